@@ -6,6 +6,7 @@ local accel = require "accel"
 local source, build = os.getenv "ACCEL_TEST_SRC" or ".", os.getenv "ACCEL_TEST_BUILD" or "build/dev"
 local help = accel.host_chunk "help"
 local failed, n_prints = 0, 0
+local print = print -- that of guides is listened to
 
 local function fail(fmt, ...)
   failed = failed + 1

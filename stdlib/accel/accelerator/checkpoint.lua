@@ -91,9 +91,9 @@ local function taken_out(list, left)
 end
 
 --- Runs the save hooks. Returns the states to write, by model, and the files that hooks wrote, of this part.
-local function run_save_hooks(self, to)
+local function run_save_hooks(self, to, adapters)
   local state, models = self._checkpointing, {}
-  local weights = ckpt_content.weights(self, #state.save_hooks > 0)
+  local weights = ckpt_content.weights(self, #state.save_hooks > 0, adapters)
   if #state.save_hooks == 0 then return weights, {} end
   for i, model in ipairs(self._prepared.models) do models[i] = model end
   local before, left = {}, table.move(weights, 1, #weights, 1, {})
@@ -110,12 +110,13 @@ local function run_save_hooks(self, to)
 end
 
 --- Begins to write. All ranks come here; each adds what is its own.
-local function begin(self, path, replace, asynchronous)
+local function begin(self, path, replace, asynchronous, adapter_only)
+  local adapters = adapter_only and require "accel.accelerator.adapter_only".all(self, "save_state") or nil
   local part, parts, own = writing.parts(self)
   local save = writing.create(self, path, part, parts, own, replace)
   local ok, why = pcall(verdict, self, "save_state", function()
-    local weights, files = run_save_hooks(self, save.folder)
-    local content = ckpt_content.collect(self, weights)
+    local weights, files = run_save_hooks(self, save.folder, adapters)
+    local content = ckpt_content.collect(self, weights, adapters)
     if part == 0 then
       for _, name in ipairs(files) do writing.adopt(save, name) end
       for name, bytes in accel.pairs(content.files) do save:add_bytes(name, bytes) end
@@ -131,7 +132,7 @@ local function begin(self, path, replace, asynchronous)
     for i, state in ipairs(weights) do
       if not state then hooked[#hooked + 1] = i - 1 end
     end
-    save:start { state = part == 0 and ckpt_content.record(self, hooked) or nil, asynchronous = asynchronous }
+    save:start { state = part == 0 and ckpt_content.record(self, hooked, adapters) or nil, asynchronous = asynchronous }
   end)
   if not ok then
     save:abort()
@@ -157,28 +158,31 @@ end
 ---
 --- asynchronous = true (or asynchronous_save in ProjectConfiguration): tensors are copied and written while training goes on.
 --- The error of one that fails is raised by the next step, save, wait_for_save or end_training.
+---
+--- adapter_only = true: of models with adapters (accel.peft) the active one alone, by the names of PEFT's files; load_state finds that in
+--- the checkpoint, and leaves the rest of the model as it is. Other models are saved whole.
 ---@param output_dir? string ~ is the home
----@param opts? {asynchronous: boolean?, safe_serialization: boolean?} files are always safetensors
+---@param opts? {asynchronous: boolean?, safe_serialization: boolean?, adapter_only: boolean?} files are always safetensors
 ---@return string folder
 function M.save_state(self, output_dir, opts)
   check_self(self, "save_state")
   if type(output_dir) == "table" and opts == nil then output_dir, opts = nil, output_dir end
-  local o = options("save_state", opts, { asynchronous = options.none, safe_serialization = true })
+  local o = options("save_state", opts, { asynchronous = options.none, safe_serialization = true, adapter_only = false })
   if output_dir ~= nil and (type(output_dir) ~= "string" or output_dir == "") then
     raise("save_state: the folder must be a string, got %s", check.shown(output_dir))
   end
   local asynchronous = o.asynchronous
   if asynchronous == nil then asynchronous = self.project_configuration.asynchronous_save end
-  return self:_save(output_dir, asynchronous, false)
+  return self:_save(output_dir, asynchronous, false, o.adapter_only)
 end
 
 --- save_state, and with `always` under an automatic name in any case.
-function M._save(self, output_dir, asynchronous, always)
+function M._save(self, output_dir, asynchronous, always, adapter_only)
   self:wait_for_save()
   local path, automatic = table.unpack(writing.of_first(self, "save_state", function()
     return { folder.to_save(self, output_dir, always) }
   end))
-  local save = begin(self, path, not automatic, asynchronous)
+  local save = begin(self, path, not automatic, asynchronous, adapter_only)
   local pending = { save = save, path = path, automatic = automatic, step = ckpt_content.step(self),
     iteration = self.project_configuration.iteration }
   if automatic then self.project_configuration.iteration = pending.iteration + 1 end

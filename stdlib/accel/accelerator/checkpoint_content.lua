@@ -101,11 +101,14 @@ end
 --- The states of the models, as save hooks get them: of sharded ones whole copies on the main process, if there are hooks.
 ---@param accelerator accel.Accelerator
 ---@param hooks boolean
+---@param adapters? (table|false)[] of adapter_only.all: those models' active adapters alone
 ---@return table<string, accel.Tensor>[]
-function M.weights(accelerator, hooks)
+function M.weights(accelerator, hooks, adapters)
   local list = {}
   for i, model in ipairs(accelerator._prepared.models) do
-    if not engine_of(model) and not meshed(accelerator) then list[i] = accelerator:unwrap_model(model):state_dict()
+    if adapters and adapters[i] then
+      list[i] = (hooks or not engine_of(model)) and accelerator:get_state_dict(model, { adapter_only = true }) or {}
+    elseif not engine_of(model) and not meshed(accelerator) then list[i] = accelerator:unwrap_model(model):state_dict()
     else list[i] = hooks and accelerator:get_state_dict(model) or {} end
   end
   return list
@@ -113,7 +116,7 @@ end
 
 --- Buffers, and parameters that no reducer keeps equal, are the first part's: what others have of them ends with the next
 --- forward.
-local function model_object(accelerator, i, state, shared)
+local function model_object(accelerator, i, state, shared, adapter)
   local prepared = accelerator._prepared.models[i]
   local engine, mesh = engine_of(prepared), meshed(accelerator)
   if mesh then
@@ -122,13 +125,13 @@ local function model_object(accelerator, i, state, shared)
     return object
   end
   if engine then
-    local object = sharded().model(accelerator, prepared, engine)
+    local object = sharded().model(accelerator, prepared, engine, adapter or nil)
     object.name = M.name("model", i)
     return object
   end
   local model, owned = accelerator:unwrap_model(prepared), {}
   local shared_names = {}
-  for name, p in model:named_parameters() do shared_names[name] = shared[p] end
+  for name, p in model:named_parameters() do shared_names[adapter and adapter[p] or name] = shared[p] end
   local kept, tied = model_part.untied(state)
   for name, t in ordered.iterate(kept) do
     owned[#owned + 1] = { name = name, tensor = t, owner = not shared_names[name] and 0 or nil }
@@ -179,13 +182,14 @@ end
 --- Everything, as this rank has it. A collective, since an update under way may have to be stored.
 ---@param accelerator accel.Accelerator
 ---@param weights table<integer, table<string, accel.Tensor>> by model; without one, hooks have taken it over
+---@param adapters? (table|false)[] of adapter_only.all
 ---@return {objects: table[], files: table<string, string>, own: table<string, string>} files: of the first part; own: of this
 ---  rank
-function M.collect(accelerator, weights)
+function M.collect(accelerator, weights, adapters)
   local prepared, shared, known = accelerator._prepared, replicated(accelerator), M.parameters(accelerator)
   local objects, files = {}, {}
   for i in ipairs(prepared.models) do
-    if weights[i] then objects[#objects + 1] = model_object(accelerator, i, weights[i], shared) end
+    if weights[i] then objects[#objects + 1] = model_object(accelerator, i, weights[i], shared, adapters and adapters[i]) end
   end
   for i in ipairs(prepared.optimizers) do
     local object, plain = optimizer_object(accelerator, i, known, shared)
@@ -256,14 +260,20 @@ end
 --- The record of the manifest: where the run stands, and what there is.
 ---@param accelerator accel.Accelerator
 ---@param hooked integer[] models that hooks took over, counted from 0
+---@param adapters? (table|false)[] of adapter_only.all
 ---@return table
-function M.record(accelerator, hooked)
+function M.record(accelerator, hooked, adapters)
   local prepared, state = accelerator._prepared, accelerator.gradient_state
   local loader = prepared.dataloaders[1]
   local at = loader and loader:state_dict() or {}
   local optimizers = {}
   for i, o in ipairs(prepared.optimizers) do
     optimizers[i] = { applied = o.applied, skipped = o.skipped, in_a_row = o._in_a_row, left_out = o.step_was_skipped }
+  end
+  local only
+  for i in ipairs(adapters or {}) do
+    only = only or {}
+    only[i] = adapters[i] and accelerator:unwrap_model(prepared.models[i]).active_adapter or false
   end
   local update, cuts = accelerator._update, {}
   for i, model in ipairs(prepared.models) do
@@ -275,7 +285,7 @@ function M.record(accelerator, hooked)
     world = { num_processes = accelerator.num_processes, num_nodes = dist.get_num_nodes() },
     config = config_hash(accelerator), run = os.getenv "TORCHELASTIC_RUN_ID" or "",
     iteration = accelerator.project_configuration.iteration, objects = M.classes(accelerator), hooked = hooked,
-    scaler = accelerator.scaler ~= nil, fp8 = select(2, recipes.stateful(accelerator)), optimizers = optimizers, cuts = cuts,
+    scaler = accelerator.scaler ~= nil, fp8 = select(2, recipes.stateful(accelerator)), optimizers = optimizers, cuts = cuts, adapters = only,
     accumulation = { step = state.step, sync_gradients = state.sync_gradients, pending = gradients.pending(accelerator),
       weighted = update.weighted or false },
   }

@@ -238,10 +238,16 @@ function M.unwrap_model(_, model, keep_fp32_wrapper)
 end
 
 --- The state of a model, with the names that it had before it was prepared. Where parameters are cut over ranks, all ranks
---- call it, the main process gets whole copies, gathered one unit after the other, and the others an empty table.
+--- call it, the main process gets whole copies, gathered one unit after the other, and the others an empty table. adapter_only: of a
+--- model with adapters the active one's tensors alone, by the names of PEFT's files.
 ---@param model accel.nn.Module
+---@param opts? {adapter_only: boolean?}
 ---@return table<string, accel.Tensor>
-function M.get_state_dict(self, model)
+function M.get_state_dict(self, model, opts)
+  if opts ~= nil then
+    local adapter_only = require "accel.accelerator.adapter_only"
+    if adapter_only.option("get_state_dict", opts) then return adapter_only.state(self, "get_state_dict", model) end
+  end
   if self._parallel and self._parallel:is_model_parallel() then
     return require("accel.parallel.checkpoint").state(self, model, self.is_main_process)
   end

@@ -26,17 +26,18 @@ end
 --- every machine with project_config.save_on_each_node); all processes may call it.
 ---@param model accel.nn.Module
 ---@param save_directory string
----@param max_shard_size? integer|string|{max_shard_size: integer|string?, safe_serialization: boolean?} bytes, or a size
----  as "5GB" (10^9); default "10GB"; files are always safetensors
+---@param max_shard_size? integer|string|{max_shard_size: integer|string?, safe_serialization: boolean?, adapter_only: boolean?} bytes,
+---  or a size as "5GB" (10^9); default "10GB"; files are always safetensors; adapter_only: of a model with adapters the active one alone,
+---  as the folder that PEFT writes
 function M.save_model(self, model, save_directory, max_shard_size)
   local who, given = "save_model", max_shard_size
   if type(given) ~= "table" then given = { max_shard_size = given } end
-  local o = options(who, given, { max_shard_size = options.none, safe_serialization = true })
+  local o = options(who, given, { max_shard_size = options.none, safe_serialization = true, adapter_only = false })
   local limit = model_files.parse_size(o.max_shard_size == nil and "10GB" or o.max_shard_size)
   if type(save_directory) ~= "string" or save_directory == "" then
     raise("%s: save_directory must be the path of a folder, got %s", who, check.shown(save_directory))
   end
-  local state = self:get_state_dict(model)
+  local state = self:get_state_dict(model, o.adapter_only and { adapter_only = true } or nil)
   for name, t in pairs(state) do
     if t.device == "meta" then
       raise("%s: '%s' is on the meta device, so it has no values to save; load the model's weights first", who, name)
@@ -45,6 +46,12 @@ function M.save_model(self, model, save_directory, max_shard_size)
   local mine = self.is_main_process
   if self.project_configuration.save_on_each_node then mine = self.is_local_main_process end
   if not mine then return end
+  if o.adapter_only then
+    local inner = self:unwrap_model(model)
+    local made, why = require "accel.peft.files".write(save_directory, inner.peft_config[inner.active_adapter], state)
+    if not made then raise("%s: %s", who, why) end
+    return
+  end
   local files, message = model_files.save(save_directory, state, { max_shard_size = limit })
   if not files then raise("%s: %s", who, message) end
 end

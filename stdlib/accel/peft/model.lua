@@ -9,15 +9,13 @@ local Wrapper = require "accel.peft.modules_to_save"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local configs = require "accel.peft.config"
+local files = require "accel.peft.files"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
-local read_json = require "accel.util.read_json"
 local states = require "accel.peft.state"
 local targets = require "accel.peft.targets"
 
 local M = {}
-
-local CONFIG <const>, WEIGHTS <const>, TORCH <const> = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 
 --- What stands between a PeftModel and the model, so that names are PEFT's: base_model.model.<name>.
 ---@class accel.peft.Tuner : accel.nn.Module
@@ -258,42 +256,22 @@ function PeftModel:unload() return unload(self, false) end
 
 --- Writes adapter_config.json and adapter_model.safetensors, which PEFT reads; further adapters go to folders of their names.
 ---@param dir string
----@param opts? {selected_adapters: string[]?}
+---@param opts? {selected_adapters: string[]?, state_dict: table<string, accel.Tensor>?} state_dict: of the whole model, as
+---  accelerator:get_state_dict gives it where ranks have parts
 ---@return true?, string?, string?
 function PeftModel:save_pretrained(dir, opts)
-  local o = options("save_pretrained", opts, { selected_adapters = options.none })
+  local o = options("save_pretrained", opts, { selected_adapters = options.none, state_dict = options.none })
   for name, config in accel.pairs(self.peft_config) do
     local wanted = o.selected_adapters == nil
     for _, selected in ipairs(o.selected_adapters or {}) do wanted = wanted or selected == name end
     if wanted then
       local folder = name == "default" and dir or dir .. "/" .. name
-      local made, message, code = accel.makedirs(folder)
-      if not made then return nil, message, code end
-      local dict = config:to_dict()
-      dict.inference_mode = true
-      made, message, code = accel.save(folder .. "/" .. WEIGHTS, states.get_peft_model_state_dict(self, name), { format = "pt" })
-      if made == nil and message then return nil, message, code end
-      made, message, code = accel.write_file(folder .. "/" .. CONFIG, accel.json.encode(dict, { pretty = true }) .. "\n")
+      local state = states.get_peft_model_state_dict(self, name, { state_dict = o.state_dict })
+      local made, message, code = files.write(folder, config, state)
       if not made then return nil, message, code end
     end
   end
   return true
-end
-
---- The configuration and the weights in an adapter's folder; nil, message, code.
-local function read(dir)
-  local given, message, code = read_json(dir .. "/" .. CONFIG)
-  if not given then return nil, message, code end
-  local ok, config = pcall(configs.from_dict, given)
-  if not ok then return nil, ("%s/%s: %s"):format(dir, CONFIG, type(config) == "table" and config.message or tostring(config)), "format" end
-  local state
-  state, message, code = accel.load(dir .. "/" .. WEIGHTS)
-  if not state and code == "not_found" then
-    local torch, why = accel.load(dir .. "/" .. TORCH)
-    if torch then state = torch elseif why and not why:find(TORCH, 1, true) then message = why end
-  end
-  if not state then return nil, message, code end
-  return config, state
 end
 
 --- Reads another adapter from a folder of PEFT's.
@@ -305,7 +283,7 @@ end
 ---@return string? code
 function PeftModel:load_adapter(dir, adapter_name, opts)
   local o = options("load_adapter", opts, { is_trainable = false })
-  local config, state, code = read(dir)
+  local config, state, code = files.read(dir)
   if not config then return nil, state, code end
   config.inference_mode = not o.is_trainable
   self:add_adapter(adapter_name or "default", config)
@@ -324,7 +302,7 @@ function PeftModel.from_pretrained(model, dir, opts)
   if not Module.is_module(model) then raise("PeftModel.from_pretrained: %s", Module.not_a_module(model)) end
   if type(dir) ~= "string" then raise("PeftModel.from_pretrained: dir must be a string, got %s", check.shown(dir)) end
   local o = options("PeftModel.from_pretrained", opts, { adapter_name = "default", is_trainable = false })
-  local config, state, code = read(dir)
+  local config, state, code = files.read(dir)
   if not config then return nil, state, code end
   config.inference_mode = not o.is_trainable
   local peft = M.get_peft_model(model, config, { adapter_name = o.adapter_name })

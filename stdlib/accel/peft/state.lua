@@ -1,8 +1,10 @@
---- The weights of an adapter by the names of PEFT's files: base_model.model.<layer>.lora_A.weight, without the adapter's own name.
+--- The weights of an adapter by the names of PEFT's files: base_model.model.<layer>.lora_A.weight, without the adapter's own name. What
+--- save_pretrained and adapter_only of the Accelerator's saves write.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local listed = require "accel.util.listed"
+local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 
@@ -29,31 +31,62 @@ local function file_name(name, adapter, config, layers)
   if config.bias == "lora_only" and name:find "bias$" and layers[name:match "^(.*)%.base_layer%.bias$"] then return name end
 end
 
---- Own names of the adapter's parameters by those of files.
+--- The adapter's parameters, and their own names, by the names of files.
+---@param model accel.peft.PeftModel
+---@param adapter string
+---@return table<string, accel.Tensor> ordered
+---@return table<string, string> names
 local function entries(model, adapter)
   local AdapterLayer, layers = require "accel.peft.layer", {}
   local config = model.peft_config[adapter] or raise("there is no adapter '%s'", tostring(adapter))
   for name, module in pairs(model:named_modules()) do
     if class.isinstance(module, AdapterLayer) then layers[name] = true end
   end
-  local out = ordered()
+  local out, names = ordered(), {}
   for name, p in pairs(model:named_parameters()) do
     local key = file_name(name, adapter, config, layers)
-    if key then out[key] = p end
+    if key then out[key], names[key] = p, name end
   end
-  return out
+  return out, names
 end
 
---- The adapter's weights, and nothing of the model's, as its file has them.
+--- Whether a model is one with adapters.
+---@param model any
+---@return boolean
+function M.is(model)
+  local made = package.loaded["accel.peft.model"] -- which every PeftModel comes from
+  return made ~= nil and class.isinstance(model, made.PeftModel)
+end
+
+--- The parameters of the active adapter and the names of files for them: parameter -> name.
+---@param model accel.peft.PeftModel
+---@return table<accel.Tensor, string>
+function M.active_names(model)
+  local of = {}
+  for key, p in pairs((entries(model, model.active_adapter))) do of[p] = key end
+  return of
+end
+
+--- The adapter's weights, and nothing of the model's, as its file has them. state_dict: take them from this state of the model, for
+--- example from accelerator:get_state_dict(model) where parameters are cut over ranks.
 --- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.LoraConfig { target_modules = { "0" } })
 ---   return accel.peft.get_peft_model_state_dict(m)["base_model.model.0.lora_A.weight"].shape --> { 8, 4 }
 ---@param model accel.peft.PeftModel
 ---@param adapter_name? string default "default"
+---@param opts? {state_dict: table<string, accel.Tensor>?}
 ---@return table<string, accel.Tensor> ordered
-function M.get_peft_model_state_dict(model, adapter_name)
+function M.get_peft_model_state_dict(model, adapter_name, opts)
   check_model("get_peft_model_state_dict", model)
+  local o = options("get_peft_model_state_dict", opts, { state_dict = options.none })
   local out = ordered()
-  for key, p in pairs(entries(model, adapter_name or "default")) do out[key] = p:detach() end
+  local own, names = entries(model, adapter_name or "default")
+  for key, p in pairs(own) do
+    local t = p
+    if o.state_dict then
+      t = o.state_dict[names[key]] or raise("get_peft_model_state_dict: state_dict has no '%s'", names[key])
+    end
+    out[key] = t:detach()
+  end
   return out
 end
 
@@ -63,7 +96,7 @@ end
 ---@param adapter_name? string default "default"
 function M.set_peft_model_state_dict(model, state, adapter_name)
   check_model("set_peft_model_state_dict", model)
-  local own, missing, unexpected, wrong = entries(model, adapter_name or "default"), {}, {}, {}
+  local own, missing, unexpected, wrong = (entries(model, adapter_name or "default")), {}, {}, {}
   for key, p in pairs(own) do
     local value = state[key]
     if value == nil then missing[#missing + 1] = key

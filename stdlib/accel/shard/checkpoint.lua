@@ -109,15 +109,26 @@ function add_state.SHARDED_STATE_DICT(list, accelerator, engine, named)
   end
 end
 
-function add_state.FULL_STATE_DICT(list, accelerator, engine, named, module)
+function add_state.FULL_STATE_DICT(list, accelerator, engine, named, module, adapter)
   local first = writing.parts(accelerator) == 0
+  if adapter then
+    local _ <close> = accel.no_grad()
+    local whole = summon.tensors(engine, first, adapter)
+    for _, entry in ipairs(first and named or {}) do
+      list[#list + 1] = { name = entry.name, tensor = whole[entry.tensor] or plain(engine, entry.tensor), owner = 0 }
+    end
+    return
+  end
   local state = summon.state(engine, module, first)
   for _, entry in ipairs(first and named or {}) do
     list[#list + 1] = { name = entry.name, tensor = state[entry.name], owner = 0 }
   end
 end
 
-function add_state.LOCAL_STATE_DICT(list, accelerator, engine, named)
+function add_state.LOCAL_STATE_DICT(list, accelerator, engine, named, _, adapter)
+  if adapter then
+    raise "save_state: adapter_only: LOCAL_STATE_DICT has no names; save with state_dict_type SHARDED_STATE_DICT or FULL_STATE_DICT"
+  end
   for _, unit in ipairs(engine.units) do
     if share_of(accelerator, engine, unit) == 0 then
       list[#list + 1] = { name = flat_name(unit), tensor = unit.own, shape = { unit.count }, offsets = { unit.rank * unit.part } }
@@ -128,6 +139,17 @@ function add_state.LOCAL_STATE_DICT(list, accelerator, engine, named)
       list[#list + 1] = { name = entry.name, tensor = plain(engine, entry.tensor), owner = 0 }
     end
   end
+end
+
+--- Of the tensors of a model those of an adapter, by its names.
+local function of_adapter(named, adapter)
+  if not adapter then return named end
+  local list = {}
+  for _, entry in ipairs(named) do
+    local name = adapter[entry.tensor]
+    if name then list[#list + 1] = { name = name, tensor = entry.tensor } end
+  end
+  return list
 end
 
 --- How a model's parts are written: the plugin's state_dict_type.
@@ -142,13 +164,14 @@ end
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module prepared
 ---@param engine accel.shard.Engine
+---@param adapter? table<accel.Tensor, string> of adapter_only.names: of these parameters alone, by these names
 ---@return {entries: table[], metadata: table<string, string>, whole: boolean} whole: one part writes all of it
-function M.model(accelerator, model, engine)
+function M.model(accelerator, model, engine, adapter)
   local module, form = accelerator:unwrap_model(model), M.form(accelerator)
   local named, tied = M.named(module)
   local metadata, list = { format = "pt" }, {}
-  for alias, name in next, tied do metadata[alias] = name end
-  add_state[form](list, accelerator, engine, named, module)
+  for alias, name in next, adapter and {} or tied do metadata[alias] = name end
+  add_state[form](list, accelerator, engine, of_adapter(named, adapter), module, adapter)
   return { entries = list, metadata = metadata, whole = form == "FULL_STATE_DICT" }
 end
 
@@ -194,9 +217,10 @@ local function like(t, dtype) return accel.empty(t.shape, { dtype = dtype or t.d
 ---@param model accel.nn.Module
 ---@param object string
 ---@param cut table? of the record: stored as LOCAL_STATE_DICT
+---@param adapter? table<accel.Tensor, string> of adapter_only.names
 ---@return table<string, accel.Tensor> expected
 ---@return {name: string, target: accel.Tensor, offsets: integer[]?}[] targets
-function M.targets(accelerator, model, object, cut)
+function M.targets(accelerator, model, object, cut, adapter)
   local engine = M.engine(model)
   if cut then check_cut(object, cut, engine) end
   local expected, targets = require "accel.util.ordered"(), {}
@@ -204,7 +228,7 @@ function M.targets(accelerator, model, object, cut)
     expected[flat_name(unit)] = accel.empty(unit.count, { dtype = unit.own.dtype, device = "meta" })
     targets[#targets + 1] = { name = flat_name(unit), target = unit.own, offsets = { unit.rank * unit.part } }
   end
-  for _, entry in ipairs((M.named(accelerator:unwrap_model(model)))) do
+  for _, entry in ipairs(of_adapter((M.named(accelerator:unwrap_model(model))), adapter)) do
     local place = engine and owners.of[entry.tensor]
     if not place then
       local was = engine and engine.buffer_dtypes and engine.buffer_dtypes[entry.tensor]

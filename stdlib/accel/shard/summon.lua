@@ -138,6 +138,28 @@ function M.visit(module, each, prefix, before, after)
   if after then after(module, prefix) end
 end
 
+--- Whole parameters, one unit gathered after the other. A collective where parameters are gathered.
+---@param engine accel.shard.Engine
+---@param keep boolean whether this rank is to have them; the others get nothing
+---@param wanted? table<accel.Tensor, any> keys: of these alone; units without one are left as they are
+---@return table<accel.Tensor, accel.Tensor> whole tensors by parameter: copies where this rank has parts
+function M.tensors(engine, keep, wanted)
+  local of = {}
+  for _, unit in ipairs(engine.units) do
+    local asked = not wanted
+    for _, p in ipairs(asked and {} or unit.params) do asked = asked or wanted[p] ~= nil end
+    local whole = asked and unit:gather_master()
+    for i, p in ipairs(whole and keep and unit.params or {}) do
+      if not wanted or wanted[p] ~= nil then
+        local t = accel.unscoped(function() return whole:narrow(1, unit.offsets[i] + 1, unit.numels[i]):view(p.shape) end)
+        of[p] = unit.kind == "gathered" and not unit.rounds and accel.unscoped(t.clone, t) or t
+      end
+    end
+    if asked then unit:reshard() end
+  end
+  return of
+end
+
 --- A state with whole tensors: ordered, by name. Of parameters that this rank has in parts these are copies; units come one
 --- after the other, so that no more than one is gathered beside the copies. keep: whether this rank is to have them; the
 --- others get nil. A collective where parameters are gathered. State-dict hooks run where the state is made.
@@ -149,15 +171,7 @@ end
 ---@return table<string, accel.Tensor>?
 function M.state(engine, model, keep, prefix, bare)
   local _ <close> = accel.no_grad()
-  local of = {}
-  for _, unit in ipairs(engine.units) do
-    local whole = unit:gather_master()
-    for i, p in ipairs(keep and unit.params or {}) do
-      local t = accel.unscoped(function() return whole:narrow(1, unit.offsets[i] + 1, unit.numels[i]):view(p.shape) end)
-      of[p] = unit.kind == "gathered" and not unit.rounds and accel.unscoped(t.clone, t) or t
-    end
-    unit:reshard()
-  end
+  local of = M.tensors(engine, keep)
   if not keep then return nil end
   local out = require "accel.util.ordered"()
   local was = engine.buffer_dtypes or {}

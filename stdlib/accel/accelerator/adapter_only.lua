@@ -1,0 +1,66 @@
+--- adapter_only of save_state, save_model and get_state_dict: of a model with adapters (accel.peft) nothing but the active adapter, by the
+--- names of PEFT's files. Used by prepare.lua, save.lua, checkpoint_content.lua and checkpoint_load.lua.
+local options = require "accel.util.options"
+local ordered = require "accel.util.ordered"
+local raise = require "accel.util.raise"
+local states = require "accel.peft.state"
+
+local M = {}
+
+--- The names in files of what is saved of a prepared model: parameter -> name; nil where it has no adapters.
+---@param accelerator accel.Accelerator
+---@param who string
+---@param model accel.nn.Module
+---@return table<accel.Tensor, string>?
+function M.names(accelerator, who, model)
+  local inner = accelerator:unwrap_model(model)
+  if not states.is(inner) then return nil end
+  if accelerator._parallel and accelerator._parallel:is_model_parallel() then
+    raise("%s: adapter_only: the model is shared out over a mesh of ranks, where adapters have no files of their own; leave it out", who)
+  end
+  return states.active_names(inner)
+end
+
+--- The names for every prepared model, false for those without adapters. Raises where none has one.
+---@param accelerator accel.Accelerator
+---@param who string
+---@return (table<accel.Tensor, string>|false)[]
+function M.all(accelerator, who)
+  local list, any = {}, false
+  for i, model in ipairs(accelerator._prepared.models) do
+    list[i] = M.names(accelerator, who, model) or false
+    any = any or list[i] ~= false
+  end
+  if not any then raise("%s: adapter_only: no prepared model has adapters; make one by peft.get_peft_model", who) end
+  return list
+end
+
+--- The active adapter's tensors by the names of PEFT's files. Where parameters are cut over ranks, all ranks call it, the main process
+--- gets whole copies and the others an empty table; units that hold nothing of the adapter are not gathered.
+---@param accelerator accel.Accelerator
+---@param who string
+---@param model accel.nn.Module
+---@return table<string, accel.Tensor> ordered
+function M.state(accelerator, who, model)
+  local names = M.names(accelerator, who, model)
+  if not names then raise("%s: adapter_only: the model has no adapters; make one by peft.get_peft_model", who) end
+  local inner, engine, whole = accelerator:unwrap_model(model), rawget(model, "reducer"), {}
+  if engine and engine.units and engine:gathers() then
+    local _ <close> = require("accel").no_grad()
+    whole = require("accel.shard.summon").tensors(engine, accelerator.is_main_process, names)
+    if not accelerator.is_main_process then return ordered() end
+  end
+  local out = ordered()
+  for _, p in pairs(inner:named_parameters()) do
+    if names[p] then out[names[p]] = whole[p] or p:detach() end
+  end
+  return out
+end
+
+--- The option of a call that has none but this one.
+---@param who string
+---@param opts? {adapter_only: boolean?}
+---@return boolean
+function M.option(who, opts) return options(who, opts, { adapter_only = false }).adapter_only end
+
+return M
