@@ -2,11 +2,13 @@
 --- optimizer, put together to whole parameters, with buffers and frozen parameters. Used by accel-run merge-weights, and with what optimizers
 --- keep beside the masters by accelerator:load_state (deepspeed_state.lua).
 ---
---- Stages 1 and 2: a rank's file has one flat tensor for each parameter group; those of all ranks, one behind the other, are the group's
---- parameters. Stage 3: every parameter is cut into equal parts, and a rank's flat tensors have its parts one behind the other.
+--- Stage 0: the model's file has whole parameters (deepspeed_stage0.lua reads the optimizer). Stages 1 and 2: a rank's file has one flat tensor
+--- for each parameter group; those of all ranks, one behind the other, are the group's parameters. Stage 3: every parameter is cut into equal
+--- parts, and a rank's flat tensors have its parts one behind the other.
 local accel = require "accel"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
+local stage0 = require "accel.ckpt.deepspeed_stage0"
 
 local M = {}
 
@@ -151,8 +153,14 @@ local function opened(dir)
     of_frozen(parts, models, readers)
   end
   local state, kept = ordered(), {}
+  local first = {} -- of tensors at one address: stage 0 names no tied ones
   for name, t in ordered.iterate(model.module) do
     local source = type(model.shared_params) == "table" and model.shared_params[name] or name
+    if not parts and numel(t.shape) > 0 then
+      local at = ("%x %s %s"):format(t:data_ptr(), t.dtype, table.concat(t.shape, ","))
+      first[at] = first[at] or name
+      source = first[at]
+    end
     local reader = readers[source]
     if not reader then
       reader = { shape = t.shape, dtype = t:is_floating_point() and "f32" or t.dtype, read = function()
@@ -182,12 +190,18 @@ end
 
 --- What optimizers keep beside the masters: { groups = { {names =, options =}, ... }, states = { [key] = readers by parameter }, step =,
 --- scale = (nil: none), model = the file of the model }.
+--- Of stage 0 also what deepspeed_stage0.lua says: masters, steps = by parameter.
 ---@param dir string
+---@param own string[][] names of the parameters of the optimizer here, by group
 ---@return table
-function M.optimizer(dir)
-  local _, _, _, found = opened(dir)
+function M.optimizer(dir, own)
+  local whole, _, _, found = opened(dir)
   local parts, model = found.parts, found.model
-  if not parts then raise("%s: states of stage 0 are not read", dir) end
+  if not parts then
+    local shapes = {}
+    for name, t in ordered.iterate(whole) do shapes[name] = t.shape end
+    return stage0.optimizer(model, own, shapes)
+  end
   local first = parts.optimizers[1]
   local state = first.state and (first.state[0] or first.state["0"]) or {}
   local out = { groups = {}, states = {}, step = accel.is_tensor(state.step) and state.step:item() or state.step or model.global_steps,

@@ -64,8 +64,7 @@ local function add_model(c, dir)
   end
 end
 
-local function add_optimizer(c, optimizer, found, known)
-  local names = content.names(optimizer, known)
+local function add_optimizer(c, optimizer, found, names)
   local plain = { groups = {}, state = {}, rest = {} }
   if #names ~= #found.groups then raise("%d parameter groups are stored, here are %d", #found.groups, #names) end
   local own = optimizer:state_dict().param_groups
@@ -73,15 +72,20 @@ local function add_optimizer(c, optimizer, found, known)
     plain.groups[g] = options_of(own[g], group.options)
     plain.groups[g].params = group.names
     for _, name in ipairs(group.names) do
-      local entry = { step = accel.full({}, math.tointeger(found.step) or math.floor(found.step), { dtype = "i64", device = "cpu" }) }
-      for key, readers in next, found.states do
-        entry[key] = accel.empty(readers[name].shape, { device = "meta" })
-        c.readers.optimizer[("state.%s.%s"):format(name, key)] = readers[name].read
+      local step = not found.steps and found.step or found.steps and found.steps[name]
+      if step then -- nil: a parameter that never stepped
+        local entry = { step = accel.full({}, math.tointeger(step) or math.floor(step), { dtype = "i64", device = "cpu" }) }
+        for key, readers in next, found.states do
+          if readers[name] then
+            entry[key] = accel.empty(readers[name].shape, { device = "meta" })
+            c.readers.optimizer[("state.%s.%s"):format(name, key)] = readers[name].read
+          end
+        end
+        plain.state[name] = tree.split(entry, "state." .. name, function(at, t)
+          table.insert(c.list.optimizer, { name = at, shape = t.shape, dtype = t.dtype })
+          c.readers.optimizer[at] = c.readers.optimizer[at] or function() return t end
+        end)
       end
-      plain.state[name] = tree.split(entry, "state." .. name, function(at, t)
-        table.insert(c.list.optimizer, { name = at, shape = t.shape, dtype = t.dtype })
-        c.readers.optimizer[at] = c.readers.optimizer[at] or function() return t end
-      end)
     end
   end
   c.files["optimizer.bin"] = content.encode(plain)
@@ -121,9 +125,12 @@ function M.open(accelerator, dir)
   for name, bytes in next, now.own do c.files[name] = bytes end
   add_model(c, dir)
   if prepared.optimizers[1] then
-    local found = deepspeed.optimizer(dir)
+    local known = content.parameters(accelerator)
+    local names = content.names(prepared.optimizers[1], known)
+    local found = deepspeed.optimizer(dir, names)
     local skipped = found.model.skipped_steps or 0
-    add_optimizer(c, prepared.optimizers[1], found, content.parameters(accelerator))
+    add_optimizer(c, prepared.optimizers[1], found, names)
+    for name, master in next, found.masters or {} do c.readers.model[name] = master.read end
     adopt(c, accelerator, found, found.model.global_steps - skipped)
     local counts = record.optimizers[1]
     counts.applied, counts.skipped = found.model.global_steps - skipped, skipped
