@@ -29,8 +29,8 @@ function M.wrap(model, dtype, enabled, scaling)
   local function in_precision(...)
     local _ <close> = accel.autocast(opts)
     if not scaling then return forward(...) end
-    local first = model:parameters()[1]
-    scaling:enter(model.training, first and first.device or "cpu")
+    local layer = scaling.first_module
+    scaling:enter(model.training, layer and layer.weight.device or "cpu")
     local _ <close> = guard(function() scaling:leave() end)
     return forward(...)
   end

@@ -16,6 +16,7 @@ local M = {}
 ---@field leave fun(self) behind it
 ---@field state_dict fun(self): table? what a checkpoint keeps
 ---@field converted integer layers that take part
+---@field first_module accel.nn.Module? the first of them, which says where the model is
 
 -- Module -> { layer =, scaling =, own = the forward that was its own field }.
 local records = setmetatable({}, { __mode = "k" })
@@ -108,7 +109,7 @@ function M.convert_model(model, recipe)
       local own = before and before.own or rawget(module, "forward")
       records[module] = { layer = scaling:layer(name, kind == "transposed"), scaling = scaling, own = own }
       rawset(module, "forward", forward_of(own or class.of(module).forward))
-      scaling.converted = scaling.converted + 1
+      scaling.converted, scaling.first_module = scaling.converted + 1, scaling.first_module or module
     end
   end
   return scaling

@@ -4,7 +4,8 @@
 ---
 --- When scales change. TransformerEngine moves the forward's history at the end of a forward with gradients, the backward's at the end of
 --- the backward. Here both wait until something reads them: the next forward of the model, a second backward before that, or a
---- checkpoint. What is computed is the same, and what accel.checkpoint computes again in between meets the scales of the first time.
+--- checkpoint. What is computed is the same, and what accel.checkpoint computes again in between meets the scales of the first time: where a
+--- forward in fp8 without gradients asks for new ones first, as an evaluation may, the old ones are kept until the next forward with them.
 --- With several ranks amax is the largest of all of them; one reduction serves both histories.
 local accel = require "accel"
 local class = require "accel.util.class"
@@ -81,8 +82,15 @@ function DelayedScaling:layer(name, transposed)
   local scaling, forward, backward = self, self.formats[1], self.formats[2]
   local override = self.o.override_linear_precision
   local layer = { fprop = not override[1], dgrad = not override[2], wgrad = not override[3], transposed = transposed }
-  layer.input = function(own, x) return cast(x, own.scales[1], own.amax[1], forward) end
-  layer.weight = function(own, w) return cast(w, own.scales[2], own.amax[2], forward) end
+  local function casts(own, x, k)
+    local kept = recompute.depth > 0 and scaling.kept
+    if not kept then return cast(x, own.scales[k], own.amax[k], forward) end
+    local column = 2 * own.index - 2 + k
+    return cast(x, kept:narrow(1, column, 1), accel.zeros({ 1 }, { device = kept.device }), forward) -- amax was taken down
+  end
+  layer.index = #self.layers + 1
+  layer.input = function(own, x) return casts(own, x, 1) end
+  layer.weight = function(own, w) return casts(own, w, 2) end
   layer.gradient = function(own, dy)
     if scaling.backward_done then scaling:flush() end
     if scaling.first == own then scaling.backward_done = true end
@@ -95,7 +103,8 @@ end
 
 --- Whether a layer that is called now multiplies in fp8; the first one of a forward ends its backward.
 function DelayedScaling:active(layer)
-  if self.depth == 0 then return self.on and recompute.depth > 0 end
+  if recompute.depth > 0 then return self.trained end -- as in the forward that is computed again, whatever came since
+  if self.depth == 0 then return false end
   if not self.on then return false end
   if not self.first and accel.is_grad_enabled() then self.first = layer end
   return true
@@ -107,11 +116,17 @@ end
 function DelayedScaling:enter(training, device)
   if self.depth == 0 and recompute.depth == 0 then -- else computed again: with the scales of the first time
     self.on = training or self.o.use_autocast_during_eval
+    local learns = accel.is_grad_enabled()
     if self.on then
       place(self, device)
+      if learns then self.kept = nil
+      elseif self.forward_recorded and not self.backward_recorded then
+        self.kept = accel.unscoped(self.scale_fwd.clone, self.scale_fwd)
+      end
       self:flush()
-      self.first, self.backward_done = nil, false
+      if learns then self.first, self.backward_done = nil, false end
     end
+    if learns then self.trained = self.on end
   end
   self.depth = self.depth + 1 -- the last, since a reduction may fail
 end

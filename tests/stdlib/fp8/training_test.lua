@@ -161,6 +161,39 @@ do -- recompute meets the scales of its forward, and counts amax once
   same(run(function(net, t) return accel.checkpoint(net, t) end), run(function(net, t) return net(t) end), "recomputed")
 end
 
+-- an evaluation between a checkpointed forward and its backward, in fp8 or not, changes neither what is computed again nor the scales after it
+for _, in_fp8 in ipairs { false, true } do
+  local function run(between, f)
+    local net, a, model = block(A.TERecipeKwargs { amax_history_len = 2, use_autocast_during_eval = in_fp8 })
+    local out = {}
+    for step = 1, 4 do
+      local leaf = x * step
+      leaf.requires_grad = true
+      local y = f(net, leaf)
+      if between then
+        local _ <close> = accel.no_grad()
+        net:eval()
+        local scaled = net(x * 3)
+        assert(accel.equal(scaled, bf16_of(model, x * 3)) == not in_fp8)
+        net:train()
+      end
+      a:backward(y:square():mean())
+      out[#out + 1] = model[1].weight.grad:square():sum():item()
+      out[#out + 1] = leaf.grad:square():sum():item()
+      for _, p in ipairs(model:parameters()) do p.grad = nil end
+    end
+    local dict = require "accel.accelerator.recipes".stateful(a)[1]:state_dict()
+    if not in_fp8 then -- an evaluation in fp8 takes down what it sees, too
+      for _, v in ipairs(dict.scale_fwd:tolist()) do out[#out + 1] = v end
+    end
+    return out
+  end
+  local function checkpointed(net, t) return accel.checkpoint(net, t) end
+  local function plain(net, t) return net(t) end
+  same(run(true, checkpointed), run(true, plain), "recomputed after an evaluation")
+  if not in_fp8 then same(run(true, checkpointed), run(false, plain), "evaluation leaves no trace") end
+end
+
 do -- a forward that could not begin leaves nothing behind
   local net, a = block(A.TERecipeKwargs { amax_history_len = 2 })
   local scaling = require "accel.accelerator.recipes".stateful(a)[1]
