@@ -3,7 +3,7 @@
  *   enter()                    a region begins; they nest
  *   leave(all)                 it ends; all: whatever waits is computed, not only what gradients need
  *   settle(t, ...)             the values of these tensors are in memory from now on; other values are passed over
- *   counts() -> waited, passes, written, waiting */
+ *   counts() -> waited, passes, written, waiting, generated */
 #include "core/lac.h"
 #include "ops/fuse.h"
 
@@ -61,7 +61,8 @@ static int counts(lua_State *L) {
   lua_pushinteger(L, n.passes);
   lua_pushinteger(L, n.written);
   lua_pushinteger(L, n.waiting);
-  return 4;
+  lua_pushinteger(L, n.generated);
+  return 5;
 }
 
 LAC_OPEN("accel.fuse.core", fuse) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "ops/ctx_impl.h"
+#include "ops/fuse_code.h"
 #include "ops/fuse_pass.h"
 #include "ops/map/map.h"
 
@@ -16,6 +17,7 @@ struct aci_fuse {
   const ac_op *op;         /* of the call under way, and its result: kernels that it uses on the way do not wait */
   const ac_tensor *result;
   aci_fuse_node *newest;
+  aci_fuse_codes *codes; /* NULL: chains run formula by formula */
   aci_fuse_counts n;
 };
 
@@ -86,7 +88,9 @@ static ac_status compute(aci_fuse_node *n, ac_err *e) {
     p.n = 0;
     if (!collect(n, &p) || !aci_fuse_lay_out(&p, n)) return AC_FAIL(e, INTERNAL, "a map alone does not fit a pass");
   }
+  aci_fuse_codes_find(z->codes, &p);
   aci_fuse_run(&p, z->ctx->team);
+  z->n.generated += p.code != NULL;
   aci_fuse_node *done[ACI_FUSE_MOST];
   int n_done = 0;
   for (int i = 0; i < p.n; i++) {
@@ -162,12 +166,14 @@ static aci_fuse *of(const ac_ctx *c) {
 ac_status aci_fuse_open(ac_ctx *c, aci_fuse **out, ac_err *e) {
   *out = calloc(1, sizeof **out);
   if (*out == NULL) return AC_FAIL(e, OOM, "no memory for chains of maps");
-  **out = (aci_fuse){.ctx = c, .refs = 1};
+  **out = (aci_fuse){.ctx = c, .refs = 1, .codes = aci_fuse_codes_new(c->params)};
   return AC_OK;
 }
 
 void aci_fuse_close(aci_fuse *z) {
   if (z->depth > 0) aci_ctx_remove_observer(z->ctx, z);
+  aci_fuse_codes_free(z->codes);
+  z->codes = NULL;
   z->ctx = NULL;
   unref(z);
 }
@@ -290,7 +296,7 @@ ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e) {
     const aci_map_loop *loop = aci_map_plan_make(f, m, &plan);
     if (plan.ct == ACI_C_F32 && plan.ndim <= 2) n = calloc(1, sizeof *n); /* without memory: at once */
     if (n != NULL) {
-      *n = (aci_fuse_node){.owner = z, .out = o->storage, .loop = loop->run, .numel = o->numel, .inner = o->numel, .dt = (ac_dtype)o->dtype,
+      *n = (aci_fuse_node){.owner = z, .out = o->storage, .loop = loop->run, .which = loop, .heavy = f->desc->flops_per_element, .numel = o->numel, .inner = o->numel, .dt = (ac_dtype)o->dtype,
                            .keep = leads_to_gradient(f), .at = -1};
       memcpy(n->p, plan.p.f32, sizeof n->p);
       const ac_status st = take_operands(f, &plan, n, e);

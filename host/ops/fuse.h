@@ -2,7 +2,7 @@
  *
  * Inside a region a map (map/map.h) is not run: its result knows its formula and its operands, and waits. What reads it - any other op,
  * the host - has it computed, and with it all of the chain before it, block after block of rows that stay in the first cache: each
- * formula's own loop over 1024 elements, then the next one's. Only results that are wanted go to memory: what is read, and what a
+ * formula's own loop over 1024 elements, then the next one's; of what comes again and again a kernel is made (fuse_code.h). Only results that are wanted go to memory: what is read, and what a
  * gradient may read. The loops are those of single calls, so that every bit is theirs.
  *
  * A tensor that waits has memory, and a provider (accel/tensor.h) that computes it; with that done it is like any other. It may wait inside
@@ -16,6 +16,7 @@ typedef struct aci_fuse aci_fuse;
 typedef struct aci_fuse_counts {
   int64_t waited, passes, written; /* maps that waited; passes over memory; results that these wrote */
   int64_t waiting;                 /* tensors that wait now */
+  int64_t generated;               /* passes by a kernel that was made for them (fuse_code.h) */
 } aci_fuse_counts;
 
 /* One for a context, which outlives it; close does not break tensors that are left. */

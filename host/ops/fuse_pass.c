@@ -79,8 +79,28 @@ static void step(const aci_fuse_pass *p, int at, int64_t i, int64_t n, float (*r
   aci_load(ACI_C_F32, y, node->dt, to, 1, n);
 }
 
+static void range_by_code(const aci_fuse_pass *p, int64_t begin, int64_t end) {
+  _Alignas(64) float row[ACI_FUSE_INPUTS][BLOCK];
+  const float *in[ACI_FUSE_INPUTS];
+  float *out[ACI_FUSE_MOST];
+  for (int64_t i = begin; i < end; i += BLOCK) {
+    const int64_t n = end - i < BLOCK ? end - i : BLOCK;
+    for (int k = 0; k < p->n_inputs; k++) {
+      const aci_fuse_operand *o = p->input[k];
+      in[k] = o->linear && o->dt == AC_F32 ? (const float *)(const void *)(o->ptr + i * 4) : row[k];
+      if (in[k] == row[k]) fetch(o, p->input_inner[k], i, n, row[k]);
+    }
+    for (int k = 0; k < p->n_outputs; k++) out[k] = (float *)p->node[p->output[k]]->out->ptr + i;
+    p->code(n, in, out, p->numbers);
+  }
+}
+
 static void range(void *arg, int64_t begin, int64_t end) {
   const aci_fuse_pass *p = arg;
+  if (p->code != NULL) {
+    range_by_code(p, begin, end);
+    return;
+  }
   _Alignas(64) float row[ACI_FUSE_ROWS][BLOCK];
   for (int at = 0; at < p->n; at++)
     for (int k = 0; k < p->node[at]->n_in; k++)

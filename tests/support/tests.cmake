@@ -82,7 +82,7 @@ function(ac_add_test name)
     TIMEOUT "${timeout}"
     LABELS "${arg_LABELS}"
     SKIP_RETURN_CODE 77
-    ENVIRONMENT "${ACCEL_TEST_ENV};ACCEL_TEST_TMP=${tmp};${arg_ENV}")
+    ENVIRONMENT "${ACCEL_TEST_ENV};ACCEL_TEST_TMP=${tmp};ACCEL_COMPILE_CACHE=${tmp}/kernels;${arg_ENV}")
 endfunction()
 
 function(ac_c_test file)

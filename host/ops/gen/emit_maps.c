@@ -94,8 +94,7 @@ static void take(buf *b, const char *from, const char *to) {
   put(b, "\n");
 }
 
-/* The pieces of a file; false when it makes no maps. */
-static bool pieces(const char *text, buf *b) {
+bool map_pieces(const char *text, buf *b) {
   bool any = false;
   put_bytes(b, "", 0);
   for (const char *p = blank(text); *p != '\0'; p = blank(p)) {
@@ -148,7 +147,7 @@ bool emit_maps(const char *out, char *const *paths, int n) {
     size_t size = 0;
     char *text = read_file(paths[i], &size), stem[64];
     buf b = {0};
-    if (text != NULL && pieces(text, &b)) {
+    if (text != NULL && map_pieces(text, &b)) {
       const char *slash = strrchr(paths[i], '/'), *base = slash != NULL ? slash + 1 : paths[i];
       snprintf(stem, sizeof stem, "%.*s", (int)strlen(base) - 2, base);
       int least = 0; /* the parts take about the same time: each is compiled on its own */

@@ -124,7 +124,7 @@ int main(int argc, char **argv) {
   if (files.n > 0) qsort(files.v, (size_t)files.n, sizeof *files.v, by_text);
   for (int i = 0; out != NULL && i < files.n; i++) ok = scan_file(files.v[i], &ops) && ok;
   if (ops.n > 0) qsort(ops.v, (size_t)ops.n, sizeof *ops.v, by_name);
-  ok = ok && check_names(&ops) && write_all(out, &ops) && emit_maps(out, files.v, files.n);
+  ok = ok && check_names(&ops) && write_all(out, &ops) && emit_maps(out, files.v, files.n) && emit_map_texts(out, files.v, files.n);
   if (headers.n > 0) qsort(headers.v, (size_t)headers.n, sizeof *headers.v, by_text);
   if (root != NULL) ok = ok && emit_calls(out, root, headers.v, headers.n);
 

@@ -63,6 +63,11 @@ void emit_json(buf *b, const op_list *ops);          /* ops.json */
 /* cuda/map_<i>.cu, from the texts of these files; MAP_PARTS of them, so that compilers work side by side. False after messages. */
 enum { MAP_PARTS = 4 };
 bool emit_maps(const char *out, char *const *paths, int n);
+/* The pieces of a file's text that formulas are made of (emit_maps.c); false when it makes no maps. */
+bool map_pieces(const char *text, buf *b);
+
+/* map_text.c: the formulas as text, from these files, for kernels that are made while a program runs (emit_text.c). False after messages. */
+bool emit_map_texts(const char *out, char *const *paths, int n);
 
 /* module_calls.h, module_table.c and module_stubs.c, from these headers below root (emit_calls.c). False after messages. */
 bool emit_calls(const char *out, const char *root, char *const *headers, int n);

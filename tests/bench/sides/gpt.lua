@@ -3,7 +3,7 @@
 local accel = require "accel"
 local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
 local o = side.options { layers = 6, width = 384, heads = 6, vocab = 256, batch = 8, seq = 256, dtype = "f32",
-  steps = 12, drop = 3, data = "", make = "", lr = 1e-4 }
+  steps = 12, drop = 3, data = "", make = "", lr = 1e-4, compile = false }
 
 local BATCHES <const> = 4 -- that steps take by turns
 
@@ -31,6 +31,7 @@ do
     if w then p:copy_(w) end
   end
 end
+if o.compile then accel.compile(model.transformer) end
 local tokens = side.load(o.data, "tokens")
 local params = model:parameters()
 local opt = accel.optim.AdamW(params, { lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1 })

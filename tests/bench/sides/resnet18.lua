@@ -3,7 +3,8 @@
 local accel = require "accel"
 local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
 local nn = accel.nn
-local o = side.options { batch = 64, width = 64, dtype = "f32", steps = 6, drop = 2, data = "", make = "", lr = 1e-3 }
+local o = side.options { batch = 64, width = 64, dtype = "f32", steps = 6, drop = 2, data = "", make = "", lr = 1e-3,
+  compile = false }
 
 local relu = accel.relu
 local function conv(from, to, kernel, stride)
@@ -46,6 +47,7 @@ if o.make ~= "" then
   return
 end
 model:load_state_dict(side.load(o.data, "weights"))
+if o.compile then accel.compile(model) end
 local images = side.load(o.data, "images")
 local x, y = images.x, images.y
 local opt = accel.optim.SGD(model:parameters(), { lr = o.lr, momentum = 0.9, weight_decay = 5e-4 })

@@ -1,11 +1,26 @@
--- The bench of accel.compile: chains of elementwise operations as one pass over memory, beside the same calls one by one.
+-- The bench of accel.compile: chains of elementwise operations as one pass over memory, beside the same calls one by one, and training steps of
+-- compiled models beside those of plain ones.
 return function(h, suites)
-  suites.compile = { about = "chains of maps by accel.compile, beside single calls", run = function()
+  suites.compile = { about = "chains of maps and training steps by accel.compile, beside single calls", run = function()
     local got = h.alternate { h.accel("compile.lua", "") }
     for _, key in ipairs { "five", "eleven", "five_grad", "eleven_grad" } do
       local what = key:find "grad" and key:gsub("_grad", " maps, gradients") or key .. " maps"
       h.line(what, "ms", got.accel[key .. "_compiled"], got.accel[key .. "_single"],
         not key:find "grad" and { ratio = 1.15 } or { ratio = 1 })
+    end
+    -- whole training steps: the same losses, and never slower
+    local function step(what, script, made, sizes, steps, drop)
+      local args = ("%s --dtype f32 --steps %d --drop %d --data %s"):format(sizes, steps, drop, h.quote(h.shared(made, script, sizes)))
+      local both = h.alternate { h.accel(script, args .. " --compile"), { name = "plain", command = h.ours(script, args), peer = true } }
+      h.row { what = "training step, " .. what, unit = "ms", ours = both.accel.ms, peers = h.peers(both, "ms"),
+        differs = h.losses(both, 1e-6), goal = { ratio = 1 } }
+    end
+    if h.quick then
+      step("GPT", "gpt.lua", "gpt", "--layers 2 --width 32 --heads 2 --vocab 65 --batch 2 --seq 16", 3, 1)
+      step("ResNet-18", "resnet18.lua", "resnet18", "--batch 2 --width 8", 2, 1)
+    else
+      step("GPT 6x384 B8 T256", "gpt.lua", "gpt", "--layers 6 --width 384 --heads 6 --vocab 256 --batch 8 --seq 256", 8, 3)
+      step("ResNet-18 B64", "resnet18.lua", "resnet18", "--batch 64 --width 64", 5, 2)
     end
   end }
 end

@@ -1,0 +1,203 @@
+/* Passes as C text, and the kernels made of it, by what a pass looks like: see fuse_code.h. */
+#include "ops/fuse_code.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/strbuf.h"
+#include "ops/fuse_text.h"
+
+enum { AFTER = 3, HEAVY = 8, SEGMENT = 12, KINDS = 256 }; /* compiled when it comes for the AFTER-th time */
+
+/* What a pass looks like: one word a node, one an operand. */
+typedef struct look {
+  uint64_t word[ACI_FUSE_MOST * (ACI_MAP_MAX_IN + 1)];
+  int n;
+} look;
+
+typedef struct entry {
+  struct entry *next;
+  int seen;
+  bool tried;
+  aci_fuse_kernel fn;
+  void *library;
+  int n;
+  uint64_t word[];
+} entry;
+
+struct aci_fuse_codes {
+  const ac_params *params;
+  entry *kind[KINDS];
+};
+
+aci_fuse_codes *aci_fuse_codes_new(const ac_params *p) {
+  if (strcmp(ac_params_str(p, "COMPILE_CC"), "off") == 0) return NULL;
+  aci_fuse_codes *c = calloc(1, sizeof *c);
+  if (c != NULL) c->params = p;
+  return c;
+}
+
+void aci_fuse_codes_free(aci_fuse_codes *c) {
+  if (c == NULL) return;
+  for (int i = 0; i < KINDS; i++)
+    for (entry *k = c->kind[i], *next; k != NULL; k = next) {
+      next = k->next;
+      if (k->library != NULL) dlclose(k->library);
+      free(k);
+    }
+  free(c);
+}
+
+/* ---- what a kernel is called with ---- */
+static int input_of(aci_fuse_pass *p, int at, int k) {
+  const aci_fuse_operand *o = &p->node[at]->in[k];
+  for (int i = 0; i < p->n_inputs; i++) { /* the same elements once */
+    const aci_fuse_operand *other = p->input[i];
+    if (other->ptr == o->ptr && other->dt == o->dt && other->linear && o->linear) return i;
+  }
+  if (p->n_inputs == ACI_FUSE_INPUTS) return -1;
+  p->input[p->n_inputs] = o;
+  p->input_inner[p->n_inputs] = p->node[at]->inner;
+  return p->n_inputs++;
+}
+
+/* Fills in inputs, outputs and numbers, and the look; false: not a pass for a kernel. */
+static bool lay_out(aci_fuse_pass *p, look *l) {
+  l->n = p->n_inputs = p->n_outputs = 0;
+  int numbers = 0;
+  for (int i = 0; i < p->n; i++) {
+    aci_fuse_node *n = p->node[i];
+    if (n->dt != AC_F32 || n->which == NULL) return false;
+    memcpy(p->numbers + numbers, n->p, sizeof n->p);
+    numbers += ACI_MAP_MAX_P;
+    l->word[l->n++] = (uint64_t)(uintptr_t)n->which << 1 | n->write;
+    for (int k = 0; k < n->n_in; k++) {
+      const aci_fuse_node *from = p->from[i][k];
+      int input = -1;
+      if (n->in[k].storage == NULL) p->numbers[numbers + k] = n->in[k].number;
+      else if (from == NULL && (input = input_of(p, i, k)) < 0) return false;
+      l->word[l->n++] = n->in[k].storage == NULL ? 1 : from != NULL ? (uint64_t)from->at << 2 | 2 : (uint64_t)input << 2 | 3;
+    }
+    numbers += ACI_MAP_MAX_IN;
+    if (n->write) p->output[p->n_outputs++] = i;
+  }
+  return true;
+}
+
+/* ---- the text ---- */
+static const char HEAD[] =
+    "#define AC_HOSTDEV\n#define AC_INLINE __attribute__((always_inline))\n"
+    "#define ACI_BY_INT(x, for_int, for_float) _Generic((x), int64_t : (for_int), default : (for_float))\n"
+    "#define ONE static inline __attribute__((always_inline, unused)) float\n"
+    "#define FN_f32(name, args, ...) ONE name(const float *p, __VA_ARGS__) { (void)p; return (float)args; }\n"
+    "#define ACI_LOOP1(op, T, sfx, F) LOOP1_##sfx(op, F)\n#define ACI_LOOP2(op, T, sfx, F) LOOP2_##sfx(op, F)\n"
+    "#define ACI_LOOP3(op, T, sfx, F) LOOP3_##sfx(op, F)\n#define ACI_LOOP4(op, T, sfx, F) LOOP4_##sfx(op, F)\n"
+    "#define LOOP1_f32(op, F) FN_f32(op##_f32, F(float, p, a), float a)\n"
+    "#define LOOP2_f32(op, F) FN_f32(op##_f32, F(float, p, a, b), float a, float b)\n"
+    "#define LOOP3_f32(op, F) FN_f32(op##_f32, F(float, p, a, b, c), float a, float b, float c)\n"
+    "#define LOOP4_f32(op, F) FN_f32(op##_f32, F(float, p, a, b, c, d), float a, float b, float c, float d)\n"
+    "#define LOOP1_f64(op, F)\n#define LOOP2_f64(op, F)\n#define LOOP3_f64(op, F)\n#define LOOP4_f64(op, F)\n"
+    "#define LOOP1_i64(op, F)\n#define LOOP2_i64(op, F)\n#define LOOP3_i64(op, F)\n#define LOOP4_i64(op, F)\n"
+    "#define AC_MAP1(op, F, ...) LOOP1_f32(op, F)\n#define AC_MAP2(op, F, ...) LOOP2_f32(op, F)\n"
+    "#define AC_MAP3(op, F, ...) LOOP3_f32(op, F)\n#define AC_MAP4(op, F, ...) LOOP4_f32(op, F)\n"
+    "#define AC_MAP1N AC_MAP1\n#define AC_MAP2N AC_MAP2\n#define AC_MAP3N AC_MAP3\n#define AC_MAP1B AC_MAP1\n#define AC_MAP2B AC_MAP2\n";
+
+static const aci_map_text *text_of(const aci_map_loop *loop) {
+  const char *slash = strrchr(loop->file, '/'), *base = slash != NULL ? slash + 1 : loop->file;
+  const size_t n = strcspn(base, ".");
+  for (const aci_map_text *t = aci_map_texts; t->stem != NULL; t++)
+    if (strlen(t->stem) == n && strncmp(t->stem, base, n) == 0) return t;
+  return NULL;
+}
+
+static void put_lines(aci_strbuf *b, const aci_map_text *t) {
+  for (const char *const *line = t->lines; *line != NULL; line++) aci_strbuf_puts(b, *line);
+}
+
+/* An operand of node i, within segment s. */
+static void put_operand(aci_strbuf *b, const aci_fuse_pass *p, const int *segment, int i, int k, const uint64_t word) {
+  const aci_fuse_node *from = p->from[i][k];
+  if ((word & 3) == 1) aci_strbuf_printf(b, "c%d_%d", i, k);
+  else if (from == NULL) aci_strbuf_printf(b, "a%d[i]", (int)(word >> 2));
+  else if (segment[from->at] == segment[i]) aci_strbuf_printf(b, "v%d", from->at);
+  else aci_strbuf_printf(b, "%s%d[i]", from->write ? "o" : "r", from->at);
+}
+
+static void put_kernel(aci_strbuf *b, const aci_fuse_pass *p, const look *l) {
+  int segment[ACI_FUSE_MOST], segments = 0, in_it = 0;
+  bool crosses[ACI_FUSE_MOST] = {false};
+  for (int i = 0; i < p->n; i++) {
+    if (in_it == SEGMENT) segments++, in_it = 0;
+    segment[i] = segments;
+    in_it++;
+    if (p->node[i]->heavy >= HEAVY) segments++, in_it = 0;
+    for (int k = 0; k < p->node[i]->n_in; k++)
+      if (p->from[i][k] != NULL && segment[p->from[i][k]->at] != segment[i]) crosses[p->from[i][k]->at] = true;
+  }
+  aci_strbuf_puts(b, "void kernel(int64_t n, const float *const *in, float *const *out, const float *num) {\n");
+  for (int i = 0; i < p->n_inputs; i++) aci_strbuf_printf(b, "  const float *restrict a%d = in[%d];\n", i, i);
+  for (int i = 0; i < p->n_outputs; i++) aci_strbuf_printf(b, "  float *restrict o%d = out[%d];\n", p->output[i], i);
+  for (int i = 0; i < p->n; i++) {
+    const int at = i * (ACI_MAP_MAX_P + ACI_MAP_MAX_IN);
+    aci_strbuf_printf(b, "  const float p%d[6] = {num[%d], num[%d], num[%d], num[%d], num[%d], num[%d]};\n", i, at, at + 1, at + 2, at + 3,
+                      at + 4, at + 5);
+    for (int k = 0; k < p->node[i]->n_in; k++)
+      if (p->node[i]->in[k].storage == NULL) aci_strbuf_printf(b, "  const float c%d_%d = num[%d];\n", i, k, at + ACI_MAP_MAX_P + k);
+    if (crosses[i] && !p->node[i]->write) aci_strbuf_printf(b, "  _Alignas(64) float r%d[1024];\n", i);
+  }
+  for (int i = 0, w = 0; i < p->n; i++) {
+    const aci_fuse_node *n = p->node[i];
+    if (i == 0 || segment[i] != segment[i - 1]) aci_strbuf_puts(b, "  _Pragma(\"GCC ivdep\") for (int64_t i = 0; i < n; i++) {\n");
+    aci_strbuf_printf(b, "    const float v%d = %s(p%d", i, n->which->name, i);
+    w++;
+    for (int k = 0; k < n->n_in; k++) {
+      aci_strbuf_puts(b, ", ");
+      put_operand(b, p, segment, i, k, l->word[w++]);
+    }
+    aci_strbuf_puts(b, ");\n");
+    if (n->write) aci_strbuf_printf(b, "    o%d[i] = v%d;\n", i, i);
+    else if (crosses[i]) aci_strbuf_printf(b, "    r%d[i] = v%d;\n", i, i);
+    if (i == p->n - 1 || segment[i] != segment[i + 1]) aci_strbuf_puts(b, "  }\n");
+  }
+  aci_strbuf_puts(b, "}\n");
+}
+
+static void compile(const aci_fuse_codes *c, const aci_fuse_pass *p, const look *l, entry *k) {
+  aci_strbuf b = {0};
+  aci_strbuf_puts(&b, HEAD);
+  put_lines(&b, &aci_map_texts[0]);
+  bool all = true;
+  for (int i = 0; i < p->n && all; i++) {
+    const aci_map_text *t = text_of(p->node[i]->which);
+    bool before = false;
+    for (int j = 0; j < i && t != NULL; j++) before |= text_of(p->node[j]->which) == t;
+    all = t != NULL;
+    if (all && !before) put_lines(&b, t);
+  }
+  if (all) put_kernel(&b, p, l);
+  if (all && !b.failed) k->fn = aci_fuse_compile(c->params, b.s, b.len, &k->library);
+  aci_strbuf_fini(&b);
+}
+
+void aci_fuse_codes_find(aci_fuse_codes *c, aci_fuse_pass *p) {
+  look l;
+  p->code = NULL;
+  if (c == NULL || p->n < 2 || !lay_out(p, &l)) return; /* one formula alone is compiled already */
+  uint64_t h = 0xCBF29CE484222325u;
+  for (int i = 0; i < l.n; i++) h = (h ^ l.word[i]) * 0x100000001B3u;
+  entry **at = &c->kind[(h ^ h >> 32) % KINDS];
+  while (*at != NULL && !((*at)->n == l.n && memcmp((*at)->word, l.word, (size_t)l.n * 8) == 0)) at = &(*at)->next;
+  if (*at == NULL) {
+    *at = calloc(1, sizeof **at + (size_t)l.n * 8);
+    if (*at == NULL) return;
+    (*at)->n = l.n;
+    memcpy((*at)->word, l.word, (size_t)l.n * 8);
+  }
+  entry *k = *at;
+  if (!k->tried && ++k->seen >= AFTER) {
+    k->tried = true;
+    compile(c, p, &l, k);
+  }
+  p->code = k->fn;
+}
