@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/capture.h"
 #include "device/device_impl.h"
 #include "device/pool.h"
 
@@ -65,6 +66,13 @@ ac_status aci_device_upload(ac_device *d, ac_stream *s, void *dst, const void *s
   if (d->vt->upload != NULL) return d->vt->upload(d, s, dst, src, bytes, e);
   AC_TRY(d->vt->copy(d, s, dst, src, bytes, e));
   return d->vt->sync == NULL ? AC_OK : d->vt->sync(d, s, e);
+}
+
+ac_status aci_capture_refuse(const ac_device *d, const char *what, ac_err *e) {
+  aci_device_capture *c = d->capture;
+  if (c == NULL) return AC_OK;
+  if (c->why[0] == '\0') snprintf(c->why, sizeof c->why, "%s", what);
+  return c->recording ? AC_FAIL(e, UNSUPPORTED, "%s: this cannot be recorded: %s", d->name, what) : AC_OK;
 }
 
 ac_status ac_device_sync(ac_device *d, ac_err *e) {

@@ -18,6 +18,7 @@ struct ac_device {
   ac_pool *pool; /* retained; blocks retain it too */
   ac_team *team; /* borrowed; NULL runs kernels on the caller alone */
   void *impl;    /* the vtable's own */
+  struct aci_device_capture *capture; /* borrowed (capture.h); NULL: nothing is recorded or watched */
 };
 
 /* Contexts open the same device each for themselves. */

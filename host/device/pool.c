@@ -11,6 +11,7 @@
  * the pool grows or is trimmed. */
 #include "device/pool.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,7 @@ struct slab {
 struct stream_cache {
   ac_mem_class class;
   ac_stream *stream;
+  bool kept; /* for recorded steps: nothing is unmapped */
   slab *with_room[N_SIZES];
   size_t n_empty; /* slabs without a used cell */
   aci_segments small, large;
@@ -63,6 +65,8 @@ struct ac_pool {
   bool closed, poison;
   const aci_pool_watch *watch; /* NULL: nobody looks */
   int64_t fail_at;
+  const void *divert; /* NULL: nothing is diverted, see aci_pool_divert */
+  pthread_t diverter;
   aci_budget budget;
   size_t live_bytes, live_blocks, peak_bytes, born_bytes;
   uint64_t n_allocs;
@@ -130,6 +134,7 @@ static size_t trim(ac_pool *p) {
   size_t given = 0;
   for (int c = 0; c < AC_MEM_CLASSES; c++) {
     for (stream_cache *h = p->stream_caches[c]; h != NULL; h = h->next) {
+      if (h->kept) continue;
       reclaim_slabs(h);
       given += aci_segments_trim(&h->small) + aci_segments_trim(&h->large);
     }
@@ -218,6 +223,7 @@ static stream_cache *stream_cache_get(ac_pool *p, ac_mem_class class, ac_stream 
   stream_cache **at = &p->stream_caches[class];
   while (*at != NULL && (*at)->stream != stream) at = &(*at)->next;
   if (*at == NULL) *at = stream_cache_new(p, class, stream);
+  if (*at != NULL && stream != NULL && stream == p->divert) (*at)->kept = true;
   return *at;
 }
 
@@ -320,6 +326,45 @@ bool aci_pool_segment(ac_device *d, const void *p, void **base, size_t *bytes) {
   return s != NULL;
 }
 
+/* ---- memory of recorded steps ---- */
+void aci_pool_divert(ac_device *d, const void *key) {
+  const bool own = aci_biased_lock(&d->pool->lock);
+  d->pool->divert = key;
+  d->pool->diverter = pthread_self();
+  aci_biased_unlock(&d->pool->lock, own);
+}
+
+bool aci_pool_is_diverted(ac_device *d, const ac_block *block) {
+  const any_block *b = (const any_block *)block;
+  const stream_cache *home = NULL;
+  if (b->owner == NULL) return false;
+  const bool own = aci_biased_lock(&d->pool->lock);
+  if (*b->owner == ACI_OWNER_SLAB) {
+    home = ((const cell *)b)->owner->home;
+  } else {
+    const aci_segments *in = ((const aci_chunk *)b)->owner->segments;
+    for (int c = 0; c < AC_MEM_CLASSES && home == NULL; c++)
+      for (const stream_cache *h = d->pool->stream_caches[c]; h != NULL && home == NULL; h = h->next)
+        if (in == &h->large || in == &h->small) home = h;
+  }
+  const bool is = home != NULL && home->stream != NULL && home->stream == d->pool->divert;
+  aci_biased_unlock(&d->pool->lock, own);
+  return is;
+}
+
+void aci_pool_undivert(ac_device *d, const void *key) {
+  const bool own = aci_biased_lock(&d->pool->lock);
+  for (int c = 0; c < AC_MEM_CLASSES; c++)
+    for (stream_cache *h = d->pool->stream_caches[c]; h != NULL; h = h->next) {
+      if (h->stream != key) continue;
+      h->kept = false;
+      reclaim_slabs(h);
+      aci_segments_trim(&h->small);
+      aci_segments_trim(&h->large);
+    }
+  aci_biased_unlock(&d->pool->lock, own);
+}
+
 /* ---- blocks ---- */
 static bool told_to_fail(ac_pool *p) {
   if (p->fail_at > 0) return --p->fail_at == 0;
@@ -401,9 +446,12 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
     return AC_OOM;
   }
   if (bytes <= SIZE_MAX / 4) bytes = (bytes + QUANTUM - 1) & ~(size_t)(QUANTUM - 1); /* no overflow below this */
-  any_block *b = take_ready(p, bytes, c, s);
+  ac_stream *from = s; /* a name of free memory, where it is diverted */
+  if (__builtin_expect(p->divert != NULL, 0) && s == NULL && c != AC_MEM_PINNED && pthread_equal(p->diverter, pthread_self()))
+    from = (ac_stream *)(uintptr_t)p->divert;
+  any_block *b = take_ready(p, bytes, c, from);
   if (__builtin_expect(b == NULL, 0)) {
-    ac_status st = take_or_say(p, bytes, c, s, &b, e);
+    ac_status st = take_or_say(p, bytes, c, from, &b, e);
     if (st != AC_OK) {
       aci_biased_unlock(&p->lock, own);
       return st;

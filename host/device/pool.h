@@ -33,6 +33,14 @@ void aci_pool_remove_unmap_hook(ac_device *d, aci_unmap_hook *h);
 /* The segment that p lies in; false: p is no memory of this pool. */
 bool aci_pool_segment(ac_device *d, const void *p, void **base, size_t *bytes);
 
+/* From now on blocks that this thread allocates for stream NULL come from memory that is kept for `key` alone, an address of the caller's, until
+ * NULL ends it: nobody else gets it, freed or not, and it stays mapped. What a recorded step uses is written again by each replay. */
+void aci_pool_divert(ac_device *d, const void *key);
+/* Whether a block of the device is memory kept for the key that is diverted to now. */
+bool aci_pool_is_diverted(ac_device *d, const ac_block *b);
+/* What is kept for key is the pool's again, as blocks of it are freed. */
+void aci_pool_undivert(ac_device *d, const void *key);
+
 /* For tests and debugging (ACCEL_POISON, ACCEL_ALLOC_FAIL). fail_at n > 0 fails the n-th allocation from now
  * on, n < 0 that one and all after it, 0 none. Set before other threads use the device. */
 void aci_pool_debug_set(ac_device *d, bool poison, int64_t fail_at);

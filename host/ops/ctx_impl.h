@@ -79,6 +79,7 @@ struct ac_ctx {
   int local_rank;            /* which GPU that is */
   ac_stream *stream; /* where calls are enqueued; NULL: the device's own order */
   ac_generator gen;
+  const uint64_t *replayed; /* on the device: what a replay adds to RNG counters; NULL: no step is being recorded */
   int index_base;
   uint64_t step;
 

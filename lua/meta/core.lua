@@ -306,6 +306,24 @@ function accel.checkpoint(fn, ...) end
 ---@return function|accel.nn.Module
 function accel.compile(fn, opts) end
 
+---A training step - forward, backward, optimizer - that a GPU records and replays: called as fn is, with the same results, bit for bit, as long as
+---fn does the same every time. The first two calls run fn, the third records it; from then on a call copies its tensors into those that were
+---recorded and starts all kernels in one go. Random numbers, learning rates, step counts and loss scales move on as without it. Step schedulers
+---outside; values that fn decides by on the host are those of the recorded call.
+---
+---Where a step cannot be recorded (a CPU device, item() inside, tensors of the CPU copied inside, gradients that accumulate over calls, ranks that
+---communicate, offloaded weights), fn runs as it is from then on; one warning, and `reason`, say why.
+---
+---example: local w = accel.ones(2, { requires_grad = true }) local opt = accel.optim.SGD({ w }, { lr = 0.5 })
+---  local step = accel.graph(function(x) local loss = (w * x):sum() loss:backward() opt:step() opt:zero_grad() return loss end)
+---  return step(accel.ones(2)) --> 2
+---@param fn function
+---@param opts? table
+---  warmup integer = 2: calls that run fn as it is first, at least 2
+---  shapes integer = 8: sets of shapes that are recorded; with more of them fn runs as it is
+---@return accel.Graph
+function accel.graph(fn, opts) end
+
 ---The output of a chain of functions or modules, cut into `segments` pieces of which all but the last are checkpoints.
 ---Options: those of accel.checkpoint.
 ---example: local net = accel.nn.Sequential(accel.nn.Linear(3, 3), accel.nn.Tanh(), accel.nn.Linear(3, 2))

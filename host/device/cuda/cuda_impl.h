@@ -7,6 +7,7 @@
 #define ACI_CUDA_IMPL_H
 #include <cuda_runtime.h>
 
+#include "device/capture.h"
 #include "device/device_impl.h"
 
 struct ac_stream {
@@ -22,6 +23,8 @@ struct aci_cuda_uploads; /* upload.cu */
 typedef struct aci_cuda {
   int ordinal;
   ac_stream compute;
+  cudaStream_t order, recorder; /* while work is recorded: the compute stream's own handle; the stream that records, made when first needed */
+  struct aci_cuda_kept *kept;   /* bytes of the host that the work under way copies */
   int multiprocessors;
   size_t shared_bytes; /* that a block may ask for */
   int code; /* the chip that this module's code for the device was compiled for, 75 or 90: an 8.0 runs the code of 7.5 */
@@ -47,6 +50,16 @@ ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *ke
 /* The vtable's upload. */
 ac_status aci_cuda_upload(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
 void aci_cuda_uploads_close(aci_cuda *c);
+
+/* capture.cu: the vtable's; and what a copy means for work that is recorded: AC_OK unless host memory takes part. */
+ac_status aci_cuda_capture_begin(ac_device *dev, ac_err *e);
+ac_status aci_cuda_capture_end(ac_device *dev, ac_device_graph **out, ac_err *e);
+ac_status aci_cuda_graph_launch(ac_device *dev, ac_device_graph *g, ac_err *e);
+void aci_cuda_graph_free(ac_device *dev, ac_device_graph *g);
+void aci_cuda_capture_close(aci_cuda *c);
+/* Bytes that the host makes inside of what is recorded, such as arange's: each replay copies the same ones. */
+ac_status aci_cuda_capture_upload(ac_device *dev, void *dst, const void *src, size_t bytes, ac_err *e);
+ac_status aci_cuda_capture_copy(const ac_device *dev, const void *dst, const void *src, ac_err *e);
 
 int aci_cuda_devices(char *why, size_t n);
 void aci_cuda_describe(int index, char *text, size_t n);

@@ -149,6 +149,7 @@ static void close_device(ac_device *dev) {
   aci_cuda *c = (aci_cuda *)dev->impl;
   if (aci_cuda_enter(dev, NULL) == AC_OK) {
     aci_cuda_uploads_close(c);
+    aci_cuda_capture_close(c);
     leave_order(c);
     cudaFreeHost(c->fault);
   }
@@ -161,7 +162,12 @@ static ac_status map(ac_device *dev, ac_mem_class k, size_t bytes, void **out, a
   AC_TRY(aci_cuda_enter(dev, e));
   if (k == AC_MEM_PINNED)
     return aci_cuda_check(dev, cudaHostAlloc(out, bytes, cudaHostAllocPortable), "page-locked memory", e);
-  return aci_cuda_check(dev, cudaMalloc(out, bytes), "memory", e);
+  /* memory is no work: it may be had while work is recorded */
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  const cudaError_t code = cudaMalloc(out, bytes);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  return aci_cuda_check(dev, code, "memory", e);
 }
 
 static void unmap(ac_device *dev, ac_mem_class k, void *p, size_t bytes) {
@@ -174,6 +180,7 @@ static void unmap(ac_device *dev, ac_mem_class k, void *p, size_t bytes) {
 static ac_status copy(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e) {
   if (bytes == 0 || dst == src) return AC_OK;
   AC_TRY(aci_cuda_enter(dev, e));
+  if (dev->capture != NULL) AC_TRY(aci_cuda_capture_copy(dev, dst, src, e));
   /* addresses say where they are; host memory that is not page-locked is staged by the driver */
   return aci_cuda_check(dev, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, aci_cuda_stream(dev, s)),
                         "copy", e);
@@ -249,6 +256,7 @@ static ac_status stream_wait(ac_device *dev, ac_stream *s, ac_event *ev, ac_err 
 
 static ac_status sync_device(ac_device *dev, ac_stream *s, ac_err *e) {
   AC_TRY(aci_cuda_enter(dev, e));
+  AC_TRY(aci_capture_refuse(dev, "the host waits for the device", e));
   const cudaError_t code = s != NULL ? cudaStreamSynchronize(s->handle) : cudaDeviceSynchronize();
   AC_TRY(aci_cuda_check(dev, code, "waiting", e));
   return aci_cuda_faults(dev, e);
@@ -267,7 +275,7 @@ const ac_device_vtable *aci_cuda_vtable() {
       sizeof vt,  "cuda",       false,       open_device, close_device, map,
       unmap,      NULL /* no pages come and go */, copy,         fill,        stream_new,  stream_free,  event_new,
       event_free, event_record, event_query, stream_wait, sync_device, aci_cuda_upload,
-      stream_handle, identity,
+      stream_handle, identity, aci_cuda_capture_begin, aci_cuda_capture_end, aci_cuda_graph_launch, aci_cuda_graph_free,
   };
   return &vt;
 }

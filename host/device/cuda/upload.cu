@@ -64,6 +64,7 @@ static ac_status through_slots(ac_device *dev, aci_cuda_uploads *u, cudaStream_t
 ac_status aci_cuda_upload(ac_device *dev, ac_stream *stream, void *dst, const void *src, size_t bytes, ac_err *e) {
   if (bytes == 0) return AC_OK;
   AC_TRY(aci_cuda_enter(dev, e));
+  if (dev->capture != NULL && dev->capture->recording) return aci_cuda_capture_upload(dev, dst, src, bytes, e);
   const cudaStream_t s = aci_cuda_stream(dev, stream);
   if (bytes > (size_t)SLOTS * SLOT_BYTES) {
     AC_TRY(aci_cuda_check(dev, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, s), "copy", e));

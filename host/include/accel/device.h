@@ -20,6 +20,7 @@ typedef struct ac_device ac_device;
 typedef struct ac_stream ac_stream;
 typedef struct ac_event ac_event;
 typedef struct ac_pool ac_pool;
+typedef struct ac_device_graph ac_device_graph; /* work that was recorded, to be run again */
 typedef struct ac_block ac_block;
 
 /* Memory and order of one kind of device. Slots marked (optional) may be NULL with the default given. */
@@ -54,6 +55,12 @@ typedef struct ac_device_vtable {
   void *(*stream_handle)(ac_device *dev, ac_stream *s);
   /* the device's name on its machine, other than that of any other: the PCI address. "" where it cannot be told */
   void (*identity)(ac_device *dev, char *id, size_t n);
+  /* (optional, all four together: no steps are recorded) From begin to end what this dev is given to do on stream NULL, and on streams that wait
+   * for its events, is recorded instead of done. end: out NULL drops it. launch: does all of it again, in the order of stream NULL. */
+  ac_status (*capture_begin)(ac_device *dev, ac_err *e);
+  ac_status (*capture_end)(ac_device *dev, ac_device_graph **out, ac_err *e);
+  ac_status (*graph_launch)(ac_device *dev, ac_device_graph *g, ac_err *e);
+  void (*graph_free)(ac_device *dev, ac_device_graph *g);
 } ac_device_vtable;
 
 /* ---- providers: what a kind of device brings ---- */

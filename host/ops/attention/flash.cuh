@@ -32,7 +32,8 @@ struct flash_args {
   int64_t alibi_s;
   bool
       drop; /* element e = (((drop_b0 + b) hq + h) tq + i) tk + j is kept if word e % 4 of counter e / 4 is drop_below or more */
-  uint64_t drop_key, drop_counter;
+  uint64_t drop_key;
+  aci_counter drop_counter;
   uint32_t drop_below;
   int64_t drop_b0;
   double drop_by;

@@ -49,7 +49,7 @@ static flash_args args_of(const ac_frame *f, int q, int mask) {
   if (p > 0) {
     a.drop = true;
     a.drop_key = f->rng_counter.seed ^ (uint64_t)f->rng_counter.stream * 0x9E3779B97F4A7C15u; /* random/draw.h */
-    a.drop_counter = (uint64_t)f->rng_counter.step << 32 | f->rng_counter.ordinal;
+    a.drop_counter = aci_counter_of(f, (uint64_t)f->rng_counter.step << 32 | f->rng_counter.ordinal);
     a.drop_below = (uint32_t)(p * 0x1p32);
     if (a.drop_below == 0) a.drop_below = 1;
     a.drop_b0 = f->rng_counter.row0;

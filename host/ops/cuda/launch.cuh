@@ -50,6 +50,21 @@ static inline ac_status aci_launched(const ac_frame *f, cudaStream_t s, const ch
   return aci_cuda_launched(f->device, s, kernel, aci_flag(f, ACI_CUDA_SYNC) != 0, e);
 }
 
+/* The counter of a random op's draws (random/draw.h), which moves on with every replay of a recorded step. */
+struct aci_counter {
+  uint64_t call;
+  const uint64_t *replayed;
+#ifdef ACI_CUDA_EMULATED
+  operator uint64_t() const { return replayed != NULL ? call + *replayed : call; }
+#else
+  __device__ __forceinline__ operator uint64_t() const { return replayed != NULL ? call + *replayed : call; }
+#endif
+};
+static inline aci_counter aci_counter_of(const ac_frame *f, uint64_t call) {
+  const aci_counter c = {call, f->ctx->replayed};
+  return c;
+}
+
 /* On the frame's device and stream. Errors name the kernel; the dispatcher adds the op. */
 template <class... P, class... A>
 static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(P...), aci_shape_of_launch s,

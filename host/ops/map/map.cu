@@ -167,7 +167,10 @@ static ac_status copy_to(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor, *y = f->out[0];
   const size_t bytes = (size_t)x->numel * aci_dsize((ac_dtype)x->dtype);
   if (bytes == 0) return AC_OK;
-  if (x->device->kind == AC_DEV_CPU) return f->device->vt->upload(f->device, f->stream, aci_data(y), aci_data(x), bytes, e);
+  if (x->device->kind == AC_DEV_CPU) {
+    AC_TRY(aci_capture_refuse(f->device, ACI_CAPTURE_FROM_CPU, e));
+    return f->device->vt->upload(f->device, f->stream, aci_data(y), aci_data(x), bytes, e);
+  }
   if (x->device->kind == y->device->kind && x->device != y->device) /* what x waits for is on its own device */
     AC_TRY(x->device->vt->sync(x->device, NULL, e));
   AC_TRY(f->device->vt->copy(f->device, f->stream, aci_data(y), aci_data(x), bytes, e));

@@ -3,6 +3,7 @@
    gradient: dx = dy taken back to the dtype and device of x.
    example: accel.tensor({ 1.5, -2 }):to("i32") --> { 1, -2 }
    example: accel.tensor({ 1, 2 }):to("f64").dtype --> "f64" */
+#include "device/capture.h"
 #include "ops/ctx_impl.h"
 #include "ops/op.h"
 
@@ -36,7 +37,10 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_device *d = x->device;
   size_t bytes = (size_t)x->numel * aci_dsize((ac_dtype)x->dtype);
   if (bytes == 0) return AC_OK;
-  if (!aci_is_accelerator(d)) return aci_device_upload(y->device, f->stream, aci_data(y), aci_data(x), bytes, e);
+  if (!aci_is_accelerator(d)) {
+    AC_TRY(aci_capture_refuse(y->device, ACI_CAPTURE_FROM_CPU, e));
+    return aci_device_upload(y->device, f->stream, aci_data(y), aci_data(x), bytes, e);
+  }
   AC_TRY(d->vt->copy(d, NULL, aci_data(y), aci_data(x), bytes, e));
   return ac_device_sync(d, e);
 }

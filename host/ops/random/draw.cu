@@ -6,7 +6,8 @@
 
 /* The tensor written, or read and written. */
 struct draw_args {
-  uint64_t key, call, first; /* first: global position of element 0 */
+  aci_counter call;
+  uint64_t key, first; /* first: global position of element 0 */
   int64_t n, shape[AC_MAX_DIMS], stride[AC_MAX_DIMS];
   int ndim; /* 0: contiguous */
   void *y;
@@ -25,7 +26,7 @@ static uint64_t call_of(const ac_generator *t) {
 static draw_args args_of(const ac_frame *f, const ac_tensor *y, uint64_t call) {
   draw_args a = {};
   a.key = key_of(&f->rng_counter);
-  a.call = call;
+  a.call = aci_counter_of(f, call);
   a.n = y->numel;
   a.y = aci_data(y);
   a.dt = (ac_dtype)y->dtype;

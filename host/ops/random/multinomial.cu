@@ -8,7 +8,8 @@ struct draw_args {
   const void *x;
   ac_dtype dt;
   int64_t rows, n, k, row_stride, step; /* weights: rows and elements apart */
-  uint64_t key, call;
+  uint64_t key;
+  aci_counter call;
   int64_t row0, least; /* weights above 0 that a row needs */
   double *w;           /* (rows, n) running sums */
   aci_order o;
@@ -125,8 +126,8 @@ static ac_status multinomial(ac_frame *f, ac_err *e) {
   a.row_stride = many ? x->stride[0] : 0;
   a.step = x->stride[x->ndim - 1];
   a.key = t->seed ^ (uint64_t)t->stream * 0x9E3779B97F4A7C15u;
-  a.call = (uint64_t)t->step << 32 | t->ordinal;
-  if (!many && t->drawn != 0) a.call += t->drawn | UINT32_C(1) << 31;
+  a.call = aci_counter_of(f, (uint64_t)t->step << 32 | t->ordinal);
+  if (!many && t->drawn != 0) a.call.call += t->drawn | UINT32_C(1) << 31;
   a.row0 = many ? t->row0 : 0;
   a.least = f->args[2].b ? 1 : a.k;
   a.y = (int64_t *)aci_data(f->out[0]);

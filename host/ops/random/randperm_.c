@@ -3,6 +3,7 @@
    example: accel.empty(5, { dtype = "i64" }):randperm_():sum() --> 10 */
 #include <stdlib.h>
 
+#include "device/capture.h"
 #include "ops/random/draw.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -42,6 +43,7 @@ static ac_status elsewhere(ac_frame *f, ac_err *e) {
   int64_t *v = malloc(bytes);
   ac_status st = AC_OK;
   if (v == NULL) return AC_FAIL(e, OOM, "no memory for %lld numbers", (long long)x->numel);
+  AC_GOTO(done, st, aci_capture_refuse(f->device, "randperm draws on the host", e));
   if (!direct) AC_GOTO(done, st, ac_block_alloc(f->device, bytes, AC_MEM_ACTIVATION, f->stream, &block, e));
   shuffle(&f->rng_counter, v, x->numel, 1);
   AC_GOTO(done, st, aci_device_upload(f->device, f->stream, direct ? aci_data(x) : ac_block_ptr(block), v, bytes, e));

@@ -7,6 +7,7 @@ local deferred = require "accel.optim.deferred"
 local options = require "accel.util.options"
 local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
+local recording = require "accel.util.recording"
 
 --- What accelerator:prepare makes of an optimizer. step and zero_grad do nothing while gradients accumulate; with loss
 --- scaling, a step whose own gradients are infinite or NaN is left out, whatever those of other optimizers are.
@@ -102,6 +103,7 @@ function AcceleratedOptimizer:step(closure)
   else
     result = real:step(closure)
     self.applied, self._in_a_row = self.applied + 1, 0
+    if recording.running then recording.count(self) end
   end
   self.step_was_skipped = skip
   update:step(self)
@@ -109,6 +111,9 @@ function AcceleratedOptimizer:step(closure)
   self.accelerator:_look_at_save()
   return result
 end
+
+--- For recorded steps (accel.graph): n steps were made that step() knows nothing of.
+function AcceleratedOptimizer:_count_steps(n) self.applied = self.applied + n end
 
 --- Drops the gradients, unless they still accumulate.
 function AcceleratedOptimizer:zero_grad(...)

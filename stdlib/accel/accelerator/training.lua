@@ -6,6 +6,7 @@ local check = require "accel.util.check"
 local check_self = require "accel.accelerator.check_self"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local recording = require "accel.util.recording"
 local tensors = require "accel.util.tensors"
 local utils = require "accel.nn.utils"
 
@@ -67,6 +68,9 @@ function M.backward(self, loss, opts)
   if tensors.is_tensor(self) then check_self(self, "backward") end
   if not tensors.is_tensor(loss) then raise("backward: the loss must be a tensor, got %s", check.shown(loss)) end
   local update = self._update
+  if recording.running and self.gradient_state.num_steps > 1 then
+    recording.note "gradients accumulate over calls, which the accelerator counts"
+  end
   if self._parallel and self._parallel:made(loss) then
     if opts ~= nil then raise "backward: the gradients of a pipeline's loss are there already; options come too late" end
     return

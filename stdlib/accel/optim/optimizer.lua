@@ -16,6 +16,7 @@ local nearest = require "accel.util.nearest"
 local listed = require("accel.util.options").listed
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
+local recording = require "accel.util.recording"
 local spans = require "accel.profiler.spans"
 local state = require "accel.optim.state"
 local tensors = require "accel.util.tensors"
@@ -298,10 +299,22 @@ local function device_lr(private, group)
     else
       private.lr:fill_(group.lr)
     end
+    recording.note "the learning rate of an optimizer changes"
     private.lr_value = group.lr
   end
   return private.lr
 end
+
+--- For recorded steps (accel.graph): learning rates that changed are put on the device now, not in the next step.
+function Optimizer:_refresh_lr()
+  local _ <close> = accel.no_grad()
+  for _, group in ipairs(self.param_groups) do
+    if self._private[group].lr then device_lr(self._private[group], group) end
+  end
+end
+
+--- For recorded steps: n steps were made that step() knows nothing of.
+function Optimizer:_count_steps(n) self._steps = (self._steps or 0) + n end
 
 -- A step that raises leaves no word on the next one: gradients that it was to multiply are multiplied.
 local steps = { __close = function(step, failure)
@@ -352,6 +365,7 @@ function Optimizer:step(closure)
   end
   if sharding then sharding:after() end
   self._steps = (self._steps or 0) + 1
+  if recording.running then recording.count(self) end
   if spans.running then
     spans.mark_optimizer(self)
     spans.finish(span)

@@ -51,10 +51,15 @@ typedef struct emulated_stream *cudaStream_t;
  * with more shared memory than the kernel was granted. */
 bool emulated_starts(const void *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s);
 void emulated_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread);
+/* Whether what the stream is given is recorded, and recording it; what: a kernel, or NULL. For libraries, too, which stand in for others. */
+bool emulated_records(cudaStream_t s);
+void emulated_record(cudaStream_t s, const void *what, std::function<void()> work);
 /* static: files have structs of arguments of the same name, and each needs its own. */
 template <class... P>
 static void emulated_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream, P... args) {
-  if (emulated_starts((const void *)kernel, grid, block, shared, stream)) emulated_run(grid, block, shared, [&] { kernel(args...); });
+  if (!emulated_starts((const void *)kernel, grid, block, shared, stream)) return;
+  if (!emulated_records(stream)) return emulated_run(grid, block, shared, [&] { kernel(args...); });
+  emulated_record(stream, (const void *)kernel, [=] { emulated_run(grid, block, shared, [=] { kernel(args...); }); });
 }
 /* The launch's own shared memory, of which every block finds the noise of the one before it. */
 char *emulated_shared();
@@ -86,7 +91,11 @@ typedef enum cudaError_t {
   cudaErrorAssert = 710,
   cudaErrorIllegalInstruction = 715,
   cudaErrorMisalignedAddress = 716,
-  cudaErrorLaunchFailure = 719
+  cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorCapturedEvent = 907
 } cudaError_t;
 typedef struct emulated_event *cudaEvent_t;
 typedef enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDefault = 4 } cudaMemcpyKind;
@@ -134,6 +143,29 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *kernel);
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int value);
 cudaError_t cudaGetLastError();
 const char *cudaGetErrorString(cudaError_t code);
+
+/* ---- recorded work: capture.cpp ---- */
+/* CUDA_TWIN_GRAPHS names a file that is told at the end: of each graph what it holds, "graph 1 kernels 12 copies 0 fills 3 same", and of
+ * each run its number, "run 1 of 7". same: these kernels were launched before, one behind the other in this order. */
+typedef struct emulated_graph *cudaGraph_t;
+typedef struct emulated_graph *cudaGraphExec_t;
+typedef enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2
+} cudaStreamCaptureMode;
+typedef enum cudaMemoryType { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2 } cudaMemoryType;
+typedef struct cudaPointerAttributes {
+  cudaMemoryType type;
+} cudaPointerAttributes;
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode);
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *run, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t run, cudaStream_t s);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t run);
 
 /* Device memory is the host's from one to the other: for libraries that stand in for those of the toolkit. */
 void emulated_open();

@@ -1,5 +1,5 @@
 /* The twin's runtime, whose device memory is the host's. See cuda_runtime.h; the threads of kernels: fibers.cpp. */
-#include "cuda_runtime.h"
+#include "emulation.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
@@ -49,7 +49,8 @@ void emulated_close() {
 
 /* ---- the runtime ---- */
 static thread_local cudaError_t last = cudaSuccess;
-static cudaError_t give(cudaError_t code) { return code == cudaSuccess ? code : (last = code); }
+cudaError_t emulated_give(cudaError_t code) { return code == cudaSuccess ? code : (last = code); }
+static cudaError_t give(cudaError_t code) { return emulated_give(code); }
 
 static int devices() {
   const char *n = getenv("CUDA_TWIN_DEVICES");
@@ -94,6 +95,7 @@ static bool paged(const void *p) { return !holds(device_memory, p) && !holds(pag
 cudaError_t cudaMalloc(void **p, size_t bytes) {
   const on_device open;
   *p = NULL;
+  if (!emulated_may_wait()) return give(cudaErrorStreamCaptureUnsupported);
   bytes = (bytes + 4095) & ~(size_t)4095;
   if (bytes > (size_t)1 << 30) return give(cudaErrorMemoryAllocation);
   void *m = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -105,10 +107,6 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
   return cudaSuccess;
 }
 /* The stream that a device has work on which nobody has waited for. Work on another one, unordered as it is, meets the same memory. */
-struct emulated_stream {
-  int device;
-  bool copies; /* made with a priority: its copies from page-locked memory go on beside other work, see below */
-};
 static std::map<int, cudaStream_t> busy;
 
 /* Copies of such a stream are made when somebody waits for them, not before: until then their destination has its old bytes, and what is written
@@ -163,6 +161,7 @@ static void wait_for_device() {
 
 cudaError_t cudaFree(void *p) {
   const on_device open;
+  if (!emulated_may_wait()) return give(cudaErrorStreamCaptureUnsupported);
   make_late(NULL, current, late_numbers);
   busy[current] = NULL;
   const auto m = device_memory.find(p);
@@ -185,6 +184,11 @@ cudaError_t cudaFreeHost(void *p) {
 }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t s) {
   const on_device open;
+  if (s->capture != NULL) {
+    if (paged(dst) || paged(src)) return give(emulated_spoil(s));
+    emulated_record(s, NULL, [=] { memcpy(dst, src, bytes); });
+    return s->capture->copies++, cudaSuccess;
+  }
   if (s->copies && holds(page_locked, src) && holds(device_memory, dst)) {
     late.push_back({s, dst, src, bytes, ++late_numbers});
     return cudaSuccess;
@@ -197,19 +201,19 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s) {
   const on_device open;
+  if (s->capture != NULL) {
+    emulated_record(s, NULL, [=] { memset(dst, byte, bytes); });
+    return s->capture->fills++, cudaSuccess;
+  }
   work_on(s);
   return memset(dst, byte, bytes), cudaSuccess;
 }
 
-struct emulated_event {
-  cudaStream_t stream; /* that it was recorded on, with copies to come */
-  long number;
-};
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
-  return *s = new emulated_stream{current, false}, cudaSuccess;
+  return *s = new emulated_stream{current, false, NULL, 0, 0}, cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int) {
-  return *s = new emulated_stream{current, true}, cudaSuccess;
+  return *s = new emulated_stream{current, true, NULL, 0, 0}, cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device) {
   if (device < 0 || device >= devices() || n < 13) return give(cudaErrorInvalidDevice);
@@ -231,17 +235,27 @@ bool emulated_starts(const void *kernel, dim3 grid, dim3 block, size_t shared, c
   if (threads < 1 || threads > 1024 || block.z > 64 || blocks < 1 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535)
     return give(cudaErrorInvalidConfiguration), false;
   const on_device lock;
-  work_on(s);
-  beside.kernels += !late.empty();
+  if (s->capture == NULL) {
+    work_on(s);
+    emulated_launched(kernel);
+    beside.kernels += !late.empty();
+  }
   const auto g = granted.find(kernel);
   if (shared > (g != granted.end() ? g->second : (size_t)48 << 10)) return give(cudaErrorInvalidValue), false;
   return true;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) { return wait_for(s), delete s, cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t s) { return wait_for(s), waits.n++, cudaSuccess; }
-cudaError_t cudaDeviceSynchronize() { return wait_for_device(), waits.n++, cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+  if (s->capture != NULL) return give(emulated_spoil(s));
+  return wait_for(s), waits.n++, cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  if (!emulated_may_wait()) return give(cudaErrorStreamCaptureUnsupported);
+  return wait_for_device(), waits.n++, cudaSuccess;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   const on_device open;
+  if (s->capture != NULL || e->capture != NULL) return give(emulated_join(s, e));
   if (e->stream != NULL && e->stream != s) make_late(e->stream, 0, e->number);
   return busy[current] = NULL, cudaSuccess;
 }
@@ -251,7 +265,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
 cudaError_t cudaEventDestroy(cudaEvent_t e) { return delete e, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   const on_device lock;
-  e->stream = s->copies ? s : NULL;
+  e->capture = s->capture;
+  e->recorded_on = s;
+  e->recorded = s->work;
+  e->stream = s->copies && s->capture == NULL ? s : NULL;
   return e->number = late_numbers, cudaSuccess;
 }
 /* Its copies are not made so far. */
@@ -262,13 +279,22 @@ static bool is_late(cudaEvent_t e) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
   const on_device lock;
+  if (e->capture != NULL && !e->capture->ended) return give(cudaErrorCapturedEvent);
   return is_late(e) ? give(cudaErrorNotReady) : cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   const on_device open;
+  if (e->capture != NULL && !e->capture->ended) return give(cudaErrorCapturedEvent);
   if (e->stream != NULL) make_late(e->stream, 0, e->number);
   return waits.n++, cudaSuccess;
 }
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
+  const on_device lock;
+  a->type = holds(device_memory, p) ? cudaMemoryTypeDevice : holds(page_locked, p) ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+  return cudaSuccess;
+}
+void emulated_work_on(cudaStream_t s) { work_on(s); }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *) {
   const char *ptx = getenv("CUDA_TWIN_PTX");

@@ -4,6 +4,7 @@
 --- after optimizer:step(). A state says where a schedule is, not what it is: options come from its constructor.
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
+local recording = require "accel.util.recording"
 
 --- example: local Half = accel.optim.lr_scheduler.LRScheduler:extend("Half")
 ---   function Half:rate(step, base) return base / 2 ^ step end
@@ -81,6 +82,7 @@ end
 
 --- On to the rates of the next step.
 function LRScheduler:step()
+  recording.note "a scheduler steps (call it after the function)"
   self.last_epoch = self.last_epoch + 1
   self:_apply()
 end

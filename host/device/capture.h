@@ -1,0 +1,23 @@
+/* What a device is told of while work on it is recorded (ops/capture.h), or watched for what could not be: ac_device.capture. */
+#ifndef ACI_CAPTURE_H
+#define ACI_CAPTURE_H
+#include "device/device_impl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct aci_device_capture {
+  bool recording;
+  char why[200]; /* the first thing that cannot be recorded, "" */
+} aci_device_capture;
+
+/* For what cannot be recorded: what it is, in words that go on "... inside of it". AC_OK unless work is being recorded. */
+ACI_MODULE_API ac_status aci_capture_refuse(const ac_device *d, const char *what, ac_err *e);
+
+#define ACI_CAPTURE_FROM_CPU "a tensor of the CPU is copied to the device (move it outside, or give it as an argument)"
+
+#ifdef __cplusplus
+}
+#endif
+#endif
