@@ -296,8 +296,8 @@ ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e) {
     const aci_map_loop *loop = aci_map_plan_make(f, m, &plan);
     if (plan.ct == ACI_C_F32 && plan.ndim <= 2) n = calloc(1, sizeof *n); /* without memory: at once */
     if (n != NULL) {
-      *n = (aci_fuse_node){.owner = z, .out = o->storage, .loop = loop->run, .which = loop, .heavy = f->desc->flops_per_element, .numel = o->numel, .inner = o->numel, .dt = (ac_dtype)o->dtype,
-                           .keep = leads_to_gradient(f), .at = -1};
+      *n = (aci_fuse_node){.owner = z, .out = o->storage, .loop = loop->run, .which = loop, .heavy = f->desc->flops_per_element,
+                           .numel = o->numel, .inner = o->numel, .dt = (ac_dtype)o->dtype, .keep = leads_to_gradient(f), .at = -1};
       memcpy(n->p, plan.p.f32, sizeof n->p);
       const ac_status st = take_operands(f, &plan, n, e);
       if (st != AC_OK) {

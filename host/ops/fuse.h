@@ -2,8 +2,8 @@
  *
  * Inside a region a map (map/map.h) is not run: its result knows its formula and its operands, and waits. What reads it - any other op,
  * the host - has it computed, and with it all of the chain before it, block after block of rows that stay in the first cache: each
- * formula's own loop over 1024 elements, then the next one's; of what comes again and again a kernel is made (fuse_code.h). Only results that are wanted go to memory: what is read, and what a
- * gradient may read. The loops are those of single calls, so that every bit is theirs.
+ * formula's own loop over 1024 elements, then the next one's; of what comes again and again a kernel is made (fuse_code.h). Only results
+ * that are wanted go to memory: what is read, and what a gradient may read. The loops are those of single calls, so that every bit is theirs.
  *
  * A tensor that waits has memory, and a provider (accel/tensor.h) that computes it; with that done it is like any other. It may wait inside
  * the region alone: at its end results and what gradients need are computed, and what the region's function neither returned nor dropped

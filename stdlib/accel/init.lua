@@ -7,7 +7,8 @@ local accel = require "accel.core"
 --- Functions with a file of their own.
 local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plot = "accel.track.plot_run",
   open_sharded = "accel.util.open_sharded",
-  compile = "accel.compile_function", graph = "accel.graph_function", checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
+  compile = "accel.compile_function", graph = "accel.graph_function",
+  checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
 local submodules = { autograd = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
   track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true }

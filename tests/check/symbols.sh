@@ -41,8 +41,8 @@ only 'stdin|stderr|printf|vprintf|puts|putchar|perror|psignal|__printf_chk|__vpr
 only abort err.c.o # a broken invariant
 # The terminal of a session that a script asks for: accel.repl; it gives back what it takes.
 only 'setlocale|uselocale|stdout' lac_line.c.o
-# Children that a script asks for: accel.launch and accel.process, and those that run configurations.
-only '_exit|fork|vfork|execve|execv|execvp|posix_spawn|sigprocmask' lac_process.c.o lac_console.c.o lac_sandbox.c.o \
+# Children that a script asks for: accel.launch and accel.process, those that run configurations, and the compiler of accel.compile.
+only '_exit|fork|vfork|execve|execv|execvp|posix_spawn|sigprocmask' lac_process.c.o lac_console.c.o lac_sandbox.c.o fuse_cc.c.o \
   $(cd "$src/host/launch" && for file in *.c; do echo "$file.o"; done)
 n=$(nm -A --undefined-only "$archive" 2> /dev/null | grep -c ' U malloc') || true
 [ "$n" -gt 10 ] || say "the archive $archive says nothing: $n objects call malloc"

@@ -1,7 +1,8 @@
 /* The formulas of maps as text inside of the library: gen/map_text.c, of which ops/fuse_code.c makes kernels while a program runs.
  *
  * Of each file of host/ops/map the pieces that CUDA gets, too (emit_maps.c), and base/vmath.h with the headers that formulas share, without
- * what they include. Kernels take several files into one: names of functions get the file's name behind them while its text goes by, macros end with it. */
+ * what they include. Kernels take several files into one: names of functions get the file's name behind them while its text goes by, macros
+ * end with it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
