@@ -1,7 +1,7 @@
 -- The bench of accel.compile: chains of elementwise operations as one pass over memory, beside the same calls one by one, and training steps of
 -- compiled models beside those of plain ones.
 return function(h, suites)
-  suites.compile = { about = "chains of maps and training steps by accel.compile, beside single calls", run = function()
+  suites.compile = { about = "chains of maps, and training steps, by accel.compile", run = function()
     local got = h.alternate { h.accel("compile.lua", "") }
     for _, key in ipairs { "five", "eleven", "five_grad", "eleven_grad" } do
       local what = key:find "grad" and key:gsub("_grad", " maps, gradients") or key .. " maps"
