@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "comm/comm_impl.h"
+#include "device/capture.h"
 
 const char *ac_coll_name(ac_coll_kind k) {
   static const char *const names[] = {
@@ -92,7 +93,8 @@ ac_status aci_coll_check(const ac_group *g, const ac_coll *c, ac_err *e) {
       return AC_FAIL(e, INVALID, "%s: rank %d sends itself %lld elements and expects %lld", name, g->rank,
                      (long long)c->counts[g->rank], (long long)c->recv_counts[g->rank]);
   }
-  return AC_OK;
+  /* ranks meet over the host first, which no recording does again */
+  return c->device == NULL ? AC_OK : aci_capture_refuse(c->device, "ranks communicate", e);
 }
 
 void aci_desc_fill(const ac_group *g, const ac_coll *c, uint32_t seq, aci_desc *d) {

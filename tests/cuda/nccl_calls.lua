@@ -137,6 +137,17 @@ function cases.train()
 end
 
 -- Ranks that share a GPU: the same values, through memory of the host.
+function cases.graph() -- a step in which ranks communicate is not recorded: it runs as it is, on every rank
+  local rank, n, dev = dist.get_rank(), dist.get_world_size(), ("cuda:%d"):format(dist.get_rank())
+  local step = accel.graph(function(x)
+    local y = x * 2
+    dist.all_reduce(y)
+    return y
+  end)
+  for i = 1, 5 do check(step(accel.ones(2, { device = dev }) * (rank + i)), { n * (n - 1) + 2 * n * i, n * (n - 1) + 2 * n * i }, "call " .. i) end
+  assert(step.recorded == 0 and step.reason:find("ranks communicate", 1, true), step.reason)
+end
+
 function cases.shared()
   local t = accel.full({ 2 }, dist.get_rank() + 1, { device = "cuda:0" })
   dist.all_reduce(t)
@@ -228,6 +239,7 @@ for _, ranks in ipairs { 2, 3 } do
 end
 succeeds("values", 2, nil, "--backend tcp")
 succeeds("train", 2)
+succeeds("graph", 2)
 succeeds("outlive", 2, { MALLOC_PERTURB_ = "165", GLIBC_TUNABLES = "glibc.malloc.tcache_count=0" }) -- what is freed reads as garbage
 local text = succeeds("shared", 2, { CUDA_TWIN_DEVICES = "1" })
 assert(text:find("members 0 and 1 share a GPU", 1, true), text)
