@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,8 +150,10 @@ aci_fuse_kernel aci_fuse_compile(const ac_params *p, const char *source, size_t 
   snprintf(file, sizeof file, "%s/%016llx%016llx.so", folder, a, b);
   aci_fuse_kernel fn = load(file, library);
   if (fn != NULL) return fn;
-  snprintf(from, sizeof from, "%s/%016llx%016llx.%ld.c", folder, a, b, (long)getpid());
-  snprintf(to, sizeof to, "%s/%016llx%016llx.%ld.so", folder, a, b, (long)getpid());
+  static atomic_uint number; /* threads of this process may make the same one */
+  const unsigned mine = atomic_fetch_add(&number, 1);
+  snprintf(from, sizeof from, "%s/%016llx%016llx.%ld.%u.c", folder, a, b, (long)getpid(), mine);
+  snprintf(to, sizeof to, "%s/%016llx%016llx.%ld.%u.so", folder, a, b, (long)getpid(), mine);
   unlink(from);
   const bool made = write_file(from, source, n) && run(compiler, from, to) && chmod(to, 0600) == 0 && rename(to, file) == 0;
   unlink(from);

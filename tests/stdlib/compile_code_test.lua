@@ -116,6 +116,38 @@ local function expect(what, compiler, passes, calls)
   local n, m = child(compiler)
   assert(n == passes and m == calls, ("%s: %d passes by a kernel, %d calls of the compiler"):format(what, n, m))
 end
+-- two threads of a process that make the same kernel at a time: the compiler of each ends when the other's has made its file as well
+do
+  local pair, both = tmp .. "/pair.lua", tmp .. "/both.sh"
+  assert(accel.write_file(tmp .. "/chain_worker.lua", ([[
+    return function(_, endpoint)
+      local told
+      local env = setmetatable({ print = function(_, n) told = n end }, { __index = _G })
+      assert(loadfile(%q, "t", env))()
+      endpoint:send(told)
+    end
+  ]]):format(script)))
+  assert(accel.write_file(pair, ([[
+    local accel = require "accel"
+    package.path = %q .. "/?.lua;" .. package.path
+    local one, other = accel.worker.start("chain_worker", {}), accel.worker.start("chain_worker", {})
+    local _, a = assert(one:receive(300))
+    local _, b = assert(other:receive(300))
+    print("generated", a + b)
+  ]]):format(tmp)))
+  assert(accel.write_file(both, ([[#!/bin/sh
+'%s' "$@" || exit 1
+echo made >> '%s'
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+  [ "$(grep -c made '%s')" -ge 2 ] && exit 0
+  sleep 0.5
+done
+exit 0
+]]):format(cc, log, log)))
+  sh(("chmod 755 '%s'; rm -rf '%s' '%s'"):format(both, folder, log))
+  local text = sh(("ACCEL_COMPILE_CACHE='%s' ACCEL_COMPILE_CC='%s' ACCEL_DEVICE=cpu '%s' '%s'"):format(folder, both, run, pair))
+  assert(text:match "generated%s+6", text)
+end
 sh(("rm -rf '%s' '%s'"):format(folder, log))
 expect("the first", wrapper, 3, 1)
 expect("another process", wrapper, 3, 1)
