@@ -5,6 +5,7 @@
  *   capture:finish(keep)       it ends; keep: well
  *   capture:why() -> string?   what cannot be recorded; nil: nothing
  *   capture:counts() -> leaves, steps
+ *   capture:wrote(tensor) -> whether the run wrote to it
  *   capture:differs() -> string?
  *   capture:replay()           capture:settle()           capture:close()
  *   note(why)                  a library's word that what it does cannot be recorded; without a run it does nothing */
@@ -85,6 +86,11 @@ static int counts(lua_State *L) {
   return 2;
 }
 
+static int wrote(lua_State *L) {
+  lua_pushboolean(L, aci_capture_wrote(check(L), lac_check_tensor(L, lac_get(L), 2, "tensor")));
+  return 1;
+}
+
 static int replay(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
@@ -98,7 +104,7 @@ static int settle(lua_State *L) {
 LAC_OPEN("accel.graph.core", graph) {
   static const luaL_Reg funcs[] = {{"open", open_capture}, {"note", note}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"begin", begin},   {"finish", finish}, {"why", why},       {"counts", counts}, {"differs", differs},
-                                     {"replay", replay}, {"settle", settle}, {"close", collect}, {NULL, NULL}};
+                                     {"replay", replay}, {"settle", settle}, {"close", collect}, {"wrote", wrote},   {NULL, NULL}};
   if (luaL_newmetatable(L, CAPTURE)) {
     lua_pushcfunction(L, collect);
     lua_setfield(L, -2, "__gc");

@@ -299,6 +299,7 @@ ac_status aci_capture_end(aci_capture *k, bool keep, ac_err *e) {
   return keep && good ? st : AC_OK;
 }
 
+bool aci_capture_wrote(const aci_capture *k, const ac_tensor *t) { return k->held != NULL && slot_of(k, t->storage)->written; }
 const char *aci_capture_why(const aci_capture *k) { return k->state.why; }
 int aci_capture_leaves(const aci_capture *k) { return k->n_leaves; }
 int aci_capture_steps(const aci_capture *k) { return k->steps; }

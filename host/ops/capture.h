@@ -33,6 +33,9 @@ const char *aci_capture_why(const aci_capture *k);
 int aci_capture_leaves(const aci_capture *k);
 int aci_capture_steps(const aci_capture *k);
 
+/* Whether the run that ended last, watched or recorded, wrote to the tensor's memory. */
+bool aci_capture_wrote(const aci_capture *k, const ac_tensor *t);
+
 /* Whether a replay would do what a call of the function does now: the generator and the gradients of leaves are such as they were when it was
  * recorded. NULL: yes; else what is not. */
 const char *aci_capture_differs(const aci_capture *k);

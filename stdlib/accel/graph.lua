@@ -35,6 +35,21 @@ end
 
 -- ---- arguments and results ----
 
+-- Numbers of objects, which neither look alike, as two models do, nor come again, as addresses do.
+local numbers, last_number = setmetatable({}, { __mode = "k" }), 0
+
+--- A value that is no tensor, told apart from every other one.
+local function word(value)
+  local kind = type(value)
+  if kind == "nil" or kind == "boolean" then return tostring(value) end
+  if kind == "number" or kind == "string" then return ("%q"):format(value) end
+  if not numbers[value] then
+    last_number = last_number + 1
+    numbers[value] = last_number
+  end
+  return kind .. " " .. numbers[value]
+end
+
 --- Adds what makes one call another than the one before to `key`, and tensors to `list`, in one order.
 local function describe(value, key, list)
   if tensors.is_tensor(value) then
@@ -43,12 +58,12 @@ local function describe(value, key, list)
   elseif type(value) == "table" and getmetatable(value) == nil then
     key[#key + 1] = "{"
     for name, each in accel.pairs(value) do
-      key[#key + 1] = type(name) .. tostring(name)
+      key[#key + 1] = word(name)
       describe(each, key, list)
     end
     key[#key + 1] = "}"
   else
-    key[#key + 1] = type(value) .. " " .. (type(value) == "string" and ("%q"):format(value) or tostring(value))
+    key[#key + 1] = word(value)
   end
 end
 
@@ -76,7 +91,7 @@ local function options_of(optimizer)
   for _, group in ipairs(optimizer.param_groups) do
     for name, value in accel.pairs(group) do
       if name ~= "lr" and name ~= "params" and name ~= "initial_lr" then
-        words[#words + 1] = type(value) == "table" and table.concat(map(value, tostring), " ") or tostring(value)
+        if tensors.is_tensor(value) then words[#words + 1] = word(value) else describe(value, words, {}) end
       end
     end
   end
@@ -131,8 +146,8 @@ local function results(got)
   return table.unpack(got, 2, got.n)
 end
 
---- A run as it is. watched: the capture looks on.
-local function run_plainly(self, entry, watched, ...)
+--- A run as it is. watched: the capture looks on; list: the tensors among the arguments.
+local function run_plainly(self, entry, watched, list, ...)
   local stepped = {}
   if watched then
     refresh(entry.stepped)
@@ -146,6 +161,9 @@ local function run_plainly(self, entry, watched, ...)
       local why = entry.capture:why()
       local leaves = entry.capture:counts()
       if not why and next(stepped) and leaves == 0 then why = "an optimizer steps by gradients that come from outside" end
+      for _, t in ipairs(list) do
+        if not why and entry.capture:wrote(t) then why = "an argument is written in place" end
+      end
       if why then fall_back(self, why .. ", inside of it") end
     end
   end
@@ -242,7 +260,7 @@ function Graph:__call(...)
   local entry = entry_of(self, key, list)
   if not entry then return self.fn(...) end
   entry.calls = entry.calls + 1
-  if entry.calls <= self.warmup then return run_plainly(self, entry, entry.calls == self.warmup, ...) end
+  if entry.calls <= self.warmup then return run_plainly(self, entry, entry.calls == self.warmup, list, ...) end
   local differs = entry.recordings and (entry.capture:differs() or not same_options(entry.options, all_options(entry.stepped))
     and "an option of an optimizer") or nil
   if not entry.recordings or differs then
@@ -277,8 +295,9 @@ end
 ---   such numbers (accel.tensor, arange) has those values in every replay.
 ---
 --- Where this cannot be, fn runs as it is from then on, and one warning and `reason` say why: a CPU device, values that fn reads on the host
---- (item()), tensors of the CPU that it copies, gradients that accumulate over calls by the Accelerator, schedulers that step inside, ranks that
---- communicate, weights that are offloaded, a profiler that records. Memory of a recorded step is kept for it as long as the graph lives.
+--- (item()), arguments that it writes to, tensors of the CPU that it copies, gradients that accumulate over calls by the Accelerator,
+--- schedulers that step inside, ranks that communicate, weights that are offloaded, a profiler that records. Memory of a recorded step is
+--- kept for it as long as the graph lives.
 --- example: local w = accel.ones(2, { requires_grad = true }) local opt = accel.optim.SGD({ w }, { lr = 0.5 })
 ---   local step = accel.graph(function(x) local loss = (w * x):sum() loss:backward() opt:step() opt:zero_grad() return loss end)
 ---   return step(accel.ones(2)) --> 2

@@ -233,6 +233,24 @@ do
   local picky = accel.graph(function(x) return x:sum() end, { shapes = 2 })
   for i = 1, 3 do assert(picky(ones(i)):item() == i) end
   assert(picky.reason:find "2 shapes")
+  -- arguments that look alike are not the same: models of one shape, numbers of the same 14 digits, objects of one address after another
+  local models = { accel.nn.Linear(3, 2), accel.nn.Linear(3, 2) }
+  for _, model in ipairs(models) do model:to(cuda) end
+  local both = accel.graph(function(model, x) return model(x):sum() end)
+  local exact = accel.graph(function(x, k) return x * k end)
+  local one, object = accel.ones({ 1 }, { device = cuda, dtype = "f64" }), {}
+  object.__index = object
+  local fresh_ones = accel.graph(function(o) return o.x * 1 end, { shapes = 100 })
+  for i = 1, 10 do
+    local model, k = models[i % 2 + 1], i % 2 == 0 and 0.3 or 0.1 + 0.2
+    assert(both(model, ones()):item() == model(ones()):sum():item() and exact(one, k):item() == k, i)
+    for _ = 1, 5 do assert(fresh_ones(setmetatable({ x = one * i }, object)):item() == i, i) end
+    collectgarbage()
+  end
+  assert(both.recorded == 2 and exact.recorded == 2 and both.replays + exact.replays == 8, tostring(both) .. tostring(exact))
+  local counter, total = accel.graph(function(x) return x:add_(1):sum() end), ones()
+  for i = 1, 5 do assert(counter(total):item() == 3 * (i + 1), i) end
+  assert(total:sum():item() == 18 and counter.reason:find "an argument is written in place", tostring(counter))
   local moody = accel.graph(function(x, k) return x * k end)
   assert(moody(ones(), 2):sum():item() == 6 and moody(ones(), 3):sum():item() == 9)
 end
