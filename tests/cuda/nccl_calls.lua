@@ -136,8 +136,8 @@ function cases.train()
     device[i], host[i])) end
 end
 
--- Ranks that share a GPU: the same values, through memory of the host.
-function cases.graph() -- a step in which ranks communicate is not recorded: it runs as it is, on every rank
+-- A step in which ranks communicate is not recorded: it runs as it is, on every rank.
+function cases.graph()
   local rank, n, dev = dist.get_rank(), dist.get_world_size(), ("cuda:%d"):format(dist.get_rank())
   local step = accel.graph(function(x)
     local y = x * 2
@@ -148,6 +148,7 @@ function cases.graph() -- a step in which ranks communicate is not recorded: it 
   assert(step.recorded == 0 and step.reason:find("ranks communicate", 1, true), step.reason)
 end
 
+-- Ranks that share a GPU: the same values, through memory of the host.
 function cases.shared()
   local t = accel.full({ 2 }, dist.get_rank() + 1, { device = "cuda:0" })
   dist.all_reduce(t)
