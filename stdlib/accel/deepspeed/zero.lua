@@ -101,7 +101,7 @@ end
 ---@param name? string for messages
 function M.cut(p, name)
   local size = dist.get_world_size()
-  if states[p] or (p.device == "meta" and not dry()) or p:numel() < math.max(SMALL, size) then return end
+  if states[p] or p.quant_state or (p.device == "meta" and not dry()) or p:numel() < math.max(SMALL, size) then return end
   local n, rank, to = p:numel(), dist.get_rank(), remote_now()
   if size == 1 and not to then return end
   local part = (n + size - 1) // size

@@ -77,11 +77,24 @@ end
 ---@return table<string, string> tied
 function M.named(module)
   local list, tied, first = {}, {}, {}
-  summon.visit(module, function(name, t)
+  local function add(name, t)
     if first[t] then tied[name] = first[t]
     else
       first[t], list[#list + 1] = name, { name = name, tensor = t }
     end
+  end
+  local function is_quantised(below)
+    for _, t, kind in below:_fields() do
+      if kind == "parameter" and t.quant_state then return true end
+    end
+  end
+  summon.visit(module, function(name, t)
+    if not t.quant_state then add(name, t) end
+  end, nil, nil, function(below, prefix)
+    if not is_quantised(below) then return end
+    local entries = require "accel.util.ordered"() -- as its state dict has them
+    below:_extend_state(entries, prefix)
+    for name, t in pairs(entries) do add(name, t) end
   end)
   return list, tied
 end

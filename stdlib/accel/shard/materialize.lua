@@ -84,7 +84,9 @@ function M.rest(model, device, owned)
   end
   each_on_meta(model, function(_, _, t)
     if not owned[t] then
-      core.bind(t, accel.unscoped(accel.empty, t:numel(), { dtype = t.dtype, device = device }), 0)
+      local bytes = accel.unscoped(accel.empty, t:numel(), { dtype = t.dtype, device = device })
+      if t.quant_state then bytes:quantized_like_(t) end
+      core.bind(t, bytes, 0)
     end
   end)
   return list

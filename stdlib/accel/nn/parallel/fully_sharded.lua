@@ -28,6 +28,7 @@ local guard = require "accel.util.guard"
 local materialize = require "accel.shard.materialize"
 local options = require "accel.util.options"
 local owners = require "accel.shard.owners"
+local packed = require "accel.shard.packed"
 local policies = require "accel.shard.policy"
 local precision = require "accel.shard.precision"
 local raise = require "accel.util.raise"
@@ -163,7 +164,7 @@ end
 ---  reshard_after_forward boolean: parameters are given back between forward and backward (the strategy's)
 ---  process_group any: the ranks (all); for hybrid strategies { ranks that share, ranks that hold the same }
 ---  ignored_modules accel.nn.Module[]: not cut; their gradients are not averaged
----  ignored_parameters accel.Tensor[]: the same
+---  ignored_parameters accel.Tensor[]: the same; quantised parameters (QLoRA) are never cut: every rank has them whole
 ---  sync_module_states boolean = true: parameters and buffers become rank 0's
 ---  broadcast_buffers boolean = true: buffers are rank 0's in every forward
 ---  deterministic string: "world": bits that do not depend on the number of ranks, see DistributedDataParallel
@@ -208,7 +209,8 @@ function FSDP:init(module, opts)
   rawset(self, "everyone", everyone)
   if o.param_init_fn then materialize.init(module, o.param_init_fn) end
   local policy = o.auto_wrap_policy or { kind = "none" }
-  local ignored = { modules = o.ignored_modules, params = o.ignored_parameters }
+  local whole, left_out = packed.list(module, o.ignored_modules), o.ignored_parameters or {}
+  local ignored = { modules = o.ignored_modules, params = table.move(whole, 1, #whole, #left_out + 1, { table.unpack(left_out) }) }
   local units = (o.fsdp_version == 2 and policies.per_parameter or policies.flat)(module, policy, ignored)
   verify(WHO, "sharded parameter", describe(units), "build and wrap the model alike on all of them",
     everyone)
@@ -230,9 +232,10 @@ function FSDP:init(module, opts)
   })
   rawset(self, "reducer", engine)
   rawset(self, "dtypes", dtypes)
-  local rest = device and materialize.rest(module, device, owners.of) or {}
+  local rest = device and materialize.rest(module, device, owners.of) or { table.unpack(whole) }
   local buffers = table.move(module:buffers(), 1, #module:buffers(), #rest + 1, rest)
   if world > 1 and o.sync_module_states and #buffers > 0 then coalesce.broadcast(buffers, 0, everyone) end
+  if o.sync_module_states and o.share_memory then packed.share(whole, group) end
   if dtypes and dtypes.buffer_dtype then engine.buffer_dtypes = precision.cast_buffers(module, dtypes.buffer_dtype) end
   if dtypes and dtypes.each then
     for _, u in ipairs(units) do
