@@ -2,7 +2,8 @@
 -- are Ctrl-C, once or twice), then resume, until the run has ended: weights, optimizer, generators and the order of the data are
 -- those of a run that nobody disturbed, and no acknowledged step is lost.
 -- tier: sampled
--- 20 shots in a sample, 500 in a full run.   accel-run ckpt_kill_test.lua [shots]     seed: ACCEL_TEST_SEED
+-- parts: a b c d e
+-- 20 shots in a sample, 500 in a full run, 100 in each part of it.   accel-run ckpt_kill_test.lua [shots]     seed: ACCEL_TEST_SEED
 -- shard_kill_test.lua runs this on sharded models, mesh_kill_test.lua on one that 4 ranks share.
 local accel = require "accel"
 local support = dofile((arg[0]:match "^.*/" or "") .. "../support/ranks.lua")
@@ -10,9 +11,10 @@ local src, exe = os.getenv "ACCEL_TEST_SRC" or ".", accel.process.program()
 local sample = support.sample
 local stage = arg.stage or "no" -- of ZeRO, or "mesh"
 local least = stage == "mesh" and 4 or 1 -- ranks, of 4
-local wanted = tonumber(arg[1]) or (sample.sanitized and 4 or sample.full and 500 or arg.stage and 8 or 20)
+local part = os.getenv "ACCEL_TEST_PART" -- of a full run: shots of its own
+local wanted = tonumber(arg[1]) or (sample.sanitized and 4 or sample.full and (part and 100 or 500) or arg.stage and 8 or 20)
 local tmp = ("%s/ckpt_kill_%s"):format(os.getenv "ACCEL_TEST_TMP" or "/tmp", stage)
-local random = accel.util.Random(sample.seed)
+local random = accel.util.Random(sample.seed + (part and part:byte() << 32 or 0))
 local STEPS <const>, EVERY <const> = 60, 3
 print(("ACCEL_TEST_SEED=%d, %d shots"):format(sample.seed, wanted))
 
