@@ -4,7 +4,7 @@
 local accel = require "accel"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local says = ranks.fails
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/files-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/files-"))
 local stderr, said = io.stderr, {}
 io.stderr = { write = function(_, ...) said[#said + 1] = table.concat { ... } end } -- luacheck: ignore
 
@@ -90,3 +90,4 @@ print(dict((k, v.number_value) for k, v in start.hparams.items()), [(h.name, h.t
   assert(got == "True\n[('pic/0', 4, 4, 3), ('pic/1', 4, 4, 3)]\n| x | y |\n| --- | --- |\n| 1 | a\\|b |\n{'lr': 0.5} [('lr', 3)]\n", got)
 end
 io.stderr = stderr -- luacheck: ignore
+os.execute(("rm -rf '%s'"):format(root))

@@ -5,7 +5,7 @@ local accel = require "accel"
 local core = require "accel.track.core"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local says = ranks.fails
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/wandb-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/wandb-"))
 local stderr, said = io.stderr, {}
 io.stderr = { write = function(_, ...) said[#said + 1] = table.concat { ... } end } -- luacheck: ignore
 
@@ -219,3 +219,4 @@ assert(pipe:close(), text)
 r = run_of(folder_of(root .. "/e"))
 assert(r.run[1][1] == "abc" and r.run[3][1] == "other" and r.run[8][1] == "env" and r.run[10][2] == "w" and r.rows[1].x == 1)
 io.stderr = stderr -- luacheck: ignore
+os.execute(("rm -rf '%s'"):format(root))
