@@ -98,6 +98,7 @@ static int run(lua_State *L) {
   info.resume = lua_toboolean(L, -1);
   lua_getfield(L, 2, "system");
   info.system = lua_toboolean(L, -1);
+  info.nvml = ac_params_str(ac_ctx_params(S->ctx), "NVML");
   ac_err e;
   writer *w = push(L);
   w->run = true;

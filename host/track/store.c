@@ -40,6 +40,7 @@ typedef struct store {
   aci_series_set series;
   sqlite3_stmt *record, *config, *end, *alive;
   char *folder; /* where the store lies */
+  char *nvml;
   int64_t run;
   double started, heartbeat;
   bool ended, samples;
@@ -185,6 +186,8 @@ static void close_store(void *self) {
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) s->db.lib.finalize(all[i]);
   }
   aci_db_close(&s->db);
+  aci_system_close(&s->system);
+  free(s->nvml);
   free(s->folder);
   free(s);
 }
@@ -245,6 +248,8 @@ static ac_status open_run(store *s, const char *path, const ac_run_info *info, a
   s->folder = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
   if (s->folder == NULL) return AC_FAIL(e, OOM, "no memory for a path");
   s->samples = info->system;
+  if (info->nvml != NULL && (s->nvml = strdup(info->nvml)) == NULL) return AC_FAIL(e, OOM, "no memory for a path");
+  s->system.gpus.named = s->nvml;
   AC_TRY(aci_db_open(&s->db, path, true, true, e));
   AC_TRY(aci_db_exec(&s->db, "BEGIN IMMEDIATE", e));
   ac_status st = begin_run(s, info, e);

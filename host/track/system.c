@@ -1,5 +1,5 @@
-/* What the machine and the process are doing, for charts beside those of a run: read from /proc and the file system. Called by store.c in
- * the writer's thread. */
+/* What the machine and the process are doing, for charts beside those of a run: read from /proc, the file system and GPUs' drivers.
+ * Called by store.c in the writer's thread. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,6 +49,19 @@ static bool resident_mib(double *out) {
   return ok;
 }
 
+static int put_gpus(aci_gpus *gpus, aci_system_value *out) {
+  aci_gpu_sample samples[ACI_GPUS];
+  const unsigned count = aci_gpus_sample(gpus, samples);
+  int n = 0;
+  for (unsigned i = 0; i < count; i++)
+    for (int k = 0; k < ACI_GPU_VALUES; k++)
+      if (samples[i].has[k]) {
+        snprintf(out[n].tag, sizeof out[n].tag, "system/gpu%u_%s", i, aci_gpu_values[k]);
+        out[n++].value = samples[i].value[k];
+      }
+  return n;
+}
+
 int aci_system_sample(aci_system *s, double now, const char *folder, aci_system_value *out) {
   int n = 0;
   double busy, all, value;
@@ -70,5 +83,7 @@ int aci_system_sample(aci_system *s, double now, const char *folder, aci_system_
   if (resident_mib(&value)) PUT("process_memory_mib", value);
   if (statvfs(folder, &fs) == 0) PUT("disk_free_gib", (double)fs.f_bavail * (double)fs.f_frsize / (1 << 30));
 #undef PUT
-  return n;
+  return n + put_gpus(&s->gpus, out + n);
 }
+
+void aci_system_close(aci_system *s) { aci_gpus_close(&s->gpus); }

@@ -31,7 +31,9 @@ typedef struct ac_run_info {
   const char *environment; /* JSON */
   bool resume;             /* a run of this uid that is there goes on; else it must be new */
   bool system;             /* every ten seconds what machine and process do, as series system/... (cpu_percent, memory_percent,
-                              process_cpu_percent, process_memory_mib, disk_free_gib), steps: seconds since the run began */
+                              process_cpu_percent, process_memory_mib, disk_free_gib; of GPUs by NVML gpu<i>_percent, gpu<i>_memory_mib,
+                              gpu<i>_celsius, gpu<i>_watts), steps: seconds since the run began */
+  const char *nvml;        /* NVML's library, for GPUs: NULL or "auto", "off", or a file */
 } ac_run_info;
 
 /* The version of libsqlite3; UNSUPPORTED says why there is none. */

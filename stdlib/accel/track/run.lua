@@ -45,7 +45,7 @@ end
 ---@param opts? {project: string?, name: string?, dir: string?, config: table?, id: string?, resume: string?, system: boolean?, alerts: any?}
 ---   project: what the run belongs to; name: for people (the script's name and part of the id); dir: folder of the store, or its
 ---   file; config: what the run is made with; id: its own, else a random one; resume: the id of a run to go on with; system: also
----   what the machine does, every ten seconds; alerts: options of accel.track.Alerts, true for its defaults
+---   what the machine and its GPUs do, every ten seconds; alerts: options of accel.track.Alerts, true for its defaults
 function Run:init(opts)
   local o = options("Run", opts, declared)
   self.id = o.resume or o.id or environment.random_id(10)
