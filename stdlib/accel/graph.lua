@@ -85,10 +85,13 @@ end
 
 -- ---- optimizers ----
 
---- Numbers and words among an optimizer's options, all but the learning rate, which is in device memory.
+--- What a recorded step has of an optimizer: which states, which parameters learn, and options, all but the learning rate, which is in
+--- device memory.
 local function options_of(optimizer)
   local words = {}
   for _, group in ipairs(optimizer.param_groups) do
+    words[#words + 1] = word(optimizer._private[group]) -- load_state_dict brings other states
+    for _, p in ipairs(group.params) do words[#words + 1] = p.requires_grad and "learns" or "-" end
     for name, value in accel.pairs(group) do
       if name ~= "lr" and name ~= "params" and name ~= "initial_lr" then
         if tensors.is_tensor(value) then words[#words + 1] = word(value) else describe(value, words, {}) end
@@ -203,7 +206,7 @@ local function record(self, entry, list, ...)
     fall_back(self, why)
     return false
   end
-  entry.stepped, entry.statics = stepped, statics
+  entry.stepped, entry.statics, entry.again = stepped, statics, nil
   entry.results = table.pack(table.unpack(got, 2, got.n))
   self.recorded, entry.recordings = self.recorded + 1, (entry.recordings or 0) + 1
   return true
@@ -261,8 +264,13 @@ function Graph:__call(...)
   if not entry then return self.fn(...) end
   entry.calls = entry.calls + 1
   if entry.calls <= self.warmup then return run_plainly(self, entry, entry.calls == self.warmup, list, ...) end
-  local differs = entry.recordings and (entry.capture:differs() or not same_options(entry.options, all_options(entry.stepped))
-    and "an option of an optimizer") or nil
+  local changed = "an optimizer's states, parameters or options"
+  if entry.recordings and not entry.again and not same_options(entry.options, all_options(entry.stepped)) then
+    -- states that this step makes are made by a call that is not recorded: a replay would make them again
+    entry.again = true
+    if entry.recordings < RECORDINGS then return run_plainly(self, entry, true, list, ...) end
+  end
+  local differs = entry.recordings and (entry.again and changed or entry.capture:differs()) or nil
   if not entry.recordings or differs then
     if (entry.recordings or 0) == RECORDINGS then
       fall_back(self, ("%s changed from call to call, %d times"):format(differs, RECORDINGS))
@@ -290,7 +298,8 @@ end
 --- - shapes, dtypes and values of other arguments are part of what is recorded: another set of them is recorded for itself (up to `shapes`);
 --- - random numbers (dropout), learning rates (a scheduler that steps outside), step counts and loss scales (GradScaler, skipped steps) move on as
 ---   they do without it, since they are in device memory;
---- - the tensors that fn reads besides its arguments stay the same ones: they may be written in place, not replaced;
+--- - the tensors that fn reads besides its arguments stay the same ones: they may be written in place, not replaced (an optimizer's
+---   load_state_dict, and parameters of it that begin or cease to learn, ask for another recording);
 --- - what fn decides on the host, train() or eval() and numbers of the script among it, is decided when it is recorded, and a tensor that it makes of
 ---   such numbers (accel.tensor, arange) has those values in every replay.
 ---

@@ -138,6 +138,42 @@ do
   assert(math.abs(w:mean():item() - v) < 1e-5 and step.recorded == 2, w:mean():item() - v)
 end
 
+-- States that are loaded, parameters that cease to learn and learn again.
+local function copied(value)
+  if accel.is_tensor(value) then return value:clone() end
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for name, each in next, value do out[name] = copied(each) end
+  return out
+end
+for _, what in ipairs { "nothing", "load", "freeze" } do
+  local function losses(how)
+    accel.manual_seed(2)
+    local model = accel.nn.Linear(4, 4):to(cuda)
+    local opt = accel.optim.AdamW(model:parameters(), { lr = 0.1 })
+    local step = function(x)
+      local loss = model(x):square():mean()
+      loss:backward()
+      opt:step()
+      opt:zero_grad()
+      return loss
+    end
+    if how == "graph" then step = accel.graph(step) end
+    local x, list, saved = accel.arange(8, { device = cuda }):to "f32":view { 2, 4 } * 0.1, {}, nil
+    for i = 1, 12 do
+      if i == 5 then saved = copied(opt:state_dict()) end
+      if what == "load" and i == 8 then opt:load_state_dict(saved) end
+      if what == "freeze" and (i == 6 or i == 10) then model.bias:requires_grad_(i == 10) end
+      list[i] = ("%.17g"):format(step(x):item())
+    end
+    return table.concat(list, " "), step
+  end
+  local want, _ = losses "plain"
+  local got, graph = losses "graph"
+  assert(got == want, ("%s: %s\n%s\n%s"):format(what, want, got, tostring(graph)))
+  assert(graph.recorded == ({ nothing = 1, load = 2, freeze = 3 })[what] and graph.replays > 2, what .. ": " .. tostring(graph))
+end
+
 -- Gradients that stay: they are there after a replay, and accumulate.
 do
   local step, w = fresh(function(w, _, x)

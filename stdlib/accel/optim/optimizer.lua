@@ -309,7 +309,7 @@ end
 function Optimizer:_refresh_lr()
   local _ <close> = accel.no_grad()
   for _, group in ipairs(self.param_groups) do
-    if self._private[group].lr then device_lr(self._private[group], group) end
+    if group.params[1] then unscoped(device_lr, self._private[group], group) end
   end
 end
 
