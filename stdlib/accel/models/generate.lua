@@ -67,6 +67,12 @@ local function room_of(o, width)
   return o.max_length - width
 end
 
+--- The model that is run: of one with adapters what it stands for.
+local function runs(model)
+  if model and model._for_generation then return model:_for_generation() end
+  return model
+end
+
 local function widest(rows)
   local width = 0
   for _, row in ipairs(rows) do width = math.max(width, #row) end
@@ -153,6 +159,7 @@ function M.run(model, ids, opts)
   if opts == nil and is_options(ids) then ids, opts = ids.input_ids, ids end
   if opts ~= nil and type(opts) ~= "table" then raise("generate: options must be a table, got %s", check.shown(opts)) end
   local own, given = split(opts or {})
+  model, own.assistant_model = runs(model), runs(own.assistant_model)
   if own.seed ~= nil then check.integer("generate", "seed", own.seed) end
   if own.on_token ~= nil then check.callable("generate", "on_token", own.on_token) end
   local o = GenerationConfig.resolve("generate", given, base_of(model, own.generation_config))

@@ -53,11 +53,13 @@ function PeftModel:forward(...)
 end
 
 --- Text by the model's generate, with the adapter.
-function PeftModel:generate(...)
-  if self.peft_config[self.active_adapter].peft_type == "PROMPT_TUNING" and not self.disabled then
-    raise "generate: a model with a tuned prompt cannot continue a cache; call it step by step"
-  end
-  return self:get_base_model():generate(...)
+function PeftModel:generate(...) return require "accel.models.generate"(self, ...) end
+
+--- What generation runs: the model, or with a tuned prompt what puts that before the text.
+function PeftModel:_for_generation()
+  local config = self.peft_config[self.active_adapter]
+  if config.peft_type ~= "PROMPT_TUNING" or self.disabled then return self:get_base_model() end
+  return require("accel.peft.prompt").for_generation(self, config.num_virtual_tokens)
 end
 
 local function each_layer(self, fn)

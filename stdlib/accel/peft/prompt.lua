@@ -71,6 +71,18 @@ function M.add(peft, name, config)
   peft.prompt_encoder:set(name, prompt)
 end
 
+--- n columns of a value before those of t [B, T].
+local function before(t, n, value)
+  return accel.cat({ accel.full({ t.shape[1], n }, value, { dtype = t.dtype, device = t.device }), t }, 2)
+end
+
+--- The model over ids [B, T] behind n placeholders, whose embeddings are the prompt's.
+local function with_prompt(peft, n, ids, opts)
+  local guard <close> = setmetatable({}, { __close = function() rawset(peft, "_virtual", nil) end }) -- luacheck: ignore guard
+  rawset(peft, "_virtual", n)
+  return peft.base_model(before(ids, n, 0), opts)
+end
+
 --- Calls the model with n virtual tokens before ids [B, T]: results are of n + T positions. Labels of virtual tokens are -100, their mask 1.
 ---@param peft accel.peft.PeftModel
 ---@param n integer
@@ -80,18 +92,63 @@ function M.call(peft, n, ids, opts, ...)
   if type(opts) ~= "table" and opts ~= nil or type(opts) == "table" and (class.of(opts) or opts.cache) or select("#", ...) > 0 then
     raise "a model with a tuned prompt takes ids and one table of options, without a cache: virtual tokens come before every call"
   end
-  local B = ids.shape[1]
-  local function before(t, value)
-    return accel.cat({ accel.full({ B, n }, value, { dtype = t.dtype, device = t.device }), t }, 2)
-  end
   local more = {}
   for key, value in next, opts or {} do more[key] = value end
-  if more.attention_mask then more.attention_mask = before(more.attention_mask, 1) end
-  if more.labels then more.labels = before(more.labels, -100) end
+  if more.attention_mask then more.attention_mask = before(more.attention_mask, n, 1) end
+  if more.labels then more.labels = before(more.labels, n, -100) end
   more.position_ids = nil
-  local guard <close> = setmetatable({}, { __close = function() rawset(peft, "_virtual", nil) end }) -- luacheck: ignore guard
-  rawset(peft, "_virtual", n)
-  return peft.base_model(before(ids, 0), next(more) and more or nil)
+  return with_prompt(peft, n, ids, next(more) and more or nil)
+end
+
+-- Generation -------------------------------------------------------------------------------------
+
+--- The model as generation runs it: one whose context is shorter by the virtual tokens, which come with the first ids that a cache gets,
+--- and with every call where there is none. Searches, processors and stop strings see real ids alone.
+local Prompted = class "accel.peft.Prompted"
+
+function Prompted:init(peft, n)
+  self.peft, self.model, self.virtual, self.config = peft, peft:get_base_model(), n, peft.config
+  self.training = self.model.training
+end
+
+function Prompted:eval() self.model:eval() end
+function Prompted:train(mode) self.model:train(mode) end
+function Prompted:parameters() return self.model:parameters() end
+function Prompted:context_length() return self.model:context_length() - self.virtual end
+
+function Prompted:new_cache(batch, length, opts)
+  return self.model:new_cache(batch, length and length + self.virtual, opts)
+end
+
+function Prompted:_generation_config()
+  if self.model._generation_config then return self.model:_generation_config() end
+  return require("accel.models.generation.config").from_model_config(self.model.config)
+end
+
+--- Columns are [virtual][padding][ids]: padding is masked, and positions go on from the prompt's as if there were none.
+function Prompted:__call(ids, o)
+  local n, more = self.virtual, {}
+  for key, value in next, o do more[key] = value end
+  if o.attention_mask then more.attention_mask = before(o.attention_mask, n, 1) end
+  local positions = o.position_ids and o.position_ids + n
+  more.position_ids = positions
+  if o.cache and o.cache.past > 0 then return self.model(ids, more) end
+  if positions then
+    local own = accel.arange(n, { device = ids.device }):unsqueeze(1):expand(ids.shape[1], n)
+    more.position_ids = accel.cat({ own, positions }, 2)
+  end
+  return with_prompt(self.peft, n, ids, more)
+end
+
+--- What models.generate takes in the place of a model with a tuned prompt.
+---@param peft accel.peft.PeftModel
+---@param n integer
+---@return table
+function M.for_generation(peft, n)
+  if peft:get_base_model().begin_generation then
+    raise "generate: a tuned prompt goes with models that continue their own text; this one has an encoder"
+  end
+  return Prompted(peft, n)
 end
 
 return M

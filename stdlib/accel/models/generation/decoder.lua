@@ -15,6 +15,7 @@ local raise = require "accel.util.raise"
 ---@field lead integer[]? padding of each row
 ---@field width integer
 ---@field cache? accel.models.KVCache
+---@field virtual integer tokens of a tuned prompt (accel.peft) that the cache holds before those of the rows
 local Decoder = class("accel.models.Decoder")
 
 ---@param model any
@@ -24,6 +25,7 @@ local Decoder = class("accel.models.Decoder")
 function Decoder:init(model, rows, o)
   self.model, self.context, self.forward = model, model:context_length(), model
   self.device = model:parameters()[1].device
+  self.virtual = model.virtual or 0
   if model.begin_generation then
     rows, self.source = model:begin_generation(rows)
     self.forward = self.source.forward
@@ -43,6 +45,7 @@ end
 
 --- Takes a cache that has seen the beginning of the rows.
 function Decoder:continue(cache)
+  if self.virtual > 0 then raise "generate: past_key_values of a model with a tuned prompt cannot be continued; leave them out" end
   if self.lead or self.source then raise "generate: past_key_values go with prompts of one length, and a model without an encoder" end
   if cache.batch ~= self.n then
     raise("generate: past_key_values were made for a batch of %d, got %d prompts", cache.batch, self.n)
@@ -113,7 +116,7 @@ function Decoder:crop(width)
   self.width = width
   if self.seen > width then
     self.seen = width
-    if self.cache then self.cache:crop(width - self.from + 1) end
+    if self.cache then self.cache:crop(width - self.from + 1 + self.virtual) end
   end
 end
 
