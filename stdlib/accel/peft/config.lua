@@ -12,7 +12,7 @@ local M = {}
 local IDLE <const> = { alora_invocation_tokens = false, arrow_config = false, auto_mapping = false, corda_config = false,
   ensure_weight_tying = false, eva_config = false, kasa_config = false, layer_replication = false, loftq_config = {}, lora_ga_config = false,
   megatron_config = false, megatron_core = "megatron.core", monteclora_config = false, qalora_group_size = 16, revision = false,
-  target_parameters = false, trainable_token_indices = false, use_bdlora = false, use_dora = false, use_qalora = false,
+  target_parameters = false, trainable_token_indices = false, use_bdlora = false, use_qalora = false,
   velora_config = false, runtime_config = false, tokenizer_kwargs = false }
 
 local Config = class("accel.peft.Config")
@@ -93,7 +93,7 @@ LoraConfig.lists = { target_modules = true, modules_to_save = true }
 LoraConfig.loose = { init_lora_weights = true }
 LoraConfig.defaults = {
   r = 8, lora_alpha = 8, lora_dropout = 0, target_modules = none, exclude_modules = none, bias = "none", modules_to_save = none,
-  use_rslora = false, fan_in_fan_out = false, init_lora_weights = true, rank_pattern = {}, alpha_pattern = {}, lora_bias = false,
+  use_rslora = false, use_dora = false, fan_in_fan_out = false, init_lora_weights = true, rank_pattern = {}, alpha_pattern = {}, lora_bias = false,
   layers_to_transform = none, layers_pattern = none, task_type = none, inference_mode = false, base_model_name_or_path = none,
 }
 
@@ -107,6 +107,7 @@ LoraConfig.defaults = {
 ---  bias string = "none": which biases learn as well: "none", "all", "lora_only"
 ---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
 ---  use_rslora boolean = false: the rank counts by its square root
+---  use_dora boolean = false: magnitudes of the rows of the weight with its update learn as well (DoRA)
 ---  fan_in_fan_out boolean = false: set where layers are Conv1D
 ---  init_lora_weights boolean|string = true: B zero; "gaussian": A normal; false: B as A
 ---  rank_pattern table = {}: other ranks by name
@@ -128,6 +129,7 @@ function LoraConfig:validate(name)
   if self.bias ~= "none" and self.bias ~= "all" and self.bias ~= "lora_only" then
     raise("%s: bias must be 'none', 'all' or 'lora_only', got %s", name, check.shown(self.bias))
   end
+  if self.use_dora and self.lora_bias then raise("%s: lora_bias does not go with use_dora", name) end
   local init = self.init_lora_weights
   if type(init) ~= "boolean" and init ~= "gaussian" then
     raise("%s: init_lora_weights must be true, false or 'gaussian', got %s", name, check.shown(init))

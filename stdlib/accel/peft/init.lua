@@ -3,5 +3,5 @@ return require "accel.util.lazy" ("accel.peft", {
   LoraConfig = "config", IA3Config = "config", PromptTuningConfig = "config",
   get_peft_model = "model", PeftModel = "model", prepare_model_for_kbit_training = "model",
   get_peft_model_state_dict = "state", set_peft_model_state_dict = "state",
-  LoraLinear = "lora", IA3Linear = "ia3", ModulesToSaveWrapper = "modules_to_save",
+  LoraLinear = "lora", DoraLinearLayer = "dora", IA3Linear = "ia3", ModulesToSaveWrapper = "modules_to_save",
 })

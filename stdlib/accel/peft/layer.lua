@@ -34,12 +34,16 @@ function AdapterLayer:kind()
   return { dtype = w.quant_state and "f32" or w.dtype, device = w.device }
 end
 
---- The values of the base's weight, [out, in], in f32 or wider.
+--- The values of a layer's weight, [out, in]: in its dtype, f32 of quantised ones.
 local function weight_of(base)
   local w = base.weight
   local values = w.quant_state and base:dequantize "f32" or w:detach()
   return class.of(base) == Conv1D and values:t() or values
 end
+
+--- The values of the base's weight, [out, in]: in its dtype, f32 of quantised ones.
+---@return accel.Tensor
+function AdapterLayer:base_values() return weight_of(self.base_layer) end
 
 --- Makes the base hold an adapter: change(weight [out, in], bias) gives what both become. A quantised base is replaced by a linear layer
 --- of its values meanwhile.

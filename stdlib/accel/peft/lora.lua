@@ -1,18 +1,21 @@
 --- peft.LoraLinear: a linear layer with low-rank updates beside it.
 local accel = require "accel"
 local AdapterLayer = require "accel.peft.layer"
+local Dora = require "accel.peft.dora"
 local Dropout = require("accel.nn.dropout").Dropout
 local Linear = require "accel.nn.linear"
 local ModuleDict = require "accel.nn.module_dict"
 local init = require "accel.nn.initialization"
 local targets = require "accel.peft.targets"
 
---- y = base(x) + B A dropout(x) * scaling. Made by get_peft_model in the place of its base.
+--- y = base(x) + B A dropout(x) * scaling; with use_dora rows of the sum of both weights have learned magnitudes
+--- (dora.lua). Made by get_peft_model in the place of its base.
 --- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.LoraConfig { target_modules = { "0" } })
 ---   return m.base_model.model[1].lora_A.default.weight.shape --> { 8, 4 }
 ---@class accel.peft.LoraLinear : accel.peft.AdapterLayer
 ---@field lora_A accel.nn.ModuleDict
 ---@field lora_B accel.nn.ModuleDict
+---@field lora_magnitude_vector accel.nn.ModuleDict of adapters with use_dora
 ---@field scaling table<string, number>
 local LoraLinear = AdapterLayer:extend("accel.peft.LoraLinear")
 
@@ -22,6 +25,7 @@ function LoraLinear:init(base)
   self.lora_dropout = ModuleDict()
   self.lora_A = ModuleDict()
   self.lora_B = ModuleDict()
+  self.lora_magnitude_vector = ModuleDict()
   self.scaling = {}
 end
 
@@ -46,6 +50,11 @@ function LoraLinear:add(name, config, full)
   self.lora_B:set(name, b)
   if config.lora_dropout > 0 then self.lora_dropout:set(name, Dropout(config.lora_dropout)) end
   self.scaling[name] = alpha / (config.use_rslora and math.sqrt(r) or r)
+  if config.use_dora then -- rows begin with the norms that they have
+    local magnitudes = accel.empty(self.out_features, kind)
+    if kind.device ~= "meta" then magnitudes:copy_(Dora.norms(self:base_values(), self:delta(name))) end
+    self.lora_magnitude_vector:set(name, Dora(magnitudes))
+  end
   self.names[#self.names + 1] = name
   self.active = self.active or name
 end
@@ -54,7 +63,11 @@ end
 ---@param name? string default the active one
 ---@return accel.Tensor
 function LoraLinear:get_delta_weight(name)
-  name = self:known(name or self.active)
+  return self:delta(self:known(name or self.active))
+end
+
+--- B A * scaling, [out, in].
+function LoraLinear:delta(name)
   return self.lora_B[name].weight:detach():to "f32":matmul(self.lora_A[name].weight:detach():to "f32") * self.scaling[name]
 end
 
@@ -63,7 +76,9 @@ end
 function LoraLinear:merge(name)
   name = self:known(name or self.active)
   local delta, bias = self:get_delta_weight(name), self.lora_B[name].bias
+  local dora = self.lora_magnitude_vector[name]
   self:merge_with(name, function(w, b)
+    if dora then return (w + delta) * dora:factors(w, delta):detach():to "f32":unsqueeze(2), b end
     if bias and b then b = b + bias:detach():to "f32" * self.scaling[name] end
     return w + delta, b
   end)
@@ -75,8 +90,18 @@ function LoraLinear:forward(x)
   if self.disabled or self.merged or not self:has(name) then return y end
   local a, drop = self.lora_A[name], self.lora_dropout[name]
   local h = x.dtype ~= a.weight.dtype and not accel.is_autocast_enabled() and x:to(a.weight.dtype) or x
+  local dropped = drop and self.training
   if drop then h = drop(h) end
   local update = self.lora_B[name](a(h)) * self.scaling[name]
+  local dora = self.lora_magnitude_vector[name]
+  if dora then -- y + (m / norm - 1) W x + m / norm * update, x as the adapter's dropout leaves it
+    local values = self:base_values()
+    local factors, product = dora:factors(values, self:delta(name)), nil
+    if dropped then product = accel.linear(h, values:to(h.dtype))
+    elseif self.base_layer.bias then product = y - self.base_layer.bias
+    else product = y end
+    update = (factors - 1) * product + factors * update
+  end
   return y + (update.dtype ~= y.dtype and update:to(y.dtype) or update)
 end
 

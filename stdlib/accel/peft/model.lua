@@ -84,6 +84,7 @@ local function mark(self)
       elseif class.isinstance(layer, LoraLinear) then
         local a = layer.lora_A[self.active_adapter]
         if a then all(a) all(layer.lora_B[self.active_adapter]) end
+        if layer.lora_magnitude_vector[self.active_adapter] then all(layer.lora_magnitude_vector[self.active_adapter]) end
         if config.bias == "lora_only" and layer.base_layer.bias then learns[layer.base_layer.bias] = true end
       elseif layer.ia3_l[self.active_adapter] then
         learns[layer.ia3_l[self.active_adapter]] = true

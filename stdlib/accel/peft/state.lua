@@ -23,6 +23,8 @@ local function file_name(name, adapter, config, layers)
   if name:find("%.modules_to_save%." .. escaped .. "%.") then return (name:gsub("%.modules_to_save%." .. escaped .. "%.", ".", 1)) end
   if name:find "%.original_module%." then return nil end
   if config.peft_type == "IA3" then return name:find "%.ia3_l%." and name:gsub("%." .. escaped .. "$", "") or nil end
+  local dora, m = name:gsub("%.lora_magnitude_vector%." .. escaped .. "%.weight$", ".lora_magnitude_vector")
+  if m > 0 then return dora end
   if name:find "%.lora_[AB]%." then
     local plain, n = name:gsub("(%.lora_[AB])%." .. escaped .. "%.", "%1.", 1)
     return n > 0 and plain or nil

@@ -13,7 +13,8 @@ CASES = {"lora_llama": LoraConfig(r=4, lora_alpha=8, lora_dropout=.1, target_mod
          "rslora_llama": LoraConfig(r=4, lora_alpha=8, use_rslora=True, target_modules="all-linear", modules_to_save=["lm_head"], task_type="CAUSAL_LM", rank_pattern={"q_proj": 2}, alpha_pattern={"down_proj": 16}),
          "layers_llama": LoraConfig(r=2, target_modules=["o_proj"], layers_to_transform=[1], lora_bias=False, task_type="CAUSAL_LM"),
          "lora_gpt2": LoraConfig(r=4, lora_alpha=8, task_type="CAUSAL_LM", bias="lora_only", fan_in_fan_out=True), "bias_gpt2": LoraConfig(r=2, task_type="CAUSAL_LM", bias="all", fan_in_fan_out=True),
-         "ia3_llama": IA3Config(task_type="CAUSAL_LM"), "ia3_gpt2": IA3Config(task_type="CAUSAL_LM", fan_in_fan_out=True), "prompt_llama": PromptTuningConfig(num_virtual_tokens=5, task_type="CAUSAL_LM")}
+         "ia3_llama": IA3Config(task_type="CAUSAL_LM"), "ia3_gpt2": IA3Config(task_type="CAUSAL_LM", fan_in_fan_out=True), "prompt_llama": PromptTuningConfig(num_virtual_tokens=5, task_type="CAUSAL_LM"),
+         "dora_llama": LoraConfig(r=4, lora_alpha=8, lora_dropout=.1, use_dora=True, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM"), "dora_gpt2": LoraConfig(r=2, use_dora=True, use_rslora=True, task_type="CAUSAL_LM", fan_in_fan_out=True)}
 rows = []
 for name, cfg in CASES.items():
     base = name.split("_")[1]; m = type(MODELS[base]).from_pretrained(f"{out}/{base}"); p = get_peft_model(m, cfg); g = torch.Generator().manual_seed(5)
@@ -21,8 +22,9 @@ for name, cfg in CASES.items():
     for n, q in p.named_parameters():
         if q.requires_grad: q.data.normal_(0, .2, generator=g)
     p.eval(); ids = torch.randint(0, 17, (2, 8), generator=g)
-    with torch.no_grad(): y = p(ids).logits
-    p.save_pretrained(f"{out}/{name}"); save_file({"y": y.contiguous(), "ids": ids}, f"{out}/{name}/expected.safetensors"); os.remove(f"{out}/{name}/README.md")
+    y = p(ids).logits; y.square().mean().backward(); y = y.detach()
+    grads = {f"grad.{n}": q.grad for n, q in p.named_parameters() if q.requires_grad} if "dora" in name else {} # the norm is no part of the graph
+    p.save_pretrained(f"{out}/{name}"); save_file({"y": y.contiguous(), "ids": ids, **grads}, f"{out}/{name}/expected.safetensors"); os.remove(f"{out}/{name}/README.md")
     c = json.load(open(f"{out}/{name}/adapter_config.json")); c["base_model_name_or_path"] = base; json.dump(c, open(f"{out}/{name}/adapter_config.json", "w"), indent=1)
     rows.append({"name": name, "base": base, "trainable": trainable, "counts": counts})
 json.dump({"cases": rows}, open(f"{out}/manifest.json", "w"), separators=(",", ":"))

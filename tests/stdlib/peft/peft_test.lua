@@ -21,6 +21,7 @@ local function loss_of(model) return model(ids, { labels = ids }) end
 local kinds = {
   lora = function() return peft.LoraConfig { r = 4, lora_alpha = 16, lora_dropout = 0.05 } end,
   all = function() return peft.LoraConfig { r = 2, target_modules = "all-linear", use_rslora = true, init_lora_weights = "gaussian" } end,
+  dora = function() return peft.LoraConfig { r = 4, lora_alpha = 8, lora_dropout = 0.1, use_dora = true } end,
   ia3 = function() return peft.IA3Config {} end,
   prompt = function() return peft.PromptTuningConfig { num_virtual_tokens = 4, prompt_tuning_init = "SAMPLE_VOCAB" } end,
 }
@@ -149,7 +150,8 @@ fails("'transformer.wte' is a accel.nn.Embedding", peft.get_peft_model, model, p
 fails("give target_modules: there is no rule", peft.get_peft_model, nn.Sequential(nn.Linear(2, 2)), peft.LoraConfig {})
 fails("no module is called head", peft.get_peft_model, model, peft.LoraConfig { modules_to_save = { "head" } })
 fails("did you mean 'lora_alpha'", peft.LoraConfig, { lora_alphas = 3 })
-fails("use_dora = true is not supported", peft.LoraConfig, { use_dora = true })
+fails("lora_bias does not go with use_dora", peft.LoraConfig, { use_dora = true, lora_bias = true })
+fails("use_qalora = true is not supported", peft.LoraConfig, { use_qalora = true })
 fails("bias must be", peft.LoraConfig, { bias = "some" })
 fails("r must be a positive integer", peft.LoraConfig, { r = 0 })
 fails("task_type 'LM'", peft.LoraConfig, { task_type = "LM" })
