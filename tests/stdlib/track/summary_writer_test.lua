@@ -157,7 +157,7 @@ do -- kill -9: what was logged more than a second before is there
     local accel = require "accel"
     local w = accel.track.SummaryWriter(%q)
     for step = 1, 100 do w:add_scalar("x", step, step) end
-    local till = accel.clock() + 1.3
+    local till = accel.clock() + 2 -- twice what is promised, for machines that are busy
     while accel.clock() < till do end
     local stat = io.open "/proc/self/stat"
     os.execute("kill -9 " .. stat:read "n")
