@@ -25,7 +25,7 @@ end
 
 local function first_values(prompt, words, config)
   local _ <close> = accel.no_grad()
-  local n, ids = config.num_virtual_tokens, nil
+  local n, ids = prompt.embedding.weight.shape[1], nil
   if config.prompt_tuning_init == "SAMPLE_VOCAB" then
     ids = accel.randint(0, words.weight.shape[1], { n })
   elseif config.prompt_tuning_init == "TEXT" then
@@ -40,7 +40,8 @@ local function first_values(prompt, words, config)
   if ids then prompt.embedding.weight:detach():copy_(words.weight:detach()[ids:to(words.weight.device)]) end
 end
 
---- Adds the prompt of an adapter to the model: peft.prompt_encoder.<name>.embedding.weight.
+--- Adds the prompt of an adapter to the model: peft.prompt_encoder.<name>.embedding.weight [n, dim], as PEFT has it; with
+--- num_transformer_submodules = 2 [2 n, dim], of which its prompt tuning uses the first n, before the encoder's ids.
 ---@param peft accel.peft.PeftModel
 ---@param name string
 ---@param config accel.peft.PromptTuningConfig
@@ -57,14 +58,17 @@ function M.add(peft, name, config)
   config.num_attention_heads = config.num_attention_heads or c.num_attention_heads or c.n_head or c.num_heads
   config.num_transformer_submodules = config.num_transformer_submodules or (config.task_type == "SEQ_2_SEQ_LM" and 2 or 1)
   local w = words.weight
-  local prompt = PromptEmbedding(config.num_virtual_tokens, dim, { dtype = w.quant_state and "f32" or w.dtype, device = w.device })
+  local count = config.num_virtual_tokens * config.num_transformer_submodules
+  local prompt = PromptEmbedding(count, dim, { dtype = w.quant_state and "f32" or w.dtype, device = w.device })
   if w.device ~= "meta" then first_values(prompt, words, config) end
   if not peft.prompt_encoder then
     peft.prompt_encoder = ModuleDict()
     words:register_forward_hook(function(_, _, y)
-      local n = peft._virtual
-      if not n then return y end
-      local rows = peft.prompt_encoder[peft.active_adapter].embedding.weight
+      local virtual = peft._virtual
+      if not virtual then return y end
+      if virtual.once then rawset(peft, "_virtual", nil) end -- what comes next are a decoder's ids
+      local n = virtual.n
+      local rows = peft.prompt_encoder[peft.active_adapter].embedding.weight:narrow(1, 1, n)
       return accel.cat({ rows:to(y.dtype):unsqueeze(1):expand(y.shape[1], n, y.shape[3]), y:narrow(2, n + 1, y.shape[2] - n) }, 2)
     end)
   end
@@ -76,14 +80,18 @@ local function before(t, n, value)
   return accel.cat({ accel.full({ t.shape[1], n }, value, { dtype = t.dtype, device = t.device }), t }, 2)
 end
 
---- The model over ids [B, T] behind n placeholders, whose embeddings are the prompt's.
-local function with_prompt(peft, n, ids, opts)
+--- The model over ids [B, T] behind n placeholders, whose embeddings are the prompt's. once: what the model embeds after ids is left as it is.
+local function with_prompt(peft, n, ids, opts, once)
   local guard <close> = setmetatable({}, { __close = function() rawset(peft, "_virtual", nil) end }) -- luacheck: ignore guard
-  rawset(peft, "_virtual", n)
+  rawset(peft, "_virtual", { n = n, once = once })
   return peft.base_model(before(ids, n, 0), opts)
 end
 
+--- What virtual tokens have where the text has this, of one value for each token.
+local FILL <const> = { attention_mask = 1, labels = -100, shift_labels = -100, token_type_ids = 0 }
+
 --- Calls the model with n virtual tokens before ids [B, T]: results are of n + T positions. Labels of virtual tokens are -100, their mask 1.
+--- Where a decoder has ids of its own nothing comes before these.
 ---@param peft accel.peft.PeftModel
 ---@param n integer
 ---@param ids accel.Tensor
@@ -94,10 +102,12 @@ function M.call(peft, n, ids, opts, ...)
   end
   local more = {}
   for key, value in next, opts or {} do more[key] = value end
-  if more.attention_mask then more.attention_mask = before(more.attention_mask, n, 1) end
-  if more.labels then more.labels = before(more.labels, n, -100) end
+  for key, value in next, FILL do
+    if more[key] then more[key] = before(more[key], n, value) end
+  end
   more.position_ids = nil
-  return with_prompt(peft, n, ids, next(more) and more or nil)
+  if more.encoder_outputs then raise "a model with a tuned prompt takes no encoder_outputs: virtual tokens come before the encoder's ids" end
+  return with_prompt(peft, n, ids, next(more) and more or nil, more.decoder_input_ids ~= nil)
 end
 
 -- Generation -------------------------------------------------------------------------------------
