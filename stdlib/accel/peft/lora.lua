@@ -48,7 +48,11 @@ function LoraLinear:add(name, config, full)
   end
   self.lora_A:set(name, a)
   self.lora_B:set(name, b)
-  if config.lora_dropout > 0 then self.lora_dropout:set(name, Dropout(config.lora_dropout)) end
+  if config.lora_dropout > 0 then
+    local drop = Dropout(config.lora_dropout)
+    drop.training = self.training -- models that were read from files are not being trained
+    self.lora_dropout:set(name, drop)
+  end
   self.scaling[name] = alpha / (config.use_rslora and math.sqrt(r) or r)
   if config.use_dora then -- rows begin with the norms that they have
     local magnitudes = accel.empty(self.out_features, kind)
@@ -90,7 +94,7 @@ function LoraLinear:forward(x)
   if self.disabled or self.merged or not self:has(name) then return y end
   local a, drop = self.lora_A[name], self.lora_dropout[name]
   local h = x.dtype ~= a.weight.dtype and not accel.is_autocast_enabled() and x:to(a.weight.dtype) or x
-  local dropped = drop and self.training
+  local dropped = drop and drop.training
   if drop then h = drop(h) end
   local update = self.lora_B[name](a(h)) * self.scaling[name]
   local dora = self.lora_magnitude_vector[name]

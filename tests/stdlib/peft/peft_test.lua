@@ -70,6 +70,20 @@ for _, base in ipairs { "plain", "nf4", "int8" } do
   end
 end
 
+do -- dropout of adapters in models that are not being trained, as from_pretrained gives them
+  for _, use_dora in ipairs { false, true } do
+    local p = peft.get_peft_model(nn.Sequential(nn.Linear(8, 8)):eval(),
+      peft.LoraConfig { target_modules = { "0" }, lora_dropout = 0.5, init_lora_weights = false, use_dora = use_dora })
+    local x = accel.randn(3, 8)
+    local y = p(x):detach()
+    assert(accel.equal(p(x):detach(), y) and not p.training)
+    p:train()
+    assert(not accel.equal(p(x):detach(), y))
+    p:eval()
+    assert(accel.equal(p(x):detach(), y))
+  end
+end
+
 do -- several adapters of one model
   local model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
   local x = accel.randn(3, 8)
