@@ -149,4 +149,13 @@ else
   local kept = model(ids, { labels = ids })
   kept:backward(nil, { retain_graph = true })
   ranks.fails("enable_async_tp: backward went through a layer twice", function() kept:backward() end)
+
+  -- accel.grad gives gradients of what came before the layers, and leaves those of weights as they are
+  local wpe = model.transformer.wpe.weight
+  for _, p in ipairs(model:parameters()) do p.grad = nil end
+  loss = model(ids, { labels = ids })
+  local given = accel.grad(loss, wpe, { retain_graph = true })
+  for _, p in ipairs(model:parameters()) do assert(p.grad == nil) end
+  loss:backward()
+  assert(accel.equal(given, wpe.grad) and c_attn.grad)
 end
