@@ -11,14 +11,15 @@ local M = {}
 ---@param accelerator accel.Accelerator
 ---@param who string
 ---@param model accel.nn.Module
+---@param adapter? string default the active one, also where the model has none of that name
 ---@return table<accel.Tensor, string>?
-function M.names(accelerator, who, model)
+function M.names(accelerator, who, model, adapter)
   local inner = accelerator:unwrap_model(model)
   if not states.is(inner) then return nil end
   if accelerator._parallel and accelerator._parallel:is_model_parallel() then
     raise("%s: adapter_only: the model is shared out over a mesh of ranks, where adapters have no files of their own; leave it out", who)
   end
-  return states.active_names(inner)
+  return states.names(inner, adapter)
 end
 
 --- The names for every prepared model, false for those without adapters. Raises where none has one.
@@ -35,14 +36,15 @@ function M.all(accelerator, who)
   return list
 end
 
---- The active adapter's tensors by the names of PEFT's files. Where parameters are cut over ranks, all ranks call it, the main process
+--- An adapter's tensors by the names of PEFT's files. Where parameters are cut over ranks, all ranks call it, the main process
 --- gets whole copies and the others an empty table; units that hold nothing of the adapter are not gathered.
 ---@param accelerator accel.Accelerator
 ---@param who string
 ---@param model accel.nn.Module
+---@param adapter? string as of `names`
 ---@return table<string, accel.Tensor> ordered
-function M.state(accelerator, who, model)
-  local names = M.names(accelerator, who, model)
+function M.state(accelerator, who, model, adapter)
+  local names = M.names(accelerator, who, model, adapter)
   if not names then raise("%s: adapter_only: the model has no adapters; make one by peft.get_peft_model", who) end
   local inner, engine, whole = accelerator:unwrap_model(model), rawget(model, "reducer"), {}
   if engine and engine.units and engine:gathers() then

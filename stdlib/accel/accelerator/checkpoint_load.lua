@@ -98,8 +98,9 @@ local function check_model(c, accelerator, i, plan)
   local stored, cut = stored_of(c, object), (plan.record.cuts or {})[i] or nil
   local own, targets
   local mesh = ckpt_content.meshed(accelerator)
-  local adapter = (plan.record.adapters or {})[i] and require "accel.accelerator.adapter_only".names(accelerator, "load_state", model)
-  if (plan.record.adapters or {})[i] and not adapter then
+  local saved, adapter_only = (plan.record.adapters or {})[i], require "accel.accelerator.adapter_only"
+  local adapter = saved and adapter_only.names(accelerator, "load_state", model, saved)
+  if saved and not adapter then
     raise("%s: it was saved with adapter_only, so that it holds an adapter and nothing else; the model here has none", object)
   end
   if mesh and not cut then
@@ -107,7 +108,7 @@ local function check_model(c, accelerator, i, plan)
   elseif cut or ckpt_content.sharded() and ckpt_content.sharded().engine(model) then
     own, targets = require "accel.shard.checkpoint".targets(accelerator, model, object, cut, adapter or nil)
   else
-    local state = adapter and accelerator:get_state_dict(model, { adapter_only = true }) or accelerator:unwrap_model(model):state_dict()
+    local state = adapter and adapter_only.state(accelerator, "load_state", model, saved) or accelerator:unwrap_model(model):state_dict()
     own, targets = model_part.untied(state), {}
     for name, t in ordered.iterate(own) do targets[#targets + 1] = { name = name, target = t } end
   end

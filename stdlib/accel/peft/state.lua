@@ -60,12 +60,13 @@ function M.is(model)
   return made ~= nil and class.isinstance(model, made.PeftModel)
 end
 
---- The parameters of the active adapter and the names of files for them: parameter -> name.
+--- The parameters of an adapter and the names of files for them: parameter -> name.
 ---@param model accel.peft.PeftModel
+---@param adapter? string default the active one, also where the model has none of that name
 ---@return table<accel.Tensor, string>
-function M.active_names(model)
+function M.names(model, adapter)
   local of = {}
-  for key, p in pairs((entries(model, model.active_adapter))) do of[p] = key end
+  for key, p in pairs((entries(model, model.peft_config[adapter] and adapter or model.active_adapter))) do of[p] = key end
   return of
 end
 

@@ -104,6 +104,19 @@ elseif arg[1] == "load" then
 end
 
 os.execute(("rm -rf '%s'; mkdir -p '%s'"):format(tmp, tmp))
+do -- what was saved of one adapter goes to that one, whichever is active then
+  local config = peft.LoraConfig { r = 2, target_modules = { "0" } }
+  local p = peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 4)), config, { adapter_name = "a" })
+  p:add_adapter("b", peft.LoraConfig { r = 2, target_modules = { "0" } })
+  local accelerator, b = accel.Accelerator {}, p.base_model.model[1].lora_B
+  accelerator:prepare(p)
+  accel.no_grad(function() b.a.weight:fill_(1) end)
+  accelerator:save_state(tmp .. "/named", { adapter_only = true })
+  p:set_adapter "b"
+  accel.no_grad(function() b.a.weight:fill_(5) b.b.weight:fill_(6) end)
+  accelerator:load_state(tmp .. "/named")
+  assert(b.a.weight:mean():item() == 1 and b.b.weight:mean():item() == 6)
+end
 local saved = {}
 local function run(n, args) -- two ranks once with memory that they share, once with parts alone
   local options = { args = args, capture = true, backend = n == 3 and "tcp" or nil }
