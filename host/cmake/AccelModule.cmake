@@ -28,7 +28,7 @@ endfunction()
 
 # Marks files of the calling folder for -O3 in optimised builds.
 function(ac_kernels)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${ACCEL_KERNEL_FLAGS}")
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${ACCEL_KERNEL_FLAGS};${ACCEL_VECTOR_FLAGS}")
 endfunction()
 
 function(accel_libraries)
