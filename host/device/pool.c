@@ -1,5 +1,5 @@
-/* The caching pool (pool.h) and the public ac_block_* and ac_mem_* functions. Called by tensors and ops on
- * every allocation.
+/* The caching pool (pool.h) and the public ac_block_* functions. Called by tensors and ops on every allocation; what is set and asked
+ * of a pool besides is in pool_control.c.
  *
  * Blocks up to 64 KiB are cells of slabs, one size each: 64..1024 bytes by 64, then four sizes per doubling.
  * A cell's structure stays with its place for the life of the slab, so that taking one is a pop from a list.
@@ -9,69 +9,16 @@
  *
  * One lock guards all of it, biased to the thread that allocates; the system is called under it, but only when
  * the pool grows or is trimmed. */
-#include "device/pool.h"
+#include "device/pool_impl.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base_impl.h"
-#include "base/biased.h"
-#include "device/segments.h"
 
-enum { QUANTUM = 64, SMALL_MOST = 64 << 10, N_SIZES = 40, SLAB_LEAST = 64 << 10 };
+enum { QUANTUM = 64, SMALL_MOST = 64 << 10, SLAB_LEAST = 64 << 10 };
 static const size_t SMALL_UNIT = (size_t)4 << 20, LARGE_UNIT = (size_t)32 << 20;
 static const size_t FREED = SIZE_MAX; /* head.bytes of a cell or chunk that is not handed out */
-
-typedef struct slab slab;
-typedef struct stream_cache stream_cache;
-
-typedef struct cell {
-  ac_block head;
-  slab *owner;
-  struct cell *next_free;
-} cell;
-
-struct slab {
-  aci_owner kind;
-  uint32_t size_index;
-  uint32_t n_cells, n_carved, n_used; /* carved: structures filled in so far */
-  stream_cache *home;
-  aci_chunk *chunk;
-  cell *free;
-  slab *prev, *next; /* circle of the slabs of this size with room; full ones are in none */
-  cell cells[];
-};
-
-/* The free memory of one memory class and one stream. */
-struct stream_cache {
-  ac_mem_class class;
-  ac_stream *stream;
-  bool kept; /* for recorded steps: nothing is unmapped */
-  slab *with_room[N_SIZES];
-  size_t n_empty; /* slabs without a used cell */
-  aci_segments small, large;
-  stream_cache *next;
-};
-
-/* A block's first members as far as they are common: what ac_block_free looks at. */
-typedef struct any_block {
-  ac_block head;
-  const aci_owner *owner; /* NULL: zero bytes */
-} any_block;
-
-struct ac_pool {
-  aci_biased lock;
-  bool closed, poison;
-  const aci_pool_watch *watch; /* NULL: nobody looks */
-  int64_t fail_at;
-  const void *divert; /* NULL: nothing is diverted, see aci_pool_divert */
-  pthread_t diverter;
-  aci_budget budget;
-  size_t live_bytes, live_blocks, peak_bytes, born_bytes;
-  uint64_t n_allocs;
-  stream_cache *stream_caches[AC_MEM_CLASSES]; /* of the NULL stream; those of other streams follow by next */
-};
 
 /* ---- sizes ---- */
 static uint32_t size_index(size_t bytes) { /* a multiple of 64, at most SMALL_MOST */
@@ -110,9 +57,8 @@ static void circle_remove(slab **head, slab *s) {
   }
 }
 
-/* Empty slabs are freed to the segments they are chunks of, where they serve other sizes. */
-static void reclaim_slabs(stream_cache *h) {
-  for (int i = 0; i < N_SIZES && h->n_empty > 0; i++) {
+void aci_pool_reclaim(stream_cache *h) {
+  for (int i = 0; i < ACI_POOL_SIZES && h->n_empty > 0; i++) {
     slab *s = h->with_room[i];
     if (s == NULL) continue;
     slab *last = s->prev;
@@ -130,12 +76,12 @@ static void reclaim_slabs(stream_cache *h) {
   }
 }
 
-static size_t trim(ac_pool *p) {
+size_t aci_pool_give_back(ac_pool *p) {
   size_t given = 0;
   for (int c = 0; c < AC_MEM_CLASSES; c++) {
     for (stream_cache *h = p->stream_caches[c]; h != NULL; h = h->next) {
       if (h->kept) continue;
-      reclaim_slabs(h);
+      aci_pool_reclaim(h);
       given += aci_segments_trim(&h->small) + aci_segments_trim(&h->large);
     }
   }
@@ -147,11 +93,11 @@ static size_t trim(ac_pool *p) {
 static ac_status chunk_take(ac_pool *p, stream_cache *h, aci_segments *segments, size_t bytes, aci_chunk **out, ac_err *e) {
   if ((*out = aci_segments_alloc(segments, bytes)) != NULL) return AC_OK;
   if (segments == &h->small && h->n_empty > 0) {
-    reclaim_slabs(h);
+    aci_pool_reclaim(h);
     if ((*out = aci_segments_alloc(segments, bytes)) != NULL) return AC_OK;
   }
   ac_status st = aci_segments_grow(segments, bytes, e);
-  if (st == AC_OOM && trim(p) > 0) st = aci_segments_grow(segments, bytes, e);
+  if (st == AC_OOM && aci_pool_give_back(p) > 0) st = aci_segments_grow(segments, bytes, e);
   if (st == AC_OOM && aci_budget_release(&p->budget, bytes)) {
     if ((*out = aci_segments_alloc(segments, bytes)) != NULL) return AC_OK;
     st = aci_segments_grow(segments, bytes, e);
@@ -239,7 +185,7 @@ static void destroy(ac_pool *p) {
   for (int c = 0; c < AC_MEM_CLASSES; c++) {
     for (stream_cache *h = p->stream_caches[c], *next; h != NULL; h = next) {
       next = h->next;
-      reclaim_slabs(h);
+      aci_pool_reclaim(h);
       aci_segments_fini(&h->small);
       aci_segments_fini(&h->large);
       free(h);
@@ -256,7 +202,7 @@ void aci_pool_close(ac_pool *p) {
   const bool own = aci_biased_lock(&p->lock);
   p->closed = true;
   bool last = p->live_blocks == 0;
-  if (!last) trim(p);
+  if (!last) aci_pool_give_back(p);
   aci_biased_unlock(&p->lock, own);
   if (last) destroy(p);
 }
@@ -272,97 +218,10 @@ ac_status ac_device_set_source(ac_device *d, ac_mem_class c, const ac_mem_source
     *copy = (aci_source){.own = *s, .refs = 1};
   }
   const bool own = aci_biased_lock(&d->pool->lock);
-  trim(d->pool); /* what is free would be handed out before anything new is mapped */
+  aci_pool_give_back(d->pool); /* what is free would be handed out before anything new is mapped */
   aci_budget_set_source(&d->pool->budget, c, copy);
   aci_biased_unlock(&d->pool->lock, own);
   return AC_OK;
-}
-
-void aci_pool_debug_set(ac_device *d, bool poison, int64_t fail_at) {
-  const bool own = aci_biased_lock(&d->pool->lock);
-  d->pool->poison = poison && d->kind != AC_DEV_META;
-  d->pool->fail_at = fail_at;
-  aci_biased_unlock(&d->pool->lock, own);
-}
-
-ac_status aci_pool_set_watch(ac_device *d, const aci_pool_watch *w, size_t *live, ac_err *e) {
-  ac_pool *p = d->pool;
-  const bool own = aci_biased_lock(&p->lock);
-  const bool taken = w != NULL && p->watch != NULL;
-  if (!taken) p->watch = w;
-  if (live != NULL) *live = p->live_bytes;
-  aci_biased_unlock(&p->lock, own);
-  return taken ? AC_FAIL(e, STATE, "%s: its memory is being recorded already", d->name) : AC_OK;
-}
-
-void aci_pool_add_unmap_hook(ac_device *d, aci_unmap_hook *h) {
-  const bool own = aci_biased_lock(&d->pool->lock);
-  h->next = d->pool->budget.unmap_hooks;
-  d->pool->budget.unmap_hooks = h;
-  aci_biased_unlock(&d->pool->lock, own);
-}
-
-void aci_pool_remove_unmap_hook(ac_device *d, aci_unmap_hook *h) {
-  const bool own = aci_biased_lock(&d->pool->lock);
-  for (aci_unmap_hook **at = &d->pool->budget.unmap_hooks; *at != NULL; at = &(*at)->next)
-    if (*at == h) {
-      *at = h->next;
-      break;
-    }
-  aci_biased_unlock(&d->pool->lock, own);
-}
-
-bool aci_pool_segment(ac_device *d, const void *p, void **base, size_t *bytes) {
-  const aci_segment *s = NULL;
-  const bool own = aci_biased_lock(&d->pool->lock);
-  for (int c = 0; c < AC_MEM_CLASSES && s == NULL; c++)
-    for (const stream_cache *h = d->pool->stream_caches[c]; h != NULL && s == NULL; h = h->next)
-      if ((s = aci_segments_find(&h->large, p)) == NULL) s = aci_segments_find(&h->small, p);
-  if (s != NULL) {
-    *base = s->base;
-    *bytes = s->bytes;
-  }
-  aci_biased_unlock(&d->pool->lock, own);
-  return s != NULL;
-}
-
-/* ---- memory of recorded steps ---- */
-void aci_pool_divert(ac_device *d, const void *key) {
-  const bool own = aci_biased_lock(&d->pool->lock);
-  d->pool->divert = key;
-  d->pool->diverter = pthread_self();
-  aci_biased_unlock(&d->pool->lock, own);
-}
-
-bool aci_pool_is_diverted(ac_device *d, const ac_block *block) {
-  const any_block *b = (const any_block *)block;
-  const stream_cache *home = NULL;
-  if (b->owner == NULL) return false;
-  const bool own = aci_biased_lock(&d->pool->lock);
-  if (*b->owner == ACI_OWNER_SLAB) {
-    home = ((const cell *)b)->owner->home;
-  } else {
-    const aci_segments *in = ((const aci_chunk *)b)->owner->segments;
-    for (int c = 0; c < AC_MEM_CLASSES && home == NULL; c++)
-      for (const stream_cache *h = d->pool->stream_caches[c]; h != NULL && home == NULL; h = h->next)
-        if (in == &h->large || in == &h->small) home = h;
-  }
-  const bool is = home != NULL && home->stream != NULL && home->stream == d->pool->divert;
-  aci_biased_unlock(&d->pool->lock, own);
-  return is;
-}
-
-void aci_pool_undivert(ac_device *d, const void *key) {
-  const bool own = aci_biased_lock(&d->pool->lock);
-  for (int c = 0; c < AC_MEM_CLASSES; c++)
-    for (stream_cache *h = d->pool->stream_caches[c]; h != NULL; h = h->next) {
-      if (h->stream != key) continue;
-      h->kept = false;
-      reclaim_slabs(h);
-      aci_segments_trim(&h->small);
-      aci_segments_trim(&h->large);
-    }
-  aci_biased_unlock(&d->pool->lock, own);
 }
 
 /* ---- blocks ---- */
@@ -504,37 +363,3 @@ void ac_block_free(ac_block *block) {
 void *ac_block_ptr(const ac_block *b) { return b->ptr; }
 
 size_t ac_block_bytes(const ac_block *b) { return b->bytes; }
-
-/* ---- statistics ---- */
-void ac_mem_stats_get(const ac_device *d, ac_mem_stats *out) {
-  ac_pool *p = d->pool;
-  const bool own = aci_biased_lock(&p->lock);
-  size_t largest = 0;
-  for (int c = 0; c < AC_MEM_CLASSES; c++)
-    for (const stream_cache *h = p->stream_caches[c]; h != NULL; h = h->next)
-      if (aci_segments_largest(&h->large) > largest) largest = aci_segments_largest(&h->large);
-  *out = (ac_mem_stats){
-      .largest_free_bytes = largest,
-      .live_bytes = p->live_bytes,
-      .live_blocks = p->live_blocks,
-      .peak_bytes = p->peak_bytes,
-      .reserved_bytes = p->budget.reserved,
-      .born_bytes = p->born_bytes,
-      .limit_bytes = p->budget.limit,
-      .n_allocs = p->n_allocs,
-      .n_maps = p->budget.n_maps,
-  };
-  aci_biased_unlock(&p->lock, own);
-}
-
-void ac_mem_peak_reset(ac_device *d) {
-  const bool own = aci_biased_lock(&d->pool->lock);
-  d->pool->peak_bytes = d->pool->live_bytes;
-  aci_biased_unlock(&d->pool->lock, own);
-}
-
-void ac_pool_trim(ac_device *d) {
-  const bool own = aci_biased_lock(&d->pool->lock);
-  trim(d->pool);
-  aci_biased_unlock(&d->pool->lock, own);
-}
