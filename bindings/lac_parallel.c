@@ -7,7 +7,8 @@
  *   phantom(i) -> name                 the i-th (1 or more) further meta device, opened the first time: "meta:1"
  *   replace(t, from)                   t has from's shape, memory and device from now on, and stays the parameter that it is
  *   backward_inputs(outputs, grads) -> deferred   a backward that leaves gradients of weights of products for deferred:run(), once, which
- *       says whether there were any */
+ *       says whether there were any
+ *   only_inputs() -> whether the backward under way gives gradients of named inputs (accel.grad, `inputs`) and of no other leaf */
 #include <stdio.h>
 #include <string.h>
 
@@ -98,6 +99,11 @@ static int backward_inputs(lua_State *L) {
   return 1;
 }
 
+static int only_inputs(lua_State *L) {
+  lua_pushboolean(L, lac_get(L)->ctx->only_inputs);
+  return 1;
+}
+
 static int deferred_run(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
@@ -120,7 +126,8 @@ static int deferred_run(lua_State *L) {
 /* Puts the functions into the table on top. */
 LAC_OPEN("accel.parallel.core", parallel) {
   static const luaL_Reg funcs[] = {{"meta_absorbs", meta_absorbs}, {"phantom", phantom}, {"random_range", random_range},
-                                   {"replace", replace}, {"backward_inputs", backward_inputs}, {NULL, NULL}};
+                                   {"replace", replace}, {"backward_inputs", backward_inputs}, {"only_inputs", only_inputs},
+                                   {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", deferred_gc}, {NULL, NULL}}, methods[] = {{"run", deferred_run}, {NULL, NULL}};
   lac_new_class(L, S, DEFERRED, metas, methods);
   lac_setfuncs(L, S, funcs);

@@ -403,10 +403,13 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
   bool was = ac_ctx_set_grad_enabled(c, o->create_graph);
   const aci_tracer *tracer = c->in_backward++ == 0 ? c->tracer : NULL;
   if (__builtin_expect(tracer != NULL, 0)) tracer->backward(tracer->user, true);
+  const bool only_inputs = c->only_inputs;
+  if (!within) c->only_inputs = n_inputs > 0; /* within a call's own graph: as around it */
   bool cast = c->autocast_on; /* gradients come in the dtypes of the forward */
   c->autocast_on = false;
   if (st == AC_OK) st = walk(&r, n_outputs, outputs, grads, e);
   c->autocast_on = cast;
+  c->only_inputs = only_inputs;
   ac_ctx_set_grad_enabled(c, was);
   st = aci_backward_leave(c, st, e);
   if (__builtin_expect(tracer != NULL, 0) && c->tracer == tracer) tracer->backward(tracer->user, false);

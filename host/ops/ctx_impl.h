@@ -120,6 +120,7 @@ struct ac_ctx {
   bool (*on_oom)(void *user);
   void *oom_user;
   int in_backward; /* engine runs in flight */
+  bool only_inputs; /* the backward under way gives gradients of named inputs; no other leaf gets one */
   struct aci_final_callback *final_callbacks; /* callbacks for when it falls to 0 (ac_backward_queue) */
 
   aci_tracer *tracer; /* NULL: nobody traces */

@@ -1,8 +1,8 @@
 --- Communication of tensor parallelism beside products (enable_async_tp). The gradients of weights are needed last: while the ranks sum
 --- the gradient of what layers took in, these products are computed. Layers whose outputs are shared out put them off, and the
 --- backward of what they take in starts its collective, computes them, and waits. Same products, same sums, same bits; the gradient of
---- the output and the input of a layer live until then. Backward runs once for each forward: what was put off is not kept. accel.grad gives
---- gradients of what came before the layers and writes none; weights of the layers are for backward alone.
+--- the output and the input of a layer live until then. Backward runs once for each forward: what was put off is not kept. accel.grad and
+--- backward with `inputs` give gradients of what came before the layers alone; weights of the layers are for a plain backward.
 ---
 ---   local x = overlap.enter(x, axis, dim)      as collectives.copy, or with dim as collectives.gather
 ---   local y = overlap.columns(x, forward, module)
@@ -38,17 +38,6 @@ local Enter = accel.Function {
   end),
 }
 
-local BACKWARDS <const> = { [accel.grad] = "grad", [accel.backward] = "backward", [accel.Tensor.backward] = "backward" }
-
---- Whether it is accel.grad that runs: it writes no gradients of weights.
-local function in_grad()
-  for level = 3, math.huge do
-    local info = debug.getinfo(level, "f")
-    if not info then return false end
-    if BACKWARDS[info.func] then return BACKWARDS[info.func] == "grad" end
-  end
-end
-
 local Columns = accel.Function {
   name = "columns_overlapped",
   forward = function(ctx, x, list, forward, module)
@@ -60,7 +49,7 @@ local Columns = accel.Function {
   end,
   backward = once_differentiable(function(ctx, dy)
     local own, y, list = ctx.own, ctx.y, ctx.list
-    if y and in_grad() then return accel.grad({ y }, { own }, { grad_outputs = { dy }, retain_graph = true })[1] end
+    if y and core.only_inputs() then return accel.grad({ y }, { own }, { grad_outputs = { dy }, retain_graph = true })[1] end
     ctx.own, ctx.y = nil, nil
     if not y then
       error("enable_async_tp: backward went through a layer twice; its products are put off once, so leave retain_graph out", 0)

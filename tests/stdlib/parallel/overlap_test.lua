@@ -156,6 +156,9 @@ else
   loss = model(ids, { labels = ids })
   local given = accel.grad(loss, wpe, { retain_graph = true })
   for _, p in ipairs(model:parameters()) do assert(p.grad == nil) end
+  loss:backward(nil, { inputs = { wpe }, retain_graph = true })
+  for _, p in ipairs(model:parameters()) do assert((p.grad ~= nil) == (p == wpe)) end
+  wpe.grad = nil
   loss:backward()
   assert(accel.equal(given, wpe.grad) and c_attn.grad)
 end
