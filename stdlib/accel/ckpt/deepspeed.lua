@@ -8,8 +8,10 @@
 local accel = require "accel"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
 local stage0 = require "accel.ckpt.deepspeed_stage0"
 
+local count = tensors.count
 local M = {}
 
 local OPTIM <const> = "^[bf16_]*zero_pp_rank_(%d+)_mp_rank_(%d+)_optim_states%.pt$"
@@ -75,13 +77,7 @@ local function parts_of(dir, names)
   return out
 end
 
-local function numel(shape)
-  local n = 1
-  for _, size in ipairs(shape) do n = n * size end
-  return n
-end
-
-local function view(flat, shape) return flat:narrow(1, 1, numel(shape)):view(table.move(shape, 1, #shape, 1, {})) end
+local function view(flat, shape) return flat:narrow(1, 1, count(shape)):view(table.move(shape, 1, #shape, 1, {})) end
 
 --- Readers of parameters at stages 1 and 2, by name; groups: flat tensors of the ranks, the masters or a state beside them.
 local function of_groups(parts, shapes, groups, readers)
@@ -98,8 +94,8 @@ local function of_groups(parts, shapes, groups, readers)
     for name, shape in ordered.iterate(group) do
       local from = at
       k = k + 1
-      readers[name] = { shape = shape, read = function() return view(flat():narrow(1, from + 1, numel(shape)), shape) end }
-      at = at + numel(shape) + (parts.paddings and parts.paddings[g] and parts.paddings[g][k] or 0)
+      readers[name] = { shape = shape, read = function() return view(flat():narrow(1, from + 1, count(shape)), shape) end }
+      at = at + count(shape) + (parts.paddings and parts.paddings[g] and parts.paddings[g][k] or 0)
     end
   end
 end
@@ -114,7 +110,7 @@ local function of_parts(parts, shapes, groups, readers)
   local at = 0
   for _, group in ipairs(shapes) do
     for name, shape in ordered.iterate(group) do
-      local from, each = at, (numel(shape) + parts.world - 1) // parts.world
+      local from, each = at, (count(shape) + parts.world - 1) // parts.world
       readers[name] = { shape = shape, read = function()
         local list = {}
         for r = 1, parts.world do list[r] = flat(r):narrow(1, from + 1, each) end
@@ -156,7 +152,7 @@ local function opened(dir)
   local first = {} -- of tensors at one address: stage 0 names no tied ones
   for name, t in ordered.iterate(model.module) do
     local source = type(model.shared_params) == "table" and model.shared_params[name] or name
-    if not parts and numel(t.shape) > 0 then
+    if not parts and count(t.shape) > 0 then
       local at = ("%x %s %s"):format(t:data_ptr(), t.dtype, table.concat(t.shape, ","))
       first[at] = first[at] or name
       source = first[at]

@@ -3,28 +3,15 @@
 --- parameters are counted through the groups, so they are told by their places in the groups of the optimizer here. Called by deepspeed.lua.
 local accel = require "accel"
 local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
 
 local M = {}
-
-local function same(a, b)
-  if #a ~= #b then return false end
-  for d, size in ipairs(a) do
-    if size ~= b[d] then return false end
-  end
-  return true
-end
-
-local function numel(shape)
-  local n = 1
-  for _, size in ipairs(shape) do n = n * size end
-  return n
-end
 
 --- What one tensor for each group is: parts for the group's parameters, one behind the other.
 local function cut(flat, g, group, shapes)
   local list, at = {}, 0
   for k, name in ipairs(group) do
-    local n = numel(shapes[name])
+    local n = tensors.count(shapes[name])
     if at + n > flat.shape[1] then break end
     list[k] = flat:narrow(1, at + 1, n):view(table.move(shapes[name], 1, #shapes[name], 1, {}))
     at = at + n
@@ -88,7 +75,7 @@ function M.optimizer(model, names, shapes)
     out.groups[g] = { names = group, options = theirs }
     for k, name in ipairs(group) do
       local function reader(what, t)
-        if not same(t.shape, shapes[name]) then
+        if not tensors.same_sizes(t.shape, shapes[name]) then
           raise("parameter group %d: the %s at place %d has the shape [%s], '%s' here [%s]; its order is another", g - 1, what, k - 1,
             table.concat(t.shape, ", "), name, table.concat(shapes[name], ", "))
         end

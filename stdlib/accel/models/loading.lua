@@ -35,14 +35,6 @@ local function shape_text(shape)
   return "(" .. table.concat(parts, ", ") .. ")"
 end
 
-local function same(a, b)
-  if #a ~= #b then return false end
-  for i = 1, #a do
-    if a[i] ~= b[i] then return false end
-  end
-  return true
-end
-
 --- A checked configuration; nil, message, code where the file is wrong. Overrides that are wrong raise.
 local function read_config(cls, dir, overrides)
   local given, message, code = pretrained.read_config(dir)
@@ -129,7 +121,7 @@ local function settle_ties(model, slots, given, read)
     local a, b = rawget(slots, alias), rawget(slots, source)
     local mine, its = rawget(given, alias), rawget(given, source)
     if a and b and a.tensor == b.tensor and mine and its then
-      local distinct = mine.dtype ~= its.dtype or not same(mine.shape, its.shape)
+      local distinct = mine.dtype ~= its.dtype or not tensors.same_sizes(mine.shape, its.shape)
       if not distinct then
         local x, message, code = read(mine)
         if not x then return nil, message, code end
@@ -158,7 +150,7 @@ local function assign(model, given, o)
   for name, slot in pairs(slots) do
     local g = rawget(given, name)
     if g and not g.skip then
-      if same(g.shape, slot.tensor.shape) then
+      if tensors.same_sizes(g.shape, slot.tensor.shape) then
         wanted[slot.tensor] = g
       else
         mismatched[#mismatched + 1] = name

@@ -7,6 +7,7 @@ local holders = require "accel.parallel.holders"
 local ordered = require "accel.util.ordered"
 local placements = require "accel.parallel.placements"
 local raise = require "accel.util.raise"
+local same_sizes = require("accel.util.tensors").same_sizes
 local shard = require "accel.shard.checkpoint"
 local writing = require "accel.accelerator.checkpoint_write"
 
@@ -117,12 +118,6 @@ end
 ---@return accel.Tensor[][]?
 function M.parameters(optimizer) return optimizer._whole_groups end
 
-local function same_shape(a, b)
-  local same = #a == #b
-  for d, n in ipairs(a) do same = same and b[d] == n end
-  return same
-end
-
 --- Adds what this rank writes of a state tensor of a parameter, or of a piece of one.
 ---@param list table[] entries
 ---@param accelerator accel.Accelerator
@@ -133,7 +128,7 @@ function M.add_state(list, accelerator, name, t, p)
   local place = shard.place_of(p)
   local param = place and place.unit.params[place.i] or p
   if not holders.speaks(M.mesh(accelerator), param, place ~= nil) then return end
-  if same_shape(t.shape, p.shape) and p.ndim > 0 then
+  if same_sizes(t.shape, p.shape) and p.ndim > 0 then
     for _, box in ipairs(boxes_of(param, t, place)) do
       list[#list + 1] = { name = name, tensor = box.tensor, shape = whole_shape(param), offsets = box.offsets }
     end
@@ -153,7 +148,7 @@ end
 function M.read_state(p, s, read)
   local place = shard.place_of(p)
   local param = place and place.unit.params[place.i] or p
-  local fits = same_shape(s.shape, whole_shape(param)) and param.ndim > 0
+  local fits = same_sizes(s.shape, whole_shape(param)) and param.ndim > 0
   local t = accel.unscoped(accel.empty, fits and p.shape or s.shape, { dtype = s.dtype, device = p.device })
   if not fits then
     read(s.name, t)

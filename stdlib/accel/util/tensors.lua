@@ -19,13 +19,31 @@ function M.shape_string(t)
   return "(" .. table.concat(parts, ", ") .. ")"
 end
 
-function M.same_shape(a, b)
-  local x, y = a.shape, b.shape
+--- Whether two shapes, lists of extents, are the same.
+---@param x integer[]
+---@param y integer[]
+---@return boolean
+function M.same_sizes(x, y)
   if #x ~= #y then return false end
   for i = 1, #x do
     if x[i] ~= y[i] then return false end
   end
   return true
+end
+
+--- Whether two tensors have one shape.
+---@param a accel.Tensor
+---@param b accel.Tensor
+---@return boolean
+function M.same_shape(a, b) return M.same_sizes(a.shape, b.shape) end
+
+--- How many elements a shape has.
+---@param shape integer[]
+---@return integer
+function M.count(shape)
+  local n = 1
+  for _, extent in ipairs(shape) do n = n * extent end
+  return n
 end
 
 --- Bytes of a tensor's elements.
