@@ -5,16 +5,8 @@ local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
 package.path = here .. "/../support/?.lua;" .. package.path
 local suite = require "cuda_suite"
+local temporary = suite.temporary
 local run = os.getenv "ACCEL_TEST_BUILD" .. "/bin/accel-run "
-
--- A file that is gone when its variable is.
-local function temporary(text)
-  local path = os.tmpname()
-  local f = assert(io.open(path, "w"))
-  assert(f:write(text))
-  f:close()
-  return setmetatable({ path = path }, { __close = function() os.remove(path) end })
-end
 
 -- arg: dtype, steps, "graph" or "plain", optimizer, where gradients are dropped. Prints losses, weights, rates and the loss scale in all digits.
 local TRAIN <const> = [[

@@ -4,6 +4,7 @@ local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
 package.path = here .. "/../support/?.lua;" .. package.path
 local suite = require "cuda_suite"
+local temporary = suite.temporary
 local run = os.getenv "ACCEL_TEST_BUILD" .. "/bin/accel-run "
 
 -- Losses of `steps` steps; of each weight its sum in all digits, over the root of how many there are: the size of what an element has of
@@ -45,14 +46,6 @@ end
 print(scaler:get_scale())
 ]]
 
--- A file that is gone when its variable is.
-local function temporary(text)
-  local path = os.tmpname()
-  local f = assert(io.open(path, "w"))
-  assert(f:write(text))
-  f:close()
-  return setmetatable({ path = path }, { __close = function() os.remove(path) end })
-end
 local script <close> = temporary(TRAIN)
 local log <close> = temporary ""
 

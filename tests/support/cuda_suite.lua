@@ -35,6 +35,17 @@ function M.output(command)
   return (text:gsub("[^\n]*==%d+==WARNING: ASan doesn't fully support [^\n]*\n", "")), p:close() == true
 end
 
+--- A file with this text that is gone when its variable is: local script <close> = suite.temporary(text).
+---@param text string
+---@return { path: string }
+function M.temporary(text)
+  local path = os.tmpname()
+  local f = assert(io.open(path, "w"))
+  assert(f:write(text))
+  f:close()
+  return setmetatable({ path = path }, { __close = function() os.remove(path) end })
+end
+
 --- Roundings of their dtype that results may be away from the CPU's: sums run in another order, libm differs, fused ops round once.
 ---@type table<string, number>
 M.BAR = { f64 = 64, f32 = 64, bf16 = 4, f16 = 4 }

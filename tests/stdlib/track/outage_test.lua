@@ -3,13 +3,9 @@
 --   accel-run tests/stdlib/track/outage_test.lua [SECONDS]
 local accel = require "accel"
 local core = require "accel.track.core"
-for _, library in ipairs { core.http_library, core.rest_library } do
-  local version, message = library()
-  if not version then
-    print("skip: " .. message)
-    os.exit(77)
-  end
-end
+package.path = (arg[0]:match "^(.*)/" or ".") .. "/../../support/?.lua;" .. package.path
+local support = require "track"
+support.needs(core.http_library, core.rest_library)
 local seconds = tonumber(arg[1]) or 60
 local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or core.current_folder()) .. "/outage-"))
 local server = assert(core.http(0))

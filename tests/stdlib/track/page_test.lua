@@ -4,13 +4,9 @@
 --   accel-run tests/stdlib/track/page_test.lua [RUNS POINTS [FOLDER]]    pictures of the views go into FOLDER
 local accel = require "accel"
 local core = require "accel.track.core"
-for _, library in ipairs { core.sqlite, core.http_library } do
-  local version, message = library()
-  if not version then
-    print("skip: " .. message)
-    os.exit(77)
-  end
-end
+package.path = (arg[0]:match "^(.*)/" or ".") .. "/../../support/?.lua;" .. package.path
+local support = require "track"
+support.needs(core.sqlite, core.http_library)
 
 local function output(command)
   local pipe = assert(io.popen(command))
@@ -46,17 +42,8 @@ for i = 1, 2000 do
   require "accel.track.core".pause(0.1)
 end]]):format(root)))
 
-local pid = output(("'%s' ui '%s' > '%s/url' 2> '%s/err' & echo $!"):format(program, root, root, root)):match "%d+"
+local url, pid = support.page(("'%s'"):format(root), root)
 local ok, err = xpcall(function()
-  local url
-  for _ = 1, 600 do
-    local file = io.open(root .. "/url")
-    url = file and file:read "l"
-    if file then file:close() end
-    if url then break end
-    core.pause(0.05)
-  end
-  assert(url, "accel-run ui does not start")
   local here = arg[0]:match "^(.*)/[^/]*$" or "."
   local text = output(("python3 '%s/../../support/browser.py' '%s' '%s' \"exec '%s' '%s/live.lua'\" %s 2>&1"):format(here, browser, url, program,
     root, pictures and "'" .. pictures .. "'" or ""))

@@ -6,13 +6,9 @@ local accel = require "accel"
 local core = require "accel.track.core"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local says = ranks.fails
-for _, library in ipairs { core.http_library, core.rest_library } do
-  local version, message = library()
-  if not version then
-    print("skip: " .. message)
-    os.exit(77)
-  end
-end
+package.path = (arg[0]:match "^(.*)/" or ".") .. "/../../support/?.lua;" .. package.path
+local support = require "track"
+support.needs(core.http_library, core.rest_library)
 local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/servers-"))
 local stderr, said = io.stderr, {}
 io.stderr = { write = function(_, ...) said[#said + 1] = table.concat { ... } end } -- luacheck: ignore

@@ -3,13 +3,9 @@
 --   accel-run tests/stdlib/track/ui_test.lua
 local accel = require "accel"
 local core = require "accel.track.core"
-for _, library in ipairs { core.sqlite, core.http_library, core.rest_library } do
-  local version, message = library()
-  if not version then
-    print("skip: " .. message)
-    os.exit(77)
-  end
-end
+package.path = (arg[0]:match "^(.*)/" or ".") .. "/../../support/?.lua;" .. package.path
+local support = require "track"
+support.needs(core.sqlite, core.http_library, core.rest_library)
 
 local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/ui-"))
 local program = accel.process.program()
@@ -19,22 +15,7 @@ run:log_images({ pic = accel.rand(3, 8, 6) }, 5)
 run:log({ note = "text" }, 6)
 assert(run:flush())
 
-local function started(args)
-  local pipe = assert(io.popen(("'%s' ui %s > '%s/url' 2> '%s/err' & echo $!"):format(program, args, root, root)))
-  local pid = pipe:read "l"
-  pipe:close()
-  local url
-  for _ = 1, 200 do
-    local file = io.open(root .. "/url")
-    url = file and file:read "l"
-    if file then file:close() end
-    if url then break end
-    core.pause(0.05)
-  end
-  local file = assert(io.open(root .. "/err"))
-  return url or error("accel-run ui does not start: " .. file:read "a"), pid
-end
-local url, pid = started(("'%s'"):format(root))
+local url, pid = support.page(("'%s'"):format(root), root)
 local base, token = url:match "^(http://127%.0%.0%.1:%d+)/%?token=(%w+)$"
 assert(base and #token >= 24, url)
 
