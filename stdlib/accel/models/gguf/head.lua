@@ -34,6 +34,13 @@ function Head:integers(key, list)
   self:put(key, 9, ("<I4I8"):pack(KINDS.i32[1], #list) .. table.concat(out))
 end
 
+--- An array of f32.
+function Head:floats(key, list)
+  local out = {}
+  for i, v in ipairs(list) do out[i] = ("<f"):pack(v) end
+  self:put(key, 9, ("<I4I8"):pack(KINDS.f32[1], #list) .. table.concat(out))
+end
+
 --- The next tensor: shape with the outermost dim first.
 function Head:tensor(name, shape, number, bytes, alignment)
   local dims = {}

@@ -36,7 +36,7 @@ end
 ---@param path string
 ---@param opts? table
 ---  type "F32"|"F16"|"BF16"|"Q8_0"|"Q4_0" = "F16": of matrices
----  tokenizer accel.text.Tokenizer: goes into the file with its chat template (byte-level BPE)
+---  tokenizer accel.text.Tokenizer: goes into the file with its chat template (byte-level BPE, or SentencePiece's BPE)
 ---  name string: general.name
 ---@return boolean?, string?, string?
 function M.save(model, path, opts)
