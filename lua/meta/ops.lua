@@ -1604,6 +1604,21 @@ function accel.embedding(ids, weight, padding_idx) end
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {padding_idx?: integer}): accel.Tensor
 function Tensor:embedding(weight, padding_idx) end
 
+---rows of a quantised weight by their numbers: only those rows are dequantised.
+---@param ids accel.Tensor
+---@param weight accel.Tensor
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(ids: accel.Tensor, weight: accel.Tensor, opts: {dtype?: accel.DType}): accel.Tensor
+function accel.embedding_quantized(ids, weight, dtype) end
+
+---rows of a quantised weight by their numbers: only those rows are dequantised.
+---@param weight accel.Tensor
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {dtype?: accel.DType}): accel.Tensor
+function Tensor:embedding_quantized(weight, dtype) end
+
 ---y = x == other, true where x equals other; NaN compares as in IEEE 754.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean

@@ -75,6 +75,23 @@ local r = accel.empty_quantized("nf4", { 48, 128 }, { nested = true })
 for _, part in ipairs { "values", "absmax", "nested_absmax", "offset" } do r:quant_part(part):copy_(q:quant_part(part)) end
 assert(same(r, q))
 
+-- rows: those of the values, of ids of any shape and of either type, and only of ids that there are
+for _, make in ipairs { function(v) return accel.quantize_4bit(v, "nf4", 64, true) end, accel.quantize_int8 } do
+  for _, width in ipairs { 128, 27 } do
+    local table_of = make(accel.randn(48, width))
+    local ids = accel.tensor({ { 47, 0, 3 }, { 3, 11, 46 } }, { dtype = "i32" })
+    for _, dtype in ipairs { "f32", "bf16" } do
+      local rows = accel.embedding_quantized(ids, table_of, dtype)
+      assert(rows.dtype == dtype and accel.equal(rows, accel.embedding(ids:to "i64", table_of:dequantize(dtype))))
+    end
+    fails("48", accel.embedding_quantized, accel.tensor { 48 }, table_of)
+    fails("%-1", accel.embedding_quantized, accel.tensor { -1 }, table_of)
+  end
+end
+fails("is not quantised: embedding", accel.embedding_quantized, accel.tensor { 0 }, w)
+fails("dtype must be a float", accel.embedding_quantized, accel.tensor { 0 }, q, "i64")
+assert(accel.embedding_quantized(accel.tensor { 0 }, q).dtype == "f32")
+
 -- products: gradients reach x and the bias through the values
 local x, bias = accel.randn(5, 128):requires_grad_(), accel.randn(48):requires_grad_()
 local y = accel.linear_quantized(x, q, bias)

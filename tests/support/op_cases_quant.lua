@@ -131,6 +131,22 @@ L.linear_quantized = {
   big(product(nf4), real(30, 256), weights(300, 256)),
 }
 
+-- rows of constant weights, quantised by make
+local function lookup(make, ...)
+  local with = { ... }
+  return { grad = false, ints = false, wide_result = true, call = function(f, w, ids)
+    return f(ids, make(narrow(w):to "f32"), table.unpack(with))
+  end }
+end
+L.embedding_quantized = {
+  case("int8", { weights(9, 70), c.index(9, 2, 3) }, lookup(accel.quantize_int8)),
+  case("nf4", { weights(7, 64), c.index(7, 4) }, lookup(nf4, "bf16")),
+  case("rows of part of a block, nested", { weights(6, 27), c.index(6, 5) }, lookup(double, "f64")),
+  case("no ids", { weights(6, 64), c.index(6, 0) }, lookup(nf4)),
+  case("no columns", { weights(6, 0), c.index(6, 3) }, lookup(nf4)),
+  big(lookup(nf4), weights(300, 256), c.index(300, 400)),
+}
+
 -- ---- 8 bits under one scale: codes are compared as bytes, beside the factors ----
 local fp8 = { grad = false, ints = false, wide_result = true }
 local function f8(call)

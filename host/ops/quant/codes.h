@@ -3,7 +3,7 @@
  * Map of the folder. One op, one file of its name:
  *
  *   layouts of storage (ac_layout in accel/tensor.h), numbers as bitsandbytes'
- *     quantize_4bit quantize_int8 quantize_dynamic dequantize int8_vectorwise_quant linear_quantized
+ *     quantize_4bit quantize_int8 quantize_dynamic dequantize int8_vectorwise_quant linear_quantized embedding_quantized
  *     codes.[ch]                       this header; mean.c one of its functions; rows_int8.[ch] rows in int8
  *     linear_4bit.c linear_int8.c      products that read the packed bytes, for linear_quantized (linear.h); dot_4bit.c and dot_int8.c
  *                                      their inner loops by instruction set (dot.h)

@@ -13,6 +13,7 @@ return function(...)
     { "int8", "flag", false, nil, "8 bits by row" },
     { "double_quant", "flag", false, nil, "with 4 bits: the blocks' magnitudes are quantised, too" },
     { "dtype", { "bf16", "fp16", "fp32" }, "bf16", "DTYPE", "of the rest and of products" },
+    { "head", { "int8", "nf4", "fp4" }, nil, "TYPE", "what the default skips is quantised so" },
     { "skip", "string", nil, "LIST", "modules left as they are; default: tied ones and the head" },
   }, 2, 2, ...)
   if (o.nf4 and 1 or 0) + (o.fp4 and 1 or 0) + (o.int8 and 1 or 0) > 1 then
@@ -27,12 +28,13 @@ return function(...)
   local made, config = pcall(accel.quant.BnbQuantizationConfig, {
     load_in_8bit = o.int8, load_in_4bit = not o.int8, bnb_4bit_quant_type = o.fp4 and "fp4" or "nf4",
     bnb_4bit_use_double_quant = o.double_quant, bnb_4bit_compute_dtype = o.dtype, torch_dtype = o.dtype, skip_modules = skip,
+    head_quant_type = o.head,
   })
   if not made then return command.refuse(NAME, "%s", tostring(config)) end
   local done, model, message = pcall(accel.models.from_pretrained, words[1], { quantization_config = config })
   if not done then model, message = nil, tostring(model):gsub("^[^ ]*:%d+: ", "") end
   if not model then
-    return command.refuse(NAME, "%s%s", message, not done and skip and "; --skip takes the place of the default: name tied modules, too" or "")
+    return command.refuse(NAME, "%s", message)
   end
   local bytes, weights = 0, 0
   for _, p in ipairs(model:parameters()) do

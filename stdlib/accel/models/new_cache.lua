@@ -9,6 +9,15 @@ local kinds = {
   static = "kv_cache", dynamic = "dynamic_cache", sliding_window = "sliding_window_cache", quantized = "quantized_cache",
 }
 
+--- The first parameter, of floats where there are any: keys and values have its dtype.
+local function float_parameter(model)
+  local all = model:parameters()
+  for _, p in ipairs(all) do
+    if tensors.is_floating(p.dtype) then return p end
+  end
+  return all[1]
+end
+
 local function name_of(model) return class.of(model).__name end
 
 ---@param model accel.models.PreTrainedModel
@@ -21,7 +30,7 @@ return function(model, batch, length, opts)
   local c = options("cache_config", o.config, { dtype = options.none, nbits = 8 })
   local layers, heads, width = model:cache_shape()
   heads = heads // (model.tp_size or 1) -- those of this rank (accel.parallel)
-  local weight = model:parameters()[1]
+  local weight = float_parameter(model)
   local window = model.config.sliding_window
   local kind = o.implementation or (window and "sliding_window" or "static")
   local home = kinds[kind] or raise("new_cache: there is no cache '%s' (static, dynamic, sliding_window, quantized)",

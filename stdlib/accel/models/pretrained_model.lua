@@ -229,7 +229,7 @@ end
 ---@param strict? boolean|{strict: boolean}
 function PreTrainedModel:load_state_dict(state, strict)
   if type(state) ~= "table" then return Module.load_state_dict(self, state, strict) end
-  local slots, given = self:_slots(), ordered()
+  local slots, given, quantised = self:_slots(), ordered(), {}
   for name, t in ordered.iterate(state) do
     local known = self:resolve(slots, name)
     if known ~= false then given[known or name] = t end
@@ -239,9 +239,22 @@ function PreTrainedModel:load_state_dict(state, strict)
     if a and b and a.tensor == b.tensor then
       given[alias] = rawget(given, source) or rawget(given, alias)
       given[source] = rawget(given, alias)
+      if a.tensor.quant_state then quantised[#quantised + 1] = { alias, source } end
     end
   end
-  return Module.load_state_dict(self, given, strict)
+  if #quantised == 0 then return Module.load_state_dict(self, given, strict) end
+  local states = require "accel.quant.state"
+  for _, pair in ipairs(quantised) do -- entries beside the packed bytes
+    for name, t in pairs(states.renamed(given, pair[2], pair[1])) do given[name] = rawget(given, name) or t end
+    for name, t in pairs(states.renamed(given, pair[1], pair[2])) do given[name] = rawget(given, name) or t end
+  end
+  local result = Module.load_state_dict(self, given, strict)
+  for _, pair in ipairs(quantised) do -- of another layout than before, each has a tensor of its own
+    local from, key = self:_place(pair[2])
+    local module, field = self:_place(pair[1])
+    module[field] = from[key]
+  end
+  return result
 end
 
 --- Makes a tied name a parameter of its own again, on the meta device.

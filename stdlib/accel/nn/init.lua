@@ -5,7 +5,8 @@ return require "accel.util.lazy" ("accel.nn", {
   ParameterList = "parameter_list", ParameterDict = "parameter_dict",
   -- linear and embedding
   Linear = "linear", Linear4bit = "linear_4bit", Linear8bitLt = "linear_8bit_lt",
-  Bilinear = "bilinear", Embedding = "embedding", EmbeddingBag = "embedding_bag",
+  Bilinear = "bilinear", Embedding = "embedding", EmbeddingBag = "embedding_bag", Embedding8bit = "embedding_8bit",
+  Embedding4bit = "embedding_4bit", EmbeddingNF4 = "embedding_4bit", EmbeddingFP4 = "embedding_4bit",
   -- convolution, padding and pooling
   Conv1d = "conv", Conv2d = "conv", Conv3d = "conv",
   ConvTranspose1d = "conv", ConvTranspose2d = "conv", ConvTranspose3d = "conv",

@@ -1,4 +1,5 @@
---- What nn.Linear4bit and nn.Linear8bitLt share: a weight that is quantised, as bitsandbytes' state dicts hold it.
+--- What nn.Linear4bit and nn.Linear8bitLt share, and the embeddings of quantized_embedding.lua: a weight that is quantised, as
+--- bitsandbytes' state dicts hold it.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"

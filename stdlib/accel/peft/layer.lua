@@ -18,7 +18,7 @@ local AdapterLayer = Module:extend("accel.peft.AdapterLayer")
 --- Whether a layer can be the base of one.
 function AdapterLayer.can(module)
   local kind = class.of(module)
-  return kind == Linear or kind == Conv1D or class.isinstance(module, Quantized)
+  return kind == Linear or kind == Conv1D or class.isinstance(module, Quantized) and module.in_features ~= nil -- no embedding
 end
 
 function AdapterLayer:take(base)

@@ -4,6 +4,7 @@ local accel = require "accel"
 local Embedding = require "accel.nn.embedding"
 local Module = require "accel.nn.module"
 local ModuleDict = require "accel.nn.module_dict"
+local QuantizedEmbedding = require "accel.nn.quantized_embedding"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
@@ -18,7 +19,8 @@ function PromptEmbedding:init(n, dim, make) self.embedding = Embedding(n, dim, m
 local function words_of(model)
   local size = model.config and model.config.vocab_size
   for _, module in pairs(model:named_modules()) do
-    if class.of(module) == Embedding and (not size or module.weight.shape[1] == size) then return module end
+    local words = class.of(module) == Embedding or class.isinstance(module, QuantizedEmbedding)
+    if words and (not size or module.num_embeddings == size) then return module end
   end
   raise("get_peft_model: prompt tuning needs a model that begins with an nn.Embedding of its vocabulary")
 end
@@ -27,7 +29,7 @@ local function first_values(prompt, words, config)
   local _ <close> = accel.no_grad()
   local n, ids = prompt.embedding.weight.shape[1], nil
   if config.prompt_tuning_init == "SAMPLE_VOCAB" then
-    ids = accel.randint(0, words.weight.shape[1], { n })
+    ids = accel.randint(0, words.num_embeddings, { n })
   elseif config.prompt_tuning_init == "TEXT" then
     local folder = config.tokenizer_name_or_path
     local tokenizer, message = accel.text.Tokenizer.from_file(folder:find "%.json$" and folder or folder .. "/tokenizer.json")
@@ -37,7 +39,7 @@ local function first_values(prompt, words, config)
     for i = 1, n do list[i] = tokens[(i - 1) % #tokens + 1] end
     ids = accel.tensor(list, { dtype = "i64" })
   end
-  if ids then prompt.embedding.weight:detach():copy_(words.weight:detach()[ids:to(words.weight.device)]) end
+  if ids then prompt.embedding.weight:detach():copy_(words(ids:to(words.weight.device))) end
 end
 
 --- Adds the prompt of an adapter to the model: peft.prompt_encoder.<name>.embedding.weight [n, dim], as PEFT has it; with
@@ -48,7 +50,7 @@ end
 function M.add(peft, name, config)
   local model = peft.base_model
   local words = words_of(model)
-  local dim = words.weight.shape[2]
+  local dim = words.embedding_dim
   if config.token_dim and config.token_dim ~= dim then
     raise("get_peft_model: token_dim is %d, the model's embeddings have %d", config.token_dim, dim)
   end

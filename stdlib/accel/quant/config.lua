@@ -7,7 +7,8 @@ local raise = require "accel.util.raise"
 local NAME <const> = "BnbQuantizationConfig"
 local FIELDS <const> = { load_in_8bit = true, llm_int8_threshold = true, load_in_4bit = true, bnb_4bit_quant_type = true,
   bnb_4bit_use_double_quant = true, bnb_4bit_compute_dtype = true, torch_dtype = true, skip_modules = true,
-  keep_in_fp32_modules = true }
+  keep_in_fp32_modules = true, head_quant_type = true }
+local HEADS <const> = { int8 = true, nf4 = true, fp4 = true }
 local DTYPES <const> = { f32 = "f32", f16 = "f16", bf16 = "bf16", fp32 = "f32", fp16 = "f16", float32 = "f32", float16 = "f16",
   bfloat16 = "bf16" }
 
@@ -23,6 +24,7 @@ local DTYPES <const> = { f32 = "f32", f16 = "f16", bf16 = "bf16", fp32 = "f32", 
 ---@field torch_dtype string
 ---@field skip_modules string[]?
 ---@field keep_in_fp32_modules string[]?
+---@field head_quant_type string?
 ---@field target_dtype string "int4" or "int8": what device maps count weights as
 local Config = class("accel.quant.BnbQuantizationConfig")
 
@@ -48,7 +50,9 @@ end
 ---  bnb_4bit_use_double_quant boolean = false: the blocks' magnitudes are quantised, too
 ---  bnb_4bit_compute_dtype string = "fp16": dtype of products: "fp32", "fp16" or "bf16"
 ---  torch_dtype string: of what is not quantised (default: fp16 with 8 bits, the compute dtype with 4)
----  skip_modules string[]: modules that are not quantised (default: tied ones and the last one, the head)
+---  skip_modules string[]: modules that are not quantised (default: tied ones and the last one, the head). Where a list names neither
+---    a head nor the embedding that it is tied to, as {}, they share one quantised weight
+---  head_quant_type string: "int8", "nf4" or "fp4": what is skipped by default is quantised so (a field of accel's own)
 ---  keep_in_fp32_modules string[]: modules that are not quantised and stay f32
 function Config:init(opts)
   local o = { load_in_8bit = false, llm_int8_threshold = 6.0, load_in_4bit = false, bnb_4bit_quant_type = "fp4",
@@ -75,7 +79,10 @@ function Config:init(opts)
   elseif o.bnb_4bit_quant_type ~= "fp4" and o.bnb_4bit_quant_type ~= "nf4" then
     raise("%s: bnb_4bit_quant_type must be in ['fp4','nf4'] but found %s", NAME, o.bnb_4bit_quant_type)
   end
-  if o.load_in_4bit and o.llm_int8_threshold ~= 6 then
+  if o.head_quant_type ~= nil and not HEADS[o.head_quant_type] then
+    raise("%s: head_quant_type must be in ['int8','nf4','fp4'] but found %s", NAME, check.shown(o.head_quant_type))
+  end
+  if o.load_in_4bit and o.llm_int8_threshold ~= 6 and o.head_quant_type ~= "int8" then
     warn(("%s: llm_int8_threshold has no effect with load_in_4bit"):format(NAME))
   end
   o.bnb_4bit_compute_dtype = dtype("bnb_4bit_compute_dtype", o.bnb_4bit_compute_dtype)
@@ -95,8 +102,8 @@ function Config:to_dict()
     bnb_4bit_compute_dtype = long[self.bnb_4bit_compute_dtype], llm_int8_enable_fp32_cpu_offload = false,
     llm_int8_has_fp16_weight = false }
   local accel = require "accel"
-  out.llm_int8_skip_modules = self.skip_modules and #self.skip_modules > 0 and accel.json.array { table.unpack(self.skip_modules) }
-    or accel.json.null
+  out.llm_int8_skip_modules = self.skip_modules and accel.json.array { table.unpack(self.skip_modules) } or accel.json.null
+  out.head_quant_type = self.head_quant_type
   return out
 end
 
@@ -111,9 +118,11 @@ function Config.from_dict(given)
   local function of(key) return given[key] ~= null and given[key] or nil end
   return Config {
     load_in_4bit = of "load_in_4bit" or false, load_in_8bit = of "load_in_8bit" or false,
-    llm_int8_threshold = of "load_in_8bit" and of "llm_int8_threshold" or 6.0, bnb_4bit_quant_type = of "bnb_4bit_quant_type" or "fp4",
+    llm_int8_threshold = (of "load_in_8bit" or of "head_quant_type" == "int8") and of "llm_int8_threshold" or 6.0,
+    bnb_4bit_quant_type = of "bnb_4bit_quant_type" or "fp4",
     bnb_4bit_use_double_quant = of "bnb_4bit_use_double_quant" or false,
     bnb_4bit_compute_dtype = of "bnb_4bit_compute_dtype" or "fp32", skip_modules = of "llm_int8_skip_modules",
+    head_quant_type = of "head_quant_type",
   }
 end
 

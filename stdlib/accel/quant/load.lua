@@ -163,10 +163,10 @@ local function read_all(model, config, source, device_of)
 end
 
 --- A model that has values: its layers are quantised where they lie, the rest is cast.
-local function quantise_loaded(model, config, keys)
+local function quantise_loaded(model, config, keys, heads)
   warn(("%s: it is not recommended to quantize a loaded model; make it under init_empty_weights and give weights_location"):format(WHO))
   local _ <close> = accel.no_grad()
-  replace.replace_with_bnb_layers(model, config, keys)
+  replace.replace_with_bnb_layers(model, config, keys, heads)
   module_tensors._replace(model, function(name, t)
     if t.quant_state or not tensors.is_floating(t.dtype) then return nil end
     return t:to(dtype_for(config, name, t))
@@ -203,8 +203,8 @@ function M.load_and_quantize_model(model, bnb_quantization_config, opts)
     weights_location = options.none, device_map = options.none, no_split_module_classes = options.none, max_memory = options.none,
     offload_folder = options.none, offload_state_dict = false,
   })
-  local keys = {}
-  config.skip_modules = config.skip_modules or replace.get_keys_to_not_convert(model)
+  local keys, heads = {}, config.head_quant_type and replace.get_keys_to_not_convert(model) or nil
+  config.skip_modules = config.skip_modules or heads and {} or replace.get_keys_to_not_convert(model)
   config.keep_in_fp32_modules = config.keep_in_fp32_modules or {}
   if config.load_in_4bit and type(o.device_map) == "table" and next(o.device_map, (next(o.device_map))) ~= nil then
     for name, where in accel.pairs(o.device_map) do
@@ -214,11 +214,11 @@ function M.load_and_quantize_model(model, bnb_quantization_config, opts)
   for _, list in ipairs { config.skip_modules, config.keep_in_fp32_modules } do table.move(list, 1, #list, #keys + 1, keys) end
   model.is_loaded_in_4bit, model.is_loaded_in_8bit = config.load_in_4bit, config.load_in_8bit
   local first = model:parameters()[1]
-  if first and first.device ~= "meta" then return quantise_loaded(model, config, keys) end
+  if first and first.device ~= "meta" then return quantise_loaded(model, config, keys, heads) end
   if o.weights_location == nil then
     raise("%s: weights_location needs to be the folder path containing the weights of the model, but we found none", WHO)
   end
-  replace.replace_with_bnb_layers(model, config, keys)
+  replace.replace_with_bnb_layers(model, config, keys, heads)
   local map = map_of(model, config, o)
   device_maps.check_device_map(model, map)
   local source <close>, message = require("accel.ckpt.weights").open(o.weights_location)

@@ -1,4 +1,5 @@
 --- Linear layers of a model made quantised ones, for load_and_quantize_model.
+local Parameter = require "accel.nn.parameter"
 local class = require "accel.util.class"
 local module_sizes = require "accel.accelerator.module_sizes"
 
@@ -32,61 +33,93 @@ local function skipped(name, full, keys)
   return false
 end
 
---- The quantised layer for a linear one, on the meta device.
-local function layer_for(module, config, transposed)
-  local nn = require "accel.nn"
+--- The quantised layer for a linear one or an embedding, on the meta device.
+local function layer_for(module, config, kind)
+  local nn, bits8 = require "accel.nn", kind == "int8"
   local new
-  if config.load_in_8bit then
+  if module.num_embeddings then
+    local rows, width = module.num_embeddings, module.embedding_dim
+    if bits8 then new = nn.Embedding8bit(rows, width, { dtype = config.torch_dtype, device = "meta" })
+    else
+      new = nn.Embedding4bit(rows, width, {
+        dtype = config.torch_dtype, quant_type = kind, compress_statistics = config.bnb_4bit_use_double_quant, device = "meta",
+      })
+    end
+  elseif bits8 then
     new = nn.Linear8bitLt(module.in_features, module.out_features, {
       bias = module.bias ~= nil, threshold = config.llm_int8_threshold, device = "meta",
     })
   else
     new = nn.Linear4bit(module.in_features, module.out_features, {
-      bias = module.bias ~= nil, compute_dtype = config.bnb_4bit_compute_dtype, quant_type = config.bnb_4bit_quant_type,
+      bias = module.bias ~= nil, compute_dtype = config.bnb_4bit_compute_dtype, quant_type = kind,
       compress_statistics = config.bnb_4bit_use_double_quant, device = "meta",
     })
   end
-  new.transposed = transposed or nil
   new.training = module.training
   return new
 end
 
+--- The places of layers that become quantised: { parent, field, module, name }, in the model's order, and how many hold each weight. A
+--- weight that several modules share is quantised where all of them can take it: embeddings only beside a linear layer.
+local function places(model, keys)
+  local Linear, Conv1D, Embedding = require "accel.nn.linear", require "accel.models.conv1d", require "accel.nn.embedding"
+  local list, holders, able, linear = {}, {}, {}, {}
+  local function visit(module, prefix)
+    module = module:_itself()
+    for key, child, kind, field in module:_fields() do
+      if kind == "parameter" then holders[child] = (holders[child] or 0) + 1 end
+      if kind == "module" then
+        local name, of = prefix .. key, class.of(child)
+        local plain = of == Linear or of == Conv1D
+        if (plain or of == Embedding and not child.max_norm) and not skipped(key, name, keys) then
+          list[#list + 1] = { parent = module, field = field, module = child, name = name, key = key, transposed = of == Conv1D or nil }
+          able[child.weight] = (able[child.weight] or 0) + 1
+          linear[child.weight] = linear[child.weight] or plain
+        end
+        visit(child, name .. ".")
+      end
+    end
+  end
+  visit(model, "")
+  local out = {}
+  for _, place in ipairs(list) do
+    local w = place.module.weight
+    if linear[w] and able[w] == holders[w] then out[#out + 1] = place end
+  end
+  return out, holders
+end
+
 --- Puts nn.Linear4bit or nn.Linear8bitLt in the place of every nn.Linear, and of GPT-2's Conv1D, whose weight is quantised as the linear
---- layer's that computes the same. What has values keeps them, quantised; layers on the meta device stay there. Returns the model.
+--- layer's that computes the same; where an nn.Embedding shares the weight, as with a tied head, nn.Embedding4bit or nn.Embedding8bit in
+--- its place, which shares the quantised one. What has values keeps them, quantised; layers on the meta device stay there. Returns the model.
 --- example: local m = accel.nn.Sequential(accel.nn.Linear(64, 2), accel.nn.Linear(2, 2))
 ---   accel.quant.replace_with_bnb_layers(m, accel.quant.BnbQuantizationConfig { load_in_8bit = true }, { "1" })
 ---   return m[1].weight.quant_state.quant_type, m[2].weight.quant_state --> "int8", nil
 ---@param model accel.nn.Module
 ---@param config accel.quant.BnbQuantizationConfig
 ---@param modules_to_not_convert? string[]
+---@param heads? string[] modules that take config.head_quant_type
 ---@return accel.nn.Module
-function M.replace_with_bnb_layers(model, config, modules_to_not_convert)
-  local Linear, Conv1D = require "accel.nn.linear", require "accel.models.conv1d"
-  local keys, replaced = modules_to_not_convert or {}, 0
-  local function visit(module, prefix)
-    module = module:_itself()
-    local found = {}
-    for key, child, kind, field in module:_fields() do
-      if kind == "module" then found[#found + 1] = { key, child, field } end
+function M.replace_with_bnb_layers(model, config, modules_to_not_convert, heads)
+  local usual = config.load_in_8bit and "int8" or config.bnb_4bit_quant_type
+  local list, holders = places(model, modules_to_not_convert or {})
+  local shared = {}
+  for _, place in ipairs(list) do
+    local old = place.module
+    local w = old.weight
+    local new = layer_for(old, config, heads and skipped(place.key, place.name, heads) and config.head_quant_type or usual)
+    new.transposed = place.transposed
+    if shared[w] then
+      new.weight = shared[w]
+      if old.bias and old.bias.device ~= "meta" then new.bias = Parameter(old.bias:detach(), false) end
+    elseif w.device ~= "meta" then
+      local values = w:detach()
+      new:take(place.transposed and values:t():contiguous() or values, old.bias)
     end
-    for _, entry in ipairs(found) do
-      local name, child, field = entry[1], entry[2], entry[3]
-      local full, kind = prefix .. name, class.of(child)
-      if (kind == Linear or kind == Conv1D) and not skipped(name, full, keys) then
-        local new = layer_for(child, config, kind == Conv1D)
-        if child.weight.device ~= "meta" then
-          local weight = child.weight:detach()
-          new:take(kind == Conv1D and weight:t():contiguous() or weight, child.bias)
-        end
-        module[field] = new
-        replaced = replaced + 1
-      else
-        visit(child, full .. ".")
-      end
-    end
+    if holders[w] > 1 then shared[w] = new.weight end
+    place.parent[place.field] = new
   end
-  visit(model, "")
-  if replaced == 0 then
+  if #list == 0 then
     warn "load_and_quantize_model: no linear modules were found in the model that may be quantised; nothing becomes smaller"
   end
   return model

@@ -48,6 +48,22 @@ function M.owner(key)
   return prefix and prefix .. "weight" or (key == "SCB" or key == "weight_format") and "weight" or nil
 end
 
+--- What entries beside the bytes of the tensor `from` are called for the tensor `to`: name -> tensor.
+---@param state table<string, accel.Tensor>
+---@param from string
+---@param to string
+---@return table<string, accel.Tensor>
+function M.renamed(state, from, to)
+  local out = {}
+  for key, t in next, state do
+    if M.owner(key) == from then
+      local last = key:match "[^.]*$"
+      out[(last == "SCB" or last == "weight_format") and sibling(to, last) or to .. key:sub(#from + 1)] = t
+    end
+  end
+  return out
+end
+
 --- The entries of a quantised tensor under a name.
 --- example: local s = accel.quant.state_dict_of("w", accel.quantize_4bit(accel.ones(64), "nf4"))
 ---   return s["w"].shape, s["w.absmax"] --> { 32, 1 }, { 1 }

@@ -1,5 +1,5 @@
 -- Side of the bench of decoding: greedy ids of one prompt. With --make FOLDER it writes the model that all sides load, with --gguf TYPE that
--- of --data as llama.cpp's file, and ends. --quant int8 | nf4: all linear layers so, but a head that is tied to the embedding.
+-- of --data as llama.cpp's file, and ends. --quant int8 | nf4: all linear layers so, the head and an embedding that is tied to it, too.
 -- ms is the median time of a token behind the first, prompt_ms the time to the first.
 local accel = require "accel"
 local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
@@ -29,7 +29,7 @@ local quantised
 if o.quant ~= "" then
   quantised = accel.quant.BnbQuantizationConfig {
     load_in_8bit = o.quant == "int8", load_in_4bit = o.quant == "nf4", bnb_4bit_quant_type = o.quant == "nf4" and "nf4" or nil,
-    bnb_4bit_compute_dtype = o.dtype, torch_dtype = o.dtype, skip_modules = o.family ~= "gpt2" and {} or nil,
+    bnb_4bit_compute_dtype = o.dtype, torch_dtype = o.dtype, skip_modules = {},
   }
 end
 local model = assert(accel.models.from_pretrained(o.data .. "/model", { quantization_config = quantised }))

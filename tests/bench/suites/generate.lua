@@ -61,7 +61,7 @@ return function(h, suites)
         if got[name] and kind == "f32" and got.accel.ids[1] ~= got[name].ids[1] then differs[name] = "the ids are not the same" end
       end
       if not next(differs) then differs = nil end
-      local title = ("token of %s %s"):format(what, kind)
+      local title = ("token of %s %s"):format(what, kind) .. (form.dtype ~= kind and ", head too" or "") -- as llama.cpp's file has it
       local function of(name, field) return got[name] and { [name] = got[name][field] } or {} end
       h.row { what = title, unit = "ms", ours = got.accel.ms, peers = of("transformers", "ms"), differs = differs,
         goal = transformers and { ratio = 3 } or nil }

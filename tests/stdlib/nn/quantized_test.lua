@@ -67,6 +67,27 @@ for kind, opts in pairs {
   assert(accel.equal(model[3].weight:dequantize(), before))
 end
 
+-- embeddings: rows of the dequantised table, saved as the linear layer of the same weight, which may be the same tensor
+for _, kind in ipairs { "Embedding8bit", "EmbeddingNF4", "EmbeddingFP4", "Embedding4bit" } do
+  local plain = nn.Embedding(12, 64)
+  local layer = nn[kind](12, 64, { dtype = "bf16" })
+  layer:load_state_dict(plain:state_dict())
+  local ids = accel.tensor { { 3, 11 }, { 0, 3 } }
+  local rows = layer(ids)
+  assert(rows.dtype == "bf16" and accel.equal(rows, layer:dequantize "bf16"[ids]))
+  assert((rows - plain(ids)):abs():max():item() < (kind == "Embedding8bit" and 0.03 or 0.9), kind)
+  assert(not layer.weight.requires_grad and not rows.requires_grad)
+  local linear = kind == "Embedding8bit" and nn.Linear8bitLt(64, 12, { bias = false }) or nn.Linear4bit(64, 12, { bias = false })
+  linear:load_state_dict(layer:state_dict()) -- of another quant_type, the tensor itself takes the place
+  assert(linear.weight.quant_state.quant_type == layer.weight.quant_state.quant_type)
+  assert(accel.equal(linear:dequantize(), layer:dequantize()))
+  local again = nn[kind](12, 64, { dtype = "bf16", device = "meta" })
+  assert(again.weight.quant_state.shape == { 12, 64 } and again(ids:to "meta").dtype == "bf16")
+  assert(tostring(layer):find("12, 64, quant_type=", 1, true), tostring(layer))
+  fails("12", layer, accel.tensor { 12 })
+end
+fails("quant_type must be 'nf4' or 'fp4'", nn.Embedding4bit, 4, 4, { quant_type = "int4" })
+
 do -- states of files that are not what they say
   local state = nn.Linear4bit(64, 10, { quant_type = "nf4" }):state_dict()
   local key = "weight.quant_state.bitsandbytes__nf4"

@@ -106,15 +106,59 @@ assert(saved.quantization_config.bnb_4bit_quant_type == "nf4" and saved.quantiza
 local r = accel.models.from_pretrained(folder .. "/nf4")
 assert(accel.equal(r(ids):detach(), y))
 
+-- a tied head that is not skipped: one quantised weight, which the embedding and the head share, also of a file and of a state dict
+for _, row in ipairs {
+  { "nf4", { skip_modules = {} } }, { "int8", { head_quant_type = "int8" } }, { "fp4", { head_quant_type = "fp4" } },
+  { "int8", { load_in_4bit = false, load_in_8bit = true, skip_modules = { "wpe" }, torch_dtype = "fp32" } },
+} do
+  local want, o = row[1], row[2]
+  local function of(t) return t.quant_state and t.quant_state.quant_type end
+  local tied = accel.models.from_pretrained(folder, { quantization_config = config(o) })
+  local wte = tied.transformer.wte
+  assert(tied.lm_head.weight == wte.weight and of(wte.weight) == want and #tied:parameters() == #gpt:parameters())
+  assert(of(tied.transformer.h[1].attn.c_attn.weight) == (o.load_in_8bit and "int8" or "nf4"))
+  local z = tied(ids):detach()
+  assert(z.dtype == "f32" and (z - gpt(ids):detach()):abs():max():item() < 0.25)
+  assert(accel.equal(wte(ids), wte.weight:dequantize "f32"[ids]))
+  assert(tied(ids, { labels = ids }).shape == {} and tied:generate({ 1, 2 }, { max_new_tokens = 2, eos_token_id = false }))
+  assert(tied:save_pretrained(folder .. "/tied"))
+  local state = accel.load(folder .. "/tied/model.safetensors")
+  assert(state["transformer.wte.weight"] and not state["lm_head.weight"])
+  local loaded = accel.models.from_pretrained(folder .. "/tied")
+  assert(loaded.lm_head.weight == loaded.transformer.wte.weight and accel.equal(loaded(ids):detach(), z))
+  -- the file's entries, without the head's, into a model of the other layout
+  local other = accel.models.from_pretrained(folder, { quantization_config = config {
+    head_quant_type = want == "int8" and "nf4" or "int8", load_in_8bit = o.load_in_8bit, load_in_4bit = o.load_in_4bit } })
+  if o.load_in_8bit == nil then
+    other:load_state_dict(state)
+    assert(other.lm_head.weight == other.transformer.wte.weight and of(other.lm_head.weight) == want)
+  end
+  local here = accel.load_and_quantize_model(gpt:clone(), config(o))
+  assert(here.lm_head.weight == here.transformer.wte.weight and accel.equal(here(ids):detach(), z))
+  fails("adapters are for", accel.peft.get_peft_model, here, accel.peft.LoraConfig { target_modules = { "wte" } })
+end
+for _, skip in ipairs { { "lm_head" }, { "wte" }, { "transformer.wte" } } do -- either name keeps both
+  local kept = accel.models.from_pretrained(folder, { quantization_config = config { skip_modules = skip } })
+  assert(kept.lm_head.weight == kept.transformer.wte.weight and not kept.lm_head.weight.quant_state)
+  assert(kept.transformer.h[2].mlp.c_fc.weight.quant_state)
+end
+fails("head_quant_type must be in %['int8','nf4','fp4'%]", config, { head_quant_type = "int4" })
+c = config { head_quant_type = "int8", llm_int8_threshold = 4 }
+again = Config.from_dict(accel.json.decode(accel.json.encode(c:to_dict())))
+assert(again.head_quant_type == "int8" and again.llm_int8_threshold == 4 and again.skip_modules == nil)
+again = Config.from_dict(accel.json.decode(accel.json.encode(config({ skip_modules = {} }):to_dict())))
+assert(#again.skip_modules == 0)
+
 -- the command
 local run = (os.getenv "ACCEL_TEST_BUILD" or "build/dev") .. "/bin/accel-run"
 local p = assert(io.popen(("'%s' quantize '%s' '%s/cli' --int8 2>&1"):format(run, folder, folder)))
 local text = p:read "a"
 assert(p:close() and text:find "bits each", text)
 assert(accel.models.from_pretrained(folder .. "/cli").transformer.h[1].mlp.c_fc.weight.quant_state.quant_type == "int8")
-p = assert(io.popen(("'%s' quantize '%s' '%s/cli3' --skip nothing 2>&1"):format(run, folder, folder)))
-text = p:read "a" -- the tied head has no weights of its own
-assert(not p:close() and text:find "lm_head.weight" and text:find "name tied modules, too\n$" and not text:find "traceback", text)
+p = assert(io.popen(("'%s' quantize '%s' '%s/cli3' --nf4 --head int8 2>&1"):format(run, folder, folder)))
+text = p:read "a"
+assert(p:close() and text:find "bits each", text)
+assert(accel.models.from_pretrained(folder .. "/cli3").lm_head.weight.quant_state.quant_type == "int8")
 p = assert(io.popen(("'%s' quantize '%s/none' '%s/cli2' 2>&1"):format(run, folder, folder)))
 text = p:read "a"
 assert(not p:close() and text:find("none", 1, true), text)

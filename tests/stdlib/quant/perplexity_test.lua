@@ -70,23 +70,33 @@ local function quantised(opts)
   opts.torch_dtype, opts.bnb_4bit_compute_dtype = "fp32", "fp32"
   return accel.models.from_pretrained(dir, { quantization_config = accel.BnbQuantizationConfig(opts) })
 end
--- bytes of the weights that are quantised, and what their numbers need
-local function bytes(m, formula)
+-- bytes of the weights that are quantised, and what their numbers need: int8 has a scale by row, 4 bits one by block of 64
+local function bytes(m)
   local resident, needed = 0, 0
   for _, p in ipairs(m:parameters()) do
     local s = p.quant_state
-    if s then resident, needed = resident + p:numel(), needed + formula(s.shape[1], s.shape[2]) end
+    if s then
+      local n, k = s.shape[1], s.shape[2]
+      resident = resident + p:numel()
+      needed = needed + (s.quant_type == "int8" and n * k + 4 * n or n * k / 2 + n * k / 64 * (s.nested and 1 + 4 / 256 or 4))
+    end
   end
   return resident, needed
 end
+local function four(more)
+  local o = { load_in_4bit = true, bnb_4bit_quant_type = "nf4" }
+  for key, value in pairs(more or {}) do o[key] = value end
+  return o
+end
 for _, row in ipairs {
-  { "int8", { load_in_8bit = true }, 1.005, function(n, k) return n * k + 4 * n end },
-  { "nf4", { load_in_4bit = true, bnb_4bit_quant_type = "nf4" }, 1.02, function(n, k) return n * k / 2 + n * k / 64 * 4 end },
-  { "nf4 double", { load_in_4bit = true, bnb_4bit_quant_type = "nf4", bnb_4bit_use_double_quant = true }, 1.02,
-    function(n, k) return n * k / 2 + n * k / 64 * (1 + 4 / 256) end },
+  { "int8", { load_in_8bit = true }, 1.005 }, { "nf4", four(), 1.02 },
+  { "nf4 double", four { bnb_4bit_use_double_quant = true }, 1.02 },
+  -- with the embedding, which is the head
+  { "int8, head int8", { load_in_8bit = true, skip_modules = {} }, 1.005 }, { "nf4, head nf4", four { skip_modules = {} }, 1.02 },
+  { "nf4, head int8", four { head_quant_type = "int8" }, 1.02 },
 } do
   local m = quantised(row[2])
-  local p, resident, needed = perplexity(m), bytes(m, row[4])
+  local p, resident, needed = perplexity(m), bytes(m)
   print(("%s: perplexity %.4f (%+.3f %%), %d bytes, %.4f of the formula"):format(row[1], p, 100 * (p / whole - 1), resident, resident / needed))
   assert(p <= row[3] * whole, row[1])
   assert(resident > 0 and resident <= 1.02 * needed, row[1])
