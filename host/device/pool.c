@@ -16,7 +16,7 @@
 
 #include "base/base_impl.h"
 
-enum { QUANTUM = 64, SMALL_MOST = 64 << 10, SLAB_LEAST = 64 << 10 };
+enum { QUANTUM = ACI_POOL_QUANTUM, SMALL_MOST = 64 << 10, SLAB_LEAST = 64 << 10 };
 static const size_t SMALL_UNIT = (size_t)4 << 20, LARGE_UNIT = (size_t)32 << 20;
 static const size_t FREED = SIZE_MAX; /* head.bytes of a cell or chunk that is not handed out */
 
@@ -225,15 +225,14 @@ ac_status ac_device_set_source(ac_device *d, ac_mem_class c, const ac_mem_source
 }
 
 /* ---- blocks ---- */
-static bool told_to_fail(ac_pool *p) {
+bool aci_pool_told_to_fail(ac_pool *p) {
   if (p->fail_at > 0) return --p->fail_at == 0;
   if (p->fail_at == -1) return true;
   p->fail_at++;
   return false;
 }
 
-/* The message for people; replaces what a lower level said, except that the system's own refusal is kept. */
-static ac_status out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac_err *e) {
+ac_status aci_pool_out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac_err *e) {
   char asked[24], live[24], reserved[24], limit[24];
   const ac_device *dev = p->budget.dev;
   ac_status st = AC_FAIL(
@@ -289,7 +288,7 @@ static __attribute__((noinline)) ac_status take_or_say(ac_pool *p, size_t bytes,
   if (st == AC_OK) return AC_OK;
   bool limited =
       p->budget.limit != 0 && (bytes > p->budget.limit || p->budget.reserved > p->budget.limit - bytes);
-  return out_of_memory(p, bytes, limited ? "" : why.msg, e);
+  return aci_pool_out_of_memory(p, bytes, limited ? "" : why.msg, e);
 }
 
 ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *s, ac_block **out,
@@ -299,8 +298,8 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
   AC_ASSERT(c >= 0 && c < AC_MEM_CLASSES);
   const bool own = aci_biased_lock(&p->lock);
   p->n_allocs++;
-  if (__builtin_expect(p->fail_at != 0, 0) && told_to_fail(p)) {
-    out_of_memory(p, bytes, "failed by ACCEL_ALLOC_FAIL", e);
+  if (__builtin_expect(p->fail_at != 0, 0) && aci_pool_told_to_fail(p)) {
+    aci_pool_out_of_memory(p, bytes, "failed by ACCEL_ALLOC_FAIL", e);
     aci_biased_unlock(&p->lock, own);
     return AC_OOM;
   }
@@ -337,15 +336,19 @@ void ac_block_free(ac_block *block) {
   ac_device *dev = p->budget.dev;
   size_t bytes = block->bytes;
   AC_ASSERT(bytes != FREED); /* freed twice */
-  if (__builtin_expect(p->poison, 0) && bytes > 0)
+  const bool foreign = b->owner != NULL && *b->owner == ACI_OWNER_FOREIGN;
+  if (__builtin_expect(p->poison, 0) && bytes > 0 && !foreign)
     dev->vt->fill(dev, NULL, block->ptr, ACI_POISON_FREED, bytes, NULL);
-  ACI_HIDE(dev, block->ptr, bytes);
+  if (!foreign) ACI_HIDE(dev, block->ptr, bytes);
   (void)dev;
   block->bytes = FREED;
   const bool own = aci_biased_lock(&p->lock);
   if (__builtin_expect(p->watch != NULL, 0) && bytes > 0)
     p->watch->fn(p->watch->user, block, bytes, AC_MEM_CLASSES, false, p->live_bytes - bytes);
   if (b->owner == NULL) {
+    free(b);
+  } else if (foreign) {
+    p->budget.reserved -= bytes;
     free(b);
   } else if (*b->owner == ACI_OWNER_SLAB) {
     cell_give((cell *)b);

@@ -12,6 +12,10 @@ ac_status aci_pool_new(ac_device *dev, size_t limit_bytes, ac_pool **out, ac_err
 /* The last reference to the device was released; blocks that are still held keep the pool. */
 void aci_pool_close(ac_pool *p);
 
+/* A block of memory that is somebody else's, who keeps it until the block is freed: it is counted, against the limit as well, as if it were the
+ * pool's, except that nothing was born. For bytes that can be used where they are (host/offload). ptr: NULL on meta. */
+ac_status aci_block_wrap(ac_device *d, void *ptr, size_t bytes, ac_block **out, ac_err *e);
+
 /* Told of every block that is made (born) and freed, under the pool's lock, on any thread; live: bytes handed out afterwards. Zero bytes are not
  * told of. */
 typedef struct aci_pool_watch {

@@ -61,7 +61,7 @@ void aci_pool_divert(ac_device *d, const void *key) {
 bool aci_pool_is_diverted(ac_device *d, const ac_block *block) {
   const any_block *b = (const any_block *)block;
   const stream_cache *home = NULL;
-  if (b->owner == NULL) return false;
+  if (b->owner == NULL || *b->owner == ACI_OWNER_FOREIGN) return false;
   const bool own = aci_biased_lock(&d->pool->lock);
   if (*b->owner == ACI_OWNER_SLAB) {
     home = ((const cell *)b)->owner->home;

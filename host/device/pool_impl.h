@@ -7,7 +7,7 @@
 #include "device/pool.h"
 #include "device/segments.h"
 
-enum { ACI_POOL_SIZES = 40 };
+enum { ACI_POOL_SIZES = 40, ACI_POOL_QUANTUM = 64 };
 
 typedef struct slab slab;
 typedef struct stream_cache stream_cache;
@@ -59,6 +59,10 @@ struct ac_pool {
   stream_cache *stream_caches[AC_MEM_CLASSES]; /* of the NULL stream; those of other streams follow by next */
 };
 
+/* Whether ACCEL_ALLOC_FAIL wants this allocation to fail; for blocks of every kind. */
+bool aci_pool_told_to_fail(ac_pool *p);
+/* The message for people; replaces what a lower level said, except that the system's own refusal is kept. */
+ac_status aci_pool_out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac_err *e);
 /* Empty slabs are freed to the segments they are chunks of, where they serve other sizes. */
 void aci_pool_reclaim(stream_cache *h);
 /* Free segments go back to the system, except what is kept for recorded steps. The bytes of them. */

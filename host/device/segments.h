@@ -7,7 +7,7 @@
 enum { ACI_CHUNK_ALIGN = 4096 };
 
 /* What a block belongs to: the first member of slab and segment. */
-typedef enum aci_owner { ACI_OWNER_SLAB, ACI_OWNER_SEGMENT } aci_owner;
+typedef enum aci_owner { ACI_OWNER_SLAB, ACI_OWNER_SEGMENT, ACI_OWNER_FOREIGN } aci_owner;
 
 typedef struct aci_chunk aci_chunk;
 typedef struct aci_segments aci_segments;
