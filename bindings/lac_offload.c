@@ -153,10 +153,11 @@ static int store_stats(lua_State *L) {
   lac_state *S = lac_get(L);
   const aci_store *s = store_at(L, S, 1);
   aci_io_queue *q = queue_of(L, S);
-  lua_createtable(L, 0, 5);
+  lua_createtable(L, 0, 6);
   pthread_mutex_lock(&q->lock);
   const aci_store now = *s;
   pthread_mutex_unlock(&q->lock);
+  set_count(L, "mapped_bytes", now.mapped);
   set_count(L, "read_bytes", now.bytes[0]);
   set_count(L, "reads", now.calls[0]);
   set_count(L, "written_bytes", now.bytes[1]);

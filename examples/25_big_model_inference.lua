@@ -83,11 +83,12 @@ end
 from = accel.clock()
 local ids = generate(model)
 local spent = accel.clock() - from
-local stats = accel.offload.stats(model) or { files = { read_bytes = 0 }, hidden = 0 } -- all of it had room
+local stats = accel.offload.stats(model) or { files = { read_bytes = 0, mapped_bytes = 0 }, hidden = 0 } -- all of it had room
 local text = table.concat(ids[1], " ")
 print("tokens: " .. text)
-print(("%.2f s a token; read %.0f MB from disk, %.0f MB from host memory; %.0f %% of that time hidden"):format(spent / o.tokens,
-  stats.files.read_bytes / 1e6, (stats.host and stats.host.read_bytes or 0) / 1e6, stats.hidden * 100))
+print(("%.2f s a token; %.0f MB used as the page cache has them, %.0f MB read from disk, %.0f MB from host memory, %.0f %% of that time hidden")
+  :format(spent / o.tokens, stats.files.mapped_bytes / 1e6, stats.files.read_bytes / 1e6, (stats.host and stats.host.read_bytes or 0) / 1e6,
+    stats.hidden * 100))
 print(("peak of device memory: %.1f MB"):format(accel.mem_stats("cpu").peak_bytes / 1e6))
 
 if o.compare then

@@ -68,6 +68,18 @@ uint64_t aci_host_memory(void) {
   return least == UINT64_MAX ? 0 : least;
 }
 
+uint64_t aci_host_available(void) {
+  uint64_t least = aci_host_memory();
+  unsigned long long kb;
+  char line[128];
+  FILE *f = fopen("/proc/meminfo", "re");
+  if (f == NULL) return least;
+  while (fgets(line, sizeof line, f) != NULL)
+    if (sscanf(line, "MemAvailable: %llu", &kb) == 1 && (least == 0 || kb < least >> 10)) least = (uint64_t)kb << 10;
+  fclose(f);
+  return least;
+}
+
 static void lower_cpus(const char *line, void *arg) {
   int *least = arg;
   long long quota, period;

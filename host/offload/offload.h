@@ -4,7 +4,9 @@
  *
  *   store.c    aci_store: host memory with a limit of its own, or a file; where in it a storage has its home
  *   transfer.c bytes between memory and a file: O_DIRECT, io_uring, short reads
+ *   map.c      bytes of a file that is only read, used where the page cache has them
  *   queue.c    aci_io_queue: the one I/O thread, and transfers that wait for it
+ *   resident.c one storage's bytes in the device's memory: its own block, its home, or a map
  *   window.c   aci_window: what of all that is away is in the device's memory, and what comes next
  *   tiered.c   the storages
  *
@@ -40,12 +42,19 @@ typedef struct aci_store {
   char *path;
   bool direct;    /* the descriptor is past the page cache now */
   bool no_direct; /* the file system does not take that */
+  /* map.c, of a file that is only read, under the queue's lock: whether the page cache may have it, NULL while nobody has asked (retained: whose
+   * count its bytes are in); it cannot be mapped; who uses maps of it now */
+  struct aci_io_queue *asked;
+  _Atomic bool cached;
+  bool no_map;
+  int holds;
   uint64_t limit, end, used; /* file: most bytes (0: none), behind the last home, of all homes */
   aci_hole *hole;
   int n_holes, cap_holes;
   pthread_mutex_t lock; /* of holes, end and used */
   /* what the I/O thread did, under the queue's lock */
   uint64_t bytes[2], calls[2], busy_ns; /* read, written */
+  uint64_t mapped;                      /* bytes of maps that were used without being moved */
 } aci_store;
 
 /* Memory of the CPU beside the device pools, at most `limit` bytes (0: no limit). */
@@ -83,11 +92,29 @@ void aci_mover_fini(aci_mover *m);
  * file, too. On failure memory that was to be read is undefined. */
 ac_status aci_mover_run(aci_mover *m, aci_store *s, bool write, void *p, size_t n, uint64_t at, bool slack, ac_err *e);
 
+/* ---- map.c ---- */
+struct aci_io_queue;
+/* With the queue's lock held: whether the bytes of s go through the page cache, which has room for all such files of the queue together. */
+bool aci_map_is_cached(struct aci_io_queue *q, aci_store *s);
+/* The pages around a home as the page cache has them, copied when they are written. false: that cannot be had. */
+bool aci_map_make(const aci_home *h, void **map, size_t *n);
+void aci_map_free(void *map, size_t n);
+/* Whether all pages of a map are in memory. */
+bool aci_map_is_filled(void *map, size_t n);
+/* Of the I/O thread: the pages of a map, whose home ends at byte `end` of the file, are there afterwards. IO: they cannot be had so, and reading
+ * tells why. */
+ac_status aci_map_fill(aci_store *s, void *map, size_t n, uint64_t end, ac_err *e);
+/* With the queue's lock held. From hold to drop nobody cuts or writes the file; false: that cannot be had now, or it has been cut. */
+bool aci_map_hold(aci_store *s, uint64_t end);
+void aci_map_drop(aci_store *s);
+
 /* ---- queue.c ---- */
 typedef struct aci_transfer {
   struct aci_transfer *next;
   aci_home *home;
   void *p; /* the caller's until done */
+  void *map; /* whole pages around p that are mapped, and only have to be there; NULL: bytes are moved */
+  size_t map_bytes;
   size_t at, bytes; /* range of the home */
   bool write, slack;
   enum { ACI_NOT_SENT, ACI_SENT, ACI_MOVING, ACI_DONE } state;
@@ -114,6 +141,8 @@ typedef struct aci_io_queue {
   aci_mover mover;
   struct aci_window *windows; /* all of them, for aci_io_queue_reclaim */
   const aci_io_watch *watch; /* NULL: nobody records */
+  bool no_map;               /* parameter MAP_WEIGHTS */
+  uint64_t cached_bytes;     /* of all stores that go through the page cache */
 } aci_io_queue;
 ac_status aci_io_queue_new(aci_io_queue **out, ac_err *e);
 void aci_io_queue_retain(aci_io_queue *q);
@@ -175,6 +204,11 @@ struct aci_tiered {
   aci_home home;
   int number;
   ac_block *block; /* in the device's memory; NULL: not there */
+  bool in_place;   /* that is the home itself, or map, which count as memory of the device while they are resident */
+  void *map;       /* of the file, whole pages around the bytes; NULL: there is none. It stays when t is out */
+  size_t map_bytes;
+  bool filled;     /* its pages were in memory when they were last used */
+  bool no_map;     /* not this time */
   ac_block *stage; /* host memory on the way to a device that is not the CPU */
   void *ptr, *io;  /* the bytes there, and where the I/O thread reads or writes them */
   int pins;

@@ -30,7 +30,9 @@ static void carry_out(aci_io_queue *q, aci_transfer *t) {
   aci_home *h = t->home;
   t->st = AC_OK;
   if (h->store->phantom) return;
-  if (h->store->tier == ACI_TIER_FILE) {
+  if (t->map != NULL) {
+    t->st = aci_map_fill(h->store, t->map, t->map_bytes, h->at + h->bytes, &t->err);
+  } else if (h->store->tier == ACI_TIER_FILE) {
     t->st = aci_mover_run(&q->mover, h->store, t->write, t->p, t->bytes, h->at + t->at, t->slack, &t->err);
   } else if (t->bytes > 0) {
     char *there = (char *)ac_block_ptr(h->block) + t->at;
@@ -78,6 +80,7 @@ ac_status aci_io_queue_new(aci_io_queue **out, ac_err *e) {
   pthread_cond_init(&q->wake, NULL);
   pthread_cond_init(&q->done, NULL);
   aci_mover_init(&q->mover);
+  q->no_map = !aci_params_flag("ACCEL_MAP_WEIGHTS", true);
   sigset_t all, was; /* signals are for the thread that runs the script */
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &was);

@@ -80,6 +80,12 @@ void aci_store_retain(aci_store *s) { atomic_fetch_add_explicit(&s->ref, 1, memo
 
 void aci_store_release(aci_store *s) {
   if (s == NULL || !aci_unref(&s->ref)) return;
+  if (s->asked != NULL) {
+    pthread_mutex_lock(&s->asked->lock);
+    if (s->cached) s->asked->cached_bytes -= s->end;
+    pthread_mutex_unlock(&s->asked->lock);
+    aci_io_queue_release(s->asked);
+  }
   if (s->memory != NULL) ac_device_release(s->memory);
   if (s->fd >= 0) close(s->fd);
   pthread_mutex_destroy(&s->lock);

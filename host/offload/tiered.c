@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "offload/offload.h"
+#include "offload/window.h"
 #include "tensor/tensor_impl.h"
 
 static ac_status acquire(ac_storage *s, void **ptr, ac_err *e) {
@@ -20,8 +21,13 @@ static void release(ac_storage *s, bool written) {
   pthread_mutex_lock(&q->lock);
   AC_ASSERT(t->pins > 0);
   t->pins--;
-  t->dirty |= written;
-  if (t->pins == 0) s->ptr = NULL; /* nobody caches pointers */
+  const bool held = t->in_place && t->map != NULL;
+  t->dirty |= written && (held || !t->in_place); /* what is written at home is there */
+  if (t->pins == 0) {
+    s->ptr = NULL; /* nobody caches pointers */
+    if (held && t->dirty) aci_resident_own(t->window, t);
+    if (held) aci_map_drop(t->home.store);
+  }
   pthread_mutex_unlock(&q->lock);
 }
 

@@ -117,7 +117,7 @@ static ac_status buffered(aci_store *s, bool write, char *p, size_t n, uint64_t 
 ac_status aci_mover_run(aci_mover *m, aci_store *s, bool write, void *memory, size_t n, uint64_t at, bool slack, ac_err *e) {
   char *p = memory;
   const size_t lead = at % PAGE;
-  if (n < ACI_OFFLOAD_LARGE || (uintptr_t)p % PAGE != lead || m->no_direct || s->no_direct || !set_direct(s, true))
+  if (n < ACI_OFFLOAD_LARGE || s->cached || (uintptr_t)p % PAGE != lead || m->no_direct || s->no_direct || !set_direct(s, true))
     return buffered(s, write, p, n, at, e);
   /* whole pages from `from` to `to`, in bytes from at - lead; what is before and behind is left to the page cache */
   const bool wide = slack && (lead == 0 || !write);

@@ -20,77 +20,17 @@ static uint64_t now_ns(void) {
 
 /* ---- bytes come and go ---- */
 
-static bool on_cpu(const aci_window *w) { return w->device->kind == AC_DEV_CPU || w->device->kind == AC_DEV_META; }
-static bool is_paged(const aci_tiered *t) {
-  return t->home.store->tier == ACI_TIER_FILE && t->home.bytes >= ACI_OFFLOAD_LARGE;
-}
-
-/* Where in a block that has a page more than it needs the bytes begin, so that file and memory lie alike. */
-static void *placed(const aci_tiered *t, const ac_block *b) {
-  char *p = ac_block_ptr(b);
-  if (!is_paged(t) || p == NULL) return p; /* meta has no addresses */
-  return p + (-(uintptr_t)p & (ACI_OFFLOAD_PAGE - 1)) + t->home.at % ACI_OFFLOAD_PAGE;
-}
-
-/* A file of others may have bytes where no element can begin; then they are moved after reading. */
-static bool lies_well(const aci_tiered *t) { return t->home.at % 64 == 0; }
-
-static ac_status block_for(aci_window *w, const aci_tiered *t, ac_mem_class c, ac_block **out, ac_err *e) {
-  const size_t room = is_paged(t) ? t->home.bytes + 3 * ACI_OFFLOAD_PAGE : t->home.bytes;
-  return ac_block_alloc(w->device, room, c, NULL, out, e);
-}
-
-static void drop_blocks(aci_window *w, aci_tiered *t) {
-  if (t->block != NULL) w->stats.resident_bytes -= t->home.bytes;
-  ac_block_free(t->block);
-  ac_block_free(t->stage);
-  t->block = t->stage = NULL;
-  t->ptr = t->io = NULL;
-  t->state = ACI_OUT;
-}
-
-static ac_status make_blocks(aci_window *w, aci_tiered *t, ac_err *e) {
-  AC_TRY(block_for(w, t, AC_MEM_ACTIVATION, &t->block, e));
-  w->stats.resident_bytes += t->home.bytes;
-  if (w->stats.resident_bytes > w->stats.peak_bytes) w->stats.peak_bytes = w->stats.resident_bytes;
-  t->ptr = placed(t, t->block);
-  t->io = t->ptr;
-  if (on_cpu(w)) {
-    if (!lies_well(t)) t->ptr = ac_block_ptr(t->block);
-    return AC_OK;
-  }
-  t->ptr = ac_block_ptr(t->block);
-  const ac_status st = block_for(w, t, AC_MEM_PINNED, &t->stage, e);
-  if (st != AC_OK) drop_blocks(w, t);
-  else t->io = placed(t, t->stage);
-  return st;
-}
-
 static void send(aci_window *w, aci_tiered *t, bool write, bool urgent) {
   t->transfer.home = &t->home;
   t->transfer.p = t->io;
   t->transfer.at = 0;
   t->transfer.bytes = t->home.bytes;
   t->transfer.write = write;
-  t->transfer.slack = is_paged(t);
+  t->transfer.map = t->in_place ? t->map : NULL;
+  t->transfer.map_bytes = t->map_bytes;
+  t->transfer.slack = aci_is_paged(t);
   t->state = write ? ACI_LEAVING : ACI_COMING;
   aci_io_queue_send(w->queue, &t->transfer, urgent);
-}
-
-/* The bytes were read: to where kernels find them. */
-static ac_status arrive(aci_window *w, aci_tiered *t, ac_err *e) {
-  ac_status st = AC_OK;
-  if (t->stage != NULL) {
-    st = aci_device_upload(w->device, NULL, t->ptr, t->io, t->home.bytes, e);
-    ac_block_free(t->stage);
-    t->stage = NULL;
-    t->io = t->ptr;
-  } else if (t->io != t->ptr) {
-    memmove(t->ptr, t->io, t->home.bytes);
-    t->io = t->ptr;
-  }
-  if (st == AC_OK) t->state = ACI_IN;
-  return st;
 }
 
 /* Waits for what is under way with t and takes its outcome. A write that failed leaves the bytes here, still to be written. */
@@ -101,8 +41,8 @@ static ac_status settle(aci_window *w, aci_tiered *t, ac_err *e) {
   ac_status st = t->transfer.st;
   if (st != AC_OK && e != NULL) *e = t->transfer.err;
   if (t->state == ACI_COMING) {
-    if (st == AC_OK) st = arrive(w, t, e);
-    if (st != AC_OK) drop_blocks(w, t);
+    if (st == AC_OK) st = aci_resident_arrive(w, t, e);
+    if (st != AC_OK) aci_resident_drop(w, t);
   } else {
     ac_block_free(t->stage);
     t->stage = NULL;
@@ -119,9 +59,8 @@ static bool finished(const aci_tiered *t) {
 
 /* Starts to write t home. */
 static ac_status begin_write(aci_window *w, aci_tiered *t, ac_err *e) {
-  if (!on_cpu(w)) {
-    AC_TRY(block_for(w, t, AC_MEM_PINNED, &t->stage, e));
-    t->io = placed(t, t->stage);
+  if (!aci_on_cpu(w)) {
+    AC_TRY(aci_resident_stage(w, t, e));
     AC_TRY(w->device->vt->copy(w->device, NULL, t->io, t->ptr, t->home.bytes, e));
     AC_TRY(ac_device_sync(w->device, e));
   } else {
@@ -135,7 +74,7 @@ static bool may_leave(const aci_tiered *t) { return !t->dirty || !t->home.store-
 
 ac_status aci_window_out(aci_window *w, aci_tiered *t, ac_err *e) {
   if (t->pins > 0) return AC_FAIL(e, STATE, "bytes of %zu are in use and cannot be moved", t->home.bytes);
-  if (t->state == ACI_COMING && aci_io_queue_cancel(w->queue, &t->transfer)) drop_blocks(w, t);
+  if (t->state == ACI_COMING && aci_io_queue_cancel(w->queue, &t->transfer)) aci_resident_drop(w, t);
   AC_TRY(settle(w, t, e));
   if (t->state == ACI_OUT) return AC_OK;
   if (!may_leave(t)) return AC_FAIL(e, STATE, "%s is only read, and what was written stays in memory", t->home.store->path);
@@ -143,7 +82,7 @@ ac_status aci_window_out(aci_window *w, aci_tiered *t, ac_err *e) {
     AC_TRY(begin_write(w, t, e));
     AC_TRY(settle(w, t, e));
   }
-  drop_blocks(w, t);
+  aci_resident_drop(w, t);
   w->stats.evicted++;
   return AC_OK;
 }
@@ -158,7 +97,7 @@ static bool evict(aci_window *w, aci_tiered *t, bool wait, ac_err *e, ac_status 
   }
   if (t->state == ACI_LEAVING && !wait) return false; /* those that are through are settled already */
   if ((*st = settle(w, t, e)) != AC_OK) return false;
-  drop_blocks(w, t);
+  aci_resident_drop(w, t);
   w->stats.evicted++;
   return true;
 }
@@ -197,7 +136,7 @@ static bool room(aci_window *w, size_t bytes, int least, bool wait, ac_err *e, a
 static ac_status admit(aci_window *w, aci_tiered *t, bool must, int least, ac_err *e) {
   ac_status st;
   if (!room(w, t->home.bytes, least, must, e, &st) && (!must || st != AC_OK)) return st != AC_OK ? st : AC_OOM;
-  while ((st = make_blocks(w, t, e)) == AC_OOM) {
+  while ((st = aci_resident_make(w, t, e)) == AC_OOM) {
     aci_tiered *other = farthest(w, least);
     ac_err ignored;
     if (other == NULL) return st;
@@ -218,11 +157,40 @@ static void look_ahead(aci_window *w) {
     ac_err e;
     if (t == NULL) continue;
     bytes += t->home.bytes; /* also of what is there: looking farther would push out what stays from pass to pass */
-    if (t->state != ACI_OUT) continue;
+    if (t->state != ACI_OUT || t->filled || aci_is_at_home(w, t)) continue; /* what is there need not come */
     if (admit(w, t, false, k + 1, &e) != AC_OK) return;
     send(w, t, false, false);
     w->stats.prefetched++;
   }
+}
+
+/* Brings t, which is out, for a use that waits for it. */
+static ac_status fetch(aci_window *w, aci_tiered *t, ac_err *e) {
+  for (;;) {
+    AC_TRY(admit(w, t, true, 1, e));
+    const bool mapped = t->in_place && t->map != NULL;
+    if (t->in_place && (!mapped || aci_map_is_filled(t->map, t->map_bytes))) {
+      t->state = ACI_IN;
+      return AC_OK;
+    }
+    send(w, t, false, true);
+    const ac_status st = settle(w, t, e);
+    if (st == AC_OK || !mapped) return st;
+    t->no_map = true; /* reading works, or says why not */
+  }
+}
+
+/* A map may be used until its file is let go. Where that cannot be had the bytes are read. */
+static ac_status hold(aci_window *w, aci_tiered *t, ac_err *e) {
+  if (aci_map_hold(t->home.store, t->home.at + t->home.bytes)) {
+    t->filled = true;
+    t->home.store->mapped += t->home.bytes;
+    return AC_OK;
+  }
+  if (t->dirty) return AC_FAIL(e, IO, "%s is being written or was cut, and what was changed of it had no room of its own", t->home.store->path);
+  aci_resident_drop(w, t);
+  t->no_map = true;
+  return fetch(w, t, e);
 }
 
 ac_status aci_window_use(aci_window *w, aci_tiered *t, ac_err *e) {
@@ -235,22 +203,23 @@ ac_status aci_window_use(aci_window *w, aci_tiered *t, ac_err *e) {
   }
   if (t->pins == 0 && t->state != ACI_IN) {
     const uint64_t from = now_ns();
-    bool was_asked = t->state != ACI_OUT;
+    const bool was_asked = t->state != ACI_OUT, mapped = t->in_place;
     ac_status st = AC_OK;
     if (t->state == ACI_COMING && t->transfer.state == ACI_SENT) aci_io_queue_hurry(w->queue, &t->transfer);
     if (was_asked) st = settle(w, t, e);
-    if (st == AC_OK && t->state == ACI_OUT) {
-      AC_TRY(admit(w, t, true, 1, e));
-      send(w, t, false, true);
-      st = settle(w, t, e);
+    if (st != AC_OK && mapped) {
+      t->no_map = true;
+      st = AC_OK;
     }
+    if (st == AC_OK && t->state == ACI_OUT) st = fetch(w, t, e);
     w->stats.wait_ns += now_ns() - from;
-    if (was_asked) w->stats.hits++;
+    if (was_asked || t->in_place) w->stats.hits++;
     else w->stats.misses++;
     AC_TRY(st);
   } else {
     w->stats.hits++;
   }
+  if (t->pins == 0 && t->in_place && t->map != NULL) AC_TRY(hold(w, t, e));
   t->pins++;
   look_ahead(w);
   return AC_OK;
@@ -317,7 +286,8 @@ ac_status aci_window_add(aci_window *w, aci_tiered *t, ac_err *e) {
 
 void aci_window_remove(aci_window *w, aci_tiered *t) {
   if (!aci_io_queue_cancel(w->queue, &t->transfer)) aci_io_queue_wait(w->queue, &t->transfer);
-  drop_blocks(w, t);
+  aci_resident_drop(w, t);
+  aci_resident_unmap(t);
   w->all[t->number] = NULL;
 }
 

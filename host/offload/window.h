@@ -10,4 +10,19 @@ void aci_window_turn(aci_window *w);
 /* Uses from now until number i is used, as far as is known; INT_MAX: it is not. */
 int aci_window_distance(const aci_window *w, int i);
 
+/* ---- resident.c ---- */
+bool aci_on_cpu(const aci_window *w);
+bool aci_is_paged(const aci_tiered *t);
+/* Whether the home is memory of the window's device, so that nothing ever has to come. */
+bool aci_is_at_home(const aci_window *w, const aci_tiered *t);
+/* Memory of the device for t, or where its bytes are; OOM as a pool has it. Pages of a map, and what is not in place, have to be sent for. */
+ac_status aci_resident_make(aci_window *w, aci_tiered *t, ac_err *e);
+void aci_resident_drop(aci_window *w, aci_tiered *t); /* not there afterwards */
+ac_status aci_resident_stage(aci_window *w, aci_tiered *t, ac_err *e); /* page-locked memory on the way to or from the device */
+/* The bytes were read: to where kernels find them. */
+ac_status aci_resident_arrive(aci_window *w, aci_tiered *t, ac_err *e);
+/* A map that is held and was written: its bytes get a block of their own, if there is room for one. */
+void aci_resident_own(aci_window *w, aci_tiered *t);
+void aci_resident_unmap(aci_tiered *t); /* of one that is out: no map afterwards */
+
 #endif

@@ -86,7 +86,8 @@ end
 --- moving bytes that no use waited for.
 ---@return table
 function Tiers:stats()
-  local out, busy, wait = { windows = {}, files = { read_bytes = 0, written_bytes = 0, reads = 0, writes = 0, busy_seconds = 0 } }, 0, 0
+  local out, busy, wait = { windows = {}, files = { read_bytes = 0, mapped_bytes = 0, written_bytes = 0, reads = 0, writes = 0,
+    busy_seconds = 0 } }, 0, 0
   if self.host then
     out.host = self.host:stats()
     out.host.used_bytes = self.host:used()

@@ -1,6 +1,6 @@
 /* Every call to the system that offloaded storages make fails once, and from then on always: with EIO, ENOSPC, EINTR, by moving fewer
  * bytes. The use that meets it says what and where in one line and leaves nothing in use; nothing that was written is lost, and the next
- * use works. The calls are this program's own, which stand before the C library's. The same for files that are cut, and for a disk
+ * use works. The calls are this program's own, which stand before the C library's. The same for files that are cut, read or mapped, and for a disk
  * that fills (a limit on the size of files), by plain calls and by io_uring.
  * tier: sampled, memory (one of several calls in a run of every change) */
 #include "host/offload/offload_case.h"
@@ -112,29 +112,31 @@ static void cut(void **state) {
   char *path = ac_test_tmp_path("cut");
   unsigned char *bytes = malloc(BYTES);
   for (size_t i = 0; i < BYTES; i++) bytes[i] = byte_at(4, i);
-  for (int ring = 0; ring < 2; ring++)
-    for (int direct = 0; direct < 2; direct++) {
-      aci_store *store;
-      aci_window *w;
-      ac_storage *s;
-      ac_test_write(path, bytes, BYTES);
-      queue->mover.no_uring = !ring;
-      queue->mover.no_direct = !direct;
-      assert_ok(aci_store_open(path, &store, &e), e);
-      assert_ok(aci_window_new(queue, cpu, 0, 0, &w, &e), e);
-      assert_ok(aci_tiered_open(w, store, 0, BYTES, &s, &e), e);
-      assert_ok(case_check(s, 4, &e), e);
-      assert_ok(aci_window_empty(w, false, &e), e);
-      assert_int_equal(truncate(path, BYTES - (3 << 20) - 100), 0);
-      assert_fails(case_check(s, 4, &e), IO, "was it cut meanwhile?", e);
-      ac_test_contains(e.msg, "cut", __FILE__, __LINE__);
-      ac_test_write(path, bytes, BYTES);
-      assert_ok(case_check(s, 4, &e), e);
-      ac_storage_release(s);
-      aci_window_release(w);
-      aci_store_release(store);
-    }
-  queue->mover.no_uring = queue->mover.no_direct = false;
+  for (int how = 0; how < 5; how++) {
+    const bool ring = how & 1, direct = how & 2;
+    aci_store *store;
+    aci_window *w;
+    ac_storage *s;
+    queue->no_map = how < 4;
+    queue->cached_bytes = how < 4 ? UINT64_MAX / 2 : 0; /* the page cache has no room, so that files are read past it */
+    ac_test_write(path, bytes, BYTES);
+    queue->mover.no_uring = !ring;
+    queue->mover.no_direct = !direct;
+    assert_ok(aci_store_open(path, &store, &e), e);
+    assert_ok(aci_window_new(queue, cpu, 0, 0, &w, &e), e);
+    assert_ok(aci_tiered_open(w, store, 0, BYTES, &s, &e), e);
+    assert_ok(case_check(s, 4, &e), e);
+    assert_ok(aci_window_empty(w, false, &e), e);
+    assert_int_equal(truncate(path, BYTES - (3 << 20) - 100), 0);
+    assert_fails(case_check(s, 4, &e), IO, "was it cut meanwhile?", e);
+    ac_test_contains(e.msg, "cut", __FILE__, __LINE__);
+    ac_test_write(path, bytes, BYTES);
+    assert_ok(case_check(s, 4, &e), e);
+    ac_storage_release(s);
+    aci_window_release(w);
+    aci_store_release(store);
+  }
+  queue->mover.no_uring = queue->mover.no_direct = queue->no_map = false;
   free(bytes);
   free(path);
 }

@@ -1,0 +1,93 @@
+/* Bytes of files that are only read, used where the page cache has them: a weight of a checkpoint is mapped instead of copied, as long as the
+ * memory of the machine has room for the whole file beside what programs need. See offload.h; called by resident.c and queue.c.
+ *
+ * A map has two dangers, which end a process by SIGBUS: a file that is cut, and a disk that fails while a page is read.
+ *
+ *   A file is cut   While an op uses a map, the file has a read lease of ours: the system makes whoever wants to write or cut it wait until the
+ *                   op is through (fcntl F_SETLEASE; milliseconds, 45 seconds at most), and grants none while somebody has it open for
+ *                   writing. With the lease the length is looked at. Between uses nothing reads the map.
+ *   A disk fails    Pages that are not in memory are asked for by the I/O thread with MADV_POPULATE_READ, which returns an error where a load
+ *                   from memory would be killed, before an op begins; only pages that the system takes away during the op are read by it.
+ *
+ * A map stays when its bytes are out: its pages are the page cache's, which takes them where memory is short.
+ *
+ * Where one of these cannot be had (the file is another user's, the file system knows no leases, Linux before 5.14) bytes are read into memory,
+ * from the page cache. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/base_impl.h"
+#include "offload/offload.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+enum { AHEAD = 1 << 20 }; /* what one call asks the system to read ahead: it takes no more at once */
+
+bool aci_map_is_cached(aci_io_queue *q, aci_store *s) {
+  if (s->asked != NULL) return s->cached;
+  if (!s->fixed || s->phantom) return false;
+  aci_io_queue_retain(q);
+  s->asked = q;
+  s->cached = q->cached_bytes + s->end <= aci_host_available() / 2;
+  if (s->cached) q->cached_bytes += s->end;
+  return s->cached;
+}
+
+bool aci_map_make(const aci_home *h, void **map, size_t *n) {
+  const uint64_t from = h->at / ACI_OFFLOAD_PAGE * ACI_OFFLOAD_PAGE;
+  *n = (size_t)(h->at - from) + h->bytes;
+  /* private: what is written is memory of ours, and the file stays as it is */
+  *map = mmap(NULL, *n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, h->store->fd, (off_t)from);
+  if (*map == MAP_FAILED) *map = NULL;
+  return *map != NULL;
+}
+
+void aci_map_free(void *map, size_t n) {
+  if (map != NULL) munmap(map, n);
+}
+
+bool aci_map_is_filled(void *map, size_t n) {
+  enum { PAGES = 2048 };
+  unsigned char there[PAGES];
+  for (size_t at = 0; at < n; at += (size_t)PAGES * ACI_OFFLOAD_PAGE) {
+    const size_t left = n - at, some = left < (size_t)PAGES * ACI_OFFLOAD_PAGE ? left : (size_t)PAGES * ACI_OFFLOAD_PAGE;
+    const size_t pages = (some + ACI_OFFLOAD_PAGE - 1) / ACI_OFFLOAD_PAGE;
+    if (mincore((char *)map + at, some, there) != 0) return false;
+    for (size_t i = 0; i < pages; i++)
+      if (!(there[i] & 1)) return false;
+  }
+  return true;
+}
+
+ac_status aci_map_fill(aci_store *s, void *map, size_t n, uint64_t end, ac_err *e) {
+  int rc;
+  for (size_t at = 0; at < n; at += AHEAD) /* many pages under way at once, where they are not there yet */
+    posix_fadvise(s->fd, (off_t)(end - n + at), (off_t)(n - at < AHEAD ? n - at : AHEAD), POSIX_FADV_WILLNEED);
+  do rc = madvise(map, n, MADV_POPULATE_READ);
+  while (rc != 0 && (errno == EINTR || errno == EAGAIN));
+  return rc == 0 ? AC_OK : AC_FAIL(e, IO, "pages of %s cannot be had: error %d", s->path, errno);
+}
+
+bool aci_map_hold(aci_store *s, uint64_t end) {
+  struct stat now;
+  if (s->holds == 0) {
+    /* Who waits for us is told of by a signal that is ignored unless a program asks for it; giving the lease back forgets the choice. */
+    if (fcntl(s->fd, F_SETSIG, SIGURG) != 0 || fcntl(s->fd, F_SETLEASE, F_RDLCK) != 0) {
+      s->no_map |= errno != EAGAIN; /* EAGAIN: somebody writes it now */
+      return false;
+    }
+  }
+  s->holds++;
+  if (fstat(s->fd, &now) == 0 && (uint64_t)now.st_size >= end) return true;
+  aci_map_drop(s);
+  return false;
+}
+
+void aci_map_drop(aci_store *s) {
+  if (--s->holds == 0) fcntl(s->fd, F_SETLEASE, F_UNLCK);
+}

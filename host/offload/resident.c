@@ -1,0 +1,125 @@
+/* Where the bytes of one storage are in a device's memory. See offload.h; called by window.c with the queue's lock held.
+ *
+ *   a block of the device  bytes are read into it, through page-locked memory where the device is not the CPU
+ *   the home itself        host memory, and the device is the CPU: nothing is moved, but the bytes count as the device's while they are resident,
+ *                          so that limits mean the same whatever the device
+ *   a map of the file      a file that is only read (map.c), counted in the same way; what is written to it gets a block of its own */
+#include <string.h>
+
+#include "device/pool.h"
+#include "offload/offload.h"
+#include "offload/window.h"
+#include "tensor/tensor_impl.h"
+
+bool aci_on_cpu(const aci_window *w) { return w->device->kind == AC_DEV_CPU || w->device->kind == AC_DEV_META; }
+bool aci_is_paged(const aci_tiered *t) {
+  return t->home.store->tier == ACI_TIER_FILE && t->home.bytes >= ACI_OFFLOAD_LARGE;
+}
+
+/* Where in a block that has a page more than it needs the bytes begin, so that file and memory lie alike. */
+static void *placed(const aci_tiered *t, const ac_block *b) {
+  char *p = ac_block_ptr(b);
+  if (!aci_is_paged(t) || p == NULL) return p; /* meta has no addresses */
+  return p + (-(uintptr_t)p & (ACI_OFFLOAD_PAGE - 1)) + t->home.at % ACI_OFFLOAD_PAGE;
+}
+
+/* A file of others may have bytes where no element can begin; then they are moved after reading. Kernels ask for no more than that. */
+static bool lies_well(const aci_tiered *t) { return t->home.at % 8 == 0; }
+
+bool aci_is_at_home(const aci_window *w, const aci_tiered *t) {
+  const aci_store *s = t->home.store;
+  return s->tier == ACI_TIER_HOST && w->device->kind == (s->phantom ? AC_DEV_META : AC_DEV_CPU);
+}
+
+static ac_status block_for(aci_window *w, const aci_tiered *t, ac_mem_class c, ac_block **out, ac_err *e) {
+  const size_t room = aci_is_paged(t) ? t->home.bytes + 3 * ACI_OFFLOAD_PAGE : t->home.bytes;
+  return ac_block_alloc(w->device, room, c, NULL, out, e);
+}
+
+void aci_resident_unmap(aci_tiered *t) {
+  aci_map_free(t->map, t->map_bytes);
+  t->map = NULL;
+  t->filled = false;
+}
+
+void aci_resident_drop(aci_window *w, aci_tiered *t) {
+  if (t->block != NULL) w->stats.resident_bytes -= t->home.bytes;
+  ac_block_free(t->block);
+  ac_block_free(t->stage);
+  t->block = t->stage = NULL;
+  t->in_place = false;
+  t->ptr = t->io = NULL;
+  t->state = ACI_OUT;
+}
+
+/* Where the bytes are already, if they can be used there; NULL. */
+static void *place_of(aci_window *w, aci_tiered *t) {
+  const aci_store *s = t->home.store;
+  if (aci_is_at_home(w, t)) return ac_block_ptr(t->home.block);
+  if (w->device->kind != AC_DEV_CPU || !aci_is_paged(t) || !lies_well(t) || w->queue->no_map || s->no_map || t->no_map) return NULL;
+  if (t->map == NULL && !aci_map_make(&t->home, &t->map, &t->map_bytes)) return NULL;
+  return (char *)t->map + t->home.at % ACI_OFFLOAD_PAGE;
+}
+
+ac_status aci_resident_make(aci_window *w, aci_tiered *t, ac_err *e) {
+  const bool cached = aci_map_is_cached(w->queue, t->home.store); /* asked for here, also for transfers */
+  const bool at_home = aci_is_at_home(w, t);
+  t->ptr = at_home || cached ? place_of(w, t) : NULL;
+  t->in_place = at_home || t->ptr != NULL;
+  ac_status st = t->in_place ? aci_block_wrap(w->device, t->ptr, t->home.bytes, &t->block, e)
+                             : block_for(w, t, AC_MEM_ACTIVATION, &t->block, e);
+  if (st != AC_OK) {
+    t->in_place = false;
+    t->ptr = NULL;
+    return st;
+  }
+  w->stats.resident_bytes += t->home.bytes;
+  if (w->stats.resident_bytes > w->stats.peak_bytes) w->stats.peak_bytes = w->stats.resident_bytes;
+  t->io = t->ptr;
+  if (t->in_place) return AC_OK;
+  t->no_map = false;
+  t->ptr = placed(t, t->block);
+  t->io = t->ptr;
+  if (aci_on_cpu(w)) {
+    if (!lies_well(t)) t->ptr = ac_block_ptr(t->block);
+    return AC_OK;
+  }
+  t->ptr = ac_block_ptr(t->block);
+  st = aci_resident_stage(w, t, e);
+  if (st != AC_OK) aci_resident_drop(w, t);
+  return st;
+}
+
+ac_status aci_resident_stage(aci_window *w, aci_tiered *t, ac_err *e) {
+  AC_TRY(block_for(w, t, AC_MEM_PINNED, &t->stage, e));
+  t->io = placed(t, t->stage);
+  return AC_OK;
+}
+
+ac_status aci_resident_arrive(aci_window *w, aci_tiered *t, ac_err *e) {
+  ac_status st = AC_OK;
+  if (t->stage != NULL) {
+    st = aci_device_upload(w->device, NULL, t->ptr, t->io, t->home.bytes, e);
+    ac_block_free(t->stage);
+    t->stage = NULL;
+    t->io = t->ptr;
+  } else if (t->io != t->ptr) {
+    memmove(t->ptr, t->io, t->home.bytes);
+    t->io = t->ptr;
+  }
+  if (st == AC_OK) t->state = ACI_IN;
+  return st;
+}
+
+void aci_resident_own(aci_window *w, aci_tiered *t) {
+  ac_block *own;
+  ac_err ignored;
+  if (block_for(w, t, AC_MEM_ACTIVATION, &own, &ignored) != AC_OK) return; /* it stays mapped: the system keeps the pages that were written */
+  void *to = placed(t, own);
+  memcpy(to, t->ptr, t->home.bytes);
+  ac_block_free(t->block);
+  aci_resident_unmap(t);
+  t->block = own;
+  t->ptr = t->io = to;
+  t->in_place = false;
+}
