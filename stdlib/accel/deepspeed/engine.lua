@@ -64,7 +64,12 @@ function Engine:clip(optimizer)
   local max = self.plugin:get_value "gradient_clipping"
   if type(max) ~= "number" or max <= 0 then max = nil end
   if not max and self.plugin:get_value "zero_optimization.compute_grad_norm" == false then return end
-  self.norm = utils.clip_grad_norm_(optimizer:_parameters(), max or math.huge)
+  local parallel, params = self.accelerator._parallel, optimizer:_parameters()
+  if parallel and parallel:is_model_parallel() then -- of all that the mesh shares out
+    self.norm = require("accel.parallel.clip").norm(params, max or math.huge, nil, parallel)
+  else
+    self.norm = utils.clip_grad_norm_(params, max or math.huge)
+  end
 end
 
 --- After a step, or one that was left out, of an optimizer.
