@@ -3,7 +3,8 @@
 ---
 --- Dimensions of the mesh, the last one fastest: pp, dp_replicate, dp_shard, cp, sp, tp; those of size 1 are left out. Joint ones: dp
 --- (dp_replicate and dp_shard: ranks that read different data), dp_shard_cp, dp_cp, and data, all over which gradients are averaged. The
---- data axis is cut into runs of ep_size ranks that divide the experts among them, ep; edp are those that have the same experts.
+--- data axis is cut into runs of ep_size ranks that divide the experts among them, ep; edp are those that have the same experts, edp_shard
+--- those of them in one replica.
 local accel = require "accel"
 local class = require "accel.util.class"
 local check = require "accel.util.check"
@@ -62,9 +63,6 @@ function Parallelism:init(config, num_processes, values)
     raise("ParallelismConfig: the sizes multiply to %d ranks (%s), but there are %d; start as many, or change a size",
       config.total_size, config:_sizes(), num_processes)
   end
-  if num_processes > 1 and dist.get_backend() == "sim" and config.ep_size > 1 then -- which rows an expert gets is known with values alone
-    raise "ParallelismConfig: a dry run does not tell of ep_size yet; leave it out there"
-  end
   local names, shape = {}, {}
   for _, name in ipairs(ORDER) do
     local size = config[name .. "_size"]
@@ -77,7 +75,11 @@ function Parallelism:init(config, num_processes, values)
     raise("ParallelismConfig: ep_size %d does not divide the %d ranks of dp_replicate_size, dp_shard_size, cp_size and sp_size, which"
       .. " divide the experts among them", ep, data)
   end
-  if ep > 1 then self.mesh:divide("data", ep, "ep", "edp") end
+  if ep > 1 then
+    self.mesh:divide("data", ep, "ep", "edp")
+    local replicated = self:axis "dp_replicate".size > 1 and self:axis "shard".size % ep == 0
+    if replicated then self.mesh:divide("shard", ep, "ep", "edp_shard") end -- of edp those that share one replica's parameters
+  end
   self.pipelines, self.experts = {}, {}
 end
 
@@ -107,7 +109,7 @@ end
 
 --- The options of FullyShardedDataParallel on the mesh: cut over dp_shard, cp and sp, the same on dp_replicate. nil where there is
 --- nobody to share with: gradients are averaged, nothing is cut.
-function Parallelism:sharding(settings)
+function Parallelism:sharding(settings, model)
   local shard, replicas = self:axis "shard", self:axis "dp_replicate"
   if shard.size == 1 then return nil end
   settings.process_group = shard.group
@@ -120,6 +122,7 @@ function Parallelism:sharding(settings)
     local strategy = settings.sharding_strategy or "FULL_SHARD"
     settings.sharding_strategy = tostring(strategy):find "GRAD_OP" and "HYBRID_SHARD_ZERO2" or "HYBRID_SHARD"
   end
+  settings.apart = self:expert_sharding(model)
   return settings
 end
 
@@ -131,7 +134,22 @@ function Parallelism:divide_experts(model)
   if c.ep_size == 1 and (data.size == 1 or not package.loaded["accel.models.mixture"]) then return end
   local experts = require "accel.parallel.experts"
   experts.count_together(model, data, c.cp_size * c.sp_size == 1)
-  if c.ep_size > 1 then self.experts[#self.experts + 1] = { params = experts.divide(model, self:axis "ep") } end
+  if c.ep_size == 1 then return end
+  self.experts[#self.experts + 1] = { params = experts.divide(model, self:axis "ep") }
+  accel.collect() -- experts of others
+end
+
+--- How divided experts of a model are cut: over the ranks that have the same ones, of which replicas hold the same parts; nil where there
+--- are none, or each replica has every expert once.
+---@param model accel.nn.Module
+---@return {units: table[], group: accel.dist.Group, replicas: accel.dist.Group?}?
+function Parallelism:expert_sharding(model)
+  if #self.experts == 0 then return nil end
+  local replicas = self:axis "dp_replicate"
+  local axis = self:axis(replicas.size > 1 and "edp_shard" or "edp")
+  if axis.size == 1 then return nil end
+  return { units = require "accel.parallel.experts".units(model), group = axis.group,
+    replicas = replicas.size > 1 and replicas.group or nil }
 end
 
 --- Parameters of divided experts, which are neither cut nor averaged over the data axis.
@@ -210,7 +228,7 @@ function Parallelism:cut_stage(pipeline, model, shared, settings)
   for p in next, pipeline._foreign do ignored[#ignored + 1] = p end
   for _, s in ipairs(shared) do ignored[#ignored + 1] = s.param end
   for _, p in ipairs(self:expert_parameters()) do ignored[#ignored + 1] = p end
-  settings = self:sharding(settings)
+  settings = self:sharding(settings, model)
   if not settings then return nil end
   settings.ignored_parameters, settings.broadcast_buffers = ignored, false
   local wrapped = accel.nn.parallel.FullyShardedDataParallel(model, settings)

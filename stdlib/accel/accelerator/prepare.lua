@@ -157,7 +157,7 @@ local function wrap(self, model)
   local size, group, experts = self.num_processes, nil, nil
   if self._parallel then
     size, group = self._parallel:data_group()
-    if settings then settings = self._parallel:sharding(settings) end
+    if settings then settings = self._parallel:sharding(settings, model) end
     experts = self._parallel:expert_parameters()
     if size == 1 and not sharding.alone(self) then return model end
   end

@@ -97,6 +97,11 @@ return function(t, as_json)
     rows[#rows + 1] = { row.key, tostring(row.n), bytes(row.payload), bytes(row.sent) }
   end
   if #rows > 1 then put("%s", aligned(rows)) end
+  local e = first.experts
+  if e then
+    put("experts: told as balanced routers have it: %d rows of tokens for the %d experts of a rank, in each forward of a layer; %d at the most,\n"
+      .. "  which all-to-all and memory go up with", e.rows, e.experts // e.ranks, e.most)
+  end
   if t.time then
     put("time: %s of rank %d, of which ops %s, Lua and dispatch %s,\n  communication %s%s\n(rates measured here%s)", seconds(t.time.total),
       t.slowest, seconds(t.time.ops), seconds(t.time.dispatch), seconds(t.time.communication),

@@ -11,7 +11,7 @@ M.named = {
   full_shard = { fsdp = "FULL_SHARD" }, shard_grad_op = { fsdp = "SHARD_GRAD_OP" },
 }
 
-local KEYS <const> = { tp = true, pp = true, cp = true, sp = true, zero = true, micro_batches = true, sequence = true, recompute = true }
+local KEYS <const> = { tp = true, pp = true, cp = true, sp = true, ep = true, zero = true, micro_batches = true, sequence = true, recompute = true }
 
 --- A plan of its text; nil and what is wrong.
 ---@param text string
@@ -30,7 +30,7 @@ function M.parse(text)
     if not KEYS[key or ""] then
       local near = key and nearest(key, KEYS)
       return nil, ("'%s'%s"):format(word, near and ("; did you mean '%s'?"):format(near)
-        or ": parts are tp, pp, cp, sp, zero, micro_batches, sequence, recompute")
+        or ": parts are tp, pp, cp, sp, ep, zero, micro_batches, sequence, recompute")
     end
     if key == "recompute" then
       if value ~= "full" and value ~= "selective" then return nil, ("'%s': recompute is full or selective"):format(word) end

@@ -33,15 +33,15 @@ function SparseMoeBlock:init(c)
 end
 
 --- How many of the sorted choices each expert got. Shapes depend on it, so that it is read back; on meta
---- every expert gets an equal share.
-local function loads(chosen, n_experts)
+--- every expert gets an equal share, `most` at the most.
+local function loads(chosen, n_experts, most)
   if not chosen.device:find "^meta" then
     local counts = accel.bincount(chosen, { minlength = n_experts }):tolist()
     counts[n_experts + 1] = nil -- dropped ones
     return counts
   end
   local n, out = chosen:numel(), {}
-  for e = 1, n_experts do out[e] = n * e // n_experts - n * (e - 1) // n_experts end
+  for e = 1, n_experts do out[e] = math.min(n * e // n_experts - n * (e - 1) // n_experts, most or n) end
   return out
 end
 
@@ -72,14 +72,31 @@ end
 --- Where choices lie that are kept, in the order of their experts, and how many of them each expert has.
 ---@param choices accel.Tensor [N, k]; those that are dropped are n_experts
 ---@param n_experts integer
+---@param most integer? rows of an expert on meta (block:most)
 ---@return accel.Tensor order [kept], places in the flat choices
 ---@return integer[] counts by expert
-local function sorted(choices, n_experts)
+local function sorted(choices, n_experts, most)
   local flat = choices:reshape(-1)
-  local counts, kept = loads(flat, n_experts), 0
+  local counts, kept = loads(flat, n_experts, most), 0
   for _, n in ipairs(counts) do kept = kept + n end
   local order = flat:argsort { stable = true }
   return kept < flat:numel() and order:narrow(1, 1, kept) or order, counts
+end
+
+--- Choices that an expert takes of all ranks' tokens in training; nil where none is dropped.
+---@param n integer choices of all ranks
+---@return integer?
+function SparseMoeBlock:capacity(n)
+  return self.training and self.capacity_factor and math.ceil(self.capacity_factor * n / self.n_experts) or nil
+end
+
+--- Rows that a balanced router leaves an expert of this rank's choices, for shapes without values; nil without a capacity.
+---@param choices accel.Tensor [N, k]
+---@return integer?
+function SparseMoeBlock:most(choices)
+  local ranks = self.ranks and self.ranks.size or 1
+  local capacity = self:capacity(choices:numel() * ranks)
+  return capacity and capacity // ranks
 end
 
 --- x [N, hidden], weights and choices [N, k] -> [N, hidden]. Tokens are brought into the order of their
@@ -88,7 +105,7 @@ end
 ---@param weights accel.Tensor
 ---@param choices accel.Tensor i64; n_experts where a choice is dropped
 function SparseMoeBlock:run_experts(x, weights, choices)
-  local order, counts = sorted(choices, self.n_experts)
+  local order, counts = sorted(choices, self.n_experts, self:most(choices))
   local token = order // self.k
   local y = run_each(self.experts, x:index_select(1, token), counts)
   y = y * weights:reshape(-1):index_select(1, order):unsqueeze(2)
@@ -107,7 +124,7 @@ local function within_capacity(self, weights, choices)
     weights, choices, first = all_parts(weights, ranks, 1), all_parts(choices, ranks, 1), ranks.rank * n
   end
   local flat, order = choices:reshape(-1), nil
-  local capacity = math.ceil(self.capacity_factor * flat:numel() / self.n_experts)
+  local capacity = self:capacity(flat:numel())
   if self.drop_policy == "position" then
     order = flat:argsort { stable = true }
   else
@@ -133,7 +150,7 @@ function SparseMoeBlock:forward(x)
   local wide = (logits.dtype == "f64" or logits.dtype == "f32") and logits or logits:to("f32")
   local weights, choices = wide:softmax(2):topk(self.k, 2)
   weights = weights / weights:sum(2, true)
-  if self.training and self.capacity_factor and not x.device:find "^meta" then choices = within_capacity(self, weights, choices) end
+  if self.training and self.capacity_factor then choices = within_capacity(self, weights, choices) end
   local y = self:run_experts(rows, weights:to(rows.dtype), choices)
   return y:reshape(shape), logits
 end

@@ -112,7 +112,7 @@ local function trade_rows(x, axis, to, from)
   local rows = 0
   for _, n in ipairs(from) do rows = rows + n end
   local out = accel.empty({ rows, table.unpack(x.shape, 2, x.ndim) }, { dtype = x.dtype, device = x.device })
-  if x.device ~= "meta" then
+  if not absent.is(x) then
     dist.all_to_all_single(out, x:contiguous(), { input_split_sizes = to, output_split_sizes = from, group = axis.group })
   end
   return out

@@ -5,7 +5,8 @@
 --- A mixture is a module with a list `experts`, a method run_experts(x, weights, choices) and fields n_experts and k, as
 --- accel.models.mixture has it. Gradients of experts are summed over all tokens of all ranks by the way back of the all-to-all, and averaged
 --- over the ranks that have the same experts (the axis "edp"); what is averaged over all data ranks is the loss, so that they are
---- divided by the number of ranks that divide the experts among them.
+--- divided by the number of ranks that divide the experts among them. Sharding cuts experts over these ranks alone (units).
+local absent = require "accel.parallel.absent"
 local accel = require "accel"
 local coalesce = require "accel.dist.coalesce"
 local collectives = require "accel.parallel.collectives"
@@ -18,6 +19,11 @@ local raise = require "accel.util.raise"
 local WHO <const> = "expert parallelism"
 
 local M = {}
+
+--- What a dry run counts with: the last mixture's experts, ranks that divide them, rows that those of this rank get in a forward where the
+--- router is balanced, and rows that they get at the most. nil where no forward was played.
+---@type {experts: integer, ranks: integer, rows: integer, most: integer}?
+M.foretold = nil
 
 --- The mixtures of a model, by name.
 ---@param model accel.nn.Module
@@ -73,13 +79,30 @@ local function sums(list, n)
   return out
 end
 
+--- How many rows of each expert here come from each rank: what the ranks tell one another. Without values, as a balanced router has it.
+local function counts_of_all(counts, axis, n, device)
+  local received = accel.empty(axis.size * n, { dtype = "i64", device = device })
+  dist.all_to_all_single(received, accel.tensor(counts, { dtype = "i64", device = device }), { group = axis.group })
+  if not device:find "^meta" then return received:tolist() end
+  received = {}
+  for r = 0, axis.size - 1 do table.move(counts, axis.rank * n + 1, (axis.rank + 1) * n, r * n + 1, received) end
+  return received
+end
+
+local function foretell(block, choices, axis, n, received)
+  local rows, most = 0, choices:numel() * axis.size
+  for _, count in ipairs(received) do rows = rows + count end
+  local capacity = block:capacity(choices:numel() * (block.ranks and block.ranks.size or 1))
+  if capacity then most = math.min(most, n * capacity) end
+  M.foretold = { experts = block.n_experts, ranks = axis.size, rows = rows, most = most }
+end
+
 --- run_experts of a mixture whose experts are divided among the ranks of an axis.
 local function run_divided(block, x, weights, choices, axis, own, plain)
-  if x.device:find "^meta" then return plain(block, x, weights, choices) end
-  local n, order, counts = #own, mixture.sorted(choices, block.n_experts)
-  local received = accel.empty(axis.size * n, { dtype = "i64", device = x.device })
-  dist.all_to_all_single(received, accel.tensor(counts, { dtype = "i64", device = x.device }), { group = axis.group })
-  received = received:tolist()
+  if absent.is(x) then return plain(block, x, weights, choices) end
+  local n, order, counts = #own, mixture.sorted(choices, block.n_experts, block:most(choices))
+  local received = counts_of_all(counts, axis, n, x.device)
+  if x.device:find "^meta" then foretell(block, choices, axis, n, received) end
   local to, from, token = sums(counts, n), sums(received, n), order // block.k
   local places, rows = by_expert(received, axis.size, n, x.device)
   local y = collectives.send_rows(x:index_select(1, token), axis, to, from)
@@ -92,7 +115,7 @@ end
 --- Leaves shapes of the experts of others.
 local function drop(p)
   p.grad = nil
-  core.replace(p, accel.unscoped(accel.empty, p.shape, { dtype = p.dtype, device = "meta" }))
+  core.replace(p, accel.unscoped(accel.empty, p.shape, { dtype = p.dtype, device = absent.device }))
   if p.requires_grad then p:requires_grad_(false) end
 end
 
@@ -122,7 +145,7 @@ function M.divide(model, axis)
           placements.experts[p], params[#params + 1] = axis, p
           if not here then
             drop(p)
-          elseif p.requires_grad and p.device ~= "meta" then
+          elseif p.requires_grad and not absent.is(p) then
             p:register_hook(function(grad) return grad / axis.size end)
           end
         end
@@ -134,15 +157,33 @@ function M.divide(model, axis)
   return params
 end
 
---- Averages the gradients of the experts that are here over the ranks that have the same ones. A collective over these.
+--- The experts that are here as units of sharding, one for each mixture: all of its experts are gathered before its forward, since ranks
+--- may have tokens for different ones of them.
+---@param model accel.nn.Module whose experts are divided
+---@return table[] units as of accel.shard.policy
+function M.units(model)
+  local units = {}
+  for _, m in ipairs(M.mixtures(model)) do
+    local unit = { module = m.module, name = m.name, names = {}, params = {}, shared = {}, users = {}, elsewhere = {} }
+    for name, p in pairs(m.module:named_parameters()) do
+      if placements.experts[p] and not absent.is(p) and not p.quant_state then
+        unit.names[#unit.names + 1], unit.params[#unit.params + 1] = name, p
+      end
+    end
+    if #unit.params > 0 then units[#units + 1] = unit end
+  end
+  return units
+end
+
+--- Averages the gradients of the experts that are here, and are not cut, over the ranks that have the same ones. A collective over these.
 ---@param params accel.Tensor[] as divide gave them
 ---@param axis accel.parallel.Axis "edp"
 function M.reduce(params, axis)
   if axis.size == 1 then return end
   local _ <close> = accel.no_grad()
-  local grads = {}
+  local grads, owners = {}, package.loaded["accel.shard.owners"]
   for _, p in ipairs(params) do
-    if p.requires_grad and p.device ~= "meta" then
+    if p.requires_grad and not absent.is(p) and not (owners and owners.of[p]) then
       if not p.grad then p.grad = accel.zeros_like(p:detach()) end
       grads[#grads + 1] = p.grad
     end

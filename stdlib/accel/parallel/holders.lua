@@ -23,9 +23,9 @@ end
 ---@return boolean
 function M.speaks(parallel, t, cut)
   if not placements.of[t] and parallel:axis "tp".rank > 0 then return false end
-  if placements.experts[t] and parallel:axis "edp".rank > 0 then return false end
   if not first_of_stages(parallel, t) then return false end
-  return placements.experts[t] ~= nil or parallel:axis(cut and "dp_replicate" or "data").rank == 0
+  local axis = cut and "dp_replicate" or placements.experts[t] and "edp" or "data"
+  return parallel:axis(axis).rank == 0
 end
 
 return M

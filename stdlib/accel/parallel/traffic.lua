@@ -1,5 +1,5 @@
---- Bytes that a plan sends, from sizes alone: what one rank's collectives and messages carry in one update of a transformer decoder (GPT-2's
---- and Llama's kind). The formulas that accel-run plan chooses by; tests count what real runs and dry runs send, which is equal.
+--- Bytes that a plan sends, from sizes alone: what one rank's collectives and messages carry in one update of a transformer decoder (GPT-2's,
+--- Llama's and Mixtral's kind; of others what comes near, to order plans by). The formulas that accel-run plan chooses by; tests count what real runs and dry runs send, which is equal.
 ---
 --- With n = rows of a micro-batch times tokens of this rank (T / cp / sp), a = n hidden bytes (an activation), P what the rank has of
 --- the parameters, D ranks that average gradients (dp cp sp), m micro-batches, L blocks of the rank:
@@ -11,6 +11,9 @@
 ---              all_reduce      the table of a tied head;  broadcast 8: the loss
 ---   context    all_gather      4 L m (keys and values of the whole sequence, n cp kv);  reduce_scatter 2 L m n cp kv (their gradients, f32)
 ---   ring       send, recv      L m (2 (cp - 1) n kv forward, cp (2 n kv + 2 n kv of f32) backward)
+---   experts    all_to_all      L m (8 E, and 4 r hidden: rows r of k n that a balanced router sends, there and back, forward and backward)
+---              all_reduce      with tensor parallelism k a in place of a feed-forward layer's a; their parameters over the ranks that have them
+---              all_gather      L m 12 k n D with a capacity: weights and choices of all ranks
 ---   Ulysses    all_to_all      4 L m (n hidden and n kv, twice each), forward and backward
 ---   data       all_reduce      P
 ---   ZeRO       reduce_scatter  every unit (a block; what is left) up to a multiple of 256 D elements; between machines all_gather of the same
@@ -32,16 +35,34 @@ local CUT <const> = 256
 ---@field vocab integer
 ---@field positions integer rows of a learned position table, 0: none
 ---@field tied boolean the head is the embedding
+---@field experts integer? of a mixture in place of the feed-forward layer
+---@field k integer? experts of a token
+---@field capacity number? capacity factor in training
+---@field balances boolean? the loss has the routers' losses in it
 
---- Parameters of a block, of which `cut` are shared out over tp, and the tensors that they are in.
+--- Parameters of a block without experts, of which `cut` are shared out over tp, and the tensors that they are in.
 ---@param d accel.parallel.TrafficModel
 ---@return integer cut
 ---@return integer whole
 ---@return integer tensors
 function M.block(d)
   local c, b = d.hidden, d.biased and 1 or 0
+  if d.experts then return 2 * c * (c + d.kv), (2 + d.experts) * c, 7 end
   local cut = c * (c + 2 * d.kv) + b * (c + 2 * d.kv) + c * c + (d.gated and 3 or 2) * c * d.inner + b * d.inner
   return cut, (2 + 2 * b) * c + 2 * b * c, d.biased and 12 or 9
+end
+
+--- Parameters of one expert, in three tensors.
+---@param d accel.parallel.TrafficModel
+---@return integer
+function M.expert(d) return 3 * d.hidden * d.inner end
+
+--- Rows that a balanced router sends of so many choices, of d ranks with as many each.
+local function sent_rows(d, choices, ranks)
+  local most = d.capacity and math.ceil(d.capacity * choices * ranks / d.experts) // ranks or choices
+  local rows = 0
+  for e = 1, d.experts do rows = rows + math.min(most, choices * e // d.experts - choices * (e - 1) // d.experts) end
+  return rows
 end
 
 local function ceil(n, by) return -(-n // by) * by end
@@ -71,6 +92,7 @@ end
 ---@field cp integer?
 ---@field sp integer?
 ---@field dp integer?
+---@field ep integer? of the dp cp sp ranks that divide experts
 ---@field sequence boolean? sequence parallelism between the layers of tensor parallelism
 ---@field ring boolean? keys and values go round; else they are gathered
 ---@field zero integer? stage, 0 to 3
@@ -91,7 +113,7 @@ end
 ---@return table[] rows
 ---@return integer parameters that the rank has
 function M.of(d, p)
-  local tp, pp, cp, sp, dp = p.tp or 1, p.pp or 1, p.cp or 1, p.sp or 1, p.dp or 1
+  local tp, pp, cp, sp, dp, ep = p.tp or 1, p.pp or 1, p.cp or 1, p.sp or 1, p.dp or 1, p.ep or 1
   local m, w, stage, chunks = p.micro_batches or 1, p.width or 4, p.stage or 0, pp > 1 and p.virtual_stages or 1
   local data, totals, rows = dp * cp * sp, {}, {}
   local function add(kind, bytes, what)
@@ -109,14 +131,25 @@ function M.of(d, p)
   local a = n * d.hidden * w
   local cut, whole, tensors = M.block(d)
   local table_, positions, norm, head = ends(d, tp, p.tp_rank or 0)
+  local gate, choices, chosen = 0, 0, 0
+  if d.experts then
+    gate, choices = d.experts * d.hidden, n * d.k
+    chosen = sent_rows(d, choices, data)
+    if tp > 1 then add("all_reduce", m * 2 * chosen * d.hidden * w * own, "tensor parallelism: outputs of experts, and their inputs backward") end
+    if ep > 1 then
+      add("all_to_all", own * m * (8 * d.experts + 4 * chosen * d.hidden * w), "expert parallelism: tokens to their experts and back")
+    end
+    if d.capacity and data > 1 then add("all_gather", own * m * 12 * choices * data, "capacity of experts: choices of all ranks") end
+    if d.balances and data > 1 and has_last then add("all_reduce", m * 8 * (2 * d.experts + 2), "losses of the routers") end
+  end
 
   if tp > 1 and not p.sequence then
-    add("all_reduce", m * a * 4 * own, "tensor parallelism: outputs forward, inputs backward")
+    add("all_reduce", m * a * (d.experts and 2 or 4) * own, "tensor parallelism: outputs forward, inputs backward")
     if has_first then add("all_reduce", m * a, "embedding, forward") end
     if has_last then add("all_reduce", m * a, "head, backward") end
   elseif tp > 1 then
     add("all_gather", m * a * 4 * own, "sequence parallelism: before layers, and backward behind them")
-    add("reduce_scatter", m * a * 4 * own, "sequence parallelism: behind layers, and backward before them")
+    add("reduce_scatter", m * a * (d.experts and 2 or 4) * own, "sequence parallelism: behind layers, and backward before them")
     if has_first then add("reduce_scatter", m * a, "embedding, forward") end
     if has_first then
       add("all_gather", m * a, "embedding, backward")
@@ -126,7 +159,7 @@ function M.of(d, p)
       add("all_gather", m * a, "head, forward")
       add("reduce_scatter", m * a, "head, backward")
     end
-    add("all_reduce", m * w * (own * whole + (has_last and norm or 0)), "gradients of norms and biases of parts of the sequence")
+    add("all_reduce", m * w * (own * (whole - gate) + (has_last and norm or 0)), "gradients of norms and biases of parts of the sequence")
   end
   if tp > 1 and has_last then add("all_reduce", m * 12 * n, "loss of logits that are shared out") end
 
@@ -150,13 +183,16 @@ function M.of(d, p)
   end
   if sp > 1 then add("all_to_all", own * m * 2 * (2 * a // tp + 2 * kv * w), "heads for positions and back") end
 
-  local block = cut // tp + whole
+  local block, experts = cut // tp + whole, d.experts and d.experts // ep * (M.expert(d) // tp) or 0
+  if ep == 1 then block, experts, tensors = block + experts, 0, tensors + 3 * (d.experts or 0) end
+  local edp = data // ep
   local rest = (has_first and table_ + positions or 0) + (has_last and norm + head or 0)
   local tied_again = has_last and not has_first and d.tied and table_ or 0
   local parameters = own * block + rest + tied_again
   if data > 1 then
     if (p.zero or 0) == 0 then
       add("all_reduce", parameters * w, "data parallelism: gradients")
+      if edp > 1 then add("all_reduce", own * experts * w, "expert parallelism: gradients of the same experts") end
     else
       local shared = pp > 1 and d.tied and (has_first or has_last) and table_ or 0 -- what stages share is not cut
       local left, bytes = rest + tied_again - shared, 0
@@ -171,11 +207,15 @@ function M.of(d, p)
         + (has_last and (d.biased and 2 or 1) + (d.tied and 0 or 1) or 0)
       if shared > 0 and has_first then count = count - 1 end
       add("all_reduce", 4 * (count + 2), "ZeRO: which parameters had gradients, and whether ranks still train")
-      if tp == 1 and pp == 1 then add("all_gather", 8 * data, "norm of the gradients") end
+      if edp > 1 and experts > 0 then
+        add("reduce_scatter", own * ceil(experts, CUT * edp) * w, "ZeRO: gradients of experts")
+        add("all_reduce", 4 * (own * 3 * d.experts // ep + 2), "ZeRO: which experts had gradients")
+      end
+      if tp == 1 and pp == 1 and ep == 1 then add("all_gather", 8 * data, "norm of the gradients") end
     end
   end
-  if tp > 1 or pp > 1 then add("all_reduce", 8, "norm of the gradients") end
-  return totals, rows, parameters
+  if tp > 1 or pp > 1 or ep > 1 then add("all_reduce", 8, "norm of the gradients") end
+  return totals, rows, parameters + own * experts
 end
 
 --- What a model's config says of its sizes.
@@ -188,7 +228,9 @@ function M.model(c)
   end
   local head = c.head_dim or c.hidden_size // c.num_attention_heads
   return { layers = c.num_hidden_layers, hidden = c.hidden_size, kv = (c.num_key_value_heads or c.num_attention_heads) * head,
-    inner = c.intermediate_size, gated = true, biased = false, vocab = c.vocab_size, positions = 0, tied = c.tie_word_embeddings == true }
+    inner = c.intermediate_size, gated = true, biased = false, vocab = c.vocab_size, positions = 0, tied = c.tie_word_embeddings == true,
+    experts = c.num_local_experts, k = c.num_experts_per_tok, capacity = c.expert_capacity_factor,
+    balances = c.output_router_logits or c.router_z_loss_coef ~= nil }
 end
 
 --- Idle share of a step in a pipeline.

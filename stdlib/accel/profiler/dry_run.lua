@@ -275,6 +275,8 @@ function M.run(o)
   local report = sum_up(recorder, from, to)
   report.rank, report.steps, report.ok, report.why = o.rank, steps, ok, not ok and tostring(why) or nil
   report.pipeline = pipeline_of(pipelines)
+  local experts = package.loaded["accel.parallel.experts"]
+  report.experts = experts and experts.foretold
   report.peak, report.dispatch = peak_of(recorder), dispatch_of(worked, (to - from) / 1e9)
   report.asked, report.unwritten = accel.json.array(lines), accel.json.array { table.unpack(unwritten) }
   report.ops, report.collectives = accel.json.array(report.ops), accel.json.array(report.collectives)

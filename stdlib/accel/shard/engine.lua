@@ -32,6 +32,7 @@ local raise = require "accel.util.raise"
 ---@field stepped accel.Tensor[] their pieces, which optimizers step on
 ---@field sync boolean whether the backward under way reduces
 ---@field reduced boolean false: what overflows on one rank need not on others
+---@field apart accel.shard.Engine? of parameters of the same model that other ranks share (experts)
 local Engine = class("accel.shard.Engine")
 
 ---@param model accel.nn.Module
@@ -145,6 +146,7 @@ function Engine:prepare()
   self.active = {}
   if self.running or self.finishing then self:recover() end
   if self.tier and self.tier.delayed and not accel.is_grad_enabled() then self.tier.delayed:flush() end
+  if self.apart then self.apart:prepare() end
 end
 
 --- Reduces over all ranks of the model.
@@ -394,19 +396,27 @@ function Engine:after_step(all)
   if self.tier and self.tier.delayed then self.tier.delayed:launch() end
 end
 
+--- All flat units of the model, also those that other ranks share.
+---@return accel.shard.Unit[]
+function Engine:all_units()
+  if not self.apart then return self.units end
+  return table.move(self.apart.units, 1, #self.apart.units, #self.units + 1, { table.unpack(self.units) })
+end
+
 --- Whether whole parameters as their owners keep them are somewhere in parts only.
 function Engine:gathers()
   if self.buffer_dtypes then return true end
   for _, unit in ipairs(self.units) do
     if unit.kind == "gathered" or unit.rounds then return true end
   end
-  return false
+  return self.apart ~= nil and self.apart:gathers()
 end
 
 --- Drops all gradients.
 function Engine:zero_grad()
   for _, unit in ipairs(self.units) do unit:drop_grads() end
   if self.counter then self.counter:reset() end
+  if self.apart then self.apart:zero_grad() end
 end
 
 return Engine

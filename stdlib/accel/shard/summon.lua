@@ -91,7 +91,7 @@ end
 ---@param fn? function
 ---@param ... any
 function M.summon(engine, o, fn, ...)
-  local units = o.units or engine.units
+  local units = o.units or engine:all_units()
   local leaves = o.rank0_only and dist.get_rank(engine.o.group) > 0
   local closed
   local function end_block()
@@ -145,7 +145,7 @@ end
 ---@return table<accel.Tensor, accel.Tensor> whole tensors by parameter: copies where this rank has parts
 function M.tensors(engine, keep, wanted)
   local of = {}
-  for _, unit in ipairs(engine.units) do
+  for _, unit in ipairs(engine:all_units()) do
     local asked = not wanted
     for _, p in ipairs(asked and {} or unit.params) do asked = asked or wanted[p] ~= nil end
     local whole = asked and unit:gather_master()

@@ -6,12 +6,13 @@ local accel = require "accel"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A = accel.accelerator
 
--- tp, pp, data, what FSDP's plugin cuts, ep
+-- tp, pp, data, what FSDP's plugin cuts, ep; chunks: of each stage; backend
 local families = {
   gpt2 = { { 1, 1, 1 }, { 2, 1, 1 }, { 1, 2, 1 }, { 2, 2, 1 }, { 2, 1, 2, "FULL_SHARD" }, { 1, 2, 2, "SHARD_GRAD_OP" },
-    { 2, 2, 2, "FULL_SHARD" }, { 1, 1, 2, "FULL_SHARD" } },
+    { 2, 2, 2, "FULL_SHARD" }, { 1, 1, 2, "FULL_SHARD" }, { 1, 2, 1, chunks = 2 }, { 2, 2, 2, "SHARD_GRAD_OP", chunks = 2 } },
   mixtral = { { 1, 1, 1 }, { 1, 1, 2, nil, 2 }, { 1, 1, 4, "FULL_SHARD", 2 }, { 2, 1, 2, nil, 2 }, { 1, 2, 2, "FULL_SHARD", 2 },
-    { 2, 2, 2, "SHARD_GRAD_OP", 2 }, { 1, 1, 4, nil, 4 }, { 2, 2, 1 } },
+    { 2, 2, 2, "SHARD_GRAD_OP", 2 }, { 1, 1, 4, nil, 4 }, { 2, 2, 1 },
+    { 1, 1, 4, "FULL_SHARD", 2, backend = "tcp" }, { 1, 2, 4, "FULL_SHARD", 2 } },
 }
 
 local function make(family)
@@ -25,7 +26,7 @@ end
 local function prepared(family, layout, seed)
   local tp, pp, dp, zero, ep = table.unpack(layout, 1, 5)
   local config = (tp * pp > 1 or ep) and accel.ParallelismConfig { tp_size = tp, pp_size = pp, dp_shard_size = dp, ep_size = ep or 1,
-    pp_handler = pp > 1 and A.PipelineParallelConfig { num_micro_batches = 2 } or nil } or nil
+    pp_handler = pp > 1 and A.PipelineParallelConfig { num_micro_batches = 2, virtual_stages = layout.chunks or 1 } or nil } or nil
   local a = accel.Accelerator { parallelism_config = config,
     fsdp_plugin = zero and accel.FullyShardedDataParallelPlugin { sharding_strategy = zero } or nil }
   accel.manual_seed(seed)
@@ -80,7 +81,8 @@ end
 local function run(family, i, mode, from, to)
   local layout = families[family][i]
   local n = layout[1] * layout[2] * layout[3]
-  ranks.run(n > 1 and n or nil, { args = ("%s %d %s '%s' '%s'"):format(family, i, mode, from, to), capture = true })
+  ranks.run(n > 1 and n or nil, { args = ("%s %d %s '%s' '%s'"):format(family, i, mode, from, to), capture = true,
+    backend = layout.backend })
 end
 
 local dir = (os.getenv "ACCEL_TEST_TMP" or os.tmpname() .. ".d") .. "/mesh"

@@ -10,14 +10,20 @@ local A, R = accel.accelerator, ranks.rank
 local STEPS <const>, ROWS <const> = 20, 8
 
 -- Sizes of ParallelismConfig; or plugin: of MegatronLMPlugin. ranks: how many; data: that read different rows; cf, policy: capacity; zero: what
--- FSDP's plugin cuts; micros: of a pipeline; steps: of accumulation; again: another run has the same bits.
+-- FSDP's plugin cuts; stage: of ZeRO; cut: in how many parts an expert is; offload: in host memory; micros: of a pipeline; steps: of accumulation; again: another run has the same bits.
 local layouts = {
   { dp_shard_size = 2, ep_size = 2, ranks = 2, data = 2, again = true },
   { dp_shard_size = 4, ep_size = 4, ranks = 4, data = 4, cf = 0.8 },
   { ep_size = 2, ranks = 4, data = 4, steps = 2 },
   { dp_shard_size = 4, ep_size = 2, ranks = 4, data = 4, cf = 0.6, policy = "position" },
-  { dp_shard_size = 4, ep_size = 2, ranks = 4, data = 4, zero = "FULL_SHARD", steps = 2 },
+  { dp_shard_size = 4, ep_size = 2, ranks = 4, data = 4, zero = "FULL_SHARD", cut = 2, steps = 2 },
   { dp_replicate_size = 2, dp_shard_size = 2, ep_size = 4, ranks = 4, data = 4, zero = "FULL_SHARD" },
+  { dp_shard_size = 4, ep_size = 2, ranks = 4, data = 4, stage = 1, cut = 2, steps = 2 },
+  { dp_shard_size = 4, ep_size = 2, ranks = 4, data = 4, stage = 2, cut = 2, again = true },
+  { dp_shard_size = 4, ep_size = 2, ranks = 4, data = 4, stage = 3, cut = 2, cf = 0.8, steps = 2 },
+  { dp_shard_size = 4, ep_size = 2, ranks = 4, data = 4, zero = "FULL_SHARD", cut = 2, backend = "tcp", steps = 2, recompute = true },
+  { dp_shard_size = 4, ep_size = 2, ranks = 4, data = 4, zero = "SHARD_GRAD_OP", cut = 2, offload = true },
+  { dp_replicate_size = 2, dp_shard_size = 4, ep_size = 2, ranks = 8, data = 8, zero = "FULL_SHARD", cut = 2, backend = "tcp" },
   { dp_shard_size = 2, tp_size = 2, ep_size = 2, ranks = 4, data = 2, sp = true, zero = "SHARD_GRAD_OP" },
   { dp_shard_size = 2, tp_size = 2, ep_size = 2, ranks = 4, data = 2, cf = 1.0, recompute = true },
   { dp_shard_size = 2, pp_size = 2, ep_size = 2, ranks = 4, data = 2, micros = 2, cf = 0.7, policy = "position" },
@@ -87,12 +93,15 @@ local function open(layout)
   return accel.Accelerator {
     parallelism_config = not plugin and accel.ParallelismConfig(config) or nil,
     megatron_lm_plugin = plugin and accel.MegatronLMPlugin(plugin) or nil, gradient_accumulation_steps = layout.steps or 1,
-    fsdp_plugin = layout.zero and accel.FullyShardedDataParallelPlugin { sharding_strategy = layout.zero } or nil,
+    fsdp_plugin = layout.zero and accel.FullyShardedDataParallelPlugin { sharding_strategy = layout.zero, cpu_offload = layout.offload }
+      or nil,
+    deepspeed_plugin = layout.stage and accel.DeepSpeedPlugin { zero_stage = layout.stage, gradient_clipping = 0.5,
+      gradient_accumulation_steps = layout.steps or 1 } or nil,
   }
 end
 
 --- Experts are where they belong, and nobody but those that have the same one averages its gradients.
-local function check_places(a, model)
+local function check_places(a, model, layout)
   local parallel, module = a._parallel, a:unwrap_model(model)
   local ep, edp, reduced = parallel:axis "ep", parallel:axis "edp", {}
   assert(ep.size == parallel.config.ep_size and ep.size * edp.size == parallel:axis "data".size)
@@ -107,6 +116,9 @@ local function check_places(a, model)
       for _, other in ipairs(edp.size > 1 and all or {}) do assert(other[1] == all[1][1], name .. ": other gradients") end
     end
     assert(not (e and reduced[p]), name)
+    local place = e and package.loaded["accel.shard.owners"] and package.loaded["accel.shard.owners"].of[p]
+    assert((place ~= nil) == (layout.cut ~= nil and e ~= nil and p.device ~= "meta"), name)
+    if place then assert(place.unit.part * layout.cut == place.unit.count, name) end
   end
 end
 
@@ -135,8 +147,8 @@ local function train(layout)
         run()
       end
       total = total + loss:detach() / steps
-      if step == 3 and m == steps and config.pp_size == 1 and not layout.plugin then check_places(a, model) end
-      if not layout.plugin then a:clip_grad_norm_(model:parameters(), 0.5) end
+      if step == 3 and m == steps and config.pp_size == 1 and not layout.plugin then check_places(a, model, layout) end
+      if not layout.plugin and not layout.stage then a:clip_grad_norm_(model:parameters(), 0.5) end
       optimizer:step()
       optimizer:zero_grad()
     end
@@ -150,7 +162,7 @@ if not ranks.launched then
   for i, layout in ipairs(layouts) do
     if take() then
       local want, steps, at = alone(layout), 0, "layout " .. i
-      local said = ranks.run(layout.ranks, { args = tostring(i), capture = true })
+      local said = ranks.run(layout.ranks, { args = tostring(i), capture = true, backend = layout.backend })
       for step, loss in said:gmatch "step (%d+) (%S+)\n" do
         steps = steps + 1
         local w, got = want[tonumber(step)], tonumber(loss)

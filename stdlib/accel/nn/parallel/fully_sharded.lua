@@ -57,6 +57,7 @@ local declared = {
   fsdp_version = 1, share_memory = true, mixed_precision = options.none, master_weights = false,
   backward_prefetch = "BACKWARD_PRE", forward_prefetch = false, param_init_fn = options.none, device_id = options.none,
   limit_all_gathers = true, use_orig_params = true, zero = options.none, cpu_offload = false, offload = options.none,
+  apart = options.none,
 }
 
 local PREFETCH <const> = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH" }
@@ -185,6 +186,8 @@ end
 ---  device_id string: where what is on the meta device goes, if rank 0 has values for it ("cpu")
 ---  limit_all_gathers boolean = true: always so
 ---  use_orig_params boolean = true: always so
+---  apart table: { units =, group =, replicas = }: units of ignored_parameters that are cut over other ranks than the rest, as experts are
+---    over those that have the same ones (accel.parallel.experts.units); ranks have the same values of them before
 function FSDP:init(module, opts)
   if not Module.is_module(module) then raise("%s: %s", WHO, Module.not_a_module(module)) end
   if rawget(module, "reducer") then raise("%s: the module is wrapped already; wrap its .module", WHO) end
@@ -222,15 +225,23 @@ function FSDP:init(module, opts)
   if offload == nil and (o.cpu_offload == true or (type(o.cpu_offload) == "table" and o.cpu_offload.offload_params)) then
     offload = { parameters = "host", optimizer = "host" }
   end
-  local engine = Engine(module, units, {
+  local given = {
     tier = offload and tier_of(offload, device == nil and materialize.all_on_meta(module)),
     who = WHO, group = group, replicas = replicas, cut = cut, reshard = reshard,
     share = o.share_memory, zero = o.zero, world = o.deterministic == "world",
     sync = o.sync_module_states, syncs = function() return not weak[1] or weak[1].require_backward_grad_sync end,
     backward_prefetch = o.backward_prefetch, forward_prefetch = o.forward_prefetch, device = device,
     dtypes = precision.dtypes(module, dtypes, o.master_weights),
-  })
+  }
+  local engine = Engine(module, units, given)
   rawset(self, "reducer", engine)
+  local apart = not none and o.apart
+  if apart then
+    if given.tier and given.tier.delayed then raise("%s: delayed_update goes not with experts that ranks divide among them", WHO) end
+    local own = setmetatable({ group = apart.group, replicas = apart.replicas, sync = false }, { __index = given })
+    own.zero, own.world = false, false -- sizes of ZeRO's buckets are of the rest
+    engine.apart = Engine(module, apart.units, own)
+  end
   rawset(self, "dtypes", dtypes)
   local rest = device and materialize.rest(module, device, owners.of) or { table.unpack(whole) }
   local buffers = table.move(module:buffers(), 1, #module:buffers(), #rest + 1, rest)
