@@ -12,7 +12,7 @@ local NAME <const> = "accel-run plan"
 
 local DECLARED <const> = {
   name = NAME, usage = "DIR --num-processes N --memory SIZE",
-  summary = "Which tensor, pipeline, context and data parallelism, ZeRO stage, micro-batch and recomputation train the model in DIR\n"
+  summary = "Which tensor, pipeline, context, expert and data parallelism, ZeRO stage, micro-batch and recomputation train the model in DIR\n"
     .. "(its config.json alone, or tiny:FAMILY) on N ranks, why, and the configuration file of the best one.",
   { "num_processes", "int", nil, "N", "ranks" },
   { "num_machines", "int", 1, "M", "machines, of equally many ranks" },
@@ -24,7 +24,8 @@ local DECLARED <const> = {
   { "micro_batch_size", "int", nil, "ROWS", "rows of a forward [tried: 1, 2, 4, ...]" },
   { "tp", "int", nil, "N", "only plans with this tensor parallelism" },
   { "pp", "int", nil, "N", "only plans with so many stages" },
-  { "cp", "int", nil, "N", "only plans with this context parallelism [1]" },
+  { "cp", "int", nil, "N", "only plans with this context parallelism [tried for decoders where ranks keep 4096 tokens]" },
+  { "ep", "int", nil, "N", "only plans in which so many ranks divide the experts of a mixture" },
   { "zero", "int", nil, "STAGE", "only plans with this ZeRO stage" },
   { "flops", "number", nil, "TFLOP/S", "that a rank reaches" },
   { "local_bandwidth", "number", nil, "GB/S", "of a rank inside its machine" },
@@ -63,7 +64,7 @@ end
 --- A plan with the rows of a forward, for tables: "tp=2,zero=1, 4 rows x 8".
 local function label(p)
   local text, named = plans.text(p), nil
-  text = text:gsub("micro_batches=%d+,?", ""):gsub(",$", ""):gsub("recompute=full", "recompute"):gsub("sequence=1", "seq")
+  text = text:gsub("micro_batches=%d+,?", ""):gsub(",$", ""):gsub("recompute=full", "recompute"):gsub("sequence=1", "seq"):gsub("schedule=", "")
   named = text == "" and "ddp" or text
   return ("%s %dx%d"):format(named, p.rows, p.accumulate)
 end
@@ -118,7 +119,7 @@ end
 --- How many times the bytes of `seen` forwards an update sends, by the formulas.
 local function growth(d, p, seen, tokens)
   local function bytes(m)
-    local totals = traffic.of(d, { tp = p.tp, pp = p.pp, cp = p.cp, dp = p.dp, zero = p.zero, sequence = p.sequence == 1, rows = p.rows,
+    local totals = traffic.of(d, { tp = p.tp, pp = p.pp, cp = p.cp, ep = p.ep, dp = p.dp, zero = p.zero, sequence = p.sequence == 1, rows = p.rows,
       tokens = tokens, micro_batches = m })
     local sum = 0
     for _, n in next, totals do sum = sum + n end
@@ -142,7 +143,7 @@ local function play(job, o, p, how)
   if not reports then return false, why end
   p.reports, p.worst = reports, reports[1]
   for _, r in ipairs(reports) do
-    local bubble = traffic.bubble { pp = p.pp, micro_batches = p.accumulate }
+    local bubble = traffic.bubble { pp = p.pp, micro_batches = p.accumulate, schedule = p.schedule }
     if r.pipeline then r.pipeline.bubble = bubble end
     local t = planner.time(r, how, p.accumulate / seen, growth(traffic.model(how.model), p, seen, how.tokens))
     if not p.time or t.total > p.time.total then p.time = t end
@@ -151,33 +152,63 @@ local function play(job, o, p, how)
   return true
 end
 
+--- What tensor parallelism has to divide.
+local function heads_of(model)
+  local list, c = {}, model.config
+  for _, key in ipairs(model.tp_divides or {}) do list[#list + 1] = c[key] end
+  return list
+end
+
+--- Tokens of a picture: its patches, and the class.
+local function patches_of(c)
+  local n = 1
+  for i = 1, 2 do
+    local side, patch = c.image_size, c.patch_size
+    n = n * ((type(side) == "table" and side[i] or side) // (type(patch) == "table" and patch[i] or patch))
+  end
+  return n + 1
+end
+
+--- The class of a model that has a loss, where a configuration names one without: of BERT and ViT.
+local function with_loss(config, cls)
+  local other = cls and cls.is_base and ({ bert = "BertForMaskedLM", vit = "ViTForImageClassification" })[config.model_type]
+  if not other then return cls end
+  config.architectures = { other }
+  return accel.models[other]
+end
+
 return function(...)
   local o, word = options(...)
   local config, why = config_of(word)
   if not config then return command.refuse(NAME, "%s", why) end
   local cls, problem = require "accel.models.auto".class_of(config)
   if not cls then return command.refuse(NAME, "%s: %s", word, problem) end
+  cls = with_loss(config, cls)
   local built, model = pcall(cls, config, { device = "meta" })
   if not built then return command.refuse(NAME, "%s: %s", word, type(model) == "table" and model.message or model) end
   local c, parameters = model.config, 0
   for _, p in ipairs(model:parameters()) do parameters = parameters + p:numel() end
-  if not (c.n_embd or c.num_hidden_layers and c.intermediate_size and c.num_key_value_heads) then
-    return command.refuse(NAME, "%s: %s is no decoder such as GPT-2 or Llama; try plans by accel-run --dry-run --plan", word, cls.__name or "it")
+  if not (c.n_embd or c.d_model or c.num_hidden_layers and c.intermediate_size) then
+    return command.refuse(NAME, "%s: %s is no transformer; try plans by accel-run --dry-run --plan", word, cls.__name or "it")
   end
   local hardware, half = planner.hardware[o.device], o.mixed_precision ~= "no"
-  local positions = c.n_positions or c.max_position_embeddings
+  local positions, decoder = c.n_positions or c.max_position_embeddings or math.huge, c.n_embd ~= nil or c.num_key_value_heads ~= nil
+  local pictures = c.image_size and patches_of(c)
   local how = {
-    config = config, model = c, ranks = o.num_processes, local_ranks = o.num_processes // o.num_machines, limit = o.limit, tokens = o.seq_length or
-      math.min(positions, 2048), global_batch = o.global_batch_size or 4 * o.num_processes, mixed_precision = o.mixed_precision,
+    config = config, model = c, ranks = o.num_processes, local_ranks = o.num_processes // o.num_machines, limit = o.limit,
+    tokens = pictures or o.seq_length or math.min(positions, decoder and 2048 or 512), decoder = decoder, sequences = model.sp_plan ~= false, global_batch = o.global_batch_size or 4 * o.num_processes, mixed_precision = o.mixed_precision,
     accelerator = o.device ~= "cpu", rate = o.flops and o.flops * 1e12 or half and hardware.half or hardware.single,
     near = o.local_bandwidth and o.local_bandwidth * 1e9 or hardware.near, bandwidth = o.bandwidth * 1e9, micro = o.micro_batch_size, tp = o.tp,
-    pp = o.pp, cp = o.cp, zero = o.zero, heads = { c.n_head or c.num_attention_heads, c.num_key_value_heads },
+    pp = o.pp, cp = o.cp, ep = o.ep, zero = o.zero, heads = heads_of(model),
   }
+  if pictures and o.seq_length then usage("--seq-length: pictures of %s are %d tokens each", word, pictures) end
+  if o.cp and o.cp > 1 and not decoder then usage("--cp: plans that share sequences out are for decoders; %s is none", word) end
+  if o.ep and o.ep > 1 and not c.num_local_experts then usage("--ep: %s has no experts", word) end
   if how.tokens > positions then usage("--seq-length: %d tokens, but the model has %d positions", how.tokens, positions) end
   local list = planner.candidates(traffic.model(c), how)
   if #list == 0 then
     return command.refuse(NAME, "no plan divides: %d rows over %d ranks, heads %s, %d layers; try another --global-batch-size, --tp or --pp",
-      how.global_batch, how.ranks, table.concat(how.heads, " and "), c.n_layer or c.num_hidden_layers)
+      how.global_batch, how.ranks, table.concat(how.heads, " and "), traffic.model(c).layers)
   end
   local folder = assert(accel.mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/accel-plan."))
   local _ <close> = accel.util.guard(function() os.execute("rm -rf " .. runs.quoted(folder)) end)
@@ -191,7 +222,7 @@ return function(...)
   for i = 1, math.min(o.tries, #list) do take(list[i]) end
   local plain = {}
   for _, p in ipairs(list) do
-    if not p.tp and not p.pp and not p.cp and not p.recompute then plain[p.zero or 0] = plain[p.zero or 0] or p end
+    if not p.tp and not p.pp and not p.cp and not p.ep and not p.recompute then plain[p.zero or 0] = plain[p.zero or 0] or p end
   end
   for zero = 0, 3 do take(plain[zero]) end
   local fitting = false

@@ -11,7 +11,10 @@ M.named = {
   full_shard = { fsdp = "FULL_SHARD" }, shard_grad_op = { fsdp = "SHARD_GRAD_OP" },
 }
 
-local KEYS <const> = { tp = true, pp = true, cp = true, sp = true, ep = true, zero = true, micro_batches = true, sequence = true, recompute = true }
+local KEYS <const> = { tp = true, pp = true, cp = true, sp = true, ep = true, zero = true, micro_batches = true, sequence = true, recompute = true,
+  schedule = true }
+
+local SCHEDULES <const> = { gpipe = true, ["1f1b"] = true, zero_bubble = true }
 
 --- A plan of its text; nil and what is wrong.
 ---@param text string
@@ -30,10 +33,12 @@ function M.parse(text)
     if not KEYS[key or ""] then
       local near = key and nearest(key, KEYS)
       return nil, ("'%s'%s"):format(word, near and ("; did you mean '%s'?"):format(near)
-        or ": parts are tp, pp, cp, sp, ep, zero, micro_batches, sequence, recompute")
+        or ": parts are tp, pp, cp, sp, ep, zero, micro_batches, sequence, schedule, recompute")
     end
     if key == "recompute" then
       if value ~= "full" and value ~= "selective" then return nil, ("'%s': recompute is full or selective"):format(word) end
+    elseif key == "schedule" then
+      if not SCHEDULES[value] then return nil, ("'%s': schedule is gpipe, 1f1b or zero_bubble"):format(word) end
     else
       value = math.tointeger(tonumber(value))
       if not value or value < 0 or value < 1 and key ~= "zero" and key ~= "sequence" or key == "zero" and value > 3 then
@@ -53,7 +58,7 @@ local function size(plan, key) return plan[key] or 1 end
 function M.kind(plan)
   local zero = plan.zero or 0
   if plan.fsdp then return "fsdp" end
-  local meshed = size(plan, "tp") > 1 or size(plan, "cp") > 1 or size(plan, "sp") > 1
+  local meshed = size(plan, "ep") > 1 or size(plan, "tp") > 1 or size(plan, "cp") > 1 or size(plan, "sp") > 1
   if size(plan, "pp") > 1 or meshed and zero < 2 and size(plan, "sp") == 1 or plan.recompute and zero < 2 or plan.micro_batches then
     return "megatron"
   end
@@ -66,6 +71,7 @@ end
 ---@return string?
 function M.refuse(plan)
   local kind, zero = M.kind(plan), plan.zero or 0
+  if plan.schedule and size(plan, "pp") == 1 then return "schedule is of pipelines: give pp as well" end
   if kind == "megatron" then
     if zero > 1 then
       return ("zero=%d with pp or micro_batches: stages of a pipeline share out states of the optimizer alone (zero=1)"):format(zero)
@@ -93,12 +99,13 @@ end
 ---@return string
 function M.yaml(plan, o)
   local kind, sections = M.kind(plan), {}
-  local tp, pp, cp, sp = size(plan, "tp"), size(plan, "pp"), size(plan, "cp"), size(plan, "sp")
+  local tp, pp, cp, sp, ep = size(plan, "tp"), size(plan, "pp"), size(plan, "cp"), size(plan, "sp"), size(plan, "ep")
   local kinds = { ddp = o.num_processes == 1 and "NO" or o.cpu and "MULTI_CPU" or "MULTI_GPU", deepspeed = "DEEPSPEED", fsdp = "FSDP",
     megatron = "MEGATRON_LM" }
   if kind == "megatron" then
     sections[1] = lines_of("megatron_lm_config", {
       { "megatron_lm_tp_degree", tp }, { "megatron_lm_pp_degree", pp }, { "megatron_lm_num_micro_batches", plan.micro_batches or 1 },
+      { "megatron_lm_pipeline_schedule", plan.schedule }, { "megatron_lm_expert_model_parallel_size", ep > 1 and ep or nil },
       { "megatron_lm_context_parallel_size", cp > 1 and cp or nil }, { "megatron_lm_gradient_clipping", o.gradient_clipping or 1.0 },
       { "megatron_lm_sequence_parallelism", tostring(plan.sequence == 1) },
       { "megatron_lm_use_distributed_optimizer", tostring(plan.zero == 1) },
@@ -115,10 +122,10 @@ function M.yaml(plan, o)
       { "fsdp_version", 2 }, { "fsdp_reshard_after_forward", tostring(cuts) }, { "fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP" },
       { "fsdp_activation_checkpointing", plan.recompute and "true" or nil },
     })
-    if tp * cp * sp > 1 then
+    if tp * cp * sp * ep > 1 then
       sections[2] = lines_of("parallelism_config", {
         { "parallelism_config_dp_shard_size", o.num_processes // (tp * cp * sp) }, { "parallelism_config_tp_size", tp },
-        { "parallelism_config_cp_size", cp }, { "parallelism_config_sp_size", sp },
+        { "parallelism_config_cp_size", cp }, { "parallelism_config_sp_size", sp }, { "parallelism_config_ep_size", ep > 1 and ep or nil },
       })
     end
   end
@@ -141,9 +148,10 @@ function M.ranks(plan) return size(plan, "tp") * size(plan, "pp") * size(plan, "
 ---@return string
 function M.text(plan)
   local parts = {}
-  for _, key in ipairs { "tp", "pp", "cp", "sp", "zero", "micro_batches", "sequence" } do
+  for _, key in ipairs { "tp", "pp", "cp", "sp", "ep", "zero", "micro_batches", "sequence" } do
     if (plan[key] or 0) > (key == "zero" and 0 or key == "sequence" and 0 or 1) then parts[#parts + 1] = key .. "=" .. plan[key] end
   end
+  if plan.schedule then parts[#parts + 1] = "schedule=" .. plan.schedule end
   if plan.recompute then parts[#parts + 1] = "recompute=" .. plan.recompute end
   return #parts > 0 and table.concat(parts, ",") or "ddp"
 end

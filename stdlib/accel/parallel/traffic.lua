@@ -99,6 +99,7 @@ end
 ---@field units "blocks"|"model"? of ZeRO: every block, as by DeepSpeed's stages (default), or the model as one
 ---@field micro_batches integer?
 ---@field virtual_stages integer?
+---@field schedule string? of the pipeline ("1f1b")
 ---@field rows integer of a micro-batch
 ---@field tokens integer of a whole sequence
 ---@field width integer? bytes of an activation's element (4)
@@ -112,6 +113,7 @@ end
 ---@return table<string, integer> totals
 ---@return table[] rows
 ---@return integer parameters that the rank has
+---@return integer experts those of them that are of divided experts
 function M.of(d, p)
   local tp, pp, cp, sp, dp, ep = p.tp or 1, p.pp or 1, p.cp or 1, p.sp or 1, p.dp or 1, p.ep or 1
   local m, w, stage, chunks = p.micro_batches or 1, p.width or 4, p.stage or 0, pp > 1 and p.virtual_stages or 1
@@ -215,16 +217,24 @@ function M.of(d, p)
     end
   end
   if tp > 1 or pp > 1 or ep > 1 then add("all_reduce", 8, "norm of the gradients") end
-  return totals, rows, parameters + own * experts
+  return totals, rows, parameters + own * experts, own * experts
 end
 
---- What a model's config says of its sizes.
----@param c table config of a GPT-2 or of a Llama, with its defaults
+--- What a model's config says of its sizes. Of BERT, T5 and ViT what comes near: T5's stacks are one, all their blocks alike.
+---@param c table config of one of the families, with its defaults
 ---@return accel.parallel.TrafficModel
 function M.model(c)
   if c.n_embd then
     return { layers = c.n_layer, hidden = c.n_embd, kv = c.n_embd, inner = c.n_inner or 4 * c.n_embd, gated = false, biased = true,
       vocab = c.vocab_size, positions = c.n_positions, tied = c.tie_word_embeddings ~= false }
+  end
+  if c.d_model then
+    return { layers = c.num_layers + (c.num_decoder_layers or c.num_layers), hidden = c.d_model, kv = c.num_heads * c.d_kv, inner = c.d_ff,
+      gated = c.is_gated_act == true, biased = false, vocab = c.vocab_size, positions = 0, tied = c.tie_word_embeddings ~= false }
+  end
+  if not c.num_key_value_heads then
+    return { layers = c.num_hidden_layers, hidden = c.hidden_size, kv = c.hidden_size, inner = c.intermediate_size, gated = false, biased = true,
+      vocab = c.vocab_size or c.num_labels or 2, positions = c.max_position_embeddings or 0, tied = c.vocab_size ~= nil }
   end
   local head = c.head_dim or c.hidden_size // c.num_attention_heads
   return { layers = c.num_hidden_layers, hidden = c.hidden_size, kv = (c.num_key_value_heads or c.num_attention_heads) * head,
@@ -239,7 +249,7 @@ end
 function M.bubble(p)
   if (p.pp or 1) == 1 then return 0 end
   local chunks = p.virtual_stages or 1
-  return schedule.bubble(chunks > 1 and "interleaved" or "1f1b", p.pp, chunks, p.micro_batches or 1)
+  return schedule.bubble(chunks > 1 and "interleaved" or p.schedule or "1f1b", p.pp, chunks, p.micro_batches or 1)
 end
 
 return M

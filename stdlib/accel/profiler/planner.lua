@@ -9,6 +9,9 @@ local M = {}
 --- one H100 with NVLink, and of one CPU core; they decide between plans, and are printed with the result.
 M.hardware = { cuda = { single = 50e12, half = 400e12, near = 200e9 }, cpu = { single = 0.1e12, half = 0.1e12, near = 5e9 } }
 
+--- Tokens that a rank of context parallelism has at least where nothing is said of cp: shorter sequences are not worth the exchange.
+local LONG <const> = 4096
+
 local function divisors(n)
   local out = {}
   for k = 1, n do out[#out + 1] = n % k == 0 and k or nil end
@@ -23,37 +26,44 @@ end
 
 --- Bytes and seconds of a plan by formulas. d: accel.parallel.TrafficModel.
 ---@param d table
----@param plan table tp, pp, cp, dp, zero, rows, micro_batches, sequence, recompute
+---@param plan table tp, pp, cp, ep, dp, zero, rows, micro_batches, sequence, schedule, recompute
 ---@param o table as of M.candidates
 ---@return number bytes
 ---@return number seconds
 function M.estimate(d, plan, o)
   local tp, pp, cp, dp, zero, m = plan.tp or 1, plan.pp or 1, plan.cp or 1, plan.dp, plan.zero or 0, plan.micro_batches or 1
+  local ep = plan.ep or 1
   local half = o.mixed_precision ~= "no"
   local w, data = half and 2 or 4, dp * cp
-  local _, rows, params = traffic.of(d, { tp = tp, pp = pp, cp = cp, dp = dp, zero = zero, micro_batches = m, rows = plan.rows,
+  local _, rows, params, experts = traffic.of(d, { tp = tp, pp = pp, cp = cp, dp = dp, ep = ep, zero = zero, micro_batches = m, rows = plan.rows,
     tokens = o.tokens, width = w, sequence = plan.sequence == 1, stage = 0 })
-  local function share(least) return zero >= least and data or 1 end
-  local bytes = params * (4 / share(3) + 4 / share(2) + 8 / share(1) + (half and o.accelerator and 2 / share(3) or 0))
+  local function kept_of(n, ranks)
+    local function share(least) return zero >= least and ranks or 1 end
+    return n * (4 / share(3) + 4 / share(2) + 8 / share(1) + (half and o.accelerator and 2 / share(3) or 0))
+  end
+  local bytes = kept_of(params - experts, data) + kept_of(experts, data // ep)
   local n = plan.rows * o.tokens // cp
   -- of a layer: 17 hidden vectors a token, of which tensor parallelism cuts 12, with sequences all (Korthikanti et al. 2022)
-  local kept = plan.recompute == "full" and 1 or plan.sequence == 1 and 17 / tp or 5 + 12 / tp
+  local routed = d.experts and d.k * (2 + 3 * d.inner / d.hidden) / tp or 0 -- tokens of experts, and what is inside
+  local kept = plan.recompute == "full" and 1 or (plan.sequence == 1 and 17 / tp or 5 + 12 / tp) + routed
   bytes = bytes + n * d.hidden * w * kept * (d.layers / pp) * math.min(pp, m) + n * d.vocab / tp * (w + 4)
   local block, whole = traffic.block(d)
+  if d.experts then block = block + d.k * traffic.expert(d) end -- what a token passes
   local tokens = o.global_batch * o.tokens
   local flops = 6 * tokens * (d.layers * (block + whole) + d.vocab * d.hidden) + 6 * tokens * d.layers * o.tokens * d.hidden
   if plan.recompute == "full" then flops = flops * 4 / 3 end
   local near, far, seconds = o.near, o.ranks > o.local_ranks and o.bandwidth or o.near, 0
   for _, row in ipairs(rows) do
     local inside = row.what:find "parallelism: [bo]" or row.what:find "embedding" or row.what:find "head"
+      or row.kind == "all_to_all" and tp * cp * ep <= o.local_ranks
     seconds = seconds + (row.kind == "all_reduce" and 2 or row.kind == "recv" and 0 or 1) * row.bytes / (inside and near or far)
   end
-  return bytes, (flops / o.ranks / o.rate + seconds) * (1 + traffic.bubble { pp = pp, micro_batches = m })
+  return bytes, (flops / o.ranks / o.rate + seconds) * (1 + traffic.bubble { pp = pp, micro_batches = m, schedule = plan.schedule })
 end
 
 --- All plans of a model on o.ranks ranks that can be written down, the fastest that should fit first, then those that should not by
 --- their bytes. o: ranks, local_ranks, global_batch, tokens, mixed_precision, accelerator, limit (bytes), rate, near, bandwidth, heads (what
---- tp divides), micro (rows, given), tp, pp, cp, zero (given).
+--- tp divides), sequences (tp cuts them), decoder (cp does), micro (rows, given), tp, pp, cp, ep, zero (given).
 ---@param d table accel.parallel.TrafficModel
 ---@param o table
 ---@return table[] plans with estimate (bytes), seconds
@@ -64,32 +74,39 @@ function M.candidates(d, o)
     plan.estimate, plan.seconds = M.estimate(d, plan, o)
     out[#out + 1] = plan
   end
-  for _, tp in ipairs(divisors(o.ranks)) do
-    local heads = true
-    for _, n in ipairs(o.heads) do heads = heads and n % tp == 0 end
-    if heads and tp <= o.local_ranks and (not o.tp or o.tp == tp) then
-      for _, pp in ipairs(divisors(o.ranks // tp)) do
-        for _, cp in ipairs((o.cp or 1) > 1 and { o.cp } or { 1 }) do
-          local dp = o.ranks // tp // pp // cp
-          if pp <= d.layers and tp * pp * cp * dp == o.ranks and (not o.pp or o.pp == pp) and o.tokens % (2 * cp) == 0 then
-            for rows = 1, o.global_batch do
-              local m = (rows & rows - 1 == 0 or rows == o.micro) and (not o.micro or o.micro == rows) and micro_batches(o, dp, rows)
-              if m and (pp == 1 or m >= pp) then
-                for zero = 0, (dp * cp > 1) and 3 or 0 do
-                  for _, recompute in ipairs { "none", "full" } do
-                    local sequence = tp > 1 and o.tokens % tp == 0 and cp == 1 and 1 or nil
-                    local megatron = pp > 1 or tp * cp > 1 and zero < 2 or recompute == "full" and zero < 2
-                    if not o.zero or o.zero == zero then
-                      add { tp = tp > 1 and tp or nil, pp = pp > 1 and pp or nil, cp = cp > 1 and cp or nil, zero = zero > 0 and zero or nil,
-                        dp = dp, rows = rows, micro_batches = megatron and m or nil, accumulate = m, sequence = megatron and sequence or nil,
-                        recompute = recompute == "full" and "full" or nil }
-                    end
-                  end
-                end
-              end
-            end
+  --- All ways to go on with so many ranks of each kind.
+  local function with(tp, pp, cp, dp, ep)
+    for rows = 1, o.global_batch do
+      local m = (rows & rows - 1 == 0 or rows == o.micro) and (not o.micro or o.micro == rows) and micro_batches(o, dp, rows)
+      for zero = o.zero or 0, m and (pp == 1 or m >= pp) and (o.zero or (dp * cp > 1 and 3 or 0)) or -1 do
+        for _, recompute in ipairs { "none", "full" } do
+          local megatron = pp > 1 or tp * cp * ep > 1 and zero < 2 or recompute == "full" and zero < 2
+          local sequence = megatron and tp > 1 and o.sequences and o.tokens % tp == 0 and cp == 1 and 1 or nil
+          for _, schedule in ipairs(pp > 1 and { "1f1b", "zero_bubble" } or { "1f1b" }) do
+            add { tp = tp > 1 and tp or nil, pp = pp > 1 and pp or nil, cp = cp > 1 and cp or nil, ep = ep > 1 and ep or nil,
+              zero = zero > 0 and zero or nil, dp = dp, rows = rows, micro_batches = megatron and m or nil, accumulate = m, sequence = sequence,
+              schedule = schedule ~= "1f1b" and schedule or nil, recompute = recompute == "full" and "full" or nil }
           end
         end
+      end
+    end
+  end
+  local function sizes(n, given, fits)
+    local list = {}
+    for _, k in ipairs(divisors(n)) do
+      if given and k == given or not given and (k == 1 or fits(k)) then list[#list + 1] = k end
+    end
+    return list
+  end
+  for _, tp in ipairs(sizes(o.ranks, o.tp, function(k) return k <= o.local_ranks end)) do
+    local heads = tp <= o.local_ranks
+    for _, n in ipairs(o.heads) do heads = heads and n % tp == 0 end
+    for _, pp in ipairs(heads and sizes(o.ranks // tp, o.pp, function(k) return k <= d.layers end) or {}) do
+      local cps = sizes(o.ranks // tp // pp, o.cp, function(k) return o.decoder and o.tokens // k >= LONG end)
+      for _, cp in ipairs(pp <= d.layers and cps or {}) do
+        local dp = o.ranks // tp // pp // cp
+        local eps = sizes(dp * cp, o.ep, function(k) return d.experts ~= nil and d.experts % k == 0 end)
+        for _, ep in ipairs((cp == 1 or o.tokens % (2 * cp) == 0) and eps or {}) do with(tp, pp, cp, dp, ep) end
       end
     end
   end

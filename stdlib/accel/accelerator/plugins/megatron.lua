@@ -20,7 +20,7 @@ local FIELDS <const> = {
   { "expert_tensor_parallel_size", 1, "int" }, { "calculate_per_token_loss", true, "bool" },
   { "use_rotary_position_embeddings", true, "bool" }, { "num_micro_batches", 1, "int" }, { "gradient_clipping", 1.0, "float" },
   { "sequence_parallelism", false, "bool" }, { "recompute_activations", false, "bool" },
-  { "use_distributed_optimizer", false, "bool" },
+  { "use_distributed_optimizer", false, "bool" }, { "pipeline_schedule", "1f1b", "text" },
   -- these have no variable
   { "pipeline_model_parallel_split_rank", none }, { "num_layers_per_virtual_pipeline_stage", none },
   { "is_train_batch_min", true }, { "train_iters", none }, { "train_samples", none },
@@ -42,7 +42,7 @@ end
 
 --- Sizes of the mesh and the training options of Megatron-LM; context_parallel_size is 2 unless told otherwise, as in Accelerate. What
 --- is not given comes from the environment (MEGATRON_LM_...), as a launch with megatron_lm_config sets it. megatron_lm_default_args is
---- the same in Megatron's names. attention_dropout, hidden_dropout and recompute_granularity, recompute_method, recompute_num_layers
+--- the same in Megatron's names. pipeline_schedule is accel's own: "1f1b", "gpipe", "zero_bubble". attention_dropout, hidden_dropout and recompute_granularity, recompute_method, recompute_num_layers
 --- count where they are given: else a model keeps its own dropout, and its activations. What has no effect here the Accelerator says.
 --- example: accel.accelerator.MegatronLMPlugin { tp_degree = 4 }.megatron_lm_default_args.tensor_model_parallel_size --> 4
 ---@class accel.accelerator.MegatronLMPlugin : accel.accelerator.Plugin
@@ -98,7 +98,7 @@ function Megatron:parallelism(num_processes)
     tp_size = self.tp_degree, pp_size = self.pp_degree, cp_size = cp, dp_shard_size = num_processes // model,
     tp_handler = plugins.TorchTensorParallelConfig { sequence_parallel = self.sequence_parallelism },
     pp_handler = plugins.PipelineParallelConfig {
-      num_micro_batches = self.num_micro_batches, loss_fn = self.custom_loss_function,
+      num_micro_batches = self.num_micro_batches, loss_fn = self.custom_loss_function, schedule = self.pipeline_schedule,
     },
   }
 end

@@ -15,6 +15,8 @@ return {
   keys = {
     size("tp_degree", 1, "ranks that share a layer", "What is the Tensor Parallelism degree?"),
     size("pp_degree", 1, "stages of the pipeline", "What is the Pipeline Parallelism degree?"),
+    { "megatron_lm_pipeline_schedule", "word", allowed = { "gpipe", "1f1b", "interleaved", "zero_bubble" }, env = "PIPELINE_SCHEDULE",
+      help = "the order of forwards and backwards of micro-batches [1f1b]" }, -- not of the reference, which gets none without it
     size("num_micro_batches", nil, "micro-batches of a step", "What is the number of micro-batches?"),
     number("gradient_clipping", 1.0, "largest norm of the gradients", "What is the gradient clipping value?"),
     yes("sequence_parallelism", nil, "shard layer norms and dropout over the sequence",
