@@ -196,7 +196,8 @@ return function(...)
   local pictures = c.image_size and patches_of(c)
   local how = {
     config = config, model = c, ranks = o.num_processes, local_ranks = o.num_processes // o.num_machines, limit = o.limit,
-    tokens = pictures or o.seq_length or math.min(positions, decoder and 2048 or 512), decoder = decoder, sequences = model.sp_plan ~= false, global_batch = o.global_batch_size or 4 * o.num_processes, mixed_precision = o.mixed_precision,
+    tokens = pictures or o.seq_length or math.min(positions, decoder and 2048 or 512), decoder = decoder, sequences = model.sp_plan ~= false,
+    global_batch = o.global_batch_size or 4 * o.num_processes, mixed_precision = o.mixed_precision,
     accelerator = o.device ~= "cpu", rate = o.flops and o.flops * 1e12 or half and hardware.half or hardware.single,
     near = o.local_bandwidth and o.local_bandwidth * 1e9 or hardware.near, bandwidth = o.bandwidth * 1e9, micro = o.micro_batch_size, tp = o.tp,
     pp = o.pp, cp = o.cp, ep = o.ep, zero = o.zero, heads = heads_of(model),

@@ -1,5 +1,6 @@
 --- Bytes that a plan sends, from sizes alone: what one rank's collectives and messages carry in one update of a transformer decoder (GPT-2's,
---- Llama's and Mixtral's kind; of others what comes near, to order plans by). The formulas that accel-run plan chooses by; tests count what real runs and dry runs send, which is equal.
+--- Llama's and Mixtral's kind; of others what comes near, to order plans by). The formulas that accel-run plan chooses by; tests count what
+--- real runs and dry runs send, which is equal.
 ---
 --- With n = rows of a micro-batch times tokens of this rank (T / cp / sp), a = n hidden bytes (an activation), P what the rank has of
 --- the parameters, D ranks that average gradients (dp cp sp), m micro-batches, L blocks of the rank:

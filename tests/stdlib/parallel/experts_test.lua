@@ -10,7 +10,8 @@ local A, R = accel.accelerator, ranks.rank
 local STEPS <const>, ROWS <const> = 20, 8
 
 -- Sizes of ParallelismConfig; or plugin: of MegatronLMPlugin. ranks: how many; data: that read different rows; cf, policy: capacity; zero: what
--- FSDP's plugin cuts; stage: of ZeRO; cut: in how many parts an expert is; offload: in host memory; micros: of a pipeline; steps: of accumulation; again: another run has the same bits.
+-- FSDP's plugin cuts; stage: of ZeRO; cut: in how many parts an expert is; offload: in host memory; micros: of a
+-- pipeline; steps: of accumulation; again: another run has the same bits.
 local layouts = {
   { dp_shard_size = 2, ep_size = 2, ranks = 2, data = 2, again = true },
   { dp_shard_size = 4, ep_size = 4, ranks = 4, data = 4, cf = 0.8 },
