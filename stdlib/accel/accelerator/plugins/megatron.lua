@@ -43,7 +43,8 @@ end
 --- Sizes of the mesh and the training options of Megatron-LM; context_parallel_size is 2 unless told otherwise, as in Accelerate. What
 --- is not given comes from the environment (MEGATRON_LM_...), as a launch with megatron_lm_config sets it. megatron_lm_default_args is
 --- the same in Megatron's names. pipeline_schedule is accel's own: "1f1b", "gpipe", "zero_bubble". attention_dropout, hidden_dropout and
---- recompute_granularity, recompute_method, recompute_num_layers count where they are given: else a model keeps its own dropout, and its activations. What has no effect here the Accelerator says.
+--- recompute_granularity, recompute_method, recompute_num_layers count where they are given: else a model keeps its own dropout, and its
+--- activations. What has no effect here the Accelerator says.
 --- example: accel.accelerator.MegatronLMPlugin { tp_degree = 4 }.megatron_lm_default_args.tensor_model_parallel_size --> 4
 ---@class accel.accelerator.MegatronLMPlugin : accel.accelerator.Plugin
 local Megatron = base.extend("MegatronLMPlugin", FIELDS)
