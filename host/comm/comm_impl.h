@@ -45,6 +45,7 @@ typedef struct aci_backend {
   /* send_recv: works at a SEND or RECV without blocking; *state belongs to the transfer and is NULL before the first call;
    * sets *done once it is over. After an error the transfer is over, too. Called with *done true (after an abort): only frees *state. */
   ac_status (*send_recv)(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e);
+  bool rings; /* whatever lets a send or receive go on rings the rank's doorbell (segment.h): who waits sleeps there and polls nothing */
   /* abort: any thread; every wait of this rank ends soon, peers learn the abort reason. Where there is a segment its abort reason is given
    * already. (optional) */
   void (*abort)(ac_world *w, ac_status code, int rank, const char *text);
@@ -130,6 +131,7 @@ struct ac_world {
   int64_t join_ns; /* the same of the start, where ranks meet; 0: timeout_ns */
   bool sim_shares;         /* of the sim backend: local ranks share memory */
   int spins;               /* turns of a spinning wait before it sleeps; 0 when ranks outnumber cores */
+  int thread_spins;        /* the same of the communication thread; 0 where it has no core beside the rank's own */
   aci_record_ring *records;
   aci_queue *queue;
   _Atomic uint64_t bytes_sent;

@@ -148,6 +148,7 @@ static void wake_all(aci_head *h) {
       aci_futex_wake(&s->phase);
     }
   }
+  for (uint32_t r = 0; r < h->n_ranks; r++) aci_doorbell_ring(aci_page_of(h, (int)r));
   for (uint32_t r = 0; r < h->n_ranks; r++) aci_futex_wake(&aci_page_of(h, (int)r)->state);
 }
 
@@ -233,6 +234,18 @@ void aci_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t timeout_ns) 
 
 void aci_futex_wake(_Atomic uint32_t *word) {
   syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Either the ringer sees the sleeper, or the sleeper, which counts itself first, sees that the word is another one. */
+void aci_doorbell_ring(aci_page *p) {
+  atomic_fetch_add(&p->doorbell, 1);
+  if (atomic_load(&p->doorbell_sleepers) != 0) aci_futex_wake(&p->doorbell);
+}
+
+void aci_doorbell_wait(aci_page *p, uint32_t seen, int64_t ns) {
+  atomic_fetch_add(&p->doorbell_sleepers, 1);
+  if (atomic_load(&p->doorbell) == seen) aci_futex_wait(&p->doorbell, seen, ns);
+  atomic_fetch_sub(&p->doorbell_sleepers, 1);
 }
 
 int64_t aci_now_ns(void) {

@@ -20,7 +20,8 @@ enum {
   ACI_CHUNK = 256 << 10,     /* bytes of a staging buffer */
   ACI_MAX_LOCAL = 256,       /* ranks of one machine */
   ACI_MAILBOX_ENTRIES = 32,            /* messages of one pair of ranks that may lie unread */
-  ACI_ENTRY_DATA = 3840       /* bytes that travel in an entry */
+  ACI_ENTRY_DATA = 3840,      /* bytes that travel in an entry */
+  ACI_EAGER_ENTRIES = 4       /* the first entries, which have an eager buffer of ACI_CHUNK bytes each besides */
 };
 
 /* What a rank says of its collective. The first 40 bytes must be equal on all ranks. */
@@ -38,7 +39,7 @@ typedef struct aci_desc {
   char site[ACI_SITE];
 } aci_desc;
 enum { ACI_DESC_SAME = 40 };
-typedef enum aci_where { ACI_PRIVATE, ACI_IN_HEAP, ACI_IN_SLOT } aci_where;
+typedef enum aci_where { ACI_PRIVATE, ACI_IN_HEAP, ACI_IN_SLOT, ACI_IN_EAGER } aci_where;
 _Static_assert(offsetof(aci_desc, where_send) == ACI_DESC_SAME, "compared part first");
 
 typedef enum aci_state { ACI_ABSENT, ACI_RUNNING, ACI_LEFT, ACI_FAILED, ACI_DEAD } aci_state;
@@ -74,6 +75,9 @@ typedef struct aci_page {
   _Atomic int64_t stepped_at, step_ns; /* when it made its last step, and how long after the one before; 0: not known */
   _Atomic double loss, tokens_per_s;   /* as the script logged them last; NaN: it has not */
   _Atomic int64_t late_ns, usual_ns;   /* it is later than the others by aci_late, and what a step takes; 0: it is not */
+  /* counts what may let a send or receive of this rank go on: changes of its mailboxes by others, works of its own queue. Futex word */
+  _Alignas(64) _Atomic uint32_t doorbell;
+  _Atomic uint32_t doorbell_sleepers;
 } aci_page;
 
 /* May a wait be part of a deadlock? SOFT: it may end by what other threads of its rank do. NETWORK: data may still be on its way.
@@ -121,7 +125,8 @@ typedef struct aci_stage {
 /* A message of one rank for another, as long as the receiver has not read it. */
 typedef enum aci_mailbox_entry_state { ACI_ENTRY_FREE, ACI_ENTRY_OFFERED, ACI_ENTRY_TAKEN, ACI_ENTRY_READ } aci_mailbox_entry_state;
 typedef struct aci_mailbox_entry {
-  _Alignas(64) _Atomic uint32_t state; /* FREE -> OFFERED by the sender -> TAKEN -> READ (FREE at once: in the entry) by the receiver */
+  /* FREE -> OFFERED by the sender -> TAKEN -> READ by the receiver; to FREE at once from what lies in the entry or in its eager buffer */
+  _Alignas(64) _Atomic uint32_t state;
   uint32_t order;                      /* of the offers of this pair */
   uint64_t channel;                    /* group and tag */
   aci_desc desc;
@@ -135,7 +140,8 @@ typedef struct aci_mailbox {
   _Alignas(4096) _Atomic uint32_t offers; /* counts them: the receiver looks at entries when it has changed */
   _Alignas(64) _Atomic uint64_t want;     /* channel of the oldest receive that found nothing; 0: none */
   aci_mailbox_entry entry[ACI_MAILBOX_ENTRIES];
-  _Alignas(4096) unsigned char piece[2][ACI_CHUNK]; /* of one large message at a time */
+  _Alignas(4096) unsigned char eager[ACI_EAGER_ENTRIES][ACI_CHUNK];
+  unsigned char piece[2][ACI_CHUNK]; /* of one large message at a time */
 } aci_mailbox;
 
 typedef struct aci_segment_map {
@@ -182,6 +188,10 @@ int64_t aci_late(const aci_head *h, int own, aci_late_watch *w, int64_t now, int
 void aci_page_lock(aci_page *p);
 void aci_page_unlock(aci_page *p);
 
+/* Rings a rank's doorbell, after the change that it tells of. */
+void aci_doorbell_ring(aci_page *p);
+/* Sleeps until the doorbell has rung since `seen` was read off it, which was before the look that found nothing to do, or for ns. */
+void aci_doorbell_wait(aci_page *p, uint32_t seen, int64_t ns);
 /* futex on a word that processes share; returns at once when *word != value. timeout_ns < 0: none. */
 void aci_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t timeout_ns);
 void aci_futex_wake(_Atomic uint32_t *word);

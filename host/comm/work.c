@@ -1,7 +1,10 @@
 /* How a collective runs: inline on its caller when nothing is queued, else in turn on the world's one communication thread.
  *
  * Works run in the order in which they were started, which is the same on every rank. Sends and receives that stand next to
- * each other run at the same time, so that two ranks may send to each other. The thread starts with the first work. */
+ * each other run at the same time, so that two ranks may send to each other. The thread starts with the first work.
+ *
+ * A send or receive that is through at its first step, as when its message has come, is over when it was started: the thread is not
+ * woken. The thread waits without spinning where the script's own thread needs the core. */
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,7 +14,7 @@
 #include "comm/comm_impl.h"
 #include "device/device_impl.h"
 
-enum { MAX_KEEP = 64 };
+enum { MAX_KEEP = 64, INLINE_MOST = 1 << 20, NAP = 1000000 };
 
 struct ac_work {
   _Atomic int ref;
@@ -45,11 +48,15 @@ struct aci_queue {
 static bool is_pair(const ac_work *k) { return k->coll.kind == AC_COLL_SEND || k->coll.kind == AC_COLL_RECV; }
 
 /* ---- running ---- */
-static void pause_a_little(const ac_world *w, int idle) {
-  if (idle < w->spins) {
+/* seen: the doorbell before the steps that made no progress, of which there were idle + 1 in a row. */
+static void pause_a_little(const ac_world *w, int spins, int idle, uint32_t seen) {
+  if (idle < spins) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
+  } else if (w->backend->rings) {
+    const int naps = idle - spins;
+    aci_doorbell_wait(w->page, seen, naps < 4 ? NAP * (naps + 1) : 4 * NAP);
   } else if (idle < w->spins + 64) {
     sched_yield();
   } else {
@@ -58,14 +65,16 @@ static void pause_a_little(const ac_world *w, int idle) {
   }
 }
 
-/* One step of a send or receive, and now and then a look around; true when it is over. idle: steps without progress. */
-static bool send_recv_step(ac_work *k, int idle) {
+static uint32_t doorbell_of(const ac_world *w) { return w->backend->rings ? atomic_load(&w->page->doorbell) : 0; }
+
+/* One step of a send or receive, and now and then a look around; true when it is over. naps: pauses since spinning ended. */
+static bool send_recv_step(ac_work *k, int naps) {
   ac_group *g = k->group;
   ac_world *w = g->world;
   bool done = false;
   k->status = w->backend->send_recv(g, &k->coll, &k->desc, &k->send_recv_state, &done, &k->err);
   if (k->status != AC_OK || done) return true;
-  if (idle <= w->spins || idle % 16 != 0) return false;
+  if (naps <= 0 || naps % (w->backend->rings ? 4 : 16) != 0) return false;
   k->status = aci_wait_check(g, &k->desc, k->began, k->coll.root, &k->err);
   if (k->status == AC_OK) return false;
   done = true; /* the world is over: the transfer is given up */
@@ -75,7 +84,12 @@ static bool send_recv_step(ac_work *k, int idle) {
 
 static ac_status send_recv_alone(ac_work *k, ac_err *e) {
   k->began = aci_now_ns();
-  for (int idle = 0; !send_recv_step(k, idle); idle++) pause_a_little(k->group->world, idle);
+  const ac_world *w = k->group->world;
+  uint32_t seen = doorbell_of(w);
+  for (int idle = 0; !send_recv_step(k, idle - w->spins); idle++) {
+    pause_a_little(w, w->spins, idle, seen);
+    seen = doorbell_of(w);
+  }
   if (k->status != AC_OK && e != NULL) *e = k->err;
   return k->status;
 }
@@ -127,30 +141,34 @@ static ac_work *take(aci_queue *q, bool pairs_only) {
 /* Runs k and every send and receive that directly follows it, also those that are queued meanwhile. */
 static void run_pairs(aci_queue *q, ac_work *k) {
   ac_world *w = q->world;
+  const int spins = w->backend->rings ? w->thread_spins : w->spins;
   ac_work *active = k;
-  begin(k);
+  if (k->send_recv_state == NULL) begin(k);
   for (int idle = 0; active != NULL; idle++) {
+    const uint32_t seen = doorbell_of(w);
+    bool moved = false;
     for (ac_work **at = &active; *at != NULL;) {
       ac_work *x = *at;
-      if (x->status == AC_OK && !send_recv_step(x, idle)) {
+      if (x->status == AC_OK && !send_recv_step(x, idle - spins)) {
         at = &x->next;
         continue;
       }
       *at = x->next;
       x->next = NULL;
       finish(q, x);
-      idle = 0;
+      moved = true;
     }
     pthread_mutex_lock(&q->lock);
     for (ac_work *x; (x = take(q, true)) != NULL;) {
-      begin(x);
+      if (x->send_recv_state == NULL) begin(x);
       ac_work **end = &active;
       while (*end != NULL) end = &(*end)->next;
       *end = x;
-      idle = 0;
+      moved = true;
     }
     pthread_mutex_unlock(&q->lock);
-    if (active != NULL) pause_a_little(w, idle);
+    if (moved) idle = -1;
+    else pause_a_little(w, spins, idle, seen);
   }
 }
 
@@ -272,6 +290,19 @@ ac_status ac_collective(ac_group *g, const ac_coll *c, ac_err *e) {
   return st;
 }
 
+/* The first step of a send or receive on its caller, where nothing is queued. Large ones are for the thread: copies beside products. */
+static bool begun_and_over(aci_queue *q, ac_work *k) {
+  if (!q->world->backend->rings || atomic_load_explicit(&q->pending, memory_order_acquire) != 0) return false;
+  if ((size_t)k->coll.count * ac_dtype_bytes(k->coll.dtype) > INLINE_MOST || k->coll.device != NULL) return false;
+  begin(k);
+  if (k->status == AC_OK && !send_recv_step(k, 0)) return false;
+  aci_record_end(q->world, k->row, k->status);
+  let_go(k);
+  atomic_store(&k->ref, 1);
+  atomic_store_explicit(&k->done, true, memory_order_release);
+  return true;
+}
+
 ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *const *keep, ac_work **out, ac_err *e) {
   ac_world *w = g->world;
   aci_queue *q = w->queue;
@@ -323,6 +354,8 @@ ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *
   /* storages live until finish(), whatever becomes of the tensors meanwhile */
   for (int i = 0; i < n; i++) ac_storage_retain(k->keep[i] = keep[i]);
   k->n_keep = n;
+  *out = k;
+  if (pair && begun_and_over(q, k)) return AC_OK;
   atomic_store(&k->ref, 2); /* the caller's and the queue's */
   pthread_mutex_lock(&q->lock);
   atomic_fetch_add_explicit(&q->pending, 1, memory_order_relaxed);
@@ -331,7 +364,7 @@ ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *
   q->last = k;
   pthread_cond_signal(&q->more);
   pthread_mutex_unlock(&q->lock);
-  *out = k;
+  if (w->backend->rings) aci_doorbell_ring(w->page); /* the thread may wait there for others */
   return AC_OK;
 }
 

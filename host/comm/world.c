@@ -162,6 +162,7 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
     fill_page(w);
   }
   w->spins = w->place.local_size <= shared_cpus(w) ? SPINS : 0;
+  w->thread_spins = 2 * w->place.local_size <= shared_cpus(w) ? SPINS : 0;
   const int n_records = (int)ac_params_int(ac_ctx_params(c), "RECORDS");
   if (n_records > 0) w->records = aci_records_new(n_records);
   w->queue = aci_queue_new(w);

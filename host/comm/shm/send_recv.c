@@ -1,15 +1,19 @@
 /* Send and receive: a message takes an entry of the mailbox of its pair of ranks.
  *
- *   FREE -> OFFERED   by the sender. What fits lies in the entry and the sender is done
+ *   FREE -> OFFERED   by the sender. What fits lies in the entry, or of private memory in the eager buffer that the
+ *                     first entries have, and the sender is done
  *   OFFERED -> TAKEN  by the receive that matches it: the oldest of its group and tag, in the order of the
  *                     offers
  *   TAKEN -> READ     when the receiver has all of it, out of the sender's heap or through the mailbox's two
  *                     pieces, which serve one message at a time; the sender frees the entry. Messages in the
- *                     entry go from OFFERED to FREE
+ *                     entry or its eager buffer go from OFFERED to FREE
  *
  * When all entries are full of messages that nobody receives yet, the last one carries what the receiver's
  * `want` names, so that the order in which a rank receives does not matter. Sends that wait for an entry keep
- * their order. */
+ * their order.
+ *
+ * Each change that the other side may wait for rings its doorbell, and the own one where it ends other
+ * transfers of this rank than the one that asked. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -17,7 +21,7 @@
 
 #include "comm/shm/shm.h"
 
-enum { AT_ONCE = 16 << 20, LOOK_EVERY = 16 };
+enum { AT_ONCE = 16 << 20, LOOK_EVERY = 8 };
 
 typedef struct transfer transfer;
 struct transfer {
@@ -31,7 +35,7 @@ struct transfer {
   int entry; /* -1: none */
   uint32_t pieces;
   size_t bytes, done;
-  bool sends, listed, over, shown, alone; /* alone: the thread that runs the script waits for just this one */
+  bool sends, listed, over, shown;
   uint32_t polls;
   int64_t began;
   aci_deadlock_probe probe;
@@ -42,7 +46,8 @@ typedef struct peer {
   transfer *streams;          /* the send that has the mailbox's pieces */
   uint32_t order, seen;       /* offers made; offers of the other side that were looked at */
   bool fresh;                 /* a receive came since the last look */
-  bool entries, pieces;       /* have their pages */
+  bool entries, pieces;       /* have their memory */
+  bool eager[ACI_EAGER_ENTRIES];
   bool asked;                 /* a receive from it was there */
 } peer;
 
@@ -114,7 +119,6 @@ static transfer *begin(ac_group *g, const ac_coll *c, const aci_desc *d) {
   t->entry = -1;
   t->bytes = (size_t)c->count * ac_dtype_bytes(c->dtype);
   t->began = aci_now_ns();
-  t->alone = (int32_t)syscall(SYS_gettid) == g->world->page->tid;
   if ((t->next = p->all) != NULL) t->next->prev = t;
   p->all = t;
   append(t->sends ? &peer_of(t)->first : &peer_of(t)->first_in, t);
@@ -135,8 +139,19 @@ static void end(transfer *t) {
   free(t);
 }
 
+/* ---- doorbells ---- */
+static void ring(const transfer *t) { aci_doorbell_ring(aci_page_of(t->g->world->segment.head, t->peer)); }
+static void ring_own(const transfer *t) { aci_doorbell_ring(t->g->world->page); }
+
 /* ---- send ---- */
-static void offer(transfer *t, aci_mailbox *m, int i) {
+/* Whether entry i can take the message whole, from memory that others do not map. */
+static bool is_eager(const transfer *t, int i) {
+  uint64_t at;
+  return i < ACI_EAGER_ENTRIES && t->bytes > ACI_ENTRY_DATA && t->bytes <= ACI_CHUNK &&
+         !aci_heap_offset(t->g->world, t->c->send, t->bytes, &at);
+}
+
+static ac_status offer(transfer *t, aci_mailbox *m, int i, ac_err *e) {
   peer *q = peer_of(t);
   aci_mailbox_entry *l = &m->entry[i];
   drop(&q->first, t);
@@ -150,6 +165,12 @@ static void offer(transfer *t, aci_mailbox *m, int i) {
     l->desc.where_send = ACI_IN_SLOT;
     if (t->bytes > 0) memcpy(l->data, t->c->send, t->bytes);
     t->over = true;
+  } else if (is_eager(t, i)) {
+    if (!q->eager[i]) AC_TRY(aci_segment_commit(&t->g->world->segment, m->eager[i], sizeof m->eager[i], e));
+    q->eager[i] = true;
+    l->desc.where_send = ACI_IN_EAGER;
+    memcpy(m->eager[i], t->c->send, t->bytes);
+    t->over = true;
   } else {
     uint64_t at = 0;
     l->desc.where_send = aci_heap_offset(t->g->world, t->c->send, t->bytes, &at) ? ACI_IN_HEAP : ACI_PRIVATE;
@@ -157,25 +178,39 @@ static void offer(transfer *t, aci_mailbox *m, int i) {
   }
   atomic_store_explicit(&l->state, ACI_ENTRY_OFFERED, memory_order_release);
   atomic_fetch_add_explicit(&m->offers, 1, memory_order_release);
+  ring(t);
+  return AC_OK;
+}
+
+/* A free entry for a message: what an eager buffer serves takes the first ones, the rest keeps them for such. */
+static int free_entry(const transfer *t, aci_mailbox *m) {
+  enum { N = ACI_MAILBOX_ENTRIES - 1 };
+  const int first = is_eager(t, 0) ? 0 : ACI_EAGER_ENTRIES;
+  for (int k = 0; k < N; k++) {
+    const int i = (first + k) % N;
+    if (atomic_load_explicit(&m->entry[i].state, memory_order_acquire) == ACI_ENTRY_FREE) return i;
+  }
+  return -1;
 }
 
 /* Gives entries to the sends of a peer that have none, oldest first. */
 static ac_status place(transfer *asks, ac_err *e) {
   peer *q = peer_of(asks);
   aci_mailbox *m = mailbox_of(asks);
-  if (!q->entries) AC_TRY(aci_segment_commit(&asks->g->world->segment, m, offsetof(aci_mailbox, piece), e));
+  if (!q->entries) AC_TRY(aci_segment_commit(&asks->g->world->segment, m, offsetof(aci_mailbox, eager), e));
   q->entries = true;
-  for (int i = 0; i < ACI_MAILBOX_ENTRIES - 1 && q->first != NULL; i++)
-    if (atomic_load_explicit(&m->entry[i].state, memory_order_acquire) == ACI_ENTRY_FREE)
-      offer(q->first, m, i);
+  for (int i; q->first != NULL && (i = free_entry(q->first, m)) >= 0;) {
+    if (q->first != asks) ring_own(asks);
+    AC_TRY(offer(q->first, m, i, e));
+  }
   const uint64_t want = q->first == NULL ? 0 : atomic_load_explicit(&m->want, memory_order_acquire);
   if (want == 0 ||
       atomic_load_explicit(&m->entry[ACI_MAILBOX_ENTRIES - 1].state, memory_order_acquire) != ACI_ENTRY_FREE)
     return AC_OK;
   for (transfer *t = q->first; t != NULL; t = t->later) {
     if (t->channel != want) continue;
-    offer(t, m, ACI_MAILBOX_ENTRIES - 1);
-    break;
+    if (t != asks) ring_own(asks);
+    return offer(t, m, ACI_MAILBOX_ENTRIES - 1, e);
   }
   return AC_OK;
 }
@@ -202,6 +237,7 @@ static ac_status send_step(transfer *t, bool *waits, ac_err *e) {
       memcpy(m->piece[t->pieces & 1], (const char *)t->c->send + t->done, n);
       t->done += n;
       atomic_store_explicit(&l->filled, ++t->pieces, memory_order_release);
+      ring(t);
     }
   }
   return AC_OK;
@@ -222,13 +258,15 @@ static ac_status take(transfer *t, aci_mailbox *m, int i, ac_err *e) {
         aci_global_of(w, t->peer), aci_desc_text(&l->desc, sent, sizeof sent), w->place.rank,
         aci_desc_text(t->d, wanted, sizeof wanted));
   }
-  if (l->desc.where_send != ACI_IN_SLOT) {
+  if (l->desc.where_send != ACI_IN_SLOT && l->desc.where_send != ACI_IN_EAGER) {
     atomic_store_explicit(&l->state, ACI_ENTRY_TAKEN, memory_order_release);
+    ring(t);
     return AC_OK;
   }
-  if (t->bytes > 0) memcpy(t->c->recv, l->data, t->bytes);
+  if (t->bytes > 0) memcpy(t->c->recv, l->desc.where_send == ACI_IN_SLOT ? l->data : m->eager[i], t->bytes);
   t->over = true;
   atomic_store_explicit(&l->state, ACI_ENTRY_FREE, memory_order_release);
+  ring(t);
   return AC_OK;
 }
 
@@ -253,11 +291,15 @@ static ac_status match(transfer *asks, ac_err *e) {
   for (int i = 0; i < n && q->first_in != NULL; i++) {
     transfer *t = q->first_in;
     while (t != NULL && t->channel != m->entry[entries[i]].channel) t = t->later;
-    if (t != NULL) AC_TRY(take(t, m, entries[i], e));
+    if (t == NULL) continue;
+    if (t != asks) ring_own(asks);
+    AC_TRY(take(t, m, entries[i], e));
   }
   const uint64_t want = q->first_in == NULL ? 0 : q->first_in->channel;
-  if (atomic_load_explicit(&m->want, memory_order_relaxed) != want)
+  if (atomic_load_explicit(&m->want, memory_order_relaxed) != want) {
     atomic_store_explicit(&m->want, want, memory_order_release);
+    ring(asks);
+  }
   return AC_OK;
 }
 
@@ -283,11 +325,16 @@ static ac_status recv_step(transfer *t, bool *waits, ac_err *e) {
       memcpy(to + t->done, m->piece[t->pieces & 1], n);
       t->done += n;
       atomic_store_explicit(&l->emptied, ++t->pieces, memory_order_release);
+      ring(t);
     }
   }
-  if (t->done < t->bytes) return AC_OK;
+  if (t->done < t->bytes) {
+    if (l->desc.where_send == ACI_IN_HEAP) ring_own(t); /* more of it is there */
+    return AC_OK;
+  }
   t->over = true;
   atomic_store_explicit(&l->state, ACI_ENTRY_READ, memory_order_release);
+  ring(t);
   return AC_OK;
 }
 
@@ -296,9 +343,11 @@ static ac_status recv_step(transfer *t, bool *waits, ac_err *e) {
 static ac_status check_wait(transfer *t, int64_t now, ac_err *e) {
   aci_waiting k = {
       .g = t->g, .mine = t->d, .began = t->began, .now = now, .first = t->c->root, .probe = &t->probe};
-  k.kind = t->alone ? ACI_WAIT_MEMORY : ACI_WAIT_SOFT;
+  /* the thread that runs the script waits for just this one */
+  const bool alone = (int32_t)syscall(SYS_gettid) == t->g->world->page->tid;
+  k.kind = alone ? ACI_WAIT_MEMORY : ACI_WAIT_SOFT;
   aci_bit_set(k.missing, t->peer);
-  aci_wait_show(&k, t->shown && t->alone);
+  aci_wait_show(&k, t->shown && alone);
   t->shown = true;
   return aci_deadlock(&k, e);
 }

@@ -216,5 +216,6 @@ const aci_backend aci_shm_backend = {
     .group_close = group_close,
     .run = run,
     .send_recv = aci_shm_send_recv,
+    .rings = true,
     .reset = reset,
 };

@@ -72,7 +72,7 @@ static void expect(int r, ac_status code, double within, const char *const *part
   expect((r), AC_##code, (within), (const char *const[]){__VA_ARGS__, NULL})
 
 /* ---- different calls ---- */
-static float a[20000], b[20000];
+static float a[70000], b[70000]; /* more than an eager buffer takes */
 
 static ac_coll all_reduce(int64_t count, const char *site) {
   return (ac_coll){
@@ -416,7 +416,7 @@ static void ring_of_receives(rank *r) {
 static void other_tag(rank *r) {
   const ac_coll c = {.kind = r->me == 0 ? AC_COLL_SEND : AC_COLL_RECV,
                      .dtype = AC_F32,
-                     .count = 20000,
+                     .count = 70000,
                      .root = 1 - r->me,
                      .tag = r->me,
                      .send = a,
@@ -451,7 +451,7 @@ static void pairs(void **state) {
   run_all(5, ring_of_receives, NULL);
   for (int r = 0; r < 5; r++) EXPECT(r, MISMATCH, 1, "recv", "over 5 ranks");
   run_all(2, other_tag, NULL);
-  for (int r = 0; r < 2; r++) EXPECT(r, MISMATCH, 1, "send f32 (20000)", "recv f32 (20000) from 0 tag 1");
+  for (int r = 0; r < 2; r++) EXPECT(r, MISMATCH, 1, "send f32 (70000)", "recv f32 (70000) from 0 tag 1");
   run_all(2, receive_or_barrier, NULL);
   for (int r = 0; r < 2; r++) EXPECT(r, MISMATCH, 1, "recv", "x.lua:1", "barrier", "y.lua:2");
   run_all(2, wrong_message, NULL);

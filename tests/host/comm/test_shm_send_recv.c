@@ -2,6 +2,8 @@
  * size and place. */
 #include "host/comm/ranks.h"
 
+#include <sys/resource.h>
+
 static void fill(int32_t *p, int64_t n, int from, int to, int what) {
   for (int64_t i = 0; i < n; i++) p[i] = (int32_t)(i * 31 + from * 1000003 + to * 10007 + what * 101);
 }
@@ -33,7 +35,7 @@ static ac_coll recv_of(int32_t *p, int64_t n, int from, int tag) {
 }
 
 static const int64_t lengths[] = {
-    0, 1, 77, ACI_ENTRY_DATA / 4, ACI_ENTRY_DATA / 4 + 1, ACI_CHUNK / 4, ACI_CHUNK / 4 * 2 + 1, 700001};
+    0, 1, 77, ACI_ENTRY_DATA / 4, ACI_ENTRY_DATA / 4 + 1, ACI_CHUNK / 4, ACI_CHUNK / 4 + 1, ACI_CHUNK / 4 * 2 + 1, 700001};
 enum { N_LENGTHS = sizeof lengths / sizeof lengths[0], LONGEST = 700001 };
 
 /* Around the ring, blocking: rank 0 sends first. Private memory and the heap by turns. */
@@ -156,6 +158,7 @@ static void left_behind(rank *r) {
 static void meanwhile(rank *r) {
   ac_group *g = ac_world_group(r->w);
   const ac_coll barrier = {.kind = AC_COLL_BARRIER, .site = "pass.lua:3"};
+  enum { AT = ACI_EAGER_ENTRIES }; /* the first entry of small messages */
   aci_mailbox *m = aci_mailbox_of(r->w->segment.head, 0, 1);
   int32_t p[10], q[7];
   if (r->me == 0) {
@@ -164,12 +167,12 @@ static void meanwhile(rank *r) {
     const ac_coll a = send_of(p, 10, 1, 0), b = send_of(q, 7, 1, 0);
     CHECK_OK(ac_collective(g, &a, E_));
     CHECK_OK(ac_collective(g, &b, E_));
-    CHECK(m->entry[0].order == 1 && m->entry[1].order == 2 && atomic_load(&m->offers) == 2);
-    atomic_store(&m->entry[0].state, ACI_ENTRY_FREE);
+    CHECK(m->entry[AT].order == 1 && m->entry[AT + 1].order == 2 && atomic_load(&m->offers) == 2);
+    atomic_store(&m->entry[AT].state, ACI_ENTRY_FREE);
     atomic_store(&m->offers, 0);
     CHECK_OK(ac_collective(g, &barrier, E_));
     sleep_ms(50);
-    atomic_store(&m->entry[0].state, ACI_ENTRY_OFFERED);
+    atomic_store(&m->entry[AT].state, ACI_ENTRY_OFFERED);
     atomic_store(&m->offers, 2);
   } else {
     CHECK_OK(ac_collective(g, &barrier, E_));
@@ -178,6 +181,114 @@ static void meanwhile(rank *r) {
     CHECK_OK(ac_collective(g, &b, E_));
     CHECK(is(p, 10, 0, 1, 1) && is(q, 7, 0, 1, 2));
   }
+}
+
+/* Messages that eager buffers take: a sender is through with as many as there are buffers before anyone receives, also with a blocking
+ * call, and with more of them when the receiver has come; received last first. */
+static void ahead(rank *r) {
+  enum { N = 3 * ACI_EAGER_ENTRIES, SIZE = ACI_CHUNK / 4 };
+  ac_group *g = ac_world_group(r->w);
+  const ac_coll barrier = {.kind = AC_COLL_BARRIER, .site = "pass.lua:3"};
+  int32_t *p = malloc(sizeof *p * N * SIZE);
+  if (r->me == 0) {
+    ac_work *k[N];
+    for (int i = 0; i < N; i++) {
+      const int64_t n = SIZE - i;
+      fill(p + i * SIZE, n, 0, 1, i);
+      const ac_coll c = send_of(p + i * SIZE, n, 1, i);
+      if (i == 0) {
+        CHECK_OK(ac_collective(g, &c, E_));
+        continue;
+      }
+      CHECK_OK(ac_collective_start(g, &c, 0, NULL, &k[i], E_));
+      if (i < ACI_EAGER_ENTRIES) CHECK(ac_work_done(k[i])); /* on its caller */
+      else CHECK(!ac_work_done(k[i]));
+    }
+    for (int i = 1; i < ACI_EAGER_ENTRIES; i++) memset(p + i * SIZE, 0, SIZE * 4); /* they are the script's again */
+    CHECK_OK(ac_collective_start(g, &barrier, 0, NULL, &k[0], E_));
+    for (int i = 0; i < N; i++) {
+      CHECK_OK(ac_work_wait(k[i], E_));
+      ac_work_release(k[i]);
+    }
+  } else {
+    sleep_ms(30);
+    for (int i = N - 1; i >= 0; i--) {
+      const int64_t n = SIZE - i;
+      const ac_coll c = recv_of(p, n, 0, i);
+      ac_work *k;
+      CHECK_OK(ac_collective_start(g, &c, 0, NULL, &k, E_));
+      CHECK_OK(ac_work_wait(k, E_));
+      ac_work_release(k);
+      CHECK(is(p, n, 0, 1, i));
+    }
+    CHECK_OK(ac_collective(g, &barrier, E_));
+  }
+  free(p);
+}
+
+/* A rank that waits for a message sleeps: it takes no turns of the core that another may need. */
+static void asleep(rank *r) {
+  ac_group *g = ac_world_group(r->w);
+  int32_t p[10];
+  r->w->spins = r->w->thread_spins = 0; /* as where ranks outnumber cores */
+  for (int round = 0; round < 2; round++) {
+    const ac_coll out = send_of(p, 10, 1, 0), in = recv_of(p, 10, 0, 0);
+    if (r->me == 0) {
+      sleep_ms(400);
+      fill(p, 10, 0, 1, round);
+      CHECK_OK(ac_collective(g, &out, E_));
+      continue;
+    }
+    struct rusage was, now;
+    getrusage(RUSAGE_SELF, &was);
+    if (round == 0) {
+      CHECK_OK(ac_collective(g, &in, E_));
+    } else {
+      ac_work *k;
+      CHECK_OK(ac_collective_start(g, &in, 0, NULL, &k, E_));
+      CHECK_OK(ac_work_wait(k, E_));
+      ac_work_release(k);
+    }
+    getrusage(RUSAGE_SELF, &now);
+    CHECK(is(p, 10, 0, 1, round));
+    CHECK(now.ru_nvcsw - was.ru_nvcsw < 300); /* naps of 4 ms make 100; polling made some 1500 */
+  }
+}
+
+/* Works that the communication thread takes on while it sleeps in another's wait: a receive that nobody serves so far makes no other
+ * wait. */
+static void beside(rank *r) {
+  enum { N = 40, LARGE = ACI_CHUNK };
+  ac_group *g = ac_world_group(r->w);
+  int32_t late[4], *p = malloc(sizeof *p * LARGE), *q = malloc(sizeof *q * LARGE);
+  const int other = 1 - r->me;
+  const ac_coll never = recv_of(late, 4, other, 99), last = send_of(late, 4, other, 99);
+  int32_t text[4];
+  fill(text, 4, r->me, other, 99);
+  ac_work *k, *in, *out;
+  CHECK_OK(ac_collective_start(g, &never, 0, NULL, &k, E_));
+  for (int i = 0; i < N; i++) {
+    const int64_t n = i % 2 == 0 ? 100 : LARGE;
+    fill(p, n, r->me, other, i);
+    const ac_coll a = recv_of(q, n, other, i), b = send_of(p, n, other, i);
+    CHECK_OK(ac_collective_start(g, &b, 0, NULL, &out, E_));
+    CHECK_OK(ac_collective_start(g, &a, 0, NULL, &in, E_));
+    CHECK_OK(ac_work_wait(in, E_));
+    CHECK_OK(ac_work_wait(out, E_));
+    CHECK(is(q, n, other, r->me, i));
+    ac_work_release(in);
+    ac_work_release(out);
+  }
+  ac_coll mine = last;
+  mine.send = text;
+  CHECK_OK(ac_collective_start(g, &mine, 0, NULL, &out, E_));
+  CHECK_OK(ac_work_wait(k, E_));
+  CHECK_OK(ac_work_wait(out, E_));
+  CHECK(is(late, 4, other, r->me, 99));
+  ac_work_release(k);
+  ac_work_release(out);
+  free(p);
+  free(q);
 }
 
 static void rings(void **state) {
@@ -192,10 +303,14 @@ static void exchanges(void **state) {
 static void order(void **state) { ranks_run(2, backwards, NULL); }
 static void after_leaving(void **state) { ranks_run(2, left_behind, NULL); }
 static void offered_meanwhile(void **state) { ranks_run(2, meanwhile, NULL); }
+static void eager(void **state) { ranks_run(2, ahead, NULL); }
+static void sleeps(void **state) { ranks_run(2, asleep, NULL); }
+static void side_by_side(void **state) { ranks_run(2, beside, NULL); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(rings), cmocka_unit_test(exchanges),
                                      cmocka_unit_test(order), cmocka_unit_test(after_leaving),
-                                     cmocka_unit_test(offered_meanwhile)};
+                                     cmocka_unit_test(offered_meanwhile), cmocka_unit_test(eager),
+                                     cmocka_unit_test(sleeps), cmocka_unit_test(side_by_side)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
