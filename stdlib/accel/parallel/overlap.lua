@@ -2,7 +2,7 @@
 --- the gradient of what layers took in, these products are computed. Layers whose outputs are shared out put them off, and the
 --- backward of what they take in starts its collective, computes them, and waits. Same products, same sums, same bits; the gradient of
 --- the output and the input of a layer live until then. Backward runs once for each forward: what was put off is not kept. accel.grad and
---- backward with `inputs` give gradients of what came before the layers alone; weights of the layers are for a plain backward.
+--- backward with `inputs` put nothing off: they give gradients of weights, too, and leave those of other leaves as they are.
 ---
 ---   local x = overlap.enter(x, axis, dim)      as collectives.copy, or with dim as collectives.gather
 ---   local y = overlap.columns(x, forward, module)
@@ -40,17 +40,26 @@ local Enter = accel.Function {
 
 local Columns = accel.Function {
   name = "columns_overlapped",
-  forward = function(ctx, x, list, forward, module)
+  -- weight and bias are the module's: named here, so that there is a way to them where a backward asks for theirs alone
+  forward = function(ctx, x, list, forward, module, weight, bias)
     local _ <close> = accel.enable_grad()
     local own = x:detach():requires_grad_(true)
     local y = forward(module, own)
-    ctx.own, ctx.y, ctx.list = own, y, list
+    ctx.own, ctx.y, ctx.list, ctx.weight, ctx.bias = own, y, list, weight, bias
     return y:detach()
   end,
   backward = once_differentiable(function(ctx, dy)
     local own, y, list = ctx.own, ctx.y, ctx.list
-    if y and core.only_inputs() then return accel.grad({ y }, { own }, { grad_outputs = { dy }, retain_graph = true })[1] end
-    ctx.own, ctx.y = nil, nil
+    if y and core.only_inputs() then
+      local asked, at, needs = { own }, { 1 }, ctx.needs_input_grad
+      for i, t in ipairs { ctx.weight or false, ctx.bias or false } do
+        if t and needs[4 + i] then asked[#asked + 1], at[#at + 1] = t, 4 + i end
+      end
+      local got, out = accel.grad({ y }, asked, { grad_outputs = { dy }, retain_graph = true }), {}
+      for k, i in ipairs(at) do out[i] = got[k] end
+      return table.unpack(out, 1, 6)
+    end
+    ctx.own, ctx.y, ctx.weight, ctx.bias = nil, nil, nil, nil
     if not y then
       error("enable_async_tp: backward went through a layer twice; its products are put off once, so leave retain_graph out", 0)
     end
@@ -87,7 +96,7 @@ end
 function M.columns(x, forward, module)
   local list = late[x]
   if not list then return forward(module, x) end
-  return Columns(x, list, forward, module)
+  return Columns(x, list, forward, module, module.weight, module.bias)
 end
 
 return M

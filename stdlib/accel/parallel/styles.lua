@@ -30,7 +30,7 @@ local overlap = require "accel.parallel.overlap"
 local placements = require "accel.parallel.placements"
 local raise = require "accel.util.raise"
 
-local linear, matmul, embedding, dropout = accel.linear, accel.matmul, accel.embedding, accel.dropout
+local linear, addmm, embedding, dropout = accel.linear, accel.addmm, accel.embedding, accel.dropout
 
 local M = { known = {} }
 
@@ -138,6 +138,9 @@ function M.known.colwise(region, name, module, o)
   rawset(module, "forward", function(self, x) return overlap.columns(region:enter(x, replicated), forward, self) end)
 end
 
+--- x weight, by the operation that says which of the two is a weight: zero_bubble puts its gradient off.
+local function times(x, weight) return addmm(accel.empty({ 1 }, { dtype = x.dtype, device = x.device }), x, weight, { beta = 0 }) end
+
 function M.known.rowwise(region, name, module, o)
   local conv, axis = is(module, Conv1D), region.axis
   if not conv and not is(module, Linear) then refuse("rowwise", name, module, "Linear and Conv1D") end
@@ -146,7 +149,7 @@ function M.known.rowwise(region, name, module, o)
   placements.cut(module.weight, axis, dim)
   local sequence = region.sequence and not replicated
   rawset(module, "forward", function(self, x)
-    local y = region:leave(conv and matmul(x, self.weight) or linear(x, self.weight), replicated)
+    local y = region:leave(conv and times(x, self.weight) or linear(x, self.weight), replicated)
     local bias = self.bias
     if not bias then return y end
     return y + (sequence and region:whole_gradient(bias) or bias)

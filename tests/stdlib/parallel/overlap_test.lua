@@ -150,7 +150,7 @@ else
   kept:backward(nil, { retain_graph = true })
   ranks.fails("enable_async_tp: backward went through a layer twice", function() kept:backward() end)
 
-  -- accel.grad gives gradients of what came before the layers, and leaves those of weights as they are
+  -- accel.grad and `inputs` give the gradients that are asked for, also of weights, and leave the others as they are
   local wpe = model.transformer.wpe.weight
   for _, p in ipairs(model:parameters()) do p.grad = nil end
   loss = model(ids, { labels = ids })
@@ -161,4 +161,20 @@ else
   wpe.grad = nil
   loss:backward()
   assert(accel.equal(given, wpe.grad) and c_attn.grad)
+  local c_fc, bias = model.transformer.h[1].mlp.c_fc.weight, model.transformer.h[2].attn.c_attn.bias
+  local wanted = { c_attn.grad, wpe.grad, bias.grad, c_fc.grad }
+  for _, p in ipairs(model:parameters()) do p.grad = nil end
+  loss = model(ids, { labels = ids })
+  local got = accel.grad(loss, { c_attn, wpe, bias, c_fc }, { retain_graph = true })
+  for i, g in ipairs(wanted) do assert(accel.equal(got[i], g), "gradient " .. i) end
+  for _, p in ipairs(model:parameters()) do assert(p.grad == nil) end
+  loss:backward(nil, { inputs = { c_attn } })
+  for _, p in ipairs(model:parameters()) do assert((p.grad ~= nil) == (p == c_attn)) end
+  assert(accel.equal(c_attn.grad, wanted[1]))
+  c_attn:requires_grad_(false)
+  c_attn.grad, bias.grad = nil, nil
+  loss = model(ids, { labels = ids })
+  assert(accel.equal(accel.grad(loss, bias), wanted[3]))
+  model(ids, { labels = ids }):backward()
+  assert(c_attn.grad == nil and accel.equal(bias.grad, wanted[3]))
 end

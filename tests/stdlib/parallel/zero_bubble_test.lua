@@ -58,3 +58,17 @@ for _, name in ipairs(cases.names) do
   end
 end
 assert(n >= (on_tcp and 2 or 6))
+
+-- what is put off: the gradients of all weights of products, also of those whose inputs are shared out
+if not on_tcp then
+  local model = cases.model("gpt2", 4, 0)
+  accel.parallel.parallelize_module(model, accel.parallel.init_device_mesh("cpu", { 4 }, { mesh_dim_names = { "tp" } }))
+  local ids = cases.batch("gpt2", 1)[1]
+  local deferred = require("accel.parallel.core").backward_inputs({ (model(ids, { labels = ids })) }, { accel.tensor(1.0) })
+  for name, p in pairs(model:named_parameters()) do
+    local of_product = name:find "c_%w+%.weight$"
+    assert((p.grad == nil) == (of_product ~= nil), name .. (p.grad and " has a gradient" or " has none"))
+  end
+  assert(deferred:run())
+  for name, p in pairs(model:named_parameters()) do assert(p.grad, name) end
+end
