@@ -1,5 +1,5 @@
 --- One collective for many tensors: small ones are packed by dtype into flat pieces, large ones travel as they lie.
---- Used to broadcast parameters and buffers and to average parameters.
+--- Used to broadcast parameters and buffers, to average parameters and to sum gradients of parts of a sequence.
 local accel = require "accel"
 local dist = require "accel.dist"
 local flat = require "accel.dist.flat"
@@ -65,6 +65,17 @@ end
 ---@param group? any
 function M.broadcast(list, src, group)
   M.each(list, function(t) dist.broadcast(t, { group_src = src, group = group }) end)
+end
+
+--- The sums over the ranks, as new tensors.
+---@param list accel.Tensor[]
+---@param group? any
+---@return accel.Tensor[]
+function M.sum(list, group)
+  local own = {}
+  for i, t in ipairs(list) do own[i] = t:detach():contiguous():clone() end
+  M.each(own, function(t) dist.all_reduce(t, { group = group }) end)
+  return own
 end
 
 --- Replaces each tensor by its mean over the ranks.

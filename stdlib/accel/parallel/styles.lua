@@ -27,6 +27,7 @@ local collectives = require "accel.parallel.collectives"
 local core = require "accel.parallel.core"
 local cross_entropy = require "accel.parallel.cross_entropy"
 local overlap = require "accel.parallel.overlap"
+local partial = require "accel.parallel.partial"
 local placements = require "accel.parallel.placements"
 local raise = require "accel.util.raise"
 
@@ -86,7 +87,7 @@ function Region:is_tied(weight)
 end
 
 --- A parameter that works on parts of the sequence: its gradient is the sum of the parts'.
-function Region:whole_gradient(p) return p and collectives.copy(p, self.axis) end
+Region.whole_gradient = partial.whole_gradient
 
 -- Styles -----------------------------------------------------------------------------------------
 
@@ -148,6 +149,7 @@ function M.known.rowwise(region, name, module, o)
   if not placements.of[module.weight] then check_divides(name, module.weight.shape[dim], 1, axis, "inputs") end
   placements.cut(module.weight, axis, dim)
   local sequence = region.sequence and not replicated
+  if sequence then partial.register(region, module, { bias = true }) end
   rawset(module, "forward", function(self, x)
     local y = region:leave(conv and times(x, self.weight) or linear(x, self.weight), replicated)
     local bias = self.bias
@@ -224,6 +226,7 @@ function M.known.sequence_parallel(region, name, module)
   local axis, forward = region.axis, module.forward
   if is(module, Dropout) then return dropout_of(axis, module, function() return 2 end) end
   if is(module, LayerNorm) or is(module, RMSNorm) then
+    partial.register(region, module, { weight = true, bias = true })
     rawset(module, "forward", function(self, x, residual)
       local parts = with(self, { weight = region:whole_gradient(self.weight), bias = region:whole_gradient(self.bias) })
       return forward(parts, x, residual)

@@ -10,6 +10,7 @@ local check = require "accel.util.check"
 local coalesce = require "accel.dist.coalesce"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
+local partial = require "accel.parallel.partial"
 local raise = require "accel.util.raise"
 local styles = require "accel.parallel.styles"
 local tensors = require "accel.util.tensors"
@@ -144,6 +145,11 @@ function M.parallelize_module(model, where, plan, opts)
   local region = styles.Region(axis, o.sequence_parallel, o.enable_async_tp)
   for _, e in ipairs(entries) do
     for _, f in ipairs(e.found) do styles.apply(region, e.style, f.name, f.module, e.options) end
+  end
+  if o.sequence_parallel then -- by block, "h.0"; what stands outside of blocks by itself
+    for name, module in pairs(model:named_modules()) do
+      if ("." .. name):find "^[^%d]*%.%d+$" or region.partial and region.partial[module] then partial.scope(region, module) end
+    end
   end
   rawset(model, "tp_size", axis.size)
   rawset(model, "parallel_region", region)

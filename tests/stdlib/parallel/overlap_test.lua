@@ -1,6 +1,7 @@
 -- enable_async_tp: sums of gradients run beside products of weights, and no bit changes: losses and parameters of every family after
 -- three steps, with sequence parallelism, recompute, data parallelism, sharding, pipelines, autocast and a scaled loss. What is summed is
--- in flight while gradients of weights are computed, and the profiler tells which share of it was hidden.
+-- in flight while gradients of weights are computed, and the profiler tells which share of it was hidden. Gradients of norms and biases on
+-- parts of the sequence are summed by block, with the bits of sums one by one.
 --   accel-run tests/stdlib/parallel/overlap_test.lua
 -- tier: sampled
 local accel = require "accel"
@@ -41,6 +42,7 @@ if not ranks.launched then
     ranks.run(c.P, { args = args })
   end
   ranks.run(2, { args = "flight" })
+  ranks.run(2, { args = "blocks" })
   return
 end
 
@@ -110,6 +112,68 @@ if arg[1] == "model" then
 elseif arg[1] == "layout" then
   local layout = layouts[tonumber(arg[2])]
   compare("layout " .. arg[2], function() return train_layout(layout, false) end, function() return train_layout(layout, true) end)
+elseif arg[1] == "blocks" then
+  -- sums of gradients of norms and biases: one for each block, one for the last norm; outside of a block one for each module
+  local partial = require "accel.parallel.partial"
+  local function make(apart)
+    local scope = partial.scope
+    if apart then partial.scope = function() end end
+    local model = cases.model("gpt2", 2, 0)
+    accel.parallel.parallelize_module(model, mesh(), nil, { sequence_parallel = true })
+    partial.scope = scope
+    return model
+  end
+  local function sums(fn)
+    local before, n = dist.records(1)[1].number, 0
+    fn()
+    for _, r in ipairs(dist.records(200)) do n = n + (r.number > before and r.kind == "all_reduce" and 1 or 0) end
+    return n
+  end
+  local one, all = make(true), make()
+  local ids = cases.batch("gpt2", 1)[1]
+  local function backward(model, o)
+    local loss = model(ids, { labels = ids })
+    return sums(function() loss:backward(nil, o) end)
+  end
+  -- two blocks, of two norms and two biases each, and the last norm
+  ranks.same({ backward(one), backward(all) }, { 2 * (2 * 2 + 2) + 2, 3 }, "sums")
+  local p, q = one:parameters(), all:parameters()
+  local function equal(what)
+    for i = 1, #p do assert(accel.equal(p[i].grad, q[i].grad), ("%s: parameter %d"):format(what, i)) end
+  end
+  equal "a backward"
+  backward(one)
+  backward(all)
+  equal "gradients added up"
+  -- two forwards before their backwards, one of them twice; a parameter that is frozen; gradients of some alone
+  for _, model in ipairs { one, all } do
+    local a, b = model(ids, { labels = ids }), model(ids, { labels = ids })
+    b:backward(nil, { retain_graph = true })
+    a:backward()
+    b:backward()
+  end
+  equal "two forwards"
+  for _, model in ipairs { one, all } do
+    local norm = model.transformer.h[1].ln_1
+    norm.weight:requires_grad_(false)
+    norm.weight.grad = nil
+    backward(model)
+    assert(norm.weight.grad == nil)
+    norm.weight:requires_grad_(true)
+    norm.weight.grad = accel.zeros_like(norm.weight)
+  end
+  equal "a frozen parameter"
+  local function asked(model)
+    local norm = model.transformer.h[1].ln_2
+    return accel.grad(model(ids, { labels = ids }), { norm.bias, model.transformer.ln_f.weight })
+  end
+  local g, h = asked(one), asked(all)
+  assert(accel.equal(g[1], h[1]) and accel.equal(g[2], h[2]))
+  equal "accel.grad"
+  -- a block by itself, and a norm by itself
+  local block, x = all.transformer.h[1], accel.ones(2, 4, 16, { requires_grad = true })
+  ranks.same({ sums(function() block.ln_1(x):sum():backward() end), sums(function() block.ln_2(x):sum():backward() end) }, { 1, 1 },
+    "norms by themselves")
 else
   -- each sum of the gradient of an input is begun before the gradients of weights that it hides behind, and awaited after them
   local model = cases.model("gpt2", 2, 0)
