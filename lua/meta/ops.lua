@@ -913,8 +913,9 @@ function accel.blockwise_step_(params, grads, state1, absmax1, lr, step, rule, b
 ---@param state3? accel.Tensor[]
 ---@param absmax3? accel.Tensor[]
 ---@param generator? accel.Generator
----@overload fun(params: accel.Tensor[], grads: accel.Tensor[], state1: accel.Tensor[], absmax1: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {rule?: "adam"|"momentum"|"lion"|"rmsprop"|"adagrad"|"ademamix", beta1?: number, beta2?: number, beta3?: number, alpha?: number, eps?: number, weight_decay?: number, state2?: accel.Tensor[], absmax2?: accel.Tensor[], state3?: accel.Tensor[], absmax3?: accel.Tensor[], generator?: accel.Generator})
-function accel.blockwise_step_stochastic_(params, grads, state1, absmax1, lr, step, rule, beta1, beta2, beta3, alpha, eps, weight_decay, state2, absmax2, state3, absmax3, generator) end
+---@param first? integer default 0
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], state1: accel.Tensor[], absmax1: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {rule?: "adam"|"momentum"|"lion"|"rmsprop"|"adagrad"|"ademamix", beta1?: number, beta2?: number, beta3?: number, alpha?: number, eps?: number, weight_decay?: number, state2?: accel.Tensor[], absmax2?: accel.Tensor[], state3?: accel.Tensor[], absmax3?: accel.Tensor[], generator?: accel.Generator, first?: integer})
+function accel.blockwise_step_stochastic_(params, grads, state1, absmax1, lr, step, rule, beta1, beta2, beta3, alpha, eps, weight_decay, state2, absmax2, state3, absmax3, generator, first) end
 
 ---the products of the matrices of two batches, pair by pair; nothing broadcasts.
 ---@param x accel.Tensor

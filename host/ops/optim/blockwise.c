@@ -3,20 +3,15 @@
  * parameters) go through the same loop. */
 #include "ops/optim/blockwise.h"
 
-#include <math.h>
-
-#include "base/vmath.h"
 #include "device/cpu/isa.h"
 #include "ops/ctx_impl.h"
 #include "ops/on_host.h"
+#include "ops/optim/blockwise_formula.h"
 #include "ops/optim/lists.h"
 #include "ops/quant/codes.h"
 #include "ops/random/draw.h"
 
-enum { PARAMS, GRADS, STATE1, ABSMAX1, LR, STEP, RULE, BETA1, BETA2, BETA3, ALPHA, EPS, DECAY, STATE2, ABSMAX2, STATE3, ABSMAX3 };
-enum { ADAM, MOMENTUM, LION, RMSPROP, ADAGRAD, ADEMAMIX, BLOCK = 256 };
-
-static bool needs_second(int64_t rule) { return rule == ADAM || rule == ADEMAMIX; }
+enum { PARAMS = ACI_BW_PARAMS, GRADS = ACI_BW_GRADS, BLOCK = ACI_BW_BLOCK };
 
 /* State i: as many codes (u8) or values (f32) as its parameter has elements, and for codes an absmax a block. */
 static ac_status check_state(const ac_frame *f, int arg, bool wanted, ac_err *e) {
@@ -29,9 +24,11 @@ static ac_status check_state(const ac_frame *f, int arg, bool wanted, ac_err *e)
   for (int i = 0; i < p->n; i++) {
     const ac_tensor *t = s->tensors[i], *most = m->tensors[i];
     const int64_t blocks = t->dtype == AC_U8 ? (p->tensors[i]->numel + BLOCK - 1) / BLOCK : 0;
-    if ((t->dtype != AC_U8 && t->dtype != AC_F32) || t->numel != p->tensors[i]->numel || !aci_is_contiguous(t))
-      return AC_FAIL(e, SHAPE, "%s: state %d is %s, parameter %s needs as many u8 codes, or f32, without gaps", name, i + 1,
-                     aci_tensor_str(t, a, sizeof a), aci_tensor_str(p->tensors[i], b, sizeof b));
+    if ((t->dtype != AC_U8 && t->dtype != AC_F32) || t->numel != p->tensors[i]->numel ||
+        !aci_is_contiguous(t))
+      return AC_FAIL(e, SHAPE,
+                     "%s: state %d is %s, parameter %s needs as many u8 codes, or f32, without gaps", name,
+                     i + 1, aci_tensor_str(t, a, sizeof a), aci_tensor_str(p->tensors[i], b, sizeof b));
     if (t->dtype == AC_U8 && (most->dtype != AC_F32 || most->numel != blocks || !aci_is_contiguous(most)))
       return AC_FAIL(e, SHAPE, "%s: absmax %d is %s, %lld blocks of %d codes need as many f32", name, i + 1,
                      aci_tensor_str(most, a, sizeof a), (long long)blocks, BLOCK);
@@ -40,118 +37,93 @@ static ac_status check_state(const ac_frame *f, int arg, bool wanted, ac_err *e)
 }
 
 ac_status aci_blockwise_shape(ac_frame *f, ac_err *e) {
-  const int64_t rule = ARG_I(f, RULE);
+  const int64_t rule = ARG_I(f, ACI_BW_RULE);
   AC_TRY(aci_list_floats(f, PARAMS, e));
   AC_TRY(aci_list_match(f, GRADS, e));
-  AC_TRY(aci_number_check(f, LR, e));
-  AC_TRY(aci_number_check(f, STEP, e));
-  for (int i = BETA1; i <= BETA3; i++)
+  AC_TRY(aci_number_check(f, ACI_BW_LR, e));
+  AC_TRY(aci_number_check(f, ACI_BW_STEP, e));
+  for (int i = ACI_BW_BETA1; i <= ACI_BW_BETA3; i++)
     if (!(ARG_F(f, i) >= 0 && ARG_F(f, i) < 1))
-      return AC_FAIL(e, INVALID, "%s must lie in [0, 1), got %g", aci_op_sig(f->op)->param[i].name, ARG_F(f, i));
-  for (int i = EPS; i <= DECAY; i++)
+      return AC_FAIL(e, INVALID, "%s must lie in [0, 1), got %g", aci_op_sig(f->op)->param[i].name,
+                     ARG_F(f, i));
+  for (int i = ACI_BW_EPS; i <= ACI_BW_DECAY; i++)
     if (!(ARG_F(f, i) >= 0))
-      return AC_FAIL(e, INVALID, "%s must not be negative, got %g", aci_op_sig(f->op)->param[i].name, ARG_F(f, i));
-  AC_TRY(check_state(f, STATE1, true, e));
-  AC_TRY(check_state(f, STATE2, needs_second(rule), e));
-  return check_state(f, STATE3, rule == ADEMAMIX, e);
+      return AC_FAIL(e, INVALID, "%s must not be negative, got %g", aci_op_sig(f->op)->param[i].name,
+                     ARG_F(f, i));
+  AC_TRY(check_state(f, ACI_BW_STATE1, true, e));
+  AC_TRY(check_state(f, ACI_BW_STATE2, aci_bw_needs_second(rule), e));
+  if (f->n_args > ACI_BW_FIRST && (ARG_I(f, ACI_BW_FIRST) < 0 || ARG_I(f, ACI_BW_FIRST) % BLOCK != 0))
+    return AC_FAIL(e, INVALID, "first must be a multiple of %d that is not negative, got %lld", BLOCK,
+                   (long long)ARG_I(f, ACI_BW_FIRST));
+  return check_state(f, ACI_BW_STATE3, rule == ACI_BW_ADEMAMIX, e);
 }
-
-typedef struct factors {
-  float beta1, fresh1, beta2, fresh2, beta3, fresh3, alpha, eps, decay, keep, lr, step1, root, correction1;
-  bool first;
-} factors;
 
 /* ---- rules: n elements in f32 ---- */
-AC_ISA_FN(adam8, (int64_t n, const factors *k, float *restrict p, const float *restrict g, float *restrict m, float *restrict v),
+AC_ISA_FN(adam8,
+          (int64_t n, const aci_bw_factors *k, float *restrict p, const float *restrict g, float *restrict m,
+           float *restrict v),
           (n, k, p, g, m, v)) {
-  const factors c = *k;
-  for (int64_t i = 0; i < n; i++) {
-    m[i] = m_fma(c.fresh1, g[i], m[i] * c.beta1);
-    v[i] = v[i] * c.beta2 + c.fresh2 * g[i] * g[i];
-    const float denom = m_sqrt(v[i]) / c.root + c.eps;
-    p[i] = p[i] * c.keep + c.step1 * m[i] / denom;
-  }
+  const aci_bw_factors c = *k;
+  for (int64_t i = 0; i < n; i++) aci_bw_adam(&c, &p[i], g[i], &m[i], &v[i]);
 }
-AC_ISA_FN(momentum, (int64_t n, const factors *k, float *restrict p, const float *restrict g, float *restrict m), (n, k, p, g, m)) {
-  const factors c = *k;
-  for (int64_t i = 0; i < n; i++) {
-    const float gi = m_fma(c.decay, p[i], g[i]);
-    m[i] = c.first ? gi : m[i] * c.beta1 + gi;
-    p[i] = m_fma(-c.lr, m[i], p[i]);
-  }
+AC_ISA_FN(momentum,
+          (int64_t n, const aci_bw_factors *k, float *restrict p, const float *restrict g, float *restrict m),
+          (n, k, p, g, m)) {
+  const aci_bw_factors c = *k;
+  for (int64_t i = 0; i < n; i++) aci_bw_momentum(&c, &p[i], g[i], &m[i]);
 }
-AC_ISA_FN(lion, (int64_t n, const factors *k, float *restrict p, const float *restrict g, float *restrict m), (n, k, p, g, m)) {
-  const factors c = *k;
-  for (int64_t i = 0; i < n; i++) {
-    const float u = m[i] * c.beta1 + g[i] * c.fresh1;
-    const float s = u > 0 ? 1.0f : u < 0 ? -1.0f : u; /* a NaN stays one */
-    p[i] = m_fma(-c.lr, s, p[i] * c.keep);
-    m[i] = m_fma(c.fresh2, g[i], m[i] * c.beta2);
-  }
+AC_ISA_FN(lion,
+          (int64_t n, const aci_bw_factors *k, float *restrict p, const float *restrict g, float *restrict m),
+          (n, k, p, g, m)) {
+  const aci_bw_factors c = *k;
+  for (int64_t i = 0; i < n; i++) aci_bw_lion(&c, &p[i], g[i], &m[i]);
 }
-AC_ISA_FN(squares, (int64_t n, const factors *k, float *restrict p, const float *restrict g, float *restrict v), (n, k, p, g, v)) {
-  const factors c = *k;
-  for (int64_t i = 0; i < n; i++) {
-    const float gi = m_fma(c.decay, p[i], g[i]);
-    v[i] = v[i] * c.beta1 + c.fresh1 * gi * gi;
-    p[i] = p[i] - c.lr * gi / (m_sqrt(v[i]) + c.eps);
-  }
+AC_ISA_FN(squares,
+          (int64_t n, const aci_bw_factors *k, float *restrict p, const float *restrict g, float *restrict v),
+          (n, k, p, g, v)) {
+  const aci_bw_factors c = *k;
+  for (int64_t i = 0; i < n; i++) aci_bw_squares(&c, &p[i], g[i], &v[i]);
 }
-AC_ISA_FN(ademamix, (int64_t n, const factors *k, float *restrict p, const float *restrict g, float *restrict m, float *restrict v,
-                     float *restrict slow),
+AC_ISA_FN(ademamix,
+          (int64_t n, const aci_bw_factors *k, float *restrict p, const float *restrict g, float *restrict m,
+           float *restrict v, float *restrict slow),
           (n, k, p, g, m, v, slow)) {
-  const factors c = *k;
-  for (int64_t i = 0; i < n; i++) {
-    m[i] = m_fma(c.fresh1, g[i], m[i] * c.beta1);
-    slow[i] = m_fma(c.fresh3, g[i], slow[i] * c.beta3);
-    v[i] = v[i] * c.beta2 + c.fresh2 * g[i] * g[i];
-    const float u = (m[i] / c.correction1 + c.alpha * slow[i]) / (m_sqrt(v[i]) / c.root + c.eps);
-    p[i] = m_fma(-c.lr, u, p[i] * c.keep);
-  }
+  const aci_bw_factors c = *k;
+  for (int64_t i = 0; i < n; i++) aci_bw_ademamix(&c, &p[i], g[i], &m[i], &v[i], &slow[i]);
 }
 
-static factors factors_of(const ac_frame *f, double lr, double step) {
-  const int64_t rule = ARG_I(f, RULE);
-  const double b1 = ARG_F(f, BETA1), b2 = ARG_F(f, BETA2), b3 = ARG_F(f, BETA3), decay = ARG_F(f, DECAY);
-  const double correction1 = 1 - pow(b1, step), correction2 = sqrt(1 - pow(b2, step));
-  return (factors){.beta1 = rule == ADAGRAD ? 1 : (float)b1,
-                   .fresh1 = rule == ADAGRAD ? 1 : (float)(1 - b1),
-                   .beta2 = (float)b2,
-                   .fresh2 = (float)(1 - b2),
-                   .beta3 = (float)b3,
-                   .fresh3 = (float)(1 - b3),
-                   .alpha = (float)ARG_F(f, ALPHA),
-                   .eps = (float)ARG_F(f, EPS),
-                   .decay = (float)decay,
-                   .keep = (float)(1 - lr * decay),
-                   .lr = (float)lr,
-                   .step1 = (float)(-lr / correction1),
-                   .root = (float)correction2,
-                   .correction1 = (float)correction1,
-                   .first = step == 1};
+static aci_bw_factors factors_of(const ac_frame *f, double lr, double step) {
+  const aci_bw_options o = {(int)ARG_I(f, ACI_BW_RULE), ARG_F(f, ACI_BW_BETA1), ARG_F(f, ACI_BW_BETA2),
+                            ARG_F(f, ACI_BW_BETA3),     ARG_F(f, ACI_BW_ALPHA), ARG_F(f, ACI_BW_EPS),
+                            ARG_F(f, ACI_BW_DECAY)};
+  return aci_bw_factors_of(&o, lr, step);
 }
 
 /* ---- blocks ---- */
 typedef struct blockwise_job {
   const ac_frame *f;
-  factors k;
+  aci_bw_factors k;
   int64_t rule;
   bool stochastic;
   aci_draw draw;
   const int64_t *drawn; /* elements of the parameters before, in whole blocks of words; of n */
 } blockwise_job;
 
-static float *load_state(const ac_value *s, const ac_value *absmax, int i, ac_quant_type type, int64_t at, int64_t n, float *row) {
+static float *load_state(const ac_value *s, const ac_value *absmax, int i, ac_quant_type type, int64_t at,
+                         int64_t n, float *row) {
   ac_tensor *t = s->tensors[i];
   if (t->dtype == AC_F32) return (float *)aci_data(t) + at;
-  aci_decode_dynamic(type, (const uint8_t *)aci_data(t) + at, n, ((const float *)aci_data(absmax->tensors[i]))[at / BLOCK], row);
+  aci_decode_dynamic(type, (const uint8_t *)aci_data(t) + at, n,
+                     ((const float *)aci_data(absmax->tensors[i]))[at / BLOCK], row);
   return row;
 }
 
-static void store_state(const ac_value *s, const ac_value *absmax, int i, ac_quant_type type, int64_t at, int64_t n, const float *row) {
+static void store_state(const ac_value *s, const ac_value *absmax, int i, ac_quant_type type, int64_t at,
+                        int64_t n, const float *row) {
   ac_tensor *t = s->tensors[i];
   if (t->dtype == AC_F32) return;
-  aci_encode_dynamic(type, row, n, (uint8_t *)aci_data(t) + at, (float *)aci_data(absmax->tensors[i]) + at / BLOCK);
+  aci_encode_dynamic(type, row, n, (uint8_t *)aci_data(t) + at,
+                     (float *)aci_data(absmax->tensors[i]) + at / BLOCK);
 }
 
 /* To one of the two neighbours in bf16, to the nearer one the more often: the mean of many roundings is the value itself. */
@@ -161,8 +133,7 @@ static void round_stochastic(const blockwise_job *j, int i, int64_t at, int64_t 
   for (int64_t e = 0; e < n; e++) {
     uint32_t u;
     memcpy(&u, &p[e], sizeof u);
-    if ((u & 0x7f800000u) == 0x7f800000u) continue; /* infinities and NaN stay */
-    u = (u + (words[e] & 0xffffu)) & 0xffff0000u;
+    u = aci_bw_round(u, words[e]);
     memcpy(&p[e], &u, sizeof u);
   }
 }
@@ -179,32 +150,39 @@ static void piece(void *arg, int i, int64_t chunk, int64_t begin, int64_t count)
     float *x = direct ? (float *)aci_data(param) + at : p, *second = NULL, *third = NULL;
     if (!direct) aci_elems_load(param, ACI_C_F32, at, n, p);
     aci_elems_load(grad, ACI_C_F32, at, n, g);
-    float *first = load_state(&a[STATE1], &a[ABSMAX1], i, AC_QUANT_DYNAMIC, at, n, s1);
-    if (needs_second(j->rule)) second = load_state(&a[STATE2], &a[ABSMAX2], i, AC_QUANT_UDYNAMIC, at, n, s2);
-    if (j->rule == ADEMAMIX) third = load_state(&a[STATE3], &a[ABSMAX3], i, AC_QUANT_DYNAMIC, at, n, s3);
+    float *first = load_state(&a[ACI_BW_STATE1], &a[ACI_BW_ABSMAX1], i, AC_QUANT_DYNAMIC, at, n, s1);
+    if (aci_bw_needs_second(j->rule))
+      second = load_state(&a[ACI_BW_STATE2], &a[ACI_BW_ABSMAX2], i, AC_QUANT_UDYNAMIC, at, n, s2);
+    if (j->rule == ACI_BW_ADEMAMIX)
+      third = load_state(&a[ACI_BW_STATE3], &a[ACI_BW_ABSMAX3], i, AC_QUANT_DYNAMIC, at, n, s3);
     switch (j->rule) {
-      case ADAM: adam8(n, &j->k, x, g, first, second); break;
-      case MOMENTUM: momentum(n, &j->k, x, g, first); break;
-      case LION: lion(n, &j->k, x, g, first); break;
-      case ADEMAMIX: ademamix(n, &j->k, x, g, first, second, third); break;
+      case ACI_BW_ADAM: adam8(n, &j->k, x, g, first, second); break;
+      case ACI_BW_MOMENTUM: momentum(n, &j->k, x, g, first); break;
+      case ACI_BW_LION: lion(n, &j->k, x, g, first); break;
+      case ACI_BW_ADEMAMIX: ademamix(n, &j->k, x, g, first, second, third); break;
       default: squares(n, &j->k, x, g, first);
     }
     if (j->stochastic && param->dtype == AC_BF16) round_stochastic(j, i, at, n, p);
     if (!direct) aci_elems_store(param, ACI_C_F32, at, n, p);
-    store_state(&a[STATE1], &a[ABSMAX1], i, AC_QUANT_DYNAMIC, at, n, first);
-    if (second != NULL) store_state(&a[STATE2], &a[ABSMAX2], i, AC_QUANT_UDYNAMIC, at, n, second);
-    if (third != NULL) store_state(&a[STATE3], &a[ABSMAX3], i, AC_QUANT_DYNAMIC, at, n, third);
+    store_state(&a[ACI_BW_STATE1], &a[ACI_BW_ABSMAX1], i, AC_QUANT_DYNAMIC, at, n, first);
+    if (second != NULL)
+      store_state(&a[ACI_BW_STATE2], &a[ACI_BW_ABSMAX2], i, AC_QUANT_UDYNAMIC, at, n, second);
+    if (third != NULL) store_state(&a[ACI_BW_STATE3], &a[ACI_BW_ABSMAX3], i, AC_QUANT_DYNAMIC, at, n, third);
   }
 }
 
 static ac_status run(ac_frame *f, bool stochastic, ac_err *e) {
   const ac_value *params = &f->args[PARAMS];
-  const double step = aci_number_get(ARG_T(f, STEP)) + 1;
+  const double step = aci_number_get(ARG_T(f, ACI_BW_STEP)) + 1;
   ac_block *drawn = NULL;
-  blockwise_job j = {.f = f, .k = factors_of(f, aci_number_get(ARG_T(f, LR)), step), .rule = ARG_I(f, RULE), .stochastic = stochastic};
+  blockwise_job j = {.f = f,
+                     .k = factors_of(f, aci_number_get(ARG_T(f, ACI_BW_LR)), step),
+                     .rule = ARG_I(f, ACI_BW_RULE),
+                     .stochastic = stochastic};
   if (stochastic) {
-    int64_t sum = 0;
-    AC_TRY(ac_block_alloc(f->device, (size_t)(params->n + 1) * sizeof(int64_t), AC_MEM_ACTIVATION, f->stream, &drawn, e));
+    int64_t sum = ARG_I(f, ACI_BW_FIRST);
+    AC_TRY(ac_block_alloc(f->device, (size_t)(params->n + 1) * sizeof(int64_t), AC_MEM_ACTIVATION, f->stream,
+                          &drawn, e));
     int64_t *list = drawn->ptr;
     for (int i = 0; i < params->n; i++) {
       list[i] = sum;
@@ -215,7 +193,7 @@ static ac_status run(ac_frame *f, bool stochastic, ac_err *e) {
   }
   const ac_status st = aci_list_run(f, params->n, params->tensors, piece, &j, e);
   ac_block_free(drawn);
-  if (st == AC_OK) aci_number_set(ARG_T(f, STEP), step);
+  if (st == AC_OK) aci_number_set(ARG_T(f, ACI_BW_STEP), step);
   return st;
 }
 

@@ -45,27 +45,42 @@ local AdamW32bit = AdamW8bit:variant("AdamW32bit", { bits = 32 })
 ---@class accel.optim.Adam32bit : accel.optim.Adam8bit
 local Adam32bit = Adam8bit:variant("Adam32bit", { bits = 32 })
 
---- AdamW8bit whose states a device may page out to the host; on the CPU and on meta there is nothing to page, which a warning says.
+--- AdamW8bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
+--- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdamW8bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.899
 ---@class accel.optim.PagedAdamW8bit : accel.optim.AdamW8bit
 local PagedAdamW8bit = AdamW8bit:variant("PagedAdamW8bit", { paged = true })
 
---- Adam8bit whose states a device may page out to the host; on the CPU and on meta there is nothing to page, which a warning says.
+--- Adam8bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
+--- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdam8bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.9
 ---@class accel.optim.PagedAdam8bit : accel.optim.Adam8bit
 local PagedAdam8bit = Adam8bit:variant("PagedAdam8bit", { paged = true })
 
---- AdamW32bit whose states a device may page out to the host; on the CPU and on meta there is nothing to page, which a warning says.
+--- AdamW32bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
+--- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdamW32bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.899
 ---@class accel.optim.PagedAdamW32bit : accel.optim.AdamW8bit
 local PagedAdamW32bit = AdamW8bit:variant("PagedAdamW32bit", { bits = 32, paged = true })
 
---- Adam32bit whose states a device may page out to the host; on the CPU and on meta there is nothing to page, which a warning says.
+--- Adam32bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
+--- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdam32bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.9
 ---@class accel.optim.PagedAdam32bit : accel.optim.Adam8bit
 local PagedAdam32bit = Adam8bit:variant("PagedAdam32bit", { bits = 32, paged = true })
 
+--- PagedAdamW32bit under the name that it has without bits.
+--- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdamW(p, { lr = 0.1 }):step() return p:mean():item() --> 0.899
+---@class accel.optim.PagedAdamW : accel.optim.AdamW8bit
+local PagedAdamW = AdamW8bit:variant("PagedAdamW", { bits = 32, paged = true })
+
+--- PagedAdam32bit under the name that it has without bits.
+--- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdam(p, { lr = 0.1 }):step() return p:mean():item() --> 0.9
+---@class accel.optim.PagedAdam : accel.optim.Adam8bit
+local PagedAdam = Adam8bit:variant("PagedAdam", { bits = 32, paged = true })
+
 return {
   AdamW8bit = AdamW8bit, Adam8bit = Adam8bit, AdamW32bit = AdamW32bit, Adam32bit = Adam32bit, PagedAdamW8bit = PagedAdamW8bit,
   PagedAdam8bit = PagedAdam8bit, PagedAdamW32bit = PagedAdamW32bit, PagedAdam32bit = PagedAdam32bit,
+  PagedAdamW = PagedAdamW, PagedAdam = PagedAdam,
 }

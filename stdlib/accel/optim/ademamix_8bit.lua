@@ -52,12 +52,26 @@ end
 ---@class accel.optim.AdEMAMix32bit : accel.optim.AdEMAMix8bit
 local AdEMAMix32bit = AdEMAMix8bit:variant("AdEMAMix32bit", { bits = 32 })
 
---- AdEMAMix8bit whose states a device may page out to the host; on the CPU and on meta there is nothing to page, which a warning says.
+--- AdEMAMix8bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
+--- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdEMAMix8bit(p, { lr = 0.1, weight_decay = 0 }):step()
 ---   return p:mean():item() --> 0.89995
 ---@class accel.optim.PagedAdEMAMix8bit : accel.optim.AdEMAMix8bit
 local PagedAdEMAMix8bit = AdEMAMix8bit:variant("PagedAdEMAMix8bit", { paged = true })
 
+--- AdEMAMix32bit with paged states, as PagedAdEMAMix8bit's.
+--- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdEMAMix32bit(p, { lr = 0.1, weight_decay = 0 }):step()
+---   return p:mean():item() --> 0.89995
+---@class accel.optim.PagedAdEMAMix32bit : accel.optim.AdEMAMix8bit
+local PagedAdEMAMix32bit = AdEMAMix8bit:variant("PagedAdEMAMix32bit", { bits = 32, paged = true })
+
+--- PagedAdEMAMix32bit under the name that it has without bits.
+--- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdEMAMix(p, { lr = 0.1, weight_decay = 0 }):step()
+---   return p:mean():item() --> 0.89995
+---@class accel.optim.PagedAdEMAMix : accel.optim.AdEMAMix8bit
+local PagedAdEMAMix = AdEMAMix8bit:variant("PagedAdEMAMix", { bits = 32, paged = true })
+
 return {
   AdEMAMix8bit = AdEMAMix8bit, AdEMAMix32bit = AdEMAMix32bit, PagedAdEMAMix8bit = PagedAdEMAMix8bit,
+  PagedAdEMAMix32bit = PagedAdEMAMix32bit, PagedAdEMAMix = PagedAdEMAMix,
 }

@@ -5,6 +5,7 @@
 --- multi-tensor call steps all parameters of a step group; see accel.blockwise_step_ for the rules.
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
+local Paging = require "accel.optim.paging"
 
 local BLOCK <const> = 256
 
@@ -35,13 +36,11 @@ function Blockwise:variant(name, more)
 end
 
 function Blockwise:init(params, opts)
+  local own
+  local who = getmetatable(self).__name:match "[^.]*$"
+  if self.paged then opts, own = Paging.options(who, opts) end
   Optimizer.init(self, params, opts)
-  if self.paged then
-    local device = self.param_groups[1].params[1].device
-    if device == "cpu" or device == "meta" then
-      warn(("%s: states on %s are not paged; they stay there"):format(getmetatable(self).__name:match "[^.]*$", device))
-    end
-  end
+  if own then self.paging = Paging.of(who, self.param_groups[1].params[1].device, own) end
 end
 
 function Blockwise:check_options(o)
@@ -57,7 +56,9 @@ function Blockwise:make_state(p, group)
   local n = p:numel()
   local made = {}
   for i = 1, self.states do
-    made["state" .. i] = accel.zeros(p.shape, { dtype = coded and "u8" or "f32", device = p.device })
+    local dtype = coded and "u8" or "f32"
+    made["state" .. i] = self.paging and self.paging:zeros(p.shape, dtype, p.device)
+      or accel.zeros(p.shape, { dtype = dtype, device = p.device })
     made["absmax" .. i] = accel.zeros(coded and (n + BLOCK - 1) // BLOCK or 0, { device = p.device })
   end
   return made
@@ -72,11 +73,27 @@ end
 function Blockwise:update(group, step_group, grads, lr)
   local o = self:numbers_of(group, step_group)
   o.rule, o.weight_decay = self.rule, group.weight_decay
-  for i = 2, self.states do
-    o["state" .. i], o["absmax" .. i] = step_group["state" .. i], step_group["absmax" .. i]
-  end
   local step = group.stochastic_rounding and accel.blockwise_step_stochastic_ or accel.blockwise_step_
-  step(step_group.params, grads, step_group.state1, step_group.absmax1, lr, step_group.step, o)
+  local function run(part, some, number)
+    for i = 2, self.states do
+      o["state" .. i], o["absmax" .. i] = part["state" .. i], part["absmax" .. i]
+    end
+    step(part.params, some, part.state1, part.absmax1, lr, number, o)
+  end
+  if not self.paging then return run(step_group, grads, step_group.step) end
+  self.paging:pass()
+  self.paging:each(step_group, grads, self.states, BLOCK, function(part, some, number, drawn)
+    o.first = group.stochastic_rounding and drawn or nil
+    run(part, some, number)
+  end)
+end
+
+--- Takes over what state_dict gave, as every optimizer does; paged states take a copy even with assign.
+---@param dict table
+---@param opts? {assign: boolean?}
+function Blockwise:load_state_dict(dict, opts)
+  if self.paging and type(opts) == "table" and opts.assign then opts = nil end
+  Optimizer.load_state_dict(self, dict, opts)
 end
 
 return Blockwise

@@ -10,5 +10,7 @@ return require "accel.util.lazy" ("accel.optim", {
   Lion8bit = "lion_8bit", Lion32bit = "lion_8bit", PagedLion8bit = "lion_8bit", PagedLion32bit = "lion_8bit",
   SGD8bit = "sgd_8bit", SGD32bit = "sgd_8bit", RMSprop8bit = "sgd_8bit", RMSprop32bit = "sgd_8bit",
   Adagrad8bit = "sgd_8bit", Adagrad32bit = "sgd_8bit",
-  AdEMAMix8bit = "ademamix_8bit", AdEMAMix32bit = "ademamix_8bit", PagedAdEMAMix8bit = "ademamix_8bit", lr_scheduler = "lr_scheduler",
+  AdEMAMix8bit = "ademamix_8bit", AdEMAMix32bit = "ademamix_8bit", PagedAdEMAMix8bit = "ademamix_8bit",
+  PagedAdEMAMix32bit = "ademamix_8bit", PagedAdEMAMix = "ademamix_8bit", PagedAdam = "adam_8bit", PagedAdamW = "adam_8bit",
+  PagedLion = "lion_8bit", lr_scheduler = "lr_scheduler",
 })

@@ -20,16 +20,24 @@ function Lion8bit:init(params, opts) Blockwise.init(self, params, opts) end
 ---@class accel.optim.Lion32bit : accel.optim.Lion8bit
 local Lion32bit = Lion8bit:variant("Lion32bit", { bits = 32 })
 
---- Lion8bit whose states a device may page out to the host; on the CPU and on meta there is nothing to page, which a warning says.
+--- Lion8bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
+--- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedLion8bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.9
 ---@class accel.optim.PagedLion8bit : accel.optim.Lion8bit
 local PagedLion8bit = Lion8bit:variant("PagedLion8bit", { paged = true })
 
---- Lion32bit whose states a device may page out to the host; on the CPU and on meta there is nothing to page, which a warning says.
+--- Lion32bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
+--- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedLion32bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.9
 ---@class accel.optim.PagedLion32bit : accel.optim.Lion8bit
 local PagedLion32bit = Lion8bit:variant("PagedLion32bit", { bits = 32, paged = true })
 
+--- PagedLion32bit under the name that it has without bits.
+--- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedLion(p, { lr = 0.1 }):step() return p:mean():item() --> 0.9
+---@class accel.optim.PagedLion : accel.optim.Lion8bit
+local PagedLion = Lion8bit:variant("PagedLion", { bits = 32, paged = true })
+
 return {
   Lion8bit = Lion8bit, Lion32bit = Lion32bit, PagedLion8bit = PagedLion8bit, PagedLion32bit = PagedLion32bit,
+  PagedLion = PagedLion,
 }
