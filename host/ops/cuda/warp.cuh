@@ -30,6 +30,8 @@ ACI_DEVICE void aci_warp_meet() { __syncwarp(); }
 template <class T> ACI_DEVICE T aci_from_lane_xor(T v, int mask) {
   return __shfl_xor_sync(0xffffffffu, v, mask);
 }
+/* sum + the dot product of four int8 each. */
+ACI_DEVICE int aci_dot4(int sum, uint32_t a, uint32_t b) { return __dp4a((int)a, (int)b, sum); }
 /* 2^x within 2 ulp; what is below the normal numbers is 0. */
 ACI_DEVICE float aci_exp2(float x) {
   float y;

@@ -7,6 +7,7 @@
  *     codes.[ch]                       this header; mean.c one of its functions; rows_int8.[ch] rows in int8
  *     linear_4bit.c linear_int8.c      products that read the packed bytes, for linear_quantized (linear.h); dot_4bit.c and dot_int8.c
  *                                      their inner loops by instruction set (dot.h)
+ *     layout.cu encode.cu linear_quantized.cu   the same on CUDA: values, codes, products (layout.cuh, encode.cuh)
  *   scales of their own
  *     quantize_blockwise dequantize_blockwise: what gradients travel as (quant.h, quant.cu) */
 #ifndef ACI_OPS_CODES_H

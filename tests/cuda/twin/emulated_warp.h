@@ -15,6 +15,10 @@ template <class T> static inline T aci_from_lane_xor(T v, int mask) {
   memcpy(&got, emulated_exchange(&v, sizeof v)[aci_lane() ^ mask], sizeof got);
   return got;
 }
+static inline int aci_dot4(int sum, uint32_t a, uint32_t b) {
+  for (int i = 0; i < 32; i += 8) sum += (int8_t)(a >> i) * (int8_t)(b >> i);
+  return sum;
+}
 static inline float aci_exp2(float x) { return x < -126 ? 0 : exp2f(x); }
 
 template <int D> static inline uint32_t aci_pack2(float low, float high) {
