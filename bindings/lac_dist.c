@@ -11,10 +11,11 @@
 
 /* ---- joining and leaving ---- */
 
-/* init_process_group([backend] [, {backend =, timeout =, rank =, world_size =}]) */
+/* init_process_group([backend] [, {backend =, timeout =, rank =, world_size =, device_id =}]) */
 static int init_process_group(lua_State *L) {
-  static const char *const names[] = {"backend", "timeout", "rank", "world_size", "machines", "shares_memory", NULL};
+  static const char *const names[] = {"backend", "timeout", "rank", "world_size", "machines", "shares_memory", "device_id", NULL};
   lac_state *S = lac_get(L);
+  char site[LAC_SITE];
   const bool first = lua_type(L, 1) == LUA_TSTRING;
   const int opts = first || lua_isnil(L, 1) ? 2 : 1;
   lua_settop(L, opts);
@@ -66,6 +67,9 @@ static int init_process_group(lua_State *L) {
         "init_process_group: asked to be rank %lld of %lld, the launcher made this process rank %d "
         "of %d; leave rank and world_size away",
         (long long)(rank < 0 ? got_rank : rank), (long long)(size < 0 ? got_size : size), got_rank, got_size);
+  ac_device *device = lac_opt_string(&o, "device_id", NULL) != NULL ? lac_opt_device(&o, "device_id", NULL) : NULL;
+  ac_err e;
+  if (device != NULL && ac_world_bind_device(S->ranks->world, device, lac_site(L, S, 1, site), &e) != AC_OK) return lac_raise(L, S, &e);
   return 0;
 }
 

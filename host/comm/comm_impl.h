@@ -123,6 +123,7 @@ struct ac_world {
   aci_page *page;          /* this rank's; NULL: none */
   aci_heap_maps *heap;     /* NULL: none */
   struct aci_nccl *nccl;   /* of nccl/; NULL: no group has a communicator so far */
+  bool pairs_on_device;    /* sends and receives of its tensors go through it (ac_world_bind_device) */
   ac_group *all;
   ac_group *groups;        /* list of the others */
   uint32_t next_group;     /* id of the next one, the same on all ranks */
@@ -223,6 +224,9 @@ void aci_queue_drain(aci_queue *q); /* waits until nothing is queued */
 bool aci_device_takes(const ac_coll *c);
 /* Compares over the host, then queues it behind `ready` (NULL: nothing). *out: what was queued, owned by the caller. */
 ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready, aci_device_op **out, ac_err *e);
+/* A send or receive, as a backend's send_recv; *out once *done, of one that is queued. */
+ac_status aci_device_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready, void **state, bool *done, aci_device_op **out,
+                               ac_err *e);
 ac_status aci_device_op_join(aci_device_op *op, ac_err *e); /* the compute stream waits for its end; the host does not */
 bool aci_device_op_done(aci_device_op *op);
 void aci_device_op_release(aci_device_op *op); /* NULL is fine */

@@ -48,13 +48,14 @@ struct aci_queue {
 static bool is_pair(const ac_work *k) { return k->coll.kind == AC_COLL_SEND || k->coll.kind == AC_COLL_RECV; }
 
 /* ---- running ---- */
-/* seen: the doorbell before the steps that made no progress, of which there were idle + 1 in a row. */
-static void pause_a_little(const ac_world *w, int spins, int idle, uint32_t seen) {
+/* seen: the doorbell before the steps that made no progress, of which there were idle + 1 in a row. polls: one of them is on a device, where
+ * nobody rings. */
+static void pause_a_little(const ac_world *w, int spins, int idle, uint32_t seen, bool polls) {
   if (idle < spins) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
-  } else if (w->backend->rings) {
+  } else if (w->backend->rings && !polls) {
     const int naps = idle - spins;
     aci_doorbell_wait(w->page, seen, naps < 4 ? NAP * (naps + 1) : 4 * NAP);
   } else if (idle < w->spins + 64) {
@@ -65,6 +66,12 @@ static void pause_a_little(const ac_world *w, int spins, int idle, uint32_t seen
   }
 }
 
+static ac_status send_recv(ac_work *k, bool *done, ac_err *e) {
+  ac_group *g = k->group;
+  if (k->coll.device != NULL) return aci_device_send_recv(g, &k->coll, &k->desc, k->ready, &k->send_recv_state, done, &k->on_device, e);
+  return g->world->backend->send_recv(g, &k->coll, &k->desc, &k->send_recv_state, done, e);
+}
+
 static uint32_t doorbell_of(const ac_world *w) { return w->backend->rings ? atomic_load(&w->page->doorbell) : 0; }
 
 /* One step of a send or receive, and now and then a look around; true when it is over. naps: pauses since spinning ended. */
@@ -72,13 +79,13 @@ static bool send_recv_step(ac_work *k, int naps) {
   ac_group *g = k->group;
   ac_world *w = g->world;
   bool done = false;
-  k->status = w->backend->send_recv(g, &k->coll, &k->desc, &k->send_recv_state, &done, &k->err);
+  k->status = send_recv(k, &done, &k->err);
   if (k->status != AC_OK || done) return true;
   if (naps <= 0 || naps % (w->backend->rings ? 4 : 16) != 0) return false;
   k->status = aci_wait_check(g, &k->desc, k->began, k->coll.root, &k->err);
   if (k->status == AC_OK) return false;
   done = true; /* the world is over: the transfer is given up */
-  w->backend->send_recv(g, &k->coll, &k->desc, &k->send_recv_state, &done, NULL);
+  send_recv(k, &done, NULL);
   return true;
 }
 
@@ -87,7 +94,7 @@ static ac_status send_recv_alone(ac_work *k, ac_err *e) {
   const ac_world *w = k->group->world;
   uint32_t seen = doorbell_of(w);
   for (int idle = 0; !send_recv_step(k, idle - w->spins); idle++) {
-    pause_a_little(w, w->spins, idle, seen);
+    pause_a_little(w, w->spins, idle, seen, k->coll.device != NULL);
     seen = doorbell_of(w);
   }
   if (k->status != AC_OK && e != NULL) *e = k->err;
@@ -146,10 +153,11 @@ static void run_pairs(aci_queue *q, ac_work *k) {
   if (k->send_recv_state == NULL) begin(k);
   for (int idle = 0; active != NULL; idle++) {
     const uint32_t seen = doorbell_of(w);
-    bool moved = false;
+    bool moved = false, polls = false;
     for (ac_work **at = &active; *at != NULL;) {
       ac_work *x = *at;
       if (x->status == AC_OK && !send_recv_step(x, idle - spins)) {
+        polls |= x->coll.device != NULL;
         at = &x->next;
         continue;
       }
@@ -168,7 +176,7 @@ static void run_pairs(aci_queue *q, ac_work *k) {
     }
     pthread_mutex_unlock(&q->lock);
     if (moved) idle = -1;
-    else pause_a_little(w, spins, idle, seen);
+    else pause_a_little(w, spins, idle, seen, polls);
   }
 }
 
@@ -267,7 +275,10 @@ ac_status ac_collective(ac_group *g, const ac_coll *c, ac_err *e) {
     k.coll = *c;
     aci_desc_fill(g, c, 0, &k.desc);
     k.row = aci_record_begin(w, g, c, 0, false);
-    ac_status st = send_recv_alone(&k, e);
+    ac_status st = c->device != NULL ? event_of_now(c->device, &k.ready, e) : AC_OK;
+    if (st == AC_OK) st = send_recv_alone(&k, e);
+    if (st == AC_OK) st = join_device(&k, e);
+    if (k.ready != NULL) c->device->vt->event_free(c->device, k.ready);
     aci_record_end(w, k.row, st);
     return st;
   }

@@ -3,7 +3,9 @@
 -- is registered, segment by segment and not call by call; their losses are those of the host. Memory that goes is taken back first; a library
 -- that refuses is asked once; a rank that dies ends the job.
 local accel = require "accel"
-local dist, process = accel.dist, accel.process
+local dist = accel.dist
+local log = dofile((arg[0]:match "^.*/" or "") .. "../support/nccl_log.lua")
+local of_rank = log.of_rank
 
 local self, mode, device = arg[0], arg[1], arg[2]
 local STEPS <const>, B <const>, T <const>, D <const>, LAYERS <const>, V <const> = 3, 2, 8, 16, 2, 33
@@ -83,41 +85,6 @@ end
 
 -- ---- the test: starts them ----
 
-local tmp = os.getenv "ACCEL_TEST_TMP" or "/tmp"
-local function run(name, ranks, env, where)
-  local out, log = ("%s/%s.out"):format(tmp, name), ("%s/%s.log"):format(tmp, name)
-  os.remove(log)
-  local words = { ("NCCL_TWIN_LOG='%s'"):format(log) }
-  for key, value in accel.pairs(env or {}) do words[#words + 1] = ("%s='%s'"):format(key, value) end
-  local command = ("env -u ACCEL_DEVICE %s timeout 120 '%s' --num-threads 1 --num-processes %d '%s' %s %s >'%s' 2>&1"):format(
-    table.concat(words, " "), process.program(), ranks, self, name, where or "", out)
-  local _, _, code = os.execute(command)
-  local f <close> = assert(io.open(out))
-  local calls = {}
-  local l <close> = io.open(log)
-  for line in l and l:lines() or function() end do
-    local me, comm, kind, dtype, op, root, count, messages, registered =
-      line:match "^(%d)/%d (%S+) (%S+) type (%d+) op (%d+) root (%d+) count (%d+) messages (%d+) registered (%S+)$"
-    assert(me, line)
-    calls[#calls + 1] = { rank = math.tointeger(me), comm = comm, kind = kind, dtype = dtype, op = op, root = root, count = math.tointeger(count),
-      messages = messages, registered = registered == "yes" }
-  end
-  return f:read "a", code, calls
-end
-
--- Of one rank: its calls but for those of registers, in order; how many segments it registered and took back.
-local function of_rank(calls, rank)
-  local list, known, taken = {}, 0, 0
-  for _, c in ipairs(calls) do
-    if c.rank == rank then
-      if c.kind == "register" then known = known + 1
-      elseif c.kind == "deregister" then taken = taken + 1
-      else list[#list + 1] = c end
-    end
-  end
-  return list, known, taken
-end
-
 local AVG <const>, SUM <const>, F32 <const> = "4", "0", "7"
 local function sum(list, kind, op)
   local n, elements = 0, 0
@@ -167,11 +134,7 @@ function plans.tp(list, ranks)
   assert(gathered == STEPS and logits == STEPS * B * T * ((V + ranks - 1) // ranks), "logits by parts of the vocabulary")
 end
 
-local function losses(text)
-  local list = {}
-  for rank, step, loss in text:gmatch "loss (%d+) (%d+) ([%d.]+) of" do list[rank .. " " .. step] = tonumber(loss) end
-  return list
-end
+local function run(name, ranks, env, where) return log.run(self, name, ranks, env, { args = where }) end
 
 for _, case in ipairs { { "ddp", 2 }, { "zero1", 2 }, { "zero2", 3 }, { "zero3", 2 }, { "tp", 2 } } do
   local name, ranks = table.unpack(case)
@@ -192,13 +155,7 @@ for _, case in ipairs { { "ddp", 2 }, { "zero1", 2 }, { "zero2", 3 }, { "zero3",
     assert(known >= 1 and known <= 3 and taken == known, ("%s: %d segments registered, %d taken back"):format(name, known, taken))
   end
   plans[name](first, ranks, math.tointeger(text:match "of (%d+)"))
-  local host = losses((run(name, ranks, nil, "cpu")))
-  local n = 0
-  for key, loss in pairs(losses(text)) do
-    n = n + 1
-    assert(host[key] and math.abs(host[key] - loss) <= 2e-5 * host[key], ("%s: loss %s is %s, on the host %s"):format(name, key, loss, host[key]))
-  end
-  assert(n == STEPS * ranks, text)
+  log.same_losses(name, text, run(name, ranks, nil, "cpu"), STEPS * ranks)
 end
 
 local text, code, calls = run("trim", 2, { NCCL_TWIN_STRICT = "1" })

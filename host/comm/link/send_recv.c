@@ -23,6 +23,7 @@ static ac_status differ(ac_group *g, const transfer *t, const char *what, ac_err
 
 static ac_status compare(ac_group *g, transfer *t, ac_err *e) {
   t->theirs.site[ACI_SITE - 1] = 0;
+  if (t->theirs.device != t->mine.device) return differ(g, t, "device", e);
   if (t->theirs.dtype != t->mine.dtype) return differ(g, t, "dtype", e);
   if (t->theirs.count != t->mine.count) return differ(g, t, "count", e);
   t->compared = true;

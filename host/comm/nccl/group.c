@@ -25,15 +25,15 @@ static ac_status on_host(ac_group *g, ac_coll_kind kind, const void *send, void 
   return g->world->backend->run(g, &c, &d, e);
 }
 
-static const aci_nccl_config config = {.size = sizeof config,
-                                       .magic = ACI_NCCL_CONFIG_MAGIC,
-                                       .version = ACI_NCCL_CONFIG_VERSION,
-                                       .blocking = 0,
-                                       .cga_cluster_size = ACI_NCCL_UNDEFINED,
-                                       .min_ctas = ACI_NCCL_UNDEFINED,
-                                       .max_ctas = ACI_NCCL_UNDEFINED,
-                                       .net_name = NULL,
-                                       .split_share = 1};
+const aci_nccl_config aci_nccl_nonblocking = {.size = sizeof aci_nccl_nonblocking,
+                                              .magic = ACI_NCCL_CONFIG_MAGIC,
+                                              .version = ACI_NCCL_CONFIG_VERSION,
+                                              .blocking = 0,
+                                              .cga_cluster_size = ACI_NCCL_UNDEFINED,
+                                              .min_ctas = ACI_NCCL_UNDEFINED,
+                                              .max_ctas = ACI_NCCL_UNDEFINED,
+                                              .net_name = NULL,
+                                              .split_share = 1};
 
 /* Has every member NCCL of one version and a GPU that no other has? *why: what is in the way, "" nothing to tell. */
 static bool suitable(const introduction *all, int n, char *why, size_t size) {
@@ -65,7 +65,7 @@ static ac_status join(ac_group *g, struct aci_nccl_group *x, const char *site, a
   if (memcmp(&id, &none, sizeof id) == 0) return st != AC_OK ? st : AC_FAIL(e, DEVICE, "member 0 got no unique id of NCCL");
   aci_desc d;
   const ac_coll c = {.kind = AC_COLL_BARRIER, .site = site};
-  aci_nccl_config mine = config;
+  aci_nccl_config mine = aci_nccl_nonblocking;
   aci_desc_fill(g, &c, g->seq, &d);
   d.kind = AC_COLL_COMM_INIT;
   pthread_mutex_lock(&n->lock); /* the watch reads it, and aborts it where the job ends; does not block */
@@ -85,7 +85,7 @@ static ac_status agree(ac_group *g, const char *site, bool mine, bool *all, ac_e
   return st;
 }
 
-static void enlist(aci_nccl *n, struct aci_nccl_group *x) {
+void aci_nccl_enlist(aci_nccl *n, struct aci_nccl_group *x) {
   pthread_mutex_lock(&n->lock);
   x->next = n->groups;
   n->groups = x;
@@ -112,7 +112,6 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
   ac_status st = on_host(g, AC_COLL_ALL_GATHER, &own, all, sizeof own, site, e);
   const bool good = st == AC_OK && suitable(all, g->size, why, sizeof why);
   free(all);
-  x->group = g;
   x->device = d;
   ac_device_retain(d);
   g->device = x;
@@ -121,7 +120,7 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
   if (good) {
     ac_err mine;
     ac_status joined = w->nccl != NULL ? AC_OK : aci_nccl_open(w, d, lib, &mine);
-    if (joined == AC_OK) enlist(w->nccl, x);
+    if (joined == AC_OK) aci_nccl_enlist(w->nccl, x);
     AC_TRY(agree(g, site, joined == AC_OK, &everywhere, e)); /* joining is a collective: all take part or none */
     if (everywhere) {
       joined = join(g, x, site, &mine);
@@ -162,7 +161,7 @@ ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
   if (x == NULL) return AC_FAIL(e, OOM, "no memory for a communicator");
   aci_desc d;
   const ac_coll c = {.kind = AC_COLL_BARRIER};
-  aci_nccl_config mine = config;
+  aci_nccl_config mine = aci_nccl_nonblocking;
   aci_desc_fill(w->all, &c, w->all->seq, &d);
   d.kind = AC_COLL_COMM_INIT;
   pthread_mutex_lock(&n->lock); /* the watch may abort the world's communicator until then; settle sees that */
@@ -176,26 +175,21 @@ ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
     free(x);
     return AC_OK;
   }
-  x->group = g;
   x->device = n->device;
   ac_device_retain(x->device);
   g->device = x;
-  enlist(n, x);
+  aci_nccl_enlist(n, x);
   return AC_OK;
 }
 
-void aci_nccl_group_close(ac_group *g) {
-  struct aci_nccl_group *x = g->device;
-  aci_nccl *n = g->world->nccl;
-  if (x == NULL) return;
-  g->device = NULL;
+void aci_nccl_end(aci_nccl *n, struct aci_nccl_group *x) {
   aci_nccl_comm comm = NULL;
   if (n != NULL) {
     /* what is queued ends first, while the watch still knows the communicator: it aborts it where a peer is gone */
     pthread_mutex_lock(&n->lock);
     const bool made = x->comm != NULL;
     pthread_mutex_unlock(&n->lock);
-    if (made && aci_aborted(g->world, NULL) == AC_OK) n->device->vt->sync(n->device, n->stream, NULL);
+    if (made && aci_aborted(n->world, NULL) == AC_OK) n->device->vt->sync(n->device, x->stream != NULL ? x->stream : n->stream, NULL);
     aci_nccl_unregister(n, x);
     pthread_mutex_lock(&n->lock);
     for (struct aci_nccl_group **at = &n->groups; *at != NULL; at = &(*at)->next)
@@ -206,11 +200,34 @@ void aci_nccl_group_close(ac_group *g) {
     comm = x->comm;
     pthread_mutex_unlock(&n->lock);
   }
-  if (comm != NULL && aci_aborted(g->world, NULL) != AC_OK) {
+  if (comm != NULL && aci_aborted(n->world, NULL) != AC_OK) {
     n->lib->ncclCommAbort(comm); /* its kernels may wait for ranks that are gone */
   } else if (comm != NULL) {
     n->lib->ncclCommDestroy(comm);
   }
   ac_device_release(x->device);
+}
+
+void aci_nccl_group_close(ac_group *g) {
+  struct aci_nccl_group *x = g->device;
+  if (x == NULL) return;
+  g->device = NULL;
+  aci_nccl_end(g->world->nccl, x);
   free(x);
+}
+
+ac_status ac_world_bind_device(ac_world *w, ac_device *d, const char *site, ac_err *e) {
+  bool direct = false;
+  AC_TRY(ac_group_takes_device(w->all, d, site, &direct, e));
+  w->pairs_on_device = direct;
+  return AC_OK;
+}
+
+bool ac_world_sends_device(const ac_world *w, const ac_device *d) {
+  aci_nccl *n = w->nccl;
+  if (!w->pairs_on_device || n == NULL || !aci_same_device(n->device, d)) return false;
+  pthread_mutex_lock(&n->lock);
+  const bool broken = n->broken;
+  pthread_mutex_unlock(&n->lock);
+  return !broken;
 }

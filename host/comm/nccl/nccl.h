@@ -9,11 +9,15 @@
  * stream waits for their end: the host does not. What is queued is watched by a thread, which sees errors of NCCL, the job's abort and the timeout,
  * and then aborts the communicators, so that no kernel waits for ever.
  *
+ * Sends and receives have a communicator of two ranks and a stream for each direction between them, and are matched over the host by their
+ * tags; so they go once the world has been told its device (ac_world_bind_device).
+ *
  * Memory of the device's pool is registered with each communicator that uses it, segment by segment (NCCL 2.19 and later), so that transfers read
  * and write it where it lies.
  *
  *   library.[hc]   NCCL's calls, loaded on first use         group.c      communicators
- *   run.c          a collective in NCCL's calls               register.c   segments that communicators know
+ *   run.c          a collective in NCCL's calls               pair.c       a send or receive
+ *   register.c     segments that communicators know
  *   watch.c        streams, events, and the thread that watches them */
 #ifndef ACI_COMM_NCCL_H
 #define ACI_COMM_NCCL_H
@@ -55,28 +59,58 @@ typedef struct aci_nccl {
   bool registers;           /* ACCEL_NCCL_REGISTER, until NCCL refuses */
   bool broken;              /* communicators were aborted: nothing is queued any more */
   struct aci_nccl_group *groups;
+  /* of the thread that runs collectives */
+  struct aci_nccl_lane *lanes;
 } aci_nccl;
 
-/* Of a group; ac_group.device. */
+/* A communicator: of a group (ac_group.device) or of a lane. */
 struct aci_nccl_group {
   struct aci_nccl_group *next;
-  ac_group *group;
+  ac_stream *stream;  /* of a lane; NULL: the world's */
   ac_device *device;  /* that it was asked about first; retained */
   aci_nccl_comm comm; /* NULL: through the host */
   struct aci_nccl_segment *registered; /* under the lock of aci_nccl */
 };
+
+/* One direction between two ranks. */
+typedef struct aci_nccl_lane {
+  struct aci_nccl_group base;
+  struct aci_nccl_lane *next_lane;
+  int peer; /* global rank */
+  bool sends, begun, joined;
+  void *handle; /* of its stream */
+  aci_nccl_id id;
+  uint32_t tokens, matched, turn; /* messages begun by the sender, matched by the receiver; the one whose turn it is */
+} aci_nccl_lane;
+
+extern const aci_nccl_config aci_nccl_nonblocking;
 
 /* ---- watch.c ---- */
 ac_status aci_nccl_open(ac_world *w, ac_device *d, const aci_nccl_library *lib, ac_err *e);
 ac_status aci_nccl_event(aci_nccl *n, ac_event **out, ac_err *e); /* a fresh one, or a spare */
 void aci_nccl_event_back(aci_nccl *n, ac_event *ev);
 void aci_nccl_release(aci_nccl *n);
+/* One of its own event, held by the caller and the watch; drop: it is not queued after all (NULL is fine). */
+ac_status aci_nccl_op_new(aci_nccl *n, const aci_desc *d, aci_device_op **out, ac_err *e);
+void aci_nccl_op_drop(aci_device_op *op);
 /* Queued: the watch owns op from then on. */
 void aci_nccl_watch(aci_nccl *n, aci_device_op *op);
 /* DEVICE with NCCL's word for a status. */
 ac_status aci_nccl_check(const aci_nccl *n, int status, const char *what, ac_err *e);
 /* Until x's communicator, which does not block, has taken what it was given. Serves aborts and the timeout; the watch may abort it meanwhile. */
 ac_status aci_nccl_settle(aci_nccl *n, ac_group *g, struct aci_nccl_group *x, const aci_desc *d, int status, const char *what, ac_err *e);
+
+/* ---- run.c ---- */
+/* How NCCL sees a dtype, and elements of it per one of ours: what it does not reduce it moves as bytes. -1: it does not take it. */
+int aci_nccl_type(ac_dtype t, bool reduces, size_t *scale);
+
+/* ---- group.c ---- */
+void aci_nccl_enlist(aci_nccl *n, struct aci_nccl_group *x); /* the watch knows its communicator from now on */
+/* What is queued ends, then the communicator; x itself is the caller's. n NULL: it had none. */
+void aci_nccl_end(aci_nccl *n, struct aci_nccl_group *x);
+
+/* ---- pair.c ---- */
+void aci_nccl_lanes_close(aci_nccl *n);
 
 /* ---- register.c ---- */
 void aci_nccl_register_open(aci_nccl *n);  /* hears of memory that goes; ends with close */

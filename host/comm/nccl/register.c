@@ -64,17 +64,19 @@ void aci_nccl_unregister(aci_nccl *n, struct aci_nccl_group *x) {
 /* Under the pool's lock: nobody uses the segment any more, but for kernels that are queued. */
 static void unmapped(void *user, void *base, size_t bytes) {
   aci_nccl *n = user;
-  bool known = false;
   (void)bytes;
   pthread_mutex_lock(&n->lock);
-  for (struct aci_nccl_group *x = n->groups; x != NULL; x = x->next) known |= *find(x, base) != NULL;
-  pthread_mutex_unlock(&n->lock);
-  if (!known) return;
-  n->device->vt->sync(n->device, n->stream, NULL); /* without our lock: the watch ends what hangs */
-  pthread_mutex_lock(&n->lock);
-  for (struct aci_nccl_group *x = n->groups; x != NULL; x = x->next) {
-    aci_nccl_segment **at = find(x, base);
-    if (*at != NULL) drop(n, x, at);
+  for (;;) {
+    struct aci_nccl_group *x = n->groups;
+    while (x != NULL && *find(x, base) == NULL) x = x->next;
+    if (x == NULL) break;
+    ac_stream *s = x->stream != NULL ? x->stream : n->stream;
+    pthread_mutex_unlock(&n->lock);
+    n->device->vt->sync(n->device, s, NULL); /* without our lock: the watch ends what hangs */
+    pthread_mutex_lock(&n->lock);
+    aci_nccl_segment **at = NULL;
+    for (struct aci_nccl_group *y = n->groups; y != NULL; y = y->next) /* it may have been closed meanwhile */
+      if (y == x && *(at = find(x, base)) != NULL) drop(n, x, at);
   }
   pthread_mutex_unlock(&n->lock);
 }

@@ -4,8 +4,7 @@
 #include "comm/nccl/nccl.h"
 #include "device/device_impl.h"
 
-/* How NCCL sees a dtype, and elements of it per one of ours: what it does not reduce it moves as bytes. -1: it does not take it. */
-static int type_of(ac_dtype t, bool reduces, size_t *scale) {
+int aci_nccl_type(ac_dtype t, bool reduces, size_t *scale) {
   *scale = 1;
   switch (t) {
     case AC_F64: return ACI_NCCL_F64;
@@ -28,8 +27,8 @@ static bool is_reduction(ac_coll_kind k) { return k == AC_COLL_ALL_REDUCE || k =
 
 bool aci_device_takes(const ac_coll *c) {
   size_t scale;
-  if (c->kind == AC_COLL_SEND || c->kind == AC_COLL_RECV || c->kind == AC_COLL_BARRIER) return false;
-  return type_of(c->dtype, is_reduction(c->kind), &scale) >= 0;
+  if (c->kind == AC_COLL_BARRIER) return false;
+  return aci_nccl_type(c->dtype, is_reduction(c->kind), &scale) >= 0;
 }
 
 /* Bools are 0 and 1: or is their maximum, and their minimum. */
@@ -127,13 +126,10 @@ ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *r
   AC_TRY(w->backend->run(g, &meet, d, e));
   if (n == NULL || g->device == NULL) return AC_FAIL(e, STATE, "no communicator for %s", ac_coll_name(c->kind));
   call k = {.lib = n->lib, .g = g, .c = c, .stream = n->handle, .op = op_of(c), .bytes = ac_dtype_bytes(c->dtype)};
-  k.type = type_of(c->dtype, is_reduction(c->kind), &k.scale);
-  aci_device_op *op = malloc(sizeof *op);
-  if (op == NULL) return AC_FAIL(e, OOM, "no memory for a collective");
-  *op = (aci_device_op){.ref = 2, .nccl = n, .desc = *d, .began = aci_now_ns()}; /* the caller's and the watch's */
-  atomic_fetch_add(&n->ref, 1);
+  k.type = aci_nccl_type(c->dtype, is_reduction(c->kind), &k.scale);
+  aci_device_op *op = NULL;
   ac_device *dev = n->device;
-  ac_status st = aci_nccl_event(n, &op->done, e);
+  ac_status st = aci_nccl_op_new(n, d, &op, e);
   if (st == AC_OK && ready != NULL) st = dev->vt->stream_wait(dev, n->stream, ready, e);
   if (st == AC_OK) {
     aci_nccl_register(n, g->device, c->send);
@@ -149,9 +145,7 @@ ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *r
   }
   if (st == AC_OK) st = dev->vt->event_record(dev, op->done, n->stream, e);
   if (st != AC_OK) {
-    aci_nccl_event_back(n, op->done);
-    free(op);
-    aci_nccl_release(n);
+    aci_nccl_op_drop(op);
     if (aci_aborted(w, NULL) == AC_OK) aci_abort(w, st, w->place.rank, e != NULL ? e->msg : "a collective failed on a device");
     return st;
   }

@@ -47,6 +47,23 @@ void aci_device_op_release(aci_device_op *op) {
   aci_nccl_release(n);
 }
 
+ac_status aci_nccl_op_new(aci_nccl *n, const aci_desc *d, aci_device_op **out, ac_err *e) {
+  aci_device_op *op = malloc(sizeof *op);
+  *out = NULL;
+  if (op == NULL) return AC_FAIL(e, OOM, "no memory for a collective");
+  *op = (aci_device_op){.ref = 2, .nccl = n, .desc = *d, .began = aci_now_ns()}; /* the caller's and the watch's */
+  const ac_status st = aci_nccl_event(n, &op->done, e);
+  if (st != AC_OK) return free(op), st;
+  atomic_fetch_add(&n->ref, 1);
+  return *out = op, AC_OK;
+}
+
+void aci_nccl_op_drop(aci_device_op *op) {
+  if (op == NULL) return;
+  aci_device_op_release(op);
+  aci_device_op_release(op);
+}
+
 ac_status aci_device_op_join(aci_device_op *op, ac_err *e) {
   ac_device *d = op->nccl->device;
   return d->vt->stream_wait(d, NULL, op->done, e);
@@ -182,6 +199,7 @@ void aci_nccl_close(ac_world *w) {
   if (n == NULL) return;
   ac_device *d = n->device;
   const bool good = aci_aborted(w, NULL) == AC_OK;
+  aci_nccl_lanes_close(n);
   aci_nccl_register_close(n);
   if (good) d->vt->sync(d, n->stream, NULL); /* what is queued ends: peers count on it */
   pthread_mutex_lock(&n->lock);

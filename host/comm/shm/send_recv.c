@@ -249,14 +249,14 @@ static ac_status take(transfer *t, aci_mailbox *m, int i, ac_err *e) {
   aci_mailbox_entry *l = &m->entry[i];
   drop(&peer_of(t)->first_in, t);
   t->entry = i;
-  if (l->desc.dtype != t->d->dtype || l->desc.count != t->d->count) {
+  if (l->desc.dtype != t->d->dtype || l->desc.count != t->d->count || l->desc.device != t->d->device) {
     char sent[160], wanted[160];
     ac_world *w = t->g->world;
     return aci_stop(
         w, AC_MISMATCH, -1, e,
-        "a message is not what is received: rank %d in %s, rank %d in %s; dtype and count must be equal",
+        "a message is not what is received: rank %d in %s, rank %d in %s; %s must be equal",
         aci_global_of(w, t->peer), aci_desc_text(&l->desc, sent, sizeof sent), w->place.rank,
-        aci_desc_text(t->d, wanted, sizeof wanted));
+        aci_desc_text(t->d, wanted, sizeof wanted), l->desc.device != t->d->device ? "the kind of device" : "dtype and count");
   }
   if (l->desc.where_send != ACI_IN_SLOT && l->desc.where_send != ACI_IN_EAGER) {
     atomic_store_explicit(&l->state, ACI_ENTRY_TAKEN, memory_order_release);

@@ -74,7 +74,8 @@ typedef struct ac_coll {
   const void *send;
   void *recv;
   const char *site; /* "train.lua:12", for messages; copied. NULL: not known */
-  ac_device *device; /* on which send and recv lie, where ac_group_takes_device said so; borrowed. NULL: the host's memory */
+  ac_device *device; /* on which send and recv lie, where ac_group_takes_device (of a send or receive,
+                      * ac_world_sends_device) said so; borrowed. NULL: the host's memory */
 } ac_coll;
 
 /* ---- world ---- */
@@ -132,6 +133,10 @@ AC_API int ac_group_global_rank(const ac_group *g, int group_rank); /* -1: out o
 /* Whether tensors on d are given to this group's collectives as they lie (ac_coll.device): NCCL is there and every member has a GPU of its own.
  * Else they go through memory of the host, on all members alike. Collective of the group the first time that it is asked. */
 AC_API ac_status ac_group_takes_device(ac_group *g, ac_device *d, const char *site, bool *direct, ac_err *e);
+/* Tells all ranks that this one works on d, collectively: its communicator is made now, and sends and receives of tensors on d go from GPU to GPU
+ * from here on, where ac_group_takes_device says so of the group of all; else through memory of the host, as without it. */
+AC_API ac_status ac_world_bind_device(ac_world *w, ac_device *d, const char *site, ac_err *e);
+AC_API bool ac_world_sends_device(const ac_world *w, const ac_device *d); /* whether they do */
 /* Are all members on one machine, with memory that they all map? */
 AC_API bool ac_group_shares_memory(const ac_group *g);
 /* Collective: memory of the CPU that all members read and write, undefined at first. It is taken from the member `owner` (a

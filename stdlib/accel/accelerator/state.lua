@@ -218,6 +218,8 @@ function AcceleratorState:init(mixed_precision, opts) -- luacheck: ignore self
     local join_options = o.init_handler and o.init_handler:to_kwargs() or {}
     join_options.cpu = o.cpu
     fill("Accelerator", join_options)
+    -- of the host nothing is made, so that a rank that stays there alone is told by its first collective
+    if shared.distributed_type == "MULTI_GPU" then dist.init_process_group(nil, { device_id = shared.device }) end
   else
     refuse_cpu("Accelerator", o.cpu)
     if o.init_handler and precise.mixed_precision == nil then join("Accelerator", o.init_handler:to_kwargs()) end

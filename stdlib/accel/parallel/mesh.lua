@@ -67,6 +67,12 @@ local function make_axis(name, sets)
   return Axis(name, mine, me, group)
 end
 
+--- Stages and rings send to each other: from GPU to GPU where ranks have them. Groups are split off the communicator that this makes.
+local function tell_device()
+  local device = accel.get_default_device()
+  if dist.get_world_size() > 1 and device ~= "cpu" and not device:find "^meta" then dist.init_process_group(nil, { device_id = device }) end
+end
+
 --- Collective over the world.
 ---@param names string[] outermost first
 ---@param shape integer[] their product is the number of ranks
@@ -74,6 +80,7 @@ end
 function Mesh:init(names, shape, joints)
   local total = 1
   if #names ~= #shape then raise("DeviceMesh: %d names for %d dimensions", #names, #shape) end
+  tell_device()
   self.mesh_dim_names, self.shape, self.axes, self.at, self.joints = names, shape, {}, {}, joints or {}
   for d, n in ipairs(shape) do
     total = total * check.positive("DeviceMesh", ("size of '%s'"):format(names[d]), n)

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 
 /* ---- device memory: closed to the host but while kernels and copies run ---- */
 /* So that host code which reads or writes it dies here as it would on a GPU machine. Calls of several threads take turns. */
@@ -209,11 +210,14 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s) {
   return memset(dst, byte, bytes), cudaSuccess;
 }
 
+static std::set<cudaStream_t> streams;
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
-  return *s = new emulated_stream{current, false, NULL, 0, 0}, cudaSuccess;
+  const on_device lock;
+  return streams.insert(*s = new emulated_stream{current, false, NULL, 0, 0, 0}), cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int) {
-  return *s = new emulated_stream{current, true, NULL, 0, 0}, cudaSuccess;
+  const on_device lock;
+  return streams.insert(*s = new emulated_stream{current, true, NULL, 0, 0, 0}), cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device) {
   if (device < 0 || device >= devices() || n < 13) return give(cudaErrorInvalidDevice);
@@ -244,7 +248,11 @@ bool emulated_starts(const void *kernel, dim3 grid, dim3 block, size_t shared, c
   if (shared > (g != granted.end() ? g->second : (size_t)48 << 10)) return give(cudaErrorInvalidValue), false;
   return true;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t s) { return wait_for(s), delete s, cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+  wait_for(s);
+  const on_device lock;
+  return streams.erase(s), delete s, cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   if (s->capture != NULL) return give(emulated_spoil(s));
   return wait_for(s), waits.n++, cudaSuccess;
@@ -255,6 +263,7 @@ cudaError_t cudaDeviceSynchronize() {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   const on_device open;
+  s->waits++;
   if (s->capture != NULL || e->capture != NULL) return give(emulated_join(s, e));
   if (e->stream != NULL && e->stream != s) make_late(e->stream, 0, e->number);
   return busy[current] = NULL, cudaSuccess;
@@ -295,6 +304,19 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
   return cudaSuccess;
 }
 void emulated_work_on(cudaStream_t s) { work_on(s); }
+
+int emulated_device() { return current; }
+const char *emulated_library_call(void *stream) {
+  const on_device lock;
+  const auto found = streams.find((cudaStream_t)stream);
+  if (found == streams.end()) return "on no stream";
+  emulated_stream *s = *found;
+  if (s->device != current) return "on a stream of another device";
+  if (s->capture != NULL) return "on a stream that records";
+  if (s->waits == 0) return "on a stream that has waited for nothing since the call before";
+  s->waits = 0;
+  return NULL;
+}
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *) {
   const char *ptx = getenv("CUDA_TWIN_PTX");

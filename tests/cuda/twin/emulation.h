@@ -20,6 +20,7 @@ struct emulated_stream {
   bool copies; /* made with a priority: its copies from page-locked memory go on beside other work, see emulation.cpp */
   emulated_graph *capture; /* NULL: it does what it is given */
   long work, joined;       /* recorded on it, and how much of that the origin waits for */
+  long waits;              /* for events, since a library was given it last */
 };
 struct emulated_event {
   cudaStream_t stream; /* that it was recorded on, with copies to come */
@@ -39,5 +40,8 @@ cudaError_t emulated_join(cudaStream_t s, cudaEvent_t e);
 /* A kernel was launched that is not recorded. */
 void emulated_launched(const void *kernel);
 void emulated_work_on(cudaStream_t s);
+/* For libraries of their own, which find it by name: they are about to queue work on the stream. NULL, or what is wrong with that. */
+extern "C" __attribute__((visibility("default"))) const char *emulated_library_call(void *stream);
+extern "C" __attribute__((visibility("default"))) int emulated_device(); /* this thread's */
 
 #endif

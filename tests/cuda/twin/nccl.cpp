@@ -1,13 +1,15 @@
 /* The twin's stand-in for NCCL (ACCEL_NCCL names its file): the calls of comm/nccl/library.h between processes, over a file that the unique id
  * names, by plain loops over the twin's memory. As the real library does for communicators that do not block, calls return that they are in
  * progress and a thread does them in order. What the real one leaves to the program is refused here: members that call different things, other
- * counts, types or roots, the default stream, calls inside a group that is not ended, a communicator that was given back, memory that is
+ * counts, types or roots, the default stream, a stream of another device or one that has not waited for the work that its call reads, two streams of
+ * one communicator, calls inside a group that is not ended, a communicator that was given back, memory that is
  * registered twice or given back while it is registered.
  *
  * NCCL_TWIN_LOG: a file that gets a line a call: member, communicator, kind, dtype, reduction, root, count, messages, whether its memory is
- * registered. NCCL_TWIN_REGISTER=no: refuses to register. NCCL_TWIN_STRICT: refuses memory that is not registered. NCCL_TWIN_FAIL=N: the
+ * registered, its stream by number. NCCL_TWIN_REGISTER=no: refuses to register. NCCL_TWIN_STRICT: refuses memory that is not registered. NCCL_TWIN_FAIL=N: the
  * N-th collective of member 1 fails, as a lost link does. NCCL_TWIN_LOST=N: member 1 takes the N-th and never ends it. NCCL_TWIN_VERSION:
  * what it says it is. */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -61,6 +63,7 @@ struct Call {
   std::vector<Message> messages;
   int color, key;
   ncclComm **split;
+  void *stream;
 };
 
 struct ncclComm {
@@ -73,6 +76,8 @@ struct ncclComm {
   std::condition_variable more;
   std::deque<Call> queue;
   bool stop;
+  int device;   /* that was current when it was made */
+  void *stream; /* of its first call */
   std::thread thread;
   std::vector<std::pair<const char *, size_t>> known; /* registered; empty places are NULL */
 };
@@ -189,13 +194,25 @@ static bool is_registered(ncclComm *c, const Call &call) {
   return all;
 }
 
+/* Streams are numbered as they come; 0: none. */
+static int number_of(void *stream) {
+  static std::mutex lock;
+  static std::vector<void *> seen;
+  std::lock_guard<std::mutex> hold(lock);
+  for (size_t i = 0; i < seen.size() && stream != NULL; i++)
+    if (seen[i] == stream) return (int)i + 1;
+  if (stream != NULL) seen.push_back(stream);
+  return stream != NULL ? (int)seen.size() : 0;
+}
+
 static void note(ncclComm *c, const char *kind, const Call &call) {
   const char *log = getenv("NCCL_TWIN_LOG"), *slash = strrchr(c->path, '/');
   if (log == NULL) return;
   FILE *f = fopen(log, "a");
   if (f == NULL) return;
-  fprintf(f, "%d/%d %s %s type %d op %d root %d count %zu messages %zu registered %s\n", c->me, c->n, slash != NULL ? slash + 1 : c->path, kind,
-          call.type, call.op, call.root, call.count, call.messages.size(), is_registered(c, call) ? "yes" : "no");
+  fprintf(f, "%d/%d %s %s type %d op %d root %d count %zu messages %zu registered %s stream %d\n", c->me, c->n,
+          slash != NULL ? slash + 1 : c->path, kind, call.type, call.op, call.root, call.count, call.messages.size(),
+          is_registered(c, call) ? "yes" : "no", number_of(call.stream));
   fclose(f);
 }
 
@@ -298,6 +315,7 @@ static int split(ncclComm *c, const Call &k) {
   char path[120];
   snprintf(path, sizeof path, "%.80s.%u.%d", c->path, c->calls, k.color);
   *k.split = make(path, n, me);
+  if (*k.split != NULL) (*k.split)->device = c->device;
   return *k.split != NULL ? FINE : SYSTEM_ERROR;
 }
 
@@ -334,6 +352,13 @@ static void serve(ncclComm *c) {
   }
 }
 
+/* A function of the emulated device, whose module the process has loaded. */
+static void *emulated(const char *name) {
+  const char *module = getenv("ACCEL_CUDA_MODULE");
+  void *h = module != NULL ? dlopen(module, RTLD_NOW | RTLD_NOLOAD) : NULL;
+  return h != NULL ? dlsym(h, name) : NULL;
+}
+
 static ncclComm *make(const char *path, int n, int me) {
   ncclComm *c = new ncclComm();
   c->live = LIVE, c->n = n, c->me = me;
@@ -343,16 +368,42 @@ static ncclComm *make(const char *path, int n, int me) {
   return c;
 }
 
-static int give(ncclComm *c, const Call &k, void *stream) {
-  if (c == NULL || c->live != LIVE) return INVALID_ARGUMENT;
-  if (k.kind != SPLIT && stream == NULL) return fprintf(stderr, "nccl_twin: %s on the default stream\n", names[k.kind]), INVALID_USAGE;
-  if (depth > 0) return grouped.push_back({c, k}), ACI_NCCL_SUCCESS;
+static int put(ncclComm *c, const Call &k) {
   std::lock_guard<std::mutex> hold(c->lock);
   if (c->status != ACI_NCCL_SUCCESS && c->status != ACI_NCCL_IN_PROGRESS) return c->status;
   c->status = ACI_NCCL_IN_PROGRESS;
   c->queue.push_back(k);
   c->more.notify_one();
   return ACI_NCCL_IN_PROGRESS;
+}
+
+/* What the emulated device says of a call on a stream; NULL: nothing is wrong. */
+static const char *asked(void *stream) {
+  typedef const char *Ask(void *);
+  static Ask *const ask = (Ask *)emulated("emulated_library_call");
+  return ask != NULL ? ask(stream) : "beside no emulated device";
+}
+
+static int wrong(int kind, const char *what) {
+  fprintf(stderr, "nccl_twin: %s %s\n", names[kind], what);
+  return INVALID_USAGE;
+}
+
+static int give(ncclComm *c, Call k, void *stream) {
+  if (c == NULL || c->live != LIVE) return INVALID_ARGUMENT;
+  if (k.kind != SPLIT && stream == NULL) return wrong(k.kind, "on the default stream");
+  if (k.kind != SPLIT && c->stream != NULL && c->stream != stream) return wrong(k.kind, "on another stream than its communicator's");
+  k.stream = stream;
+  if (depth > 0) return grouped.push_back({c, k}), ACI_NCCL_SUCCESS;
+  if (k.kind != SPLIT) {
+    typedef int Device();
+    static Device *const device = (Device *)emulated("emulated_device");
+    const char *bad = asked(stream);
+    if (bad == NULL && c->device != device()) bad = "of a communicator of another device"; /* asked: it is the stream's */
+    if (bad != NULL) return wrong(k.kind, bad);
+    c->stream = stream;
+  }
+  return put(c, k);
 }
 
 /* ---- the calls ---- */
@@ -370,7 +421,10 @@ EXPORT int ncclGetUniqueId(aci_nccl_id *id) {
 EXPORT int ncclCommInitRankConfig(ncclComm **out, int n, aci_nccl_id id, int rank, aci_nccl_config *config) {
   if (n < 1 || n > MOST || rank < 0 || rank >= n || config->magic != ACI_NCCL_CONFIG_MAGIC || config->size != sizeof *config || config->blocking != 0)
     return INVALID_ARGUMENT;
+  typedef int Device();
+  static Device *const device = (Device *)emulated("emulated_device");
   *out = make(id.bytes, n, rank);
+  if (*out != NULL) (*out)->device = device != NULL ? device() : -1;
   return *out != NULL ? 0 : SYSTEM_ERROR;
 }
 EXPORT int ncclCommSplit(ncclComm *c, int color, int key, ncclComm **out, aci_nccl_config *config) {
@@ -412,35 +466,43 @@ EXPORT int ncclGroupEnd(void) {
   Call all = {};
   all.kind = MESSAGES;
   ncclComm *c = NULL;
-  for (auto &x : calls) {
+  void *stream = NULL;
+  for (auto &x : calls) { /* of a group, as accel makes them: one communicator on one stream */
+    if ((c != NULL && c != x.first) || (stream != NULL && stream != x.second.stream)) return wrong(x.second.kind, "of another communicator or stream");
     c = x.first;
+    stream = x.second.stream;
     if (x.second.kind == MESSAGES) all.messages.push_back(x.second.messages[0]);
-    else status = give(c, x.second, c);
   }
-  if (!all.messages.empty()) status = give(c, all, c);
+  bool first = true;
+  for (auto &x : calls) {
+    if (x.second.kind == MESSAGES) continue;
+    status = first ? give(c, x.second, stream) : put(c, x.second);
+    first = false;
+  }
+  if (!all.messages.empty()) status = give(c, all, stream);
   return status;
 }
 EXPORT int ncclAllReduce(const void *s, void *r, size_t n, int type, int op, ncclComm *c, void *stream) {
-  return give(c, Call{ALL_REDUCE, type, op, 0, s, r, n, {}, 0, 0, NULL}, stream);
+  return give(c, Call{ALL_REDUCE, type, op, 0, s, r, n, {}, 0, 0, NULL, NULL}, stream);
 }
 EXPORT int ncclReduce(const void *s, void *r, size_t n, int type, int op, int root, ncclComm *c, void *stream) {
-  return give(c, Call{REDUCE, type, op, root, s, r, n, {}, 0, 0, NULL}, stream);
+  return give(c, Call{REDUCE, type, op, root, s, r, n, {}, 0, 0, NULL, NULL}, stream);
 }
 EXPORT int ncclBroadcast(const void *s, void *r, size_t n, int type, int root, ncclComm *c, void *stream) {
-  return give(c, Call{BROADCAST, type, 0, root, s, r, n, {}, 0, 0, NULL}, stream);
+  return give(c, Call{BROADCAST, type, 0, root, s, r, n, {}, 0, 0, NULL, NULL}, stream);
 }
 EXPORT int ncclAllGather(const void *s, void *r, size_t n, int type, ncclComm *c, void *stream) {
-  return give(c, Call{ALL_GATHER, type, 0, 0, s, r, n, {}, 0, 0, NULL}, stream);
+  return give(c, Call{ALL_GATHER, type, 0, 0, s, r, n, {}, 0, 0, NULL, NULL}, stream);
 }
 EXPORT int ncclReduceScatter(const void *s, void *r, size_t n, int type, int op, ncclComm *c, void *stream) {
-  return give(c, Call{REDUCE_SCATTER, type, op, 0, s, r, n, {}, 0, 0, NULL}, stream);
+  return give(c, Call{REDUCE_SCATTER, type, op, 0, s, r, n, {}, 0, 0, NULL, NULL}, stream);
 }
 EXPORT int ncclCommRegister(ncclComm *c, void *base, size_t bytes, void **handle) {
   const char *refuse = getenv("NCCL_TWIN_REGISTER");
   if (c == NULL || c->live != LIVE || base == NULL || bytes == 0) return INVALID_ARGUMENT;
   if (refuse != NULL && strcmp(refuse, "no") == 0) return SYSTEM_ERROR;
   if (is_known(c, base)) return fprintf(stderr, "nccl_twin: memory is registered twice\n"), INVALID_USAGE;
-  note(c, "register", Call{ALL_REDUCE, 0, 0, 0, NULL, NULL, bytes, {}, 0, 0, NULL});
+  note(c, "register", Call{ALL_REDUCE, 0, 0, 0, NULL, NULL, bytes, {}, 0, 0, NULL, NULL});
   std::lock_guard<std::mutex> hold(c->lock);
   c->known.push_back({(const char *)base, bytes});
   return *handle = (void *)(uintptr_t)c->known.size(), ACI_NCCL_SUCCESS;
@@ -453,14 +515,12 @@ EXPORT int ncclCommDeregister(ncclComm *c, void *handle) {
     if (i >= c->known.size() || c->known[i].first == NULL) return INVALID_ARGUMENT;
     c->known[i].first = NULL;
   }
-  note(c, "deregister", Call{ALL_REDUCE, 0, 0, 0, NULL, NULL, 0, {}, 0, 0, NULL});
+  note(c, "deregister", Call{ALL_REDUCE, 0, 0, 0, NULL, NULL, 0, {}, 0, 0, NULL, NULL});
   return ACI_NCCL_SUCCESS;
 }
 EXPORT int ncclSend(const void *p, size_t n, int type, int peer, ncclComm *c, void *stream) {
-  if (depth == 0) return INVALID_USAGE; /* alone it would wait for its receiver */
-  return give(c, Call{MESSAGES, type, 0, 0, NULL, NULL, n, {Message{true, p, NULL, n, type, peer}}, 0, 0, NULL}, stream);
+  return give(c, Call{MESSAGES, type, 0, 0, NULL, NULL, n, {Message{true, p, NULL, n, type, peer}}, 0, 0, NULL, NULL}, stream);
 }
 EXPORT int ncclRecv(void *p, size_t n, int type, int peer, ncclComm *c, void *stream) {
-  if (depth == 0) return INVALID_USAGE;
-  return give(c, Call{MESSAGES, type, 0, 0, NULL, NULL, n, {Message{false, NULL, p, n, type, peer}}, 0, 0, NULL}, stream);
+  return give(c, Call{MESSAGES, type, 0, 0, NULL, NULL, n, {Message{false, NULL, p, n, type, peer}}, 0, 0, NULL, NULL}, stream);
 }
