@@ -12,6 +12,7 @@ local environment = require "accel.accelerator.environment"
 local dist = require "accel.dist"
 local megatron_model = require "accel.accelerator.megatron_model"
 local raise = require "accel.util.raise"
+local recipes = require "accel.accelerator.recipes"
 
 local M = {}
 
@@ -216,6 +217,7 @@ function Parallelism:share_out(accelerator, model, settings)
     local shared = pipeline:_shared() -- makes groups, with all ranks
     local sharded = settings and self:cut_stage(pipeline, model, shared, settings)
     self:drive(accelerator, pipeline, sharded)
+    recipes.adopt(model, pipeline, accelerator.device)
     model = pipeline
   end
   for _, optimizer in ipairs(accelerator._prepared.optimizers) do M.adopt(optimizer.optimizer) end
@@ -249,9 +251,9 @@ function Parallelism:drive(accelerator, pipeline, sharded)
     update:begin(false)
     if sharded then rawset(sharded, "require_backward_grad_sync", false) end
   end)
-  rawset(pipeline, "_before_last", function()
-    if sharded then rawset(sharded, "require_backward_grad_sync", accelerator.gradient_state.sync_gradients) end
-  end)
+  rawset(pipeline, "_before_last", sharded and function()
+    rawset(sharded, "require_backward_grad_sync", accelerator.gradient_state.sync_gradients)
+  end or nil)
   rawset(pipeline, "_finish", function(self_)
     update:add()
     accelerator._resume:trains()

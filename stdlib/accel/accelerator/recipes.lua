@@ -37,11 +37,6 @@ local function refuse_together(values, recipe)
   elseif values.fp8_backend == "AO" and values.fsdp_plugin and values.fsdp_plugin.cpu_ram_efficient_loading then
     raise "Accelerator: torchao's recipe and cpu_ram_efficient_loading do not go together; set cpu_ram_efficient_loading = false"
   end
-  local mesh, megatron = values.parallelism_config, values.megatron_lm_plugin
-  if values.fp8_backend == "TE" and (mesh and mesh.pp_size or megatron and megatron.pp_degree or 1) > 1 then
-    raise("Accelerator: TransformerEngine's recipe and %s above 1 do not go together: all ranks agree on new scales before a forward, and"
-      .. " stages of a pipeline run theirs at different times; use AORecipeKwargs or MSAMPRecipeKwargs", mesh and "pp_size" or "pp_degree")
-  end
 end
 
 --- Finds the recipe among the handlers that were taken, or makes that of the environment; values.fp8_backend says whose it is, nil without
@@ -106,6 +101,18 @@ function M.convert(accelerator, model)
     accelerator:_warn "AORecipeKwargs: enable_fsdp_float8_all_gather has no effect here: shards are gathered in the dtype of the sharding policy"
   end
   return scaling
+end
+
+--- A pipeline of a converted model: its micro-batches are one forward of the scaling, and its checkpoints have that one's states.
+---@param model accel.nn.Module
+---@param pipeline accel.nn.parallel.PipelineParallel
+---@param device string
+function M.adopt(model, pipeline, device)
+  local scaling = scalings[model]
+  scalings[pipeline] = scaling
+  if scaling and scaling.batch then
+    rawset(pipeline, "_around", function(self) return scaling:batch(self.training, device) end)
+  end
 end
 
 --- Gives an optimizer the states that the recipe asks for.

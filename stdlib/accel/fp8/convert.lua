@@ -11,9 +11,10 @@ local M = {}
 
 ---@class accel.fp8.Scaling
 ---@field layer fun(self, name: string, transposed: boolean): accel.fp8.Layer
----@field active fun(self, layer: accel.fp8.Layer): boolean
+---@field active fun(self, layer: accel.fp8.Layer, x: accel.Tensor): boolean
 ---@field enter fun(self, training: boolean, device: string) before a forward of the model
 ---@field leave fun(self) behind it
+---@field batch (fun(self, training: boolean, device: string): any)? around all micro-batches of a pipeline, until what it gives is closed
 ---@field state_dict fun(self): table? what a checkpoint keeps
 ---@field converted integer layers that take part
 ---@field first_module accel.nn.Module? the first of them, which says where the model is
@@ -80,7 +81,7 @@ end
 local function forward_of(own)
   return function(self, x)
     local record = records[self]
-    if record and FLOATS[x.dtype] and FLOATS[self.weight.dtype] and record.scaling:active(record.layer) then
+    if record and FLOATS[x.dtype] and FLOATS[self.weight.dtype] and record.scaling:active(record.layer, x) then
       return product.linear(x, self, record.layer)
     end
     return own(self, x)

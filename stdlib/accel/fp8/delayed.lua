@@ -6,10 +6,13 @@
 --- the backward. Here both wait until something reads them: the next forward of the model, a second backward before that, or a
 --- checkpoint. What is computed is the same, and what accel.checkpoint computes again in between meets the scales of the first time: where a
 --- forward in fp8 without gradients asks for new ones first, as an evaluation may, the old ones are kept until the next forward with them.
+--- All micro-batches of a pipeline are one forward: their scales are the same, and amax is the largest of all of them.
 --- With several ranks amax is the largest of all of them; one reduction serves both histories.
 local accel = require "accel"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
+local absent = require "accel.parallel.absent"
+local guard = require "accel.util.guard"
 local product = require "accel.fp8.product"
 local raise = require "accel.util.raise"
 local recompute = require "accel.autograd.recompute"
@@ -92,7 +95,7 @@ function DelayedScaling:layer(name, transposed)
   layer.input = function(own, x) return casts(own, x, 1) end
   layer.weight = function(own, w) return casts(own, w, 2) end
   layer.gradient = function(own, dy)
-    if scaling.backward_done then scaling:flush() end
+    if scaling.backward_done and scaling.depth == 0 then scaling:flush() end
     if scaling.first == own then scaling.backward_done = true end
     scaling.backward_recorded = true
     return cast(dy, own.scales[3], own.amax[3], backward)
@@ -101,8 +104,10 @@ function DelayedScaling:layer(name, transposed)
   return layer
 end
 
---- Whether a layer that is called now multiplies in fp8; the first one of a forward ends its backward.
-function DelayedScaling:active(layer)
+--- Whether a layer that is called now with x multiplies in fp8; the first one of a forward ends its backward. Those of other stages of a
+--- pipeline are shapes here.
+function DelayedScaling:active(layer, x)
+  if absent.is(x) and not (self.scale_fwd and absent.is(self.scale_fwd)) then return false end
   if recompute.depth > 0 then return self.trained end -- as in the forward that is computed again, whatever came since
   if self.depth == 0 then return false end
   if not self.on then return false end
@@ -135,6 +140,19 @@ end
 function DelayedScaling:leave()
   self.depth = self.depth - 1
   if self.depth == 0 and self.on and recompute.depth == 0 and accel.is_grad_enabled() then self.forward_recorded = true end
+end
+
+--- Around all micro-batches of a pipeline, on all its ranks: new scales before them, none while they are under way.
+---@param training boolean
+---@param device string
+---@return any value to be closed behind them
+function DelayedScaling:batch(training, device)
+  self:enter(training, device)
+  return guard(function()
+    self:leave()
+    -- a stage whose layers had no gradients moves its history as the others do: all ranks reduce the same
+    if self.forward_recorded then self.backward_recorded = true end
+  end)
 end
 
 local function reduce(self, forward, backward)

@@ -53,8 +53,8 @@ local function read(opts)
   return o
 end
 
---- Optional functions that the owner sets, raw: _start(self) before a batch that learns, _before_last(self) before its last backward, and
---- _finish(self) after it, in the place of summing what stages share.
+--- Optional functions that the owner sets, raw: _around(self) before every batch, giving a value that is closed behind it; _start(self) before
+--- one that learns, _before_last(self) before its last backward, and _finish(self) after it, in the place of summing what stages share.
 ---@param model accel.nn.Module
 ---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or one alone
 ---@param opts? {num_micro_batches: integer?, schedule: "gpipe"|"1f1b"|"interleaved"|"zero_bubble"?, virtual_stages: integer?, plan: string[]?,
@@ -316,6 +316,7 @@ end
 --- All of one batch, forward, and backward where it learns.
 function Pipeline:_batch(args, learns)
   local o, axis = self.options, self._axis
+  local _ <close> = self._around and self:_around() or nil
   local n = o.num_micro_batches
   local chunks = o.virtual_stages
   local batch = { learns = learns, losses = {}, results = {}, paths = {}, cells = {}, inbox = {}, outbox = {}, deferred = {}, sends = {},
