@@ -257,7 +257,7 @@ function M.apply(accelerator, plan)
     error(why, 0)
   end
   for i, optimizer in ipairs(prepared.optimizers) do
-    for key, name in next, COUNTS do rawset(optimizer, key, record.optimizers[i][name]) end
+    for key, name in next, COUNTS do optimizer._counts:set(key, record.optimizers[i][name]) end
     optimizer.optimizer:zero_grad()
   end
   accelerator._update:discard()

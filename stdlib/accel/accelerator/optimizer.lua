@@ -8,6 +8,7 @@ local options = require "accel.util.options"
 local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
 local recording = require "accel.util.recording"
+local StepCounts = require "accel.accelerator.step_counts"
 
 --- What accelerator:prepare makes of an optimizer. step and zero_grad do nothing while gradients accumulate; with loss
 --- scaling, a step whose own gradients are infinite or NaN is left out, whatever those of other optimizers are.
@@ -20,8 +21,6 @@ local recording = require "accel.util.recording"
 ---@field applied integer steps that were made
 ---@field skipped integer steps that were left out
 local AcceleratedOptimizer = class("accel.accelerator.AcceleratedOptimizer")
-
-local own = { step_was_skipped = true, applied = true, skipped = true, _in_a_row = true }
 
 local MANY <const> = 30 -- halvings that no sound loss needs: 65536 becomes 0.00006
 
@@ -37,10 +36,16 @@ function AcceleratedOptimizer:init(optimizer, opts)
   rawset(self, "accelerator", o.accelerator)
   rawset(self, "gradient_state", o.accelerator.gradient_state)
   rawset(self, "_update", o.accelerator._update)
-  for key in next, own do rawset(self, key, key ~= "step_was_skipped" and 0) end
+  rawset(self, "_counts", StepCounts())
 end
 
 proxy(AcceleratedOptimizer, "optimizer")
+
+local field = AcceleratedOptimizer.__index
+function AcceleratedOptimizer.__index(self, key)
+  if StepCounts.names[key] then return rawget(self, "_counts"):get(key) end
+  return field(self, key)
+end
 
 --- Says so where gradients came by loss:backward() that were to come by accelerator:backward(loss).
 local function check_backward(self, update, scaler)
@@ -91,10 +96,20 @@ function AcceleratedOptimizer:step(closure)
   if engine and not closure then engine:clip(self) end
   local parallel = self.accelerator._parallel
   if parallel and parallel.megatron then parallel:clip(self) end
+  local found = recording.running and scaler and not engine and not parallel and real.fuses and real:fuses() and scaler:_found(real)
+  if found then -- who steps looks there: a step that is recorded is left out by its own kernels
+    real.found_inf = found
+    result = real:step()
+    self._counts:on_device(found)
+    recording.count(self)
+    update:step(self)
+    self.accelerator:_look_at_save()
+    return result
+  end
   local skip = scaler ~= nil and scaler:_overflowed(real)
+  self._counts:on_host(skip)
   if skip then
-    self.skipped, self._in_a_row = self.skipped + 1, self._in_a_row + 1
-    if self._in_a_row == MANY then
+    if self._counts.host._in_a_row == MANY then
       self.accelerator:_warn(("%d updates in a row were left out: their gradients are infinite or NaN, and not because "
         .. "of the loss scale, which has fallen to %g; look at the loss"):format(MANY, scaler:get_scale()))
     end
@@ -102,10 +117,8 @@ function AcceleratedOptimizer:step(closure)
     accel.step() -- the boundary that the step would have been
   else
     result = real:step(closure)
-    self.applied, self._in_a_row = self.applied + 1, 0
     if recording.running then recording.count(self) end
   end
-  self.step_was_skipped = skip
   update:step(self)
   if engine then engine:after_step(self, skip) end
   self.accelerator:_look_at_save()
@@ -113,7 +126,7 @@ function AcceleratedOptimizer:step(closure)
 end
 
 --- For recorded steps (accel.graph): n steps were made that step() knows nothing of.
-function AcceleratedOptimizer:_count_steps(n) self.applied = self.applied + n end
+function AcceleratedOptimizer:_count_steps(n) self._counts:replayed(n) end
 
 --- Drops the gradients, unless they still accumulate.
 function AcceleratedOptimizer:zero_grad(...)

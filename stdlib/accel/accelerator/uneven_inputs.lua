@@ -56,7 +56,7 @@ function M.broadcast_state(accelerator, model, src)
   state.step, state.sync_gradients = received.step, received.sync
   for i, optimizer in ipairs(optimizers) do
     optimizer:load_state_dict(received.optimizers[i].state)
-    for _, key in ipairs(COUNTS) do rawset(optimizer, key, received.optimizers[i][key]) end
+    for _, key in ipairs(COUNTS) do optimizer._counts:set(key, received.optimizers[i][key]) end
   end
   for i, schedule in ipairs(schedules) do
     schedule:load_state_dict(received.schedules[i].state)

@@ -47,10 +47,15 @@ end
 --- Gradients that were left by optimizers without a step, in the old scale, come into the new one.
 local function rescale(self, scaler)
   if not scaler._due then return end
-  local before, left = scaler._scale:item(), {}
+  local left = {}
   for _, optimizer in ipairs(self.prepared.optimizers) do
     if not self.stepped[optimizer] and scaler:_is_scaled(optimizer) then left[#left + 1] = optimizer end
   end
+  if #left == 0 then -- nobody waits for the device
+    scaler:_current()
+    return
+  end
+  local before = scaler._scale:item()
   local ratio = scaler:_current():item() / before
   if ratio == 1 then return end
   for _, optimizer in ipairs(left) do

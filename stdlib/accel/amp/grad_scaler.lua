@@ -171,6 +171,14 @@ function GradScaler:_overflowed(optimizer)
   return record.recorded and record.found:item() ~= 0
 end
 
+--- What was found of an optimizer's gradients since the last update, on the device: above 0, some are infinite or NaN. nil where nothing was
+--- looked at, or on the host, where asking is free.
+---@return accel.Tensor?
+function GradScaler:_found(optimizer)
+  local record = record_of(self, optimizer)
+  return record.recorded and self.device ~= "cpu" and record.found or nil
+end
+
 --- The optimizer's gradients were dropped without a step: an overflow that was found in them still lowers the scale.
 function GradScaler:_forget(optimizer)
   if self:_overflowed(optimizer) then self._lost, self._due = true, true end
