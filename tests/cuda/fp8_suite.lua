@@ -53,7 +53,9 @@ end
 
 for name, recipe in accel.pairs {
   delayed = accel.TERecipeKwargs { amax_history_len = 3, amax_compute_algo = "max" },
-  current = accel.AORecipeKwargs { module_filter_func = function() return true end }, states = accel.MSAMPRecipeKwargs {},
+  current = accel.AORecipeKwargs { module_filter_func = function() return true end },
+  rowwise = accel.AORecipeKwargs { config = "rowwise", module_filter_func = function() return true end },
+  mx = accel.TERecipeKwargs { use_mxfp8_block_scaling = true }, states = accel.MSAMPRecipeKwargs {},
 } do
   local want, got, state = train("cpu", recipe), train("cuda", recipe)
   assert(#want == #got)

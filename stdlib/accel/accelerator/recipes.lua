@@ -97,6 +97,10 @@ function M.convert(accelerator, model)
       .. "in bf16"):format(class.of(model).__name, accelerator.fp8_backend == "AO" and ", and AORecipeKwargs leaves out the first and the last"
         or ""))
   end
+  if scaling.idle and #scaling.idle > 0 then
+    accelerator:_warn(("TERecipeKwargs: %s has no effect with use_mxfp8_block_scaling: a block's scale follows from its values alone"):format(
+      table.concat(scaling.idle, " and ")))
+  end
   if accelerator.fp8_backend == "AO" and accelerator.fsdp_plugin and recipe.enable_fsdp_float8_all_gather then
     accelerator:_warn "AORecipeKwargs: enable_fsdp_float8_all_gather has no effect here: shards are gathered in the dtype of the sharding policy"
   end

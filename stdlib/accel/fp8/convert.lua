@@ -82,6 +82,8 @@ local function forward_of(own)
   return function(self, x)
     local record = records[self]
     if record and FLOATS[x.dtype] and FLOATS[self.weight.dtype] and record.scaling:active(record.layer, x) then
+      local linear = record.layer.linear
+      if linear then return linear(record.layer, x, self) end
       return product.linear(x, self, record.layer)
     end
     return own(self, x)

@@ -3,6 +3,7 @@
 ---   convert.lua    which layers take part, and what their forward becomes
 ---   product.lua    the three products of a layer, with their gradients
 ---   delayed.lua    scales from a history of amax (TransformerEngine); current.lua: from the tensor at hand (torchao, MS-AMP)
+---   granular.lua   scales of rows (torchao's rowwise) and of blocks of 32 (MXFP8), with the products of their layers
 ---   recipe.lua     from a recipe of kwargs_handlers to one of these
 ---   states.lua     states of Adam and AdamW in 8 and 16 bits (MS-AMP's level O2)
 ---@class accel.fp8
@@ -14,5 +15,5 @@
 ---@field compress_states fun(optimizer: accel.optim.Optimizer): accel.optim.Optimizer
 return require "accel.util.lazy" ("accel.fp8", {
   convert_model = "convert", has_fp8_layers = "convert", find_first_last_linear_layers = "convert", filter_linear_layers = "convert",
-  autocast = "region", compress_states = "states", DelayedScaling = "delayed", CurrentScaling = "current",
+  autocast = "region", compress_states = "states", DelayedScaling = "delayed", CurrentScaling = "current", GranularScaling = "granular",
 })

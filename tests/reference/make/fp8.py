@@ -71,6 +71,40 @@ for pow2 in (False, True):
         if bias:
             out |= {f"{name}.bias": model[0].bias.detach(), f"{name}.dbias": model[0].bias.grad}
 
+# ---- its recipes by rows: each product casts its own operands ----
+import dataclasses  # noqa: E402
+
+for recipe in ("rowwise", "rowwise_with_gw_hp"):
+    model = torch.nn.Sequential(torch.nn.Linear(48, 32, bias=True))
+    config = dataclasses.replace(Float8LinearConfig.from_recipe_name(recipe), emulate=True)
+    convert_to_float8_training(model, config=config)
+    x = (torch.randn(2, 24, 48) * torch.logspace(-3, 2, 24)[None, :, None]).requires_grad_()  # rows of very different size
+    dy = torch.randn(2, 24, 32) * torch.logspace(-6, 0, 32)
+    y = model(x)
+    y.backward(dy)
+    name = f"ao.{recipe}"
+    out |= {f"{name}.x": x.detach(), f"{name}.dy": dy, f"{name}.y": y.detach(), f"{name}.dx": x.grad,
+            f"{name}.weight": model[0].weight.detach(), f"{name}.dweight": model[0].weight.grad,
+            f"{name}.bias": model[0].bias.detach(), f"{name}.dbias": model[0].bias.grad}
+
+# ---- MXFP8: blocks of 32 with a power of two each, as TransformerEngine rounds it (up, so that nothing leaves the range) ----
+x = torch.randn(24, 80) * torch.logspace(-20, 20, 24)[:, None]
+x[0] = 0.0
+x[1, 0:32] = 448.0  # exactly a unit, and exactly above one
+x[1, 32] = 448.0000305
+x[2, 5] = 2.0**-130  # a subnormal number alone in its block
+x[2, :5] = x[2, 6:] = 0.0
+out["mx.x"] = x
+for fmt, dtype in (("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)):
+    got = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        for at in range(0, x.shape[1], 32):
+            block = x[row, at:at + 32].double()
+            fraction, exponent = torch.frexp(block.abs().max() / FP8_MAX[fmt])  # fraction in [0.5, 1)
+            unit = max(2.0 ** (int(exponent) - (1 if float(fraction) == 0.5 else 0)), 2.0**-126) if float(block.abs().max()) > 0 else 1.0
+            got[row, at:at + 32] = ((block / unit).float().to(dtype).double() * unit).float()
+    out[f"mx.{fmt}"] = got
+
 # ---- which layers of a model take part ----
 names = []
 model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Linear(64, 48), torch.nn.Linear(48, 17), torch.nn.Linear(17, 64),

@@ -63,7 +63,8 @@ local function converts(text, recipe, model)
   assert(not ok and tostring(err):find(text, 1, true), ("expected '%s', got %s"):format(text, tostring(err)))
 end
 converts("fp8_format = 'E5M2' does not train", A.TERecipeKwargs { fp8_format = "E5M2" })
-converts("MXFP8 block scaling is not available", A.TERecipeKwargs { use_mxfp8_block_scaling = true })
+converts("recipe_name must be one of tensorwise, rowwise, rowwise_with_gw_hp, got 'rows'", A.AORecipeKwargs { config = "rows" })
+converts("scales of 'rowwise' are powers of two", A.AORecipeKwargs { config = { recipe_name = "rowwise", round_scales_to_power_of_2 = false } })
 converts("amax_history_len is not supported for MXFP8 block scaling", A.TERecipeKwargs { use_mxfp8_block_scaling = true, amax_history_len = 3 })
 converts("unknown option 'pad_inner_dims'; did you mean 'pad_inner_dim'?", A.AORecipeKwargs { config = { pad_inner_dims = true } })
 converts("layer '1' (20 -> 16) needs dims that are multiples of 16", A.AORecipeKwargs { pad_inner_dim = false,

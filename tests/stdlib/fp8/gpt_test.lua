@@ -18,7 +18,8 @@ end
 local want, _, plain = train "bf16"
 assert(want < 0.8 and plain[1] > 4, ("bf16 itself: from %g to %g"):format(plain[1], want))
 for _, recipe in ipairs { A.TERecipeKwargs {}, A.TERecipeKwargs { fp8_format = "E4M3", amax_compute_algo = "max", amax_history_len = 16, margin = 1 },
-  A.AORecipeKwargs {}, A.MSAMPRecipeKwargs { opt_level = "O1" }, A.MSAMPRecipeKwargs { opt_level = "O2" } } do
+  A.TERecipeKwargs { use_mxfp8_block_scaling = true }, A.AORecipeKwargs {}, A.AORecipeKwargs { config = "rowwise" },
+  A.AORecipeKwargs { config = "rowwise_with_gw_hp" }, A.MSAMPRecipeKwargs { opt_level = "O1" }, A.MSAMPRecipeKwargs { opt_level = "O2" } } do
   local got, a, losses = train("fp8", recipe)
   assert(losses[2] ~= plain[2], "fp8 changed nothing")
   assert(math.abs(got / want - 1) < 0.01, ("%s: %.5f, in bf16 %.5f"):format(a.fp8_backend, got, want))

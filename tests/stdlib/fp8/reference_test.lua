@@ -50,33 +50,45 @@ for _, algo in ipairs { "most_recent", "max" } do
   end
 end
 
+-- ---- blocks of MXFP8 ----
+for _, format in ipairs { "e4m3", "e5m2" } do
+  local got = require("accel.fp8.granular").mx(stored["mx.x"], format)
+  assert(accel.equal(got, stored["mx." .. format]), ("mx %s: off by %g"):format(format, (got - stored["mx." .. format]):abs():max():item()))
+end
+
 -- ---- torchao ----
 local function near(got, want, what)
   local off = (got:to "f64" - want:to "f64"):abs():max():item()
   assert(off <= 2e-6 * want:abs():max():item(), ("%s: off by %g of %g"):format(what, off, want:abs():max():item()))
 end
+local function layer_as_stored(kind, prefix, config)
+  local function of(name) return stored[prefix .. name] end
+  local layer = nn.Linear(48, 32, { bias = of "bias" ~= nil })
+  local model = nn.Sequential(layer)
+  accel.no_grad(function()
+    layer.weight:copy_(of "weight")
+    if layer.bias then layer.bias:copy_(of "bias") end
+  end)
+  local scaling = accel.fp8.convert_model(model, A.AORecipeKwargs {
+    config = config, module_filter_func = function() return true end,
+  })
+  assert(scaling.converted == 1)
+  local x = of("x"):clone()
+  x.requires_grad = true
+  local y = model(x)
+  y:backward(of "dy")
+  near(y:detach(), of "y", kind .. " y")
+  near(x.grad, of "dx", kind .. " dx")
+  near(layer.weight.grad, of "dweight", kind .. " dweight")
+  if layer.bias then near(layer.bias.grad, of "dbias", kind .. " dbias") end
+end
 for _, kind in ipairs { "plain", "pow2" } do
   for _, with in ipairs { "none", "bias" } do
-    local function of(name) return stored[("ao.%s.%s.%s"):format(kind, with, name)] end
-    local layer = nn.Linear(48, 32, { bias = with == "bias" })
-    local model = nn.Sequential(layer)
-    accel.no_grad(function()
-      layer.weight:copy_(of "weight")
-      if layer.bias then layer.bias:copy_(of "bias") end
-    end)
-    local scaling = accel.fp8.convert_model(model, A.AORecipeKwargs {
-      config = { round_scales_to_power_of_2 = kind == "pow2" }, module_filter_func = function() return true end,
-    })
-    assert(scaling.converted == 1)
-    local x = of("x"):clone()
-    x.requires_grad = true
-    local y = model(x)
-    y:backward(of "dy")
-    near(y:detach(), of "y", kind .. " y")
-    near(x.grad, of "dx", kind .. " dx")
-    near(layer.weight.grad, of "dweight", kind .. " dweight")
-    if layer.bias then near(layer.bias.grad, of "dbias", kind .. " dbias") end
+    layer_as_stored(kind, ("ao.%s.%s."):format(kind, with), { round_scales_to_power_of_2 = kind == "pow2" })
   end
+end
+for _, recipe in ipairs { "rowwise", "rowwise_with_gw_hp" } do
+  layer_as_stored(recipe, ("ao.%s."):format(recipe), { recipe_name = recipe })
 end
 
 -- ---- which layers take part ----

@@ -48,7 +48,9 @@ end
 local function tail(losses) return (losses[#losses] + losses[#losses - 1] + losses[#losses - 2] + losses[#losses - 3]) / 4 end
 local bf16 = gpt { steps = 50, precision = "bf16", width = 64, layers = 2 }
 assert(tail(bf16) < 0.5 * bf16[1])
-for _, recipe in ipairs { A.TERecipeKwargs { amax_history_len = 16, amax_compute_algo = "max" }, A.AORecipeKwargs {}, A.MSAMPRecipeKwargs {} } do
+for _, recipe in ipairs { A.TERecipeKwargs { amax_history_len = 16, amax_compute_algo = "max" }, A.AORecipeKwargs {}, A.MSAMPRecipeKwargs {},
+  A.TERecipeKwargs { use_mxfp8_block_scaling = true }, A.AORecipeKwargs { config = "rowwise" },
+  A.AORecipeKwargs { config = { recipe_name = "rowwise_with_gw_hp" } } } do
   local fp8, a = gpt { steps = 50, precision = "fp8", recipe = recipe, width = 64, layers = 2 }
   assert(fp8[5] ~= bf16[5] and math.abs(tail(fp8) / tail(bf16) - 1) < 0.03,
     ("%s: %g, in bf16 %g"):format(a.fp8_backend, tail(fp8), tail(bf16)))
