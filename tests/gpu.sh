@@ -2,9 +2,16 @@
 # Everything a GPU machine is asked, in one call of a few minutes: builds what it needs, runs the tests labelled gpu and a table of speeds,
 # PyTorch's beside them where it has that. Such a machine may have nvcc, CMake and a C compiler, and neither Lua nor a package manager.
 #
-#   sh tests/gpu.sh pack     where Lua is installed: puts its headers and library into build/gpu-kit, to be carried along
-#   sh tests/gpu.sh          on the GPU machine: takes Lua from there unless it has its own; build/gpu is the build folder
-#   sh tests/gpu.sh test     only the tests, of what is built;   sh tests/gpu.sh bench: only the speeds
+#   sh tests/gpu.sh pack              where Lua is installed: puts its headers and library into build/gpu-kit, to be carried along
+#   sh tests/gpu.sh                   on the GPU machine: takes Lua from there unless it has its own; build/gpu is the build folder
+#   sh tests/gpu.sh build             only that; then, in other calls on the same machine, which keep the folder:
+#   sh tests/gpu.sh test [PART...]    only the tests, or those parts of them: test fp8 graph nccl_pairs
+#   sh tests/gpu.sh bench             only the speeds
+#
+# A machine that is lent for ten minutes a call: pack at home, then carry build/gpu-kit with the tree and call, there, `sh tests/gpu.sh`; where
+# the build took too much of the ten minutes, `sh tests/gpu.sh test` and `sh tests/gpu.sh bench`, a call each, do the rest; logs are in
+# build/gpu/parts. With two GPUs or more the parts nccl and nccl_pairs also send between them; with one, ranks share it through the host's memory.
+# Without a GPU it says so and ends with status 77.
 set -eu
 cd "$(dirname "$0")/.."
 kit=build/gpu-kit
@@ -23,7 +30,16 @@ pack() {
   say "carry $kit along: $(du -sk "$kit" | cut -f1) KiB of Lua 5.4 (headers and shared library), nothing else"
 }
 
+# 77 where there is no GPU: told apart from what fails.
+present() {
+  if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/nvidia0 ] && ! nvidia-smi -L > /dev/null 2>&1; then
+    say "skipped: no NVIDIA GPU here (neither /dev/nvidia0 nor one that nvidia-smi lists); nothing was built or tested"
+    exit 77
+  fi
+}
+
 build() {
+  mkdir -p build
   say "Building build/gpu"
   set -- -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=ON -DACCEL_CUDA=AUTO -DACCEL_ONEDNN=OFF -DACCEL_MPI=OFF
   if ! pkg-config --exists lua5.4 2> /dev/null && [ -f "$kit/lib/liblua5.4.so.0" ]; then
@@ -37,6 +53,7 @@ build() {
 }
 
 run=build/gpu/bin/accel-run
+wanted= # parts; none: all
 export ACCEL_DEVICE=cpu ACCEL_TEST_BUILD=build/gpu # the suites name their devices
 deadline=$(($(date +%s) + 585))                    # of everything: a call on such a machine has ten minutes
 # Seconds that a part may take: at most $1, and $2 are kept for what comes after it.
@@ -51,10 +68,16 @@ seconds() {
 part() {
   name=$1
   shift
+  case " $wanted " in
+    "  " | *" $name "*) ;;
+    *) return 0 ;;
+  esac
   (
     start=$(date +%s)
     rc=0
-    ACCEL_NUM_THREADS=2 ACCEL_LEAK_CHECK=1 timeout -k 5 "$(seconds 240 45)" "$@" > "build/gpu/parts/$name.log" 2>&1 || rc=$?
+    mkdir -p "build/gpu/parts/$name.tmp"
+    ACCEL_TEST_TMP="$PWD/build/gpu/parts/$name.tmp" ACCEL_NUM_THREADS=2 ACCEL_LEAK_CHECK=1 \
+      timeout -k 5 "$(seconds 240 45)" "$@" > "build/gpu/parts/$name.log" 2>&1 || rc=$?
     case $rc in
       0) result=passed ;;
       77) result="FAILED (skipped)" ;;
@@ -68,18 +91,23 @@ part() {
 
 tests() {
   say "Tests on the device"
+  [ -x "$run" ] || die "test: $run is not there; sh tests/gpu.sh build makes it"
   "$run" env | grep "^cuda" || die "accel-run env says nothing of cuda"
   rm -rf build/gpu/parts
   mkdir -p build/gpu/parts
   for suite in tests/cuda/*_suite.lua; do part "$(basename "$suite" _suite.lua)" "$run" "$suite"; done
   for what in ops golden; do part "reference_$what" "$run" tests/cuda/reference.lua $what; done
+  part nccl_pairs "$run" tests/cuda/nccl_pairs.lua gpu
+  if [ "$(nvidia-smi -L 2> /dev/null | grep -c '^GPU')" -ge 2 ]; then part nccl "$run" tests/cuda/nccl_calls.lua gpu; fi
   if command -v compute-sanitizer > /dev/null; then
-    for op in add sum layer_norm embedding matmul adamw_step_ scaled_dot_product_attention cross_entropy conv2d sort index_put; do
+    for op in add sum layer_norm embedding matmul adamw_step_ scaled_dot_product_attention cross_entropy conv2d sort index_put fp8_cast \
+      scaled_mm; do
       part "sanitizer_$op" compute-sanitizer --error-exitcode 9 "$run" tests/cuda/ops_suite.lua $op
     done
     part sanitizer_attention_suite compute-sanitizer --error-exitcode 9 "$run" tests/cuda/attention_suite.lua
   fi
   wait
+  ls build/gpu/parts/*.row > /dev/null 2>&1 || die "test: no part of these names: $wanted"
   cat build/gpu/parts/*.row
   failed=$(grep -l FAILED build/gpu/parts/*.row || true)
   for row in $failed; do
@@ -96,17 +124,23 @@ bench() {
   timeout -k 5 "$(seconds 400 0)" "$run" bench cuda --rounds 1 --no-idle-gate || [ $? = 124 ]
 }
 
-case ${1:-all} in
+verb=${1:-all}
+[ $# -eq 0 ] || shift
+case $verb in build | test | bench | all) present ;; esac
+case $verb in
   pack) pack ;;
-  test) tests ;;
+  build) build ;;
+  test)
+    wanted="$*"
+    tests
+    ;;
   bench) bench ;;
   all)
-    mkdir -p build
     build
     rc=0
     tests || rc=1
     bench || rc=1
     exit $rc
     ;;
-  *) die "usage: sh tests/gpu.sh [pack|test|bench]" ;;
+  *) die "usage: sh tests/gpu.sh [pack|build|test [PART...]|bench]" ;;
 esac
