@@ -1,29 +1,11 @@
-/* Maps that wait: see fuse.h. The pass over memory is in fuse_pass.c. */
-#include "ops/fuse.h"
-
+/* Calls that wait: see fuse.h. Reductions are in fuse_reduce.c, the pass over memory in fuse_pass.c. */
 #include <stdlib.h>
 
-#include "ops/ctx_impl.h"
 #include "ops/fuse_code.h"
-#include "ops/fuse_pass.h"
+#include "ops/fuse_impl.h"
 #include "ops/map/map.h"
 
-enum { FEWEST = 1 << 17 }; /* elements from which on chains outgrow the second cache (measured: 1.0x at 2^16, 1.3x and more from 2^18 on) */
-
-struct aci_fuse {
-  ac_ctx *ctx; /* NULL: closed */
-  int refs;    /* nodes, and the owner */
-  int depth;
-  const ac_op *op;         /* of the call under way, and its result: kernels that it uses on the way do not wait */
-  const ac_tensor *result;
-  aci_fuse_node *newest;
-  aci_fuse_codes *codes; /* NULL: chains run formula by formula */
-  aci_fuse_counts n;
-};
-
-static const ac_provider waiting;
-
-static aci_fuse_node *node_of(const ac_storage *s) { return s->provider == &waiting ? s->impl : NULL; }
+static aci_fuse_node *node_of(const ac_storage *s) { return aci_fuse_node_of(s); }
 
 static void unref(aci_fuse *z) {
   if (--z->refs == 0) free(z);
@@ -49,76 +31,91 @@ static void unlink_node(aci_fuse_node *n) {
 static void drop(aci_fuse_node *n) {
   aci_fuse *z = n->owner;
   if (!n->lost) unlink_node(n);
-  release_operands(n);
-  free(n);
+  aci_fuse_node_free(n);
   unref(z);
 }
 
 /* ---- computing ---- */
-/* The nodes of the chain before n that wait as well, operands first; false: more than a pass takes. */
-static bool collect(aci_fuse_node *n, aci_fuse_pass *p) {
+static bool joins(aci_fuse_pass *p, const aci_fuse_node *n) {
+  if (p->n == ACI_FUSE_MOST || n->kind == ACI_FUSE_WALK) return false;
+  if (n->kind == ACI_FUSE_MAP) return n->numel == p->numel;
+  if (n->rows * n->cols != p->numel || (p->cols != 0 && p->cols != n->cols)) return false;
+  p->cols = n->cols;
+  return true;
+}
+
+bool aci_fuse_collect(aci_fuse_node *n, aci_fuse_pass *p) {
   if (n->at >= 0) return true;
   for (int k = 0; k < n->n_in; k++) {
     aci_fuse_node *child = n->in[k].storage != NULL ? node_of(n->in[k].storage) : NULL;
-    if (child != NULL && !collect(child, p)) return false;
+    if (child != NULL && !aci_fuse_collect(child, p)) return false;
   }
-  if (p->n == ACI_FUSE_MOST) return false;
+  if (!joins(p, n)) return false;
   n->at = p->n;
   p->node[p->n++] = n;
   return true;
 }
-static void forget(aci_fuse_pass *p) {
+void aci_fuse_forget(aci_fuse_pass *p) {
   for (int i = 0; i < p->n; i++) p->node[i]->at = -1;
+  p->n = 0;
+  p->cols = 0;
 }
 
-static ac_status compute(aci_fuse_node *n, ac_err *e) {
+void aci_fuse_done(aci_fuse *z, aci_fuse_node *const *node, int n) {
+  aci_fuse_node *done[ACI_FUSE_MOST];
+  int n_done = 0;
+  for (int i = 0; i < n; i++) {
+    if (!node[i]->write) continue;
+    done[n_done++] = node[i];
+    unlink_node(node[i]);
+    node[i]->out->provider = NULL;
+    node[i]->out->impl = NULL;
+  }
+  z->n.written += n_done;
+  for (int i = 0; i < n_done; i++) { /* this may free nodes that were not written */
+    aci_fuse_node_free(done[i]);
+    unref(z);
+  }
+}
+
+ac_status aci_fuse_compute_node(aci_fuse_node *n, ac_err *e) {
   aci_fuse *z = n->owner;
-  aci_fuse_pass p = {0};
+  aci_fuse_pass p = {.numel = n->kind == ACI_FUSE_MAP ? n->numel : n->rows * n->cols};
   if (n->lost)
     return AC_FAIL(e, STATE, "a tensor that a compiled function neither returned nor used up was read after it; return it from the function, "
                              "or call that without accel.compile");
   if (z->ctx == NULL) return AC_FAIL(e, STATE, "accel is closed");
-  const bool fits = collect(n, &p);
-  if (!fits || !aci_fuse_lay_out(&p, n)) {
-    forget(&p);
+  if (n->kind == ACI_FUSE_WALK) return aci_fuse_walk(n, e);
+  if (!aci_fuse_collect(n, &p) || !aci_fuse_lay_out(&p, n)) {
+    aci_fuse_forget(&p);
     for (int k = 0; k < n->n_in; k++) { /* a long chain in parts; n itself fits a pass */
       aci_fuse_node *child = n->in[k].storage != NULL ? node_of(n->in[k].storage) : NULL;
-      if (child != NULL) AC_TRY(compute(child, e));
+      if (child != NULL) AC_TRY(aci_fuse_compute_node(child, e));
     }
-    p.n = 0;
-    if (!collect(n, &p) || !aci_fuse_lay_out(&p, n)) return AC_FAIL(e, INTERNAL, "a map alone does not fit a pass");
+    if (!aci_fuse_collect(n, &p) || !aci_fuse_lay_out(&p, n)) return AC_FAIL(e, INTERNAL, "a call alone does not fit a pass");
   }
   aci_fuse_codes_find(z->codes, &p);
-  aci_fuse_run(&p, z->ctx->team);
+  ac_frame f = {.ctx = z->ctx, .team = z->ctx->team, .device = n->out->device};
+  const ac_status st = aci_fuse_run(&p, &f, e);
+  aci_fuse_node *node[ACI_FUSE_MOST];
+  const int n_nodes = p.n;
+  memcpy(node, p.node, sizeof node);
+  aci_fuse_forget(&p);
+  if (st != AC_OK) return st;
   z->n.generated += p.code != NULL;
-  aci_fuse_node *done[ACI_FUSE_MOST];
-  int n_done = 0;
-  for (int i = 0; i < p.n; i++) {
-    if (!p.node[i]->write) continue;
-    done[n_done++] = p.node[i];
-    unlink_node(p.node[i]);
-    p.node[i]->out->provider = NULL;
-    p.node[i]->out->impl = NULL;
-  }
-  forget(&p);
   z->n.passes++;
-  z->n.written += n_done;
-  for (int i = 0; i < n_done; i++) { /* this may free nodes that were not written */
-    release_operands(done[i]);
-    free(done[i]);
-    unref(z);
-  }
+  aci_fuse_done(z, node, n_nodes);
   return AC_OK;
 }
 
 static ac_status acquire(ac_storage *s, void **ptr, ac_err *e) {
-  AC_TRY(compute(s->impl, e));
+  AC_TRY(aci_fuse_compute_node(s->impl, e));
   *ptr = s->ptr;
   return AC_OK;
 }
 static void release(ac_storage *s, bool written) { (void)s, (void)written; }
 static void free_waiting(ac_storage *s) { drop(s->impl); }
-static const ac_provider waiting = {sizeof waiting, "waiting", acquire, release, free_waiting};
+const ac_provider aci_fuse_waiting = {sizeof aci_fuse_waiting, "waiting", acquire, release, free_waiting};
 
 /* What waits and reads s, computed: its values are about to change. */
 static ac_status before_write(aci_fuse *z, const ac_storage *s, ac_err *e) {
@@ -129,7 +126,7 @@ static ac_status before_write(aci_fuse *z, const ac_storage *s, ac_err *e) {
       n = n->older;
       continue;
     }
-    AC_TRY(compute(n, e));
+    AC_TRY(aci_fuse_compute_node(n, e));
     n = z->newest; /* others may be gone */
   }
   return AC_OK;
@@ -155,8 +152,7 @@ static void before(void *user, const ac_frame *f) {
 }
 static void after(void *user, const ac_frame *f, ac_status st) { (void)user, (void)f, (void)st; }
 
-/* The one of a context inside a region, NULL outside. */
-static aci_fuse *of(const ac_ctx *c) {
+aci_fuse *aci_fuse_of(const ac_ctx *c) {
   for (int i = 0; i < c->n_observers; i++)
     if (c->observer[i].before == before) return c->observer[i].user;
   return NULL;
@@ -200,14 +196,14 @@ ac_status aci_fuse_leave(aci_fuse *z, bool all, ac_err *e) {
 aci_fuse_counts aci_fuse_count(const aci_fuse *z) { return z->n; }
 
 ac_status aci_fuse_settle(ac_ctx *c, const ac_tensor *t, ac_err *e) {
-  aci_fuse *z = of(c);
+  aci_fuse *z = aci_fuse_of(c);
   if (z == NULL || z->newest == NULL || t->storage == NULL) return AC_OK;
-  if (node_of(t->storage) != NULL) AC_TRY(compute(t->storage->impl, e));
+  if (node_of(t->storage) != NULL) AC_TRY(aci_fuse_compute_node(t->storage->impl, e));
   return before_write(z, t->storage, e);
 }
 
 void aci_fuse_want(ac_ctx *c, const ac_tensor *t) {
-  if (of(c) != NULL && t->storage != NULL && node_of(t->storage) != NULL) node_of(t->storage)->keep = true;
+  if (aci_fuse_of(c) != NULL && t->storage != NULL && node_of(t->storage) != NULL) node_of(t->storage)->keep = true;
 }
 
 /* The newest first: on the way to it lie others. */
@@ -217,41 +213,109 @@ static ac_status compute_kept(aci_fuse *z, bool all, ac_err *e) {
       n = n->older;
       continue;
     }
-    AC_TRY(compute(n, e));
+    AC_TRY(aci_fuse_compute_node(n, e));
     n = z->newest;
   }
   return AC_OK;
 }
 
 ac_status aci_fuse_compute(ac_ctx *c, ac_err *e) {
-  aci_fuse *z = of(c);
+  aci_fuse *z = aci_fuse_of(c);
   return z == NULL ? AC_OK : compute_kept(z, false, e);
 }
 
-/* ---- calls ---- */
-static bool is_map(const ac_op_desc *d) { return d->data != NULL && (d->cpu == aci_map_cpu || d->any_device); }
-
-bool aci_fuse_takes(const ac_frame *f) {
-  const aci_fuse *z = of(f->ctx);
-  if (z == NULL || f->device->kind != AC_DEV_CPU || f->op->mutates != 0 || f->inplace || !is_map(f->desc)) return false;
-  for (int i = 0; i < f->n_args; i++) {
-    if (f->args[i].kind == AC_T_TENSORS) return false;
-    if (f->args[i].kind != AC_T_TENSOR) continue;
-    const ac_storage *s = f->args[i].tensor->storage;
-    if (s->provider != NULL && s->provider != &waiting) return false;
-  }
-  return true;
+/* ---- nodes ---- */
+void aci_fuse_node_free(aci_fuse_node *n) {
+  release_operands(n);
+  free(n->plan);
+  free(n);
 }
 
-static bool leads_to_gradient(const ac_frame *f) {
+void aci_fuse_wait(aci_fuse_node *n) {
+  aci_fuse *z = n->owner;
+  n->older = z->newest;
+  if (z->newest != NULL) z->newest->newer = n;
+  z->newest = n;
+  z->refs++;
+  z->n.waited++;
+  z->n.waiting++;
+  n->out->provider = &aci_fuse_waiting;
+  n->out->impl = n;
+}
+
+bool aci_fuse_can_wait(const aci_fuse *z, const ac_frame *f, const ac_tensor *o) {
+  return z->op == f->op && z->result == o && f->ctx->in_backward == 0 && aci_fuse_takes(f) &&
+         (o->dtype == AC_F32 || o->dtype == AC_BF16 || o->dtype == AC_F16) && aci_is_contiguous(o) && o->offset == 0 &&
+         o->storage->provider == NULL && o->storage->block != NULL;
+}
+
+bool aci_fuse_leads_to_gradient(const ac_frame *f) {
   if (!f->ctx->grad_enabled) return false;
   for (int i = 0; i < f->n_args; i++)
     if (f->args[i].kind == AC_T_TENSOR && aci_requires_grad(f->args[i].tensor)) return true;
   return false;
 }
 
-/* Operands as the plan has them; those that wait and do not go element by element with the result are computed first, or say that they
- * are lost. */
+void aci_fuse_give_operand(const ac_frame *f, aci_fuse_node *n, int k, aci_fuse_node *child) {
+  ac_storage *s = f->args[k].tensor->storage;
+  if (child != NULL && child->depth >= n->depth) n->depth = child->depth + 1;
+  /* for the gradient of another operand */
+  if (child != NULL && (f->desc->save & AC_SAVE_IN(k)) != 0 && aci_fuse_leads_to_gradient(f)) child->keep = true;
+  n->in[k].storage = s;
+  ac_storage_retain(s);
+}
+
+ac_status aci_fuse_settle_operands(const ac_frame *f, ac_err *e) {
+  for (int i = 0; i < f->n_args; i++)
+    if (f->args[i].kind == AC_T_TENSOR && node_of(f->args[i].tensor->storage) != NULL)
+      AC_TRY(aci_fuse_compute_node(f->args[i].tensor->storage->impl, e));
+  return AC_OK;
+}
+
+/* ---- calls ---- */
+static bool takes(const ac_op_desc *d) {
+  return d->data == &aci_fuse_reduces || (d->data != NULL && (d->cpu == aci_map_cpu || d->any_device));
+}
+
+bool aci_fuse_takes(const ac_frame *f) {
+  const aci_fuse *z = aci_fuse_of(f->ctx);
+  if (z == NULL || f->device->kind != AC_DEV_CPU || f->op->mutates != 0 || f->inplace || !takes(f->desc)) return false;
+  for (int i = 0; i < f->n_args; i++) {
+    if (f->args[i].kind == AC_T_TENSORS) return false;
+    if (f->args[i].kind != AC_T_TENSOR) continue;
+    const ac_storage *s = f->args[i].tensor->storage;
+    if (s->provider != NULL && s->provider != &aci_fuse_waiting) return false;
+  }
+  return true;
+}
+
+/* A node that has one value a row, and t is all of them. */
+static bool is_values(const aci_fuse_node *n, const ac_tensor *t) {
+  return n != NULL && !n->lost && (n->kind == ACI_FUSE_REDUCED || n->kind == ACI_FUSE_ROW_MAP) && t->offset == 0 && aci_is_contiguous(t) &&
+         t->numel == n->numel && (ac_dtype)t->dtype == n->dt && n->depth < ACI_FUSE_DEPTH;
+}
+
+/* A map of values of rows, and nothing else, where one of them waits: its rows. */
+static const aci_fuse_node *values_of(const ac_frame *f, const ac_tensor *o) {
+  for (int i = 0; i < f->n_args; i++) {
+    if (f->args[i].kind != AC_T_TENSOR) continue;
+    const aci_fuse_node *n = node_of(f->args[i].tensor->storage);
+    if (is_values(n, f->args[i].tensor) && n->numel == o->numel) return n;
+  }
+  return NULL;
+}
+
+/* Whether the operand that waits, laid out as `to` says, takes part in n's pass. */
+static bool joins_pass(const aci_fuse_node *n, const aci_fuse_node *child, const aci_fuse_operand *to, const aci_map_plan *plan,
+                       const ac_tensor *t) {
+  if (n->kind == ACI_FUSE_ROW_MAP) return is_values(child, t) && to->linear && child->rows == n->rows && child->cols == n->cols;
+  if (is_values(child, t))
+    return plan->ndim == 2 && to->row == 1 && to->step == 0 && child->rows == plan->shape[0] && child->cols == plan->shape[1];
+  return child->kind == ACI_FUSE_MAP && !child->lost && to->linear && t->offset == 0 && child->numel == n->numel &&
+         child->dt == (ac_dtype)t->dtype && child->depth < ACI_FUSE_DEPTH;
+}
+
+/* Operands as the plan has them; those that wait and do not go with the result are computed first, or say that they are lost. */
 static ac_status take_operands(ac_frame *f, const aci_map_plan *plan, aci_fuse_node *n, ac_err *e) {
   n->n_in = plan->n_in;
   for (int k = 0; k < plan->n_in; k++) {
@@ -267,58 +331,45 @@ static ac_status take_operands(ac_frame *f, const aci_map_plan *plan, aci_fuse_n
     n->inner = plan->shape[plan->ndim - 1];
     to->linear = to->step == 1 && (plan->ndim == 1 || to->row == n->inner);
     aci_fuse_node *child = node_of(t->storage);
-    if (child != NULL && (child->lost || !to->linear || t->offset != 0 || child->numel != n->numel || child->dt != (ac_dtype)t->dtype ||
-                          child->depth >= ACI_FUSE_DEPTH)) {
-      AC_TRY(compute(child, e));
+    if (child != NULL && !joins_pass(n, child, to, plan, t)) {
+      AC_TRY(aci_fuse_compute_node(child, e));
       child = NULL;
     }
-    if (child != NULL && child->depth >= n->depth) n->depth = child->depth + 1;
-    if (child != NULL && n->keep && (f->desc->save & AC_SAVE_IN(k)) != 0) child->keep = true; /* for the gradient of another operand */
-    to->storage = t->storage;
-    ac_storage_retain(to->storage);
+    aci_fuse_give_operand(f, n, k, child);
   }
   return AC_OK;
 }
 
-static bool can_wait(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
-  return f->ctx->in_backward == 0 && m->f32 != NULL && o->numel >= FEWEST && (o->dtype == AC_F32 || o->dtype == AC_BF16 || o->dtype == AC_F16) &&
-         aci_is_contiguous(o) && o->offset == 0 && o->storage->provider == NULL && o->storage->block != NULL;
-}
-
 ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e) {
-  aci_fuse *z = of(f->ctx);
+  aci_fuse *z = aci_fuse_of(f->ctx);
   ac_tensor *o = f->out[0];
   *waits = false;
   if (z == NULL) return AC_OK;
   aci_map_plan plan;
   aci_fuse_node *n = NULL;
-  if (z->op == f->op && z->result == o && aci_fuse_takes(f) && can_wait(f, m, o)) {
+  const aci_fuse_node *values = NULL;
+  if (m->f32 != NULL && aci_fuse_can_wait(z, f, o) && ((values = values_of(f, o)) != NULL || o->numel >= ACI_FUSE_FEWEST)) {
     const aci_map_loop *loop = aci_map_plan_make(f, m, &plan);
     if (plan.ct == ACI_C_F32 && plan.ndim <= 2) n = calloc(1, sizeof *n); /* without memory: at once */
     if (n != NULL) {
       *n = (aci_fuse_node){.owner = z, .out = o->storage, .loop = loop->run, .which = loop, .heavy = f->desc->flops_per_element,
-                           .numel = o->numel, .inner = o->numel, .dt = (ac_dtype)o->dtype, .keep = leads_to_gradient(f), .at = -1};
+                           .numel = o->numel, .inner = o->numel, .dt = (ac_dtype)o->dtype, .at = -1};
+      n->keep = (f->desc->save & AC_SAVE_OUT(0)) != 0 && aci_fuse_leads_to_gradient(f);
+      if (values != NULL) {
+        n->kind = ACI_FUSE_ROW_MAP;
+        n->rows = values->rows;
+        n->cols = values->cols;
+      }
       memcpy(n->p, plan.p.f32, sizeof n->p);
       const ac_status st = take_operands(f, &plan, n, e);
       if (st != AC_OK) {
-        release_operands(n);
-        free(n);
+        aci_fuse_node_free(n);
         return st;
       }
-      n->older = z->newest;
-      if (z->newest != NULL) z->newest->newer = n;
-      z->newest = n;
-      z->refs++;
-      z->n.waited++;
-      z->n.waiting++;
-      o->storage->provider = &waiting;
-      o->storage->impl = n;
+      aci_fuse_wait(n);
       *waits = true;
       return AC_OK;
     }
   }
-  for (int i = 0; i < f->n_args; i++)
-    if (f->args[i].kind == AC_T_TENSOR && node_of(f->args[i].tensor->storage) != NULL)
-      AC_TRY(compute(f->args[i].tensor->storage->impl, e));
-  return AC_OK;
+  return aci_fuse_settle_operands(f, e);
 }

@@ -1,9 +1,14 @@
-/* Chains of maps as one pass over memory, in regions that ask for it (accel.compile).
+/* Chains of maps and reductions as one pass over memory, in regions that ask for it (accel.compile).
  *
  * Inside a region a map (map/map.h) is not run: its result knows its formula and its operands, and waits. What reads it - any other op,
  * the host - has it computed, and with it all of the chain before it, block after block of rows that stay in the first cache: each
  * formula's own loop over 1024 elements, then the next one's; of what comes again and again a kernel is made (fuse_code.h). Only results
  * that are wanted go to memory: what is read, and what a gradient may read. The loops are those of single calls, so that every bit is theirs.
+ *
+ * Reductions wait as well. One of contiguous rows of a few thousand elements takes part in a pass: that goes row by row then, and what
+ * follows - x - max, exp, / sum - finds the row in the cache (fuse_rows.c). Any other, of everything or over leading dims, is the last of
+ * its chain: its own kernel takes the elements from the pass that makes them, instead of from memory. Either way elements are added up
+ * in the order of a single call.
  *
  * A tensor that waits has memory, and a provider (accel/tensor.h) that computes it; with that done it is like any other. It may wait inside
  * the region alone: at its end results and what gradients need are computed, and what the region's function neither returned nor dropped
@@ -11,10 +16,11 @@
 #ifndef ACI_OPS_FUSE_H
 #define ACI_OPS_FUSE_H
 #include "ops/map/plan.h"
+#include "ops/reduce/plan.h"
 
 typedef struct aci_fuse aci_fuse;
 typedef struct aci_fuse_counts {
-  int64_t waited, passes, written; /* maps that waited; passes over memory; results that these wrote */
+  int64_t waited, passes, written; /* calls that waited; passes over memory; results that these wrote */
   int64_t waiting;                 /* tensors that wait now */
   int64_t generated;               /* passes by a kernel that was made for them (fuse_code.h) */
 } aci_fuse_counts;
@@ -36,10 +42,24 @@ void aci_fuse_want(ac_ctx *c, const ac_tensor *t);
 /* Computes what is wanted, and what gradients may read, in as few passes as chains allow. */
 ac_status aci_fuse_compute(ac_ctx *c, ac_err *e);
 
-/* ---- for map.c and call.c ---- */
-/* Whether this call may be given operands that wait: a map inside a region. */
+/* ---- for map.c, reduce/ and call.c ---- */
+/* Whether this call may be given operands that wait: a map, or one of aci_fuse_reduces, inside a region. */
 bool aci_fuse_takes(const ac_frame *f);
 /* Has a map wait, where it can (*waits); else its operands are in memory afterwards. */
 ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e);
+
+/* A reduction of floats to one result, as its kernel was called. */
+typedef struct aci_fuse_reduction {
+  /* The kernel: out (contiguous) := the reduction of what the plan lists. */
+  ac_status (*walk)(ac_frame *f, const aci_reduce_plan *p, const struct aci_fuse_reduction *r, ac_tensor *out, ac_err *e);
+  /* The same of one list of n >= 1 elements that lies at x; direct: the tensor's own dtype is f32. NULL: it never waits. */
+  double (*row)(const struct aci_fuse_reduction *r, const float *x, int64_t n, bool direct);
+  double number;    /* a divisor, an exponent: theirs */
+  const void *data; /* theirs, static */
+} aci_fuse_reduction;
+/* The .data of ops whose kernels do nothing but call aci_fuse_reduce. */
+extern const int aci_fuse_reduces;
+/* Has a reduction of x wait, inside a region where it can; else it is done, and operands that wait are computed first. */
+ac_status aci_fuse_reduce(ac_frame *f, const ac_tensor *x, const aci_reduce_plan *p, const aci_fuse_reduction *how, ac_tensor *out, ac_err *e);
 
 #endif

@@ -22,6 +22,7 @@ typedef struct entry {
   bool tried;
   aci_fuse_kernel fn;
   void *library;
+  int scratch; /* rows of it */
   int n;
   uint64_t word[];
 } entry;
@@ -54,13 +55,16 @@ static int input_of(aci_fuse_pass *p, int at, int k) {
   const aci_fuse_operand *o = &p->node[at]->in[k];
   for (int i = 0; i < p->n_inputs; i++) { /* the same elements once */
     const aci_fuse_operand *other = p->input[i];
-    if (other->ptr == o->ptr && other->dt == o->dt && other->linear && o->linear) return i;
+    const bool alike = (p->input_of[i]->kind == ACI_FUSE_ROW_MAP) == (p->node[at]->kind == ACI_FUSE_ROW_MAP);
+    if (alike && other->ptr == o->ptr && other->dt == o->dt && other->linear && o->linear) return i;
   }
   if (p->n_inputs == ACI_FUSE_INPUTS) return -1;
   p->input[p->n_inputs] = o;
-  p->input_inner[p->n_inputs] = p->node[at]->inner;
+  p->input_of[p->n_inputs] = p->node[at];
   return p->n_inputs++;
 }
+
+static bool is_output(const aci_fuse_pass *p, int i) { return p->node[i]->write || p->node[i] == p->taken; }
 
 /* Fills in inputs, outputs and numbers, and the look; false: not a pass for a kernel. */
 static bool lay_out(aci_fuse_pass *p, look *l) {
@@ -68,10 +72,10 @@ static bool lay_out(aci_fuse_pass *p, look *l) {
   int numbers = 0;
   for (int i = 0; i < p->n; i++) {
     aci_fuse_node *n = p->node[i];
-    if (n->dt != AC_F32 || n->which == NULL) return false;
+    if (n->dt != AC_F32 || (n->which == NULL && n->kind != ACI_FUSE_REDUCED)) return false;
     memcpy(p->numbers + numbers, n->p, sizeof n->p);
     numbers += ACI_MAP_MAX_P;
-    l->word[l->n++] = (uint64_t)(uintptr_t)n->which << 1 | n->write;
+    l->word[l->n++] = (uint64_t)(uintptr_t)n->which << 3 | (unsigned)n->kind << 1 | is_output(p, i);
     for (int k = 0; k < n->n_in; k++) {
       const aci_fuse_node *from = p->from[i][k];
       int input = -1;
@@ -80,7 +84,7 @@ static bool lay_out(aci_fuse_pass *p, look *l) {
       l->word[l->n++] = n->in[k].storage == NULL ? 1 : from != NULL ? (uint64_t)from->at << 2 | 2 : (uint64_t)input << 2 | 3;
     }
     numbers += ACI_MAP_MAX_IN;
-    if (n->write) p->output[p->n_outputs++] = i;
+    if (is_output(p, i)) p->output[p->n_outputs++] = i;
   }
   return true;
 }
@@ -115,27 +119,48 @@ static void put_lines(aci_strbuf *b, const aci_map_text *t) {
   for (const char *const *line = t->lines; *line != NULL; line++) aci_strbuf_puts(b, *line);
 }
 
-/* An operand of node i, within segment s. */
-static void put_operand(aci_strbuf *b, const aci_fuse_pass *p, const int *segment, int i, int k, const uint64_t word) {
-  const aci_fuse_node *from = p->from[i][k];
-  if ((word & 3) == 1) aci_strbuf_printf(b, "c%d_%d", i, k);
-  else if (from == NULL) aci_strbuf_printf(b, "a%d[i]", (int)(word >> 2));
-  else if (segment[from->at] == segment[i]) aci_strbuf_printf(b, "v%d", from->at);
-  else aci_strbuf_printf(b, "%s%d[i]", from->write ? "o" : "r", from->at);
+/* How a pass is cut: loops over its elements, each with the nodes of one segment. */
+typedef struct cut {
+  int segment[ACI_FUSE_MOST];
+  bool crosses[ACI_FUSE_MOST]; /* read in another segment, or by a reduction */
+} cut;
+
+static void cut_pass(const aci_fuse_pass *p, cut *c) {
+  int segments = 0, in_it = 0;
+  memset(c, 0, sizeof *c);
+  for (int i = 0; i < p->n; i++) {
+    const aci_fuse_node *n = p->node[i];
+    const bool alone = n->kind != ACI_FUSE_MAP; /* between loops */
+    if (in_it == SEGMENT || (alone && in_it > 0)) segments++, in_it = 0;
+    c->segment[i] = segments;
+    in_it++;
+    if (alone || n->heavy >= HEAVY) segments++, in_it = 0;
+    for (int k = 0; k < n->n_in; k++) {
+      const aci_fuse_node *from = p->from[i][k];
+      if (from != NULL && from->kind == ACI_FUSE_MAP && c->segment[from->at] != c->segment[i]) c->crosses[from->at] = true;
+    }
+  }
 }
 
-static void put_kernel(aci_strbuf *b, const aci_fuse_pass *p, const look *l) {
-  int segment[ACI_FUSE_MOST], segments = 0, in_it = 0;
-  bool crosses[ACI_FUSE_MOST] = {false};
-  for (int i = 0; i < p->n; i++) {
-    if (in_it == SEGMENT) segments++, in_it = 0;
-    segment[i] = segments;
-    in_it++;
-    if (p->node[i]->heavy >= HEAVY) segments++, in_it = 0;
-    for (int k = 0; k < p->node[i]->n_in; k++)
-      if (p->from[i][k] != NULL && segment[p->from[i][k]->at] != segment[i]) crosses[p->from[i][k]->at] = true;
+/* Where operand k of node i lies, or its value in a loop that is not over the elements. */
+static void put_place(aci_strbuf *b, const aci_fuse_pass *p, int i, int k, uint64_t word) {
+  const aci_fuse_node *from = p->from[i][k];
+  if (from == NULL) aci_strbuf_printf(b, "a%d", (int)(word >> 2));
+  else aci_strbuf_printf(b, "%s%d", is_output(p, from->at) ? "o" : "r", from->at);
+}
+
+static void put_operand(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int i, int k, uint64_t word) {
+  const aci_fuse_node *from = p->from[i][k];
+  if ((word & 3) == 1) aci_strbuf_printf(b, "c%d_%d", i, k);
+  else if (from != NULL && (from->kind != ACI_FUSE_MAP || c->segment[from->at] == c->segment[i])) aci_strbuf_printf(b, "v%d", from->at);
+  else {
+    put_place(b, p, i, k, word);
+    aci_strbuf_puts(b, p->node[i]->kind == ACI_FUSE_ROW_MAP ? "[0]" : "[i]");
   }
-  aci_strbuf_puts(b, "void kernel(int64_t n, const float *const *in, float *const *out, const float *num) {\n");
+}
+
+static int put_variables(aci_strbuf *b, const aci_fuse_pass *p, const cut *c) {
+  int scratch = 0;
   for (int i = 0; i < p->n_inputs; i++) aci_strbuf_printf(b, "  const float *restrict a%d = in[%d];\n", i, i);
   for (int i = 0; i < p->n_outputs; i++) aci_strbuf_printf(b, "  float *restrict o%d = out[%d];\n", p->output[i], i);
   for (int i = 0; i < p->n; i++) {
@@ -144,23 +169,49 @@ static void put_kernel(aci_strbuf *b, const aci_fuse_pass *p, const look *l) {
                       at + 4, at + 5);
     for (int k = 0; k < p->node[i]->n_in; k++)
       if (p->node[i]->in[k].storage == NULL) aci_strbuf_printf(b, "  const float c%d_%d = num[%d];\n", i, k, at + ACI_MAP_MAX_P + k);
-    if (crosses[i] && !p->node[i]->write) aci_strbuf_printf(b, "  _Alignas(64) float r%d[1024];\n", i);
+    if (!c->crosses[i] || is_output(p, i)) continue;
+    if (p->cols == 0) aci_strbuf_printf(b, "  _Alignas(64) float r%d[%d];\n", i, ACI_FUSE_BLOCK);
+    else aci_strbuf_printf(b, "  float *restrict r%d = row->scratch + %d * row->step;\n", i, scratch++);
   }
-  for (int i = 0, w = 0; i < p->n; i++) {
-    const aci_fuse_node *n = p->node[i];
-    if (i == 0 || segment[i] != segment[i - 1]) aci_strbuf_puts(b, "  _Pragma(\"GCC ivdep\") for (int64_t i = 0; i < n; i++) {\n");
-    aci_strbuf_printf(b, "    const float v%d = %s(p%d", i, n->which->name, i);
-    w++;
+  return scratch;
+}
+
+/* A node's call of its formula. */
+static void put_call(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int i, const uint64_t *word) {
+  const aci_fuse_node *n = p->node[i];
+  if (n->kind == ACI_FUSE_REDUCED) {
+    aci_strbuf_printf(b, "const float v%d = row->reduce(row, %d, ", i, i);
+    put_place(b, p, i, 0, word[0]);
+  } else {
+    aci_strbuf_printf(b, "const float v%d = %s(p%d", i, n->which->name, i);
     for (int k = 0; k < n->n_in; k++) {
       aci_strbuf_puts(b, ", ");
-      put_operand(b, p, segment, i, k, l->word[w++]);
+      put_operand(b, p, c, i, k, word[k]);
     }
-    aci_strbuf_puts(b, ");\n");
-    if (n->write) aci_strbuf_printf(b, "    o%d[i] = v%d;\n", i, i);
-    else if (crosses[i]) aci_strbuf_printf(b, "    r%d[i] = v%d;\n", i, i);
-    if (i == p->n - 1 || segment[i] != segment[i + 1]) aci_strbuf_puts(b, "  }\n");
+  }
+  aci_strbuf_puts(b, ");\n");
+}
+
+/* Returns how many rows of scratch it is called with. */
+static int put_kernel(aci_strbuf *b, const aci_fuse_pass *p, const look *l) {
+  cut c;
+  cut_pass(p, &c);
+  aci_strbuf_puts(b, "struct row { float *scratch; int64_t step; float (*reduce)(const struct row *, int, const float *); };\n"
+                     "void kernel(int64_t n, const float *const *in, float *const *out, const float *num, const struct row *row) {\n");
+  const int scratch = put_variables(b, p, &c);
+  for (int i = 0, w = 0; i < p->n; i++) {
+    const aci_fuse_node *n = p->node[i];
+    const bool map = n->kind == ACI_FUSE_MAP;
+    if (map && (i == 0 || c.segment[i] != c.segment[i - 1])) aci_strbuf_puts(b, "  _Pragma(\"GCC ivdep\") for (int64_t i = 0; i < n; i++) {\n");
+    aci_strbuf_puts(b, map ? "    " : "  ");
+    put_call(b, p, &c, i, &l->word[w + 1]);
+    w += 1 + n->n_in;
+    if (is_output(p, i)) aci_strbuf_printf(b, "    o%d[%s] = v%d;\n", i, map ? "i" : "0", i);
+    else if (map && c.crosses[i]) aci_strbuf_printf(b, "    r%d[i] = v%d;\n", i, i);
+    if (map && (i == p->n - 1 || c.segment[i] != c.segment[i + 1])) aci_strbuf_puts(b, "  }\n");
   }
   aci_strbuf_puts(b, "}\n");
+  return scratch;
 }
 
 static void compile(const aci_fuse_codes *c, const aci_fuse_pass *p, const look *l, entry *k) {
@@ -169,13 +220,14 @@ static void compile(const aci_fuse_codes *c, const aci_fuse_pass *p, const look 
   put_lines(&b, &aci_map_texts[0]);
   bool all = true;
   for (int i = 0; i < p->n && all; i++) {
+    if (p->node[i]->which == NULL) continue;
     const aci_map_text *t = text_of(p->node[i]->which);
     bool before = false;
-    for (int j = 0; j < i && t != NULL; j++) before |= text_of(p->node[j]->which) == t;
+    for (int j = 0; j < i && t != NULL; j++) before |= p->node[j]->which != NULL && text_of(p->node[j]->which) == t;
     all = t != NULL;
     if (all && !before) put_lines(&b, t);
   }
-  if (all) put_kernel(&b, p, l);
+  if (all) k->scratch = put_kernel(&b, p, l);
   if (all && !b.failed) k->fn = aci_fuse_compile(c->params, b.s, b.len, &k->library);
   aci_strbuf_fini(&b);
 }
@@ -183,7 +235,7 @@ static void compile(const aci_fuse_codes *c, const aci_fuse_pass *p, const look 
 void aci_fuse_codes_find(aci_fuse_codes *c, aci_fuse_pass *p) {
   look l;
   p->code = NULL;
-  if (c == NULL || p->n < 2 || !lay_out(p, &l)) return; /* one formula alone is compiled already */
+  if (c == NULL || (p->n < 2 && p->taken == NULL) || !lay_out(p, &l)) return; /* one formula alone is compiled already */
   uint64_t h = 0xCBF29CE484222325u;
   for (int i = 0; i < l.n; i++) h = (h ^ l.word[i]) * 0x100000001B3u;
   entry **at = &c->kind[(h ^ h >> 32) % KINDS];
@@ -200,4 +252,5 @@ void aci_fuse_codes_find(aci_fuse_codes *c, aci_fuse_pass *p) {
     compile(c, p, &l, k);
   }
   p->code = k->fn;
+  p->n_scratch = k->scratch;
 }

@@ -1,13 +1,28 @@
-/* A pass over memory by the formulas of several maps (fuse.h): nodes in order, laid out in rows, and run. */
+/* A pass over memory by the formulas of several maps and reductions (fuse.h): nodes in order, laid out in rows, and run.
+ *
+ *   fuse.c          what waits, and which nodes a pass has
+ *   fuse_reduce.c   the same of reductions
+ *   fuse_pass.c     passes of maps: 1024 elements by every formula, then the next 1024
+ *   fuse_rows.c     passes with reductions: a row of a tensor by every formula, then the next row
+ *   fuse_code.c     a pass as C text
+ *   fuse_cc.c       that text compiled */
 #ifndef ACI_OPS_FUSE_PASS_H
 #define ACI_OPS_FUSE_PASS_H
-#include "ops/map/plan.h"
+#include "ops/fuse.h"
 #include "tensor/tensor_impl.h"
 
-enum { ACI_FUSE_MOST = 32, ACI_FUSE_DEPTH = 24, ACI_FUSE_ROWS = 40, ACI_FUSE_INPUTS = 16 };
+enum { ACI_FUSE_MOST = 32, ACI_FUSE_DEPTH = 24, ACI_FUSE_ROWS = 40, ACI_FUSE_INPUTS = 16, ACI_FUSE_BLOCK = 1024 };
+/* Rows of a pass: shorter ones cost more to begin than they gain; of longer ones the cache holds too few. */
+enum { ACI_FUSE_COLS_LEAST = 64, ACI_FUSE_COLS_MOST = 8192 };
 
-/* A pass in one function (fuse_code.h): n elements, at most 1024, of its inputs and results. */
-typedef void (*aci_fuse_kernel)(int64_t n, const float *const *in, float *const *out, const float *num);
+/* A pass in one function (fuse_code.h): n elements, at most 1024, or a row of its inputs and results. */
+typedef struct aci_fuse_row {
+  float *scratch; /* rows of values that are read again, step apart */
+  int64_t step;
+  float (*reduce)(const struct aci_fuse_row *r, int at, const float *x); /* node `at` of a row whose operand is x */
+  const struct aci_fuse_pass *pass;
+} aci_fuse_row;
+typedef void (*aci_fuse_kernel)(int64_t n, const float *const *in, float *const *out, const float *num, const aci_fuse_row *row);
 
 typedef struct aci_fuse_operand {
   ac_storage *storage; /* retained; NULL: the number */
@@ -18,10 +33,18 @@ typedef struct aci_fuse_operand {
   float number;
 } aci_fuse_operand;
 
+typedef enum aci_fuse_kind {
+  ACI_FUSE_MAP,     /* a value an element */
+  ACI_FUSE_REDUCED, /* a row of elements made one value, inside a pass */
+  ACI_FUSE_ROW_MAP, /* a map of such values */
+  ACI_FUSE_WALK     /* a reduction by its own kernel, which takes elements from a pass: no part of others */
+} aci_fuse_kind;
+
 typedef struct aci_fuse_node {
   struct aci_fuse *owner;
   struct aci_fuse_node *older, *newer; /* of what waits */
   ac_storage *out;                     /* whose provider this is; not retained */
+  aci_fuse_kind kind;
   aci_map_fn loop;
   const aci_map_loop *which;
   double heavy; /* operations an element */
@@ -29,6 +52,9 @@ typedef struct aci_fuse_node {
   int n_in, depth;
   aci_fuse_operand in[ACI_MAP_MAX_IN];
   int64_t numel, inner;
+  int64_t rows, cols; /* of what is reduced, where kind is not ACI_FUSE_MAP */
+  aci_fuse_reduction how;
+  aci_reduce_plan *plan; /* of ACI_FUSE_WALK; owned */
   ac_dtype dt;
   bool keep; /* a gradient may read it */
   bool lost; /* its region is over */
@@ -38,19 +64,39 @@ typedef struct aci_fuse_node {
 
 typedef struct aci_fuse_pass {
   int n, rows;
+  int64_t numel, cols; /* elements; of a row, where reductions take part, else 0 */
   aci_fuse_node *node[ACI_FUSE_MOST];
+  const aci_fuse_node *taken; /* whose values aci_fuse_fill gives; NULL: the pass is run */
   int number[ACI_FUSE_MOST][ACI_MAP_MAX_IN]; /* the row that holds an operand's number */
   aci_fuse_node *from[ACI_FUSE_MOST][ACI_MAP_MAX_IN]; /* the node of this pass that an operand comes from; NULL: it lies in memory */
   aci_fuse_kernel code; /* NULL: formula by formula */
-  int n_inputs, n_outputs;
+  int n_inputs, n_outputs, n_scratch;
   const aci_fuse_operand *input[ACI_FUSE_INPUTS];
-  int64_t input_inner[ACI_FUSE_INPUTS];
-  int output[ACI_FUSE_MOST]; /* nodes that are written */
+  const aci_fuse_node *input_of[ACI_FUSE_INPUTS]; /* the node that reads it */
+  int output[ACI_FUSE_MOST];                      /* nodes that are written, or taken */
   float numbers[ACI_FUSE_MOST * (ACI_MAP_MAX_P + ACI_MAP_MAX_IN)]; /* of each node its parameters, then operands that are numbers */
 } aci_fuse_pass;
 
-/* Says what is written and which row of scratch each node has; false: they do not suffice. */
+/* Says what is written and which row of scratch each node has; false: they do not suffice. wanted NULL: what p->taken says is given. */
 bool aci_fuse_lay_out(aci_fuse_pass *p, const aci_fuse_node *wanted);
-void aci_fuse_run(const aci_fuse_pass *p, ac_team *team);
+/* OOM without memory for scratch. f: device, team and stream. */
+ac_status aci_fuse_run(const aci_fuse_pass *p, ac_frame *f, ac_err *e);
+/* Of a pass without reductions: elements [at, at + n) of the node that is taken; what is written is written there. */
+void aci_fuse_fill(const void *pass, int64_t at, int64_t n, float *to);
+
+/* ---- what fuse_pass.c and fuse_rows.c share ---- */
+typedef struct aci_fuse_scratch {
+  float *row; /* p->rows of them */
+  int64_t step;
+  float value[ACI_FUSE_MOST]; /* of nodes with one value a row */
+} aci_fuse_scratch;
+/* Fills the rows of operands that are numbers, n elements each. */
+void aci_fuse_numbers(const aci_fuse_pass *p, int64_t n, const aci_fuse_scratch *s);
+/* Elements [i, i + n) of a map. */
+void aci_fuse_step(const aci_fuse_pass *p, int at, int64_t i, int64_t n, const aci_fuse_scratch *s);
+/* n elements of an operand from position i on, in f32. */
+void aci_fuse_fetch(const aci_fuse_operand *o, int64_t inner, int64_t i, int64_t n, float *to);
+/* The pass by rows. */
+ac_status aci_fuse_run_rows(const aci_fuse_pass *p, ac_frame *f, ac_err *e);
 
 #endif

@@ -2,6 +2,7 @@
    x (any shape; integers as f32) -> y (without those dims, or 1 with keepdim)
    gradient: dx = dy e^(x - y), 0 where y is -inf, in one pass by logsumexp_backward.
    example: accel.tensor { { 0.0, 0.0 }, { 1000.0, 1000.0 } }:logsumexp(2) --> { 0.693147, 1000.693147 } */
+#include "ops/fuse.h"
 #include "ops/map/map.h"
 #include "ops/reduce/reduction.h"
 
@@ -107,6 +108,6 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(logsumexp, .sig = "logsumexp(x: tensor, dim: dims, keepdim: bool = false) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 10);
+      .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 10);
 AC_MAP3(logsumexp_backward, BWD, .sig = "logsumexp_backward(dy: tensor, x: tensor, y: tensor) -> tensor",
         .composed = plain_backward, .hidden = true, .flops_per_element = 10);

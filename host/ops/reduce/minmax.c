@@ -3,6 +3,7 @@
  * while neighbouring lists lie together go by tiles of lists. */
 #include "ops/reduce/minmax.h"
 
+#include "ops/fuse.h"
 #include "ops/reduce/lanes.h"
 
 enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192, SHORT = 128 };
@@ -64,7 +65,7 @@ enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192, SHOR
   static void name##_list(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b, void *value, \
                           int64_t *at) {                                                             \
     _Alignas(64) T buf[ACI_RED_BLOCK];                                                               \
-    const bool direct = aci_reduce_block(p, base, a, 1, buf) != (const void *)buf;                   \
+    const bool direct = p->source == NULL && aci_reduce_block(p, base, a, 1, buf) != (const void *)buf; \
     const int64_t block = direct ? DIRECT : ACI_RED_BLOCK;                                           \
     T best = 0;                                                                                      \
     for (int64_t i = a; i < b; i += block) {                                                         \
@@ -104,7 +105,8 @@ EACH(MINMAX)
     _Alignas(64) I position[TILE] = {0};                                                                \
     for (int64_t r = 0; r < p->n_reduced; r++) {                                                        \
       const char *src = p->ptr + (base + aci_reduce_offset(p, r)) * (int64_t)aci_dsize(p->dt);          \
-      aci_load(p->ct, r == 0 ? best : buf, p->dt, src, 1, n);                                           \
+      if (p->source != NULL) p->source(p->from, base + aci_reduce_offset(p, r), n, (float *)(r == 0 ? best : (void *)buf)); \
+      else aci_load(p->ct, r == 0 ? best : buf, p->dt, src, 1, n);                                      \
       if (r > 0) name##_row(buf, best, position, (I)r, n);                                              \
     }                                                                                                   \
     for (int64_t k = 0; k < n; k++) at[k] = position[k];                                                \
@@ -160,14 +162,8 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-ac_status aci_minmax(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values,
-                      ac_tensor *indices, ac_err *e) {
-  minmax_job j = {.values = values, .indices = indices};
+static ac_status run(ac_frame *f, minmax_job j, bool min, ac_err *e) {
   ac_block *block = NULL;
-  if ((values != NULL ? values : indices)->numel == 0) return AC_OK;
-  aci_reduce_plan_make(&j.p, x, mask, aci_ctype_of((ac_dtype)x->dtype));
-  if (indices == NULL && j.p.n_reduced <= SHORT && ac_dtype_is_float((ac_dtype)x->dtype))
-    return aci_minmax_short(f, x, mask, min, values, e);
   switch (j.p.ct) {
 #define PICK(T)                                      \
   j.list = min ? min_##T##_list : max_##T##_list;    \
@@ -201,6 +197,34 @@ ac_status aci_minmax(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, a
   }
   ac_block_free(block);
   return AC_OK;
+}
+
+static ac_status walk(ac_frame *f, const aci_reduce_plan *p, const aci_fuse_reduction *r, ac_tensor *out, ac_err *e) {
+  return run(f, (minmax_job){.p = *p, .values = out}, r->number != 0, e);
+}
+
+/* As max_f32_list and min_f32_list, of a list that lies at x. */
+static double row_of(const aci_fuse_reduction *r, const float *x, int64_t n, bool direct) {
+  const int64_t block = direct ? DIRECT : ACI_RED_BLOCK;
+  const bool min = r->number != 0;
+  float best = 0;
+  for (int64_t i = 0; i < n; i += block) {
+    float m;
+    (min ? min_f32 : max_f32)(x + i, n - i < block ? n - i : block, &m);
+    if (i == 0 || (min ? MIN_FLT(m, best) : MAX_FLT(m, best))) best = m;
+  }
+  return best;
+}
+
+ac_status aci_minmax(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values,
+                      ac_tensor *indices, ac_err *e) {
+  const aci_fuse_reduction how = {.walk = walk, .row = row_of, .number = min};
+  aci_reduce_plan p;
+  if ((values != NULL ? values : indices)->numel == 0) return AC_OK;
+  aci_reduce_plan_make(&p, x, mask, aci_ctype_of((ac_dtype)x->dtype));
+  if (indices != NULL) return run(f, (minmax_job){.p = p, .values = values, .indices = indices}, min, e);
+  if (p.n_reduced <= SHORT && ac_dtype_is_float((ac_dtype)x->dtype)) return aci_minmax_short(f, x, mask, min, values, e);
+  return aci_fuse_reduce(f, x, &p, &how, values, e);
 }
 
 ac_status aci_minmax_check(const ac_frame *f, uint32_t mask, ac_err *e) {

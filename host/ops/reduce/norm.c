@@ -6,6 +6,7 @@
    example: accel.tensor { { 3.0, 4.0 }, { 0.0, -2.0 } }:norm { dim = 2 } --> { 5, 2 }
    example: accel.tensor { 3.0, -4.0 }:norm(1) --> 7
    example: accel.tensor { 3.0, -4.0 }:norm(math.huge) --> 4 */
+#include "ops/fuse.h"
 #include "ops/map/map.h"
 #include "ops/reduce/minmax.h"
 #include "ops/reduce/reduction.h"
@@ -140,7 +141,7 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(norm, .sig = "norm(x: tensor, p: scalar = 2, dim: dims?, keepdim: bool = false) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 2);
+      .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 2);
 AC_OP(norm_backward, .sig = "norm_backward(dy: tensor, x: tensor, y: tensor, p: float) -> tensor",
       .shape = aci_map_shape, .cpu = cpu_backward, .any_device = true, .elementwise = true, .data = &maps[0],
       .composed = plain_backward, .hidden = true, .flops_per_element = 3);

@@ -19,6 +19,9 @@ typedef struct aci_reduce_plan {
   int64_t keep_shape[AC_MAX_DIMS], keep_stride[AC_MAX_DIMS];
   int64_t red_shape[AC_MAX_DIMS], red_stride[AC_MAX_DIMS];
   int64_t n_out, n_reduced;
+  /* NULL, or where elements come from instead of memory (ops/fuse.h): n of them from offset `at` on, side by side there, as f32. */
+  void (*source)(const void *from, int64_t at, int64_t n, float *to);
+  const void *from;
 } aci_reduce_plan;
 ACI_MODULE_API void aci_reduce_plan_make(aci_reduce_plan *p, const ac_tensor *x, uint32_t mask, aci_ctype ct);
 

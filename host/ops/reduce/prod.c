@@ -3,6 +3,7 @@
    gradient: dx = dy times the product of the other elements under the output, right where some are 0.
    example: accel.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } }:prod(2) --> { 2, 12 }
    example: accel.tensor { 2, 3, 4 }:prod() --> 24 */
+#include "ops/fuse.h"
 #include "ops/map/map.h"
 #include "ops/reduce/reduction.h"
 
@@ -134,7 +135,7 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(prod, .sig = "prod(x: tensor, dim: dims?, keepdim: bool = false, dtype: dtype?) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0), .flops_per_element = 1);
+      .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0), .flops_per_element = 1);
 AC_OP(prod_parts, .sig = "prod_parts(x: tensor, dim: dims?) -> (others: tensor, zeros: tensor)",
       .shape = shape_parts, .cpu = cpu_parts, .nondiff = true, .hidden = true);
 AC_OP(prod_backward, .sig = "prod_backward(dy: tensor, x: tensor, others: tensor, zeros: tensor) -> tensor",

@@ -65,6 +65,8 @@ void aci_reduce_plan_make(aci_reduce_plan *p, const ac_tensor *x, uint32_t mask,
   p->dt = (ac_dtype)x->dtype;
   p->ct = ct;
   p->n_keep = p->n_red = 0;
+  p->source = NULL;
+  p->from = NULL;
   p->n_out = p->n_reduced = 1;
   for (int d = 0; d < x->ndim; d++) {
     bool red = mask >> d & 1;
@@ -115,6 +117,10 @@ void aci_reduce_fetch(const aci_reduce_plan *p, int64_t base, int64_t begin, int
 
 const void *aci_reduce_block(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t n, void *buf) {
   static const ac_dtype same[] = {AC_F32, AC_F64, AC_I64};
+  if (p->source != NULL) {
+    p->source(p->from, base + begin, n, buf);
+    return buf;
+  }
   if (p->n_red == 1 && (p->red_stride[0] == 1 || p->n_reduced == 1) && p->dt == same[p->ct])
     return p->ptr + (base + begin) * (int64_t)aci_dsize(p->dt);
   aci_reduce_fetch(p, base, begin, n, buf);

@@ -44,7 +44,7 @@ int64_t aci_reduce_base(const aci_reduce_plan *p, int64_t o);
 int64_t aci_reduce_offset(const aci_reduce_plan *p, int64_t i);
 /* Copies elements [begin, begin+n) of the list that starts at base into dst (compute type). */
 void aci_reduce_fetch(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t n, void *dst);
-/* The same, but returns where they already stand if they do: contiguous and of the compute type. */
+/* The same, but returns where they already stand if they do: contiguous and of the compute type. Lists of a plan with a source are contiguous. */
 const void *aci_reduce_block(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t n, void *buf);
 /* How many outputs a piece of work takes. */
 int64_t aci_reduce_grain(const aci_reduce_plan *p);

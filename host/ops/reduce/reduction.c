@@ -2,6 +2,8 @@
  * lives on the stack and, where lists are cut, goes to scratch memory to be joined in the order of the chunks. */
 #include "ops/reduce/reduction.h"
 
+#include "ops/fuse.h"
+
 enum { CHUNK = 1 << 16, WORK = 32768 };
 
 typedef struct reduction_job {
@@ -19,6 +21,10 @@ static size_t element_bytes(const aci_reduction *o) { return o->reads == AC_BOOL
 
 /* n elements from offset off on, stride apart, as the reduction reads them. */
 static void load(const reduction_job *j, int64_t off, int64_t stride, int64_t n, void *dst) {
+  if (j->p.source != NULL) {
+    j->p.source(j->p.from, off, n, dst);
+    return;
+  }
   const char *src = j->p.ptr + off * (int64_t)aci_dsize(j->p.dt);
   if (j->reduction->reads != AC_BOOL) {
     aci_load(j->p.ct, dst, j->p.dt, src, stride, n);
@@ -33,7 +39,7 @@ static const void *block(const reduction_job *j, int64_t base, int64_t begin, in
   const aci_reduce_plan *p = &j->p;
   const int last = p->n_red - 1;
   const int64_t inner = p->red_shape[last], stride = p->red_stride[last];
-  if (p->n_red == 1 && (stride == 1 || p->n_reduced == 1) && p->dt == j->reduction->reads)
+  if (p->source == NULL && p->n_red == 1 && (stride == 1 || p->n_reduced == 1) && p->dt == j->reduction->reads)
     return p->ptr + (base + begin) * (int64_t)element_bytes(j->reduction);
   char *d = buf;
   while (n > 0) {
@@ -50,7 +56,7 @@ static const void *block(const reduction_job *j, int64_t base, int64_t begin, in
 static void by_rows(const reduction_job *j, int64_t o, int64_t n, int64_t a, int64_t b, aci_word *s) {
   const aci_reduce_plan *p = &j->p;
   _Alignas(64) double buf[ACI_RED_BLOCK];
-  if (b - a <= ACI_RED_BLOCK && b > a && p->n_keep == 1 && p->n_red == 1 && p->dt == j->reduction->reads &&
+  if (p->source == NULL && b - a <= ACI_RED_BLOCK && b > a && p->n_keep == 1 && p->n_red == 1 && p->dt == j->reduction->reads &&
       (p->red_stride[0] == 1 || p->n_reduced == 1)) { /* short lists one after the other in memory */
     const char *x = p->ptr + (aci_reduce_base(p, o) + a) * (int64_t)element_bytes(j->reduction);
     j->reduction->rows(s, x, p->keep_stride[0], n, b - a, j->param);
@@ -69,7 +75,7 @@ static void by_rows(const reduction_job *j, int64_t o, int64_t n, int64_t a, int
 static void by_columns(const reduction_job *j, int64_t o, int64_t n, int64_t a, int64_t b, aci_word *s) {
   const aci_reduce_plan *p = &j->p;
   const int64_t base = aci_reduce_base(p, o);
-  const bool direct = p->dt == j->reduction->reads;
+  const bool direct = p->source == NULL && p->dt == j->reduction->reads;
   _Alignas(64) double buf[ACI_REDUCTION_ROWS][ACI_REDUCTION_TILE];
   const void *row[ACI_REDUCTION_ROWS];
   for (int64_t r = a; r < b; r += ACI_REDUCTION_ROWS) {
@@ -158,13 +164,9 @@ ac_status aci_reduction_check(const ac_frame *f, ac_err *e) {
 
 static int64_t clamp(int64_t v, int64_t lo, int64_t hi) { return v < lo ? lo : v > hi ? hi : v; }
 
-ac_status aci_reduction_run(ac_frame *f, const ac_tensor *x, uint32_t mask, const aci_reduction *reduction, double p,
-                       ac_tensor *out, ac_tensor *second, ac_err *e) {
-  reduction_job j = {.reduction = reduction, .param = p, .out = {out, second}};
+static ac_status run(ac_frame *f, reduction_job j, ac_err *e) {
+  const aci_reduction *reduction = j.reduction;
   ac_block *scratch = NULL;
-  if (out->numel == 0) return AC_OK;
-  aci_ctype ct = reduction->reads == AC_F32 ? ACI_C_F32 : reduction->reads == AC_F64 ? ACI_C_F64 : ACI_C_I64;
-  aci_reduce_plan_make(&j.p, x, mask, ct);
   const int k = j.p.n_keep - 1;
   const int64_t width = j.p.keep_shape[k], n = j.p.n_reduced;
   j.columns = n > 1 && j.p.keep_stride[k] == 1 && width >= 8 && j.p.red_stride[j.p.n_red - 1] != 1;
@@ -188,4 +190,31 @@ ac_status aci_reduction_run(ac_frame *f, const ac_tensor *x, uint32_t mask, cons
   if (j.n_chunks > 1) ac_parallel_for(f->team, tiles, 1, together, &j);
   ac_block_free(scratch);
   return AC_OK;
+}
+
+static ac_status walk(ac_frame *f, const aci_reduce_plan *p, const aci_fuse_reduction *r, ac_tensor *out, ac_err *e) {
+  return run(f, (reduction_job){.p = *p, .reduction = r->data, .param = r->number, .out = {out, NULL}}, e);
+}
+
+/* As by_rows, of one list that lies at x. */
+static double row_of(const aci_fuse_reduction *r, const float *x, int64_t n, bool direct) {
+  const aci_reduction *o = r->data;
+  aci_word s[ACI_REDUCTION_WORDS * ACI_REDUCTION_TILE], y;
+  (void)direct;
+  for (int w = 0; w < o->words; w++) s[w * ACI_REDUCTION_TILE] = o->start[w];
+  for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) o->rows(s, x + i, 0, 1, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, r->number);
+  if (o->finish == NULL) return s[0].f;
+  o->finish(&y, s, 1, n, r->number);
+  return y.f;
+}
+
+ac_status aci_reduction_run(ac_frame *f, const ac_tensor *x, uint32_t mask, const aci_reduction *reduction, double p, ac_tensor *out,
+                            ac_tensor *second, ac_err *e) {
+  const bool floats = reduction->reads == AC_F32 && !reduction->whole;
+  const aci_fuse_reduction how = {.walk = walk, .row = floats ? row_of : NULL, .number = p, .data = reduction};
+  aci_reduce_plan plan;
+  if (out->numel == 0) return AC_OK;
+  aci_reduce_plan_make(&plan, x, mask, reduction->reads == AC_F32 ? ACI_C_F32 : reduction->reads == AC_F64 ? ACI_C_F64 : ACI_C_I64);
+  if (second == NULL) return aci_fuse_reduce(f, x, &plan, &how, out, e);
+  return run(f, (reduction_job){.p = plan, .reduction = reduction, .param = p, .out = {out, second}}, e);
 }

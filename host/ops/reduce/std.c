@@ -3,6 +3,7 @@
    gradient: dx = dy (x - mean) / (y (n - correction)), 0 where y is 0.
    example: accel.tensor { 1.0, 2.0, 4.0, 5.0 }:std() --> 1.825742
    example: accel.tensor { { 1.0, 3.0 }, { 2.0, 8.0 } }:std(1, { correction = 0 }) --> { 0.5, 2.5 } */
+#include "ops/fuse.h"
 #include "ops/reduce/moments.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_moments_run(f, true, e); }
@@ -15,5 +16,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(std, .sig = "std(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
-      .shape = aci_moments_shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0),
+      .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0),
       .flops_per_element = 5);

@@ -4,6 +4,7 @@
    gradient: dx = dy repeated along the reduced dims (a view).
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):sum() --> 15
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):sum(1) --> { 8, 7 } */
+#include "ops/fuse.h"
 #include "ops/reduce/reduce.h"
 
 static ac_dtype result_dtype(const ac_frame *f) {
@@ -22,4 +23,4 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 static void grad(ac_grad *g) { ac_grad_set(g, 0, aci_reduce_spread(g, &g->args[1], g->dout[0])); }
 
 AC_OP(sum, .sig = "sum(x: tensor, dim: dims?, keepdim: bool = false, dtype: dtype?) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad);
+      .shape = shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad);

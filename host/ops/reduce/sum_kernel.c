@@ -7,6 +7,7 @@
  * in f32, groups in double, and chunks of rows in parallel. Both keep to memory speed and to errors that
  * grow with the logarithm of the length. */
 #include "base/vmath.h"
+#include "ops/fuse.h"
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/reduce.h"
 
@@ -96,8 +97,9 @@ static void put_i64(const sum_job *j, int64_t o, uint64_t v) {
 
 /* ---- rows ---- */
 static double row_f(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t end) {
-  _Alignas(64) double buf[ACI_RED_BLOCK];
-  const bool direct = begin < end && aci_reduce_block(p, base, begin, 1, buf) != (const void *)buf;
+  _Alignas(64) double buf[DIRECT / 2];
+  /* a source of f32 is added as memory of f32 is */
+  const bool direct = p->source != NULL ? p->dt == AC_F32 : begin < end && aci_reduce_block(p, base, begin, 1, buf) != (const void *)buf;
   const int64_t block = direct ? DIRECT : ACI_RED_BLOCK;
   counter c;
   c.n = 0; /* levels are written before they are read */
@@ -143,7 +145,7 @@ static void rows_whole(const sum_job *j, int64_t begin, int64_t end) {
   double v[BATCH];
   int64_t iv[BATCH];
   const ac_dtype dt = (ac_dtype)j->out->dtype;
-  const bool narrow = n <= ACI_RED_BLOCK && p->n_keep == 1 && p->n_red == 1 &&
+  const bool narrow = p->source == NULL && n <= ACI_RED_BLOCK && p->n_keep == 1 && p->n_red == 1 &&
                       (p->red_stride[0] == 1 || n == 1) && p->dt == (p->ct == ACI_C_F32 ? AC_F32 : AC_F64);
   for (int64_t o = begin; o < end; o += BATCH) {
     int64_t m = end - o < BATCH ? end - o : BATCH;
@@ -205,6 +207,10 @@ AC_ISA_FN(flush_f32, (double *restrict d, float *restrict s, int64_t n), (d, s, 
 static const void *column_row(const aci_reduce_plan *p, int64_t base, int64_t r, int64_t n, void *buf) {
   static const ac_dtype same[] = {AC_F32, AC_F64, AC_I64};
   int64_t off = base + aci_reduce_offset(p, r);
+  if (p->source != NULL) {
+    p->source(p->from, off, n, buf);
+    return buf;
+  }
   const char *src = p->ptr + off * (int64_t)aci_dsize(p->dt);
   if (p->dt == same[p->ct]) return src;
   aci_load(p->ct, buf, p->dt, src, 1, n);
@@ -222,7 +228,7 @@ static void column(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b,
     int m = b - r >= 4 ? 4 : 1;
     for (int k = 0; k < m; k++) {
       row[k] = column_row(p, base, r + k, n, buf[k]);
-      if (r + m + k < b) {
+      if (p->source == NULL && r + m + k < b) {
         int64_t ahead = base + aci_reduce_offset(p, r + m + k);
         aci_prefetch((uintptr_t)(p->ptr + ahead * (int64_t)aci_dsize(p->dt)), n * (int64_t)aci_dsize(p->dt));
       }
@@ -293,12 +299,9 @@ static bool by_columns(const aci_reduce_plan *p) {
          p->red_stride[p->n_red - 1] != 1;
 }
 
-ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out,
-                         ac_err *e) {
-  sum_job j = {.divisor = divisor, .out = out};
+static ac_status walk(ac_frame *f, const aci_reduce_plan *p, const aci_fuse_reduction *r, ac_tensor *out, ac_err *e) {
+  sum_job j = {.p = *p, .divisor = r->number, .out = out};
   ac_block *block = NULL;
-  if (out->numel == 0) return AC_OK;
-  aci_reduce_plan_make(&j.p, x, mask, aci_ctype_of((ac_dtype)out->dtype));
   const bool cols = by_columns(&j.p);
   int64_t items = j.p.n_out;
   j.chunk = CHUNK;
@@ -326,4 +329,25 @@ ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double 
   if (j.n_chunks > 1) ac_parallel_for(f->team, j.p.n_out, 64, join, &j);
   ac_block_free(block);
   return AC_OK;
+}
+
+/* As row_f, of a list that lies at x. */
+static double row_of(const aci_fuse_reduction *r, const float *x, int64_t n, bool direct) {
+  const int64_t block = direct ? DIRECT : ACI_RED_BLOCK;
+  counter c;
+  c.n = 0;
+  for (int64_t i = 0; i < n; i += block) {
+    float s;
+    lanes_f32(x + i, n - i < block ? n - i : block, &s);
+    count_in(&c, s);
+  }
+  return count_out(&c) / r->number;
+}
+
+ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out, ac_err *e) {
+  const aci_fuse_reduction how = {.walk = walk, .row = row_of, .number = divisor};
+  aci_reduce_plan p;
+  if (out->numel == 0) return AC_OK;
+  aci_reduce_plan_make(&p, x, mask, aci_ctype_of((ac_dtype)out->dtype));
+  return aci_fuse_reduce(f, x, &p, &how, out, e);
 }

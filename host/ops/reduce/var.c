@@ -5,10 +5,11 @@
    gradient: dx = dy 2 (x - mean) / (n - correction).
    example: accel.tensor { 1.0, 2.0, 4.0, 5.0 }:var() --> 3.333333
    example: accel.tensor { { 1.0, 3.0 }, { 2.0, 8.0 } }:var(2, { correction = 0 }) --> { 1, 9 } */
+#include "ops/fuse.h"
 #include "ops/reduce/moments.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_moments_run(f, false, e); }
 static void grad(ac_grad *g) { aci_moments_grad(g, g->dout[0]); }
 
 AC_OP(var, .sig = "var(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
-      .shape = aci_moments_shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0), .flops_per_element = 5);
+      .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .save = AC_SAVE_IN(0), .flops_per_element = 5);

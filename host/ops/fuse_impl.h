@@ -1,0 +1,48 @@
+/* What fuse.c and fuse_reduce.c share. */
+#ifndef ACI_OPS_FUSE_IMPL_H
+#define ACI_OPS_FUSE_IMPL_H
+#include "ops/ctx_impl.h"
+#include "ops/fuse_code.h"
+#include "ops/fuse_pass.h"
+
+/* Elements from which on chains outgrow the second cache (measured: 1.0x at 2^16, 1.3x and more from 2^18 on). */
+enum { ACI_FUSE_FEWEST = 1 << 17 };
+
+struct aci_fuse {
+  ac_ctx *ctx; /* NULL: closed */
+  int refs;    /* nodes, and the owner */
+  int depth;
+  const ac_op *op; /* of the call under way, and its result: kernels that it uses on the way do not wait */
+  const ac_tensor *result;
+  aci_fuse_node *newest;
+  aci_fuse_codes *codes; /* NULL: chains run formula by formula */
+  aci_fuse_counts n;
+};
+
+/* The one of a context inside a region, NULL outside. */
+aci_fuse *aci_fuse_of(const ac_ctx *c);
+extern const ac_provider aci_fuse_waiting;
+static inline aci_fuse_node *aci_fuse_node_of(const ac_storage *s) { return s->provider == &aci_fuse_waiting ? s->impl : NULL; }
+
+/* ---- a node on its way ---- */
+/* Whether the call that computes o may have it wait, as far as this follows from neither its formula nor its size. */
+bool aci_fuse_can_wait(const aci_fuse *z, const ac_frame *f, const ac_tensor *o);
+bool aci_fuse_leads_to_gradient(const ac_frame *f);
+/* Operand k of n is argument k of the call; child: the node behind it that takes part in n's pass, or NULL. */
+void aci_fuse_give_operand(const ac_frame *f, aci_fuse_node *n, int k, aci_fuse_node *child);
+void aci_fuse_wait(aci_fuse_node *n);
+void aci_fuse_node_free(aci_fuse_node *n); /* of one that does not wait (any more) */
+/* All arguments are in memory afterwards. */
+ac_status aci_fuse_settle_operands(const ac_frame *f, ac_err *e);
+
+/* ---- computing ---- */
+ac_status aci_fuse_compute_node(aci_fuse_node *n, ac_err *e);
+/* The nodes of the chain before n that wait as well, operands first, and n; false: not those of one pass. */
+bool aci_fuse_collect(aci_fuse_node *n, aci_fuse_pass *p);
+void aci_fuse_forget(aci_fuse_pass *p); /* what was collected; the pass is empty again */
+/* Those that are written are tensors like any other from now on. */
+void aci_fuse_done(aci_fuse *z, aci_fuse_node *const *node, int n);
+/* A reduction by its own kernel. */
+ac_status aci_fuse_walk(aci_fuse_node *n, ac_err *e);
+
+#endif
