@@ -1,5 +1,5 @@
---- accel.compile(fn or model): chains of elementwise operations inside become one pass over memory. The function runs as it is, every
---- time: there is no trace that could miss a branch, and no guard. An elementwise operation on many elements (host/ops/fuse.h) just
+--- accel.compile(fn or model): chains of elementwise operations and reductions inside become one pass over memory. The function runs as it
+--- is, every time: there is no trace that could miss a branch, and no guard. An elementwise operation on many elements (host/ops/fuse.h) just
 --- waits until something reads its result; then all of the chain before it is computed, piece by piece in the first cache, by the very
 --- loops of single calls, so that results are equal to the last bit. What is not read is not written. Of a chain that comes again the
 --- system's C compiler makes a kernel (host/ops/fuse_code.h), from the same formulas and with the same bits.
@@ -140,10 +140,10 @@ end
 ---@return accel.nn.Module
 function M.compile_regions(module, opts) return M.compile(module, opts) end
 
---- A function whose chains of elementwise operations become one pass over memory each, or a model, which is changed in place and returned.
---- On the CPU, for results of 131072 elements and more in f32, bf16 and f16; everything else runs as it does without. Results, gradients
---- and random numbers are equal, bit for bit. Inside of a backward nothing waits. A chain of f32 that comes for the third time gets a kernel of
---- its own where there is a C compiler (ACCEL_COMPILE_CC, kept in ACCEL_COMPILE_CACHE). There is nothing to trace, so that `fullgraph` and
+--- A function whose chains of elementwise operations and reductions become one pass over memory each, or a model, which is changed in place
+--- and returned. On the CPU, for results of 131072 elements and more in f32, bf16 and f16; everything else runs as it does without. Results,
+--- gradients and random numbers are equal, bit for bit. Inside of a backward nothing waits. A chain of f32 that comes for the third time gets
+--- a kernel of its own where there is a C compiler (ACCEL_COMPILE_CC, kept in ACCEL_COMPILE_CACHE). There is nothing to trace, so that `fullgraph` and
 --- `dynamic` are true of every function, and `mode` has one meaning.
 ---
 --- A tensor that the function stores somewhere without returning it: where its first call does so, or the first that records gradients,

@@ -1,12 +1,16 @@
--- The bench of accel.compile: chains of elementwise operations as one pass over memory, beside the same calls one by one, and training steps of
--- compiled models beside those of plain ones.
+-- The bench of accel.compile: chains of elementwise operations and reductions as one pass over memory, beside the same calls one by one, and
+-- training steps of compiled models beside those of plain ones.
 return function(h, suites)
-  suites.compile = { about = "chains of maps, and training steps, by accel.compile", run = function()
+  suites.compile = { about = "chains of maps and reductions, and training steps, by accel.compile", run = function()
     local got = h.alternate { h.accel("compile.lua", "") }
-    for _, key in ipairs { "five", "eleven", "five_grad", "eleven_grad" } do
-      local what = key:find "grad" and key:gsub("_grad", " maps, gradients") or key .. " maps"
-      h.line(what, "ms", got.accel[key .. "_compiled"], got.accel[key .. "_single"],
-        not key:find "grad" and { ratio = 1.15 } or { ratio = 1 })
+    local chains = {
+      { "five", "five maps" }, { "eleven", "eleven maps" }, { "loss", "mean of squares" }, { "columns", "sum over rows" },
+      { "softmax", "softmax of primitives" }, { "layer_norm", "layer norm of primitives" },
+    }
+    for _, chain in ipairs(chains) do
+      local key, what = table.unpack(chain)
+      h.line(what, "ms", got.accel[key .. "_compiled"], got.accel[key .. "_single"], { ratio = 1.15 })
+      h.line(what .. ", gradients", "ms", got.accel[key .. "_grad_compiled"], got.accel[key .. "_grad_single"], { ratio = 1 })
     end
     -- whole training steps: the same losses, and never slower
     local function step(what, script, made, sizes, steps, drop)
