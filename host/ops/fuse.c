@@ -94,15 +94,17 @@ ac_status aci_fuse_compute_node(aci_fuse_node *n, ac_err *e) {
     }
     if (!aci_fuse_collect(n, &p) || !aci_fuse_lay_out(&p, n)) return AC_FAIL(e, INTERNAL, "a call alone does not fit a pass");
   }
-  aci_fuse_codes_find(z->codes, &p);
   ac_frame f = {.ctx = z->ctx, .team = z->ctx->team, .device = n->out->device};
-  const ac_status st = aci_fuse_run(&p, &f, e);
+  const aci_fuse_device *driver = f.device->kind == AC_DEV_CPU ? NULL : aci_fuse_device_of(z, f.device);
+  bool generated = false;
+  if (driver == NULL) aci_fuse_codes_find(z->codes, &p);
+  const ac_status st = driver != NULL ? aci_fuse_device_run(z, driver, &p, &f, &generated, e) : aci_fuse_run(&p, &f, e);
   aci_fuse_node *node[ACI_FUSE_MOST];
   const int n_nodes = p.n;
   memcpy(node, p.node, sizeof node);
   aci_fuse_forget(&p);
   if (st != AC_OK) return st;
-  z->n.generated += p.code != NULL;
+  z->n.generated += generated || p.code != NULL;
   z->n.passes++;
   aci_fuse_done(z, node, n_nodes);
   return AC_OK;
@@ -273,13 +275,17 @@ ac_status aci_fuse_settle_operands(const ac_frame *f, ac_err *e) {
 }
 
 /* ---- calls ---- */
-static bool takes(const ac_op_desc *d) {
-  return d->data == &aci_fuse_reduces || (d->data != NULL && (d->cpu == aci_map_cpu || d->any_device));
+static bool takes(aci_fuse *z, const ac_frame *f) {
+  const ac_op_desc *d = f->desc;
+  const ac_device_kind kind = f->device->kind;
+  const bool map = d->data != NULL && (d->cpu == aci_map_cpu || d->any_device);
+  if (kind == AC_DEV_CPU) return map || d->data == &aci_fuse_reduces;
+  return map && f->op->kernel[kind] == d->cpu && f->stream == NULL && aci_fuse_device_of(z, f->device) != NULL;
 }
 
 bool aci_fuse_takes(const ac_frame *f) {
-  const aci_fuse *z = aci_fuse_of(f->ctx);
-  if (z == NULL || f->device->kind != AC_DEV_CPU || f->op->mutates != 0 || f->inplace || !takes(f->desc)) return false;
+  aci_fuse *z = aci_fuse_of(f->ctx);
+  if (z == NULL || f->op->mutates != 0 || f->inplace || !takes(z, f)) return false;
   for (int i = 0; i < f->n_args; i++) {
     if (f->args[i].kind == AC_T_TENSORS) return false;
     if (f->args[i].kind != AC_T_TENSOR) continue;
@@ -348,7 +354,7 @@ ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e) {
   aci_map_plan plan;
   aci_fuse_node *n = NULL;
   const aci_fuse_node *values = NULL;
-  if (m->f32 != NULL && aci_fuse_can_wait(z, f, o) && ((values = values_of(f, o)) != NULL || o->numel >= ACI_FUSE_FEWEST)) {
+  if (m->f32 != NULL && aci_fuse_can_wait(z, f, o) && ((values = values_of(f, o)) != NULL || o->numel >= (f->device->kind == AC_DEV_CPU ? ACI_FUSE_FEWEST : ACI_FUSE_FEWEST_DEVICE))) {
     const aci_map_loop *loop = aci_map_plan_make(f, m, &plan);
     if (plan.ct == ACI_C_F32 && plan.ndim <= 2) n = calloc(1, sizeof *n); /* without memory: at once */
     if (n != NULL) {

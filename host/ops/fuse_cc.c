@@ -103,6 +103,45 @@ static bool write_file(const char *path, const char *text, size_t n) {
   return close(fd) == 0 && ok;
 }
 
+/* ---- machine code of devices ---- */
+bool aci_fuse_cache_path(const ac_params *p, const char *source, size_t n, const char *target, char *path, size_t room) {
+  char folder[1024];
+  hash h = {0xCBF29CE484222325u, 0x9E3779B97F4A7C15u};
+  if (!folder_of(p, folder, sizeof folder)) return false;
+  add(&h, source, n);
+  add(&h, target, strlen(target) + 1);
+  const int k = snprintf(path, room, "%s/%016llx%016llx.bin", folder, (unsigned long long)h.a, (unsigned long long)h.b);
+  return k > 0 && (size_t)k < room;
+}
+
+bool aci_fuse_cache_read(const char *path, void **code, size_t *bytes) {
+  struct stat s;
+  *code = NULL;
+  if (!is_ours(path, false)) return false;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  size_t at = 0;
+  if (fstat(fd, &s) == 0 && s.st_size > 0 && (*code = malloc((size_t)s.st_size)) != NULL)
+    for (ssize_t k = 1; at < (size_t)s.st_size && k > 0; at += k > 0 ? (size_t)k : 0) k = read(fd, (char *)*code + at, (size_t)s.st_size - at);
+  close(fd);
+  if (*code != NULL && at == (size_t)s.st_size) {
+    *bytes = at;
+    return true;
+  }
+  free(*code);
+  *code = NULL;
+  return false;
+}
+
+void aci_fuse_cache_write(const char *path, const void *code, size_t bytes) {
+  static atomic_uint number;
+  char to[1300];
+  const int k = snprintf(to, sizeof to, "%s.%ld.%u", path, (long)getpid(), atomic_fetch_add(&number, 1));
+  if (k <= 0 || (size_t)k >= sizeof to) return;
+  if (!write_file(to, code, bytes) || rename(to, path) != 0) unlink(to);
+}
+
+/* ---- shared libraries for the CPU ---- */
 /* The compiler's end; what it says goes nowhere: a text that it refuses runs as a chain. */
 static bool run(const char *compiler, const char *from, const char *to) {
   char *argv[N_FLAGS + 8];

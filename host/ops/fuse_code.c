@@ -1,39 +1,13 @@
 /* Passes as C text, and the kernels made of it, by what a pass looks like: see fuse_code.h. */
-#include "ops/fuse_code.h"
-
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/strbuf.h"
-#include "ops/fuse_text.h"
+#include "ops/fuse_code_impl.h"
 
-enum { AFTER = 3, HEAVY = 8, SEGMENT = 12, KINDS = 256 }; /* compiled when it comes for the AFTER-th time */
-
-/* What a pass looks like: one word a node, one an operand. */
-typedef struct look {
-  uint64_t word[ACI_FUSE_MOST * (ACI_MAP_MAX_IN + 1)];
-  int n;
-} look;
-
-typedef struct entry {
-  struct entry *next;
-  int seen;
-  bool tried;
-  aci_fuse_kernel fn;
-  void *library;
-  int scratch; /* rows of it */
-  int n;
-  uint64_t word[];
-} entry;
-
-struct aci_fuse_codes {
-  const ac_params *params;
-  entry *kind[KINDS];
-};
+enum { AFTER = 3, HEAVY = 8, SEGMENT = 12 }; /* compiled when it comes for the AFTER-th time */
 
 aci_fuse_codes *aci_fuse_codes_new(const ac_params *p) {
-  if (strcmp(ac_params_str(p, "COMPILE_CC"), "off") == 0) return NULL;
   aci_fuse_codes *c = calloc(1, sizeof *c);
   if (c != NULL) c->params = p;
   return c;
@@ -41,8 +15,8 @@ aci_fuse_codes *aci_fuse_codes_new(const ac_params *p) {
 
 void aci_fuse_codes_free(aci_fuse_codes *c) {
   if (c == NULL) return;
-  for (int i = 0; i < KINDS; i++)
-    for (entry *k = c->kind[i], *next; k != NULL; k = next) {
+  for (int i = 0; i < ACI_FUSE_KINDS; i++)
+    for (aci_fuse_entry *k = c->kind[i], *next; k != NULL; k = next) {
       next = k->next;
       if (k->library != NULL) dlclose(k->library);
       free(k);
@@ -64,18 +38,16 @@ static int input_of(aci_fuse_pass *p, int at, int k) {
   return p->n_inputs++;
 }
 
-static bool is_output(const aci_fuse_pass *p, int i) { return p->node[i]->write || p->node[i] == p->taken; }
-
-/* Fills in inputs, outputs and numbers, and the look; false: not a pass for a kernel. */
-static bool lay_out(aci_fuse_pass *p, look *l) {
+bool aci_fuse_look_at(aci_fuse_pass *p, aci_fuse_look *l, bool device) {
   l->n = p->n_inputs = p->n_outputs = 0;
   int numbers = 0;
   for (int i = 0; i < p->n; i++) {
     aci_fuse_node *n = p->node[i];
-    if (n->dt != AC_F32 || (n->which == NULL && n->kind != ACI_FUSE_REDUCED)) return false;
+    if ((n->dt != AC_F32 && !device) || (n->which == NULL && n->kind != ACI_FUSE_REDUCED)) return false;
     memcpy(p->numbers + numbers, n->p, sizeof n->p);
     numbers += ACI_MAP_MAX_P;
-    l->word[l->n++] = (uint64_t)(uintptr_t)n->which << 3 | (unsigned)n->kind << 1 | is_output(p, i);
+    l->word[l->n++] = (uint64_t)(uintptr_t)n->which << 3 | (unsigned)n->kind << 1 | aci_fuse_is_output(p, i);
+    if (device) l->word[l->n++] = n->dt;
     for (int k = 0; k < n->n_in; k++) {
       const aci_fuse_node *from = p->from[i][k];
       int input = -1;
@@ -84,8 +56,10 @@ static bool lay_out(aci_fuse_pass *p, look *l) {
       l->word[l->n++] = n->in[k].storage == NULL ? 1 : from != NULL ? (uint64_t)from->at << 2 | 2 : (uint64_t)input << 2 | 3;
     }
     numbers += ACI_MAP_MAX_IN;
-    if (is_output(p, i)) p->output[p->n_outputs++] = i;
+    if (aci_fuse_is_output(p, i)) p->output[p->n_outputs++] = i;
   }
+  for (int i = 0; device && i < p->n_inputs; i++)
+    l->word[l->n++] = (uint64_t)p->input[i]->dt << 2 | (unsigned)aci_fuse_lies(p->input[i]);
   return true;
 }
 
@@ -93,7 +67,8 @@ static bool lay_out(aci_fuse_pass *p, look *l) {
 static const char HEAD[] =
     "#define AC_HOSTDEV\n#define AC_INLINE __attribute__((always_inline))\n"
     "#define ACI_BY_INT(x, for_int, for_float) _Generic((x), int64_t : (for_int), default : (for_float))\n"
-    "#define ONE static inline __attribute__((always_inline, unused)) float\n"
+    "#define ONE static inline __attribute__((always_inline, unused)) float\n";
+const char aci_fuse_formulas[] =
     "#define FN_f32(name, args, ...) ONE name(const float *p, __VA_ARGS__) { (void)p; return (float)args; }\n"
     "#define ACI_LOOP1(op, T, sfx, F) LOOP1_##sfx(op, F)\n#define ACI_LOOP2(op, T, sfx, F) LOOP2_##sfx(op, F)\n"
     "#define ACI_LOOP3(op, T, sfx, F) LOOP3_##sfx(op, F)\n#define ACI_LOOP4(op, T, sfx, F) LOOP4_##sfx(op, F)\n"
@@ -146,7 +121,7 @@ static void cut_pass(const aci_fuse_pass *p, cut *c) {
 static void put_place(aci_strbuf *b, const aci_fuse_pass *p, int i, int k, uint64_t word) {
   const aci_fuse_node *from = p->from[i][k];
   if (from == NULL) aci_strbuf_printf(b, "a%d", (int)(word >> 2));
-  else aci_strbuf_printf(b, "%s%d", is_output(p, from->at) ? "o" : "r", from->at);
+  else aci_strbuf_printf(b, "%s%d", aci_fuse_is_output(p, from->at) ? "o" : "r", from->at);
 }
 
 static void put_operand(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int i, int k, uint64_t word) {
@@ -169,7 +144,7 @@ static int put_variables(aci_strbuf *b, const aci_fuse_pass *p, const cut *c) {
                       at + 4, at + 5);
     for (int k = 0; k < p->node[i]->n_in; k++)
       if (p->node[i]->in[k].storage == NULL) aci_strbuf_printf(b, "  const float c%d_%d = num[%d];\n", i, k, at + ACI_MAP_MAX_P + k);
-    if (!c->crosses[i] || is_output(p, i)) continue;
+    if (!c->crosses[i] || aci_fuse_is_output(p, i)) continue;
     if (p->cols == 0) aci_strbuf_printf(b, "  _Alignas(64) float r%d[%d];\n", i, ACI_FUSE_BLOCK);
     else aci_strbuf_printf(b, "  float *restrict r%d = row->scratch + %d * row->step;\n", i, scratch++);
   }
@@ -193,7 +168,7 @@ static void put_call(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int i,
 }
 
 /* Returns how many rows of scratch it is called with. */
-static int put_kernel(aci_strbuf *b, const aci_fuse_pass *p, const look *l) {
+static int put_kernel(aci_strbuf *b, const aci_fuse_pass *p, const aci_fuse_look *l) {
   cut c;
   cut_pass(p, &c);
   aci_strbuf_puts(b, "struct row { float *scratch; int64_t step; float (*reduce)(const struct row *, int, const float *); };\n"
@@ -206,7 +181,7 @@ static int put_kernel(aci_strbuf *b, const aci_fuse_pass *p, const look *l) {
     aci_strbuf_puts(b, map ? "    " : "  ");
     put_call(b, p, &c, i, &l->word[w + 1]);
     w += 1 + n->n_in;
-    if (is_output(p, i)) aci_strbuf_printf(b, "    o%d[%s] = v%d;\n", i, map ? "i" : "0", i);
+    if (aci_fuse_is_output(p, i)) aci_strbuf_printf(b, "    o%d[%s] = v%d;\n", i, map ? "i" : "0", i);
     else if (map && c.crosses[i]) aci_strbuf_printf(b, "    r%d[i] = v%d;\n", i, i);
     if (map && (i == p->n - 1 || c.segment[i] != c.segment[i + 1])) aci_strbuf_puts(b, "  }\n");
   }
@@ -214,43 +189,55 @@ static int put_kernel(aci_strbuf *b, const aci_fuse_pass *p, const look *l) {
   return scratch;
 }
 
-static void compile(const aci_fuse_codes *c, const aci_fuse_pass *p, const look *l, entry *k) {
-  aci_strbuf b = {0};
-  aci_strbuf_puts(&b, HEAD);
-  put_lines(&b, &aci_map_texts[0]);
-  bool all = true;
-  for (int i = 0; i < p->n && all; i++) {
+bool aci_fuse_put_formulas(aci_strbuf *b, const aci_fuse_pass *p) {
+  aci_strbuf_puts(b, aci_fuse_formulas);
+  put_lines(b, &aci_map_texts[0]);
+  for (int i = 0; i < p->n; i++) {
     if (p->node[i]->which == NULL) continue;
     const aci_map_text *t = text_of(p->node[i]->which);
     bool before = false;
     for (int j = 0; j < i && t != NULL; j++) before |= p->node[j]->which != NULL && text_of(p->node[j]->which) == t;
-    all = t != NULL;
-    if (all && !before) put_lines(&b, t);
+    if (t == NULL) return false;
+    if (!before) put_lines(b, t);
   }
+  return true;
+}
+
+static void compile(const aci_fuse_codes *c, const aci_fuse_pass *p, const aci_fuse_look *l, aci_fuse_entry *k) {
+  aci_strbuf b = {0};
+  aci_strbuf_puts(&b, HEAD);
+  const bool all = aci_fuse_put_formulas(&b, p);
   if (all) k->scratch = put_kernel(&b, p, l);
   if (all && !b.failed) k->fn = aci_fuse_compile(c->params, b.s, b.len, &k->library);
   aci_strbuf_fini(&b);
 }
 
-void aci_fuse_codes_find(aci_fuse_codes *c, aci_fuse_pass *p) {
-  look l;
-  p->code = NULL;
-  if (c == NULL || (p->n < 2 && p->taken == NULL) || !lay_out(p, &l)) return; /* one formula alone is compiled already */
+aci_fuse_entry *aci_fuse_entry_of(aci_fuse_codes *c, const aci_fuse_look *l) {
   uint64_t h = 0xCBF29CE484222325u;
-  for (int i = 0; i < l.n; i++) h = (h ^ l.word[i]) * 0x100000001B3u;
-  entry **at = &c->kind[(h ^ h >> 32) % KINDS];
-  while (*at != NULL && !((*at)->n == l.n && memcmp((*at)->word, l.word, (size_t)l.n * 8) == 0)) at = &(*at)->next;
+  for (int i = 0; i < l->n; i++) h = (h ^ l->word[i]) * 0x100000001B3u;
+  aci_fuse_entry **at = &c->kind[(h ^ h >> 32) % ACI_FUSE_KINDS];
+  while (*at != NULL && !((*at)->n == l->n && memcmp((*at)->word, l->word, (size_t)l->n * 8) == 0)) at = &(*at)->next;
   if (*at == NULL) {
-    *at = calloc(1, sizeof **at + (size_t)l.n * 8);
-    if (*at == NULL) return;
-    (*at)->n = l.n;
-    memcpy((*at)->word, l.word, (size_t)l.n * 8);
+    *at = calloc(1, sizeof **at + (size_t)l->n * 8);
+    if (*at == NULL) return NULL;
+    (*at)->n = l->n;
+    memcpy((*at)->word, l->word, (size_t)l->n * 8);
   }
-  entry *k = *at;
-  if (!k->tried && ++k->seen >= AFTER) {
-    k->tried = true;
-    compile(c, p, &l, k);
-  }
+  return *at;
+}
+
+bool aci_fuse_entry_is_due(aci_fuse_entry *k) {
+  if (k->tried || ++k->seen < AFTER) return false;
+  return k->tried = true;
+}
+
+void aci_fuse_codes_find(aci_fuse_codes *c, aci_fuse_pass *p) {
+  aci_fuse_look l;
+  p->code = NULL;
+  if (c == NULL || (p->n < 2 && p->taken == NULL) || !aci_fuse_look_at(p, &l, false)) return; /* one formula alone is compiled already */
+  aci_fuse_entry *k = aci_fuse_entry_of(c, &l);
+  if (k == NULL) return;
+  if (aci_fuse_entry_is_due(k)) compile(c, p, &l, k);
   p->code = k->fn;
   p->n_scratch = k->scratch;
 }

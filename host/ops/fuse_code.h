@@ -18,5 +18,10 @@ void aci_fuse_codes_find(aci_fuse_codes *c, aci_fuse_pass *p);
 /* ---- fuse_cc.c ---- */
 /* The function `kernel` of a C text, from the folder of kernels or compiled now; NULL: there is none, and will not be. *library is for dlclose. */
 aci_fuse_kernel aci_fuse_compile(const ac_params *p, const char *source, size_t n, void **library);
+/* The file of the folder of kernels that has the machine code of a text for `target`; false: there is no folder. */
+bool aci_fuse_cache_path(const ac_params *p, const char *source, size_t n, const char *target, char *path, size_t room);
+/* malloc'ed; false: it is not there, or others may write to it. */
+bool aci_fuse_cache_read(const char *path, void **code, size_t *bytes);
+void aci_fuse_cache_write(const char *path, const void *code, size_t bytes);
 
 #endif

@@ -3,10 +3,12 @@
 #define ACI_OPS_FUSE_IMPL_H
 #include "ops/ctx_impl.h"
 #include "ops/fuse_code.h"
+#include "ops/fuse_device.h"
 #include "ops/fuse_pass.h"
 
 /* Elements from which on chains outgrow the second cache (measured: 1.0x at 2^16, 1.3x and more from 2^18 on). */
 enum { ACI_FUSE_FEWEST = 1 << 17 };
+enum { ACI_FUSE_FEWEST_DEVICE = 1 << 10 }; /* there a launch less is a gain of its own */
 
 struct aci_fuse {
   ac_ctx *ctx; /* NULL: closed */
@@ -17,6 +19,9 @@ struct aci_fuse {
   aci_fuse_node *newest;
   aci_fuse_codes *codes; /* NULL: chains run formula by formula */
   aci_fuse_counts n;
+  const ac_device *target_of; /* the device that the line below is of, and not only of its kind; NULL: none asked so far */
+  char target[64];
+  bool refused[AC_DEV_KINDS]; /* it has no compiler, which was said */
 };
 
 /* The one of a context inside a region, NULL outside. */
@@ -44,5 +49,10 @@ void aci_fuse_forget(aci_fuse_pass *p); /* what was collected; the pass is empty
 void aci_fuse_done(aci_fuse *z, aci_fuse_node *const *node, int n);
 /* A reduction by its own kernel. */
 ac_status aci_fuse_walk(aci_fuse_node *n, ac_err *e);
+
+/* ---- fuse_device.c ---- */
+/* What compiles for the device; NULL: nothing waits there. */
+const aci_fuse_device *aci_fuse_device_of(aci_fuse *z, const ac_device *d);
+ac_status aci_fuse_device_run(aci_fuse *z, const aci_fuse_device *driver, aci_fuse_pass *p, ac_frame *f, bool *generated, ac_err *e);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/base_impl.h"
 #include "ops/cuda/module.h"
+#include "ops/fuse_device.h"
 
 /* What was found, once per process: a module cannot be opened twice. */
 static const aci_cuda_api *api;
@@ -33,6 +34,10 @@ static void open_module(const char *file) {
     ac_log_write(AC_LOG_WARN, "cuda", "%s", missing);
     return;
   }
+  aci_fuse_device_fn fuse;
+  void *chains = dlsym(h, ACI_FUSE_SYMBOL);
+  memcpy(&fuse, &chains, sizeof fuse);
+  if (fuse != NULL) aci_fuse_set_device(got->vtable, fuse());
   api = got;
   ac_log_write(AC_LOG_DEBUG, "cuda", "CUDA runtime %s", api->runtime);
 }

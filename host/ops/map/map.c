@@ -278,12 +278,12 @@ ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
   const ac_tensor *o = f->out[0];
   map_job j;
   if (o->numel == 0) return AC_OK;
-  if (f->ctx->drivers[f->device->kind] != NULL) return f->ctx->drivers[f->device->kind]->run_map(f, m, e);
   if (__builtin_expect(f->ctx->n_observers != 0, 0)) {
     bool waits;
     AC_TRY(aci_fuse_map(f, m, &waits, e));
     if (waits) return AC_OK;
   }
+  if (f->ctx->drivers[f->device->kind] != NULL) return f->ctx->drivers[f->device->kind]->run_map(f, m, e);
   if (is_plain(f, m, o)) {
     run_plain(f, m, o);
     return AC_OK;

@@ -109,9 +109,8 @@ static ac_status launch_strided(const ac_frame *f, const aci_map_entry *entry, c
   return launch_strided(f, entry, &part, e);
 }
 
-static ac_status run_map(ac_frame *f, const aci_map *m, ac_err *e) {
-  aci_map_plan p;
-  const aci_map_loop *loop = aci_map_plan_make(f, m, &p);
+ac_status aci_cuda_run_plan(const ac_frame *f, const aci_map_loop *loop, const aci_map_plan *plan, ac_err *e) {
+  const aci_map_plan &p = *plan;
   const aci_map_entry *entry = find(loop);
   aci_packed_args a = {};
   if (entry == NULL)
@@ -120,6 +119,12 @@ static ac_status run_map(ac_frame *f, const aci_map *m, ac_err *e) {
     return aci_launch(f, "map", entry->packed, aci_blocks(f->device, (p.numel + ACI_PACKED - 1) / ACI_PACKED),
                       e, a);
   return launch_strided(f, entry, &p, e);
+}
+
+static ac_status run_map(ac_frame *f, const aci_map *m, ac_err *e) {
+  aci_map_plan p;
+  const aci_map_loop *loop = aci_map_plan_make(f, m, &p);
+  return aci_cuda_run_plan(f, loop, &p, e);
 }
 
 /* ---- one value everywhere ---- */

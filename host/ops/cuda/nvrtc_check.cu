@@ -1,0 +1,10 @@
+/* Compares what nvrtc.h declares with the toolkit's own header, where that is at hand. */
+#include "ops/cuda/nvrtc.h"
+#include "ops/cuda/signature.cuh"
+
+#if !defined(ACI_CUDA_EMULATED) && __has_include(<nvrtc.h>)
+#include <nvrtc.h>
+
+static_assert((int)NVRTC_SUCCESS == 0 && (int)NVRTC_ERROR_COMPILATION == (int)ACI_NVRTC_REFUSED, "statuses");
+ACI_NVRTC_CALLS(ACI_SAME_CALL)
+#endif
