@@ -65,6 +65,7 @@ void aci_fuse_done(aci_fuse *z, aci_fuse_node *const *node, int n) {
   aci_fuse_node *done[ACI_FUSE_MOST];
   int n_done = 0;
   for (int i = 0; i < n; i++) {
+    node[i]->passed = true;
     if (!node[i]->write) continue;
     done[n_done++] = node[i];
     unlink_node(node[i]);
@@ -354,7 +355,8 @@ ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e) {
   aci_map_plan plan;
   aci_fuse_node *n = NULL;
   const aci_fuse_node *values = NULL;
-  if (m->f32 != NULL && aci_fuse_can_wait(z, f, o) && ((values = values_of(f, o)) != NULL || o->numel >= (f->device->kind == AC_DEV_CPU ? ACI_FUSE_FEWEST : ACI_FUSE_FEWEST_DEVICE))) {
+  const int64_t fewest = f->device->kind == AC_DEV_CPU ? ACI_FUSE_FEWEST : ACI_FUSE_FEWEST_DEVICE;
+  if (m->f32 != NULL && aci_fuse_can_wait(z, f, o) && ((values = values_of(f, o)) != NULL || o->numel >= fewest)) {
     const aci_map_loop *loop = aci_map_plan_make(f, m, &plan);
     if (plan.ct == ACI_C_F32 && plan.ndim <= 2) n = calloc(1, sizeof *n); /* without memory: at once */
     if (n != NULL) {

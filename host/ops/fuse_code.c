@@ -226,9 +226,14 @@ aci_fuse_entry *aci_fuse_entry_of(aci_fuse_codes *c, const aci_fuse_look *l) {
   return *at;
 }
 
-bool aci_fuse_entry_is_due(aci_fuse_entry *k) {
+bool aci_fuse_entry_is_due(aci_fuse_codes *c, aci_fuse_entry *k) {
   if (k->tried || ++k->seen < AFTER) return false;
-  return k->tried = true;
+  const int64_t most = ac_params_int(c->params, "COMPILE_LIMIT");
+  k->tried = true;
+  if (c->made++ == most)
+    ac_log_write(AC_LOG_WARN, "compile", "more than %lld kinds of chains: further ones run formula by formula (ACCEL_COMPILE_LIMIT)",
+                 (long long)most);
+  return c->made <= most;
 }
 
 void aci_fuse_codes_find(aci_fuse_codes *c, aci_fuse_pass *p) {
@@ -237,7 +242,7 @@ void aci_fuse_codes_find(aci_fuse_codes *c, aci_fuse_pass *p) {
   if (c == NULL || (p->n < 2 && p->taken == NULL) || !aci_fuse_look_at(p, &l, false)) return; /* one formula alone is compiled already */
   aci_fuse_entry *k = aci_fuse_entry_of(c, &l);
   if (k == NULL) return;
-  if (aci_fuse_entry_is_due(k)) compile(c, p, &l, k);
+  if (aci_fuse_entry_is_due(c, k)) compile(c, p, &l, k);
   p->code = k->fn;
   p->n_scratch = k->scratch;
 }

@@ -166,12 +166,12 @@ ac_status aci_fuse_device_run(aci_fuse *z, const aci_fuse_device *driver, aci_fu
   aci_fuse_look l;
   aci_fuse_entry *k = NULL;
   *generated = false;
-  if (p->n > 1 && aci_fuse_look_at(p, &l, true)) {
+  if (z->codes != NULL && p->n > 1 && aci_fuse_look_at(p, &l, true)) {
     l.word[l.n++] = (uint64_t)f->device->kind << 32 | (uint32_t)f->device->index;
     k = aci_fuse_entry_of(z->codes, &l);
   }
   /* while a step is recorded nothing is compiled: it is not the last time that the chain comes */
-  if (k != NULL && (f->device->capture == NULL || !f->device->capture->recording) && aci_fuse_entry_is_due(k))
+  if (k != NULL && (f->device->capture == NULL || !f->device->capture->recording) && aci_fuse_entry_is_due(z->codes, k))
     k->kernel = make_kernel(z, driver, f->device, p, &l);
   if (k == NULL || k->kernel == NULL) {
     for (int i = 0; i < p->n; i++) {

@@ -57,6 +57,7 @@ typedef struct aci_fuse_node {
   aci_reduce_plan *plan; /* of ACI_FUSE_WALK; owned */
   ac_dtype dt;
   bool keep; /* a gradient may read it */
+  bool passed; /* computed once on the way to another: the next time it is written, so that chains do not grow from reader to reader */
   bool lost; /* its region is over */
   bool write;
   int at, slot; /* in a pass: position, row; -1 */

@@ -41,6 +41,7 @@ local function check_options(opts)
   elseif backend ~= "inductor" and backend ~= "no" and not AS_IT_IS[backend] then
     raise("compile: backend must be one of 'inductor', 'eager' and 'aot_eager', got '%s'", o.backend)
   end
+  if o.mode ~= nil and o.options ~= nil then raise "compile: give mode or options, not both" end
   if o.options ~= nil then once "compile: options has no effect: the one way of fusing has none" end
   o.plain = o.disable or backend == "no" or AS_IT_IS[backend] or false
   return o
@@ -143,8 +144,10 @@ function M.compile_regions(module, opts) return M.compile(module, opts) end
 --- A function whose chains of elementwise operations and reductions become one pass over memory each, or a model, which is changed in place
 --- and returned. On the CPU, for results of 131072 elements and more in f32, bf16 and f16; everything else runs as it does without. Results,
 --- gradients and random numbers are equal, bit for bit. Inside of a backward nothing waits. A chain of f32 that comes for the third time gets
---- a kernel of its own where there is a C compiler (ACCEL_COMPILE_CC, kept in ACCEL_COMPILE_CACHE). There is nothing to trace, so that `fullgraph` and
---- `dynamic` are true of every function, and `mode` has one meaning.
+--- a kernel of its own where there is a C compiler (ACCEL_COMPILE_CC, kept in ACCEL_COMPILE_CACHE), whatever its shapes: nothing is compiled
+--- again for others, blocks of a model that repeat share kernels, and there are ACCEL_COMPILE_LIMIT at most. On CUDA chains of elementwise
+--- operations of 1024 elements and more become kernels by NVRTC, where it is installed; else they run call by call, which is said once.
+--- There is nothing to trace, so that `fullgraph` and `dynamic` are true of every function, and `mode` has one meaning.
 ---
 --- A tensor that the function stores somewhere without returning it: where its first call does so, or the first that records gradients,
 --- all that it makes is computed; one that only a later call stores cannot be read, which raises.
@@ -153,7 +156,7 @@ function M.compile_regions(module, opts) return M.compile(module, opts) end
 ---@param fn function|accel.nn.Module
 ---@param opts? table
 ---  backend string = "inductor": "eager" and "aot_eager" run fn as it is; others of PyTorch's are taken as inductor, with a warning
----  mode string: "default", "reduce-overhead", "max-autotune"
+---  mode string: "default", "reduce-overhead", "max-autotune"; not beside options
 ---  fullgraph boolean = false
 ---  dynamic boolean
 ---  options table: without effect, which a warning says

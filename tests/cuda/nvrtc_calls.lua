@@ -52,7 +52,7 @@ end
 
 local texts = tmp .. "/texts"
 if mode ~= "gpu" and not os.getenv "CUDA_TWIN_NVRTC_TEXTS" then -- once more, with a folder for the texts
-  sh(("rm -rf '%s' && mkdir -p '%s'"):format(texts, texts))
+  sh(("rm -rf '%s' '%s' && mkdir -p '%s'"):format(texts, os.getenv "ACCEL_COMPILE_CACHE", texts))
   local run = os.getenv "ACCEL_TEST_BUILD" .. "/bin/accel-run"
   local function again() return sh(("CUDA_TWIN_NVRTC_TEXTS='%s' '%s' '%s' %s"):format(texts, run, arg[0], mode)) end
   local said = again()
@@ -73,7 +73,8 @@ local unary <const> = { "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "e
   "hardswish", "log", "log1p", "neg", "reciprocal", "relu", "round", "rsqrt", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "softplus",
   "softsign", "sqrt", "square", "tan", "tanh", "trunc", "mish" }
 local binary <const> = { "add", "sub", "mul", "div", "maximum", "minimum", "atan2", "pow" }
-local broken = os.getenv "CUDA_TWIN_NVRTC_TEXTS" and sh(("cat '%s'/*.bin 2>/dev/null | head -c 6"):format(os.getenv "ACCEL_COMPILE_CACHE")) == "broken"
+local broken = os.getenv "CUDA_TWIN_NVRTC_TEXTS"
+  and sh(("cat '%s'/*.bin 2>/dev/null | head -c 6"):format(os.getenv "ACCEL_COMPILE_CACHE")) == "broken"
 local function generated(...)
   local p, g = calls(...)
   assert(p >= 4 and (broken or g >= 2), (...))

@@ -233,6 +233,15 @@ assert(accel.compile(plain, { backend = "eager" }) == plain and accel.compile(pl
 accel.compile(plain, { fullgraph = true, dynamic = true, mode = "max-autotune" })
 says("backend must be one of 'inductor', 'eager' and 'aot_eager', got 'indctor'", accel.compile, plain, { backend = "indctor" })
 says("mode must be one of", accel.compile, plain, { mode = "fast" })
+says("give mode or options, not both", accel.compile, plain, { mode = "default", options = {} })
+for backend in ("inductor INDUCTOR eager aot_eager aot_ts_nvfuser nvprims_nvfuser cudagraphs ofi fx2trt onnxrt tensorrt tvm " ..
+  "aot_torchxla_trace_once torchxla_trace_once hpu_backend neuron no"):gmatch "%S+" do
+  assert(accel.TorchDynamoPlugin({ backend = backend }).backend == backend:upper())
+  assert(accel.compile(plain, { backend = backend })(7) == 7)
+end
+says("unknown", accel.TorchDynamoPlugin, { use_regional = true })
+says("backend", accel.TorchDynamoPlugin, { backend = "indctor" })
+says("mode must be one of", accel.TorchDynamoPlugin, { mode = "fast" })
 says("unknown option 'fulgraph'", accel.compile, plain, { fulgraph = true })
 says("expected a function or a model, got", accel.compile, 5)
 

@@ -9,7 +9,7 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/nvrtc.h"
 #ifdef ACI_CUDA_EMULATED
-#include "cuda_library.h"
+#include <cuda_library.h>
 #endif
 
 ac_status aci_cuda_run_plan(const ac_frame *f, const aci_map_loop *loop, const aci_map_plan *p, ac_err *e); /* map.cu */

@@ -220,8 +220,8 @@ function M.prepare_model(self, model, opts)
   end
   local dynamo = self.dynamo_plugin
   if dynamo and not dynamo.disable then -- the last: precision is inside
-    require("accel.compile").compile(wrapped and model.module or model, { backend = dynamo.backend, mode = dynamo.mode,
-      fullgraph = dynamo.fullgraph, dynamic = dynamo.dynamic, options = dynamo.options })
+    require("accel.compile").compile(wrapped and model.module or model, { backend = dynamo.backend, fullgraph = dynamo.fullgraph,
+      mode = dynamo.options == nil and dynamo.mode or nil, dynamic = dynamo.dynamic, options = dynamo.options })
   end
   if self._parallel then self._parallel:wrapped_experts(made) end
   -- whole parameters that ranks share now, and what carried rank 0's to them, go before the first step
