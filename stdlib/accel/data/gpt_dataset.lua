@@ -13,6 +13,7 @@ local IndexedDataset = require("accel.data.indexed_dataset").IndexedDataset
 local MT19937 = require "accel.data.mt19937"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local index_cache = require "accel.data.index_cache"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
@@ -142,16 +143,6 @@ local declared = { sequence_length = options.none, num_samples = options.none, s
   path_to_cache = options.none, add_extra_token = true, eod = options.none, eod_mask_loss = false,
   reset_position_ids = false, reset_attention_mask = false }
 
---- The name of the indices in the cache: what they follow from. The sum of where sequences begin tells lengths in another order apart.
-local function key_of(self, o)
-  local indexed = self.indexed
-  local text = ("%s|%d|%d|%d|%d|%s|%s|%s|%s"):format(indexed.prefix:match "[^/]*$", #indexed, indexed.sequence_lengths:sum():item(),
-    indexed.sequence_pointers:sum():item(), o.sequence_length, o.num_samples, o.seed, o.split .. "#" .. o.part, o.add_extra_token)
-  local h = 0xcbf29ce484222325 -- FNV-1a
-  for i = 1, #text do h = (h ~ text:byte(i)) * 0x100000001b3 end
-  return ("%016x-%s"):format(h, WHO)
-end
-
 ---@param indexed accel.data.IndexedDataset|string the documents, or their prefix
 ---@param opts {sequence_length: integer, num_samples: integer?, seed: integer?, split: string?, part: integer?, path_to_cache: string?,
 --- add_extra_token: boolean?, eod: integer?, eod_mask_loss: boolean?, reset_position_ids: boolean?, reset_attention_mask: boolean?}
@@ -170,21 +161,13 @@ function GPTDataset:init(indexed, opts)
   if not first then raise("%s: part %s of split '%s' is empty", WHO, check.shown(o.part), o.split) end
   if first == last then raise("%s: part %d of split '%s' has none of the %d sequences", WHO, o.part, o.split, n) end
   self.options = o
-  local path = o.path_to_cache and ("%s/%s.safetensors"):format(o.path_to_cache, key_of(self, o))
-  local known = path and io.open(path, "rb")
-  if known then
-    known:close()
-    known = accel.load(path)
-  else
-    local made = M.build(self.indexed.sequence_lengths:tolist(), first, last - first, o)
-    known = {}
-    for name, list in next, made do known[name] = accel.tensor(list, { dtype = "i64", device = "cpu" }) end
-    known.sample_index = known.sample_index:reshape(-1, 2)
-    if path then
-      assert(accel.makedirs(o.path_to_cache))
-      assert(accel.save(path, known))
-    end
-  end
+  local text = ("%d|%s|%s|%s|%s"):format(o.sequence_length, o.num_samples, o.seed, o.split .. "#" .. o.part, o.add_extra_token)
+  local known = index_cache(o.path_to_cache, self.indexed, WHO, text, function()
+    local out, made = {}, M.build(self.indexed.sequence_lengths:tolist(), first, last - first, o)
+    for name, list in next, made do out[name] = accel.tensor(list, { dtype = "i64", device = "cpu" }) end
+    out.sample_index = out.sample_index:reshape(-1, 2)
+    return out
+  end)
   self.document_index, self.sample_index, self.shuffle_index = known.document_index, known.sample_index, known.shuffle_index
 end
 

@@ -38,6 +38,13 @@ function Twister:next()
   return y ~ (y >> 18)
 end
 
+--- A number from 0 up to 1, of 53 bits: RandomState.random_sample.
+---@return number
+function Twister:double()
+  local high, low = self:next() >> 5, self:next() >> 6
+  return (high * 67108864.0 + low) / 9007199254740992.0
+end
+
 --- An integer from 0 to most: bits below the next power of two, drawn again until they are no more.
 ---@param most integer less than 2^32
 ---@return integer
