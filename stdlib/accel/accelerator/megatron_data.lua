@@ -1,6 +1,7 @@
 --- MegatronLMDummyDataLoader: stands in prepare for the train, valid and test loaders over Megatron-LM's indexed data sets that its
 --- arguments and the MegatronLMPlugin describe. Used by prepare.lua.
 local GPT = require "accel.data.gpt_dataset"
+local masked = require "accel.data.masked_dataset"
 local DataLoader = require "accel.data.dataloader"
 local IndexedDataset = require("accel.data.indexed_dataset").IndexedDataset
 local check = require "accel.util.check"
@@ -22,8 +23,17 @@ local none <const> = options.none
 local declared <const> = {
   data_path = none, train_data_path = none, valid_data_path = none, test_data_path = none, splits_string = none, split = none,
   seq_length = none, micro_batch_size = none, seed = 1234, data_cache_path = none, eod = none, eod_mask_loss = none,
-  reset_position_ids = false, reset_attention_mask = false, num_workers = 0,
+  reset_position_ids = false, reset_attention_mask = false, num_workers = 0, dataset_type = none,
 }
+
+--- Options of data.BERTDataset and data.T5Dataset, which go to these.
+local MASKED <const> = { sequence_length_decoder = none, masking_max_ngram = none, masking_use_geometric_distribution = none,
+  classification_head = none }
+for key in next, masked.declared do MASKED[key] = none end
+for _, key in ipairs { "sequence_length", "num_samples", "seed", "split", "part", "path_to_cache" } do MASKED[key] = nil end
+for key in next, MASKED do declared[key] = none end
+
+local TYPES <const> = { "gpt", "bert", "t5" }
 
 --- Prefixes and weights of a data path: "a", { "a", "b" }, { 0.3, "a", 0.7, "b" }, or these as one text with spaces between.
 ---@param name string
@@ -68,6 +78,23 @@ function Passes:order(epoch)
   return order
 end
 
+--- Samples of documents laid end to end, or of their sentences: one data set of a part.
+---@param o table
+---@param indexed accel.data.IndexedDataset
+---@param range {split: string, part: integer, num_samples: integer?}
+local function samples_of(o, indexed, range)
+  local own = { sequence_length = o.seq_length, num_samples = range.num_samples, seed = o.seed, split = range.split, part = range.part,
+    path_to_cache = o.data_cache_path }
+  if o.dataset_type == "gpt" then
+    for _, key in ipairs { "eod", "eod_mask_loss", "reset_position_ids", "reset_attention_mask" } do own[key] = o[key] end
+    return GPT.GPTDataset(indexed, own)
+  end
+  for key in next, MASKED do own[key] = o[key] end
+  if o.dataset_type == "bert" then return require("accel.data.bert_dataset").BERTDataset(indexed, own) end
+  own.classification_head = nil
+  return require("accel.data.t5_dataset").T5Dataset(indexed, own)
+end
+
 --- Batches of samples; labels that the loss leaves out (loss_mask 0) become -100, which models leave out.
 ---@param samples table[]
 ---@return table
@@ -77,8 +104,9 @@ function M.collate(samples)
   return batch
 end
 
---- What stands in prepare for loaders over indexed data sets (data.GPTDataset): given once it becomes the train loader, a second and a
---- third time in the same call the valid and the test loader, nil where the split leaves no sequence to these. Batches have tokens,
+--- What stands in prepare for loaders over indexed data sets (data.GPTDataset, BERTDataset, T5Dataset): given once it becomes the train
+--- loader, a second and a
+--- third time in the same call the valid and the test loader, nil where the split leaves no sequence to these. GPT's have tokens,
 --- labels (one token on; -100 where the loss leaves out), loss_mask and position_ids [B, seq_length]; B is micro_batch_size times
 --- the plugin's num_micro_batches. Global batch k is the samples behind k * B * data ranks, of which rank r has B behind r * B. A pass of
 --- the train loader is train_iters batches (or train_samples), of the valid loader eval_iters, which go on where the last pass ended, where
@@ -105,6 +133,9 @@ M.MegatronLMDummyDataLoader = Dummy
 ---  reset_position_ids boolean = false: positions count from 0 behind eod
 ---  reset_attention_mask boolean = false: batches have an attention_mask [B, seq_length, seq_length] that keeps documents apart
 ---  num_workers integer = 0: of the loaders
+---  dataset_type string: "gpt", "bert" (data.BERTDataset) or "t5" (data.T5Dataset); nil: as the prepared model is. Of the latter two
+---    sequences are sentences, the split is of documents, batches have the fields of these data sets, with labels of -100 where nothing is told
+---  tokenizer string, and other options of these data sets; sequence_length_decoder integer: (the plugin's decoder_seq_length)
 function Dummy:init(dataset_kwargs)
   local o = options(WHO, dataset_kwargs, declared)
   if o.splits_string ~= nil and o.split ~= nil then raise("%s: splits_string and split are two names of one option", WHO) end
@@ -135,13 +166,11 @@ local function data_set(o, part, want)
   for _, w in ipairs(weights or {}) do sum = sum + w end
   for i, prefix in ipairs(prefixes) do
     local indexed = IndexedDataset(prefix)
-    local first, last = GPT.range(split, index, #indexed)
+    local first, last = GPT.range(split, index, o.dataset_type == "gpt" and #indexed or indexed.document_indices.shape[1] - 1)
     if part > 1 and first == last then return nil end
     local samples = want
     if want and #prefixes > 1 then samples = weights and math.ceil(math.ceil(want * (weights[i] / sum)) * SURPLUS) or nil end
-    sets[i] = GPT.GPTDataset(indexed, { sequence_length = o.seq_length, num_samples = samples, seed = o.seed, split = split, part = index,
-      path_to_cache = o.data_cache_path, eod = o.eod, eod_mask_loss = o.eod_mask_loss, reset_position_ids = o.reset_position_ids,
-      reset_attention_mask = o.reset_attention_mask })
+    sets[i] = samples_of(o, indexed, { num_samples = samples, split = split, part = index })
     lengths[i] = #sets[i]
   end
   if #sets == 1 then return sets[1] end
@@ -188,6 +217,15 @@ end
 
 -- prepare ----------------------------------------------------------------------------------------
 
+--- Which data sets these are: as was said, or as the model asks for.
+local function type_of(o, accelerator)
+  if o.dataset_type ~= nil then return check.word(WHO, "dataset_type", o.dataset_type, TYPES) end
+  local model = accelerator._prepared.models[1]
+  local config = model and accelerator:unwrap_model(model).config
+  local kind = type(config) == "table" and config.model_type
+  return (kind == "bert" or kind == "t5") and kind or "gpt"
+end
+
 --- The loader of a part, from memory where it was made before.
 local function base_loader(self, accelerator, part)
   local made = self._made and self._made[accelerator]
@@ -199,7 +237,21 @@ local function base_loader(self, accelerator, part)
   end
   local plugin, o = accelerator.megatron_lm_plugin, {}
   for key in next, declared do o[key] = self.options[key] end
-  o.seq_length = o.seq_length or plugin.seq_length
+  o.dataset_type = type_of(o, accelerator)
+  if o.dataset_type == "gpt" then
+    for key in next, MASKED do
+      if o[key] ~= nil then raise("%s: %s is of dataset_type \"bert\" and \"t5\"", WHO, key) end
+    end
+    o.seq_length = o.seq_length or plugin.seq_length
+  else
+    o.seq_length = o.seq_length or plugin.encoder_seq_length or plugin.seq_length
+  end
+  if o.dataset_type == "t5" then
+    o.sequence_length_decoder = o.sequence_length_decoder or plugin.decoder_seq_length
+    if o.sequence_length_decoder == nil then
+      raise("%s: sequence_length_decoder is missing (decoder_seq_length of the plugin), the tokens of T5's decoder", WHO)
+    end
+  end
   if o.seq_length == nil then raise("%s: seq_length is missing, the tokens of a sample", WHO) end
   if o.micro_batch_size == nil then raise("%s: micro_batch_size is missing, the rows of a micro-batch", WHO) end
   if o.eod_mask_loss == nil then o.eod_mask_loss = plugin._asked.eod_mask_loss or false end
@@ -222,7 +274,7 @@ local function base_loader(self, accelerator, part)
   if pass and pass > #set then pass = nil end
   local sampler = pass and Passes(pass, math.max(1, want[part] // pass)) or samplers.SequentialSampler(set)
   made[part] = DataLoader(set, { batch_size = rows, sampler = sampler, drop_last = true, num_workers = o.num_workers, seed = o.seed,
-    collate_fn = o.eod_mask_loss and "accel.accelerator.megatron_data:collate" or nil })
+    collate_fn = (o.eod_mask_loss or o.dataset_type ~= "gpt") and "accel.accelerator.megatron_data:collate" or nil })
   return made[part]
 end
 

@@ -1,5 +1,5 @@
---- accel-run preprocess: texts as token ids in Megatron-LM's indexed format, PREFIX_KEY_document.bin and .idx, by the options of its
---- tools/preprocess_data.py.
+--- accel-run preprocess: texts as token ids in Megatron-LM's indexed format, PREFIX_KEY_document.bin and .idx (PREFIX_KEY_sentence where
+--- sentences are split), by the options of its tools/preprocess_data.py.
 local accel = require "accel"
 local command = require "accel.cli.command"
 local quoted = require "accel.cli.dry_run_ranks".quoted
@@ -13,6 +13,8 @@ local DECLARED <const> = {
   { "output_prefix", "string", nil, "PREFIX", "writes PREFIX_KEY_document.bin and .idx" },
   { "tokenizer_model", "string", nil, "DIR", "a folder with tokenizer.json, or that file" },
   { "json_keys", "string", "text", "KEY[,KEY...]", "of a line of .jsonl; each has files of its own" },
+  { "split_sentences", "flag", false, nil, "write PREFIX_KEY_sentence: a sequence for each sentence, as BERT and T5 are trained on" },
+  { "keep_newlines", "flag", false, nil, "with --split-sentences: keep line breaks between sentences" },
   { "append_eod", "flag", false, nil, "end every document with the tokenizer's end-of-text token" },
   { "workers", "int", nil, "N", "threads [all cores]" },
   { "log_interval", "int", 1000, "N", "documents at a time" },
@@ -70,28 +72,43 @@ return function(...)
   local _ <close> = file
   local size = file:seek "end"
   file:seek("set", 0)
+  if o.keep_newlines and not o.split_sentences then return command.refuse(NAME, "--keep-newlines is of --split-sentences") end
+  local level = o.split_sentences and "sentence" or "document"
   local json, keys, builders = o.input:find "%.jsonl?$" ~= nil, {}, {}
   for key in o.json_keys:gmatch "[^,%s]+" do keys[#keys + 1] = key end
   if not json then keys = { "text" } end
   local dtype = tok:id_limit() < 65500 and "u16" or "i32" -- as megatron-core chooses
   for i, key in ipairs(keys) do
-    builders[i] = accel.data.IndexedDatasetBuilder(("%s_%s_document"):format(o.output_prefix, key), { dtype = dtype })
+    builders[i] = accel.data.IndexedDatasetBuilder(("%s_%s_%s"):format(o.output_prefix, key, level), { dtype = dtype })
   end
   local bar <close> = accel.accelerator.tqdm(size, { desc = "preprocess", unit = "B" })
-  local texts, pending, number, tokens, documents = {}, 0, 0, 0, 0
+  local texts, pending, number, tokens, documents, sentences = {}, 0, 0, 0, 0, 0
   for i = 1, #keys do texts[i] = {} end
   local function flush()
     for i, list in ipairs(texts) do
-      for _, e in ipairs(#list > 0 and tok:encode_batch(list, { add_special_tokens = false }) or {}) do
-        local ids = e.ids
-        if eod then
+      local parts, last = list, {} -- last: the number of the document that ends with a part
+      if o.split_sentences then
+        parts = {}
+        for d, text in ipairs(list) do
+          local found = accel.text.sentences(text, o.keep_newlines)
+          table.move(found, 1, #found, #parts + 1, parts)
+          if #found > 0 then last[#parts] = d end
+        end
+      end
+      local any = false
+      for k, e in ipairs(#parts > 0 and tok:encode_batch(parts, { add_special_tokens = false }) or {}) do
+        local ids, ends = e.ids, not o.split_sentences or last[k] ~= nil
+        if eod and ends then
           ids = table.move(ids, 1, #ids, 1, {})
           ids[#ids + 1] = eod
         end
         if #ids > 0 then
           builders[i]:add_item(ids)
+          tokens, sentences, any = tokens + #ids, sentences + (i == 1 and 1 or 0), true
+        end
+        if ends and any then
           builders[i]:end_document()
-          tokens, documents = tokens + #ids, documents + (i == 1 and 1 or 0)
+          documents, any = documents + (i == 1 and 1 or 0), false
         end
       end
       texts[i] = {}
@@ -111,6 +128,7 @@ return function(...)
   end
   flush()
   for _, b in ipairs(builders) do b:finalize() end
-  print(("%d documents, %d tokens, %s: %s_%s_document.bin"):format(documents, tokens, dtype, o.output_prefix, table.concat(keys, "|")))
+  print(("%d documents, %s%d tokens, %s: %s_%s_%s.bin"):format(documents, o.split_sentences and sentences .. " sentences, " or "", tokens, dtype,
+    o.output_prefix, table.concat(keys, "|"), level))
   return true
 end

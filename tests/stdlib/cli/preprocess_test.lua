@@ -48,6 +48,27 @@ local titles = {}
 for i = 1, 25 do titles[i] = "mat " .. i end
 check(folder .. "/j_title_document", titles)
 
+do -- a sequence for each sentence, documents of all of theirs
+  local docs = { { "The cat sat.", "On the mat!" }, { "No end" }, { "One.", "Two?", "Three." } }
+  local rows, all, ends = {}, {}, { 0 }
+  for i, sentences in ipairs(docs) do
+    rows[i] = accel.json.encode { text = table.concat(sentences, " ") }
+    table.move(sentences, 1, #sentences, #all + 1, all)
+    ends[i + 1] = #all
+  end
+  assert(accel.write_file(folder .. "/s.jsonl", table.concat(rows, "\n")))
+  local said, code, wrong = run(("--input %s/s.jsonl --output-prefix %s/s --split-sentences --log-interval 2"):format(folder, folder))
+  assert(code == 0 and said:find "3 documents, 6 sentences" and said:find "s_text_sentence.bin", wrong)
+  local set = accel.data.IndexedDataset(folder .. "/s_text_sentence")
+  assert(table.concat(set.document_indices:tolist(), " ") == table.concat(ends, " ") and #set == #all)
+  for i, sentence in ipairs(all) do
+    local ids = tok:encode(sentence, { add_special_tokens = false }).ids
+    assert(table.concat(set:get(i):tolist(), " ") == table.concat(table.move(ids, 1, #ids, 1, {}), " "), sentence)
+  end
+  _, code, wrong = run(("--input %s/s.jsonl --output-prefix %s/s --keep-newlines"):format(folder, folder))
+  assert(code ~= 0 and wrong:find "is of %-%-split%-sentences")
+end
+
 assert(accel.write_file(folder .. "/b.jsonl", jsons[1] .. "\n{}\n"))
 for options, said in accel.pairs { ["--input b.jsonl --output-prefix x"] = "b.jsonl", [("--input %s/b.jsonl --output-prefix %s/b"):format(folder,
   folder)] = "b.jsonl:2 has no text 'text'", ["--input b.jsonl"] = "--output-prefix is missing" } do
