@@ -30,8 +30,7 @@ local function is_abbreviation(text, first, at)
 end
 
 --- Sentences of a text, in order, without white space around them; within them it is one space.
---- example: accel.text.sentences "Dr. Doe met J. Roe. It was late!  \"Go,\" he said." --> { "Dr. Doe met J. Roe.", "It was late!",
----   "\"Go,\" he said." }
+--- example: accel.text.sentences "Dr. Doe met J. Roe.  It was late!" --> { "Dr. Doe met J. Roe.", "It was late!" }
 ---@param text string UTF-8
 ---@param keep_newlines? boolean white space stays as it is, with what follows each sentence up to its last line break
 ---@return string[]

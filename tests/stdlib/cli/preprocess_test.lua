@@ -65,8 +65,8 @@ do -- a sequence for each sentence, documents of all of theirs
     local ids = tok:encode(sentence, { add_special_tokens = false }).ids
     assert(table.concat(set:get(i):tolist(), " ") == table.concat(table.move(ids, 1, #ids, 1, {}), " "), sentence)
   end
-  _, code, wrong = run(("--input %s/s.jsonl --output-prefix %s/s --keep-newlines"):format(folder, folder))
-  assert(code ~= 0 and wrong:find "is of %-%-split%-sentences")
+  local _, refused, word = run(("--input %s/s.jsonl --output-prefix %s/s --keep-newlines"):format(folder, folder))
+  assert(refused ~= 0 and word:find "is of %-%-split%-sentences")
 end
 
 assert(accel.write_file(folder .. "/b.jsonl", jsons[1] .. "\n{}\n"))
