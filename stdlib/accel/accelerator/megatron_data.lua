@@ -106,10 +106,11 @@ end
 
 --- What stands in prepare for loaders over indexed data sets (data.GPTDataset, BERTDataset, T5Dataset): given once it becomes the train
 --- loader, a second and a third time in the same call the valid and the test loader, nil where the split leaves none to these. GPT's
---- batches have tokens, labels (one token on; -100 where the loss leaves out), loss_mask and position_ids [B, seq_length]; B is micro_batch_size times
---- the plugin's num_micro_batches. Global batch k is the samples behind k * B * data ranks, of which rank r has B behind r * B. A pass of
---- the train loader is train_iters batches (or train_samples), of the valid loader eval_iters, which go on where the last pass ended, where
---- the plugin was given these; else all samples of an epoch. The plugin's consumed_samples, { train, valid, test }, says where they begin.
+--- batches have tokens, labels (one token on; -100 where the loss leaves out), loss_mask and position_ids [B, seq_length]; B is
+--- micro_batch_size times the plugin's num_micro_batches. Global batch k is the samples behind k * B * data ranks, of which rank r has B
+--- behind r * B. A pass of the train loader is train_iters batches (or train_samples), of the valid loader eval_iters, which go on where
+--- the last pass ended, where the plugin was given these; else all samples of an epoch. The plugin's consumed_samples, { train, valid,
+--- test }, says where they begin.
 --- example: accel.accelerator.MegatronLMDummyDataLoader { data_path = { 3, "a", 1, "b" }, seq_length = 8, micro_batch_size = 2 }.weights
 ---   --> { 3, 1 }
 ---@class accel.accelerator.MegatronLMDummyDataLoader
