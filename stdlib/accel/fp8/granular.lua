@@ -125,6 +125,7 @@ function GranularScaling:init(opts)
   self.during_eval, self.depth, self.on, self.trained = opts.use_autocast_during_eval or false, 0, false, false
 end
 
+--- A layer that takes part, with the way of each of its products.
 ---@param transposed boolean
 ---@return table
 function GranularScaling:layer(_, transposed)
