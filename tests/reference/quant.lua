@@ -134,9 +134,16 @@ local function linear4()
     layer:load_state_dict { weight = w, bias = T[n .. ".bias"] }
     local bar = dtype == "f32" and 1e-6 or 5e-3
     local x, theirs_y = T[n .. ".x"], T[n .. ".y"]
-    local exact = accel.linear(x:to "f32", w:to "f32", T[n .. ".bias"]:to "f32")
-    local compared = w.shape[2] % case.blocksize == 0 or distance(theirs_y, exact) < 2 * distance(layer(x), exact)
-    if compared then near(n .. " y", layer(x), theirs_y, bar) else faults = faults + 1 end
+    local theirs = {} -- their file, in our layer
+    for key in pairs(case.state_dict) do theirs[key] = T[n .. ".state/" .. key] end
+    local other = accel.nn.Linear4bit(w.shape[2], w.shape[1], { compute_dtype = dtype, quant_type = case.quant_type })
+    other:load_state_dict(theirs)
+    -- where rows are no whole blocks, what was recorded may be no product of x with the values of its own state
+    local product = accel.linear(x:to "f32", other.weight:dequantize "f32", T[n .. ".bias"]:to "f32")
+    local compared = w.shape[2] % case.blocksize == 0 or distance(theirs_y, product) <= bar
+    if not compared then faults = faults + 1 end
+    near(n .. " y", layer(x), compared and theirs_y or product, bar)
+    near(n .. " y of their state", other(x), compared and theirs_y or product, bar)
     local state = layer:state_dict()
     for key, info in pairs(case.state_dict) do
       local mine, theirs = state[key], T[n .. ".state/" .. key]
@@ -144,12 +151,6 @@ local function linear4()
       if key ~= "bias" and not (key == "weight" and case.quant_type == "fp4") then equal(n .. " " .. key .. " values", mine, theirs) end
     end
     for key in pairs(state) do check(n .. " " .. key .. " known", case.state_dict[key] ~= nil, "not in the reference") end
-    -- their files in our layer
-    local theirs = {}
-    for key in pairs(case.state_dict) do theirs[key] = T[n .. ".state/" .. key] end
-    local other = accel.nn.Linear4bit(w.shape[2], w.shape[1], { compute_dtype = dtype, quant_type = case.quant_type })
-    other:load_state_dict(theirs)
-    if compared then near(n .. " y of their state", other(x), theirs_y, bar) end
   end
 end
 
@@ -214,7 +215,8 @@ local function blockwise()
   end
 end
 
--- ---- 8-bit optimizers: every step equal to 1e-6 of the largest update, the codes of the states but for single ones ----
+-- ---- 8-bit optimizers: every step within 1e-4 of the largest update, which is a spacing of f32 of the parameters (seen: 7e-5, over three
+-- seeds); codes of the states equal but for single ones ----
 local function optimizers()
   local T = accel.load(dir .. "/optim8.safetensors")
   for _, case in ipairs(manifest.optim8) do

@@ -62,6 +62,48 @@ do -- steps below the spacing of bf16: lost when rounded to nearest, kept on ave
   assert(accel.equal(run(true), run(true)))
 end
 
+do -- Lion8bit in a closed form: a constant gradient moves by lr against its sign, whatever its size, and weights decay
+  local p = accel.tensor({ 2.0, -1.0, 0.5, 4.0 }):repeat_interleave(2048):clone():requires_grad_()
+  local g = accel.tensor({ 3.0, -1e-3, 0.0, 0.25 }):repeat_interleave(2048)
+  local start, o, lr, decay = p:detach():clone(), optim.Lion8bit({ p }, { lr = 2.0 ^ -7, weight_decay = 0.5 }), 2.0 ^ -7, 0.5
+  for step = 1, 5 do
+    p.grad = g:clone()
+    o:step()
+    local kept = (1 - lr * decay) ^ step -- of the start; steps before shrink as well
+    local moved = (1 - kept) / decay
+    local want = start * kept - g:sign() * moved
+    assert((p:detach() - want):abs():max():item() < 1e-6)
+    local m = g * (1 - 0.99 ^ step) -- the largest of a block is kept whole, and blocks are all of one value
+    assert(((o.state[p].state1:to "i64"):eq(255):logical_or(g:lt(1e-9))):logical_or(g:lt(0)):all():item())
+    assert((o.state[p].absmax1 - m:abs():reshape(-1, 256):amax(2)):abs():max():item() < 1e-6)
+  end
+end
+
+do -- rounding at random in a closed form: a value that lies a share f of the way to the next bf16 goes there with probability f
+  local n = 1 << 16
+  for _, row in ipairs { { 1.0, 1, 2.0 ^ -8 }, { -1.0, -1, 2.0 ^ -8 }, { 1.0, -1, 2.0 ^ -7 }, { 96.0, 1, 0.5 } } do
+    local value, sign, spacing = table.unpack(row) -- Lion steps by lr against the gradient's sign
+    for _, f in ipairs { 0.0, 1 / 256, 0.25, 0.5, 0.9, 1.0 } do
+      accel.manual_seed(11)
+      local p = accel.full({ n }, value, { dtype = "bf16" }):requires_grad_()
+      local o = optim.Lion8bit({ p }, { lr = f * spacing, stochastic_rounding = true })
+      p.grad = accel.full({ n }, sign + 0.0, { dtype = "bf16" })
+      o:step()
+      local q = p:detach():to "f32"
+      local there, here = q:eq(value - sign * spacing):sum():item(), q:eq(value):sum():item()
+      assert(there + here == n, ("%g, %g: %d elsewhere"):format(value, f, n - there - here))
+      local off = math.abs(there / n - f)
+      assert(off <= 5 * math.sqrt(f * (1 - f) / n) + 2.0 ^ -16, ("%g: a share of %g instead of %g"):format(value, there / n, f))
+    end
+  end
+  local p = accel.tensor({ math.huge, -math.huge, 0 / 0, 1.0 }, { dtype = "bf16" }):repeat_interleave(1024):clone():requires_grad_()
+  local o = optim.Lion8bit({ p }, { lr = 0.01, stochastic_rounding = true })
+  p.grad = accel.ones_like(p)
+  o:step()
+  local q = p:detach():to "f32"
+  assert(q[1]:item() == math.huge and q[1025]:item() == -math.huge and q[2049]:item() ~= q[2049]:item() and q[3073]:item() < 1)
+end
+
 fails("momentum must lie", optim.SGD8bit, { leaf(3) }, { lr = 0.1 })
 fails("betas must be three", optim.AdEMAMix8bit, { leaf(3) }, { betas = { 0.9, 0.99 } })
 fails("betas must lie", optim.Lion8bit, { leaf(3) }, { betas = { 0.9, 1.0 } })
