@@ -3,6 +3,23 @@ local command = require "accel.cli.command"
 
 local NAME <const> = "accel-run quantize"
 
+--- Whether a module of the model has this name, or one that ends in it or holds it, as skip_modules are matched.
+local function named(model, name)
+  for full in pairs(model:named_modules()) do
+    if full == name or ("." .. full .. "."):find("." .. name .. ".", 1, true) then return true end
+  end
+  return false
+end
+
+--- What the weights of a folder are quantised as, by its config.json; nil: they are not.
+local function quantised_as(dir)
+  local file <close> = io.open(dir .. "/config.json", "rb")
+  local ok, config = pcall(require("accel").json.decode, file and file:read "a" or "")
+  local q = ok and type(config) == "table" and config.quantization_config
+  if type(q) ~= "table" then return nil end
+  return q.load_in_8bit and "int8" or q.load_in_4bit and tostring(q.bnb_4bit_quant_type or "4 bits") or tostring(q.quant_method or "unknown")
+end
+
 return function(...)
   local o, words = command.parse({
     name = NAME, usage = "DIR OUT [--nf4 | --fp4 | --int8]",
@@ -19,11 +36,15 @@ return function(...)
   if (o.nf4 and 1 or 0) + (o.fp4 and 1 or 0) + (o.int8 and 1 or 0) > 1 then
     return command.refuse(NAME, "give one of --nf4, --fp4 and --int8")
   end
+  if o.int8 and o.double_quant then return command.refuse(NAME, "--double-quant is of 4 bits, --int8 has a scale a row") end
   local accel = require "accel"
+  local already = quantised_as(words[1])
+  if already then return command.refuse(NAME, "%s is quantised already (%s); give the folder that it was made from", words[1], already) end
   local skip
   if o.skip then
     skip = {}
     for name in o.skip:gmatch "[^,%s]+" do skip[#skip + 1] = name end
+    if #skip == 0 then return command.refuse(NAME, "--skip names no module") end
   end
   local made, config = pcall(accel.quant.BnbQuantizationConfig, {
     load_in_8bit = o.int8, load_in_4bit = not o.int8, bnb_4bit_quant_type = o.fp4 and "fp4" or "nf4",
@@ -35,6 +56,9 @@ return function(...)
   if not done then model, message = nil, tostring(model):gsub("^[^ ]*:%d+: ", "") end
   if not model then
     return command.refuse(NAME, "%s", message)
+  end
+  for _, name in ipairs(skip or {}) do
+    if not named(model, name) then return command.refuse(NAME, "--skip: no module of the model is called '%s'", name) end
   end
   local bytes, weights = 0, 0
   for _, p in ipairs(model:parameters()) do

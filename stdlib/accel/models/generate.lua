@@ -73,6 +73,31 @@ local function runs(model)
   return model
 end
 
+--- Whether a value is an object with all of these methods.
+local function has_methods(value, ...)
+  if type(value) ~= "table" then return false end
+  for _, name in ipairs { ... } do
+    if type(value[name]) ~= "function" then return false end
+  end
+  return true
+end
+
+--- Raises for a streamer or a draft model that is none.
+local function check_objects(model, own)
+  local streamer, assistant = own.streamer, own.assistant_model
+  if streamer ~= nil and not has_methods(streamer, "put", "finish") then
+    raise("generate: streamer must have the methods put and finish, as accel.text.TextStreamer, got %s%s", check.shown(streamer),
+      type(streamer) == "function" and "; on_token takes a function" or "")
+  end
+  if assistant == nil then return end
+  if not has_methods(assistant, "eval", "train", "new_cache") then
+    raise("generate: assistant_model must be a model that generates, got %s", check.shown(assistant))
+  end
+  if (assistant.begin_generation ~= nil) ~= (model.begin_generation ~= nil) then
+    raise "generate: assistant_model has an encoder where the model has none, or none where it has one; its proposals are of another text"
+  end
+end
+
 local function widest(rows)
   local width = 0
   for _, row in ipairs(rows) do width = math.max(width, #row) end
@@ -92,7 +117,10 @@ local function search(model, rows, o, own)
   local filler
   o.ends, o.end_list, filler = Stopping.ends_of(o)
   local encoder = model.begin_generation ~= nil
-  local room = room_of(o, encoder and 1 or widest(rows))
+  local width = encoder and 1 or widest(rows)
+  local room = room_of(o, width)
+  local least = math.max(o.min_new_tokens or 0, (o.min_length or 0) - width)
+  if least > room then warn(("generate: %d new tokens are the least that is asked for, but there is room for %d"):format(least, room)) end
   local assistant = own.assistant_model
   local assisted = assistant ~= nil or o.prompt_lookup_num_tokens ~= nil
   if assisted then refuse_assisted(o, rows) end
@@ -162,6 +190,7 @@ function M.run(model, ids, opts)
   model, own.assistant_model = runs(model), runs(own.assistant_model)
   if own.seed ~= nil then check.integer("generate", "seed", own.seed) end
   if own.on_token ~= nil then check.callable("generate", "on_token", own.on_token) end
+  check_objects(model, own)
   local o = GenerationConfig.resolve("generate", given, base_of(model, own.generation_config))
   local rows, single = prompts.read(ids, own.attention_mask)
   local assistant = own.assistant_model

@@ -166,6 +166,14 @@ function IA3Config:init(opts) Config.init(self, opts) end
 function IA3Config:validate(name)
   common(self, name)
   strings(name, "feedforward_modules", self.feedforward_modules)
+  if type(self.target_modules) ~= "table" or type(self.feedforward_modules) ~= "table" then return end
+  local targets = {}
+  for _, target in ipairs(self.target_modules) do targets[target] = true end
+  for _, module in ipairs(self.feedforward_modules) do
+    if not targets[module] then
+      raise("%s: feedforward_modules should be a subset of target_modules, '%s' is not among them", name, module)
+    end
+  end
 end
 
 --- Prompt tuning (Lester and others, "The Power of Scale for Parameter-Efficient Prompt Tuning"): embeddings of virtual tokens before the

@@ -105,6 +105,7 @@ local function inject(self, name, config)
   local Layer = config.peft_type == "LORA" and LoraLinear or IA3Linear
   targets.complete(model, config)
   local function can(module) return AdapterLayer.can(module) or class.of(module) == Layer end
+  local turned = false
   for _, at in ipairs(targets.find(model, config, can)) do
     local layer = at.module
     if class.of(layer) ~= Layer then
@@ -112,9 +113,13 @@ local function inject(self, name, config)
       layer.training = at.module.training
       at.parent[at.field] = layer
     end
-    if class.of(layer.base_layer) == Conv1D then config.fan_in_fan_out = true end
+    turned = turned or class.of(layer.base_layer) == Conv1D
     layer:add(name, config, at.name)
   end
+  if config.fan_in_fan_out and not turned then
+    warn "get_peft_model: fan_in_fan_out is true, but no target is a Conv1D; it is set to false"
+  end
+  config.fan_in_fan_out = turned
   if not config.modules_to_save then return end
   local found
   local function visit(module, prefix)

@@ -168,6 +168,17 @@ fails("lora_bias does not go with use_dora", peft.LoraConfig, { use_dora = true,
 fails("use_qalora = true is not supported", peft.LoraConfig, { use_qalora = true })
 fails("bias must be", peft.LoraConfig, { bias = "some" })
 fails("r must be a positive integer", peft.LoraConfig, { r = 0 })
+fails("feedforward_modules should be a subset of target_modules, 'c_fc' is not among them", peft.IA3Config,
+  { target_modules = { "c_attn" }, feedforward_modules = { "c_fc" } })
+do -- fan_in_fan_out follows the layers: a folder says what PEFT would make of it
+  local said, old = {}, warn
+  warn = function(...) said[#said + 1] = table.concat { ... } end -- luacheck: ignore 121
+  local plain = peft.get_peft_model(nn.Sequential(nn.Linear(2, 2)), peft.LoraConfig { target_modules = { "0" }, fan_in_fan_out = true })
+  local turned = peft.get_peft_model(accel.models.GPT2(accel.models.tiny.gpt2), peft.LoraConfig {})
+  warn = old -- luacheck: ignore 121
+  assert(#said == 1 and said[1]:find "no target is a Conv1D; it is set to false", said[1])
+  assert(plain.peft_config.default.fan_in_fan_out == false and turned.peft_config.default.fan_in_fan_out == true)
+end
 fails("task_type 'LM'", peft.LoraConfig, { task_type = "LM" })
 fails("num_virtual_tokens", peft.PromptTuningConfig, {})
 fails("expected a configuration", peft.get_peft_model, model, { r = 4 })

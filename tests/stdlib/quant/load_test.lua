@@ -162,3 +162,15 @@ assert(accel.models.from_pretrained(folder .. "/cli3").lm_head.weight.quant_stat
 p = assert(io.popen(("'%s' quantize '%s/none' '%s/cli2' 2>&1"):format(run, folder, folder)))
 text = p:read "a"
 assert(not p:close() and text:find("none", 1, true), text)
+for options, pattern in pairs {
+  ["%s/cli3 %s/cli4 --int8"] = "is quantised already %(nf4%); give the folder that it was made from",
+  ["%s/cli %s/cli4 --nf4"] = "is quantised already %(int8%)",
+  ["%s %s/cli4 --int8 --double-quant"] = "%-%-double%-quant is of 4 bits",
+  ["%s %s/cli4 --skip nothing"] = "no module of the model is called 'nothing'",
+  ["%s %s/cli4 --skip ,"] = "%-%-skip names no module",
+} do
+  p = assert(io.popen(("'%s' quantize %s 2>&1"):format(run, (options:gsub("%%s", folder)))))
+  text = p:read "a"
+  assert(not p:close() and text:find(pattern), text)
+  assert(not io.open(folder .. "/cli4/config.json"))
+end

@@ -163,3 +163,23 @@ do -- training mode comes back, also after an error
   assert(model.training)
   model:eval()
 end
+
+do -- what is no streamer and no draft model is told by name
+  fails("streamer must have the methods put and finish, .*got a function; on_token takes a function", model.generate, model, prompt,
+    with { streamer = print })
+  fails("streamer must have the methods put and finish", model.generate, model, prompt, with { streamer = 3 })
+  fails("streamer must have the methods put and finish", model.generate, model, prompt, with { streamer = { put = print } })
+  fails("assistant_model must be a model that generates, got 'x'", model.generate, model, prompt, with { assistant_model = "x" })
+  fails("assistant_model must be a model that generates", model.generate, model, prompt, with { assistant_model = accel.nn.Linear(2, 2) })
+  fails("assistant_model has an encoder where the model has none", model.generate, model, prompt,
+    with { assistant_model = assert(models.from_pretrained(files .. "t5")) })
+end
+
+do -- least and most that do not go together: one warning, and the most holds
+  local said, old = {}, warn
+  warn = function(...) said[#said + 1] = table.concat { ... } end -- luacheck: ignore 121
+  local short = model:generate(prompt, with { min_new_tokens = 30, max_new_tokens = 3 })
+  model:generate(prompt, with { min_length = 17, max_new_tokens = 12 })
+  warn = old -- luacheck: ignore 121
+  assert(#short == 3 and #said == 1 and said[1]:find "30 new tokens are the least that is asked for, but there is room for 3", said[1])
+end
