@@ -13,7 +13,7 @@
  *   move(write, t, at, memory) -> transfer   between elements of t's home, a flat range from `at` (from 0), and a tensor of
  *                                            the CPU
  *
- *   store:tier() path() used() stats()       window:tensor(store, shape, dtype) at(store, offset, shape, dtype) pass()
+ *   store:tier() path() used() stats()       window:tensor(store, shape, dtype) at(store, offset, shape, dtype) pass(in_order)
  *   transfer:wait()                                 empty() flush() stats() device()
  */
 #include <stdlib.h>
@@ -246,7 +246,7 @@ static int window_open(lua_State *L) {
 }
 
 static int window_pass(lua_State *L) {
-  aci_window_pass(window_at(L, lac_get(L)));
+  aci_window_pass(window_at(L, lac_get(L)), lua_toboolean(L, 2));
   return 0;
 }
 

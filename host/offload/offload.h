@@ -184,8 +184,9 @@ typedef struct aci_window {
 ac_status aci_window_new(aci_io_queue *q, ac_device *d, size_t budget, size_t ahead, aci_window **out, ac_err *e);
 void aci_window_retain(aci_window *w);
 void aci_window_release(aci_window *w);
-/* A pass over the model begins: the order of uses since the last call is what is expected from now on, and its first are fetched. */
-void aci_window_pass(aci_window *w);
+/* A pass over the model begins: the order of uses since the last call is what is expected from now on, and its first are fetched. in_order: before
+ * the first pass, the order in which storages were made is expected. */
+void aci_window_pass(aci_window *w, bool in_order);
 /* Gives up all that is not in use; what was written goes home first. flush: only writes. */
 ac_status aci_window_empty(aci_window *w, bool flush, ac_err *e);
 void aci_window_stats_get(aci_window *w, aci_window_stats *out);

@@ -38,6 +38,12 @@ void aci_window_turn(aci_window *w) {
   index_trace(w);
 }
 
+void aci_window_guess(aci_window *w) {
+  for (int i = 0; i < w->n_all; i++)
+    if (w->all[i] != NULL) aci_window_record(w, i);
+  aci_window_turn(w);
+}
+
 /* The first use of number i in the trace at or behind pos; n_trace + the first of all, where it comes round; -1: none. */
 static int next_use(const aci_window *w, int i, int pos) {
   if (i >= w->n_known || w->start[i] == w->start[i + 1]) return -1;

@@ -291,9 +291,10 @@ void aci_window_remove(aci_window *w, aci_tiered *t) {
   w->all[t->number] = NULL;
 }
 
-void aci_window_pass(aci_window *w) {
+void aci_window_pass(aci_window *w, bool in_order) {
   pthread_mutex_lock(&w->queue->lock);
   aci_window_turn(w);
+  if (w->n_trace == 0 && in_order) aci_window_guess(w);
   w->pos = w->n_trace > 0 ? 0 : -1;
   look_ahead(w);
   pthread_mutex_unlock(&w->queue->lock);

@@ -7,6 +7,8 @@
 void aci_window_record(aci_window *w, int i);
 /* The pass ends: its uses are the ones expected. */
 void aci_window_turn(aci_window *w);
+/* Before any pass was seen: storages are expected to be used in the order in which they were made, as layers mostly are. */
+void aci_window_guess(aci_window *w);
 /* Uses from now until number i is used, as far as is known; INT_MAX: it is not. */
 int aci_window_distance(const aci_window *w, int i);
 

@@ -214,7 +214,7 @@ local function one_device(self)
 end
 
 function AlignDevicesHook:pre_forward(_, ...)
-  if self.begins and self.tiers then self.tiers:pass() end
+  if self.begins and self.tiers then self.tiers:pass(true) end
   if self.execution_device == nil or one_device(self) then return ... end
   if self.io_same_device then
     local operations = require "accel.accelerator.operations"

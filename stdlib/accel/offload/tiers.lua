@@ -72,9 +72,10 @@ function Tiers:in_part_of(device, path, offset, shape, dtype)
   return nil, type(t) == "table" and t.message or tostring(t), type(t) == "table" and t.code or "io"
 end
 
---- A pass over the model begins.
-function Tiers:pass()
-  for _, window in ipairs(self.order) do window:pass() end
+--- A pass over the model begins. in_order: before the first one, tensors are expected to be used in the order in which they were made.
+---@param in_order? boolean
+function Tiers:pass(in_order)
+  for _, window in ipairs(self.order) do window:pass(in_order) end
 end
 
 --- Gives up the device memory of all that is not in use.

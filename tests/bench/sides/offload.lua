@@ -1,5 +1,6 @@
 -- Side of the benches of offloading: with --disk how fast tensors come from and go to a file; else a Llama in bf16 whose checkpoint lies in
--- a folder (made here with --make): loading and dispatching; a forward with all weights on disk, and with all in host memory.
+-- a folder (made here with --make): loading and dispatching; a forward of 8 tokens and the tokens that follow with all weights in memory, in
+-- host memory, and on disk; cold: the first forward after the files were dropped from the page cache.
 local accel = require "accel"
 local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
 local o = side.options { folder = "", make = false, disk = false, width = 1536, layers = 18, vocab = 8192 }
@@ -57,17 +58,25 @@ end
 local ids = accel.arange(8):reshape(1, 8):to "i64"
 local function forward(model)
   local _ <close> = accel.no_grad()
-  return model(ids)
+  local t = clock()
+  local logits = model(ids)
+  return clock() - t, logits
 end
-local function seconds(model)
+--- Seconds of a token that follows the prompt, the median of several.
+local function token(model)
+  local last, steps = nil, {}
+  local out = model:generate(ids, { max_new_tokens = o.quick and 2 or 8, eos_token_id = false, do_sample = false, on_token = function()
+    local now = clock()
+    if last then steps[#steps + 1] = now - last end
+    last = now
+  end })
+  figures.ids = table.concat(out[1], " ")
+  return side.median(steps)
+end
+local function measure(name, model)
   forward(model)
-  local times = {}
-  for i = 1, 3 do
-    local t = clock()
-    forward(model)
-    times[i] = clock() - t
-  end
-  return side.median(times)
+  figures[name .. "_s"] = side.median { (forward(model)), (forward(model)), (forward(model)) }
+  figures[name .. "_token_ms"] = token(model) * 1e3
 end
 
 local function load_time()
@@ -76,16 +85,32 @@ local function load_time()
   return clock() - t, model
 end
 load_time()
-local times = {}
-for i = 1, 3 do times[i] = load_time() end
+local times, model = {}, nil
+for i = 1, 3 do times[i], model = load_time() end
 figures.load = bytes / side.median(times) / 1e9
-
-local disk = dispatched { device_map = { [""] = "disk" } }
-figures.disk_s = seconds(disk)
-figures.mean = forward(disk):to("f32"):abs():mean():item()
-disk = nil -- luacheck: ignore
-accel.collect()
-local _, model = load_time()
+measure("memory", model)
+local _, logits = forward(model)
+figures.mean = logits:to("f32"):abs():mean():item()
 accel.cpu_offload(model)
-figures.host_s = seconds(model)
+measure("host", model)
+model, logits = nil, nil -- luacheck: ignore
+accel.collect()
+
+--- The files leave the page cache, which a map of them would prevent.
+local function dropped()
+  for _, name in ipairs(accel.listdir(dir)) do
+    local path = ("'%s/%s'"):format(dir, name)
+    os.execute(("sync %s && dd if=%s iflag=nocache count=0 2>/dev/null"):format(path, path))
+  end
+end
+local cold = {}
+for i = 1, 3 do
+  model = nil
+  accel.collect()
+  dropped()
+  model = dispatched { device_map = { [""] = "disk" } }
+  cold[i] = forward(model)
+end
+figures.cold_s = side.median(cold)
+measure("disk", model)
 side.finish(figures)

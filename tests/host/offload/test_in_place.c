@@ -211,7 +211,7 @@ static void read_instead(void **state) {
     pages_fail = true;
     if (ahead) {
       aci_tiered_of(s)->filled = false;
-      aci_window_pass(w);
+      aci_window_pass(w, true);
     }
     assert_int_equal(check(s), AC_OK);
     assert_false(aci_tiered_of(s)->in_place);

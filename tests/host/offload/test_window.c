@@ -33,7 +33,7 @@ static void tier(aci_store *store) {
   assert_ok(aci_window_empty(w, true, &e), e);
   aci_window_stats a, b;
   for (int pass = 0; pass < 3; pass++) {
-    aci_window_pass(w);
+    aci_window_pass(w, false);
     aci_window_stats_get(w, &a);
     for (int i = 0; i < N; i++) assert_ok(case_check(s[i], i, &e), e);
     aci_window_stats_get(w, &b);
@@ -196,6 +196,31 @@ static void parts_of_files(void **state) {
   free(bytes);
 }
 
+/* Layers are mostly used in the order in which they were made: the first pass is fetched ahead, too, where that is said. */
+static void first_pass(void **state) {
+  (void)state;
+  ac_err e;
+  aci_store *store = new_file("first", 0);
+  for (int in_order = 0; in_order < 2; in_order++) {
+    aci_window *w;
+    ac_storage *s[N];
+    aci_window_stats stats;
+    assert_ok(aci_window_new(queue, cpu, 0, 0, &w, &e), e);
+    for (int i = 0; i < N; i++) assert_ok(aci_tiered_new(w, store, size_of(i), &s[i], &e), e);
+    aci_window_pass(w, in_order);
+    for (int i = 0; i < N; i++) {
+      void *p;
+      assert_ok(s[i]->provider->acquire(s[i], &p, &e), e);
+      s[i]->provider->release(s[i], false);
+    }
+    aci_window_stats_get(w, &stats);
+    assert_int_equal(stats.misses, in_order ? 0 : N);
+    for (int i = 0; i < N; i++) ac_storage_release(s[i]);
+    aci_window_release(w);
+  }
+  aci_store_release(store);
+}
+
 /* Ranges of a home to and from memory, past the window; aligned and not. */
 static void transfers(void **state) {
   (void)state;
@@ -249,6 +274,6 @@ static void transfers(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(in_host),         cmocka_unit_test(in_file), cmocka_unit_test(flat),
                                      cmocka_unit_test(limits),          cmocka_unit_test(short_of_memory),
-                                     cmocka_unit_test(parts_of_files), cmocka_unit_test(transfers)};
+                                     cmocka_unit_test(parts_of_files), cmocka_unit_test(first_pass), cmocka_unit_test(transfers)};
   return cmocka_run_group_tests(tests, case_open, case_close);
 }
