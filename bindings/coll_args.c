@@ -165,7 +165,7 @@ void lac_coll_place(lua_State *L, lac_state *S, lac_coll *k, const ac_tensor *t)
 void lac_coll_alike(lua_State *L, lac_state *S, const lac_coll *k, const char *na, const ac_tensor *a,
                     const char *nb, const ac_tensor *b) {
   char ta[128], tb[128];
-  if (a->dtype == b->dtype && a->device == b->device) return;
+  if (a->dtype == b->dtype && aci_same_device(a->device, b->device)) return; /* host memory apart from the pool is the CPU's, too */
   lac_coll_bad(L, S, k, a->dtype != b->dtype ? AC_DTYPE : AC_DEVICE,
                "%s is %s, %s is %s; both must have the same %s", na, aci_tensor_str(a, ta, sizeof ta), nb,
                aci_tensor_str(b, tb, sizeof tb), a->dtype != b->dtype ? "dtype" : "device");

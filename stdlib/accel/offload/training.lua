@@ -125,6 +125,7 @@ function Training:keep(unit, own)
     unit.home = self.tiers:in_host(own.device, { unit.part }, unit.master)
     local at = unscoped(core.home, unit.home)
     at:copy_(own)
+    unit.at_home = at
     return at
   end
   unit.home = self:flat("file", "parameters", own.device, unit.part, unit.master)
@@ -132,10 +133,17 @@ function Training:keep(unit, own)
   return unit.home
 end
 
---- Begins to bring a unit's own part to where the whole is gathered, without waiting.
+--- Begins to bring a unit's own part to where the whole is gathered, without waiting; a part in host memory below the CPU is there, and
+--- is gathered.
 function Training:start(unit)
   local _ <close> = accel.no_grad()
   local on_cpu = unit.device == "cpu" or unit.device == "meta"
+  if unit.at_home and on_cpu and unit.size > 1 and not unit.rounds then -- ranks gather what lies there as it lies
+    local whole = unscoped(accel.empty, unit.count, { dtype = unit.dtype, device = unit.device })
+    local work = dist.all_gather_into_tensor(whole, unit.at_home, { group = unit.group, async_op = true })
+    unit.coming = { whole = whole, work = work }
+    return
+  end
   local whole = on_cpu and unscoped(core.pages, { unit.count }, unit.dtype, unit.device)
     or unscoped(accel.empty, { unit.count }, { dtype = unit.dtype, device = unit.device })
   local mine = unscoped(whole.narrow, whole, 1, unit.rank * unit.part + 1, unit.part)
@@ -148,14 +156,18 @@ function Training:finish(unit)
   local coming = unit.coming
   unit.coming = nil
   local _ <close> = accel.no_grad()
-  coming.read:wait()
-  if coming.landing ~= coming.mine then
-    coming.mine:copy_(coming.landing)
-    coming.landing:release()
+  if coming.work then
+    coming.work:wait()
+  else
+    coming.read:wait()
+    if coming.landing ~= coming.mine then
+      coming.mine:copy_(coming.landing)
+      coming.landing:release()
+    end
+    if unit.size > 1 then dist.all_gather_into_tensor(coming.whole, coming.mine, { group = unit.group }) end
+    coming.mine:release()
   end
-  if unit.size > 1 then dist.all_gather_into_tensor(coming.whole, coming.mine, { group = unit.group }) end
   shard.set(unit.flat, coming.whole)
-  coming.mine:release()
   coming.whole:release() -- the unit keeps its memory, until it is given back
 end
 
