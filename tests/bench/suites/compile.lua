@@ -1,7 +1,7 @@
 -- The bench of accel.compile: chains of elementwise operations and reductions as one pass over memory, beside the same calls one by one, and
 -- training steps of compiled models beside those of plain ones.
 return function(h, suites)
-  suites.compile = { about = "chains of maps and reductions, and training steps, by accel.compile", run = function()
+  suites.compile = { about = "maps, reductions and training steps with accel.compile", run = function()
     local got = h.alternate { h.accel("compile.lua", "") }
     local chains = {
       { "five", "five maps" }, { "eleven", "eleven maps" }, { "loss", "mean of squares" }, { "columns", "sum over rows" },
