@@ -16,6 +16,7 @@ typedef struct dot_job {
   const aci_qlinear *p;
   const uint8_t *q;
   const float *x, *map;
+  const float *absmax; /* of all blocks; NULL: nested */
   int64_t stride;
   aci_dot_round round;
 } dot_job;
@@ -23,15 +24,17 @@ typedef struct dot_job {
 static void tiles(void *arg, int64_t begin, int64_t end) {
   const dot_job *j = arg;
   const aci_qlinear *p = j->p;
-  const int64_t blocks = p->k / p->l->blocksize, at_once = 1 + (ABSMAX - blocks) / blocks; /* rows of the weight */
+  const int64_t blocks = p->k / p->l->blocksize, at_once = j->absmax != NULL ? ACI_QLINEAR_TILE : 1 + (ABSMAX - blocks) / blocks; /* rows */
   float absmax[ABSMAX], y[FEW][ACI_QLINEAR_TILE];
   for (int64_t tile = begin; tile < end; tile++) {
     const int64_t first = tile * ACI_QLINEAR_TILE, n = p->n - first < ACI_QLINEAR_TILE ? p->n - first : ACI_QLINEAR_TILE;
     for (int64_t i = 0; i < n; i += at_once) {
       const int64_t now = n - i < at_once ? n - i : at_once;
-      aci_absmax_load(p->w, p->l, (first + i) * blocks, now * blocks, absmax);
+      const float *most = absmax;
+      if (j->absmax != NULL) most = j->absmax + (first + i) * blocks;
+      else aci_absmax_load(p->w, p->l, (first + i) * blocks, now * blocks, absmax);
       for (int64_t r = 0; r < p->m; r += ACI_DOT_ROWS) {
-        const aci_dot_4bit_args g = {.q = j->q + (first + i) * p->k / 2, .absmax = absmax, .map = j->map, .x = j->x + r * j->stride,
+        const aci_dot_4bit_args g = {.q = j->q + (first + i) * p->k / 2, .absmax = most, .map = j->map, .x = j->x + r * j->stride,
                                      .stride = j->stride, .k = p->k, .blocksize = p->l->blocksize, .round = j->round,
                                      .m = (int)(p->m - r < ACI_DOT_ROWS ? p->m - r : ACI_DOT_ROWS), .n = now, .y = &y[r][i],
                                      .ldy = ACI_QLINEAR_TILE};
@@ -57,7 +60,9 @@ ac_status aci_linear_4bit(const aci_qlinear *p, ac_err *e) {
     aci_elems_load(p->x, ACI_C_F32, r * p->k, p->k, row);
     aci_dot_4bit_arrange(round, row, p->k, x + r * stride);
   }
-  dot_job j = {p, aci_part_data(p->w, &values), x, ac_quant_map(p->l->type, &size), stride, round};
+  const aci_part absmax = aci_layout_part(p->l, AC_PART_ABSMAX);
+  dot_job j = {p, aci_part_data(p->w, &values), x, ac_quant_map(p->l->type, &size), p->l->nested ? NULL : aci_part_data(p->w, &absmax), stride,
+               round};
   ac_parallel_for(p->f->team, (p->n + ACI_QLINEAR_TILE - 1) / ACI_QLINEAR_TILE, 1, tiles, &j);
   ac_block_free(scratch);
   return AC_OK;

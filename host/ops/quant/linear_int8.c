@@ -1,5 +1,6 @@
 /* Products with weights of int8 for linear_quantized, as LLM.int8(): rows of x become int8 as well, the product is exact in integers, and
  * columns of x with outliers are multiplied as they are with the weights' values. */
+#include "device/cpu/isa.h"
 #include "ops/quant/dot.h"
 #include "ops/quant/linear.h"
 #include "ops/quant/rows_int8.h"
@@ -45,6 +46,23 @@ static void tiles(void *arg, int64_t begin, int64_t end) {
   }
 }
 
+AC_ISA_FN(count, (const uint8_t *restrict marks, int64_t n, int64_t *total), (marks, n, total)) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += marks[i];
+  *total = sum;
+}
+
+/* Pieces short enough for an i32. */
+AC_ISA_FN(sum_bytes, (const int8_t *restrict q, int64_t n, int64_t *total), (q, n, total)) {
+  *total = 0;
+  for (int64_t at = 0; at < n; at += 1 << 20) {
+    const int64_t end = n - at < 1 << 20 ? n : at + (1 << 20);
+    int32_t sum = 0;
+    for (int64_t i = at; i < end; i++) sum += q[i];
+    *total += sum;
+  }
+}
+
 /* x in int8; which columns have outliers; the sums of rows. */
 static void quantize_rows(const aci_qlinear *p, float threshold, float *x, int8_t *q, int64_t stride, float *stats, int64_t *sums,
                           uint8_t *outlier, int64_t *n_outliers) {
@@ -56,16 +74,11 @@ static void quantize_rows(const aci_qlinear *p, float threshold, float *x, int8_
     if (threshold > 0) aci_row_outliers(x, p->k, threshold, outlier);
   }
   *n_outliers = 0;
-  for (int64_t c = 0; c < p->k; c++) {
-    if (!outlier[c]) continue;
-    ++*n_outliers;
-    for (int64_t r = 0; r < p->m; r++) q[r * stride + c] = 0;
+  if (threshold > 0) count(outlier, p->k, n_outliers);
+  for (int64_t c = 0; *n_outliers > 0 && c < p->k; c++) {
+    for (int64_t r = 0; outlier[c] && r < p->m; r++) q[r * stride + c] = 0;
   }
-  for (int64_t r = 0; r < p->m; r++) {
-    int64_t sum = 0;
-    for (int64_t c = 0; c < p->k; c++) sum += q[r * stride + c];
-    sums[r] = sum;
-  }
+  for (int64_t r = 0; r < p->m; r++) sum_bytes(q + r * stride, p->k, &sums[r]);
 }
 
 ac_status aci_linear_int8(const aci_qlinear *p, float threshold, ac_err *e) {
