@@ -92,6 +92,22 @@ fails("is not quantised: embedding", accel.embedding_quantized, accel.tensor { 0
 fails("dtype must be a float", accel.embedding_quantized, accel.tensor { 0 }, q, "i64")
 assert(accel.embedding_quantized(accel.tensor { 0 }, q).dtype == "f32")
 
+-- values of 4 bits are the code's times the block's magnitude, rounded once for bf16, whole blocks or parts of one
+for _, case in ipairs { { { 5, 128 }, 64 }, { { 3, 43 }, 64 }, { { 7, 24 }, 32 }, { { 2, 9, 64 }, 256 }, { { 4100, 64 }, 64 } } do
+  for _, nested in ipairs { false, true } do
+    local v = accel.quantize_4bit(accel.randn(table.unpack(case[1])), "nf4", case[2], nested)
+    local map, bytes, got = accel.quant_map "nf4":tolist(), v:quant_part("values"):tolist(), v:dequantize "f32"
+    local most = not nested and v:quant_part("absmax"):tolist()
+    local flat = got:reshape(-1):narrow(1, 1, math.min(got:numel(), 300)):tolist()
+    for i, y in ipairs(flat) do
+      local byte = bytes[(i + 1) // 2]
+      local value = map[1 + (i % 2 == 1 and byte >> 4 or byte & 15)]
+      if most then assert(math.abs(y - value * most[1 + (i - 1) // case[2]]) <= 1e-7 * math.abs(y), i) else assert((y < 0) == (value < 0)) end
+    end
+    assert(accel.equal(v:dequantize "bf16", got:to "bf16") and accel.equal(v:dequantize "f16", got:to "f16"))
+  end
+end
+
 -- products: gradients reach x and the bias through the values
 local x, bias = accel.randn(5, 128):requires_grad_(), accel.randn(48):requires_grad_()
 local y = accel.linear_quantized(x, q, bias)

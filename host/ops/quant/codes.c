@@ -4,7 +4,12 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "device/cpu/gemm_impl.h"
 #include "device/cpu/isa.h"
+#include "ops/quant/dot.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 enum { STEPS = 65536, PIECE = 512 };
 
@@ -111,12 +116,98 @@ void aci_absmax_load(const ac_tensor *t, const ac_layout *l, int64_t first, int6
 }
 
 /* ---- values ---- */
-AC_ISA_FN(decode4, (const uint8_t *restrict q, int64_t pairs, const float *restrict map, float absmax, float *restrict y),
+/* Blocks of `pairs` bytes: y[2 i], y[2 i + 1] = map of the high and the low half of q[i], times the block's absmax. */
+AC_ISA_FN(decode4_plain, (const uint8_t *restrict q, int64_t pairs, const float *restrict map, float absmax, float *restrict y),
           (q, pairs, map, absmax, y)) {
   for (int64_t i = 0; i < pairs; i++) {
     y[2 * i] = map[q[i] >> 4] * absmax;
     y[2 * i + 1] = map[q[i] & 15] * absmax;
   }
+}
+
+#if defined(__x86_64__)
+ACI_TARGET_AVX512 static void decode4_512(const uint8_t *q, int64_t n, int64_t pairs, const float *map, const float *absmax, float *y) {
+  const __m512 values = _mm512_loadu_ps(map);
+  const __m512i first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+  for (int64_t b = 0; b < n; b++) {
+    const __m512 table = _mm512_mul_ps(values, _mm512_set1_ps(absmax[b]));
+    for (int64_t i = 0; i < pairs; i += 16, q += 16, y += 32) { /* the permutation looks at four bits */
+      const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)q));
+      const __m512 even = _mm512_permutexvar_ps(_mm512_srli_epi32(code, 4), table), odd = _mm512_permutexvar_ps(code, table);
+      _mm512_storeu_ps(y, _mm512_permutex2var_ps(even, first, odd));
+      _mm512_storeu_ps(y + 16, _mm512_permutex2var_ps(even, second, odd));
+    }
+  }
+}
+
+ACI_TARGET_AVX512_BF16 static void decode4_bf16(const uint8_t *q, int64_t n, int64_t pairs, const float *map, const float *absmax,
+                                                uint16_t *y) {
+  const __m512 values = _mm512_loadu_ps(map);
+  for (int64_t b = 0; b < n; b++) {
+    const __m512 some = _mm512_mul_ps(values, _mm512_set1_ps(absmax[b]));
+    const __m512i table = (__m512i)_mm512_cvtne2ps_pbh(some, some); /* twice: the permutation looks at five bits */
+    for (int64_t i = 0; i < pairs; i += 16, q += 16, y += 32) {
+      const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)q));
+      _mm512_storeu_si512(y, _mm512_permutexvar_epi16(_mm512_or_si512(_mm512_srli_epi32(code, 4), _mm512_slli_epi32(code, 16)), table));
+    }
+  }
+}
+
+ACI_TARGET_AVX2 static inline AC_INLINE __m256 of_16(__m256i code, __m256 small, __m256 large) { /* three bits, then the fourth */
+  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(small, code), _mm256_permutevar8x32_ps(large, code),
+                          _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
+}
+
+ACI_TARGET_AVX2 static void decode4_256(const uint8_t *q, int64_t n, int64_t pairs, const float *map, const float *absmax, float *y) {
+  for (int64_t b = 0; b < n; b++) {
+    const __m256 scale = _mm256_set1_ps(absmax[b]);
+    const __m256 small = _mm256_mul_ps(_mm256_loadu_ps(map), scale), large = _mm256_mul_ps(_mm256_loadu_ps(map + 8), scale);
+    for (int64_t i = 0; i < pairs; i += 8, q += 8, y += 16) {
+      const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)q));
+      const __m256 even = of_16(_mm256_srli_epi32(code, 4), small, large), odd = of_16(code, small, large);
+      const __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+      _mm256_storeu_ps(y, _mm256_permute2f128_ps(low, high, 0x20));
+      _mm256_storeu_ps(y + 8, _mm256_permute2f128_ps(low, high, 0x31));
+    }
+  }
+}
+#endif
+
+/* n whole blocks. */
+static void decode4(const uint8_t *q, int64_t n, int64_t pairs, const float *map, const float *absmax, float *y) {
+#if defined(__x86_64__)
+  const int isa = aci_cpu_isa();
+  if (isa != ACI_ISA_BASE && pairs % 16 == 0) {
+    (isa == ACI_ISA_AVX512 ? decode4_512 : decode4_256)(q, n, pairs, map, absmax, y);
+    return;
+  }
+#endif
+  for (int64_t b = 0; b < n; b++) decode4_plain(q + b * pairs, pairs, map, absmax[b], y + 2 * b * pairs);
+}
+
+bool aci_dequantize_bf16(const ac_tensor *t, const ac_layout *l, int64_t begin, int64_t n, uint16_t *y) {
+#if defined(__x86_64__)
+  const int64_t size = l->blocksize;
+  if (!aci_layout_is_4bit(l) || !aci_dot_4bit_bf16_fits() || size % 32 != 0 || begin % size != 0 || n % size != 0) return false;
+  const aci_part values = aci_layout_part(l, AC_PART_VALUES);
+  const uint8_t *q = (const uint8_t *)aci_part_data(t, &values) + begin / 2;
+  float absmax[PIECE];
+  int codes;
+  const float *map = ac_quant_map(l->type, &codes);
+  for (int64_t block = begin / size, end = (begin + n) / size; block < end;) {
+    const int64_t some = end - block < PIECE ? end - block : PIECE;
+    aci_absmax_load(t, l, block, some, absmax);
+    decode4_bf16(q, some, size / 2, map, absmax, y);
+    q += some * size / 2;
+    y += some * size;
+    block += some;
+  }
+  return true;
+#else
+  (void)t, (void)l, (void)begin, (void)n, (void)y;
+  return false;
+#endif
 }
 
 /* n values from an element of one block. */
@@ -126,7 +217,7 @@ static void load_4bit(const uint8_t *q, const float *map, int64_t begin, int64_t
     begin++;
     n--;
   }
-  decode4(q + begin / 2, n / 2, map, absmax, y);
+  decode4_plain(q + begin / 2, n / 2, map, absmax, y);
   if (n % 2 != 0) y[n - 1] = map[q[(begin + n - 1) / 2] >> 4] * absmax;
 }
 
@@ -145,7 +236,15 @@ void aci_dequantize_load(const ac_tensor *t, const ac_layout *l, int64_t begin, 
     const int64_t block = at / l->blocksize, last = (end - 1) / l->blocksize;
     const int64_t blocks = last - block + 1 < PIECE ? last - block + 1 : PIECE;
     aci_absmax_load(t, l, block, blocks, absmax);
-    for (int64_t b = block; b < block + blocks; b++) {
+    int64_t first = block;
+    if (aci_layout_is_4bit(l) && at % l->blocksize == 0) { /* whole blocks at once */
+      const int64_t whole = (end - at) / l->blocksize < blocks ? (end - at) / l->blocksize : blocks;
+      decode4((const uint8_t *)q + at / 2, whole, l->blocksize / 2, map, absmax, y);
+      first += whole;
+      at += whole * l->blocksize;
+      y += whole * l->blocksize;
+    }
+    for (int64_t b = first; b < block + blocks; b++) {
       const int64_t stop = (b + 1) * l->blocksize < end ? (b + 1) * l->blocksize : end, m = stop - at;
       const float most = absmax[b - block];
       if (aci_layout_is_4bit(l)) load_4bit(q, map, at, m, most, y);

@@ -33,5 +33,7 @@ void aci_nest_absmax(ac_tensor *t, const ac_layout *l, const float *absmax);
 void aci_absmax_load(const ac_tensor *t, const ac_layout *l, int64_t first, int64_t n, float *absmax);
 /* Values [begin, begin + n) of a quantised tensor, in row-major order. */
 void aci_dequantize_load(const ac_tensor *t, const ac_layout *l, int64_t begin, int64_t n, float *y);
+/* The same in bf16, the same bits; false, with nothing done, where there is no faster way: 4 bits, whole blocks and a CPU with bf16. */
+bool aci_dequantize_bf16(const ac_tensor *t, const ac_layout *l, int64_t begin, int64_t n, uint16_t *y);
 
 #endif

@@ -27,6 +27,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
   for (int64_t p = begin; p < end; p++) {
     const int64_t at = p * PIECE, n = j->y->numel - at < PIECE ? j->y->numel - at : PIECE;
     const bool direct = j->y->dtype == AC_F32;
+    if (j->y->dtype == AC_BF16 && aci_dequantize_bf16(j->q, j->l, at, n, (uint16_t *)aci_data(j->y) + at)) continue;
     float *to = direct ? (float *)aci_data(j->y) + at : row;
     aci_dequantize_load(j->q, j->l, at, n, to);
     if (!direct) aci_elems_store(j->y, ACI_C_F32, at, n, row);

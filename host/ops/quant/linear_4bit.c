@@ -80,6 +80,7 @@ static void fill(void *arg, int64_t begin, int64_t end) {
   _Alignas(64) float row[PIECE];
   for (int64_t i = begin; i < end; i++) {
     const int64_t at = i * PIECE, n = j->panel->numel - at < PIECE ? j->panel->numel - at : PIECE;
+    if (j->panel->dtype == AC_BF16 && aci_dequantize_bf16(j->p->w, j->p->l, j->first + at, n, (uint16_t *)aci_data(j->panel) + at)) continue;
     float *to = j->panel->dtype == AC_F32 ? (float *)aci_data(j->panel) + at : row;
     aci_dequantize_load(j->p->w, j->p->l, j->first + at, n, to);
     if (to == row) aci_elems_store(j->panel, ACI_C_F32, at, n, row);
