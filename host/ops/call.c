@@ -236,8 +236,8 @@ static void bump(ac_tensor *t, bool written) {
   if (written) atomic_fetch_add_explicit(&t->storage->version, 1, memory_order_relaxed);
 }
 
-/* Bytes for a result: a quantised one is a weight or a state, which stays. Inside backward, where the caller cannot repeat the call, the context's owner may free memory first, and once
- * more after a failure. */
+/* Bytes for a result: a quantised one is a weight or a state, which stays. Inside backward, where the caller cannot repeat the call, the
+ * context's owner may free memory first, and once more after a failure. */
 static ac_status allocate(ac_frame *f, ac_tensor *t, ac_err *e) {
   const ac_mem_class class = t->layout != NULL ? AC_MEM_PARAMETER : AC_MEM_ACTIVATION;
   ac_status st = aci_tensor_alloc(t, class, e);
