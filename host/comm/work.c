@@ -14,7 +14,7 @@
 #include "comm/comm_impl.h"
 #include "device/device_impl.h"
 
-enum { MAX_KEEP = 64, INLINE_MOST = 1 << 20, NAP = 1000000 };
+enum { MAX_KEEP = 64, INLINE_MOST = 1 << 20, NAP = 1000000, TURNS = 32 };
 
 struct ac_work {
   _Atomic int ref;
@@ -55,8 +55,10 @@ static void pause_a_little(const ac_world *w, int spins, int idle, uint32_t seen
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
+  } else if (w->backend->rings && !polls && idle < spins + TURNS) {
+    sched_yield(); /* who is waited for may be next in line for this core: a few turns for others cost less than going to sleep */
   } else if (w->backend->rings && !polls) {
-    const int naps = idle - spins;
+    const int naps = idle - spins - TURNS;
     aci_doorbell_wait(w->page, seen, naps < 4 ? NAP * (naps + 1) : 4 * NAP);
   } else if (idle < w->spins + 64) {
     sched_yield();
