@@ -34,7 +34,7 @@ for key, value in next, masked.declared do declared[key] = value end
 ---  masking_use_geometric_distribution boolean = false: of lengths of rows, with p = 0.2
 function BERT:init(indexed, opts)
   local o = options(WHO, opts, declared)
-  self:open(WHO, indexed, o, { "vocab_size", "cls", "sep", "mask", "pad" }, (o.sequence_length or 0) - 3, o.classification_head and 2 or 1)
+  self:open(WHO, indexed, o, { "vocab_size", "cls", "sep", "mask", "pad" }, 3, o.classification_head and 2 or 1)
   self.masks = { probability = o.masking_probability, max_ngram = o.masking_max_ngram, whole_words = o.masking_do_full_word,
     longer = o.masking_use_longer_ngrams, geometric = o.masking_use_geometric_distribution, continuing = self.inside,
     stops = { [o.cls] = true, [o.sep] = true } }

@@ -21,11 +21,14 @@ local M = {}
 --- Documents with a longer sentence are left out, as megatron-core has it.
 local LONGEST <const> = 512
 
+--- Tokens of text that a sample has room for at least: target draws lengths from two on.
+local SHORTEST <const> = 2
+
 --- Tokens that the next sample is to have: now and then fewer, so that short ones are met as well.
 local function target(random, ratio, most)
   if ratio == 0 then return most end
   local x = random:next()
-  return x % ratio == 0 and 2 + x % (most - 1) or most
+  return x % ratio == 0 and SHORTEST + x % (most - 1) or most
 end
 
 --- Whether a document (sentences first + 1 .. last) gives samples.
@@ -202,20 +205,48 @@ local function read_tokenizer(who, o)
   end
 end
 
+--- A list of token ids.
+local function check_ids(who, key, list)
+  if type(list) ~= "table" then raise("%s: %s must be a list of token ids, got %s", who, key, check.shown(list)) end
+  for i, id in ipairs(list) do check.count(who, ("%s[%d]"):format(key, i), id) end
+end
+
+--- Raises for options that no sample could be made with.
+local function check_options(who, o, around)
+  o.sequence_length = check.positive(who, "sequence_length", o.sequence_length)
+  if o.sequence_length < around + SHORTEST then
+    raise("%s: sequence_length must be at least %d, %d tokens of text and %d around them, got %d", who, around + SHORTEST, SHORTEST, around,
+      o.sequence_length)
+  end
+  for _, key in ipairs { "masking_probability", "short_sequence_probability" } do check.number(who, key, o[key], 0, 1) end
+  o.masking_max_ngram = check.positive(who, "masking_max_ngram", o.masking_max_ngram)
+  o.seed = check.integer(who, "seed", o.seed)
+  for _, key in ipairs { "num_samples", "vocab_size" } do
+    if o[key] ~= nil then o[key] = check.positive(who, key, o[key]) end
+  end
+  for _, key in ipairs { "cls", "sep", "mask", "pad", "bos", "eos" } do
+    if o[key] ~= nil then o[key] = check.count(who, key, o[key]) end
+  end
+  for _, key in ipairs { "continuing", "sentinels" } do
+    if o[key] ~= nil then check_ids(who, key, o[key]) end
+  end
+  if o.tokenizer ~= nil and type(o.tokenizer) ~= "string" then
+    raise("%s: tokenizer must be a folder with tokenizer.json, or that file, got %s", who, check.shown(o.tokenizer))
+  end
+end
+
 --- Opens files and makes, or reads, the sample index.
 ---@param who string
 ---@param indexed accel.data.IndexedDataset|string
 ---@param o table options
 ---@param needed string[] ids that have to be known
----@param length integer most tokens of a sample
----@param least integer sentences of one
-function Masked:open(who, indexed, o, needed, length, least)
-  check.positive(who, "sequence_length", o.sequence_length)
-  for _, key in ipairs { "masking_probability", "short_sequence_probability" } do check.number(who, key, o[key], 0, 1) end
-  if o.num_samples ~= nil then check.positive(who, "num_samples", o.num_samples) end
+---@param around integer tokens that are put around those of the sentences
+---@param least integer sentences of a sample
+function Masked:open(who, indexed, o, needed, around, least)
+  check_options(who, o, around)
   self.given = {}
   for key, value in next, o do self.given[key] = value end
-  o.length, o.least = length, least
+  o.length, o.least = o.sequence_length - around, least
   if o.tokenizer then read_tokenizer(who, o) end
   for _, key in ipairs(needed) do
     if o[key] == nil then raise("%s: %s is missing; give it, or tokenizer, a folder with tokenizer.json", who, key) end

@@ -29,8 +29,8 @@ for key, value in next, masked.declared do declared[key] = value end
 ---  masking_use_geometric_distribution boolean = true
 function T5:init(indexed, opts)
   local o = options(WHO, opts, declared)
-  check.positive(WHO, "sequence_length_decoder", o.sequence_length_decoder)
-  self:open(WHO, indexed, o, { "vocab_size", "bos", "eos", "pad", "sentinels" }, (o.sequence_length or 0) - 2, 1)
+  o.sequence_length_decoder = check.positive(WHO, "sequence_length_decoder", o.sequence_length_decoder)
+  self:open(WHO, indexed, o, { "vocab_size", "bos", "eos", "pad", "sentinels" }, 2, 1)
   self.masks = { probability = o.masking_probability, max_ngram = o.masking_max_ngram, whole_words = o.masking_do_full_word,
     longer = o.masking_use_longer_ngrams, geometric = o.masking_use_geometric_distribution, continuing = self.inside, stops = {} }
   for _, key in ipairs { "cls", "sep" } do

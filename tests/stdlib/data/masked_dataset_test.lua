@@ -123,6 +123,31 @@ fails("mask is missing", B, folder .. "/text", { sequence_length = 16, vocab_siz
 fails("did you mean 'masking_probability'", B, folder .. "/text", { masking_probabilty = 1 })
 fails("masking_probability", B, folder .. "/text", with { sequence_length = 16, masking_probability = 1.5 })
 fails("sequence_length_decoder", T, folder .. "/text", with { sequence_length = 16 })
+local function bad(words, set, options)
+  local o = with({ sequence_length = 16, sequence_length_decoder = set == T and 8 or nil }, options)
+  fails(words, set, folder .. "/text", o)
+end
+for n = 1, 4 do bad("BERTDataset: sequence_length must be at least 5, 2 tokens of text and 3 around them, got " .. n, B, { sequence_length = n }) end
+for n = 1, 3 do bad("T5Dataset: sequence_length must be at least 4, 2 tokens of text and 2 around them, got " .. n, T, { sequence_length = n }) end
+for _, set in ipairs { B, T } do
+  bad("sequence_length must be a positive integer, got 'long'", set, { sequence_length = "long" })
+  bad("masking_max_ngram must be a positive integer, got 0", set, { masking_max_ngram = 0 })
+  bad("tokenizer must be a folder with tokenizer.json, or that file, got 3", set, { tokenizer = 3 })
+  bad("seed must be an integer, got 1.5", set, { seed = 1.5 })
+  bad("pad must be an integer from 0 on, got -1", set, { pad = -1 })
+  bad("vocab_size must be a positive integer, got 'many'", set, { vocab_size = "many" })
+  bad("continuing must be a list of token ids, got 7", set, { continuing = 7 })
+  bad("continuing[2] must be an integer from 0 on, got 'b'", set, { continuing = { 1, "b" } })
+end
+do -- the shortest: samples of just that length, which all are read
+  for n, set in ipairs { B, T } do
+    local s = set(folder .. "/text", with({ sequence_length = 6 - n, sequence_length_decoder = set == T and 8 or nil }))
+    for i = 1, math.min(#s, 200) do
+      local sample = s:get(i)
+      assert((sample.text or sample.text_enc).shape[1] == 6 - n)
+    end
+  end
+end
 fails("there are 1 sentinels", function()
   local set = T(folder .. "/words", with({ sequence_length = 100, sequence_length_decoder = 90 }, { sentinels = { 99 } }))
   set:get(1)
