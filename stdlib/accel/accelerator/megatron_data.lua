@@ -1,5 +1,6 @@
 --- MegatronLMDummyDataLoader: stands in prepare for the train, valid and test loaders over Megatron-LM's indexed data sets that its
 --- arguments and the MegatronLMPlugin describe. Used by prepare.lua.
+local accel = require "accel"
 local GPT = require "accel.data.gpt_dataset"
 local masked = require "accel.data.masked_dataset"
 local DataLoader = require "accel.data.dataloader"
@@ -32,6 +33,9 @@ local MASKED <const> = { sequence_length_decoder = none, masking_max_ngram = non
 for key in next, masked.declared do MASKED[key] = none end
 for _, key in ipairs { "sequence_length", "num_samples", "seed", "split", "part", "path_to_cache" } do MASKED[key] = nil end
 for key in next, MASKED do declared[key] = none end
+
+--- Options of data.GPTDataset alone.
+local OF_GPT <const> = { "eod", "eod_mask_loss", "reset_position_ids", "reset_attention_mask" }
 
 local TYPES <const> = { "gpt", "bert", "t5" }
 
@@ -86,12 +90,11 @@ local function samples_of(o, indexed, range)
   local own = { sequence_length = o.seq_length, num_samples = range.num_samples, seed = o.seed, split = range.split, part = range.part,
     path_to_cache = o.data_cache_path }
   if o.dataset_type == "gpt" then
-    for _, key in ipairs { "eod", "eod_mask_loss", "reset_position_ids", "reset_attention_mask" } do own[key] = o[key] end
+    for _, key in ipairs(OF_GPT) do own[key] = o[key] end
     return GPT.GPTDataset(indexed, own)
   end
   for key in next, MASKED do own[key] = o[key] end
   if o.dataset_type == "bert" then return require("accel.data.bert_dataset").BERTDataset(indexed, own) end
-  own.classification_head = nil
   return require("accel.data.t5_dataset").T5Dataset(indexed, own)
 end
 
@@ -226,6 +229,24 @@ local function type_of(o, accelerator)
   return (kind == "bert" or kind == "t5") and kind or "gpt"
 end
 
+--- Raises for options that the data sets of this type do not have; of several every rank names the same one.
+local function refuse_others(o)
+  local kind = o.dataset_type
+  if kind == "gpt" then
+    for key in accel.pairs(MASKED) do
+      if o[key] ~= nil then raise("%s: %s is of dataset_type \"bert\" and \"t5\"", WHO, key) end
+    end
+    return
+  end
+  for _, key in ipairs(OF_GPT) do
+    if o[key] then raise("%s: %s is of dataset_type \"gpt\", got \"%s\"", WHO, key, kind) end
+  end
+  if kind == "t5" and o.classification_head ~= nil then raise("%s: classification_head is of dataset_type \"bert\", got \"t5\"", WHO) end
+  if kind == "bert" and o.sequence_length_decoder ~= nil then
+    raise("%s: sequence_length_decoder is of dataset_type \"t5\", got \"bert\"", WHO)
+  end
+end
+
 --- The loader of a part, from memory where it was made before.
 local function base_loader(self, accelerator, part)
   local made = self._made and self._made[accelerator]
@@ -238,10 +259,9 @@ local function base_loader(self, accelerator, part)
   local plugin, o = accelerator.megatron_lm_plugin, {}
   for key in next, declared do o[key] = self.options[key] end
   o.dataset_type = type_of(o, accelerator)
+  if o.eod_mask_loss == nil then o.eod_mask_loss = plugin._asked.eod_mask_loss or false end
+  refuse_others(o)
   if o.dataset_type == "gpt" then
-    for key in next, MASKED do
-      if o[key] ~= nil then raise("%s: %s is of dataset_type \"bert\" and \"t5\"", WHO, key) end
-    end
     o.seq_length = o.seq_length or plugin.seq_length
   else
     o.seq_length = o.seq_length or plugin.encoder_seq_length or plugin.seq_length
@@ -254,7 +274,6 @@ local function base_loader(self, accelerator, part)
   end
   if o.seq_length == nil then raise("%s: seq_length is missing, the tokens of a sample", WHO) end
   if o.micro_batch_size == nil then raise("%s: micro_batch_size is missing, the rows of a micro-batch", WHO) end
-  if o.eod_mask_loss == nil then o.eod_mask_loss = plugin._asked.eod_mask_loss or false end
   local provider = plugin.custom_megatron_datasets_provider_function
   if not (provider or o.data_path or o.train_data_path) then raise("%s: data_path is missing, the prefix of .bin and .idx files", WHO) end
   local rows = o.micro_batch_size * plugin.num_micro_batches

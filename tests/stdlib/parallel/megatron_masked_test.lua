@@ -124,3 +124,13 @@ ranks.fails("mask is of dataset_type", wrong, { mask = 3 })
 ranks.fails("dataset_type must be", wrong, { dataset_type = "bart" })
 ranks.fails("sequence_length_decoder is missing", wrong, { dataset_type = "t5", vocab_size = 9 })
 ranks.fails("cls is missing", wrong, { dataset_type = "bert", vocab_size = 9 })
+for _, kind in ipairs { "bert", "t5" } do
+  for _, of_gpt in ipairs { { "eod", 0 }, { "eod_mask_loss", true }, { "reset_position_ids", true }, { "reset_attention_mask", true } } do
+    ranks.fails(('%s is of dataset_type "gpt", got "%s"'):format(of_gpt[1], kind), wrong, { dataset_type = kind, [of_gpt[1]] = of_gpt[2] })
+  end
+end
+ranks.fails('classification_head is of dataset_type "bert", got "t5"', wrong, { dataset_type = "t5", sequence_length_decoder = 8,
+  classification_head = true })
+ranks.fails('sequence_length_decoder is of dataset_type "t5", got "bert"', wrong, { dataset_type = "bert", sequence_length_decoder = 8 })
+-- of several the first by name, on every rank
+ranks.fails("bos is of dataset_type", wrong, { vocab_size = 9, tokenizer = "x", sep = 2, mask = 3, pad = 0, eos = 1, cls = 1, bos = 2 })
