@@ -2,10 +2,31 @@
 ---
 --- A sentence ends behind ".", "!" or "?" (and closing quotes and brackets), where white space and what may begin one follow: no lower-case
 --- letter. Not behind an abbreviation or an initial ("Dr. J. Doe"); always at an empty line, and behind the full stops of Chinese and Japanese.
+local Tokenizer = require "accel.text.tokenizer"
+
 local ABBREVIATIONS <const> = {}
 for word in ([[mr mrs ms dr prof st jr sr gen col sgt capt lt rev hon vs etc eg ie cf al no nos vol fig figs eq ch pp ed eds inc ltd co corp
   dept univ approx jan feb mar apr jun jul aug sep sept oct nov dec mt ft viz resp]]):gmatch "%S+" do
   ABBREVIATIONS[word] = true
+end
+
+-- Bytes of an abbreviation, at the most: what stands before a full stop is looked at so far, and not the whole text.
+local LONGEST <const> = 32
+
+-- A tokenizer whose first id is a lower-case letter as Unicode has it: its regular expressions know the categories.
+local CASES <const> = [[{"normalizer": {"type": "Replace", "pattern": {"Regex": "\\p{Ll}"}, "content": "a"},
+  "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}}]]
+local cases, is_lower = nil, {}
+
+--- Whether a character of UTF-8 begins at `at` that is a lower-case letter.
+local function lower_at(text, at)
+  local c = text:match("^" .. utf8.charpattern, at)
+  if not c or #c == 1 or not utf8.len(c) then return text:find("^%l", at) ~= nil end
+  if is_lower[c] == nil then
+    cases = cases or Tokenizer.from_str(CASES)
+    is_lower[c] = cases:encode(c).ids[1] == 0
+  end
+  return is_lower[c]
 end
 
 -- Full stops that no white space follows, in UTF-8: ideographic, full-width exclamation and question marks.
@@ -23,8 +44,8 @@ end
 
 --- Whether the word before a full stop at `at` is one that is followed by one.
 local function is_abbreviation(text, first, at)
-  local word = text:sub(first, at - 1):match "([%a.]+)$"
-  if not word then return false end
+  local word = text:sub(math.max(first, at - LONGEST - 1), at - 1):match "([%a.]+)$"
+  if not word or #word > LONGEST then return false end
   local bare = word:gsub("%.", ""):lower()
   return ABBREVIATIONS[bare] or #word == 1 and word ~= "I" or word:find "^%a%.[%a.]*$" ~= nil
 end
@@ -66,8 +87,8 @@ local function sentences(text, keep_newlines)
     else
       local last = text:match("^[.!?]+()", stop)
       local behind = behind_closing(text, last)
-      local next_ = text:match("^%s+(%S)", behind)
-      local ends = next_ and not next_:find "%l" or not text:find("%S", behind)
+      local next_ = text:match("^%s+()%S", behind)
+      local ends = next_ and not lower_at(text, next_) or not text:find("%S", behind)
       if ends and not (byte == "." and last == stop + 1 and behind == last and next_ and is_abbreviation(text, first, stop)) then
         put(behind - 1)
       else
