@@ -23,8 +23,8 @@ return function(h, suites)
       step("GPT", "gpt.lua", "gpt", "--layers 2 --width 32 --heads 2 --vocab 65 --batch 2 --seq 16", 3, 1)
       step("ResNet-18", "resnet18.lua", "resnet18", "--batch 2 --width 8", 2, 1)
     else
-      step("GPT 6x384 B8 T256", "gpt.lua", "gpt", "--layers 6 --width 384 --heads 6 --vocab 256 --batch 8 --seq 256", 8, 3)
-      step("ResNet-18 B64", "resnet18.lua", "resnet18", "--batch 64 --width 64", 5, 2)
+      step("GPT 6x384 B8 T256", "gpt.lua", "gpt", "--layers 6 --width 384 --heads 6 --vocab 256 --batch 8 --seq 256", 12, 3)
+      step("ResNet-18 B64", "resnet18.lua", "resnet18", "--batch 64 --width 64", 10, 2)
     end
   end }
 end
