@@ -37,22 +37,45 @@ local asks = accel.isatty(0)
 
 accel.on_interrupt "flag"
 local streamer = accel.text.TextStreamer(tok)
-local messages = {}
+local messages, forgotten = {}, false
 if o.system then messages[1] = { role = "system", content = o.system } end
 
 local cache, seen = model:new_cache(1, nil, { implementation = "dynamic" }), {}
 
+--- Ids of the messages so far, and how long the answer may be. A chat that outgrows the model's context loses its oldest turns.
+local function prompt()
+  local context, first = model:context_length(), o.system and 2 or 1
+  while true do
+    local ids = tok:apply_chat_template(messages, { add_generation_prompt = true })
+    local room = math.min(o.max_new_tokens, context - #ids)
+    if room >= math.min(o.max_new_tokens, context // 4) then return ids, room end
+    if #messages == first then
+      if room > 0 then return ids, room end
+      fail(("these are %d tokens, the model reads %d"):format(#ids, context))
+    end
+    if not forgotten then io.stderr:write(("(The chat is longer than the model's %d tokens: it forgets the oldest turns.)\n"):format(context)) end
+    forgotten = true
+    table.remove(messages, first)
+    table.remove(messages, first)
+  end
+end
+
 --- One answer of the model to the messages so far.
 local function answer(turn)
-  local ids = tok:apply_chat_template(messages, { add_generation_prompt = true })
+  local ids, room = prompt()
   local same = 0 -- tokens that are as they were in the turn before
   while same < cache.past and ids[same + 1] == seen[same + 1] do same = same + 1 end
   cache:crop(same)
-  local new = model:generate(ids, {
+  local ok, new = pcall(model.generate, model, ids, {
     past_key_values = not draft and cache or nil,
-    max_new_tokens = o.max_new_tokens, temperature = o.temperature, top_p = o.top_p, seed = o.seed + turn,
+    max_new_tokens = room, temperature = o.temperature, top_p = o.top_p, seed = o.seed + turn,
     assistant_model = draft, streamer = streamer, on_token = function() return not accel.interrupted() end,
   })
+  if not ok and type(new) == "table" and new.code == "interrupted" then
+    io.stdout:write "\n"
+    os.exit(130, true)
+  end
+  if not ok then fail((tostring(new):match "^[^\n]*":gsub("^%S-:%d+: ", ""))) end
   seen = table.move(new, 1, #new, #ids + 1, ids)
   return tok:decode(new)
 end
@@ -64,6 +87,7 @@ for turn = 1, math.huge do
   end
   local line = io.stdin:read "l"
   if not line then break end
+  line = line:gsub("\r$", "")
   if line ~= "" then
     messages[#messages + 1] = { role = "user", content = line }
     messages[#messages + 1] = { role = "assistant", content = answer(turn) }

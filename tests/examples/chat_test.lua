@@ -36,5 +36,10 @@ examples.of("chat", function()
   local how = "@chat.lua ~model --system 'be fine' --max-new-tokens 12 --temperature 0.9 --seed 4 <~said.txt"
   local out = examples.run(how)
   assert(out == table.concat(want, "\n") .. "\n", ("%q, wanted %q"):format(out, table.concat(want, "\n")))
+  -- longer than the context: the oldest turns go, and every line has an answer
+  assert(accel.write_file(tmp .. "/long.txt", ("hello there how are you today\r\n"):rep(12)))
+  local all, told, status = examples.try "@chat.lua ~model --max-new-tokens 150 --seed 4 <~long.txt"
+  assert(status == 0 and #all > 12 and select(2, told:gsub("it forgets the oldest turns", "")) == 1, told)
+  examples.refused("@chat.lua ~model --temperature -1 <~long.txt", "chat.lua: generate: temperature must be", nil, 1)
   examples.refused("@chat.lua", "name the model's folder")
 end)

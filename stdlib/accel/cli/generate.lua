@@ -51,6 +51,8 @@ local function options_of(o, model)
   if o.ignore_eos then g.eos_token_id = false end
   if o.cache_dtype then g.cache_config = { dtype = o.cache_dtype } end
   g.prompt_lookup_num_tokens = o.lookup
+  -- as the folder has it, where the call says nothing
+  g.num_beams, g.num_return_sequences = o.num_beams or base.num_beams or 1, o.num_return_sequences or base.num_return_sequences or 1
   return g
 end
 
@@ -59,13 +61,14 @@ local function prompts_of(o, words)
   if o.lines then
     local list = {}
     for line in io.stdin:lines() do
+      line = line:gsub("\r$", "")
       if line ~= "" then list[#list + 1] = line end
     end
     return list
   end
   if #words > 1 then return { table.concat(words, " ", 2) } end
   local text = io.stdin:read "a"
-  return { (text:gsub("\n$", "")) }
+  return { (text:gsub("\r?\n$", "")) }
 end
 
 --- Ids of a prompt, as the tokenizer or its chat template makes them.
@@ -114,6 +117,7 @@ local function run(o, words)
   end
   local g = options_of(o, model)
   g.tokenizer = tok
+  if o.length_penalty and g.num_beams == 1 then return command.refuse(NAME, "--length-penalty is of beam search; give --num-beams") end
   if o.assistant then
     local draft, _, why = load(o.assistant, o.dtype, true)
     if not draft then return command.refuse(NAME, "%s", why) end
@@ -122,10 +126,10 @@ local function run(o, words)
   local prompts, ids = prompts_of(o, words), {}
   if #prompts == 0 or prompts[1] == "" then return command.refuse(NAME, "no prompt: name one, or give it by standard input") end
   for i, prompt in ipairs(prompts) do ids[i] = encode(o, tok, prompt) end
-  local streams = #ids == 1 and not o.json and (g.num_beams or 1) == 1 and (g.num_return_sequences or 1) == 1
+  local streams = #ids == 1 and not o.json and g.num_beams == 1 and g.num_return_sequences == 1
   local interrupted, n, began, first = false, 0, accel.clock(), nil
   accel.on_interrupt "flag"
-  if (g.num_beams or 1) == 1 then
+  if g.num_beams == 1 then
     g.on_token = function(new)
       first, n = first or accel.clock(), n + #new
       interrupted = accel.interrupted()
@@ -148,6 +152,7 @@ local function run(o, words)
     for i, row in ipairs(out.sequences) do
       local prompt = prompts[(i - 1) // each + 1]
       row = plain(row, ends, filler)
+      if g.num_beams > 1 then n = n + #row end
       local text = tok:decode(row)
       if o.json then
         io.stdout:write(accel.json.encode { prompt = prompt, text = text, tokens = accel.json.array(row) }, "\n")
@@ -156,9 +161,16 @@ local function run(o, words)
       end
     end
   end
-  if o.stats and first then
-    io.stderr:write(("%d tokens of the prompt in %.3f s, %d new ones at %.1f a second\n"):format(#ids[1], first - began, n,
-      n > 1 and (n - #ids) / (took - first) or 0))
+  if o.stats then
+    local read = 0
+    for _, row in ipairs(ids) do read = read + #row end
+    local later = n - #out.sequences -- new tokens behind the first one of each text
+    if first then
+      io.stderr:write(("%d tokens of the prompt%s in %.3f s, %d new ones at %.1f a second\n"):format(read, #ids > 1 and "s" or "",
+        first - began, n, later > 0 and later / (took - first) or 0))
+    else -- beams are read and written in one
+      io.stderr:write(("%d tokens of the prompt%s and %d new ones in %.3f s\n"):format(read, #ids > 1 and "s" or "", n, took - began))
+    end
   end
   if interrupted then os.exit(130, true) end
   return true
@@ -167,8 +179,13 @@ end
 return function(...)
   local o, words = command.parse(declared, 1, math.maxinteger, ...)
   if o.lines and #words > 1 then cli.fail(declared, "--lines reads prompts from standard input: there is a prompt beside it") end
+  if o.assistant and o.lookup then cli.fail(declared, "--assistant and --lookup both propose tokens: give one") end
   if o.system and not o.chat then cli.fail(declared, "--system belongs to --chat") end
   local ok, result = pcall(run, o, words)
   if ok then return result end
+  if type(result) == "table" and result.code == "interrupted" then
+    io.stdout:write "\n"
+    os.exit(130, true)
+  end
   return command.refuse(NAME, "%s", told(result))
 end

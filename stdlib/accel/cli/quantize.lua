@@ -20,11 +20,39 @@ local function quantised_as(dir)
   return q.load_in_8bit and "int8" or q.load_in_4bit and tostring(q.bnb_4bit_quant_type or "4 bits") or tostring(q.quant_method or "unknown")
 end
 
+--- Files of a model's folder that say how its texts become ids, and how it is talked to.
+local BESIDE <const> = { "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+  "vocab.txt", "tokenizer.model", "spiece.model", "chat_template.jinja", "chat_template.json", "preprocessor_config.json" }
+
+--- Copies them, so that OUT can be used as DIR can. true; or nil and the message.
+local function copy_beside(from, to)
+  for _, name in ipairs(BESIDE) do
+    local file <close> = io.open(from .. "/" .. name, "rb")
+    if file then
+      local ok, message = require("accel").write_file(to .. "/" .. name, file:read "a")
+      if not ok then return nil, message end
+    end
+  end
+  return true
+end
+
+--- A path without what says nothing in it.
+local function plain(path)
+  if path:sub(1, 1) ~= "/" then path = (os.getenv "PWD" or ".") .. "/" .. path end
+  local out = path:gsub("/+", "/")
+  repeat
+    local n
+    out, n = (out .. "/"):gsub("/%./", "/")
+    out = out:gsub("/+$", "")
+  until n == 0
+  return out
+end
+
 return function(...)
   local o, words = command.parse({
     name = NAME, usage = "DIR OUT [--nf4 | --fp4 | --int8]",
-    summary = "Writes the model of DIR, a folder of save_pretrained, to OUT with its linear layers in 4 or 8 bits a weight. The folder is one that"
-      .. " Transformers with bitsandbytes reads, and accel.models.from_pretrained.",
+    summary = "Writes the model of DIR, a folder of save_pretrained, to OUT with its linear layers in 4 or 8 bits a weight, and the tokenizer"
+      .. " beside it. The folder is one that Transformers with bitsandbytes reads, and accel.models.from_pretrained.",
     { "nf4", "flag", false, nil, "4 bits: quantiles of a normal distribution (the default)" },
     { "fp4", "flag", false, nil, "4 bits: floats" },
     { "int8", "flag", false, nil, "8 bits by row" },
@@ -37,6 +65,7 @@ return function(...)
     return command.refuse(NAME, "give one of --nf4, --fp4 and --int8")
   end
   if o.int8 and o.double_quant then return command.refuse(NAME, "--double-quant is of 4 bits, --int8 has a scale a row") end
+  if plain(words[1]) == plain(words[2]) then return command.refuse(NAME, "OUT is DIR; what cannot be made again would be lost") end
   local accel = require "accel"
   local already = quantised_as(words[1])
   if already then return command.refuse(NAME, "%s is quantised already (%s); give the folder that it was made from", words[1], already) end
@@ -65,6 +94,7 @@ return function(...)
     bytes, weights = bytes + p:numel() * p:element_size(), weights + (p.quant_state and p.quant_state.shape[1] * p.quant_state.shape[2] or p:numel())
   end
   local saved, why = model:save_pretrained(words[2])
+  if saved then saved, why = copy_beside(words[1], words[2]) end
   if not saved then return command.refuse(NAME, "%s", why) end
   print(("%s: %d weights in %.1f MB, %.2f bits each"):format(words[2], weights, bytes / 1e6, 8 * bytes / math.max(weights, 1)))
   return true

@@ -28,7 +28,7 @@ end
 function M.read_config(dir)
   local config, message, code = read_json(dir .. "/" .. CONFIG)
   if config then return config end
-  return nil, code == "not_found" and model_folder.missing(dir, message) or message, code
+  return nil, model_folder.missing(dir, message), code
 end
 
 --- The paths of a folder's weights, and with an index the file name of each tensor; nil, message, code.

@@ -78,7 +78,7 @@ function Tokenizer.from_str(json) return Tokenizer(core.parse(json)) end
 function Tokenizer.from_pretrained(dir)
   if type(dir) ~= "string" then raise("Tokenizer.from_pretrained: dir must be a string, got %s", check.shown(dir)) end
   local self, message, code = Tokenizer.from_file(dir .. "/tokenizer.json")
-  if not self then return nil, code == "not_found" and model_folder.missing(dir, message) or message, code end
+  if not self then return nil, model_folder.missing(dir, message), code end
   local beside
   beside, message, code = special_tokens.read(dir)
   if not beside then return nil, message, code end

@@ -115,6 +115,60 @@ end
 
 local _, err = try "m the cat --max-new-tokens 5 --stats --ignore-eos"
 assert(err:find "^%d tokens of the prompt in [%d.]+ s, 5 new ones at [%d.]+ a second\n$", err)
+_, err = try("m --lines --max-new-tokens 5 --stats --ignore-eos", "the cat\nthe dog\n")
+local read = #tok:encode("the cat").ids + #tok:encode("the dog").ids
+assert(err:find("^" .. read .. " tokens of the prompts in [%d.]+ s, 10 new ones at [%d.]+ a second\n$"), err)
+_, err = try "m the cat --max-new-tokens 5 --stats --ignore-eos --num-beams 2"
+assert(err:find "^%d+ tokens of the prompt and 5 new ones in [%d.]+ s\n$", err)
+same(run("m --lines --max-new-tokens 5 --ignore-eos", "the cat\r\n"), text("the cat", { max_new_tokens = 5, eos_token_id = false }))
+
+do -- a folder whose generation_config.json asks for beams
+  write "beams"
+  assert(accel.write_file(root .. "/beams/generation_config.json", accel.json.encode { num_beams = 3, max_new_tokens = 6 }))
+  same(run "beams the cat --ignore-eos", text("the cat", { max_new_tokens = 6, num_beams = 3, eos_token_id = false }))
+end
+
+do -- what accel-run quantize writes is read as the folder that it was made from is
+  local function quantize(args)
+    local pipe = assert(io.popen(("cd '%s' && '%s' quantize %s 2>&1"):format(root, accel.process.program(), args)))
+    local out = pipe:read "a"
+    local _, _, status = pipe:close()
+    return out, status
+  end
+  local said, status = quantize "m q --nf4 --double-quant --head int8"
+  assert(status == 0, said)
+  assert(#run "q the cat --chat --max-new-tokens 4 --ignore-eos" > 1)
+  for _, args in ipairs { "m m", "m ./m/", "./m m/." } do
+    said, status = quantize(args)
+    assert(status == 1 and said:find "OUT is DIR", said)
+  end
+  said, status = quantize "m.gguf x"
+  assert(status == 1 and said:find "m.gguf: is a file; give the folder of a model %(accel%-run gguf import makes one of it%)", said)
+end
+
+do -- beyond the context: one reminder
+  local out, said = try "m the cat --max-new-tokens 300 --ignore-eos"
+  local _, times = said:gsub("longer than the 128 tokens of the model's context", "")
+  assert(#out > 1 and times == 1, said)
+  _, said = try "m the cat --max-new-tokens 12 --ignore-eos"
+  assert(said == "", said)
+end
+
+do -- Ctrl-C in beam search: status 130, and no error
+  local script = ("'%s' generate '%s/m' the cat --num-beams 3 --max-new-tokens 2000000 --ignore-eos 2>'%s/err.txt' & p=$!; "
+    .. "while ! grep -q context '%s/err.txt'; do sleep 0.05; done; kill -INT $p; wait $p; echo $?"):format(accel.process.program(), root, root, root)
+  assert(accel.write_file(root .. "/err.txt", ""))
+  local pipe = assert(io.popen(("bash -c 'set -m; %s'"):format(script:gsub("'", [['\'']]))))
+  local status = pipe:read "a"
+  pipe:close()
+  local file <close> = assert(io.open(root .. "/err.txt", "rb"))
+  local said = file:read "a"
+  assert(status:match "130%s*$" and not said:find "accel%-run generate:", status .. said)
+end
+
+refused("m hi --length-penalty 2", 1, "%-%-length%-penalty is of beam search")
+refused("m hi --assistant m --lookup 3", 2, "both propose tokens")
+refused("m/config.json hi", 1, "^accel%-run generate: m/config.json: is a file; give the folder of a model")
 refused("nowhere hi", 1, "^accel%-run generate: nowhere: no such folder")
 refused("m", 1, "no prompt: name one")
 refused("m hi --top-p 7", 1, "^accel%-run generate: generate: top_p must lie in %(0, 1%], got 7")

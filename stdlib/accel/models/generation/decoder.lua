@@ -18,6 +18,9 @@ local raise = require "accel.util.raise"
 ---@field virtual integer tokens of a tuned prompt (accel.peft) that the cache holds before those of the rows
 local Decoder = class("accel.models.Decoder")
 
+--- Models whose texts outgrew their context: it is said once of each.
+local told = setmetatable({}, { __mode = "k" })
+
 ---@param model any
 ---@param rows integer[][] the prompts
 ---@param o {filler: integer?, room: integer, use_cache: boolean, cache_implementation: string?, cache_config: table?,
@@ -81,6 +84,10 @@ end
 ---@return accel.Tensor
 function Decoder:logits(keep)
   local width, cache = self.width, self.cache
+  if width > self.context and not told[self.model] then
+    told[self.model] = true
+    warn(("generate: the text is longer than the %d tokens of the model's context; from here on only the last ones are read"):format(self.context))
+  end
   if not cache then
     self.from = math.max(self.from, width - self.context + 1)
     self.seen = self.from - 1
