@@ -123,6 +123,16 @@ for class, more in pairs { AdamW8bit = {}, Lion8bit = {}, SGD8bit = { momentum =
   end
 end
 
+do -- parameters that come to the device after the optimizer was made, as prepare moves them: their states are paged all the same
+  local core = require "accel.parallel.core"
+  local p = drawn(9, 400, 300):requires_grad_()
+  local o = accel.optim.PagedLion8bit { p }
+  core.replace(p, p:detach():to "cuda")
+  p.grad = drawn(10, 400, 300):to "cuda"
+  o:step()
+  assert(p.device:find "cuda" and o.paging and o.paging.tiers.host:used() >= 400 * 300)
+end
+
 do -- a step with quantised weights, LoRA-like, and AdamW8bit is recorded: no part of it waits for the host
   local function run(recorded)
     accel.manual_seed(3)

@@ -6,6 +6,7 @@
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 local Paging = require "accel.optim.paging"
+local check = require "accel.util.check"
 
 local BLOCK <const> = 256
 
@@ -40,7 +41,21 @@ function Blockwise:init(params, opts)
   local who = getmetatable(self).__name:match "[^.]*$"
   if self.paged then opts, own = Paging.options(who, opts) end
   Optimizer.init(self, params, opts)
-  if own then self.paging = Paging.of(who, self.param_groups[1].params[1].device, own) end
+  self._pages = own
+  -- A folder that cannot be written is told now; the rest when states are made, since the parameters may move until then
+  local first = self.param_groups[1].params[1]
+  if own and own.folder and first and first.device ~= "meta" then self.paging = Paging(who, first.device, own) end
+end
+
+--- What pages the states of a parameter of this device; nil: they stay there.
+local function paging_on(self, device)
+  local own = self._pages
+  if not own then return nil end
+  local who = getmetatable(self).__name:match "[^.]*$"
+  if Paging.pages(who, device, own) then
+    self.paging = self.paging or Paging(who, device, own)
+    return self.paging
+  end
 end
 
 function Blockwise:check_options(o)
@@ -54,10 +69,11 @@ end
 function Blockwise:make_state(p, group)
   local coded = self.bits == 8 and p:numel() >= group.min_8bit_size
   local n = p:numel()
+  local paging = paging_on(self, p.device)
   local made = {}
   for i = 1, self.states do
     local dtype = coded and "u8" or "f32"
-    made["state" .. i] = self.paging and self.paging:zeros(p.shape, dtype, p.device)
+    made["state" .. i] = paging and paging:zeros(p.shape, dtype, p.device)
       or accel.zeros(p.shape, { dtype = dtype, device = p.device })
     made["absmax" .. i] = accel.zeros(coded and (n + BLOCK - 1) // BLOCK or 0, { device = p.device })
   end
@@ -81,18 +97,31 @@ function Blockwise:update(group, step_group, grads, lr)
     step(part.params, some, part.state1, part.absmax1, lr, number, o)
   end
   if not self.paging then return run(step_group, grads, step_group.step) end
-  self.paging:pass()
   self.paging:each(step_group, grads, self.states, BLOCK, function(part, some, number, drawn)
     o.first = group.stochastic_rounding and drawn or nil
     run(part, some, number)
   end)
 end
 
+--- Optimizer's step. Its states are one pass of what is paged, so that those of a step group are fetched during the one before.
+---@param closure? fun(): any
+function Blockwise:step(closure)
+  check.object(self, "o", "step")
+  if self.paging then self.paging:pass() end
+  return Optimizer.step(self, closure)
+end
+
 --- Takes over what state_dict gave, as every optimizer does; paged states take a copy even with assign.
 ---@param dict table
 ---@param opts? {assign: boolean?}
 function Blockwise:load_state_dict(dict, opts)
-  if self.paging and type(opts) == "table" and opts.assign then opts = nil end
+  if self._pages and type(opts) == "table" and opts.assign then
+    for _, group in ipairs(self.param_groups) do
+      for _, p in ipairs(group.params) do
+        if opts and paging_on(self, p.device) then opts = nil end
+      end
+    end
+  end
   Optimizer.load_state_dict(self, dict, opts)
 end
 

@@ -36,18 +36,16 @@ function Paging.options(who, opts)
   return others, own
 end
 
---- Paging of an optimizer on a device; nil where there is nothing to page to: on the CPU and on meta without a folder.
+--- Whether states on a device are paged: on the CPU and on meta there is nowhere to page to without a folder, which is said once.
 ---@param who string
 ---@param device string
----@param own {folder: string?, budget: integer?}
----@return accel.optim.Paging?
-function Paging.of(who, device, own)
-  local memory = device == "cpu" or device == "meta"
-  if memory and not own.folder then
-    warn(("%s: states on %s stay there; page_folder names a folder for a file of them"):format(who, device))
-    return nil
-  end
-  return Paging(who, device, own)
+---@param own {folder: string?, budget: integer?, told: boolean?}
+---@return boolean
+function Paging.pages(who, device, own)
+  if own.folder or device ~= "cpu" and device ~= "meta" then return true end
+  if not own.told then warn(("%s: states on %s stay there; page_folder names a folder for a file of them"):format(who, device)) end
+  own.told = true
+  return false
 end
 
 function Paging:init(who, device, own)
@@ -55,6 +53,7 @@ function Paging:init(who, device, own)
   self.budget = own.budget or BUDGET
   self.tiers = Tiers { budget = self.budget, phantom = phantom }
   self.store = own.folder and creation.file_in(who, "states", own.folder, phantom) or nil
+  if self.store and not phantom then self.tiers.files = { [own.folder] = self.store } end -- counted in stats
 end
 
 --- Zeros with a home away from the device; in its memory where the parameter is small.

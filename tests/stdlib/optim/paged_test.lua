@@ -154,6 +154,59 @@ do -- memory: states beyond the budget, and beyond what one step of one paramete
   end
 end
 
+do -- two groups are one pass: states of the second come during the first, and what stays from step to step is what the budget holds
+  local function make(class, opts)
+    local groups = { {}, {} }
+    for _, group in ipairs(groups) do
+      for i = 1, 4 do group[i] = accel.full({ 512, 512 }, i + 0.0, { requires_grad = true }) end
+    end
+    return optim[class]({ { params = groups[1] }, { params = groups[2], lr = 0.01 } }, opts), table.move(groups[2], 1, 4, 5, groups[1])
+  end
+  local one = 512 * 512 -- bytes of a state; there are 16
+  local left, a = make("AdamW8bit", {})
+  local right, b = make("PagedAdamW8bit", { page_folder = tmp, page_budget = 12 * one })
+  local read = {}
+  for step = 1, 6 do
+    for i, p in ipairs(a) do p.grad, b[i].grad = accel.full(p.shape, step * 0.5), accel.full(p.shape, step * 0.5) end
+    left:step()
+    right:step()
+    read[step] = right.paging:stats().files.read_bytes
+  end
+  same_all(a, b, "two groups")
+  for step = 3, 6 do assert(read[step] - read[step - 1] <= 8 * one, (read[step] - read[step - 1]) // one) end
+  assert(right.paging:stats().windows.cpu.prefetched > 0)
+end
+
+do -- parameters that are elsewhere when states are made: a file of real states, not meta's counted bytes
+  local core = require "accel.parallel.core"
+  local p, want = accel.zeros({ 1000, 300 }, { device = "meta", requires_grad = true }), accel.ones({ 1000, 300 }, { requires_grad = true })
+  local paged, plain = optim.PagedAdamW8bit({ p }, { page_folder = tmp }), optim.AdamW8bit({ want }, {})
+  assert(paged.paging == nil)
+  core.replace(p, accel.ones(1000, 300))
+  for step = 1, 2 do
+    p.grad, want.grad = accel.full(p.shape, step * 0.5), accel.full(p.shape, step * 0.5)
+    paged:step()
+    plain:step()
+  end
+  same(p:detach(), want:detach(), "after meta")
+  assert(paged.paging.store:used() >= 2 * 300000 and paged.paging:stats().windows.cpu.misses > 0)
+end
+
+do -- where states stay is said when they are made, once
+  local said, warn_was = {}, warn
+  warn = function(...) said[#said + 1] = table.concat { ... } end -- luacheck: ignore 121
+  local p = leaves()
+  local o = optim.PagedLion8bit(p)
+  assert(#said == 0)
+  for step = 1, 2 do
+    gradients(p, step)
+    o:step()
+  end
+  o:load_state_dict(o:state_dict(), { assign = true })
+  warn = warn_was -- luacheck: ignore 121
+  assert(#said == 1 and said[1]:find "PagedLion8bit: states on cpu stay there" and o.paging == nil, table.concat(said, "\n"))
+end
+
 do -- meta: bytes are counted, no file is made
   local p = accel.zeros({ 1000, 1000 }, { device = "meta", requires_grad = true })
   local o = optim.PagedAdamW8bit({ p }, { page_folder = tmp .. "/nowhere" })
@@ -169,6 +222,4 @@ do -- what is wrong
   fails("unknown option 'page_folder'", optim.AdamW8bit, p, { page_folder = tmp })
   fails("unknown option 'page_foldr'", optim.PagedAdamW8bit, p, { page_foldr = tmp })
   fails("PagedLion8bit: ", optim.PagedLion8bit, p, { page_folder = "/proc/none" })
-  local o = optim.PagedAdamW8bit(p) -- a warning, and states that stay
-  assert(o.paging == nil)
 end
