@@ -16,6 +16,11 @@ local Embedding4bit = QuantizedEmbedding:extend("accel.nn.Embedding4bit")
 local parse = arguments("Embedding4bit", { "num_embeddings" }, { "embedding_dim" }, { "dtype" }, { "quant_type", "fp4" },
   { "compress_statistics", true }, { "blocksize", 64 }, { "device" })
 
+local function fill(self, who, kind, o)
+  self.quant_type, self.compress_statistics, self.blocksize = kind, o.compress_statistics, o.blocksize
+  self:make(who, o, kind, { blocksize = o.blocksize, nested = o.compress_statistics })
+end
+
 ---@param num_embeddings integer
 ---@param embedding_dim integer
 ---@param opts? table
@@ -29,8 +34,7 @@ function Embedding4bit:init(num_embeddings, embedding_dim, opts, ...)
   if o.quant_type ~= "nf4" and o.quant_type ~= "fp4" then
     raise("Embedding4bit: quant_type must be 'nf4' or 'fp4', got %s", check.shown(o.quant_type))
   end
-  self.quant_type, self.compress_statistics, self.blocksize = o.quant_type, o.compress_statistics, o.blocksize
-  self:make("Embedding4bit", o, o.quant_type, { blocksize = o.blocksize, nested = o.compress_statistics })
+  fill(self, "Embedding4bit", o.quant_type, o)
 end
 
 --- Values as this layer keeps them.
@@ -40,11 +44,14 @@ function Embedding4bit:quantize(values)
   return accel.quantize_4bit(values, self.quant_type, self.blocksize, self.compress_statistics)
 end
 
-local function typed(self, kind, num_embeddings, embedding_dim, opts)
-  local o = { quant_type = kind }
-  for key, value in pairs(opts or {}) do o[key] = value end
-  Embedding4bit.init(self, num_embeddings, embedding_dim, o)
+--- The init of a class whose name says its type: Embedding4bit's arguments without quant_type.
+local function typed(who, kind)
+  local parse_typed = arguments(who, { "num_embeddings" }, { "embedding_dim" }, { "dtype" },
+    { "compress_statistics", true }, { "blocksize", 64 }, { "device" })
+  return function(self, ...) fill(self, who, kind, parse_typed(...)) end
 end
+
+local nf4, fp4 = typed("EmbeddingNF4", "nf4"), typed("EmbeddingFP4", "fp4")
 
 --- Embedding4bit in NF4: quantiles of a normal distribution.
 --- example: accel.nn.EmbeddingNF4(10, 64).weight.quant_state.quant_type --> "nf4"
@@ -54,7 +61,7 @@ local EmbeddingNF4 = Embedding4bit:extend("accel.nn.EmbeddingNF4")
 ---@param num_embeddings integer
 ---@param embedding_dim integer
 ---@param opts? table Embedding4bit's, without quant_type
-function EmbeddingNF4:init(num_embeddings, embedding_dim, opts) typed(self, "nf4", num_embeddings, embedding_dim, opts) end
+function EmbeddingNF4:init(num_embeddings, embedding_dim, opts, ...) nf4(self, num_embeddings, embedding_dim, opts, ...) end
 
 --- Embedding4bit in FP4: floats of 4 bits.
 --- example: accel.nn.EmbeddingFP4(10, 64).weight.quant_state.quant_type --> "fp4"
@@ -64,6 +71,6 @@ local EmbeddingFP4 = Embedding4bit:extend("accel.nn.EmbeddingFP4")
 ---@param num_embeddings integer
 ---@param embedding_dim integer
 ---@param opts? table Embedding4bit's, without quant_type
-function EmbeddingFP4:init(num_embeddings, embedding_dim, opts) typed(self, "fp4", num_embeddings, embedding_dim, opts) end
+function EmbeddingFP4:init(num_embeddings, embedding_dim, opts, ...) fp4(self, num_embeddings, embedding_dim, opts, ...) end
 
 return { Embedding4bit = Embedding4bit, EmbeddingNF4 = EmbeddingNF4, EmbeddingFP4 = EmbeddingFP4 }

@@ -87,6 +87,14 @@ for _, kind in ipairs { "Embedding8bit", "EmbeddingNF4", "EmbeddingFP4", "Embedd
   fails("12", layer, accel.tensor { 12 })
 end
 fails("quant_type must be 'nf4' or 'fp4'", nn.Embedding4bit, 4, 4, { quant_type = "int4" })
+for kind, other in pairs { NF4 = "fp4", FP4 = "nf4" } do -- a class that names its type holds it, with dtype third as in bitsandbytes
+  local class = nn["Embedding" .. kind]
+  fails("Embedding" .. kind .. ": unknown option 'quant_type'", class, 4, 64, { quant_type = other })
+  fails("Embedding" .. kind .. ": embedding_dim must be", class, 4, 0)
+  local layer = class(4, 64, "bf16", { blocksize = 32 })
+  assert(layer.weight.quant_state.quant_type == kind:lower() and layer.quant_type == kind:lower() and layer.blocksize == 32)
+  assert(layer(accel.tensor { 1 }).dtype == "bf16")
+end
 
 do -- states of files that are not what they say
   local state = nn.Linear4bit(64, 10, { quant_type = "nf4" }):state_dict()
