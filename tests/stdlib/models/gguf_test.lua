@@ -66,6 +66,37 @@ for name, model in accel.pairs {
   end
 end
 
+do -- quantised models are written as what their weights stand for, tied tables once; so is a Conv1D that became a linear layer
+  local dir = accel.mkdtemp(tmp .. "/quantised-")
+  for name, model in accel.pairs {
+    llama = fresh(models.Llama, with(llama, { tie_word_embeddings = true })), gpt2 = fresh(models.GPT2, gpt2),
+  } do
+    local _ <close> = accel.no_grad()
+    assert(model:save_pretrained(dir .. "/" .. name))
+    for what, o in accel.pairs {
+      int8 = { load_in_8bit = true, skip_modules = {} }, nf4 = { load_in_4bit = true, bnb_4bit_quant_type = "nf4", skip_modules = {} },
+      table_stays = { load_in_4bit = true },
+    } do
+      o.torch_dtype = "fp32"
+      if o.load_in_4bit then o.bnb_4bit_compute_dtype = "fp32" end
+      local quantised = assert(getmetatable(model).from_pretrained(dir .. "/" .. name, { quantization_config = accel.BnbQuantizationConfig(o) }))
+      local table_of = quantised:get_parameter(name == "llama" and "model.embed_tokens.weight" or "transformer.wte.weight")
+      assert((table_of.quant_state == nil) == (what == "table_stays"))
+      local want, path = quantised(ids), ("%s/%s-%s.gguf"):format(dir, name, what)
+      for kind, bar in accel.pairs { F32 = what == "int8" and 2e-2 or 1e-5, Q8_0 = 3e-2 } do -- int8 layers round what comes in, too
+        assert(gguf.save(quantised, path, { type = kind, tokenizer = tok }))
+        local again, extra = gguf.load(path)
+        assert(again, extra)
+        local off = ((again(ids) - want):abs():max() / want:abs():max()):item()
+        assert(off <= bar, ("%s %s %s: %g"):format(name, what, kind, off))
+        local got = again:get_parameter(name == "llama" and "model.embed_tokens.weight" or "transformer.wte.weight")
+        if kind == "F32" then assert(accel.equal(got, table_of.quant_state and table_of:dequantize "f32" or table_of)) end
+        assert(again.config.tie_word_embeddings)
+      end
+    end
+  end
+end
+
 do -- sizes: a row of 32 takes 34 bytes in Q8_0 and 18 in Q4_0; vectors and norms stay f32
   local bytes = {}
   for _, kind in ipairs { "Q8_0", "Q4_0" } do

@@ -47,12 +47,21 @@ function M.fits(spec)
   return spec.model.type == "BPE" and type(steps[#steps]) == "table" and steps[#steps].type == "ByteLevel"
 end
 
+local told = false -- that llama.cpp leaves NFC out
+
 --- Puts model, tokens and merges into a head.
 function M.write(head, tok, spec, n)
   local cut, merges, kinds = cut_of(spec.pre_tokenizer), {}, {}
+  if (spec.model.ignore_merges == true) ~= (cut.ignore_merges == true) then
+    raise("gguf.save: llama.cpp %s a word that is a token as it is with the cut '%s', this tokenizer %s (ignore_merges)",
+      cut.ignore_merges and "takes" or "merges", cut.name, cut.ignore_merges and "merges it" or "takes it")
+  end
   local normalizer = spec.normalizer
   if type(normalizer) == "table" and not (cut.nfc and normalizer.type == "NFC") then
     raise("gguf.save: llama.cpp normalizes no text, this tokenizer does (%s)", normalizer.type)
+  elseif type(normalizer) == "table" and not told then
+    told = true
+    warn "gguf.save: llama.cpp does not compose characters (NFC), this tokenizer does: text that is not composed gets other ids there"
   end
   local tokens, special = parts.tokens(tok, n)
   for id = 0, n - 1 do kinds[id + 1] = special[id] or (tok:id_to_token(id) and parts.NORMAL or parts.UNUSED) end
@@ -92,7 +101,7 @@ function M.read(meta)
   ::found::
   return {
     version = "1.0", added_tokens = accel.json.array(added), normalizer = normalizer, pre_tokenizer = pre,
-    post_processor = parts.post_processor(meta, name == "llama-bpe"),
+    post_processor = parts.post_processor(meta, (ALIASES[name] or name) == "llama-bpe"),
     decoder = { type = "ByteLevel", add_prefix_space = true, trim_offsets = true, use_regex = true },
     model = { type = "BPE", vocab = vocab, merges = accel.json.array(merges), ignore_merges = ignore_merges, fuse_unk = false,
       byte_fallback = false },

@@ -193,15 +193,19 @@ end
 local families = { llama = llama, gpt2 = gpt2 }
 
 for _, family in next, families do
-  --- The tensors of a model: list of {name =, tensor =, keep =}, in the order of the model.
+  --- The tensors of a model: list of {name =, tensor =, keep =}, in the order of the model; quantised ones as f32.
   function family.tensors(model)
     local names, out, seen = family.names(model.config), family.extra(model.config), {}
     for name, slot in pairs(model:_slots()) do
       local row = names[name] or raise("gguf.save: '%s' has no name in the format", name)
       if not seen[slot.tensor] then
         seen[slot.tensor] = true
-        local t = slot.tensor:detach()
-        out[#out + 1] = { name = row.name, tensor = row.write and row.write(t) or t, keep = row.keep or row.name:find "_norm" ~= nil }
+        local t, write = slot.tensor:detach(), row.write
+        if slot.tensor.quant_state then
+          t = slot.tensor:dequantize "f32"
+          if write == transposed then write = nil end -- a Conv1D that is quantised is a linear layer, [out, in] as there
+        end
+        out[#out + 1] = { name = row.name, tensor = write and write(t) or t, keep = row.keep or row.name:find "_norm" ~= nil }
       end
     end
     return out
