@@ -6,8 +6,9 @@ local accel = require "accel"
 local core = require "accel.fuse.core"
 local mode = arg[1]
 local tmp = os.getenv "ACCEL_TEST_TMP" or "/tmp"
-if mode == "gpu" and not accel.cuda.is_available() then
-  print "skipped: there is no CUDA device"
+local cuda = accel.features().devices.cuda
+if cuda.count == 0 then
+  print("skipped: " .. cuda.state)
   os.exit(77, true)
 end
 

@@ -74,7 +74,8 @@ local function same(case, got, want, what)
     assert(numbers.same_shape(a.shape, b.shape) and a.dtype == b.dtype, name .. " has another shape or dtype")
     if a:contiguous():to_bytes() ~= b:contiguous():to_bytes() then
       local e, why = numbers.distance(numbers.flat(a), numbers.flat(b), case.floor)
-      local bar = (BAR[b.dtype] or 0) * (numbers.EPS[b.dtype] or 0) * (case.loss or 1)
+      local precision = case.single and b.dtype == "f64" and "f32" or b.dtype
+      local bar = (BAR[precision] or 0) * (numbers.EPS[precision] or 0) * (case.loss or 1)
       assert(e <= bar, ("%s: error %.3g, bar %.3g%s"):format(name, e, bar, why and " (" .. why .. ")" or ""))
     end
   end

@@ -5,10 +5,11 @@
 -- A case: {label =, inputs = {spec...}, call = function(f, t...) -> results, grad = false: no gradients, fd
 -- = false: not differentiable by differences, ints = false: no integer dtypes are tried, loss = factor on
 -- the bars of short dtypes, floor = least scale of errors (sums that cancel), wide_result = true: in a
--- dtype of its own, random = true, needs_contiguous = true, big = true: for threads only, meta = false: the
--- meta device cannot know the shape and says so, roundings = of 16-bit results on the way, full_rank = true: equal
--- columns have no one result}. A spec: {shape =, kind = "real" | "mask" | "index", lo =,
--- hi =, n =, seed =, fixed = true: a constant, dtype =}.
+-- dtype of its own, single = true: computed in f32 whatever the dtype, random = true,
+-- needs_contiguous = true, big = true: for threads only, meta = false: the meta device cannot know the
+-- shape and says so, roundings = of 16-bit results on the way, full_rank = true: equal columns have no one
+-- result}. A spec: {shape =, kind = "real" | "mask" | "index", lo =, hi =, n =, seed =, fixed = true: a
+-- constant, dtype =}.
 local accel = require "accel"
 local numbers = require "numbers"
 local sample = require "sample"

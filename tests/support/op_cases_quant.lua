@@ -125,7 +125,7 @@ L.linear_quantized = {
   case("fp4, nested", { real(6, 128), weights(9, 128), real(9) }, product(double)),
   case("many rows", { real(2, 9, 64), weights(7, 64), real(7) }, product(nf4)),
   case("rows of part of a block", { real(2, 27), weights(5, 27) }, product(nf4)),
-  case("int8", { real(5, 70), weights(9, 70), real(9) }, product(accel.quantize_int8, { fd = false, grad = false })),
+  case("int8", { real(5, 70), weights(9, 70), real(9) }, product(accel.quantize_int8, { fd = false, grad = false, single = true })),
   case("no rows", { real(0, 64), weights(5, 64) }, product(nf4)),
   case("no columns", { real(2, 0), weights(5, 0), real(5) }, product(nf4)),
   big(product(nf4), real(30, 256), weights(300, 256)),
