@@ -36,6 +36,10 @@ if not ranks.launched then
   ranks.fails("give lr_decay_iters or lr_decay_samples", made, { lr_decay_iters = 1, lr_decay_samples = 3 })
   ranks.fails("lr_warmup_fraction needs", made, { lr_warmup_fraction = 0.1 })
   ranks.fails("needs start_weight_decay", made, { weight_decay_incr_style = "cosine" })
+  local function mesh(plugin) return accel.MegatronLMPlugin(plugin):parallelism(2) end
+  ranks.fails("MegatronLMPlugin: pipeline_schedule must be one of", mesh, { pp_degree = 2, pipeline_schedule = "1b1f" })
+  ranks.fails("'interleaved' needs num_layers_per_virtual_pipeline_stage", mesh, { pp_degree = 2, pipeline_schedule = "interleaved" })
+  mesh { pp_degree = 2, pipeline_schedule = "interleaved", num_layers_per_virtual_pipeline_stage = 1 }
   ranks.fails("lr_decay_style must be one of constant, linear, cosine", made, { lr_decay_style = "step" })
 
   -- a launch with Megatron's flags, and one with those of a mesh

@@ -52,7 +52,7 @@ local FIELDS <const> = {
     expert_tensor_parallel_size = idle("experts are cut over tp_degree ranks, as all layers are", nil,
       function(p) return p.expert_tensor_parallel_size == p.tp_degree end),
     pipeline_model_parallel_split_rank = idle "blocks are dealt out over the stages in the order of forward",
-    decoder_last_pipeline_num_layers = above_1 "pp_degree",
+    decoder_last_pipeline_num_layers = above_1 "pp_degree", pipeline_schedule = above_1("pp_degree", "1f1b"),
     sequence_parallelism = above_1("tp_degree", false),
     recompute_method = only("recompute_granularity", "full", "attention is computed again in every layer"),
     recompute_num_layers = idle("every layer is computed again by itself", 1,

@@ -42,7 +42,8 @@ end
 
 --- Sizes of the mesh and the training options of Megatron-LM; context_parallel_size is 2 unless told otherwise, as in Accelerate. What
 --- is not given comes from the environment (MEGATRON_LM_...), as a launch with megatron_lm_config sets it. megatron_lm_default_args is
---- the same in Megatron's names. pipeline_schedule is accel's own: "1f1b", "gpipe", "zero_bubble". attention_dropout, hidden_dropout and
+--- the same in Megatron's names. pipeline_schedule is accel's own: "1f1b", "gpipe", "interleaved" (with
+--- num_layers_per_virtual_pipeline_stage), "zero_bubble". attention_dropout, hidden_dropout and
 --- recompute_granularity, recompute_method, recompute_num_layers count where they are given: else a model keeps its own dropout, and its
 --- activations. What has no effect here the Accelerator says.
 --- example: accel.accelerator.MegatronLMPlugin { tp_degree = 4 }.megatron_lm_default_args.tensor_model_parallel_size --> 4
@@ -83,6 +84,10 @@ local DEGREES <const> = { "tp_degree", "pp_degree", "expert_model_parallel_size"
 function Megatron:parallelism(num_processes)
   local who, plugins = "MegatronLMPlugin", require "accel.accelerator.plugins.parallelism"
   for _, key in ipairs(DEGREES) do check.positive(who, key, self[key]) end
+  check.word(who, "pipeline_schedule", self.pipeline_schedule, { "gpipe", "1f1b", "interleaved", "zero_bubble" })
+  if self.pp_degree > 1 and self.pipeline_schedule == "interleaved" and self.num_layers_per_virtual_pipeline_stage == nil then
+    raise("%s: pipeline_schedule 'interleaved' needs num_layers_per_virtual_pipeline_stage; give it, or take '1f1b'", who)
+  end
   local cp = self._context_parallel_size
   local model = self.tp_degree * self.pp_degree * cp
   if num_processes % model ~= 0 then
