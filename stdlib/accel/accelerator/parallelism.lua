@@ -130,12 +130,15 @@ end
 -- Experts ----------------------------------------------------------------------------------------
 
 --- Divides a model's experts, and has its routers count the tokens of all data ranks together.
-function Parallelism:divide_experts(model)
+function Parallelism:divide_experts(model, ddp)
   local data, c = self:axis "data", self.config
   if c.ep_size == 1 and (data.size == 1 or not package.loaded["accel.models.mixture"]) then return end
   local experts = require "accel.parallel.experts"
   experts.count_together(model, data, c.cp_size * c.sp_size == 1)
   if c.ep_size == 1 then return end
+  if ddp and ddp.deterministic == "world" then -- it divides by the micro-batches that it counted, which experts' sums are not
+    raise 'prepare: deterministic = "world" is not defined for divided experts; leave it out, or take ep_size = 1'
+  end
   self.experts[#self.experts + 1] = { params = experts.divide(model, self:axis "ep") }
   accel.collect() -- experts of others
 end
@@ -199,7 +202,7 @@ function Parallelism:share_out(accelerator, model, settings)
       { sequence_parallel = handler.sequence_parallel or false, enable_async_tp = handler.enable_async_tp, init_sync = false })
     accel.collect() -- what was whole
   end
-  self:divide_experts(model)
+  self:divide_experts(model, accelerator.ddp_handler)
   if config.cp_size > 1 or config.sp_size > 1 then
     require("accel.parallel.context").attach(model, self:axis(config.cp_size > 1 and "cp" or "sp"), config)
   end

@@ -186,9 +186,9 @@ says("ep_size 3 does not divide the 4 ranks", accel.Accelerator, { parallelism_c
 says("ep_size 2 does not divide the 1 ranks", accel.Accelerator, { parallelism_config = accel.ParallelismConfig { tp_size = 4, ep_size = 2 } })
 says("expert_model_parallel_size 4 does not divide the 2 ranks", accel.Accelerator,
   { megatron_lm_plugin = accel.MegatronLMPlugin { tp_degree = 2, expert_model_parallel_size = 4 } })
-local function prepared(o, given)
+local function prepared(o, given, handlers, fsdp)
   A.AcceleratorState._reset_state(true)
-  local a = accel.Accelerator { parallelism_config = accel.ParallelismConfig(o) }
+  local a = accel.Accelerator { parallelism_config = accel.ParallelismConfig(o), kwargs_handlers = handlers, fsdp_plugin = fsdp }
   return a:prepare(given or make { cf = 1, policy = "position" })
 end
 says("GPT2LMHeadModel has no mixture of experts that ep_size could divide", prepared, { ep_size = 2 },
@@ -196,3 +196,8 @@ says("GPT2LMHeadModel has no mixture of experts that ep_size could divide", prep
 says("the 3 experts of 'model.layers.0.block_sparse_moe' do not divide by ep_size 4", prepared, { ep_size = 4 },
   accel.models.MixtralForCausalLM(accel.models.tiny.mixtral))
 says("'position' needs whole sequences on every rank", prepared, { cp_size = 2, dp_shard_size = 2, ep_size = 2 })
+for _, fsdp in ipairs { false, true } do -- gradients of experts were too large by the steps of accumulation
+  says('deterministic = "world" is not defined for divided experts', prepared, { dp_shard_size = 4, ep_size = 2 }, nil,
+    { accel.DistributedDataParallelKwargs { deterministic = "world" } },
+    fsdp and accel.FullyShardedDataParallelPlugin { fsdp_version = 2 } or nil)
+end
