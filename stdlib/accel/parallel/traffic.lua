@@ -10,6 +10,7 @@
 ---              all_reduce      gradients of norms and row-parallel biases, m times;  12 m n of the loss
 ---   pipeline   send, recv      m a (a / tp where ranks have parts of the sequence) for each boundary, forward and backward
 ---              all_reduce      the table of a tied head;  broadcast 8: the loss
+---              send, recv      m n E of every block before a boundary: logits of routers whose losses the last stage adds up, and back
 ---   context    all_gather      4 L m (keys and values of the whole sequence, n cp kv);  reduce_scatter 2 L m n cp kv (their gradients, f32)
 ---   ring       send, recv      L m (2 (cp - 1) n kv forward, cp (2 n kv + 2 n kv of f32) backward)
 ---   experts    all_to_all      L m (8 E, and 4 r hidden: rows r of k n that a balanced router sends, there and back, forward and backward)
@@ -171,6 +172,15 @@ function M.of(d, p)
     for v = stage, last, pp do boundaries = boundaries + (v > 0 and 1 or 0) + (v < last and 1 or 0) end
     add("send", m * hidden * boundaries, "activations and their gradients to other stages")
     add("recv", m * hidden * boundaries, "activations and their gradients of other stages")
+    if d.balances then -- the last stage adds up the losses of all routers: each boundary carries the logits of all blocks before it
+      local passed, before = 0, 0
+      for v = 0, last do
+        if v % pp == stage then passed = passed + before + (v < last and before + shares[v + 1] or 0) end
+        before = before + shares[v + 1]
+      end
+      add("send", m * n * d.experts * w * passed, "logits of routers, and their gradients, to other stages")
+      add("recv", m * n * d.experts * w * passed, "logits of routers, and their gradients, of other stages")
+    end
     if d.tied and (has_first or has_last) then add("all_reduce", table_ * w, "gradient of the tied table, over its stages") end
     add("broadcast", 8, "loss")
   end

@@ -24,7 +24,8 @@ for _, case in ipairs {
   { 2, dp = 2, ep = 2 }, { 2, dp = 2, ep = 2, capacity = 50 }, { 2, dp = 2, ep = 2, capacity = 125 }, { 2, dp = 2, capacity = 75 },
   { 4, dp = 4, ep = 2 }, { 4, dp = 4, ep = 4, experts = 8 }, { 4, dp = 2, tp = 2, ep = 2 }, { 4, dp = 2, tp = 2, ep = 2, sequence = 1 },
   { 4, dp = 4, ep = 2, zero = 3 }, { 4, dp = 4, ep = 2, zero = 2 }, { 4, cp = 2, dp = 2, ep = 4 }, { 4, dp = 2, pp = 2, ep = 2 },
-  { 4, sp = 2, dp = 2, ep = 2 }, { 8, dp = 4, ep = 2, pp = 2, zero = 3 },
+  { 4, sp = 2, dp = 2, ep = 2 }, { 8, dp = 4, ep = 2, pp = 2, zero = 3 }, { 4, pp = 4, micro_batches = 4 },
+  { 4, pp = 2, tp = 2, virtual_stages = 2, schedule = "interleaved" },
 } do
   case.model, case.balanced, cases[#cases + 1] = "mixtral", 1, case
 end
@@ -103,9 +104,7 @@ for _, case in ipairs(cases) do
         units = "model",
         sequence = case.sequence == 1, ring = case.ring == 1, micro_batches = m, virtual_stages = case.virtual_stages,
         rows = 4 // m, tokens = 16, stage = stage, tp_rank = tp_rank })
-      -- what routers' logits of several stages send is not in the formulas
-      local agree = text(wanted) == text(counted) or case.model == "mixtral" and case.pp ~= nil
-      assert(agree, ("%s: the formulas say %s, made were %s"):format(what, text(wanted), text(counted)))
+      assert(text(wanted) == text(counted), ("%s: the formulas say %s, made were %s"):format(what, text(wanted), text(counted)))
       -- one small model: what is there beside its tensors, and a micro-batch more or less at the peak
       assert(math.abs(played.peak.total - real.peak) <= (uneven and 0.1 or 0.03) * real.peak, ("%s: peak %d, foretold %d"):format(what, real.peak,
         played.peak.total))
