@@ -371,6 +371,7 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   if (__builtin_expect(seen.laid_out, 0)) AC_TRY(keep_layout(f, e));
   if (f->inplace) AC_TRY(take_inplace(f, e));
   if (op->mutates != 0 && c->ag_check != NULL) AC_TRY(c->ag_check(c, f, e));
+  if (c->n_observers > 0) AC_TRY(aci_fuse_before_call(f, e));
   for (int i = 0; i < c->n_observers; i++)
     if (c->observer[i].before != NULL) c->observer[i].before(c->observer[i].user, f);
   ac_status st = launch(f, seen.provided, e);

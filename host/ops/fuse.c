@@ -139,19 +139,8 @@ static ac_status compute_kept(aci_fuse *z, bool all, ac_err *e);
 
 static void before(void *user, const ac_frame *f) {
   aci_fuse *z = user;
-  ac_err e;
   z->op = f->op;
   z->result = f->n_out == 1 ? f->out[0] : NULL;
-  /* gradients are also written, and exchanged, by what is no call: nothing waits for the values of before */
-  if (f->ctx->in_backward > 0 && z->newest != NULL) (void)compute_kept(z, true, &e);
-  if (f->op->mutates == 0 || z->newest == NULL) return;
-  for (int i = 0; i < f->n_args; i++) {
-    const ac_value *v = &f->args[i];
-    if (!(f->op->mutates >> i & 1)) continue;
-    const int n = v->kind == AC_T_TENSOR ? 1 : v->kind == AC_T_TENSORS ? v->n : 0;
-    for (int j = 0; j < n; j++) /* it allocates nothing, and fails for no other reason */
-      (void)before_write(z, (v->kind == AC_T_TENSOR ? v->tensor : v->tensors[j])->storage, &e);
-  }
 }
 static void after(void *user, const ac_frame *f, ac_status st) { (void)user, (void)f, (void)st; }
 
@@ -159,6 +148,21 @@ aci_fuse *aci_fuse_of(const ac_ctx *c) {
   for (int i = 0; i < c->n_observers; i++)
     if (c->observer[i].before == before) return c->observer[i].user;
   return NULL;
+}
+
+ac_status aci_fuse_before_call(const ac_frame *f, ac_err *e) {
+  aci_fuse *z = aci_fuse_of(f->ctx);
+  if (z == NULL || z->newest == NULL) return AC_OK;
+  /* gradients are also written, and exchanged, by what is no call: nothing waits for the values of before */
+  if (f->ctx->in_backward > 0) AC_TRY(compute_kept(z, true, e));
+  if (f->op->mutates == 0) return AC_OK;
+  for (int i = 0; i < f->n_args; i++) {
+    const ac_value *v = &f->args[i];
+    if (!(f->op->mutates >> i & 1)) continue;
+    const int n = v->kind == AC_T_TENSOR ? 1 : v->kind == AC_T_TENSORS ? v->n : 0;
+    for (int j = 0; j < n; j++) AC_TRY(before_write(z, (v->kind == AC_T_TENSOR ? v->tensor : v->tensors[j])->storage, e));
+  }
+  return AC_OK;
 }
 
 /* ---- regions ---- */

@@ -45,6 +45,8 @@ ac_status aci_fuse_compute(ac_ctx *c, ac_err *e);
 /* ---- for map.c, reduce/ and call.c ---- */
 /* Whether this call may be given operands that wait: a map, or one of aci_fuse_reduces, inside a region. */
 bool aci_fuse_takes(const ac_frame *f);
+/* What waits for the values that this call is about to change, computed; where that fails the call must not run. */
+ac_status aci_fuse_before_call(const ac_frame *f, ac_err *e);
 /* Has a map wait, where it can (*waits); else its operands are in memory afterwards. */
 ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e);
 
