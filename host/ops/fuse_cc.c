@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "ops/fuse_code.h"
 
 extern char **environ;
@@ -114,20 +115,40 @@ bool aci_fuse_cache_path(const ac_params *p, const char *source, size_t n, const
   return k > 0 && (size_t)k < room;
 }
 
+/* What stands before the code in its file: drivers do not look at the end of what they are given. */
+typedef struct code_head {
+  char magic[8];
+  uint64_t bytes;
+  uint32_t crc, zero;
+} code_head;
+static code_head head_of(const void *code, size_t bytes) {
+  return (code_head){"accelfc1", bytes, aci_crc32c(0, code, bytes), 0};
+}
+
+static bool read_all(int fd, void *p, size_t n) {
+  size_t at = 0;
+  for (ssize_t k = 1; at < n && k > 0; at += k > 0 ? (size_t)k : 0) k = read(fd, (char *)p + at, n - at);
+  return at == n;
+}
+
 bool aci_fuse_cache_read(const char *path, void **code, size_t *bytes) {
   struct stat s;
+  code_head head;
   *code = NULL;
   if (!is_ours(path, false)) return false;
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return false;
-  size_t at = 0;
-  if (fstat(fd, &s) == 0 && s.st_size > 0 && (*code = malloc((size_t)s.st_size)) != NULL)
-    for (ssize_t k = 1; at < (size_t)s.st_size && k > 0; at += k > 0 ? (size_t)k : 0) k = read(fd, (char *)*code + at, (size_t)s.st_size - at);
-  close(fd);
-  if (*code != NULL && at == (size_t)s.st_size) {
-    *bytes = at;
-    return true;
+  if (fstat(fd, &s) == 0 && s.st_size > (off_t)sizeof head && read_all(fd, &head, sizeof head)) {
+    *bytes = (size_t)s.st_size - sizeof head;
+    if ((*code = malloc(*bytes)) != NULL && read_all(fd, *code, *bytes)) {
+      const code_head want = head_of(*code, *bytes);
+      if (memcmp(&head, &want, sizeof want) == 0) {
+        close(fd);
+        return true;
+      }
+    }
   }
+  close(fd);
   free(*code);
   *code = NULL;
   return false;
@@ -136,9 +157,14 @@ bool aci_fuse_cache_read(const char *path, void **code, size_t *bytes) {
 void aci_fuse_cache_write(const char *path, const void *code, size_t bytes) {
   static atomic_uint number;
   char to[1300];
+  const code_head head = head_of(code, bytes);
   const int k = snprintf(to, sizeof to, "%s.%ld.%u", path, (long)getpid(), atomic_fetch_add(&number, 1));
-  if (k <= 0 || (size_t)k >= sizeof to) return;
-  if (!write_file(to, code, bytes) || rename(to, path) != 0) unlink(to);
+  char *file = k <= 0 || (size_t)k >= sizeof to ? NULL : malloc(sizeof head + bytes);
+  if (file == NULL) return;
+  memcpy(file, &head, sizeof head);
+  memcpy(file + sizeof head, code, bytes);
+  if (!write_file(to, file, sizeof head + bytes) || rename(to, path) != 0) unlink(to);
+  free(file);
 }
 
 /* ---- shared libraries for the CPU ---- */

@@ -108,6 +108,13 @@ for _, case in ipairs { { { 5, 128 }, 64 }, { { 3, 43 }, 64 }, { { 7, 24 }, 32 }
   end
 end
 
+-- magnitudes below f32's smallest normal number keep their bits in bf16, in whole blocks too
+do
+  local v = accel.quantize_4bit(accel.randn(8, 64) * 1e-38 * 0.1, "nf4")
+  local got = v:dequantize "f32"
+  assert(got:abs():amax():item() > 0 and accel.equal(v:dequantize "bf16", got:to "bf16"))
+end
+
 -- products: gradients reach x and the bias through the values
 local x, bias = accel.randn(5, 128):requires_grad_(), accel.randn(48):requires_grad_()
 local y = accel.linear_quantized(x, q, bias)

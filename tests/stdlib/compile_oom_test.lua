@@ -5,8 +5,8 @@ if not arg[1] then
   for n = 1, 24 do
     local p = assert(io.popen(("ACCEL_ALLOC_FAIL=%d ACCEL_DEVICE=cpu '%s' '%s' child 2>&1"):format(n, run, arg[0])))
     local text = p:read "a"
-    p:close()
-    assert(not text:find "wrong", ("allocation %d: %s"):format(n, text))
+    local ended = p:close()
+    assert(ended and not text:find "wrong", ("allocation %d: %s"):format(n, text))
   end
   return
 end

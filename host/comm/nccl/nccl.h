@@ -60,28 +60,28 @@ typedef struct aci_nccl {
   bool broken;              /* communicators were aborted: nothing is queued any more */
   struct aci_nccl_group *groups;
   /* of the thread that runs collectives */
-  struct aci_nccl_lane *lanes;
+  struct aci_nccl_direction *directions;
 } aci_nccl;
 
-/* A communicator: of a group (ac_group.device) or of a lane. */
+/* A communicator: of a group (ac_group.device) or of a direction. */
 struct aci_nccl_group {
   struct aci_nccl_group *next;
-  ac_stream *stream;  /* of a lane; NULL: the world's */
+  ac_stream *stream;  /* of a direction; NULL: the world's */
   ac_device *device;  /* that it was asked about first; retained */
   aci_nccl_comm comm; /* NULL: through the host */
   struct aci_nccl_segment *registered; /* under the lock of aci_nccl */
 };
 
 /* One direction between two ranks. */
-typedef struct aci_nccl_lane {
+typedef struct aci_nccl_direction {
   struct aci_nccl_group base;
-  struct aci_nccl_lane *next_lane;
+  struct aci_nccl_direction *next_direction;
   int peer; /* global rank */
   bool sends, begun, joined;
   void *handle; /* of its stream */
   aci_nccl_id id;
   uint32_t tokens, matched, turn; /* messages begun by the sender, matched by the receiver; the one whose turn it is */
-} aci_nccl_lane;
+} aci_nccl_direction;
 
 extern const aci_nccl_config aci_nccl_nonblocking;
 
@@ -110,7 +110,7 @@ void aci_nccl_enlist(aci_nccl *n, struct aci_nccl_group *x); /* the watch knows 
 void aci_nccl_end(aci_nccl *n, struct aci_nccl_group *x);
 
 /* ---- pair.c ---- */
-void aci_nccl_lanes_close(aci_nccl *n);
+void aci_nccl_directions_close(aci_nccl *n);
 
 /* ---- register.c ---- */
 void aci_nccl_register_open(aci_nccl *n);  /* hears of memory that goes; ends with close */

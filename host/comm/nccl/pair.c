@@ -4,8 +4,8 @@
  * backend's messages do: the sender's descriptor and a token travel on the channel of the message's tag, the receive that they match answers on a
  * channel of the token's own with the message's number. Both queue their calls in the order of these numbers, whatever the order of the script is.
  *
- * Each direction between two ranks has a communicator of two members and a stream of its own, a lane: what one rank sends never waits on the
- * device for what it receives, so that schedules of pipelines and rings need no common order of calls (a group of calls would need one). Lanes
+ * Each direction between two ranks has a communicator of two members and a stream of its own: what one rank sends never waits on the
+ * device for what it receives, so that schedules of pipelines and rings need no common order of calls (a group of calls would need one). They
  * are made by the first message, whose note carries the communicator's unique id. */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { ASKS, ANSWERS, JOINS, TAKES_TURN, ENDS };
 
 typedef struct note {
   aci_nccl_id id;
-  uint32_t number; /* the sender's: of its token; the receiver's: of the message in its lane */
+  uint32_t number; /* the sender's: of its token; the receiver's: of the message in its direction */
 } note;
 
 typedef struct transfer {
@@ -26,18 +26,18 @@ typedef struct transfer {
   aci_desc desc;
   void *state;
   note note;
-  aci_nccl_lane *lane;
+  aci_nccl_direction *direction;
   aci_device_op *op; /* from JOINS on */
   int status;        /* NCCL's, of its call */
 } transfer;
 
-/* ---- lanes ---- */
+/* ---- directions ---- */
 
-static ac_status lane_of(aci_nccl *n, int peer, bool sends, aci_nccl_lane **out, ac_err *e) {
-  for (aci_nccl_lane *l = n->lanes; l != NULL; l = l->next_lane)
+static ac_status direction_of(aci_nccl *n, int peer, bool sends, aci_nccl_direction **out, ac_err *e) {
+  for (aci_nccl_direction *l = n->directions; l != NULL; l = l->next_direction)
     if (l->peer == peer && l->sends == sends) return *out = l, AC_OK;
   ac_device *d = n->device;
-  aci_nccl_lane *l = calloc(1, sizeof *l);
+  aci_nccl_direction *l = calloc(1, sizeof *l);
   if (l == NULL) return AC_FAIL(e, OOM, "no memory for messages to rank %d", peer);
   l->peer = peer;
   l->sends = sends;
@@ -51,15 +51,15 @@ static ac_status lane_of(aci_nccl *n, int peer, bool sends, aci_nccl_lane **out,
   l->handle = d->vt->stream_handle(d, l->base.stream);
   l->base.device = d;
   ac_device_retain(d);
-  l->next_lane = n->lanes;
-  n->lanes = l;
+  l->next_direction = n->directions;
+  n->directions = l;
   aci_nccl_enlist(n, &l->base);
   return *out = l, AC_OK;
 }
 
-void aci_nccl_lanes_close(aci_nccl *n) {
-  for (aci_nccl_lane *l; (l = n->lanes) != NULL;) {
-    n->lanes = l->next_lane;
+void aci_nccl_directions_close(aci_nccl *n) {
+  for (aci_nccl_direction *l; (l = n->directions) != NULL;) {
+    n->directions = l->next_direction;
     ac_stream *s = l->base.stream;
     aci_nccl_end(n, &l->base);
     n->device->vt->stream_free(n->device, s);
@@ -86,9 +86,9 @@ static ac_status work_note(transfer *t, ac_group *g, bool *over, ac_err *e) {
   return g->world->backend->send_recv(g, &t->host, &t->desc, &t->state, over, e);
 }
 
-/* Joins the lane's communicator; *ready once it has. */
+/* Joins the direction's communicator; *ready once it has. */
 static ac_status join(aci_nccl *n, transfer *t, bool *ready, ac_err *e) {
-  aci_nccl_lane *l = t->lane;
+  aci_nccl_direction *l = t->direction;
   int status = ACI_NCCL_SUCCESS;
   if (t->op == NULL) {
     AC_TRY(aci_nccl_op_new(n, &t->desc, &t->op, e));
@@ -117,7 +117,7 @@ static ac_status join(aci_nccl *n, transfer *t, bool *ready, ac_err *e) {
 
 /* Gives the call to NCCL, behind what the compute stream had been given when the script called. */
 static ac_status enqueue(aci_nccl *n, transfer *t, const ac_coll *c, ac_event *ready, ac_err *e) {
-  aci_nccl_lane *l = t->lane;
+  aci_nccl_direction *l = t->direction;
   size_t scale;
   const int type = aci_nccl_type(c->dtype, false, &scale);
   t->op->began = aci_now_ns();
@@ -138,8 +138,8 @@ static ac_status enqueue(aci_nccl *n, transfer *t, const ac_coll *c, ac_event *r
 /* Whether the call was taken: the communicator does not block. */
 static ac_status taken(aci_nccl *n, transfer *t, const char *name, bool *over, ac_err *e) {
   pthread_mutex_lock(&n->lock);
-  const bool gone = t->lane->base.comm == NULL;
-  if (!gone && t->status == ACI_NCCL_IN_PROGRESS && n->lib->ncclCommGetAsyncError(t->lane->base.comm, &t->status) != ACI_NCCL_SUCCESS)
+  const bool gone = t->direction->base.comm == NULL;
+  if (!gone && t->status == ACI_NCCL_IN_PROGRESS && n->lib->ncclCommGetAsyncError(t->direction->base.comm, &t->status) != ACI_NCCL_SUCCESS)
     t->status = ACI_NCCL_IN_PROGRESS;
   pthread_mutex_unlock(&n->lock);
   if (gone) {
@@ -159,7 +159,7 @@ static ac_status step(transfer *t, ac_group *g, const ac_coll *c, ac_event *read
     AC_TRY(work_note(t, g, &done, e));
     if (!done) return AC_OK;
     const int tag = -1 - (int)(t->note.number & INT32_MAX);
-    aci_nccl_lane *l = t->lane;
+    aci_nccl_direction *l = t->direction;
     if (!sends) {
       if (!l->begun) l->id = t->note.id; /* all that come before it was joined have the same */
       t->note.number = l->matched++;
@@ -178,14 +178,14 @@ static ac_status step(transfer *t, ac_group *g, const ac_coll *c, ac_event *read
     t->at = TAKES_TURN;
   }
   if (t->at == TAKES_TURN) {
-    if (t->lane->turn != t->note.number) return AC_OK;
+    if (t->direction->turn != t->note.number) return AC_OK;
     AC_TRY(enqueue(n, t, c, ready, e));
     t->at = ENDS;
   }
   AC_TRY(taken(n, t, ac_coll_name(c->kind), &done, e));
   if (!done) return AC_OK;
-  t->lane->turn++; /* a communicator takes one call at a time */
-  AC_TRY(n->device->vt->event_record(n->device, t->op->done, t->lane->base.stream, e));
+  t->direction->turn++; /* a communicator takes one call at a time */
+  AC_TRY(n->device->vt->event_record(n->device, t->op->done, t->direction->base.stream, e));
   *over = true;
   return AC_OK;
 }
@@ -204,12 +204,12 @@ static ac_status begin(ac_group *g, const ac_coll *c, const aci_desc *d, transfe
   if (n == NULL) return AC_FAIL(e, STATE, "no communicator for %s", ac_coll_name(c->kind));
   transfer *t = calloc(1, sizeof *t);
   if (t == NULL) return AC_FAIL(e, OOM, "%s: no memory", ac_coll_name(c->kind));
-  const ac_status st = lane_of(n, g->ranks[c->root], sends, &t->lane, e);
+  const ac_status st = direction_of(n, g->ranks[c->root], sends, &t->direction, e);
   if (st != AC_OK) return free(t), st;
   t->desc = *d;
   if (sends) {
-    t->note.id = t->lane->id;
-    t->note.number = t->lane->tokens++;
+    t->note.id = t->direction->id;
+    t->note.number = t->direction->tokens++;
   }
   begin_note(t, c, sends, c->tag);
   return *out = t, AC_OK;

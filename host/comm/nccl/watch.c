@@ -199,7 +199,7 @@ void aci_nccl_close(ac_world *w) {
   if (n == NULL) return;
   ac_device *d = n->device;
   const bool good = aci_aborted(w, NULL) == AC_OK;
-  aci_nccl_lanes_close(n);
+  aci_nccl_directions_close(n);
   aci_nccl_register_close(n);
   if (good) d->vt->sync(d, n->stream, NULL); /* what is queued ends: peers count on it */
   pthread_mutex_lock(&n->lock);

@@ -50,13 +50,26 @@ int chip_of(const ac_device *d) {
   return cudaGetDeviceProperties(&prop, aci_cuda_of(d)->ordinal) == cudaSuccess ? prop.major * 10 + prop.minor : 0;
 }
 
+const char *const OPTIONS[] = {"--fmad=false", "--std=c++17"}, *const HEADER_NAMES[] = ACI_NVRTC_NAMES, *const HEADERS[] = ACI_NVRTC_HEADERS;
+
+/* FNV-1a of all that a text is compiled with beside it. */
+uint32_t surroundings() {
+  uint32_t h = 0x811C9DC5;
+  const char *const *lists[] = {OPTIONS, HEADER_NAMES, HEADERS};
+  const size_t n[] = {sizeof OPTIONS / sizeof *OPTIONS, sizeof HEADER_NAMES / sizeof *HEADER_NAMES, sizeof HEADERS / sizeof *HEADERS};
+  for (int i = 0; i < 3; i++)
+    for (size_t k = 0; k < n[i]; k++)
+      for (const char *p = lists[i][k]; *p != '\0'; p++) h = (h ^ (unsigned char)*p) * 0x01000193;
+  return h;
+}
+
 bool target(const ac_device *d, char *text, size_t n, char *why, size_t room) {
   const library &l = nvrtc();
   int major = 0, minor = 0, chip;
   if (!l.there) snprintf(why, room, "libnvrtc is not there; it comes with the CUDA toolkit");
   else if (!l.ready || l.nvrtcVersion(&major, &minor) != 0) snprintf(why, room, "libnvrtc is of a version that is not known here");
   else if ((chip = chip_of(d)) == 0) snprintf(why, room, "the driver does not say which chip it is");
-  else return snprintf(text, n, "sm_%d nvrtc %d.%d", chip, major, minor), true;
+  else return snprintf(text, n, "sm_%d nvrtc %d.%d %08x", chip, major, minor, surroundings()), true;
   return false;
 }
 
@@ -76,14 +89,14 @@ void complaint(const library &l, aci_nvrtc_program p, char *why, size_t room) {
 }
 
 bool compile(const ac_device *d, const char *text, char **code, size_t *bytes, char *why, size_t room) {
-  static const char *const names[] = ACI_NVRTC_NAMES, *const headers[] = ACI_NVRTC_HEADERS;
   const library &l = nvrtc();
   char chip[48];
   snprintf(chip, sizeof chip, "--gpu-architecture=sm_%d", chip_of(d));
-  const char *const options[] = {chip, "--fmad=false", "--std=c++17"};
+  const char *const options[] = {chip, OPTIONS[0], OPTIONS[1]};
   aci_nvrtc_program p = NULL;
   *code = NULL;
-  if (l.nvrtcCreateProgram(&p, text, "fused.cu", 3, headers, names) != 0) return snprintf(why, room, "NVRTC takes no text"), false;
+  if (l.nvrtcCreateProgram(&p, text, "fused.cu", sizeof HEADERS / sizeof *HEADERS, HEADERS, HEADER_NAMES) != 0)
+    return snprintf(why, room, "NVRTC takes no text"), false;
   if (l.nvrtcCompileProgram(p, 3, options) != 0) complaint(l, p, why, room);
   else if (l.nvrtcGetCUBINSize(p, bytes) != 0 || *bytes == 0 || (*code = (char *)malloc(*bytes)) == NULL || l.nvrtcGetCUBIN(p, *code) != 0) {
     free(*code);

@@ -146,7 +146,15 @@ ACI_TARGET_AVX512_BF16 static void decode4_bf16(const uint8_t *q, int64_t n, int
   const __m512 values = _mm512_loadu_ps(map);
   for (int64_t b = 0; b < n; b++) {
     const __m512 some = _mm512_mul_ps(values, _mm512_set1_ps(absmax[b]));
-    const __m512i table = (__m512i)_mm512_cvtne2ps_pbh(some, some); /* twice: the permutation looks at five bits */
+    __m512i table = (__m512i)_mm512_cvtne2ps_pbh(some, some); /* twice: the permutation looks at five bits */
+    const __mmask16 denormal = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(some, _mm512_setzero_ps(), _CMP_NEQ_UQ), _mm512_abs_ps(some),
+                                                       _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
+    if (__builtin_expect(denormal != 0, 0)) { /* which that instruction takes for 0 */
+      const __m512i bits = _mm512_castps_si512(some), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+      const __m256i near = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7FFF)), 16));
+      const __m256i half = _mm256_mask_mov_epi16(_mm512_castsi512_si256(table), denormal, near);
+      table = _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
+    }
     for (int64_t i = 0; i < pairs; i += 16, q += 16, y += 32) {
       const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)q));
       _mm512_storeu_si512(y, _mm512_permutexvar_epi16(_mm512_or_si512(_mm512_srli_epi32(code, 4), _mm512_slli_epi32(code, 16)), table));

@@ -44,7 +44,7 @@ ac_status aci_cuda_dequantize(ac_frame *f, const ac_tensor *t, const ac_layout *
   AC_TRY(aci_workspace(f, 256 * sizeof(float), &block, &map, e));
   a.map = (const float *)map;
   ac_status st = f->device->vt->copy(f->device, f->stream, map, ac_quant_map(l->type, &size),
-                                     256 * sizeof(float), e); /* of all time */
+                                     256 * sizeof(float), e); /* the module's: kept until the process ends */
   if (st == AC_OK)
     st = aci_launch(f, "dequantize", values_dynamic_kernel, aci_blocks(f->device, a.w.n), e, a);
   ac_block_free(block);

@@ -249,31 +249,27 @@ static ac_status by_int8(ac_frame *f, const operands &o, const ac_layout *l, ac_
   return st;
 }
 
+/* x: a run, aligned as the kernels' vectors are. */
+static ac_status by_layout(ac_frame *f, const ac_layout *l, const void *x, ac_err *e) {
+  product4 a = {{}, operands_of(f, l, x)};
+  const operands &o = a.o;
+  if (l->type == AC_QUANT_INT8) return by_int8(f, o, l, e);
+  if (!aci_layout_is_4bit(l) || o.m > FEW || o.k % RUN != 0 || o.dt == AC_F64) return by_values(f, o, l, e);
+  a.w = aci_quantized_of(f->args[W].tensor, l);
+  return o.dt == AC_BF16  ? rows_4bit<AC_BF16>(f, a, e)
+         : o.dt == AC_F16 ? rows_4bit<AC_F16>(f, a, e)
+                          : rows_4bit<AC_F32>(f, a, e);
+}
+
 static ac_status multiply(ac_frame *f, ac_err *e) {
   const ac_layout *l = ac_tensor_layout(f->args[W].tensor);
   const ac_tensor *given = f->args[X].tensor;
   const void *x;
   ac_block *run = NULL, *aligned = NULL;
   if (f->out[0]->numel == 0) return AC_OK;
-  AC_TRY(aci_cuda_in_a_run(f, given, &x, &run, e));
-  const ac_status moved = aci_cuda_aligned(f, &x, given->numel, (ac_dtype)given->dtype, &aligned, e);
-  if (moved != AC_OK) {
-    ac_block_free(run);
-    return moved;
-  }
-  product4 a = {{}, operands_of(f, l, x)};
-  const operands &o = a.o;
-  ac_status st;
-  if (l->type == AC_QUANT_INT8) {
-    st = by_int8(f, o, l, e);
-  } else if (aci_layout_is_4bit(l) && o.m <= FEW && o.k % RUN == 0 && o.dt != AC_F64) {
-    a.w = aci_quantized_of(f->args[W].tensor, l);
-    st = o.dt == AC_BF16  ? rows_4bit<AC_BF16>(f, a, e)
-         : o.dt == AC_F16 ? rows_4bit<AC_F16>(f, a, e)
-                          : rows_4bit<AC_F32>(f, a, e);
-  } else {
-    st = by_values(f, o, l, e);
-  }
+  ac_status st = aci_cuda_in_a_run(f, given, &x, &run, e);
+  if (st == AC_OK) st = aci_cuda_aligned(f, &x, given->numel, (ac_dtype)given->dtype, &aligned, e);
+  if (st == AC_OK) st = by_layout(f, l, x, e);
   ac_block_free(aligned);
   ac_block_free(run);
   return st;
