@@ -151,7 +151,16 @@ static bool is_eager(const transfer *t, int i) {
          !aci_heap_offset(t->g->world, t->c->send, t->bytes, &at);
 }
 
-static ac_status offer(transfer *t, aci_mailbox *m, int i, ac_err *e) {
+/* Whether the eager buffer of entry i has its memory, which is asked for at its first use. It saves time, no more: where there is none a
+ * message waits for its receiver. */
+static bool has_eager(const transfer *t, aci_mailbox *m, int i) {
+  peer *q = peer_of(t);
+  if (!q->eager[i]) q->eager[i] = aci_segment_commit(&t->g->world->segment, m->eager[i], sizeof m->eager[i], NULL) == AC_OK;
+  return q->eager[i];
+}
+
+/* Cannot fail: whose step places a message is not always its own. */
+static void offer(transfer *t, aci_mailbox *m, int i) {
   peer *q = peer_of(t);
   aci_mailbox_entry *l = &m->entry[i];
   drop(&q->first, t);
@@ -165,9 +174,7 @@ static ac_status offer(transfer *t, aci_mailbox *m, int i, ac_err *e) {
     l->desc.where_send = ACI_IN_SLOT;
     if (t->bytes > 0) memcpy(l->data, t->c->send, t->bytes);
     t->over = true;
-  } else if (is_eager(t, i)) {
-    if (!q->eager[i]) AC_TRY(aci_segment_commit(&t->g->world->segment, m->eager[i], sizeof m->eager[i], e));
-    q->eager[i] = true;
+  } else if (is_eager(t, i) && has_eager(t, m, i)) {
     l->desc.where_send = ACI_IN_EAGER;
     memcpy(m->eager[i], t->c->send, t->bytes);
     t->over = true;
@@ -179,7 +186,6 @@ static ac_status offer(transfer *t, aci_mailbox *m, int i, ac_err *e) {
   atomic_store_explicit(&l->state, ACI_ENTRY_OFFERED, memory_order_release);
   atomic_fetch_add_explicit(&m->offers, 1, memory_order_release);
   ring(t);
-  return AC_OK;
 }
 
 /* A free entry for a message: what an eager buffer serves takes the first ones, the rest keeps them for such. */
@@ -201,7 +207,7 @@ static ac_status place(transfer *asks, ac_err *e) {
   q->entries = true;
   for (int i; q->first != NULL && (i = free_entry(q->first, m)) >= 0;) {
     if (q->first != asks) ring_own(asks);
-    AC_TRY(offer(q->first, m, i, e));
+    offer(q->first, m, i);
   }
   const uint64_t want = q->first == NULL ? 0 : atomic_load_explicit(&m->want, memory_order_acquire);
   if (want == 0 ||
@@ -210,7 +216,8 @@ static ac_status place(transfer *asks, ac_err *e) {
   for (transfer *t = q->first; t != NULL; t = t->later) {
     if (t->channel != want) continue;
     if (t != asks) ring_own(asks);
-    return offer(t, m, ACI_MAILBOX_ENTRIES - 1, e);
+    offer(t, m, ACI_MAILBOX_ENTRIES - 1);
+    break;
   }
   return AC_OK;
 }
@@ -229,7 +236,10 @@ static ac_status send_step(transfer *t, bool *waits, ac_err *e) {
     atomic_store_explicit(&l->state, ACI_ENTRY_FREE, memory_order_release);
   } else if (state == ACI_ENTRY_TAKEN && l->desc.where_send == ACI_PRIVATE &&
              (q->streams == NULL || q->streams == t)) {
-    if (!q->pieces) AC_TRY(aci_segment_commit(&t->g->world->segment, m->piece, sizeof m->piece, e));
+    ac_world *w = t->g->world;
+    ac_err why;
+    if (!q->pieces && aci_segment_commit(&w->segment, m->piece, sizeof m->piece, &why) != AC_OK) /* the receiver waits for them */
+      return aci_stop(w, why.code, w->place.rank, e, "rank %d cannot send: %s", w->place.rank, why.msg);
     q->pieces = true;
     q->streams = t;
     while (t->done < t->bytes && t->pieces - atomic_load_explicit(&l->emptied, memory_order_acquire) < 2) {

@@ -1,6 +1,7 @@
 /* Send and receive over shared memory: rings, exchanges, any order of tags, more messages than entries, every
- * size and place. */
+ * size and place, memory that the system refuses. */
 #include "host/comm/ranks.h"
+#include "host/offload/fault_calls.h"
 
 #include <sys/resource.h>
 
@@ -291,6 +292,53 @@ static void beside(rank *r) {
   free(q);
 }
 
+/* The system refuses memory at the n-th time that a rank asks for it, first at an eager buffer: that message takes the other way. The entries
+ * are full before, so that steps of one message place others. */
+static void refused(rank *r) {
+  enum { SMALL = ACI_MAILBOX_ENTRIES, N = 3 * SMALL, SIZE = ACI_CHUNK / 4 };
+  ac_group *g = ac_world_group(r->w);
+  int32_t *p = malloc(sizeof *p * N * SIZE);
+  if (r->me == 0) {
+    ac_work *k[N];
+    for (int i = 0; i < N; i++) {
+      const int64_t n = i < SMALL ? 10 : SIZE - i;
+      fill(p + i * SIZE, n, 0, 1, i);
+      const ac_coll c = send_of(p + i * SIZE, n, 1, i);
+      if (i == 1) arm(*(const int *)r->arg, WITH_ENOSPC, false); /* the entries have their memory */
+      CHECK_OK(ac_collective_start(g, &c, 0, NULL, &k[i], E_));
+    }
+    for (int i = 0; i < N; i++) {
+      CHECK_OK(ac_work_wait(k[i], E_));
+      ac_work_release(k[i]);
+    }
+    CHECK(disarm() >= *(const int *)r->arg);
+  } else {
+    for (int i = 0; i < N; i++) {
+      const int64_t n = i < SMALL ? 10 : SIZE - i;
+      const ac_coll c = recv_of(p, n, 0, i);
+      CHECK_OK(ac_collective(g, &c, E_));
+      CHECK(is(p, n, 0, 1, i));
+    }
+  }
+  free(p);
+}
+
+/* No memory for the mailbox's pieces, for which the receiver waits: both are told. */
+static void no_pieces(rank *r) {
+  ac_group *g = ac_world_group(r->w);
+  int32_t text[10], *p = calloc(LONGEST, sizeof *p);
+  const ac_coll first[2] = {send_of(text, 10, 1, 0), recv_of(text, 10, 0, 0)};
+  const ac_coll second[2] = {send_of(p, LONGEST, 1, 1), recv_of(p, LONGEST, 0, 1)};
+  ac_err e;
+  fill(text, 10, 0, 1, 0);
+  CHECK_OK(ac_collective(g, &first[r->me], E_));
+  arm(r->me == 0 ? 1 : 0, WITH_ENOSPC, true);
+  const ac_status st = ac_collective(g, &second[r->me], &e);
+  disarm();
+  CHECK(st == AC_OOM && strstr(e.msg, "rank 0 cannot send: no memory for") != NULL);
+  free(p);
+}
+
 static void rings(void **state) {
   ranks_run(2, ring, NULL);
   ranks_run(3, ring, NULL);
@@ -305,12 +353,17 @@ static void after_leaving(void **state) { ranks_run(2, left_behind, NULL); }
 static void offered_meanwhile(void **state) { ranks_run(2, meanwhile, NULL); }
 static void eager(void **state) { ranks_run(2, ahead, NULL); }
 static void sleeps(void **state) { ranks_run(2, asleep, NULL); }
+static void no_eager_buffer(void **state) {
+  for (int n = 1; n <= ACI_EAGER_ENTRIES; n++) ranks_run(2, refused, &n);
+}
+static void no_memory(void **state) { ranks_run(2, no_pieces, NULL); }
 static void side_by_side(void **state) { ranks_run(2, beside, NULL); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(rings), cmocka_unit_test(exchanges),
                                      cmocka_unit_test(order), cmocka_unit_test(after_leaving),
                                      cmocka_unit_test(offered_meanwhile), cmocka_unit_test(eager),
-                                     cmocka_unit_test(sleeps), cmocka_unit_test(side_by_side)};
+                                     cmocka_unit_test(sleeps), cmocka_unit_test(side_by_side),
+                                     cmocka_unit_test(no_eager_buffer), cmocka_unit_test(no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
