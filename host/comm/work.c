@@ -60,10 +60,10 @@ static void pause_a_little(const ac_world *w, int spins, int idle, uint32_t seen
   } else if (w->backend->rings && !polls) {
     const int naps = idle - spins - TURNS;
     aci_doorbell_wait(w->page, seen, naps < 4 ? NAP * (naps + 1) : 4 * NAP);
-  } else if (idle < w->spins + 64) {
+  } else if (idle < spins + 64) {
     sched_yield();
   } else {
-    struct timespec t = {0, idle < w->spins + 128 ? 20000 : 200000};
+    struct timespec t = {0, idle < spins + 128 ? 20000 : 200000};
     nanosleep(&t, NULL);
   }
 }
