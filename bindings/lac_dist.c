@@ -25,6 +25,8 @@ static int init_process_group(lua_State *L) {
   const int64_t rank = lac_opt_int(&o, "rank", -1), size = lac_opt_int(&o, "world_size", -1);
   if (timeout < 0 || timeout != timeout)
     return lac_argerror(L, S, AC_INVALID, NULL, 0, "timeout", "expected seconds, got %g", timeout);
+  /* a bad one is told of before others wait for this rank */
+  ac_device *device = lac_opt_string(&o, "device_id", NULL) != NULL ? lac_opt_device(&o, "device_id", NULL) : NULL;
   /* the name for whatever serves CPU tensors */
   if (backend != NULL && (strcmp(backend, "gloo") == 0 || strcmp(backend, "auto") == 0)) backend = NULL;
   const bool sim = backend != NULL && strcmp(backend, "sim") == 0;
@@ -67,7 +69,6 @@ static int init_process_group(lua_State *L) {
         "init_process_group: asked to be rank %lld of %lld, the launcher made this process rank %d "
         "of %d; leave rank and world_size away",
         (long long)(rank < 0 ? got_rank : rank), (long long)(size < 0 ? got_size : size), got_rank, got_size);
-  ac_device *device = lac_opt_string(&o, "device_id", NULL) != NULL ? lac_opt_device(&o, "device_id", NULL) : NULL;
   ac_err e;
   if (device != NULL && ac_world_bind_device(S->ranks->world, device, lac_site(L, S, 1, site), &e) != AC_OK) return lac_raise(L, S, &e);
   return 0;

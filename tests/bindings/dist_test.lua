@@ -324,6 +324,8 @@ end
 
 -- ---- one rank of a world that is not there ----
 dist.destroy_process_group()
+fails("no device 'cuda:99' here", dist.init_process_group, nil, { device_id = "cuda:99" })
+assert(not dist.is_initialized()) -- a bad option is told of before others are met
 fails("world_size >= 1", dist.init_process_group, "sim")
 fails("world_size >= 1", dist.init_process_group, "sim", { rank = 4, world_size = 4 })
 dist.init_process_group("sim", { rank = 1, world_size = 4 })
