@@ -26,7 +26,8 @@ void aci_assert_hook_set(void (*fn)(void *user), void *user);
 /* Memory this process may use: the physical memory or the tightest memory cgroup around us, whichever is
  * less. 0: unknown. */
 uint64_t aci_host_memory(void);
-/* What of it could be had now without swapping: free memory and what the page cache gives back. 0: unknown. */
+/* What of it could be had now without swapping: free memory and what the page cache gives back, in the machine or in the
+ * memory cgroup around us that has least left below its limit. 0: unknown. */
 uint64_t aci_host_available(void);
 /* The parameter `name` (a BOOL, with ACCEL_ in front) straight from the environment, for kernels, which know no
  * context; otherwise: when it is not set, or says neither. */

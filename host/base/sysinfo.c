@@ -10,18 +10,25 @@
 #include "accel/base.h"
 #include "base/base_impl.h"
 
-static bool read_line(const char *path, char *buf, int n) {
-  FILE *f = fopen(path, "re");
+static FILE *open_leaf(const char *dir, const char *leaf) {
+  char path[2 * PATH_MAX + 64];
+  const int len = snprintf(path, sizeof path, "%s/%s", dir, leaf);
+  return len > 0 && (size_t)len < sizeof path ? fopen(path, "re") : NULL;
+}
+
+static bool read_leaf(const char *dir, const char *leaf, char *buf, int n) {
+  FILE *f = open_leaf(dir, leaf);
   if (f == NULL) return false;
   bool ok = fgets(buf, n, f) != NULL;
   fclose(f);
   return ok;
 }
 
-/* Calls fn for `leaf` in our own group of a controller and in each group around it, innermost first.
- * `controller` is NULL for the unified hierarchy. */
-static void each_cgroup(const char *controller, const char *leaf, void (*fn)(const char *line, void *arg),
-                        void *arg) {
+typedef void group_fn(const char *dir, const char *line, void *arg);
+
+/* Calls fn with the first line of `leaf` in our own group of a controller and in each group around it, innermost first.
+ * `controller` is NULL for the unified hierarchy; dir: the group's. */
+static void each_cgroup(const char *controller, const char *leaf, group_fn *fn, void *arg) {
   FILE *f = fopen("/proc/self/cgroup", "re");
   if (f == NULL) return;
   char line[PATH_MAX], group[PATH_MAX] = "";
@@ -43,17 +50,18 @@ static void each_cgroup(const char *controller, const char *leaf, void (*fn)(con
   fclose(f);
   if (!found) return;
   for (;;) {
-    char path[2 * PATH_MAX], text[256];
-    int len = snprintf(path, sizeof path, "/sys/fs/cgroup/%s%s%s/%s", controller == NULL ? "" : controller,
-                       controller == NULL ? "" : "/", group, leaf);
-    if (len > 0 && (size_t)len < sizeof path && read_line(path, text, sizeof text)) fn(text, arg);
+    char dir[2 * PATH_MAX], text[256];
+    int len = snprintf(dir, sizeof dir, "/sys/fs/cgroup/%s%s%s", controller == NULL ? "" : controller,
+                       controller == NULL ? "" : "/", group);
+    if (len > 0 && (size_t)len < sizeof dir && read_leaf(dir, leaf, text, sizeof text)) fn(dir, text, arg);
     char *cut = strrchr(group, '/');
     if (cut == NULL) return;
     *cut = '\0'; /* "/" becomes "": the root, read once more in vain at worst */
   }
 }
 
-static void lower_bytes(const char *line, void *arg) {
+static void lower_bytes(const char *dir, const char *line, void *arg) {
+  (void)dir;
   uint64_t *least = arg;
   char *end;
   unsigned long long v = strtoull(line, &end, 10); /* "max" parses to no digits */
@@ -68,19 +76,47 @@ uint64_t aci_host_memory(void) {
   return least == UINT64_MAX ? 0 : least;
 }
 
+/* What a group's limit leaves beside its memory that is in use: without the pages of files that have not been used for a while, which the system
+ * takes back first. */
+static void lower_free(const char *dir, const char *line, void *arg) {
+  uint64_t *least = arg, limit = UINT64_MAX;
+  unsigned long long idle = 0, v;
+  char text[256];
+  lower_bytes(dir, line, &limit);
+  if (limit == UINT64_MAX) return;
+  if (!read_leaf(dir, "memory.current", text, sizeof text) && !read_leaf(dir, "memory.usage_in_bytes", text, sizeof text)) return;
+  if (sscanf(text, "%llu", &v) != 1) return;
+  const uint64_t used = v;
+  FILE *f = open_leaf(dir, "memory.stat");
+  for (bool all = false; f != NULL && fgets(text, sizeof text, f) != NULL;) {
+    if (sscanf(text, "total_inactive_file %llu", &v) == 1) { /* version 1: with the groups inside */
+      idle = v;
+      all = true;
+    } else if (!all && sscanf(text, "inactive_file %llu", &v) == 1) {
+      idle = v;
+    }
+  }
+  if (f != NULL) fclose(f);
+  const uint64_t kept = used > idle ? used - idle : 0, left = limit > kept ? limit - kept : 1; /* 0 is: unknown */
+  if (left < *least) *least = left;
+}
+
 uint64_t aci_host_available(void) {
   uint64_t least = aci_host_memory();
   unsigned long long kb;
   char line[128];
+  if (least == 0) least = UINT64_MAX;
   FILE *f = fopen("/proc/meminfo", "re");
-  if (f == NULL) return least;
-  while (fgets(line, sizeof line, f) != NULL)
-    if (sscanf(line, "MemAvailable: %llu", &kb) == 1 && (least == 0 || kb < least >> 10)) least = (uint64_t)kb << 10;
-  fclose(f);
-  return least;
+  while (f != NULL && fgets(line, sizeof line, f) != NULL)
+    if (sscanf(line, "MemAvailable: %llu", &kb) == 1 && kb < least >> 10) least = (uint64_t)kb << 10;
+  if (f != NULL) fclose(f);
+  each_cgroup(NULL, "memory.max", lower_free, &least);
+  each_cgroup("memory", "memory.limit_in_bytes", lower_free, &least);
+  return least == UINT64_MAX ? 0 : least;
 }
 
-static void lower_cpus(const char *line, void *arg) {
+static void lower_cpus(const char *dir, const char *line, void *arg) {
+  (void)dir;
   int *least = arg;
   long long quota, period;
   if (sscanf(line, "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0) return; /* "max 100000" */
