@@ -70,7 +70,9 @@ ac_status aci_map_fill(aci_store *s, void *map, size_t n, uint64_t end, ac_err *
     posix_fadvise(s->fd, (off_t)(end - n + at), (off_t)(n - at < AHEAD ? n - at : AHEAD), POSIX_FADV_WILLNEED);
   do rc = madvise(map, n, MADV_POPULATE_READ);
   while (rc != 0 && (errno == EINTR || errno == EAGAIN));
-  return rc == 0 ? AC_OK : AC_FAIL(e, IO, "pages of %s cannot be had: error %d", s->path, errno);
+  if (rc == 0) return AC_OK;
+  if (errno == EINVAL || errno == ENOSYS || errno == EPERM) return AC_FAIL(e, UNSUPPORTED, "the system does not bring pages of %s", s->path);
+  return AC_FAIL(e, IO, "pages of %s cannot be had: error %d", s->path, errno);
 }
 
 bool aci_map_hold(aci_store *s, uint64_t end) {

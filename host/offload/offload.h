@@ -102,7 +102,7 @@ void aci_map_free(void *map, size_t n);
 /* Whether all pages of a map are in memory. */
 bool aci_map_is_filled(void *map, size_t n);
 /* Of the I/O thread: the pages of a map, whose home ends at byte `end` of the file, are there afterwards. IO: they cannot be had so, and reading
- * tells why. */
+ * tells why; UNSUPPORTED: nor can any others. */
 ac_status aci_map_fill(aci_store *s, void *map, size_t n, uint64_t end, ac_err *e);
 /* With the queue's lock held. From hold to drop nobody cuts or writes the file; false: that cannot be had now, or it has been cut. */
 bool aci_map_hold(aci_store *s, uint64_t end);
@@ -175,6 +175,7 @@ typedef struct aci_window {
   int *start, *place; /* uses of each number in trace: place[start[i] .. start[i + 1]] */
   int n_known;        /* numbers that start knows */
   int *now, n_now, cap_now; /* of this one */
+  uint64_t passes;     /* traces that ended */
   int pos;             /* in trace: the next use, if all goes as before; -1: not known */
   ac_err failed;       /* a write that nobody waited for; code AC_OK: none */
   aci_window_stats stats;
@@ -208,7 +209,8 @@ struct aci_tiered {
   bool in_place;   /* that is the home itself, or map, which count as memory of the device while they are resident */
   void *map;       /* of the file, whole pages around the bytes; NULL: there is none. It stays when t is out */
   size_t map_bytes;
-  bool filled;     /* its pages were in memory when they were last used */
+  bool filled;     /* its pages were in memory when they were last used or looked at */
+  uint64_t looked; /* the window's pass in which they were looked at */
   bool no_map;     /* not this time */
   ac_block *stage; /* host memory on the way to a device that is not the CPU */
   void *ptr, *io;  /* the bytes there, and where the I/O thread reads or writes them */

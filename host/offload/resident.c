@@ -114,12 +114,18 @@ ac_status aci_resident_arrive(aci_window *w, aci_tiered *t, ac_err *e) {
 void aci_resident_own(aci_window *w, aci_tiered *t) {
   ac_block *own;
   ac_err ignored;
-  if (block_for(w, t, AC_MEM_ACTIVATION, &own, &ignored) != AC_OK) return; /* it stays mapped: the system keeps the pages that were written */
+  if (t->block != NULL) w->stats.resident_bytes -= t->home.bytes;
+  ac_block_free(t->block); /* a limit need not have room for both; the bytes stay where they are */
+  t->block = NULL;
+  if (block_for(w, t, AC_MEM_ACTIVATION, &own, &ignored) != AC_OK) { /* it stays mapped: the system keeps the pages that were written */
+    if (aci_block_wrap(w->device, t->ptr, t->home.bytes, &t->block, &ignored) == AC_OK) w->stats.resident_bytes += t->home.bytes;
+    return;
+  }
   void *to = placed(t, own);
   memcpy(to, t->ptr, t->home.bytes);
-  ac_block_free(t->block);
   aci_resident_unmap(t);
   t->block = own;
+  w->stats.resident_bytes += t->home.bytes;
   t->ptr = t->io = to;
   t->in_place = false;
 }

@@ -26,6 +26,7 @@ static void index_trace(aci_window *w) {
 }
 
 void aci_window_turn(aci_window *w) {
+  w->passes++;
   if (w->n_now == 0) return;
   int *old = w->trace;
   const int cap = w->cap_trace;

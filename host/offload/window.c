@@ -42,6 +42,7 @@ static ac_status settle(aci_window *w, aci_tiered *t, ac_err *e) {
   if (st != AC_OK && e != NULL) *e = t->transfer.err;
   if (t->state == ACI_COMING) {
     if (st == AC_OK) st = aci_resident_arrive(w, t, e);
+    if (st == AC_UNSUPPORTED && t->transfer.map != NULL) t->home.store->no_map = true; /* bytes are read, from now on ahead of uses as well */
     if (st != AC_OK) aci_resident_drop(w, t);
   } else {
     ac_block_free(t->stage);
@@ -75,6 +76,7 @@ static bool may_leave(const aci_tiered *t) { return !t->dirty || !t->home.store-
 ac_status aci_window_out(aci_window *w, aci_tiered *t, ac_err *e) {
   if (t->pins > 0) return AC_FAIL(e, STATE, "bytes of %zu are in use and cannot be moved", t->home.bytes);
   if (t->state == ACI_COMING && aci_io_queue_cancel(w->queue, &t->transfer)) aci_resident_drop(w, t);
+  if (t->state == ACI_COMING) (void)settle(w, t, NULL); /* what could not come is out; its use tells why */
   AC_TRY(settle(w, t, e));
   if (t->state == ACI_OUT) return AC_OK;
   if (!may_leave(t)) return AC_FAIL(e, STATE, "%s is only read, and what was written stays in memory", t->home.store->path);
@@ -147,6 +149,16 @@ static ac_status admit(aci_window *w, aci_tiered *t, bool must, int least, ac_er
   return st;
 }
 
+/* Whether the pages of t, which is out, are in memory. Asked of the system once a pass: it may have taken them. */
+static bool has_pages(const aci_window *w, aci_tiered *t) {
+  if (t->home.store->no_map || w->queue->no_map) return false; /* they are not used */
+  if (t->filled && t->looked != w->passes) {
+    t->filled = aci_map_is_filled(t->map, t->map_bytes);
+    t->looked = w->passes;
+  }
+  return t->filled;
+}
+
 /* Fetches what comes next, as far as there is room and `ahead` says. */
 static void look_ahead(aci_window *w) {
   size_t bytes = 0;
@@ -157,7 +169,7 @@ static void look_ahead(aci_window *w) {
     ac_err e;
     if (t == NULL) continue;
     bytes += t->home.bytes; /* also of what is there: looking farther would push out what stays from pass to pass */
-    if (t->state != ACI_OUT || t->filled || aci_is_at_home(w, t)) continue; /* what is there need not come */
+    if (t->state != ACI_OUT || aci_is_at_home(w, t) || has_pages(w, t)) continue; /* what is there need not come */
     if (admit(w, t, false, k + 1, &e) != AC_OK) return;
     send(w, t, false, false);
     w->stats.prefetched++;
@@ -308,7 +320,7 @@ ac_status aci_window_empty(aci_window *w, bool flush, ac_err *e) {
     if (t == NULL || t->pins > 0 || !may_leave(t)) continue;
     if (!flush) {
       st = aci_window_out(w, t, e);
-    } else {
+    } else if (t->state != ACI_COMING) {
       st = settle(w, t, e);
       if (st == AC_OK && t->state == ACI_IN && t->dirty) st = begin_write(w, t, e);
     }
