@@ -34,16 +34,15 @@ static void put(const char *path, const char *text) {
 }
 
 static void begin(const char *name) {
-  char *at = ac_test_tmp_path(name);
-  mkdir(at, 0700);
   free(root);
-  root = at;
+  root = ac_test_tmp_path(name); /* ends in XXXXXX: nothing of an earlier run is there */
+  assert_non_null(mkdtemp(root));
   put("/proc/meminfo", "MemTotal: 9000 kB\nMemFree: 100 kB\nMemAvailable: 8000 kB\n");
 }
 
 static void no_group(void **state) {
   (void)state;
-  begin("none");
+  begin("none-XXXXXX");
   assert_int_equal(aci_host_available(), 8000 << 10);
   put("/proc/meminfo", "MemTotal: 9000 kB\n");
   assert_int_equal(aci_host_available(), aci_host_memory());
@@ -51,7 +50,7 @@ static void no_group(void **state) {
 
 static void unified(void **state) {
   (void)state;
-  begin("v2");
+  begin("v2-XXXXXX");
   put("/proc/self/cgroup", "0::/job/step\n");
   put("/sys/fs/cgroup/job/step/memory.max", "max\n");
   put("/sys/fs/cgroup/job/step/memory.current", "4000000\n");
@@ -71,7 +70,7 @@ static void unified(void **state) {
 
 static void version_1(void **state) {
   (void)state;
-  begin("v1");
+  begin("v1-XXXXXX");
   put("/proc/self/cgroup", "4:cpu,memory:/box\n0::/\n");
   put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "8000000000\n");
