@@ -7,7 +7,8 @@
  *                   op is through (fcntl F_SETLEASE; milliseconds, 45 seconds at most), and grants none while somebody has it open for
  *                   writing. With the lease the length is looked at. Between uses nothing reads the map.
  *   A disk fails    Pages that are not in memory are asked for by the I/O thread with MADV_POPULATE_READ, which returns an error where a load
- *                   from memory would be killed, before an op begins; only pages that the system takes away during the op are read by it.
+ *                   from memory would be killed, before the map becomes resident; only pages that the system takes away while it is are read
+ *                   by an op.
  *
  * A map stays when its bytes are out: its pages are the page cache's, which takes them where memory is short.
  *
