@@ -76,15 +76,16 @@ function M.rows(args, first, n)
   return out
 end
 
---- Losses of so many steps on one rank, in so many micro-batches.
+--- Losses of so many steps on one rank, in so many micro-batches. batch(name, step, model) and part(args, m) say what a step and a
+--- micro-batch have, where that is not a batch of 8 rows and the m-th part of it.
 ---@return number[]
-function M.alone(name, layers, p, steps, micros)
+function M.alone(name, layers, p, steps, micros, batch, part_of)
   local model, loss_fn, losses = M.model(name, layers, p), M.loss(name), {}
   local optimizer = accel.optim.AdamW(model:parameters(), { lr = 1e-3 })
   for step = 1, steps do
-    local args, total, n = M.batch(name, step, model), 0, 8 // micros
+    local args, total, n = (batch or M.batch)(name, step, model), 0, 8 // micros
     for m = 1, micros do
-      local part = M.rows(args, (m - 1) * n + 1, n)
+      local part = part_of and part_of(args, m) or M.rows(args, (m - 1) * n + 1, n)
       accel.micro_batch((m - 1) * n)
       local last = name == "vit" and 2 or part.n
       local out = table.pack(model(table.unpack(part, 1, last)))

@@ -54,38 +54,25 @@ local function arguments(name, step, model, cuts)
   return table.pack(ids, { shift_labels = accel.cat({ ids:narrow(2, 2, 7), ids:narrow(2, 1, 1) }, 2) })
 end
 
+--- Rows of two batches behind one another, in tensors and tables of them.
+local function both(a, b)
+  if accel.is_tensor(a) then return accel.cat({ a, b }, 1) end
+  if type(a) ~= "table" then return a end
+  local out = {}
+  for key, value in next, a do out[key] = both(value, b[key]) end
+  return out
+end
+
 --- What one rank does with the micro-batches that all ranks have, one after the other.
 local function alone(name, p)
-  local model, loss_fn, losses = cases.model(name, LAYERS, 0), cases.loss(name), {}
-  local optimizer = accel.optim.AdamW(model:parameters(), { lr = 1e-3 })
   local micros = micros_of(p)
   local per = ROWS // p.dp // micros
-  for step = 1, STEPS do
-    local args, total = arguments(name, step, model, p.how ~= ""), 0
-    for m = 1, micros do
-      local parts = {}
-      for r = 0, p.dp - 1 do parts[r + 1] = cases.rows(args, (r * micros + m - 1) * per + 1, per) end
-      local one = parts[1]
-      if p.dp == 2 then
-        local function both(a, b)
-          if accel.is_tensor(a) then return accel.cat({ a, b }, 1) end
-          if type(a) ~= "table" then return a end
-          local out = {}
-          for key, value in next, a do out[key] = both(value, b[key]) end
-          return out
-        end
-        one = both(parts[1], parts[2])
-      end
-      local out = table.pack(model(table.unpack(one, 1, name == "vit" and 2 or args.n)))
-      local loss = loss_fn(out.n == 1 and out[1] or out, table.unpack(one, 1, args.n)) / micros
-      loss:backward()
-      total = total + loss:item()
-    end
-    optimizer:step()
-    optimizer:zero_grad()
-    losses[step] = total
-  end
-  return losses
+  return cases.alone(name, LAYERS, 0, STEPS, micros,
+    function(_, step, model) return arguments(name, step, model, p.how ~= "") end,
+    function(args, m)
+      local first, second = cases.rows(args, (m - 1) * per + 1, per), p.dp == 2 and cases.rows(args, (micros + m - 1) * per + 1, per)
+      return second and both(first, second) or first
+    end)
 end
 
 local function train(name, p)
