@@ -78,6 +78,14 @@ static void needs_leases(aci_store *store, aci_window *w, ac_storage *s) {
   skip();
 }
 
+/* A storage as opened makes it, used once by its map. */
+static ac_storage *opened_mapped(aci_store **store, aci_window **w) {
+  ac_storage *s = opened(store, w);
+  assert_int_equal(check(s), AC_OK);
+  needs_leases(*store, *w, s);
+  return s;
+}
+
 static size_t live(const ac_device *d) {
   ac_mem_stats m;
   ac_mem_stats_get(d, &m);
@@ -122,11 +130,9 @@ static void mapped(void **state) {
   ac_err e;
   aci_store *store;
   aci_window *w;
-  ac_storage *s = opened(&store, &w);
+  ac_storage *s = opened_mapped(&store, &w);
   aci_tiered *t = aci_tiered_of(s);
   void *p, *q;
-  assert_int_equal(check(s), AC_OK);
-  needs_leases(store, w, s);
   assert_true(t->in_place && t->map != NULL && live(cpu) == (N + 63) / 64 * 64);
   assert_ok(aci_window_empty(w, false, &e), e);
   assert_int_equal(live(cpu), 0);
@@ -155,12 +161,10 @@ static void cut_in_use(void **state) {
   ac_err e;
   aci_store *store;
   aci_window *w;
-  ac_storage *s = opened(&store, &w);
+  ac_storage *s = opened_mapped(&store, &w);
   void *p;
   int at_work[2], status;
   char c;
-  assert_int_equal(check(s), AC_OK);
-  needs_leases(store, w, s);
   assert_int_equal(pipe(at_work), 0);
   assert_ok(s->provider->acquire(s, &p, &e), e);
   const pid_t child = fork();
@@ -190,9 +194,7 @@ static void read_instead(void **state) {
   ac_err e;
   aci_store *store;
   aci_window *w;
-  ac_storage *s = opened(&store, &w);
-  assert_int_equal(check(s), AC_OK);
-  needs_leases(store, w, s);
+  ac_storage *s = opened_mapped(&store, &w);
   assert_ok(aci_window_empty(w, false, &e), e);
   const int writer = open(path, O_WRONLY);
   assert_int_equal(check(s), AC_OK);
@@ -237,10 +239,8 @@ static void brought_ahead(void **state) {
   ac_err e;
   aci_store *store;
   aci_window *w;
-  ac_storage *s = opened(&store, &w);
+  ac_storage *s = opened_mapped(&store, &w);
   aci_tiered *t = aci_tiered_of(s);
-  assert_int_equal(check(s), AC_OK);
-  needs_leases(store, w, s);
   assert_ok(aci_window_empty(w, false, &e), e);
   aci_window_pass(w, true);
   assert_int_equal(w->stats.prefetched, 0); /* they are there */
@@ -272,10 +272,8 @@ static void no_pages(void **state) {
   ac_err e;
   aci_store *store;
   aci_window *w;
-  ac_storage *s = opened(&store, &w);
+  ac_storage *s = opened_mapped(&store, &w);
   aci_tiered *t = aci_tiered_of(s);
-  assert_int_equal(check(s), AC_OK);
-  needs_leases(store, w, s);
   pages_away = true;
   pages_fail = EINVAL; /* as before Linux 5.14 */
   asked = 0;
