@@ -254,8 +254,8 @@ expect >\x20
 line while true do end
 expect busy] stop_ranks.lua:8>\x20
 send \x03
-expect [all] stdin:1: interrupted
-expect >\x20
+expect stdin:1: interrupted
+expect [0, 1] stop_ranks.lua:8>\x20
 quiet 0.1
 send \x04
 expect end\t0
