@@ -2,7 +2,7 @@
 local accel = require "accel"
 
 local src = os.getenv "ACCEL_TEST_SRC" or (arg[0]:match "^(.*)/tests/" or ".")
-local tmp = os.getenv "ACCEL_TEST_TMP" or "."
+local tmp = os.getenv "ACCEL_TEST_TMP" or "/tmp"
 local run = accel.process.program()
 local QUICK <const> = "bench dispatch --quick --rounds 1 --peers none --no-idle-gate"
 

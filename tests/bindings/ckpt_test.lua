@@ -3,7 +3,7 @@
 local accel = require "accel"
 local ckpt = accel.ckpt
 
-local tmp = (os.getenv "ACCEL_TEST_TMP" or ".") .. "/ckpt"
+local tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/ckpt"
 os.execute("rm -rf '" .. tmp .. "'")
 
 local function fails(part, code, ok, message, got)

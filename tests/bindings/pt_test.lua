@@ -4,7 +4,7 @@ local accel = require "accel"
 local core = require "accel.file.core"
 local here = arg[0]:match "^.*/" or ""
 local reference = here .. "../reference/"
-local tmp = os.getenv "ACCEL_TEST_TMP" or "."
+local tmp = os.getenv "ACCEL_TEST_TMP" or "/tmp"
 
 local function fails(code, part, f, ...)
   local ok, err = pcall(f, ...)

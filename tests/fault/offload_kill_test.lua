@@ -4,7 +4,7 @@
 -- tier: every change
 local accel = require "accel"
 local build, src = os.getenv "ACCEL_TEST_BUILD", os.getenv "ACCEL_TEST_SRC"
-local tmp = os.getenv "ACCEL_TEST_TMP" or "."
+local tmp = os.getenv "ACCEL_TEST_TMP" or "/tmp"
 local case = (src or ".") .. "/tests/fault/offload_kill_case.lua"
 local program = build and build .. "/bin/accel-run" or "accel-run"
 

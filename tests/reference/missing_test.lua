@@ -2,7 +2,7 @@
 -- line, exit status 1.
 local run = (os.getenv "ACCEL_TEST_BUILD" or "build/dev") .. "/bin/accel-run"
 local here = (os.getenv "ACCEL_TEST_SRC" or ".") .. "/tests/reference"
-local tmp = os.getenv "ACCEL_TEST_TMP" or "."
+local tmp = os.getenv "ACCEL_TEST_TMP" or "/tmp"
 
 local function runner(name, dir)
   local p = assert(io.popen(("'%s' '%s/%s.lua' '%s' 2>&1"):format(run, here, name, dir)))

@@ -8,7 +8,7 @@ local models = accel.models
 local here = arg[0]:match "^(.*)/[^/]*$" or "."
 local inputs = dofile(here .. "/model_inputs.lua")
 local dir = arg[1] or here .. "/files"
-local tmp = (os.getenv "ACCEL_TEST_TMP" or ".") .. "/transformers"
+local tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/transformers"
 
 local python = "python3 -c 'import torch, transformers, safetensors' >/dev/null 2>&1"
 if not os.execute(python) then

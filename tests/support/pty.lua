@@ -8,7 +8,7 @@ local M = {}
 
 local build = os.getenv "ACCEL_TEST_BUILD" or "../.."
 M.run = accel.process.program()
-M.tmp = (os.getenv "ACCEL_TEST_TMP" or ".") .. "/"
+M.tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/"
 local player = os.getenv "ACCEL_TEST_PTY" or build .. "/tests/bin/accel-pty"
 
 function M.skip(why)

@@ -1,6 +1,6 @@
 -- Scripts as programs: "#!/usr/bin/env accel-run", their arguments, and what their end means to a shell.
 local run = assert(os.getenv "ACCEL_TEST_BUILD", "ACCEL_TEST_BUILD is not set") .. "/bin/accel-run"
-local tmp = (os.getenv "ACCEL_TEST_TMP" or ".") .. "/"
+local tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/"
 
 local function write(name, text)
   local file <close> = assert(io.open(tmp .. name, "wb"))

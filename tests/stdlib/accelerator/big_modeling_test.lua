@@ -4,7 +4,7 @@
 local accel = require "accel"
 local A, nn = accel.accelerator, accel.nn
 
-local ROOT = os.getenv "ACCEL_TEST_TMP" or "."
+local ROOT = os.getenv "ACCEL_TEST_TMP" or "/tmp"
 local function folder(name)
   local dir = ROOT .. "/" .. name
   for _, file in ipairs(accel.listdir(dir) or {}) do os.remove(dir .. "/" .. file) end

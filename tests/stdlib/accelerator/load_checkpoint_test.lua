@@ -9,7 +9,7 @@ if ranks.start { 1, 2 } then return end
 local accelerator = accel.Accelerator()
 local rank = accelerator.process_index
 local root
-if rank == 0 then root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/load_checkpoint-")) end
+if rank == 0 then root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/load_checkpoint-")) end
 root = accel.accelerator.broadcast_object_list { root or "" }[1]
 local load = accel.accelerator.load_checkpoint_in_model
 local warned = {}

@@ -3,7 +3,7 @@
 local accel = require "accel"
 local ckpt = require "accel.ckpt"
 
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/ckpt-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/ckpt-"))
 local parent = root .. "/checkpoints"
 assert(accel.makedirs(parent))
 

@@ -3,7 +3,7 @@
 local accel = require "accel"
 local models = accel.models
 
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/generate-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/generate-"))
 accel.manual_seed(5)
 local tok = accel.text.train_bpe({ "the cat sat on the mat and the dog ran to the door" }, {
   vocab_size = 275, special_tokens = { "<end>", "<user>", "<bot>" },

@@ -4,7 +4,7 @@ local accel = require "accel"
 local ckpt = require "accel.ckpt"
 local dcp = (arg[0]:match "^.*/" or "") .. "../../reference/dcp"
 
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/merge-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/merge-"))
 
 local function run(args, status, pattern)
   local pipe = assert(io.popen(("cd '%s' && '%s' merge-weights %s 2>&1"):format(root, accel.process.program(), args)))

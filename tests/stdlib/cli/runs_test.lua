@@ -2,7 +2,7 @@
 -- there.  tier: every change
 --   accel-run tests/stdlib/cli/runs_test.lua
 local accel = require "accel"
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/runs-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/runs-"))
 do
   local _, message, code = accel.track.Store.open(root)
   if code == "unsupported" then

@@ -4,7 +4,7 @@
 local accel = require "accel"
 local data = accel.data
 
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/indexed-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/indexed-"))
 local prefix = root .. "/text"
 
 local function fails(pattern, fn, ...)

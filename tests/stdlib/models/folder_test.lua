@@ -3,7 +3,7 @@
 local accel = require "accel"
 local models = accel.models
 
-local tmp = (os.getenv "ACCEL_TEST_TMP" or ".") .. "/folders"
+local tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/folders"
 assert(accel.makedirs(tmp))
 
 local function equal(a, b)

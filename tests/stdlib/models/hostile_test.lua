@@ -2,7 +2,7 @@
 local accel = require "accel"
 local models = accel.models
 
-local tmp = (os.getenv "ACCEL_TEST_TMP" or ".") .. "/hostile"
+local tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/hostile"
 
 local function write(path, text)
   local f = assert(io.open(path, "wb"))

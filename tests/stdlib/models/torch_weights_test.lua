@@ -4,7 +4,7 @@ local accel = require "accel"
 local here = arg[0]:match "^.*/" or ""
 local torch_file = dofile(here .. "../../support/torch_file.lua")
 local reference = here .. "../../reference/files/"
-local tmp = (os.getenv "ACCEL_TEST_TMP" or ".") .. "/torch_weights"
+local tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/torch_weights"
 
 local function read(path)
   local f = assert(io.open(path, "rb"))

@@ -4,7 +4,7 @@
 -- tier: every change, memory
 local accel = require "accel"
 local nn = accel.nn
-local ROOT = os.getenv "ACCEL_TEST_TMP" or "."
+local ROOT = os.getenv "ACCEL_TEST_TMP" or "/tmp"
 
 local function net()
   accel.manual_seed(4)

@@ -6,7 +6,7 @@
 local accel = require "accel"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local nn, zero = accel.nn, accel.deepspeed.zero
-local ROOT = (os.getenv "ACCEL_TEST_TMP" or ".") .. "/created"
+local ROOT = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/created"
 
 local function start()
   if not ranks.start { 1, 2 } then return false end

@@ -11,7 +11,7 @@ local nn = accel.nn
 if ranks.start { 1, 2 } then return end
 
 local R, P <const> = ranks.rank, ranks.size
-local ROOT = (os.getenv "ACCEL_TEST_TMP" or ".") .. "/tiers"
+local ROOT = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/tiers"
 
 local Block = nn.Module:extend "Block"
 function Block:init(d, again)

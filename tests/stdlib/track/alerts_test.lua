@@ -10,7 +10,7 @@ if not version then
   print("skip: " .. message)
   os.exit(77)
 end
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/alerts-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/alerts-"))
 
 local told = {}
 local function hook(alert) told[#told + 1] = ("%s@%s %s"):format(alert.title, alert.step or "", alert.level) end

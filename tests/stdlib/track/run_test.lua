@@ -6,7 +6,7 @@ local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 package.path = ranks.tests .. "support/?.lua;" .. package.path
 local same, says = ranks.same, ranks.fails
 
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/run-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/run-"))
 do
   local store, message, code = accel.track.Store.open(root)
   if code == "unsupported" then

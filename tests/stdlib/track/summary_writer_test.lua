@@ -3,7 +3,7 @@
 --   accel-run tests/stdlib/track/summary_writer_test.lua
 local accel = require "accel"
 
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/events-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/events-"))
 
 --- CRC-32C by its definition, bit by bit.
 local function crc32c(bytes)

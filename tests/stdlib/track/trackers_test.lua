@@ -7,7 +7,7 @@ if ranks.start { 1, 2 } then return end
 
 local rank = accel.dist.get_rank()
 local root
-if rank == 0 then root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/trackers-")) end
+if rank == 0 then root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/trackers-")) end
 root = accel.accelerator.broadcast_object_list { root or "" }[1]
 
 local a = accel.Accelerator { log_with = { "tensorboard", "jsonl", "csv" }, project_dir = root }

@@ -7,7 +7,7 @@ package.path = (arg[0]:match "^(.*)/" or ".") .. "/../../support/?.lua;" .. pack
 local support = require "track"
 support.needs(core.sqlite, core.http_library, core.rest_library)
 
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/ui-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/ui-"))
 local program = accel.process.program()
 local run = accel.track.Run { dir = root, name = "<script>alert(1)</script>", config = { lr = 0.5, nested = { a = true } } }
 for i = 1, 3000 do run:log({ loss = i, odd = i % 3 == 0 and 0 / 0 or i }, i) end

@@ -1,6 +1,6 @@
 --- util.terminal: when colours may be written, by ACCEL_COLOR, FORCE_COLOR, NO_COLOR and the descriptor.
 local run = (os.getenv "ACCEL_TEST_BUILD" or "build/dev") .. "/bin/accel-run"
-local child = (os.getenv "ACCEL_TEST_TMP" or ".") .. "/colour.lua"
+local child = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/colour.lua"
 do
   local f = assert(io.open(child, "w"))
   f:write [[
