@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Loads model folders that accel wrote with Transformers and compares outputs: python3 check_transformers.py DIR ...
-Each folder holds accel.safetensors with in/* (arguments of forward) and out/want; optionally out/aux_loss.
+Each folder holds accel.safetensors with in/* (arguments of forward) and out/want; optionally out/aux_loss,
+label/* (labels) and out/loss, out/second (a second output).
 Prints a line per folder; exit status 1 when one is further than 1e-5 of the largest value from what accel computed."""
 import json, os, sys
 
@@ -35,7 +36,10 @@ def check(path):
         if "out/aux_loss" in tensors:
             inputs["output_router_logits"] = True
         out = model(**inputs)
-    got = out.logits if hasattr(out, "logits") else out.last_hidden_state
+    if hasattr(out, "prediction_logits"):
+        got = out.prediction_logits
+    else:
+        got = out.logits if hasattr(out, "logits") else out.last_hidden_state
     want = tensors["out/want"]
     worst = float((got.double() - want.double()).abs().max() / want.abs().max())
     if got.shape != want.shape or not worst <= BAR:
@@ -44,6 +48,18 @@ def check(path):
         aux = float(abs(out.aux_loss.double() - tensors["out/aux_loss"].double()) / out.aux_loss.abs())
         if not aux <= BAR:
             return f"auxiliary losses differ by {aux:.3g}"
+    if "out/second" in tensors:
+        want = tensors["out/second"]
+        far = float((out.seq_relationship_logits.double() - want.double()).abs().max() / want.abs().max())
+        if not far <= BAR:
+            return f"second outputs differ by {far:.3g}"
+    if "out/loss" in tensors:
+        labels = {k[6:]: v for k, v in tensors.items() if k.startswith("label/")}
+        with torch.no_grad():
+            loss = model(**inputs, **labels).loss
+        far = float(abs(loss.double() - tensors["out/loss"].double()) / loss.abs())
+        if not far <= BAR:
+            return f"losses differ by {far:.3g}"
     if "out/generated" in tensors:
         n = tensors["out/generated"].shape[1]
         ids = model.generate(inputs["input_ids"], max_new_tokens=n, min_new_tokens=n, do_sample=False,

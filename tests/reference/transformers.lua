@@ -34,6 +34,19 @@ local function write(name, model, given, opts)
     local _, aux = model(given.input_ids, { output_router_logits = true, attention_mask = given.attention_mask })
     out["out/aux_loss"] = aux
   end
+  if opts and opts.labels then
+    local all = {}
+    for _, t in ipairs { given, opts.labels } do
+      for key, value in next, t do all[key] = key ~= "input_ids" and value or nil end
+    end
+    for key, t in next, opts.labels do out["label/" .. key] = t end
+    out["out/loss"] = model(given.input_ids, all)
+  end
+  if opts and opts.second then -- a second output
+    local all = {}
+    for key, value in next, given do all[key] = key ~= "input_ids" and value or nil end
+    out["out/second"] = select(2, model(given.input_ids, all))
+  end
   if opts and opts.generate then
     -- without an end, as the other side is told to
     out["out/generated"] = accel.tensor(model:generate(given.input_ids, { max_new_tokens = 8, eos_token_id = false }))
@@ -126,7 +139,12 @@ segments:narrow(2, 6, 6):fill_(1)
 local pair = with(masked, { token_type_ids = segments })
 local three = with(bert, { id2label = { "no", "yes", "else" } })
 write("fresh-bert", fresh(models.BertForSequenceClassification, three), pair)
-write("fresh-bert-lm", fresh(models.BertForMaskedLM, bert), pair)
+local told, follows = ids:clone(), accel.tensor({ 1, 0 }, { dtype = "i64" })
+told:narrow(2, 3, 6):fill_(-100)
+write("fresh-bert-lm", fresh(models.BertForMaskedLM, bert), pair, { labels = { labels = told } })
+write("fresh-bert-sentence", fresh(models.BertForNextSentencePrediction, bert), pair, { labels = { labels = follows } })
+write("fresh-bert-pretraining", fresh(models.BertForPreTraining, bert), pair, { second = true,
+  labels = { labels = told, next_sentence_label = follows } })
 write("fresh-bert-base", fresh(models.BertModel, with(bert, { hidden_act = "gelu_new" })), pair)
 
 local t5 = { vocab_size = 60, d_model = 16, d_kv = 6, d_ff = 20, num_layers = 2, num_heads = 2 }

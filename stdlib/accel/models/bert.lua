@@ -7,6 +7,7 @@ local SelfAttention = require "accel.models.self_attention"
 local accel = require "accel"
 local add_norm = require "accel.nn.add_norm"
 local activation = require "accel.models.activation"
+local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
 local nn = require "accel.nn"
@@ -14,6 +15,7 @@ local options = require "accel.util.options"
 local plans = require "accel.models.plans"
 local raise = require "accel.util.raise"
 local run_layer = require "accel.models.run_layer"
+local tensors = require "accel.util.tensors"
 
 local schema = config.schema("bert", {
   vocab_size = config.size(30522), hidden_size = config.size(768), num_hidden_layers = config.count(12),
@@ -206,24 +208,72 @@ function PredictionHead:init(c)
   self.bias = nn.Parameter(accel.zeros(c.vocab_size))
 end
 
-function PredictionHead:forward(x) return self.decoder(self.transform(x)) end
+--- Logits, or with labels the mean cross entropy where these are not -100.
+function PredictionHead:forward(x, labels)
+  return causal_head.run(self.decoder, self.transform(x), { labels = labels, shifted = true })
+end
 
 ---@class accel.models.BertOnlyMLMHead : accel.nn.Module
 local MLMHead = nn.Module:extend("BertOnlyMLMHead")
 
 function MLMHead:init(c) self.predictions = PredictionHead(c) end
 
-function MLMHead:forward(x) return self.predictions(x) end
+function MLMHead:forward(x, labels) return self.predictions(x, labels) end
+
+---@class accel.models.BertOnlyNSPHead : accel.nn.Module
+local NSPHead = nn.Module:extend("BertOnlyNSPHead")
+
+function NSPHead:init(c) self.seq_relationship = nn.Linear(c.hidden_size, 2) end
+
+function NSPHead:forward(pooled) return self.seq_relationship(pooled) end
+
+---@class accel.models.BertPreTrainingHeads : accel.nn.Module
+local PreTrainingHeads = nn.Module:extend("BertPreTrainingHeads")
+
+function PreTrainingHeads:init(c)
+  self.predictions = PredictionHead(c)
+  self.seq_relationship = nn.Linear(c.hidden_size, 2)
+end
+
+function PreTrainingHeads:forward(x, pooled, labels) return self.predictions(x, labels), self.seq_relationship(pooled) end
+
+--- Options apart from targets: takes names these with their shapes. A target [B, 1] is one of [B].
+---@param ids accel.Tensor [B, T]
+---@param opts any
+---@param takes table<string, integer> name -> 2: [B, T], 1: [B]
+---@return table<string, accel.Tensor> found
+---@return any rest
+local function targets(ids, opts, takes)
+  context.check_ids("bert", ids)
+  if type(opts) ~= "table" then return {}, opts end
+  local found, rest = {}, {}
+  for key, value in accel.pairs(opts) do
+    local n = takes[key]
+    if not n then
+      rest[key] = value
+    else
+      if not tensors.is_tensor(value) then raise("bert: %s must be a tensor, got %s", key, type(value)) end
+      if n == 1 and value.ndim == 2 and value.shape[2] == 1 then value = value:squeeze(2) end
+      local want = table.concat(ids.shape, ", ", 1, n)
+      if table.concat(value.shape, ", ") ~= want then
+        raise("bert: %s %s does not fit ids %s: it must be (%s)", key, tensors.shape_string(value), tensors.shape_string(ids), want)
+      end
+      found[key] = value
+    end
+  end
+  return found, rest
+end
+
+local TIED <const> = {
+  ["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight",
+  ["cls.predictions.decoder.bias"] = "cls.predictions.bias",
+}
 
 --- Predicts masked words: logits [B, T, vocab].
 --- example: accel.models.BertForMaskedLM(accel.models.tiny.bert)(accel.tensor { { 1, 2 } }).shape --> { 1, 2, 9 }
 ---@class accel.models.BertForMaskedLM : accel.models.PreTrainedModel
 local MaskedLM = Base:define("BertForMaskedLM", {
-  tp_plan = PLAN.with_head, pipeline_plan = { "embeddings", "encoder.layer.*", "cls" },
-  tied_weights = {
-    ["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight",
-    ["cls.predictions.decoder.bias"] = "cls.predictions.bias",
-  },
+  tp_plan = PLAN.with_head, pipeline_plan = { "embeddings", "encoder.layer.*", "cls" }, tied_weights = TIED,
 })
 
 function MaskedLM:build(c)
@@ -231,12 +281,67 @@ function MaskedLM:build(c)
   self.cls = MLMHead(c)
 end
 
+--- Logits; with labels [B, T] the mean cross entropy of those that are not -100.
 ---@param ids accel.Tensor
----@param opts? table options of BertModel
+---@param opts? table options of BertModel, and labels
 ---@return accel.Tensor
 function MaskedLM:forward(ids, opts)
-  local x = self.bert(ids, opts)
-  return self.cls(x)
+  local given, rest = targets(ids, opts, { labels = 2 })
+  local x = self.bert(ids, rest)
+  return self.cls(x, given.labels)
 end
 
-return { BertModel = BertModel, BertForSequenceClassification = Classification, BertForMaskedLM = MaskedLM }
+--- Tells whether a pair's second text follows its first: logits [B, 2], of which the first says that it does.
+--- example: accel.models.BertForNextSentencePrediction(accel.models.tiny.bert)(accel.tensor { { 1, 2 } }).shape --> { 1, 2 }
+---@class accel.models.BertForNextSentencePrediction : accel.models.PreTrainedModel
+local NextSentence = Base:define("BertForNextSentencePrediction", {
+  pipeline_plan = { "embeddings", "encoder.layer.*", "pooler", "cls" }, optional_keys = {},
+})
+
+function NextSentence:build(c)
+  self.bert = BertModel:part(c)
+  self.cls = NSPHead(c)
+end
+
+--- Logits [B, 2]; with labels [B] (1: the second text is another one) the mean cross entropy of those that are not -100.
+---@param ids accel.Tensor
+---@param opts? table options of BertModel, and labels
+---@return accel.Tensor
+function NextSentence:forward(ids, opts)
+  local given, rest = targets(ids, opts, { labels = 1 })
+  local _, pooled = self.bert(ids, rest)
+  local logits = self.cls(pooled)
+  return given.labels and accel.cross_entropy(logits, given.labels) or logits
+end
+
+--- BERT as it is trained (Devlin et al. 2019): masked words and the next sentence, Megatron-LM's BERT with its binary head.
+--- example: local m = accel.models.BertForPreTraining(accel.models.tiny.bert) local words, sentence = m(accel.tensor { { 1, 2 } })
+---   return words.shape, sentence.shape --> { 1, 2, 9 }, { 1, 2 }
+---@class accel.models.BertForPreTraining : accel.models.PreTrainedModel
+local PreTraining = Base:define("BertForPreTraining", {
+  tp_plan = PLAN.with_head, pipeline_plan = { "embeddings", "encoder.layer.*", "pooler", "cls" }, tied_weights = TIED, optional_keys = {},
+})
+
+function PreTraining:build(c)
+  self.bert = BertModel:part(c)
+  self.cls = PreTrainingHeads(c)
+end
+
+--- Logits of words [B, T, vocab] and of the next sentence [B, 2]. With labels [B, T], next_sentence_label [B] or both the sum of their mean
+--- cross entropies, of those that are not -100 each; behind it that of words and that of the sentence, nil where none was asked for.
+---@param ids accel.Tensor
+---@param opts? table options of BertModel, labels and next_sentence_label
+---@return accel.Tensor, accel.Tensor?, accel.Tensor?
+function PreTraining:forward(ids, opts)
+  local given, rest = targets(ids, opts, { labels = 2, next_sentence_label = 1 })
+  local x, pooled = self.bert(ids, rest)
+  local words, sentence = self.cls(x, pooled, given.labels)
+  local order = given.next_sentence_label
+  if not given.labels and not order then return words, sentence end
+  order = order and accel.cross_entropy(sentence, order)
+  words = given.labels and words
+  return words and order and words + order or words or order, words or nil, order
+end
+
+return { BertModel = BertModel, BertForSequenceClassification = Classification, BertForMaskedLM = MaskedLM,
+  BertForNextSentencePrediction = NextSentence, BertForPreTraining = PreTraining }

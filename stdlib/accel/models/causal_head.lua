@@ -1,5 +1,5 @@
 --- What the decoders with a language-model head do with the states of their stack: logits, or with labels the loss,
---- whose logits are never whole in memory. Used by gpt2.lua, llama.lua and mixtral.lua.
+--- whose logits are never whole in memory. Used by gpt2.lua, llama.lua and mixtral.lua; run also by bert.lua.
 local accel = require "accel"
 local KVCache = require "accel.models.kv_cache"
 local check = require "accel.util.check"

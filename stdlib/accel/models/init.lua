@@ -7,6 +7,7 @@ return require "accel.util.lazy" ("accel.models", {
   Llama = "llama", LlamaModel = "llama", LlamaForCausalLM = "llama",
   MixtralModel = "mixtral", MixtralForCausalLM = "mixtral",
   BertModel = "bert", BertForSequenceClassification = "bert", BertForMaskedLM = "bert",
+  BertForNextSentencePrediction = "bert", BertForPreTraining = "bert",
   T5EncoderModel = "t5", T5ForConditionalGeneration = "t5",
   ViTModel = "vit", ViTForImageClassification = "vit",
   ResNetModel = "resnet", ResNetForImageClassification = "resnet",

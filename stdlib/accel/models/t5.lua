@@ -8,12 +8,15 @@ local Stack = require "accel.models.t5_stack".Stack
 local accel = require "accel"
 local activation = require "accel.models.activation"
 local causal_head = require "accel.models.causal_head"
+local check = require "accel.util.check"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
 local options = require "accel.util.options"
 local plans = require "accel.models.plans"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
 
 local schema = config.schema("t5", {
   vocab_size = config.size(32128), d_model = config.size(512), d_kv = config.size(64), d_ff = config.size(2048),
@@ -130,6 +133,7 @@ end
 ---@field encoder_outputs? accel.Tensor
 ---@field cache? accel.models.KVCache
 ---@field logits_to_keep? integer only the last positions' logits
+---@field labels? accel.Tensor [B, T]: the loss in the place of logits
 
 --- The whole model with its language-model head.
 --- example: accel.models.T5ForConditionalGeneration(accel.models.tiny.t5):encode(accel.tensor { { 3 } }).shape --> { 1, 1, 8 }
@@ -157,7 +161,8 @@ end
 
 --- Logits [B, T, vocab] of decoder_input_ids [B, T], which say what stands before each token to be predicted,
 --- for the text in ids [B, S]. attention_mask [B, S] belongs to ids, decoder_attention_mask [B, T] to the
---- others. encoder_outputs (of `encode`) stands for running the encoder again; ids may then be nil.
+--- others. encoder_outputs (of `encode`) stands for running the encoder again; ids may then be nil. With labels [B, T] the mean cross
+--- entropy of those that are not -100; decoder_input_ids are these shifted right where they are not given.
 ---@param ids? accel.Tensor
 ---@param opts accel.models.T5Options
 ---@return accel.Tensor
@@ -165,7 +170,9 @@ function T5:forward(ids, opts)
   local o = options("t5", opts, {
     decoder_input_ids = options.none, attention_mask = options.none, decoder_attention_mask = options.none,
     encoder_outputs = options.none, cache = options.none, logits_to_keep = options.none,
+    labels = options.none,
   })
+  if o.labels and not o.decoder_input_ids then o.decoder_input_ids = self:shift_right(o.labels) end
   context.check_ids("t5", o.decoder_input_ids, "decoder_input_ids")
   local memory = o.encoder_outputs or self:encode(ids, o.attention_mask)
   local x = self.decoder(self.shared(o.decoder_input_ids), {
@@ -173,9 +180,14 @@ function T5:forward(ids, opts)
     length = o.decoder_input_ids.shape[2],
   })
   local c = self.config
-  x = causal_head.last(x, o.logits_to_keep)
+  if o.labels and (not tensors.is_tensor(o.labels) or tensors.shape_string(o.labels) ~= tensors.shape_string(o.decoder_input_ids)) then
+    raise("t5: labels %s do not fit decoder_input_ids %s", tensors.is_tensor(o.labels) and tensors.shape_string(o.labels)
+      or check.shown(o.labels), tensors.shape_string(o.decoder_input_ids))
+  elseif o.labels and o.logits_to_keep ~= nil then
+    raise "t5: labels need the logits of every position, logits_to_keep leaves some out"
+  end
   if c.scale_decoder_outputs then x = x * c.d_model ^ -0.5 end
-  return self.lm_head(x)
+  return causal_head.run(self.lm_head, x, { labels = o.labels, shifted = true, logits_to_keep = o.logits_to_keep })
 end
 
 --- decoder_input_ids for labels [B, T]: one place to the right, behind the start token; -100, which losses

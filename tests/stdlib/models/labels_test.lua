@@ -62,6 +62,47 @@ for name, tiny in pairs { GPT2 = "gpt2", Llama = "llama", MixtralForCausalLM = "
   refused("labels must be a tensor, got number", model, ids, { labels = 3 })
 end
 
+-- BERT's words and sentences, T5's answers: labels stand at their own places
+do
+  local B, order = models.BertForPreTraining(models.tiny.bert):eval(), accel.tensor({ 1, 0 }, { dtype = "i64" })
+  local function same(model, want, loss, what)
+    want:backward()
+    local grads = {}
+    for key, p in model:named_parameters() do grads[key], p.grad = p.grad, nil end
+    close(loss:detach(), want:detach(), what)
+    loss:backward()
+    for key, p in model:named_parameters() do
+      if grads[key] then close(p.grad, grads[key], what .. ": gradient of " .. key) else assert(not p.grad, key) end
+    end
+    model:zero_grad()
+  end
+  local function words(logits) return accel.cross_entropy(logits:reshape(10, -1), labels:reshape(10)) end
+  local function both()
+    local w, s = B(ids)
+    return words(w), accel.cross_entropy(s, order)
+  end
+  local w, s = both()
+  local loss, of_words, of_sentence = B(ids, { labels = labels, next_sentence_label = order })
+  close(of_words:detach(), w:detach(), "of words")
+  close(of_sentence:detach(), s:detach(), "of sentences")
+  same(B, w + s, loss, "BertForPreTraining")
+  same(B, (both()), (B(ids, { labels = labels })), "BertForPreTraining, words")
+  same(B, select(2, both()), (B(ids, { next_sentence_label = order:view(2, 1) })), "BertForPreTraining, sentences")
+  local lm, ns = models.BertForMaskedLM(models.tiny.bert):eval(), models.BertForNextSentencePrediction(models.tiny.bert):eval()
+  same(lm, words(lm(ids)), lm(ids, { labels = labels }), "BertForMaskedLM")
+  same(ns, accel.cross_entropy(ns(ids), order), ns(ids, { labels = order }), "BertForNextSentencePrediction")
+  for _, tied in ipairs { true, false } do
+    local config = { tie_word_embeddings = tied }
+    for key, value in next, models.tiny.t5 do config[key] = value end
+    local t5 = models.T5ForConditionalGeneration(config):eval()
+    same(t5, words(t5(ids, { decoder_input_ids = t5:shift_right(labels) })), t5(ids, { labels = labels }), "T5")
+    refused("labels .* do not fit decoder_input_ids %(2, 4%)", t5, ids, { labels = labels, decoder_input_ids = ids:narrow(2, 1, 4) })
+  end
+  refused("labels %(2%) does not fit ids %(2, 5%): it must be %(2, 5%)", lm, ids, { labels = order })
+  refused("next_sentence_label %(2, 5%) does not fit ids %(2, 5%): it must be %(2%)", B, ids, { next_sentence_label = ids })
+  refused("labels must be a tensor, got number", ns, ids, { labels = 1 })
+end
+
 -- one token has no next one: nothing to average, as with Hugging Face
 do
   local model = models.GPT2(models.tiny.gpt2)

@@ -1,6 +1,6 @@
 -- BERT and T5 over indexed sentences through MegatronLMPlugin: MegatronLMDummyDataLoader gives the data set that the prepared model asks for;
--- each data rank has the samples that the formula says, ranks that share a model the same; losses of a masked language model and of one that
--- fills gaps are those of one rank under tensor, pipeline and data parallelism.
+-- each data rank has the samples that the formula says, ranks that share a model the same; losses of a masked language model, of one
+-- with its binary head beside it, and of one that fills gaps are those of one rank under tensor, pipeline and data parallelism.
 --   accel-run tests/stdlib/parallel/megatron_masked_test.lua
 -- tier: every change
 local accel = require "accel"
@@ -22,13 +22,14 @@ local ids = { vocab_size = V, cls = 1, sep = 2, mask = 3, pad = 0, bos = 0, eos 
 
 local function open(kind, tp, pp, micros)
   local function loss_of(out, _, _, labels) return accel.cross_entropy(out:reshape(-1, V), labels:reshape(-1)) end
+  if kind ~= "bert" then loss_of = nil end -- the model's own: of words and sentences, of answers
   local a = accel.Accelerator { megatron_lm_plugin = accel.MegatronLMPlugin { tp_degree = tp, pp_degree = pp, num_micro_batches = micros,
     megatron_dataset_flag = true, train_iters = STEPS, decoder_seq_length = kind == "t5" and DECODER or nil, gradient_clipping = 0,
     encoder_seq_length = LENGTH, custom_loss_function = loss_of } }
   accel.manual_seed(5)
   local model
-  if kind == "bert" then
-    model = accel.models.BertForMaskedLM { vocab_size = V, hidden_size = 16, intermediate_size = 24, num_hidden_layers = 2,
+  if kind ~= "t5" then
+    model = accel.models[kind == "bert" and "BertForMaskedLM" or "BertForPreTraining"] { vocab_size = V, hidden_size = 16, intermediate_size = 24, num_hidden_layers = 2,
       num_attention_heads = 2, max_position_embeddings = LENGTH, hidden_dropout_prob = 0, attention_probs_dropout_prob = 0 }
   else
     model = accel.models.T5ForConditionalGeneration { vocab_size = V, d_model = 16, d_kv = 8, d_ff = 24, num_layers = 2, num_heads = 2,
@@ -44,7 +45,7 @@ local function open(kind, tp, pp, micros)
   return a, model, optimizer, train, valid
 end
 
-local NAMES <const> = { bert = "text types labels is_random padding_mask loss_mask truncated",
+local NAMES <const> = { pretraining = "text types labels is_random padding_mask loss_mask truncated", bert = "text types labels is_random padding_mask loss_mask truncated",
   t5 = "text_enc text_dec labels loss_mask enc_mask dec_mask truncated" }
 
 --- The data set by itself: of as many samples as training takes.
@@ -79,10 +80,13 @@ local function run(kind, tp, pp, micros)
     check_rows(kind, batch, set, (k * dp.size + dp.rank) * ROWS)
     k = k + 1
     local loss
-    if kind == "bert" then
+    if kind == "pretraining" then
+      loss = model(batch.text, { token_type_ids = batch.types, attention_mask = batch.padding_mask, labels = batch.labels,
+        next_sentence_label = batch.is_random })
+    elseif kind == "bert" then
       loss = model(batch.text, { token_type_ids = batch.types, attention_mask = batch.padding_mask }, batch.labels)
     else
-      loss = model(batch.text_enc, { decoder_input_ids = batch.text_dec, attention_mask = batch.enc_mask }, batch.labels)
+      loss = model(batch.text_enc, { decoder_input_ids = batch.text_dec, attention_mask = batch.enc_mask, labels = batch.labels })
     end
     a:backward(loss)
     optimizer:step()
@@ -95,7 +99,7 @@ end
 
 if ranks.launched or arg[1] == "run" then return run(arg[#arg - 3], tonumber(arg[#arg - 2]), tonumber(arg[#arg - 1]), tonumber(arg[#arg])) end
 
-for _, kind in ipairs { "bert", "t5" } do
+for _, kind in ipairs { "bert", "pretraining", "t5" } do
   local function losses(n, tp, pp)
     local said = ranks.run(n, { args = ("run %s %d %d 2"):format(kind, tp, pp), capture = true, env = { MASKED_DATA = folder } })
     local list = {}
