@@ -133,12 +133,16 @@ end
 function Parallelism:divide_experts(model, ddp)
   local data, c = self:axis "data", self.config
   if c.ep_size == 1 and (data.size == 1 or not package.loaded["accel.models.mixture"]) then return end
-  local experts = require "accel.parallel.experts"
-  experts.count_together(model, data, c.cp_size * c.sp_size == 1)
-  if c.ep_size == 1 then return end
-  if ddp and ddp.deterministic == "world" then -- it divides by the micro-batches that it counted, which experts' sums are not
-    raise 'prepare: deterministic = "world" is not defined for divided experts; leave it out, or take ep_size = 1'
+  local experts, world, whole = require "accel.parallel.experts", ddp and ddp.deterministic == "world", c.cp_size * c.sp_size == 1
+  if world and c.ep_size > 1 then
+    -- An expert's product has rows of micro-batches of several ranks, added up in one go, where one rank adds up a product of each: other
+    -- bits. A product for each rank's rows would give up what dividing is for, large products.
+    raise('prepare: deterministic = "world" with ep_size %d: products of divided experts add up tokens of several ranks, which one rank adds'
+      .. " up apart; leave it out (runs repeat their bits on the same layout), or take ep_size = 1", c.ep_size)
   end
+  -- One rank's routers count by micro-batch, and with "world" a rank's have its numbers.
+  if not (world and whole) then experts.count_together(model, data, whole) end
+  if c.ep_size == 1 then return end
   self.experts[#self.experts + 1] = { params = experts.divide(model, self:axis "ep") }
   accel.collect() -- experts of others
 end

@@ -29,7 +29,8 @@ local function open(kind, tp, pp, micros)
   accel.manual_seed(5)
   local model
   if kind ~= "t5" then
-    model = accel.models[kind == "bert" and "BertForMaskedLM" or "BertForPreTraining"] { vocab_size = V, hidden_size = 16, intermediate_size = 24, num_hidden_layers = 2,
+    local Class = accel.models[kind == "bert" and "BertForMaskedLM" or "BertForPreTraining"]
+    model = Class { vocab_size = V, hidden_size = 16, intermediate_size = 24, num_hidden_layers = 2,
       num_attention_heads = 2, max_position_embeddings = LENGTH, hidden_dropout_prob = 0, attention_probs_dropout_prob = 0 }
   else
     model = accel.models.T5ForConditionalGeneration { vocab_size = V, d_model = 16, d_kv = 8, d_ff = 24, num_layers = 2, num_heads = 2,
@@ -45,7 +46,8 @@ local function open(kind, tp, pp, micros)
   return a, model, optimizer, train, valid
 end
 
-local NAMES <const> = { pretraining = "text types labels is_random padding_mask loss_mask truncated", bert = "text types labels is_random padding_mask loss_mask truncated",
+local OF_BERT <const> = "text types labels is_random padding_mask loss_mask truncated"
+local NAMES <const> = { pretraining = OF_BERT, bert = OF_BERT,
   t5 = "text_enc text_dec labels loss_mask enc_mask dec_mask truncated" }
 
 --- The data set by itself: of as many samples as training takes.
