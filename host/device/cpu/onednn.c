@@ -133,7 +133,7 @@ static bool plan_make(void *of) {
     TRY(append_sum(ops));
     TRY(dnnl_primitive_attr_set_post_ops(attr, ops));
   }
-  ok = make_matmul(p, attr, true);
+  ok = make_matmul(p, attr, s->in_type != ACI_GEMM_I8);
   if (ok && !desc_equal(&p->b, &p->b_packed)) {
     ok = aci_dnnl_reorder(&p->b, &p->b_packed, &p->reorder, &p->reorder_scratch);
     if (ok) p->base.pub.packed_bytes = dnnl_memory_desc_get_size(desc_of(&p->b_packed));
@@ -172,15 +172,19 @@ static bool run(const aci_onednn_plan *pub, const void *a, const void *b, const 
   return aci_dnnl_execute(p->matmul, args, p->shape.bias_type < 0 ? 4 : 5);
 }
 
+/* The instructions that oneDNN uses: what the CPU has, lowered by its own environment variable DNNL_MAX_CPU_ISA. */
+static bool has_isa(dnnl_cpu_isa_t isa) { return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa; }
+
 __attribute__((visibility("default"))) const aci_onednn_api *accel_onednn_open(void);
 const aci_onednn_api *accel_onednn_open(void) {
   static char version[32];
   static aci_onednn_api api = {
-      ACI_ONEDNN_API_VERSION, version, get, aci_dnnl_conv_get, aci_dnnl_put, pack_b, run, aci_dnnl_conv_pack, aci_dnnl_conv_run};
+      ACI_ONEDNN_API_VERSION, false, version, get, aci_dnnl_conv_get, aci_dnnl_put, pack_b, run, aci_dnnl_conv_pack, aci_dnnl_conv_run};
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   const dnnl_version_t *v = dnnl_version();
   snprintf(version, sizeof version, "%d.%d.%d", v->major, v->minor, v->patch);
   pthread_mutex_lock(&lock);
+  api.exact_int8 = has_isa(dnnl_cpu_isa_avx512_core_vnni) || has_isa(dnnl_cpu_isa_avx2_vnni);
   bool ok = aci_dnnl_engine != NULL || dnnl_engine_create(&aci_dnnl_engine, dnnl_cpu, 0) == dnnl_success;
   ok = ok && (stream != NULL ||
               dnnl_stream_create(&stream, aci_dnnl_engine, dnnl_stream_default_flags) == dnnl_success);

@@ -1,4 +1,4 @@
-/* oneDNN for large products where the CPU multiplies bf16 tiles (AMX). onednn_load.c is part of the library:
+/* oneDNN for large products of bf16 where the CPU multiplies tiles (AMX) and for those of int8. onednn_load.c is part of the library:
  * it decides, cuts into tiles, and opens the module accel_onednn.so (onednn.c, linked with libdnnl) on first
  * use; without the module our own kernels do everything. The two talk through one versioned table, and no
  * type of oneDNN appears in it. */
@@ -13,7 +13,7 @@
 bool aci_onednn_wants(const aci_gemm *g);
 /* Computes it, or returns false with C untouched. */
 bool aci_onednn_gemm(ac_team *team, const aci_gemm *g);
-/* For tests: takes bf16 products of any size on any CPU while on, and convolutions in f32 too. */
+/* For tests: takes products of bf16 and int8 of any size on any CPU while on, and convolutions in f32 too. */
 void aci_onednn_force(bool on);
 bool aci_onednn_forced(void);
 /* Does the CPU multiply bf16 tiles? */
@@ -51,9 +51,10 @@ typedef struct aci_onednn_conv_shape {
   int32_t unused;          /* 0: shapes of both kinds are compared byte by byte */
 } aci_onednn_conv_shape;
 
-#define ACI_ONEDNN_API_VERSION 3
+#define ACI_ONEDNN_API_VERSION 4
 typedef struct aci_onednn_api {
   uint32_t version;
+  bool exact_int8;     /* sums of int8 products hold every bit: VNNI and AMX; older instructions saturate sums of two in 16 bits */
   const char *library; /* "2.6.3" */
   /* The plan of a shape, made on first demand (0.2 to 10 ms) and cached; NULL if there is none. Any thread.
    * Each get is paired with one put. */

@@ -3,7 +3,8 @@
  * with the number of threads).
  *
  * Taken are large bf16 products on CPUs with AMX. Elsewhere our kernels are level or faster: f32 runs at
- * about 92 % of the multiply-add peak, and bf16 dot products of AVX-512 are as fast here as there. */
+ * about 92 % of the multiply-add peak, and bf16 dot products of AVX-512 are as fast here as there. Products of int8 are taken where
+ * their sums are exact and rows are enough to be worth laying out the weights. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,10 +23,15 @@ enum {
   CHUNK_BYTES = 16 << 20, /* of packed B at a time */
   TN_MAX = 512,           /* columns of a tile */
   TM_UNIT = 32,           /* rows of a tile are a multiple: two AMX tiles */
-  MAX_TILES = 256
+  MAX_TILES = 256,
+  INT8_TM = 256,
+  INT8_MIN_ROWS = 128,    /* without AMX: level or faster from there for 768 to 8192 values a row, below it at most where rows are short */
+  INT8_MIN_ROWS_AMX = 64, /* reckoned: there the layout alone takes as long as our loop takes for the whole product */
+  INT8_MAX_K = 131071 /* 128 x 128 each: what an i32 holds */
 };
 static const double MIN_FLOPS = 16e6; /* below, calls and layout cost more than the multiplication gains */
 static const double TILE_FLOPS = 40e6;
+static const double INT8_TILE_FLOPS = 300e6;
 static const double TILE_FLOPS_TRANSPOSED =
     150e6; /* A transposed: each call lays out its part of both operands itself */
 
@@ -90,7 +96,16 @@ static bool lead_ok(int64_t rs, int64_t cs, int64_t rows, int64_t cols) {
   return (cs == 1 && rs >= cols) || (rs == 1 && cs >= rows);
 }
 
+/* int8: the one way to sums in i32, so that neither scales nor a bias come with it. */
+static bool wants_int8(const aci_gemm *g) {
+  if (g->out_type != ACI_GEMM_I32 || g->alpha != 1 || g->beta != 0 || g->bias != NULL || g->k > INT8_MAX_K) return false;
+  if (g->m < 1 || g->n < 1 || g->k < 1 || g->a_cs != 1 || g->a_rs < g->k || g->c_rs < g->n || !lead_ok(g->b_rs, g->b_cs, g->k, g->n)) return false;
+  if (!aci_onednn_forced() && (g->m < (aci_onednn_amx() ? INT8_MIN_ROWS_AMX : INT8_MIN_ROWS) || g->n < 64 || g->k < 64)) return false;
+  return aci_cpu_isa() != ACI_ISA_BASE && aci_onednn_api_get() != NULL && api->exact_int8;
+}
+
 bool aci_onednn_wants(const aci_gemm *g) {
+  if (g->in_type == ACI_GEMM_I8) return wants_int8(g);
   if (g->in_type != ACI_GEMM_BF16 || g->round_b) return false;
   bool force = aci_onednn_forced();
   if (!force && 2.0 * (double)g->m * (double)g->n * (double)g->k < MIN_FLOPS) return false;
@@ -187,7 +202,8 @@ static bool get_plans(onednn_gemm_job *j) {
   return true;
 }
 
-static bool run_chunk(ac_team *team, onednn_gemm_job *j) {
+/* Tiles of bf16: B is laid out once for all. */
+static void cut(onednn_gemm_job *j) {
   const aci_gemm *g = j->g;
   double flops = 2.0 * (double)g->m * (double)j->cols * (double)g->k;
   double tiles = flops / (g->a_cs == 1 ? TILE_FLOPS : TILE_FLOPS_TRANSPOSED);
@@ -201,6 +217,25 @@ static bool run_chunk(ac_team *team, onednn_gemm_job *j) {
   if (j->tn > j->cols) j->tn = j->cols;
   if (j->tm > g->m) j->tm = g->m;
   j->n_mt = ceil_div(g->m, j->tm);
+}
+
+/* Tiles of int8: each call lays out its part of both operands (a reorder of transposed int8 beforehand is slower by far: 0.2 GB/s), so
+ * tiles have many rows. */
+static void cut_int8(onednn_gemm_job *j) {
+  const aci_gemm *g = j->g;
+  j->tm = min64(g->m, INT8_TM);
+  const double fit = INT8_TILE_FLOPS / (2.0 * (double)j->tm * (double)g->k);
+  j->tn = fit > TN_MAX ? TN_MAX : ceil_div((int64_t)fit, 64) * 64;
+  if (j->tn < 64) j->tn = 64;
+  if (j->tn > j->cols) j->tn = j->cols;
+  j->n_mt = ceil_div(g->m, j->tm);
+  j->n_nt = ceil_div(j->cols, j->tn);
+}
+
+static bool run_chunk(ac_team *team, onednn_gemm_job *j) {
+  const aci_gemm *g = j->g;
+  if (g->in_type == ACI_GEMM_I8) cut_int8(j);
+  else cut(j);
   bool ok = get_plans(j);
   if (ok) {
     size_t bytes =
@@ -218,7 +253,7 @@ static bool run_chunk(ac_team *team, onednn_gemm_job *j) {
 }
 
 bool aci_onednn_gemm(ac_team *team, const aci_gemm *g) {
-  int64_t chunk = CHUNK_BYTES / (2 * g->k) / TN_MAX * TN_MAX;
+  int64_t chunk = CHUNK_BYTES / (aci_gemm_type_bytes(g->in_type) * g->k) / TN_MAX * TN_MAX;
   if (chunk < TN_MAX) chunk = TN_MAX;
   bool started = false; /* C has been written: too late to fall back when it is accumulated into */
   for (int64_t b = 0; b < g->n_batch; b++) {

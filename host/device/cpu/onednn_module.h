@@ -58,6 +58,8 @@ static inline dnnl_data_type_t type_of(int32_t t) {
     case ACI_GEMM_F32: return dnnl_f32;
     case ACI_GEMM_BF16: return dnnl_bf16;
     case ACI_GEMM_F16: return dnnl_f16;
+    case ACI_GEMM_I8: return dnnl_s8;
+    case ACI_GEMM_I32: return dnnl_s32;
     default: return dnnl_data_type_undef;
   }
 }
