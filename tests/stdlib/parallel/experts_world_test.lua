@@ -25,7 +25,8 @@ local function train(meshed)
     for m = 1, MICROS // P do
       local _ <close> = a:accumulate(model)
       local part = ids:narrow(1, (ranks.rank * (MICROS // P) + m - 1) * ROWS + 1, ROWS)
-      a:backward(model(part, { labels = part }))
+      local loss = model(part, { labels = part })
+      a:backward(loss)
       optimizer:step()
       optimizer:zero_grad()
     end
