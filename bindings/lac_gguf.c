@@ -1,4 +1,4 @@
-/* GGUF files for Lua (accel.file.core): open_gguf, gguf_quantize, gguf_write. Called by stdlib/accel/models/gguf, which knows the names
+/* GGUF files for Lua (accel.file.core): open_gguf, gguf_quantize, create_gguf. Called by stdlib/accel/models/gguf, which knows the names
  * in them. */
 #include <string.h>
 
@@ -7,6 +7,7 @@
 #include "core/op.h"
 
 #define READER "accel.gguf"
+#define WRITER "accel.gguf_writer"
 
 typedef struct holder {
   ac_gguf *f; /* NULL: closed */
@@ -179,33 +180,69 @@ static int quantize(lua_State *L) {
   return 1;
 }
 
-/* gguf_write(path, head, alignment, list of tensors) -> true; or nil, message, code */
-static int write_file(lua_State *L) {
+/* ---- writing ---- */
+typedef struct writer {
+  ac_gguf_writer *w; /* NULL: closed */
+} writer;
+
+static int writer_close(lua_State *L) {
+  writer *h = luaL_checkudata(L, 1, WRITER);
+  ac_gguf_writer *w = h->w;
+  h->w = NULL;
+  ac_gguf_abort(w);
+  return 0;
+}
+
+static ac_gguf_writer *check_writer(lua_State *L, lac_state *S) {
+  const writer *h = luaL_testudata(L, 1, WRITER);
+  if (h == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a GGUF file that is written, got %s", luaL_typename(L, 1));
+  if (h->w == NULL) lac_error(L, S, AC_RELEASED, "the GGUF file is closed");
+  return h->w;
+}
+
+/* create_gguf(path, head, alignment, bytes) -> file, of so many bytes of padded tensors; or nil, message, code */
+static int create_gguf(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n_head;
   const char *path = lac_check_string(L, S, 1, "path", NULL), *head = lac_check_string(L, S, 2, "head", &n_head);
-  const int64_t alignment = lac_check_int(L, S, 3, "alignment");
-  luaL_checktype(L, 4, LUA_TTABLE);
-  const int n = (int)lua_rawlen(L, 4);
-  ac_tensor **list = lua_newuserdatauv(L, (size_t)(n > 0 ? n : 1) * sizeof *list, 0);
+  const int64_t alignment = lac_check_int(L, S, 3, "alignment"), bytes = lac_check_int(L, S, 4, "bytes");
   ac_err e;
-  for (int i = 0; i < n; i++) {
-    lua_rawgeti(L, 4, i + 1); /* the table keeps it */
-    list[i] = lac_check_tensor(L, S, -1, "tensor");
-    lua_pop(L, 1);
-  }
   if (alignment < 1 || alignment > 65536) return lac_error(L, S, AC_INVALID, "alignment must lie in 1 .. 65536, got %lld", (long long)alignment);
-  if (ac_gguf_write(path, head, n_head, (uint32_t)alignment, n, list, &e) != AC_OK) return lac_fail(L, &e);
+  if (bytes < 0) return lac_error(L, S, AC_INVALID, "bytes must not be negative, got %lld", (long long)bytes);
+  writer *h = lua_newuserdatauv(L, sizeof *h, 0);
+  h->w = NULL;
+  luaL_setmetatable(L, WRITER);
+  if (ac_gguf_create(path, head, n_head, (uint32_t)alignment, (uint64_t)bytes, &h->w, &e) != AC_OK) return lac_fail(L, &e);
+  return 1;
+}
+
+/* file:append(t), file:commit() -> true; or nil, message, code. What is closed without commit leaves no trace. */
+static int append(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const ac_tensor *t = lac_check_tensor(L, S, 2, "tensor");
+  ac_err e;
+  if (ac_gguf_append(check_writer(L, S), t, &e) != AC_OK) return lac_fail(L, &e);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+static int commit(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_err e;
+  if (ac_gguf_commit(check_writer(L, S), &e) != AC_OK) return lac_fail(L, &e);
   lua_pushboolean(L, 1);
   return 1;
 }
 
 LAC_OPEN("accel.file.core", gguf) {
   static const luaL_Reg funcs[] = {
-      {"open_gguf", open_gguf}, {"gguf_quantize", quantize}, {"gguf_write", write_file}, {NULL, NULL}};
+      {"open_gguf", open_gguf}, {"gguf_quantize", quantize}, {"create_gguf", create_gguf}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", reader_close}, {"__close", reader_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"metadata", metadata}, {"tensors", tensors}, {"get", get}, {"close", reader_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
+  static const luaL_Reg writer_metas[] = {{"__gc", writer_close}, {"__close", writer_close}, {NULL, NULL}};
+  static const luaL_Reg writer_methods[] = {{"append", append}, {"commit", commit}, {"close", writer_close}, {NULL, NULL}};
   lac_new_class(L, S, READER, metas, methods);
+  lac_new_class(L, S, WRITER, writer_metas, writer_methods);
 }

@@ -1,4 +1,4 @@
-/* Writer of GGUF files: a head that the caller made, and tensors behind it, each aligned. Also blocks of quantised tensors. Called by
+/* Writer of GGUF files: a head that the caller made, and tensors behind it one by one, each aligned. Also blocks of quantised tensors. Called by
  * the bindings; stdlib/accel/models/gguf makes the head. */
 #include <stdlib.h>
 #include <string.h>
@@ -7,44 +7,72 @@
 #include "file/io.h"
 #include "tensor/tensor_impl.h"
 
-static ac_status pad(aci_atomic_file *f, uint64_t *at, uint64_t alignment, ac_err *e) {
+struct ac_gguf_writer {
+  aci_atomic_file f;
+  uint64_t at, head, data; /* bytes written; of the head with its padding, and behind it */
+  uint32_t alignment;
+};
+
+static ac_status put(ac_gguf_writer *w, const void *p, uint64_t n, ac_err *e) {
+  AC_TRY(aci_atomic_write(&w->f, p, (size_t)n, e));
+  w->at += n;
+  return AC_OK;
+}
+
+static ac_status pad(ac_gguf_writer *w, ac_err *e) {
   static const unsigned char zeros[4096];
-  uint64_t n = (alignment - *at % alignment) % alignment;
-  *at += n;
+  uint64_t n = (w->alignment - w->at % w->alignment) % w->alignment;
   while (n > 0) {
-    const size_t part = n < sizeof zeros ? (size_t)n : sizeof zeros;
-    AC_TRY(aci_atomic_write(f, zeros, part, e));
+    const uint64_t part = n < sizeof zeros ? n : sizeof zeros;
+    AC_TRY(put(w, zeros, part, e));
     n -= part;
   }
   return AC_OK;
 }
 
-static uint64_t bytes_of(const ac_tensor *t) { return (uint64_t)t->numel * aci_dsize((ac_dtype)t->dtype); }
-
-ac_status ac_gguf_write(const char *path, const void *head, size_t n_head, uint32_t alignment, int n, ac_tensor *const *tensors, ac_err *e) {
-  aci_atomic_file f = {.fd = -1};
+ac_status ac_gguf_create(const char *path, const void *head, size_t n_head, uint32_t alignment, uint64_t n_data, ac_gguf_writer **out, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
-  uint64_t all = n_head, at = n_head;
-  ac_status st;
+  *out = NULL;
   if (alignment == 0 || alignment > 65536 || (alignment & (alignment - 1)) != 0)
     return AC_FAIL(e, INVALID, "%s: an alignment of %u is no power of two in 1 .. 65536", aci_path_shown(path, shown), alignment);
-  for (int i = 0; i < n; i++) {
-    if (!aci_is_contiguous(tensors[i]) || (tensors[i]->numel > 0 && ac_tensor_data(tensors[i]) == NULL))
-      return AC_FAIL(e, INVALID, "%s: tensor %d is not contiguous memory of this machine", aci_path_shown(path, shown), i + 1);
-    all += bytes_of(tensors[i]) + alignment;
+  if (n_data > INT64_MAX) return AC_FAIL(e, INVALID, "%s: too many bytes", aci_path_shown(path, shown));
+  ac_gguf_writer *w = calloc(1, sizeof *w);
+  if (w == NULL) return AC_FAIL(e, OOM, "out of memory for a writer");
+  w->f.fd = -1;
+  w->alignment = alignment;
+  w->data = n_data;
+  ac_status st = aci_atomic_open(&w->f, path, n_head + alignment + n_data, e);
+  if (st == AC_OK) st = put(w, head, n_head, e);
+  if (st == AC_OK) st = pad(w, e);
+  if (st != AC_OK) {
+    ac_gguf_abort(w);
+    return st;
   }
-  AC_GOTO(done, st, aci_atomic_open(&f, path, all, e));
-  AC_GOTO(done, st, aci_atomic_write(&f, head, n_head, e));
-  AC_GOTO(done, st, pad(&f, &at, alignment, e));
-  for (int i = 0; i < n; i++) {
-    if (tensors[i]->numel > 0) AC_GOTO(done, st, aci_atomic_write(&f, ac_tensor_data(tensors[i]), (size_t)bytes_of(tensors[i]), e));
-    at += bytes_of(tensors[i]);
-    AC_GOTO(done, st, pad(&f, &at, alignment, e));
-  }
-  st = aci_atomic_commit(&f, e);
-done:
-  aci_atomic_abort(&f);
-  return st;
+  w->head = w->at;
+  *out = w;
+  return AC_OK;
+}
+
+ac_status ac_gguf_append(ac_gguf_writer *w, const ac_tensor *t, ac_err *e) {
+  const uint64_t n = (uint64_t)t->numel * aci_dsize((ac_dtype)t->dtype);
+  if (!aci_is_contiguous(t) || (t->numel > 0 && ac_tensor_data(t) == NULL))
+    return AC_FAIL(e, INVALID, "the tensor is not contiguous memory of this machine");
+  if (n > w->data - (w->at - w->head)) return AC_FAIL(e, INVALID, "%llu bytes are more than were announced", (unsigned long long)n);
+  if (n > 0) AC_TRY(put(w, ac_tensor_data(t), n, e));
+  return pad(w, e);
+}
+
+ac_status ac_gguf_commit(ac_gguf_writer *w, ac_err *e) {
+  if (w->at - w->head != w->data)
+    return AC_FAIL(e, INVALID, "%llu bytes of tensors were written, %llu announced", (unsigned long long)(w->at - w->head),
+                   (unsigned long long)w->data);
+  return aci_atomic_commit(&w->f, e);
+}
+
+void ac_gguf_abort(ac_gguf_writer *w) {
+  if (w == NULL) return;
+  aci_atomic_abort(&w->f);
+  free(w);
 }
 
 ac_status ac_gguf_quantize(const ac_tensor *src, int type, ac_tensor *dst, ac_err *e) {

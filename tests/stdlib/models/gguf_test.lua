@@ -97,6 +97,30 @@ do -- quantised models are written as what their weights stand for, tied tables 
   end
 end
 
+do -- a file is written tensor by tensor: memory holds one of them beside the model, whatever their number
+  local function peak(layers, kind)
+    local dir = accel.mkdtemp(tmp .. "/peak-")
+    do
+      local _ <close> = accel.scope()
+      assert(models.Llama(with(llama, { hidden_size = 256, intermediate_size = 512, num_hidden_layers = layers })):save_pretrained(dir))
+    end
+    local quantised = assert(models.Llama.from_pretrained(dir, { quantization_config = accel.BnbQuantizationConfig {
+      load_in_4bit = true, bnb_4bit_quant_type = "nf4", skip_modules = {}, torch_dtype = "fp32", bnb_4bit_compute_dtype = "fp32",
+    } }))
+    collectgarbage()
+    collectgarbage()
+    accel.reset_peak_memory()
+    local before = accel.mem_stats().live_bytes
+    assert(gguf.save(quantised, dir .. "/m.gguf", { type = kind }))
+    return accel.mem_stats().peak_bytes - before, assert(gguf.load(dir .. "/m.gguf"))
+  end
+  local matrix <const> = 256 * 512 * 4 -- the largest tensor as f32
+  for _, kind in ipairs { "F32", "Q8_0" } do
+    local few, many = peak(2, kind), peak(12, kind)
+    assert(few >= matrix and many <= few + 4096 and many <= 3 * matrix, ("%s: %d bytes for 2 layers, %d for 12"):format(kind, few, many))
+  end
+end
+
 do -- sizes: a row of 32 takes 34 bytes in Q8_0 and 18 in Q4_0; vectors and norms stay f32
   local bytes = {}
   for _, kind in ipairs { "Q8_0", "Q4_0" } do
@@ -112,6 +136,37 @@ do -- sizes: a row of 32 takes 34 bytes in Q8_0 and 18 in Q4_0; vectors and norm
   assert(bytes.Q4_0 < 0.56 * bytes.Q8_0)
 end
 
+do -- what cannot be written leaves what was there, and nothing beside it; a writer takes what was announced, no less and no more
+  local core, model, path = require "accel.file.core", fresh(models.GPT2, gpt2), accel.mkdtemp(tmp .. "/part-") .. "/m.gguf"
+  assert(gguf.save(model, path))
+  local function text_of()
+    local file <close> = assert(io.open(path, "rb"))
+    return file:read "a"
+  end
+  local want = text_of()
+  local list = require("accel.models.gguf.families").of_model(model)
+  local tensors = list.tensors
+  list.tensors = function(m)
+    local out = tensors(m)
+    out[#out].make = function() error "stopped in the last tensor" end
+    return out
+  end
+  fails("stopped in the last tensor", gguf.save, model, path)
+  list.tensors = tensors
+  assert(text_of() == want and #accel.listdir(path:match "^(.*)/") == 1)
+  local file = assert(core.create_gguf(path, "head", 32, 64))
+  assert(file:append(accel.ones(4)))
+  local function refused(text, ok, message)
+    assert(not ok and message:find(text, 1, true), message)
+  end
+  refused("32 bytes of tensors were written, 64 announced", file:commit())
+  refused("36 bytes are more than were announced", file:append(accel.ones(9)))
+  refused("not contiguous", file:append(accel.ones(4, 2):t()))
+  file:close()
+  fails("the GGUF file is closed", file.commit, file)
+  assert(text_of() == want and #accel.listdir(path:match "^(.*)/") == 1)
+end
+
 do -- refusals name what they are about
   fails("rope_type 'yarn' is not written", gguf.save, models.Llama(with(llama, { rope_parameters = { rope_type = "yarn", factor = 2.0 } })),
     tmp .. "/x.gguf")
@@ -121,7 +176,7 @@ do -- refusals name what they are about
   local function file(fill)
     local head = Head()
     fill(head)
-    assert(core.gguf_write(tmp .. "/bad.gguf", head:bytes(), 32, {}))
+    assert(assert(core.create_gguf(tmp .. "/bad.gguf", head:bytes(), 32, 0)):commit())
     local model, message, code = gguf.load(tmp .. "/bad.gguf")
     assert(not model)
     return message, code

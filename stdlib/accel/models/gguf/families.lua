@@ -93,7 +93,8 @@ end
 
 function llama.extra(c)
   local factors = slower(c)
-  return factors and { { name = "rope_freqs.weight", tensor = accel.tensor(factors, { dtype = "f32" }), keep = true } } or {}
+  if not factors then return {} end
+  return { { name = "rope_freqs.weight", shape = { #factors }, make = function() return accel.tensor(factors, { dtype = "f32" }) end, keep = true } }
 end
 
 --- Llama 3's scaling from the factors in a file, which hold its result only.
@@ -193,19 +194,24 @@ end
 local families = { llama = llama, gpt2 = gpt2 }
 
 for _, family in next, families do
-  --- The tensors of a model: list of {name =, tensor =, keep =}, in the order of the model; quantised ones as f32.
+  --- The tensors of a model: list of {name =, shape =, make =, keep =}, in the order of the model. make gives the tensor, which is made then
+  --- where its elements are ordered in another way or it is quantised (f32).
   function family.tensors(model)
     local names, out, seen = family.names(model.config), family.extra(model.config), {}
     for name, slot in pairs(model:_slots()) do
       local row = names[name] or raise("gguf.save: '%s' has no name in the format", name)
       if not seen[slot.tensor] then
         seen[slot.tensor] = true
-        local t, write = slot.tensor:detach(), row.write
-        if slot.tensor.quant_state then
-          t = slot.tensor:dequantize "f32"
-          if write == transposed then write = nil end -- a Conv1D that is quantised is a linear layer, [out, in] as there
-        end
-        out[#out + 1] = { name = row.name, tensor = write and write(t) or t, keep = row.keep or row.name:find "_norm" ~= nil }
+        local t, write, state = slot.tensor, row.write, slot.tensor.quant_state
+        if state and write == transposed then write = nil end -- a Conv1D that is quantised is a linear layer, [out, in] as there
+        local shape = state and state.shape or t.shape
+        out[#out + 1] = {
+          name = row.name, shape = write == transposed and { shape[2], shape[1] } or shape, keep = row.keep or row.name:find "_norm" ~= nil,
+          make = function()
+            local plain = state and t:dequantize "f32" or t:detach()
+            return write and write(plain) or plain
+          end,
+        }
       end
     end
     return out

@@ -14,24 +14,31 @@ local tokenizers = require "accel.models.gguf.tokenizer"
 local M = {}
 
 local ALIGNMENT <const> = 32
---- Numbers of types in files, and general.file_type.
+--- Numbers of types in files, general.file_type, and bytes of an element or of a block of 32.
 local TYPES <const> = {
-  F32 = { number = 0, file = 0, dtype = "f32" }, F16 = { number = 1, file = 1, dtype = "f16" },
-  BF16 = { number = 30, file = 32, dtype = "bf16" }, Q4_0 = { number = 2, file = 2 }, Q8_0 = { number = 8, file = 7 },
+  F32 = { number = 0, file = 0, dtype = "f32", bytes = 4 }, F16 = { number = 1, file = 1, dtype = "f16", bytes = 2 },
+  BF16 = { number = 30, file = 32, dtype = "bf16", bytes = 2 }, Q4_0 = { number = 2, file = 2, bytes = 18 },
+  Q8_0 = { number = 8, file = 7, bytes = 34 },
 }
 
---- A tensor as the file holds it: its type, its shape, contiguous memory. Vectors, norms and positions stay f32, as llama.cpp has
---- it; rows that are no whole blocks are f16.
-local function stored(t, wanted, keep)
-  local shape = t.shape
-  local name = (#shape < 2 or keep) and "F32" or wanted
+--- How the file holds a tensor: its type and bytes. Vectors, norms and positions stay f32, as llama.cpp has it; rows that are no
+--- whole blocks are f16.
+local function place(shape, wanted, keep)
+  local name, n = (#shape < 2 or keep) and "F32" or wanted, 1
   if not TYPES[name].dtype and shape[#shape] % 32 ~= 0 then name = "F16" end
+  for _, d in ipairs(shape) do n = n * d end
   local kind = TYPES[name]
-  if kind.dtype then return kind, shape, t:to(kind.dtype):to("cpu"):contiguous() end
-  return kind, shape, core.gguf_quantize(t:to("f32"):to("cpu"):contiguous(), kind.number)
+  return kind, n // (kind.dtype and 1 or 32) * kind.bytes
 end
 
---- Writes a model into a file. true; or nil, message, code where the disk says no. What the format has no words for raises.
+--- Contiguous memory as the file holds it.
+local function stored(t, kind)
+  if kind.dtype then return t:to(kind.dtype):to("cpu"):contiguous() end
+  return core.gguf_quantize(t:to("f32"):to("cpu"):contiguous(), kind.number)
+end
+
+--- Writes a model into a file, tensor by tensor: memory holds the largest one in f32 and as it is written beside the model. true; or
+--- nil, message, code where the disk says no; then a file that was there before is as it was. What the format has no words for raises.
 ---@param model accel.models.PreTrainedModel a Llama or GPT-2 with its head
 ---@param path string
 ---@param opts? table
@@ -52,14 +59,21 @@ function M.save(model, path, opts)
   family.write(head, model.config)
   if o.tokenizer then tokenizers.write(head, o.tokenizer, model.config)
   else head:string("tokenizer.ggml.model", "no_vocab") end -- llama.cpp asks for it, and takes ids then
-  local list = {}
-  local _ <close> = accel.no_grad()
-  for _, entry in ipairs(family.tensors(model)) do
-    local of, shape, data = stored(entry.tensor, o.type:upper(), entry.keep)
-    head:tensor(entry.name, shape, of.number, data:numel() * data:element_size(), ALIGNMENT)
-    list[#list + 1] = data
+  local list, kinds = family.tensors(model), {}
+  for i, entry in ipairs(list) do
+    local bytes
+    kinds[i], bytes = place(entry.shape, o.type:upper(), entry.keep)
+    head:tensor(entry.name, entry.shape, kinds[i].number, bytes, ALIGNMENT)
   end
-  return core.gguf_write(path, head:bytes(), ALIGNMENT, list)
+  local _ <close> = accel.no_grad()
+  local file <close>, message, code = core.create_gguf(path, head:bytes(), ALIGNMENT, head.at)
+  if not file then return nil, message, code end
+  for i, entry in ipairs(list) do
+    local _ <close> = accel.scope() -- what is made for one tensor is gone before the next
+    local ok, why, kind_of = file:append(stored(entry.make(), kinds[i]))
+    if not ok then return nil, why, kind_of end
+  end
+  return file:commit()
 end
 
 --- A file's metadata and tensors: {metadata = table by key, tensors = list of {name =, type =, shape =, bytes =}}; nil, message,
