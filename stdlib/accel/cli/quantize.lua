@@ -58,7 +58,7 @@ return function(...)
     { "int8", "flag", false, nil, "8 bits by row" },
     { "double_quant", "flag", false, nil, "with 4 bits: the blocks' magnitudes are quantised, too" },
     { "dtype", { "bf16", "fp16", "fp32" }, "bf16", "DTYPE", "of the rest and of products" },
-    { "head", { "int8", "nf4", "fp4" }, nil, "TYPE", "what the default skips is quantised so" },
+    { "head", { "int8", "nf4", "fp4" }, nil, "TYPE", "what the default skips is quantised so; accel alone reads that" },
     { "skip", "string", nil, "LIST", "modules left as they are; default: tied ones and the head" },
   }, 2, 2, ...)
   if (o.nf4 and 1 or 0) + (o.fp4 and 1 or 0) + (o.int8 and 1 or 0) > 1 then

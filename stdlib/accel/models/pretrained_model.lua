@@ -291,6 +291,7 @@ function PreTrainedModel:save_pretrained(dir, opts)
       if tensors.is_floating(slot.tensor.dtype) then dtype = dtype or slot.tensor.dtype end
     end
   end
+  if self.config.quantization_config then require("accel.quant.state").warn_foreign(self, "save_pretrained") end
   local config = {}
   for key, value in next, self.config do config[key] = value end
   for _, key in ipairs { "bos_token_id", "eos_token_id", "pad_token_id" } do -- absent would mean some id to others

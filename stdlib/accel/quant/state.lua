@@ -194,4 +194,20 @@ function M.from_state_dict(name, state, opts)
   return nil
 end
 
+--- Warns in one line where a model's file will hold what accel alone reads: Transformers makes quantised layers of linear ones, of one
+--- type, and keeps embeddings as they are. The way around is to quantise by the defaults.
+---@param model accel.models.PreTrainedModel
+---@param who string
+function M.warn_foreign(model, who)
+  local q, found = model.config.quantization_config, {}
+  local usual = q.load_in_8bit and "int8" or q.bnb_4bit_quant_type
+  for name, module in pairs(model:named_modules()) do
+    local w = tensors.is_tensor(module.weight) and module.weight.quant_state
+    if w and (module.num_embeddings or w.quant_type ~= usual) then found[#found + 1] = ("%s (%s)"):format(name, w.quant_type) end
+  end
+  if #found == 0 then return end
+  warn(("%s: only accel reads %s as quantised; Transformers reads the folder without skip_modules = {} and head_quant_type (accel-run "
+    .. "quantize: without --head), llama.cpp a file of accel-run gguf export"):format(who, table.concat(found, ", ")))
+end
+
 return M

@@ -136,7 +136,9 @@ do -- what accel-run quantize writes is read as the folder that it was made from
     return out, status
   end
   local said, status = quantize "m q --nf4 --double-quant --head int8"
-  assert(status == 0, said)
+  assert(status == 0 and said:find "only accel reads transformer.wte %(int8%)", said)
+  local usual, zero = quantize "m q2"
+  assert(zero == 0 and not usual:find "warning", usual)
   assert(#run "q the cat --chat --max-new-tokens 4 --ignore-eos" > 1)
   for _, args in ipairs { "m m", "m ./m/", "./m m/." } do
     said, status = quantize(args)

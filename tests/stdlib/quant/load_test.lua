@@ -106,6 +106,30 @@ assert(saved.quantization_config.bnb_4bit_quant_type == "nf4" and saved.quantiza
 local r = accel.models.from_pretrained(folder .. "/nf4")
 assert(accel.equal(r(ids):detach(), y))
 
+-- a folder that Transformers does not read says so when it is written, in one line: it quantises linear layers alone, to one type
+do
+  local whole = accel.models.GPT2 { vocab_size = 96, n_positions = 32, n_embd = 64, n_layer = 1, n_head = 4, tie_word_embeddings = false }
+  assert(whole:save_pretrained(folder .. "/untied"))
+  local real, said = warn, {}
+  warn = function(text) said[#said + 1] = text end -- luacheck: ignore 121
+  local function warned(from, o)
+    local model = accel.models.from_pretrained(from, { quantization_config = config(o) })
+    said = {}
+    assert(model:save_pretrained(folder .. "/warned"))
+    assert(#said <= 1 and not (said[1] or ""):find "\n", table.concat(said, "|"))
+    return said[1]
+  end
+  local quiet = { warned(folder, {}) or "", warned(folder .. "/untied", { skip_modules = {} }) or "",
+    warned(folder .. "/untied", { head_quant_type = "nf4" }) or "" }
+  local shown = { warned(folder, { skip_modules = {} }), warned(folder, { head_quant_type = "int8" }), warned(folder .. "/untied",
+    { head_quant_type = "int8" }) }
+  warn = real -- luacheck: ignore 121
+  assert(table.concat(quiet) == "", table.concat(quiet))
+  for i, name in ipairs { "transformer.wte (nf4)", "transformer.wte (int8), lm_head (int8)", "lm_head (int8)" } do
+    assert(shown[i]:find("save_pretrained: only accel reads " .. name, 1, true) and shown[i]:find("without --head", 1, true), shown[i])
+  end
+end
+
 -- a tied head that is not skipped: one quantised weight, which the embedding and the head share, also of a file and of a state dict
 for _, row in ipairs {
   { "nf4", { skip_modules = {} } }, { "int8", { head_quant_type = "int8" } }, { "fp4", { head_quant_type = "fp4" } },
