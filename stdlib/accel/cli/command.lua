@@ -25,6 +25,29 @@ function M.refuse(name, fmt, ...)
   return false
 end
 
+--- fn(...); where Ctrl-C ends it, says so and what is left, and ends with status 130.
+---@param name string
+---@param left string
+---@param fn function
+---@param ... any
+function M.until_interrupted(name, left, fn, ...)
+  local ok, result = pcall(fn, ...)
+  if ok then return result end
+  if type(result) ~= "table" or result.code ~= "interrupted" then error(result, 0) end
+  M.refuse(name, "interrupted; %s", left)
+  os.exit(130, true)
+end
+
+--- pcall, but for what Ctrl-C ended: that goes on to until_interrupted.
+---@param fn function
+---@param ... any
+---@return boolean, any ...
+function M.try(fn, ...)
+  local got = table.pack(pcall(fn, ...))
+  if not got[1] and type(got[2]) == "table" and got[2].code == "interrupted" then error(got[2], 0) end
+  return table.unpack(got, 1, got.n)
+end
+
 local function nearest_of(word, names)
   local near = require "accel.util.nearest"(word, names)
   return near and ("; did you mean '%s'?"):format(near) or ""

@@ -100,7 +100,12 @@ local function load(path, dtype, model_alone)
   end
   local tok, why
   if not model_alone then
-    tok, why = accel.text.Tokenizer.from_pretrained(path)
+    local code
+    tok, why, code = accel.text.Tokenizer.from_pretrained(path)
+    if not tok and code == "not_found" and io.open(path .. "/config.json", "rb") then
+      why = why .. ", which says how text becomes ids; copy it from where the model came from (save_pretrained of Transformers' AutoTokenizer "
+        .. "writes one of other formats), or call model:generate with ids"
+    end
     if not tok then return nil, nil, why end
   end
   local model, message = accel.models.from_pretrained(path, { dtype = dtype })

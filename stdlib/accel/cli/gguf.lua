@@ -48,7 +48,7 @@ local function export(...)
     if not tok then return command.refuse(PROGRAM, "%s (--no-tokenizer leaves it out)", why) end
   end
   local done, ok
-  done, ok, message = pcall(accel.models.gguf.save, model, words[2], { type = o.type:upper(), tokenizer = tok, name = o.name })
+  done, ok, message = command.try(accel.models.gguf.save, model, words[2], { type = o.type:upper(), tokenizer = tok, name = o.name })
   if not done then return command.refuse(PROGRAM, "%s", (tostring(type(ok) == "table" and ok.message or ok):gsub("^[^\n]-:%d+: ", ""))) end
   if not ok then return command.refuse(PROGRAM, "%s", message) end
   return true
@@ -72,7 +72,11 @@ end
 return function(...)
   return command.dispatch(PROGRAM, "Files of llama.cpp (GGUF).", {
     { "show", "FILE", "metadata and tensors", show },
-    { "export", "DIR FILE", "a model's folder as a file: --type f32|f16|bf16|q8_0|q4_0", export },
-    { "import", "FILE DIR", "a file as a model's folder", import },
+    { "export", "DIR FILE", "a model's folder as a file: --type f32|f16|bf16|q8_0|q4_0", function(...)
+      return command.until_interrupted(PROGRAM, "FILE is as it was", export, ...)
+    end },
+    { "import", "FILE DIR", "a file as a model's folder", function(...)
+      return command.until_interrupted(PROGRAM, "DIR has no new weights", import, ...)
+    end },
   }, ...)
 end

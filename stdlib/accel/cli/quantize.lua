@@ -48,7 +48,7 @@ local function plain(path)
   return out
 end
 
-return function(...)
+local function run(...)
   local o, words = command.parse({
     name = NAME, usage = "DIR OUT [--nf4 | --fp4 | --int8]",
     summary = "Writes the model of DIR, a folder of save_pretrained, to OUT with its linear layers in 4 or 8 bits a weight, and the tokenizer"
@@ -81,7 +81,7 @@ return function(...)
     head_quant_type = o.head,
   })
   if not made then return command.refuse(NAME, "%s", tostring(config)) end
-  local done, model, message = pcall(accel.models.from_pretrained, words[1], { quantization_config = config })
+  local done, model, message = command.try(accel.models.from_pretrained, words[1], { quantization_config = config })
   if not done then model, message = nil, tostring(model):gsub("^[^ ]*:%d+: ", "") end
   if not model then
     return command.refuse(NAME, "%s", message)
@@ -93,9 +93,13 @@ return function(...)
   for _, p in ipairs(model:parameters()) do
     bytes, weights = bytes + p:numel() * p:element_size(), weights + (p.quant_state and p.quant_state.shape[1] * p.quant_state.shape[2] or p:numel())
   end
-  local saved, why = model:save_pretrained(words[2])
-  if saved then saved, why = copy_beside(words[1], words[2]) end
+  local saved, why = accel.makedirs(words[2])
+  if saved then saved, why = copy_beside(words[1], words[2]) end -- first: a folder that has weights has all
+  if saved then saved, why = model:save_pretrained(words[2]) end
   if not saved then return command.refuse(NAME, "%s", why) end
-  print(("%s: %d weights in %.1f MB, %.2f bits each"):format(words[2], weights, bytes / 1e6, 8 * bytes / math.max(weights, 1)))
+  local size = bytes < 1e6 and ("%.1f kB"):format(bytes / 1e3) or ("%.1f MB"):format(bytes / 1e6)
+  print(("%s: %d weights in %s, %.2f bits each"):format(words[2], weights, size, 8 * bytes / math.max(weights, 1)))
   return true
 end
+
+return function(...) return command.until_interrupted(NAME, "OUT has no new weights", run, ...) end

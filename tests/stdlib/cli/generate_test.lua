@@ -168,6 +168,36 @@ do -- Ctrl-C in beam search: status 130, and no error
   assert(status:match "130%s*$" and not said:find "accel%-run generate:", status .. said)
 end
 
+do -- a model without a tokenizer
+  assert(model:save_pretrained(root .. "/bare"))
+  refused("bare hi", 1, "^accel%-run generate: bare/tokenizer.json: no such file, which says how text becomes ids; copy it")
+end
+
+do -- Ctrl-C in quantize and gguf export: status 130, one line, no weights and no parts of them. The signal comes between reading and
+  -- writing: the program sends it to itself
+  local script = root .. "/cut.lua"
+  assert(accel.write_file(script, [[
+    local accel = require "accel"
+    local real = accel.models.from_pretrained
+    accel.models.from_pretrained = function(...)
+      local model = real(...)
+      os.execute "kill -INT $PPID"
+      return model
+    end
+    require("accel.cli." .. arg[1])(table.unpack(arg, 2))
+  ]]))
+  for what, args in accel.pairs { quantize = "m cut", gguf = "export m cut/m.gguf" } do
+    assert(accel.makedirs(root .. "/cut"))
+    local pipe = assert(io.popen(("cd '%s' && '%s' cut.lua %s %s 2>&1"):format(root, accel.process.program(), what, args)))
+    local said = pipe:read "a"
+    local _, _, status = pipe:close()
+    assert(status == 130 and said:find("accel%-run " .. what .. ": interrupted; [^\n]*\n$"), said)
+    for _, name in ipairs(accel.listdir(root .. "/cut")) do
+      assert(not name:find "model" and not name:find "gguf" and not name:find "save", name)
+    end
+  end
+end
+
 refused("m hi --length-penalty 2", 1, "%-%-length%-penalty is of beam search")
 refused("m hi --assistant m --lookup 3", 2, "both propose tokens")
 refused("m/config.json hi", 1, "^accel%-run generate: m/config.json: is a file; give the folder of a model")

@@ -7,6 +7,7 @@ local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local configuration = require "accel.models.config"
+local elsewhere = require "accel.models.generation.elsewhere"
 local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 local read_json = require "accel.util.read_json"
@@ -121,14 +122,6 @@ local fields = {
   max_matching_ngram_size = positive(2),
 }
 
---- What Transformers has besides, with the value that asks for nothing. Another value raises rather than being without
---- effect.
-local without = {
-  num_beam_groups = 1, diversity_penalty = 0.0, guidance_scale = 1.0, penalty_alpha = 0.0, token_healing = false,
-  low_memory = false, output_attentions = false, output_hidden_states = false, is_assistant = false, dola_layers = false,
-  watermarking_config = false, top_h = false, constraints = false, force_words_ids = false,
-}
-
 --- example: accel.models.GenerationConfig({ top_k = 5 }).top_k --> 5
 ---@class accel.models.GenerationConfig
 local GenerationConfig = class("accel.models.GenerationConfig")
@@ -136,10 +129,8 @@ local GenerationConfig = class("accel.models.GenerationConfig")
 --- A value as it is used; or nil and what is wrong with it.
 local function tested(key, value)
   if value == accel.json.null then return nil end
-  if without[key] ~= nil then
-    if value == without[key] or value == false then return nil end
-    return nil, ("%s is not supported"):format(key)
-  end
+  local refused, why = elsewhere.of(key, value)
+  if why then return nil, refused and ("%s is not supported: %s"):format(key, why) or nil end
   local known = fields[key]
   if not known then
     local near = type(key) == "string" and nearest(key, fields)
@@ -162,6 +153,7 @@ function GenerationConfig.check(who, values)
     else
       local v, problem = tested(key, value)
       if problem then raise("%s: %s", who, problem) end
+      if value ~= accel.json.null then elsewhere.say(who, key) end
       out[key] = v
     end
   end
@@ -173,8 +165,8 @@ function GenerationConfig:init(values)
   for key, value in next, GenerationConfig.check("GenerationConfig", values or {}) do self[key] = value end
 end
 
---- The configuration of a folder. Keys that mean nothing here are kept for save_pretrained. nil, message, code where the
---- file is missing or wrong.
+--- The configuration of a folder. Keys that mean nothing here are kept for save_pretrained; one that asks for what is not built is warned
+--- of. nil, message, code where the file is missing or wrong.
 ---@param dir string
 ---@return accel.models.GenerationConfig?, string?, string?
 function GenerationConfig.from_pretrained(dir)
@@ -189,6 +181,10 @@ function GenerationConfig.from_pretrained(dir)
       if problem then return nil, ("%s: %s"):format(path, problem), "format" end
       self[key] = v
     else
+      local refused, why = elsewhere.of(key, value)
+      if refused and value ~= accel.json.null then
+        warn(("%s: %s is not supported: %s; texts are made without it"):format(path, key, why))
+      end
       self.others[key] = value
     end
   end

@@ -56,7 +56,40 @@ end
 
 do -- names, types
   fails("unknown option 'max_new_token'; did you mean 'max_new_tokens'", model.generate, model, prompt, { max_new_token = 3 })
-  fails("penalty_alpha is not supported", model.generate, model, prompt, { penalty_alpha = 0.6 })
+  fails("penalty_alpha is not supported: the search is not built", model.generate, model, prompt, { penalty_alpha = 0.6 })
+  fails("assistant_early_exit is not supported: an assistant is a model", model.generate, model, prompt, { assistant_early_exit = 3 })
+  -- every name of Transformers' class (5.24) is followed, refused with a reason, or said to have no effect, once
+  local names = "use_mtp max_cache_len top_h token_healing guidance_scale watermarking_config output_attentions output_hidden_states "
+    .. "is_assistant assistant_early_exit assistant_lookbehind target_lookbehind assistant_ensemble_weight speculation_type compile_config "
+    .. "disable_compile continuous_batching_config low_memory penalty_alpha dola_layers diversity_penalty num_beam_groups constraints "
+    .. "force_words_ids prefill_chunk_size"
+  local real, said = warn, {}
+  warn = function(line) said[#said + 1] = line end -- luacheck: ignore 121
+  local refused = 0
+  for name in names:gmatch "%S+" do
+    local before = #said
+    local ok, err = pcall(model.generate, model, prompt, with { [name] = 0.25 })
+    if ok then
+      assert(#said == before + 1 and said[#said]:find("generate: " .. name .. " has no effect: ", 1, true), name)
+      same(model:generate(prompt, with { [name] = 0.25 }), new)
+      assert(#said == before + 1, name)
+    else
+      assert(tostring(err):find(name .. " is not supported: %l"), tostring(err))
+      refused = refused + 1
+    end
+  end
+  assert(refused == 18 and #said == 7, refused)
+  -- a folder that asks for what is not built says so; what changes nothing is kept quietly
+  local folder = tmp .. "/elsewhere"
+  assert(accel.makedirs(folder))
+  assert(accel.write_file(folder .. "/generation_config.json", accel.json.encode {
+    penalty_alpha = 0.6, num_beam_groups = 1, prefill_chunk_size = 4, top_k = 3, dola_layers = accel.json.null,
+  }))
+  said = {}
+  local kept = assert(models.GenerationConfig.from_pretrained(folder))
+  warn = real -- luacheck: ignore 121
+  assert(#said == 1 and said[1]:find "generation_config.json: penalty_alpha is not supported: .*; texts are made without it", said[1])
+  assert(kept.top_k == 3 and kept.others.penalty_alpha == 0.6 and kept.others.prefill_chunk_size == 4)
   same(model:generate(prompt, with { penalty_alpha = 0.0, guidance_scale = 1.0 }), new)
   fails("top_p must lie in %(0, 1%], got 1.5", model.generate, model, prompt, { top_p = 1.5 })
   fails("early_stopping must be true, false or 'never'", model.generate, model, prompt, { early_stopping = "always" })
