@@ -157,9 +157,10 @@ void lac_coll_place(lua_State *L, lac_state *S, lac_coll *k, const ac_tensor *t)
   bool direct = false;
   ac_err e;
   if (t == NULL || !aci_is_accelerator(t->device) || !aci_device_takes(&k->c)) return; /* NULL: a barrier */
-  if (k->c.kind == AC_COLL_SEND || k->c.kind == AC_COLL_RECV) direct = ac_world_sends_device(S->ranks->world, t->device);
+  if (k->c.kind == AC_COLL_SEND || k->c.kind == AC_COLL_RECV)
+    direct = ac_world_sends_device(S->ranks->world, t->device, ac_group_global_rank(k->g, k->c.root));
   else if (ac_group_takes_device(k->g, t->device, k->site, &direct, &e) != AC_OK) lac_coll_raise(L, S, k, &e);
-  if (direct) k->c.device = t->device;
+  if (direct && aci_device_serves(k->g, k->c.kind)) k->c.device = t->device;
 }
 
 void lac_coll_alike(lua_State *L, lac_state *S, const lac_coll *k, const char *na, const ac_tensor *a,

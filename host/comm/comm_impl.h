@@ -222,6 +222,8 @@ void aci_queue_drain(aci_queue *q); /* waits until nothing is queued */
 /* ---- nccl/: collectives of tensors on GPUs ---- */
 /* Whether NCCL takes this collective; others go through memory of the host. Says the same on all ranks. */
 bool aci_device_takes(const ac_coll *c);
+/* Whether it does so in a group whose tensors it takes (ac_group_takes_device): not all kinds go between nodes by another way. */
+bool aci_device_serves(const ac_group *g, ac_coll_kind kind);
 /* Compares over the host, then queues it behind `ready` (NULL: nothing). *out: what was queued, owned by the caller. */
 ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready, aci_device_op **out, ac_err *e);
 /* A send or receive, as a backend's send_recv; *out once *done, of one that is queued. */

@@ -19,14 +19,15 @@ end
 ---@param per integer
 ---@param args? string the script's own arguments, as in a shell
 ---@param options? string of accel-run
+---@param env? string settings of its environment, as in a shell
 ---@return string[] what each machine wrote
-function M.run(n, per, args, options)
+function M.run(n, per, args, options, env)
   port = port + 1
   local jobs, base, out = {}, os.tmpname(), {}
   for machine = 0, n - 1 do
-    jobs[machine] = accel.process.spawn("/bin/sh", { "sh", "-c", ("exec '%s' --num_threads 1 --num_processes %d --num_machines %d "
+    jobs[machine] = accel.process.spawn("/bin/sh", { "sh", "-c", ("exec env %s '%s' --num_threads 1 --num_processes %d --num_machines %d "
       .. "--machine_rank %d --main_process_ip 127.0.0.1 --main_process_port %d %s '%s' %s >'%s.%d' 2>&1 </dev/null"):format(
-      accel.process.program(), n * per, n, machine, port, options or "", arg[0], args or "machines", base, machine) }, {})
+      env or "", accel.process.program(), n * per, n, machine, port, options or "", arg[0], args or "machines", base, machine) }, {})
   end
   local failed
   for machine = 0, n - 1 do

@@ -20,6 +20,22 @@ local tmp = os.getenv "ACCEL_TEST_TMP" or "/tmp"
 ---@field registered boolean
 ---@field stream integer streams of a process are numbered as they come; 0: none
 
+--- The calls that a log has, in the order in which they began.
+---@param path string
+---@return accel.tests.NcclCall[]
+function M.read(path)
+  local calls = {}
+  local l <close> = io.open(path)
+  for line in l and l:lines() or function() end do
+    local me, n, comm, kind, dtype, op, root, count, messages, registered, stream =
+      line:match "^(%d)/(%d) (%S+) (%S+) type (%d+) op (%d+) root (%d+) count (%d+) messages (%d+) registered (%S+) stream (%d+)$"
+    assert(me, line)
+    calls[#calls + 1] = { rank = math.tointeger(me), ranks = math.tointeger(n), comm = comm, kind = kind, dtype = dtype, op = op, root = root,
+      count = math.tointeger(count), messages = math.tointeger(messages), registered = registered == "yes", stream = math.tointeger(stream) }
+  end
+  return calls
+end
+
 --- What the ranks print, the exit code, and the calls of all ranks in the order in which they began.
 ---@param script string
 ---@param name string the script's first argument, which names the case
@@ -37,16 +53,7 @@ function M.run(script, name, ranks, env, o)
     table.concat(words, " "), process.program(), ranks, o.options or "", script, name, o.args or "", out)
   local _, _, code = os.execute(command)
   local f <close> = assert(io.open(out))
-  local calls = {}
-  local l <close> = io.open(log)
-  for line in l and l:lines() or function() end do
-    local me, n, comm, kind, dtype, op, root, count, messages, registered, stream =
-      line:match "^(%d)/(%d) (%S+) (%S+) type (%d+) op (%d+) root (%d+) count (%d+) messages (%d+) registered (%S+) stream (%d+)$"
-    assert(me, line)
-    calls[#calls + 1] = { rank = math.tointeger(me), ranks = math.tointeger(n), comm = comm, kind = kind, dtype = dtype, op = op, root = root,
-      count = math.tointeger(count), messages = math.tointeger(messages), registered = registered == "yes", stream = math.tointeger(stream) }
-  end
-  return f:read "a", code, calls
+  return f:read "a", code, M.read(log)
 end
 
 --- Of one member: its calls but for those of registers, in order; how many segments it registered and took back.

@@ -10,8 +10,9 @@
 
 /* What a member says of itself. */
 typedef struct introduction {
-  uint64_t host;
+  uint64_t host, node;
   int32_t version; /* of NCCL; 0: none */
+  int32_t by_host; /* between nodes */
   char id[52];     /* of the GPU on its machine; "": it has none that NCCL takes */
 } introduction;
 
@@ -35,9 +36,13 @@ const aci_nccl_config aci_nccl_nonblocking = {.size = sizeof aci_nccl_nonblockin
                                               .net_name = NULL,
                                               .split_share = 1};
 
-/* Has every member NCCL of one version and a GPU that no other has? *why: what is in the way, "" nothing to tell. */
+/* Has every member NCCL of one version and a GPU that no other of its communicator has? *why: what is in the way, "" nothing to tell. */
 static bool suitable(const introduction *all, int n, char *why, size_t size) {
   for (int i = 0; i < n; i++) {
+    if (all[i].by_host != all[0].by_host) {
+      snprintf(why, size, "members 0 and %d differ in ACCEL_NCCL_INTER_NODE", i);
+      return false;
+    }
     if (all[i].version == 0 || all[i].version != all[0].version || all[i].id[0] == 0) {
       if (all[i].version != 0 && all[0].version != 0 && all[i].version != all[0].version)
         snprintf(why, size, "members 0 and %d have NCCL %d and %d", i, all[0].version, all[i].version);
@@ -45,12 +50,22 @@ static bool suitable(const introduction *all, int n, char *why, size_t size) {
       return false;
     }
     for (int k = 0; k < i; k++)
-      if (all[i].host == all[k].host && strcmp(all[i].id, all[k].id) == 0) {
+      if ((all[i].by_host ? all[i].node == all[k].node : all[i].host == all[k].host) && strcmp(all[i].id, all[k].id) == 0) {
         snprintf(why, size, "members %d and %d share a GPU", k, i);
         return false;
       }
   }
   return true;
+}
+
+/* Everyone gets the id of the member `first`. */
+static ac_status spread(ac_group *g, int first, aci_nccl_id *id, const char *site, ac_err *e) {
+  aci_nccl_id *all = malloc((size_t)g->size * sizeof *all);
+  if (all == NULL) return AC_FAIL(e, OOM, "no memory for a communicator");
+  const ac_status st = on_host(g, AC_COLL_ALL_GATHER, id, all, sizeof *id, site, e);
+  *id = all[first];
+  free(all);
+  return st;
 }
 
 static ac_status join(ac_group *g, struct aci_nccl_group *x, const char *site, ac_err *e) {
@@ -59,17 +74,18 @@ static ac_status join(ac_group *g, struct aci_nccl_group *x, const char *site, a
   aci_nccl_id id;
   memset(&id, 0, sizeof id);
   ac_status st = AC_OK;
-  if (g->rank == 0) st = aci_nccl_check(n, n->lib->ncclGetUniqueId(&id), "NCCL's unique id", e);
-  AC_TRY(on_host(g, AC_COLL_BROADCAST, NULL, &id, sizeof id, site, e)); /* all zero: member 0 failed */
-  static const aci_nccl_id none;
-  if (memcmp(&id, &none, sizeof id) == 0) return st != AC_OK ? st : AC_FAIL(e, DEVICE, "member 0 got no unique id of NCCL");
+  const ac_group *members = x->nodes != NULL ? aci_nccl_inner(x->nodes) : g;
+  if (members->rank == 0) st = aci_nccl_check(n, n->lib->ncclGetUniqueId(&id), "NCCL's unique id", e);
+  AC_TRY(spread(g, g->rank - members->rank, &id, site, e));
+  static const aci_nccl_id none; /* all zero: the first member failed */
+  if (memcmp(&id, &none, sizeof id) == 0) return st != AC_OK ? st : AC_FAIL(e, DEVICE, "its first member got no unique id of NCCL");
   aci_desc d;
   const ac_coll c = {.kind = AC_COLL_BARRIER, .site = site};
   aci_nccl_config mine = aci_nccl_nonblocking;
   aci_desc_fill(g, &c, g->seq, &d);
   d.kind = AC_COLL_COMM_INIT;
   pthread_mutex_lock(&n->lock); /* the watch reads it, and aborts it where the job ends; does not block */
-  const int status = n->broken ? ACI_NCCL_IN_PROGRESS : n->lib->ncclCommInitRankConfig(&x->comm, g->size, id, g->rank, &mine);
+  const int status = n->broken ? ACI_NCCL_IN_PROGRESS : n->lib->ncclCommInitRankConfig(&x->comm, members->size, id, members->rank, &mine);
   pthread_mutex_unlock(&n->lock);
   return aci_nccl_settle(n, g, x, &d, status, "joining NCCL's communicator", e);
 }
@@ -92,6 +108,16 @@ void aci_nccl_enlist(aci_nccl *n, struct aci_nccl_group *x) {
   pthread_mutex_unlock(&n->lock);
 }
 
+/* NCCL inside of nodes, where that is asked for and there are several: x->nodes is made. False: tensors go through the host, *why says why; "":
+ * nothing to tell. The same on all members. */
+static ac_status arrange(ac_group *g, struct aci_nccl_group *x, const uint64_t *node, bool *good, char *why, size_t size, ac_err *e) {
+  const char *what = "";
+  const int n = aci_nccl_nodes_of(node, g->size, &what);
+  if (n == 0) snprintf(why, size, "NCCL inside of nodes: %s", what);
+  *good = n > 0 && n < g->size; /* a member a node: the backend's own way is as good */
+  return *good && n > 1 ? aci_nccl_nodes_open(g, n, &x->nodes, e) : AC_OK;
+}
+
 /* Whether tensors on d go through NCCL in this group; made known once. */
 static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *e) {
   ac_world *w = g->world;
@@ -107,26 +133,33 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
   const bool fits = d->vt->stream_handle != NULL && d->vt->identity != NULL && (w->nccl == NULL || aci_same_device(w->nccl->device, d));
   gethostname(host, sizeof host - 1);
   own.host = aci_hash_bytes(0, host, strlen(host));
+  own.node = aci_nccl_node(host, strlen(host), w->place.machine);
+  own.by_host = strcmp(ac_params_str(ac_ctx_params(w->ctx), "NCCL_INTER_NODE"), "host") == 0;
   own.version = lib != NULL ? lib->version : 0;
   if (fits) d->vt->identity(d, own.id, sizeof own.id);
   ac_status st = on_host(g, AC_COLL_ALL_GATHER, &own, all, sizeof own, site, e);
-  const bool good = st == AC_OK && suitable(all, g->size, why, sizeof why);
+  bool good = st == AC_OK && suitable(all, g->size, why, sizeof why);
+  uint64_t *node = good && own.by_host ? malloc((size_t)g->size * sizeof *node) : NULL;
+  for (int i = 0; node != NULL && i < g->size; i++) node[i] = all[i].node;
   free(all);
   x->device = d;
   ac_device_retain(d);
   g->device = x;
-  if (st != AC_OK) return st;
+  if (st == AC_OK && good && own.by_host) st = node != NULL ? arrange(g, x, node, &good, why, sizeof why, e) : AC_FAIL(e, OOM, "no memory for nodes");
+  if (st != AC_OK) return free(node), st;
   bool everywhere = false;
   if (good) {
     ac_err mine;
     ac_status joined = w->nccl != NULL ? AC_OK : aci_nccl_open(w, d, lib, &mine);
     if (joined == AC_OK) aci_nccl_enlist(w->nccl, x);
-    AC_TRY(agree(g, site, joined == AC_OK, &everywhere, e)); /* joining is a collective: all take part or none */
-    if (everywhere) {
+    if (joined == AC_OK && g == w->all) w->nccl->node = node, node = NULL;
+    st = agree(g, site, joined == AC_OK, &everywhere, e); /* joining is a collective: all take part or none */
+    if (st == AC_OK && everywhere) {
       joined = join(g, x, site, &mine);
-      AC_TRY(aci_aborted(w, e));
-      AC_TRY(agree(g, site, joined == AC_OK, &everywhere, e));
+      st = aci_aborted(w, e);
+      if (st == AC_OK) st = agree(g, site, joined == AC_OK, &everywhere, e);
     }
+    if (st != AC_OK) return free(node), st;
     if (joined != AC_OK) snprintf(why, sizeof why, "%.150s", mine.msg);
     if (!everywhere && w->nccl != NULL) {
       pthread_mutex_lock(&w->nccl->lock); /* the watch may abort it, too */
@@ -134,7 +167,8 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
       pthread_mutex_unlock(&w->nccl->lock);
     }
   }
-  if (!everywhere && g->rank == 0 && strcmp(ac_params_str(ac_ctx_params(w->ctx), "NCCL"), "off") != 0)
+  free(node);
+  if (!everywhere && g->rank == 0 && (why[0] != 0 || !own.by_host) && strcmp(ac_params_str(ac_ctx_params(w->ctx), "NCCL"), "off") != 0)
     ac_log_write(AC_LOG_WARN, "comm", "tensors on %s go through memory of the host: %s%s%s", d->name, why[0] != 0 ? why : "NCCL did not join them",
                  absent[0] != 0 ? "; " : "", absent);
   return AC_OK;
@@ -159,6 +193,14 @@ ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
   if (n == NULL || all == NULL || all->comm == NULL) return AC_OK;
   struct aci_nccl_group *x = calloc(1, sizeof *x);
   if (x == NULL) return AC_FAIL(e, OOM, "no memory for a communicator");
+  if (all->nodes != NULL && member) { /* one that cannot be served says so when a collective of it asks */
+    char why[160];
+    uint64_t *node = malloc((size_t)g->size * sizeof *node);
+    for (int i = 0; node != NULL && i < g->size; i++) node[i] = n->node[g->ranks[i]];
+    const ac_status st = node != NULL ? arrange(g, x, node, &member, why, sizeof why, e) : AC_FAIL(e, OOM, "no memory for nodes");
+    free(node);
+    if (st != AC_OK) return free(x), st;
+  }
   aci_desc d;
   const ac_coll c = {.kind = AC_COLL_BARRIER};
   aci_nccl_config mine = aci_nccl_nonblocking;
@@ -211,8 +253,12 @@ void aci_nccl_end(aci_nccl *n, struct aci_nccl_group *x) {
 void aci_nccl_group_close(ac_group *g) {
   struct aci_nccl_group *x = g->device;
   if (x == NULL) return;
+  ac_device *d = x->device;
   g->device = NULL;
+  ac_device_retain(d);
   aci_nccl_end(g->world->nccl, x);
+  aci_nccl_nodes_close(x->nodes, d);
+  ac_device_release(d);
   free(x);
 }
 
@@ -223,9 +269,10 @@ ac_status ac_world_bind_device(ac_world *w, ac_device *d, const char *site, ac_e
   return AC_OK;
 }
 
-bool ac_world_sends_device(const ac_world *w, const ac_device *d) {
+bool ac_world_sends_device(const ac_world *w, const ac_device *d, int peer) {
   aci_nccl *n = w->nccl;
   if (!w->pairs_on_device || n == NULL || !aci_same_device(n->device, d)) return false;
+  if (n->node != NULL && peer >= 0 && n->node[peer] != n->node[w->place.rank]) return false;
   pthread_mutex_lock(&n->lock);
   const bool broken = n->broken;
   pthread_mutex_unlock(&n->lock);

@@ -17,7 +17,7 @@
  *
  *   library.[hc]   NCCL's calls, loaded on first use         group.c      communicators
  *   run.c          a collective in NCCL's calls               pair.c       a send or receive
- *   register.c     segments that communicators know
+ *   register.c     segments that communicators know          nodes.c      NCCL inside of nodes, the backend between them
  *   watch.c        streams, events, and the thread that watches them */
 #ifndef ACI_COMM_NCCL_H
 #define ACI_COMM_NCCL_H
@@ -58,6 +58,7 @@ typedef struct aci_nccl {
   int n_spare;
   bool registers;           /* ACCEL_NCCL_REGISTER, until NCCL refuses */
   bool broken;              /* communicators were aborted: nothing is queued any more */
+  uint64_t *node;           /* of each rank; NULL: the world's first collective of a device has not told */
   struct aci_nccl_group *groups;
   /* of the thread that runs collectives */
   struct aci_nccl_direction *directions;
@@ -69,6 +70,7 @@ struct aci_nccl_group {
   ac_stream *stream;  /* of a direction; NULL: the world's */
   ac_device *device;  /* that it was asked about first; retained */
   aci_nccl_comm comm; /* NULL: through the host */
+  struct aci_nccl_nodes *nodes; /* NULL: comm is of all members; else of those on this node */
   struct aci_nccl_segment *registered; /* under the lock of aci_nccl */
 };
 
@@ -103,11 +105,23 @@ ac_status aci_nccl_settle(aci_nccl *n, ac_group *g, struct aci_nccl_group *x, co
 /* ---- run.c ---- */
 /* How NCCL sees a dtype, and elements of it per one of ours: what it does not reduce it moves as bytes. -1: it does not take it. */
 int aci_nccl_type(ac_dtype t, bool reduces, size_t *scale);
+/* Queues c on the world's stream, for x's communicator, of which `members` gives this rank's place and the size; waits are g's. */
+ac_status aci_nccl_call(aci_nccl *n, ac_group *g, const ac_group *members, struct aci_nccl_group *x, const ac_coll *c, const aci_desc *d, ac_err *e);
 
 /* ---- group.c ---- */
 void aci_nccl_enlist(aci_nccl *n, struct aci_nccl_group *x); /* the watch knows its communicator from now on */
 /* What is queued ends, then the communicator; x itself is the caller's. n NULL: it had none. */
 void aci_nccl_end(aci_nccl *n, struct aci_nccl_group *x);
+
+/* ---- nodes.c ---- */
+/* What tells nodes apart: host names, and machines of the launcher. */
+uint64_t aci_nccl_node(const char *host, size_t n, int machine);
+/* On how many nodes members are, given each one's; 0: these cannot be served, *why goes on "NCCL inside of nodes: ...". */
+int aci_nccl_nodes_of(const uint64_t *node, int size, const char **why);
+ac_status aci_nccl_nodes_open(ac_group *g, int n, struct aci_nccl_nodes **out, ac_err *e); /* talks to nobody */
+const ac_group *aci_nccl_inner(const struct aci_nccl_nodes *s); /* this rank's place among the members on its node, and how many they are */
+void aci_nccl_nodes_close(struct aci_nccl_nodes *s, ac_device *d); /* NULL is fine */
+ac_status aci_nccl_run_nodes(aci_nccl *n, ac_group *g, const ac_coll *c, const aci_desc *d, ac_err *e);
 
 /* ---- pair.c ---- */
 void aci_nccl_directions_close(aci_nccl *n);

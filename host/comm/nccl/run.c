@@ -117,6 +117,22 @@ static int enqueue(const call *k) {
   }
 }
 
+ac_status aci_nccl_call(aci_nccl *n, ac_group *g, const ac_group *members, struct aci_nccl_group *x, const ac_coll *c, const aci_desc *d, ac_err *e) {
+  call k = {.lib = n->lib, .g = members, .c = c, .stream = n->handle, .op = op_of(c), .bytes = ac_dtype_bytes(c->dtype)};
+  k.type = aci_nccl_type(c->dtype, is_reduction(c->kind), &k.scale);
+  aci_nccl_register(n, x, c->send);
+  if (c->recv != c->send) aci_nccl_register(n, x, c->recv);
+  pthread_mutex_lock(&n->lock); /* the watch may abort the communicator until then */
+  k.comm = x->comm;
+  const bool broken = n->broken || k.comm == NULL;
+  const int64_t elements = aci_total(members, c);
+  const int status = broken || elements == 0 ? ACI_NCCL_SUCCESS : enqueue(&k);
+  pthread_mutex_unlock(&n->lock);
+  if (!broken) return aci_nccl_settle(n, g, x, d, status, ac_coll_name(c->kind), e);
+  AC_TRY(aci_aborted(g->world, e));
+  return AC_FAIL(e, DEVICE, "the communicator was aborted");
+}
+
 ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready, aci_device_op **out, ac_err *e) {
   ac_world *w = g->world;
   aci_nccl *n = w->nccl;
@@ -125,24 +141,11 @@ ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *r
   const ac_coll meet = {.kind = AC_COLL_BARRIER, .site = c->site};
   AC_TRY(w->backend->run(g, &meet, d, e));
   if (n == NULL || g->device == NULL) return AC_FAIL(e, STATE, "no communicator for %s", ac_coll_name(c->kind));
-  call k = {.lib = n->lib, .g = g, .c = c, .stream = n->handle, .op = op_of(c), .bytes = ac_dtype_bytes(c->dtype)};
-  k.type = aci_nccl_type(c->dtype, is_reduction(c->kind), &k.scale);
   aci_device_op *op = NULL;
   ac_device *dev = n->device;
   ac_status st = aci_nccl_op_new(n, d, &op, e);
   if (st == AC_OK && ready != NULL) st = dev->vt->stream_wait(dev, n->stream, ready, e);
-  if (st == AC_OK) {
-    aci_nccl_register(n, g->device, c->send);
-    if (c->recv != c->send) aci_nccl_register(n, g->device, c->recv);
-    pthread_mutex_lock(&n->lock); /* the watch may abort the communicator until then */
-    k.comm = g->device->comm;
-    const bool broken = n->broken || k.comm == NULL;
-    const int64_t elements = aci_total(g, c);
-    const int status = broken || elements == 0 ? ACI_NCCL_SUCCESS : enqueue(&k);
-    pthread_mutex_unlock(&n->lock);
-    if (broken && (st = aci_aborted(w, e)) == AC_OK) st = AC_FAIL(e, DEVICE, "the communicator was aborted");
-    if (st == AC_OK) st = aci_nccl_settle(n, g, g->device, d, status, ac_coll_name(c->kind), e);
-  }
+  if (st == AC_OK) st = g->device->nodes != NULL ? aci_nccl_run_nodes(n, g, c, d, e) : aci_nccl_call(n, g, g, g->device, c, d, e);
   if (st == AC_OK) st = dev->vt->event_record(dev, op->done, n->stream, e);
   if (st != AC_OK) {
     aci_nccl_op_drop(op);

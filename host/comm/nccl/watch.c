@@ -191,6 +191,7 @@ void aci_nccl_release(aci_nccl *n) {
   ac_device_release(d);
   pthread_mutex_destroy(&n->lock);
   pthread_cond_destroy(&n->more);
+  free(n->node);
   free(n);
 }
 

@@ -136,7 +136,7 @@ AC_API ac_status ac_group_takes_device(ac_group *g, ac_device *d, const char *si
 /* Tells all ranks that this one works on d, collectively: its communicator is made now, and sends and receives of tensors on d go from GPU to GPU
  * from here on, where ac_group_takes_device says so of the group of all; else through memory of the host, as without it. */
 AC_API ac_status ac_world_bind_device(ac_world *w, ac_device *d, const char *site, ac_err *e);
-AC_API bool ac_world_sends_device(const ac_world *w, const ac_device *d); /* whether they do */
+AC_API bool ac_world_sends_device(const ac_world *w, const ac_device *d, int peer); /* whether they do, to and from this rank of the world */
 /* Are all members on one machine, with memory that they all map? */
 AC_API bool ac_group_shares_memory(const ac_group *g);
 /* Collective: memory of the CPU that all members read and write, undefined at first. It is taken from the member `owner` (a

@@ -148,6 +148,12 @@ static void work_on(cudaStream_t s) {
   if (b != NULL && b != s) emulated_wrong("work on two streams of a device, and neither waits for the other");
   b = s;
 }
+/* CUDA_TWIN_STAGED=1: streams of communication copy results to page-locked memory and go on with the next call of a library, beside the compute
+ * stream, whose work they have waited for once. */
+static bool is_staged() {
+  static const bool told = getenv("CUDA_TWIN_STAGED") != NULL;
+  return told;
+}
 static void wait_for(cudaStream_t s) {
   const on_device lock;
   make_late(s, 0, late_numbers);
@@ -194,7 +200,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
     late.push_back({s, dst, src, bytes, ++late_numbers});
     return cudaSuccess;
   }
-  work_on(s);
+  if (s->copies) make_late(s, 0, late_numbers); /* a stream keeps its order */
+  if (!s->copies || !is_staged() || !holds(page_locked, dst)) work_on(s);
   if (paged(dst) || paged(src)) waits.n++;
   if ((const char *)dst < (const char *)src + bytes && (const char *)src < (const char *)dst + bytes)
     emulated_wrong("a copy between places that overlap");
@@ -289,7 +296,10 @@ static bool is_late(cudaEvent_t e) {
 cudaError_t cudaEventQuery(cudaEvent_t e) {
   const on_device lock;
   if (e->capture != NULL && !e->capture->ended) return give(cudaErrorCapturedEvent);
-  return is_late(e) ? give(cudaErrorNotReady) : cudaSuccess;
+  if (!is_late(e)) return e->asked = 0, cudaSuccess;
+  if (++e->asked < 100) return give(cudaErrorNotReady);
+  make_late(e->stream, 0, e->number); /* time goes by for who asks again and again */
+  return e->asked = 0, cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   const on_device open;
@@ -313,8 +323,9 @@ const char *emulated_library_call(void *stream) {
   emulated_stream *s = *found;
   if (s->device != current) return "on a stream of another device";
   if (s->capture != NULL) return "on a stream that records";
-  if (s->waits == 0) return "on a stream that has waited for nothing since the call before";
+  if (s->waits == 0 && !is_staged()) return "on a stream that has waited for nothing since the call before";
   s->waits = 0;
+  make_late(s, 0, late_numbers); /* the library's work comes after the stream's copies */
   return NULL;
 }
 

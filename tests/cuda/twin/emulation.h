@@ -25,6 +25,7 @@ struct emulated_stream {
 struct emulated_event {
   cudaStream_t stream; /* that it was recorded on, with copies to come */
   long number;
+  int asked; /* queries that found it not ready */
   emulated_graph *capture; /* that it belongs to */
   cudaStream_t recorded_on;
   long recorded;
