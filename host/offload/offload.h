@@ -120,6 +120,7 @@ typedef struct aci_transfer {
   enum { ACI_NOT_SENT, ACI_SENT, ACI_MOVING, ACI_DONE } state;
   ac_status st;
   ac_err err;
+  struct aci_lane *lane; /* with memory of a device at the other end, see copies.c; NULL: p is where the bytes are for */
 } aci_transfer;
 
 /* Who records what is moved and waited for: profile. */
@@ -161,11 +162,21 @@ typedef struct aci_window_stats {
   size_t resident_bytes, peak_bytes, budget_bytes;
 } aci_window_stats;
 
+/* What of page-locked memory a copy on the window's stream still reads. */
+typedef struct aci_spent {
+  ac_block *block;
+  ac_event *after;
+} aci_spent;
+enum { ACI_SPENT = 16 };
+
 typedef struct aci_tiered aci_tiered;
 typedef struct aci_window {
   _Atomic int32_t ref;
   aci_io_queue *queue; /* retained */
   ac_device *device; /* retained */
+  ac_stream *stream; /* of copies from and to page-locked memory; NULL: the device has none, or it is not made so far */
+  aci_spent spent[ACI_SPENT];
+  int n_spent;
   struct aci_window *next; /* of the queue's */
   size_t budget, ahead;
   bool adapts; /* no budget was given: it follows what the pool has room for */
@@ -200,6 +211,20 @@ void aci_window_remove(aci_window *w, aci_tiered *t);
 ac_status aci_window_use(aci_window *w, aci_tiered *t, ac_err *e); /* resident and pinned afterwards */
 ac_status aci_window_out(aci_window *w, aci_tiered *t, ac_err *e); /* not resident afterwards, written home; STATE while it is in use */
 
+/* ---- copies.c ---- */
+/* A copy between page-locked memory and the device, beside its compute stream. */
+typedef struct aci_lane {
+  ac_device *device;
+  ac_stream *stream;
+  void *there;     /* on the device */
+  ac_event *before; /* of the compute stream: its memory is free, or its bytes are written */
+  ac_event *after;  /* of the copy */
+  bool copied;      /* to the device: given to the stream, and the compute stream does not wait for it so far */
+} aci_lane;
+/* On the I/O thread, without the lock: the bytes that were read go on to the device; those of the device have come. */
+ac_status aci_lane_up(aci_lane *x, const void *from, size_t bytes, ac_err *e);
+ac_status aci_lane_down(aci_lane *x, ac_err *e);
+
 /* ---- tiered.c ---- */
 struct aci_tiered {
   aci_window *window; /* retained */
@@ -213,6 +238,7 @@ struct aci_tiered {
   uint64_t looked; /* the window's pass in which they were looked at */
   bool no_map;     /* not this time */
   ac_block *stage; /* host memory on the way to a device that is not the CPU */
+  aci_lane lane;
   void *ptr, *io;  /* the bytes there, and where the I/O thread reads or writes them */
   int pins;
   bool dirty;

@@ -30,6 +30,8 @@ static void carry_out(aci_io_queue *q, aci_transfer *t) {
   aci_home *h = t->home;
   t->st = AC_OK;
   if (h->store->phantom) return;
+  if (t->write && t->lane != NULL) t->st = aci_lane_down(t->lane, &t->err);
+  if (t->st != AC_OK) return;
   if (t->map != NULL) {
     t->st = aci_map_fill(h->store, t->map, t->map_bytes, h->at + h->bytes, &t->err);
   } else if (h->store->tier == ACI_TIER_FILE) {
@@ -38,6 +40,7 @@ static void carry_out(aci_io_queue *q, aci_transfer *t) {
     char *there = (char *)ac_block_ptr(h->block) + t->at;
     aci_copy_streamed(t->write ? there : t->p, t->write ? t->p : there, t->bytes);
   }
+  if (!t->write && t->lane != NULL && t->st == AC_OK) t->st = aci_lane_up(t->lane, t->p, t->bytes, &t->err);
 }
 
 static void *run(void *arg) {

@@ -43,6 +43,7 @@ void aci_resident_unmap(aci_tiered *t) {
 }
 
 void aci_resident_drop(aci_window *w, aci_tiered *t) {
+  (void)aci_lane_arrive(w, t, NULL); /* a copy to memory that goes */
   if (t->block != NULL) w->stats.resident_bytes -= t->home.bytes;
   ac_block_free(t->block);
   ac_block_free(t->stage);
@@ -93,12 +94,15 @@ ac_status aci_resident_make(aci_window *w, aci_tiered *t, ac_err *e) {
 ac_status aci_resident_stage(aci_window *w, aci_tiered *t, ac_err *e) {
   AC_TRY(block_for(w, t, AC_MEM_PINNED, &t->stage, e));
   t->io = placed(t, t->stage);
-  return AC_OK;
+  return aci_lane_open(w, t, e);
 }
 
 ac_status aci_resident_arrive(aci_window *w, aci_tiered *t, ac_err *e) {
   ac_status st = AC_OK;
-  if (t->stage != NULL) {
+  if (t->lane.copied) {
+    st = aci_lane_arrive(w, t, e);
+    t->io = t->ptr;
+  } else if (t->stage != NULL) {
     st = aci_device_upload(w->device, NULL, t->ptr, t->io, t->home.bytes, e);
     ac_block_free(t->stage);
     t->stage = NULL;

@@ -29,6 +29,7 @@ static void send(aci_window *w, aci_tiered *t, bool write, bool urgent) {
   t->transfer.map = t->in_place ? t->map : NULL;
   t->transfer.map_bytes = t->map_bytes;
   t->transfer.slack = aci_is_paged(t);
+  t->transfer.lane = t->stage != NULL && t->lane.stream != NULL ? &t->lane : NULL;
   t->state = write ? ACI_LEAVING : ACI_COMING;
   aci_io_queue_send(w->queue, &t->transfer, urgent);
 }
@@ -62,8 +63,12 @@ static bool finished(const aci_tiered *t) {
 static ac_status begin_write(aci_window *w, aci_tiered *t, ac_err *e) {
   if (!aci_on_cpu(w)) {
     AC_TRY(aci_resident_stage(w, t, e));
-    AC_TRY(w->device->vt->copy(w->device, NULL, t->io, t->ptr, t->home.bytes, e));
-    AC_TRY(ac_device_sync(w->device, e));
+    if (t->lane.stream != NULL) {
+      AC_TRY(aci_lane_start_down(&t->lane, t->io, t->home.bytes, e));
+    } else {
+      AC_TRY(w->device->vt->copy(w->device, NULL, t->io, t->ptr, t->home.bytes, e));
+      AC_TRY(ac_device_sync(w->device, e));
+    }
   } else {
     t->io = t->ptr;
   }
@@ -269,6 +274,7 @@ void aci_window_release(aci_window *w) {
   aci_window **at = &q->windows;
   while (*at != w) at = &(*at)->next;
   *at = w->next;
+  aci_lanes_close(w);
   pthread_mutex_unlock(&q->lock);
   ac_device_release(w->device);
   free(w->all);
@@ -300,6 +306,7 @@ void aci_window_remove(aci_window *w, aci_tiered *t) {
   if (!aci_io_queue_cancel(w->queue, &t->transfer)) aci_io_queue_wait(w->queue, &t->transfer);
   aci_resident_drop(w, t);
   aci_resident_unmap(t);
+  aci_lane_close(w, t);
   w->all[t->number] = NULL;
 }
 

@@ -27,4 +27,13 @@ ac_status aci_resident_arrive(aci_window *w, aci_tiered *t, ac_err *e);
 void aci_resident_own(aci_window *w, aci_tiered *t);
 void aci_resident_unmap(aci_tiered *t); /* of one that is out: no map afterwards */
 
+/* ---- copies.c ---- */
+/* Before a transfer of t by way of t->stage: the events, and where the compute stream is now. Does nothing on a device without streams. */
+ac_status aci_lane_open(aci_window *w, aci_tiered *t, ac_err *e);
+ac_status aci_lane_start_down(aci_lane *x, void *to, size_t bytes, ac_err *e);
+/* The compute stream waits for the copy to the device, if one is under way; t->stage is kept until it is through. */
+ac_status aci_lane_arrive(aci_window *w, aci_tiered *t, ac_err *e);
+void aci_lane_close(aci_window *w, aci_tiered *t); /* of one that goes */
+void aci_lanes_close(aci_window *w);
+
 #endif

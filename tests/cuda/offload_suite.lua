@@ -109,4 +109,31 @@ do
     assert(map[""] ~= "cpu" or stats.windows["cuda:0"].prefetched > 0, accel.inspect(stats))
   end
 end
+
+-- The layers to come are copied while those before them compute, on a stream of their own, for which the host does not wait.
+if suite.emulated then
+  local script <close> = suite.temporary [[
+local accel = require "accel"
+local nn, layers = accel.nn, {}
+accel.manual_seed(9)
+for i = 1, 8 do layers[i] = nn.Linear(256, 256) end
+local x = accel.randn(8, 256, { device = "cpu" }):to "cuda:0"
+local _ <close> = accel.no_grad()
+local net = accel.dispatch_model(nn.Sequential(table.unpack(layers)):eval(), { [""] = "cpu" }, { main_device = "cuda:0", window = 1 << 20,
+  force_hooks = true })
+for _ = 1, 5 do net(x) end
+print(accel.offload.stats(net).windows["cuda:0"].prefetched)
+]]
+  local beside <close> = suite.temporary ""
+  local waits <close> = suite.temporary ""
+  local text, ok = suite.output(("env -u ACCEL_DEVICE CUDA_TWIN_BESIDE=%s CUDA_TWIN_WAITS=%s %s/bin/accel-run --device cpu %s"):format(beside.path,
+    waits.path, os.getenv "ACCEL_TEST_BUILD", script.path))
+  local function number(file)
+    local f <close> = assert(io.open(file.path))
+    return f:read "n"
+  end
+  assert(ok and tonumber(text) > 8, text)
+  assert(number(beside) > 8, ("%d kernels ran beside copies"):format(number(beside)))
+  assert(number(waits) < 8, ("the host waited %d times for the device"):format(number(waits)))
+end
 suite.finish()

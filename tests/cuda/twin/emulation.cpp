@@ -148,8 +148,8 @@ static void work_on(cudaStream_t s) {
   if (b != NULL && b != s) emulated_wrong("work on two streams of a device, and neither waits for the other");
   b = s;
 }
-/* CUDA_TWIN_STAGED=1: streams of communication copy results to page-locked memory and go on with the next call of a library, beside the compute
- * stream, whose work they have waited for once. */
+/* CUDA_TWIN_STAGED=1: streams of communication copy results to page-locked memory and go on with the next call of a library, whose memory they have
+ * waited for once. */
 static bool is_staged() {
   static const bool told = getenv("CUDA_TWIN_STAGED") != NULL;
   return told;
@@ -201,7 +201,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
     return cudaSuccess;
   }
   if (s->copies) make_late(s, 0, late_numbers); /* a stream keeps its order */
-  if (!s->copies || !is_staged() || !holds(page_locked, dst)) work_on(s);
+  if (!s->copies || !holds(page_locked, dst)) work_on(s);
+  else if (s->waits == 0 && !is_staged()) emulated_wrong("a copy from the device on a stream that has waited for nothing");
   if (paged(dst) || paged(src)) waits.n++;
   if ((const char *)dst < (const char *)src + bytes && (const char *)src < (const char *)dst + bytes)
     emulated_wrong("a copy between places that overlap");
