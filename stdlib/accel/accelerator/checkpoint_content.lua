@@ -191,12 +191,13 @@ function M.collect(accelerator, weights, adapters)
   for i in ipairs(prepared.models) do
     if weights[i] then objects[#objects + 1] = model_object(accelerator, i, weights[i], shared, adapters and adapters[i]) end
   end
-  for i in ipairs(prepared.optimizers) do
+  local without = M.without_optimizers(accelerator, "no_save_optim")
+  for i in ipairs(without and {} or prepared.optimizers) do
     local object, plain = optimizer_object(accelerator, i, known, shared)
     objects[#objects + 1] = object
     files[M.name("optimizer", i) .. ".bin"] = M.encode(plain)
   end
-  for i, schedule in ipairs(prepared.schedulers) do
+  for i, schedule in ipairs(without and {} or prepared.schedulers) do
     files[M.name("scheduler", i) .. ".bin"] = M.encode {
       state = schedule:state_dict(), seen = schedule.seen, skipped = schedule.skipped,
     }
@@ -223,18 +224,28 @@ function M.collect(accelerator, weights, adapters)
   return { objects = objects, files = files, own = own }
 end
 
---- The classes of what is prepared and registered, by kind.
+--- Whether states of optimizers and schedules are left out, as Megatron-LM's plugin says.
 ---@param accelerator accel.Accelerator
+---@param field "no_save_optim"|"no_load_optim"
+---@return boolean
+function M.without_optimizers(accelerator, field)
+  local plugin = accelerator.megatron_lm_plugin
+  return plugin ~= nil and plugin[field]
+end
+
+--- The classes of what is prepared and registered, by kind; without: but optimizers and schedules.
+---@param accelerator accel.Accelerator
+---@param without? boolean
 ---@return table<string, string[]>
-function M.classes(accelerator)
+function M.classes(accelerator, without)
   local prepared, out = accelerator._prepared, {}
   local function add(kind, list, inner)
     out[kind] = {}
     for i, x in ipairs(list) do out[kind][i] = class_name(inner and rawget(x, inner) or x) end
   end
   add("models", prepared.models, "module")
-  add("optimizers", prepared.optimizers, "optimizer")
-  add("schedulers", prepared.schedulers, "scheduler")
+  add("optimizers", without and {} or prepared.optimizers, "optimizer")
+  add("schedulers", without and {} or prepared.schedulers, "scheduler")
   add("dataloaders", prepared.dataloaders)
   add("custom", accelerator._checkpointing.custom)
   return out
@@ -284,7 +295,8 @@ function M.record(accelerator, hooked, adapters)
     step = M.step(accelerator), epoch = at.epoch or 0, samples = at.samples or at.batches or 0,
     world = { num_processes = accelerator.num_processes, num_nodes = dist.get_num_nodes() },
     config = config_hash(accelerator), run = os.getenv "TORCHELASTIC_RUN_ID" or "",
-    iteration = accelerator.project_configuration.iteration, objects = M.classes(accelerator), hooked = hooked,
+    iteration = accelerator.project_configuration.iteration,
+    objects = M.classes(accelerator, M.without_optimizers(accelerator, "no_save_optim")), hooked = hooked,
     scaler = accelerator.scaler ~= nil, fp8 = select(2, recipes.stateful(accelerator)), optimizers = optimizers, cuts = cuts, adapters = only,
     accumulation = { step = state.step, sync_gradients = state.sync_gradients, pending = gradients.pending(accelerator),
       weighted = update.weighted or false },

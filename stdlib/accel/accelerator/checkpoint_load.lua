@@ -64,13 +64,18 @@ function M.absent(record, accelerator)
 end
 
 local function check_counts(record, accelerator)
+  local without = ckpt_content.without_optimizers(accelerator, "no_load_optim")
   local here = ckpt_content.classes(accelerator)
   if #record.objects.custom ~= #here.custom then
     raise("%d objects were registered for checkpointing when it was saved, here are %d", #record.objects.custom, #here.custom)
   end
   for _, kind in ipairs(KINDS) do
     local stored, own = record.objects[kind], here[kind]
-    if #stored ~= #own then
+    if without and (kind == "optimizers" or kind == "schedulers") then
+      stored, own = {}, {}
+    elseif kind == "optimizers" and #stored == 0 and #own > 0 and accelerator.megatron_lm_plugin then
+      raise "no optimizers are stored (no_save_optim); set no_load_optim to go on without their states"
+    elseif #stored ~= #own then
       raise("%d %ss are stored, %d are prepared here", #stored, WORDS[kind], #own)
     end
     for i = 1, kind ~= "models" and #own or 0 do
@@ -172,10 +177,11 @@ function M.check(accelerator, c, skip)
   end
   local known, devices = ckpt_content.parameters(accelerator), {}
   for p, k in next, known do devices[k.name] = p.device end
-  for i, optimizer in ipairs(prepared.optimizers) do
+  plan.without = ckpt_content.without_optimizers(accelerator, "no_load_optim")
+  for i, optimizer in ipairs(plan.without and {} or prepared.optimizers) do
     plan.optimizers[i] = check_optimizer(c, optimizer, i, known, devices, ckpt_content.meshed(accelerator))
   end
-  for i in ipairs(prepared.schedulers) do plan.schedulers[i] = plain(c, ckpt_content.name("scheduler", i) .. ".bin") end
+  for i in ipairs(plan.without and {} or prepared.schedulers) do plan.schedulers[i] = plain(c, ckpt_content.name("scheduler", i) .. ".bin") end
   for i, loader in ipairs(prepared.dataloaders) do
     plan.loaders[i] = plain(c, ckpt_content.name("dl_state_dict", i) .. ".bin")
     loader_position.from_state(loader, plan.loaders[i])
@@ -212,7 +218,7 @@ local function apply_states(accelerator, plan, undone)
     object:load_state_dict(value, ...)
   end
   for i, object in ipairs(accelerator._checkpointing.custom) do load(object, plan.custom[i]) end
-  for i, schedule in ipairs(prepared.schedulers) do
+  for i, schedule in ipairs(plan.without and {} or prepared.schedulers) do
     local seen, skipped = schedule.seen, schedule.skipped
     undone[#undone + 1] = function()
       rawset(schedule, "seen", seen)
@@ -222,7 +228,7 @@ local function apply_states(accelerator, plan, undone)
     if #plan.schedulers[i].seen == #seen then rawset(schedule, "seen", plan.schedulers[i].seen) end
     rawset(schedule, "skipped", plan.schedulers[i].skipped)
   end
-  for i, optimizer in ipairs(prepared.optimizers) do load(optimizer, plan.optimizers[i], { assign = true }) end
+  for i, optimizer in ipairs(plan.without and {} or prepared.optimizers) do load(optimizer, plan.optimizers[i], { assign = true }) end
   if plan.scaler then load(accelerator.scaler, plan.scaler) end
   for i, scaling in ipairs(plan.fp8 and recipes.stateful(accelerator) or {}) do
     if scaling then load(scaling, plan.fp8[i]) end
@@ -257,7 +263,7 @@ function M.apply(accelerator, plan)
     error(why, 0)
   end
   for i, optimizer in ipairs(prepared.optimizers) do
-    for key, name in next, COUNTS do optimizer._counts:set(key, record.optimizers[i][name]) end
+    for key, name in next, plan.without and {} or COUNTS do optimizer._counts:set(key, record.optimizers[i][name]) end
     optimizer.optimizer:zero_grad()
   end
   accelerator._update:discard()

@@ -16,6 +16,10 @@ local recipes = require "accel.accelerator.recipes"
 
 local M = {}
 
+--- The mesh of the last Accelerator that has one.
+---@type accel.accelerator.Parallelism?
+M.current = nil
+
 local PLUGINS <const> = {
   parallelism_config = { "ParallelismConfig", "accel.accelerator.plugins.parallelism", "ACCELERATE_USE_PARALLELISM_CONFIG" },
   megatron_lm_plugin = { "MegatronLMPlugin", "accel.accelerator.plugins.megatron", "ACCELERATE_USE_MEGATRON_LM" },
@@ -91,7 +95,8 @@ end
 function M.open(values, num_processes)
   local config = wanted(values, num_processes)
   if not config or dist.get_world_size() ~= num_processes then return nil end
-  return Parallelism(config, num_processes, values)
+  M.current = Parallelism(config, num_processes, values)
+  return M.current
 end
 
 function Parallelism:axis(name) return self.mesh:axis(name) end
@@ -192,7 +197,7 @@ end
 function Parallelism:share_out(accelerator, model, settings)
   local config, handler, megatron = self.config, self.config.tp_handler, self.megatron
   if megatron then
-    settings = megatron.use_distributed_optimizer and { zero_stage = 1 } or nil
+    settings = megatron.use_custom_fsdp and {} or megatron.use_distributed_optimizer and { zero_stage = 1 } or nil
     local missing = megatron_model.set_dropout(model, megatron)
     if #missing > 0 then accelerator:_warn("MegatronLMPlugin: no effect on this model: " .. table.concat(missing, "; ")) end
   end
@@ -224,6 +229,10 @@ function Parallelism:share_out(accelerator, model, settings)
     local shared = pipeline:_shared() -- makes groups, with all ranks
     local sharded = settings and self:cut_stage(pipeline, model, shared, settings)
     self:drive(accelerator, pipeline, sharded)
+    if megatron then require("accel.accelerator.megatron_step").attach(pipeline, model, megatron) end
+    if megatron and megatron._asked.calculate_per_token_loss then
+      rawset(pipeline, "_micro_weights", require("accel.accelerator.megatron_tokens")(model, self:axis "data"))
+    end
     recipes.adopt(model, pipeline, accelerator.device)
     model = pipeline
   end

@@ -105,6 +105,7 @@ function M.prepare(self, ...)
   else
     refuse_dummies(given)
   end
+  if self.megatron_lm_plugin then require("accel.accelerator.megatron_groups").before(self, given, kinds) end
   for _, second in ipairs { false, true } do -- schedules last: they are tied to prepared optimizers
     for i = 1, given.n do
       if kinds[i] and (kinds[i] == "scheduler") == second then
@@ -112,6 +113,7 @@ function M.prepare(self, ...)
       end
     end
   end
+  if self.megatron_lm_plugin then self.megatron_lm_plugin:count_batch(self._prepared.dataloaders[1], parallelism.data_place(self)) end
   self._resume:objects_came()
   return table.unpack(out, 1, given.n)
 end

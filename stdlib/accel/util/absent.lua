@@ -25,8 +25,8 @@ local ROWS <const> = {
     "DeepSpeed DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper get_active_deepspeed_plugin deepspeed_required" },
   { "Megatron-LM's own classes", "accel.Accelerator { megatron_lm_plugin = accel.MegatronLMPlugin { tp_degree = 2 } } shares models out; "
       .. "models, optimizers and schedules are accel's",
-    [[MegatronEngine MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper AbstractTrainStep BertTrainStep
-      GPTTrainStep T5TrainStep avg_losses_across_data_parallel_group gather_across_data_parallel_groups add_model_config_to_megatron_parser]] },
+    "MegatronEngine MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper add_model_config_to_megatron_parser" },
+  { false, "the method is model:generate(ids, { attention_mask = mask, max_new_tokens = 64 })", "Module#megatron_generate" },
   { "tensor parallelism by a plugin of its own", "accel.Accelerator { parallelism_config = accel.ParallelismConfig { tp_size = 2 } } does it",
     "TorchTensorParallelPlugin torch_tp_plugin" },
   { false, 'a plan is data: accel.parallel.parallelize_module(model, mesh, { ["blocks.*.up"] = "colwise", ["blocks.*.down"] = "rowwise" })',

@@ -113,10 +113,13 @@ end
 ranks.same(said { megatron_lm_plugin = accel.MegatronLMPlugin {} }, {}, "defaults")
 ranks.same(said { megatron_lm_plugin = accel.MegatronLMPlugin { tp_degree = 1, eod_mask_loss = false, lr_mult = 1.0,
   recompute_method = "block", recompute_num_layers = 2, custom_loss_function = function() end } }, {}, "what is done")
-one({ megatron_lm_plugin = accel.MegatronLMPlugin { eval_iters = 5, eval_interval = 7, no_save_optim = true,
-  custom_get_batch_function = print, recompute_granularity = "selective", recompute_num_layers = 2 } },
-  "eval_interval (the script's own loop", "eval_iters (", "no_save_optim (save_state writes", "custom_get_batch_function (the batch",
+one({ megatron_lm_plugin = accel.MegatronLMPlugin { eval_iters = 5, eval_interval = 7, lr_mult = 2, custom_train_step_kwargs = {},
+  recompute_granularity = "selective", recompute_num_layers = 2, other_megatron_args = { vocab_file = "a", eod = 3, no_save_optim = true } } },
+  "eval_interval (the script's own loop", "eval_iters (", "lr_mult (it is for the parameters of scale_lr_cond",
+  "custom_train_step_kwargs (they are for a custom_train_step_class", "other_megatron_args vocab_file (kept in megatron_lm_default_args",
   "recompute_num_layers (every layer")
+ranks.same(accel.MegatronLMPlugin { tp_degree = 2, other_megatron_args = { tensor_model_parallel_size = 4, clip_grad = 2.5 } }._asked.tp_degree,
+  4, "Megatron's names win")
 one({ megatron_lm_plugin = accel.MegatronLMPlugin { sequence_parallelism = true, decoder_last_pipeline_num_layers = 2 } },
   "sequence_parallelism (tp_degree is 1)", "decoder_last_pipeline_num_layers (pp_degree is 1)")
 one({ parallelism_config = accel.ParallelismConfig { tp_handler = A.TorchTensorParallelConfig { enable_async_tp = false } } },

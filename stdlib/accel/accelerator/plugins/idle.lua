@@ -1,5 +1,6 @@
 --- Fields of plugins that are taken without effect, and why. An Accelerator says them once where a script, or the environment, asked for
 --- something else than what is done here anyhow; defaults are passed over.
+local accel = require "accel"
 local class = require "accel.util.class"
 local environment = require "accel.accelerator.environment"
 local short = require "accel.accelerator.plugins.base".short
@@ -11,6 +12,9 @@ local function idle(why, plain, used, variable) return { why = why, plain = plai
 
 local function version_1(p) return p.fsdp_version == 1 end
 local function stage_3(p) return p.zero_stage == 3 end
+--- Names of other_megatron_args that something here reads, beside the plugin's own fields.
+local READ <const> = { eod = true, eos_token_id = true, reset_position_ids = true, bert_binary_head = true }
+
 local function full(p) return p.recompute_granularity == "full" end
 
 --- A field that counts where another one has a value.
@@ -32,22 +36,16 @@ local HOST <const> = idle("FullyShardedDataParallelPlugin { cpu_offload = true }
 local LENGTH <const> = idle "sequences have the length of their batch"
 local LOGS <const> = idle("accel.Accelerator { log_with = \"tensorboard\" } writes runs", false)
 local LOOP <const> = of_data_sets "the script's own loop evaluates"
-local STEP <const> = idle "the call of the model is the step; custom_loss_function gives its loss"
 local MODEL <const> = idle "prepare takes a model that is there"
 local WORKED_OUT <const> = idle "it is worked out of the other fields"
 local OF_VERSION_1 <const> = idle("it is of fsdp_version 1", nil, version_1)
 
 local FIELDS <const> = {
   MegatronLMPlugin = {
-    use_custom_fsdp = idle("FullyShardedDataParallelPlugin cuts parameters", false),
     optimizer_cpu_offload = HOST, overlap_cpu_optimizer_d2h_h2d = HOST,
-    no_load_optim = idle("load_state reads the optimizers that are prepared", false),
-    no_save_optim = idle("save_state writes the optimizers that are prepared", false),
-    eod_mask_loss = of_data_sets("labels of -100 are left out of the loss", false),
     use_precision_aware_optimizer = idle("the optimizer of the script says how it keeps its states", false),
     attention_backend = idle("attention chooses its kernel by itself", true),
     attention_softmax_in_fp32 = idle("attention computes its softmax in fp32", true),
-    calculate_per_token_loss = idle("the loss is the mean of what micro-batches give", false),
     use_rotary_position_embeddings = idle "the model says how it tells positions",
     expert_tensor_parallel_size = idle("experts are cut over tp_degree ranks, as all layers are", nil,
       function(p) return p.expert_tensor_parallel_size == p.tp_degree end),
@@ -59,18 +57,15 @@ local FIELDS <const> = {
       function(p) return full(p) and p.recompute_method == "block" end),
     is_train_batch_min = idle "every loader keeps its batch size",
     consumed_samples = of_data_sets("load_state says where loaders go on", 0),
-    no_wd_decay_cond = idle "give the optimizer groups of parameters, each with its weight_decay",
-    scale_lr_cond = idle "give the optimizer groups of parameters, each with its lr",
-    lr_mult = idle("give the optimizer groups of parameters, each with its lr", 1.0),
+    lr_mult = idle("it is for the parameters of scale_lr_cond", 1.0, function(p) return p.scale_lr_cond ~= nil end),
     custom_megatron_datasets_provider_function = of_data_sets "prepare takes loaders that are there",
     seq_length = of_data_sets(LENGTH.why), encoder_seq_length = of_data_sets(LENGTH.why),
     decoder_seq_length = of_data_sets(LENGTH.why), tensorboard_dir = LOGS,
     set_all_logging_options = LOGS, eval_iters = LOOP, eval_interval = LOOP,
-    return_logits = idle("a training step gives its loss; after model:eval() the call gives logits", false),
-    custom_train_step_class = STEP, custom_train_step_kwargs = STEP, custom_model_provider_function = MODEL,
-    custom_prepare_model_function = MODEL, custom_get_batch_function = idle "the batch is what the model is called with",
-    other_megatron_args = idle "they are kept in megatron_lm_default_args; nothing here reads them",
-    DDP_impl = WORKED_OUT, megatron_lm_default_args = WORKED_OUT,
+    custom_train_step_kwargs = idle("they are for a custom_train_step_class", nil, function(p) return p.custom_train_step_class ~= nil end),
+    custom_model_provider_function = MODEL, custom_prepare_model_function = MODEL,
+    DDP_impl = WORKED_OUT, megatron_lm_default_args = WORKED_OUT, global_batch_size = WORKED_OUT, micro_batch_size = WORKED_OUT,
+    data_parallel_size = WORKED_OUT,
   },
   ParallelismConfig = { tp_handler = above_1 "tp_size", cp_handler = above_1 "cp_size", sp_handler = above_1 "sp_size",
     pp_handler = above_1 "pp_size" },
@@ -99,6 +94,16 @@ local FIELDS <const> = {
 
 local HANDLERS <const> = { "sp_handler" }
 
+--- Of other_megatron_args those that nothing here reads.
+local function unread(plugin, list)
+  local names, told = {}, plugin:told()
+  for key in accel.pairs(plugin.other_megatron_args or {}) do
+    if not (READ[key] or told[key]) then names[#names + 1] = tostring(key) end
+  end
+  if #names == 0 or plugin.custom_train_step_class then return end -- which may read them
+  list[#list + 1] = ("other_megatron_args %s (kept in megatron_lm_default_args; the model says its own)"):format(table.concat(names, ", "))
+end
+
 --- What a plugin was asked for and does not do: "field (why)", in the order of names.
 --- example: require "accel.accelerator.plugins.idle".notes(accel.MegatronLMPlugin { eval_iters = 5 })
 ---   --> { "eval_iters (the script's own loop evaluates)" }
@@ -113,6 +118,7 @@ function M.notes(plugin)
       list[#list + 1] = ("%s (%s)"):format(field, entry.why)
     end
   end
+  if plugin.told then unread(plugin, list) end
   table.sort(list)
   return list
 end

@@ -1,4 +1,5 @@
 --- MegatronLMPlugin: tensor, pipeline, context and expert parallelism in Megatron-LM's words.
+local accel = require "accel"
 local base = require "accel.accelerator.plugins.base"
 local check = require "accel.util.check"
 local environment = require "accel.accelerator.environment"
@@ -33,7 +34,8 @@ local FIELDS <const> = {
   { "custom_train_step_class", none }, { "custom_train_step_kwargs", none }, { "custom_model_provider_function", none },
   { "custom_prepare_model_function", none }, { "custom_megatron_datasets_provider_function", none },
   { "custom_get_batch_function", none }, { "custom_loss_function", none }, { "other_megatron_args", none },
-  { "DDP_impl", none }, { "megatron_lm_default_args", none },
+  { "DDP_impl", none }, { "megatron_lm_default_args", none }, { "global_batch_size", none }, { "micro_batch_size", none },
+  { "data_parallel_size", none },
 }
 
 for _, f in ipairs(FIELDS) do
@@ -63,9 +65,17 @@ local TOLD <const> = [[tp_degree pp_degree pipeline_model_parallel_split_rank nu
   context_parallel_size attention_dropout hidden_dropout attention_softmax_in_fp32 expert_tensor_parallel_size
   calculate_per_token_loss use_rotary_position_embeddings]]
 
+local FIELD_OF <const>, IS_FIELD <const> = {}, {}
+for field, name in next, NAMES do FIELD_OF[name] = field end
+for field in TOLD:gmatch "%S+" do IS_FIELD[field] = true end
+
 function Megatron:init(given, ...)
   base.Plugin.init(self, given, ...)
-  local asked = type(given) == "table" and given.context_parallel_size or environment.get "MEGATRON_LM_CONTEXT_PARALLEL_SIZE"
+  for key, value in accel.pairs(self.other_megatron_args or {}) do -- Megatron's names of fields win over these
+    local field = type(key) == "string" and (FIELD_OF[key] or IS_FIELD[key] and key)
+    if field then self[field], self._asked[field] = value, value end
+  end
+  local asked = self._asked.context_parallel_size or environment.get "MEGATRON_LM_CONTEXT_PARALLEL_SIZE"
   self._context_parallel_size = asked and self.context_parallel_size or 1
   self.DDP_impl = self.use_distributed_optimizer and "local" or "torch"
   local told = {}
@@ -73,6 +83,26 @@ function Megatron:init(given, ...)
   told.tensorboard_dir = self.tensorboard_dir
   for key, value in next, self.other_megatron_args or {} do told[key] = value end
   self.megatron_lm_default_args = told
+end
+
+--- The names of Megatron-LM's arguments that are fields here.
+---@return table<string, string>
+function Megatron:told() -- luacheck: no self
+  local all = {}
+  for field in next, IS_FIELD do all[NAMES[field] or field], all[field] = field, field end
+  return all
+end
+
+--- Tells the sizes of batches once a loader is prepared: global_batch_size rows of an update, of which a data rank has micro_batch_size *
+--- num_micro_batches.
+---@param loader accel.accelerator.DataLoader?
+---@param ranks integer data ranks
+function Megatron:count_batch(loader, ranks)
+  local rows = loader and loader.total_batch_size
+  if not rows then return end
+  self.global_batch_size, self.data_parallel_size = rows, ranks
+  local most = ranks * self.num_micro_batches
+  self.micro_batch_size = rows % most == 0 and rows // most or nil
 end
 
 local DEGREES <const> = { "tp_degree", "pp_degree", "expert_model_parallel_size", "num_micro_batches" }

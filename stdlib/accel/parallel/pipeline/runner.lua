@@ -53,7 +53,8 @@ local function read(opts)
   return o
 end
 
---- Optional functions that the owner sets, raw: _around(self) before every batch, giving a value that is closed behind it; _start(self) before
+--- Optional functions that the owner sets, raw: _read_batch(args), giving for a call with a batch of names the model's two arguments and
+--- what its loss is told, and a loss function; _micro_weights(list), the factors of the losses of micro-batches; _around(self) before every batch, giving a value that is closed behind it; _start(self) before
 --- one that learns, _before_last(self) before its last backward, and _finish(self) after it, in the place of summing what stages share.
 ---@param model accel.nn.Module
 ---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or one alone
@@ -204,7 +205,7 @@ end
 function Pipeline:_run(run, args)
   rawset(self, "_pass", run)
   local was = core.meta_absorbs(true)
-  local out = table.pack(pcall(self.module, table.unpack(args, 1, args.n)))
+  local out = table.pack(pcall(self.module, table.unpack(args, 1, self._inputs or args.n)))
   core.meta_absorbs(was)
   rawset(self, "_pass", nil)
   if out[1] then
@@ -250,14 +251,16 @@ end
 --- The gradient that a backward of one of n losses starts from; replaced by the Accelerator, which scales losses.
 function Pipeline._seed(_, loss, n) return accel.full(loss.shape, 1 / n, { dtype = loss.dtype, device = loss.device }) end
 
+--- The loss of what the model gave, and what its function gives besides.
 function Pipeline:_loss(out, args)
-  local fn, loss = self.options.loss_fn, out[1]
-  if fn then loss = fn(out.n == 1 and out[1] or table.pack(table.unpack(out, 1, out.n)), table.unpack(args, 1, args.n)) end
+  local fn, loss, more = self.options.loss_fn, out[1], nil
+  if self._inputs then fn = self._batch_loss end
+  if fn then loss, more = fn(out.n == 1 and out[1] or table.pack(table.unpack(out, 1, out.n)), table.unpack(args, 1, args.n)) end
   if not accel.is_tensor(loss) or loss:numel() ~= 1 then
     raise("%s: in training the model has to give a loss of one element, got %s; give labels where it takes them, or loss_fn = function("
       .. "output, ...) ... end", WHO, check.shown(loss))
   end
-  return loss
+  return loss, more
 end
 
 function Pipeline:_forward(batch, e)
@@ -269,10 +272,12 @@ function Pipeline:_forward(batch, e)
   local out = self:_run(run, args)
   cell.stopped = run.stopped
   if out and batch.learns then
-    cell.loss = self:_loss(out, args)
-    batch.losses[m] = cell.loss:detach():to "f64"
+    local loss, more = self:_loss(out, args)
+    cell.loss = loss
+    batch.losses[m] = loss:detach():to "f64" * (batch.weights and batch.weights[m] or 1)
+    batch.more[m] = more
   elseif out then
-    batch.results[m] = out
+    batch.results[m] = self._inputs and self._batch_loss and table.pack(self:_loss(out, args)) or out
   end
   if batch.learns or not out then batch.cells[stage][m] = cell end
 end
@@ -284,6 +289,7 @@ function Pipeline:_backward(batch, e)
   local outs, grads = {}, {}
   if cell.loss then
     outs[1], grads[1] = cell.loss, self:_seed(cell.loss, #batch.micro)
+    if batch.weights then grads[1] = grads[1] * batch.weights[m] end
   else
     for i, t in ipairs(cell.sent) do
       if cell.flags[i] then outs[#outs + 1], grads[#grads + 1] = t, cell.grads[#grads + 1] end
@@ -319,10 +325,11 @@ function Pipeline:_batch(args, learns)
   local _ <close> = self._around and self:_around() or nil
   local n = o.num_micro_batches
   local chunks = o.virtual_stages
-  local batch = { learns = learns, losses = {}, results = {}, paths = {}, cells = {}, inbox = {}, outbox = {}, deferred = {}, sends = {},
+  local batch = { learns = learns, losses = {}, results = {}, paths = {}, cells = {}, inbox = {}, outbox = {}, deferred = {}, sends = {}, more = {},
     row0 = accel.get_rng_state().row0 }
   for stage = 0, self._last do batch.cells[stage], batch.inbox[stage], batch.outbox[stage] = {}, {}, {} end
   batch.micro, batch.rows = cut(args, n)
+  batch.weights = learns and self._micro_weights and self._micro_weights(batch.micro)
   batch.signature = arguments.signature(batch.micro[1]) .. (learns and " learns" or "")
   local events = schedule.plan(learns and o.schedule or "forward", axis.rank, axis.size, chunks, n)
   local i, final = 1, nil -- the last backward of all chunks, or part of one
@@ -369,19 +376,27 @@ function Pipeline:_sum_shared()
   end
 end
 
---- Training: forwards and backwards of all micro-batches; the mean loss. Otherwise what the model returns.
+--- Training: forwards and backwards of all micro-batches; the mean loss, and on the ranks of the last stage what the loss function gave
+--- besides. Otherwise what the model returns.
 function Pipeline:forward(...)
   local args, axis, o = table.pack(...), self._axis, self.options
+  local read, loss_fn = nil, nil
+  if self._read_batch then read, loss_fn = self._read_batch(args) end
+  args = read or args
+  rawset(self, "_inputs", read and read.n - 1 or nil)
+  rawset(self, "_batch_loss", loss_fn or nil)
   if self.training and accel.is_grad_enabled() then
     if self._start then self:_start() end
     local batch = self:_batch(args, true)
     local loss = share_loss(self, batch)
     if self._finish then self:_finish() else self:_sum_shared() end
     self._losses[loss] = true
+    if #batch.more > 0 then return loss, arguments.concatenate(batch.more) end
     return loss
   end
   local _ <close> = accel.no_grad()
-  local padded, rows = pad(args, o.num_micro_batches)
+  local padded, rows = args, arguments.rows(args)
+  if not read then padded = pad(args, o.num_micro_batches) end -- rows that are there twice would count twice in a loss
   local batch = self:_batch(padded, false)
   local out
   if #batch.results > 0 then

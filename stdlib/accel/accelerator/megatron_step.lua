@@ -1,0 +1,220 @@
+--- Megatron-LM's step of a prepared model, model(batch): what a batch of named tensors becomes for the model, and the loss of what it gives.
+--- GPTTrainStep, BertTrainStep and T5TrainStep are for the models of these families, a custom_train_step_class of a MegatronLMPlugin is one
+--- below them or AbstractTrainStep. Used by parallelism.lua, which ties a step to the pipeline.
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local IGNORED <const> = -100
+
+--- A step: get_batch(batch) gives the model's ids and options, without labels, and targets, what losses are told: the batch's own fields,
+--- with labels [B, T] at their own places (-100: left out) and loss_mask [B, T], 1 where they count. with_labels(opts, targets) gives options
+--- by which the model computes its own loss; get_loss_func() a function(output, targets) that gives one in its place, and perhaps
+--- something else, which the call returns behind the loss; nil: the model's own.
+--- example: local Mine = accel.accelerator.GPTTrainStep:extend "Mine"
+---   function Mine:get_loss_func() return function(logits, targets) return logits:sum() end end
+---   return Mine({}):get_batch { input_ids = accel.tensor { { 1, 2, 3 } } }.shape --> { 1, 3 }
+---@class accel.accelerator.AbstractTrainStep
+---@field args table megatron_lm_default_args of the plugin
+---@field kwargs table custom_train_step_kwargs
+local Step = class "accel.accelerator.AbstractTrainStep"
+M.AbstractTrainStep = Step
+
+---@param args table
+---@param kwargs? table
+function Step:init(args, kwargs) self.args, self.kwargs = args, kwargs or {} end
+
+---@param batch table<string, accel.Tensor>
+---@return accel.Tensor ids
+---@return table opts
+---@return table targets
+function Step:get_batch(batch) -- luacheck: no unused
+  raise("%s does not define get_batch", class.of(self).__name)
+end
+
+function Step:with_labels(opts, targets) -- luacheck: no self
+  local all = { labels = targets.labels }
+  for key, value in next, opts do all[key] = value end
+  return all
+end
+
+---@return (fun(output: any, targets: table): accel.Tensor, any)?
+function Step:get_loss_func() return self.args.return_logits and self:with_logits() or nil end
+
+--- A loss with the logits of words behind it.
+function Step:with_logits() -- luacheck: no self
+  return function(logits, targets)
+    return accel.cross_entropy(logits:reshape(-1, logits.shape[3]), targets.labels:reshape(-1)), logits:detach()
+  end
+end
+
+local function first(batch, ...)
+  for _, name in ipairs { ... } do
+    if batch[name] ~= nil then return batch[name] end
+  end
+end
+
+--- The ids of a batch, by one of the names that it may go by.
+local function ids_of(self, batch, ...)
+  local ids = first(batch, ...)
+  if not accel.is_tensor(ids) or ids.ndim ~= 2 then
+    raise("%s: the batch needs %s [B, T], got %s", class.of(self).__name:match "[^.]*$", table.concat({ ... }, " or "), check.shown(ids))
+  end
+  return ids
+end
+
+--- The batch with labels and their mask.
+local function targets_of(batch, labels)
+  local targets = {}
+  for key, value in next, batch do targets[key] = value end
+  targets.labels = labels
+  targets.loss_mask = labels and labels:ne(IGNORED):to "f32"
+  return targets
+end
+
+--- Decoders: Megatron-LM's batches (tokens, labels one token on), or Transformers' (input_ids, perhaps labels, which are shifted here). With
+--- eod_mask_loss no loss where the input is the token eod of other_megatron_args, or the model's eos_token_id.
+---@class accel.accelerator.GPTTrainStep : accel.accelerator.AbstractTrainStep
+local GPT = Step:extend "accel.accelerator.GPTTrainStep"
+M.GPTTrainStep = GPT
+
+function GPT:get_batch(batch)
+  local ids, labels = ids_of(self, batch, "tokens", "input_ids"), first(batch, "shift_labels")
+  if not labels and batch.tokens then
+    labels = batch.labels
+  elseif not labels then
+    local context = package.loaded["accel.parallel.context"]
+    if context and context.active() then
+      raise "GPTTrainStep: the label of a part's last token is on another rank: shift labels before they are cut, and give shift_labels"
+    end
+    local own, B, T = batch.labels or ids, ids.shape[1], ids.shape[2]
+    local last = accel.full({ B, math.min(T, 1) }, IGNORED, { dtype = own.dtype, device = own.device })
+    labels = accel.cat({ own:narrow(2, math.min(T, 1) + 1, math.max(T - 1, 0)), last }, 2)
+  end
+  local eod = self.args.eod_mask_loss and (self.args.eod or self.args.eos_token_id)
+  if self.args.eod_mask_loss and not batch.tokens then -- data sets of Megatron's form have it done
+    if math.type(eod) ~= "integer" then
+      raise "GPTTrainStep: eod_mask_loss needs the token that ends documents: other_megatron_args = { eod = ID }, or the model's eos_token_id"
+    end
+    labels = labels:masked_fill(ids:eq(eod), IGNORED)
+  end
+  local megatron = batch.tokens ~= nil
+  return ids, { attention_mask = batch.attention_mask, position_ids = (not megatron or self.args.reset_position_ids) and batch.position_ids or nil },
+    targets_of(batch, labels)
+end
+
+function GPT:with_labels(opts, targets) -- luacheck: no self
+  local all = { shift_labels = targets.labels }
+  for key, value in next, opts do all[key] = value end
+  return all
+end
+
+--- BERT: Megatron-LM's batches (text, types, padding_mask, labels, is_random) or Transformers' (input_ids, token_type_ids, attention_mask,
+--- labels, next_sentence_label). A model with the binary head adds the loss of the sentence, "sop loss", unless bert_binary_head of
+--- other_megatron_args is false; a classifier's is that of labels [B]: of classes, of numbers where there is one, of several yes or no.
+---@class accel.accelerator.BertTrainStep : accel.accelerator.AbstractTrainStep
+local Bert = Step:extend "accel.accelerator.BertTrainStep"
+M.BertTrainStep = Bert
+
+function Bert:get_batch(batch)
+  local ids, binary = ids_of(self, batch, "text", "input_ids"), self.args.bert_binary_head ~= false
+  local targets = targets_of(batch, batch.labels)
+  targets.next_sentence_label = binary and first(batch, "is_random", "next_sentence_label") or nil
+  return ids, { token_type_ids = binary and first(batch, "types", "token_type_ids") or nil,
+    attention_mask = first(batch, "padding_mask", "attention_mask") }, targets
+end
+
+function Bert:with_labels(opts, targets)
+  local all = Step.with_labels(self, opts, targets)
+  if self.args.model_class == "BertForPreTraining" then all.next_sentence_label = targets.next_sentence_label end
+  return all
+end
+
+local function classes(logits, targets)
+  local labels = targets.labels
+  if logits.shape[2] == 1 then return accel.mse_loss(logits:reshape(-1), labels:reshape(-1):to(logits.dtype)) end
+  if labels.dtype:find "^i" then return accel.cross_entropy(logits, labels:reshape(-1)) end
+  return accel.binary_cross_entropy_with_logits(logits, labels)
+end
+
+function Bert:get_loss_func()
+  if self.args.model_class == "BertForSequenceClassification" then
+    if not self.args.return_logits then return classes end
+    return function(logits, targets) return classes(logits, targets), logits:detach() end
+  elseif self.args.model_class == "BertForPreTraining" and self.args.return_logits then
+    local words = self:with_logits()
+    return function(output, targets)
+      local loss, logits = words(output[1], targets)
+      local order = targets.next_sentence_label
+      return order and loss + accel.cross_entropy(output[2], order) or loss, logits
+    end
+  end
+  return Step.get_loss_func(self)
+end
+
+--- T5: Megatron-LM's batches (text_enc, text_dec, enc_mask, labels) or Transformers' (input_ids, attention_mask, labels).
+---@class accel.accelerator.T5TrainStep : accel.accelerator.AbstractTrainStep
+local T5 = Step:extend "accel.accelerator.T5TrainStep"
+M.T5TrainStep = T5
+
+function T5:get_batch(batch)
+  local ids, before = ids_of(self, batch, "text_enc", "input_ids"), first(batch, "text_dec", "decoder_input_ids")
+  if not before and batch.labels then before = self.shift_right(batch.labels) end
+  return ids, { attention_mask = first(batch, "enc_mask", "attention_mask"), decoder_input_ids = before,
+    decoder_attention_mask = batch.decoder_attention_mask }, targets_of(batch, batch.labels)
+end
+
+local OF_FAMILY <const> = { gpt2 = GPT, llama = GPT, mixtral = GPT, bert = Bert, t5 = T5 }
+
+--- The step of a model under a plugin; nil for a family that has none.
+---@param model accel.nn.Module
+---@param plugin accel.accelerator.MegatronLMPlugin
+---@return accel.accelerator.AbstractTrainStep?
+function M.of(model, plugin)
+  local config, args = type(model.config) == "table" and model.config or {}, {}
+  for key, value in next, plugin.megatron_lm_default_args do args[key] = value end
+  args.return_logits = plugin.return_logits
+  if args.eos_token_id == nil then args.eos_token_id = config.eos_token_id end
+  args.model_class = (class.of(model) or {}).__name
+  local custom = plugin.custom_train_step_class
+  local Class = custom or OF_FAMILY[config.model_type or ""]
+  if not Class then return nil end
+  local made = Class(args, plugin.custom_train_step_kwargs)
+  if custom and not class.isinstance(made, Step) then
+    raise "MegatronLMPlugin: custom_train_step_class must be a class below accel.accelerator.AbstractTrainStep"
+  end
+  if model.shift_right then made.shift_right = function(labels) return model:shift_right(labels) end end
+  return made
+end
+
+--- Whether the arguments of a call are one batch of named tensors.
+local function is_batch(args)
+  local batch = args[1]
+  return args.n == 1 and type(batch) == "table" and getmetatable(batch) == nil and type((next(batch))) == "string"
+end
+
+--- Tells a pipeline what model(batch) is: its arguments become ids, options and targets, of which the model takes the first two.
+---@param pipeline accel.nn.parallel.PipelineParallel
+---@param model accel.nn.Module
+---@param plugin accel.accelerator.MegatronLMPlugin
+function M.attach(pipeline, model, plugin)
+  local step = M.of(model, plugin)
+  local loss = plugin.custom_loss_function or step and step:get_loss_func()
+  rawset(pipeline, "_read_batch", function(args)
+    if not is_batch(args) then return nil end
+    local batch = args[1]
+    if plugin.custom_get_batch_function then batch = plugin.custom_get_batch_function(batch) end
+    if not step then
+      raise("MegatronLMPlugin: model(batch) is for GPT-2, Llama, Mixtral, BERT and T5, not %s; call it with its own arguments, or give a"
+        .. " custom_train_step_class", class.of(model).__name)
+    end
+    local ids, opts, targets = step:get_batch(batch)
+    if not loss then opts = step:with_labels(opts, targets) end
+    return { ids, opts, targets, n = 3 }, loss and function(output, _, _, rows) return loss(output, rows) end
+  end)
+end
+
+return M
