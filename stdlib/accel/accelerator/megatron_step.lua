@@ -27,6 +27,7 @@ M.AbstractTrainStep = Step
 ---@param kwargs? table
 function Step:init(args, kwargs) self.args, self.kwargs = args, kwargs or {} end
 
+--- What the model takes of a batch, and what losses are told.
 ---@param batch table<string, accel.Tensor>
 ---@return accel.Tensor ids
 ---@return table opts
@@ -35,12 +36,17 @@ function Step:get_batch(batch) -- luacheck: no unused
   raise("%s does not define get_batch", class.of(self).__name)
 end
 
+--- Options by which the model computes its own loss.
+---@param opts table
+---@param targets table
+---@return table
 function Step:with_labels(opts, targets) -- luacheck: no self
   local all = { labels = targets.labels }
   for key, value in next, opts do all[key] = value end
   return all
 end
 
+--- The loss function in the place of the model's own loss; nil: that.
 ---@return (fun(output: any, targets: table): accel.Tensor, any)?
 function Step:get_loss_func() return self.args.return_logits and self:with_logits() or nil end
 
@@ -77,6 +83,8 @@ end
 
 --- Decoders: Megatron-LM's batches (tokens, labels one token on), or Transformers' (input_ids, perhaps labels, which are shifted here). With
 --- eod_mask_loss no loss where the input is the token eod of other_megatron_args, or the model's eos_token_id.
+--- example: local _, _, targets = accel.accelerator.GPTTrainStep({}):get_batch { input_ids = accel.tensor { { 1, 2, 3 } } }
+---   return targets.labels --> { { 2, 3, -100 } }
 ---@class accel.accelerator.GPTTrainStep : accel.accelerator.AbstractTrainStep
 local GPT = Step:extend "accel.accelerator.GPTTrainStep"
 M.GPTTrainStep = GPT
@@ -106,6 +114,7 @@ function GPT:get_batch(batch)
     targets_of(batch, labels)
 end
 
+--- Labels stand at their own places.
 function GPT:with_labels(opts, targets) -- luacheck: no self
   local all = { shift_labels = targets.labels }
   for key, value in next, opts do all[key] = value end
@@ -115,6 +124,8 @@ end
 --- BERT: Megatron-LM's batches (text, types, padding_mask, labels, is_random) or Transformers' (input_ids, token_type_ids, attention_mask,
 --- labels, next_sentence_label). A model with the binary head adds the loss of the sentence, "sop loss", unless bert_binary_head of
 --- other_megatron_args is false; a classifier's is that of labels [B]: of classes, of numbers where there is one, of several yes or no.
+--- example: local _, opts = accel.accelerator.BertTrainStep({}):get_batch { text = accel.ones(1, 2), types = accel.zeros(1, 2) }
+---   return opts.token_type_ids --> { { 0, 0 } }
 ---@class accel.accelerator.BertTrainStep : accel.accelerator.AbstractTrainStep
 local Bert = Step:extend "accel.accelerator.BertTrainStep"
 M.BertTrainStep = Bert
@@ -127,6 +138,7 @@ function Bert:get_batch(batch)
     attention_mask = first(batch, "padding_mask", "attention_mask") }, targets
 end
 
+--- Labels of words, and of the sentence where the model has the binary head.
 function Bert:with_labels(opts, targets)
   local all = Step.with_labels(self, opts, targets)
   if self.args.model_class == "BertForPreTraining" then all.next_sentence_label = targets.next_sentence_label end
@@ -140,6 +152,7 @@ local function classes(logits, targets)
   return accel.binary_cross_entropy_with_logits(logits, labels)
 end
 
+--- A classifier's loss, or one with logits behind it.
 function Bert:get_loss_func()
   if self.args.model_class == "BertForSequenceClassification" then
     if not self.args.return_logits then return classes end
@@ -156,6 +169,8 @@ function Bert:get_loss_func()
 end
 
 --- T5: Megatron-LM's batches (text_enc, text_dec, enc_mask, labels) or Transformers' (input_ids, attention_mask, labels).
+--- example: local _, opts = accel.accelerator.T5TrainStep({}):get_batch { text_enc = accel.ones(1, 2), text_dec = accel.zeros(1, 1) }
+---   return opts.decoder_input_ids.shape --> { 1, 1 }
 ---@class accel.accelerator.T5TrainStep : accel.accelerator.AbstractTrainStep
 local T5 = Step:extend "accel.accelerator.T5TrainStep"
 M.T5TrainStep = T5
@@ -200,11 +215,21 @@ end
 ---@param pipeline accel.nn.parallel.PipelineParallel
 ---@param model accel.nn.Module
 ---@param plugin accel.accelerator.MegatronLMPlugin
-function M.attach(pipeline, model, plugin)
-  local step = M.of(model, plugin)
+---@param say fun(text: string) warns
+function M.attach(pipeline, model, plugin, say)
+  local step, idle = M.of(model, plugin), {}
+  for _, field in ipairs { "custom_get_batch_function", "custom_train_step_class", "eod_mask_loss", "return_logits" } do
+    if plugin[field] and not (field == "eod_mask_loss" and plugin.megatron_dataset_flag) then idle[#idle + 1] = field end
+  end
   local loss = plugin.custom_loss_function or step and step:get_loss_func()
   rawset(pipeline, "_read_batch", function(args)
-    if not is_batch(args) then return nil end
+    if not is_batch(args) then
+      if #idle > 0 then
+        say(("MegatronLMPlugin: %s: no effect on a call with the model's own arguments; call model(batch)"):format(table.concat(idle, ", ")))
+      end
+      idle = {}
+      return nil
+    end
     local batch = args[1]
     if plugin.custom_get_batch_function then batch = plugin.custom_get_batch_function(batch) end
     if not step then

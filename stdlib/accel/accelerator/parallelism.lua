@@ -229,7 +229,9 @@ function Parallelism:share_out(accelerator, model, settings)
     local shared = pipeline:_shared() -- makes groups, with all ranks
     local sharded = settings and self:cut_stage(pipeline, model, shared, settings)
     self:drive(accelerator, pipeline, sharded)
-    if megatron then require("accel.accelerator.megatron_step").attach(pipeline, model, megatron) end
+    if megatron then
+      require("accel.accelerator.megatron_step").attach(pipeline, model, megatron, function(text) accelerator:_warn(text) end)
+    end
     if megatron and megatron._asked.calculate_per_token_loss then
       rawset(pipeline, "_micro_weights", require("accel.accelerator.megatron_tokens")(model, self:axis "data"))
     end

@@ -108,7 +108,7 @@ for i, case in ipairs(cases) do
   -- logits beside the loss, on the last stage's ranks
   local plugin = { return_logits = true }
   for key, value in next, case[4] or {} do plugin[key] = value end
-  a, model, _, plain = open(case[1], plugin, case[5])
+  a, model = open(case[1], plugin, case[5])
   local got, logits = loss_of(a, model, case[2])
   ranks.close(got, want, what .. ", return_logits", 1e-5)
   if staged and R < P - 1 then

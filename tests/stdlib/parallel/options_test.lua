@@ -139,6 +139,12 @@ ranks.fails("forward_prefetch is of version 1", F, { fsdp_version = 2, forward_p
 one({ deepspeed_plugin = accel.DeepSpeedPlugin { zero_stage = 2, zero3_init_flag = true, offload_param_nvme_path = "x" } },
   "zero3_init_flag (it is of stage 3)", "offload_param_nvme_path (offload_param_device is not 'nvme')")
 
+-- fields of model(batch), where the model is called with its own arguments
+ranks.same(said({ megatron_lm_plugin = accel.MegatronLMPlugin { return_logits = true, eod_mask_loss = true } }, function(a)
+  local model, ids = a:prepare(accel.models.Llama(accel.models.tiny.llama)), accel.ones(2, 4, { dtype = "i64" })
+  for _ = 1, 2 do model(ids, { labels = ids }) end
+end), { "MegatronLMPlugin: eod_mask_loss, return_logits: no effect on a call with the model's own arguments; call model(batch)" }, "calls")
+
 -- a schedule that nobody takes over, said at the first step; a model without dropout
 local list = said({ megatron_lm_plugin = accel.MegatronLMPlugin { lr_warmup_iters = 3, hidden_dropout = 0.1 } }, function(a)
   local model = a:prepare(accel.models.Llama(accel.models.tiny.llama))

@@ -53,9 +53,10 @@ local function read(opts)
   return o
 end
 
---- Optional functions that the owner sets, raw: _read_batch(args), giving for a call with a batch of names the model's two arguments and
---- what its loss is told, and a loss function; _micro_weights(list), the factors of the losses of micro-batches; _around(self) before every batch, giving a value that is closed behind it; _start(self) before
---- one that learns, _before_last(self) before its last backward, and _finish(self) after it, in the place of summing what stages share.
+--- Optional functions that the owner sets, raw: _around(self) before every batch, giving a value that is closed behind it; _start(self) before
+--- one that learns, _before_last(self) before its last backward, and _finish(self) after it, in the place of summing what stages share;
+--- _read_batch(args), giving for a call with a batch of names the model's two arguments and what its loss is told, and a loss function;
+--- _micro_weights(list), the factors of the losses of micro-batches.
 ---@param model accel.nn.Module
 ---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or one alone
 ---@param opts? {num_micro_batches: integer?, schedule: "gpipe"|"1f1b"|"interleaved"|"zero_bubble"?, virtual_stages: integer?, plan: string[]?,
@@ -380,10 +381,10 @@ end
 --- besides. Otherwise what the model returns.
 function Pipeline:forward(...)
   local args, axis, o = table.pack(...), self._axis, self.options
-  local read, loss_fn = nil, nil
-  if self._read_batch then read, loss_fn = self._read_batch(args) end
-  args = read or args
-  rawset(self, "_inputs", read and read.n - 1 or nil)
+  local named, loss_fn = nil, nil
+  if self._read_batch then named, loss_fn = self._read_batch(args) end
+  args = named or args
+  rawset(self, "_inputs", named and named.n - 1 or nil)
   rawset(self, "_batch_loss", loss_fn or nil)
   if self.training and accel.is_grad_enabled() then
     if self._start then self:_start() end
@@ -396,7 +397,7 @@ function Pipeline:forward(...)
   end
   local _ <close> = accel.no_grad()
   local padded, rows = args, arguments.rows(args)
-  if not read then padded = pad(args, o.num_micro_batches) end -- rows that are there twice would count twice in a loss
+  if not named then padded = pad(args, o.num_micro_batches) end -- rows that are there twice would count twice in a loss
   local batch = self:_batch(padded, false)
   local out
   if #batch.results > 0 then
