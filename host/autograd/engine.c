@@ -12,6 +12,7 @@
 #include "autograd/deferred.h"
 #include "autograd/op_node.h"
 #include "base/small.h"
+#include "ops/fuse.h"
 
 typedef struct entry {
   ac_node *n;
@@ -169,48 +170,6 @@ static void mark_needed(run *r) {
   }
 }
 
-/* Adds v (owned, taken) to a gradient that is being accumulated. The sum goes into its memory where this run holds the only
- * reference to it and nothing is recorded; else it becomes a new tensor. */
-static ac_status add_to(run *r, ac_tensor **slot, ac_tensor *v, ac_err *e) {
-  ac_tensor *have = *slot, *sum = NULL;
-  ac_scalar one = {.kind = AC_SCALAR_INT, .i = 1};
-  ac_status st;
-  if (have == NULL) {
-    *slot = v;
-    return AC_OK;
-  }
-  bool exclusive = !r->create_graph && atomic_load(&have->ref) == 1 && atomic_load(&have->storage->ref) == 1 &&
-              !aci_overlaps_self(have);
-  if (exclusive) st = ac_add_(r->c, have, ac_operand_tensor(v), one, &sum, e);
-  else st = ac_add(r->c, ac_operand_tensor(have), ac_operand_tensor(v), one, &sum, e);
-  ac_tensor_release(v);
-  if (st == AC_OK) {
-    ac_tensor_release(have);
-    *slot = sum;
-  }
-  return st;
-}
-
-/* Checks a gradient against the input it is for, casts when the dtype differs. */
-static ac_status fit(run *r, const ac_node *from, int k, ac_tensor **g, ac_err *e) {
-  const aci_meta *m = &from->meta[k];
-  char a[128], b[128];
-  if ((*g)->device != m->device)
-    return AC_FAIL(e, DEVICE, "the gradient that %s gave for its input %d is on %s, the input on %s",
-                   from->name, k + 1, (*g)->device->name, m->device->name);
-  if ((*g)->ndim != m->ndim || memcmp((*g)->shape, m->shape, 8 * (size_t)m->ndim) != 0)
-    return AC_FAIL(e, SHAPE, "the gradient that %s gave for its input %d has shape %s, the input %s",
-                   from->name, k + 1, aci_shape_str((*g)->ndim, (*g)->shape, a, sizeof a),
-                   aci_shape_str(m->ndim, m->shape, b, sizeof b));
-  if ((*g)->dtype != m->dtype) {
-    ac_tensor *c = NULL;
-    AC_TRY(ac_cast(r->c, *g, (ac_dtype)m->dtype, &c, e));
-    ac_tensor_release(*g);
-    *g = c;
-  }
-  return AC_OK;
-}
-
 /* What happens to the whole gradient of a node before it goes on: tensor hooks, which may replace it; ->grad of non-leaves with
  * retain_grad; the gradients that ac_gradients was asked for. */
 static ac_status run_hooks(run *r, entry *t, ac_err *e) {
@@ -253,11 +212,15 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   ac_node *n = t->n;
   ac_status st = AC_OK;
   bool any = false;
+  const bool calls_only = n->cls == &aci_op_class && n->hooks == NULL; /* what else sees gradients sees them in memory */
   ac_tensor *small[16] = {0}, **din = small;
   const uint64_t shut = shut_edges(r, n);
   if (t->done) return AC_OK;
   t->done = true;
-  for (int i = 0; i < n->n_out; i++) any |= t->g[i] != NULL;
+  for (int i = 0; i < n->n_out; i++) {
+    any |= t->g[i] != NULL;
+    if (!calls_only && t->g[i] != NULL && st == AC_OK) st = aci_fuse_settle(r->c, t->g[i], e);
+  }
   bool leaf = n->cls == &aci_acc_class;
   if (any && t->kept == NULL) st = run_hooks(r, t, e); /* not a second time */
   bool work = any && st == AC_OK && t->needed && !(leaf && r->n_inputs > 0);
@@ -290,11 +253,11 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
     if (n->edge[k].node != NULL && st == AC_OK && !is_shut(shut, k)) {
       entry *to = find(r, n->edge[k].node); /* NULL behind the inputs of a run `within` */
       if (din[k] != NULL && to != NULL && to->needed) {
-        st = fit(r, n, k, &din[k], e);
+        st = aci_gradient_fit(r->c, n, k, &din[k], e);
         if (st == AC_OK) {
           ac_tensor *v = din[k];
           din[k] = NULL;
-          st = add_to(r, &to->g[n->edge[k].nr], v, e);
+          st = aci_gradient_add(r->c, &to->g[n->edge[k].nr], v, r->create_graph, e);
         }
       }
       if (st == AC_OK && to != NULL) st = arrive(r, to, e);
@@ -338,7 +301,7 @@ static ac_status seed(run *r, int output, ac_tensor *t, ac_tensor *g, ac_err *e)
   }
   ac_status st = aci_edge_of(t, &edge, e);
   if (st == AC_OK) st = visit(r, edge.node, &to, e);
-  if (st == AC_OK) st = add_to(r, &to->g[edge.nr], v, e);
+  if (st == AC_OK) st = aci_gradient_add(r->c, &to->g[edge.nr], v, r->create_graph, e);
   else ac_tensor_release(v);
   aci_node_release(edge.node);
   return st;
@@ -358,14 +321,31 @@ static ac_status seed_deferred(run *r, ac_err *e) {
   return AC_OK;
 }
 
+static ac_status serve_all(run *r, ac_err *e) {
+  for (int i = 0; i < r->n; i++) AC_TRY(serve(r, r->order[i], e));
+  return AC_OK;
+}
+
+/* The same where a part of the graph was recorded in a region of accel.compile: chains of the backward wait as those of the forward. */
+static ac_status serve_fused(run *r, aci_fuse *z, ac_err *e) {
+  int before;
+  AC_TRY(aci_fuse_begin_backward(z, &before, e));
+  const ac_status st = serve_all(r, e);
+  ac_err other;
+  const ac_status end = aci_fuse_end_backward(z, before, st == AC_OK ? e : &other);
+  return st == AC_OK ? end : st; /* the first of them */
+}
+
 static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_err *e) {
   for (int i = 0; i < n_outputs; i++) AC_TRY(seed(r, i, outputs[i], grads != NULL ? grads[i] : NULL, e));
   if (n_outputs == 0 && r->deferred != NULL) AC_TRY(seed_deferred(r, e));
   AC_TRY(discover(r, e));
   sort(r);
   mark_needed(r);
-  for (int i = 0; i < r->n; i++) AC_TRY(serve(r, r->order[i], e));
-  return AC_OK;
+  bool fused = false;
+  for (int i = 0; i < r->n && !fused; i++) fused = r->order[i]->n->fused;
+  if (__builtin_expect(fused && !r->create_graph && r->c->fuse != NULL, 0)) return serve_fused(r, r->c->fuse, e);
+  return serve_all(r, e);
 }
 
 /* One backward pass. With inputs: got[i] becomes the gradient of input i (owned, NULL where none came; all NULL on failure), and no

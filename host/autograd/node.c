@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "accel/ops.h"
+#include "ops/fuse.h"
 #include "tensor/format.h"
 
 /* Freeing a node may free tensors that hold the next node: deep graphs are unwound by this list instead of
@@ -123,6 +124,7 @@ ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_grap
     if (st == AC_OK) s->filled = true;
     return st;
   }
+  AC_TRY(aci_fuse_settle(c, g, e)); /* from here on it may be written by what is no call */
   if (t->grad == NULL) {
     /* A gradient to which this is the only reference becomes ->grad as it is; others are copied, so that both may be changed in
      * place. */
@@ -134,7 +136,8 @@ ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_grap
       t->grad = g;
       return AC_OK;
     }
-    return ac_clone(c, g, &t->grad, e);
+    AC_TRY(ac_clone(c, g, &t->grad, e));
+    return aci_fuse_settle(c, t->grad, e);
   }
   ac_tensor *sum = NULL;
   ac_scalar one = {.kind = AC_SCALAR_INT, .i = 1};

@@ -61,6 +61,7 @@ struct ac_node {
   int32_t hooks_running;
   bool overwrites;  /* an op that wrote its first argument: edge[0] leads to what that was before */
   bool saved_freed; /* something was saved and is gone: the node cannot run again */
+  bool fused;       /* recorded where chains of calls wait (ops/fuse.h): so may those of its backward */
   uint32_t site;    /* line of the forward call, in anomaly mode; 0: not known */
   uint64_t seq;
   const aci_node_class *cls;
@@ -95,6 +96,11 @@ void aci_retained_grad_drop(ac_tensor *t);
 ac_status aci_acc_of(ac_tensor *leaf, ac_node **out, ac_err *e);
 /* Adds g into t->grad or its slot; runs nothing else. */
 ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_graph, ac_err *e);
+/* Adds v (owned, taken) to a gradient that is being accumulated. The sum goes into its memory where *slot is the only reference to it,
+ * nothing is recorded and neither waits; else it becomes a new tensor. */
+ac_status aci_gradient_add(ac_ctx *c, ac_tensor **slot, ac_tensor *v, bool create_graph, ac_err *e);
+/* Checks a gradient against the input it is for, casts when the dtype differs. */
+ac_status aci_gradient_fit(ac_ctx *c, const ac_node *from, int k, ac_tensor **g, ac_err *e);
 /* ac_gradients for a graph that ends at its inputs: nodes beyond them are not visited. */
 ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
                                int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o,

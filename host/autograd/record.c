@@ -8,6 +8,7 @@
 #include "autograd/op_node.h"
 #include "autograd/saved.h"
 #include "base/small.h"
+#include "ops/fuse.h"
 
 static size_t pad8(size_t n) { return (n + 7) & ~(size_t)7; }
 
@@ -254,7 +255,8 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
                               .name = f->op->name,
                               .seq = ++c->node_seq,
                               .n_out = f->n_out,
-                              .overwrites = f->op->mutates & 1},
+                              .overwrites = f->op->mutates & 1,
+                              .fused = aci_fuse_of(c) != NULL},
                      .bytes = total,
                      .op = f->op,
                      .device = f->device};

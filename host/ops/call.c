@@ -272,7 +272,7 @@ static ac_status launch(ac_frame *f, bool provided, ac_err *e) {
   bool needs_kernel = f->op->mutates != 0; /* else: all results are views, or there are none */
   for (int i = 0; i < f->n_out; i++) {
     if (f->out[i]->storage != NULL) continue;
-    if (!later) AC_TRY(allocate(f, f->out[i], e));
+    if (!later && (__builtin_expect(f->ctx->n_observers == 0, 1) || !aci_fuse_promise(f, f->out[i]))) AC_TRY(allocate(f, f->out[i], e));
     needs_kernel = true;
   }
   if (alloc_only) {

@@ -115,8 +115,8 @@ struct ac_ctx {
   void *autocast;
   void (*autocast_free)(ac_ctx *c);
 
-  /* The owner's way to find memory (collect garbage, empty caches); true: try again. Asked inside backward only, where every
-   * tensor in use is held by the engine: a call from outside is repeated by its caller, whose arguments may have been garbage. */
+  /* The owner's way to find memory (collect garbage, empty caches); true: try again. Asked inside backward, where every tensor in
+   * use is held by the engine, and between calls: a call from outside is repeated by its caller, whose arguments may have been garbage. */
   bool (*on_oom)(void *user);
   void *oom_user;
   int in_backward; /* engine runs in flight */
@@ -124,6 +124,7 @@ struct ac_ctx {
   struct aci_final_callback *final_callbacks; /* callbacks for when it falls to 0 (ac_backward_queue) */
 
   aci_tracer *tracer; /* NULL: nobody traces */
+  struct aci_fuse *fuse; /* calls that wait (ops/fuse.h); NULL: none ever did */
   int n_observers;
   aci_observer observer[ACI_MAX_OBSERVERS];
   int n_step_hooks;

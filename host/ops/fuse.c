@@ -29,6 +29,7 @@ static void unlink_node(aci_fuse_node *n) {
 }
 
 static void drop(aci_fuse_node *n) {
+  if (n == NULL) return; /* promised, and its call failed */
   aci_fuse *z = n->owner;
   if (!n->lost) unlink_node(n);
   aci_fuse_node_free(n);
@@ -44,17 +45,29 @@ static bool joins(aci_fuse_pass *p, const aci_fuse_node *n) {
   return true;
 }
 
-bool aci_fuse_collect(aci_fuse_node *n, aci_fuse_pass *p) {
+static bool collect(aci_fuse_node *n, aci_fuse_pass *p) {
   if (n->at >= 0) return true;
   for (int k = 0; k < n->n_in; k++) {
     aci_fuse_node *child = n->in[k].storage != NULL ? node_of(n->in[k].storage) : NULL;
-    if (child != NULL && !aci_fuse_collect(child, p)) return false;
+    if (child != NULL && !collect(child, p)) return false;
   }
   if (!joins(p, n)) return false;
   n->at = p->n;
+  n->shared = false;
   p->node[p->n++] = n;
   return true;
 }
+
+bool aci_fuse_collect(aci_fuse_node *n, aci_fuse_pass *p) {
+  if (!collect(n, p)) return false;
+  for (aci_fuse_node *w = n->owner->newest; w != NULL; w = w->older)
+    for (int k = 0; w->at < 0 && !w->walking && k < w->n_in; k++) {
+      aci_fuse_node *read = w->in[k].storage != NULL ? node_of(w->in[k].storage) : NULL;
+      if (read != NULL && read->at >= 0) read->shared = true;
+    }
+  return true;
+}
+
 void aci_fuse_forget(aci_fuse_pass *p) {
   for (int i = 0; i < p->n; i++) p->node[i]->at = -1;
   p->n = 0;
@@ -79,7 +92,14 @@ void aci_fuse_done(aci_fuse *z, aci_fuse_node *const *node, int n) {
   }
 }
 
-ac_status aci_fuse_compute_node(aci_fuse_node *n, ac_err *e) {
+/* A reduction that waits for n's elements and takes them from a pass. */
+static aci_fuse_node *walk_of(const aci_fuse_node *n) {
+  for (aci_fuse_node *w = n->owner->newest; w != NULL && n->kind == ACI_FUSE_MAP; w = w->older)
+    if (w->kind == ACI_FUSE_WALK && !w->walking && w->in[0].storage == n->out) return w;
+  return NULL;
+}
+
+static ac_status compute(aci_fuse_node *n, ac_err *e) {
   aci_fuse *z = n->owner;
   aci_fuse_pass p = {.numel = n->kind == ACI_FUSE_MAP ? n->numel : n->rows * n->cols};
   if (n->lost)
@@ -87,6 +107,16 @@ ac_status aci_fuse_compute_node(aci_fuse_node *n, ac_err *e) {
                              "or call that without accel.compile");
   if (z->ctx == NULL) return AC_FAIL(e, STATE, "accel is closed");
   if (n->kind == ACI_FUSE_WALK) return aci_fuse_walk(n, e);
+  aci_fuse_node *walk = walk_of(n);
+  if (walk != NULL) { /* it adds n's elements up as they are made */
+    ac_storage *s = n->out;
+    ac_storage_retain(s);
+    n->keep = true;
+    const ac_status st = aci_fuse_walk(walk, e);
+    const bool there = node_of(s) == NULL;
+    ac_storage_release(s);
+    if (st != AC_OK || there) return st;
+  }
   if (!aci_fuse_collect(n, &p) || !aci_fuse_lay_out(&p, n)) {
     aci_fuse_forget(&p);
     for (int k = 0; k < n->n_in; k++) { /* a long chain in parts; n itself fits a pass */
@@ -98,8 +128,14 @@ ac_status aci_fuse_compute_node(aci_fuse_node *n, ac_err *e) {
   ac_frame f = {.ctx = z->ctx, .team = z->ctx->team, .device = n->out->device};
   const aci_fuse_device *driver = f.device->kind == AC_DEV_CPU ? NULL : aci_fuse_device_of(z, f.device);
   bool generated = false;
-  if (driver == NULL) aci_fuse_codes_find(z->codes, &p);
-  const ac_status st = driver != NULL ? aci_fuse_device_run(z, driver, &p, &f, &generated, e) : aci_fuse_run(&p, &f, e);
+  aci_fuse_locate(&p);
+  ac_status st = AC_OK;
+  if (driver != NULL) {
+    st = aci_fuse_device_run(z, driver, &p, &f, &generated, e);
+  } else {
+    aci_fuse_codes_find(z->codes, &p);
+    if ((st = aci_fuse_allocate_pass(&p, false, true, e)) == AC_OK && (st = aci_fuse_run(&p, &f, e)) != AC_OK) aci_fuse_give_back(&p);
+  }
   aci_fuse_node *node[ACI_FUSE_MOST];
   const int n_nodes = p.n;
   memcpy(node, p.node, sizeof node);
@@ -111,8 +147,20 @@ ac_status aci_fuse_compute_node(aci_fuse_node *n, ac_err *e) {
   return AC_OK;
 }
 
+/* A call inside backward cannot be repeated for want of memory: the pass can. */
+ac_status aci_fuse_compute_node(aci_fuse_node *n, ac_err *e) {
+  ac_ctx *c = n->owner->ctx;
+  if (c == NULL || c->in_backward == 0 || c->on_oom == NULL) return compute(n, e);
+  ac_storage *s = n->out;
+  ac_storage_retain(s);
+  ac_status st = compute(n, e);
+  if (st == AC_OOM && c->on_oom(c->oom_user)) st = node_of(s) != NULL ? compute(n, e) : AC_OK;
+  ac_storage_release(s);
+  return st;
+}
+
 static ac_status acquire(ac_storage *s, void **ptr, ac_err *e) {
-  AC_TRY(aci_fuse_compute_node(s->impl, e));
+  if (s->impl != NULL) AC_TRY(aci_fuse_compute_node(s->impl, e));
   *ptr = s->ptr;
   return AC_OK;
 }
@@ -136,6 +184,7 @@ static ac_status before_write(aci_fuse *z, const ac_storage *s, ac_err *e) {
 }
 
 static ac_status compute_kept(aci_fuse *z, bool all, ac_err *e);
+static ac_status compute_between_calls(aci_fuse *z, bool all, ac_err *e);
 
 static void before(void *user, const ac_frame *f) {
   aci_fuse *z = user;
@@ -145,16 +194,14 @@ static void before(void *user, const ac_frame *f) {
 static void after(void *user, const ac_frame *f, ac_status st) { (void)user, (void)f, (void)st; }
 
 aci_fuse *aci_fuse_of(const ac_ctx *c) {
-  for (int i = 0; i < c->n_observers; i++)
-    if (c->observer[i].before == before) return c->observer[i].user;
-  return NULL;
+  return c->fuse != NULL && c->fuse->depth > 0 ? c->fuse : NULL;
 }
 
 ac_status aci_fuse_before_call(const ac_frame *f, ac_err *e) {
   aci_fuse *z = aci_fuse_of(f->ctx);
   if (z == NULL || z->newest == NULL) return AC_OK;
   /* gradients are also written, and exchanged, by what is no call: nothing waits for the values of before */
-  if (f->ctx->in_backward > 0) AC_TRY(compute_kept(z, true, e));
+  if (f->ctx->in_backward != z->backward) AC_TRY(compute_kept(z, true, e));
   if (f->op->mutates == 0) return AC_OK;
   for (int i = 0; i < f->n_args; i++) {
     const ac_value *v = &f->args[i];
@@ -170,6 +217,7 @@ ac_status aci_fuse_open(ac_ctx *c, aci_fuse **out, ac_err *e) {
   *out = calloc(1, sizeof **out);
   if (*out == NULL) return AC_FAIL(e, OOM, "no memory for chains of maps");
   **out = (aci_fuse){.ctx = c, .refs = 1, .codes = aci_fuse_codes_new(c->params)};
+  c->fuse = *out;
   return AC_OK;
 }
 
@@ -177,6 +225,7 @@ void aci_fuse_close(aci_fuse *z) {
   if (z->depth > 0) aci_ctx_remove_observer(z->ctx, z);
   aci_fuse_codes_free(z->codes);
   z->codes = NULL;
+  z->ctx->fuse = NULL;
   z->ctx = NULL;
   unref(z);
 }
@@ -189,7 +238,7 @@ void aci_fuse_enter(aci_fuse *z) {
 
 ac_status aci_fuse_leave(aci_fuse *z, bool all, ac_err *e) {
   if (z->depth == 0 || --z->depth > 0) return AC_OK;
-  const ac_status st = compute_kept(z, all, e);
+  const ac_status st = compute_between_calls(z, all, e);
   while (z->newest != NULL) { /* garbage, as far as one can tell: operands need not wait for the collector */
     aci_fuse_node *n = z->newest;
     unlink_node(n);
@@ -226,10 +275,35 @@ static ac_status compute_kept(aci_fuse *z, bool all, ac_err *e) {
   return AC_OK;
 }
 
+static ac_status compute_between_calls(aci_fuse *z, bool all, ac_err *e) {
+  const ac_ctx *c = z->ctx;
+  ac_status st = compute_kept(z, all, e);
+  if (st == AC_OOM && c->in_backward == 0 && c->on_oom != NULL && c->on_oom(c->oom_user)) st = compute_kept(z, all, e);
+  return st;
+}
+
 ac_status aci_fuse_compute(ac_ctx *c, ac_err *e) {
   aci_fuse *z = aci_fuse_of(c);
-  return z == NULL ? AC_OK : compute_kept(z, false, e);
+  return z == NULL ? AC_OK : compute_between_calls(z, false, e);
 }
+
+/* ---- backward ---- */
+ac_status aci_fuse_begin_backward(aci_fuse *z, int *before, ac_err *e) {
+  AC_TRY(compute_kept(z, true, e));
+  aci_fuse_enter(z);
+  *before = z->backward;
+  z->backward = z->ctx->in_backward;
+  return AC_OK;
+}
+
+ac_status aci_fuse_end_backward(aci_fuse *z, int before, ac_err *e) {
+  ac_status st = compute_kept(z, true, e);
+  z->backward = before;
+  const ac_status left = aci_fuse_leave(z, false, st == AC_OK ? e : NULL);
+  return st == AC_OK ? left : st;
+}
+
+bool aci_fuse_waits(const ac_tensor *t) { return node_of(t->storage) != NULL; }
 
 /* ---- nodes ---- */
 void aci_fuse_node_free(aci_fuse_node *n) {
@@ -251,9 +325,10 @@ void aci_fuse_wait(aci_fuse_node *n) {
 }
 
 bool aci_fuse_can_wait(const aci_fuse *z, const ac_frame *f, const ac_tensor *o) {
-  return z->op == f->op && z->result == o && f->ctx->in_backward == 0 && aci_fuse_takes(f) &&
+  const ac_storage *s = o->storage; /* none so far, promised, or with memory of its own */
+  return z->op == f->op && z->result == o && f->ctx->in_backward == z->backward && aci_fuse_takes(f) &&
          (o->dtype == AC_F32 || o->dtype == AC_BF16 || o->dtype == AC_F16) && aci_is_contiguous(o) && o->offset == 0 &&
-         o->storage->provider == NULL && o->storage->block != NULL;
+         (s == NULL || (s->provider == NULL ? s->block != NULL : s->provider == &aci_fuse_waiting && s->impl == NULL));
 }
 
 bool aci_fuse_leads_to_gradient(const ac_frame *f) {
@@ -335,7 +410,7 @@ static ac_status take_operands(ac_frame *f, const aci_map_plan *plan, aci_fuse_n
     to->number = plan->number[k].f32;
     if (p->number) continue;
     const ac_tensor *t = f->args[k].tensor;
-    to->ptr = p->ptr;
+    to->begin = t->offset * (int64_t)aci_dsize(p->dt);
     to->dt = p->dt;
     to->row = plan->ndim == 2 ? p->stride[0] : 0;
     to->step = p->stride[plan->ndim - 1];
@@ -359,8 +434,7 @@ ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e) {
   aci_map_plan plan;
   aci_fuse_node *n = NULL;
   const aci_fuse_node *values = NULL;
-  const int64_t fewest = f->device->kind == AC_DEV_CPU ? ACI_FUSE_FEWEST : ACI_FUSE_FEWEST_DEVICE;
-  if (m->f32 != NULL && aci_fuse_can_wait(z, f, o) && ((values = values_of(f, o)) != NULL || o->numel >= fewest)) {
+  if (m->f32 != NULL && aci_fuse_can_wait(z, f, o) && ((values = values_of(f, o)) != NULL || o->numel >= aci_fuse_fewest(f->device))) {
     const aci_map_loop *loop = aci_map_plan_make(f, m, &plan);
     if (plan.ct == ACI_C_F32 && plan.ndim <= 2) n = calloc(1, sizeof *n); /* without memory: at once */
     if (n != NULL) {
@@ -383,5 +457,6 @@ ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e) {
       return AC_OK;
     }
   }
+  AC_TRY(aci_fuse_allocate(o->storage, e));
   return aci_fuse_settle_operands(f, e);
 }

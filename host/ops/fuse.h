@@ -10,7 +10,8 @@
  * its chain: its own kernel takes the elements from the pass that makes them, instead of from memory. Either way elements are added up
  * in the order of a single call.
  *
- * A tensor that waits has memory, and a provider (accel/tensor.h) that computes it; with that done it is like any other. It may wait inside
+ * A tensor that waits has a provider (accel/tensor.h) that computes it, and memory from then on: what is never written never has any, and
+ * what is written takes that of an operand whose last reader it is (fuse_memory.c). With that done it is like any other. It may wait inside
  * the region alone: at its end results and what gradients need are computed, and what the region's function neither returned nor dropped
  * cannot be read any more (an error that says so). Before an operand is written, what waits for it is computed. */
 #ifndef ACI_OPS_FUSE_H
@@ -34,6 +35,15 @@ void aci_fuse_enter(aci_fuse *z);
 ac_status aci_fuse_leave(aci_fuse *z, bool all, ac_err *e);
 aci_fuse_counts aci_fuse_count(const aci_fuse *z);
 
+/* A backward through calls of a region is one, too: what gradients are made of waits, and is in memory where it reaches a leaf, or the end.
+ * Begun when the engine has raised the context's in_backward; ended after every begin that did not fail. NULL: no region. */
+ac_status aci_fuse_begin_backward(aci_fuse *z, int *before, ac_err *e);
+ac_status aci_fuse_end_backward(aci_fuse *z, int before, ac_err *e);
+/* The one of a context inside a region, NULL outside. */
+aci_fuse *aci_fuse_of(const ac_ctx *c);
+/* Whether t waits. */
+bool aci_fuse_waits(const ac_tensor *t);
+
 /* t's values are in memory from now on, and nothing waits for its present ones: for code that is no op and may write t. */
 ac_status aci_fuse_settle(ac_ctx *c, const ac_tensor *t, ac_err *e);
 
@@ -45,6 +55,8 @@ ac_status aci_fuse_compute(ac_ctx *c, ac_err *e);
 /* ---- for map.c, reduce/ and call.c ---- */
 /* Whether this call may be given operands that wait: a map, or one of aci_fuse_reduces, inside a region. */
 bool aci_fuse_takes(const ac_frame *f);
+/* Gives the result of a call that may wait a storage without memory, which its kernel gives it where it does not; false: not one of those. */
+bool aci_fuse_promise(const ac_frame *f, ac_tensor *result);
 /* What waits for the values that this call is about to change, computed; where that fails the call must not run. */
 ac_status aci_fuse_before_call(const ac_frame *f, ac_err *e);
 /* Has a map wait, where it can (*waits); else its operands are in memory afterwards. */

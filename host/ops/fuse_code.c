@@ -136,8 +136,8 @@ static void put_operand(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int
 
 static int put_variables(aci_strbuf *b, const aci_fuse_pass *p, const cut *c) {
   int scratch = 0;
-  for (int i = 0; i < p->n_inputs; i++) aci_strbuf_printf(b, "  const float *restrict a%d = in[%d];\n", i, i);
-  for (int i = 0; i < p->n_outputs; i++) aci_strbuf_printf(b, "  float *restrict o%d = out[%d];\n", p->output[i], i);
+  for (int i = 0; i < p->n_inputs; i++) aci_strbuf_printf(b, "  const float *a%d = in[%d];\n", i, i);
+  for (int i = 0; i < p->n_outputs; i++) aci_strbuf_printf(b, "  float *o%d = out[%d];\n", p->output[i], i);
   for (int i = 0; i < p->n; i++) {
     const int at = i * (ACI_MAP_MAX_P + ACI_MAP_MAX_IN);
     aci_strbuf_printf(b, "  const float p%d[6] = {num[%d], num[%d], num[%d], num[%d], num[%d], num[%d]};\n", i, at, at + 1, at + 2, at + 3,

@@ -173,7 +173,9 @@ ac_status aci_fuse_device_run(aci_fuse *z, const aci_fuse_device *driver, aci_fu
   /* while a step is recorded nothing is compiled: it is not the last time that the chain comes */
   if (k != NULL && (f->device->capture == NULL || !f->device->capture->recording) && aci_fuse_entry_is_due(z->codes, k))
     k->kernel = make_kernel(z, driver, f->device, p, &l);
-  if (k == NULL || k->kernel == NULL) {
+  const bool one = k != NULL && k->kernel != NULL;
+  AC_TRY(aci_fuse_allocate_pass(p, !one, one, e));
+  if (!one) {
     for (int i = 0; i < p->n; i++) {
       aci_map_plan plan;
       plan_of(p->node[i], &plan);
@@ -193,5 +195,7 @@ ac_status aci_fuse_device_run(aci_fuse *z, const aci_fuse_device *driver, aci_fu
     if (p->node[i]->write) a.out[n++] = p->node[i]->out->ptr;
   memcpy(a.num, p->numbers, sizeof a.num);
   *generated = true;
-  return driver->launch(f, k->kernel, &a, e);
+  const ac_status st = driver->launch(f, k->kernel, &a, e);
+  if (st != AC_OK) aci_fuse_give_back(p);
+  return st;
 }

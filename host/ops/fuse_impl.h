@@ -1,4 +1,4 @@
-/* What fuse.c and fuse_reduce.c share. */
+/* What fuse.c, fuse_reduce.c and fuse_memory.c share. */
 #ifndef ACI_OPS_FUSE_IMPL_H
 #define ACI_OPS_FUSE_IMPL_H
 #include "ops/ctx_impl.h"
@@ -14,6 +14,7 @@ struct aci_fuse {
   ac_ctx *ctx; /* NULL: closed */
   int refs;    /* nodes, and the owner */
   int depth;
+  int backward; /* the context's in_backward in which calls wait */
   const ac_op *op; /* of the call under way, and its result: kernels that it uses on the way do not wait */
   const ac_tensor *result;
   aci_fuse_node *newest;
@@ -24,8 +25,9 @@ struct aci_fuse {
   bool refused[AC_DEV_KINDS]; /* it has no compiler, which was said */
 };
 
-/* The one of a context inside a region, NULL outside. */
-aci_fuse *aci_fuse_of(const ac_ctx *c);
+/* Elements from which on chains outgrow a cache, or a launch. */
+static inline int64_t aci_fuse_fewest(const ac_device *d) { return d->kind == AC_DEV_CPU ? ACI_FUSE_FEWEST : ACI_FUSE_FEWEST_DEVICE; }
+
 extern const ac_provider aci_fuse_waiting;
 static inline aci_fuse_node *aci_fuse_node_of(const ac_storage *s) { return s->provider == &aci_fuse_waiting ? s->impl : NULL; }
 
@@ -49,6 +51,15 @@ void aci_fuse_forget(aci_fuse_pass *p); /* what was collected; the pass is empty
 void aci_fuse_done(aci_fuse *z, aci_fuse_node *const *node, int n);
 /* A reduction by its own kernel. */
 ac_status aci_fuse_walk(aci_fuse_node *n, ac_err *e);
+
+/* ---- fuse_memory.c ---- */
+/* Memory for a storage that has none so far. */
+ac_status aci_fuse_allocate(ac_storage *s, ac_err *e);
+/* Where operands lie; memory for what the pass writes, or for all of its nodes. take: of operands that end with the pass. */
+void aci_fuse_locate(aci_fuse_pass *p);
+ac_status aci_fuse_allocate_pass(aci_fuse_pass *p, bool all, bool take, ac_err *e);
+/* The pass failed before it wrote anything: operands have their memory again. */
+void aci_fuse_give_back(aci_fuse_pass *p);
 
 /* ---- fuse_device.c ---- */
 /* What compiles for the device; NULL: nothing waits there. */

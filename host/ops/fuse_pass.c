@@ -25,7 +25,7 @@ bool aci_fuse_lay_out(aci_fuse_pass *p, const aci_fuse_node *wanted) {
   }
   for (int i = 0; i < p->n; i++) {
     aci_fuse_node *n = p->node[i];
-    n->write = n == wanted || n->keep || n->passed;
+    n->write = n == wanted || n->keep || n->passed || n->shared;
     n->slot = -1;
     if (n->kind == ACI_FUSE_MAP && (!n->write || n->dt != AC_F32)) {
       if (n_free == 0 && p->rows == ACI_FUSE_ROWS) return false;

@@ -2,6 +2,7 @@
  *
  *   fuse.c          what waits, and which nodes a pass has
  *   fuse_reduce.c   the same of reductions
+ *   fuse_memory.c   memory for what is written
  *   fuse_pass.c     passes of maps: 1024 elements by every formula, then the next 1024
  *   fuse_rows.c     passes with reductions: a row of a tensor by every formula, then the next row
  *   fuse_code.c     a pass as C text
@@ -26,7 +27,8 @@ typedef void (*aci_fuse_kernel)(int64_t n, const float *const *in, float *const 
 
 typedef struct aci_fuse_operand {
   ac_storage *storage; /* retained; NULL: the number */
-  const char *ptr;     /* of its first element; of one that waits: where it will be */
+  const char *ptr;     /* of its first element, once the pass is laid out; begins so many bytes into the storage: */
+  int64_t begin;
   ac_dtype dt;
   bool linear;       /* element i lies at i */
   int64_t row, step; /* else at row (i / inner) + step (i % inner), in elements */
@@ -57,10 +59,13 @@ typedef struct aci_fuse_node {
   aci_reduce_plan *plan; /* of ACI_FUSE_WALK; owned */
   ac_dtype dt;
   bool keep; /* a gradient may read it */
+  bool shared; /* in a pass: others that wait read it */
   bool passed; /* computed once on the way to another: the next time it is written, so that chains do not grow from reader to reader */
   bool lost; /* its region is over */
+  bool walking; /* it takes its operand from a pass, or has it computed */
   bool write;
   int at, slot; /* in a pass: position, row; -1 */
+  ac_storage *memory_of; /* in a pass: the operand whose memory it took */
 } aci_fuse_node;
 
 typedef struct aci_fuse_pass {

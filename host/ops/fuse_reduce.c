@@ -46,7 +46,7 @@ static aci_fuse_node *make(aci_fuse *z, const ac_frame *f, const ac_tensor *x, c
   }
   if (!rows) *n->plan = *p;
   n->keep = (f->desc->save & AC_SAVE_OUT(0)) != 0 && aci_fuse_leads_to_gradient(f);
-  n->in[0] = (aci_fuse_operand){.ptr = aci_data(x), .dt = (ac_dtype)x->dtype, .linear = true, .step = 1};
+  n->in[0] = (aci_fuse_operand){.begin = x->offset * (int64_t)aci_dsize((ac_dtype)x->dtype), .dt = (ac_dtype)x->dtype, .linear = true, .step = 1};
   aci_fuse_give_operand(f, n, 0, child);
   return n;
 }
@@ -60,7 +60,9 @@ ac_status aci_fuse_reduce(ac_frame *f, const ac_tensor *x, const aci_reduce_plan
     return AC_OK;
   }
   AC_TRY(aci_fuse_settle_operands(f, e));
-  return how->walk(f, p, how, out, e);
+  aci_reduce_plan there = *p; /* made before its operand had memory */
+  there.ptr = aci_data(x);
+  return how->walk(f, &there, how, out, e);
 }
 
 ac_status aci_fuse_walk(aci_fuse_node *n, ac_err *e) {
@@ -70,15 +72,27 @@ ac_status aci_fuse_walk(aci_fuse_node *n, ac_err *e) {
   aci_fuse_pass p = {.taken = child};
   if (child != NULL) {
     p.numel = child->numel;
+    n->walking = true;
     if (aci_fuse_collect(child, &p) && p.cols == 0 && aci_fuse_lay_out(&p, NULL)) {
+      aci_fuse_locate(&p);
       aci_fuse_codes_find(z->codes, &p);
+      const ac_status st = aci_fuse_allocate_pass(&p, false, false, e); /* its operands are read in no order that is known here */
+      if (st != AC_OK) {
+        aci_fuse_forget(&p);
+        n->walking = false;
+        return st;
+      }
       plan.source = aci_fuse_fill;
       plan.from = &p;
     } else { /* more than a pass, or rows of one: it is computed as for any reader */
       aci_fuse_forget(&p);
-      AC_TRY(aci_fuse_compute_node(child, e));
+      const ac_status st = aci_fuse_compute_node(child, e);
+      n->walking = false;
+      AC_TRY(st);
     }
+    n->walking = false;
   }
+  if (plan.source == NULL) plan.ptr = (const char *)n->in[0].storage->ptr + n->in[0].begin;
   ac_frame f = {.ctx = z->ctx, .team = z->ctx->team, .device = n->out->device};
   const ac_tensor out = {.dtype = (uint8_t)n->dt, .numel = n->numel, .storage = n->out, .device = n->out->device};
   const ac_status st = n->how.walk(&f, &plan, &n->how, (ac_tensor *)(uintptr_t)&out, e);

@@ -143,10 +143,13 @@ function M.compile_regions(module, opts) return M.compile(module, opts) end
 
 --- A function whose chains of elementwise operations and reductions become one pass over memory each, or a model, which is changed in place
 --- and returned. On the CPU, for results of 131072 elements and more in f32, bf16 and f16; everything else runs as it does without. Results,
---- gradients and random numbers are equal, bit for bit. Inside of a backward nothing waits. A chain of f32 that comes for the third time gets
---- a kernel of its own where there is a C compiler (ACCEL_COMPILE_CC, kept in ACCEL_COMPILE_CACHE), whatever its shapes: nothing is compiled
---- again for others, blocks of a model that repeat share kernels, and there are ACCEL_COMPILE_LIMIT at most. On CUDA chains of elementwise
---- operations of 1024 elements and more become kernels by NVRTC, where it is installed; else they run call by call, which is said once.
+--- gradients and random numbers are equal, bit for bit. So does a backward through what was recorded inside, up to the leaves; not one with
+--- `create_graph`. What is not written has no memory, and a result takes that of an operand that ends with it.
+---
+--- A chain of f32 that comes for the third time gets a kernel of its own where there is a C compiler (ACCEL_COMPILE_CC, kept in
+--- ACCEL_COMPILE_CACHE), whatever its shapes: nothing is compiled again for others, blocks of a model that repeat share kernels, and there are
+--- ACCEL_COMPILE_LIMIT at most. On CUDA chains of elementwise operations of 1024 elements and more become kernels by NVRTC, where it is
+--- installed; else they run call by call, which is said once.
 --- There is nothing to trace, so that `fullgraph` and `dynamic` are true of every function, and `mode` has one meaning.
 ---
 --- A tensor that the function stores somewhere without returning it: where its first call does so, or the first that records gradients,

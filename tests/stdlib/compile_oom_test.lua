@@ -1,27 +1,38 @@
---- A reduction that waits and cannot be computed for want of memory: the write that would change its operand does not take place.
+--- A reduction that waits and cannot be computed for want of memory: the write that would change its operand does not take place. Memory for
+--- what waits in a backward is looked for once more, as for its calls.
 -- tier: every change, memory
 if not arg[1] then
   local run = os.getenv "ACCEL_TEST_BUILD" .. "/bin/accel-run"
   local seen = {}
-  for n = -24, 24 do -- the n-th allocation of a pool fails; with a minus all after it do as well
-    local p = assert(io.popen(("ACCEL_ALLOC_FAIL=%d ACCEL_DEVICE=cpu '%s' '%s' child 2>&1"):format(n, run, arg[0])))
+  local function try(n, what) -- the n-th allocation of a pool fails; with a minus all after it do as well
+    local p = assert(io.popen(("ACCEL_ALLOC_FAIL=%d ACCEL_DEVICE=cpu '%s' '%s' %s 2>&1"):format(n, run, arg[0], what)))
     local text = p:read "a"
     local ended = p:close()
     local word = text:match "(%w+)\n$"
     if n < 0 and not ended then word = "failed" end -- before the region
-    assert(word == "right" or word == "failed" and n < 0, ("allocation %d: %s"):format(n, text))
-    seen[word] = true
+    assert(word == "right" or word == "failed" and n < 0, ("%s, allocation %d: %s"):format(what, n, text))
+    seen[what .. word] = true
   end
-  assert(seen.failed and seen.right)
+  for n = -24, 24 do try(n, "write") end
+  for n = -30, 30 do try(n, "backward") end
+  assert(seen.writefailed and seen.writeright and seen.backwardfailed and seen.backwardright)
   return
 end
 
 local accel = require "accel"
-local x = accel.ones { 1024, 1024 }
-local f = accel.compile(function(t)
-  local m = t:amax(-1)
-  t:add_(1)
-  return m
-end)
-local ok, m = pcall(f, x)
-print(not ok and "failed" or m:amax():item() == 1 and "right" or "wrong")
+local x = accel.ones { 512, 512 }
+if arg[1] == "write" then
+  local f = accel.compile(function(t)
+    local m = t:amax(-1)
+    t:add_(1)
+    return m
+  end)
+  local ok, m = pcall(f, x)
+  print(not ok and "failed" or m:amax():item() == 1 and "right" or "wrong")
+  return
+end
+x.requires_grad = true
+local f = accel.compile(function(t) return ((t * 2 + 1) * t):abs() * t end) -- t^2 (2 t + 1), whose slope at 1 is 8
+local ok, said = pcall(function() f(x):sum():backward() end)
+if not ok then print((tostring(said):gsub("\n.*", ""))) end
+print(not ok and "failed" or x.grad:amin():item() == 8 and x.grad:amax():item() == 8 and "right" or "wrong")
