@@ -148,6 +148,8 @@ local function search(model, rows, o, own)
   local run = "accel.models.generation.sample"
   if assisted then
     run = "accel.models.generation.assisted"
+    local function size_of(m) return m and m.config and m.config.vocab_size end
+    o.vocab_size, o.draft_vocab_size = size_of(model), size_of(assistant)
     if assistant then o.draft = Decoder(assistant, rows, { filler = filler, room = room + spare, use_cache = true }) end
   end
   local out = require(run)(decoder, o)

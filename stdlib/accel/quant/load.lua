@@ -83,6 +83,42 @@ local function dtype_for(config, name, t)
   return contains(name, config.keep_in_fp32_modules) and "f32" or config.torch_dtype
 end
 
+--- The list with all names of tensors that are tied to one it names.
+local function with_tied(model, list)
+  local out = table.move(list, 1, #list, 1, {})
+  for _, group in ipairs(#list > 0 and require("accel.accelerator.module_sizes").find_tied_parameters(model) or {}) do
+    local named = false
+    for _, name in ipairs(group) do named = named or contains(name, list) end
+    for _, name in ipairs(named and group or {}) do
+      if not contains(name, out) then out[#out + 1] = name end
+    end
+  end
+  return out
+end
+
+--- Linear layers and embeddings that keep_in_fp32_modules names, and those tied to them, in a model of another dtype: what comes in
+--- becomes f32, what goes out the model's dtype, so that the layers beside them find what they expect. (Norms take a weight of f32 as it
+--- is.)
+local function cast_around(model, config)
+  local Linear, Conv1D, Embedding = require "accel.nn.linear", require "accel.models.conv1d", require "accel.nn.embedding"
+  if config.torch_dtype == "f32" then return end
+  local function to(dtype)
+    return function(t)
+      if tensors.is_tensor(t) and tensors.is_floating(t.dtype) then return t:to(dtype) end
+      return t
+    end
+  end
+  local wide, narrow = to "f32", to(config.torch_dtype)
+  for _, module in pairs(model:named_modules()) do
+    local of = class.of(module)
+    local w = (of == Linear or of == Conv1D or of == Embedding) and module.weight
+    if w and not w.quant_state and w.dtype == "f32" then
+      module:register_forward_pre_hook(function(_, args) return wide(args[1]) end)
+      module:register_forward_hook(function(_, _, y) return narrow(y) end)
+    end
+  end
+end
+
 --- Own names by those of the files: Hugging Face's files may leave the base model's prefix out.
 local function namer(model)
   if not model.resolve then return function(key) return key end end
@@ -171,6 +207,7 @@ local function quantise_loaded(model, config, keys, heads)
     if t.quant_state or not tensors.is_floating(t.dtype) then return nil end
     return t:to(dtype_for(config, name, t))
   end)
+  cast_around(model, config)
   return model
 end
 
@@ -205,7 +242,7 @@ function M.load_and_quantize_model(model, bnb_quantization_config, opts)
   })
   local keys, heads = {}, config.head_quant_type and replace.get_keys_to_not_convert(model) or nil
   config.skip_modules = config.skip_modules or heads and {} or replace.get_keys_to_not_convert(model)
-  config.keep_in_fp32_modules = config.keep_in_fp32_modules or {}
+  config.keep_in_fp32_modules = with_tied(model, config.keep_in_fp32_modules or {})
   if config.load_in_4bit and type(o.device_map) == "table" and next(o.device_map, (next(o.device_map))) ~= nil then
     for name, where in accel.pairs(o.device_map) do
       if where == "cpu" or where == "disk" then config.skip_modules[#config.skip_modules + 1] = name end
@@ -250,6 +287,7 @@ function M.load_and_quantize_model(model, bnb_quantization_config, opts)
   if model._fill and #missing > 0 then
     warn(("%s: %s has no %s: initial values, to be trained"):format(WHO, o.weights_location, listed(missing)))
   end
+  cast_around(model, config)
   return require("accel.accelerator.big_modeling").dispatch_model(model, map, { offload_dir = o.offload_folder })
 end
 

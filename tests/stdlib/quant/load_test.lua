@@ -69,6 +69,28 @@ end
 local m = load(config { skip_modules = { "0" }, keep_in_fp32_modules = { "3" }, torch_dtype = "bf16", bnb_4bit_compute_dtype = "bf16" })
 assert(m[1].weight.dtype == "bf16" and m[3].weight.quant_state and m[4].weight.dtype == "f32" and m[2].weight.dtype == "bf16")
 
+-- layers that stay f32 work in a model of another dtype: linear ones, GPT-2's, embeddings and what is tied to them; closer than all of it
+do
+  local y32 = load(config { torch_dtype = "fp32" })(x):detach()
+  local kept = load(config { keep_in_fp32_modules = { "3" }, torch_dtype = "bf16" })
+  local yk = kept(x:to "bf16"):detach()
+  assert(kept[4].weight.dtype == "f32" and yk.dtype == "bf16" and (yk:to "f32" - y32):abs():max():item() < 0.05)
+  local folder, ids = accel.mkdtemp(dir .. "/kept-"), accel.tensor({ { 1, 5, 2, 9 } }, { dtype = "i64" })
+  local made = accel.models.GPT2 { vocab_size = 96, n_positions = 32, n_embd = 64, n_layer = 1, n_head = 4 }
+  assert(made:eval():save_pretrained(folder))
+  local whole = made(ids):detach()
+  for _, names in ipairs { { "c_fc" }, { "c_fc", "c_proj" }, { "wte" }, { "lm_head" }, { "ln_" } } do
+    local m = accel.models.from_pretrained(folder, { quantization_config = config {
+      keep_in_fp32_modules = names, torch_dtype = "bf16", bnb_4bit_compute_dtype = "bf16", skip_modules = { "lm_head" },
+    } })
+    local n = 0
+    for _, p in ipairs(m:parameters()) do n = n + (p.dtype == "f32" and not p.quant_state and 1 or 0) end
+    local y = m(ids):detach()
+    assert(n > 0 and (y:to "f32" - whole):abs():max():item() < 0.3, names[1])
+    assert(#m:generate({ 1, 2 }, { max_new_tokens = 2, eos_token_id = false }) == 2)
+  end
+end
+
 -- parts in host memory and on disk: 8 bits may, 4 bits where they are skipped
 local map = { ["0"] = 0, ["1"] = 0, ["2"] = "cpu", ["3"] = "disk" }
 local resident = load(Config(int8))(x):detach()

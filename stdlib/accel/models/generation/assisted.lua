@@ -1,7 +1,15 @@
 --- Assisted generation: a smaller model, or the text's own past, proposes several ids, which the model checks in one pass
 --- (Leviathan et al. 2023). Greedy results are those without it; sampled ones have the same distribution. One prompt at a
 --- time. Used by models/generate.lua.
+local raise = require "accel.util.raise"
 local sampling = require "accel.models.generation.sampling"
+
+--- Ids go from the model to the assistant and back: raises for one that the other has no row for.
+local function known(id, size, whose)
+  if size and id >= size then
+    raise("generate: id %d is none of the %d of the %s: assistant_model must have the model's tokenizer", id, size, whose)
+  end
+end
 
 --- Scores of the next id after the decoder's rows: [V] as [1, V].
 local function scores_at(o, row, logits, width)
@@ -99,6 +107,8 @@ return function(decoder, o)
   local stopping, draft, ended = o.stopping, o.draft, false
   local n = o.prompt_lookup_num_tokens or o.num_assistant_tokens
   local proposed, accepted, passes = 0, 0, 0
+  local own_size, draft_size = o.vocab_size, draft and o.draft_vocab_size
+  for _, id in ipairs(draft and decoder.rows[1] or {}) do known(id, draft_size, "assistant") end
   while decoder.width < o.max_width and not ended do
     local base = decoder.width
     local most = math.max(0, math.min(n, o.max_width - base - 1, decoder.context - base))
@@ -111,7 +121,10 @@ return function(decoder, o)
         ids = from_text(decoder:ids(1), o, most)
       end
     end
-    for _, id in ipairs(ids) do decoder:push { id } end
+    for _, id in ipairs(ids) do
+      known(id, own_size, "model")
+      decoder:push { id }
+    end
     local logits, text = decoder:logits(#ids + 1), decoder:ids(1)
     passes = passes + 1
     local n_text = #text - #ids -- ids of the text before the proposals
@@ -134,7 +147,10 @@ return function(decoder, o)
     if draft then
       local common = math.min(decoder.width, base + matches)
       draft:crop(math.min(draft.width, common))
-      for i = draft.width + 1, decoder.width do draft:push { decoder.rows[1][i] } end
+      for i = draft.width + 1, decoder.width do
+        known(decoder.rows[1][i], draft_size, "assistant")
+        draft:push { decoder.rows[1][i] }
+      end
     end
   end
   return { sequences = { decoder:ids(1, true) }, assisted = { proposed = proposed, accepted = accepted, passes = passes } }
