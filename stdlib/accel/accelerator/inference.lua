@@ -13,12 +13,12 @@ local M = {}
 --- behind the other. Every rank gives the same inputs. The last rank gets the output, the others nil; with gather_output all get it.
 --- A batch that does not divide is padded with its first rows, which the output is without.
 ---
---- split_points: "auto" shares the blocks out equally; or the names of the blocks at which the 2nd, 3rd, ... rank begins. Blocks are the
---- model's own (pipeline_plan), or modules of the classes no_split_module_classes, or those of the longest ModuleList.
+--- split_points: "auto" shares the blocks out by their products, "even" equally; or the names of the blocks at which the 2nd, 3rd, ... rank
+--- begins. Blocks are the model's own (pipeline_plan), or modules of the classes no_split_module_classes, or those of the longest ModuleList.
 --- example: local model = accel.accelerator.prepare_pippy(accel.models.GPT2(accel.models.tiny.gpt2), { num_chunks = 2 })
 ---   return model(accel.tensor { { 1, 2 }, { 3, 4 }, { 5, 6 } }).shape --> { 3, 2, 9 }
 ---@param model accel.nn.Module
----@param opts? {split_points: ("auto"|string[])?, no_split_module_classes: string[]?, example_args: table?, example_kwargs: table?,
+---@param opts? {split_points: ("auto"|"even"|string[])?, no_split_module_classes: string[]?, example_args: table?, example_kwargs: table?,
 --- num_chunks: integer?, gather_output: boolean?} num_chunks: the number of ranks; example_args and example_kwargs are not needed, since
 --- nothing is traced
 ---@return accel.nn.parallel.PipelineParallel

@@ -208,7 +208,8 @@ function Parallelism:share_out(accelerator, model, settings)
   if config.tp_size > 1 then
     local plan = handler.tp_plan
     accel.parallel.parallelize_module(model, self:axis "tp", type(plan) == "table" and plan or nil,
-      { sequence_parallel = handler.sequence_parallel or false, enable_async_tp = handler.enable_async_tp, init_sync = false })
+      { sequence_parallel = handler.sequence_parallel or false, enable_async_tp = handler.enable_async_tp,
+        tp_comm_overlap = handler.tp_comm_overlap, init_sync = false })
     accel.collect() -- what was whole
   end
   self:divide_experts(model, accelerator.ddp_handler)
@@ -221,7 +222,7 @@ function Parallelism:share_out(accelerator, model, settings)
     local chunks = megatron and megatron_model.chunks(model, megatron) or o.virtual_stages
     local pipeline = accel.nn.parallel.PipelineParallel(model, self:axis "pp", {
       num_micro_batches = o.num_micro_batches, schedule = o.schedule, virtual_stages = chunks,
-      split_points = o.split_points,
+      split_points = megatron and "even" or o.split_points, -- Megatron-LM's stages have equally many layers
       stage_layers = megatron and megatron_model.stage_layers(model, megatron) or o.stage_layers, loss_fn = o.loss_fn, plan = o.pipeline_plan,
       init_sync = false,
     })

@@ -95,6 +95,13 @@ local function start_sum(x, axis, dim)
   return x, dist.all_reduce(x, { group = axis.group, async_op = true })
 end
 
+--- all_parts of dim 1, begun.
+local function start_parts(x, axis)
+  x = x:contiguous()
+  local out = shaped(x, 1, axis.size)
+  return out, dist.all_gather_into_tensor(out, x, { group = axis.group, async_op = true })
+end
+
 local function trade(x, axis, from, to)
   if axis.size == 1 then return x end
   local cut = shaped(x, from, axis.size, true)
@@ -147,8 +154,8 @@ M.exchange = pair("exchange_parts", trade, function(dy, axis, from, to) return t
 M.total = pair("total_over_ranks", sum, sum)
 M.send_rows = pair("send_rows", trade_rows, function(dy, axis, to, from) return trade_rows(dy, axis, from, to) end)
 
---- Without gradients: the sum over the ranks as a new tensor, all parts, the own part.
-M.sum, M.all_parts, M.own_part = sum, all_parts, own_part
-M.start_sum = start_sum
+--- Without gradients: the sum over the ranks as a new tensor, all parts, the own part, the own part of the sum.
+M.sum, M.all_parts, M.own_part, M.sum_part = sum, all_parts, own_part, sum_part
+M.start_sum, M.start_parts = start_sum, start_parts
 
 return M

@@ -20,8 +20,12 @@ local late = setmetatable({}, { __mode = "k" })
 
 local Enter = accel.Function {
   name = "enter_overlapped",
-  forward = function(ctx, x, axis, dim, list)
+  forward = function(ctx, x, axis, dim, list, begun, work)
     ctx.axis, ctx.dim, ctx.list = axis, dim, list
+    if begun then
+      work:wait()
+      return begun
+    end
     local y = dim and collectives.all_parts(x, axis, dim) or x
     return y == x and x:view(x.shape) or y
   end,
@@ -80,10 +84,12 @@ end
 ---@param x accel.Tensor
 ---@param axis accel.parallel.Axis
 ---@param dim? integer
+---@param begun? accel.Tensor what the result will be, when `work` has ended
+---@param work? table
 ---@return accel.Tensor
-function M.enter(x, axis, dim)
+function M.enter(x, axis, dim, begun, work)
   local list = {}
-  local y = Enter(x, axis, dim, list)
+  local y = Enter(x, axis, dim, list, begun, work)
   late[y] = list
   return y
 end

@@ -22,6 +22,7 @@ local Linear = require "accel.nn.linear"
 local RMSNorm = require "accel.nn.rms_norm"
 local Dropout = require "accel.nn.dropout".Dropout
 local Embedding = require "accel.nn.embedding"
+local chunks = require "accel.parallel.chunks"
 local class = require "accel.util.class"
 local collectives = require "accel.parallel.collectives"
 local core = require "accel.parallel.core"
@@ -42,11 +43,12 @@ local M = { known = {} }
 ---@field axis accel.parallel.Axis
 ---@field sequence boolean
 ---@field overlapped boolean sums of gradients run beside products (overlap.lua)
+---@field chunked boolean what forward gathers and sums travels in parts beside its products (chunks.lua)
 local Region = class("accel.parallel.Region")
 M.Region = Region
 
-function Region:init(axis, sequence, overlapped)
-  self.axis, self.sequence, self.overlapped, self.entered = axis, sequence, overlapped, {}
+function Region:init(axis, sequence, overlapped, chunked)
+  self.axis, self.sequence, self.overlapped, self.chunked, self.entered = axis, sequence, overlapped, chunked, {}
   self.looked_up = setmetatable({}, { __mode = "k" })
 end
 
@@ -58,12 +60,15 @@ local function check_length(self, x)
   return x
 end
 
---- x before layers that share outputs out: once for all that take the same x, whose gradients are then summed over the ranks together.
+--- x before layers that share outputs out, for columns(): once for all that take the same x, whose gradients are then summed over the ranks
+--- together.
 function Region:enter(x, replicated)
   local y = self.entered[x]
   if y then return y end
   local dim = self.sequence and not replicated and 2 or nil
-  if self.overlapped and overlap.applies(x, self.axis) then y = overlap.enter(x, self.axis, dim)
+  if self.chunked and dim then y = chunks.enter(x, self.axis, self.overlapped) end
+  if y then self.entered[x] = y
+  elseif self.overlapped and overlap.applies(x, self.axis) then y = overlap.enter(x, self.axis, dim)
   elseif dim then y = collectives.gather(x, self.axis, dim)
   else y = collectives.copy(x, self.axis) end
   self.entered[x] = y
@@ -75,6 +80,14 @@ function Region:leave(y, replicated)
   self.entered = {}
   if self.sequence and not replicated then return collectives.scatter(check_length(self, y), self.axis, 2) end
   return collectives.reduce(y, self.axis)
+end
+
+--- The same behind product(x), of rows.
+function Region:leave_product(x, product, replicated)
+  local y = self.chunked and chunks.leave(x, product, self.axis, self.sequence and not replicated)
+  if not y then return self:leave(product(x), replicated) end
+  self.entered = {}
+  return y
 end
 
 --- Whether an embedding looked something up in a head's weight in this forward: told by it, asked by the head.
@@ -133,10 +146,19 @@ local function dropout_of(axis, module, dim_of)
   end)
 end
 
+--- forward(module, x) of an x that has entered. early: gradients of weights are not put off.
+local function columns(x, forward, module, early)
+  local function run(part)
+    if early then return forward(module, part) end
+    return overlap.columns(part, forward, module)
+  end
+  return chunks.is(x) and chunks.columns(x, run) or run(x)
+end
+
 function M.known.colwise(region, name, module, o)
   if is(module, Dropout) then return dropout_of(region.axis, module, function(x) return x.ndim end) end
   local forward, replicated = cut_outputs(region, "colwise", name, module, o), o.input == "replicated"
-  rawset(module, "forward", function(self, x) return overlap.columns(region:enter(x, replicated), forward, self) end)
+  rawset(module, "forward", function(self, x) return columns(region:enter(x, replicated), forward, self) end)
 end
 
 --- x weight, by the operation that says which of the two is a weight: zero_bubble puts its gradient off.
@@ -151,7 +173,7 @@ function M.known.rowwise(region, name, module, o)
   local sequence = region.sequence and not replicated
   if sequence then partial.register(region, module, { bias = true }) end
   rawset(module, "forward", function(self, x)
-    local y = region:leave(conv and times(x, self.weight) or linear(x, self.weight), replicated)
+    local y = region:leave_product(x, function(rows) return conv and times(rows, self.weight) or linear(rows, self.weight) end, replicated)
     local bias = self.bias
     if not bias then return y end
     return y + (sequence and region:whole_gradient(bias) or bias)
@@ -167,7 +189,7 @@ function M.known.colwise_rep(region, name, module, o)
   local function own(self, x)
     local entered = region:enter(x, replicated)
     -- a gradient that an embedding adds to comes once, as sharding and DDP count on
-    local y = region:is_tied(self.weight) and forward(self, entered) or overlap.columns(entered, forward, self)
+    local y = columns(entered, forward, self, region:is_tied(self.weight))
     region.entered = {}
     return y
   end

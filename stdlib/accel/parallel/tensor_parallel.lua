@@ -120,13 +120,14 @@ end
 ---@param model accel.nn.Module
 ---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "tp", or one alone
 ---@param plan? table default: the model's own, model.tp_plan
----@param opts? {sequence_parallel: boolean?, enable_async_tp: boolean?, init_sync: boolean?} sequence_parallel (false): between the
---- parallel layers every rank has a part of the sequence; enable_async_tp (false): gradients of inputs are summed while those of
---- weights are computed, with the same bits; init_sync (true): parameters become those of the axis' first rank
+---@param opts? {sequence_parallel: boolean?, enable_async_tp: boolean?, tp_comm_overlap: boolean?, init_sync: boolean?}
+--- sequence_parallel (false): between the parallel layers every rank has a part of the sequence; enable_async_tp (false): gradients of inputs
+--- are summed while those of weights are computed, with the same bits; tp_comm_overlap (false): forward's products are made in
+--- parts, beside which others are gathered or summed; init_sync (true): parameters become those of the axis' first rank
 ---@return accel.nn.Module model
 function M.parallelize_module(model, where, plan, opts)
   if not Module.is_module(model) then raise("%s: %s", WHO, Module.not_a_module(model)) end
-  local o = options(WHO, opts, { sequence_parallel = false, enable_async_tp = false, init_sync = true })
+  local o = options(WHO, opts, { sequence_parallel = false, enable_async_tp = false, tp_comm_overlap = false, init_sync = true })
   local axis = where.axes and (where.axes.tp or where.axes[where.mesh_dim_names[1]]) or where
   plan = plan or model.tp_plan
   if plan == nil then
@@ -142,7 +143,7 @@ function M.parallelize_module(model, where, plan, opts)
       getmetatable(model).__name or "the model")
   end
   if o.init_sync then M.synchronize(model, axis.group) end
-  local region = styles.Region(axis, o.sequence_parallel, o.enable_async_tp)
+  local region = styles.Region(axis, o.sequence_parallel, o.enable_async_tp, o.tp_comm_overlap)
   for _, e in ipairs(entries) do
     for _, f in ipairs(e.found) do styles.apply(region, e.style, f.name, f.module, e.options) end
   end

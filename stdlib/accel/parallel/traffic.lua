@@ -2,6 +2,8 @@
 --- Llama's and Mixtral's kind; of others what comes near, to order plans by). The formulas that accel-run plan chooses by; tests count what
 --- real runs and dry runs send, which is equal.
 ---
+--- Stages have equally many blocks, as Megatron-LM's (split_points = "even").
+---
 --- With n = rows of a micro-batch times tokens of this rank (T / cp / sp), a = n hidden bytes (an activation), P what the rank has of
 --- the parameters, D ranks that average gradients (dp cp sp), m micro-batches, L blocks of the rank:
 ---
@@ -20,6 +22,7 @@
 ---   data       all_reduce      P
 ---   ZeRO       reduce_scatter  every unit (a block; what is left) up to a multiple of 256 D elements; between machines all_gather of the same
 ---   clipping   all_reduce 8 over a mesh; all_gather 8 D of sharded gradients; and 4 bytes per parameter with a gradient
+local balance = require "accel.parallel.pipeline.balance"
 local schedule = require "accel.parallel.pipeline.schedule"
 
 local M = {}
@@ -77,17 +80,6 @@ local function ends(d, tp, rank)
   return table_, d.positions * d.hidden, (d.biased and 2 or 1) * d.hidden, d.tied and 0 or table_
 end
 
---- Blocks of each stage: as accel.parallel.pipeline.stages shares them out.
-function M.blocks(layers, stages)
-  local out, rest = {}, layers % stages
-  for s = 1, stages do out[s] = layers // stages end
-  for i = 1, rest do
-    local s = (stages - rest) // 2 + i
-    out[s] = out[s] + 1
-  end
-  return out
-end
-
 ---@class accel.parallel.TrafficPlan
 ---@field tp integer?
 ---@field pp integer?
@@ -125,7 +117,7 @@ function M.of(d, p)
     totals[kind] = (totals[kind] or 0) + bytes
     rows[#rows + 1] = { kind = kind, bytes = bytes, what = what }
   end
-  local shares, last = M.blocks(d.layers, pp * chunks), pp * chunks - 1
+  local shares, last = balance.even(d.layers, pp * chunks), pp * chunks - 1
   local own, has_first, has_last = 0, false, false
   for v = stage, last, pp do
     own = own + shares[v + 1]

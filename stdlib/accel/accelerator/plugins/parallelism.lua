@@ -12,11 +12,11 @@ local ENV <const> = "PARALLELISM_CONFIG_"
 --- How tensor parallelism works: tp_plan, "auto" for the model's own or a table of module names and styles
 --- (accel.parallel.parallelize_module); sequence_parallel, whether ranks have parts of the sequence between the parallel layers.
 --- enable_async_tp: gradients of inputs are summed over the ranks while those of weights are computed; losses and gradients keep their
---- bits.
+--- bits. tp_comm_overlap: forward's products are made in parts, beside which other parts are gathered or summed.
 --- example: accel.accelerator.TorchTensorParallelConfig({}).enable_async_tp --> false
 ---@class accel.accelerator.TorchTensorParallelConfig : accel.accelerator.Plugin
 M.TorchTensorParallelConfig = base.extend("TorchTensorParallelConfig",
-  { { "enable_async_tp", false }, { "tp_plan", none }, { "sequence_parallel", none } })
+  { { "enable_async_tp", false }, { "tp_plan", none }, { "sequence_parallel", none }, { "tp_comm_overlap", false } })
 
 --- How pipeline parallelism works, with the options of nn.parallel.PipelineParallel.
 --- example: accel.accelerator.PipelineParallelConfig({}).schedule --> "1f1b"

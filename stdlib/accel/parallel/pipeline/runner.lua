@@ -49,6 +49,7 @@ local function read(opts)
   end
   if o.virtual_stages > 1 and o.schedule == "1f1b" then o.schedule = "interleaved" end
   if o.schedule == "interleaved" and o.virtual_stages == 1 then o.schedule = "1f1b" end
+  if type(o.split_points) == "string" then check.word(WHO, "split_points", o.split_points, { "auto", "even" }) end
   if o.loss_fn ~= nil then check.callable(WHO, "loss_fn", o.loss_fn) end
   return o
 end
@@ -60,8 +61,10 @@ end
 ---@param model accel.nn.Module
 ---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or one alone
 ---@param opts? {num_micro_batches: integer?, schedule: "gpipe"|"1f1b"|"interleaved"|"zero_bubble"?, virtual_stages: integer?, plan: string[]?,
---- split_points: ("auto"|string[])?, stage_layers: integer[]?, loss_fn: function?, init_sync: boolean?, gather_output: boolean?}
---- block_classes (string[]): blocks are the modules of these classes. virtual_stages: parts of the model that each rank has.
+--- split_points: ("auto"|"even"|string[])?, stage_layers: integer[]?, loss_fn: function?, init_sync: boolean?, gather_output: boolean?}
+--- block_classes (string[]): blocks are the modules of these classes. split_points: "auto" (the default) shares blocks out by the products
+--- of their forward, with the head in the last stage; "even": equally many; or the names of the blocks at which stages begin. virtual_stages: parts
+--- of the model that each rank has.
 --- loss_fn(output, ...): the loss of what the model returned, with its arguments
 function Pipeline:init(model, where, opts)
   if not Module.is_module(model) then raise("%s: %s", WHO, Module.not_a_module(model)) end

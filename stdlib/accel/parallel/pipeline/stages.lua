@@ -3,14 +3,16 @@
 ---
 ---   { "wte", "wpe", "h.*", "ln_f", "lm_head" }
 ---
---- Blocks are shared out; what stands between belongs to the stage of the block before it, or, as { "shared", next = true }, to that of
---- the block behind it; what stands first belongs to the first stage. A module may be named twice, where forward comes to it twice:
+--- Blocks are shared out, so many to each stage that the products of all stages take about as long (balance.lua). What stands between
+--- belongs to the stage of the block before it, or, as { "shared", next = true }, to that of the block behind it; what stands first belongs to
+--- the first stage. A module may be named twice, where forward comes to it twice:
 --- every stage that needs it has it, and their gradients are summed. Without a plan of the whole model what is no block is on every stage.
 local accel = require "accel"
 local absent = require "accel.parallel.absent"
 local Module = require "accel.nn.module"
 local ModuleList = require "accel.nn.module_list"
 local Sequential = require "accel.nn.sequential"
+local balance = require "accel.parallel.pipeline.balance"
 local class = require "accel.util.class"
 local core = require "accel.parallel.core"
 local find = require("accel.parallel.tensor_parallel").find
@@ -52,25 +54,26 @@ local function default_plan(model)
   return { best .. ".*" }
 end
 
---- How many of n blocks each of `stages` stages gets: equally many, one more in the middle ones, since the first and the last have the
---- embedding and the head besides.
-local function even(n, stages)
-  local counts, rest = {}, n % stages
-  for s = 1, stages do counts[s] = n // stages end
-  for i = 1, rest do
-    local s = (stages - rest) // 2 + i
-    counts[s] = counts[s] + 1
+--- Costs of the blocks, each with what stands behind it, the first with what stands before it, too. false: not known.
+local function costs_of(blocks, entries)
+  local costs, last = {}, 1
+  for i = 1, #blocks do costs[i] = 0 end
+  for _, e in ipairs(entries) do
+    last = e.block or last
+    local at, cost = e.next or last, balance.cost(e.module)
+    costs[at] = costs[at] and cost and costs[at] + cost or false
   end
-  return counts
+  return costs
 end
 
---- The stage of each block: by count, by names at which stages begin, or equally many.
-local function share_out(blocks, stages, o)
-  local counts = o.stage_layers or even(#blocks, stages)
-  local of = {}
-  if o.split_points and o.split_points ~= "auto" then
+--- The stage of each block: by count, by names at which stages begin, equally many, or by cost.
+local function share_out(blocks, entries, stages, o)
+  local of, points = {}, o.split_points or "auto"
+  local counts = o.stage_layers or points == "even" and balance.even(#blocks, stages)
+    or points == "auto" and balance.by_cost(costs_of(blocks, entries), stages)
+  if type(points) == "table" then
     local stage, at = 0, {}
-    for _, name in ipairs(o.split_points) do at[name] = true end
+    for _, name in ipairs(points) do at[name] = true end
     for i, b in ipairs(blocks) do
       if at[b.name] or at[b.short] then
         stage, at[b.name], at[b.short] = stage + 1, nil, nil
@@ -81,7 +84,7 @@ local function share_out(blocks, stages, o)
     if left then raise("pipeline: split_points: '%s' is no block of the model; blocks are '%s' .. '%s'", left, blocks[1].name,
       blocks[#blocks].name) end
     if stage ~= stages - 1 then
-      raise("pipeline: %d split_points make %d stages, but there are %d", #o.split_points, stage + 1, stages)
+      raise("pipeline: %d split_points make %d stages, but there are %d", #points, stage + 1, stages)
     end
     return of
   end
@@ -102,7 +105,7 @@ end
 --- The blocks with their stages, and by parameter and buffer the set of stages that need it.
 ---@param model accel.nn.Module
 ---@param stages integer
----@param o {plan: string[]?, block_classes: string[]?, split_points: ("auto"|string[])?, stage_layers: integer[]?}
+---@param o {plan: string[]?, block_classes: string[]?, split_points: ("auto"|"even"|string[])?, stage_layers: integer[]?}
 ---@return {module: accel.nn.Module, name: string, stage: integer}[] blocks
 ---@return table<accel.Tensor, table<integer, boolean>> owners
 ---@return table<accel.nn.Module, table<integer, boolean>> others modules of the plan that are no blocks, with the stages that need them
@@ -126,7 +129,7 @@ function M.assign(model, stages, o)
         next = type(entry) == "table" and entry.next and #blocks + 1 or nil }
     end
   end
-  local of, stage = share_out(blocks, stages, o), 0
+  local of, stage = share_out(blocks, entries, stages, o), 0
   for i, b in ipairs(blocks) do b.stage = of[i] end
   local function own(t, s)
     owners[t] = owners[t] or {}
