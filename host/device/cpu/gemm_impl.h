@@ -53,9 +53,13 @@ typedef void (*aci_gemm_micro)(int rows, int cols, int64_t kc, const void *a, co
 typedef void (*aci_gemm_micro_rows)(int cols, int64_t kc, const void *a, int64_t row_bytes, const void *b,
                                     void *c, int64_t ldc, bool add);
 
+/* The same where the values of a step lie side by side, steps step_bytes apart (not of pairs, which lie along k). */
+typedef aci_gemm_micro_rows aci_gemm_micro_across;
+
 typedef struct aci_gemm_kernel {
   aci_gemm_micro run;
   aci_gemm_micro_rows run_rows;
+  aci_gemm_micro_across run_across;
   aci_pack pack;
   int mr, nr; /* rows of an A panel; columns of a B panel (its last panel may be nr/2 wide) */
   int pair;   /* values of k that lie side by side: 2 for ACI_PACK_BF16, else 1 */

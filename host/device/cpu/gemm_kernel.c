@@ -89,6 +89,12 @@ enum { AHEAD_A = 512, AHEAD_B = 1024, LINE = 64 }; /* bytes */
     const T *panel = b;                                                                                    \
     if (cols > L) NAME##_body(MR, 2, kc, a, row_bytes, sizeof(T), panel, (U *)c, ldc, add);                \
     else NAME##_body(MR, 1, kc, a, row_bytes, sizeof(T), panel, (U *)c, ldc, add);                         \
+  }                                                                                                        \
+  TARGET static void NAME##_across(int cols, int64_t kc, const void *a, int64_t step_bytes, const void *b, \
+                                   void *c, int64_t ldc, bool add) {                                       \
+    const T *panel = b;                                                                                    \
+    if (cols > L) NAME##_body(MR, 2, kc, a, sizeof(T), step_bytes, panel, (U *)c, ldc, add);               \
+    else NAME##_body(MR, 1, kc, a, sizeof(T), step_bytes, panel, (U *)c, ldc, add);                        \
   }
 
 /* ---- baseline: 16-byte vectors of the compiler ---- */
@@ -151,7 +157,7 @@ ENTRY(bf16_avx512, ACI_TARGET_AVX512_BF16, uint32_t, float, 16, 14)
 #endif
 
 /* ---- choice ---- */
-#define KERNEL(NAME, PACK, MR, NR, PAIR, BYTES) {NAME, NAME##_rows, PACK, MR, NR, PAIR, BYTES}
+#define KERNEL(NAME, PACK, MR, NR, PAIR, BYTES) {NAME, NAME##_rows, NAME##_across, PACK, MR, NR, PAIR, BYTES}
 static const aci_gemm_kernel kernels[] = {
     KERNEL(f32_base, ACI_PACK_F32, 4, 8, 1, 4),       KERNEL(f64_base, ACI_PACK_F64, 4, 4, 1, 8),
 #if defined(__x86_64__)

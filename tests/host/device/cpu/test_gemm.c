@@ -313,6 +313,8 @@ static void few_rows(void **state) {
   (void)state;
   for (int r = 0; r < 60; r += ac_test_every(7))
     run_case(pairs[r % 6][0], pairs[r % 6][1], 3 + below(32), 28 + below(400), 250 + below(700), 1);
+  for (int r = 0; r < 24; r += ac_test_every(5)) /* several panels, the last one whole, half or less */
+    run_case(pairs[r % 6][0], pairs[r % 6][1], 33 + below(96), 28 + below(800), 250 + below(500), 1);
 }
 
 /* Both sides swapped or not: the same bits. (k x n) lies once transposed, once as it is. */
@@ -322,7 +324,7 @@ static void swapped_sides_give_the_same_bits(void **state) {
   for (int r = 0; r < 24; r++) {
     const aci_gemm_type t = pairs[r % 6][0], out = pairs[r % 6][1];
     const int bytes = aci_gemm_type_bytes(t);
-    const int64_t m = 9 + below(24), n = 100 + below(200), k = 260 + 2 * below(300);
+    const int64_t m = 9 + below(r % 2 == 0 ? 24 : 120), n = 100 + below(200), k = 260 + 2 * below(300);
     char *a = values(t, m * k), *across = values(t, k * n), *down = malloc((size_t)(k * n * bytes));
     char *c = malloc((size_t)(m * n) * 8), *d = malloc((size_t)(m * n) * 8), *bias = values(t, n);
     for (int64_t i = 0; i < k; i++)
