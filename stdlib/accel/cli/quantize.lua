@@ -76,11 +76,13 @@ local function run(...)
     if #skip == 0 then return command.refuse(NAME, "--skip names no module") end
   end
   local made, config = pcall(accel.quant.BnbQuantizationConfig, {
-    load_in_8bit = o.int8, load_in_4bit = not o.int8, bnb_4bit_quant_type = o.fp4 and "fp4" or "nf4",
-    bnb_4bit_use_double_quant = o.double_quant, bnb_4bit_compute_dtype = o.dtype, torch_dtype = o.dtype, skip_modules = skip,
+    load_in_8bit = o.int8, load_in_4bit = not o.int8, bnb_4bit_quant_type = not o.int8 and (o.fp4 and "fp4" or "nf4") or nil,
+    bnb_4bit_use_double_quant = o.double_quant, torch_dtype = o.dtype, skip_modules = skip,
+    bnb_4bit_compute_dtype = (not o.int8 or o.head and o.head ~= "int8") and o.dtype or nil,
     head_quant_type = o.head,
   })
   if not made then return command.refuse(NAME, "%s", tostring(config)) end
+  config._absent_ok = true -- an absent name is refused below
   local done, model, message = command.try(accel.models.from_pretrained, words[1], { quantization_config = config })
   if not done then model, message = nil, tostring(model):gsub("^[^ ]*:%d+: ", "") end
   if not model then

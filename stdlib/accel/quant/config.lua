@@ -25,6 +25,7 @@ local DTYPES <const> = { f32 = "f32", f16 = "f16", bf16 = "bf16", fp32 = "f32", 
 ---@field skip_modules string[]?
 ---@field keep_in_fp32_modules string[]?
 ---@field head_quant_type string?
+---@field _absent_ok boolean? lists may name modules that the model does not have
 ---@field target_dtype string "int4" or "int8": what device maps count weights as
 local Config = class("accel.quant.BnbQuantizationConfig")
 
@@ -85,6 +86,12 @@ function Config:init(opts)
   if o.load_in_4bit and o.llm_int8_threshold ~= 6 and o.head_quant_type ~= "int8" then
     warn(("%s: llm_int8_threshold has no effect with load_in_4bit"):format(NAME))
   end
+  local idle = {} -- a head of 4 bits has its own type, and follows the others
+  for _, key in ipairs { "bnb_4bit_compute_dtype", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant" } do
+    local used = key ~= "bnb_4bit_quant_type" and o.head_quant_type and o.head_quant_type ~= "int8"
+    if o.load_in_8bit and opts[key] and not used then idle[#idle + 1] = key end
+  end
+  if #idle > 0 then warn(("%s: %s %s no effect with load_in_8bit"):format(NAME, table.concat(idle, ", "), #idle == 1 and "has" or "have")) end
   o.bnb_4bit_compute_dtype = dtype("bnb_4bit_compute_dtype", o.bnb_4bit_compute_dtype)
   o.torch_dtype = o.torch_dtype and dtype("torch_dtype", o.torch_dtype) or o.load_in_8bit and "f16" or o.bnb_4bit_compute_dtype
   for key, value in next, o do self[key] = value end
@@ -116,14 +123,18 @@ function Config.from_dict(given)
   end
   local null = require("accel").json.null
   local function of(key) return given[key] ~= null and given[key] or nil end
-  return Config {
+  local head = of "head_quant_type"
+  local bits4 = not of "load_in_8bit" or head ~= nil and head ~= "int8" -- files have all fields: those of 4 bits, where there are any
+  local self = Config {
     load_in_4bit = of "load_in_4bit" or false, load_in_8bit = of "load_in_8bit" or false,
-    llm_int8_threshold = (of "load_in_8bit" or of "head_quant_type" == "int8") and of "llm_int8_threshold" or 6.0,
-    bnb_4bit_quant_type = of "bnb_4bit_quant_type" or "fp4",
-    bnb_4bit_use_double_quant = of "bnb_4bit_use_double_quant" or false,
-    bnb_4bit_compute_dtype = of "bnb_4bit_compute_dtype" or "fp32", skip_modules = of "llm_int8_skip_modules",
-    head_quant_type = of "head_quant_type",
+    llm_int8_threshold = (of "load_in_8bit" or head == "int8") and of "llm_int8_threshold" or 6.0,
+    bnb_4bit_quant_type = not of "load_in_8bit" and of "bnb_4bit_quant_type" or nil,
+    bnb_4bit_use_double_quant = bits4 and of "bnb_4bit_use_double_quant" or nil,
+    bnb_4bit_compute_dtype = bits4 and (of "bnb_4bit_compute_dtype" or "fp32") or nil, skip_modules = of "llm_int8_skip_modules",
+    head_quant_type = head,
   }
+  self._absent_ok = true
+  return self
 end
 
 return Config

@@ -83,6 +83,20 @@ local function dtype_for(config, name, t)
   return contains(name, config.keep_in_fp32_modules) and "f32" or config.torch_dtype
 end
 
+--- Warns of names that a caller lists and the model does not have; lists of files come from other versions of a model.
+local function warn_absent(model, config)
+  for _, field in ipairs(config._absent_ok and {} or { "skip_modules", "keep_in_fp32_modules" }) do
+    local absent = {}
+    for _, part in ipairs(config[field] or {}) do
+      local found = false
+      for name in pairs(model:named_modules()) do found = found or ("." .. name .. "."):find(part, 1, true) ~= nil end
+      for name in pairs(model:named_parameters()) do found = found or name:find(part, 1, true) ~= nil end
+      if not found then absent[#absent + 1] = part end
+    end
+    if #absent > 0 then warn(("%s: %s: the model has no module called %s"):format(WHO, field, table.concat(absent, ", "))) end
+  end
+end
+
 --- The list with all names of tensors that are tied to one it names.
 local function with_tied(model, list)
   local out = table.move(list, 1, #list, 1, {})
@@ -240,6 +254,7 @@ function M.load_and_quantize_model(model, bnb_quantization_config, opts)
     weights_location = options.none, device_map = options.none, no_split_module_classes = options.none, max_memory = options.none,
     offload_folder = options.none, offload_state_dict = false,
   })
+  warn_absent(model, config)
   local keys, heads = {}, config.head_quant_type and replace.get_keys_to_not_convert(model) or nil
   config.skip_modules = config.skip_modules or heads and {} or replace.get_keys_to_not_convert(model)
   config.keep_in_fp32_modules = with_tied(model, config.keep_in_fp32_modules or {})

@@ -128,6 +128,32 @@ assert(saved.quantization_config.bnb_4bit_quant_type == "nf4" and saved.quantiza
 local r = accel.models.from_pretrained(folder .. "/nf4")
 assert(accel.equal(r(ids):detach(), y))
 
+do -- fields that have no effect, and names that the model does not have, are said once; what a file holds is not
+  local real, said = warn, {}
+  warn = function(text) said[#said + 1] = text end -- luacheck: ignore 121
+  local function after(pattern, fn, ...)
+    said = {}
+    local made = fn(...)
+    assert(#said == (pattern and 1 or 0) and (not pattern or said[1]:find(pattern)), table.concat(said, "|"))
+    return made
+  end
+  after("bnb_4bit_compute_dtype, bnb_4bit_quant_type, bnb_4bit_use_double_quant have no effect with load_in_8bit", Config,
+    { load_in_8bit = true, bnb_4bit_compute_dtype = "bf16", bnb_4bit_quant_type = "nf4", bnb_4bit_use_double_quant = true })
+  after("quant_type has no effect with load_in_8bit", Config,
+    { load_in_8bit = true, head_quant_type = "nf4", bnb_4bit_quant_type = "nf4", bnb_4bit_use_double_quant = true })
+  after("llm_int8_threshold has no effect", Config, { load_in_4bit = true, llm_int8_threshold = 5 })
+  local eight = after(nil, Config, { load_in_8bit = true, torch_dtype = "bf16" })
+  after(nil, Config.from_dict, eight:to_dict())
+  after(nil, Config.from_dict, config { bnb_4bit_use_double_quant = true }:to_dict())
+  local function from(o) return accel.models.from_pretrained(folder, { quantization_config = o }) end
+  after("skip_modules: the model has no module called headd, c_atn$", from, config { skip_modules = { "headd", "lm_head", "c_atn" } })
+  after("keep_in_fp32_modules: the model has no module called wo$", from, config { keep_in_fp32_modules = { "wo", "ln_f" } })
+  local given = eight:to_dict()
+  given.llm_int8_skip_modules = { "headd" }
+  after(nil, from, Config.from_dict(given))
+  warn = real -- luacheck: ignore 121
+end
+
 -- a folder that Transformers does not read says so when it is written, in one line: it quantises linear layers alone, to one type
 do
   local whole = accel.models.GPT2 { vocab_size = 96, n_positions = 32, n_embd = 64, n_layer = 1, n_head = 4, tie_word_embeddings = false }
