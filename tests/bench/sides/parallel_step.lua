@@ -1,12 +1,13 @@
 -- Training step of a GPT-2 that several ranks hold together, by tensor parallelism or as a pipeline: forward, backward and AdamW,
 -- f32, head not tied. Started by accel-run --num_processes N; rank 0 prints one JSON object: the median step in ms, and the losses of
 -- all steps. With --make FOLDER (one process) it writes the weights and tokens that both sides start from, and ends.
---   --mode tp|sp|pp  --size char|small|124M  --micros N (pp)  --schedule 1f1b|gpipe|zero_bubble (pp)  --data FOLDER
+--   --mode tp|sp|pp  --size char|small|124M  --micros N (pp)  --schedule 1f1b|gpipe|zero_bubble (pp)
+--   --split auto|even (pp)  --data FOLDER
 local accel = require "accel"
 local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
 local dist, parallel = accel.dist, accel.parallel
-local o = side.options { mode = "tp", size = "small", steps = 12, drop = 3, micros = 8, schedule = "1f1b", data = "",
-  make = "" }
+local o = side.options { mode = "tp", size = "small", steps = 12, drop = 3, micros = 8, schedule = "1f1b", split = "auto",
+  data = "", make = "" }
 if o.quick then o.steps, o.drop = 2, 1 end
 
 local B <const>, T <const>, BATCHES <const> = 8, 64, 4
@@ -30,7 +31,7 @@ local n = dist.get_world_size()
 local mesh = parallel.init_device_mesh("cpu", { n }, { mesh_dim_names = { o.mode == "pp" and "pp" or "tp" } })
 local run = model
 if o.mode == "pp" then
-  run = accel.nn.parallel.PipelineParallel(model, mesh, { num_micro_batches = o.micros, schedule = o.schedule })
+  run = accel.nn.parallel.PipelineParallel(model, mesh, { num_micro_batches = o.micros, schedule = o.schedule, split_points = o.split })
 else
   parallel.parallelize_module(model, mesh, nil, { sequence_parallel = o.mode == "sp" })
 end

@@ -27,7 +27,7 @@ return function(h, suites)
           local python, why = h.python()
           if not python and h.wants_peers() then h.skip("torch", why) end
           local data = h.shared("parallel_" .. used, "parallel_step.lua", "--size " .. used)
-          h.note("GPT-2 %s, B8 T64 f32", shapes[used])
+          h.note("GPT-2 %s, B8 T64 f32; stages of the pipeline: accel's by cost, torch's equal", shapes[used])
           for _, mode in ipairs { "tp", "sp", "pp" } do
             local sides = { { name = "accel", command = ours(n, mode, used, data) } }
             if python then sides[2] = { name = "torch", peer = true, command = torch(n, mode, used, data) } end
