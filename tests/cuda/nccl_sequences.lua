@@ -138,7 +138,8 @@ local function run(name, ranks, env, where) return log.run(self, name, ranks, en
 
 for _, case in ipairs { { "ddp", 2 }, { "zero1", 2 }, { "zero2", 3 }, { "zero3", 2 }, { "tp", 2 } } do
   local name, ranks = table.unpack(case)
-  local text, code, calls = run(name, ranks, { NCCL_TWIN_STRICT = "1" })
+  -- gradients are reduced in memory that NCCL made; tensor parallelism reduces activations
+  local text, code, calls = run(name, ranks, { NCCL_TWIN_STRICT = name == "tp" and "1" or "memory" })
   assert(code == 0 and select(2, text:gsub("done " .. name, "")) == ranks, text)
   assert(not text:find("nccl_twin", 1, true), text)
   local first = of_rank(calls, 0)
@@ -170,6 +171,15 @@ assert(code == 0 and select(2, text:gsub("NCCL registers no memory", "")) == 2, 
 assert(#calls == 6 and not calls[1].registered)
 text, code, calls = run("refused", 2, { ACCEL_NCCL_REGISTER = "0" })
 assert(code == 0 and not text:find("registers", 1, true) and #calls == 6, text)
+
+-- a library that makes no memory, and one that is not asked
+for _, env in ipairs { { NCCL_TWIN_MEMORY = "no", NCCL_TWIN_STRICT = "1" }, { ACCEL_NCCL_MEMORY = "0", NCCL_TWIN_STRICT = "1" } } do
+  text, code, calls = run("ddp", 2, env)
+  assert(code == 0 and not text:find("nccl_twin", 1, true) and #calls > 0, text)
+  env.NCCL_TWIN_STRICT = "memory"
+  text, code = run("ddp", 2, env)
+  assert(code ~= 0 and text:find("in memory that is not of ncclMemAlloc", 1, true), text)
+end
 
 local began = accel.clock()
 text, code = run("dies", 3)

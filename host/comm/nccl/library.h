@@ -58,7 +58,9 @@ enum { ACI_NCCL_CONFIG_VERSION = 21800, ACI_NCCL_UNDEFINED = -2147483647 - 1 };
 /* Later ones have these, too: NULL where they are not. A handle is NCCL's for memory that a communicator may use where it lies. */
 #define ACI_NCCL_LATER_CALLS(X)                                                       \
   X(ncclCommRegister, (aci_nccl_comm comm, void *base, size_t bytes, void **handle)) \
-  X(ncclCommDeregister, (aci_nccl_comm comm, void *handle))
+  X(ncclCommDeregister, (aci_nccl_comm comm, void *handle))                           \
+  X(ncclMemAlloc, (void **ptr, size_t bytes))                                         \
+  X(ncclMemFree, (void *ptr))
 
 typedef struct aci_nccl_library {
 #define ACI_NCCL_FIELD(name, params) int(*name) params;

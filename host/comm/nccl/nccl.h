@@ -18,6 +18,7 @@
  *   library.[hc]   NCCL's calls, loaded on first use         group.c      communicators
  *   run.c          a collective in NCCL's calls               pair.c       a send or receive
  *   register.c     segments that communicators know          nodes.c      NCCL inside of nodes, the backend between them
+ *   memory.c       memory that NCCL makes
  *   watch.c        streams, events, and the thread that watches them */
 #ifndef ACI_COMM_NCCL_H
 #define ACI_COMM_NCCL_H
@@ -56,6 +57,7 @@ typedef struct aci_nccl {
   aci_device_op *queued;    /* oldest first */
   ac_event *spare[16];      /* events of ours that nobody waits for */
   int n_spare;
+  bool memory;              /* the pool's class PARAMETER is NCCL's */
   bool registers;           /* ACCEL_NCCL_REGISTER, until NCCL refuses */
   bool broken;              /* communicators were aborted: nothing is queued any more */
   uint64_t *node;           /* of each rank; NULL: the world's first collective of a device has not told */
@@ -125,6 +127,10 @@ ac_status aci_nccl_run_nodes(aci_nccl *n, ac_group *g, const ac_coll *c, const a
 
 /* ---- pair.c ---- */
 void aci_nccl_directions_close(aci_nccl *n);
+
+/* ---- memory.c ---- */
+void aci_nccl_memory_open(aci_nccl *n); /* without the lock */
+void aci_nccl_memory_close(aci_nccl *n);
 
 /* ---- register.c ---- */
 void aci_nccl_register_open(aci_nccl *n);  /* hears of memory that goes; ends with close */

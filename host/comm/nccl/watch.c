@@ -173,6 +173,7 @@ ac_status aci_nccl_open(ac_world *w, ac_device *d, const aci_nccl_library *lib, 
     if (rc == 0) {
       n->started = true;
       aci_nccl_register_open(n);
+      aci_nccl_memory_open(n);
       w->nccl = n;
       return AC_OK;
     }
@@ -201,6 +202,7 @@ void aci_nccl_close(ac_world *w) {
   ac_device *d = n->device;
   const bool good = aci_aborted(w, NULL) == AC_OK;
   aci_nccl_directions_close(n);
+  aci_nccl_memory_close(n);
   aci_nccl_register_close(n);
   if (good) d->vt->sync(d, n->stream, NULL); /* what is queued ends: peers count on it */
   pthread_mutex_lock(&n->lock);

@@ -1,5 +1,5 @@
 --- flat(count, dtype, device): a flat tensor, uninitialised, for bytes that ranks exchange: on a CPU of memory that all
---- ranks of the machine map, so that collectives work in place.
+--- ranks of the machine map, so that collectives work in place; on a GPU of memory that NCCL made, where it does.
 local accel = require "accel"
 local dist = require "accel.dist"
 
@@ -8,6 +8,6 @@ local dist = require "accel.dist"
 ---@param device? string default "cpu"
 ---@return accel.Tensor
 return function(count, dtype, device)
-  if device ~= nil and device ~= "cpu" then return accel.empty(count, { dtype = dtype, device = device }) end
-  return dist.empty(count, { dtype = dtype, device = "cpu" })
+  if device and device:find "^meta" then return accel.empty(count, { dtype = dtype, device = device }) end
+  return dist.empty(count, { dtype = dtype, device = device or "cpu" })
 end

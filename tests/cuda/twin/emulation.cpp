@@ -166,6 +166,13 @@ static void wait_for_device() {
   busy[current] = NULL;
 }
 
+/* For the stand-in of NCCL, whose free does not wait for the device. */
+extern "C" __attribute__((visibility("default"))) int emulated_memory(void **p, size_t bytes) { return cudaMalloc(p, bytes); }
+extern "C" __attribute__((visibility("default"))) int emulated_memory_free(void *p) {
+  if (busy[current] != NULL) emulated_wrong("memory of NCCL is freed while a stream has work");
+  return cudaFree(p);
+}
+
 cudaError_t cudaFree(void *p) {
   const on_device open;
   if (!emulated_may_wait()) return give(cudaErrorStreamCaptureUnsupported);

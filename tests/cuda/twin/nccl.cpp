@@ -6,7 +6,8 @@
  * registered twice or given back while it is registered.
  *
  * NCCL_TWIN_LOG: a file that gets a line a call: member, communicator, kind, dtype, reduction, root, count, messages, whether its memory is
- * registered, its stream by number. NCCL_TWIN_REGISTER=no: refuses to register. NCCL_TWIN_STRICT: refuses memory that is not registered. NCCL_TWIN_FAIL=N: the
+ * registered, its stream by number. NCCL_TWIN_REGISTER=no: refuses to register. NCCL_TWIN_STRICT: refuses memory that is not registered; "memory": and reductions in
+ * memory that is not of ncclMemAlloc. NCCL_TWIN_MEMORY=no: makes none. NCCL_TWIN_FAIL=N: the
  * N-th collective of member 1 fails, as a lost link does. NCCL_TWIN_LOST=N: member 1 takes the N-th and never ends it. NCCL_TWIN_VERSION:
  * what it says it is. */
 #include <dlfcn.h>
@@ -319,8 +320,23 @@ static int split(ncclComm *c, const Call &k) {
   return *k.split != NULL ? FINE : SYSTEM_ERROR;
 }
 
+/* What ncclMemAlloc made. */
+static std::mutex made_lock;
+static std::vector<std::pair<const char *, size_t>> made;
+static bool is_made(const void *p) {
+  std::lock_guard<std::mutex> hold(made_lock);
+  for (const auto &m : made)
+    if ((size_t)((const char *)p - m.first) < m.second) return true;
+  return false;
+}
+
 static int run(ncclComm *c, const Call &k) {
   static std::atomic<int> collectives;
+  const char *strict = getenv("NCCL_TWIN_STRICT");
+  if (strict != NULL && strcmp(strict, "memory") == 0 && (k.kind == ALL_REDUCE || k.kind == REDUCE_SCATTER) && !is_made(k.send)) {
+    fprintf(stderr, "nccl_twin: %s in memory that is not of ncclMemAlloc\n", names[k.kind]);
+    return INVALID_USAGE;
+  }
   note(c, names[k.kind], k);
   if (k.kind != SPLIT && getenv("NCCL_TWIN_STRICT") != NULL && !is_registered(c, k)) {
     fprintf(stderr, "nccl_twin: %s of memory that is not registered\n", names[k.kind]);
@@ -496,6 +512,27 @@ EXPORT int ncclAllGather(const void *s, void *r, size_t n, int type, ncclComm *c
 }
 EXPORT int ncclReduceScatter(const void *s, void *r, size_t n, int type, int op, ncclComm *c, void *stream) {
   return give(c, Call{REDUCE_SCATTER, type, op, 0, s, r, n, {}, 0, 0, NULL, NULL}, stream);
+}
+EXPORT int ncclMemAlloc(void **p, size_t bytes) {
+  typedef int Memory(void **, size_t);
+  static Memory *const memory = (Memory *)emulated("emulated_memory");
+  const char *refuse = getenv("NCCL_TWIN_MEMORY");
+  if (memory == NULL || (refuse != NULL && strcmp(refuse, "no") == 0) || memory(p, bytes) != 0) return SYSTEM_ERROR;
+  std::lock_guard<std::mutex> hold(made_lock);
+  made.push_back({(const char *)*p, bytes});
+  return ACI_NCCL_SUCCESS;
+}
+EXPORT int ncclMemFree(void *p) {
+  typedef int Free(void *);
+  static Free *const release = (Free *)emulated("emulated_memory_free");
+  {
+    std::lock_guard<std::mutex> hold(made_lock);
+    size_t i = 0;
+    while (i < made.size() && made[i].first != p) i++;
+    if (i == made.size()) return fprintf(stderr, "nccl_twin: memory is freed that is not of ncclMemAlloc\n"), INVALID_ARGUMENT;
+    made.erase(made.begin() + (long)i);
+  }
+  return release(p) == 0 ? FINE : INVALID_ARGUMENT;
 }
 EXPORT int ncclCommRegister(ncclComm *c, void *base, size_t bytes, void **handle) {
   const char *refuse = getenv("NCCL_TWIN_REGISTER");
