@@ -40,6 +40,8 @@ typedef struct run {
   aci_edge *want;
   ac_tensor **got;
   ac_deferred *deferred; /* NULL: nothing is put off */
+  aci_fuse *fuse;        /* NULL: no node was recorded in a region of accel.compile */
+  uint32_t region;       /* of the node served last */
 } run;
 
 /* Edges of n that take no part in this run. */
@@ -217,12 +219,16 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   const uint64_t shut = shut_edges(r, n);
   if (t->done) return AC_OK;
   t->done = true;
+  if (r->fuse != NULL && n->cls == &aci_op_class && n->fused != r->region) { /* chains stay in theirs, as in the forward */
+    r->region = n->fused;
+    st = aci_fuse_compute_all(r->fuse, e);
+  }
   for (int i = 0; i < n->n_out; i++) {
     any |= t->g[i] != NULL;
     if (!calls_only && t->g[i] != NULL && st == AC_OK) st = aci_fuse_settle(r->c, t->g[i], e);
   }
   bool leaf = n->cls == &aci_acc_class;
-  if (any && t->kept == NULL) st = run_hooks(r, t, e); /* not a second time */
+  if (any && t->kept == NULL && st == AC_OK) st = run_hooks(r, t, e); /* not a second time */
   bool work = any && st == AC_OK && t->needed && !(leaf && r->n_inputs > 0);
   if (work && r->n_inputs > 0) { /* an input asked for may have no needed nodes after it */
     bool behind = false;
@@ -330,6 +336,7 @@ static ac_status serve_all(run *r, ac_err *e) {
 static ac_status serve_fused(run *r, aci_fuse *z, ac_err *e) {
   int before;
   AC_TRY(aci_fuse_begin_backward(z, &before, e));
+  r->fuse = z;
   const ac_status st = serve_all(r, e);
   ac_err other;
   const ac_status end = aci_fuse_end_backward(z, before, st == AC_OK ? e : &other);
@@ -343,7 +350,7 @@ static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tenso
   sort(r);
   mark_needed(r);
   bool fused = false;
-  for (int i = 0; i < r->n && !fused; i++) fused = r->order[i]->n->fused;
+  for (int i = 0; i < r->n && !fused; i++) fused = r->order[i]->n->fused != 0;
   if (__builtin_expect(fused && !r->create_graph && r->c->fuse != NULL, 0)) return serve_fused(r, r->c->fuse, e);
   return serve_all(r, e);
 }
@@ -361,6 +368,8 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
   r.retain_graph = o->retain_graph || o->create_graph;
   r.within = within;
   r.deferred = deferred;
+  r.fuse = NULL;
+  r.region = 0;
   r.map = memset(r.small_map, 0, sizeof r.small_map);
   r.mask = SMALL_MAP - 1;
   r.order = r.small_order;

@@ -61,7 +61,7 @@ struct ac_node {
   int32_t hooks_running;
   bool overwrites;  /* an op that wrote its first argument: edge[0] leads to what that was before */
   bool saved_freed; /* something was saved and is gone: the node cannot run again */
-  bool fused;       /* recorded where chains of calls wait (ops/fuse.h): so may those of its backward */
+  uint32_t fused;   /* the region of accel.compile that it was recorded in (ops/fuse.h); 0: none */
   uint32_t site;    /* line of the forward call, in anomaly mode; 0: not known */
   uint64_t seq;
   const aci_node_class *cls;

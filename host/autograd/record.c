@@ -256,7 +256,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
                               .seq = ++c->node_seq,
                               .n_out = f->n_out,
                               .overwrites = f->op->mutates & 1,
-                              .fused = aci_fuse_of(c) != NULL},
+                              .fused = aci_fuse_region(c)},
                      .bytes = total,
                      .op = f->op,
                      .device = f->device};

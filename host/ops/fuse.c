@@ -233,7 +233,7 @@ void aci_fuse_close(aci_fuse *z) {
 void aci_fuse_enter(aci_fuse *z) {
   ac_err e;
   if (z->depth == 0 && aci_ctx_add_observer(z->ctx, (aci_observer){before, after, z}, &e) != AC_OK) return; /* no room: nothing waits */
-  z->depth++;
+  if (z->depth++ == 0 && z->ctx->in_backward == 0 && ++z->region == 0) z->region = 1;
 }
 
 ac_status aci_fuse_leave(aci_fuse *z, bool all, ac_err *e) {
@@ -302,6 +302,10 @@ ac_status aci_fuse_end_backward(aci_fuse *z, int before, ac_err *e) {
   const ac_status left = aci_fuse_leave(z, false, st == AC_OK ? e : NULL);
   return st == AC_OK ? left : st;
 }
+
+ac_status aci_fuse_compute_all(aci_fuse *z, ac_err *e) { return compute_kept(z, true, e); }
+
+uint32_t aci_fuse_region(const ac_ctx *c) { return aci_fuse_of(c) != NULL ? c->fuse->region : 0; }
 
 bool aci_fuse_waits(const ac_tensor *t) { return node_of(t->storage) != NULL; }
 

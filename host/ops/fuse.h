@@ -39,6 +39,10 @@ aci_fuse_counts aci_fuse_count(const aci_fuse *z);
  * Begun when the engine has raised the context's in_backward; ended after every begin that did not fail. NULL: no region. */
 ac_status aci_fuse_begin_backward(aci_fuse *z, int *before, ac_err *e);
 ac_status aci_fuse_end_backward(aci_fuse *z, int before, ac_err *e);
+/* Computes all that waits. */
+ac_status aci_fuse_compute_all(aci_fuse *z, ac_err *e);
+/* The number of the outermost region under way, so that backward keeps to it; 0 outside. */
+uint32_t aci_fuse_region(const ac_ctx *c);
 /* The one of a context inside a region, NULL outside. */
 aci_fuse *aci_fuse_of(const ac_ctx *c);
 /* Whether t waits. */

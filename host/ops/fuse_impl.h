@@ -14,6 +14,7 @@ struct aci_fuse {
   ac_ctx *ctx; /* NULL: closed */
   int refs;    /* nodes, and the owner */
   int depth;
+  uint32_t region; /* how many outermost ones there were */
   int backward; /* the context's in_backward in which calls wait */
   const ac_op *op; /* of the call under way, and its result: kernels that it uses on the way do not wait */
   const ac_tensor *result;

@@ -5,9 +5,10 @@
 --- system's C compiler makes a kernel (host/ops/fuse_code.h), from the same formulas and with the same bits.
 local accel = require "accel.core"
 local check = require "accel.util.check"
+local class = require "accel.util.class"
 local core = require "accel.fuse.core"
 local options = require "accel.util.options"
-local is_module = require "accel.nn.module".is_module
+local is_module, not_a_module = require("accel.nn.module").is_module, require("accel.nn.module").not_a_module
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -42,6 +43,10 @@ local function check_options(opts)
     raise("compile: backend must be one of 'inductor', 'eager' and 'aot_eager', got '%s'", o.backend)
   end
   if o.mode ~= nil and o.options ~= nil then raise "compile: give mode or options, not both" end
+  if o.mode ~= nil and o.mode ~= "default" then
+    once(("compile: mode '%s' has no effect: the one way of fusing is that of 'default'"):format(o.mode))
+  end
+  if o.dynamic == false then once "compile: dynamic = false has no effect: kernels serve all shapes" end
   if o.options ~= nil then once "compile: options has no effect: the one way of fusing has none" end
   o.plain = o.disable or backend == "no" or AS_IT_IS[backend] or false
   return o
@@ -98,23 +103,35 @@ end
 -- Model -> { ours = the forward that fuses, own = the one that was its own field }.
 local compiled = setmetatable({}, { __mode = "k" })
 
-local function compile_module(model, o)
+local function compile_module(model, o, states)
   if compiled[model] then return model end
-  local own, forward, states = rawget(model, "forward"), model.forward, states_of "the model"
+  local own, forward = rawget(model, "forward"), model.forward
+  states = states or states_of "the model"
   local function ours(...) return run(states, forward, ...) end
   if not o.plain then rawset(model, "forward", ours) end
   compiled[model] = { ours = ours, own = own, o = o }
   return model
 end
 
---- Takes a model's compilation off again, where its forward is still the compiled one. Returns the options it had, nil for others.
+-- Model -> { o = the options, modules = its regions, in order, programs = how many kinds of them }.
+local regional = setmetatable({}, { __mode = "k" })
+
+--- Takes a model's compilation off again, where its forward is still the compiled one, or that of its regions. Returns the options it had,
+--- nil for others, and the function that compiles so.
 ---@param model accel.nn.Module
 ---@return table?
+---@return (fun(model: accel.nn.Module, opts: table): accel.nn.Module)?
 function M.undo(model)
+  local regions = regional[model]
+  if regions then
+    regional[model] = nil
+    for _, each in ipairs(regions.modules) do M.undo(each) end
+    return regions.o, M.compile_regions
+  end
   local record = compiled[model]
   compiled[model] = nil
   if record and rawget(model, "forward") == record.ours then rawset(model, "forward", record.own) end
-  return record and record.o
+  if record then return record.o, M.compile end
 end
 
 --- Whether accel.compile made a model what it is.
@@ -134,12 +151,86 @@ function M.has_compiled_regions(module)
   return false
 end
 
---- The model, compiled: with nothing to compile beforehand there is no gain in doing it block by block, so that this is accel.compile.
---- example: local m = accel.nn.Linear(2, 2) return accel.accelerator.compile_regions(m) == m --> true
+-- ---- regions ----
+local function is_repeated(module)
+  if not class.isinstance(module, require "accel.nn.module_list") then return false end
+  for _, each in ipairs(module) do
+    if class.of(each) ~= class.of(module[1]) then return false end
+  end
+  return #module > 0
+end
+
+local function has_repeated(module)
+  for _, each in ipairs(module:modules()) do
+    if is_repeated(each) then return true end
+  end
+  return false
+end
+
+--- What modules of one kind have in common: classes, and the names, shapes and dtypes of parameters and buffers.
+local function structure(module, ids)
+  local words = {}
+  for name, each in module:named_modules() do
+    local of = class.of(each)
+    if not ids[of] then
+      ids.n = ids.n + 1
+      ids[of] = ids.n
+    end
+    words[#words + 1] = ("%s=%d"):format(name, ids[of])
+  end
+  for _, list in ipairs { "named_parameters", "named_buffers" } do
+    for name, t in module[list](module) do words[#words + 1] = ("%s:%s(%s)"):format(name, t.dtype, table.concat(t.shape, ",")) end
+  end
+  return table.concat(words, ";")
+end
+
+--- Regional compilation: blocks that repeat (the modules of a ModuleList, all of one class) are compiled each, as is every module beside them,
+--- and blocks of one structure share what is known of them: what a first call finds out is found out once, and since no chain leaves its
+--- block, kernels are the same for all of them, however many there are. A model in which nothing repeats is compiled as a whole. The model is
+--- changed in place and returned; names of its state stay.
+--- example: local m = accel.nn.ModuleList { accel.nn.Linear(2, 2), accel.nn.Linear(2, 2) }
+---   accel.accelerator.compile_regions(m) return accel.accelerator.is_compiled_module(m), accel.accelerator.is_compiled_module(m[2]) --> false, true
 ---@param module accel.nn.Module
 ---@param opts? table those of accel.compile
 ---@return accel.nn.Module
-function M.compile_regions(module, opts) return M.compile(module, opts) end
+function M.compile_regions(module, opts)
+  if not is_module(module) then raise("compile_regions: %s", not_a_module(module)) end
+  if compiled[module] or not has_repeated(module) then return M.compile(module, opts) end
+  local o, ids, shared = check_options(opts), { n = 0 }, {}
+  if regional[module] then return module end
+  local record = { o = o, modules = {}, programs = 0 }
+  local function compile_region(each)
+    local key = structure(each, ids)
+    if not shared[key] then
+      shared[key] = states_of "a region"
+      record.programs = record.programs + 1
+    end
+    if not compiled[each] then record.modules[#record.modules + 1] = each end
+    compile_module(each, o, shared[key])
+  end
+  local function visit(each)
+    if is_repeated(each) then
+      for _, block in ipairs(each) do compile_region(block) end
+    elseif has_repeated(each) then
+      for _, child in each:named_children() do visit(child) end
+    else
+      compile_region(each)
+    end
+  end
+  visit(module)
+  regional[module] = record
+  return module
+end
+
+--- The regions of a model that compile_regions compiled, and how many kinds of them there are; none for others.
+---@param module accel.nn.Module
+---@return accel.nn.Module[]
+---@return integer
+function M.regions_of(module)
+  local record = regional[module]
+  if not record then return {}, 0 end
+  return table.move(record.modules, 1, #record.modules, 1, {}), record.programs
+end
 
 --- A function whose chains of elementwise operations and reductions become one pass over memory each, or a model, which is changed in place
 --- and returned. On the CPU, for results of 131072 elements and more in f32, bf16 and f16; everything else runs as it does without. Results,
@@ -150,7 +241,8 @@ function M.compile_regions(module, opts) return M.compile(module, opts) end
 --- ACCEL_COMPILE_CACHE), whatever its shapes: nothing is compiled again for others, blocks of a model that repeat share kernels, and there are
 --- ACCEL_COMPILE_LIMIT at most. On CUDA chains of elementwise operations of 1024 elements and more become kernels by NVRTC, where it is
 --- installed; else they run call by call, which is said once.
---- There is nothing to trace, so that `fullgraph` and `dynamic` are true of every function, and `mode` has one meaning.
+--- There is nothing to trace, so that `fullgraph` and `dynamic` are true of every function; another `mode` than "default", which has no effect
+--- here, is said once, as is `dynamic` = false.
 ---
 --- A tensor that the function stores somewhere without returning it: where its first call does so, or the first that records gradients,
 --- all that it makes is computed; one that only a later call stores cannot be read, which raises.

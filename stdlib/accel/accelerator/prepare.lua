@@ -222,7 +222,9 @@ function M.prepare_model(self, model, opts)
   end
   local dynamo = self.dynamo_plugin
   if dynamo and not dynamo.disable then -- the last: precision is inside
-    require("accel.compile").compile(wrapped and model.module or model, { backend = dynamo.backend, fullgraph = dynamo.fullgraph,
+    local compile = require "accel.compile"
+    local how = dynamo.use_regional_compilation and compile.compile_regions or compile.compile
+    how(wrapped and model.module or model, { backend = dynamo.backend, fullgraph = dynamo.fullgraph,
       mode = dynamo.options == nil and dynamo.mode or nil, dynamic = dynamo.dynamic, options = dynamo.options })
   end
   if self._parallel then self._parallel:wrapped_experts(made) end

@@ -28,9 +28,10 @@ local function unwrap(who, model, keep_fp32_wrapper)
   if not Module.is_module(model) then raise("%s: %s", who, Module.not_a_module(model)) end
   if rawget(model, "reducer") then model = model.module end
   local compile = package.loaded["accel.compile"] -- around the precision
-  local kept = compile and (not o.keep_torch_compile or not o.keep_fp32_wrapper) and compile.undo(model)
+  local kept, again
+  if compile and (not o.keep_torch_compile or not o.keep_fp32_wrapper) then kept, again = compile.undo(model) end
   if not o.keep_fp32_wrapper then forward_precision.unwrap(model) end
-  if kept and o.keep_torch_compile then compile.compile(model, { backend = kept.backend, mode = kept.mode, disable = kept.disable }) end
+  if kept and o.keep_torch_compile then again(model, { backend = kept.backend, mode = kept.mode, disable = kept.disable }) end
   if o.recursive then
     for _, child, kind, field in model:_fields() do
       if kind == "module" then model[field] = unwrap(who, child, o) end
