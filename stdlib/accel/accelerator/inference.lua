@@ -9,6 +9,20 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
+local WHO <const> = "prepare_pippy"
+
+--- A list of names, each once; the option's name is for messages.
+local function names_of(option, list, before)
+  if type(list) ~= "table" then raise("%s: %s must be %sa list of names, got %s", WHO, option, before, check.shown(list)) end
+  local seen = {}
+  for i, name in ipairs(list) do
+    if type(name) ~= "string" then raise("%s: %s[%d] must be a name, got %s", WHO, option, i, check.shown(name)) end
+    if seen[name] then raise("%s: %s names '%s' twice", WHO, option, name) end
+    seen[name] = true
+  end
+  return list
+end
+
 --- A model in eval mode on all ranks of the run, each of which keeps its blocks of it: model(...) runs the batch in num_chunks parts, one
 --- behind the other. Every rank gives the same inputs. The last rank gets the output, the others nil; with gather_output all get it.
 --- A batch that does not divide is padded with its first rows, which the output is without.
@@ -23,15 +37,20 @@ local M = {}
 --- nothing is traced
 ---@return accel.nn.parallel.PipelineParallel
 function M.prepare_pippy(model, opts)
-  if not Module.is_module(model) then raise("prepare_pippy: %s", Module.not_a_module(model)) end
-  local o = options("prepare_pippy", opts, {
+  if not Module.is_module(model) then raise("%s: %s", WHO, Module.not_a_module(model)) end
+  local o = options(WHO, opts, {
     split_points = options.none, no_split_module_classes = options.none, example_args = options.none, example_kwargs = options.none,
     num_chunks = dist.get_world_size(), gather_output = false,
   })
   o.split_points = o.split_points or "auto"
-  check.positive("prepare_pippy", "num_chunks", o.num_chunks)
+  if o.split_points ~= "auto" then names_of("split_points", o.split_points, '"auto" or ') end
+  check.positive(WHO, "num_chunks", o.num_chunks)
   local names = o.no_split_module_classes
   if type(names) == "string" then names = { names } end
+  if names ~= nil then names_of("no_split_module_classes", names, "a name or ") end
+  for _, key in ipairs { "example_args", "example_kwargs" } do
+    if o[key] ~= nil and type(o[key]) ~= "table" then raise("%s: %s must be a table, got %s", WHO, key, check.shown(o[key])) end
+  end
   local mesh = accel.parallel.init_device_mesh("cpu", { dist.get_world_size() }, { mesh_dim_names = { "pp" } })
   local pipeline = accel.nn.parallel.PipelineParallel(model, mesh, {
     num_micro_batches = o.num_chunks, split_points = o.split_points, block_classes = names, gather_output = o.gather_output,

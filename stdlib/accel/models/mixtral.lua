@@ -127,7 +127,9 @@ function Mixtral:forward(ids, cache, opts)
   local y = causal_head.run(self.lm_head, x, own)
   if not router_logits then return y end
   local c, o = self.config, context.options("mixtral", cache, opts, { output_router_logits = options.none })
-  local aux, z = mixture.router_losses(router_logits, c.num_experts_per_tok, o.attention_mask, ranks_of(self))
+  local mask, T = o.attention_mask, ids.shape[2]
+  if mask and mask.ndim == 2 and mask.shape[2] > T then mask = mask:narrow(2, mask.shape[2] - T + 1, T) end -- what a cache has seen before
+  local aux, z = mixture.router_losses(router_logits, c.num_experts_per_tok, mask, ranks_of(self))
   local balances = o.output_router_logits
   if balances == nil then balances = c.output_router_logits end
   if own.labels then

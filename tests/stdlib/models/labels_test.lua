@@ -117,4 +117,13 @@ do
   local bare = model(ids, { labels = labels })
   local loss, aux = model(ids, { labels = labels, output_router_logits = true })
   close(loss:detach(), (bare + model.config.router_aux_loss_coef * aux):detach(), "mixtral")
+  -- the mask of what a cache has seen is longer than the ids
+  local mask, cache = accel.ones(2, 5, { dtype = "i64" }), model:new_cache(2, 5)
+  mask[{ 2, 1 }] = 0
+  accel.no_grad(function()
+    model(ids:narrow(2, 1, 4), cache, { attention_mask = mask:narrow(2, 1, 4), output_router_logits = true })
+    local logits, balance = model(ids:narrow(2, 5, 1), cache, { attention_mask = mask, output_router_logits = true })
+    close(logits:select(2, 1), (model(ids, { attention_mask = mask })):select(2, 5), "mixtral, cache and mask")
+    assert(balance.ndim == 0 and balance:item() > 0)
+  end)
 end
