@@ -13,6 +13,7 @@ local dist = require "accel.dist"
 local megatron_model = require "accel.accelerator.megatron_model"
 local raise = require "accel.util.raise"
 local recipes = require "accel.accelerator.recipes"
+local verify = require "accel.dist.verify"
 
 local M = {}
 
@@ -67,6 +68,9 @@ function Parallelism:init(config, num_processes, values)
   if config.total_size ~= num_processes then
     raise("ParallelismConfig: the sizes multiply to %d ranks (%s), but there are %d; start as many, or change a size",
       config.total_size, config:_sizes(), num_processes)
+  end
+  if num_processes > 1 then
+    verify("ParallelismConfig", "size", { config:_sizes() }, "give all of them the same sizes")
   end
   local names, shape = {}, {}
   for _, name in ipairs(ORDER) do

@@ -107,6 +107,8 @@ local P = ranks.size
 ranks.fails("the sizes multiply to 2 ranks (tp_size 2), but there are 4", accel.Accelerator,
   { parallelism_config = accel.ParallelismConfig { tp_size = 2 } })
 ranks.fails("parallelism_config must be a ParallelismConfig", accel.Accelerator, { parallelism_config = { tp_size = 2 } })
+ranks.fails("ParallelismConfig: the ranks do not have the same sizes; at size 1 rank 0 has tp_size 4", accel.Accelerator, {
+  parallelism_config = accel.ParallelismConfig { tp_size = R == 0 and 4 or 1, pp_size = R == 0 and 1 or 4 } })
 ranks.fails("give no parallelism_config", accel.Accelerator, { megatron_lm_plugin = accel.MegatronLMPlugin {},
   parallelism_config = accel.ParallelismConfig {} })
 ranks.fails("are 3 ranks, which do not divide the 4", accel.Accelerator, { megatron_lm_plugin = accel.MegatronLMPlugin { tp_degree = 3 } })
