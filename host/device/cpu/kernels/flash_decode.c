@@ -21,7 +21,7 @@ typedef float vec __attribute__((vector_size(4 * V), aligned(4), may_alias));
 #endif
 
 typedef struct head {
-  float q[MAX_D] /* zeros behind d */, acc[MAX_D], most, sum;
+  float q[MAX_D] /* zeros behind d up to LANES */, acc[MAX_D], most, sum;
 } head;
 
 static inline AC_INLINE float load(const aci_gemm_type type, const void *p, int64_t i) {
@@ -168,13 +168,13 @@ static inline AC_INLINE bool weigh(const aci_flash *f, head *s, int64_t n, float
   return true;
 }
 
-static void finish(const aci_flash *f, const head *s, int64_t b, int64_t h) {
-  void *out = (void *)(uintptr_t)aci_flash_at(f->type, f->out, f->out_s, b, h, 0);
+static inline AC_INLINE void finish(const aci_flash *f, const aci_gemm_type type, const head *s, int64_t b, int64_t h) {
+  void *out = (void *)(uintptr_t)aci_flash_at(type, f->out, f->out_s, b, h, 0);
   const float inverse = s->sum == 0 ? 0 : 1 / s->sum;
   for (int64_t i = 0; i < f->d; i++) {
     const float y = s->acc[i] * inverse;
-    if (f->type == ACI_GEMM_F32) ((float *)out)[i] = y;
-    else ((uint16_t *)out)[i] = f->type == ACI_GEMM_BF16 ? aci_f32_to_bf16(y) : aci_f32_to_f16(y);
+    if (type == ACI_GEMM_F32) ((float *)out)[i] = y;
+    else ((uint16_t *)out)[i] = type == ACI_GEMM_BF16 ? aci_f32_to_bf16(y) : aci_f32_to_f16(y);
   }
   if (f->lse != NULL) ((float *)f->lse)[b * f->hq + h] = s->sum == 0 ? -INFINITY : s->most + logf(s->sum);
 }
@@ -186,7 +186,8 @@ static inline AC_INLINE void group(const aci_flash *f, const aci_gemm_type type,
   const int64_t n_keys = f->causal && f->tk > 1 ? 1 : f->tk, size = aci_gemm_type_bytes(type);
   for (int g = 0; g < heads; g++) {
     const void *q = aci_flash_at(type, f->q, f->q_s, b, h + g, 0);
-    for (int64_t i = 0; i < MAX_D; i++) s[g].q[i] = i < f->d ? load(type, q, i) : 0;
+    for (int64_t i = 0; i < f->d; i++) s[g].q[i] = load(type, q, i);
+    memset(s[g].q + f->d, 0, (size_t)(aci_ceil_to(f->d, LANES) - f->d) * sizeof(float));
     memset(s[g].acc, 0, (size_t)f->d * sizeof(float));
     s[g].most = -INFINITY;
     s[g].sum = 0;
@@ -203,7 +204,7 @@ static inline AC_INLINE void group(const aci_flash *f, const aci_gemm_type type,
     if (any)
       add_values(f, type, heads, s, aci_flash_at(type, f->v, f->v_s, b, hk, c0), f->v_s[2] * size, n, (const float (*)[CHUNK])score);
   }
-  for (int g = 0; g < heads; g++) finish(f, &s[g], b, h + g);
+  for (int g = 0; g < heads; g++) finish(f, type, &s[g], b, h + g);
 }
 
 static inline AC_INLINE void of_type(const aci_flash *f, const aci_gemm_type type, int64_t b, int64_t h, int64_t n, int64_t hk) {
