@@ -65,7 +65,7 @@ ac_status aci_fuse_reduce(ac_frame *f, const ac_tensor *x, const aci_reduce_plan
   return how->walk(f, &there, how, out, e);
 }
 
-ac_status aci_fuse_walk(aci_fuse_node *n, ac_err *e) {
+static ac_status walk(aci_fuse_node *n, ac_err *e) {
   aci_fuse *z = n->owner;
   aci_fuse_node *child = aci_fuse_node_of(n->in[0].storage);
   aci_reduce_plan plan = *n->plan;
@@ -107,4 +107,12 @@ ac_status aci_fuse_walk(aci_fuse_node *n, ac_err *e) {
   z->n.passes++;
   aci_fuse_done(z, node, n_nodes);
   return AC_OK;
+}
+
+ac_status aci_fuse_walk(aci_fuse_node *n, ac_err *e) {
+  ac_storage *s = n->out; /* n's own operand may free memory as it is computed, and n with it where nobody else has it */
+  ac_storage_retain(s);
+  const ac_status st = walk(n, e);
+  ac_storage_release(s);
+  return st;
 }
