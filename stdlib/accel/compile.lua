@@ -73,19 +73,22 @@ local function add_tensors(value, list, seen)
   end
 end
 
+--- How many tensors wait.
+local function waiting() return (select(4, core.counts())) end
+
 local function results(state, ...)
   local list, seen = {}, {}
   for i = 1, select("#", ...) do add_tensors((select(i, ...)), list, seen) end
   core.settle(table.unpack(list))
   if not state.seen and depth == 1 then
     state.seen = true
-    collectgarbage()
-    collectgarbage()
-    local _, _, _, waiting = core.counts()
-    if waiting > 0 then
+    for _ = 1, 2 do -- what finalizers of the first let go is found by the second
+      if waiting() > 0 then collectgarbage() end
+    end
+    if waiting() > 0 then
       state.keeps = true
       once(("compile: %s keeps %d tensors that it does not return: all that it makes is written, which costs some of the gain"):format(
-        state.name, waiting))
+        state.name, waiting()))
     end
   end
   return ...
@@ -103,10 +106,10 @@ end
 -- Model -> { ours = the forward that fuses, own = the one that was its own field }.
 local compiled = setmetatable({}, { __mode = "k" })
 
-local function compile_module(model, o, states)
+local function compile_module(model, o, name)
   if compiled[model] then return model end
   local own, forward = rawget(model, "forward"), model.forward
-  states = states or states_of "the model"
+  local states = states_of(name)
   local function ours(...) return run(states, forward, ...) end
   if not o.plain then rawset(model, "forward", ours) end
   compiled[model] = { ours = ours, own = own, o = o }
@@ -116,22 +119,22 @@ end
 -- Model -> { o = the options, modules = its regions, in order, programs = how many kinds of them }.
 local regional = setmetatable({}, { __mode = "k" })
 
---- Takes a model's compilation off again, where its forward is still the compiled one, or that of its regions. Returns the options it had,
+--- Takes a model's compilation off again, where its forward is still the compiled one, and that of its regions. Returns the options it had,
 --- nil for others, and the function that compiles so.
 ---@param model accel.nn.Module
 ---@return table?
 ---@return (fun(model: accel.nn.Module, opts: table): accel.nn.Module)?
 function M.undo(model)
-  local regions = regional[model]
-  if regions then
-    regional[model] = nil
-    for _, each in ipairs(regions.modules) do M.undo(each) end
-    return regions.o, M.compile_regions
-  end
-  local record = compiled[model]
-  compiled[model] = nil
+  local record, regions = compiled[model], regional[model]
+  compiled[model], regional[model] = nil, nil
   if record and rawget(model, "forward") == record.ours then rawset(model, "forward", record.own) end
-  if record then return record.o, M.compile end
+  for _, each in ipairs(regions and regions.modules or {}) do M.undo(each) end
+  if not record then return regions and regions.o, regions and M.compile_regions end
+  if not regions then return record.o, M.compile end
+  local o = regions.o -- both ways: regions first
+  return record.o, function(again, opts)
+    return M.compile(M.compile_regions(again, { backend = o.backend, mode = o.mode, disable = o.disable }), opts)
+  end
 end
 
 --- Whether accel.compile made a model what it is.
@@ -184,9 +187,9 @@ local function structure(module, ids)
   return table.concat(words, ";")
 end
 
---- Regional compilation: blocks that repeat (the modules of a ModuleList, all of one class) are compiled each, as is every module beside them,
---- and blocks of one structure share what is known of them: what a first call finds out is found out once, and since no chain leaves its
---- block, kernels are the same for all of them, however many there are. A model in which nothing repeats is compiled as a whole. The model is
+--- Regional compilation: blocks that repeat (the modules of a ModuleList, all of one class) are compiled each, as is every module beside them.
+--- Since no chain leaves its block, blocks of one structure have the same kernels, however many there are; what each keeps besides what it
+--- returns, by a hook or a field of its own, its own first calls find out. A model in which nothing repeats is compiled as a whole. The model is
 --- changed in place and returned; names of its state stay.
 --- example: local m = accel.nn.ModuleList { accel.nn.Linear(2, 2), accel.nn.Linear(2, 2) }
 ---   accel.accelerator.compile_regions(m) return accel.accelerator.is_compiled_module(m), accel.accelerator.is_compiled_module(m[2]) --> false, true
@@ -196,17 +199,15 @@ end
 function M.compile_regions(module, opts)
   if not is_module(module) then raise("compile_regions: %s", not_a_module(module)) end
   if compiled[module] or not has_repeated(module) then return M.compile(module, opts) end
-  local o, ids, shared = check_options(opts), { n = 0 }, {}
+  local o, ids, kinds = check_options(opts), { n = 0 }, {}
   if regional[module] then return module end
   local record = { o = o, modules = {}, programs = 0 }
   local function compile_region(each)
     local key = structure(each, ids)
-    if not shared[key] then
-      shared[key] = states_of "a region"
-      record.programs = record.programs + 1
-    end
+    if not kinds[key] then record.programs = record.programs + 1 end
+    kinds[key] = true
     if not compiled[each] then record.modules[#record.modules + 1] = each end
-    compile_module(each, o, shared[key])
+    compile_module(each, o, "a region")
   end
   local function visit(each)
     if is_repeated(each) then
@@ -259,7 +260,7 @@ end
 ---@return function|accel.nn.Module
 function M.compile(fn, opts)
   local o = check_options(opts)
-  if is_module(fn) then return compile_module(fn, o) end
+  if is_module(fn) then return compile_module(fn, o, "the model") end
   if type(fn) ~= "function" then raise("compile: expected a function or a model, got %s", check.shown(fn)) end
   if o.plain then return fn end
   local states = states_of "the function"

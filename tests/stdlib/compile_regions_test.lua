@@ -80,18 +80,60 @@ local apart = A.compile_regions(nn.ModuleList { nn.Linear(2, 2), nn.Tanh() }) --
 assert(A.is_compiled_module(apart))
 assert(not pcall(A.compile_regions, 5) and not pcall(A.compile_regions, net(2), { mode = "fast" }))
 
--- a first call looks for what a function keeps once for each kind of region, not for each region
-local function collections(m)
-  local n, own = 0, collectgarbage
+-- ---- what blocks keep ----
+-- Blocks of one structure need not keep the same: one has a hook, or a field of its own.
+local Keeper = nn.Module:extend "Keeper"
+function Keeper:init() self.lin, self.act = nn.Linear(N, N), nn.Tanh() end
+function Keeper:forward(x)
+  local h = self.act(x * 0.5) + 1 -- read by chains alone
+  if self.keeps then self.last = h end
+  return self.lin(h + x)
+end
+local Keepers = nn.Module:extend "Keepers"
+function Keepers:init() self.h = nn.ModuleList { Keeper(), Keeper(), Keeper() } end
+function Keepers:forward(x)
+  for _, block in ipairs(self.h) do x = block(x) end
+  return x
+end
+local cases <const> = {
+  hook = function(m, x)
+    local last
+    m.h[3].act:register_forward_hook(function(_, _, y) last = y end)
+    return function() return m(x):sum():item(), last:sum():item() end
+  end,
+  field = function(m, x)
+    m.h[3].keeps = true
+    return function() return m(x):sum():item(), m.h[3].last:sum():item() end
+  end,
+}
+for what, prepare in pairs(cases) do
+  local values = {}
+  for _, how in ipairs { "plain", "whole", "regions" } do
+    accel.manual_seed(3)
+    local m, x = Keepers(), accel.randn(600, N)
+    local call = prepare(m, x)
+    if how == "regions" then A.compile_regions(m) elseif how == "whole" then accel.compile(m) end
+    local list = {}
+    for i = 1, 4 do list[i] = accel.no_grad(function() return table.concat(table.pack(call()), " ") end) end
+    values[how] = table.concat(list, " ")
+  end
+  assert(values.plain == values.whole and values.plain == values.regions, what .. ": " .. values.plain .. "\n" .. values.regions)
+end
+
+-- It is looked for in the first calls alone.
+do
+  local n, own, m = 0, collectgarbage, A.compile_regions(net(3))
   collectgarbage = function(...) -- luacheck: ignore
     if select("#", ...) == 0 then n = n + 1 end
     return own(...)
   end
-  accel.no_grad(function() return m(accel.randn(600, N)) end)
+  local function call()
+    accel.no_grad(function() return m(accel.randn(600, N)) end)
+    return n
+  end
+  assert(call() > 0 and n <= 2 * #compile.regions_of(m) and n == call())
   collectgarbage = own -- luacheck: ignore
-  return n
 end
-assert(collections(A.compile_regions(net(3))) == collections(A.compile_regions(net(9))))
 
 -- ---- unwrapping, settings ----
 local function made(opts)
@@ -106,6 +148,11 @@ local kept = acc:unwrap_model(prepared)
 assert(kept == plain and A.has_compiled_regions(plain))
 acc:unwrap_model(prepared, { keep_torch_compile = false })
 assert(not A.has_compiled_regions(plain) and rawget(plain.h[1], "forward") == nil)
+local both = accel.compile(A.compile_regions(net(2)))
+A.extract_model_from_parallel(both, { keep_fp32_wrapper = false }) -- is compiled both ways again
+assert(A.is_compiled_module(both) and A.is_compiled_module(both.h[1]) and #compile.regions_of(both) == 4)
+A.extract_model_from_parallel(both, { keep_torch_compile = false })
+assert(not A.has_compiled_regions(both) and rawget(both, "forward") == nil and rawget(both.h[1], "forward") == nil)
 A.patch_environment({ ACCELERATE_DYNAMO_BACKEND = "INDUCTOR", ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION = "true" }, function()
   local other = net(4)
   made():prepare(other)
