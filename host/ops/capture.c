@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "device/pool.h"
+#include "ops/fuse.h"
 
 typedef struct held {
   ac_storage *s; /* retained */
@@ -67,7 +68,9 @@ static bool room(aci_capture *k) {
 }
 
 /* Its own memory is kept for it; anything else could become another tensor's meanwhile. */
-static void hold(aci_capture *k, ac_storage *s, bool written) {
+static void hold(aci_capture *k, const ac_tensor *t, bool written) {
+  ac_storage *s = t->storage;
+  if (aci_fuse_waits(t)) return; /* a result of this run, whose memory will be the run's own */
   if (s->provider != NULL) {
     aci_capture_note(k, "tensors live elsewhere between their uses (offload, ZeRO stage 3)");
     return;
@@ -118,9 +121,9 @@ static void before(void *user, const ac_frame *f) {
   for (int i = 0; i < f->n_args; i++) {
     const ac_value *v = &f->args[i];
     const bool written = op->mutates >> i & 1;
-    if (v->kind == AC_T_TENSOR) hold(k, v->tensor->storage, written);
+    if (v->kind == AC_T_TENSOR) hold(k, v->tensor, written);
     else if (v->kind == AC_T_TENSORS)
-      for (int j = 0; j < v->n; j++) hold(k, v->tensors[j]->storage, written);
+      for (int j = 0; j < v->n; j++) hold(k, v->tensors[j], written);
   }
 }
 static void after(void *user, const ac_frame *f, ac_status st) { (void)user, (void)f, (void)st; }
@@ -130,7 +133,7 @@ static bool filled(const ac_tensor *t) { return t->grad_slot != NULL && t->grad_
 
 static void on_leaf(void *user, const ac_tensor *leaf) {
   aci_capture *k = user;
-  if (leaf->grad_slot != NULL && leaf->grad_slot->view != NULL) hold(k, leaf->grad_slot->view->storage, true);
+  if (leaf->grad_slot != NULL && leaf->grad_slot->view != NULL) hold(k, leaf->grad_slot->view, true);
   for (int i = 0; i < k->n_leaves; i++) {
     if (k->leaf[i].leaf != leaf) continue;
     k->leaf[i].added |= k->leaf[i].before != NULL && leaf->grad == k->leaf[i].before;
@@ -240,9 +243,16 @@ void aci_capture_close(aci_capture *k) {
   free(k);
 }
 
+/* Results of compiled functions that wait are computed on the side of a begin, an end or a replay on which they were made. */
+static ac_status compute_waiting(const aci_capture *k, ac_err *e) {
+  aci_fuse *z = aci_fuse_of(k->ctx);
+  return z == NULL ? AC_OK : aci_fuse_compute_all(z, e);
+}
+
 ac_status aci_capture_begin(aci_capture *k, aci_capture_mode mode, ac_err *e) {
   ac_ctx *c = k->ctx;
   if (k->dev->capture != NULL || k->running) return AC_FAIL(e, STATE, "%s: a step is being recorded already", k->dev->name);
+  AC_TRY(compute_waiting(k, e));
   AC_TRY(aci_ctx_add_observer(c, (aci_observer){before, after, k}, e));
   ac_status st = aci_ctx_add_step_hook(c, (aci_step_hook){on_step, k}, e);
   if (st == AC_OK && mode == AC_CAPTURE_RECORD) {
@@ -277,6 +287,7 @@ ac_status aci_capture_end(aci_capture *k, bool keep, ac_err *e) {
   ac_ctx *c = k->ctx;
   ac_status st = AC_OK;
   if (!k->running) return AC_FAIL(e, STATE, "no step is being recorded");
+  if (keep && compute_waiting(k, NULL) != AC_OK) aci_capture_note(k, "results of a compiled function could not be computed");
   k->running = false;
   if (c->tracer == &k->tracer) c->tracer = NULL;
   c->replayed = NULL;
@@ -323,6 +334,7 @@ ac_status aci_capture_replay(aci_capture *k, ac_err *e) {
   ac_ctx *c = k->ctx;
   const ac_device_vtable *vt = vt_of(k);
   if (!k->recorded) return AC_FAIL(e, STATE, "no step was recorded");
+  AC_TRY(compute_waiting(k, e));
   k->now = k->replayed ? c->gen : k->begin;
   const uint64_t step = (uint64_t)(k->now.step - k->begin.step) << 32;
   const uint64_t words[2] = {step + k->now.ordinal - k->begin.ordinal, step};

@@ -226,8 +226,8 @@ aci_fuse_entry *aci_fuse_entry_of(aci_fuse_codes *c, const aci_fuse_look *l) {
   return *at;
 }
 
-bool aci_fuse_entry_is_due(aci_fuse_codes *c, aci_fuse_entry *k) {
-  if (k->tried || ++k->seen < AFTER) return false;
+bool aci_fuse_entry_is_due(aci_fuse_codes *c, aci_fuse_entry *k, bool now) {
+  if (k->tried || (++k->seen < AFTER && !now)) return false;
   const int64_t most = ac_params_int(c->params, "COMPILE_LIMIT");
   k->tried = true;
   if (c->made++ == most)
@@ -242,7 +242,7 @@ void aci_fuse_codes_find(aci_fuse_codes *c, aci_fuse_pass *p) {
   if (c == NULL || (p->n < 2 && p->taken == NULL) || !aci_fuse_look_at(p, &l, false)) return; /* one formula alone is compiled already */
   aci_fuse_entry *k = aci_fuse_entry_of(c, &l);
   if (k == NULL) return;
-  if (aci_fuse_entry_is_due(c, k)) compile(c, p, &l, k);
+  if (aci_fuse_entry_is_due(c, k, false)) compile(c, p, &l, k);
   p->code = k->fn;
   p->n_scratch = k->scratch;
 }

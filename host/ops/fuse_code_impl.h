@@ -43,8 +43,8 @@ static inline int aci_fuse_lies(const aci_fuse_operand *o) {
 bool aci_fuse_look_at(aci_fuse_pass *p, aci_fuse_look *l, bool device);
 /* NULL without memory. */
 aci_fuse_entry *aci_fuse_entry_of(aci_fuse_codes *c, const aci_fuse_look *l);
-/* Counts; true once, when it has come often enough to be compiled, and not too many others have. */
-bool aci_fuse_entry_is_due(aci_fuse_codes *c, aci_fuse_entry *k);
+/* Counts; true once, when it has come often enough to be compiled, or is to be now, and not too many others have. */
+bool aci_fuse_entry_is_due(aci_fuse_codes *c, aci_fuse_entry *k, bool now);
 /* Macros that make a function of a formula - ONE is what comes before its name - and the text of p's formulas; false: one has none. */
 bool aci_fuse_put_formulas(aci_strbuf *b, const aci_fuse_pass *p);
 extern const char aci_fuse_formulas[];

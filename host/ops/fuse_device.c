@@ -170,8 +170,9 @@ ac_status aci_fuse_device_run(aci_fuse *z, const aci_fuse_device *driver, aci_fu
     l.word[l.n++] = (uint64_t)f->device->kind << 32 | (uint32_t)f->device->index;
     k = aci_fuse_entry_of(z->codes, &l);
   }
-  /* while a step is recorded nothing is compiled: it is not the last time that the chain comes */
-  if (k != NULL && (f->device->capture == NULL || !f->device->capture->recording) && aci_fuse_entry_is_due(z->codes, k))
+  /* nothing is compiled while a step is recorded, but at once in the run before that, whose chains come in every replay */
+  const aci_device_capture *capture = f->device->capture;
+  if (k != NULL && (capture == NULL || !capture->recording) && aci_fuse_entry_is_due(z->codes, k, capture != NULL))
     k->kernel = make_kernel(z, driver, f->device, p, &l);
   const bool one = k != NULL && k->kernel != NULL;
   AC_TRY(aci_fuse_allocate_pass(p, !one, one, e));

@@ -1,5 +1,5 @@
 --- Chains of maps on a device, by kernels that NVRTC makes: bits of single calls for the formula of every map, whatever operands are; found
---- again by another process; what happens without the library, and where it refuses. nvrtc_calls.lua on|refused|absent|gpu; `on` leaves the
+--- again by another process; inside of recorded steps and around them; what happens without the library, and where it refuses.
 --- texts to the test after it, which has the toolkit's own NVRTC, where it is, compile them for chips that it knows (nvrtc_real.c).
 -- tier: every change
 local accel = require "accel"
@@ -125,4 +125,55 @@ local want, loss = gradients(chain)
 for _ = 1, 3 do
   local got, l = gradients(accel.compile(chain))
   assert(same(want, got) and same(loss, l))
+end
+
+-- ---- recorded steps ----
+do
+  local function curve(a, o) return ((a * 1.25 - o):abs() + 0.5):sqrt() * o:cos() end -- its kernel is nobody else's
+  local function training(f)
+    accel.manual_seed(4)
+    local w = accel.randn(C, C):to "cuda"
+    w.requires_grad = true
+    local opt = accel.optim.SGD({ w }, { lr = 0.1 })
+    return function(a)
+      local out = f(a:matmul(w), y):square():mean()
+      out:backward()
+      opt:step()
+      opt:zero_grad()
+      return out
+    end, w
+  end
+  local plain, w = training(curve)
+  local step, v = training(accel.compile(curve))
+  local graph = accel.graph(step)
+  for i = 1, 6 do
+    local _, _, _, _, g0 = core.counts()
+    assert(same(plain(x * i), graph(x * i)), ("a recorded step, call %d"):format(i))
+    local _, _, _, waiting, g1 = core.counts()
+    assert(waiting == 0 and (i ~= 3 or g1 > g0)) -- the call that is recorded has kernels already
+  end
+  assert(same(w, v) and graph.recorded == 1 and graph.replays == 3 and not graph.reason, tostring(graph))
+end
+do -- what waits around a step, and at its end
+  local total, other = accel.zeros({ R, C }):to "cuda", accel.zeros({ R, C }):to "cuda"
+  local function around(sum, step)
+    return function(a)
+      local before = sum * 2 + a
+      local h = a * 0.5 + 1
+      return step(h) * h, before * before
+    end
+  end
+  local function inner(sum)
+    return function(h)
+      sum:add_(h)
+      return (sum * 0.25 - h):tanh()
+    end
+  end
+  local plain, graph = around(total, inner(total)), accel.graph(inner(other))
+  local compiled = accel.compile(around(other, graph))
+  for i = 1, 6 do
+    local want, got = { plain(x * i) }, { compiled(x * i) }
+    for k = 1, 2 do assert(same(want[k], got[k]), ("around a recorded step, call %d, result %d"):format(i, k)) end
+  end
+  assert(same(total, other) and graph.recorded == 1 and graph.replays == 3 and not graph.reason, tostring(graph))
 end
