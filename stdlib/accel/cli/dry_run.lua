@@ -144,9 +144,8 @@ return function(...)
   end
   if o.device ~= "cpu" and not o.device:find "^cuda" then usage("--device: '%s' is neither cpu nor cuda", o.device) end
   local size, env = configured(o)
-  if size < 1 or o.num_machines < 1 or size % o.num_machines ~= 0 then
-    usage("%d ranks on %d machines: each has equally many", size, o.num_machines)
-  end
+  local refused = ranks_of_run.refuse(size, o.num_machines)
+  if refused then usage("%s", refused) end
   if plan and size % plans.ranks(plan) ~= 0 then
     usage("--plan: %s are %d ranks, which do not divide the %d of --num-processes", o.plan, plans.ranks(plan), size)
   end

@@ -13,6 +13,21 @@ function M.size_of(text)
   return math.floor(tonumber(number) * 1024 ^ (unit ~= "" and ("KMGT"):find(unit, 1, true) or 0))
 end
 
+--- Ranks that a world is played for at most: each process that plays one makes the groups of all.
+local MOST <const> = 16384
+
+--- What is wrong with a number of ranks and of machines; nil: nothing.
+---@param ranks integer
+---@param machines integer
+---@return string?
+function M.refuse(ranks, machines)
+  if ranks < 1 or ranks > MOST then return ("--num-processes: expected 1 to %d ranks, got %d"):format(MOST, ranks) end
+  if machines < 1 then return ("--num-machines: expected 1 or more, got %d"):format(machines) end
+  if ranks % machines ~= 0 then
+    return ("--num-machines: %d ranks do not divide over %d machines: each has equally many"):format(ranks, machines)
+  end
+end
+
 --- A word of a shell.
 ---@param text string
 ---@return string
@@ -89,8 +104,13 @@ function M.play(job, o, ranks, plan)
     local code = "require('accel.profiler.dry_run').run(" .. literal(given) .. ")"
     waits[i] = M.start(code, env, { folder = job.folder, name = name, quiet = not o.verbose, verbose = o.verbose })
   end
-  for i, rank in ipairs(ranks) do
+  local errors_of = {}
+  for i in ipairs(ranks) do -- all of them: they write into the folder, which the caller removes
     local _, errors = waits[i]()
+    errors_of[i] = errors
+  end
+  for i, rank in ipairs(ranks) do
+    local errors = errors_of[i]
     local r = M.read_json(("%s/%s.%d.json"):format(job.folder, (plan or "script"):gsub("%W", "_"), rank))
     if not r then return nil, errors ~= "" and errors or "the script ended its process" end
     if not r.ok then return nil, r.why end

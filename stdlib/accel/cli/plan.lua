@@ -105,9 +105,8 @@ end
 local function options(...)
   local o, words = command.parse(DECLARED, 1, 1, ...)
   if not o.num_processes then usage "--num-processes is missing: for how many ranks" end
-  if o.num_processes < 1 or o.num_machines < 1 or o.num_processes % o.num_machines ~= 0 then
-    usage("%d ranks on %d machines: each has equally many", o.num_processes, o.num_machines)
-  end
+  local refused = runs.refuse(o.num_processes, o.num_machines)
+  if refused then usage("%s", refused) end
   o.limit = runs.size_of(o.memory) or usage("--memory: '%s' is no size such as 512M or 80G", o.memory)
   if not planner.hardware[o.device] then usage("--device: '%s' is neither cpu nor cuda", o.device) end
   if o.mixed_precision ~= "no" and o.mixed_precision ~= "bf16" and o.mixed_precision ~= "fp16" then

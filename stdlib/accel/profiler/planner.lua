@@ -13,8 +13,21 @@ M.hardware = { cuda = { single = 50e12, half = 400e12, near = 200e9 }, cpu = { s
 local LONG <const> = 4096
 
 local function divisors(n)
-  local out = {}
-  for k = 1, n do out[#out + 1] = n % k == 0 and k or nil end
+  local out, above = {}, {}
+  for k = 1, math.floor(math.sqrt(n)) do
+    if n % k == 0 then
+      out[#out + 1] = k
+      if k * k ~= n then table.insert(above, 1, n // k) end
+    end
+  end
+  return table.move(above, 1, #above, #out + 1, out)
+end
+
+--- Rows of a forward that are tried: those that are given, or powers of two.
+local function row_counts(o)
+  if o.micro then return { o.micro } end
+  local out, rows = {}, 1
+  while rows <= o.global_batch do out[#out + 1], rows = rows, 2 * rows end
   return out
 end
 
@@ -76,8 +89,8 @@ function M.candidates(d, o)
   end
   --- All ways to go on with so many ranks of each kind.
   local function with(tp, pp, cp, dp, ep)
-    for rows = 1, o.global_batch do
-      local m = (rows & rows - 1 == 0 or rows == o.micro) and (not o.micro or o.micro == rows) and micro_batches(o, dp, rows)
+    for _, rows in ipairs(row_counts(o)) do
+      local m = micro_batches(o, dp, rows)
       for zero = o.zero or 0, m and (pp == 1 or m >= pp) and (o.zero or (dp * cp > 1 and 3 or 0)) or -1 do
         for _, recompute in ipairs { "none", "full" } do
           local megatron = pp > 1 or tp * cp * ep > 1 and zero < 2 or recompute == "full" and zero < 2

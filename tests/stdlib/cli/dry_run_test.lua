@@ -163,7 +163,28 @@ for i = 1, 9 do a:sum():backward() oa:step() b:sum():backward() ob:step() end]],
 end
 
 for _, case in ipairs { { "--plan zero5", "did you mean 'zero1'" }, { "--num_processes 3 --num_machines 2", "each has equally many" },
+  { "--num_processes 0", "--num-processes: expected 1 to 16384 ranks, got 0" },
   { "--rank 2 --num_processes 2", "is no rank of 2" }, { "--memory-limit much", "no size" }, { "--device tpu", "neither cpu nor cuda" } } do
   local _, status, errors = dry(case[1])
   assert(status == 2 and errors:find(case[2], 1, true), case[1] .. ": " .. errors)
+end
+
+-- one rank fails, another one still runs: its folder stays until it has ended
+do
+  local own = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/dry-run-fails")
+  local script = own .. "/s.lua"
+  assert(accel.write_file(script, ([[
+local accel = require "accel"
+if accel.dist.get_rank() == 0 then error "a rank that fails" end
+os.execute "sleep 1"
+local seen = "gone"
+for _, name in ipairs(accel.listdir(%q)) do seen = name:find "accel%%-dry%%-run" and "there" or seen end
+assert(accel.write_file(%q, seen))]]):format(own, own .. "/seen")))
+  local pipe = assert(io.popen(("TMPDIR='%s' '%s' --dry-run --num_processes 2 '%s' 2>&1 </dev/null"):format(own, accel.process.program(), script)))
+  local said = pipe:read "a"
+  pipe:close()
+  assert(said:find("a rank that fails", 1, true) and not said:find("rm:", 1, true), said)
+  local f <close> = assert(io.open(own .. "/seen"))
+  assert(f:read "a" == "there", said)
+  for _, name in ipairs(accel.listdir(own)) do assert(not name:find "accel%-dry%-run", name) end
 end

@@ -80,7 +80,19 @@ assert(told.size == 4 and math.abs(told.ranks[1].peak.parameters / best.peak.par
   ("%d and %d bytes of parameters"):format(told.ranks[1].peak.parameters, best.peak.parameters))
 
 for options, said in accel.pairs { ["--memory much"] = "no size", ["--device tpu"] = "neither cpu nor cuda",
-  ["--seq-length 65"] = "64 positions", ["--tp 3"] = "no plan divides", ["--num-machines 3"] = "each has equally many" } do
+  ["--seq-length 65"] = "64 positions", ["--tp 3"] = "no plan divides", ["--num-machines 3"] = "each has equally many",
+  ["--num-processes 0"] = "--num-processes: expected 1 to 16384 ranks, got 0", ["--num-machines 0"] = "--num-machines: expected 1 or more, got 0",
+  ["--num-processes 1000000"] = "--num-processes: expected 1 to 16384 ranks, got 1000000" } do
   local _, code, message = plan(base .. options)
   assert(code ~= 0 and message:find(said, 1, true), options .. ": " .. message)
+end
+do -- plans of many rows are looked at in no time: of an update of a million, which no loop runs over
+  local config = { n_embd = 64, n_layer = 4, n_head = 4, vocab_size = 64, n_positions = 64 }
+  local planner, from = require "accel.profiler.planner", os.clock()
+  local list = planner.candidates(require "accel.parallel.traffic".model(config), { ranks = 1 << 18, local_ranks = 8, global_batch = 1 << 20,
+    tokens = 64, mixed_precision = "no", accelerator = false, limit = 1 << 40, rate = 1e12, near = 1e9, bandwidth = 1e9, heads = { 4 },
+    decoder = true })
+  local rows = {}
+  for _, p in ipairs(list) do rows[p.rows] = true end
+  assert(rows[1] and rows[2] and rows[4] and not rows[3] and os.clock() - from < 5, os.clock() - from)
 end
