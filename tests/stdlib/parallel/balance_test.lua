@@ -65,6 +65,13 @@ if not ranks.launched then
   ranks.same(balance.cost(nn.Embedding(50, 8)), 0, "a table")
   ranks.same(balance.cost(nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(4), nn.Linear(4, 2))), 8 * 4 + 4 * 2, "layers")
   ranks.same(balance.cost(accel.models.Conv1D(8, 4)), 32, "Conv1D")
+  for rank = 0, 1 do -- of two ranks that have four and three of its seven columns
+    local head = nn.Module:extend "Head"() -- a matrix alone, without the sizes that layers have
+    head.weight = nn.Parameter(accel.zeros(4, 7))
+    require "accel.parallel.placements".cut(head.weight, { size = 2, rank = rank }, 2)
+    ranks.same(head.weight.shape, { 4, 4 - rank }, "columns of a rank")
+    ranks.same(balance.cost(head), 28, "a matrix that is cut, as a whole one")
+  end
   ranks.same(balance.cost(nn.Conv2d(1, 2, 3)), nil, "a convolution")
   local tiny = accel.models.tiny.mixtral
   local moe = accel.models.MixtralForCausalLM(tiny)

@@ -2,6 +2,7 @@
 --- them wait, in every micro-batch. Used by stages.lua.
 local Embedding = require "accel.nn.embedding"
 local class = require "accel.util.class"
+local placements = require "accel.parallel.placements"
 
 local M = {}
 
@@ -20,6 +21,13 @@ function M.even(n, stages)
     counts[s] = counts[s] + 1
   end
   return counts
+end
+
+--- Values of a matrix, of one that a plan of tensor parallelism has cut those of the whole, so that all ranks come to the same counts.
+local function values(p)
+  local placed, n = placements.of[p], 1
+  for d = 1, p.ndim do n = n * (placed and placed.dim == d and placed.whole or p.shape[d]) end
+  return n
 end
 
 --- Multiplications of a row in a module's forward: the values of its matrices. An embedding is looked up, of a mixture's experts a row takes
@@ -41,7 +49,7 @@ function M.cost(module)
     elseif not class.isinstance(m, Embedding) then
       for _, p in ipairs(m:parameters(false)) do
         if p.ndim > 2 then return nil end
-        if p.ndim == 2 then total = total + part * p:numel() end
+        if p.ndim == 2 then total = total + part * values(p) end
       end
     end
   end
