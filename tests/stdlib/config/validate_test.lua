@@ -145,3 +145,26 @@ for _, text in ipairs { NO, FSDP .. "fsdp_version: 2\n", MESH .. "parallelism_co
   assert(#validate.lines(read.yaml(text, "x")) == 0, text .. table.concat(validate.lines(read.yaml(text, "x")), "|"))
 end
 print(#wrong, "ok")
+
+-- megatron_lm_config: what a launch passes on by flag and by file is what MegatronLMPlugin reads, every key of it, and nothing is left out
+do
+  local topic, plugin = require "accel.config.keys.megatron", require "accel.accelerator.plugins.megatron".MegatronLMPlugin
+  local values <const> = { int = "2", bool = "true", float = "0.5", text = "full" }
+  local known = {}
+  for _, key in ipairs(topic.keys) do
+    local name, variable = key[1], key.env -- whole, since the schema was read
+    local field = name:sub(#topic.prefix + 1)
+    known[field] = true
+    assert(plugin.env[field] and plugin.env[field][1] == variable, name .. ": a key that the plugin does not read")
+    local value = key.allowed and key.allowed[1] or values[key[2]]
+    local flagged, why = require "accel.config".plan { "--use_megatron_lm", "--num_processes", "2", "--" .. name, value, "s.lua" }
+    assert(flagged and (flagged.env[variable] or ""):lower() == value, ("--%s %s: %s"):format(name, value, why or flagged.env[variable]))
+    local path = os.tmpname()
+    assert(accel.write_file(path, MEGATRON .. name .. ": " .. value .. "\n"))
+    local filed, wrong_file = require "accel.config".plan { "--config_file", path, "s.lua" }
+    os.remove(path)
+    assert(filed and (filed.env[variable] or ""):lower() == value, ("%s: %s in a file: %s"):format(name, value, wrong_file or filed.env[variable]))
+  end
+  for field, from in accel.pairs(plugin.env) do assert(known[field], from[1] .. ": no key of megatron_lm_config") end
+  assert(known.num_layers_per_virtual_pipeline_stage, "what pipeline_schedule interleaved needs")
+end

@@ -22,8 +22,9 @@ local FIELDS <const> = {
   { "use_rotary_position_embeddings", true, "bool" }, { "num_micro_batches", 1, "int" }, { "gradient_clipping", 1.0, "float" },
   { "sequence_parallelism", false, "bool" }, { "recompute_activations", false, "bool" },
   { "use_distributed_optimizer", false, "bool" }, { "pipeline_schedule", "1f1b", "text" },
+  { "num_layers_per_virtual_pipeline_stage", none, "int" },
   -- these have no variable
-  { "pipeline_model_parallel_split_rank", none }, { "num_layers_per_virtual_pipeline_stage", none },
+  { "pipeline_model_parallel_split_rank", none },
   { "is_train_batch_min", true }, { "train_iters", none }, { "train_samples", none },
   { "weight_decay_incr_style", "constant" }, { "start_weight_decay", none }, { "end_weight_decay", none },
   { "lr_decay_style", "linear" }, { "lr_decay_iters", none }, { "lr_decay_samples", none }, { "lr_warmup_iters", none },

@@ -17,6 +17,7 @@ return {
     size("pp_degree", 1, "stages of the pipeline", "What is the Pipeline Parallelism degree?"),
     { "megatron_lm_pipeline_schedule", "word", allowed = { "gpipe", "1f1b", "interleaved", "zero_bubble" }, env = "PIPELINE_SCHEDULE",
       help = "the order of forwards and backwards of micro-batches [1f1b]" }, -- not of the reference, which gets none without it
+    size("num_layers_per_virtual_pipeline_stage", nil, "layers of a part of the model, of which ranks have several"), -- nor this
     size("num_micro_batches", nil, "micro-batches of a step", "What is the number of micro-batches?"),
     number("gradient_clipping", 1.0, "largest norm of the gradients", "What is the gradient clipping value?"),
     yes("sequence_parallelism", nil, "shard layer norms and dropout over the sequence",
