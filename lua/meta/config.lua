@@ -92,6 +92,7 @@
 ---@field megatron_lm_tp_degree? integer # ranks that share a layer
 ---@field megatron_lm_pp_degree? integer # stages of the pipeline
 ---@field megatron_lm_pipeline_schedule? "gpipe"|"1f1b"|"interleaved"|"zero_bubble" # the order of forwards and backwards of micro-batches [1f1b]
+---@field megatron_lm_num_layers_per_virtual_pipeline_stage? integer # layers of a part of the model, of which ranks have several
 ---@field megatron_lm_num_micro_batches? integer # micro-batches of a step
 ---@field megatron_lm_gradient_clipping? number # largest norm of the gradients
 ---@field megatron_lm_sequence_parallelism? boolean # shard layer norms and dropout over the sequence
@@ -263,6 +264,7 @@
 ---@field megatron_lm_tp_degree? integer # ranks that share a layer
 ---@field megatron_lm_pp_degree? integer # stages of the pipeline
 ---@field megatron_lm_pipeline_schedule? "gpipe"|"1f1b"|"interleaved"|"zero_bubble" # the order of forwards and backwards of micro-batches [1f1b]
+---@field megatron_lm_num_layers_per_virtual_pipeline_stage? integer # layers of a part of the model, of which ranks have several
 ---@field megatron_lm_num_micro_batches? integer # micro-batches of a step
 ---@field megatron_lm_gradient_clipping? number # largest norm of the gradients
 ---@field megatron_lm_sequence_parallelism? boolean # shard layer norms and dropout over the sequence

@@ -23,8 +23,8 @@ local function copy(group)
   return out
 end
 
---- The groups that one becomes, by whether it decays and whether its rate is another; the first has its place.
-local function cut(group, names, no_decay, scaled, factor)
+--- The groups that one becomes, by whether it decays and whether its rate is another, which go into the set fast; the first has its place.
+local function cut(group, names, no_decay, scaled, factor, fast)
   local made, list = {}, {}
   for _, p in ipairs(group.params) do
     local name = names[p]
@@ -38,7 +38,7 @@ local function cut(group, names, no_decay, scaled, factor)
       local new = copy(group)
       if plain then new.weight_decay = 0 end
       if faster then
-        new.lr = new.lr * factor
+        fast[new], new.lr = true, new.lr * factor
         new.initial_lr = new.initial_lr and new.initial_lr * factor
       end
       made[key], list[#list + 1] = new, new
@@ -65,42 +65,84 @@ local function place(optimizer, group, list)
   end
 end
 
---- Cuts the groups of an optimizer once, before its first step; its schedules begin from the new rates.
+--- Fields of schedules that hold rates of their own, and those that hold other things of groups.
+local RATES <const>, OTHERS <const> = { "base_lr", "max_lr" }, { "base_momentum", "max_momentum" }
+
+--- A schedule of groups that were cut: what it says of a group holds for all that this one became, and rates of its own are scaled as
+--- those of groups are. A list that was made for the groups as they are now says it all.
+local function follow(schedule, cuts)
+  for _, part in ipairs(type(schedule.schedulers) == "table" and schedule.schedulers or {}) do follow(part, cuts) end
+  if rawget(schedule, "_megatron_groups") then return end
+  rawset(schedule, "_megatron_groups", true)
+  local options, origins = type(schedule.options) == "table" and schedule.options or {}, cuts.origins
+  local function map(list, scales)
+    for _, field in ipairs(list) do
+      local value, given = rawget(schedule, field), options[field]
+      if type(value) == "function" and not (type(given) == "table" and #given == #origins and #origins > cuts.before) then
+        rawset(schedule, field, function(group) return value(origins[group] or group) * (scales and cuts.factors[group] or 1) end)
+      end
+    end
+  end
+  map(RATES, true)
+  map(OTHERS, false)
+  local fn = rawget(schedule, "fn")
+  if type(fn) == "table" and #fn < #origins then
+    local all = {}
+    for group, origin in ipairs(origins) do all[group] = fn[origin] end
+    rawset(schedule, "fn", all)
+  end
+  if schedule.base_lrs then schedule.base_lrs = {} end
+end
+
+--- Cuts the groups of an optimizer once, before its first step.
 ---@param accelerator accel.Accelerator
 ---@param optimizer accel.optim.Optimizer
 ---@param models accel.nn.Module[] whose parameters it steps
----@param schedules accel.optim.LRScheduler[]
-function M.apply(accelerator, optimizer, models, schedules)
+function M.apply(accelerator, optimizer, models)
   local plugin = accelerator.megatron_lm_plugin
   local no_decay, scaled = plugin.no_wd_decay_cond, plugin.scale_lr_cond
   if no_decay == nil and scaled == nil or rawget(optimizer, "_megatron_groups") then return end
   if no_decay ~= nil then check.callable(WHO, "no_wd_decay_cond", no_decay) end
   if scaled ~= nil then check.callable(WHO, "scale_lr_cond", scaled) end
   local factor, names, cuts = check.number(WHO, "lr_mult", plugin.lr_mult, 0), names_of(accelerator, models), {}
-  for i, group in ipairs(optimizer.param_groups) do cuts[i] = cut(group, names, no_decay, scaled, factor) end
-  for i, list in ipairs(cuts) do place(optimizer, optimizer.param_groups[i], list) end
-  rawset(optimizer, "_megatron_groups", true)
-  for _, schedule in ipairs(schedules) do
-    if schedule.optimizer == optimizer and schedule.base_lrs then
-      schedule.base_lrs = {}
-      schedule:_apply()
+  local fast = {}
+  for i, group in ipairs(optimizer.param_groups) do cuts[i] = cut(group, names, no_decay, scaled, factor, fast) end
+  local origins, factors = {}, {} -- by group, as place puts them
+  for k = 1, 2 do
+    for i, list in ipairs(cuts) do
+      for j = k, k == 1 and 1 or #list do
+        origins[#origins + 1] = i
+        factors[#origins] = list[j] and fast[list[j]] and factor or 1
+      end
     end
   end
+  for i, list in ipairs(cuts) do place(optimizer, optimizer.param_groups[i], list) end
+  rawset(optimizer, "_megatron_groups", { origins = origins, factors = factors, before = #cuts })
 end
 
---- Before objects are prepared: optimizers among them, with the models that come with them or came before.
+--- Before objects are prepared: optimizers among them, with the models that come with them or came before; then schedules, which begin from
+--- the new rates.
 ---@param accelerator accel.Accelerator
 ---@param given table packed objects
 ---@param kinds table<integer, string|false>
 function M.before(accelerator, given, kinds)
-  local prepared, models, schedules = accelerator._prepared, {}, {}
+  local prepared, models = accelerator._prepared, {}
   for _, model in ipairs(prepared.models) do models[#models + 1] = model end
   for i = 1, given.n do
     if kinds[i] == "model" then models[#models + 1] = given[i] end
-    if kinds[i] == "scheduler" then schedules[#schedules + 1] = given[i] end
   end
   for i = 1, given.n do
-    if kinds[i] == "optimizer" and not prepared:find(given[i]) then M.apply(accelerator, given[i], models, schedules) end
+    if kinds[i] == "optimizer" and not prepared:find(given[i]) then M.apply(accelerator, given[i], models) end
+  end
+  for i = 1, given.n do
+    local schedule = given[i]
+    local optimizer = kinds[i] == "scheduler" and schedule.optimizer
+    local cuts = optimizer and (rawget(optimizer, "_megatron_groups") or rawget(optimizer, "optimizer")
+      and rawget(optimizer.optimizer, "_megatron_groups"))
+    if cuts and schedule._apply then
+      follow(schedule, cuts)
+      schedule:_apply()
+    end
   end
 end
 

@@ -11,9 +11,9 @@ local M = {}
 local IGNORED <const> = -100
 
 --- A step: get_batch(batch) gives the model's ids and options, without labels, and targets, what losses are told: the batch's own fields,
---- with labels [B, T] at their own places (-100: left out) and loss_mask [B, T], 1 where they count. with_labels(opts, targets) gives options
---- by which the model computes its own loss; get_loss_func() a function(output, targets) that gives one in its place, and perhaps
---- something else, which the call returns behind the loss; nil: the model's own.
+--- with labels [B, T] at their own places (-100: left out, also where the batch's own loss_mask [B, T] is 0) and loss_mask [B, T], 1 where
+--- they count. with_labels(opts, targets) gives options by which the model computes its own loss; get_loss_func() a function(output, targets)
+--- that gives one in its place, and perhaps something else, which the call returns behind the loss; nil: the model's own.
 --- example: local Mine = accel.accelerator.GPTTrainStep:extend "Mine"
 ---   function Mine:get_loss_func() return function(logits, targets) return logits:sum() end end
 ---   return Mine({}):get_batch { input_ids = accel.tensor { { 1, 2, 3 } } }.shape --> { 1, 3 }
@@ -72,7 +72,24 @@ local function ids_of(self, batch, ...)
   return ids
 end
 
---- The batch with labels and their mask.
+--- Labels of data sets of Megatron's form have -1 where nothing is told.
+local function told(labels)
+  if labels and labels.ndim == 2 and labels.dtype:find "^i" then return labels:masked_fill(labels:eq(-1), IGNORED) end
+  return labels
+end
+
+--- Labels without those that the batch's own loss_mask leaves out, at the same places.
+local function masked(self, batch, labels)
+  local mask = batch.loss_mask
+  if mask == nil or not labels or labels.ndim ~= 2 then return labels end
+  if not accel.is_tensor(mask) or mask.ndim ~= 2 or mask.shape[1] ~= labels.shape[1] or mask.shape[2] ~= labels.shape[2] then
+    raise("%s: loss_mask must have the shape of labels (%s), got %s", class.of(self).__name:match "[^.]*$", table.concat(labels.shape, ", "),
+      accel.is_tensor(mask) and "(" .. table.concat(mask.shape, ", ") .. ")" or check.shown(mask))
+  end
+  return labels:masked_fill(mask:eq(0), IGNORED)
+end
+
+--- The batch with labels and the mask of those that count.
 local function targets_of(batch, labels)
   local targets = {}
   for key, value in next, batch do targets[key] = value end
@@ -90,15 +107,15 @@ local GPT = Step:extend "accel.accelerator.GPTTrainStep"
 M.GPTTrainStep = GPT
 
 function GPT:get_batch(batch)
-  local ids, labels = ids_of(self, batch, "tokens", "input_ids"), first(batch, "shift_labels")
+  local ids, labels = ids_of(self, batch, "tokens", "input_ids"), masked(self, batch, first(batch, "shift_labels"))
   if not labels and batch.tokens then
-    labels = batch.labels
+    labels = masked(self, batch, batch.labels)
   elseif not labels then
     local context = package.loaded["accel.parallel.context"]
     if context and context.active() then
       raise "GPTTrainStep: the label of a part's last token is on another rank: shift labels before they are cut, and give shift_labels"
     end
-    local own, B, T = batch.labels or ids, ids.shape[1], ids.shape[2]
+    local own, B, T = masked(self, batch, batch.labels or ids), ids.shape[1], ids.shape[2]
     local last = accel.full({ B, math.min(T, 1) }, IGNORED, { dtype = own.dtype, device = own.device })
     labels = accel.cat({ own:narrow(2, math.min(T, 1) + 1, math.max(T - 1, 0)), last }, 2)
   end
@@ -132,7 +149,7 @@ M.BertTrainStep = Bert
 
 function Bert:get_batch(batch)
   local ids, binary = ids_of(self, batch, "text", "input_ids"), self.args.bert_binary_head ~= false
-  local targets = targets_of(batch, batch.labels)
+  local targets = targets_of(batch, masked(self, batch, batch.text and told(batch.labels) or batch.labels))
   targets.next_sentence_label = binary and first(batch, "is_random", "next_sentence_label") or nil
   return ids, { token_type_ids = binary and first(batch, "types", "token_type_ids") or nil,
     attention_mask = first(batch, "padding_mask", "attention_mask") }, targets
@@ -177,9 +194,10 @@ M.T5TrainStep = T5
 
 function T5:get_batch(batch)
   local ids, before = ids_of(self, batch, "text_enc", "input_ids"), first(batch, "text_dec", "decoder_input_ids")
-  if not before and batch.labels then before = self.shift_right(batch.labels) end
+  local labels = batch.text_enc and told(batch.labels) or batch.labels
+  if not before and labels then before = self.shift_right(labels) end
   return ids, { attention_mask = first(batch, "enc_mask", "attention_mask"), decoder_input_ids = before,
-    decoder_attention_mask = batch.decoder_attention_mask }, targets_of(batch, batch.labels)
+    decoder_attention_mask = batch.decoder_attention_mask }, targets_of(batch, masked(self, batch, labels))
 end
 
 local OF_FAMILY <const> = { gpt2 = GPT, llama = GPT, mixtral = GPT, bert = Bert, t5 = T5 }

@@ -17,9 +17,11 @@ local verify = require "accel.dist.verify"
 
 local M = {}
 
---- The mesh of the last Accelerator that has one.
+--- The mesh of the last Accelerator, which keeps it; nil where that has none, or the state was reset.
 ---@type accel.accelerator.Parallelism?
 M.current = nil
+local held = setmetatable({}, { __mode = "v" })
+setmetatable(M, { __index = function(_, key) return key == "current" and held[1] or nil end })
 
 local PLUGINS <const> = {
   parallelism_config = { "ParallelismConfig", "accel.accelerator.plugins.parallelism", "ACCELERATE_USE_PARALLELISM_CONFIG" },
@@ -98,10 +100,15 @@ end
 ---@return accel.accelerator.Parallelism?
 function M.open(values, num_processes)
   local config = wanted(values, num_processes)
+  held[1] = nil
   if not config or dist.get_world_size() ~= num_processes then return nil end
-  M.current = Parallelism(config, num_processes, values)
-  return M.current
+  local made = Parallelism(config, num_processes, values)
+  held[1] = made
+  return made
 end
+
+--- Forgets the mesh of the last Accelerator: its state was reset.
+function M.reset() held[1] = nil end
 
 function Parallelism:axis(name) return self.mesh:axis(name) end
 
@@ -238,7 +245,9 @@ function Parallelism:share_out(accelerator, model, settings)
       require("accel.accelerator.megatron_step").attach(pipeline, model, megatron, function(text) accelerator:_warn(text) end)
     end
     if megatron and megatron._asked.calculate_per_token_loss then
-      rawset(pipeline, "_micro_weights", require("accel.accelerator.megatron_tokens")(model, self:axis "data"))
+      rawset(pipeline, "_micro_weights", require("accel.accelerator.megatron_tokens")(model, self:axis "data", function()
+        return accelerator.gradient_state.num_steps
+      end))
     end
     recipes.adopt(model, pipeline, accelerator.device)
     model = pipeline
@@ -262,6 +271,15 @@ function Parallelism:cut_stage(pipeline, model, shared, settings)
   return wrapped
 end
 
+--- Whether an update begins: the last one's step was, or its gradients were dropped.
+local function begins(pipeline, update)
+  if update.closed then return true end
+  for _, p in ipairs(pipeline:parameters()) do
+    if p.grad then return false end
+  end
+  return true
+end
+
 --- Ties a pipeline to the updates of an Accelerator: losses are scaled as its backward does, and gradients averaged over the data axis
 --- when an update is complete.
 function Parallelism:drive(accelerator, pipeline, sharded)
@@ -270,7 +288,8 @@ function Parallelism:drive(accelerator, pipeline, sharded)
   rawset(pipeline, "_seed", function(_, loss, n)
     return accelerator:_backward_seed(loss, n)
   end)
-  rawset(pipeline, "_start", function()
+  rawset(pipeline, "_start", function(self_)
+    if self_._micro_weights then self_._micro_weights:begin(begins(self_, update)) end
     update:begin(false)
     if sharded then rawset(sharded, "require_backward_grad_sync", false) end
   end)
@@ -293,6 +312,7 @@ function Parallelism:drive(accelerator, pipeline, sharded)
     end
     if axis.size > 1 then require("accel.dist.coalesce").mean(grads, axis.group) end
     self:reduce_experts()
+    if self_._micro_weights then self_._micro_weights:finish(self_:parameters()) end
   end)
 end
 

@@ -256,6 +256,8 @@ end
 function AcceleratorState._reset_state(reset_partial_state)
   precise = {}
   plugins.reset()
+  local parallelism = package.loaded["accel.accelerator.parallelism"]
+  if parallelism then parallelism.reset() end
   if reset_partial_state then PartialState._reset_state() end
 end
 

@@ -101,6 +101,48 @@ end
 
 if ranks.launched or arg[1] == "run" then return run(arg[#arg - 3], tonumber(arg[#arg - 2]), tonumber(arg[#arg - 1]), tonumber(arg[#arg])) end
 
+-- model(batch) with samples as the data sets give them: labels of -1, masks of their own
+local function by_name(kind)
+  A.AcceleratorState._reset_state(true)
+  local a, set = accel.Accelerator { megatron_lm_plugin = accel.MegatronLMPlugin { num_micro_batches = 1 } }, nil
+  accel.manual_seed(5)
+  local model, want
+  if kind == "gpt" then
+    model = accel.models.GPT2 { vocab_size = V, n_positions = LENGTH, n_embd = 16, n_layer = 2, n_head = 2, resid_pdrop = 0, embd_pdrop = 0,
+      attn_pdrop = 0 }
+    set = accel.data.GPTDataset(folder .. "/text", { sequence_length = LENGTH, seed = 3, num_samples = ROWS, eod = 9, eod_mask_loss = true })
+  else
+    set = alone(kind == "t5" and "t5" or "bert", ROWS)
+    local c = { vocab_size = V, hidden_size = 16, intermediate_size = 24, num_hidden_layers = 2, num_attention_heads = 2,
+      max_position_embeddings = LENGTH, hidden_dropout_prob = 0, attention_probs_dropout_prob = 0 }
+    model = kind == "bert" and accel.models.BertForPreTraining(c) or accel.models.T5ForConditionalGeneration { vocab_size = V, d_model = 16,
+      d_kv = 8, d_ff = 24, num_layers = 2, num_heads = 2, dropout_rate = 0 }
+  end
+  local batch = {}
+  for i = 1, ROWS do
+    for name, value in pairs(set:get(i)) do
+      batch[name] = batch[name] or {}
+      batch[name][i] = accel.is_tensor(value) and value or accel.tensor(value, { dtype = "i64" })
+    end
+  end
+  for name, list in pairs(batch) do batch[name] = accel.stack(list, 1) end
+  local labels = batch.labels:masked_fill(batch.loss_mask:eq(0), -100)
+  local left_out = labels:eq(-100):sum():item()
+  assert(left_out > 0 and left_out < labels:numel(), kind .. ": a mask that leaves some out")
+  assert(kind == "gpt" or batch.labels:eq(-1):any():item(), kind .. ": labels of -1")
+  if kind == "gpt" then
+    want = model(batch.tokens, { shift_labels = labels })
+  elseif kind == "bert" then
+    want = (model(batch.text, { token_type_ids = batch.types, attention_mask = batch.padding_mask, labels = labels,
+      next_sentence_label = batch.is_random }))
+  else
+    want = model(batch.text_enc, { decoder_input_ids = batch.text_dec, attention_mask = batch.enc_mask, labels = labels })
+  end
+  model = a:prepare(model)
+  ranks.close(model(batch):item(), want:item(), kind .. ": model(batch) of samples", 1e-5)
+end
+for _, kind in ipairs { "gpt", "bert", "t5" } do by_name(kind) end
+
 for _, kind in ipairs { "bert", "pretraining", "t5" } do
   local function losses(n, tp, pp)
     local said = ranks.run(n, { args = ("run %s %d %d 2"):format(kind, tp, pp), capture = true, env = { MASKED_DATA = folder } })

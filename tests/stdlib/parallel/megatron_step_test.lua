@@ -28,11 +28,11 @@ local staged = arg[1] == "stages"
 local mine = not staged and P > 1 -- data ranks: rows of this one
 
 --- An Accelerator, a prepared model, its optimizer and the plain model.
-local function open(kind, plugin, config)
+local function open(kind, plugin, config, steps)
   A.AcceleratorState._reset_state(true)
   local o = { num_micro_batches = 2, pp_degree = staged and P or 1, gradient_clipping = 0 }
   for key, value in next, plugin or {} do o[key] = value end
-  local a = accel.Accelerator { megatron_lm_plugin = accel.MegatronLMPlugin(o) }
+  local a = accel.Accelerator { megatron_lm_plugin = accel.MegatronLMPlugin(o), gradient_accumulation_steps = steps }
   accel.manual_seed(3)
   local plain = makers[kind](config)
   accel.manual_seed(3)
@@ -132,10 +132,75 @@ do
     if p.device ~= "meta" then ranks.close(p.grad, plain:get_parameter(name).grad, "by token, gradient of " .. name, 1e-6) end
   end
   optimizer:step()
-  ranks.close(a:reduce(model(mine_of(({ input_ids = ids, labels = labels }))):detach(), "mean"):item(),
-    a:reduce(model(mine_of(({ input_ids = ids, labels = labels }))):detach(), "mean"):item(), "again", 0)
+  optimizer:zero_grad()
+  accel.optim.SGD(plain:parameters(), { lr = 0.5 }):step()
+  ranks.close(loss_of(a, model, { input_ids = ids, labels = labels }), plain(ids, { labels = labels }):item(), "by token, after a step", 1e-6)
+  model:eval()
+  ranks.close(loss_of(a, model, { input_ids = ids, labels = labels }), plain(ids, { labels = labels }):item(), "by token, eval", 1e-6)
+  ranks.close(loss_of(a, model, { input_ids = ids, labels = labels:clone():fill_(-100) }), 0, "no label at all, eval", 0)
+  model:train()
   assert(math.abs(select(2, open "gpt")(mine_of { input_ids = ids, labels = labels }):item() - want:item()) > 1e-4, "it matters")
   ranks.fails("calculate_per_token_loss counts labels [B, T] among the arguments", model, ids)
+end
+
+-- by token: over the calls of an update, whatever each has, also nothing; and without any
+for _, case in ipairs { { 4, 2, "by accumulate" }, { 2, 1, "by calls" }, { 2, 4, "a call without labels" } } do
+  local calls, first, what = table.unpack(case)
+  local told = labels:clone()
+  told:narrow(1, 1, first):fill_(-100)
+  told:narrow(1, 5, 1):fill_(-100)
+  local a, model, optimizer, plain = open("gpt", { calculate_per_token_loss = true, num_micro_batches = 1 }, nil,
+    what ~= "by calls" and calls or nil)
+  local want = plain(ids, { labels = told })
+  want:backward()
+  local function of(k) -- rows of a call, on every data rank others
+    local n = 8 // calls
+    return mine and { input_ids = rows(rows(ids, (k - 1) * n + 1, n), R * n // P + 1, n // P),
+      labels = rows(rows(told, (k - 1) * n + 1, n), R * n // P + 1, n // P) }
+      or { input_ids = rows(ids, (k - 1) * n + 1, n), labels = rows(told, (k - 1) * n + 1, n) }
+  end
+  for _ = 1, 2 do -- counts of an update are not those of the next
+    for k = 1, calls do
+      local _ <close> = what ~= "by calls" and a:accumulate(model) or nil
+      local loss = model(of(k))
+      assert(loss:item() == loss:item(), "a loss that is no number")
+      a:backward(loss)
+      if a.sync_gradients then
+        for name, p in pairs(k == calls and a:unwrap_model(model):named_parameters() or {}) do
+          if p.device ~= "meta" then
+            ranks.close(p.grad, plain:get_parameter(name).grad, ("by token, %s, gradient of %s"):format(what, name), 1e-6)
+          end
+        end
+      end
+    end
+    optimizer:zero_grad()
+  end
+  ranks.close(loss_of(a, model, { input_ids = ids, labels = told:clone():fill_(-100) }), 0, "no label at all", 0)
+  for _, p in ipairs(model:parameters()) do ranks.same(p.grad:ne(0):any():item(), false, "gradients of no label") end
+end
+
+-- the last batch of a data set, which does not divide into micro-batches
+do
+  local a, model, _, plain = open("gpt", { num_micro_batches = 2 })
+  model:eval()
+  local odd = { input_ids = rows(ids, 1, 3), labels = rows(ids, 1, 3) }
+  ranks.close(model(odd):item(), plain(odd.input_ids, { labels = odd.labels }):item(), "three rows", 1e-6)
+  ranks.close(model { input_ids = rows(ids, 1, 1) }:item(), plain(rows(ids, 1, 1), { labels = rows(ids, 1, 1) }):item(), "one row", 1e-6)
+  a:wait_for_everyone()
+end
+
+-- no loss where the batch's own mask says so
+do
+  local on = accel.randint(0, 2, { 8, 8 }, { generator = accel.Generator(4) })
+  local a, model, _, plain = open "gpt"
+  local function masked(t, i, n) return rows(t:masked_fill(on:eq(0), -100), i, n) end
+  local own = mean(function(i, n) return plain(rows(ids, i, n), { shift_labels = masked(ids, i, n) }) end)
+  ranks.close(loss_of(a, model, { tokens = ids, labels = ids, loss_mask = on:to "f32" }), own, "loss_mask", 1e-5)
+  ranks.close(loss_of(a, model, { input_ids = ids, labels = ids, loss_mask = on }), mean(function(i, n)
+    return plain(rows(ids, i, n), { labels = masked(ids, i, n) })
+  end), "loss_mask of labels that are shifted", 1e-5)
+  ranks.fails("GPTTrainStep: loss_mask must have the shape of labels (4, 8), got (4, 7)", accel.accelerator.GPTTrainStep({}).get_batch,
+    accel.accelerator.GPTTrainStep {}, { tokens = rows(ids, 1, 4), labels = rows(ids, 1, 4), loss_mask = on:narrow(1, 1, 4):narrow(2, 1, 7) })
 end
 
 -- no loss behind the token that ends documents
@@ -222,31 +287,45 @@ end)
 do
   local folder = os.getenv "STEP_FOLDER" or accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/megatron-step")
   local function trained(plugin)
-    local a, model = open("gpt", plugin)
-    return a, model
+    local a, model, optimizer = open("gpt", plugin)
+    for _, group in ipairs(optimizer.param_groups) do group.momentum = 0.9 end
+    return a, model, optimizer
   end
-  local function run(a, model, optimizer)
+  local function run(model, optimizer)
     model(mine_of { input_ids = ids })
     optimizer:step()
     optimizer:zero_grad()
-    return a
   end
-  local a, model, optimizer = open("gpt", { no_save_optim = true })
-  run(a, model, optimizer)
+  local function states(optimizer) return next(optimizer:state_dict().state) ~= nil end
+  local a, model, optimizer = trained { no_save_optim = true }
+  run(model, optimizer)
   a:save_state(folder .. "/without")
   local want = loss_of(a, model, { input_ids = ids })
   optimizer:zero_grad()
-  a, model, optimizer = open("gpt", { no_load_optim = true })
+  a, model, optimizer = trained { no_load_optim = true }
   a:load_state(folder .. "/without")
   ranks.same(loss_of(a, model, { input_ids = ids }), want, "weights are there")
   optimizer:zero_grad()
-  a:save_state(folder .. "/with")
+  run(model, optimizer)
+  local second = loss_of(a, model, { input_ids = ids }) -- of a step without momentum of the one before
+  optimizer:zero_grad()
   a = trained {}
   ranks.fails("no optimizers are stored (no_save_optim)", a.load_state, a, folder .. "/without")
-  a:load_state(folder .. "/with")
-  a, model, optimizer = open("gpt", { no_load_optim = true })
-  a:load_state(folder .. "/with")
-  run(a, model, optimizer)
+  a, model, optimizer = trained {}
+  run(model, optimizer)
+  a:save_state(folder .. "/with")
+  for _, left_out in ipairs { true, false } do
+    a, model, optimizer = trained { no_load_optim = left_out }
+    a:load_state(folder .. "/with")
+    ranks.same(states(optimizer), not left_out, "states of the optimizer, no_load_optim " .. tostring(left_out))
+    run(model, optimizer)
+    local got = loss_of(a, model, { input_ids = ids })
+    if left_out then
+      ranks.same(got, second, "a step without what was left out")
+    else
+      assert(math.abs(got - second) > 1e-4, "momentum matters")
+    end
+  end
   a:wait_for_everyone()
 end
 

@@ -57,7 +57,7 @@ end
 --- Optional functions that the owner sets, raw: _around(self) before every batch, giving a value that is closed behind it; _start(self) before
 --- one that learns, _before_last(self) before its last backward, and _finish(self) after it, in the place of summing what stages share;
 --- _read_batch(args), giving for a call with a batch of names the model's two arguments and what its loss is told, and a loss function;
---- _micro_weights(list), the factors of the losses of micro-batches.
+--- _micro_weights:of(list, learns), the factors of the losses of micro-batches, and of their gradients.
 ---@param model accel.nn.Module
 ---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or one alone
 ---@param opts? {num_micro_batches: integer?, schedule: "gpipe"|"1f1b"|"interleaved"|"zero_bubble"?, virtual_stages: integer?, plan: string[]?,
@@ -252,6 +252,16 @@ local function pad(args, n)
   end), rows
 end
 
+--- Into how many equal micro-batches a batch of evaluation is cut: n, or for the last batch of a data set the next number that divides its
+--- rows. Rows that were there twice would count twice in a loss.
+local function divisor(args, n)
+  local rows = arguments.rows(args)
+  if not rows or rows == 0 then return n end
+  n = math.min(n, rows)
+  while rows % n ~= 0 do n = n + 1 end
+  return n
+end
+
 --- The gradient that a backward of one of n losses starts from; replaced by the Accelerator, which scales losses.
 function Pipeline._seed(_, loss, n) return accel.full(loss.shape, 1 / n, { dtype = loss.dtype, device = loss.device }) end
 
@@ -267,6 +277,12 @@ function Pipeline:_loss(out, args)
   return loss, more
 end
 
+--- A micro-batch's loss times its weight. The mean over no label is not a number, and counts nothing.
+local function weighed(loss, batch, m)
+  local weight = batch.weights and batch.weights[m]
+  return weight == 0 and accel.zeros_like(loss) or weight and loss * weight or loss
+end
+
 function Pipeline:_forward(batch, e)
   local stage, m = e.stage, e.action.micro
   local cell = { received = batch.inbox[stage] and batch.inbox[stage][m] or nil }
@@ -278,10 +294,12 @@ function Pipeline:_forward(batch, e)
   if out and batch.learns then
     local loss, more = self:_loss(out, args)
     cell.loss = loss
-    batch.losses[m] = loss:detach():to "f64" * (batch.weights and batch.weights[m] or 1)
+    batch.losses[m] = weighed(loss:detach():to "f64", batch, m)
     batch.more[m] = more
   elseif out then
-    batch.results[m] = self._inputs and self._batch_loss and table.pack(self:_loss(out, args)) or out
+    out = self._inputs and self._batch_loss and table.pack(self:_loss(out, args)) or out
+    if batch.weights and accel.is_tensor(out[1]) and out[1]:numel() == 1 then out[1] = weighed(out[1], batch, m) end
+    batch.results[m] = out
   end
   if batch.learns or not out then batch.cells[stage][m] = cell end
 end
@@ -293,7 +311,7 @@ function Pipeline:_backward(batch, e)
   local outs, grads = {}, {}
   if cell.loss then
     outs[1], grads[1] = cell.loss, self:_seed(cell.loss, #batch.micro)
-    if batch.weights then grads[1] = grads[1] * batch.weights[m] end
+    if batch.weights then grads[1] = grads[1] * batch.gradient_weights[m] end
   else
     for i, t in ipairs(cell.sent) do
       if cell.flags[i] then outs[#outs + 1], grads[#grads + 1] = t, cell.grads[#grads + 1] end
@@ -323,17 +341,17 @@ function Pipeline:_weights(batch, e, final)
   end
 end
 
---- All of one batch, forward, and backward where it learns.
-function Pipeline:_batch(args, learns)
+--- All of one batch, forward, and backward where it learns. parts: micro-batches, where these are not num_micro_batches.
+function Pipeline:_batch(args, learns, parts)
   local o, axis = self.options, self._axis
   local _ <close> = self._around and self:_around() or nil
-  local n = o.num_micro_batches
+  local n = parts or o.num_micro_batches
   local chunks = o.virtual_stages
   local batch = { learns = learns, losses = {}, results = {}, paths = {}, cells = {}, inbox = {}, outbox = {}, deferred = {}, sends = {}, more = {},
     row0 = accel.get_rng_state().row0 }
   for stage = 0, self._last do batch.cells[stage], batch.inbox[stage], batch.outbox[stage] = {}, {}, {} end
   batch.micro, batch.rows = cut(args, n)
-  batch.weights = learns and self._micro_weights and self._micro_weights(batch.micro)
+  if self._micro_weights then batch.weights, batch.gradient_weights = self._micro_weights:of(batch.micro, learns) end
   batch.signature = arguments.signature(batch.micro[1]) .. (learns and " learns" or "")
   local events = schedule.plan(learns and o.schedule or "forward", axis.rank, axis.size, chunks, n)
   local i, final = 1, nil -- the last backward of all chunks, or part of one
@@ -370,8 +388,20 @@ local function share_loss(self, batch)
   return mean:to("f32"):reshape({})
 end
 
+--- Before a call adds to gradients that are summed over stages already: one rank keeps the sum, so that it counts once in the next.
+local function keep_shared_once(self)
+  if not self._summed then return end
+  rawset(self, "_summed", false)
+  local _ <close> = accel.no_grad()
+  for _, shared in ipairs(self:_shared()) do
+    local grad = shared.param.grad
+    if grad and not shared.first then grad:zero_() end
+  end
+end
+
 --- Gradients of what several stages have, summed over them.
 function Pipeline:_sum_shared()
+  rawset(self, "_summed", true)
   local _ <close> = accel.no_grad()
   for _, shared in ipairs(self:_shared()) do
     local p = shared.param
@@ -391,6 +421,7 @@ function Pipeline:forward(...)
   rawset(self, "_batch_loss", loss_fn or nil)
   if self.training and accel.is_grad_enabled() then
     if self._start then self:_start() end
+    keep_shared_once(self)
     local batch = self:_batch(args, true)
     local loss = share_loss(self, batch)
     if self._finish then self:_finish() else self:_sum_shared() end
@@ -399,9 +430,9 @@ function Pipeline:forward(...)
     return loss
   end
   local _ <close> = accel.no_grad()
-  local padded, rows = args, arguments.rows(args)
-  if not named then padded = pad(args, o.num_micro_batches) end -- rows that are there twice would count twice in a loss
-  local batch = self:_batch(padded, false)
+  local padded, rows, parts = args, arguments.rows(args), nil
+  if named then parts = divisor(args, o.num_micro_batches) else padded = pad(args, o.num_micro_batches) end
+  local batch = self:_batch(padded, false, parts)
   local out
   if #batch.results > 0 then
     out = { n = batch.results[1].n }
