@@ -11,6 +11,8 @@ struct ac_gguf_writer {
   aci_atomic_file f;
   uint64_t at, head, data; /* bytes written; of the head with its padding, and behind it */
   uint32_t alignment;
+  ac_status failed; /* of the first append that did not write all: no commit would be whole */
+  bool closed;      /* commit was called, whatever came of it */
 };
 
 static ac_status put(ac_gguf_writer *w, const void *p, uint64_t n, ac_err *e) {
@@ -35,6 +37,9 @@ ac_status ac_gguf_create(const char *path, const void *head, size_t n_head, uint
   *out = NULL;
   if (alignment == 0 || alignment > 65536 || (alignment & (alignment - 1)) != 0)
     return AC_FAIL(e, INVALID, "%s: an alignment of %u is no power of two in 1 .. 65536", aci_path_shown(path, shown), alignment);
+  if (n_data % alignment != 0)
+    return AC_FAIL(e, INVALID, "%s: %llu bytes of tensors are no multiple of the alignment %u, to which each is padded",
+                   aci_path_shown(path, shown), (unsigned long long)n_data, alignment);
   if (n_data > INT64_MAX) return AC_FAIL(e, INVALID, "%s: too many bytes", aci_path_shown(path, shown));
   ac_gguf_writer *w = calloc(1, sizeof *w);
   if (w == NULL) return AC_FAIL(e, OOM, "out of memory for a writer");
@@ -53,19 +58,32 @@ ac_status ac_gguf_create(const char *path, const void *head, size_t n_head, uint
   return AC_OK;
 }
 
+static ac_status check_open(const ac_gguf_writer *w, ac_err *e) {
+  if (w->closed) return AC_FAIL(e, RELEASED, "the GGUF file has been committed; nothing comes behind that");
+  if (w->failed != AC_OK) return ac_err_set(e, w->failed, __FILE__, __LINE__, "a tensor before could not be written: the GGUF file is not whole");
+  return AC_OK;
+}
+
 ac_status ac_gguf_append(ac_gguf_writer *w, const ac_tensor *t, ac_err *e) {
   const uint64_t n = (uint64_t)t->numel * aci_dsize((ac_dtype)t->dtype);
+  AC_TRY(check_open(w, e));
   if (!aci_is_contiguous(t) || (t->numel > 0 && ac_tensor_data(t) == NULL))
     return AC_FAIL(e, INVALID, "the tensor is not contiguous memory of this machine");
-  if (n > w->data - (w->at - w->head)) return AC_FAIL(e, INVALID, "%llu bytes are more than were announced", (unsigned long long)n);
-  if (n > 0) AC_TRY(put(w, ac_tensor_data(t), n, e));
-  return pad(w, e);
+  if (n > w->data || w->at - w->head + n > w->data)
+    return AC_FAIL(e, INVALID, "%llu bytes are more than were announced", (unsigned long long)n);
+  if (n > 0) w->failed = put(w, ac_tensor_data(t), n, e);
+  if (w->failed == AC_OK) w->failed = pad(w, e);
+  return w->failed;
 }
 
 ac_status ac_gguf_commit(ac_gguf_writer *w, ac_err *e) {
-  if (w->at - w->head != w->data)
+  AC_TRY(check_open(w, e));
+  w->closed = true;
+  if (w->at - w->head != w->data) {
+    aci_atomic_abort(&w->f);
     return AC_FAIL(e, INVALID, "%llu bytes of tensors were written, %llu announced", (unsigned long long)(w->at - w->head),
                    (unsigned long long)w->data);
+  }
   return aci_atomic_commit(&w->f, e);
 }
 

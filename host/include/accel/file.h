@@ -149,8 +149,9 @@ AC_API ac_status ac_gguf_read(ac_gguf *f, int i, ac_tensor *dst, ac_err *e);
 /* f32 to blocks of AC_GGUF_Q4_0 (18 bytes for 32 elements) or AC_GGUF_Q8_0 (34), which dst holds as u8. */
 AC_API ac_status ac_gguf_quantize(const ac_tensor *src, int type, ac_tensor *dst, ac_err *e);
 /* A file that is written tensor by tensor, so that memory holds one of them: head (all before the data, unpadded), then each tensor's bytes,
- * aligned. n_data: bytes of all tensors, each with its padding; IO where the disk has no room for them. The target is replaced by commit, only
- * when everything is on disk, and INVALID unless n_data bytes came. abort frees the writer, also after commit; NULL is fine. */
+ * aligned. n_data: bytes of all tensors, each with its padding, so a multiple of alignment; IO where the disk has no room for them. The target is
+ * replaced by commit, only when everything is on disk, and INVALID unless n_data bytes came. After commit, whatever it returned, append and commit
+ * are RELEASED; after an append that could not write, both return its code. abort frees the writer, also after commit; NULL is fine. */
 typedef struct ac_gguf_writer ac_gguf_writer;
 AC_API ac_status ac_gguf_create(const char *path, const void *head, size_t n_head, uint32_t alignment, uint64_t n_data, ac_gguf_writer **out,
                                 ac_err *e);

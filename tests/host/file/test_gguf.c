@@ -1,8 +1,11 @@
-/* The reader of GGUF files: every rule has a file that breaks it and is named by it; good files; files that are cut at every byte.
+/* The reader of GGUF files: every rule has a file that breaks it and is named by it; good files; files that are cut at every byte. The
+ * writer: what it takes, and that it is over with commit or a write that failed.
  * tier: every change, memory */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "accel/file.h"
@@ -281,11 +284,62 @@ static void test_read(void **state) {
   ac_device_release(cpu);
 }
 
+static void test_writer(void **state) {
+  ac_gguf_writer *w;
+  ac_device *cpu;
+  ac_tensor *some, *most;
+  ac_err e;
+  struct rlimit was, now;
+  const int64_t one = 1, many = 1 << 18; /* of f32: 1 MiB */
+  (void)state;
+  assert_int_equal(ac_device_open(ac_device_cpu_vtable(), 0, 1 << 24, NULL, &cpu, &e), AC_OK);
+  assert_int_equal(ac_tensor_new(cpu, AC_F32, 1, &one, &some, &e), AC_OK);
+  assert_int_equal(ac_tensor_new(cpu, AC_F32, 1, &many, &most, &e), AC_OK);
+  memset(ac_tensor_data(some), 1, 4);
+  memset(ac_tensor_data(most), 1, (size_t)many * 4);
+  remove(path);
+  assert_fails(ac_gguf_create(path, "head", 4, 32, 4, &w, &e), INVALID, "4 bytes of tensors are no multiple of the alignment 32", e);
+  assert_int_equal(ac_gguf_create(path, "head", 4, 32, 32, &w, &e), AC_OK);
+  assert_int_equal(ac_gguf_append(w, some, &e), AC_OK);
+  assert_fails(ac_gguf_append(w, some, &e), INVALID, "4 bytes are more than were announced", e);
+  assert_int_equal(ac_gguf_commit(w, &e), AC_OK);
+  assert_fails(ac_gguf_commit(w, &e), RELEASED, "has been committed", e);
+  assert_fails(ac_gguf_append(w, some, &e), RELEASED, "has been committed", e);
+  ac_gguf_abort(w);
+  assert_int_equal(access(path, F_OK), 0);
+  /* too few bytes: over as well */
+  assert_int_equal(ac_gguf_create(path, "head", 4, 32, 64, &w, &e), AC_OK);
+  assert_int_equal(ac_gguf_append(w, some, &e), AC_OK);
+  assert_fails(ac_gguf_commit(w, &e), INVALID, "32 bytes of tensors were written, 64 announced", e);
+  assert_fails(ac_gguf_append(w, some, &e), RELEASED, "has been committed", e);
+  assert_fails(ac_gguf_commit(w, &e), RELEASED, "has been committed", e);
+  ac_gguf_abort(w);
+  /* a tensor of which a part was written: nothing may come behind it, though the disk has room again */
+  remove(path);
+  assert_int_equal(ac_gguf_create(path, "head", 4, 32, 4 << 20, &w, &e), AC_OK);
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+  now = was;
+  now.rlim_cur = 4096;
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
+  const ac_status st = ac_gguf_append(w, most, &e);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+  signal(SIGXFSZ, SIG_DFL);
+  assert_int_equal(st, AC_IO);
+  assert_fails(ac_gguf_append(w, some, &e), IO, "not whole", e);
+  assert_fails(ac_gguf_commit(w, &e), IO, "not whole", e);
+  ac_gguf_abort(w);
+  assert_int_not_equal(access(path, F_OK), 0);
+  ac_tensor_release(some);
+  ac_tensor_release(most);
+  ac_device_release(cpu);
+}
+
 int main(void) {
   snprintf(path, sizeof path, "%s/x.gguf", getenv("ACCEL_TEST_TMP") != NULL ? getenv("ACCEL_TEST_TMP") : ".");
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_good), cmocka_unit_test(test_head), cmocka_unit_test(test_values), cmocka_unit_test(test_tensors),
-      cmocka_unit_test(test_read),
+      cmocka_unit_test(test_read),   cmocka_unit_test(test_writer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,12 +159,26 @@ do -- what cannot be written leaves what was there, and nothing beside it; a wri
   local function refused(text, ok, message)
     assert(not ok and message:find(text, 1, true), message)
   end
-  refused("32 bytes of tensors were written, 64 announced", file:commit())
   refused("36 bytes are more than were announced", file:append(accel.ones(9)))
   refused("not contiguous", file:append(accel.ones(4, 2):t()))
+  refused("32 bytes of tensors were written, 64 announced", file:commit())
+  refused("has been committed", file:append(accel.ones(4))) -- also after a commit that failed
+  refused("has been committed", file:commit())
+  assert(#accel.listdir(path:match "^(.*)/") == 1)
   file:close()
   fails("the GGUF file is closed", file.commit, file)
   assert(text_of() == want and #accel.listdir(path:match "^(.*)/") == 1)
+  refused("36 bytes of tensors are no multiple of the alignment 32", core.create_gguf(path, "head", 32, 36))
+  file = assert(core.create_gguf(path, "head", 32, 64))
+  assert(file:append(accel.ones(9)) and file:append(accel.ones(0)))
+  refused("4 bytes are more than were announced", file:append(accel.ones(1)))
+  assert(file:commit())
+  for _ = 1, 2 do
+    refused("has been committed", file:commit())
+    refused("has been committed", file:append(accel.ones(0)))
+  end
+  file:close()
+  assert(#text_of() == 32 + 64)
 end
 
 do -- refusals name what they are about
