@@ -79,9 +79,10 @@ local function encode(o, tok, prompt)
   return tok:apply_chat_template(messages, { add_generation_prompt = true })
 end
 
---- The words of a raised error without the script's place.
+--- The words of a raised error without the script's place and without the function's name, which is the command's.
 local function told(err)
-  return (tostring(type(err) == "table" and err.message or err):gsub("^[^\n]-:%d+: ", ""):match "^[^\n]*")
+  local text = tostring(type(err) == "table" and err.message or err):gsub("^[^\n]-:%d+: ", ""):match "^[^\n]*"
+  return (text:gsub("^generate: ", ""))
 end
 
 --- Without the padding and behind-the-end tokens of a batch.

@@ -11,6 +11,14 @@ local function named(model, name)
   return false
 end
 
+--- The model of a folder without values, to look names up in before any weight is read; nil where there is none, of which loading tells.
+local function bare(dir)
+  local config = require "accel.models.pretrained".read_config(dir)
+  local class = config and require "accel.models.auto".class_of(config)
+  local ok, model = pcall(class or error, config, { device = "meta" })
+  return ok and model or nil
+end
+
 --- What the weights of a folder are quantised as, by its config.json; nil: they are not.
 local function quantised_as(dir)
   local file <close> = io.open(dir .. "/config.json", "rb")
@@ -74,6 +82,10 @@ local function run(...)
     skip = {}
     for name in o.skip:gmatch "[^,%s]+" do skip[#skip + 1] = name end
     if #skip == 0 then return command.refuse(NAME, "--skip names no module") end
+    local names = bare(words[1])
+    for _, name in ipairs(names and skip or {}) do
+      if not named(names, name) then return command.refuse(NAME, "--skip: no module of the model is called '%s'", name) end
+    end
   end
   local made, config = pcall(accel.quant.BnbQuantizationConfig, {
     load_in_8bit = o.int8, load_in_4bit = not o.int8, bnb_4bit_quant_type = not o.int8 and (o.fp4 and "fp4" or "nf4") or nil,
@@ -82,14 +94,11 @@ local function run(...)
     head_quant_type = o.head,
   })
   if not made then return command.refuse(NAME, "%s", tostring(config)) end
-  config._absent_ok = true -- an absent name is refused below
+  config._absent_ok = true -- an absent name was refused above
   local done, model, message = command.try(accel.models.from_pretrained, words[1], { quantization_config = config })
   if not done then model, message = nil, tostring(model):gsub("^[^ ]*:%d+: ", "") end
   if not model then
     return command.refuse(NAME, "%s", message)
-  end
-  for _, name in ipairs(skip or {}) do
-    if not named(model, name) then return command.refuse(NAME, "--skip: no module of the model is called '%s'", name) end
   end
   local bytes, weights = 0, 0
   for _, p in ipairs(model:parameters()) do

@@ -97,38 +97,72 @@ local function warn_absent(model, config)
   end
 end
 
---- The list with all names of tensors that are tied to one it names.
+--- The list with all names of tensors that are tied to one it names, and those of biases beside a weight that is so named: a layer has
+--- one dtype. (BERT's decoder has the embeddings' weight, and a bias that is the head's.)
 local function with_tied(model, list)
   local out = table.move(list, 1, #list, 1, {})
-  for _, group in ipairs(#list > 0 and require("accel.accelerator.module_sizes").find_tied_parameters(model) or {}) do
-    local named = false
-    for _, name in ipairs(group) do named = named or contains(name, list) end
-    for _, name in ipairs(named and group or {}) do
-      if not contains(name, out) then out[#out + 1] = name end
+  local groups = #list > 0 and require("accel.accelerator.module_sizes").find_tied_parameters(model) or {}
+  local function join_ties()
+    for _, group in ipairs(groups) do
+      local named = false
+      for _, name in ipairs(group) do named = named or contains(name, out) end
+      for _, name in ipairs(named and group or {}) do
+        if not contains(name, out) then out[#out + 1] = name end
+      end
     end
   end
+  join_ties()
+  for name, module in pairs(#groups > 0 and model:named_modules() or {}) do
+    local prefix = name == "" and "" or name .. "."
+    if tensors.is_tensor(module.weight) and tensors.is_tensor(module.bias) and contains(prefix .. "weight", out)
+      and not contains(prefix .. "bias", out) then
+      out[#out + 1] = prefix .. "bias"
+    end
+  end
+  join_ties()
   return out
 end
 
---- Linear layers and embeddings that keep_in_fp32_modules names, and those tied to them, in a model of another dtype: what comes in
---- becomes f32, what goes out the model's dtype, so that the layers beside them find what they expect. (Norms take a weight of f32 as it
---- is.)
-local function cast_around(model, config)
-  local Linear, Conv1D, Embedding = require "accel.nn.linear", require "accel.models.conv1d", require "accel.nn.embedding"
-  if config.torch_dtype == "f32" then return end
-  local function to(dtype)
-    return function(t)
-      if tensors.is_tensor(t) and tensors.is_floating(t.dtype) then return t:to(dtype) end
-      return t
-    end
+--- What makes tensors of this dtype of floating ones, also of those in a table; scalars, which are losses, stay as they are.
+local function caster(dtype)
+  local function one(t)
+    if tensors.is_tensor(t) and tensors.is_floating(t.dtype) and #t.shape > 0 then return t:to(dtype) end
+    return t
   end
-  local wide, narrow = to "f32", to(config.torch_dtype)
+  return function(value)
+    if type(value) ~= "table" or getmetatable(value) then return one(value) end
+    local out = {}
+    for key, v in next, value do out[key] = one(v) end
+    return out
+  end
+end
+
+--- Modules with parameters that keep_in_fp32_modules names, and with those tied to them, in a model of another dtype: what comes in becomes
+--- f32, what goes out the model's dtype, so that the layers beside them find what they expect. A module of several layers gets its input as
+--- it is, since these cast theirs. Norms do without: they take f32 beside an input of 16 bits, and answer as it is.
+local function cast_around(model, config)
+  if config.torch_dtype == "f32" then return end
+  local wide, narrow, class_name = caster "f32", caster(config.torch_dtype), require("accel.accelerator.module_sizes").class_name
+  local function before(_, args)
+    local out = { n = args.n }
+    for i = 1, args.n do out[i] = wide(args[i]) end
+    return out
+  end
+  local function behind(_, _, ...)
+    local out = table.pack(...)
+    for i = 1, out.n do out[i] = narrow(out[i]) end
+    return table.unpack(out, 1, out.n)
+  end
   for _, module in pairs(model:named_modules()) do
-    local of = class.of(module)
-    local w = (of == Linear or of == Conv1D or of == Embedding) and module.weight
-    if w and not w.quant_state and w.dtype == "f32" then
-      module:register_forward_pre_hook(function(_, args) return wide(args[1]) end)
-      module:register_forward_hook(function(_, _, y) return narrow(y) end)
+    local kept, leaf = false, true
+    for _, t, kind in module:_fields() do
+      if kind == "module" then leaf = false
+      elseif kind == "parameter" and t.dtype == "f32" and not t.quant_state then kept = true end
+    end
+    if kept and not class_name(module):find "Norm" then
+      local copied = { copied = true } -- copies of the model compute the same
+      if leaf or class.isinstance(module, accel.nn.MultiheadAttention) then module:register_forward_pre_hook(before, copied) end
+      module:register_forward_hook(behind, copied)
     end
   end
 end

@@ -91,6 +91,57 @@ do
   end
 end
 
+-- the same of every kind of layer with an input, of a tied weight whose layer has a bias of its own, of parameters beside layers, and of
+-- copies of the model
+do
+  local models, real = accel.models, warn
+  warn = function() end -- luacheck: ignore 121
+  local function kept_of(model, names, dtype)
+    return accel.load_and_quantize_model(model, Config { load_in_8bit = true, torch_dtype = dtype or "fp16", keep_in_fp32_modules = names })
+  end
+  local function check(model, names, call)
+    local want = call(kept_of(model:clone():eval(), names, "fp32"), "f32")
+    local m, n = kept_of(model:clone():eval(), names), 0
+    for _, p in ipairs(m:parameters()) do n = n + (p.dtype == "f32" and not p.quant_state and 1 or 0) end
+    local y = call(m, "f16")
+    assert(n > 0 and y.dtype == "f16" and (y:to "f32" - want):abs():max():item() < 0.05, table.concat(names, " "))
+    assert(accel.equal(call(m:clone(), "f16"), y), table.concat(names, " "))
+    return m
+  end
+  local text = accel.tensor({ { 1, 2, 3, 4 } }, { dtype = "i64" })
+  for _, names in ipairs { { "word_embeddings" }, { "embeddings" }, { "bert" }, { "decoder" }, { "predictions" } } do
+    for _, cls in ipairs { models.BertForMaskedLM, models.BertForPreTraining } do
+      local m = check(cls(models.tiny.bert), names, function(m) return (m(text)) end)
+      local decoder = m.cls.predictions.decoder
+      assert(decoder.weight.dtype == "f32" and decoder.bias.dtype == "f32" and decoder.bias == m.cls.predictions.bias)
+      assert(decoder.weight == m.bert.embeddings.word_embeddings.weight)
+    end
+  end
+  local loss = kept_of(models.BertForMaskedLM(models.tiny.bert):eval(), { "bert" })(text, { labels = text })
+  assert(#loss.shape == 0 and loss:item() > 0)
+  local folder = accel.mkdtemp(dir .. "/bert-")
+  assert(models.BertForMaskedLM(models.tiny.bert):save_pretrained(folder))
+  local from = models.from_pretrained(folder, { quantization_config = Config { load_in_8bit = true, keep_in_fp32_modules = { "word_embeddings" } } })
+  assert(from.cls.predictions.bias.dtype == "f32" and from.cls.predictions.transform.dense.bias.dtype == "f16" and from(text).dtype == "f16")
+  local size = models.tiny.vit.image_size
+  local image, photo = accel.randn(1, 3, size, size), accel.randn(2, 3, 32, 32)
+  for _, names in ipairs { { "patch_embeddings" }, { "projection" }, { "embeddings" }, { "vit" }, { "classifier" } } do
+    check(models.ViTForImageClassification(models.tiny.vit), names, function(m, dtype) return m(image:to(dtype)) end)
+  end
+  for _, names in ipairs { { "embedder" }, { "shortcut" }, { "resnet" } } do
+    check(models.ResNetForImageClassification(models.tiny.resnet), names, function(m, dtype) return m(photo:to(dtype)) end)
+  end
+  local rows = accel.randn(2, 4, 6)
+  local function first(m, dtype) return (m(rows:to(dtype))) end
+  for _, layer in ipairs { nn.Conv1d(4, 3, 3), nn.ConvTranspose1d(4, 3, 3), nn.PReLU(), nn.LSTM(6, 5, { batch_first = true }) } do
+    check(nn.Sequential(nn.Linear(6, 6), layer), { "1" }, first)
+  end
+  local pair = nn.ModuleDict { two = nn.Bilinear(6, 6, 3), many = nn.MultiheadAttention(6, 2), one = nn.Linear(6, 6) }
+  check(pair, { "two", "many" }, function(m, dtype) return m.two(rows:to(dtype), rows:to(dtype)) end)
+  check(pair, { "two", "many" }, function(m, dtype) return (m.many(rows:to(dtype), rows:to(dtype), rows:to(dtype))) end)
+  warn = real -- luacheck: ignore 121
+end
+
 -- parts in host memory and on disk: 8 bits may, 4 bits where they are skipped
 local map = { ["0"] = 0, ["1"] = 0, ["2"] = "cpu", ["3"] = "disk" }
 local resident = load(Config(int8))(x):detach()
@@ -234,11 +285,17 @@ assert(accel.models.from_pretrained(folder .. "/cli3").lm_head.weight.quant_stat
 p = assert(io.popen(("'%s' quantize '%s/none' '%s/cli2' 2>&1"):format(run, folder, folder)))
 text = p:read "a"
 assert(not p:close() and text:find("none", 1, true), text)
+do -- a wrong name is told before any weight is read: here there are none
+  local config_file <close> = assert(io.open(folder .. "/config.json"))
+  assert(accel.makedirs(folder .. "/bare") and accel.write_file(folder .. "/bare/config.json", config_file:read "a"))
+end
 for options, pattern in pairs {
   ["%s/cli3 %s/cli4 --int8"] = "is quantised already %(nf4%); give the folder that it was made from",
   ["%s/cli %s/cli4 --nf4"] = "is quantised already %(int8%)",
   ["%s %s/cli4 --int8 --double-quant"] = "%-%-double%-quant is of 4 bits",
   ["%s %s/cli4 --skip nothing"] = "no module of the model is called 'nothing'",
+  ["%s/bare %s/cli4 --skip nothing"] = "no module of the model is called 'nothing'",
+  ["%s/bare %s/cli4 --skip h.0"] = "bare: ",
   ["%s %s/cli4 --skip ,"] = "%-%-skip names no module",
 } do
   p = assert(io.popen(("'%s' quantize %s 2>&1"):format(run, (options:gsub("%%s", folder)))))

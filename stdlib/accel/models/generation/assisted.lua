@@ -144,7 +144,7 @@ return function(decoder, o)
       if o.on_token and o.on_token { ids[i] } == false then ended = true end
       if ended then break end
     end
-    if draft then
+    if draft and not ended then -- an end may be an id that the assistant does not have
       local common = math.min(decoder.width, base + matches)
       draft:crop(math.min(draft.width, common))
       for i = draft.width + 1, decoder.width do

@@ -80,9 +80,18 @@ do -- sampled pairs of ids are as often what they are without a draft (chi-squar
   assert(degrees >= 5 and chi < degrees + 5 * math.sqrt(2 * degrees), ("%g with %d degrees of freedom"):format(chi, degrees))
 end
 
+do -- an end that the assistant has no row for ends the text as it does without
+  local model = assert(models.from_pretrained(files .. "llama"))
+  local small = models.GPT2 { vocab_size = 8, n_positions = 64, n_embd = 16, n_layer = 1, n_head = 2, eos_token_id = 0 }
+  local first = model:generate({ 1, 2 }, { max_new_tokens = 1, eos_token_id = false })[1]
+  assert(first >= 8)
+  local out = model:generate({ 1, 2 }, { max_new_tokens = 12, eos_token_id = first, assistant_model = small, assistant_confidence_threshold = 0.0 })
+  assert(text(out) == text { first })
+end
+
 do
   local model = assert(models.from_pretrained(files .. "llama"))
--- an assistant of other ids
+  -- an assistant of other ids
   local small = models.GPT2 { vocab_size = 8, n_positions = 64, n_embd = 16, n_layer = 1, n_head = 2, eos_token_id = 0 }
   local large = models.GPT2 { vocab_size = 4096, n_positions = 64, n_embd = 16, n_layer = 1, n_head = 2, eos_token_id = 0 }
   local how = { max_new_tokens = 12, eos_token_id = false, assistant_confidence_threshold = 0.0 }
@@ -91,7 +100,7 @@ do
   fails("id %d+ is none of the 8 of the assistant", model.generate, model, { 1, 2 }, how)
   how.assistant_model = large
   fails("id %d+ is none of the %d+ of the model: assistant_model must have", model.generate, model, { 1, 2 }, how)
-    fails("takes one prompt, got 2", model.generate, model, { { 1 }, { 2 } }, { assistant_model = model })
+  fails("takes one prompt, got 2", model.generate, model, { { 1 }, { 2 } }, { assistant_model = model })
   fails("has no beams", model.generate, model, prompt, { assistant_model = model, num_beams = 2 })
   fails("needs use_cache", model.generate, model, prompt, { prompt_lookup_num_tokens = 2, use_cache = false })
 end
