@@ -13,6 +13,7 @@
 
 #include "base/base_impl.h"
 #include "base/json.h"
+#include "file/left_over.h"
 
 const char *aci_path_shown(const char *path, char buf[ACI_PATH_SHOWN]) {
   size_t n = strlen(path);
@@ -120,13 +121,19 @@ static ac_status create_beside(aci_atomic_file *f, ac_err *e) {
   const char *slash = strrchr(f->path, '/');
   int dir = slash == NULL ? 0 : (int)(slash - f->path) + 1;
   const char *base = f->path + dir;
-  size_t n = strlen(base) > 200 ? 200 : strlen(base),
-         room = (size_t)dir + n + 32; /* names end at 255 bytes */
-  char *tmp = malloc(room);
+  size_t n = strlen(base) > ACI_TEMP_BASE ? ACI_TEMP_BASE : strlen(base), room = (size_t)dir + n + 32;
+  char id[ACI_TEMP_ID], *tmp = malloc(room);
   if (tmp == NULL) return no_memory(e, f->path);
+  aci_temp_sweep_files(f->path);
   for (int tries = 0; f->fd < 0; tries++) {
-    snprintf(tmp, room, "%.*s%.*s.tmp-%08x", dir, f->path, (int)n, base, (unsigned)aci_hash_key());
+    aci_temp_id(id);
+    snprintf(tmp, room, "%.*s%.*s.tmp-%s", dir, f->path, (int)n, base, id);
     f->fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (f->fd >= 0 && !aci_temp_hold(f->fd, tmp)) {
+      close(f->fd);
+      f->fd = -1;
+      continue;
+    }
     if (f->fd >= 0 || (errno == EINTR && tries < 100) || (errno == EEXIST && tries < 100)) continue;
     ac_status st = aci_io_error(e, f->path, "cannot create a temporary file beside it", errno);
     free(tmp);
@@ -238,11 +245,13 @@ ac_status aci_atomic_commit(aci_atomic_file *f, ac_err *e) {
   int rc;
   ACI_AGAIN(rc, fsync(f->fd));
   if (rc != 0) st = aci_io_error(e, f->path, "cannot bring it to disk", errno);
+  const int held = fcntl(f->fd, F_DUPFD_CLOEXEC, 0); /* keeps the lock until the name is the target's */
   const int err = close(f->fd) != 0 && errno != EINTR ? errno : 0;
   f->fd = -1;
   if (st == AC_OK && err != 0) st = aci_io_error(e, f->path, "cannot close", err);
   if (st == AC_OK) ACI_AGAIN(rc, rename(f->tmp, f->path));
   if (st == AC_OK && rc != 0) st = aci_io_error(e, f->path, "cannot replace it", errno);
+  if (held >= 0) close(held);
   if (st == AC_OK) {
     free(f->tmp);
     f->tmp = NULL;

@@ -37,7 +37,8 @@ ac_status aci_read_whole(const char *path, uint64_t most, char **out, size_t *by
 
 /* A file that replaces `path` when committed, and leaves no trace otherwise. A symbolic link is followed:
  * the file that it names is replaced. An existing file hands on its permissions and, where we may, its
- * owner; a new one gets those of the umask. Anything but a regular file in its place is refused. */
+ * owner; a new one gets those of the umask. Anything but a regular file in its place is refused. What a killed
+ * process left in the folder goes (left_over.h). */
 typedef struct aci_atomic_file {
   int fd; /* -1: not open */
   char *path, *tmp;

@@ -50,6 +50,22 @@ static int end(void **state) {
   return bad;
 }
 
+/* A process of its own that begins to write `name`, and is killed or commits. */
+static void in_another(const char *name, bool killed) {
+  ac_err e;
+  int status;
+  const pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    aci_atomic_file f;
+    if (aci_atomic_open(&f, name, 3, &e) != AC_OK || aci_atomic_write(&f, "new", 3, &e) != AC_OK) _exit(1);
+    if (killed) kill(getpid(), SIGKILL);
+    _exit(aci_atomic_commit(&f, &e) == AC_OK ? 0 : 2);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 /* Files of the folder we are in. */
 static int n_files(void) {
   DIR *d = opendir(".");
@@ -199,6 +215,55 @@ static void refuses_what_is_no_file(void **state) {
                "t/below: cannot create a temporary file beside it: Not a directory", e);
   holds("t", "old");
   assert_int_equal(n_files(), 3);
+}
+
+/* What a killed process was writing is removed by the next one that saves there, what others write is not. */
+static void left_over(void **state) {
+  aci_atomic_file f;
+  ac_err e;
+  const struct timespec then[2] = {{time(NULL) - 48 * 3600, 0}, {time(NULL) - 48 * 3600, 0}};
+  in_another("t", true);
+  in_another("other", true);
+  assert_int_equal(n_files(), 1); /* the second has removed the first one's */
+  in_another("t", false);
+  holds("t", "new");
+  assert_int_equal(n_files(), 1);
+  /* one that lives, until it is told to go on */
+  int ready[2], go[2], status;
+  char byte = 0;
+  assert_true(pipe(ready) == 0 && pipe(go) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (aci_atomic_open(&f, "u", 3, &e) != AC_OK || aci_atomic_write(&f, "old", 3, &e) != AC_OK) _exit(1);
+    if (write(ready[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 1) _exit(2);
+    _exit(aci_atomic_commit(&f, &e) == AC_OK ? 0 : 3);
+  }
+  assert_int_equal(read(ready[0], &byte, 1), 1);
+  in_another("t", false);
+  in_another("u", false);
+  assert_int_equal(n_files(), 3);
+  assert_int_equal(write(go[1], &byte, 1), 1);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  for (int i = 0; i < 2; i++) close(ready[i]), close(go[i]);
+  holds("u", "old");
+  assert_int_equal(n_files(), 2);
+  /* of another boot: only of the same name, and old; names of other forms and folders never */
+  static const char *const stay[] = {"v.tmp-00000000deadbeef", "t.tmp-0000000deadbeef", "t.tmp-00000000deadbeeg", "x.tmp-t-00000000deadbeef"};
+  for (int i = 0; i < 4; i++) {
+    ac_test_write(stay[i], "x", 1);
+    assert_int_equal(utimensat(AT_FDCWD, stay[i], then, 0), 0);
+  }
+  assert_int_equal(mkdir("t.tmp-0000000012345678", 0755), 0);
+  ac_test_write("t.tmp-00000000deadbeef", "x", 1);
+  in_another("t", false);
+  assert_int_equal(n_files(), 8);
+  assert_int_equal(utimensat(AT_FDCWD, "t.tmp-00000000deadbeef", then, 0), 0);
+  in_another("total", false); /* no name that begins so */
+  assert_int_equal(n_files(), 9);
+  in_another("t", false);
+  assert_int_equal(n_files(), 8);
+  assert_int_not_equal(access("t.tmp-00000000deadbeef", F_OK), 0);
 }
 
 static void long_names(void **state) {
@@ -410,6 +475,7 @@ static void reads_exactly(void **state) {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, begin, end)
 int main(void) {
   const struct CMUnitTest tests[] = {
+      TEST(left_over), /* first: a process looks once into a folder, and those that it forks do not look again */
       TEST(makes_a_file),      TEST(replaces_at_once),
       TEST(keeps_the_owner),   TEST(abort_leaves_no_trace),
       TEST(follows_links),     TEST(refuses_what_is_no_file),
