@@ -120,7 +120,8 @@ typedef struct aci_transfer {
   enum { ACI_NOT_SENT, ACI_SENT, ACI_MOVING, ACI_DONE } state;
   ac_status st;
   ac_err err;
-  struct aci_lane *lane; /* with memory of a device at the other end, see copies.c; NULL: p is where the bytes are for */
+  /* with memory of a device at the other end (copies.c): a write begins when its bytes have come; NULL: p is where they are */
+  struct aci_lane *lane;
 } aci_transfer;
 
 /* Who records what is moved and waited for: profile. */
@@ -162,7 +163,7 @@ typedef struct aci_window_stats {
   size_t resident_bytes, peak_bytes, budget_bytes;
 } aci_window_stats;
 
-/* What of page-locked memory a copy on the window's stream still reads. */
+/* Page-locked memory that a copy on the window's stream still reads or writes. */
 typedef struct aci_spent {
   ac_block *block;
   ac_event *after;
@@ -219,11 +220,12 @@ typedef struct aci_lane {
   void *there;     /* on the device */
   ac_event *before; /* of the compute stream: its memory is free, or its bytes are written */
   ac_event *after;  /* of the copy */
-  bool copied;      /* to the device: given to the stream, and the compute stream does not wait for it so far */
+  bool under_way;   /* given to the stream, and nobody has waited for it so far: the memory at both ends has to stay */
 } aci_lane;
-/* On the I/O thread, without the lock: the bytes that were read go on to the device; those of the device have come. */
+/* On the I/O thread, without the lock: the bytes that were read go on to the device. */
 ac_status aci_lane_up(aci_lane *x, const void *from, size_t bytes, ac_err *e);
-ac_status aci_lane_down(aci_lane *x, ac_err *e);
+/* With the lock: whether those of the device have come. */
+ac_status aci_lane_down(aci_lane *x, bool *done, ac_err *e);
 
 /* ---- tiered.c ---- */
 struct aci_tiered {

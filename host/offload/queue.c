@@ -28,10 +28,7 @@ void aci_io_queue_watch(aci_io_queue *q, const aci_io_watch *watch) {
 /* Without the lock. */
 static void carry_out(aci_io_queue *q, aci_transfer *t) {
   aci_home *h = t->home;
-  t->st = AC_OK;
-  if (h->store->phantom) return;
-  if (t->write && t->lane != NULL) t->st = aci_lane_down(t->lane, &t->err);
-  if (t->st != AC_OK) return;
+  if (h->store->phantom || t->st != AC_OK) return;
   if (t->map != NULL) {
     t->st = aci_map_fill(h->store, t->map, t->map_bytes, h->at + h->bytes, &t->err);
   } else if (h->store->tier == ACI_TIER_FILE) {
@@ -43,16 +40,34 @@ static void carry_out(aci_io_queue *q, aci_transfer *t) {
   if (!t->write && t->lane != NULL && t->st == AC_OK) t->st = aci_lane_up(t->lane, t->p, t->bytes, &t->err);
 }
 
+/* Takes the first transfer that can begin: what a device has not written so far does not keep the others waiting. With the lock held. */
+static aci_transfer *take(aci_io_queue *q) {
+  for (aci_transfer **at = &q->first, *t; (t = *at) != NULL; at = &t->next) {
+    bool begins = true;
+    t->st = t->write && t->lane != NULL ? aci_lane_down(t->lane, &begins, &t->err) : AC_OK;
+    if (!begins && t->st == AC_OK) continue;
+    *at = t->next;
+    if (t->next == NULL) q->last = at;
+    t->next = NULL;
+    return t;
+  }
+  return NULL;
+}
+
 static void *run(void *arg) {
   aci_io_queue *q = arg;
+  const struct timespec nap = {0, 20000};
   pthread_mutex_lock(&q->lock);
   for (;;) {
     while (q->first == NULL && !q->stop) pthread_cond_wait(&q->wake, &q->lock);
-    aci_transfer *t = q->first;
-    if (t == NULL) break;
-    q->first = t->next;
-    if (q->first == NULL) q->last = &q->first;
-    t->next = NULL;
+    if (q->first == NULL) break;
+    aci_transfer *t = take(q);
+    if (t == NULL) { /* a device rings nobody */
+      pthread_mutex_unlock(&q->lock);
+      nanosleep(&nap, NULL);
+      pthread_mutex_lock(&q->lock);
+      continue;
+    }
     t->state = ACI_MOVING;
     pthread_mutex_unlock(&q->lock);
     const uint64_t from = now_ns();

@@ -6,6 +6,7 @@
  *   a map of the file      a file that is only read (map.c), counted in the same way; what is written to it gets a block of its own */
 #include <string.h>
 
+#include "device/capture.h"
 #include "device/pool.h"
 #include "offload/offload.h"
 #include "offload/window.h"
@@ -43,11 +44,10 @@ void aci_resident_unmap(aci_tiered *t) {
 }
 
 void aci_resident_drop(aci_window *w, aci_tiered *t) {
-  (void)aci_lane_arrive(w, t, NULL); /* a copy to memory that goes */
+  aci_resident_unstage(w, t);
   if (t->block != NULL) w->stats.resident_bytes -= t->home.bytes;
   ac_block_free(t->block);
-  ac_block_free(t->stage);
-  t->block = t->stage = NULL;
+  t->block = NULL;
   t->in_place = false;
   t->ptr = t->io = NULL;
   t->state = ACI_OUT;
@@ -92,14 +92,24 @@ ac_status aci_resident_make(aci_window *w, aci_tiered *t, ac_err *e) {
 }
 
 ac_status aci_resident_stage(aci_window *w, aci_tiered *t, ac_err *e) {
+  AC_TRY(aci_capture_refuse(w->device, "a tensor moves between tiers of memory (offload)", e)); /* before streams are drawn into a recording */
   AC_TRY(block_for(w, t, AC_MEM_PINNED, &t->stage, e));
   t->io = placed(t, t->stage);
-  return aci_lane_open(w, t, e);
+  const ac_status st = aci_lane_open(w, t, e);
+  if (st != AC_OK) aci_resident_unstage(w, t);
+  return st;
+}
+
+void aci_resident_unstage(aci_window *w, aci_tiered *t) {
+  aci_lane_end(w, t);
+  ac_block_free(t->stage);
+  t->stage = NULL;
+  t->io = t->ptr;
 }
 
 ac_status aci_resident_arrive(aci_window *w, aci_tiered *t, ac_err *e) {
   ac_status st = AC_OK;
-  if (t->lane.copied) {
+  if (t->lane.under_way) {
     st = aci_lane_arrive(w, t, e);
     t->io = t->ptr;
   } else if (t->stage != NULL) {

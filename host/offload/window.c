@@ -46,9 +46,7 @@ static ac_status settle(aci_window *w, aci_tiered *t, ac_err *e) {
     if (st == AC_UNSUPPORTED && t->transfer.map != NULL) t->home.store->no_map = true; /* bytes are read, from now on ahead of uses as well */
     if (st != AC_OK) aci_resident_drop(w, t);
   } else {
-    ac_block_free(t->stage);
-    t->stage = NULL;
-    t->io = t->ptr;
+    aci_resident_unstage(w, t);
     t->state = ACI_IN;
     if (st == AC_OK) t->dirty = false;
   }
@@ -61,19 +59,21 @@ static bool finished(const aci_tiered *t) {
 
 /* Starts to write t home. */
 static ac_status begin_write(aci_window *w, aci_tiered *t, ac_err *e) {
+  ac_status st = AC_OK;
+  t->io = t->ptr;
   if (!aci_on_cpu(w)) {
-    AC_TRY(aci_resident_stage(w, t, e));
-    if (t->lane.stream != NULL) {
-      AC_TRY(aci_lane_start_down(&t->lane, t->io, t->home.bytes, e));
-    } else {
-      AC_TRY(w->device->vt->copy(w->device, NULL, t->io, t->ptr, t->home.bytes, e));
-      AC_TRY(ac_device_sync(w->device, e));
+    st = aci_resident_stage(w, t, e);
+    if (st == AC_OOM && aci_lanes_reclaim(w, true)) st = aci_resident_stage(w, t, e);
+    if (st == AC_OK && t->lane.stream != NULL) {
+      st = aci_lane_start_down(&t->lane, t->io, t->home.bytes, e);
+    } else if (st == AC_OK) {
+      st = w->device->vt->copy(w->device, NULL, t->io, t->ptr, t->home.bytes, e);
+      if (st == AC_OK) st = ac_device_sync(w->device, e);
     }
-  } else {
-    t->io = t->ptr;
+    if (st != AC_OK) aci_resident_unstage(w, t);
   }
-  send(w, t, true, false);
-  return AC_OK;
+  if (st == AC_OK) send(w, t, true, false);
+  return st;
 }
 
 static bool may_leave(const aci_tiered *t) { return !t->dirty || !t->home.store->fixed; }
@@ -144,6 +144,7 @@ static ac_status admit(aci_window *w, aci_tiered *t, bool must, int least, ac_er
   ac_status st;
   if (!room(w, t->home.bytes, least, must, e, &st) && (!must || st != AC_OK)) return st != AC_OK ? st : AC_OOM;
   while ((st = aci_resident_make(w, t, e)) == AC_OOM) {
+    if (aci_lanes_reclaim(w, must)) continue; /* page-locked memory counts, too */
     aci_tiered *other = farthest(w, least);
     ac_err ignored;
     if (other == NULL) return st;
@@ -334,6 +335,7 @@ ac_status aci_window_empty(aci_window *w, bool flush, ac_err *e) {
   }
   for (int i = 0; flush && i < w->n_all; i++)
     if (w->all[i] != NULL && w->all[i]->state == ACI_LEAVING && st == AC_OK) st = settle(w, w->all[i], e);
+  if (!flush) (void)aci_lanes_reclaim(w, true);
   if (st == AC_OK && w->failed.code != AC_OK) {
     st = w->failed.code;
     if (e != NULL) *e = w->failed;
@@ -360,6 +362,7 @@ bool aci_io_queue_reclaim(aci_io_queue *q, ac_device *d) {
       ac_err ignored; /* what cannot be written stays, and says so when it is used */
       if (w->all[i] != NULL && w->all[i]->pins == 0 && may_leave(w->all[i])) (void)aci_window_out(w, w->all[i], &ignored);
     }
+    freed |= aci_lanes_reclaim(w, true);
     if (w->stats.resident_bytes == before) continue;
     freed = true;
     if (w->adapts) w->budget = before / 4 * 3;

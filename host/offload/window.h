@@ -20,7 +20,9 @@ bool aci_is_at_home(const aci_window *w, const aci_tiered *t);
 /* Memory of the device for t, or where its bytes are; OOM as a pool has it. Pages of a map, and what is not in place, have to be sent for. */
 ac_status aci_resident_make(aci_window *w, aci_tiered *t, ac_err *e);
 void aci_resident_drop(aci_window *w, aci_tiered *t); /* not there afterwards */
-ac_status aci_resident_stage(aci_window *w, aci_tiered *t, ac_err *e); /* page-locked memory on the way to or from the device */
+/* Page-locked memory on the way to or from the device; and none afterwards. UNSUPPORTED while work is recorded. */
+ac_status aci_resident_stage(aci_window *w, aci_tiered *t, ac_err *e);
+void aci_resident_unstage(aci_window *w, aci_tiered *t);
 /* The bytes were read: to where kernels find them. */
 ac_status aci_resident_arrive(aci_window *w, aci_tiered *t, ac_err *e);
 /* A map that is held and was written: its bytes get a block of their own, if there is room for one. */
@@ -31,8 +33,12 @@ void aci_resident_unmap(aci_tiered *t); /* of one that is out: no map afterwards
 /* Before a transfer of t by way of t->stage: the events, and where the compute stream is now. Does nothing on a device without streams. */
 ac_status aci_lane_open(aci_window *w, aci_tiered *t, ac_err *e);
 ac_status aci_lane_start_down(aci_lane *x, void *to, size_t bytes, ac_err *e);
-/* The compute stream waits for the copy to the device, if one is under way; t->stage is kept until it is through. */
+/* The compute stream waits for the copy to the device, if one is under way; t->stage is kept until it is through. UNSUPPORTED: work is recorded. */
 ac_status aci_lane_arrive(aci_window *w, aci_tiered *t, ac_err *e);
+/* Before the memory of t goes, whatever copy is under way: the device's is not used again before it, t->stage is kept until it is through. */
+void aci_lane_end(aci_window *w, aci_tiered *t);
+/* Gives back the page-locked memory of copies that are through; all: waits for those that are not. True: there was some. */
+bool aci_lanes_reclaim(aci_window *w, bool all);
 void aci_lane_close(aci_window *w, aci_tiered *t); /* of one that goes */
 void aci_lanes_close(aci_window *w);
 

@@ -110,8 +110,8 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
 /* The stream that a device has work on which nobody has waited for. Work on another one, unordered as it is, meets the same memory. */
 static std::map<int, cudaStream_t> busy;
 
-/* Copies of such a stream are made when somebody waits for them, not before: until then their destination has its old bytes, and what is written
- * to their source meanwhile is what arrives. */
+/* Copies of such a stream between device and page-locked memory, either way, are made when somebody waits for them, not before: until then their
+ * destination has its old bytes, and what is written to their source meanwhile is what arrives. */
 struct late_copy {
   cudaStream_t stream;
   void *dst;
@@ -193,6 +193,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) {
 }
 cudaError_t cudaFreeHost(void *p) {
   const on_device open;
+  for (int i = 0; i < devices(); i++) make_late(NULL, i, late_numbers);
   page_locked.erase(p);
   return free(p), cudaSuccess;
 }
@@ -203,13 +204,14 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
     emulated_record(s, NULL, [=] { memcpy(dst, src, bytes); });
     return s->capture->copies++, cudaSuccess;
   }
-  if (s->copies && holds(page_locked, src) && holds(device_memory, dst)) {
+  const bool down = s->copies && holds(page_locked, dst) && holds(device_memory, src);
+  if (down && s->waits == 0 && !is_staged()) emulated_wrong("a copy from the device on a stream that has waited for nothing");
+  if (down || (s->copies && holds(page_locked, src) && holds(device_memory, dst))) {
     late.push_back({s, dst, src, bytes, ++late_numbers});
     return cudaSuccess;
   }
   if (s->copies) make_late(s, 0, late_numbers); /* a stream keeps its order */
-  if (!s->copies || !holds(page_locked, dst)) work_on(s);
-  else if (s->waits == 0 && !is_staged()) emulated_wrong("a copy from the device on a stream that has waited for nothing");
+  work_on(s);
   if (paged(dst) || paged(src)) waits.n++;
   if ((const char *)dst < (const char *)src + bytes && (const char *)src < (const char *)dst + bytes)
     emulated_wrong("a copy between places that overlap");
