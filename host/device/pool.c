@@ -224,6 +224,27 @@ ac_status ac_device_set_source(ac_device *d, ac_mem_class c, const ac_mem_source
   return AC_OK;
 }
 
+/* The source that a class has now; NULL: the device. */
+static void *source_user(ac_device *d, ac_mem_class c, bool *any) {
+  const bool own = aci_biased_lock(&d->pool->lock);
+  const aci_source *s = d->pool->budget.source[c];
+  *any = s != NULL;
+  void *user = s != NULL ? s->own.user : NULL;
+  aci_biased_unlock(&d->pool->lock, own);
+  return user;
+}
+
+bool aci_pool_offer_source(ac_device *d, ac_mem_class c, const ac_mem_source *s) {
+  bool any;
+  (void)source_user(d, c, &any);
+  return !any && ac_device_set_source(d, c, s, NULL) == AC_OK;
+}
+
+void aci_pool_withdraw_source(ac_device *d, ac_mem_class c, const void *user) {
+  bool any;
+  if (source_user(d, c, &any) == user && any) (void)ac_device_set_source(d, c, NULL, NULL);
+}
+
 /* ---- blocks ---- */
 bool aci_pool_told_to_fail(ac_pool *p) {
   if (p->fail_at > 0) return --p->fail_at == 0;

@@ -45,6 +45,11 @@ bool aci_pool_is_diverted(ac_device *d, const ac_block *b);
 /* What is kept for key is the pool's again, as blocks of it are freed. */
 void aci_pool_undivert(ac_device *d, const void *key);
 
+/* As ac_device_set_source, of a module whose memory the class may have where the host program has set none. False: it has, or that failed. */
+bool aci_pool_offer_source(ac_device *d, ac_mem_class c, const ac_mem_source *s);
+/* The class is the device's own again, unless another source than the offered one, told by its user, was set meanwhile. */
+void aci_pool_withdraw_source(ac_device *d, ac_mem_class c, const void *user);
+
 /* For tests and debugging (ACCEL_POISON, ACCEL_ALLOC_FAIL). fail_at n > 0 fails the n-th allocation from now
  * on, n < 0 that one and all after it, 0 none. Set before other threads use the device. */
 void aci_pool_debug_set(ac_device *d, bool poison, int64_t fail_at);

@@ -1,7 +1,7 @@
 /* Memory that NCCL makes itself (ncclMemAlloc, 2.19 and later), for what travels again and again: parameters, units and buckets of gradients, the
- * class PARAMETER of the device's pool. Registered, it is what NVLink's switches reduce in and peers map without copies; other memory of the
- * device does not serve for that. While a communicator of the device lives, the pool takes its segments from here. Where NCCL refuses one,
- * and while work is recorded, the device's own memory stands in. */
+ * class PARAMETER of the device's pool, unless the host program has set a source for that (ac_device_set_source). Registered, it is what NVLink's
+ * switches reduce in and peers map without copies; other memory of the device does not serve for that. While a communicator of the device lives, the
+ * pool takes its segments from here. Where NCCL refuses one, and while work is recorded, the device's own memory stands in. */
 #include <stdlib.h>
 
 #include "comm/nccl/nccl.h"
@@ -75,11 +75,11 @@ void aci_nccl_memory_open(aci_nccl *n) {
   m->lib = n->lib;
   m->device = d;
   const ac_mem_source source = {.struct_size = sizeof source, .map = map, .unmap = unmap, .free = end, .user = m};
-  n->memory = ac_device_set_source(d, AC_MEM_PARAMETER, &source, NULL) == AC_OK;
-  if (!n->memory) end(m);
+  if (aci_pool_offer_source(d, AC_MEM_PARAMETER, &source)) n->memory = m;
+  else end(m);
 }
 
 void aci_nccl_memory_close(aci_nccl *n) {
-  if (n->memory) (void)ac_device_set_source(n->device, AC_MEM_PARAMETER, NULL, NULL);
-  n->memory = false;
+  if (n->memory != NULL) aci_pool_withdraw_source(n->device, AC_MEM_PARAMETER, n->memory);
+  n->memory = NULL;
 }

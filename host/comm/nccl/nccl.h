@@ -57,7 +57,7 @@ typedef struct aci_nccl {
   aci_device_op *queued;    /* oldest first */
   ac_event *spare[16];      /* events of ours that nobody waits for */
   int n_spare;
-  bool memory;              /* the pool's class PARAMETER is NCCL's */
+  void *memory;             /* memory.c: that the pool's class PARAMETER takes its segments from; NULL: nothing */
   bool registers;           /* ACCEL_NCCL_REGISTER, until NCCL refuses */
   bool broken;              /* communicators were aborted: nothing is queued any more */
   uint64_t *node;           /* of each rank; NULL: the world's first collective of a device has not told */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accel/device.h"
+#include "device/pool.h"
 
 typedef struct source {
   int maps, unmaps, frees;
@@ -109,6 +109,36 @@ static void unused(void **state) {
   assert_int_equal(s.frees, 1);
 }
 
+/* What a module offers serves where nobody has set a source, and ends with it alone. */
+static void offered(void **state) {
+  ac_device *d = open_cpu();
+  source own = {0}, module = {0};
+  const ac_mem_source m = of(&own), n = of(&module);
+  ac_err e;
+  assert_true(aci_pool_offer_source(d, AC_MEM_PARAMETER, &n));
+  aci_pool_withdraw_source(d, AC_MEM_PARAMETER, &module);
+  assert_int_equal(module.frees, 1);
+  ac_block_free(take(d, 100000, AC_MEM_PARAMETER));
+  assert_true(module.maps == 0 && own.maps == 0);
+
+  assert_ok(ac_device_set_source(d, AC_MEM_PARAMETER, &m, &e), e);
+  assert_false(aci_pool_offer_source(d, AC_MEM_PARAMETER, &n));
+  aci_pool_withdraw_source(d, AC_MEM_PARAMETER, &module); /* it was not taken */
+  ac_block_free(take(d, 100000, AC_MEM_PARAMETER));
+  assert_true(own.maps == 1 && own.frees == 0);
+
+  assert_ok(ac_device_set_source(d, AC_MEM_PARAMETER, NULL, &e), e);
+  module.frees = 0;
+  assert_true(aci_pool_offer_source(d, AC_MEM_PARAMETER, &n));
+  source later = {0};
+  const ac_mem_source k = of(&later);
+  assert_ok(ac_device_set_source(d, AC_MEM_PARAMETER, &k, &e), e); /* the host program's comes in between */
+  aci_pool_withdraw_source(d, AC_MEM_PARAMETER, &module);
+  ac_block_free(take(d, 100000, AC_MEM_PARAMETER));
+  assert_true(later.maps == 1 && later.frees == 0 && module.frees == 1);
+  ac_device_release(d);
+}
+
 static void refusals(void **state) {
   ac_device *d = open_cpu();
   source s = {.refuses = true};
@@ -130,6 +160,6 @@ static void refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(only_its_class), cmocka_unit_test(replaced_in_use),
-                                     cmocka_unit_test(unused), cmocka_unit_test(refusals)};
+                                     cmocka_unit_test(unused), cmocka_unit_test(offered), cmocka_unit_test(refusals)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
