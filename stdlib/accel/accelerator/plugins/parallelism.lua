@@ -16,7 +16,7 @@ local ENV <const> = "PARALLELISM_CONFIG_"
 --- example: accel.accelerator.TorchTensorParallelConfig({}).enable_async_tp --> false
 ---@class accel.accelerator.TorchTensorParallelConfig : accel.accelerator.Plugin
 M.TorchTensorParallelConfig = base.extend("TorchTensorParallelConfig",
-  { { "enable_async_tp", false }, { "tp_plan", none }, { "sequence_parallel", none }, { "tp_comm_overlap", false } })
+  { { "enable_async_tp", false }, { "tp_plan", none }, { "sequence_parallel", none }, { "tp_comm_overlap", none } })
 
 --- How pipeline parallelism works, with the options of nn.parallel.PipelineParallel.
 --- example: accel.accelerator.PipelineParallelConfig({}).schedule --> "1f1b"
