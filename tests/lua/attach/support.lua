@@ -79,9 +79,18 @@ function M.running(ranks, steps)
   end)
 end
 
+--- Kills a job, which is alone, and waits until no row of ps names it: one whose first rank is dead already has another form than M.ps takes.
 function M.kill(job)
+  local ids = {}
+  for i, row in ipairs(M.ps()) do ids[i] = row.id end
   pcall(job.process.signal, job.process, 9)
-  M.wait("its end", function() return #M.ps() == 0 end)
+  M.wait("its end", function()
+    local out = M.run "ps"
+    for _, id in ipairs(ids) do
+      if out:find(id, 1, true) then return false end
+    end
+    return #M.ps() == 0
+  end)
   job.process:close()
 end
 
