@@ -8,7 +8,7 @@ description = {
   license = "Apache-2.0",
 }
 supported_platforms = { "linux" }
-dependencies = { "lua >= 5.4, < 5.5" }
+dependencies = { "lua >= 5.4, < 5.5", "luafilesystem >= 1.8" }
 build = {
   type = "cmake",
   variables = {

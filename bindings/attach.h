@@ -19,26 +19,26 @@ typedef struct lac_attach {
   aci_page *page;        /* this process's among them */
   bool alone;            /* no launcher made them */
   aci_late_watch late;   /* the service's */
-  char told[ACI_SITE];   /* where it was said to be late last */
+  char told[ACI_SITE];   /* the line of the last report that it is late */
   int64_t told_at;       /* the step, by when the one before was made */
   bool every_step;     /* lua/repl/attached.lua is called at every step: it watches something */
   int thread;          /* id of the thread that runs scripts */
-  lac_running *running; /* the innermost coroutine; NULL: the main thread runs */
+  lac_running *running; /* the innermost coroutine. NULL: the main thread runs */
 } lac_attach;
 
 /* Nobody can attach any more, and nothing is left in the user's folder. */
 void lac_attach_close(lac_state *S);
-/* The page on which this process says where it is; NULL: there is none. */
+/* The status page of this process. NULL: there is none. */
 static inline aci_page *lac_attach_page(const lac_state *S) { return S->attach->page; }
-/* After a step has been made: publishes it, and stands at a prompt where that was asked for. May raise what a prompt raises. */
+/* After each step: publishes it, and stands at a prompt if one was requested. May raise an error from the prompt. */
 void lac_attach_step(lua_State *L, lac_state *S);
 
 /* ---- attach_stacks.c ---- */
-/* From then on the stack of S can be asked for, from any other thread; false: another state of the process has it. */
+/* From then on any other thread may ask for the stack of S. False: another state of the process is registered. */
 bool lac_stacks_open(lac_state *S, int thread, ac_err *e);
 void lac_stacks_close(lac_state *S);
-/* The stack as text of at most n bytes, a frame a line, the innermost first; all: with the library's functions. Returns its length. Waits for a
- * second at most. */
+/* The stack as text of at most n bytes, a frame per line, the innermost first. all: with the library's functions. Returns its length. Waits
+ * for a second at most. */
 size_t lac_stacks_take(lac_state *S, bool all, char *buf, size_t n);
 
 /* ---- attach_watch.c ---- */

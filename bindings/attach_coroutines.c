@@ -1,6 +1,6 @@
-/* Which coroutine runs, for who looks at the stack of a script from another thread: Lua says it to nobody but the coroutine itself. Where a host
- * listens (lac_attach.c), coroutine.resume and coroutine.wrap are ours from before its script runs. They do as Lua's own do, and note what they
- * resume on the way: a list on the C stack, the innermost first, which a signal handler of this thread may read at any moment. */
+/* Tracks the running coroutine, for threads that read the stack of a script: Lua reveals it only to the coroutine itself. If a host listens
+ * (lac_attach.c), coroutine.resume and coroutine.wrap are ours from before its script runs. They behave as Lua's own, and note the
+ * coroutines they resume: a list on the C stack, the innermost first, which a signal handler of this thread may read at any moment. */
 #include <lualib.h>
 
 #include "attach.h"
@@ -10,8 +10,8 @@ static void note(lac_state *S, lac_running *r, lua_State *co) {
   S->attach->running = r;
 }
 
-/* Resumes co with n_args values on top of L. >= 0: as many results are on top of L instead; -1: an error value is. Raises nothing, so that
- * what was noted is taken back. */
+/* Resumes co with n_args values on top of L. Returns >= 0: the number of results on top of L. -1: an error value is there. Raises nothing,
+ * so that the note is always withdrawn. */
 static int resume(lua_State *L, lac_state *S, lua_State *co, int n_args) {
   int n_results = 0;
   lac_running r;

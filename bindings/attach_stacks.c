@@ -1,11 +1,11 @@
 /* The stack of a script that runs, asked for by another thread of its process, wherever the script is: in a loop, in a wait for other ranks, in a
  * read that does not return.
  *
- * SIGURG goes to the script's thread. Its handler sets a hook, as handlers may, and the hook writes the frames at the next instruction of Lua.
- * Where no such instruction comes, the thread is in C code: asleep in a system call, or at work for longer than a moment. A second signal then
- * writes the frames from within the handler: the thread that could change them is the one that runs it, and it reads only (lua_getstack and
- * lua_getinfo allocate nothing for what is asked here). Lua itself may be what it interrupts, between two of its words, a stack that is being
- * moved for one: an access to what is not there is caught, ends the text, and the script goes on as if nobody had looked. */
+ * SIGURG goes to the script's thread. Its handler sets a hook, as handlers may, and the hook writes the frames at the next instruction of
+ * Lua. If no such instruction comes, the thread is in C code: asleep in a system call, or in a long computation. A second signal then
+ * writes the frames from within the handler. The thread that could change them is the one that runs it, and it only reads (lua_getstack and
+ * lua_getinfo allocate nothing for these fields). The signal may interrupt Lua itself, for example while a stack is being moved. An access
+ * to unmapped memory is caught and ends the text, and the script continues unaffected. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,11 +22,11 @@
 
 #define MS ((int64_t)1000000)
 
-/* What the next signal or hook is to do. The writer takes the request from the one who waits before it writes. */
+/* The task of the next signal or hook. The writer takes the request from the waiting thread before it writes. */
 enum { IDLE, BY_HOOK, AT_ONCE, WRITING, DONE };
 
 static struct {
-  lac_state *_Atomic state; /* whose script is looked at; NULL: none */
+  lac_state *_Atomic state; /* state of the observed script. NULL: none */
   int thread;
   pthread_mutex_t asking; /* one at a time */
   _Atomic uint32_t request;
@@ -92,7 +92,7 @@ static void put_repeated(int times) {
 
 /* Frames of a thread of Lua. Text is put together without formatted output, since a handler may run it. */
 static void write_frames(lua_State *L, const lac_state *S) {
-  enum { MOST = 200 }; /* lines; of a recursion the first and how many there are */
+  enum { MOST = 200 }; /* lines. Of a recursion the first, and their number */
   lua_Debug ar, before = {.currentline = -2};
   int lines = 0, repeated = 0;
   for (int level = 0; lines < MOST && lua_getstack(L, level, &ar); level++) {
@@ -154,10 +154,10 @@ static void set_hook(int i, lua_State *L) {
   lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
-/* What a reader of frames hits where there is nothing; a fault of anything else is its own. */
+/* Catches faults of a reader of frames. Any other fault is passed on. */
 static void on_fault(int n) {
   if (one.reading && syscall(SYS_gettid) == one.thread) siglongjmp(one.out, 1);
-  sigaction(n, &one.fault[n == SIGBUS], NULL); /* it happens again, then, and goes where it belongs */
+  sigaction(n, &one.fault[n == SIGBUS], NULL); /* it then happens again, and goes to its own handler */
 }
 
 /* Within a handler of the script's thread. */
@@ -203,7 +203,7 @@ static void on_urgent(int n) {
 bool lac_stacks_open(lac_state *S, int thread, ac_err *e) {
   lac_state *none = NULL;
   if (!atomic_compare_exchange_strong(&one.state, &none, S)) {
-    AC_FAIL(e, STATE, "attach: another host of this process listens already");
+    AC_FAIL(e, STATE, "attach: another host of this process is already listening");
     return false;
   }
   one.thread = thread;
@@ -233,8 +233,8 @@ static ssize_t read_own(const char *what, char *text, size_t n) {
   return k;
 }
 
-/* Whether the script's thread sleeps, and has since the last look: *ran is the time for which it had run by then. What only takes a lock of the
- * allocator, say, does not. A wait for other ranks looks up now and then; its page says that it waits. */
+/* Whether the script's thread sleeps, and has slept since the last check. *ran: its run time at that check. A short wait, for example for a
+ * lock of the allocator, does not count. A wait for other ranks wakes up now and then, but its page shows that it waits. */
 static bool is_asleep(const lac_state *S, unsigned long long *ran) {
   char text[512];
   if (read_own("stat", text, sizeof text) <= 0) return false;
@@ -267,7 +267,8 @@ size_t lac_stacks_take(lac_state *S, bool all, char *buf, size_t n) {
   one.at = 0;
   one.all = all;
   bool done = atomic_load(&one.state) == S && ask(BY_HOOK, TURN_MS * MS);
-  /* no Lua instruction so far: asleep, it is in a system call; still at work after a third of a second, in a long kernel */
+  /* no Lua instruction so far. If asleep, it is in a system call. If still running after a third of a second, it is in a
+   * long kernel */
   for (int i = 1; !done && i < TURNS; i++) {
     if (is_asleep(S, &ran) && i >= ASLEEP_AFTER) break;
     struct timespec t = {0, TURN_MS * MS};

@@ -1,5 +1,5 @@
-/* A rank's look at itself: is it later than the others, and where. Called by the thread of its service (host/attach), which lives while the script
- * is in a loop or a read. */
+/* A rank's check whether it is late, and at which line. Called by the thread of its service (host/attach), which lives while the script is
+ * in a loop or a read. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static bool line_of(const char *text, char *site, size_t n) {
   return false;
 }
 
-/* Where it is, for who looks at the page, and once a line for the log. */
+/* Publishes the line on the page, and logs each line once. */
 static void tell(lac_attach *A, const char *site, int64_t late, int64_t usual) {
   aci_page_lock(A->page);
   snprintf(A->page->at, sizeof A->page->at, "%s", site);

@@ -1,10 +1,10 @@
-/* The one function behind every op in Lua: accel.<op>(...) and x:<op>(...).
+/* The one function for every op in Lua: accel.<op>(...) and x:<op>(...).
  *
- * A call is positional arguments, then at most one table with string keys. The op's signature says what
- * they may be; values are parsed into ac_value on the C stack (lists beyond a fixed size into a scratch
- * userdata), positions and dims become 0-based, and ac_call does the rest. Lists of integers may be
- * written out (x:view(2, 3)) where no number can follow them. Upvalues: 1 metatable, 2 state, 3 the op.
- * Nothing runs the collector between reading the arguments and filling the boxes, which are made before. */
+ * A call is positional arguments, then at most one table with string keys. The op's signature defines them.
+ * Values are parsed into ac_value on the C stack (lists beyond a fixed size into a scratch userdata), positions
+ * and dims become 0-based, and ac_call does the rest. Lists of integers may be written out (x:view(2, 3)) if no
+ * number can follow them. Upvalues: 1 metatable, 2 state, 3 the op. Nothing runs the collector between reading
+ * the arguments and filling the boxes, which are made before. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ typedef struct call {
   const aci_sig *sig;
   size_t n_words, used;
   int64_t *words; /* scratch, or a userdata for long lists */
-  int arg;        /* position for messages; 0: an option */
+  int arg;        /* position for messages. 0: an option */
   uint32_t given; /* bit per parameter */
   ac_value v[AC_MAX_ARGS];
   int64_t scratch[SCRATCH];
@@ -152,6 +152,8 @@ static void store_number(call *c, const aci_param *p, int idx, void *list, int i
     ((double *)list)[i] = lua_tonumber(c->L, idx);
   } else if (p->type == AC_T_DIMS) {
     ((int64_t *)list)[i] = read_pos(c, p, idx, list_name(p->type));
+  } else if (p->holes && lua_isboolean(c->L, idx) && !lua_toboolean(c->L, idx)) {
+    ((int64_t *)list)[i] = AC_INT_NONE;
   } else {
     ((int64_t *)list)[i] = read_int(c, p, idx, list_name(p->type));
   }
@@ -191,7 +193,7 @@ static void read_table(call *c, const aci_param *p, int idx, ac_value *v) {
   v->ints = list;
 }
 
-/* Reads the value at idx for p; tensors and strings are borrowed from the stack. Leaves it as it was. */
+/* Reads the value at idx for p. Tensors and strings are borrowed from the stack. Leaves it as it was. */
 static void read_value(call *c, const aci_param *p, int idx, ac_value *v) {
   lua_State *L = c->L;
   switch (p->type) {
@@ -249,7 +251,7 @@ static void read_value(call *c, const aci_param *p, int idx, ac_value *v) {
 
 /* ---- the whole argument list ---- */
 
-/* What a parameter takes, for people. */
+/* The types that a parameter accepts, for messages. */
 static const char *wanted(const aci_param *p) {
   switch (p->type) {
     case AC_T_OPERAND: return "tensor or number";
@@ -307,7 +309,7 @@ static void read_rest(call *c, int idx, int i, int n_args) {
   const aci_sig *s = c->sig;
   int opts = 0, n = n_args;
   if (lua_type(L, n) == LUA_TTABLE) {
-    /* a list where a list is due, else options */
+    /* a list if the signature expects one, otherwise options */
     bool list_due = n <= s->n_params && is_list_type(s->param[n - 1].type);
     if (list_due ? lac_is_opts(L, n) : lua_rawlen(L, n) == 0) opts = n--;
   }
@@ -406,6 +408,7 @@ static int op_call(lua_State *L) {
   c.S = S;
   c.op = lua_touserdata(L, lua_upvalueindex(3));
   if (__builtin_expect(S->ctx == NULL, 0)) return luaL_error(L, "accel is closed"); /* and the op is gone */
+  if (__builtin_expect(!c.op->parsed, 0) && aci_op_parse(c.op, &e) != AC_OK) return lac_raise(L, S, &e);
   c.sig = aci_op_sig(c.op);
   lac_gc_due(L, S);
   const bool many = c.op->gives_list, self = c.op->gives_self;
@@ -431,7 +434,7 @@ again:
     lac_charge(S, r[0].tensor);
     return 1;
   }
-  if (self) { /* what was written is what was given */
+  if (self) { /* count arguments as written in the script */
     for (int i = 0; i < n_results; i++) ac_tensor_release(r[i].tensor);
     if (lua_type(L, 1) == LUA_TUSERDATA) lua_pushvalue(L, 1);
     else lac_push_tensor(L, S, c.v[0].tensor); /* it came as an option */

@@ -1,5 +1,5 @@
-/* Parts of the codec around keys: their order, the way to a value in messages (".a.b[3]"), and the refusal of what does
- * not travel. Called by codec_write.c and codec_read.c. */
+/* Parts of the codec for keys: their order, the path to a value in messages (".a.b[3]"), and the error for values that
+ * cannot be sent. Called by codec_write.c and codec_read.c. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

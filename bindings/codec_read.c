@@ -1,7 +1,7 @@
 /* Bytes to Lua values (codec.h has the format). Called by accel.decode.
  *
- * The bytes may come from anybody: a length is compared with what is left before anything is made of it, so that memory
- * grows with the input only (at most some fifty times), and only what codec_write.c could have written is taken. */
+ * The bytes may be hostile. Each length is compared with the remaining bytes before anything is allocated for it, so
+ * that memory grows with the input only (at most some fifty times). Only output of codec_write.c is accepted. */
 #include "codec.h"
 #include "core/gc.h"
 #include "json.h"
@@ -22,7 +22,7 @@ typedef struct run {
   ac_tensor *const *shared;
   size_t n_shared;
   const unsigned char *begin, *at, *end;
-  int refs, depth; /* refs: list of what `R` may name */
+  int refs, depth; /* refs: list of the values that `R` may refer to */
   lua_Integer n_refs;
   bool is_key; /* the value being read is one */
   lac_codec_key key;
@@ -52,7 +52,7 @@ static bool read_varint(run *r, uint64_t *out) {
     if (shift == 63 && c > 1) return fail_at(r, from, "a number of more than 64 bits");
     v |= (uint64_t)(c & 0x7f) << shift;
     if (c >= 0x80) continue;
-    if (c == 0 && shift > 0) return fail_at(r, from, "a number with more bytes than it needs");
+    if (c == 0 && shift > 0) return fail_at(r, from, "a number longer than necessary");
     *out = v;
     return true;
   }
@@ -64,7 +64,7 @@ static bool read_count(run *r, const char *what, size_t each, uint64_t *out) {
   const unsigned char *from = r->at;
   if (!read_varint(r, out)) return false;
   if (*out > left(r) / each)
-    return fail_at(r, from, "%llu %s where %zu bytes are left", (unsigned long long)*out, what, left(r));
+    return fail_at(r, from, "%llu %s, but only %zu bytes are left", (unsigned long long)*out, what, left(r));
   return true;
 }
 
@@ -101,8 +101,8 @@ static bool read_back_reference(run *r) {
 
 /* ---- tensors ---- */
 
-/* Tag read already: length and name of the dtype, whether bytes follow, dims, extents, bytes. Everything is compared with what
- * is left before memory is asked for. Pushes a box; false: r->e is filled. A tensor without bytes is a meta tensor. */
+/* Tag read already: length and name of the dtype, whether bytes follow, dims, extents, bytes. Everything is compared with the
+ * remaining bytes before memory is allocated. Pushes a box. False: r->e is filled. A tensor without bytes is a meta tensor. */
 static bool read_tensor(run *r) {
   const unsigned char *from = r->at - 1;
   char name[16];
@@ -110,14 +110,14 @@ static bool read_tensor(run *r) {
   ac_dtype dt;
   if (left(r) < 1 || left(r) - 1 < (size_t)r->at[0] + 2) return fail_at(r, from, "the data ends inside a tensor");
   const size_t len = *r->at++;
-  if (len >= sizeof name) return fail_at(r, from, "a tensor of no known dtype");
+  if (len >= sizeof name) return fail_at(r, from, "a tensor of an unknown dtype");
   memcpy(name, r->at, len);
   name[len] = 0;
   r->at += len;
   if (strlen(name) != len || !ac_dtype_find(name, &dt) || strcmp(name, ac_dtype_name(dt)) != 0)
-    return fail_at(r, from, "a tensor of no known dtype");
+    return fail_at(r, from, "a tensor of an unknown dtype");
   const int has_bytes = *r->at++, ndim = *r->at++;
-  if (has_bytes > 1) return fail_at(r, from, "a tensor with bytes neither there nor absent");
+  if (has_bytes > 1) return fail_at(r, from, "a tensor whose flag for bytes is neither 0 nor 1");
   if (ndim > AC_MAX_DIMS) return fail_at(r, from, "a tensor of %d dims, more than %d", ndim, AC_MAX_DIMS);
   uint64_t n = aci_dsize(dt);
   bool fits = true, empty = false;
@@ -154,13 +154,13 @@ static bool read_tensor(run *r) {
   return true;
 }
 
-/* A tensor that lies beside the bytes. */
+/* A tensor from the separate list. */
 static bool read_shared(run *r) {
   const unsigned char *from = r->at - 1;
   uint64_t i;
   if (!read_varint(r, &i)) return false;
   if (i >= r->n_shared)
-    return fail_at(r, from, "tensor %llu of %zu beside the data", (unsigned long long)i, r->n_shared);
+    return fail_at(r, from, "tensor %llu of the %zu in the separate list", (unsigned long long)i, r->n_shared);
   ac_tensor *t = r->shared[i];
   lac_push_tensor(r->L, r->S, t);
   r->S->gc->charged += (size_t)t->numel * aci_dsize((ac_dtype)t->dtype);
@@ -174,14 +174,14 @@ static bool read_key(run *r, const lac_codec_key *before) {
   const unsigned char *from = r->at;
   r->is_key = true;
   if (r->at < r->end && strchr("IDSFTR", *r->at) == NULL)
-    return fail_at(r, from, "a key that is no number, string or boolean");
+    return fail_at(r, from, "a key that is not a number, string or boolean");
   if (!read_value(r)) return false;
   r->is_key = false;
   if (before != NULL && lac_codec_compare(before, &r->key) >= 0) return fail_at(r, from, "keys out of order");
   return true;
 }
 
-/* The value for the key on top; both go into the table below. */
+/* The value for the key on top. Both go into the table below. */
 static bool read_entry(run *r, int table, bool through_newindex) {
   const unsigned char *from = r->at;
   if (!read_value(r)) return false;
@@ -198,7 +198,7 @@ static bool read_pairs(run *r, int table, lua_Integer n_list, uint64_t n) {
     if (!read_key(r, i > 0 ? &before : NULL)) return false;
     before = r->key;
     if (before.kind == LAC_KEY_INT && before.i >= 1 && before.i - 1 <= n_list)
-      return fail_at(r, from, "key %lld beside a list of %lld", (long long)before.i, (long long)n_list);
+      return fail_at(r, from, "key %lld, which belongs into the list of %lld", (long long)before.i, (long long)n_list);
     if (!read_entry(r, table, false)) return false;
   }
   return true;
@@ -247,7 +247,7 @@ static bool read_ordered(run *r) {
     const unsigned char *at = r->at;
     if (!read_key(r, NULL)) return false;
     lua_pushvalue(L, -1);
-    if (lua_rawget(L, table) != LUA_TNIL) return fail_at(r, at, "a key comes twice");
+    if (lua_rawget(L, table) != LUA_TNIL) return fail_at(r, at, "a duplicate key");
     lua_pop(L, 1);
     if (!read_entry(r, table, true)) return false;
   }
@@ -263,7 +263,7 @@ static bool read_float(run *r) {
   memcpy(&f, r->at, sizeof f);
   r->key = (lac_codec_key){.kind = LAC_KEY_FLOAT, .f = f};
   if (r->is_key && (isnan(f) || (f >= -0x1p63 && f < 0x1p63 && f == floor(f))))
-    return fail_at(r, r->at - 1, "a key of %g, which no table has as a float", f);
+    return fail_at(r, r->at - 1, "a float key of %g, which must be an integer", f);
   r->at += sizeof f;
   lua_pushnumber(r->L, f);
   return true;
@@ -273,7 +273,7 @@ static bool read_float(run *r) {
 static bool read_value(run *r) {
   lua_State *L = r->L;
   uint64_t v;
-  if (left(r) == 0) return fail_at(r, r->at, "the data ends where a value should stand");
+  if (left(r) == 0) return fail_at(r, r->at, "the data ends before a value");
   luaL_checkstack(L, 10, "decode");
   const char tag = (char)*r->at++;
   if (tag == 'R') return read_back_reference(r);
@@ -315,16 +315,16 @@ ac_status lac_decode_shared(lua_State *L, lac_state *S, const void *bytes, size_
   const int top = lua_gettop(L);
   *e = (ac_err){.rank = -1};
   if (n < LAC_CODEC_HEAD_BYTES || memcmp(p, LAC_CODEC_HEAD, LAC_CODEC_VERSION_AT) != 0)
-    return AC_FAIL(e, PARSE, "decode: %zu bytes that accel.encode has not made", n);
+    return AC_FAIL(e, PARSE, "decode: %zu bytes that accel.encode did not write", n);
   if (memcmp(p, LAC_CODEC_HEAD, LAC_CODEC_HEAD_BYTES) != 0)
-    return AC_FAIL(e, PARSE, "decode: made by another accel: version %d of the format, this one reads %d",
+    return AC_FAIL(e, PARSE, "decode: written by another version of accel: format %d, this one reads %d",
                    p[LAC_CODEC_VERSION_AT], LAC_CODEC_HEAD[LAC_CODEC_VERSION_AT]);
   r.at += LAC_CODEC_HEAD_BYTES;
   luaL_checkstack(L, 10, "decode");
   lua_newtable(L);
   r.refs = lua_gettop(L);
   bool ok = read_value(&r);
-  if (ok && r.at != r.end) ok = fail_at(&r, r.at, "%zu bytes behind the value", left(&r));
+  if (ok && r.at != r.end) ok = fail_at(&r, r.at, "%zu bytes after the value", left(&r));
   if (!ok) {
     lua_settop(L, top);
     return e->code;

@@ -1,7 +1,7 @@
 /* Lua values to bytes (codec.h has the format). Called by accel.encode.
  *
- * Making tables and strings may run finalizers, and those may change what is being written: keys are kept in a list of
- * Lua's, tensors are retained, and a table whose entries went away meanwhile is an error. */
+ * Making tables and strings may run finalizers, which may change the data being written. So keys are kept in a Lua
+ * list, tensors are retained, and a table whose entries disappear meanwhile is an error. */
 #include "codec.h"
 
 #include <stdlib.h>
@@ -63,9 +63,9 @@ static void put_number(run *r, char tag, uint64_t v, const lac_value_path *p) {
   put(r, tag, buf, put_varint(buf, v), p);
 }
 
-/* ---- what may come again ---- */
+/* ---- values that may recur ---- */
 
-/* The thing on top is what stands for it in `seen` (popped). True: it came before, and that is written. */
+/* The value on top identifies it in `seen` (popped). True: it came before, and a reference was written. */
 static bool came_before(run *r, const lac_value_path *p) {
   lua_State *L = r->L;
   lua_pushvalue(L, -1);
@@ -109,7 +109,7 @@ static void hold(run *r, ac_tensor *t) {
   w->held[w->n_held++] = t;
 }
 
-/* Appends the values of t, which are n bytes; there is room for them. */
+/* Appends the values of t, n bytes. There is room for them. */
 static void put_values(run *r, ac_tensor *t, size_t n) {
   aci_strbuf *b = &r->w->buf;
   ac_value v = {.kind = AC_T_TENSOR, .tensor = t}, results[AC_MAX_RESULTS];
@@ -122,8 +122,7 @@ static void put_values(run *r, ac_tensor *t, size_t n) {
     const ac_status st = lac_try_op(r->L, r->S, "clone", &v, 1, NULL, results, &n_results, &e);
     ac_ctx_set_grad_enabled(r->S->ctx, grad);
     if (st != AC_OK) lac_raise(r->L, r->S, &e);
-    t = dense = results[0].tensor;
-    AC_ASSERT(aci_is_contiguous(t));
+    t = dense = results[0].tensor; /* contiguous, as every clone */
   }
   aci_host_read h;
   const ac_status st = aci_host_read_open(t, true, &h, &e);
@@ -246,9 +245,9 @@ static void write_entry(run *r, int idx, const lac_value_path *p, const lac_valu
   write_value(r, lua_gettop(r->L), at);
 }
 
-/* A table, its list part first, then its other keys in sorted order. The keys of all tables that are being written stand in
- * one array, w->keys: ours are those from `base` on, and what they name is anchored by the list of Lua's at r->list, since
- * writing an entry may run finalizers that change the table. Leaves the stack as it was. */
+/* A table, its list part first, then its other keys in sorted order. The keys of all tables under way are in one array,
+ * w->keys: ours are those from `base` on. The Lua list at r->list anchors them, since writing an entry may run finalizers
+ * that change the table. Leaves the stack as it was. */
 static void write_table(run *r, int idx, const lac_value_path *p) {
   lua_State *L = r->L;
   lac_encoder *w = r->w;

@@ -1,4 +1,4 @@
-/* What all collectives of Lua check (dist.h): options, the root, tensors; and how they raise. */
+/* Checks shared by all collectives of Lua (dist.h): options, the root, tensors, and how they raise. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,6 +6,7 @@
 #include "autograd/node.h"
 #include "comm/comm_impl.h"
 #include "dist.h"
+#include "placeholders.h"
 
 /* ---- errors ---- */
 
@@ -86,7 +87,7 @@ lac_opts lac_coll_open(lua_State *L, lac_state *S, lac_coll *k, const char *name
     k->g = ac_world_group(lac_world(L, S));
   }
   if (ac_group_rank(k->g) < 0)
-    lac_coll_bad(L, S, k, AC_INVALID, "rank %d is no member of the group; only members may call it",
+    lac_coll_bad(L, S, k, AC_INVALID, "rank %d is not a member of the group; only members may call it",
                  ac_world_rank(S->ranks->world));
   if (S->ranks->alone[0] != 0 && kind != AC_COLL_SEND && kind != AC_COLL_RECV && ac_group_size(k->g) > S->ranks->alone_ranks)
     lac_coll_bad(L, S, k, AC_STATE,
@@ -114,7 +115,7 @@ void lac_coll_root(lac_coll *k, const lac_opts *o, int idx, const char *what, in
   if (lac_opt_push(o, in_group) != 0) {
     lua_pop(L, 1);
     if (given)
-      lac_argerror(L, S, AC_INVALID, k->name, 0, in_group, "given beside %s; one of them is enough", what);
+      lac_argerror(L, S, AC_INVALID, k->name, 0, in_group, "given together with %s; give only one of them", what);
     r = lac_opt_int(o, in_group, 0);
     if (r < 0 || r >= n)
       lac_argerror(L, S, AC_INVALID, k->name, 0, in_group, "%lld in a group of %d", (long long)r, n);
@@ -130,7 +131,7 @@ void lac_coll_root(lac_coll *k, const lac_opts *o, int idx, const char *what, in
   if (k->own == NULL)
     lac_coll_bad(L, S, k, AC_INVALID, "%s is rank %lld of a world of %d; ranks count from 0", what,
                  (long long)r, n);
-  lac_coll_bad(L, S, k, AC_INVALID, "%s is rank %lld, which is no member of the group; %s takes its ranks",
+  lac_coll_bad(L, S, k, AC_INVALID, "%s is rank %lld, which is not a member of the group; %s takes its ranks",
                what, (long long)r, in_group);
 }
 
@@ -141,7 +142,7 @@ static bool is_sim(const lac_state *S) { return strcmp(ac_world_backend(S->ranks
 void lac_coll_tensor(lua_State *L, lac_state *S, const lac_coll *k, const ac_tensor *t, bool written) {
   char a[128];
   ac_err e;
-  if (t->device->kind == AC_DEV_META && !is_sim(S))
+  if (t->device->kind == AC_DEV_META && !is_sim(S) && !lac_placeholders(L)) /* a dry run of one rank: nothing moves */
     lac_coll_bad(L, S, k, AC_UNSUPPORTED, "backend %s carries values, this one is %s; backend sim takes shapes alone",
                  ac_world_backend(S->ranks->world), aci_tensor_str(t, a, sizeof a));
   if (!written) return;
@@ -166,7 +167,8 @@ void lac_coll_place(lua_State *L, lac_state *S, lac_coll *k, const ac_tensor *t)
 void lac_coll_alike(lua_State *L, lac_state *S, const lac_coll *k, const char *na, const ac_tensor *a,
                     const char *nb, const ac_tensor *b) {
   char ta[128], tb[128];
-  if (a->dtype == b->dtype && aci_same_device(a->device, b->device)) return; /* host memory apart from the pool is the CPU's, too */
+  /* host memory outside the pool also belongs to the CPU */
+  if (a->dtype == b->dtype && aci_same_device(a->device, b->device)) return;
   lac_coll_bad(L, S, k, a->dtype != b->dtype ? AC_DTYPE : AC_DEVICE,
                "%s is %s, %s is %s; both must have the same %s", na, aci_tensor_str(a, ta, sizeof ta), nb,
                aci_tensor_str(b, tb, sizeof tb), a->dtype != b->dtype ? "dtype" : "device");

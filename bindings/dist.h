@@ -1,6 +1,6 @@
-/* accel.dist from C. world.c: the world, and what ends with it. lac_group.c: groups in Lua. coll_args.c: what collectives
- * check. lac_work.c: what a collective holds until it is done. lac_collective.c, lac_coll_list.c: the collectives, of one
- * tensor and of lists. lac_dist.c: the world in Lua, records. */
+/* accel.dist from C. world.c: the world, and the cleanup at its end. lac_group.c: groups in Lua. coll_args.c: checks of
+ * collectives. lac_work.c: the buffers of a collective until it is done. lac_collective.c, lac_coll_list.c: the
+ * collectives, of one tensor and of lists. lac_dist.c: the world in Lua, records. */
 #ifndef LAC_DIST_H
 #define LAC_DIST_H
 #include "accel/comm.h"
@@ -12,12 +12,12 @@ typedef struct lac_ranks {
   uint32_t world_nr; /* counts worlds joined and left: a group of another number is stale */
   bool is_worker;    /* the state of a data worker: no rank of any world */
   bool left;         /* by the script: only init_process_group joins again */
-  char *script;      /* whose contents all ranks must share; NULL: not known */
+  char *script;      /* whose contents must be the same on all ranks. NULL: unknown */
   struct lac_pending *pending_works;
-  int n_groups, collect_groups_at; /* groups alive; so many that those without a handle are looked for */
-  char alone[LAC_SITE];            /* what only some ranks run: no collective of more may begin; "": nothing */
+  int n_groups, collect_groups_at; /* groups alive, and the number at which those without a handle are searched */
+  char alone[LAC_SITE];            /* name of the code that only some ranks run: no collective of more may begin. "": none */
   int alone_ranks;                 /* how many */
-  char end_site[LAC_SITE];         /* script line where the run ended, failed or left the world; "" not known */
+  char end_site[LAC_SITE];         /* script line where the run ended, failed or left the world. "": unknown */
 } lac_ranks;
 
 /* ---- lac_group.c ---- */
@@ -29,7 +29,7 @@ typedef struct lac_group {
   bool destroyed;
 } lac_group;
 
-/* The group at idx; nil and group.WORLD are all ranks, with *own NULL. */
+/* The group at idx. nil and group.WORLD are all ranks, with *own NULL. */
 ac_group *lac_check_group(lua_State *L, lac_state *S, int idx, lac_group **own);
 static inline void lac_group_retain(lac_group *own) {
   if (own != NULL) own->ref++;
@@ -37,9 +37,9 @@ static inline void lac_group_retain(lac_group *own) {
 
 /* ---- world.c ---- */
 void lac_world_init(lua_State *L, lac_state *S);
-/* Joins, when the environment says that this process is one of many ranks; else nothing happens. */
+/* Joins if the environment makes this process one of many ranks. Otherwise does nothing. */
 ac_status lac_world_join(lac_state *S, const char *script, ac_err *e);
-/* Leaves, when joined; site: where the script ended, NULL: not known. */
+/* Leaves, if joined. site: the line at which the script ended, NULL: unknown. */
 void lac_world_leave(lac_state *S, const char *site);
 /* Makes a world that S has not so far. */
 ac_status lac_world_start(lac_state *S, const ac_world_options *o, ac_err *e);
@@ -52,7 +52,7 @@ struct lac_pending {
 };
 /* Lets go of works that were collected and are done by now. all: the world is closed, so that every work is. */
 void lac_works_drain(lac_state *S, bool all);
-/* The world, made or joined at its first use; raises. */
+/* The world, made or joined at its first use. Raises on failure. */
 ac_world *lac_world_open(lua_State *L, lac_state *S);
 static inline ac_world *lac_world(lua_State *L, lac_state *S) {
   return __builtin_expect(S->ranks->world != NULL, 1) ? S->ranks->world : lac_world_open(L, S);
@@ -63,11 +63,11 @@ typedef struct lac_coll {
   const char *name; /* as scripts call it: "all_gather_into_tensor" */
   ac_coll c;        /* all but the buffers */
   ac_group *g;
-  lac_group *own; /* of g; NULL: all ranks */
+  lac_group *own; /* of g. NULL: all ranks */
   bool async;
   char site[LAC_SITE];
 } lac_coll;
-/* Names of options that a function takes beside group. */
+/* Names of options that a function takes in addition to group. */
 enum {
   LAC_O_ASYNC = 1,
   LAC_O_OP = 2,
@@ -83,7 +83,7 @@ lac_opts lac_coll_open(lua_State *L, lac_state *S, lac_coll *k, const char *name
                        unsigned which);
 /* Fills c.root from the positional rank at idx (0: none), the option dst or src, or the default (-1: none). */
 void lac_coll_root(lac_coll *k, const lac_opts *o, int idx, const char *what, int fallback);
-/* Raises; the message is put behind the name. */
+/* Raises. The message follows the name. */
 int lac_coll_bad(lua_State *L, lac_state *S, const lac_coll *k, ac_status code, const char *fmt, ...)
     AC_PRINTF(5, 6);
 /* Raises e, which came from the core. */
@@ -93,8 +93,8 @@ void lac_coll_tensor(lua_State *L, lac_state *S, const lac_coll *k, const ac_ten
 /* Raises when a and b are not of one dtype and device. */
 void lac_coll_alike(lua_State *L, lac_state *S, const lac_coll *k, const char *na, const ac_tensor *a,
                     const char *nb, const ac_tensor *b);
-/* Sets k->c.device where this collective takes tensors on t's device as they lie; kind, dtype, group and site are set. Else those of other devices
- * than the CPU go through memory of the host. */
+/* Sets k->c.device if this collective takes tensors on t's device in place. kind, dtype, group and site must be set. Otherwise tensors of
+ * devices other than the CPU go through host memory. */
 void lac_coll_place(lua_State *L, lac_state *S, lac_coll *k, const ac_tensor *t);
 /* Can its bytes be sent and received as they lie? */
 static inline bool lac_coll_direct(const lac_coll *k, const ac_tensor *t) {
@@ -103,29 +103,29 @@ static inline bool lac_coll_direct(const lac_coll *k, const ac_tensor *t) {
 }
 
 /* ---- lac_work.c ---- */
-/* What a collective holds until it is done; as a userdata of Lua it is what async_op returns. */
+/* The buffers of a collective until it is done. As a userdata of Lua it is the result of async_op. */
 typedef struct lac_work {
   lac_state *S;
   ac_work *work; /* NULL: not async */
   struct lac_pending *pending;
   lac_group *own; /* retained */
   ac_coll_kind kind;
-  ac_tensor *send, *recv; /* contiguous, retained; NULL: none */
-  ac_tensor *held;        /* what is being copied; retained */
+  ac_tensor *send, *recv; /* contiguous, retained. NULL: none */
+  ac_tensor *held;        /* source of the copy under way. Retained */
   bool staged;            /* recv is a copy: its parts go to out when it is done */
-  bool finished;          /* what was received is in its place */
+  bool finished;          /* received data is in its place */
   int n_out;
-  ac_tensor *out[]; /* tensors that are written, in order; retained */
+  ac_tensor *out[]; /* tensors that are written, in order. Retained */
 } lac_work;
 /* Pushes one with room for n_out tensors. */
 lac_work *lac_work_push(lua_State *L, lac_state *S, const lac_coll *k, int n_out);
-/* Puts t into *slot, &w->send or &w->recv: as it lies, or a copy; the parts of a list one behind the other. */
+/* Puts t into *slot, &w->send or &w->recv: in place, or as a copy. The parts of a list follow each other. */
 enum { LAC_READ = 1, LAC_WRITE = 2 };
 void lac_work_take(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot, ac_tensor *t,
                    unsigned how);
 void lac_work_take_list(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot, const lac_list *l,
                         unsigned how);
-/* Runs it or starts it, after separating buffers that overlap; pushes the results. The work is on top of the
+/* Runs it or starts it, after separating buffers that overlap. Pushes the results. The work is on top of the
  * stack. */
 int lac_work_run(lua_State *L, lac_coll *k, lac_work *w);
 /* Do the two buffers overlap other than in the way that the core allows? */

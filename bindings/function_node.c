@@ -13,7 +13,7 @@
 
 static const char key_ctx, key_link;
 
-/* ---- what was saved ---- */
+/* ---- saved values ---- */
 
 static void free_saved(lac_fn_node *n) {
   const int count = n->n_saved;
@@ -109,7 +109,7 @@ static void sum_to_input(lua_State *L, lac_state *S, const lac_fn_node *n, int i
   const int lead = g->ndim - m->ndim;
   for (int i = 0; i < g->ndim; i++) {
     if (i >= lead && m->shape[i - lead] == g->shape[i]) continue;
-    if (lead < 0 || (i >= lead && m->shape[i - lead] != 1)) return; /* the engine says what is wrong with it */
+    if (lead < 0 || (i >= lead && m->shape[i - lead] != 1)) return; /* the engine reports the fault */
     dim[n_dim++] = i;
   }
   ac_err e;
@@ -227,7 +227,7 @@ static void check_ctx(lua_State *L, const char *fn) {
                  luaL_typename(L, 1));
 }
 
-/* ctx[field] = the arguments after ctx as a list with n; tensors, or nil where that is allowed. */
+/* ctx[field] = the arguments after ctx as a list with n: tensors, or nil if that is allowed. */
 static int keep_list(lua_State *L, const char *fn, const char *field, bool nils, const char *hint) {
   lac_state *S = lac_get(L);
   check_ctx(L, fn);
@@ -294,7 +294,7 @@ void lac_fn_forget_marks(lua_State *L, int ctx) {
 static int push_own(lua_State *L, lac_state *S, lac_fn_node *n, int i, ac_tensor *t) {
   ac_tensor *alias = NULL;
   ac_err e;
-  ac_tensor_retain(t); /* making the box may run a finalizer that frees what was saved */
+  ac_tensor_retain(t); /* making the box may run a finalizer that frees the saved values */
   lac_box *b = lac_box_new(L, S);
   ac_status st = ac_tensor_detach(t, &alias, &e);
   ac_tensor_release(t);
@@ -320,7 +320,7 @@ static int saved_tensors(lua_State *L) {
   snprintf(what, sizeof what, "%s: saved tensor", n->name);
   if (n->unpacked == NULL) n->unpacked = calloc((size_t)n->n_saved + 1, sizeof *n->unpacked);
   if (n->unpacked == NULL) return lac_error(L, S, AC_OOM, "no memory for saved tensors");
-  for (int i = 0; i < n->n_saved; i++) { /* held while backward runs; the versions are looked at every time */
+  for (int i = 0; i < n->n_saved; i++) { /* held while backward runs. The versions are checked every time */
     ac_tensor *t = NULL;
     if (n->unpacked[i] != NULL && n->saved[i].packed != NULL) continue;
     lua_State *was = lac_enter(L, S); /* hooks may run */

@@ -1,33 +1,36 @@
 /* ac_host_*: a Lua state with accel in it, for C programs (accel/host.h). accel-run is one of them.
  *
- * Everything that touches Lua runs in a protected C function (lac_host_protect), so that no error
- * ever meets an unprotected state; what such a function needs travels in a struct on the C stack. Errors
- * become text with a traceback at the place that raised (lua/traceback.lua), kept in the host, and an
- * ac_err. */
+ * All code that touches Lua runs in a protected C function (lac_host_protect), so that no error meets an
+ * unprotected state. Data for such a function is in a struct on the C stack. Errors become text with a
+ * traceback at the place that raised (lua/traceback.lua), kept in the host, and an ac_err. */
 #include "accel/host.h"
+#include "accel/launch.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <lualib.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "accel/lua.h"
 #include "attach.h"
+#include "base/visible.h"
 #include "core/callback.h"
 #include "core/chunk.h"
 #include "core/gc.h"
 #include "core/lac.h"
 #include "dist.h"
-#include "host_impl.h"
+#include "host_check.h"
 #include "interrupt.h"
 #include "math_random.h"
 #include "ops/ctx_impl.h"
 
 /* ---- warnings ---- */
 
-/* warn() and what the collector has to say go through the log of the process. */
+/* warn() and messages of the collector go through the log of the process. */
 static void on_warning(void *ud, const char *text, int more) {
   ac_host *h = ud;
   size_t n = strlen(h->warning);
@@ -41,8 +44,20 @@ static void on_warning(void *ud, const char *text, int more) {
 
 /* ---- errors ---- */
 
-/* Message handler: keeps the text with the traceback, passes the value on, or what is better said in its place. Upvalue 1:
- * the host. */
+/* NULL: no error. Without memory for a copy the beginning of the text is kept. */
+static void set_error_text(ac_host *h, const char *text) {
+  if (h->error_text != h->short_text) free(h->error_text);
+  size_t n = text != NULL ? strlen(text) : 0, shown = 0;
+  aci_visible(NULL, 0, text != NULL ? text : "", n, true, &shown); /* it may go to a terminal, and names in it come from others */
+  h->error_text = text != NULL ? malloc(shown + 1) : NULL;
+  if (h->error_text != NULL) aci_visible(h->error_text, shown + 1, text, n, true, NULL);
+  if (text == NULL || h->error_text != NULL) return;
+  snprintf(h->short_text, sizeof h->short_text, "%s", text);
+  h->error_text = h->short_text;
+}
+
+/* Message handler: keeps the text with the traceback, and passes on the value or a better replacement. Upvalue 1: the
+ * host. */
 static int on_error(lua_State *L) {
   ac_host *h = lua_touserdata(L, lua_upvalueindex(1));
   lua_settop(L, 1);
@@ -59,8 +74,7 @@ static int on_error(lua_State *L) {
     luaL_traceback(L, L, luaL_tolstring(L, 1, NULL), 1);
   }
   const char *text = lua_tostring(L, -1);
-  free(h->error_text);
-  h->error_text = strdup(text != NULL ? text : "(error without text)");
+  set_error_text(h, text != NULL ? text : "(error without text)");
   lua_settop(L, 1);
   ac_err why;
   const ac_world *w = h->S != NULL ? h->S->ranks->world : NULL;
@@ -78,6 +92,7 @@ static int on_error(lua_State *L) {
 
 typedef struct failure {
   ac_err *e;
+  ac_host *h;
   lac_state *S; /* NULL: there is none so far */
   ac_status fallback;
 } failure;
@@ -97,7 +112,9 @@ static int fill_error(lua_State *L) {
   if (f->S != NULL && f->S->ctx != NULL) {
     lac_chunk(L, f->S, "error_text");
     lua_pushvalue(L, 1);
-    lua_call(L, 1, 1);
+    lua_call(L, 1, 2);
+    f->h->refused = lua_toboolean(L, -1);
+    lua_pop(L, 1);
   } else {
     luaL_tolstring(L, 1, NULL);
   }
@@ -105,26 +122,59 @@ static int fill_error(lua_State *L) {
   return 0;
 }
 
-ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e) {
+/* Whether a protected call is under way. A longjmp or a C++ exception of the program may have left one without leave().
+ * Then the stack is shorter now than before. */
+static bool is_running(const ac_host *h) {
+  return h->depth > 0 && (uintptr_t)__builtin_frame_address(0) < h->frame;
+}
+
+/* A host serves one thread at a time. A second thread gets an error instead of a torn Lua state. */
+static ac_status enter(ac_host *h, ac_err *e) {
+  uintptr_t none = 0, self = (uintptr_t)pthread_self();
+  if (!atomic_compare_exchange_strong(&h->thread, &none, self) && none != self)
+    return AC_FAIL(e, INVALID, "another thread is running this host; use one host per thread, or a lock around it");
+  if (!is_running(h)) {
+    h->depth = 0;
+    h->frame = (uintptr_t)__builtin_frame_address(0);
+  }
+  h->depth++;
+  return AC_OK;
+}
+
+static ac_status leave(ac_host *h, ac_status st, ac_err *e) {
+  if (h->depth > 0 && --h->depth > 0) return st;
+  if (h->closed_inside && st == AC_OK)
+    st = AC_FAIL(e, INVALID, "a function of the host called ac_host_close while a script ran; close the host after the call returns");
+  h->closed_inside = false;
+  atomic_store(&h->thread, 0);
+  return st;
+}
+
+static ac_status protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e) {
   lua_State *L = h->L;
   int saved = errno, top = lua_gettop(L);
-  free(h->error_text);
-  h->error_text = NULL;
+  set_error_text(h, NULL);
   h->exited = false;
+  h->refused = false;
   if (!lua_checkstack(L, 10)) return AC_FAIL(e, STATE, "the Lua stack is full");
   ac_status st = AC_OK;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, h);
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, h) != LUA_TFUNCTION) {
+    lua_settop(L, top);
+    return AC_FAIL(e, INVALID, "the registry of this host's Lua state was cleared; close the host, and leave the registry to its libraries");
+  }
   lua_pushcfunction(L, body);
   lua_pushlightuserdata(L, arg);
   int result = lua_pcall(L, 1, 0, top + 1);
   if (result != LUA_OK && !h->exited) {
-    failure f = {e, h->S, result == LUA_ERRMEM ? AC_OOM : AC_CALLBACK};
+    failure f = {e, h, h->S, result == LUA_ERRMEM ? AC_OOM : AC_CALLBACK};
     lua_pushcfunction(L, fill_error);
     lua_insert(L, -2);
     lua_pushlightuserdata(L, &f);
-    if (lua_pcall(L, 2, 0, 0) != LUA_OK) f.fallback = AC_FAIL(e, CALLBACK, "an error that cannot be printed");
+    const int printed = lua_pcall(L, 2, 0, 0);
+    if (printed == LUA_ERRMEM) f.fallback = AC_FAIL(e, OOM, "out of memory");
+    else if (printed != LUA_OK) f.fallback = AC_FAIL(e, CALLBACK, "an error that cannot be printed");
     st = f.fallback;
-    if (h->error_text == NULL) h->error_text = strdup(e != NULL ? e->msg : "out of memory");
+    if (h->error_text == NULL) set_error_text(h, e != NULL ? e->msg : "out of memory");
   }
   lua_settop(L, top);
   if (h->S != NULL) {
@@ -132,6 +182,14 @@ ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e)
     lac_forget_error(L, h->S);
   }
   errno = saved;
+  return st;
+}
+
+ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e) {
+  if (h->S != NULL && h->S->ctx != NULL) AC_TRY(aci_ctx_usable(h->S->ctx, e));
+  AC_TRY(enter(h, e));
+  ac_status st = leave(h, protect(h, body, arg, e), e);
+  if (h->S != NULL && h->S->ctx != NULL && atomic_load(&aci_fault_pending)) st = aci_ctx_usable(h->S->ctx, e); /* it was its own */
   return st;
 }
 
@@ -186,7 +244,7 @@ static int open_body(lua_State *L) {
   if (found && strlen(dir) + 9 < sizeof h->S->lib_dir)
     snprintf(h->S->lib_dir, sizeof h->S->lib_dir, "@%s/accel/", dir);
   lac_chunk(L, h->S, "boot");
-  lua_createtable(L, 0, 4);
+  lua_createtable(L, 0, 5);
   if (found) {
     lua_pushstring(L, dir);
     lua_setfield(L, -2, "lua_dir");
@@ -195,18 +253,20 @@ static int open_body(lua_State *L) {
   lua_setfield(L, -2, "strict");
   lua_pushboolean(L, o->sorted_pairs);
   lua_setfield(L, -2, "sorted_pairs");
+  lua_pushliteral(L, ACCEL_LFS);
+  lua_setfield(L, -2, "lfs");
   lua_pushlightuserdata(L, h);
   lua_pushcclosure(L, script_exit, 1);
   lua_setfield(L, -2, "exit");
   lua_call(L, 1, 0);
-  /* Now that all is loaded: a heap that grows without garbage leaves that mode for a while. Young collections after
-   * 10 % growth, not 20, so that what loops of small ops leave behind stays in the caches; major ones after 60 %, not
-   * 100: boxes are small for what they hold. */
+  /* Called when everything is loaded, because a heap that grows without garbage leaves generational mode for a while.
+   * Young collections after 10 % growth, not 20, so that the garbage of loops of small ops stays in the caches. Major
+   * ones after 60 %, not 100, because boxes are small compared with the memory they hold. */
   if (!o->keep_gc) lua_gc(L, LUA_GCGEN, 10, 60);
   return 0;
 }
 
-/* Without upvalues nothing is allocated; this one needs the host. */
+/* Without upvalues nothing is allocated. This function needs the host. */
 static int install_handler(lua_State *L) {
   lua_pushvalue(L, 1);
   lua_pushcclosure(L, on_error, 1);
@@ -220,12 +280,15 @@ ac_status ac_host_open(const ac_host_options *o, ac_host **out, ac_err *e) {
 
 ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, int n_devices, ac_host **out, ac_err *e) {
   static const ac_host_options standard = AC_HOST_OPTIONS_INIT;
+  if (out == NULL) return lac_host_invalid(e, "ac_host_open", "no place for the host: out is NULL");
   *out = NULL;
   if (o == NULL) o = &standard;
   if (o->struct_size != sizeof *o)
     return AC_FAIL(e, UNSUPPORTED, "ac_host_options of another version (%zu bytes)", o->struct_size);
+  if (o->n_threads < 0) return lac_host_invalid(e, "ac_host_open", "n_threads is %d; expected 1 or more, or 0 for every core", o->n_threads);
   ac_host *h = calloc(1, sizeof *h);
   if (h == NULL) return AC_FAIL(e, OOM, "no memory for a host");
+  lac_host_opened(h);
   h->strict = o->strict;
   h->sorted_pairs = o->sorted_pairs;
   h->L = lua_newstate(lac_host_allocate, h);
@@ -242,6 +305,8 @@ ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, 
     opening p = {h, o, devices, n_devices};
     st = lac_host_protect(h, open_body, &p, e);
   }
+  /* stays on the stack: who clears the registry must not have what we stand on collected */
+  if (st == AC_OK) lac_push_upvalues(h->L);
   if (st == AC_OK && o->join) {
     h->join = true;
     st = lac_world_join(h->S, o->script, e);
@@ -256,20 +321,30 @@ ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, 
 
 void ac_host_close(ac_host *h) {
   if (h == NULL) return;
+  if (!lac_host_is_open(h)) {
+    ac_log_write(AC_LOG_WARN, "host", "ac_host_close: the host was closed already, or is not a host");
+    return;
+  }
+  if (is_running(h)) { /* from a function that a script of this host called: the call ends with AC_INVALID */
+    h->closed_inside = true;
+    return;
+  }
+  if (!lac_host_forget(h)) return; /* another thread closes it */
   int saved = errno;
   if (h->L != NULL) lua_close(h->L);
-  free(h->error_text);
+  set_error_text(h, NULL);
   free(h);
   errno = saved;
 }
 
-ac_ctx *ac_host_ctx(ac_host *h) { return h->S->ctx; }
+ac_ctx *ac_host_ctx(ac_host *h) { return lac_host_is_open(h) ? h->S->ctx : NULL; }
 struct lua_State *ac_host_lua(ac_host *h) {
-  return h->L;
+  return lac_host_is_open(h) ? h->L : NULL;
 }
-ac_world *ac_host_world(ac_host *h) { return h->S->ranks->world; }
+ac_world *ac_host_world(ac_host *h) { return lac_host_is_open(h) ? h->S->ranks->world : NULL; }
 
 void ac_host_leave(ac_host *h, int exit_code) {
+  if (!lac_host_is_open(h)) return;
   lac_state *S = h->S;
   lac_attach_close(S);
   if (S->ranks->world == NULL) return;
@@ -283,11 +358,14 @@ void ac_host_leave(ac_host *h, int exit_code) {
   S->ranks->left = true;
 }
 
-const char *ac_host_error_text(const ac_host *h) { return h->error_text != NULL ? h->error_text : ""; }
+const char *ac_host_error_text(const ac_host *h) { return lac_host_is_open(h) && h->error_text != NULL ? h->error_text : ""; }
+
+bool ac_host_refused(const ac_host *h) { return lac_host_is_open(h) && h->refused; }
 
 bool ac_host_exit_code(const ac_host *h, int *code) {
-  if (h->exited) *code = h->exit_code;
-  return h->exited;
+  if (!lac_host_is_open(h) || !h->exited) return false;
+  if (code != NULL) *code = h->exit_code;
+  return true;
 }
 
 /* ---- scripts ---- */
@@ -297,10 +375,10 @@ typedef struct script {
   const char *path, *code, *name;
   int argc;
   const char *const *argv;
-  ac_status load; /* what loading it failed with */
+  ac_status load; /* error of loading it */
 } script;
 
-/* Modules beside the script come first: "dir/?.lua;dir/?/init.lua". */
+/* Modules next to the script come first: "dir/?.lua;dir/?/init.lua". */
 static void add_script_dir(lua_State *L, const char *path) {
   const char *slash = strrchr(path, '/');
   lua_getglobal(L, "package");
@@ -316,7 +394,7 @@ static void add_script_dir(lua_State *L, const char *path) {
   }
 }
 
-/* The script ended at its last line: what peers are told that still wait for this rank. */
+/* The script ended at its last line: that line goes to peers that still wait for this rank. */
 static void end_of_chunk(lua_State *L, lac_state *S, int chunk) {
   lua_Debug ar;
   lua_Integer last = 0;
@@ -327,8 +405,8 @@ static void end_of_chunk(lua_State *L, lac_state *S, int chunk) {
   lac_site_text(ar.short_src, (int)last, S->ranks->end_site);
 }
 
-/* Sets `arg`, loads the script and calls it with its arguments. The chunk stays below them on the stack, for the line on which
- * it ended. s->load tells an error of loading from one of running. */
+/* Sets `arg`, loads the script and calls it with its arguments. The chunk stays below them on the stack, to find the line at
+ * which it ended. s->load distinguishes an error of loading from one of running. */
 static int script_body(lua_State *L) {
   script *s = lua_touserdata(L, 1);
   int st;
@@ -349,6 +427,13 @@ static int script_body(lua_State *L) {
     bool in = strcmp(s->path, "-") == 0;
     if (!in) add_script_dir(L, s->path);
     lua_settop(L, 0);
+    /* Links are followed to pipes, as shells name them (/dev/stdin, /dev/fd/63). A pipe in a folder may never get a writer. */
+    struct stat sb;
+    if (!in && lstat(s->path, &sb) == 0 && (S_ISFIFO(sb.st_mode) || S_ISSOCK(sb.st_mode) || S_ISBLK(sb.st_mode))) {
+      s->load = AC_IO;
+      return luaL_error(L, "cannot read %s: not a regular file; to run a script from a pipe, pass it on standard input: accel-run - < %s", s->path,
+                        s->path);
+    }
     errno = 0;
     st = luaL_loadfilex(L, in ? NULL : s->path, "t");
     if (st == LUA_ERRFILE) s->load = errno == ENOENT ? AC_NOT_FOUND : AC_IO;
@@ -377,26 +462,34 @@ static void tell_ranks(lac_state *S, const char *text) {
 static ac_status run(ac_host *h, script *s, ac_err *e) {
   ac_err local;
   if (e == NULL) e = &local;
+  AC_TRY(lac_host_check_open(h, "ac_host_run", e));
+  if (s->argc < 0 || (s->argc > 0 && s->argv == NULL))
+    return lac_host_invalid(e, "ac_host_run", "%d arguments at %s", s->argc, s->argv != NULL ? "an address" : "NULL");
+  for (int i = 0; i < s->argc; i++)
+    if (s->argv[i] == NULL) return lac_host_invalid(e, "ac_host_run", "argument %d of %d is NULL", i + 1, s->argc);
   if (h->S != NULL) h->S->ranks->end_site[0] = 0;
   ac_status st = lac_host_protect(h, script_body, s, e);
   if (st != AC_OK && s->load != AC_OK) {
     /* a script that could not be loaded has no frames to show */
-    free(h->error_text);
-    h->error_text = strdup(e->msg);
+    set_error_text(h, e->msg);
     st = e->code = s->load;
+    h->refused = st == AC_PARSE;
   }
   /* ranks that stop at the step on which they agreed have not failed */
-  if (st != AC_OK && !(st == AC_INTERRUPTED && h->S->interrupt->raised) && h->join && h->S->ranks->world != NULL) tell_ranks(h->S, e->msg);
+  if (st != AC_OK && !(st == AC_INTERRUPTED && h->S->interrupt->raised) && h->join && h->S->ranks->world != NULL)
+    tell_ranks(h->S, h->refused ? AC_REFUSED_TEXT : e->msg);
   return st;
 }
 
 ac_status ac_host_run_file(ac_host *h, const char *path, int argc, const char *const *argv, ac_err *e) {
+  HOST_NEEDS(path != NULL, e, "the path is NULL");
   script s = {.h = h, .path = path, .argc = argc, .argv = argv};
   return run(h, &s, e);
 }
 
 ac_status ac_host_run_string(ac_host *h, const char *code, const char *name, int argc,
                              const char *const *argv, ac_err *e) {
+  HOST_NEEDS(code != NULL, e, "the code is NULL");
   script s = {.h = h, .code = code, .name = name != NULL ? name : "string", .argc = argc, .argv = argv};
   return run(h, &s, e);
 }
@@ -422,6 +515,7 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   (void)ar;
   lua_sethook(L, NULL, 0, 0);
   lac_state *S = lac_state_of(L);
+  if (S == NULL) luaL_error(L, "interrupted"); /* the registry was cleared */
   ac_err e = {.code = AC_INTERRUPTED, .rank = -1, .msg = "interrupted"};
   lac_raise(L, S, &e);
 }

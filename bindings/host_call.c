@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/lac.h"
-#include "host_impl.h"
+#include "host_check.h"
 
 static const char key_results;
 
@@ -14,7 +14,7 @@ static void push_value(lua_State *L, lac_state *S, const ac_host_value *v) {
     case AC_HOST_BOOL: lua_pushboolean(L, v->b); break;
     case AC_HOST_INT: lua_pushinteger(L, v->i); break;
     case AC_HOST_NUMBER: lua_pushnumber(L, v->n); break;
-    case AC_HOST_STRING: lua_pushlstring(L, v->s, v->len); break;
+    case AC_HOST_STRING: lua_pushlstring(L, v->s != NULL ? v->s : "", v->len); break;
     case AC_HOST_TENSOR: lac_push_tensor(L, S, v->t); break;
     default: lua_pushnil(L);
   }
@@ -120,6 +120,13 @@ static int call_body(lua_State *L) {
 ac_status ac_host_call(ac_host *h, const char *function, int n_args, const ac_host_value *args,
                        int max_results, ac_host_value *results, int *n_results, ac_err *e) {
   ac_err local;
+  if (n_results != NULL) *n_results = 0;
+  AC_TRY(lac_host_check_open(h, __func__, e));
+  AC_TRY(lac_host_check_name(__func__, function, e));
+  HOST_NEEDS(n_args >= 0 && (n_args == 0 || args != NULL), e, "%d arguments at %s", n_args, args != NULL ? "an address" : "NULL");
+  HOST_NEEDS(max_results >= 0 && (max_results == 0 || results != NULL), e, "up to %d results into %s", max_results,
+             results != NULL ? "an address" : "NULL");
+  AC_TRY(lac_host_check_values(__func__, "argument", n_args, args, e));
   invocation c = {h, function, n_args, max_results, 0, args, results};
   ac_status st = lac_host_protect(h, call_body, &c, e != NULL ? e : &local);
   if (n_results != NULL) *n_results = c.n_results;
@@ -149,8 +156,8 @@ static int holder_gc(lua_State *L) {
   return 0;
 }
 
-/* Upvalues: the registration (userdata), metatable of holders. Arguments are borrowed from the stack for the call; result
- * tensors are owned by the holder from the return of the C function to the moment when each has its box. */
+/* Upvalues: the registration (userdata), metatable of holders. Arguments are borrowed from the stack for the call. The
+ * holder owns result tensors from the return of the C function until each has its box. */
 static int call_host(lua_State *L) {
   const registration *r = lua_touserdata(L, lua_upvalueindex(1));
   lac_state *S = r->h->S;
@@ -177,13 +184,20 @@ static int call_host(lua_State *L) {
   ac_status st = r->fn(r->user, S->ctx, n, args, MAX_FN_VALUES, results, &n_results, &e);
   lac_leave(S, was);
   if (st != AC_OK) {
+    if ((unsigned)st > AC_TIMEOUT) {
+      st = AC_FAIL(&e, INVALID, "the function returned %d, which is not an ac_status", (int)st);
+    } else if (e.msg[0] == 0) {
+      AC_FAIL(&e, CALLBACK, "the function failed with %s and gave no reason", ac_status_name(st));
+    }
     e.code = st;
     if (e.op[0] == 0) snprintf(e.op, sizeof e.op, "%s", r->name);
     return lac_raise(L, S, &e);
   }
-  AC_ASSERT(n_results >= 0 && n_results <= MAX_FN_VALUES);
+  if (n_results < 0 || n_results > MAX_FN_VALUES)
+    return lac_error(L, S, AC_INVALID, "%s: the function set n_results to %d; expected 0 to %d", r->name, n_results, MAX_FN_VALUES);
   for (int i = 0; i < n_results; i++)
-    if (results[i].type == AC_HOST_TENSOR) k->t[k->n++] = results[i].t;
+    if (results[i].type == AC_HOST_TENSOR && results[i].t != NULL) k->t[k->n++] = results[i].t;
+  if (lac_host_check_values(r->name, "result", n_results, results, &e) != AC_OK) return lac_raise(L, S, &e);
   for (int i = 0; i < n_results; i++) push_value(L, S, &results[i]);
   for (int i = 0; i < k->n; i++) ac_tensor_release(k->t[i]);
   k->n = 0;
@@ -194,7 +208,7 @@ static int register_body(lua_State *L) {
   const registration *p = lua_touserdata(L, 1);
   const char *last = find_table(L, p->name, true);
   if (last == NULL)
-    return lac_error(L, p->h->S, AC_STATE, "register '%s': a part of the name is no table", p->name);
+    return lac_error(L, p->h->S, AC_STATE, "register '%s': a part of the name is not a table", p->name);
   lua_pushstring(L, last);
   registration *r = lua_newuserdatauv(L, sizeof *r, 1);
   *r = *p;
@@ -211,6 +225,9 @@ static int register_body(lua_State *L) {
 
 ac_status ac_host_register(ac_host *h, const char *name, ac_host_fn fn, void *user, ac_err *e) {
   ac_err local;
+  AC_TRY(lac_host_check_open(h, __func__, e));
+  AC_TRY(lac_host_check_name(__func__, name, e));
+  HOST_NEEDS(fn != NULL, e, "the function of '%.100s' is NULL", name);
   registration r = {h, name, fn, user};
   return lac_host_protect(h, register_body, &r, e != NULL ? e : &local);
 }

@@ -6,7 +6,7 @@
 #include "base/small.h"
 #include "host_impl.h"
 
-enum { SMALL = 512 }; /* bytes; boxes and most Lua objects are below */
+enum { SMALL = 512 }; /* bytes. Boxes and most Lua objects are smaller */
 
 void *lac_host_allocate(void *ud, void *p, size_t old, size_t n) {
   (void)ud;

@@ -20,7 +20,7 @@ static void open_module(lua_State *L, lac_state *S, const char *module) {
     if (strcmp(lac_openers[i].module, module) == 0) lac_openers[i].open(L, S);
 }
 
-/* require of a module that the library's own files use; upvalue 3: its name */
+/* require of a module that the library's own files use. Upvalue 3: its name */
 static int require_module(lua_State *L) {
   lac_state *S = lac_get(L);
   lua_newtable(L);
@@ -34,7 +34,7 @@ static bool seen_before(int i) {
   return false;
 }
 
-/* Pushes the table accel. Ops come first: what the files define by hand may take their place. */
+/* Pushes the table accel. Ops come first: functions that the files define by hand may replace them. */
 static void push_accel(lua_State *L, lac_state *S) {
   static const char accel[] = "accel", core[] = ".core";
   lua_createtable(L, 0, 512);
@@ -55,7 +55,7 @@ static void push_accel(lua_State *L, lac_state *S) {
     } else {
       lua_newtable(L);
       open_module(L, S, name);
-      lua_setfield(L, -3, name + sizeof accel); /* behind "accel." */
+      lua_setfield(L, -3, name + sizeof accel); /* the part after "accel." */
     }
   }
   lua_pop(L, 1);
@@ -76,7 +76,7 @@ static void find_lib_dir(lua_State *L, lac_state *S) {
   }
 }
 
-/* A stock interpreter started by torchrun, mpirun or srun is a rank from here on; hosts join by themselves. */
+/* A stock interpreter started by torchrun, mpirun or srun is a rank from here on. Hosts join by themselves. */
 static void join(lua_State *L, lac_state *S) {
   ac_err e;
   const char *script = NULL;
@@ -117,7 +117,7 @@ int luaopen_accel_core(lua_State *L) {
   return 1;
 }
 
-/* For programs that put it into package.preload: finds accel/init.lua by package.path, else beside the
+/* For programs that put it into package.preload: finds accel/init.lua by package.path, otherwise next to the
  * library. */
 int luaopen_accel(lua_State *L) {
   char dir[PATH_MAX];

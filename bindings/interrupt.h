@@ -8,14 +8,14 @@
 
 /* A state's part. */
 typedef struct lac_interrupt {
-  _Atomic int signal;   /* asked for; 0: nothing */
+  _Atomic int signal;   /* requested. 0: nothing */
   _Atomic bool noticed; /* the script knows: a step came, or it asked */
   _Atomic bool as_flag; /* the script asks for it, nothing is raised */
   _Atomic bool requeue; /* ... for SIGTERM and SIGUSR1 alone, upon which it saves its state and ends */
-  int64_t step_at;           /* ns of the last step; 0: none yet */
+  int64_t step_at;           /* ns of the last step. 0: none yet */
   _Atomic int64_t step_long; /* ns of the longest time between two */
   bool raised; /* the interrupt on which ranks agreed was raised */
-  int agreed;  /* ... or is there for accel.interrupted(): its signal; 0: none */
+  int agreed;  /* ... or waits for accel.interrupted(): its signal. 0: none */
 } lac_interrupt;
 
 #endif

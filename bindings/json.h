@@ -1,4 +1,4 @@
-/* What lac_json.c gives to other files. */
+/* Functions of lac_json.c for other files. */
 #ifndef LAC_JSON_H
 #define LAC_JSON_H
 #include "core/state.h"

@@ -1,16 +1,16 @@
 /* A host's end of `accel-run attach`: ac_host_listen, the steps at which a prompt may stop the script, and accel.console.attach for
  * lua/repl/attached.lua, which is that prompt's part in the rank.
  *
- *   attach.job() -> the name of the job's folder; nil: nobody can attach
- *   attach.stand() -> true, descriptor or nil       a client is there: stand; the descriptor is the caller's, given once; false: there is none
- *   attach.go(keep)                                 the script goes on
+ *   attach.job() -> the name of the job's folder, nil: nobody can attach
+ *   attach.stand() -> true, descriptor or nil       a client waits: stand. The caller owns the descriptor, given once. false: no client
+ *   attach.go(keep)                                 the script continues
  *   attach.pause_at(step)                           stand at this step
  *   attach.every_step(on)                           attached.lua looks at every step, for :watch
- *   attach.wait(seconds) -> whether a client came   seconds nil: for ever; Ctrl-C ends it
- *   attach.prompt(on)                               the status page says that this rank stands: others' timeouts are suspended
- *   attach.interruptible(on)                        what the client's Ctrl-C stops is the prompt's, not the script's
+ *   attach.wait(seconds) -> whether a client came   seconds nil: no limit. Ctrl-C ends it
+ *   attach.prompt(on)                               the status page shows that this rank stands: others' timeouts are suspended
+ *   attach.interruptible(on)                        the client's Ctrl-C stops the prompt's code, not the script
  *   attach.tidy(folder) -> whether                  removes a job's folder whose ranks are all gone
- *   attach.tell_abort()                             where no launcher keeps it, the reason that ended collectives, for clients
+ *   attach.tell_abort()                             without a launcher, passes the reason that ended collectives to clients
  *   attach.note(name, value)                        "loss" or "tokens_per_s", for accel-run top */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 #include "comm/comm_impl.h"
 #include "core/chunk.h"
 #include "dist.h"
-#include "host_impl.h"
+#include "host_check.h"
 #include "interrupt.h"
 #include "ops/ctx_impl.h"
 
@@ -45,7 +45,7 @@ static void close_pages(lac_attach *A) {
   A->page = NULL;
 }
 
-/* The pages of the ranks that a launcher started, mapped once more; else one of our own. */
+/* The pages of the ranks that a launcher started, mapped once more. Otherwise a page of our own. */
 static ac_status open_pages(lac_attach *A, const ac_world *w, const char *script, ac_err *e) {
   A->pages = (aci_segment_map){.fd = -1};
   A->alone = w == NULL || w->page == NULL;
@@ -80,14 +80,14 @@ static void close_attach(lua_State *L, lac_state *S) {
   lac_attach_close(S);
 }
 
-/* What all ranks of a job know and no other job has: the launcher's name for it. */
+/* A value that all ranks of a job know and no other job has: the launcher's name for it. */
 static const char *job_name(char *buf, size_t n) {
   static const char *const vars[] = {"TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_JOB_ID"};
   for (size_t i = 0; i < sizeof vars / sizeof vars[0]; i++) {
     const char *v = getenv(vars[i]);
     if (v == NULL || v[0] == 0) continue;
     const char *step = i == 2 ? getenv("SLURM_STEP_ID") : NULL; /* several srun's of one allocation run side by side */
-    /* torchrun's default is the word "none" for every job; its agent is the ranks' parent */
+    /* torchrun's default is the word "none" for every job. Its agent is the ranks' parent */
     snprintf(buf, n, "%s %ld%s%s", v, strcmp(v, "none") == 0 ? (long)getppid() : 0L, step != NULL ? "." : "", step != NULL ? step : "");
     return buf;
   }
@@ -95,6 +95,7 @@ static const char *job_name(char *buf, size_t n) {
 }
 
 ac_status ac_host_listen(ac_host *h, const char *script, ac_err *e) {
+  AC_TRY(lac_host_check_open(h, __func__, e));
   lac_state *S = h->S;
   lac_attach *A = S->attach;
   char name[256], hosts[2048] = "";
@@ -149,7 +150,7 @@ void lac_attach_step(lua_State *L, lac_state *S) {
   lua_call(L, 2, 0);
   lua_settop(L, top);
   p = lac_attach_page(S);
-  if (p != NULL) atomic_store_explicit(&p->stepped_at, aci_now_ns(), memory_order_relaxed); /* the time at the prompt is no step's */
+  if (p != NULL) atomic_store_explicit(&p->stepped_at, aci_now_ns(), memory_order_relaxed); /* the time at the prompt is not a step's */
 }
 
 /* ---- accel.console.attach ---- */

@@ -1,6 +1,6 @@
 /* Gradients: t:backward, accel.backward, accel.grad, gradient modes, hooks, and the methods around
- * requires_grad. Hooks are Lua functions anchored with the graph, not with a handle in Lua; removing one,
- * or losing the graph, lets it go. */
+ * requires_grad. Hooks are Lua functions anchored with the graph, not with a handle in Lua. Removing one, or
+ * losing the graph, releases it. */
 #include <string.h>
 
 #include "accel/autograd.h"
@@ -40,7 +40,7 @@ static int run_backward(lua_State *L, lac_state *S, int outputs, int grads, int 
     for (int i = 0; i < out->n; i++) cot[i] = i < g->n ? g->t[i] : NULL;
   }
   ac_err e;
-  lac_gc_due(L, S); /* the lists hold what is needed; a large gradient may take the place of garbage */
+  lac_gc_due(L, S); /* the lists hold the needed tensors. A large gradient may take the place of garbage */
   lua_State *was = lac_enter(L, S);
   ac_status st =
       ac_backward(S->ctx, out->n, out->t, cot, in != NULL ? in->n : 0, in != NULL ? in->t : NULL, &b, &e);
@@ -58,8 +58,9 @@ static int backward(lua_State *L) {
   lac_state *S = lac_get(L);
   self_of(L, S);
   bool opts_second = lac_is_opts(L, 2) || (lua_istable(L, 2) && lua_rawlen(L, 2) == 0);
+  lac_args_end(L, S, opts_second ? 2 : 3);
   lua_settop(L, 3);
-  if (opts_second) lua_insert(L, 2), lua_settop(L, 3); /* nil before the options */
+  if (opts_second) lua_insert(L, 2); /* nil before the options */
   if (!lua_isnil(L, 2)) lac_check_tensor(L, S, 2, "gradient");
   return run_backward(L, S, 1, 2, 3);
 }
@@ -68,18 +69,19 @@ static int backward(lua_State *L) {
 static int backward_many(lua_State *L) {
   lac_state *S = lac_get(L);
   bool opts_second = lac_is_opts(L, 2);
+  lac_args_end(L, S, opts_second ? 2 : 3);
   lua_settop(L, 3);
-  if (opts_second) lua_insert(L, 2), lua_settop(L, 3);
+  if (opts_second) lua_insert(L, 2);
   return run_backward(L, S, 1, 2, 3);
 }
 
-/* accel.grad(outputs, inputs [, options]): one gradient, or a list with nil where nothing came and allow_unused says so. The
- * lists hold what the engine works on, since hooks and finalizers may release tensors. Stack, before the engine runs: arguments,
- * lists, arrays, the table of results, one empty box for each input; the results go from res, owned, into their boxes at once. */
+/* accel.grad(outputs, inputs [, options]): one gradient, or a list. With allow_unused, missing gradients are nil. The lists hold
+ * the engine's tensors, since hooks and finalizers may release them. Stack, before the engine runs: arguments, lists, arrays, the
+ * table of results, one empty box for each input. The results go from res, owned, into their boxes at once. */
 static int grad(lua_State *L) {
   static const char *const names[] = {"grad_outputs", "retain_graph", "create_graph", "allow_unused", NULL};
   lac_state *S = lac_get(L);
-  lua_settop(L, 3);
+  lac_args_end(L, S, 3);
   lac_opts o = lac_opts_open(L, S, 3, names);
   ac_backward_options b = read_options(&o);
   bool allow_unused = lac_opt_bool(&o, "allow_unused", false), single = lac_box_test(L, 2) != NULL;
@@ -166,6 +168,7 @@ static int requires_grad_(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tensor *t = self_of(L, S);
   ac_err e;
+  lac_check_last(L, S, 2);
   bool on = lua_isnoneornil(L, 2) || lac_check_bool(L, S, 2, "requires_grad");
   if (ac_tensor_set_requires_grad(t, on, &e) != AC_OK) return lac_raise(L, S, &e);
   if (on && aci_is_leaf(t) && !t->ext) lac_box_canonical(L, S, 1);
@@ -194,7 +197,7 @@ static int set_grad_slot(lua_State *L) {
 
 /* ---- hooks ---- */
 
-/* What remove() needs. Holds the tensor, so that the hook can be found. */
+/* Data for remove(). Holds the tensor, so that the hook can be found. */
 typedef struct hook_handle {
   ac_tensor *t;
   uint64_t id;
@@ -235,7 +238,7 @@ static int hook_body(lua_State *L) {
   if (h->post || lua_isnil(L, -1)) return 0;
   lac_box *b = lac_box_test(L, -1);
   if (b == NULL || b->t == NULL)
-    return lac_error(L, S, AC_GRAD, "a gradient hook returns a tensor or nothing, this one returned %s",
+    return lac_error(L, S, AC_GRAD, "a gradient hook must return a tensor or nothing, got %s",
                      luaL_typename(L, -1));
   if (b->t == h->t) return 0;
   ac_tensor_retain(b->t);

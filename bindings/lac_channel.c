@@ -20,7 +20,7 @@
 enum { MESSAGE_MAX = 1 << 30, READ_AT_ONCE = 256 << 10 };
 
 typedef struct channel {
-  int fd, out; /* -1: closed; out: what is sent, where that is another one */
+  int fd, out; /* -1: closed. out: for sending, if it is another descriptor */
   bool ended;
   bool pipe;      /* no socket */
   bool listening; /* others connect to it: ready when somebody does */
@@ -52,7 +52,8 @@ static channel *push_channel(lua_State *L, int fd) {
 static int pair(lua_State *L) {
   lac_state *S = lac_get(L);
   int fd[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd) != 0) return lac_error(L, S, AC_IO, "no pair of sockets: %s", strerror(errno));
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd) != 0)
+    return lac_error(L, S, AC_IO, "cannot create a pair of sockets: %s", strerror(errno));
   lua_pushinteger(L, fd[0]);
   lua_pushinteger(L, fd[1]);
   return 2;
@@ -71,15 +72,15 @@ static int private_folder(lua_State *L) {
   const char *parent = lac_check_string(L, S, 1, "parent", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
   mkdir(parent, 0700);
   if (!is_own_folder(parent)) /* who else may write there could put another one in its place */
-    return lac_error(L, S, AC_STATE, "%s is no folder of this user's alone", parent);
+    return lac_error(L, S, AC_STATE, "%s is not a folder of this user's alone", parent);
   if (snprintf(path, sizeof path, "%s/%s.XXXXXX", parent, name) >= (int)sizeof path || mkdtemp(path) == NULL)
     return lac_error(L, S, AC_IO, "cannot make a folder in %s: %s", parent, strerror(errno));
   lua_pushstring(L, path);
   return 1;
 }
 
-/* A socket that is bound or connected (`join`) to the name in a folder, by the folder's descriptor, since an address has room for short paths
- * only; never waits. bound: its file is this user's alone. -1 with errno. */
+/* A socket that is bound or connected (`join`) to the name in a folder, by the folder's descriptor, since an address has room for short
+ * paths only. Never waits. bound: only this user may use its file. -1 with errno. */
 static int socket_at(const char *folder, const char *name, int (*join)(int, const struct sockaddr *, socklen_t), bool bound) {
   struct sockaddr_un a = {.sun_family = AF_UNIX};
   const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -94,8 +95,8 @@ static int socket_at(const char *folder, const char *name, int (*join)(int, cons
   return done ? fd : -1;
 }
 
-/* console.listen(folder, name) -> a channel that is ready when somebody connects to the socket of that name; c:accept() gives a channel to them,
- * nil where they are gone again */
+/* console.listen(folder, name) -> a channel that is ready when a client connects to the socket of that name. c:accept() returns a channel
+ * to it, nil if it is gone again */
 static int listen_(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *folder = lac_check_string(L, S, 1, "folder", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
@@ -114,8 +115,8 @@ static int channel_accept(lua_State *L) {
   return 1;
 }
 
-/* console.connect(folder, name) -> a channel to the socket of that name; nil, message. Never waits: a stopped
- * process accepts nobody, and its queue may be full. */
+/* console.connect(folder, name) -> a channel to the socket of that name, or nil, message. Never waits: a
+ * stopped process accepts nobody, and its queue may be full. */
 static int connect_(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *folder = lac_check_string(L, S, 1, "folder", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
@@ -150,7 +151,7 @@ static size_t message_size(const channel *c) {
 
 static bool whole(const channel *c) { return c->n >= 4 && c->n - 4 >= message_size(c); }
 
-/* What has arrived; as recv. */
+/* Takes arrived bytes, as recv. */
 static ssize_t take(const channel *c, void *p, size_t n) {
   if (!c->pipe) return recv(c->fd, p, n, MSG_DONTWAIT);
   struct pollfd ready = {.fd = c->fd, .events = POLLIN};
@@ -159,7 +160,7 @@ static ssize_t take(const channel *c, void *p, size_t n) {
   return -1;
 }
 
-/* Reads what is there. */
+/* Reads available bytes. */
 static void fill(channel *c) {
   while (!c->ended && c->fd >= 0) {
     if (c->cap - c->n < READ_AT_ONCE) {
@@ -179,7 +180,7 @@ static void fill(channel *c) {
   }
 }
 
-/* c:receive() -> bytes of a message; nil: none so far; false: the other end is gone */
+/* c:receive() -> bytes of a message. nil: none so far. false: the other end is gone */
 static int channel_receive(lua_State *L) {
   channel *c = luaL_checkudata(L, 1, CHANNEL);
   lac_get(L);
@@ -314,7 +315,8 @@ static int poll_(lua_State *L) {
   return lac_console_push(L, event, which);
 }
 
-/* console.read_input() -> bytes of standard input that are there, after a poll that said so; nil: its end. Past the buffer of io.stdin. */
+/* console.read_input() -> available bytes of standard input, after a poll reported "input". nil: its end. Bypasses the
+ * buffer of io.stdin. */
 static int read_input(lua_State *L) {
   char buf[16384];
   ssize_t n;

@@ -1,11 +1,14 @@
-/* Checkpoints for accel.ckpt (stdlib/accel/ckpt), which gives them the shape that scripts see: here handles of saves; those of opened
- * checkpoints and folders are in lac_ckpt_read.c. Misuse raises; what the disk does returns nil, message, code.
+/* Checkpoints for accel.ckpt (stdlib/accel/ckpt), which gives them the public interface. Handles of saves are here, those of opened
+ * checkpoints and folders in lac_ckpt_read.c. Misuse raises. Errors of the disk return nil, message, code.
  *
- * A save that was started stays in the registry until it is over, whatever becomes of its handle. When the Lua state closes meanwhile,
- * it is waited for as long as it gets on, and given up when it does not: either way what is on disk is whole. */
+ * A started save stays in the registry until it is over, whatever happens to its handle. If the Lua state closes meanwhile, it waits
+ * while the save makes progress, and otherwise gives it up. Either way the data on disk is whole. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "accel/ckpt.h"
 #include "ckpt.h"
@@ -41,11 +44,12 @@ static arena *arena_of(lua_State *L) {
 /* ---- saves ---- */
 
 typedef struct save {
-  ac_ckpt_save *s; /* NULL: it is over, and what it came to stands below */
+  ac_ckpt_save *s; /* NULL: it is over, with its outcome below */
   bool started;
   ac_status st;
   ac_err err;
   uint64_t written, all;
+  int64_t sequence;
 } save;
 
 static save *save_of(lua_State *L, lac_state *S) {
@@ -75,6 +79,7 @@ static void anchor(lua_State *L, int idx, bool on) {
 
 static void end(save *h) {
   ac_ckpt_progress(h->s, &h->written, &h->all);
+  h->sequence = ac_ckpt_save_sequence(h->s);
   ac_ckpt_save_free(h->s);
   h->s = NULL;
 }
@@ -95,13 +100,13 @@ static int save_gc(lua_State *L) {
   return 0;
 }
 
-/* core.create(path, {part =, parts =, folder =, replace =}) -> save, folder; or nil, message, code */
+/* core.create(path, {part =, parts =, folder =, replace =, run =, continues =, after =}) -> save, folder, or nil, message, code */
 static int create(lua_State *L) {
-  static const char *const names[] = {"part", "parts", "folder", "replace", NULL};
+  static const char *const names[] = {"part", "parts", "folder", "replace", "run", "continues", "after", NULL};
   lac_state *S = lac_get(L);
   ac_err e;
   const char *path = lac_check_string(L, S, 1, "path", NULL);
-  lua_settop(L, 2);
+  lac_args_end(L, S, 2);
   const lac_opts o = lac_opts_open(L, S, 2, names);
   ac_ckpt_options opts = AC_CKPT_OPTIONS_INIT;
   const int64_t part = lac_opt_int(&o, "part", 0), parts = lac_opt_int(&o, "parts", 1);
@@ -111,6 +116,10 @@ static int create(lua_State *L) {
   opts.parts = (int)parts;
   opts.folder = lac_opt_string(&o, "folder", NULL);
   opts.replace = lac_opt_bool(&o, "replace", false);
+  opts.run = lac_opt_string(&o, "run", NULL);
+  opts.after = lac_opt_int(&o, "after", 0);
+  if (lua_istable(L, 2) && lua_getfield(L, 2, "continues") != LUA_TNIL)
+    opts.continues = lac_ckpt_strings(L, S, -1, "continues", &opts.n_continues);
   save *h = lua_newuserdatauv(L, sizeof *h, 0);
   *h = (save){0};
   luaL_setmetatable(L, SAVE);
@@ -121,7 +130,7 @@ static int create(lua_State *L) {
   return 2;
 }
 
-/* Field `name` of the table on top, a list of ndim integers, into out; false when it is nil. */
+/* Field `name` of the table on top, a list of ndim integers, into out. False when it is nil. */
 static bool ints_of(lua_State *L, lac_state *S, const char *name, const char *tensor, int ndim, int64_t *out) {
   const int type = lua_getfield(L, -1, name);
   if (type == LUA_TNIL) {
@@ -129,12 +138,12 @@ static bool ints_of(lua_State *L, lac_state *S, const char *name, const char *te
     return false;
   }
   if (type != LUA_TTABLE || (int)lua_rawlen(L, -1) != ndim)
-    lac_error(L, S, AC_INVALID, "ckpt: '%s' of tensor '%s' is no list of %d integers", name, tensor, ndim);
+    lac_error(L, S, AC_INVALID, "ckpt: '%s' of tensor '%s' must be a list of %d integers", name, tensor, ndim);
   for (int d = 0; d < ndim; d++) {
     int is;
     lua_rawgeti(L, -1, d + 1);
     out[d] = lua_tointegerx(L, -1, &is);
-    if (!is) lac_error(L, S, AC_INVALID, "ckpt: '%s' of tensor '%s' is no list of %d integers", name, tensor, ndim);
+    if (!is) lac_error(L, S, AC_INVALID, "ckpt: '%s' of tensor '%s' must be a list of %d integers", name, tensor, ndim);
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
@@ -159,26 +168,26 @@ static int metadata_of(lua_State *L, lac_state *S, int idx, const char ***keys, 
   return n;
 }
 
-/* save:add_tensors(file, {{name =, tensor =, shape =, offsets =, copied =}, ...} [, metadata]); tensors are contiguous, on the CPU */
+/* save:add_tensors(file, {{name =, tensor =, shape =, offsets =, copied =}, ...} [, metadata]). Tensors are contiguous, on the CPU */
 static int add_tensors(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
   ac_ckpt_save *s = open_of(L, S);
   const char *file = lac_check_string(L, S, 2, "file", NULL), **keys, **values;
   luaL_checktype(L, 3, LUA_TTABLE);
-  lua_settop(L, 4);
+  lac_args_end(L, S, 4);
   if (!lua_isnil(L, 4)) luaL_checktype(L, 4, LUA_TTABLE);
   const int n = (int)lua_rawlen(L, 3), n_meta = metadata_of(L, S, 4, &keys, &values);
   ac_ckpt_item *v = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *v, 0);
   int64_t(*dims)[2][AC_MAX_DIMS] = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *dims, 0);
   for (int i = 0; i < n; i++) {
-    if (lua_rawgeti(L, 3, i + 1) != LUA_TTABLE) return lac_error(L, S, AC_INVALID, "ckpt: item %d is no table", i + 1);
+    if (lua_rawgeti(L, 3, i + 1) != LUA_TTABLE) return lac_error(L, S, AC_INVALID, "ckpt: item %d must be a table", i + 1);
     if (lua_getfield(L, -1, "name") != LUA_TSTRING) return lac_error(L, S, AC_INVALID, "ckpt: item %d has no name", i + 1);
     const char *name = lua_tostring(L, -1); /* the item keeps it */
     lua_pop(L, 1);
     lua_getfield(L, -1, "tensor");
     const lac_box *b = lac_box_test(L, -1);
-    if (b == NULL || b->t == NULL) return lac_error(L, S, AC_INVALID, "ckpt: '%s' is no tensor but %s", name, luaL_typename(L, -1));
+    if (b == NULL || b->t == NULL) return lac_error(L, S, AC_INVALID, "ckpt: '%s' must be a tensor, got %s", name, luaL_typename(L, -1));
     lua_pop(L, 1);
     lua_getfield(L, -1, "copied");
     v[i] = (ac_ckpt_item){.name = name, .tensor = b->t, .copied = lua_toboolean(L, -1)};
@@ -235,8 +244,15 @@ static int progress(lua_State *L) {
   return 2;
 }
 
-/* save:poll(seconds) -> nil while it is under way; true; false, message, code. Waits a second at most, so that whoever asks in a loop is
- * interrupted between. */
+/* save:sequence() -> its age once it is committed. 0 before, and of parts above 0 */
+static int sequence(lua_State *L) {
+  const save *h = save_of(L, lac_get(L));
+  lua_pushinteger(L, h->s != NULL ? ac_ckpt_save_sequence(h->s) : h->sequence);
+  return 1;
+}
+
+/* save:poll(seconds) -> nil while it is under way, true, or false, message, code. Waits a second at most, so that a caller in a loop can
+ * be interrupted between. */
 static int poll_(lua_State *L) {
   lac_state *S = lac_get(L);
   save *h = save_of(L, S);
@@ -265,7 +281,7 @@ static int poll_(lua_State *L) {
   return 3;
 }
 
-/* save:abort(): gives it up; one that was not started is gone at once */
+/* save:abort(): gives it up. A save that was not started ends at once */
 static int abort_(lua_State *L) {
   lac_state *S = lac_get(L);
   save *h = save_of(L, S);
@@ -278,6 +294,20 @@ static int abort_(lua_State *L) {
 }
 
 /* ---- the module ---- */
+
+/* core.new_id() -> 16 hex digits, other ones at every call */
+static int new_id(lua_State *L) {
+  char text[17];
+  uint64_t id;
+  if (getrandom(&id, sizeof id, GRND_NONBLOCK) != (ssize_t)sizeof id) { /* early boot */
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    id = (uint64_t)t.tv_nsec * 0x9e3779b97f4a7c15u ^ (uint64_t)t.tv_sec << 24 ^ (uint64_t)getpid();
+  }
+  snprintf(text, sizeof text, "%016llx", (unsigned long long)id);
+  lua_pushstring(L, text);
+  return 1;
+}
 
 /* core.memory() -> bytes that asynchronous saves keep for their copies */
 static int memory(lua_State *L) {
@@ -295,15 +325,16 @@ static int release(lua_State *L) {
 }
 
 LAC_OPEN("accel.ckpt.core", ckpt) {
-  static const luaL_Reg funcs[] = {{"create", create}, {"memory", memory}, {"release", release}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"create", create}, {"new_id", new_id}, {"memory", memory}, {"release", release}, {NULL, NULL}};
   static const luaL_Reg save_metas[] = {{"__gc", save_gc}, {NULL, NULL}};
   static const luaL_Reg save_methods[] = {{"add_tensors", add_tensors}, {"add_bytes", add_bytes}, {"start", start},
                                           {"progress", progress},       {"poll", poll_},          {"abort", abort_},
+                                          {"sequence", sequence},
                                           {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_ckpt_read_functions(L, S);
   lac_new_class(L, S, SAVE, save_metas, save_methods);
-  /* the arena first: what was made last is finalized first, and saves read from it */
+  /* the arena first: the last object made is finalized first, and saves read from the arena */
   arena *m = lua_newuserdatauv(L, sizeof *m, 0);
   m->a = NULL;
   lua_createtable(L, 0, 1);

@@ -29,7 +29,7 @@ static ac_ckpt *ckpt_of(lua_State *L, lac_state *S) {
   return k->c;
 }
 
-/* core.open(path) -> checkpoint, manifest as JSON; or nil, message, code */
+/* core.open(path) -> checkpoint, manifest as JSON, or nil, message, code */
 static int open_(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
@@ -91,7 +91,7 @@ static int tensors(lua_State *L) {
   return 1;
 }
 
-/* c:read(object, name, tensor [, offsets]): a contiguous tensor on the CPU -> true; or nil, message, code */
+/* c:read(object, name, tensor [, offsets]): a contiguous tensor on the CPU -> true, or nil, message, code */
 static int read_(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_ckpt *c = ckpt_of(L, S);
@@ -114,7 +114,7 @@ static int read_(lua_State *L) {
   return 1;
 }
 
-/* c:verify_some(again) -> bytes done, bytes in all; or nil, message, code */
+/* c:verify_some(again) -> bytes done, bytes in all, or nil, message, code */
 static int verify_some(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_ckpt *c = ckpt_of(L, S);
@@ -130,7 +130,7 @@ static int verify_some(lua_State *L) {
 
 /* ---- folders ---- */
 
-/* What the core hands over, until it is Lua's. */
+/* Memory from the core, until Lua owns it. */
 typedef struct list {
   ac_ckpt_list l;
   char *bytes;
@@ -152,7 +152,7 @@ static list *list_push(lua_State *L) {
   return l;
 }
 
-/* c:bytes(file) -> string; or nil, message, code */
+/* c:bytes(file) -> string, or nil, message, code */
 static int bytes(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_ckpt *c = ckpt_of(L, S);
@@ -170,7 +170,8 @@ static void set(lua_State *L, const char *key, const char *value) {
   lua_setfield(L, -2, key);
 }
 
-/* core.scan(parent) -> list of {name, path, number, status, reason, bytes, state as JSON}; or nil, message, code */
+/* core.scan(parent) -> list of {name, path, number, status, reason, bytes, state and continues as JSON, run, sequence}, by age, or nil,
+ * message, code */
 static int scan(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *parent = lac_check_string(L, S, 1, "parent", NULL);
@@ -180,12 +181,18 @@ static int scan(lua_State *L) {
   lua_createtable(L, l->l.n, 0);
   for (int i = 0; i < l->l.n; i++) {
     const ac_ckpt_entry *x = &l->l.entry[i];
-    lua_createtable(L, 0, 8);
+    lua_createtable(L, 0, 12);
     set(L, "name", x->name);
     set(L, "path", x->path);
     set(L, "status", ac_ckpt_status_name(x->status));
     set(L, "reason", x->reason);
     if (x->state != NULL) set(L, "state", x->state);
+    if (x->run != NULL) set(L, "run", x->run);
+    if (x->continues != NULL) set(L, "continues", x->continues);
+    if (x->sequence > 0) {
+      lua_pushinteger(L, x->sequence);
+      lua_setfield(L, -2, "sequence");
+    }
     lua_pushinteger(L, x->number);
     lua_setfield(L, -2, "number");
     lua_pushinteger(L, (lua_Integer)x->bytes);
@@ -195,20 +202,47 @@ static int scan(lua_State *L) {
   return 1;
 }
 
-/* core.prune(parent, keep) -> names; or nil, message, code */
+const char **lac_ckpt_strings(lua_State *L, lac_state *S, int idx, const char *name, int *n) {
+  idx = lua_absindex(L, idx);
+  if (!lua_istable(L, idx)) lac_error(L, S, AC_INVALID, "ckpt: '%s' must be a list of strings, got %s", name, luaL_typename(L, idx));
+  *n = (int)lua_rawlen(L, idx);
+  const char **v = lua_newuserdatauv(L, ((size_t)*n + 1) * sizeof *v, 0);
+  for (int i = 0; i < *n; i++) {
+    if (lua_rawgeti(L, idx, i + 1) != LUA_TSTRING)
+      lac_error(L, S, AC_INVALID, "ckpt: '%s' must be a list of strings, got %s at place %d", name, luaL_typename(L, -1), i + 1);
+    v[i] = lua_tostring(L, -1); /* the list keeps it */
+    lua_pop(L, 1);
+  }
+  return v;
+}
+
+/* core.prune(parent, keep, {runs =, spare =, dry_run =}) -> names, or nil, message, code */
 static int prune(lua_State *L) {
+  static const char *const names[] = {"runs", "spare", "dry_run", NULL};
   lac_state *S = lac_get(L);
   const char *parent = lac_check_string(L, S, 1, "parent", NULL);
   const int64_t keep = lac_check_int(L, S, 2, "keep");
+  ac_ckpt_prune_options o = AC_CKPT_PRUNE_OPTIONS_INIT;
   ac_err e;
   if (keep < 1) return lac_argerror(L, S, AC_INVALID, NULL, 2, "keep", "expected 1 or more, got %lld", (long long)keep);
+  lac_args_end(L, S, 3);
+  const lac_opts opts = lac_opts_open(L, S, 3, names);
+  o.spare = lac_opt_string(&opts, "spare", NULL);
+  o.dry_run = lac_opt_bool(&opts, "dry_run", false);
+  if (lua_istable(L, 3) && lua_getfield(L, 3, "runs") != LUA_TNIL) o.runs = lac_ckpt_strings(L, S, -1, "runs", &o.n_runs);
   list *l = list_push(L);
-  if (ac_ckpt_prune(parent, keep > INT32_MAX ? INT32_MAX : (int)keep, &l->l, &e) != AC_OK) return lac_fail(L, &e);
+  if (ac_ckpt_prune_with(parent, keep > INT32_MAX ? INT32_MAX : (int)keep, &o, &l->l, &e) != AC_OK) return lac_fail(L, &e);
   lua_createtable(L, l->l.n, 0);
   for (int i = 0; i < l->l.n; i++) {
     lua_pushstring(L, l->l.entry[i].name);
     lua_rawseti(L, -2, i + 1);
   }
+  return 1;
+}
+
+/* core.last_sequence(parent) -> integer, 0 without checkpoints */
+static int last_sequence(lua_State *L) {
+  lua_pushinteger(L, ac_ckpt_last_sequence(lac_check_string(L, lac_get(L), 1, "parent", NULL)));
   return 1;
 }
 
@@ -222,7 +256,7 @@ static void list_class(lua_State *L) {
 }
 
 void lac_ckpt_read_functions(lua_State *L, lac_state *S) {
-  static const luaL_Reg funcs[] = {{"open", open_}, {"scan", scan}, {"prune", prune}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"open", open_}, {"scan", scan}, {"prune", prune}, {"last_sequence", last_sequence}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", ckpt_close}, {"__close", ckpt_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"objects", objects}, {"tensors", tensors},         {"read", read_},
                                      {"bytes", bytes},     {"verify_some", verify_some}, {"close", ckpt_close},

@@ -65,7 +65,7 @@ static int encode(lua_State *L) {
   static const char *const names[] = {"tensor", "max_bytes", NULL};
   lac_state *S = lac_get(L);
   luaL_checkany(L, 1);
-  lua_settop(L, 2);
+  lac_args_end(L, S, 2);
   const lac_opts o = lac_opts_open(L, S, 2, names);
   const bool as_tensor = lac_opt_bool(&o, "tensor", false);
   lac_encoder *w = lac_encoder_push(L, max_bytes_of(&o));
@@ -117,7 +117,7 @@ static int decode(lua_State *L) {
   static const char *const names[] = {"device", "max_bytes", NULL};
   lac_state *S = lac_get(L);
   luaL_checkany(L, 1);
-  lua_settop(L, 2);
+  lac_args_end(L, S, 2);
   const lac_opts o = lac_opts_open(L, S, 2, names);
   ac_device *d = lac_opt_device(&o, "device", NULL);
   const size_t max = max_bytes_of(&o);

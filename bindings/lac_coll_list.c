@@ -1,6 +1,6 @@
 /* Collectives over lists of tensors, one for each rank: all_gather, gather, scatter, reduce_scatter,
- * all_to_all. The core takes parts one behind the other: lists that lie so (t:chunk(n), t:unbind()) go as
- * they are, others through a copy. */
+ * all_to_all. The core takes parts one after the other: contiguous lists (t:chunk(n), t:unbind()) go unchanged,
+ * others through a copy. */
 #include <stdio.h>
 
 #include "dist.h"
@@ -46,14 +46,14 @@ static void check_shape(lua_State *L, lac_state *S, const lac_coll *k, const cha
                uneven ? "they may differ in the first extent only" : "they must have one shape");
 }
 
-/* Every entry fits t but for the first extent; this rank's own has its shape. */
+/* Every entry must equal t except in the first extent. This rank's own has its shape. */
 static void check_uneven(lua_State *L, lac_state *S, const lac_coll *k, const char *list, const lac_list *l,
                          const char *name, const ac_tensor *t) {
   const int own = ac_group_rank(k->g);
   for (int i = 0; i < l->n; i++) check_shape(L, S, k, list, i, l->t[i], name, t, i != own);
 }
 
-/* The parts' sizes: count where all are equal, else a list of them, pushed. */
+/* The parts' sizes: count if all are equal, otherwise a list of them, pushed. */
 static void set_counts(lua_State *L, lac_coll *k, const lac_list *l) {
   int64_t *counts = lua_newuserdatauv(L, ((size_t)l->n + 1) * sizeof *counts, 0);
   bool even = true;
@@ -89,11 +89,11 @@ static int run(lua_State *L, lac_state *S, lac_coll *k, lac_list *one, lac_list 
   return lac_work_run(L, k, w);
 }
 
-/* all_gather(list, t [, opts]): entry r gets rank r's t; first extents may differ from rank to rank */
+/* all_gather(list, t [, opts]): entry r gets rank r's t. First extents may differ from rank to rank */
 static int all_gather(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
-  lua_settop(L, 3);
+  lac_args_end(L, S, 3);
   lac_coll_open(L, S, &k, "all_gather", AC_COLL_ALL_GATHER, 3, LAC_O_ASYNC);
   lac_list *in = check_one(L, S, 2, "tensor");
   lac_coll_tensor(L, S, &k, in->t[0], false);
@@ -107,7 +107,7 @@ static int all_gather(lua_State *L) {
 static int reduce_scatter(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
-  lua_settop(L, 4);
+  lac_args_end(L, S, 4);
   lac_coll_open(L, S, &k, "reduce_scatter", AC_COLL_REDUCE_SCATTER, 3, LAC_O_ASYNC | LAC_O_OP);
   lac_list *out = check_one(L, S, 1, "output");
   lac_coll_tensor(L, S, &k, out->t[0], true);
@@ -122,7 +122,7 @@ static int with_root(lua_State *L, bool gathers) {
   lac_state *S = lac_get(L);
   lac_coll k;
   const char *list = gathers ? "gather_list" : "scatter_list", *root = gathers ? "dst" : "src";
-  lua_settop(L, 2);
+  lac_args_end(L, S, 2);
   const lac_opts o = lac_coll_open(L, S, &k, gathers ? "gather" : "scatter", gathers ? AC_COLL_GATHER : AC_COLL_SCATTER,
                                    2, LAC_O_ASYNC | (gathers ? LAC_O_DST | LAC_O_GATHER : LAC_O_SRC | LAC_O_SCATTER));
   lac_coll_root(&k, &o, 0, root, 0);
@@ -152,13 +152,13 @@ static int scatter(lua_State *L) { return with_root(L, false); }
 static int all_to_all(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
-  lua_settop(L, 3);
+  lac_args_end(L, S, 3);
   lac_coll_open(L, S, &k, "all_to_all", AC_COLL_ALL_TO_ALL, 3, LAC_O_ASYNC);
   lac_list *in = check_list(L, S, &k, 2, "input_list", false, "input_list[1]", NULL);
   const ac_tensor *first = in->t[0];
   lac_list *out = check_list(L, S, &k, 1, "output_list", true, "input_list[1]", first);
   const int own = ac_group_rank(k.g), n = in->n;
-  check_shape(L, S, &k, "output_list", own, out->t[own], "what this rank sends itself", in->t[own], false);
+  check_shape(L, S, &k, "output_list", own, out->t[own], "this rank's own entry of input_list", in->t[own], false);
   int64_t *counts = lua_newuserdatauv(L, 2 * (size_t)n * sizeof *counts, 0);
   for (int i = 0; i < n; i++) {
     counts[i] = in->t[i]->numel;

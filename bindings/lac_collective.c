@@ -1,16 +1,15 @@
 /* Collectives with one tensor on either side: all_reduce, reduce, broadcast, all_gather_into_tensor,
  * reduce_scatter_tensor, all_to_all_single, send, recv, isend, irecv, barrier.
  *
- * A tensor whose bytes lie in order goes to the core as it is; others travel through a copy (lac_work.c).
- * What is written follows the rules of ops that write in place: no leaf that requires gradients, versions
- * rise, history ends. */
+ * A contiguous tensor goes to the core directly. Others travel through a copy (lac_work.c). Writes follow the
+ * rules of ops that write in place: no leaf that requires gradients, versions rise, history ends. */
 #include <stdio.h>
 #include <string.h>
 
 #include "autograd/node.h"
 #include "dist.h"
 
-/* The collective between the tensors at the indices, which were checked; 0: none. The same index: in place. */
+/* The collective between the tensors at the indices, which were checked. 0: none. The same index: in place. */
 static int run(lua_State *L, lac_state *S, lac_coll *k, int i_send, int i_recv) {
   /* a root's broadcast reads the buffer that the others receive in */
   const bool reads = k->c.kind == AC_COLL_BROADCAST && k->c.root == ac_group_rank(k->g);
@@ -54,7 +53,7 @@ static int all_reduce(lua_State *L) {
     k.own = NULL;
     k.async = false;
   } else {
-    lua_settop(L, 3);
+    lac_args_end(L, S, 3);
     lac_coll_open(L, S, &k, "all_reduce", AC_COLL_ALL_REDUCE, 2, LAC_O_ASYNC | LAC_O_OP);
     t = lac_check_tensor(L, S, 1, "tensor");
   }
@@ -69,7 +68,7 @@ static int reduce(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
   const bool named = lac_is_opts(L, 2);
-  lua_settop(L, 4);
+  lac_args_end(L, S, 4);
   const lac_opts o =
       lac_coll_open(L, S, &k, "reduce", AC_COLL_REDUCE, named ? 2 : 3, LAC_O_ASYNC | LAC_O_OP | LAC_O_DST);
   lac_coll_root(&k, &o, named ? 0 : 2, "dst", -1);
@@ -86,7 +85,7 @@ static int broadcast(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
   const bool named = lac_is_opts(L, 2);
-  lua_settop(L, 3);
+  lac_args_end(L, S, 3);
   const lac_opts o =
       lac_coll_open(L, S, &k, "broadcast", AC_COLL_BROADCAST, named ? 2 : 3, LAC_O_ASYNC | LAC_O_SRC);
   lac_coll_root(&k, &o, named ? 0 : 2, "src", -1);
@@ -112,7 +111,7 @@ static void check_whole(lua_State *L, lac_state *S, const lac_coll *k, const cha
 static int all_gather_into_tensor(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
-  lua_settop(L, 3);
+  lac_args_end(L, S, 3);
   lac_coll_open(L, S, &k, "all_gather_into_tensor", AC_COLL_ALL_GATHER, 3, LAC_O_ASYNC);
   const ac_tensor *out = lac_check_tensor(L, S, 1, "output_tensor"),
                   *t = lac_check_tensor(L, S, 2, "input_tensor");
@@ -128,7 +127,7 @@ static int all_gather_into_tensor(lua_State *L) {
 static int reduce_scatter_tensor(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
-  lua_settop(L, 4);
+  lac_args_end(L, S, 4);
   lac_coll_open(L, S, &k, "reduce_scatter_tensor", AC_COLL_REDUCE_SCATTER, 3, LAC_O_ASYNC | LAC_O_OP);
   const ac_tensor *out = lac_check_tensor(L, S, 1, "output"), *t = lac_check_tensor(L, S, 2, "input");
   lac_coll_tensor(L, S, &k, t, false);
@@ -178,7 +177,7 @@ static void split_sizes(lua_State *L, lac_state *S, const lac_coll *k, const lac
 static int all_to_all_single(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
-  lua_settop(L, 3);
+  lac_args_end(L, S, 3);
   const lac_opts o =
       lac_coll_open(L, S, &k, "all_to_all_single", AC_COLL_ALL_TO_ALL, 3, LAC_O_ASYNC | LAC_O_SPLITS);
   const size_t n = (size_t)ac_group_size(k.g);
@@ -199,7 +198,7 @@ static int pair(lua_State *L, const char *name, ac_coll_kind kind, bool async) {
   lac_state *S = lac_get(L);
   lac_coll k;
   const bool named = lac_is_opts(L, 2), sends = kind == AC_COLL_SEND;
-  lua_settop(L, 3);
+  lac_args_end(L, S, 3);
   const lac_opts o =
       lac_coll_open(L, S, &k, name, kind, named ? 2 : 3, LAC_O_TAG | (sends ? LAC_O_DST : LAC_O_SRC));
   lac_coll_root(&k, &o, named ? 0 : 2, sends ? "dst" : "src", -1);

@@ -1,23 +1,21 @@
-/* What the REPL needs of the system, as the table accel.console; for lua/repl, scripts use accel.repl.
+/* System services for the REPL, as the table accel.console. For lua/repl. Scripts use accel.repl.
  *
  *   console.session() -> s          Ctrl-C is the session's until s:close() puts the handler back that was there
- *     s:begin()  s:finish() -> n    between them Ctrl-C stops what runs; n: how often it was pressed
+ *     s:begin()  s:finish() -> n    between them Ctrl-C stops the running code. n: the number of presses
  *     s:running(thread) -> before   the coroutine that runs, nil: none
  *   console.channel(fd) -> c        messages to and from another process, over a socket (lac_channel.c)
  *     c:send(bytes)  c:receive()  c:close()
- *   console.poll(channels, seconds, input, deaf) -> "ready", i | "break" | "time" | "input" (only where asked for); deaf: no "break", Ctrl-C
+ *   console.poll(channels, seconds, input, deaf) -> "ready", i | "break" | "time" | "input" (only if requested). deaf: no "break", Ctrl-C
  *                                   is for the next wait
- *   console.connect, listen, pair, private_folder, uid, read_input: see lac_channel.c; console.attach: lac_attach.c
- *   console.append(path, text)      at the end of a file of ours: folders 0700, file 0600; true, or false
- *   console.editor(complete)        see lac_line.c; console.keys(): lac_keys.c; console.place(), console.pages(fd): lac_ranks.c
+ *   console.connect, listen, pair, private_folder, uid, read_input: see lac_channel.c. console.attach: lac_attach.c
+ *   console.append(path, text)      at the end of a file of ours: folders 0700, file 0600. true, or false
+ *   console.editor(complete)        see lac_line.c. console.keys(): lac_keys.c. console.place(), console.pages(fd): lac_ranks.c
  *
- * The library installs no signal handlers: a session is the exception, asked for by whoever opens a prompt. It is
- * the process's, as the terminal is, so there is one at a time; inside it others of the same Lua state count as
- * itself.
+ * The library installs no signal handlers. A session is the exception, requested by the code that opens a prompt. It belongs to the
+ * process, as the terminal does, so there is one at a time. Inside it, others of the same Lua state count as itself.
  *
- * The first Ctrl-C stops a loop that makes steps at its next one (with all ranks), if that comes within a second;
- * anything else at the next instruction of Lua, or in its wait for other ranks. The second stops at once, and again
- * and again, until all pcalls are left. */
+ * The first Ctrl-C stops a loop that makes steps at its next one (with all ranks), if that comes within a second. Otherwise it stops at the
+ * next instruction of Lua, or in its wait for other ranks. The second stops at once, and again and again, until all pcalls are left. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -41,14 +39,14 @@ enum { EVERY = 1000 };
 
 /* The process's: its handler may run at any instruction, on any thread. */
 static struct {
-  lac_state *_Atomic state; /* whose session; NULL: none */
+  lac_state *_Atomic state; /* whose session. NULL: none */
   int depth, event;
   struct sigaction was, was_continue;
-  volatile sig_atomic_t continued; /* after Ctrl-Z: what the terminal shows is not ours */
-  lua_State *volatile thread, *volatile running; /* that evaluates; its coroutine that runs. NULL: none */
+  volatile sig_atomic_t continued; /* after Ctrl-Z: the terminal shows other output */
+  lua_State *volatile thread, *volatile running; /* that evaluates, and its running coroutine. NULL: none */
   volatile sig_atomic_t presses;
   uint64_t step;          /* when the evaluation began */
-  volatile int64_t limit; /* ns: stop what runs, from then on; 0: not asked */
+  volatile int64_t limit; /* ns: stop the code from then on. 0: no request */
 } one = {.event = -1};
 
 int64_t lac_console_now(void) {
@@ -60,7 +58,7 @@ int64_t lac_console_now(void) {
 static int64_t limit(void) { return __atomic_load_n(&one.limit, __ATOMIC_RELAXED); }
 static void set_limit(int64_t at) { __atomic_store_n(&one.limit, at, __ATOMIC_RELAXED); }
 
-/* Raises in what was typed and in what that called; the prompt's own functions around it are let be. */
+/* Raises in the typed code and the functions it called. The prompt's own functions around it are left alone. */
 static void stop_hook(lua_State *L, lua_Debug *ar) {
   const int64_t at = limit();
   lac_state *S = atomic_load(&one.state);
@@ -71,7 +69,7 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   if (lac_console_now() < at) return;
   lua_getinfo(L, "S", ar);
   if (ar->what[0] == 'C' || strncmp(ar->source, "=lua/", 5) == 0) return;
-  if (one.presses < 2) { /* once: what cleans up may run */
+  if (one.presses < 2) { /* once: cleanup code may run */
     set_limit(0);
     lua_sethook(L, NULL, 0, 0);
     if (atomic_load(&S->interrupt->noticed)) return; /* it stops in its own way */
@@ -123,7 +121,7 @@ bool lac_console_continued(void) {
   return was;
 }
 
-/* A session inside what another one evaluates: that goes on when it is closed. */
+/* A session inside another one's evaluation. The outer one continues when it is closed. */
 typedef struct outer {
   bool open;
   lua_State *thread, *running;
@@ -178,7 +176,7 @@ static int session_close(lua_State *L) {
   return 0;
 }
 
-/* A world that is there now; one that is made later has its waits stopped from the next evaluation on. */
+/* A world that exists now. The waits of a world made later are stopped from the next evaluation on. */
 static void watch_world(lac_state *S, bool on) {
   if (S->ranks->world != NULL) ac_world_set_interrupt(S->ranks->world, on ? &one.limit : NULL);
 }

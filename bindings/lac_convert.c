@@ -1,8 +1,40 @@
 /* Tensors turned into plain Lua data (item, tolist) and into other dtypes and devices (to, float, cpu, ...). */
 #include "core/lac.h"
 #include "core/op.h"
+#include "device/meta/meta_flags.h"
+#include "ops/ctx_impl.h"
+#include "placeholders.h"
 #include "tensor/convert.h"
 #include "tensor/host_read.h"
+
+/* In a dry run tensors on meta stand for a rank's own: a value that is read is zero. Tensors that a real run moves to the CPU stay, or
+ * are on ACI_META_HOST where meta stands for an accelerator. The registry holds the callbacks for reads and for files. */
+static const char key_reads, key_save;
+
+bool lac_placeholders(lua_State *L) {
+  const bool on = lua_rawgetp(L, LUA_REGISTRYINDEX, &key_reads) != LUA_TNIL;
+  lua_pop(L, 1);
+  return on;
+}
+
+int lac_placeholders_save(lua_State *L, int path, int tensors) {
+  const int n = lua_gettop(L);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_save);
+  lua_pushvalue(L, path);
+  lua_pushvalue(L, tensors);
+  lua_call(L, 2, LUA_MULTRET);
+  return lua_gettop(L) - n;
+}
+
+static bool stands_in(lua_State *L, const ac_tensor *t) {
+  return t->device->kind == AC_DEV_META && lac_placeholders(L);
+}
+
+static void tell(lua_State *L, const char *what) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_reads);
+  lua_pushstring(L, what);
+  lua_call(L, 1, 0);
+}
 
 static ac_tensor *self_of(lua_State *L, lac_state *S) { return lac_check_tensor(L, S, 1, "self"); }
 
@@ -21,8 +53,14 @@ static int item(lua_State *L) {
   ac_err e;
   char shape[160];
   if (t->numel != 1)
-    return lac_error(L, S, AC_SHAPE, "item: a tensor of one element has one, this one has shape %s",
+    return lac_error(L, S, AC_SHAPE, "item: needs a tensor of one element, got shape %s",
                      aci_shape_str(t->ndim, t->shape, shape, sizeof shape));
+  if (stands_in(L, t)) {
+    const ac_dtype d = (ac_dtype)t->dtype;
+    tell(L, "item()");
+    push_scalar(L, aci_item_load(d, &(uint64_t){0}));
+    return 1;
+  }
   if (ac_tensor_item(t, 0, &s, &e) != AC_OK) return lac_raise(L, S, &e);
   push_scalar(L, s);
   return 1;
@@ -41,8 +79,20 @@ static void push_nested(lua_State *L, const ac_tensor *t, const char *p, int dim
   }
 }
 
-/* Holds what tolist reads: making tables may run the collector, whose finalizers may release the tensor, and
- * memory may run out. */
+static void push_zeros(lua_State *L, ac_dtype d, int ndim, const int64_t *shape) {
+  if (ndim == 0) {
+    push_scalar(L, aci_item_load(d, &(uint64_t){0}));
+    return;
+  }
+  lua_createtable(L, *shape < INT32_MAX ? (int)*shape : 0, 0);
+  for (int64_t i = 0; i < *shape; i++) {
+    push_zeros(L, d, ndim - 1, shape + 1);
+    lua_rawseti(L, -2, i + 1);
+  }
+}
+
+/* Holds the tensor that tolist reads: making tables may run the collector, whose finalizers may release the
+ * tensor, and memory may run out. */
 typedef struct reading {
   ac_tensor *t;
   bool open;
@@ -74,6 +124,11 @@ static int tolist(lua_State *L) {
   ac_tensor_retain(t);
   d->t = t;
   luaL_checkstack(L, t->ndim + 8, "tolist");
+  if (stands_in(L, t)) {
+    tell(L, "tolist()");
+    push_zeros(L, (ac_dtype)t->dtype, t->ndim, t->shape);
+    return 1;
+  }
   if (aci_host_read_open(t, true, &d->r, &e) != AC_OK) return lac_raise(L, S, &e);
   d->open = true;
   push_nested(L, t, d->r.base + t->offset * (int64_t)aci_dsize((ac_dtype)t->dtype), 0);
@@ -87,6 +142,12 @@ static int tolist(lua_State *L) {
 static void convert(lua_State *L, lac_state *S, ac_dtype dt, ac_device *d, bool copy) {
   lac_box *b = lac_box_push(L, S);
   ac_tensor *t = self_of(L, S);
+  if (d != t->device && d->kind == AC_DEV_CPU && stands_in(L, t)) {
+    const int64_t *flags = S->ctx->flags[AC_DEV_META];
+    ac_err e;
+    if (flags == NULL || !flags[ACI_META_ACCELERATOR]) d = t->device; /* no pool of the device is asked for it */
+    else if (aci_ctx_phantom(S->ctx, ACI_META_HOST, &d, &e) != AC_OK) lac_raise(L, S, &e);
+  }
   bool same = dt == (ac_dtype)t->dtype && d == t->device;
   const ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = t},
                          {.kind = AC_T_DTYPE, .dtype = dt},
@@ -127,7 +188,7 @@ static int to(lua_State *L) {
   return 1;
 }
 
-/* x:float() and its like; upvalue 3 is the dtype. */
+/* x:float() and similar methods. Upvalue 3 is the dtype. */
 static int to_dtype(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tensor *t = self_of(L, S);
@@ -143,6 +204,22 @@ static int to_cpu(lua_State *L) {
   if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
   convert(L, S, (ac_dtype)t->dtype, cpu, false);
   return 1;
+}
+
+/* core.placeholders(read, save): from now on tensors on meta stand for a rank's own. read(what) is called for reads of
+ * their values. save(path, tensors) replaces accel.save once its arguments are checked. */
+static int placeholders(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  luaL_checktype(L, 2, LUA_TFUNCTION);
+  lua_settop(L, 2);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_save);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_reads);
+  return 0;
+}
+
+LAC_OPEN("accel.profiler.core", placeholders) {
+  static const luaL_Reg funcs[] = {{"placeholders", placeholders}, {NULL, NULL}};
+  lac_setfuncs(L, S, funcs);
 }
 
 LAC_OPEN("accel", convert) {

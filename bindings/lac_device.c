@@ -1,4 +1,4 @@
-/* Devices, their memory, and what a script asks of the machine: clock, terminal. */
+/* Devices, their memory, and queries of the machine: clock, terminal. */
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -29,7 +29,7 @@ static int mem_stats(lua_State *L) {
   set_int(L, "born_bytes", m.born_bytes);
   set_int(L, "limit_bytes", m.limit_bytes);
   set_int(L, "largest_free_bytes", m.largest_free_bytes);
-  const size_t idle = m.reserved_bytes - m.live_bytes; /* 0: what is free is one piece; towards 1: in ever smaller ones */
+  const size_t idle = m.reserved_bytes - m.live_bytes; /* 0: free memory is one piece. Towards 1: in ever smaller pieces */
   lua_pushnumber(L, idle > 0 ? 1 - (double)m.largest_free_bytes / (double)idle : 0);
   lua_setfield(L, -2, "fragmentation");
   set_int(L, "n_allocs", m.n_allocs);
@@ -73,7 +73,7 @@ static int set_default_device(lua_State *L) {
   return 0;
 }
 
-/* accel.device("meta"): new tensors go there until the block ends; also accel.device("meta", f, ...) */
+/* accel.device("meta"): new tensors go there until the block ends. Also accel.device("meta", f, ...) */
 static int device(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_device *d = lac_check_device(L, S, 1, "device");
@@ -101,7 +101,8 @@ static int num_threads(lua_State *L) {
 }
 
 /* ---- flags ---- */
-/* accel.device_flags("cuda"): {tf32 = false, ...}, as this host has them; accel.device_flags("cuda", {tf32 = true}): what they were */
+/* accel.device_flags("cuda"): {tf32 = false, ...}, the values of this host. accel.device_flags("cuda", {tf32 = true}):
+ * the previous values */
 static int device_flags(lua_State *L) {
   enum { MOST = 32 };
   lac_state *S = lac_get(L);
@@ -149,7 +150,7 @@ static int isatty_(lua_State *L) {
   return 1;
 }
 
-/* Columns and lines of the terminal behind stderr, stdout or stdin; nil when there is none. */
+/* Columns and lines of the terminal of stderr, stdout or stdin. nil when there is none. */
 static int term_width(lua_State *L) {
   static const int fds[] = {2, 1, 0};
   struct winsize w;

@@ -1,4 +1,4 @@
-/* The world of ranks from Lua: joining and leaving, what is known of ranks, the flight recorder. Together with
+/* The world of ranks from Lua: joining and leaving, information about ranks, the flight recorder. Together with
  * lac_group.c, lac_collective.c and lac_coll_list.c it makes the table accel.dist.core, which stdlib/accel/dist
  * completes. The world itself: world.c. */
 #include <stdlib.h>
@@ -18,14 +18,14 @@ static int init_process_group(lua_State *L) {
   char site[LAC_SITE];
   const bool first = lua_type(L, 1) == LUA_TSTRING;
   const int opts = first || lua_isnil(L, 1) ? 2 : 1;
-  lua_settop(L, opts);
+  lac_args_end(L, S, opts);
   const lac_opts o = lac_opts_open(L, S, opts, names);
   const char *backend = lac_opt_string(&o, "backend", first ? lua_tostring(L, 1) : NULL);
   const double timeout = lac_opt_number(&o, "timeout", 0);
   const int64_t rank = lac_opt_int(&o, "rank", -1), size = lac_opt_int(&o, "world_size", -1);
   if (timeout < 0 || timeout != timeout)
     return lac_argerror(L, S, AC_INVALID, NULL, 0, "timeout", "expected seconds, got %g", timeout);
-  /* a bad one is told of before others wait for this rank */
+  /* a bad one is reported before others wait for this rank */
   ac_device *device = lac_opt_string(&o, "device_id", NULL) != NULL ? lac_opt_device(&o, "device_id", NULL) : NULL;
   /* the name for whatever serves CPU tensors */
   if (backend != NULL && (strcmp(backend, "gloo") == 0 || strcmp(backend, "auto") == 0)) backend = NULL;
@@ -57,7 +57,7 @@ static int init_process_group(lua_State *L) {
     if (backend != NULL && strcmp(backend, now) != 0)
       return lac_error(
           L, S, AC_STATE,
-          "init_process_group: this process is rank %d of %d by backend %s already, asked for is %s; "
+          "init_process_group: this process is already rank %d of %d with backend %s, not %s; "
           "choose it by accel-run --backend or ACCEL_BACKEND",
           ac_world_rank(S->ranks->world), ac_world_size(S->ranks->world), now, backend);
     if (timeout > 0) ac_world_set_timeout(S->ranks->world, timeout);
@@ -66,8 +66,8 @@ static int init_process_group(lua_State *L) {
   if ((rank >= 0 && rank != got_rank) || (size >= 0 && size != got_size))
     return lac_error(
         L, S, AC_INVALID,
-        "init_process_group: asked to be rank %lld of %lld, the launcher made this process rank %d "
-        "of %d; leave rank and world_size away",
+        "init_process_group: rank %lld of %lld was requested, but the launcher made this process rank %d "
+        "of %d; omit rank and world_size",
         (long long)(rank < 0 ? got_rank : rank), (long long)(size < 0 ? got_size : size), got_rank, got_size);
   ac_err e;
   if (device != NULL && ac_world_bind_device(S->ranks->world, device, lac_site(L, S, 1, site), &e) != AC_OK) return lac_raise(L, S, &e);
@@ -97,7 +97,7 @@ static int is_initialized(lua_State *L) {
   return 1;
 }
 
-/* ---- what is known of this rank ---- */
+/* ---- information about this rank ---- */
 
 static int get_local_rank(lua_State *L) {
   lac_state *S = lac_get(L);
@@ -158,7 +158,7 @@ static int heap_bytes(lua_State *L) {
 }
 
 /* empty(shape [, {dtype = "f32", device = "cpu"}]): contents undefined, in memory that all ranks of this machine map. It is
- * the CPU's whatever the default device is, but for meta, where tensors are shapes alone. */
+ * on the CPU whatever the default device is, except for meta, whose tensors are shapes alone. */
 static int empty(lua_State *L) {
   static const char *const names[] = {"dtype", "device", NULL};
   lac_state *S = lac_get(L);
@@ -240,8 +240,9 @@ static int records(lua_State *L) {
 /* ---- the table ---- */
 
 /* require "accel.dist.core" */
-/* accel.dist._alone(what?, ranks?): from here on a collective of more than `ranks` ranks (1) is an error that names what
- * only so many run, until it is called again. Returns what it was told before. For accel.accelerator.region. */
+/* accel.dist._alone(what?, ranks?): from here on a collective of more than `ranks` ranks (1) is an error. It names
+ * `what`, the code that only so many ranks run. The next call ends it. Returns the previous values. For
+ * accel.accelerator.region. */
 static int alone(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *what = luaL_optstring(L, 1, "");

@@ -50,7 +50,7 @@ static int from_dlpack(lua_State *L) {
   if (c == NULL)
     return lac_argerror(L, S, AC_INVALID, NULL, 1, "capsule", "expected what to_dlpack made, got %s",
                         lac_typename(L, 1, buf, sizeof buf));
-  if (c->m == NULL) return lac_error(L, S, AC_RELEASED, "from_dlpack: the capsule was taken before; each is good for one tensor");
+  if (c->m == NULL) return lac_error(L, S, AC_RELEASED, "from_dlpack: the capsule was used before; each serves one tensor");
   if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
   ac_tensor *t = NULL;
   if (ac_tensor_from_dlpack(cpu, c->m, &t, &e) != AC_OK) return lac_raise(L, S, &e);

@@ -11,7 +11,7 @@ static ac_encoding *check_encoding(lua_State *L, lac_state *S, int idx) {
   return k->x;
 }
 
-/* An empty encoding that keeps what stands at `owner`. */
+/* An empty encoding that keeps the value at `owner` alive. */
 lac_encoding *lac_encoding_push(lua_State *L, int owner) {
   owner = lua_absindex(L, owner);
   lac_encoding *k = lua_newuserdatauv(L, sizeof *k, 1);
@@ -71,7 +71,7 @@ static int64_t value_of(const ac_encoding *x, field f, size_t i) {
   }
 }
 
-/* core.stack(list, name) -> i64 [n, tokens]; all must have the same number of tokens */
+/* core.stack(list, name) -> i64 [n, tokens]. All must have the same number of tokens */
 static int stack(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n;
@@ -82,7 +82,7 @@ static int stack(lua_State *L) {
     if ((int64_t)ac_encoding_length(list[i]) != shape[1])
       return lac_error(
           L, S, AC_SHAPE,
-          "texts of %lld and %lld tokens make no tensor; ask for padding = true (and truncation = true)",
+          "texts of %lld and %lld tokens do not form a tensor; set padding = true (and truncation = true)",
           (long long)shape[1], (long long)ac_encoding_length(list[i]));
   int64_t *to = ac_tensor_data(lac_new_cpu(L, S, AC_I64, 2, shape));
   for (size_t i = 0; i < n; i++)
@@ -90,7 +90,7 @@ static int stack(lua_State *L) {
   return 1;
 }
 
-/* x:field(name) -> list; absent words and sequences are false */
+/* x:field(name) -> list. Absent words and sequences are false */
 static int encoding_field(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_encoding *x = check_encoding(L, S, 1);

@@ -1,5 +1,5 @@
 /* Making tensors: accel.tensor from Lua data, zeros ones full empty and their _like forms, arange linspace eye.
- * Shapes are a table or written out; the last argument may be {dtype=, device=, requires_grad=}. Numbers without
+ * Shapes are a table or written out. The last argument may be {dtype=, device=, requires_grad=}. Numbers without
  * a dtype become i64 when all are integers, bool when all are booleans, f32 otherwise. */
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "factory.h"
 #include "tensor/convert.h"
 
-/* ---- what options say (factory.h) ---- */
+/* ---- options of factories (factory.h) ---- */
 
 static lac_opts open_options(lua_State *L, lac_state *S, int idx, ac_generator **g) {
   static const char *const plain[] = {"dtype", "device", "requires_grad", NULL};
@@ -101,7 +101,7 @@ static bool leaf(nested *p, ac_scalar *s) {
   return true;
 }
 
-/* First element of every level gives the shape; what differs from it is named when the values are read. */
+/* The first element of every level gives the shape. Differences are reported when the values are read. */
 static void measure(nested *p) {
   int top = lua_gettop(p->L);
   while (lua_istable(p->L, -1)) {
@@ -113,7 +113,7 @@ static void measure(nested *p) {
   lua_settop(p->L, top);
 }
 
-/* Visits the value on top; with out NULL only kinds and lengths are looked at. */
+/* Visits the value on top. With out NULL only kinds and lengths are checked. */
 static void visit(nested *p, int depth) {
   lua_State *L = p->L;
   char buf[96];
@@ -134,7 +134,7 @@ static void visit(nested *p, int depth) {
               (long long)p->shape[depth], depth + 1, lac_typename(L, -1, buf, sizeof buf));
   int64_t n = (int64_t)lua_rawlen(L, -1);
   if (n != p->shape[depth])
-    lac_error(L, p->S, AC_SHAPE, "tensor: ragged: a table of %lld beside one of %lld at depth %d",
+    lac_error(L, p->S, AC_SHAPE, "tensor: ragged: tables of %lld and %lld elements at depth %d",
               (long long)n, (long long)p->shape[depth], depth + 1);
   for (int64_t i = 1; i <= n; i++) {
     lua_rawgeti(L, -1, i);
@@ -145,7 +145,7 @@ static void visit(nested *p, int depth) {
 
 static int tensor(lua_State *L) {
   lac_state *S = lac_get(L);
-  lua_settop(L, 2);
+  lac_args_end(L, S, 2);
   lac_spec s = lac_spec_read(L, S, 2, AC_F32, NULL);
   if (lac_box_test(L, 1) != NULL) { /* a copy without history */
     ac_tensor *t = lac_check_tensor(L, S, 1, "data");
@@ -252,6 +252,56 @@ static int full_like(lua_State *L) {
   return lac_spec_finish(L, S, &s);
 }
 
+/* ---- x:new_zeros(shape) and its kin: any shape, dtype and device as x unless given ---- */
+
+static int new_constant(lua_State *L, double value, bool filled) {
+  lac_state *S = lac_get(L);
+  int64_t shape[AC_MAX_DIMS];
+  const ac_tensor *x = lac_check_tensor(L, S, 1, "x");
+  int next, n = lac_check_shape(L, S, 2, lua_gettop(L), "shape", shape, &next);
+  lac_spec s = lac_spec_like(L, S, x, next, NULL);
+  ac_tensor *t = lac_spec_new(L, S, &s, n, shape);
+  if (filled) fill(L, S, t, number(value));
+  return lac_spec_finish(L, S, &s);
+}
+
+static int new_zeros(lua_State *L) { return new_constant(L, 0, true); }
+static int new_ones(lua_State *L) { return new_constant(L, 1, true); }
+static int new_empty(lua_State *L) { return new_constant(L, 0, false); }
+
+static int new_full(lua_State *L) {
+  lac_state *S = lac_get(L);
+  int64_t shape[AC_MAX_DIMS];
+  const ac_tensor *x = lac_check_tensor(L, S, 1, "x");
+  int next, n = lac_check_shape(L, S, 2, 2, "shape", shape, &next);
+  ac_scalar v = check_scalar(L, S, 3, "value");
+  lac_spec s = lac_spec_like(L, S, x, 4, NULL);
+  fill(L, S, lac_spec_new(L, S, &s, n, shape), v);
+  return lac_spec_finish(L, S, &s);
+}
+
+/* x:new_tensor(data, options): accel.tensor with x's dtype and device as defaults. */
+static int new_tensor(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_args_end(L, S, 3);
+  const ac_tensor *x = lac_check_tensor(L, S, 1, "x");
+  lac_spec_like(L, S, x, 3, NULL); /* refuses unknown options */
+  lua_createtable(L, 0, 3);
+  lua_pushstring(L, ac_dtype_name((ac_dtype)x->dtype));
+  lua_setfield(L, 4, "dtype");
+  lua_pushstring(L, ac_device_name(x->device));
+  lua_setfield(L, 4, "device");
+  if (lua_istable(L, 3))
+    for (lua_pushnil(L); lua_next(L, 3);) {
+      lua_pushvalue(L, -2);
+      lua_insert(L, -2);
+      lua_settable(L, 4);
+    }
+  lua_replace(L, 3);
+  lua_remove(L, 1);
+  return tensor(L);
+}
+
 /* ---- sequences ---- */
 
 static int sequence(lua_State *L, lac_state *S, const lac_spec *s, int64_t n, const ac_scalar *at,
@@ -325,6 +375,7 @@ static int eye(lua_State *L) {
       return lac_argerror(L, S, AC_SHAPE, NULL, i + 1, i ? "m" : "n", "must not be negative, got %lld",
                           (long long)shape[i]);
   lac_spec s = lac_spec_read(L, S, next, AC_F32, NULL);
+  lac_check_last(L, S, next);
   size_t bytes = ac_dtype_bytes(s.dtype);
   if (shape[1] != 0 && shape[0] > INT64_MAX / 16 / shape[1])
     return lac_error(L, S, AC_OOM, "eye: does not fit memory");
@@ -350,5 +401,10 @@ LAC_OPEN("accel", factory) {
                                    {"linspace", linspace},
                                    {"eye", eye},
                                    {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"new_zeros", new_zeros}, {"new_ones", new_ones}, {"new_empty", new_empty},
+                                     {"new_full", new_full},   {"new_tensor", new_tensor}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
+  lua_getfield(L, -1, "Tensor");
+  lac_setfuncs(L, S, methods);
+  lua_pop(L, 1);
 }

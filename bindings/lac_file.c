@@ -1,10 +1,10 @@
-/* Files: accel.save and accel.load (safetensors), accel.open_safetensors (one tensor at a time),
- * accel.write_file. Misuse raises; a file that fails, or is not what it should be, returns nil,
- * message, code. */
+/* Files: accel.save and accel.load (safetensors), accel.open_safetensors (one tensor at a time). Misuse raises.
+ * A file that fails, or has the wrong format, returns nil, message, code. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "accel/file.h"
 #include "core/guard.h"
@@ -13,13 +13,17 @@
 #include "file/io.h"
 #include "file/pt.h"
 #include "file/safetensors.h"
+#include "placeholders.h"
 #include "pt.h"
+#include "writer.h"
 
 #define SAFETENSORS "accel.safetensors"
 
+enum { ANCHOR = 5 }; /* in save_grad_off, after its arguments */
+
 /* ---- writing ---- */
 
-/* What a call of accel.save hands to the writer; lists live in userdata on the Lua stack. */
+/* Arguments of accel.save for the writer. Lists live in userdata on the Lua stack. */
 typedef struct save_list {
   int n, cap;
   const char **names;
@@ -52,7 +56,7 @@ static void each(lua_State *L, int idx, void (*fn)(lua_State *, lac_state *, voi
 
 static void count_one(lua_State *L, lac_state *S, void *arg) { (*(int *)arg)++; }
 
-/* Key at -2, value at -1. The anchor table (index 4) keeps names and metadata alive. */
+/* Key at -2, value at -1. The anchor table (index ANCHOR) keeps names and metadata alive. */
 static void add_tensor(lua_State *L, lac_state *S, void *arg) {
   save_list *l = arg;
   char buf[96];
@@ -61,17 +65,17 @@ static void add_tensor(lua_State *L, lac_state *S, void *arg) {
   const char *name = lua_tostring(L, -2);
   lac_box *b = lac_box_test(L, -1);
   if (b == NULL || b->t == NULL)
-    lac_error(L, S, AC_INVALID, "save: '%s' is no tensor but %s%s", name,
+    lac_error(L, S, AC_INVALID, "save: '%s' is not a tensor but %s%s", name,
               lac_typename(L, -1, buf, sizeof buf),
               lua_istable(L, -1) ? "; a file holds one flat table of tensors" : "");
   if (l->n == l->cap) lac_error(L, S, AC_STATE, "save: the table changed while it was read");
   lua_pushvalue(L, -2);
-  lua_rawseti(L, 4, l->n + 1);
+  lua_rawseti(L, ANCHOR, l->n + 1);
   ac_tensor *t = b->t, **place = &l->tensors->t[l->tensors->n++];
   ac_tensor_retain(t);
   *place = t;
   l->names[l->n++] = name;
-  if (aci_is_contiguous(t) && t->device->kind == AC_DEV_CPU) return;
+  if ((aci_is_contiguous(t) && t->device->kind == AC_DEV_CPU) || lac_placeholders(L)) return;
   ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = t}};
   ac_device *cpu;
   ac_err e;
@@ -101,13 +105,21 @@ static void add_meta(lua_State *L, lac_state *S, void *arg) {
     lac_error(L, S, AC_INVALID, "save: metadata is a table of strings by name, found %s = %s",
               luaL_typename(L, -2), luaL_typename(L, -1));
   if (m->n == m->cap) lac_error(L, S, AC_STATE, "save: the metadata changed while it was read");
-  int at = (int)lua_rawlen(L, 4); /* behind the names: what __pairs made lives nowhere else */
+  int at = (int)lua_rawlen(L, ANCHOR); /* after the names: nothing else anchors values that __pairs made */
   lua_pushvalue(L, -2);
-  lua_rawseti(L, 4, at + 1);
+  lua_rawseti(L, ANCHOR, at + 1);
   lua_pushvalue(L, -1);
-  lua_rawseti(L, 4, at + 2);
+  lua_rawseti(L, ANCHOR, at + 2);
   m->keys[m->n] = lua_tostring(L, -2);
   m->values[m->n++] = lua_tostring(L, -1);
+}
+
+/* format = "pt", where the script names no format: readers of Hugging Face refuse a file without one. The lists have room for it. */
+static void name_format(meta_list *m) {
+  for (int i = 0; i < m->n; i++)
+    if (strcmp(m->keys[i], "format") == 0) return;
+  m->keys[m->n] = "format";
+  m->values[m->n++] = "pt";
 }
 
 static int save_grad_off(lua_State *L) {
@@ -116,7 +128,7 @@ static int save_grad_off(lua_State *L) {
   int n = 0, n_meta = 0;
   each(L, 2, count_one, S, &n);
   if (!lua_isnil(L, 3)) each(L, 3, count_one, S, &n_meta);
-  lua_createtable(L, n, 0); /* 4 */
+  lua_createtable(L, n, 0); /* ANCHOR */
   save_list l = {.cap = n};
   l.names = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *l.names, 0);
   l.tensors = lac_list_new(L, (size_t)n);
@@ -125,8 +137,18 @@ static int save_grad_off(lua_State *L) {
   m.values = lua_newuserdatauv(L, ((size_t)n_meta + 1) * sizeof *m.values, 0);
   each(L, 2, add_tensor, S, &l);
   if (!lua_isnil(L, 3)) each(L, 3, add_meta, S, &m);
+  name_format(&m);
+  aci_set *set = lac_check_set(L, S, 4, "set"); /* after all that runs Lua code, which may close it */
+  if (lac_placeholders(L)) {
+    lac_list_release(l.tensors);
+    if (set != NULL) { /* path is a name in its folder */
+      lua_pushfstring(L, "%s/%s", aci_set_folder(set), path);
+      lua_replace(L, 1);
+    }
+    return lac_placeholders_save(L, 1, 2);
+  }
   ac_err e;
-  ac_status st = ac_safetensors_write(path, l.n, l.names, l.tensors->t, m.n, m.keys, m.values, &e);
+  ac_status st = aci_st_write(set, path, l.n, l.names, l.tensors->t, m.n, m.keys, m.values, &e);
   lac_list_release(l.tensors);
   if (st == AC_IO || st == AC_NOT_FOUND) return lac_fail(L, &e);
   if (st != AC_OK) return lac_raise(L, S, &e);
@@ -148,7 +170,26 @@ static void refuse_object(lua_State *L, lac_state *S, int idx) {
   lua_pop(L, 2);
 }
 
-/* accel.save(path, tensors by name [, metadata]) -> true, or nil, message, code */
+/* Warns, once per state, of a name that other programs take for a pickle of PyTorch's. */
+static void warn_of_name(lua_State *L) {
+  static const char *const endings[] = {".bin", ".pt", ".pth", ".ckpt"};
+  static const char warned;
+  size_t n;
+  const char *path = lua_tolstring(L, 1, &n);
+  bool foreign = false;
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+    size_t m = strlen(endings[i]);
+    foreign = foreign || (n > m && strcmp(path + n - m, endings[i]) == 0);
+  }
+  if (!foreign || lua_rawgetp(L, LUA_REGISTRYINDEX, &warned) != LUA_TNIL) return;
+  lua_pushboolean(L, 1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &warned);
+  lua_warning(L, "save: ", 1);
+  lua_warning(L, path, 1);
+  lua_warning(L, ": the file holds safetensors, which torch.load does not read under this name; name it .safetensors", 0);
+}
+
+/* accel.save(path, tensors by name [, metadata [, set]]) -> true, or nil, message, code. With a set of files, path is a name in it. */
 static int save(lua_State *L) {
   lac_state *S = lac_get(L);
   if (lua_type(L, 2) == LUA_TSTRING && lua_type(L, 1) != LUA_TSTRING) /* torch.save's order */
@@ -159,10 +200,13 @@ static int save(lua_State *L) {
     return lac_argerror(L, S, AC_INVALID, "save", 2, "tensors", "expected table of tensors, got %s",
                         luaL_typename(L, 2));
   refuse_object(L, S, 2);
-  lua_settop(L, 3);
+  lac_args_end(L, S, 4);
   if (!lua_isnil(L, 3) && !lua_istable(L, 3))
     return lac_argerror(L, S, AC_INVALID, "save", 3, "metadata", "expected table of strings, got %s",
                         luaL_typename(L, 3));
+  lac_check_set(L, S, 4, "set");
+  warn_of_name(L);
+  lua_settop(L, 4);
   lac_pushfunction(L, S, save_grad_off);
   lua_insert(L, 1);
   lac_guard *g = lac_guard_push(L, S, "save", restore_grad);
@@ -185,7 +229,7 @@ static int reader_close(lua_State *L) {
   return 0;
 }
 
-/* Pushes a reader, or nil, message, code; returns how many values those are. */
+/* Pushes a reader, or nil, message, code. Returns the number of values. */
 static int open_reader(lua_State *L, lac_state *S, const char *path, reader **out) {
   ac_err e;
   reader *r = lua_newuserdatauv(L, sizeof *r, 0);
@@ -244,7 +288,13 @@ static void push_metadata(lua_State *L, const ac_safetensors *f) {
   }
 }
 
-/* accel.load(path [, {device =}]) -> tensors by name, metadata; of a torch.save file its tree; or nil, message, code */
+/* A script in place of a file of tensors: the name of dofile was meant. */
+static bool is_script(const char *path) {
+  const size_t n = strlen(path);
+  return n > 4 && strcmp(path + n - 4, ".lua") == 0 && access(path, R_OK) == 0;
+}
+
+/* accel.load(path [, {device =}]) -> tensors by name, or of a torch.save file its tree. Or nil, message, code */
 static int load(lua_State *L) {
   static const char *const names[] = {"device", NULL};
   lac_state *S = lac_get(L);
@@ -268,6 +318,9 @@ static int load(lua_State *L) {
   if (is_pt) return lac_pt_load(L, S, path, d);
   reader *r;
   int n = open_reader(L, S, path, &r);
+  if (n != 1 && is_script(path))
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "path", "%s is a Lua script, and accel.load reads tensors; dofile \"%s\" runs it",
+                        path, path);
   if (n != 1) return n;
   lua_toclose(L, -1);
   n = ac_safetensors_count(r->f);
@@ -278,8 +331,7 @@ static int load(lua_State *L) {
     if (got != 1) return got;
     lua_setfield(L, -2, name);
   }
-  push_metadata(L, r->f);
-  return 2;
+  return 1; /* alone, so that model:load_state_dict(accel.load(path)) works: accel.open_safetensors(path):metadata() has the rest */
 }
 
 static reader *check_reader(lua_State *L, lac_state *S) {
@@ -321,7 +373,7 @@ static int reader_get(lua_State *L) {
   return push_entry(L, S, r, name, ac_ctx_default_device(S->ctx));
 }
 
-/* read(name, tensor) -> true; or nil, message, code. The values into a contiguous tensor of the host with the same dtype and
+/* read(name, tensor) -> true, or nil, message, code. The values into a contiguous tensor of the host with the same dtype and
  * number of elements. */
 static int reader_read(lua_State *L) {
   lac_state *S = lac_get(L);
@@ -334,7 +386,7 @@ static int reader_read(lua_State *L) {
   return 1;
 }
 
-/* verify() -> true; or nil, message, code where a checksum of the file does not hold */
+/* verify() -> true, or nil, message, code if a checksum of the file does not hold */
 static int reader_verify(lua_State *L) {
   ac_err e;
   if (ac_safetensors_verify(check_reader(L, lac_get(L))->f, &e) != AC_OK) return lac_fail(L, &e);
@@ -366,29 +418,10 @@ static int reader_metadata(lua_State *L) {
   return 1;
 }
 
-/* ---- plain files ---- */
-
-/* accel.write_file(path, bytes) -> true; or nil, message, code. The file is there whole, or as it was. */
-static int write_file(lua_State *L) {
-  lac_state *S = lac_get(L);
-  size_t n;
-  const char *path = lac_check_string(L, S, 1, "path", NULL), *bytes = lac_check_string(L, S, 2, "bytes", &n);
-  ac_err e;
-  aci_atomic_file f = {.fd = -1};
-  ac_status st = aci_atomic_open(&f, path, n, &e);
-  if (st == AC_OK) st = aci_atomic_write(&f, bytes, n, &e);
-  if (st == AC_OK) st = aci_atomic_commit(&f, &e);
-  aci_atomic_abort(&f);
-  if (st != AC_OK) return lac_fail(L, &e);
-  lua_pushboolean(L, 1);
-  return 1;
-}
-
 LAC_OPEN("accel", file) {
   static const luaL_Reg funcs[] = {{"save", save},
                                    {"load", load},
                                    {"open_safetensors", open_safetensors},
-                                   {"write_file", write_file},
                                    {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", reader_close}, {"__close", reader_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"keys", reader_keys},   {"get", reader_get},

@@ -1,4 +1,4 @@
-/* Folders: accel.makedirs, accel.mkdtemp, accel.listdir. Misuse raises; a folder that cannot be made or read returns nil,
+/* Folders: accel.makedirs, accel.mkdtemp, accel.listdir. Misuse raises. A folder that cannot be made or read returns nil,
  * message, code. */
 #include <dirent.h>
 #include <errno.h>
@@ -22,33 +22,17 @@ static int io_failed(lua_State *L, const char *path, const char *doing, int err)
   return lac_fail(L, &e);
 }
 
-/* accel.makedirs(path) -> true; or nil, message, code. Makes a folder and those above it; one that exists is
- * fine. */
+/* accel.makedirs(path) -> true, or nil, message, code. Makes a folder and those above it, on disk when it returns. A folder that exists
+ * is fine. */
 static int makedirs(lua_State *L) {
-  lac_state *S = lac_get(L);
   size_t n;
-  const char *path = path_arg(L, S, "makedirs", &n);
-  char *part = lua_newuserdatauv(L, n + 1, 0);
-  struct stat sb;
-  int err = ENOENT;
-  memcpy(part, path, n + 1);
-  for (size_t i = 1; i <= n; i++) {
-    if (part[i] != '/' && part[i] != 0) continue;
-    const char was = part[i];
-    part[i] = 0;
-    err = mkdir(part, 0777) == 0 ? 0 : errno;
-    const bool absent = err != 0 && stat(part, &sb) != 0;
-    part[i] = was;
-    if (absent) break; /* those below it would only say that it is not there */
-  }
-  if (n > 0 && stat(path, &sb) == 0 && S_ISDIR(sb.st_mode)) {
-    lua_pushboolean(L, 1);
-    return 1;
-  }
-  return io_failed(L, path, "cannot make the folder", err != 0 ? err : ENOENT);
+  ac_err e;
+  if (aci_make_folders(path_arg(L, lac_get(L), "makedirs", &n), &e) != AC_OK) return lac_fail(L, &e);
+  lua_pushboolean(L, 1);
+  return 1;
 }
 
-/* accel.mkdtemp(prefix) -> the path of a new folder, only for this user: prefix and six characters; or nil, message, code */
+/* accel.mkdtemp(prefix) -> the path of a new folder, only for this user: prefix and six characters, or nil, message, code */
 static int make_temporary(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n;
@@ -75,7 +59,7 @@ static int by_name(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* accel.listdir(path) -> names of what is in the folder, sorted, without "." and ".."; or nil, message, code */
+/* accel.listdir(path) -> names of the folder's entries, sorted, without "." and "..", or nil, message, code */
 static int listdir(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t length;

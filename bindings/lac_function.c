@@ -5,13 +5,13 @@
  *     backward = function(ctx, dy) local x = ctx:saved_tensors() return dy * 3 * x * x end }
  *   y = Cube(x)     -- or Cube.apply(x)
  *
- * forward runs without gradients; backward gets one gradient per result (zeros where none came, unless
- * ctx:set_materialize_grads(false)) and returns one per argument of forward, nil where there is none. With
- * setup_context(ctx, inputs, output) forward gets no ctx: what backward needs is kept there. What
- * save_for_backward was given is held by the graph, not by Lua, freed as backward consumes it and checked for
- * changes in place; results among them are saved without their history, so that no cycle arises. An argument
- * that forward writes is named by ctx:mark_dirty and returned; results that have no gradient by
- * ctx:mark_non_differentiable. Other fields of ctx are the script's own. */
+ * forward runs without gradients. backward gets one gradient per result (zeros for missing ones, unless
+ * ctx:set_materialize_grads(false)) and returns one per argument of forward, nil for none. With
+ * setup_context(ctx, inputs, output) forward gets no ctx: setup_context saves the values for backward. The
+ * graph, not Lua, holds the arguments of save_for_backward, frees them as backward consumes them, and checks
+ * them for changes in place. Results among them are saved without their history, so that no cycle arises. An
+ * argument that forward writes must be passed to ctx:mark_dirty and returned. Results without a gradient must
+ * be passed to ctx:mark_non_differentiable. Other fields of ctx are the script's own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +82,7 @@ static ac_status take_history(ac_tensor *t, const ac_tensor *made, ac_err *e) {
   return AC_OK;
 }
 
-/* Everything that can raise happened: makes the node. in has room for all arguments; out and dirty, owned, for
+/* Everything that can raise happened: makes the node. in has room for all arguments. out and dirty, owned, for
  * all results. */
 static ac_status record(const call *c, lac_fn_node *n, ac_tensor **in, ac_tensor **out, ac_tensor **dirty,
                         ac_err *e) {
@@ -142,7 +142,7 @@ static bool is_guarded(const ac_tensor *t) {
   return (aci_is_leaf(t) && aci_requires_grad(t)) || (t->flags & ACI_T_LEAF_VIEW);
 }
 
-/* What forward wrote must be named, and something that may be written. */
+/* Arguments that forward wrote must be named, and must allow writes. */
 static void check_written(const call *c, const uint32_t *version) {
   bool any = false;
   for (int i = 0; i < c->n_args; i++) any |= is_tracked(arg_box(c, i));
@@ -157,7 +157,7 @@ static void check_written(const call *c, const uint32_t *version) {
                 "forward wrote argument %d in place, a leaf that requires gradients or a view of one", i + 1);
     if (!dirty)
       lac_error(c->L, c->S, AC_GRAD,
-                "forward wrote argument %d in place without saying so: ctx:mark_dirty(it), and return it",
+                "forward wrote argument %d in place; call ctx:mark_dirty(it) and return it",
                 i + 1);
     if (b->t->flags & ACI_T_VIEW)
       lac_error(
@@ -174,7 +174,7 @@ static void check_written(const call *c, const uint32_t *version) {
   }
 }
 
-/* forward(ctx, ...); or forward(...), then setup_context(ctx, {...}, results). Leaves the results on the stack. */
+/* forward(ctx, ...), or forward(...), then setup_context(ctx, {...}, results). Leaves the results on the stack. */
 static int run_forward(lua_State *L) {
   const int def = 1, ctx = 2, n = lua_gettop(L) - 2;
   const bool apart = lua_getfield(L, def, "setup_context") == LUA_TFUNCTION;
@@ -220,7 +220,7 @@ static void push_needs(const call *c) {
   }
 }
 
-/* Pushes what the callback anchors: {ctx, backward, link}. */
+/* Pushes the callback's anchored values: {ctx, backward, link}. */
 static void push_anchor(const call *c) {
   lua_State *L = c->L;
   lua_createtable(L, 3, 0);
@@ -272,7 +272,7 @@ static int run(lua_State *L, lac_state *S, int def, int first) {
   push_anchor(&c); /* ctx + 1 */
   const size_t n = (size_t)c.n_args + 1;
   uint32_t *version = lua_newuserdatauv(L, sizeof *version * n, 0); /* ctx + 2 */
-  memset(version, 0, sizeof *version * n); /* all of it: the allocator reads what has a box's size */
+  memset(version, 0, sizeof *version * n); /* all of it: the allocator reads memory of a box's size */
   for (int i = 0; i < c.n_args; i++) {
     const lac_box *b = arg_box(&c, i);
     if (b != NULL) version[i] = ac_storage_version(b->t->storage);
@@ -376,7 +376,7 @@ static int function_new(lua_State *L) {
                           luaL_typename(L, -1));
     lua_setfield(L, def, names[i]);
   }
-  lua_newtable(L); /* what scripts hold; the definition is behind it */
+  lua_newtable(L); /* the table for scripts, which refers to the definition */
   lua_getfield(L, def, "name");
   lua_setfield(L, -2, "name");
   lua_pushvalue(L, def);

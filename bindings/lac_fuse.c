@@ -1,8 +1,8 @@
 /* accel.fuse.core, the native part of accel.compile: regions in which chains of maps become one pass over memory (ops/fuse.h).
  *
- *   enter()                    a region begins; they nest
- *   leave(all)                 it ends; all: whatever waits is computed, not only what gradients need
- *   settle(t, ...)             the values of these tensors are in memory from now on; other values are passed over
+ *   enter()                    begins a region. Regions nest
+ *   leave(all)                 ends it. all: computes every waiting tensor, not only those that gradients need
+ *   settle(t, ...)             the values of these tensors are in memory from now on. Skips other values
  *   counts() -> waited, passes, written, waiting, generated */
 #include "core/lac.h"
 #include "ops/fuse.h"

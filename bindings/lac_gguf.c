@@ -28,7 +28,7 @@ static ac_gguf *check_self(lua_State *L, lac_state *S) {
   return h->f;
 }
 
-/* open_gguf(path) -> file; or nil, message, code */
+/* open_gguf(path) -> file, or nil, message, code */
 static int open_gguf(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
@@ -46,7 +46,7 @@ static uint64_t little(const unsigned char *p, int n) {
   return v;
 }
 
-/* Pushes a value of fixed size; returns its bytes. */
+/* Pushes a value of fixed size. Returns its bytes. */
 static int push_fixed(lua_State *L, int kind, const unsigned char *p) {
   float f32;
   double f64;
@@ -70,7 +70,7 @@ static int push_fixed(lua_State *L, int kind, const unsigned char *p) {
       memcpy(&f64, &v, 8);
       lua_pushnumber(L, f64);
       return 8;
-    default: /* 64 bits; beyond those of a Lua integer as a float */
+    default: /* 64 bits. Beyond those of a Lua integer as a float */
       v = little(p, 8);
       if (kind == AC_GGUF_U64 && v > INT64_MAX) lua_pushnumber(L, (lua_Number)v);
       else lua_pushinteger(L, (lua_Integer)v);
@@ -137,7 +137,7 @@ static int tensors(lua_State *L) {
   return 1;
 }
 
-/* file:get(i) -> tensor i (1-based) on the host; or nil, message, code */
+/* file:get(i) -> tensor i (1-based) on the host, or nil, message, code */
 static int get(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_gguf *f = check_self(L, S);
@@ -200,7 +200,7 @@ static ac_gguf_writer *check_writer(lua_State *L, lac_state *S) {
   return h->w;
 }
 
-/* create_gguf(path, head, alignment, bytes) -> file, of so many bytes of padded tensors; or nil, message, code */
+/* create_gguf(path, head, alignment, bytes) -> file, of so many bytes of padded tensors, or nil, message, code */
 static int create_gguf(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n_head;
@@ -216,7 +216,7 @@ static int create_gguf(lua_State *L) {
   return 1;
 }
 
-/* file:append(t), file:commit() -> true; or nil, message, code. What is closed without commit leaves no trace. */
+/* file:append(t), file:commit() -> true, or nil, message, code. A file closed without commit leaves no trace. */
 static int append(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_tensor *t = lac_check_tensor(L, S, 2, "tensor");

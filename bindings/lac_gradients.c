@@ -1,14 +1,13 @@
-/* accel.optim.core, the native part of accel.optim: what is asked of the gradients of a whole list of
- * parameters, in one call each. Used by optimizers, clipping, unscaling
- * and Module:zero_grad. */
+/* accel.optim.core, the native part of accel.optim: functions on the gradients of a whole list of parameters,
+ * in one call each. Used by optimizers, clipping, unscaling and Module:zero_grad. */
 #include "accel/autograd.h"
 #include "core/lac.h"
 #include "tensor/tensor_impl.h"
 
 static ac_tensor *tensor_at(lua_State *L, lac_state *S, int idx) { return lac_check_tensor(L, S, idx, "params"); }
 
-/* gradients(params [, due]) -> list with the gradient of each, false where there is none, and whether all are there.
- * With due those alone that are still to be multiplied. The handles are new ones: they may be spent. */
+/* gradients(params [, due]) -> list with the gradient of each, false if there is none, and whether all exist. With
+ * due only those still to be multiplied. The handles are new ones: they may be spent. */
 static int gradients(lua_State *L) {
   lac_state *S = lac_get(L);
   bool all = true;
@@ -37,8 +36,8 @@ static int gradients(lua_State *L) {
   return 2;
 }
 
-/* spend(list): gives up what gradients() made, so that a gradient is gone when its parameter drops it, not
- * when the collector comes by. */
+/* spend(list): releases the handles of gradients(), so that a gradient is freed when its parameter drops it,
+ * not at the next collection. */
 static int spend(lua_State *L) {
   lac_state *S = lac_get(L);
   luaL_checktype(L, 1, LUA_TTABLE);
@@ -87,14 +86,20 @@ static int count(lua_State *L) {
   return 2;
 }
 
+/* The arguments (params, on): the length of the list, which is left alone on the stack. */
+static lua_Integer take_list(lua_State *L, bool *on) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  *on = lua_toboolean(L, 2);
+  lua_settop(L, 1);
+  return (lua_Integer)lua_rawlen(L, 1);
+}
+
 /* defer(params, on): the gradients that are there now are still to be multiplied, or are not any more. A gradient that
  * comes in the place of one is a new one, and adding to one raises. */
 static int defer(lua_State *L) {
   lac_state *S = lac_get(L);
-  luaL_checktype(L, 1, LUA_TTABLE);
-  const bool on = lua_toboolean(L, 2);
-  lua_settop(L, 1);
-  const lua_Integer n = (lua_Integer)lua_rawlen(L, 1);
+  bool on;
+  const lua_Integer n = take_list(L, &on);
   for (lua_Integer i = 1; i <= n; i++) {
     lua_rawgeti(L, 1, i);
     ac_tensor *t = tensor_at(L, S, 2);
@@ -105,8 +110,25 @@ static int defer(lua_State *L) {
   return 0;
 }
 
+/* other(params, on): position of the first parameter whose requires_grad differs from on. nil: none. Called before every
+ * forward of a model that ranks share, so it checks flags alone. */
+static int other(lua_State *L) {
+  lac_state *S = lac_get(L);
+  bool on;
+  const lua_Integer n = take_list(L, &on);
+  for (lua_Integer i = 1; i <= n; i++) {
+    lua_rawgeti(L, 1, i);
+    if (aci_requires_grad(tensor_at(L, S, 2)) != on) {
+      lua_pushinteger(L, i);
+      return 1;
+    }
+    lua_pop(L, 1);
+  }
+  return 0;
+}
+
 LAC_OPEN("accel.optim.core", gradients) {
-  static const luaL_Reg funcs[] = {{"gradients", gradients}, {"spend", spend}, {"zero", zero},
-                                   {"count", count},         {"defer", defer}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"gradients", gradients}, {"spend", spend}, {"zero", zero},   {"count", count},
+                                   {"defer", defer},         {"other", other}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

@@ -2,13 +2,13 @@
  *
  *   open(device) -> capture, or nil and why not
  *   capture:begin(record)      a run of the function begins: watched, or recorded
- *   capture:finish(keep)       it ends; keep: well
- *   capture:why() -> string?   what cannot be recorded; nil: nothing
+ *   capture:finish(keep)       ends it. keep: it succeeded
+ *   capture:why() -> string?   the operation that cannot be recorded. nil: none
  *   capture:counts() -> leaves, steps
  *   capture:wrote(tensor) -> whether the run wrote to it
  *   capture:differs() -> string?
  *   capture:replay()           capture:settle()           capture:close()
- *   note(why)                  a library's word that what it does cannot be recorded; without a run it does nothing */
+ *   note(why)                  called by a library whose operation cannot be recorded. No effect without a run */
 #include "core/lac.h"
 #include "ops/capture.h"
 

@@ -1,6 +1,5 @@
-/* Groups of ranks in Lua: handles, who is a member. A group lives as long as its handle and the works under
- * way in it; the world that it belongs to takes it along when it is left. Used by lac_dist.c and by every
- * collective. */
+/* Groups of ranks in Lua: handles and membership. A group lives as long as its handle and the works under way
+ * in it. Leaving its world frees it as well. Used by lac_dist.c and by every collective. */
 #include <stdlib.h>
 
 #include "comm/segment.h"
@@ -49,7 +48,7 @@ static void collect_groups(lua_State *L, lac_state *S) {
 
 static int by_value(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* new_group([ranks]): collective over the world; ranks are put in rising order */
+/* new_group([ranks]): collective over the world. Ranks are sorted in rising order */
 static int new_group(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
@@ -70,7 +69,7 @@ static int new_group(lua_State *L) {
                           (int)(len < 1000000 ? len : 1000000), n);
     n = (int)len;
   }
-  /* sorted, so that all ranks describe the group alike; a userdata, so that an error frees it */
+  /* sorted, so that all ranks describe the group alike. A userdata, so that an error frees it */
   int *ranks = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *ranks, 0);
   for (int i = 0; i < n; i++) {
     ranks[i] = i;
@@ -112,7 +111,7 @@ static int group_rank(lua_State *L) {
   return 1;
 }
 
-/* Of a group that we are no member of: -1. */
+/* Of a group without this rank: -1. */
 static int group_size(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_group *own;
@@ -147,7 +146,7 @@ static int get_global_rank(lua_State *L) {
   return 1;
 }
 
-/* get_group_rank(group, global_rank): nil when it is no member */
+/* get_group_rank(group, global_rank): nil when it is not a member */
 static int get_group_rank(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_group *own;

@@ -1,5 +1,5 @@
 /* A server for pages on this machine, for accel-run ui (stdlib/accel/cli/ui.lua): core.http. The handler is a Lua function that runs
- * within server:poll; its errors become answers with status 500, and their text goes to server:poll's caller. */
+ * within server:poll. Its errors become answers with status 500, and their text goes to server:poll's caller. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static const ac_http_request *request_of(lua_State *L) {
   return q->r;
 }
 
-/* core.http(port) -> server; or nil, message, code. Port 0: any free one. */
+/* core.http(port) -> server, or nil, message, code. Port 0: any free one. */
 static int http(lua_State *L) {
   const int64_t port = lac_check_int(L, lac_get(L), 1, "port");
   ac_err e;
@@ -46,7 +46,7 @@ static int http(lua_State *L) {
   return ac_http_open((int)(port < -1 || port > 65536 ? -1 : port), &s->h, &e) == AC_OK ? 1 : lac_fail(L, &e);
 }
 
-/* core.http_library() -> version; or nil, message, code */
+/* core.http_library() -> version, or nil, message, code */
 static int http_library(lua_State *L) {
   const char *version = NULL;
   ac_err e;
@@ -55,7 +55,7 @@ static int http_library(lua_State *L) {
   return 1;
 }
 
-/* server:port() -> where it listens */
+/* server:port() -> its port */
 static int port_(lua_State *L) {
   lua_pushinteger(L, ac_http_port(http_of(L)));
   return 1;
@@ -63,13 +63,13 @@ static int port_(lua_State *L) {
 
 typedef struct call {
   lua_State *L;
-  int handler, answers; /* indices: the function, a table that keeps what answers point to */
+  int handler, answers; /* indices: the function, a table that keeps the strings of answers alive */
   const ac_http_request *r;
   ac_http_answer *answer;
   bool failed;
 } call;
 
-/* What the handler returned, at index 2, into the answer; strings stay alive in the table of answers. Protected. */
+/* The handler's result, at index 2, into the answer. Strings stay alive in the table of answers. Protected. */
 static int run_handler(lua_State *L) {
   call *c = lua_touserdata(L, 1);
   request *q = lua_newuserdatauv(L, sizeof *q, 0);
@@ -101,7 +101,7 @@ static int run_handler(lua_State *L) {
 }
 
 static void handle(void *user, const ac_http_request *r, ac_http_answer *answer) {
-  static const char sorry[] = "the server failed; its terminal says more\n";
+  static const char sorry[] = "the server failed; see its terminal\n";
   call *c = user;
   lua_State *L = c->L;
   c->r = r;
@@ -120,7 +120,7 @@ static void handle(void *user, const ac_http_request *r, ac_http_answer *answer)
   lua_rawseti(L, c->answers, 0); /* the first error's value */
 }
 
-/* server:poll(seconds, handler) -> true; nil, message where a handler failed. handler(request) -> { status =, headers =, body =, stream = } */
+/* server:poll(seconds, handler) -> true, or nil, message if a handler failed. handler(request) -> { status =, headers =, body =, stream = } */
 static int poll_(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_http *h = http_of(L);

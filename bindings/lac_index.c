@@ -1,11 +1,11 @@
-/* t[key] and t[key] = value for keys that are no names.
+/* t[key] and t[key] = value for keys other than names.
  *
- *   t[2]                    the second slice of dim 1: a view; t[#t + 1] is nil, so that ipairs ends
- *   t[{ {1, 3}, {}, -1 }]   one entry per dim, from the left; dims that no entry reaches stay whole
- *     integer               one position; the dim goes
- *     {}  {a}  {a, b}  {a, b, step}    all positions; from a on; a to b inclusive; every step-th of them
+ *   t[2]                    the second slice of dim 1: a view. t[#t + 1] is nil, so that ipairs ends
+ *   t[{ {1, 3}, {}, -1 }]   one entry per dim, from the left. Dims that no entry reaches stay whole
+ *     integer               one position. The dim is removed
+ *     {}  {a}  {a, b}  {a, b, step}    all positions, from a on, a to b inclusive, every step-th of them
  *     tensor of i64 or i32  the positions that its values (from 0, negative ones from the end) name
- *     tensor of bool        the positions where it is true, for as many dims as it has
+ *     tensor of bool        the positions of its true elements, for as many dims as it has
  *     accel.newaxis         a new dim of extent 1
  *     "..."                 as many whole dims as are left
  *   t[tensor]               the same as t[{ tensor }]
@@ -32,7 +32,7 @@ static ac_value shape_value(const int64_t *v, int n) {
 
 /* ---- calls ---- */
 
-/* Calls an op; its result, held by the list. Errors are told as those of indexing. */
+/* Calls an op. The list holds its result. Errors name indexing, not the op. */
 static ac_tensor *run(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n,
                       lac_list *hold) {
   ac_err e;
@@ -43,12 +43,15 @@ static ac_tensor *run(lua_State *L, lac_state *S, const char *name, const ac_val
     snprintf(e.op, sizeof e.op, "index");
     lac_raise(L, S, &e);
   }
-  AC_ASSERT(n_results == 1 && hold->n < MAX_HELD);
+  if (!AC_HOLDS(n_results == 1 && hold->n < MAX_HELD)) {
+    lac_list_release(hold);
+    lac_error(L, S, AC_INTERNAL, "index: %d results of %s", n_results, name);
+  }
   return hold->t[hold->n++] = r[0].tensor;
 }
 
-/* The key's tensors as index tensors of the view's dims: masks become the positions where they are true. Returns
- * how many. */
+/* The key's tensors as index tensors of the view's dims: masks become the positions of their true elements.
+ * Returns their number. */
 static int indices(lua_State *L, lac_state *S, const lac_key *k, lac_list *hold, ac_tensor **list,
                    int64_t *dims) {
   int n = 0;
@@ -89,7 +92,7 @@ static bool is_full_mask(const lac_key *k) {
 
 /* ---- reading ---- */
 
-/* Pushes the view t[i]; one past the end: nil. */
+/* Pushes the view t[i]. One past the end: nil. */
 static int get_item(lua_State *L, lac_state *S) {
   lac_box *b = lac_box_push(L, S); /* before t is read: the collector may run finalizers */
   ac_tensor *t = lac_check_tensor(L, S, 1, "self");
@@ -102,8 +105,8 @@ static int get_item(lua_State *L, lac_state *S) {
   return 1;
 }
 
-/* Stack: t, key, the empty box of the result, and, where the key has tensors, the list that holds t, these tensors and what is
- * made on the way: ops may run hooks, which may release what they were given. */
+/* Stack: t, key, the empty box of the result, and, if the key has tensors, the list that holds t, these tensors and
+ * intermediate results: ops may run hooks, which may release arguments. */
 int lac_index_get(lua_State *L, lac_state *S) {
   const int type = lua_type(L, 2);
   lac_key k;
@@ -174,7 +177,7 @@ static void put_view(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *t,
   write_op(L, S, "index_view_put_", v, 3, hold);
 }
 
-/* Number under a mask: through masked_fill, whose mask is given a dim for each one behind its own. */
+/* Number under a mask: through masked_fill, whose mask gets a dim for each one after its own. */
 static void put_mask(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *t, ac_tensor *view,
                      ac_value value, bool within, lac_list *hold) {
   int64_t shape[AC_MAX_DIMS];
@@ -246,7 +249,7 @@ int lac_index_set(lua_State *L, lac_state *S) {
     hold->t[hold->n++] = src;
   }
   retain_parts(&k, hold);
-  /* A view must not be written where a graph is recorded: its new value is made beside it and put into t. */
+  /* A view must not be written while a graph is recorded: its new value is made separately and put into t. */
   const bool recorded =
       ac_ctx_grad_enabled(S->ctx) && (aci_requires_grad(t) || (src != NULL && aci_requires_grad(src)));
   ac_tensor *view = view_of(L, S, &k, t, hold);

@@ -1,9 +1,10 @@
-/* What this build and this machine are: accel.params() and accel.features(), for accel-run env and bug
+/* Facts about this build and this machine: accel.params() and accel.features(), for accel-run env and bug
  * reports. */
 #include <dlfcn.h>
 #include <string.h>
 
 #include "base/base_impl.h"
+#include "base/hmac.h"
 #include "comm/mpi/mpi.h"
 #include "core/lac.h"
 #include "device/cpu/isa.h"
@@ -15,6 +16,10 @@ static void set_string(lua_State *L, const char *key, const char *value) {
 }
 
 static void push_param(lua_State *L, const ac_params *p, const ac_param_info *i) {
+  if (strcmp(i->name, "JOB_SECRET") == 0) { /* whoever reads a bug report must not learn it */
+    lua_pushstring(L, ac_params_is_set(p, i->name) ? "(hidden)" : "");
+    return;
+  }
   switch (i->type) {
     case AC_PARAM_STR: lua_pushstring(L, ac_params_str(p, i->name)); break;
     case AC_PARAM_BOOL: lua_pushboolean(L, ac_params_int(p, i->name) != 0); break;
@@ -60,7 +65,13 @@ static int params(lua_State *L) {
   return 2;
 }
 
-/* Version of the oneDNN behind accel_onednn.so, or NULL. */
+/* Version of libcrypto, or NULL. */
+static const char *crypto_version(void) {
+  const char *version;
+  return aci_hmac_library(&version, NULL) == AC_OK ? version : NULL;
+}
+
+/* Version of the oneDNN that accel_onednn.so uses, or NULL. */
 static const char *onednn_version(void) {
   void *m = aci_module_open("accel_onednn.so");
   if (m == NULL) return NULL;
@@ -78,7 +89,7 @@ static void add(lua_State *L, bool has, const char *name) {
 }
 
 /* accel.features(): {isa =, cpu = {"avx2", ...}, cpus =, memory =, onednn = version or nil, mpi = version or nil,
- * devices = {cpu = {count = 1, state = "cpu"}, ...}: what each kind has here, or what it lacks} */
+ * devices = {cpu = {count = 1, state = "cpu"}, ...}: the devices of each kind, or the missing part} */
 static int features(lua_State *L) {
   static const char *const isa[] = {"base", "avx2", "avx512"};
   lac_get(L);
@@ -91,6 +102,7 @@ static int features(lua_State *L) {
   lua_setfield(L, -2, "memory");
   set_string(L, "onednn", onednn_version());
   set_string(L, "mpi", aci_mpi_library());
+  set_string(L, "libcrypto", crypto_version());
   lua_newtable(L);
   for (int i = 0; i < ac_device_n_providers(); i++) {
     char state[600];

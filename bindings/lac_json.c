@@ -1,8 +1,8 @@
-/* accel.json: decode(text [, {wide_integers =}]) and encode(value [, {pretty =}]).
+/* accel.json: decode(text [, {wide_integers =, nulls =}]) and encode(value [, {pretty =}]).
  *
- * Objects become tables with string keys, arrays tables that remember being arrays (metatable
- * accel.json.array), so that an empty one is written as it was read; null is dropped from objects and is
- * accel.json.null in arrays. Encoding writes keys in sorted order; a table is an array when it says so or
+ * Objects become tables with string keys, arrays tables that remember being arrays (metatable accel.json.array), so
+ * that an empty one is written back as an array. null is dropped from objects, unless nulls is set, and is
+ * accel.json.null in arrays. Encoding writes keys in sorted order. A table is an array if it is marked as one or
  * holds exactly 1 .. n, and an object otherwise ({} is an object). */
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,8 @@ static int doc_gc(lua_State *L) {
 
 void lac_push_json_array(lua_State *L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &key_array); }
 
-static void push_value(lua_State *L, const aci_json *v, bool in_array) {
+/* keep: null is accel.json.null here. nulls: in objects as well. */
+static void push_value(lua_State *L, const aci_json *v, bool keep, bool nulls) {
   luaL_checkstack(L, 6, "json");
   switch (v->type) {
     case ACI_JSON_BOOL: lua_pushboolean(L, v->u.b); break;
@@ -37,7 +38,7 @@ static void push_value(lua_State *L, const aci_json *v, bool in_array) {
       lua_Integer i = 0;
       lua_createtable(L, (int)v->len, 0);
       for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end; m = aci_json_after(m)) {
-        push_value(L, m, true);
+        push_value(L, m, true, nulls);
         lua_rawseti(L, -2, ++i);
       }
       lac_push_json_array(L);
@@ -49,25 +50,26 @@ static void push_value(lua_State *L, const aci_json *v, bool in_array) {
       for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end;) {
         const aci_json *value = aci_json_after(m);
         lua_pushlstring(L, m->u.s, m->len);
-        push_value(L, value, false);
+        push_value(L, value, nulls, nulls);
         lua_rawset(L, -3);
         m = aci_json_after(value);
       }
       break;
     default: /* null */
-      if (in_array) lua_pushlightuserdata(L, NULL);
+      if (keep) lua_pushlightuserdata(L, NULL);
       else lua_pushnil(L);
   }
 }
 
 static int decode(lua_State *L) {
-  static const char *const names[] = {"wide_integers", NULL};
+  static const char *const names[] = {"wide_integers", "nulls", NULL};
   lac_state *S = lac_get(L);
   size_t n;
   const char *text = lac_check_string(L, S, 1, "text", &n);
   lac_opts o = lac_opts_open(L, S, 2, names);
   aci_json_opts opts = ACI_JSON_TOKENIZER;
   opts.wide_integers = lac_opt_bool(&o, "wide_integers", false);
+  bool nulls = lac_opt_bool(&o, "nulls", false);
   aci_json_doc **d = lua_newuserdatauv(L, sizeof *d, 0);
   *d = NULL;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &key_doc);
@@ -75,7 +77,7 @@ static int decode(lua_State *L) {
   ac_err e;
   ac_status st = aci_json_parse(text, n, &opts, d, &e);
   if (st != AC_OK) return lac_raise(L, S, &e);
-  push_value(L, aci_json_root(*d), true);
+  push_value(L, aci_json_root(*d), true, nulls);
   aci_json_free(*d);
   *d = NULL;
   return 1;

@@ -1,13 +1,13 @@
-/* Single keys of the terminal, the part of accel.console behind questions with menus (stdlib/accel/cli/menu.lua).
+/* Single keys of the terminal, the part of accel.console for questions with menus (stdlib/accel/cli/menu.lua).
  *
- *   console.keys() -> k; nil where descriptor 0 is no terminal that could say them
- *     k:read() -> "up" "down" "left" "right" "home" "end" "delete" "enter" "tab" "escape" "backspace"; "kill" (Ctrl-U), "break" (Ctrl-C),
- *                 "eof" (Ctrl-D, or the terminal is gone), "redraw" (after Ctrl-Z, or a signal), "unknown" (a key that is none of these, as
- *                 F5); else the bytes of one character
+ *   console.keys() -> k, nil if descriptor 0 is not a terminal that can report keys
+ *     k:read() -> "up" "down" "left" "right" "home" "end" "delete" "enter" "tab" "escape" "backspace", "kill" (Ctrl-U), "break" (Ctrl-C),
+ *                 "eof" (Ctrl-D, or the terminal is gone), "redraw" (after Ctrl-Z, or a signal), "unknown" (a key that is not one of these, as
+ *                 F5), or the bytes of one character
  *     k:close()
  *
  * Until it is closed the terminal neither echoes nor gathers lines nor makes signals of keys, so that no key ends the process with the
- * terminal in this mode; what is written keeps its meaning. */
+ * terminal in this mode. Output keeps its meaning. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ static void enter(const keys *k) {
   t.c_iflag |= ICRNL;
   t.c_cc[VMIN] = 1;
   t.c_cc[VTIME] = 0;
-  tcsetattr(0, TCSADRAIN, &t); /* what was typed ahead stays */
+  tcsetattr(0, TCSADRAIN, &t); /* keep input typed ahead */
 }
 
 static int new_keys(lua_State *L) {
@@ -56,7 +56,7 @@ static int keys_close(lua_State *L) {
   return 0;
 }
 
-/* The next byte; -1: none within ms (negative: however long), the end of the input (k->ended), or a signal. */
+/* The next byte. -1: none within ms (negative: no limit), the end of the input (k->ended), or a signal. */
 static int next_byte(keys *k, int ms) {
   if (k->at == k->n) {
     struct pollfd p = {0, POLLIN, 0};
@@ -72,7 +72,7 @@ static int next_byte(keys *k, int ms) {
   return k->text[k->at++];
 }
 
-/* What stands behind an escape: ESC [ parameters letter, ESC O letter, or nothing. */
+/* The key after an escape: ESC [ parameters letter, ESC O letter, or nothing. */
 static const char *sequence(keys *k) {
   int c = next_byte(k, ESCAPE_MS), number = 0;
   if (c < 0 || c == 27) return "escape";

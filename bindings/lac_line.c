@@ -1,11 +1,11 @@
-/* Lines from the terminal, the part of accel.console behind a prompt. Editing is libedit's, else readline's
- * (line_api.c); without either, or without a terminal, lines are read as they come.
+/* Lines from the terminal, the part of accel.console for prompts. Editing uses libedit, otherwise readline
+ * (line_api.c). Without either, or without a terminal, lines are read unedited.
  *
- *   console.editor(complete [, kind]) -> ed    complete(line before the cursor, its last word) gives whole words;
+ *   console.editor(complete [, kind]) -> ed    complete(line before the cursor, its last word) returns whole words;
  *                                              kind: "auto", "libedit", "readline", "plain"
  *     ed:kind()
  *     ed:wait(prompt, channels, seconds) -> "line", text | "eof" | "break" | "ready", i | "time"
- *     ed:hide()                                before something else is written; the next wait shows the line again
+ *     ed:hide()                                before other output. The next wait shows the line again
  *     ed:add(line)                             to the history
  *     ed:close()
  *
@@ -28,8 +28,8 @@
 #define EDITOR "accel.console.editor"
 enum {
   LINE_MAX_BYTES = 1 << 20,
-  /* libedit has a buffer of 1,024: when that grows, what it says the line is stays the memory it gave back, and some
-   * thousand bytes later it ends the process. So many may be typed, and so many come from its history. */
+  /* libedit has a buffer of 1,024 bytes. When that grows, its line pointer still refers to the freed buffer, and
+   * some thousand bytes later it ends the process. This many may be typed, and this many may come from its history. */
   EDIT_MAX_BYTES = 700,
   RECALL_MAX_BYTES = 300
 };
@@ -38,8 +38,8 @@ typedef struct editor {
   const lac_line_api *a; /* NULL: plain */
   struct editor *outer; /* whose line is evaluated just now */
   bool open, shown, hidden, delivered, ended;
-  char *line;   /* delivered; NULL at the end of input */
-  char *buf;    /* plain: what was read */
+  char *line;   /* delivered. NULL at the end of input */
+  char *buf;    /* plain: bytes read so far */
   size_t n, cap;
   size_t fed;   /* characters that the line being edited has taken */
   lua_State *L; /* inside a wait */
@@ -144,7 +144,7 @@ static char **complete(const char *text, int start, int end) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, ed->complete);
   lua_pushlstring(L, line != NULL ? line : "", (size_t)end < have ? (size_t)end : have);
   lua_pushstring(L, text);
-  if (lua_pcall(L, 3, 0, 0) != LUA_OK) free_candidates(); /* an error while completing is no answer */
+  if (lua_pcall(L, 3, 0, 0) != LUA_OK) free_candidates(); /* an error while completing is not an answer */
   lua_settop(L, top);
   char **found = candidates != NULL ? ed->a->matches(text, give) : NULL;
   free_candidates();
@@ -221,7 +221,7 @@ static void drop(editor *ed) {
   ed->shown = ed->hidden = false;
 }
 
-/* Reads one character; true: there is a line, or the end. */
+/* Reads one character. True: there is a line, or the end. */
 static bool feed(editor *ed, lua_State *L) {
   const place_of_locale p = enter_locale();
   ed->delivered = false;
@@ -233,7 +233,7 @@ static bool feed(editor *ed, lua_State *L) {
   return ed->delivered;
 }
 
-/* Plain: a line from what was read, pushed; false: there is none so far. */
+/* Plain: a line from the bytes read, pushed. False: there is none so far. */
 static bool cut_line(lua_State *L, editor *ed) {
   const char *newline = ed->n > 0 ? memchr(ed->buf, '\n', ed->n) : NULL;
   if (newline == NULL && !(ed->ended && ed->n > 0)) return false;
@@ -297,7 +297,7 @@ static bool hung_up(void) {
   return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
-/* A line that is too long, pasted most likely: gives up all of it, with what still comes. */
+/* A line that is too long, usually pasted: drops all of it, including the input still to come. */
 static void leave_out(editor *ed) {
   struct termios was, raw;
   struct pollfd p = {.fd = 0, .events = POLLIN};
@@ -311,15 +311,15 @@ static void leave_out(editor *ed) {
     }
     tcsetattr(0, TCSANOW, &was);
   }
-  snprintf(rest, sizeof rest, "\n(the editor takes lines of up to %d bytes; this one is left out: use a file, or a pipe)\n",
+  snprintf(rest, sizeof rest, "\n(a line may have at most %d bytes, and this one was dropped; use a file or a pipe)\n",
            EDIT_MAX_BYTES);
   fputs(rest, stdout);
   fflush(stdout);
 }
 
-/* e:wait(prompt, channels [, seconds]) -> "line", text | "eof" | an event as console.poll has it. The editor library reads
- * bytes as they come (feed) and hands a line over by its callback, which sets ed->line, malloc'ed, and ed->delivered; a NULL
- * line is the end of input. What was typed so far stays when another event ends the wait. */
+/* e:wait(prompt, channels [, seconds]) -> "line", text | "eof" | an event as from console.poll. The editor library reads
+ * bytes as they come (feed) and delivers a line to its callback, which sets ed->line, malloc'ed, and ed->delivered. A NULL
+ * line is the end of input. A partly typed line stays when another event ends the wait. */
 static int editor_wait(lua_State *L) {
   lac_state *S = lac_get(L);
   editor *ed = check(L, S);

@@ -1,15 +1,15 @@
 /* accel.offload.core, the native part of accel.offload: stores, windows, and tensors whose home is elsewhere. The Lua files of
  * accel/offload are its only users.
  *
- *   host(limit) -> store                     memory of the host beside the pools of devices; limit 0: none
- *   create(path, limit, keep) -> store       a file of our own; or nil, message, code
- *   open(path) -> store                      a file that is only read; or nil, message, code
+ *   host(limit) -> store                     host memory outside the pools of devices. limit 0: none
+ *   create(path, limit, keep) -> store       a file of our own, or nil, message, code
+ *   open(path) -> store                      a read-only file, or nil, message, code
  *   window(device, budget, ahead) -> window  0: chosen
  *   memory(store, shape, dtype) -> tensor    in a host store, there for good
  *   phantom(tier, limit) -> store            of the meta device: bytes are counted alone
  *   pages(shape, dtype, device) -> tensor    on the CPU (or meta), from the beginning of a page on
- *   home(t) -> tensor                        the bytes of t's home in host memory, as they lie; t is not resident then
- *   tier(t) -> "host" or "file", resident, path; nil: an ordinary tensor
+ *   home(t) -> tensor                        the bytes of t's home in host memory, unconverted. t is not resident then
+ *   tier(t) -> "host" or "file", resident, path. nil: an ordinary tensor
  *   move(write, t, at, memory) -> transfer   between elements of t's home, a flat range from `at` (from 0), and a tensor of
  *                                            the CPU
  *
@@ -363,7 +363,7 @@ static int home(lua_State *L) {
 
 typedef struct transfer {
   aci_transfer x;
-  aci_io_queue *queue;   /* retained; NULL: over */
+  aci_io_queue *queue;   /* retained. NULL: over */
   ac_storage *of;     /* retained: its home */
   ac_tensor *memory; /* retained */
 } transfer;

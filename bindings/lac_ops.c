@@ -1,5 +1,5 @@
 /* The ops as scripts find them: functions of accel and methods of tensors, accel.op(name) for those without a name
- * there, accel.ops() for tools. What runs when one is called is call.c. */
+ * there, accel.ops() for tools. call.c runs each call. */
 #include <string.h>
 
 #include "core/lac.h"

@@ -1,13 +1,13 @@
 /* accel.parallel.core, the native part of accel.parallel. The Lua files of accel/parallel are its only users.
  *
- *   meta_absorbs(on) -> what it was    a call with an argument on meta takes place there, wherever the others are
- *   random_range([dim, at, of [, dim, at, of]])   dim `dim` (from 1) of what is
- *       dropped from now on is the range from `at` (from 0) of a dim of extent `of`, whose other ranges are on other ranks; no
+ *   meta_absorbs(on) -> previous value    a call with an argument on meta takes place there, wherever the others are
+ *   random_range([dim, at, of [, dim, at, of]])   dim `dim` (from 1) of tensors
+ *       under dropout from now on is the range from `at` (from 0) of a dim of extent `of`, whose other ranges are on other ranks. Without
  *       arguments: whole tensors again
  *   phantom(i) -> name                 the i-th (1 or more) further meta device, opened the first time: "meta:1"
  *   replace(t, from)                   t has from's shape, memory and device from now on, and stays the parameter that it is
  *   backward_inputs(outputs, grads) -> deferred   a backward that leaves gradients of weights of products for deferred:run(), once, which
- *       says whether there were any
+ *       returns whether there were any
  *   only_inputs() -> whether the backward under way gives gradients of named inputs (accel.grad, `inputs`) and of no other leaf */
 #include <stdio.h>
 #include <string.h>
@@ -49,17 +49,9 @@ static int phantom(lua_State *L) {
   const int64_t i = lac_check_int(L, S, 1, "i");
   ac_device *d = NULL;
   ac_err e;
-  char name[24];
-  if (i < 1 || i > 9) return lac_error(L, S, AC_INVALID, "phantom: %lld is none of 1 to 9", (long long)i);
-  snprintf(name, sizeof name, "meta:%d", (int)i);
-  if (ac_ctx_device(S->ctx, name, &d, &e) != AC_OK) {
-    if (ac_device_open(ac_device_phantom_vtable(), (int)i, 0, S->ctx->team, &d, &e) != AC_OK) return lac_raise(L, S, &e);
-    if (ac_ctx_add_device(S->ctx, d, &e) != AC_OK) {
-      ac_device_release(d);
-      return lac_raise(L, S, &e);
-    }
-  }
-  lua_pushstring(L, name);
+  if (i < 1 || i > 9) return lac_error(L, S, AC_INVALID, "phantom: expected 1 to 9, got %lld", (long long)i);
+  if (aci_ctx_phantom(S->ctx, (int)i, &d, &e) != AC_OK) return lac_raise(L, S, &e);
+  lua_pushstring(L, d->name);
   return 1;
 }
 
@@ -108,7 +100,7 @@ static int deferred_run(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
   ac_deferred **d = luaL_checkudata(L, 1, DEFERRED);
-  if (*d == NULL) return lac_error(L, S, AC_STATE, "the gradients of weights that were put off have been computed already");
+  if (*d == NULL) return lac_error(L, S, AC_STATE, "the deferred gradients of weights have already been computed");
   ac_deferred *own = *d;
   const bool any = ac_deferred_any(own);
   *d = NULL; /* a hook may ask for it again */

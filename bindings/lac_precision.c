@@ -7,20 +7,37 @@
 
 static void restore(lua_State *L, lac_state *S, lac_guard *g) { ac_autocast_end(S->ctx, &g->was.cast); }
 
+/* A region belongs to the thread, not to a device: naming another device than the usual one is reported once for each
+ * state. */
+static void warn_of_device(lua_State *L) {
+  if (lua_getfield(L, LUA_REGISTRYINDEX, "accel.autocast.device") == LUA_TNIL) {
+    lua_pushboolean(L, 1);
+    lua_setfield(L, LUA_REGISTRYINDEX, "accel.autocast.device");
+    lua_getglobal(L, "warn"); /* as code in Lua warns */
+    lua_pushliteral(
+        L, "autocast: device has no effect: the region holds for tensors of every device; leave it out");
+    lua_call(L, 1, 0);
+  }
+  lua_pop(L, 1);
+}
+
 static int autocast(lua_State *L) {
   static const char *const names[] = {"device", "device_type",   "dtype", "enabled",
                                       "cache",  "cache_enabled", NULL};
   lac_state *S = lac_get(L);
   int i = 1;
   ac_err e;
-  if (lua_type(L, i) == LUA_TSTRING) lac_check_device(L, S, i++, "device");
+  const ac_device *wanted = NULL; /* the default device is asked for only if one is named: it may have to be opened */
+  if (lua_type(L, i) == LUA_TSTRING) wanted = lac_check_device(L, S, i++, "device");
   bool has_opts = lua_istable(L, i);
-  lac_opts o = lac_opts_open(L, S, has_opts ? i : lua_gettop(L) + 1, names);
+  lac_opts o = lac_opts_open_first(L, S, has_opts ? i : lua_gettop(L) + 1, names);
   if (has_opts) i++;
   if (!lua_isnoneornil(L, i)) lac_check_function(L, S, i, "f");
   ac_dtype dt = AC_BF16;
-  lac_opt_device(&o, "device", S->ctx->device[0]);
-  lac_opt_device(&o, "device_type", S->ctx->device[0]);
+  static const char *const keys[] = {"device_type", "device"};
+  for (int k = 0; k < 2; k++)
+    if (lac_opt_string(&o, keys[k], NULL) != NULL) wanted = lac_opt_device(&o, keys[k], NULL);
+  if (wanted != NULL && wanted != ac_ctx_default_device(S->ctx)) warn_of_device(L);
   lac_opt_dtype(&o, "dtype", &dt);
   bool enabled = lac_opt_bool(&o, "enabled", true);
   bool cache = lac_opt_bool(&o, "cache", lac_opt_bool(&o, "cache_enabled", true));

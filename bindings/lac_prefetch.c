@@ -1,8 +1,8 @@
 /* accel.data.core, the native part of accel.data.ahead: tensors of the host copied to a device ahead of their use (tensor/prefetch.h).
  *
- *   copies(device) -> Copies         nil where the device has no streams
- *   copies:begin(t) -> tensor        t on the CPU, in one run; to be used after a join
- *   copies:join()                    what was begun has its values for all that is called from now on
+ *   copies(device) -> Copies         nil if the device has no streams
+ *   copies:begin(t) -> tensor        t on the CPU, contiguous. Use the result after a join
+ *   copies:join()                    copies begun so far have their values for all later calls
  *   copies:close()                   also __gc and __close
  */
 #include "core/lac.h"

@@ -1,15 +1,16 @@
-/* What accel.launch needs of the system, as the table accel.process: a program started beside this one, the place of
- * accel-run, and blobs (lac_blob.c). For the library's own files; scripts use accel.launch.
+/* System services for accel.launch, as the table accel.process: starting another program, the place of accel-run, and blobs
+ * (lac_blob.c). For the library's own files. Scripts use accel.launch.
  *
- *   process.spawn(path, argv [, env [, keep]]) -> p       keep: descriptors that a prompt gets, beside our terminal
+ *   process.spawn(path, argv [, env [, keep [, input]]]) -> p       keep: descriptors for a prompt, in addition to our terminal.
+ *                                                         input: the program's standard input, at most 4096 bytes
  *     p:wait(seconds)  p:signal(n)  p:interrupted()  p:pid()  p:close()
  *   process.blob([bytes]) -> b
  *     b:path()  b:read()  b:close()
  *   process.program()  process.cores()  process.raise(code, message [, rank])
  *
- * Nothing stays behind: the program dies with the thread that spawned it, whatever ends that, and with its handle.
- * While it runs, the first Ctrl-C is only noted (p:interrupted() tells), so that it can be passed on and the program
- * ends in its own way. */
+ * Nothing is left running: the program dies with the thread that spawned it, however that ends, and with its handle. While it
+ * runs, the first Ctrl-C is only noted (p:interrupted() reports it), so that it can be passed on and the program ends in its
+ * own way. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -39,7 +40,7 @@ extern char **environ;
 
 typedef struct process {
   pid_t pid; /* 0: ended and collected, or never started */
-  int fd;    /* of the process; -1: this kernel has none */
+  int fd;    /* of the process. -1: this kernel has none */
   bool flag_was, flag_set;
 } process;
 
@@ -51,7 +52,7 @@ typedef struct action {
 } action;
 enum { MASK_BYTES = 8 };
 
-/* What the child does between vfork and exec, in our memory: nothing but system calls. */
+/* The child's code between vfork and exec, in our memory: only system calls. */
 __attribute__((noinline)) static void become(const char *path, char *const *argv, char *const *env, int null,
                                              const int *keep, const sigset_t *mask,
                                              pid_t parent, volatile int *error) {
@@ -107,8 +108,8 @@ static char **read_argv(lua_State *L, lac_state *S, int idx) {
   return argv;
 }
 
-/* Pushes our environment changed by the table at idx: strings by name, false to take one out. A list of the new entries
- * is pushed, too. */
+/* Pushes our environment changed by the table at idx: strings by name, false to remove one. A list of the new entries
+ * is pushed as well. */
 static char **read_env(lua_State *L, lac_state *S, int idx) {
   size_t n = 0, more = 0, len;
   if (!lua_istable(L, idx)) lua_newtable(L), lua_replace(L, idx);
@@ -144,7 +145,7 @@ static char **read_env(lua_State *L, lac_state *S, int idx) {
   return env;
 }
 
-/* Pushes the descriptors of the list at idx, -1 last; NULL for nil. */
+/* Pushes the descriptors of the list at idx, -1 last. NULL for nil. */
 static int *read_keep(lua_State *L, lac_state *S, int idx) {
   if (lua_isnil(L, idx)) return NULL;
   if (!lua_istable(L, idx)) lac_argerror(L, S, AC_INVALID, "spawn", idx, "keep", "expected list of descriptors");
@@ -159,17 +160,33 @@ static int *read_keep(lua_State *L, lac_state *S, int idx) {
   return keep;
 }
 
+/* A pipe that holds these bytes and then ends. On failure sets errno. */
+static int pipe_of(const char *p, size_t n) {
+  int fd[2];
+  if (n > PIPE_BUF) errno = EMSGSIZE;
+  if (n > PIPE_BUF || pipe2(fd, O_CLOEXEC) != 0) return -1;
+  const bool ok = write(fd[1], p, n) == (ssize_t)n; /* an empty pipe takes so many at once */
+  const int why = errno;
+  close(fd[1]);
+  if (ok) return fd[0];
+  close(fd[0]);
+  errno = why;
+  return -1;
+}
+
 static int spawn(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
-  lua_settop(L, 4);
+  lua_settop(L, 5);
+  size_t n_input = 0;
+  const char *input = lua_isnil(L, 5) ? NULL : lac_check_string(L, S, 5, "input", &n_input);
   char **argv = read_argv(L, S, 2), **env = read_env(L, S, 3);
   const int *keep = read_keep(L, S, 4);
   process *p = lua_newuserdatauv(L, sizeof *p, 0);
   *p = (process){.fd = -1};
   luaL_setmetatable(L, PROCESS);
-  int error, null = keep != NULL ? 0 : open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null < 0) return lac_error(L, S, AC_IO, "cannot open /dev/null: %s", strerror(errno));
+  int error, null = keep != NULL ? 0 : input != NULL ? pipe_of(input, n_input) : open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0) return lac_error(L, S, AC_IO, "cannot open standard input for %s: %s", path, strerror(errno));
   p->flag_was = S->interrupt->as_flag;
   p->pid = start(path, argv, env, null, keep, &error);
   if (keep == NULL) close(null);
@@ -198,7 +215,7 @@ static int64_t now_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Waits up to ms, or (once) until a signal came. True: it has ended, *status tells how; -1: collected elsewhere. */
+/* Waits up to ms, or (once) until a signal arrives. True: it has ended, *status has its status. -1: collected elsewhere. */
 static bool wait_for(process *p, int ms, bool once, int *status) {
   const int64_t until = now_ms() + ms;
   for (;;) {
@@ -240,7 +257,7 @@ static process *check_process(lua_State *L, lac_state *S) {
   return p;
 }
 
-/* p:wait(seconds) -> nil while it runs (also when a signal came); "exit", status; "signal", number; "lost" */
+/* p:wait(seconds) -> nil while it runs (also when a signal arrived), "exit", status, "signal", number, or "lost" */
 static int process_wait(lua_State *L) {
   lac_state *S = lac_get(L);
   process *p = check_process(L, S);
@@ -269,8 +286,8 @@ static int process_signal(lua_State *L) {
   return 0;
 }
 
-/* p:interrupted() -> the signal that asks this program to stop, or nil; also once p has ended. Whether it is served by
- * that, the second result: not where the script asks by accel.interrupted(). */
+/* p:interrupted() -> the signal that asks this program to stop, or nil. Works also after p has ended. The second
+ * result: whether this call serves it. It does not if the script uses accel.interrupted(). */
 static int process_interrupted(lua_State *L) {
   lac_state *S = lac_get(L);
   const process *p = luaL_checkudata(L, 1, PROCESS);
@@ -285,7 +302,7 @@ static int process_interrupted(lua_State *L) {
 
 /* ---- the rest ---- */
 
-/* process.program() -> path of accel-run: this program, or the one of the library's prefix; nil, where it should be */
+/* process.program() -> path of accel-run: this program, or the one of the library's prefix. Or nil, the expected place */
 static int program(lua_State *L) {
   char path[PATH_MAX + 64], dir[PATH_MAX];
   const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -306,7 +323,7 @@ static int program(lua_State *L) {
   }
   free(plain);
   lua_pushnil(L);
-  lua_pushstring(L, found ? path : "bin/accel-run beside the library");
+  lua_pushstring(L, found ? path : "bin/accel-run next to the library");
   return 2;
 }
 
@@ -322,7 +339,22 @@ static int cores(lua_State *L) {
   return 1;
 }
 
-/* process.raise(code, message [, rank]): an error as those of the core */
+/* process.variables(prefix): the names of the environment's variables that begin with it, in the environment's order */
+static int variables(lua_State *L) {
+  size_t n;
+  const char *prefix = lac_check_string(L, lac_get(L), 1, "prefix", &n);
+  lua_newtable(L);
+  lua_Integer count = 0;
+  for (char **v = environ; v != NULL && *v != NULL; v++) {
+    const char *equals = strchr(*v, '=');
+    if (equals == NULL || (size_t)(equals - *v) < n || memcmp(*v, prefix, n) != 0) continue;
+    lua_pushlstring(L, *v, (size_t)(equals - *v));
+    lua_rawseti(L, -2, ++count);
+  }
+  return 1;
+}
+
+/* process.raise(code, message [, rank]): an error like the core's */
 static int raise_error(lua_State *L) {
   lac_state *S = lac_get(L);
   lua_settop(L, 3);
@@ -344,7 +376,8 @@ static int raise_error(lua_State *L) {
 
 LAC_OPEN("accel.process", process) {
   static const luaL_Reg funcs[] = {
-      {"spawn", spawn}, {"program", program}, {"cores", cores}, {"raise", raise_error}, {NULL, NULL}};
+      {"spawn", spawn},         {"program", program}, {"cores", cores}, {"raise", raise_error},
+      {"variables", variables}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"pid", process_pid},
                                      {"wait", process_wait},
                                      {"signal", process_signal},

@@ -1,5 +1,5 @@
 /* Recorders of spans and memory, for accel.profiler (stdlib/accel/profiler), which gives them PyTorch's shape. One records at a time in a
- * Lua state; what still records when the state is closed is stopped first. */
+ * Lua state. One that still records when the state is closed is stopped first. */
 #include <string.h>
 
 #include "accel/profile.h"
@@ -81,7 +81,7 @@ static int stop(lua_State *L) {
   return 0;
 }
 
-/* recorder:count() -> spans, of which were left out; times() -> start and stop in ns */
+/* recorder:count() -> spans, dropped spans. times() -> start and stop in ns */
 static int count(lua_State *L) {
   const recorder *r = recorder_of(L, lac_get(L));
   lua_pushinteger(L, ac_profile_n_spans(r->p));
@@ -102,7 +102,7 @@ static void push_text(lua_State *L, const char *s) {
 }
 
 /* recorder:span(i) -> name, kind, begin, end, parent (0: none), thread, flops, memory, shapes, dtypes, site, bytes, sent, ranks,
- * moved, remote; i from 1 */
+ * moved, remote. i from 1 */
 static int span(lua_State *L) {
   lac_state *S = lac_get(L);
   const recorder *r = recorder_of(L, S);
@@ -142,7 +142,7 @@ static void push_point(lua_State *L, const ac_memory_point *m) {
   }
 }
 
-/* recorder:memory(i [, most points]) -> device, peak, points, events; nil behind the last device. Stopped recorders only. */
+/* recorder:memory(i [, most points]) -> device, peak, points, events. nil after the last device. Stopped recorders only. */
 static int memory(lua_State *L) {
   lac_state *S = lac_get(L);
   const recorder *r = recorder_of(L, S);
@@ -166,9 +166,9 @@ static int memory(lua_State *L) {
   return 4;
 }
 
-/* ---- what marks the running recorder; nothing where none runs ---- */
+/* ---- marks for the running recorder. No effect when none runs ---- */
 
-/* core.begin(kind, name) -> span or nil; kind: a number of ac_span_kind. core.finish(span) */
+/* core.begin(kind, name) -> span or nil. kind: a number of ac_span_kind. core.finish(span) */
 static int begin(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_profile *p = S->profiling->running;
@@ -200,14 +200,14 @@ static int mark(lua_State *L) {
   return 0;
 }
 
-/* core.trace_add(path, head, text) -> true; or nil, message, code */
+/* core.trace_add(path, head, text [, replace]) -> true, or nil, message, code */
 static int trace_add(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL), *head = lac_check_string(L, S, 2, "head", NULL);
   size_t n;
   const char *text = lac_check_string(L, S, 3, "text", &n);
   ac_err e;
-  if (ac_trace_add(path, head, text, n, &e) != AC_OK) return lac_fail(L, &e);
+  if ((lua_toboolean(L, 4) ? ac_trace_write : ac_trace_add)(path, head, text, n, &e) != AC_OK) return lac_fail(L, &e);
   lua_pushboolean(L, 1);
   return 1;
 }

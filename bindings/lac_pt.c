@@ -1,9 +1,9 @@
-/* Files of torch.save for Lua: accel.load of a .pt, and what stdlib's reader of
- * torch.distributed.checkpoint needs (accel.file.core): parts of files, the metadata.
+/* Files of torch.save for Lua: accel.load of a .pt, and services for stdlib's reader of
+ * torch.distributed.checkpoint (accel.file.core): parts of files, the metadata.
  *
- * dict, OrderedDict and Counter are accel.util.ordered, list, tuple, torch.Size and set arrays, str and
- * bytes strings, None is accel.json.null in a list and absent from a dict, an int beyond 64 bits the string
- * of its digits, a complex {real =, imag =}, a dtype our name of it. What the file shares between places is
+ * dict, OrderedDict and Counter are accel.util.ordered, list, tuple, torch.Size and set arrays, str and bytes
+ * strings, None is accel.json.null in a list and absent from a dict, an int beyond 64 bits the string of its
+ * digits, a complex {real =, imag =}, a dtype our name of it. Values that the file shares between places are
  * shared here. */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ typedef struct walk {
   lac_state *S;
   ac_pt *f;
   ac_device *device;
-  int seen, storages, new_ordered; /* id -> table or tensor; storage -> u8 tensor; accel.util.ordered.new */
+  int seen, storages, new_ordered; /* id -> table or tensor, storage -> u8 tensor, accel.util.ordered.new */
   int failed;                      /* values of nil, message, code on top when not 0 */
   size_t path_len;
   char path[SHOWN_PATH + 32]; /* keys down to the value, for messages */
@@ -170,7 +170,7 @@ static bool push_container(walk *w, uint32_t id, const ac_pt_value *v) {
   return true;
 }
 
-/* Pushes one value; None is nil. */
+/* Pushes one value. None is nil. */
 static bool push_value(walk *w, uint32_t id) {
   lua_State *L = w->L;
   const ac_pt_value *v = ac_pt_at(w->f, id);
@@ -242,7 +242,7 @@ int lac_pt_load(lua_State *L, lac_state *S, const char *path, ac_device *d) {
   return load_tree(L, S, WHOLE, path, 0, UINT64_MAX, d);
 }
 
-/* load_part(path, byte, bytes [, {device =}]) -> the tree of a torch.save stream inside a file; or nil,
+/* load_part(path, byte, bytes [, {device =}]) -> the tree of a torch.save stream inside a file, or nil,
  * message, code */
 static int load_part(lua_State *L) {
   static const char *const names[] = {"device", NULL};
@@ -255,7 +255,7 @@ static int load_part(lua_State *L) {
   return load_tree(L, S, PART, path, (uint64_t)begin, (uint64_t)bytes, d);
 }
 
-/* dcp_metadata(path) -> what a .metadata says, as tables; or nil, message, code */
+/* dcp_metadata(path) -> the contents of a .metadata, as tables, or nil, message, code */
 static int dcp_metadata(lua_State *L) {
   lac_state *S = lac_get(L);
   return load_tree(L, S, METADATA, lac_check_string(L, S, 1, "path", NULL), 0, UINT64_MAX, NULL);

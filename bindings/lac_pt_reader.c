@@ -8,7 +8,7 @@
 #include "pt.h"
 
 #define READER \
-  "accel.pt.reader" /* its user values: name -> number of the tensor; the names in the order of the file */
+  "accel.pt.reader" /* its user values: name -> number of the tensor, and the names in the order of the file */
 
 static int reader_close(lua_State *L) {
   lac_pt_holder *h = luaL_checkudata(L, 1, READER);
@@ -30,7 +30,7 @@ static const ac_pt_value *find_state(const ac_pt *f) {
   return root;
 }
 
-/* open_pt(path) -> file; or nil, message, code */
+/* open_pt(path) -> file, or nil, message, code */
 static int open_pt(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
@@ -120,7 +120,7 @@ static bool is_whole(const ac_pt *f, const ac_pt_tensor *t) {
   return t->offset == 0 && step * ac_dtype_bytes(t->dtype) == ac_pt_storage_bytes(f, t->storage);
 }
 
-/* Pushes the tensor, contiguous, on d; false: *e is filled. */
+/* Pushes the tensor, contiguous, on d. False: *e is filled. */
 static bool push_tensor(lua_State *L, lac_state *S, const ac_pt_tensor *t, ac_device *d, ac_err *e) {
   if (!t->has_dtype)
     return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' is %s, which has no dtype here",
@@ -140,8 +140,7 @@ static bool push_tensor(lua_State *L, lac_state *S, const ac_pt_tensor *t, ac_de
   return true;
 }
 
-/* file:get(name) -> a contiguous tensor with memory of its own, on the default device; or nil, message,
- * code */
+/* file:get(name) -> a contiguous tensor with memory of its own, on the default device, or nil, message, code */
 static int get(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_pt_tensor t = *check_name(L, S, check_self(L, S));
@@ -149,7 +148,7 @@ static int get(lua_State *L) {
   return push_tensor(L, S, &t, ac_ctx_default_device(S->ctx), &e) ? 1 : lac_fail(L, &e);
 }
 
-/* file:read(name, tensor) -> true; or nil, message, code: into a contiguous tensor of the host, of the same
+/* file:read(name, tensor) -> true, or nil, message, code: into a contiguous tensor of the host, of the same
  * dtype and size */
 static int read_into(lua_State *L) {
   lac_state *S = lac_get(L);
@@ -184,7 +183,7 @@ static int read_into(lua_State *L) {
   return 1;
 }
 
-/* file:verify() -> true; or nil, message, code where a checksum does not hold */
+/* file:verify() -> true, or nil, message, code if a checksum does not hold */
 static int verify(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_pt *f = check_self(L, S);

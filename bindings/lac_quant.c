@@ -7,7 +7,7 @@ static ac_quant_type check_type(lua_State *L, lac_state *S, int arg) {
   ac_quant_type q;
   const char *name = lac_check_string(L, S, arg, "quant_type", NULL);
   if (!ac_quant_type_find(name, &q))
-    lac_argerror(L, S, AC_INVALID, NULL, arg, "quant_type", "'%s' is none of nf4, fp4, int8, dynamic, udynamic", name);
+    lac_argerror(L, S, AC_INVALID, NULL, arg, "quant_type", "'%s' is not one of nf4, fp4, int8, dynamic, udynamic", name);
   return q;
 }
 
@@ -49,7 +49,7 @@ static int empty_quantized(lua_State *L) {
   return 1;
 }
 
-/* t:quant_part(name): a view of one of the arrays; nil where the layout has none */
+/* t:quant_part(name): a view of one of the arrays, nil if the layout has none */
 static int quant_part(lua_State *L) {
   static const char *const parts[] = {"values", "absmax", "nested_absmax", "offset", NULL};
   lac_state *S = lac_get(L);
@@ -68,7 +68,7 @@ static int quant_part(lua_State *L) {
   return 1;
 }
 
-/* t:quantized_like_(q): the bytes of t, which take the whole of a storage, stand for values as those of q do */
+/* t:quantized_like_(q): gives the bytes of t, which take the whole of a storage, the layout of q */
 static int quantized_like(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tensor *t = lac_check_tensor(L, S, 1, "self"), *q = lac_check_tensor(L, S, 2, "q");

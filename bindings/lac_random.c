@@ -1,4 +1,4 @@
-/* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables of integers;
+/* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables of integers, and
  * random tensors (rand, randn and their _like forms, randint, randperm). In a host's Lua state math.random belongs to
  * the default generator: manual_seed seeds both, and the state has four integers of it as `math`. */
 #include "core/op.h"
@@ -32,7 +32,7 @@ static uint32_t part(const lac_opts *o, const char *name) {
   return (uint32_t)v;
 }
 
-/* Reads all before it changes g, and m where the state has that part; m NULL: it is left alone. */
+/* Reads everything before it changes g, and m if the state has that part. m NULL: it is left alone. */
 static void read_state(lua_State *L, lac_state *S, int idx, ac_generator *g, lac_math_state *m) {
   lac_math_state numbers;
   if (!lua_istable(L, idx))
@@ -67,8 +67,8 @@ static int manual_seed(lua_State *L) {
   return 0;
 }
 
-/* accel.micro_batch(row0): what is drawn from now on belongs to the micro-batch whose first row is row row0 (0-based)
- * of the global batch; for draws that belong to rows, calls count from the first again. */
+/* accel.micro_batch(row0): later draws belong to the micro-batch whose first row is row row0 (0-based) of the global
+ * batch. For draws that belong to rows, calls count from the first again. */
 static int micro_batch(lua_State *L) {
   lac_state *S = lac_get(L);
   const int64_t row0 = lac_check_int(L, S, 1, "row0");

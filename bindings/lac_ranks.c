@@ -1,15 +1,14 @@
-/* The part of accel.console about ranks: where the launcher's sockets and segment are, and what the ranks' status pages
- * say; for lua/repl.
+/* The part of accel.console for ranks: the launcher's sockets and segment, and the ranks' status pages. For lua/repl.
  *
- *   console.place() -> nil, or {rank, ranks, local_ranks, console, segment, fronts}   what accel-run gave this rank
- *   console.at(site)                  what this rank's page says of where it is
+ *   console.place() -> nil, or {rank, ranks, local_ranks, console, segment, fronts}   values that accel-run gave this rank
+ *   console.at(site)                  sets the line on this rank's page
  *   console.prompting(on)             this machine's ranks stand at a prompt, or no longer
  *   console.meet()                    a barrier of all ranks that no other call is taken for: accel.repl()
  *   console.reset() -> next, or nil, message   collectives begin anew (comm/prompt.c): first step, on each rank
  *   console.resume(next)              last one, with the greatest `next`
- *   console.pages(segment) -> p     by its descriptor here, or its path in /proc (nil, message where it cannot be opened)
+ *   console.pages(segment) -> p     by its descriptor here, or its path in /proc (nil, message if it cannot be opened)
  *     p:read() -> list of {rank, pid, state, stopped, step, at, waits, missing, seconds, ended, prompt,
- *                 stepped (seconds ago), step_seconds, loss, tokens_per_s, late (for so many seconds), usual (what a step takes)},
+ *                 stepped (seconds ago), step_seconds, loss, tokens_per_s, late (for so many seconds), usual (time of a step)},
  *                 the abort reason or nil
  *     p:resume()                      the step on which ranks agreed to stop is past
  *     p:renew()                       clears the abort reason, between reset and resume

@@ -14,7 +14,7 @@ static const char *field(lua_State *L, const char *name, size_t *n) {
   return s; /* stays on the stack */
 }
 
-/* core.rest_library() -> version; or nil, message, code */
+/* core.rest_library() -> version, or nil, message, code */
 static int rest_library(lua_State *L) {
   const char *version = NULL;
   ac_err e;
@@ -29,8 +29,8 @@ static bool file_is_there(void *path) {
   return f != NULL;
 }
 
-/* core.request { method =, url =, headers = { "Name: value", ... }, body =, file =, user =, seconds =, stop =, insecure = } -> status, body;
- * or nil, message, code. stop: the request is given up once there is a file of this name. */
+/* core.request { method =, url =, headers = { "Name: value", ... }, body =, file =, user =, seconds =, stop =, insecure = } -> status,
+ * body, or nil, message, code. stop: the request is given up once a file of this name exists. */
 static int request_(lua_State *L) {
   const char *headers[MAX_HEADERS + 1];
   luaL_checktype(L, 1, LUA_TTABLE);

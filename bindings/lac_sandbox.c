@@ -1,10 +1,11 @@
-/* process.sandbox(code, name, input, {seconds =, memory =, output =}) -> the value that the chunk returns, or that the function which it
- * returns gives for input; or nil, message, code. For Lua that comes from anybody: configurations and launch policies.
+/* process.sandbox(code, name, input, {seconds =, memory =, output =}) -> the value that the chunk returns, or, if that is a function, its
+ * result for input. Or nil, message, code. For untrusted Lua: configurations and launch policies.
  *
- * The chunk runs in a process of its own: text only, a Lua state with base functions, string, table, math, utf8 and coroutine, without
- * load, print, require, io, os, package, debug, string.dump and collectgarbage; memory mapped beforehand; every descriptor but one pipe
- * closed; and seccomp's strict mode, in which the kernel ends a process that asks for anything but write and exit. So nothing has to be
- * watched inside: who runs too long is killed. Only plain data comes back. */
+ * The chunk runs in a process of its own. It is text only, in a Lua state with base functions, string, table, math, utf8 and coroutine,
+ * without load, print, require, io, os, package, debug, string.dump and collectgarbage. Memory is mapped beforehand, and every descriptor
+ * except one pipe is closed. Under a filter the kernel ends a process that asks for anything but write and exit (sandbox_filter.h). So
+ * nothing has to be watched inside: a process that runs too long is killed. Only plain data comes back. If the filter or a limit cannot
+ * be set, the code does not run. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,15 +20,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <linux/seccomp.h>
 #include <lualib.h>
 
 #include "core/lac.h"
 #include "plain.h"
 #include "sandbox_arena.h"
+#include "sandbox_filter.h"
 
 /* The run-time library of a sanitizer makes system calls of its own whenever an error is thrown: such builds, which are for tests, go
- * without the strict mode. */
+ * without the filter. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #elif defined(__has_feature)
@@ -47,7 +48,7 @@ typedef struct job {
 enum { MESSAGE_BYTES = 400 };
 
 static void leave(void) {
-  for (;;) syscall(SYS_exit, 0); /* exit_group is none of the calls that are let through */
+  for (;;) syscall(SYS_exit, 0); /* runs nothing of the program at exit */
 }
 
 static void send_all(int fd, const char *s, size_t n) {
@@ -86,7 +87,7 @@ static void open_libraries(lua_State *L) {
   lua_pop(L, 2);
 }
 
-/* Runs the chunk, and what it returns; leaves the value. Arguments: the job. */
+/* Runs the chunk, and its result if that is a function. Leaves the value. Arguments: the job. */
 static int body(lua_State *L) {
   const job *j = lua_touserdata(L, 1);
   lua_settop(L, 0);
@@ -94,7 +95,7 @@ static int body(lua_State *L) {
   lua_call(L, 0, 1);
   if (lua_type(L, 1) != LUA_TFUNCTION) return 1;
   const char *s = j->input;
-  if (!lac_plain_read(L, &s, j->input + j->n_input, 0)) return luaL_error(L, "the input is no plain data");
+  if (!lac_plain_read(L, &s, j->input + j->n_input, 0)) return luaL_error(L, "the input is not plain data");
   lua_call(L, 1, 1);
   return 1;
 }
@@ -104,9 +105,18 @@ static int open_body(lua_State *L) {
   return 0;
 }
 
-static void limit(int what, rlim_t n) {
+/* The code must not run: an errno for the parent. */
+static void send_unconfined(int fd, const char *what, int error) {
+  const char text = (char)error;
+  send_all(fd, "U", 1);
+  send_all(fd, &text, 1);
+  send_all(fd, what, strlen(what));
+  leave();
+}
+
+static void limit(int fd, int what, rlim_t n) {
   const struct rlimit l = {n, n};
-  setrlimit(what, &l);
+  if (setrlimit(what, &l) != 0) send_unconfined(fd, "setrlimit", errno);
 }
 
 /* No signal comes in: they are blocked since before the fork, so that no handler of the program runs here. */
@@ -119,11 +129,11 @@ static void run_child(const job *j, int fd, pid_t parent, char *out) {
   if (fd > 3) syscall(SYS_close_range, 3u, (unsigned)fd - 1, 0u);
   syscall(SYS_close_range, (unsigned)fd + 1, ~0u, 0u);
 #endif
-  limit(RLIMIT_NPROC, 0);
-  limit(RLIMIT_NOFILE, 0);
-  limit(RLIMIT_FSIZE, 0);
-  limit(RLIMIT_CORE, 0);
-  limit(RLIMIT_CPU, (rlim_t)j->seconds + 2);
+  limit(fd, RLIMIT_NPROC, 0);
+  limit(fd, RLIMIT_NOFILE, 0);
+  limit(fd, RLIMIT_FSIZE, 0);
+  limit(fd, RLIMIT_CORE, 0);
+  limit(fd, RLIMIT_CPU, (rlim_t)j->seconds + 2);
   lac_arena arena = {.size = j->memory};
   arena.base = mmap(NULL, j->memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   lua_State *L = arena.base == MAP_FAILED ? NULL : lua_newstate(lac_arena_alloc, &arena);
@@ -132,12 +142,12 @@ static void run_child(const job *j, int fd, pid_t parent, char *out) {
   if (lua_pcall(L, 0, 0, 0) != LUA_OK) send_failure(fd, "not enough memory for the libraries");
   lua_pushcfunction(L, body);
   lua_pushlightuserdata(L, (void *)(uintptr_t)j);
-  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 #ifndef SANITIZED
-  prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+  const int error = lac_sandbox_confine(fd);
+  if (error != 0) send_unconfined(fd, "a seccomp filter", error);
 #endif
   if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
-    const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "raised something that is no text";
+    const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "raised something that is not text";
     send_failure(fd, text);
   }
   lac_plain data = {.s = out, .cap = j->output};
@@ -161,7 +171,7 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What the child writes until it ends: bytes in out (room for cap). False where time or room ran out: *why. */
+/* The child's output until it ends: bytes in out (room for cap). False if time or room ran out: *why. */
 static bool collect(int fd, double seconds, char *out, size_t cap, size_t *n, const char **why) {
   const double ends = now() + seconds;
   for (;;) {
@@ -207,7 +217,7 @@ static int sandbox(lua_State *L) {
   j.n_input = in.len;
   char *out = lua_newuserdatauv(L, j.output + 1, 0);
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) lac_error(L, S, AC_IO, "sandbox: no pipe: %s", strerror(errno));
+  if (pipe2(ends, O_CLOEXEC) != 0) lac_error(L, S, AC_IO, "sandbox: cannot create a pipe: %s", strerror(errno));
   sigset_t all, mask;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &mask);
@@ -217,7 +227,7 @@ static int sandbox(lua_State *L) {
   close(ends[1]);
   if (pid < 0) {
     close(ends[0]);
-    lac_error(L, S, AC_IO, "sandbox: no process: %s", strerror(errno));
+    lac_error(L, S, AC_IO, "sandbox: cannot start a process: %s", strerror(errno));
   }
   size_t n = 0;
   const char *why;
@@ -229,15 +239,25 @@ static int sandbox(lua_State *L) {
   }
   if (!whole) return refuse(L, j.name, why, strlen(why));
   if (n == 0) {
-    static const char asked[] = "was ended by the system: it asked for more than a configuration may";
-    return refuse(L, j.name, asked, sizeof asked - 1);
+    const char *ended = WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS    ? "was ended by the system: it made a system call"
+                        : WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU ? "ran longer than its time"
+                                                                             : "crashed the Lua interpreter of its process";
+    return refuse(L, j.name, ended, strlen(ended));
+  }
+  if (out[0] == 'U' && n > 2) {
+    lua_pushfstring(L, "does not run: this system cannot confine Lua from a file (%s: %s); write the file as YAML or JSON, or run on a system "
+                       "that allows seccomp filters (for a container, see its seccomp profile)",
+                    lua_pushlstring(L, out + 2, n - 2), strerror((unsigned char)out[1]));
+    size_t length;
+    const char *text = lua_tolstring(L, -1, &length);
+    return refuse(L, j.name, text, length);
   }
   if (out[0] == 'E') return refuse(L, j.name, out + 1, n - 1);
   const char *s = out + 1;
   const int top = lua_gettop(L);
   if (out[0] == 'V' && lac_plain_read(L, &s, out + n, 0)) return 1;
   lua_settop(L, top);
-  return refuse(L, j.name, "returned what cannot be read", 28);
+  return refuse(L, j.name, "returned data that cannot be read", 28);
 }
 
 LAC_OPEN("accel.process", sandbox) {

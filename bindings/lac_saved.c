@@ -1,9 +1,9 @@
 /* accel.autograd.core, the native part of accel.autograd: hooks on saved tensors, regions that are computed again,
  * anomaly mode, and the way in for ops while one of these is on. The Lua files of accel/autograd are its only users.
  *
- *   hooks(pack, unpack)                                 on from here on; h:close()
+ *   hooks(pack, unpack)                                 installed from here on. h:close() removes them
  *   region(again, state, early_stop, check, ...)        for the block: local r <close> = region(...)
- *   set_anomaly(on, check_nan) -> on, check_nan         what was
+ *   set_anomaly(on, check_nan) -> on, check_nan         the previous values
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 typedef struct hooks {
   ac_saved_hooks h;
   lac_state *S;
-  lac_callback *cb; /* {pack, unpack}; NULL: closed */
+  lac_callback *cb; /* {pack, unpack}. NULL: closed */
 } hooks;
 
 typedef struct pack_call {
@@ -60,7 +60,7 @@ static int unpack_body(lua_State *L) {
   if (b == NULL || b->t == NULL)
     return lac_error(
         L, p->cb->state, AC_GRAD,
-        "saved_tensors_hooks: unpack returns the tensor that pack was given, this one returned %s",
+        "saved_tensors_hooks: unpack must return the tensor that pack was given, got %s",
         b != NULL ? "a released tensor" : luaL_typename(L, -1));
   ac_tensor_retain(p->result = b->t);
   return 0;
@@ -115,8 +115,7 @@ static int hooks_new(lua_State *L) {
 
 /* ---- regions that are computed again ---- */
 
-/* What the region needs of Lua: {again, state, n, arguments that are no tensors}; extra: the argument of each tensor.
- * */
+/* The region's Lua data: {again, state, n, arguments other than tensors}. extra: the argument of each tensor. */
 typedef struct region {
   lac_state *S;
   ac_recompute *r; /* NULL: closed */
@@ -179,7 +178,7 @@ static int region_gc(lua_State *L) {
   return 0;
 }
 
-/* The handles of what the region made hold the bytes that it gave up; they are the youngest there are. */
+/* The handles of the region's tensors hold the bytes that it dropped. They are the youngest objects. */
 static int region_close(lua_State *L) {
   region *g = luaL_checkudata(L, 1, "accel.region");
   region_end(g);
@@ -188,7 +187,7 @@ static int region_close(lua_State *L) {
 }
 
 /* region(again, state, early_stop, check, ...) -> region, for the block. The callback's table anchors {again, state, n} and
- * the arguments that are no tensors, its `extra` has the positions of those that are, which the core holds. It owns both from
+ * the arguments that are not tensors. Its `extra` has the positions of the tensors, which the core holds. It owns both from
  * lac_callback_new on. */
 static int region_new(lua_State *L) {
   lac_state *S = lac_get(L);
@@ -241,7 +240,7 @@ static int region_new(lua_State *L) {
 
 enum { SITE_TEXT = 2 * LAC_SITE + 16 };
 
-/* Lines, numbered from 1. Kept in C, since the core asks where nothing of Lua may fail. */
+/* Lines, numbered from 1. Kept in C, since the core asks at times when no Lua call may fail. */
 typedef struct sites {
   ac_sites api;
   lac_state *S;
@@ -335,7 +334,7 @@ LAC_OPEN("accel.autograd.core", saved) {
   ac_ctx_set_sites(S->ctx, &s->api);
   const ac_err e = {.code = AC_CALLBACK,
                     .rank = -1,
-                    .msg = "all that backward needs was computed again; a checkpoint wants this error to pass"};
+                    .msg = "the recomputation is complete; pass this error on to the checkpoint"};
   lac_push_error(L, S, &e, false);
   S->errors->stop = luaL_ref(L, LUA_REGISTRYINDEX);
   lac_setfuncs(L, S, funcs);

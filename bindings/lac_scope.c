@@ -1,5 +1,5 @@
-/* accel.scope(): what is born in it and not kept is released when it ends. For loops over big temporaries,
- * where waiting for the collector would cost memory. Boxes born in a scope stand in a table with weak keys.
+/* accel.scope(): tensors born in it and not kept are released when it ends. For loops over big temporaries,
+ * that should not wait for the collector. Boxes born in a scope are in a table with weak keys.
  *   local s <close> = accel.scope()        or        local y = accel.scope(function(s) ... return y end) */
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #define UNSCOPED "accel.unscoped"
 static const char key_weak;
 
-/* What a scope is to Lua; NULL: closed. */
+/* Lua's handle of a scope. NULL: closed. */
 typedef struct handle {
   lac_scope *s;
 } handle;
@@ -78,7 +78,7 @@ static int scope_tostring(lua_State *L) {
 }
 
 /* s:keep(t, ...) -> t, ...: they belong to the enclosing scope from now on. Lists of tensors are kept with
- * what they hold. */
+ * their contents. */
 static void keep(lua_State *L, lac_state *S, lac_scope *s, int idx, int depth) {
   lac_box *b = lac_box_test(L, idx);
   if (b != NULL) {
@@ -113,8 +113,8 @@ static int scope_keep(lua_State *L) {
   return lua_gettop(L) - 1;
 }
 
-/* accel.scope() -> scope for `local s <close> =`; accel.scope(f, ...) runs f(s, ...) and returns its
- * results, kept. */
+/* accel.scope() -> scope for `local s <close> =`. accel.scope(f, ...) runs f(s, ...) and returns its results,
+ * kept. */
 static int scope_keep_results(lua_State *L, int status, lua_KContext base) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   const handle *h = lua_touserdata(L, (int)base);
@@ -137,9 +137,9 @@ static int scope_new(lua_State *L) {
   return scope_keep_results(L, LUA_OK, 1);
 }
 
-/* accel.unscoped(f, ...): runs f(...) as if no scope were open and returns its results. For libraries that
- * make on first use what must outlive the script's scope, such as an optimizer's state. It is a scope of its
- * own that forgets what was born in it, also when f fails, so that f may close the script's scopes. */
+/* accel.unscoped(f, ...): runs f(...) as if no scope were open and returns its results. For libraries whose
+ * first use makes objects that must outlive the script's scope, such as an optimizer's state. It is a scope of
+ * its own that forgets the tensors born in it, also when f fails, so that f may close the script's scopes. */
 static int unscoped(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_check_function(L, S, 1, "f");

@@ -4,10 +4,10 @@
  *   boxes(shape, from, count) -> {{at =, count =, offsets = {...}, shape = {...}}, ...}   all from 0
  *   bind(t, flat, offset)             t lies in flat's memory, as its dtype, from now on, from element offset (from 0)
  *   shares(group)                     whether the members map each other's memory
- *   shared(group, count, dtype, owner) -> flat tensor that all members map; owner: a group rank
- *   gathered(unit, count, dtype, device, gather, anywhere) -> flat tensor without bytes; gather() is called where a backward
- *                                     needs it; anywhere: where any op does
- *   set(flat, bytes)                  gives a gathered tensor its bytes, another tensor's; nil takes them away
+ *   shared(group, count, dtype, owner) -> flat tensor that all members map. owner: a group rank
+ *   gathered(unit, count, dtype, device, gather, anywhere) -> flat tensor without bytes. gather() is called when a backward
+ *                                     needs it. anywhere: when any op does
+ *   set(flat, bytes)                  gives a gathered tensor its bytes, another tensor's. nil removes them
  *   there(flat), written(flat), used(flat)   whether it has bytes, whether an op wrote to them, whether an op has them now */
 #include "core/callback.h"
 #include "core/lac.h"

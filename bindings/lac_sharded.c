@@ -20,7 +20,7 @@ static int sharded_close(lua_State *L) {
   return 0;
 }
 
-/* open_sharded(list of paths) -> files; or nil, message, code */
+/* open_sharded(list of paths) -> files, or nil, message, code */
 static int open_sharded(lua_State *L) {
   lac_state *S = lac_get(L);
   if (!lua_istable(L, 1))

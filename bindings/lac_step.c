@@ -1,13 +1,12 @@
-/* accel.step(): the step boundary, where generators advance, memory is collected and Ctrl-C is served.
+/* accel.step(): the step boundary, at which generators advance, memory is collected and Ctrl-C is served.
  *
- * The host's first interrupt only sets a flag. At the next step it raises an error with code "interrupted"
- * (traceback and all, so that <close> variables run and a pcall may save and leave), or, after
- * accel.on_interrupt("flag"), is left to the script to ask for: accel.interrupted() is true from then on, and
- * gives the signal's number too; after accel.on_interrupt("requeue") that goes for SIGTERM and SIGUSR1 alone, and others
- * raise. Of several ranks on a machine all are interrupted at the same step, two or three after the signal, also those that
- * got none.
+ * The host's first interrupt only sets a flag. At the next step it raises an error with code "interrupted", with a
+ * traceback, so that <close> variables run and a pcall may save and leave. After accel.on_interrupt("flag") it does not
+ * raise: accel.interrupted() is true from then on, and also returns the signal's number. After
+ * accel.on_interrupt("requeue") that holds for SIGTERM and SIGUSR1 alone, and others raise. All ranks of a machine are
+ * interrupted at the same step, two or three after the signal, including those that got none.
  *
- * A step also shows where this rank is, and raises when the world of ranks has come to an end meanwhile. */
+ * A step also publishes this rank's line, and raises when the world of ranks has ended meanwhile. */
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -52,7 +51,7 @@ static ac_status on_step(void *user, ac_err *e) {
   S->interrupt->step_at = t;
   const bool asked = atomic_load_explicit(&S->interrupt->signal, memory_order_relaxed) != 0;
   if (asked) atomic_store_explicit(&S->interrupt->noticed, true, memory_order_relaxed);
-  if (many(S)) { /* ranks stop at the same step, or those that go on would wait for those that stopped */
+  if (many(S)) { /* ranks stop at the same step, otherwise those that continue would wait for those that stopped */
     int signal = asked ? atomic_load(&S->interrupt->signal) : 0;
     if (S->interrupt->raised || !ac_world_stop_here(S->ranks->world, S->ctx->step, &signal)) return AC_OK;
     S->interrupt->agreed = signal;
@@ -68,7 +67,7 @@ static ac_status on_step(void *user, ac_err *e) {
 static int interrupted(lua_State *L) {
   lac_state *S = lac_get(L);
   int signal = atomic_load_explicit(&S->interrupt->signal, memory_order_relaxed);
-  /* a script that makes steps sees what ranks agreed upon */
+  /* a script that makes steps sees the signal that ranks agreed upon */
   if (many(S) && S->ctx->step > 0) signal = S->interrupt->agreed;
   lua_pushboolean(L, signal != 0);
   if (signal == 0) return 1;

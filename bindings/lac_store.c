@@ -1,4 +1,4 @@
-/* The run store for accel.track.Store: rows of statements, curves. What the store refuses comes back as nil, message, code. */
+/* The run store for accel.track.Store: rows of statements, curves. Errors of the store return nil, message, code. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,26 +9,41 @@
 #define STORE "accel.track.Store"
 #define CURSOR "accel.track.Cursor"
 
-typedef struct store {
-  ac_store *s;
-} store;
 typedef struct cursor {
   ac_cursor *c;
 } cursor;
+typedef struct store {
+  ac_store *s;
+  cursor *open; /* the cursor of a statement that failed, until the collector comes: it must end before the store does */
+} store;
+
+static void cursor_end(cursor *h) {
+  ac_cursor *c = h->c;
+  h->c = NULL;
+  ac_cursor_free(c);
+}
+
+static void store_settle(store *h) {
+  if (h->open != NULL) cursor_end(h->open);
+  h->open = NULL;
+}
 
 static int store_gc(lua_State *L) {
   store *h = luaL_checkudata(L, 1, STORE);
   ac_store *s = h->s;
+  store_settle(h);
   h->s = NULL;
   ac_store_close(s);
   return 0;
 }
 
-static int cursor_gc(lua_State *L) {
+static int cursor_gc(lua_State *L) { /* the user value is its store */
   cursor *h = luaL_checkudata(L, 1, CURSOR);
-  ac_cursor *c = h->c;
-  h->c = NULL;
-  ac_cursor_free(c);
+  if (lua_getiuservalue(L, 1, 1) == LUA_TUSERDATA) {
+    store *of = lua_touserdata(L, -1);
+    if (of->open == h) of->open = NULL;
+  }
+  cursor_end(h);
   return 0;
 }
 
@@ -38,14 +53,14 @@ static ac_store *store_of(lua_State *L, lac_state *S) {
   return h->s;
 }
 
-/* core.open_store(path [, write]) -> store; or nil, message, code */
+/* core.open_store(path [, write]) -> store, or nil, message, code */
 static int open_(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
   const bool write = lua_toboolean(L, 2);
   ac_err e;
   store *h = lua_newuserdatauv(L, sizeof *h, 0);
-  h->s = NULL;
+  *h = (store){0};
   luaL_setmetatable(L, STORE);
   return ac_store_open(path, write, &h->s, &e) == AC_OK ? 1 : lac_fail(L, &e);
 }
@@ -77,7 +92,7 @@ static void push_value(lua_State *L, const ac_store_value *v) {
   }
 }
 
-/* store:rows(sql, ...) -> list of rows by the names of their columns, number of rows changed; or nil, message, code */
+/* store:rows(sql, ...) -> list of rows by the names of their columns, number of rows changed, or nil, message, code */
 static int rows(lua_State *L) {
   enum { MOST = 16 };
   lac_state *S = lac_get(L);
@@ -88,11 +103,14 @@ static int rows(lua_State *L) {
   if (n > MOST) return lac_argerror(L, S, AC_INVALID, NULL, 3, "values", "at most %d", (int)MOST);
   for (int i = 0; i < n; i++) values[i] = value_at(L, S, i + 3);
   ac_err e;
+  store *of = lua_touserdata(L, 1);
+  store_settle(of);
   cursor *h = lua_newuserdatauv(L, sizeof *h, 1);
   h->c = NULL;
   luaL_setmetatable(L, CURSOR);
   lua_pushvalue(L, 1);
   lua_setiuservalue(L, -2, 1);
+  of->open = h;
   if (ac_cursor_open(s, sql, values, n, &h->c, &e) != AC_OK) return lac_fail(L, &e);
   lua_newtable(L);
   const int columns = ac_cursor_columns(h->c);
@@ -109,12 +127,11 @@ static int rows(lua_State *L) {
     lua_rawseti(L, -2, at);
   }
   lua_pushinteger(L, ac_cursor_changes(h->c));
-  ac_cursor_free(h->c);
-  h->c = NULL;
+  store_settle(of);
   return 2;
 }
 
-/* store:curve(series, "step" or "wall", from, to, points) -> bytes: of every point four float64, x, mean, least, most; or nil, message,
+/* store:curve(series, "step" or "wall", from, to, points) -> bytes: of every point four float64, x, mean, least, most. Or nil, message,
  * code */
 static int curve(lua_State *L) {
   static const char *const axes[] = {"step", "wall", NULL};
@@ -138,7 +155,7 @@ static int curve(lua_State *L) {
   return 1;
 }
 
-/* core.sqlite() -> version; or nil, message, code */
+/* core.sqlite() -> version, or nil, message, code */
 static int sqlite(lua_State *L) {
   const char *version = NULL;
   ac_err e;
@@ -155,7 +172,7 @@ static int now(lua_State *L) {
   return 1;
 }
 
-/* core.pause(seconds): waits, or less where a signal comes */
+/* core.pause(seconds): waits, or less if a signal arrives */
 static int pause_(lua_State *L) {
   const double s = lac_check_number(L, lac_get(L), 1, "seconds");
   if (s > 0) nanosleep(&(struct timespec){(time_t)s, (long)((s - (double)(time_t)s) * 1e9)}, NULL);

@@ -1,7 +1,7 @@
 /* Tensors as Lua values: fields (shape dtype device grad requires_grad ndim is_leaf grad_fn), operators, and
- * the methods that are no ops. Methods and fields share one table, accel.Tensor: functions are methods,
- * integers number the fields; scripts may add methods to it. What t[key] does with other keys than names
- * stands in lac_index.c, conversions to plain data and to other dtypes in lac_convert.c. */
+ * the methods that are not ops. Methods and fields share one table, accel.Tensor: functions are methods,
+ * integers number the fields. Scripts may add methods to it. lac_index.c handles t[key] for keys other than
+ * names, lac_convert.c conversions to plain data and to other dtypes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,9 +23,6 @@ static const struct field {
               {"is_leaf", F_IS_LEAF},
               {"grad_fn", F_GRAD_FN},
               {"quant_state", F_QUANT_STATE}};
-
-
-
 
 /* ---- fields ---- */
 
@@ -70,6 +67,17 @@ static int extents_eq(lua_State *L) {
   return 1;
 }
 
+/* x.shape[-1] is the last extent. x.shape[0] raises, as x[0] does; past the end is nil, where loops over a list stop. */
+static int extents_index(lua_State *L) {
+  int exact = 0;
+  const lua_Integer i = lua_tointegerx(L, 2, &exact), n = lua_istable(L, 1) ? (lua_Integer)lua_rawlen(L, 1) : 0;
+  if (!exact || i > n) return 0;
+  if (i == 0 || i < -n)
+    return luaL_error(L, "index: positions count from 1 (or from -1, the last); got %I of %I", i, n);
+  lua_rawgeti(L, 1, n + 1 + i);
+  return 1;
+}
+
 /* A plain list that prints as "(2, 3)" and equals lists of the same numbers. */
 static void push_ints(lua_State *L, int n, const int64_t *of) {
   int64_t v[AC_MAX_DIMS]; /* making the table may run the collector, and a finalizer release the tensor */
@@ -81,7 +89,7 @@ static void push_ints(lua_State *L, int n, const int64_t *of) {
   }
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &key_extents) == LUA_TNIL) {
     static const luaL_Reg meta[] = {
-        {"__tostring", extents_tostring}, {"__concat", extents_concat}, {"__eq", extents_eq}, {NULL, NULL}};
+        {"__tostring", extents_tostring}, {"__concat", extents_concat}, {"__eq", extents_eq}, {"__index", extents_index}, {NULL, NULL}};
     lua_pop(L, 1);
     luaL_newlib(L, meta);
     lua_pushvalue(L, -1);
@@ -90,7 +98,7 @@ static void push_ints(lua_State *L, int n, const int64_t *of) {
   lua_setmetatable(L, -2);
 }
 
-/* What a quantised tensor stands for; nil for other tensors. */
+/* The quantisation of a tensor, nil for other tensors. */
 static void push_quant_state(lua_State *L, const ac_tensor *t) {
   const ac_layout *l = ac_tensor_layout(t);
   if (l == NULL) {
@@ -127,7 +135,19 @@ static int push_field(lua_State *L, lac_state *S, ac_tensor *t, int id) {
   return 1;
 }
 
+/* What to use in the place of a name that PyTorch's tensors have, from the training library's one table of them; NULL: not in it. */
+static const char *instead_of(lua_State *L, const char *key) {
+  lua_getglobal(L, "require");
+  lua_pushstring(L, "accel.util.absent");
+  if (lua_pcall(L, 1, 1, 0) != LUA_OK || lua_getfield(L, -1, "instead_of") != LUA_TFUNCTION) return NULL;
+  lua_pushstring(L, "Tensor");
+  lua_pushstring(L, key);
+  return lua_pcall(L, 2, 1, 0) == LUA_OK ? lua_tostring(L, -1) : NULL;
+}
+
 static int unknown_field(lua_State *L, lac_state *S, const char *key) {
+  const char *use = instead_of(L, key);
+  if (use != NULL) return lac_error(L, S, AC_INVALID, "a tensor has no field or method '%s'; %s", key, use);
   const char *names[512];
   int n = 0;
   for (lua_pushnil(L); lua_next(L, lua_upvalueindex(3)); lua_pop(L, 1))
@@ -184,6 +204,7 @@ static int tensor_newindex(lua_State *L) {
 static int size(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_tensor *t = self_of(L, S);
+  lac_check_last(L, S, 2);
   if (lua_isnoneornil(L, 2)) push_ints(L, t->ndim, t->shape);
   else lua_pushinteger(L, t->shape[lac_check_pos(L, S, 2, t->ndim, "dim")]);
   return 1;
@@ -192,6 +213,7 @@ static int size(lua_State *L) {
 static int stride(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_tensor *t = self_of(L, S);
+  lac_check_last(L, S, 2);
   if (lua_isnoneornil(L, 2)) push_ints(L, t->ndim, t->stride);
   else lua_pushinteger(L, t->stride[lac_check_pos(L, S, 2, t->ndim, "dim")]);
   return 1;
@@ -287,7 +309,9 @@ static int tensor_tostring(lua_State *L) {
 static void open_operators(lua_State *L, lac_state *S) {
   static const char *const ops[][2] = {{"__add", "add"},      {"__sub", "sub"}, {"__mul", "mul"},
                                        {"__div", "div"},      {"__pow", "pow"}, {"__unm", "neg"},
-                                       {"__mod", "remainder"}, {"__idiv", "floor_divide"}};
+                                       {"__mod", "remainder"}, {"__idiv", "floor_divide"},
+                                       {"__band", "bitwise_and"}, {"__bor", "bitwise_or"}, {"__bxor", "bitwise_xor"},
+                                       {"__bnot", "bitwise_not"}};
   for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
     const ac_op *op = ac_op_find(S->ctx, ops[i][1]);
     if (op == NULL) continue;
@@ -296,8 +320,8 @@ static void open_operators(lua_State *L, lac_state *S) {
   }
 }
 
-/* -x: Lua passes the operand twice; the op takes one. Upvalue 3: the op's function. */
-static int tensor_unm(lua_State *L) {
+/* -x and ~x: Lua passes the operand twice. The op takes one. Upvalue 3: the op's function. */
+static int tensor_unary(lua_State *L) {
   lua_settop(L, 1);
   lua_pushvalue(L, lua_upvalueindex(3));
   lua_insert(L, 1);
@@ -318,8 +342,8 @@ LAC_OPEN("accel", tensor) {
                                      {"is_floating_point", is_floating_point},
                                      {"release", release},
                                      {NULL, NULL}};
-  static const luaL_Reg meta[] = {
-      {"__close", release}, {"__len", tensor_len}, {"__lt", no_lt}, {"__le", no_le}, {"__tostring", tensor_tostring}, {NULL, NULL}};
+  static const luaL_Reg meta[] = {{"__close", release}, {"__len", tensor_len},           {"__lt", no_lt},
+                                  {"__le", no_le},      {"__tostring", tensor_tostring}, {NULL, NULL}};
   static const luaL_Reg funcs[] = {{"is_tensor", is_tensor}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_getfield(L, -1, "Tensor");
@@ -331,13 +355,16 @@ LAC_OPEN("accel", tensor) {
   lac_push_meta(L);
   lac_setfuncs(L, S, meta);
   open_operators(L, S);
-  if (lua_getfield(L, -1, "__unm") != LUA_TNIL) {
-    lac_push_upvalues(L);
-    lua_pushvalue(L, -3);
-    lua_pushcclosure(L, tensor_unm, 3);
-    lua_setfield(L, -3, "__unm");
+  static const char *const unary[] = {"__unm", "__bnot"};
+  for (size_t i = 0; i < sizeof unary / sizeof unary[0]; i++) {
+    if (lua_getfield(L, -1, unary[i]) != LUA_TNIL) {
+      lac_push_upvalues(L);
+      lua_pushvalue(L, -3);
+      lua_pushcclosure(L, tensor_unary, 3);
+      lua_setfield(L, -3, unary[i]);
+    }
+    lua_pop(L, 1);
   }
-  lua_pop(L, 1);
   lac_push_upvalues(L);
   lua_pushvalue(L, -4);
   lua_pushcclosure(L, tensor_index, 3);

@@ -1,6 +1,6 @@
 /* Tokenizers for Lua: package.preload["accel.text.core"], from which stdlib/accel/text makes Tokenizer and Encoding.
- * Encodings are in lac_encoding.c, training in lac_train.c. What the userdata offer is plain and positional; names and
- * defaults are the library's. */
+ * Encodings are in lac_encoding.c, training in lac_train.c. Methods of the userdata are plain and positional. The
+ * library adds names and defaults. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Token files: accel.open_tokens, whose batches of windows become i64 tensors. Misuse raises; a file that fails
+/* Token files: accel.open_tokens, whose batches of windows become i64 tensors. Misuse raises. A file that fails
  * returns nil, message, code. */
 #include "accel/file.h"
 #include "core/lac.h"
@@ -52,8 +52,7 @@ static int tokens_len(lua_State *L) {
   return 1;
 }
 
-/* file:batch(offsets, length) -> i64 [#offsets, length]; offsets are 0-based tokens, a list or an i64
- * tensor */
+/* file:batch(offsets, length) -> i64 [#offsets, length]. offsets are 0-based tokens, a list or an i64 tensor */
 static int tokens_batch(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tokens *t = check_tokens(L, S);

@@ -1,5 +1,5 @@
-/* Queues of what runs log, for accel.track (stdlib/accel/track), which gives them the shape that scripts see. Misuse raises; a file
- * that cannot be opened or written returns nil, message, code. */
+/* Queues of log records, for accel.track (stdlib/accel/track), which gives them the public interface. Misuse raises. A file that
+ * cannot be opened or written returns nil, message, code. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static writer *push(lua_State *L) {
   return w;
 }
 
-/* core.events(folder) -> writer; or nil, message, code */
+/* core.events(folder) -> writer, or nil, message, code */
 static int events(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *folder = lac_check_string(L, S, 1, "folder", NULL);
@@ -60,7 +60,7 @@ static int events(lua_State *L) {
   return ac_track_open_events(folder, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
 }
 
-/* core.wandb(path) -> writer; or nil, message, code */
+/* core.wandb(path) -> writer, or nil, message, code */
 static int wandb(lua_State *L) {
   const char *path = lac_check_string(L, lac_get(L), 1, "path", NULL);
   ac_err e;
@@ -68,7 +68,7 @@ static int wandb(lua_State *L) {
   return ac_track_open_wandb(path, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
 }
 
-/* core.lines(path [, head]) -> writer; or nil, message, code */
+/* core.lines(path [, head]) -> writer, or nil, message, code */
 static int lines(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
@@ -85,7 +85,7 @@ static const char *text_of(lua_State *L, int idx, const char *name) {
   return s; /* stays on the stack */
 }
 
-/* core.run(path, { uid=, project=, name=, environment=, resume=, system= }) -> writer; or nil, message, code */
+/* core.run(path, { uid=, project=, name=, environment=, resume=, system= }) -> writer, or nil, message, code */
 static int run(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
@@ -150,13 +150,13 @@ static int outcome(lua_State *L, ac_status st, const ac_err *e) {
   return 1;
 }
 
-/* writer:flush() -> true; or nil, message, code */
+/* writer:flush() -> true, or nil, message, code */
 static int flush(lua_State *L) {
   ac_err e;
   return outcome(L, ac_track_flush(writer_of(L, lac_get(L)), &e), &e);
 }
 
-/* writer:fault() -> message of what keeps it from writing, or nil; records dropped so far */
+/* writer:fault() -> the reason why it cannot write, or nil, and the number of dropped records */
 static int fault(lua_State *L) {
   ac_track *t = writer_of(L, lac_get(L));
   ac_err e;
@@ -172,7 +172,7 @@ static int path(lua_State *L) {
   return 1;
 }
 
-/* writer:close() -> true; or nil, message, code. Once. */
+/* writer:close() -> true, or nil, message, code. Once. */
 static int close_(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_track *t = writer_of(L, S);

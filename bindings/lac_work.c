@@ -1,5 +1,5 @@
-/* What a collective holds until it is done: its buffers, copies of tensors whose bytes do not lie in order,
- * and the place of what it brings. With async_op it is the work that scripts wait for.
+/* The buffers of a collective until it is done: its tensors, copies of tensors that are not contiguous, and the
+ * destination of results. With async_op it is the work that scripts wait for.
  *
  * A work that is collected before it is done is let go of: the core keeps storages until then, and its group
  * stays until lac_works_drain finds it done. Copies lie in the memory that local ranks map, so that the
@@ -120,7 +120,7 @@ void lac_work_take(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slo
   }
 }
 
-/* Do they lie one behind the other in one storage? */
+/* Whether they lie one after the other in one storage. */
 static bool in_a_row(const lac_coll *k, const lac_list *l) {
   int64_t at = 0;
   const ac_storage *s = NULL;
@@ -177,7 +177,7 @@ bool lac_work_clash(const lac_coll *k, const ac_tensor *s, const ac_tensor *r) {
 
 /* ---- running ---- */
 
-/* Brings what was received to its place. */
+/* Moves received data to its place. */
 static void finish(lua_State *L, const lac_coll *k, lac_work *w) {
   int64_t at = 0;
   for (int i = 0; i < w->n_out; i++) {
@@ -230,7 +230,7 @@ static lac_work *self_of(lua_State *L, lac_state *S) {
   return w;
 }
 
-/* work:wait(): true; raises what the collective failed with, every time it is asked */
+/* work:wait(): true. Raises the collective's error, on every call */
 static int wait_(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_work *w = self_of(L, S);

@@ -1,17 +1,17 @@
-/* accel.worker: threads with a Lua state each, for the library's own files (accel.data.workers); scripts use
+/* accel.worker: threads with a Lua state each, for the library's own files (accel.data.workers). Scripts use
  * num_workers of accel.data.DataLoader.
  *
  *   worker.start(module, value [, {name = "", most = 64}]) -> w     require(module)(value, endpoint) in a thread
- *     w:send(value) -> bool         a job; false when the thread has ended
- *     w:receive([seconds]) -> true, value; false when none came; nil, text when it has ended: by what error
+ *     w:send(value) -> bool         a job. false when the thread has ended
+ *     w:receive([seconds]) -> true, value. false when none came. nil, text of the error when it has ended
  *     w:clear()                     forgets jobs and results that wait
  *     w:close()
  *   worker.close { w, ... }         all at once
  *   worker.draws(seed, stream)      random numbers of their own (lac_worker_draws.c)
  *
- * Values are plain data and tensors; tensors are not copied (worker.h). Closing asks the thread to end, which it
- * does between two jobs; after GRACE its Lua code is interrupted; one that then stays inside of C for PATIENCE is
- * left to itself. */
+ * Values are plain data and tensors. Tensors are not copied (worker.h). Closing asks the thread to end, which it
+ * does between two jobs. After GRACE its Lua code is interrupted. A thread that then stays inside C for PATIENCE
+ * is abandoned. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -60,7 +60,7 @@ static lac_worker *worker_new(void) {
   return w;
 }
 
-/* A host like the one that asks: what a stock interpreter leaves alone stays alone. */
+/* A host like the caller's: settings that a stock interpreter leaves alone stay alone. */
 static void describe_host(lac_worker *w, const lac_state *S) {
   static const char tail[] = "/accel/";
   const ac_host *h = S->host;
@@ -75,7 +75,7 @@ static void describe_host(lac_worker *w, const lac_state *S) {
   w->options.lua_dir = w->lua_dir;
 }
 
-/* package.path or cpath, malloc'ed; NULL where it is no string. */
+/* package.path or cpath, malloc'ed. NULL if it is not a string. */
 static char *path_of(lua_State *L, const char *name) {
   char *s = NULL;
   if (lua_getglobal(L, "package") == LUA_TTABLE && lua_getfield(L, -1, name) == LUA_TSTRING)
@@ -84,13 +84,13 @@ static char *path_of(lua_State *L, const char *name) {
 }
 
 /* The handle comes first: its finalizer frees a worker that is half made. From lac_worker_run on the thread has one of two
- * references and reads the description; where it could not start, everything is the handle's again. */
+ * references and reads the description. If it could not start, the handle owns everything again. */
 static int start(lua_State *L) {
   static const char *const names[] = {"name", "most", NULL};
   lac_state *S = lac_get(L);
   const char *module = lac_check_string(L, S, 1, "module", NULL);
   luaL_checkany(L, 2);
-  lua_settop(L, 3);
+  lac_args_end(L, S, 3);
   const lac_opts o = lac_opts_open(L, S, 3, names);
   const char *name = lac_opt_string(&o, "name", "accel-worker");
   const int64_t most = lac_opt_int(&o, "most", MOST);
@@ -149,7 +149,7 @@ static int w_send(lua_State *L) {
   }
   pthread_mutex_unlock(&w->lock);
   lac_message_free(m);
-  if (full && !ended) return lac_error(L, S, AC_STATE, "worker: %zu jobs wait already, as many as may", w->most);
+  if (full && !ended) return lac_error(L, S, AC_STATE, "worker: %zu jobs are already waiting, which is the limit", w->most);
   lua_pushboolean(L, !ended);
   return 1;
 }
@@ -236,7 +236,7 @@ static void finish(handle *h, const struct timespec *grace) {
     pthread_join(w->thread, NULL);
   } else {
     pthread_detach(w->thread);
-    ac_log_write(AC_LOG_WARN, "worker", "thread %s does not end, it is inside a C function: it is left to itself",
+    ac_log_write(AC_LOG_WARN, "worker", "thread %s does not end: it is inside a C function and was abandoned",
                  w->name);
   }
   lac_message_free(h->current);

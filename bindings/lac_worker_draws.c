@@ -1,6 +1,5 @@
-/* worker.draws(seed, stream): the random numbers of one reader of data, apart from those of the script, so that what
- * a data set draws depends on (seed, stream, place of the sample) alone: not on what else draws, nor on who reads
- * it.
+/* worker.draws(seed, stream): the random numbers of one reader of data, separate from the script's. A data set's
+ * draws depend on (seed, stream, position of the sample) alone, not on other draws or on the reader.
  *
  *   local d = worker.draws(seed, epoch)
  *   do
@@ -8,7 +7,7 @@
  *     d:at(place + 1)                      ... and begin anew for another sample
  *   end
  *
- * Without a place, enter goes on where the block before left off. Used by accel.data.fetch. */
+ * Without a position, enter continues where the previous block stopped. Used by accel.data.fetch. */
 #include "math_random.h"
 
 #define DRAWS "accel.worker.draws"
@@ -16,9 +15,9 @@
 typedef struct draws {
   uint64_t key;
   bool inside;
-  ac_generator generator; /* ours; inside: the script's */
+  ac_generator generator; /* ours. inside: the script's */
   lac_math_state numbers;
-  lac_math_state *math; /* the interpreter's, anchored by the user value; NULL: not known */
+  lac_math_state *math; /* the interpreter's, anchored by the user value. NULL: unknown */
 } draws;
 
 static uint64_t mix(uint64_t z) {

@@ -56,7 +56,7 @@ lac_message *lac_message_new(lua_State *L, lac_state *S, int idx) {
 void lac_message_push(lua_State *L, lac_state *S, const lac_message *m) {
   ac_err e;
   lac_gc_due(L, S);
-  ac_device *cpu = S->ctx->device[0]; /* as those that lie beside the bytes, which stay where they are */
+  ac_device *cpu = S->ctx->device[0]; /* by reference, so that their bytes stay in place */
   if (lac_decode_shared(L, S, m->bytes, m->n_bytes, m->tensor, m->n_tensors, cpu, &e) != AC_OK) lac_raise(L, S, &e);
 }
 

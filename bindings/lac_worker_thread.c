@@ -2,8 +2,8 @@
  * it was started with and an endpoint, and closes the host.
  *
  *   require(module)(value, endpoint)
- *     endpoint:receive() -> value       waits for the next job; nothing once the worker is to end
- *     endpoint:send(value)              a result; waits while the owner has `most` of them
+ *     endpoint:receive() -> value       waits for the next job. No value once the worker is to end
+ *     endpoint:send(value)              a result. Waits while the owner has `most` of them
  *
  * Its errors, and os.exit, end the worker: the owner learns the text. It takes no signals, runs its kernels alone,
  * and joins no world of ranks. */
@@ -42,7 +42,7 @@ void lac_worker_interrupt(lac_worker *w) {
   static const struct timespec settle = {0, 2000000};
   if (w->L == NULL) return;
   atomic_store(&w->frozen, true);
-  nanosleep(&settle, NULL); /* what is being freed now is no frame any more that lua_sethook could come by */
+  nanosleep(&settle, NULL); /* frames that are being freed are no longer reachable for lua_sethook */
   lua_sethook(w->L, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
   atomic_store(&w->frozen, false);
 }
@@ -118,7 +118,7 @@ static int body(lua_State *L) {
   return 0;
 }
 
-/* The text of what ended it, malloc'ed; NULL: it came to its end. */
+/* The text of the error that ended it, malloc'ed. NULL: it ended normally. */
 static char *run_host(lac_worker *w) {
   ac_err e;
   ac_host *h;

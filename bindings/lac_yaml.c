@@ -1,5 +1,5 @@
-/* accel.yaml.decode(text): the document as tables that keep what was written and where. Types are the reader's affair: the
- * schema of configurations (accel.config) decides what `on` or `010` means. */
+/* accel.yaml.decode(text): the document as tables that keep the written text and its position. The reader decides types:
+ * the schema of configurations (accel.config) defines the meaning of `on` or `010`. */
 #include "base/yaml.h"
 #include "core/lac.h"
 
@@ -17,8 +17,8 @@ static void set_int(lua_State *L, const char *name, int v) {
   lua_setfield(L, -2, name);
 }
 
-/* Pushes the node's table; an alias makes one of its own. Depth is bounded: 64 levels of text, aliases name finished nodes only
- * and what they hold counts against 100000 nodes. */
+/* Pushes the node's table. An alias makes one of its own. Depth is bounded: 64 levels of text, aliases name finished nodes
+ * only, and their contents count against 100000 nodes. */
 static void push_node(lua_State *L, const aci_yaml_doc *d, const aci_yaml *nodes, uint32_t at) {
   static const char *const kinds[] = {"scalar", "list", "map"}, *const styles[] = {"plain", "quoted", "block"};
   const aci_yaml *v = &nodes[at];
@@ -56,7 +56,7 @@ static void push_node(lua_State *L, const aci_yaml_doc *d, const aci_yaml *nodes
   }
 }
 
-/* yaml.decode(text [, {max_nodes =}]) -> the root's table, nil for a document without one; or nil, message, code */
+/* yaml.decode(text [, {max_nodes =}]) -> the root's table, nil for a document without one, or nil, message, code */
 static int decode(lua_State *L) {
   static const char *const names[] = {"max_nodes", NULL};
   lac_state *S = lac_get(L);
@@ -80,7 +80,7 @@ static int decode(lua_State *L) {
   return 1;
 }
 
-/* yaml.available() -> true; or false, message */
+/* yaml.available() -> true, or false, message */
 static int available(lua_State *L) {
   ac_err e;
   const bool there = aci_yaml_available(&e);

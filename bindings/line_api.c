@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The process's: their state is, too. */
+/* The process has one: their state is global as well. */
 static lac_line_api loaded;
 static bool tried[LAC_LINE_LIBRARIES];
 

@@ -11,7 +11,7 @@ typedef struct lac_profiling {
 } lac_profiling;
 
 struct lac_state;
-/* lac_offload.c: what moves between tiers is recorded by p from now on; NULL: by none. */
+/* lac_offload.c: p records transfers between tiers from now on. NULL: no recording. */
 void lac_offload_watch(struct lac_state *S, const ac_profile *p);
 
 #endif

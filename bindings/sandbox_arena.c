@@ -1,4 +1,4 @@
-/* The allocator of sandbox_arena.h. Blocks are of 16, 24, 32, 48, 64, 96 ... bytes; a freed one waits in the list of its class. */
+/* The allocator of sandbox_arena.h. Blocks are of 16, 24, 32, 48, 64, 96 ... bytes. A freed one waits in the list of its class. */
 #include "sandbox_arena.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What the bindings of accel/text.h read from Lua alike (text.h): lists of strings, members of tables, padding. */
+/* Readers of Lua values shared by the bindings of accel/text.h (text.h): lists of strings, members of tables, padding. */
 #include <string.h>
 
 #include "text.h"

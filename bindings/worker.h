@@ -1,11 +1,11 @@
-/* Threads that work for a Lua state, each with a Lua state of its own: what lac_worker.c (the owner's side),
- * lac_worker_thread.c (the thread) and lac_worker_queue.c (what passes between them) share. Scripts meet them as
- * num_workers of accel.data.DataLoader.
+/* Threads that work for a Lua state, each with a Lua state of its own. Declarations shared by lac_worker.c (the
+ * owner's side), lac_worker_thread.c (the thread) and lac_worker_queue.c (the messages between them). Scripts use
+ * them as num_workers of accel.data.DataLoader.
  *
  * A worker and its owner share a lac_worker and nothing else: two queues of messages under one lock. A message is a
- * value as the codec writes it, with its tensors beside it by reference: heads of their own on the same storages, so
- * that no bytes move and no head is ever seen by two threads. Both contexts use the owner's devices, hence one pool
- * and one limit. */
+ * value as the codec writes it, with its tensors in a separate list by reference: heads of their own on the same
+ * storages, so that no bytes move and no head is ever seen by two threads. Both contexts use the owner's devices,
+ * hence one pool and one limit. */
 #ifndef LAC_WORKER_H
 #define LAC_WORKER_H
 #include <pthread.h>
@@ -37,7 +37,7 @@ typedef struct lac_worker {
   lac_queue jobs, results;
   size_t most; /* messages in a queue */
   bool ended;
-  char *error;  /* what ended it; NULL: it came to its end */
+  char *error;  /* the error that ended it. NULL: it ended normally */
   lua_State *L; /* while a script may run in it */
   /* read by the thread between two of its steps */
   _Atomic bool stopping, frozen;
@@ -49,14 +49,14 @@ typedef struct lac_worker {
   ac_host_options options;
   int n_devices;
   ac_device *device[ACI_MAX_DEVICES]; /* retained */
-  int64_t *flags[AC_DEV_KINDS];       /* of devices, as the owner has them; taken over by the thread's context */
+  int64_t *flags[AC_DEV_KINDS];       /* of devices, copied from the owner. The thread's context takes them over */
   char name[16], *module, *path, *cpath, lua_dir[256];
 } lac_worker;
 
 /* ---- lac_worker_queue.c ---- */
-/* The value at idx as a message. Raises, for what does not travel, too. */
+/* The value at idx as a message. Raises, including for values that cannot be sent. */
 lac_message *lac_message_new(lua_State *L, lac_state *S, int idx);
-/* Pushes the value; may raise. The message stays the caller's. */
+/* Pushes the value. May raise. The message still belongs to the caller. */
 void lac_message_push(lua_State *L, lac_state *S, const lac_message *m);
 void lac_message_free(lac_message *m); /* NULL is fine */
 void lac_queue_init(lac_queue *q);
@@ -68,7 +68,7 @@ void lac_queue_clear(lac_queue *q);
 /* Starts the thread, which takes over one of two references. */
 ac_status lac_worker_run(lac_worker *w, ac_err *e);
 void lac_worker_unref(lac_worker *w);
-/* Makes the Lua code of the thread raise at its next instruction. Under the lock; the owner's thread. */
+/* Makes the Lua code of the thread raise at its next instruction. Call it under the lock, on the owner's thread. */
 void lac_worker_interrupt(lac_worker *w);
 
 #endif

@@ -1,6 +1,6 @@
 --- Tensors and gradients in one page:   accel-run examples/01_tensors.lua
 ---
---- Positions and dimensions count from 1, as in Lua; values that name things (labels) from 0, as in files.
+--- Positions and dimensions count from 1, as in Lua. Values that name things (labels) count from 0, as in files.
 local accel = require "accel"
 
 -- Making and indexing. t[i] is a view: writing to it writes to t.
@@ -9,14 +9,14 @@ t[2][3] = 60
 print(t, t.shape[1], t.dtype)
 print("sum over dimension 2:", t:sum(2))
 
--- Parts: one entry per dimension, {first, last} with both ends, {} for all; masks and tensors of row numbers (from 0).
+-- Parts: one entry per dimension, {first, last} with both ends, {} for all, masks and tensors of row numbers (from 0).
 local columns = t[{ {}, { 1, 3, 2 } }]
 print("columns 1 and 3:", columns, "last column:", t[{ {}, -1 }])
 t[t:gt(50)] = 6
 t[{ 1, { 2, 3 } }] = accel.tensor { 20, 30 }
 print("rows 2, 1, 2:", t[accel.tensor { 1, 0, 1 }])
 
--- Arithmetic broadcasts; comparisons are methods, since Lua makes a boolean of ==.
+-- Arithmetic broadcasts. Comparisons are methods, since Lua converts == to a boolean.
 local x = accel.linspace(-1, 1, 5)
 print("x^2 where x > 0:", accel.where(x:gt(0), x ^ 2, 0))
 

@@ -2,16 +2,16 @@
 ---
 ---   accel-run examples/03_digits_cnn.lua [options] [DIR]
 ---
---- DIR holds four files in the IDX format, named as MNIST's (train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-... or test-...);
---- without it the 8 x 8 digits beside this script are used. Shows IDX, Conv2d, BatchNorm2d, OneCycleLR, a progress bar, a loss curve
---- and a picture of the confusions.
+--- DIR holds four files in the IDX format, named like MNIST's (train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-... or
+--- test-...). The default is the 8 x 8 digits in this script's folder. Shows IDX, Conv2d, BatchNorm2d, OneCycleLR, a progress bar, a
+--- loss curve and a picture of the confusions.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 local Confusion, Progress, plot = accel.util.Confusion, accel.util.Progress, accel.util.plot
 
 local declared = {
   name = "03_digits_cnn.lua", usage = "[options] [DIR]",
-  summary = "Trains a convolutional network to read the digits of DIR (MNIST's files), or small ones of its own.",
+  summary = "Trains a convolutional network to read the digits of DIR (MNIST's files), or small built-in ones.",
   { "epochs", "int", 20, "N", "passes over the data" },
   { "batch", "int", 32, "N", "pictures a step" },
   { "lr", "number", 4e-3, "X", "highest learning rate" },
@@ -65,9 +65,9 @@ local model = nn.Sequential(
 )
 local n_parameters = 0
 for _, p in ipairs(model:parameters()) do n_parameters = n_parameters + p:numel() end
-print(("%d pictures of %d x %d to train on, %d to test; %d parameters"):format(#train, rows, columns, #test, n_parameters))
+print(("%d training pictures of %d x %d, %d test pictures; %d parameters"):format(#train, rows, columns, #test, n_parameters))
 
---- Pictures moved by up to one pixel each way: what a reader of digits should not mind.
+--- Pictures moved by up to one pixel each way, which must not change the digit.
 local random = accel.util.Random(o.seed, 2)
 local function shifted(x)
   local up, left = random:below(3), random:below(3)

@@ -2,10 +2,10 @@
 ---
 ---   accel-run examples/04_text_classifier.lua [options] [TRAIN.csv [TEST.csv]]
 ---
---- A csv file has a header and the columns label,text or label,text,text (pairs of sentences). Without a test
---- file, a fifth of the rows is held out. Without files the question is which licence a sentence is from, over
---- the licence texts that every Debian machine has; with --play FILE (blocks of "NAME:" and the lines spoken) it
---- is who speaks.
+--- A csv file has a header and the columns label,text or label,text,text (pairs of sentences). Without a test file, a
+--- fifth of the rows is held out. Without a test file, a fifth of the rows is held out. Without files, the task is to
+--- find the licence of a sentence, with the licence texts of every Debian machine. With --play FILE (blocks of "NAME:"
+--- and the lines spoken), it is to find the speaker.
 local accel = require "accel"
 local nn, optim, data, models = accel.nn, accel.optim, accel.data, accel.models
 local Confusion, Progress, Random, plot = accel.util.Confusion, accel.util.Progress, accel.util.Random, accel.util.plot
@@ -24,7 +24,7 @@ local declared = {
   { "length", "int", 96, "N", "words of a text that are read" },
   { "dropout", "number", 0.3, "P", "share of activations dropped" },
   { "min-count", "int", 2, "N", "times a word must occur to be known" },
-  { "seed", "int", 1, "N", "of weights, order and what is held out" },
+  { "seed", "int", 1, "N", "of weights, order and the held-out rows" },
   { "out", "string", nil, "DIR", "save the model here (config.json, model.safetensors)" },
   { "svg", "string", nil, "FILE", "write the picture of confusions here as well" },
 }
@@ -68,11 +68,11 @@ local function licence_rows()
       if words >= 5 then rows[#rows + 1] = { label = name, text = sentence } end
     end
   end
-  if #rows == 0 then fail "no licence texts on this machine; name a csv file" end
+  if #rows == 0 then fail "this machine has no licence texts; name a csv file" end
   return rows
 end
 
---- What the most frequent speakers of a play say, one row a turn.
+--- The lines of the most frequent speakers of a play, one row a turn.
 local function play_rows(path)
   local text, message = read(path)
   if not text then fail("%s", message) end
@@ -103,7 +103,7 @@ local function csv_rows(path)
   if not set then fail("%s", message) end
   local columns = set.columns
   if columns[1] ~= "label" or #columns < 2 or #columns > 3 then
-    fail("%s: expected the columns label,text or label,text,text; it has %s", path, table.concat(columns, ","))
+    fail("%s: expected the columns label,text or label,text,text; found %s", path, table.concat(columns, ","))
   end
   local rows = {}
   for i = 1, #set do
@@ -163,7 +163,7 @@ local model = models.BertForSequenceClassification {
 }
 local n_parameters = 0
 for _, p in ipairs(model:parameters()) do n_parameters = n_parameters + p:numel() end
-print(("%d texts to train on, %d to test, %d classes, %d words; %.2fM parameters"):format(#train, #test, #names, #vocab,
+print(("%d training texts, %d test texts, %d classes, %d words; %.2fM parameters"):format(#train, #test, #names, #vocab,
   n_parameters / 1e6))
 
 local optimizer = optim.AdamW(model:parameters(), { lr = o.lr, weight_decay = 0.05 })

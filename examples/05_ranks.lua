@@ -1,7 +1,7 @@
 --- One script on several ranks:   accel-run --num-processes 4 examples/05_ranks.lua [--steps N]
 ---
---- Every rank runs this file. Shows who is who, collectives, what travels as plain data, data-parallel training whose
---- result does not depend on the number of ranks, and the flight recorder. Works on one rank, too.
+--- Every rank runs this file. It shows ranks, collectives, plain data between ranks, data-parallel training whose
+--- result does not depend on the number of ranks, and the flight recorder. It also works on one rank.
 local accel = require "accel"
 local nn, optim, dist = accel.nn, accel.optim, accel.dist
 
@@ -25,7 +25,7 @@ for _, who in ipairs(dist.all_gather_object { rank = rank, machine = os.getenv "
   say("  rank %d: %d thread%s", who.rank, who.threads, who.threads == 1 and "" or "s")
 end
 
--- Training: the same seed gives all ranks the same data and weights; each takes its rows of every batch. The wrapper averages
+-- Training: the same seed gives all ranks the same data and weights. Each takes its rows of every batch. The wrapper averages
 -- gradients, so that all ranks make the same step - the one that a single rank makes with the whole batch.
 accel.manual_seed(o.seed)
 local batch, features = 64, 16

@@ -2,10 +2,9 @@
 ---
 ---   accel-run [--num-processes N] examples/06_accelerator.lua [--epochs N] [--batch N] [DIR]
 ---
---- A small network learns to read digits. The lines marked (1) to (5) are all that the Accelerator adds; without them
+--- A small network learns to read digits. The lines marked (1) to (5) are all that the Accelerator needs. Without them
 --- this is the loop of 02_mlp.lua. Prints the loss and the share of right answers after each epoch, which climbs to
---- about 90 %: the same numbers on 1, 2 and 4 ranks.
---- In Python: Accelerate's quicktour.
+--- about 90 %: the same numbers on 1, 2 and 4 ranks. In Python: Accelerate's quicktour.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -18,9 +17,9 @@ local declared = {
 }
 local o, dirs = accel.util.cli(declared)
 
--- (1) Finds out who this rank is. split_batches: the loaders' batch size is that of all ranks together, and each rank
--- gets its part of every batch, so that training does not depend on their number. Without it every rank gets whole
--- batches of its own: N ranks make N times as large steps, which is what Accelerate does unless told otherwise.
+-- (1) Detects this rank. split_batches treats the loaders' batch size as the global batch, and each rank gets its part
+-- of every batch, so that training does not depend on the number of ranks. Without it every rank gets whole batches: N
+-- ranks then make N times as large steps, which is Accelerate's default.
 local accelerator = accel.Accelerator { split_batches = true }
 
 local dir = dirs[1] or (arg[0]:match "^.*/" or "") .. "digits"
@@ -62,7 +61,7 @@ for epoch = 1, o.epochs do
   local right, n = 0, 0
   for batch in test_loader() do
     local guesses = accel.no_grad(function() return model(batch[1]):argmax(2) end)
-    -- (4) Here, too: the answers of all ranks, without the rows that only fill up the last batch.
+    -- (4) The answers of all ranks, without the rows that only pad the last batch.
     local answers, labels = table.unpack(accelerator:gather_for_metrics { guesses, batch[2] })
     right, n = right + answers:eq(labels):sum():item(), n + #labels
   end

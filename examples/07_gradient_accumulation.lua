@@ -2,11 +2,10 @@
 ---
 ---   accel-run [--num-processes N] examples/07_gradient_accumulation.lua [--accumulate K] [--epochs N] [DIR]
 ---
---- Inside `accelerator:accumulate(model)` the loop is written as if every micro-batch made a step: until K of them
---- were seen, step() and zero_grad() do nothing, and ranks do not talk to each other. backward divides each loss by
---- K. The last group of an epoch may be shorter; it makes a step as well. Prints the same numbers on 1, 2 and 4
---- ranks; test accuracy is about 90 % at the end.
---- In Python: examples/by_feature/gradient_accumulation.py.
+--- Inside `accelerator:accumulate(model)` the loop is written as if every micro-batch made a step: until K of them were
+--- seen, step() and zero_grad() do nothing, and ranks do not talk to each other. backward divides each loss by K. The
+--- last group of an epoch may be shorter. It makes a step as well. Prints the same numbers on 1, 2 and 4 ranks. Test
+--- accuracy is about 90 % at the end. In Python: examples/by_feature/gradient_accumulation.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -43,7 +42,8 @@ local updates = 0
 for epoch = 1, o.epochs do
   model:train()
   for batch in train_loader() do
-    -- <close> ends the block with this round of the loop; accelerator:accumulate(model, function() ... end) does, too.
+    -- <close> ends the block with this iteration of the loop. accelerator:accumulate(model, function() ... end) does
+    -- the same.
     local _ <close> = accelerator:accumulate(model)
     local loss = nn.functional.cross_entropy(model(batch[1]), batch[2])
     accelerator:backward(loss)

@@ -3,11 +3,11 @@
 ---
 ---   accel-run [--num-processes N] examples/08_automatic_gradient_accumulation.lua [--fits ROWS] [DIR]
 ---
---- find_executable_batch_size tries a batch size, and a smaller one as long as a rank runs out of memory; all ranks
---- go on with the same one. What was lost in size is accumulated, so that --batch stays the number of rows of a step.
---- So that something happens on a machine with enough memory, this script pretends that only --fits rows of a rank
---- fit. Ends with a test accuracy of about 90 %; prints the same on 1, 2 and 4 ranks.
---- In Python: examples/by_feature/automatic_gradient_accumulation.py.
+--- find_executable_batch_size tries a batch size, and smaller ones as long as a rank runs out of memory. All ranks
+--- continue with the same one. Accumulation makes up for the smaller size, so that --batch stays the number of rows of
+--- a step. So that something happens on a machine with enough memory, this script pretends that only --fits rows of a
+--- rank fit. Ends with a test accuracy of about 90 %. Prints the same on 1, 2 and 4 ranks. In Python:
+--- examples/by_feature/automatic_gradient_accumulation.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -65,7 +65,7 @@ local function training(batch_size)
   return accuracy:compute().accuracy, batch_size
 end
 
--- Halving keeps the sizes divisors of the wanted one; without reduce_batch_size_fn a try takes 10 % off.
+-- Halving keeps the sizes divisors of the requested one. Without reduce_batch_size_fn each try is 10 % smaller.
 local accuracy, size = accel.find_executable_batch_size(training, {
   starting_batch_size = o.batch // ranks, reduce_batch_size_fn = function(n) return n // 2 end,
 })()

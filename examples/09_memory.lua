@@ -3,18 +3,18 @@
 ---   accel-run [--num-processes N] examples/09_memory.lua [--start N] [--fits ROWS] [DIR]
 ---   accel-run --memory-limit 24M examples/09_memory.lua --width 4096 --fits 0      # memory that really runs out
 ---
---- accel.find_executable_batch_size(fn, options) calls fn(batch_size). When that raises out of memory, on
---- any rank, all ranks come back and try a size 10 % smaller; every other error passes on. By default this script
---- pretends that only --fits rows fit. A step here has batch_size rows of every rank, so its figures depend on the
---- number of ranks; what is printed does not: the sizes tried, and that most test pictures are read rightly.
---- In Python: examples/by_feature/memory.py.
+--- accel.find_executable_batch_size(fn, options) calls fn(batch_size). When that raises out of memory, on any rank, all
+--- ranks return and try a size 10 % smaller. Every other error propagates. By default this script pretends that only
+--- --fits rows fit. By default this script pretends that only --fits rows fit. A step here has batch_size rows of every
+--- rank, so its figures depend on the number of ranks. The output does not: the sizes tried, and that most test
+--- pictures are classified correctly. In Python: examples/by_feature/memory.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
 local declared = {
   name = "09_memory.lua", usage = "[options] [DIR]", summary = "Finds the largest batch that fits into memory.",
   { "start", "int", 128, "N", "the first size to try: pictures a step of each rank" },
-  { "fits", "int", 60, "ROWS", "pretend that a rank has memory for so many; 0: do not pretend" },
+  { "fits", "int", 60, "ROWS", "pretend that a rank has memory for this many; 0: do not pretend" },
   { "width", "int", 64, "N", "numbers in the hidden layer" },
   { "epochs", "int", 20, "N", "passes over the data" },
   { "seed", "int", 1, "N", "of weights and order" },
@@ -36,7 +36,7 @@ local tried = {}
 --- One whole training: whatever holds memory is made in here and given up when this is left.
 local function training(batch_size)
   tried[#tried + 1] = batch_size
-  accelerator:free_memory() -- forgets what the last try prepared
+  accelerator:free_memory() -- drops the objects of the last try
   accel.manual_seed(o.seed)
   local model = nn.Sequential(nn.Flatten(), nn.Linear(64, o.width), nn.ReLU(), nn.Linear(o.width, 10))
   local optimizer = optim.AdamW(model:parameters(), { lr = 1e-2 })

@@ -2,11 +2,11 @@
 ---
 ---   accel-run [--num-processes N] examples/10_multi_process_metrics.lua [--epochs N] [DIR]
 ---
---- All ranks get equally many rows, so the last batch of a data set may repeat some. Three ways to count each row
---- once: accel.metrics keeps sums on each rank and leaves the repeated rows out by itself; gather_for_metrics brings
---- the rows of all ranks to every rank, without them; loader:mask() tells which rows of this rank's batch count.
---- Prints the same numbers on 1, 2 and 4 ranks, and they are those of all 357 test pictures: 357 is odd on purpose.
---- In Python: examples/by_feature/multi_process_metrics.py.
+--- All ranks get equally many rows, so the last batch of a data set may repeat some. Three ways to count each row once:
+--- accel.metrics keeps sums on each rank and leaves the repeated rows out by itself. gather_for_metrics brings the rows
+--- of all ranks to every rank, without them. loader:mask() marks the rows of this rank's batch that count. Prints the
+--- same numbers on 1, 2 and 4 ranks, over all 357 test pictures: 357 is odd on purpose. In Python:
+--- examples/by_feature/multi_process_metrics.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -58,7 +58,7 @@ for epoch = 1, o.epochs do
     f1:update(guesses, labels)
     loss:update(nn.functional.cross_entropy(logits, labels, { reduction = "none" }))
 
-    -- Second way, also for what no metric of accel does; any number of calls per batch.
+    -- Second way, also for figures without an accel metric, with any number of calls per batch.
     local all = accelerator:gather_for_metrics { guesses = guesses, labels = labels }
     gathered, n = gathered + all.guesses:eq(all.labels):sum():item(), n + #all.labels
 

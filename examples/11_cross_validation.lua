@@ -1,12 +1,11 @@
---- Cross validation: K models, each trained without one part of the data and judged on it; then they vote.
+--- Cross validation: K models, each trained without one part of the data and evaluated on it. Then they vote.
 ---
 ---   accel-run [--num-processes N] examples/11_cross_validation.lua [--folds K] [--epochs N] [DIR]
 ---
---- One Accelerator serves all folds: loaders, models and optimizers are prepared anew for each. The logits of the
---- test pictures are gathered in their order, without repeated rows, so that those of different folds can be added
---- up. Prints the same numbers on 1, 2 and 4 ranks; each fold reaches more than 85 %, the vote more than most of
---- them.
---- In Python: examples/by_feature/cross_validation.py.
+--- One Accelerator serves all folds: loaders, models and optimizers are prepared anew for each. The logits of the test
+--- pictures are gathered in their order, without repeated rows, so that different folds can be added up. Prints the
+--- same numbers on 1, 2 and 4 ranks. Each fold reaches more than 85 %, the vote more than most of them. In Python:
+--- examples/by_feature/cross_validation.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 

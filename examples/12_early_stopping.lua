@@ -2,12 +2,12 @@
 ---
 ---   accel-run [--num-processes N] examples/12_early_stopping.lua [--patience N] [--epochs N] [DIR]
 ---
---- A rank that leaves the loop alone would leave the others waiting for its gradients. So a rank says
---- `accelerator:set_trigger()`, and `accelerator:check_trigger()`, which all ranks call at the same place, is true on
---- all of them if it was said on any since the last check. Here the main rank watches the loss of the test pictures
---- and pulls the trigger when it has not fallen for --patience epochs. Prints the same on 1, 2 and 4 ranks, and stops
---- long before the last epoch.
---- In Python: examples/by_feature/early_stopping.py.
+--- A rank that leaves the loop alone would leave the others waiting for its gradients. A rank that leaves the loop
+--- alone would leave the others waiting for its gradients. So a rank calls `accelerator:set_trigger()`, and
+--- `accelerator:check_trigger()`, which all ranks call at the same place, returns true on all of them if any rank has
+--- set it since the last check. Here the main rank watches the loss of the test pictures and pulls the trigger when it
+--- has not fallen for --patience epochs. Prints the same on 1, 2 and 4 ranks, and stops long before the last epoch. In
+--- Python: examples/by_feature/early_stopping.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -38,7 +38,7 @@ local train_loader = data.DataLoader(open "train", {
 local test_loader = data.DataLoader(open "test", { batch_size = 64 })
 model, optimizer, train_loader, test_loader = accelerator:prepare(model, optimizer, train_loader, test_loader)
 
---- Remembers the lowest loss; true when it is `patience` epochs old.
+--- Keeps the lowest loss. Returns true when it is `patience` epochs old.
 local lowest, waited = math.huge, 0
 local function enough(loss)
   if loss < lowest then lowest, waited = loss, 0 else waited = waited + 1 end
@@ -62,7 +62,7 @@ for epoch = 1, o.epochs do
   local value = loss:value()
   accelerator:print(("epoch %d: test loss %.3f"):format(epoch, value))
 
-  -- Only the main rank judges; nothing here is collective.
+  -- Only the main rank decides. This needs no communication.
   if accelerator.is_main_process and enough(value) then accelerator:set_trigger() end
   if accelerator:check_trigger() then -- collective: every rank asks, and all get the same answer
     accelerator:print(("no lower loss in %d epochs: stopped after %d of %d"):format(o.patience, epoch, o.epochs))

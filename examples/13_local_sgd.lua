@@ -2,12 +2,11 @@
 ---
 ---   accel-run [--num-processes N] examples/13_local_sgd.lua [--local-sgd-steps K] [--steps N]
 ---
---- Inside a LocalSGD block gradients are not averaged; sgd:step() replaces all weights by their mean over the ranks
---- at every K-th call, and the end of the block does so as well. That sends a K-th of the bytes. Between two averages
---- the ranks' models differ, and so do all numbers on different numbers of ranks; on one rank it is plain training.
---- What is printed holds on 1, 2 and 4 ranks alike: every point of an easy set is told rightly, and in the end all
---- ranks hold the same weights.
---- In Python: examples/by_feature/local_sgd.py.
+--- Inside a LocalSGD block gradients are not averaged. sgd:step() replaces all weights by their mean over the ranks at
+--- every K-th call, and the end of the block does so as well. That sends a K-th of the bytes. Between two averages the
+--- ranks' models differ, and so do all numbers on different numbers of ranks. On one rank it is plain training. The
+--- output is the same on 1, 2 and 4 ranks: every point of an easy set is classified correctly, and in the end all ranks
+--- hold the same weights. In Python: examples/by_feature/local_sgd.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -50,7 +49,7 @@ do
       if step == o.steps then break end
     end
   end
-end -- the last average, also of steps since the last K-th one
+end -- the last average, including steps since the last K-th one
 
 model:eval()
 local accuracy = accel.metrics.Accuracy()

@@ -3,11 +3,10 @@
 ---   accel-run --num-processes 2 examples/14_ddp_comm_hook.lua [--hook WORD] [--wrapper WORD] [--bytes]
 ---
 --- DistributedDataParallelKwargs names a hook: bf16 and fp16 halve the bytes, int8 and int4 send a quarter or an
---- eighth, power_sgd a product of two thin matrices. What is sent is rounded, so gradients differ with the hook and
---- the number of ranks; on one rank nothing is sent at all. What is printed holds for all of them: every point of an
---- easy set is told rightly, and all ranks hold the same weights. --bytes adds what this number of ranks sent for a
---- step.
---- In Python: examples/by_feature/ddp_comm_hook.py.
+--- eighth, power_sgd a product of two thin matrices. Sent values are rounded, so gradients differ with the hook and the
+--- number of ranks. On one rank nothing is sent. The output is the same for all of them: every point of an easy set is
+--- classified correctly, and all ranks hold the same weights. --bytes adds the bytes sent for a step. In Python:
+--- examples/by_feature/ddp_comm_hook.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 

@@ -2,11 +2,10 @@
 ---
 ---   accel-run [--num-processes N] examples/16_tracking.lua [--log FILE] [--epochs N] [DIR]
 ---
---- A tracker is a class with a name and the methods start, store_init_configuration, log and finish. It is given to
---- the Accelerator, whose init_trackers, log and end_training reach it on the main rank only; on the others they do
---- nothing, so the loop needs no `if`. This one writes one JSON object per line, to --log or to standard output; the
---- same lines on 1, 2 and 4 ranks.
---- In Python: examples/by_feature/tracking.py.
+--- A tracker is a class with a name and the methods start, store_init_configuration, log and finish. It is passed to
+--- the Accelerator, whose init_trackers, log and end_training call it only on the main rank. On the others they do
+--- nothing, so the loop needs no `if`. This one writes one JSON object per line, to --log or to standard output, with
+--- the same lines on 1, 2 and 4 ranks. In Python: examples/by_feature/tracking.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -27,7 +26,7 @@ JsonLines.name, JsonLines.requires_logging_directory = "json_lines", false
 
 function JsonLines:init(path) self.path = path end
 
---- Called by init_trackers, on the main rank: files are opened here, not where the object is made.
+--- Called by init_trackers, on the main rank: files are opened here, not in the constructor.
 function JsonLines:start()
   local message
   self.file = io.stdout
@@ -35,14 +34,14 @@ function JsonLines:start()
   if not self.file then accel.util.cli.fail(declared, message) end
 end
 
---- What accelerator:get_tracker("json_lines", true) returns.
+--- The result of accelerator:get_tracker("json_lines", true).
 function JsonLines:tracker() return self.file end
 
 function JsonLines:write(entry) self.file:write(accel.json.encode(entry), "\n") end
 
 function JsonLines:store_init_configuration(values) self:write { config = values } end
 
---- Numbers to three digits are what people compare; the last digits of a sum over ranks depend on their number.
+--- People compare numbers to three digits. The last digits of a sum over ranks depend on their number.
 function JsonLines:log(values, step)
   local shown = {}
   for name, value in pairs(values) do

@@ -3,12 +3,11 @@
 ---   accel-run [--num-processes N] examples/17_nlp.lua [--mixed-precision WORD] [--epochs N]
 ---     [--checkpointing-steps N|epoch] [--output-dir DIR] [--resume-from-checkpoint DIR] [--with-tracking] [DIR]
 ---
---- DIR holds train.csv and dev.csv with the columns label,sentence1,sentence2, as the MRPC corpus has them (labels
---- equivalent and not_equivalent); without it the few pairs beside this script are used. It comes to tell all
---- pairs of training apart, and most of the new ones: these are easy, sentences that mean the same share more words.
---- Prints the same numbers on 1, 2 and 4 ranks, with fp16 and bf16 nearly the same, and those of an uninterrupted run
---- where it goes on from a state that was saved.
---- In Python: examples/complete_nlp_example.py.
+--- DIR holds train.csv and dev.csv with the columns label,sentence1,sentence2, in the MRPC corpus's format (labels
+--- equivalent and not_equivalent). The default is a few pairs in this script's folder. It comes to tell all pairs of
+--- training apart, and most of the new ones: these are easy, sentences that mean the same share more words. Prints the
+--- same numbers on 1, 2 and 4 ranks, with fp16 and bf16 nearly the same. A run that continues from a saved state prints
+--- the numbers of an uninterrupted one. In Python: examples/complete_nlp_example.py.
 local accel = require "accel"
 local nn, optim, data, models = accel.nn, accel.optim, accel.data, accel.models
 
@@ -23,14 +22,14 @@ local declared = {
   { "dropout", "number", 0.1, "P", "share of activations dropped" },
   { "seed", "int", 1, "N", "of weights, order and dropout" },
   { "checkpointing-steps", "string", nil, "N", "save the state every N batches, or 'epoch': at the end of each" },
-  { "resume-from-checkpoint", "string", nil, "DIR", "go on from a state that was saved" },
-  { "output-dir", "string", ".", "DIR", "where states are saved, as step_<n> or epoch_<n>" },
+  { "resume-from-checkpoint", "string", nil, "DIR", "continue from a saved state" },
+  { "output-dir", "string", ".", "DIR", "folder of states, as step_<n> or epoch_<n>" },
   { "with-tracking", "flag", false, nil, "write the numbers of the run to a file of --project-dir" },
-  { "project-dir", "string", "logs", "DIR", "where --with-tracking writes" },
+  { "project-dir", "string", "logs", "DIR", "folder of --with-tracking" },
 }
 local o, dirs = accel.util.cli(declared)
 
---- Lines of JSON in <project-dir>/nlp.jsonl; 16_tracking.lua shows what a tracker is.
+--- Lines of JSON in <project-dir>/nlp.jsonl. 16_tracking.lua explains trackers.
 local Lines = accel.accelerator.GeneralTracker:extend "Lines"
 Lines.name, Lines.requires_logging_directory = "lines", false
 function Lines:init(path) self.path = path end
@@ -51,6 +50,12 @@ if o.checkpointing_steps and o.checkpointing_steps ~= "epoch" and not (every and
     o.checkpointing_steps))
 end
 
+local names = "^" .. (every and "step" or "epoch") .. "_%d+$"
+local other = o.checkpointing_steps and not o.resume_from_checkpoint and accel.ckpt.other_run(o.output_dir, names)
+if other then
+  accel.util.refuse("%s is a checkpoint of another run; to continue it give --resume-from-checkpoint, to keep both another --output-dir", other)
+end
+
 local accelerator = accel.Accelerator {
   mixed_precision = o.mixed_precision, gradient_accumulation_steps = o.accumulate, split_batches = true,
   project_dir = o.project_dir, log_with = o.with_tracking and Lines(o.project_dir .. "/nlp.jsonl") or nil,
@@ -58,7 +63,7 @@ local accelerator = accel.Accelerator {
 
 -- Pairs --------------------------------------------------------------------------------------------
 
-local classes = { not_equivalent = 0, equivalent = 1 } -- as in GLUE; F1 is that of class 1
+local classes = { not_equivalent = 0, equivalent = 1 } -- as in GLUE. F1 is class 1's
 local dir = dirs[1] or (arg[0]:match "^.*/" or "") .. "mrpc"
 
 local function read(name)
@@ -130,15 +135,15 @@ local function evaluate(loader)
   return metric:compute()
 end
 
--- State of the script itself, and where it goes on ---------------------------------------------------
+-- State of the script itself, and its resume position ----------------------------------------------
 
-local progress = { steps = 0, sum = accel.zeros {} } -- batches in all; losses of the epoch, on this rank
+local progress = { steps = 0, sum = accel.zeros {} } -- batches in all. Losses of the epoch, on this rank
 function progress:state_dict() return { steps = self.steps, sum = accelerator:reduce(self.sum, "mean") } end
 function progress:load_state_dict(state) self.steps, self.sum = state.steps, state.sum:to(accelerator.device) end
 accelerator:register_for_checkpointing(progress)
 if o.resume_from_checkpoint then
   accelerator:load_state(o.resume_from_checkpoint)
-  accelerator:print(("goes on behind batch %d"):format(progress.steps))
+  accelerator:print(("continues after batch %d"):format(progress.steps))
 end
 if o.with_tracking then accelerator:init_trackers("nlp", o) end
 
@@ -156,7 +161,7 @@ for epoch = train_loader.iteration + 1, o.epochs do
     optimizer:step()
     scheduler:step()
     optimizer:zero_grad()
-    _:close() -- the micro-step has ended: what is saved now is the state behind it
+    _:close() -- the micro-step has ended: a state saved now is the state after it
     progress.steps, progress.sum = progress.steps + 1, progress.sum + loss:detach()
     if every and progress.steps % every == 0 then save("step", progress.steps) end
   end
@@ -173,4 +178,4 @@ for epoch = train_loader.iteration + 1, o.epochs do
   if o.checkpointing_steps == "epoch" then save("epoch", epoch - 1) end
 end
 accelerator:end_training()
-accelerator:print(("pairs of training told rightly: %.3f"):format(evaluate(train_again).accuracy))
+accelerator:print(("training pairs classified correctly: %.3f"):format(evaluate(train_again).accuracy))

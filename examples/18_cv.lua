@@ -3,12 +3,11 @@
 ---   accel-run [--num-processes N] examples/18_cv.lua [--mixed-precision WORD] [--epochs N]
 ---     [--checkpointing-steps N|epoch] [--output-dir DIR] [--resume-from-checkpoint DIR] [--with-tracking] [DIR]
 ---
---- DIR holds four IDX files named as MNIST's; without it the 8 x 8 digits beside this script are used. This is
+--- DIR holds four IDX files named like MNIST's. The default is the 8 x 8 digits in this script's folder. This is
 --- 03_digits_cnn.lua with the Accelerator, but for the normalisation: batch norm would use the statistics of each
---- rank's own rows, group norm does not look at other rows. Prints the same numbers on 1, 2 and 4 ranks, with
---- fp16 and bf16 nearly the same, and those of an uninterrupted run where it goes on from a state that was saved; test
---- accuracy is above 92 %.
---- In Python: examples/complete_cv_example.py.
+--- rank's own rows, group norm does not look at other rows. Prints the same numbers on 1, 2 and 4 ranks, with fp16 and
+--- bf16 nearly the same. A run that continues from a saved state prints the numbers of an uninterrupted one. Test
+--- accuracy is above 92 %. In Python: examples/complete_cv_example.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -21,17 +20,17 @@ local declared = {
   { "width", "int", 16, "N", "channels of the first layers" },
   { "seed", "int", 1, "N", "of weights, order and dropout" },
   { "checkpointing-steps", "string", nil, "N", "save the state every N batches, or 'epoch': at the end of each" },
-  { "resume-from-checkpoint", "string", nil, "DIR", "go on from a state that was saved" },
-  { "output-dir", "string", ".", "DIR", "where states are saved, as step_<n> or epoch_<n>" },
+  { "resume-from-checkpoint", "string", nil, "DIR", "continue from a saved state" },
+  { "output-dir", "string", ".", "DIR", "folder of states, as step_<n> or epoch_<n>" },
   { "with-tracking", "flag", false, nil, "write the numbers of the run to a file of --project-dir" },
-  { "project-dir", "string", "logs", "DIR", "where --with-tracking writes" },
+  { "project-dir", "string", "logs", "DIR", "folder of --with-tracking" },
 }
 local o, dirs = accel.util.cli(declared)
 if o.width < 8 or o.width % 8 ~= 0 then
   accel.util.cli.fail(declared, ("option '--width' must be a multiple of 8, got %d"):format(o.width))
 end
 
---- Lines of JSON in <project-dir>/cv.jsonl; 16_tracking.lua shows what a tracker is.
+--- Lines of JSON in <project-dir>/cv.jsonl. 16_tracking.lua explains trackers.
 local Lines = accel.accelerator.GeneralTracker:extend "Lines"
 Lines.name, Lines.requires_logging_directory = "lines", false
 function Lines:init(path) self.path = path end
@@ -50,6 +49,12 @@ local every = o.checkpointing_steps and math.tointeger(tonumber(o.checkpointing_
 if o.checkpointing_steps and o.checkpointing_steps ~= "epoch" and not (every and every > 0) then
   accel.util.cli.fail(declared, ("option '--checkpointing-steps' must be a number of batches or 'epoch', got '%s'"):format(
     o.checkpointing_steps))
+end
+
+local names = "^" .. (every and "step" or "epoch") .. "_%d+$"
+local other = o.checkpointing_steps and not o.resume_from_checkpoint and accel.ckpt.other_run(o.output_dir, names)
+if other then
+  accel.util.refuse("%s is a checkpoint of another run; to continue it give --resume-from-checkpoint, to keep both another --output-dir", other)
 end
 
 local accelerator = accel.Accelerator {
@@ -92,15 +97,15 @@ local scheduler = optim.lr_scheduler.OneCycleLR(optimizer, { max_lr = o.lr, tota
 model, optimizer, scheduler, train_loader, test_loader =
   accelerator:prepare(model, optimizer, scheduler, train_loader, test_loader)
 
--- State of the script itself, and where it goes on ---------------------------------------------------
+-- State of the script itself, and its resume position ----------------------------------------------
 
-local progress = { steps = 0, sum = accel.zeros {} } -- batches in all; losses of the epoch, on this rank
+local progress = { steps = 0, sum = accel.zeros {} } -- batches in all. Losses of the epoch, on this rank
 function progress:state_dict() return { steps = self.steps, sum = accelerator:reduce(self.sum, "mean") } end
 function progress:load_state_dict(state) self.steps, self.sum = state.steps, state.sum:to(accelerator.device) end
 accelerator:register_for_checkpointing(progress)
 if o.resume_from_checkpoint then
   accelerator:load_state(o.resume_from_checkpoint)
-  accelerator:print(("goes on behind batch %d"):format(progress.steps))
+  accelerator:print(("continues after batch %d"):format(progress.steps))
 end
 if o.with_tracking then accelerator:init_trackers("cv", o) end
 

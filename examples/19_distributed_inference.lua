@@ -2,11 +2,11 @@
 ---
 ---   accel-run [--num-processes N] examples/19_distributed_inference.lua [--tokens N] [PROMPT ...]
 ---
---- Every rank holds the whole model and continues its part of the prompts; nothing is sent until the end, when
---- gather_object gives all ranks the answers of all, in the order of the prompts. The model, which a real script
---- would read with models.GPT2.from_pretrained(DIR), is a tiny one that learns the alphabet first, so that one sees
---- whether it answers well: "abc" goes on with "defghi". The same answers on 1, 2 and 4 ranks.
---- In Python: examples/inference/distributed/.
+--- Every rank holds the whole model and continues its part of the prompts. Nothing is sent until the end, when
+--- gather_object gives all ranks the answers of all, in the order of the prompts. A real script would read the model
+--- with models.GPT2.from_pretrained(DIR). Here it is a tiny one that learns the alphabet first, so that you can check
+--- its answers: "abc" continues with "defghi". The same answers on 1, 2 and 4 ranks. In Python:
+--- examples/inference/distributed/.
 local accel = require "accel"
 local nn, optim, models = accel.nn, accel.optim, accel.models
 
@@ -48,8 +48,8 @@ model:eval()
 
 -- Inference ----------------------------------------------------------------------------------------
 
--- This rank's part: consecutive prompts; the first ranks have one more where they cannot be shared out evenly. A rank
--- may get none.
+-- This rank's part: consecutive prompts. The first ranks have one more if the division leaves a remainder. A rank may
+-- get none.
 local mine = accelerator:split_between_processes(prompts)
 local answers = {}
 for i, prompt in ipairs(mine) do

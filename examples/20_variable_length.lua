@@ -3,18 +3,17 @@
 ---   accel-run [--num-processes N] examples/20_variable_length.lua [--epochs N] [--means]
 ---
 --- The mean loss of a batch divides by the tokens of that batch. Averaging such means over ranks and micro-batches
---- gives a token in a batch of short sequences more weight than one among long ones, so results depend on how the
---- rows are cut. Instead give `backward` the sum, and with `weight` what it is a sum over: the gradient is divided
---- once, by the tokens of all ranks and micro-batches of the update. Here the same steps are made of 32 sequences at
---- once and of four times 8: the same losses to the digits printed, also on 2 and 4 ranks. --means shows what else
---- would come out.
---- In Python: examples/by_feature/gradient_accumulation_for_autoregressive_models.py.
+--- gives a token in a batch of short sequences more weight than one among long ones, so results depend on how the rows
+--- are cut. Instead give `backward` the sum, and with `weight` its number of tokens: the gradient is divided once, by
+--- the tokens of all ranks and micro-batches of the update. Here the same steps use 32 sequences at once and four times
+--- 8: the losses are the same to the printed digits, also on 2 and 4 ranks. --means shows the alternative. In Python:
+--- examples/by_feature/gradient_accumulation_for_autoregressive_models.py.
 local accel = require "accel"
 local nn, optim, data, models = accel.nn, accel.optim, accel.data, accel.models
 
 local declared = {
   name = "20_variable_length.lua", summary = "Normalises losses by the tokens of a whole update.",
-  { "means", "flag", false, nil, "train on means, too: other figures, which depend on the number of ranks" },
+  { "means", "flag", false, nil, "also train on means: other figures, which depend on the number of ranks" },
   { "epochs", "int", 8, "N", "passes over the sequences" },
   { "lr", "number", 1e-2, "X", "learning rate" },
   { "seed", "int", 1, "N", "of weights and sequences" },
@@ -42,7 +41,7 @@ local function loss_of(model, batch)
   return sum, labels:ne(IGNORED):sum()
 end
 
---- Trains with steps of `pieces` batches of `rows` sequences; prints the loss per token of each epoch.
+--- Trains with steps of `pieces` batches of `rows` sequences. Prints the loss per token of each epoch.
 local function train(name, rows, pieces, weighted)
   accelerator.gradient_accumulation_steps = pieces
   accel.manual_seed(o.seed)

@@ -2,14 +2,14 @@
 ---
 ---   accel-run examples/21_data_workers.lua [--num-workers N] [--work N] [DIR]
 ---
---- Reads the same epoch of randomly shifted digits without workers and with N of them: the batches are the same, random
---- numbers included, and where reading is dear (--work) it takes a fraction of the time, as far as there are cores.
+--- Reads the same epoch of randomly shifted digits without workers and with N of them. The batches are the same, random
+--- numbers included. If reading is expensive (--work), it takes a fraction of the time, as far as there are cores.
 --- Prints whether they are the same on standard output, times on standard error. In Python: DataLoader(num_workers=N).
 local accel = require "accel"
 local data = accel.data
 
 local declared = {
-  name = "21_data_workers.lua", usage = "[options] [DIR]", summary = "Reads data in threads beside the script.",
+  name = "21_data_workers.lua", usage = "[options] [DIR]", summary = "Reads data in threads parallel to the script.",
   { "num-workers", "int", 2, "N", "threads that read" },
   { "work", "int", 20, "N", "how often each picture is drawn, to make reading dear" },
   { "batch", "int", 64, "N", "pictures in a batch" },

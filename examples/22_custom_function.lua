@@ -1,10 +1,10 @@
---- A function with a gradient of its own, checked by numbers, and a NaN traced to its line.
+--- A function with a custom gradient, checked numerically, and a NaN traced to its line.
 ---
 ---   accel-run examples/22_custom_function.lua
 ---
 --- Weights that take one of a few values have no useful gradient: rounding is flat. The straight-through estimator
 --- rounds in the forward and, in backward, acts as if it had not. A small network learns with weights of 15 values
---- each. gradcheck then says of another function whether its backward agrees with its values, and anomaly mode finds
+--- each. gradcheck then checks for another function whether its backward agrees with its values, and anomaly mode finds
 --- the line that makes a NaN.
 local accel = require "accel"
 local nn, optim, autograd = accel.nn, accel.optim, accel.autograd
@@ -36,7 +36,7 @@ function Rounded:forward(x) return nn.functional.linear(x, Round(self.linear.wei
 
 accel.manual_seed(1)
 local x = accel.rand(256, 2) * 2 - 1
-local y = (x:select(2, 1) * x:select(2, 2)):gt(0):to "f32" -- one where both have the same sign
+local y = (x:select(2, 1) * x:select(2, 2)):gt(0):to "f32" -- one if both have the same sign
 local model = nn.Sequential(Rounded(2, 32), nn.Tanh(), Rounded(32, 1))
 local optimizer = optim.Adam(model:parameters(), { lr = 0.02 })
 for _ = 1, 200 do
@@ -50,7 +50,7 @@ local values = {}
 for _, v in ipairs(Round(model[1].linear.weight):detach():reshape(-1):tolist()) do values[("%.5f"):format(v)] = true end
 local n = 0
 for _ in pairs(values) do n = n + 1 end
-print(("points told rightly: %s 95 %%; values of the first weights: %s 15"):format(
+print(("points classified correctly: %s 95 %%; values of the first weights: %s 15"):format(
   right >= 0.95 and "at least" or "less than", n <= 15 and "at most" or "more than"))
 
 -- Is a backward right? ---------------------------------------------------------------------------
@@ -72,7 +72,7 @@ local t = accel.tensor({ -1.0, 0.5 }, { dtype = "f64", requires_grad = true })
 print("right backward:", autograd.gradcheck(softplus(false), t))
 print("wrong backward:", autograd.gradcheck(softplus(true), t, { raise_exception = false }))
 
--- Where does the NaN come from? ------------------------------------------------------------------
+-- The origin of a NaN ---------------------------------------------------------------------------
 
 local ok, message = pcall(autograd.detect_anomaly, function()
   local zero = accel.zeros(1, { requires_grad = true })

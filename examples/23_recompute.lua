@@ -4,7 +4,7 @@
 ---
 --- A GPT is trained twice from the same seed, with dropout. The second time model:gradient_checkpointing_enable() makes
 --- each block a checkpoint, as accel.checkpoint(fn, ...) does with any function: backward runs the block again, with
---- the same random numbers, just before it needs what the block saved. The losses are the same to the last bit; a
+--- the same random numbers, just before it needs the block's saved tensors. The losses are the same to the last bit. A
 --- step takes about a third longer, and the activations take a fraction of the memory.
 local accel = require "accel"
 
@@ -37,7 +37,7 @@ local function train(recompute)
     losses[step] = loss:item()
     if step > 1 then most = math.max(most, accel.mem_stats().peak_bytes - before) end
     optimizer:step()
-    for _, p in ipairs(model:parameters()) do p.grad:zero_() end -- kept: gradients are not what is measured
+    for _, p in ipairs(model:parameters()) do p.grad:zero_() end -- kept: gradients are not measured
   end
   return losses, most
 end
@@ -48,4 +48,4 @@ local again, lean = train(true)
 local same = true
 for i, loss in ipairs(losses) do same = same and loss == again[i] end
 print("the same losses to the last bit:", same)
-print(("activations: %.1f MB; computed again: %.1f MB; %.1f times less"):format(plain / 1e6, lean / 1e6, plain / lean))
+print(("activations: %.1f MB; recomputed: %.1f MB; %.1f times less"):format(plain / 1e6, lean / 1e6, plain / lean))

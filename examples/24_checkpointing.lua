@@ -1,20 +1,20 @@
---- Checkpoints: the state of a run is saved as it goes, and taken up again at the batch behind it.
+--- Checkpoints: saves the state of a run regularly, and resumes at the next batch.
 ---
 ---   accel-run [--num-processes N] [--resume auto] examples/24_checkpointing.lua [--checkpointing-steps N|epoch]
 ---     [--output-dir DIR] [--resume-from-checkpoint DIR] [DIR]
 ---
---- Two ways to go on: accel-run --resume auto loads the newest checkpoint of --output-dir by itself, and SIGTERM saves one
---- and ends with status 75; --resume-from-checkpoint loads the one that is named. Either way the numbers that are printed
---- at the end are those of a run that nobody interrupted. --stop ends it early, as a full disk or a time limit would.
---- In Python: examples/by_feature/checkpointing.py.
+--- There are two ways to resume: accel-run --resume auto loads the newest checkpoint of --output-dir by itself, and
+--- SIGTERM saves one and ends with status 75. --resume-from-checkpoint loads the named one. Either way the numbers printed
+--- at the end equal an uninterrupted run's. --stop ends it early, like a full disk or a time limit. In Python:
+--- examples/by_feature/checkpointing.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
 local declared = {
-  name = "24_checkpointing.lua", usage = "[options] [DIR]", summary = "Trains on digits, saves its state and goes on from it.",
+  name = "24_checkpointing.lua", usage = "[options] [DIR]", summary = "Trains on digits, saves its state and continues from it.",
   { "checkpointing-steps", "string", "epoch", "N", "save every N batches, or at the end of every epoch" },
-  { "resume-from-checkpoint", "string", nil, "DIR", "go on from this checkpoint" },
-  { "output-dir", "string", "checkpointing", "DIR", "where checkpoints are written, the last two are kept" },
+  { "resume-from-checkpoint", "string", nil, "DIR", "continue from this checkpoint" },
+  { "output-dir", "string", "checkpointing", "DIR", "folder of checkpoints; the last two are kept" },
   { "stop", "int", nil, "N", "end after N batches in all" },
   { "epochs", "int", 3, "N", "passes over the data" },
   { "batch", "int", 32, "N", "pictures a step, over all ranks" },
@@ -47,18 +47,18 @@ local optimizer = optim.AdamW(model:parameters(), { lr = o.lr })
 local scheduler = optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
 model, optimizer, scheduler, loader = accelerator:prepare(model, optimizer, scheduler, loader)
 
---- Numbers of the script itself: what is registered is part of the state.
+--- Numbers of the script itself: registered objects are part of the state.
 local progress = { batches = 0, loss = 0.0 }
 function progress:state_dict() return { batches = self.batches, loss = self.loss } end
 function progress:load_state_dict(state) self.batches, self.loss = state.batches, state.loss end
 accelerator:register_for_checkpointing(progress) -- with --resume everything is there now, and the state is loaded
 
 if o.resume_from_checkpoint then accelerator:load_state(o.resume_from_checkpoint) end
-if progress.batches > 0 then accelerator:print(("goes on behind batch %d"):format(progress.batches)) end
+if progress.batches > 0 then accelerator:print(("continues after batch %d"):format(progress.batches)) end
 
 local function save()
   accelerator:print(("batch %d: saved"):format(progress.batches))
-  accelerator:save_state(nil, { asynchronous = true }) -- training goes on while it is written
+  accelerator:save_state(nil, { asynchronous = true }) -- training continues while it is written
 end
 
 for epoch = loader.iteration + 1, o.epochs do
@@ -72,7 +72,7 @@ for epoch = loader.iteration + 1, o.epochs do
     progress.loss = progress.loss + accelerator:reduce(loss:detach(), "mean"):item() -- the same on all ranks
     if every and progress.batches % every == 0 then save() end
     if progress.batches == o.stop then
-      accelerator:end_training() -- waits for what is being written
+      accelerator:end_training() -- waits for pending writes
       return
     end
   end

@@ -1,11 +1,11 @@
---- Big models: a Llama that does not fit into the memory it may use generates text all the same. Its layers go where there is room
---- (device memory, host memory, disk) and are fetched while others compute.
+--- Big models: a Llama that does not fit into the memory it may use generates text all the same. Its layers go to the memory with
+--- room (device memory, host memory, disk) and are fetched while others compute.
 ---
 ---   accel-run --memory-limit 300M examples/25_big_model_inference.lua [--memory SIZE] [--host SIZE] [DIR]
 ---
---- DIR gets a checkpoint of about 1 GB in bf16, cut into files as models on the Hub are, which the script makes layer by layer when
---- it is not there yet; without DIR it is made here and removed at the end. --layers and --width make a smaller one. With --compare
---- the tokens are held against those of the whole model in memory. In Python: docs/source/usage_guides/big_modeling.md.
+--- DIR receives a checkpoint of about 1 GB in bf16, cut into files like models on the Hub. The script makes it layer by layer if it
+--- is missing. Without DIR it is made here and removed at the end. --layers and --width make a smaller one. With --compare the
+--- tokens are compared with the whole model's in memory. In Python: docs/source/usage_guides/big_modeling.md.
 local accel = require "accel"
 local models = accel.models
 
@@ -13,7 +13,7 @@ local o, dirs = accel.util.cli {
   name = "25_big_model_inference.lua", usage = "[options] [DIR]",
   summary = "Generates with a Llama in bf16 whose weights are spread over memory, host memory and disk.",
   { "memory", "string", "200MB", "SIZE", "memory of the device for weights that stay, and those that come and go" },
-  { "host", "string", "0MB", "SIZE", "host memory beside it; what does not fit there either stays in its file" },
+  { "host", "string", "0MB", "SIZE", "additional host memory; the rest stays in its file" },
   { "layers", "int", 18, "N", "layers of the model" },
   { "width", "int", 1536, "N", "its hidden size" },
   { "tokens", "int", 8, "N", "tokens to generate" },
@@ -62,8 +62,8 @@ accel.collect()
 accel.empty_cache()
 accel.reset_peak_memory("cpu")
 
--- A model without memory, and its weights from the files to where there is room. 0 is the first GPU, or without one the
--- memory of the CPU's pool, which --memory-limit bounds.
+-- A model without memory, and its weights from the files to the memory with room. 0 is the first GPU, or without one
+-- the memory of the CPU's pool, which --memory-limit bounds.
 local model = accel.init_empty_weights(function() return models.Llama(config, { dtype = "bf16" }) end):eval()
 local from = accel.clock()
 accel.load_checkpoint_and_dispatch(model, dir, {

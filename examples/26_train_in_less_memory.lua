@@ -1,18 +1,18 @@
---- Training in less memory than the model's states need: parameters, gradients and optimizer states rest in files (or in host memory)
---- and come while they are used; activations are computed again.
+--- Training in less memory than the model's states need: parameters, gradients and optimizer states stay in files (or in host memory)
+--- and are fetched for use. Activations are recomputed.
 ---
 ---   accel-run --memory-limit 700M examples/26_train_in_less_memory.lua [--offload nvme|cpu|none] [--folder DIR] [TEXT]
 ---
 --- By default this is GPT-2 124M with AdamW on 4 rows of 64 bytes of TEXT (this script without one): 2 GB of parameters, gradients
---- and moments. --small trains a model of a few layers. The losses are the same whatever --offload says, bit for bit.
---- In Python: DeepSpeed's ZeRO-Infinity, docs/source/usage_guides/deepspeed.md.
+--- and moments. --small trains a model of a few layers. --small trains a model of a few layers. The losses are the same for every
+--- --offload, bit for bit. In Python: DeepSpeed's ZeRO-Infinity, docs/source/usage_guides/deepspeed.md.
 local accel = require "accel"
 local models, optim = accel.models, accel.optim
 
 local o, files = accel.util.cli {
   name = "26_train_in_less_memory.lua", usage = "[options] [TEXT]", summary = "Trains GPT-2 with states on disk.",
-  { "offload", "string", "nvme", "WHERE", "where parameters, gradients and states rest: nvme (files), cpu (host memory) or none" },
-  { "folder", "string", "/tmp", "DIR", "where files go" },
+  { "offload", "string", "nvme", "WHERE", "tier of parameters, gradients and states: nvme (files), cpu (host memory) or none" },
+  { "folder", "string", "/tmp", "DIR", "folder of the files" },
   { "steps", "int", 3, "N", "updates" },
   { "batch", "int", 4, "N", "rows a step" },
   { "length", "int", 64, "N", "bytes a row" },
@@ -37,7 +37,7 @@ local accelerator = accel.Accelerator {
   } },
 }
 
--- Rows are pieces of the text; a byte is a token.
+-- Rows are pieces of the text. A byte is a token.
 local file = assert(io.open(files[1] or arg[0], "rb"))
 local text = file:read "a"
 file:close()

@@ -3,11 +3,11 @@
 ---   accel-run [--num-processes N] examples/27_deepspeed.lua [--deepspeed-config-file FILE] [--mixed-precision WORD] [FILE.csv]
 ---   accel-run --config_file accelerate.yaml examples/27_deepspeed.lua     with the deepspeed_config of Accelerate
 ---
---- What the file leaves "auto" comes from the script: batch sizes from its loaders, rates from DummyOptim and DummyScheduler, sizes of
---- buckets from the model. Where the file has no optimizer (deepspeed/zero3.json) the script makes it. The backward that ends an update
+--- The script replaces each "auto" of the file: batch sizes come from its loaders, rates from DummyOptim and DummyScheduler, sizes of
+--- buckets from the model. If the file has no optimizer (deepspeed/zero3.json) the script makes it. The backward that ends an update
 --- clips, steps and advances the schedule, so that optimizer:step(), scheduler:step() and zero_grad(), which other launches need, do
---- nothing. Prints nearly the same numbers on 1, 2 and 4 ranks and at every stage.
---- In Python: examples/by_feature/deepspeed_with_config_support.py.
+--- nothing. Prints nearly the same numbers on 1, 2 and 4 ranks and at every stage. In Python:
+--- examples/by_feature/deepspeed_with_config_support.py.
 local accel = require "accel"
 local optim, data = accel.optim, accel.data
 local here = arg[0]:match "^.*/" or ""
@@ -15,7 +15,7 @@ local here = arg[0]:match "^.*/" or ""
 local declared = {
   name = "27_deepspeed.lua", usage = "[options] [FILE.csv]", summary = "Trains a small GPT under a configuration of DeepSpeed.",
   { "deepspeed-config-file", "string", here .. "deepspeed/zero2.json", "FILE", "DeepSpeed's JSON" },
-  { "mixed-precision", { "no", "bf16" }, "no", "WORD", "what bf16.enabled = \"auto\" becomes" },
+  { "mixed-precision", { "no", "bf16" }, "no", "WORD", "value of bf16.enabled = \"auto\"" },
   { "epochs", "int", 4, "N", "passes over the sentences" },
   { "batch", "int", 16, "N", "sentences a step, over all ranks" },
   { "accumulate", "int", 1, "K", "batches of an update" },
@@ -23,12 +23,12 @@ local declared = {
   { "weight-decay", "number", 0.01, "X", "share of the weights that a step takes off, times the rate" },
   { "warmup", "int", 10, "N", "updates until the highest rate" },
   { "length", "int", 64, "N", "characters of a sentence that are read" },
-  { "output-dir", "string", nil, "DIR", "where the weights are written" },
+  { "output-dir", "string", nil, "DIR", "folder of the weights" },
   { "seed", "int", 1, "N", "of weights and order" },
 }
 local o, files = accel.util.cli(declared)
 
--- A launch with a deepspeed_config says everything itself; otherwise the plugin takes the file.
+-- A launch with a deepspeed_config sets everything itself. Otherwise the plugin takes the file.
 local plugin
 if os.getenv "ACCELERATE_USE_DEEPSPEED" ~= "true" then
   plugin = accel.DeepSpeedPlugin { hf_ds_config = o.deepspeed_config_file }
@@ -59,7 +59,7 @@ local model = accel.models.GPT2LMHeadModel {
   vocab_size = #vocab, n_positions = o.length, n_embd = 64, n_layer = 2, n_head = 4, resid_pdrop = 0, embd_pdrop = 0, attn_pdrop = 0,
 }
 
--- What the configuration says the script only stands in for.
+-- The script only needs placeholders for parts that the configuration defines.
 local config = accelerator.deepspeed_config
 local updates = o.epochs * #train_loader // o.accumulate
 local optimizer, scheduler

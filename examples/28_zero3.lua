@@ -4,10 +4,9 @@
 ---
 --- zero3_init_flag creates the model in parts: each parameter is cut over the ranks as soon as it has its first values. While it
 --- trains, a block is gathered before its forward and its backward, and given back. GatheredParameters looks at single parameters.
---- The checkpoint is written in parts; `accel-run merge-weights` makes one file of it, as zero_to_fp32.py does, and so does
---- accelerator:save_model, which gathers.
---- With --plus-plus (ZeRO++) machines send parameters in 8 bits and gradients in 4.
---- In Python: examples/by_feature/deepspeed_with_config_support.py with zero_stage3_config.json.
+--- The checkpoint is written in shards. `accel-run merge-weights` makes one file from it, as zero_to_fp32.py does, and so does
+--- accelerator:save_model, which gathers. With --plus-plus (ZeRO++) machines send parameters in 8 bits and gradients in 4. In
+--- Python: examples/by_feature/deepspeed_with_config_support.py with zero_stage3_config.json.
 local accel = require "accel"
 
 local declared = {
@@ -17,9 +16,11 @@ local declared = {
   { "steps", "int", 30, "N", "updates" },
   { "batch", "int", 8, "N", "sequences a step, over all ranks" },
   { "plus-plus", "flag", false, nil, "send fewer bits between machines" },
-  { "output-dir", "string", "zero3", "DIR", "where the checkpoint and the weights are written" },
+  { "output-dir", "string", "zero3", "DIR", "folder of the checkpoint and the weights" },
 }
 local o = accel.util.cli(declared)
+local other = accel.ckpt.other_run(o.output_dir .. "/state")
+if other then accel.util.refuse("%s is a checkpoint of another run; give another --output-dir", other) end
 
 local accelerator = accel.Accelerator { deepspeed_plugin = accel.DeepSpeedPlugin { hf_ds_config = {
   zero_optimization = {
@@ -44,7 +45,7 @@ accelerator:print(("%.2f million parameters; this rank holds %.0f %% of their by
 local optimizer = accel.DummyOptim(model:parameters())
 model, optimizer = accelerator:prepare(model, optimizer)
 
---- Sequences that count up by a step of their own.
+--- Sequences that count up by different steps.
 local function batch(step)
   local first = accelerator.process_index * (o.batch // P)
   local rows = {}

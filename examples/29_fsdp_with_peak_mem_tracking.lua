@@ -1,12 +1,12 @@
---- Sharding in the words of FSDP, and what it saves: memory is measured around training and evaluation of every epoch.
+--- Sharding with FSDP's options, and its savings: memory is measured around training and evaluation of every epoch.
 ---
 ---   accel-run --num-processes 4 examples/29_fsdp_with_peak_mem_tracking.lua [--strategy NAME] [--precision bf16] [DIR]
 ---   accel-run --num-processes 4 examples/29_fsdp_with_peak_mem_tracking.lua --strategy none      # copies on every rank
 ---
---- A rank holds a part of the parameters, gradients and states of AdamW; blocks are gathered one after the other while they
---- compute. The learning is the same whatever is cut; the figures of memory are those of rank 0 and of all ranks together
---- (on one machine parameters lie there once for all of them, in the memory of the ranks by turns).
---- In Python: examples/by_feature/fsdp_with_peak_mem_tracking.py.
+--- A rank holds a part of the parameters, gradients and states of AdamW. Blocks are gathered one after the other while they
+--- compute. Training is the same for every sharding. The figures of memory are rank 0's and the sum over all ranks (on one
+--- machine parameters exist once for all of them, distributed over the ranks' memory). In Python:
+--- examples/by_feature/fsdp_with_peak_mem_tracking.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -52,7 +52,7 @@ local loader = data.DataLoader(train, { batch_size = o.batch, shuffle = true, dr
 local test_loader = data.DataLoader(test, { batch_size = o.batch })
 model, optimizer, loader, test_loader = accelerator:prepare(model, optimizer, loader, test_loader)
 
---- What f adds to the memory of tensors, and the most of it in between, in KB: of this rank, and summed over ranks.
+--- The memory that f adds to tensors, and its peak, in KB: of this rank, and summed over ranks.
 local function traced(what, f, ...)
   accelerator:wait_for_everyone()
   collectgarbage()
@@ -100,5 +100,5 @@ for epoch = 1, o.epochs do
   accuracy = traced("evaluate", evaluate)
 end
 accelerator:print(("test accuracy: %.1f %%"):format(100 * accuracy))
-if o.output_dir then accelerator:save_model(model, o.output_dir) end -- whole, by the main process; all ranks call it
+if o.output_dir then accelerator:save_model(model, o.output_dir) end -- whole, by the main process. All ranks must call it
 accelerator:end_training()

@@ -1,11 +1,11 @@
---- The run store: what two runs did, in one file, and what differs between them.
+--- The run store: the logs of two runs, in one file, and their differences.
 ---
 ---   accel-run [--num-processes N] examples/30_run_store.lua [--out DIR] [--steps N]
 ---   accel-run runs ls --store DIR       accel-run ui DIR
 ---
---- Two runs fit a line, with two learning rates; the second one is too fast and its loss runs away, which an alert notes. Numbers,
---- the line as an image, and the configuration go into DIR/runs.db; at the end the two curves are drawn from there.
---- In Python: examples/by_feature/tracking.py with a tracker of another package.
+--- Two runs fit a line, with two learning rates. The second one is too fast and its loss diverges, which an alert notes. Numbers,
+--- the line as an image, and the configuration go into DIR/runs.db. At the end the two curves are drawn from it. In Python:
+--- examples/by_feature/tracking.py with a tracker of another package.
 local accel = require "accel"
 local nn, optim = accel.nn, accel.optim
 
@@ -17,7 +17,7 @@ local declared = {
 }
 local o = accel.util.cli(declared)
 
---- Where the line lies: 16 x 16 pixels, white on black.
+--- The position of the line: 16 x 16 pixels, white on black.
 local function picture(model)
   local slope, offset = model.weight:item(), model.bias:item()
   local image = accel.zeros(16, 16)

@@ -4,9 +4,9 @@
 ---   accel-run preprocess --input a.jsonl --output-prefix a --tokenizer-model DIR --append-eod
 ---   accel-run --num-processes 2 examples/31_model_parallel.lua --tp 2 --data a_text_document --vocab-size N
 ---
---- --tp * --pp * --dp is the number of processes. A mesh of ranks shares out heads and features (tp), blocks (pp) and the batch (dp);
---- losses are those of one rank whatever the mesh, and the checkpoint at the end is whole: any other mesh could go on from it.
---- --data trains in Megatron-LM's words, on its indexed files: MegatronLMPlugin, MegatronLMDummyDataLoader. In Python:
+--- --tp * --pp * --dp is the number of processes. A mesh of ranks divides heads and features (tp), blocks (pp) and the batch (dp).
+--- Losses equal one rank's for every mesh, and the checkpoint at the end is whole: any other mesh could continue from it. --data
+--- trains with Megatron-LM's options, on its indexed files: MegatronLMPlugin, MegatronLMDummyDataLoader. In Python:
 --- examples/torch_native_parallelism/nd_parallel.py, and the page of Megatron-LM.
 local accel = require "accel"
 local A, data = accel.accelerator, accel.data
@@ -25,7 +25,7 @@ local o = accel.util.cli {
   { "seq-length", "int", 16, "N", "tokens of a row" },
 }
 
-local ROWS <const>, MICRO_BATCHES <const> = 16, 2 -- of an update; of a step of the model
+local ROWS <const>, MICRO_BATCHES <const> = 16, 2 -- of an update, and of a step of the model
 local how = {}
 if o.data then
   how.megatron_lm_plugin = accel.MegatronLMPlugin {

@@ -1,11 +1,11 @@
---- Profiling: what a training step spends its time and memory on.
+--- Profiling: the time and memory of a training step.
 ---
 ---   accel-run [--num-processes N] examples/32_profiler.lua [--traces DIR] [--steps N] [DIR]
 ---
---- A ProfileKwargs says what is recorded and by which schedule: here one step is waited for, one warms up, two are kept, twice.
---- prof:step() ends each step. Where a cycle is complete, on_trace_ready prints a table of the ops that took the most time; with
---- --traces every rank writes DIR/profile_<rank>.json at the end, which ui.perfetto.dev opens, all of them on one clock.
---- In Python: examples/by_feature/profiler.py.
+--- A ProfileKwargs sets the recorded data and the schedule: here one step waits, one warms up, two are kept, twice. prof:step()
+--- ends each step. When a cycle is complete, on_trace_ready prints a table of the most expensive ops. With --traces every rank
+--- writes DIR/profile_<rank>.json at the end, for ui.perfetto.dev, all of them on one clock. In Python:
+--- examples/by_feature/profiler.py.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 

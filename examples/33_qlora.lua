@@ -2,10 +2,9 @@
 ---
 ---   accel-run examples/33_qlora.lua [--steps N] [--rank N] [--out DIR] [TEXT]
 ---
---- Trains a small GPT-2 on the characters of TEXT (this script where none is given), writes it as a folder, reads it back with NF4
---- weights, and trains a LoRA adapter on the second half of the text. Prints the loss of the second half before and after, what is in
---- memory, and writes the adapter as PEFT's folder.
---- In Python: accelerate with bitsandbytes and peft.
+--- Trains a small GPT-2 on the characters of TEXT (default: this script), writes it as a folder, reads it back with NF4 weights, and
+--- trains a LoRA adapter on the second half of the text. Prints the loss of the second half before and after, and the memory in use,
+--- and writes the adapter as PEFT's folder. In Python: accelerate with bitsandbytes and peft.
 local accel = require "accel"
 local peft = accel.peft
 

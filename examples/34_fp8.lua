@@ -1,11 +1,11 @@
---- fp8: the same GPT trained in bf16 and in fp8 by three recipes, and what each of them ends at.
+--- fp8: the same GPT trained in bf16 and in fp8 by three recipes, and the final loss of each.
 ---
 ---   accel-run [--num-processes N] examples/34_fp8.lua [--steps N] [--width N] [TEXT]
 ---
---- Learns the characters of TEXT (this script where none is given). Every linear layer whose dims are multiples of 16 multiplies in 8
---- bits: on GPUs that can by cuBLASLt, elsewhere emulated in the same numbers, which is slower than bf16 but shows what a model loses.
---- Prints the mean of the last losses by recipe, and how far they are from bf16.
---- In Python: accelerate's benchmarks/fp8 (transformer_engine, torchao, ms_amp).
+--- Learns the characters of TEXT (default: this script). Every linear layer whose dims are multiples of 16 multiplies in 8 bits: on
+--- GPUs that support it by cuBLASLt, otherwise emulated with the same numbers, which is slower than bf16 but shows the effect on a
+--- model. Prints the mean of the last losses by recipe, and how far they are from bf16. In Python: accelerate's benchmarks/fp8
+--- (transformer_engine, torchao, ms_amp).
 local accel = require "accel"
 
 local declared = {
@@ -29,7 +29,7 @@ if not bytes or #bytes <= T then
 end
 local ids = accel.from_bytes(bytes, "u8"):to "i64":remainder(128)
 
---- Trains from the same start on the same batches; the mean of the last losses, and the Accelerator.
+--- Trains from the same start on the same batches. Returns the mean of the last losses, and the Accelerator.
 local function train(precision, recipe)
   accel.AcceleratorState._reset_state()
   local accelerator = accel.Accelerator { mixed_precision = precision, kwargs_handlers = recipe and { recipe } }

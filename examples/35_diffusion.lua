@@ -2,11 +2,11 @@
 ---
 ---   accel-run [--num-processes N] examples/35_diffusion.lua [--steps N] [--digits 2026] [DIR]
 ---
---- Training mixes pictures with noise, at one of --levels strengths each, and asks for the noise back; the network is told the
---- strength and which digit it looks at. Drawing begins with noise alone and takes, level by level, the noise away that the network
---- sees. Prints the loss as it falls, the digits that --digits names, and how many of 200 drawn ones lie nearest to the mean of their own
---- digit: nearly all, of the pictures it learned from 92 %. The losses are the same on 1, 2 and 4 ranks. It takes half a minute.
---- In Python: Ho and others, "Denoising Diffusion Probabilistic Models"; DDPMScheduler of Hugging Face's Diffusers.
+--- Training mixes pictures with noise, at one of --levels strengths each, and predicts the noise. The network gets the strength and the
+--- digit. Drawing begins with noise alone and takes, level by level, the noise away that the network sees. Prints the loss as it falls,
+--- the digits in --digits, and how many of 200 drawn ones are nearest to the mean of their own digit: nearly all, compared with 92 % of
+--- the training pictures. The losses are the same on 1, 2 and 4 ranks. It takes half a minute. It takes half a minute. In Python: Ho
+--- and others, "Denoising Diffusion Probabilistic Models", and DDPMScheduler of Hugging Face's Diffusers.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -17,7 +17,7 @@ local declared = {
   { "levels", "int", 100, "N", "strengths of noise" },
   { "width", "int", 256, "N", "units of the network's layers" },
   { "lr", "number", 2e-3, "X", "learning rate at the start" },
-  { "digits", "string", "0123456789", "TEXT", "what to draw" },
+  { "digits", "string", "0123456789", "TEXT", "the digits to draw" },
   { "seed", "int", 1, "N", "of weights, order and noise" },
 }
 local o, dirs = accel.util.cli(declared)
@@ -42,7 +42,7 @@ local loader = data.DataLoader(set, { batch_size = o.batch, shuffle = true, drop
 local beta = accel.linspace(0.1 / o.levels, math.min(20 / o.levels, 0.999), o.levels)
 local kept = (1 - beta):cumprod(1)
 
---- Sees pictures (rows, 64) at levels (rows) of digits (rows), both counted from 0; returns the noise in them.
+--- Takes pictures (rows, 64) at levels (rows) of digits (rows), both counted from 0. Returns the noise in them.
 local Network = nn.Module:extend "Network"
 
 function Network:init(width)
@@ -95,7 +95,7 @@ local function draw(network, digits)
   for i = o.levels, 1, -1 do
     local left, before = kept[i], i > 1 and kept[i - 1] or accel.ones_like(kept[i])
     local noise = network(x, accel.full_like(label, i - 1), label)
-    local clean = ((x - (1 - left):sqrt() * noise) / left:sqrt()):clamp(-1, 1) -- where this noise would come from
+    local clean = ((x - (1 - left):sqrt() * noise) / left:sqrt()):clamp(-1, 1) -- the origin of this noise
     x = (before:sqrt() * beta[i] * clean + (1 - beta[i]):sqrt() * (1 - before) * x) / (1 - left)
     if i > 1 then x = x + (beta[i] * (1 - before) / (1 - left)):sqrt() * accel.randn(#digits, 64, { generator = random }) end
   end
@@ -123,14 +123,14 @@ if accelerator.is_main_process then
     local pictures = draw(network, digits):tolist()
     for at = 1, #pictures, 6 do show(table.move(pictures, at, math.min(at + 5, #pictures), 1, {})) end
 
-    local seen = set.images:to("f32"):view(-1, 64) / 16
-    local means = accel.zeros(10, 64):index_add(1, set.labels, seen) / accel.bincount(set.labels):unsqueeze(2)
-    local function right(guessed, labels)
-      return 100 * accel.cdist(guessed, means):argmin(2):eq(labels):to("f32"):mean():item()
+    local seen, labels = set.images:to(accelerator.device, "f32"):view(-1, 64) / 16, set.labels:to(accelerator.device)
+    local means = accel.zeros(10, 64):index_add(1, labels, seen) / accel.bincount(labels):unsqueeze(2)
+    local function right(guessed, wanted)
+      return 100 * accel.cdist(guessed, means):argmin(2):eq(wanted):to("f32"):mean():item()
     end
     digits = {}
     for i = 1, 200 do digits[i] = i % 10 end
-    print(("nearest to the mean of their own digit: %.0f %% of drawn ones, %.0f %% of those learned from"):format(
-      right(draw(network, digits), accel.tensor(digits)), right(seen, set.labels)))
+    print(("nearest to the mean of their own digit: %.0f %% of drawn ones, %.0f %% of the training pictures"):format(
+      right(draw(network, digits), accel.tensor(digits)), right(seen, labels)))
   end)
 end

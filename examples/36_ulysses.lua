@@ -3,14 +3,15 @@
 ---
 ---   accel-run [--num-processes N] examples/36_ulysses.lua [--sp-size N] [--dp-shard-size N] [--sequence-length N] [--variable]
 ---
---- --sp-size * --dp-shard-size is the number of processes; ranks of sp read the same rows. The loss of a step is the mean over the tokens that
---- count, wherever they are: it is the same on every number of ranks. In Python: examples/alst_ulysses_sequence_parallelism/sp-alst.py.
+--- --sp-size * --dp-shard-size is the number of processes. Ranks of sp read the same rows. The loss of a step is the mean over the tokens
+--- that count, wherever they are: it is the same on every number of ranks. In Python:
+--- examples/alst_ulysses_sequence_parallelism/sp-alst.py.
 local accel = require "accel"
 local A, data = accel.accelerator, accel.data
 
 local declared = {
   name = "36_ulysses.lua", summary = "Trains a small Llama on sequences that ranks share out.",
-  { "sp-size", "int", 1, "N", "ranks that share every sequence out; divides the heads (4)" },
+  { "sp-size", "int", 1, "N", "ranks that share every sequence; divides the heads (4)" },
   { "dp-shard-size", "int", 1, "N", "ranks that share the batch out" },
   { "sequence-length", "int", 64, "N", "tokens of the longest sequence" },
   { "variable", "flag", false, nil, "batches of different lengths" },
@@ -41,7 +42,7 @@ accelerator:print(("loader: %d batches"):format(#loader))
 model, optimizer, loader = accelerator:prepare(model, optimizer, loader)
 accelerator:print(("prepared: %d batches"):format(#loader))
 
---- Mean loss over the tokens that count, of all ranks of the world; its gradient is what data parallelism averages.
+--- Mean loss over the counted tokens, of all ranks of the world. Data parallelism averages its gradient.
 local function loss_of(ids, labels)
   local logits = model(ids)
   local losses = accel.cross_entropy(logits:reshape(-1, V), labels:reshape(-1), { reduction = "sum", ignore_index = IGNORED })
@@ -54,7 +55,7 @@ end
 local step, loss = 0, nil
 for batch in loader() do
   step = step + 1
-  -- every other batch is half as long, where lengths differ
+  -- every other batch is half as long, if lengths differ
   local length = o.variable and step % 2 == 0 and o.sequence_length // 2 or o.sequence_length
   local ids = batch[1]:narrow(2, 1, length):contiguous()
   local labels = batch[1]:narrow(2, 2, length):contiguous()

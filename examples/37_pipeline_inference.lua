@@ -41,7 +41,7 @@ if not makers[o.model] then accel.util.cli.fail(declared, ("--model must be gpt2
 local model = makers[o.model]():eval()
 local ids = accel.randint(0, V, { o.batch, o.length })
 local inputs = o.model == "t5" and { ids, { decoder_input_ids = ids } } or { ids }
-local whole = accel.no_grad(function() return model(table.unpack(inputs)) end) -- what one rank with the whole model has
+local whole = accel.no_grad(function() return model(table.unpack(inputs)) end) -- the result of one rank with the whole model
 
 local split = o.split
 if split ~= "auto" then

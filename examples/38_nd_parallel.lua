@@ -4,9 +4,9 @@
 ---   accel-run [--num-processes N] examples/38_nd_parallel.lua [--dp-replicate-size N] [--dp-shard-size N] [--tp-size N] [--cp-size N]
 ---     [--model-name DIR] [--sequence-length N] [--num-steps N] [--save-dir DIR] [--checkpoint-frequency N] [--resume DIR]
 ---
---- The product of the sizes is the number of processes. --model-name is a folder as Hugging Face writes it; without one a small Llama begins
---- from random weights. Losses are those of one rank on every mesh, and a checkpoint of one mesh goes on on any other: --resume.
---- In Python: examples/torch_native_parallelism/nd_parallel.py.
+--- The product of the sizes is the number of processes. --model-name is a folder in Hugging Face's format. Without one a small Llama begins
+--- from random weights. Losses equal one rank's on every mesh, and a checkpoint of one mesh continues on any other: --resume. In Python:
+--- examples/torch_native_parallelism/nd_parallel.py.
 local accel = require "accel"
 local A, data = accel.accelerator, accel.data
 
@@ -20,15 +20,19 @@ local declared = {
   { "num-steps", "int", 20, "N", "training steps" },
   { "save-dir", "string", nil, "DIR", "checkpoints, and at the end the model" },
   { "checkpoint-frequency", "int", 10, "N", "steps between checkpoints" },
-  { "resume", "string", nil, "DIR", "a checkpoint to go on from" },
+  { "resume", "string", nil, "DIR", "a checkpoint to continue from" },
   { "model-name", "string", nil, "DIR", "a folder with a Llama" },
   { "mixed-precision", "string", "no", "NAME", "no, bf16 or fp16" },
   { "speed", "flag", false, nil, "tell the tokens per second" },
-  { "async-tp", "flag", false, nil, "sum over ranks of tp beside products" },
+  { "async-tp", "flag", false, nil, "sum over ranks of tp in parallel with products" },
 }
 local o = accel.util.cli(declared)
 for _, name in ipairs { "sequence_length", "num_steps", "checkpoint_frequency" } do
   if o[name] < 1 then accel.util.cli.fail(declared, ("--%s must be 1 or more"):format(name:gsub("_", "-"))) end
+end
+local other = o.save_dir and not o.resume and accel.ckpt.other_run(o.save_dir, "^checkpoint%-%d+$")
+if other then
+  accel.util.refuse("%s is a checkpoint of another run; to continue it give --resume, to keep both another --save-dir", other)
 end
 
 accel.accelerator.set_seed(42)
@@ -57,7 +61,7 @@ local V = model.config.vocab_size
 local optimizer = accel.optim.AdamW(model:parameters(), { lr = 3e-3 })
 local first = accel.randint(0, V, { ROWS * math.max(o.num_steps, 1), 1 })
 local tokens = (first + accel.arange(o.sequence_length + 1):unsqueeze(1)) % V
--- labels are shifted here, where sequences are whole: the next token of a part's last one is on another rank
+-- labels are shifted here, while sequences are whole: the next token of a part's last one is on another rank
 local loader = data.DataLoader(data.TensorDataset(tokens:narrow(2, 1, o.sequence_length):contiguous(),
   tokens:narrow(2, 2, o.sequence_length):contiguous()), { batch_size = ROWS // config.data_parallel_size, shuffle = true, seed = 42 })
 model, optimizer, loader = accelerator:prepare(model, optimizer, loader)
@@ -85,7 +89,7 @@ local done = { step = 0, state_dict = function(self) return { step = self.step }
 accelerator:register_for_checkpointing(done)
 if o.resume then
   accelerator:load_state(o.resume)
-  accelerator:print(("goes on behind step %d"):format(done.step))
+  accelerator:print(("continues after step %d"):format(done.step))
 end
 
 local began, seen = accel.clock(), 0
@@ -93,7 +97,7 @@ for batch in loader() do
   if done.step == o.num_steps then break end
   local loss = step_of(batch[1], batch[2])
   done.step, seen = done.step + 1, seen + ROWS * o.sequence_length
-  -- the mean over what the ranks of data and context had; those of tp have the same
+  -- the mean over the ranks of data and context. Those of tp have the same
   local mean = accelerator:reduce(loss, "mean"):item()
   if done.step % 5 == 0 or done.step == o.num_steps then accelerator:print(("step %d: loss %.3f"):format(done.step, mean)) end
   if o.save_dir and done.step % o.checkpoint_frequency == 0 and done.step < o.num_steps then

@@ -1,4 +1,4 @@
---- A data set in a module of its own, so that loader workers can make it again (21_data_workers.lua): handwritten digits,
+--- A data set in a separate module, so that loader workers can recreate it (21_data_workers.lua): handwritten digits,
 --- each drawn anew every time with a random shift, contrast and noise.
 local accel = require "accel"
 local data = accel.data
@@ -24,7 +24,7 @@ function Augmented:get(i)
   for _ = 1, self.work do
     picture = accel.nn.functional.pad(pixels, { 1, 1, 1, 1 })
     picture = picture:narrow(2, math.random(3), pixels.shape[2]):narrow(3, math.random(3), pixels.shape[3])
-    picture = (picture * (0.8 + 0.4 * math.random()) + accel.randn(picture.shape) * 0.05):clamp(0, 1)
+    picture = (picture * (0.8 + 0.4 * math.random()) + accel.randn(picture.shape, { device = pixels.device }) * 0.05):clamp(0, 1)
   end
   return { picture, label }
 end

@@ -1,6 +1,6 @@
---- A chat with a model: its folder has a chat template (tokenizer_config.json or chat_template.jinja), which puts what both say
---- into the form that the model was trained on. Answers are written as they come; Ctrl-D ends the chat, Ctrl-C in an answer too.
---- The cache of keys and values stays from turn to turn, so that the model reads only what is new.
+--- A chat with a model: its folder has a chat template (tokenizer_config.json or chat_template.jinja), which formats the
+--- conversation as in the model's training. Answers are written as they are generated. Ctrl-D ends the chat, Ctrl-C an answer.
+--- The cache of keys and values stays from turn to turn, so that the model reads only new tokens.
 ---
 ---   accel-run examples/chat.lua path/to/Llama-3.2-1B-Instruct --system "Answer in one sentence." --dtype bf16
 ---
@@ -8,8 +8,8 @@ local accel = require "accel"
 
 local declared = {
   name = "chat.lua", usage = "DIR [options]", summary = "A chat with the model in DIR.",
-  { "system", "string", nil, "TEXT", "what the system says first" },
-  { "temperature", "number", 0.7, "T", "of the draw; 0: the likeliest token" },
+  { "system", "string", nil, "TEXT", "the system message" },
+  { "temperature", "number", 0.7, "T", "of sampling; 0: take the likeliest token" },
   { "top_p", "number", 0.95, "P", "draw among the likeliest tokens that make up this share" },
   { "max_new_tokens", "int", 512, "N", "most tokens of an answer" },
   { "seed", "int", 0, "N", "of the draw" },

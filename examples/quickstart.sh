@@ -22,7 +22,11 @@ cd "$(dirname "$0")/.."
 
 say "This installs what is missing, builds accel into build/release (a minute or two), trains a small GPT and lets it write"
 REQUIRED="$REQUIRED libdnnl-dev"
-need_packages "$REQUIRED" "ninja-build libyaml-dev libsqlite3-dev"
+optional="ninja-build libyaml-dev libsqlite3-dev libssl-dev libmicrohttpd-dev libcurl4-openssl-dev"
+if command -v mpirun > /dev/null; then # its headers; a machine without MPI stays without
+  case $(mpirun --version 2>&1) in *"Open MPI"*) optional="$optional libopenmpi-dev" ;; *) optional="$optional libmpich-dev" ;; esac
+fi
+need_packages "$REQUIRED" "$optional"
 build_preset release
 
 out=build/quickstart
@@ -32,28 +36,53 @@ train() {
   build/release/bin/accel-run examples/train_gpt.lua "$@" || status=$?
 }
 
+# The parts that this build lacks, and the packages that bring them.
+left_out() {
+  build/release/bin/accel-run env | sed -n 's/^\([a-z]*\)  *absent.*/\1/p' | while read -r part; do
+    case $part in
+      onednn) echo "fast matrix products: libdnnl-dev" ;;
+      yaml) echo "configurations in YAML: libyaml-dev" ;;
+      sqlite) echo "the store of logged runs: libsqlite3-dev" ;;
+      microhttpd) echo "the page of runs (accel-run ui): libmicrohttpd-dev" ;;
+      curl) echo "trackers on servers: libcurl4-openssl-dev" ;;
+      libcrypto) echo "jobs across machines: libssl-dev" ;;
+      mpi) echo "ranks under mpirun: libopenmpi-dev openmpi-bin" ;;
+      cuda) echo "GPUs: the CUDA toolkit 13 and NCCL; accel-run help guide build" ;;
+    esac
+  done
+}
+
 if [ $# -gt 0 ]; then
   train "$@"
 else
   mkdir -p $out
+  set -- --out $out/checkpoint --model $out/gpt --svg $out/loss.svg
+  build/release/bin/accel-run env | grep -q '^sqlite *absent' || set -- "$@" --track $out/runs
   status=3 # of train_gpt.lua: there is no checkpoint that fits
-  if [ -d $out/gpt ]; then
-    say "Trained before: $out/gpt (delete it to start anew)"
-    train --out $out/gpt --svg $out/loss.svg --resume
+  if [ -d $out/checkpoint ]; then
+    say "Trained before: $out/checkpoint (delete it to start anew)"
+    train "$@" --resume
   fi
   if [ $status -eq 3 ]; then
-    say "Training for about two minutes; Ctrl-C saves, and the next run goes on from there"
-    train --out $out/gpt --svg $out/loss.svg
+    say "Training for about two minutes; Ctrl-C saves, and the next run continues"
+    train "$@" --on-existing beside
   fi
 fi
 [ $status -eq 0 ] || exit $status
 
-say "Where things are"
-cat << END
-  build/release/bin/accel-run        runs any script: accel-run script.lua
-  examples/train_gpt.lua             what just ran; --help names its options
-  $out/                  the model and its loss curve, when no arguments were given
-  stdlib/accel/models/gpt2.lua       what the model is made of
-  accel-run help guide               what else there is: guides, and README.md
-  sh tests/run.sh                    builds with tests and runs them
+if [ -f $out/gpt/config.json ]; then
+  say "Try next (accel-run is build/release/bin/accel-run)"
+  cat << END
+  build/release/bin/accel-run generate $out/gpt "To be"
+  build/release/bin/accel-run quantize $out/gpt $out/gpt-int8 --int8
+  build/release/bin/accel-run ui $out/runs          # loss curves in a browser; Ctrl-C ends it
+  build/release/bin/accel-run help guide            # the guides
+  build/release/bin/accel-run examples/train_gpt.lua --help
+  sh tests/run.sh                                   # build with tests and run them
 END
+fi
+missing=$(left_out)
+if [ -n "$missing" ]; then
+  say "Left out of this build; to add a part, install its packages (sudo apt install ...) and run this again"
+  printf '%s\n' "$missing" | sed 's/^/  /'
+fi

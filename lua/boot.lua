@@ -1,6 +1,6 @@
--- What a host changes in its Lua state before any script: text-only loading, sorted pairs, strict globals,
--- where modules are found, os.exit. Called once by ac_host_open with {lua_dir =, strict =, sorted_pairs =,
--- exit = function or nil}.
+-- A host's changes to its Lua state before any script: text-only loading, sorted pairs, strict globals, module search
+-- paths, os.exit. Called once by ac_host_open with {lua_dir =, strict =, sorted_pairs =, lfs = the library with
+-- LuaFileSystem, exit = function or nil}.
 local accel = ...
 
 -- Chunks are text. Lua's own functions take binary ones as well, which can crash the interpreter.
@@ -23,7 +23,7 @@ local function text_only()
     return f()
   end)
   package.searchers[2] = function(name)
-    -- most are files of the first place: opened once there, where a search and a load open twice
+    -- most files are in the first folder: opened once there, while a search and a load open twice
     local first = package.path:match "^[^;]+"
     local path = first and first:gsub("%?", function() return (name:gsub("%.", "/")) end)
     local found, why = loadfile_(path or "", "t")
@@ -39,8 +39,40 @@ local function text_only()
   end
 end
 
+-- Libraries keep their state in the registry, and cannot run without it. Scripts may look at its names.
+local function registry_to_read()
+  local registry = debug.getregistry
+  local function refuse()
+    error("debug.getregistry: the registry belongs to the libraries of this Lua state, and scripts cannot change it; "
+      .. "use the functions of the library instead", 2)
+  end
+  rawset(debug, "getregistry", function()
+    local named = {}
+    for k, v in next, registry() do
+      if type(k) == "string" then named[k] = v end
+    end
+    return setmetatable({}, { __index = named, __newindex = refuse, __metatable = "registry",
+      __pairs = function() return next, named end })
+  end)
+end
+
+-- LuaFileSystem from the library that the build found, on first use. If that file moved, the loader's path and then
+-- package.cpath are tried.
+local function preload_lfs(path)
+  package.preload.lfs = function(name)
+    local open, why = package.loadlib(path, "luaopen_lfs")
+    open = open or package.loadlib(path:match "[^/]*$", "luaopen_lfs")
+    local found = not open and package.searchpath("lfs", package.cpath)
+    open = open or found and package.loadlib(found, "luaopen_lfs")
+    if not open then error(("LuaFileSystem cannot be loaded: %s; install lua-filesystem"):format(why), 0) end
+    return open(name)
+  end
+end
+
 return function(options)
   text_only()
+  preload_lfs(options.lfs)
+  registry_to_read()
   if options.lua_dir then
     package.path = ("%s/?.lua;%s/?/init.lua;%s"):format(options.lua_dir, options.lua_dir, package.path)
   end

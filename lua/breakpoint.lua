@@ -1,4 +1,4 @@
--- accel.breakpoint([condition]): stops the script here with a prompt, on the ranks where the condition holds (repl/attached.lua). Loaded when
+-- accel.breakpoint([condition]): stops the script here with a prompt, on the ranks whose condition holds (repl/attached.lua). Loaded when
 -- it is first called.
 local accel = ...
 

@@ -1,5 +1,4 @@
--- accel-run env: versions, machine, devices, optional parts, and every ACCEL_* parameter with its value and
--- where that came from.
+-- accel-run env: versions, machine, devices, optional parts, and every ACCEL_* parameter with its value and its source.
 local accel = ...
 
 local function bytes(n)
@@ -41,6 +40,8 @@ return function(lua_dir)
     local version, why = library[2]()
     row(library[1], "%s", version and version:match "^%S+" or "absent: " .. why)
   end
+  row("libcrypto", "%s", f.libcrypto and f.libcrypto:match "^%S+ (%S+)" or f.libcrypto
+    or "absent: several machines join only with --insecure (Debian: libssl-dev to build, libssl3 to run)")
   row("mpi", "%s", f.mpi or "absent: backend mpi cannot be used (Debian: libopenmpi-dev)")
   for name, d in accel.pairs(f.devices) do
     if name ~= "cpu" and name ~= "meta" then row(name, "%s%s", d.count == 0 and "absent: " or "", d.state) end

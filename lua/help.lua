@@ -1,15 +1,17 @@
--- accel-run help [TOPIC], and :doc at a prompt: the reference pages (help/pages.lua), cut to what is asked for: an op, a
--- function, a class or its method, a module, an option or parameter of accel-run, an example (help/topics.lua); the guides
--- and where words occur (help/guides.lua).
+-- accel-run help [TOPIC], and :doc at a prompt: the matching part of the reference pages (help/pages.lua): an op, a
+-- function, a class or its method, a module, an option or parameter of accel-run, an example (help/topics.lua), the guides
+-- and a search for words (help/guides.lua).
 local accel = ...
 local guides = accel.host_chunk "help/guides"
 local layout = accel.host_chunk "help/layout"
 local pages = accel.host_chunk "help/pages"
+local search = accel.host_chunk "help/search"
 local topics = accel.host_chunk "help/topics"
 
 local M = {}
 
-local MOST_OTHERS <const> = 8 -- entries of the same name that are told
+local MOST_OTHERS <const> = 8 -- entries of the same name, and places beside an answer
+local MOST_FOUND <const> = 12
 
 local function append(lines, more) return table.move(more, 1, #more, #lines + 1, lines) end
 
@@ -40,7 +42,7 @@ local function module_lines(p, name, width)
   return append(lines, layout.columns(p.modules[name].names, width))
 end
 
--- A class shows its methods by their first sentence; what a method has to say comes with its own name.
+-- A class lists its methods with their first sentences. The full text appears under the method's own name.
 local function entry_lines(p, entry, topic, others, width)
   local lines, page = titled(entry.name), {}
   if entry.call then append(page, { "```lua", entry.call, "```", "" }) end
@@ -63,7 +65,7 @@ local function entry_lines(p, entry, topic, others, width)
   return lines
 end
 
--- That there are no reference pages, and on a line of its own the command that writes them.
+-- The message for missing reference pages, and on its own line the command that writes them.
 local function missing_lines(what, width)
   local why, command = pages.missing()
   local lines = layout.wrap(("%s: %s%s"):format(what, why, command and ". This writes them:" or "."), width)
@@ -73,16 +75,17 @@ end
 
 local function overview(width)
   local lines = {
-    "accel-run help TOPIC, or :help TOPIC at the prompt of accel-run repl. A topic is",
+    "accel-run help TOPIC, or :help TOPIC at the prompt of accel-run repl.",
+    "TOPIC can be:",
     "",
-    "  an op, a function, a class or method     matmul  nn.Linear  Module:train",
-    "  what PyTorch calls one                   torch.nn.Linear  F.relu  Tensor.numpy",
+    "  an op, function, class or method         matmul  nn.Linear  Module:train",
+    "  a name of PyTorch or Transformers        torch.nn.Linear  F.relu  Tensor.numpy",
     "  a module                                 nn  optim.lr_scheduler  ops  core ...",
-    "  a command, option, parameter of it       env  --num-processes  ACCEL_TIMEOUT",
-    "  guide                                    the guides; help guide NAME shows one",
-    "  examples                                 what they show; help 02 for one",
-    "  embed                                    accel in a program in C",
-    "  any other words                          where they occur in guides and pages",
+    "  a command, an option or a parameter      env  --num-processes  ACCEL_TIMEOUT",
+    "  guide, or guide NAME                     the list of guides, or one of them",
+    "  examples, or a number                    the list of examples, or one of them",
+    "  embed                                    the C API",
+    "  any other words                          early stopping: searches all of these",
   }
   local p = pages.load()
   if p then
@@ -94,7 +97,7 @@ local function overview(width)
   return lines
 end
 
--- What a word is that names methods only.
+-- The kind of a word that only names methods.
 local function methods_lines(p, topic, width)
   local list = pages.methods(p, topic)
   if #list == 0 then return nil end
@@ -107,14 +110,15 @@ local function methods_lines(p, topic, width)
   return append(lines, { "", "help CLASS:" .. topic .. " shows one." })
 end
 
--- What to use instead of a name that Accelerate or PyTorch has and accel has not, of a method (Tensor.numpy) or of the module that
--- a name of Python is in (torch.cuda); nil: none of these.
+-- The replacement for a name of Accelerate or PyTorch that accel lacks, for a method (Tensor.numpy) or for the module that
+-- contains a Python name (torch.cuda). nil: none of these.
 local function instead_of(topic)
   local explain = require "accel.util.absent".explain
   local name = pages.of_python(topic) or topic
   local owner, member = name:match "^(%a+)[.:]([%w_]+)$"
   local class = owner and (#owner == 1 and "Tensor" or owner:sub(1, 1):upper() .. owner:sub(2))
-  return explain(topic) or class and explain(class .. ":" .. member) or name ~= topic and owner and explain(owner) or nil
+  return explain(topic) or class and explain(class .. ":" .. member) or name ~= topic and (member and explain(member) or owner and explain(owner))
+    or nil
 end
 
 -- The same of a command, "accel-run launch".
@@ -124,7 +128,7 @@ local function instead_of_command(word)
   return text and text:find(command, 1, true) and text or nil
 end
 
--- What stands under the very name: a guide, a module, an entry of the pages or what topics.lua knows.
+-- The exact match of a name: a guide, a module, an entry of the pages or an entry of topics.lua.
 local function named(p, topic, width)
   if p then
     local module = topic:gsub("^accel%.", "")
@@ -136,19 +140,43 @@ local function named(p, topic, width)
     or p and topic:find "^[%a_][%w_]*$" and methods_lines(p, topic, width) or topics.option(topic) or nil
 end
 
--- Where the words of a topic that nothing is named occur; nil and what it may have meant.
+-- Places for words that nothing is named after; nil and what the topic may have meant.
 local function unknown(p, topic, width)
   local near = select(2, topics.parameter(topic, width)) or p and pages.nearest(p, topic)
-  local found = guides.search(p, topic, near, width) or topic:find "%S%s+%S" and guides.search_each(p, topic, width)
-  if found then return p and found or append(found, missing_lines("More is not here", width)) end
-  local why = ("nothing is known of '%s'%s"):format(topic, near and ("; did you mean %s?"):format(near)
-    or p and "; accel-run help lists what there is" or "")
+  local rows, all, query = search.find(p, topic)
+  local places = not (near and topic:find "%w[.:]%w") and search.lines(rows, width, MOST_FOUND)
+  if places then
+    local what = query ~= topic and ("Nothing is named '%s'. Places for '%s':"):format(topic, query)
+      or not all and ("No place has all of '%s'. Some of the words occur in:"):format(topic)
+      or near and not topic:find " " and ("Nothing is named '%s'; did you mean %s? The word occurs in:"):format(topic, near)
+      or topic:find " " and ("Places for '%s':"):format(topic) or ("Nothing is named '%s'. The word occurs in:"):format(topic)
+    local lines = append(append(layout.wrap(what, width), { "" }), places)
+    return p and lines or append(lines, missing_lines("More is not here", width))
+  end
+  local why = ("nothing is known of '%s'%s"):format(accel.console.visible(topic), near and ("; did you mean %s?"):format(near)
+    or p and "; accel-run help lists all topics" or "")
   if p then return nil, why end
   local reason, command = pages.missing()
   return nil, ("%s: %s%s"):format(why, reason, command and "; " .. command .. " writes them" or "")
 end
 
---- Lines about a topic; nil and why not.
+-- Names of the library in a text that have a page of their own, as lines; then places for the words.
+local function see_also(p, topic, text, words, width)
+  local lines, seen = {}, {}
+  for name in p and text:gmatch "[%a_][%w_]*[%w_.]*[%w_]" or function() end do
+    local entry = name:find "%." and pages.find(p, name)
+    if entry and not seen[entry.name] then
+      seen[entry.name], lines[#lines + 1] = true, "  help " .. entry.name
+    end
+  end
+  for _, line in ipairs(search.lines(search.find(p, words), width, MOST_OTHERS) or {}) do
+    local other = line:match "^  help (%S+)"
+    if other ~= topic and not seen[other] then lines[#lines + 1] = line end
+  end
+  return lines
+end
+
+--- Lines about a topic. nil and the reason if there are none.
 ---@return string[]?
 ---@return string?
 function M.lines(topic, width)
@@ -184,13 +212,13 @@ function M.lines(topic, width)
   end
   if lines then return about and append(append(lines, { "" }), about) or lines end
   if about then
-    local found = guides.places(p, words, width, MOST_OTHERS)
-    return found and append(append(about, { "", "See also:" }), found) or about
+    local found = see_also(p, topic, table.concat(about, " "), words, width)
+    return #found > 0 and append(append(about, { "", "See also:" }), found) or about
   end
   return unknown(p, ours or topic, width)
 end
 
---- Keys of the table of options that a function or class takes, as its page tells; for completion.
+--- Keys of the option table of a function or class, from its page, for completion.
 ---@return string[]
 function M.option_keys(topic)
   local p, keys = pages.load(), {}
@@ -226,17 +254,17 @@ local function write(lines)
   io.stdout:flush()
 end
 
---- Shows a topic at a prompt; false: there is nothing, which it says.
+--- Shows a topic at a prompt. false: there is none, which it prints.
 function M.show(topic, width)
   local lines, why = M.lines(topic, width)
   write(lines or { why })
   return lines ~= nil
 end
 
---- Says what to use instead of a command of Accelerate's; false: it is none.
+--- Prints the replacement of a command of Accelerate's. false: it is not one.
 function M.instead_of_command(word)
   local text = instead_of_command(word)
-  if text then io.stderr:write("accel-run: ", text, "\n") end
+  if text then io.stderr:write("accel-run: ", accel.console.visible(text, true), "\n") end
   return text ~= nil
 end
 
@@ -244,7 +272,7 @@ end
 function M.run(...)
   local topic = table.concat({ ... }, " ")
   local lines, why = M.lines(topic, math.max(40, math.min(80, require "accel.util.terminal".width())))
-  if lines then write(lines) else io.stderr:write("accel-run: ", why, "\n") end
+  if lines then write(lines) else io.stderr:write("accel-run: ", accel.console.visible(why, true), "\n") end
   return lines ~= nil
 end
 

@@ -1,5 +1,5 @@
--- accel.inspect(x [, {depth =, width =, items =}]): any value as text for people. Tables nested, in sorted
--- order, cycles marked; tensors as shape, dtype and statistics.
+-- accel.inspect(x [, {depth =, width =, items =}]): any value as text for people. Tables are nested, in sorted order,
+-- with cycles marked. Tensors appear as shape, dtype and statistics.
 local accel = ...
 
 local KEYWORDS = {}
@@ -8,7 +8,7 @@ for word in ([[and break do else elseif end false for function goto if in local 
 
 local function number(x, format)
   if math.type(x) == "integer" then return ("%d"):format(x) end
-  return x == x and (format or "%.6g"):format(x) or "nan" -- its sign says nothing
+  return x == x and (format or "%.6g"):format(x) or "nan" -- its sign has no meaning
 end
 
 local function tensor(t)
@@ -47,7 +47,7 @@ return function(value, options)
   options = options or {}
   for key in next, options do
     if key ~= "depth" and key ~= "width" and key ~= "items" then
-      error(("inspect: no option '%s'; there are depth, width, items"):format(tostring(key)), 2)
+      error(("inspect: no option '%s'; use depth, width or items"):format(tostring(key)), 2)
     end
   end
   local max_depth, width, max_items = options.depth or 6, options.width or 100, options.items or 100
@@ -86,7 +86,7 @@ return function(value, options)
 
   function show(x, indent, depth)
     local kind = type(x)
-    if kind == "string" then return (("%q"):format(x):gsub("\\\n", "\\n")) end
+    if kind == "string" then return accel.console.visible((("%q"):format(x):gsub("\\\n", "\\n"))) end
     if kind == "number" then return number(x, "%.14g") end
     if kind == "table" then return table_text(x, indent, depth) end
     if accel.is_tensor(x) then return tensor(x) end

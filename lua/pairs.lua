@@ -1,12 +1,12 @@
--- pairs in sorted order: numbers, then strings, then booleans, then everything else in next's order, so that
--- all ranks see one program whatever the addresses and seeds of their processes. Installed as the global by
--- the host; accel.pairs under other interpreters. __pairs is honoured. Keys are taken when the loop begins:
--- fields may be changed and removed inside it, new ones are not visited.
+-- pairs in sorted order: numbers, then strings, then booleans, then everything else in next's order, so that all ranks
+-- see one program whatever the addresses and seeds of their processes. The host installs it as the global. Under other
+-- interpreters it is accel.pairs. __pairs is honoured. Keys are taken when the loop begins: fields may be changed and
+-- removed inside it, new ones are not visited.
 local next, type, sort, getmetatable = next, type, table.sort, debug.getmetatable
 
 local RANK = { number = 1, string = 2, boolean = 3 }
 
--- Keys of t by kind: lists[1] numbers, [2] strings, [3] booleans, [4] others; each nil while empty.
+-- Keys of t by kind: lists[1] numbers, [2] strings, [3] booleans, [4] others. Each is nil while empty.
 local function collect(t)
   local lists, sorted, last = {}, true, nil
   for key in next, t do

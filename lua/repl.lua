@@ -1,6 +1,6 @@
--- accel.repl([text]): stops the script here with a prompt that sees the caller's locals, and `accel-run repl`. On
--- one process the prompt is in it (repl/prompt.lua); on the ranks of accel-run it is a process of its own
--- (repl/front.lua), for which every rank does what it is told (repl/server.lua).
+-- accel.repl([text]): stops the script here with a prompt that sees the caller's locals, and `accel-run repl`. On one
+-- process the prompt is in it (repl/prompt.lua). On the ranks of accel-run it is a separate process (repl/front.lua),
+-- and every rank executes its requests (repl/server.lua).
 local accel = ...
 
 local M = {}
@@ -30,7 +30,7 @@ function M.run()
   local place, ranks = world()
   if place and place.console then return accel.host_chunk("repl/server").run(place) end
   if ranks > 1 then
-    accel.process.raise("unsupported", ("repl: this is one of %d ranks that others have started; accel-run "
+    accel.process.raise("unsupported", ("repl: this is one of %d ranks started by another launcher; accel-run "
       .. "--num-processes N repl starts its own"):format(ranks))
   end
   return accel.host_chunk("repl/prompt").run { greet = true, stop_on_error = not accel.isatty(0), predefine = true }

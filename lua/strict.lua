@@ -1,7 +1,6 @@
--- Strict globals: reading one that was never assigned is an error that names the nearest. A main chunk
--- declares by assigning; an assignment from inside a function is a warning for scripts, and an error in the
--- library and its tests, since it is nearly always a forgotten `local`. rawset(_G, ...) and
--- accel.global(name, value) declare without fuss.
+-- Strict globals: reading one that was never assigned is an error that names the nearest. A main chunk declares by
+-- assigning. An assignment from inside a function is a warning for scripts, and an error in the library and its tests,
+-- since it is nearly always a forgotten `local`. rawset(_G, ...) and accel.global(name, value) declare explicitly.
 local accel = ...
 
 local declared = {}

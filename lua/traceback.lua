@@ -1,9 +1,10 @@
--- Message and traceback of an error, with the tensors that each function held: name, dtype, shape. The host's
--- message handler. Frames of the library that held no tensors are left out, unless the library itself is at
--- fault, and a call of a name that accel does not have is told the nearest one.
+-- Message and traceback of an error, with the tensors that each function held: name, dtype, shape. The host's message
+-- handler. Frames of the library without tensors are left out, unless the library itself is at fault. For a call of a
+-- name that accel lacks, the message suggests the nearest one.
 local accel, lib_dir = ...
 
 local MAX_FRAMES, MAX_TENSORS = 24, 8
+local NO_FIELD = "a tensor has no field or method '"
 
 local function describe(t)
   local ok, text = pcall(function()
@@ -15,7 +16,7 @@ local function describe(t)
   return ok and text or "released"
 end
 
--- "x: f32 (2, 3), y: ..." for the locals of a frame; nil when there are none.
+-- "x: f32 (2, 3), y: ..." for the locals of a frame, or nil.
 local function tensors(thread, level)
   local seen, list = {}, {}
   local function note(name, value)
@@ -58,7 +59,8 @@ local function is_library(source)
   return source:sub(1, 5) == "=lua/" or (lib_dir ~= "" and source:sub(1, #lib_dir) == lib_dir)
 end
 
--- Was it the library that failed, not the script? Its errors name the script's line, those of Lua their own.
+-- Was it the library that failed, not the script? Whether the library failed, not the script. The library's errors name
+-- the script's line, Lua's errors their own.
 local function is_ours(text, level)
   while true do
     local info = debug.getinfo(level + 1, "Sl")
@@ -71,8 +73,8 @@ local function is_ours(text, level)
   end
 end
 
--- Names that the function at this level can write, "nn.Linear" by "Linear": those of the library's tables
--- among its locals, upvalues and globals, and one table deeper; of the one named `only` where that is known.
+-- Names that the function at this level can use, "nn.Linear" by "Linear": from the library's tables among its locals,
+-- upvalues and globals, and one table deeper. Restricted to the table `only` if that is known.
 local function names_in_reach(level, only)
   local ours, full, spaces = {}, {}, {}
   for name, value in next, package.loaded do
@@ -122,7 +124,7 @@ local function usual_methods()
   return full
 end
 
--- The line of a frame, where the script can be read.
+-- The line of a frame, if the script can be read.
 local function line_of(info)
   local file <close> = info.source:sub(1, 1) == "@" and io.open(info.source:sub(2)) or nil
   if not file then return nil end
@@ -131,13 +133,13 @@ local function line_of(info)
   return text
 end
 
--- "nn" for a line with nn.Linaer(...), where the script can be read; mark: "." or ":".
+-- "nn" for a line with nn.Linaer(...), if the script can be read. mark: "." or ":".
 local function qualifier(info, name, mark)
   local text = line_of(info)
   return text and text:match("([%a_][%w_.]*)%" .. mark .. "%f[%w_]" .. name .. "%f[^%w_]")
 end
 
--- What a name stands for at this level.
+-- The value of a name at this level.
 local function value_at(level, wanted)
   local found
   for i = 1, 200 do
@@ -155,7 +157,7 @@ local function value_at(level, wanted)
   return rawget(_G, wanted)
 end
 
--- Methods of an object by name, with those of the classes it is built on.
+-- Methods of an object by name, including inherited ones.
 local function methods_of(object)
   local full, meta = {}, debug.getmetatable(object)
   for _ = 1, 16 do
@@ -172,12 +174,12 @@ end
 
 -- Methods that some objects have, and why others do not.
 local elsewhere = {
-  gradient_checkpointing_enable = "the models of accel.models have it; in a module of your own, forward calls "
+  gradient_checkpointing_enable = "the models of accel.models have it; in your own module, forward calls "
     .. "accel.checkpoint(layer, x) in the place of layer(x)",
 }
 
--- "; t has 3 ..." where the line reads a tensor at a number behind its last, which is nil.
--- A line that indexes something else, too, says nothing of which of them was nil.
+-- "; t has 3 ..." if the line reads a tensor at a number beyond its last, which is nil. If a line also indexes
+-- something else, it is unclear which of them was nil, and the result is "".
 local function past_the_end(level)
   local line = line_of(debug.getinfo(level + 1, "Sl"))
   local said = ""
@@ -189,7 +191,7 @@ local function past_the_end(level)
   return said
 end
 
--- "; did you mean nn.Linear?" for "attempt to call a nil value (field 'Linaer')", else "".
+-- "; did you mean nn.Linear?" for "attempt to call a nil value (field 'Linaer')", otherwise "".
 local function hint(text, level)
   local index = text:match "nil value %(field '([^']*)'%)"
   if index == "?" or index == "integer index" then return past_the_end(level + 1) end
@@ -218,10 +220,11 @@ local function hint(text, level)
   return near and ("; did you mean %s?"):format(full[near]) or ""
 end
 
--- The text about a field or method of tensors that PyTorch has: what to use, in the place of the nearest name.
+-- The text about one of PyTorch's tensor fields or methods: its replacement, in place of the nearest name.
 local function tensor_field(text)
-  local name = text:match "a tensor has no field or method '([%w_]+)'"
+  local name = text:match(NO_FIELD .. "([%w_]+)'")
   local use = name and require "accel.util.absent".instead_of("Tensor", name)
+  if use and text:find(use, 1, true) then return text end -- it is there already
   return use and text:gsub("; did you mean '[^']*'%?", "") .. "; " .. use or text
 end
 
@@ -229,13 +232,40 @@ local function is_object(value)
   return type(value) == "userdata" or (type(value) == "table" and debug.getmetatable(value) ~= nil)
 end
 
--- Whether a running function is a method that was called with a dot and lacks its object: the parameter self of the
--- library is no object; that of a script's own function, which may be a plain table, is no table, and the error is about it.
+-- net.forward(x): the input stands in self. The error is about a field that the tensor lacks, or about the parameter that got nothing.
+local function took_input(level, info, text)
+  if text:find(NO_FIELD, 1, true) then return true end
+  local second = info.nparams > 1 and debug.getlocal(level + 1, 2)
+  return second and text:find(("nil value (local '%s')"):format(second), 1, true) ~= nil
+end
+
+-- Whether a running function is a method that was called with a dot and lacks its object. For the library, the parameter self is
+-- not an object. For a script's own function, whose object may be a plain table, it is not a table, and the error is about it.
 local function lacks_object(level, info, text)
   local first, self = debug.getlocal(level + 1, 1)
   if first ~= "self" or info.nparams < 1 or info.namewhat == "method" or info.namewhat == "local" then return false end
+  if accel.is_tensor(self) and accel.Tensor[info.name] == nil then return (took_input(level + 1, info, text)) end -- keeps this level
   if is_library(info.source) then return not is_object(self) end
   return type(self) ~= "table" and type(self) ~= "userdata" and text:find("(local 'self')", 1, true) ~= nil
+end
+
+-- The name that a function is defined by: the check of arguments (accel.util.arguments) calls it last, which leaves no other.
+local function defined_name(info)
+  local text = line_of { source = info.source, currentline = info.linedefined }
+  return text and text:match "function%s+[%w_.]*[.:]([%w_]+)%s*%("
+end
+
+-- The method and the script's line, where the check of arguments (accel.util.checked) has raised for a missing object: the method's own
+-- frame is gone then.
+local function named_by_check(level, text)
+  local name = text:match ": ([%w_]+): use [%w_]+:%1%(" or text:match ": ([%w_]+): call it with a colon, on an object"
+  level = level + 1
+  local info = name and debug.getinfo(level, "Sln")
+  while info and (info.currentline < 1 or is_library(info.source)) do
+    level = level + 1
+    info = debug.getinfo(level, "Sln")
+  end
+  if info and qualifier(info, name, ".") then return { name = name }, info end
 end
 
 -- "train.lua:12: train: use net:train(...), with a colon" where a method of the library, or the method of a script that
@@ -252,16 +282,19 @@ local function dot_call(level, text)
         at = info
         break
       end
-      if lacks and info.name then called = info end
+      local name = lacks and (info.name or defined_name(info))
+      if name then called = { name = name } end
       if not called and not is_library(info.source) then break end
     elseif called then
       break
     end
     level = level + 1
   end
+  if not at then called, at = named_by_check(level, text) end
   if not at then return nil end
-  return ("%s:%d: %s: use %s:%s(...), with a colon"):format(at.short_src, at.currentline, called.name,
-    qualifier(at, called.name, ".") or "object", called.name)
+  local owner = qualifier(at, called.name, ".") or "object"
+  local call = called.name == "forward" and ("%s(...) or "):format(owner) or ""
+  return ("%s:%d: %s: use %s%s:%s(...), with a colon"):format(at.short_src, at.currentline, called.name, call, owner, called.name)
 end
 
 -- level: of the first frame shown, 1 being the caller.
@@ -290,16 +323,17 @@ local function frames(level, with_library)
   return lines
 end
 
--- (error value [, level [, bare]]) -> text, message; bare: of the frames alone. Never raises. An error that went through a
--- callback of the core shows the frames that it had there. message: what is said in the place of the error value, if
--- something is.
+-- (error value [, level [, bare]]) -> text, message. bare: only the frames. Never raises. An error that passed through
+-- a callback of the core shows its frames there. message: replaces the error value's text, if given.
 return function(message, level, bare)
   level = (level or 1) + 1 -- as the functions above count: 1 is this function, 2 its caller
   local text = accel.host_chunk "error_text"(message)
   local kept = not bare and type(message) == "table" and rawget(message, "_frames")
   if type(kept) == "string" and kept ~= "" then return text .. "\nstack traceback:\n" .. kept end
-  local instead = type(message) == "string" and dot_call(level, text) or nil
-  text = instead or text
+  local is_text = type(message) == "string"
+  local better = (is_text or text:find(NO_FIELD, 1, true)) and dot_call(level, text) or nil
+  local instead = is_text and better or nil
+  text = better or text
   local lines = frames(level, is_ours(text, level))
   if #lines == 0 then lines = frames(level, true) end
   if bare then return table.concat(lines, "\n") end

@@ -27,7 +27,10 @@ pack() {
   library=$(pkg-config --variable=libdir lua5.4)/liblua5.4.so
   [ -f "$library" ] || die "pack: no shared Lua library ($library)"
   cp -L "$library" "$kit/lib/liblua5.4.so.0" # under the name that programs look for
-  say "carry $kit along: $(du -sk "$kit" | cut -f1) KiB of Lua 5.4 (headers and shared library), nothing else"
+  library=$(pkg-config --variable=libdir lua5.4)/liblua5.4-filesystem.so.0
+  [ -f "$library" ] || die "pack: no LuaFileSystem ($library); install lua-filesystem"
+  cp -L "$library" "$kit/lib/lfs.so"
+  say "carry $kit along: $(du -sk "$kit" | cut -f1) KiB of Lua 5.4 (headers, shared library, LuaFileSystem), nothing else"
 }
 
 # 77 where there is no GPU: told apart from what fails.
@@ -43,7 +46,8 @@ build() {
   say "Building build/gpu"
   set -- -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=ON -DACCEL_CUDA=AUTO -DACCEL_ONEDNN=OFF -DACCEL_MPI=OFF
   if ! pkg-config --exists lua5.4 2> /dev/null && [ -f "$kit/lib/liblua5.4.so.0" ]; then
-    set -- "$@" "-DLUA_INCLUDE_DIR=$PWD/$kit/include" "-DLUA_LIBRARY=$PWD/$kit/lib/liblua5.4.so.0" "-DLUA_MATH_LIBRARY=m"
+    set -- "$@" "-DLUA_INCLUDE_DIR=$PWD/$kit/include" "-DLUA_LIBRARY=$PWD/$kit/lib/liblua5.4.so.0" "-DLUA_MATH_LIBRARY=m" \
+      "-DACCEL_LFS_LIBRARY=$PWD/$kit/lib/lfs.so"
   fi
   cmake -S . -B build/gpu "$@" > build/gpu-configure.log 2>&1 || { tail -20 build/gpu-configure.log; die "configuring failed"; }
   grep "^-- accel" build/gpu-configure.log

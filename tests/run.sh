@@ -38,7 +38,7 @@ esac
 
 REQUIRED="$REQUIRED lua5.4 libdnnl-dev libcmocka-dev"
 need_packages "$REQUIRED" "ninja-build ccache lua-check luarocks libopenmpi-dev openmpi-bin libyaml-dev libsqlite3-dev \
-  libmicrohttpd-dev libcurl4-openssl-dev"
+  libmicrohttpd-dev libcurl4-openssl-dev libssl-dev"
 
 # One seed for all tests of this run, so that the ranks of a job take the same sample.
 : "${ACCEL_TEST_SEED:=$(date +%s)}"

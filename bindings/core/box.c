@@ -1,12 +1,13 @@
 /* Boxes: userdata that hold one reference to a tensor.
  *
- * A box is made empty with its metatable set, so that an error raised before it is filled costs nothing.
- * __gc, __close and t:release() (lac_tensor.c) are the same: the reference goes once. Leaves that require grad have one
- * box per Lua state, found through a table with weak values keyed by the tensor's address, so that
- * parameters serve as table keys; tensor->ext says quickly whether a look is worth it.
+ * A box is made empty with its metatable set, so that an error raised before it is filled costs nothing. __gc, __close and
+ * t:release() (lac_tensor.c) are the same: the reference goes once. Leaves that require grad have one box per Lua state, so
+ * that parameters serve as table keys. A table with weak values, keyed by the tensor's address, finds it. tensor->ext shows
+ * quickly whether a lookup is needed.
  *
- * S->boxes->slots has what boxes hold a second time, by slots that boxes have from birth: Lua skips a finalizer for which the
- * C stack, the Lua stack or memory has no room, and makes none while a state closes. What is left then is given up. */
+ * S->boxes->slots holds the boxes' references a second time, in slots that boxes have from birth. Lua skips a finalizer if
+ * the C stack, the Lua stack or memory has no room, and makes no finalizers while a state closes. The remaining references
+ * are released from the slots then. */
 #include <stdlib.h>
 
 #include "core/gc.h"
@@ -17,7 +18,7 @@ const char lac_box_magic;
 
 enum { FREE = 1, LEAST_SLOTS = 256 };
 
-/* 0: there is no memory for more, or the state is closed. */
+/* 0: out of memory, or the state is closed. */
 static uint32_t grow(lac_state *S) {
   const size_t old = S->boxes->n_slots, n = old == 0 ? LEAST_SLOTS : 2 * old;
   if (S->ctx == NULL || n > UINT32_MAX) return 0;
@@ -148,10 +149,10 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
     b->slot = 0;
   }
   if (leaf) {
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &key_leaves);
-    lua_rawgetp(L, -1, t);
-    bool mine = lua_touserdata(L, -1) == (void *)b;
-    lua_pop(L, 1);
+    const bool kept = lua_rawgetp(L, LUA_REGISTRYINDEX, &key_leaves) == LUA_TTABLE; /* unless the registry was cleared */
+    if (kept) lua_rawgetp(L, -1, t);
+    bool mine = kept && lua_touserdata(L, -1) == (void *)b;
+    if (kept) lua_pop(L, 1);
     if (mine) {
       lua_pushnil(L);
       lua_rawsetp(L, -2, t);

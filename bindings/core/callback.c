@@ -1,11 +1,10 @@
 /* Lua functions that the core calls: hooks, custom gradients, functions of the host.
  *
- * A callback anchors its function in the registry. The core frees callbacks when the graph or the tensor
- * that holds them goes, which may be inside a finalizer or on another thread; so freeing only moves them
- * to the hub's list, and the next call from Lua unanchors them. The hub outlives the Lua state while
- * callbacks do. A callback runs on the thread whose call led to it. Its error is kept as a value and
- * raised again by lac_raise, so that scripts see their own error objects, with the traceback of the place
- * that raised. */
+ * A callback anchors its function in the registry. The core frees callbacks with the graph or the tensor that
+ * holds them, possibly inside a finalizer or on another thread. So freeing only moves them to the hub's list,
+ * and the next call from Lua unanchors them. The hub outlives the Lua state while callbacks do. A callback runs
+ * on the thread whose call led to it. Its error is kept as a value and raised again by lac_raise, so that
+ * scripts see their own error objects, with the traceback of the place that raised. */
 #include <stdlib.h>
 
 #include "core/callback.h"
@@ -69,14 +68,15 @@ void lac_callbacks_drain(lua_State *L, lac_state *S) {
   free_dead(list);
 }
 
-/* (error object): what the host shows of the frames that raised it, which are gone when it says what happened. The
- * first callback that an error passes has the innermost. */
+/* (error object): the host's text of the frames that raised it, because the frames are gone when the error is
+ * reported. The first callback that an error passes has the innermost. */
 static int keep_frames(lua_State *L) {
   lua_pushliteral(L, "_frames");
   if (lua_rawget(L, 1) != LUA_TNIL) return 0;
   lua_pushliteral(L, "traceback");
   if (lua_rawget(L, 1) != LUA_TSTRING) return 0; /* an object of the script's own */
   lua_pushliteral(L, "_frames");
+  if (lac_state_of(L) == NULL) return 0; /* the registry was cleared */
   lac_chunk(L, lac_state_of(L), "traceback");
   lua_pushvalue(L, 1);
   lua_pushinteger(L, 3); /* past this function and the handler */
@@ -86,10 +86,11 @@ static int keep_frames(lua_State *L) {
   return 0;
 }
 
-/* Strings get a traceback where they were raised; error objects have theirs. */
+/* Strings get a traceback here. Error objects have one. */
 static int on_error(lua_State *L) {
   if (lua_type(L, 1) == LUA_TSTRING) {
     lac_state *S = lac_state_of(L);
+    if (S == NULL) return 1;
     ac_err e = {.code = AC_CALLBACK, .rank = -1};
     lac_push_error(L, S, &e, false);
     lua_pushvalue(L, 1);

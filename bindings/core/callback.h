@@ -5,8 +5,7 @@
 
 #include "core/raise.h"
 
-/* What callbacks leave behind when the core frees them, maybe on another thread: emptied by
- * lac_callbacks_drain. */
+/* Callbacks that the core has freed, possibly on another thread. lac_callbacks_drain empties it. */
 typedef struct lac_hub {
   _Atomic int ref;
   _Atomic bool closed;

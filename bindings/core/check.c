@@ -26,7 +26,7 @@ static int expected(lua_State *L, lac_state *S, int idx, const char *name, const
 lac_box *lac_check_box(lua_State *L, lac_state *S, int idx, const char *name) {
   lac_box *b = lac_box_test(L, idx);
   if (b == NULL) expected(L, S, idx, name, "tensor");
-  if (S->ctx == NULL) luaL_error(L, "accel is closed"); /* what boxes still held was given up */
+  if (S->ctx == NULL) luaL_error(L, "accel is closed"); /* the boxes' references were released */
   if (b->t == NULL) {
     lac_site_push(L, b->site);
     if (lua_isstring(L, -1))
@@ -36,7 +36,8 @@ lac_box *lac_check_box(lua_State *L, lac_state *S, int idx, const char *name) {
   return b;
 }
 
-/* What these functions do with a tensor is no op: its values are in memory, and nothing waits to read what they may change (accel.compile). */
+/* These functions use a tensor outside of ops: its values must be in memory, and no waiting call may read values that
+ * they change (accel.compile). */
 static ac_tensor *settled(lua_State *L, lac_state *S, ac_tensor *t) {
   ac_err e;
   if (S->ctx->n_observers != 0 && aci_fuse_settle(S->ctx, t, &e) != AC_OK) lac_raise(L, S, &e);
@@ -97,6 +98,12 @@ ac_generator *lac_check_generator(lua_State *L, lac_state *S, int idx, const cha
   ac_generator *g = luaL_testudata(L, idx, "accel.Generator");
   if (g == NULL) expected(L, S, idx, name, "generator");
   return g;
+}
+
+void lac_check_last(lua_State *L, lac_state *S, int last) {
+  for (int i = last + 1; i <= lua_gettop(L); i++)
+    if (!lua_isnil(L, i))
+      lac_argerror(L, S, AC_INVALID, NULL, i, "...", "unexpected: nothing follows the last argument");
 }
 
 void lac_check_function(lua_State *L, lac_state *S, int idx, const char *name) {

@@ -53,7 +53,7 @@ void lac_push_lazy(lua_State *L, const char *name) {
   lua_pushcclosure(L, lazy, 3);
 }
 
-/* accel.host_chunk(name): what lua/<name>.lua returned. For the host's own files. */
+/* accel.host_chunk(name): the result of lua/<name>.lua. For the host's own files. */
 static int chunk(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_chunk(L, S, lac_check_string(L, S, 1, "name", NULL));

@@ -1,14 +1,12 @@
-/* When Lua's collector runs for the sake of native memory: it sees handles of a few bytes, not what they
- * hold.
+/* When to run Lua's collector because of native memory: it sees handles of a few bytes, not the memory they hold.
  *
- * A full collection comes once results of PER_HEAP times the Lua heap were handed to Lua since the last one, which is what
- * can be garbage at most: marking takes a time in proportion to the heap, making results one in proportion to their bytes.
- * Asked before a call makes more and before backward, and at module exits, the end of backward and steps. Bytes are the
- * clock because they are the same on every device: the meta device then predicts the peak. And a device that runs out of
- * memory leads to a full collection, an empty cache and one more try.
- * A region that is computed again knows that its handles are garbage when it ends: they are the youngest, and go with a
- * young collection.
- * ACCEL_GC=exact: full at every module exit, backward and step. ACCEL_GC=off: never but when memory is short. */
+ * A full collection comes once results of PER_HEAP times the Lua heap were handed to Lua since the last one, which bounds
+ * the possible garbage. Marking takes time in proportion to the heap, making results in proportion to their bytes. Checked
+ * before a call makes more, before backward, and at module exits, the end of backward and steps. Bytes are the clock
+ * because they are the same on every device: the meta device then predicts the peak. A device that runs out of memory
+ * triggers a full collection, an empty cache and one more try. When a recomputed region ends, its handles are garbage:
+ * they are the youngest, and go with a young collection. ACCEL_GC=exact: full at every module exit, backward and step.
+ * ACCEL_GC=off: only when memory is short. */
 #include <string.h>
 
 #include "core/callback.h"
@@ -16,7 +14,7 @@
 #include "core/lac.h"
 #include "ops/ctx_impl.h"
 
-enum { PER_HEAP = 8 };
+enum { PER_HEAP = 7 };
 
 /* Up to an eighth more, in steps: the heap differs a little from run to run and device to device, and collections are to come at the
  * same time all the same. */
@@ -31,10 +29,10 @@ static void set_due(lua_State *L, lac_state *S) {
   S->gc->due = S->gc->mode == LAC_GC_AUTO ? heap * PER_HEAP : SIZE_MAX;
 }
 
-/* A full collection after which Lua is in generational mode. LUA_GCCOLLECT leaves it in what its collector
- * calls a bad state: the next collection waits until the heap doubled and is a full one. What finalizers just let go
- * makes that worse, since it counts as alive: a loop of small ops then goes through megabytes of garbage, out of the
- * caches. */
+/* A full collection after which Lua is in generational mode. LUA_GCCOLLECT leaves it in a state that its collector
+ * calls bad: the next collection waits until the heap has doubled and is a full one. Memory that finalizers have
+ * just released makes that worse, since it counts as alive. A loop of small ops then goes through megabytes of
+ * garbage, out of the caches. */
 static void collect_all(lua_State *L) {
   if (lua_gc(L, LUA_GCINC, 0, 0, 0) != LUA_GCGEN) {
     lua_gc(L, LUA_GCCOLLECT);
@@ -49,7 +47,7 @@ static bool is_finalizing(lua_State *L, const lac_state *S) { return S->gc->runn
 
 void lac_gc_full(lua_State *L, lac_state *S) {
   if (is_finalizing(L, S)) return;
-  S->gc->charged = 0; /* first: what finalizers are handed now is for the next one to find */
+  S->gc->charged = 0; /* first: objects that go to finalizers now are for the next collection to find */
   S->gc->running = true;
   collect_all(L);
   S->gc->running = false;
@@ -72,7 +70,7 @@ void lac_gc_check(lua_State *L, lac_state *S) {
 
 bool lac_gc_oom(lua_State *L, lac_state *S) {
   if (S->gc->running) return false; /* a finalizer asked for memory */
-  /* twice: what finalizers of the first pass let go is freed by the second */
+  /* twice: the second pass frees the objects that finalizers of the first one released */
   lac_gc_full(L, S);
   lac_gc_full(L, S);
   if (S->gc->reclaim != NULL) S->gc->reclaim(S);
@@ -101,8 +99,8 @@ static int collect(lua_State *L) {
   return 0;
 }
 
-/* accel.gc_foreign(bytes): so much of the Lua heap is no part of the run, as of a dry run that wants its collections where a real one has
- * them. */
+/* accel.gc_foreign(bytes): this much of the Lua heap is not a part of the run. A dry run uses it to place its collections as a real run
+ * does. */
 static int gc_foreign(lua_State *L) {
   lac_state *S = lac_get(L);
   const int64_t bytes = lac_check_int(L, S, 1, "bytes");
@@ -111,8 +109,8 @@ static int gc_foreign(lua_State *L) {
   return 0;
 }
 
-/* accel.gc_phase(share): the account stands at this share (0 to 1) of what the next collection waits for: a dry run has the collections of a
- * step at other moments in each, since those of a long run come at all of them. */
+/* accel.gc_phase(share): sets the account to this share (0 to 1) of the next collection's threshold. A dry run then has the collections of
+ * each step at different moments, since a long run has them at all moments. */
 static int gc_phase(lua_State *L) {
   lac_state *S = lac_get(L);
   const double share = lac_check_number(L, S, 1, "share");

@@ -1,4 +1,4 @@
-/* What stands in t[key], checked entry by entry: see key.h. */
+/* The key of t[key], checked entry by entry: see key.h. */
 #include "core/key.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ static const char *shape_str(const ac_tensor *t, char *buf, size_t n) {
   return aci_shape_str(t->ndim, t->shape, buf, n);
 }
 
-/* What t[key] does not take. */
+/* The error for a key that t[key] does not accept. */
 int lac_key_bad(lua_State *L, lac_state *S, int idx) {
   char buf[96];
   return lac_error(L, S, AC_INDEX,
@@ -117,7 +117,7 @@ static int take_part(lua_State *L, lac_state *S, const ac_tensor *t, int d, ac_t
   return n;
 }
 
-/* Entries of the table at `key`, checked for kind: how many dims they use beside "...". */
+/* Entries of the table at `key`, checked for kind. Returns the number of dims that they use besides "...". */
 static int count_dims(lua_State *L, lac_state *S, int key, int n, int *dots) {
   int dims = 0, keys = 0;
   *dots = 0;
@@ -141,11 +141,11 @@ static int count_dims(lua_State *L, lac_state *S, int key, int n, int *dots) {
     }
     lua_pop(L, 1);
   }
-  if (*dots > 1) lac_error(L, S, AC_INDEX, "index: \"...\" may stand in a key once");
+  if (*dots > 1) lac_error(L, S, AC_INDEX, "index: \"...\" may appear only once in a key");
   return dims;
 }
 
-/* k->spec gets (start, length, step) for each entry of the view, k->part the tensors, whose dims stay whole in it; d counts
+/* k->spec gets (start, length, step) for each entry of the view, k->part the tensors, whose dims stay whole in it. d counts
  * the dims of t that entries have used. Tensors are borrowed from the key. Allocates nothing, so that no finalizer runs
  * meanwhile. */
 void lac_key_parse(lua_State *L, lac_state *S, const ac_tensor *t, lac_key *k) {

@@ -1,9 +1,9 @@
-/* Keys of t[key], taken apart: see lac_index.c for what a key may hold. */
+/* Keys of t[key], parsed: lac_index.c lists the forms of a key. */
 #ifndef LAC_KEY_H
 #define LAC_KEY_H
 #include "core/lac.h"
 
-#define LAC_NEWAXIS "newaxis" /* what accel.newaxis is */
+#define LAC_NEWAXIS "newaxis" /* the value of accel.newaxis */
 
 enum { LAC_KEY_ENTRIES = 2 * AC_MAX_DIMS, LAC_KEY_DIMS = LAC_KEY_ENTRIES + AC_MAX_DIMS };
 
@@ -19,18 +19,18 @@ typedef struct lac_key {
   int64_t spec[3 * LAC_KEY_DIMS], view[LAC_KEY_DIMS]; /* view: its shape */
 } lac_key;
 
-/* Takes the key at 2, a table or a tensor, apart; t is what it indexes. Raises what does not fit. Allocates nothing, so that no
+/* Parses the key at 2, a table or a tensor. t is the indexed tensor. Raises if it does not fit. Allocates nothing, so that no
  * finalizer runs meanwhile. */
 void lac_key_parse(lua_State *L, lac_state *S, const ac_tensor *t, lac_key *k);
 /* Is the key at 2 a tensor, or a table that may hold one? */
 bool lac_key_has_tensors(lua_State *L);
 /* The number at idx as a position in dim d of t, 0-based. */
 int64_t lac_key_position(lua_State *L, lac_state *S, const ac_tensor *t, int d, int idx);
-/* Raises: the value at idx is no key. */
+/* Raises: the value at idx is not a key. */
 int lac_key_bad(lua_State *L, lac_state *S, int idx);
 
 /* ---- lac_index.c ---- */
-/* t[key] and t[key] = value of the running metamethod, for keys that are no names. */
+/* t[key] and t[key] = value of the running metamethod, for keys other than names. */
 int lac_index_get(lua_State *L, lac_state *S);
 int lac_index_set(lua_State *L, lac_state *S);
 

@@ -1,15 +1,16 @@
-/* What the bindings themselves ask of the ops: calls by name with ready values, and new tensors. Each collects and tries
- * again when memory is short. */
+/* Calls of ops by the bindings themselves: by name with ready values, and new tensors. Each collects and tries again
+ * when memory is short. */
 #include "core/op.h"
 
 #include "core/gc.h"
 #include "core/lac.h"
 #include "ops/ctx_impl.h"
 
-/* Hooks are scripts: they may release what this call was given. */
+/* Hooks are scripts: they may release this call's arguments. */
 static ac_status call_watched(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v, ac_value *results,
                            int *n_results, ac_err *e) {
-  const int n = op->parsed ? op->n_params : aci_op_sig(op)->n_params;
+  AC_TRY(aci_op_parse(op, e));
+  const int n = op->n_params;
   ac_tensor *kept[AC_MAX_ARGS];
   int n_kept = 0;
   for (int i = 0; i < n; i++) {
@@ -37,8 +38,9 @@ ac_status lac_try_op(lua_State *L, lac_state *S, const char *name, const ac_valu
   *n_results = 0;
   const ac_op *op = ac_op_find(S->ctx, name);
   if (op == NULL) lac_error(L, S, AC_UNSUPPORTED, "this build has no op '%s'", name);
+  AC_TRY(aci_op_parse(op, e));
   const aci_sig *sig = aci_op_sig(op);
-  AC_ASSERT(n <= sig->n_params);
+  AC_CHECK(n <= sig->n_params, e);
   for (int i = 0; i < sig->n_params; i++) {
     const aci_param *p = &sig->param[i];
     v[i] = i < n ? args[i] : p->has_default ? p->dflt : (ac_value){.kind = AC_T_NONE};

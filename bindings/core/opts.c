@@ -6,7 +6,27 @@
 #include "core/lac.h"
 
 
+/* Lua drops arguments beyond those that a function reads, and a misplaced option with them. */
+static void refuse_after(lua_State *L, lac_state *S, int idx) {
+  char buf[96];
+  for (int i = idx + 1; i <= lua_gettop(L); i++) {
+    if (!lua_isnil(L, i))
+      lac_argerror(L, S, AC_INVALID, NULL, i, "options", "unexpected %s; options go into one table at the end",
+                   lac_typename(L, i, buf, sizeof buf));
+  }
+}
+
+void lac_args_end(lua_State *L, lac_state *S, int n) {
+  refuse_after(L, S, n);
+  lua_settop(L, n);
+}
+
 lac_opts lac_opts_open(lua_State *L, lac_state *S, int idx, const char *const *names) {
+  refuse_after(L, S, idx);
+  return lac_opts_open_first(L, S, idx, names);
+}
+
+lac_opts lac_opts_open_first(lua_State *L, lac_state *S, int idx, const char *const *names) {
   lac_opts o = {L, S, 0};
   if (lua_isnoneornil(L, idx)) return o;
   char buf[96];

@@ -1,9 +1,9 @@
 /* From ac_err to Lua errors.
  *
- * An error of accel is a table: code ("shape"), message, op, where ("train.lua:12"), traceback, and rank where
- * one of the ranks is the cause. It prints as "where: op: message", and the methods of strings work on that
- * text, so that scripts may treat it as the string they expect from Lua. The line named is the nearest one of
- * the caller's own: frames of the library itself are passed over (the traceback has them all). */
+ * An error of accel is a table: code ("shape"), message, op, where ("train.lua:12"), traceback, and rank if one
+ * of the ranks is the cause. It prints as "where: op: message", and the methods of strings work on that text,
+ * so that scripts may treat it as the string they expect from Lua. The line named is the nearest one of the
+ * caller's own: frames of the library itself are skipped (the traceback has them all). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,8 +35,8 @@ static int stack_depth(lua_State *L) {
   return hi;
 }
 
-/* As luaL_traceback, which searches every loaded module for a name of each function: 300 us for an error that a
- * script may well catch in a loop. Names are those of the calls; fn: the function itself, "" where that is not known. */
+/* As luaL_traceback, which searches every loaded module for a name of each function: 300 us for an error that a script
+ * may catch in a loop. Names come from the calls. fn: the function itself, "" if unknown. */
 static void push_traceback(lua_State *L, const char *fn) {
   enum { FIRST = 10, LAST = 11 }; /* of a deep stack, as in luaL_traceback */
   lua_Debug ar;
@@ -108,7 +108,7 @@ void lac_forget_error(lua_State *L, lac_state *S) {
 
 int lac_raise(lua_State *L, lac_state *S, const ac_err *e) {
   if (e->code == AC_CALLBACK && S->errors->pending != LUA_NOREF) {
-    /* the callback's own error goes on as it was */
+    /* the callback's own error is passed on unchanged */
     lua_rawgeti(L, LUA_REGISTRYINDEX, S->errors->pending);
     lac_forget_error(L, S);
     return lua_error(L);

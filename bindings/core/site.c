@@ -1,5 +1,5 @@
-/* Lines of scripts: the nearest one of the caller's own, past the frames of the library, for errors and for what
- * collectives and released tensors say of where they come from. */
+/* Lines of scripts: the nearest one of the caller's own, past the frames of the library. Used in errors and for
+ * the origin of collectives and released tensors. */
 #include <string.h>
 
 #include "accel/autograd.h"
@@ -63,8 +63,8 @@ const char *lac_site(lua_State *L, const lac_state *S, int level, char buf[LAC_S
   return buf;
 }
 
-/* Script lines are numbered: text -> n and n -> text in one table. There are no more of them than lines in
- * the scripts. */
+/* Script lines are numbered: text -> n and n -> text in one table. There are at most as many as lines in the
+ * scripts. */
 uint32_t lac_site_here(lua_State *L, lac_state *S) {
   uint32_t n = 0;
   luaL_checkstack(L, 6, "site");

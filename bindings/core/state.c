@@ -1,6 +1,5 @@
-/* What stands behind a Lua state: made by luaopen_accel_core or by ac_host_open, found through the
- * registry, freed last when the Lua state closes (it was marked for finalization first, so boxes go before
- * it). */
+/* The C state of a Lua state: made by luaopen_accel_core or by ac_host_open, found through the registry, freed
+ * last when the Lua state closes (it was marked for finalization first, so boxes go before it). */
 #include <string.h>
 
 #include "core/lac.h"
@@ -16,7 +15,7 @@ lac_state *lac_state_of(lua_State *L) {
 
 lac_state *lac_get(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
-  if (S->ctx == NULL) luaL_error(L, "accel is closed");
+  if (S == NULL || S->ctx == NULL) luaL_error(L, "accel is closed");
   return S;
 }
 
@@ -52,8 +51,7 @@ void lac_new_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg 
 }
 
 void lac_at_close(lac_state *S, lac_closer *close) {
-  AC_ASSERT(S->n_closers < LAC_CLOSERS);
-  S->closer[S->n_closers++] = close;
+  if (AC_HOLDS(S->n_closers < LAC_CLOSERS)) S->closer[S->n_closers++] = close;
 }
 
 static int state_gc(lua_State *L) {
@@ -68,13 +66,19 @@ static int state_gc(lua_State *L) {
 void *lac_state_part(lua_State *L, size_t bytes) {
   void *p = lua_newuserdatauv(L, bytes, 0);
   memset(p, 0, bytes);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, p);
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &key_state) != LUA_TUSERDATA) luaL_error(L, "accel is closed");
+  lua_getiuservalue(L, -1, 1);
+  lua_pushvalue(L, -3);
+  lua_rawsetp(L, -2, p);
+  lua_pop(L, 3);
   return p;
 }
 
 lac_state *lac_state_new(lua_State *L) {
-  lac_state *S = lua_newuserdatauv(L, sizeof *S, 0);
+  lac_state *S = lua_newuserdatauv(L, sizeof *S, 1);
   *S = (lac_state){0};
+  lua_newtable(L); /* its parts, which live as long */
+  lua_setiuservalue(L, -2, 1);
   lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
   S->main = lua_tothread(L, -1);
   lua_pop(L, 1);

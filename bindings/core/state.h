@@ -1,4 +1,4 @@
-/* What stands behind a Lua state (state.c), and how files of the bindings put themselves into it.
+/* The C state of a Lua state (state.c), and how files of the bindings add themselves to it.
  *
  * Every C function of the bindings is a closure with upvalue 1 = the tensor metatable and upvalue 2 = the
  * lac_state (a full userdata, so that whoever can call still has it). Registry keys are addresses of
@@ -27,7 +27,7 @@ struct lac_state {
   struct lac_interrupt *interrupt; /* interrupt.h */
   struct lac_ranks *ranks;         /* dist.h */
   struct lac_profiling *profiling; /* profile.h */
-  struct lac_offload *offload;     /* lac_offload.c; NULL before the first store */
+  struct lac_offload *offload;     /* lac_offload.c. NULL before the first store */
   struct lac_attach *attach;       /* attach.h */
   lac_closer *closer[LAC_CLOSERS]; /* see lac_at_close */
   int n_closers;
@@ -36,14 +36,14 @@ struct lac_state {
 #define LAC_META lua_upvalueindex(1)
 #define LAC_STATE lua_upvalueindex(2)
 
-/* The state of the running function; raises when the Lua state is being closed. */
+/* The state of the running function. Raises when the Lua state is being closed. */
 lac_state *lac_get(lua_State *L);
-/* The same for code that does not run in one of our functions; NULL before accel was opened. */
+/* The same for code that does not run in one of our functions. NULL before accel was opened. */
 lac_state *lac_state_of(lua_State *L);
 /* Registers functions with the two upvalues into the table on top. */
 void lac_setfuncs(lua_State *L, lac_state *S, const luaL_Reg *funcs);
-/* Makes the metatable of a userdata, for luaL_setmetatable: metamethods, methods behind __index; getmetatable gives its
- * name. */
+/* Makes the metatable of a userdata, for luaL_setmetatable: metamethods, and methods in __index. getmetatable returns
+ * its name. */
 void lac_new_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg *metas, const luaL_Reg *methods);
 /* Pushes a C closure with the two upvalues. */
 void lac_pushfunction(lua_State *L, lac_state *S, lua_CFunction f);
@@ -54,9 +54,9 @@ void lac_push_upvalues(lua_State *L);
  * in. */
 lac_state *lac_state_new(lua_State *L);
 /* Defines the opener of a file: LAC_OPEN("accel.console", channels) { ... } adds functions to the table of that module, on
- * top of the stack. "accel" is what scripts require, when all ops are there already; "accel.x" its field x; a name that
- * ends in .core is required by the library's own files. The build collects the openers (openers.cmake), so that no list
- * names files. Those of one module run in no order that one may rely on. */
+ * top of the stack. "accel" is the table that scripts require, when all ops are there already. "accel.x" is its field x.
+ * The library's own files require names that end in .core. The build collects the openers (openers.cmake), so that no list
+ * names files. Openers of one module run in no fixed order. */
 #define LAC_OPEN(module, part)                          \
   void lac_open_##part(lua_State *L, lac_state *S);     \
   void lac_open_##part(lua_State *L, lac_state *S)
@@ -66,7 +66,7 @@ typedef struct lac_opener {
 } lac_opener;
 extern const lac_opener lac_openers[];
 extern const int lac_n_openers;
-/* What the state ends with, the last one first: its owner's part is given up while the context is there still. */
+/* Cleanup at the end of the state, the last one first: an owner's part is released while the context still exists. */
 void lac_at_close(lac_state *S, lac_closer *close);
 /* Registry field that leads luaopen_accel_core to the ac_ctx_options of a host (light userdata). */
 #define LAC_OPTIONS "accel.ctx_options"
@@ -74,7 +74,7 @@ void lac_at_close(lac_state *S, lac_closer *close);
 void *lac_state_part(lua_State *L, size_t bytes);
 /* The thread on which callbacks run. */
 static inline lua_State *lac_thread(const lac_state *S) { return S->now != NULL ? S->now : S->main; }
-/* Around core functions that may call back: returns what S->now was. */
+/* Around core functions that may call back: returns the previous S->now. */
 static inline lua_State *lac_enter(lua_State *L, lac_state *S) {
   lua_State *was = S->now;
   S->now = L;

@@ -1,4 +1,4 @@
---- What the programs beside this file let Lua do: a model that learns on their memory, with a loss of theirs.
+--- The Lua part of the programs in this folder: a model that learns on their memory, with their loss.
 ---
 --- The program registers app.cost(prediction, wanted) before it runs this file, then calls train and predict.
 local accel = require "accel"
@@ -10,7 +10,7 @@ accel.manual_seed(1)
 local model = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 1))
 local optimizer = optim.AdamW(model:parameters(), { lr = 0.02 })
 
---- Trains on inputs (n, 3) and what they should give (n, 1), both the program's memory; returns the last cost.
+--- Trains on inputs (n, 3) and their targets (n, 1), both the program's memory. Returns the last cost.
 ---@param x accel.Tensor
 ---@param y accel.Tensor
 ---@param steps integer

@@ -1,5 +1,5 @@
 -- A configuration in Lua: a table with the keys of Accelerate's files. A project's accel.lua is read by every accel-run launch in its
--- folder; it runs in a sandbox, without io and os.
+-- folder. It runs in a sandbox, without io and os.
 --   accel-run config show --origin --config_file examples/launch/accel.lua
 local ranks <const> = 2
 

@@ -1,5 +1,5 @@
--- A launch policy: a function of the machine that plans an attempt. It is asked again with what the last attempt died of: here a rank
--- that found no memory is answered with half the batch, three times at most; anything else ends the job.
+-- A launch policy: a function of the machine that plans an attempt. It is called again with the failure of the last attempt: here the
+-- batch is halved if a rank ran out of memory, three times at most. Any other failure ends the job.
 --   accel-run launch --policy examples/launch/policy.lua train.lua
 ---@type accel.LaunchPolicy
 return function(machine)
@@ -10,6 +10,6 @@ return function(machine)
   end
   return {
     cpu = machine.gpus == 0, num_processes = math.max(1, machine.gpus),
-    env = { BATCH = batch },
+    args = { "--batch", tostring(batch) }, -- after the arguments of the command line
   }
 end

@@ -62,7 +62,7 @@ ac_status ocl_check(ocl_device *d, cl_int code, const char *what, ac_err *e);
 ac_status ocl_alive(ocl_device *d, ac_err *e);
 
 static inline cl_command_queue ocl_queue(const ocl_device *d, ac_stream *s) { return s != NULL ? (cl_command_queue)(void *)s : d->queue; }
-/* The buffer that an address lies in, and how far from its start. DEVICE: it is no memory of this device. */
+/* The buffer that an address lies in, and how far from its start. DEVICE: it is not memory of this device. */
 ac_status ocl_find(ocl_device *d, const void *p, cl_mem *mem, size_t *at, ac_err *e);
 /* Bytes from anywhere to anywhere, and of the host to the device; the host's are its own again when it returns. */
 ac_status ocl_fetch(const ac_frame *f, void *dst, const void *src, size_t bytes, ac_err *e);

@@ -42,7 +42,7 @@ static ac_status look_at_targets(loss *l, ac_err *e) {
     const int64_t c = size == 8 ? ((const int64_t *)(const void *)id)[i] : ((const int32_t *)(const void *)id)[i];
     if (c == ignore) continue;
     if (c < 0 || c >= l->n)
-      st = AC_FAIL(e, INDEX, "target %lld (element %lld) is no class: there are %lld", (long long)c, (long long)ac_frame_show(l->f, i),
+      st = AC_FAIL(e, INDEX, "target %lld (element %lld) is not a class: there are %lld", (long long)c, (long long)ac_frame_show(l->f, i),
                    (long long)l->n);
     else total += w != NULL ? each[c] : 1;
   }

@@ -1,5 +1,5 @@
-/* accel-run: what its files share. The program uses the embedding API only (accel/host.h and the public
- * headers). */
+/* accel-run: declarations shared by its files. The program uses the embedding API only (accel/host.h and the
+ * public headers). */
 #ifndef APP_APP_H
 #define APP_APP_H
 #include <sys/types.h>
@@ -7,14 +7,14 @@
 #include "accel/host.h"
 #include "accel/launch.h"
 
-/* Exit codes: what callers and schedulers rely on. A signal N ends with 128 + N. */
-enum { APP_OK = 0, APP_SCRIPT = 1, APP_USAGE = 2 };
+/* Exit codes that callers and schedulers rely on. A signal N ends with 128 + N. */
+enum { APP_OK = 0, APP_SCRIPT = 1, APP_USAGE = AC_EXIT_USAGE };
 
 typedef enum app_command {
   APP_RUN,
   APP_ENV,
   APP_REPL,   /* alone, on every rank, or as the launcher of those */
-  APP_FRONT,  /* the prompt of a REPL on several ranks; ranks and launcher start it */
+  APP_FRONT,  /* the prompt of a REPL on several ranks. Started by ranks and launcher */
   APP_TOPICS, /* help [topic] */
   APP_BENCH,  /* bench [name ...] */
   APP_TOOL,   /* a program of stdlib/accel/cli, by its name */
@@ -26,7 +26,7 @@ typedef enum app_command {
 
 typedef struct app_options {
   app_command command;
-  const char *script; /* path or "-"; NULL with code */
+  const char *script; /* path or "-". NULL with code */
   const char *code;   /* of -e */
   const char *tool;   /* of APP_TOOL: its module below accel.cli */
   int n_args;
@@ -34,50 +34,77 @@ typedef struct app_options {
   ac_host_options host;
   bool launches; /* this process starts ranks and runs no script itself */
   ac_launch_options launch;
-  const char *backend, *timeout, *resume, *profile; /* NULL: as the environment says */
-  const char *launch_option;     /* the first option that means nothing without ranks; NULL: none */
+  const char *backend, *timeout, *resume, *profile; /* NULL: from the environment */
+  struct app_given *given;       /* the options of the command line, each once, in order */
+  int n_given;
   char **rank_argv;              /* the command line of a rank: ours without the options of the launcher */
-  char **front_argv;             /* that of the prompt, for APP_REPL on several ranks */
+  char **front_argv;             /* for APP_REPL on several ranks: argv of the prompt */
 } app_options;
 
 /* Fills *o. On misuse writes the reason to stderr and returns false: the program ends with APP_USAGE. */
 bool app_options_parse(int argc, char **argv, app_options *o);
+/* help.c */
 void app_help(void);
-const char *app_command_near(const char *word); /* a misspelt command; NULL: none is like it */
+const char *app_command_near(const char *word); /* the command nearest to a misspelt one. NULL: none is similar */
 
-/* ---- options.c, options_launch.c: tables of options ---- */
+/* ---- options.c, options_launch.c, commands.c: tables of options and commands ---- */
+/* Targets of options: tensors of this process, a script and its globals, the run of a script as a whole, ranks. */
+enum { APP_ON_TENSORS = 1, APP_ON_SCRIPTS = 2, APP_ON_RUN = 4, APP_ON_RANKS = 8, APP_ON_ALL = 15 };
 typedef struct app_option {
   const char *name; /* with underscores, as Accelerate spells its own */
   char letter;
   const char *value; /* NULL: takes none */
   int id;
+  int acts_on; /* APP_ON_... */
   const char *help;
 } app_option;
-enum { APP_LAUNCH_OPTIONS = 12, APP_LAUNCH_FIRST = 100 }; /* how many; their ids begin there */
+typedef struct app_given {
+  const app_option *option;
+  const char *value; /* NULL: takes none */
+} app_given;
+enum { APP_OWN_OPTIONS = 14, APP_LAUNCH_OPTIONS = 15, APP_OPTIONS = APP_OWN_OPTIONS + APP_LAUNCH_OPTIONS };
+enum { APP_LAUNCH_FIRST = 100 }; /* ids of the launcher's begin there */
 extern const app_option app_launch_options[APP_LAUNCH_OPTIONS];
+const app_option *app_option_at(int i); /* of all, the launcher's last */
+/* A name as it is shown: with dashes. */
+const char *app_spell(const char *name, char *buf, size_t n);
+
+typedef struct app_command_row {
+  const char *name, *shown;
+  app_command command;
+  int takes;        /* APP_ON_...: the targets of options that it accepts. Other options end the program */
+  const char *tool; /* APP_TOOL: the module below accel.cli */
+  const char *help; /* NULL: not shown */
+} app_command_row;
+extern const app_command_row app_commands[];
+extern const int app_n_commands;
+/* Whether the word in place of the script is a command. i: its place. Reports misuse of a command. */
+bool app_command_take(int argc, char **argv, int i, app_options *o);
 bool app_launch_set(app_options *o, const app_option *opt, const char *value);
-/* What the options of the launcher mean together. */
+/* Checks the options of the launcher in combination. */
 bool app_launch_check(app_options *o);
-/* Writes the reason (two strings for fmt); returns false. */
+/* Writes the reason (two strings for fmt). Returns false. */
+/* Prints a message of one line: errors hold no control characters but newlines, and names from the command line may have these. */
+void app_say(ac_err *e);
 bool app_usage(const char *fmt, const char *a, const char *b);
 /* Whole text as a number in 0 .. max. */
 bool app_parse_number(const char *text, uint64_t max, uint64_t *out);
 
 /* ---- launch.c ---- */
-/* Starts ranks and waits for them; returns the exit code. */
+/* Starts ranks and waits for them. Returns the exit code. */
 int app_launch(app_options *o);
-/* True when accel-run's launcher started this process as one of its ranks; it is said to the environment of what scripts
- * start that they are none. */
+/* True when accel-run's launcher started this process as one of its ranks. It marks the environment so that programs
+ * that scripts start are not taken for ranks. */
 bool app_is_rank(void);
 void app_rank_joined(void);
-/* False for ranks but the first: what all have to say is said by that one. */
+/* False for ranks other than the first, which prints common messages for all. */
 bool app_is_main_process(void);
 
 /* Serves SIGINT, SIGTERM and SIGHUP for this host, until the host is about to be closed. launcher: the process that passes
- * them on, 0 none; reports: says what happens. */
+ * them on, 0 none. reports: prints a message on a signal. */
 void app_signals_start(ac_host *h, pid_t launcher, bool reports);
 void app_signals_stop(void);
-/* The first signal that asked to stop; 0: none. */
+/* The first signal that asked to stop. 0: none. */
 int app_signals_seen(void);
 /* The launcher ended this rank, since the job is over. */
 bool app_signals_job_over(void);
@@ -87,9 +114,9 @@ void app_signals_command(bool begins);
 void app_signals_die(int signal_number) __attribute__((noreturn));
 
 /* ---- relaunch.c ---- */
-/* Lets what runs in h say how this program is to begin anew. */
+/* Lets the script in h request a new start of this program. */
 ac_status app_relaunch_offer(ac_host *h, ac_err *e);
-/* True where that was said, once: the new command line; the environment is changed. */
+/* True once after such a request: with the new command line. The environment is changed. */
 bool app_relaunch(int *argc, char ***argv);
 
 /* ---- shell.c ---- */

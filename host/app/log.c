@@ -20,20 +20,20 @@ void app_log_start(void) {
   ac_params *p;
   ac_err e;
   ac_log_level level = AC_LOG_WARN;
-  if (ac_params_new(&p, &e) == AC_OK) { /* what is wrong in the environment is said when the host opens */
+  if (ac_params_new(&p, &e) == AC_OK) { /* opening the host reports faults of the environment */
     for (int i = 0; i < 6; i++)
       if (strcmp(ac_params_str(p, "LOG"), names[i]) == 0) level = (ac_log_level)i;
-    ac_device_modules_load(p, &e); /* their parameters mean something; that a file is no module is said then, too */
+    ac_device_modules_load(p, &e); /* makes their parameters known. Later code reports files that are not modules */
     ac_params_free(p);
   }
   ac_log_set(on_message, NULL, level);
-  if (app_is_rank()) return; /* the launcher said the rest */
+  if (app_is_rank()) return; /* the launcher printed the rest */
   const char *unknown[8];
   const char *rows[64];
   int n = ac_params_unknown(unknown, 8), n_rows = ac_params_count();
   for (int i = 0; i < n_rows && i < 64; i++) rows[i] = ac_params_info(i)->name;
   for (int i = 0; i < n && i < 8; i++) {
-    if (strncmp(unknown[i], "ACCEL_TEST_", 11) == 0) continue; /* what our tests tell their scripts */
+    if (strncmp(unknown[i], "ACCEL_TEST_", 11) == 0) continue; /* variables from our tests to their scripts */
     const char *near = ac_nearest(unknown[i] + 6, rows, n_rows < 64 ? n_rows : 64);
     ac_log_write(AC_LOG_WARN, "env", "%s is set but means nothing%s%s%s", unknown[i],
                  near ? " (did you mean ACCEL_" : "", near ? near : "", near ? "?)" : "");

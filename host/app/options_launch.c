@@ -1,5 +1,5 @@
-/* Options of the launcher: how many ranks, on how many machines, how they talk and what becomes of their output. Called by
- * options.c, which finds them in one list with its own. */
+/* Options of the launcher: number of ranks and machines, communication, and output. Called by options.c, which finds them
+ * in one list with its own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,22 +18,29 @@ enum {
   LOG_DIR,
   TEE,
   RESTARTS,
-  INTERVAL
+  INTERVAL,
+  RUN,
+  SECRET,
+  INSECURE
 };
 
 const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
-    {"num_processes", 0, "N", PROCESSES, "ranks, over all machines; auto: one per core [no ranks]"},
-    {"num_machines", 0, "M", MACHINES, "machines; accel-run is started on each of them [1]"},
-    {"machine_rank", 0, "R", MACHINE, "which of them this one is, from 0"},
-    {"main_process_ip", 0, "IP", IP, "address of machine 0"},
-    {"main_process_port", 0, "PORT", PORT, "a free port there"},
-    {"backend", 0, "NAME", BACKEND, "shm, tcp, mpi or solo [auto, or ACCEL_BACKEND]"},
-    {"timeout", 0, "S", TIMEOUT, "seconds to wait for another rank [1800, or ACCEL_TIMEOUT]"},
-    {"cpu_affinity", 0, "auto|none", AFFINITY, "give each rank CPUs of its own where there are enough [auto]"},
-    {"log_dir", 0, "DIR", LOG_DIR, "write each rank's output to DIR/rank_<r>.log; of others than rank 0 show errors only"},
-    {"tee", 0, NULL, TEE, "with --log-dir: show all of it, too"},
-    {"max_restarts", 0, "N", RESTARTS, "after a failure start all ranks anew, up to N times [0]"},
-    {"monitor_interval", 0, "S", INTERVAL, "seconds between a failure and the restart [0.1]"},
+    {"num_processes", 0, "N", PROCESSES, APP_ON_RANKS, "number of ranks on all machines; auto: one per core [no ranks]"},
+    {"num_machines", 0, "M", MACHINES, APP_ON_RANKS, "number of machines; start accel-run on each of them [1]"},
+    {"machine_rank", 0, "R", MACHINE, APP_ON_RANKS, "number of this machine, from 0"},
+    {"main_process_ip", 0, "IP", IP, APP_ON_RANKS, "address of machine 0"},
+    {"main_process_port", 0, "PORT", PORT, APP_ON_RANKS, "a free port there"},
+    {"backend", 0, "NAME", BACKEND, APP_ON_RANKS, "shm, tcp, mpi or solo [auto, or ACCEL_BACKEND]"},
+    {"timeout", 0, "S", TIMEOUT, APP_ON_RANKS, "seconds to wait for another rank [1800, or ACCEL_TIMEOUT]"},
+    {"cpu_affinity", 0, "auto|none", AFFINITY, APP_ON_RANKS, "pin each rank to its own CPUs if there are enough [auto]"},
+    {"log_dir", 0, "DIR", LOG_DIR, APP_ON_RANKS, "write each rank's output to DIR/rank_<r>.log; show only errors of ranks other than 0"},
+    {"tee", 0, NULL, TEE, APP_ON_RANKS, "with --log-dir: show all output as well"},
+    {"max_restarts", 0, "N", RESTARTS, APP_ON_RANKS, "restart all ranks after a failure that a restart can mend, up to N times [0]"},
+    {"monitor_interval", 0, "S", INTERVAL, APP_ON_RANKS, "seconds between a failure and the restart [0.1]"},
+    {"run_id", 0, "NAME", RUN, APP_ON_RANKS, "name of the job, the same on all machines [IP:PORT]"},
+    {"job_secret_file", 0, "FILE", SECRET, APP_ON_RANKS,
+     "secret of the job's machines, the same on all; -: first line of standard input [ACCEL_JOB_SECRET, or a file of the user]"},
+    {"insecure", 0, NULL, INSECURE, APP_ON_RANKS, "let machines join without proof that they know the secret (unsafe)"},
 };
 
 /* Decimal, not negative, finite. */
@@ -68,36 +75,35 @@ static const ac_param_info *param(const char *name) {
 bool app_launch_set(app_options *o, const app_option *opt, const char *value) {
   ac_launch_options *l = &o->launch;
   double seconds;
-  if (opt->id != PROCESSES && opt->id != BACKEND && opt->id != TIMEOUT && o->launch_option == NULL) o->launch_option = opt->name;
   switch (opt->id) {
     case PROCESSES:
       o->launches = true;
       l->num_processes = AC_LAUNCH_AUTO;
       if (strcmp(value, "auto") == 0 || parse_int(value, 1, 1 << 20, &l->num_processes)) return true;
-      return app_usage("--num-processes: '%s' is no number of ranks (1 or more, or auto)%s", value, "");
+      return app_usage("--num-processes: '%s' is not a number of ranks (1 or more, or auto)%s", value, "");
     case MACHINES:
       if (parse_int(value, 1, 1 << 16, &l->num_machines)) return true;
-      return app_usage("--num-machines: '%s' is no number of machines%s", value, "");
+      return app_usage("--num-machines: '%s' is not a number of machines%s", value, "");
     case MACHINE:
       if (parse_int(value, 0, 1 << 16, &l->machine_rank)) return true;
-      return app_usage("--machine-rank: '%s' is no number of a machine, the first of which is 0%s", value, "");
+      return app_usage("--machine-rank: '%s' is not a number of a machine, the first of which is 0%s", value, "");
     case IP:
-      if (value[0] == 0 || strlen(value) > 255) return app_usage("--main-process-ip: '%s' is no address%s", value, "");
+      if (value[0] == 0 || strlen(value) > 255) return app_usage("--main-process-ip: '%s' is not an address%s", value, "");
       l->main_ip = value;
       return true;
     case PORT:
       if (parse_int(value, 0, 65535, &l->main_port)) return true;
-      return app_usage("--main-process-port: '%s' is no port%s", value, "");
+      return app_usage("--main-process-port: '%s' is not a port%s", value, "");
     case BACKEND: {
       const ac_param_info *info = param("BACKEND");
       o->backend = value;
       if (info == NULL || info->allowed == NULL || one_of(info->allowed, value)) return true;
-      return app_usage("--backend: '%s' is none of %s", value, info->allowed);
+      return app_usage("--backend: '%s' is not one of %s", value, info->allowed);
     }
     case TIMEOUT:
       o->timeout = value;
       if (parse_seconds(value, &seconds) && seconds >= 0.01) return true;
-      return app_usage("--timeout: '%s' is no number of seconds, 0.01 or more%s", value, "");
+      return app_usage("--timeout: '%s' is not a number of seconds, 0.01 or more%s", value, "");
     case AFFINITY:
       l->cpu_affinity = strcmp(value, "auto") == 0;
       if (l->cpu_affinity || strcmp(value, "none") == 0) return true;
@@ -109,23 +115,45 @@ bool app_launch_set(app_options *o, const app_option *opt, const char *value) {
     case TEE: l->tee = true; return true;
     case RESTARTS:
       if (parse_int(value, 0, 1 << 20, &l->max_restarts)) return true;
-      return app_usage("--max-restarts: '%s' is no number%s", value, "");
+      return app_usage("--max-restarts: '%s' is not a number%s", value, "");
+    case RUN:
+      if (value[0] == 0 || strlen(value) > 63) return app_usage("--run-id: expected 1 to 63 characters, got '%s'%s", value, "");
+      l->run_id = value;
+      return setenv("TORCHELASTIC_RUN_ID", value, 1) == 0; /* for ranks that another launcher started */
+    case SECRET:
+      if (value[0] == 0) return app_usage("--job-secret-file: the name of the file is empty%s%s", "", "");
+      return setenv("ACCEL_JOB_SECRET_FILE", value, 1) == 0;
+    case INSECURE: return setenv("ACCEL_INSECURE", "1", 1) == 0;
     default:
       if (parse_seconds(value, &l->monitor_interval)) return true;
-      return app_usage("--monitor-interval: '%s' is no number of seconds%s", value, "");
+      return app_usage("--monitor-interval: '%s' is not a number of seconds%s", value, "");
   }
 }
 
+/* --backend and --timeout also serve ranks that another launcher starts. run_line checks whether there are any. */
+static bool needs_launch(const app_option *opt) {
+  return opt->id >= APP_LAUNCH_FIRST && opt->id != PROCESSES && opt->id != BACKEND && opt->id != TIMEOUT && opt->id < RUN;
+}
+
+static bool is_given(const app_options *o, int id) {
+  for (int i = 0; i < o->n_given; i++)
+    if (o->given[i].option->id == id) return true;
+  return false;
+}
+
 bool app_launch_check(app_options *o) {
-  if (!o->launches && o->launch_option != NULL) {
-    char name[40];
-    snprintf(name, sizeof name, "%s", o->launch_option);
-    for (char *p = name; *p != 0; p++)
-      if (*p == '_') *p = '-';
-    return app_usage("--%s is for several ranks: give --num-processes, too%s", name, "");
-  }
+  char name[40];
+  for (int i = 0; i < o->n_given && !o->launches; i++)
+    if (needs_launch(o->given[i].option))
+      return app_usage("--%s is for several ranks: give --num-processes, too%s", app_spell(o->given[i].option->name, name, sizeof name), "");
+  if (is_given(o, INTERVAL) && o->launch.max_restarts == 0)
+    return app_usage("--monitor-interval: there is no restart to wait for; add --max-restarts%s%s", "", "");
   if (o->launch.tee && o->launch.log_dir == NULL)
     return app_usage("--tee: there is no --log-dir to write to; without one all output is shown%s%s", "", "");
+  for (int i = 0; i < o->n_given && o->launches && o->launch.num_machines <= 1; i++)
+    if (o->given[i].option->id == SECRET || o->given[i].option->id == INSECURE)
+      fprintf(stderr, "accel-run: warning: --%s has no effect on one machine: its ranks share a key in memory; add --num-machines\n",
+              app_spell(o->given[i].option->name, name, sizeof name));
   o->launch.share_stdin = o->script != NULL && strcmp(o->script, "-") == 0;
   return true;
 }

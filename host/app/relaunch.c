@@ -1,6 +1,6 @@
-/* A launch that a configuration decides. What `accel-run launch` (accel.cli.launch) finds out in flags, variables and files is a command
- * line and an environment: this program begins anew with them, in the same process, so that a configuration costs no second start.
- * Called by main.c; for accel.cli.launch it is the function accel_run.again(kind, text) of its Lua state. */
+/* A launch that a configuration decides. `accel-run launch` (accel.cli.launch) turns flags, variables and files into a command line and
+ * an environment. This program starts anew with them, in the same process, so that a configuration costs no second start. Called by
+ * main.c. accel.cli.launch sees it as the function accel_run.again(kind, text) of its Lua state. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +45,6 @@ bool app_relaunch(int *argc, char ***argv) {
   for (int i = 0; i < variables.n; i++) putenv(variables.list[i]); /* which keeps the text */
   *argc = line.n;
   *argv = line.list;
-  line = variables = (words){NULL, 0, 0}; /* what they hold lives as long as the process */
+  line = variables = (words){NULL, 0, 0}; /* their contents live as long as the process */
   return true;
 }

@@ -11,7 +11,7 @@
 
 extern char **environ;
 
-/* The command's status as waitpid gives it; -1 with errno: it could not be started or waited for. */
+/* The command's status as from waitpid. -1 with errno: it could not be started or waited for. */
 static int execute(const char *command) {
   char *const argv[] = {(char[]){"sh"}, (char[]){"-c"}, (char *)(uintptr_t)command, NULL};
   pid_t pid;

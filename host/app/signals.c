@@ -1,14 +1,13 @@
-/* Ctrl-C, SIGTERM and SIGHUP, and SIGUSR1 where the script serves it. The first sets a flag that the next accel.step() serves: a script gets a
- * chance to save and end. When no step comes in the time that steps take here (a second at least), at the
- * second signal, and at once in a script that has made no step, Lua is stopped where it is; if that did not
- * end the process within half a second (a long kernel, a pcall that swallowed the error), or at a third, the
- * signal's default action does.
+/* Ctrl-C, SIGTERM and SIGHUP, and SIGUSR1 if the script serves it. The first sets a flag that the next accel.step() serves: a script gets a
+ * chance to save and end. Lua is stopped at its current line in three cases: no step comes within the usual time of a step (at least a
+ * second), a second signal arrives, or the script has made no step so far. If that does not end the process within half a second (a long
+ * kernel, a pcall that swallowed the error), or at a third signal, the signal's default action runs.
  *
  * After a first Ctrl-C inside os.execute the time counts from the command's end, so that a command that ends in its own way
  * is waited for. Other signals do not wait for it: who sends them sends them to this process alone.
  *
- * As a rank: a signal of the terminal, or to the process group, comes twice, from there and from the launcher. Of each signal
- * the greater of the two counts is what was asked for. What the launcher queues ends the script at once: the job is over. */
+ * As a rank: a signal of the terminal, or to the process group, comes twice, from there and from the launcher. For each signal the greater
+ * of the two counts is the number of requests. A signal that the launcher queues ends the script at once: the job is over. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

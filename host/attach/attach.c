@@ -1,9 +1,9 @@
-/* The service of a rank: one thread that admits clients and answers them, and what the rank's own thread asks it at its steps.
+/* The service of a rank: one thread that admits clients and answers them, and the calls of the rank's own thread at its steps.
  *
- * Whose is what: clients and the socket belong to the service's thread; the words below `shared` pass between the two, under the lock or
- * atomic. A pause is agreed by the client, who asks all ranks for a step that none has made yet: a rank takes it only when it has not made
- * that step (pause_at is written before step is read, step before pause_at on the rank's side, both sequentially consistent, so that one of
- * the two sees the other). */
+ * Ownership: clients and the socket belong to the service's thread. The fields below `shared` pass between the two threads, under the lock
+ * or atomic. The client agrees a pause by asking all ranks for a step that none has made yet. A rank takes it only when it has not made
+ * that step. The client's side writes pause_at before it reads step, the rank's side writes step before it reads pause_at. Both are
+ * sequentially consistent, so one of the two sees the other. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -17,33 +17,13 @@
 
 #include "attach/attach_impl.h"
 #include "base/base_impl.h"
+#include "base/gate.h"
 
 #define SECOND ((int64_t)1000000000)
 #define MS ((int64_t)1000000)
 enum {
-  ACCEPT_PAUSE_MS = 100, /* where the system has no descriptor for a client */
+  ACCEPT_PAUSE_MS = 100, /* if the system has no descriptor for a client */
   LOOK_MS = 500
-};
-
-struct ac_attach {
-  ac_attach_options o;
-  aci_folder folder;
-  int listener, wake; /* wake: an eventfd, for the end and when a prompt is given back */
-  pthread_t thread;
-  aci_client client[ACI_CLIENTS];
-  uint32_t last_id;
-  bool full;    /* nobody could be accepted: not asked again before a pause */
-  pid_t process; /* a child that was forked has none of this: no thread, and the files are its parent's */
-  /* shared */
-  _Atomic bool over;
-  _Atomic uint64_t step, pause_at; /* pause_at 0: none */
-  _Atomic bool standing, gone;
-  _Atomic uint32_t owner; /* id of the connection whose prompt this is; 0: there is no prompt */
-  uint32_t held;          /* the owner whose prompt the rank took; the rank's own */
-  pthread_mutex_t lock;
-  pthread_cond_t came;
-  bool interruptible; /* what the prompt evaluates can be: signals meant for it do not reach the script */
-  int prompt_fd; /* parked; -1: none, or the rank has taken it */
 };
 
 static int64_t now_ns(void) {
@@ -56,7 +36,7 @@ static int64_t now_ns(void) {
 
 static bool say(aci_client *c, const char *text) { return aci_client_send(c, text, strlen(text)); }
 
-/* "word N": the number; false: it is another word, or no number. */
+/* "word N": the number. False: it is another word, or not a number. */
 static bool number_of(const char *frame, const char *word, uint64_t *out) {
   const size_t n = strlen(word);
   char *end;
@@ -91,7 +71,8 @@ static bool park(ac_attach *a, aci_client *c, uint64_t owner, bool *alive) {
     *alive = say(c, is_client(a, owner) ? "busy" : "no such connection");
     return false;
   }
-  pthread_mutex_lock(&a->lock); /* the answer goes first, before what the rank says there; who has it finds the connection */
+  /* the answer goes first, before the rank's messages there. The client that gets it finds the connection */
+  pthread_mutex_lock(&a->lock);
   if (!say(c, "parked")) {
     pthread_mutex_unlock(&a->lock);
     atomic_store(&a->owner, 0);
@@ -159,11 +140,9 @@ static bool serve(ac_attach *a, aci_client *c) {
 
 /* ---- the thread ---- */
 
-/* No prompt of this owner any more, unless another one has come. */
-static void disown(ac_attach *a, uint32_t owner) { atomic_compare_exchange_strong(&a->owner, &owner, 0); }
+void aci_attach_disown(ac_attach *a, uint32_t owner) { atomic_compare_exchange_strong(&a->owner, &owner, 0); }
 
-/* only: -1 whichever it is, else that one or none. */
-static int take_parked(ac_attach *a, int only) {
+int aci_attach_take_parked(ac_attach *a, int only) {
   pthread_mutex_lock(&a->lock);
   const int fd = only < 0 || a->prompt_fd == only ? a->prompt_fd : -1;
   if (fd >= 0) a->prompt_fd = -1;
@@ -171,21 +150,29 @@ static int take_parked(ac_attach *a, int only) {
   return fd;
 }
 
-/* A connection ends. One that is parked takes its prompt with it; so does the one that a prompt belongs to, with its pauses: a rank that runs
- * is told at its next step, one that stands sees the end of its own connection. */
+/* Ends a connection. A parked connection takes its prompt with it. So does the connection that a prompt belongs to, with its pauses: a
+ * running rank learns of it at its next step, a standing rank sees the end of its own connection. */
 static void drop(ac_attach *a, aci_client *c) {
   const uint32_t owner = c->prompt ? c->owner : c->id;
-  if (c->prompt && take_parked(a, c->fd) < 0) c->fd = -1; /* the rank has it */
+  const bool parked = c->prompt && aci_attach_take_parked(a, c->fd) >= 0; /* the rank has not seen it */
+  if (c->prompt && !parked) c->fd = -1; /* the rank has it */
   aci_client_close(c);
   if (owner == 0 || atomic_load(&a->owner) != owner) return;
   atomic_store(&a->pause_at, 0);
-  const int fd = take_parked(a, -1);
+  const int fd = aci_attach_take_parked(a, -1);
   for (int i = 0; i < ACI_CLIENTS && fd >= 0; i++)
     if (a->client[i].fd == fd) aci_client_close(&a->client[i]);
-  const bool stood = atomic_load(&a->standing);
-  if (fd < 0 && !stood) atomic_store(&a->gone, true);
-  disown(a, owner);
-  if (fd < 0 && stood && !atomic_load(&a->standing)) atomic_store(&a->gone, true); /* it went on meanwhile; if it does now, it sees no owner */
+  const bool stood = atomic_load(&a->standing), seen = fd < 0 && !parked;
+  if (seen && !stood) atomic_store(&a->gone, true);
+  aci_attach_disown(a, owner);
+  /* it continued meanwhile. If it does so now, it sees no owner */
+  if (seen && stood && !atomic_load(&a->standing)) atomic_store(&a->gone, true);
+}
+
+/* A client that has not shown the token ends. */
+static void refuse(ac_attach *a, int i, const char *why) {
+  drop(a, &a->client[i]);
+  aci_gate_refuse(&a->gate, i, "a program of this user", why, "");
 }
 
 static void accept_all(ac_attach *a) {
@@ -196,14 +183,17 @@ static void accept_all(ac_attach *a) {
       a->full = errno != EAGAIN && errno != EWOULDBLOCK; /* no descriptor, no memory: the connection stays, and poll would tell of it at once */
       return;
     }
-    aci_client *slot = NULL;
-    for (int i = 0; i < ACI_CLIENTS && slot == NULL; i++)
-      if (a->client[i].fd < 0) slot = &a->client[i];
-    if (slot == NULL || !aci_client_same_user(fd)) {
+    bool displaces = false;
+    for (int i = 0; i < ACI_CLIENTS; i++)
+      if (a->client[i].fd < 0) aci_gate_leave(&a->gate, i);
+    const int i = aci_client_same_user(fd) ? aci_gate_find(&a->gate, 0, now_ns(), &displaces) : -1;
+    if (i < 0) {
       close(fd);
       continue;
     }
-    *slot = (aci_client){.fd = fd, .opened = now_ns()};
+    if (displaces) refuse(a, i, "it has not shown the token, and others wait");
+    a->client[i] = (aci_client){.fd = fd};
+    aci_gate_enter(&a->gate, i, 0, now_ns());
   }
 }
 
@@ -246,8 +236,8 @@ static void *service(void *arg) {
         if (p[2 + i].revents & (POLLRDHUP | POLLHUP | POLLERR)) drop(a, c);
         continue;
       }
-      if (!c->admitted && now_ns() - c->opened > 2 * SECOND) {
-        drop(a, c);
+      if (!c->admitted && aci_gate_late(&a->gate, i, now_ns())) {
+        refuse(a, i, "it did not show the token in time");
         continue;
       }
       if (p[2 + i].revents == 0) continue;
@@ -257,8 +247,10 @@ static void *service(void *arg) {
         const bool stays = serve(a, c);
         aci_client_next(c);
         if (!stays) got = -1;
+        if (c->admitted) aci_gate_trust(&a->gate, i);
+        else refuse(a, i, "its token is wrong");
       }
-      if (got < 0) drop(a, c);
+      if (got < 0 && c->fd >= 0) drop(a, c);
     }
     if (a->o.look != NULL && now_ns() - looked >= LOOK_MS * MS) {
       a->o.look(a->o.user);
@@ -269,7 +261,7 @@ static void *service(void *arg) {
   return NULL;
 }
 
-static void wake(ac_attach *a) {
+void aci_attach_wake(ac_attach *a) {
   const uint64_t one = 1;
   const ssize_t n = write(a->wake, &one, sizeof one);
   (void)n;
@@ -284,6 +276,7 @@ ac_status ac_attach_open(const ac_attach_options *o, ac_attach **out, ac_err *e)
   a->process = getpid();
   a->listener = a->wake = a->prompt_fd = -1;
   for (int i = 0; i < ACI_CLIENTS; i++) a->client[i].fd = -1;
+  aci_gate_init(&a->gate, "attach", "attach", &(aci_gate_limits){ACI_CLIENTS, ACI_CLIENTS, 2 * SECOND, ACI_UNPROVED_BYTES, 0});
   pthread_mutex_init(&a->lock, NULL);
   pthread_condattr_t clock;
   pthread_condattr_init(&clock);
@@ -292,7 +285,8 @@ ac_status ac_attach_open(const ac_attach_options *o, ac_attach **out, ac_err *e)
   pthread_condattr_destroy(&clock);
   ac_status st = aci_folder_open(&a->folder, o, e);
   if (st == AC_OK) st = aci_folder_listen(&a->folder, o->rank, &a->listener, e);
-  if (st == AC_OK && (a->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) st = AC_FAIL(e, IO, "attach: no eventfd: %s", strerror(errno));
+  if (st == AC_OK && (a->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+    st = AC_FAIL(e, IO, "attach: cannot create an eventfd: %s", strerror(errno));
   if (st == AC_OK) st = aci_folder_describe(&a->folder, o, e);
   if (st == AC_OK) {
     sigset_t all, was; /* signals are the rank's own thread's */
@@ -304,7 +298,7 @@ ac_status ac_attach_open(const ac_attach_options *o, ac_attach **out, ac_err *e)
       *out = a;
       return AC_OK;
     }
-    st = AC_FAIL(e, IO, "attach: no thread: %s", strerror(error));
+    st = AC_FAIL(e, IO, "attach: cannot start a thread: %s", strerror(error));
   }
   if (a->listener >= 0) close(a->listener);
   if (a->wake >= 0) close(a->wake);
@@ -324,9 +318,9 @@ void ac_attach_close(ac_attach *a) {
     return;
   }
   atomic_store(&a->over, true);
-  wake(a);
+  aci_attach_wake(a);
   pthread_join(a->thread, NULL);
-  free_taken(a); /* what the rank took is its own to close */
+  free_taken(a); /* the rank closes the connection it took */
   for (int i = 0; i < ACI_CLIENTS; i++) aci_client_close(&a->client[i]);
   close(a->listener);
   close(a->wake);
@@ -337,67 +331,3 @@ void ac_attach_close(ac_attach *a) {
 }
 
 const char *ac_attach_job(const ac_attach *a) { return a->folder.job; }
-
-/* ---- the rank's own thread ---- */
-
-unsigned ac_attach_step(ac_attach *a, uint64_t step) {
-  atomic_store(&a->step, step);
-  uint64_t at = atomic_load(&a->pause_at);
-  unsigned what = 0;
-  /* taken, so that it cannot be taken back any more: the client is told which of the two came first */
-  if (at != 0 && step >= at && atomic_compare_exchange_strong(&a->pause_at, &at, 0)) what = AC_ATTACH_PAUSE;
-  if (atomic_load_explicit(&a->gone, memory_order_relaxed) && atomic_exchange(&a->gone, false)) what |= AC_ATTACH_GONE;
-  return what;
-}
-
-bool ac_attach_stand(ac_attach *a, int *fd) {
-  *fd = -1;
-  if (atomic_load(&a->owner) == 0 || a->process != getpid()) return false;
-  atomic_store(&a->standing, true);
-  atomic_store(&a->pause_at, 0);
-  *fd = take_parked(a, -1);
-  if (*fd < 0) return true;
-  a->held = atomic_load(&a->owner);
-  atomic_store(&a->gone, false); /* of the client before this one */
-  wake(a); /* its slot is free */
-  return true;
-}
-
-void ac_attach_go(ac_attach *a, bool keep) {
-  atomic_store(&a->standing, false);
-  if (keep) {
-    if (atomic_load(&a->owner) != a->held) atomic_store(&a->gone, true); /* it ended while we stood */
-    return;
-  }
-  atomic_store(&a->gone, false);
-  disown(a, a->held);
-}
-
-/* An interrupt is sent under the lock, so that one is on its way to this thread when we have it, and arrives before a system call that we make
- * then returns. */
-void ac_attach_interruptible(ac_attach *a, bool on) {
-  pthread_mutex_lock(&a->lock);
-  a->interruptible = on;
-  pthread_mutex_unlock(&a->lock);
-  if (!on) syscall(SYS_gettid);
-}
-
-void ac_attach_pause_at(ac_attach *a, uint64_t step) { atomic_store(&a->pause_at, step); }
-
-bool ac_attach_has_prompt(const ac_attach *a) { return atomic_load(&a->owner) != 0; }
-
-bool ac_attach_wait(ac_attach *a, double seconds) {
-  struct timespec end;
-  if (a->process != getpid()) return false;
-  clock_gettime(CLOCK_MONOTONIC, &end);
-  const int64_t at = (int64_t)end.tv_sec * SECOND + end.tv_nsec + (int64_t)(seconds * 1e9);
-  end = (struct timespec){.tv_sec = at / SECOND, .tv_nsec = at % SECOND};
-  pthread_mutex_lock(&a->lock);
-  while (a->prompt_fd < 0) {
-    const int late = seconds < 0 ? pthread_cond_wait(&a->came, &a->lock) : pthread_cond_timedwait(&a->came, &a->lock, &end);
-    if (late != 0) break;
-  }
-  const bool found = a->prompt_fd >= 0;
-  pthread_mutex_unlock(&a->lock);
-  return found;
-}

@@ -19,7 +19,7 @@ bool aci_token_equal(const char *token, const char *given, size_t n) {
   return differ == 0;
 }
 
-/* What has arrived of k wanted bytes. -1: the client is gone, 0: nothing now. */
+/* The bytes that have arrived of k wanted ones. -1: the client is gone, 0: nothing now. */
 static ssize_t take(const aci_client *c, void *p, size_t k) {
   for (;;) {
     const ssize_t n = recv(c->fd, p, k, MSG_DONTWAIT);
@@ -37,7 +37,7 @@ int aci_client_read(aci_client *c) {
     if (c->n < sizeof c->head) continue;
     c->length = (uint32_t)c->head[0] | (uint32_t)c->head[1] << 8 | (uint32_t)c->head[2] << 16 | (uint32_t)c->head[3] << 24;
     /* who has not shown the token yet gets room for that and no more */
-    if (c->length > (c->admitted ? AC_ATTACH_MAX_FRAME : 256)) return -1;
+    if (c->length > (c->admitted ? AC_ATTACH_MAX_FRAME : ACI_UNPROVED_BYTES)) return -1;
     c->got = 0;
     c->frame = malloc((size_t)c->length + 1);
     if (c->frame == NULL) return -1;
@@ -62,7 +62,7 @@ bool aci_client_send(aci_client *c, const char *p, size_t n) {
   struct iovec v[2] = {{(void *)(uintptr_t)head, sizeof head}, {(void *)(uintptr_t)p, n}};
   struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
   const ssize_t k = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-  return k == (ssize_t)(n + sizeof head); /* what does not fit at once is not read by anybody */
+  return k == (ssize_t)(n + sizeof head); /* a client that does not take a frame at once does not read */
 }
 
 void aci_client_close(aci_client *c) {

@@ -1,8 +1,9 @@
-/* The folder in which jobs of this user are found: its place, its owner, a job's token, what each rank puts there. Called by attach.c; readers are
- * lua/attach/. */
+/* The folder in which jobs of this user are found: its place, its owner, a job's token, the files of each rank. Called by attach.c. Readers
+ * are in lua/attach/. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 #include "attach/attach_impl.h"
 #include "base/json.h"
+#include "base/visible.h"
 
 enum { ATTEMPTS = 100 };
 
@@ -53,7 +55,7 @@ static ac_status read_token(aci_folder *f, ac_err *e) {
     }
     unsigned char random[ACI_TOKEN / 2];
     char text[ACI_TOKEN + 1], name[40];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) return AC_FAIL(e, IO, "attach: no random numbers");
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) return AC_FAIL(e, IO, "attach: the system has no random numbers");
     for (size_t i = 0; i < sizeof random; i++) snprintf(text + 2 * i, 3, "%02x", random[i]);
     snprintf(name, sizeof name, "token.%ld", (long)getpid());
     const int made = openat(f->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -65,6 +67,20 @@ static ac_status read_token(aci_folder *f, ac_err *e) {
     if (!whole) return AC_FAIL(e, IO, "attach: cannot write %s/token: no space", f->path);
   }
   return AC_FAIL(e, IO, "attach: %s/token cannot be read", f->path);
+}
+
+/* Removes the folders of jobs whose ranks were killed. Ranks hold a lock on theirs. A rank whose new folder was removed notices it
+ * (nlink) and makes it again. jobs: the folder of all jobs, at path. */
+static void tidy_killed(int jobs, const char *path, const char *own) {
+  char folder[256];
+  const int fd = openat(jobs, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+  if (d == NULL && fd >= 0) close(fd);
+  for (struct dirent *x; d != NULL && (x = readdir(d)) != NULL;) {
+    if (strspn(x->d_name, "0123456789abcdef") != 8 || x->d_name[8] != 0 || strcmp(x->d_name, own) == 0) continue;
+    if (snprintf(folder, sizeof folder, "%s/%s", path, x->d_name) < (int)sizeof folder) ac_attach_tidy(folder);
+  }
+  if (d != NULL) closedir(d);
 }
 
 ac_status aci_folder_open(aci_folder *f, const ac_attach_options *o, ac_err *e) {
@@ -84,6 +100,7 @@ ac_status aci_folder_open(aci_folder *f, const ac_attach_options *o, ac_err *e) 
   ac_status st = open_own(top, name, f->path, &jobs, e);
   close(top);
   if (st != AC_OK) return st;
+  if (mkdirat(jobs, f->job, 0700) == 0) tidy_killed(jobs, f->path, f->job); /* the first rank of a job, for all of them */
   snprintf(f->path + strlen(f->path), sizeof f->path - strlen(f->path), "/%s", f->job);
   for (int attempt = 0; attempt < ATTEMPTS; attempt++) { /* or between our opening and locking it */
     struct stat s;
@@ -104,7 +121,7 @@ ac_status aci_folder_open(aci_folder *f, const ac_attach_options *o, ac_err *e) 
 ac_status aci_folder_listen(aci_folder *f, int rank, int *fd, ac_err *e) {
   struct sockaddr_un a = {.sun_family = AF_UNIX};
   snprintf(f->socket, sizeof f->socket, "rank%d", rank);
-  /* of an attempt before this one; its description first, by which readers would take our socket for one to tidy up */
+  /* of an earlier attempt. Remove its description first: readers would use it to tidy up our socket */
   char old[32];
   snprintf(old, sizeof old, "rank%d.json", rank);
   unlinkat(f->fd, old, 0);
@@ -112,8 +129,8 @@ ac_status aci_folder_listen(aci_folder *f, int rank, int *fd, ac_err *e) {
   /* by the descriptor: the folder's own path may be longer than an address has room for */
   snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", f->fd, f->socket);
   *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (*fd < 0) return AC_FAIL(e, IO, "attach: no socket: %s", strerror(errno));
-  /* the folder keeps others out until the mode is set; umask is the process's, other threads use it */
+  if (*fd < 0) return AC_FAIL(e, IO, "attach: cannot create a socket: %s", strerror(errno));
+  /* the folder keeps others out until the mode is set. The umask belongs to the process, and other threads use it */
   if (bind(*fd, (struct sockaddr *)&a, sizeof a) == 0 && fchmodat(f->fd, f->socket, 0600, 0) == 0 && listen(*fd, ACI_CLIENTS) == 0)
     return AC_OK;
   AC_FAIL(e, IO, "attach: cannot listen at %s/%s: %s", f->path, f->socket, strerror(errno));
@@ -140,11 +157,18 @@ static void number(aci_json_writer *w, const char *key, int64_t v) {
   aci_json_int(w, v);
 }
 
+/* Names of files may be any bytes, and JSON is UTF-8: other bytes are described as ps shows them. */
+static void text_of(aci_json_writer *w, const char *key, const char *s) {
+  char shown[4 * PATH_MAX];
+  const size_t n = aci_visible(shown, sizeof shown, s, strlen(s), false, NULL);
+  aci_json_key(w, key, strlen(key));
+  aci_json_string(w, shown, n);
+}
+
 ac_status aci_folder_describe(aci_folder *f, const ac_attach_options *o, ac_err *e) {
   aci_strbuf text = {0};
   aci_json_writer w = {.out = &text};
   char part[40];
-  const char *script = o->script != NULL ? o->script : "";
   snprintf(f->description, sizeof f->description, "rank%d.json", o->rank);
   snprintf(part, sizeof part, "%s.part", f->description);
   aci_json_begin(&w, true);
@@ -154,12 +178,8 @@ ac_status aci_folder_describe(aci_folder *f, const ac_attach_options *o, ac_err 
   number(&w, "start", start_time());
   number(&w, "began", (int64_t)time(NULL));
   number(&w, "segment", o->segment);
-  aci_json_key(&w, "script", 6);
-  aci_json_string(&w, script, strlen(script));
-  if (o->hosts != NULL && o->hosts[0] != 0) {
-    aci_json_key(&w, "hosts", 5);
-    aci_json_string(&w, o->hosts, strlen(o->hosts));
-  }
+  text_of(&w, "script", o->script != NULL ? o->script : "");
+  if (o->hosts != NULL && o->hosts[0] != 0) text_of(&w, "hosts", o->hosts);
   aci_json_end(&w);
   ac_status st = aci_json_finish(&w, e);
   if (st != AC_OK) {
@@ -177,7 +197,7 @@ ac_status aci_folder_describe(aci_folder *f, const ac_attach_options *o, ac_err 
   return AC_FAIL(e, IO, "attach: cannot write %s/%s: %s", f->path, f->description, strerror(error));
 }
 
-/* Removes what ranks put there, and the folder itself. Its lock is ours alone: no rank has it or comes into it meanwhile. */
+/* Removes the files of ranks, and the folder itself. We alone hold its lock: no rank has it or enters it meanwhile. */
 static void remove_all(int folder, const char *path) {
   const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *d = fd >= 0 ? fdopendir(fd) : NULL;

@@ -1,5 +1,5 @@
 /* Anomaly mode: which call of the forward does a NaN of the backward, or an error in it, belong to? Nodes made
- * while the mode is on remember their line; while it is on during backward, every gradient is looked at. */
+ * while the mode is on remember their line. While it is on during backward, every gradient is checked. */
 #include "autograd/anomaly.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ bool ac_ctx_anomaly(const ac_ctx *c, bool *check_nan) {
   return c->anomaly;
 }
 
-/* By ops, so that it holds on every device; nothing of it is recorded. */
+/* By ops, so that it works on every device. Nothing of it is recorded. */
 static ac_status has_nan(ac_ctx *c, ac_tensor *t, bool *yes, ac_err *e) {
   *yes = false;
   if (t->numel == 0 || t->device->kind == AC_DEV_META || !ac_dtype_is_float((ac_dtype)t->dtype)) return AC_OK;

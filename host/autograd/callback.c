@@ -16,10 +16,10 @@ typedef struct callback_node {
 static ac_status apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph,
                        ac_err *e) {
   callback_node *n = (callback_node *)base;
-  (void)create_graph; /* grad mode says so already */
+  (void)create_graph; /* grad mode has the same value */
   if (base->saved_freed)
     return AC_FAIL(e, GRAD,
-                   "backward through %s a second time: what it saved is freed; pass retain_graph=true to the "
+                   "backward through %s a second time: its saved tensors are freed; pass retain_graph=true to the "
                    "first backward",
                    base->name);
   AC_TRY(n->cb.backward(n->cb.user, c, base->n_out, dout, base->n_edges, din, e));

@@ -1,11 +1,11 @@
-/* What is put off between the two parts of a backward (deferred.h). */
+/* Deferred gradients between the two parts of a backward (deferred.h). */
 #include "autograd/deferred.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A leaf, or what one op made of it that keeps nothing for its backward and so can run in either part: the cast of a region of lowered
- * precision, a transpose. */
+/* A leaf, or the result of one op on a leaf that keeps nothing for its backward and so can run in either part: the cast of a region of
+ * lowered precision, a transpose. */
 static bool is_weight(const ac_node *to) {
   if (to != NULL && to->cls == &aci_op_class && to->n_edges == 1 && ((const aci_op_node *)to)->op->desc->save == 0) to = to->edge[0].node;
   return to != NULL && to->cls == &aci_acc_class;
@@ -46,7 +46,7 @@ static aci_put_off *put_off(ac_deferred *d, ac_node *n, ac_tensor *const *g) {
 ac_status aci_deferred_begin(ac_deferred *d, ac_node *n, ac_tensor *const *g, ac_tensor **kept, aci_split *s, ac_err *e) {
   if (!d->second) {
     aci_put_off *p = put_off(d, n, g);
-    if (p == NULL) return AC_FAIL(e, OOM, "no memory to put gradients of weights off");
+    if (p == NULL) return AC_FAIL(e, OOM, "no memory to defer gradients of weights");
     kept = p->kept;
   }
   s->shut = aci_deferred_shut(d, n);
@@ -82,7 +82,7 @@ ac_status ac_backward_inputs(ac_ctx *c, int n_outputs, ac_tensor *const *outputs
                              ac_err *e) {
   ac_deferred *d = calloc(1, sizeof *d);
   *out = NULL;
-  if (d == NULL) return AC_FAIL(e, OOM, "no memory to put gradients of weights off");
+  if (d == NULL) return AC_FAIL(e, OOM, "no memory to defer gradients of weights");
   d->ctx = c;
   d->end = &d->first;
   ac_status st = n_outputs > 0 ? aci_backward_part(c, n_outputs, outputs, grads, d, e) : AC_OK;
@@ -92,7 +92,7 @@ ac_status ac_backward_inputs(ac_ctx *c, int n_outputs, ac_tensor *const *outputs
 }
 
 ac_status ac_backward_weights(ac_deferred *d, ac_err *e) {
-  if (d->second) return AC_FAIL(e, STATE, "the gradients of weights that were put off have been computed already");
+  if (d->second) return AC_FAIL(e, STATE, "the deferred gradients of weights have already been computed");
   d->second = true;
   const ac_status st = aci_backward_part(d->ctx, 0, NULL, NULL, d, e);
   drop(d);
@@ -107,7 +107,7 @@ void ac_deferred_free(ac_deferred *d) {
   free(d);
 }
 
-/* ---- what gradient rules call ---- */
+/* ---- functions for gradient rules ---- */
 ac_tensor *ac_grad_kept(const ac_grad *g) { return g->node->base.kept != NULL ? g->node->base.kept[0] : NULL; }
 
 void ac_grad_keep(ac_grad *g, ac_tensor *t) {

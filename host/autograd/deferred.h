@@ -1,5 +1,6 @@
-/* Backward in two parts: gradients of inputs first, those of weights later (ac_backward_inputs). The engine walks the graph twice; each
- * time some edges are shut: of a product (op desc .weights) those to weights that are leaves or casts of leaves, then all others. */
+/* Backward in two parts: gradients of inputs first, gradients of weights later (ac_backward_inputs). The engine walks the graph twice.
+ * In the first part, edges of products (op desc .weights) to weights that are leaves or casts of leaves are shut. In the second part
+ * all other edges are shut. */
 #ifndef ACI_AUTOGRAD_DEFERRED_H
 #define ACI_AUTOGRAD_DEFERRED_H
 #include "autograd/op_node.h"
@@ -10,7 +11,7 @@ enum { ACI_KEPT = 1, ACI_SPLIT_EDGES = 16 };
 typedef struct aci_put_off {
   struct aci_put_off *next;
   ac_node *n;                /* retained */
-  ac_tensor *kept[ACI_KEPT]; /* what its rule keeps between the parts (ac_grad_keep) */
+  ac_tensor *kept[ACI_KEPT]; /* tensors that its rule keeps between the parts (ac_grad_keep) */
   ac_tensor *g[];            /* the gradients of its results, owned */
 } aci_put_off;
 
@@ -28,7 +29,7 @@ typedef struct aci_split {
 
 /* Bit k: edge k of n takes no part in this walk. */
 uint64_t aci_deferred_shut(const ac_deferred *d, const ac_node *n);
-/* Around one part of n's backward: rules see the open edges alone. In the first part n is put off; kept: of the second. */
+/* Around one part of n's backward: rules see the open edges alone. In the first part n is deferred. kept: of the second. */
 ac_status aci_deferred_begin(ac_deferred *d, ac_node *n, ac_tensor *const *g, ac_tensor **kept, aci_split *s, ac_err *e);
 void aci_deferred_end(ac_node *n, const aci_split *s);
 

@@ -1,9 +1,14 @@
-/* The backward engine: walks the nodes reachable from the outputs in descending order of their making, on the
- * calling thread.
+/* The backward engine: walks the nodes reachable from the outputs in descending order of their making, on the calling thread.
  *
- * Each run keeps its own table node -> (gradients so far, arrivals expected), so that runs nest (a hook, a
- * recomputation or a second derivative may start another) and several graphs, or parts of one, are walked
- * independently. */
+ * Callers    Only the thread that owns the context. Runs nest: a hook, a recomputation or a second derivative may start another one.
+ *            Each run therefore keeps its own table node -> (gradients so far, arrivals expected), and several graphs, or parts of one,
+ *            are walked independently.
+ * Order      Descending seq is a topological order, so every gradient of a node has arrived when its turn comes. Leaves have no seq:
+ *            a leaf runs when its last edge of this run has been served (waits is 0). Each node runs at most once (done).
+ * Ownership  The run retains every node in its table until it ends. An entry owns its gradients until serve() releases them. The results
+ *            got[] belong to the caller.
+ * Failure    The first error stops the walk. All gradients are released and got[] is all NULL, but leaves that were already served keep
+ *            what they accumulated. Grad mode, autocast, only_inputs and in_backward are restored on every path. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,12 +21,12 @@
 
 typedef struct entry {
   ac_node *n;
-  ac_tensor **g; /* per output, owned; NULL: nothing yet */
+  ac_tensor **g; /* per output, owned. NULL: nothing yet */
   int32_t waits; /* edges into this node not yet served */
   bool needed;   /* leads to an input that was asked for */
   bool wanted;   /* is one */
   bool done;
-  ac_tensor **kept; /* of a node that was put off and runs now: what its first part kept */
+  ac_tensor **kept; /* of a deferred node that runs now: the tensors its first part kept */
 } entry;
 
 enum { SMALL_MAP = 64 }; /* a graph of half as many nodes needs no memory for its table */
@@ -29,7 +34,7 @@ enum { SMALL_MAP = 64 }; /* a graph of half as many nodes needs no memory for it
 typedef struct run {
   ac_ctx *c;
   bool create_graph, retain_graph;
-  bool within; /* nothing behind the inputs belongs to this run */
+  bool within; /* nodes before the inputs do not belong to this run */
   entry **map; /* open addressing by node address */
   uint32_t mask;
   entry **order; /* every entry, then sorted */
@@ -114,8 +119,7 @@ static bool is_wanted(const run *r, const ac_node *n) {
 }
 
 /* Adds every node that is reachable from those in the table. New entries are appended, so one pass over the growing list visits
- * them all; waits counts the edges of this run that lead to a node, which are not
- * those shut by a deferral. */
+ * them all. waits counts the edges of this run that lead to a node, without edges that a deferral has shut. */
 static ac_status discover(run *r, ac_err *e) {
   for (int i = 0; i < r->n; i++) {
     ac_node *n = r->order[i]->n;
@@ -172,8 +176,8 @@ static void mark_needed(run *r) {
   }
 }
 
-/* What happens to the whole gradient of a node before it goes on: tensor hooks, which may replace it; ->grad of non-leaves with
- * retain_grad; the gradients that ac_gradients was asked for. */
+/* Work on the whole gradient of a node before it continues: tensor hooks (which may replace it), ->grad of non-leaves with
+ * retain_grad, and the gradients that ac_gradients returns. */
 static ac_status run_hooks(run *r, entry *t, ac_err *e) {
   ac_node *n = t->n;
   for (int i = 0; i < n->n_out && n->hooks != NULL; i++)
@@ -192,13 +196,13 @@ static ac_status run_hooks(run *r, entry *t, ac_err *e) {
 
 static ac_status serve(run *r, entry *t, ac_err *e);
 
-/* An edge is served, with or without a gradient; leaves run with their last one. */
+/* An edge is served, with or without a gradient. Leaves run with their last one. */
 static ac_status arrive(run *r, entry *to, ac_err *e) {
   if (--to->waits == 0 && is_leaf(to)) return serve(r, to, e);
   return AC_OK;
 }
 
-/* A hook may end the recording meanwhile, or begin one: each end is that of a beginning. */
+/* A hook may meanwhile end or begin recording: every end belongs to a beginning. */
 static ac_status apply_traced(const run *r, ac_node *n, ac_tensor *const *g, ac_tensor **din, ac_err *e) {
   const aci_tracer *t = r->c->tracer;
   t->node(t->user, n->name, true);
@@ -208,13 +212,14 @@ static ac_status apply_traced(const run *r, ac_node *n, ac_tensor *const *g, ac_
 }
 
 /* Runs one node, whose gradients are complete: hooks, its backward, and the results to the nodes it has edges to. A node that no
- * gradient reached, or that leads to no input asked for, does not run, but its edges still count as served: leaves wait for
- * them. t->g is released here; din is owned until it is added to the next node's gradient. */
+ * gradient reached, or that leads to no requested input, does not run, but its edges still count as served: leaves wait for
+ * them. t->g is released here. din is owned until it is added to the next node's gradient. */
 static ac_status serve(run *r, entry *t, ac_err *e) {
   ac_node *n = t->n;
   ac_status st = AC_OK;
   bool any = false;
-  const bool calls_only = n->cls == &aci_op_class && n->hooks == NULL; /* what else sees gradients sees them in memory */
+  /* hooks and other readers of gradients need them in memory */
+  const bool calls_only = n->cls == &aci_op_class && n->hooks == NULL;
   ac_tensor *small[16] = {0}, **din = small;
   const uint64_t shut = shut_edges(r, n);
   if (t->done) return AC_OK;
@@ -257,7 +262,7 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   }
   for (int k = 0; k < n->n_edges; k++) {
     if (n->edge[k].node != NULL && st == AC_OK && !is_shut(shut, k)) {
-      entry *to = find(r, n->edge[k].node); /* NULL behind the inputs of a run `within` */
+      entry *to = find(r, n->edge[k].node); /* NULL before the inputs of a run `within` */
       if (din[k] != NULL && to != NULL && to->needed) {
         st = aci_gradient_fit(r->c, n, k, &din[k], e);
         if (st == AC_OK) {
@@ -332,7 +337,7 @@ static ac_status serve_all(run *r, ac_err *e) {
   return AC_OK;
 }
 
-/* The same where a part of the graph was recorded in a region of accel.compile: chains of the backward wait as those of the forward. */
+/* The same if a part of the graph was recorded in a region of accel.compile: chains of the backward wait as in the forward. */
 static ac_status serve_fused(run *r, aci_fuse *z, ac_err *e) {
   int before;
   AC_TRY(aci_fuse_begin_backward(z, &before, e));
@@ -355,7 +360,7 @@ static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tenso
   return serve_all(r, e);
 }
 
-/* One backward pass. With inputs: got[i] becomes the gradient of input i (owned, NULL where none came; all NULL on failure), and no
+/* One backward pass. With inputs: got[i] becomes the gradient of input i (owned, NULL if none came, all NULL on failure), and no
  * leaf's ->grad changes. Gradients are recorded only with create_graph. */
 static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
                         int n_inputs, ac_tensor *const *inputs, bool within, const ac_backward_options *o,

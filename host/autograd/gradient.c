@@ -1,4 +1,4 @@
-/* Gradients on their way through the engine: sums of those that reach one node, and what a gradient has to look like. */
+/* Gradients on their way through the engine: their sums per node, and the checks of their shape, dtype and device. */
 #include <string.h>
 
 #include "accel/ops.h"

@@ -1,4 +1,4 @@
-/* Life of nodes, leaves and hooks; what tensors say about their gradients. */
+/* Life of nodes, leaves and hooks, and the gradient fields of tensors. */
 #include "autograd/node.h"
 
 #include <pthread.h>
@@ -124,10 +124,10 @@ ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_grap
     if (st == AC_OK) s->filled = true;
     return st;
   }
-  AC_TRY(aci_fuse_settle(c, g, e)); /* from here on it may be written by what is no call */
+  AC_TRY(aci_fuse_settle(c, g, e)); /* from here on it may be written outside of calls */
   if (t->grad == NULL) {
-    /* A gradient to which this is the only reference becomes ->grad as it is; others are copied, so that both may be changed in
-     * place. */
+    /* A gradient to which this is the only reference becomes ->grad unchanged. Others are copied, so that both may be changed
+     * in place. */
     bool ours = atomic_load(&g->ref) == 1 && atomic_load(&g->storage->ref) == 1 &&
                 ac_tensor_is_contiguous(g) &&
                 g->storage->bytes == (size_t)g->numel * aci_dsize((ac_dtype)g->dtype);

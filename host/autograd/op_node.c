@@ -1,4 +1,5 @@
-/* Backward of one recorded op: unpacks what was saved, runs the gradient rule; and what gradient rules call. */
+/* Backward of one recorded op: unpacks the saved tensors and runs the gradient rule. Also the functions for gradient
+ * rules. */
 #include "autograd/saved.h"
 #include "base/small.h"
 
@@ -39,7 +40,7 @@ static void release_saved(ac_node *base) {
     n->out[i] = NULL;
   }
   if (n->packed != NULL) any |= aci_release_packed(n);
-  if (any) base->saved_freed = true; /* what saved nothing may run any number of times */
+  if (any) base->saved_freed = true; /* a node without saved tensors may run any number of times */
 }
 
 static void op_free(ac_node *base) {
@@ -131,7 +132,7 @@ static ac_status apply_composed(aci_op_node *n, const ac_value *saved, ac_ctx *c
   return st;
 }
 
-/* saved, saved_out: what the node keeps, or what was unpacked for this run. */
+/* saved, saved_out: the tensors that the node keeps, or those unpacked for this run. */
 static ac_status apply_rule(aci_op_node *n, const ac_value *saved, ac_tensor *const *saved_out, ac_ctx *c,
                             ac_tensor *const *dout, ac_tensor **din, bool create_graph, ac_err *e) {
   const ac_op_desc *d = n->op->desc;
@@ -166,8 +167,8 @@ static ac_status apply_rule(aci_op_node *n, const ac_value *saved, ac_tensor *co
   return st;
 }
 
-/* While hooks unpack, a backward that they start may be through with this node: what it packed stays until the
- * last is. */
+/* While hooks unpack, a backward that they start may finish this node: its packed tensors stay until the last
+ * such backward has finished. */
 static ac_status apply_packed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph,
                               ac_err *e) {
   ac_expr u;
@@ -189,7 +190,7 @@ static ac_status op_apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_t
   const ac_op_desc *d = n->op->desc;
   if (base->saved_freed)
     return AC_FAIL(e, GRAD,
-                   "backward through %s a second time: what it saved is freed; pass retain_graph=true to the "
+                   "backward through %s a second time: its saved tensors are freed; pass retain_graph=true to the "
                    "first backward",
                    n->op->name);
   if (d->grad == NULL && d->composed == NULL) return AC_FAIL(e, GRAD, "%s has no gradient", n->op->name);
@@ -200,7 +201,7 @@ static ac_status op_apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_t
 
 const aci_node_class aci_op_class = {op_apply, release_saved, op_free};
 
-/* ---- what gradient rules call ---- */
+/* ---- functions for gradient rules ---- */
 bool ac_grad_needs_at(const ac_grad *g, int arg, int i) {
   const ac_value *v = &g->args[arg];
   if (v->kind != AC_T_TENSOR && v->kind != AC_T_TENSORS) return false;

@@ -1,11 +1,11 @@
-/* Recompute: regions of the forward that give up what their calls save and compute it again in backward. Used by
+/* Recompute: regions of the forward that drop their saved tensors and compute them again in backward. Used by
  * accel.checkpoint (bindings/lac_saved.c).
  *
  * In the forward every saved tensor of the region becomes a number. The first number that backward asks for makes the
- * region run again; its saved tensors, in the same order, fill the slots, and each leaves with the node that needs it.
- * Regions nest: the arguments of an inner one are kept by the hooks of the outer one, which computes them again when
- * the inner one is to run. Nodes made by the second run know their tensors by number as well, so that what Lua still
- * holds of that graph holds no bytes. */
+ * region run again. Its saved tensors, in the same order, fill the slots, and each leaves with the node that needs it.
+ * Regions nest: the hooks of the outer region keep the arguments of an inner one, and compute them again when the
+ * inner one is to run. Nodes made by the second run also know their tensors by number, so the part of that graph that
+ * Lua still holds keeps no bytes alive. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,21 +19,21 @@ typedef struct slot {
 
 struct ac_recompute {
   int ref;  /* slots, entered regions, the maker */
-  int live; /* of these: what may still ask for a tensor */
+  int live; /* of these: holders that may still ask for a tensor */
   ac_ctx *ctx;
   ac_recompute_spec spec;
   int n_args;
   aci_saved *args;
   int n, cap;
   slot *slots;
-  int next, last; /* of the second run: slots filled; the last one that is needed */
+  int next, last; /* of the second run: slots filled, and the last one that is needed */
   int open;       /* the forward is in the region */
   bool replaying, stopped;
   ac_saved_hooks forward, again;
 };
 
-/* What a node keeps for a saved tensor: its number in the region. t: the tensor itself, where it came in the second run and its
- * slot was not waiting for it. */
+/* A node's handle of a saved tensor: its number in the region. t: the tensor itself, if it came in the second run and its slot
+ * was not waiting for it. */
 typedef struct holder {
   ac_recompute *r;
   int i;
@@ -57,7 +57,7 @@ static void drop_args(ac_recompute *r) {
   free(args);
 }
 
-/* Nothing can ask any more: what the second run would need goes at once, not when the last shell does. */
+/* No holder can ask any more: the data for the second run is freed at once, not with the last shell. */
 static void unlive(ac_recompute *r) {
   if (--r->live > 0) return;
   drop_args(r);
@@ -111,7 +111,7 @@ static ac_status pack_forward(void *user, ac_tensor *t, void **packed, ac_err *e
 static ac_status stop(ac_recompute *r, ac_err *e) {
   r->stopped = true;
   if (r->spec.stop != NULL) r->spec.stop(r->spec.user);
-  return AC_FAIL(e, CALLBACK, "stopped: all that backward needs was computed again; a checkpoint wants this to pass");
+  return AC_FAIL(e, CALLBACK, "stopped: the recomputation is complete; pass this error on to the checkpoint");
 }
 
 static ac_status pack_again(void *user, ac_tensor *t, void **packed, ac_err *e) {
@@ -123,7 +123,7 @@ static ac_status pack_again(void *user, ac_tensor *t, void **packed, ac_err *e) 
   if (i >= r->n) {
     if (r->spec.check)
       return AC_FAIL(e, STATE,
-                     "checkpoint: computed again, the function saved more tensors than the %d of its "
+                     "checkpoint: during recomputation the function saved more tensors than the %d of its "
                      "forward; it must do "
                      "the same every time it is called",
                      r->n);
@@ -132,7 +132,7 @@ static ac_status pack_again(void *user, ac_tensor *t, void **packed, ac_err *e) 
   slot *p = &r->slots[i];
   if (r->spec.check && !aci_packed_fits(&p->meta, t))
     return AC_FAIL(e, STATE,
-                   "checkpoint: computed again, saved tensor %d of %d is %s; in the forward it was %s: the "
+                   "checkpoint: during recomputation saved tensor %d of %d is %s; in the forward it was %s: the "
                    "function must do "
                    "the same every time it is called",
                    i + 1, r->n, aci_tensor_str(t, a, sizeof a), aci_packed_str(&p->meta, b, sizeof b));
@@ -161,7 +161,7 @@ static ac_status replay(ac_recompute *r, ac_err *e) {
     if (r->stopped) st = AC_OK;
     else if (st == AC_OK && r->next < r->n && r->spec.check)
       st = AC_FAIL(e, STATE,
-                   "checkpoint: computed again, the function saved %d tensors, in the forward %d: it must do "
+                   "checkpoint: during recomputation the function saved %d tensors, in the forward %d: it must do "
                    "the same every "
                    "time it is called",
                    r->next, r->n);
@@ -187,21 +187,21 @@ static ac_status unpack(void *packed, ac_tensor **out, ac_err *e) {
   }
   if (h->again && !r->replaying)
     return AC_FAIL(e, GRAD,
-                   "a tensor that a checkpoint made while it computed again has no gradients of its own");
+                   "a tensor from the recomputation of a checkpoint has no gradients of its own");
   r->ref++;
   ac_status st = AC_OK;
   if (r->slots[h->i].got == NULL)
     st = r->replaying
-             ? AC_FAIL(e, STATE, "checkpoint: computing again asks for a tensor that is being computed")
+             ? AC_FAIL(e, STATE, "checkpoint: the recomputation needs a tensor that it is computing")
              : replay(r, e);
   slot *p = &r->slots[h->i];
   if (st == AC_OK && p->got == NULL)
-    st = AC_FAIL(e, STATE, "checkpoint: computed again, the function did not save tensor %d of %d", h->i + 1,
+    st = AC_FAIL(e, STATE, "checkpoint: during recomputation the function did not save tensor %d of %d", h->i + 1,
                  r->n);
   if (st == AC_OK) {
     *out = p->got;
     if (r->replaying || r->open > 0) ac_tensor_retain(*out);
-    else p->got = NULL; /* it leaves with the node that asked; a second backward computes it again */
+    else p->got = NULL; /* it leaves with the node that asked. A second backward computes it again */
   }
   unref(r);
   return st;

@@ -20,7 +20,7 @@ static bool needs_grad(const ac_value *v) {
   return false;
 }
 
-/* What a node for this call takes up. */
+/* Sizes of the parts of a node for this call. */
 typedef struct sizes {
   bool grad;    /* an input needs a gradient */
   int n_edges;
@@ -34,7 +34,7 @@ static ac_status look_at(const ac_tensor *t, sizes *s, ac_err *e) {
   return t->flags & ACI_T_VIEW ? aci_check_view(t, e) : AC_OK;
 }
 
-/* Sums up s over all arguments. Refuses views taken before an in-place write to their storage: their history says nothing about
+/* Sums up s over all arguments. Refuses views taken before an in-place write to their storage: their history does not match
  * their values. */
 static ac_status look(const ac_frame *f, sizes *s, ac_err *e) {
   *s = (sizes){false, 0, 0};
@@ -97,7 +97,7 @@ ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
       AC_TRY(aci_write_check(c, t, e));
       if ((t->flags & ACI_T_VIEW) && grad)
         return AC_FAIL(e, GRAD,
-                       "a view is written in place where gradients are recorded; write into the whole "
+                       "a view is written in place while gradients are recorded; write into the whole "
                        "tensor, use an op that returns a "
                        "new one (cat, where, index ops), or clone the view first");
     }
@@ -107,8 +107,8 @@ ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
   return ac_clone(c, f->args[0].tensor, &f->before, e);
 }
 
-/* Edge k of n leads to where t's gradient goes. *slot is what n saves of t (NULL: nothing); the edge's meta joins the list of
- * those that save it. Shapes are copied to *var, which moves on. */
+/* Edge k of n leads to the target of t's gradient. *slot is n's saved reference to t (NULL: none). The edge's meta joins the
+ * list of those that save it. Shapes are copied to *var, which moves on. */
 static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor **slot, char **var, ac_err *e) {
   ac_tensor *const saved = *slot;
   aci_meta *m = &n->base.meta[k];
@@ -134,8 +134,8 @@ static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor **slot,
   return aci_edge_of(t, &n->base.edge[k], e);
 }
 
-/* Copies the call's arguments into n, lists and strings to var, and makes an edge for each tensor. After a failure the loop goes
- * on with NULL tensors, so that release_saved finds every argument filled in. */
+/* Copies the call's arguments into n, lists and strings to var, and makes an edge for each tensor. After a failure the loop
+ * continues with NULL tensors, so that release_saved finds every argument filled in. */
 static ac_status fill_args(aci_op_node *n, const ac_frame *f, char *var, ac_err *e) {
   ac_status st = AC_OK;
   int k = 0;
@@ -203,7 +203,7 @@ ac_status aci_detach_saved(ac_tensor *t, ac_err *e) {
   return AC_OK;
 }
 
-/* Overwritten by an op without gradient: the old history is no longer this value's. */
+/* t was overwritten by an op without gradient: its old history does not belong to the new value. */
 static void cut(ac_tensor *t) {
   ac_node *old = t->grad_fn;
   if (old == NULL) return;
@@ -232,7 +232,7 @@ static void cut_written(ac_frame *f) {
 /* Makes the node of a call whose kernel has run. Nothing happens without an input that needs a gradient, or without a
  * result of floats. The node is one allocation: aci_op_node, then args, edges, metas, saved outputs, first edges, output
  * versions and the variable part (shapes, lists, numbers, strings) that look() counted. Until the last loop only this
- * function holds the node, so a failure releases it and leaves the results without history; that loop cannot fail. */
+ * function holds the node, so a failure releases it and leaves the results without history. That loop cannot fail. */
 ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
   sizes s;
   int n_float = 0;
@@ -290,7 +290,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
     if (c->anomaly) n->base.site = aci_site(c);
     if (c->saved_hooks != NULL) st = aci_pack_node(c, n, e);
   }
-  /* what was written gets another history below: nodes that saved it may not reach that one */
+  /* written tensors get another history below: nodes that saved them may not reach it */
   for (int i = 0; f->op->mutates != 0 && st == AC_OK && i < f->n_out; i++) st = aci_detach_saved(f->out[i], e);
   if (st != AC_OK) {
     aci_node_release(&n->base);

@@ -1,6 +1,6 @@
-/* Hooks on what is kept for backward: the stack of them in a context, and the two sides of each: pack while a call is
- * recorded, unpack in its backward. A tensor that was packed is gone; its node keeps what it looked like and, in its
- * edges, where it came from, so that a second derivative finds the history again. */
+/* Hooks on tensors kept for backward: a stack of them in a context. Each has two sides: pack while a call is
+ * recorded, unpack in its backward. A packed tensor is gone. Its node keeps its shape, dtype and device and, in its
+ * edges, its origin, so that a second derivative finds the history again. */
 #include "autograd/saved.h"
 
 #include <stdio.h>
@@ -65,7 +65,7 @@ static ac_status pack(ac_ctx *c, ac_tensor *t, bool is_leaf, aci_packed **out, a
   ac_ctx_set_grad_enabled(c, grad);
   if (st == AC_OK && ac_storage_version(t->storage) != version)
     st = AC_FAIL(e, GRAD,
-                 "a hook of saved_tensors_hooks wrote the tensor that it was to pack; clone it first");
+                 "a hook of saved_tensors_hooks changed the tensor that it packs; clone it first");
   ac_tensor_release(alias);
   if (st == AC_OK) *out = p;
   else packed_free(p);

@@ -22,7 +22,7 @@ static bool available;
 static bool membarrier(int cmd) { return syscall(SYS_membarrier, cmd, 0, 0) == 0; }
 static void ask(void) { available = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); }
 
-/* A barrier on all threads: each sees what this one stored before it, and this one what they stored. */
+/* A barrier on all threads: each sees the stores that this one made before it, and this one sees theirs. */
 static void barrier_everywhere(void) {
   if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
   if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
@@ -56,7 +56,7 @@ void aci_biased_wait(aci_biased *l) {
   if (l->streak < STREAK || (l->home != 0 && l->home != me)) return;
   pthread_once(&once, ask);
   if (!available) return;
-  l->home = me; /* for good; who opened the device need not be who uses it */
+  l->home = me; /* for good. The opener of a device need not be its user */
   l->streak = 0;
   atomic_store_explicit(&l->owner, me, memory_order_relaxed); /* from the next time on */
 }

@@ -1,10 +1,10 @@
-/* A spinlock for what one thread takes nearly always and others now and then: the pool of a device. The thread
- * that holds the bias takes it with two plain stores; a locked instruction would wait until all its stores
- * before have left for the caches, 25 ns in a loop of small ops. Another thread takes the bias away first, by a
- * barrier in all threads of the process (membarrier). Where the system has none of that, a plain spinlock.
- * Only one thread ever has the bias of a lock, so that `inside` has one writer: another could come back from long
- * before its bias was taken away, and clear the flag of who has it now.
- * Known as biased locking: Dice, Moir, Scherer, "Quickly reacquirable locks" (2003). */
+/* A spinlock that one thread takes nearly always and others now and then: the pool of a device. The thread that
+ * holds the bias takes it with two plain stores. A locked instruction would wait until all earlier stores have
+ * left for the caches, 25 ns in a loop of small ops. Another thread takes the bias away first, by a barrier in
+ * all threads of the process (membarrier). Without membarrier it is a plain spinlock. Only one thread ever has
+ * the bias of a lock, so `inside` has one writer. A second one could resume after it has lost its bias and clear
+ * the flag of the present holder. Known as biased locking: Dice, Moir, Scherer, "Quickly reacquirable locks"
+ * (2003). */
 #ifndef ACI_BIASED_H
 #define ACI_BIASED_H
 #include <stdatomic.h>
@@ -13,9 +13,10 @@
 
 typedef struct aci_biased {
   _Atomic uintptr_t owner; /* the owner of the bias, or 0: no thread */
-  _Atomic bool inside;     /* the owner has the lock; written by home alone */
+  _Atomic bool inside;     /* the owner has the lock. Written by home alone */
   _Atomic bool taken;      /* a thread other than the owner has the lock */
-  uintptr_t home, last;    /* under taken: who may have the bias; who had the lock last, and how often in a row */
+  /* under taken: the thread that may have the bias. The last thread that had the lock, and how often in a row */
+  uintptr_t home, last;
   uint32_t streak;
 } aci_biased;
 
@@ -23,7 +24,7 @@ extern _Thread_local __attribute__((tls_model("initial-exec"))) char aci_biased_
 
 void aci_biased_wait(aci_biased *l);
 
-/* What it returns is given to aci_biased_unlock. Not recursive. */
+/* Pass the result to aci_biased_unlock. Not recursive. */
 static inline bool aci_biased_lock(aci_biased *l) {
   const uintptr_t me = (uintptr_t)&aci_biased_me;
   if (__builtin_expect(atomic_load_explicit(&l->owner, memory_order_relaxed) == me, 1)) {

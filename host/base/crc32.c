@@ -1,9 +1,9 @@
-/* CRC-32 by carry-less multiplication where the CPU has it, else by tables of eight. Called by the reader of
+/* CRC-32 by carry-less multiplication if the CPU has it, otherwise by tables of eight. Called by the reader of
  * PyTorch's archives.
  *
  * Checksums are polynomials over GF(2) in reflected bit order. Four lanes of 16 bytes are multiplied by x^512
- * modulo the polynomial and added to what follows 64 bytes later; at the end they are joined at a distance of
- * x^128, and the 16 bytes that are left go through the tables. */
+ * modulo the polynomial and added to the data 64 bytes later. At the end they are joined at a distance of
+ * x^128, and the remaining 16 bytes go through the tables. */
 #include "base/crc32.h"
 
 #include <pthread.h>
@@ -52,7 +52,7 @@ TARGET static __m128i load(const unsigned char *p) {
   return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 
-/* x carried on to where `next` stands; by: x^(distance + 64) and x^distance modulo the polynomial. */
+/* Moves x forward to the position of `next`. by: x^(distance + 64) and x^distance modulo the polynomial. */
 TARGET static __m128i fold(__m128i x, __m128i by, __m128i next) {
   const __m128i low = _mm_clmulepi64_si128(x, by, 0x00), high = _mm_clmulepi64_si128(x, by, 0x11);
   return _mm_xor_si128(_mm_xor_si128(low, high), next);

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of what `crc` covers followed by n bytes; start with 0. */
+/* The checksum of the bytes already in `crc` followed by n bytes. Start with 0. */
 uint32_t aci_crc32(uint32_t crc, const void *p, size_t n);
 
 #endif

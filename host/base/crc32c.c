@@ -1,4 +1,4 @@
-/* CRC-32C by the SSE4.2 instruction where there is one, else by tables of eight. Called by file, ckpt and
+/* CRC-32C by the SSE4.2 instruction if there is one, otherwise by tables of eight. Called by file, ckpt and
  * track.
  *
  * Checksums are polynomials over GF(2) in reflected bit order: bit 31 is x^0. Appending n bytes multiplies by

@@ -4,11 +4,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of what `crc` covers followed by n bytes; start with 0. */
+/* The checksum of the bytes already in `crc` followed by n bytes. Start with 0. */
 uint32_t aci_crc32c(uint32_t crc, const void *p, size_t n);
-/* The same without the CPU's instruction: what other CPUs run, named for the tests. */
+/* The same without the CPU's instruction, as other CPUs run it. Named for the tests. */
 uint32_t aci_crc32c_by_table(uint32_t crc, const void *p, size_t n);
-/* The checksum of A followed by B, from those of A and of B (n_b bytes): pieces may be summed in parallel. */
+/* The checksum of A followed by B, from the checksums of A and B (n_b bytes): pieces may be summed in parallel. */
 uint32_t aci_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t n_b);
 
 /* The masked form that TFRecord files hold. */

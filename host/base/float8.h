@@ -1,8 +1,9 @@
-/* Floats of 8 bits by arithmetic on the bits of f32, so that rows of them are vector code; values are those of tensor/convert.h. Used by
- * the CPU's rows (ops/map/convert.c), the kernels of fp8 on CUDA (ops/quant/fp8.cu) and the stand-in for cuBLASLt.
+/* Floats of 8 bits by arithmetic on the bits of f32, so that loops over rows vectorise. Values match tensor/convert.h. Used by the CPU's
+ * rows (ops/map/convert.c), the kernels of fp8 on CUDA (ops/quant/fp8.cu) and the stand-in for cuBLASLt.
  *
- * A code moved to where f32 has exponent and fraction is the value times 2^-120 (e5m2: 2^-112), subnormals too. The other way the bits
- * that go are rounded to even; below the smallest normal, adding a number whose spacing is that of the subnormals rounds. */
+ * A code moved to where f32 has exponent and fraction is the value times 2^-120 (e5m2: 2^-112), subnormals too. In the other direction
+ * the dropped bits are rounded to even. Below the smallest normal, adding a number whose spacing is that of subnormals does the
+ * rounding. */
 #ifndef ACI_FLOAT8_H
 #define ACI_FLOAT8_H
 #include "base/vmath.h"
@@ -29,19 +30,19 @@ ACI_VM uint8_t aci_float8_bits(float x, int drop, uint32_t bias, float smallest,
   code = bits > 0x7f800000u ? 0x7f : code;
   return (uint8_t)(code | sign);
 }
-/* What is too large becomes 448; in e5m2, as in IEEE 754, infinity. NaN stays NaN. */
+/* Values that are too large become 448 or, in e5m2 as in IEEE 754, infinity. NaN stays NaN. */
 ACI_VM uint8_t aci_e4m3_bits(float x) { return aci_float8_bits(x, 20, 120u << 3, 0x1p-6f, 0x1p14f, 448.0f, 0x7e); }
 ACI_VM uint8_t aci_e5m2_bits(float x) { return aci_float8_bits(x, 21, 112u << 2, 0x1p-14f, 0x1p7f, 65536.0f, 0x7c); }
 
-/* x scaled, cut to what the format holds (NaN stays), as fp8 training stores values: TransformerEngine, torchao. */
+/* x scaled and clamped to the format's range (NaN stays), as fp8 training stores values: TransformerEngine, torchao. */
 ACI_VM uint8_t aci_e4m3_saturated(float x) { return aci_e4m3_bits(x); }
 ACI_VM uint8_t aci_e5m2_saturated(float x) {
   const float low = x < -ACI_E5M2_MAX ? -ACI_E5M2_MAX : x;
   return aci_e5m2_bits(low > ACI_E5M2_MAX ? ACI_E5M2_MAX : low);
 }
 
-/* The scale by which values up to amax fill a format up to `most`: most / max(amax, 1e-12), as torchao computes it (in f64, rounded once),
- * or the largest power of two below, for amax > 0, where pow2 says so (MS-AMP; torchao's round_scales_to_power_of_2). 1 where amax is not finite. */
+/* The scale by which values up to amax fill a format up to `most`: most / max(amax, 1e-12), as torchao computes it (in f64, rounded once).
+ * With pow2 and amax > 0: the largest power of two below that (MS-AMP, and torchao's round_scales_to_power_of_2). 1 if amax is not finite. */
 ACI_VM float aci_float8_scale(float amax, float most, int pow2) {
   if (!(amax <= 3.4028234663852886e38f)) return 1;
   const float s = (float)((double)most / (amax > 1e-12f ? (double)amax : 1e-12));

@@ -11,7 +11,7 @@
 #include "accel/base.h"
 #include "base/strbuf.h"
 
-/* What the text did wrong, and at which byte, for readers of formats that number their rules. */
+/* The fault in the text and its byte, for readers of formats that number their rules. */
 typedef struct aci_json_fault {
   enum { ACI_JSON_NO_FAULT, ACI_JSON_SYNTAX, ACI_JSON_BAD_NUMBER, ACI_JSON_REPEATED_KEY, ACI_JSON_LIMIT } kind;
   size_t offset;
@@ -23,7 +23,7 @@ typedef struct aci_json_opts {
   int max_depth; /* open containers at once */
   /* integers outside int64 become doubles instead of errors: Hugging Face writes 1e30 as digits */
   bool wide_integers;
-  aci_json_fault *fault; /* (optional) filled when the text is refused; untouched by errors of the event function */
+  aci_json_fault *fault; /* (optional) filled when the text is refused. Untouched by errors of the event function */
 } aci_json_opts;
 #define ACI_JSON_CONFIG ((aci_json_opts){.max_bytes = (size_t)64 << 20, .max_depth = 64})
 #define ACI_JSON_TOKENIZER ((aci_json_opts){.max_bytes = (size_t)512 << 20, .max_depth = 64})
@@ -46,7 +46,7 @@ typedef struct aci_json_event {
   aci_json_type type;
   int depth;     /* containers around this value or end */
   size_t offset; /* of the token in the input */
-  /* STRING, KEY: unescaped, may hold NUL; numbers: as written. Not terminated; valid during the call. */
+  /* STRING, KEY: unescaped, may hold NUL. Numbers: as written. Not terminated. Valid during the call. */
   const char *text;
   size_t len;
   int64_t i; /* INT */
@@ -56,15 +56,15 @@ typedef struct aci_json_event {
 
 /* An error it returns ends the reading and is passed on. */
 typedef ac_status (*aci_json_fn)(void *user, const aci_json_event *ev, ac_err *e);
-/* Opts NULL: ACI_JSON_CONFIG. PARSE for what the text does wrong. */
+/* Opts NULL: ACI_JSON_CONFIG. PARSE for faults of the text. */
 ac_status aci_json_read(const char *text, size_t n, const aci_json_opts *opts, aci_json_fn fn, void *user,
                         ac_err *e);
 
 /* ---- document: the values in the order of the text, containers before their members ---- */
 typedef struct aci_json_doc aci_json_doc;
 typedef struct aci_json {
-  uint8_t type; /* aci_json_type; KEY precedes each member of an object */
-  uint32_t len; /* STRING, KEY: bytes; ARRAY, OBJECT: number of members; DOUBLE: where it stands in the text */
+  uint8_t type; /* aci_json_type. KEY precedes each member of an object */
+  uint32_t len; /* STRING, KEY: bytes. ARRAY, OBJECT: number of members. DOUBLE: its position in the text */
   union {
     const char *s; /* terminated, may hold NUL inside */
     int64_t i;
@@ -72,7 +72,7 @@ typedef struct aci_json {
     bool b;
     struct {
       uint32_t span;  /* nodes of the container with all below it */
-      uint32_t index; /* of large objects: where its hash table begins; 0: none */
+      uint32_t index; /* of large objects: the start of its hash table. 0: none */
     } c;
   } u;
 } aci_json;
@@ -81,10 +81,10 @@ ac_status aci_json_parse(const char *text, size_t n, const aci_json_opts *opts, 
                          ac_err *e);
 void aci_json_free(aci_json_doc *d);
 const aci_json *aci_json_root(const aci_json_doc *d);
-/* The member of an object, NULL when there is none or o is no object. O(1). */
+/* The member of an object, NULL when there is none or o is not an object. O(1). */
 const aci_json *aci_json_get(const aci_json_doc *d, const aci_json *o, const char *key);
 /* for (const aci_json *v = aci_json_first(a), *end = aci_json_after(a); v != end; v = aci_json_after(v)): the
- * members of a container; in an object keys and values alternate. */
+ * members of a container. In an object keys and values alternate. */
 static inline const aci_json *aci_json_after(const aci_json *v) {
   return v + (v->type == ACI_JSON_ARRAY || v->type == ACI_JSON_OBJECT ? v->u.c.span : 1);
 }
@@ -94,7 +94,7 @@ static inline const aci_json *aci_json_first(const aci_json *v) { return v + 1; 
 enum { ACI_JSON_WRITE_DEPTH = 64 };
 typedef struct aci_json_writer {
   aci_strbuf *out;
-  bool pretty;   /* two spaces a level; set before the first value */
+  bool pretty;   /* two spaces a level. Set before the first value */
   ac_status bad; /* first fault: INVALID (NaN, bad UTF-8) */
   int depth;
   bool after_key;
@@ -111,7 +111,7 @@ void aci_json_double(aci_json_writer *w,
 void aci_json_bool(aci_json_writer *w, bool v);
 void aci_json_null(aci_json_writer *w);
 void aci_json_value(aci_json_writer *w, const aci_json *v); /* a parsed value with all below it */
-/* INVALID after NaN, infinity, bad UTF-8 or too deep nesting; OOM; asserts that everything was ended. */
+/* INVALID after NaN, infinity, bad UTF-8 or too deep nesting. OOM. Asserts that everything was ended. */
 ac_status aci_json_finish(aci_json_writer *w, ac_err *e);
 
 /* Length of the UTF-8 sequence at s (n bytes left), 0 when it is none: overlong, surrogate, above U+10FFFF,

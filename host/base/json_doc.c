@@ -11,7 +11,7 @@ enum { INDEXED = 9 }; /* objects with fewer members are searched */
 struct aci_json_doc {
   aci_json *nodes;
   char *text;
-  uint32_t *index; /* tables of node offsets from their object; [0] is unused */
+  uint32_t *index; /* tables of node offsets from their object. [0] is unused */
   uint64_t hash_key;
 };
 
@@ -106,12 +106,13 @@ ac_status aci_json_parse(const char *text, size_t n, const aci_json_opts *opts, 
     return AC_FAIL(e, PARSE, "JSON: %zu bytes, more than the %zu allowed", n, o.max_bytes);
   builder b = {.d = calloc(1, sizeof *b.d), .open = malloc(((size_t)o.max_depth + 1) * sizeof *b.open)};
   ac_status st = AC_OK;
-  if (b.d == NULL || b.open == NULL || (b.d->text = malloc(n + 1)) == NULL) {
+  const bool strings = n > 0 && memchr(text, '"', n) != NULL;
+  if (b.d == NULL || b.open == NULL || (strings && (b.d->text = malloc(n + 1)) == NULL)) {
     st = AC_FAIL(e, OOM, "JSON: out of memory");
     goto done;
   }
   AC_GOTO(done, st, aci_json_read(text, n, &o, event, &b, e));
-  aci_json *nodes = realloc(b.d->nodes, b.n * sizeof *nodes); /* give back what growth left over */
+  aci_json *nodes = realloc(b.d->nodes, b.n * sizeof *nodes); /* return spare capacity */
   if (nodes != NULL) b.d->nodes = nodes;
   if (b.n_index > 0) {
     b.d->hash_key = aci_hash_key();

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/number.h"
 
-enum { NUMBER_MOST = 1000 }; /* characters; longer ones are attacks, and cost strtod more than linear time */
+enum { NUMBER_MOST = 1000 }; /* characters. Longer ones are attacks, and cost strtod more than linear time */
 #define NONE UINT32_MAX
 
 /* Keys of the objects that are open now. Entries are added and dropped in stack order, so the entry to drop
@@ -100,7 +100,7 @@ static ac_status key_add(reader *r, const char *s, size_t n, const unsigned char
       while (shown > 0 && shown < (int)n && ((unsigned char)s[shown] & 0xC0) == 0x80) shown--;
       char name[64];
       for (int c = 0; c < shown; c++) name[c] = s[c] >= 0 && s[c] < ' ' ? '?' : s[c];
-      snprintf(what, sizeof what, "key \"%.*s%s\" is there twice", shown, name, shown < (int)n ? "..." : "");
+      snprintf(what, sizeof what, "duplicate key \"%.*s%s\"", shown, name, shown < (int)n ? "..." : "");
       return refuse(r, ACI_JSON_REPEATED_KEY, at, what);
     }
   }
@@ -180,7 +180,7 @@ static ac_status escape(reader *r) {
   return AC_OK;
 }
 
-/* At the opening quote; the text is left in *out, in place when nothing was escaped. */
+/* At the opening quote. The text is left in *out, in place when nothing was escaped. */
 static ac_status string(reader *r, const char **out, size_t *len) {
   const unsigned char *run = ++r->p; /* bytes since here are still to be copied */
   bool copied = false;
@@ -325,7 +325,7 @@ static ac_status value(reader *r) {
   return emit(r, &ev);
 }
 
-/* "key" and the colon; the value follows. */
+/* "key" and the colon. The value follows. */
 static ac_status key(reader *r) {
   if (r->p == r->end || *r->p != '"') return fault(r, "expected a key in quotes");
   aci_json_event ev = {.type = ACI_JSON_KEY, .offset = (size_t)(r->p - r->s)};

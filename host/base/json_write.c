@@ -24,6 +24,12 @@ static void fail(aci_json_writer *w) {
   if (w->bad == AC_OK) w->bad = AC_INVALID;
 }
 
+/* Keys, values and ends come in an order that makes a document. */
+static bool holds(aci_json_writer *w, bool order) {
+  if (!AC_HOLDS(order) && w->bad == AC_OK) w->bad = AC_INTERNAL;
+  return w->bad == AC_OK;
+}
+
 static void new_line(aci_json_writer *w) {
   if (!w->pretty) return;
   aci_strbuf_putc(w->out, '\n');
@@ -41,10 +47,10 @@ static void separate(aci_json_writer *w) {
 static bool before_value(aci_json_writer *w) {
   if (w->bad != AC_OK) return false;
   if (w->object[w->depth]) {
-    AC_ASSERT(w->after_key);
+    if (!holds(w, w->after_key)) return false;
     w->after_key = false;
   } else {
-    AC_ASSERT(w->depth > 0 || !w->filled[0]); /* one value */
+    if (!holds(w, w->depth > 0 || !w->filled[0])) return false; /* one value */
     separate(w);
   }
   return true;
@@ -89,7 +95,7 @@ void aci_json_begin(aci_json_writer *w, bool object) {
 
 void aci_json_end(aci_json_writer *w) {
   if (w->bad != AC_OK) return;
-  AC_ASSERT(w->depth > 0 && !w->after_key);
+  if (!holds(w, w->depth > 0 && !w->after_key)) return;
   bool object = w->object[w->depth], filled = w->filled[w->depth];
   w->depth--;
   if (filled) new_line(w);
@@ -98,7 +104,7 @@ void aci_json_end(aci_json_writer *w) {
 
 void aci_json_key(aci_json_writer *w, const char *s, size_t n) {
   if (w->bad != AC_OK) return;
-  AC_ASSERT(w->object[w->depth] && !w->after_key);
+  if (!holds(w, w->object[w->depth] && !w->after_key)) return;
   separate(w);
   quoted(w, s, n);
   aci_strbuf_puts(w->out, w->pretty ? ": " : ":");
@@ -153,10 +159,11 @@ void aci_json_value(aci_json_writer *w, const aci_json *v) {
 
 ac_status aci_json_finish(aci_json_writer *w, ac_err *e) {
   if (w->out->failed) return AC_FAIL(e, OOM, "JSON: out of memory for the text");
+  if (w->bad == AC_INTERNAL) return AC_FAIL(e, INTERNAL, "JSON: keys and values were written in a wrong order");
   if (w->bad != AC_OK)
     return AC_FAIL(e, INVALID,
                    "JSON: cannot write NaN, infinity, text that is not UTF-8, or more than %d levels",
                    ACI_JSON_WRITE_DEPTH);
-  AC_ASSERT(w->depth == 0 && w->filled[0]);
+  AC_CHECK(w->depth == 0 && w->filled[0], e);
   return AC_OK;
 }

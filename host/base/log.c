@@ -4,8 +4,10 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "accel/base.h"
+#include "base/visible.h"
 
 /* The level is an atomic of its own, so that a message below it costs one load. Sinks are called under the read lock: once
  * ac_log_set has returned, the old sink is not running and its user pointer may be freed. */
@@ -30,8 +32,10 @@ void ac_log_write(ac_log_level level, const char *subsystem, const char *fmt, ..
   va_start(ap, fmt);
   if (vsnprintf(msg, sizeof msg, fmt, ap) < 0) msg[0] = '\0';
   va_end(ap);
+  char shown[sizeof msg]; /* names in it may come from others, and most sinks write to a terminal */
+  aci_visible(shown, sizeof shown, msg, strlen(msg), true, NULL);
   pthread_rwlock_rdlock(&lock);
-  if (sink != NULL) sink(sink_user, level, subsystem, msg);
+  if (sink != NULL) sink(sink_user, level, subsystem, shown);
   pthread_rwlock_unlock(&lock);
   errno = saved;
 }

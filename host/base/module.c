@@ -1,5 +1,5 @@
-/* Finds what is loaded on first use: modules (accel_onednn.so, accel_mpi.so) that lie beside the library or in accel/
- * beside it. Called by device/cpu, comm/mpi and the bindings. */
+/* Finds modules that are loaded on first use (accel_onednn.so, accel_mpi.so). They are in the library's folder or in
+ * accel/ next to it. Called by device/cpu, comm/mpi and the bindings. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ void aci_module_publish(void) {
   Dl_info self;
   if (dladdr(&anchor, &self) == 0 || self.dli_fname == NULL) return;
   void *h = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
-  if (h != NULL) dlclose(h); /* what was promoted stays so */
+  if (h != NULL) dlclose(h); /* a promoted library stays promoted */
 }
 
 void *aci_module_open(const char *file) {
@@ -27,7 +27,7 @@ void *aci_module_open(const char *file) {
   for (size_t i = 0; h == NULL && i < sizeof places / sizeof places[0]; i++) {
     char path[4096];
     int n = snprintf(path, sizeof path, "%.*s%s%s", folder, self.dli_fname, places[i], file);
-    /* what is not there is not tried: dlerror() keeps the reason that counts */
+    /* skip missing files: dlerror() keeps the reason that counts */
     if (n > 0 && n < (int)sizeof path && strchr(path, '/') != NULL && access(path, F_OK) == 0)
       h = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   }

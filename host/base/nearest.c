@@ -41,14 +41,14 @@ const char *ac_nearest(const char *word, const char *const *names, int n) {
   for (int i = 0; i < n; i++) {
     size_t nc = strlen(names[i]);
     if (nc == 0 || nc > LONGEST) continue;
-    /* a third of the longer word may be wrong; beyond that the guess is noise */
+    /* a third of the longer word may be wrong. Beyond that the guess is noise */
     int longer = (int)(nw > nc ? nw : nc), allowed = min_int((longer + 1) / 3, 4);
     int d = distance(word, (int)nw, names[i], (int)nc), cost;
     size_t shorter = nw < nc ? nw : nc;
     if (d <= allowed) {
       cost = 2 * d;
     } else if (shorter >= 3 && distance(word, (int)shorter, names[i], (int)shorter) == 0) {
-      cost = 64 + d; /* the beginning of a longer name ("keep" for keepdim): behind every close spelling */
+      cost = 64 + d; /* the beginning of a longer name ("keep" for keepdim) ranks after every close spelling */
     } else {
       continue;
     }

@@ -25,7 +25,7 @@ size_t aci_f64_text(char buf[32], double v) {
   if (isinf(v)) return strlen(strcpy(buf, v < 0 ? "-inf" : "inf"));
   for (int digits = 15; digits <= 17; digits++) {
     snprintf(buf, 32, "%.*g", digits, v);
-    /* the point of another locale is the only byte that is none of these */
+    /* the point of another locale is the only other byte */
     for (char *p = buf; *p != '\0'; p++)
       if (strchr("0123456789+-e", *p) == NULL) *p = '.';
     if (digits == 17 || aci_strtod(buf, NULL) == v) break; /* 17 digits always read back */

@@ -1,5 +1,5 @@
 /* The typed table of ACCEL_* variables (params.def, and the rows that devices declare): parsing, checking, snapshots. Contexts
- * take one snapshot each; accel-run env prints the table. */
+ * take one snapshot each. Accel-run env prints the table. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -22,7 +22,7 @@ static const ac_param_info table[] = {
 };
 enum { N_BUILTIN = sizeof table / sizeof table[0], MAX_DECLARED = 64 };
 
-/* Rows of devices, behind the built-in ones. They are added and never taken away; the count is written last. */
+/* Rows of devices, after the built-in ones. They are added and never removed. The count is written last. */
 static const ac_param_info *declared[MAX_DECLARED];
 static _Atomic int n_declared;
 static pthread_mutex_t declaring = PTHREAD_MUTEX_INITIALIZER;
@@ -31,7 +31,7 @@ typedef struct value {
   bool set;
   int64_t i;
   double f;
-  char *s; /* as written; owned */
+  char *s; /* as written. Owned */
 } value;
 
 struct ac_params {
@@ -57,7 +57,7 @@ ac_status aci_params_declare(const ac_param_info *rows, int n, ac_err *e) {
   pthread_mutex_lock(&declaring);
   int at = atomic_load_explicit(&n_declared, memory_order_relaxed);
   for (int i = 0; i < n && st == AC_OK; i++) {
-    if (row_of(rows[i].name) >= 0) st = AC_FAIL(e, STATE, "there is a parameter ACCEL_%s already", rows[i].name);
+    if (row_of(rows[i].name) >= 0) st = AC_FAIL(e, STATE, "the parameter ACCEL_%s already exists", rows[i].name);
   }
   if (st == AC_OK && at + n > MAX_DECLARED) st = AC_FAIL(e, STATE, "devices declare more than %d parameters", MAX_DECLARED);
   for (int i = 0; i < n && st == AC_OK; i++) declared[at + i] = &rows[i];
@@ -99,8 +99,7 @@ static bool parse_float(const char *s, double *out) {
   return end != s && *end == '\0' && isfinite(*out);
 }
 
-/* "8G", "1.5GiB", "4096", "50%" */
-static bool parse_size(const char *s, int64_t *out) {
+bool ac_size_parse(const char *s, int64_t *out) {
   if (strspn(s, "0123456789.") == 0)
     return false; /* strtod would take blanks, signs, hex and "inf" as well */
   if (s[0] == '0' && (s[1] == 'x' || s[1] == 'X')) return false;
@@ -108,21 +107,31 @@ static bool parse_size(const char *s, int64_t *out) {
   double v = aci_strtod(s, &end);
   if (end == s) return false;
   s = end;
-  if (strcmp(s, "%") == 0) {
-    if (v > 100) return false;
-    *out = (int64_t)((double)aci_host_memory() * (v / 100));
-    return true;
-  }
-  static const char units[] = "KMGT";
-  const char *u = *s == '\0' ? NULL : strchr(units, *s >= 'a' && *s <= 'z' ? *s - 'a' + 'A' : *s);
+  static const char units[] = "KMGTP";
+  const char first = *s;
+  const char *u = first == '\0' ? NULL : strchr(units, first >= 'a' && first <= 'z' ? first - 'a' + 'A' : first);
   if (u != NULL) {
-    for (long k = u - units; k >= 0; k--) v *= 1024;
-    s++;
-    if (strcasecmp(s, "ib") == 0) s += 2;
+    const bool decimal = strcasecmp(s + 1, "b") == 0;
+    for (long k = u - units; k >= 0; k--) v *= decimal ? 1000 : 1024;
+    if (strcmp(s + 1, "b") == 0 && first < 'a') v /= 8;
+    s += strcasecmp(s + 1, "ib") == 0 ? 2 : 1;
   }
   if (strcasecmp(s, "b") == 0) s++;
   if (*s != '\0' || v >= 9.2e18) return false;
   *out = (int64_t)v;
+  return true;
+}
+
+/* A size, or "50%" of this machine's memory. */
+static bool parse_size(const char *s, int64_t *out) {
+  const size_t n = strlen(s);
+  char number[32];
+  double v;
+  if (n == 0 || n > sizeof number || s[n - 1] != '%') return ac_size_parse(s, out);
+  memcpy(number, s, n - 1);
+  number[n - 1] = '\0';
+  if (strspn(number, "0123456789.") != n - 1 || !parse_float(number, &v) || v > 100) return false;
+  *out = (int64_t)((double)aci_host_memory() * (v / 100));
   return true;
 }
 
@@ -185,7 +194,7 @@ static const char *omp_threads(char buf[24]) {
   buf[n] = '\0';
   int64_t v;
   if (parse_int(buf, &v) && v >= 1 && v <= 1024) return buf;
-  ac_log_write(AC_LOG_WARN, "base", "OMP_NUM_THREADS=%s is not a number of threads: not used", s);
+  ac_log_write(AC_LOG_WARN, "base", "OMP_NUM_THREADS=%s is not a number of threads; ignored", s);
   return NULL;
 }
 
@@ -227,7 +236,10 @@ void ac_params_free(ac_params *p) {
 static const value *value_of(const ac_params *p, const char *name) {
   static const value unread = {.s = ""}; /* a row that came after the snapshot and could not be read since */
   int i = row_of(name);
-  AC_ASSERT(i >= 0);
+  if (i < 0) {
+    ac_log_write(AC_LOG_ERROR, "base", "no parameter '%s': it reads as 0 and as \"\"", name);
+    return &unread;
+  }
   return i < p->n ? &p->v[i] : &unread;
 }
 

@@ -76,11 +76,11 @@ AC_HOSTDEV static inline float aci_log_f32(float u) {
               fmaf(fe, 0x1.7f7d1cp-20f, y)); /* ln 2, upper 15 bits exact in e times it, and rest */
 }
 
-/* Two independent standard normals from 64 random bits; |z| <= 6.76. */
+/* Two independent standard normals from 64 random bits. |z| <= 6.76. */
 AC_HOSTDEV static inline void aci_normal2_f32(uint32_t a, uint32_t b, float *z0, float *z1) {
   float r = sqrtf(-2.0f * aci_log_f32(fmaf((float)a, 0x1p-32f, 0x1p-33f)));
-  /* The angle is b / 2^32 turns: the nearest quarter turn q, and t in [-1/2, 1/2) quarters beside it, both
-   * exact. */
+  /* The angle is b / 2^32 turns: the nearest quarter turn q, and the offset t from it, in [-1/2, 1/2) quarters.
+   * Both are exact. */
   uint32_t q = (b + 0x20000000u) >> 30;
   float t = (float)(int32_t)(b << 2) * 0x1p-32f, w = t * t;
   float s = -0.0046021631049581197648f;
@@ -118,7 +118,7 @@ AC_HOSTDEV static inline double aci_log_f64(double u) {
   return fma(fe, 0x1.62e42fefa39efp-1, fma(fe, 0x1.abc9e3b39803fp-56, y));
 }
 
-/* Two independent standard normals from 128 random bits; |z| <= 8.66. */
+/* Two independent standard normals from 128 random bits. |z| <= 8.66. */
 AC_HOSTDEV static inline void aci_normal2_f64(uint64_t a, uint64_t b, double *z0, double *z1) {
   double r = sqrt(-2.0 * aci_log_f64(fma((double)(a >> 11), 0x1p-53, 0x1p-54)));
   uint64_t q = (b + (1ull << 61)) >> 62;

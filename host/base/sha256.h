@@ -1,4 +1,4 @@
-/* SHA-256 (FIPS 180-4): names of files that are told apart by what is in them. Not for secrets. */
+/* SHA-256 (FIPS 180-4), for file names derived from file contents. Not for secrets. */
 #ifndef ACI_SHA256_H
 #define ACI_SHA256_H
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Free lists of small objects; see small.h. */
+/* Free lists of small objects. See small.h. */
 #include "base/small.h"
 
 #include <pthread.h>
@@ -33,7 +33,7 @@ typedef struct lists {
   bool registered;
 } lists;
 
-/* initial-exec: one load instead of a call; small enough for the room that the loader keeps for modules. */
+/* initial-exec: one load instead of a call. Small enough for the room that the loader keeps for modules. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) lists mine;
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -1,4 +1,4 @@
-/* What the machine, its cgroups and our affinity leave us: memory and CPUs. Called when limits and teams are
+/* Memory and CPUs that the machine, its cgroups and our affinity leave us. Called when limits and teams are
  * sized. */
 #include <limits.h>
 #include <sched.h>
@@ -27,7 +27,7 @@ static bool read_leaf(const char *dir, const char *leaf, char *buf, int n) {
 typedef void group_fn(const char *dir, const char *line, void *arg);
 
 /* Calls fn with the first line of `leaf` in our own group of a controller and in each group around it, innermost first.
- * `controller` is NULL for the unified hierarchy; dir: the group's. */
+ * `controller` is NULL for the unified hierarchy. dir: the group's. */
 static void each_cgroup(const char *controller, const char *leaf, group_fn *fn, void *arg) {
   FILE *f = fopen("/proc/self/cgroup", "re");
   if (f == NULL) return;
@@ -76,8 +76,8 @@ uint64_t aci_host_memory(void) {
   return least == UINT64_MAX ? 0 : least;
 }
 
-/* What a group's limit leaves beside its memory that is in use: without the pages of files that have not been used for a while, which the system
- * takes back first. */
+/* The room below a group's limit. Pages of files that have been unused for a while do not count as in use, because the system reclaims them
+ * first. */
 static void lower_free(const char *dir, const char *line, void *arg) {
   uint64_t *least = arg, limit = UINT64_MAX;
   unsigned long long idle = 0, v;

@@ -1,4 +1,4 @@
-/* The thread team: persistent workers behind ac_parallel_for, the only threading construct of kernels.
+/* The thread team: persistent workers for ac_parallel_for, the only threading construct of kernels.
  *
  * A job is announced, not assigned: the caller opens the gate, works through the pieces itself, closes the
  * gate, and then waits only for those workers that came in. A worker that sleeps or lost its core delays
@@ -6,9 +6,9 @@
  * (epoch << 32 | open bit | workers inside): workers enter by compare-and-swap while it is open, and touch
  * the job only between entering and leaving.
  *
- * Pieces: slot s of the team owns the s-th part of them and then helps the others, so that in a row of ops
- * over the same tensors a piece tends to meet the cache that already holds it. Which thread runs a piece
- * never changes what it computes. */
+ * Pieces: slot s of the team owns the s-th part of them and then helps the others, so that in a row of ops over
+ * the same tensors a piece tends to meet the cache that already holds it. The result does not depend on which
+ * thread runs a piece. */
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -31,7 +31,7 @@
 enum { LINE = 64, SPIN_NS = 40000, MAX_THREADS = 1024, MAX_HOOKS = 8 };
 
 typedef struct slot {
-  alignas(LINE) _Atomic int64_t next; /* first piece of the part that is not taken yet; may run past end */
+  alignas(LINE) _Atomic int64_t next; /* first piece of the part that is not taken yet. May run past end */
   int64_t end;
 } slot;
 
@@ -44,7 +44,7 @@ typedef struct worker {
 struct ac_team {
   alignas(LINE) _Atomic uint64_t gate;
   /* on a cache line of its own, since spinning workers read the gate's */
-  alignas(LINE) _Atomic uint32_t bell; /* counts announcements: what sleeping workers wait on */
+  alignas(LINE) _Atomic uint32_t bell; /* counts announcements. Sleeping workers wait on it */
   _Atomic uint32_t sleepers;
   alignas(LINE) _Atomic uint32_t caller_sleeps; /* the caller waits for the last worker to leave */
   _Atomic bool stop;
@@ -57,7 +57,7 @@ struct ac_team {
   slot *slots;
 
   int n_threads; /* with the caller */
-  int n_started; /* workers that run; under busy */
+  int n_started; /* running workers. Under busy */
   bool started;  /* start was tried */
   bool spins;    /* threads have cores of their own */
   pid_t pid;     /* of the process that started the workers */
@@ -81,9 +81,10 @@ void aci_team_on_start(void (*fn)(void)) {
   int n = atomic_load(&n_hooks), i = 0;
   while (i < n && atomic_load(&hooks[i]) != fn) i++;
   if (i == n) {
-    AC_ASSERT(n < MAX_HOOKS);
-    atomic_store(&hooks[n], fn);
-    atomic_store(&n_hooks, n + 1);
+    if (AC_HOLDS(n < MAX_HOOKS)) {
+      atomic_store(&hooks[n], fn);
+      atomic_store(&n_hooks, n + 1);
+    }
   }
   pthread_mutex_unlock(&lock);
 }
@@ -142,7 +143,7 @@ static void run_inline(int64_t n, int64_t grain, ac_range_fn fn, void *arg) {
 
 /* ---- workers ---- */
 
-/* Blocks until a job opens whose epoch is not `seen`; false to end the thread. */
+/* Blocks until a job opens whose epoch is not `seen`. False to end the thread. */
 static bool await_job(ac_team *t, uint32_t seen) {
   for (;;) {
     int64_t until = t->spins ? now_ns() + SPIN_NS : 0;
@@ -192,7 +193,7 @@ static void *work(void *arg) {
   return NULL;
 }
 
-/* Workers take no signals of the program's; faults stay deliverable, so that crash reports work. */
+/* Workers take no signals of the program's. Faults stay deliverable, so that crash reports work. */
 void aci_worker_signals(sigset_t *set) {
   static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
   sigfillset(set);
@@ -272,7 +273,7 @@ static void announce(ac_team *t, int64_t n, int64_t grain, int64_t n_pieces, ac_
     t->slots[s].end = first;
   }
   uint32_t epoch = (uint32_t)(atomic_load_explicit(&t->gate, memory_order_relaxed) >> 32) + 1;
-  if (epoch == 0) epoch = 1; /* 0 is what a fresh worker has seen */
+  if (epoch == 0) epoch = 1; /* 0 is the epoch that a fresh worker has seen */
   atomic_store(&t->gate, (uint64_t)epoch << 32 | OPEN);
   atomic_fetch_add(&t->bell, 1);
   if (atomic_load(&t->sleepers) > 0)

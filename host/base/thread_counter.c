@@ -1,4 +1,4 @@
-/* The list of all threads' counters and their sum; see thread_counter.h. */
+/* The list of all threads' counters and their sum. See thread_counter.h. */
 #include "base/thread_counter.h"
 
 #include <pthread.h>
@@ -12,7 +12,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static aci_thread_counter *threads;
 static _Atomic int64_t others; /* of threads that ended, or that could not be linked */
 
-/* The end of a thread. What it still counts after this links it anew, and the end is served once more. */
+/* The end of a thread. If the thread counts again after this, it is linked anew, and this function runs once more. */
 static void leave(void *p) {
   aci_thread_counter *t = p;
   pthread_mutex_lock(&lock);

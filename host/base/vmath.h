@@ -1,12 +1,10 @@
-/* Elementary functions of f32 for kernels: branch-free, so that a loop over them becomes vector code, and the
- * same bits on every ISA, because the only roundings are those written here (explicit fma; the build forbids
- * contraction).
+/* Elementary functions of f32 for kernels. They are branch-free, so that a loop over them becomes vector code. They give the same
+ * bits on every ISA, because the only roundings are the ones written here (explicit fma, and the build forbids contraction).
  *
- * Called from the scalar formulas of ops through the type-generic names at the end (m_exp(x), m_tanh(x),
- * ...): float takes these functions, double takes libm. Errors against the exact result: log 0.8 ulp, exp
- * erf 1.1, expm1 log1p tanh 1.5, sin cos 1.6, sigmoid 2.3, pow log2 log10 0.6, exp2 1.7; conversions are exact or round to nearest
- * even. Infinities, NaN, denormals and signed zeros come out as in C's Annex F. Needs the default rounding
- * mode, and neither FTZ nor DAZ. */
+ * Called from the scalar formulas of ops through the type-generic names at the end (m_exp(x), m_tanh(x), ...): float takes these
+ * functions, double takes libm. Errors against the exact result: log 0.8 ulp, exp erf 1.1, expm1 log1p tanh 1.5, sin cos 1.6,
+ * sigmoid 2.3, pow log2 log10 0.6, exp2 1.7. Conversions are exact or round to nearest even. Infinities, NaN, denormals and signed
+ * zeros come out as in C's Annex F. Needs the default rounding mode, and neither FTZ nor DAZ. */
 #ifndef ACI_VMATH_H
 #define ACI_VMATH_H
 #include <math.h>
@@ -56,7 +54,7 @@ ACI_VM uint16_t aci_f32_to_bf16(float x) {
 }
 ACI_VM float aci_f16_to_f32(uint16_t h) {
   uint32_t m = (uint32_t)(h & 0x7fffu) << 13, sign = (uint32_t)(h & 0x8000u) << 16;
-  uint32_t finite = aci_bits32(aci_float32(m) * 0x1p112f); /* rebias; exact, denormals included */
+  uint32_t finite = aci_bits32(aci_float32(m) * 0x1p112f); /* rebias. Exact, denormals included */
   uint32_t special = m | 0x7f800000u | (m > 0x0f800000u ? 0x400000u : 0u);
   return aci_float32(sign | (m >= 0x0f800000u ? special : finite));
 }
@@ -73,7 +71,7 @@ ACI_VM uint16_t aci_f32_to_f16(float x) {
 }
 
 /* ---- exponentials ---- */
-/* Round to an integer by adding 1.5 * 2^23; the low bits of the sum are that integer. */
+/* Round to an integer by adding 1.5 * 2^23. The low bits of the sum are that integer. */
 #define ACI_ROUND32 12582912.0f
 #define ACI_LOG2E 0x1.715476p+0f
 #define ACI_LN2_HI 0x1.62e400p-1f /* 15 bits: times an 8-bit integer it is exact */
@@ -273,7 +271,7 @@ ACI_VM float aci_cosf(float x) {
   float y = aci_sin_quadrant(g.r, g.q + 1u);
   return (aci_bits32(x) & 0x7f800000u) == 0x7f800000u ? x - x : y;
 }
-/* sin and cos of 2 pi u for |u| <= 2^20, without a table: what random normals use. */
+/* sin and cos of 2 pi u for |u| <= 2^20, without a table. Used by random normals. */
 ACI_VM aci_angle aci_reduce_turn(float u) {
   float t = u * 4.0f, k = t + ACI_ROUND32;
   float f = t - (k - ACI_ROUND32); /* exact */
@@ -291,7 +289,7 @@ ACI_VM float aci_cos2pif(float u) {
   return aci_sin_quadrant(g.r, g.q + 1u);
 }
 
-/* ---- logarithm to base 2 in double, and what rests on it ---- */
+/* ---- logarithm to base 2 in double, and the functions built on it ---- */
 /* Of a positive float (0 and infinity give numbers that their callers replace): relative error below 2^-35. */
 ACI_VM double aci_log2_wide(float x) {
   uint32_t ux = aci_bits32(x);
@@ -326,7 +324,7 @@ ACI_VM float aci_log_base(float x, double scale) {
 ACI_VM float aci_log2f(float x) { return aci_log_base(x, 1.0); }
 ACI_VM float aci_log10f(float x) { return aci_log_base(x, 0x1.34413509f79ffp-2); }
 
-/* 2^x; the reduction is exact. */
+/* 2^x. The reduction is exact. */
 ACI_VM float aci_exp2f(float x) {
   float c = x > 129.0f ? 129.0f : x;
   c = c < -151.0f ? -151.0f : c;
@@ -375,7 +373,7 @@ ACI_VM float aci_powf(float x, float y) {
   return y == 0.0f ? 1.0f : z;
 }
 
-/* ---- what C and libm already have under one name ---- */
+/* ---- common names for functions of C and libm ---- */
 /* NaN in either operand gives NaN, as in PyTorch's maximum and minimum. */
 ACI_VM float aci_maxf(float a, float b) { return a > b || a != a ? a : b; }
 ACI_VM float aci_minf(float a, float b) { return a < b || a != a ? a : b; }

@@ -1,4 +1,4 @@
-/* The reader of base/yaml.h. libyaml is loaded on first use, since few runs read YAML; only its header is needed to build. */
+/* The reader of base/yaml.h. libyaml is loaded on first use, since few runs read YAML. Only its header is needed to build. */
 #include "base/yaml.h"
 
 #include <dlfcn.h>
@@ -45,16 +45,16 @@ struct aci_yaml_doc {
   aci_strbuf text;
 };
 
-/* A key of an open mapping or an anchor: what the table of both holds. */
+/* A key of an open mapping or an anchor. One table holds both. */
 typedef struct entry {
-  uint32_t scope; /* index of the mapping + 1; 0: anchors */
+  uint32_t scope; /* index of the mapping + 1. 0: anchors */
   uint32_t text, len, node;
 } entry;
 
 typedef struct reader {
   library lib;
   aci_yaml_doc *d;
-  entry *table; /* open addressing; text UINT32_MAX: free */
+  entry *table; /* open addressing. Text UINT32_MAX: free */
   uint32_t n_entries, n_slots, n_anchors, n_aliases, n_events, max_nodes;
   uint64_t key;
   int depth;
@@ -74,7 +74,7 @@ static ac_status too_many(const reader *r, const yaml_event_t *ev, const char *w
 
 static ac_status no_memory(ac_err *e) { return AC_FAIL(e, OOM, "YAML: no memory"); }
 
-/* The entry of this name, or the free slot where it belongs. */
+/* The entry of this name, or its free slot. */
 static entry *slot(reader *r, uint32_t scope, const char *s, uint32_t n) {
   uint64_t h = aci_hash_bytes(r->key + scope, s, n);
   for (;; h++) {
@@ -102,7 +102,7 @@ static bool grow_table(reader *r) {
   return true;
 }
 
-/* Notes a name of a scope; *was: it was there before, and means the new node now. */
+/* Notes a name of a scope, which now refers to the new node. *was: it existed before. */
 static bool note(reader *r, uint32_t scope, const char *s, size_t n, uint32_t node, bool *was) {
   if (!grow_table(r)) return false;
   entry *t = slot(r, scope, s, (uint32_t)n);
@@ -119,7 +119,7 @@ static bool note(reader *r, uint32_t scope, const char *s, size_t n, uint32_t no
   return true;
 }
 
-/* The tag's own name; false for tags of others. */
+/* The tag's own name. False for tags that are not YAML's own. */
 static bool core_tag(const yaml_char_t *tag, const char **out) {
   static const char prefix[] = "tag:yaml.org,2002:";
   static const char *const known[] = {"str", "int", "float", "bool", "null", "seq", "map"};
@@ -142,7 +142,7 @@ static ac_status add(reader *r, const yaml_event_t *ev, aci_yaml node, const yam
   bool was = false;
   if (!core_tag(tag, &node.tag)) {
     char text[96];
-    snprintf(text, sizeof text, "the tag %.40s is none of YAML's own", (const char *)tag);
+    snprintf(text, sizeof text, "the tag %.40s is not one of YAML's own", (const char *)tag);
     return fault(e, &ev->start_mark, text);
   }
   if (key && node.type != ACI_YAML_SCALAR) return fault(e, &ev->start_mark, "a key must be a word, not a list, a mapping or an alias");
@@ -166,7 +166,7 @@ static ac_status add(reader *r, const yaml_event_t *ev, aci_yaml node, const yam
     if (!note(r, r->open[r->depth - 1] + 1, s, n, at, &was)) return no_memory(e);
     if (was) {
       char text[96];
-      snprintf(text, sizeof text, "the key '%.40s' is there twice", s);
+      snprintf(text, sizeof text, "duplicate key '%.40s'", s);
       return fault(e, &ev->start_mark, text);
     }
     r->value[r->depth - 1] = true;
@@ -201,11 +201,11 @@ static ac_status add_alias(reader *r, const yaml_event_t *ev, ac_err *e) {
   const entry *t = slot(r, 0, name, (uint32_t)strlen(name));
   snprintf(text, sizeof text, "the alias *%.40s names no anchor before it", name);
   if (t->text == UINT32_MAX) return fault(e, &ev->start_mark, text);
-  snprintf(text, sizeof text, "the alias *%.40s stands inside of what it names", name);
+  snprintf(text, sizeof text, "the alias *%.40s is inside the node that it names", name);
   for (int i = 0; i < r->depth; i++)
     if (r->open[i] == t->node) return fault(e, &ev->start_mark, text);
   const aci_yaml *target = &r->d->nodes[t->node];
-  if (r->depth + target->height > ACI_YAML_MAX_DEPTH) return fault(e, &ev->start_mark, "aliases make it more than 64 levels");
+  if (r->depth + target->height > ACI_YAML_MAX_DEPTH) return fault(e, &ev->start_mark, "aliases nest it more than 64 levels deep");
   const aci_yaml node = {.type = ACI_YAML_ALIAS, .text = t->node, .weight = target->weight, .height = target->height};
   return add(r, ev, node, NULL, NULL, e);
 }
@@ -241,7 +241,7 @@ static ac_status event(reader *r, const yaml_event_t *ev, int *documents, ac_err
   if (++r->n_events > ACI_YAML_MAX_EVENTS) return fault(e, &ev->start_mark, "more than 200000 events");
   switch (ev->type) {
     case YAML_DOCUMENT_START_EVENT:
-      return ++*documents > 1 ? fault(e, &ev->start_mark, "a second document; a configuration is one") : AC_OK;
+      return ++*documents > 1 ? fault(e, &ev->start_mark, "a second document; a configuration has one") : AC_OK;
     case YAML_SCALAR_EVENT: return add_scalar(r, ev, e);
     case YAML_ALIAS_EVENT: return add_alias(r, ev, e);
     case YAML_SEQUENCE_START_EVENT: return open_container(r, ev, false, e);
@@ -315,7 +315,7 @@ const char *aci_yaml_text(const aci_yaml_doc *d, const aci_yaml *node) { return 
 #else
 
 bool aci_yaml_available(ac_err *why) {
-  return AC_FAIL(why, UNSUPPORTED, "this build reads no YAML: libyaml's header was missing (package libyaml-dev)") == AC_OK;
+  return AC_FAIL(why, UNSUPPORTED, "this build cannot read YAML: libyaml's header was missing (package libyaml-dev)") == AC_OK;
 }
 
 ac_status aci_yaml_parse(const char *text, size_t n, uint32_t max_nodes, aci_yaml_doc **out, ac_err *e) {

@@ -1,20 +1,20 @@
-/* What the files of host/ckpt share, and the map of the folder.
+/* Declarations shared by the files of host/ckpt, and the map of the folder.
  *
- *   save.c       a save: what belongs to it, starting it, its thread, waiting
+ *   save.c       a save: its contents, starting it, its thread, waiting
  *   write.c      the files of one part: space first, then bytes, fsync
- *   commit.c     parts tell part 0 what they wrote; manifest, rename, acknowledgement; failure on any part
- *   owner.c      who writes a temporary folder: a locked file; leftovers of those that have ended
+ *   commit.c     parts report their files to part 0. Manifest, rename, acknowledgement. Failure on any part
+ *   owner.c      the writer of a temporary folder: a locked file. Leftovers of ended writers
  *   manifest.c   MANIFEST.json and the parts' own: text and back, every rule
  *   arena.c      memory of asynchronous saves
  *   open.c       an opened checkpoint: sizes, whole files, checksums
  *   object.c     tensors of an opened checkpoint, put together from the files of an object
- *   scan.c       folders of checkpoints: what is there, which to trust, which to remove
+ *   scan.c       folders of checkpoints: their contents, which to trust, which to remove
  *
  * On disk: PATH is committed. PATH.tmp-<id>, 16 hex digits, is being written, or was: it holds owner-<part>.lock of every part,
- * part-<part>.json once a part's files are on disk, part-<part>.failed with a line when one
- * gave up, part-<part>.left when another has read that. PATH.old-<id> is what a replaced
- * checkpoint is called between two renames. Order of a commit: files and their fsync; part manifests; MANIFEST.json, fsync; part
- * manifests away; fsync of the folders; rename; fsync of the parent; only then is it acknowledged. */
+ * part-<part>.json once a part's files are on disk, part-<part>.failed with a line when one gave up, part-<part>.left when
+ * another has read that. PATH.old-<id> is the name of a replaced checkpoint between two renames. Order of a commit: files and
+ * their fsync, part manifests, MANIFEST.json, fsync, removal of part manifests, fsync of the folders, rename, fsync of the
+ * parent. Only then is it acknowledged. */
 #ifndef ACI_CKPT_IMPL_H
 #define ACI_CKPT_IMPL_H
 #include <pthread.h>
@@ -26,17 +26,21 @@
 #include "file/safetensors.h"
 
 #define ACI_CKPT_MANIFEST "MANIFEST.json"
-enum { ACI_CKPT_ID = 17, ACI_CKPT_MAX_NAME = 1024, ACI_CKPT_MAX_PARTS = 1 << 20 };
+enum { ACI_CKPT_ID = 17, ACI_CKPT_RUN = 65, ACI_CKPT_MAX_NAME = 1024, ACI_CKPT_MAX_PARTS = 1 << 20 };
+#define ACI_CKPT_MAX_SEQUENCE ((int64_t)1 << 62)
 #define ACI_CKPT_MAX_MANIFEST ((uint64_t)64 << 20)
 
 /* ---- manifest.c ---- */
 typedef struct aci_manifest {
   int n, cap;
-  ac_ckpt_file *file; /* names are malloc'ed; by name */
+  ac_ckpt_file *file; /* names are malloc'ed. Sorted by name */
   int part;           /* -1: of the whole checkpoint */
   int parts;
   uint64_t bytes;
   char id[ACI_CKPT_ID];
+  char run[ACI_CKPT_RUN];   /* "": none */
+  int64_t sequence;         /* as read from a manifest without one: the second of `created` */
+  const aci_json *continues; /* a list of strings. NULL: none */
   char *text; /* as read */
   size_t text_bytes;
   aci_json_doc *doc; /* as read */
@@ -44,28 +48,30 @@ typedef struct aci_manifest {
 } aci_manifest; /* {.part = -1} */
 void aci_manifest_fini(aci_manifest *m);
 ac_status aci_manifest_add(aci_manifest *m, const char *name, uint64_t bytes, uint32_t crc, ac_err *e);
-/* Sorts the files; INVALID when two have one name. path is for messages. */
+/* Sorts the files. INVALID when two have one name. path is for messages. */
 ac_status aci_manifest_sort(aci_manifest *m, const char *path, ac_err *e);
-/* The text; state: the root of a JSON object or NULL. */
+/* The text. state: the root of a JSON object or NULL. */
 ac_status aci_manifest_text(const aci_manifest *m, const aci_json *state, aci_strbuf *out, ac_err *e);
 /* Takes a malloc'ed text (also on failure). part: -1 or the part whose manifest it must be. PARSE, UNSUPPORTED. */
 ac_status aci_manifest_parse_take(aci_manifest *m, const char *path, char *text, size_t n, int part, ac_err *e);
 ac_status aci_manifest_read(aci_manifest *m, const char *path, int part, ac_err *e);
-/* NULL: the name may be one of a checkpoint's files; else what is wrong. ours: the protocol's own files are refused. */
+/* NULL: a valid name of a run. Otherwise the fault. */
+const char *aci_ckpt_run_fault(const char *s, size_t n);
+/* NULL: a valid name of a checkpoint's file. Otherwise the fault. ours: the protocol's own files are refused. */
 const char *aci_ckpt_name_fault(const char *s, size_t n);
 
 /* ---- owner.c ---- */
-/* Creates and locks the file that says who writes this part. *fd holds the lock. */
+/* Creates and locks the file that identifies the writer of this part. *fd holds the lock. */
 ac_status aci_owner_take(const char *folder, int part, int *fd, ac_err *e);
-/* What became of who writes a part. */
+/* The state of a part's writer. */
 typedef enum aci_owner_state { ACI_OWNER_NONE, ACI_OWNER_LIVE, ACI_OWNER_DEAD } aci_owner_state;
 aci_owner_state aci_owner_look(const char *folder, int part);
 /* Removes temporary folders in `parent` that no live process writes. Best effort, silent. keep: a folder to leave alone. */
 void aci_ckpt_sweep(const char *parent, const char *keep);
-/* Removes a folder with all below it; links are removed, not followed. MANIFEST.json goes last. */
+/* Removes a folder with everything below it. Links are removed, not followed. MANIFEST.json goes last. */
 ac_status aci_ckpt_remove_tree(const char *path, ac_err *e);
-/* Removes a committed one. It takes its name away first: what is left of it when the machine stops is no damaged checkpoint, but rubbish
- * that the next save removes. */
+/* Removes a committed one. It renames it first: if the machine stops meanwhile, the remains are not a damaged checkpoint, but rubbish that
+ * the next save removes. */
 ac_status aci_ckpt_discard(const char *path, ac_err *e);
 /* NAME.tmp-<16 hex digits>: the length of NAME, else 0. mark: ".tmp-" or ".old-". */
 size_t aci_ckpt_base_of(const char *name, const char *mark);
@@ -77,7 +83,7 @@ typedef struct aci_save_file {
   bool tensors;
   aci_st_plan plan;
   int n_held;
-  ac_tensor **held; /* retained, in no order; NULL once released */
+  ac_tensor **held; /* retained, in no order. NULL once released */
   char **names;     /* of the plan's items */
   bool *copied;     /* by tensor of held */
   char *bytes;
@@ -95,6 +101,10 @@ struct ac_ckpt_save {
   int n, cap;
   aci_save_file *file;
   aci_json_doc *state;
+  char run[ACI_CKPT_RUN];
+  aci_json_doc *continues; /* a list of strings. NULL: none */
+  int64_t after;
+  _Atomic int64_t sequence; /* 0 until it is committed */
   ac_ckpt_arena *arena; /* borrowed, busy until done */
   bool started;
   bool committed;
@@ -110,7 +120,7 @@ struct ac_ckpt_save {
   ac_status st; /* valid once over */
   ac_err err;
 };
-/* "<folder>/<name>", malloc'ed; NULL without memory. */
+/* "<folder>/<name>", malloc'ed. NULL without memory. */
 char *aci_ckpt_join(const char *folder, const char *name);
 ac_status aci_ckpt_stopped(const ac_ckpt_save *s, ac_err *e);
 
@@ -149,7 +159,7 @@ struct ac_ckpt {
 bool aci_is_safetensors(const char *name);
 ac_status aci_ckpt_list_objects(ac_ckpt *c, ac_err *e);
 void aci_ckpt_close_objects(ac_ckpt *c);
-/* A file of an object whose tensors were asked for; NULL: not opened, or no file of tensors. */
+/* A file of an object whose tensors were requested. NULL: not opened, or not a file of tensors. */
 const ac_safetensors *aci_ckpt_opened(const ac_ckpt *c, const char *file, const char *path);
 
 #endif

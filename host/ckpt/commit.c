@@ -1,6 +1,6 @@
-/* From files on disk to a checkpoint. Parts meet in the temporary folder alone: each leaves a manifest of what it wrote, part 0 waits
- * for all of them, names everything in MANIFEST.json and renames the folder; the others see it there. A part that fails leaves its
- * message instead, which ends the save for all; one whose process has ended is found by its lock. Runs in the save's thread (save.c). */
+/* From files on disk to a checkpoint. Parts meet in the temporary folder alone. Each leaves a manifest of its files. Part 0 waits for
+ * all of them, lists everything in MANIFEST.json and renames the folder. The others see it there. A part that fails leaves its message
+ * instead, which ends the save for all. The lock reveals a part whose process has ended. Runs in the save's thread (save.c). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,12 +15,6 @@
 #include "file/io.h"
 
 enum { FIRST_NAP_US = 1000, LONGEST_NAP_US = 20000, LIFE_EVERY_MS = 500, GRACE_MS = 5000 };
-#ifndef RENAME_NOREPLACE
-#define RENAME_NOREPLACE 1
-#endif
-#ifndef RENAME_EXCHANGE
-#define RENAME_EXCHANGE 2
-#endif
 
 static ac_status no_memory(ac_err *e) { return AC_FAIL(e, OOM, "no memory for a checkpoint"); }
 
@@ -158,7 +151,8 @@ static ac_status remove_file(char *path_take, ac_err *e) {
   return st;
 }
 
-/* What parts left for part 0 goes; its own lock stays, or another save's sweep would take the folder. */
+/* Removes the files that parts left for part 0. Its own lock stays, otherwise another save's sweep would take the
+ * folder. */
 static ac_status tidy(const ac_ckpt_save *s, ac_err *e) {
   for (int r = 0; r < s->parts; r++) {
     char name[32];
@@ -176,7 +170,7 @@ static ac_status sync_folders(const ac_ckpt_save *s, const aci_manifest *m, ac_e
   for (int i = 0; i < m->n && st == AC_OK; i++) {
     char *p = aci_ckpt_join(s->folder, m->file[i].name);
     if (p == NULL) st = no_memory(e);
-    /* from the file's folder up to the checkpoint's; the manifest is sorted, so that neighbours share them */
+    /* from the file's folder up to the checkpoint's. The manifest is sorted, so that neighbours share them */
     for (char *slash; st == AC_OK && (slash = strrchr(p, '/')) > p + strlen(s->folder);) {
       *slash = 0;
       if (last != NULL && strcmp(last, p) == 0) break;
@@ -190,22 +184,18 @@ static ac_status sync_folders(const ac_ckpt_save *s, const aci_manifest *m, ac_e
   return st == AC_OK ? aci_sync_folder(s->folder, e) : st;
 }
 
-static int rename_as(const char *from, const char *to, unsigned flags) {
-  return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
-}
-
 static ac_status cannot_rename(const ac_ckpt_save *s, int err, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
   if (err == EEXIST || err == ENOTEMPTY)
-    return AC_FAIL(e, IO, "%s: exists already; a checkpoint is never overwritten (option replace)", aci_path_shown(s->path, shown));
+    return AC_FAIL(e, IO, "%s: already exists; choose another name or set the option replace", aci_path_shown(s->path, shown));
   return aci_io_error(e, s->path, "cannot rename its temporary folder", err);
 }
 
-/* The committed one at path gives way. Both are exchanged in one step where the file system can; else the old one gets a name under
- * which it is still found. *old: what is to be removed afterwards, malloc'ed. */
+/* Replaces the committed checkpoint at path. Both are exchanged in one step if the file system can. Otherwise the old one gets a
+ * name under which readers still find it. *old: the folder to remove afterwards, malloc'ed. */
 static ac_status rename_over(const ac_ckpt_save *s, char **old, ac_err *e) {
   int rc;
-  ACI_AGAIN(rc, rename_as(s->folder, s->path, RENAME_EXCHANGE));
+  ACI_AGAIN(rc, aci_rename_as(s->folder, s->path, ACI_RENAME_EXCHANGE));
   if (rc == 0) {
     *old = strdup(s->folder);
     return AC_OK;
@@ -227,7 +217,7 @@ static ac_status rename_folder(const ac_ckpt_save *s, char **old, ac_err *e) {
   struct stat sb;
   int rc;
   if (s->replace && lstat(s->path, &sb) == 0) return rename_over(s, old, e);
-  ACI_AGAIN(rc, rename_as(s->folder, s->path, RENAME_NOREPLACE));
+  ACI_AGAIN(rc, aci_rename_as(s->folder, s->path, ACI_RENAME_NEW));
   if (rc == 0) return AC_OK;
   if (errno != EINVAL && errno != ENOSYS) return cannot_rename(s, errno, e);
   if (lstat(s->path, &sb) == 0) return cannot_rename(s, EEXIST, e);
@@ -235,10 +225,21 @@ static ac_status rename_folder(const ac_ckpt_save *s, char **old, ac_err *e) {
   return rc == 0 ? AC_OK : cannot_rename(s, errno, e);
 }
 
+/* Greater than every sequence in the folder and than the run's last, even if the clock was set back. */
+static int64_t next_sequence(const ac_ckpt_save *s) {
+  struct timespec t;
+  const int64_t there = ac_ckpt_last_sequence(s->parent), last = there > s->after ? there : s->after;
+  const int64_t now = clock_gettime(CLOCK_REALTIME, &t) == 0 ? (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000 : 0;
+  return now > last ? now : last < ACI_CKPT_MAX_SEQUENCE ? last + 1 : ACI_CKPT_MAX_SEQUENCE;
+}
+
 static ac_status commit_all(ac_ckpt_save *s, aci_manifest *m, ac_err *e) {
   AC_TRY(own_manifest(s, m, e));
   AC_TRY(collect(s, m, e));
   AC_TRY(look_for_failure(s, e));
+  memcpy(m->run, s->run, sizeof m->run);
+  m->continues = s->continues != NULL ? aci_json_root(s->continues) : NULL;
+  m->sequence = next_sequence(s);
   AC_TRY(write_manifest(m, s->state != NULL ? aci_json_root(s->state) : NULL, aci_ckpt_join(s->folder, ACI_CKPT_MANIFEST), e));
   AC_TRY(tidy(s, e));
   AC_TRY(sync_folders(s, m, e));
@@ -246,6 +247,7 @@ static ac_status commit_all(ac_ckpt_save *s, aci_manifest *m, ac_err *e) {
   char *old = NULL;
   ac_status st = rename_folder(s, &old, e);
   if (st == AC_OK) {
+    atomic_store_explicit(&s->sequence, m->sequence, memory_order_relaxed);
     s->committed = true; /* from here on it is there, whatever else happens */
     st = aci_sync_folder(s->parent, e);
     remove_file(aci_ckpt_join(s->path, "owner-0.lock"), NULL);

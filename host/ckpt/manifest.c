@@ -1,12 +1,15 @@
-/* Manifests: MANIFEST.json of a checkpoint, part-<r>.json of what one part wrote. JSON that ends with the CRC-32C of all text before
- * the checksum's digits, so that no changed byte of it is believed. Called by commit.c, open.c and scan.c; the text may come from
- * anywhere.
+/* Manifests: MANIFEST.json of a checkpoint, part-<r>.json with the files of one part. JSON that ends with the CRC-32C of all text
+ * before the checksum's digits, so that any changed byte is detected. Called by commit.c, open.c and scan.c. The text may be
+ * hostile.
  *
- *   {"format": "accel.checkpoint", "version": "1.0", "accel": "0.1.0", "id": "...", "created": "...", "parts": 1,
+ *   {"format": "accel.checkpoint", "version": "1.1", "accel": "0.1.0", "id": "...", "created": "...",
+ *    "run": "...", "sequence": 1780000000000000, "continues": [], "parts": 1,
  *    "files": [{"name": "model.safetensors", "bytes": 1234, "crc32c": "0123abcd"}], "state": {...}, "crc32c": "89ab4567"}
  *
- * Rules: a later major version is refused by its number, members of a later minor one are skipped; names are relative and repeat
- * nowhere; what a manifest asks for is bounded by its own length. */
+ * Run, sequence and continues came with 1.1 (accel/ckpt.h defines age).
+ *
+ * Rules: a later major version is refused by its number, members of a later minor one are skipped. Names are relative and unique. A
+ * manifest's own length bounds the memory it can ask for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +19,7 @@
 #include "ckpt/ckpt_impl.h"
 #include "file/io.h"
 
-enum { MAJOR = 1, MINOR = 0, N_TAIL = 12 }; /* 8 digits and the end of the text */
+enum { MAJOR = 1, MINOR = 1, N_TAIL = 12 }; /* 8 digits and the end of the text */
 static const char tail[] = "\"\n}\n", crc_key[] = "\"crc32c\": \"";
 static const char whole[] = "accel.checkpoint", of_part[] = "accel.checkpoint.part";
 
@@ -107,6 +110,17 @@ ac_status aci_manifest_text(const aci_manifest *m, const aci_json *state, aci_st
   str(&w, "accel", ACCEL_VERSION);
   str(&w, "id", m->id);
   if (gmtime_r(&now, &t) != NULL && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &t) > 0) str(&w, "created", text);
+  if (m->part < 0) {
+    str(&w, "run", m->run);
+    num(&w, "sequence", (uint64_t)m->sequence);
+    aci_json_key(&w, "continues", 9);
+    if (m->continues != NULL) {
+      aci_json_value(&w, m->continues);
+    } else {
+      aci_json_begin(&w, false);
+      aci_json_end(&w);
+    }
+  }
   if (m->part >= 0) num(&w, "part", (uint64_t)m->part);
   num(&w, "parts", (uint64_t)m->parts);
   aci_json_key(&w, "files", 5);
@@ -160,7 +174,7 @@ static bool read_hex(const char *s, uint32_t *out) {
   return true;
 }
 
-/* Does the text end as it must, with the checksum of what stands before? */
+/* Whether the text ends with the checksum of the text before it. */
 static bool sum_holds(const char *text, size_t n) {
   const size_t k = sizeof crc_key - 1;
   uint32_t crc;
@@ -203,19 +217,60 @@ static ac_status read_file(aci_manifest *m, const char *path, const aci_json *v,
     return AC_FAIL(e, PARSE, "%s: damaged: '%s' cannot be a file's name: %s", aci_path_shown(path, shown),
                    aci_st_shown(f->u.s, f->len, name), fault);
   if (bytes < 0 || sum == NULL || strlen(sum) != 8 || !read_hex(sum, &crc))
-    return AC_FAIL(e, PARSE, "%s: damaged: file '%s' has no right size or checksum", aci_path_shown(path, shown),
+    return AC_FAIL(e, PARSE, "%s: damaged: file '%s' has no valid size or checksum", aci_path_shown(path, shown),
                    aci_st_shown(f->u.s, f->len, name));
   if (m->bytes + (uint64_t)bytes > (uint64_t)1 << 62) return damaged(e, path, "sizes that add up to more than any disk has");
   return aci_manifest_add(m, f->u.s, (uint64_t)bytes, crc, e);
 }
 
+/* The second that "created" names, in microseconds. 0: it names none. */
+static int64_t time_of(const char *created) {
+  struct tm t = {0};
+  int used = 0;
+  if (created == NULL || sscanf(created, "%4d-%2d-%2dT%2d:%2d:%2dZ%n", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour, &t.tm_min,
+                                &t.tm_sec, &used) != 6 || used == 0)
+    return 0;
+  t.tm_year -= 1900;
+  t.tm_mon--;
+  const time_t seconds = timegm(&t);
+  return seconds > 0 ? (int64_t)seconds * 1000000 : 0;
+}
+
+const char *aci_ckpt_run_fault(const char *s, size_t n) {
+  if (n >= ACI_CKPT_RUN) return "it has more than 64 bytes";
+  for (size_t i = 0; i < n; i++)
+    if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f) return "it holds a control character";
+  return NULL;
+}
+
+/* The run that wrote it, and the time: they determine its age. */
+static ac_status read_age(aci_manifest *m, const char *path, const aci_json *root, ac_err *e) {
+  const aci_json *run = aci_json_get(m->doc, root, "run"), *list = aci_json_get(m->doc, root, "continues");
+  const bool has = aci_json_get(m->doc, root, "sequence") != NULL;
+  if (run != NULL) {
+    if (run->type != ACI_JSON_STRING || strlen(run->u.s) != run->len || aci_ckpt_run_fault(run->u.s, run->len) != NULL)
+      return damaged(e, path, "it names no run");
+    memcpy(m->run, run->u.s, run->len + 1);
+  }
+  m->sequence = has ? int_of(m->doc, root, "sequence", ACI_CKPT_MAX_SEQUENCE) : time_of(string_of(m->doc, root, "created"));
+  if (m->sequence < 0) return damaged(e, path, "its sequence is not an integer above 0");
+  if (list == NULL) return AC_OK;
+  if (list->type != ACI_JSON_ARRAY) return damaged(e, path, "'continues' is not a list");
+  for (const aci_json *v = aci_json_first(list), *end = aci_json_after(list); v != end; v = aci_json_after(v))
+    if (v->type != ACI_JSON_STRING || aci_ckpt_run_fault(v->u.s, v->len) != NULL)
+      return damaged(e, path, "'continues' holds something other than names");
+  m->continues = list;
+  return AC_OK;
+}
+
 static ac_status read_members(aci_manifest *m, const char *path, int part, ac_err *e) {
-  static const char *const known[] = {"format", "version", "accel", "id", "created", "part", "parts", "files", "state", "crc32c"};
+  static const char *const known[] = {"format", "version", "accel", "id", "created", "part", "parts", "files", "state", "crc32c",
+                                      "run", "sequence", "continues"};
   const aci_json *root = aci_json_root(m->doc), *files;
   const char *format = string_of(m->doc, root, "format"), *id = string_of(m->doc, root, "id");
   int minor;
   if (root->type != ACI_JSON_OBJECT || format == NULL || strcmp(format, part < 0 ? whole : of_part) != 0)
-    return damaged(e, path, "it is no manifest of a checkpoint (member 'format')");
+    return damaged(e, path, "it is not the manifest of a checkpoint (member 'format')");
   AC_TRY(check_version(path, string_of(m->doc, root, "version"), &minor, e));
   if (!sum_holds(m->text, m->text_bytes)) return damaged(e, path, "its text does not match its checksum");
   for (const aci_json *k = aci_json_first(root), *end = aci_json_after(root); k != end && minor <= MINOR;) {
@@ -236,6 +291,7 @@ static ac_status read_members(aci_manifest *m, const char *path, int part, ac_er
   for (const aci_json *v = aci_json_first(files), *end = aci_json_after(files); v != end; v = aci_json_after(v))
     AC_TRY(read_file(m, path, v, e));
   if (aci_manifest_sort(m, path, e) != AC_OK) return damaged(e, path, "two of its files have one name");
+  AC_TRY(read_age(m, path, root, e));
   m->state = aci_json_get(m->doc, root, "state");
   if (part < 0 && (m->state == NULL || m->state->type != ACI_JSON_OBJECT)) return damaged(e, path, "it has no state");
   return AC_OK;

@@ -1,4 +1,4 @@
-/* Objects of an opened checkpoint: which files belong to each, and their tensors as whole ones. Called by the bindings; open.c makes the
+/* Objects of an opened checkpoint: which files belong to each, and their tensors as whole ones. Called by the bindings. open.c makes the
  * list. */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ bool aci_is_safetensors(const char *name) {
   return n > k && strcmp(name + n - k, ending) == 0;
 }
 
-/* Length of the object's name in a file's; 0: it belongs to none. */
+/* Length of the object's name in a file's. 0: it belongs to none. */
 static size_t object_of(const char *file) {
   if (!aci_is_safetensors(file)) return 0;
   const char *slash = strchr(file, '/');

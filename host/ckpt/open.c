@@ -24,7 +24,7 @@ static ac_status check_sizes(const ac_ckpt *c, ac_err *e) {
     if (rc != 0)
       return AC_FAIL(e, PARSE, "%s: damaged: file '%s' of the manifest: %s", aci_path_shown(c->path, shown), name, strerror(err));
     if (!S_ISREG(sb.st_mode))
-      return AC_FAIL(e, PARSE, "%s: damaged: '%s' is no regular file", aci_path_shown(c->path, shown), name);
+      return AC_FAIL(e, PARSE, "%s: damaged: '%s' is not a regular file", aci_path_shown(c->path, shown), name);
     if ((uint64_t)sb.st_size != f->bytes)
       return AC_FAIL(e, PARSE, "%s: damaged: file '%s' has %llu bytes, not the %llu that were written",
                      aci_path_shown(c->path, shown), name, (unsigned long long)sb.st_size, (unsigned long long)f->bytes);
@@ -38,7 +38,7 @@ ac_status ac_ckpt_open(const char *path, ac_ckpt **out, ac_err *e) {
   ac_err inner;
   *out = NULL;
   if (stat(path, &sb) != 0) return aci_io_error(e, path, "cannot open the checkpoint", errno);
-  if (!S_ISDIR(sb.st_mode)) return AC_FAIL(e, PARSE, "%s: no checkpoint: a file, not a folder", aci_path_shown(path, shown));
+  if (!S_ISDIR(sb.st_mode)) return AC_FAIL(e, PARSE, "%s: not a checkpoint: a file, not a folder", aci_path_shown(path, shown));
   ac_ckpt *c = calloc(1, sizeof *c);
   char *manifest = aci_ckpt_join(path, ACI_CKPT_MANIFEST);
   ac_status st = AC_OK;
@@ -46,7 +46,7 @@ ac_status ac_ckpt_open(const char *path, ac_ckpt **out, ac_err *e) {
   if (c == NULL || manifest == NULL || (c->path = strdup(path)) == NULL) AC_GOTO(done, st, AC_FAIL(e, OOM, "no memory to open a checkpoint"));
   st = aci_manifest_read(&c->m, manifest, -1, &inner);
   if (st == AC_NOT_FOUND)
-    st = AC_FAIL(e, NOT_FOUND, "%s: no checkpoint: it has no " ACI_CKPT_MANIFEST, aci_path_shown(path, shown));
+    st = AC_FAIL(e, NOT_FOUND, "%s: not a checkpoint: it has no " ACI_CKPT_MANIFEST, aci_path_shown(path, shown));
   else if (st != AC_OK && e != NULL) *e = inner;
   if (st == AC_OK) st = check_sizes(c, e);
   if (st == AC_OK) st = aci_ckpt_list_objects(c, e);
@@ -106,7 +106,7 @@ ac_status ac_ckpt_read_bytes(const ac_ckpt *c, const char *file, char **out, siz
 enum { BLOCK = 4 << 20 };
 static const uint64_t STEP = (uint64_t)256 << 20;
 
-/* Which tensor of a damaged file it is: " (tensor 'x')", or what else is wrong with it. */
+/* The damaged tensor of a file: " (tensor 'x')", or another fault of the file. */
 static void find_tensor(const char *path, char *buf, size_t n) {
   ac_err e;
   ac_safetensors *f = NULL;
@@ -135,7 +135,7 @@ static void find_tensor(const char *path, char *buf, size_t n) {
   ac_safetensors_close(f);
 }
 
-/* The first tensor at or behind byte `at` whose bytes were compared with its checksum; NULL without one. f: NULL or an open file. */
+/* The first tensor at byte `at` or later whose bytes were compared with its checksum. NULL without one. f: NULL or an open file. */
 static const aci_st_entry *compared_from(const ac_safetensors *f, uint64_t at) {
   int lo = 0, hi = f != NULL ? f->n : 0;
   while (lo < hi) {
@@ -147,8 +147,8 @@ static const aci_st_entry *compared_from(const ac_safetensors *f, uint64_t at) {
   return f != NULL && lo < f->n ? &f->entry[lo] : NULL;
 }
 
-/* Takes the next bytes of a file into its checksum, `most` at the most: those of tensors that were compared with their own checksum when
- * they were read count by that, the others are read. */
+/* Takes the next bytes of a file into its checksum, at most `most`. Tensors that were compared with their own checksum when they were
+ * read contribute that, the others are read. */
 static ac_status sum_some(ac_ckpt *c, const ac_safetensors *opened, const char *path, int fd, uint64_t most, ac_team *team, ac_err *e) {
   while (most > 0) {
     const aci_st_entry *t = compared_from(opened, c->offset);
@@ -169,7 +169,7 @@ static ac_status sum_some(ac_ckpt *c, const ac_safetensors *opened, const char *
   return AC_OK;
 }
 
-/* Some more of file c->at; ends with the next file when it is right. */
+/* Verifies more of file c->at. Moves to the next file when it is valid. */
 static ac_status verify_some(ac_ckpt *c, ac_team *team, uint64_t *left, ac_err *e) {
   const ac_ckpt_file *f = &c->m.file[c->at];
   uint64_t bytes;

@@ -1,8 +1,8 @@
-/* Who writes a temporary folder, told by a file that its process keeps locked, and what to do with folders whose writers have ended.
- * Called by save.c and commit.c; scan.c asks for names and removes folders.
+/* The writer of a temporary folder, identified by a file that its process keeps locked, and the handling of folders whose writers have
+ * ended. Called by save.c and commit.c. scan.c asks for names and removes folders.
  *
- * The file holds process id, start time, boot id, host name and whether it could be locked. On this machine the lock decides where
- * there are locks, else whether the process lives; of another machine on a shared file system nothing is known, and its files count as
+ * The file holds process id, start time, boot id, host name and whether it could be locked. On this machine the lock decides if there
+ * are locks, otherwise whether the process lives. Nothing is known about another machine on a shared file system: its files count as
  * left over after a day without a change. */
 #include <dirent.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ char *aci_ckpt_join(const char *folder, const char *name) {
 
 /* ---- who ---- */
 
-/* The first line of a small file, without its end; "?" when it cannot be read. */
+/* The first line of a small file, without its end. "?" when it cannot be read. */
 static void line_of(const char *path, char *buf, size_t n) {
   int fd;
   ssize_t got = -1;
@@ -103,7 +103,7 @@ ac_status aci_owner_take(const char *folder, int part, int *out, ac_err *e) {
   if (fd < 0) {
     st = aci_io_error(e, path, "cannot create", errno);
   } else {
-    describe(line, flock(fd, LOCK_EX | LOCK_NB) == 0); /* nobody else holds it: it fails only where there are no locks */
+    describe(line, flock(fd, LOCK_EX | LOCK_NB) == 0); /* nobody else holds it: it fails only without support for locks */
     st = aci_pwrite_all(fd, path, line, strlen(line), 0, e);
     if (st == AC_OK) *out = fd;
     else close(fd);

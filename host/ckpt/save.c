@@ -1,7 +1,9 @@
-/* One save of one part, from its creation to its end. The owner's thread adds files and starts it; from then on a thread of the save's
+/* One save of one part, from its creation to its end. The owner's thread adds files and starts it. From then on a thread of the save's
  * own writes and commits, whether or not anybody waits. Called by the bindings. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +43,31 @@ static ac_status refuse_existing(const ac_ckpt_save *s, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
   struct stat sb;
   if (s->replace || lstat(s->path, &sb) != 0) return AC_OK;
-  return AC_FAIL(e, IO, "%s: exists already; a checkpoint is never overwritten (option replace)", aci_path_shown(s->path, shown));
+  return AC_FAIL(e, STATE, "%s: already exists; choose another name or set the option replace", aci_path_shown(s->path, shown));
 }
 
-/* A folder of its own beside the target. Another save's sweep may take an empty one: then once more. */
+/* Of two saves that begin at once, the one that comes later learns here that the name is taken: each looks after it has made its folder
+ * and locked it. */
+static ac_status refuse_taken(const ac_ckpt_save *s, ac_err *e) {
+  char shown[ACI_PATH_SHOWN];
+  const char *slash = strrchr(s->path, '/'), *base = slash != NULL ? slash + 1 : s->path;
+  bool taken = false;
+  if (s->replace) return AC_OK;
+  DIR *d = opendir(s->parent);
+  if (d == NULL) return aci_io_error(e, s->parent, "cannot read the folder", errno);
+  for (struct dirent *x; !taken && (x = readdir(d)) != NULL;) {
+    const size_t n = aci_ckpt_base_of(x->d_name, ".tmp-");
+    if (n == 0 || n != strlen(base) || strncmp(x->d_name, base, n) != 0) continue;
+    char *path = aci_ckpt_join(s->parent, x->d_name);
+    taken = path != NULL && strcmp(x->d_name + n + strlen(".tmp-"), s->id) != 0 && aci_owner_look(path, 0) == ACI_OWNER_LIVE;
+    free(path);
+  }
+  closedir(d);
+  if (taken) return AC_FAIL(e, STATE, "%s: another save is writing it; give this one another name", aci_path_shown(s->path, shown));
+  return refuse_existing(s, e); /* the other one may have been committed meanwhile */
+}
+
+/* A folder of its own next to the target. Another save's sweep may remove it while it is empty: then try once more. */
 static ac_status make_folder(ac_ckpt_save *s, ac_err *e) {
   for (int tries = 0;; tries++) {
     aci_ckpt_new_id(s->id);
@@ -96,6 +119,7 @@ static void free_all(ac_ckpt_save *s) {
   for (int i = 0; i < s->n; i++) drop_file(&s->file[i]);
   if (s->owner_fd >= 0) close(s->owner_fd);
   aci_json_free(s->state);
+  aci_json_free(s->continues);
   free(s->file);
   free(s->path);
   free(s->folder);
@@ -103,6 +127,35 @@ static void free_all(ac_ckpt_save *s) {
   pthread_mutex_destroy(&s->lock);
   pthread_cond_destroy(&s->changed);
   free(s);
+}
+
+static bool has(const ac_ckpt_options *o, size_t end) { return o->struct_size >= end; }
+#define HAS(o, field) has(o, offsetof(ac_ckpt_options, field) + sizeof(o)->field)
+
+/* The run and those that it continues, into the save. */
+static ac_status take_run(ac_ckpt_save *s, const ac_ckpt_options *o, ac_err *e) {
+  const char *const run = HAS(o, run) && o->run != NULL ? o->run : "", *name = run;
+  const int n = HAS(o, continues) ? o->n_continues : 0;
+  const char *fault = aci_ckpt_run_fault(run, strlen(run));
+  s->after = HAS(o, after) ? o->after : 0;
+  if (n > 0) {
+    aci_strbuf b = {0};
+    aci_json_writer w = {.out = &b};
+    aci_json_begin(&w, false);
+    for (int i = 0; i < n && fault == NULL; i++) {
+      name = o->continues[i];
+      fault = aci_ckpt_run_fault(name, strlen(name));
+      aci_json_string(&w, name, strlen(name));
+    }
+    aci_json_end(&w);
+    ac_status st = fault != NULL ? AC_OK : aci_json_finish(&w, e);
+    if (st == AC_OK && fault == NULL) st = b.failed ? no_memory(e) : aci_json_parse(b.s, b.len, NULL, &s->continues, e);
+    aci_strbuf_fini(&b);
+    AC_TRY(st);
+  }
+  if (fault != NULL) return AC_FAIL(e, INVALID, "'%.200s' cannot be the name of a run: %s", name, fault);
+  memcpy(s->run, run, strlen(run) + 1);
+  return AC_OK;
 }
 
 ac_status ac_ckpt_create(const char *path, const ac_ckpt_options *o, ac_ckpt_save **out, ac_err *e) {
@@ -132,6 +185,7 @@ ac_status ac_ckpt_create(const char *path, const ac_ckpt_options *o, ac_ckpt_sav
   s->parent = strndup(path, n);
   ac_status st = AC_OK;
   if (s->path == NULL || s->parent == NULL) AC_GOTO(fail, st, no_memory(e));
+  AC_GOTO(fail, st, take_run(s, o, e));
   char *slash = strrchr(s->parent, '/');
   if (slash != NULL) slash[slash == s->parent] = 0;
   else strcpy(s->parent, "."); /* n >= 1 */
@@ -143,6 +197,9 @@ ac_status ac_ckpt_create(const char *path, const ac_ckpt_options *o, ac_ckpt_sav
     AC_GOTO(fail, st, make_parents(s->path, e));
     AC_GOTO(fail, st, refuse_existing(s, e));
     AC_GOTO(fail, st, make_folder(s, e));
+    st = refuse_taken(s, e);
+    if (st != AC_OK) aci_ckpt_remove_tree(s->folder, NULL);
+    AC_GOTO(fail, st, st);
   } else {
     AC_GOTO(fail, st, join_folder(s, o->folder, e));
   }
@@ -192,7 +249,7 @@ static ac_status check_range(const char *file, const ac_ckpt_item *x, ac_err *e)
       return AC_FAIL(e, INVALID, "%s: tensor '%s': offset %lld in dim %d", file, aci_st_shown(x->name, strlen(x->name), name),
                      (long long)at, d);
     if (x->shape != NULL && at + x->tensor->shape[d] > x->shape[d])
-      return AC_FAIL(e, INVALID, "%s: tensor '%s': its range ends at %lld in dim %d, where the whole has %lld", file,
+      return AC_FAIL(e, INVALID, "%s: tensor '%s': its range ends at %lld in dim %d, but the whole tensor has %lld", file,
                      aci_st_shown(x->name, strlen(x->name), name), (long long)(at + x->tensor->shape[d]), d, (long long)x->shape[d]);
   }
   return AC_OK;
@@ -244,7 +301,7 @@ ac_status ac_ckpt_add_tensors(ac_ckpt_save *s, const char *file, int n, const ac
   for (int i = 0; i < n_meta; i++) {
     for (int j = ranges ? 0 : OURS; j < OURS; j++)
       if (strcmp(keys[i], our_keys[j]) == 0 && !(j == 0 && strcmp(values[i], "pt") == 0))
-        AC_GOTO(done, st, AC_FAIL(e, INVALID, "%s: the metadata key '%s' is the writer's own", file, keys[i]));
+        AC_GOTO(done, st, AC_FAIL(e, INVALID, "%s: the metadata key '%s' is reserved", file, keys[i]));
     if (ranges && strcmp(keys[i], our_keys[0]) == 0) continue;
     k[m] = keys[i];
     v[m++] = values[i];
@@ -310,7 +367,7 @@ ac_status ac_ckpt_start(ac_ckpt_save *s, const char *state, size_t n, ac_ckpt_ar
   if (s->started) return AC_FAIL(e, STATE, "%s: the save was started before", s->path);
   if (state != NULL && s->state == NULL) {
     AC_TRY(aci_json_parse(state, n, NULL, &s->state, e));
-    if (aci_json_root(s->state)->type != ACI_JSON_OBJECT) return AC_FAIL(e, INVALID, "%s: the state is no JSON object", s->path);
+    if (aci_json_root(s->state)->type != ACI_JSON_OBJECT) return AC_FAIL(e, INVALID, "%s: the state must be a JSON object", s->path);
   }
   s->all = 0;
   for (int i = 0; i < s->n; i++) s->all += s->file[i].size;
@@ -350,6 +407,8 @@ void ac_ckpt_progress(const ac_ckpt_save *s, uint64_t *written, uint64_t *all) {
   *written = atomic_load_explicit(&s->written, memory_order_relaxed);
   *all = s->all;
 }
+
+int64_t ac_ckpt_save_sequence(const ac_ckpt_save *s) { return atomic_load_explicit(&s->sequence, memory_order_relaxed); }
 
 bool ac_ckpt_done(const ac_ckpt_save *s) { return atomic_load_explicit(&s->done, memory_order_acquire); }
 

@@ -11,7 +11,7 @@
 #include "ckpt/ckpt_impl.h"
 #include "file/io.h"
 
-/* The folders between the checkpoint's and the file. Other parts may make them, too. */
+/* The folders between the checkpoint's and the file. Other parts may make them as well. */
 static ac_status make_subfolders(const ac_ckpt_save *s, const aci_save_file *f, ac_err *e) {
   char *p = strdup(f->path);
   if (p == NULL) return AC_FAIL(e, OOM, "no memory for a checkpoint");
@@ -39,7 +39,7 @@ static ac_status close_file(const aci_save_file *f, int fd, ac_status st, ac_err
 static ac_status sync_file(const aci_save_file *f, int fd, ac_err *e) {
   int rc;
   ACI_AGAIN(rc, fsync(fd));
-  return rc == 0 ? AC_OK : aci_io_error(e, f->path, "cannot bring it to disk", errno);
+  return rc == 0 ? AC_OK : aci_io_error(e, f->path, "cannot sync it to disk", errno);
 }
 
 static ac_status write_file(ac_ckpt_save *s, aci_save_file *f, aci_disk *d, ac_err *e) {

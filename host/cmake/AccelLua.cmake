@@ -1,4 +1,4 @@
-# Finds Lua 5.4, the one thing that must be there at configure time.
+# Finds Lua 5.4 and LuaFileSystem, the two things that are required at configure time.
 #   ac_lua          headers and library: for what embeds the interpreter
 #   ac_lua_headers  headers only: for the module that an interpreter loads
 find_package(PkgConfig QUIET)
@@ -32,6 +32,14 @@ else()
   target_include_directories(ac_lua_headers SYSTEM INTERFACE ${LUA_INCLUDE_DIR})
   set(ACCEL_LUA_VERSION "${LUA_VERSION_STRING}")
 endif()
+# LuaFileSystem: hosts load it from this file when a script requires "lfs".
+find_library(ACCEL_LFS_LIBRARY NAMES lua5.4-filesystem liblua5.4-filesystem.so.0 lfs.so
+  PATH_SUFFIXES lua/5.4 DOC "The module lfs, or the library that has luaopen_lfs")
+if(NOT ACCEL_LFS_LIBRARY AND NOT ACCEL_MODULE_ONLY)
+  message(FATAL_ERROR "LuaFileSystem for Lua 5.4 is required (Debian and Ubuntu: lua-filesystem). "
+    "If it is elsewhere, set -DACCEL_LFS_LIBRARY=/path/to/lfs.so.")
+endif()
+mark_as_advanced(ACCEL_LFS_LIBRARY)
 set(ACCEL_LUA_CDIR "${CMAKE_INSTALL_LIBDIR}/lua/5.4" CACHE STRING "Where the Lua module is installed")
 set(ACCEL_LUA_LDIR "${CMAKE_INSTALL_DATADIR}/lua/5.4" CACHE STRING "Where the Lua library is installed")
 mark_as_advanced(ACCEL_LUA_CDIR ACCEL_LUA_LDIR)

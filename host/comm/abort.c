@@ -1,5 +1,6 @@
-/* Why a job ends, as this rank knows it: given once, told to the ranks of this machine through the segment
- * and to others through the backend. Called by every wait and by whoever finds a cause. */
+/* The reason for the end of a job, as this rank knows it. It is set once, passed to the ranks of this machine
+ * through the segment and to others through the backend. Called by every wait and by the code that finds a
+ * cause. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static bool keep(ac_world *w, ac_status code, int rank, const char *prefix, cons
   return true;
 }
 
-/* Takes over what the segment says. False: it says nothing. */
+/* Takes over the reason from the segment. False: the segment has none. */
 static bool learn(ac_world *w) {
   aci_head *h = w->segment.head;
   if (h == NULL || atomic_load_explicit(&h->abort_reason.set, memory_order_acquire) == 0) return false;

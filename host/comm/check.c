@@ -1,5 +1,5 @@
-/* What a collective may be, on this rank alone, and what is said when ranks differ. Called by group.c, work.c and the
- * backends. */
+/* Checks of a collective on this rank alone, and the messages for ranks that differ. Called by group.c, work.c and
+ * the backends. */
 #include <stdio.h>
 #include <string.h>
 
@@ -63,24 +63,24 @@ static ac_status check_counts(const ac_group *g, const ac_coll *c, const int64_t
 }
 
 ac_status aci_coll_check(const ac_group *g, const ac_coll *c, ac_err *e) {
-  if ((unsigned)c->kind >= AC_COLL_NEW_GROUP) return AC_FAIL(e, INVALID, "no collective of number %d", (int)c->kind);
+  if ((unsigned)c->kind >= AC_COLL_NEW_GROUP) return AC_FAIL(e, INVALID, "unknown collective %d", (int)c->kind);
   const char *name = ac_coll_name(c->kind);
   const unsigned t = traits[c->kind];
   if (g->rank < 0)
     return AC_FAIL(e, INVALID, "%s: rank %d is not in this group", name, g->world->place.rank);
   if (c->kind == AC_COLL_BARRIER) return AC_OK;
-  if ((unsigned)c->dtype >= AC_DTYPE_COUNT) return AC_FAIL(e, DTYPE, "%s: no dtype of number %d", name, (int)c->dtype);
+  if ((unsigned)c->dtype >= AC_DTYPE_COUNT) return AC_FAIL(e, DTYPE, "%s: unknown dtype %d", name, (int)c->dtype);
   if (t & (ROOTED | PAIR)) {
     if (c->root < 0 || c->root >= g->size)
       return AC_FAIL(e, INVALID, "%s: rank %d of a group of %d", name, c->root, g->size);
     if ((t & PAIR) && c->root == g->rank)
-      return AC_FAIL(e, INVALID, "%s: rank %d to itself; copy instead", name, g->rank);
+      return AC_FAIL(e, INVALID, "%s: rank %d sends to itself; copy instead", name, g->rank);
   }
   if (t & REDUCES) {
-    if ((unsigned)c->op >= AC_REDUCE_OPS) return AC_FAIL(e, INVALID, "%s: no reduction of number %d", name, (int)c->op);
+    if ((unsigned)c->op >= AC_REDUCE_OPS) return AC_FAIL(e, INVALID, "%s: unknown reduction %d", name, (int)c->op);
     const bool is_float = ac_dtype_is_float(c->dtype);
     if (c->op == AC_REDUCE_MEAN && !is_float)
-      return AC_FAIL(e, DTYPE, "%s: the mean of %s is no %s; cast to a float dtype", name, ac_dtype_name(c->dtype),
+      return AC_FAIL(e, DTYPE, "%s: the mean of %s is not %s; cast to a float dtype", name, ac_dtype_name(c->dtype),
                      ac_dtype_name(c->dtype));
     if (!is_float && !ac_dtype_is_int(c->dtype) && c->dtype != AC_BOOL)
       return AC_FAIL(e, DTYPE, "%s: %s is for storage only", name, ac_dtype_name(c->dtype));
@@ -138,7 +138,7 @@ const char *aci_desc_text(const aci_desc *d, char *buf, size_t n) {
   return buf;
 }
 
-/* What the two differ in, most telling first. */
+/* The field in which the two differ, most telling first. */
 static const char *difference(const aci_desc *a, const aci_desc *b) {
   if (a->group != b->group) return "group";
   if (a->kind != b->kind) return "operation";
@@ -152,7 +152,7 @@ static const char *difference(const aci_desc *a, const aci_desc *b) {
   return "order of calls";
 }
 
-/* "rank 3" or "ranks 0, 2, 5 and 9 more": those of the group whose descriptor is like `d`. */
+/* "rank 3" or "ranks 0, 2, 5 and 9 more": the ranks of the group whose descriptor is like `d`. */
 static void who(const ac_group *g, const aci_desc *const *descs, const aci_desc *d, char *buf, size_t n) {
   int total = 0, shown = 0;
   for (int i = 0; i < g->size; i++) total += descs[i] != NULL && aci_desc_same(descs[i], d);
@@ -181,7 +181,7 @@ ac_status aci_mismatch(ac_group *g, const aci_desc *const *descs, ac_err *e) {
   aci_abort(g->world, AC_MISMATCH, -1, text);
   ac_err why;
   const ac_status st = aci_aborted(g->world, &why);
-  if (st != AC_OK && st != AC_MISMATCH) { /* an end that was there before: what others show may be its consequence */
+  if (st != AC_OK && st != AC_MISMATCH) { /* an end that was there before: the mismatch may be its consequence */
     if (e != NULL) *e = why;
     return st;
   }

@@ -1,10 +1,10 @@
-/* Ranks that wait for each other in a ring: each page tells for whom its rank waits and every wait needs all
- * of them, so that a ring can never be left. Called by watch.c, some 200 ms into a wait.
+/* Ranks that wait for each other in a ring. Each page shows the ranks that its rank waits for, and every wait
+ * needs all of them, so a ring can never be left. Called by watch.c, some 200 ms into a wait.
  *
- * Why there are no false alarms: a rank stamps its page (`checked_at`) with a time at which what it waits for had
- * not come yet. A ring found at time T counts if later all its ranks show the same wait (`waiting`) with
- * stamps after T: then all of them stood in these waits at T at once, and none could do what another one
- * waits for. Where data may be on its way (NETWORK), the same must hold for much longer. */
+ * There are no false alarms, because a rank stamps its page (`checked_at`) with a time at which the awaited event
+ * had not come yet. A ring found at time T counts if later all its ranks show the same wait (`waiting`) with
+ * stamps after T. Then all of them stood in these waits at T at once, and none could do the work that another one
+ * waits for. If data may be on its way (NETWORK), the same must hold for much longer. */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static void find_ring(const ac_world *w, aci_deadlock_probe *l) {
     all[i] = read_node(w, i, NULL);
     from[i] = -1;
   }
-  /* edges go from a rank to those it waits for; from[] leads back along the search */
+  /* edges go from a rank to those it waits for, from[] leads back along the search */
   queue[tail++] = me;
   while (head < tail && last < 0) {
     const int at = queue[head++];
@@ -108,7 +108,7 @@ static ac_status tell(ac_world *w, const aci_deadlock_probe *l, ac_err *e) {
   if (l->n > shown && at < sizeof text)
     snprintf(text + at, sizeof text - at, " and so on over %d ranks", l->n);
   return aci_stop(w, AC_MISMATCH, -1, e,
-                  "%s: none can go on; make these calls in the same order on all ranks", text);
+                  "%s: none can continue; make these calls in the same order on all ranks", text);
 }
 
 ac_status aci_deadlock(aci_waiting *k, ac_err *e) {

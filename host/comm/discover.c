@@ -1,8 +1,8 @@
-/* Which rank are we? The environment tells, in the words of whoever started us. Called by ac_world_open.
+/* Finds this process's rank. The environment holds it, in the launcher's own variables. Called by ac_world_open.
  *
  * Launchers are asked in this order: accel-run (ACCEL_WORLD), torchrun, Open MPI, MPICH and Intel MPI, MVAPICH2, Slurm. The first
- * that gives both rank and size is believed; a second one that contradicts it is an error. Slurm contradicts nobody: mpirun
- * and torchrun started by srun see the variables of their own daemons. */
+ * that gives both rank and size is used. A second one that contradicts it is an error. Slurm is never a contradiction: mpirun and
+ * torchrun started by srun see the variables of their own daemons. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/comm_impl.h"
+#include "comm/secret.h"
 
 typedef struct names {
   const char *source, *rank, *size, *local_rank, *local_size;
@@ -36,7 +36,7 @@ static ac_status number(const char *name, long max, int *out, ac_err *e) {
   errno = 0;
   long v = strtol(text, &end, 10);
   if (*end != 0 || errno != 0 || v < 0 || v > max)
-    return AC_FAIL(e, INVALID, "%s='%s' is no number in 0..%ld", name, text, max);
+    return AC_FAIL(e, INVALID, "%s='%s' is not a number in 0..%ld", name, text, max);
   *out = (int)v;
   return AC_OK;
 }
@@ -80,16 +80,16 @@ static ac_status read_set(const names *l, aci_place *p, bool *complete, ac_err *
   AC_TRY(number(l->rank, INT_MAX, &rank, e));
   AC_TRY(number(l->size, INT_MAX, &size, e));
   if (l == launchers && (rank == NOT_SET) != (size == NOT_SET))
-    ac_log_write(AC_LOG_WARN, "comm", "%s is set without %s: not taken for a rank of many", rank == NOT_SET ? l->size : l->rank,
+    ac_log_write(AC_LOG_WARN, "comm", "%s is set without %s; ignored", rank == NOT_SET ? l->size : l->rank,
                  rank == NOT_SET ? l->rank : l->size);
   if (rank == NOT_SET || size == NOT_SET) return AC_OK;
   if (l == &launchers[SLURM]) {
-    /* a batch script and a salloc shell have these variables, too, without being one of many */
+    /* a batch script and a salloc shell have these variables as well, without being one of many */
     int step;
     AC_TRY(number("SLURM_STEP_NUM_TASKS", INT_MAX, &step, e));
     if (step != size || size <= 1) return AC_OK;
   }
-  if (size == 0) return AC_FAIL(e, INVALID, "%s=0: a world has one rank at least", l->size);
+  if (size == 0) return AC_FAIL(e, INVALID, "%s=0: a world has at least one rank", l->size);
   if (rank >= size) return AC_FAIL(e, INVALID, "%s=%d must be below %s=%d", l->rank, rank, l->size, size);
   AC_TRY(number(l->local_rank, INT_MAX, &local_rank, e));
   AC_TRY(number(l->local_size, INT_MAX, &local_size, e));
@@ -98,7 +98,7 @@ static ac_status read_set(const names *l, aci_place *p, bool *complete, ac_err *
     AC_TRY(number("SLURM_NODEID", INT_MAX, &p->machine, e));
     local_size = slurm_tasks(getenv("SLURM_STEP_TASKS_PER_NODE"), p->machine < 0 ? 0 : p->machine);
   }
-  if (local_size == NOT_SET) local_size = size; /* said nothing: one machine */
+  if (local_size == NOT_SET) local_size = size; /* not given: one machine */
   if (local_rank == NOT_SET) local_rank = rank % local_size;
   if (local_size < 1 || local_size > size || local_rank >= local_size)
     return AC_FAIL(e, INVALID, "%s: local rank %d of %d does not fit rank %d of %d", l->source, local_rank, local_size,
@@ -125,7 +125,7 @@ static ac_status read_fds(const char *text, aci_place *p, ac_err *e) {
     for (;;) {
       char *end;
       long fd = strtol(at, &end, 10);
-      if (end == at || fd < 0 || fd > INT_MAX) return AC_FAIL(e, INVALID, "ACCEL_WORLD='%s': not what the launcher writes", text);
+      if (end == at || fd < 0 || fd > INT_MAX) return AC_FAIL(e, INVALID, "ACCEL_WORLD='%s': not a value of the launcher; leave it unset", text);
       at = end;
       if (key == 0) p->fd_control = (int)fd;
       if (key == 1) p->fd_segment = (int)fd;
@@ -173,12 +173,14 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
   p->size = p->local_size = p->machines = 1;
   p->fd_control = p->fd_segment = p->fd_console = -1;
   const char *fds = getenv("ACCEL_WORLD"), *id;
-  /* accel-run says "joined=<pid>" once it has: what its script starts is no rank, and it cannot join twice */
+  /* accel-run sets "joined=<pid>" once it has joined: programs that its script starts are not ranks, and it cannot join
+   * twice */
   if (fds != NULL && strncmp(fds, "joined=", 7) == 0 && atol(fds + 7) == (long)getpid())
-    return AC_FAIL(e, INVALID, "a rank of accel-run joins its world once; it was left already");
+    return AC_FAIL(e, INVALID, "a rank of accel-run can join its world only once, and has left it");
   if (fds != NULL && (strcmp(fds, "none") == 0 || strncmp(fds, "joined=", 7) == 0)) return AC_OK;
   const bool ours = fds != NULL && fds[0] != 0;
-  /* the first complete set is believed; later ones must agree, except Slurm's and all beside our own launcher's */
+  /* the first complete set is used. Later ones must agree, except Slurm's, and except all sets if our own launcher set
+   * one */
   bool found = false;
   for (int i = 0; i < N_LAUNCHERS; i++) {
     aci_place other = *p;
@@ -190,7 +192,7 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
       *p = other;
       found = true;
     } else if (other.rank != p->rank || other.size != p->size) {
-      return AC_FAIL(e, INVALID, "%s says rank %d of %d, %s says rank %d of %d; unset the variables of one of them", p->source,
+      return AC_FAIL(e, INVALID, "%s gives rank %d of %d, %s gives rank %d of %d; unset the variables of one of them", p->source,
                      p->rank, p->size, other.source, other.rank, other.size);
     }
   }
@@ -212,7 +214,7 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
   if (p->restart < 0) p->restart = 0;
   if (p->max_restarts < 0) p->max_restarts = 0;
   if ((id = getenv("TORCHELASTIC_RUN_ID")) == NULL || id[0] == 0) id = getenv("SLURM_JOB_ID");
-  snprintf(p->run_id, sizeof p->run_id, "%s", id != NULL ? id : "");
+  if (found && id != NULL && id[0] != 0) AC_TRY(aci_run_id_of(id, "", 0, p->run_id, e));
   return found ? read_address(p, e) : AC_OK;
 }
 

@@ -33,7 +33,7 @@ static ac_status check_ranks(const ac_world *w, int n, const int *ranks, ac_err 
   return AC_OK;
 }
 
-/* All ranks tell each other which slots they have in use (groups are freed by each on its own); the first that is free
+/* All ranks exchange the slots they have in use (each rank frees groups on its own). The first slot that is free
  * everywhere is taken. The descriptor carries the members, so that different lists are a mismatch. */
 static ac_status agree(ac_world *w, int n, const int *ranks, const char *site, int *slot, ac_err *e) {
   enum { WORDS = ACI_GROUPS / 64 };
@@ -63,7 +63,7 @@ static ac_status agree(ac_world *w, int n, const int *ranks, const char *site, i
 ac_status ac_group_new(ac_world *w, int n, const int *ranks, const char *site, ac_group **out, ac_err *e) {
   AC_TRY(check_ranks(w, n, ranks, e));
   AC_TRY(aci_aborted(w, e));
-  /* what is queued comes first on every rank: a barrier through the queue keeps the order */
+  /* queued work comes first on every rank: a barrier through the queue keeps the order */
   const ac_coll barrier = {.kind = AC_COLL_BARRIER, .site = site};
   AC_TRY(ac_collective(w->all, &barrier, e));
   int slot = -1;

@@ -1,10 +1,10 @@
 /* The heap: one file in memory per local rank, mapped by all of them, so that collectives work on parameters
  * and gradient buckets in place. It is a source of memory for the pool of the CPU device (accel/device.h).
  *
- * Every rank maps the whole range of every heap once; a heap grows by giving pages to its file, so that peers
- * need not be told, and pages are there before they are handed out: no later access can fail for want of
- * memory. What the pool gives back keeps its addresses for reuse and loses its pages. Blocks may outlive the
- * world: the pool's use keeps the mapping of the own heap. */
+ * Every rank maps the whole range of every heap once. A heap grows by giving pages to its file, so peers need
+ * no message, and pages exist before they are handed out: no later access can fail for want of memory. Memory
+ * that the pool frees keeps its addresses for reuse and loses its pages. Blocks may outlive the world: the
+ * pool's use keeps the mapping of the own heap. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ struct aci_heap_maps {
   size_t span;
   ac_device *dev;
   unsigned char *base[ACI_MAX_LOCAL];
-  /* of the own heap; under the pool's lock */
+  /* of the own heap. Under the pool's lock */
   size_t end; /* all that was ever handed out lies below */
   range *free;
   _Atomic size_t used;
@@ -43,7 +43,7 @@ struct aci_heap_maps {
 
 ac_status aci_heap_make(int *fd, ac_err *e) {
   const uint64_t memory = aci_host_memory();
-  size_t span = USUAL_SPAN; /* addresses only; several times what fits, since ranges may be in pieces */
+  size_t span = USUAL_SPAN; /* addresses only. Several times the usable size, since ranges may be in pieces */
   while (span / 4 < memory && span < SIZE_MAX / 4) span *= 2;
   *fd = memfd_create("accel-heap", MFD_CLOEXEC);
   if (*fd < 0) return AC_FAIL(e, OOM, "cannot make a heap that ranks share: %s", strerror(errno));
@@ -63,7 +63,7 @@ static ac_status commit(int fd, size_t at, size_t bytes, ac_err *e) {
       done += n;
     } else if (errno != EINTR) {
       char size[24];
-      ac_status st = AC_FAIL(e, OOM, "the system gives no %s of memory for ranks to share: %s",
+      ac_status st = AC_FAIL(e, OOM, "the system does not provide %s of memory for ranks to share: %s",
                              aci_bytes_text(size, sizeof size, bytes), strerror(errno));
       fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes);
       return st;
@@ -77,7 +77,7 @@ static ac_status private_map(size_t bytes, void **out, ac_err *e) {
   char size[24];
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
-    return AC_FAIL(e, OOM, "the system gives no %s: %s", aci_bytes_text(size, sizeof size, bytes),
+    return AC_FAIL(e, OOM, "the system does not provide %s: %s", aci_bytes_text(size, sizeof size, bytes),
                    strerror(errno));
   *out = p;
   return AC_OK;
@@ -167,7 +167,7 @@ static ac_status map_all(aci_heap_maps *h, const int *fds, ac_err *e) {
   for (int i = 0; i < h->n; i++) {
     if (fstat(fds[i], &s) != 0 || !S_ISREG(s.st_mode) || s.st_size < (off_t)LEAST_SPAN)
       return AC_FAIL(e, INVALID,
-                     "descriptor %d is no heap of accel-run; ACCEL_WORLD is set by it for its ranks only",
+                     "descriptor %d is not a heap of accel-run; ACCEL_WORLD is set by it for its ranks only",
                      fds[i]);
     if (i == 0 || (size_t)s.st_size < h->span) h->span = (size_t)s.st_size;
   }
@@ -206,7 +206,7 @@ ac_status aci_heap_maps_open(ac_world *w, ac_err *e) {
     goto fail;
   }
   AC_GOTO(fail, st, ac_ctx_device(w->ctx, "cpu", &h->dev, e));
-  /* the world's descriptors stay its own; the heap keeps a copy of this rank's for later commits */
+  /* the world's descriptors stay its own. The heap keeps a copy of this rank's for later commits */
   AC_GOTO(fail, st, map_all(h, p->fd_heap, e));
   if ((h->fd = fcntl(p->fd_heap[h->me], F_DUPFD_CLOEXEC, 3)) < 0) {
     st = AC_FAIL(e, IO, "the rank's heap: %s", strerror(errno));

@@ -1,5 +1,5 @@
 /* Whether a rank is late: others of this machine wait for it, or are a step ahead, and it has been at its step for longer than steps take.
- * Called by each rank about itself (bindings/attach_watch.c), on a thread that watches; what it finds is on the rank's status page. */
+ * Each rank calls it about itself (bindings/attach_watch.c), on a watching thread. The result is on the rank's status page. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* ns for which a thread of this process that was ready to run was kept waiting for a CPU, the one that waited longest; 0: not known. */
+/* The longest time in ns for which a ready thread of this process has waited for a CPU. 0: unknown. */
 static int64_t starved(void) {
   int64_t most = 0;
   DIR *d = opendir("/proc/self/task");
@@ -61,6 +61,6 @@ int64_t aci_late(const aci_head *h, int own, aci_late_watch *w, int64_t now, int
   *usual = n % 2 == 1 ? steps[n / 2] : (steps[n / 2 - 1] + steps[n / 2]) / 2;
   const int64_t late = now - stepped_at;
   if (late <= 2 * *usual + SLACK) return 0;
-  /* on a busy machine: what it had no CPU for is not its own doing */
+  /* on a busy machine: time without a CPU is not the rank's fault */
   return late - (starved() - w->starved) > 2 * *usual + SLACK ? late : 0;
 }

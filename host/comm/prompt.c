@@ -1,13 +1,13 @@
-/* What a prompt over ranks asks of their world: to meet there, as a collective that no other call is taken for, and to
- * begin anew when an abort has ended it and all of them stand at the prompt again. Called by bindings/lac_ranks.c.
+/* Services of a world for a prompt over ranks: a meeting, as a collective that cannot be confused with another call,
+ * and a restart after an abort, when all ranks stand at the prompt again. Called by bindings/lac_ranks.c.
  *
- * Beginning anew is three steps of all ranks, told by the prompt: each resets (its works are over, its words in the
- * segment count from the start), then the abort reason is taken back, then each goes on. */
+ * A restart is three steps of all ranks, directed by the prompt: each resets (its works are over, its words in the
+ * segment count from the start), then the abort reason is cleared, then each continues. */
 #include "comm/comm_impl.h"
 
 ac_status aci_prompt_meet(ac_world *w, const char *site, ac_err *e) {
   AC_TRY(aci_aborted(w, e));
-  aci_queue_drain(w->queue); /* what is queued comes first on every rank */
+  aci_queue_drain(w->queue); /* queued work comes first on every rank */
   const ac_coll c = {.kind = AC_COLL_BARRIER, .site = site};
   aci_desc d;
   aci_desc_fill(w->all, &c, ++w->all->seq, &d);
@@ -21,7 +21,7 @@ ac_status aci_prompt_meet(ac_world *w, const char *site, ac_err *e) {
 
 ac_status aci_prompt_reset(ac_world *w, uint32_t *next_group, ac_err *e) {
   if (w->backend->reset == NULL)
-    return AC_FAIL(e, UNSUPPORTED, "backend %s cannot begin anew", w->backend->name);
+    return AC_FAIL(e, UNSUPPORTED, "backend %s cannot restart", w->backend->name);
   aci_queue_drain(w->queue);
   w->all->seq = 0;
   for (ac_group *g = w->groups; g != NULL; g = g->next) g->seq = 0;

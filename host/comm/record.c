@@ -1,7 +1,7 @@
-/* The flight recorder: the last collectives of this rank in a ring, for scripts, timelines and the dump after a failure.
- * Rows are written by the thread that runs the collective; readers may see the newest row half done.
+/* The flight recorder: the last collectives of this rank in a ring, for scripts, timelines and the dump after a failure. The thread
+ * that runs the collective writes rows. Readers may see the newest row half done.
  *
- * Times are kept as counts of the processor's clock where that runs evenly, and turned into nanoseconds when they are read: asking the
+ * Times are kept as counts of the processor's clock if that runs evenly, and turned into nanoseconds when they are read: asking the
  * system for the time twice would be a fifth of a small collective. */
 #include <errno.h>
 #include <sched.h>
@@ -33,7 +33,7 @@ static inline int64_t ticks(const aci_record_ring *r) {
   return aci_now_ns();
 }
 
-/* Turns the times of a row into nanoseconds; rate: ns per count. */
+/* Turns the times of a row into nanoseconds. rate: ns per count. */
 static void to_ns(const aci_record_ring *r, double rate, ac_comm_record *row) {
   int64_t *const at[] = {&row->queued, &row->began, &row->ended};
   for (int i = 0; i < 3; i++)
@@ -61,7 +61,7 @@ aci_record_ring *aci_records_new(int n) {
 
 void aci_records_free(aci_record_ring *r) { free(r); }
 
-/* Bytes that leave this rank, counted as the user sees them: what it hands over once. */
+/* Bytes that leave this rank, as the user counts them: each passed byte once. */
 static uint64_t bytes_of(const ac_group *g, const ac_coll *c) {
   int64_t n = c->count;
   switch (c->kind) {
@@ -186,7 +186,7 @@ static void put_text(aci_json_writer *w, const char *key, const char *v) {
   aci_json_string(w, v, strlen(v));
 }
 
-/* One JSON object. False: no memory, or a script's name that is no UTF-8. */
+/* One JSON object. False: out of memory, or a script's name that is not UTF-8. */
 static bool row_text(const ac_world *w, const ac_comm_record *row, aci_strbuf *out) {
   aci_json_writer j = {.out = out};
   aci_json_begin(&j, true);

@@ -8,7 +8,7 @@
 #include "device/cpu/isa.h"
 #include "device/device_impl.h"
 
-enum { BLOCK = 8192, LEVELS = 14, MOST = 1 << (LEVELS - 2) }; /* bytes of a block's sums; sources at most */
+enum { BLOCK = 8192, LEVELS = 14, MOST = 1 << (LEVELS - 2) }; /* bytes of a block's sums. Sources at most */
 
 /* d[i] = a[i] and b[i] joined, divided by `by` for the mean. d may be one of the sources. Sums of 16-bit
  * floats are f32. */
@@ -26,14 +26,14 @@ typedef struct kernels {
   twice_fn twice;                                       /* NULL: both, and a copy */
 } kernels;
 
-/* Loops may store where they load, at the same index only. */
+/* Loops may store to the address they load from, at the same index only. */
 #if defined(__clang__)
 #define NO_CARRY _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define NO_CARRY _Pragma("GCC ivdep")
 #endif
 
-/* From: type of the sources, LOAD makes a number of one; To: type of the result, STORE makes one of a number. */
+/* From: type of the sources, LOAD converts it to a number. To: type of the result, STORE converts a number to it. */
 #define JOIN(name, From, LOAD, To, STORE, OP)                                          \
   AC_ISA_FN(name, (void *out, const void *x, const void *y, int64_t count, double by), \
             (out, x, y, count, by)) {                                                  \
@@ -140,7 +140,7 @@ static const kernels table[AC_DTYPE_COUNT][AC_REDUCE_OPS] = {
     [AC_I16] = {ROWS(i16)},
     [AC_I8] = {ROWS(i8)},
     [AC_U8] = {ROWS(u8)},
-    [AC_BOOL] = {[AC_REDUCE_SUM] = ROW(u8, max), [AC_REDUCE_MAX] = ROW(u8, max),   /* or, also as a sum: no count */
+    [AC_BOOL] = {[AC_REDUCE_SUM] = ROW(u8, max), [AC_REDUCE_MAX] = ROW(u8, max),   /* or, including for sums: no count */
                  [AC_REDUCE_PROD] = ROW(u8, min), [AC_REDUCE_MIN] = ROW(u8, min)}, /* and */
 };
 
@@ -148,14 +148,14 @@ typedef struct scratch {
   _Alignas(64) unsigned char sums[LEVELS][BLOCK];
 } scratch;
 
-/* The largest power of two below n: where the tree over n sources is cut. */
+/* The largest power of two below n: the tree over n sources is cut there. */
 static int cut(int n) {
   int p = 1;
   while (p * 2 < n) p *= 2;
   return p;
 }
 
-/* Sums of n sources; in room[0] or, for one plain source, where they are. room[1..] is used below. */
+/* Sums of n sources, in room[0] or, for one plain source, in place. Uses room[1..]. */
 static const void *tree(const kernels *k, int n, const void *const *src, int64_t count,
                         unsigned char (*room)[BLOCK]) {
   if (n == 1 && k->widen == NULL) return src[0];
@@ -191,8 +191,7 @@ static void copy(const void *src, int n_dst, void *const *dst, size_t bytes) {
 
 void aci_reduce(ac_dtype dt, ac_reduce_op op, int n, const void *const *src, int n_dst, void *const *dst,
                 int64_t count, bool streamed) {
-  AC_ASSERT(n >= 1 && n <= MOST && n_dst >= 0 && (unsigned)dt < AC_DTYPE_COUNT &&
-            (unsigned)op < AC_REDUCE_OPS);
+  if (!AC_HOLDS(n >= 1 && n <= MOST && n_dst >= 0 && (unsigned)dt < AC_DTYPE_COUNT && (unsigned)op < AC_REDUCE_OPS)) return;
   const int64_t size = (int64_t)ac_dtype_bytes(dt);
   if (n_dst == 0 || count <= 0) return;
   if (n == 1) {
@@ -200,7 +199,7 @@ void aci_reduce(ac_dtype dt, ac_reduce_op op, int n, const void *const *src, int
     return;
   }
   const kernels *k = &table[dt][op];
-  AC_ASSERT(k->both != NULL);
+  if (!AC_HOLDS(k->both != NULL)) return;
   /* the two everyday cases of two sources need no scratch */
   const double by = n;
   if (n == 2 && n_dst == 1 && !streamed) {
@@ -218,8 +217,8 @@ void aci_reduce(ac_dtype dt, ac_reduce_op op, int n, const void *const *src, int
   for (int64_t i = 0; i < count; i += step) {
     const int64_t m = count - i < step ? count - i : step;
     for (int r = 0; r < n; r++) at[r] = (const char *)src[r] + i * size;
-    /* a block is reduced once and copied from the cache to the other targets; streamed ones have a block of their own, since
-     a target that bypasses the caches cannot be read back cheaply */
+    /* a block is reduced once and copied from the cache to the other targets. Streamed targets have a block of their own,
+     * since a target that bypasses the caches cannot be read back cheaply */
     unsigned char *first = (unsigned char *)dst[0] + i * size;
     block(k, streamed ? result : first, n, at, m, by, &s);
     for (int r = streamed ? 0 : 1; r < n_dst; r++) {

@@ -1,5 +1,5 @@
-/* Reductions of n buffers into one value per element, by the fixed pairwise tree ((s0 + s1) + (s2 + s3)) + ...; the arithmetic of
- * every backend. 16-bit floats are combined in f32 and rounded once. Called by shm/ and link/. */
+/* Reductions of n buffers into one value per element, by the fixed pairwise tree ((s0 + s1) + (s2 + s3)) + ... Every backend uses
+ * this arithmetic. 16-bit floats are combined in f32 and rounded once. Called by shm/ and link/. */
 #ifndef ACI_COMM_REDUCE_H
 #define ACI_COMM_REDUCE_H
 #include "accel/comm.h"

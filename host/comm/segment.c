@@ -75,7 +75,7 @@ ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e) {
   memcpy(h.magic, magic, sizeof magic);
   if (getrandom(h.run_id, sizeof h.run_id, 0) != (ssize_t)sizeof h.run_id)
     h.run_id[0] = (uint64_t)aci_now_ns();
-  /* head and pages are committed below; slots, stages and mailboxes when they are first used */
+  /* head and pages are committed below. Slots, stages and mailboxes are committed on first use */
   h.at_pages = page_up(sizeof h);
   h.at_slots = page_up(h.at_pages + n * sizeof(aci_page));
   h.at_stages = page_up(h.at_slots + ACI_GROUPS * n * sizeof(aci_slot));
@@ -93,7 +93,7 @@ ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e) {
   }
   fcntl(fd, F_ADD_SEALS,
         F_SEAL_SHRINK |
-            F_SEAL_GROW); /* nobody can make accesses fail by cutting it; without seals it works, too */
+            F_SEAL_GROW); /* nobody can make accesses fail by cutting it. It works without seals as well */
   AC_GOTO(fail, st, commit(fd, 0, h.at_slots, e));
   AC_GOTO(fail, st, map(fd, h.total, &p, e));
   memcpy(p, &h, sizeof h);
@@ -113,14 +113,14 @@ ac_status aci_segment_open(int fd, aci_segment_map *out, ac_err *e) {
   struct stat s;
   if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode) || (size_t)s.st_size < sizeof(aci_head))
     return AC_FAIL(e, INVALID,
-                   "descriptor %d is no segment of accel-run; ACCEL_WORLD is set by it for its ranks only",
+                   "descriptor %d is not a segment of accel-run; ACCEL_WORLD is set by it for its ranks only",
                    fd);
   aci_head *h;
   AC_TRY(map(fd, (size_t)s.st_size, &h, e));
   ac_status st = AC_OK;
   if (memcmp(h->magic, magic, sizeof magic) != 0)
     st = AC_FAIL(e, INVALID,
-                 "descriptor %d is no segment of accel-run; ACCEL_WORLD is set by it for its ranks only", fd);
+                 "descriptor %d is not a segment of accel-run; ACCEL_WORLD is set by it for its ranks only", fd);
   else if (h->layout != layout_of() || h->total != (size_t)s.st_size)
     st = AC_FAIL(e, MISMATCH, "accel-run and this rank are of different versions of accel; install one");
   if (st != AC_OK) {
@@ -135,6 +135,10 @@ void aci_segment_close(aci_segment_map *m) {
   if (m->head != NULL) munmap(m->head, m->head->total);
   if (m->fd >= 0) close(m->fd);
   *m = (aci_segment_map){.fd = -1};
+}
+
+void aci_segment_key_done(aci_head *h) {
+  if (atomic_fetch_add(&h->key_done, 1) + 1 == h->n_ranks) explicit_bzero(h->job_key, sizeof h->job_key);
 }
 
 /* ---- abort ---- */
@@ -185,13 +189,13 @@ void aci_page_lock(aci_page *p) {
       break;
     relax();
   }
-  atomic_thread_fence(memory_order_release); /* what is written next is not seen before the odd guard */
+  atomic_thread_fence(memory_order_release); /* later writes are not visible before the odd guard */
 }
 
 void aci_page_unlock(aci_page *p) { atomic_fetch_add_explicit(&p->guard, 1, memory_order_release); }
 
-/* A writer that died in the middle leaves the guard odd: readers then take what is there, after a time in which one that the kernel
- * only held up would have gone on. */
+/* A writer that died in the middle leaves the guard odd. Readers wait long enough for a writer that was only descheduled, then take
+ * the page as it is. */
 void aci_page_read(const aci_page *p, aci_page *copy) {
   enum { SPINS = 1000, SLEEPS = 1000 };
   const struct timespec pause = {.tv_nsec = 100000};

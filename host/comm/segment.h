@@ -3,7 +3,7 @@
  * the launcher.
  *
  * Layout: head | pages[n_ranks] | slots[ACI_GROUPS][n_ranks] | stages[ACI_GROUPS][n_ranks] | mailboxes[n_ranks][n_ranks]. The file is
- * sparse: what no group uses costs nothing. Words that one rank writes and others read stand alone on their cache lines.
+ * sparse: unused parts take no memory. Words that one rank writes and others read stand alone on their cache lines.
  *
  * A slot has two of everything, used by turns (sequence number & 1): a rank writes its part for collective s only after all
  * arrived at s-1, so all have finished s-2. */
@@ -24,14 +24,14 @@ enum {
   ACI_EAGER_ENTRIES = 4       /* the first entries, which have an eager buffer of ACI_CHUNK bytes each besides */
 };
 
-/* What a rank says of its collective. The first 40 bytes must be equal on all ranks. */
+/* A rank's description of its collective. The first 40 bytes must be equal on all ranks. */
 typedef struct aci_desc {
   uint32_t seq;   /* of the group */
   uint8_t kind, dtype, op, device; /* device 1: of tensors on a GPU */
-  int32_t root, tag; /* 0 where the kind has none */
+  int32_t root, tag; /* 0 if the kind has none */
   uint64_t group;
   int64_t count;
-  uint64_t counts_hash; /* 0: even parts; of ALL_TO_ALL 0 */
+  uint64_t counts_hash; /* 0: even parts. 0 for ALL_TO_ALL */
   /* not compared */
   uint8_t where_send, where_recv; /* aci_where */
   uint8_t pad[6];
@@ -47,8 +47,8 @@ typedef enum aci_state { ACI_ABSENT, ACI_RUNNING, ACI_LEFT, ACI_FAILED, ACI_DEAD
 /* Status page of a rank: written by it (state also by the launcher), read by anyone at any time. Texts may be torn while they change:
  * `guard` is odd then (seqlock). */
 typedef struct aci_page {
-  _Alignas(64) _Atomic uint32_t state; /* aci_state; futex word */
-  _Atomic uint32_t stopped;            /* the launcher saw it stop (SIGSTOP); 0: runs */
+  _Alignas(64) _Atomic uint32_t state; /* aci_state. Futex word */
+  _Atomic uint32_t stopped;            /* the launcher saw it stop (SIGSTOP). 0: runs */
   int32_t pid, rank;
   char version[24], host[40];
   uint64_t script_hash, build_hash;
@@ -57,9 +57,9 @@ typedef struct aci_page {
   _Atomic uint32_t beat; /* rises with every collective and step */
   uint64_t step;
   char at[ACI_SITE];     /* last script line known */
-  /* what it waits for */
-  _Atomic uint32_t waiting; /* 0 no; else counts waits, so that a stable wait can be told from the next */
-  _Atomic int64_t checked_at;   /* ns: what it waits for had not come then; ages when it no longer waits */
+  /* the object of its wait */
+  _Atomic uint32_t waiting; /* 0: not waiting. Otherwise it counts waits, so that a stable wait can be told from the next */
+  _Atomic int64_t checked_at;   /* ns: the awaited event had not come then. Outdated when it no longer waits */
   int64_t since;            /* ns */
   uint32_t kind;            /* aci_wait_kind of the wait */
   uint32_t n_waits;         /* the rank's own: the last value of `waiting` */
@@ -69,18 +69,19 @@ typedef struct aci_page {
   /* how it ended */
   int32_t exit_code, signal;
   char last[256];
-  size_t heap_span; /* bytes of every heap that it has mapped; 0: none */
+  size_t heap_span; /* bytes of every heap that it has mapped. 0: none */
   /* for people who look on (accel-run top, attach) */
   _Atomic uint32_t prompt;          /* it stands at a prompt of `attach` or a breakpoint: time does not count for those that wait for it */
-  _Atomic int64_t stepped_at, step_ns; /* when it made its last step, and how long after the one before; 0: not known */
-  _Atomic double loss, tokens_per_s;   /* as the script logged them last; NaN: it has not */
-  _Atomic int64_t late_ns, usual_ns;   /* it is later than the others by aci_late, and what a step takes; 0: it is not */
-  /* counts what may let a send or receive of this rank go on: changes of its mailboxes by others, works of its own queue. Futex word */
+  _Atomic int64_t stepped_at, step_ns; /* time of its last step, and the time since the step before. 0: unknown */
+  _Atomic double loss, tokens_per_s;   /* last values logged by the script. NaN: none */
+  _Atomic int64_t late_ns, usual_ns;   /* how late it is by aci_late, and the usual time of a step. 0: it is not late */
+  /* counts events that may let a send or receive of this rank continue: changes of its mailboxes by others, works of its
+   * own queue. Futex word */
   _Alignas(64) _Atomic uint32_t doorbell;
   _Atomic uint32_t doorbell_sleepers;
 } aci_page;
 
-/* May a wait be part of a deadlock? SOFT: it may end by what other threads of its rank do. NETWORK: data may still be on its way.
+/* Whether a wait can be part of a deadlock. SOFT: other threads of its rank may end it. NETWORK: data may still be on its way.
  * MEMORY: nothing but the missing ranks' next step ends it. */
 typedef enum aci_wait_kind { ACI_WAIT_SOFT, ACI_WAIT_NETWORK, ACI_WAIT_MEMORY } aci_wait_kind;
 
@@ -89,23 +90,29 @@ typedef struct aci_abort_reason {
   _Alignas(64) _Atomic uint32_t set; /* futex word */
   _Atomic uint32_t taken;
   int32_t code; /* ac_status */
-  int32_t rank; /* whose doing; -1: of several */
+  int32_t rank; /* the culprit. -1: several */
   char text[512];
 } aci_abort_reason;
+
+typedef enum aci_segment_key { ACI_NO_KEY, ACI_HAS_KEY, ACI_INSECURE } aci_segment_key;
 
 typedef struct aci_head {
   char magic[8]; /* "accelsg1" */
   uint32_t layout, n_ranks;
   uint32_t n_cpus; /* that the ranks share, as its maker may use them */
   uint64_t run_id[2];
+  uint32_t has_key;    /* aci_segment_key: a secret from the launcher for ranks that talk over a network */
+  uint8_t job_key[32]; /* secret.h */
+  char key_origin[120]; /* the source of its secret, for messages */
+  _Atomic uint32_t key_done; /* ranks that will not read job_key again */
   size_t total, at_pages, at_slots, at_stages, at_mailboxes;
   _Atomic uint32_t joined;
-  _Atomic uint64_t stop_at; /* step at which all ranks stop after an interrupt; 0: none asked */
+  _Atomic uint64_t stop_at; /* step at which all ranks stop after an interrupt. 0: no request */
   _Atomic int32_t stop_signal; /* the signal that asked for it */
   _Atomic uint32_t console; /* ranks are at a prompt: Ctrl-C is the prompt's, not the launcher's */
   aci_abort_reason abort_reason;
-  _Atomic uint32_t n_slots;          /* groups that ever had a slot: where sleepers may be */
-  _Atomic uint32_t base[ACI_GROUPS]; /* what the words of a slot had reached when its last group ended */
+  _Atomic uint32_t n_slots;          /* groups that ever had a slot: sleepers wait only there */
+  _Atomic uint32_t base[ACI_GROUPS]; /* values of a slot's words when its last group ended */
 } aci_head;
 
 /* One rank's side of one group. */
@@ -125,7 +132,7 @@ typedef struct aci_stage {
 /* A message of one rank for another, as long as the receiver has not read it. */
 typedef enum aci_mailbox_entry_state { ACI_ENTRY_FREE, ACI_ENTRY_OFFERED, ACI_ENTRY_TAKEN, ACI_ENTRY_READ } aci_mailbox_entry_state;
 typedef struct aci_mailbox_entry {
-  /* FREE -> OFFERED by the sender -> TAKEN -> READ by the receiver; to FREE at once from what lies in the entry or in its eager buffer */
+  /* FREE -> OFFERED by the sender -> TAKEN -> READ by the receiver. Data in the entry or in its eager buffer goes to FREE at once */
   _Alignas(64) _Atomic uint32_t state;
   uint32_t order;                      /* of the offers of this pair */
   uint64_t channel;                    /* group and tag */
@@ -138,7 +145,7 @@ typedef struct aci_mailbox_entry {
 /* From one rank to one other. */
 typedef struct aci_mailbox {
   _Alignas(4096) _Atomic uint32_t offers; /* counts them: the receiver looks at entries when it has changed */
-  _Alignas(64) _Atomic uint64_t want;     /* channel of the oldest receive that found nothing; 0: none */
+  _Alignas(64) _Atomic uint64_t want;     /* channel of the oldest receive that found nothing. 0: none */
   aci_mailbox_entry entry[ACI_MAILBOX_ENTRIES];
   _Alignas(4096) unsigned char eager[ACI_EAGER_ENTRIES][ACI_CHUNK];
   unsigned char piece[2][ACI_CHUNK]; /* of one large message at a time */
@@ -149,11 +156,13 @@ typedef struct aci_segment_map {
   aci_head *head; /* NULL: not mapped */
 } aci_segment_map;
 
-/* Makes a segment for n ranks. The descriptor is close-on-exec; the launcher clears that for its ranks. */
+/* Makes a segment for n ranks. The descriptor is close-on-exec. The launcher clears that for its ranks. */
 ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e);
-/* Maps the segment of an inherited descriptor; checks that it is one. */
+/* Maps the segment of an inherited descriptor. Checks that it is one. */
 ac_status aci_segment_open(int fd, aci_segment_map *out, ac_err *e);
 void aci_segment_close(aci_segment_map *m); /* unmaps, closes the descriptor */
+/* A rank has joined. The last one wipes the key of the job. */
+void aci_segment_key_done(aci_head *h);
 static inline aci_page *aci_page_of(const aci_head *h, int local_rank) {
   return (aci_page *)((char *)h + h->at_pages) + local_rank;
 }
@@ -168,31 +177,31 @@ static inline aci_mailbox *aci_mailbox_of(const aci_head *h, int from_local, int
 }
 /* Makes the pages of a range of the segment exist, so that no access to them fails later. */
 ac_status aci_segment_commit(const aci_segment_map *m, const void *p, size_t bytes, ac_err *e);
-/* Ends the job for a reason, unless one is there already; wakes every sleeper. True: it was the first. */
+/* Ends the job for a reason, unless one is set already. Wakes every sleeper. True: it was the first. */
 bool aci_abort_segment(aci_head *h, ac_status code, int rank, const char *text);
-/* Takes it back; no rank is in a wait. */
+/* Clears it. No rank may be in a wait. */
 void aci_abort_clear(aci_head *h);
 /* Copies a page's texts without tearing. */
 void aci_page_read(const aci_page *p, aci_page *copy);
 void aci_page_set_at(aci_page *p, const char *site, uint64_t step);
-/* What who watches a rank remembers of it; zero at first. */
+/* A watcher's memory of a rank. Zero at first. */
 typedef struct aci_late_watch {
   int64_t stepped_at; /* of the step that it is at */
-  int64_t starved;    /* ns: what it had waited for a CPU soon after; -1: not looked at */
+  int64_t starved;    /* ns: its waiting time for a CPU soon after. -1: not read */
 } aci_late_watch;
-/* late.c: ns since local rank `own`, which is this process, made its last step, where that is more than twice the median step of the ranks and a
- * second, and another rank is further or waits for it; *usual is that median then. 0: it is not late; so is one that waits or stands at a prompt,
- * and one that had no CPU for so long. */
+/* late.c: ns since the last step of local rank `own`, which is this process, if that is more than twice the ranks' median step plus one
+ * second, and another rank is further or waits for it. *usual is that median then. 0: it is not late. A rank that waits, stands at a
+ * prompt, or had no CPU for so long is not late either. */
 int64_t aci_late(const aci_head *h, int own, aci_late_watch *w, int64_t now, int64_t *usual);
 /* Writers of a page's texts, threads of one process, take turns. */
 void aci_page_lock(aci_page *p);
 void aci_page_unlock(aci_page *p);
 
-/* Rings a rank's doorbell, after the change that it tells of. */
+/* Rings a rank's doorbell. Call it after the change. */
 void aci_doorbell_ring(aci_page *p);
 /* Sleeps until the doorbell has rung since `seen` was read off it, which was before the look that found nothing to do, or for ns. */
 void aci_doorbell_wait(aci_page *p, uint32_t seen, int64_t ns);
-/* futex on a word that processes share; returns at once when *word != value. timeout_ns < 0: none. */
+/* futex on a word that processes share. Returns at once when *word != value. timeout_ns < 0: none. */
 void aci_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t timeout_ns);
 void aci_futex_wake(_Atomic uint32_t *word);
 int64_t aci_now_ns(void); /* CLOCK_MONOTONIC */

@@ -10,7 +10,7 @@
 #include "comm/comm_impl.h"
 #include "tensor/tensor_impl.h"
 
-enum { HEAD = 64 }; /* bytes; keeps the alignment of blocks */
+enum { HEAD = 64 }; /* bytes. Keeps the alignment of blocks */
 typedef struct head {
   _Atomic int32_t holders;
 } head;
@@ -18,7 +18,7 @@ typedef struct head {
 typedef struct hold {
   aci_heap_maps *maps; /* a use of the mapping */
   head *head;
-  ac_storage *block; /* the owner's memory; NULL on the others */
+  ac_storage *block; /* the owner's memory. NULL on the others */
   struct hold *next; /* among those whose owner let go before others did */
 } hold;
 
@@ -74,7 +74,7 @@ void aci_shared_sweep(aci_heap_maps *maps, bool all) {
   }
 }
 
-/* The owner's part; *at: where the head lies in its heap, -1 where there is no memory. */
+/* The owner's part. *at: position of the head in its heap, -1 without memory. */
 static ac_status take(const ac_group *g, size_t bytes, hold *h, int64_t *at, ac_err *e) {
   ac_world *w = g->world;
   ac_device *d;

@@ -61,8 +61,8 @@ static void nap(const aci_waiting *k, const want *x, int64_t ns) {
   atomic_fetch_sub(&s->sleepers, 1);
 }
 
-/* Ranks that share cores: whoever is waited for may be next in line for this one. A few turns for others cost less than going to sleep
- * and being woken; after them the others are at something longer. */
+/* Ranks that share cores: the awaited rank may be next in line for this core. A few turns for others cost less than going to sleep and
+ * being woken. After them the others have longer work. */
 static void let_others_run(const aci_waiting *k, const want *x) {
   enum { TURNS = 32 };
   const ac_group *g = k->g;
@@ -81,7 +81,7 @@ static ac_status wait_for(ac_group *g, int only, size_t offset, uint32_t value, 
   aci_deadlock_probe probe;
   probe.checked_at = 0;
   probe.n = 0;
-  /* first the members by bit; each is taken off once its word has come and is not looked at again */
+  /* first the members by bit. Each is removed once its word has come and is not checked again */
   aci_waiting k = {.g = g,
                    .mine = mine,
                    .began = aci_now_ns(),
@@ -95,7 +95,7 @@ static ac_status wait_for(ac_group *g, int only, size_t offset, uint32_t value, 
   bool shown = false;
   ac_status st = AC_OK;
   for (int64_t ns = FIRST_NAP;; ns = ns * 2 < LONGEST_NAP ? ns * 2 : LONGEST_NAP) {
-    k.now = aci_now_ns(); /* before the look: what is missing below was missing then */
+    k.now = aci_now_ns(); /* before the check: ranks missing below were missing then */
     k.first = -1;
     for (int r = 0; r < g->size && st == AC_OK; r++) {
       const int i = aci_local_of(g, r);
@@ -130,8 +130,8 @@ ac_status aci_wait_all(ac_group *g, size_t offset, uint32_t value, const aci_des
   return wait_for(g, -1, offset, value, mine, came, arg, e);
 }
 
-/* Sends and receives are shown only where their backend knows that nothing else goes on (shm/send_recv.c): over
- * sockets a transfer may be under way both ways. */
+/* Sends and receives are shown only if their backend knows that nothing else is under way (shm/send_recv.c):
+ * over sockets a transfer may be under way both ways. */
 ac_status aci_wait_check(ac_group *g, const aci_desc *mine, int64_t began, int missing, ac_err *e) {
   ac_world *w = g->world;
   const bool pair = mine->kind == AC_COLL_SEND || mine->kind == AC_COLL_RECV;

@@ -9,8 +9,8 @@ typedef struct aci_waiting {
   int64_t began, now;
   aci_wait_kind kind;
   uint32_t missing[ACI_MAX_LOCAL / 32]; /* by local rank */
-  int first;                            /* group rank of a missing one; -1: not known */
-  /* Has it come meanwhile? NULL: cannot be told, so that an end is believed only when it lasts. */
+  int first;                            /* group rank of a missing one. -1: unknown */
+  /* Whether it has come meanwhile. NULL: unknown, so that an end is trusted only when it lasts. */
   bool (*came)(const struct aci_waiting *k, int local_rank);
   const void *arg;
   aci_deadlock_probe *probe; /* NULL: no look for deadlocks */
@@ -19,7 +19,7 @@ typedef struct aci_waiting {
 static inline bool aci_bit(const uint32_t *set, int i) { return set[i / 32] >> (i % 32) & 1; }
 static inline void aci_bit_set(uint32_t *set, int i) { set[i / 32] |= 1u << (i % 32); }
 static inline void aci_bit_clear(uint32_t *set, int i) { set[i / 32] &= ~(1u << (i % 32)); }
-/* Local rank of a group rank; -1: it is on another machine. */
+/* Local rank of a group rank. -1: it is on another machine. */
 static inline int aci_local_of(const ac_group *g, int group_rank) {
   const aci_place *p = &g->world->place;
   const int i = g->ranks[group_rank] - (p->rank - p->local_rank);
@@ -31,18 +31,17 @@ static inline int aci_global_of(const ac_world *w, int local_rank) {
 }
 
 /* ---- wait.c ---- */
-/* Shows on this rank's page what it waits for; again: it is the wait shown last, and k->missing had not come
- * at k->now. */
+/* Shows this rank's wait on its page. again: it is the wait shown last, and k->missing had not come at k->now. */
 void aci_wait_show(const aci_waiting *k, bool again);
 /* Waits until the word at `offset` of every other member's slot is at or past value. came (may be NULL) is
- * called once for each member as it comes; its error ends the wait. */
+ * called once for each member as it comes. Its error ends the wait. */
 ac_status aci_wait_all(ac_group *g, size_t offset, uint32_t value, const aci_desc *mine,
                        ac_status (*came)(void *arg, int group_rank, ac_err *e), void *arg, ac_err *e);
 
 /* ---- watch.c ---- */
 /* The abort reason, peers that ended or stopped, the timeout, deadlocks: an error ends the wait and the job. */
 ac_status aci_watch(aci_waiting *k, ac_err *e);
-/* Ends the job: the abort reason, and what this rank's caller is told. */
+/* Ends the job: sets the abort reason, and fills *e for this rank's caller. */
 ac_status aci_stop(ac_world *w, ac_status code, int rank, ac_err *e, const char *fmt, ...) AC_PRINTF(5, 6);
 
 /* ---- deadlock.c ---- */

@@ -1,10 +1,18 @@
-/* How a collective runs: inline on its caller when nothing is queued, else in turn on the world's one communication thread.
+/* How a collective runs: inline on its caller when nothing is queued, otherwise in turn on the world's one communication thread.
  *
- * Works run in the order in which they were started, which is the same on every rank. Sends and receives that stand next to
- * each other run at the same time, so that two ranks may send to each other. The thread starts with the first work.
+ * Callers    The thread that owns the context calls ac_collective and ac_collective_start, in the same order on every rank. It alone
+ *            adds works, so the inline path is safe once `pending` is 0: nothing can be queued meanwhile.
+ * Order      Works run in the order in which they were started. Sends and receives that stand next to each other run at the same time,
+ *            so that two ranks may send to each other. Collectives are numbered (g->seq) when they are started, not when they run.
+ * Ownership  A queued work has two references, the caller's and the queue's. It retains its storages and copies lists of counts, so the
+ *            caller's tensors and lists may end with the call. The group must outlive the work.
+ * Completion finish() alone completes a queued work: it writes the record, releases the storages, sets `done` and wakes waiters.
+ *            status, err and on_device are valid only after `done` has been read. For tensors on a device, `done` means that the kernels
+ *            are queued. ac_work_wait then makes the compute stream wait for them and releases the storages.
+ *            A send or receive that ends at its first step, because its message has come, completes on its caller.
+ * Locks      q->lock guards the list and `stop`. No backend call is made under it.
  *
- * A send or receive that is through at its first step, as when its message has come, is over when it was started: the thread is not
- * woken. The thread waits without spinning where the script's own thread needs the core. */
+ * The thread starts with the first work. It waits without spinning if the script's own thread needs the core. */
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -28,8 +36,8 @@ struct ac_work {
   ac_status status;
   ac_err err;
   ac_work *next;
-  ac_event *ready;       /* of a device: when its buffers may be read; NULL: none */
-  aci_device_op *on_device; /* what was queued there; NULL: nothing so far, or it has been waited for */
+  ac_event *ready;       /* of a device: its buffers may be read after it. NULL: none */
+  aci_device_op *on_device; /* the queued operation. NULL: nothing so far, or it has been waited for */
   int n_keep;
   ac_storage *keep[MAX_KEEP];
   int64_t *counts; /* copies of both lists */
@@ -48,8 +56,8 @@ struct aci_queue {
 static bool is_pair(const ac_work *k) { return k->coll.kind == AC_COLL_SEND || k->coll.kind == AC_COLL_RECV; }
 
 /* ---- running ---- */
-/* seen: the doorbell before the steps that made no progress, of which there were idle + 1 in a row. polls: one of them is on a device, where
- * nobody rings. */
+/* seen: the doorbell before the steps that made no progress, of which there were idle + 1 in a row. polls: one of them is on a device,
+ * which rings no doorbell. */
 static void pause_a_little(const ac_world *w, int spins, int idle, uint32_t seen, bool polls) {
   if (idle < spins) {
 #if defined(__x86_64__)
@@ -76,7 +84,8 @@ static ac_status send_recv(ac_work *k, bool *done, ac_err *e) {
 
 static uint32_t doorbell_of(const ac_world *w) { return w->backend->rings ? atomic_load(&w->page->doorbell) : 0; }
 
-/* One step of a send or receive, and now and then a look around; true when it is over. naps: pauses since spinning ended. */
+/* One step of a send or receive, and now and then a check of peers and time. True when it is over. naps: pauses since
+ * spinning ended. */
 static bool send_recv_step(ac_work *k, int naps) {
   ac_group *g = k->group;
   ac_world *w = g->world;
@@ -147,7 +156,7 @@ static ac_work *take(aci_queue *q, bool pairs_only) {
   return k;
 }
 
-/* Runs k and every send and receive that directly follows it, also those that are queued meanwhile. */
+/* Runs k and every send and receive that directly follows it, including those that are queued meanwhile. */
 static void run_pairs(aci_queue *q, ac_work *k) {
   ac_world *w = q->world;
   const int spins = w->backend->rings ? w->thread_spins : w->spins;
@@ -242,12 +251,12 @@ static ac_status start_thread(aci_queue *q, ac_err *e) {
   pthread_sigmask(SIG_SETMASK, &all, &was);
   int rc = pthread_create(&q->thread, NULL, serve, q);
   pthread_sigmask(SIG_SETMASK, &was, NULL);
-  if (rc != 0) return AC_FAIL(e, OOM, "no communication thread: %s", strerror(rc));
+  if (rc != 0) return AC_FAIL(e, OOM, "cannot start the communication thread: %s", strerror(rc));
   q->started = true;
   return AC_OK;
 }
 
-/* After what the compute stream of a device has been given so far. */
+/* An event after the work queued so far on the compute stream of a device. */
 static ac_status event_of_now(ac_device *d, ac_event **out, ac_err *e) {
   AC_TRY(d->vt->event_new(d, out, e));
   const ac_status st = d->vt->event_record(d, *out, NULL, e);
@@ -303,7 +312,8 @@ ac_status ac_collective(ac_group *g, const ac_coll *c, ac_err *e) {
   return st;
 }
 
-/* The first step of a send or receive on its caller, where nothing is queued. Large ones are for the thread: copies beside products. */
+/* The first step of a send or receive on its caller, if nothing is queued. The thread takes large ones, so that copies
+ * overlap with compute. */
 static bool begun_and_over(aci_queue *q, ac_work *k) {
   if (!q->world->backend->rings || atomic_load_explicit(&q->pending, memory_order_acquire) != 0) return false;
   if ((size_t)k->coll.count * ac_dtype_bytes(k->coll.dtype) > INLINE_MOST || k->coll.device != NULL) return false;

@@ -1,4 +1,4 @@
-/* Joining and leaving the world, and what a rank shows of itself. Called by bindings and by C programs that embed us. */
+/* Joining and leaving the world, and a rank's public state. Called by bindings and by C programs that embed us. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/open_read.h"
 #include "comm/comm_impl.h"
 
 #ifndef ACCEL_VERSION
@@ -13,17 +14,19 @@
 #endif
 
 enum { SPINS = 4000 }; /* about 100 us: longer than any skew worth spinning for */
+static const int64_t LATE_NS = 10 * INT64_C(1000000000); /* longer than the usual save or evaluation of one rank */
 
-/* Of the script's contents; 0: there is none, or it cannot be read. */
+/* Of the script's contents. 0: there is none, or it cannot be read. A pipe, for example, can be read only once. */
 static uint64_t hash_of(const char *path) {
-  FILE *f = path == NULL ? NULL : fopen(path, "rbe");
-  if (f == NULL) return 0;
-  uint64_t h = 0;
+  ac_err ignored;
+  int fd;
+  uint64_t bytes, h = 0;
+  if (path == NULL || aci_open_read(path, &fd, &bytes, &ignored) != AC_OK) return 0;
   unsigned char buf[4096];
-  for (size_t n; (n = fread(buf, 1, sizeof buf, f)) > 0;) h = aci_hash_bytes(h, buf, n);
-  const bool bad = ferror(f);
-  fclose(f);
-  return bad ? 0 : h | 1;
+  ssize_t n;
+  while ((n = read(fd, buf, sizeof buf)) > 0) h = aci_hash_bytes(h, buf, (size_t)n);
+  close(fd);
+  return n < 0 ? 0 : h | 1;
 }
 
 static const aci_backend *by_name(const char *name, ac_err *e) {
@@ -61,7 +64,7 @@ static void set_cloexec(int fd) {
   if (fd >= 0) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-/* What other ranks and the launcher read of us. */
+/* Fills the fields that other ranks and the launcher read. */
 static void fill_page(ac_world *w) {
   aci_page *p = w->page;
   p->pid = (int32_t)getpid();
@@ -72,8 +75,8 @@ static void fill_page(ac_world *w) {
   memcpy(p->script, w->script, sizeof p->script);
 }
 
-/* CPUs that the ranks of this machine share. The launcher counted them before it gave each rank its own; mpirun and srun bind
- * ranks, too, so that what this one may use says nothing of the others. */
+/* CPUs that the ranks of this machine share. The launcher counted them before it gave each rank its own. mpirun and srun bind
+ * ranks as well, so this rank's CPUs do not show which CPUs the others have. */
 static int shared_cpus(const ac_world *w) {
   if (w->segment.head != NULL) return (int)w->segment.head->n_cpus;
   const long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -139,9 +142,10 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   }
   double timeout = o->timeout_s > 0 ? o->timeout_s : ac_params_float(ac_ctx_params(c), "TIMEOUT");
   ac_world_set_timeout(w, timeout);
+  w->watch.late_ns = LATE_NS;
   const double join = ac_params_float(ac_ctx_params(c), "JOIN_TIMEOUT");
   w->join_ns = join > 1e9 ? INT64_MAX / 4 : (int64_t)(join * 1e9);
-  /* what a script starts must not hold the descriptors of a rank open */
+  /* programs that a script starts must not inherit the rank's descriptors */
   set_cloexec(w->place.fd_control);
   set_cloexec(w->place.fd_segment);
   for (int i = 0; i < w->place.n_heaps; i++) set_cloexec(w->place.fd_heap[i]);
@@ -180,12 +184,13 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   if (w->segment.head != NULL) AC_GOTO(fail, st, aci_heap_maps_open(w, e));
   AC_GOTO(fail, st, w->backend->join(w, e));
   joined = true;
+  if (w->segment.head != NULL) aci_segment_key_done(w->segment.head);
   if (w->backend->group_open != NULL) AC_GOTO(fail, st, w->backend->group_open(w->all, e));
   *out = w;
   return AC_OK;
 fail:
   if (joined) w->backend->leave(w, NULL);
-  /* one that has joined has told its peers by leave */
+  /* a joined rank has notified its peers by leave */
   if (!joined && w->page != NULL) atomic_store(&w->page->state, ACI_FAILED);
   world_free(w);
   return st;

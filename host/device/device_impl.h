@@ -1,4 +1,4 @@
-/* The private face of a device: what kernels and the dispatcher read without a call. */
+/* The private face of a device: fields that kernels and the dispatcher read directly. */
 #ifndef ACI_DEVICE_IMPL_H
 #define ACI_DEVICE_IMPL_H
 #include "accel/device.h"
@@ -15,10 +15,10 @@ struct ac_device {
   int index;
   char name[16];
   const ac_device_vtable *vt;
-  ac_pool *pool; /* retained; blocks retain it too */
-  ac_team *team; /* borrowed; NULL runs kernels on the caller alone */
+  ac_pool *pool; /* retained. Blocks retain it as well */
+  ac_team *team; /* borrowed. NULL runs kernels on the caller alone */
   void *impl;    /* the vtable's own */
-  struct aci_device_capture *capture; /* borrowed (capture.h); NULL: nothing is recorded or watched */
+  struct aci_device_capture *capture; /* borrowed (capture.h). NULL: nothing is recorded or watched */
 };
 
 /* Contexts open the same device each for themselves. */
@@ -46,10 +46,10 @@ void aci_device_flag_name(const ac_device_provider *p, int i, char *name, size_t
 /* As ac_device_retain, unless the last reference is gone: then nothing but blocks keeps the struct, and it is false. */
 bool aci_device_hold(ac_device *d);
 
-/* Bytes of the host to a device; upload of the vtable, or what stands for it. */
+/* Bytes of the host to a device: the vtable's upload, or its default. */
 ac_status aci_device_upload(ac_device *d, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
 
-/* cpu.c: a copy whose stores go around the caches; the ranges do not overlap. */
+/* cpu.c: a copy whose stores go around the caches. The ranges do not overlap. */
 void aci_copy_streamed(void *dst, const void *src, size_t n);
 
 /* A block's head. ptr is NULL on phantom devices and for zero bytes. */
@@ -57,7 +57,7 @@ struct ac_block {
   void *ptr;
   size_t bytes; /* requested, rounded up to 64 */
   ac_pool *pool;
-  /* what follows belongs to pool.c */
+  /* the remaining fields belong to pool.c */
 };
 
 #ifdef __cplusplus

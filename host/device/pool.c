@@ -1,5 +1,5 @@
-/* The caching pool (pool.h) and the public ac_block_* functions. Called by tensors and ops on every allocation; what is set and asked
- * of a pool besides is in pool_control.c.
+/* The caching pool (pool.h) and the public ac_block_* functions. Called by tensors and ops on every allocation. Settings and queries
+ * of a pool are in pool_control.c.
  *
  * Blocks up to 64 KiB are cells of slabs, one size each: 64..1024 bytes by 64, then four sizes per doubling.
  * A cell's structure stays with its place for the life of the slab, so that taking one is a pop from a list.
@@ -7,8 +7,8 @@
  * small block keeps neighbouring large ones from being joined. Free memory is reused only by its own class and stream: reuse
  * on the stream that freed it is in order by itself.
  *
- * One lock guards all of it, biased to the thread that allocates; the system is called under it, but only when
- * the pool grows or is trimmed. */
+ * One lock guards all of it, biased to the thread that allocates. The system is called under it, but only when the pool grows or is
+ * trimmed. */
 #include "device/pool_impl.h"
 
 #include <stdlib.h>
@@ -211,20 +211,20 @@ ac_status ac_device_set_source(ac_device *d, ac_mem_class c, const ac_mem_source
   if (d->kind == AC_DEV_META) return AC_FAIL(e, DEVICE, "%s has no memory that could come from elsewhere", d->name);
   if (s != NULL && s->struct_size != sizeof *s)
     return AC_FAIL(e, INVALID, "a source of memory was built for another version of accel");
-  AC_ASSERT(c >= 0 && c < AC_MEM_CLASSES);
+  if ((unsigned)c >= AC_MEM_CLASSES) return AC_FAIL(e, INVALID, "%d is not a class of memory", (int)c);
   aci_source *copy = NULL;
   if (s != NULL) {
     if ((copy = malloc(sizeof *copy)) == NULL) return AC_FAIL(e, OOM, "%s: out of memory for the pool's own tables", d->name);
     *copy = (aci_source){.own = *s, .refs = 1};
   }
   const bool own = aci_biased_lock(&d->pool->lock);
-  aci_pool_give_back(d->pool); /* what is free would be handed out before anything new is mapped */
+  aci_pool_give_back(d->pool); /* free memory would be handed out before anything new is mapped */
   aci_budget_set_source(&d->pool->budget, c, copy);
   aci_biased_unlock(&d->pool->lock, own);
   return AC_OK;
 }
 
-/* The source that a class has now; NULL: the device. */
+/* The present source of a class. NULL: the device. */
 static void *source_user(ac_device *d, ac_mem_class c, bool *any) {
   const bool own = aci_biased_lock(&d->pool->lock);
   const aci_source *s = d->pool->budget.source[c];
@@ -266,7 +266,7 @@ ac_status aci_pool_out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac
   return st;
 }
 
-/* A cell that is there for the taking: what most allocations find. Under the lock; NULL: ask take. */
+/* A cell that is ready for use: most allocations find one. Under the lock. NULL: call take. */
 static inline any_block *take_ready(ac_pool *p, size_t bytes, ac_mem_class class, const ac_stream *s) {
   stream_cache *h = p->stream_caches[class];
   if (bytes - 1 >= SMALL_MOST || h == NULL || h->stream != s) return NULL;
@@ -274,7 +274,7 @@ static inline any_block *take_ready(ac_pool *p, size_t bytes, ac_mem_class class
   return room != NULL ? (any_block *)cell_take(p, room) : NULL;
 }
 
-/* Under the lock. *out has ptr and pool; bytes is set by the caller. */
+/* Under the lock. *out has ptr and pool. The caller sets bytes. */
 static ac_status take(ac_pool *p, size_t bytes, ac_mem_class class, ac_stream *s, any_block **out,
                       ac_err *e) {
   if (bytes == 0) {
@@ -316,7 +316,7 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
                          ac_err *e) {
   ac_pool *p = d->pool;
   *out = NULL;
-  AC_ASSERT(c >= 0 && c < AC_MEM_CLASSES);
+  if (__builtin_expect((unsigned)c >= AC_MEM_CLASSES, 0)) return AC_FAIL(e, INVALID, "%d is not a class of memory", (int)c);
   const bool own = aci_biased_lock(&p->lock);
   p->n_allocs++;
   if (__builtin_expect(p->fail_at != 0, 0) && aci_pool_told_to_fail(p)) {
@@ -325,7 +325,7 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
     return AC_OOM;
   }
   if (bytes <= SIZE_MAX / 4) bytes = (bytes + QUANTUM - 1) & ~(size_t)(QUANTUM - 1); /* no overflow below this */
-  ac_stream *from = s; /* a name of free memory, where it is diverted */
+  ac_stream *from = s; /* the key of free memory, if it is diverted */
   if (__builtin_expect(p->divert != NULL, 0) && s == NULL && c != AC_MEM_PINNED && pthread_equal(p->diverter, pthread_self()))
     from = (ac_stream *)(uintptr_t)p->divert;
   any_block *b = take_ready(p, bytes, c, from);
@@ -356,7 +356,8 @@ void ac_block_free(ac_block *block) {
   ac_pool *p = block->pool;
   ac_device *dev = p->budget.dev;
   size_t bytes = block->bytes;
-  AC_ASSERT(bytes != FREED); /* freed twice */
+  const bool once = bytes != FREED;
+  if (!AC_HOLDS(once)) return; /* freed twice */
   const bool foreign = b->owner != NULL && *b->owner == ACI_OWNER_FOREIGN;
   if (__builtin_expect(p->poison, 0) && bytes > 0 && !foreign)
     dev->vt->fill(dev, NULL, block->ptr, ACI_POISON_FREED, bytes, NULL);

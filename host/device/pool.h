@@ -1,23 +1,23 @@
-/* The caching allocator of one device, as device.c and tests see it; everybody else uses ac_block_* of
+/* The caching allocator of one device, for device.c and tests. All other code uses ac_block_* of
  * accel/device.h.
  *
- * All bookkeeping lives on the host, outside the memory it describes, so one allocator serves the CPU, CUDA
- * and the meta device; on meta it moves the same numbers over the same cuts and maps nothing. */
+ * All records live on the host, outside the memory they describe, so one allocator serves the CPU, CUDA and the
+ * meta device. On meta it moves the same numbers over the same cuts and maps nothing. */
 #ifndef ACI_POOL_H
 #define ACI_POOL_H
 #include "device/device_impl.h"
 
 /* The pool owns *dev from now on: it calls vt->close and frees dev once the device is closed and the last block is freed. */
 ac_status aci_pool_new(ac_device *dev, size_t limit_bytes, ac_pool **out, ac_err *e);
-/* The last reference to the device was released; blocks that are still held keep the pool. */
+/* The last reference to the device was released. Blocks that are still held keep the pool. */
 void aci_pool_close(ac_pool *p);
 
-/* A block of memory that is somebody else's, who keeps it until the block is freed: it is counted, against the limit as well, as if it were the
- * pool's, except that nothing was born. For bytes that can be used where they are (host/offload). ptr: NULL on meta. */
+/* A block of memory that somebody else owns and keeps until the block is freed. It is counted, against the limit as well, as if it were the
+ * pool's, but no birth is reported. For bytes that can be used in place (host/offload). ptr: NULL on meta. */
 ac_status aci_block_wrap(ac_device *d, void *ptr, size_t bytes, ac_block **out, ac_err *e);
 
-/* Told of every block that is made (born) and freed, under the pool's lock, on any thread; live: bytes handed out afterwards. Zero bytes are not
- * told of. */
+/* Called for every block that is made (born) and freed, under the pool's lock, on any thread. live: bytes handed out afterwards. Blocks of
+ * zero bytes are not reported. */
 typedef struct aci_pool_watch {
   void (*fn)(void *user, const ac_block *b, size_t bytes, ac_mem_class c, bool born, size_t live);
   void *user;
@@ -34,20 +34,23 @@ typedef struct aci_unmap_hook {
 } aci_unmap_hook;
 void aci_pool_add_unmap_hook(ac_device *d, aci_unmap_hook *h);
 void aci_pool_remove_unmap_hook(ac_device *d, aci_unmap_hook *h);
-/* The segment that p lies in; false: p is no memory of this pool. */
+/* The segment that contains p. False: p is not memory of this pool. */
 bool aci_pool_segment(ac_device *d, const void *p, void **base, size_t *bytes);
 
-/* From now on blocks that this thread allocates for stream NULL come from memory that is kept for `key` alone, an address of the caller's, until
- * NULL ends it: nobody else gets it, freed or not, and it stays mapped. What a recorded step uses is written again by each replay. */
+/* From now on blocks that this thread allocates for stream NULL come from memory that is kept for `key` alone, until a call with NULL. key
+ * is an address of the caller's. Nobody else gets that memory, freed or not, and it stays mapped. Each replay of a recorded step writes the
+ * step's memory again. */
 void aci_pool_divert(ac_device *d, const void *key);
 /* Whether a block of the device is memory kept for the key that is diverted to now. */
 bool aci_pool_is_diverted(ac_device *d, const ac_block *b);
-/* What is kept for key is the pool's again, as blocks of it are freed. */
+/* Memory kept for key returns to the pool as its blocks are freed. */
 void aci_pool_undivert(ac_device *d, const void *key);
 
-/* As ac_device_set_source, of a module whose memory the class may have where the host program has set none. False: it has, or that failed. */
+/* As ac_device_set_source, for a module that may provide memory of a class if the host program has set no source. False:
+ * a source is set, or setting it failed. */
 bool aci_pool_offer_source(ac_device *d, ac_mem_class c, const ac_mem_source *s);
-/* The class is the device's own again, unless another source than the offered one, told by its user, was set meanwhile. */
+/* The class uses the device again, unless a source other than the offered one (identified by its user) was set
+ * meanwhile. */
 void aci_pool_withdraw_source(ac_device *d, ac_mem_class c, const void *user);
 
 /* For tests and debugging (ACCEL_POISON, ACCEL_ALLOC_FAIL). fail_at n > 0 fails the n-th allocation from now

@@ -1,4 +1,4 @@
-/* What is set and asked of a pool beside its blocks (pool.h, ac_mem_*): debugging, who watches, hooks, memory of recorded steps, statistics. */
+/* Settings and queries of a pool other than its blocks (pool.h, ac_mem_*): debugging, watchers, hooks, memory of recorded steps, statistics. */
 #include "device/pool_impl.h"
 
 /* ---- debugging, watches, hooks ---- */

@@ -1,4 +1,4 @@
-/* What pool.c and pool_control.c share: the pool's structures. Everything is under its lock. */
+/* The pool's structures, shared by pool.c and pool_control.c. Everything is under its lock. */
 #ifndef ACI_POOL_IMPL_H
 #define ACI_POOL_IMPL_H
 #include <pthread.h>
@@ -25,7 +25,7 @@ struct slab {
   stream_cache *home;
   aci_chunk *chunk;
   cell *free;
-  slab *prev, *next; /* circle of the slabs of this size with room; full ones are in none */
+  slab *prev, *next; /* circle of the slabs of this size with room. Full ones are in none */
   cell cells[];
 };
 
@@ -40,7 +40,7 @@ struct stream_cache {
   stream_cache *next;
 };
 
-/* A block's first members as far as they are common: what ac_block_free looks at. */
+/* The common first members of blocks, which ac_block_free reads. */
 typedef struct any_block {
   ac_block head;
   const aci_owner *owner; /* NULL: zero bytes */
@@ -56,16 +56,16 @@ struct ac_pool {
   aci_budget budget;
   size_t live_bytes, live_blocks, peak_bytes, born_bytes;
   uint64_t n_allocs;
-  stream_cache *stream_caches[AC_MEM_CLASSES]; /* of the NULL stream; those of other streams follow by next */
+  stream_cache *stream_caches[AC_MEM_CLASSES]; /* of the NULL stream. Caches of other streams follow by next */
 };
 
-/* Whether ACCEL_ALLOC_FAIL wants this allocation to fail; for blocks of every kind. */
+/* Whether ACCEL_ALLOC_FAIL wants this allocation to fail. For blocks of every kind. */
 bool aci_pool_told_to_fail(ac_pool *p);
-/* The message for people; replaces what a lower level said, except that the system's own refusal is kept. */
+/* The message for people. It replaces the message of a lower level, except the system's own refusal. */
 ac_status aci_pool_out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac_err *e);
-/* Empty slabs are freed to the segments they are chunks of, where they serve other sizes. */
+/* Empty slabs are freed to the segments they are chunks of, which can then serve other sizes. */
 void aci_pool_reclaim(stream_cache *h);
-/* Free segments go back to the system, except what is kept for recorded steps. The bytes of them. */
+/* Returns free segments to the system, except those kept for recorded steps. Returns their bytes. */
 size_t aci_pool_give_back(ac_pool *p);
 
 #endif

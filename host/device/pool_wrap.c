@@ -1,11 +1,11 @@
-/* Blocks of memory that is somebody else's, counted by a pool as its own (pool.h). Called by host/offload, whose bytes can be used where they
- * are: in host memory, or in a file that is mapped. */
+/* Blocks of memory that somebody else owns, counted by a pool as its own (pool.h). Called by host/offload, whose bytes can be used in
+ * place: in host memory, or in a mapped file. */
 #include <stdlib.h>
 
 #include "base/base_impl.h"
 #include "device/pool_impl.h"
 
-/* Room under the limit, as for a segment: what is free goes back to the system first. */
+/* Room under the limit, as for a segment: free memory goes back to the system first. */
 static bool reserve(ac_pool *p, size_t bytes) {
   aci_budget *b = &p->budget;
   for (int i = 0; b->limit != 0 && (bytes > b->limit || b->reserved > b->limit - bytes); i++) {

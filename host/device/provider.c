@@ -1,4 +1,4 @@
-/* The table of device providers (accel/device.h): what this build has in its folders, what modules bring, what programs register.
+/* The table of device providers (accel/device.h): providers in this build's folders, in modules, and those that programs register.
  *
  * It is of the process, since kinds number kernels in tables that tensors of several contexts meet. Rows are only added: a reader that saw
  * a count may read every row below it without the lock. */
@@ -11,7 +11,7 @@
 #include "base/base_impl.h"
 #include "device/device_impl.h"
 
-extern const ac_device_provider *const aci_builtin_devices[]; /* generated: cpu, meta, then the others by name; NULL ends it */
+extern const ac_device_provider *const aci_builtin_devices[]; /* generated: cpu, meta, then the others by name. NULL ends it */
 
 static const ac_device_provider *table[AC_DEV_KINDS];
 static _Atomic int n_kinds;
@@ -22,7 +22,7 @@ static ac_status check(const ac_device_provider *p, ac_err *e) {
     return AC_FAIL(e, INVALID, "a device provider was built for another version of accel; build it anew with the headers of this one");
   const size_t n = strlen(p->name);
   if (n == 0 || n > 8 || strspn(p->name, "abcdefghijklmnopqrstuvwxyz0123456789_") != n || p->name[0] < 'a')
-    return AC_FAIL(e, INVALID, "'%.40s' is no name of a device: 1 to 8 of a-z, 0-9 and _, a letter first", p->name);
+    return AC_FAIL(e, INVALID, "'%.40s' is not a name of a device: 1 to 8 of a-z, 0-9 and _, a letter first", p->name);
   if (p->n_flags > p->n_params) return AC_FAIL(e, INVALID, "device %s: more flags than parameters", p->name);
   for (int i = 0; i < p->n_params; i++) {
     const char *row = p->params[i].name;
@@ -30,7 +30,7 @@ static ac_status check(const ac_device_provider *p, ac_err *e) {
     for (size_t k = 0; own && k < n; k++) own = row[k] == (p->name[k] >= 'a' && p->name[k] <= 'z' ? p->name[k] - 'a' + 'A' : p->name[k]);
     if (!own) return AC_FAIL(e, INVALID, "device %s: parameter %s does not begin with its name in capitals", p->name, row);
     if (i < p->n_flags && (p->params[i].type == AC_PARAM_STR || p->params[i].type == AC_PARAM_FLOAT))
-      return AC_FAIL(e, INVALID, "device %s: flag %s is no bool, int or size", p->name, row);
+      return AC_FAIL(e, INVALID, "device %s: flag %s is not a bool, int or size", p->name, row);
   }
   return AC_OK;
 }
@@ -39,7 +39,7 @@ static ac_status check(const ac_device_provider *p, ac_err *e) {
 static ac_status add(const ac_device_provider *p, ac_device_kind *kind, ac_err *e) {
   const int n = atomic_load_explicit(&n_kinds, memory_order_relaxed), same = aci_device_kind_named(p->name, strlen(p->name));
   *kind = (ac_device_kind)same;
-  if (same >= 0) return table[same] == p ? AC_OK : AC_FAIL(e, STATE, "there is a device %s already", p->name);
+  if (same >= 0) return table[same] == p ? AC_OK : AC_FAIL(e, STATE, "the device %s already exists", p->name);
   if (n == AC_DEV_KINDS) return AC_FAIL(e, STATE, "more than %d kinds of devices", AC_DEV_KINDS);
   AC_TRY(aci_params_declare(p->params, p->n_params, e));
   table[n] = p;
@@ -53,8 +53,8 @@ __attribute__((constructor)) static void add_builtin(void) {
   ac_err e;
   ac_device_kind kind;
   for (int i = 0; aci_builtin_devices[i] != NULL; i++) {
-    const bool ok = check(aci_builtin_devices[i], &e) == AC_OK && add(aci_builtin_devices[i], &kind, &e) == AC_OK;
-    AC_ASSERT(ok);
+    const bool added = check(aci_builtin_devices[i], &e) == AC_OK && add(aci_builtin_devices[i], &kind, &e) == AC_OK;
+    if (!AC_HOLDS(added)) return;
   }
 }
 
@@ -93,7 +93,7 @@ static ac_status load(const char *file, ac_err *e) {
   void *h = aci_module_open(file);
   if (h == NULL) return AC_FAIL(e, DEVICE, "ACCEL_DEVICE_MODULES: %s", dlerror());
   void *symbol = dlsym(h, AC_DEVICE_SYMBOL);
-  if (symbol == NULL) return AC_FAIL(e, DEVICE, "ACCEL_DEVICE_MODULES: %s is no device module: it has no %s", file, AC_DEVICE_SYMBOL);
+  if (symbol == NULL) return AC_FAIL(e, DEVICE, "ACCEL_DEVICE_MODULES: %s is not a device module: it has no %s", file, AC_DEVICE_SYMBOL);
   memcpy(&get, &symbol, sizeof get);
   const ac_device_provider *p = get();
   ac_err why = {.msg = "its " AC_DEVICE_SYMBOL " gives nothing"};
@@ -118,8 +118,8 @@ ac_status ac_device_modules_load(const ac_params *p, ac_err *e) {
 int ac_device_state(int kind, const ac_params *params, char *text, size_t n) {
   const ac_device_provider *p = ac_device_provider_at(kind);
   char line[200] = "";
-  AC_ASSERT(p != NULL && n > 0);
-  text[0] = '\0';
+  if (n > 0) text[0] = '\0';
+  if (p == NULL || n == 0) return 0;
   const int count = p->probe != NULL ? p->probe(params, line, sizeof line) : 1;
   const char *libraries = p->libraries != NULL ? p->libraries() : NULL;
   size_t at = 0;

@@ -4,8 +4,8 @@
  * smallest, and of equals the one in the oldest segment. No address enters a decision, so a phantom device cuts
  * exactly like a real one.
  *
- * Where the limit is reached although enough is free, in pieces of which none is large enough, pages of free chunks go back to the system
- * (mem_release): such a chunk is *away*, stands in a treap of its own, and what it was reserved with serves a chunk elsewhere. */
+ * At the limit, free memory may be enough but in pieces that are all too small. Pages of free chunks then go back to the system
+ * (mem_release). Such a chunk is *away*. It is in a treap of its own, and its reservation serves a chunk elsewhere. */
 #include "device/segments.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static void split(aci_chunk *t, const aci_chunk *at, aci_chunk **lo, aci_chunk *
 }
 
 static void tree_add(aci_segments *h, aci_chunk *c) {
-  h->seed = h->seed * 1664525u + 1013904223u; /* any sequence does; this one is the same in every run */
+  h->seed = h->seed * 1664525u + 1013904223u; /* any sequence works. This one is the same in every run */
   c->priority = h->seed;
   c->left = c->right = NULL;
   c->free = true;
@@ -129,7 +129,7 @@ static void segment_free(aci_segments *h, aci_segment *s) {
 
 void aci_segments_fini(aci_segments *h) {
   aci_segments_trim(h);
-  AC_ASSERT(h->segments == NULL);
+  if (!AC_HOLDS(h->segments == NULL)) return; /* somebody may still use them */
   aci_segments **at = &h->budget->all;
   while (*at != h) at = &(*at)->other;
   *at = h->other;
@@ -181,8 +181,8 @@ ac_status aci_segments_grow(aci_segments *h, size_t bytes, ac_err *e) {
     most = b->limit > b->reserved ? (b->limit - b->reserved) / ACI_CHUNK_ALIGN * ACI_CHUNK_ALIGN : 0;
   if (least > most)
     return AC_FAIL(e, OOM, "%s: over the limit", dev->name); /* pool.c makes the message that users see */
-  /* New segments grow with what is reserved: few large ones leave more room to join neighbours than many small ones, and
-   * pages that nobody touches cost nothing. With a limit they stay small against it. */
+  /* New segments grow with the reserved bytes: few large ones leave more room to join neighbours than many small ones,
+   * and untouched pages cost nothing. With a limit they stay small against it. */
   size_t want = h->reserved / 8;
   if (want > SEGMENT_MOST) want = SEGMENT_MOST;
   if (want < h->unit) want = h->unit;
@@ -269,7 +269,7 @@ aci_chunk *aci_segments_alloc(aci_segments *h, size_t bytes) {
   return c;
 }
 
-/* Joins b into its left neighbour a; b's structure is freed. */
+/* Joins b into its left neighbour a. b's structure is freed. */
 static void join(aci_segments *h, aci_chunk *a, aci_chunk *b) {
   a->size += b->size;
   a->next = b->next;
@@ -308,13 +308,14 @@ static void give_up(aci_chunk *c) {
   settle(h, c);
 }
 
-/* The smallest of the free chunks with pages that has `need` bytes, else the largest; *idle: bytes of all. */
+/* The smallest free chunk with pages that has `need` bytes, otherwise the largest. *idle: bytes of all. */
 static aci_chunk *best_to_give(const aci_budget *b, size_t need, size_t *idle) {
   aci_chunk *best = NULL;
   *idle = 0;
   for (const aci_segments *h = b->all; h != NULL; h = h->other)
     for (const aci_segment *s = h->segments; s != NULL; s = s->next)
-      for (aci_chunk *c = s->source == NULL ? s->first : NULL; c != NULL; c = c->next) { /* what has a source others map as well */
+      for (aci_chunk *c = s->source == NULL ? s->first : NULL; c != NULL; c = c->next) {
+        /* skip chunks with a source: others map them as well */
         if (!c->free || c->away) continue;
         *idle += c->size;
         if (best == NULL || (best->size < need ? c->size > best->size : c->size >= need && c->size < best->size)) best = c;

@@ -1,4 +1,4 @@
-/* The segments of a pool, for one memory class and stream: memory from the system, cut into chunks by best fit; free
+/* The segments of a pool, for one memory class and stream: memory from the system, cut into chunks by best fit. Free
  * neighbours are joined again. Called by pool.c under the pool's lock. */
 #ifndef ACI_SEGMENTS_H
 #define ACI_SEGMENTS_H
@@ -6,13 +6,13 @@
 
 enum { ACI_CHUNK_ALIGN = 4096 };
 
-/* What a block belongs to: the first member of slab and segment. */
+/* The owner of a block: the first member of slab and segment. */
 typedef enum aci_owner { ACI_OWNER_SLAB, ACI_OWNER_SEGMENT, ACI_OWNER_FOREIGN } aci_owner;
 
 typedef struct aci_chunk aci_chunk;
 typedef struct aci_segments aci_segments;
 
-/* Where segments of a class come from, if not from the device; alive until it is replaced and its last segment is unmapped. */
+/* The source of a class's segments, other than the device. Alive until it is replaced and its last segment is unmapped. */
 typedef struct aci_source {
   ac_mem_source own;
   size_t refs; /* segments, and the pool while it is the current one */
@@ -34,14 +34,14 @@ struct aci_chunk {
   ac_block head; /* the block itself while the chunk is handed out */
   aci_segment *owner;
   size_t offset, size;     /* multiples of ACI_CHUNK_ALIGN */
-  aci_chunk *prev, *next;  /* neighbours in the segment; next also links spare structures */
+  aci_chunk *prev, *next;  /* neighbours in the segment. next also links spare structures */
   aci_chunk *left, *right; /* tree of free chunks, by (size, segment id, offset) */
   uint32_t priority;
   bool free;
   bool away; /* free, and its pages went back to the system: bytes that nothing is reserved for */
 };
 
-/* What all segments of one pool share. */
+/* The state that all segments of one pool share. */
 typedef struct aci_budget {
   ac_device *dev;
   size_t reserved, limit; /* limit 0: none */
@@ -63,9 +63,9 @@ struct aci_segments {
 };
 
 void aci_segments_init(aci_segments *h, aci_budget *b, ac_mem_class class, size_t unit);
-/* Unmaps everything; every chunk must have been given back. */
+/* Unmaps everything. Every chunk must have been given back. */
 void aci_segments_fini(aci_segments *h);
-/* A chunk of at least `bytes` out of what is mapped, or NULL. One whose pages went back gets them anew where the limit has room. */
+/* A chunk of at least `bytes` out of mapped memory, or NULL. An away chunk gets its pages anew if the limit has room. */
 aci_chunk *aci_segments_alloc(aci_segments *h, size_t bytes);
 /* Maps a segment that holds `bytes`. OOM when the limit or the system refuses. */
 ac_status aci_segments_grow(aci_segments *h, size_t bytes, ac_err *e);
@@ -76,9 +76,9 @@ void aci_budget_set_source(aci_budget *b, ac_mem_class class, aci_source *s);
 size_t aci_segments_largest(const aci_segments *h);
 /* The segment that p lies in, or NULL. */
 const aci_segment *aci_segments_find(const aci_segments *h, const void *p);
-/* Gives wholly free segments back to the system; returns the bytes that were reserved for them. */
+/* Returns wholly free segments to the system. Returns the bytes that were reserved for them. */
 size_t aci_segments_trim(aci_segments *h);
-/* Pages of free chunks inside of segments go back to the system, as few as make room for `bytes` (without a limit: as many bytes); false:
+/* Pages of free chunks inside segments go back to the system, as few as make room for `bytes` (without a limit: as many bytes). False:
  * all of them would not be enough, or there are none. */
 bool aci_budget_release(aci_budget *b, size_t bytes);
 

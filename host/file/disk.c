@@ -33,7 +33,7 @@ static ac_status write_block(aci_disk *d, const unsigned char *p, size_t n, uint
       continue;
     }
     if (w <= 0) return aci_io_error(e, d->path, "cannot write", w < 0 ? errno : EIO);
-    /* what is left after a short write may begin anywhere */
+    /* the rest after a short write may begin anywhere */
     if (w % ACI_DISK_PAGE != 0 && d->direct && set_direct(d->fd, false)) d->direct = false;
     p += w;
     n -= (size_t)w;
@@ -42,7 +42,7 @@ static ac_status write_block(aci_disk *d, const unsigned char *p, size_t n, uint
   return AC_OK;
 }
 
-/* Waits for one block that is under way. What the ring did not write is written here. */
+/* Waits for one block that is under way. Bytes that the ring did not write are written here. */
 static ac_status reap(aci_disk *d, ac_err *e) {
   uint64_t tag;
   int32_t n;
@@ -54,7 +54,7 @@ static ac_status reap(aci_disk *d, ac_err *e) {
   if (n == (int32_t)d->block[i].bytes) return AC_OK;
   if (n < 0 && n != -EINTR && n != -EAGAIN && n != -EINVAL && n != -EOPNOTSUPP)
     return aci_io_error(e, d->path, "cannot write", -n);
-  const size_t done = n > 0 ? (size_t)n / ACI_DISK_PAGE * ACI_DISK_PAGE : 0; /* from where both are aligned */
+  const size_t done = n > 0 ? (size_t)n / ACI_DISK_PAGE * ACI_DISK_PAGE : 0; /* from the point at which both are aligned */
   return write_block(d, d->blocks + (size_t)i * ACI_DISK_BLOCK + done, d->block[i].bytes - done, d->block[i].place + done, e);
 }
 
@@ -64,7 +64,7 @@ static ac_status send(aci_disk *d, size_t n, ac_err *e) {
     AC_TRY(write_block(d, p, n, d->place, e));
   } else {
     const int err = aci_uring_begin(d->ring, true, d->fd, p, (uint32_t)n, d->place, (uint64_t)d->slot);
-    if (err != 0) return aci_io_error(e, d->path, "cannot hand a block to io_uring", err);
+    if (err != 0) return aci_io_error(e, d->path, "cannot submit a block to io_uring", err);
     d->block[d->slot].busy = true;
     d->block[d->slot].bytes = (uint32_t)n;
     d->block[d->slot].place = d->place;
@@ -80,7 +80,7 @@ static ac_status send(aci_disk *d, size_t n, ac_err *e) {
 /* ---- a file ---- */
 
 ac_status aci_disk_begin(aci_disk *d, int fd, const char *path, uint64_t head, uint64_t bytes, ac_err *e) {
-  AC_ASSERT(d->under_way == 0);
+  AC_CHECK(d->under_way == 0, e);
   d->fd = fd;
   d->path = path;
   d->head = d->at = head;
@@ -132,11 +132,11 @@ static uint32_t copy_and_sum(unsigned char *to, const unsigned char *p, size_t n
 ac_status aci_disk_put(aci_disk *d, const void *data, size_t n, uint32_t *crc, ac_err *e) {
   enum { PIECE = 1 << 20 };
   const unsigned char *p = data;
-  AC_ASSERT(d->at + n <= d->bytes);
+  AC_CHECK(d->at + n <= d->bytes, e);
   while (n > 0) {
     size_t k;
     AC_TRY(stopped(d, e));
-    if (!d->staged) { /* through the page cache, from where it lies */
+    if (!d->staged) { /* through the page cache, in place */
       k = n < PIECE ? n : PIECE;
       *crc = aci_crc32c(*crc, p, k);
       AC_TRY(aci_pwrite_all(d->fd, d->path, p, k, d->at, e));
@@ -160,7 +160,7 @@ ac_status aci_disk_put(aci_disk *d, const void *data, size_t n, uint32_t *crc, a
 }
 
 ac_status aci_disk_end(aci_disk *d, const void *head, ac_err *e) {
-  AC_ASSERT(d->at == d->bytes);
+  AC_CHECK(d->at == d->bytes, e);
   AC_TRY(stopped(d, e));
   bool padded = false;
   if (d->fill > 0) {

@@ -1,8 +1,8 @@
 /* How many bytes reach a file in one go: a fixed head, then data in order, whose checksum is taken on the way. The head is written last,
  * since it may hold checksums. Used by the writers of safetensors files and of checkpoints.
  *
- * Large files go past the page cache (O_DIRECT, from aligned blocks) where the file system takes that, several blocks under way at once
- * (io_uring) where the kernel offers it; everything else is written from where it lies. Memory: ACI_DISK_BLOCK * ACI_DISK_BLOCKS. */
+ * Large files bypass the page cache (O_DIRECT, from aligned blocks) if the file system allows it, with several blocks under way at once
+ * (io_uring) if the kernel offers it. Everything else is written in place. Memory: ACI_DISK_BLOCK * ACI_DISK_BLOCKS. */
 #ifndef ACI_FILE_DISK_H
 #define ACI_FILE_DISK_H
 #include <stdatomic.h>
@@ -24,7 +24,7 @@ typedef struct aci_disk {
   uint64_t head, bytes, at;
   bool staged; /* through the blocks */
   bool direct; /* still past the page cache */
-  unsigned char *first; /* the head's pages, with the first bytes of data behind it */
+  unsigned char *first; /* the head's pages, followed by the first bytes of data */
   uint64_t first_bytes;
   int slot;    /* block that is being filled, with so many bytes, for this place */
   size_t fill;
@@ -39,16 +39,17 @@ typedef struct aci_disk {
     uint32_t bytes;
     uint64_t place;
   } block[ACI_DISK_BLOCKS];
-} aci_disk; /* zeroed, with the caller's fields set; then any number of files, then aci_disk_fini */
+} aci_disk; /* zeroed, with the caller's fields set. Then any number of files, then aci_disk_fini */
 
 /* The parameters DIRECT_IO and IO_URING. */
 void aci_disk_params(aci_disk *d);
-/* Begins a file of `bytes` in all, `head` of them the head. fd is the caller's and open for writing; path lives until the end. */
+/* Begins a file of `bytes` in all, `head` of them the head. The caller owns fd, open for writing. path must live until
+ * the end. */
 ac_status aci_disk_begin(aci_disk *d, int fd, const char *path, uint64_t head, uint64_t bytes, ac_err *e);
-/* The next n bytes of data; *crc goes on over them. */
+/* The next n bytes of data. *crc continues over them. */
 ac_status aci_disk_put(aci_disk *d, const void *p, size_t n, uint32_t *crc, ac_err *e);
 /* All data was put: waits for it, writes the head, gives the file its length. fsync is the caller's. */
 ac_status aci_disk_end(aci_disk *d, const void *head, ac_err *e);
-void aci_disk_fini(aci_disk *d); /* also after errors: waits for what is under way */
+void aci_disk_fini(aci_disk *d); /* also after errors: waits for writes under way */
 
 #endif

@@ -10,7 +10,7 @@
 #include "file/io.h"
 #include "tensor/tensor_impl.h"
 
-/* Places in the head; it moves while it grows. */
+/* Places in the head, which moves while it grows. */
 typedef struct place {
   uint64_t name, name_n, value;
 } place;
@@ -25,7 +25,7 @@ struct ac_gguf {
   ac_gguf_value *meta;
   ac_gguf_entry *tensor;
   place *meta_at, *tensor_at;
-  char *names; /* keys and names, each with a zero byte behind */
+  char *names; /* keys and names, each followed by a zero byte */
   uint64_t data_at;
   uint32_t alignment, version;
 };
@@ -90,7 +90,7 @@ static ac_status take(ac_gguf *f, int n, uint64_t *v, ac_err *e) {
   return AC_OK;
 }
 
-/* A string of at most `most` bytes; *at is where its bytes begin. */
+/* A string of at most `most` bytes. *at is its first byte. */
 static ac_status take_string(ac_gguf *f, uint64_t most, const char *rule, uint64_t *at, uint64_t *n, ac_err *e) {
   const uint64_t where = f->at;
   AC_TRY(take(f, 8, n, e));
@@ -116,7 +116,7 @@ static ac_status take_name(ac_gguf *f, place *p, ac_err *e) {
   return AC_OK;
 }
 
-/* Bytes of a value of fixed size; 0: it has none. */
+/* Bytes of a value of fixed size. 0: its size varies. */
 static int kind_bytes(uint32_t kind) {
   static const unsigned char bytes[] = {[AC_GGUF_U8] = 1,  [AC_GGUF_I8] = 1,   [AC_GGUF_U16] = 2, [AC_GGUF_I16] = 2,
                                         [AC_GGUF_U32] = 4, [AC_GGUF_I32] = 4,  [AC_GGUF_F32] = 4, [AC_GGUF_BOOL] = 1,
@@ -155,7 +155,7 @@ static ac_status take_array(ac_gguf *f, ac_gguf_value *v, ac_err *e) {
   return AC_OK;
 }
 
-/* One more of what grows with what was read. */
+/* One more element of an array that grows with the data read. */
 static void *grown(void *p, int n, int *cap, size_t size) {
   if (n < *cap) return p;
   const int want = *cap == 0 ? 64 : *cap * 2;
@@ -237,8 +237,8 @@ static ac_status take_tensor(ac_gguf *f, ac_err *e) {
   t->dtype = k->dtype >= 0 ? (ac_dtype)k->dtype : AC_F32;
   const uint64_t row = t->ndim > 0 ? (uint64_t)t->shape[t->ndim - 1] : 1;
   if (row % (uint64_t)k->block != 0)
-    return refuse(e, f, where, "shape", "tensor '%s' has rows of %llu, no whole blocks of %d (%s)", SHOWN, (unsigned long long)row, k->block,
-                  k->name);
+    return refuse(e, f, where, "shape", "tensor '%s' has rows of %llu, which are not whole blocks of %d (%s)", SHOWN,
+                  (unsigned long long)row, k->block, k->name);
   const uint64_t blocks = n / (uint64_t)k->block;
   if (blocks > (1ull << 62) / (uint64_t)k->bytes) return refuse(e, f, where, "shape", "tensor '%s' has more than 2^62 bytes", SHOWN);
   t->bytes = blocks * (uint64_t)k->bytes;
@@ -256,7 +256,7 @@ typedef struct named {
 
 static int by_name(const void *a, const void *b) { return strcmp(((const named *)a)->name, ((const named *)b)->name); }
 
-/* Names as zero-terminated strings, values as pointers; no name twice. */
+/* Names as zero-terminated strings, values as pointers. Rejects repeated names. */
 static ac_status settle(ac_gguf *f, ac_err *e) {
   uint64_t bytes = 1;
   for (int i = 0; i < f->n_meta; i++) bytes += f->meta_at[i].name_n + 1;
@@ -287,7 +287,7 @@ static ac_status settle(ac_gguf *f, ac_err *e) {
         const uint64_t where = at[list[i].i].name;
         shown((const unsigned char *)list[i].name, strlen(list[i].name), text);
         free(list);
-        return refuse(e, f, where, "key", "'%s' is there twice", text);
+        return refuse(e, f, where, "key", "duplicate name '%s'", text);
       }
   }
   free(list);
@@ -341,7 +341,7 @@ static ac_status find_alignment(ac_gguf *f, ac_err *e) {
   if (v == NULL) return AC_OK;
   const uint64_t a = v->kind == AC_GGUF_U32 ? little(v->at, 4) : 0;
   if (a == 0 || a > 65536 || (a & (a - 1)) != 0)
-    return refuse(e, f, (uint64_t)(v->at - f->head), "alignment", "general.alignment is no power of two in 1 .. 65536 of type u32");
+    return refuse(e, f, (uint64_t)(v->at - f->head), "alignment", "general.alignment is not a power of two in 1 .. 65536 of type u32");
   f->alignment = (uint32_t)a;
   return AC_OK;
 }

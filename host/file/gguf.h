@@ -1,6 +1,6 @@
-/* GGUF, the file format of llama.cpp: what its reader and writer share. The public face is in accel/file.h.
+/* GGUF, the file format of llama.cpp: declarations shared by its reader and writer. The public face is in accel/file.h.
  *
- *   gguf.c         opening: metadata and tensors, every rule checked; reading
+ *   gguf.c         opening: metadata and tensors, every rule checked, and reading
  *   gguf_blocks.c  types of tensors: their blocks, to f32 and back
  *   gguf_write.c   writing
  *
@@ -14,9 +14,9 @@
  *   count       more metadata or tensors than bytes could hold, or than 65,536
  *   key         empty, above 1,024 bytes, a zero byte or no UTF-8 in it, or there twice
  *   type        of a value or tensor that the format does not have (or that nothing here knows the size of)
- *   value       a bool that is neither 0 nor 1; an array in an array; a string above 16 MiB
- *   alignment   general.alignment is no power of two in 1 .. 65,536
- *   shape       more than 4 dims, a negative extent, a product beyond 2^62, rows that are no whole blocks
+ *   value       a bool that is neither 0 nor 1, an array in an array, a string above 16 MiB
+ *   alignment   general.alignment is not a power of two in 1 .. 65,536
+ *   shape       more than 4 dims, a negative extent, a product beyond 2^62, rows that are not whole blocks
  *   place       data that is not aligned, leaves the file, or overlaps other data
  *
  * Limits: a head of 512 MiB. Memory follows from bytes that were read: nothing is allocated for a count before its items came. */
@@ -32,7 +32,7 @@ typedef struct aci_gguf_type {
   const char *name; /* NULL: the format has none of this number, or its size is not known here */
   int block;        /* elements of a block, */
   int bytes;        /* which has so many bytes */
-  int dtype;        /* ac_dtype of elements that stand as they are; -1: blocks */
+  int dtype;        /* ac_dtype of plain elements. -1: blocks */
 } aci_gguf_type;
 /* NULL: unknown. */
 const aci_gguf_type *aci_gguf_type_at(uint32_t number);

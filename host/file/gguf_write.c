@@ -1,5 +1,5 @@
-/* Writer of GGUF files: a head that the caller made, and tensors behind it one by one, each aligned. Also blocks of quantised tensors. Called by
- * the bindings; stdlib/accel/models/gguf makes the head. */
+/* Writer of GGUF files: a head that the caller made, followed by tensors one by one, each aligned. Also blocks of quantised tensors. Called
+ * by the bindings. stdlib/accel/models/gguf makes the head. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 struct ac_gguf_writer {
   aci_atomic_file f;
-  uint64_t at, head, data; /* bytes written; of the head with its padding, and behind it */
+  uint64_t at, head, data; /* bytes written, of the head with its padding, and after it */
   uint32_t alignment;
   ac_status failed; /* of the first append that did not write all: no commit would be whole */
   bool closed;      /* commit was called, whatever came of it */
@@ -36,9 +36,9 @@ ac_status ac_gguf_create(const char *path, const void *head, size_t n_head, uint
   char shown[ACI_PATH_SHOWN];
   *out = NULL;
   if (alignment == 0 || alignment > 65536 || (alignment & (alignment - 1)) != 0)
-    return AC_FAIL(e, INVALID, "%s: an alignment of %u is no power of two in 1 .. 65536", aci_path_shown(path, shown), alignment);
+    return AC_FAIL(e, INVALID, "%s: an alignment of %u is not a power of two in 1 .. 65536", aci_path_shown(path, shown), alignment);
   if (n_data % alignment != 0)
-    return AC_FAIL(e, INVALID, "%s: %llu bytes of tensors are no multiple of the alignment %u, to which each is padded",
+    return AC_FAIL(e, INVALID, "%s: %llu bytes of tensors are not a multiple of the alignment %u, to which each is padded",
                    aci_path_shown(path, shown), (unsigned long long)n_data, alignment);
   if (n_data > INT64_MAX) return AC_FAIL(e, INVALID, "%s: too many bytes", aci_path_shown(path, shown));
   ac_gguf_writer *w = calloc(1, sizeof *w);
@@ -59,7 +59,7 @@ ac_status ac_gguf_create(const char *path, const void *head, size_t n_head, uint
 }
 
 static ac_status check_open(const ac_gguf_writer *w, ac_err *e) {
-  if (w->closed) return AC_FAIL(e, RELEASED, "the GGUF file has been committed; nothing comes behind that");
+  if (w->closed) return AC_FAIL(e, RELEASED, "the GGUF file has been committed; it accepts no more data");
   if (w->failed != AC_OK) return ac_err_set(e, w->failed, __FILE__, __LINE__, "a tensor before could not be written: the GGUF file is not whole");
   return AC_OK;
 }
@@ -95,7 +95,7 @@ void ac_gguf_abort(ac_gguf_writer *w) {
 
 ac_status ac_gguf_quantize(const ac_tensor *src, int type, ac_tensor *dst, ac_err *e) {
   const aci_gguf_type *k = type == AC_GGUF_Q4_0 || type == AC_GGUF_Q8_0 ? aci_gguf_type_at((uint32_t)type) : NULL;
-  if (k == NULL) return AC_FAIL(e, INVALID, "type %d is none that tensors are quantised to (Q4_0, Q8_0)", type);
+  if (k == NULL) return AC_FAIL(e, INVALID, "tensors cannot be quantised to type %d; use Q4_0 or Q8_0", type);
   const int64_t row = src->ndim > 0 ? src->shape[src->ndim - 1] : 1;
   if (src->dtype != AC_F32 || !aci_is_contiguous(src) || row % k->block != 0)
     return AC_FAIL(e, INVALID, "%s needs contiguous f32 with rows of whole blocks of %d", k->name, k->block);

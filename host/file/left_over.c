@@ -1,4 +1,4 @@
-/* What killed processes leave behind: see left_over.h. Called by io.c. */
+/* Files left by killed processes. See left_over.h. Called by io.c. */
 #include "file/left_over.h"
 
 #include <dirent.h>
@@ -15,12 +15,12 @@
 #include "base/base_impl.h"
 #include "base/crc32c.h"
 #include "base/json.h"
-#include "file/io.h"
+#include "file/set.h"
 
 enum { DIGITS = ACI_TEMP_ID - 1, BOOT_DIGITS = 8, FOREIGN_SECONDS = 24 * 3600, FOLDERS = 64 };
-static const char MARK[] = ".tmp-";
+static const char MARK[] = ".tmp-"; /* as long as ACI_SET_MARK */
 
-/* Eight digits that say which boot this is; zeros: unknown. */
+/* Eight digits that identify the current boot. Zeros: unknown. */
 static void boot_digits(char digits[BOOT_DIGITS + 1]) {
   char text[64];
   ssize_t n = -1;
@@ -42,7 +42,7 @@ bool aci_temp_hold(int fd, const char *path) {
   struct stat sb;
   int rc;
   ACI_AGAIN(rc, flock(fd, LOCK_EX | LOCK_NB));
-  if (rc != 0) return errno != EWOULDBLOCK; /* no locks here; or one who sweeps has it, and removes it */
+  if (rc != 0) return errno != EWOULDBLOCK; /* no locks here, or a sweeper has it and removes it */
   return lstat(path, &sb) == 0;
 }
 
@@ -58,14 +58,44 @@ static void consider(int at, const char *name, bool ours) {
   close(fd);
 }
 
+/* Does a process live that may still name the files of this set? Its note is locked while it is made. Once the note is in place whoever
+ * completes the switch decides, and when neither is there nobody will. */
+static bool set_lives(int at, const char *id) {
+  char note[sizeof ACI_SET_NOTE + sizeof MARK + ACI_TEMP_ID];
+  struct stat sb;
+  int fd, rc = -1;
+  snprintf(note, sizeof note, ACI_SET_NOTE "%s%s", MARK, id);
+  ACI_AGAIN(fd, openat(at, note, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (fd < 0 && errno != ENOENT) return true;
+  if (fd >= 0) ACI_AGAIN(rc, flock(fd, LOCK_EX | LOCK_NB));
+  if (fd >= 0) close(fd);
+  if (fd >= 0 && rc != 0) return true;
+  /* also when the note has both names, if a kill came between link and unlink (aci_rename_new) */
+  return fstatat(at, ACI_SET_NOTE, &sb, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void consider_of_set(int at, const char *name, const char *id, bool ours) {
+  struct stat sb;
+  if (fstatat(at, name, &sb, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(sb.st_mode)) return;
+  if ((ours || difftime(time(NULL), sb.st_mtime) > FOREIGN_SECONDS) && !set_lives(at, id)) unlinkat(at, name, 0);
+}
+
 /* The place of the id in a name that ends in one, else 0. */
 static size_t id_at(const char *name) {
   const size_t n = strlen(name);
   return n > DIGITS && strspn(name + n - DIGITS, "0123456789abcdef") == DIGITS ? n - DIGITS : 0;
 }
 
-void aci_temp_sweep_files(const char *path) {
-  static _Atomic uint64_t seen[FOLDERS]; /* by folder, what was swept last */
+bool aci_temp_of_set(const char *name) {
+  const size_t id = id_at(name), mark = sizeof ACI_SET_MARK - 1;
+  if (id <= mark || memcmp(name + id - mark, ACI_SET_MARK, mark) != 0) return false;
+  size_t at = id - mark;
+  while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9') at--;
+  return at < id - mark && at > 1 && name[at - 1] == '.';
+}
+
+void aci_temp_sweep_files(const char *path, bool again) {
+  static _Atomic uint64_t seen[FOLDERS]; /* last sweep, by folder */
   char boot[BOOT_DIGITS + 1];
   struct stat sb;
   const char *slash = strrchr(path, '/'), *base = slash == NULL ? path : slash + 1;
@@ -73,15 +103,17 @@ void aci_temp_sweep_files(const char *path) {
   if (folder == NULL) return;
   const bool known = stat(folder, &sb) == 0;
   const uint64_t key = known ? ((uint64_t)sb.st_dev << 40 ^ (uint64_t)sb.st_ino) + 1 : 0;
-  DIR *d = known && atomic_exchange(&seen[key % FOLDERS], key) != key ? opendir(folder) : NULL;
+  DIR *d = known && (atomic_exchange(&seen[key % FOLDERS], key) != key || again) ? opendir(folder) : NULL;
   free(folder);
   if (d == NULL) return;
   const size_t length = strlen(base);
   boot_digits(boot);
   for (struct dirent *x; (x = readdir(d)) != NULL;) {
     const size_t id = id_at(x->d_name), n = sizeof MARK - 1;
-    if (id <= n || memcmp(x->d_name + id - n, MARK, n) != 0) continue;
+    if (id <= n) continue;
     const bool ours = memcmp(x->d_name + id, boot, BOOT_DIGITS) == 0;
+    if (aci_temp_of_set(x->d_name)) consider_of_set(dirfd(d), x->d_name, x->d_name + id, ours);
+    if (memcmp(x->d_name + id - n, MARK, n) != 0) continue;
     const bool same = id - n == (length < ACI_TEMP_BASE ? length : ACI_TEMP_BASE) && memcmp(x->d_name, base, id - n) == 0;
     if (ours || same) consider(dirfd(d), x->d_name, ours);
   }

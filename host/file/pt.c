@@ -90,7 +90,7 @@ static ac_status open_and_check(ac_pt *f, uint64_t bytes, ac_err *e) {
     AC_TRY(aci_pread_all(f->fd, f->path, f->pickle, f->pickle_bytes, 0, e));
     AC_TRY(aci_pt_pickle(f, 0, f->pickle_bytes, &used, &f->root, NULL, e));
     if (used != f->pickle_bytes)
-      return aci_pt_refuse(e, f, used, "size", "%zu bytes behind STOP", f->pickle_bytes - used);
+      return aci_pt_refuse(e, f, used, "size", "%zu bytes after STOP", f->pickle_bytes - used);
   } else if (n == 0) {
     return aci_pt_refuse(e, f, f->begin, "truncated", "no bytes");
   } else if (is_zip(head, n)) {
@@ -147,7 +147,7 @@ void ac_pt_close(ac_pt *f) {
   free(f);
 }
 
-/* ---- what is in it ---- */
+/* ---- contents ---- */
 uint32_t ac_pt_root(const ac_pt *f) { return f->root; }
 const ac_pt_value *ac_pt_at(const ac_pt *f, uint32_t id) { return &f->value[id]; }
 const ac_pt_tensor *ac_pt_tensor_at(const ac_pt *f, int64_t i) { return &f->tensor[i]; }
@@ -164,7 +164,7 @@ static void swap(unsigned char *p, uint64_t bytes, size_t width) {
 }
 
 ac_status ac_pt_read(ac_pt *f, int i, ac_tensor *dst, ac_err *e) {
-  enum { PIECE = 1 << 20 }; /* what is read is summed while it is in the cache */
+  enum { PIECE = 1 << 20 }; /* bytes are summed while they are in the cache */
   const aci_pt_storage *s = &f->storage[i];
   char is[128];
   if (dst->dtype != AC_U8 || !aci_is_contiguous(dst) || (uint64_t)dst->numel != s->bytes)

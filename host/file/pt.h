@@ -1,4 +1,4 @@
-/* Files of torch.save: what the parts of their reader share. The public face is in accel/file.h.
+/* Files of torch.save: declarations shared by the parts of their reader. The public face is in accel/file.h.
  *
  *   pt.c             opening (which layout it is), values and storages by number
  *   pt_zip.c         the archive of PyTorch 1.6 and later
@@ -6,16 +6,16 @@
  *   pt_legacy.c      the layout before
  *   pt_pickle.c      the opcodes of a pickle, which make values
  *   pt_values.c      values, lists, the check of the finished tree
- *   pt_global.c      the names a pickle may hold and what they make: tags, never calls
+ *   pt_global.c      the names a pickle may hold and the values they make: tags, never calls
  *   pt_tensor.c      dtypes, storages (persistent ids), tensors and their bounds
  *
  * Rules, by the names that messages use:
  *   format          neither layout, TorchScript, a tar archive, a bare pickle
  *   truncated       ends too early
- *   name            an entry that torch.save does not write, twice, "..", absolute; two top folders
+ *   name            an entry that torch.save does not write, twice, "..", absolute. Two top folders
  *   compressed      an entry that is not stored as it is, or encrypted
  *   missing         data.pkl or a storage is not there
- *   size            sizes that contradict each other, overlap, leave a hole, or exceed what the file can hold
+ *   size            sizes that contradict each other, overlap, leave a hole, or exceed the capacity of the file
  *   crc             an entry's CRC-32 differs
  *   opcode          one that torch.save has no use for
  *   unknown_global  a name outside the list
@@ -52,23 +52,23 @@ enum { ACI_PT_ORDERED = 4 }; /* the mark of an OrderedDict until the tree is che
 
 /* ---- dtypes ---- */
 typedef struct aci_pt_dtype {
-  const char *name, *storage; /* "float32", "FloatStorage"; NULL: no class of storages has it */
-  int dtype;                  /* ac_dtype; -1: no tensors here */
+  const char *name, *storage; /* "float32", "FloatStorage". NULL: there is no storage class */
+  int dtype;                  /* ac_dtype. -1: no tensors here */
   int bytes;                  /* of one element */
 } aci_pt_dtype;
-/* Index into the table, -1 when there is none; ACI_PT_UNTYPED is UntypedStorage's. */
+/* Index into the table, -1 when there is none. ACI_PT_UNTYPED is UntypedStorage's. */
 enum { ACI_PT_UNTYPED = 0 };
 int aci_pt_dtype_find(const char *name, size_t n, bool of_storage);
 const aci_pt_dtype *aci_pt_dtype_at(int i);
 
 /* ---- the file ---- */
 typedef struct aci_pt_storage {
-  size_t made_at;  /* byte of the pickle where it is named first */
+  size_t made_at;  /* byte of the pickle that names it first */
   const char *key; /* in the pickle */
   uint32_t key_len;
   int dtype; /* index of a dtype */
   uint64_t numel, bytes;
-  uint64_t at; /* byte of the file; set by the layout's reader */
+  uint64_t at; /* byte of the file. Set by the layout's reader */
   uint32_t crc;
   bool placed;  /* the layout's reader has found it */
   bool has_u64; /* a uint64 tensor looks at it */
@@ -76,7 +76,7 @@ typedef struct aci_pt_storage {
 } aci_pt_storage;
 
 typedef struct aci_pt_entry { /* of an archive: stored bytes */
-  const char *name;           /* behind the top folder; in `directory` */
+  const char *name;           /* after the top folder, in `directory` */
   uint32_t name_len;
   uint64_t header_at, at, bytes; /* from the beginning of the archive */
   uint32_t crc, flags;
@@ -124,7 +124,7 @@ ac_status aci_pt_room(ac_err *e, const ac_pt *f, void *list, uint32_t n, uint32_
 ac_status aci_pt_open_part(const char *path, uint64_t begin, uint64_t bytes, ac_pt **out, ac_err *e);
 /* A folder's ".metadata" of torch.distributed.checkpoint: a bare pickle of its own list of names. */
 ac_status aci_pt_open_metadata(const char *path, ac_pt **out, ac_err *e);
-/* Whether a file is to be read here: by its first bytes, or by its name where these say nothing else. */
+/* Whether this reader handles a file: by its first bytes, or by its name if these are inconclusive. */
 ac_status aci_pt_is(const char *path, bool *is, ac_err *e);
 
 /* ---- layouts: each reads its pickle and places its storages ---- */
@@ -134,8 +134,8 @@ const aci_pt_entry *aci_pt_zip_find(const ac_pt *f, const char *name, size_t n);
 ac_status aci_pt_legacy(ac_pt *f, ac_err *e);
 
 /* ---- pickles ---- */
-/* Reads the pickle at bytes [from, n) of `pickle`; *used: where it ends; *cut (may be NULL): whether it
- * does not end within n. */
+/* Reads the pickle at bytes [from, n) of `pickle`. *used: its end. *cut (may be NULL): whether it does not end
+ * within n. */
 ac_status aci_pt_pickle(ac_pt *f, size_t from, size_t n, size_t *used, uint32_t *root, bool *cut, ac_err *e);
 /* A new value made at byte `at` of the pickle. */
 ac_status aci_pt_value(ac_pt *f, int kind, size_t at, uint32_t *id, ac_err *e);
@@ -159,7 +159,7 @@ ac_status aci_pt_tensor(ac_pt *f, size_t at, uint32_t args, int version, uint32_
 ac_status aci_pt_parameter(ac_pt *f, size_t at, uint32_t args, uint32_t *id, ac_err *e);
 aci_pt_storage *aci_pt_storage_find(const ac_pt *f, const char *key, size_t n);
 
-/* What a value is, for messages: "an int", "a tensor". */
+/* The kind of a value, for messages: "an int", "a tensor". */
 const char *aci_pt_kind_name(int kind);
 
 #endif

@@ -1,9 +1,8 @@
-/* The names that a pickle of torch.save may hold, and what each makes: a value, never a call. Called by
- * pt_pickle.c.
+/* The names that a pickle of torch.save may hold, and the value each makes. Nothing is called. Called by pt_pickle.c.
  *
- * Everything else is refused by name. The names of torch.distributed.checkpoint's metadata count only where
- * that is read. Objects of the few classes that DeepSpeed's checkpoints hold beside tensors (loss scaler, stage, addresses of
- * fragments) are their states, as those of the metadata are. */
+ * Everything else is refused by name. The names of torch.distributed.checkpoint's metadata count only while that is read.
+ * DeepSpeed's checkpoints hold objects of a few classes (loss scaler, stage, addresses of fragments). They become their
+ * states, as do those of the metadata. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,7 @@ typedef enum tag {
   SIZE,
   DEVICE,
   STORAGE,   /* i: index of the dtype */
-  FROM_TYPE, /* a tensor of a subclass: what its rebuild makes, without the attributes of the subclass */
+  FROM_TYPE, /* a tensor of a subclass: the result of its rebuild, without the attributes of the subclass */
   TYPE,      /* torch.Tensor, the subclass in question */
   CLASS      /* of the metadata, of DeepSpeed: an object that keeps its state */
 } tag;
@@ -100,7 +99,7 @@ ac_status aci_pt_global(ac_pt *f, size_t at, const char *module, size_t n_module
     f->value[*id].n = (uint32_t)strlen(f->value[*id].s);
     return AC_OK;
   }
-  return REFUSE("unknown_global", "%s.%s, which is none of the names that data needs: nothing is called here",
+  return REFUSE("unknown_global", "%s.%s, which is not one of the names that data needs: nothing is called here",
                 aci_st_shown(module, n_module, (char[ACI_ST_SHOWN]){0}),
                 aci_st_shown(name, n_name, (char[ACI_ST_SHOWN]){0}));
 }
@@ -185,7 +184,7 @@ static ac_status device(ac_pt *f, size_t at, const ac_pt_value *args, uint32_t *
 ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments, uint32_t *id, ac_err *e) {
   const ac_pt_value *c = &f->value[callee], *args = &f->value[arguments];
   if (c->kind != ACI_PT_TAG)
-    return REFUSE("arguments", "REDUCE of %s, which is no name", aci_pt_kind_name(c->kind));
+    return REFUSE("arguments", "REDUCE of %s, which is not a name", aci_pt_kind_name(c->kind));
   if (args->kind != AC_PT_TUPLE)
     return REFUSE("arguments", "REDUCE with %s for its arguments", aci_pt_kind_name(args->kind));
   const int first = args->n > 0 ? f->value[args->item[0]].kind : AC_PT_KINDS;
@@ -229,7 +228,7 @@ ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments
         return wrong(f, at, "_rebuild_from_type_v2", e);
       return aci_pt_tensor(f, at, args->item[2], made->n == TENSOR_V2 ? 2 : 3, id, e);
     }
-    case CLASS: /* a member of an enumeration, a layout, a path: what it is made of */
+    case CLASS: /* a member of an enumeration, a layout, a path: its constructor's argument */
       AC_TRY(aci_pt_value(f, AC_PT_OBJECT, at, id, e));
       return aci_pt_append(f, *id, &arguments, 1, e);
   }

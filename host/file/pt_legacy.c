@@ -11,7 +11,7 @@
 #define SHOWN(s, n) aci_st_shown((s), (n), (char[ACI_ST_SHOWN]){0})
 static const unsigned char magic[10] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 
-/* All five from the first n bytes of the file; *keys: the list, *end: where the storages begin. */
+/* All five from the first n bytes of the file. *keys: the list, *end: start of the storages. */
 static ac_status read_pickles(ac_pt *f, size_t n, uint32_t *keys, size_t *end, bool *cut, ac_err *e) {
   size_t at = 0;
   uint32_t id;
@@ -29,12 +29,12 @@ static ac_status read_pickles(ac_pt *f, size_t n, uint32_t *keys, size_t *end, b
   was = at;
   AC_TRY(aci_pt_pickle(f, at, n, &at, &id, cut, e));
   if (f->value[id].kind != AC_PT_DICT)
-    return aci_pt_refuse(e, f, from + was, "format", "the sizes of types are no dict");
+    return aci_pt_refuse(e, f, from + was, "format", "the sizes of types are not a dict");
   AC_TRY(aci_pt_pickle(f, at, n, &at, &f->root, cut, e));
   was = at;
   AC_TRY(aci_pt_pickle(f, at, n, &at, keys, cut, e));
   if (f->value[*keys].kind != AC_PT_LIST)
-    return aci_pt_refuse(e, f, from + was, "format", "the storages' keys are no list");
+    return aci_pt_refuse(e, f, from + was, "format", "the storages' keys are not a list");
   *end = at;
   return AC_OK;
 }
@@ -72,7 +72,7 @@ static ac_status place_storages(ac_pt *f, uint32_t keys, size_t begin, ac_err *e
                            "storage '%s' is not in the file",
                            SHOWN(f->storage[i].key, f->storage[i].key_len));
   if (at != f->end)
-    return aci_pt_refuse(e, f, at, "size", "%llu bytes behind the last storage",
+    return aci_pt_refuse(e, f, at, "size", "%llu bytes after the last storage",
                          (unsigned long long)(f->end - at));
   return AC_OK;
 }

@@ -1,5 +1,5 @@
-/* The opcodes of a pickle as data: a stack, a memo, values. Nothing is called; names go to pt_global.c,
- * which knows a short list of them. Called by pt_zip.c, pt_legacy.c and for .metadata of
+/* The opcodes of a pickle as data: a stack, a memo, values. Nothing is called. Names go to pt_global.c, which
+ * knows a short list of them. Called by pt_zip.c, pt_legacy.c and for .metadata of
  * torch.distributed.checkpoint. */
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ typedef struct machine {
   uint32_t *stack, n_stack, cap_stack;
   uint32_t mark[ACI_PT_MAX_MARKS];
   int n_marks;
-  uint32_t *memo, n_memo, cap_memo; /* id + 1; 0: never put */
+  uint32_t *memo, n_memo, cap_memo; /* id + 1. 0: never put */
   uint32_t none, yes, no;           /* their values */
 } machine;
 
@@ -67,7 +67,7 @@ static ac_status push(machine *m, uint32_t id, ac_err *e) {
 }
 
 static ac_status pop(machine *m, uint32_t *id, ac_err *e) {
-  if (m->n_stack == base(m)) return REFUSE("stack", "an opcode that takes a value where there is none");
+  if (m->n_stack == base(m)) return REFUSE("stack", "an opcode takes a value, but there is none");
   *id = m->stack[--m->n_stack];
   return AC_OK;
 }
@@ -164,7 +164,7 @@ static ac_status push_list(machine *m, int kind, uint32_t from, uint32_t n, ac_e
 }
 
 static ac_status push_tuple(machine *m, uint32_t n, ac_err *e) {
-  if (m->n_stack - base(m) < n) return REFUSE("stack", "a tuple of %u values where there are fewer", n);
+  if (m->n_stack - base(m) < n) return REFUSE("stack", "a tuple of %u values, but there are fewer", n);
   m->n_stack -= n;
   return push_list(m, AC_PT_TUPLE, m->n_stack, n, e);
 }
@@ -194,7 +194,7 @@ static ac_status append_marked(machine *m, int kind, const char *what, ac_err *e
 }
 
 static ac_status append_top(machine *m, int kind, const char *what, uint32_t n, ac_err *e) {
-  if (m->n_stack - base(m) < n + 1) return REFUSE("stack", "%s where there are too few values", what);
+  if (m->n_stack - base(m) < n + 1) return REFUSE("stack", "%s with too few values", what);
   m->n_stack -= n;
   return append(m, kind, what, m->n_stack, n, e);
 }

@@ -1,5 +1,5 @@
-/* Dtypes, storages and tensors of a pickle. A tensor is a view of a storage whose bounds are checked here;
- * storages are told apart by their keys and find their bytes later, in pt_zip.c or pt_legacy.c. Called by
+/* Dtypes, storages and tensors of a pickle. A tensor is a view of a storage whose bounds are checked here.
+ * Storages are identified by their keys and find their bytes later, in pt_zip.c or pt_legacy.c. Called by
  * pt_pickle.c and pt_global.c. */
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static ac_status grow_table(ac_pt *f, ac_err *e) {
 ac_status aci_pt_persistent(ac_pt *f, size_t at, uint32_t pid, uint32_t *id, ac_err *e) {
   const ac_pt_value *t = &f->value[pid];
   if (f->metadata || t->kind != AC_PT_TUPLE || (t->n != 5 && t->n != 6))
-    return REFUSE("arguments", "a persistent id that is no storage");
+    return REFUSE("arguments", "a persistent id that is not a storage");
   const ac_pt_value *word = &f->value[t->item[0]], *type = &f->value[t->item[1]],
                     *key = &f->value[t->item[2]];
   const ac_pt_value *location = &f->value[t->item[3]], *numel = &f->value[t->item[4]];
@@ -164,8 +164,8 @@ static ac_status check_bounds(ac_pt *f, size_t at, const ac_pt_tensor *t, const 
   return AC_OK;
 }
 
-/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]); v3 has a dtype
- * before the metadata. */
+/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]). v3 has a dtype before
+ * the metadata. */
 ac_status aci_pt_tensor(ac_pt *f, size_t at, uint32_t args, int version, uint32_t *id, ac_err *e) {
   const ac_pt_value *a = &f->value[args];
   const uint32_t least = version == 3 ? 7 : 6;

@@ -26,7 +26,7 @@ ac_status aci_pt_value(ac_pt *f, int kind, size_t at, uint32_t *id, ac_err *e) {
   return AC_OK;
 }
 
-/* Rooms of lists are powers of two from 4 on, so that n says how large one is. */
+/* Capacities of lists are powers of two from 4 on, so n determines them. */
 static uint32_t room_of(uint32_t n) {
   uint32_t cap = 4;
   while (cap < n) cap *= 2;
@@ -114,10 +114,10 @@ enum { NEW, OPEN, DONE };
 static ac_status enter(ac_pt *f, visit *stack, int *depth, uint32_t id, ac_err *e) {
   ac_pt_value *v = &f->value[id];
   if (v->kind == ACI_PT_TAG || v->kind == ACI_PT_STORAGE)
-    return aci_pt_refuse(e, f, f->pickle_at + v->at, "arguments", "%s stands where a value is expected",
+    return aci_pt_refuse(e, f, f->pickle_at + v->at, "arguments", "%s instead of a value",
                          aci_pt_kind_name(v->kind));
   if (v->mark == OPEN)
-    return aci_pt_refuse(e, f, f->pickle_at + v->at, "cycle", "%s lies inside itself",
+    return aci_pt_refuse(e, f, f->pickle_at + v->at, "cycle", "%s contains itself",
                          aci_pt_kind_name(v->kind));
   if (*depth + v->height >= ACI_PT_MAX_DEPTH)
     return aci_pt_refuse(e, f, f->pickle_at + v->at, "depth", "more than %d values inside each other",

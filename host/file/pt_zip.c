@@ -93,6 +93,6 @@ ac_status aci_pt_zip(ac_pt *f, ac_err *e) {
   AC_TRY(read_entry(f, x, f->pickle, e));
   AC_TRY(aci_pt_pickle(f, 0, f->pickle_bytes, &used, &f->root, NULL, e));
   if (used != f->pickle_bytes)
-    return aci_pt_refuse(e, f, f->pickle_at + used, "size", "%zu bytes behind STOP", f->pickle_bytes - used);
+    return aci_pt_refuse(e, f, f->pickle_at + used, "size", "%zu bytes after STOP", f->pickle_bytes - used);
   return place_storages(f, e);
 }

@@ -25,7 +25,7 @@ static ac_status read_at(const ac_pt *f, void *to, size_t n, uint64_t at, ac_err
 #define SHOWN(s, n) aci_st_shown((s), (n), (char[ACI_ST_SHOWN]){0})
 #define REFUSE(at, rule, ...) aci_pt_refuse(e, f, f->begin + (at), rule, __VA_ARGS__)
 
-/* ---- the end: where the directory is ---- */
+/* ---- the end: position of the directory ---- */
 
 typedef struct place {
   uint64_t at, bytes, n;
@@ -46,7 +46,7 @@ static ac_status find_directory(ac_pt *f, place *d, ac_err *e) {
   *d = (place){.n = le(p + 10, 2), .bytes = le(p + 12, 4), .at = le(p + 16, 4)};
   if (le(p + 8, 2) != d->n) return REFUSE(end, "size", "the directory's numbers of entries differ");
   if (d->at != UINT32_MAX && d->at > end)
-    return REFUSE(end, "truncated", "the directory begins at %llu, behind the end",
+    return REFUSE(end, "truncated", "the directory begins at %llu, after the end",
                   (unsigned long long)d->at);
   if (tail == sizeof t && is_magic(t + EOCD64, 6, 7)) {
     const unsigned char *l = t + EOCD64, *q = t;
@@ -64,7 +64,7 @@ static ac_status find_directory(ac_pt *f, place *d, ac_err *e) {
     end = at;
   }
   if (d->at > end || d->bytes != end - d->at)
-    return REFUSE(end, "size", "the directory's %llu bytes at %llu do not end where its end begins",
+    return REFUSE(end, "size", "the directory's %llu bytes at %llu do not end at its end record",
                   (unsigned long long)d->bytes, (unsigned long long)d->at);
   if (d->n > d->bytes / CENTRAL || d->n > ACI_PT_MAX_ENTRIES || d->bytes > ACI_PT_MAX_PICKLE)
     return REFUSE(end, "size", "%llu entries in a directory of %llu bytes", (unsigned long long)d->n,
@@ -93,10 +93,10 @@ static ac_status check_name(const ac_pt *f, const aci_pt_entry *x, size_t root, 
         at, "format",
         "entry '%s' belongs to TorchScript, a program: torch.save the module's state_dict() instead",
         SHOWN(whole, root + n));
-  return REFUSE(at, "name", "entry '%s' is none that torch.save writes", SHOWN(whole, root + n));
+  return REFUSE(at, "name", "entry '%s' is not written by torch.save", SHOWN(whole, root + n));
 }
 
-/* Below one top folder, which nothing leaves. x->name becomes what is behind the folder. */
+/* All names must be in one top folder. x->name becomes the part after the folder. */
 static ac_status split_name(const ac_pt *f, aci_pt_entry *x, const char **root, size_t *n_root, uint64_t at,
                             ac_err *e) {
   const char *s = x->name, *slash = memchr(s, '/', x->name_len);
@@ -123,8 +123,8 @@ static ac_status split_name(const ac_pt *f, aci_pt_entry *x, const char **root, 
 
 /* ---- one entry ---- */
 
-/* The zip64 field of an entry's extra data gives what the header has no room for, in this order. false: too
- * short. */
+/* The zip64 field of an entry's extra data has the values that do not fit into the header, in this order.
+ * False: too short. */
 static bool widen(const unsigned char *extra, size_t n, uint64_t *const *wide, int n_wide) {
   const unsigned char *end = extra + n;
   for (const unsigned char *p = extra; end - p >= 4;) {
@@ -147,8 +147,7 @@ static bool widen(const unsigned char *extra, size_t n, uint64_t *const *wide, i
   return true;
 }
 
-/* The local header and what follows the data say what the directory says; `next` is where the entry has to
- * end. */
+/* The local header and the bytes after the data must match the directory. The entry must end at `next`. */
 static ac_status check_local(const ac_pt *f, aci_pt_entry *x, uint64_t next, ac_err *e) {
   unsigned char h[LOCAL], *rest;
   const char *whole = x->name; /* still with its folder */
@@ -193,7 +192,7 @@ static ac_status check_local(const ac_pt *f, aci_pt_entry *x, uint64_t next, ac_
       st = REFUSE(after, "size", "what follows the data of entry '%s' does not describe it",
                   SHOWN(whole, x->name_len));
   } else if (gap != 0) {
-    st = REFUSE(after, "size", "%llu bytes behind entry '%s' belong to nothing", (unsigned long long)gap,
+    st = REFUSE(after, "size", "%llu bytes after entry '%s' belong to no entry", (unsigned long long)gap,
                 SHOWN(whole, x->name_len));
   }
 done:
@@ -260,7 +259,7 @@ ac_status aci_pt_zip_directory(ac_pt *f, ac_err *e) {
     aci_pt_entry *x = &f->entry[i];
     AC_TRY(read_entry(f, x, f->directory + at, (size_t)d.bytes - at, d.at + at, &used, e));
   }
-  if (at != d.bytes) return REFUSE(d.at + at, "size", "bytes behind the last entry of the directory");
+  if (at != d.bytes) return REFUSE(d.at + at, "size", "bytes after the last entry of the directory");
   f->n_entries = (uint32_t)d.n;
   if (d.n > 1) qsort(f->entry, (size_t)d.n, sizeof *f->entry, by_place);
   for (uint32_t i = 0; i < f->n_entries; i++) {
@@ -279,7 +278,7 @@ ac_status aci_pt_zip_directory(ac_pt *f, ac_err *e) {
     const aci_pt_entry *x = &f->entry[i - 1], *y = &f->entry[i];
     if (by_name(x, y) == 0)
       return REFUSE(x->header_at > y->header_at ? x->header_at : y->header_at, "name",
-                    "entry '%s' is there twice", SHOWN(x->name, x->name_len));
+                    "duplicate entry '%s'", SHOWN(x->name, x->name_len));
   }
   return AC_OK;
 }

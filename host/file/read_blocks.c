@@ -10,7 +10,7 @@
 /* A piece is summed while it lies in a core's cache. */
 enum { PIECE = 256 << 10, BLOCK = 1 << 20 };
 
-/* On the calling thread. p: NULL for the checksum alone; crc: NULL for the bytes alone. */
+/* On the calling thread. p: NULL for the checksum alone. crc: NULL for the bytes alone. */
 static ac_status read_serially(int fd, const char *path, unsigned char *p, uint64_t n, uint64_t offset, uint32_t *crc, ac_err *e) {
   if (p != NULL && crc == NULL) return aci_pread_all(fd, path, p, (size_t)n, offset, e);
   unsigned char *buf = p == NULL ? malloc(PIECE) : NULL;
@@ -34,8 +34,8 @@ typedef struct read_job {
   unsigned char *p;
   uint64_t n, offset;
   uint32_t *crc;        /* by block, or NULL */
-  _Atomic int64_t bad;  /* the first block that failed so far; those behind it need not be read */
-  pthread_mutex_t lock; /* of st and err: those of `bad` */
+  _Atomic int64_t bad;  /* the first block that failed so far. Later ones need not be read */
+  pthread_mutex_t lock; /* for st and err, which belong to `bad` */
   ac_status st;
   ac_err err;
 } read_job;

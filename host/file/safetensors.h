@@ -1,13 +1,13 @@
-/* The safetensors format: what its reader and writer share. Source: the format's README and reference
- * reader.
+/* The safetensors format: declarations shared by its reader and writer. Source: the format's README and
+ * reference reader.
  *
- * Rules, by the names that messages and tests use. R1 the file has 8 bytes; R2 header <= 100 MB; R3 header
- * inside the file; R4 UTF-8; R5 a JSON object; R6 the shape of its members; R7 no repeated keys; R8 plain
- * non-negative integers; R9 known dtypes, sizes that multiply without overflow and equal end - begin; R10
- * no holes, no overlaps; R11 nothing after the last tensor; R12 what a writer does: padded header,
- * descending alignment; R13 our limits: 32 dims, names of 1024 bytes, no zero bytes in text (that a header
- * of N bytes describes at most N/32 tensors and nests 3 deep follows from R6); R14 pread, never a map; R15
- * checksums when the file has them. */
+ * Rules, by the names that messages and tests use. R1 the file has 8 bytes. R2 header <= 100 MB. R3 header
+ * inside the file. R4 UTF-8. R5 a JSON object. R6 the shape of its members. R7 no repeated keys. R8 plain
+ * non-negative integers. R9 known dtypes, sizes that multiply without overflow and equal end - begin. R10 no
+ * holes, no overlaps. R11 nothing after the last tensor. R12 rules for writers: padded header, descending
+ * alignment. R13 our limits: 32 dims, names of 1024 bytes, no zero bytes in text (R6 implies that a header of N
+ * bytes describes at most N/32 tensors and nests 3 deep). R14 pread, never a map. R15 checksums when the file
+ * has them. */
 #ifndef ACI_FILE_SAFETENSORS_H
 #define ACI_FILE_SAFETENSORS_H
 #include "accel/file.h"
@@ -30,7 +30,7 @@ typedef struct aci_st_entry {
   ac_safetensors_entry
       pub; /* first: the public pointer is cast back. name and shape are set when all is read */
   size_t name_at, dims_at; /* into text and dims, which move while they grow */
-  size_t header_at;        /* byte in the file where its key stands */
+  size_t header_at;        /* byte in the file of its key */
   uint32_t bits;           /* of one element */
   uint32_t crc;
   bool has_crc;
@@ -65,21 +65,26 @@ typedef struct aci_st_item {
   uint64_t bytes;
   uint32_t crc; /* once they were written */
 } aci_st_item;
-/* A file before it is written: what lies where. The head's length does not depend on the checksums, which come last. */
+/* The layout of a file before it is written. The head's length does not depend on the checksums, which are filled in
+ * last. */
 typedef struct aci_st_plan {
   int n;
   aci_st_item *item; /* in the order of their bytes */
-  uint64_t data;     /* bytes behind the head */
+  uint64_t data;     /* bytes after the head */
   aci_strbuf head;   /* the 8 bytes of its length and the header */
-  size_t crc_at;     /* where in it the checksums stand; 0: there are none */
-} aci_st_plan; /* zeroed; aci_st_plan_fini also after errors */
+  size_t crc_at;     /* position of the checksums in it. 0: there are none */
+} aci_st_plan; /* zeroed. Call aci_st_plan_fini also after errors */
 /* path is for messages. The head's length is a multiple of align (8 or more). INVALID: a name, a tensor or metadata that cannot be. */
 ac_status aci_st_plan_make(aci_st_plan *p, const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,
                            const char *const *keys, const char *const *values, size_t align, ac_err *e);
 static inline uint64_t aci_st_plan_bytes(const aci_st_plan *p) { return p->head.len + p->data; }
-/* Writes the whole file into fd, which is empty; *crc (optional): of all its bytes. fsync is the caller's. */
+/* Writes the whole file into fd, which is empty. *crc (optional): of all its bytes. The caller must fsync. */
 ac_status aci_st_plan_write(aci_st_plan *p, struct aci_disk *d, int fd, const char *path, uint32_t *crc, ac_err *e);
 void aci_st_plan_fini(aci_st_plan *p);
+/* ac_safetensors_write, as the file `path` of a set (NULL: a file by itself). */
+struct aci_set;
+ac_status aci_st_write(struct aci_set *set, const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,
+                       const char *const *keys, const char *const *values, ac_err *e);
 
 /* PARSE: "<path>: not a valid safetensors file: rule <rule> at byte <at>: ..." */
 ac_status aci_st_refuse(ac_err *e, const ac_safetensors *f, uint64_t at, const char *rule, const char *fmt,

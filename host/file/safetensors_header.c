@@ -1,6 +1,5 @@
-/* The header of a safetensors file, event by event: entries and metadata, or the rule that it breaks.
- * Called by safetensors_read.c. What is allocated here is bounded by the bytes of the header, whatever
- * they claim. */
+/* The header of a safetensors file, event by event: entries and metadata, or the rule that it breaks. Called by
+ * safetensors_read.c. The header's bytes bound the allocations here, whatever sizes they claim. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -34,7 +34,7 @@ static ac_status check_places(ac_safetensors *f, ac_err *e) {
     t->pub.shape = f->dims + t->dims_at;
     if (t->pub.begin != at)
       return aci_st_refuse(e, f, t->header_at, "R10",
-                           "tensor '%s' begins at %llu of the data, where %llu was expected: %s", NAME(t),
+                           "tensor '%s' begins at %llu of the data, expected %llu: %s", NAME(t),
                            (unsigned long long)t->pub.begin, (unsigned long long)at,
                            t->pub.begin > at ? "a hole" : "an overlap");
     at = t->pub.end;
@@ -177,14 +177,14 @@ ac_status ac_safetensors_verify(ac_safetensors *f, ac_err *e) {
   return AC_OK;
 }
 
-/* n bytes of t to p, where dst's are. */
+/* n bytes of t to p, dst's memory. */
 static ac_status read_into(ac_safetensors *f, const aci_st_entry *t, const ac_tensor *dst, unsigned char *p, size_t n, ac_err *e) {
   atomic_fetch_add_explicit(&dst->storage->version, 1,
                             memory_order_relaxed); /* copies and saved tensors are stale now */
   uint32_t crc = 0;
   AC_TRY(aci_read_blocks(f->fd, f->path, p, n, f->data_at + t->pub.begin, dst->device->team, t->has_crc ? &crc : NULL, e));
   if (t->has_crc && crc != t->crc) return mismatch(f, t, e);
-  if (t->pub.dtype == AC_BOOL) /* a byte of a boolean is 0 or 1; a file may hold any */
+  if (t->pub.dtype == AC_BOOL) /* a byte of a boolean must be 0 or 1, but a file may hold any value */
     for (size_t i = 0; i < n; i++) p[i] = p[i] != 0;
   return AC_OK;
 }

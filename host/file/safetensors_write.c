@@ -1,5 +1,6 @@
-/* Writer of safetensors: descending alignment, then name; header padded; a CRC-32C per tensor in the metadata, taken while the
- * bytes are written. Called by the bindings (one file, replaced atomically) and by host/ckpt (many files in a new folder). */
+/* Writer of safetensors: descending alignment, then name. The header is padded. The metadata has a CRC-32C per tensor,
+ * computed while the bytes are written. Called by the bindings (one file, replaced atomically) and by host/ckpt (many files in
+ * a new folder). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +10,10 @@
 #include "file/disk.h"
 #include "file/io.h"
 #include "file/safetensors.h"
+#include "file/set.h"
 #include "tensor/host_read.h"
 
-/* Every dtype of the format; -1: no tensors of it here. */
+/* Every dtype of the format. -1: no tensors of it here. */
 static const aci_st_dtype dtypes[] = {{"BOOL", 8, AC_BOOL},
                                       {"F4", 4, -1},
                                       {"F6_E2M3", 6, -1},
@@ -152,7 +154,7 @@ ac_status aci_st_plan_make(aci_st_plan *p, const char *path, int n, const char *
   AC_TRY(check_unique(path, "two metadata values", n_meta, keys, e));
   for (int i = 0; i < n_meta; i++)
     if (strcmp(keys[i], ACI_ST_CRC_KEY) == 0)
-      return AC_FAIL(e, INVALID, "%s: the metadata key '%s' is the writer's own", aci_path_shown(path, shown), keys[i]);
+      return AC_FAIL(e, INVALID, "%s: the metadata key '%s' is reserved", aci_path_shown(path, shown), keys[i]);
   p->item = malloc((size_t)(n > 0 ? n : 1) * sizeof *p->item);
   if (p->item == NULL) return AC_FAIL(e, OOM, "%s: no memory", aci_path_shown(path, shown));
   p->n = n;
@@ -210,20 +212,26 @@ void aci_st_plan_fini(aci_st_plan *p) {
   *p = (aci_st_plan){0};
 }
 
-ac_status ac_safetensors_write(const char *path, int n, const char *const *names, ac_tensor *const *tensors,
-                               int n_meta, const char *const *keys, const char *const *values, ac_err *e) {
+ac_status aci_st_write(struct aci_set *set, const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,
+                       const char *const *keys, const char *const *values, ac_err *e) {
   ac_status st;
   aci_st_plan p = {0};
   aci_atomic_file f = {.fd = -1};
   aci_disk d = {0};
   aci_disk_params(&d);
   AC_GOTO(done, st, aci_st_plan_make(&p, path, n, names, tensors, n_meta, keys, values, 8, e));
-  AC_GOTO(done, st, aci_atomic_open(&f, path, aci_st_plan_bytes(&p), e));
-  AC_GOTO(done, st, aci_st_plan_write(&p, &d, f.fd, path, NULL, e));
+  const uint64_t bytes = aci_st_plan_bytes(&p);
+  AC_GOTO(done, st, set != NULL ? aci_set_add(set, path, bytes, &f, e) : aci_atomic_open(&f, path, bytes, e));
+  AC_GOTO(done, st, aci_st_plan_write(&p, &d, f.fd, f.path, NULL, e));
   st = aci_atomic_commit(&f, e);
 done:
   aci_disk_fini(&d);
   aci_atomic_abort(&f);
   aci_st_plan_fini(&p);
   return st;
+}
+
+ac_status ac_safetensors_write(const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,
+                               const char *const *keys, const char *const *values, ac_err *e) {
+  return aci_st_write(NULL, path, n, names, tensors, n_meta, keys, values, e);
 }

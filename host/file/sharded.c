@@ -1,6 +1,6 @@
-/* Opening sharded safetensors: which chunks each logical tensor has, and that they tile it. Boxes are read
- * by sharded_read.c. What is allocated is bounded by the entries of the files' headers, which
- * safetensors_read.c has checked. */
+/* Opening sharded safetensors: the chunks of each logical tensor, and the check that they tile it. Boxes are
+ * read by sharded_read.c. The entries of the files' headers, which safetensors_read.c has checked, bound the
+ * allocations. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static ac_status read_offsets(aci_sharded *s, int file, const ac_safetensors_ent
   const ac_safetensors *f = s->file[file];
   int n = 0;
   if (info->type != ACI_JSON_ARRAY)
-    return aci_sharded_refuse(e, f, "C1", "saved_offsets of tensor '%s' are no list", SHOWN(t->name));
+    return aci_sharded_refuse(e, f, "C1", "saved_offsets of tensor '%s' are not a list", SHOWN(t->name));
   const aci_json *end = aci_json_after(info);
   for (const aci_json *v = aci_json_first(info); v != end; v = aci_json_after(v), n++) {
     if (v->type != ACI_JSON_INT || v->u.i < 0)
@@ -60,14 +60,14 @@ static ac_status parse_info(aci_sharded *s, int file, const char *text, int64_t 
   if (st != AC_OK) return aci_sharded_refuse(e, f, "C1", "%s: %s", ACI_SHARDING_KEY, why.msg);
   const aci_json *root = aci_json_root(doc);
   if (root->type != ACI_JSON_OBJECT) {
-    st = aci_sharded_refuse(e, f, "C1", "%s is no object", ACI_SHARDING_KEY);
+    st = aci_sharded_refuse(e, f, "C1", "%s is not an object", ACI_SHARDING_KEY);
     goto done;
   }
   const aci_json *end = aci_json_after(root);
   for (const aci_json *k = aci_json_first(root); k != end; k = aci_json_after(k + 1)) {
     const ac_safetensors_entry *t = strlen(k->u.s) == k->len ? ac_safetensors_find(f, k->u.s) : NULL;
     if (t == NULL) {
-      st = aci_sharded_refuse(e, f, "C2", "%s names '%s', which the file has not", ACI_SHARDING_KEY,
+      st = aci_sharded_refuse(e, f, "C2", "%s names '%s', which the file does not have", ACI_SHARDING_KEY,
                               SHOWN(k->u.s));
       goto done;
     }
@@ -192,7 +192,7 @@ static bool overlap(const aci_shard_chunk *a, const aci_shard_chunk *b) {
   return true;
 }
 
-/* The dim along which the chunks are cut: where most of them begin elsewhere than the one before. */
+/* The dim along which the chunks are cut: the one in which most chunks begin at another position than their predecessor. */
 static int cut_dim(const aci_sharded_tensor *t) {
   int best = 0, most = -1;
   for (int d = 0; d < t->ndim; d++) {

@@ -1,4 +1,4 @@
-/* What sharded.c and sharded_read.c share. */
+/* Declarations shared by sharded.c and sharded_read.c. */
 #ifndef ACI_FILE_SHARDED_IMPL_H
 #define ACI_FILE_SHARDED_IMPL_H
 #include "file/sharded.h"
@@ -7,7 +7,7 @@ struct aci_sharded {
   int n_files;
   ac_safetensors **file;
   int64_t **offsets;     /* per file: of all dims of its entries, in their order */
-  int64_t **dims_before; /* per file and entry: where its offsets begin */
+  int64_t **dims_before; /* start of its offsets, per file and entry */
   int n;
   aci_sharded_tensor *tensor;
   aci_shard_chunk *chunk; /* of all tensors */

@@ -38,7 +38,7 @@ static ac_status read_row(ac_safetensors *f, window *w, unsigned char *to, size_
   return AC_OK;
 }
 
-/* from, size: the part in elements of the chunk; into: where it begins in the box. */
+/* from, size: the part in elements of the chunk. into: its position in the box. */
 static ac_status read_part(ac_safetensors *f, const aci_shard_chunk *c, const int64_t *from,
                            const int64_t *size, const int64_t *into, const int64_t *box, unsigned char *dst,
                            size_t width, ac_team *team, ac_err *e) {
@@ -120,7 +120,7 @@ static ac_status check_box(const aci_sharded_tensor *t, const int64_t *offset, c
   return AC_OK;
 }
 
-/* The box to p, where dst's bytes are. */
+/* The box to p, dst's memory. */
 static ac_status read_box(aci_sharded *s, const aci_sharded_tensor *t, const int64_t *offset, const int64_t *shape, ac_tensor *dst,
                           unsigned char *p, ac_err *e) {
   const size_t width = aci_dsize(t->dtype);
@@ -140,7 +140,7 @@ static ac_status read_box(aci_sharded *s, const aci_sharded_tensor *t, const int
     }
     if (any) AC_TRY(read_part(s->file[c->file], c, from, size, into, shape, p, width, dst->device->team, e));
   }
-  if (t->dtype == AC_BOOL) /* a byte of a boolean is 0 or 1; a file may hold any */
+  if (t->dtype == AC_BOOL) /* a byte of a boolean must be 0 or 1, but a file may hold any value */
     for (int64_t i = 0; i < dst->numel; i++) p[i] = p[i] != 0;
   return AC_OK;
 }

@@ -30,7 +30,7 @@ ac_status ac_tokens_open(const char *path, ac_dtype dt, uint64_t header_bytes, a
   AC_TRY(aci_open_read(path, &fd, &bytes, e));
   if (bytes < header_bytes || (bytes - header_bytes) % es != 0) {
     close(fd);
-    return AC_FAIL(e, PARSE, "%s: %llu bytes are no whole number of %s tokens after a header of %llu",
+    return AC_FAIL(e, PARSE, "%s: %llu bytes are not a whole number of %s tokens after a header of %llu",
                    aci_path_shown(path, shown), (unsigned long long)bytes, ac_dtype_name(dt),
                    (unsigned long long)header_bytes);
   }

@@ -1,5 +1,5 @@
-/* Words for the end of a rank: for its peers (the abort reason) and for the last line of the job. What it did stands on its status
- * page; the launcher adds how it ended. Called by supervise.c and launch.c. */
+/* The texts for the end of a rank: for its peers (the abort reason) and for the last line of the job. Its activity is on its
+ * status page. The launcher adds how it ended. Called by supervise.c and launch.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,8 @@ static void place_of(const aci_job *j, int r, char *buf, size_t n) {
   if (atomic_load(&page.waiting) != 0 && page.want.kind < AC_COLL_KINDS)
     snprintf(buf, n, " in %s", aci_desc_text(&page.want, text, sizeof text));
   else if (page.at[0] != 0) snprintf(buf, n, " at %s", page.at);
-  else if (j->segment.head != NULL) { /* it never waited nor made a step: its last call of the world says more than nothing */
+  else if (j->segment.head != NULL) {
+    /* it never waited nor made a step: its last call of the world is more informative than nothing */
     const aci_slot *slot = aci_slot_of(j->segment.head, 0, r);
     aci_desc d = slot->desc[slot->desc[1].seq > slot->desc[0].seq];
     d.site[sizeof d.site - 1] = 0;
@@ -73,10 +74,15 @@ int aci_root_cause(const aci_job *j) {
 void aci_root_cause_text(const aci_job *j, int root, char *buf, size_t n) {
   const aci_rank *p = &j->ranks[root];
   const aci_abort_reason *v = &j->segment.head->abort_reason;
-  char place[400], name[24], log[300] = "";
-  if (j->o->log_dir != NULL) snprintf(log, sizeof log, "; see %.240s/rank_%d.log", j->o->log_dir, j->first + root);
+  char place[400], name[24], log[400] = "";
+  if (j->o->log_dir != NULL) { /* of a long path the end, which names the folder */
+    enum { SHOWN = 340 };
+    const size_t n_dir = strlen(j->o->log_dir);
+    const char *end = n_dir > SHOWN ? strchr(j->o->log_dir + n_dir - SHOWN, '/') : NULL;
+    snprintf(log, sizeof log, "; see %s%.*s/rank_%d.log", end != NULL ? "..." : "", SHOWN, end != NULL ? end : j->o->log_dir, j->first + root);
+  }
   const bool elsewhere = atomic_load(&v->set) != 0 && v->rank >= 0 && (v->rank < j->first || v->rank >= j->first + j->n);
-  if (elsewhere) { /* of another machine; its launcher knows more */
+  if (elsewhere) { /* of another machine, whose launcher knows more */
     snprintf(buf, n, "%.400s", strncmp(v->text, "stopped: ", 9) == 0 ? v->text + 9 : v->text);
     return;
   }
@@ -86,13 +92,24 @@ void aci_root_cause_text(const aci_job *j, int root, char *buf, size_t n) {
              aci_signal_name(p->sig, name, sizeof name), p->core ? ", core dumped," : "", place,
              p->sig == SIGKILL && aci_oom_kills() > j->oom_kills ? "; this machine ran out of memory" : "", log);
   else {
-    char blamed[100] = ""; /* a rank that said nothing itself, when the others gave up */
+    char blamed[360] = ""; /* the rank to blame, if this rank was only the first to end with a failure */
     const int b = v->rank - j->first;
+    /* a rank that reported nothing itself */
     if (atomic_load(&v->set) != 0 && b >= 0 && b < j->n && b != root && j->ranks[b].ended_by != 0)
       snprintf(blamed, sizeof blamed, ", waiting for rank %d (pid %d), which was ended", v->rank, (int)j->ranks[b].pid);
+    else if (atomic_load(&v->set) != 0 && b != root && (v->code == AC_MISMATCH || v->code == AC_PEER)) {
+      const char *text = strncmp(v->text, "stopped: ", 9) == 0 ? v->text + 9 : v->text; /* "rank 0 left at ...", "ranks differ in ..." */
+      snprintf(blamed, sizeof blamed, ": %.*s", (int)strcspn(text, ";"), text);
+    }
     snprintf(buf, n, "rank %d (pid %d, %s) exited with status %d%s%s%s", j->first + root, (int)p->pid, j->host, p->code, place,
              blamed, log);
   }
+}
+
+bool aci_root_refused(const aci_job *j, int root) {
+  const aci_abort_reason *v = &j->segment.head->abort_reason;
+  return strcmp(aci_page_of(j->segment.head, root)->last, AC_REFUSED_TEXT) == 0 || /* or of a rank of another machine */
+         (atomic_load(&v->set) != 0 && strstr(v->text, ": " AC_REFUSED_TEXT) != NULL);
 }
 
 uint64_t aci_oom_kills(void) {

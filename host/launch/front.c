@@ -1,4 +1,4 @@
-/* The prompt of a REPL beside the ranks, and the sockets between the two: a pair for each local rank, made before any process
+/* The prompt of a REPL over the ranks, and the sockets between the two: a pair for each local rank, made before any process
  * starts, inherited by number, without names. Called by launch.c.
  *
  * With front_argv the prompt is a process of ours. A script has the sockets as well: its first rank starts the prompt when the
@@ -17,7 +17,7 @@
 
 extern char **environ;
 
-enum { SCRIPT_RANKS = 64 }; /* more would take too many of the launcher's descriptors for what few scripts use */
+enum { SCRIPT_RANKS = 64 }; /* more would take too many of the launcher's descriptors for a feature that few scripts use */
 
 static void close_all(int **fds, int n) {
   for (int i = 0; *fds != NULL && i < n; i++)
@@ -50,10 +50,10 @@ ac_status aci_consoles_make(aci_job *j, ac_err *e) {
   }
   if (error == 0) return AC_OK;
   aci_consoles_close(j);
-  return needed ? AC_FAIL(e, IO, "no sockets between the prompt and %d ranks: %s", j->n, strerror(error)) : AC_OK;
+  return needed ? AC_FAIL(e, IO, "cannot create sockets between the prompt and %d ranks: %s", j->n, strerror(error)) : AC_OK;
 }
 
-/* Between fork and exec: only what a signal handler may call. */
+/* Between fork and exec: only async-signal-safe calls. */
 static void child(const aci_job *j, char *const *argv, char *const *env, pid_t launcher) __attribute__((noreturn));
 static void child(const aci_job *j, char *const *argv, char *const *env, pid_t launcher) {
   prctl(PR_SET_PDEATHSIG, SIGTERM); /* and not SIGKILL: it has the terminal's modes to put back */
@@ -86,7 +86,8 @@ ac_status aci_front_start(aci_job *j, ac_err *e) {
   for (int i = 0; i < n_args; i++) argv[i] = j->o->front_argv[i];
   argv[n_args] = fds.s;
   for (int i = 0; i < n_env; i++)
-    if (strncmp(environ[i], "ACCEL_WORLD=", 12) != 0) env[k++] = environ[i];
+    /* the secret of the job is for nobody but the launcher, as in spawn.c */
+    if (strncmp(environ[i], "ACCEL_WORLD=", 12) != 0 && strncmp(environ[i], "ACCEL_JOB_SECRET", 16) != 0) env[k++] = environ[i];
   env[k] = none;
   const pid_t launcher = getpid(), pid = fork();
   if (pid == 0) child(j, argv, env, launcher);

@@ -34,8 +34,8 @@ static ac_status plan_ranks(aci_job *j, int cores, ac_err *e) {
   j->machines = o->num_machines > 1 ? o->num_machines : 1;
   j->machine = o->machine_rank > 0 ? o->machine_rank : 0;
   if (o->num_processes != AC_LAUNCH_AUTO && o->num_processes < 1)
-    return AC_FAIL(e, INVALID, "num_processes: %d is no number of ranks", o->num_processes);
-  if (o->num_machines < 0) return AC_FAIL(e, INVALID, "num_machines: %d is no number of machines", o->num_machines);
+    return AC_FAIL(e, INVALID, "num_processes: %d is not a number of ranks", o->num_processes);
+  if (o->num_machines < 0) return AC_FAIL(e, INVALID, "num_machines: %d is not a number of machines", o->num_machines);
   if (o->num_processes == AC_LAUNCH_AUTO) {
     j->n = cores < ACI_MAX_LOCAL ? cores : ACI_MAX_LOCAL;
     j->world = j->n * j->machines;
@@ -57,7 +57,7 @@ static ac_status plan_ranks(aci_job *j, int cores, ac_err *e) {
                                                  : NULL;
     if (missing != NULL) return AC_FAIL(e, INVALID, "%d machines need %s", j->machines, missing);
   }
-  if (o->main_port < 0 || o->main_port > 65535) return AC_FAIL(e, INVALID, "main_process_port: %d is no port", o->main_port);
+  if (o->main_port < 0 || o->main_port > 65535) return AC_FAIL(e, INVALID, "main_process_port: %d is not a port", o->main_port);
   if (j->n > ACI_MAX_LOCAL) return AC_FAIL(e, INVALID, "%d ranks on one machine; there is room for %d", j->n, ACI_MAX_LOCAL);
   j->first = j->machine * j->n;
   return AC_OK;
@@ -68,7 +68,7 @@ static void reserve_port(aci_job *j) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t n = sizeof a;
   int one = 1;
-  j->port = 29500; /* where there is no loopback, nobody will use it */
+  j->port = 29500; /* without a loopback nobody will use it */
   j->port_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (j->port_fd < 0) return;
   setsockopt(j->port_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -121,12 +121,12 @@ static ac_status check_outside(ac_err *e) {
                  p.rank, p.size, p.source);
 }
 
-/* ---- what the ranks need ---- */
+/* ---- folders for the ranks ---- */
 
 static ac_status make_dir(const char *path, ac_err *e) {
   char part[PATH_MAX];
   const size_t n = strlen(path);
-  if (n == 0 || n >= sizeof part) return AC_FAIL(e, INVALID, "log_dir: '%.40s...' is no folder's name", path);
+  if (n == 0 || n >= sizeof part) return AC_FAIL(e, INVALID, "log_dir: '%.40s...' is not a folder's name", path);
   for (size_t i = 1; i <= n; i++) {
     if (path[i] != '/' && path[i] != 0) continue;
     memcpy(part, path, i);
@@ -134,7 +134,7 @@ static ac_status make_dir(const char *path, ac_err *e) {
     if (mkdir(part, 0777) != 0 && errno != EEXIST) return AC_FAIL(e, IO, "log_dir: cannot make %s: %s", part, strerror(errno));
   }
   struct stat s;
-  if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) return AC_FAIL(e, IO, "log_dir: %s is no folder", path);
+  if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) return AC_FAIL(e, IO, "log_dir: %s is not a folder", path);
   return AC_OK;
 }
 
@@ -153,12 +153,27 @@ static ac_status copy_stdin(aci_job *j, ac_err *e) {
   }
 }
 
+/* Machines share a secret. One machine makes a key of its own and hands it over in memory. */
+static ac_status prepare_key(aci_job *j, const ac_params *p, ac_err *e) {
+  if (j->machines == 1 && ac_params_int(p, "INSECURE") == 0) return aci_job_key_make(&j->key, e);
+  AC_TRY(aci_job_key_find(p, j->run_id, j->machines == 1, &j->key, e));
+  if (j->machines > 1) aci_job_key_warn(&j->key);
+  return AC_OK;
+}
+
+static void hand_over_key(aci_job *j) {
+  aci_head *h = j->segment.head;
+  h->has_key = j->key.insecure ? ACI_INSECURE : ACI_HAS_KEY;
+  if (!j->key.insecure) memcpy(h->job_key, j->key.key, sizeof h->job_key);
+  snprintf(h->key_origin, sizeof h->key_origin, "%.119s", j->key.origin);
+}
+
 static bool same_file(int a, int b) {
   struct stat x, y;
   return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino && x.st_rdev == y.st_rdev;
 }
 
-static ac_status prepare(aci_job *j, ac_err *e) {
+static ac_status prepare(aci_job *j, const ac_params *p, ac_err *e) {
   const ac_launch_options *o = j->o;
   for (int fd = 0; fd < 3; fd++) /* a pipe that got such a number would be lost to dup2 */
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) return AC_FAIL(e, IO, "/dev/null: %s", strerror(errno));
@@ -167,24 +182,25 @@ static ac_status prepare(aci_job *j, ac_err *e) {
   if (o->program != NULL) {
     if (strlen(o->program) >= sizeof j->program) return AC_FAIL(e, INVALID, "program: the path is too long");
     snprintf(j->program, sizeof j->program, "%s", o->program);
-  } else { /* by its name, which ps shows; a program that was replaced meanwhile by its inode */
+  } else { /* by its name, which ps shows. A program that was replaced meanwhile: by its inode */
     ssize_t n = readlink("/proc/self/exe", j->program, sizeof j->program - 1);
     j->program[n > 0 ? n : 0] = 0;
     if (n <= 0 || n == (ssize_t)sizeof j->program - 1 || access(j->program, X_OK) != 0)
       snprintf(j->program, sizeof j->program, "/proc/self/exe");
   }
   if (gethostname(j->host, sizeof j->host - 1) != 0) j->host[0] = 0;
-  if (j->machines > 1) { /* the same on all of them */
-    snprintf(j->run_id, sizeof j->run_id, "%.30s:%d", o->main_ip, o->main_port);
-  } else {
-    uint64_t id[2] = {(uint64_t)getpid(), (uint64_t)aci_now_ns()};
-    ssize_t n = getrandom(id, sizeof id, GRND_NONBLOCK);
-    (void)n;
-    snprintf(j->run_id, sizeof j->run_id, "%016llx%016llx", (unsigned long long)id[0], (unsigned long long)id[1]);
-  }
+  uint64_t id[3] = {(uint64_t)getpid(), (uint64_t)aci_now_ns(), (uint64_t)getpid() ^ (uint64_t)aci_now_ns()};
+  const ssize_t n_random = getrandom(id, sizeof id, GRND_NONBLOCK);
+  (void)n_random;
+  /* of this start alone, for the case that addresses are reused */
+  snprintf(j->run, sizeof j->run, "%016llx", (unsigned long long)id[2]);
+  if (o->run_id != NULL || j->machines > 1) /* the same on all of them */
+    AC_TRY(aci_run_id_of(o->run_id != NULL ? o->run_id : "", o->main_ip, o->main_port, j->run_id, e));
+  else snprintf(j->run_id, sizeof j->run_id, "%016llx%016llx", (unsigned long long)id[0], (unsigned long long)id[1]);
   j->address = o->main_ip != NULL ? o->main_ip : "127.0.0.1";
   if (o->main_port != 0) j->port = o->main_port;
   else reserve_port(j);
+  AC_TRY(prepare_key(j, p, e)); /* before the rest of standard input is copied */
   if (o->log_dir != NULL) AC_TRY(make_dir(o->log_dir, e));
   if (o->share_stdin) AC_TRY(copy_stdin(j, e));
   j->out.fd = o->fd_out;
@@ -205,12 +221,14 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
     st = AC_FAIL(e, OOM, "no memory for %d ranks", j->n);
     goto done;
   }
-  /* so that done: may free what was not started */
+  /* so that the code at done may free ranks that were not started */
   for (int r = 0; r < j->n; r++) {
     j->heaps[r] = j->ranks[r].out.fd = j->ranks[r].err.fd = j->ranks[r].log = -1;
     j->ranks[r].ended = true;
   }
   AC_GOTO(done, st, aci_segment_make(j->n, &j->segment, e));
+  hand_over_key(j);
+  if (j->attempt >= j->o->max_restarts) aci_forget(j->key.key, sizeof j->key.key); /* nobody else will need it */
   for (int r = 0; r < j->n; r++) AC_GOTO(done, st, aci_heap_make(&j->heaps[r], e));
   AC_GOTO(done, st, aci_consoles_make(j, e));
   for (int r = 0; r < j->n && st == AC_OK; r++) st = aci_rank_start(j, r, e);
@@ -242,9 +260,10 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
     const aci_rank *p = &j->ranks[*root];
     char text[600];
     aci_root_cause_text(j, *root, text, sizeof text);
+    j->refused = aci_root_refused(j, *root);
     AC_FAIL(e, PEER, "%s", text);
     result->exit_status = p->sig != 0 ? 128 + p->sig : p->code;
-    /* after a signal to us the ranks end by it, or as they please; a crash is still a failure */
+    /* after a signal to us the ranks end by it, or by an exit of their own. A crash is still a failure */
     if (j->signal != 0 && (p->sig == j->signal || p->ended_by != 0)) result->signal = j->signal;
     else if (p->sig != 0 || j->signal == 0) st = AC_PEER;
     aci_job_sweep(j);
@@ -271,6 +290,10 @@ static ac_status attempts(aci_job *j, ac_launch_result *result, ac_err *e) {
     int root;
     ac_status st = attempt(j, &root, result, e);
     if (root < 0 || j->signal != 0 || j->attempt >= j->o->max_restarts) return st;
+    if (result->exit_status == AC_EXIT_USAGE || j->refused) {
+      ac_log_write(AC_LOG_WARN, "launch", "not restarted: %s, which a restart cannot fix", j->refused ? AC_REFUSED_TEXT : "wrong usage");
+      return st;
+    }
     ac_log_write(AC_LOG_WARN, "launch", "%s; restart %d of %d", e->msg, j->attempt + 1, j->o->max_restarts);
     if (!aci_job_sleep(j, j->o->monitor_interval)) {
       result->signal = j->signal;
@@ -321,22 +344,23 @@ ac_status ac_launch(const ac_launch_options *o, ac_launch_result *result, ac_err
   if (o->argv == NULL || o->argv[0] == NULL) return AC_FAIL(e, INVALID, "argv: there is no command line for the ranks");
   if (o->front_argv != NULL && (o->num_machines > 1 || o->max_restarts > 0))
     return AC_FAIL(e, INVALID, "a prompt is for the ranks of one machine, without restarts");
+  if (o->run_id != NULL && o->run_id[0] == 0) return AC_FAIL(e, INVALID, "run_id: expected 1 to %d characters", ACI_RUN_ID - 1);
   if (!(o->monitor_interval >= 0) || o->max_restarts < 0)
     return AC_FAIL(e, INVALID, "max_restarts and monitor_interval cannot be negative");
   aci_job *j = calloc(1, sizeof *j);
   if (j == NULL) return AC_FAIL(e, OOM, "no memory for a job");
-  /* the job owns its CPUs, sinks and descriptors; what is of one attempt ends with it */
+  /* the job owns its CPUs, sinks and descriptors. The state of one attempt ends with it */
   j->o = o;
   j->null_fd = j->script_fd = j->port_fd = j->signal_fd = j->segment.fd = -1;
   j->out.fd = j->err.fd = -1;
   ac_status st;
-  ac_params *params = NULL; /* what is wrong in the environment is said once, not by every rank */
+  ac_params *params = NULL; /* faults of the environment are reported once, not by every rank */
   AC_GOTO(done, st, ac_params_new(&params, e));
   AC_GOTO(done, st, check_outside(e));
   AC_GOTO(done, st, aci_cpus_read("/sys", &j->cpus, e));
   const int cpus = aci_host_cpus(), cores = j->cpus.n_cores < cpus ? j->cpus.n_cores : cpus;
   AC_GOTO(done, st, plan_ranks(j, cores, e));
-  AC_GOTO(done, st, prepare(j, e));
+  AC_GOTO(done, st, prepare(j, params, e));
   plan_cpus(j, cores);
   j->oom_kills = aci_oom_kills();
   st = run(j, result, e);
@@ -348,6 +372,7 @@ done:
   if (j->null_fd >= 0) close(j->null_fd);
   if (j->script_fd >= 0) close(j->script_fd);
   if (j->port_fd >= 0) close(j->port_fd);
+  aci_forget(&j->key, sizeof j->key);
   free(j);
   return st;
 }

@@ -3,9 +3,9 @@
  *   launch.c     options, the environment of ranks, attempts (restarts)
  *   topology.c   which CPUs there are, and who gets which
  *   spawn.c      fork and exec of one rank
- *   front.c      the prompt of a REPL beside the ranks, and the sockets between them
+ *   front.c      the prompt of a REPL over the ranks, and the sockets between them
  *   supervise.c  the loop: deaths, stops, signals, deadlines
- *   cause.c      the words for what happened
+ *   cause.c      the texts for failures
  *   output.c     from the ranks' pipes to the console and the log files */
 #ifndef ACI_LAUNCH_IMPL_H
 #define ACI_LAUNCH_IMPL_H
@@ -13,11 +13,12 @@
 #include <sys/types.h>
 
 #include "accel/launch.h"
+#include "comm/secret.h"
 #include "comm/segment.h"
 
 /* ---- topology.c ---- */
 typedef struct aci_cpus {
-  int n, n_cores; /* CPUs we may run on; cores they belong to */
+  int n, n_cores; /* CPUs we may run on. Cores they belong to */
   int *cpu;       /* numbers, neighbours in the machine side by side: by NUMA node, core, thread */
   int *core;      /* of cpu[i]: 0..n_cores-1, rising */
 } aci_cpus;
@@ -26,25 +27,25 @@ ac_status aci_cpus_read(const char *sys, aci_cpus *out, ac_err *e);
 /* The same for a list of CPUs. */
 ac_status aci_cpus_of(const char *sys, const int *allowed, int n, aci_cpus *out, ac_err *e);
 void aci_cpus_free(aci_cpus *c);
-/* The part of rank r of n: whole cores when there are n, else whole CPUs. Returns how many, *first is the index of the
- * first; 0: there are fewer CPUs than ranks. */
+/* The part of rank r of n: whole cores when there are n, else whole CPUs. Returns their number, *first is the index of
+ * the first. 0: there are fewer CPUs than ranks. */
 int aci_cpus_part(const aci_cpus *c, int r, int n, int *first);
-/* "0-3,8" -> numbers; -1: no such list. Returns how many; fills up to max. */
+/* "0-3,8" -> numbers. -1: not such a list. Returns their number. Fills up to max. */
 int aci_cpu_list(const char *text, int *out, int max);
 
 /* ---- output.c ---- */
 enum { ACI_LINE_MAX = 64 << 10, ACI_SINK_FULL = 1 << 20 };
 
-/* What is to be written to a console descriptor; written when it can take it, so that a stuck terminal stops no supervision. */
+/* Bytes for a console descriptor, written when it can take them, so that a stuck terminal does not block supervision. */
 typedef struct aci_sink {
   int fd;
-  bool dead;   /* it takes no more: what comes is dropped */
+  bool dead;   /* it takes no more: later output is dropped */
   bool closed; /* since its reader is gone */
   char *buf;
   size_t begin, end, cap;
 } aci_sink;
 void aci_sink_put(aci_sink *s, const char *text, size_t n);
-/* Writes what the descriptor takes at once. */
+/* Writes as much as the descriptor takes at once. */
 void aci_sink_flush(aci_sink *s);
 void aci_sink_free(aci_sink *s);
 /* Has the reader of a pipe or socket gone? */
@@ -53,18 +54,18 @@ static inline size_t aci_sink_waiting(const aci_sink *s) { return s->end - s->be
 
 /* One pipe from a rank. */
 typedef struct aci_stream {
-  int fd;           /* our end, not blocking; -1: closed */
+  int fd;           /* our end, not blocking. -1: closed */
   aci_sink *show;   /* NULL: not shown */
-  int log;          /* descriptor of the log file; -1: none */
-  char prefix[24];  /* "[rank 1] "; "" (rank 0) adds nothing, and passes on what is no whole line after a moment */
+  int log;          /* descriptor of the log file. -1: none */
+  char prefix[24];  /* "[rank 1] ". "" (rank 0) adds nothing, and passes on a partial line after a moment */
   char *line;       /* of ACI_LINE_MAX + 1 bytes: the start of a line that has not ended */
   size_t n;
-  int64_t partial_at;  /* when to show that start as it is, ns; 0: not */
+  int64_t partial_at;  /* when to show that partial line, ns. 0: not */
   int rank;
 } aci_stream;
 /* Reads once, up to a line's bytes. False: nothing is there now. At the end of the pipe the stream is closed. */
 bool aci_stream_read(aci_stream *s);
-/* Shows what there is of a line. */
+/* Shows the partial line. */
 void aci_stream_flush_partial(aci_stream *s);
 /* Ends the last line, closes. */
 void aci_stream_close(aci_stream *s);
@@ -75,10 +76,10 @@ typedef struct aci_rank {
   bool ended;
   int code, sig; /* how it ended: exit code, or signal */
   bool core;     /* with a core dump */
-  int stopped;   /* by this signal; 0: it runs */
-  int ended_by;  /* the signal that we sent to end it; 0: none */
+  int stopped;   /* by this signal. 0: it runs */
+  int ended_by;  /* the signal that we sent to end it. 0: none */
   aci_stream out, err;
-  int log;       /* its log file; -1: none */
+  int log;       /* its log file. -1: none */
 } aci_rank;
 
 typedef struct aci_job {
@@ -86,14 +87,15 @@ typedef struct aci_job {
   int n, world, first;   /* local ranks, ranks of the world, global rank of local rank 0 */
   int machines, machine;
   int attempt;           /* 0, 1, ... */
-  char run_id[40], host[64], program[512];
+  char run_id[ACI_RUN_ID], run[17], host[64], program[512];
   const char *address;
-  int port, port_fd;     /* port_fd keeps the port ours; -1: none */
-  int threads;           /* OMP_NUM_THREADS of the ranks; 0: left as it is */
+  aci_job_key key;       /* the key for proofs between ranks over a network */
+  int port, port_fd;     /* port_fd keeps the port ours. -1: none */
+  int threads;           /* OMP_NUM_THREADS of the ranks. 0: unchanged */
   bool pin;
   aci_cpus cpus;
-  int *console, *front;   /* socket pairs of the local ranks and a prompt: theirs, its; -1: closed. NULL: none */
-  int null_fd, script_fd; /* /dev/null; a copy of standard input for all, -1: none */
+  int *console, *front;   /* socket pairs of the local ranks and a prompt: theirs, its. -1: closed. NULL: none */
+  int null_fd, script_fd; /* /dev/null. A copy of standard input for all, -1: none */
   sigset_t mask;         /* the caller's */
   struct sigaction pipe_action, size_action; /* the caller's, of SIGPIPE and SIGXFSZ */
   int signal_fd;
@@ -101,24 +103,25 @@ typedef struct aci_job {
   aci_segment_map segment;
   int *heaps;
   aci_rank *ranks;
-  aci_sink out, err;     /* one of them serves both where they are the same file */
+  aci_sink out, err;     /* one of them serves both if they are the same file */
   bool one_sink;
   int alive;
-  pid_t front_pid;       /* the prompt of front_argv; 0: there is none, or it is gone */
+  pid_t front_pid;       /* the prompt of front_argv. 0: there is none, or it is gone */
   int front_code, front_sig;
-  int failed;            /* local rank that failed first; -1: none */
-  int64_t term_at, kill_at; /* deadlines of survivors, ns; 0: none */
+  int failed;            /* local rank that failed first. -1: none */
+  int64_t term_at, kill_at; /* deadlines of survivors, ns. 0: none */
   /* signals that asked us to stop, over all attempts */
   int signal, n_signals;
   bool pipe_closed; /* whoever read our output is gone, which ends the job as it ends a filter */
   uint64_t oom_kills;
+  bool refused; /* the last attempt, by its root cause */
 } aci_job;
 
 /* ---- spawn.c ---- */
 /* Starts local rank r: environment, pipes, log file, process. */
 ac_status aci_rank_start(aci_job *j, int r, ac_err *e);
 void aci_rank_free(aci_rank *r);
-/* Makes the socket pairs. Without a prompt of our own a script has them as well, where it is no burden. */
+/* Makes the socket pairs. Without a prompt of our own a script gets them as well, if there are not too many ranks. */
 ac_status aci_consoles_make(aci_job *j, ac_err *e);
 void aci_consoles_close(aci_job *j);
 /* Starts the prompt. */
@@ -129,17 +132,19 @@ ac_status aci_front_start(aci_job *j, ac_err *e);
 void aci_supervise(aci_job *j);
 /* Waits, serving signals. False: a signal asked to stop. */
 bool aci_job_sleep(aci_job *j, double seconds);
-/* Kills what ranks started and left behind, told by our run id in its environment. */
+/* Kills the remaining processes that ranks started. They have our run id in their environment. */
 void aci_job_sweep(const aci_job *j);
 
 /* ---- cause.c ---- */
 const char *aci_signal_name(int n, char *buf, size_t size); /* "SIGKILL" */
 /* "rank 2 (pid 123) was killed by SIGKILL at train.lua:31 in all_reduce f32 (1000) sum": for the abort reason. */
 void aci_cause_of(const aci_job *j, int r, char *buf, size_t n);
-/* The rank whose doing the end was; -1: nobody failed. */
+/* The rank that caused the end. -1: nobody failed. */
 int aci_root_cause(const aci_job *j);
 /* The last line of a failed job. */
 void aci_root_cause_text(const aci_job *j, int root, char *buf, size_t n);
+/* A restart cannot fix the failure of root. */
+bool aci_root_refused(const aci_job *j, int root);
 uint64_t aci_oom_kills(void); /* of this machine so far */
 
 #endif

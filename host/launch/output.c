@@ -1,5 +1,5 @@
-/* What ranks write: from their pipes, in whole lines behind a prefix, to the console, and as it is to log files. Called by
- * supervise.c, which reads a stream only while its sink has room: a reader that is slow slows the ranks, not the loop. */
+/* Output of ranks: from their pipes, in whole lines with a prefix, to the console, and unchanged to log files. Called by
+ * supervise.c, which reads a stream only while its sink has room: a slow reader slows the ranks, not the loop. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ void aci_sink_put(aci_sink *s, const char *text, size_t n) {
   if (s->end + n > s->cap) {
     size_t cap = s->cap * 2 > s->end + n ? s->cap * 2 : s->end + n + ACI_LINE_MAX;
     char *more = realloc(s->buf, cap);
-    if (more == NULL) return; /* supervision goes on without these bytes */
+    if (more == NULL) return; /* supervision continues without these bytes */
     s->buf = more;
     s->cap = cap;
   }

@@ -1,7 +1,7 @@
 /* Starting one rank: its environment, its pipes, fork and exec. Called by launch.c for each rank of an attempt.
  *
- * Between fork and exec the child calls only what a signal handler may call. It asks for SIGKILL when we die and then looks
- * whether we are still there; SIGKILL and not SIGTERM, which a stopped process would not see. */
+ * Between fork and exec the child makes only async-signal-safe calls. It asks for SIGKILL when we die and then checks that
+ * we still live. SIGKILL and not SIGTERM, because a stopped process would not receive that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -29,8 +29,8 @@ static void add(env_list *l, const char *fmt, ...) AC_PRINTF(2, 3);
 static void add(env_list *l, const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
-  AC_ASSERT(l->n < MAX_SET);
-  if (vasprintf(&l->set[l->n], fmt, ap) < 0) l->failed = true;
+  if (!AC_HOLDS(l->n < MAX_SET)) l->failed = true;
+  else if (vasprintf(&l->set[l->n], fmt, ap) < 0) l->failed = true;
   else l->n++;
   va_end(ap);
 }
@@ -39,7 +39,11 @@ static bool replaced(const env_list *l, const char *entry) {
   size_t name = strcspn(entry, "=");
   for (int i = 0; i < l->n; i++)
     if (strncmp(l->set[i], entry, name + 1) == 0) return true;
-  return strncmp(entry, "TORCHELASTIC_USE_AGENT_STORE=", 29) == 0; /* of a torchrun around us */
+  /* of an enclosing torchrun. Ranks have the key of the job, and programs that a script starts need no secret */
+  static const char *const dropped[] = {"TORCHELASTIC_USE_AGENT_STORE=", "ACCEL_JOB_SECRET=", "ACCEL_JOB_SECRET_FILE="};
+  for (size_t i = 0; i < sizeof dropped / sizeof dropped[0]; i++)
+    if (strncmp(entry, dropped[i], strlen(dropped[i])) == 0) return true;
+  return false;
 }
 
 /* The first rank of a script opens the prompt itself. */
@@ -64,7 +68,8 @@ static void fill(const aci_job *j, int r, env_list *l) {
   add(l, "TORCHELASTIC_RESTART_COUNT=%d", j->attempt);
   add(l, "TORCHELASTIC_MAX_RESTARTS=%d", o->max_restarts);
   add(l, "TORCHELASTIC_RUN_ID=%s", j->run_id);
-  if (j->attempt > 0 && getenv("ACCEL_RESUME") == NULL) add(l, "ACCEL_RESUME=auto");
+  add(l, "ACCEL_RUN_ID=%s", j->run);
+  if (j->attempt > 0 && getenv("ACCEL_RESUME") == NULL) add(l, "ACCEL_RESUME=restart"); /* of this run only */
   if (j->threads > 0) add(l, "OMP_NUM_THREADS=%d", j->threads);
   /* an error that names the limit is better than the system's choice of a victim */
   if (j->n > 1 && getenv("ACCEL_MEM_LIMIT") == NULL) add(l, "ACCEL_MEM_LIMIT=%d%%", j->n < 90 ? 90 / j->n : 1);
@@ -81,7 +86,7 @@ static void fill(const aci_job *j, int r, env_list *l) {
   aci_strbuf_fini(&fds);
 }
 
-/* One block of pointers, NULL last; the strings are l's and environ's. */
+/* One block of pointers, NULL last. The strings belong to l and environ. */
 static char **block_of(const env_list *l) {
   int n = 0, k = 0;
   while (environ[n] != NULL) n++;
@@ -105,14 +110,15 @@ static ac_status open_stream(aci_job *j, aci_stream *s, int rank, aci_sink *show
   if (rank != 0) snprintf(s->prefix, sizeof s->prefix, "[rank %d] ", rank);
   s->line = malloc(ACI_LINE_MAX + 1);
   if (s->line == NULL) return AC_FAIL(e, OOM, "no memory for the output of %d ranks", j->n);
-  if (pipe2(fd, O_CLOEXEC) != 0) return AC_FAIL(e, IO, "rank %d: no pipe for its output: %s", rank, strerror(errno));
+  if (pipe2(fd, O_CLOEXEC) != 0) return AC_FAIL(e, IO, "rank %d: cannot create a pipe for its output: %s", rank, strerror(errno));
   s->fd = fd[0];
   *w = fd[1];
   fcntl(s->fd, F_SETFL, O_NONBLOCK);
   return AC_OK;
 }
 
-/* Where the rank's output goes. Rank 0 without a log has our own descriptors, so that it sees a terminal when there is one. */
+/* The destination of the rank's output. Rank 0 without a log has our own descriptors, so that it sees a terminal when
+ * there is one. */
 static ac_status open_output(aci_job *j, int r, int w[2], ac_err *e) {
   const ac_launch_options *o = j->o;
   const int rank = j->first + r;
@@ -139,7 +145,7 @@ typedef struct child_plan {
   size_t cpus_bytes;
   int out, err;
   pid_t launcher;
-  char script[40]; /* path of standard input; "" as it is */
+  char script[40]; /* path of standard input. "" to leave it */
 } child_plan;
 
 static void fail_in_child(const char *what, const char *path) {
@@ -198,7 +204,7 @@ ac_status aci_rank_start(aci_job *j, int r, ac_err *e) {
   child_plan p = {.launcher = getpid()};
   int w[2] = {-1, -1};
   ac_status st;
-  /* l owns the strings of ours, env only the array; the child has copies of both after exec */
+  /* l owns our strings, env only the array. The child has copies of both after exec */
   fill(j, r, &l);
   char **env = block_of(&l);
   p.env = env;

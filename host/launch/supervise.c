@@ -1,9 +1,8 @@
 /* The loop of a running job: one thread, one poll over the signals, the ranks' pipes and the console. Called by launch.c.
  *
- * A failure gives the abort reason first, on which ranks that wait leave by themselves; all else (text, deadlines) comes after. Those
- * that are still there get SIGTERM after half a second and SIGKILL five seconds later. A job that was interrupted is left to
- * finish; the second signal starts the five seconds, the third ends them. When the reader of our output is gone (| head) all
- * ranks get SIGPIPE. */
+ * A failure sets the abort reason first, on which waiting ranks leave by themselves. Everything else (text, deadlines) comes after.
+ * The remaining ranks get SIGTERM after half a second and SIGKILL five seconds later. An interrupted job may finish. The second
+ * signal starts the five seconds, the third ends them. When the reader of our output is gone (| head) all ranks get SIGPIPE. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -30,7 +29,7 @@ static void send_all(aci_job *j, int sig, bool to_end) {
       continue;
     }
     p->ended_by = p->stopped != 0 ? SIGKILL : sig; /* a stopped one sees nothing else */
-    sigqueue(p->pid, p->ended_by, (union sigval){0}); /* queued: accel-run tells it from what is passed on */
+    sigqueue(p->pid, p->ended_by, (union sigval){0}); /* queued: accel-run can distinguish it from signals that are passed on */
   }
 }
 
@@ -76,8 +75,8 @@ static bool stopped_in_order(const aci_job *j, int r) {
          atomic_load(&j->segment.head->stop_at) != 0;
 }
 
-/* Ends the job as a closed pipe ends a filter: by SIGPIPE, without a word. Not where the caller ignores it, nor a job that
- * has failed already. */
+/* Ends the job as a closed pipe ends a filter: by SIGPIPE, without a message. Exceptions: the caller ignores SIGPIPE, or
+ * the job has failed already. */
 static bool end_by_pipe(aci_job *j) {
   if (j->pipe_action.sa_handler == SIG_IGN || j->failed >= 0) return false;
   if (j->pipe_closed) return true;
@@ -94,7 +93,7 @@ static bool ended_by_pipe(const aci_job *j, int r) {
   return p->sig == SIGPIPE && p->ended_by == 0 && (aci_reader_gone(j->o->fd_out) || aci_reader_gone(j->o->fd_err));
 }
 
-/* What the end of these ranks means for the others. */
+/* The consequences of the end of these ranks for the others. */
 static void on_ends(aci_job *j, const int *batch, int n) {
   const int worst = choose(j, batch, n);
   for (int i = 0; i < n; i++) /* before their pages tell the others of their end, who would speak of it */
@@ -115,11 +114,11 @@ static void on_ends(aci_job *j, const int *batch, int n) {
   char text[512];
   aci_cause_of(j, worst, text, sizeof text);
   aci_abort_segment(j->segment.head, AC_PEER, j->first + worst, text);
-  if (j->o->front_argv != NULL) return; /* the prompt says who died; the others go on */
+  if (j->o->front_argv != NULL) return; /* the prompt reports who died. The others continue */
   if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0) j->term_at = aci_now_ns() + GRACE_MS * MS;
 }
 
-/* Ranks that stand at a prompt are told Ctrl-C by the terminal, and what it means by the prompt. */
+/* Ranks that stand at a prompt get Ctrl-C from the terminal, and its meaning from the prompt. */
 static bool at_prompt(const aci_job *j) {
   return j->o->front_argv != NULL || (j->segment.head != NULL && atomic_load(&j->segment.head->console) != 0);
 }
@@ -157,12 +156,12 @@ static void reap(aci_job *j) {
       case CLD_TRAPPED:
         p->stopped = si.si_status;
         atomic_store(&page_of(j, r)->stopped, 1);
-        ac_log_write(AC_LOG_WARN, "launch", "rank %d (pid %d) is stopped (%s), not dead; 'kill -CONT %d' lets it go on",
+        ac_log_write(AC_LOG_WARN, "launch", "rank %d (pid %d) is stopped (%s), not dead; 'kill -CONT %d' continues it",
                      j->first + r, (int)p->pid, aci_signal_name(si.si_status, name, sizeof name), (int)p->pid);
         break;
       case CLD_CONTINUED:
         atomic_store(&page_of(j, r)->stopped, 0);
-        if (p->stopped != 0) ac_log_write(AC_LOG_WARN, "launch", "rank %d (pid %d) goes on", j->first + r, (int)p->pid);
+        if (p->stopped != 0) ac_log_write(AC_LOG_WARN, "launch", "rank %d (pid %d) continues", j->first + r, (int)p->pid);
         p->stopped = 0;
         break;
       default:
@@ -174,9 +173,9 @@ static void reap(aci_job *j) {
         batch[n++] = r;
     }
   }
-  /* all that ended together first: which of them is the cause is told from the whole batch */
+  /* collect all that ended together first: the whole batch shows which of them is the cause */
   on_ends(j, batch, n);
-  for (int i = 0; i < n; i++) { /* its last words; what it started may hold the pipe open for longer */
+  for (int i = 0; i < n; i++) { /* its last output. Programs that it started may hold the pipe open for longer */
     aci_rank *p = &j->ranks[batch[i]];
     while (aci_stream_read(&p->out)) continue;
     while (aci_stream_read(&p->err)) continue;
@@ -276,10 +275,10 @@ bool aci_job_sleep(aci_job *j, double seconds) {
   return false;
 }
 
-/* ---- what ranks left behind ---- */
+/* ---- processes that ranks left running ---- */
 
 static bool has_run_id(pid_t pid, const char *run_id) {
-  char path[40], entry[80], *text = NULL;
+  char path[40], entry[96], *text = NULL;
   size_t cap = 0;
   bool found = false;
   snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);

@@ -157,7 +157,7 @@ void aci_cpus_free(aci_cpus *c) {
 int aci_cpus_part(const aci_cpus *c, int r, int n, int *first) {
   *first = 0;
   if (c->n < n) return 0;
-  const int64_t units = c->n_cores >= n ? c->n_cores : c->n; /* what is dealt out */
+  const int64_t units = c->n_cores >= n ? c->n_cores : c->n; /* number of parts to deal out */
   const int begin = (int)(units * r / n), end = (int)(units * (r + 1) / n);
   if (units == c->n && c->n_cores < n) {
     *first = begin;

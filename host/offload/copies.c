@@ -1,10 +1,10 @@
-/* Copies between page-locked memory and a device, on a stream of the window's own, beside what the device computes. See offload.h.
+/* Copies between page-locked memory and a device, on a stream of the window's own, in parallel with the device's compute. See offload.h.
  *
- * To the device: the I/O thread reads the bytes into page-locked memory and gives their copy to the stream, behind the work that used the device's
- * memory before; the compute stream waits for it when the bytes are used, the host never. Its page-locked memory is kept until the copy is through.
- * From the device: the copy is given to the stream at once, behind the work that wrote the bytes; when it is through the I/O thread writes them home.
- * No wait here takes what kernels found wrong (an index out of range): that is for who asks the device next. Devices without streams copy in the
- * order of their work. Called with the queue's lock held, but for aci_lane_up. */
+ * To the device: the I/O thread reads the bytes into page-locked memory and queues their copy on the stream, after the work that used the
+ * device's memory before. When the bytes are used, the compute stream waits for the copy. The host never waits. The page-locked memory is
+ * kept until the copy is done. From the device: the copy is queued on the stream at once, after the work that wrote the bytes. When it is
+ * done, the I/O thread writes them home. No wait here consumes errors of kernels (an index out of range): the next caller of the device
+ * gets them. Devices without streams copy in the order of their work. Called with the queue's lock held, except for aci_lane_up. */
 #include <time.h>
 
 #include "device/capture.h"
@@ -53,7 +53,8 @@ ac_status aci_lane_down(aci_lane *x, bool *done, ac_err *e) {
   return AC_OK;
 }
 
-/* Until a copy is through. Asks, which works while work is recorded; where the device fails no copy is under way any more. */
+/* Waits until a copy is done. It polls, which works while work is recorded. If the device fails, no copy is under way
+ * any more. */
 static void until(ac_device *d, ac_event *after) {
   const struct timespec nap = {0, 20000};
   bool done = false;
@@ -84,7 +85,7 @@ bool aci_lanes_reclaim(aci_window *w, bool all) {
   return true;
 }
 
-/* The copy under way, which work on the device's memory waits for, goes on with t's page-locked memory. */
+/* The copy under way, which work on the device's memory waits for, continues with t's page-locked memory. */
 static void keep(aci_window *w, aci_tiered *t) {
   free_spent(w, w->n_spent == ACI_SPENT);
   w->spent[w->n_spent++] = (aci_spent){t->stage, t->lane.after};

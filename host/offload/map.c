@@ -1,19 +1,19 @@
-/* Bytes of files that are only read, used where the page cache has them: a weight of a checkpoint is mapped instead of copied, as long as the
- * memory of the machine has room for the whole file beside what programs need. See offload.h; called by resident.c and queue.c.
+/* Bytes of read-only files, used in the page cache. A weight of a checkpoint is mapped instead of copied, as long as the machine's memory
+ * has room for the whole file in addition to programs. See offload.h. Called by resident.c and queue.c.
  *
  * A map has two dangers, which end a process by SIGBUS: a file that is cut, and a disk that fails while a page is read.
  *
  *   A file is cut   While an op uses a map, the file has a read lease of ours: the system makes whoever wants to write or cut it wait until the
- *                   op is through (fcntl F_SETLEASE; milliseconds, 45 seconds at most), and grants none while somebody has it open for
+ *                   op is over (fcntl F_SETLEASE, milliseconds, 45 seconds at most), and grants none while another process has it open for
  *                   writing. With the lease the length is looked at. Between uses nothing reads the map.
- *   A disk fails    Pages that are not in memory are asked for by the I/O thread with MADV_POPULATE_READ, which returns an error where a load
- *                   from memory would be killed, before the map becomes resident; only pages that the system takes away while it is are read
+ *   A disk fails    The I/O thread requests missing pages with MADV_POPULATE_READ, which returns an error in cases that would kill a load
+ *                   from memory, before the map becomes resident. Only pages that the system takes away while it is are read
  *                   by an op.
  *
- * A map stays when its bytes are out: its pages are the page cache's, which takes them where memory is short.
+ * A map stays when its bytes are out: its pages belong to the page cache, which reclaims them when memory is short.
  *
- * Where one of these cannot be had (the file is another user's, the file system knows no leases, Linux before 5.14) bytes are read into memory,
- * from the page cache. */
+ * If one of these is not available (another user's file, a file system without leases, Linux before 5.14), bytes are read into memory, from
+ * the page cache. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -27,7 +27,7 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-enum { AHEAD = 1 << 20 }; /* what one call asks the system to read ahead: it takes no more at once */
+enum { AHEAD = 1 << 20 }; /* read-ahead of one call: the system takes no more at once */
 
 bool aci_map_is_cached(aci_io_queue *q, aci_store *s) {
   if (s->asked != NULL) return s->cached;
@@ -42,7 +42,7 @@ bool aci_map_is_cached(aci_io_queue *q, aci_store *s) {
 bool aci_map_make(const aci_home *h, void **map, size_t *n) {
   const uint64_t from = h->at / ACI_OFFLOAD_PAGE * ACI_OFFLOAD_PAGE;
   *n = (size_t)(h->at - from) + h->bytes;
-  /* private: what is written is memory of ours, and the file stays as it is */
+  /* private: writes go to memory of ours, and the file stays unchanged */
   *map = mmap(NULL, *n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, h->store->fd, (off_t)from);
   if (*map == MAP_FAILED) *map = NULL;
   return *map != NULL;
@@ -67,19 +67,20 @@ bool aci_map_is_filled(void *map, size_t n) {
 
 ac_status aci_map_fill(aci_store *s, void *map, size_t n, uint64_t end, ac_err *e) {
   int rc;
-  for (size_t at = 0; at < n; at += AHEAD) /* many pages under way at once, where they are not there yet */
+  for (size_t at = 0; at < n; at += AHEAD) /* many pages under way at once, if they are missing */
     posix_fadvise(s->fd, (off_t)(end - n + at), (off_t)(n - at < AHEAD ? n - at : AHEAD), POSIX_FADV_WILLNEED);
   do rc = madvise(map, n, MADV_POPULATE_READ);
   while (rc != 0 && (errno == EINTR || errno == EAGAIN));
   if (rc == 0) return AC_OK;
-  if (errno == EINVAL || errno == ENOSYS || errno == EPERM) return AC_FAIL(e, UNSUPPORTED, "the system does not bring pages of %s", s->path);
-  return AC_FAIL(e, IO, "pages of %s cannot be had: error %d", s->path, errno);
+  if (errno == EINVAL || errno == ENOSYS || errno == EPERM) return AC_FAIL(e, UNSUPPORTED, "the system does not load pages of %s", s->path);
+  return AC_FAIL(e, IO, "cannot load pages of %s: error %d", s->path, errno);
 }
 
 bool aci_map_hold(aci_store *s, uint64_t end) {
   struct stat now;
   if (s->holds == 0) {
-    /* Who waits for us is told of by a signal that is ignored unless a program asks for it; giving the lease back forgets the choice. */
+    /* A signal announces a process that waits for us. It is ignored unless a program asks for it. Giving the lease back
+     * forgets the choice. */
     if (fcntl(s->fd, F_SETSIG, SIGURG) != 0 || fcntl(s->fd, F_SETLEASE, F_RDLCK) != 0) {
       s->no_map |= errno != EAGAIN; /* EAGAIN: somebody writes it now */
       return false;

@@ -40,7 +40,7 @@ static void carry_out(aci_io_queue *q, aci_transfer *t) {
   if (!t->write && t->lane != NULL && t->st == AC_OK) t->st = aci_lane_up(t->lane, t->p, t->bytes, &t->err);
 }
 
-/* Takes the first transfer that can begin: what a device has not written so far does not keep the others waiting. With the lock held. */
+/* Takes the first transfer that can begin: bytes that a device has not written yet do not block the others. With the lock held. */
 static aci_transfer *take(aci_io_queue *q) {
   for (aci_transfer **at = &q->first, *t; (t = *at) != NULL; at = &t->next) {
     bool begins = true;
@@ -129,7 +129,7 @@ void aci_io_queue_release(aci_io_queue *q) {
 }
 
 void aci_io_queue_send(aci_io_queue *q, aci_transfer *t, bool urgent) {
-  AC_ASSERT(t->state == ACI_NOT_SENT || t->state == ACI_DONE);
+  if (!AC_HOLDS(t->state == ACI_NOT_SENT || t->state == ACI_DONE)) return; /* it is under way, and is waited for as it is */
   t->state = ACI_SENT;
   if (urgent) {
     t->next = q->first;

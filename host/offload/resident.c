@@ -1,9 +1,9 @@
-/* Where the bytes of one storage are in a device's memory. See offload.h; called by window.c with the queue's lock held.
+/* The place of one storage's bytes in a device's memory. See offload.h. Called by window.c with the queue's lock held.
  *
- *   a block of the device  bytes are read into it, through page-locked memory where the device is not the CPU
+ *   a block of the device  bytes are read into it, through page-locked memory if the device is not the CPU
  *   the home itself        host memory, and the device is the CPU: nothing is moved, but the bytes count as the device's while they are resident,
  *                          so that limits mean the same whatever the device
- *   a map of the file      a file that is only read (map.c), counted in the same way; what is written to it gets a block of its own */
+ *   a map of the file      a read-only file (map.c), counted in the same way. A write gets a block of its own */
 #include <string.h>
 
 #include "device/capture.h"
@@ -17,14 +17,14 @@ bool aci_is_paged(const aci_tiered *t) {
   return t->home.store->tier == ACI_TIER_FILE && t->home.bytes >= ACI_OFFLOAD_LARGE;
 }
 
-/* Where in a block that has a page more than it needs the bytes begin, so that file and memory lie alike. */
+/* Start of the bytes in a block that has one page to spare, so that file and memory have the same alignment. */
 static void *placed(const aci_tiered *t, const ac_block *b) {
   char *p = ac_block_ptr(b);
   if (!aci_is_paged(t) || p == NULL) return p; /* meta has no addresses */
   return p + (-(uintptr_t)p & (ACI_OFFLOAD_PAGE - 1)) + t->home.at % ACI_OFFLOAD_PAGE;
 }
 
-/* A file of others may have bytes where no element can begin; then they are moved after reading. Kernels ask for no more than that. */
+/* Foreign files may have bytes at which no element can begin. Those are moved after reading. Kernels ask for no more than that. */
 static bool lies_well(const aci_tiered *t) { return t->home.at % 8 == 0; }
 
 bool aci_is_at_home(const aci_window *w, const aci_tiered *t) {
@@ -53,7 +53,7 @@ void aci_resident_drop(aci_window *w, aci_tiered *t) {
   t->state = ACI_OUT;
 }
 
-/* Where the bytes are already, if they can be used there; NULL. */
+/* The present place of the bytes, if they can be used there. Otherwise NULL. */
 static void *place_of(aci_window *w, aci_tiered *t) {
   const aci_store *s = t->home.store;
   if (aci_is_at_home(w, t)) return ac_block_ptr(t->home.block);
@@ -63,7 +63,7 @@ static void *place_of(aci_window *w, aci_tiered *t) {
 }
 
 ac_status aci_resident_make(aci_window *w, aci_tiered *t, ac_err *e) {
-  const bool cached = aci_map_is_cached(w->queue, t->home.store); /* asked for here, also for transfers */
+  const bool cached = aci_map_is_cached(w->queue, t->home.store); /* also decides for transfers */
   const bool at_home = aci_is_at_home(w, t);
   t->ptr = at_home || cached ? place_of(w, t) : NULL;
   t->in_place = at_home || t->ptr != NULL;
@@ -129,7 +129,7 @@ void aci_resident_own(aci_window *w, aci_tiered *t) {
   ac_block *own;
   ac_err ignored;
   if (t->block != NULL) w->stats.resident_bytes -= t->home.bytes;
-  ac_block_free(t->block); /* a limit need not have room for both; the bytes stay where they are */
+  ac_block_free(t->block); /* a limit need not have room for both. The bytes stay in place */
   t->block = NULL;
   if (block_for(w, t, AC_MEM_ACTIVATION, &own, &ignored) != AC_OK) { /* it stays mapped: the system keeps the pages that were written */
     if (aci_block_wrap(w->device, t->ptr, t->home.bytes, &t->block, &ignored) == AC_OK) w->stats.resident_bytes += t->home.bytes;

@@ -1,5 +1,5 @@
-/* Stores: where the bytes of storages lie that are not on a device. Host memory is a CPU device of its own, whose pool has the limit;
- * a file is cut into homes that begin at pages. See offload.h. */
+/* Stores: the homes of storages that are not on a device. Host memory is a CPU device of its own, whose pool has the limit. A file is
+ * cut into homes that begin at pages. See offload.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -166,7 +166,7 @@ ac_status aci_home_new(aci_store *s, size_t bytes, aci_home *out, ac_err *e) {
   } else {
     const uint64_t n = padded(bytes);
     char shown[ACI_PATH_SHOWN], a[24], b[24];
-    if (s->fixed) return AC_FAIL(e, INVALID, "%s is only read", aci_path_shown(s->path, shown));
+    if (s->fixed) return AC_FAIL(e, INVALID, "%s is read-only", aci_path_shown(s->path, shown));
     pthread_mutex_lock(&s->lock);
     ac_status st = AC_OK;
     if (s->limit > 0 && (n > s->limit || s->used > s->limit - n))

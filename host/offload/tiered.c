@@ -19,10 +19,13 @@ static void release(ac_storage *s, bool written) {
   aci_tiered *t = s->impl;
   aci_io_queue *q = t->window->queue;
   pthread_mutex_lock(&q->lock);
-  AC_ASSERT(t->pins > 0);
+  if (!AC_HOLDS(t->pins > 0)) {
+    pthread_mutex_unlock(&q->lock);
+    return;
+  }
   t->pins--;
   const bool held = t->in_place && t->map != NULL;
-  t->dirty |= written && (held || !t->in_place); /* what is written at home is there */
+  t->dirty |= written && (held || !t->in_place); /* bytes written at home are already there */
   if (t->pins == 0) {
     s->ptr = NULL; /* nobody caches pointers */
     if (held && t->dirty) aci_resident_own(t->window, t);
@@ -51,7 +54,7 @@ aci_tiered *aci_tiered_of(const ac_storage *s) {
   return s != NULL && (s->provider == &providers[0] || s->provider == &providers[1]) ? s->impl : NULL;
 }
 
-/* Takes the home, also on failure. */
+/* Takes over the home, also on failure. */
 static ac_status make(aci_window *w, aci_home home, ac_storage **out, ac_err *e) {
   aci_tiered *t = calloc(1, sizeof *t);
   ac_status st = t != NULL ? AC_OK : AC_FAIL(e, OOM, "no memory for a storage's head");
@@ -96,7 +99,7 @@ ac_status aci_tiered_move(aci_tiered *t, bool write, size_t at, size_t n, void *
   aci_io_queue *q = t->window->queue;
   if (at > t->home.bytes || n > t->home.bytes - at)
     return AC_FAIL(e, INVALID, "bytes %zu .. %zu of %zu", at, at + n, t->home.bytes);
-  if (write && t->home.store->fixed) return AC_FAIL(e, INVALID, "%s is only read", t->home.store->path);
+  if (write && t->home.store->fixed) return AC_FAIL(e, INVALID, "%s is read-only", t->home.store->path);
   pthread_mutex_lock(&q->lock);
   const ac_status st = aci_window_out(t->window, t, e);
   if (st == AC_OK) {

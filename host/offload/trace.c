@@ -1,10 +1,11 @@
-/* The order in which the storages of a window are used: that of the last pass, which the next one is expected to repeat. */
+/* The order in which the storages of a window are used: the order of the last pass, which the next one is expected to
+ * repeat. */
 #include <limits.h>
 #include <stdlib.h>
 
 #include "offload/window.h"
 
-/* Without pass boundaries (nobody says where a pass begins) a trace ends when it has seen everything so many times. */
+/* Without pass boundaries a trace ends when every storage has been used so many times. */
 enum { ROUNDS = 4 };
 
 /* start, place: the uses of every number, in order. */
@@ -45,7 +46,7 @@ void aci_window_guess(aci_window *w) {
   aci_window_turn(w);
 }
 
-/* The first use of number i in the trace at or behind pos; n_trace + the first of all, where it comes round; -1: none. */
+/* The first use of number i in the trace at pos or later. n_trace + its first of all, if it wraps around. -1: none. */
 static int next_use(const aci_window *w, int i, int pos) {
   if (i >= w->n_known || w->start[i] == w->start[i + 1]) return -1;
   int lo = w->start[i], hi = w->start[i + 1];

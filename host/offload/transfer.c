@@ -1,5 +1,5 @@
-/* Bytes between memory and a file: whole pages past the page cache, several pieces under way by io_uring; what is left, and what the
- * file system does not take so, by pread and pwrite. Runs in the I/O thread (queue.c).
+/* Bytes between memory and a file: whole pages bypass the page cache, several pieces under way by io_uring. The rest, and pieces that the
+ * file system refuses, go by pread and pwrite. Runs in the I/O thread (queue.c).
  *
  * Buffers are not registered with the ring: memory of pools would have to stay pinned, and be let go before a pool unmaps it. Measured with
  * pieces of 1 MiB it saves 20 to 30 ms of CPU a GB, 3 % of a core, and moves no more bytes a second. */
@@ -57,14 +57,14 @@ static ac_status plain(aci_store *s, bool write, char *p, size_t n, size_t need,
     if (r == 0) return done >= need ? AC_OK : too_short(s, at, n, e);
     done += (size_t)r;
     if (done >= need && !write) return AC_OK;
-    if (done % PAGE != 0 && s->direct) set_direct(s, false); /* what is left begins anywhere */
+    if (done % PAGE != 0 && s->direct) set_direct(s, false); /* the rest may begin anywhere */
   }
   return AC_OK;
 }
 
 static bool is_temporary(int err) { return err == EINTR || err == EAGAIN || err == EINVAL || err == EOPNOTSUPP; }
 
-/* Takes one result; what the ring did not do of its piece is done by plain calls. *st keeps the first failure. */
+/* Takes one result. Plain calls complete the part of the piece that the ring did not do. *st keeps the first failure. */
 static void reap(aci_mover *m, aci_store *s, bool write, char *p, size_t n, size_t need, uint64_t at, ac_status *st, ac_err *e,
                  bool *lost) {
   uint64_t off;
@@ -94,7 +94,7 @@ static ac_status by_ring(aci_mover *m, aci_store *s, bool write, char *p, size_t
   while (st == AC_OK && next < n) {
     const size_t len = n - next < PIECE ? n - next : PIECE;
     const int err = aci_uring_begin(m->ring, write, s->fd, p + next, (uint32_t)len, at + next, next);
-    if (err != 0) st = aci_io_error(e, s->path, "cannot hand a block to io_uring", err);
+    if (err != 0) st = aci_io_error(e, s->path, "cannot submit a block to io_uring", err);
     else under_way++;
     next += len;
     if (under_way == ACI_URING_DEPTH) {
@@ -119,7 +119,7 @@ ac_status aci_mover_run(aci_mover *m, aci_store *s, bool write, void *memory, si
   const size_t lead = at % PAGE;
   if (n < ACI_OFFLOAD_LARGE || s->cached || (uintptr_t)p % PAGE != lead || m->no_direct || s->no_direct || !set_direct(s, true))
     return buffered(s, write, p, n, at, e);
-  /* whole pages from `from` to `to`, in bytes from at - lead; what is before and behind is left to the page cache */
+  /* whole pages from `from` to `to`, in bytes from at - lead. The parts before and after use the page cache */
   const bool wide = slack && (lead == 0 || !write);
   const size_t end = lead + n, from = wide || lead == 0 ? 0 : PAGE, to = (end + (wide ? PAGE - 1 : 0)) / PAGE * PAGE;
   const size_t need = to < end ? to - from : end - from;

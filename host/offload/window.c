@@ -1,6 +1,14 @@
-/* What of the storages whose home is elsewhere is in a device's memory. Uses are recorded; those of the last pass are what is expected
- * of this one: what comes next is fetched before it is asked for, and what is used last from now on goes first (Belady's rule,
- * which for a model larger than the window keeps a part of it resident and streams the rest). See offload.h. */
+/* Which offloaded storages are currently resident. Uses are recorded, and each pass is expected to repeat the last one. The next
+ * storages are fetched ahead of use, and the storage with the farthest next use is evicted first (Belady's rule, which for a model
+ * larger than the window keeps a part of it resident and streams the rest). See offload.h.
+ *
+ * Locks      The queue's lock guards all of it. aci_window_use, _out, _add and _remove are called with it held (tiered.c). The other public
+ *            functions take it. A wait for a transfer drops it meanwhile, so read a storage's state again after settle().
+ * States     OUT -> COMING -> IN -> LEAVING -> IN (clean) -> OUT. The I/O thread (queue.c) only moves bytes and marks the transfer done.
+ *            settle() alone turns a finished transfer into the next state. resident.c owns the memory on the device.
+ * Pins       A storage with pins > 0 is in use: it is never evicted or moved.
+ * Failure    A failed write keeps the bytes resident and dirty, and the next use of the window reports it (w->failed). A failed fetch
+ *            leaves the storage out, and its own next use reports the reason. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -34,7 +42,7 @@ static void send(aci_window *w, aci_tiered *t, bool write, bool urgent) {
   aci_io_queue_send(w->queue, &t->transfer, urgent);
 }
 
-/* Waits for what is under way with t and takes its outcome. A write that failed leaves the bytes here, still to be written. */
+/* Waits for t's transfer under way and takes its outcome. A write that failed leaves the bytes here, still to be written. */
 static ac_status settle(aci_window *w, aci_tiered *t, ac_err *e) {
   if (t->state != ACI_COMING && t->state != ACI_LEAVING) return AC_OK;
   aci_io_queue_wait(w->queue, &t->transfer);
@@ -81,10 +89,10 @@ static bool may_leave(const aci_tiered *t) { return !t->dirty || !t->home.store-
 ac_status aci_window_out(aci_window *w, aci_tiered *t, ac_err *e) {
   if (t->pins > 0) return AC_FAIL(e, STATE, "bytes of %zu are in use and cannot be moved", t->home.bytes);
   if (t->state == ACI_COMING && aci_io_queue_cancel(w->queue, &t->transfer)) aci_resident_drop(w, t);
-  if (t->state == ACI_COMING) (void)settle(w, t, NULL); /* what could not come is out; its use tells why */
+  if (t->state == ACI_COMING) (void)settle(w, t, NULL); /* a failed fetch leaves it out. Its next use reports the reason */
   AC_TRY(settle(w, t, e));
   if (t->state == ACI_OUT) return AC_OK;
-  if (!may_leave(t)) return AC_FAIL(e, STATE, "%s is only read, and what was written stays in memory", t->home.store->path);
+  if (!may_leave(t)) return AC_FAIL(e, STATE, "%s is read-only, so changes stay in memory", t->home.store->path);
   if (t->dirty) {
     AC_TRY(begin_write(w, t, e));
     AC_TRY(settle(w, t, e));
@@ -96,7 +104,7 @@ ac_status aci_window_out(aci_window *w, aci_tiered *t, ac_err *e) {
 
 /* ---- who goes, who comes ---- */
 
-/* Gives up t, of which nothing is in use. wait: also what has to be written first. False: it is still there. */
+/* Evicts t, which must not be in use. wait: also if it has to be written first. False: it is still there. */
 static bool evict(aci_window *w, aci_tiered *t, bool wait, ac_err *e, ac_status *st) {
   if (t->dirty && t->state == ACI_IN) {
     if ((*st = begin_write(w, t, e)) != AC_OK) return false;
@@ -109,7 +117,7 @@ static bool evict(aci_window *w, aci_tiered *t, bool wait, ac_err *e, ac_status 
   return true;
 }
 
-/* The storage, not in use, whose next use is farthest, at `least` uses from now or more; NULL: there is none. */
+/* The storage, not in use, whose next use is farthest, at `least` uses from now or more. NULL: there is none. */
 static aci_tiered *farthest(aci_window *w, int least) {
   aci_tiered *best = NULL;
   int far = least - 1;
@@ -129,7 +137,8 @@ static aci_tiered *farthest(aci_window *w, int least) {
   return best;
 }
 
-/* Room for `bytes` within the budget by giving up what is used at `least` uses from now or later. False: there is none. */
+/* Makes room for `bytes` within the budget by evicting storages whose next use is `least` uses from now or later. False:
+ * there is none. */
 static bool room(aci_window *w, size_t bytes, int least, bool wait, ac_err *e, ac_status *st) {
   *st = AC_OK;
   while (w->budget > 0 && w->stats.resident_bytes + bytes > w->budget) {
@@ -139,12 +148,12 @@ static bool room(aci_window *w, size_t bytes, int least, bool wait, ac_err *e, a
   return true;
 }
 
-/* Memory of the device for t; for a use that cannot wait all others go where the pool has no more. */
+/* Memory of the device for t. For a use that cannot wait, all others are evicted if the pool has no more. */
 static ac_status admit(aci_window *w, aci_tiered *t, bool must, int least, ac_err *e) {
   ac_status st;
   if (!room(w, t->home.bytes, least, must, e, &st) && (!must || st != AC_OK)) return st != AC_OK ? st : AC_OOM;
   while ((st = aci_resident_make(w, t, e)) == AC_OOM) {
-    if (aci_lanes_reclaim(w, must)) continue; /* page-locked memory counts, too */
+    if (aci_lanes_reclaim(w, must)) continue; /* page-locked memory counts as well */
     aci_tiered *other = farthest(w, least);
     ac_err ignored;
     if (other == NULL) return st;
@@ -165,7 +174,7 @@ static bool has_pages(const aci_window *w, aci_tiered *t) {
   return t->filled;
 }
 
-/* Fetches what comes next, as far as there is room and `ahead` says. */
+/* Fetches the next storages, as far as there is room, up to `ahead` bytes. */
 static void look_ahead(aci_window *w) {
   size_t bytes = 0;
   const size_t most = w->ahead > 0 ? w->ahead : w->budget / 4 > LEAST_AHEAD ? w->budget / 4 : LEAST_AHEAD;
@@ -174,8 +183,8 @@ static void look_ahead(aci_window *w) {
     aci_tiered *t = w->all[w->trace[(w->pos + k) % w->n_trace]];
     ac_err e;
     if (t == NULL) continue;
-    bytes += t->home.bytes; /* also of what is there: looking farther would push out what stays from pass to pass */
-    if (t->state != ACI_OUT || aci_is_at_home(w, t) || has_pages(w, t)) continue; /* what is there need not come */
+    bytes += t->home.bytes; /* count resident ones too: looking farther would push out storages that stay from pass to pass */
+    if (t->state != ACI_OUT || aci_is_at_home(w, t) || has_pages(w, t)) continue; /* resident storages need no fetch */
     if (admit(w, t, false, k + 1, &e) != AC_OK) return;
     send(w, t, false, false);
     w->stats.prefetched++;
@@ -194,18 +203,18 @@ static ac_status fetch(aci_window *w, aci_tiered *t, ac_err *e) {
     send(w, t, false, true);
     const ac_status st = settle(w, t, e);
     if (st == AC_OK || !mapped) return st;
-    t->no_map = true; /* reading works, or says why not */
+    t->no_map = true; /* reading works, or reports the reason */
   }
 }
 
-/* A map may be used until its file is let go. Where that cannot be had the bytes are read. */
+/* A map may be used until its file is released. If that is not possible, the bytes are read. */
 static ac_status hold(aci_window *w, aci_tiered *t, ac_err *e) {
   if (aci_map_hold(t->home.store, t->home.at + t->home.bytes)) {
     t->filled = true;
     t->home.store->mapped += t->home.bytes;
     return AC_OK;
   }
-  if (t->dirty) return AC_FAIL(e, IO, "%s is being written or was cut, and what was changed of it had no room of its own", t->home.store->path);
+  if (t->dirty) return AC_FAIL(e, IO, "%s is being written or was cut, and its changed parts do not fit in memory", t->home.store->path);
   aci_resident_drop(w, t);
   t->no_map = true;
   return fetch(w, t, e);
@@ -213,7 +222,7 @@ static ac_status hold(aci_window *w, aci_tiered *t, ac_err *e) {
 
 ac_status aci_window_use(aci_window *w, aci_tiered *t, ac_err *e) {
   aci_window_record(w, t->number);
-  if (w->failed.code != AC_OK) { /* told once; what could not be written is still here */
+  if (w->failed.code != AC_OK) { /* reported once. Bytes that could not be written are still here */
     const ac_status st = w->failed.code;
     if (e != NULL) *e = w->failed;
     w->failed.code = AC_OK;
@@ -359,7 +368,7 @@ bool aci_io_queue_reclaim(aci_io_queue *q, ac_device *d) {
     if (!aci_same_device(w->device, d)) continue;
     const size_t before = w->stats.resident_bytes;
     for (int i = 0; i < w->n_all; i++) {
-      ac_err ignored; /* what cannot be written stays, and says so when it is used */
+      ac_err ignored; /* bytes that cannot be written stay. The next use reports the failure */
       if (w->all[i] != NULL && w->all[i]->pins == 0 && may_leave(w->all[i])) (void)aci_window_out(w, w->all[i], &ignored);
     }
     freed |= aci_lanes_reclaim(w, true);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device/meta/meta_flags.h"
 #include "ops/ctx_impl.h"
 #include "ops/fuse.h"
 #include "ops/op.h"
@@ -15,7 +16,7 @@ static ac_status name_op(const ac_op *op, ac_status st, ac_err *e) {
   return st;
 }
 
-/* What one pass over the arguments finds. */
+/* Findings of one pass over the arguments. */
 typedef struct arg_flags {
   bool provided;  /* a storage whose bytes a provider has to fetch */
   bool recording; /* an argument that requires gradients, or is a view and may be stale: autograd has to check it */
@@ -24,14 +25,26 @@ typedef struct arg_flags {
 
 static ac_status null_argument(int i, ac_err *e) { return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1); }
 
-/* Of two devices the one that a call takes place on where meta absorbs the others, of two meta devices the later one; NULL: neither is
- * meta. */
+static bool meta_host(const ac_device *d) { return d->kind == AC_DEV_META && d->index == ACI_META_HOST; }
+
+/* The meta device of two devices, on which a call takes place if meta absorbs the others. Of two meta devices the later one, and the
+ * host's only next to the CPU. NULL: neither is meta. */
 static ac_device *absorbing(ac_device *a, ac_device *b) {
-  if (a->kind == b->kind && a->kind == AC_DEV_META) return a->index > b->index ? a : b;
+  if (a->kind == b->kind && a->kind == AC_DEV_META) return meta_host(b) || (!meta_host(a) && a->index > b->index) ? a : b;
   return a->kind == AC_DEV_META ? a : b->kind == AC_DEV_META ? b : NULL;
 }
 
-static inline ac_status see_tensor(const ac_ctx *c, const ac_tensor *t, int i, ac_device **dev, arg_flags *s, ac_err *e) {
+/* In the dry run of an accelerator meta stands for the accelerator, and the CPU's tensors stay apart from its own, as in a real run. */
+static bool apart(const ac_ctx *c, const ac_device *a, const ac_device *b) {
+  const int64_t *flags = c->flags[AC_DEV_META];
+  if (flags == NULL || !flags[ACI_META_ACCELERATOR] || !flags[ACI_META_ZEROS]) return false;
+  const bool host_a = a->kind == AC_DEV_CPU || meta_host(a), host_b = b->kind == AC_DEV_CPU || meta_host(b);
+  const ac_device *other = host_a ? b : a;
+  return host_a != host_b && other->kind == AC_DEV_META && other->index == 0;
+}
+
+/* copied: an argument that an op may take from another device. */
+static inline ac_status see_tensor(const ac_ctx *c, const ac_tensor *t, int i, bool copied, ac_device **dev, arg_flags *s, ac_err *e) {
   if (t == NULL) return null_argument(i, e);
   s->provided |= t->storage->provider != NULL;
   s->laid_out |= t->storage->layout != NULL;
@@ -39,6 +52,8 @@ static inline ac_status see_tensor(const ac_ctx *c, const ac_tensor *t, int i, a
   ac_device *d = *dev;
   if (d == NULL) *dev = t->device;
   else if (!aci_same_device(t->device, d)) {
+    if (c->meta_absorbs && !copied && apart(c, d, t->device))
+      return AC_FAIL(e, DEVICE, "tensors are on different devices: the CPU and the accelerator of this dry run; move one with :to(device)");
     if (c->meta_absorbs && (d = absorbing(d, t->device)) != NULL) {
       *dev = d;
       return AC_OK;
@@ -51,15 +66,20 @@ static inline ac_status see_tensor(const ac_ctx *c, const ac_tensor *t, int i, a
   return AC_OK;
 }
 
-/* A tensor with bytes, or of an earlier meta device, cannot be written on meta. */
+/* A tensor with bytes, or of an earlier meta device, cannot be written on meta. In a dry run it keeps its values. */
 static ac_status check_written(const ac_frame *f, ac_err *e) {
+  if (f->device->kind == AC_DEV_META && f->ctx->flags[AC_DEV_META] != NULL &&
+      f->ctx->flags[AC_DEV_META][ACI_META_ZEROS])
+    return AC_OK;
   for (int i = 0; i < f->n_args; i++)
-    if ((f->op->mutates >> i & 1) && f->args[i].kind == AC_T_TENSOR && !aci_same_device(f->args[i].tensor->device, f->device))
-      return AC_FAIL(e, DEVICE, "a tensor on %s cannot be written from one on %s", f->args[i].tensor->device->name, f->device->name);
+    if ((f->op->mutates >> i & 1) && f->args[i].kind == AC_T_TENSOR &&
+        !aci_same_device(f->args[i].tensor->device, f->device))
+      return AC_FAIL(e, DEVICE, "a tensor on %s cannot be written from one on %s",
+                     f->args[i].tensor->device->name, f->device->name);
   return AC_OK;
 }
 
-/* All tensor arguments must be on one device, which runs the op; those of device_copies may be on another one, but not on meta. */
+/* All tensor arguments must be on one device, which runs the op. Those of device_copies may be on another one, but not on meta. */
 static ac_status look(ac_frame *f, arg_flags *s, ac_err *e) {
   ac_device *dev = NULL;
   const uint32_t device_copies = f->desc->device_copies;
@@ -67,10 +87,10 @@ static ac_status look(ac_frame *f, arg_flags *s, ac_err *e) {
     const ac_value *v = &f->args[i];
     if (v->kind == AC_T_TENSOR) {
       ac_device *own = NULL;
-      const bool anywhere = (device_copies >> i & 1) && v->tensor != NULL && v->tensor->device->kind != AC_DEV_META;
-      AC_TRY(see_tensor(f->ctx, v->tensor, i, anywhere ? &own : &dev, s, e));
+      const bool copied = device_copies >> i & 1, anywhere = copied && v->tensor != NULL && v->tensor->device->kind != AC_DEV_META;
+      AC_TRY(see_tensor(f->ctx, v->tensor, i, copied, anywhere ? &own : &dev, s, e));
     } else if (v->kind == AC_T_TENSORS) {
-      for (int j = 0; j < v->n; j++) AC_TRY(see_tensor(f->ctx, v->tensors[j], i, &dev, s, e));
+      for (int j = 0; j < v->n; j++) AC_TRY(see_tensor(f->ctx, v->tensors[j], i, false, &dev, s, e));
     } else if (v->kind == AC_T_SCALAR) {
       if (v->scalar.kind == AC_SCALAR_NONE) return null_argument(i, e);
     } else if (v->kind == AC_T_DEVICE && dev == NULL) {
@@ -124,7 +144,7 @@ static void release(ac_tensor *t, bool written) {
   if (s->provider != NULL) s->provider->release(s, written);
 }
 
-/* In-position: the shape rule made an output of the promoted shape and dtype; it must be the first argument's. */
+/* In place: the shape rule made an output of the promoted shape and dtype, which must equal the first argument's. */
 static ac_status take_inplace(ac_frame *f, ac_err *e) {
   ac_tensor *x = f->args[0].tensor, *o = f->out[0];
   char a[128], b[128];
@@ -177,14 +197,14 @@ static bool kernel_copies(const ac_ctx *c, const ac_tensor *x, const ac_tensor *
          aci_same_shape(t, x) && aci_is_contiguous(t) && aci_is_contiguous(x) && !(c->grad_enabled && aci_requires_grad(t));
 }
 
-/* Arguments that may be on another device are replaced by copies on that of argument 0. The copy is an op of its own (`to`), so that
- * its gradient is copied back. */
+/* Arguments that may be on another device are replaced by copies on the device of argument 0. The copy is an op of its own (`to`),
+ * so that its gradient is copied back. */
 static ac_status copy_to_device(ac_frame *f, ac_value *args, ac_expr *x) {
   ac_device *to = args[0].tensor != NULL ? args[0].tensor->device : NULL;
   for (int i = 1; i < f->n_args && to != NULL; i++) {
     const ac_value v[3] = {args[i], {.kind = AC_T_NONE}, {.kind = AC_T_DEVICE, .device = to}};
     if (!(f->desc->device_copies >> i & 1) || v[0].kind != AC_T_TENSOR || v[0].tensor == NULL || v[0].tensor->device == to) continue;
-    if (v[0].tensor->device->kind == AC_DEV_META) continue; /* it has no bytes: look says so */
+    if (v[0].tensor->device->kind == AC_DEV_META) continue; /* it has no bytes: look reports that */
     if (kernel_copies(f->ctx, args[0].tensor, v[0].tensor)) continue;
     ac_tensor *t = ac_expr_call(x, ac_op_find(f->ctx, "to"), v, NULL, 0);
     if (t == NULL) return x->st;
@@ -236,7 +256,7 @@ static void bump(ac_tensor *t, bool written) {
   if (written) atomic_fetch_add_explicit(&t->storage->version, 1, memory_order_relaxed);
 }
 
-/* Bytes for a result: a quantised one is a weight or a state, which stays. Inside backward, where the caller cannot repeat the call, the
+/* Bytes for a result. A quantised one is a weight or a state, which stays. Inside backward, where the caller cannot repeat the call, the
  * context's owner may free memory first, and once more after a failure. */
 static ac_status allocate(ac_frame *f, ac_tensor *t, ac_err *e) {
   const ac_mem_class class = t->layout != NULL ? AC_MEM_PARAMETER : AC_MEM_ACTIVATION;
@@ -247,7 +267,7 @@ static ac_status allocate(ac_frame *f, ac_tensor *t, ac_err *e) {
 }
 
 ac_status aci_frame_size(ac_frame *f, int result, int ndim, const int64_t *shape, ac_err *e) {
-  AC_ASSERT(f->op->dynamic && result < f->n_out && f->out[result]->storage == NULL);
+  AC_CHECK(f->op->dynamic && result < f->n_out && f->out[result]->storage == NULL, e);
   ac_tensor *t = aci_tensor_shell(f->device, (ac_dtype)f->out[result]->dtype, ndim, shape);
   if (t == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
   ac_tensor_release(f->out[result]);
@@ -263,9 +283,8 @@ static ac_status run_kernel(ac_frame *f, ac_kernel k, bool provided, ac_err *e) 
   return st;
 }
 
-/* Allocates results without storage, then runs the kernel. On meta nothing runs, though what a kernel would acquire is acquired, since
- * providers take memory; a dynamic op's kernel allocates its results itself
- * (aci_frame_size). Views need no kernel. */
+/* Allocates results without storage, then runs the kernel. On meta nothing runs, but memory that a kernel would acquire is acquired,
+ * since providers take memory. A dynamic op's kernel allocates its results itself (aci_frame_size). Views need no kernel. */
 static ac_status launch(ac_frame *f, bool provided, ac_err *e) {
   bool alloc_only = f->device->kind == AC_DEV_META, later = f->op->dynamic && !alloc_only;
   ac_kernel k = alloc_only ? NULL : f->op->kernel[f->device->kind];
@@ -321,7 +340,7 @@ static ac_status run_composed(ac_ctx *c, const ac_op *op, const ac_value *args, 
   return st;
 }
 
-/* On a device that has no kernel of an op, it is what it is composed of, once its shape rule has checked the arguments. */
+/* On a device without a kernel for an op, runs its composition, once its shape rule has checked the arguments. */
 static bool falls_back(const ac_frame *f) {
   const ac_op *op = f->op;
   return aci_is_accelerator(f->device) && op->kernel[f->device->kind] == NULL && op->desc->composed != NULL && op->mutates == 0 &&
@@ -347,8 +366,8 @@ static ac_status run_fallback(ac_frame *f, ac_value *args, ac_value *results, in
   return missing_kernel(f, e);
 }
 
-/* A call with a shape rule, its arguments complete and cast. Results move from f->out to `results` only at the end, after recording; on
- * failure ac_call releases what is in f->out. args is the caller's copy and may be changed; x owns what replaces arguments. */
+/* A call with a shape rule, its arguments complete and cast. Results move from f->out to `results` only at the end, after recording. On
+ * failure ac_call releases the results in f->out. args is the caller's copy and may be changed. x owns replaced arguments. */
 static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_expr *x, ac_err *e) {
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
@@ -357,7 +376,7 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   AC_TRY(look(f, &seen, e));
   if (__builtin_expect(seen.laid_out, 0)) AC_TRY(check_quantized(f, e));
   f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be freed already */
-  if (__builtin_expect(op->kernel[f->device->kind] == NULL, 0)) { /* a view's, too */
+  if (__builtin_expect(op->kernel[f->device->kind] == NULL, 0)) { /* a view's as well */
     AC_TRY(aci_ctx_attach_device(c, f->device, e));
     if (falls_back(f)) return run_fallback(f, args, results, n_results, e);
   }
@@ -396,7 +415,9 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
 }
 
 ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *results, int *n_results, ac_err *e) {
-  if (__builtin_expect(!op->parsed, 0)) aci_op_parse((ac_op *)(uintptr_t)op);
+  if (__builtin_expect(!op->parsed, 0)) AC_TRY(aci_op_parse(op, e));
+  if (__builtin_expect(c->fault.expr != NULL || atomic_load_explicit(&aci_fault_pending, memory_order_relaxed), 0))
+    AC_TRY(aci_ctx_usable(c, e));
   const ac_op_desc *d = op->desc;
   if (e != NULL) e->op[0] = 0;
   ac_status st = AC_OK;
@@ -417,7 +438,7 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
     }
   }
 
-  ac_expr x; /* holds what is made for this call: casts, copies of overlapping inputs */
+  ac_expr x; /* holds temporaries of this call: casts, copies of overlapping inputs */
   ac_expr_init(&x, c, e);
   if (__builtin_expect(c->autocast_on, 0) && c->cast != NULL) {
     st = c->cast(c, op, copy, &x, e);

@@ -1,4 +1,5 @@
-/* Recorded steps: see capture.h. What is recorded and run again is the device's (capture_begin and its like of ac_device_vtable). */
+/* Recorded steps: see capture.h. The device records the step and runs it again (capture_begin and the other capture
+ * functions of ac_device_vtable). */
 #include "ops/capture.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@ typedef struct held {
 } held;
 
 typedef struct leaf_grad {
-  ac_tensor *leaf, *before, *after; /* retained; NULL: no gradient */
+  ac_tensor *leaf, *before, *after; /* retained. NULL: no gradient */
   bool filled_before, filled_after; /* of a slot that has the gradient instead */
   bool added;                       /* to the gradient that it had before */
 } leaf_grad;
@@ -25,9 +26,9 @@ struct aci_capture {
   aci_tracer tracer;
   bool running, recorded, replayed;
   aci_capture_mode mode;
-  ac_block *words; /* on the device: what RNG counters move by, before a step boundary inside of it and after one */
+  ac_block *words; /* on the device: increments of RNG counters, before and after a step boundary inside the step */
   ac_device_graph *graph;
-  ac_generator begin, end, now; /* recorded at its begin and end; when the replay under way began */
+  ac_generator begin, end, now; /* counters at its begin and end, and at the begin of the replay under way */
   int steps;
   held *held; /* open addressing by storage */
   uint32_t mask, n_held;
@@ -67,12 +68,12 @@ static bool room(aci_capture *k) {
   return true;
 }
 
-/* Its own memory is kept for it; anything else could become another tensor's meanwhile. */
+/* Its own memory is kept for it. Other memory could meanwhile be reused for another tensor. */
 static void hold(aci_capture *k, const ac_tensor *t, bool written) {
   ac_storage *s = t->storage;
   if (aci_fuse_waits(t)) return; /* a result of this run, whose memory will be the run's own */
   if (s->provider != NULL) {
-    aci_capture_note(k, "tensors live elsewhere between their uses (offload, ZeRO stage 3)");
+    aci_capture_note(k, "tensors are elsewhere between their uses (offload, ZeRO stage 3)");
     return;
   }
   if (s->block != NULL && aci_pool_is_diverted(k->dev, s->block)) return;
@@ -257,7 +258,7 @@ ac_status aci_capture_begin(aci_capture *k, aci_capture_mode mode, ac_err *e) {
   ac_status st = aci_ctx_add_step_hook(c, (aci_step_hook){on_step, k}, e);
   if (st == AC_OK && mode == AC_CAPTURE_RECORD) {
     drop_graph(k);
-    raise_versions(k); /* of what the watched run wrote */
+    raise_versions(k); /* of the storages that the watched run wrote */
   }
   let_go(k);
   if (st == AC_OK) {

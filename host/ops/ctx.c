@@ -41,27 +41,29 @@ static ac_status table_add(ac_ctx *c, const ac_op_desc *d, bool inplace, ac_err 
     c->ops = v;
     c->cap_ops = cap;
   }
+  const size_t n = strlen(d->name);
+  enum { ROOM = sizeof c->ops[0]->name - 2 };
+  if (n >= ROOM) return AC_FAIL(e, INVALID, "the name of op %.60s... is longer than %d bytes", d->name, ROOM);
   ac_op *op = calloc(1, sizeof *op);
   if (op == NULL) return AC_FAIL(e, OOM, "no memory for op %s", d->name);
   op->desc = d;
   op->inplace = inplace;
   op->rng_arg = -1;
   aci_op_kernels(c, op);
-  size_t n = strlen(d->name);
-  AC_ASSERT(n + 2 < sizeof op->name);
   memcpy(op->name, d->name, n);
   if (inplace) op->name[n] = '_';
   c->ops[c->n_ops++] = op;
   return table_insert(c, c->n_ops - 1, e);
 }
 
-void aci_op_parse(ac_op *op) {
-  if (op->parsed) return;
+static ac_status parse(ac_op *op, ac_err *e) {
   aci_sig *s = calloc(1, sizeof *s);
-  ac_err err;
-  AC_ASSERT(s != NULL);
-  ac_status st = aci_sig_parse(op->desc->sig, s, &err);
-  AC_ASSERT(st == AC_OK);
+  if (s == NULL) return AC_FAIL(e, OOM, "no memory for the signature of %s", op->name);
+  const ac_status st = aci_sig_parse(op->desc->sig, s, e); /* its text was checked before */
+  if (st != AC_OK) {
+    free(s);
+    return st;
+  }
   if (op->inplace) {
     s->param[0].mutates = true;
     memcpy(s->name, op->name, sizeof s->name);
@@ -86,11 +88,15 @@ void aci_op_parse(ac_op *op) {
   op->gives_self = s->n_results == 1 && s->param[0].mutates && s->param[0].type == AC_T_TENSOR;
   op->sig = s;
   op->parsed = true;
+  return AC_OK;
 }
 
-const aci_sig *aci_op_sig(const ac_op *op) {
-  if (!op->parsed) aci_op_parse((ac_op *)(uintptr_t)op);
-  return op->sig;
+ac_status aci_op_parse(const ac_op *op, ac_err *e) { return op->parsed ? AC_OK : parse((ac_op *)(uintptr_t)op, e); }
+const aci_sig *aci_op_sig(const ac_op *op) { return op->sig; }
+
+ac_status aci_ctx_usable(ac_ctx *c, ac_err *e) {
+  if (atomic_load(&aci_fault_pending) && c->fault.expr == NULL) aci_fault_claim(&c->fault);
+  return c->fault.expr == NULL ? AC_OK : aci_fault_err(c->fault, e);
 }
 
 const ac_op *aci_ctx_builtin(const ac_ctx *c, int index) { return c->ops[index]; }
@@ -168,7 +174,7 @@ void ac_ctx_free(ac_ctx *c) {
 }
 
 ac_team *ac_ctx_team(ac_ctx *c) { return c->team; }
-/* With the rows of devices that were registered since; a value that cannot be read is told where the device is opened. */
+/* With the rows of devices that were registered since. An invalid value is reported when the device is opened. */
 const ac_params *ac_ctx_params(ac_ctx *c) {
   ac_err e;
   if (aci_params_extend(c->params, &e) != AC_OK) ac_log_write(AC_LOG_WARN, "params", "%s", e.msg);

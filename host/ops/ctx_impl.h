@@ -5,6 +5,7 @@
 #ifndef ACI_OPS_CTX_IMPL_H
 #define ACI_OPS_CTX_IMPL_H
 #include "accel/opdef.h"
+#include "base/fault.h"
 #include "ops/sig.h"
 #include "tensor/tensor_impl.h"
 
@@ -32,8 +33,8 @@ struct ac_op {
   ac_kernel kernel[AC_DEV_KINDS];
 };
 
-/* What a device puts instead of the drivers that kernels share, so that kernels which are nothing but a choice of
- * map or value (.any_device) serve its device as they are. */
+/* A device's replacement for the drivers that kernels share. With it, kernels that only choose a map or value
+ * (.any_device) serve the device unchanged. */
 struct aci_map; /* ops/map */
 struct aci_range; /* ops/index */
 struct aci_product; /* ops/matmul */
@@ -46,7 +47,7 @@ typedef struct aci_drivers {
   ac_status (*copy_range)(ac_frame *f, int ndim, const int64_t *shape, const struct aci_range *dst, const struct aci_range *src, ac_err *e);
   /* aci_product_run, its batch dims joined: n, m and every extent of the batch are above 0 */
   ac_status (*product)(ac_frame *f, const struct aci_product *p, ac_err *e);
-  /* aci_remap_run, where no dim has runs beyond its own */
+  /* aci_remap_run, for dims without runs of their own */
   ac_status (*remap)(ac_frame *f, const ac_tensor *y, const void *x, const struct aci_remap *m, const void *fill, ac_err *e);
 } aci_drivers;
 
@@ -56,7 +57,7 @@ typedef struct aci_observer {
   void *user;
 } aci_observer;
 
-/* What else is traced (profile): the nodes of a backward, and what arrives at leaves. */
+/* Further trace events (profile): the nodes of a backward, and gradients that arrive at leaves. */
 typedef struct aci_tracer {
   void (*backward)(void *user, bool begins); /* an outermost one */
   void (*node)(void *user, const char *name, bool begins);
@@ -70,6 +71,7 @@ typedef struct aci_step_hook {
 } aci_step_hook;
 
 struct ac_ctx {
+  aci_fault fault; /* an internal check that failed: the state is unknown, and no call is taken any more */
   ac_params *params;
   ac_team *team;
   int n_devices;
@@ -77,16 +79,16 @@ struct ac_ctx {
   bool devices_shared; /* they are another context's, whose team they use */
   ac_device *default_device; /* NULL: to be chosen when it is first asked for */
   int local_rank;            /* which GPU that is */
-  ac_stream *stream; /* where calls are enqueued; NULL: the device's own order */
+  ac_stream *stream; /* queue for calls. NULL: the device's own order */
   ac_generator gen;
-  const uint64_t *replayed; /* on the device: what a replay adds to RNG counters; NULL: no step is being recorded */
+  const uint64_t *replayed; /* on the device: a replay's increments of RNG counters. NULL: no step is being recorded */
   int index_base;
   uint64_t step;
 
-  /* What the kinds of devices brought (devices.c): read at every call. */
+  /* Tables of the kinds of devices (devices.c): read at every call. */
   uint32_t attached;                             /* bit per kind whose kernels are in the table of ops */
   const aci_drivers *drivers[AC_DEV_KINDS]; /* NULL: the CPU's own */
-  int64_t *flags[AC_DEV_KINDS];             /* by position in the provider's table; NULL: not asked for so far */
+  int64_t *flags[AC_DEV_KINDS];             /* by position in the provider's table. NULL: not requested so far */
 
   /* modes */
   bool grad_enabled;
@@ -103,28 +105,29 @@ struct ac_ctx {
   uint32_t op_hash_mask;
 
   /* autograd's slots: set by aci_autograd_open */
-  ac_status (*ag_check)(ac_ctx *c, ac_frame *f, ac_err *e);        /* before a kernel that mutates; may fill f->before */
+  ac_status (*ag_check)(ac_ctx *c, ac_frame *f, ac_err *e);        /* before a kernel that mutates. May fill f->before */
   ac_status (*ag_record)(ac_ctx *c, ac_frame *f, ac_err *e);       /* after the kernel, before versions rise */
   uint64_t node_seq;
-  struct ac_saved_hooks *saved_hooks; /* innermost; NULL: tensors are saved as they are */
+  struct ac_saved_hooks *saved_hooks; /* innermost. NULL: tensors are saved directly */
   bool anomaly, anomaly_nan;
-  struct ac_sites *sites; /* where calls come from, for anomaly mode; NULL: not known */
+  struct ac_sites *sites; /* origin of calls, for anomaly mode. NULL: unknown */
 
   /* precision's slot: may replace tensors in args by casts (owned by the expression) */
   ac_status (*cast)(ac_ctx *c, const ac_op *op, ac_value *args, ac_expr *x, ac_err *e);
   void *autocast;
   void (*autocast_free)(ac_ctx *c);
 
-  /* The owner's way to find memory (collect garbage, empty caches); true: try again. Asked inside backward, where every tensor in
-   * use is held by the engine, and between calls: a call from outside is repeated by its caller, whose arguments may have been garbage. */
+  /* Asks the owner to free memory (collect garbage, empty caches). True: try again. Called inside backward, where the engine holds every
+   * tensor in use, and between calls. For a call from outside it is not used: its caller repeats it, because its arguments may have been
+   * garbage. */
   bool (*on_oom)(void *user);
   void *oom_user;
   int in_backward; /* engine runs in flight */
-  bool only_inputs; /* the backward under way gives gradients of named inputs; no other leaf gets one */
+  bool only_inputs; /* the backward under way gives gradients of named inputs only */
   struct aci_final_callback *final_callbacks; /* callbacks for when it falls to 0 (ac_backward_queue) */
 
   aci_tracer *tracer; /* NULL: nobody traces */
-  struct aci_fuse *fuse; /* calls that wait (ops/fuse.h); NULL: none ever did */
+  struct aci_fuse *fuse; /* calls that wait (ops/fuse.h). NULL: none ever did */
   int n_observers;
   aci_observer observer[ACI_MAX_OBSERVERS];
   int n_step_hooks;
@@ -138,18 +141,22 @@ ac_status aci_ctx_choose_device(ac_ctx *c, const ac_ctx_options *o, ac_err *e);
 void aci_op_kernels(const ac_ctx *c, ac_op *op);
 /* Called for a tensor on a device that another context opened: this one opens it as well and registers the kernels of its kind. */
 ac_status aci_ctx_attach_device(ac_ctx *c, const ac_device *d, ac_err *e);
-/* Copies of the flags that a context has, malloc'ed, NULL for kinds that it was not asked about; for another context, which takes them
- * over (and leaves NULL). A worker has the flags that its owner had when it was started. */
+/* A further meta device, "meta:INDEX" (device/meta/meta_flags.h), which is opened the first time. */
+ac_status aci_ctx_phantom(ac_ctx *c, int index, ac_device **out, ac_err *e);
+/* Copies of a context's flags, malloc'ed, NULL for kinds that were never requested. For another context, which takes them over (and
+ * leaves NULL). A worker has the flags that its owner had when it was started. */
 ac_status aci_ctx_flags_copy(const ac_ctx *c, int64_t *copy[AC_DEV_KINDS], ac_err *e);
 void aci_ctx_flags_take(ac_ctx *c, int64_t *given[AC_DEV_KINDS]);
 /* Flag i of the kind of device that runs this call, as the calling context has it. */
 static inline int64_t aci_flag(const ac_frame *f, int i) { return f->ctx->flags[f->device->kind][i]; }
 
 const ac_op *aci_ctx_builtin(const ac_ctx *c, int index);
-/* The op's parsed signature; parses on first use. NULL only when a registered op's text is broken (checked at registration). */
+/* The parsed signature of an op whose call has begun, or that aci_op_parse accepted. NULL before. */
 const aci_sig *aci_op_sig(const ac_op *op);
-void aci_op_parse(ac_op *op);
-/* Room for n tensors that lives as long as the expression; NULL without memory. */
+ac_status aci_op_parse(const ac_op *op, ac_err *e);
+/* AC_OK, or AC_INTERNAL after an internal check failed in this context, or in a thread that belongs to none. */
+ac_status aci_ctx_usable(ac_ctx *c, ac_err *e);
+/* Room for n tensors that lives as long as the expression. NULL without memory. */
 ac_tensor **aci_expr_list(ac_expr *x, int n);
 /* Every op, for listings: i in 0..n-1. */
 int aci_ctx_n_ops(const ac_ctx *c);

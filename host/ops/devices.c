@@ -1,4 +1,4 @@
-/* The devices of a context: which there are, which new tensors go to, and what each kind brings (accel/device.h): kernels, drivers, flags.
+/* The devices of a context: the list, the default for new tensors, and the tables of each kind (accel/device.h): kernels, drivers, flags.
  *
  * cpu and meta are opened with the context. Another kind is attached when its first device is opened, or a tensor of one comes from
  * another context: its kernels are then registered in the table of ops. A context takes its own copy of a kind's flags when one is first
@@ -12,7 +12,7 @@
 #include "ops/ctx_impl.h"
 #include "ops/map/map.h"
 
-/* ---- what a kind brings ---- */
+/* ---- tables of a kind ---- */
 static void op_kernel(const ac_ctx *c, ac_op *op, int kind) {
   const ac_op_desc *d = op->desc;
   if (kind == AC_DEV_META) return; /* it computes nothing */
@@ -81,7 +81,7 @@ static ac_status find_flag(const char *device, const char *flag, int *kind, int 
   char text[64][24];
   *kind = aci_device_kind_named(device, strlen(device));
   const ac_device_provider *p = ac_device_provider_at(*kind);
-  if (p == NULL) return AC_FAIL(e, DEVICE, "no kind of device is called '%.40s'", device);
+  if (p == NULL) return AC_FAIL(e, DEVICE, "unknown kind of device '%.40s'", device);
   int n = 0;
   for (; n < p->n_flags && n < 64; n++) {
     aci_device_flag_name(p, n, text[n], sizeof text[n]);
@@ -131,7 +131,11 @@ void aci_ctx_flags_take(ac_ctx *c, int64_t *given[AC_DEV_KINDS]) {
   }
 }
 
-int64_t ac_frame_flag(const ac_frame *f, int i) { return aci_flag(f, i); }
+int64_t ac_frame_flag(const ac_frame *f, int i) {
+  const int kind = f->device->kind;
+  if (f->ctx->flags[kind] != NULL) return f->ctx->flags[kind][i];
+  return ac_params_int(f->ctx->params, ac_device_provider_at(kind)->params[i].name); /* nobody has asked for the kind's flags so far */
+}
 
 /* ---- which there are ---- */
 ac_status aci_ctx_open_devices(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
@@ -139,7 +143,7 @@ ac_status aci_ctx_open_devices(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
   AC_TRY(ac_device_modules_load(c->params, e));
   AC_TRY(aci_params_extend(c->params, e));
   if (o != NULL && o->n_devices > 0) {
-    AC_ASSERT(o->n_devices <= ACI_MAX_DEVICES);
+    AC_CHECK(o->n_devices <= ACI_MAX_DEVICES, e);
     for (int i = 0; i < o->n_devices; i++) ac_device_retain(c->device[i] = o->devices[i]);
     c->n_devices = o->n_devices;
     c->devices_shared = true;
@@ -157,7 +161,7 @@ ac_status aci_ctx_open_devices(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
 
 ac_status ac_ctx_add_device(ac_ctx *c, ac_device *d, ac_err *e) {
   for (int i = 0; i < c->n_devices; i++)
-    if (strcmp(c->device[i]->name, d->name) == 0) return AC_FAIL(e, STATE, "there is a device %s already", d->name);
+    if (strcmp(c->device[i]->name, d->name) == 0) return AC_FAIL(e, STATE, "the device %s already exists", d->name);
   if (c->n_devices == ACI_MAX_DEVICES) return AC_FAIL(e, STATE, "more than %d devices", ACI_MAX_DEVICES);
   AC_TRY(attach_kind(c, d->kind, e));
   c->device[c->n_devices++] = d;
@@ -182,7 +186,18 @@ static ac_status open_device(ac_ctx *c, int kind, int index, ac_device **out, ac
   return st;
 }
 
-/* "cuda" is the first, "cuda:1" the second; AC_DEVICE, without a message, for what is of no kind that is registered. */
+ac_status aci_ctx_phantom(ac_ctx *c, int index, ac_device **out, ac_err *e) {
+  char name[24];
+  ac_err none;
+  snprintf(name, sizeof name, "meta:%d", index);
+  if (ac_ctx_device(c, name, out, &none) == AC_OK) return AC_OK;
+  AC_TRY(ac_device_open(ac_device_phantom_vtable(), index, 0, c->team, out, e));
+  const ac_status st = ac_ctx_add_device(c, *out, e);
+  if (st != AC_OK) ac_device_release(*out);
+  return st;
+}
+
+/* "cuda" is the first, "cuda:1" the second. AC_DEVICE, without a message, for names of unregistered kinds. */
 static ac_status parse_name(const char *name, int *kind, int *index, ac_err *e) {
   const size_t n = strcspn(name, ":");
   *kind = aci_device_kind_named(name, n);
@@ -219,11 +234,11 @@ ac_status ac_ctx_device(ac_ctx *c, const char *name, ac_device **out, ac_err *e)
     const size_t n = strlen(list);
     snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", c->device[i]->name);
   }
-  return AC_FAIL(e, DEVICE, "no device '%s' here%s%s (there is: %s)", name, why.msg[0] != '\0' ? ": " : "", why.msg, list);
+  return AC_FAIL(e, DEVICE, "no device '%s' here%s%s; available: %s", name, why.msg[0] != '\0' ? ": " : "", why.msg, list);
 }
 
-/* ---- where new tensors go ---- */
-/* Of several devices of a kind the one of this local rank, round robin; *out stays as it is when there is none. */
+/* ---- the default device of new tensors ---- */
+/* Of several devices of a kind the one of this local rank, round robin. *out stays unchanged when there is none. */
 static ac_status own_device(ac_ctx *c, int kind, ac_device **out, ac_err *e) {
   const ac_device_provider *p = ac_device_provider_at(kind);
   char name[24], why[200];
@@ -253,7 +268,7 @@ ac_status aci_ctx_choose_device(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
 
 void ac_ctx_set_default_device(ac_ctx *c, ac_device *d) { c->default_device = d; }
 
-/* The kind with the highest preference that has a device here; the CPU where none has. */
+/* The kind with the highest preference that has a device here, otherwise the CPU. */
 static int preferred_kind(ac_ctx *c) {
   char why[200];
   const ac_params *params = ac_ctx_params(c);

@@ -1,7 +1,7 @@
 /* Ops whose results have shapes that depend on data ("-> dynamic").
  *
- * Their shape rule gives the bound, which is what the meta device returns. On other devices the results have no bytes when the kernel
- * starts: it counts first, then gives each one its shape and its bytes by this call, before anything is written. */
+ * Their shape rule gives the bound, which the meta device returns. On other devices the results have no bytes when the kernel starts:
+ * it counts first, then gives each one its shape and its bytes by this call, before anything is written. */
 #ifndef ACI_OPS_DYNAMIC_H
 #define ACI_OPS_DYNAMIC_H
 #include "accel/opdef.h"

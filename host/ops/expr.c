@@ -1,5 +1,5 @@
-/* Expressions: calls chained without a check after each, for gradient rules and composed ops. The first failure sticks; everything
- * made on the way is released together at the end. */
+/* Expressions: calls chained without a check after each, for gradient rules and composed ops. The first failure sticks. All
+ * intermediate results are released together at the end. */
 #include <stdlib.h>
 
 #include "ops/op.h"
@@ -59,7 +59,8 @@ ac_tensor *ac_expr_call(ac_expr *x, const ac_op *op, const ac_value *args, ac_te
   int n = 0;
   for (int i = 0; i < n_more; i++) more[i] = NULL;
   if (x->st != AC_OK) return NULL;
-  if (!op->parsed) aci_op_parse((ac_op *)(uintptr_t)op);
+  x->st = aci_op_parse(op, x->e);
+  if (x->st != AC_OK) return NULL;
   for (int i = 0; i < op->n_params; i++)
     if ((args[i].kind == AC_T_TENSOR && args[i].tensor == NULL) ||
         (args[i].kind == AC_T_SCALAR && args[i].scalar.kind == AC_SCALAR_NONE)) {

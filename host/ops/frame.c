@@ -1,4 +1,4 @@
-/* What shape rules call: making outputs, reading dims, promoting dtypes. */
+/* Functions for shape rules: making outputs, reading dims, promoting dtypes. */
 #include <math.h>
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 
 static ac_status push(ac_frame *f, ac_tensor *t, ac_err *e) {
   if (t == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
-  AC_ASSERT(f->n_out < AC_MAX_RESULTS);
+  AC_CHECK(f->n_out < AC_MAX_RESULTS, e);
   f->out[f->n_out++] = t;
   return AC_OK;
 }
@@ -114,7 +114,8 @@ static ac_dtype promote2(ac_dtype a, ac_dtype b) {
 
 static int category(ac_dtype d) { return d == AC_BOOL ? 0 : ac_dtype_is_float(d) ? 2 : 1; }
 
-/* Dimensioned tensors decide; rank-0 tensors, then numbers, only when theirs is a higher category (torch.result_type). */
+/* Dimensioned tensors decide. Rank-0 tensors, then numbers, count only when their category is higher
+ * (torch.result_type). */
 ac_dtype ac_frame_promote(const ac_frame *f, int first, int last) {
   if (f->args[first].kind == AC_T_TENSOR && f->args[first].tensor->ndim > 0) { /* tensors of one dtype, the common case */
     ac_dtype d = (ac_dtype)f->args[first].tensor->dtype;

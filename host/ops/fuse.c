@@ -119,7 +119,7 @@ static ac_status compute(aci_fuse_node *n, ac_err *e) {
   }
   if (!aci_fuse_collect(n, &p) || !aci_fuse_lay_out(&p, n)) {
     aci_fuse_forget(&p);
-    for (int k = 0; k < n->n_in; k++) { /* a long chain in parts; n itself fits a pass */
+    for (int k = 0; k < n->n_in; k++) { /* a long chain in parts. n itself fits a pass */
       aci_fuse_node *child = n->in[k].storage != NULL ? node_of(n->in[k].storage) : NULL;
       if (child != NULL) AC_TRY(aci_fuse_compute_node(child, e));
     }
@@ -168,7 +168,7 @@ static void release(ac_storage *s, bool written) { (void)s, (void)written; }
 static void free_waiting(ac_storage *s) { drop(s->impl); }
 const ac_provider aci_fuse_waiting = {sizeof aci_fuse_waiting, "waiting", acquire, release, free_waiting};
 
-/* What waits and reads s, computed: its values are about to change. */
+/* Computes the waiting results that read s, because its values are about to change. */
 static ac_status before_write(aci_fuse *z, const ac_storage *s, ac_err *e) {
   for (aci_fuse_node *n = z->newest; n != NULL;) {
     bool reads = false;
@@ -200,7 +200,7 @@ aci_fuse *aci_fuse_of(const ac_ctx *c) {
 ac_status aci_fuse_before_call(const ac_frame *f, ac_err *e) {
   aci_fuse *z = aci_fuse_of(f->ctx);
   if (z == NULL || z->newest == NULL) return AC_OK;
-  /* gradients are also written, and exchanged, by what is no call: nothing waits for the values of before */
+  /* gradients are also written, and exchanged, outside of calls: nothing may wait for their old values */
   if (f->ctx->in_backward != z->backward) AC_TRY(compute_kept(z, true, e));
   if (f->op->mutates == 0) return AC_OK;
   for (int i = 0; i < f->n_args; i++) {
@@ -385,7 +385,7 @@ static bool is_values(const aci_fuse_node *n, const ac_tensor *t) {
          t->numel == n->numel && (ac_dtype)t->dtype == n->dt && n->depth < ACI_FUSE_DEPTH;
 }
 
-/* A map of values of rows, and nothing else, where one of them waits: its rows. */
+/* A pure map of rows' values, if one of them waits: its rows. */
 static const aci_fuse_node *values_of(const ac_frame *f, const ac_tensor *o) {
   for (int i = 0; i < f->n_args; i++) {
     if (f->args[i].kind != AC_T_TENSOR) continue;
@@ -395,7 +395,7 @@ static const aci_fuse_node *values_of(const ac_frame *f, const ac_tensor *o) {
   return NULL;
 }
 
-/* Whether the operand that waits, laid out as `to` says, takes part in n's pass. */
+/* Whether the waiting operand, laid out according to `to`, takes part in n's pass. */
 static bool joins_pass(const aci_fuse_node *n, const aci_fuse_node *child, const aci_fuse_operand *to, const aci_map_plan *plan,
                        const ac_tensor *t) {
   if (n->kind == ACI_FUSE_ROW_MAP) return is_values(child, t) && to->linear && child->rows == n->rows && child->cols == n->cols;
@@ -405,7 +405,7 @@ static bool joins_pass(const aci_fuse_node *n, const aci_fuse_node *child, const
          child->dt == (ac_dtype)t->dtype && child->depth < ACI_FUSE_DEPTH;
 }
 
-/* Operands as the plan has them; those that wait and do not go with the result are computed first, or say that they are lost. */
+/* Operands as in the plan. Those that wait and do not go with the result are computed first, or report that they are lost. */
 static ac_status take_operands(ac_frame *f, const aci_map_plan *plan, aci_fuse_node *n, ac_err *e) {
   n->n_in = plan->n_in;
   for (int k = 0; k < plan->n_in; k++) {

@@ -46,7 +46,7 @@ static void add_cpu(hash *h) {
   fclose(f);
 }
 
-/* Where the compiler lies, and which one it is by size and time; false: there is none. */
+/* The compiler's path, and its identity by size and time. False: there is none. */
 static bool find_compiler(const char *name, char *path, size_t n, hash *h) {
   struct stat s;
   const char *list = strchr(name, '/') != NULL ? "" : getenv("PATH");
@@ -71,7 +71,7 @@ static bool is_ours(const char *path, bool folder) {
   return lstat(path, &s) == 0 && (folder ? S_ISDIR(s.st_mode) : S_ISREG(s.st_mode)) && s.st_uid == geteuid() && (s.st_mode & 022) == 0;
 }
 
-/* Makes the folder, and those above it, where they are missing. */
+/* Makes the folder and its missing parents. */
 static bool make_folder(char *path) {
   for (char *p = path + 1; *p != '\0'; p++) {
     if (*p != '/') continue;
@@ -115,7 +115,7 @@ bool aci_fuse_cache_path(const ac_params *p, const char *source, size_t n, const
   return k > 0 && (size_t)k < room;
 }
 
-/* What stands before the code in its file: drivers do not look at the end of what they are given. */
+/* The text before the code in its file: drivers ignore the end of their input. */
 typedef struct code_head {
   char magic[8];
   uint64_t bytes;
@@ -168,7 +168,7 @@ void aci_fuse_cache_write(const char *path, const void *code, size_t bytes) {
 }
 
 /* ---- shared libraries for the CPU ---- */
-/* The compiler's end; what it says goes nowhere: a text that it refuses runs as a chain. */
+/* The compiler's process. Its output is dropped: a text that it refuses runs as a chain. */
 static bool run(const char *compiler, const char *from, const char *to) {
   char *argv[N_FLAGS + 8];
   int n = 0;

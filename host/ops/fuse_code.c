@@ -1,4 +1,4 @@
-/* Passes as C text, and the kernels made of it, by what a pass looks like: see fuse_code.h. */
+/* Passes as C text, and their kernels, found by the form of a pass: see fuse_code.h. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ void aci_fuse_codes_free(aci_fuse_codes *c) {
   free(c);
 }
 
-/* ---- what a kernel is called with ---- */
+/* ---- arguments of a kernel ---- */
 static int input_of(aci_fuse_pass *p, int at, int k) {
   const aci_fuse_operand *o = &p->node[at]->in[k];
   for (int i = 0; i < p->n_inputs; i++) { /* the same elements once */
@@ -117,7 +117,7 @@ static void cut_pass(const aci_fuse_pass *p, cut *c) {
   }
 }
 
-/* Where operand k of node i lies, or its value in a loop that is not over the elements. */
+/* The address of operand k of node i, or its value in a loop that is not over the elements. */
 static void put_place(aci_strbuf *b, const aci_fuse_pass *p, int i, int k, uint64_t word) {
   const aci_fuse_node *from = p->from[i][k];
   if (from == NULL) aci_strbuf_printf(b, "a%d", (int)(word >> 2));

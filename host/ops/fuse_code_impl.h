@@ -1,4 +1,4 @@
-/* What fuse_code.c and fuse_device.c share: passes by what they look like, and formulas as text. */
+/* Declarations shared by fuse_code.c and fuse_device.c: the form of passes, and formulas as text. */
 #ifndef ACI_OPS_FUSE_CODE_IMPL_H
 #define ACI_OPS_FUSE_CODE_IMPL_H
 #include "base/strbuf.h"
@@ -7,7 +7,7 @@
 
 enum { ACI_FUSE_KINDS = 256 };
 
-/* What a pass looks like: words of its nodes and operands. */
+/* The form of a pass: words of its nodes and operands. */
 typedef struct aci_fuse_look {
   uint64_t word[ACI_FUSE_MOST * (ACI_MAP_MAX_IN + 2) + ACI_FUSE_INPUTS + 2];
   int n;
@@ -39,13 +39,15 @@ static inline int aci_fuse_lies(const aci_fuse_operand *o) {
   return o->linear ? ACI_FUSE_LINEAR : o->row == 0 && o->step == 0 ? ACI_FUSE_ONE : ACI_FUSE_STRIDED;
 }
 
-/* Fills in inputs, outputs and numbers, and the look; false: not a pass for a kernel. device: dtypes and layouts are part of it. */
+/* Fills in inputs, outputs and numbers, and the form. False: the pass does not suit a kernel. device: dtypes and layouts
+ * are part of the form. */
 bool aci_fuse_look_at(aci_fuse_pass *p, aci_fuse_look *l, bool device);
 /* NULL without memory. */
 aci_fuse_entry *aci_fuse_entry_of(aci_fuse_codes *c, const aci_fuse_look *l);
-/* Counts; true once, when it has come often enough to be compiled, or is to be now, and not too many others have. */
+/* Counts uses. True once, when it must be compiled: after enough uses, or at once on request, unless too many others
+ * were compiled. */
 bool aci_fuse_entry_is_due(aci_fuse_codes *c, aci_fuse_entry *k, bool now);
-/* Macros that make a function of a formula - ONE is what comes before its name - and the text of p's formulas; false: one has none. */
+/* Macros that make a function of a formula - ONE is the text before its name - and the text of p's formulas. False: one has none. */
 bool aci_fuse_put_formulas(aci_strbuf *b, const aci_fuse_pass *p);
 extern const char aci_fuse_formulas[];
 

@@ -89,7 +89,7 @@ static void put_node(aci_strbuf *b, const aci_fuse_pass *p, int i, const uint64_
   }
   aci_strbuf_puts(b, ");\n");
   const char *half = n->dt == AC_BF16 ? "bf16" : "f16";
-  if (n->dt != AC_F32) /* readers get what a tensor of 16 bits holds */
+  if (n->dt != AC_F32) /* readers get the value rounded to 16 bits */
     aci_strbuf_printf(b, "    const uint16_t h%d = aci_f32_to_%s(v%d);\n    v%d = aci_%s_to_f32(h%d);\n", i, half, i, i, half, i);
   if (!n->write) return;
   if (n->dt == AC_F32) aci_strbuf_printf(b, "    ((float *)a.out[%d])[i] = v%d;\n", output, i);
@@ -131,7 +131,7 @@ static void *make_kernel(const aci_fuse *z, const aci_fuse_device *driver, const
     }
     if (code != NULL && driver->load(d, code, bytes, &kernel, &e) != AC_OK) {
       ac_log_write(AC_LOG_WARN, "compile", "a chain of %d maps runs call by call on %s: %s", p->n, d->name, e.msg);
-      if (kept) remove(path); /* what is there serves nobody */
+      if (kept) remove(path); /* the present memory serves nobody */
       kernel = NULL;
     }
   }
@@ -140,7 +140,7 @@ static void *make_kernel(const aci_fuse *z, const aci_fuse_device *driver, const
   return kernel;
 }
 
-/* As map.c lays a call out, from what the node knows of it. */
+/* As map.c lays a call out, from the node's data. */
 static void plan_of(const aci_fuse_node *n, aci_map_plan *plan) {
   *plan = (aci_map_plan){.ct = ACI_C_F32, .n_in = n->n_in, .ndim = 1, .numel = n->numel};
   for (int k = 0; k < n->n_in; k++)

@@ -1,4 +1,5 @@
-/* Chains of maps on devices that can compile kernels while a program runs (NVRTC): what a device module brings, and passes by it. */
+/* Chains of maps on devices that can compile kernels while a program runs (NVRTC): the table of a device module, and its
+ * use in passes. */
 #ifndef ACI_OPS_FUSE_DEVICE_H
 #define ACI_OPS_FUSE_DEVICE_H
 #include "ops/map/plan.h"
@@ -18,11 +19,12 @@ typedef struct aci_fuse_args {
   float num[ACI_FUSE_ARG_NUMBERS];
 } aci_fuse_args;
 
-/* What a module with a compiler brings. */
+/* The table of a module with a compiler. */
 typedef struct aci_fuse_device {
-  /* What machine code depends on besides its text, "sm_90 nvrtc 13.0"; false: nothing can be compiled, and why. */
+  /* Everything besides its text that machine code depends on, "sm_90 nvrtc 13.0". False: nothing can be compiled, and
+   * why holds the reason. */
   bool (*target)(const ac_device *d, char *text, size_t n, char *why, size_t room);
-  /* Text with the kernel `fused` -> machine code, malloc'ed; false: why has the compiler's first complaint. */
+  /* Text with the kernel `fused` -> machine code, malloc'ed. False: why has the compiler's first complaint. */
   bool (*compile)(const ac_device *d, const char *text, char **code, size_t *bytes, char *why, size_t room);
   /* Loaded for the rest of the process. */
   ac_status (*load)(const ac_device *d, const void *code, size_t bytes, void **kernel, ac_err *e);
@@ -33,7 +35,7 @@ typedef struct aci_fuse_device {
 
 /* The one of devices with this vtable, from the time on that their module is loaded. Of the process, as the module is. */
 void aci_fuse_set_device(const ac_device_vtable *vt, const aci_fuse_device *d);
-/* What a module has that brings one: returns it. */
+/* Exported by a module that has a compiler: returns its table. */
 #define ACI_FUSE_SYMBOL "accel_fuse_device"
 typedef const aci_fuse_device *(*aci_fuse_device_fn)(void);
 

@@ -1,4 +1,4 @@
-/* What fuse.c, fuse_reduce.c and fuse_memory.c share. */
+/* Declarations shared by fuse.c, fuse_reduce.c and fuse_memory.c. */
 #ifndef ACI_OPS_FUSE_IMPL_H
 #define ACI_OPS_FUSE_IMPL_H
 #include "ops/ctx_impl.h"
@@ -21,9 +21,9 @@ struct aci_fuse {
   aci_fuse_node *newest;
   aci_fuse_codes *codes; /* NULL: chains run formula by formula */
   aci_fuse_counts n;
-  const ac_device *target_of; /* the device that the line below is of, and not only of its kind; NULL: none asked so far */
+  const ac_device *target_of; /* the exact device of the next field. NULL: none asked so far */
   char target[64];
-  bool refused[AC_DEV_KINDS]; /* it has no compiler, which was said */
+  bool refused[AC_DEV_KINDS]; /* it has no compiler, which was reported */
 };
 
 /* Elements from which on chains outgrow a cache, or a launch. */
@@ -36,7 +36,7 @@ static inline aci_fuse_node *aci_fuse_node_of(const ac_storage *s) { return s->p
 /* Whether the call that computes o may have it wait, as far as this follows from neither its formula nor its size. */
 bool aci_fuse_can_wait(const aci_fuse *z, const ac_frame *f, const ac_tensor *o);
 bool aci_fuse_leads_to_gradient(const ac_frame *f);
-/* Operand k of n is argument k of the call; child: the node behind it that takes part in n's pass, or NULL. */
+/* Operand k of n is argument k of the call. child: its node, if that takes part in n's pass, or NULL. */
 void aci_fuse_give_operand(const ac_frame *f, aci_fuse_node *n, int k, aci_fuse_node *child);
 void aci_fuse_wait(aci_fuse_node *n);
 void aci_fuse_node_free(aci_fuse_node *n); /* of one that does not wait (any more) */
@@ -45,9 +45,9 @@ ac_status aci_fuse_settle_operands(const ac_frame *f, ac_err *e);
 
 /* ---- computing ---- */
 ac_status aci_fuse_compute_node(aci_fuse_node *n, ac_err *e);
-/* The nodes of the chain before n that wait as well, operands first, and n; false: not those of one pass. */
+/* The waiting nodes of the chain before n, operands first, and n. False: they do not fit one pass. */
 bool aci_fuse_collect(aci_fuse_node *n, aci_fuse_pass *p);
-void aci_fuse_forget(aci_fuse_pass *p); /* what was collected; the pass is empty again */
+void aci_fuse_forget(aci_fuse_pass *p); /* the collected nodes. The pass is empty again */
 /* Those that are written are tensors like any other from now on. */
 void aci_fuse_done(aci_fuse *z, aci_fuse_node *const *node, int n);
 /* A reduction by its own kernel. */
@@ -56,14 +56,15 @@ ac_status aci_fuse_walk(aci_fuse_node *n, ac_err *e);
 /* ---- fuse_memory.c ---- */
 /* Memory for a storage that has none so far. */
 ac_status aci_fuse_allocate(ac_storage *s, ac_err *e);
-/* Where operands lie; memory for what the pass writes, or for all of its nodes. take: of operands that end with the pass. */
+/* Lays out operands, and allocates memory for the pass's results, or for all of its nodes. take: reuse the memory of
+ * operands that end with the pass. */
 void aci_fuse_locate(aci_fuse_pass *p);
 ac_status aci_fuse_allocate_pass(aci_fuse_pass *p, bool all, bool take, ac_err *e);
 /* The pass failed before it wrote anything: operands have their memory again. */
 void aci_fuse_give_back(aci_fuse_pass *p);
 
 /* ---- fuse_device.c ---- */
-/* What compiles for the device; NULL: nothing waits there. */
+/* The compiler for the device. NULL: nothing waits there. */
 const aci_fuse_device *aci_fuse_device_of(aci_fuse *z, const ac_device *d);
 ac_status aci_fuse_device_run(aci_fuse *z, const aci_fuse_device *driver, aci_fuse_pass *p, ac_frame *f, bool *generated, ac_err *e);
 

@@ -1,6 +1,6 @@
-/* Memory of results that wait (fuse.h). A storage has none until a pass writes it; what a pass computes on the way never has any. Where an
- * operand has no reader after the pass, and lies as the result does, the result takes its memory: every element is read before it is written.
- * So a chain takes as much memory as its results and what gradients read, and no more at any time. */
+/* Memory of waiting results (fuse.h). A storage has none until a pass writes it. Intermediate results of a pass never have any. If an
+ * operand has no reader after the pass and has the result's layout, the result takes its memory: every element is read before it is
+ * written. So a chain never takes more memory than its results and the tensors that gradients read. */
 #include "ops/fuse_impl.h"
 
 bool aci_fuse_promise(const ac_frame *f, ac_tensor *t) {
@@ -37,7 +37,8 @@ void aci_fuse_locate(aci_fuse_pass *p) {
 }
 
 /* ---- taking ---- */
-/* How many operands of nodes that are freed after the pass have s; the last node that reads it. *alike: all read it as the result lies. */
+/* How many operands of nodes that are freed after the pass have s, and the last node that reads it. *alike: all read it
+ * with the result's layout. */
 static int readers(const aci_fuse_pass *p, const bool *ends, const ac_storage *s, int *last, bool *alike) {
   int n = 0;
   *alike = true;
@@ -100,7 +101,7 @@ ac_status aci_fuse_allocate_pass(aci_fuse_pass *p, bool all, bool take, ac_err *
       return st;
     }
   }
-  for (int i = 0; i < p->n; i++) /* what is written is read there */
+  for (int i = 0; i < p->n; i++) /* results are read there */
     for (int k = 0; k < p->node[i]->n_in; k++)
       if (p->from[i][k] != NULL) p->node[i]->in[k].ptr = p->from[i][k]->out->ptr;
   return AC_OK;

@@ -1,4 +1,5 @@
-/* The pass of fuse.c: 1024 elements by every formula, then the next 1024. What lies in f32 is read and written where it is. */
+/* The pass of fuse.c: 1024 elements by every formula, then the next 1024. f32 operands and results are read and written
+ * in place. */
 #include "ops/fuse_pass.h"
 
 enum { BLOCK = ACI_FUSE_BLOCK, GRAIN = 32768 };
@@ -89,7 +90,7 @@ void aci_fuse_step(const aci_fuse_pass *p, int at, int64_t i, int64_t n, const a
   float *y = row_of(s, node->slot);
   node->loop(n, y, in, node->p);
   if (node->dt == AC_F32) return;
-  for (int64_t j = 0; j < n; j += BLOCK) { /* readers get what a tensor of 16 bits holds */
+  for (int64_t j = 0; j < n; j += BLOCK) { /* readers get the value rounded to 16 bits */
     const int64_t m = n - j < BLOCK ? n - j : BLOCK;
     char *to = node->write ? (char *)node->out->ptr + (i + j) * 2 : (char *)narrow;
     aci_store(ACI_C_F32, y + j, node->dt, to, 1, m);
@@ -97,7 +98,7 @@ void aci_fuse_step(const aci_fuse_pass *p, int at, int64_t i, int64_t n, const a
   }
 }
 
-/* to: where values that are taken go */
+/* to: destination of taken values */
 static void range_by_code(const aci_fuse_pass *p, int64_t begin, int64_t end, float *to) {
   _Alignas(64) float row[ACI_FUSE_INPUTS][BLOCK];
   const float *in[ACI_FUSE_INPUTS];

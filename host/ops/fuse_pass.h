@@ -1,8 +1,8 @@
 /* A pass over memory by the formulas of several maps and reductions (fuse.h): nodes in order, laid out in rows, and run.
  *
- *   fuse.c          what waits, and which nodes a pass has
+ *   fuse.c          waiting results, and the nodes of a pass
  *   fuse_reduce.c   the same of reductions
- *   fuse_memory.c   memory for what is written
+ *   fuse_memory.c   memory for written results
  *   fuse_pass.c     passes of maps: 1024 elements by every formula, then the next 1024
  *   fuse_rows.c     passes with reductions: a row of a tensor by every formula, then the next row
  *   fuse_code.c     a pass as C text
@@ -13,7 +13,7 @@
 #include "tensor/tensor_impl.h"
 
 enum { ACI_FUSE_MOST = 32, ACI_FUSE_DEPTH = 24, ACI_FUSE_ROWS = 40, ACI_FUSE_INPUTS = 16, ACI_FUSE_BLOCK = 1024 };
-/* Rows of a pass: shorter ones cost more to begin than they gain; of longer ones the cache holds too few. */
+/* Rows of a pass: shorter ones cost more to begin than they gain, and the cache holds too few longer ones. */
 enum { ACI_FUSE_COLS_LEAST = 64, ACI_FUSE_COLS_MOST = 8192 };
 
 /* A pass in one function (fuse_code.h): n elements, at most 1024, or a row of its inputs and results. */
@@ -26,8 +26,8 @@ typedef struct aci_fuse_row {
 typedef void (*aci_fuse_kernel)(int64_t n, const float *const *in, float *const *out, const float *num, const aci_fuse_row *row);
 
 typedef struct aci_fuse_operand {
-  ac_storage *storage; /* retained; NULL: the number */
-  const char *ptr;     /* of its first element, once the pass is laid out; begins so many bytes into the storage: */
+  ac_storage *storage; /* retained. NULL: the number */
+  const char *ptr;     /* of its first element, once the pass is laid out. Offset in bytes in the storage: */
   int64_t begin;
   ac_dtype dt;
   bool linear;       /* element i lies at i */
@@ -44,8 +44,8 @@ typedef enum aci_fuse_kind {
 
 typedef struct aci_fuse_node {
   struct aci_fuse *owner;
-  struct aci_fuse_node *older, *newer; /* of what waits */
-  ac_storage *out;                     /* whose provider this is; not retained */
+  struct aci_fuse_node *older, *newer; /* of the waiting result */
+  ac_storage *out;                     /* whose provider this is. Not retained */
   aci_fuse_kind kind;
   aci_map_fn loop;
   const aci_map_loop *which;
@@ -54,9 +54,9 @@ typedef struct aci_fuse_node {
   int n_in, depth;
   aci_fuse_operand in[ACI_MAP_MAX_IN];
   int64_t numel, inner;
-  int64_t rows, cols; /* of what is reduced, where kind is not ACI_FUSE_MAP */
+  int64_t rows, cols; /* of the reduced tensor, if kind is not ACI_FUSE_MAP */
   aci_fuse_reduction how;
-  aci_reduce_plan *plan; /* of ACI_FUSE_WALK; owned */
+  aci_reduce_plan *plan; /* of ACI_FUSE_WALK. Owned */
   ac_dtype dt;
   bool keep; /* a gradient may read it */
   bool shared; /* in a pass: others that wait read it */
@@ -64,17 +64,17 @@ typedef struct aci_fuse_node {
   bool lost; /* its region is over */
   bool walking; /* it takes its operand from a pass, or has it computed */
   bool write;
-  int at, slot; /* in a pass: position, row; -1 */
+  int at, slot; /* in a pass: position, row. -1 if none */
   ac_storage *memory_of; /* in a pass: the operand whose memory it took */
 } aci_fuse_node;
 
 typedef struct aci_fuse_pass {
   int n, rows;
-  int64_t numel, cols; /* elements; of a row, where reductions take part, else 0 */
+  int64_t numel, cols; /* elements. Of a row if reductions take part, otherwise 0 */
   aci_fuse_node *node[ACI_FUSE_MOST];
-  const aci_fuse_node *taken; /* whose values aci_fuse_fill gives; NULL: the pass is run */
+  const aci_fuse_node *taken; /* the node whose values aci_fuse_fill returns. NULL: the pass is run */
   int number[ACI_FUSE_MOST][ACI_MAP_MAX_IN]; /* the row that holds an operand's number */
-  aci_fuse_node *from[ACI_FUSE_MOST][ACI_MAP_MAX_IN]; /* the node of this pass that an operand comes from; NULL: it lies in memory */
+  aci_fuse_node *from[ACI_FUSE_MOST][ACI_MAP_MAX_IN]; /* the node of this pass that an operand comes from. NULL: it is in memory */
   aci_fuse_kernel code; /* NULL: formula by formula */
   int n_inputs, n_outputs, n_scratch;
   const aci_fuse_operand *input[ACI_FUSE_INPUTS];
@@ -83,14 +83,15 @@ typedef struct aci_fuse_pass {
   float numbers[ACI_FUSE_MOST * (ACI_MAP_MAX_P + ACI_MAP_MAX_IN)]; /* of each node its parameters, then operands that are numbers */
 } aci_fuse_pass;
 
-/* Says what is written and which row of scratch each node has; false: they do not suffice. wanted NULL: what p->taken says is given. */
+/* Decides which nodes are written and the row of scratch of each. False: there are not enough rows. wanted NULL: only
+ * p->taken is returned. */
 bool aci_fuse_lay_out(aci_fuse_pass *p, const aci_fuse_node *wanted);
 /* OOM without memory for scratch. f: device, team and stream. */
 ac_status aci_fuse_run(const aci_fuse_pass *p, ac_frame *f, ac_err *e);
-/* Of a pass without reductions: elements [at, at + n) of the node that is taken; what is written is written there. */
+/* Of a pass without reductions: elements [at, at + n) of the taken node. Results to be written are written as well. */
 void aci_fuse_fill(const void *pass, int64_t at, int64_t n, float *to);
 
-/* ---- what fuse_pass.c and fuse_rows.c share ---- */
+/* ---- declarations shared by fuse_pass.c and fuse_rows.c ---- */
 typedef struct aci_fuse_scratch {
   float *row; /* p->rows of them */
   int64_t step;

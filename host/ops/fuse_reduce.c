@@ -20,7 +20,7 @@ static bool by_runs(const aci_reduce_plan *p) {
   return p->keep_stride[k] == 1 && p->keep_shape[k] >= ACI_FUSE_COLS_LEAST && p->red_stride[p->n_red - 1] != 1;
 }
 
-/* The node behind x where all of it is wanted, element by element. */
+/* The node of x if all of it is wanted, element by element. */
 static aci_fuse_node *whole(const ac_tensor *x) {
   aci_fuse_node *n = aci_fuse_node_of(x->storage);
   const bool is = n != NULL && !n->lost && n->kind == ACI_FUSE_MAP && x->offset == 0 && n->numel == x->numel && n->dt == (ac_dtype)x->dtype &&
@@ -110,7 +110,7 @@ static ac_status walk(aci_fuse_node *n, ac_err *e) {
 }
 
 ac_status aci_fuse_walk(aci_fuse_node *n, ac_err *e) {
-  ac_storage *s = n->out; /* n's own operand may free memory as it is computed, and n with it where nobody else has it */
+  ac_storage *s = n->out; /* computing n's operand may free memory, including n if nobody else holds it */
   ac_storage_retain(s);
   const ac_status st = walk(n, e);
   ac_storage_release(s);

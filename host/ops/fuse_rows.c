@@ -10,7 +10,7 @@ typedef struct rows_job {
   aci_slots slots;
 } rows_job;
 
-/* The value of a row as a tensor of the node's dtype holds it; written where that is wanted. */
+/* The value of a row rounded to the node's dtype. Written if wanted. */
 static float settle(const aci_fuse_node *n, int64_t r, aci_ctype ct, const void *v) {
   char narrow[8];
   float y;
@@ -107,7 +107,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
 }
 
 ac_status aci_fuse_run_rows(const aci_fuse_pass *p, ac_frame *f, ac_err *e) {
-  rows_job j = {.p = p, .step = (p->cols + 15) / 16 * 16 + 16}; /* beside each other rows would meet in the same sets of the cache */
+  rows_job j = {.p = p, .step = (p->cols + 15) / 16 * 16 + 16}; /* adjacent rows would map to the same cache sets */
   const int64_t rows = p->numel / p->cols, grain = WORK / p->cols < 1 ? 1 : WORK / p->cols;
   const int n = p->code != NULL ? p->n_inputs + p->n_scratch : p->rows;
   AC_TRY(aci_slots_open(&j.slots, f, (rows + grain - 1) / grain, (size_t)(n * j.step) * 4, e));

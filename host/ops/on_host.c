@@ -1,4 +1,5 @@
-/* Calls of accelerators by kernels of the CPU: see on_host.h. Bytes go by the device's vtable, after what is queued on the call's stream. */
+/* Calls of accelerators by kernels of the CPU: see on_host.h. Bytes go through the device's vtable, after the queued
+ * work of the call's stream. */
 #include "ops/on_host.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include "tensor/geometry.h"
 #include "tensor/layout.h"
 
-/* A tensor with a copy of it on the host; lists of these, as the arguments name tensors. */
+/* A tensor with a copy of it on the host. Lists of these correspond to the arguments. */
 typedef struct host_copy {
   ac_tensor *device, *host;
   bool written;
@@ -24,7 +25,7 @@ static size_t bytes_of(const ac_tensor *t) {
   return (size_t)aci_span(t->ndim, t->shape, t->stride) * aci_dsize((ac_dtype)t->dtype);
 }
 
-/* The same shape and strides in memory of the host, which begins at the first element; quantised where t is. */
+/* The same shape and strides in host memory, which begins at the first element. Quantised if t is. */
 static ac_status make(const host_copies *c, const ac_tensor *t, ac_tensor **out, ac_err *e) {
   ac_storage *s = NULL;
   const ac_layout *l = ac_tensor_layout(t);

@@ -1,4 +1,4 @@
-/* What every op file includes: the public way of writing ops plus the insides that kernels of this tree may use. */
+/* Included by every op file: the public interface for writing ops plus the internals that kernels of this tree may use. */
 #ifndef ACI_OPS_OP_H
 #define ACI_OPS_OP_H
 #include "accel/opdef.h"

@@ -1,5 +1,5 @@
 /* Parser of signatures: recursive descent over one line of text, no allocation. Called by the context when an op is first
- * used, by the registration of foreign ops, and by accel-opgen; so it knows words and numbers, but no op. */
+ * used, by the registration of foreign ops, and by accel-opgen. So it knows words and numbers, but no op. */
 #include "ops/sig.h"
 
 #include <errno.h>
@@ -313,6 +313,7 @@ static ac_status parse_type(parser *p, aci_param *a) {
     return bad(p, "unknown type '%s'", w);
   }
   a->type = (ac_type)t;
+  a->holes = a->type == AC_T_INTS && accept(p, "|none");
   if (a->type != AC_T_ENUM) return AC_OK;
   AC_TRY(expect(p, "("));
   do {

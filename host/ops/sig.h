@@ -2,6 +2,7 @@
  *
  *   name(param: type[?] [= literal], x!: type, ...) -> result        result: tensor | tensors | view(x) | dynamic | () |
  *                                                                     (a: tensor, b: tensor?) , dynamic may follow: "-> tensor dynamic"
+ * ints|none: a list whose elements may be none.
  * literals: true false none, integers, floats (1e-5, inf, -inf), "text", enum words, lists [0, 1]. */
 #ifndef ACI_OPS_SIG_H
 #define ACI_OPS_SIG_H
@@ -14,6 +15,7 @@ typedef struct aci_param {
   ac_type type;
   bool optional;    /* `?`: may be none */
   bool mutates;     /* `!` */
+  bool holes;       /* `ints|none`: elements of the list may be none, which C spells AC_INT_NONE and Lua false */
   bool has_default; /* an optional without literal defaults to none */
   ac_value dflt;    /* ints/floats/str point into this struct */
   int64_t dflt_ints[4];

@@ -1,5 +1,5 @@
-/* Autocast: fills the context's cast slot, which ac_call asks before the shape rule. Ops that write in
- * place are left alone, as in PyTorch: a cast could not reach what they write. */
+/* Autocast: fills the context's cast slot, which ac_call asks before the shape rule. Ops that write in place
+ * are left alone, as in PyTorch: a write to a cast would not reach the original. */
 #include <stdlib.h>
 
 #include "accel/ops.h"
@@ -11,7 +11,7 @@
 /* Casts of leaves made in this region: parameters are cast once, however often they are used. A cast made
  * under no_grad has no history and serves only there. */
 typedef struct cached {
-  ac_tensor *leaf, *cast; /* both retained; cast NULL: an op rounded the leaf itself */
+  ac_tensor *leaf, *cast; /* both retained. cast NULL: an op rounded the leaf itself */
   uint32_t version;       /* of the leaf's storage when it was cast */
   ac_dtype dtype;
   bool recorded;
@@ -76,7 +76,7 @@ static ac_tensor *cast_one(ac_ctx *c, autocast *a, ac_tensor *t, ac_dtype dt, ac
 static bool is_f32(ac_dtype d) { return d == AC_F32; }
 static bool is_half(ac_dtype d) { return d == AC_F16 || d == AC_BF16; }
 
-/* The dtype that tensors of this op are to have; AC_DTYPE_COUNT: leave them. */
+/* The dtype for the tensors of this op. AC_DTYPE_COUNT: leave them. */
 static ac_dtype target(const ac_ctx *c, const ac_op *op, const ac_value *args) {
   if (op->desc->autocast == AC_CAST_LOWER) return c->autocast_dtype;
   if (op->desc->autocast == AC_CAST_F32) return AC_F32;
@@ -112,9 +112,9 @@ static int64_t rows_of(const ac_op *op, const ac_value *args) {
   return most;
 }
 
-/* Weights that learn go into the product as they are, where it rounds them as it reads: no copies that last until backward, and gradients
- * that are never rounded. What is used again in the region, as by a recurrent cell, gets a copy, which is faster to read; but not where
- * saved tensors are somebody else's: recompute has to meet the same ones again. */
+/* Trainable weights go into a product uncast if it rounds them as it reads: no copies that last until backward, and gradients that are
+ * never rounded. A weight that is used again in the region, as by a recurrent cell, gets a copy, which is faster to read. Exception:
+ * under saved-tensor hooks, because recompute must meet the same tensors again. */
 static bool rounded_by_op(const ac_ctx *c, autocast *a, const ac_op *op, const ac_value *args, int i, ac_dtype to) {
   ac_tensor *w = args[i].tensor;
   if (!(op->desc->weights >> i & 1) || to != AC_BF16 || w->dtype != AC_F32) return false;

@@ -1,7 +1,7 @@
-/* The memory of a stretch: every block that pools made and freed, what it turned out to be, and the sums over time.
+/* The memory of a stretch: every block that pools made and freed, its category, and the sums over time.
  *
- * A log per device, filled by the pool's watch. What a block is is known late, a gradient only once it lies at its leaf: so the log keeps
- * lives and events, and the timeline is made of them after the end. */
+ * A log per device, filled by the pool's watch. The category of a block is known late, a gradient's only once it is at its leaf. So
+ * the log keeps lives and events, and the timeline is made of them after the end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static uint32_t home_of(const aci_memory_log *g, const ac_block *b) {
   return (uint32_t)(((uintptr_t)b >> 4) * 0x9E3779B97F4A7C15ull >> 32) & g->mask;
 }
 
-/* Where b is, or would be put. */
+/* The slot of b, or the slot for it. */
 static uint32_t place_of(const aci_memory_log *g, const ac_block *b) {
   uint32_t at = home_of(g, b);
   while (g->slots[at].block != NULL && g->slots[at].block != b) at = (at + 1) & g->mask;
@@ -55,7 +55,7 @@ static bool room(aci_memory_log *g) {
   return true;
 }
 
-/* The slots behind a hole move up where they may, so that a search that ends at a free one is right. */
+/* The slots after a hole move up if they may, so that a search can stop at a free one. */
 static void forget(aci_memory_log *g, uint32_t hole) {
   g->n_slots--;
   for (uint32_t at = (hole + 1) & g->mask; g->slots[at].block != NULL; at = (at + 1) & g->mask) {

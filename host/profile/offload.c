@@ -1,4 +1,4 @@
-/* Spans of the offload tiers: what the I/O thread reads and writes, and what uses wait for. Rows come on two threads and become spans when the
+/* Spans of the offload tiers: reads and writes of the I/O thread, and waits of uses. Rows come on two threads and become spans when the
  * recording ends, as collectives do. */
 #include <stdlib.h>
 #include <string.h>

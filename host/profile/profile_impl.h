@@ -1,8 +1,8 @@
-/* What the files of the profile stage share.
+/* Declarations shared by the files of the profile stage.
  *
  *   recorder.c    spans, and the callbacks that make them
  *   texts.[ch]    names, shapes and lines, each kept once
- *   offload.c     what moves between tiers, and waits for it
+ *   offload.c     transfers between tiers, and waits for them
  *   memory.c      blocks of the pools, their categories and the timeline
  *   trace_file.c  traces that several ranks add to */
 #ifndef ACI_PROFILE_IMPL_H
@@ -16,7 +16,7 @@
 #include "offload/offload.h"
 #include "profile/texts.h"
 
-/* One span as it is kept; ac_span is what readers get. */
+/* One span as it is kept. Readers get ac_span. */
 typedef struct aci_span {
   int64_t begin, end;
   int64_t flops, memory;
@@ -68,7 +68,7 @@ typedef struct aci_memory_log {
 
 struct ac_profile {
   ac_ctx *ctx;
-  ac_world *world; /* while it runs; NULL: none */
+  ac_world *world; /* while it runs. NULL: none */
   ac_profile_options o;
   pthread_t owner;
   bool running;
@@ -103,13 +103,13 @@ static inline aci_span *aci_span_at(const ac_profile *p, int64_t i) {
   return &p->chunks[i / ACI_SPANS_PER_CHUNK][i % ACI_SPANS_PER_CHUNK];
 }
 
-/* What a queue tells while p runs; the caller hangs it on, and takes it off before p stops. */
+/* The watch of a queue while p runs. The caller installs it, and removes it before p stops. */
 static inline const aci_io_watch *aci_profile_io_watch(const ac_profile *p) { return &p->io_watch; }
 
 /* ---- offload.c ---- */
 void aci_profile_io_init(ac_profile *p);
 void aci_profile_take_io(ac_profile *p); /* once nothing comes any more: rows become spans */
-/* recorder.c: room for one more span; NULL: it is left out. */
+/* recorder.c: room for one more span. NULL: it is dropped. */
 aci_span *aci_profile_append(ac_profile *p);
 
 /* ---- memory.c ---- */

@@ -18,7 +18,7 @@ const char *ac_span_kind_name(ac_span_kind k) {
 
 /* ---- spans ---- */
 
-/* Room for one more, zeroed; NULL: it is left out. */
+/* Room for one more, zeroed. NULL: it is dropped. */
 aci_span *aci_profile_append(ac_profile *p) {
   if (p->n >= (int64_t)p->o.max_spans) goto none;
   if (p->n == p->cap) {
@@ -58,7 +58,7 @@ static int64_t open_span(ac_profile *p, ac_span_kind kind, const char *name) {
   /* backward has no line of its own: its calls come from that which began it */
   s->site = p->ctx->in_backward > 0 && p->current >= 0 ? aci_span_at(p, p->current)->site : site_here(p);
   p->current = p->n - 1;
-  s->begin = aci_now_ns(); /* last: what it took to get here is not the span's */
+  s->begin = aci_now_ns(); /* last: the time before this is not the span's */
   return p->current;
 }
 
@@ -158,8 +158,8 @@ static int64_t flops_of(const ac_frame *f) {
 
 static uint64_t bytes_of(const ac_tensor *t) { return t == NULL ? 0 : (uint64_t)t->numel * ac_dtype_bytes((ac_dtype)t->dtype); }
 
-/* What has to come from memory, or go there, at the least. An argument that is written counts twice; results that are views of the first
- * argument, as those of chunk, are not moved, nor is what they show. */
+/* The minimum traffic to and from memory. An argument that is written counts twice. Results that are views of the first argument, as
+ * the results of chunk, move nothing, and neither does the memory they show. */
 static uint64_t moved_by(const ac_frame *f) {
   uint64_t n = 0;
   if (f->op->is_view) return 0;
@@ -218,7 +218,7 @@ static void on_node(void *user, const char *name, bool begins) {
     open_span(p, AC_SPAN_BACKWARD, text);
     return;
   }
-  /* the innermost backward span is the node's: what a hook left open inside ends with it */
+  /* the innermost backward span is the node's: spans that a hook left open inside end with it */
   for (int64_t i = p->current; i >= 0; i = aci_span_at(p, i)->parent)
     if (aci_span_at(p, i)->kind == AC_SPAN_BACKWARD) {
       ac_profile_end(p, i);

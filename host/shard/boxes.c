@@ -1,7 +1,7 @@
-/* Ranges of row-major tensors as boxes: what a rank holds of a parameter is a range of its elements, and files name boxes.
+/* Ranges of row-major tensors as boxes: a rank holds a range of a parameter's elements, and files name boxes.
  *
  * A range that begins in the middle of a row needs the rest of that row first, then whole rows, then the beginning of the last
- * one; the same holds in every dim, which makes at most ndim - 1 heads, one middle and ndim - 1 tails. */
+ * one. The same holds in every dim, which makes at most ndim - 1 heads, one middle and ndim - 1 tails. */
 #include <string.h>
 
 #include "shard/shard.h"
@@ -15,8 +15,8 @@ static void spans(int ndim, const int64_t *shape, int64_t *step) {
   }
 }
 
-/* The largest box that begins at element `from` and ends at `to` or before: whole indices of dim d, where d is the outermost dim
- * at whose border `from` stands and that fits. */
+/* The largest box that begins at element `from` and ends at `to` or before: whole indices of dim d, the outermost dim that fits
+ * and at whose border `from` stands. */
 static void next_box(int ndim, const int64_t *shape, const int64_t *step, int64_t from, int64_t to, aci_box *b) {
   int d = ndim - 1;
   while (d > 0 && from % step[d - 1] == 0 && to - from >= step[d - 1]) d--;

@@ -10,7 +10,7 @@
 
 typedef struct gathered {
   ac_ctx *ctx;
-  ac_storage *bytes; /* retained; NULL: sharded */
+  ac_storage *bytes; /* retained. NULL: sharded */
   aci_gather_fn gather;
   void *user;
   void (*free_fn)(void *);

@@ -6,7 +6,7 @@
 
 #include "base/vmath.h"
 
-/* ---- 8-bit floats: sign, exponent with this bias, `man` bits of mantissa; subnormals as usual ---- */
+/* ---- 8-bit floats: sign, exponent with this bias, `man` bits of mantissa, subnormals as usual ---- */
 static float f8_decode(uint8_t b, int man, int bias) {
   int exponent = (b & 0x7f) >> man, fraction = b & ((1 << man) - 1);
   float a = exponent == 0 ? ldexpf((float)fraction, 1 - bias - man)

@@ -26,7 +26,7 @@ static const struct {
 
 /* ---- out ---- */
 
-/* What an exported tensor needs to live: one allocation. */
+/* State of an exported tensor: one allocation. */
 typedef struct given {
   ac_tensor *t;
   union {
@@ -124,7 +124,7 @@ static ac_status find_dtype(const aci_dl_tensor *d, ac_dtype *out, ac_err *e) {
                  d->dtype.lanes);
 }
 
-/* The view that d describes; its storage calls free_fn(m) in the end. */
+/* The view that d describes. Its storage calls free_fn(m) when it is freed. */
 static ac_status take(ac_device *dev, const aci_dl_tensor *d, void (*free_fn)(void *), void *m, ac_tensor **out, ac_err *e) {
   int64_t stride[AC_MAX_DIMS];
   ac_dtype dt = AC_DTYPE_COUNT;

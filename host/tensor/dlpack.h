@@ -20,7 +20,7 @@ typedef struct aci_dl_tensor {
     uint16_t lanes;
   } dtype;
   int64_t *shape;
-  int64_t *strides; /* in elements; NULL: row-major */
+  int64_t *strides; /* in elements. NULL: row-major */
   uint64_t byte_offset;
 } aci_dl_tensor;
 

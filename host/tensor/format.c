@@ -1,9 +1,9 @@
-/* Tensors as text, character for character as PyTorch's str() writes them; only dtypes go by our names. Called by __tostring
- * and messages.
+/* Tensors as text, character for character as PyTorch's str() writes them. Only dtypes have our names. Called by __tostring and
+ * messages.
  *
- * One format serves all visible elements: integers by the widest; floats as integers with a point when all are whole, else with
- * four decimals, and in scientific form when the largest exceeds 1e8 or 1000 times the smallest, or the smallest is below
- * 1e-4 (zeros and non-finite values have no say). More than 1000 elements: 3 at each end of every dim. Lines have 80 columns. */
+ * One format serves all visible elements. Integers: width of the widest. Floats: as integers with a point when all are whole,
+ * otherwise with four decimals. Scientific when the largest exceeds 1e8 or 1000 times the smallest, or the smallest is below
+ * 1e-4. Zeros and non-finite values do not count. More than 1000 elements: 3 at each end of every dim. Lines have 80 columns. */
 #include "tensor/format.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ typedef struct printer {
   const char *base;
   bool summarize;
   bool is_float, whole, scientific;
-  double min, max; /* of the absolute values, over what is finite and not zero */
+  double min, max; /* of the absolute values, over finite nonzero values */
   int width;
   text out;
 } printer;
@@ -201,7 +201,7 @@ static void add_slices(printer *p, int dim, int64_t at, int indent) {
   add_text(&p->out, "]");
 }
 
-/* ---- what follows the values ---- */
+/* ---- the text after the values ---- */
 static void add_suffix(text *b, int *line, const char *suffix) {
   int n = (int)strlen(suffix);
   if (*line + n + 2 > LINE_WIDTH) {
@@ -248,7 +248,7 @@ static void add_suffixes(text *b, const ac_tensor *t, bool has_values) {
   }
 }
 
-/* Bytes say nothing: what they stand for is shown. */
+/* The codes mean nothing to a reader: the values they stand for are printed. */
 static char *format_quantized(const ac_tensor *t, const ac_layout *l) {
   text b = {0};
   char s[AC_MAX_DIMS * 22 + 160], shape[AC_MAX_DIMS * 22 + 8];
@@ -277,7 +277,7 @@ char *ac_tensor_format(const ac_tensor *t) {
   p.summarize = t->numel > THRESHOLD;
   aci_host_read r = {NULL, NULL, NULL};
   bool meta = t->storage == NULL || t->device->kind == AC_DEV_META;
-  /* values that cannot be read (their file was removed) are left out like those of meta */
+  /* values that cannot be read (their file was removed) are left out, as on meta */
   bool has_values = !meta && t->numel > 0 && aci_host_read_open(t, true, &r, NULL) == AC_OK;
   add_text(&p.out, "tensor(");
   if (has_values) {

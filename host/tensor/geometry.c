@@ -1,5 +1,5 @@
-/* Shapes, strides and what follows from them: contiguity, broadcasting, views without copies, overlap, text for messages.
- * Called by shape rules and kernels; nothing here looks at bytes. */
+/* Shapes, strides and their consequences: contiguity, broadcasting, views without copies, overlap, text for messages.
+ * Called by shape rules and kernels. Nothing here reads elements. */
 #include "tensor/geometry.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ int64_t aci_numel(int ndim, const int64_t *shape) {
 }
 
 int64_t aci_contiguous(int ndim, const int64_t *shape, int64_t *stride) {
-  int64_t n = 1; /* wraps where the shape is too large; such a tensor never gets bytes */
+  int64_t n = 1; /* wraps if the shape is too large. Such a tensor never gets memory */
   bool empty = false, ok = true;
   for (int i = ndim - 1; i >= 0; i--) {
     const int64_t extent = shape[i];
@@ -38,6 +38,7 @@ ac_status aci_shape_check(int ndim, const int64_t *shape, ac_err *e) {
   char text[200];
   if (ndim < 0 || ndim > AC_MAX_DIMS)
     return AC_FAIL(e, SHAPE, "a tensor has at most %d dims, not %d", AC_MAX_DIMS, ndim);
+  if (ndim > 0 && shape == NULL) return AC_FAIL(e, INVALID, "the shape of %d dims is NULL", ndim);
   for (int i = 0; i < ndim; i++)
     if (shape[i] < 0)
       return AC_FAIL(e, SHAPE, "shape %s has a negative extent",
@@ -143,7 +144,7 @@ ac_status aci_broadcast(int *ndim, int64_t *shape, const ac_tensor *b, ac_err *e
   return AC_OK;
 }
 
-/* The old dims fall into runs, each a piece of memory with one step; new extents have to fill run after run exactly, from the
+/* The old dims fall into runs, each a piece of memory with one step. New extents must fill run after run exactly, from the
  * last dim to the first. Extents of 1 fit anywhere. */
 bool aci_view_strides(const ac_tensor *t, int ndim, const int64_t *shape, int64_t *stride) {
   if (aci_numel(ndim, shape) != t->numel) return false;

@@ -1,4 +1,4 @@
-/* Reading elements on the host: acquires bytes that are elsewhere, copies those of other devices when asked. */
+/* Reading elements on the host: acquires offloaded bytes, and copies from other devices when asked. */
 #include "tensor/host_read.h"
 
 #include <stdlib.h>

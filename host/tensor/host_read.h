@@ -1,10 +1,10 @@
-/* A tensor's bytes where the host can read them, for as long as it takes to look at single elements (item, printing). */
+/* Host-readable bytes of a tensor, for the time it takes to look at single elements (item, printing). */
 #ifndef ACI_TENSOR_HOST_READ_H
 #define ACI_TENSOR_HOST_READ_H
 #include "tensor/tensor_impl.h"
 
 typedef struct aci_host_read {
-  const char *base; /* where the storage's first byte is, or would be: positions count from here */
+  const char *base; /* address of the storage's first byte, even if it is not there. Positions count from here */
   ac_storage *held; /* acquired from its provider */
   void *copy;
 } aci_host_read;

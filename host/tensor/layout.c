@@ -1,4 +1,5 @@
-/* Layouts of quantised tensors: which arrays lie where in their bytes. Called by the ops of ops/quant, by printing and bindings. */
+/* Layouts of quantised tensors: the position of each array in their bytes. Called by the ops of ops/quant, by printing
+ * and bindings. */
 #include "tensor/layout.h"
 
 #include <stdlib.h>
@@ -87,7 +88,7 @@ const ac_layout *ac_tensor_layout(const ac_tensor *t) {
 }
 
 ac_status aci_layout_give(ac_tensor *t, const ac_layout *l, ac_err *e) {
-  AC_ASSERT(t->storage == NULL && t->layout == NULL && t->dtype == AC_U8 && (size_t)t->numel == ac_layout_bytes(l));
+  AC_CHECK(t->storage == NULL && t->layout == NULL && t->dtype == AC_U8 && (size_t)t->numel == ac_layout_bytes(l), e);
   t->layout = malloc(sizeof *t->layout);
   if (t->layout == NULL) return AC_FAIL(e, OOM, "no memory for a layout");
   *t->layout = *l;
@@ -112,7 +113,7 @@ ac_status ac_tensor_new_quantized(ac_device *d, const ac_layout *l, ac_tensor **
 
 ac_status ac_tensor_quantize_as(ac_tensor *t, const ac_layout *l, ac_err *e) {
   ac_storage *s = t->storage;
-  if (l == NULL) return AC_FAIL(e, INVALID, "the tensor that says the layout is not quantised");
+  if (l == NULL) return AC_FAIL(e, INVALID, "the tensor that gives the layout is not quantised");
   if (t->dtype != AC_U8 || t->offset != 0 || (size_t)t->numel != s->bytes || s->bytes != ac_layout_bytes(l) || !aci_is_contiguous(t))
     return AC_FAIL(e, INVALID, "the layout takes the whole of a storage of %zu bytes of u8, this tensor is %s of %zu bytes",
                    ac_layout_bytes(l), ac_dtype_name((ac_dtype)t->dtype), s->bytes);

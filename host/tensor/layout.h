@@ -1,4 +1,4 @@
-/* Layouts of quantised tensors, for ops and bindings: accel/tensor.h says what they are. */
+/* Layouts of quantised tensors, for ops and bindings. accel/tensor.h defines them. */
 #ifndef ACI_TENSOR_LAYOUT_H
 #define ACI_TENSOR_LAYOUT_H
 #include "base/hostdev.h"
@@ -15,7 +15,7 @@ typedef struct aci_part {
   ac_dtype dtype;
   int ndim; /* 0: one value */
   int64_t shape[2], n; /* elements */
-  size_t at; /* byte where it begins */
+  size_t at; /* first byte */
 } aci_part;
 
 int64_t aci_layout_numel(const ac_layout *l);

@@ -17,10 +17,10 @@ typedef struct staged {
 struct aci_prefetch {
   ac_device *device; /* retained */
   ac_stream *stream;
-  ac_event *now, *copied; /* where the compute stream stands; where the copies do */
+  ac_event *now, *copied; /* position of the compute stream, and of the copies */
   staged *flying;         /* oldest first */
   staged *spare;          /* without a block */
-  ac_tensor **begun;      /* since the last join; retained */
+  ac_tensor **begun;      /* since the last join. Retained */
   size_t n_begun, cap_begun;
 };
 
@@ -40,7 +40,7 @@ ac_status aci_prefetch_new(ac_device *d, aci_prefetch **out, ac_err *e) {
   return st;
 }
 
-/* Gives back the memory of copies that are through; all: waits for them. */
+/* Frees the memory of copies that are done. all: waits for them. */
 static void reap(aci_prefetch *p, bool all) {
   ac_device *d = p->device;
   if (all && p->flying != NULL) d->vt->sync(d, p->stream, NULL);

@@ -1,11 +1,11 @@
-/* Tensors of the host copied to a device ahead of their use, on a stream of their own: kernels of the step under way and the copies of the next
- * batch go on at the same time. Used by the loaders of an Accelerator with non_blocking (bindings/lac_prefetch.c).
+/* Tensors of the host copied to a device ahead of their use, on a stream of their own, so that kernels of the current step and copies of
+ * the next batch overlap. Used by the loaders of an Accelerator with non_blocking (bindings/lac_prefetch.c).
  *
  * Bytes go through page-locked memory of the device's pool, so that neither the host nor the device's own order of work waits for a copy:
  *
- *   begin   a tensor is made, whose memory may still be read by what the compute stream has been given: the copy waits for that; its bytes
+ *   begin   makes a tensor, whose memory the queued work of the compute stream may still read: the copy waits for that work. Its bytes
  *           are put into page-locked memory, and the copy from there is queued
- *   join    the compute stream waits for what was begun: from then on the tensors have their values, for all that is queued after it
+ *   join    the compute stream waits for the begun copies: from then on the tensors have their values, for all work queued later
  *
  * Page-locked memory is used again once its copy is through. Tensors are held until they are joined, so that their memory does not go to
  * others while a copy writes it. */
@@ -18,10 +18,10 @@ typedef struct aci_prefetch aci_prefetch;
 /* Whether copies to d can go ahead: it has streams. */
 bool aci_prefetch_takes(const ac_device *d);
 ac_status aci_prefetch_new(ac_device *d, aci_prefetch **out, ac_err *e);
-/* t: on the CPU, in one run; it is the caller's again. *out: on the device, to be used after a join. */
+/* t: on the CPU, contiguous. The caller may reuse it on return. *out: on the device, to be used after a join. */
 ac_status aci_prefetch_begin(aci_prefetch *p, const ac_tensor *t, ac_tensor **out, ac_err *e);
 ac_status aci_prefetch_join(aci_prefetch *p, ac_err *e);
-/* What was begun and not joined is joined first. NULL is fine. */
+/* Joins copies that were begun and not joined. NULL is fine. */
 void aci_prefetch_free(aci_prefetch *p);
 
 #endif

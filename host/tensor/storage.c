@@ -14,7 +14,7 @@ static ac_status make(ac_device *d, size_t bytes, ac_storage **out, ac_err *e) {
   return AC_OK;
 }
 
-/* Memory that is not the device's own keeps the device itself; a block keeps its pool, and with it the device's
+/* Memory from elsewhere retains the device itself. A block retains its pool, and through it the device's
  * struct. */
 static ac_status make_foreign(ac_device *d, size_t bytes, ac_storage **out, ac_err *e) {
   if (!aci_device_hold(d)) return AC_FAIL(e, DEVICE, "%s was closed", d->name);

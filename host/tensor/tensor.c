@@ -1,5 +1,5 @@
 /* Tensors: making, viewing, counting, releasing, and reading single elements. Kernels and ops work on the struct itself
- * (tensor_impl.h); this file is what everybody else calls. */
+ * (tensor_impl.h). All other code calls this file. */
 #include <stdlib.h>
 
 #include "base/small.h"
@@ -26,7 +26,7 @@ static void copy_extents(int n, int64_t *to, const int64_t *from) {
   for (int i = 0; i < n; i++) to[i] = from[i];
 }
 
-/* A shape that cannot be counted gives numel -1; aci_tensor_alloc refuses it. */
+/* A shape that cannot be counted gives numel -1. aci_tensor_alloc refuses it. */
 ac_tensor *aci_tensor_shell(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape) {
   ac_tensor *t = head(d, dt, ndim);
   if (t == NULL) return NULL;
@@ -73,9 +73,18 @@ void ac_tensor_release(ac_tensor *t) {
 int64_t ac_tensor_live(void) { return aci_thread_counter_sum(); }
 
 /* ---- making ---- */
+/* Checks the arguments of a program other than the shape. */
+static ac_status check(const void *of, const char *name, ac_dtype dt, ac_tensor **out, ac_err *e) {
+  if (out == NULL) return AC_FAIL(e, INVALID, "no place for the tensor: out is NULL");
+  *out = NULL;
+  if (of == NULL) return AC_FAIL(e, INVALID, "the %s is NULL", name);
+  if ((unsigned)dt >= AC_DTYPE_COUNT) return AC_FAIL(e, INVALID, "%d is not a dtype", (int)dt);
+  return AC_OK;
+}
+
 ac_status ac_tensor_new_class(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape, ac_mem_class c,
                               ac_tensor **out, ac_err *e) {
-  *out = NULL;
+  AC_TRY(check(d, "device", dt, out, e));
   AC_TRY(aci_shape_check(ndim, shape, e));
   ac_tensor *t = aci_tensor_shell(d, dt, ndim, shape);
   if (t == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
@@ -97,7 +106,7 @@ ac_status ac_tensor_view(ac_storage *s, ac_dtype dt, int ndim, const int64_t *sh
                          int64_t offset, ac_tensor **out, ac_err *e) {
   char text[200];
   int64_t packed[AC_MAX_DIMS];
-  *out = NULL;
+  AC_TRY(check(s, "storage", dt, out, e));
   AC_TRY(aci_shape_check(ndim, shape, e));
   if (stride == NULL) {
     aci_contiguous_strides(ndim, shape, packed);
@@ -149,7 +158,7 @@ ac_status ac_tensor_from_host(ac_device *d, ac_dtype dt, int ndim, const int64_t
 ac_status ac_tensor_wrap(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape, void *data,
                          void (*free_fn)(void *user), void *user, ac_tensor **out, ac_err *e) {
   ac_storage *s = NULL;
-  *out = NULL;
+  AC_TRY(check(d, "device", dt, out, e));
   AC_TRY(aci_shape_check(ndim, shape, e));
   size_t bytes = (size_t)aci_numel(ndim, shape) * aci_dsize(dt);
   AC_TRY(ac_storage_wrap(d, data, bytes, free_fn, user, &s, e));

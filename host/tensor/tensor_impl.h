@@ -1,6 +1,6 @@
-/* Private face of tensors: what ops, autograd and bindings read without a call.
+/* Private face of tensors: fields that ops, autograd and bindings read directly.
  *
- * Invariants: shape and stride point into dims[]; offset and strides are in elements; a tensor without storage is a shape that the
+ * Invariants: shape and stride point into dims[]. offset and strides are in elements. A tensor without storage is a shape that the
  * dispatcher has not allocated yet. grad_fn is the node that made this tensor (retained), acc the node that accumulates into
  * ->grad of a leaf (it points back without a reference). */
 #ifndef ACI_TENSOR_IMPL_H
@@ -30,23 +30,23 @@ struct ac_storage {
   uint32_t graph_version; /* in-place writes that autograd recorded: views taken before are stale */
   void *ptr; /* NULL while not resident, and on phantom devices */
   size_t bytes;
-  ac_device *device; /* retained where there is no block; a block keeps it */
+  ac_device *device; /* retained if there is no block. A block keeps it */
   ac_block *block;   /* NULL for wrapped and provided memory */
   const ac_provider *provider; /* NULL: resident for life */
-  struct ac_layout *layout;    /* owned; NULL: plain. See layout.h */
+  struct ac_layout *layout;    /* owned. NULL: plain. See layout.h */
   void *impl;                  /* the provider's, or the wrapper's user */
   void (*free_fn)(void *user);
   aci_derived *derived;
 };
 
-/* Where a leaf's gradient is accumulated when its memory belongs to a bucket or a flat unit. */
+/* The place of a leaf's accumulated gradient when its memory belongs to a bucket or a flat unit. */
 typedef struct aci_grad_slot {
-  struct ac_tensor *view;  /* view of the owner's buffer, dtype may differ from the parameter's; retained */
+  struct ac_tensor *view;  /* view of the owner's buffer, dtype may differ from the parameter's. Retained */
   bool filled;             /* false: the next gradient overwrites */
 } aci_grad_slot;
 
 enum {
-  ACI_T_REQUIRES_GRAD = 1, /* leaf flag; a non-leaf requires grad when it has a grad_fn */
+  ACI_T_REQUIRES_GRAD = 1, /* leaf flag. A non-leaf requires grad when it has a grad_fn */
   ACI_T_RETAIN_GRAD = 2,
   ACI_T_VIEW = 4,          /* shares its storage with the tensor it was taken from */
   ACI_T_LEAF_VIEW = 8,     /* ... and that was, directly or not, a leaf that requires grad */
@@ -64,24 +64,24 @@ struct ac_tensor {
   ac_storage *storage; /* retained */
   struct ac_tensor *grad;
   struct ac_node *grad_fn; /* retained */
-  struct ac_node *acc;     /* retained: the leaf's accumulation node; it points back without a reference */
+  struct ac_node *acc;     /* retained: the leaf's accumulation node. It points back without a reference */
   int32_t out_nr;          /* which output of grad_fn */
   uint32_t view_version;   /* storage->graph_version when this view was taken */
   struct aci_meta *saved_by; /* in the nodes of ops that keep this tensor as an argument */
   aci_grad_slot *grad_slot;
   struct ac_placement *placement;
   struct ac_layout *layout; /* owned, until the storage is there and takes it: of a result that is to be quantised */
-  ac_device *device; /* == storage->device; set also before storage exists. Not retained without storage */
+  ac_device *device; /* == storage->device. Also set before storage exists. Not retained without storage */
   const int64_t *stride;
   int64_t shape[]; /* ndim extents, then ndim strides (writable while being built) */
 };
 
-/* Called by tensor.c when a tensor that has autograd state is freed; set once by the autograd stage. */
+/* Called by tensor.c when a tensor that has autograd state is freed. Set once by the autograd stage. */
 extern void (*aci_tensor_drop_autograd)(ac_tensor *t);
 
 /* A tensor without storage: contiguous strides filled in. NULL when memory is short. */
 ac_tensor *aci_tensor_shell(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape);
-/* A new tensor viewing t's storage with another geometry; no autograd state; numel and bounds are the caller's. */
+/* A new tensor viewing t's storage with another geometry and no autograd state. The caller guarantees numel and bounds. */
 ac_tensor *aci_tensor_alias(const ac_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
 /* Same storage, same geometry, no autograd state. */
 static inline ac_tensor *aci_tensor_detach(const ac_tensor *t) {
@@ -110,7 +110,7 @@ static inline size_t aci_dsize(ac_dtype d) {
 static inline void *aci_data(const ac_tensor *t) {
   return t->storage->ptr == NULL ? NULL : (char *)t->storage->ptr + t->offset * (int64_t)aci_dsize((ac_dtype)t->dtype);
 }
-/* The stride of a dim with one element is never used; a tensor without elements is contiguous. */
+/* The stride of a dim with one element is never used. A tensor without elements is contiguous. */
 static inline bool aci_is_contiguous(const ac_tensor *t) {
   int64_t step = 1;
   for (int i = t->ndim - 1; i >= 0; i--) {
@@ -133,9 +133,9 @@ static inline bool aci_same_shape(const ac_tensor *a, const ac_tensor *b) {
 const char *aci_shape_str(int ndim, const int64_t *shape, char *buf, size_t n);
 /* "f32 (2, 3) on cpu", for messages. */
 const char *aci_tensor_str(const ac_tensor *t, char *buf, size_t n);
-/* Broadcasts b onto (ndim,shape) in place as PyTorch does; SHAPE with both shapes otherwise. */
+/* Broadcasts b onto (ndim,shape) in place as PyTorch does. SHAPE with both shapes otherwise. */
 ac_status aci_broadcast(int *ndim, int64_t *shape, const ac_tensor *b, ac_err *e);
-/* Strides under which t can be seen with this shape without a copy; false when it cannot. */
+/* Strides that view t with this shape without a copy. False if there are none. */
 bool aci_view_strides(const ac_tensor *t, int ndim, const int64_t *shape, int64_t *stride);
 
 #ifdef __cplusplus

@@ -1,12 +1,12 @@
-/* Added tokens: kept beside the model's vocabulary, and found in texts before anything else, the longest at the leftmost
- * place. Called by tokenizer.c. */
+/* Added tokens are kept separate from the model's vocabulary. They are found in texts before anything else, the longest
+ * at the leftmost place. Called by tokenizer.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
-/* The added token at `at`, as an index; its end in *end. */
+/* The added token at `at`, as an index. *end receives its end. */
 static int32_t token_at(const aci_trie *t, const char *s, uint32_t n, uint32_t at, uint32_t *end) {
   int32_t found = -1;
   uint32_t node = 0;
@@ -18,7 +18,7 @@ static int32_t token_at(const aci_trie *t, const char *s, uint32_t n, uint32_t a
   return found;
 }
 
-/* A word in the eyes of these tokens: also what joins letters. */
+/* Whether these tokens count c as part of a word. Joiners of letters do. */
 static bool joins_words(uint32_t c) { return aci_uni_is_word(c) || c == 0x200C || c == 0x200D; }
 
 static bool is_single(const char *s, uint32_t n, uint32_t begin, uint32_t end) {
@@ -63,7 +63,7 @@ static ac_status cut(aci_encode_scratch *w, const aci_text *text, uint32_t begin
     if (done < start && !aci_piece_add(&w->q, begin + done, begin + start, -1)) return aci_no_memory(e);
     if (start < stop && !aci_piece_add(&w->q, begin + start, begin + stop, i)) return aci_no_memory(e);
     done = stop;
-    /* the search itself goes on behind what matched, without the blanks taken to its right */
+    /* the search itself continues after the match, without the blanks taken to its right */
   }
   if (done < n && !aci_piece_add(&w->q, begin + done, end, -1)) return aci_no_memory(e);
   return AC_OK;
@@ -164,8 +164,8 @@ static ac_status normal_form(const ac_tokenizer *t, aci_added *a, ac_err *e) {
   return st;
 }
 
-/* Adds token i, or changes the properties of one of the same text; *changed says whether anything did. It gets the id of the model's
- * entry of that text, else *next_id. */
+/* Adds token i, or changes the properties of one of the same text. *changed: whether anything changed. It gets the id of the model's
+ * entry of that text, otherwise *next_id. */
 static ac_status add_one(ac_tokenizer *t, const ac_added_token *token, size_t i, uint32_t *next_id,
                          bool *changed, ac_err *e) {
   *changed = false;

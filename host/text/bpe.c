@@ -25,7 +25,7 @@ static bool symbol_add(aci_encode_scratch *w, uint32_t id, uint32_t len) {
   return true;
 }
 
-/* The id of one character with what the model puts before and behind it. */
+/* The id of one character with the model's prefix and suffix. */
 static int64_t char_id(const aci_model *m, const char *s, uint32_t n, bool first, bool last) {
   const bool before = !first && m->prefix.s != NULL, behind = last && m->suffix.s != NULL;
   char text[4 + 2 * 256];
@@ -38,7 +38,7 @@ static int64_t char_id(const aci_model *m, const char *s, uint32_t n, bool first
   return aci_map_get(&m->vocab, text, k);
 }
 
-/* Ids of <0x..> for every byte of the character with its prefix and suffix; false: one is missing. */
+/* Ids of <0x..> for every byte of the character with its prefix and suffix. False: one is missing. */
 static bool has_bytes(const aci_model *m, const char *s, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (m->byte_token[(unsigned char)s[i]] < 0) return false;
@@ -88,7 +88,7 @@ static ac_status symbols_of_chars(aci_encode_scratch *w, const char *s, uint32_t
 
 /* ---- merging, few symbols: look for the best pair each time ---- */
 
-/* Rank of the merge and what it makes, in one number that orders by rank; all ones: they do not merge. */
+/* Rank of the merge and the token it makes, in one number that orders by rank. All ones: they do not merge. */
 static uint64_t key_of(const aci_model *m, uint64_t a, uint64_t b) {
   const aci_merge *x = merge_of(m, (uint32_t)(a >> 32), (uint32_t)(b >> 32));
   return x != NULL ? (uint64_t)x->rank << 32 | x->id : UINT64_MAX;
@@ -96,7 +96,7 @@ static uint64_t key_of(const aci_model *m, uint64_t a, uint64_t b) {
 
 static void merge_short(aci_encode_scratch *w) {
   const aci_model *m = &w->t->model;
-  uint64_t s[SHORT], key[SHORT]; /* id << 32 | length; key_of(s[i], s[i + 1]) */
+  uint64_t s[SHORT], key[SHORT]; /* id << 32 | length. key_of(s[i], s[i + 1]) */
   size_t n = w->n_symbol;
   for (size_t i = 0; i < n; i++) s[i] = (uint64_t)w->symbol[i].id << 32 | w->symbol[i].len;
   for (size_t i = 0; i + 1 < n; i++) key[i] = key_of(m, s[i], s[i + 1]);
@@ -191,8 +191,8 @@ static ac_status merge_long(aci_encode_scratch *w, ac_err *e) {
   return AC_OK;
 }
 
-/* What the model puts around characters has bytes too where it falls back to them, so that symbols may be longer than
- * the text from at to end: tokens beyond it are empty. */
+/* The model's prefix and suffix of a character have bytes as well if it falls back to bytes, so symbols may be longer
+ * than the text from at to end: tokens beyond it are empty. */
 static ac_status merge_all(aci_encode_scratch *w, uint32_t at, uint32_t end, ac_err *e) {
   if (w->n_symbol < SHORT && w->t->model.dropout <= 0) merge_short(w);
   else AC_TRY(merge_long(w, e));

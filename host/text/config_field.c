@@ -6,7 +6,7 @@
 #include "text/unicode.h"
 
 static const aci_json *member(const aci_fields *f, const char *name) {
-  const aci_json *v = aci_json_get(f->t->doc, f->o, name);
+  const aci_json *v = aci_member(f->t, f->o, name);
   return v != NULL && v->type != ACI_JSON_NULL ? v : NULL;
 }
 
@@ -55,12 +55,12 @@ ac_status aci_field_char(const aci_fields *f, const char *name, uint32_t *out, a
 /* {"String": "..."}, {"Regex": "..."}, or a bare string. */
 ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where, aci_pattern *out,
                            ac_err *e) {
-  const aci_json *p = aci_json_get(t->doc, o, "pattern");
+  const aci_json *p = aci_member(t, o, "pattern");
   const aci_json *s = p;
   bool regex = false;
   if (p != NULL && p->type == ACI_JSON_OBJECT && p->len == 1) {
-    s = aci_json_get(t->doc, p, "String");
-    if (s == NULL) s = aci_json_get(t->doc, p, "Regex"), regex = true;
+    s = aci_member(t, p, "String");
+    if (s == NULL) s = aci_member(t, p, "Regex"), regex = true;
   }
   if (s == NULL || s->type != ACI_JSON_STRING)
     return AC_FAIL(e, PARSE, "tokenizer: %s: pattern must be {\"String\": ...} or {\"Regex\": ...}", where);

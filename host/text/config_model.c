@@ -19,7 +19,7 @@ static ac_status texts_open(aci_model *m, uint32_t n, ac_err *e) {
 /* "vocab": {"token": id}. */
 static ac_status read_vocab(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   aci_model *m = &t->model;
-  const aci_json *vocab = aci_json_get(t->doc, o, "vocab");
+  const aci_json *vocab = aci_member(t, o, "vocab");
   if (vocab == NULL || vocab->type != ACI_JSON_OBJECT)
     return AC_FAIL(e, PARSE, "tokenizer: model: vocab must be an object");
   int64_t most = -1;
@@ -98,8 +98,8 @@ static void mark_joined(aci_model *m, const char *s, size_t n) {
   }
 }
 
-/* Where no token joins two neighbours, a piece can be cut: nothing would have been merged there. Not so where characters
- * without a token just vanish, and make neighbours of others. */
+/* A piece can be cut between two neighbours that no token joins: nothing would have been merged there. This does not
+ * hold if characters without a token just vanish, which makes others neighbours. */
 static ac_status open_joined(aci_model *m, ac_err *e) {
   bool all_bytes = m->byte_fallback;
   for (int b = 0; b < 256; b++) all_bytes = all_bytes && m->byte_token[b] >= 0;
@@ -114,7 +114,7 @@ static ac_status open_joined(aci_model *m, ac_err *e) {
  * pair's second part loses the prefix of continuations in the product. */
 static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   aci_model *m = &t->model;
-  const aci_json *merges = aci_json_get(t->doc, o, "merges");
+  const aci_json *merges = aci_member(t, o, "merges");
   if (merges == NULL || merges->type != ACI_JSON_ARRAY)
     return AC_FAIL(e, PARSE, "tokenizer: model: merges must be an array");
   size_t cap = 16, rank = 0, cap_text = 0;
@@ -205,7 +205,7 @@ static ac_status read_bpe(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
   AC_TRY(aci_field_bool(f, "fuse_unk", false, &m->fuse_unk, e));
   AC_TRY(aci_field_bool(f, "byte_fallback", false, &m->byte_fallback, e));
   AC_TRY(aci_field_bool(f, "ignore_merges", false, &m->ignore_merges, e));
-  const aci_json *dropout = aci_json_get(t->doc, f->o, "dropout");
+  const aci_json *dropout = aci_member(t, f->o, "dropout");
   if (dropout != NULL && dropout->type != ACI_JSON_NULL) {
     const double d = dropout->type == ACI_JSON_DOUBLE ? dropout->u.f
                      : dropout->type == ACI_JSON_INT  ? (double)dropout->u.i
@@ -260,7 +260,7 @@ static double power(int k) {
 }
 
 /* A number as the package's own reader has it: its digits, as many as fit 64 bits, divided by a power of ten.
- * That may be one bit beside the nearest double, and where the sums of two paths are equal but for rounding
+ * The result may be one bit off the nearest double. If the sums of two paths are equal except for rounding,
  * that bit decides. */
 static double decimal(const char *s, const char *end) {
   const bool negative = s < end && *s == '-';
@@ -295,7 +295,7 @@ static double decimal(const char *s, const char *end) {
 
 static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, const char *json, size_t n, ac_err *e) {
   aci_model *m = &t->model;
-  const aci_json *vocab = aci_json_get(t->doc, f->o, "vocab");
+  const aci_json *vocab = aci_member(t, f->o, "vocab");
   int64_t unk;
   if (vocab == NULL || vocab->type != ACI_JSON_ARRAY)
     return AC_FAIL(e, PARSE, "tokenizer: model: vocab must be an array");
@@ -335,17 +335,17 @@ static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, const char *
 
 ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, const char *json, size_t n, ac_err *e) {
   static const char *const names[] = {"BPE", "WordPiece", "Unigram", "WordLevel"};
-  const aci_json *o = aci_json_get(t->doc, root, "model");
+  const aci_json *o = aci_member(t, root, "model");
   if (o == NULL || o->type != ACI_JSON_OBJECT) return AC_FAIL(e, PARSE, "tokenizer: there is no model");
   const aci_fields f = {t, o, "model"};
   ac_text type;
   AC_TRY(aci_field_text(&f, "type", false, &type, e));
   int kind = -1;
   if (type.s == NULL) { /* files of old */
-    const aci_json *vocab = aci_json_get(t->doc, o, "vocab");
-    kind = aci_json_get(t->doc, o, "merges") != NULL                     ? ACI_BPE
+    const aci_json *vocab = aci_member(t, o, "vocab");
+    kind = aci_member(t, o, "merges") != NULL                     ? ACI_BPE
            : vocab != NULL && vocab->type == ACI_JSON_ARRAY              ? ACI_UNIGRAM
-           : aci_json_get(t->doc, o, "max_input_chars_per_word") != NULL ? ACI_WORDPIECE
+           : aci_member(t, o, "max_input_chars_per_word") != NULL ? ACI_WORDPIECE
                                                                          : ACI_WORDLEVEL;
   } else {
     for (int i = 0; i < 4; i++)

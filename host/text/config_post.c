@@ -22,7 +22,7 @@ static bool is_id(const aci_json *v) { return v->type == ACI_JSON_INT && v->u.i 
 
 /* "sep": ["[SEP]", 102] */
 static ac_status read_mark(const aci_fields *f, const char *name, aci_special *s, ac_err *e) {
-  const aci_json *v = aci_json_get(f->t->doc, f->o, name);
+  const aci_json *v = aci_member(f->t, f->o, name);
   const aci_json *text = v != NULL && v->type == ACI_JSON_ARRAY && v->len == 2 ? v + 1 : NULL;
   if (text == NULL || text->type != ACI_JSON_STRING || !is_id(aci_json_after(text)))
     return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be [\"token\", id]", f->where, name);
@@ -34,15 +34,15 @@ static ac_status read_mark(const aci_fields *f, const char *name, aci_special *s
 
 /* "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [101], "tokens": ["[CLS]"]}} */
 static ac_status read_specials(const aci_fields *f, aci_post *p, ac_err *e) {
-  const aci_json_doc *d = f->t->doc;
-  const aci_json *o = aci_json_get(d, f->o, "special_tokens");
+  const aci_json *o = aci_member(f->t, f->o, "special_tokens");
   if (o == NULL || o->type != ACI_JSON_OBJECT)
     return AC_FAIL(e, PARSE, "tokenizer: %s: special_tokens must be an object", f->where);
   AC_TRY(new_specials(p, o->len, e));
   aci_special *s = p->special;
   for (const aci_json *k = aci_json_first(o), *end = aci_json_after(o); k != end;
        k = aci_json_after(k + 1), s++) {
-    const aci_json *ids = aci_json_get(d, k + 1, "ids"), *tokens = aci_json_get(d, k + 1, "tokens");
+    const aci_json *ids = aci_member(f->t, k + 1, "ids"), *tokens = aci_member(f->t, k + 1, "tokens");
+    aci_member(f->t, k + 1, "id"); /* the name again */
     if (ids == NULL || tokens == NULL || ids->type != ACI_JSON_ARRAY || tokens->type != ACI_JSON_ARRAY ||
         ids->len != tokens->len)
       return AC_FAIL(e, PARSE, "tokenizer: %s: special token '%.40s' needs as many ids as tokens", f->where,
@@ -65,8 +65,7 @@ static ac_status read_specials(const aci_fields *f, aci_post *p, ac_err *e) {
 /* One piece: {"SpecialToken": {"id": "[CLS]", "type_id": 0}} or {"Sequence": {"id": "A", "type_id": 0}}. */
 static ac_status read_piece(const aci_fields *f, const aci_post *p, const aci_json *v, bool pair,
                             aci_template_piece *out, ac_err *e) {
-  const aci_json_doc *d = f->t->doc;
-  const aci_json *special = aci_json_get(d, v, "SpecialToken"), *sequence = aci_json_get(d, v, "Sequence");
+  const aci_json *special = aci_member(f->t, v, "SpecialToken"), *sequence = aci_member(f->t, v, "Sequence");
   const aci_json *o = special != NULL ? special : sequence;
   if (o == NULL || o->type != ACI_JSON_OBJECT)
     return AC_FAIL(e, PARSE, "tokenizer: %s: a template consists of SpecialToken and Sequence", f->where);
@@ -96,7 +95,7 @@ static ac_status read_template(const aci_fields *f, aci_post *p, ac_err *e) {
   static const char *const names[] = {"single", "pair"};
   AC_TRY(read_specials(f, p, e));
   for (int k = 0; k < 2; k++) {
-    const aci_json *o = aci_json_get(f->t->doc, f->o, names[k]);
+    const aci_json *o = aci_member(f->t, f->o, names[k]);
     if (o == NULL || o->type != ACI_JSON_ARRAY)
       return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be an array", f->where, names[k]);
     if (o->len > 256)
@@ -116,7 +115,7 @@ static ac_status read_post(ac_tokenizer *t, const aci_json *o, int depth, ac_err
   ac_text type;
   AC_TRY(aci_field_text(&f, "type", true, &type, e));
   if (strcmp(type.s, "Sequence") == 0) {
-    const aci_json *list = aci_json_get(t->doc, o, "processors");
+    const aci_json *list = aci_member(t, o, "processors");
     if (depth == ACI_STEPS_DEPTH || list == NULL || list->type != ACI_JSON_ARRAY)
       return AC_FAIL(
           e, PARSE,
@@ -135,6 +134,7 @@ static ac_status read_post(ac_tokenizer *t, const aci_json *o, int depth, ac_err
   if (strcmp(type.s, "ByteLevel") == 0) {
     p->kind = ACI_POST_BYTE_LEVEL;
     AC_TRY(aci_field_bool(&f, "add_prefix_space", -1, &p->add_prefix_space, e));
+    aci_members_unused(&f, (const char *const[]){"use_regex", NULL}); /* of the pre-tokenizer */
     return aci_field_bool(&f, "trim_offsets", -1, &p->trim_offsets, e);
   }
   const bool roberta = strcmp(type.s, "RobertaProcessing") == 0;
@@ -151,7 +151,7 @@ static ac_status read_post(ac_tokenizer *t, const aci_json *o, int depth, ac_err
 }
 
 ac_status aci_read_post(ac_tokenizer *t, const aci_json *root, ac_err *e) {
-  const aci_json *o = aci_json_get(t->doc, root, "post_processor");
+  const aci_json *o = aci_member(t, root, "post_processor");
   if (o == NULL || o->type == ACI_JSON_NULL) return AC_OK;
   t->has_post = true;
   return read_post(t, o, 0, e);
@@ -169,7 +169,7 @@ void aci_post_fini(aci_post *p) {
 
 /* ---- the rest ---- */
 static ac_status read_added(ac_tokenizer *t, const aci_json *root, ac_err *e) {
-  const aci_json *list = aci_json_get(t->doc, root, "added_tokens");
+  const aci_json *list = aci_member(t, root, "added_tokens");
   if (list == NULL || list->type == ACI_JSON_NULL) list = NULL;
   else if (list->type != ACI_JSON_ARRAY) return AC_FAIL(e, PARSE, "tokenizer: added_tokens must be an array");
   const size_t n = list != NULL ? list->len : 0;
@@ -234,7 +234,7 @@ static ac_status read_truncation(ac_tokenizer *t, const aci_json *o, ac_err *e) 
 
 static ac_status read_padding(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   const aci_fields f = {t, o, "padding"};
-  const aci_json *strategy = aci_json_get(t->doc, o, "strategy");
+  const aci_json *strategy = aci_member(t, o, "strategy");
   ac_padding p = {0};
   int64_t n;
   ac_text s;
@@ -265,7 +265,7 @@ ac_status aci_read_extras(ac_tokenizer *t, const aci_json *root, ac_err *e) {
   static const char *const names[] = {"truncation", "padding"};
   AC_TRY(read_added(t, root, e));
   for (int k = 0; k < 2; k++) {
-    const aci_json *o = aci_json_get(t->doc, root, names[k]);
+    const aci_json *o = aci_member(t, root, names[k]);
     if (o == NULL || o->type == ACI_JSON_NULL) continue;
     if (o->type != ACI_JSON_OBJECT)
       return AC_FAIL(e, PARSE, "tokenizer: %s must be an object or null", names[k]);

@@ -1,5 +1,5 @@
-/* Reads normalizers, pre-tokenizers and decoders: sequences, also nested ones, become one list of steps each. Called by
- * tokenizer.c. */
+/* Reads normalizers, pre-tokenizers and decoders. Sequences, including nested ones, become one list of steps each.
+ * Called by tokenizer.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static ac_status read_list(ac_tokenizer *t, const steps *s, const aci_json *o, i
   ac_text type;
   AC_TRY(aci_field_text(&f, "type", true, &type, e));
   if (strcmp(type.s, "Sequence") == 0) {
-    const aci_json *members = aci_json_get(t->doc, o, s->members);
+    const aci_json *members = aci_member(t, o, s->members);
     if (depth == ACI_STEPS_DEPTH)
       return AC_FAIL(e, PARSE, "tokenizer: %s: sequences nest more than %d deep", s->where, ACI_STEPS_DEPTH);
     if (members == NULL || members->type != ACI_JSON_ARRAY)
@@ -73,7 +73,7 @@ static ac_status read_norm(ac_tokenizer *t, const aci_fields *f, const char *typ
       o->n_content = (uint32_t)text.n;
       return AC_OK;
     case ACI_NORM_BERT: {
-      const aci_json *accents = aci_json_get(t->doc, f->o, "strip_accents");
+      const aci_json *accents = aci_member(t, f->o, "strip_accents");
       AC_TRY(aci_field_bool(f, "clean_text", -1, &o->clean, e));
       AC_TRY(aci_field_bool(f, "handle_chinese_chars", -1, &o->chinese, e));
       AC_TRY(aci_field_bool(f, "lowercase", -1, &o->lowercase, e));
@@ -117,7 +117,7 @@ static ac_status read_metaspace(const aci_fields *f, uint32_t *c, aci_prepend *p
   AC_TRY(aci_field_text(f, "prepend_scheme", false, &s, e));
   int i = s.s != NULL ? number_of(s.s, names, 3) : ACI_PREPEND_ALWAYS;
   if (i < 0)
-    return AC_FAIL(e, PARSE, "tokenizer: %s: prepend_scheme '%.40s' is none of always, first, never",
+    return AC_FAIL(e, PARSE, "tokenizer: %s: prepend_scheme '%.40s' is not one of always, first, never",
                    f->where, s.s);
   *prepend = add ? (aci_prepend)i : ACI_PREPEND_NEVER;
   return AC_OK;
@@ -145,6 +145,7 @@ static ac_status read_pre(ac_tokenizer *t, const aci_fields *f, const char *type
   switch (o->kind) {
     case ACI_PRE_BYTE_LEVEL:
       AC_TRY(aci_field_bool(f, "add_prefix_space", -1, &o->add_prefix_space, e));
+      aci_members_unused(f, (const char *const[]){"trim_offsets", NULL}); /* of the post-processor */
       AC_TRY(aci_field_bool(f, "use_regex", true, &o->split, e));
       return o->split ? gpt2_pattern(t, &o->pattern, e) : AC_OK;
     case ACI_PRE_METASPACE:
@@ -177,11 +178,16 @@ static ac_status read_dec(ac_tokenizer *t, const aci_fields *f, const char *type
   if (kind < 0) return unknown(f, type, names, COUNT(names), e);
   o->kind = (aci_dec_kind)kind;
   switch (o->kind) {
+    case ACI_DEC_BYTE_LEVEL: /* members of the pre-tokenizer */
+      aci_members_unused(f, (const char *const[]){"add_prefix_space", "trim_offsets", "use_regex", NULL});
+      return AC_OK;
     case ACI_DEC_BPE: return aci_field_text(f, "suffix", true, &o->content, e);
     case ACI_DEC_WORDPIECE:
       AC_TRY(aci_field_text(f, "prefix", true, &o->content, e));
       return aci_field_bool(f, "cleanup", -1, &o->cleanup, e);
-    case ACI_DEC_METASPACE: return read_metaspace(f, &o->c, &o->prepend, e);
+    case ACI_DEC_METASPACE:
+      aci_members_unused(f, (const char *const[]){"split", NULL}); /* of the pre-tokenizer */
+      return read_metaspace(f, &o->c, &o->prepend, e);
     case ACI_DEC_CTC:
       AC_TRY(aci_field_text(f, "pad_token", true, &o->content, e));
       AC_TRY(aci_field_text(f, "word_delimiter_token", true, &o->delimiter, e));
@@ -207,7 +213,7 @@ ac_status aci_read_steps(ac_tokenizer *t, const aci_json *root, ac_err *e) {
       {"decoder", "decoders", read_dec, sizeof(aci_dec), (void **)&t->dec, &t->n_dec},
   };
   for (int i = 0; i < COUNT(all); i++) {
-    const aci_json *o = aci_json_get(t->doc, root, all[i].where);
+    const aci_json *o = aci_member(t, root, all[i].where);
     if (o == NULL || o->type == ACI_JSON_NULL) continue;
     if (i == 2) t->has_decoder = true;
     AC_TRY(read_list(t, &all[i], o, 0, e));

@@ -5,7 +5,7 @@
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
-/* Strings one behind the other. */
+/* Strings stored one after the other. */
 typedef struct strings {
   aci_strbuf s;
   size_t *end;
@@ -36,7 +36,7 @@ static void put(strings *l, uint32_t c) {
   aci_strbuf_add(&l->s, s, (size_t)aci_utf8_put(s, c));
 }
 
-/* Appends bytes as text; what is not UTF-8 becomes U+FFFD, one for each longest beginning of a character. */
+/* Appends bytes as text. Invalid UTF-8 becomes U+FFFD, one for each longest beginning of a character. */
 static void put_lossy(strings *l, const unsigned char *s, size_t n) {
   for (size_t i = 0; i < n;) {
     const int k = s[i] < 0x80 ? 1 : aci_utf8_length(s + i, n - i);
@@ -72,7 +72,7 @@ static bool replace_all(strings *out, ac_text x, const char *what, size_t n, con
   return strings_end(out);
 }
 
-/* Blanks that tokens of English put where none belong, of one string; through x, which it empties. */
+/* Removes blanks that English tokens leave in wrong places of one string. Uses x, which it empties. */
 static bool clean_up(strings *x, strings *y, ac_text text, ac_text *out) {
   static const char *const rules[][2] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
@@ -176,8 +176,8 @@ typedef struct decoding {
   strings in, out, x, y;
 } decoding;
 
-/* One decoder applied to string i of d->in; what becomes of it (nothing, one string or more) is appended to d->out. d->x and d->y are
- * scratch, but for byte fallback, where d->x collects bytes over several strings until flush_bytes turns them into text. */
+/* Applies one decoder to string i of d->in and appends the results (nothing, one string or more) to d->out. d->x and d->y are
+ * scratch. Exception: byte fallback collects bytes over several strings in d->x until flush_bytes turns them into text. */
 static ac_status one_string(decoding *d, const aci_dec *o, size_t i, ac_err *e) {
   ac_text x = string_at(&d->in, i);
   strings *out = &d->out;

@@ -5,7 +5,7 @@
 #include "text/encoding.h"
 #include "text/unicode.h"
 
-/* Where a text that must be UTF-8 is not. */
+/* Reports the first byte of x that is not valid UTF-8. */
 static ac_status bad_utf8(ac_text x, ac_err *e) {
   const unsigned char *s = (const unsigned char *)x.s;
   size_t i = 0;
@@ -35,7 +35,7 @@ static ac_status tokenize_piece(aci_encode_scratch *w, uint32_t begin, uint32_t 
   return aci_tokenize_piece(w, s, (uint32_t)(stop - s), (uint32_t)(s - w->a.s), e);
 }
 
-/* From bytes of the original to characters: offsets mostly grow, so counting goes on from the last one. */
+/* From bytes of the original to characters. Offsets mostly grow, so counting continues from the last one. */
 typedef struct counter {
   const char *s;
   uint32_t n, at, chars;
@@ -59,7 +59,7 @@ static bool is_ascii(const char *s, size_t n) {
   return true;
 }
 
-/* Tokens of all pieces; word[i] of the encoding is the number of the piece. */
+/* Tokens of all pieces. word[i] of the encoding is the number of the piece. */
 static ac_status gather(aci_encode_scratch *w, ac_text text, uint32_t type, bool offsets, ac_encoding **out,
                         ac_err *e) {
   const ac_tokenizer *t = w->t;

@@ -1,5 +1,5 @@
-/* What one call of encode works with: buffers, automata, cached words. The tokenizer keeps them in a free list for the next call,
- * one for each thread that encoded at the same time. Patterns, which need the automata, are here too. */
+/* The working state of one encode call: buffers, automata, cached words. The tokenizer keeps them in a free list for the next
+ * call, one for each thread that encoded at the same time. Patterns, which need the automata, are here too. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,8 +106,8 @@ static inline uint64_t word_hash(const char *s, uint32_t n) {
                       (uint64_t)(unsigned char)s[n - 1] << 16);
 }
 
-/* Appends the tokens of piece s, which begins at byte `at` of the text: from the cache, where offsets count from the piece's start, or
- * by the model. Long pieces and BPE with dropout, which is random, are not cached. */
+/* Appends the tokens of piece s, which begins at byte `at` of the text. They come from the cache, whose offsets count from the piece's
+ * start, or from the model. Long pieces and BPE with dropout, which is random, are not cached. */
 ac_status aci_tokenize_piece(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
   ac_status (*const model)(aci_encode_scratch *, const char *, uint32_t, uint32_t, ac_err *) =
@@ -181,7 +181,7 @@ ac_status aci_pattern_next(aci_encode_scratch *w, const aci_pattern *p, const ch
       f->any = true;
       return AC_OK;
     }
-    /* an empty match right behind the last one does not count */
+    /* an empty match right after the last one does not count */
     *found = false;
     f->at += f->at < n ? (size_t)aci_utf8_size((unsigned char)s[f->at]) : 1;
   }

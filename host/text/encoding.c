@@ -1,4 +1,4 @@
-/* Encodings: arrays of one length, one entry a token. Called by encode.c and post.c; read by programs. */
+/* Encodings: arrays of one length, one entry a token. Called by encode.c and post.c. Programs read them. */
 #include "text/encoding.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Encodings, for the files of text/ that make them. Their length is fixed when they are made; tokens are then put one
+/* Encodings, for the files of text/ that make them. Their length is fixed when they are made. Tokens are then put one
  * after another. */
 #ifndef ACI_TEXT_ENCODING_H
 #define ACI_TEXT_ENCODING_H
@@ -8,11 +8,11 @@ struct ac_encoding {
   const ac_tokenizer *t;
   size_t n, cap;
   uint32_t *ids, *type_ids;
-  uint32_t *offsets; /* 2n; NULL: not asked for */
+  uint32_t *offsets; /* 2n. NULL: not asked for */
   int32_t *words;
   uint8_t *attention, *special;
   int8_t *sequence;
-  /* tokens whose text is not that of their id: where it begins in letters, and its length + 1; 0: that of the id */
+  /* tokens whose text differs from the text of their id: its start in letters, and its length + 1. 0: the text of the id */
   uint32_t (*written)[2];
   char *letters;
   size_t n_letters, cap_letters;
@@ -21,9 +21,9 @@ struct ac_encoding {
 };
 
 ac_encoding *aci_encoding_new(const ac_tokenizer *t, size_t cap, bool offsets); /* NULL: no memory */
-/* Appends [begin, end) of another; false: no memory. */
+/* Appends [begin, end) of another. False: out of memory. */
 bool aci_encoding_append(ac_encoding *x, const ac_encoding *from, size_t begin, size_t end);
-/* Says that the text of token i is s, unless it is that of its id. */
+/* Sets the text of token i to s, unless its id has that text. */
 bool aci_encoding_write(ac_encoding *x, size_t i, const char *s, size_t n);
 
 /* Truncation, special tokens, pairs: takes a and b, which may be NULL. */

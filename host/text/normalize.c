@@ -1,5 +1,5 @@
-/* Normalizers: steps that rewrite the text before it is cut, one piece at a time, and remember where each character came
- * from. The forms of Unicode are in normalize_form.c, SentencePiece's tables in precompiled.c. Called by added.c. */
+/* Normalizers: steps that rewrite the text before it is cut, one piece at a time, and track the origin of each
+ * character. The forms of Unicode are in normalize_form.c, SentencePiece's tables in precompiled.c. Called by added.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -23,7 +23,7 @@ static bool is_ascii(const aci_text *t) {
   return true;
 }
 
-/* Calls fn for each character: what it becomes; out of range: it goes. */
+/* Calls fn for each character. fn returns the replacement. A value out of range removes the character. */
 enum { GONE = 0x110000 };
 static ac_status each(const aci_text *in, aci_text *out, uint32_t (*fn)(uint32_t c), ac_err *e) {
   const char *s = in->s, *end = in->s + in->n;
@@ -39,7 +39,7 @@ static uint32_t not_nonspacing(uint32_t c) {
   return c >= 0x300 && aci_uni_is(c, ACI_UNI_8, ACI_UNI_BIT(ACI_MN)) ? GONE : c;
 }
 
-/* BERT: control characters go, and what separates words becomes a blank. */
+/* BERT: control characters are removed, and word separators become a blank. */
 static uint32_t cleaned(uint32_t c) {
   if (c >= 32 && c < 127) return c;
   if (c == '\t' || c == '\n' || c == '\r') return ' ';
@@ -128,7 +128,7 @@ static ac_status put_text(aci_text *out, const char *s, uint32_t n, uint32_t fro
   return AC_OK;
 }
 
-/* What replaces a match came from where its last character came from. */
+/* The replacement of a match has the origin of the match's last character. */
 static ac_status replace(aci_encode_scratch *w, const aci_norm *o, const aci_text *in, aci_text *out, ac_err *e) {
   aci_find f = {0};
   size_t begin, end, at = 0;

@@ -1,6 +1,6 @@
-/* NFC, NFD, NFKC, NFKD of Unicode 9.0. Which original character a new one came from follows the order of characters, as in
- * the package `tokenizers`: a decomposed character stands for the next of the text, its further parts are new; composing
- * takes them together again. Called by normalize.c. */
+/* NFC, NFD, NFKC, NFKD of Unicode 9.0. Origins follow the order of characters, as in the package `tokenizers`: a
+ * decomposed character stands for the next one of the text, and its further parts are new. Composing joins them again.
+ * Called by normalize.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -16,8 +16,8 @@ static bool room(aci_encode_scratch *w, size_t n) {
   return true;
 }
 
-/* Marks in the order of their classes; those of one class keep theirs. Runs of marks are merged, so that a long one takes no
- * square time: a class is a byte, so counting sorts. */
+/* Sorts marks by their classes. Marks of one class keep their order. Runs of marks are sorted by counting, since a class is
+ * a byte, so a long run does not take quadratic time. */
 static bool sort_marks(aci_encode_scratch *w, size_t first, size_t n) {
   size_t count[257] = {0};
   bool sorted = true;
@@ -40,7 +40,7 @@ static bool sort_marks(aci_encode_scratch *w, size_t first, size_t n) {
   return true;
 }
 
-/* Fills w->point with the decomposition; *n characters. */
+/* Fills w->point with the decomposition. *n: number of characters. */
 static bool decompose(aci_encode_scratch *w, const aci_text *in, bool compatible, size_t *n) {
   size_t k = 0, pending = 0; /* marks since the last starter begin here */
   uint32_t parts[ACI_UNI_DECOMPOSED];
@@ -75,7 +75,7 @@ static bool compose(aci_encode_scratch *w, aci_rewrite *r, size_t n) {
   composed starter = {0, 0};
   bool has = false, blocked = false;
   int last = 0;       /* class of the last mark that stayed, when blocked */
-  size_t waiting = 0; /* marks that stay behind the starter: moved to the front of the arrays */
+  size_t waiting = 0; /* marks that stay after the starter: moved to the front of the arrays */
   for (size_t i = 0; i < n; i++) {
     const uint32_t c = w->point[i];
     const int class = w->class[i], change = w->change[i];

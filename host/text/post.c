@@ -1,4 +1,4 @@
-/* What follows the model: truncation, offsets without blanks, special tokens, pairs put together. Called by encode.c. */
+/* Steps after the model: truncation, offsets without blanks, special tokens, joined pairs. Called by encode.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static bool over_add(ac_encoding *x, ac_encoding *part, size_t *cap) {
   return true;
 }
 
-/* *x becomes its first (left: last) n tokens; the rest, in parts of n that share stride tokens, overflows. */
+/* *x becomes its first (left: last) n tokens. The rest, in parts of n that share stride tokens, overflows. */
 static ac_status truncate_one(ac_encoding **x, size_t n, const ac_truncation *p, bool overflow, ac_err *e) {
   ac_encoding *all = *x;
   size_t cap = 0;
@@ -142,7 +142,7 @@ static ac_encoding *join(const ac_tokenizer *t, const part *parts, size_t n, con
   return NULL;
 }
 
-/* The parts that the post-processor asks for; how many. */
+/* The parts that the post-processor asks for. Returns their number. */
 static size_t parts_of(const aci_post *p, bool pair, bool add, part *out) {
   size_t n = 0;
   if (p == NULL || (p->kind != ACI_POST_TEMPLATE && !add)) {
@@ -189,7 +189,7 @@ static void set_sequence(ac_encoding *x, int8_t k) {
   for (size_t i = 0; i < x->n_over; i++) memset(x->over[i]->sequence, k, x->over[i]->n);
 }
 
-/* Every combination of what fits and what overflows, but for the first of both. */
+/* Every combination of the main and overflowing parts, except for the first of both. */
 static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size_t n, ac_encoding *a,
                                   ac_encoding *b, ac_encoding *out, ac_err *e) {
   size_t cap = 0, first = 0;
@@ -216,7 +216,7 @@ static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size
 }
 
 /* From the models' encodings of one text (a) or two (b) to the result: truncation, type ids and trimmed offsets, special tokens, and
- * pairs put together. Takes over a and b; *out is the caller's, NULL after a failure. What overflows hangs on the result. */
+ * pairs put together. Takes over a and b. The caller owns *out, which is NULL after a failure. Overflowing parts hang on the result. */
 ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, const ac_encode_options *o,
                      ac_encoding **out, ac_err *e) {
   ac_status st = AC_OK;
@@ -239,7 +239,7 @@ ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, cons
     for (uint32_t i = 0; i < t->n_post; i++)
       if (t->post[i].trim_offsets) trim_offsets(x, t->post[i].add_prefix_space);
     if (p == NULL || p->kind != ACI_POST_ROBERTA) continue;
-    set_types(x, 0); /* of what overflows, only what gets special tokens */
+    set_types(x, 0); /* overflowing parts get types only together with special tokens */
     for (size_t i = 0; o->add_special_tokens && i < x->n_over; i++) set_types(x->over[i], 0);
   }
   if (st == AC_OK) {

@@ -36,7 +36,7 @@ ac_status aci_charsmap_new(const char *base64, size_t n, aci_charsmap **out, ac_
   for (size_t i = 0; i < n; i++) {
     const int d = digit(base64[i]);
     if (d < 0) {
-      st = AC_FAIL(e, PARSE, "precompiled_charsmap: byte %zu is no digit of base 64", i);
+      st = AC_FAIL(e, PARSE, "precompiled_charsmap: byte %zu is not a digit of base 64", i);
       goto done;
     }
     bits = bits << 6 | (uint32_t)d;
@@ -80,7 +80,7 @@ void aci_charsmap_free(aci_charsmap *m) {
   free(m);
 }
 
-/* What replaces s: that of its shortest prefix in the trie. NULL: nothing does. */
+/* The replacement of s, taken from its shortest prefix in the trie. NULL: none. */
 static const char *replacement(const aci_charsmap *m, const char *s, size_t n) {
   uint32_t unit = m->unit[0];
   size_t node = unit >> 10 << ((unit & 1u << 9) >> 6);
@@ -105,7 +105,7 @@ static size_t count(const char *s, size_t n) {
   return k;
 }
 
-/* The last character waits, since what is removed behind it is said with it. */
+/* Holds back the last character, because it also accounts for characters removed after it. */
 typedef struct writer {
   aci_rewrite w;
   uint32_t c;
@@ -127,7 +127,8 @@ static bool put_char(writer *w, uint32_t c, int change) {
   return true;
 }
 
-/* k characters are replaced: when there are more, the last are new; when there are fewer, the last stands for the rest. */
+/* k characters are replaced. If the replacement has more, the extra ones are new. If it has fewer, its last one stands
+ * for the rest. */
 static bool put(writer *w, const char *with, size_t k) {
   const size_t n = count(with, strlen(with));
   for (size_t i = 0; i < n; i++)

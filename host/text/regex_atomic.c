@@ -1,17 +1,17 @@
 /* Regular expressions: atomic groups, (?>...) and possessive repetition, without backtracking that could be cut. An
- * atomic group matches in the way that comes first, so each other way is let through only where those before it do
- * not match, which lookahead decides:
+ * atomic group matches in the first way that succeeds, so lookahead allows each later way only if all earlier ways
+ * fail:
  *
- *   (?>A|B)    is A|(?!A)B        with what follows in the group as a part of A and of B
- *   (?>A*B)    is A*(?!A+B)B      where A matches in one way at most: a set, a text of fixed length, an atomic group
+ *   (?>A|B)    is A|(?!A)B        with the rest of the group as a part of A and of B
+ *   (?>A*B)    is A*(?!A+B)B      if A matches in at most one way: a set, a text of fixed length, an atomic group
  *   (?>A*?B)   is (?:(?!B)A)*B
  *
- * What the group may be followed by outside plays no part. Called by the parser. */
+ * The text after the group plays no part. Called by the parser. */
 #include <stdlib.h>
 
 #include "text/regex_parse.h"
 
-/* What remains of a group: a node, the nodes after it (unless it is alone), and what remains of the group around it. */
+/* The rest of a group: a node, the nodes after it (unless it is alone), and the rest of the enclosing group. */
 typedef struct rest {
   uint32_t x;
   bool alone;
@@ -30,10 +30,10 @@ static void push(aci_rx_parser *p, list *l, uint32_t x) {
   l->last = x;
 }
 
-/* ---- what nodes are ---- */
+/* ---- properties of nodes ---- */
 enum { MANY = 1 << 24 };
 
-/* Characters of every match; -1 where they differ. */
+/* Characters of every match. -1 if matches differ in length. */
 static int32_t length(const aci_rx_tree *t, uint32_t x) {
   const aci_rx_node *n = &t->node[x];
   int32_t sum = 0, k;
@@ -136,7 +136,7 @@ static ac_status sequence_of(aci_rx_parser *p, const list *l, uint32_t *out) {
   return aci_rx_node_new(p, l->first == 0 ? ACI_RX_EMPTY : ACI_RX_CAT, l->first, out);
 }
 
-/* (?!x, from min to max times, then what is left) */
+/* (?!x, from min to max times, then the rest) */
 static ac_status put_unless(aci_rx_parser *p, list *l, uint32_t x, int32_t min, int32_t max, const rest *r) {
   list inner = {0};
   uint32_t whole, look;
@@ -150,12 +150,12 @@ static ac_status put_unless(aci_rx_parser *p, list *l, uint32_t x, int32_t min, 
 
 static ac_status put_atomic(aci_rx_parser *p, list *l, const rest *r);
 
-/* ---- ways, each where those before it are none ---- */
+/* ---- ways, each tried only if all earlier ones fail ---- */
 typedef struct ways {
   list all, unless;
 } ways;
 
-/* x so many times, then what is left; the last way needs no lookahead for those behind it. */
+/* x so many times, then the rest. The last way needs no lookahead for the ways after it. */
 static ac_status put_way(aci_rx_parser *p, ways *w, uint32_t x, int32_t times, const rest *r, bool last) {
   list way = {0};
   uint32_t one;
@@ -179,7 +179,7 @@ static ac_status put_ways(aci_rx_parser *p, list *l, const ways *w) {
   return AC_OK;
 }
 
-/* At most `most` times x, which is all that is left: so many times, or fewer where no other follows. */
+/* At most `most` times x, with nothing after it: so many times, or fewer if no further x follows. */
 static ac_status put_most(aci_rx_parser *p, list *l, uint32_t x, int32_t most) {
   ways w = {0};
   list fewer = {0};
@@ -192,7 +192,7 @@ static ac_status put_most(aci_rx_parser *p, list *l, uint32_t x, int32_t most) {
   return put_ways(p, l, &w);
 }
 
-/* Where lazy repetition goes on: what is left does not match here. */
+/* Lazy repetition continues only if the rest does not match here. */
 static ac_status put_lazy(aci_rx_parser *p, list *l, uint32_t x, const rest *r) {
   list inner = {0};
   uint32_t one;
@@ -202,7 +202,7 @@ static ac_status put_lazy(aci_rx_parser *p, list *l, uint32_t x, const rest *r) 
   return put_repeat(p, l, one, 0, -1);
 }
 
-/* *done: what is left is in what was put */
+/* *done: the rest is included in the nodes put */
 static ac_status put_repeated(aci_rx_parser *p, list *l, const aci_rx_node *n, const rest *r, bool *done) {
   const uint32_t x = n->child;
   const bool lazy = n->greed == ACI_RX_LAZY;

@@ -19,8 +19,8 @@ static ac_status hex_char(aci_rx_parser *p, int least, int most, uint32_t *c) {
   return AC_OK;
 }
 
-/* Reads an escape; p->at is behind the backslash. One character: *c, and *is_set is false. A class (\s \w \d \h \p{...} and their
- * negations): *is_set is true, and its code points are added to s. inside: between the brackets of a class, where some names mean
+/* Reads an escape. p->at is after the backslash. One character: *c, and *is_set is false. A class (\s \w \d \h \p{...} and their
+ * negations): *is_set is true, and its code points are added to s. inside: between the brackets of a class, which give some names
  * other sets. */
 ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_set, bool inside) {
   *is_set = true;
@@ -56,6 +56,7 @@ ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_s
     default: *is_set = false;
   }
   if (*is_set) {
+    p->work += named.n + s->n;
     if (ok && known && negated) ok = aci_rx_complement(&named);
     ok = ok && aci_rx_unite(s, &named);
     free(named.r);
@@ -87,7 +88,7 @@ ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_s
 }
 
 /* ---- classes ---- */
-/* [:name:] inside a class; p->at is at "[:". *done false: it is none. */
+/* [:name:] inside a class. p->at is at "[:". *done false: not one of these. */
 static ac_status posix_class(aci_rx_parser *p, aci_rx_set *s, bool *done) {
   const char *name = p->s + p->at + 2, *end = p->s + p->n;
   const char *close = name;
@@ -98,6 +99,7 @@ static ac_status posix_class(aci_rx_parser *p, aci_rx_set *s, bool *done) {
   name += negated;
   aci_rx_set named = {0};
   bool known;
+  p->work += 64 + s->n;
   bool ok = aci_rx_bracket(&named, name, (size_t)(close - name), &known);
   if (ok && known && negated) ok = aci_rx_complement(&named);
   ok = ok && aci_rx_unite(s, &named);
@@ -111,6 +113,7 @@ static ac_status posix_class(aci_rx_parser *p, aci_rx_set *s, bool *done) {
 static ac_status class_item(aci_rx_parser *p, aci_rx_set *s) {
   uint32_t first, last;
   bool is_set = false;
+  SPEND(p, 1 + s->n / 32);
   if (aci_rx_peek(p) == '[') {
     if (aci_rx_starts(p, "[:")) {
       bool done;

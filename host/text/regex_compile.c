@@ -1,5 +1,5 @@
-/* Regular expressions: from the tree to a program over classes of characters, that is, sets of code points that no part
- * of the pattern tells apart. Called by what reads tokenizers. */
+/* Regular expressions: from the tree to a program over classes of characters. A class is a set of code points that no
+ * part of the pattern distinguishes. Called by the readers of tokenizers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static ac_status put(emitter *m, aci_rx_op op, uint32_t set, uint32_t x, uint32_
   return AC_OK;
 }
 
-/* Code runs on into what is put next. */
+/* Code continues into the next node that is put. */
 static ac_status emit(emitter *m, uint32_t x);
 
 static ac_status emit_repeat(emitter *m, const aci_rx_node *n) {
@@ -119,7 +119,7 @@ static int class_number(uint64_t *members, uint32_t *n, const uint64_t *now, uin
   return (int)(*n)++;
 }
 
-/* Fills [first, last] of the map from code points to classes; pages come in order. */
+/* Fills [first, last] of the map from code points to classes. Pages come in order. */
 typedef struct mapper {
   aci_regex *r;
   uint8_t page[256];
@@ -152,9 +152,9 @@ static bool map_range(mapper *m, uint32_t first, uint32_t last, int class) {
   return true;
 }
 
-/* Cuts the code points into classes that no set of the pattern tells apart: sweeps over the sorted ends of all ranges and keeps a bit
- * per set that holds the current code point (now); each distinct combination is a class (members: its bits). Fills r's map from code
- * point to class, and for each set the classes it consists of; two further classes stand for the edges of the text. */
+/* Cuts the code points into classes that no set of the pattern distinguishes. It sweeps over the sorted ends of all ranges and keeps
+ * a bit per set that holds the current code point (now). Each distinct combination is a class (members: its bits). Fills r's map from
+ * code point to class, and for each set the classes it consists of. Two further classes stand for the edges of the text. */
 static ac_status make_classes(const aci_rx_tree *t, aci_regex *r, ac_err *e) {
   const uint32_t words = (t->n_set + 63) / 64 + (t->n_set == 0);
   size_t n = 0, k = 0;
@@ -230,7 +230,7 @@ static ac_status find_first(const aci_regex *r, aci_rx_program *p, ac_err *e) {
   return st;
 }
 
-/* Code of a tree; `anywhere`: a match may begin at any position before. */
+/* Code of a tree. `anywhere`: a match may begin at any position before. */
 static ac_status compile(const aci_rx_tree *t, uint32_t root, bool anywhere, aci_rx_program *p, ac_err *e) {
   emitter m = {.t = t, .p = p, .e = e};
   if (anywhere) {

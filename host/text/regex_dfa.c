@@ -1,5 +1,5 @@
 /* Regular expressions: the DFA of a program, built lazily. A state is the list of program counters (pcs, as of a Pike VM), the
- * preferred first, that the text read so far leads to; assertions are decided when the next character is known, so a match is
+ * preferred first, that the text so far leads to. Assertions are decided when the next character is known, so a match is
  * reported one character late. Called by regex_run.c. */
 #include "text/regex_dfa.h"
 
@@ -54,7 +54,7 @@ static uint64_t hash_of(const uint32_t *pcs, uint32_t n, uint32_t before) {
   return h;
 }
 
-/* Makes room for one more state of n pcs; false: the limits or the memory do not allow it. */
+/* Makes room for one more state of n pcs. False: the limits or the memory do not allow it. */
 static bool room(aci_rx_dfa *d, uint32_t n) {
   if (d->n_pcs + n > d->cap_pcs) {
     uint32_t cap = d->cap_pcs;
@@ -85,7 +85,7 @@ static bool room(aci_rx_dfa *d, uint32_t n) {
   return true;
 }
 
-/* The state of these pcs; drops all others when there is no room. */
+/* The state of these pcs. Drops all others when there is no room. */
 static uint32_t state_of(aci_rx_dfa *d, const uint32_t *pcs, uint32_t n, uint32_t before) {
   if (n == 0) return ACI_RX_DEAD;
   if (!room(d, n)) {

@@ -1,4 +1,4 @@
-/* What the files regex_*.c share: sets of code points, the syntax tree, the program. */
+/* Types shared by the files regex_*.c: sets of code points, the syntax tree, the program. */
 #ifndef ACI_REGEX_IMPL_H
 #define ACI_REGEX_IMPL_H
 #include "text/regex.h"
@@ -8,8 +8,9 @@ enum {
   ACI_RX_NODES = 1 << 16,
   ACI_RX_PROGRAM = 1 << 15,
   ACI_RX_STEPS = 1 << 20, /* of the passes over the tree */
+  ACI_RX_WORK = 1 << 20, /* of the parser: ranges of sets that are read, united and folded */
   ACI_RX_SETS = 1024,
-  ACI_RX_CLASSES = 250, /* of characters that no set tells apart; two more stand for the ends of the text */
+  ACI_RX_CLASSES = 250, /* of characters that no set distinguishes. Two more stand for the ends of the text */
   ACI_RX_REPEAT = 1000,
   ACI_RX_LOOKS = 8 /* lookaround over more than one character: a bit of a byte each */
 };
@@ -36,7 +37,7 @@ enum { ACI_RX_GREEDY, ACI_RX_LAZY };
 /* Nodes by number, 0: none. Children are a linked list, so that long patterns are not deep. */
 typedef struct aci_rx_node {
   uint8_t kind, greed;
-  bool once; /* from one position it matches in at most one way: what atomic groups became */
+  bool once; /* from one position it matches in at most one way: a converted atomic group */
   uint16_t set;
   uint32_t child, next;
   int32_t min, max; /* max -1: no limit */
@@ -55,7 +56,7 @@ typedef struct aci_rx_tree {
   uint32_t n_set, cap_set;
   aci_rx_look look[ACI_RX_LOOKS];
   uint32_t n_look;
-  uint16_t any; /* the set of all characters, where there is lookaround */
+  uint16_t any; /* the set of all characters, if there is lookaround */
   uint32_t root;
 } aci_rx_tree;
 
@@ -69,12 +70,12 @@ bool aci_rx_intersect(aci_rx_set *s, const aci_rx_set *other);
 bool aci_rx_complement(aci_rx_set *s);
 bool aci_rx_has(const aci_rx_set *s, uint32_t c);
 bool aci_rx_close_case(aci_rx_set *s);
-/* Adds \p{name}; *known tells whether there is one. */
+/* Adds \p{name}. *known: whether it exists. */
 bool aci_rx_property(aci_rx_set *s, const char *name, size_t n, bool *known);
-/* Adds [:name:]; the same but for punct. */
+/* Adds [:name:], equal to \p{name} except for punct. */
 bool aci_rx_bracket(aci_rx_set *s, const char *name, size_t n, bool *known);
 bool aci_rx_add_space(aci_rx_set *s);
-/* Adds \w; outside [...] a few numbers of Latin-1 count among it. */
+/* Adds \w. Outside [...] it includes a few numbers of Latin-1. */
 bool aci_rx_add_word(aci_rx_set *s, bool outside);
 
 /* ---- program ---- */
@@ -90,7 +91,7 @@ typedef enum aci_rx_op {
 typedef struct aci_rx_inst {
   uint8_t op;
   uint16_t set;
-  uint32_t x, y; /* where it goes on; of a split: first x */
+  uint32_t x, y; /* next instruction. A split tries x first */
 } aci_rx_inst;
 
 typedef struct aci_rx_program {

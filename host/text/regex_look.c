@@ -1,10 +1,10 @@
-/* Regular expressions: lookaround and what is made of it. Over one character it is a test of the classes on both sides
- * of a position; over more it becomes an automaton of its own (regex_run.c). Called by the parser. */
+/* Regular expressions: lookaround and its translation. Over one character it is a test of the classes on both sides of
+ * a position. Over more it becomes an automaton of its own (regex_run.c). Called by the parser. */
 #include <stdlib.h>
 
 #include "text/regex_parse.h"
 
-/* Adds what x, seen as one character at its near edge, can be: *one false when it is longer or may be empty. */
+/* Adds the possible characters of x at its near edge. *one is false when x is longer or may be empty. */
 static ac_status single(aci_rx_parser *p, uint32_t x, bool behind, aci_rx_set *s, bool *one) {
   const aci_rx_node *n = &p->t->node[x];
   *one = true;
@@ -116,7 +116,7 @@ ac_status aci_rx_word_edge(aci_rx_parser *p, bool inside, uint32_t *out) {
   return either(p, a, b, c, d, out);
 }
 
-/* ^: the beginning of the text, or behind a line's end that is not the text's. */
+/* ^: the beginning of the text, or after a line's end that is not the text's. */
 ac_status aci_rx_line_begin(aci_rx_parser *p, uint32_t *out) {
   aci_rx_set end = {0}, any = {0};
   uint32_t a, b, c, d;

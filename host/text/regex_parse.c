@@ -1,4 +1,4 @@
-/* Regular expressions: from text to a tree. Recursion goes as deep as the pattern nests, at most ACI_RX_DEPTH; long
+/* Regular expressions: from text to a tree. Recursion goes as deep as the pattern nests, at most ACI_RX_DEPTH. Long
  * sequences and long alternatives are lists. Called by aci_regex_new. */
 #include <stdlib.h>
 
@@ -46,6 +46,10 @@ ac_status aci_rx_intern(aci_rx_parser *p, aci_rx_set *s, uint16_t *out) {
 }
 
 ac_status aci_rx_set_node(aci_rx_parser *p, aci_rx_set *s, uint32_t *out) {
+  if ((p->work += 1 + (uint64_t)s->n * (p->ignore_case ? 8 : 1)) > ACI_RX_WORK) {
+    free(s->r);
+    return BAD(p, "its sets of characters are too much work");
+  }
   if (p->ignore_case && !aci_rx_close_case(s)) {
     free(s->r);
     return NO_MEMORY(p);
@@ -76,7 +80,7 @@ static ac_status flags(aci_rx_parser *p, bool *rest) {
   }
 }
 
-/* A group; p->at is behind "(". Lookaround, comments and (?i) in the middle of a group end here; the flags that a group sets hold
+/* A group. p->at is after "(". Lookaround, comments and (?i) in the middle of a group end here. The flags that a group sets hold
  * until its end. */
 static ac_status group(aci_rx_parser *p, uint32_t *out) {
   if (++p->depth > ACI_RX_DEPTH) return BAD(p, "groups nest too deeply");
@@ -191,7 +195,7 @@ static bool count(aci_rx_parser *p, size_t *at, int32_t *v) {
   return *at > from;
 }
 
-/* {n}, {n,}, {,m}, {n,m}; anything else is literal. */
+/* {n}, {n,}, {,m}, {n,m}. Anything else is literal. */
 static bool braces(aci_rx_parser *p, int32_t *min, int32_t *max) {
   size_t at = p->at + 1;
   const bool low = count(p, &at, min);
@@ -211,7 +215,7 @@ static bool braces(aci_rx_parser *p, int32_t *min, int32_t *max) {
   return true;
 }
 
-/* (?x): blanks between parts, and the rest of a line behind #, mean nothing. */
+/* (?x): skips blanks between parts, and the rest of a line after #. */
 void aci_rx_skip_blanks(aci_rx_parser *p) {
   while (p->extended && aci_rx_more(p) && strchr(" \t\n\v\f\r#", aci_rx_peek(p)) != NULL) {
     const char *end = aci_rx_peek(p) == '#' ? memchr(p->s + p->at, '\n', p->n - p->at) : p->s + p->at;

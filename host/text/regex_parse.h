@@ -1,5 +1,5 @@
-/* What the parts of the parser of regular expressions share: regex_parse.c, regex_class.c, regex_look.c, regex_fold.c,
- * regex_atomic.c. */
+/* Declarations shared by the parts of the parser of regular expressions: regex_parse.c, regex_class.c, regex_look.c,
+ * regex_fold.c, regex_atomic.c. */
 #ifndef ACI_REGEX_PARSE_H
 #define ACI_REGEX_PARSE_H
 #include <string.h>
@@ -13,11 +13,17 @@ typedef struct aci_rx_parser {
   aci_rx_tree *t;
   bool ignore_case, dot_all, extended, in_behind;
   int depth;
+  uint64_t work;
   ac_err *e;
 } aci_rx_parser;
 
 #define BAD(p, what) AC_FAIL((p)->e, PARSE, "regular expression, byte %zu: %s", (p)->at, (what))
 #define NO_MEMORY(p) AC_FAIL((p)->e, OOM, "no memory for a regular expression")
+/* Before n ranges of sets are handled: a short pattern may name large sets very often. */
+#define SPEND(p, k)                                                                  \
+  do {                                                                               \
+    if (((p)->work += (k)) > ACI_RX_WORK) return BAD(p, "its sets of characters are too much work"); \
+  } while (0)
 #define ADD(p, expr)                  \
   do {                                \
     if (!(expr)) return NO_MEMORY(p); \
@@ -44,20 +50,20 @@ static inline uint32_t aci_rx_next_char(aci_rx_parser *p) {
 ac_status aci_rx_node_new(aci_rx_parser *p, aci_rx_kind kind, uint32_t child, uint32_t *out);
 /* The number of a set with these contents, which it takes. */
 ac_status aci_rx_intern(aci_rx_parser *p, aci_rx_set *s, uint16_t *out);
-/* A character of the set, which it takes, in other case too where that is ignored. */
+/* A character of the set. Takes over the set. Includes other cases if case is ignored. */
 ac_status aci_rx_set_node(aci_rx_parser *p, aci_rx_set *s, uint32_t *out);
 
-/* An escape that stands for one character, in *c, or for a set, which is added to s (*is_set); p->at is behind the
- * backslash. inside: of a class */
+/* An escape. For one character: in *c. For a set: added to s (*is_set). p->at is after the backslash. inside: of a
+ * class */
 ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_set, bool inside);
-/* A class; p->at is at "[". */
+/* A class. p->at is at "[". */
 ac_status aci_rx_class(aci_rx_parser *p, aci_rx_set *out);
 
 void aci_rx_skip_blanks(aci_rx_parser *p);
 
-/* (?i): a text at p->at that folds to one character, or one that folds to several; *out 0: there is none. */
+/* (?i): a text at p->at that folds to one character, or one that folds to several. *out 0: there is none. */
 ac_status aci_rx_fold_text(aci_rx_parser *p, uint32_t *out);
-/* The texts that characters of a class fold to, as a list of nodes; 0: none. */
+/* The texts that characters of a class fold to, as a list of nodes. 0: none. */
 ac_status aci_rx_fold_class(aci_rx_parser *p, const aci_rx_set *s, uint32_t *out);
 
 /* Lookaround over x, which becomes a part of it. */

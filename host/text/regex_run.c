@@ -1,7 +1,7 @@
 /* Regular expressions: matching. Lookaround over more than one character is decided for all positions of the text at
- * once, by an automaton that runs over it from the far end and notes where it has come to a match: in time linear in
- * the text, whatever the lookaround looks at. Searches that fail at many starts go on as one simulation of all starts.
- * Called by patterns. */
+ * once: an automaton runs over the text from the far end and marks the positions of matches. This takes time linear in
+ * the text, whatever the length of the lookaround. Searches that fail at many starts continue as one simulation of all
+ * starts. Called by patterns. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +12,9 @@ struct aci_regex_cache {
   const aci_regex *r;
   aci_rx_dfa main;
   aci_rx_dfa look[ACI_RX_LOOKS];
-  uint8_t *looks; /* for each position of the text a bit of every lookaround; NULL before there is one */
+  uint8_t *looks; /* for each position of the text a bit of every lookaround. NULL before there is one */
   size_t cap_looks;
-  bool marked; /* they are those of this text */
+  bool marked; /* they belong to this text */
   int64_t budget;
 };
 
@@ -65,7 +65,7 @@ static uint32_t class_before(const aci_regex *r, const char *s, size_t at, size_
 
 /* ---- lookaround ---- */
 
-/* Notes where lookaround k holds. That of lower numbers, which it may ask for, is known. */
+/* Marks the positions at which lookaround k holds. Lookarounds of lower numbers, which it may need, are already marked. */
 static void mark(aci_regex_cache *c, uint32_t k, const char *s, size_t n) {
   const aci_regex *r = c->r;
   aci_rx_dfa *d = &c->look[k];
@@ -108,7 +108,7 @@ static ac_status mark_all(aci_regex_cache *c, const char *s, size_t n, ac_err *e
 
 /* ---- matches ---- */
 
-/* The end of the match that begins at `at`; false: none does. */
+/* The end of the match that begins at `at`. False: none does. */
 static inline bool run(aci_regex_cache *c, const uint8_t *looks, const char *s, size_t n, size_t at,
                        size_t *end) {
   const aci_regex *r = c->r;
@@ -138,7 +138,7 @@ static bool match_at(aci_regex_cache *c, const char *s, size_t n, size_t at, siz
   return c->r->n_look == 0 ? run(c, NULL, s, n, at, end) : run(c, c->looks, s, n, at, end);
 }
 
-/* Simulates all starts from `at` on at once, each with the pcs it has reached; earlier starts are preferred. */
+/* Simulates all starts from `at` on at once, each with the pcs it has reached. Earlier starts are preferred. */
 static bool search(aci_regex_cache *c, const char *s, size_t n, size_t at, size_t *begin, size_t *end) {
   const aci_regex *r = c->r;
   aci_rx_dfa *d = &c->main;

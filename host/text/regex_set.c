@@ -15,7 +15,7 @@ static bool grow(aci_rx_set *s, uint32_t n) {
   return true;
 }
 
-/* The first range that ends at or behind c - 1, so that c could join it. */
+/* The first range that ends at c - 1 or later, so that c could join it. */
 static uint32_t find_range(const aci_rx_set *s, uint32_t c) {
   uint32_t lo = 0, hi = s->n;
   while (lo < hi) {

@@ -19,7 +19,7 @@ static bool keep(aci_encode_scratch *w, uint32_t base, const aci_span *s) {
   return s->begin == s->end || aci_piece_add(&w->q, base + s->begin, base + s->end, -1);
 }
 
-/* Pieces of spans that cover a text: what matched is dropped, kept, or joined to a neighbour. */
+/* Pieces of spans that cover a text. A match is dropped, kept, or joined to a neighbour. */
 static ac_status pieces_of(aci_encode_scratch *w, uint32_t base, aci_behavior behavior, ac_err *e) {
   aci_span *s = w->span;
   size_t n = 0; /* spans that stay: moved to the front, or for MERGED_WITH_NEXT to the back */
@@ -102,7 +102,8 @@ static bool is_number(uint32_t c) {
   return c < 0x80 ? c >= '0' && c <= '9' : aci_uni_is(c, ACI_UNI_17, ACI_UNI_N);
 }
 
-/* Runs of one kind, without the blanks between: kind_of gives 0 for those, a negative number for what stands alone. */
+/* Runs of one kind, without the blanks between. kind_of gives 0 for blanks, a negative number for characters that stand
+ * alone. */
 static ac_status split_runs(aci_encode_scratch *w, int (*kind_of)(uint32_t c), uint32_t base, uint32_t n, ac_err *e) {
   const char *s = w->a.s + base, *at = s, *end = s + n;
   size_t begin = 0;
@@ -163,7 +164,7 @@ static uint32_t from_of(const aci_text *t, uint32_t i) {
   return from;
 }
 
-/* Copies a piece behind a character that came from where the piece's first one came from. */
+/* Copies a piece after a character that has the same origin as the piece's first one. */
 static bool copy_behind(aci_encode_scratch *w, uint32_t c, const aci_piece *p) {
   uint32_t from, to;
   aci_text_span(&w->a, p->begin, p->begin + 1, &from, &to);

@@ -1,4 +1,4 @@
-/* Text that knows where its bytes came from, and the parts it is cut into. Called by the steps before the model. */
+/* Text that tracks the origin of its bytes, and the pieces it is cut into. Called by the steps before the model. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,10 +2,11 @@
 #include "text/tokenizer.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/open_read.h"
 #include "text/encoding.h"
 #include "text/unicode.h"
 #include "text/encode_scratch.h"
@@ -19,9 +20,10 @@ ac_status ac_tokenizer_parse(const char *json, size_t n, ac_tokenizer **out, ac_
   const aci_json *root = NULL;
   ac_status st = aci_encode_scratch_list_open(t, e);
   if (st == AC_OK) st = aci_json_parse(json, n, &ACI_JSON_TOKENIZER, &t->doc, e);
+  if (st == AC_OK) st = aci_members_open(t, e);
   if (st == AC_OK) {
     root = aci_json_root(t->doc);
-    const aci_json *version = aci_json_get(t->doc, root, "version");
+    const aci_json *version = aci_member(t, root, "version");
     if (root->type != ACI_JSON_OBJECT) st = AC_FAIL(e, PARSE, "tokenizer: the file must hold an object");
     else if (version != NULL && version->type == ACI_JSON_STRING && strcmp(version->u.s, "1.0") != 0)
       st = AC_FAIL(e, UNSUPPORTED, "tokenizer: version '%.40s' is not known (1.0)", version->u.s);
@@ -36,32 +38,34 @@ ac_status ac_tokenizer_parse(const char *json, size_t n, ac_tokenizer **out, ac_
     if (joiners > 1)
       st = AC_FAIL(e, UNSUPPORTED, "tokenizer: post_processor: more than one step adds special tokens");
   }
-  if (st == AC_OK) *out = t;
-  else ac_tokenizer_free(t);
+  if (st == AC_OK) {
+    aci_members_close(t);
+    *out = t;
+  } else ac_tokenizer_free(t);
   return st;
 }
 
 ac_status ac_tokenizer_open(const char *path, ac_tokenizer **out, ac_err *e) {
   *out = NULL;
-  FILE *f = fopen(path, "rb");
-  if (f == NULL && errno == ENOENT) return AC_FAIL(e, NOT_FOUND, "%s: no such file", path);
-  if (f == NULL) return AC_FAIL(e, IO, "%s: %s", path, strerror(errno));
   const size_t most = ACI_JSON_TOKENIZER.max_bytes;
-  char *text = NULL;
-  size_t n = 0, cap = 0, k = 0;
-  ac_status st = AC_OK;
+  uint64_t bytes = 0;
+  int fd;
+  char *text = NULL, shown[ACI_PATH_SHOWN];
+  ac_status st = aci_open_read(path, &fd, &bytes, e);
+  if (st == AC_NOT_FOUND) return AC_FAIL(e, NOT_FOUND, "%s: no such file", aci_path_shown(path, shown));
+  if (st != AC_OK) return st;
+  size_t n = 0, cap = 0;
+  ssize_t k = 0;
   do {
-    if (!ACI_GROW(text, cap, n + (1 << 16))) st = aci_no_memory(e);
-    else if (n > most) st = AC_FAIL(e, PARSE, "%s: more than %zu bytes", path, most);
-    else n += k = fread(text + n, 1, cap - n, f);
-  } while (st == AC_OK && k > 0);
-  if (st == AC_OK && ferror(f)) st = AC_FAIL(e, IO, "%s: cannot be read: %s", path, strerror(errno));
-  fclose(f);
+    if (bytes > most || n > most) st = AC_FAIL(e, PARSE, "%s: more than %zu bytes", aci_path_shown(path, shown), most);
+    else if (!ACI_GROW(text, cap, n + (1 << 16))) st = aci_no_memory(e);
+    else if ((k = read(fd, text + n, cap - n)) > 0) n += (size_t)k;
+    else if (k < 0 && errno != EINTR) st = aci_io_error(e, path, "cannot read", errno);
+  } while (st == AC_OK && k != 0);
+  close(fd);
   ac_err inner;
-  if (st == AC_OK && (st = ac_tokenizer_parse(text, n, out, &inner)) != AC_OK) {
-    *e = inner;
-    snprintf(e->msg, sizeof e->msg, "%.200s: %.380s", path, inner.msg);
-  }
+  if (st == AC_OK && (st = ac_tokenizer_parse(text, n, out, &inner)) != AC_OK)
+    ac_err_set(e, inner.code, inner.file, inner.line, "%s: %.380s", aci_path_shown(path, shown), inner.msg);
   free(text);
   return st;
 }
@@ -85,6 +89,7 @@ void ac_tokenizer_free(ac_tokenizer *t) {
   free(t->pre);
   free(t->post);
   free(t->dec);
+  free(t->seen);
   aci_json_free(t->doc);
   free(t);
 }

@@ -1,4 +1,4 @@
-/* Training of a byte-level BPE: counts words, has train_merge.c learn from them, and writes what came out as the text of a
+/* Training of a byte-level BPE: counts words, has train_merge.c learn from them, and writes the result as the text of a
  * tokenizer.json, from which the tokenizer is made. */
 #include <stdlib.h>
 #include <string.h>

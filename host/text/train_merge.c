@@ -9,7 +9,7 @@
 
 /* ---- vocabulary ---- */
 
-/* The id of a text, new or known; -1: no memory. */
+/* The id of a text, new or known. -1: out of memory. */
 static int64_t token_id(ac_bpe_trainer *b, const char *s, size_t n, uint32_t chars) {
   const int64_t known = aci_map_get(&b->ids, s, n);
   if (known >= 0) return known;

@@ -50,13 +50,13 @@ static struct {
   uint32_t from[DECOMPOSITIONS], part[PARTS];
   uint16_t part_at[DECOMPOSITIONS + 1];
   bool compatible[DECOMPOSITIONS];
-  uint32_t runs[RUNS]; /* where each run of one category and age begins */
+  uint32_t runs[RUNS]; /* start of each run of one category and age */
   size_t n_runs, n_from, n_pairs, n_classes, n_lower, n_fold, n_script, n_full, n_other;
   pair pairs[PAIRS];
   run classes[CLASSES], script[SCRIPT_RUNS], other[OTHER_RUNS];
   lower_run lower[LOWERS];
   uint32_t fold[FOLDS][2];
-  uint32_t full[FULL_FOLDS][4]; /* code point, what it folds to, 0 at the end */
+  uint32_t full[FULL_FOLDS][4]; /* code point, its folded characters, 0 at the end */
 } U = {.once = PTHREAD_ONCE_INIT};
 
 /* ---- unpacking ---- */
@@ -140,7 +140,7 @@ static void read_lower(uint16_t *cells) {
   }
 }
 
-/* Equal pages are kept once: those of one value throughout, of which there are thousands. */
+/* Stores equal pages once. Thousands of pages hold a single value. */
 static bool fold_pages(const uint16_t *cells) {
   size_t n = 0;
   for (uint32_t p = 0; p <= ACI_UNI_LAST >> 8; p++) {
@@ -322,7 +322,7 @@ int aci_uni_combining_class(uint32_t c) {
   return (int)U.classes[lo].value;
 }
 
-/* The parts it decomposes into, not decomposed further; NULL: none. */
+/* The parts it decomposes into, not decomposed further. NULL: none. */
 static const uint32_t *parts_of(uint32_t c, bool compatible, int *n) {
   if (!(cell(c) & HAS_DECOMPOSITION)) return NULL;
   size_t lo = 0, hi = U.n_from;

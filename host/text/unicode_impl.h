@@ -7,7 +7,7 @@
   extern const size_t aci_ucd_##name##_numbers; \
   extern const char aci_ucd_##name[][109]
 
-ACI_UCD_STREAM(category);      /* length - 1, category + 30 * age; all code points */
+ACI_UCD_STREAM(category);      /* length - 1, category + 30 * age. All code points */
 ACI_UCD_STREAM(grapheme);      /* gap, length - 1, class */
 ACI_UCD_STREAM(combining);     /* gap, length - 1, combining class */
 ACI_UCD_STREAM(decomposition); /* gap, 4 * (length - 1) + 2 * compatible + alone, differences */

@@ -1,5 +1,5 @@
-/* Unigram: the pieces whose scores add up to the most (Viterbi's algorithm); of equal ones the path found first. Called by
- * encode_scratch.c. */
+/* Unigram: the pieces with the highest sum of scores (Viterbi's algorithm). Among equal sums the path found first. Called
+ * by encode_scratch.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -61,11 +61,11 @@ ac_status aci_unigram(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t
   uint32_t end = n, next = 0;
   while (end > 0) {
     const uint32_t from = (uint32_t)r[end].from;
-    r[end].from = (int32_t)next; /* where the piece after this one ends */
+    r[end].from = (int32_t)next; /* end of the piece after this one */
     next = end;
     end = from;
   }
-  uint32_t begin = 0, unknown = 0; /* unknown: where the run of unknown pieces begins, when there is one */
+  uint32_t begin = 0, unknown = 0; /* unknown: start of the run of unknown pieces, if any */
   bool open = false;
   for (uint32_t stop = next; stop != 0; begin = stop, stop = (uint32_t)r[stop].from) {
     if (m->unk >= 0 && r[stop].id == (uint32_t)m->unk) {

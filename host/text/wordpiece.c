@@ -1,5 +1,5 @@
-/* WordPiece: of each word the longest piece of the vocabulary, then of the rest, with a prefix that marks continuations; a
- * word that does not come out is unknown as a whole. WordLevel, the whole word or nothing, is here too. Called by encode_scratch.c. */
+/* WordPiece: of each word the longest piece of the vocabulary, then of the rest, with a prefix that marks continuations. A word that
+ * cannot be split so is unknown as a whole. WordLevel, the whole word or nothing, is here as well. Called by encode_scratch.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -12,7 +12,7 @@ static ac_status unknown(aci_encode_scratch *w, uint32_t n, uint32_t at, ac_err 
   return aci_token_add(w, (uint32_t)m->unk, at, at + n, false) ? AC_OK : aci_no_memory(e);
 }
 
-/* The longest entry of a trie at s; *end behind it. */
+/* The longest entry of a trie at s. *end is its end. */
 static int32_t longest(const aci_trie *t, const char *s, uint32_t n, uint32_t from, uint32_t *end) {
   int32_t found = -1;
   uint32_t node = 0;

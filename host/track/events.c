@@ -1,11 +1,11 @@
 /* Sink: TensorBoard's event files. A file is records, each uint64 length, masked CRC-32C of these 8 bytes, data, masked CRC-32C of the
- * data, all little-endian; data is an Event of TensorBoard's event.proto. Called through ac_track_open_events.
+ * data, all little-endian. data is an Event of TensorBoard's event.proto. Called through ac_track_open_events.
  *
  *   Event     1 double wall_time, 2 int64 step, 3 string file_version (the first record), 5 Summary
  *   Summary   1 repeated Value { 1 string tag, 2 float simple_value, ... }
  *
- * Summaries with more in them than a number come encoded (stdlib/accel/track/summary.lua). A file that ends within a record and
- * cannot be cut is left behind: a new one goes on. */
+ * Summaries that are more than a number come encoded (stdlib/accel/track/summary.lua). A file that ends within a record and cannot be
+ * cut is abandoned, and a new one is started. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -163,7 +163,7 @@ static ac_status write_events(void *self, const char *p, size_t n, size_t *taken
 
 static void close_events(void *self) {
   events *s = self;
-  if (s->file.fd >= 0) close(s->file.fd);
+  aci_append_close(&s->file, s->path);
   aci_strbuf_fini(&s->event);
   free(s->folder);
   free(s->path);

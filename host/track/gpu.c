@@ -1,5 +1,5 @@
-/* What GPUs do (gpu.h). NVML is loaded with the first sample, in the writer's thread; a step never meets it. What is needed of it is declared
- * here: these calls have had one form since NVML 5 (2013), so no toolkit is needed to build. */
+/* Usage of GPUs (gpu.h). NVML is loaded with the first sample, in the writer's thread, never in a step. The needed calls are declared here:
+ * they have had one form since NVML 5 (2013), so no toolkit is needed to build. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>

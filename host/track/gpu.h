@@ -6,23 +6,23 @@
 enum { ACI_GPUS = 16, ACI_GPU_VALUES = 4 };
 
 typedef struct aci_gpus {
-  const char *named; /* the library: NULL or "auto", "off", or a file; has to live as long as this */
+  const char *named; /* the library: NULL or "auto", "off", or a file. Must live as long as this */
   bool tried;
-  unsigned n; /* GPUs of this machine, of which the first ACI_GPUS are sampled; 0 without the library */
+  unsigned n; /* GPUs of this machine, of which the first ACI_GPUS are sampled. 0 without the library */
   void *device[ACI_GPUS];
   struct aci_nvml *lib;
 } aci_gpus;
 
 typedef struct aci_gpu_sample {
-  bool has[ACI_GPU_VALUES]; /* what the GPU tells: some know nothing of power, parts of one (MIG) nothing of utilisation */
+  bool has[ACI_GPU_VALUES]; /* values that the GPU reports: some have no power, parts of one (MIG) no utilisation */
   double value[ACI_GPU_VALUES];
 } aci_gpu_sample;
 
-/* What of each value is called behind system/gpu<index>_: the percentage of time in which kernels ran since the driver's own sample before
+/* The names of the values after system/gpu<index>_: the percentage of time in which kernels ran since the driver's own sample before
  * (a sixth of a second to a second), MiB in use by all processes, degrees Celsius, watts. */
 extern const char *const aci_gpu_values[ACI_GPU_VALUES];
 
-/* Fills out[0 .. n) and returns n, the number of GPUs: 0 where there is no driver. Loads the library with the first call. */
+/* Fills out[0 .. n) and returns n, the number of GPUs: 0 without a driver. Loads the library with the first call. */
 unsigned aci_gpus_sample(aci_gpus *g, aci_gpu_sample out[ACI_GPUS]);
 void aci_gpus_close(aci_gpus *g);
 

@@ -13,12 +13,14 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/gate.h"
 #include "base/strbuf.h"
+#include "comm/segment.h"
 
 #define FUNCTIONS(X)                                                                                             \
   X(start_daemon) X(stop_daemon) X(run) X(get_daemon_info) X(get_timeout) X(create_response_from_buffer)         \
   X(create_response_from_callback) X(add_response_header) X(queue_response) X(destroy_response)                  \
-  X(lookup_connection_value) X(suspend_connection) X(resume_connection) X(get_version)
+  X(lookup_connection_value) X(suspend_connection) X(resume_connection) X(get_version) X(get_connection_info)
 
 typedef struct library {
 #define X(name) __typeof__(MHD_##name) *name;
@@ -26,7 +28,10 @@ typedef struct library {
 #undef X
 } library;
 
-enum { BLOCK = 64 << 10, IDLE_SECONDS = 120, CONNECTIONS = 256 };
+enum { BLOCK = 64 << 10, IDLE_SECONDS = 120, CONNECTIONS = 512, WATCH_MS = 1000 };
+
+/* A connection has authenticated once a request of it got an answer other than 401, 403 and 405. */
+static const aci_gate_limits limits = {.most = 64, .of_source = 64, .ns = 10 * INT64_C(1000000000), .bytes = 1 << 20};
 
 /* A request under way, and the stream that its answer may be. */
 struct ac_http_request {
@@ -36,7 +41,7 @@ struct ac_http_request {
   uint64_t id;
   aci_strbuf body;    /* of the request */
   bool too_long;
-  aci_strbuf waiting; /* of the stream: what is not sent */
+  aci_strbuf waiting; /* unsent bytes of the stream */
   size_t sent;        /* of waiting */
   bool stream, suspended, over;
   ac_http_request *next;
@@ -50,6 +55,8 @@ struct ac_http {
   ac_http_request *all;
   ac_http_handler handler; /* during a poll */
   void *user;
+  aci_gate gate;
+  int waiting[ACI_GATE_MOST]; /* sockets of its places */
 };
 
 static bool take(void *from, const char *name, void *to, size_t n) {
@@ -106,6 +113,55 @@ static struct MHD_Response *response_of(ac_http_request *r, const ac_http_answer
   return response;
 }
 
+/* ---- connections that have not authenticated. The place of one, plus 1, is the context of its socket ---- */
+/* -1: it has authenticated. */
+static int place_of(const ac_http *h, struct MHD_Connection *connection) {
+  const union MHD_ConnectionInfo *i = h->lib.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT),
+                                 *fd = h->lib.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  const int at = i == NULL || fd == NULL ? -1 : (int)(intptr_t)i->socket_context - 1;
+  return at >= 0 && h->gate.place[at].taken && h->waiting[at] == fd->connect_fd ? at : -1;
+}
+
+/* The library sees the end of the connection and closes it. */
+static void refuse(ac_http *h, int place, const char *why) {
+  shutdown(h->waiting[place], SHUT_RDWR);
+  aci_gate_refuse(&h->gate, place, "127.0.0.1", why, "");
+}
+
+static void connected(void *cls, struct MHD_Connection *connection, void **context, enum MHD_ConnectionNotificationCode code) {
+  ac_http *h = cls;
+  const union MHD_ConnectionInfo *fd = h->lib.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  const int at = (int)(intptr_t)*context - 1;
+  bool displaces;
+  if (fd == NULL) return;
+  if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+    if (at >= 0 && h->gate.place[at].taken && h->waiting[at] == fd->connect_fd) aci_gate_leave(&h->gate, at);
+    return;
+  }
+  const int place = aci_gate_find(&h->gate, 0, aci_now_ns(), &displaces);
+  if (displaces) refuse(h, place, "it has not shown the token, and others wait");
+  aci_gate_enter(&h->gate, place, 0, aci_now_ns());
+  h->waiting[place] = fd->connect_fd;
+  *context = (void *)(intptr_t)(place + 1);
+}
+
+static void authenticated(ac_http *h, struct MHD_Connection *connection) {
+  const int at = place_of(h, connection);
+  if (at >= 0) aci_gate_leave(&h->gate, at);
+}
+
+/* Ends those whose time is over. True: some wait. */
+static bool watch(ac_http *h) {
+  const int64_t now = aci_now_ns();
+  bool some = false;
+  for (int i = 0; i < limits.most; i++) {
+    if (!h->gate.place[i].taken) continue;
+    some = true;
+    if (aci_gate_late(&h->gate, i, now)) refuse(h, i, "it did not show the token in time");
+  }
+  return some;
+}
+
 static enum MHD_Result access_handler(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                                       const char *version, const char *data, size_t *n_data, void **con_cls) {
   ac_http *h = cls;
@@ -123,8 +179,10 @@ static enum MHD_Result access_handler(void *cls, struct MHD_Connection *connecti
     return MHD_YES;
   }
   if (*n_data > 0) {
+    const int at = place_of(h, connection);
+    if (at >= 0 && !aci_gate_take(&h->gate, at, *n_data)) r->too_long = true;
     if (r->body.len + *n_data > AC_HTTP_MAX_BODY) r->too_long = true;
-    else aci_strbuf_add(&r->body, data, *n_data);
+    else if (!r->too_long) aci_strbuf_add(&r->body, data, *n_data);
     *n_data = 0;
     return MHD_YES;
   }
@@ -133,7 +191,10 @@ static enum MHD_Result access_handler(void *cls, struct MHD_Connection *connecti
   r->path = url;
   if (r->too_long || r->body.failed) a.status = 413;
   else if (h->handler == NULL) a.status = 503;
-  else h->handler(h->user, r, &a);
+  else {
+    h->handler(h->user, r, &a);
+    if (a.status != 401 && a.status != 403 && a.status != 405) authenticated(h, connection);
+  }
   r->method = r->path = NULL;
   struct MHD_Response *response = response_of(r, &a);
   if (response == NULL) return MHD_NO;
@@ -162,11 +223,13 @@ ac_status ac_http_open(int port, ac_http **out, ac_err *e) {
   if (port < 0 || port > 65535) return AC_FAIL(e, INVALID, "a port is 0 to 65535, got %d", port);
   ac_http *h = calloc(1, sizeof *h);
   if (h == NULL) return AC_FAIL(e, OOM, "no memory for a server");
+  aci_gate_init(&h->gate, "http", "the page", &limits);
   ac_status st = load(&h->lib, e);
   if (st == AC_OK) {
     errno = 0;
     h->daemon = h->lib.start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, (uint16_t)port, NULL, NULL, access_handler, h,
                                     MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&address, MHD_OPTION_NOTIFY_COMPLETED, completed, h,
+                                    MHD_OPTION_NOTIFY_CONNECTION, connected, h,
                                     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_LIMIT,
                                     (unsigned)CONNECTIONS, MHD_OPTION_END);
     if (h->daemon == NULL) st = AC_FAIL(e, IO, "cannot listen on 127.0.0.1:%d: %s", port, errno != 0 ? strerror(errno) : "it is taken");
@@ -189,6 +252,7 @@ int ac_http_port(const ac_http *h) { return h->port; }
 ac_status ac_http_poll(ac_http *h, double seconds, ac_http_handler handler, void *user, ac_err *e) {
   MHD_UNSIGNED_LONG_LONG soon;
   int ms = seconds <= 0 ? 0 : seconds > 3600 ? 3600000 : (int)(seconds * 1000);
+  if (watch(h) && ms > WATCH_MS) ms = WATCH_MS;
   if (h->lib.get_timeout(h->daemon, &soon) == MHD_YES && soon < (unsigned)ms) ms = (int)soon;
   struct pollfd fd = {.fd = h->epoll, .events = POLLIN};
   if (poll(&fd, 1, ms) < 0 && errno != EINTR) return AC_FAIL(e, IO, "cannot wait for requests: %s", strerror(errno));

@@ -26,12 +26,12 @@ static ac_status write_lines(void *self, const char *p, size_t n, size_t *taken,
 
 static void close_lines(void *self) {
   lines *s = self;
-  if (s->file.fd >= 0) close(s->file.fd);
+  aci_append_close(&s->file, s->path);
   free(s->path);
   free(s);
 }
 
-/* The first line of an empty file; the end of a last line that has none. */
+/* The first line of an empty file. The end of a last line that has none. */
 static ac_status begin(lines *s, const char *head, ac_err *e) {
   struct stat sb;
   char last = '\n';

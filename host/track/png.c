@@ -104,7 +104,7 @@ static void filter_rows(const uint8_t *pixels, int64_t row, int height, int chan
     uint8_t *line = to + y * (row + 1);
     int64_t least = -1;
     int chosen = 0;
-    for (int pass = 0; pass < 6; pass++) { /* the fifth writes what was best */
+    for (int pass = 0; pass < 6; pass++) { /* the fifth pass writes the best filter */
       const int type = pass < 5 ? pass : chosen;
       int64_t sum = 0;
       for (int64_t x = 0; x < row; x++) {

@@ -25,7 +25,7 @@ struct ac_track {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t wake, done;
-  buffer in;              /* under lock: what the caller logged */
+  buffer in;              /* under lock: the caller's records */
   buffer out;             /* the writer's */
   size_t at;              /* the writer's: so many bytes of out are written */
   size_t waiting;         /* under lock: bytes of out that are not */
@@ -43,7 +43,7 @@ static double now_seconds(void) {
   return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* Room for n more bytes within what a queue may hold. */
+/* Room for n more bytes within the limit of a queue. */
 static bool reserve(buffer *b, size_t n, size_t waiting) {
   if (b->n + n + waiting > AC_TRACK_MAX_BYTES) return false;
   if (b->n + n <= b->cap) return true;
@@ -140,7 +140,7 @@ static void *writer(void *p) {
     t->now = false;
     attempt(t);
   }
-  attempt(t); /* what came during the last one, and once more what failed */
+  attempt(t); /* records that came during the last attempt, and once more those that failed */
   pthread_mutex_unlock(&t->lock);
   return NULL;
 }
@@ -221,7 +221,7 @@ ac_status aci_track_new(const aci_track_sink *sink, void *self, char *path, ac_t
 
 ac_status ac_track_flush(ac_track *t, ac_err *e) {
   pthread_mutex_lock(&t->lock);
-  const uint64_t mine = t->begun + 1; /* one that began before now may have missed what was logged last */
+  const uint64_t mine = t->begun + 1; /* an attempt that began before now may have missed the last records */
   while (t->rounds < mine) {
     t->now = true;
     pthread_cond_signal(&t->wake);

@@ -6,12 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #ifdef ACCEL_HAVE_CURL
 #include <curl/curl.h>
 #include <pthread.h>
 
+#include "base/open_read.h"
 #include "base/strbuf.h"
 
 /* curl's headers make macros of these, which check types and do not take pointers to functions */
@@ -28,7 +29,7 @@ typedef struct library {
 #undef X
 } library;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* of the process: curl_global_init is no thread's own */
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* of the process: curl_global_init is not a thread's own */
 static library lib;
 static const char *absent;
 
@@ -84,19 +85,35 @@ static int on_progress(void *user, curl_off_t dt, curl_off_t dn, curl_off_t ut, 
   return r->stop != NULL && r->stop(r->stop_arg);
 }
 
+enum { PLACE = 256 };
+
+/* Scheme, host and port of an address: the part before the host may be a password, the part after it the key of a webhook. */
+static const char *place_of(const char *url, char out[PLACE]) {
+  const char *authority = strstr(url, "://");
+  if (authority == NULL) return "an address without a scheme";
+  authority += 3;
+  const size_t n = strcspn(authority, "/?#\\");
+  const char *host = authority;
+  for (size_t i = 0; i < n; i++)
+    if (authority[i] == '@') host = authority + i + 1;
+  snprintf(out, PLACE, "%.*s%.*s", (int)(authority - url < 16 ? authority - url : 16), url, (int)(authority + n - host), host);
+  return out;
+}
+
 static ac_status status_of(CURLcode rc, const answer *a, const char *why, ac_err *e) {
-  const ac_rest_request *r = a->r;
+  char place[PLACE];
+  const char *url = rc == CURLE_OK ? NULL : place_of(a->r->url, place);
   if (why[0] == 0) why = lib.easy_strerror(rc);
   switch (rc) {
     case CURLE_OK: return AC_OK;
-    case CURLE_OUT_OF_MEMORY: return AC_FAIL(e, OOM, "no memory for a request to %.300s", r->url);
-    case CURLE_OPERATION_TIMEDOUT: return AC_FAIL(e, TIMEOUT, "%.300s: %.200s", r->url, why);
-    case CURLE_ABORTED_BY_CALLBACK: return AC_FAIL(e, INTERRUPTED, "%.300s: given up", r->url);
+    case CURLE_OUT_OF_MEMORY: return AC_FAIL(e, OOM, "no memory for a request to %s", url);
+    case CURLE_OPERATION_TIMEDOUT: return AC_FAIL(e, TIMEOUT, "%s: %.200s", url, why);
+    case CURLE_ABORTED_BY_CALLBACK: return AC_FAIL(e, INTERRUPTED, "%s: given up", url);
     case CURLE_UNSUPPORTED_PROTOCOL:
-    case CURLE_URL_MALFORMAT: return AC_FAIL(e, INVALID, "%.300s: %.200s", r->url, why);
+    case CURLE_URL_MALFORMAT: return AC_FAIL(e, INVALID, "%s: %.200s", url, why);
     default:
-      if (a->too_long) return AC_FAIL(e, PEER, "%.300s: the answer has more than %d bytes", r->url, (int)AC_REST_MAX_ANSWER);
-      return AC_FAIL(e, PEER, "%.300s: %.200s", r->url, why);
+      if (a->too_long) return AC_FAIL(e, PEER, "%s: the answer has more than %d bytes", url, (int)AC_REST_MAX_ANSWER);
+      return AC_FAIL(e, PEER, "%s: %.200s", url, why);
   }
 }
 
@@ -115,18 +132,22 @@ static void set_body(CURL *c, const ac_rest_request *r, FILE *file, off_t size) 
 
 ac_status ac_rest(const ac_rest_request *r, int *status, char **out, size_t *n, ac_err *e) {
   char why[CURL_ERROR_SIZE] = "";
-  struct stat sb = {0};
   answer a = {.r = r};
   struct curl_slist *headers = NULL;
   long code = 0;
   AC_TRY(load(e));
   if (strncmp(r->url, "http://", 7) != 0 && strncmp(r->url, "https://", 8) != 0)
-    return AC_FAIL(e, INVALID, "%.300s: an address begins with http:// or https://", r->url);
-  FILE *file = r->file != NULL ? fopen(r->file, "rbe") : NULL;
-  if (r->file != NULL && (file == NULL || fstat(fileno(file), &sb) != 0)) {
-    AC_FAIL(e, IO, "cannot read %s: %s", r->file, strerror(errno));
-    if (file != NULL) fclose(file);
-    return AC_IO;
+    return AC_FAIL(e, INVALID, "the address of a server must begin with http:// or https://");
+  FILE *file = NULL;
+  uint64_t size = 0;
+  int fd;
+  if (r->file != NULL) {
+    AC_TRY(aci_open_read(r->file, &fd, &size, e));
+    file = fdopen(fd, "rb");
+    if (file == NULL) {
+      close(fd);
+      return AC_FAIL(e, OOM, "no memory for a request");
+    }
   }
   CURL *c = lib.easy_init();
   if (c == NULL) {
@@ -153,7 +174,7 @@ ac_status ac_rest(const ac_rest_request *r, int *status, char **out, size_t *n, 
     lib.easy_setopt(c, CURLOPT_SSL_VERIFYPEER, 0L);
     lib.easy_setopt(c, CURLOPT_SSL_VERIFYHOST, 0L);
   }
-  set_body(c, r, file, sb.st_size);
+  set_body(c, r, file, (off_t)size);
   ac_status st = status_of(lib.easy_perform(c), &a, why, e);
   if (st == AC_OK) lib.easy_getinfo(c, CURLINFO_RESPONSE_CODE, &code);
   lib.easy_cleanup(c);

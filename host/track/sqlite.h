@@ -1,4 +1,4 @@
-/* libsqlite3 for the run store: loaded on first use, since few runs need it; only its header is needed to build. Used by store*.c. */
+/* libsqlite3 for the run store: loaded on first use, since few runs need it. Only its header is needed to build. Used by store*.c. */
 #ifndef ACI_TRACK_SQLITE_H
 #define ACI_TRACK_SQLITE_H
 #include "accel/base.h"

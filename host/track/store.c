@@ -1,7 +1,7 @@
-/* Sink: the run store. What a run logs becomes rows of its database, many records a transaction; a transaction that fails (the disk is
- * full, another process holds the store) is rolled back and its records are offered again. Called through ac_track_open_run.
+/* Sink: the run store. A run's records become rows of its database, many a transaction. A transaction that fails (the disk is full,
+ * another process holds the store) is rolled back and its records are offered again. Called through ac_track_open_run.
  *
- * A record that is no number travels as kind, 0, tag, 0, meta, 0, data. */
+ * A record that is not a number travels as kind, 0, tag, 0, meta, 0, data. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -39,7 +39,7 @@ typedef struct store {
   aci_db db;
   aci_series_set series;
   sqlite3_stmt *record, *config, *end, *alive;
-  char *folder; /* where the store lies */
+  char *folder; /* the store's folder */
   char *nvml;
   int64_t run;
   double started, heartbeat;
@@ -112,7 +112,7 @@ static ac_status finish_batch(store *s, ac_status st, ac_err *e) {
   return st;
 }
 
-/* One transaction of the first records at p; *bytes: how long they are. */
+/* One transaction of the first records at p. *bytes: their length. */
 static ac_status write_batch(store *s, const char *p, size_t n, size_t *bytes, ac_err *e) {
   size_t at = 0;
   AC_TRY(aci_db_exec(&s->db, "BEGIN IMMEDIATE", e));
@@ -141,7 +141,7 @@ static ac_status write_store(void *self, const char *p, size_t n, size_t *taken,
   return AC_OK;
 }
 
-/* What the machine does, as points of series whose steps are seconds since the run began. */
+/* Usage of the machine, as points of series whose steps are seconds since the run began. */
 static ac_status sample_system(store *s, double now, ac_err *e) {
   aci_system_value values[ACI_SYSTEM_VALUES];
   s->sampled = now;
@@ -154,7 +154,7 @@ static ac_status sample_system(store *s, double now, ac_err *e) {
   return finish_batch(s, st, e);
 }
 
-/* What fails here is no loss: the next attempt to write says why. */
+/* A failure here loses nothing: the next attempt to write reports the reason. */
 static void tick_store(void *self) {
   store *s = self;
   const double now = now_seconds();
@@ -201,7 +201,7 @@ static ac_status check_uid(const char *uid, ac_err *e) {
   return AC_OK;
 }
 
-/* The run of this uid, 0: none; and when it began. */
+/* The run of this uid, 0: none, and its start. */
 static int64_t run_of(store *s, const char *uid) {
   sqlite3_stmt *q = NULL;
   ac_err e;

@@ -39,7 +39,7 @@ ac_status aci_db_fail(aci_db *d, const char *doing, ac_err *e) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED: return AC_FAIL(e, IO, "%s: cannot %s: another process holds it", d->path, doing);
     case SQLITE_FULL: return AC_FAIL(e, IO, "%s: cannot %s: the disk is full", d->path, doing);
-    case SQLITE_NOTADB: return AC_FAIL(e, PARSE, "%s is no run store (no SQLite file)", d->path);
+    case SQLITE_NOTADB: return AC_FAIL(e, PARSE, "%s is not a run store (no SQLite file)", d->path);
     case SQLITE_CORRUPT: return AC_FAIL(e, PARSE, "%s is damaged: %s", d->path, why);
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
@@ -86,7 +86,7 @@ static bool on_network(const char *path) {
   return false;
 }
 
-/* Changing the journal mode does not wait for others, whatever the time limit says. */
+/* Changing the journal mode does not wait for others, whatever the time limit. */
 static ac_status set_journal(aci_db *d, ac_err *e) {
   const char *sql = on_network(d->path) ? "PRAGMA journal_mode=TRUNCATE" : "PRAGMA journal_mode=WAL";
   for (int i = 0;; i++) {
@@ -104,7 +104,7 @@ static ac_status make_tables(aci_db *d, ac_err *e) {
   ac_status st = AC_OK;
   if (pragma(d, "PRAGMA user_version") == 0) { /* else another process was first */
     if (pragma(d, "SELECT count(*) FROM sqlite_master") > 0)
-      st = AC_FAIL(e, STATE, "%s is a SQLite file, but no run store", d->path);
+      st = AC_FAIL(e, STATE, "%s is a SQLite file, but not a run store", d->path);
     snprintf(text, sizeof text, "PRAGMA application_id=%d; PRAGMA user_version=%d", APPLICATION_ID, AC_STORE_VERSION);
     if (st == AC_OK) st = aci_db_exec(d, schema, e);
     if (st == AC_OK) st = aci_db_exec(d, text, e);
@@ -121,7 +121,7 @@ static ac_status check_version(aci_db *d, ac_err *e) {
     return AC_FAIL(e, UNSUPPORTED, "%s was written by a newer accel (version %lld of the store; this one reads up to %d)", d->path,
                    (long long)version, (int)AC_STORE_VERSION);
   if (version == 0 || pragma(d, "PRAGMA application_id") != APPLICATION_ID)
-    return AC_FAIL(e, STATE, "%s is a SQLite file, but no run store", d->path);
+    return AC_FAIL(e, STATE, "%s is a SQLite file, but not a run store", d->path);
   return AC_OK;
 }
 

@@ -143,7 +143,7 @@ static ac_status collect(ac_store *s, const char *sql, const ac_store_value *val
     const double x = l->column_double(c->q, 0), sum = l->column_double(c->q, 1);
     if (buckets) {
       to->p[to->n++] = (item){x, sum, l->column_double(c->q, 2), l->column_double(c->q, 3), l->column_int64(c->q, 4)};
-    } else { /* what is not finite counts as none; NaN is NULL */
+    } else { /* values that are not finite count as none. NaN is NULL */
       const bool finite = l->column_type(c->q, 1) != SQLITE_NULL && isfinite(sum);
       to->p[to->n++] = (item){x, sum, sum, sum, finite};
     }
@@ -174,9 +174,9 @@ typedef struct part {
   int64_t series;
   ac_curve_axis axis;
   double from, to;
-  int level;      /* of buckets; 0: points */
+  int level;      /* of buckets. 0: points */
   bool has_range; /* level 1 or more: */
-  int64_t idx[2]; /* of the buckets of `level` (of level 1, where points are wanted) that touch it: the first, the last */
+  int64_t idx[2]; /* of the buckets of `level` (of level 1, if points are wanted) that touch it: the first, the last */
 } part;
 
 static ac_status read_points(const part *p, items *list, ac_err *e) {
@@ -226,7 +226,7 @@ static ac_status choose(part *p, int64_t most, ac_err *e) {
                              : "SELECT min(idx),max(idx) FROM buckets WHERE series=?1 AND level=?2 AND wall1>=?3 AND wall0<=?4"
                                " AND idx BETWEEN ?5 AND ?6",
                    values, 6, p->idx, 2, &found, e));
-    if (!found) p->level = 0; /* between two buckets: the points beside it */
+    if (!found) p->level = 0; /* between two buckets: take the neighbouring points */
     p->has_range = found;
     if (!found || (p->idx[1] - p->idx[0] + 1) * AC_STORE_FACTOR > most) return AC_OK;
     if (p->level == 1) {

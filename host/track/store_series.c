@@ -64,7 +64,7 @@ static bool grow(aci_series_set *s) {
   return true;
 }
 
-/* ---- what the store has of a series that is there already ---- */
+/* ---- the store's data of an existing series ---- */
 
 static double number_or(aci_db *d, sqlite3_stmt *q, int column, double fallback) {
   return d->lib.column_type(q, column) == SQLITE_NULL ? fallback : d->lib.column_double(q, column);

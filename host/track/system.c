@@ -1,4 +1,4 @@
-/* What the machine and the process are doing, for charts beside those of a run: read from /proc, the file system and GPUs' drivers.
+/* Usage of the machine and the process, for charts next to the charts of a run: read from /proc, the file system and GPUs' drivers.
  * Called by store.c in the writer's thread. */
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* Sink: the transaction log of a W&B run, run-ID.wandb, which `wandb sync` reads. Called through ac_track_open_wandb.
  *
- * A file is 7 bytes (":W&B", 0xBEE1 and version 0, little-endian), then blocks of 32 KiB counted from its begin. A record is one encoded
- * wandb_internal.Record, cut where a block ends; each piece has a head of 7 bytes: CRC-32 of the kind and the data, uint16 length, kind
- * (1 whole, 2 first, 3 middle, 4 last). Less than a head at the end of a block is zeros. (LevelDB's log format, doc/log_format.md, with
- * another checksum.) What a killed process leaves of a record a reader leaves out. */
+ * A file is 7 bytes (":W&B", 0xBEE1 and version 0, little-endian), then blocks of 32 KiB counted from its start. A record is one encoded
+ * wandb_internal.Record, cut at the end of a block. Each piece has a head of 7 bytes: CRC-32 of the kind and the data, uint16 length,
+ * kind (1 whole, 2 first, 3 middle, 4 last). Less than a head at the end of a block is zeros. (LevelDB's log format, doc/log_format.md,
+ * with another checksum.) Readers skip the partial record of a killed process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static ac_status write_records(void *self, const char *p, size_t n, size_t *take
 
 static void close_file(void *self) {
   wandb *s = self;
-  if (s->file.fd >= 0) close(s->file.fd);
+  aci_append_close(&s->file, s->path);
   aci_strbuf_fini(&s->out);
   free(s->path);
   free(s);

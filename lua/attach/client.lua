@@ -1,6 +1,6 @@
--- accel-run attach: the prompt of several ranks (repl/front.lua) for a job that runs already. Ranks come to it at a step on which they agree
--- (agree below), at breakpoints and watches, and go on training from it; those that run are "away". Each rank has two connections: one for
--- requests that are served at any time (jobs.lua), one for its prompt (repl/attached.lua).
+-- accel-run attach: the prompt of several ranks (repl/front.lua) for a job that runs already. Ranks join it at a step on which they agree
+-- (agree below), at breakpoints and watches, and continue training from it. Running ranks are "away". Each rank has two connections: one
+-- for requests that are served at any time (jobs.lua), one for its prompt (repl/attached.lua).
 local accel = ...
 local jobs = accel.host_chunk "attach/jobs"
 local Ranks = accel.host_chunk "repl/ranks"
@@ -35,7 +35,7 @@ function Client:away()
   return list
 end
 
---- A rank stands: it learns what stops it next before anything else is asked of it.
+--- A rank has stopped: it receives the current breakpoints and watches before any other request.
 function Client:arrived(rank, hello)
   local r = self.ranks[rank]
   r.hello, r.away = hello, false
@@ -43,7 +43,7 @@ function Client:arrived(rank, hello)
   self.news[#self.news + 1] = rank
 end
 
---- What has arrived since the last look, told by place and reason.
+--- Messages since the last check, grouped by place and reason.
 function Client:tell_news()
   if #self.news == 0 then return end
   local by_text, order = {}, {}
@@ -79,14 +79,14 @@ end
 
 -- ---- coming and going ----
 
--- Asks these ranks' control connections; list of answers by rank.
+-- Requests to these ranks' control connections. Returns a list of answers by rank.
 local function each(self, ranks, text)
   local list = {}
   for _, rank in ipairs(ranks) do list[rank] = self.ranks[rank].control:ask(text) or "gone" end
   return list
 end
 
---- Ranks that stand for a pause which others came too late for go on.
+--- Ranks that stopped for a pause which others reached too late continue.
 function Client:release(ranks)
   local limit = accel.clock() + 2
   for _, rank in ipairs(ranks) do
@@ -139,7 +139,7 @@ function Client:agree()
   return false
 end
 
---- Until ranks that were told to stand are here; Ctrl-C leaves them to come when they can.
+--- Waits until the stopped ranks are here. Ctrl-C lets them arrive later.
 function Client:wait_for_ranks(ranks)
   local told, began = false, accel.clock()
   while true do
@@ -154,14 +154,14 @@ function Client:wait_for_ranks(ranks)
     if not told and accel.clock() - began > 1 then
       told = true
       self:report_away(missing)
-      self:say "they come to the prompt after the step; Ctrl-C goes on without them"
+      self:say "they come to the prompt after the step; Ctrl-C continues without them"
     end
     if not self.interactive and told and #self:alive() > 0 and accel.clock() - began > 5 then break end
   end
   self:tell_news()
 end
 
--- What ranks that are not here are at.
+-- The current activity of ranks that are not here.
 function Client:report_away(ranks)
   local pages = self.pages:read()
   for _, rank in ipairs(ranks) do
@@ -173,7 +173,7 @@ function Client:report_away(ranks)
   end
 end
 
---- Lets ranks at the prompt go on.
+--- Lets ranks at the prompt continue.
 function Client:go(how, ranks, more)
   self:send_stops()
   local request = { op = "end", how = how }
@@ -190,11 +190,11 @@ end
 
 function Client:pause()
   local away = self:away()
-  if not self:agree() then self:complain "the ranks do not come to one step; :stacks shows where they are" end
+  if not self:agree() then self:complain "the ranks never reach a common step; :stacks shows their lines" end
   self:wait_for_ranks(away)
 end
 
--- Ctrl-C: what the ranks evaluate is stopped; with none at anything, those that run come to the prompt.
+-- Ctrl-C: stops the ranks' evaluation. If none evaluates, running ranks come to the prompt.
 function Client:interrupted()
   Front.interrupted(self)
   local busy = self:busy()
@@ -202,7 +202,7 @@ function Client:interrupted()
   elseif #self:away() > 0 then self:pause() end
 end
 
--- Collectives begin anew as soon as all ranks are here; until then their state says nothing that the user could change.
+-- Collectives start again as soon as all ranks are here. Until then their state is not useful to the user.
 function Client:mend(job)
   if #self:alive() == self.size then Front.mend(self, job) end
 end
@@ -248,7 +248,7 @@ function Client:input(text, line)
     return ok, how
   end
   if #self:alive() == 0 and name ~= "ranks" and name ~= "help" and name ~= "doc" then
-    self:complain "no rank is at the prompt: Ctrl-C brings them, :stacks shows where they are"
+    self:complain "no rank is at the prompt: Ctrl-C brings them, :stacks shows their lines"
     return false
   end
   return Front.input(self, text, line)
@@ -301,7 +301,7 @@ function Client:loop()
   end
 end
 
--- Ends of ranks are told; the launcher deals with them.
+-- Reports ends of ranks. The launcher handles them.
 function Client:died(rank)
   local r = self.ranks[rank]
   if r.dead then return end
@@ -351,7 +351,7 @@ function M.open(job, only, class)
   local why, found
   self.pages, why = jobs.pages(job)
   if not self.pages then return nil, why end
-  -- by their numbers in the job; those that are on machines that were not reached count as gone. One alone is number 0.
+  -- by their numbers in the job. Those on unreachable machines count as gone. One alone is number 0.
   self.size = only and 1 or math.max(job.size, 1)
   for rank = 0, self.size - 1 do
     self.ranks[rank] = { channel = silent, control = silent, queue = {}, away = false, stops = 0, rank = only or rank, dead = true }
@@ -366,8 +366,8 @@ function M.open(job, only, class)
       found = found or done
     end
   end
-  if only and not job.ranks[only] then return nil, ("there is no rank %d here"):format(only) end
-  if not found then return nil, "no rank answers; accel-run stacks shows where they are" end
+  if only and not job.ranks[only] then return nil, ("there is no rank %d"):format(only) end
+  if not found then return nil, "no rank answers; accel-run stacks shows their lines" end
   return self
 end
 
@@ -377,7 +377,7 @@ function M.run(job, options)
   local _ <close> = accel.console.session()
   local self, why = M.open(job, options.rank)
   if not self then
-    io.stderr:write("accel-run attach: ", why, "\n")
+    io.stderr:write("accel-run attach: ", accel.console.visible(why), "\n")
     return false
   end
   local reader <close> = Reader.new {

@@ -1,5 +1,6 @@
--- Commands of accel-run attach beside those of any prompt: going on, breakpoints and watches, where ranks are. Each is given the client
--- (client.lua), the rest of the line, its number; it gives whether it worked, else why, and "detach" as the third to leave.
+-- Commands of accel-run attach in addition to any prompt's: continuing, breakpoints and watches, positions of ranks. Each is called
+-- with the client (client.lua), the rest of the line and its number. It returns whether it worked, otherwise the reason, and "detach"
+-- as the third to leave.
 local accel = ...
 local jobs = accel.host_chunk "attach/jobs"
 
@@ -39,7 +40,7 @@ own["break"] = function(self, rest, line)
   if rest == "" then
     for _, b in ipairs(self.breaks) do self:say(("%d  %s:%d%s"):format(b.id, b.file, b.line, b.condition and " if " .. b.condition or "")) end
     for _, w in ipairs(self.watches) do self:say(("%d  watch %s"):format(w.id, w.text)) end
-    if #self.breaks + #self.watches == 0 then self:say "none; :break FILE:LINE [if EXPR] makes one" end
+    if #self.breaks + #self.watches == 0 then self:say "none; :break FILE:LINE [if EXPR] adds one" end
     return true
   end
   local place, condition = rest:match "^(%S+)%s+if%s+(.+)$"
@@ -114,14 +115,14 @@ function own.detach() return true, nil, "detach" end
 own.quit, own.q = own.detach, own.detach
 
 local help = { -- lines of :help
-  { ":c  :continue", "let the ranks train on; Ctrl-C brings them back" },
+  { ":c  :continue", "let the ranks continue training; Ctrl-C brings them back" },
   { ":step [N]", "let them make one step, or N" },
-  { ":next :into :out", "go on to the next line, into calls, out of this function" },
-  { ":break F:L [if E]", "stand at a line, on ranks where E holds; alone: list them" },
+  { ":next :into :out", "continue to the next line, into calls, out of this function" },
+  { ":break F:L [if E]", "stop at a line, on ranks with E true; alone: list breakpoints" },
   { ":watch EXPR", "stand after the step at which it is true, or not finite" },
   { ":delete N", "forget a breakpoint or a watch" },
-  { ":stacks [all]", "where each rank is, also one that does not come" },
-  { ":detach", "leave; the ranks train on (Ctrl-D does so, too)" },
+  { ":stacks [all]", "each rank's current line, even inside a loop" },
+  { ":detach", "leave; the ranks continue training (same as Ctrl-D)" },
 }
 
 return { commands = own, help = help }

@@ -1,8 +1,9 @@
--- A debug adapter (Debug Adapter Protocol 1.6x, messages as headers and JSON over standard input and output): attaches to a job or launches one,
--- shows each rank as a thread, and passes what an editor asks to the ranks as client.lua does for people.
+-- A debug adapter (Debug Adapter Protocol 1.6x, messages as headers and JSON over standard input and output): attaches to a job or launches
+-- one, shows each rank as a thread, and passes an editor's requests to the ranks, as client.lua does for people.
 --
--- Requests served: initialize launch attach setBreakpoints setExceptionBreakpoints configurationDone threads stackTrace scopes variables evaluate
--- continue next stepIn stepOut pause disconnect terminate. launch takes program, args, cwd, env, numProcesses, stopOnEntry; attach takes job, rank.
+-- Supported requests: initialize launch attach setBreakpoints setExceptionBreakpoints configurationDone threads stackTrace scopes variables
+-- evaluate continue next stepIn stepOut pause disconnect terminate. launch takes program, args, cwd, env, numProcesses, stopOnEntry. attach
+-- takes job, rank.
 local accel = ...
 local client = accel.host_chunk "attach/client"
 local Client = accel.host_chunk("attach/client").Client
@@ -28,7 +29,7 @@ end
 local function event(name, body) send { type = "event", event = name, body = body } end
 local function output(text, category) event("output", { category = category or "console", output = text }) end
 
--- The next message of what has been read; nil: it is not all there. "bad": no message of this protocol.
+-- The next message of the input. nil: it is not complete. "bad": no message of this protocol.
 local function next_message(session)
   local head, rest = session.input:match "^(.-)\r\n\r\n()"
   if not head then return #session.input > 65536 and "bad" or nil end
@@ -51,7 +52,7 @@ end
 function Adapter:complain(text) output(text .. "\n", "stderr") end
 function Adapter:width() return 100 end
 
---- A rank stands: the editor is told once its breakpoints are the newest.
+--- A rank has stopped: the editor is notified once its breakpoints are the newest.
 function Adapter:tell_news()
   local news = self.news
   self.news = {}
@@ -77,13 +78,13 @@ local function here(self, thread)
   return rank
 end
 
--- What an editor refers to by a number: a frame or a value of a rank.
+-- Objects that an editor refers to by a number: a frame or a value of a rank.
 local function number(self, what)
   self.things[#self.things + 1] = what
   return #self.things
 end
 
--- One rank's answer to a request; nil, why.
+-- One rank's answer to a request. nil, reason.
 local function ask(self, rank, request)
   local got = self:ask(request, 1, { rank })
   local a = got and got[rank]
@@ -120,7 +121,7 @@ function serve.initialize()
     supportTerminateDebuggee = true, supportsTerminateRequest = true }, function() event "initialized" end
 end
 
--- The client for a job, which takes the place of what was kept before there was one.
+-- The client for a job. It replaces the data kept before there was one.
 local function connect(session, job, only)
   local self, why = client.open(job, only, Adapter)
   if not self then return nil, why end
@@ -192,7 +193,7 @@ function serve.launch(session, a)
   return {}
 end
 
--- What the ranks know of breakpoints: not met so far, or at another line.
+-- The ranks' reports on breakpoints: not reached so far, or at another line.
 local function tell_notes(self)
   for _, b in ipairs(self.breaks) do
     local note = self.notes[b.id] or {}
@@ -231,7 +232,7 @@ function serve.setBreakpoints(session, a)
     self:send_stops()
     tell_notes(self)
     if #away == 0 or not session.configured then return end
-    -- ranks that train learn of it at a step, and go on
+    -- training ranks receive it at a step, and continue
     local was = self.tell_news
     self.tell_news = function() end
     local limit = accel.clock() + PAUSE_SECONDS
@@ -371,7 +372,7 @@ local function on_request(session, q)
   if body and after then after() end
 end
 
--- What the launched script has written since.
+-- The launched script's new output.
 local function pass_output(session)
   if not session.out then return end
   local file <close> = io.open(session.out, "rb")
@@ -415,7 +416,7 @@ function M.run()
         local message = next_message(session)
         if message == nil then break end
         if message == "bad" then
-          io.stderr:write "accel-run dap: what came is no message of the Debug Adapter Protocol\n"
+          io.stderr:write "accel-run dap: the input is not a message of the Debug Adapter Protocol\n"
           return false
         end
         if message.type == "request" then on_request(session, message) end

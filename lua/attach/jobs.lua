@@ -1,5 +1,5 @@
--- Jobs of this user that can be looked into: the folders in which their ranks describe themselves (host/attach/folder.c), the status pages of
--- a job, and connections to its ranks, which answer requests of accel/attach.h. Used by client.lua, dap.lua and the commands ps, top, stacks.
+-- Jobs that this user can inspect: the folders in which their ranks describe themselves (host/attach/folder.c), the status pages of a job,
+-- and connections to its ranks, which answer requests of accel/attach.h. Used by client.lua, dap.lua and the commands ps, top, stacks.
 local accel = ...
 local Pages = accel.host_chunk "attach/pages"
 
@@ -21,7 +21,7 @@ end
 
 M.process_state, M.held = Pages.process_state, Pages.held
 
--- Ticks after boot at which a process began, as its description has them; nil: there is none of that number.
+-- Start time of a process in ticks after boot, as in its description. nil: no process has this number.
 local function start_of(pid)
   local text = read(("/proc/%d/stat"):format(pid))
   local rest = text and text:match "%) (.*)$"
@@ -62,7 +62,7 @@ local function job_of(folder, id)
   return job
 end
 
---- All jobs, the youngest last. None from a folder that is not this user's alone: /tmp is everybody's, and so may be what is found there.
+--- All jobs, the youngest last. A folder that other users could write to is ignored: /tmp belongs to everybody, and so may its entries.
 function M.list()
   local folder, jobs = M.folder(), {}
   if not accel.console.is_private(folder) then return jobs end
@@ -81,12 +81,12 @@ function M.list()
   return jobs
 end
 
---- The job that a word of the command line means: the beginning of its name, a rank's process, its script; without a word the only one.
+--- The job for a word of the command line: the prefix of its name, a rank's process, its script. Without a word, the only one.
 ---@return table? job
 ---@return string? why
 function M.find(word)
   local jobs = M.list()
-  if #jobs == 0 then return nil, "no script of yours runs here; accel-run SCRIPT makes one that can be looked into" end
+  if #jobs == 0 then return nil, "you have no running script; start one with accel-run SCRIPT" end
   local found = {}
   for _, job in ipairs(jobs) do
     local pid = false
@@ -98,23 +98,23 @@ function M.find(word)
   if #found == 1 then return found[1] end
   local names = {}
   for _, job in ipairs(#found > 0 and found or jobs) do names[#names + 1] = ("%s (%s)"):format(job.id, job.script) end
-  if #found == 0 then return nil, ("no job '%s'; there are: %s"):format(word, table.concat(names, ", ")) end
+  if #found == 0 then return nil, ("no job '%s'; choose from: %s"):format(word, table.concat(names, ", ")) end
   local several = word and ("'%s' means %d jobs"):format(word, #found) or ("%d jobs run here"):format(#found)
   return nil, ("%s; say which: %s"):format(several, table.concat(names, ", "))
 end
 
---- The status pages of a job's ranks (pages.lua); nil, why.
+--- The status pages of a job's ranks (pages.lua). nil, reason.
 function M.pages(job) return Pages.open(job) end
 
---- The job that a word of the command line means, as find, with its ranks on other machines (relay.lua). hosts: names, "a,b"; nil: those that its
---- ranks know of. Machines that cannot be reached are told on standard error.
+--- The job for a word of the command line, as in find, with its ranks on other machines (relay.lua). hosts: names, "a,b". nil: those that
+--- its ranks know of. Unreachable machines are reported on standard error.
 ---@return table? job
 ---@return string? why
 function M.find_everywhere(word, hosts)
   local job, why = M.find(word)
   if not job then return nil, why end
   for _, reason in ipairs(accel.host_chunk("attach/relay").widen(job, hosts)) do
-    io.stderr:write("accel-run: not reached: ", reason, "\n")
+    io.stderr:write("accel-run: not reached: ", accel.console.visible(reason), "\n")
   end
   return job
 end
@@ -124,7 +124,8 @@ end
 local Connection = {}
 Connection.__index = Connection
 
---- Asks, and waits so long for the answer; nil, why: "gone", or "no answer" (a stopped process gives none). One that comes later is passed over.
+--- Sends a request, and waits for the answer with a limit. nil, reason: "gone", or "no answer" (from a stopped process). One that comes
+--- later is passed over.
 function Connection:ask(text, seconds)
   if not self.channel:send(text) then return nil, "gone" end
   local limit = accel.clock() + (seconds or 2)
@@ -145,13 +146,13 @@ end
 function Connection:close() self.channel:close() end
 Connection.__close, Connection.__gc = Connection.close, Connection.close
 
---- Where the sockets of a rank are: the job's folder, or that of a tunnel to its machine.
+--- The folder of a rank's sockets: the job's, or a tunnel's to its machine.
 function M.folder_of(job, rank) return job.ranks[rank] and job.ranks[rank].folder or job.folder end
 
---- A job's token; nil: it has ended.
+--- A job's token. nil: it has ended.
 function M.token(folder) return read(folder .. "/token") end
 
---- A connection to a rank that knows the token; nil, why.
+--- A connection to a rank, authenticated by the token. nil, reason.
 function M.connect(job, rank, seconds)
   local folder = M.folder_of(job, rank)
   local token = M.token(folder)
@@ -167,7 +168,7 @@ function M.connect(job, rank, seconds)
   return nil, answer or why
 end
 
---- The stacks of ranks, which are asked all at once: texts of a frame a line, by rank; of those that do not answer in time why they do not.
+--- The stacks of ranks, requested all at once: texts of a frame a line, by rank. For those that do not answer in time, the reason.
 ---@param ranks integer[]
 ---@param all? boolean functions of the library as well
 ---@return table<integer, string> stacks

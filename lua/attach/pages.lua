@@ -1,5 +1,5 @@
--- The status pages of a job's ranks as one list, wherever the ranks are: those that one launcher started share a segment, others have one each,
--- and of other machines a tunnel (relay.lua) tells. Used by jobs.lua.
+-- The status pages of a job's ranks as one list, on any machine: those that one launcher started share a segment, others have one each, and
+-- a tunnel (relay.lua) provides other machines' pages. Used by jobs.lua.
 local accel = ...
 
 local Pages = {}
@@ -10,17 +10,17 @@ local function read(path)
   return file and file:read "a"
 end
 
---- The state letter of a process, "R", "S", "T" (stopped), "t" (held by a debugger) ...; nil: it is gone.
+--- The state letter of a process, "R", "S", "T" (stopped), "t" (held by a debugger) ... nil: it is gone.
 local function process_state(pid)
   local letter = (read(("/proc/%d/stat"):format(pid)) or ""):match "%) (%a)"
   return letter ~= "Z" and letter ~= "X" and letter or nil
 end
 Pages.process_state = process_state
 
---- What keeps a process of this machine from running: "is stopped; kill -CONT 7 lets it go on"; nil: nothing.
+--- The reason why a process of this machine cannot run: "is stopped; kill -CONT 7 lets it continue". nil: nothing.
 function Pages.held(pid)
   local letter = process_state(pid)
-  if letter == "T" then return ("is stopped; kill -CONT %d lets it go on"):format(pid) end
+  if letter == "T" then return ("is stopped; kill -CONT %d lets it continue"):format(pid) end
   if letter == "t" then
     local tracer = (read(("/proc/%d/status"):format(pid)) or ""):match "TracerPid:%s+(%d+)"
     return ("is held by a debugger%s"):format(tracer and tracer ~= "0" and (" (pid %s)"):format(tracer) or "")
@@ -79,7 +79,8 @@ function Pages.open(job)
   return self
 end
 
---- What each rank's page says, in the order of ranks; held and memory (KiB) of those that live; the reason for which collectives were stopped.
+--- The content of each rank's page, in the order of ranks. held and memory (KiB) of living ones. The reason for which collectives were
+--- stopped.
 function Pages:read()
   local by_rank, list, abort_reason = {}, {}, nil
   for _, part in ipairs(self.parts) do

@@ -1,12 +1,13 @@
--- Ranks of other machines, reached by a command that runs a program there: ssh, or what ACCEL_ATTACH_SSH says. Nothing listens on a network
--- address; bytes go through the connection that the command makes.
+-- Ranks of other machines, reached by a command that runs a program there: ssh, or ACCEL_ATTACH_SSH. Nothing listens on a network address.
+-- Bytes go through the connection that the command makes.
 --
 --   client  --sockets in a folder of this machine--  tunnel  --pipe--  ssh HOST accel-run attach --serve  --the ranks' sockets--  ranks
 --
--- The tunnel is a process per machine, a child of the client. Its folder is private and looks like a job's: a socket for each rank there, the
--- token, and a socket `pages` that answers with what the ranks' status pages say. Between the two ends go tables by accel.encode: once, first,
--- { hello = { ranks, token } } or { refused = why }; then { open = id, rank } or { open = id, pages = true }, { id, data }, { close = id }.
+-- The tunnel is a process per machine, a child of the client. Its folder is private and has the form of a job's: a socket for each rank
+-- there, the token, and a socket `pages` that returns the ranks' status pages. The two ends exchange tables by accel.encode: once, first, {
+-- hello = { ranks, token } } or { refused = why }. Then { open = id, rank } or { open = id, pages = true }, { id, data }, { close = id }.
 local accel = ...
+local host_name = require "accel.util.host_name"
 local jobs = accel.host_chunk "attach/jobs"
 
 local M = {}
@@ -26,7 +27,7 @@ local function parameter(name)
   end
 end
 
--- Everything that lies in a channel: message after message; false at its end.
+-- All messages of a channel, in order. false at its end.
 local function messages(channel)
   return function()
     local bytes = channel:receive()
@@ -35,8 +36,8 @@ local function messages(channel)
   end
 end
 
--- One end of a tunnel: connections by id, a link for all of them. on.link(message) deals with what else comes over the link; on.data(id, bytes)
--- takes what a connection sends; more: channels that on.more(i) is called for. Ends with the link, or when a function gives false.
+-- One end of a tunnel: connections by id, one link for all of them. on.link(message) handles other messages of the link. on.data(id, bytes)
+-- handles a connection's bytes. more: channels for which on.more(i) is called. Ends with the link, or when a function gives false.
 local function carry(link, open, on, more)
   while true do
     local list, ids = { link }, {}
@@ -107,9 +108,10 @@ function M.serve(word)
   return true
 end
 
---- accel-run attach --tunnel FD --hosts HOST JOB, on the client's machine: see above. The client hears over FD where the folder is, and ends the
---- tunnel by closing it.
+--- accel-run attach --tunnel FD --hosts HOST JOB, on the client's machine: see above. The client receives the folder's path over FD, and
+--- ends the tunnel by closing it.
 function M.tunnel(id, fd, host)
+  assert(host_name(host))
   local _ <close> = accel.console.session()
   local client <close> = accel.console.channel(fd)
   local ours, theirs = accel.console.pair()
@@ -154,7 +156,7 @@ function M.tunnel(id, fd, host)
   return true
 end
 
--- A tunnel to a host, and what it said. nil, why.
+-- A tunnel to a host, and its greeting. nil, reason.
 local function dig(job, host)
   local ours, theirs = accel.console.pair()
   local program = accel.process.program()
@@ -173,14 +175,14 @@ local function dig(job, host)
   return { process = process, channel = channel, folder = said.folder, ranks = said.ranks, host = host }
 end
 
---- Adds the ranks of other machines to a job. hosts: names, "a,b"; nil: those that its ranks know of.
+--- Adds the ranks of other machines to a job. hosts: names, "a,b". nil: those that its ranks know of.
 ---@return string[] whys of hosts that were not reached
 function M.widen(job, hosts)
   local whys, list = {}, {}
   if not hosts and #job.list >= job.size then return whys end
   for host in (hosts or job.list[1].hosts or ""):gmatch "[^,%s]+" do
-    -- other machines said their names: none becomes an option of the command
-    if host:find "^%-" then whys[#whys + 1] = host .. ": no name of a host" else list[#list + 1] = host end
+    local name, wrong = host_name(host) -- other machines sent their names
+    list[#list + 1], whys[#whys + 1] = name, wrong
   end
   job.tunnels = {}
   for _, host in ipairs(list) do

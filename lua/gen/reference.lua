@@ -1,15 +1,17 @@
---- Writes the reference pages: every op with its formula, shapes, dtypes and examples, every function that is no
---- op, every class and function of the training library; beside them the guides, and all of it as a site, OUT/html. Run by
---- the build (target `reference`):
+--- Writes the reference pages: every op with its formula, shapes, dtypes and examples, every other function, every class
+--- and function of the training library, and the guides. It also writes all of it as a site, OUT/html. Run by the build
+--- (target `reference`):
 ---   accel-run lua/gen/reference.lua SOURCE GENERATED OUT
---- GENERATED is where accel-opgen wrote ops.md and ops.json. Pages are replaced only when their text changes.
+--- GENERATED is the folder with ops.md and ops.json from accel-opgen. Pages are replaced only when their text changes.
 local accel = require "accel"
 local here = arg[0]:match "^(.*)/[^/]*$" or "."
 package.path = here .. "/?.lua;" .. package.path
 local dtypes = require "reference.dtypes"
+local folders = require "accel.util.folders"
 local headers = require "reference.headers"
 local markdown = require "reference.markdown"
 local options = require "reference.options"
+local program = require "reference.program"
 local site = require "reference.site"
 local stdlib = require "reference.stdlib"
 local stubs = require "reference.stubs"
@@ -27,13 +29,13 @@ local function read(path)
   return text
 end
 
-local pages = {} -- what the site is made of
+local pages = {} -- pages of the site
 
 local function write(name, text)
   local page = name:match "^(.*)%.md$"
   if page then
     pages[#pages + 1] = { name = page, markdown = text, label = page:match "[^/]+$",
-      kind = page == "index" and "index" or page:find "^guides/" and "guide" or "reference" }
+      kind = page == "index" and "index" or page:find "^guides/" and "guide" or page:find "^program/" and "program" or "reference" }
   end
   local path = out .. "/" .. name
   if read(path) == text then return end
@@ -73,14 +75,15 @@ end
 -- ---- classes and functions ----
 -- Parameters as they are called: those a function hands to accel.nn.arguments have defaults.
 local function parameters(entry)
-  local list = {}
+  local list, named = {}, {}
+  for _, argument in ipairs(entry.params[#entry.params] == "..." and entry.arguments or {}) do named[argument[1]], named.opts = true, true end
   for i, name in ipairs(entry.params) do
     if name == "..." and entry.arguments then
       for _, argument in ipairs(entry.arguments) do
         local default = argument[2] ~= nil and options.shown(argument[2])
         list[#list + 1] = argument[1] .. (default and " = " .. default or "")
       end
-    elseif name ~= "self" or i > 1 then
+    elseif not named[name] and (name ~= "self" or i > 1) then
       list[#list + 1] = name
     end
   end
@@ -104,7 +107,7 @@ local function put_method(put, m)
   if #m.examples > 0 then put("\n" .. markdown.examples(m.examples)) end
 end
 
--- What a class has from those it is built on: names, or how many there are.
+-- Inherited members of a class: names, or their number.
 local function put_inherited(put, entry)
   local seen = {}
   for _, m in ipairs(entry.methods) do seen[m.name] = true end
@@ -126,7 +129,7 @@ local function put_entry(put, entry)
   put(markdown.text(entry.text))
   if entry.kind == "module" then
     if #entry.examples > 0 then put("\n" .. markdown.examples(entry.examples)) end
-    if #entry.ops > 0 then put("\nOps that are here, too: `" .. table.concat(entry.ops, "` `") .. "`.") end
+    if #entry.ops > 0 then put("\nFurther ops: `" .. table.concat(entry.ops, "` `") .. "`.") end
     return
   end
   put("\n```lua\n" .. call_of(entry) .. "\n```\n")
@@ -188,14 +191,14 @@ local function guide_names()
     seen[name] = true
   end
   for name in (read(source .. "/README.md") or ""):gmatch "lua/help/guides/([%w_-]+)%.md" do add(name) end
-  local list = assert(io.popen(("cd '%s/lua/help/guides' && ls *.md"):format(source)))
-  for line in list:lines() do add((line:gsub("%.md$", ""))) end
-  list:close()
+  for _, path in ipairs(folders.files(source .. "/lua/help/guides", ".md")) do add(path:match "([^/]*)%.md$") end
   return names
 end
 
 -- ---- all pages ----
-assert(os.execute(("mkdir -p '%s/guides' '%s/html/guides'"):format(out, out)))
+for _, folder in ipairs { "guides", "program", "html/guides", "html/program", "man/man1" } do
+  assert(accel.makedirs(out .. "/" .. folder))
+end
 markdown.aliases = options.aliases { source .. "/lua/meta/core.lua", source .. "/lua/meta/dist.lua" }
 local index = { "# Reference\n", "Generated from signatures, comments and the library itself; the tests run every example.\n" }
 index[#index + 1] = "## Guides\n"
@@ -204,6 +207,20 @@ for _, name in ipairs(guide_names()) do
   write(("guides/%s.md"):format(name), guide)
   index[#index + 1] = ("- [%s](guides/%s.md): %s"):format(name, name, guide:match "^# ([^\n]+)")
 end
+local version = accel._VERSION
+local topics = accel.host_chunk "help/topics"
+local commands = program.commands(topics)
+write("program/commands.md", program.page(commands))
+index[#index + 1] = ("\n## [Commands](program/commands.md): %d"):format(#commands)
+do
+  local names = {}
+  for _, name in ipairs(folders.names(source .. "/examples")) do
+    if name:find "%.lua$" then names[#names + 1] = name end
+  end
+  write("program/examples.md", program.examples(source .. "/examples", names))
+  index[#index + 1] = ("\n## [Examples](program/examples.md): %d"):format(#names)
+end
+for name, page in pairs(program.man(commands, topics, (accel.params()), version)) do write("man/man1/" .. name, page) end
 local text, families, n_ops = ops_page()
 write("ops.md", text)
 index[#index + 1] = ("\n## [Ops](ops.md): %d\n"):format(n_ops)
@@ -217,7 +234,7 @@ do
   write("core.md", stubs.page(entries))
   local names = {}
   for _, e in ipairs(entries) do names[#names + 1] = (e.name:gsub("^accel%.", ""):gsub("^Tensor[.:]", "x:")) end
-  index[#index + 1] = ("\n## [accel](core.md): %d that are no ops\n"):format(#entries)
+  index[#index + 1] = ("\n## [accel](core.md): %d other than ops\n"):format(#entries)
   index[#index + 1] = table.concat(names, " ")
 end
 for _, module in ipairs(stdlib.modules(source .. "/stdlib/accel")) do
@@ -246,5 +263,5 @@ do
   index[#index + 1] = ("\n## [Embedding, in C](embed.md): %d functions, %d types\n"):format(functions, types)
 end
 write("index.md", table.concat(index, "\n") .. "\n")
-for name, page in pairs(site.files(pages, accel.json.encode)) do write("html/" .. name, page) end
+for name, page in pairs(site.files(pages, accel.host_chunk "help/search", version, accel.json.encode)) do write("html/" .. name, page) end
 for _, name in ipairs { "site.css", "site.js" } do write("html/" .. name, assert(read(here .. "/reference/site/" .. name))) end

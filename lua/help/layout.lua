@@ -1,5 +1,6 @@
--- Reference pages and guides (Markdown) as a terminal shows them: text broken at `width` columns, code set in and broken
--- where Lua may be, commands where a shell reads on (help/shell.lua), tables in columns (help/table.lua). Used by help.lua.
+-- Reference pages and guides (Markdown) for a terminal: text broken at `width` columns, indented code broken at valid
+-- places of Lua, commands broken at valid places of a shell (help/shell.lua), tables in columns (help/table.lua). Used by
+-- help.lua.
 local accel = ...
 local shell = accel.host_chunk "help/shell"
 local tables = accel.host_chunk "help/table"
@@ -30,20 +31,20 @@ local function set(words)
   return all
 end
 
--- Words that want more behind them, and those that go on with what stands before.
+-- Words that need a following word, and words that continue the preceding ones.
 local open_words = set "and or not local return in for function if while until elseif goto"
 local inner_words = set "and or do then in end else elseif until"
 
--- Whether a statement begins behind the blank at i: an operand stands on both sides.
+-- Whether a statement begins after the blank at i: an operand stands on both sides.
 local function statement(line, i)
   local before, word = line:sub(1, i - 1), line:match("^[%a_][%w_]*", i + 1)
   if not word or inner_words[word] or not before:find "[%w_%)%]}\"']$" then return false end
   return not open_words[before:match "[%a_][%w_]*$" or ""]
 end
 
--- Where a line of Lua may be broken: { at =, rank = }, at: the first character of the rest. A statement ranks 3, a place
--- behind a comma 2, any other blank 1, less where brackets are open; inside of strings there is none. Also where a
--- comment begins.
+-- Possible breaks of a line of Lua: { at =, rank = }, at: the first character of the rest. A statement ranks 3, a place
+-- after a comma 2, any other blank 1, less inside brackets. There is none inside strings. Also returns the start of a
+-- comment.
 local function breaks(line)
   local list, depth, i, comment = {}, 0, 1, nil
   local indent = #line:match "^%s*"
@@ -99,7 +100,7 @@ local function code(put, line, width)
 end
 
 -- ---- text that has its own lines ----
--- A line that was filled goes on in the next one: so the next word would not have fitted.
+-- A full line continues in the next one: the next word would not have fitted.
 local function goes_on(line, next_line)
   if not next_line or next_line == "" or line == "" or #line < 80 then return false end
   if next_line:find "^%s" or next_line:find "^[%w_ ]+:%s" or line:find "%S   +%S" then return false end
@@ -118,7 +119,7 @@ local function block(put, lines, width)
       put(line)
     else
       local indent = line:match "^%s*"
-      -- columns of a table stay where they are in the first line
+      -- columns of a table stay as in the first line
       local head = line:match "^(%s*.-%S   +)%S" or indent
       if #head >= width // 2 then head = indent end
       wrap(put, line:sub(#head + 1), width, head, #head > #indent and (" "):rep(#head) or indent .. "  ")

@@ -1,5 +1,5 @@
--- The reference pages that the build writes (lua/gen/reference.lua), taken apart: modules, entries, methods; and finding
--- what a topic means. Used by help.lua.
+-- The reference pages that the build writes (lua/gen/reference.lua), parsed: modules, entries, methods, and the lookup
+-- of a topic. Used by help.lua.
 local accel = ...
 
 local M = {}
@@ -10,13 +10,13 @@ local function read(path)
 end
 M.read = read
 
---- Where the library lies, "share/lua/5.4"; nil: not found.
+--- The library's folder, "share/lua/5.4". nil: not found.
 local function library()
   local init = package.searchpath("accel", package.path)
   return init and init:match "^(.*)/accel/init%.lua$"
 end
 
---- The first of these folders beside the library that has the file: in a build, in an installation, in a source tree.
+--- The first of these folders near the library that has the file: in a build, in an installation, in a source tree.
 ---@param file string
 ---@param places string[]
 ---@return string?
@@ -33,15 +33,14 @@ end
 ---@param ending string
 ---@return string[]
 function M.files(folder, ending)
-  local pipe <close> = io.popen("ls '" .. folder:gsub("'", "'\\''") .. "'")
   local names = {}
-  for name in (pipe and pipe:read "a" or ""):gmatch "[^\n]+" do
+  for _, name in ipairs(accel.listdir(folder) or {}) do
     if name:sub(-#ending) == ending then names[#names + 1] = name:sub(1, -#ending - 1) end
   end
   return names
 end
 
---- Why there are no pages, and the command that writes them, if there is one.
+--- The reason why there are no pages, and the command that writes them, if there is one.
 ---@return string
 ---@return string? command
 function M.missing()
@@ -87,7 +86,7 @@ end
 
 local cache
 
---- { modules = { name = }, entries = { name = }, order = names of modules, root = the folder, index = its index.md }; nil:
+--- { modules = { name = }, entries = { name = }, order = names of modules, root = the folder, index = its index.md }. nil:
 --- there are no pages.
 ---@param root? string the folder
 function M.load(root)
@@ -108,7 +107,7 @@ function M.load(root)
 end
 
 -- ---- finding ----
--- Which of several modules is meant: what scripts use comes before what stands behind it.
+-- Selects one of several modules: public ones take precedence over their implementation.
 local last = { amp = 1, dist = 1, accelerator = 2, util = 3, embed = 4, configurations = 5 }
 
 local function same(a, b) return a == b end
@@ -156,7 +155,7 @@ function M.methods(p, member)
   return list
 end
 
---- The entry that a topic means, and others of its name; nil: none.
+--- The entry of a topic, and others of its name, or nil.
 ---@return table? entry
 ---@return table[] others
 function M.find(p, topic)
@@ -183,7 +182,7 @@ function M.find(p, topic)
     if #list > 0 then return note(equal == same and ending(p, name, alike) or list, list[1]) end
   end
   if not owner then return nil, others end
-  -- a module's name of what stands elsewhere: nn.functional.relu, autograd.Function
+  -- a module's name for an entry of another module: nn.functional.relu, autograd.Function
   local value = accel
   local function part(key) return type(value) == "table" and value[key] or nil end
   for key in name:gmatch "[%w_]+" do
@@ -195,13 +194,13 @@ function M.find(p, topic)
   return class and method_of(p, class, member, 0), others
 end
 
--- What Python's modules are called here, the longest names first.
+-- accel's names of Python's modules, the longest names first.
 local PYTHON <const> = {
   { "torch.utils.data", "data" }, { "torch.cuda.amp", "amp" }, { "torch.distributed", "dist" }, { "torch.special" }, { "torch.linalg" }, { "torch" },
   { "accelerate.utils" }, { "accelerate" }, { "transformers" }, { "F", "nn.functional" },
 }
 
---- The name here of one with Python's module before it, torch.nn.Linear, and its last part; nil: it has none.
+--- accel's name for one with Python's module before it, torch.nn.Linear, and its last part. nil: it has none.
 ---@param topic string
 ---@return string? name "nn.Linear"
 ---@return string? last "Linear"

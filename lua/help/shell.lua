@@ -1,14 +1,14 @@
--- Commands of a shell in a terminal's width: a line that is too long is broken so that what is copied is the same
--- command. Used by layout.lua.
+-- Shell commands in a terminal's width: a line that is too long is broken so that a copy of it is the same command.
+-- Used by layout.lua.
 local M = {}
 
-local NARROWEST <const> = 24 -- columns that a comment beside its command needs
+local NARROWEST <const> = 24 -- columns for a comment next to its command
 
 local function columns_of(text) return utf8.len(text) or #text end
 
--- Where a line may be broken and where its comment begins. quote: the quotation that the line begins in, or none.
--- Breaks are { at = the first character of the rest, rank =, whole = }: `whole` behind an operator, after which the
--- shell reads on by itself. There are none in quotations, $( ) and backquotes.
+-- Possible breaks of a line and the start of its comment. quote: the quotation that the line begins in, or none. Breaks
+-- are { at = the first character of the rest, rank =, whole = }: `whole` after an operator, after which the shell
+-- continues by itself. There are none in quotations, $( ) and backquotes.
 local function scan(line, quote)
   local list, comment, depth, i = {}, nil, 0, 1
   while i <= #line do
@@ -35,7 +35,7 @@ local function scan(line, quote)
   return list, comment, quote
 end
 
--- The last break of the highest rank that leaves room for what ends the line; the first one where nothing fits; nil:
+-- The last break of the highest rank that leaves room for the end of the line. The first one if nothing fits. nil:
 -- there is none.
 local function best_of(list, line, width, indent)
   local best, first
@@ -62,7 +62,7 @@ local function command(put, line, width, quote)
   put(line)
 end
 
---- Writes lines by put; wrap(put, text, width, head, indent) fills lines.
+--- Writes lines by put. wrap(put, text, width, head, indent) fills lines.
 ---@param put fun(line: string)
 ---@param wrap function
 ---@param lines string[]

@@ -1,11 +1,11 @@
--- Tables of Markdown in columns of a terminal: the last column takes several lines where it must. Used by layout.lua.
+-- Tables of Markdown in columns of a terminal: the last column wraps if necessary. Used by layout.lua.
 local M = {}
 
 local GAP <const> = "  "
 
 local function columns_of(text) return utf8.len(text) or #text end
 
---- Cells of a row, "| a | b |"; "\|" is no border.
+--- Cells of a row, "| a | b |". "\|" is not a border.
 ---@param line string
 ---@return string[]
 function M.cells(line)
@@ -19,7 +19,7 @@ end
 
 local function is_rule(line) return line:find "^[%s|:-]+$" ~= nil end
 
---- Writes rows, lines that begin with "|", by put; wrap(put, text, width, head, indent) fills lines.
+--- Writes rows, lines that begin with "|", by put. wrap(put, text, width, head, indent) fills lines.
 function M.put(put, wrap, rows, width)
   local list, widest = {}, {}
   for i, line in ipairs(rows) do
@@ -42,7 +42,7 @@ function M.put(put, wrap, rows, width)
       if (row.cells[#widest] or "") == "" then put((head:gsub("%s+$", "")))
       else wrap(put, row.cells[#widest], width, head, (" "):rep(before)) end
       if row.heading then put(("-"):rep(math.min(width, before + widest[#widest]))) end
-    else -- no room beside each other: one below the other
+    else -- no room side by side: one below the other
       for k = 1, #widest do
         local cell = row.cells[k] or ""
         if cell ~= "" then wrap(put, cell, width, k > 1 and "    " or "", k > 1 and "    " or "  ") end

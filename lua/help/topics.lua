@@ -1,4 +1,4 @@
--- What help knows beside the reference pages: examples, options of accel-run, parameters, Lua's own names. Used by
+-- Help topics besides the reference pages: examples, options of accel-run, parameters, Lua's own names. Used by
 -- help.lua.
 local accel = ...
 local layout = accel.host_chunk "help/layout"
@@ -38,7 +38,7 @@ local function comment(path)
   return lines
 end
 
--- The first sentence, without the command that may stand behind it.
+-- The first sentence, without a command that follows it.
 local function title(path)
   local words = {}
   for _, line in ipairs(comment(path)) do
@@ -51,7 +51,7 @@ local function title(path)
   return (text:match "^(.-%.)%s" or text):gsub("[.:]$", "")
 end
 
---- All examples, with what each shows.
+--- All examples, with their purposes.
 ---@param width integer
 ---@return string[]
 function M.examples(width)
@@ -102,14 +102,15 @@ function M.example(topic, width)
 end
 
 -- ---- accel-run ----
--- Rows of accel-run --help: { options = { [name] = lines }, commands = { [name] = lines }, names = of the options }, and
--- options by their letter, "-e".
-local function usage()
+--- Rows of accel-run --help: { options = { [name] = lines }, commands = { [name] = lines }, names = of the options }, and
+--- options by their letter, "-e". For the topics here, for completion, and for the sweep of all options.
+---@return { options: table<string, string[]>, commands: table<string, string[]>, names: string[] }
+function M.usage()
   local all, row, section = { options = {}, commands = {}, names = {} }, nil, nil
   local program = accel.process.program()
   for line in program and output_of(quoted(program) .. " --help"):gmatch "[^\n]+" or function() end do
     local letter, name = line:match "^  (%-?%w?),?%s*%-%-([%w-]+)"
-    local command = section == "commands" and line:match "^  (%l+)"
+    local command = section == "commands" and line:match "^  (%l[%l%d-]*)"
     if name or command then
       row = { line }
       all[name and "options" or "commands"][name or command] = row
@@ -124,24 +125,24 @@ local function usage()
   return all
 end
 
---- Rows of accel-run --help about an option; nil, the option that is nearest.
+--- Rows of accel-run --help about an option. nil, the nearest option.
 ---@return string[]?
 ---@return string?
 function M.option(topic)
-  local want, rows = topic:gsub("^%-+", ""):gsub("_", "-"), usage()
+  local want, rows = topic:gsub("^%-+", ""):gsub("_", "-"), M.usage()
   return rows.options[topic:match "^%-%w$" or want], accel.nearest(want, rows.names)
 end
 
---- What a command of accel-run does: "env".
+--- The purpose of an accel-run command: "env".
 ---@return string[]?
 function M.command(topic, width)
-  local row = topic:find "^%l+$" and usage().commands[topic]
+  local row = topic:find "^%l[%l%d-]*$" and M.usage().commands[topic]
   if not row then return nil end
   local call, text = row[1]:match "^  (%S.-)%s%s+(%S.*)$"
   return layout.wrap(("accel-run %s: %s %s"):format(call, text, table.concat(row, " ", 2)), width, "  ")
 end
 
---- A parameter, ACCEL_*; nil, the one that is nearest to a name that begins so.
+--- A parameter, ACCEL_*. nil, the nearest one with the same beginning.
 ---@return string[]?
 ---@return string?
 function M.parameter(topic, width)
@@ -168,7 +169,7 @@ end
 local remarks = {
   pairs = "Under accel-run it visits keys in sorted order, the same in every process.",
   print = "Tensors are shown by their values, of large ones the corners.",
-  require = 'require "accel" and require "accel.nn" load what `accel.nn` is, too.',
+  require = 'require "accel" and require "accel.nn" return the same as `accel.nn`.',
 }
 
 --- A name of Lua itself.

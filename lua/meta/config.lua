@@ -24,7 +24,7 @@
 ---The table `dynamo_config` of a configuration.
 ---@class accel.config.dynamo_config
 ---@field dynamo_backend? accel.config.dynamo_backend # backend of the compiler
----@field dynamo_mode? "default"|"reduce-overhead"|"max-autotune" # what it optimises for
+---@field dynamo_mode? "default"|"reduce-overhead"|"max-autotune" # optimization goal
 ---@field dynamo_use_fullgraph? boolean # compile the model as one graph
 ---@field dynamo_use_dynamic? boolean # let shapes change
 ---@field dynamo_use_regional_compilation? boolean # compile repeated blocks once
@@ -44,10 +44,10 @@
 ---The table `fsdp_config` of a configuration.
 ---@class accel.config.fsdp_config
 ---@field fsdp_version? 1|2 # 1: flat parameters, 2: each by itself
----@field fsdp_sharding_strategy? accel.config.fsdp_sharding_strategy # what is sharded
+---@field fsdp_sharding_strategy? accel.config.fsdp_sharding_strategy # sharding strategy
 ---@field fsdp_reshard_after_forward? boolean # free gathered parameters after the forward pass; a strategy's name in version 1
 ---@field fsdp_offload_params? boolean # keep parameters and gradients in the CPU's memory
----@field fsdp_auto_wrap_policy? "TRANSFORMER_BASED_WRAP"|"SIZE_BASED_WRAP"|"NO_WRAP" # what becomes a unit of its own
+---@field fsdp_auto_wrap_policy? "TRANSFORMER_BASED_WRAP"|"SIZE_BASED_WRAP"|"NO_WRAP" # modules that become separate units
 ---@field fsdp_transformer_layer_cls_to_wrap? string # classes of such units, comma-separated
 ---@field fsdp_min_num_params? integer # parameters of such a unit, at least
 ---@field fsdp_backward_prefetch? "BACKWARD_PRE"|"BACKWARD_POST"|"NO_PREFETCH" # when the next unit is gathered in the backward pass
@@ -57,7 +57,7 @@
 ---@field fsdp_cpu_ram_efficient_loading? boolean # load weights on rank 0 only
 ---@field fsdp_sync_module_states? boolean # send rank 0's parameters to all
 ---@field fsdp_activation_checkpointing? boolean # compute activations again in the backward pass
----@field fsdp_activation_checkpointing_offload? boolean # keep what is checkpointed in the CPU's memory
+---@field fsdp_activation_checkpointing_offload? boolean # keep checkpointed activations in the CPU's memory
 ---@field fsdp_ignored_modules? string # modules that are not sharded: names or a pattern
 
 ---@alias accel.config.deepspeed_multinode_launcher
@@ -71,17 +71,17 @@
 
 ---The table `deepspeed_config` of a configuration.
 ---@class accel.config.deepspeed_config
----@field deepspeed_config_file? string # DeepSpeed's own JSON; other keys of here are then left out
+---@field deepspeed_config_file? string # DeepSpeed's own JSON; replaces the other keys of this section
 ---@field zero_stage? 0|1|2|3 # 0 nothing, 1 optimizer states, 2 gradients, 3 parameters are sharded
----@field offload_optimizer_device? "none"|"cpu"|"nvme" # where optimizer states lie
----@field offload_param_device? "none"|"cpu"|"nvme" # where parameters lie; stage 3
+---@field offload_optimizer_device? "none"|"cpu"|"nvme" # device of offloaded optimizer states
+---@field offload_param_device? "none"|"cpu"|"nvme" # device of offloaded parameters; stage 3
 ---@field offload_optimizer_nvme_path? string # folder for optimizer states on nvme
 ---@field offload_param_nvme_path? string # folder for parameters on nvme
 ---@field gradient_accumulation_steps? integer|"auto" # micro-steps of an update
 ---@field gradient_clipping? number|"auto" # largest norm of the gradients
----@field zero3_init_flag? boolean # make models sharded from the start; stage 3
+---@field zero3_init_flag? boolean # create models in shards; stage 3
 ---@field zero3_save_16bit_model? boolean # gather 16-bit weights when saving; stage 3
----@field deepspeed_multinode_launcher? accel.config.deepspeed_multinode_launcher # what starts processes on other machines
+---@field deepspeed_multinode_launcher? accel.config.deepspeed_multinode_launcher # program that starts processes on other machines
 ---@field deepspeed_hostfile? string # machines and their slots
 ---@field deepspeed_exclusion_filter? string # slots that are not used
 ---@field deepspeed_inclusion_filter? string # slots that are used
@@ -103,7 +103,7 @@
 ---@field megatron_lm_eod_mask_loss? boolean # mask the loss of end-of-document tokens
 ---@field megatron_lm_no_save_optim? boolean # write no optimizer states
 ---@field megatron_lm_optimizer_cpu_offload? boolean # keep the optimizer on the CPU
----@field megatron_lm_overlap_cpu_optimizer_d2h_h2d? boolean # copy for it while training goes on
+---@field megatron_lm_overlap_cpu_optimizer_d2h_h2d? boolean # copy for it while training continues
 ---@field megatron_lm_use_precision_aware_optimizer? boolean # optimizer states in chosen formats
 ---@field megatron_lm_decoder_last_pipeline_num_layers? integer # layers of the last stage
 ---@field megatron_lm_recompute_granularity? string # full or selective
@@ -122,7 +122,7 @@
 ---The table `fp8_config` of a configuration.
 ---@class accel.config.fp8_config
 ---@field fp8_backend? "AO"|"TE"|"MSAMP" # whose recipe
----@field fp8_use_autocast_during_eval? boolean # fp8 in evaluation, too
+---@field fp8_use_autocast_during_eval? boolean # use fp8 in evaluation as well
 ---@field fp8_margin? integer # margin of the scale
 ---@field fp8_interval? integer # steps between new scales
 ---@field fp8_format? "HYBRID"|"E4M3"|"E5M2" # format of numbers
@@ -144,7 +144,7 @@
 ---@field parallelism_config_ep_size? integer # data ranks that divide the experts of a mixture
 ---@field parallelism_config_sp_size? integer # ranks that share a sequence by heads
 ---@field parallelism_config_sp_backend? "deepspeed" # who shards heads
----@field parallelism_config_sp_seq_length? integer # length of sequences, where it is fixed
+---@field parallelism_config_sp_seq_length? integer # length of sequences, if it is fixed
 ---@field parallelism_config_sp_seq_length_is_variable? boolean # sequences differ in length
 ---@field parallelism_config_sp_attn_implementation? string # attention that is used
 
@@ -172,7 +172,7 @@
 
 ---A configuration of launches.
 ---@class accel.Config
----@field compute_environment? "LOCAL_MACHINE"|"AMAZON_SAGEMAKER" # where processes run
+---@field compute_environment? "LOCAL_MACHINE"|"AMAZON_SAGEMAKER" # kind of machine that runs the processes
 ---@field distributed_type? accel.config.distributed_type # how training is distributed
 ---@field mixed_precision? "no"|"fp16"|"bf16"|"fp8" # numbers of the forward and backward pass
 ---@field use_cpu? boolean # run on the CPU although there are GPUs
@@ -182,7 +182,7 @@
 ---@field machine_rank? integer # number of this machine, from 0
 ---@field gpu_ids? string # GPUs by number, comma-separated, or all
 ---@field main_process_ip? string # address of machine 0
----@field main_process_port? integer # a port there; 0: a free one
+---@field main_process_port? integer # port on that address; 0: a free one
 ---@field rdzv_backend? string # how machines meet: static or c10d
 ---@field same_network? boolean # all machines are in one local network
 ---@field main_training_function? string # function of the script that TPU processes call
@@ -204,7 +204,7 @@
 ---@field parallelism_config? accel.config.parallelism_config
 ---@field mpirun_config? accel.config.mpirun_config
 
----Keys of every table by their names, and flags: what stands on a command line.
+ ---Keys of every table by their names, and flags with their command-line spelling.
 ---@class accel.config.Flags: accel.Config
 ---@field num_cpu_threads_per_process? integer # threads of a rank
 ---@field max_restarts? integer # start all ranks anew after a failure, so often
@@ -214,9 +214,9 @@
 ---@field log_dir? string # folder of one log per rank
 ---@field tee? string # 3: show the output of all ranks besides writing it to log_dir
 ---@field config_file? string # the configuration to launch with
----@field quiet? boolean # show the failing rank's own error only
+---@field quiet? boolean # omit the launch's own decisions
 ---@field module? boolean # the script is the name of a Lua module
----@field no_python? boolean # the script is a program of its own
+---@field no_python? boolean # the script is an executable program
 ---@field cpu? boolean # run on the CPU
 ---@field multi_gpu? boolean # run on several GPUs, one rank each
 ---@field tpu? boolean # run on TPUs
@@ -225,16 +225,17 @@
 ---@field use_parallelism_config? boolean # use the parallelism_config_* flags
 ---@field use_megatron_lm? boolean # tensor and pipeline parallelism as Megatron-LM has them
 ---@field policy? string # a Lua file whose function plans the launch
+---@field policy_env? string # variables of your own that the policy may set, with commas between them
 ---@field dynamo_backend? accel.config.dynamo_backend # backend of the compiler
----@field dynamo_mode? "default"|"reduce-overhead"|"max-autotune" # what it optimises for
+---@field dynamo_mode? "default"|"reduce-overhead"|"max-autotune" # optimization goal
 ---@field dynamo_use_fullgraph? boolean # compile the model as one graph
 ---@field dynamo_use_dynamic? boolean # let shapes change
 ---@field dynamo_use_regional_compilation? boolean # compile repeated blocks once
 ---@field fsdp_version? 1|2 # 1: flat parameters, 2: each by itself
----@field fsdp_sharding_strategy? accel.config.fsdp_sharding_strategy # what is sharded
+---@field fsdp_sharding_strategy? accel.config.fsdp_sharding_strategy # sharding strategy
 ---@field fsdp_reshard_after_forward? boolean # free gathered parameters after the forward pass; a strategy's name in version 1
 ---@field fsdp_offload_params? boolean # keep parameters and gradients in the CPU's memory
----@field fsdp_auto_wrap_policy? "TRANSFORMER_BASED_WRAP"|"SIZE_BASED_WRAP"|"NO_WRAP" # what becomes a unit of its own
+---@field fsdp_auto_wrap_policy? "TRANSFORMER_BASED_WRAP"|"SIZE_BASED_WRAP"|"NO_WRAP" # modules that become separate units
 ---@field fsdp_transformer_layer_cls_to_wrap? string # classes of such units, comma-separated
 ---@field fsdp_min_num_params? integer # parameters of such a unit, at least
 ---@field fsdp_backward_prefetch? "BACKWARD_PRE"|"BACKWARD_POST"|"NO_PREFETCH" # when the next unit is gathered in the backward pass
@@ -244,19 +245,19 @@
 ---@field fsdp_cpu_ram_efficient_loading? boolean # load weights on rank 0 only
 ---@field fsdp_sync_module_states? boolean # send rank 0's parameters to all
 ---@field fsdp_activation_checkpointing? boolean # compute activations again in the backward pass
----@field fsdp_activation_checkpointing_offload? boolean # keep what is checkpointed in the CPU's memory
+---@field fsdp_activation_checkpointing_offload? boolean # keep checkpointed activations in the CPU's memory
 ---@field fsdp_ignored_modules? string # modules that are not sharded: names or a pattern
----@field deepspeed_config_file? string # DeepSpeed's own JSON; other keys of here are then left out
+---@field deepspeed_config_file? string # DeepSpeed's own JSON; replaces the other keys of this section
 ---@field zero_stage? 0|1|2|3 # 0 nothing, 1 optimizer states, 2 gradients, 3 parameters are sharded
----@field offload_optimizer_device? "none"|"cpu"|"nvme" # where optimizer states lie
----@field offload_param_device? "none"|"cpu"|"nvme" # where parameters lie; stage 3
+---@field offload_optimizer_device? "none"|"cpu"|"nvme" # device of offloaded optimizer states
+---@field offload_param_device? "none"|"cpu"|"nvme" # device of offloaded parameters; stage 3
 ---@field offload_optimizer_nvme_path? string # folder for optimizer states on nvme
 ---@field offload_param_nvme_path? string # folder for parameters on nvme
 ---@field gradient_accumulation_steps? integer|"auto" # micro-steps of an update
 ---@field gradient_clipping? number|"auto" # largest norm of the gradients
----@field zero3_init_flag? boolean # make models sharded from the start; stage 3
+---@field zero3_init_flag? boolean # create models in shards; stage 3
 ---@field zero3_save_16bit_model? boolean # gather 16-bit weights when saving; stage 3
----@field deepspeed_multinode_launcher? accel.config.deepspeed_multinode_launcher # what starts processes on other machines
+---@field deepspeed_multinode_launcher? accel.config.deepspeed_multinode_launcher # program that starts processes on other machines
 ---@field deepspeed_hostfile? string # machines and their slots
 ---@field deepspeed_exclusion_filter? string # slots that are not used
 ---@field deepspeed_inclusion_filter? string # slots that are used
@@ -275,7 +276,7 @@
 ---@field megatron_lm_eod_mask_loss? boolean # mask the loss of end-of-document tokens
 ---@field megatron_lm_no_save_optim? boolean # write no optimizer states
 ---@field megatron_lm_optimizer_cpu_offload? boolean # keep the optimizer on the CPU
----@field megatron_lm_overlap_cpu_optimizer_d2h_h2d? boolean # copy for it while training goes on
+---@field megatron_lm_overlap_cpu_optimizer_d2h_h2d? boolean # copy for it while training continues
 ---@field megatron_lm_use_precision_aware_optimizer? boolean # optimizer states in chosen formats
 ---@field megatron_lm_decoder_last_pipeline_num_layers? integer # layers of the last stage
 ---@field megatron_lm_recompute_granularity? string # full or selective
@@ -291,7 +292,7 @@
 ---@field megatron_lm_calculate_per_token_loss? boolean # average the loss over tokens
 ---@field megatron_lm_use_rotary_position_embeddings? boolean # rotary positions
 ---@field fp8_backend? "AO"|"TE"|"MSAMP" # whose recipe
----@field fp8_use_autocast_during_eval? boolean # fp8 in evaluation, too
+---@field fp8_use_autocast_during_eval? boolean # use fp8 in evaluation as well
 ---@field fp8_margin? integer # margin of the scale
 ---@field fp8_interval? integer # steps between new scales
 ---@field fp8_format? "HYBRID"|"E4M3"|"E5M2" # format of numbers
@@ -310,7 +311,7 @@
 ---@field parallelism_config_ep_size? integer # data ranks that divide the experts of a mixture
 ---@field parallelism_config_sp_size? integer # ranks that share a sequence by heads
 ---@field parallelism_config_sp_backend? "deepspeed" # who shards heads
----@field parallelism_config_sp_seq_length? integer # length of sequences, where it is fixed
+---@field parallelism_config_sp_seq_length? integer # length of sequences, if it is fixed
 ---@field parallelism_config_sp_seq_length_is_variable? boolean # sequences differ in length
 ---@field parallelism_config_sp_attn_implementation? string # attention that is used
 ---@field mpirun_hostfile? string # mpirun starts the ranks on its machines

@@ -41,13 +41,13 @@ function accel.dist.destroy_process_group(group) end
 ---@return boolean
 function accel.dist.is_initialized() end
 
----This rank's number, from 0, in the world or in a group: -1 when it is no member.
+---This rank's number, from 0, in the world or in a group: -1 when it is not a member.
 ---example: accel.dist.get_rank() --> 0
 ---@param group? accel.dist.Group
 ---@return integer
 function accel.dist.get_rank(group) end
 
----How many ranks there are in the world or in a group: -1 when this one is no member.
+---How many ranks there are in the world or in a group: -1 when this one is not a member.
 ---example: accel.dist.get_world_size() --> 1
 ---@param group? accel.dist.Group
 ---@return integer
@@ -117,14 +117,14 @@ function accel.dist.get_process_group_ranks(group) end
 ---@return integer
 function accel.dist.get_global_rank(group, group_rank) end
 
----The rank in a group of a rank of the world; nil when it is no member.
+---The rank in a group of a rank of the world; nil when it is not a member.
 ---example: accel.dist.get_group_rank(accel.dist.new_group { 0 }, 0) --> 0
 ---@param group accel.dist.Group?
 ---@param global_rank integer
 ---@return integer?
 function accel.dist.get_group_rank(group, global_rank) end
 
----This rank's number in the group; -1 when it is no member.
+---This rank's number in the group; -1 when it is not a member.
 ---example: accel.dist.group.WORLD:rank() --> 0
 ---@return integer
 function Group:rank() end

@@ -28,21 +28,21 @@ function accel.abs_(x) end
 ---@return accel.Tensor
 function Tensor:abs_() end
 
----y = arccos x in [0, pi]; NaN beyond 1.
+---y = arccos x in [0, pi].
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.acos(x) end
 
----y = arccos x in [0, pi]; NaN beyond 1.
+---y = arccos x in [0, pi].
 ---@return accel.Tensor
 function Tensor:acos() end
 
----y = arccos x in [0, pi]; NaN beyond 1. Writes into its first argument.
+---y = arccos x in [0, pi]. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.acos_(x) end
 
----y = arccos x in [0, pi]; NaN beyond 1. Writes into its first argument.
+---y = arccos x in [0, pi]. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:acos_() end
 
@@ -108,7 +108,7 @@ function accel.adafactor_step_(params, grads, row_vars, col_vars, variances, lr,
 ---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], sums: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {lr_decay?: number, weight_decay?: number, eps?: number, maximize?: boolean})
 function accel.adagrad_step_(params, grads, sums, lr, step, lr_decay, weight_decay, eps, maximize) end
 
----one Adam update of a list of parameters in a single pass (Kingma and Ba, with PyTorch's arithmetic); weight decay is L2 regularisation, for the decoupled one see adamw_step_.
+---one Adam update of a list of parameters in a single pass (Kingma and Ba, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]
 ---@param grads accel.Tensor[]
 ---@param exp_avgs accel.Tensor[]
@@ -180,58 +180,58 @@ function accel.adamw_step_(params, grads, exp_avgs, exp_avg_sqs, lr, step, beta1
 
 ---the means of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
 ---@param x accel.Tensor
----@param output_size integer[]
+---@param output_size (integer|false)[]
 ---@return accel.Tensor
 function accel.adaptive_avg_pool1d(x, output_size) end
 
 ---the means of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
----@param output_size integer[]
+---@param output_size (integer|false)[]
 ---@return accel.Tensor
 function Tensor:adaptive_avg_pool1d(output_size) end
 
 ---the means of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
 ---@param x accel.Tensor
----@param output_size integer[]
+---@param output_size (integer|false)[]
 ---@return accel.Tensor
 function accel.adaptive_avg_pool2d(x, output_size) end
 
 ---the means of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
----@param output_size integer[]
+---@param output_size (integer|false)[]
 ---@return accel.Tensor
 function Tensor:adaptive_avg_pool2d(output_size) end
 
 ---the largest elements of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
 ---@param x accel.Tensor
----@param output_size integer[]
+---@param output_size (integer|false)[]
 ---@param return_indices? boolean default false
 ---@return accel.Tensor values
 ---@return accel.Tensor? indices
----@overload fun(x: accel.Tensor, output_size: integer[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
+---@overload fun(x: accel.Tensor, output_size: (integer|false)[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
 function accel.adaptive_max_pool1d(x, output_size, return_indices) end
 
 ---the largest elements of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
----@param output_size integer[]
+---@param output_size (integer|false)[]
 ---@param return_indices? boolean default false
 ---@return accel.Tensor values
 ---@return accel.Tensor? indices
----@overload fun(self: accel.Tensor, output_size: integer[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
+---@overload fun(self: accel.Tensor, output_size: (integer|false)[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
 function Tensor:adaptive_max_pool1d(output_size, return_indices) end
 
 ---the largest elements of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
 ---@param x accel.Tensor
----@param output_size integer[]
+---@param output_size (integer|false)[]
 ---@param return_indices? boolean default false
 ---@return accel.Tensor values
 ---@return accel.Tensor? indices
----@overload fun(x: accel.Tensor, output_size: integer[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
+---@overload fun(x: accel.Tensor, output_size: (integer|false)[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
 function accel.adaptive_max_pool2d(x, output_size, return_indices) end
 
 ---the largest elements of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
----@param output_size integer[]
+---@param output_size (integer|false)[]
 ---@param return_indices? boolean default false
 ---@return accel.Tensor values
 ---@return accel.Tensor? indices
----@overload fun(self: accel.Tensor, output_size: integer[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
+---@overload fun(self: accel.Tensor, output_size: (integer|false)[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
 function Tensor:adaptive_max_pool2d(output_size, return_indices) end
 
 ---y = x + alpha * other, broadcast.
@@ -264,7 +264,7 @@ function accel.add_(x, other, alpha) end
 ---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {alpha?: number|boolean}): accel.Tensor
 function Tensor:add_(other, alpha) end
 
----sum = residual + x and y = layer_norm(sum) in one pass over both, as a block needs them that adds a branch to its stream and normalises what it has then. sum is rounded to its dtype before it is normalised: both results are those of the two ops, bit for bit.
+---sum = residual + x and y = layer_norm(sum) in one pass over both, for blocks that add a branch to their stream and normalise the result. sum is rounded to its dtype before it is normalised.
 ---@param x accel.Tensor
 ---@param residual accel.Tensor
 ---@param normalized_shape integer[]
@@ -276,7 +276,7 @@ function Tensor:add_(other, alpha) end
 ---@overload fun(x: accel.Tensor, residual: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor, accel.Tensor
 function accel.add_layer_norm(x, residual, normalized_shape, weight, bias, eps) end
 
----sum = residual + x and y = layer_norm(sum) in one pass over both, as a block needs them that adds a branch to its stream and normalises what it has then. sum is rounded to its dtype before it is normalised: both results are those of the two ops, bit for bit.
+---sum = residual + x and y = layer_norm(sum) in one pass over both, for blocks that add a branch to their stream and normalise the result. sum is rounded to its dtype before it is normalised.
 ---@param residual accel.Tensor
 ---@param normalized_shape integer[]
 ---@param weight? accel.Tensor
@@ -287,7 +287,7 @@ function accel.add_layer_norm(x, residual, normalized_shape, weight, bias, eps) 
 ---@overload fun(self: accel.Tensor, residual: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor, accel.Tensor
 function Tensor:add_layer_norm(residual, normalized_shape, weight, bias, eps) end
 
----sum = residual + x and y = rms_norm(sum) in one pass over both, as a block needs them that adds a branch to its stream and normalises what it has then. sum is rounded to its dtype before it is normalised: both results are those of the two ops, bit for bit.
+---sum = residual + x and y = rms_norm(sum) in one pass over both, for blocks that add a branch to their stream and normalise the result. sum is rounded to its dtype before it is normalised.
 ---@param x accel.Tensor
 ---@param residual accel.Tensor
 ---@param normalized_shape integer[]
@@ -298,7 +298,7 @@ function Tensor:add_layer_norm(residual, normalized_shape, weight, bias, eps) en
 ---@overload fun(x: accel.Tensor, residual: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, eps?: number}): accel.Tensor, accel.Tensor
 function accel.add_rms_norm(x, residual, normalized_shape, weight, eps) end
 
----sum = residual + x and y = rms_norm(sum) in one pass over both, as a block needs them that adds a branch to its stream and normalises what it has then. sum is rounded to its dtype before it is normalised: both results are those of the two ops, bit for bit.
+---sum = residual + x and y = rms_norm(sum) in one pass over both, for blocks that add a branch to their stream and normalise the result. sum is rounded to its dtype before it is normalised.
 ---@param residual accel.Tensor
 ---@param normalized_shape integer[]
 ---@param weight? accel.Tensor
@@ -308,7 +308,7 @@ function accel.add_rms_norm(x, residual, normalized_shape, weight, eps) end
 ---@overload fun(self: accel.Tensor, residual: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, eps?: number}): accel.Tensor, accel.Tensor
 function Tensor:add_rms_norm(residual, normalized_shape, weight, eps) end
 
----y = x + value tensor1 / tensor2; integers are divided as floats.
+---y = x + value tensor1 / tensor2.
 ---@param x accel.Tensor
 ---@param tensor1 accel.Tensor
 ---@param tensor2 accel.Tensor
@@ -317,7 +317,7 @@ function Tensor:add_rms_norm(residual, normalized_shape, weight, eps) end
 ---@overload fun(x: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
 function accel.addcdiv(x, tensor1, tensor2, value) end
 
----y = x + value tensor1 / tensor2; integers are divided as floats.
+---y = x + value tensor1 / tensor2.
 ---@param tensor1 accel.Tensor
 ---@param tensor2 accel.Tensor
 ---@param value? number|boolean default 1
@@ -325,7 +325,7 @@ function accel.addcdiv(x, tensor1, tensor2, value) end
 ---@overload fun(self: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
 function Tensor:addcdiv(tensor1, tensor2, value) end
 
----y = x + value tensor1 / tensor2; integers are divided as floats. Writes into its first argument.
+---y = x + value tensor1 / tensor2. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param tensor1 accel.Tensor
 ---@param tensor2 accel.Tensor
@@ -334,7 +334,7 @@ function Tensor:addcdiv(tensor1, tensor2, value) end
 ---@overload fun(x: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
 function accel.addcdiv_(x, tensor1, tensor2, value) end
 
----y = x + value tensor1 / tensor2; integers are divided as floats. Writes into its first argument.
+---y = x + value tensor1 / tensor2. Writes into its first argument.
 ---@param tensor1 accel.Tensor
 ---@param tensor2 accel.Tensor
 ---@param value? number|boolean default 1
@@ -395,7 +395,7 @@ function accel.addmm(input, mat1, mat2, beta, alpha) end
 ---@overload fun(self: accel.Tensor, mat1: accel.Tensor, mat2: accel.Tensor, opts: {beta?: number|boolean, alpha?: number|boolean}): accel.Tensor
 function Tensor:addmm(mat1, mat2, beta, alpha) end
 
----y = true where no element of x under the output is 0 (NaN is not), over dim (all dims when none are given); true over nothing.
+---y = true if no element of x under the output is 0 (NaN is not), over dim (all dims when none are given). true over nothing.
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
@@ -403,7 +403,7 @@ function Tensor:addmm(mat1, mat2, beta, alpha) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
 function accel.all(x, dim, keepdim) end
 
----y = true where no element of x under the output is 0 (NaN is not), over dim (all dims when none are given); true over nothing.
+---y = true if no element of x under the output is 0 (NaN is not), over dim (all dims when none are given). true over nothing.
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
 ---@return accel.Tensor
@@ -440,7 +440,7 @@ function accel.amin(x, dim, keepdim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
 function Tensor:amin(dim, keepdim) end
 
----a list of gradients multiplied by one number in a single pass, which also tells whether every one of them is finite then.
+---a list of gradients multiplied by one number in a single pass, which also checks whether all of them are then finite.
 ---@param grads accel.Tensor[]
 ---@param found_inf accel.Tensor
 ---@param inv_scale accel.Tensor
@@ -463,7 +463,7 @@ function accel.amp_update_scale_(scale, growth_tracker, found_inf, growth_factor
 ---@param growth_interval integer
 function Tensor:amp_update_scale_(growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval) end
 
----y = true where an element of x under the output is not 0 (NaN is not), over dim (all dims when none are given); false over nothing.
+---y = true if an element of x under the output is not 0 (NaN is not), over dim (all dims when none are given).
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
@@ -471,7 +471,7 @@ function Tensor:amp_update_scale_(growth_tracker, found_inf, growth_factor, back
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
 function accel.any(x, dim, keepdim) end
 
----y = true where an element of x under the output is not 0 (NaN is not), over dim (all dims when none are given); false over nothing.
+---y = true if an element of x under the output is not 0 (NaN is not), over dim (all dims when none are given).
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
 ---@return accel.Tensor
@@ -541,21 +541,21 @@ function Tensor:argsort(dim, descending, stable) end
 ---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], axs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, eta: accel.Tensor, mu: accel.Tensor, opts: {lambd?: number, alpha?: number, t0?: number, weight_decay?: number, maximize?: boolean})
 function accel.asgd_step_(params, grads, axs, lr, step, eta, mu, lambd, alpha, t0, weight_decay, maximize) end
 
----y = arcsin x in [-pi/2, pi/2]; NaN beyond 1.
+---y = arcsin x in [-pi/2, pi/2].
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.asin(x) end
 
----y = arcsin x in [-pi/2, pi/2]; NaN beyond 1.
+---y = arcsin x in [-pi/2, pi/2].
 ---@return accel.Tensor
 function Tensor:asin() end
 
----y = arcsin x in [-pi/2, pi/2]; NaN beyond 1. Writes into its first argument.
+---y = arcsin x in [-pi/2, pi/2]. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.asin_(x) end
 
----y = arcsin x in [-pi/2, pi/2]; NaN beyond 1. Writes into its first argument.
+---y = arcsin x in [-pi/2, pi/2]. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:asin_() end
 
@@ -617,25 +617,25 @@ function accel.atan2_(x, other) end
 ---@return accel.Tensor
 function Tensor:atan2_(other) end
 
----y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN; accurate near 0.
+---y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.atanh(x) end
 
----y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN; accurate near 0.
+---y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN.
 ---@return accel.Tensor
 function Tensor:atanh() end
 
----y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN; accurate near 0. Writes into its first argument.
+---y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.atanh_(x) end
 
----y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN; accurate near 0. Writes into its first argument.
+---y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:atanh_() end
 
----the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end.
+---the mean of every window of kernel_size. stride defaults to kernel_size. padding counts as zeros unless count_include_pad is false.
 ---@param x accel.Tensor
 ---@param kernel_size integer[]
 ---@param stride? integer[]
@@ -646,7 +646,7 @@ function Tensor:atanh_() end
 ---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean}): accel.Tensor
 function accel.avg_pool1d(x, kernel_size, stride, padding, ceil_mode, count_include_pad) end
 
----the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end.
+---the mean of every window of kernel_size. stride defaults to kernel_size. padding counts as zeros unless count_include_pad is false.
 ---@param kernel_size integer[]
 ---@param stride? integer[]
 ---@param padding? integer[] default {0}
@@ -656,7 +656,7 @@ function accel.avg_pool1d(x, kernel_size, stride, padding, ceil_mode, count_incl
 ---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean}): accel.Tensor
 function Tensor:avg_pool1d(kernel_size, stride, padding, ceil_mode, count_include_pad) end
 
----the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end.
+---the mean of every window of kernel_size. stride defaults to kernel_size. padding counts as zeros unless count_include_pad is false.
 ---@param x accel.Tensor
 ---@param kernel_size integer[]
 ---@param stride? integer[]
@@ -668,7 +668,7 @@ function Tensor:avg_pool1d(kernel_size, stride, padding, ceil_mode, count_includ
 ---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean, divisor_override?: integer}): accel.Tensor
 function accel.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override) end
 
----the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end.
+---the mean of every window of kernel_size. stride defaults to kernel_size. padding counts as zeros unless count_include_pad is false.
 ---@param kernel_size integer[]
 ---@param stride? integer[]
 ---@param padding? integer[] default {0}
@@ -738,7 +738,7 @@ function accel.bernoulli_(x, p, generator) end
 ---@overload fun(self: accel.Tensor, opts: {p?: number, generator?: accel.Generator}): accel.Tensor
 function Tensor:bernoulli_(p, generator) end
 
----l = -weight * (target ln input + (1 - target) ln(1 - input)) of probabilities, logarithms no less than -100; averaged over all elements, added up (sum) or kept (none).
+---l = -weight * (target ln input + (1 - target) ln(1 - input)) of probabilities, logarithms no less than -100.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
 ---@param weight? accel.Tensor
@@ -747,7 +747,7 @@ function Tensor:bernoulli_(p, generator) end
 ---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function accel.binary_cross_entropy(input, target, weight, reduction) end
 
----l = -weight * (target ln input + (1 - target) ln(1 - input)) of probabilities, logarithms no less than -100; averaged over all elements, added up (sum) or kept (none).
+---l = -weight * (target ln input + (1 - target) ln(1 - input)) of probabilities, logarithms no less than -100.
 ---@param target accel.Tensor
 ---@param weight? accel.Tensor
 ---@param reduction? "none"|"mean"|"sum" default "mean"
@@ -755,7 +755,7 @@ function accel.binary_cross_entropy(input, target, weight, reduction) end
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:binary_cross_entropy(target, weight, reduction) end
 
----l = weight * ((1 - target) input + (1 + (pos_weight - 1) target) ln(1 + e^-input)), which is -(target ln s + (1 - target) ln(1 - s)) for s = sigmoid(input) without weights; averaged over all elements, added up (sum) or kept (none).
+---l = weight * ((1 - target) input + (1 + (pos_weight - 1) target) ln(1 + e^-input)), which is -(target ln s + (1 - target) ln(1 - s)) for s = sigmoid(input) without weights.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
 ---@param weight? accel.Tensor
@@ -765,7 +765,7 @@ function Tensor:binary_cross_entropy(target, weight, reduction) end
 ---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, reduction?: "none"|"mean"|"sum", pos_weight?: accel.Tensor}): accel.Tensor
 function accel.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight) end
 
----l = weight * ((1 - target) input + (1 + (pos_weight - 1) target) ln(1 + e^-input)), which is -(target ln s + (1 - target) ln(1 - s)) for s = sigmoid(input) without weights; averaged over all elements, added up (sum) or kept (none).
+---l = weight * ((1 - target) input + (1 + (pos_weight - 1) target) ln(1 + e^-input)), which is -(target ln s + (1 - target) ln(1 - s)) for s = sigmoid(input) without weights.
 ---@param target accel.Tensor
 ---@param weight? accel.Tensor
 ---@param reduction? "none"|"mean"|"sum" default "mean"
@@ -789,86 +789,86 @@ function accel.bincount(x, weights, minlength) end
 ---@overload fun(self: accel.Tensor, opts: {weights?: accel.Tensor, minlength?: integer}): accel.Tensor
 function Tensor:bincount(weights, minlength) end
 
----y = x & other, bit by bit; of bool, true where both are.
+---y = x & other, bit by bit.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.bitwise_and(x, other) end
 
----y = x & other, bit by bit; of bool, true where both are.
+---y = x & other, bit by bit.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:bitwise_and(other) end
 
----y = x & other, bit by bit; of bool, true where both are. Writes into its first argument.
+---y = x & other, bit by bit. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.bitwise_and_(x, other) end
 
----y = x & other, bit by bit; of bool, true where both are. Writes into its first argument.
+---y = x & other, bit by bit. Writes into its first argument.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:bitwise_and_(other) end
 
----y = x with every bit turned over, -1 - x of signed integers; of bool, true where x is false.
+---y = x with every bit inverted, -1 - x for signed integers.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.bitwise_not(x) end
 
----y = x with every bit turned over, -1 - x of signed integers; of bool, true where x is false.
+---y = x with every bit inverted, -1 - x for signed integers.
 ---@return accel.Tensor
 function Tensor:bitwise_not() end
 
----y = x with every bit turned over, -1 - x of signed integers; of bool, true where x is false. Writes into its first argument.
+---y = x with every bit inverted, -1 - x for signed integers. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.bitwise_not_(x) end
 
----y = x with every bit turned over, -1 - x of signed integers; of bool, true where x is false. Writes into its first argument.
+---y = x with every bit inverted, -1 - x for signed integers. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:bitwise_not_() end
 
----y = x | other, bit by bit; of bool, true where one is.
+---y = x | other, bit by bit.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.bitwise_or(x, other) end
 
----y = x | other, bit by bit; of bool, true where one is.
+---y = x | other, bit by bit.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:bitwise_or(other) end
 
----y = x | other, bit by bit; of bool, true where one is. Writes into its first argument.
+---y = x | other, bit by bit. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.bitwise_or_(x, other) end
 
----y = x | other, bit by bit; of bool, true where one is. Writes into its first argument.
+---y = x | other, bit by bit. Writes into its first argument.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:bitwise_or_(other) end
 
----y = x ^ other, bit by bit; of bool, true where they differ.
+---y = x ^ other, bit by bit.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.bitwise_xor(x, other) end
 
----y = x ^ other, bit by bit; of bool, true where they differ.
+---y = x ^ other, bit by bit.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:bitwise_xor(other) end
 
----y = x ^ other, bit by bit; of bool, true where they differ. Writes into its first argument.
+---y = x ^ other, bit by bit. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.bitwise_xor_(x, other) end
 
----y = x ^ other, bit by bit; of bool, true where they differ. Writes into its first argument.
+---y = x ^ other, bit by bit. Writes into its first argument.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:bitwise_xor_(other) end
@@ -917,13 +917,13 @@ function accel.blockwise_step_(params, grads, state1, absmax1, lr, step, rule, b
 ---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], state1: accel.Tensor[], absmax1: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {rule?: "adam"|"momentum"|"lion"|"rmsprop"|"adagrad"|"ademamix", beta1?: number, beta2?: number, beta3?: number, alpha?: number, eps?: number, weight_decay?: number, state2?: accel.Tensor[], absmax2?: accel.Tensor[], state3?: accel.Tensor[], absmax3?: accel.Tensor[], generator?: accel.Generator, first?: integer})
 function accel.blockwise_step_stochastic_(params, grads, state1, absmax1, lr, step, rule, beta1, beta2, beta3, alpha, eps, weight_decay, state2, absmax2, state3, absmax3, generator, first) end
 
----the products of the matrices of two batches, pair by pair; nothing broadcasts.
+---the products of the matrices of two batches, pair by pair.
 ---@param x accel.Tensor
 ---@param mat2 accel.Tensor
 ---@return accel.Tensor
 function accel.bmm(x, mat2) end
 
----the products of the matrices of two batches, pair by pair; nothing broadcasts.
+---the products of the matrices of two batches, pair by pair.
 ---@param mat2 accel.Tensor
 ---@return accel.Tensor
 function Tensor:bmm(mat2) end
@@ -976,45 +976,45 @@ function accel.cdist(x1, x2, p) end
 ---@overload fun(self: accel.Tensor, x2: accel.Tensor, opts: {p?: number}): accel.Tensor
 function Tensor:cdist(x2, p) end
 
----y = smallest integer not below x; integers stay.
+---y = smallest integer not below x.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.ceil(x) end
 
----y = smallest integer not below x; integers stay.
+---y = smallest integer not below x.
 ---@return accel.Tensor
 function Tensor:ceil() end
 
----y = smallest integer not below x; integers stay. Writes into its first argument.
+---y = smallest integer not below x. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.ceil_(x) end
 
----y = smallest integer not below x; integers stay. Writes into its first argument.
+---y = smallest integer not below x. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:ceil_() end
 
----y = x where x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump.
+---y = x if x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump.
 ---@param x accel.Tensor
 ---@param alpha? number default 1
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {alpha?: number}): accel.Tensor
 function accel.celu(x, alpha) end
 
----y = x where x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump.
+---y = x if x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump.
 ---@param alpha? number default 1
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
 function Tensor:celu(alpha) end
 
----y = x where x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump. Writes into its first argument.
+---y = x if x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param alpha? number default 1
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {alpha?: number}): accel.Tensor
 function accel.celu_(x, alpha) end
 
----y = x where x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump. Writes into its first argument.
+---y = x if x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump. Writes into its first argument.
 ---@param alpha? number default 1
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
@@ -1035,49 +1035,49 @@ function accel.chunk(x, chunks, dim) end
 ---@overload fun(self: accel.Tensor, chunks: integer, opts: {dim?: integer}): accel.Tensor[]
 function Tensor:chunk(chunks, dim) end
 
----y = min(max(x, min), max), either bound may be missing; NaN stays NaN.
+---y = min(max(x, min), max), either bound may be missing.
 ---@param x accel.Tensor
----@param min? number|boolean
----@param max? number|boolean
+---@param min? accel.Tensor|number|boolean
+---@param max? accel.Tensor|number|boolean
 ---@return accel.Tensor
----@overload fun(x: accel.Tensor, opts: {min?: number|boolean, max?: number|boolean}): accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
 function accel.clamp(x, min, max) end
 
----y = min(max(x, min), max), either bound may be missing; NaN stays NaN.
----@param min? number|boolean
----@param max? number|boolean
+---y = min(max(x, min), max), either bound may be missing.
+---@param min? accel.Tensor|number|boolean
+---@param max? accel.Tensor|number|boolean
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, opts: {min?: number|boolean, max?: number|boolean}): accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
 function Tensor:clamp(min, max) end
 
----y = min(max(x, min), max), either bound may be missing; NaN stays NaN. Writes into its first argument.
+---y = min(max(x, min), max), either bound may be missing. Writes into its first argument.
 ---@param x accel.Tensor
----@param min? number|boolean
----@param max? number|boolean
+---@param min? accel.Tensor|number|boolean
+---@param max? accel.Tensor|number|boolean
 ---@return accel.Tensor
----@overload fun(x: accel.Tensor, opts: {min?: number|boolean, max?: number|boolean}): accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
 function accel.clamp_(x, min, max) end
 
----y = min(max(x, min), max), either bound may be missing; NaN stays NaN. Writes into its first argument.
----@param min? number|boolean
----@param max? number|boolean
+---y = min(max(x, min), max), either bound may be missing. Writes into its first argument.
+---@param min? accel.Tensor|number|boolean
+---@param max? accel.Tensor|number|boolean
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, opts: {min?: number|boolean, max?: number|boolean}): accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
 function Tensor:clamp_(min, max) end
 
 ---clamp under its other name: y = min(max(x, min), max), either bound may be missing.
 ---@param x accel.Tensor
----@param min? number|boolean
----@param max? number|boolean
+---@param min? accel.Tensor|number|boolean
+---@param max? accel.Tensor|number|boolean
 ---@return accel.Tensor
----@overload fun(x: accel.Tensor, opts: {min?: number|boolean, max?: number|boolean}): accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
 function accel.clip(x, min, max) end
 
 ---clamp under its other name: y = min(max(x, min), max), either bound may be missing.
----@param min? number|boolean
----@param max? number|boolean
+---@param min? accel.Tensor|number|boolean
+---@param max? accel.Tensor|number|boolean
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, opts: {min?: number|boolean, max?: number|boolean}): accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
 function Tensor:clip(min, max) end
 
 ---gradients scaled down together so that their common norm is at most max_norm.
@@ -1089,7 +1089,7 @@ function Tensor:clip(min, max) end
 ---@overload fun(grads: accel.Tensor[], max_norm: number, opts: {norm_type?: number, error_if_nonfinite?: boolean}): accel.Tensor
 function accel.clip_grad_norm_(grads, max_norm, norm_type, error_if_nonfinite) end
 
----every element of a list of gradients limited to -clip_value .. clip_value in a single pass; NaN stays NaN.
+---every element of a list of gradients limited to -clip_value .. clip_value in a single pass.
 ---@param grads accel.Tensor[]
 ---@param clip_value number
 function accel.clip_grad_value_(grads, clip_value) end
@@ -1112,7 +1112,7 @@ function accel.contiguous(x) end
 ---@return accel.Tensor
 function Tensor:contiguous() end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside.
 ---@param x accel.Tensor
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
@@ -1124,7 +1124,7 @@ function Tensor:contiguous() end
 ---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
 function accel.conv1d(x, weight, bias, stride, padding, dilation, groups) end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside.
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
 ---@param stride? integer[] default {1}
@@ -1135,7 +1135,7 @@ function accel.conv1d(x, weight, bias, stride, padding, dilation, groups) end
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
 function Tensor:conv1d(weight, bias, stride, padding, dilation, groups) end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside.
 ---@param x accel.Tensor
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
@@ -1147,7 +1147,7 @@ function Tensor:conv1d(weight, bias, stride, padding, dilation, groups) end
 ---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
 function accel.conv2d(x, weight, bias, stride, padding, dilation, groups) end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside.
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
 ---@param stride? integer[] default {1}
@@ -1158,7 +1158,7 @@ function accel.conv2d(x, weight, bias, stride, padding, dilation, groups) end
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
 function Tensor:conv2d(weight, bias, stride, padding, dilation, groups) end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside.
 ---@param x accel.Tensor
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
@@ -1170,7 +1170,7 @@ function Tensor:conv2d(weight, bias, stride, padding, dilation, groups) end
 ---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
 function accel.conv3d(x, weight, bias, stride, padding, dilation, groups) end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside.
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
 ---@param stride? integer[] default {1}
@@ -1256,13 +1256,13 @@ function accel.conv_transpose3d(x, weight, bias, stride, padding, output_padding
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], output_padding?: integer[], groups?: integer, dilation?: integer[]}): accel.Tensor
 function Tensor:conv_transpose3d(weight, bias, stride, padding, output_padding, groups, dilation) end
 
----x := src, broadcast and converted to the dtype of x; src may be on another device.
+---x := src, broadcast and converted to the dtype of x. src may be on another device.
 ---@param x accel.Tensor
 ---@param src accel.Tensor
 ---@return accel.Tensor
 function accel.copy_(x, src) end
 
----x := src, broadcast and converted to the dtype of x; src may be on another device.
+---x := src, broadcast and converted to the dtype of x. src may be on another device.
 ---@param src accel.Tensor
 ---@return accel.Tensor
 function Tensor:copy_(src) end
@@ -1303,7 +1303,7 @@ function accel.cosh_(x) end
 ---@return accel.Tensor
 function Tensor:cosh_() end
 
----l = 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+---l = 1 - cos(x1, x2) if target is 1, max(0, cos(x1, x2) - margin) if it is -1.
 ---@param x1 accel.Tensor
 ---@param x2 accel.Tensor
 ---@param target accel.Tensor
@@ -1313,7 +1313,7 @@ function Tensor:cosh_() end
 ---@overload fun(x1: accel.Tensor, x2: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function accel.cosine_embedding_loss(x1, x2, target, margin, reduction) end
 
----l = 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+---l = 1 - cos(x1, x2) if target is 1, max(0, cos(x1, x2) - margin) if it is -1.
 ---@param x2 accel.Tensor
 ---@param target accel.Tensor
 ---@param margin? number default 0
@@ -1352,7 +1352,7 @@ function accel.count_nonzero(x, dim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[]}): accel.Tensor
 function Tensor:count_nonzero(dim) end
 
----l[i] = sum over classes of w[c] * q[i,c] * (ln(sum of e^input[i]) - input[i,c]), from logits; no matrix of probabilities is kept.
+---l[i] = sum over classes of w[c] * q[i,c] * (ln(sum of e^input[i]) - input[i,c]), from logits.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
 ---@param weight? accel.Tensor
@@ -1363,7 +1363,7 @@ function Tensor:count_nonzero(dim) end
 ---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum", label_smoothing?: number}): accel.Tensor
 function accel.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing) end
 
----l[i] = sum over classes of w[c] * q[i,c] * (ln(sum of e^input[i]) - input[i,c]), from logits; no matrix of probabilities is kept.
+---l[i] = sum over classes of w[c] * q[i,c] * (ln(sum of e^input[i]) - input[i,c]), from logits.
 ---@param target accel.Tensor
 ---@param weight? accel.Tensor
 ---@param ignore_index? integer default -100
@@ -1442,7 +1442,7 @@ function accel.dequantize(q, dtype) end
 ---@overload fun(self: accel.Tensor, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:dequantize(dtype) end
 
----q * scale, what quantize_blockwise made of a tensor of this shape, within half a scale of the original.
+---q * scale, the inverse of quantize_blockwise for a tensor of this shape, within half a scale of the original.
 ---@param q accel.Tensor
 ---@param scale accel.Tensor
 ---@param shape integer[]
@@ -1453,7 +1453,7 @@ function Tensor:dequantize(dtype) end
 ---@overload fun(q: accel.Tensor, scale: accel.Tensor, shape: integer[], opts: {bits?: integer, block_size?: integer, dtype?: accel.DType}): accel.Tensor
 function accel.dequantize_blockwise(q, scale, shape, bits, block_size, dtype) end
 
----q * scale, what quantize_blockwise made of a tensor of this shape, within half a scale of the original.
+---q * scale, the inverse of quantize_blockwise for a tensor of this shape, within half a scale of the original.
 ---@param scale accel.Tensor
 ---@param shape integer[]
 ---@param bits? integer default 8
@@ -1493,7 +1493,7 @@ function accel.diagonal(x, offset, dim1, dim2) end
 ---@overload fun(self: accel.Tensor, opts: {offset?: integer, dim1?: integer, dim2?: integer}): accel.Tensor
 function Tensor:diagonal(offset, dim1, dim2) end
 
----differences of neighbours along dim, taken n times; of bool, where neighbours differ.
+---differences of neighbours along dim, taken n times.
 ---@param x accel.Tensor
 ---@param n? integer default 1
 ---@param dim? integer default -1
@@ -1501,31 +1501,31 @@ function Tensor:diagonal(offset, dim1, dim2) end
 ---@overload fun(x: accel.Tensor, opts: {n?: integer, dim?: integer}): accel.Tensor
 function accel.diff(x, n, dim) end
 
----differences of neighbours along dim, taken n times; of bool, where neighbours differ.
+---differences of neighbours along dim, taken n times.
 ---@param n? integer default 1
 ---@param dim? integer default -1
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {n?: integer, dim?: integer}): accel.Tensor
 function Tensor:diff(n, dim) end
 
----y = x / other, broadcast; integers are divided as floats.
+---y = x / other, broadcast.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.div(x, other) end
 
----y = x / other, broadcast; integers are divided as floats.
+---y = x / other, broadcast.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:div(other) end
 
----y = x / other, broadcast; integers are divided as floats. Writes into its first argument.
+---y = x / other, broadcast. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.div_(x, other) end
 
----y = x / other, broadcast; integers are divided as floats. Writes into its first argument.
+---y = x / other, broadcast. Writes into its first argument.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:div_(other) end
@@ -1541,7 +1541,7 @@ function accel.dot(x, other) end
 ---@return accel.Tensor
 function Tensor:dot(other) end
 
----in training, every element of x is zero with probability p, else x / (1 - p); otherwise x itself.
+---in training, every element of x is zero with probability p, otherwise x / (1 - p).
 ---@param x accel.Tensor
 ---@param p? number default 0.5
 ---@param training? boolean default true
@@ -1550,7 +1550,7 @@ function Tensor:dot(other) end
 ---@overload fun(x: accel.Tensor, opts: {p?: number, training?: boolean, generator?: accel.Generator}): accel.Tensor
 function accel.dropout(x, p, training, generator) end
 
----in training, every element of x is zero with probability p, else x / (1 - p); otherwise x itself.
+---in training, every element of x is zero with probability p, otherwise x / (1 - p).
 ---@param p? number default 0.5
 ---@param training? boolean default true
 ---@param generator? accel.Generator
@@ -1558,33 +1558,33 @@ function accel.dropout(x, p, training, generator) end
 ---@overload fun(self: accel.Tensor, opts: {p?: number, training?: boolean, generator?: accel.Generator}): accel.Tensor
 function Tensor:dropout(p, training, generator) end
 
----sums of products of elements, named by letters: one letter per dim of an operand; the same letter is the same index everywhere, letters missing from the result are summed over.
+---sums of products of elements, named by letters, one letter per dim of an operand.
 ---@param equation string
 ---@param operands accel.Tensor[]
 ---@return accel.Tensor
 function accel.einsum(equation, operands) end
 
----y = x where x > 0, else alpha (e^x - 1).
+---y = x if x > 0, else alpha (e^x - 1).
 ---@param x accel.Tensor
 ---@param alpha? number default 1
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {alpha?: number}): accel.Tensor
 function accel.elu(x, alpha) end
 
----y = x where x > 0, else alpha (e^x - 1).
+---y = x if x > 0, else alpha (e^x - 1).
 ---@param alpha? number default 1
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
 function Tensor:elu(alpha) end
 
----y = x where x > 0, else alpha (e^x - 1). Writes into its first argument.
+---y = x if x > 0, else alpha (e^x - 1). Writes into its first argument.
 ---@param x accel.Tensor
 ---@param alpha? number default 1
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {alpha?: number}): accel.Tensor
 function accel.elu_(x, alpha) end
 
----y = x where x > 0, else alpha (e^x - 1). Writes into its first argument.
+---y = x if x > 0, else alpha (e^x - 1). Writes into its first argument.
 ---@param alpha? number default 1
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
@@ -1620,13 +1620,13 @@ function accel.embedding_quantized(ids, weight, dtype) end
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:embedding_quantized(weight, dtype) end
 
----y = x == other, true where x equals other; NaN compares as in IEEE 754.
+---y = x == other, true if x equals other.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.eq(x, other) end
 
----y = x == other, true where x equals other; NaN compares as in IEEE 754.
+---y = x == other, true if x equals other.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:eq(other) end
@@ -1649,21 +1649,21 @@ function accel.erf_(x) end
 ---@return accel.Tensor
 function Tensor:erf_() end
 
----y = 1 - erf(x), accurate to a few roundings of y itself where erf(x) is nearly 1.
+---y = 1 - erf(x), accurate to a few roundings of y itself even if erf(x) is nearly 1.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.erfc(x) end
 
----y = 1 - erf(x), accurate to a few roundings of y itself where erf(x) is nearly 1.
+---y = 1 - erf(x), accurate to a few roundings of y itself even if erf(x) is nearly 1.
 ---@return accel.Tensor
 function Tensor:erfc() end
 
----y = 1 - erf(x), accurate to a few roundings of y itself where erf(x) is nearly 1. Writes into its first argument.
+---y = 1 - erf(x), accurate to a few roundings of y itself even if erf(x) is nearly 1. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.erfc_(x) end
 
----y = 1 - erf(x), accurate to a few roundings of y itself where erf(x) is nearly 1. Writes into its first argument.
+---y = 1 - erf(x), accurate to a few roundings of y itself even if erf(x) is nearly 1. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:erfc_() end
 
@@ -1703,13 +1703,13 @@ function accel.exp2_(x) end
 ---@return accel.Tensor
 function Tensor:exp2_() end
 
----x repeated along dims of extent 1 and new leading dims, without copying; -1 keeps an extent.
+---x repeated along dims of extent 1 and new leading dims, without copying. -1 keeps an extent.
 ---@param x accel.Tensor
 ---@param shape integer[]
 ---@return accel.Tensor
 function accel.expand(x, shape) end
 
----x repeated along dims of extent 1 and new leading dims, without copying; -1 keeps an extent.
+---x repeated along dims of extent 1 and new leading dims, without copying. -1 keeps an extent.
 ---@param shape integer[]
 ---@return accel.Tensor
 function Tensor:expand(shape) end
@@ -1754,7 +1754,7 @@ function accel.fill_(x, value) end
 ---@return accel.Tensor
 function Tensor:fill_(value) end
 
----dims start_dim to end_dim of x as one; a view where the memory allows it.
+---dims start_dim to end_dim of x as one.
 ---@param x accel.Tensor
 ---@param start_dim? integer default 1
 ---@param end_dim? integer default -1
@@ -1762,7 +1762,7 @@ function Tensor:fill_(value) end
 ---@overload fun(x: accel.Tensor, opts: {start_dim?: integer, end_dim?: integer}): accel.Tensor
 function accel.flatten(x, start_dim, end_dim) end
 
----dims start_dim to end_dim of x as one; a view where the memory allows it.
+---dims start_dim to end_dim of x as one.
 ---@param start_dim? integer default 1
 ---@param end_dim? integer default -1
 ---@return accel.Tensor
@@ -1780,21 +1780,21 @@ function accel.flip(x, dims) end
 ---@return accel.Tensor
 function Tensor:flip(dims) end
 
----y = largest integer not above x; integers stay.
+---y = largest integer not above x.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.floor(x) end
 
----y = largest integer not above x; integers stay.
+---y = largest integer not above x.
 ---@return accel.Tensor
 function Tensor:floor() end
 
----y = largest integer not above x; integers stay. Writes into its first argument.
+---y = largest integer not above x. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.floor_(x) end
 
----y = largest integer not above x; integers stay. Writes into its first argument.
+---y = largest integer not above x. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:floor_() end
 
@@ -1842,7 +1842,7 @@ function accel.fmod_(x, other) end
 ---@return accel.Tensor
 function Tensor:fmod_(other) end
 
----patches added up where they came from (col2im), the adjoint of unfold; as torch.nn.functional.fold.
+---patches added up at their positions (col2im), the adjoint of unfold, as torch.nn.functional.fold.
 ---@param x accel.Tensor
 ---@param output_size integer[]
 ---@param kernel_size integer[]
@@ -1853,7 +1853,7 @@ function Tensor:fmod_(other) end
 ---@overload fun(x: accel.Tensor, output_size: integer[], kernel_size: integer[], opts: {dilation?: integer[], padding?: integer[], stride?: integer[]}): accel.Tensor
 function accel.fold(x, output_size, kernel_size, dilation, padding, stride) end
 
----patches added up where they came from (col2im), the adjoint of unfold; as torch.nn.functional.fold.
+---patches added up at their positions (col2im), the adjoint of unfold, as torch.nn.functional.fold.
 ---@param output_size integer[]
 ---@param kernel_size integer[]
 ---@param dilation? integer[] default {1}
@@ -1863,13 +1863,13 @@ function accel.fold(x, output_size, kernel_size, dilation, padding, stride) end
 ---@overload fun(self: accel.Tensor, output_size: integer[], kernel_size: integer[], opts: {dilation?: integer[], padding?: integer[], stride?: integer[]}): accel.Tensor
 function Tensor:fold(output_size, kernel_size, dilation, padding, stride) end
 
----tensors of a list moved towards those of another in a single pass.
+---tensors of a list moved towards the tensors of another in a single pass. x = x + weight (y - x), exact for weights 0 and 1.
 ---@param tensors accel.Tensor[]
 ---@param others accel.Tensor[]
 ---@param weight number
 function accel.foreach_lerp_(tensors, others, weight) end
 
----x in 8 bits a value under one scale: y = x scale rounded to nearest even and cut to the format's range (448, 57344), beside the factor 1 / scale that brings it back.
+---x in 8 bits a value under one scale: y = x scale rounded to nearest even and clamped to the format's range (448, 57344).
 ---@param x accel.Tensor
 ---@param scale? accel.Tensor
 ---@param amax? accel.Tensor
@@ -1880,7 +1880,7 @@ function accel.foreach_lerp_(tensors, others, weight) end
 ---@overload fun(x: accel.Tensor, opts: {scale?: accel.Tensor, amax?: accel.Tensor, format?: "e4m3"|"e5m2", pow2?: boolean}): accel.Tensor, accel.Tensor
 function accel.fp8_cast(x, scale, amax, format, pow2) end
 
----x in 8 bits a value under one scale: y = x scale rounded to nearest even and cut to the format's range (448, 57344), beside the factor 1 / scale that brings it back.
+---x in 8 bits a value under one scale: y = x scale rounded to nearest even and clamped to the format's range (448, 57344).
 ---@param scale? accel.Tensor
 ---@param amax? accel.Tensor
 ---@param format? "e4m3"|"e5m2" default "e4m3"
@@ -1957,7 +1957,7 @@ function accel.gather(x, dim, index) end
 ---@return accel.Tensor
 function Tensor:gather(dim, index) end
 
----l = (ln v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds ln(2 pi) / 2.
+---l = (ln v + (input - target)^2 / v) / 2 with v = max(var, eps). full adds ln(2 pi) / 2.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
 ---@param var accel.Tensor
@@ -1968,7 +1968,7 @@ function Tensor:gather(dim, index) end
 ---@overload fun(input: accel.Tensor, target: accel.Tensor, var: accel.Tensor, opts: {full?: boolean, eps?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function accel.gaussian_nll_loss(input, target, var, full, eps, reduction) end
 
----l = (ln v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds ln(2 pi) / 2.
+---l = (ln v + (input - target)^2 / v) / 2 with v = max(var, eps). full adds ln(2 pi) / 2.
 ---@param target accel.Tensor
 ---@param var accel.Tensor
 ---@param full? boolean default false
@@ -1978,13 +1978,13 @@ function accel.gaussian_nll_loss(input, target, var, full, eps, reduction) end
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, var: accel.Tensor, opts: {full?: boolean, eps?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:gaussian_nll_loss(target, var, full, eps, reduction) end
 
----y = x >= other, true where x is at least other; NaN compares as in IEEE 754.
+---y = x >= other, true if x is at least other.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.ge(x, other) end
 
----y = x >= other, true where x is at least other; NaN compares as in IEEE 754.
+---y = x >= other, true if x is at least other.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:ge(other) end
@@ -2002,20 +2002,20 @@ function accel.gelu(x, approximate) end
 ---@overload fun(self: accel.Tensor, opts: {approximate?: "none"|"tanh"}): accel.Tensor
 function Tensor:gelu(approximate) end
 
----y = a sigmoid(b), where a and b are the halves of x along dim.
+---y = a sigmoid(b) for the halves a and b of x along dim.
 ---@param x accel.Tensor
 ---@param dim? integer default -1
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer}): accel.Tensor
 function accel.glu(x, dim) end
 
----y = a sigmoid(b), where a and b are the halves of x along dim.
+---y = a sigmoid(b) for the halves a and b of x along dim.
 ---@param dim? integer default -1
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor
 function Tensor:glu(dim) end
 
----y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var (the mean square of the deviations) are those of a sample's group of c / num_groups neighbouring channels.
+---y = (x - mean) / sqrt(var + eps) * weight + bias. mean and var (the mean square of the deviations) come from a sample's group of c / num_groups neighbouring channels.
 ---@param x accel.Tensor
 ---@param num_groups integer
 ---@param weight? accel.Tensor
@@ -2025,7 +2025,7 @@ function Tensor:glu(dim) end
 ---@overload fun(x: accel.Tensor, num_groups: integer, opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor
 function accel.group_norm(x, num_groups, weight, bias, eps) end
 
----y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var (the mean square of the deviations) are those of a sample's group of c / num_groups neighbouring channels.
+---y = (x - mean) / sqrt(var + eps) * weight + bias. mean and var (the mean square of the deviations) come from a sample's group of c / num_groups neighbouring channels.
 ---@param num_groups integer
 ---@param weight? accel.Tensor
 ---@param bias? accel.Tensor
@@ -2034,25 +2034,25 @@ function accel.group_norm(x, num_groups, weight, bias, eps) end
 ---@overload fun(self: accel.Tensor, num_groups: integer, opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor
 function Tensor:group_norm(num_groups, weight, bias, eps) end
 
----y = x > other, true where x is above other; NaN compares as in IEEE 754.
+---y = x > other, true if x is above other.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.gt(x, other) end
 
----y = x > other, true where x is above other; NaN compares as in IEEE 754.
+---y = x > other, true if x is above other.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:gt(other) end
 
----y = x where |x| > lambd, else 0; NaN stays NaN.
+---y = x if |x| > lambd, else 0.
 ---@param x accel.Tensor
 ---@param lambd? number default 0.5
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {lambd?: number}): accel.Tensor
 function accel.hardshrink(x, lambd) end
 
----y = x where |x| > lambd, else 0; NaN stays NaN.
+---y = x if |x| > lambd, else 0.
 ---@param lambd? number default 0.5
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {lambd?: number}): accel.Tensor
@@ -2094,7 +2094,7 @@ function accel.hardswish_(x) end
 ---@return accel.Tensor
 function Tensor:hardswish_() end
 
----y = min(max(x, min_val), max_val); NaN stays NaN.
+---y = min(max(x, min_val), max_val).
 ---@param x accel.Tensor
 ---@param min_val? number default -1
 ---@param max_val? number default 1
@@ -2102,14 +2102,14 @@ function Tensor:hardswish_() end
 ---@overload fun(x: accel.Tensor, opts: {min_val?: number, max_val?: number}): accel.Tensor
 function accel.hardtanh(x, min_val, max_val) end
 
----y = min(max(x, min_val), max_val); NaN stays NaN.
+---y = min(max(x, min_val), max_val).
 ---@param min_val? number default -1
 ---@param max_val? number default 1
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {min_val?: number, max_val?: number}): accel.Tensor
 function Tensor:hardtanh(min_val, max_val) end
 
----y = min(max(x, min_val), max_val); NaN stays NaN. Writes into its first argument.
+---y = min(max(x, min_val), max_val). Writes into its first argument.
 ---@param x accel.Tensor
 ---@param min_val? number default -1
 ---@param max_val? number default 1
@@ -2117,14 +2117,14 @@ function Tensor:hardtanh(min_val, max_val) end
 ---@overload fun(x: accel.Tensor, opts: {min_val?: number, max_val?: number}): accel.Tensor
 function accel.hardtanh_(x, min_val, max_val) end
 
----y = min(max(x, min_val), max_val); NaN stays NaN. Writes into its first argument.
+---y = min(max(x, min_val), max_val). Writes into its first argument.
 ---@param min_val? number default -1
 ---@param max_val? number default 1
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {min_val?: number, max_val?: number}): accel.Tensor
 function Tensor:hardtanh_(min_val, max_val) end
 
----l = input where target is 1, max(0, margin - input) where it is -1: input is a distance.
+---l = input if target is 1, max(0, margin - input) if it is -1: input is a distance.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
 ---@param margin? number default 1
@@ -2133,7 +2133,7 @@ function Tensor:hardtanh_(min_val, max_val) end
 ---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function accel.hinge_embedding_loss(input, target, margin, reduction) end
 
----l = input where target is 1, max(0, margin - input) where it is -1: input is a distance.
+---l = input if target is 1, max(0, margin - input) if it is -1: input is a distance.
 ---@param target accel.Tensor
 ---@param margin? number default 1
 ---@param reduction? "none"|"mean"|"sum" default "mean"
@@ -2141,12 +2141,12 @@ function accel.hinge_embedding_loss(input, target, margin, reduction) end
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:hinge_embedding_loss(target, margin, reduction) end
 
----tensors joined along the second dim; those of rank 0 and 1 along their only one.
+---tensors joined along the second dim.
 ---@param tensors accel.Tensor[]
 ---@return accel.Tensor
 function accel.hstack(tensors) end
 
----with d = |input - target|, l = d^2 / 2 where d <= delta, else delta (d - delta / 2); averaged over all elements, added up (sum) or kept (none).
+---with d = |input - target|, l = d^2 / 2 if d <= delta, else delta (d - delta / 2).
 ---@param input accel.Tensor
 ---@param target accel.Tensor
 ---@param reduction? "none"|"mean"|"sum" default "mean"
@@ -2155,7 +2155,7 @@ function accel.hstack(tensors) end
 ---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", delta?: number}): accel.Tensor
 function accel.huber_loss(input, target, reduction, delta) end
 
----with d = |input - target|, l = d^2 / 2 where d <= delta, else delta (d - delta / 2); averaged over all elements, added up (sum) or kept (none).
+---with d = |input - target|, l = d^2 / 2 if d <= delta, else delta (d - delta / 2).
 ---@param target accel.Tensor
 ---@param reduction? "none"|"mean"|"sum" default "mean"
 ---@param delta? number default 1
@@ -2308,7 +2308,7 @@ function accel.index_select(x, dim, index) end
 ---@return accel.Tensor
 function Tensor:index_select(dim, index) end
 
----y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var (the mean square of the deviations) are those of one channel of one sample.
+---y = (x - mean) / sqrt(var + eps) * weight + bias. mean and var (the mean square of the deviations) come from one channel of one sample.
 ---@param x accel.Tensor
 ---@param running_mean? accel.Tensor
 ---@param running_var? accel.Tensor
@@ -2321,7 +2321,7 @@ function Tensor:index_select(dim, index) end
 ---@overload fun(x: accel.Tensor, opts: {running_mean?: accel.Tensor, running_var?: accel.Tensor, weight?: accel.Tensor, bias?: accel.Tensor, use_input_stats?: boolean, momentum?: number, eps?: number}): accel.Tensor
 function accel.instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps) end
 
----y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var (the mean square of the deviations) are those of one channel of one sample.
+---y = (x - mean) / sqrt(var + eps) * weight + bias. mean and var (the mean square of the deviations) come from one channel of one sample.
 ---@param running_mean? accel.Tensor
 ---@param running_var? accel.Tensor
 ---@param weight? accel.Tensor
@@ -2369,7 +2369,7 @@ function accel.interpolate(x, size, scale_factor, mode, align_corners) end
 ---@overload fun(self: accel.Tensor, opts: {size?: integer[], scale_factor?: number[], mode?: "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area", align_corners?: boolean}): accel.Tensor
 function Tensor:interpolate(size, scale_factor, mode, align_corners) end
 
----y = true where |x - other| <= atol + rtol |other|, or where both are the same infinity, or, with equal_nan, both are NaN.
+---y = true if |x - other| <= atol + rtol |other|, or if both are the same infinity, or, with equal_nan, both are NaN.
 ---@param x accel.Tensor
 ---@param other accel.Tensor
 ---@param rtol? number default 1e-05
@@ -2379,7 +2379,7 @@ function Tensor:interpolate(size, scale_factor, mode, align_corners) end
 ---@overload fun(x: accel.Tensor, other: accel.Tensor, opts: {rtol?: number, atol?: number, equal_nan?: boolean}): accel.Tensor
 function accel.isclose(x, other, rtol, atol, equal_nan) end
 
----y = true where |x - other| <= atol + rtol |other|, or where both are the same infinity, or, with equal_nan, both are NaN.
+---y = true if |x - other| <= atol + rtol |other|, or if both are the same infinity, or, with equal_nan, both are NaN.
 ---@param other accel.Tensor
 ---@param rtol? number default 1e-05
 ---@param atol? number default 1e-08
@@ -2388,34 +2388,49 @@ function accel.isclose(x, other, rtol, atol, equal_nan) end
 ---@overload fun(self: accel.Tensor, other: accel.Tensor, opts: {rtol?: number, atol?: number, equal_nan?: boolean}): accel.Tensor
 function Tensor:isclose(other, rtol, atol, equal_nan) end
 
----y = true where x is neither infinite nor NaN; always for integers.
+---y = true if x is neither infinite nor NaN.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.isfinite(x) end
 
----y = true where x is neither infinite nor NaN; always for integers.
+---y = true if x is neither infinite nor NaN.
 ---@return accel.Tensor
 function Tensor:isfinite() end
 
----y = true where x is infinite, of either sign; never for integers.
+---which elements are among test_elements.
+---@param elements accel.Tensor|number|boolean
+---@param test_elements accel.Tensor|number|boolean
+---@param invert? boolean default false
+---@return accel.Tensor
+---@overload fun(elements: accel.Tensor|number|boolean, test_elements: accel.Tensor|number|boolean, opts: {invert?: boolean}): accel.Tensor
+function accel.isin(elements, test_elements, invert) end
+
+---which elements are among test_elements.
+---@param test_elements accel.Tensor|number|boolean
+---@param invert? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor|number|boolean, test_elements: accel.Tensor|number|boolean, opts: {invert?: boolean}): accel.Tensor
+function Tensor:isin(test_elements, invert) end
+
+---y = true if x is infinite, of either sign.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.isinf(x) end
 
----y = true where x is infinite, of either sign; never for integers.
+---y = true if x is infinite, of either sign.
 ---@return accel.Tensor
 function Tensor:isinf() end
 
----y = true where x is NaN; never for integers.
+---y = true if x is NaN.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.isnan(x) end
 
----y = true where x is NaN; never for integers.
+---y = true if x is NaN.
 ---@return accel.Tensor
 function Tensor:isnan() end
 
----l = target (ln target - input) where input holds logarithms of probabilities, 0 where target is 0; with log_target target is a logarithm too, l = e^target (target - input). batchmean divides the sum by the first extent, which is the divergence of the distributions; mean divides by the number of elements.
+---l = target (ln target - input) for an input of logarithms of probabilities, 0 if target is 0.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
 ---@param reduction? "none"|"mean"|"sum"|"batchmean" default "mean"
@@ -2424,7 +2439,7 @@ function Tensor:isnan() end
 ---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"|"batchmean", log_target?: boolean}): accel.Tensor
 function accel.kl_div(input, target, reduction, log_target) end
 
----l = target (ln target - input) where input holds logarithms of probabilities, 0 where target is 0; with log_target target is a logarithm too, l = e^target (target - input). batchmean divides the sum by the first extent, which is the divergence of the distributions; mean divides by the number of elements.
+---l = target (ln target - input) for an input of logarithms of probabilities, 0 if target is 0.
 ---@param target accel.Tensor
 ---@param reduction? "none"|"mean"|"sum"|"batchmean" default "mean"
 ---@param log_target? boolean default false
@@ -2447,7 +2462,7 @@ function accel.l1_loss(input, target, reduction) end
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:l1_loss(target, reduction) end
 
----y = (x - mean) / sqrt(var + eps) * weight + bias over the last dims, which must have the extents of normalized_shape; var is the mean square of the deviations.
+---y = (x - mean) / sqrt(var + eps) * weight + bias over the last dims, which must have the extents of normalized_shape. var is the mean square of the deviations.
 ---@param x accel.Tensor
 ---@param normalized_shape integer[]
 ---@param weight? accel.Tensor
@@ -2457,7 +2472,7 @@ function Tensor:l1_loss(target, reduction) end
 ---@overload fun(x: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor
 function accel.layer_norm(x, normalized_shape, weight, bias, eps) end
 
----y = (x - mean) / sqrt(var + eps) * weight + bias over the last dims, which must have the extents of normalized_shape; var is the mean square of the deviations.
+---y = (x - mean) / sqrt(var + eps) * weight + bias over the last dims, which must have the extents of normalized_shape. var is the mean square of the deviations.
 ---@param normalized_shape integer[]
 ---@param weight? accel.Tensor
 ---@param bias? accel.Tensor
@@ -2466,64 +2481,64 @@ function accel.layer_norm(x, normalized_shape, weight, bias, eps) end
 ---@overload fun(self: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor
 function Tensor:layer_norm(normalized_shape, weight, bias, eps) end
 
----y = x <= other, true where x is at most other; NaN compares as in IEEE 754.
+---y = x <= other, true if x is at most other.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.le(x, other) end
 
----y = x <= other, true where x is at most other; NaN compares as in IEEE 754.
+---y = x <= other, true if x is at most other.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:le(other) end
 
----y = x where x > 0, else negative_slope x.
+---y = x if x > 0, else negative_slope x.
 ---@param x accel.Tensor
 ---@param negative_slope? number default 0.01
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {negative_slope?: number}): accel.Tensor
 function accel.leaky_relu(x, negative_slope) end
 
----y = x where x > 0, else negative_slope x.
+---y = x if x > 0, else negative_slope x.
 ---@param negative_slope? number default 0.01
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {negative_slope?: number}): accel.Tensor
 function Tensor:leaky_relu(negative_slope) end
 
----y = x where x > 0, else negative_slope x. Writes into its first argument.
+---y = x if x > 0, else negative_slope x. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param negative_slope? number default 0.01
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {negative_slope?: number}): accel.Tensor
 function accel.leaky_relu_(x, negative_slope) end
 
----y = x where x > 0, else negative_slope x. Writes into its first argument.
+---y = x if x > 0, else negative_slope x. Writes into its first argument.
 ---@param negative_slope? number default 0.01
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {negative_slope?: number}): accel.Tensor
 function Tensor:leaky_relu_(negative_slope) end
 
----y = x + weight (other - x), on the line through x and other; exact at both ends.
+---y = x + weight (other - x), on the line through x and other.
 ---@param x accel.Tensor
 ---@param other accel.Tensor
 ---@param weight accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.lerp(x, other, weight) end
 
----y = x + weight (other - x), on the line through x and other; exact at both ends.
+---y = x + weight (other - x), on the line through x and other.
 ---@param other accel.Tensor
 ---@param weight accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:lerp(other, weight) end
 
----y = x + weight (other - x), on the line through x and other; exact at both ends. Writes into its first argument.
+---y = x + weight (other - x), on the line through x and other. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param other accel.Tensor
 ---@param weight accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.lerp_(x, other, weight) end
 
----y = x + weight (other - x), on the line through x and other; exact at both ends. Writes into its first argument.
+---y = x + weight (other - x), on the line through x and other. Writes into its first argument.
 ---@param other accel.Tensor
 ---@param weight accel.Tensor|number|boolean
 ---@return accel.Tensor
@@ -2571,7 +2586,7 @@ function accel.linear_cross_entropy(input, linear_weight, target, linear_bias, w
 ---@overload fun(self: accel.Tensor, linear_weight: accel.Tensor, target: accel.Tensor, opts: {linear_bias?: accel.Tensor, weight?: accel.Tensor, reduction?: "none"|"mean"|"sum", ignore_index?: integer, label_smoothing?: number, keep?: boolean}): accel.Tensor
 function Tensor:linear_cross_entropy(linear_weight, target, linear_bias, weight, reduction, ignore_index, label_smoothing, keep) end
 
----y = x W^T + bias with W quantised, read as it is packed. 4 bits: sums in f32. int8: rows of x become int8 as well, and the product of integers is exact; columns of x with a value of at least threshold (0: none) are multiplied as they are.
+---y = x W^T + bias with W quantised, read in packed form. 4 bits: sums in f32. int8: rows of x become int8 as well, and the product of integers is exact.
 ---@param x accel.Tensor
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
@@ -2580,7 +2595,7 @@ function Tensor:linear_cross_entropy(linear_weight, target, linear_bias, weight,
 ---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, threshold?: number}): accel.Tensor
 function accel.linear_quantized(x, weight, bias, threshold) end
 
----y = x W^T + bias with W quantised, read as it is packed. 4 bits: sums in f32. int8: rows of x become int8 as well, and the product of integers is exact; columns of x with a value of at least threshold (0: none) are multiplied as they are.
+---y = x W^T + bias with W quantised, read in packed form. 4 bits: sums in f32. int8: rows of x become int8 as well, and the product of integers is exact.
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
 ---@param threshold? number default 0
@@ -2698,44 +2713,44 @@ function accel.logaddexp(x, other) end
 ---@return accel.Tensor
 function Tensor:logaddexp(other) end
 
----y = true where neither x nor other is 0 (NaN is not 0).
+---y = true if neither x nor other is 0 (NaN is not 0).
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.logical_and(x, other) end
 
----y = true where neither x nor other is 0 (NaN is not 0).
+---y = true if neither x nor other is 0 (NaN is not 0).
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:logical_and(other) end
 
----y = true where x is 0.
+---y = true if x is 0.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.logical_not(x) end
 
----y = true where x is 0.
+---y = true if x is 0.
 ---@return accel.Tensor
 function Tensor:logical_not() end
 
----y = true where x or other is not 0 (NaN is not 0).
+---y = true if x or other is not 0 (NaN is not 0).
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.logical_or(x, other) end
 
----y = true where x or other is not 0 (NaN is not 0).
+---y = true if x or other is not 0 (NaN is not 0).
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:logical_or(other) end
 
----y = true where exactly one of x and other is not 0 (NaN is not 0).
+---y = true if exactly one of x and other is not 0 (NaN is not 0).
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.logical_xor(x, other) end
 
----y = true where exactly one of x and other is not 0 (NaN is not 0).
+---y = true if exactly one of x and other is not 0 (NaN is not 0).
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:logical_xor(other) end
@@ -2762,7 +2777,7 @@ function accel.logsigmoid(x) end
 ---@return accel.Tensor
 function Tensor:logsigmoid() end
 
----y = ln of the sum of e^x over dim, without overflow; -inf over nothing and over -inf alone.
+---y = ln of the sum of e^x over dim, without overflow. -inf over nothing and over -inf alone.
 ---@param x accel.Tensor
 ---@param dim integer|integer[]
 ---@param keepdim? boolean default false
@@ -2770,25 +2785,34 @@ function Tensor:logsigmoid() end
 ---@overload fun(x: accel.Tensor, dim: integer|integer[], opts: {keepdim?: boolean}): accel.Tensor
 function accel.logsumexp(x, dim, keepdim) end
 
----y = ln of the sum of e^x over dim, without overflow; -inf over nothing and over -inf alone.
+---y = ln of the sum of e^x over dim, without overflow. -inf over nothing and over -inf alone.
 ---@param dim integer|integer[]
 ---@param keepdim? boolean default false
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, dim: integer|integer[], opts: {keepdim?: boolean}): accel.Tensor
 function Tensor:logsumexp(dim, keepdim) end
 
----y = x < other, true where x is below other; NaN compares as in IEEE 754.
+---y = x < other, true if x is below other.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.lt(x, other) end
 
----y = x < other, true where x is below other; NaN compares as in IEEE 754.
+---y = x < other, true if x is below other.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:lt(other) end
 
----l = max(0, -target (x1 - x2) + margin): x1 ranks above x2 where target is 1, below where it is -1.
+---matrices transposed: the last two dims change places.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.mT(x) end
+
+---matrices transposed: the last two dims change places.
+---@return accel.Tensor
+function Tensor:mT() end
+
+---l = max(0, -target (x1 - x2) + margin). x1 should rank above x2 if target is 1, below if it is -1.
 ---@param x1 accel.Tensor
 ---@param x2 accel.Tensor
 ---@param target accel.Tensor
@@ -2798,7 +2822,7 @@ function Tensor:lt(other) end
 ---@overload fun(x1: accel.Tensor, x2: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function accel.margin_ranking_loss(x1, x2, target, margin, reduction) end
 
----l = max(0, -target (x1 - x2) + margin): x1 ranks above x2 where target is 1, below where it is -1.
+---l = max(0, -target (x1 - x2) + margin). x1 should rank above x2 if target is 1, below if it is -1.
 ---@param x2 accel.Tensor
 ---@param target accel.Tensor
 ---@param margin? number default 0
@@ -2807,65 +2831,65 @@ function accel.margin_ranking_loss(x1, x2, target, margin, reduction) end
 ---@overload fun(self: accel.Tensor, x2: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:margin_ranking_loss(x2, target, margin, reduction) end
 
----y = value where mask, else x.
+---y = value if mask, else x.
 ---@param x accel.Tensor
 ---@param mask accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.masked_fill(x, mask, value) end
 
----y = value where mask, else x.
+---y = value if mask, else x.
 ---@param mask accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:masked_fill(mask, value) end
 
----y = value where mask, else x. Writes into its first argument.
+---y = value if mask, else x. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param mask accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.masked_fill_(x, mask, value) end
 
----y = value where mask, else x. Writes into its first argument.
+---y = value if mask, else x. Writes into its first argument.
 ---@param mask accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:masked_fill_(mask, value) end
 
----x with the elements of source, in their order, at the positions where mask is true.
+---x with the elements of source, in their order, at the positions with mask true.
 ---@param x accel.Tensor
 ---@param mask accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function accel.masked_scatter(x, mask, source) end
 
----x with the elements of source, in their order, at the positions where mask is true.
+---x with the elements of source, in their order, at the positions with mask true.
 ---@param mask accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function Tensor:masked_scatter(mask, source) end
 
----x with the elements of source, in their order, at the positions where mask is true. Writes into its first argument.
+---x with the elements of source, in their order, at the positions with mask true. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param mask accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function accel.masked_scatter_(x, mask, source) end
 
----x with the elements of source, in their order, at the positions where mask is true. Writes into its first argument.
+---x with the elements of source, in their order, at the positions with mask true. Writes into its first argument.
 ---@param mask accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function Tensor:masked_scatter_(mask, source) end
 
----the elements of x where mask is true, in row-major order. x and mask broadcast.
+---the elements of x with mask true, in row-major order. x and mask broadcast.
 ---@param x accel.Tensor
 ---@param mask accel.Tensor
 ---@return accel.Tensor
 function accel.masked_select(x, mask) end
 
----the elements of x where mask is true, in row-major order. x and mask broadcast.
+---the elements of x with mask true, in row-major order. x and mask broadcast.
 ---@param mask accel.Tensor
 ---@return accel.Tensor
 function Tensor:masked_select(mask) end
@@ -2898,7 +2922,7 @@ function accel.max(x, dim, keepdim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
 function Tensor:max(dim, keepdim) end
 
----the largest element of every window of kernel_size; NaN is larger than any number. stride is kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window may reach over the end.
+---the largest element of every window of kernel_size.
 ---@param x accel.Tensor
 ---@param kernel_size integer[]
 ---@param stride? integer[]
@@ -2911,7 +2935,7 @@ function Tensor:max(dim, keepdim) end
 ---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], dilation?: integer[], ceil_mode?: boolean, return_indices?: boolean}): accel.Tensor, accel.Tensor?
 function accel.max_pool1d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices) end
 
----the largest element of every window of kernel_size; NaN is larger than any number. stride is kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window may reach over the end.
+---the largest element of every window of kernel_size.
 ---@param kernel_size integer[]
 ---@param stride? integer[]
 ---@param padding? integer[] default {0}
@@ -2923,7 +2947,7 @@ function accel.max_pool1d(x, kernel_size, stride, padding, dilation, ceil_mode, 
 ---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], dilation?: integer[], ceil_mode?: boolean, return_indices?: boolean}): accel.Tensor, accel.Tensor?
 function Tensor:max_pool1d(kernel_size, stride, padding, dilation, ceil_mode, return_indices) end
 
----the largest element of every window of kernel_size; NaN is larger than any number. stride is kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window may reach over the end.
+---the largest element of every window of kernel_size.
 ---@param x accel.Tensor
 ---@param kernel_size integer[]
 ---@param stride? integer[]
@@ -2936,7 +2960,7 @@ function Tensor:max_pool1d(kernel_size, stride, padding, dilation, ceil_mode, re
 ---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], dilation?: integer[], ceil_mode?: boolean, return_indices?: boolean}): accel.Tensor, accel.Tensor?
 function accel.max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices) end
 
----the largest element of every window of kernel_size; NaN is larger than any number. stride is kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window may reach over the end.
+---the largest element of every window of kernel_size.
 ---@param kernel_size integer[]
 ---@param stride? integer[]
 ---@param padding? integer[] default {0}
@@ -2959,7 +2983,7 @@ function accel.maximum(x, other) end
 ---@return accel.Tensor
 function Tensor:maximum(other) end
 
----y = mean of x over dim (all dims when none are given); NaN over nothing.
+---y = mean of x over dim (all dims when none are given).
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
@@ -2968,7 +2992,7 @@ function Tensor:maximum(other) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function accel.mean(x, dim, keepdim, dtype) end
 
----y = mean of x over dim (all dims when none are given); NaN over nothing.
+---y = mean of x over dim (all dims when none are given).
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
 ---@param dtype? accel.DType
@@ -2976,7 +3000,7 @@ function accel.mean(x, dim, keepdim, dtype) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function Tensor:mean(dim, keepdim, dtype) end
 
----the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and its index (the first, from 0).
+---the middle element of x in ascending order, the lower one of two.
 ---@param x accel.Tensor
 ---@param dim? integer
 ---@param keepdim? boolean default false
@@ -2985,7 +3009,7 @@ function Tensor:mean(dim, keepdim, dtype) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
 function accel.median(x, dim, keepdim) end
 
----the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and its index (the first, from 0).
+---the middle element of x in ascending order, the lower one of two.
 ---@param dim? integer
 ---@param keepdim? boolean default false
 ---@return accel.Tensor values
@@ -3046,7 +3070,7 @@ function accel.mish_(x) end
 ---@return accel.Tensor
 function Tensor:mish_() end
 
----y = act(x weight1^T + bias1) weight2^T + bias2, the feed-forward part of a transformer, with what lies between its products fused into them where the device can: bias, activation and its argument forward, the activation's slope and bias1's gradient backward.
+---y = act(x weight1^T + bias1) weight2^T + bias2, the feed-forward part of a transformer.
 ---@param x accel.Tensor
 ---@param weight1 accel.Tensor
 ---@param weight2 accel.Tensor
@@ -3058,7 +3082,7 @@ function Tensor:mish_() end
 ---@overload fun(x: accel.Tensor, weight1: accel.Tensor, weight2: accel.Tensor, opts: {bias1?: accel.Tensor, bias2?: accel.Tensor, activation?: "gelu"|"gelu_tanh"|"relu"|"silu", transposed?: boolean}): accel.Tensor
 function accel.mlp(x, weight1, weight2, bias1, bias2, activation, transposed) end
 
----y = act(x weight1^T + bias1) weight2^T + bias2, the feed-forward part of a transformer, with what lies between its products fused into them where the device can: bias, activation and its argument forward, the activation's slope and bias1's gradient backward.
+---y = act(x weight1^T + bias1) weight2^T + bias2, the feed-forward part of a transformer.
 ---@param weight1 accel.Tensor
 ---@param weight2 accel.Tensor
 ---@param bias1? accel.Tensor
@@ -3080,14 +3104,14 @@ function accel.mm(x, mat2) end
 ---@return accel.Tensor
 function Tensor:mm(mat2) end
 
----dims of x moved to other positions; the others keep their order.
+---dims of x moved to other positions.
 ---@param x accel.Tensor
 ---@param source integer|integer[]
 ---@param destination integer|integer[]
 ---@return accel.Tensor
 function accel.movedim(x, source, destination) end
 
----dims of x moved to other positions; the others keep their order.
+---dims of x moved to other positions.
 ---@param source integer|integer[]
 ---@param destination integer|integer[]
 ---@return accel.Tensor
@@ -3135,7 +3159,7 @@ function Tensor:mul_(other) end
 ---@return accel.Tensor
 function accel.multi_dot(tensors) end
 
----num_samples indices for each row of weights, drawn with probabilities proportional to the weights; with replacement independently, without it one after another from those not drawn yet.
+---num_samples indices for each row of weights, drawn with probabilities proportional to the weights.
 ---@param x accel.Tensor
 ---@param num_samples integer
 ---@param replacement? boolean default false
@@ -3144,7 +3168,7 @@ function accel.multi_dot(tensors) end
 ---@overload fun(x: accel.Tensor, num_samples: integer, opts: {replacement?: boolean, generator?: accel.Generator}): accel.Tensor
 function accel.multinomial(x, num_samples, replacement, generator) end
 
----num_samples indices for each row of weights, drawn with probabilities proportional to the weights; with replacement independently, without it one after another from those not drawn yet.
+---num_samples indices for each row of weights, drawn with probabilities proportional to the weights.
 ---@param num_samples integer
 ---@param replacement? boolean default false
 ---@param generator? accel.Generator
@@ -3190,7 +3214,7 @@ function Tensor:mv(vec) end
 ---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], mu_product: accel.Tensor, lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, momentum_decay?: number, decoupled_weight_decay?: boolean, maximize?: boolean})
 function accel.nadam_step_(params, grads, exp_avgs, exp_avg_sqs, mu_product, lr, step, beta1, beta2, eps, weight_decay, momentum_decay, decoupled_weight_decay, maximize) end
 
----y = nan where x is NaN, posinf where it is +inf, neginf where it is -inf, else x.
+---y = nan if x is NaN, posinf if it is +inf, neginf if it is -inf, else x.
 ---@param x accel.Tensor
 ---@param nan? number default 0
 ---@param posinf? number
@@ -3199,7 +3223,7 @@ function accel.nadam_step_(params, grads, exp_avgs, exp_avg_sqs, mu_product, lr,
 ---@overload fun(x: accel.Tensor, opts: {nan?: number, posinf?: number, neginf?: number}): accel.Tensor
 function accel.nan_to_num(x, nan, posinf, neginf) end
 
----y = nan where x is NaN, posinf where it is +inf, neginf where it is -inf, else x.
+---y = nan if x is NaN, posinf if it is +inf, neginf if it is -inf, else x.
 ---@param nan? number default 0
 ---@param posinf? number
 ---@param neginf? number
@@ -3207,7 +3231,7 @@ function accel.nan_to_num(x, nan, posinf, neginf) end
 ---@overload fun(self: accel.Tensor, opts: {nan?: number, posinf?: number, neginf?: number}): accel.Tensor
 function Tensor:nan_to_num(nan, posinf, neginf) end
 
----y = nan where x is NaN, posinf where it is +inf, neginf where it is -inf, else x. Writes into its first argument.
+---y = nan if x is NaN, posinf if it is +inf, neginf if it is -inf, else x. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param nan? number default 0
 ---@param posinf? number
@@ -3216,7 +3240,7 @@ function Tensor:nan_to_num(nan, posinf, neginf) end
 ---@overload fun(x: accel.Tensor, opts: {nan?: number, posinf?: number, neginf?: number}): accel.Tensor
 function accel.nan_to_num_(x, nan, posinf, neginf) end
 
----y = nan where x is NaN, posinf where it is +inf, neginf where it is -inf, else x. Writes into its first argument.
+---y = nan if x is NaN, posinf if it is +inf, neginf if it is -inf, else x. Writes into its first argument.
 ---@param nan? number default 0
 ---@param posinf? number
 ---@param neginf? number
@@ -3239,13 +3263,13 @@ function accel.narrow(x, dim, start, length) end
 ---@return accel.Tensor
 function Tensor:narrow(dim, start, length) end
 
----y = x != other, true where x differs from other; NaN compares as in IEEE 754.
+---y = x != other, true if x differs from other.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.ne(x, other) end
 
----y = x != other, true where x differs from other; NaN compares as in IEEE 754.
+---y = x != other, true if x differs from other.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:ne(other) end
@@ -3268,7 +3292,7 @@ function accel.neg_(x) end
 ---@return accel.Tensor
 function Tensor:neg_() end
 
----a matrix with its singular values moved towards one, by a quintic iteration of matrix products (what Muon does with its momentum).
+---a matrix with its singular values moved towards one, by a quintic iteration of matrix products (Muon applies it to its momentum).
 ---@param x accel.Tensor
 ---@param coefficients? number[] default {3.4445, -4.775, 2.0315}
 ---@param steps? integer default 5
@@ -3278,7 +3302,7 @@ function Tensor:neg_() end
 ---@overload fun(x: accel.Tensor, opts: {coefficients?: number[], steps?: integer, eps?: number, dtype?: accel.DType}): accel.Tensor
 function accel.newton_schulz(x, coefficients, steps, eps, dtype) end
 
----a matrix with its singular values moved towards one, by a quintic iteration of matrix products (what Muon does with its momentum).
+---a matrix with its singular values moved towards one, by a quintic iteration of matrix products (Muon applies it to its momentum).
 ---@param coefficients? number[] default {3.4445, -4.775, 2.0315}
 ---@param steps? integer default 5
 ---@param eps? number default 1e-07
@@ -3287,7 +3311,7 @@ function accel.newton_schulz(x, coefficients, steps, eps, dtype) end
 ---@overload fun(self: accel.Tensor, opts: {coefficients?: number[], steps?: integer, eps?: number, dtype?: accel.DType}): accel.Tensor
 function Tensor:newton_schulz(coefficients, steps, eps, dtype) end
 
----l[i] = -weight[target[i]] input[i, target[i]] of logarithms of probabilities; elements with class ignore_index count nothing.
+---l[i] = -weight[target[i]] input[i, target[i]] of logarithms of probabilities.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
 ---@param weight? accel.Tensor
@@ -3297,7 +3321,7 @@ function Tensor:newton_schulz(coefficients, steps, eps, dtype) end
 ---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function accel.nll_loss(input, target, weight, ignore_index, reduction) end
 
----l[i] = -weight[target[i]] input[i, target[i]] of logarithms of probabilities; elements with class ignore_index count nothing.
+---l[i] = -weight[target[i]] input[i, target[i]] of logarithms of probabilities.
 ---@param target accel.Tensor
 ---@param weight? accel.Tensor
 ---@param ignore_index? integer default -100
@@ -3405,7 +3429,7 @@ function accel.outer(x, other) end
 ---@return accel.Tensor
 function Tensor:outer(other) end
 
----x with elements added at both ends of its last dims, or removed where a number is negative.
+---x with elements added at both ends of its last dims, or removed if a number is negative.
 ---@param x accel.Tensor
 ---@param pad integer[]
 ---@param mode? "constant"|"reflect"|"replicate"|"circular" default "constant"
@@ -3414,7 +3438,7 @@ function Tensor:outer(other) end
 ---@overload fun(x: accel.Tensor, pad: integer[], opts: {mode?: "constant"|"reflect"|"replicate"|"circular", value?: number}): accel.Tensor
 function accel.pad(x, pad, mode, value) end
 
----x with elements added at both ends of its last dims, or removed where a number is negative.
+---x with elements added at both ends of its last dims, or removed if a number is negative.
 ---@param pad integer[]
 ---@param mode? "constant"|"reflect"|"replicate"|"circular" default "constant"
 ---@param value? number default 0
@@ -3433,7 +3457,7 @@ function accel.permute(x, dims) end
 ---@return accel.Tensor
 function Tensor:permute(dims) end
 
----l = e^input - target input, or with log_input = false input - target ln(input + eps); full adds Stirling's target ln target - target + ln(2 pi target) / 2 where target > 1.
+---l = e^input - target input, or with log_input = false input - target ln(input + eps). full adds Stirling's target ln target - target + ln(2 pi target) / 2 if target > 1.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
 ---@param log_input? boolean default true
@@ -3444,7 +3468,7 @@ function Tensor:permute(dims) end
 ---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {log_input?: boolean, full?: boolean, eps?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function accel.poisson_nll_loss(input, target, log_input, full, eps, reduction) end
 
----l = e^input - target input, or with log_input = false input - target ln(input + eps); full adds Stirling's target ln target - target + ln(2 pi target) / 2 where target > 1.
+---l = e^input - target input, or with log_input = false input - target ln(input + eps). full adds Stirling's target ln target - target + ln(2 pi target) / 2 if target > 1.
 ---@param target accel.Tensor
 ---@param log_input? boolean default true
 ---@param full? boolean default false
@@ -3454,40 +3478,40 @@ function accel.poisson_nll_loss(input, target, log_input, full, eps, reduction) 
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {log_input?: boolean, full?: boolean, eps?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:poisson_nll_loss(target, log_input, full, eps, reduction) end
 
----y = x ^ exponent, broadcast; integers stay integers (and wrap).
+---y = x ^ exponent, broadcast.
 ---@param x accel.Tensor|number|boolean
 ---@param exponent accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.pow(x, exponent) end
 
----y = x ^ exponent, broadcast; integers stay integers (and wrap).
+---y = x ^ exponent, broadcast.
 ---@param exponent accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:pow(exponent) end
 
----y = x ^ exponent, broadcast; integers stay integers (and wrap). Writes into its first argument.
+---y = x ^ exponent, broadcast. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param exponent accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.pow_(x, exponent) end
 
----y = x ^ exponent, broadcast; integers stay integers (and wrap). Writes into its first argument.
+---y = x ^ exponent, broadcast. Writes into its first argument.
 ---@param exponent accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:pow_(exponent) end
 
----y = x where x > 0, else weight x, the weight being one number for all or one per channel (dim 2 of x).
+---y = x if x > 0, else weight x. weight is one number for all or one per channel (dim 2 of x).
 ---@param x accel.Tensor
 ---@param weight accel.Tensor
 ---@return accel.Tensor
 function accel.prelu(x, weight) end
 
----y = x where x > 0, else weight x, the weight being one number for all or one per channel (dim 2 of x).
+---y = x if x > 0, else weight x. weight is one number for all or one per channel (dim 2 of x).
 ---@param weight accel.Tensor
 ---@return accel.Tensor
 function Tensor:prelu(weight) end
 
----y = product of x over dim (all dims when none are given); 1 over nothing.
+---y = product of x over dim (all dims when none are given). 1 over nothing.
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
@@ -3496,7 +3520,7 @@ function Tensor:prelu(weight) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function accel.prod(x, dim, keepdim, dtype) end
 
----y = product of x over dim (all dims when none are given); 1 over nothing.
+---y = product of x over dim (all dims when none are given). 1 over nothing.
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
 ---@param dtype? accel.DType
@@ -3519,23 +3543,23 @@ function accel.qr(x, mode) end
 ---@overload fun(self: accel.Tensor, opts: {mode?: "reduced"|"complete"|"r"}): accel.Tensor, accel.Tensor
 function Tensor:qr(mode) end
 
----the value below which the fraction q of x lies: of n elements in ascending order the one at index q (n - 1), interpolated between two elements as `interpolation` says.
+---the value below which the fraction q of x lies.
 ---@param x accel.Tensor
----@param q number
+---@param q accel.Tensor|number|boolean
 ---@param dim? integer
 ---@param keepdim? boolean default false
 ---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest" default "linear"
 ---@return accel.Tensor
----@overload fun(x: accel.Tensor, q: number, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
+---@overload fun(x: accel.Tensor, q: accel.Tensor|number|boolean, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
 function accel.quantile(x, q, dim, keepdim, interpolation) end
 
----the value below which the fraction q of x lies: of n elements in ascending order the one at index q (n - 1), interpolated between two elements as `interpolation` says.
----@param q number
+---the value below which the fraction q of x lies.
+---@param q accel.Tensor|number|boolean
 ---@param dim? integer
 ---@param keepdim? boolean default false
 ---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest" default "linear"
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, q: number, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
+---@overload fun(self: accel.Tensor, q: accel.Tensor|number|boolean, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
 function Tensor:quantile(q, dim, keepdim, interpolation) end
 
 ---x in 4 bits a value, as bitsandbytes does it: blocks of blocksize values in row-major order share their largest magnitude, absmax, and each value is the nearest of 16 numbers times it.
@@ -3662,30 +3686,30 @@ function accel.reciprocal_(x) end
 ---@return accel.Tensor
 function Tensor:reciprocal_() end
 
----y = max(x, 0); NaN stays NaN.
+---y = max(x, 0).
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.relu(x) end
 
----y = max(x, 0); NaN stays NaN.
+---y = max(x, 0).
 ---@return accel.Tensor
 function Tensor:relu() end
 
----y = max(x, 0); NaN stays NaN. Writes into its first argument.
+---y = max(x, 0). Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.relu_(x) end
 
----y = max(x, 0); NaN stays NaN. Writes into its first argument.
+---y = max(x, 0). Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:relu_() end
 
----y = min(max(x, 0), 6); NaN stays NaN.
+---y = min(max(x, 0), 6).
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.relu6(x) end
 
----y = min(max(x, 0), 6); NaN stays NaN.
+---y = min(max(x, 0), 6).
 ---@return accel.Tensor
 function Tensor:relu6() end
 
@@ -3711,7 +3735,7 @@ function accel.remainder_(x, other) end
 ---@return accel.Tensor
 function Tensor:remainder_(other) end
 
----each slice of x along dim repeated, the copies one after another; without dim x is flattened.
+---each slice of x along dim repeated, the copies one after another.
 ---@param x accel.Tensor
 ---@param repeats accel.Tensor|number|boolean
 ---@param dim? integer
@@ -3720,7 +3744,7 @@ function Tensor:remainder_(other) end
 ---@overload fun(x: accel.Tensor, repeats: accel.Tensor|number|boolean, opts: {dim?: integer, output_size?: integer}): accel.Tensor
 function accel.repeat_interleave(x, repeats, dim, output_size) end
 
----each slice of x along dim repeated, the copies one after another; without dim x is flattened.
+---each slice of x along dim repeated, the copies one after another.
 ---@param repeats accel.Tensor|number|boolean
 ---@param dim? integer
 ---@param output_size? integer
@@ -3728,29 +3752,29 @@ function accel.repeat_interleave(x, repeats, dim, output_size) end
 ---@overload fun(self: accel.Tensor, repeats: accel.Tensor|number|boolean, opts: {dim?: integer, output_size?: integer}): accel.Tensor
 function Tensor:repeat_interleave(repeats, dim, output_size) end
 
----x under another shape: a view where the memory allows it, else a copy.
+---x under another shape: a view if the memory allows it, otherwise a copy.
 ---@param x accel.Tensor
 ---@param shape integer[]
 ---@return accel.Tensor
 function accel.reshape(x, shape) end
 
----x under another shape: a view where the memory allows it, else a copy.
+---x under another shape: a view if the memory allows it, otherwise a copy.
 ---@param shape integer[]
 ---@return accel.Tensor
 function Tensor:reshape(shape) end
 
----x in the shape of other: a view where the memory allows it, else a copy.
+---x in the shape of other: a view if the memory allows it, otherwise a copy.
 ---@param x accel.Tensor
 ---@param other accel.Tensor
 ---@return accel.Tensor
 function accel.reshape_as(x, other) end
 
----x in the shape of other: a view where the memory allows it, else a copy.
+---x in the shape of other: a view if the memory allows it, otherwise a copy.
 ---@param other accel.Tensor
 ---@return accel.Tensor
 function Tensor:reshape_as(other) end
 
----y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of normalized_shape; eps defaults to the machine epsilon of the compute type.
+---y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of normalized_shape. eps defaults to the machine epsilon of the compute type.
 ---@param x accel.Tensor
 ---@param normalized_shape integer[]
 ---@param weight? accel.Tensor
@@ -3759,7 +3783,7 @@ function Tensor:reshape_as(other) end
 ---@overload fun(x: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, eps?: number}): accel.Tensor
 function accel.rms_norm(x, normalized_shape, weight, eps) end
 
----y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of normalized_shape; eps defaults to the machine epsilon of the compute type.
+---y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of normalized_shape. eps defaults to the machine epsilon of the compute type.
 ---@param normalized_shape integer[]
 ---@param weight? accel.Tensor
 ---@param eps? number
@@ -3783,7 +3807,7 @@ function Tensor:rms_norm(normalized_shape, weight, eps) end
 ---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], square_avgs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {alpha?: number, eps?: number, weight_decay?: number, momentum?: number, maximize?: boolean, momentum_buffers?: accel.Tensor[], grad_avgs?: accel.Tensor[]})
 function accel.rmsprop_step_(params, grads, square_avgs, lr, step, alpha, eps, weight_decay, momentum, maximize, momentum_buffers, grad_avgs) end
 
----the elements of x shifted along dims; those shifted beyond the end come back at the front.
+---the elements of x shifted along dims.
 ---@param x accel.Tensor
 ---@param shifts integer[]
 ---@param dims? integer|integer[]
@@ -3791,7 +3815,7 @@ function accel.rmsprop_step_(params, grads, square_avgs, lr, step, alpha, eps, w
 ---@overload fun(x: accel.Tensor, shifts: integer[], opts: {dims?: integer|integer[]}): accel.Tensor
 function accel.roll(x, shifts, dims) end
 
----the elements of x shifted along dims; those shifted beyond the end come back at the front.
+---the elements of x shifted along dims.
 ---@param shifts integer[]
 ---@param dims? integer|integer[]
 ---@return accel.Tensor
@@ -3829,21 +3853,21 @@ function accel.rope(x, theta, interleaved, offset, positions, inv_freq, scaling,
 ---@overload fun(self: accel.Tensor, opts: {theta?: number, interleaved?: boolean, offset?: integer, positions?: accel.Tensor, inv_freq?: accel.Tensor, scaling?: "none"|"linear"|"llama3", scaling_factor?: number, low_freq_factor?: number, high_freq_factor?: number, original_max_position?: integer}): accel.Tensor
 function Tensor:rope(theta, interleaved, offset, positions, inv_freq, scaling, scaling_factor, low_freq_factor, high_freq_factor, original_max_position) end
 
----y = nearest integer, halves to the even one; integers stay.
+---y = nearest integer, halves to the even one.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.round(x) end
 
----y = nearest integer, halves to the even one; integers stay.
+---y = nearest integer, halves to the even one.
 ---@return accel.Tensor
 function Tensor:round() end
 
----y = nearest integer, halves to the even one; integers stay. Writes into its first argument.
+---y = nearest integer, halves to the even one. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.round_(x) end
 
----y = nearest integer, halves to the even one; integers stay. Writes into its first argument.
+---y = nearest integer, halves to the even one. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:round_() end
 
@@ -4017,21 +4041,21 @@ function accel.select(x, dim, index) end
 ---@return accel.Tensor
 function Tensor:select(dim, index) end
 
----y = scale x where x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326).
+---y = scale x if x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326).
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.selu(x) end
 
----y = scale x where x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326).
+---y = scale x if x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326).
 ---@return accel.Tensor
 function Tensor:selu() end
 
----y = scale x where x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326). Writes into its first argument.
+---y = scale x if x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326). Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.selu_(x) end
 
----y = scale x where x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326). Writes into its first argument.
+---y = scale x if x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326). Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:selu_() end
 
@@ -4085,21 +4109,21 @@ function accel.sigmoid_(x) end
 ---@return accel.Tensor
 function Tensor:sigmoid_() end
 
----y = -1, 0 or 1 by the sign of x; 0 for NaN.
+---y = -1, 0 or 1 by the sign of x, 0 for NaN.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.sign(x) end
 
----y = -1, 0 or 1 by the sign of x; 0 for NaN.
+---y = -1, 0 or 1 by the sign of x, 0 for NaN.
 ---@return accel.Tensor
 function Tensor:sign() end
 
----y = -1, 0 or 1 by the sign of x; 0 for NaN. Writes into its first argument.
+---y = -1, 0 or 1 by the sign of x, 0 for NaN. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.sign_(x) end
 
----y = -1, 0 or 1 by the sign of x; 0 for NaN. Writes into its first argument.
+---y = -1, 0 or 1 by the sign of x, 0 for NaN. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:sign_() end
 
@@ -4197,7 +4221,7 @@ function accel.slice_scatter(x, src, dim, start, stop, step) end
 ---@overload fun(self: accel.Tensor, src: accel.Tensor, opts: {dim?: integer, start?: integer, stop?: integer, step?: integer}): accel.Tensor
 function Tensor:slice_scatter(src, dim, start, stop, step) end
 
----with d = |input - target|, l = d^2 / (2 beta) where d < beta, else d - beta / 2; averaged over all elements, added up (sum) or kept (none). beta = 0 is l1_loss.
+---with d = |input - target|, l = d^2 / (2 beta) if d < beta, else d - beta / 2.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
 ---@param reduction? "none"|"mean"|"sum" default "mean"
@@ -4206,7 +4230,7 @@ function Tensor:slice_scatter(src, dim, start, stop, step) end
 ---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", beta?: number}): accel.Tensor
 function accel.smooth_l1_loss(input, target, reduction, beta) end
 
----with d = |input - target|, l = d^2 / (2 beta) where d < beta, else d - beta / 2; averaged over all elements, added up (sum) or kept (none). beta = 0 is l1_loss.
+---with d = |input - target|, l = d^2 / (2 beta) if d < beta, else d - beta / 2.
 ---@param target accel.Tensor
 ---@param reduction? "none"|"mean"|"sum" default "mean"
 ---@param beta? number default 1
@@ -4214,7 +4238,7 @@ function accel.smooth_l1_loss(input, target, reduction, beta) end
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", beta?: number}): accel.Tensor
 function Tensor:smooth_l1_loss(target, reduction, beta) end
 
----y = e^(x - max) / sum of e^(x - max) along dim; a slice of -inf alone gives NaN.
+---y = e^(x - max) / sum of e^(x - max) along dim.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param dtype? accel.DType
@@ -4222,14 +4246,14 @@ function Tensor:smooth_l1_loss(target, reduction, beta) end
 ---@overload fun(x: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
 function accel.softmax(x, dim, dtype) end
 
----y = e^(x - max) / sum of e^(x - max) along dim; a slice of -inf alone gives NaN.
+---y = e^(x - max) / sum of e^(x - max) along dim.
 ---@param dim integer
 ---@param dtype? accel.DType
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:softmax(dim, dtype) end
 
----y = ln(1 + e^(beta x)) / beta, a smooth relu; x itself where beta x > threshold.
+---y = ln(1 + e^(beta x)) / beta, a smooth relu. x itself if beta x > threshold.
 ---@param x accel.Tensor
 ---@param beta? number default 1
 ---@param threshold? number default 20
@@ -4237,21 +4261,21 @@ function Tensor:softmax(dim, dtype) end
 ---@overload fun(x: accel.Tensor, opts: {beta?: number, threshold?: number}): accel.Tensor
 function accel.softplus(x, beta, threshold) end
 
----y = ln(1 + e^(beta x)) / beta, a smooth relu; x itself where beta x > threshold.
+---y = ln(1 + e^(beta x)) / beta, a smooth relu. x itself if beta x > threshold.
 ---@param beta? number default 1
 ---@param threshold? number default 20
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {beta?: number, threshold?: number}): accel.Tensor
 function Tensor:softplus(beta, threshold) end
 
----y = x moved towards 0 by lambd, 0 where it is nearer than that.
+---y = x moved towards 0 by lambd, 0 if it is nearer than that.
 ---@param x accel.Tensor
 ---@param lambd? number default 0.5
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {lambd?: number}): accel.Tensor
 function accel.softshrink(x, lambd) end
 
----y = x moved towards 0 by lambd, 0 where it is nearer than that.
+---y = x moved towards 0 by lambd, 0 if it is nearer than that.
 ---@param lambd? number default 0.5
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {lambd?: number}): accel.Tensor
@@ -4266,7 +4290,7 @@ function accel.softsign(x) end
 ---@return accel.Tensor
 function Tensor:softsign() end
 
----x with A x = B, or x A = B with left = false, for triangular A: of its elements only those of the triangle are read, with unitriangular not its diagonal, which counts as ones.
+---x with A x = B, or x A = B with left = false, for triangular A.
 ---@param A accel.Tensor
 ---@param B accel.Tensor
 ---@param upper boolean
@@ -4276,7 +4300,7 @@ function Tensor:softsign() end
 ---@overload fun(A: accel.Tensor, B: accel.Tensor, upper: boolean, opts: {left?: boolean, unitriangular?: boolean}): accel.Tensor
 function accel.solve_triangular(A, B, upper, left, unitriangular) end
 
----x with A x = B, or x A = B with left = false, for triangular A: of its elements only those of the triangle are read, with unitriangular not its diagonal, which counts as ones.
+---x with A x = B, or x A = B with left = false, for triangular A.
 ---@param B accel.Tensor
 ---@param upper boolean
 ---@param left? boolean default true
@@ -4319,21 +4343,21 @@ function accel.split(x, split_size, dim) end
 ---@overload fun(self: accel.Tensor, split_size: integer[], opts: {dim?: integer}): accel.Tensor[]
 function Tensor:split(split_size, dim) end
 
----y = sqrt x; NaN below 0.
+---y = sqrt x.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.sqrt(x) end
 
----y = sqrt x; NaN below 0.
+---y = sqrt x.
 ---@return accel.Tensor
 function Tensor:sqrt() end
 
----y = sqrt x; NaN below 0. Writes into its first argument.
+---y = sqrt x. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.sqrt_(x) end
 
----y = sqrt x; NaN below 0. Writes into its first argument.
+---y = sqrt x. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:sqrt_() end
 
@@ -4450,16 +4474,16 @@ function accel.swiglu(x, y) end
 ---@return accel.Tensor
 function Tensor:swiglu(y) end
 
----a matrix transposed; vectors and numbers stay as they are.
+---a matrix transposed.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.t(x) end
 
----a matrix transposed; vectors and numbers stay as they are.
+---a matrix transposed.
 ---@return accel.Tensor
 function Tensor:t() end
 
----the elements of x along dim at indices, as argsort and argmax with keepdim give them; both are broadcast over the other dims.
+---the elements of x along dim at indices, as argsort and argmax with keepdim give them.
 ---@param x accel.Tensor
 ---@param indices accel.Tensor
 ---@param dim? integer
@@ -4467,7 +4491,7 @@ function Tensor:t() end
 ---@overload fun(x: accel.Tensor, indices: accel.Tensor, opts: {dim?: integer}): accel.Tensor
 function accel.take_along_dim(x, indices, dim) end
 
----the elements of x along dim at indices, as argsort and argmax with keepdim give them; both are broadcast over the other dims.
+---the elements of x along dim at indices, as argsort and argmax with keepdim give them.
 ---@param indices accel.Tensor
 ---@param dim? integer
 ---@return accel.Tensor
@@ -4519,18 +4543,44 @@ function accel.tanhshrink(x) end
 ---@return accel.Tensor
 function Tensor:tanhshrink() end
 
----x repeated as a whole, repeats[d] times along dim d: what torch.Tensor.repeat and torch.tile do.
+---y = x if x > threshold, else value.
+---@param x accel.Tensor
+---@param threshold number
+---@param value number
+---@return accel.Tensor
+function accel.threshold(x, threshold, value) end
+
+---y = x if x > threshold, else value.
+---@param threshold number
+---@param value number
+---@return accel.Tensor
+function Tensor:threshold(threshold, value) end
+
+---y = x if x > threshold, else value. Writes into its first argument.
+---@param x accel.Tensor
+---@param threshold number
+---@param value number
+---@return accel.Tensor
+function accel.threshold_(x, threshold, value) end
+
+---y = x if x > threshold, else value. Writes into its first argument.
+---@param threshold number
+---@param value number
+---@return accel.Tensor
+function Tensor:threshold_(threshold, value) end
+
+---x repeated as a whole, repeats[d] times along dim d, as torch.Tensor.repeat and torch.tile.
 ---@param x accel.Tensor
 ---@param repeats integer[]
 ---@return accel.Tensor
 function accel.tile(x, repeats) end
 
----x repeated as a whole, repeats[d] times along dim d: what torch.Tensor.repeat and torch.tile do.
+---x repeated as a whole, repeats[d] times along dim d, as torch.Tensor.repeat and torch.tile.
 ---@param repeats integer[]
 ---@return accel.Tensor
 function Tensor:tile(repeats) end
 
----x in another dtype, on another device, or both; x itself when nothing changes.
+---x in another dtype, on another device, or both. x itself when nothing changes.
 ---@param x accel.Tensor
 ---@param dtype? accel.DType
 ---@param device? string
@@ -4538,7 +4588,7 @@ function Tensor:tile(repeats) end
 ---@overload fun(x: accel.Tensor, opts: {dtype?: accel.DType, device?: string}): accel.Tensor
 function accel.to(x, dtype, device) end
 
----x in another dtype, on another device, or both; x itself when nothing changes.
+---x in another dtype, on another device, or both. x itself when nothing changes.
 ---@param dtype? accel.DType
 ---@param device? string
 ---@return accel.Tensor
@@ -4588,20 +4638,20 @@ function accel.transpose(x, dim0, dim1) end
 ---@return accel.Tensor
 function Tensor:transpose(dim0, dim1) end
 
----matrices with everything above a diagonal set to zero; diagonal 0 is the main one, positive ones lie above it.
+---matrices with everything above a diagonal set to zero. diagonal 0 is the main one, positive ones lie above it.
 ---@param x accel.Tensor
 ---@param diagonal? integer default 0
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
 function accel.tril(x, diagonal) end
 
----matrices with everything above a diagonal set to zero; diagonal 0 is the main one, positive ones lie above it.
+---matrices with everything above a diagonal set to zero. diagonal 0 is the main one, positive ones lie above it.
 ---@param diagonal? integer default 0
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
 function Tensor:tril(diagonal) end
 
----l = max(0, |anchor - positive + eps|_p - |anchor - negative + eps|_p + margin), norms over the last dim; with swap the second distance is the smaller of those of anchor and of positive to negative.
+---l = max(0, |anchor - positive + eps|_p - |anchor - negative + eps|_p + margin), norms over the last dim.
 ---@param anchor accel.Tensor
 ---@param positive accel.Tensor
 ---@param negative accel.Tensor
@@ -4614,7 +4664,7 @@ function Tensor:tril(diagonal) end
 ---@overload fun(anchor: accel.Tensor, positive: accel.Tensor, negative: accel.Tensor, opts: {margin?: number, p?: number, eps?: number, swap?: boolean, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function accel.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction) end
 
----l = max(0, |anchor - positive + eps|_p - |anchor - negative + eps|_p + margin), norms over the last dim; with swap the second distance is the smaller of those of anchor and of positive to negative.
+---l = max(0, |anchor - positive + eps|_p - |anchor - negative + eps|_p + margin), norms over the last dim.
 ---@param positive accel.Tensor
 ---@param negative accel.Tensor
 ---@param margin? number default 1
@@ -4626,34 +4676,34 @@ function accel.triplet_margin_loss(anchor, positive, negative, margin, p, eps, s
 ---@overload fun(self: accel.Tensor, positive: accel.Tensor, negative: accel.Tensor, opts: {margin?: number, p?: number, eps?: number, swap?: boolean, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:triplet_margin_loss(positive, negative, margin, p, eps, swap, reduction) end
 
----matrices with everything below a diagonal set to zero; diagonal 0 is the main one, positive ones lie above it.
+---matrices with everything below a diagonal set to zero. diagonal 0 is the main one, positive ones lie above it.
 ---@param x accel.Tensor
 ---@param diagonal? integer default 0
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
 function accel.triu(x, diagonal) end
 
----matrices with everything below a diagonal set to zero; diagonal 0 is the main one, positive ones lie above it.
+---matrices with everything below a diagonal set to zero. diagonal 0 is the main one, positive ones lie above it.
 ---@param diagonal? integer default 0
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
 function Tensor:triu(diagonal) end
 
----y = x without its fraction; integers stay.
+---y = x without its fraction.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.trunc(x) end
 
----y = x without its fraction; integers stay.
+---y = x without its fraction.
 ---@return accel.Tensor
 function Tensor:trunc() end
 
----y = x without its fraction; integers stay. Writes into its first argument.
+---y = x without its fraction. Writes into its first argument.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.trunc_(x) end
 
----y = x without its fraction; integers stay. Writes into its first argument.
+---y = x without its fraction. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:trunc_() end
 
@@ -4670,14 +4720,14 @@ function accel.unbind(x, dim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor[]
 function Tensor:unbind(dim) end
 
----one dim of x as several, without copying; one of the sizes may be -1.
+---one dim of x as several, without copying.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param sizes integer[]
 ---@return accel.Tensor
 function accel.unflatten(x, dim, sizes) end
 
----one dim of x as several, without copying; one of the sizes may be -1.
+---one dim of x as several, without copying.
 ---@param dim integer
 ---@param sizes integer[]
 ---@return accel.Tensor
@@ -4719,7 +4769,7 @@ function accel.uniform_(x, from, to, generator) end
 ---@overload fun(self: accel.Tensor, opts: {from?: number, to?: number, generator?: accel.Generator}): accel.Tensor
 function Tensor:uniform_(from, to, generator) end
 
----the distinct elements of x in ascending order, which of them each element of x is, and how often each occurs; with dim the distinct slices along it, ordered by their first difference.
+---the distinct elements of x in ascending order, which of them each element of x is, and how often each occurs.
 ---@param x accel.Tensor
 ---@param dim? integer
 ---@return accel.Tensor values
@@ -4728,7 +4778,7 @@ function Tensor:uniform_(from, to, generator) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer}): accel.Tensor, accel.Tensor, accel.Tensor
 function accel.unique(x, dim) end
 
----the distinct elements of x in ascending order, which of them each element of x is, and how often each occurs; with dim the distinct slices along it, ordered by their first difference.
+---the distinct elements of x in ascending order, which of them each element of x is, and how often each occurs.
 ---@param dim? integer
 ---@return accel.Tensor values
 ---@return accel.Tensor inverse
@@ -4736,18 +4786,18 @@ function accel.unique(x, dim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor, accel.Tensor, accel.Tensor
 function Tensor:unique(dim) end
 
----x with a new dim of extent 1 at dim (up to one behind the last).
+---x with a new dim of extent 1 at dim (at most one after the last).
 ---@param x accel.Tensor
 ---@param dim integer
 ---@return accel.Tensor
 function accel.unsqueeze(x, dim) end
 
----x with a new dim of extent 1 at dim (up to one behind the last).
+---x with a new dim of extent 1 at dim (at most one after the last).
 ---@param dim integer
 ---@return accel.Tensor
 function Tensor:unsqueeze(dim) end
 
----y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), n elements under each output; no finite number where n - correction is 0 or less. correction = 1 estimates the variance of what x was drawn from, 0 gives that of x itself.
+---y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), with n elements under each output.
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
@@ -4756,7 +4806,7 @@ function Tensor:unsqueeze(dim) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean}): accel.Tensor
 function accel.var(x, dim, keepdim, correction) end
 
----y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), n elements under each output; no finite number where n - correction is 0 or less. correction = 1 estimates the variance of what x was drawn from, 0 gives that of x itself.
+---y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), with n elements under each output.
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
 ---@param correction? number|boolean default 1
@@ -4764,13 +4814,13 @@ function accel.var(x, dim, keepdim, correction) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean}): accel.Tensor
 function Tensor:var(dim, keepdim, correction) end
 
----the same elements under another shape, without copying; one extent may be -1.
+---the same elements under another shape, without copying.
 ---@param x accel.Tensor
 ---@param shape integer[]
 ---@return accel.Tensor
 function accel.view(x, shape) end
 
----the same elements under another shape, without copying; one extent may be -1.
+---the same elements under another shape, without copying.
 ---@param shape integer[]
 ---@return accel.Tensor
 function Tensor:view(shape) end
@@ -4791,37 +4841,37 @@ function Tensor:view_as(other) end
 ---@return accel.Tensor
 function accel.vstack(tensors) end
 
----y = a where cond, else b, broadcast.
+---y = a if cond, else b, broadcast.
 ---@param cond accel.Tensor
 ---@param a accel.Tensor|number|boolean
 ---@param b accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.where(cond, a, b) end
 
----y = a where cond, else b, broadcast.
+---y = a if cond, else b, broadcast.
 ---@param a accel.Tensor|number|boolean
 ---@param b accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:where(a, b) end
 
----y = x ln(other), and 0 where x is 0 whatever other is, unless it is NaN: the terms of entropies and of divergences, which are 0 for what never happens.
+---y = x ln(other), and 0 if x is 0 and other is not NaN.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.xlogy(x, other) end
 
----y = x ln(other), and 0 where x is 0 whatever other is, unless it is NaN: the terms of entropies and of divergences, which are 0 for what never happens.
+---y = x ln(other), and 0 if x is 0 and other is not NaN.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:xlogy(other) end
 
----y = x ln(other), and 0 where x is 0 whatever other is, unless it is NaN: the terms of entropies and of divergences, which are 0 for what never happens. Writes into its first argument.
+---y = x ln(other), and 0 if x is 0 and other is not NaN. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.xlogy_(x, other) end
 
----y = x ln(other), and 0 where x is 0 whatever other is, unless it is NaN: the terms of entropies and of divergences, which are 0 for what never happens. Writes into its first argument.
+---y = x ln(other), and 0 if x is 0 and other is not NaN. Writes into its first argument.
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:xlogy_(other) end

@@ -15,12 +15,13 @@ local accel = {}
 ---@param path string
 ---@param tensors table<string, accel.Tensor>
 ---@param metadata? table<string, string>
+---@param set? accel.util.writer.Set the file belongs to this set of files, and path is its name there
 ---@return boolean? ok
 ---@return string? message
 ---@return string? code
-function accel.save(path, tensors, metadata) end
+function accel.save(path, tensors, metadata, set) end
 
----The tensors of a safetensors file by name, in the file's order, and its metadata; or nil, message, code.
+---The tensors of a safetensors file by name, in the order of the file; or nil, message, code.
 ---
 ---A file of PyTorch's torch.save (.pt, .pth, .bin) is read as data: nothing in it is run, and one that needs more than tensors
 ---and plain values is refused by name. It gives what was saved: dicts as tables in the file's order, lists, tuples and sets as
@@ -32,8 +33,8 @@ function accel.save(path, tensors, metadata) end
 ---example: select(3, accel.load "/nowhere/x.safetensors") --> "not_found"
 ---@param path string
 ---@param opts? {device: accel.Device?}
----@return table<string, accel.Tensor>? tensors
----@return table<string, string>|string metadata
+---@return table<string, accel.Tensor>? tensors the file's metadata: accel.open_safetensors(path):metadata()
+---@return string? message
 ---@return string? code
 function accel.load(path, opts) end
 
@@ -72,10 +73,11 @@ function accel.open_tokens(path, opts) end
 ---example: accel.write_file("/nowhere/x", "bytes") == nil --> true
 ---@param path string
 ---@param bytes string
+---@param opts? {private: boolean?} private: only this user may read the file (mode 0600)
 ---@return boolean? ok
 ---@return string? message
 ---@return string? code
-function accel.write_file(path, bytes) end
+function accel.write_file(path, bytes, opts) end
 
 ---Makes a folder and those above it; one that exists is fine. true; or nil, message, code.
 ---example: accel.makedirs "/" --> true
@@ -104,10 +106,10 @@ function accel.listdir(path) end
 accel.json = {}
 
 ---The value of a JSON text: objects as tables by name, without their nulls, arrays as lists, with accel.json.null
----in place of null. A malformed text is nil, message, code.
+---in place of null; nulls = true keeps them in objects too. A malformed text is nil, message, code.
 ---example: accel.json.decode '{"a": [1, 2.5]}'.a --> { 1, 2.5 }
 ---@param text string
----@param opts? {wide_integers: string?}
+---@param opts? {wide_integers: boolean?, nulls: boolean?}
 ---@return any value
 ---@return string? message
 ---@return string? code
@@ -317,7 +319,7 @@ function accel.interrupted() end
 ---are ended. Further options are accel-run's: num_threads, seed, memory_limit, timeout (of a wait for another rank),
 ---backend, cpu_affinity, log_dir, tee, max_restarts, monitor_interval. What ranks print goes to this stdout. Ctrl-C is
 ---passed on; nothing stays behind.
----example: select(2, pcall(accel.launch, print)):match "a function cannot go" --> "a function cannot go"
+---example: select(2, pcall(accel.launch, print)):match "cannot receive a function" --> "cannot receive a function"
 ---@param module string
 ---@param args? any[] a list; with a field n it may hold nils
 ---@param opts? {num_processes: integer|"auto"|nil, time_limit: number?, env: table<string, string|number|false>?}

@@ -21,6 +21,10 @@
 ---@operator mod(accel.Tensor|number): accel.Tensor
 ---@operator pow(accel.Tensor|number): accel.Tensor
 ---@operator idiv(accel.Tensor|number): accel.Tensor
+---@operator band(accel.Tensor|integer|boolean): accel.Tensor
+---@operator bor(accel.Tensor|integer|boolean): accel.Tensor
+---@operator bxor(accel.Tensor|integer|boolean): accel.Tensor
+---@operator bnot: accel.Tensor
 ---@operator unm: accel.Tensor
 ---@operator len: integer
 local Tensor = {}
@@ -52,6 +56,39 @@ function Tensor:size(dim) end
 ---example: accel.ones(2, 3):dim() --> 2
 ---@return integer
 function Tensor:dim() end
+
+---A new tensor of 0s with this one's dtype and device, and a shape of its own. Options: dtype, device, requires_grad.
+---example: accel.ones(2):new_zeros(1, 2) --> { { 0, 0 } }
+---@param ... any shape, then options
+---@return accel.Tensor
+function Tensor:new_zeros(...) end
+
+---A new tensor of 1s with this one's dtype and device, and a shape of its own. Options: dtype, device, requires_grad.
+---example: accel.zeros(2):new_ones({ 2 }, { dtype = "i64" }) --> { 1, 1 }
+---@param ... any shape, then options
+---@return accel.Tensor
+function Tensor:new_ones(...) end
+
+---A new tensor without values, with this one's dtype and device, and a shape of its own. Options: dtype, device, requires_grad.
+---example: accel.zeros(2):new_empty(3).shape --> { 3 }
+---@param ... any shape, then options
+---@return accel.Tensor
+function Tensor:new_empty(...) end
+
+---A new tensor of one value with this one's dtype and device, and a shape of its own. Options: dtype, device, requires_grad.
+---example: accel.zeros(2):new_full({ 2 }, 7) --> { 7, 7 }
+---@param shape integer|integer[]
+---@param value number|boolean
+---@param opts? {dtype: accel.DType?, device: accel.Device?, requires_grad: boolean?}
+---@return accel.Tensor
+function Tensor:new_full(shape, value, opts) end
+
+---accel.tensor(data) with this tensor's dtype and device. Options: dtype, device, requires_grad.
+---example: accel.ones(2, { dtype = "f64" }):new_tensor({ 1, 2 }).dtype --> "f64"
+---@param data table|number|boolean|accel.Tensor
+---@param opts? {dtype: accel.DType?, device: accel.Device?, requires_grad: boolean?}
+---@return accel.Tensor
+function Tensor:new_tensor(data, opts) end
 
 ---The number of elements.
 ---example: accel.ones(2, 3):numel() --> 6
@@ -194,7 +231,7 @@ function Tensor:detach() end
 ---@return accel.Tensor
 function Tensor:requires_grad_(on) end
 
----Keeps `grad` of a tensor that is no leaf, too.
+---Keeps `grad` of a tensor that is not a leaf, too.
 ---example: local x = accel.ones(1, { requires_grad = true }) local y = x * 2 y:retain_grad() y:sum():backward()
 ---  return y.grad --> { 1 }
 function Tensor:retain_grad() end

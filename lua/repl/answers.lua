@@ -1,10 +1,10 @@
--- What ranks answered, as lines: what is equal once, what differs side by side where it fits, else one below the
+-- The ranks' answers, as lines: equal ones once, different ones side by side if they fit, otherwise one below the
 -- other. Used by front.lua.
 local accel = ...
 
 local M = {}
 
---- "[all] ", "[rank 1] ", "[ranks 0, 2] "; "" for a world of one rank.
+--- "[all] ", "[rank 1] ", "[ranks 0, 2] ". "" for a world of one rank.
 function M.label(front, ranks)
   if front.size == 1 then return "" end
   if #ranks == #front:alive() and #ranks > 1 then return "[all] " end
@@ -44,7 +44,7 @@ end
 
 local function pad(line, n) return line .. (" "):rep(n - (utf8.len(line) or #line)) end
 
--- Several answers of several lines each beside each other; nil where they are too wide.
+-- Several answers of several lines side by side. nil if they are too wide.
 local function side_by_side(front, groups, width)
   local columns, total, rows = {}, 0, 0
   if #groups < 2 then return nil end
@@ -75,6 +75,7 @@ function M.show(front, job, ranks)
   for _, g in ipairs(beside and {} or groups) do
     local label = M.label(front, g.ranks)
     if #g.lines == 0 then g.lines = { "done, no value" } end
+    for i, line in ipairs(g.ok and {} or g.lines) do g.lines[i] = accel.console.visible(line, true) end
     if not g.ok and colour then
       for i, line in ipairs(g.lines) do g.lines[i] = "\27[31m" .. line .. "\27[0m" end
     end
@@ -89,7 +90,7 @@ function M.show(front, job, ranks)
   out = beside or out
   local tensors = 0
   for _, g in ipairs(groups) do tensors = tensors + ((g.digest or "") ~= "" and 1 or 0) end
-  if tensors > 1 then out[#out + 1] = "(these tensors differ: `:diff _` says where)" end
+  if tensors > 1 then out[#out + 1] = "(these tensors differ: `:diff _` shows the differences)" end
   return out
 end
 

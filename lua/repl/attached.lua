@@ -1,10 +1,10 @@
--- A rank's part of `accel-run attach`: what stands at a step, at a breakpoint or behind an error, with a prompt that is another
--- process (lua/attach/client.lua). Called by accel.step() (bindings/lac_attach.c) where a client asked for something, by accel.breakpoint(),
--- by the line hook of breakpoints, and by the host after an error with --pdb.
+-- A rank's part of `accel-run attach`: it stops at a step, at a breakpoint or after an error, with a prompt that is another process
+-- (lua/attach/client.lua). Called by accel.step() (bindings/lac_attach.c) on a client's request, by accel.breakpoint(), by the line hook of
+-- breakpoints, and by the host after an error with --pdb.
 --
--- The prompt's requests are those of server.lua, and: { op = "breaks", list = { { id, file, line, condition }, ... } }, { op = "watches",
--- list = { { id, text }, ... } }, { op = "undo" }, { op = "stack" }, { op = "variables", ... } (variables.lua), and
--- { op = "end", how = "continue" | "step" | "line" | "detach", count, mode }.
+-- The prompt's requests are server.lua's, and: { op = "breaks", list = { { id, file, line, condition }, ... } }, { op = "watches", list =
+-- { { id, text }, ... } }, { op = "undo" }, { op = "stack" }, { op = "variables", ... } (variables.lua), and { op = "end", how =
+-- "continue" | "step" | "line" | "detach", count, mode }.
 local accel = ...
 local Frames = accel.host_chunk "repl/frames"
 local Session = accel.host_chunk "repl/session"
@@ -15,9 +15,9 @@ local attach = accel.console.attach
 
 local M = { breaks = {}, watches = {} }
 
-local PATIENCE <const> = 5 -- seconds for which a client may leave what it is sent unread; then it is gone, and the script goes on
+local PATIENCE <const> = 5 -- seconds for which a client may leave data unread. Then it counts as gone, and the script continues
 
--- ---- where it stands ----
+-- ---- the position ----
 
 -- Nothing that the prompt asked for holds any more.
 local function forget()
@@ -28,8 +28,8 @@ local function forget()
   M.channel = nil
 end
 
---- Stands with the prompt of the client that is there, until it lets the script go on; without one nothing happens. level: of the function,
---- as the caller counts, that is seen first; why: {reason, text} for people and adapters.
+--- Stops with the prompt of the connected client, until it lets the script continue. Without one nothing happens. level: of the selected
+--- function, as the caller counts. why: {reason, text} for people and adapters.
 ---@return boolean stood
 function M.stand(why, level)
   local there, fd = attach.stand()
@@ -54,7 +54,7 @@ function M.stand(why, level)
   attach.prompt(true)
   accel.console.at(frames.place(at))
   M.stepping = nil
-  -- in a coroutine: where a line hook runs, hooks are off in its own thread, and Ctrl-C at the prompt is one
+  -- in a coroutine: while a line hook runs, hooks are off in its own thread, and Ctrl-C at the prompt is one
   local serve = coroutine.create(function()
     local session <close> = Session.new(frames)
     local _ <close> = setmetatable({}, { __close = function() attach.interruptible(false) end }) -- before the session ends
@@ -96,7 +96,7 @@ local function value_of(text, frames)
   return pcall(f)
 end
 
--- Is it what a watch waits for? true; a number or a tensor that is not finite.
+-- Whether a watch triggers: true, or a number or a tensor that is not finite.
 local function alarming(value)
   if value == true then return true end
   if type(value) == "number" then return value ~= value or value == math.huge or value == -math.huge end
@@ -106,7 +106,7 @@ local function alarming(value)
   return false
 end
 
---- After a step: pause, a client asked for it here; gone, the client whose prompt this was is gone.
+--- After a step: pause, a client has requested it here. gone, the client of this prompt is gone.
 function M.step(pause, gone)
   if gone then forget() end
   if pause then
@@ -182,7 +182,7 @@ function M.hook_lines()
   end
 end
 
---- Also says what is to be known of each: notes, by id (places.lua). One at a line without code is met at the next that has some.
+--- Also returns remarks on each: notes, by id (places.lua). One at a line without code is met at the next that has some.
 function server.handlers.breaks(session, q)
   local notes = {}
   M.breaks, M.by_line = q.list, {}
@@ -213,7 +213,7 @@ server.handlers.evaluate_at = variables.evaluate
 
 -- ---- accel.breakpoint, errors ----
 
--- No client is there: on a terminal this process opens one, else it says how to.
+-- No client is connected: on a terminal this process opens one, otherwise it prints how to.
 local function invite(what, frames)
   local job = attach.job()
   if not job then
@@ -227,7 +227,7 @@ local function invite(what, frames)
   if terminal then
     return accel.process.spawn(program, { program, "attach", "--here", job }, { ACCEL_WORLD = "none" }, {})
   end
-  io.stderr:write(("accel: rank %d stands at %s (%s); accel-run attach %s opens its prompt\n"):format(place.rank, frames, what, job))
+  io.stderr:write(("accel: rank %d has stopped at %s (%s); accel-run attach %s opens its prompt\n"):format(place.rank, frames, what, job))
 end
 
 --- accel.breakpoint([condition]): see lua/meta/system.lua.
@@ -262,7 +262,7 @@ end
 function M.post_mortem(err, text)
   if type(err) == "table" and err.code == "interrupted" then return end
   io.stdout:flush()
-  io.stderr:write("accel-run: ", text:match "^[^\n]*", "\n")
+  io.stderr:write("accel-run: ", accel.console.visible(text:match "^[^\n]*"), "\n")
   M.breakpoint(2, "an error")
 end
 

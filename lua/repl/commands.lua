@@ -1,6 +1,6 @@
 -- Commands of a prompt that ask the process whose prompt it is, `:time f(x)`: each gives lines of text. On several
--- ranks every rank runs them; what is the prompt's own affair (:help, :ranks, :diff, :save, :quit) is not here.
--- Used by prompt.lua, server.lua.
+-- ranks every rank runs them. The prompt's own commands (:help, :ranks, :diff, :save, :quit) are elsewhere. Used by
+-- prompt.lua, server.lua.
 local accel = ...
 local show = accel.host_chunk "repl/show"
 
@@ -114,11 +114,11 @@ function commands.locals(session, _, _, width)
   return { ok = true, lines = lines }
 end
 
--- by: "" or how many functions; sign: 1 to the callers, -1 back.
+-- by: "" or the number of functions. sign: 1 to the callers, -1 back.
 local function move(session, by, sign, none)
   local n = by == "" and 1 or by:find "^%d+$" and math.tointeger(tonumber(by))
   if not session.frames then return { ok = false, lines = {}, message = "no script stands here" } end
-  if not n then return { ok = false, lines = {}, message = ("'%s' is no number of functions"):format(by) } end
+  if not n then return { ok = false, lines = {}, message = ("'%s' is not a number of functions"):format(by) } end
   if not session.frames:move(sign * n) then return { ok = false, lines = {}, message = none } end
   return { ok = true, lines = { session.frames.title(session.frames:selected()) } }
 end
@@ -126,40 +126,40 @@ end
 --- :up [N], :down [N]
 function commands.up(session, rest)
   return move(session, rest, 1, session.frames and ("the last caller is %s"):format(session.frames:last())
-    .. "; what a coroutine was resumed by is not seen")
+    .. "; the caller of a coroutine is not visible")
 end
-function commands.down(session, rest) return move(session, rest, -1, "this is where the script stands") end
+function commands.down(session, rest) return move(session, rest, -1, "the script has stopped here") end
 
 M.names = {}
 for name in next, commands do M.names[#M.names + 1] = name end
 table.sort(M.names)
 
---- Runs one: {ok, lines, message}; nil: there is no such command.
+--- Runs one: {ok, lines, message}. nil: there is no such command.
 function M.run(session, name, rest, line, width)
   local f = commands[name]
   if not f then return nil end
   return f(session, rest, line, width)
 end
 
---- What each command of a prompt is for, in the order of :help. ranks: on several ranks; paused: in a script.
+--- The purpose of each command of a prompt, in the order of :help. ranks: on several ranks. paused: in a script.
 M.help = {
-  { ":help [NAME]", "this text; or the page of an op, class, module or option" },
-  { ":doc NAME", "the same page; NAME? does it, too" },
-  { ":type EXPR", "what kind of value it is" },
-  { ":time INPUT", "runs it and says how long it took" },
+  { ":help [NAME]", "this text, or the page of an op, class, module or option" },
+  { ":doc NAME", "the same page; NAME? does the same" },
+  { ":type EXPR", "the kind of a value" },
+  { ":time INPUT", "run it and print its time" },
   { ":mem", "memory of tensors, of Lua, of the process" },
-  { ":bt [all]", "where the last error came from, and where a script stands" },
+  { ":bt [all]", "the stack of the last error, or of a stopped script" },
   { ":locals", "variables of the selected function, and of this session" },
-  { ":up  :down", "select the caller of that function, and go back; :up 2", paused = true },
+  { ":up  :down", "select the caller of that function, and return; :up 2", paused = true },
   { "@0,2 INPUT", "run it on ranks 0 and 2 alone (so does :on 0,2 INPUT)", ranks = true },
   { ":diff EXPR", "compare tensors (alone, in a table or module) between ranks", ranks = true },
-  { ":ranks", "what each rank does", ranks = true },
+  { ":ranks", "the current activity of each rank", ranks = true },
   { ":save FILE", "write the inputs that worked to a file" },
-  { ":c", "let the script go on (Ctrl-D does so, too)", paused = true },
+  { ":c", "let the script continue (same as Ctrl-D)", paused = true },
   { ":quit", "end (in a script: end the script)" },
 }
 
---- "@0,2 x = 1", ":on 0,2 x = 1", ":all x = 1" -> "0,2" or "all", "x = 1"; else nil, the text.
+--- "@0,2 x = 1", ":on 0,2 x = 1", ":all x = 1" -> "0,2" or "all", "x = 1". Otherwise nil, the text.
 ---@return string? ranks
 ---@return string code
 function M.addressed(text)
@@ -169,7 +169,7 @@ function M.addressed(text)
   return list, list and code or text
 end
 
---- Why there is no such command: the line, the nearest one.
+--- The error for an unknown command: the line, the nearest one.
 function M.unknown(name, line, more)
   local names = table.move(M.names, 1, #M.names, 1, {})
   for _, other in ipairs { "help", "doc", "save", "quit", table.unpack(more or {}) } do names[#names + 1] = other end
@@ -178,7 +178,7 @@ function M.unknown(name, line, more)
     or "; :help lists them")
 end
 
---- What :type says of a name of the session; nil: there is none. own: it was made here, or in the script.
+--- The output of :type for a name of the session. nil: there is none. own: it was made here, or in the script.
 ---@return string?
 ---@return boolean own
 function M.kind(session, name)
@@ -187,7 +187,7 @@ function M.kind(session, name)
 end
 
 --- :help NAME, :doc NAME, NAME?: shows the page of the library, or the kind of an own name. nil, why: there is neither.
----@param kind? string what M.kind says
+---@param kind? string the result of M.kind
 ---@param own boolean
 ---@param say fun(lines: string[])
 function M.explain(name, kind, own, width, say)
@@ -206,7 +206,7 @@ end
 --- Lines of :help.
 function M.help_lines(what)
   local lines = { "Type an expression or a statement, over as many lines as it needs. _ is the",
-    "last value. TAB completes, Ctrl-C stops what runs, a leading `local` stays." }
+    "last value. TAB completes, Ctrl-C stops the evaluation, a leading `local` stays." }
   for _, row in ipairs(M.help) do
     if (what.ranks or not row.ranks) and (what.paused or not row.paused) then
       lines[#lines + 1] = ("  %-14s %s"):format(row[1], row[2])
@@ -215,7 +215,7 @@ function M.help_lines(what)
   return lines
 end
 
---- ":time f(x)" -> "time", "f(x)"; nil: no command.
+--- ":time f(x)" -> "time", "f(x)". nil: no command.
 function M.split(text)
   local name = text:match "^([%w_.:]+)%?$"
   if name and not name:find "^:" then return "doc", name end

@@ -1,6 +1,5 @@
--- What TAB offers at a prompt: names of the session, of a function that stands, globals, keywords; fields and
--- methods through metatables; attributes of tensors; modules inside require "..."; commands. Used by prompt.lua
--- and server.lua.
+-- TAB completion at a prompt: names of the session, of a stopped function, globals, keywords, fields and methods
+-- through metatables, attributes of tensors, modules inside require "...", commands. Used by prompt.lua and server.lua.
 local accel = ...
 local commands = accel.host_chunk "repl/commands"
 local names = accel.host_chunk "repl/names"
@@ -11,7 +10,7 @@ local KEYWORDS = { "and", "break", "do", "else", "elseif", "end", "false", "for"
   "local", "nil", "not", "or", "repeat", "return", "then", "true", "until", "while" }
 local MOST = 500
 
--- The value of "a.b[1].c", looked up as Lua would, without calls; nil: there is none.
+-- The value of "a.b[1].c", looked up as Lua would, without calls, or nil.
 local function value_of(lookup, path)
   local name, rest = path:match "^([%a_][%w_]*)(.*)$"
   if not name then return nil end
@@ -51,8 +50,8 @@ local function modules(part)
   return list
 end
 
--- The function in whose table of options the line ends, "optim.AdamW(params, {": its name; nil: in none, or behind
--- a `=`.
+-- The function in whose table of options the line ends, "optim.AdamW(params, {": its name. nil: in none, or after a
+-- `=`.
 local function options_of(before)
   local depth = 0
   for i = #before, 1, -1 do
@@ -67,7 +66,7 @@ local function options_of(before)
   end
 end
 
--- Names of options in what a native op takes, "sum(x: tensor, dim: dims?, keepdim: bool = false) -> tensor".
+-- Names of options in a native op's signature, "sum(x: tensor, dim: dims?, keepdim: bool = false) -> tensor".
 local function op_keys(name)
   local keys = {}
   for _, op in ipairs(accel.ops()) do
@@ -79,7 +78,7 @@ local function op_keys(name)
   return keys
 end
 
--- What the table of options of a function may have, "optim.AdamW", "t:sum" with a tensor t.
+-- The possible keys in a function's table of options, "optim.AdamW", "t:sum" with a tensor t.
 local function option_keys(lookup, call)
   local owner, method = call:match "^(.*):([%w_]+)$"
   if owner and accel.is_tensor(value_of(lookup, owner)) then call = "Tensor:" .. method end

@@ -1,6 +1,5 @@
--- :diff EXPR: a tensor, or the tensors of a table or module, compared between ranks: which ranks have the same,
--- how far the others are from them and where. Values travel in pieces, and only of tensors that differ. Used by
--- front.lua.
+-- :diff EXPR: a tensor, or the tensors of a table or module, compared between ranks: which ranks are equal, how far the
+-- others differ and at which elements. Values travel in pieces, and only of tensors that differ. Used by front.lua.
 local accel = ...
 local answers = accel.host_chunk "repl/answers"
 
@@ -35,7 +34,8 @@ local function shown(x)
   return math.type(x) == "integer" and ("%d"):format(x) or ("%.9g"):format(x)
 end
 
--- Elements of two ranks' pieces: {count, greatest difference and where, first difference and where}, added to d.
+-- Elements of two ranks' pieces: {count, greatest difference and its position, first difference and its position},
+-- added to d.
 local function add_piece(d, a, b, at)
   local both_nan = a:ne(a):mul(b:ne(b)):to "bool"
   local differs = a:ne(b):logical_and(both_nan:logical_not())
@@ -102,7 +102,7 @@ local function describe(front, line, index, entry, groups, lines)
   end
 end
 
--- Ranks by what they say of tensor `index`, those of most ranks first.
+-- Ranks grouped by their values of tensor `index`, the largest group first.
 local function groups_of(got, targets, index)
   local groups, by_key = {}, {}
   for _, rank in ipairs(targets) do
@@ -129,7 +129,7 @@ function M.run(front, text, line, targets)
   end
   for _, rank in ipairs(targets) do
     if front.ranks[rank].job then
-      front:complain(("rank %d is busy; Ctrl-C interrupts it, @0,2 :diff %s asks others"):format(rank, text))
+      front:complain(("rank %d is busy; Ctrl-C interrupts it, @0,2 :diff %s uses other ranks"):format(rank, text))
       return false
     end
   end
@@ -166,7 +166,7 @@ function M.run(front, text, line, targets)
     end
   end
   if #first.tensors == 0 then
-    front:complain(("there is no tensor in it, but %s"):format(first.kind))
+    front:complain(("it has no tensor, but %s"):format(first.kind))
     return false
   end
   local lines, different = {}, 0

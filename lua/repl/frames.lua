@@ -1,6 +1,5 @@
--- The functions of a script that stands at a prompt: where they are, their locals and upvalues, read and written.
--- A frame is known by its distance from the bottom of its thread's stack, which stays while functions above it
--- come and go.
+-- The functions of a script stopped at a prompt: their positions, locals and upvalues, read and written. A frame is
+-- known by its distance from the bottom of its thread's stack, which stays while functions above it come and go.
 local _, lib_dir = ...
 
 local Frames = {}
@@ -28,7 +27,7 @@ local function is_host(source)
   return source:find("^=lua/") ~= nil
 end
 
---- A function of what scripts require.
+--- A function of a required module.
 function Frames.is_library(source)
   return lib_dir ~= nil and source:sub(1, #lib_dir) == lib_dir
 end
@@ -51,7 +50,7 @@ function Frames.capture(level)
   return self
 end
 
--- The level of the selected frame as seen by the function that calls this one's caller's ... ; see `with`.
+-- The level of the selected frame as seen by the function that calls this one's caller's ... See `with`.
 local function locals_of(self, frame, visit)
   if coroutine.running() == self.thread then
     local level = own_depth() - frame.from_bottom
@@ -76,7 +75,7 @@ function Frames:selected() return self.list[self.at] end
 --- How far above the bottom of the running thread the function at `level` of the caller is.
 function Frames.height(level) return own_depth() - (level + 1) end
 
---- Selects the first frame that is the script's own, where there is one: a step stands deep inside the library.
+--- Selects the first frame of the script itself, if there is one: a step is deep inside the library.
 function Frames:select_own()
   for i, frame in ipairs(self.list) do
     if not frame.library then
@@ -99,8 +98,8 @@ function Frames.title(frame)
   return Frames.place(frame) .. ": in " .. name
 end
 
--- Where a name of the selected frame lives: "local", its number, its value; "upvalue", ...; nil. And how to set
--- it.
+-- The location of a name in the selected frame: "local", its number, its value, or "upvalue", ..., or nil. And how to
+-- set it.
 local function find(self, name)
   local frame, index, found = self:selected(), nil, nil
   local set = locals_of(self, frame, function(i, n, value)
@@ -121,7 +120,7 @@ function Frames:get(name)
   return kind ~= nil, value
 end
 
---- Sets it; false: there is none.
+--- Sets it. false: there is none.
 function Frames:set(name, value)
   local kind, index, _, set = find(self, name)
   if kind == "local" then set(index, value) end
@@ -129,7 +128,7 @@ function Frames:set(name, value)
   return kind ~= nil
 end
 
---- Where a name that the selected frame lacks is a local: how to get there, ":up 2 (train.lua:12)"; nil: nowhere.
+--- If another frame has a local of this name: the command to get there, ":up 2 (train.lua:12)". nil: none has.
 function Frames:elsewhere(name)
   local at, found = self.at, nil
   for i = 1, #self.list do
@@ -164,7 +163,7 @@ function Frames:variables()
   return list
 end
 
---- What `...` is there.
+--- The value of `...` there.
 function Frames:varargs()
   local frame, list = self:selected(), { n = 0 }
   local level = coroutine.running() == self.thread and own_depth() - frame.from_bottom
@@ -181,12 +180,12 @@ function Frames:varargs()
   return list
 end
 
--- Functions of the library are passed over where there are others, unless it was one of them that somebody selected.
+-- Functions of the library are skipped if there are others, unless the user selected one of them.
 local function is_shown(self, i)
   return not self.list[i].library or not self.own or i == self.at
 end
 
---- Selects the frame n further down (towards the main chunk), or up; false: there is none.
+--- Selects the frame n further down (towards the main chunk), or up. false: there is none.
 function Frames:move(n)
   local to, sign = self.at, n < 0 and -1 or 1
   for _ = 1, math.abs(n) do

@@ -1,6 +1,6 @@
--- The prompt of several ranks, a process of its own: it has the terminal and a socket to each rank of this machine
--- (ranks.lua), so that a rank that waits, loops or dies never holds it up. Started by the launcher (accel-run repl) or
--- by the first rank of a script (accel.repl()).
+-- The prompt of several ranks, a separate process: it has the terminal and a socket to each rank of this machine
+-- (ranks.lua), so that a rank that waits, loops or dies never blocks it. Started by the launcher (accel-run repl) or by
+-- the first rank of a script (accel.repl()).
 local accel = ...
 local Ranks = accel.host_chunk "repl/ranks"
 local Reader = accel.host_chunk "repl/reader"
@@ -25,6 +25,7 @@ function Front:say(lines)
 end
 
 function Front:complain(text)
+  text = accel.console.visible(text, true)
   if self.interactive then
     if self:terminal().colour(1) then text = "\27[31m" .. text .. "\27[0m" end
     return self:say(text)
@@ -35,7 +36,7 @@ end
 
 -- ---- inputs ----
 
---- "@0,2 x" -> ranks, "x". nil, why: there are no such ranks.
+--- "@0,2 x" -> ranks, "x". nil, reason: there are no such ranks.
 function Front:targets(text, line)
   local list, code = commands.addressed(text)
   if list and code == "" then return nil, ("stdin:%d: nothing is to be run on '@%s'"):format(line, list) end
@@ -71,7 +72,7 @@ function Front:show_ranks()
   self:say(lines)
 end
 
--- One input: whether it worked; the second result ends the prompt: "continue" or "quit".
+-- One input: whether it worked. The second result ends the prompt: "continue" or "quit".
 function Front:input(text, line)
   local name, rest = commands.split(text)
   if name == "on" or name == "all" then name = nil end
@@ -112,7 +113,7 @@ function Front:input(text, line)
   return ok
 end
 
--- The prompt names the function that is selected; where ranks have selected different ones it names the ranks alone.
+-- The prompt names the selected function. If ranks have selected different ones it names only the ranks.
 function Front:follow(job)
   if not self.paused then return end
   for rank, answer in accel.pairs(job.answers) do self.places[rank] = answer.at or self.places[rank] end
@@ -165,7 +166,7 @@ local M = { Front = Front }
 function M.run(fds)
   local segment, list = tostring(fds):match "^segment=(%d+),front=([%d:]+)$"
   if not segment then
-    io.stderr:write "accel-run: repl:front is started by accel-run itself; accel-run --num-processes N repl does so\n"
+    io.stderr:write "accel-run: repl:front is for accel-run itself; use accel-run --num-processes N repl\n"
     return false
   end
   local guard <close> = accel.console.session()

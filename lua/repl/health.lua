@@ -1,5 +1,5 @@
--- How the ranks behind a prompt are: what each waits for or is at, how one ended, what has become of their collectives,
--- which begin anew where they can. The part of ranks.lua that reads the ranks' status pages.
+-- The health of a prompt's ranks: each one's current wait or activity, how one ended, the state of their collectives,
+-- which start again if possible. The part of ranks.lua that reads the ranks' status pages.
 local accel = ...
 local answers = accel.host_chunk "repl/answers"
 
@@ -16,15 +16,16 @@ local function names(list)
   end
   return table.concat(parts, ", ")
 end
---- "0, 2-4"; sorts the list.
+--- "0, 2-4". Sorts the list.
 Health.names = names
 
---- " for ranks 0, 2": whom a rank waits for; "" where they are on other machines, whose ranks its page does not name.
+--- " for ranks 0, 2": the ranks that a rank waits for. "" if they are on other machines, whose ranks its page does not
+--- name.
 function Health.for_whom(missing)
   return #missing == 0 and "" or (" for rank%s %s"):format(#missing > 1 and "s" or "", names(missing))
 end
 
---- A rank's page, of a list that pages:read() gave; a rank of a prompt knows its number in the job where that is another one.
+--- A rank's page, from a list of pages:read(). A prompt's rank knows its number in the job if that is different.
 function Health:page_of(pages, rank)
   local number = self.ranks[rank].rank
   for _, page in ipairs(pages) do
@@ -38,11 +39,11 @@ local function page_of(self, rank)
   return self:page_of(pages, rank), abort_reason
 end
 
--- "waits in barrier at stdin:4 for ranks 0, 2": what a rank is at that has not answered.
+-- "waits in barrier at stdin:4 for ranks 0, 2": the activity of a rank that has not answered.
 function Health:activity(rank)
   local r, page = self.ranks[rank], page_of(self, rank)
   local at = r.job and ("stdin:%d"):format(r.job.line) or page.at or "?"
-  if page.stopped then return ("is stopped (SIGSTOP) at %s; kill -CONT %d lets it go on"):format(at, page.pid) end
+  if page.stopped then return ("is stopped (SIGSTOP) at %s; kill -CONT %d lets it continue"):format(at, page.pid) end
   if page.waits then
     local idle = {}
     for _, other in ipairs(page.missing) do
@@ -71,11 +72,11 @@ function Health:report_missing(job)
   for _, text in ipairs(order) do self:say(answers.label(self, by_text[text]) .. text) end
   if not self.told_interrupt then
     self.told_interrupt = true
-    self:say("the answer is shown when it comes; Ctrl-C interrupts")
+    self:say("the answer will be shown; Ctrl-C interrupts")
   end
 end
 
--- Will none of the missing ranks answer by itself? Each waits for one that stands at the prompt.
+-- Whether none of the missing ranks will answer by itself. Each waits for one that stands at the prompt.
 function Health:is_stuck(job)
   for rank in next, job.left do
     local _, hopeless = self:activity(rank)
@@ -84,7 +85,7 @@ function Health:is_stuck(job)
   return true
 end
 
--- "rank 1 (pid 7) was killed by signal 9 (Killed), at stdin:3"; the launcher may need a moment to see it.
+-- "rank 1 (pid 7) was killed by signal 9 (Killed), at stdin:3". The launcher may need a moment to notice.
 function Health:epitaph(rank)
   local page
   for _ = 1, 50 do
@@ -104,7 +105,7 @@ end
 
 -- ---- collectives ----
 
--- Was this said by an answer just now?
+-- Whether an answer has just reported this.
 local function is_said(job, reason)
   for _, a in next, job and job.answers or {} do
     local text = a.message or table.concat(a.lines or {}, "\n")
@@ -112,7 +113,8 @@ local function is_said(job, reason)
   end
 end
 
--- Collectives begin anew: every rank resets, then the abort reason is cleared, then all go on. nil, why: they cannot.
+-- Collectives start again: every rank resets, then the abort reason is cleared, then all continue. nil, reason: they
+-- cannot.
 function Health:renew()
   local next_group, all = 0, self:alive()
   local got = self:ask({ op = "reset" }, 0, all)
@@ -126,8 +128,8 @@ function Health:renew()
   return got ~= nil, "not all ranks answer"
 end
 
---- After an error that ended the world of the ranks (what they call differs, a wait was interrupted): it begins anew once
---- all of them are at the prompt, or it is told once that it cannot. job: whose answers were shown last.
+--- After an error that ended the world of the ranks (mismatched calls, an interrupted wait): it starts again once all of
+--- them are at the prompt, or one message reports that it cannot. job: the job whose answers were shown last.
 function Health:mend(job)
   local _, abort_reason = self.pages:read()
   if not abort_reason or self.lost == abort_reason then return end

@@ -1,11 +1,11 @@
--- What can be asked of a value by name, and what a module is called. Used by complete.lua and show.lua.
+-- The names available on a value, and the name of a module. Used by complete.lua and show.lua.
 local accel = ...
 
 local M = {}
 
 local ATTRIBUTES = { "shape", "dtype", "device", "grad", "requires_grad", "is_leaf", "grad_fn", "ndim" }
 
---- Every name that can be asked of a value, nearest first: set[name] = its value, or true where it is not looked at.
+--- Every name available on a value, nearest first: set[name] = its value, or true if it is not read.
 ---@param value any
 ---@param set? table<string, any>
 ---@return table<string, any>
@@ -36,18 +36,19 @@ end
 local OF_CLASSES = { alloc = true, init = true, extend = true }
 
 --- Whether a name that was found on a value is a method to be called on it. Functions whose first parameter has a name
---- other than self are their class's own; `_` is a self that is not looked at.
+--- other than self are their class's own. `_` is an unused self.
 function M.is_method(value, name, field)
   if field == true or type(field) == "userdata" then return true end
   if type(field) ~= "function" then return false end
   if type(value) ~= "table" or not require "accel.util.class".of(value) then return true end
   if OF_CLASSES[name] then return false end
+  field = require "accel.util.checked".original(field)
   local info = debug.getinfo(field, "Su")
   local first = info.what == "Lua" and info.nparams > 0 and debug.getlocal(field, 1)
   return not first or first == "self" or first == "_"
 end
 
---- "accel.nn" for what require "accel.nn" gives; nil: no module of the library.
+--- "accel.nn" for the result of require "accel.nn". nil: not a module of the library.
 ---@return string?
 function M.module(value)
   if type(value) ~= "table" or require "accel.util.class".isclass(value) then return nil end

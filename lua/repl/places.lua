@@ -14,7 +14,7 @@ function M.same_file(source, file)
   return path:sub(-#file) == file and (#path == #file or path:sub(-#file - 1, -#file - 1) == "/")
 end
 
--- Sources of what is loaded: functions of the stack, globals, modules and what is in them.
+-- Sources of loaded code: functions of the stack, globals, modules and their content.
 local function sources(frames)
   local set = {}
   local function add(f)
@@ -40,8 +40,8 @@ local function has_code(text)
   return not (text:find "^%s*$" or text:find "^%s*%-%-" or text:find "^%s*else%s*$" or text:find "^%s*do%s*$")
 end
 
---- What to know of a breakpoint {file, line}: {} where it can be met; pending: why it may be later; line: the next one that holds code;
---- never: why it cannot.
+--- The status of a breakpoint {file, line}: {} if it can be reached. pending: why it may be reached later. line: the next line with
+--- code. never: why it cannot be.
 ---@return {pending?: string, line?: integer, never?: string}
 function M.look(b, frames)
   local found, names = {}, {}
@@ -50,7 +50,7 @@ function M.look(b, frames)
       if M.same_file(source, b.file) then found[#found + 1] = source:sub(2) end
       if not Frames.is_library(source) then names[#names + 1] = stem(source) end
     elseif M.same_file(source, b.file) then
-      return {} -- a chunk that is no file
+      return {} -- a chunk that is not a file
     end
   end
   if #found == 0 then

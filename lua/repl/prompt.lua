@@ -18,6 +18,7 @@ local function say(lines)
 end
 
 local function say_error(text, interactive)
+  text = accel.console.visible(text, true)
   if interactive and terminal().colour(1) then text = "\27[31m" .. text .. "\27[0m" end
   local out = interactive and io.stdout or io.stderr
   io.stdout:flush()
@@ -37,12 +38,12 @@ function M.predefine(session)
 end
 
 function M.banner(extra)
-  return ("accel %s, %d thread%s%s; :help tells more, Ctrl-D leaves"):format(accel._VERSION, accel.num_threads(),
+  return ("accel %s, %d thread%s%s; :help explains more, Ctrl-D leaves"):format(accel._VERSION, accel.num_threads(),
     accel.num_threads() == 1 and "" or "s", extra or "")
 end
 
---- Notes whether what inputs write to standard output, by io.write and its like, ends a line: w:end_line() does where
---- it does not. To be closed.
+--- Notes whether the inputs' writes to standard output, by io.write and similar functions, end a line: w:end_line()
+--- ends it if they do not. To be closed.
 function M.note_writes()
   local files, open = getmetatable(io.stdout).__index, false
   local old = { write = io.write, method = files.write, print = print }
@@ -64,7 +65,7 @@ function M.note_writes()
   end
   io.write, files.write = write, method
   rawset(_G, "print", print_line)
-  local function close() -- what the script has put in their place stays
+  local function close() -- the script's own replacements stay
     if io.write == write then io.write = old.write end
     if files.write == method then files.write = old.method end
     if rawget(_G, "print") == print_line then rawset(_G, "print", old.print) end
@@ -79,19 +80,17 @@ end
 --- Writes the inputs that worked.
 function M.save(inputs, path)
   if path == "" then return "the name of a file is missing: :save FILE" end
-  local file, why = io.open(path, "w")
-  if not file then return why end
-  for _, text in ipairs(inputs) do file:write(text, "\n") end
-  file:close()
+  local ok, why = accel.write_file(path, #inputs > 0 and table.concat(inputs, "\n") .. "\n" or "")
+  if not ok then return why end
   return nil, ("%d input%s in %s"):format(#inputs, #inputs == 1 and "" or "s", path)
 end
 
---- Where a script stands, as the prompt's first line.
+--- The position of a script, as the prompt's first line.
 function M.pause_lines(frames, text)
   local lines = {}
   if text then lines[1] = text end
   local at = frames and frames:selected()
-  lines[#lines + 1] = at and frames.title(at) .. " (:c or Ctrl-D goes on, :quit ends)" or nil
+  lines[#lines + 1] = at and frames.title(at) .. " (:c or Ctrl-D continues, :quit ends)" or nil
   return lines
 end
 
@@ -160,7 +159,7 @@ function M.run(o)
       else say(r.lines) end
     elseif text:find "^%s*@" then
       failed = true
-      say_error(("stdin:%d: @ runs an input on some of several ranks; there is one process here"):format(line),
+      say_error(("stdin:%d: @ runs an input on some of several ranks, but there is only one process"):format(line),
         interactive)
     else
       local r = session:evaluate(text, line)

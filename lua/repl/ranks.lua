@@ -1,5 +1,5 @@
--- The ranks behind a prompt: requests to them and what comes back, in the order of each rank's turns; what they print;
--- which of them wait, loop, die. The prompt is front.lua; ranks answer by server.lua.
+-- The ranks of a prompt: requests to them and their answers, in the order of each rank's turns, their output, and which
+-- of them wait, loop or die. The prompt is front.lua. Ranks answer by server.lua.
 --
 -- To a rank: { id, op = "eval" | "command" | "complete" | "tensors" | "part" | "end", ... }. From it: { hello },
 -- then for each request any number of { id, out = text } and one { id, done = true, ok, lines, message, digest, ... }.
@@ -14,7 +14,7 @@ Ranks.__index = Ranks
 local PATIENCE, APART, EARLY = 1.0, 0.15, 0.3
 Ranks.APART = APART
 
---- sockets: descriptors by local rank; segment: that of the ranks' status pages. say(lines) and complain(text) write.
+--- sockets: descriptors by local rank. segment: of the ranks' status pages. say(lines) and complain(text) write.
 function Ranks.new(segment, sockets, interactive)
   local self = setmetatable({ ranks = {}, size = #sockets, pages = accel.console.pages(segment), open = {}, last_id = 0,
     interactive = interactive }, Ranks)
@@ -48,7 +48,7 @@ function Ranks:start(rank, job)
   if not r.channel:send(accel.encode(job.request)) then self:died(rank) end
 end
 
---- Sends a request to these ranks, or puts it behind what they are at. Gives the job.
+--- Sends a request to these ranks, or queues it after their current ones. Gives the job.
 function Ranks:submit(request, line, targets)
   self.last_id = self.last_id + 1
   local job = { id = self.last_id, line = line, request = request, targets = targets, answers = {}, out = {}, left = {},
@@ -66,7 +66,7 @@ function Ranks:submit(request, line, targets)
   return job
 end
 
--- What the ranks print: a line that all of them print is shown once; one that others do not have after a moment is
+-- The ranks' output: a line that all of them print is shown once. After a moment, a line that others lack is shown as
 -- the rank's.
 function Ranks:flush_output(job, final)
   if job.quiet then return end
@@ -142,7 +142,7 @@ function Ranks:died(rank)
   r.job, r.queue = nil, {}
 end
 
---- A rank is at the prompt and says who it is.
+--- A rank is at the prompt and introduces itself.
 function Ranks:arrived(rank, hello) self.ranks[rank].hello = hello end
 
 --- Everything that a rank has sent.
@@ -177,7 +177,7 @@ function Ranks:on_ready(i)
   self:show_late()
 end
 
---- What came when the prompt was back already: answers of several ranks that come together are shown together.
+--- Answers that arrived after the prompt had returned: several ranks' answers that arrive together are shown together.
 function Ranks:show_late()
   local done = {}
   for id, job in accel.pairs(self.open) do
@@ -234,7 +234,7 @@ function Ranks:channels()
   return list
 end
 
---- Runs a request on ranks and shows what they answer.
+--- Runs a request on ranks and shows their answers.
 function Ranks:run(request, line, targets)
   self:mend()
   local queued = {}
@@ -242,7 +242,7 @@ function Ranks:run(request, line, targets)
     if self.ranks[rank].job then queued[#queued + 1] = rank end
   end
   if #queued > 0 then
-    self:say(("%sstill busy: this comes behind (Ctrl-C gives up)"):format(answers.label(self, queued)))
+    self:say(("%sstill busy; queued (press Ctrl-C to give up)"):format(answers.label(self, queued)))
   end
   local job = self:submit(request, line, targets)
   self.open[job.id] = job
@@ -266,7 +266,7 @@ function Ranks:run(request, line, targets)
   return ok, job
 end
 
---- A request whose answers are not for the screen: list by rank; nil: not all came.
+--- A request whose answers are not shown: list by rank. nil: not all arrived.
 function Ranks:ask(request, line, targets)
   local job = self:submit(request, line, targets)
   job.quiet = true
@@ -274,7 +274,7 @@ function Ranks:ask(request, line, targets)
   return job.answers, job
 end
 
---- What some rank that has nothing else to do knows, soon; nil: none answers.
+--- An idle rank's answer, soon. nil: none answers.
 function Ranks:peek(request)
   for _, rank in ipairs(self:alive()) do
     local r = self.ranks[rank]
@@ -297,7 +297,7 @@ function Ranks:complete(line, word)
   return a and a.lines or {}
 end
 
---- Until every rank has told who it is, or is gone: they load the library meanwhile.
+--- Waits until every rank has introduced itself, or is gone. They load the library meanwhile.
 function Ranks:greet(seconds)
   local limit = accel.clock() + seconds
   while accel.clock() < limit do

@@ -61,7 +61,7 @@ function Reader:remember(line)
   if self.history then accel.console.append(self.history, line:gsub("\n", " ") .. "\n") end
 end
 
---- The next input and the number of its first line; nil, "eof" or "break" (Ctrl-C at the prompt).
+--- The next input and the number of its first line. nil, "eof" or "break" (Ctrl-C at the prompt).
 function Reader:read()
   local o, lines = self.o, {}
   while true do

@@ -1,5 +1,5 @@
--- A rank at a prompt that is another process (front.lua): does what comes over its socket, one request after the
--- other, and sends back text. Requests and answers are tables by accel.encode; see front.lua for their fields.
+-- A rank at a prompt that is another process (front.lua): executes the requests on its socket, one after the other, and
+-- returns text. Requests and answers are tables by accel.encode. See front.lua for their fields.
 local accel = ...
 local Session = accel.host_chunk "repl/session"
 local commands = accel.host_chunk "repl/commands"
@@ -11,9 +11,9 @@ local M = {}
 
 local MOST_TENSORS = 100000
 
--- ---- what inputs print ----
+-- ---- output of inputs ----
 
--- print and io.write go to the prompt, which shows what all ranks print once.
+-- print and io.write go to the prompt, which shows equal output of all ranks once.
 local function capture(send)
   local old = { print = print, write = io.write }
   rawset(_G, "print", function(...)
@@ -54,7 +54,7 @@ local function digest_of(values)
   return table.concat(parts, " ")
 end
 
--- Tensors of a value with their names: itself, those of a table, of a module's state_dict.
+-- Tensors of a value with their names: itself, a table's entries, or a module's state_dict.
 local function tensors_of(value)
   local list, seen = {}, {}
   local function walk(name, x, depth)
@@ -140,8 +140,8 @@ function handlers.part(session, q)
   return { ok = true, lines = {}, part = item.flat:narrow(1, q.first, q.count):clone() }
 end
 
---- Serves until the prompt is gone ("gone") or says how the script goes on ("continue", "quit", ...); the request that said so is the second
---- result. hello: what the prompt is told first.
+--- Serves until the prompt is gone ("gone") or decides how the script continues ("continue", "quit", ...). The deciding request is the
+--- second result. hello: the first message to the prompt.
 local function serve(channel, session, hello)
   local id = 0
   local function send(t)

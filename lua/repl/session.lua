@@ -1,12 +1,12 @@
--- Evaluates what is typed at a prompt, in an environment: the session's own names, over the locals of the function
--- at which a script stands, over the globals. Knows nothing of terminals: results are values and text. Used by
+-- Evaluates the inputs of a prompt, in an environment: the session's own names, over the locals of the function at
+-- which a script stopped, over the globals. It does not depend on terminals: results are values and text. Used by
 -- prompt.lua, server.lua.
 local accel = ...
 
 local Session = {}
 Session.__index = Session
 
---- A session; frames: those of a script that stands here (frames.lua), nil: none.
+--- A session. frames: of a script stopped here (frames.lua), nil: none.
 ---@param frames? table
 function Session.new(frames)
   local self = setmetatable({ kept = {}, frames = frames, predefined = {}, before = {} }, Session)
@@ -17,7 +17,7 @@ function Session.new(frames)
   return self
 end
 
--- Globals may be strict: their error is the line's that asked, not ours, and says which caller has a local of the name.
+-- Globals may be strict: their error points at the input's line, not ours, and names a caller with a local of the name.
 local function global(name, frames)
   local value = rawget(_G, name)
   if value ~= nil then return value end
@@ -58,13 +58,13 @@ function Session:frame_env()
   })
 end
 
--- What takes an assignment of the last input back.
+-- Reverts an assignment of the last input.
 function Session:remember(restore, old)
   self.assigned = self.assigned or {}
   table.insert(self.assigned, function() restore(old) end)
 end
 
---- Takes back what the last input assigned to locals, upvalues, globals and names of the session (not what it did to tensors and tables).
+--- Reverts the last input's assignments to locals, upvalues, globals and names of the session (not its changes to tensors and tables).
 --- Returns how many assignments that were.
 ---@return integer
 function Session:undo()
@@ -74,7 +74,7 @@ function Session:undo()
   return #list
 end
 
---- The value of a name as inputs see it, nil where there is none; whether it was made here or in the script.
+--- The value of a name as inputs see it, nil if there is none, and whether it was made here or in the script.
 ---@return any value
 ---@return boolean own
 function Session:lookup(name)
@@ -144,7 +144,7 @@ local function load_at(text, line, env)
   return load(("\n"):rep(line - 1) .. text .. "\n", "=stdin", "t", env) -- a short string ends with its line
 end
 
---- Code of an input whose first line has this number; nil, why, and whether more lines would make it whole.
+--- Code of an input whose first line has this number. nil, the error, and whether more lines would complete it.
 ---@return function? code an expression's gives `true` before its values
 ---@return string|boolean? why or whether it is an expression
 ---@return boolean? incomplete
@@ -166,7 +166,7 @@ end
 
 -- ---- running ----
 
--- What stands above the input in a traceback is the prompt's own.
+-- Traceback entries above the input are the prompt's own.
 local function cut(trace)
   local lines, deep = {}, 0
   for line in (trace .. "\n"):gmatch "([^\n]*)\n" do
@@ -181,20 +181,20 @@ end
 local function on_error(err)
   local ok, text = pcall(tostring, err)
   local trace, deep = cut(accel.traceback(err, 2))
-  local message = trace:match "^(.-)\nstack traceback:" or trace -- with what the traceback knows of misspelt names
+  local message = trace:match "^(.-)\nstack traceback:" or trace -- with the traceback's suggestions for misspelt names
   return { value = err, message = ok and message or "(an error that cannot be printed)", trace = trace,
     deep = deep > 1, text = text }
 end
 
--- The program is to end: what stopped the input stops the prompt as well.
+-- The program must end: the error that stopped the input stops the prompt as well.
 local function ends(err)
   local is_interrupt = type(err) == "table" and err.code == "interrupted"
   if not is_interrupt then return false end
   return accel.interrupted() or tostring(err.message):find "interrupted by signal" ~= nil
 end
 
---- Runs a function: {ok, n, [1..n], seconds}, or {ok = false, message, trace, deep}; interrupted: by Ctrl-C.
---- skip: results that are left out.
+--- Runs a function: {ok, n, [1..n], seconds}, or {ok = false, message, trace, deep}. interrupted: by Ctrl-C. skip:
+--- number of results to drop.
 function Session:run(skip, f, ...)
   local began = accel.clock()
   self.guard:begin()
@@ -212,7 +212,7 @@ function Session:run(skip, f, ...)
   return failure
 end
 
---- Evaluates an input whose first line has this number. As run; incomplete: its end is missing.
+--- Evaluates an input whose first line has this number. Results as in run. incomplete: its end is missing.
 function Session:evaluate(text, line)
   self.assigned = nil
   local code, names = unlocal(text)

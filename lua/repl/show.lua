@@ -1,5 +1,5 @@
 -- Values as lines of text for a prompt: tensors by shape, dtype, statistics, gradient and corner values, tables by
--- accel.inspect; never more lines than a screen has. Used by prompt.lua, server.lua, commands.lua.
+-- accel.inspect. Never more lines than the screen has. Used by prompt.lua, server.lua, commands.lua.
 local accel = ...
 local names = accel.host_chunk "repl/names"
 
@@ -9,7 +9,7 @@ local MOST_LINES, LARGE = 60, 1 << 24
 
 local function number(x)
   if math.type(x) == "integer" then return ("%d"):format(x) end
-  return x == x and ("%.5g"):format(x) or "nan" -- its sign says nothing
+  return x == x and ("%.5g"):format(x) or "nan" -- its sign has no meaning
 end
 
 function M.shape(t)
@@ -20,7 +20,7 @@ end
 
 local function is_float(t) return t.dtype:find "^b?f" ~= nil end
 
--- "min 0 max 1 mean 0.5 std 0.1", with what is not finite counted apart.
+-- "min 0 max 1 mean 0.5 std 0.1", with values that are not finite counted separately.
 local function statistics(t)
   local n = t:numel()
   if t.device == "meta" or n < 2 then return nil end
@@ -97,6 +97,7 @@ function M.type(x)
   end
   if type(x) == "number" then return math.type(x) end
   if type(x) == "function" then
+    x = require "accel.util.checked".original(x)
     local info, params = debug.getinfo(x, "Su"), {}
     if info.what == "C" then return "function of C" end
     for i = 1, info.nparams do params[i] = debug.getlocal(x, i) end

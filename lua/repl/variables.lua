@@ -1,4 +1,4 @@
--- What an editor shows of a script that stands: frames of the stack, scopes, and values that open, one level at a time. Requests of
+-- An editor's view of a stopped script: frames of the stack, scopes, and expandable values, one level at a time. Requests of
 -- lua/attach/dap.lua, answered in the rank (attached.lua).
 local accel = ...
 
@@ -11,7 +11,7 @@ local function one_line(value)
   return #text > 200 and text:sub(1, 197) .. "..." or text
 end
 
---- { op = "stack" } -> frames = { { name, path, line }, ... }, the innermost first; at: the one that is selected.
+--- { op = "stack" } -> frames = { { name, path, line }, ... }, the innermost first. at: the selected one.
 function M.stack(session)
   local list = {}
   for i, frame in ipairs(session.frames.list) do
@@ -21,7 +21,7 @@ function M.stack(session)
   return { ok = true, lines = {}, frames = list, at = session.frames.at }
 end
 
--- What a value opens to: {name, value} in order; nil: nothing.
+-- The children of a value: {name, value} in order. nil: none.
 local function children(value)
   local list = {}
   local function add(name, x)
@@ -51,7 +51,7 @@ local function children(value)
   return #list > 0 and list or nil
 end
 
--- A row of an editor's list; ref opens it.
+-- A row of an editor's list. ref expands it.
 local function row(session, name, value)
   local opens = accel.is_tensor(value) or (type(value) == "table" and next(value) ~= nil)
   local ref

@@ -1,8 +1,8 @@
---- accel.compile(fn or model): chains of elementwise operations and reductions inside become one pass over memory. The function runs as it
---- is, every time: there is no trace that could miss a branch, and no guard. An elementwise operation on many elements (host/ops/fuse.h) just
---- waits until something reads its result; then all of the chain before it is computed, piece by piece in the first cache, by the very
---- loops of single calls, so that results are equal to the last bit. What is not read is not written. Of a chain that comes again the
---- system's C compiler makes a kernel (host/ops/fuse_code.h), from the same formulas and with the same bits.
+--- accel.compile(fn or model): chains of elementwise operations and reductions inside become one pass over memory. The function runs
+--- unchanged, every time: no trace can miss a branch, and no guard is needed. An elementwise operation on many elements
+--- (host/ops/fuse.h) only waits until something reads its result. Then the whole chain before it is computed, piece by piece in the
+--- first-level cache, by the loops of single calls, so that results are equal to the last bit. Unread intermediates are never written. Of a
+--- chain that comes again the system's C compiler makes a kernel (host/ops/fuse_code.h), from the same formulas and with the same bits.
 local accel = require "accel.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -15,7 +15,7 @@ local M = {}
 
 local MODES <const> = { "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs" }
 local AS_IT_IS <const> = { eager = true, aot_eager = true }
--- PyTorch's backends that need another compiler: what they would do, the one here does.
+-- PyTorch's backends that need another compiler: accel's own does their work.
 local ELSEWHERE <const> = {}
 for name in ([[aot_ts_nvfuser nvprims_nvfuser cudagraphs ofi fx2trt onnxrt tensorrt aot_torchxla_trace_once torchxla_trace_once ipex tvm
   hpu_backend neuron]]):gmatch "%S+" do
@@ -38,13 +38,16 @@ local function check_options(opts)
   if type(o.backend) ~= "string" then raise("compile: backend must be a name such as 'inductor', got %s", check.shown(o.backend)) end
   local backend = o.backend:lower()
   if ELSEWHERE[backend] then
-    once(("compile: there is no backend '%s' here; chains of elementwise operations are fused, as by 'inductor'"):format(backend))
+    once(("compile: accel has no backend '%s'; chains of elementwise operations are fused, as by 'inductor'"):format(backend))
   elseif backend ~= "inductor" and backend ~= "no" and not AS_IT_IS[backend] then
     raise("compile: backend must be one of 'inductor', 'eager' and 'aot_eager', got '%s'", o.backend)
   end
   if o.mode ~= nil and o.options ~= nil then raise "compile: give mode or options, not both" end
   if o.mode ~= nil and o.mode ~= "default" then
-    once(("compile: mode '%s' has no effect: the one way of fusing is that of 'default'"):format(o.mode))
+    once(("compile: mode '%s' has no effect: accel always fuses as in 'default'"):format(o.mode))
+  end
+  for _, name in ipairs { "fullgraph", "dynamic" } do
+    if o[name] then once(("compile: %s has no effect: it holds for every function; leave it out"):format(name)) end
   end
   if o.dynamic == false then once "compile: dynamic = false has no effect: kernels serve all shapes" end
   if o.options ~= nil then once "compile: options has no effect: the one way of fusing has none" end
@@ -54,8 +57,8 @@ end
 
 -- ---- running ----
 local depth = 0
--- What a function keeps besides what it returns is found in its first call, and in the first that records gradients, since graphs and
--- checkpoints keep tensors, too; then everything it makes is computed.
+-- The first call, and the first that records gradients, find tensors that a function keeps without returning them, since graphs and
+-- checkpoints keep tensors as well. Then all its results are computed.
 local function states_of(name) return { [true] = { keeps = false, name = name }, [false] = { keeps = false, name = name } } end
 
 local region = { __close = function(state)
@@ -82,7 +85,7 @@ local function results(state, ...)
   core.settle(table.unpack(list))
   if not state.seen and depth == 1 then
     state.seen = true
-    for _ = 1, 2 do -- what finalizers of the first let go is found by the second
+    for _ = 1, 2 do -- the second finds objects freed by finalizers of the first
       if waiting() > 0 then collectgarbage() end
     end
     if waiting() > 0 then
@@ -119,8 +122,8 @@ end
 -- Model -> { o = the options, modules = its regions, in order, programs = how many kinds of them }.
 local regional = setmetatable({}, { __mode = "k" })
 
---- Takes a model's compilation off again, where its forward is still the compiled one, and that of its regions. Returns the options it had,
---- nil for others, and the function that compiles so.
+--- Removes a model's compilation, if its forward and its regions' are still the compiled ones. Returns the options it had, nil for others,
+--- and the function that compiles so.
 ---@param model accel.nn.Module
 ---@return table?
 ---@return (fun(model: accel.nn.Module, opts: table): accel.nn.Module)?
@@ -137,7 +140,7 @@ function M.undo(model)
   end
 end
 
---- Whether accel.compile made a model what it is.
+--- Whether accel.compile has compiled a model.
 --- example: local m = accel.nn.Linear(2, 2) accel.compile(m) return accel.accelerator.is_compiled_module(m) --> true
 ---@param module any
 ---@return boolean
@@ -170,7 +173,7 @@ local function has_repeated(module)
   return false
 end
 
---- What modules of one kind have in common: classes, and the names, shapes and dtypes of parameters and buffers.
+--- The common structure of modules of one kind: classes, and the names, shapes and dtypes of parameters and buffers.
 local function structure(module, ids)
   local words = {}
   for name, each in module:named_modules() do
@@ -187,16 +190,17 @@ local function structure(module, ids)
   return table.concat(words, ";")
 end
 
---- Regional compilation: blocks that repeat (the modules of a ModuleList, all of one class) are compiled each, as is every module beside them.
---- Since no chain leaves its block, blocks of one structure have the same kernels, however many there are; what each keeps besides what it
---- returns, by a hook or a field of its own, its own first calls find out. A model in which nothing repeats is compiled as a whole. The model is
---- changed in place and returned; names of its state stay.
+--- Regional compilation: repeated blocks (the modules of a ModuleList, all of one class) are compiled each, as is every other module. Since
+--- no chain leaves its block, blocks of one structure have the same kernels, however many there are. Each block's own first calls find the
+--- tensors that it keeps without returning them, in a hook or a field. A model in which nothing repeats is compiled as a whole. A model
+--- without repeated blocks is compiled as a whole. The model is changed in place and returned. Its state keeps its names.
 --- example: local m = accel.nn.ModuleList { accel.nn.Linear(2, 2), accel.nn.Linear(2, 2) }
 ---   accel.accelerator.compile_regions(m) return accel.accelerator.is_compiled_module(m), accel.accelerator.is_compiled_module(m[2]) --> false, true
 ---@param module accel.nn.Module
----@param opts? table those of accel.compile
+---@param opts? table accel.compile's options
 ---@return accel.nn.Module
-function M.compile_regions(module, opts)
+function M.compile_regions(module, opts, ...)
+  check.surplus("compile_regions", ...)
   if not is_module(module) then raise("compile_regions: %s", not_a_module(module)) end
   if compiled[module] or not has_repeated(module) then return M.compile(module, opts) end
   local o, ids, kinds = check_options(opts), { n = 0 }, {}
@@ -223,7 +227,7 @@ function M.compile_regions(module, opts)
   return module
 end
 
---- The regions of a model that compile_regions compiled, and how many kinds of them there are; none for others.
+--- The regions of a model that compile_regions compiled, and the number of their kinds. Nothing for other models.
 ---@param module accel.nn.Module
 ---@return accel.nn.Module[]
 ---@return integer
@@ -234,31 +238,31 @@ function M.regions_of(module)
 end
 
 --- A function whose chains of elementwise operations and reductions become one pass over memory each, or a model, which is changed in place
---- and returned. On the CPU, for results of 131072 elements and more in f32, bf16 and f16; everything else runs as it does without. Results,
---- gradients and random numbers are equal, bit for bit. So does a backward through what was recorded inside, up to the leaves; not one with
---- `create_graph`. What is not written has no memory, and a result takes that of an operand that ends with it.
+--- and returned. On the CPU this applies to results of 131072 elements and more in f32, bf16 and f16. All other work runs as without it.
+--- Results, gradients and random numbers are equal, bit for bit. Backward through ops recorded inside is fused as well, up to the leaves,
+--- except with `create_graph`. Unmaterialised results use no memory, and a result takes over the memory of an operand that ends with it.
 ---
---- A chain of f32 that comes for the third time gets a kernel of its own where there is a C compiler (ACCEL_COMPILE_CC, kept in
---- ACCEL_COMPILE_CACHE), whatever its shapes: nothing is compiled again for others, blocks of a model that repeat share kernels, and there are
---- ACCEL_COMPILE_LIMIT at most. On CUDA chains of elementwise operations of 1024 elements and more become kernels by NVRTC, where it is
---- installed; else they run call by call, which is said once.
---- There is nothing to trace, so that `fullgraph` and `dynamic` are true of every function; another `mode` than "default", which has no effect
---- here, is said once, as is `dynamic` = false.
+--- The third run of an f32 chain gets its own kernel if there is a C compiler (ACCEL_COMPILE_CC, cached in ACCEL_COMPILE_CACHE), for any
+--- shapes: other shapes need no new compilation, repeated blocks of a model share kernels, and there are at most ACCEL_COMPILE_LIMIT. On
+--- CUDA, chains of elementwise operations of 1024 elements and more become kernels by NVRTC, if it is installed. Otherwise they run call by
+--- call, with one warning. Since nothing is traced, `fullgraph` and `dynamic` hold for every function. Another `mode` than "default" has no
+--- effect and warns once, as does `dynamic` = false.
 ---
---- A tensor that the function stores somewhere without returning it: where its first call does so, or the first that records gradients,
---- all that it makes is computed; one that only a later call stores cannot be read, which raises.
+--- Tensors stored without being returned: if the function's first call stores one, or the first that records gradients, all its results
+--- are computed. A tensor stored only by a later call cannot be read, and reading it raises.
 --- example: local f = accel.compile(function(x, y) return ((x + y) * 0.5 - x):abs() end)
 ---   return f(accel.ones(3), accel.zeros(3)) --> { 0.5, 0.5, 0.5 }
 ---@param fn function|accel.nn.Module
 ---@param opts? table
----  backend string = "inductor": "eager" and "aot_eager" run fn as it is; others of PyTorch's are taken as inductor, with a warning
----  mode string: "default", "reduce-overhead", "max-autotune"; not beside options
+---  backend string = "inductor": "eager" and "aot_eager" run fn unchanged. PyTorch's other backends are treated as inductor, with a warning
+---  mode string: "default", "reduce-overhead", "max-autotune". Not together with options
 ---  fullgraph boolean = false
 ---  dynamic boolean
----  options table: without effect, which a warning says
+---  options table: without effect, with a warning
 ---  disable boolean = false: run fn as it is
 ---@return function|accel.nn.Module
-function M.compile(fn, opts)
+function M.compile(fn, opts, ...)
+  check.surplus("compile", ...)
   local o = check_options(opts)
   if is_module(fn) then return compile_module(fn, o, "the model") end
   if type(fn) ~= "function" then raise("compile: expected a function or a model, got %s", check.shown(fn)) end

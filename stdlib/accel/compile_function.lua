@@ -1,2 +1,2 @@
---- accel.compile, the function: what else belongs to it is in compile.lua.
+--- The function accel.compile. compile.lua has the rest of its module.
 return require("accel.compile").compile

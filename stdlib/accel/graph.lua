@@ -1,7 +1,7 @@
---- accel.graph(fn): a training step that the device records once and replays by one call. The first calls run fn as it is: in one of them what could
---- not be recorded is looked for. Then fn runs while the device records (ops/capture.h), and from there on a call copies the batch into the tensors
---- that the recorded step reads and starts all of its kernels at once. What changes from step to step is in device memory; the host's part -
---- counters of generators, optimizers and step boundaries, gradients, versions - is made good here and in capture.c.
+--- accel.graph(fn): a training step that the device records once and replays by one call. The first calls run fn unchanged. One of them
+--- searches for obstacles to recording. Then fn runs while the device records (ops/capture.h), and from there on a call copies the batch
+--- into the tensors that the recorded step reads and starts all of its kernels at once. Changing values are in device memory. This module
+--- and capture.c update the host's part: counters of generators, optimizers and step boundaries, gradients, versions.
 local accel = require "accel.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -12,15 +12,15 @@ local raise = require "accel.util.raise"
 local recording = require "accel.util.recording"
 local tensors = require "accel.util.tensors"
 
---- What accel.graph returns: called as the function is.
+--- The result of accel.graph. Call it like the function.
 ---@class accel.Graph
----@field reason string? why the function runs as it is from now on; nil: it does not, or nothing is known so far
+---@field reason string? why the function runs unrecorded from now on. nil: it does not, or this is not known yet
 ---@field recorded integer how many times it was recorded
 ---@field replays integer calls that were replays
 local Graph = class "accel.Graph"
 
 local declared <const> = { warmup = 2, shapes = 8 }
-local RECORDINGS <const> = 4 -- of one set of shapes: what asks for more of them would for ever
+local RECORDINGS <const> = 4 -- of one set of shapes: a function that needs more would never stop
 
 ---@param fn function
 ---@param opts? table
@@ -38,7 +38,7 @@ end
 -- Numbers of objects, which neither look alike, as two models do, nor come again, as addresses do.
 local numbers, last_number = setmetatable({}, { __mode = "k" }), 0
 
---- A value that is no tensor, told apart from every other one.
+--- A value other than a tensor, unique for each value.
 local function word(value)
   local kind = type(value)
   if kind == "nil" or kind == "boolean" then return tostring(value) end
@@ -50,7 +50,7 @@ local function word(value)
   return kind .. " " .. numbers[value]
 end
 
---- Adds what makes one call another than the one before to `key`, and tensors to `list`, in one order.
+--- Adds everything that distinguishes one call from the previous one to `key`, and tensors to `list`, in one order.
 local function describe(value, key, list)
   if tensors.is_tensor(value) then
     list[#list + 1] = value
@@ -85,7 +85,7 @@ end
 
 -- ---- optimizers ----
 
---- What a recorded step has of an optimizer: which states, which parameters learn, and options, all but the learning rate, which is in
+--- The optimizer's part of a recorded step: its states, its trained parameters, and options, all but the learning rate, which is in
 --- device memory.
 local function options_of(optimizer)
   local words = {}
@@ -125,7 +125,7 @@ end
 
 -- ---- runs ----
 
---- fn(...) with its steps counted in `stepped`; ended by `ended`, whatever happens. Returns what pcall does.
+--- fn(...) with its steps counted in `stepped`. `ended` ends it in any case. Returns pcall's results.
 local function run(fn, stepped, ...)
   local outer = recording.running
   recording.running = stepped
@@ -143,13 +143,13 @@ local function fall_back(self, reason)
   warn(("graph: the function runs as it is: %s"):format(reason))
 end
 
---- Raises what a run raised, else returns its results.
+--- Raises a run's error, or returns its results.
 local function results(got)
   if not got[1] then error(got[2], 0) end
   return table.unpack(got, 2, got.n)
 end
 
---- A run as it is. watched: the capture looks on; list: the tensors among the arguments.
+--- An unrecorded run. watched: the capture observes it. list: the tensors among the arguments.
 local function run_plainly(self, entry, watched, list, ...)
   local stepped = {}
   if watched then
@@ -230,7 +230,7 @@ local function replay(self, entry, list)
   self.replays = self.replays + 1
 end
 
---- What a step on these tensors is recorded on; nil and why none is.
+--- The device and tensors to record a step on, or nil and the reason.
 local function open(list)
   local device = list[1] and list[1].device or accel.get_default_device()
   for _, t in ipairs(list) do
@@ -244,7 +244,7 @@ local function entry_of(self, key, list)
   local entry = self.entries[key]
   if entry then return entry end
   if self.n_entries == self.shapes then
-    fall_back(self, ("more than %d shapes of arguments came; pad batches to one shape, or raise `shapes`"):format(self.shapes))
+    fall_back(self, ("fn got more than %d sets of argument shapes; pad batches to one shape, or raise `shapes`"):format(self.shapes))
     return nil
   end
   local capture, why = open(list)
@@ -291,21 +291,22 @@ function Graph.__tostring(self)
   return ("Graph(recorded=%d, replays=%d)"):format(self.recorded, self.replays)
 end
 
---- A training step - forward, backward, optimizer - that a GPU records and replays. Called as fn is, with the same results. The first two calls run
---- fn as it is, the third records it; from then on a call copies its tensors into those that were recorded, starts the recorded kernels in one go,
---- and returns copies of fn's results. Equal to fn without it, bit for bit, as long as fn does the same every time:
+--- A training step - forward, backward, optimizer - that a GPU records and replays. Called as fn is, with the same results. The first two
+--- calls run fn unchanged, and the third records it. From then on a call copies its tensors into the recorded ones, starts the recorded
+--- kernels at once, and returns copies of fn's results. Equal to fn without it, bit for bit, as long as fn does the same every time:
 ---
---- - shapes, dtypes and values of other arguments are part of what is recorded: another set of them is recorded for itself (up to `shapes`);
---- - random numbers (dropout), learning rates (a scheduler that steps outside), step counts and loss scales (GradScaler, skipped steps) move on as
----   they do without it, since they are in device memory;
---- - the tensors that fn reads besides its arguments stay the same ones: they may be written in place, not replaced (an optimizer's
----   load_state_dict, and parameters of it that begin or cease to learn, ask for another recording);
---- - what fn decides on the host, train() or eval() and numbers of the script among it, is decided when it is recorded, and a tensor that it makes of
----   such numbers (accel.tensor, arange) has those values in every replay.
+--- - Shapes, dtypes and values of other arguments are part of the recording. Another set of them is recorded separately (up to
+---   `shapes`).
+--- - Random numbers (dropout), learning rates (a scheduler that steps outside), step counts and loss scales (GradScaler, skipped
+---   steps) advance as they do without it, since they are in device memory.
+--- - Tensors that fn reads besides its arguments must stay the same ones. You may write them in place, but not replace them (an
+---   optimizer's load_state_dict, and parameters of it that start or stop learning, need another recording).
+--- - Host decisions of fn, such as train() or eval() and the script's numbers, are fixed when it is recorded. A tensor made from
+---   such numbers (accel.tensor, arange) has the same values in every replay.
 ---
---- Where this cannot be, fn runs as it is from then on, and one warning and `reason` say why: a CPU device, values that fn reads on the host
---- (item()), arguments that it writes to, tensors of the CPU that it copies, gradients that accumulate over calls by the Accelerator,
---- schedulers that step inside, ranks that communicate, weights that are offloaded, a profiler that records. Memory of a recorded step is
+--- If recording is impossible, fn runs unrecorded from then on, and one warning and `reason` give the cause: a CPU device, values that fn
+--- reads on the host (item()), arguments that it writes to, CPU tensors that it copies, gradients that the Accelerator accumulates over
+--- calls, schedulers that step inside, communication between ranks, offloaded weights, a running profiler. Memory of a recorded step is
 --- kept for it as long as the graph lives.
 --- example: local w = accel.ones(2, { requires_grad = true }) local opt = accel.optim.SGD({ w }, { lr = 0.5 })
 ---   local step = accel.graph(function(x) local loss = (w * x):sum() loss:backward() opt:step() opt:zero_grad() return loss end)
@@ -313,7 +314,7 @@ end
 ---@param fn function
 ---@param opts? table
 ---  warmup integer = 2: calls that run fn as it is first, at least 2
----  shapes integer = 8: sets of shapes that are recorded; with more of them fn runs as it is
+---  shapes integer = 8: sets of shapes that are recorded. With more of them fn runs unrecorded
 ---@return accel.Graph
 local function graph(fn, opts) return Graph(fn, opts) end
 

@@ -1,2 +1,2 @@
---- accel.graph, the function: what else belongs to it is in graph.lua.
+--- The function accel.graph. graph.lua has the rest of its module.
 return require("accel.graph").graph

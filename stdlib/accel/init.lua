@@ -1,10 +1,10 @@
---- accel: the native module with the training library around it. `require "accel"` returns one table:
---- tensors, ops and modes come from C (accel.core); the Accelerator, nn, optim, data, models and their like are
---- Lua files loaded on first use, so that a start costs milliseconds.
+--- accel: the native module with the training library around it. `require "accel"` returns one table. Tensors, ops and
+--- modes come from C (accel.core). The Accelerator, nn, optim, data, models and others are Lua files loaded on first
+--- use, so that a start takes milliseconds.
 ---@type accel
 local accel = require "accel.core"
 
---- Functions with a file of their own.
+--- Functions with a separate file.
 local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plot = "accel.track.plot_run",
   open_sharded = "accel.util.open_sharded",
   compile = "accel.compile_function", graph = "accel.graph_function",
@@ -12,7 +12,16 @@ local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plo
 local submodules = { autograd = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
   track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true }
---- Names of accel.accelerator that stand here, too.
+--- Entries of lower layers whose files stand in higher ones.
+require "accel.util.lazy".add {
+  ["accel.nn.parallel"] = {
+    FullyShardedDataParallel = "accel.shard.fully_sharded", PipelineParallel = "accel.parallel.pipeline.runner",
+  },
+  ["accel.autograd"] = { _offload = "accel.offload.activations" },
+  ["accel.models"] = { _quant = "accel.quant" },
+  ["accel.fp8"] = { _recipes = "accel.accelerator.plugins.fp8" },
+}
+--- Names of accel.accelerator that accel provides as well.
 local accelerator = { Accelerator = true, PartialState = true, AcceleratorState = true, GradientState = true,
   LocalSGD = true, set_seed = true, synchronize_rng_states = true, get_logger = true, skip_first_batches = true,
   find_executable_batch_size = true, AutocastKwargs = true, DistributedDataParallelKwargs = true,
@@ -32,12 +41,12 @@ local meta = getmetatable(accel) or {}
 local previous = meta.__index
 meta.__index = function(t, key)
   if submodules[key] then
-    local module = require("accel." .. key)
+    local module = require "accel.util.checked".public(require("accel." .. key), key)
     rawset(t, key, module)
     return module
   end
   if functions[key] then
-    local f = require(functions[key])
+    local f = require "accel.util.checked".public(require(functions[key]), key)
     rawset(t, key, f)
     return f
   end

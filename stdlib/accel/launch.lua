@@ -1,17 +1,18 @@
---- accel.launch(module, args, options): runs a function of a file on several ranks of this machine and gives back what
---- each returned, from a script, the REPL or stock Lua. The ranks are new processes under accel-run's launcher; the
---- function is named by its module, arguments and results travel by accel.encode.
+--- accel.launch(module, args, options): runs a function of a file on several ranks of this machine and returns the
+--- results of all, from a script, the REPL or stock Lua. The ranks are new processes under accel-run's launcher. The
+--- function is named by its module. accel.encode transfers arguments and results.
 local accel = require "accel.core"
 local check = require "accel.util.check"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local open_read = require("accel.file.core").open_read
 
 local process = accel.process
 
-local WORKER = "accel.dist.worker" -- also what marks a process as a rank of ours
+local WORKER = "accel.dist.worker" -- also marks a process as one of accel's ranks
 local POLL, MOST_RANKS = 0.2, 256
 
--- Options that are accel-run's, with its names and what they take.
+-- Options passed to accel-run, with its names and types.
 local PASSED = { timeout = "number", backend = "string", num_threads = "number", seed = "number",
   memory_limit = "string", cpu_affinity = "string", log_dir = "string", tee = "boolean", max_restarts = "number", resume = "string",
   monitor_interval = "number" }
@@ -21,21 +22,21 @@ for name in next, PASSED do DECLARED[name] = options.none end
 --- The file to run and the module's name, nil for a file given by its path.
 local function find(module)
   if type(module) == "function" then
-    raise("launch: a function cannot go to other processes; put it into a file that returns it, "
+    raise("launch: other processes cannot receive a function; put it into a file that returns it, "
       .. "and give the module's name (\"my.trainer\") or the file (\"trainer.lua\")")
   end
   if type(module) ~= "string" then
     raise("launch: module must be a module's name or a file, got %s", check.shown(module))
   end
   if module:find "%.lua$" or module:find("/", 1, true) then
-    local file, why = io.open(module, "rb")
+    local file, why = open_read(module)
     if not file then raise("launch: cannot read %s", why) end
     file:close()
     return module, nil
   end
   local file = package.searchpath(module, package.path)
   if not file then
-    raise("launch: module '%s' is not on package.path (%s); a file is given by its path, with .lua", module,
+    raise("launch: module '%s' is not on package.path (%s); give a file by its path, with .lua", module,
       package.path)
   end
   return file, module
@@ -64,7 +65,7 @@ local function environment(given)
     end
     env[name] = value and tostring(value)
   end
-  env.ACCEL_WORLD = "none" -- whatever we are, the ranks belong to a world of their own
+  env.ACCEL_WORLD = "none" -- the ranks always form a separate world
   return env
 end
 
@@ -83,7 +84,7 @@ local function command(program, n, o, worker, job)
   return argv
 end
 
---- Waits for the launcher; the first Ctrl-C is passed on to it. Returns how it ended.
+--- Waits for the launcher. The first Ctrl-C is passed on to it. Returns how it ended.
 local function wait(p, time_limit)
   local stopped, ends = false, accel.clock() + (time_limit or math.huge)
   while accel.clock() < ends do
@@ -114,14 +115,14 @@ local function raise_failure(reports, n, how, number)
     local report = reports[rank + 1]
     process.raise(report.code or "callback", ("launch: rank %d: %s"):format(rank, report.message), rank)
   elseif follower then
-    process.raise("peer", ("launch: rank %d left no result; rank %d: %s"):format(missing, follower,
+    process.raise("peer", ("launch: rank %d returned no result; rank %d: %s"):format(missing, follower,
       reports[follower + 1].message), missing)
   elseif missing and next(reports) then
-    process.raise("peer", ("launch: rank %d left no result; accel-run %s"):format(missing, ended), missing)
+    process.raise("peer", ("launch: rank %d returned no result; accel-run %s"):format(missing, ended), missing)
   elseif missing then
-    process.raise("peer", ("launch: no rank left a result; accel-run %s, and has said why on stderr"):format(ended))
+    process.raise("peer", ("launch: no rank returned a result; accel-run %s (see its stderr above)"):format(ended))
   end
-  process.raise("peer", ("launch: accel-run %s, and has said why on stderr"):format(ended))
+  process.raise("peer", ("launch: accel-run %s (see its stderr above)"):format(ended))
 end
 
 ---@param module string
@@ -133,7 +134,7 @@ local function launch(module, args, opts)
   if args ~= nil and type(args) ~= "table" then raise("launch: args must be a list, got %s", check.shown(args)) end
   for key in next, args or {} do
     if math.type(key) ~= "integer" and key ~= "n" then
-      raise("launch: args must be a list, found the key %s; options are the third argument", check.shown(key))
+      raise("launch: args must be a list, found the key %s; pass options as the third argument", check.shown(key))
     end
   end
   local o = options("launch", opts, DECLARED)

@@ -37,7 +37,8 @@ local function progress(text)
 end
 h.progress = progress
 
---- options: rounds, threads, peers ({name = true}, nil: all), quick, idle_gate, python
+--- options: rounds, threads, peers ({name = true}, nil: all), quick, idle_gate, python, yardstick (run sides/yardstick.c in every round),
+--- other (another accel-run, whose sides take turns with ours)
 ---@param here string this folder
 ---@param exe string accel-run
 ---@param options table
@@ -180,6 +181,64 @@ local function round_of(sides, label, out)
   end
 end
 
+local function reverse(list)
+  for i = 1, #list // 2 do list[i], list[#list + 1 - i] = list[#list + 1 - i], list[i] end
+end
+
+-- ---- two builds ----
+
+local OTHER <const> = "\0" -- behind the names of sides that another build runs
+local replayed -- what alternate returned for the other build, in order, while a bench runs
+
+-- The sides with those of the other build beside ours, and the yardstick.
+local function widened(sides)
+  local out = {}
+  for _, side in ipairs(sides) do
+    out[#out + 1] = side
+    local command = h.options.other and side.command:gsub(quote(h.exe):gsub("%p", "%%%0"), (quote(h.options.other):gsub("%%", "%%%%")))
+    if command and command ~= side.command then
+      out[#out + 1] = { name = side.name .. OTHER, command = command, peer = side.peer }
+    end
+  end
+  if h.options.yardstick then
+    local program, reason = h.compile("yardstick.c")
+    if program then out[#out + 1] = { name = "yardstick", peer = true, command = h.pin .. quote(program) }
+    else report.skip("yardstick", reason) end
+  end
+  return out
+end
+
+-- What was measured, as if the other build alone had been there.
+local function others(got)
+  local out = {}
+  for name, figures in accel.pairs(got) do
+    local plain = name:match("^(.*)" .. OTHER .. "$")
+    if plain then out[plain] = figures elseif not out[name] and not got[name .. OTHER] then out[name] = figures end
+  end
+  return out
+end
+
+--- Runs a bench. With another build its rows are made twice, from the same rounds: returns the suite of the other one, or nil.
+---@param bench table of suites/
+---@param name string
+---@return table? suite
+function h.run(bench, name)
+  replayed = h.options.other and { at = 0 } or nil
+  report.begin(name, bench.about)
+  bench.run(h)
+  if not replayed then return nil end
+  local ours, exe = report.suite, h.exe
+  report.quiet, replayed.at, h.exe = true, 1, h.options.other
+  report.begin(name, bench.about)
+  local other = report.suite
+  local ok, e = pcall(bench.run, h)
+  report.quiet, replayed, h.exe = false, nil, exe
+  table.remove(report.suites)
+  report.suite = ours
+  if not ok then error(e, 0) end
+  return other
+end
+
 --- Runs the sides by turns, `rounds` times. After Ctrl-C it returns the rounds that are whole, if there is one.
 ---@param sides table[]
 ---@param rounds? integer
@@ -187,8 +246,12 @@ end
 function h.alternate(sides, rounds)
   rounds = rounds or h.options.rounds
   if h.stopped then error(h.stopped, 0) end
+  if replayed and replayed.at > 0 then
+    replayed.at = replayed.at + 1
+    return replayed[replayed.at - 1]
+  end
   local got, kept, out = {}, report.suite, { repeated = 0, disturbed = 0, most = 0 }
-  sides = table.move(sides, 1, #sides, 1, {})
+  sides = widened(sides)
   if h.options.idle_gate then
     local busy, idle = machine.wait_idle(progress)
     if not idle then
@@ -198,6 +261,8 @@ function h.alternate(sides, rounds)
   end
   local done = 0
   for round = 1, rounds do
+    -- every other round in the opposite order, so that what the first leaves in caches favours neither
+    if h.options.other and round > 1 then reverse(sides) end
     local ok, figures = pcall(round_of, sides, ("%s: round %d/%d"):format(kept.name, round, rounds), out)
     if not ok then
       progress()
@@ -222,6 +287,9 @@ function h.alternate(sides, rounds)
   end
   for name, figures in accel.pairs(got) do table.insert(kept.raw, { side = name, figures = figures }) end
   kept.rounds, kept.repeated, kept.disturbed = done, out.repeated, out.disturbed
+  if not replayed then return got end
+  table.insert(replayed, others(got))
+  for name in pairs(replayed[#replayed]) do got[name .. OTHER] = nil end
   return got
 end
 
@@ -263,6 +331,7 @@ end
 --- A program from sides/<source>; nil and a reason where it cannot be had.
 function h.compile(source, compiler, flags)
   local path = children.folder() .. "/" .. source:gsub("%.c$", "")
+  if h.capture("test -x " .. quote(path)) then return path end
   compiler = compiler or "cc"
   if not h.capture("command -v " .. compiler) then
     return nil, ("no %s (Debian and Ubuntu: %s)"):format(compiler, compiler == "mpicc" and "libopenmpi-dev" or "gcc")

@@ -10,6 +10,11 @@ local M = { suites = {}, -- what is written to the JSON file, by suite
 
 local LABEL <const> = 31
 
+--- Prints a line of the table, unless M.quiet: rows are then only kept.
+local function say(text)
+  if not M.quiet then print(text) end
+end
+
 function M.median(v)
   local s = table.move(v, 1, #v, 1, {})
   table.sort(s)
@@ -53,7 +58,7 @@ end
 --- A line of the table that is text: also kept for the JSON file.
 function M.note(fmt, ...)
   local text = select("#", ...) > 0 and fmt:format(...) or fmt
-  print(text)
+  say(text)
   if M.suite then table.insert(M.suite.notes, text) end
 end
 
@@ -62,8 +67,8 @@ function M.begin(name, about)
   M.suite = { name = name, about = about, rows = accel.json.array {}, notes = accel.json.array {},
     skipped = accel.json.array {}, raw = accel.json.array {} }
   table.insert(M.suites, M.suite)
-  print(("\n-- %s: %s"):format(name, about))
-  print(("%-" .. LABEL .. "s %15s %16s %7s %7s"):format("", "accel", "peer", "ratio", "worst"))
+  say(("\n-- %s: %s"):format(name, about))
+  say(("%-" .. LABEL .. "s %15s %16s %7s %7s"):format("", "accel", "peer", "ratio", "worst"))
 end
 
 -- ---- goals ----
@@ -154,7 +159,7 @@ function M.row(r)
     first = best and first or first .. (" %s"):format(r.share)
     if best then second = second .. "  " .. r.share end
   end
-  print((first:gsub("%s+$", "")))
+  say((first:gsub("%s+$", "")))
   local goal
   if not M.goals then
     goal = nil
@@ -167,15 +172,15 @@ function M.row(r)
   if #r.ours > 1 or no then
     local one = goal and second .. "  " .. goal or second
     if #one <= 80 then
-      print(one)
+      say(one)
       goal = nil
     else
-      print(second)
+      say(second)
     end
   elseif r.share and best then
-    print(("%-" .. LABEL .. "s %s"):format("", r.share))
+    say(("%-" .. LABEL .. "s %s"):format("", r.share))
   end
-  if goal then print(("%-" .. LABEL .. "s   %s"):format("", goal)) end
+  if goal then say(("%-" .. LABEL .. "s   %s"):format("", goal)) end
   if M.suite then table.insert(M.suite.rows, row) end
   return row
 end
@@ -237,7 +242,7 @@ function M.skip(what, why)
     if s.what == what and s.why == why then return end
   end
   local text = ("  left out: %s: %s"):format(what, why)
-  print(#text <= 80 and text or text:sub(1, 77) .. "...")
+  say(#text <= 80 and text or text:sub(1, 77) .. "...")
   if M.suite then table.insert(M.suite.skipped, { what = what, why = why }) end
 end
 

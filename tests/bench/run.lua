@@ -8,6 +8,8 @@ package.path = here .. "/?.lua;" .. package.path
 local cli = require "accel.util.cli"
 local nearest = require "accel.util.nearest"
 local children = require "children"
+local compare = require "compare"
+local history = require "history"
 local machine = require "machine"
 local report = require "report"
 local h = require "harness"
@@ -21,10 +23,13 @@ local FILES = { "process", "dispatch", "compile", "mlp", "bandwidth", "adamw", "
 local declared = {
   name = "accel-run bench", usage = "[options] [NAME...]",
   summary = "Measures accel beside PyTorch and others, by turns. Without a NAME: every bench.",
-  { "rounds", "int", 5, "N", "rounds; what is shown is their median" },
+  { "rounds", "int", nil, "N", "rounds; what is shown is their median [5; 15 with --save or --against]" },
   { "threads", "int", math.min(2, accel.num_threads()), "N", "threads of either side" },
   { "peers", "string", nil, "LIST", "of " .. table.concat(h.CONFIGS, ",") .. ", or none" },
   { "json", "string", nil, "FILE", "write everything there, raw figures too" },
+  { "save", "string", nil, "FILE", "keep the figures there; in a folder by machine" },
+  { "against", "string", nil, "FILE", "compare with figures of --save, or by turns with another accel-run;"
+    .. " the status is 1 if a row is slower" },
   { "list", "flag", false, nil, "tell what there is" },
   { "no_idle_gate", "flag", false, nil, "measure also beside other work" },
   { "quick", "flag", false, nil, "tiny sizes, to see that it works" },
@@ -112,6 +117,7 @@ if o.list then
   os.exit(0, true)
 end
 if o.only then table.insert(words, 1, o.only) end
+o.rounds = o.rounds or (o.save or o.against) and compare.ROUNDS or 5
 for _, name in ipairs { "rounds", "threads" } do
   if o[name] < 1 then cli.fail(declared, ("--%s must be 1 or more"):format(name)) end
 end
@@ -119,6 +125,26 @@ local names = chosen(words)
 local exe = accel.process.program()
 if not exe then cli.fail(declared, "accel-run, which runs our side, was not found") end
 o.peers, o.idle_gate = peers_of(o.peers), not o.no_idle_gate
+
+-- What --against names: {rows =, title =, how =} of a file, or the program of another build.
+local before
+local function read_before()
+  if not o.against then return end
+  local path = history.file(o.against, history.kind(machine.facts()))
+  local data, why = history.read(path)
+  if not data and children.capture(("test -f %s && test -x %s && echo yes"):format(children.quote(path), children.quote(path))) then
+    o.other, before = path, { rows = {}, title = path .. ", by turns", how = "paired" }
+    return
+  end
+  if not data then cli.fail(declared, "--against: " .. why) end
+  local kind = history.kind(machine.facts())
+  if data.kind ~= kind then
+    cli.fail(declared, ("--against: %s is of another kind of machine, %s; this is %s"):format(path, data.kind, kind))
+  end
+  before = { rows = data.rows, title = path, how = "unpaired" }
+end
+read_before()
+o.yardstick = (o.save or o.against) ~= nil and not o.other
 accel.on_interrupt "flag" -- children.lua asks
 io.stdout:setvbuf "line" -- what was measured is there even if this program is killed
 
@@ -146,14 +172,14 @@ local function head()
   report.goals = not o.quick
 end
 
-local failed, finished = 0, 0
+local failed, finished, others = 0, 0, {}
 local function run_all()
   h.start(here, exe, o)
   head()
   for _, name in ipairs(names) do
-    report.begin(name, benches[name].about)
-    local ok, e = pcall(benches[name].run, h)
+    local ok, e = pcall(h.run, benches[name], name)
     h.progress()
+    if ok then table.insert(others, e) end
     if not ok then h.stopped = h.stopped or children.stop_of(e) end
     if h.stopped then return end
     if ok then
@@ -180,4 +206,17 @@ if h.stopped then
   os.exit(128 + h.stopped.signal, true)
 end
 write_json(failed == 0)
-os.exit(failed == 0, true)
+local slower = 0
+if o.save or before then
+  local rows = history.rows(report.suites, o, here)
+  if o.save and failed == 0 then
+    local saved, why = history.save(o.save, facts, rows)
+    if not saved then cli.fail(declared, "--save: " .. why) end
+  end
+  if before then
+    if o.other then before.rows = history.rows(others, o, here) end
+    local results, missing = compare.rows(before.rows, rows, before.how)
+    slower = compare.show(results, missing, before.title)
+  end
+end
+os.exit(failed == 0 and slower == 0, true)

@@ -113,7 +113,7 @@ refused("index_out_of_range", { "gather: ", "5", "(1, 2)" },
 refused("index_out_of_range", { "index_select: ", "9" },
   function() return a:index_select(2, ids { 9 }) end)
 
--- ---- what is no tensor, no option, no method ----
+-- ---- what is not a tensor, no option, no method ----
 refused("released", { "'add'", "was released at " .. SCRIPT }, function() return gone + a end)
 refused("released", { "'add'", "was released at " .. SCRIPT }, function() return a + gone end)
 refused("released", { "'tensors' to 'cat'", "was released" },
@@ -212,12 +212,12 @@ os.remove(path)
 no_file("not_found", { path, "No such file" }, accel.load(path))
 no_file("not_found", { path }, accel.open_safetensors(path))
 no_file("not_found", { path }, accel.open_tokens(path))
-no_file("not_found", { TMP, "folder", "no checkpoint" }, accel.load(TMP))
+no_file("not_found", { TMP, "folder", "not a checkpoint" }, accel.load(TMP))
 no_file("not_found", { "/none/" }, accel.save(TMP .. "/none/x", { a = a }))
 no_file("io", { TMP, "folder" }, accel.save(TMP, { a = a }))
 put "abc"
 no_file("parse", { path, "rule R1 at byte 3" }, accel.load(path))
-no_file("parse", { "3 bytes are no whole number of u16" }, accel.open_tokens(path))
+no_file("parse", { "3 bytes are not a whole number of u16" }, accel.open_tokens(path))
 put(("<I8"):pack(100) .. good)
 no_file("parse", { "rule R3 at byte 0" }, accel.load(path))
 header("[]")

@@ -37,6 +37,6 @@ do -- a folder of one's own, only inside of one that nobody else can write in
   assert(console.is_private(parent) and console.is_private(folder) and folder:find(parent .. "/x.", 1, true) == 1)
   os.execute(("chmod 777 '%s'"):format(parent))
   local ok, err = pcall(console.private_folder, parent, "x")
-  assert(not ok and tostring(err):find("is no folder of this user's alone", 1, true), err)
+  assert(not ok and tostring(err):find("is not a folder of this user's alone", 1, true), err)
   os.execute(("rm -rf '%s'"):format(parent))
 end

@@ -75,14 +75,14 @@ do
   fails("has 2 dims", "shape", c:read("model", "w", accel.empty(4)))
   assert(c:read("model", "w", accel.empty(300, 71)) == nil)
   -- the same file by accel.load
-  local t, meta = accel.load(path .. "/optimizer.safetensors")
+  local t, meta = accel.load(path .. "/optimizer.safetensors"), accel.open_safetensors(path .. "/optimizer.safetensors"):metadata()
   assert(accel.equal(t.large, large) and meta.step == "7")
   c:close()
   raises("closed", c.objects, c)
 end
 
 -- What exists is not overwritten, unless asked for.
-fails("exists already", "io", ckpt.create(tmp .. "/step-5"))
+fails("already exists", "state", ckpt.create(tmp .. "/step-5"))
 assert(write(tmp .. "/step-5", { replace = true }, { state = { again = true } }):wait())
 assert(assert(ckpt.open(tmp .. "/step-5")).manifest.state.again)
 
@@ -166,7 +166,8 @@ end
 -- What goes wrong while it is written comes out of done and wait, the message of the first fault with its path. A save under way is left
 -- alone by others that commit beside it.
 do
-  local first, second = assert(ckpt.create(tmp .. "/same-1")), assert(ckpt.create(tmp .. "/same-1"))
+  local second = assert(ckpt.create(tmp .. "/same-1"))
+  local first = assert(ckpt.create(tmp .. "/same-1", { replace = true }))
   first:add_bytes("a", "1")
   second:add_bytes("a", "2")
   first:start { asynchronous = true }
@@ -174,8 +175,8 @@ do
   assert(io.open(second.folder .. "/owner-0.lock")):close()
   second:start { asynchronous = true }
   while not second:done() do end
-  fails("same-1: exists already", "io", second:wait())
-  fails("same-1: exists already", "io", second:wait())
+  fails("same-1: already exists", "io", second:wait())
+  fails("same-1: already exists", "io", second:wait())
   assert(not io.open(second.folder .. "/a") and assert(ckpt.open(tmp .. "/same-1")):bytes "a" == "1")
 end
 
@@ -223,7 +224,51 @@ do
   raises("1 or more", ckpt.prune, dir, 0)
   fails("no whole checkpoint", "not_found", ckpt.newest(dir .. "/logs"))
   fails("none", "not_found", ckpt.scan(dir .. "/none"))
-  fails("no checkpoint", "not_found", ckpt.open(dir .. "/logs"))
+  fails("not a checkpoint", "not_found", ckpt.open(dir .. "/logs"))
+end
+
+-- Age is the order of saving: not the number in a name, nor the time of a file, nor the clock.
+do
+  local dir = tmp .. "/age"
+  local function save(name, opts)
+    local s = assert(ckpt.create(dir .. "/" .. name, opts))
+    s:add_bytes("x", name)
+    s:start()
+    assert(s:wait())
+    return s.sequence
+  end
+  local first = save "checkpoint_7"
+  assert(save "checkpoint_3" > first and save "best" > first)
+  local far = save("checkpoint_5", { after = (os.time() + 10 * 365 * 86400) * 1000000 }) -- the clock stood ten years ahead
+  local last = save "checkpoint_0"
+  assert(last == far + 1, "behind the clock the sequence goes on by one")
+  local elsewhere = save "../elsewhere_1"
+  assert(elsewhere == last + 1, "a process's checkpoints are in order wherever they lie")
+  local list = assert(ckpt.scan(dir))
+  assert(names(list) == "checkpoint_7 7 ok, checkpoint_3 3 ok, best -1 ok, checkpoint_5 5 ok, checkpoint_0 0 ok", names(list))
+  assert(ckpt.newest(dir) == dir .. "/checkpoint_0" and list[5].sequence == last and #list[5].run == 16)
+  assert(ckpt.newest(dir, { accept = function(entry) return entry.name == "best" end }) == dir .. "/best")
+  assert(names(ckpt.prune(dir, 1, { dry_run = true })) == "checkpoint_7, checkpoint_3, checkpoint_5")
+  assert(names(ckpt.prune(dir, 1, { spare = "checkpoint_7" })) == "checkpoint_3, checkpoint_5")
+  save("checkpoint_1", { run = "other", continues = { "a", "b" } })
+  list = assert(ckpt.scan(dir))
+  assert(list[#list].run == "other" and table.concat(list[#list].continues, " ") == "a b")
+  assert(names(ckpt.prune(dir, 1, { runs = { "other" } })) == "" and names(ckpt.prune(dir, 1, { runs = {} })) == "")
+  assert(names(ckpt.prune(dir, 1, { runs = { "other", list[1].run } })) == "checkpoint_7, checkpoint_0")
+  raises("cannot be the name of a run: it has more than 64 bytes", ckpt.create, dir .. "/y", { run = ("r"):rep(65) })
+  raises("control character", ckpt.create, dir .. "/y", { run = "r", continues = { "a\n" } })
+end
+
+-- Of two saves of one name that are under way the second is refused at once; with replace it is not.
+do
+  local path = tmp .. "/taken/a_1"
+  local first = assert(ckpt.create(path))
+  fails("another save is writing it", "state", ckpt.create(path))
+  local beside = assert(ckpt.create(tmp .. "/taken/a_10"))
+  local over = assert(ckpt.create(path, { replace = true }))
+  for _, s in ipairs { beside, over, first } do s:abort() end
+  assert(#accel.listdir(tmp .. "/taken") == 0, "a refused save leaves nothing")
+  assert(ckpt.create(path)):abort()
 end
 
 -- A save whose handle is dropped goes on; this one is waited for when the state closes.

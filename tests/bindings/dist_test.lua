@@ -26,7 +26,7 @@ assert(dist.get_timeout() == 21)
 dist.set_timeout(30)
 assert(dist.get_timeout() == 30 and dist.heap_bytes() == 0)
 fails("rank 0 of 1", dist.init_process_group, { rank = 1, world_size = 2 })
-fails("by backend solo already", dist.init_process_group, "tcp")
+fails("with backend solo, not tcp", dist.init_process_group, "tcp")
 fails("did you mean 'backend'", dist.init_process_group, { backnd = "tcp" })
 fails("seconds", dist.set_timeout, 0)
 fails("seconds", dist.set_timeout, 0 / 0)
@@ -116,7 +116,7 @@ for _, fn in ipairs { dist.send, dist.recv, dist.isend, dist.irecv } do fails("t
 assert(dist.P2POp(dist.isend, x, 1, nil, 3).tag == 3)
 fails("isend or accel.dist.irecv", dist.P2POp, dist.send, x, 1)
 fails("expected tensor", dist.P2POp, dist.isend, 1, 1)
-fails("entry 1 is no P2POp", dist.batch_isend_irecv, { 1 })
+fails("entry 1 is not a P2POp", dist.batch_isend_irecv, { 1 })
 
 -- ---- tensors whose bytes do not lie in order travel through a copy ----
 local wide = accel.arange(24, { dtype = "f32" }):view(4, 6)
@@ -236,15 +236,15 @@ fails("no reduction 'add'; there are sum, avg, min, max, prod", dist.all_reduce,
 fails("did you mean 'async_op'", dist.all_reduce, x, { async = true })
 fails("group", dist.all_reduce, x, { group = 3 })
 fails("expected boolean", dist.all_reduce, x, { async_op = 1 })
-e = fails("the mean of i64 is no i64", dist.all_reduce, accel.ones(2, { dtype = "i64" }), "avg")
+e = fails("the mean of i64 is not i64", dist.all_reduce, accel.ones(2, { dtype = "i64" }), "avg")
 assert(e.code == "dtype" and e.where:find "dist_test.lua:%d+$")
-fails("the mean of bool is no bool", dist.all_reduce, flag, "avg")
+fails("the mean of bool is not bool", dist.all_reduce, flag, "avg")
 fails("src is rank 3 of a world of 1; ranks count from 0", dist.broadcast, x, 3)
 fails("src is rank %-1", dist.broadcast, x, -1)
 fails("expected a rank as src", dist.broadcast, x)
 fails("expected a rank as dst", dist.reduce, x)
 fails("expected integer", dist.broadcast, x, "0")
-fails("group_src.*one of them is enough", dist.broadcast, x, { src = 0, group_src = 0 })
+fails("group_src.*give only one of them", dist.broadcast, x, { src = 0, group_src = 0 })
 fails("group_src.*1 in a group of 1", dist.broadcast, x, { group_src = 1 })
 fails("output_tensor f32 %(5%).* must have 1 times the elements of input_tensor f32 %(4, 3%)",
   dist.all_gather_into_tensor, five, x)
@@ -350,11 +350,11 @@ do
   assert(tostring(pair) == "Group(ranks 1, 3)" and dist.get_group_rank(pair, 3) == 1
     and dist.get_global_rank(pair, 1) == 3)
   dist.broadcast(m, 3, { group = pair })
-  fails("src is rank 2, which is no member of the group; group_src takes its ranks",
+  fails("src is rank 2, which is not a member of the group; group_src takes its ranks",
     dist.broadcast, m, 2, { group = pair })
   local others = dist.new_group { 0, 2 }
   assert(others:rank() == -1 and others:size() == -1 and #others:ranks() == 2)
-  fails("rank 1 is no member of the group", dist.all_reduce, m, { group = others })
+  fails("rank 1 is not a member of the group", dist.all_reduce, m, { group = others })
   dist.send(m, 0)
   assert(dist.recv(m, 2) == 2 and dist.irecv(m, 2, { tag = 5 }):wait())
   fails("gather_list is for dst alone", dist.gather, m, { gather_list = { m, m, m, m } })

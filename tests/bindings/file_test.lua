@@ -18,7 +18,9 @@ local tensors = {
 }
 assert(accel.save(path, tensors, { step = "12", ["a b"] = "x" }) == true)
 assert(accel.is_grad_enabled())
-local back, meta = accel.load(path)
+local back, more = accel.load(path)
+assert(more == nil)
+local meta = accel.open_safetensors(path):metadata()
 assert(meta.step == "12" and meta["a b"] == "x")
 local n = 0
 for name, t in accel.pairs(back) do
@@ -39,10 +41,10 @@ do
   fails("released", "closed", f.keys, f)
 end
 
--- What is no flat table of tensors is told what to give instead.
+-- What is not a flat table of tensors is told what to give instead.
 fails("invalid_argument", "got accel.nn.Linear; give its state_dict()", accel.save, path, accel.nn.Linear(1, 1))
 fails("invalid_argument", "got table; the path comes first: save(path, tensors)", accel.save, { w = accel.ones(1) }, path)
-fails("invalid_argument", "'state' is no tensor but table; a file holds one flat table of tensors", accel.save, path,
+fails("invalid_argument", "'state' is not a tensor but table; a file holds one flat table of tensors", accel.save, path,
   { state = {} })
 
 -- Tables that iterate their own way keep working.
@@ -65,7 +67,7 @@ local made = setmetatable({}, { __pairs = function()
   end
 end })
 assert(accel.save(tmp .. "/meta.safetensors", ordered, made))
-local _, strings = accel.load(tmp .. "/meta.safetensors")
+local strings = accel.open_safetensors(tmp .. "/meta.safetensors"):metadata()
 for i = 1, 50 do assert(strings["key" .. i] == ("value"):rep(20) .. i) end
 
 -- A finalizer that closes the file in the middle of a read ends that read, no more.
@@ -81,7 +83,7 @@ local r, message, code = accel.load(tmp .. "/missing.safetensors")
 assert(r == nil and message:find("missing.safetensors", 1, true) and code == "not_found")
 r, message, code = accel.save(tmp .. "/no/such/folder/x", tensors)
 assert(r == nil and message:find("no/such/folder", 1, true) and (code == "io" or code == "not_found"))
-fails("invalid_argument", "'x' is no tensor but integer 3", accel.save, path, { x = 3 })
+fails("invalid_argument", "'x' is not a tensor but integer 3", accel.save, path, { x = 3 })
 fails("invalid_argument", "names are strings", accel.save, path, { w })
 fails("invalid_argument", "metadata", accel.save, path, { w = w }, { step = 3 })
 assert(accel.load(path).k1:item() == 1, "a refused save leaves the file alone")

@@ -70,7 +70,7 @@ do
   assert(values(a.grad) == "3.0 3.0")
   -- unsaid, or not returned
   local Silent = accel.Function { forward = function(_, x) return x:mul_(2) end, backward = double }
-  fails("without saying so: ctx:mark_dirty", Silent, a * 1)
+  fails("in place; call ctx:mark_dirty", Silent, a * 1)
   local Kept = accel.Function {
     forward = function(ctx, x)
       ctx:mark_dirty(x)

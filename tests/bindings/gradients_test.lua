@@ -73,7 +73,7 @@ do -- a leaf that serves as a gradient keeps its one handle
   assert(g:sum():item() == 2 and key[p.grad] == 1)
 end
 
-do -- what is no parameter is refused
+do -- what is not a parameter is refused
   for _, bad in ipairs { { 1 }, { "x" }, { accel.ones(1), {} } } do
     local ok, why = pcall(core.gradients, bad)
     assert(not ok and tostring(why):find("expected tensor", 1, true), tostring(why))

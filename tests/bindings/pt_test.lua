@@ -63,7 +63,7 @@ do
   refuses("not_found", "nowhere", accel.load(tmp .. "/nowhere"))
   local empty = tmp .. "/empty"
   assert(accel.makedirs(empty))
-  refuses("not_found", "no checkpoint that accel.load reads", accel.load(empty))
+  refuses("not_found", "not a checkpoint that accel.load reads", accel.load(empty))
 end
 
 -- a folder whose metadata or parts are damaged: every part that is cut or missing is named
@@ -91,7 +91,7 @@ do
   put((metadata:gsub("__0_0.distcp", "../../secret")), first, second)
   refuses("parse", "'../../secret' is not the name of a file in the folder", accel.load(dir))
   put((metadata:gsub("ChunkStorageMetadata", "ChunkStorageMetadatb")), first, second)
-  refuses("parse", "ChunkStorageMetadatb, which is none of the names", accel.load(dir))
+  refuses("parse", "ChunkStorageMetadatb, which is not one of the names", accel.load(dir))
   put(metadata, second, first) -- parts of the wrong file
   refuses("parse", "", accel.load(dir))
   -- a chunk of another size than the part: (7, 10) becomes (6, 10), which leaves a hole

@@ -165,7 +165,7 @@ static void test_register(void **state) {
       "ok, err = pcall(load_batch, {})\n"
       "assert(not ok and err:find('expected nil, boolean, number, string or tensor, got table', 1, true))");
   assert_int_equal(calls, 3);
-  assert_fails(ac_host_register(h, "print.x", give, NULL, &e), STATE, "no table", e);
+  assert_fails(ac_host_register(h, "print.x", give, NULL, &e), STATE, "is not a table", e);
   ac_host_close(h);
 }
 

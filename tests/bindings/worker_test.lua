@@ -81,7 +81,7 @@ do -- order, waiting, limits
   for _ = 1, 3 do w:clear() end
   w:send { act = "loop" }
   local ok, err = pcall(function() for _ = 1, 20 do w:send(1) end end)
-  assert(not ok and tostring(err):find "4 jobs wait already")
+  assert(not ok and tostring(err):find "4 jobs are already waiting")
   says("expected 1 or more", worker.start, "worker_echo", {}, { most = 0 })
   says("bad option 'mots'", worker.start, "worker_echo", {}, { mots = 1 })
 end
@@ -96,7 +96,7 @@ do -- how a worker ends: by itself, by errors of all kinds
   says("the worker was closed", w.send, w, 1)
   w:close()
   for act, text in accel.pairs { fail = "worker_echo.lua:9: asked to fail", raise = "error object { code = \"shape\" }",
-    exit = "os.exit(4) was called", rank = "a data worker is no rank", global = "undeclared",
+    exit = "os.exit(4) was called", rank = "a data worker is not a rank", global = "undeclared",
     binary = "load a binary chunk",
     closure = "cannot encode function at .f" } do
     local v <close> = start()

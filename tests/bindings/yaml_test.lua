@@ -22,13 +22,13 @@ assert(root[2].line == 2 and root[2].value.kind == "list" and root[2].value[2].s
 assert(root[3].value[1].value.text == "~" and root[4].value.tag == "str" and root[5].value.style == "block")
 assert(root[5].value.text == "t\n" and root[5].value.line == 5)
 assert(yaml.decode "" == nil and select("#", yaml.decode "# nothing\n") == 1)
-assert(yaml.decode("a: 'x\0'") == nil, "a zero byte is none of YAML's characters")
+assert(yaml.decode("a: 'x\0'") == nil, "a zero byte is not one of YAML's characters")
 
 -- Aliases are copies of what they name.
 local aliased = yaml.decode "x: &a {k: [1]}\ny: *a\nz: *a\n"
 assert(aliased[2].value[1].value[1].text == "1" and aliased[2].value ~= aliased[3].value)
 refused("names no anchor", "a: *b")
-refused("inside of what it names", "a: &a [*a]")
+refused("inside the node that it names", "a: &a [*a]")
 refused("aliases make it more than 100000 nodes", (function()
   local lines = { "a0: &a0 [x, x, x, x, x, x, x, x, x, x]" }
   for i = 1, 9 do
@@ -38,12 +38,12 @@ refused("aliases make it more than 100000 nodes", (function()
 end)())
 
 -- What is not read at all.
-refused("line 3, column 1: the key 'a' is there twice", "a: 1\nb: 2\na: 3\n")
-refused("there twice", "s: {k: 1, k: 2}")
+refused("line 3, column 1: duplicate key 'a'", "a: 1\nb: 2\na: 3\n")
+refused("duplicate key", "s: {k: 1, k: 2}")
 refused("second document", "a: 1\n---\nb: 2\n")
 refused("a key must be a word", "? [a]\n: 1\n")
-refused("none of YAML's own", "a: !!python/object/apply:os.system ['true']")
-refused("none of YAML's own", "a: !local x")
+refused("not one of YAML's own", "a: !!python/object/apply:os.system ['true']")
+refused("not one of YAML's own", "a: !local x")
 refused("line 1, column 4", "a: @x")
 refused("1 MiB", ("# comment\n"):rep(200000))
 assert(yaml.decode "<<: {a: 1}"[1].key == "<<", "no merging")

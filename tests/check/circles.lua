@@ -1,7 +1,7 @@
 -- No circle between the files of a folder: file A calls or reads something of B, and B, over any number of files, of A.
 --   lua circles.lua <nm> <object>...
 -- Prints each circle with the symbols that close it and exits 1, or says how much was checked. A table that the build generates
--- (openers.c) names files so that no file has to, and is no part of the graph.
+-- (openers.c) names files so that no file has to, and is not a part of the graph.
 
 local nm = assert(arg[1], "usage: circles.lua <nm> <object>...")
 local GENERATED = { ["openers.c.o"] = true }

@@ -1,7 +1,7 @@
--- What every source file keeps to, whoever wrote it: ASCII, no tabs or trailing blanks, a newline at the end,
--- a head comment, no line that needs
--- scrolling, no notes to self, no file that grows into a magnet, and no two examples of one number. (The formatter aims at 110 columns; this
--- is a wall.) Usage: lua sources.lua <source tree>. Prints one line per finding and exits 1 if there is one.
+-- What every source file keeps to, whoever wrote it: ASCII, no tabs or trailing blanks, a newline at the end, a head comment, no line that
+-- needs scrolling, no notes to self, no file that grows into a magnet, and no two examples of one number. (The formatter aims at 110 columns;
+-- this is a wall.) The top level has no entries that a test left there and somebody committed. Usage: lua sources.lua <source tree>.
+-- Prints one line per finding and exits 1 if there is one.
 
 local MAX_COLUMNS, MAX_LINES = 150, 900
 local root = assert(arg[1], "usage: sources.lua <source tree>")
@@ -24,6 +24,31 @@ local function check_number(file)
   numbered[number] = file
 end
 
+--- What the top level has, beside hidden files.
+local TOP <const> = {}
+for name in ([[host bindings lua stdlib examples tests CMakeLists.txt CMakePresets.json README.md LICENSE CONTRIBUTING.md CHANGELOG.md SECURITY.md
+  accel-scm-1.rockspec]]):gmatch "%S+" do TOP[name] = true end
+
+--- Entries that git knows; without git or outside a checkout there are none to look at.
+local function check_top()
+  local seen = {}
+  local list = assert(io.popen(("git -C '%s' ls-files 2>/dev/null"):format((root:gsub("'", "'\\''")))))
+  for path in list:lines() do
+    local top = path:match "^[^/]+"
+    if not seen[top] and not TOP[top] and top:sub(1, 1) ~= "." then finding(top, 1, "does not belong on the top level") end
+    seen[top] = true
+  end
+  list:close()
+end
+
+--- Folders are read, made and removed by LuaFileSystem and accel.util.folders: the product starts no shell for them.
+local function folder_command(file, line)
+  if not (file:match "^lua/" or file:match "^stdlib/") or not (line:find "popen" or line:find "os%.execute") then return nil end
+  for _, command in ipairs { "ls", "find", "rm", "rmdir", "mkdir", "cp", "mv" } do
+    if line:find("[\"'%[ ;&|]" .. command .. "%s+[%-'\"%%*/%w]") then return command end
+  end
+end
+
 local function check(file)
   check_number(file)
   local kind = file:match("CMakeLists%.txt$") and "cmake" or file:match("%.(%w+)$")
@@ -40,10 +65,16 @@ local function check(file)
     number = number + 1
     if line:find("[^\32-\126\t]") then finding(file, number, "not ASCII") end
     if line:find("\t") then finding(file, number, "tab") end
+    local command = folder_command(file, line)
+    if command then finding(file, number, ("a shell's '%s'; use lfs or accel.util.folders"):format(command)) end
     if line:find("[ \t]$") then finding(file, number, "blank at the end of the line") end
     if #line > MAX_COLUMNS then finding(file, number, ("%d columns, not %d"):format(#line, MAX_COLUMNS)) end
     if line:find("%f[%w]TO" .. "DO%f[%W]") or line:find("%f[%w]FIX" .. "ME%f[%W]") then
       finding(file, number, "a note to self")
+    end
+    if file:match "^tests/" and line:find "[Ss][Ee][Ee][Dd]" and line:find "os%.time%(%)" and not line:find "ACCEL_TEST_SEED"
+      and not file:match "^tests/gate/" then
+      finding(file, number, "a seed from the clock: take ACCEL_TEST_SEED first, so that a red run can be repeated")
     end
   end
   if number > MAX_LINES then finding(file, number, ("%d lines: split it by topic"):format(number)) end
@@ -53,6 +84,7 @@ local find = [[cd '%s' && find host bindings lua stdlib examples tests CMakeList
   -not -path 'tests/reference/*' -not -path 'lua/meta/*'
   \( -name "*.[ch]" -o -name "*.cu" -o -name "*.cuh" -o -name "*.lua" -o -name "*.sh" -o -name "*.cmake" -o -name "CMake*" \) ]]
 for file in assert(io.popen(find:gsub("\n", " "):format(root) .. "| sort")):lines() do check(file) end
+check_top()
 assert(n_files > 0, "no sources found below " .. root)
 io.write(("%d files, %d findings\n"):format(n_files, findings))
 os.exit(findings == 0)

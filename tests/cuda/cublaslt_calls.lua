@@ -55,7 +55,7 @@ for _, case in ipairs { { "f32", 0, compute }, { "f64", 1, 70 }, { "f16", 2, 68 
   expect(line("3 x 7 x 5", 4, 1), accel.matmul, a, random(dtype, 4, 5, 7))
   local one = line("3 x 7 x 5", 4, 1)
   expect(one .. "; " .. one, accel.matmul, random(dtype, 2, 4, 3, 5), random(dtype, 2, 4, 5, 7))
-  -- every other column is no matrix of the library's
+  -- every other column is not a matrix of the library's
   expect("", function(x, y) return x:reshape(3, 5, 2):select(3, 1):matmul(y) end, random(dtype, 3, 10), b)
   -- biases go along, but for f64, of which the library adds none
   expect(type == 1 and "" or line("3 x 7 x 5", 1, 4), function(x, w, v) return accel.linear(x, w:t(), v) end, a, b, bias)

@@ -26,7 +26,7 @@ local function says(environment, reason)
   local text = output(environment .. " " .. run .. " " .. script)
   local first = text:match "^[^\n]*"
   assert(first:find("no device 'cuda' here: " .. reason, 1, true), "expected '" .. reason .. "', got: " .. text)
-  assert(first:find("(there is: cpu, meta)", 1, true), first)
+  assert(first:find("; available: cpu, meta", 1, true), first)
 end
 local function env_says(environment, reason)
   local text = output(environment .. " " .. run .. " env")
@@ -34,7 +34,7 @@ local function env_says(environment, reason)
   assert(line and line:find(reason, 1, true), "accel-run env says: " .. tostring(line))
 end
 
-says("ACCEL_CUDA_MODULE=accel_nowhere.so", "this build has no CUDA (accel_nowhere.so is not there)")
+says("ACCEL_CUDA_MODULE=accel_nowhere.so", "this build has no CUDA (accel_nowhere.so is missing)")
 env_says("ACCEL_CUDA_MODULE=accel_nowhere.so", "absent")
 
 if exists(twin) then

@@ -51,6 +51,33 @@ for _, dtype in ipairs { "f32", full and "bf16" or nil, full and "f16" or nil } 
   end
 end
 
+-- ---- blocks that are not finite: their scales and codes to the bit; which values are finite, and these ----
+do
+  local x = drawn(5, 7, 128)
+  x[2][9], x[4][70], x[6][1], x[6][2] = 0 / 0, 1 / 0, -1 / 0, 0 / 0
+  local function lost(what, op, ...)
+    local a, b = op(x, ...), op(x:to "cuda", ...)
+    for _, part in ipairs { "values", "absmax" } do same(a:quant_part(part), b:quant_part(part), what .. ": " .. part) end
+    local v, w = a:dequantize(), b:dequantize():to "cpu"
+    assert(not v:isfinite():all():item(), what)
+    same(v:isfinite(), w:isfinite(), what .. ": finite values")
+    same(v:isnan(), w:isnan(), what .. ": NaN")
+    same(v:nan_to_num(), w:nan_to_num(), what .. ": values")
+  end
+  lost("nf4", accel.quantize_4bit, "nf4", 64)
+  lost("fp4", accel.quantize_4bit, "fp4", 64)
+  lost("fp4, a short block", accel.quantize_4bit, "fp4", 512)
+  lost("dynamic", accel.quantize_dynamic, 64)
+  lost("int8", accel.quantize_int8)
+  for _, threshold in ipairs { 0, 2.5 } do
+    local q, stats, outliers = x:int8_vectorwise_quant(threshold)
+    local p, tops, columns = x:to "cuda":int8_vectorwise_quant(threshold)
+    same(q, p, "vectorwise")
+    same(stats, tops, "stats")
+    same(outliers, columns, "outliers")
+  end
+end
+
 -- ---- products: rows of x in fours, twos and ones; rows of the weight of any length ----
 local function near(a, b, bar, what)
   a, b = a:to "cpu":to "f64", b:to "f64"
@@ -121,6 +148,24 @@ for class, more in pairs { AdamW8bit = {}, Lion8bit = {}, SGD8bit = { momentum =
       assert(paged.paging.tiers.host:used() > bytes and window.peak_bytes <= bytes + 512 + opts.page_budget, window.peak_bytes)
     end
   end
+end
+
+for _, bad in ipairs { 0 / 0, 1 / 0, -1 / 0 } do -- a gradient that is not finite: the same elements are lost, and their block of a state
+  local function lost(device)
+    local p = drawn(21, 8192):to(device):requires_grad_()
+    local o = accel.optim.AdamW8bit({ p }, { lr = 0.01 })
+    for step = 1, 2 do
+      local g = drawn(21 + step, 8192)
+      if step == 1 then g[300] = bad end
+      p.grad = g:to(device)
+      o:step()
+    end
+    return p:detach():to "cpu"
+  end
+  local a, b = lost "cpu", lost "cuda"
+  assert(not a:narrow(1, 257, 256):isfinite():any():item() and a:narrow(1, 513, 512):isfinite():all():item(), bad)
+  same(a:isfinite(), b:isfinite(), "8 bits: finite parameters")
+  same(accel.where(a:isfinite(), a, 0), accel.where(b:isfinite(), b, 0), "8 bits: parameters")
 end
 
 do -- parameters that come to the device after the optimizer was made, as prepare moves them: their states are paged all the same

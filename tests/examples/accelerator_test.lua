@@ -10,7 +10,7 @@ examples.of("06_accelerator", function()
   for _, ranks in ipairs { 1, 2 } do
     refused("@06_accelerator.lua --epoch 2", "06_accelerator.lua: unknown option '--epoch'; did you mean '--epochs'?",
       ranks)
-    refused("@06_accelerator.lua ~nowhere", "nowhere/train-images-idx3-ubyte: No such file or directory", ranks)
+    refused("@06_accelerator.lua ~nowhere", "nowhere/train-images-idx3-ubyte: cannot open: No such file or directory", ranks)
   end
 end)
 

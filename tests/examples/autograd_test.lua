@@ -3,7 +3,7 @@ local examples = dofile(os.getenv "ACCEL_TEST_SRC" .. "/tests/support/examples.l
 
 examples.of("22_custom_function", function()
   local out = examples.run "@22_custom_function.lua"
-  assert(out:find("points told rightly: at least 95 %; values of the first weights: at most 15\n", 1, true), out)
+  assert(out:find("points classified correctly: at least 95 %; values of the first weights: at most 15\n", 1, true), out)
   assert(out:find("right backward:\ttrue\nwrong backward:\tfalse\n", 1, true), out)
   assert(out:find "anomaly:\tfalse\tbackward of mul gave NaN.*22_custom_function.lua:%d+", out)
   examples.refused("@22_custom_function.lua --nothing", "--nothing")

@@ -18,7 +18,10 @@ examples.of("24_checkpointing", function()
     assert(table.concat(names, " ") == "checkpoint_1 checkpoint_2", "the last two are kept")
     out = examples.run("@24_checkpointing.lua --output-dir ~c --checkpointing-steps 1000 --resume-from-checkpoint "
       .. "~b/checkpoints/checkpoint_1", 3 - ranks)
-    assert(out:find "goes on behind batch 40\n" and out:find(last, 1, true), out)
+    assert(out:find "continues after batch 40\n" and out:find(last, 1, true), out)
+    local err = examples.again(options, "b", ranks)
+    assert(err:find("optimizer:step(): ", 1, true) and err:find("load_state()", 1, true) and err:find("--resume auto", 1, true)
+      and err:find('on_existing = "beside"', 1, true), err)
   end
   examples.refused("@24_checkpointing.lua --checkpointing-steps 0", "must be a number of batches or 'epoch', got '0'")
 end)

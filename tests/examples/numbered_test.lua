@@ -84,7 +84,7 @@ examples.of("04_text_classifier", function() -- csv files that the test writes, 
   write("test.csv", topics(90))
   local small = "@04_text_classifier.lua --epochs 12 --lr 5e-3 --width 32 --layers 1 --dropout 0.1 "
   local out = run(small .. "--svg ~topics.svg --out ~topics ~train.csv ~test.csv")
-  assert(out:find("300 texts to train on, 90 to test, 3 classes", 1, true), out)
+  assert(out:find("300 training texts, 90 test texts, 3 classes", 1, true), out)
   assert(tonumber(out:match "test accuracy: ([%d.]+) %%") > 90, out)
   assert(read(tmp .. "/topics.svg"):find "^<svg")
   assert(read(tmp .. "/topics/config.json"):find('"forest"', 1, true))
@@ -92,10 +92,10 @@ examples.of("04_text_classifier", function() -- csv files that the test writes, 
 
   write("pairs.csv", topics(200, true))
   out = run(small .. "~pairs.csv")
-  assert(out:find("160 texts to train on, 40 to test, 3 classes", 1, true), out)
+  assert(out:find("160 training texts, 40 test texts, 3 classes", 1, true), out)
   assert(tonumber(out:match "test accuracy: ([%d.]+) %%") > 90, out)
 
-  broken("@04_text_classifier.lua ~missing.csv", "missing.csv: No such file or directory")
+  broken("@04_text_classifier.lua ~missing.csv", "missing.csv: cannot open: No such file or directory")
   broken("@04_text_classifier.lua --play ~missing.txt", "missing.txt: No such file or directory")
   refused("@04_text_classifier.lua --epoch 2 ~train.csv", "unknown option '--epoch'")
   refused("@04_text_classifier.lua --dropout 1 ~train.csv", "option '--dropout' must lie in 0 .. 1")
@@ -105,7 +105,7 @@ examples.of("04_text_classifier", function() -- csv files that the test writes, 
   write("open.csv", 'label,text\nsea,"wave\n')
   broken("@04_text_classifier.lua ~open.csv", "open.csv:2: the quote that opens here is never closed")
   write("other.csv", "topic,text\nsea,wave\n")
-  broken("@04_text_classifier.lua ~other.csv", "expected the columns label,text or label,text,text; it has topic,text")
+  broken("@04_text_classifier.lua ~other.csv", "expected the columns label,text or label,text,text; found topic,text")
   write("one.csv", "label,text\n" .. ("sea,wave\n"):rep(20))
   broken("@04_text_classifier.lua ~one.csv", "all texts are of one class, 'sea'")
   write("new.csv", "label,text\ndesert,sand\n")

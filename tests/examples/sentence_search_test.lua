@@ -56,7 +56,7 @@ write("model/modules.json", [[[{"type": "sentence_transformers.models.Dense", "p
 ]])
 examples.refused("@sentence_search.lua ~model ~text.txt", "asks for sentence_transformers.models.Dense", nil, 1)
 examples.refused("@sentence_search.lua ~model", "at least one file")
-examples.refused("@sentence_search.lua ~nowhere ~text.txt", "nowhere: no such folder; nothing is downloaded", nil, 1)
+examples.refused("@sentence_search.lua ~nowhere ~text.txt", "nowhere: no such folder, and nothing is downloaded", nil, 1)
 examples.refused("@sentence_search.lua ~model ~text.txt --top 0", "'--top' must be positive")
 write("model/modules.json", "[]\n")
 write("empty.txt", "...\n")

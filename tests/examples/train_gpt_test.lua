@@ -21,6 +21,8 @@ local function run(args, status, threads, ranks)
   return out, err
 end
 
+os.execute(("rm -rf '%s'/*"):format(tmp)) -- of an earlier run
+
 -- A text with some structure: sums written out, so that a few steps already pay.
 local random, lines = accel.util.Random(11), {}
 for i = 1, 1500 do
@@ -91,6 +93,7 @@ do -- files are taken as they are; --paragraphs joins the lines of each, and dro
   f:close()
   local tiny = "--layers 1 --width 8 --heads 1 --block 8 --batch 1 --steps 1 --sample 0 "
   local function characters(more)
+    os.execute(("rm -rf '%s/p'"):format(tmp))
     local out = run(tiny .. ("%s --out '%s/p' '%s'"):format(more, tmp, path), 0)
     local a, b = out:match "(%d+) characters to train on, (%d+) to validate"
     return a + b
@@ -112,9 +115,13 @@ local function exists(name)
   return f ~= nil
 end
 
-do -- a fresh run keeps the checkpoint that it finds, and says so
+do -- a fresh run refuses the checkpoint that it finds, or keeps it, and says so
   local out = ("--out '%s/a' '%s'"):format(tmp, text)
   local before = read "a/MANIFEST.json"
+  local _, err = run("--layers 1 --width 8 --heads 1 --block 8 --batch 1 --steps 1 --sample 0 " .. out, 1)
+  assert(err:find("a holds a checkpoint of another run; to continue it add --resume", 1, true), err)
+  assert(read "a/MANIFEST.json" == before and not exists "a.bak")
+  out = "--on-existing beside " .. out
   local said = run("--layers 1 --width 8 --heads 1 --block 8 --batch 1 --steps 1 --sample 0 " .. out, 0)
   assert(said:find("a exists: it will be kept as ", 1, true), said)
   assert(said:find "1 layer x 8, 1 head," and said:find "after 1 step,", said)
@@ -130,6 +137,7 @@ end
 do -- several ranks: the same losses within rounding
   local shared = "--layers 1 --width 16 --heads 2 --block 16 --batch 8 --dropout 0.1 --steps 60 --sample 20 "
   local function train(name, ranks, more)
+    os.execute(("rm -rf '%s/%s'"):format(tmp, name))
     return run(shared .. ("%s --out '%s/%s' '%s'"):format(more or "", tmp, name, text), 0, 1, ranks)
   end
   local function losses(name)
@@ -159,12 +167,12 @@ do -- several ranks: the same losses within rounding
   local _, err = run(shared .. "--batch 9 '" .. text .. "'", 2, 1, 2)
   assert(err:find "%-%-batch 9 cannot be cut into equal parts of 1 window on 2 ranks", err)
   _, err = run(shared .. ("--deterministic world --micro 1 --batch 12 '%s'"):format(text), 1, 1, 2)
-  assert(err:find "takes 1, 2, 4, 8, ... micro%-batches on each of 2 ranks; there were 6", err)
+  assert(err:find "takes 1, 2, 4, 8, ... micro%-batches on each of 2 ranks, got 6", err)
 end
 
 do -- a run that diverges says where, and what was there stays
   local before = read "a/MANIFEST.json"
-  local out = ("--out '%s/a' '%s'"):format(tmp, text)
+  local out = ("--on-existing beside --out '%s/a' '%s'"):format(tmp, text)
   local _, err = run(small .. "--lr 1e30 " .. out, 1)
   assert(err:find "^train_gpt.lua: loss is NaN at step %d+; nothing was saved; a lower %-%-lr may help\n$",
     err)
@@ -225,6 +233,30 @@ do -- the quick start explains itself without installing or building anything
   local said = pipe:read "a"
   assert(pipe:close() and said:find "quickstart.sh %[arguments" and said:find "%-%-help names", said)
   assert(not said:find("==", 1, true), said)
+end
+
+do -- --model writes a folder that accel-run generate and quantize take; a sample longer than the context warns of nothing
+  local out, err = run(small:gsub("sample 20", "sample 50") .. ("--out '%s/m' --model '%s/model' '%s'"):format(tmp, tmp, text), 0)
+  assert(out:find("model: " .. tmp .. "/model\n", 1, true) and not err:find "warning", out .. err)
+  assert(#out:match "\nmodel: [^\n]*\n\n(.*)\n$" == 50, out)
+  local function command(words)
+    local pipe = assert(io.popen(("cd '%s' && '%s/bin/accel-run' %s 2>&1"):format(tmp, build, words)))
+    local said = pipe:read "a"
+    assert(pipe:close() and not said:find "warning", said)
+    return said
+  end
+  local said = command 'generate model "1 plus" --seed 3'
+  assert(#said > 1 and not said:find "[^%w. \n]", said)
+  command(("'%s/examples/loss_picture.lua' m model picture.svg"):format(src)) -- the README's picture
+  local svg = assert(io.open(tmp .. "/picture.svg")):read "a"
+  assert(svg:find "validation loss" and svg:find "accel%-run generate" and #svg < 60000, svg)
+  command "quantize model model8 --int8"
+  assert(#command 'generate model8 "1 plus"' > 1)
+  local tok = assert(accel.text.Tokenizer.from_pretrained(tmp .. "/model"))
+  assert(tok:decode(tok:encode("12 plus 3\n").ids) == "12 plus 3\n")
+  local _
+  _, err = run(small .. ("--out '%s/m2' --model '%s/model/config.json' '%s'"):format(tmp, tmp, text), 1)
+  assert(err:find "cannot write [^\n]*config.json", err)
 end
 
 do -- what does not fit is refused

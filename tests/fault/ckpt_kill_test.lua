@@ -6,6 +6,7 @@
 -- 20 shots in a sample, 500 in a full run, 100 in each part of it.   accel-run ckpt_kill_test.lua [shots]     seed: ACCEL_TEST_SEED
 -- shard_kill_test.lua runs this on sharded models, mesh_kill_test.lua on one that 4 ranks share.
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../support/case.lua")
 local support = dofile((arg[0]:match "^.*/" or "") .. "../support/ranks.lua")
 local src, exe = os.getenv "ACCEL_TEST_SRC" or ".", accel.process.program()
 local sample = support.sample
@@ -104,7 +105,7 @@ while shots < wanted do
     assert(not running or how, "the run hangs")
     local from, last, done = outcome(dir)
     if from then
-      assert(from >= acknowledged, ("run %d on %d ranks: batch %d was acknowledged, and it goes on behind %d\n%s")
+      assert(from >= acknowledged, ("run %d on %d ranks: batch %d was acknowledged, and it continues after %d\n%s")
         :format(runs, ranks, acknowledged, from, text_of(dir .. "/err")))
     else
       assert(shoot, text_of(dir .. "/err"))
@@ -129,3 +130,4 @@ while shots < wanted do
 end
 print(("%d shots, %d inside a save, %d saves were left unfinished; %d runs of %s4 ranks ended with the bits of the undisturbed one")
   :format(shots, inside, unfinished, runs, least < 4 and "1 to " or ""))
+case "half-written checkpoints"

@@ -49,7 +49,7 @@ static ac_status step(ac_host *h, double *loss, ac_err *e) {
 static void one_line(const ac_err *e) {
   const char *end = strstr(e->msg, "\nstack traceback");
   const size_t n = end != NULL ? (size_t)(end - e->msg) : strlen(e->msg);
-  if (n < 20 || memchr(e->msg, '\n', n) != NULL || strstr(e->msg, "/accel-") == NULL) fail_msg("'%s' is no line that helps", e->msg);
+  if (n < 20 || memchr(e->msg, '\n', n) != NULL || strstr(e->msg, "/accel-") == NULL) fail_msg("'%s' is not a line that helps", e->msg);
 }
 
 static void every_call(void **state) {

@@ -19,6 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 enum { COLLECT_EVERY = 64 };
 static lua_State *L;
+static int function; /* where the check is on its stack */
 static int64_t live;
 
 /* Encoded values differ where a string that came before is written out; what encode makes of them does not. */
@@ -52,13 +53,14 @@ static void open_once(void) {
   lua_pushliteral(L, "accel.core");
   REQUIRE(lua_pcall(L, 1, 1, 0) == LUA_OK);
   REQUIRE(lua_pcall(L, 1, 1, 0) == LUA_OK);
+  function = lua_gettop(L);
   live = ac_tensor_live();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   static int runs;
   open_once();
-  lua_pushvalue(L, 1);
+  lua_pushvalue(L, function);
   lua_pushlstring(L, (const char *)data, n);
   if (lua_pcall(L, 1, 0, 0) != LUA_OK) {
     fprintf(stderr, "%s\n", luaL_tolstring(L, -1, NULL));

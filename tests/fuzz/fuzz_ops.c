@@ -309,6 +309,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   c.in = (input){data, data + n};
   const int which = byte(&c.in) << 8;
   const ac_op *op = ops[(which | byte(&c.in)) % n_ops];
+  ac_err why;
+  if (aci_op_parse(op, &why) != AC_OK) return 0;
   const aci_sig *sig = aci_op_sig(op);
   const int64_t live = ac_tensor_live();
   c.dtype = (ac_dtype[]){AC_F32, AC_F32, AC_F64, AC_BF16, AC_I64, AC_F16, AC_BOOL, AC_I32}[below(&c.in, 8)];

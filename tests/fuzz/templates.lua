@@ -6,7 +6,7 @@ local accel = require "accel"
 local Template = accel.text.Template
 local limits = require "accel.text.jinja.limits"
 
-local seconds, seed = tonumber(arg[1] or 5), math.tointeger(tonumber(arg[2] or os.time()))
+local seconds, seed = tonumber(arg[1] or 5), math.tointeger(tonumber(arg[2] or os.getenv "ACCEL_TEST_SEED" or os.time()))
 math.randomseed(seed)
 local here = arg[0]:match "^(.*)/[^/]*$" or "."
 
@@ -63,8 +63,9 @@ local function one_line(message, text)
 end
 
 local runs, rendered, slowest, longest = 0, 0, 0, 0
-local stop = accel.clock() + seconds
-while accel.clock() < stop do
+-- A count as well, so that a run on a faster machine does not go further than the one before it.
+local stop, most = accel.clock() + seconds, seconds * 1500
+while accel.clock() < stop and runs < most do
   local text = pick(corpus)
   if math.random(20) > 1 then text = change(text) end
   local began = os.clock() -- of the processor: other programs do not count
@@ -76,7 +77,7 @@ while accel.clock() < stop do
     if not done then error(("seed %d: %s of %q"):format(seed, tostring(out), text)) end
     if out then
       rendered, longest = rendered + 1, math.max(longest, #out)
-      assert(#out <= limits.STRING)
+      assert(#out <= 2 * limits.STRING)
     else
       one_line(message, text)
     end
@@ -85,7 +86,7 @@ while accel.clock() < stop do
   end
   local took = os.clock() - began
   if took > slowest then slowest = took end
-  assert(took < 20, ("%g s for %q"):format(took, text))
+  assert(took < 2, ("%g s for %q"):format(took, text))
   runs = runs + 1
 end
 print(("%d templates, %d rendered, the longest text %d bytes, the slowest %.0f ms (seed %d)"):format(runs, rendered, longest, slowest * 1000, seed))

@@ -19,7 +19,7 @@ ACCEL_CUDA=OFF # minutes of nvcc that say nothing about rocks
 export CCACHE_DIR CCACHE_BASEDIR CCACHE_NOHASHDIR HOME CMAKE_BUILD_PARALLEL_LEVEL MAKEFLAGS ACCEL_CUDA
 
 # no server is asked: there is nothing to fetch
-luarocks --lua-version 5.4 make --tree "$work/rocks" --only-server "file://$work/none" --no-doc > "$work/make.log" 2>&1 || {
+luarocks --lua-version 5.4 make --deps-mode none --tree "$work/rocks" --only-server "file://$work/none" --no-doc > "$work/make.log" 2>&1 || {
   tail -40 "$work/make.log"
   exit 1
 }

@@ -36,7 +36,7 @@ do -- the user's class comes first, others of the name are told
 end
 
 do -- the page of the loader: what it is for, every option with its default, the source's own lines
-  local text = has("data.DataLoader", "for batch in loader() do local x, y", "num_workers = n reads ahead", "state_dict tells",
+  local text = has("data.DataLoader", "for batch in loader() do local x, y", "num_workers = n reads ahead", "state_dict contains",
     "- batch_size integer = 1: ", "- shuffle boolean = false: ", "- num_workers integer = 0: ",
     "- prefetch_factor integer = 2: ", "- worker_init_fn string: ", "- pin_memory boolean = false: ")
   assert(text:find("\n    for batch in loader() do sizes[#sizes + 1] = batch[1].shape[1] end\n    return sizes --> ", 1, true), text)
@@ -47,7 +47,7 @@ do -- the page of the loader: what it is for, every option with its default, the
   has("get_scheduler", "- num_warmup_steps integer = 0: ", "- num_training_steps integer: ", '"cosine_with_min_lr" (num_cycles')
   local keys_of = {}
   for _, key in ipairs(help.option_keys "get_scheduler") do keys_of[#keys_of + 1] = key end
-  assert(table.concat(keys_of, " ") == "num_warmup_steps num_training_steps", table.concat(keys_of, " "))
+  assert(table.concat(keys_of, " ") == "num_warmup_steps last_epoch num_training_steps", table.concat(keys_of, " "))
   has("Tokenizer", '\n    local enc = tok:encode("To be, or not to be")\n')
   local keys = {}
   for _, key in ipairs(help.option_keys "data.DataLoader") do keys[key] = true end
@@ -59,7 +59,7 @@ end
 
 do -- modules below modules
   for topic, parts in pairs {
-    ["nn.functional"] = { "functions behind the modules", "nn.functional.glu", "cross_entropy" },
+    ["nn.functional"] = { "functions of the modules", "nn.functional.softmin", "cross_entropy" },
     ["nn.init"] = { "fills tensors in place", "nn.init.kaiming_uniform_" },
     ["optim.lr_scheduler"] = { "optim.lr_scheduler.OneCycleLR" },
     ["autograd.functional"] = { "autograd.functional.jacobian" },
@@ -74,7 +74,7 @@ do -- methods, those that a class inherits too, in full
     has(topic, "Updates every parameter that has a gradient", "- closure?: ")
   end
   first("nn.Linear:parameters", "nn.Module:parameters")
-  has("LoggerType", "What log_with may name", '- TENSORBOARD: "tensorboard"', '- ALL: "all"')
+  has("LoggerType", "Values of log_with", '- TENSORBOARD: "tensorboard"', '- ALL: "all"')
   has("accelerator.DistributedType", '- MULTI_CPU: "MULTI_CPU"')
   has("StepLR", ":load_state_dict", ":state_dict")
   has("LRScheduler:state_dict", "the steps taken, and each group's initial")
@@ -104,11 +104,10 @@ do -- embedding, and what is Lua's own
   has("print", "of Lua itself", "manual.html#pdf-print")
   has("string.format", "manual.html#pdf-string.format")
   has("", "examples", "embed")
-  local lines, why = help.lines("matmull", 80)
-  assert(lines == nil and why:find("did you mean matmul?", 1, true), why)
+  has("matmull", "Nothing is named 'matmull'. Places for 'matmul':", "\n  help matmul\n")
 end
 
-do -- what prose says is no option; a range in a first sentence is not its end; schedules have states; C has types
+do -- what prose says is not an option; a range in a first sentence is not its end; schedules have states; C has types
   local text = has("get_scheduler", "num_warmup_steps integer = 0: ", "num_training_steps integer: ")
   for _, word in ipairs { "and", "what", "the", "schedule", "takes" } do assert(not text:find("\n  - " .. word .. "\n"), text) end
   has("util.Random", "- :choice(weights, n): A position 1 .. n with probability proportional to")
@@ -136,20 +135,20 @@ do -- Python's names: what is here, what stands in its place, what is misspelt
   first("F.relu", "relu")
   first("accelerate.Accelerator", "accelerator.Accelerator")
   has("torch.nn", "nn.Linear")
-  has("torch.cuda.is_available", "there is no cuda here; devices are strings")
+  has("torch.cuda.is_available", "cuda is not in accel; devices are strings")
   for _, topic in ipairs { "torch.Tensor.numpy", "Tensor.numpy", "tensor:numpy", "x.numpy" } do
-    has(topic, "there is no Tensor:numpy here; t:tolist() makes tables")
+    has(topic, "Tensor:numpy is not in accel; t:tolist() makes tables")
   end
   for _, topic in ipairs { "nn.SyncBatchNorm", "torch.nn.SyncBatchNorm", "accel.nn.SyncBatchNorm", "SyncBatchNorm" } do
-    has(topic, "there is no SyncBatchNorm here; GroupNorm")
+    has(topic, "SyncBatchNorm is not in accel; GroupNorm")
   end
   local _, why = help.lines("torch.nn.Linaer", 80)
   assert(why:find("did you mean nn.Linear?", 1, true), why)
 end
 
 do -- options, misspelt ones too
-  has("--num-processes", "ranks, over all machines")
-  has("--num_processes", "ranks, over all machines")
+  has("--num-processes", "number of ranks on all machines")
+  has("--num_processes", "number of ranks on all machines")
   local _, why = help.lines("--num-proceses", 80)
   assert(why:find("did you mean --num-processes?", 1, true), why)
   _, why = help.lines("--nothing-like-it", 80)
@@ -162,8 +161,8 @@ do -- what someone who writes an optimizer sets
 end
 
 do -- commands of accel-run; what is misspelt or two names has an answer
-  has("env", "accel-run env: versions, devices", "See also:", "help guide accel-run")
-  has("bench", "accel-run bench [NAME...]: speed beside PyTorch", "bench --help", "help guide accel-run        Benchmarks")
+  has("env", "accel-run env: list versions, devices", "See also:", "help guide devices")
+  has("bench", "accel-run bench [NAME...]: measure speed on this machine", "bench --help", "help guide accel-run        Benchmarks")
   has("repl", "accel.repl(text)", "accel-run repl: a prompt for Lua")
   has("-e", "-e, --execute CODE", "accel is a global")
   has("-h", "--help")
@@ -177,7 +176,7 @@ end
 
 do -- what Accelerate and PyTorch have and accel has not, and Accelerate's commands
   has("FSDP", "not in accel yet", "sharding of models")
-  has("TensorParallel", "there is no TensorParallel here", "parallelize_module(model, mesh")
+  has("TensorParallel", "TensorParallel is not in accel", "parallelize_module(model, mesh")
   has("tracker", "TensorBoardTracker", "help CLASS:tracker")
   has("tensorboard", "TensorBoardTracker")
   has("save_state", "asynchronous = true", "automatic_checkpoint_naming")
@@ -191,9 +190,10 @@ end
 do -- guides: the list, one of them, tables in columns, code; words that are nobody's name
   has("guide", "\n  accelerator ", "The Accelerator", "\n  ranks ")
   assert(text_of "guides" == text_of "guide")
-  local text = has("guide indexing", "\nParts\n-----\n", "\n    print(t:argmax(2)) --> tensor([0, 2])\n", "t[#t + 1], is nil")
+  local text = has("guide indexing", "\nParts\n-----\n", "\n    print(t:argmax(2)) --> tensor([0, 2])\n",
+    "t[#t + 1], one past the last position, is nil")
   assert(text:find "^Positions, values, and parts of tensors\n=====", text)
-  text = has("guide accel-run", "\nstatus   meaning\n", "\n128 + N  ended by signal N\n")
+  text = has("guide accel-run", "\nstatus   meaning\n", "\n128 + N  terminated by signal N\n")
   assert(not text:find "\n|" and not text:find "```", text)
   local _, why = help.lines("guide dat", 80)
   assert(why:find("no guide 'dat'; did you mean guide data?", 1, true), why)
@@ -265,11 +265,23 @@ if build then -- where the reference is not built the guides are there, and the 
   end
   holds("", "guide", "\n    " .. command .. "\n")
   holds("guide", "\n  ranks ", "Several ranks")
-  holds("guide ranks", "\nStarting them\n")
+  holds("guide ranks", "\nStart ranks\n")
   holds("gradient accumulation", "help guide accelerator", "\n    " .. command .. "\n")
   holds("guide rank", "did you mean guide ranks?")
   local text, ok = told "zzzz"
   assert(not ok and text:find(command .. " writes them", 1, true), text)
+end
+
+if build and os.execute "command -v script >/dev/null 2>&1" then -- on a terminal, long pages go to the pager and short ones do not
+  local function on_terminal(topic)
+    local pipe <close> = assert(io.popen(("PAGER='sed s/^/paged:/' script -qec \"'%s/bin/accel-run' help '%s'\" /dev/null </dev/null 2>&1")
+      :format(build, topic)))
+    return pipe:read "a"
+  end
+  local text = on_terminal "nn.Module"
+  if text:find("nn.Module", 1, true) then -- script may have no terminal to give
+    assert(text:find "^[^\n]*paged:nn.Module" and not on_terminal "env":find "paged:", text)
+  end
 end
 
 do -- commands are broken so that a copy of them runs the same; comments stay comments

@@ -234,7 +234,7 @@ do -- callers: their locals where they are selected, and where they are told of
     assert(commands.run(session, "up", "2", 1, 80).ok and value "outermost" == 4)
     assert(not commands.run(session, "up", "100", 1, 80).ok and value "outermost" == 4)
     assert(not commands.run(session, "down", "3", 1, 80).ok and commands.run(session, "down", "2", 1, 80).ok)
-    assert(commands.run(session, "up", "x", 1, 80).message:find "'x' is no number")
+    assert(commands.run(session, "up", "x", 1, 80).message:find "'x' is not a number")
     return a
   end
   local function middle(y)

@@ -1,5 +1,5 @@
 -- The site of guides and reference pages (lua/gen/reference/site.lua): Markdown as HTML, links that lead somewhere, an index
--- for the search, nothing from a network.
+-- for the search, nothing from a network. How wide pages are on a phone: site_width_test.lua.
 --   accel-run tests/lua/site_test.lua
 local accel = require "accel"
 local source, build = os.getenv "ACCEL_TEST_SRC" or ".", os.getenv "ACCEL_TEST_BUILD" or "build/dev"
@@ -82,4 +82,16 @@ end
 for _, name in ipairs { "matmul", "nn.Linear", "optim.Optimizer:step", "ac_host_open", "Workers", "data.CSV" } do
   assert(found[name], "the search does not know " .. name)
 end
+-- every public header is on the page of the C API, every page has the version, and names that are too long for a phone may break
+do
+  local folder <close> = assert(io.popen(("ls '%s/host/include/accel'"):format(source)))
+  for name in folder:lines() do
+    if name ~= "accel.h" then assert(pages["embed.html"].text:find("accel/" .. name, 1, true), name) end
+  end
+  for path, page in pairs(pages) do
+    assert(page.text:find('<span class="version">' .. accel._VERSION .. "</span>", 1, true), path)
+  end
+  for _, name in ipairs { "12_early_stopping.lua", "accel-run plan", "ac_ckpt_scan", "ac_store_open" } do assert(found[name], name) end
+end
+
 print(("%d links, %d places to search"):format(n_links, #index))

@@ -10,7 +10,7 @@ for step = 1, 12 do
   local ids = accel.randint(0, V, { B, T })
   local loss
   do
-    local _ <close> = accel.autocast { device = "cpu", dtype = "bf16", enabled = dtype == "bf16" }
+    local _ <close> = accel.autocast { dtype = "bf16", enabled = dtype == "bf16" }
     loss = accel.cross_entropy(model(ids):reshape(-1, V), ids:reshape(-1))
   end
   loss:backward()

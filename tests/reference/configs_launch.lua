@@ -89,7 +89,7 @@ local function error_row(T, name, row, plan, message)
     return T.fail(name, "no error; the reference: %s", row.message)
   end
   if T.CRASH[row.error] or row.error == "ParserError" or T.names_fault(row.message, message) then return T.pass() end
-  if message:find("twice", 1, true) then return T.list(name, TWICE) end
+  if message:find("duplicate key", 1, true) then return T.list(name, TWICE) end
   if message:find("AMAZON_SAGEMAKER", 1, true) then return T.list(name, SAGEMAKER) end
   T.fail(name, "'%s' names not what '%s' names", message, row.message)
 end
@@ -111,7 +111,7 @@ local function launch_row(T, config, row, index)
   end
   if row.error then return error_row(T, name, row, plan, message) end
   if not plan then
-    if message:find("twice", 1, true) then return T.list(name, TWICE) end
+    if message:find("duplicate key", 1, true) then return T.list(name, TWICE) end
     return T.fail(name, "%s", message)
   end
   local how, what = compare(T, row, plan, file)

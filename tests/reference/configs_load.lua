@@ -28,7 +28,7 @@ local function load_row(T, config, row)
     return T.fail(name, "'%s' names not what '%s' names", said, row.message)
   end
   if fatal(file) then
-    if said:find("twice", 1, true) then
+    if said:find("duplicate key", 1, true) then
       return T.list(name, "a key that is there twice is an error; the reference takes the last one silently")
     end
     return T.fail(name, "%s", said)

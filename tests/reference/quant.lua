@@ -75,7 +75,7 @@ local function ties_only(case, x, mine, theirs, absmax)
   return true
 end
 
--- bitsandbytes 0.50 with AVX-512 takes a wrong absmax where rows are no whole number of blocks: its values are farther from the input
+-- bitsandbytes 0.50 with AVX-512 takes a wrong absmax where rows are not a whole number of blocks: its values are farther from the input
 -- than any code of the type is. Such rows are noted and compared with nothing.
 local function wrong(case, x, theirs, absmax)
   local v, t, most = x:to("f64"):reshape(-1):tolist(), theirs:to("f64"):reshape(-1):tolist(), absmax:tolist()

@@ -62,7 +62,7 @@ local got = accel.launch(env, { "LAUNCH_A", "LAUNCH_B", "HOME", "ACCEL_SEED" }, 
 assert(got[1] == "a=1 2 unset unset" and got[2] == env and got[3] == "", got[1])
 
 -- ---- what cannot be launched ----
-fails("a function cannot go to other processes; put it into a file that returns it", accel.launch, print)
+fails("other processes cannot receive a function; put it into a file that returns it", accel.launch, print)
 fails("launch_test.lua:", accel.launch, print)
 fails("module must be a module's name or a file, got 3", accel.launch, 3)
 fails("cannot read " .. tmp .. "/nothing.lua", accel.launch, tmp .. "/nothing.lua")
@@ -79,7 +79,7 @@ fails("time_limit must be at least 0", accel.launch, echo, {}, { time_limit = -1
 local nested = write("launch_nested.lua", "return function() return require('accel').launch('launch_echo') end")
 fails("this is already rank 0 of 1: call the function itself", accel.launch, nested, {}, { num_processes = 1 })
 
-local as_ranks = ("%s --num_processes 2 -e '%s' 2>&1"):format(accel.process.program(),
+local as_ranks = ("'%s' --num_processes 2 -e '%s' 2>&1"):format(accel.process.program(),
   [[local ok, err = pcall(require("accel").launch, "x.lua") print(err)]])
 os.execute("touch x.lua")
 local said = io.popen(as_ranks):read "a"
@@ -101,7 +101,7 @@ fails("module 'launch_value' must return a function, or a table with one named m
   "launch_value", {}, { num_processes = 1 })
 fails("launch_syntax.lua:1:", accel.launch, write("launch_syntax.lua", "return function( end"), {},
   { num_processes = 1 })
-fails("what the function returned cannot come back: cannot encode function at result[1].f", accel.launch,
+fails("the function's result cannot be returned: cannot encode function at result[1].f", accel.launch,
   write("launch_back.lua", "return function() return { f = print } end"), {}, { num_processes = 1 })
 -- One ends when the other is gone: who is still there half a second after a failure leaves no result either.
 local after_the_other = ([[
@@ -130,14 +130,14 @@ local function wait()
 end
 ]]):format(tmp .. "/launch_pid")
 os.remove(tmp .. "/launch_pid")
-err = fails("launch: rank 1 left no result; ", accel.launch, write("launch_exit.lua", after_the_other .. [[
+err = fails("launch: rank 1 returned no result; ", accel.launch, write("launch_exit.lua", after_the_other .. [[
 return function()
   if os.getenv "RANK" == "0" then return say() end
   wait()
   os.exit(3)
 end]]), {}, { num_processes = 2 })
 assert(err.code == "peer" and err.rank == 1)
-err = fails("launch: rank 0 left no result; ", accel.launch, write("launch_kill.lua", after_the_other .. [[
+err = fails("launch: rank 0 returned no result; ", accel.launch, write("launch_kill.lua", after_the_other .. [[
 return function()
   if os.getenv "RANK" == "1" then return say() end
   wait()
@@ -193,7 +193,7 @@ settled "time limit"
 local now = fds()
 assert(now == before, now .. " instead of " .. before)
 
--- Errors of any kind come back in words; what is no list is no list of arguments.
+-- Errors of any kind come back in words; what is not a list is not a list of arguments.
 err = fails("launch: rank 0: (error object is a nil value)", accel.launch,
   write("launch_no_error.lua", "return function() error() end"), {}, { num_processes = 1 })
 assert(err.code == "callback" and err.rank == 0)
@@ -204,7 +204,7 @@ fails("launch: rank 0: (error object that cannot be printed)", accel.launch, wri
 err = fails("launch_syntax.lua:1: unexpected symbol", accel.launch, write("launch_syntax.lua", "return = 1"), {},
   { num_processes = 1 })
 assert(not tostring(err):find "worker", tostring(err))
-fails("options are the third argument", accel.launch, echo, { num_processes = 2 })
+fails("pass options as the third argument", accel.launch, echo, { num_processes = 2 })
 
 -- The caller is killed, interrupted, or drops the job: its ranks go.
 local program = accel.process.program()

@@ -49,6 +49,25 @@ function M.run(args, ranks)
   return out
 end
 
+--- A second run of an example where an earlier one has saved: it ends with an error, and changes no file of the folder.
+---@param args string
+---@param folder string in the test's own folder
+---@param ranks? integer
+---@return string err
+function M.again(args, folder, ranks)
+  local function files()
+    local pipe = assert(io.popen(("cd '%s/%s' && find . -type f -exec cksum {} + | sort"):format(tmp, folder)))
+    local text = pipe:read "a"
+    return pipe:close() and text
+  end
+  local before = files()
+  assert(before and before:find "MANIFEST.json", folder .. " has no checkpoint")
+  local _, err, code, command = M.try(args, ranks)
+  assert(code ~= 0 and err:find("of another run", 1, true), ("%s: status %d\n%s"):format(command, code, err))
+  assert(files() == before, command .. " changed files of " .. folder)
+  return err
+end
+
 --- The output of runs on one rank (without a launcher), two and four, which is the same.
 ---@param args string
 ---@return string

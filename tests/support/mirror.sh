@@ -116,7 +116,7 @@ run_mirrors() {
       *) continue ;;
     esac
     name=$(mirror_stem "$file")
-    printf '%s\n' "$all" | grep -qx "$name" || die "$file is no test of the tier of every change: sh tests/run.sh dev -R '$name'"
+    printf '%s\n' "$all" | grep -qx "$name" || die "$file is not a test of the tier of every change: sh tests/run.sh dev -R '$name'"
   done
   names=check/sources op_files= targets= examples=
   for file in "$@"; do

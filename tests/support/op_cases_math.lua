@@ -12,6 +12,7 @@ L.masked_fill = {
   case("row mask", { real(3, 4), mask(4) }, args(2)),
   case("both wider", { real(3, 1), mask(1, 4) }, args(0)),
   case("rank 0", { real(), mask() }, args(7)),
+  case("value of rank 0", { real(3, 4), mask(4), real() }),
   case("empty", { real(0, 3), mask(0, 3) }, args(1)),
   big(args(-1), real(200, 330), mask(330)),
 }
@@ -30,7 +31,18 @@ L.clamp = {
   case("rank 0", { real() }, args(-1, 1)),
   case("empty", { real(0, 2) }, args(-1, 1)),
   case("crossed", { real(5) }, args(1, -1)),
+  case("tensors", { real(3, 4), range(-1.5, -0.2, 4), range(0.2, 1.5, 3, 1) }),
+  case("tensors, crossed", { real(3, 4), range(-0.5, 0.9, 4), range(-0.9, 0.5, 3, 1) }),
+  case("a tensor above", { real(3, 1), range(-1, 1, 2, 1, 4) }, { call = function(f, x, t) return f(x, { max = t }) end }),
   big(args(-1, 1), real(200, 330)),
+}
+L.threshold = {
+  case("as it is", { range(0.6, 2, 3, 4) }, args(0.5, -1)),
+  case("below", { range(-2, 0.4, 3, 4) }, args(0.5, -1)),
+  case("named", { real(3, 4) }, args { threshold = -3, value = 7 }),
+  case("rank 0", { range(1, 2) }, args(0.5, 2)),
+  case("empty", { real(0, 2) }, args(1, 2)),
+  big(args(3, 1), real(200, 330)),
 }
 L.cast = {
   case("f64", { real(3, 4) }, args("f64")),

@@ -85,6 +85,11 @@ L.t = {
   case("rank 0", { real() }),
   case("empty", { real(0, 2) }),
 }
+L.mT = {
+  case("matrix", { real(2, 3) }),
+  case("batch", { real(2, 3, 4) }),
+  case("empty", { real(0, 2) }),
+}
 L.narrow = {
   case("middle", { real(4, 3) }, args(1, 2, 2)),
   case("last", { real(2, 4) }, args(-1, -2, 2)),

@@ -89,6 +89,14 @@ L.bincount[3].wide_result = true
 local function sorted(right)
   return { call = function(f, s, v) return f((s:sort()), v, right) end }
 end
+L.isin = {
+  case("as it is", { real(3, 4), real(5) }),
+  case("inverted", { real(3, 4), real(2, 3) }, args { invert = true }),
+  case("a number", { real(6) }, args(0.5)),
+  case("rank 0", { real(), real(3) }),
+  case("nothing to find", { real(3), real(0) }),
+  case("empty", { real(0, 2), real(3) }),
+}
 L.searchsorted = {
   case("as it is", { real(7), real(5) }),
   case("left", { real(9), real(3, 4) }, sorted(false)),

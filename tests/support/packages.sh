@@ -77,4 +77,4 @@ build_preset() {
   build_targets "$1"
 }
 
-REQUIRED="build-essential cmake pkg-config liblua5.4-dev"
+REQUIRED="build-essential cmake pkg-config liblua5.4-dev lua-filesystem"

@@ -14,7 +14,8 @@ local accelerator = accel.Accelerator {
     tp_handler = (c.tp or 1) > 1 and A.TorchTensorParallelConfig { sequence_parallel = c.sequence == 1 } or nil,
     cp_handler = (c.cp or 1) > 1 and A.TorchContextParallelConfig { cp_comm_strategy = c.ring and "alltoall" or "allgather" } or nil,
     pp_handler = (c.pp or 1) > 1 and A.PipelineParallelConfig { num_micro_batches = c.micro_batches or 2, schedule = c.schedule or "1f1b",
-      virtual_stages = c.virtual_stages or 1 } or nil },
+      virtual_stages = c.virtual_stages or 1,
+      loss_fn = c.late and function(y, x) return accel.cross_entropy(y:reshape(-1, V), x:reshape(-1)) end or nil } or nil },
 }
 accel.manual_seed(1)
 local model
@@ -57,7 +58,7 @@ for batch in loader() do
     local _ <close> = accelerator:maybe_context_parallel { buffers = { x, labels }, buffer_seq_dims = { 2, 2 } }
     accelerator:backward((model(x, { shift_labels = labels })))
   else
-    accelerator:backward((model(x, { labels = x })))
+    accelerator:backward((model(x, not c.late and { labels = x } or nil)))
   end
   accelerator:clip_grad_norm_(model:parameters(), 1.0)
   optimizer:step()

@@ -19,6 +19,9 @@ M.tests = debug.getinfo(1, "S").source:match "^@(.*)support/ranks%.lua$"
 --- Which of many cases are taken (support/sample.lua).
 M.sample = dofile(M.tests .. "support/sample.lua")
 
+--- What stands before a script that a test starts: a program that loses one option (tests/options/elsewhere_test.lua), or "".
+M.before_script = os.getenv "ACCEL_TEST_DROP" and ("'%ssupport/option_drop.lua' "):format(M.tests) or ""
+
 ---@class ranks.Options
 ---@field args? string the script's own arguments, as in a shell
 ---@field backend? string accel-run's --backend; "mpi": mpirun starts the ranks
@@ -47,7 +50,7 @@ function M.try(n, options)
     if n then program = ("%s --num_processes %d"):format(program, n) end
     if o.backend then program = program .. " --backend " .. o.backend end
   end
-  local command = ("%stimeout -k 5 %d %s '%s' %s"):format(table.concat(env), o.timeout or 850, program, arg[0],
+  local command = ("%stimeout -k 5 %d %s %s'%s' %s"):format(table.concat(env), o.timeout or 850, program, M.before_script, arg[0],
     o.args or "")
   local path = os.tmpname()
   local pipe = assert(io.popen(("%s </dev/null 2>'%s'"):format(command, path)))

@@ -7,7 +7,7 @@
 # Tiers. Every test belongs to one: `every change` (what tests/run.sh runs), `slow` or `matrix`, which are labels. A line of its head
 # comment says so where it is not the first, and whether sanitizers run it, too (label memory; C tests and tests/{host,bindings} always
 # are):
-#   tier: slow              before a release: minutes, or builds of a copy of the tree
+#   tier: slow              before a release: minutes, or builds of a copy of the tree; with "parts: A B ..." all of it in the matrix, as below
 #   tier: sampled           cases that differ only in size: one of n in the first tier, chosen by ACCEL_TEST_SEED, and
 #                           all of them in NAME/full of the tier matrix (ACCEL_TEST_FULL=1); support/sample.lua, ac_test_sampled
 #                           A line "parts: A B ..." beside it cuts that run into NAME/full/A, NAME/full/B, ... (ACCEL_TEST_PART=A)
@@ -31,6 +31,7 @@ set(ACCEL_TEST_ENV
   "ACCEL_TEST_BUILD=${PROJECT_BINARY_DIR}"
   "ACCEL_TEST_SANITIZE=${ACCEL_SANITIZE}"
   "ACCEL_LEAK_CHECK=1"
+  "ACCEL_TEST_STRICT=1" # a model that reads a key which its schema does not declare raises
   "ACCEL_DEVICE=cpu"
   "ACCEL_TEST_PLUGINS=${PROJECT_BINARY_DIR}/tests/plugins"
   "ASAN_OPTIONS=detect_stack_use_after_return=1:allocator_may_return_null=1:strict_string_checks=1"
@@ -63,7 +64,7 @@ function(ac_test_tier file tier_labels tier_sampled)
       elseif(word MATCHES "^(slow|memory)$")
         list(APPEND list ${word})
       elseif(NOT word STREQUAL "every change")
-        message(FATAL_ERROR "${file}: \"${word}\" is no tier: every change, slow or sampled, and memory")
+        message(FATAL_ERROR "${file}: \"${word}\" is not a tier: every change, slow or sampled, and memory")
       endif()
     endforeach()
   endif()
@@ -82,7 +83,7 @@ function(ac_add_test name)
     TIMEOUT "${timeout}"
     LABELS "${arg_LABELS}"
     SKIP_RETURN_CODE 77
-    ENVIRONMENT "${ACCEL_TEST_ENV};ACCEL_TEST_TMP=${tmp};ACCEL_COMPILE_CACHE=${tmp}/kernels;${arg_ENV}")
+    ENVIRONMENT "${ACCEL_TEST_ENV};ACCEL_JOB_SECRET=the-secret-of-all-tests;ACCEL_TEST_TMP=${tmp};ACCEL_COMPILE_CACHE=${tmp}/kernels;${arg_ENV}")
 endfunction()
 
 function(ac_c_test file)
@@ -114,17 +115,14 @@ function(ac_lua_test file)
   endif()
   ac_test_tier("${file}" labels sampled)
   ac_add_test("${name}" TIMEOUT 600 LABELS ${labels} COMMAND accel-run "${file}")
-  if(sampled)
-    file(STRINGS "${file}" parts REGEX "^-- parts: [a-z0-9_ ]+$" LIMIT_COUNT 1)
-    string(REGEX REPLACE "^-- parts: *" "" parts "${parts}")
-    string(REPLACE " " ";" parts "${parts}")
-    foreach(part IN LISTS parts)
-      ac_add_test("${name}/full/${part}" TIMEOUT 600 LABELS "matrix" COMMAND accel-run "${file}"
-        ENV ACCEL_TEST_FULL=1 "ACCEL_TEST_PART=${part}")
-    endforeach()
-    if(NOT parts)
-      ac_add_test("${name}/full" TIMEOUT 600 LABELS "matrix" COMMAND accel-run "${file}" ENV ACCEL_TEST_FULL=1)
-    endif()
+  file(STRINGS "${file}" parts REGEX "^-- parts: [a-z0-9_ ]+$" LIMIT_COUNT 1)
+  string(REGEX REPLACE "^-- parts: *" "" parts "${parts}")
+  string(REPLACE " " ";" parts "${parts}")
+  foreach(part IN LISTS parts)
+    ac_add_test("${name}/full/${part}" TIMEOUT 600 LABELS "matrix" COMMAND accel-run "${file}" ENV ACCEL_TEST_FULL=1 "ACCEL_TEST_PART=${part}")
+  endforeach()
+  if(sampled AND NOT parts)
+    ac_add_test("${name}/full" TIMEOUT 600 LABELS "matrix" COMMAND accel-run "${file}" ENV ACCEL_TEST_FULL=1)
   endif()
 endfunction()
 

@@ -1,6 +1,6 @@
-/* all_to_all over messages: straight from everyone to everyone. Called by run.c. What one rank sends to
- * another is known to these two only, so uneven parts are announced, and a difference is named before
- * any of the data is taken. */
+/* all_to_all over messages, direct between every pair. Called by run.c. Only two ranks know the size of a
+ * message between them, so uneven parts are announced first, and a difference is reported before any data is
+ * taken. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static ac_status differ(aci_run *x, int from, int64_t sent, ac_err *e) {
                   x->d->site);
 }
 
-/* told[0..size-1]: what each sends us. */
+/* told[0..size-1]: the elements that each sends us. */
 static ac_status announce(aci_run *x, int64_t *told, ac_err *e) {
   const int size = x->g->size;
   for (int i = 1; i < size; i++) {
@@ -88,7 +88,7 @@ static ac_status run(aci_run *x, ac_err *e) {
   return st;
 }
 
-/* What arrives may lie where something still has to leave: then a copy is sent. */
+/* Arriving data may overwrite data that is still to be sent: then a copy is sent. */
 ac_status aci_link_all_to_all(aci_run *x, ac_err *e) {
   const ac_coll *given = x->c;
   ac_coll c = *given;

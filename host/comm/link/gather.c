@@ -1,4 +1,4 @@
-/* all_gather, gather and scatter over messages. Called by run.c. Few bytes go straight to everyone; many
+/* all_gather, gather and scatter over messages. Called by run.c. Few bytes go straight to everyone. Many bytes
  * travel around the ring of ranks, which crosses from machine to machine once. */
 #include <string.h>
 

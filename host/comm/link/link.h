@@ -9,24 +9,24 @@
 #define ACI_COMM_LINK_H
 #include "comm/comm_impl.h"
 
-typedef struct aci_request { /* one transfer; zero before use */
+typedef struct aci_request { /* one transfer. Zero before use */
   int peer;                  /* global rank */
   bool sends;
-  uint64_t channel; /* tells transfers apart: group id and sequence or tag (aci_channel) */
+  uint64_t channel; /* distinguishes transfers: group id and sequence or tag (aci_channel) */
   void *ptr;
   size_t bytes, done; /* done: progress, the link's */
   bool over;
   void *impl;           /* the link's */
-  const aci_desc *want; /* for messages; may be NULL */
+  const aci_desc *want; /* for messages. May be NULL */
 } aci_request;
 
 typedef struct aci_link {
   /* start: begins a transfer, does not block. */
   ac_status (*start)(ac_world *w, aci_request *m, ac_err *e);
-  /* progress: works at n transfers for at most wait_ms milliseconds (0: does not block); sets ->over and
-   * returns as soon as one of those that were not over is. PEER with the rank when one died. Transfers
-   * of one direction between two ranks on one channel pair up in the order in which they were started;
-   * those of a broken call may differ in size until exchange_descs says so. */
+  /* progress: works at n transfers for at most wait_ms milliseconds (0: does not block). Sets ->over and
+   * returns as soon as one of them gets over. PEER with the rank when one died. Transfers of one direction
+   * between two ranks on one channel pair up in the order in which they were started. Transfers of a broken
+   * call may differ in size until exchange_descs reports it. */
   ac_status (*progress)(ac_world *w, aci_request *const *m, int n, int wait_ms, ac_err *e);
   void (*cancel)(ac_world *w, aci_request *m); /* forgets a transfer that will not be waited for */
   /* exchange_descs: sends d to all members and gets theirs into all[0..size-1] (own included). Serves

@@ -1,9 +1,9 @@
 /* all_reduce, reduce and reduce_scatter over messages. Called by run.c.
  *
- * Small: everyone who needs the result gets the buffers of all and reduces them itself, one message
- * deep. Large: the buffer is cut into shares, one per rank; each rank gets its share from all, reduces
- * it in the tree's order, and hands the result to whom it belongs. Shares travel in pieces, two under
- * way at a time, so that reducing one piece overlaps the travel of the next and memory stays bounded. */
+ * Small: every rank that needs the result gets the buffers of all and reduces them itself, one message deep.
+ * Large: the buffer is cut into shares, one per rank. Each rank gets its share from all, reduces it in the
+ * tree's order, and sends the result to its owners. Shares travel in pieces, two under way at a time, so that
+ * reducing one piece overlaps the travel of the next and memory stays bounded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ typedef struct shares {
   int64_t *lo, *n;               /* of each rank's share, in elements */
   int64_t piece;                 /* elements */
   int64_t rounds;                /* of the longest share */
-  unsigned char *in[2], *out[2]; /* what others send of our share; results that have no place in recv */
+  unsigned char *in[2], *out[2]; /* others' parts of our share, and results that have no place in recv */
   size_t in_bytes;               /* of one rank's in in[] */
   const void **src;
 } shares;
@@ -89,7 +89,7 @@ static void cut(shares *s) {
   s->rounds = (longest + s->piece - 1) / s->piece;
 }
 
-/* Where the results of our share go in round k. */
+/* The place for the results of our share in round k. */
 static void *own_result(const shares *s, int64_t k) {
   const aci_run *x = s->x;
   if (x->c->kind == AC_COLL_REDUCE_SCATTER) return aci_at(x->c->recv, k * s->piece, x->width);
@@ -143,7 +143,7 @@ static ac_status run_shares(shares *s, ac_err *e) {
   for (int64_t k = 0; k < s->rounds; k++) {
     if (k + 1 < s->rounds) AC_TRY(start_exchange(s, k + 1, e));
     AC_TRY(aci_run_wait(x, &x->batch[k & 1],
-                        e)); /* our own pieces have left, too: their place takes results now */
+                        e)); /* our own pieces have left as well: their place takes results now */
     reduce_own(s, k);
     AC_TRY(start_results(s, k, e));
     if (k > 0) AC_TRY(aci_run_wait(x, &x->batch[2 + ((k - 1) & 1)], e));

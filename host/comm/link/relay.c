@@ -1,5 +1,5 @@
-/* Parts that travel along a chain of ranks: each hands on what it got, piece by piece, so that all its
- * connections are busy at once. Called by gather.c (ring) and broadcast.c (chain). */
+/* Parts that travel along a chain of ranks: each passes on the parts it received, piece by piece, so that all
+ * its connections are busy at once. Called by gather.c (ring) and broadcast.c (chain). */
 #include "comm/link/run.h"
 
 enum { WINDOW = 4 };
@@ -21,7 +21,7 @@ static int rank_of(const aci_run *x, const aci_parts *p, int i) {
   return (p->first - i + x->g->size) % x->g->size;
 }
 
-/* The next piece without taking it; n 0: there is none. */
+/* The next piece without taking it. n 0: there is none. */
 static piece peek(const aci_run *x, cursor *k) {
   for (; k->at < k->parts.n; k->at++, k->begin = 0) {
     const int r = rank_of(x, &k->parts, k->at);
@@ -50,7 +50,7 @@ ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_part
   for (int i = 0; i < WINDOW; i++) rb->m[i].over = sb->m[i].over = true;
   rb->n = sb->n = WINDOW;
   cursor to_get = {.parts = in}, to_send = {.parts = out};
-  /* posted - came and sent - gone are the requests under way, at most WINDOW each; a piece is sent once its elements are here */
+  /* posted - came and sent - gone are the requests under way, at most WINDOW each. A piece is sent once its elements are here */
   int64_t here = 0, got = 0; /* elements that may be sent: own ones, received ones */
   unsigned posted = 0, came = 0, sent = 0, gone = 0;
   int64_t began = aci_now_ns();
@@ -71,7 +71,7 @@ ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_part
       AC_TRY(aci_run_start(x, &sb->m[sent % WINDOW], right, true, p.p, (size_t)p.n * x->width, e));
       take(&to_send, p.n);
     }
-    /* what was over as it began is counted and passed on before anything is waited for: the next rank may wait for it */
+    /* transfers that finished at once are counted and passed on before any wait: the next rank may wait for them */
     if ((came != posted && rb->m[came % WINDOW].over) || (gone != sent && sb->m[gone % WINDOW].over)) continue;
     const int n = still(sb, x->ask, still(rb, x->ask, 0));
     if (n == 0) return AC_OK; /* nothing under way: nothing that waits for it either */

@@ -7,7 +7,7 @@
 enum { NAP_MS = 5 };
 
 ac_status aci_run_room(aci_run *x, int n_batches, int most, ac_err *e) {
-  AC_ASSERT(n_batches <= ACI_BATCHES && x->moves == NULL);
+  AC_CHECK(n_batches <= ACI_BATCHES && x->moves == NULL, e);
   x->moves = malloc((size_t)n_batches * (size_t)most * sizeof *x->moves);
   x->ask = malloc((size_t)most * sizeof(aci_request *));
   if (x->moves == NULL || x->ask == NULL)
@@ -39,7 +39,7 @@ ac_status aci_run_start(aci_run *x, aci_request *m, int peer, bool sends, void *
 
 static ac_status start(aci_run *x, aci_batch *b, int peer, bool sends, void *p, size_t bytes, ac_err *e) {
   if (bytes == 0) return AC_OK;
-  AC_ASSERT(b->n < x->most);
+  AC_CHECK(b->n < x->most, e);
   AC_TRY(aci_run_start(x, &b->m[b->n], peer, sends, p, bytes, e));
   b->n++;
   return AC_OK;
@@ -53,7 +53,7 @@ ac_status aci_run_recv(aci_run *x, aci_batch *b, int peer, void *p, size_t bytes
   return start(x, b, peer, false, p, bytes, e);
 }
 
-/* The group rank that the transfers wait for; -1: several. */
+/* The group rank that the transfers wait for. -1: several. */
 static int waited_for(const aci_run *x, aci_request *const *m, int n) {
   for (int i = 1; i < n; i++)
     if (m[i]->peer != m[0]->peer) return -1;
@@ -125,7 +125,7 @@ ac_status aci_link_run(const aci_link *l, ac_group *g, const ac_coll *c, aci_des
     copy_own(&x);
     return AC_OK;
   }
-  aci_page *page = g->world->page; /* the launcher tells from it where a rank died */
+  aci_page *page = g->world->page; /* shows the launcher where a rank died */
   if (page != NULL) aci_page_set_at(page, d->site, page->step);
   ac_status st;
   switch (c->kind) {

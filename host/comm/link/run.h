@@ -40,12 +40,12 @@ ac_status aci_run_start(aci_run *x, aci_request *m, int peer, bool sends, void *
 /* The same into a batch. Nothing is done for no bytes. */
 ac_status aci_run_send(aci_run *x, aci_batch *b, int peer, const void *p, size_t bytes, ac_err *e);
 ac_status aci_run_recv(aci_run *x, aci_batch *b, int peer, void *p, size_t bytes, ac_err *e);
-/* Until all of the batch are over; it may be filled again then. */
+/* Waits until all transfers of the batch are over. It may then be filled again. */
 ac_status aci_run_wait(aci_run *x, aci_batch *b, ac_err *e);
 /* Until at least one of n transfers is over, none of which is. */
 ac_status aci_run_wait_any(aci_run *x, aci_request *const *m, int n, int64_t began, ac_err *e);
 
-/* Forgets what is not over, before its memory is freed. */
+/* Forgets unfinished transfers, before their memory is freed. */
 void aci_run_drop(aci_run *x);
 
 static inline int aci_run_peer(const aci_run *x, int i) { return (x->g->rank + i) % x->g->size; }
@@ -53,7 +53,7 @@ static inline char *aci_at(const void *p, int64_t element, size_t width) {
   return (char *)(uintptr_t)p + (size_t)element * width;
 }
 
-/* ---- the algorithms; P > 1 ---- */
+/* ---- the algorithms. P > 1 ---- */
 ac_status aci_link_reduce(aci_run *x, ac_err *e);         /* reduce.c: ALL_REDUCE, REDUCE, REDUCE_SCATTER */
 ac_status aci_link_all_gather(aci_run *x, ac_err *e);     /* gather.c */
 ac_status aci_link_gather_scatter(aci_run *x, ac_err *e); /* gather.c */
@@ -64,9 +64,8 @@ ac_status aci_link_all_to_all(aci_run *x, ac_err *e);     /* all_to_all.c */
 typedef struct aci_parts { /* n parts, one after the other: of group rank first, first - 1, ... */
   int first, n;
 } aci_parts;
-/* Gets the parts of `in` from group rank `left` and sends those of `out` to `right`; the first `own`
- * parts of out are here already, the following ones are those of in. All lie in c->recv. left or right
- * -1: none. */
+/* Gets the parts of `in` from group rank `left` and sends the parts of `out` to `right`. The first `own` parts of
+ * out are here already, the following ones come from in. All lie in c->recv. left or right -1: none. */
 ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_parts out, int own, ac_err *e);
 
 #endif

@@ -1,9 +1,9 @@
-/* accel_mpi.so: messages by MPI_Isend and MPI_Irecv behind the table of mpi.h. Opened by mpi.c on first use.
+/* accel_mpi.so: messages by MPI_Isend and MPI_Irecv, for the table of mpi.h. Opened by mpi.c on first use.
  *
  * A message above PIECE bytes travels as several, all begun at once: MPI counts in int, and MPI's own order keeps the
  * pieces of two messages apart. Channels become tags. Collectives of a world run one after the other on every rank, so
- * their tag only has to tell neighbours apart; sends and receives are matched by group and tag, which fit into MPI's
- * tag while both are small, else they are hashed in a communicator of their own. */
+ * their tag only has to distinguish neighbours. Sends and receives are matched by group and tag. While both are small
+ * they fit into MPI's tag. Otherwise they are hashed in a communicator of their own. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,14 +23,14 @@ typedef struct aci_mpi_requests requests;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything below, and of MPI */
 static MPI_Comm comms[N_COMMS], fresh[N_COMMS];
-static bool joined, ours, spoiled; /* a world is joined; it was us who initialised MPI; a world did not end well */
+static bool joined, ours, spoiled; /* a world is joined. We initialised MPI. A world ended with an error */
 static int tag_bits;
 static MPI_Request pending[N_COMMS] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL}; /* of gather_begin, barrier_begin, renew_begin */
 static struct {
   int room;
   MPI_Request *r;
   MPI_Status *status;
-  int *index, *owner; /* owner: transfer of r[i]; place: which of its requests */
+  int *index, *owner; /* owner: transfer of r[i]. place: its index among that transfer's requests */
   int *place;
 } batch;
 
@@ -197,7 +197,7 @@ static int piece_bytes(const aci_mpi_transfer *t, int i) {
   return left < PIECE ? (int)left : PIECE;
 }
 
-/* Gives up what is under way. A receive that nobody has matched ends at once; for the rest MPI keeps the request. */
+/* Gives up the requests under way. An unmatched receive ends at once. For the rest MPI keeps the request. */
 static void abandon(requests *q) {
   for (int i = 0; i < q->n; i++) {
     if (q->r[i] == MPI_REQUEST_NULL) continue;
@@ -249,7 +249,7 @@ static bool batch_room(int n) {
   return batch.room > 0;
 }
 
-/* Takes the outcome of one request; a fault ends the whole transfer. */
+/* Takes the outcome of one request. A fault ends the whole transfer. */
 static bool take(aci_mpi_transfer *t, int place, const MPI_Status *s, bool has_error, char *why) {
   requests *q = t->requests;
   int got = 0;
@@ -266,7 +266,7 @@ static bool take(aci_mpi_transfer *t, int place, const MPI_Status *s, bool has_e
     return false;
   }
   if (q->sends || MPI_Get_count(s, MPI_BYTE, &got) != MPI_SUCCESS || got == piece_bytes(t, place)) return true;
-  snprintf(why, ACI_MPI_TEXT, "rank %d sent %d bytes where %d were expected", t->peer, got, piece_bytes(t, place));
+  snprintf(why, ACI_MPI_TEXT, "rank %d sent %d bytes, expected %d", t->peer, got, piece_bytes(t, place));
   t->fault = ACI_MPI_LENGTH;
   t->over = true;
   return false;
@@ -348,8 +348,8 @@ const aci_mpi_api *accel_mpi_open(void) {
   int n = 0;
   pthread_mutex_lock(&lock);
   if (library[0] == 0 && MPI_Get_library_version(text, &n) == MPI_SUCCESS) {
-    text[strcspn(text, ",\n")] = 0; /* the rest says who built it */
-    snprintf(library, sizeof library, "%s", text);
+    text[strcspn(text, ",\n")] = 0; /* cut off the build details */
+    snprintf(library, sizeof library, "%.*s", (int)sizeof library - 1, text);
   }
   pthread_mutex_unlock(&lock);
   return &api;

@@ -1,10 +1,10 @@
 /* The mpi backend: data by MPI, for clusters with a network of their own and jobs that mpirun or srun starts. The
- * algorithms are those of comm/link, so results have the same bits as in every backend. MPI itself says nothing of dead
- * ranks and of calls that do not fit, so descriptors, aborts and leave notices travel over a mesh of sockets beside it
+ * algorithms come from comm/link, so results have the same bits as in every backend. MPI itself does not report dead
+ * ranks or calls that do not match, so descriptors, aborts and leave notices travel over a separate mesh of sockets
  * (comm/tcp/mesh.h), whose addresses MPI exchanges.
  *
  * MPI is finalised at the exit of processes whose worlds ended well. After an abort it is not: MPI_Finalize waits for
- * all ranks, and mpirun ends what is left once a rank has failed. Called by world.c. */
+ * all ranks, and mpirun ends the remaining ones once a rank has failed. Called by world.c. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -14,12 +14,14 @@
 #include <time.h>
 
 #include "base/base_impl.h"
+#include "base/open_read.h"
 #include "comm/mpi/mpi.h"
+#include "comm/secret.h"
 #include "comm/tcp/mesh.h"
 
 enum {
   LOOK_NS = 2000000,    /* between two looks at the sockets while waiting for data */
-  GRACE_NS = 200000000, /* what a rank sent before it left or went on may take this long */
+  GRACE_NS = 200000000, /* time for data that a rank sent before it left or continued */
   LEFT_NS = 2000000000, /* a barrier of ranks that have all left takes less */
   LINGER_NS = 300000000,
   YIELDS = 2000,        /* of the processor, before a wait sleeps between its turns */
@@ -30,7 +32,7 @@ typedef struct state {
   aci_mesh *mesh;
   int64_t checked_at;           /* ns of the last look at the sockets */
   int idle;                 /* turns of MPI since something was last over */
-  int64_t stuck;             /* ns: since when a transfer is stuck; 0: it is not */
+  int64_t stuck;             /* ns: start of a stuck transfer. 0: not stuck */
   aci_mpi_transfer **batch; /* room for poll */
   int room;
 } state;
@@ -99,8 +101,8 @@ static ac_status await(ac_world *w, const char *what, ac_err *e) {
 
 static bool same_host(const aci_peer_info *a, const aci_peer_info *b) { return memcmp(a->host, b->host, sizeof a->host) == 0; }
 
-/* mpirun may deal ranks out in any order: machines are told apart by name, numbered as they come. Where names do not
- * fit what the launcher said of this machine (containers of one name), its word stands. */
+/* mpirun may deal ranks out in any order, so machines are identified by name and numbered as they come. If names
+ * contradict the launcher's number for this machine (containers of one name), the launcher's number counts. */
 static void count_machines(ac_world *w, const aci_peer_info *infos) {
   aci_place *p = &w->place;
   int n = 0, here = 0, mine = 0;
@@ -130,32 +132,81 @@ static ac_status init(ac_world *w, ac_err *e) {
   if (!api->init(&rank, &size, why)) return AC_FAIL(e, PEER, "backend mpi: %s", why);
   if (rank != p->rank || size != p->size)
     return AC_FAIL(e, INVALID,
-                   "backend mpi: %s says this is rank %d of %d, %s says %d of %d; start the job by the mpirun of this "
+                   "backend mpi: %s gives rank %d of %d, %s gives %d of %d; start the job by the mpirun of this "
                    "MPI (srun: --mpi=pmix)",
                    api->library, rank, size, by, p->rank, p->size);
   return AC_OK;
 }
 
-/* Every rank takes part in the exchange, also one that cannot listen: the others learn of it there. */
+/* The message that MPI exchanges: a rank's info and, from rank 0, the key of the job. */
+typedef struct card {
+  aci_peer_info info;
+  uint8_t key[ACI_HMAC];
+  uint8_t secure, able, zero[6]; /* of rank 0: ranks must prove who they are. Of each rank: it can */
+} card;
+
+/* Rank 0 makes the key of the job. Without a library a job on one machine continues without proofs. */
+static ac_status make_key(const ac_world *w, card *c, ac_err *e) {
+  const aci_place *p = &w->place;
+  const bool insecure = ac_params_int(ac_ctx_params(w->ctx), "INSECURE") != 0, one_machine = p->local_size == p->size;
+  const char *version;
+  ac_err why;
+  c->secure = !insecure && aci_hmac_library(&version, &why) == AC_OK;
+  if (c->secure) return aci_random_bytes(c->key, sizeof c->key, e);
+  if (!insecure && !one_machine)
+    return AC_FAIL(e, UNSUPPORTED, "ranks of several machines must prove who they are: %s, or start with --insecure", why.msg);
+  if (insecure && !one_machine) aci_job_key_warn(&(aci_job_key){.insecure = true});
+  if (!insecure) ac_log_write(AC_LOG_WARN, "comm", "ranks do not prove who they are: %s", why.msg);
+  return AC_OK;
+}
+
+/* A rank that lacks the library would be refused by every other, one by one and late. All find it here, at once. */
+static ac_status all_able(const card *cards, size_t size, ac_err *e) {
+  char host[sizeof cards->info.host], shown[ACI_PATH_SHOWN];
+  for (size_t r = 0; cards[0].secure && r < size; r++) {
+    if (cards[r].able) continue;
+    snprintf(host, sizeof host, "%.*s", (int)sizeof host - 1, cards[r].info.host);
+    return AC_FAIL(e, UNSUPPORTED, "rank %zu (%s:%d) cannot prove who it is: its machine or its build of accel lacks libcrypto; install the "
+                   "package libssl3 there (to build: libssl-dev), or start all ranks with --insecure",
+                   r, aci_path_shown(host, shown), (int)cards[r].info.pid);
+  }
+  return AC_OK;
+}
+
+/* Every rank takes part in the exchange, including one that cannot listen: this informs the others. */
 static ac_status connect_all(ac_world *w, state *s, ac_err *e) {
   const size_t size = (size_t)w->place.size;
   char why[ACI_MPI_TEXT];
-  aci_peer_info info;
-  memset(&info, 0, sizeof info);
+  card own;
+  memset(&own, 0, sizeof own);
   aci_peer_info *infos = calloc(size, sizeof *infos);
-  if (infos == NULL) return AC_FAIL(e, OOM, "backend mpi: no memory for %zu ranks", size);
-  ac_status opened = aci_mesh_open(w, NULL, &s->mesh, &info, e), st = AC_OK;
-  if (opened != AC_OK) memset(&info, 0, sizeof info);
+  card *cards = calloc(size, sizeof *cards);
+  if (infos == NULL || cards == NULL) {
+    free(infos);
+    free(cards);
+    return AC_FAIL(e, OOM, "backend mpi: no memory for %zu ranks", size);
+  }
+  ac_status opened = aci_mesh_open(w, NULL, &s->mesh, &own.info, e), st = AC_OK;
+  if (opened == AC_OK && w->place.rank == 0) opened = make_key(w, &own, e);
+  const char *version;
+  own.able = ac_params_int(ac_ctx_params(w->ctx), "INSECURE") != 0 || aci_hmac_library(&version, NULL) == AC_OK;
+  if (opened != AC_OK) memset(&own, 0, sizeof own);
   ac_err *later = opened == AC_OK ? e : NULL;
-  if (!api->gather_begin(&info, sizeof info, infos, why)) st = AC_FAIL(later, PEER, "backend mpi: %s", why);
+  if (!api->gather_begin(&own, sizeof own, cards, why)) st = AC_FAIL(later, PEER, "backend mpi: %s", why);
   if (st == AC_OK) st = await(w, "joining", later);
+  for (size_t r = 0; st == AC_OK && r < size; r++) infos[r] = cards[r].info;
   for (size_t r = 0; st == AC_OK && opened == AC_OK && r < size; r++)
     if (infos[r].magic[0] == 0)
-      st = AC_FAIL(e, PEER, "backend mpi: rank %zu could not open its sockets; its own message tells why", r);
+      st = AC_FAIL(e, PEER, "backend mpi: rank %zu could not open its sockets; see its message", r);
   if (opened != AC_OK) st = opened;
+  if (st == AC_OK) st = all_able(cards, size, e);
   if (st == AC_OK) count_machines(w, infos);
+  if (st == AC_OK) aci_mesh_set_key(s->mesh, cards[0].secure ? cards[0].key : NULL);
   if (st == AC_OK) st = aci_mesh_connect(s->mesh, infos, e);
   if (st == AC_OK) aci_mesh_set_progress(s->mesh, api->progress);
+  aci_forget(cards, size * sizeof *cards);
+  aci_forget(&own, sizeof own);
+  free(cards);
   free(infos);
   return st;
 }
@@ -190,7 +241,7 @@ static void leave(ac_world *w, const char *site) {
   const bool failed = aci_aborted(w, NULL) != AC_OK;
   if (!failed) aci_mesh_send_leave(s->mesh, site);
   bool good = !failed && api->barrier_begin(why);
-  /* others may work on for long; whoever fails instead of leaving is seen by the sockets */
+  /* others may work on for long. The sockets show ranks that fail instead of leaving */
   int64_t since = aci_now_ns();
   for (int turn = 0; good; turn++) {
     const int done = api->test(why);
@@ -227,7 +278,7 @@ static void cancel(ac_world *w, aci_request *m) {
   m->impl = NULL;
 }
 
-/* Takes over what MPI finished. */
+/* Takes over the transfers that MPI finished. */
 static void collect(aci_request *const *m, int n, int *fault) {
   for (int i = 0; i < n; i++) {
     aci_mpi_transfer *t = m[i]->impl;
@@ -240,8 +291,8 @@ static void collect(aci_request *const *m, int n, int *fault) {
   }
 }
 
-/* A message of another length belongs to another call: descriptors tell which, and the caller has them. Of other faults
- * the sockets know better what happened, if a rank died. */
+/* A message of another length belongs to another call. The caller has the descriptors, which show the difference. For
+ * other faults the sockets have the better reason, if a rank died. */
 static ac_status broken(ac_world *w, state *s, int fault, const char *why, ac_err *e) {
   if (fault == ACI_MPI_LENGTH) return AC_FAIL(e, MISMATCH, "backend mpi: %s", why);
   AC_TRY(aci_mesh_check(s->mesh, -1, 50, e));
@@ -249,8 +300,8 @@ static ac_status broken(ac_world *w, state *s, int fault, const char *why, ac_er
   return AC_FAIL(e, PEER, "backend mpi: %s", why);
 }
 
-/* Looks at the sockets now and then. A rank that left, or went on to another call, owes nothing but what is still on
- * its way. */
+/* Looks at the sockets now and then. A rank that left, or continued to another call, owes only the data still on its
+ * way. */
 static ac_status look(ac_world *w, state *s, aci_request *const *m, int n, int64_t now, ac_err *e) {
   AC_TRY(aci_aborted(w, e));
   if (now - s->checked_at < LOOK_NS) return AC_OK;
@@ -273,7 +324,7 @@ static ac_status progress(ac_world *w, aci_request *const *m, int n, int wait_ms
     s->batch = more;
     s->room = n;
   }
-  /* the batch borrows the requests' transfers for one poll; collect drops those that are over */
+  /* the batch borrows the requests' transfers for one poll. collect drops finished ones */
   int under_way = 0;
   for (int i = 0; i < n; i++) {
     s->batch[i] = m[i]->over ? NULL : m[i]->impl;

@@ -8,12 +8,12 @@
 #include "comm/nccl/nccl.h"
 #include "device/device_impl.h"
 
-/* What a member says of itself. */
+/* A member's description of itself. */
 typedef struct introduction {
   uint64_t host, node;
-  int32_t version; /* of NCCL; 0: none */
+  int32_t version; /* of NCCL. 0: none */
   int32_t by_host; /* between nodes */
-  char id[52];     /* of the GPU on its machine; "": it has none that NCCL takes */
+  char id[52];     /* of the GPU on its machine. "": it has none that NCCL takes */
 } introduction;
 
 /* A host collective of bytes, compared as one of its own kind. */
@@ -36,7 +36,8 @@ const aci_nccl_config aci_nccl_nonblocking = {.size = sizeof aci_nccl_nonblockin
                                               .net_name = NULL,
                                               .split_share = 1};
 
-/* Has every member NCCL of one version and a GPU that no other of its communicator has? *why: what is in the way, "" nothing to tell. */
+/* Whether all members have one version of NCCL and each a GPU of its own in the communicator. *why: the obstacle, ""
+ * nothing to report. */
 static bool suitable(const introduction *all, int n, char *why, size_t size) {
   for (int i = 0; i < n; i++) {
     if (all[i].by_host != all[0].by_host) {
@@ -84,7 +85,7 @@ static ac_status join(ac_group *g, struct aci_nccl_group *x, const char *site, a
   aci_nccl_config mine = aci_nccl_nonblocking;
   aci_desc_fill(g, &c, g->seq, &d);
   d.kind = AC_COLL_COMM_INIT;
-  pthread_mutex_lock(&n->lock); /* the watch reads it, and aborts it where the job ends; does not block */
+  pthread_mutex_lock(&n->lock); /* the watch reads it, and aborts it if the job ends. Does not block */
   const int status = n->broken ? ACI_NCCL_IN_PROGRESS : n->lib->ncclCommInitRankConfig(&x->comm, members->size, id, members->rank, &mine);
   pthread_mutex_unlock(&n->lock);
   return aci_nccl_settle(n, g, x, &d, status, "joining NCCL's communicator", e);
@@ -108,8 +109,8 @@ void aci_nccl_enlist(aci_nccl *n, struct aci_nccl_group *x) {
   pthread_mutex_unlock(&n->lock);
 }
 
-/* NCCL inside of nodes, where that is asked for and there are several: x->nodes is made. False: tensors go through the host, *why says why; "":
- * nothing to tell. The same on all members. */
+/* NCCL inside nodes, if requested and there are several: x->nodes is made. False: tensors go through the host, and *why holds the reason.
+ * "": nothing to report. The same on all members. */
 static ac_status arrange(ac_group *g, struct aci_nccl_group *x, const uint64_t *node, bool *good, char *why, size_t size, ac_err *e) {
   const char *what = "";
   const int n = aci_nccl_nodes_of(node, g->size, &what);
@@ -118,7 +119,7 @@ static ac_status arrange(ac_group *g, struct aci_nccl_group *x, const uint64_t *
   return *good && n > 1 ? aci_nccl_nodes_open(g, n, &x->nodes, e) : AC_OK;
 }
 
-/* Whether tensors on d go through NCCL in this group; made known once. */
+/* Whether tensors on d go through NCCL in this group. Exchanged once. */
 static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *e) {
   ac_world *w = g->world;
   introduction own = {.version = 0}, *all = calloc((size_t)g->size, sizeof *all);
@@ -162,7 +163,7 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
     if (st != AC_OK) return free(node), st;
     if (joined != AC_OK) snprintf(why, sizeof why, "%.150s", mine.msg);
     if (!everywhere && w->nccl != NULL) {
-      pthread_mutex_lock(&w->nccl->lock); /* the watch may abort it, too */
+      pthread_mutex_lock(&w->nccl->lock); /* the watch may abort it as well */
       if (x->comm != NULL) w->nccl->lib->ncclCommAbort(x->comm), x->comm = NULL;
       pthread_mutex_unlock(&w->nccl->lock);
     }
@@ -178,7 +179,7 @@ ac_status ac_group_takes_device(ac_group *g, ac_device *d, const char *site, boo
   *direct = false;
   if (!aci_is_accelerator(d) || g->size == 1 || g->world->place.size == 1) return AC_OK;
   if (g->device == NULL) {
-    aci_queue_drain(g->world->queue); /* what was started before comes first, on every rank */
+    aci_queue_drain(g->world->queue); /* work that was started before comes first, on every rank */
     AC_TRY(aci_aborted(g->world, e));
     AC_TRY(introduce(g, d, site, e));
   }
@@ -193,7 +194,7 @@ ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
   if (n == NULL || all == NULL || all->comm == NULL) return AC_OK;
   struct aci_nccl_group *x = calloc(1, sizeof *x);
   if (x == NULL) return AC_FAIL(e, OOM, "no memory for a communicator");
-  if (all->nodes != NULL && member) { /* one that cannot be served says so when a collective of it asks */
+  if (all->nodes != NULL && member) { /* a communicator that failed reports it when a collective uses it */
     char why[160];
     uint64_t *node = malloc((size_t)g->size * sizeof *node);
     for (int i = 0; node != NULL && i < g->size; i++) node[i] = n->node[g->ranks[i]];
@@ -206,13 +207,13 @@ ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
   aci_nccl_config mine = aci_nccl_nonblocking;
   aci_desc_fill(w->all, &c, w->all->seq, &d);
   d.kind = AC_COLL_COMM_INIT;
-  pthread_mutex_lock(&n->lock); /* the watch may abort the world's communicator until then; settle sees that */
+  pthread_mutex_lock(&n->lock); /* the watch may abort the world's communicator until then. settle sees that */
   const int status = all->comm == NULL ? ACI_NCCL_IN_PROGRESS
                                        : n->lib->ncclCommSplit(all->comm, member ? 0 : ACI_NCCL_NO_COLOR, g->rank < 0 ? 0 : g->rank, &x->comm, &mine);
   pthread_mutex_unlock(&n->lock);
   ac_status st = aci_nccl_settle(n, w->all, all, &d, status, "splitting NCCL's communicator", e);
   if (st == AC_OK && x->comm != NULL) st = aci_nccl_settle(n, w->all, x, &d, ACI_NCCL_IN_PROGRESS, "splitting NCCL's communicator", e);
-  if (st != AC_OK) return st; /* the world is over; x stays, since NCCL may still write its communicator there */
+  if (st != AC_OK) return st; /* the world is over. x stays, since NCCL may still write its communicator there */
   if (!member) {
     free(x);
     return AC_OK;
@@ -227,7 +228,7 @@ ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
 void aci_nccl_end(aci_nccl *n, struct aci_nccl_group *x) {
   aci_nccl_comm comm = NULL;
   if (n != NULL) {
-    /* what is queued ends first, while the watch still knows the communicator: it aborts it where a peer is gone */
+    /* queued work ends first, while the watch still knows the communicator: it aborts it if a peer is gone */
     pthread_mutex_lock(&n->lock);
     const bool made = x->comm != NULL;
     pthread_mutex_unlock(&n->lock);

@@ -35,8 +35,8 @@ static void load(const char *named) {
   missing = needed;
 #undef FIND
   if (missing == NULL && (lib.ncclGetVersion(&lib.version) != ACI_NCCL_SUCCESS || lib.version < LEAST))
-    snprintf(reason, sizeof reason, "NCCL %d.%d is too old; 2.18 has what is needed", lib.version / 10000, lib.version / 100 % 100);
-  else if (missing != NULL) snprintf(reason, sizeof reason, "NCCL lacks %s; 2.18 has it", missing);
+    snprintf(reason, sizeof reason, "NCCL %d.%d is too old; install 2.18 or later", lib.version / 10000, lib.version / 100 % 100);
+  else if (missing != NULL) snprintf(reason, sizeof reason, "NCCL lacks %s; install 2.18 or later", missing);
   else state = LOADED;
 }
 

@@ -1,6 +1,6 @@
-/* The part of NCCL (2.18 and later) that accel calls, declared from its documentation: the library is loaded when it is there, and nothing of it is
- * needed to build. Also what the twin's stand-in (tests/cuda/twin/nccl.cpp) defines. Enumerations are ints, and every call returns a status.
- * Where NCCL's own header is at hand, library_check.cu compares. */
+/* The part of NCCL (2.18 and later) that accel calls, declared from its documentation: the library is loaded if present, and is not needed
+ * to build. The test twin's stand-in (tests/cuda/twin/nccl.cpp) defines the same functions. Enumerations are ints, and every call returns a
+ * status. If NCCL's own header is available, library_check.cu compares. */
 #ifndef ACI_COMM_NCCL_LIBRARY_H
 #define ACI_COMM_NCCL_LIBRARY_H
 #include <stddef.h>
@@ -35,7 +35,7 @@ typedef struct aci_nccl_config {
 enum { ACI_NCCL_CONFIG_VERSION = 21800, ACI_NCCL_UNDEFINED = -2147483647 - 1 };
 #define ACI_NCCL_CONFIG_MAGIC 0xcafebeefu
 
-/* Names and parameters; streams are cudaStream_t. */
+/* Names and parameters. Streams are cudaStream_t. */
 #define ACI_NCCL_CALLS(X)                                                                                                            \
   X(ncclGetVersion, (int *version))                                                                                                  \
   X(ncclGetUniqueId, (aci_nccl_id * id))                                                                                             \
@@ -55,7 +55,7 @@ enum { ACI_NCCL_CONFIG_VERSION = 21800, ACI_NCCL_UNDEFINED = -2147483647 - 1 };
   X(ncclSend, (const void *p, size_t n, int type, int peer, aci_nccl_comm comm, void *stream))                                       \
   X(ncclRecv, (void *p, size_t n, int type, int peer, aci_nccl_comm comm, void *stream))
 
-/* Later ones have these, too: NULL where they are not. A handle is NCCL's for memory that a communicator may use where it lies. */
+/* Functions of later versions: NULL if missing. A handle is NCCL's for memory that a communicator may use in place. */
 #define ACI_NCCL_LATER_CALLS(X)                                                       \
   X(ncclCommRegister, (aci_nccl_comm comm, void *base, size_t bytes, void **handle)) \
   X(ncclCommDeregister, (aci_nccl_comm comm, void *handle))                           \

@@ -1,4 +1,4 @@
-/* Compares what library.h declares with NCCL's own header, where that is at hand. */
+/* Compares the declarations of library.h with NCCL's own header, if that is available. */
 #include "comm/nccl/library.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/signature.cuh"
@@ -36,7 +36,7 @@ FIELD(max_ctas, maxCTAs);
 FIELD(net_name, netName);
 FIELD(split_share, splitShare);
 
-/* Parameter by parameter; the id goes by value in both, which differ in name alone. */
+/* Parameter by parameter. The id goes by value in both, which differ in name alone. */
 template <class P> struct alike { typedef typename aci_plain<P>::type type; };
 template <> struct alike<ncclUniqueId> { typedef aci_nccl_id type; };
 template <class F> struct taken;

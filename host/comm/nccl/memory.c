@@ -1,7 +1,8 @@
-/* Memory that NCCL makes itself (ncclMemAlloc, 2.19 and later), for what travels again and again: parameters, units and buckets of gradients, the
- * class PARAMETER of the device's pool, unless the host program has set a source for that (ac_device_set_source). Registered, it is what NVLink's
- * switches reduce in and peers map without copies; other memory of the device does not serve for that. While a communicator of the device lives, the
- * pool takes its segments from here. Where NCCL refuses one, and while work is recorded, the device's own memory stands in. */
+/* Memory that NCCL allocates itself (ncclMemAlloc, 2.19 and later), for data that is sent again and again: parameters, units and buckets of
+ * gradients. It serves the class PARAMETER of the device's pool, unless the host program has set a source for that (ac_device_set_source).
+ * Once registered, NVLink's switches can reduce in it and peers can map it without copies. Other memory of the device cannot be used so.
+ * While a communicator of the device lives, the pool takes its segments from here. If NCCL refuses a segment, and while work is recorded,
+ * the device's own memory is used. */
 #include <stdlib.h>
 
 #include "comm/nccl/nccl.h"

@@ -1,16 +1,16 @@
 /* Groups of GPUs on several nodes whose tensors travel by NCCL inside a node and over the backend (tcp, mpi) between nodes
  * (ACCEL_NCCL_INTER_NODE=host): for networks that NCCL does not drive. Called by group.c and run.c.
  *
- * The members of a node share a communicator; members of equal place in their nodes are a group of the backend. A large buffer is cut into a shard
- * for each place, so that all members of a node send at the same time; a small one is carried by the first member alone. Of P places:
+ * The members of a node share a communicator. Members of equal place in their nodes are a group of the backend. A large buffer is cut into
+ * a shard for each place, so that all members of a node send at the same time. The first member alone carries a small one. Of P places:
  *
  *   ALL_REDUCE      NCCL scatters the node's reduction over the places, each reduces its shard between nodes, NCCL gathers the shards
- *   REDUCE_SCATTER  NCCL reduces what each place's counterparts want, these exchange and reduce it
- *   ALL_GATHER      each place gathers the parts of its counterparts, NCCL gathers those of all places
+ *   REDUCE_SCATTER  NCCL reduces the parts of each place's counterparts, these exchange and reduce them
+ *   ALL_GATHER      each place gathers the parts of its counterparts, NCCL gathers the parts of all places
  *   BROADCAST       NCCL gives it to the root's node, each place sends its shard to its counterparts, NCCL gathers the shards there
  *
- * Bytes pass through two slots of page-locked memory: while one is with the backend, the other is copied from the device. The host waits for the
- * device here; a work that was started waits on the communication thread. */
+ * Bytes pass through two slots of page-locked memory: while one is with the backend, the other is copied from the device. The host waits
+ * for the device here. A work that was started waits on the communication thread. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -22,12 +22,12 @@
 enum { SLOT = 4 << 20, ALONE = 32 << 10 };
 
 struct aci_nccl_nodes {
-  int n, here, per;   /* nodes; this one; members of each */
+  int n, here, per;   /* nodes, this one, members of each */
   ac_group inner;     /* as run.c sees the members of this node: rank and size */
   ac_group between;   /* the counterparts of this rank, a group of the backend: node -> rank */
   bool opened;
   ac_block *slots;    /* NULL: not used so far */
-  ac_event *down[2];  /* what was copied into each */
+  ac_event *down[2];  /* the copies into each */
   int64_t counts[];   /* room of the call under way: per, then n */
 };
 
@@ -85,11 +85,11 @@ const ac_group *aci_nccl_inner(const struct aci_nccl_nodes *s) { return &s->inne
 
 bool aci_device_serves(const ac_group *g, ac_coll_kind kind) {
   if (g->device == NULL || g->device->nodes == NULL) return true;
-  if (kind == AC_COLL_SEND || kind == AC_COLL_RECV) return true; /* ac_world_sends_device has told */
+  if (kind == AC_COLL_SEND || kind == AC_COLL_RECV) return true; /* ac_world_sends_device decides */
   return kind == AC_COLL_ALL_REDUCE || kind == AC_COLL_REDUCE_SCATTER || kind == AC_COLL_ALL_GATHER || kind == AC_COLL_BROADCAST;
 }
 
-/* ---- what this rank carries between nodes ---- */
+/* ---- the data that this rank carries between nodes ---- */
 
 typedef struct trip {
   aci_nccl *n;
@@ -100,7 +100,7 @@ typedef struct trip {
   size_t bytes; /* of an element */
 } trip;
 
-/* One buffer of a trip: where it is taken from (NULL: others have it), and where what came is put (NULL: nowhere). */
+/* One buffer of a trip: its source (NULL: others have it), and the place for received data (NULL: nowhere). */
 typedef struct lane {
   const char *from;
   char *to;
@@ -112,7 +112,7 @@ static int64_t in_piece(const lane *l, int64_t at, int64_t most) {
   return left < 0 ? 0 : left < most ? left : most;
 }
 
-/* Elements [at, at + most) of every lane to or from their places in a slot, which stand one behind the other. */
+/* Elements [at, at + most) of every lane to or from their places in a slot, one after the other. */
 static ac_status move(const trip *t, const lane *lanes, int n, char *slot, int64_t at, int64_t most, bool down, ac_err *e) {
   ac_device *dev = t->n->device;
   for (int i = 0; i < n; i++) {
@@ -125,7 +125,7 @@ static ac_status move(const trip *t, const lane *lanes, int n, char *slot, int64
   return AC_OK;
 }
 
-/* Until the slot has what was copied to it. */
+/* Waits until the copies into the slot are done. */
 static ac_status wait_for(const trip *t, ac_event *ev, ac_err *e) {
   ac_device *dev = t->n->device;
   const int64_t began = aci_now_ns();
@@ -199,7 +199,7 @@ static ac_status carry(const trip *t, const lane *lanes, int n, int root, ac_err
 
 static ac_status inside(const trip *t, ac_coll c, ac_err *e) { return aci_nccl_call(t->n, t->g, &t->s->inner, t->g->device, &c, t->d, e); }
 
-/* Elements of each place's shard into s->counts; the first one of this rank's. */
+/* Elements of each place's shard into s->counts. Returns the first one of this rank's. */
 static int64_t cut(const trip *t, int64_t *count) {
   struct aci_nccl_nodes *s = t->s;
   const bool alone = (size_t)t->c->count * t->bytes <= ALONE;

@@ -4,9 +4,9 @@
  * backend's messages do: the sender's descriptor and a token travel on the channel of the message's tag, the receive that they match answers on a
  * channel of the token's own with the message's number. Both queue their calls in the order of these numbers, whatever the order of the script is.
  *
- * Each direction between two ranks has a communicator of two members and a stream of its own: what one rank sends never waits on the
- * device for what it receives, so that schedules of pipelines and rings need no common order of calls (a group of calls would need one). They
- * are made by the first message, whose note carries the communicator's unique id. */
+ * Each direction between two ranks has a communicator of two members and a stream of its own. On the device a rank's sends never wait for
+ * its receives, so schedules of pipelines and rings need no common order of calls (a group of calls would need one). The first message
+ * makes them. Its note carries the communicator's unique id. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ enum { ASKS, ANSWERS, JOINS, TAKES_TURN, ENDS };
 
 typedef struct note {
   aci_nccl_id id;
-  uint32_t number; /* the sender's: of its token; the receiver's: of the message in its direction */
+  uint32_t number; /* the sender's: of its token. The receiver's: of the message in its direction */
 } note;
 
 typedef struct transfer {
@@ -69,7 +69,7 @@ void aci_nccl_directions_close(aci_nccl *n) {
 
 /* ---- a transfer ---- */
 
-/* The next note: the sender's on the message's tag, the answer on the token's, which are no tags that scripts have. */
+/* The next note: the sender's on the message's tag, the answer on the token's. Scripts cannot use these tags. */
 static void begin_note(transfer *t, const ac_coll *c, bool goes, int tag) {
   t->host = (ac_coll){.kind = goes ? AC_COLL_SEND : AC_COLL_RECV,
                       .dtype = AC_U8,
@@ -86,7 +86,7 @@ static ac_status work_note(transfer *t, ac_group *g, bool *over, ac_err *e) {
   return g->world->backend->send_recv(g, &t->host, &t->desc, &t->state, over, e);
 }
 
-/* Joins the direction's communicator; *ready once it has. */
+/* Joins the direction's communicator. *ready is set once it has. */
 static ac_status join(aci_nccl *n, transfer *t, bool *ready, ac_err *e) {
   aci_nccl_direction *l = t->direction;
   int status = ACI_NCCL_SUCCESS;
@@ -115,7 +115,7 @@ static ac_status join(aci_nccl *n, transfer *t, bool *ready, ac_err *e) {
   return aci_nccl_check(n, status, "joining the communicator of two ranks", e);
 }
 
-/* Gives the call to NCCL, behind what the compute stream had been given when the script called. */
+/* Passes the call to NCCL, after the work queued on the compute stream at the time of the call. */
 static ac_status enqueue(aci_nccl *n, transfer *t, const ac_coll *c, ac_event *ready, ac_err *e) {
   aci_nccl_direction *l = t->direction;
   size_t scale;
@@ -190,7 +190,7 @@ static ac_status step(transfer *t, ac_group *g, const ac_coll *c, ac_event *read
   return AC_OK;
 }
 
-/* The transfer is let go of; what the backend has of it as well. */
+/* Frees the transfer and the backend's state of it. */
 static void end(transfer *t, ac_group *g) {
   bool over = true;
   if (t->state != NULL) g->world->backend->send_recv(g, &t->host, &t->desc, &t->state, &over, NULL);

@@ -1,6 +1,6 @@
-/* Segments of the device's pool that communicators know (nccl.h). A segment is registered when a collective of a communicator first uses it, and
- * taken back before its memory goes to the system: what a step uses again and again is registered once. Where NCCL refuses, transfers go on
- * through buffers of its own. */
+/* Segments of the device's pool that communicators know (nccl.h). A segment is registered when a collective of a communicator first uses
+ * it, and deregistered before its memory goes to the system, so memory that every step uses is registered once. If NCCL refuses, transfers
+ * use its own buffers. */
 #include <stdlib.h>
 
 #include "comm/nccl/nccl.h"
@@ -11,14 +11,14 @@ typedef struct aci_nccl_segment {
   size_t bytes;
 } aci_nccl_segment;
 
-/* Where the segment that p lies in stands; *NULL: it is not known. */
+/* The list position of p's segment. *NULL: unknown segment. */
 static aci_nccl_segment **find(struct aci_nccl_group *x, const void *p) {
   aci_nccl_segment **at = &x->registered;
   while (*at != NULL && (size_t)((const char *)p - (const char *)(*at)->base) >= (*at)->bytes) at = &(*at)->next;
   return at;
 }
 
-/* Called with the lock; x has a communicator, and the segment is not known to it. */
+/* Called with the lock. x has a communicator, and the segment is not known to it. */
 static void add(aci_nccl *n, struct aci_nccl_group *x, void *base, size_t bytes) {
   aci_nccl_segment *s = malloc(sizeof *s);
   if (s == NULL) return;
@@ -72,7 +72,7 @@ static void unmapped(void *user, void *base, size_t bytes) {
     if (x == NULL) break;
     ac_stream *s = x->stream != NULL ? x->stream : n->stream;
     pthread_mutex_unlock(&n->lock);
-    n->device->vt->sync(n->device, s, NULL); /* without our lock: the watch ends what hangs */
+    n->device->vt->sync(n->device, s, NULL); /* without our lock: the watch ends hanging operations */
     pthread_mutex_lock(&n->lock);
     aci_nccl_segment **at = NULL;
     for (struct aci_nccl_group *y = n->groups; y != NULL; y = y->next) /* it may have been closed meanwhile */

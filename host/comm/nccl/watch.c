@@ -1,8 +1,8 @@
-/* The stream of communication of a world, its events, and the thread that watches what is queued (nccl.h).
+/* The communication stream of a world, its events, and the thread that watches queued operations (nccl.h).
  *
- * The thread sleeps while nothing is queued. Then it looks every few milliseconds: at the oldest event, at NCCL's own errors, at the job's
- * abort, at the time. When one of these ends the job it aborts all communicators: their kernels give up, streams go on, and whoever asks
- * next learns the reason. */
+ * The thread sleeps while nothing is queued. Otherwise it checks every few milliseconds: the oldest event, NCCL's own errors, the job's
+ * abort, the time. When one of these ends the job it aborts all communicators: their kernels give up, streams continue, and the next
+ * caller gets the reason. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,7 +85,7 @@ static void give_up(aci_nccl *n) {
     if (g->comm != NULL) n->lib->ncclCommAbort(g->comm), g->comm = NULL;
 }
 
-/* What the oldest one is: over, or an end of the job. */
+/* Checks the oldest operation: finished, or an end of the job. */
 static void look(aci_nccl *n, bool errors) {
   aci_device_op *op = n->queued;
   ac_world *w = n->world;
@@ -177,7 +177,7 @@ ac_status aci_nccl_open(ac_world *w, ac_device *d, const aci_nccl_library *lib, 
       w->nccl = n;
       return AC_OK;
     }
-    st = AC_FAIL(e, OOM, "no thread for communication on %s: %s", d->name, strerror(rc));
+    st = AC_FAIL(e, OOM, "cannot start the communication thread for %s: %s", d->name, strerror(rc));
     d->vt->stream_free(d, n->stream);
   }
   ac_device_release(d);
@@ -204,7 +204,7 @@ void aci_nccl_close(ac_world *w) {
   aci_nccl_directions_close(n);
   aci_nccl_memory_close(n);
   aci_nccl_register_close(n);
-  if (good) d->vt->sync(d, n->stream, NULL); /* what is queued ends: peers count on it */
+  if (good) d->vt->sync(d, n->stream, NULL); /* wait for queued operations: peers count on them */
   pthread_mutex_lock(&n->lock);
   if (!good) give_up(n);
   n->stop = true;

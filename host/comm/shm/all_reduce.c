@@ -2,10 +2,10 @@
  *
  * Every rank reduces its share of the elements over all buffers and hands the result to those who want it:
  *
- *   small    buffers travel in the slots; whoever wants the result reduces all of it itself
- *   heap     shares are cut from the whole; the owner reads all buffers and writes all results in place
+ *   small    buffers travel in the slots. Each rank that needs the result reduces all of it itself
+ *   heap     shares are cut from the whole. The owner reads all buffers and writes all results in place
  *   staged   step k: copy in piece k+1 | reduce the own share of piece k | copy out piece k-1, then one
- *            barrier. The own share is neither copied in nor out; buffers that do lie in a heap are read and
+ *            barrier. The own share is neither copied in nor out. Buffers in a heap are read and
  *            written there
  *
  * For reduce_scatter the shares are the parts themselves, for reduce only the root takes results. */
@@ -21,10 +21,10 @@ static const size_t STREAM_FROM = (size_t)32 << 20, BLOCK = (size_t)64 << 20;
 typedef struct plan {
   aci_shm_call *c;
   bool scatter; /* reduce_scatter */
-  int64_t step; /* elements of a share in one piece; INT64_MAX: everything is one piece */
+  int64_t step; /* elements of a share in one piece. INT64_MAX: everything is one piece */
   int64_t pieces;
   size_t slice; /* bytes between the shares of a staging buffer */
-  bool far;     /* staged results are copied out around the caches, the own share, too */
+  bool far;     /* staged results, including the own share, are copied out around the caches */
 } plan;
 
 typedef struct share {
@@ -63,7 +63,7 @@ static int64_t largest_part(const aci_shm_call *c) {
 
 static int buffer(const plan *p, int64_t k) { return (int)((p->c->s->pieces + (uint64_t)k) & 1); }
 
-/* What the others reduce of this rank's piece k goes to its staging buffer. */
+/* Copies the part of this rank's piece k that others reduce to its staging buffer. */
 static void copy_in(const plan *p, int64_t k) {
   const aci_shm_call *c = p->c;
   unsigned char *in = c->s->stage->in[buffer(p, k)];
@@ -85,7 +85,7 @@ static ac_status reduce(const plan *p, int64_t k, ac_err *e) {
   void *dst[ACI_MAX_LOCAL];
   int n_dst = 0;
   bool out = false, moves = false; /* moves: some result lies elsewhere than its source */
-  /* sources in rank order, which fixes the tree of additions, and where each result goes at once */
+  /* sources in rank order, which fixes the tree of additions, and the final place of each result */
   for (int r = 0; r < c->n; r++) {
     const aci_desc *d = c->s->desc[r];
     unsigned char *heap = NULL;

@@ -1,8 +1,8 @@
 /* all_to_all and scatter: every giver has bytes of its own for each other rank.
  *
- * For all_to_all each rank knows only its own counts, so that they stand in the slots before the data: the
- * most it gives to one other rank (bytes), what it gives to each and, in groups that are not large, what it
- * takes from each (elements). */
+ * In all_to_all each rank knows only its own counts. So the slots carry them before the data: the most it gives
+ * to one other rank (bytes), its part for each and, in groups that are not large, its part from each
+ * (elements). */
 #include <string.h>
 
 #include "comm/shm/shm.h"

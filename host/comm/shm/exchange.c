@@ -19,7 +19,7 @@ static unsigned char *buffer(const aci_shm_call *c, int s, int64_t k) {
   return aci_shm_stage_of(c, s)->in[(c->s->pieces + (uint64_t)k) & 1];
 }
 
-/* What is left of `all` bytes from piece k on, at most a piece. */
+/* The rest of `all` bytes from piece k on, at most a piece. */
 static size_t piece(const pieces *p, size_t all, int64_t k) {
   const size_t from = (size_t)k * p->step;
   return from >= all ? 0 : all - from < p->step ? all - from : p->step;

@@ -1,5 +1,5 @@
-/* How ranks meet: each shows its descriptor and small data in its slot, raises a word and compares what the
- * others show. Called by every algorithm of shm/. */
+/* A meeting of ranks: each shows its descriptor and small data in its slot, raises a word and compares the
+ * others' slots. Called by every algorithm of shm/. */
 #include <string.h>
 
 #include "comm/shm/shm.h"
@@ -36,8 +36,8 @@ static inline void fetch_to_write(const void *p) {
 #endif
 }
 
-/* The own side of the next call, which nobody reads any more, is brought back while nobody waits for it: a
- * sixth of the time of 1 KiB; more lines than that get in each other's way. */
+/* Prefetches this rank's side of the next call, which nobody reads any more, while nobody waits for it: a sixth
+ * of the time of 1 KiB. More lines than that get in each other's way. */
 static inline void prefetch_next(const aci_shm_call *c) {
   aci_slot *s = c->s->own;
   const unsigned i = (c->d->seq + 1) & 1;

@@ -1,19 +1,19 @@
 /* Send and receive: a message takes an entry of the mailbox of its pair of ranks.
  *
- *   FREE -> OFFERED   by the sender. What fits lies in the entry, or of private memory in the eager buffer that the
+ *   FREE -> OFFERED   by the sender. Small data is in the entry, or of private memory in the eager buffer that the
  *                     first entries have, and the sender is done
  *   OFFERED -> TAKEN  by the receive that matches it: the oldest of its group and tag, in the order of the
  *                     offers
  *   TAKEN -> READ     when the receiver has all of it, out of the sender's heap or through the mailbox's two
- *                     pieces, which serve one message at a time; the sender frees the entry. Messages in the
+ *                     pieces, which serve one message at a time. The sender frees the entry. Messages in the
  *                     entry or its eager buffer go from OFFERED to FREE
  *
- * When all entries are full of messages that nobody receives yet, the last one carries what the receiver's
- * `want` names, so that the order in which a rank receives does not matter. Sends that wait for an entry keep
+ * When all entries are full of messages that nobody receives yet, the last one carries the message that the
+ * receiver's `want` names, so the order in which a rank receives does not matter. Sends that wait for an entry keep
  * their order.
  *
- * Each change that the other side may wait for rings its doorbell, and the own one where it ends other
- * transfers of this rank than the one that asked. */
+ * Each change that the other side may wait for rings its doorbell. It rings the own one as well if it ends other
+ * transfers of this rank than the caller's. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -42,9 +42,9 @@ struct transfer {
 };
 
 typedef struct peer {
-  transfer *first, *first_in; /* sends without an entry; receives without a message */
+  transfer *first, *first_in; /* sends without an entry. Receives without a message */
   transfer *streams;          /* the send that has the mailbox's pieces */
-  uint32_t order, seen;       /* offers made; offers of the other side that were looked at */
+  uint32_t order, seen;       /* offers made. Offers of the other side that have been checked */
   bool fresh;                 /* a receive came since the last look */
   bool entries, pieces;       /* have their memory */
   bool eager[ACI_EAGER_ENTRIES];
@@ -151,8 +151,8 @@ static bool is_eager(const transfer *t, int i) {
          !aci_heap_offset(t->g->world, t->c->send, t->bytes, &at);
 }
 
-/* Whether the eager buffer of entry i has its memory, which is asked for at its first use. It saves time, no more: where there is none a
- * message waits for its receiver. */
+/* Whether the eager buffer of entry i has its memory, which is requested on first use. It only saves time: without it a message waits
+ * for its receiver. */
 static bool has_eager(const transfer *t, aci_mailbox *m, int i) {
   peer *q = peer_of(t);
   if (!q->eager[i]) q->eager[i] = aci_segment_commit(&t->g->world->segment, m->eager[i], sizeof m->eager[i], NULL) == AC_OK;
@@ -188,7 +188,7 @@ static void offer(transfer *t, aci_mailbox *m, int i) {
   ring(t);
 }
 
-/* A free entry for a message: what an eager buffer serves takes the first ones, the rest keeps them for such. */
+/* A free entry for a message. Messages that fit an eager buffer take the first entries, others the rest. */
 static int free_entry(const transfer *t, aci_mailbox *m) {
   enum { N = ACI_MAILBOX_ENTRIES - 1 };
   const int first = is_eager(t, 0) ? 0 : ACI_EAGER_ENTRIES;
@@ -264,7 +264,7 @@ static ac_status take(transfer *t, aci_mailbox *m, int i, ac_err *e) {
     ac_world *w = t->g->world;
     return aci_stop(
         w, AC_MISMATCH, -1, e,
-        "a message is not what is received: rank %d in %s, rank %d in %s; %s must be equal",
+        "a message does not match its receive: rank %d in %s, rank %d in %s; %s must be equal",
         aci_global_of(w, t->peer), aci_desc_text(&l->desc, sent, sizeof sent), w->place.rank,
         aci_desc_text(t->d, wanted, sizeof wanted), l->desc.device != t->d->device ? "the kind of device" : "dtype and count");
   }
@@ -349,7 +349,7 @@ static ac_status recv_step(transfer *t, bool *waits, ac_err *e) {
 }
 
 /* ---- both ---- */
-/* On the page as long as the other side has not met it; `now` is before the step that found nothing. */
+/* Shows the transfer on the page as long as the other side has not met it. `now` is before the step that found nothing. */
 static ac_status check_wait(transfer *t, int64_t now, ac_err *e) {
   aci_waiting k = {
       .g = t->g, .mine = t->d, .began = t->began, .now = now, .first = t->c->root, .probe = &t->probe};

@@ -33,7 +33,7 @@ static ac_status wait_for(ac_world *w, int i, int64_t began, ac_err *e) {
   }
 }
 
-/* What must be the same on all ranks; every rank finds the same difference. */
+/* Values that must be the same on all ranks. Every rank finds the same difference. */
 static ac_status compare(ac_world *w, ac_err *e) {
   aci_page a, b;
   aci_page_read(aci_page_of(w->segment.head, 0), &a);
@@ -121,7 +121,7 @@ static ac_status group_open(ac_group *g, ac_err *e) {
     free(s);
     return st;
   }
-  /* that of the world serves one group only: one that failed early may have closed it before others open it */
+  /* the world's slot serves one group only: a rank that failed early may have closed it before others open it */
   s->base = g == w->all ? 0 : atomic_load(&h->base[g->slot]);
   atomic_store(&s->own->arrived, s->base);
   atomic_store(&s->own->phase, s->base);

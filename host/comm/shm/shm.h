@@ -1,8 +1,8 @@
 /* The shared-memory backend: ranks of one machine meet in the slots of the launcher's segment. Shared by the
  * files of shm/.
  *
- * Small buffers travel in the slots, so that a collective is one meeting. Large ones are read where they are
- * when they lie in the ranks' heaps; private ones go piece by piece through staging buffers.
+ * Small buffers travel in the slots, so that a collective is one meeting. Large ones are read in place if they
+ * are in the ranks' heaps. Private ones go piece by piece through staging buffers.
  *
  * When may memory be written again?
  *   slot data     two turns: written for call s only after all arrived at s-1, when nobody reads s-2 any more
@@ -15,7 +15,7 @@
 #define ACI_COMM_SHM_H
 #include "comm/wait.h"
 
-/* What the backend keeps of a group. */
+/* The backend's state of a group. */
 typedef struct aci_shm_group {
   uint32_t base;   /* the words of the slots count from here */
   uint32_t phase;  /* barriers inside collectives so far */
@@ -24,7 +24,7 @@ typedef struct aci_shm_group {
   aci_slot *own;
   aci_stage *stage;      /* the own */
   aci_slot **slot;       /* of each member */
-  const aci_desc **desc; /* of each member in the call under way; NULL: not come yet */
+  const aci_desc **desc; /* of each member in the call under way. NULL: not come yet */
   int *local;            /* local rank of each member */
 } aci_shm_group;
 
@@ -38,15 +38,15 @@ typedef struct aci_shm_call {
   size_t size;         /* bytes of an element */
   unsigned char *data; /* the own slot's, for this call */
   size_t in_slot;      /* bytes of it in use */
-  bool differs;        /* a member that came says something else */
+  bool differs;        /* a member that came has another descriptor */
 } aci_shm_call;
 
 /* ---- meet.c ---- */
-/* Arrives with c->d and what was put into c->data; returns when all are here and agree. */
+/* Arrives with c->d and the data in c->data. Returns when all are here and agree. */
 ac_status aci_shm_meet(aci_shm_call *c, ac_err *e);
 /* A barrier inside the call. */
 ac_status aci_shm_barrier(aci_shm_call *c, ac_err *e);
-/* Where the bytes of a buffer are, for d->where_* and d->at_*. */
+/* The location of a buffer's bytes, for d->where_* and d->at_*. */
 uint8_t aci_shm_where(const aci_shm_call *c, const void *p, size_t bytes, uint64_t *at);
 /* The own stage is about to be used. */
 ac_status aci_shm_stage(aci_shm_call *c, ac_err *e);
@@ -65,17 +65,17 @@ ac_status aci_shm_copy(const aci_shm_call *c, void *dst, const void *src, size_t
 /* ---- exchange.c: bytes from ranks to ranks, the machinery of everything that does not reduce ---- */
 typedef struct aci_shm_transfer {
   aci_shm_call *c;
-  bool split; /* every receiver gets bytes of its own; else all get the same, from the start of `from` */
-  const void *from; /* what this rank gives */
+  bool split; /* every receiver gets bytes of its own. Otherwise all get the same, from the start of `from` */
+  const void *from; /* this rank's data to send */
   size_t from_bytes;
   void *to;
   size_t slot_at; /* bytes of the slot's data that are in use already */
-  /* Bytes that s gives to r, and where in its buffer they begin; asked after the meeting, of this rank's own
+  /* Bytes that s gives to r, and their start in its buffer. Asked after the meeting, and for this rank's own
    * also before. */
   size_t (*sent)(const struct aci_shm_transfer *m, int s, int r, size_t *at);
   size_t (*largest)(const struct aci_shm_transfer *m, int s);    /* the most that s gives to one other */
-  size_t (*place)(const struct aci_shm_transfer *m, int s);      /* where in `to` the bytes of s go */
-  ac_status (*met)(const struct aci_shm_transfer *m, ac_err *e); /* right after the meeting; may be NULL */
+  size_t (*place)(const struct aci_shm_transfer *m, int s);      /* position in `to` of the bytes of s */
+  ac_status (*met)(const struct aci_shm_transfer *m, ac_err *e); /* right after the meeting. May be NULL */
 } aci_shm_transfer;
 ac_status aci_shm_exchange(aci_shm_transfer *m, ac_err *e);
 
@@ -88,7 +88,7 @@ ac_status aci_shm_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **s
 typedef struct aci_shm_pairs aci_shm_pairs; /* sends and receives of this rank */
 aci_shm_pairs *aci_shm_pairs_new(int n_local);
 void aci_shm_pairs_free(aci_shm_pairs *p);
-/* Takes back what this rank has offered and asked for. */
+/* Withdraws this rank's offers and requests. */
 void aci_shm_pairs_reset(const aci_shm_pairs *p, const ac_world *w);
 
 #endif

@@ -1,10 +1,10 @@
-/* Reductions of equal values: what all ranks together would get if each had this rank's data. Called by sim.c. */
+/* Reductions of equal values: the result if every rank had this rank's data. Called by sim.c. */
 #include <string.h>
 
 #include "base/vmath.h"
 #include "comm/sim/sim.h"
 
-/* x^n modulo 2^64; narrower integers keep the low bits, as wrapping products do. */
+/* x^n modulo 2^64. Narrower integers keep the low bits, as wrapping products do. */
 static uint64_t power_int(uint64_t x, int64_t n) {
   uint64_t y = 1;
   for (; n > 0; n >>= 1, x *= x)

@@ -1,10 +1,10 @@
-/* One rank of a world that is not there, for dry runs: collectives return at once and count the bytes that would travel
- * (ac_world_bytes_sent). Buffers may be NULL (tensors without memory); then only the counting is done.
+/* One rank of a simulated world, for dry runs: collectives return at once and count the bytes that would travel
+ * (ac_world_bytes_sent). Buffers may be NULL (tensors without memory). Then only the counting is done.
  *
- * The contents are those of a world in which every rank holds this rank's data, so that a script goes on with numbers
- * of the right size: sums are own * P, means and extremes own, gathered parts copies of the own part (cut or repeated
- * where parts are uneven), broadcasts leave the buffer as it is, all_to_all brings P times what this rank sends itself.
- * What only another rank can know is zero: a scatter from another root, every recv. Called by world.c, group.c and
+ * Contents match a world in which every rank holds this rank's data, so that a script continues with numbers of the
+ * right size. Sums are own * P, means and extremes own, gathered parts copies of the own part (cut or repeated if parts
+ * are uneven). Broadcasts leave the buffer unchanged, and all_to_all brings P times this rank's part for itself. Values
+ * that only another rank can know are zero: a scatter from another root, every recv. Called by world.c, group.c and
  * work.c. */
 #include <string.h>
 
@@ -18,7 +18,7 @@ static ac_status join(ac_world *w, ac_err *e) {
 
 static void leave(ac_world *w, const char *site) {}
 
-/* Fills n elements from `have` ones, again and again; none: zeros. src may lie within dst. */
+/* Fills n elements from `have` ones, again and again. None: zeros. src may lie within dst. */
 static void repeat(char *dst, int64_t n, const char *src, int64_t have, size_t width) {
   if (have <= 0) {
     memset(dst, 0, (size_t)n * width);

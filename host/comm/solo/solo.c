@@ -5,7 +5,7 @@
 
 static ac_status join(ac_world *w, ac_err *e) {
   if (w->place.size != 1)
-    return AC_FAIL(e, INVALID, "backend solo: this is rank %d of %d; take another backend, or none", w->place.rank, w->place.size);
+    return AC_FAIL(e, INVALID, "backend solo: this is rank %d of %d; choose another backend, or none", w->place.rank, w->place.size);
   return AC_OK;
 }
 
@@ -15,7 +15,7 @@ static void leave(ac_world *w, const char *site) {}
 static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
   if (c->kind == AC_COLL_BARRIER || c->kind == AC_COLL_BROADCAST || c->send == c->recv) return AC_OK;
   const size_t bytes = (size_t)aci_part(c, 0) * ac_dtype_bytes(c->dtype);
-  if (bytes > 0 && c->recv != NULL) memmove(c->recv, c->send, bytes);
+  if (bytes > 0 && c->recv != NULL && c->send != NULL) memmove(c->recv, c->send, bytes);
   return AC_OK;
 }
 

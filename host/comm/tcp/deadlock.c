@@ -1,10 +1,9 @@
-/* Ranks that wait for each other in different calls: found from the descriptors that came unasked, and
- * over several ranks from what each says it waits for. The mesh's lock is held throughout. Called by
- * exchange_descs.c and progress.c.
+/* Ranks that wait for each other in different calls: found from unexpected descriptors, and over several ranks
+ * from their WAIT messages. The mesh's lock is held throughout. Called by exchange_descs.c and progress.c.
  *
- * Why a ring of waits is no false alarm, however late messages are: a rank that says it waits for b also says
- * which wait of b it knew of then. On their link b's descriptors come before what b says of a later wait, so
- * that b had not entered the call before that wait; and in a wait it enters no other. */
+ * A ring of waits is never a false alarm, however late messages are. A rank that announces a wait for b also
+ * announces which wait of b it knew of then. On their link b's descriptors come before b's announcement of a
+ * later wait, so b had not entered the call before that wait. In a wait it enters no other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +21,11 @@ static size_t waits_text(int rank, int whom, const aci_desc *d, char *buf, size_
   return k < 0 ? 0 : (size_t)k < n ? (size_t)k : n - 1;
 }
 
-static const char end_text[] = ": none can go on; make these calls in the same order on all ranks";
+static const char end_text[] = ": none can continue; make these calls in the same order on all ranks";
 
-/* A rank that said what it does next goes on only when all members of that group came. A descriptor of
- * the peer that this rank has not answered means that the peer waits for this rank; one collective runs
- * at a time, so that it does nothing else. */
+/* A rank that announced its next call continues only when all members of that group came. A peer's descriptor
+ * that this rank has not answered means that the peer waits for this rank. One collective runs at a time, so
+ * the peer does nothing else. */
 bool aci_mesh_mutual_wait(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n) {
   const aci_pending_desc *s = m->peers[peer].descs;
   while (s != NULL && s->desc.group == mine->group && mine->kind != AC_COLL_SEND &&
@@ -40,7 +39,7 @@ bool aci_mesh_mutual_wait(aci_mesh *m, int peer, const aci_desc *mine, char *tex
   return true;
 }
 
-/* The wait that a rank is in, as far as this one knows; 0: none. */
+/* The wait that a rank is in, as far as this one knows. 0: none. */
 static uint32_t wait_of(const aci_mesh *m, int rank) {
   const aci_wait_body *w = rank == m->rank ? &m->wait : &m->peers[rank].wait;
   return w->n > 0 ? w->number : 0;
@@ -76,7 +75,7 @@ void aci_mesh_wait_over(aci_mesh *m) {
   tell(m);
 }
 
-/* Depth first from rank `at`; via[r]: who waits for r. True when this rank is reached again. */
+/* Depth first from rank `at`. via[r]: the rank that waits for r. True when this rank is reached again. */
 static bool leads_back(const aci_mesh *m, int at, int *via) {
   const aci_wait_body *w = &m->peers[at].wait;
   for (uint32_t i = 0; i < w->n; i++) {

@@ -16,11 +16,11 @@ typedef struct exchange {
   aci_desc *all;
   int *missing, n;                 /* group ranks */
   int *ranks;                      /* the same as global ranks */
-  int64_t began, checked, differs; /* differs: since when; 0: no */
-  int64_t told;                    /* when the others were told of this wait, or it was looked for news; 0: not */
+  int64_t began, checked, differs; /* differs: start time of the difference. 0: none */
+  int64_t told;                    /* time at which this wait was announced to the others, or news were looked for. 0: not yet */
 } exchange;
 
-/* Takes what the peer said of this group. False: nothing yet. */
+/* Takes the peer's descriptor for this group. False: nothing yet. */
 static bool take_desc_of(exchange *s, int r) {
   aci_peer *p = &s->m->peers[s->g->ranks[r]];
   for (aci_pending_desc **at = &p->descs; *at != NULL; at = &(*at)->next) {
@@ -157,7 +157,7 @@ ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, a
   }
   pthread_mutex_unlock(&m->lock);
   const ac_status st = run(&s, e);
-  /* the others were told of this wait and count on being told that it is over */
+  /* this wait was announced, so the others need the announcement that it is over */
   if (s.told != 0) {
     pthread_mutex_lock(&m->lock);
     aci_mesh_wait_over(m);

@@ -19,7 +19,7 @@ void aci_mesh_send_leave(aci_mesh *m, const char *site) {
   pthread_mutex_unlock(&m->lock);
 }
 
-/* A rank in a collective has ended its sends and receives; before that it answers none of ours. */
+/* A rank in a collective has ended its sends and receives. Before that it answers none of ours. */
 static bool is_deadlocked(aci_mesh *m, const aci_request *v, char *text, size_t n) {
   return (v->channel >> 32 & 1) != 0 && v->want != NULL && m->peers[v->peer].descs != NULL &&
          aci_mesh_mutual_wait(m, v->peer, v->want, text, n);

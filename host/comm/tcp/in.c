@@ -1,6 +1,6 @@
-/* What comes in on a link. Messages are checked like anything from outside; DATA goes straight to where it
- * was asked for. The mesh's lock is held throughout; only the thread that waits reads. Called by the
- * other files of the mesh. */
+/* Incoming data of a link. Messages are checked like any outside data. DATA goes straight to the place that was
+ * requested. The mesh's lock is held throughout. Only the waiting thread reads. Called by the other files of
+ * the mesh. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ static void grant(aci_mesh *m, int rank, aci_transfer *t) {
   aci_out_control(m, rank, &(aci_message){.type = ACI_MSG_GRANT, .number = t->number}, NULL);
 }
 
-/* All of it has come. What has another size than was asked for stays, for progress to tell. */
+/* All of it has come. A message whose size differs from the request stays, for progress to report. */
 static void finish_if_whole(aci_peer *p, aci_transfer *t) {
   if (t->at < t->total || !t->wanted || (t->other_size && t->move != NULL)) return;
   if (t->move != NULL) {
@@ -188,7 +188,7 @@ static bool take_control(aci_mesh *m, int rank, const aci_message *f, const void
       return true;
     case ACI_MSG_ABORT:
       if (f->bytes != sizeof m->abort_reason) return false;
-      p->state = ACI_FAILED; /* its end is no news */
+      p->state = ACI_FAILED; /* its end is expected */
       if (m->has_abort) return true;
       memcpy(&m->abort_reason, body, sizeof m->abort_reason);
       aci_text_clean(m->abort_reason.text, sizeof m->abort_reason.text);
@@ -213,12 +213,12 @@ static bool take_message(aci_mesh *m, int rank) {
   if (ok) ok = data ? begin_data(m, rank, &f) : take_control(m, rank, &f, p->stage + p->stage_at + sizeof f);
   p->stage_at += size;
   p->stage_bytes -= size;
-  if (!ok) aci_peer_dies(m, rank, "sent what is not of the protocol");
+  if (!ok) aci_peer_dies(m, rank, "sent data that violates the protocol");
   return true;
 }
 
 /* ---- bytes ---- */
-/* Where the next bytes of the message go; NULL: nowhere. */
+/* The place for the next bytes of the message. NULL: nowhere. */
 static unsigned char *destination(const aci_transfer *t) {
   if (t == NULL) return NULL;
   if (!t->wanted) return t->kept + t->at;
@@ -245,7 +245,7 @@ static void take_staged(aci_peer *p) {
   arrived(p, n);
 }
 
-/* One call of the kernel. The rest of a message's data goes to its place, what follows it to the stage. */
+/* One call of the kernel. The rest of a message's data goes to its place, later bytes to the stage. */
 static ssize_t receive(aci_peer *p, unsigned char *nowhere, size_t nowhere_bytes) {
   struct iovec v[2];
   size_t n = 0, direct = 0;

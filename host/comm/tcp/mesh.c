@@ -1,4 +1,4 @@
-/* The life of a mesh: made, listening, linked (connect.c), told of the end of the job, closed. Called by
+/* The life of a mesh: made, listening, linked (connect.c), notified of the end of the job, closed. Called by
  * tcp.c and mpi/. */
 #include "comm/tcp/mesh.h"
 
@@ -10,9 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "comm/tcp/mesh_impl.h"
@@ -38,14 +36,7 @@ void aci_mesh_hosts(const aci_mesh *m, char *buf, size_t n) {
   }
 }
 
-static void random_token(uint8_t token[16]) {
-  if (getrandom(token, 16, 0) == 16) return;
-  const uint64_t weak[2] = {(uint64_t)aci_now_ns() * 0x9e3779b97f4a7c15u,
-                            (uint64_t)getpid() ^ (uint64_t)time(NULL) << 24};
-  memcpy(token, weak, sizeof weak);
-}
-
-static void fill_info(const ac_world *w, aci_peer_info *c) {
+static ac_status fill_info(const ac_world *w, aci_peer_info *c, ac_err *e) {
   memcpy(c->magic, "accelcd1", sizeof c->magic);
   c->order = 0x01020304;
   c->protocol = ACI_PROTOCOL;
@@ -55,11 +46,16 @@ static void fill_info(const ac_world *w, aci_peer_info *c) {
   c->machine = w->place.machine;
   c->pid = (int32_t)getpid();
   c->script_hash = w->script_hash;
-  random_token(c->token);
   memcpy(c->version, w->version, sizeof c->version);
   if (gethostname(c->host, sizeof c->host - 1) != 0) c->host[0] = 0;
   memcpy(c->run_id, w->place.run_id, sizeof c->run_id);
   memcpy(c->script, w->script, sizeof c->script);
+  return aci_random_bytes(c->token, sizeof c->token, e);
+}
+
+void aci_mesh_set_key(aci_mesh *m, const uint8_t key[32]) {
+  m->key.insecure = key == NULL;
+  if (key != NULL) memcpy(m->key.key, key, sizeof m->key.key);
 }
 
 static void mesh_free(aci_mesh *m) {
@@ -71,6 +67,7 @@ static void mesh_free(aci_mesh *m) {
   free(m->peers);
   free(m->infos);
   free(m->polls);
+  aci_forget(&m->key, sizeof m->key);
   free(m);
 }
 
@@ -99,14 +96,16 @@ ac_status aci_mesh_new(ac_world *w, aci_mesh **out, ac_err *e) {
     m->peers[r].fd = -1;
     m->peers[r].state = ACI_ABSENT;
   }
-  fill_info(w, &m->own);
-  if (m->peers != NULL && m->infos != NULL && m->polls != NULL && m->wake >= 0) {
+  ac_status st = fill_info(w, &m->own, e);
+  if (st == AC_OK) st = aci_run_id_of(w->place.run_id, w->place.address, w->place.port, m->run_id, e);
+  m->generation = (uint32_t)w->place.restart;
+  if (m->peers != NULL && m->infos != NULL && m->polls != NULL && m->wake >= 0 && st == AC_OK) {
     *out = m;
     return AC_OK;
   }
-  ac_status st = m->wake < 0 && m->polls != NULL
-                     ? AC_FAIL(e, IO, "no eventfd: %s", strerror(errno))
-                     : AC_FAIL(e, OOM, "no memory for links to %d ranks", w->place.size);
+  if (m->wake < 0 && m->polls != NULL) st = AC_FAIL(e, IO, "no eventfd: %s", strerror(errno));
+  else if (m->peers == NULL || m->infos == NULL || m->polls == NULL)
+    st = AC_FAIL(e, OOM, "no memory for links to %d ranks", w->place.size);
   mesh_free(m);
   return st;
 }
@@ -166,8 +165,8 @@ void aci_mesh_abort(aci_mesh *m, ac_status code, int rank, const char *text) {
   if (write(m->wake, &one, sizeof one) < 0) return; /* it is awake already */
 }
 
-/* Is everything on its way? What the kernel still holds back could be lost if the peer sends to a closed
- * socket. */
+/* Whether everything is on its way. Bytes that the kernel still holds could be lost if the peer sends to a
+ * closed socket. */
 static bool is_delivered(const aci_mesh *m, int rank) {
   const aci_peer *p = &m->peers[rank];
   int left = 0;
@@ -181,7 +180,7 @@ void aci_mesh_close(aci_mesh *m, const char *site) {
   if (!aborted) aci_mesh_send_leave(m, site);
   const int64_t limit = aci_now_ns() + (aborted ? ABORT_MS : LEAVE_MS) * INT64_C(1000000);
   for (bool all = false; !all;) {
-    aci_mesh_poll(m, 0); /* reads, too: a socket with unread bytes would end in a reset */
+    aci_mesh_poll(m, 0); /* also reads: a socket with unread bytes would end in a reset */
     all = true;
     pthread_mutex_lock(&m->lock);
     for (int r = 0; r < m->size && all; r++) all = is_delivered(m, r);

@@ -4,11 +4,11 @@
  *
  *   aci_mesh_open     this rank listens and fills its info
  *   (infos are exchanged: by rendezvous.c, or by MPI_Allgather as plain bytes)
- *   aci_mesh_connect  links to all others; blocks
+ *   aci_mesh_connect  links to all others, blocks
  *   ...
  *   aci_mesh_close    sends the leave notice
  *
- * One thread at a time calls the rest; aci_mesh_abort may be called by any thread at any time. */
+ * One thread at a time calls the rest. aci_mesh_abort may be called by any thread at any time. */
 #ifndef ACI_COMM_MESH_H
 #define ACI_COMM_MESH_H
 #include "comm/link/link.h"
@@ -17,7 +17,7 @@ typedef struct aci_mesh aci_mesh;
 
 enum { ACI_MESH_ADDRESSES = 4, ACI_ADDRESS = 64 };
 
-/* What a rank tells the others of itself: plain bytes of fixed layout, without padding. */
+/* A rank's information for the others: plain bytes of fixed layout, without padding. */
 typedef struct aci_peer_info {
   char magic[8];  /* "accelcd1" */
   uint32_t order; /* 0x01020304, to tell byte orders apart */
@@ -25,44 +25,45 @@ typedef struct aci_peer_info {
   int32_t rank, size, local_rank, machine;
   int32_t pid, port;    /* port 0: does not listen */
   uint64_t script_hash; /* 0: not known */
-  uint8_t token[16];    /* random; rank 0's is the world's */
-  char version[24], host[40], run_id[64], script[104];
-  /* numeric; the first that leads to this rank is taken. "" in the first: where rank 0 was reached */
+  uint8_t token[16];    /* random. Rank 0's is the world's */
+  char version[24], host[40], run_id[ACI_RUN_ID], script[104];
+  /* numeric. The first that leads to this rank is used. "" in the first: the address at which rank 0 was reached */
   char address[ACI_MESH_ADDRESSES][ACI_ADDRESS];
 } aci_peer_info;
 _Static_assert(sizeof(aci_peer_info) == 552, "no padding");
 
-/* Listens and fills *info. address: numeric, the only one to listen at; NULL: the loopback where all
- * ranks are on this machine, else every interface. Until it is closed w must live. */
+/* Listens and fills *info. address: numeric, the only one to listen at. NULL: the loopback if all ranks are on
+ * this machine, otherwise every interface. w must live until the mesh is closed. */
 ac_status aci_mesh_open(ac_world *w, const char *address, aci_mesh **out, aci_peer_info *info, ac_err *e);
-/* Links to all others; infos[size] in rank order, the same on all ranks. MISMATCH where versions, sizes
- * or scripts differ, PEER or TIMEOUT names who cannot be reached. Serves aborts. After an error:
- * aci_mesh_close. */
+/* The key that ranks prove to each other, for a backend that hands it over by itself. Before aci_mesh_connect. NULL: --insecure. */
+void aci_mesh_set_key(aci_mesh *m, const uint8_t key[32]);
+/* Links to all others. infos[size] in rank order, the same on all ranks. MISMATCH if versions, sizes or scripts
+ * differ. PEER or TIMEOUT names the unreachable ranks. Serves aborts. After an error: aci_mesh_close. */
 ac_status aci_mesh_connect(aci_mesh *m, const aci_peer_info *infos, ac_err *e);
-/* Tells peers that this rank leaves (site: from which script line, NULL: not known), unless it was
- * aborted; waits briefly until they have it; frees. NULL is fine. */
+/* Notifies peers that this rank leaves (site: the script line, NULL: unknown), unless it was aborted. Waits
+ * briefly until they have the notice, then frees. NULL is fine. */
 void aci_mesh_close(aci_mesh *m, const char *site);
 
 /* exchange_descs of a link. */
 ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e);
-/* Looks at the sockets for at most wait_ms, for backends that wait elsewhere: call it every few
- * milliseconds. An error when a peer died, failed, gave an abort, or when `need` (a global rank, -1:
- * none) has left. What `need` sent before it left by another way may still be on its way then: a backend
- * goes on for a moment before it believes that nothing comes. */
+/* Looks at the sockets for at most wait_ms, for backends that wait elsewhere: call it every few milliseconds.
+ * An error when a peer died, failed, gave an abort, or when `need` (a global rank, -1: none) has left. Data
+ * that `need` sent before it left by another way may still be on its way then: a backend must wait for a moment
+ * before it concludes that nothing comes. */
 ac_status aci_mesh_check(aci_mesh *m, int need, int wait_ms, ac_err *e);
 /* ---- host_channel.c: for a backend that moves its data elsewhere (mpi) ---- */
 /* progress is called again and again while the mesh waits. */
 void aci_mesh_set_progress(aci_mesh *m, void (*progress)(void));
-/* The leave notice alone, before this rank waits for the others to leave: the sockets stay open,
- * aci_mesh_check goes on telling who died or failed, aci_mesh_close does not say it again. */
+/* Sends the leave notice alone, before this rank waits for the others to leave. The sockets stay open,
+ * aci_mesh_check still reports ranks that died or failed, and aci_mesh_close does not send it again. */
 void aci_mesh_send_leave(aci_mesh *m, const char *site);
-/* Nothing new will come of this transfer: the peer left, or is in a collective that this rank has not
- * reached. What is on its way already may still come. */
+/* Nothing new will come of this transfer: the peer left, or is in a collective that this rank has not reached.
+ * Data already on its way may still come. */
 bool aci_mesh_cannot_complete(aci_mesh *m, const aci_request *v);
 /* Ends the job for that reason. */
 ac_status aci_mesh_fail_transfer(aci_mesh *m, const aci_request *v, ac_err *e);
 
-/* Any thread: tells all peers once, wakes this rank's waits. */
+/* Any thread: notifies all peers once, wakes this rank's waits. */
 void aci_mesh_abort(aci_mesh *m, ac_status code, int rank, const char *text);
 
 /* After an abort, on all ranks, which have nothing under way: the links are as new. PEER, TIMEOUT. */

@@ -1,17 +1,17 @@
-/* What the files of the mesh share: peers, messages, transfers.
+/* Declarations shared by the files of the mesh: peers, messages, transfers.
  *
- * Wire: messages of a 32-byte head and a body, in the byte order of the machine. DATA goes out in start
- * order per peer, at most EAGER bytes of a message before the receiver has a place for it (GRANT): what
- * is kept for late receivers stays small, and a busy receiver never keeps others' descriptors from being
- * read.
+ * Wire: messages of a 32-byte head and a body, in the byte order of the machine. DATA goes out in start order
+ * per peer, at most EAGER bytes of a message before the receiver has a place for it (GRANT). So the data kept
+ * for late receivers stays small, and a busy receiver never blocks others' descriptors.
  *
- * `lock` guards all of it; poll and every call that leaves this folder happen without it. */
+ * `lock` guards all of it. poll and every call that leaves this folder happen without it. */
 #ifndef ACI_COMM_MESH_IMPL_H
 #define ACI_COMM_MESH_IMPL_H
+#include "comm/secret.h"
 #include "comm/tcp/mesh.h"
 
 enum {
-  ACI_PROTOCOL = 3,
+  ACI_PROTOCOL = 4,
   ACI_EAGER = 64 << 10,  /* bytes of a message that travel unasked */
   ACI_DATA_MOST = 256 << 10, /* most bytes of a DATA message */
   ACI_CONTROL_MOST = 1024,    /* most bytes of any other message's body */
@@ -27,7 +27,7 @@ typedef enum aci_message_type {
   ACI_MSG_WAIT,
   ACI_MSG_LEAVE,
   ACI_MSG_ABORT,
-  ACI_MSG_RESET /* what the sender sent before is of calls that are over */
+  ACI_MSG_RESET /* the sender's earlier data belongs to finished calls */
 } aci_message_type;
 
 typedef struct aci_message {
@@ -41,11 +41,11 @@ typedef struct aci_message {
 } aci_message;
 _Static_assert(sizeof(aci_message) == 32, "no padding");
 
-typedef struct aci_wait_body { /* WAIT: what the sender waits for; n 0: no longer */
-  uint32_t n, number;           /* number: the sender's own of this wait; never 0 */
+typedef struct aci_wait_body { /* WAIT: the ranks that the sender waits for. n 0: no longer */
+  uint32_t n, number;           /* number: the sender's own for this wait. Never 0 */
   aci_desc want;
   int32_t ranks[ACI_WAIT_RANKS];
-  uint32_t known_wait[ACI_WAIT_RANKS]; /* the wait of each of them that the sender knew of; 0: none */
+  uint32_t known_wait[ACI_WAIT_RANKS]; /* the wait of each of them that the sender knew of. 0: none */
 } aci_wait_body;
 _Static_assert(sizeof(aci_wait_body) <= ACI_CONTROL_MOST, "fits a message");
 
@@ -60,10 +60,10 @@ typedef struct aci_transfer {
   aci_request *move;              /* NULL: cancelled, or nobody asked for it yet */
   uint64_t channel, total, at; /* at: bytes gone or come */
   uint32_t number;
-  bool begun, granted; /* sends: first message is out; may go on */
+  bool begun, granted; /* sends: first message is out, may continue */
   bool wanted;         /* receives: matched, perhaps cancelled after that */
   bool other_size;     /* receives: not the bytes that were asked for */
-  unsigned char *kept; /* receives: what came before it was asked for */
+  unsigned char *kept; /* receives: data that came before the request */
 } aci_transfer;
 
 typedef struct aci_list {
@@ -78,7 +78,7 @@ typedef struct aci_pending_desc { /* a DESC that this rank has not answered yet 
 typedef struct aci_peer {
   int fd; /* -1: none */
   aci_state state;
-  char why[200]; /* DEAD: how it is known; LEFT: from which script line */
+  char why[200]; /* DEAD: the evidence. LEFT: the script line */
   int64_t died;  /* ns */
   /* out */
   unsigned char *control; /* messages but DATA */
@@ -91,7 +91,7 @@ typedef struct aci_peer {
   const unsigned char *body;
   aci_transfer *sending;
   unsigned char *orphan; /* rest of a message whose transfer was cancelled */
-  bool full, broken;     /* socket takes no more now; never again */
+  bool full, broken;     /* socket takes no more now, or never again */
   /* in */
   unsigned char stage[ACI_RECV_BUFFER];
   size_t stage_at, stage_bytes;
@@ -116,10 +116,13 @@ struct aci_mesh {
   aci_peer *peers;
   aci_peer_info *infos;
   aci_peer_info own;
+  aci_job_key key;        /* the key for proofs between peers (auth.h) */
+  char run_id[ACI_RUN_ID];
+  uint32_t generation;    /* rank 0's count of restarts: connections of an earlier attempt prove nothing */
   struct pollfd *polls;
   bool abort_sent; /* the abort reason is known to the others */
   bool leave_sent;
-  aci_wait_body wait; /* what the others were told last; its number stays when it is over */
+  aci_wait_body wait; /* the last announced wait. Its number stays when it is over */
   void (*other_progress)(void); /* NULL: none */
   bool has_abort;     /* of a peer, not yet passed on */
   aci_abort_body abort_reason;
@@ -131,7 +134,7 @@ const char *aci_peer_name(const aci_mesh *m, int rank, char *buf, size_t n);
 
 /* ---- mesh.c ---- */
 ac_status aci_mesh_new(ac_world *w, aci_mesh **out, ac_err *e);
-/* Listens at a numeric address (NULL: as aci_mesh_open says) and completes m->own. */
+/* Listens at a numeric address (NULL: see aci_mesh_open) and completes m->own. */
 ac_status aci_mesh_listen(aci_mesh *m, const char *address, ac_err *e);
 /* Takes a connected socket as the link to rank. */
 void aci_mesh_adopt(aci_mesh *m, int rank, int fd);
@@ -141,14 +144,14 @@ void aci_mesh_adopt(aci_mesh *m, int rank, int fd);
 void aci_out_control(aci_mesh *m, int rank, const aci_message *f, const void *body);
 void aci_out_flush(aci_mesh *m, int rank);
 bool aci_out_waits(const aci_peer *p); /* something is to be sent */
-/* Forgets a send; what is left of its message is kept apart. */
+/* Forgets a send. The rest of its message is kept apart. */
 void aci_out_cancel(aci_mesh *m, int rank, aci_transfer *t);
 void aci_list_add(aci_list *l, aci_transfer *t);
 void aci_list_remove(aci_list *l, aci_transfer *t);
-void aci_list_drop(aci_list *l); /* frees what is in it; the handles of those moves have no transfer any more */
+void aci_list_drop(aci_list *l); /* frees the contents. The handles of those moves have no transfer any more */
 
 /* ---- in.c (lock held) ---- */
-/* Reads what is there. False: nothing was. */
+/* Reads available data. False: there was none. */
 bool aci_in_read(aci_mesh *m, int rank);
 /* Gives a receive its message, if that has begun. */
 void aci_in_match(aci_mesh *m, int rank, aci_transfer *t);
@@ -162,7 +165,7 @@ void aci_descs_drop(aci_peer *p); /* frees the descriptors that wait to be compa
 void aci_peer_fini(aci_peer *p);
 
 /* ---- progress.c (lock not held) ---- */
-/* Sends and receives what can be; waits at most wait_ms for something to do. */
+/* Sends and receives without blocking. Waits at most wait_ms for something to do. */
 void aci_mesh_poll(aci_mesh *m, int wait_ms);
 /* AC_OK, or why the job ends: the abort reason, a peer's, a dead peer. */
 ac_status aci_mesh_check_end(aci_mesh *m, ac_err *e);
@@ -170,11 +173,11 @@ ac_status aci_mesh_check_end(aci_mesh *m, ac_err *e);
 ac_status aci_mesh_left(aci_mesh *m, int peer, const aci_desc *want, ac_err *e);
 
 /* ---- deadlock.c (lock held) ---- */
-/* What a peer that this rank waits for waits for itself: text of a deadlock found, false: none. */
+/* Whether a peer that this rank waits for waits for this rank. Fills the text of a deadlock. False: none. */
 bool aci_mesh_mutual_wait(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n);
-/* The same over several ranks, from what they said in WAIT messages. missing: n global ranks. */
+/* The same over several ranks, from their WAIT messages. missing: n global ranks. */
 bool aci_mesh_wait_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, char *text, size_t bytes);
-/* fresh: of a wait that they have not been told of; else they are told where one of the missing waits anew. */
+/* fresh: announces a new wait. Otherwise it is announced again if one of the missing ranks waits anew. */
 void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, int n, bool fresh);
 void aci_mesh_wait_over(aci_mesh *m);
 
@@ -182,8 +185,8 @@ void aci_mesh_wait_over(aci_mesh *m);
 /* Non-blocking, close-on-exec, no delay, probed when idle. */
 void aci_socket_tune(int fd);
 int aci_socket_listen(const char *address, int port, int *got_port, char *why,
-                      size_t n); /* numeric address, NULL: all; -1: why */
-int aci_socket_dial(const char *address, int port, char *why, size_t n); /* begins; numeric address */
+                      size_t n); /* numeric address, NULL: all. -1: see why */
+int aci_socket_dial(const char *address, int port, char *why, size_t n); /* begins. Numeric address */
 int aci_socket_error(int fd); /* errno of a finished connect, 0: connected */
 /* Numeric text of either end. "" when unknown. */
 void aci_socket_address(int fd, bool of_peer, char *buf, size_t n);
@@ -192,7 +195,7 @@ bool aci_address_is_loopback(const char *numeric);
 int aci_addresses_here(char (*out)[ACI_ADDRESS], int max);
 /* "a:1" or "[a::b]:1" */
 const char *aci_endpoint_text(const char *address, int port, char *buf, size_t n);
-/* True where a live kernel at the other end would have answered by now; call it twice a second. */
+/* True if a live kernel at the other end would have answered by now. Call it twice a second. */
 bool aci_socket_is_unresponsive(int fd);
 
 /* ---- rendezvous.c ---- */

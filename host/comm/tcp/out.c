@@ -1,5 +1,5 @@
-/* What goes out on a link: control messages first, then messages in pieces. The mesh's lock is held
- * throughout. Called by the other files of the mesh. */
+/* Outgoing data of a link: control messages first, then messages in pieces. The mesh's lock is held throughout.
+ * Called by the other files of the mesh. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,8 +71,8 @@ void aci_out_control(aci_mesh *m, int rank, const aci_message *f, const void *bo
   p->control_bytes += sizeof *f + f->bytes;
 }
 
-/* Begins the next DATA message: messages begin in order, so that receivers can pair them up; what was
- * granted goes on in between. */
+/* Begins the next DATA message. Messages begin in order, so that receivers can pair them up. Granted messages
+ * continue in between. */
 static bool next_message(aci_peer *p) {
   aci_transfer *t = p->sends.first;
   while (t != NULL && t->begun) t = t->next;
@@ -163,7 +163,7 @@ void aci_out_flush(aci_mesh *m, int rank) {
       p->full = true;
       return;
     } else if (k == 0 || errno != EINTR) {
-      p->broken = true; /* it counts as dead once reading has told what it said before */
+      p->broken = true; /* it counts as dead once its earlier data has been read */
       if (p->state == ACI_RUNNING && errno != EPIPE) snprintf(p->why, sizeof p->why, "%s", strerror(errno));
     }
   }
@@ -177,8 +177,8 @@ void aci_out_cancel(aci_mesh *m, int rank, aci_transfer *t) {
     if (p->head_at == 0) {
       p->body_left = 0;
     } else {
-      /* the stream needs the rest of the message; the receiver waits for a message that never ends, as
-       * after every abort */
+      /* the stream needs the rest of the message. The receiver waits for a message that never ends, as after
+       * every abort */
       p->orphan = malloc(p->body_left + 1);
       if (p->orphan == NULL) p->broken = true;
       else if (p->body_left > 0) memcpy(p->orphan, p->body, p->body_left);

@@ -1,5 +1,5 @@
-/* Work at the links: one turn of sending and receiving, transfers, what ends the job. Called by link/
- * through tcp.c, by the mesh's own waits, and by mpi/ through aci_mesh_check. */
+/* Work at the links: one turn of sending and receiving, transfers, checks for the end of the job. Called by
+ * link/ through tcp.c, by the mesh's own waits, and by mpi/ through aci_mesh_check. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ void aci_mesh_poll(aci_mesh *m, int wait_ms) {
 static ac_status pass_on(aci_mesh *m, ac_err *e) {
   char text[sizeof m->abort_reason.text + 16];
   pthread_mutex_lock(&m->lock);
-  m->abort_sent = true; /* who gave it tells everyone */
+  m->abort_sent = true; /* its originator tells everyone */
   const aci_abort_body v = m->abort_reason;
   pthread_mutex_unlock(&m->lock);
   snprintf(text, sizeof text, "%s%s", strncmp(v.text, "stopped: ", 9) == 0 ? "" : "stopped: ", v.text);
@@ -132,7 +132,7 @@ ac_status aci_mesh_check(aci_mesh *m, int need, int wait_ms, ac_err *e) {
 
 /* ---- transfers ---- */
 ac_status aci_mesh_start(aci_mesh *m, aci_request *v, ac_err *e) {
-  AC_ASSERT(v->peer >= 0 && v->peer < m->size && v->peer != m->rank && v->impl == NULL);
+  AC_CHECK(v->peer >= 0 && v->peer < m->size && v->peer != m->rank && v->impl == NULL, e);
   aci_transfer *t = calloc(1, sizeof *t);
   if (t == NULL)
     return AC_FAIL(e, OOM, "no memory for a message %s rank %d", v->sends ? "to" : "from", v->peer);

@@ -1,4 +1,4 @@
-/* A rank that is not 0 looks for rank 0, shows its info and gets those of all; what makes two ranks fit
+/* A rank other than 0 looks for rank 0, shows its info and gets the infos of all. Also the check that two ranks fit
  * into one world. Called by tcp.c. */
 #include "comm/tcp/rendezvous.h"
 
@@ -19,7 +19,9 @@ enum {
   ATTEMPT_MS = 5000,
   HOPE_MS = 10000,
   SAY_AFTER_MS = 3000,
-  ANSWER_MS = 3000
+  ANSWER_MS = 3000,
+  AUTH_MS = 5000,
+  REFUSALS = 8
 };
 
 /* ---- may these two be in one world? ---- */
@@ -43,13 +45,13 @@ ac_status aci_peer_info_check(const aci_peer_info *ours, const aci_peer_info *th
              (int)ours->rank);
     return AC_MISMATCH;
   }
-  /* texts of a stranger may be anything; only what has the magic and the protocol gets so far */
+  /* a stranger's texts may hold anything. Only peers with the magic and the protocol get so far */
   aci_text_clean(t.version, sizeof t.version);
   aci_text_clean(t.run_id, sizeof t.run_id);
   aci_text_clean(t.script, sizeof t.script);
   name(ours, a, sizeof a);
   name(&t, b, sizeof b);
-  /* another job on the same port is refused alone; all differences below are within this job and end it */
+  /* another job on the same port is refused alone. All differences below are within this job and end it */
   if (t.run_id[0] != 0 && ours->run_id[0] != 0 && strcmp(t.run_id, ours->run_id) != 0) {
     *foreign = true;
     snprintf(text, n,
@@ -76,7 +78,7 @@ ac_status aci_peer_info_check(const aci_peer_info *ours, const aci_peer_info *th
   }
   if (t.script_hash != 0 && ours->script_hash != 0 && t.script_hash != ours->script_hash) {
     snprintf(text, n,
-             "ranks differ in their script: the contents of %s on %s are not those of %s on %s; copy one to "
+             "ranks differ in their script: %s on %s and %s on %s have different contents; copy one to "
              "all machines",
              ours->script, a, t.script, b);
     return AC_MISMATCH;
@@ -109,10 +111,14 @@ int aci_resolve(const char *host, char (*out)[ACI_ADDRESS], int max, bool *may_c
   return count;
 }
 
+bool aci_listens_everywhere(const aci_place *p, const char *found) {
+  return p->machines > 1 && aci_address_is_loopback(found) && !aci_address_is_loopback(p->address) && strcasecmp(p->address, "localhost") != 0;
+}
+
 /* ---- coming ---- */
 typedef struct client {
   aci_mesh *m;
-  int fd;
+  int fd, refusals; /* attempts in a row that ended for want of the right secret */
   int64_t until;
   char why[200];
 } client;
@@ -174,16 +180,14 @@ static ac_status find_rank_0(client *v, ac_err *e) {
   }
 }
 
-/* Listens on the interface that leads to rank 0, since the others come that way, too. */
+/* Listens on the interface that leads to rank 0, since the others use it as well. */
 static ac_status listen_near(client *v, ac_err *e) {
   const aci_place *p = &v->m->world->place;
   char here[ACI_ADDRESS], there[ACI_ADDRESS];
   aci_socket_address(v->fd, false, here, sizeof here);
   aci_socket_address(v->fd, true, there, sizeof there);
-  const bool loopback = aci_address_is_loopback(there);
-  if (loopback && p->machines > 1) return aci_mesh_listen(v->m, NULL, e);
-  AC_TRY(aci_mesh_listen(v->m, loopback ? there : here, e));
-  return AC_OK;
+  if (aci_listens_everywhere(p, there)) return aci_mesh_listen(v->m, NULL, e);
+  return aci_mesh_listen(v->m, aci_address_is_loopback(there) ? there : here, e);
 }
 
 /* All n bytes or nothing. Rank 0 knows who is missing when the time is up: its answer is waited for a
@@ -203,7 +207,48 @@ static bool get(client *v, void *to, size_t n) {
   return true;
 }
 
-/* False: come again; an error in *st: no use. */
+/* The message for a machine whose secret differs, or that has none when others do. */
+static ac_status client_refused(client *v, const aci_auth *a, ac_err *e) {
+  const aci_place *p = &v->m->world->place;
+  char place[280];
+  aci_endpoint_text(p->address, p->port, place, sizeof place);
+  if (a->fault == ACI_AUTH_STRANGER) {
+    snprintf(v->why, sizeof v->why, "another program or another version of accel listens there");
+    return client_failed(v, e);
+  }
+  if (a->fault == ACI_AUTH_THEY_OPEN || a->fault == ACI_AUTH_WE_OPEN)
+    return AC_FAIL(e, PEER, "rank %d cannot join rank 0 at %s: %s; give --insecure to all machines or to none", v->m->rank, place,
+                   aci_auth_why(a));
+  return AC_FAIL(e, PEER,
+                 "rank %d cannot join rank 0 at %s: %s (job %s, secret from %s); give all machines the same secret "
+                 "(ACCEL_JOB_SECRET, --job-secret-file) and the same address of rank 0 or --run-id",
+                 v->m->rank, place, aci_auth_why(a), v->m->run_id, v->m->key.origin);
+}
+
+/* False: try again. An error in *st: give up. One failure proves nothing: others can reach the port, and rank 0 closes connections when
+ * there are many. */
+static bool authenticate(client *v, ac_status *st, ac_err *e) {
+  aci_mesh *m = v->m;
+  aci_auth a = {.key = m->key.insecure ? NULL : m->key.key, .run_id = m->run_id, .purpose = ACI_FOR_RENDEZVOUS, .from = m->rank,
+                .world = m->size};
+  const int64_t now = aci_now_ns(), limit = now + AUTH_MS * (int64_t)MS;
+  size_t taken;
+  for (;;) {
+    const aci_auth_state s = aci_auth_step(&a, v->fd, &taken);
+    if (s == ACI_AUTH_DONE) break;
+    if (s == ACI_AUTH_MORE && wait_event(v, POLLIN, limit)) continue;
+    snprintf(v->why, sizeof v->why, "%s", s == ACI_AUTH_MORE ? "connected, but rank 0 does not answer" : aci_auth_why(&a));
+    if (s == ACI_AUTH_MORE || a.fault == ACI_AUTH_EARLY || a.fault == ACI_AUTH_BROKEN) return false;
+    if (++v->refusals < REFUSALS) return false;
+    *st = client_refused(v, &a, e);
+    return false;
+  }
+  v->refusals = 0;
+  m->generation = a.generation;
+  return true;
+}
+
+/* False: try again. An error in *st: give up. */
 static bool exchange_info(client *v, aci_peer_info *infos, ac_status *st, ac_err *e) {
   aci_mesh *m = v->m;
   aci_rv_hello h;
@@ -211,6 +256,7 @@ static bool exchange_info(client *v, aci_peer_info *infos, ac_status *st, ac_err
   memcpy(h.magic, ACI_RV_MAGIC, sizeof h.magic);
   h.info = m->own;
   *st = AC_OK;
+  if (!authenticate(v, st, e)) return *st != AC_OK;
   if (send(v->fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h || !get(v, &head, sizeof head))
     return false;
   const size_t table = (size_t)m->size * sizeof *infos;

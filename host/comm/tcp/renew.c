@@ -1,6 +1,6 @@
-/* A mesh begins anew after an abort that all ranks have lived through: nothing of before is waited for or believed. Every rank says RESET on every
- * link, and reads each up to the other's: what comes before it belongs to calls that are over, and nothing new is sent until the prompt, which has
- * all ranks do this, has heard from all of them. Called by tcp.c and mpi/. */
+/* A mesh begins anew after an abort that all ranks have survived: nothing from before is waited for or trusted. Every rank sends RESET on
+ * every link, and reads each up to the other's RESET. Data before it belongs to finished calls. Nothing new is sent until the prompt, which
+ * directs all ranks, has heard from all of them. Called by tcp.c and mpi/. */
 #include <stdlib.h>
 
 #include "comm/tcp/mesh_impl.h"
@@ -8,7 +8,7 @@
 
 enum { POLL_MS = 5 };
 
-/* Receives that nobody waits for any more: what still comes of them is read into nowhere. */
+/* Receives that nobody waits for any more: their remaining data is read and dropped. */
 static void give_up_receives(aci_peer *p) {
   for (aci_transfer *t = p->incoming.first, *next; t != NULL; t = next) {
     next = t->next;
@@ -36,7 +36,7 @@ static void clear(aci_peer *p) {
   p->why[0] = 0;
 }
 
-/* A rank that cannot take part; -1: none. waits: one that has not said it so far. */
+/* A rank that cannot take part. -1: none. *waits: a rank that has not sent it so far. */
 static int gone(const aci_mesh *m, int *waits) {
   *waits = -1;
   for (int r = 0; r < m->size; r++) {
@@ -67,7 +67,7 @@ ac_status aci_mesh_reset(aci_mesh *m, ac_err *e) {
     if (lost >= 0) return AC_FAIL(e, PEER, "%s is gone", aci_peer_name(m, lost, name, sizeof name));
     if (waits < 0) break;
     if (limit > 0 && aci_now_ns() - began > limit)
-      return AC_FAIL(e, TIMEOUT, "%s has not begun anew within %.3g s", aci_peer_name(m, waits, name, sizeof name), (double)limit * 1e-9);
+      return AC_FAIL(e, TIMEOUT, "%s has not restarted within %.3g s", aci_peer_name(m, waits, name, sizeof name), (double)limit * 1e-9);
     aci_mesh_poll(m, POLL_MS);
   }
   pthread_mutex_lock(&m->lock);

@@ -1,7 +1,6 @@
-/* Rank 0's side of the rendezvous: waits until every rank has shown its info, then hands all infos to
- * all. Whoever does not belong here is told why and changes nothing: strangers on the port, ranks of
- * another job. What does not fit within the job (versions, sizes, scripts, a rank that comes twice) ends
- * it with one line on every rank. Called by rendezvous.c. */
+/* Rank 0's side of the rendezvous: waits until every rank has shown its info, then hands all infos to all. A connection shows its info
+ * after it has authenticated (door.h). Others are closed, learn nothing and change nothing. A mismatch within the job (versions, sizes,
+ * scripts, a rank that comes twice) ends it with one line on every rank. Called by rendezvous.c. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "comm/tcp/door.h"
 #include "comm/tcp/rendezvous.h"
 #include "comm/wait.h"
 
@@ -24,8 +24,8 @@ enum {
   LINGER_MS = 1000
 };
 
-typedef struct inbound { /* an accepted connection whose info has not come yet */
-  int fd;
+typedef struct inbound { /* an authenticated connection whose info has not come yet */
+  int fd, from;
   int64_t until;
   size_t got;
   aci_rv_hello hello;
@@ -35,11 +35,12 @@ typedef struct server {
   aci_mesh *m;
   aci_peer_info *infos;
   int listener;
-  int *fds; /* of ranks that came; -1: not yet */
+  int *fds; /* of ranks that came. -1: not yet */
   int n_inbound;
   inbound *inbounds;
+  aci_door *door;
   struct pollfd *polls;
-  ac_status failed; /* the job cannot begin: text is told to whoever comes */
+  ac_status failed; /* the job cannot begin: every newcomer gets the text */
   char text[ACI_RV_TEXT];
 } server;
 
@@ -55,9 +56,9 @@ static ac_status cannot_listen(const aci_place *p, int reason, const char *why, 
                    at);
   if (reason == EADDRNOTAVAIL)
     return AC_FAIL(e, IO,
-                   "rank 0 cannot listen at %s: this machine (%s) does not have the address; rank 0 must run "
-                   "where --main_process_ip "
-                   "(MASTER_ADDR) points",
+                   "rank 0 cannot listen at %s: this machine (%s) does not have the address; rank 0 must run on the machine that "
+                   "--main_process_ip "
+                   "(MASTER_ADDR) names",
                    at, here);
   return AC_FAIL(e, IO,
                  "rank 0 cannot listen at %s: %s; check --main_process_ip and --main_process_port "
@@ -71,15 +72,19 @@ static ac_status begin_listening(server *s, ac_err *e) {
   bool may_change;
   const int n = aci_resolve(p->address, found, ACI_RV_ADDRESSES, &may_change, why, sizeof why);
   if (n == 0) return cannot_listen(p, 0, why, e);
-  /* a name that stands for the loopback here (/etc/hosts) does not where the others are */
-  const bool all = aci_address_is_loopback(found[0]) && p->machines > 1;
+  const bool all = aci_listens_everywhere(p, found[0]);
   /* the ranks of the attempt before may hold the port for a moment */
   const int64_t until = aci_now_ns() + (p->restart > 0 ? RESTART_MS : 0) * (int64_t)MS;
   for (;;) {
     int reason = EADDRNOTAVAIL;
     for (int i = 0; i < (all ? 1 : n); i++) {
       s->listener = aci_socket_listen(all ? NULL : found[i], p->port, NULL, why, sizeof why);
-      if (s->listener >= 0) return AC_OK;
+      if (s->listener >= 0) {
+        if (all)
+          ac_log_write(AC_LOG_INFO, "comm", "rank 0 listens on all interfaces: '%s' is the loopback (%s) here, and other machines cannot "
+                       "reach that; give a numeric address (--main_process_ip) to listen only there", p->address, found[0]);
+        return AC_OK;
+      }
       if (reason == EADDRNOTAVAIL) reason = errno;
     }
     if (reason != EADDRINUSE || aci_now_ns() > until) return cannot_listen(p, reason, why, e);
@@ -89,7 +94,7 @@ static ac_status begin_listening(server *s, ac_err *e) {
 }
 
 /* ---- answers ---- */
-/* Blocking by hand; a rank that does not read within seconds is given up. */
+/* Blocking by hand. A rank that does not read within seconds is given up. */
 static bool give(int fd, const void *p, size_t n) {
   const int64_t until = aci_now_ns() + SEND_MS * (int64_t)MS;
   for (size_t at = 0; at < n;) {
@@ -122,7 +127,7 @@ static ac_status refuse_all(server *s, ac_status code, const char *text, ac_err 
 }
 
 /* ---- inbound connections ---- */
-/* Keeps the connection as that of the rank that its hello names, unless there is one. */
+/* Keeps the connection for the rank that its hello names, unless that rank has one. */
 static void keep_connection(server *s, inbound *g) {
   const int r = g->hello.info.rank;
   if (r <= 0 || r >= s->m->size || s->fds[r] >= 0) return;
@@ -135,7 +140,7 @@ static ac_status admit(server *s, inbound *g, ac_err *e) {
   aci_peer_info *c = &g->hello.info;
   char text[ACI_RV_TEXT], source[ACI_ADDRESS];
   bool foreign;
-  /* what does not belong to this job is refused and changes nothing; a difference within the job ends it for all */
+  /* a peer from another job is refused and changes nothing. A difference within the job ends it for all */
   ac_status st = aci_peer_info_check(&m->own, c, &foreign, text, sizeof text);
   if (s->failed != AC_OK) {
     refuse(g->fd, s->failed, s->text);
@@ -163,14 +168,15 @@ static ac_status admit(server *s, inbound *g, ac_err *e) {
     keep_connection(s, g);
     return st;
   }
-  /* the address is where the connection came from; from rank 0's own machine it is left empty, for where rank 0 was reached */
+  /* the address is the source of the connection. For rank 0's own machine it is left empty: the address at which rank 0
+   * was reached */
   aci_peer_info *place = &s->infos[c->rank];
   *place = *c;
   aci_text_clean(place->host, sizeof place->host);
   for (int i = 0; i < ACI_MESH_ADDRESSES; i++) aci_text_clean(place->address[i], ACI_ADDRESS);
   aci_socket_address(g->fd, true, source, sizeof source);
   if (aci_address_is_loopback(source))
-    memset(place->address, 0, sizeof place->address); /* it is where rank 0 is */
+    memset(place->address, 0, sizeof place->address); /* it is rank 0's machine */
   else memcpy(place->address[0], source, sizeof source);
   keep_connection(s, g);
   return AC_OK;
@@ -181,25 +187,32 @@ static void drop(server *s, inbound *g) {
   *g = s->inbounds[--s->n_inbound];
 }
 
-static ac_status serve_inbound(server *s, inbound *g, short events, int64_t now, ac_err *e) {
-  bool ok = now <= g->until;
-  if (ok && events != 0) {
-    const ssize_t n = recv(g->fd, (char *)&g->hello + g->got, sizeof g->hello - g->got, 0);
-    ok = n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
-    if (n > 0) g->got += (size_t)n;
-    const size_t look = g->got < sizeof g->hello.magic ? g->got : sizeof g->hello.magic;
-    if (memcmp(g->hello.magic, ACI_RV_MAGIC, look) != 0) {
-      ac_log_write(AC_LOG_INFO, "comm", "a stranger at the rendezvous was sent away");
-      ok = false;
-    }
+static void authenticated(void *user, int fd, int from, int world) {
+  server *s = user;
+  (void)world; /* its world size is compared when its info has come, so that every rank gets the error */
+  if (s->n_inbound == MOST_INBOUND) { /* it comes again */
+    close(fd);
+    return;
   }
+  inbound *g = &s->inbounds[s->n_inbound++];
+  memset(g, 0, sizeof *g);
+  g->fd = fd;
+  g->from = from;
+  g->until = aci_now_ns() + INBOUND_MS * (int64_t)MS;
+}
+
+static ac_status serve_inbound(server *s, inbound *g, int64_t now, ac_err *e) {
+  const ssize_t n = recv(g->fd, (char *)&g->hello + g->got, sizeof g->hello - g->got, 0);
+  bool ok = now <= g->until && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)));
+  if (n > 0) g->got += (size_t)n;
   if (ok && g->got < sizeof g->hello) return AC_OK;
+  ok = ok && memcmp(g->hello.magic, ACI_RV_MAGIC, sizeof g->hello.magic) == 0 && g->hello.info.rank == g->from;
   const ac_status st = ok ? admit(s, g, e) : AC_OK;
   drop(s, g);
   return st;
 }
 
-/* A rank that came may go again before all are here; another process may take its place. */
+/* A rank that came may leave before all are here. Another process may take its place. */
 static void serve_rank(server *s, int r) {
   char byte;
   const ssize_t n = recv(s->fds[r], &byte, 1, MSG_PEEK);
@@ -220,35 +233,32 @@ static int missing(const server *s, char *list, size_t bytes) {
 }
 
 static ac_status poll_once(server *s, ac_err *e) {
-  int n = 0;
-  s->polls[n++] =
-      (struct pollfd){.fd = s->listener, .events = (short)(s->n_inbound < MOST_INBOUND ? POLLIN : 0)};
+  int n = aci_door_polls(s->door, s->polls);
+  const int first = n;
   for (int r = 1; r < s->m->size; r++)
     s->polls[n++] = (struct pollfd){.fd = s->failed == AC_OK ? s->fds[r] : -1, .events = POLLIN};
-  const int first = n, n_inbound = s->n_inbound;
-  for (int i = 0; i < n_inbound; i++)
-    s->polls[n++] = (struct pollfd){.fd = s->inbounds[i].fd, .events = POLLIN};
+  for (int i = 0; i < s->n_inbound; i++) s->polls[n++] = (struct pollfd){.fd = s->inbounds[i].fd, .events = POLLIN};
   if (poll(s->polls, (nfds_t)n, POLL_MS) < 0) return AC_OK;
-  const int64_t now = aci_now_ns();
   for (int r = 1; r < s->m->size; r++)
-    if (s->fds[r] >= 0 && s->polls[r].revents != 0) serve_rank(s, r);
-  for (int i = n_inbound - 1; i >= 0; i--)
-    AC_TRY(serve_inbound(s, &s->inbounds[i], s->polls[first + i].revents, now, e));
-  for (int fd; s->n_inbound < MOST_INBOUND &&
-               (fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
-    aci_socket_tune(fd);
-    inbound *g = &s->inbounds[s->n_inbound++];
-    memset(g, 0, sizeof *g);
-    g->fd = fd;
-    g->until = now + INBOUND_MS * (int64_t)MS;
-  }
+    if (s->fds[r] >= 0 && s->polls[first + r - 1].revents != 0) serve_rank(s, r);
+  aci_door_serve(s->door, authenticated, s);
+  const int64_t now = aci_now_ns();
+  /* backwards: the last one takes the place of one that goes */
+  for (int i = s->n_inbound - 1; i >= 0; i--) AC_TRY(serve_inbound(s, &s->inbounds[i], now, e));
   return AC_OK;
+}
+
+static const char *strangers(const server *s, char *buf, size_t n) {
+  const unsigned long long closed = s->door->gate.closed;
+  buf[0] = 0;
+  if (closed > 0) snprintf(buf, n, ", and closed %llu connection%s without the secret of the job", closed, closed > 1 ? "s" : "");
+  return buf;
 }
 
 static ac_status wait_for_all(server *s, ac_err *e) {
   const aci_place *p = &s->m->world->place;
   const int64_t began = aci_now_ns(), limit = aci_rendezvous_limit(s->m);
-  char list[96], text[ACI_RV_TEXT], at[280];
+  char list[96], text[ACI_RV_TEXT], at[280], others[80];
   aci_endpoint_text(p->address, p->port, at, sizeof at);
   for (int64_t said = began;;) {
     const int n = missing(s, list, sizeof list);
@@ -258,9 +268,9 @@ static ac_status wait_for_all(server *s, ac_err *e) {
     const int64_t now = aci_now_ns();
     if (now - began > limit) {
       snprintf(text, sizeof text,
-               "rank 0 waited %.3g s at %s for rank%s %s of %d; check that they were started, and that they "
+               "rank 0 waited %.3g s at %s for rank%s %s of %d%s; check that they were started, and that they "
                "can reach this address",
-               (double)(now - began) / 1e9, at, n > 1 ? "s" : "", list, s->m->size);
+               (double)(now - began) / 1e9, at, n > 1 ? "s" : "", list, s->m->size, strangers(s, others, sizeof others));
       return refuse_all(s, AC_TIMEOUT, text, e);
     }
     if (now - said > SAY_EVERY_MS * (int64_t)MS) {
@@ -305,13 +315,15 @@ ac_status aci_rendezvous_serve(aci_mesh *m, aci_peer_info *infos, ac_err *e) {
   server s = {.m = m, .infos = infos, .listener = -1};
   s.fds = malloc(size * sizeof *s.fds);
   s.inbounds = malloc(MOST_INBOUND * sizeof *s.inbounds);
-  s.polls = malloc((size + MOST_INBOUND) * sizeof *s.polls);
+  s.polls = malloc((size + MOST_INBOUND + ACI_DOOR_POLLS) * sizeof *s.polls);
   ac_status st = AC_OK;
   if (s.fds == NULL || s.inbounds == NULL || s.polls == NULL)
     st = AC_FAIL(e, OOM, "no memory to meet %d ranks", m->size);
   for (int r = 0; r < m->size && s.fds != NULL; r++) s.fds[r] = -1;
   if (st == AC_OK && m->size > 1) {
     st = begin_listening(&s, e);
+    s.door = st == AC_OK ? aci_door_new(m, ACI_FOR_RENDEZVOUS, NULL, s.listener) : NULL;
+    if (st == AC_OK && s.door == NULL) st = AC_FAIL(e, OOM, "no memory to meet %d ranks", m->size);
     if (st == AC_OK) st = wait_for_all(&s, e);
     if (s.failed == AC_MISMATCH) tell_late_ones(&s);
     if (st == AC_OK) st = hand_out(&s, e);
@@ -319,6 +331,7 @@ ac_status aci_rendezvous_serve(aci_mesh *m, aci_peer_info *infos, ac_err *e) {
   for (int r = 0; r < m->size && s.fds != NULL; r++)
     if (s.fds[r] >= 0) close(s.fds[r]);
   while (s.n_inbound > 0) drop(&s, &s.inbounds[0]);
+  aci_door_free(s.door);
   if (s.listener >= 0) close(s.listener);
   free(s.polls);
   free(s.inbounds);

@@ -1,5 +1,5 @@
-/* Sockets of the mesh and the rendezvous: made, tuned, named, watched. Addresses are numeric here; names
- * are resolved by rendezvous.c.
+/* Sockets of the mesh and the rendezvous: made, tuned, named, watched. Addresses are numeric here. rendezvous.c
+ * resolves names.
  *
  * TCP_USER_TIMEOUT is not used: it also ends connections to a peer that lives but does not read for a
  * while (busy, or stopped in a debugger), since answers to window probes do not reset it.
@@ -48,7 +48,7 @@ static int make(const struct sockaddr_storage *a) {
   return socket(a->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-/* Every interface by both families where the kernel has them. */
+/* Every interface by both families if the kernel has them. */
 static int listen_all(int port) {
   const int zero = 0, one = 1;
   int fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -86,7 +86,7 @@ int aci_socket_listen(const char *address, int port, int *got_port, char *why, s
   if (address == NULL) {
     fd = listen_all(port);
   } else if (!parse(address, port, &a, &len)) {
-    snprintf(why, n, "'%s' is no address", address);
+    snprintf(why, n, "'%s' is not an address", address);
     return -1;
   } else if ((fd = make(&a)) >= 0) {
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -115,7 +115,7 @@ int aci_socket_dial(const char *address, int port, char *why, size_t n) {
   struct sockaddr_storage a;
   socklen_t len = sizeof a;
   if (!parse(address, port, &a, &len)) {
-    snprintf(why, n, "'%s' is no address", address);
+    snprintf(why, n, "'%s' is not an address", address);
     errno = EINVAL;
     return -1;
   }

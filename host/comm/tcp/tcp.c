@@ -1,18 +1,39 @@
-/* The tcp backend: ranks of several machines meet at an address of rank 0 and keep a socket to every
- * other rank. Collectives are those of link/. Called through the table by world.c, group.c and work.c. */
+/* The tcp backend: ranks of several machines meet at an address of rank 0 and keep a socket to every other
+ * rank. Collectives are in link/. Called through the table by world.c, group.c and work.c. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/sim/sim.h"
 #include "comm/tcp/mesh_impl.h"
 
+/* Of a launcher that handed it over, else as every machine finds it for itself. */
+static ac_status find_key(ac_world *w, aci_mesh *m, ac_err *e) {
+  const aci_head *h = w->segment.head;
+  const bool one_machine = w->place.local_size == w->place.size;
+  const char *version;
+  ac_err why;
+  if (h == NULL || h->has_key == ACI_NO_KEY) {
+    AC_TRY(aci_job_key_find(ac_ctx_params(w->ctx), m->run_id, one_machine, &m->key, e));
+    if (w->place.local_rank == 0 && !one_machine) aci_job_key_warn(&m->key);
+    return AC_OK;
+  }
+  aci_mesh_set_key(m, h->has_key == ACI_HAS_KEY ? h->job_key : NULL);
+  snprintf(m->key.origin, sizeof m->key.origin, "%.119s", h->key_origin);
+  if (m->key.insecure || !one_machine || aci_hmac_library(&version, &why) == AC_OK) return AC_OK;
+  if (w->place.rank == 0) ac_log_write(AC_LOG_WARN, "comm", "ranks do not prove who they are: %s", why.msg);
+  aci_mesh_set_key(m, NULL);
+  return AC_OK;
+}
+
 static ac_status meet(ac_world *w, aci_mesh *m, ac_err *e) {
   if (w->place.size == 1) return AC_OK;
+  AC_TRY(find_key(w, m, e));
   aci_peer_info *infos = calloc((size_t)w->place.size, sizeof *infos);
   if (infos == NULL) return AC_FAIL(e, OOM, "no memory for the infos of %d ranks", w->place.size);
   ac_status st = aci_rendezvous(m, infos, e);
   if (st == AC_OK) {
-    w->impl = m; /* from here on an abort tells the others */
+    w->impl = m; /* from here on an abort notifies the others */
     st = aci_mesh_connect(m, infos, e);
   }
   free(infos);

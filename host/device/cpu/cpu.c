@@ -13,7 +13,7 @@
 
 enum { PIECE = 1 << 20 };
 /* Segments of parameters from here on ask for huge pages: they stay, and are read again and again from one end to the other. A step of
- * generation, which does nothing else, takes 10 to 20 % less time; the first touch may take longer where memory is in pieces. */
+ * generation, which only reads parameters, takes 10 to 20 % less time. The first touch may take longer if memory is fragmented. */
 static const size_t HUGE = (size_t)32 << 20;
 /* From here on a copy would only push everything else out of the caches: stores go around them, which also
  * saves the read of the lines that are overwritten. */
@@ -24,7 +24,7 @@ static ac_status map(ac_device *dev, ac_mem_class c, size_t bytes, void **out, a
   /* no MAP_POPULATE: pages that are never touched cost nothing, and the toucher's NUMA node gets them */
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
-    return AC_FAIL(e, OOM, "%s: the system gives no %s: %s", dev->name,
+    return AC_FAIL(e, OOM, "%s: the system does not provide %s: %s", dev->name,
                    aci_bytes_text(size, sizeof size, bytes), strerror(errno));
 #ifdef MADV_HUGEPAGE
   if (c == AC_MEM_PARAMETER && bytes >= HUGE) (void)madvise(p, bytes, MADV_HUGEPAGE); /* a kernel without them refuses */
@@ -37,10 +37,10 @@ static ac_status map(ac_device *dev, ac_mem_class c, size_t bytes, void **out, a
 
 static void unmap(ac_device *dev, ac_mem_class c, void *p, size_t bytes) {
   (void)dev, (void)c;
-  AC_ASSERT(munmap(p, bytes) == 0);
+  (void)AC_HOLDS(munmap(p, bytes) == 0);
 }
 
-/* Of the system's pages, which may be larger than the pool's, those that lie inside. What was locked in memory (mlock) stays: no harm. */
+/* Releases the system's pages, which may be larger than the pool's, that lie inside. Memory locked by mlock stays. That is harmless. */
 static void release(ac_device *dev, ac_mem_class c, void *p, size_t bytes) {
   (void)dev, (void)c;
   const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = -(uintptr_t)p & (page - 1);
@@ -112,7 +112,8 @@ static ac_status copy(ac_device *dev, ac_stream *s, void *dst, const void *src, 
   (void)s, (void)e;
   if (bytes == 0 || dst == src) return AC_OK;
   uintptr_t d = (uintptr_t)dst, f = (uintptr_t)src;
-  if (d < f + bytes && f < d + bytes) { /* the ranges overlap: pieces in another order would read what was written already */
+  if (d < f + bytes && f < d + bytes) {
+    /* the ranges overlap: pieces in another order would read bytes that are already overwritten */
     memmove(dst, src, bytes);
     return AC_OK;
   }

@@ -1,14 +1,14 @@
 /* The matrix product of the CPU: choice of path, cut into tiles, and the tile loop around the micro-kernels.
  *
- * Five plans. Shared: B is packed once for all threads before tiles of C are computed, and A too unless its rows can
- * be read where they lie, or it is huge (then every tile packs its rows); for products with many rows. Columns: tiles of
- * all rows, each of which packs its columns of B and multiplies while they are in L2; for some hundred rows. Own: every
- * tile packs its part of both operands; for batches of small products and for few rows, where B is read about once
- * anyway. Skinny: gemm_skinny.c. Few: gemm_few.c. Shapes choose how an element is added up; the number of threads, at
- * most who computes it.
+ * Five plans. Shared: B is packed once for all threads before tiles of C are computed. A is packed as well, unless its
+ * rows can be read in place or it is huge (then every tile packs its rows). For products with many rows. Columns: tiles of
+ * all rows, each of which packs its columns of B and multiplies while they are in L2. For some hundred rows. Own: every
+ * tile packs its part of both operands. For batches of small products and for few rows, for which B is read about once
+ * anyway. Skinny: gemm_skinny.c. Few: gemm_few.c. The shape alone decides how an element is added up. The number of
+ * threads decides only who computes it.
  *
- * Shared and columns go over k in groups of blocks, so that what is packed at a time stays in the caches. The groups' sums
- * are added up in C itself where it has the accumulator's type, else, where k is long, in memory beside it. */
+ * Shared and columns go over k in groups of blocks, so that each packed group stays in the caches. The groups' sums are
+ * added up in C itself if it has the accumulator's type, otherwise, for a long k, in separate memory. */
 #include "device/cpu/gemm.h"
 
 #include <stdatomic.h>
@@ -20,17 +20,17 @@ enum {
   KC_BYTES = 1536,         /* of one row of a packed block: long enough that C is rarely touched */
   TN_MAX = 512,            /* columns of a tile: its packed B stays in L2 */
   SHARED_BYTES = 8 << 20,  /* of packed B at a time */
-  GROUP_BYTES = 4 << 20,   /* of packed B, all columns, for one group of k where C itself holds the sums */
+  GROUP_BYTES = 4 << 20,   /* of packed B, all columns, for one group of k if C itself holds the sums */
   SHARED_A_BYTES = 16 << 20,
-  SUM_BYTES = 16 << 20,    /* of a sum beside C */
-  LONG_K_COLS = 512,       /* k is long where fewer whole columns are packed at a time */
+  SUM_BYTES = 16 << 20,    /* of a sum outside C */
+  LONG_K_COLS = 512,       /* k is long if fewer whole columns are packed at a time */
   LYING_BYTES = 2000,      /* of a packed row of B: below, A is not worth packing */
   MANY_TASKS = 40,         /* enough to balance a few dozen threads */
   OWN_FLOPS = 1 << 20,     /* a piece of work worth handing out, of many */
   LEAST_FLOPS = 1 << 19,   /* and of few */
   FEW_TASKS = 12,
   TN_OWN = 256,
-  COLUMNS_ROWS = 512,      /* the most rows of the columns plan: a block of A stays in L2, too */
+  COLUMNS_ROWS = 512,      /* the most rows of the columns plan: a block of A stays in L2 as well */
   COLUMNS_TN = 256,
   TASKS_A_THREAD = 4,
 };
@@ -42,14 +42,14 @@ typedef struct plan {
   aci_gemm_out out;  /* with the bias in the accumulator's type */
   aci_gemm_type acc; /* F32 or F64 */
   bool direct;       /* accumulators may be added up in C itself */
-  bool rows;         /* whole panels of A are read where they lie */
+  bool rows;         /* whole panels of A are read in place */
   int64_t kc, n_kb;
   int64_t kb0, kb1, group;     /* blocks of k at a time */
   int64_t tm, tn, n_mt, n_nt;
-  /* shared and columns plan: columns j0.. of batch entry b, packed, and all its rows (NULL: not); from block kb0 */
+  /* shared and columns plan: columns j0.. of batch entry b, packed, and all its rows (NULL: not packed). From block kb0 */
   int64_t b, j0, cols;
   char *packed_b, *packed_a;
-  char *sum; /* m x n accumulators beside C, or NULL */
+  char *sum; /* m x n accumulators outside C, or NULL */
   _Atomic bool *oom;
 } plan;
 
@@ -80,9 +80,10 @@ static void pack_b(const plan *p, int64_t b, int64_t at, int64_t cols, int64_t k
   }
 }
 
-/* One tile of C: rows i0.., columns j0.. of batch entry b, over the plan's blocks of k. What the plan has not packed is packed here,
- * into the thread's scratch: A's panels, B's panels, accumulators. Operands of a micro-kernel are A [k][mr] and B [k][nr]; edges
- * of the tile are computed at the next width that has a kernel, into scratch, and only their part is stored. false: out of memory. */
+/* One tile of C: rows i0.., columns j0.. of batch entry b, over the plan's blocks of k. Operands that the plan has not packed are
+ * packed here, into the thread's scratch: A's panels, B's panels, accumulators. Operands of a micro-kernel are A [k][mr] and B
+ * [k][nr]. Edges of the tile are computed at the next width that has a kernel, into scratch, and only their part is stored. false:
+ * out of memory. */
 static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t j0, int64_t cols) {
   const aci_gemm *g = p->g;
   const aci_gemm_kernel *kn = p->kn;
@@ -160,7 +161,8 @@ static void run_own(ac_team *team, plan *p) {
   p->tm = aci_gemm_min(g->m, (int64_t)p->kn->mr * 12);
   p->n_mt = ceil_div(g->m, p->tm);
   p->n_nt = ceil_div(g->n, TN_OWN);
-  /* one product in few tiles: narrower ones, down to what is worth handing out, so that all threads have some */
+  /* one product in few tiles: use narrower ones, down to the smallest piece worth handing out, so that all threads have
+   * work */
   const double total = 2.0 * (double)g->m * (double)g->n * (double)g->k * (double)g->n_batch / LEAST_FLOPS;
   const int64_t want = total < FEW_TASKS ? (int64_t)total : FEW_TASKS;
   const int64_t others = g->n_batch * p->n_mt;
@@ -175,7 +177,7 @@ static void run_own(ac_team *team, plan *p) {
 /* ---- shared and columns plan ---- */
 enum { PACK_PANELS = 4 };
 
-/* Panels of an operand, from row `first`; B's from the chunk's. */
+/* Panels of an operand, from row `first`. B's panels start at the chunk's. */
 static void pack_rows(const plan *p, bool b, int64_t first, int64_t end) {
   const aci_gemm *g = p->g;
   const aci_gemm_kernel *kn = p->kn;
@@ -210,15 +212,15 @@ static void shared_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* Columns per chunk, so that the packed chunk stays below SHARED_BYTES; all chunks about as wide. */
+/* Columns per chunk, so that the packed chunk stays below SHARED_BYTES. All chunks have about the same width. */
 static int64_t chunk_cols(const plan *p) {
   const int64_t nr = p->kn->nr, k = aci_gemm_min(p->group * p->kc, p->g->k) + p->kn->pair;
   const int64_t fit = aci_gemm_max(SHARED_BYTES / (k * p->kn->bytes) / nr * nr, 4 * nr);
   return ceil_div(ceil_div(p->g->n, ceil_div(p->g->n, fit)), nr) * nr;
 }
 
-/* Blocks of k at a time. C is read and written once more for each group, which few columns or a long k are worth; what
- * cannot wait in C waits beside it for a long k only. */
+/* Blocks of k at a time. C is read and written once more for each group. That pays for few columns or a long k. If
+ * partial sums cannot be kept in C, they get separate memory, for a long k only. */
 static int64_t group_of(const plan *p, bool columns, int64_t a_bytes) { /* a_bytes: of A, packed whole */
   const aci_gemm *g = p->g;
   const int64_t row = p->kc * p->kn->bytes, cols = aci_gemm_min(LONG_K_COLS, g->n);
@@ -251,7 +253,7 @@ static void run_chunks(ac_team *team, plan *p) {
     p->n_nt = ceil_div(p->cols, TN_MAX);
     p->tn = ceil_div(ceil_div(p->cols, p->n_nt), unit) * unit;
     p->n_nt = ceil_div(p->cols, p->tn);
-    /* 56 rows where that leaves enough tiles, down to one panel where it does not */
+    /* 56 rows if that leaves enough tiles, down to one panel otherwise */
     int64_t panels = 56 / p->kn->mr;
     while (panels > 1 && ceil_div(g->m, panels * p->kn->mr) * p->n_nt < MANY_TASKS) panels /= 2;
     p->tm = panels * p->kn->mr;
@@ -297,8 +299,7 @@ static ac_status check(const aci_gemm *g, ac_err *e) {
   return AC_OK;
 }
 
-/* The bias in the accumulator's type; dst has room for n of them, or is unused when the type is right
- * already. */
+/* The bias in the accumulator's type. dst has room for n of them, or is unused when the type matches. */
 static const void *bias_as(aci_gemm_type acc, aci_gemm_type type, const void *bias, int64_t n, void *dst) {
   if (type == acc) return bias;
   for (int64_t j = 0; j < n; j++) {
@@ -310,8 +311,8 @@ static const void *bias_as(aci_gemm_type acc, aci_gemm_type type, const void *bi
 }
 
 /* Chooses a plan for a product of floats and runs it. Memory is one piece of scratch of the calling thread: packed B, packed A, the
- * accumulators beside C (sum), the bias in the accumulator's type. All sizes follow from the shape, dtypes and kernel, and the plan
- * from them and the number of threads; how an element is added up depends on the shape alone. */
+ * accumulators outside C (sum), the bias in the accumulator's type. All sizes follow from the shape, dtypes and kernel, and the
+ * plan from them and the number of threads. The shape alone decides how an element is added up. */
 static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   _Atomic bool oom = false;
   plan p = {.g = g, .kn = aci_gemm_kernel_for(g->in_type), .oom = &oom};

@@ -1,5 +1,5 @@
-/* Products of at most eight rows with a matrix that is read once, where it lies: a step of generation, the linear layer of a few rows.
- * Such a product takes as long as reading B does, so that nothing of B is packed or copied. Called by gemm.c.
+/* Products of at most eight rows with a matrix that is read once, in place: a step of generation, the linear layer of a few rows. Such a
+ * product takes as long as reading B does, so that nothing of B is packed or copied. Called by gemm.c.
  *
  * Rows: the values of k of a column of B lie side by side (linear's weight). An element is a dot product in 32 lanes, which are added up
  * by a tree. Columns: a row of B lies side by side (a weight [in, out]). Pieces of k make sums of their own, within which eight rows of B
@@ -19,7 +19,7 @@ enum {
   LANES = 32,
   COLS = 4,                 /* that are multiplied side by side, so that several parts of memory are on their way */
   REST = LANES * 4,         /* bytes */
-  LEAST = 1 << 16,          /* values of B: below, packing costs less than what is set up here */
+  LEAST = 1 << 16,          /* values of B: below, packing costs less than the setup here */
   LEAST_EXTENT = 64,
   PIECE_BYTES = 128 << 10,  /* of B that one piece of work reads */
   TILE_COLS = 2048,         /* whose sums stay in L1 */
@@ -41,7 +41,7 @@ static int64_t lanes_of(int64_t k) { return up(k, LANES); }
 static int64_t width_of_b(const aci_gemm *g) { return g->round_b ? 4 : aci_gemm_type_bytes(g->in_type); }
 static const char *b_at(const aci_gemm *g, int64_t i) { return (const char *)g->b[0] + i * width_of_b(g); }
 
-/* Values of k of a piece, and how many pieces there are, where B lies by columns. */
+/* Values of k per piece, and the number of pieces, for a column-major B. */
 static int64_t tile_cols(const aci_gemm *g) {
   const int64_t tiles = (g->n + TILE_COLS - 1) / TILE_COLS;
   return up((g->n + tiles - 1) / tiles, LANES);
@@ -57,8 +57,7 @@ size_t aci_gemm_few_bytes(const aci_gemm *g) {
   return (size_t)(aci_gemm_lines(g->m * lanes_of(g->k) * 4) + sums * 4);
 }
 
-/* ---- inner loops ----
- * L: floats of a vector; R: rows of A at a time. */
+/* ---- inner loops ---- L: floats of a vector. R: rows of A at a time. */
 typedef enum kind { PLAIN /* f32 */, ROUNDED /* f32 that counts rounded to bf16 */, BRAINS /* bf16 */, HALVES /* f16 */, KINDS } kind;
 #define VECTORS(SUFFIX, L)                                                                    \
   typedef float vec_##SUFFIX __attribute__((vector_size(4 * L), aligned(4), may_alias));      \
@@ -88,7 +87,7 @@ static inline AC_INLINE vec_base halves_base(const void *p) {
 #define halves_avx2(p) ((vec_avx2)_mm256_cvtph_ps(_mm_loadu_si128((const void *)(p))))
 #define halves_avx512(p) ((vec_avx512)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p))))
 
-/* The 32 values at p in LANES / L vectors. Rounding is to nearest even, of what is not a number to a quiet one, as aci_f32_to_bf16. */
+/* The 32 values at p in LANES / L vectors. Rounding is to nearest even, NaN becomes a quiet NaN, as in aci_f32_to_bf16. */
 #define LOAD_LANES(SUFFIX, L, KIND, to, p)                                                                     \
   do {                                                                                                         \
     _Pragma("GCC unroll 8") for (int v_ = 0; v_ < LANES / L; v_++) {                                           \
@@ -108,8 +107,8 @@ static inline AC_INLINE vec_base halves_base(const void *p) {
     }                                                                                                          \
   } while (0)
 
-/* y[r * ldy + c] = the dot product of row r of x and column c of B, columns `step` bytes apart, C at a time. Of the k values, a multiple
- * of 32, the last 32 of column c stand in rest + c * REST where that is given, filled up with zeros. */
+/* y[r * ldy + c] = the dot product of row r of x and column c of B, columns `step` bytes apart, C at a time. k is a multiple of 32. If
+ * rest is given, the last 32 values of column c are in rest + c * REST, padded with zeros. */
 #define DOT(SUFFIX, TARGET, L, R, C, KIND, NAME)                                                                               \
   TARGET static void NAME(const void *w, int64_t step, int64_t cols, const char *rest, const float *x, int64_t ldx, int64_t k, \
                           float *y, int64_t ldy) {                                                                             \

@@ -6,8 +6,8 @@
  * f64. The chain of fma of an element is the same in all of them except the baseline, which has no fma
  * instruction and rounds twice.
  *
- * Panels come from L2 or further, and the CPU's own prefetching ends with each page: AVX-512 kernels, which have slots
- * to spare beside their multiply-adds, ask for the lines of some steps ahead, and for C that is added to. */
+ * Panels come from L2 or further, and the CPU's own prefetching ends with each page. AVX-512 kernels have slots to
+ * spare next to their multiply-adds, so they prefetch the lines of some steps ahead, and C if they add to it. */
 #include "device/cpu/gemm_impl.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@
 enum { AHEAD_A = 512, AHEAD_B = 1024, LINE = 64 }; /* bytes */
 #define AHEAD(p, bytes) __builtin_prefetch((const void *)((uintptr_t)(p) + (bytes)))
 
-/* T: packed step (float, double, or a pair of bf16 as uint32_t); U: element of C; V: vector of L values of C;
+/* T: packed step (float, double, or a pair of bf16 as uint32_t). U: element of C. V: vector of L values of C.
  * B: vector as loaded from the panels. rs, ks: bytes from row to row and from step to step of A. */
 #define MICRO(NAME, TARGET, T, U, V, B, L, ZERO, LOADB, BCAST, MADD, LOAD, STORE, ADD)                    \
   TARGET static inline AC_INLINE void NAME##_body(const int rows, const int nv, int64_t kc, const char *a, \

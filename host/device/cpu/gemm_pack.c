@@ -15,8 +15,8 @@
 
 enum { TMP_K = 64, BLOCK_K = 8, ROUND_K = 32, ROUND_W = 128, ROWS_AHEAD = 8 };
 
-/* Rows of a source that is contiguous along the width are short and far apart, which the hardware does not prefetch: rows ahead of
- * p are prefetched here, past the end, too. stride: of the rows, in bytes. */
+/* Rows of a source that is contiguous along the width are short and far apart, which the hardware does not prefetch. So rows ahead
+ * of p are prefetched here, even past the end. stride: of the rows, in bytes. */
 static inline AC_INLINE void ask_ahead(const void *p, int64_t stride) {
   __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)(ROWS_AHEAD * stride)));
 }
@@ -77,7 +77,7 @@ static ACI_TARGET_AVX512 inline AC_INLINE void transpose16(__m512i r[16]) {
   }
 }
 
-/* What 32-bit steps of a panel are made from: f32, a 16-bit float, or two values of 16 bits. */
+/* Sources of the 32-bit steps of a panel: f32, a 16-bit float, or two values of 16 bits. */
 typedef enum source { STEP_F32, STEP_BF16, STEP_F16, STEP_PAIR } source;
 
 static inline AC_INLINE int step_bytes(const source s) { return s == STEP_BF16 || s == STEP_F16 ? 2 : 4; }
@@ -205,7 +205,7 @@ void aci_gemm_widen(aci_gemm_type type, float *dst, const void *src, int64_t n) 
   (type == ACI_GEMM_BF16 ? widen_bf16 : widen_f16)(dst, src, n);
 }
 
-/* Through a block of f32 on the stack that has the orientation of the source, but where one instruction widens 16 values. */
+/* Through a block of f32 on the stack in the orientation of the source, unless one instruction widens 16 values. */
 static void pack_widened(aci_gemm_type type, float *dst, int width, int w, int64_t kc, const uint16_t *src,
                          int64_t ws, int64_t ks) {
 #if defined(__x86_64__)
@@ -252,7 +252,7 @@ void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int
                    int64_t w, int64_t kc, const void *src, int64_t ws, int64_t ks) {
   int64_t in_bytes = aci_gemm_type_bytes(type), kp = (kc + kn->pair - 1) / kn->pair * kn->pair;
   /* Sources contiguous along the width: some rows at a time for all panels, so that the lines panels share are
-   * still in L1; fewer where the stride lets rows fall into few of its sets. */
+   * still in L1. Fewer rows if the stride maps rows to few of its sets. */
   const int64_t stride = ks * in_bytes, some = stride % 4096 == 0 ? BLOCK_K : stride % 2048 == 0 ? 2 * BLOCK_K : 4 * BLOCK_K;
   const int64_t block = ws == 1 && w > width ? some : kp;
   for (int64_t k0 = 0; k0 < kc; k0 += block) {

@@ -1,5 +1,5 @@
-/* Scratch of kernels: a few buffers per thread that grow to what was asked for once and are freed with the
- * thread, so that steady state asks the system for nothing. Called by the matrix product and by attention. */
+/* Scratch of kernels: a few buffers per thread that grow to the largest request and are freed with the thread,
+ * so that steady state makes no system allocations. Called by the matrix product and by attention. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Products of few rows with a large matrix, a layer's of a small batch or a micro-batch: C^T = B^T A^T instead. Called by gemm.c.
  *
- * B^T is read where it lies, as the micro-kernel's left side, by its rows where the values of k lie side by side (a layer's forward with
- * its weight transposed), else across them; only the few rows of A are packed, as panels of the right side. Nothing of the large matrix
- * is copied, which a product of so few rows would hardly pay for. A tile of C^T is turned while it is in L1. Products commute and the
- * chains over k are the same: so are the bits, unless blocks of k are added to a C that counts. */
+ * B^T is read in place, as the micro-kernel's left side: by its rows if the values of k are adjacent (a layer's forward with its weight
+ * transposed), otherwise across them. Only the few rows of A are packed, as panels of the right side. Nothing of the large matrix is
+ * copied, which a product of so few rows would hardly pay for. A tile of C^T is turned while it is in L1. Products commute and the
+ * chains over k are the same. So are the bits, unless blocks of k are added to existing values of C. */
 #include "device/cpu/gemm_impl.h"
 
 enum {
@@ -15,7 +15,7 @@ enum {
   LANES = 16        /* a turned tile has rows of whole vectors */
 };
 
-/* Fewer rows leave most of a panel empty; a short k or little work does not pay for the turning. */
+/* Fewer rows leave most of a panel empty. A short k or little work does not pay for the turning. */
 bool aci_gemm_skinny_fits(const aci_gemm *g, const aci_gemm_kernel *kn) {
   if (g->round_b || g->n_batch != 1 || g->m > MOST_PANELS * kn->nr || g->m <= kn->nr / 4 || g->n < 2 * (int64_t)kn->mr || g->k < LEAST_K ||
       g->m * g->n * g->k < LEAST_FLOPS)
@@ -50,7 +50,7 @@ static void multiply(const aci_gemm_skinny *p, int rows, int64_t steps, const ch
   }
 }
 
-/* Columns n0.. of C; false: out of memory. */
+/* Columns n0.. of C. False: out of memory. */
 static bool run_piece(const aci_gemm_skinny *p, int64_t n0, int64_t rows) {
   const aci_gemm *g = p->g;
   const aci_gemm_kernel *kn = p->kn;

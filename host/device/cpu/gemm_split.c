@@ -1,11 +1,11 @@
 /* Products of f32 as products of bf16, to f32's accuracy: x = x1 + x2 + x3 of 8 bits each, and of the nine products those
  * six that matter, summed in f32 (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
- * Higher-Precision Computations", 2019). Called by gemm.c when ACCEL_F32_SPLIT asks for it; it pays where the CPU
- * multiplies bf16 at more than six times the speed of f32 (AMX).
+ * Higher-Precision Computations", 2019). Called by gemm.c when ACCEL_F32_SPLIT asks for it. It pays if the CPU multiplies
+ * bf16 at more than six times the speed of f32 (AMX).
  *
  * A block of k makes two products: x1 y1, and the five others as one of five times that depth, whose sums are small, so
- * that their roundings are. Errors are relative to the largest operands; where those are very large or very small, or
- * not finite, the product goes the plain way. */
+ * that their roundings are. Errors are relative to the largest operands. If those are very large or very small, or not
+ * finite, the plain product runs instead. */
 #include <math.h>
 #include <stdatomic.h>
 
@@ -15,14 +15,15 @@
 #include "device/cpu/isa.h"
 
 enum {
-  PARTS = 5, /* beside x1 y1 */
+  PARTS = 5, /* besides x1 y1 */
   DEPTH = 1024,
   OPERAND_BYTES = 16 << 20,
   LEAST_EXTENT = 32
 };
 static const double MIN_FLOPS = 100e6;
-/* Of the largest magnitude of an operand. Above, products of two could overflow before the small ones are taken off;
- * below, small parts and their products are less than bf16 instructions keep, which take subnormal numbers for 0. */
+/* Of the largest magnitude of an operand. Above HIGH, products of two could overflow before the small ones are taken
+ * off. Below LOW, small parts and their products are too small for bf16 instructions, which flush subnormal numbers
+ * to 0. */
 #define HIGH 0x1p60F
 #define LOW 0x1p-30F
 
@@ -44,8 +45,8 @@ typedef struct side {
   int64_t lines, depth, line_step, k_step;
   bool along_k;          /* runs lie along k, else along the lines */
   bool second;           /* B, whose parts are multiplied with those of A */
-  uint16_t *main, *rest; /* (line, k) or (k, line); rest: PARTS times as deep */
-  _Atomic float top;     /* the largest magnitude; above HIGH: some is not finite, or too large */
+  uint16_t *main, *rest; /* (line, k) or (k, line). rest: PARTS times as deep */
+  _Atomic float top;     /* the largest magnitude. Above HIGH: some is not finite, or too large */
 } side;
 
 static int64_t runs(const side *s) { return s->along_k ? s->lines : s->depth; }
@@ -128,7 +129,7 @@ static bool fits(ac_team *team, const aci_gemm *g) {
   return true;
 }
 
-/* The block of `lines` from l0 and `depth` from k0, split to where at's parts lie. */
+/* The block of `lines` from l0 and `depth` from k0, split into at's parts. */
 static void make(ac_team *team, const side *of, int64_t l0, int64_t lines, int64_t k0, int64_t depth,
                  uint16_t *at, side *s) {
   *s = (side){.p = of->p + l0 * of->line_step + k0 * of->k_step,

@@ -26,7 +26,7 @@ static int detect(void) {
   }
 #endif
   const char *want =
-      getenv("ACCEL_CPU_ISA"); /* read here: kernels may run before any context; params.c checks the value */
+      getenv("ACCEL_CPU_ISA"); /* read here: kernels may run before any context. params.c checks the value */
   if (want != NULL) {
     if (strcmp(want, "base") == 0) isa = ACI_ISA_BASE;
     else if (strcmp(want, "avx2") == 0 && isa > ACI_ISA_AVX2) isa = ACI_ISA_AVX2;

@@ -13,7 +13,7 @@
 #define AC_INLINE AC_HOSTDEV __attribute__((always_inline))
 
 enum { ACI_ISA_BASE = 0, ACI_ISA_AVX2 = 1, ACI_ISA_AVX512 = 2 };
-/* What this CPU has, lowered by ACCEL_CPU_ISA=base|avx2|avx512. Constant for the life of the process. */
+/* The instruction set of this CPU, lowered by ACCEL_CPU_ISA=base|avx2|avx512. Constant for the life of the process. */
 int aci_cpu_isa(void);
 
 #if defined(__x86_64__) && !defined(__CUDACC__)

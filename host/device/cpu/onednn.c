@@ -1,5 +1,5 @@
-/* The module accel_onednn.so: matrix products through oneDNN 2.x or 3.x, one tile per call, single-threaded;
- * convolutions are in onednn_conv.c. Loaded by onednn_load.c, which cuts products into tiles and gives every
+/* The module accel_onednn.so: matrix products through oneDNN 2.x or 3.x, one tile per call, single-threaded.
+ * Convolutions are in onednn_conv.c. Loaded by onednn_load.c, which cuts products into tiles and gives every
  * thread its own scratch.
  *
  * A plan is a matmul primitive for one tile shape, strides included, and a reorder that brings B into the layout
@@ -172,7 +172,7 @@ static bool run(const aci_onednn_plan *pub, const void *a, const void *b, const 
   return aci_dnnl_execute(p->matmul, args, p->shape.bias_type < 0 ? 4 : 5);
 }
 
-/* The instructions that oneDNN uses: what the CPU has, lowered by its own environment variable DNNL_MAX_CPU_ISA. */
+/* The instructions that oneDNN uses: those of the CPU, lowered by its own environment variable DNNL_MAX_CPU_ISA. */
 static bool has_isa(dnnl_cpu_isa_t isa) { return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa; }
 
 __attribute__((visibility("default"))) const aci_onednn_api *accel_onednn_open(void);

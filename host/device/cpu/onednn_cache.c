@@ -1,5 +1,5 @@
 /* Plans of the module accel_onednn.so, products' and convolutions' in one cache: primitives take 0.2 to 10 ms to make. A plan is found
- * by its kind and the bytes of its whole shape; when the cache is full, the least recently used one that nobody holds makes room. Called
+ * by its kind and the bytes of its whole shape. When the cache is full, it drops the least recently used plan that has no holder. Called
  * by onednn.c and onednn_conv.c. */
 #include <pthread.h>
 

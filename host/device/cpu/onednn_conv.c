@@ -1,5 +1,5 @@
-/* Convolutions of the module accel_onednn.so: plain (batch, channels, space...) tensors in, plain ones out,
- * one single-threaded call each; tensors are laid out as the primitive wants on the way. Loaded by
+/* Convolutions of the module accel_onednn.so: plain (batch, channels, space...) tensors in, plain ones out, one
+ * single-threaded call each. Tensors are converted to the primitive's layout on the way. Loaded by
  * onednn_load.c, called by kernels/conv_onednn.c through the table of onednn.h.
  *
  * A plan is a primitive for one shape and direction with up to three reorders. onednn_cache.c keeps them. */
@@ -10,7 +10,7 @@ enum { X, W, Y, OPERANDS };
 typedef struct plan {
   aci_dnnl_plan base; /* first */
   aci_onednn_conv_shape shape;
-  dnnl_primitive_t conv, reorder[OPERANDS]; /* reorder: NULL where the plain layout is wanted */
+  dnnl_primitive_t conv, reorder[OPERANDS]; /* reorder: NULL if the plain layout is wanted */
   desc plain[OPERANDS], wanted[OPERANDS], bias, scratch, reorder_scratch[OPERANDS];
   size_t at[OPERANDS], pad_at; /* of operands laid out, and of the scratchpads, in the scratch */
 } plan;
@@ -84,7 +84,7 @@ static dnnl_status_t weight_pd(dnnl_primitive_desc_t *pd, const desc *x, const d
 #endif
 
 /* ---- plans ---- */
-/* Row-major extents of the operands; returns the number of dims of operand i. */
+/* Row-major extents of the operands. Returns the number of dims of operand i. */
 static int extents(const aci_onednn_conv_shape *s, int i, dnnl_dims_t d) {
   const int first = s->in[0] == 1 && s->k[0] == 1 && s->out[0] == 1 ? 1 : 0;
   const int64_t *space = i == X ? s->in : i == W ? s->k : s->out;

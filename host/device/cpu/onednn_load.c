@@ -1,10 +1,9 @@
-/* The library's side of oneDNN: opens the module on first use, says which products go there, and cuts them
- * into tiles that our own threads run, one single-threaded call each (its own threading would change bits
- * with the number of threads).
+/* The library's side of oneDNN. It opens the module on first use, chooses the products that go there, and cuts them into
+ * single-threaded tiles that our own threads run (oneDNN's threading would change bits with the number of threads).
  *
- * Taken are large bf16 products on CPUs with AMX. Elsewhere our kernels are level or faster: f32 runs at
- * about 92 % of the multiply-add peak, and bf16 dot products of AVX-512 are as fast here as there. Products of int8 are taken where
- * their sums are exact and rows are enough to be worth laying out the weights. */
+ * Taken are large bf16 products on CPUs with AMX. Elsewhere our kernels are level or faster: f32 runs at about 92 % of the
+ * multiply-add peak, and bf16 dot products of AVX-512 are as fast here as there. Products of int8 go there if their sums are exact
+ * and there are enough rows to pay for laying out the weights. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,9 +24,9 @@ enum {
   TM_UNIT = 32,           /* rows of a tile are a multiple: two AMX tiles */
   MAX_TILES = 256,
   INT8_TM = 256,
-  INT8_MIN_ROWS = 128,    /* without AMX: level or faster from there for 768 to 8192 values a row, below it at most where rows are short */
+  INT8_MIN_ROWS = 128,    /* without AMX: level or faster from there for 768 to 8192 values a row, below it at most for short rows */
   INT8_MIN_ROWS_AMX = 64, /* reckoned: there the layout alone takes as long as our loop takes for the whole product */
-  INT8_MAX_K = 131071 /* 128 x 128 each: what an i32 holds */
+  INT8_MAX_K = 131071 /* 128 x 128 each: the range of an i32 */
 };
 static const double MIN_FLOPS = 16e6; /* below, calls and layout cost more than the multiplication gains */
 static const double TILE_FLOPS = 40e6;
@@ -122,7 +121,7 @@ bool aci_onednn_wants(const aci_gemm *g) {
 /* ---- tiles ---- */
 typedef struct onednn_gemm_job {
   const aci_gemm *g;
-  int64_t b, j0, cols; /* batch entry; the chunk of columns */
+  int64_t b, j0, cols; /* batch entry. The chunk of columns */
   int64_t tm, tn, n_mt, n_nt;
   const aci_onednn_plan *plans[2][2]; /* [last row tile][last column tile] */
   char *packed;                       /* column tile t at t * packed_stride */

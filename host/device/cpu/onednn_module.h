@@ -1,5 +1,5 @@
-/* What the files of the module accel_onednn.so share: both interfaces of oneDNN under one name, the engine,
- * and execution on the calling thread alone. */
+/* Declarations shared by the files of the module accel_onednn.so: both interfaces of oneDNN under one name, the
+ * engine, and execution on the calling thread alone. */
 #ifndef ACI_ONEDNN_MODULE_H
 #define ACI_ONEDNN_MODULE_H
 #include <dnnl.h>
@@ -66,9 +66,9 @@ static inline dnnl_data_type_t type_of(int32_t t) {
 
 extern dnnl_engine_t aci_dnnl_engine; /* made by accel_onednn_open */
 
-/* oneDNN threads by OpenMP when it was built so; what we do with it runs on the calling thread alone, also
- * the making of primitives, which remember the number of threads. The setting is per thread and put back,
- * because the thread may be the program's, with OpenMP of its own. */
+/* oneDNN threads by OpenMP in some builds. Our use of it runs on the calling thread alone. This includes making
+ * primitives, which remember the number of threads. The setting is per thread and restored, because the thread
+ * may be the program's, with OpenMP of its own. */
 int aci_dnnl_alone_begin(void);
 void aci_dnnl_alone_end(int threads);
 
@@ -78,19 +78,19 @@ typedef struct arg {
   const void *p;
 } arg;
 bool aci_dnnl_execute(dnnl_primitive_t prim, const arg *args, int n);
-/* A reorder between two layouts with its scratchpad by the user; both NULL where there is none. */
+/* A reorder between two layouts with its scratchpad by the user. Both NULL if there is none. */
 bool aci_dnnl_reorder(const desc *from, const desc *to, dnnl_primitive_t *prim, desc *scratch);
 
 /* ---- the cache of plans, onednn_cache.c ---- */
 /* A kind of plan. Plans begin with aci_dnnl_plan and hold their shape, which is the key, byte by byte. */
 typedef struct aci_dnnl_kind {
   size_t plan_bytes, shape_at, shape_bytes;
-  bool (*make)(void *plan); /* from the shape; false: there is no such primitive */
-  void (*free)(void *plan); /* what make filled in, also when it failed; not the plan itself */
+  bool (*make)(void *plan); /* from the shape. False: there is no such primitive */
+  void (*free)(void *plan); /* the fields that make filled in, even when it failed. Not the plan itself */
 } aci_dnnl_kind;
 
 typedef struct aci_dnnl_plan {
-  aci_onednn_plan pub; /* first: what the library sees */
+  aci_onednn_plan pub; /* first: the library's view */
   const aci_dnnl_kind *kind;
   struct aci_dnnl_plan *next; /* in its bucket */
   uint64_t used;              /* clock of the last get */
@@ -98,7 +98,7 @@ typedef struct aci_dnnl_plan {
   bool failed; /* make failed: remembered, so that it is not tried again */
 } aci_dnnl_plan;
 
-/* The plan of this shape, held until it is put back; NULL: there is none. */
+/* The plan of this shape, held until it is put back. NULL: there is none. */
 const aci_onednn_plan *aci_dnnl_get(const aci_dnnl_kind *kind, const void *shape);
 void aci_dnnl_put(const aci_onednn_plan *p);
 

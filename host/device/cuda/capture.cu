@@ -1,7 +1,8 @@
 /* Work that is recorded as a CUDA graph, and run again by one call. Called through the vtable by ops/capture.c.
  *
- * A stream of its own records, in the place of the compute stream and for this device handle alone: what other contexts of the process do on the GPU
- * meanwhile is done, not recorded. Streams that wait for an event of the recording one (NCCL's) record as well, until that waits for them. */
+ * A separate stream records, in the place of the compute stream and for this device handle alone. Work of other contexts of the process on
+ * the GPU runs meanwhile and is not recorded. Streams that wait for an event of the recording one (NCCL's) record as well, until that waits
+ * for them. */
 #include "device/cuda/cuda_impl.h"
 
 #include <stdlib.h>
@@ -44,7 +45,7 @@ ac_status aci_cuda_capture_upload(ac_device *dev, void *dst, const void *src, si
   aci_cuda *c = (aci_cuda *)dev->impl;
   aci_cuda_kept *k = (aci_cuda_kept *)calloc(1, sizeof *k);
   if (k == NULL) return AC_FAIL(e, OOM, "no memory for a recorded step");
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* memory is no work */
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* mapping memory is not recorded work */
   cudaThreadExchangeStreamCaptureMode(&mode);
   ac_status st = aci_cuda_check(dev, cudaHostAlloc(&k->p, bytes, cudaHostAllocPortable), "page-locked memory", e);
   cudaThreadExchangeStreamCaptureMode(&mode);

@@ -1,5 +1,5 @@
-/* The CUDA device: memory for the pool, copies, fills, streams and events. Called through its vtable; the caching, statistics and the
- * protocol of out of memory are the pool's (device/pool.c), whose books are on the host.
+/* The CUDA device: memory for the pool, copies, fills, streams and events. Called through its vtable. The pool does the caching, the
+ * statistics and the out-of-memory protocol (device/pool.c). Its records are on the host.
  *
  * Memory comes from cudaMalloc in the pool's segments and goes back only when the pool is trimmed: cudaFree waits for the whole
  * device. Class PINNED is page-locked host memory that the device can address. */
@@ -11,10 +11,10 @@
 #include <map>
 #include <mutex>
 
-/* sync: the caller waited for this kernel alone, so that what went wrong is its own. */
+/* sync: the caller waited for this kernel alone, so an error is its own. */
 static ac_status check(const ac_device *dev, cudaError_t code, const char *what, bool sync, ac_err *e) {
   if (code == cudaSuccess) return AC_OK;
-  cudaGetLastError(); /* what does not stick is told once */
+  cudaGetLastError(); /* errors that are not sticky are reported once */
   const bool astray = code == cudaErrorIllegalAddress || code == cudaErrorMisalignedAddress ||
                       code == cudaErrorLaunchFailure || code == cudaErrorAssert ||
                       code == cudaErrorIllegalInstruction;
@@ -46,7 +46,7 @@ static ac_status faults(const ac_device *dev, bool sync, ac_err *e) {
   if (what == ACI_FAULT_WEIGHTS)
     return AC_FAIL(e, INVALID, "%s: weights to draw by are negative, not finite, or too few of them are above 0%s",
                    dev->name, whose);
-  return AC_FAIL(e, INDEX, "%s: an index of an op is out of range for what it points into%s", dev->name, whose);
+  return AC_FAIL(e, INDEX, "%s: an index of an op is out of range%s", dev->name, whose);
 }
 
 ac_status aci_cuda_faults(const ac_device *dev, ac_err *e) { return faults(dev, false, e); }
@@ -58,7 +58,7 @@ ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *ke
   return sync ? faults(dev, true, e) : AC_OK;
 }
 
-/* ---- what there is ---- */
+/* ---- the devices of this machine ---- */
 int aci_cuda_devices(char *why, size_t n) {
   int count = 0, driver = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
@@ -68,7 +68,7 @@ int aci_cuda_devices(char *why, size_t n) {
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
     snprintf(why, n, "CUDA is built in, but there is no NVIDIA driver on this machine");
   else if (code == cudaErrorInsufficientDriver)
-    snprintf(why, n, "the NVIDIA driver serves CUDA up to %d.%d, this build needs %d.%d", driver / 1000,
+    snprintf(why, n, "the NVIDIA driver supports CUDA up to %d.%d, this build needs %d.%d", driver / 1000,
              driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   else if (code == cudaSuccess || code == cudaErrorNoDevice)
     snprintf(why, n, "the NVIDIA driver shows no GPU%s%.60s%s",
@@ -91,8 +91,8 @@ void aci_cuda_describe(int index, char *text, size_t n) {
 /* ---- life ---- */
 static __global__ void probe() {}
 
-/* Contexts open a device each for themselves, a worker its own where the script has none yet, and tensors go from one to the other:
- * what all of them do with a GPU is one order. Never destroyed: contexts may outlive main. */
+/* Contexts open a device each, and so does a worker without one from the script. Tensors go from one to the other, so all of their
+ * work on a GPU has one order. Never destroyed: contexts may outlive main. */
 struct own_order {
   cudaStream_t stream;
   int users;
@@ -103,7 +103,7 @@ static std::mutex orders_lock;
 static ac_status enter_order(const ac_device *dev, aci_cuda *c, ac_err *e) {
   std::lock_guard<std::mutex> hold(orders_lock);
   own_order &o = orders[c->ordinal];
-  if (o.users == 0) /* does not wait for the legacy stream, which libraries beside us may use */
+  if (o.users == 0) /* does not wait for the legacy stream, which other libraries may use */
     AC_TRY(aci_cuda_check(dev, cudaStreamCreateWithFlags(&o.stream, cudaStreamNonBlocking), "stream", e));
   o.users++;
   c->compute.handle = o.stream;
@@ -162,7 +162,7 @@ static ac_status map(ac_device *dev, ac_mem_class k, size_t bytes, void **out, a
   AC_TRY(aci_cuda_enter(dev, e));
   if (k == AC_MEM_PINNED)
     return aci_cuda_check(dev, cudaHostAlloc(out, bytes, cudaHostAllocPortable), "page-locked memory", e);
-  /* memory is no work: it may be had while work is recorded */
+  /* mapping memory is not work: it is allowed while work is recorded */
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaThreadExchangeStreamCaptureMode(&mode);
   const cudaError_t code = cudaMalloc(out, bytes);
@@ -181,7 +181,7 @@ static ac_status copy(ac_device *dev, ac_stream *s, void *dst, const void *src, 
   if (bytes == 0 || dst == src) return AC_OK;
   AC_TRY(aci_cuda_enter(dev, e));
   if (dev->capture != NULL) AC_TRY(aci_cuda_capture_copy(dev, dst, src, e));
-  /* addresses say where they are; host memory that is not page-locked is staged by the driver */
+  /* the addresses show the side. The driver stages host memory that is not page-locked */
   return aci_cuda_check(dev, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, aci_cuda_stream(dev, s)),
                         "copy", e);
 }
@@ -200,7 +200,7 @@ static ac_status stream_new(ac_device *dev, int priority, ac_stream **out, ac_er
   AC_TRY(aci_cuda_check(dev, cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream", e));
   ac_stream *s = (ac_stream *)calloc(1, sizeof *s);
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for a stream");
-  /* ours: higher is more urgent; CUDA's: lower is */
+  /* ours: higher is more urgent. CUDA's: lower is */
   const int want = -priority < greatest ? greatest : -priority > least ? least : -priority;
   const ac_status st =
       aci_cuda_check(dev, cudaStreamCreateWithPriority(&s->handle, cudaStreamNonBlocking, want), "stream", e);
@@ -240,13 +240,13 @@ static ac_status event_record(ac_device *dev, ac_event *ev, ac_stream *s, ac_err
 
 static ac_status event_query(ac_device *dev, ac_event *ev, bool *done, ac_err *e) {
   AC_TRY(aci_cuda_enter(dev, e));
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* to ask is no work */
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* a query is not work */
   cudaThreadExchangeStreamCaptureMode(&mode);
   const cudaError_t code = cudaEventQuery(ev->handle);
   cudaThreadExchangeStreamCaptureMode(&mode);
   *done = code == cudaSuccess;
   if (code == cudaErrorNotReady) {
-    cudaGetLastError(); /* it is no error: nobody after us may take it for one */
+    cudaGetLastError(); /* it is not an error: nobody after us may take it for one */
     return AC_OK;
   }
   return aci_cuda_check(dev, code, "event", e);

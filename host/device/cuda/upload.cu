@@ -1,6 +1,6 @@
-/* Uploads that do not make the host wait: bytes are put into page-locked slots that go round, from where the device takes them in the order
- * of the stream. A slot is used again when its copy is through; the host waits only when all are under way. What is longer than the slots
- * together is left to the driver, and waited for. */
+/* Uploads that do not make the host wait: bytes are put into page-locked slots in a ring, and the device takes them from there in the order
+ * of the stream. A slot is used again when its copy is done. The host waits only when all slots are under way. The driver copies larger
+ * uploads than all slots together, and the host waits for them. */
 #include "device/cuda/cuda_impl.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 enum { SLOTS = 16, SLOT_BYTES = 128 << 10 };
 
 struct aci_cuda_uploads {
-  pthread_mutex_t lock; /* threads of workers may use the device, too */
+  pthread_mutex_t lock; /* threads of workers may use the device as well */
   char *room;
   cudaEvent_t done[SLOTS];
   int n_events, next;

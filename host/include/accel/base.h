@@ -1,9 +1,9 @@
-/* accel/base.h - what every stage stands on: status and error, memory of the process, parameters, log, threads.
+/* accel/base.h - the foundation of every stage: status and error, memory of the process, parameters, log, threads.
  *
- * Errors: every fallible function returns ac_status and fills an ac_err owned by the caller; nothing here exits,
- * raises or prints (the log goes through a callback). Only the first error of a call is kept.
- * Ownership: "new/free" are the caller's, "retain/release" count references, parameters are borrowed unless the name
- * ends in _take. All functions are thread-safe on distinct objects. */
+ * Errors: every fallible function returns ac_status and fills an ac_err owned by the caller. Nothing here exits,
+ * raises or prints (the log goes through a callback). Only the first error of a call is kept. Ownership: "new/free"
+ * are the caller's, "retain/release" count references, parameters are borrowed unless the name ends in _take. All
+ * functions are thread-safe on distinct objects. */
 #ifndef ACCEL_BASE_H
 #define ACCEL_BASE_H
 #include <stdbool.h>
@@ -59,12 +59,12 @@ typedef struct ac_err {
   int rank;          /* -1: not known */
   char op[40];       /* "" when no op was running */
   char device[16];   /* "" when none is involved */
-  char msg[600];     /* for people; no trailing newline */
+  char msg[600];     /* for people. No trailing newline */
 } ac_err;
 
-/* "shape", "out_of_memory", ...; never NULL. */
+/* "shape", "out_of_memory", ... Never NULL. */
 AC_API const char *ac_status_name(ac_status s);
-/* Fills *e (e may be NULL) and returns code; use through AC_FAIL. */
+/* Fills *e (e may be NULL) and returns code. Use it through AC_FAIL. */
 AC_API ac_status ac_err_set(ac_err *e, ac_status code, const char *file, int line, const char *fmt, ...) AC_PRINTF(5, 6);
 
 #define AC_FAIL(e, code, ...) ac_err_set((e), AC_##code, __FILE__, __LINE__, __VA_ARGS__)
@@ -79,9 +79,21 @@ AC_API ac_status ac_err_set(ac_err *e, ac_status code, const char *file, int lin
     if ((st) != AC_OK) goto label;    \
   } while (0)
 
-/* Our own broken invariant: stays on in release, prints through the log, calls the hook, aborts. */
-AC_API void ac_assert_fail(const char *expr, const char *file, int line) __attribute__((noreturn));
-#define AC_ASSERT(x) (__builtin_expect(!!(x), 1) ? (void)0 : ac_assert_fail(#x, __FILE__, __LINE__))
+/* Internal checks: a broken invariant of accel itself, in release builds as well. The library never aborts. A failed check goes to the
+ * log, and the call returns AC_INTERNAL with the place. The context that runs it, or, for a thread without one, the next
+ * context that is used, takes no more calls: its state is unknown. */
+AC_API ac_status ac_fault(ac_err *e, const char *expr, const char *file, int line);
+/* In functions that return ac_status. */
+#define AC_CHECK(x, e)                                                                      \
+  do {                                                                                      \
+    if (__builtin_expect(!(x), 0)) return ac_fault((e), #x, __FILE__, __LINE__);            \
+  } while (0)
+/* In all others: whether x holds. If it does not, the caller must return without touching anything. */
+#define AC_HOLDS(x) (__builtin_expect(!!(x), 1) || ac_fault(NULL, #x, __FILE__, __LINE__) == AC_OK)
+
+/* Bytes of a size: "4096", "8G", "1.5GiB", "5GB". K M G T P and KiB MiB ... are powers of 2^10, KB MB ... are powers of 10^3, in either
+ * case; a small b after a capital, "8Gb", means bits. Returns false, and leaves *out alone, for anything else. */
+AC_API bool ac_size_parse(const char *text, int64_t *out);
 
 /* ---- parameters: one typed table (base/params.def), read from the environment as ACCEL_<NAME> ---- */
 typedef enum ac_param_type { AC_PARAM_INT, AC_PARAM_BOOL, AC_PARAM_SIZE, AC_PARAM_STR, AC_PARAM_FLOAT } ac_param_type;
@@ -93,15 +105,15 @@ typedef struct ac_param_info {
   const char *help;
 } ac_param_info;
 typedef struct ac_params ac_params; /* a snapshot: reading it never touches the environment again */
-AC_API ac_status ac_params_new(ac_params **out, ac_err *e); /* INVALID names variable, value and what is allowed */
+AC_API ac_status ac_params_new(ac_params **out, ac_err *e); /* INVALID names the variable, its value and the allowed values */
 AC_API void ac_params_free(ac_params *p);
 AC_API int ac_params_count(void);
 AC_API const ac_param_info *ac_params_info(int i);
-AC_API int64_t ac_params_int(const ac_params *p, const char *name); /* INT, BOOL, SIZE; asserts that it exists */
+AC_API int64_t ac_params_int(const ac_params *p, const char *name); /* INT, BOOL, SIZE. An unknown name returns 0 and logs a line */
 AC_API double ac_params_float(const ac_params *p, const char *name);
 AC_API const char *ac_params_str(const ac_params *p, const char *name);
 AC_API bool ac_params_is_set(const ac_params *p, const char *name);
-/* ACCEL_* variables of the environment that no row names; returns the number, fills up to max (borrowed). */
+/* ACCEL_* variables of the environment that no row names. Returns the number, fills up to max (borrowed). */
 AC_API int ac_params_unknown(const char **names, int max);
 /* Nearest of n names by edit distance, NULL when none is near. Used by every "did you mean". */
 AC_API const char *ac_nearest(const char *word, const char *const *names, int n);
@@ -114,8 +126,9 @@ AC_API void ac_log_set(ac_log_fn fn, void *user, ac_log_level level);
 AC_API void ac_log_write(ac_log_level level, const char *subsystem, const char *fmt, ...) AC_PRINTF(3, 4);
 
 /* ---- threads ---- */
-typedef struct ac_team ac_team; /* fixed set of workers that spin briefly, then park; created with its first use */
-AC_API ac_status ac_team_new(int n_threads, ac_team **out, ac_err *e); /* n_threads counts the caller; 0: cores we may run on */
+typedef struct ac_team ac_team; /* fixed set of workers that spin briefly, then park. Created on first use */
+/* n_threads counts the caller. 0: the cores this process may run on */
+AC_API ac_status ac_team_new(int n_threads, ac_team **out, ac_err *e);
 AC_API void ac_team_free(ac_team *t);
 AC_API int ac_team_size(const ac_team *t);
 typedef void (*ac_range_fn)(void *arg, int64_t begin, int64_t end);

@@ -1,8 +1,8 @@
-/* accel/device.h - where bytes live and in what order work happens.
+/* accel/device.h - devices: memory pools, streams and the order of work.
  *
- * A device is opened per context; its pool caches memory and never unmaps it except in ac_pool_trim. A block keeps its
- * pool alive, a pool keeps the vtable's private part alive, so blocks may outlive the context that made them.
- * Streams are in-order queues; the CPU and meta devices run everything at once on the caller ("stream NULL"). */
+ * A device is opened per context. Its pool caches memory and never unmaps it except in ac_pool_trim. A block keeps its
+ * pool alive, a pool keeps the vtable's private part alive, so blocks may outlive the context that made them. Streams
+ * are in-order queues. The CPU and meta devices run everything at once on the caller ("stream NULL"). */
 #ifndef ACCEL_DEVICE_H
 #define ACCEL_DEVICE_H
 #include "accel/base.h"
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* A kind of device is the place of its provider in the table of the process. The first two are always there; the others are numbered as
+/* A kind of device is the place of its provider in the table of the process. The first two always exist. The others are numbered as
  * they register. */
 typedef enum ac_device_kind { AC_DEV_CPU = 0, AC_DEV_META = 1, AC_DEV_KINDS = 8 } ac_device_kind;
 typedef enum ac_mem_class { AC_MEM_ACTIVATION, AC_MEM_PARAMETER, AC_MEM_PINNED, AC_MEM_CLASSES } ac_mem_class;
@@ -27,16 +27,16 @@ typedef struct ac_block ac_block;
 typedef struct ac_device_vtable {
   size_t struct_size;
   const char *name; /* its provider's */
-  bool single;      /* there is one, which is called by the name alone; otherwise "<name>:<index>" */
-  /* open: any thread; fills dev->impl. May block. (optional: nothing to do) */
+  bool single;      /* only one exists, addressed by the bare name. Otherwise "<name>:<index>" */
+  /* open: any thread. Fills dev->impl. May block. (optional: nothing to do) */
   ac_status (*open)(ac_device *dev, ac_err *e);
   void (*close)(ac_device *dev); /* (optional) last reference gone, no work in flight */
-  /* mem_map/mem_unmap: memory from the system, page-granular; called by the pool only, under its lock. */
+  /* mem_map/mem_unmap: memory from the system, page-granular. Called by the pool only, under its lock. */
   ac_status (*mem_map)(ac_device *dev, ac_mem_class c, size_t bytes, void **out, ac_err *e);
   void (*mem_unmap)(ac_device *dev, ac_mem_class c, void *p, size_t bytes);
   /* pages inside a mapping go back to the system, and come anew, with any contents, when they are touched. (optional: none ever does) */
   void (*mem_release)(ac_device *dev, ac_mem_class c, void *p, size_t bytes);
-  /* copy: dst and src on this device or the host, enqueued on s; the buffers stay borrowed until done. */
+  /* copy: dst and src on this device or the host, enqueued on s. The buffers stay borrowed until done. */
   ac_status (*copy)(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
   ac_status (*fill)(ac_device *dev, ac_stream *s, void *dst, int byte, size_t bytes, ac_err *e);
   /* (optional, all six together: everything is synchronous, events are always complete) */
@@ -47,51 +47,53 @@ typedef struct ac_device_vtable {
   ac_status (*event_record)(ac_device *dev, ac_event *ev, ac_stream *s, ac_err *e);
   ac_status (*event_query)(ac_device *dev, ac_event *ev, bool *done, ac_err *e);
   ac_status (*stream_wait)(ac_device *dev, ac_stream *s, ac_event *ev, ac_err *e); /* s waits, the host does not */
-  ac_status (*sync)(ac_device *dev, ac_stream *s, ac_err *e); /* the host waits; s NULL = whole device. (optional) */
-  /* as copy, from the host; src is the caller's again when it returns, without the host waiting for work on s where it can be helped.
+  ac_status (*sync)(ac_device *dev, ac_stream *s, ac_err *e); /* the host waits. s NULL = whole device. (optional) */
+  /* as copy, from the host. src belongs to the caller again on return. The host does not wait for work on s if it can avoid it.
    * (optional: copy, then sync) */
   ac_status (*upload)(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
-  /* what libraries of this kind of device call a stream (cudaStream_t). (optional, with identity: no NCCL) */
+  /* the native stream handle of this kind of device (cudaStream_t). (optional, with identity: no NCCL) */
   void *(*stream_handle)(ac_device *dev, ac_stream *s);
-  /* the device's name on its machine, other than that of any other: the PCI address. "" where it cannot be told */
+  /* a name that is unique among the devices of the machine: the PCI address. "" if unknown */
   void (*identity)(ac_device *dev, char *id, size_t n);
-  /* (optional, all four together: no steps are recorded) From begin to end what this dev is given to do on stream NULL, and on streams that wait
-   * for its events, is recorded instead of done. end: out NULL drops it. launch: does all of it again, in the order of stream NULL. */
+  /* (optional, all four together: no steps are recorded) Between begin and end, work for stream NULL of this dev, and for streams that wait
+   * for its events, is recorded instead of run. end: out NULL drops the recording. launch: runs the recording again, in the order of stream
+   * NULL. */
   ac_status (*capture_begin)(ac_device *dev, ac_err *e);
   ac_status (*capture_end)(ac_device *dev, ac_device_graph **out, ac_err *e);
   ac_status (*graph_launch)(ac_device *dev, ac_device_graph *g, ac_err *e);
   void (*graph_free)(ac_device *dev, ac_device_graph *g);
 } ac_device_vtable;
 
-/* ---- providers: what a kind of device brings ---- */
+/* ---- providers: the table of one kind of device ---- */
 struct ac_ctx;      /* accel/op.h */
 struct ac_frame;    /* accel/opdef.h */
 struct aci_drivers; /* shared kernels of devices of this tree */
 
 typedef struct ac_device_kernel {
-  const char *op; /* an op that exists; its in-place form is included */
+  const char *op; /* an existing op. Its in-place form is included */
   ac_status (*run)(struct ac_frame *f, ac_err *e);
 } ac_device_kernel;
 
-/* One table per kind, for the life of the process. A device of this tree defines it with AC_DEVICE in the file provider.c of its folder,
- * which the build finds; a module exports ac_device_provider_get (ACCEL_DEVICE_MODULES names its file); a program calls
+/* One table per kind, for the life of the process. A device of this tree defines its table with AC_DEVICE in provider.c of its folder,
+ * which the build finds. A module exports ac_device_provider_get (ACCEL_DEVICE_MODULES names its file). A program calls
  * ac_device_register. Slots are called on any thread, and their texts live as long as the process. */
 typedef struct ac_device_provider {
   size_t struct_size;
   const char *name; /* at most 8 of a-z, 0-9 and _, a letter first: scripts write "<name>" or "<name>:<index>" */
   bool single;      /* as in the vtable */
-  /* New tensors go to the kind with the highest preference that has a device here (ACCEL_DEVICE=auto); 0: only where it is named. */
+  /* New tensors go to the kind with the highest preference that has a device here (ACCEL_DEVICE=auto). 0: only if named. */
   int preference;
   /* Parameters ACCEL_<row name>, each beginning with the device's name in capitals and an underscore. The first n_flags, of type BOOL, INT
    * or SIZE, are flags: every context has values of its own, which begin as the parameters say and may change (ac_ctx_set_device_flag).
    * Kernels read them by position (ac_frame_flag). */
   const ac_param_info *params;
   int n_params, n_flags;
-  /* Devices that this process may use. 0: why says in a few words what is missing. May load libraries. (optional: 1) */
+  /* Devices that this process may use. 0: why gets a short text that names the missing part. May load libraries.
+   * (optional: 1) */
   int (*probe)(const ac_params *p, char *why, size_t n);
-  /* false: probe would find nothing, told without loading anything. (optional: true) */
+  /* false: probe would find nothing. Loads nothing. (optional: true) */
   bool (*likely)(const ac_params *p);
-  /* What it stands on, for people, after a probe: "13.0", NULL without it. (optional) */
+  /* Versions of its libraries, for people, after a probe: "13.0". NULL without any. (optional) */
   const char *(*libraries)(void);
   /* One line about a device that there is: "NVIDIA H100 80GB HBM3, 79.2 GiB, compute 9.0". (optional) */
   void (*describe)(int index, char *text, size_t n);
@@ -100,26 +102,26 @@ typedef struct ac_device_provider {
   ac_status (*open)(const ac_params *p, int index, ac_team *team, ac_device **out, ac_err *e);
   /* After a probe that found a device: the kernels, ended by a row without an op. (optional: none) */
   const ac_device_kernel *(*kernels)(void);
-  /* Drivers of kernels that are nothing but a choice of map or value; NULL outside this tree. (optional: none) */
+  /* Drivers for kernels that only choose a map or value. NULL outside this tree. (optional: none) */
   const struct aci_drivers *(*drivers)(void);
   /* A context meets the kind for the first time: observers of calls, say. (optional) */
   void (*attach)(struct ac_ctx *c);
 } ac_device_provider;
 
-/* AC_DEVICE(cuda, .probe = ..., .open = ...); in host/<stage>/cuda/provider.c */
+/* AC_DEVICE(cuda, .probe = ..., .open = ...) in host/<stage>/cuda/provider.c */
 #define AC_DEVICE(device_name, ...) \
   const ac_device_provider aci_device_##device_name = {.struct_size = sizeof(ac_device_provider), .name = #device_name, __VA_ARGS__}
-/* What a module exports: const ac_device_provider *ac_device_provider_get(void); */
+/* The function that a module exports: const ac_device_provider *ac_device_provider_get(void) */
 #define AC_DEVICE_SYMBOL "ac_device_provider_get"
 
-/* Adds a kind to the table; the provider is borrowed for the life of the process. Once more: the kind it has. INVALID names what is wrong
- * with the table, STATE: the name is taken, or there is no room. */
+/* Adds a kind to the table. The provider is borrowed for the life of the process. A second call returns the same kind. INVALID names the
+ * fault in the table. STATE: the name is taken, or the table is full. */
 AC_API ac_status ac_device_register(const ac_device_provider *p, ac_device_kind *kind, ac_err *e);
-/* Registers the providers of the modules that ACCEL_DEVICE_MODULES names; those that are there already are passed over. */
+/* Registers the providers of the modules in ACCEL_DEVICE_MODULES. Modules that are registered already are skipped. */
 AC_API ac_status ac_device_modules_load(const ac_params *p, ac_err *e);
 AC_API int ac_device_n_providers(void);
 AC_API const ac_device_provider *ac_device_provider_at(int kind); /* NULL: there is none */
-/* How many devices of a kind there are, and one line for people: "13.0; cuda:0 NVIDIA H100 ..." or what is missing. */
+/* The number of devices of a kind, and one line for people: "13.0; cuda:0 NVIDIA H100 ..." or the missing part. */
 AC_API int ac_device_state(int kind, const ac_params *p, char *text, size_t n);
 
 /* Opens device `index` of a kind that is registered with the given memory limit in bytes (0 = none). One reference. team is borrowed and must
@@ -132,7 +134,8 @@ AC_API int ac_device_index(const ac_device *d);
 AC_API const char *ac_device_name(const ac_device *d); /* "cpu", "meta", "cuda:0" */
 AC_API const ac_device_vtable *ac_device_cpu_vtable(void);
 AC_API const ac_device_vtable *ac_device_meta_vtable(void);
-/* Further meta devices, "meta:1" and so on, each with a pool of its own: a dry run has there what a real rank has on meta. */
+/* Further meta devices, "meta:1" and so on, each with a pool of its own. A dry run gives each simulated rank one of
+ * them, as a real rank has its device. */
 AC_API const ac_device_vtable *ac_device_phantom_vtable(void);
 AC_API ac_status ac_device_sync(ac_device *d, ac_err *e);
 
@@ -147,27 +150,29 @@ typedef struct ac_mem_stats {
   size_t largest_free_bytes; /* the largest block that needs no new memory */
   uint64_t n_allocs, n_maps;
 } ac_mem_stats;
-/* Block of at least `bytes` (0 gives a valid block with ptr NULL), 64-byte aligned, contents undefined. OOM says what was
- * asked, what is live and the limit. On the meta device ptr is NULL and only the statistics move. */
+/* Block of at least `bytes` (0 gives a valid block with ptr NULL), 64-byte aligned, contents undefined. OOM reports the
+ * requested bytes, the live bytes and the limit. On the meta device ptr is NULL and only the statistics move. */
 AC_API ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *s, ac_block **out, ac_err *e);
-AC_API void ac_block_free(ac_block *b); /* any thread; NULL is fine */
+AC_API void ac_block_free(ac_block *b); /* any thread. NULL is fine */
 AC_API void *ac_block_ptr(const ac_block *b);
 AC_API size_t ac_block_bytes(const ac_block *b);
 AC_API void ac_mem_stats_get(const ac_device *d, ac_mem_stats *out);
 AC_API void ac_mem_peak_reset(ac_device *d);
 AC_API void ac_pool_trim(ac_device *d); /* gives wholly free segments back to the system */
 
-/* Memory of one class from somewhere else than the device's own mem_map: for example a file that other processes map, too. */
+/* Memory of one class from a source other than the device's own mem_map, for example a file that other processes map as
+ * well. */
 typedef struct ac_mem_source {
   size_t struct_size;
-  /* map, unmap: page-granular; called under the pool's lock, on any thread. */
+  /* map, unmap: page-granular. Called under the pool's lock, on any thread. */
   ac_status (*map)(void *user, size_t bytes, void **out, ac_err *e);
   void (*unmap)(void *user, void *p, size_t bytes);
-  void (*free)(void *user); /* (optional) it was replaced and nothing of it is mapped any more; called once */
+  /* (optional) called once, when the source has been replaced and none of its memory is mapped any more */
+  void (*free)(void *user);
   void *user;
 } ac_mem_source;
-/* From now on the pool maps memory of class c through s (copied; NULL: by the device itself again). What was mapped before stays and
- * goes back to where it came from, also after the device was closed. Resident devices only. */
+/* From now on the pool maps memory of class c through s (copied). NULL: through the device itself again. Memory mapped before stays
+ * and is returned to its source, even after the device has been closed. Resident devices only. */
 AC_API ac_status ac_device_set_source(ac_device *d, ac_mem_class c, const ac_mem_source *s, ac_err *e);
 
 #ifdef __cplusplus

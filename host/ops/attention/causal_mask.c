@@ -1,5 +1,5 @@
 /* causal_mask: the keys that a causal query may not see.
-   scores (..., tq, tk) -> y (tq, tk) bool, true (masked out) where the key's position is after the query's.
+   scores (..., tq, tk) -> y (tq, tk) bool, true (masked out) if the key's position is after the query's.
    gradient: none. */
 #include "ops/op.h"
 

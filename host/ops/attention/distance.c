@@ -1,6 +1,6 @@
 /* distance: how far keys are from queries, for ALiBi.
-   scores (..., tq, tk) -> y (tq, tk) of the dtype of scores: |i + tk - tq - j| for query i and key j; |i - j| when
-   causal.
+   scores (..., tq, tk) -> y (tq, tk) of the dtype of scores: |i + tk - tq - j| for query i and key j, or |i - j|
+   when causal.
    gradient: none. */
 #include "ops/map/convert.h"
 #include "ops/op.h"

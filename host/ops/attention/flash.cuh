@@ -1,17 +1,17 @@
-/* Attention on CUDA: what its kernels are told, and what a score is. Called by flash_attention.cu (the ops), flash_forward.cu and
- * flash_backward.cu (tensor cores: bf16 and f16, heads up to 128 wide), flash_plain.cu (everything else).
+/* Attention on CUDA: arguments of its kernels, and the definition of a score. Called by flash_attention.cu (the ops), flash_forward.cu
+ * and flash_backward.cu (tensor cores: bf16 and f16, heads up to 128 wide), flash_plain.cu (everything else).
  *
- * As on the CPU (device/cpu/kernels/flash.h): scores in units of log 2, t = scale log2(e) q k + mask - ALiBi; the weight of query i and
- * key j is 2^(t - lse2[i]); rows that attend to no key give zeros. Work is cut by shape and nothing is added atomically: dK and dV
- * are sums of the block that owns the keys, dQ of the one that owns the queries, so that scores are computed once more, but always in
- * one order. */
+ * As on the CPU (device/cpu/kernels/flash.h): scores in units of log 2, t = scale log2(e) q k + mask - ALiBi. The weight of query i and
+ * key j is 2^(t - lse2[i]). Rows that attend to no key give zeros. Work is cut by shape and nothing is added atomically: dK and dV are
+ * sums of the block that owns the keys, dQ of the one that owns the queries, so that scores are computed once more, but always in one
+ * order. */
 #ifndef ACI_OPS_FLASH_CUH
 #define ACI_OPS_FLASH_CUH
 #include "base/philox.h"
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 
-/* (b, h, t, d) with elements of d behind one another. */
+/* (b, h, t, d) with adjacent elements of d. */
 struct flash_tensor {
   void *p;
   int64_t s[3];
@@ -24,7 +24,7 @@ struct flash_args {
   int64_t b, hq, hkv, tq, tk, d;
   double scale;
   bool causal;      /* query i attends to keys 0..i */
-  const void *mask; /* NULL: none. bool: nonzero attends; floats are added to the scores */
+  const void *mask; /* NULL: none. bool: nonzero attends. Floats are added to the scores */
   ac_dtype mask_dt;
   int64_t mask_s[4]; /* 0 broadcasts */
   const void *alibi; /* hq slopes, or NULL */
@@ -37,9 +37,11 @@ struct flash_args {
   uint32_t drop_below;
   int64_t drop_b0;
   double drop_by;
-  void *lse; /* (b, hq, tq): natural log; of the type that is computed in */
+  void *lse; /* (b, hq, tq): natural log, in the compute type */
   void *lse2,
-      *delta; /* backward, (b hq, tq_pad): log2 sum, +inf where no key is attended to; dot(dout, out). From tq on: +inf and 0 */
+      /* backward, (b hq, tq_pad): log2 sum, +inf for rows that attend to no key. dot(dout, out). From tq on: +inf and
+       * 0 */
+      *delta;
   int64_t tq_pad;
 };
 enum { FLASH_PAD = 128 }; /* tq_pad is a multiple of every kernel's tile of queries */
@@ -49,11 +51,13 @@ template <class T> ACI_DEVICE T *flash_row(const flash_tensor &x, int64_t b, int
 }
 
 /* ---- scores ---- */
-/* Of one head. C: what is computed in. */
+/* Of one head. C: the compute type. */
 template <class C> struct flash_scores {
   const flash_args &a;
   int64_t mask, shift,
-      drop; /* first element of the head in the mask; query i stands beside key i + shift; first element for dropout */
+      /* first element of the head in the mask, the shift that aligns query i with key i + shift, and the first element
+       * for dropout */
+      drop;
   C c, slope;
   __device__ __forceinline__ flash_scores(const flash_args &a, int64_t b, int64_t h)
       : a(a), mask(b * a.mask_s[0] + h * a.mask_s[1]), shift(a.causal ? 0 : a.tk - a.tq),
@@ -79,7 +83,7 @@ template <class C> struct flash_scores {
     }
     return s;
   }
-  /* What dropout makes of a weight: 0 or 1 / (1 - p). */
+  /* The dropout factor of a weight: 0 or 1 / (1 - p). */
   __device__ __forceinline__ C factor(uint32_t word) const {
     return word >= a.drop_below ? (C)a.drop_by : (C)0;
   }
@@ -92,7 +96,7 @@ template <class C> struct flash_scores {
 };
 
 /* ---- ways ---- */
-/* bf16 and f16 on tensor cores; false from fits: not for this frame's device, dtype or head. */
+/* bf16 and f16 on tensor cores. fits returns false for another device, dtype or head. */
 bool aci_flash_warp_fits(const ac_frame *f, const flash_args &a);
 ac_status aci_flash_warp_forward(ac_frame *f, const flash_args &a, ac_err *e);
 ac_status aci_flash_warp_backward(ac_frame *f, const flash_args &a, ac_err *e);

@@ -1,5 +1,5 @@
-/* flash_attention: out = dropout(softmax(scale q k^T + mask)) v without a matrix of all pairs in memory; what
-   scaled_dot_product_attention runs on.
+/* flash_attention: out = dropout(softmax(scale q k^T + mask)) v without a matrix of all pairs in memory.
+   scaled_dot_product_attention runs on it.
    query (b, hq, tq, d), key and value (b, hkv, tk, d) with hq a multiple of hkv, attn_mask (broadcasts to b,
    hq, tq, tk)?, alibi_slopes (hq)? -> out (b, hq, tq, d), which lies in memory as (b, tq, hq, d), and lse (b, hq,
    tq), the log of the sum of exponentials.
@@ -37,7 +37,7 @@ static aci_gemm_type type_of(ac_dtype d) {
 
 static void strides(int64_t *s, const ac_tensor *t) { memcpy(s, t->stride, 3 * sizeof *s); }
 
-/* Fills *a from a call; q (b, hq, tq, d), k and v (b, hkv, tk, d) are borrowed with their strides. mask: the argument's number;
+/* Fills *a from a call. q (b, hq, tq, d), k and v (b, hkv, tk, d) are borrowed with their strides. mask: the argument's number.
  * dropout_p, is_causal, scale, generator and alibi_slopes follow it. Slopes are converted into *slopes, which the caller frees. */
 static ac_status describe(ac_frame *f, const ac_tensor *q, const ac_tensor *k, const ac_tensor *v, int mask,
                           aci_flash *a, ac_block **slopes, ac_err *e) {

@@ -1,9 +1,9 @@
-/* flash_attention and its backward on CUDA: arguments of the ops into those of the kernels (flash.cuh), and the sums over rows that
- * both kernels of the gradients need. */
+/* flash_attention and its backward on CUDA: converts the ops' arguments into kernel arguments (flash.cuh), and computes the
+ * sums over rows that both gradient kernels need. */
 #include "ops/attention/flash.cuh"
 #include "ops/cuda/warp.cuh"
 
-/* ---- arguments; those of the backward op stand behind dout, out and lse ---- */
+/* ---- arguments. Those of the backward op follow dout, out and lse ---- */
 static flash_tensor tensor_of(const ac_tensor *t) {
   const int64_t es = (int64_t)aci_dsize((ac_dtype)t->dtype);
   flash_tensor x = {aci_data(t), {t->stride[0], t->stride[1], t->stride[2]}, false};
@@ -12,8 +12,8 @@ static flash_tensor tensor_of(const ac_tensor *t) {
   return x;
 }
 
-/* What a kernel is told of a call: tensors (borrowed, with strides), mask and slopes, and the constants of dropout, which has to draw as
- * the CPU does (random/draw.h). q and mask: numbers of the query's and of the mask's argument. */
+/* A call's data for a kernel: tensors (borrowed, with strides), mask and slopes, and the constants of dropout, which must draw as the
+ * CPU does (random/draw.h). q and mask: numbers of the query's and of the mask's argument. */
 static flash_args args_of(const ac_frame *f, int q, int mask) {
   const ac_tensor *query = f->args[q].tensor, *key = f->args[q + 1].tensor;
   const ac_value *o = f->args + mask; /* mask, dropout, causal, scale, generator, slopes */
@@ -62,7 +62,7 @@ static ac_status forward(ac_frame *f, ac_err *e) {
   if (f->out[0]->numel == 0) return AC_OK;
   flash_args a = args_of(f, 0, 3);
   if (a.drop && f->rng_counter.range[0].dim != 0)
-    return AC_FAIL(e, UNSUPPORTED, "dropout of a part of the heads or positions is not there on this device");
+    return AC_FAIL(e, UNSUPPORTED, "dropout of a part of the heads or positions is not supported on this device");
   a.out = tensor_of(f->out[0]);
   a.lse = aci_data(f->out[1]);
   return aci_flash_warp_fits(f, a) ? aci_flash_warp_forward(f, a, e) : aci_flash_plain_forward(f, a, e);

@@ -1,6 +1,6 @@
 /* Attention backward on tensor cores, in two kernels so that every sum has one owner and one order. Both compute scores and their
  * gradients anew from lse2 and delta (flash.cuh), P = 2^(t - lse2), dS = P (dP - delta), and keep them in registers:
- *   keys:    a warp owns 16 M keys; with keys as rows, S' = K Q' and dP' = V dO' leave P' and dS' as operands of dV += P' dO, dK += dS' Q
+ *   keys:    a warp owns 16 M keys, with keys as rows, S' = K Q' and dP' = V dO' leave P' and dS' as operands of dV += P' dO, dK += dS' Q
  *   queries: a warp owns 16 M queries: S = Q K', dP = dO V', dQ += dS K
  * The other side comes in tiles of N rows, one ahead of their use. */
 #include "ops/attention/flash_warp.cuh"
@@ -53,7 +53,7 @@ static __global__ void __launch_bounds__(WARPS * 32) flash_keys(const __grid_con
       flash_fetch<D, N, THREADS>(gs + buffer * N * BYTES, flash_row<uint16_t>(a.dout, b, h, q0), a.dout.s[2],
                                  tq - q0, d, a.dout.vectors);
       const int64_t at = (b * a.hq + h) * a.tq_pad + q0;
-      for (int i = (int)threadIdx.x; i < N / 2; i += THREADS) /* pieces of 4; tq_pad covers the tile */
+      for (int i = (int)threadIdx.x; i < N / 2; i += THREADS) /* pieces of 4. tq_pad covers the tile */
         aci_copy16(aci_shared_of(stats + (buffer * 2 + i * 4 / N) * N + i * 4 % N),
                    (i * 4 < N ? (const float *)a.lse2 : (const float *)a.delta) + at + i * 4 % N, 16);
     }
@@ -193,7 +193,7 @@ static __global__ void __launch_bounds__(WARPS * 32) flash_queries(const __grid_
 #endif
 }
 
-/* The block's rows lie in shared memory as two tiles, those of the other side as two in two buffers. */
+/* The block's rows lie in shared memory as two tiles, the other side's as two in two buffers. */
 template <int D, int M, int N>
 static ac_status launch(ac_frame *f, const char *name, void (*kernel)(flash_args), const flash_args &a,
                         int64_t heads, int64_t length, ac_err *e) {
@@ -201,7 +201,7 @@ static ac_status launch(ac_frame *f, const char *name, void (*kernel)(flash_args
   static_assert(FLASH_PAD % N == 0 && FLASH_PAD % ROWS == 0, "sums over rows are read in whole tiles");
   return flash_launch(f, name, kernel, a, heads, length, ROWS, (size_t)(2 * ROWS + 4 * N) * 2 * D + 4 * N * sizeof(float), e);
 }
-/* MK, MQ: pieces of 16 rows that a warp owns of keys and of queries; NK: queries in a tile beside the keys. */
+/* MK, MQ: pieces of 16 rows of keys and of queries that a warp owns. NK: queries in a tile for the keys' kernel. */
 template <int DT, int D, int MK, int MQ, int NK, bool BARE>
 static ac_status run(ac_frame *f, const flash_args &a, ac_err *e) {
   AC_TRY((launch<D, MQ, FLASH_TILE>(f, "attention (dq)", flash_queries<DT, D, MQ, FLASH_WARPS, FLASH_TILE, BARE>, a, a.hq, a.tq, e)));

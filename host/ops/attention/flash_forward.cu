@@ -1,13 +1,13 @@
-/* Attention forward on tensor cores. A block owns WARPS x 16 M queries of one head, a warp 16 M of them; tiles of N keys and values come
- * one ahead of their use (cp.async, two buffers). Scores, the running maximum and sum and the output stay in registers; what a product
- * leaves of weights is the next product's operand. Causal: keys behind the last query of the block are never read, nor used by a warp
- * whose queries all lie before them. */
+/* Attention forward on tensor cores. A block owns WARPS x 16 M queries of one head, a warp 16 M of them. Tiles of N keys and values come
+ * one ahead of their use (cp.async, two buffers). Scores, the running maximum and sum and the output stay in registers. The weights that
+ * a product leaves there are the next product's operand. Causal: keys after the last query of the block are never read, and warps skip
+ * keys that come after all their queries. */
 #include "ops/attention/flash_warp.cuh"
 
 /* Shared memory: the block's queries (ROWS x D), then two buffers of keys and two of values (N x D each). A warp's rows are fragments of
  * mma m16n8: of each 16 x 8 tile lane 4g + t holds columns 2t, 2t + 1 of row g (elements 0, 1) and of row g + 8 (elements 2, 3), so a row's
- * maximum and sum are joined over the four lanes of one g. most, sum: per row so far; o: the output not yet divided by sum, rescaled
- * whenever most rises. BARE: no mask, slopes or dropout; the scale is folded into the exponential. */
+ * maximum and sum are joined over the four lanes of one g. most, sum: per row so far. o: the output not yet divided by sum, rescaled
+ * whenever most rises. BARE: no mask, slopes or dropout, and the scale is folded into the exponential. */
 template <int DT, int D, int M, int WARPS, int N, bool BARE>
 static __global__ void __launch_bounds__(WARPS * 32) flash_forward(const __grid_constant__ flash_args a) {
 #ifdef ACI_TENSOR_CORES

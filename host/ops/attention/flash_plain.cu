@@ -1,10 +1,10 @@
 /* Attention without tensor cores, forward and backward: f32 and f64, heads of any width, and 16-bit types on chips or for heads that the
- * tensor cores' kernels do not take. A block of T x T threads owns 4T queries (dK, dV: keys) and DV of their columns; tiles of 4T keys
- * (queries) come through shared memory, a thread has 4 x 4 scores and 4 rows of its columns. Sums run in one order. */
+ * tensor cores' kernels do not take. A block of T x T threads owns 4T queries (dK, dV: keys) and DV of their columns. Tiles of 4T keys
+ * (queries) come through shared memory. A thread has 4 x 4 scores and 4 rows of its columns. Sums run in one order. */
 #include "ops/attention/flash.cuh"
 #include "ops/cuda/warp.cuh"
 
-/* T; STEP: columns (scores) or rows (weights) that are staged at once. */
+/* T and STEP: columns (scores) or rows (weights) that are staged at once. */
 template <class C> struct plain_side;
 #ifdef ACI_CUDA_EMULATED
 template <> struct plain_side<float> {
@@ -38,7 +38,7 @@ template <class C, int DV> struct plain_shared {
   enum { N = 4 * plain_side<C>::T, STEP = plain_side<C>::STEP };
   enum { SCORES = 2 * N * (STEP + 4), VALUES = STEP * DV, MOST = SCORES > VALUES ? SCORES : VALUES };
   aci_vector<C, 4> staged[MOST / 4];
-  aci_vector<C, 4> tile[N * (N + 4) / 4]; /* scores, then weights; a row is N + 4 long */
+  aci_vector<C, 4> tile[N * (N + 4) / 4]; /* scores, then weights. A row has N + 4 elements */
 };
 
 /* x += rows of left times rows of right, transposed: over columns 0 .. d. */
@@ -51,7 +51,7 @@ ACI_DEVICE void plain_scores(C (&x)[4][4], plain_rows<S> left, plain_rows<S> rig
   for (int i = 0; i < 4; i++)
     for (int j = 0; j < 4; j++) x[i][j] = 0;
   for (int64_t c0 = 0; c0 < d; c0 += STEP) {
-    __syncthreads(); /* what stood there was read */
+    __syncthreads(); /* old contents were read */
     for (int i = (int)threadIdx.x; i < N * STEP; i += T * T) {
       const int row = i / STEP, c = i % STEP;
       l[row * LD + c] = row < left.n && c0 + c < d
@@ -89,7 +89,7 @@ ACI_DEVICE void plain_weigh(C (&o)[4][DV / plain_side<C>::T], plain_rows<S> v, i
   C *x = (C *)sh.staged;
   const C *p = (const C *)sh.tile;
   for (int k0 = 0; k0 < N; k0 += STEP) {
-    __syncthreads(); /* the tile is written, what stood in x was read */
+    __syncthreads(); /* the tile is written, the old contents of x were read */
     for (int i = (int)threadIdx.x; i < STEP * DV; i += T * T) {
       const int row = k0 + i / DV, c = i % DV;
       x[i] = row < v.n && c0 + c < d ? aci_element<DT>::template load<C>(v.p[row * v.stride + c0 + c]) : (C)0;
@@ -214,7 +214,7 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, 2)
 }
 
 /* ---- backward ---- */
-/* Weight p of query i and key j, and its gradient, from products s and dp; with dropout p is what V is weighed with. */
+/* Weight p of query i and key j, and its gradient, from products s and dp. With dropout p becomes the factor of V. */
 template <class C>
 ACI_DEVICE void plain_grads(const flash_scores<C> &score, int64_t bh, int64_t i, int64_t j, C s, C dp, C *p,
                             C *ds) {
@@ -257,7 +257,7 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, DV 
   plain_put<DT, C, S, DV>(o, by, flash_row<S>(a.dq, w.b, w.h, q0), a.dq.s[2], a.tq - q0, w.c0, a.d);
 }
 
-/* Rows of tiles are keys, columns queries: those of every query head that reads this key head. */
+/* Rows of tiles are keys, columns are queries of every query head that reads this key head. */
 template <int DT, class C, class S, int DV>
 static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, DV > 64 ? 1 : 2)
     plain_dkv(const __grid_constant__ flash_args a) {

@@ -1,10 +1,10 @@
-/* What attention's kernels for tensor cores share: tiles in shared memory, their way there and back, products of a warp's rows with them.
+/* Code shared by attention's kernels for tensor cores: tiles in shared memory, copies in both directions, products of a warp's rows with
+ * them.
  *
- * A tile is ROWS x D elements of 16 bits, D = 64 or 128, at a multiple of 256 bytes; heads in between lie in the wider one with zeros
- * behind. Pieces of 16 bytes are swizzled within their row, piece c of row r at c ^ (r % 8): eight rows of one piece, which is what
- * ldmatrix reads, and eight pieces of one row, which is what copies write, both fall into eight different banks of 16 bytes. Rows 8 apart
- * are swizzled alike, so that a lane's position in an operand is one number for the tile, ^ 32 for every step of 16 columns, + a constant for
- * every step of 16 rows. */
+ * A tile is ROWS x D elements of 16 bits, D = 64 or 128, at a multiple of 256 bytes. Heads of other widths use the wider one, padded with
+ * zeros. Pieces of 16 bytes are swizzled within their row, piece c of row r at c ^ (r % 8). ldmatrix reads eight rows of one piece, copies
+ * write eight pieces of one row, and both fall into eight different banks of 16 bytes. Rows 8 apart are swizzled alike, so that a lane's
+ * position in an operand is one number for the tile, ^ 32 for every step of 16 columns, + a constant for every step of 16 rows. */
 #ifndef ACI_OPS_FLASH_WARP_CUH
 #define ACI_OPS_FLASH_WARP_CUH
 #include "ops/attention/flash.cuh"
@@ -14,8 +14,8 @@
 /* Bytes from the tile's begin to piece c of row r. */
 template <int D> ACI_DEVICE int flash_piece(int r, int c) { return (r * (D / 8) + (c ^ (r & 7))) * 16; }
 
-/* Rows from x on, `rows` of which exist (others and columns from d on become zeros), to a tile; THREADS share the work. Asynchronous
- * where rows are vectors. */
+/* Rows from x on, `rows` of which exist (others and columns from d on become zeros), to a tile. THREADS share the work. Asynchronous
+ * if rows are vectors. */
 template <int D, int ROWS, int THREADS>
 ACI_DEVICE void flash_fetch(char *tile, const uint16_t *x, int64_t stride, int rows, int d, bool vectors) {
   constexpr int STEP = THREADS / (D / 8); /* rows that the threads cover at once */
@@ -102,7 +102,7 @@ ACI_DEVICE void flash_weigh(float (&o)[M][D / 8][4], const float (&p)[M][N / 8][
   }
 }
 
-/* by times the sums of a warp, to rows x.. of which `rows` exist; by way of rows r.. of a tile that are the warp's alone by now. */
+/* by times the sums of a warp, to rows x.. of which `rows` exist, by way of rows r.. of a tile that only this warp uses by now. */
 template <int DT, int D, int M>
 ACI_DEVICE void flash_put(const float (&o)[M][D / 8][4], const float (&by)[M][2], char *tile, int r,
                           uint16_t *x, int64_t stride, int rows, int d, bool vectors) {
@@ -130,7 +130,7 @@ ACI_DEVICE void flash_put(const float (&o)[M][D / 8][4], const float (&by)[M][2]
 
 /* ---- dropout of a warp's pieces of 16 x 8 weights: factors in the registers of C ---- */
 /* Words of four neighbouring keys come from one counter (tk a multiple of 4: every row begins with one), so that lanes draw for one
- * another. Rows are queries i + g and i + g + 8, columns keys j + 2t and j + 2t + 1; j is a multiple of 8. */
+ * another. Rows are queries i + g and i + g + 8, columns keys j + 2t and j + 2t + 1. j is a multiple of 8. */
 ACI_DEVICE void flash_drop_rows(float (&f)[4], const flash_scores<float> &s, int64_t i, int64_t j) {
   const flash_args &a = s.a;
   const int lane = aci_lane(), g = lane / 4, t = lane % 4;
@@ -150,7 +150,7 @@ ACI_DEVICE void flash_drop_rows(float (&f)[4], const flash_scores<float> &s, int
   f[2] = s.factor(odd ? w.v[2] : x);
   f[3] = s.factor(odd ? w.v[3] : y);
 }
-/* Rows are keys j + g and j + g + 8, columns queries i + 2t and i + 2t + 1; j is a multiple of 16. */
+/* Rows are keys j + g and j + g + 8, columns queries i + 2t and i + 2t + 1. j is a multiple of 16. */
 ACI_DEVICE void flash_drop_columns(float (&f)[4], const flash_scores<float> &s, int64_t i, int64_t j) {
   const flash_args &a = s.a;
   const int lane = aci_lane(), g = lane / 4, t = lane % 4;

@@ -15,8 +15,7 @@ ac_tensor *aci_plain_attention(ac_expr *x, ac_tensor *q, ac_tensor *k, ac_tensor
                                double dropout_p, bool causal, double scale, ac_generator *gen,
                                ac_tensor *slopes) {
   const ac_dtype dt = (ac_dtype)q->dtype, wide = dt == AC_F64 ? AC_F64 : AC_F32;
-  const ac_scalar zero = aci_float(0),
-                  low = aci_float(-1e30); /* finite, so that a row with no key left has a softmax to drop */
+  const ac_operand zero = F(0), low = F(-1e30); /* finite, so that a row with no key left has a softmax to drop */
   if (dt != wide) {
     q = x_cast(x, q, wide);
     k = x_cast(x, k, wide);

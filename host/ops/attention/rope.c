@@ -1,12 +1,12 @@
-/* rope: rotary position embedding. Pairs of values turn by position * frequency[i], where frequency[i] =
-   theta^(-2 i / d), changed by `scaling`, or is given by inv_freq (d / 2).
-   x (..., t, d), d even -> y (same shape and order in memory). Position of row p is offset + p, from 0; or that of
-   positions (t), or (b, t) where b is the first extent of x. The pairs are (x[i], x[i + d/2]), as in Llama and
-   GPT-NeoX, or with interleaved (x[2i], x[2i+1]), as in GPT-J. Dtypes: floats; positions i64 or i32.
-   scaling, for contexts longer than those of the training: linear divides frequencies by scaling_factor; llama3 does
-   so where fewer than low_freq_factor turns fit into original_max_position, keeps them where more than
-   high_freq_factor do, and goes from one to the other between.
-   gradient: dx = dy turned back (rope_backward); none to inv_freq.
+/* rope: rotary position embedding. Pairs of values turn by position * frequency[i]. frequency[i] is theta^(-2 i /
+   d), changed by `scaling`, or is given by inv_freq (d / 2).
+   x (..., t, d), d even -> y (same shape and order in memory). Position of row p is offset + p, from 0, or
+   positions[p]. positions is (t), or (b, t), with b the first extent of x. The pairs are (x[i], x[i + d/2]), as in
+   Llama and GPT-NeoX, or with interleaved (x[2i], x[2i+1]), as in GPT-J. Dtypes: floats. positions are i64 or i32.
+   scaling, for contexts longer than those of the training: linear divides frequencies by scaling_factor. llama3
+   does so if fewer than low_freq_factor turns fit into original_max_position, keeps them if more than
+   high_freq_factor do, and interpolates in between.
+   gradient: dx = dy turned back (rope_backward). inv_freq gets none.
    example: accel.tensor({ { 1.0, 0.0 }, { 1.0, 0.0 } }):rope() --> { { 1, 0 }, { 0.5403, 0.8415 } }
    example: accel.tensor({ { 1.0, 0.0 } }):rope { positions = accel.tensor { 2 } } --> { { -0.4161, 0.9093 } } */
 #include <math.h>
@@ -65,10 +65,10 @@ static ac_status check_frequencies(const ac_frame *f, ac_err *e) {
   if (!ARG_NONE(f, INV_FREQ)) {
     const ac_tensor *w = ARG_T(f, INV_FREQ);
     if (!ac_dtype_is_float((ac_dtype)w->dtype))
-      return AC_FAIL(e, DTYPE, "inv_freq has to be floating point, not %s",
+      return AC_FAIL(e, DTYPE, "inv_freq must be floating point, not %s",
                      ac_dtype_name((ac_dtype)w->dtype));
     if (w->ndim != 1 || 2 * w->shape[0] != x->shape[x->ndim - 1])
-      return AC_FAIL(e, SHAPE, "inv_freq has shape %s where x has %lld pairs",
+      return AC_FAIL(e, SHAPE, "inv_freq has shape %s, but x has %lld pairs",
                      aci_shape_str(w->ndim, w->shape, a, sizeof a), (long long)x->shape[x->ndim - 1] / 2);
     if (ARG_I(f, SCALING) != AC_ROPE_SCALING_NONE)
       return AC_FAIL(e, INVALID, "inv_freq is used as it is: it excludes scaling");
@@ -102,15 +102,15 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out_strided(f, (ac_dtype)x->dtype, x->ndim, x->shape, stride, e);
 }
 
-/* Tables hold (n_angles, 2, half): cosines, then sines, in the compute type. Without positions, or where they lie
-   close together, angle k is that of position first + k; else that of row k of positions. */
+/* Tables hold (n_angles, 2, half): cosines, then sines, in the compute type. Without positions, or if they are
+   close together, angle k belongs to position first + k. Otherwise it belongs to row k of positions. */
 typedef struct rope_job {
   const ac_tensor *x, *y;
   aci_ctype ct;
   bool interleaved, dense;
   int64_t t, half, first, n_angles;
   const int64_t *positions; /* NULL: the rows of x are dense */
-  int64_t per_batch;        /* rows of x that share a row of positions; 0: they all do */
+  int64_t per_batch;        /* rows of x that share a row of positions. 0: all rows */
   double sign, *frequency;
   void *table;
 } rope_job;
@@ -150,7 +150,7 @@ static void fill_table(void *arg, int64_t begin, int64_t end) {
     double c = 1, s = 0;
     for (int64_t k = 0; k < j->n_angles; k++) {
       const int64_t to = j->dense ? j->first + k : j->positions[k], exact = to - to % TABLE_STEP;
-      const bool on = j->dense && k > 0 && to > exact; /* c and s are those of the position before */
+      const bool on = j->dense && k > 0 && to > exact; /* c and s hold the previous position's values */
       if (!on) {
         c = cos((double)exact * w);
         s = sin((double)exact * w);
@@ -211,7 +211,7 @@ static void rows(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* Where positions lie in at most SPARSE times as many positions as there are of them, a table of all positions serves. */
+/* If the range of positions is at most SPARSE times their number, one table covers the range. */
 static void choose_table(rope_job *j, int64_t n) {
   int64_t low = j->positions[0], high = low;
   for (int64_t i = 1; i < n; i++) {

@@ -1,5 +1,6 @@
-/* rope and its backward on CUDA: angles in double, one sine and cosine a pair and position, as rope.c's table has at its exact positions -
- * for each position once, into a table that all heads read; a double's power and sine cost more than all else together. */
+/* rope and its backward on CUDA. Angles are double, one sine and cosine per pair and position, as in rope.c's table at its exact
+ * positions. Each position is computed once, into a table that all heads read, because a double's power and sine cost more than everything
+ * else together. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 

@@ -1,17 +1,17 @@
 /* scaled_dot_product_attention: softmax(scale query key^T + mask) value, without a matrix of all pairs in
    memory.
    query (..., hq, tq, d), key (..., hkv, tk, d), value (..., hkv, tk, dv) -> y (..., hq, tq, dv), which lies
-   in memory as (..., tq, hq, dv): y:transpose(-3, -2):flatten(-2) is a view. Leading dims broadcast; hkv =
-   hq, or with enable_gqa a divisor of it.
+   in memory as (..., tq, hq, dv): y:transpose(-3, -2):flatten(-2) is a view. Leading dims broadcast. hkv = hq, or
+   with enable_gqa a divisor of it.
    attn_mask broadcasts to (..., hq, tq, tk): bool (true: attend) or added to the scores. is_causal: query i
    sees keys 1 .. i.
    scale defaults to 1 / sqrt(d). Queries that may see no key give zeros.
    alibi_slopes (hq): attention with linear biases (Press et al. 2022): the scores of head h lose alibi_slopes[h] times
-   the distance between query and key. Query i stands beside key i with is_causal, else the last query beside the last
-   key, as in generation with a cache.
-   Dtypes: floats, one for query, key and value; the weights are computed in f32 (f64 for f64).
-   gradient: recomputes the weights (flash_attention); a mask or slopes that need one, and dv other than d, take plain
-   ops.
+   the distance between query and key. With is_causal, query i is aligned with key i. Otherwise the last query is
+   aligned with the last key, as in generation with a cache.
+   Dtypes: floats, one for query, key and value. The weights are computed in f32 (f64 for f64).
+   gradient: recomputes the weights (flash_attention). Plain ops run if a mask or slopes need a gradient, or if dv
+   differs from d.
    example: accel.scaled_dot_product_attention(accel.zeros(1, 2), accel.zeros(2, 2), accel.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } }) --> { { 2, 3 } } */
 #include <math.h>
 
@@ -42,7 +42,7 @@ static ac_status check(const ac_value *a, ac_err *e) {
     if (q->ndim < 3 || k->ndim != q->ndim || v->ndim != q->ndim || hk != v->shape[v->ndim - 3] || hk == 0 ||
         h % hk != 0)
       return AC_FAIL(e, SHAPE,
-                     "enable_gqa: the heads of query %s must be a multiple of those of key %s and value %s",
+                     "enable_gqa: query %s must have a multiple of the heads of key %s and value %s",
                      s, t, u);
   }
   if (!(a[DROPOUT].f >= 0 && a[DROPOUT].f <= 1))

@@ -2,7 +2,8 @@
    reaching from floor(o n / size) to ceil((o + 1) n / size).
    x (N, C, L) | (C, L) -> values (N, C, output_size) | (C, output_size), and with return_indices the positions
    of the elements in their plane (i64, row-major, from 0). Floating point only.
-   gradient: dx = dvalues added to where the elements stood.
+   An output size of false keeps the input's.
+   gradient: dx = dvalues added at the positions of the elements.
    example: accel.adaptive_max_pool1d(accel.tensor { { 1.0, 3.0, 2.0, 6.0, 4.0 } }, 2) --> { { 3, 6 } }
    example: accel.adaptive_max_pool1d(accel.tensor { { 1.0, 3.0, 2.0, 6.0, 4.0 } }, 1, true) --> { { 6 } }, { { 3 } } */
 #include "ops/conv/pool.h"
@@ -12,6 +13,6 @@ static ac_status cpu(ac_frame *f, ac_err *e) { return aci_adaptive_max_pool_run(
 static void grad(ac_grad *g) { aci_adaptive_max_pool_grad(g, 1); }
 
 AC_OP(adaptive_max_pool1d,
-      .sig = "adaptive_max_pool1d(x: tensor, output_size: ints, return_indices: bool = false) -> "
+      .sig = "adaptive_max_pool1d(x: tensor, output_size: ints|none, return_indices: bool = false) -> "
              "(values: tensor, indices: tensor?)",
       .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0));

@@ -1,5 +1,5 @@
-/* avg_pool1d: the mean of every window of kernel_size. stride is kernel_size where none is given; padding
-   counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end.
+/* avg_pool1d: the mean of every window of kernel_size. stride defaults to kernel_size. padding counts as zeros
+   unless count_include_pad is false. With ceil_mode a window may reach over the end.
    x (N, C, L) | (C, L) -> y (N, C, L') | (C, L'). Lists are one number or one per dim. Floating point only.
    gradient: dx = every dy, divided likewise, added to the elements of its window.
    example: accel.avg_pool1d(accel.tensor { { 1.0, 3.0, 2.0, 6.0 } }, 2) --> { { 2, 4 } }

@@ -1,6 +1,6 @@
-/* avg_pool2d: the mean of every window of kernel_size. stride is kernel_size where none is given; padding
-   counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end.
-   divisor_override is used instead of the number of elements.
+/* avg_pool2d: the mean of every window of kernel_size. stride defaults to kernel_size. padding counts as zeros
+   unless count_include_pad is false. With ceil_mode a window may reach over the end. divisor_override is used
+   instead of the number of elements.
    x (N, C, H, W) | (C, H, W) -> y (N, C, H', W') | (C, H', W'). Lists are one number or one per dim. Floating
    point only.
    gradient: dx = every dy, divided likewise, added to the elements of its window.

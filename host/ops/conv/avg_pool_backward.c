@@ -1,6 +1,6 @@
 /* avg_pool_backward: dx of avg_pool1d, avg_pool2d and the adaptive ones: every dy, divided as its window's
-   sum was, added to the elements of its window. size is the shape of x; space counts the pooled dims;
-   adaptive: kernel_size is the output size.
+   sum was, added to the elements of its window. size is the shape of x. space counts the pooled dims. adaptive:
+   kernel_size is the output size.
    dy (like the pool's result) -> dx (size). gradient: ddy = the pool of ddx. */
 #include "ops/conv/pool.h"
 
@@ -37,7 +37,7 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(avg_pool_backward,
-      .sig = "avg_pool_backward(dy: tensor, size: shape, kernel_size: ints, stride: ints, padding: ints, "
+      .sig = "avg_pool_backward(dy: tensor, size: shape, kernel_size: ints|none, stride: ints, padding: ints, "
              "ceil_mode: bool, "
              "count_include_pad: bool, divisor_override: int?, adaptive: bool, space: int) -> tensor",
       .shape = shape, .cpu = cpu, .grad = grad, .hidden = true);

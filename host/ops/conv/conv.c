@@ -15,6 +15,7 @@ ac_status aci_window_ints(const ac_frame *f, int arg, int n, int64_t least, int6
                    aci_shape_str(a->n < AC_MAX_DIMS ? a->n : AC_MAX_DIMS, a->ints, s, sizeof s));
   for (int i = 0; i < n; i++) {
     v[i] = a->ints[a->n == 1 ? 0 : i];
+    if (v[i] == AC_INT_NONE && aci_op_sig(f->op)->param[arg].holes) continue; /* the op handles it */
     if (v[i] < least || v[i] > ACI_WINDOW_MAX)
       return AC_FAIL(e, INVALID, "%s must lie between %lld and %d, got %lld", param_name(f, arg),
                      (long long)least, ACI_WINDOW_MAX, (long long)v[i]);
@@ -58,7 +59,7 @@ static ac_status check_kernel(const ac_tensor *w, int n, ac_err *e) {
   bool ok = w->ndim == n + 2;
   for (int d = 2; ok && d < w->ndim; d++) ok = w->shape[d] >= 1 && w->shape[d] <= ACI_WINDOW_MAX;
   if (ok) return AC_OK;
-  return AC_FAIL(e, SHAPE, "the weight must have %d dims, those of the kernel at least 1, got shape %s",
+  return AC_FAIL(e, SHAPE, "the weight must have %d dims with kernel extents of at least 1, got shape %s",
                  n + 2, aci_shape_str(w->ndim, w->shape, s, sizeof s));
 }
 
@@ -71,7 +72,7 @@ static ac_status check_bias(const ac_frame *f, int64_t channels, ac_err *e) {
                  (long long)channels, aci_shape_str(b->ndim, b->shape, s, sizeof s));
 }
 
-/* Extent of y where windows fit into x. */
+/* Extent of y for the windows that fit into x. */
 static int64_t narrow_extent(int64_t in, int64_t k, int64_t stride, int64_t pad, int64_t dil) {
   int64_t room = in + 2 * pad - dil * (k - 1) - 1;
   return room < 0 ? 0 : room / stride + 1;
@@ -298,7 +299,7 @@ void aci_conv_grad(ac_grad *g, int n) {
   if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, bias_grad(g, n));
 }
 
-/* x and y change places with those of a convolution. */
+/* x and y have swapped roles compared with a convolution. */
 void aci_conv_transpose_grad(ac_grad *g, int n) {
   const aci_conv_lists l = {&g->args[3], &g->args[4], &g->args[7], ARG_I(g, 6)};
   ac_tensor *dy = g->dout[0];

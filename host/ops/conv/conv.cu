@@ -1,5 +1,5 @@
-/* Convolutions, their gradients and transposed convolutions on CUDA: reads the call, lays operands out in runs, and chooses: cuDNN where it
- * is installed, products of matrices, kernels for few channels, the tiles of conv_gemm.cu. */
+/* Convolutions, their gradients and transposed convolutions on CUDA. Reads the call, lays operands out in runs, and chooses cuDNN if
+ * installed, products of matrices, kernels for few channels, or the tiles of conv_gemm.cu. */
 #include "ops/conv/conv.cuh"
 
 #include "ops/cuda/launch.cuh"
@@ -29,7 +29,7 @@ ac_status aci_cuda_conv_bias(ac_frame *f, const aci_conv_call *k, ac_err *e) {
 #define ACI_CONV_PRODUCT aci_cuda_product_lt
 #endif
 /* A kernel of one tap over every position is a product per image, y = w x or dx = w^T dy, which cuBLASLt has tensor cores for. UNSUPPORTED,
- * without a message, where it is another convolution or there is no cuBLASLt. */
+ * without a message, for other convolutions or without cuBLASLt. */
 static ac_status pointwise(ac_frame *f, const aci_conv_call *k, ac_err *e) {
   const aci_conv &c = k->c;
   const bool back = k->kind == ACI_CONV_INPUT;
@@ -57,7 +57,7 @@ static ac_status pointwise(ac_frame *f, const aci_conv_call *k, ac_err *e) {
   return ACI_CONV_PRODUCT(f, &p, e);
 }
 
-/* operand: of k.a, k.b and bias, arguments of the frame; bias -1: none. */
+/* operand: of k.a, k.b and bias, arguments of the frame. bias -1: none. */
 static ac_status run(ac_frame *f, aci_conv_call k, int a, int b, int bias, ac_err *e) {
   const ac_tensor *y = f->out[0];
   const int arg[3] = {a, b, bias};

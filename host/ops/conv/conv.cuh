@@ -24,13 +24,13 @@ AC_HOSTDEV static inline int64_t aci_conv_volume(const int64_t *extents) {
   return extents[0] * extents[1] * extents[2];
 }
 
-/* Through cuDNN; UNSUPPORTED, without a message, for what it does not take or where it is not. */
+/* Through cuDNN. UNSUPPORTED, without a message, for calls that it does not take or if it is missing. */
 ac_status aci_cuda_conv_dnn(ac_frame *f, const aci_conv_call *k, ac_err *e);
 ac_status aci_cuda_conv_gemm(ac_frame *f, const aci_conv_call *k, ac_err *e);
 /* For few channels a group: a thread per result. */
 bool aci_cuda_conv_is_direct(const aci_conv_call *k);
 ac_status aci_cuda_conv_direct(ac_frame *f, const aci_conv_call *k, ac_err *e);
-/* y := the bias of its channel, bit for bit: for what adds to it (beta = 1). */
+/* y := the bias of its channel, bit for bit, for kernels that add to it (beta = 1). */
 ac_status aci_cuda_conv_bias(ac_frame *f, const aci_conv_call *k, ac_err *e);
 /* y := the sum of n_parts sums of its size (float, or double of f64) in their order, plus bias. */
 ac_status aci_cuda_conv_join(ac_frame *f, const aci_conv_call *k, const void *part, int64_t n_parts,

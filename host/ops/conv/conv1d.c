@@ -1,9 +1,9 @@
 /* conv1d: y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride -
-   padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own
+   padding + t * dilation] at every position q, x being 0 outside. With groups, output channels read their own
    group's channels only.
    x (N, C, L) | (C, L), weight (O, C / groups, k), bias (O)? -> y (N, O, L') | (O, L'), with an extent of
-   floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1; stride, padding and dilation are one number or
-   one per dim.
+   floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1. stride, padding and dilation are one number or one
+   per dim.
    gradient: dx = the transposed convolution of dy, dweight = the correlation of x with dy, dbias = the sum of
    dy over all but the channels. Floating point only.
    example: accel.conv1d(accel.tensor { { 1.0, 2.0, 3.0, 4.0 } }, accel.tensor { { { 1.0, 10.0 } } }) --> { { 21, 32, 43 } }

@@ -1,14 +1,14 @@
 /* conv2d: y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride -
-   padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own
+   padding + t * dilation] at every position q, x being 0 outside. With groups, output channels read their own
    group's channels only.
    x (N, C, H, W) | (C, H, W), weight (O, C / groups, kh, kw), bias (O)? -> y (N, O, H', W') | (O, H', W'),
-   with an extent of floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1; stride, padding and dilation
-   are one number or one per dim.
+   with an extent of floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1. stride, padding and dilation are
+   one number or one per dim.
    gradient: dx = the transposed convolution of dy, dweight = the correlation of x with dy, dbias = the sum of
-   dy over all but the channels. Floating point only. Large 3 x 3 convolutions of f32 (of bf16 and f16, too, where
-   the CPU multiplies them as f32) with stride 1 multiply Winograd's
-   way: as exact for values of like size, else to a rounding of the largest value in the 4 x 4 that a result's tile
-   reads; there infinities and values above 8e37 make NaN (ACCEL_WINOGRAD=0: never).
+   dy over all but the channels. Floating point only. Large 3 x 3 convolutions of f32 with stride 1 use Winograd's
+   method, and so do bf16 and f16 if the CPU multiplies them as f32. For values of similar size it is as exact.
+   Otherwise errors are relative to the largest value in the 4 x 4 that a result's tile reads, and infinities and
+   values above 8e37 there make NaN (ACCEL_WINOGRAD=0: never).
    example: accel.conv2d(accel.ones(1, 3, 3), accel.ones(1, 1, 2, 2)) --> { { { 4, 4 }, { 4, 4 } } }
    example: accel.conv2d(accel.ones(1, 2, 2), accel.ones(1, 1, 3, 3), accel.tensor { 0.5 }, 1, 1) --> { { { 4.5, 4.5 }, { 4.5, 4.5 } } } */
 #include "ops/conv/conv.h"

@@ -1,9 +1,9 @@
 /* conv3d: y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride -
-   padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own
+   padding + t * dilation] at every position q, x being 0 outside. With groups, output channels read their own
    group's channels only.
    x (N, C, D, H, W) | (C, D, H, W), weight (O, C / groups, kd, kh, kw), bias (O)? -> y (N, O, D', H', W') |
-   (O, D', H', W'), with an extent of floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1; stride,
-   padding and dilation are one number or one per dim.
+   (O, D', H', W'), with an extent of floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1. stride, padding
+   and dilation are one number or one per dim.
    gradient: dx = the transposed convolution of dy, dweight = the correlation of x with dy, dbias = the sum of
    dy over all but the channels. Floating point only.
    example: accel.conv3d(accel.ones(1, 2, 2, 3), accel.ones(1, 1, 2, 2, 2)) --> { { { { 8, 8 } } } } */

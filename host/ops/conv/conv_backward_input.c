@@ -1,5 +1,5 @@
 /* conv_backward_input: dx of conv1d to conv3d, which is their transposed convolution. size is the shape of x.
-   dy (N, O, space'), weight (O, C / groups, kernel) -> dx (N, C, space); the batch dim may be missing.
+   dy (N, O, space'), weight (O, C / groups, kernel) -> dx (N, C, space). The batch dim may be missing.
    gradient: ddy = the convolution of ddx, dweight = the correlation of ddx with dy. */
 #include "ops/conv/conv.h"
 #include "ops/index/index.h"

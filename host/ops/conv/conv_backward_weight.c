@@ -1,6 +1,6 @@
 /* conv_backward_weight: dweight of conv1d to conv3d, the correlation of x with dy. size is the shape of the
    weight.
-   dy (N, O, space'), x (N, C, space) -> dweight (O, C / groups, kernel); the batch dim may be missing.
+   dy (N, O, space'), x (N, C, space) -> dweight (O, C / groups, kernel). The batch dim may be missing.
    gradient: ddy = the convolution of x with ddweight, dx = the transposed convolution of dy with ddweight. */
 #include "ops/conv/conv.h"
 #include "ops/index/index.h"

@@ -1,5 +1,5 @@
-/* Convolutions of few channels a group (depthwise ones above all): a thread per result, a block per element of a weight's gradient; tiles
- * of a product would be empty for the most part. Sums go in the order (channel, tap), those of weights lane by lane and then as a tree. */
+/* Convolutions of few channels a group (mostly depthwise ones): a thread per result, a block per element of a weight's gradient. Tiles of
+ * a product would be mostly empty. Sums go in the order (channel, tap). Sums of weights go lane by lane and then as a tree. */
 #include "ops/conv/conv.cuh"
 
 #include "ops/cuda/divide.cuh"
@@ -35,7 +35,7 @@ ACI_DEVICE bool inside(const int64_t *at, const int64_t *extent) {
          (uint64_t)at[2] < (uint64_t)extent[2];
 }
 
-/* FORWARD and INPUT: what is read at tap t by result position `at`; false: nothing. */
+/* FORWARD and INPUT: the position that tap t reads for result position `at`. False: none. */
 ACI_DEVICE bool looks_at(const direct_args &a, const int64_t *at, const int64_t *t, int64_t *to) {
   const aci_conv &c = a.call.c;
   if (a.call.kind == ACI_CONV_FORWARD) {
@@ -108,7 +108,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) conv_weights(const __grid_co
   }
 }
 
-/* ---- sums of pieces, also of conv_gemm.cu ---- */
+/* ---- sums of pieces, used by conv_gemm.cu as well ---- */
 template <int D, class ACC>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     conv_pieces(const __grid_constant__ aci_conv_call k, const ACC *part, int64_t n_parts, int64_t channels) {

@@ -1,9 +1,9 @@
-/* Convolutions through cuDNN's classic interface, which is loaded on first use where it is installed (ACCEL_CUDA_CUDNN=0: never).
+/* Convolutions through cuDNN's classic interface, which is loaded on first use if installed (ACCEL_CUDA_CUDNN=0: never).
  *
- * Only algorithms that cuDNN calls deterministic are taken, the first that its heuristic names with a workspace of MOST_WORKSPACE or less;
- * the choice and its descriptors are kept by shape. f32 multiplies exactly (FMA) unless ACCEL_CUDA_TF32 lets factors be rounded; bf16 and
- * f16 accumulate in f32. A bias is written to y first and added to (beta = 1), so that there is one rounding. What cuDNN does not take
- * goes to our own kernels. */
+ * Only algorithms that cuDNN calls deterministic are used: the first one of its heuristic with a workspace of at most MOST_WORKSPACE. The
+ * choice and its descriptors are cached by shape. f32 multiplies exactly (FMA) unless ACCEL_CUDA_TF32 allows rounded factors. bf16 and f16
+ * accumulate in f32. A bias is written to y first and added to (beta = 1), so that there is one rounding. Our own kernels run the calls
+ * that cuDNN does not take. */
 #include "ops/conv/conv.cuh"
 
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ const size_t MOST_WORKSPACE = (size_t)512 << 20;
 library load() {
   library l = {};
   void *h = NULL;
-#ifdef ACI_CUDA_EMULATED /* the twin's memory is no GPU's: it has a stand-in of its own */
+#ifdef ACI_CUDA_EMULATED /* the twin's memory does not belong to a GPU: it has a stand-in of its own */
   const char *name = getenv("CUDA_TWIN_CUDNN");
   if (name != NULL) h = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 #else
@@ -127,7 +127,7 @@ static bool workspace_of(plan *p, aci_conv_kind kind, aci_dnn_handle h) {
   }
 }
 
-/* The algorithm: deterministic, of a workspace we grant, and exact where f32 has to be. */
+/* The algorithm: deterministic, with a workspace we grant, and exact if f32 must be. */
 static bool choose(plan *p, aci_conv_kind kind, int math, aci_dnn_handle h) {
   enum { MOST = 16 };
   aci_dnn_algo found[MOST];

@@ -1,7 +1,7 @@
-/* What tiles of a convolution are gathered by (conv_gemm.cu): classes of positions, taps of a class, coordinates of a column.
+/* Gather parameters of a convolution's tiles (conv_gemm.cu): classes of positions, taps of a class, coordinates of a column.
  *
- * With a stride, which taps a position of dx has depends on its residue: positions of one residue per dim form a class, whose taps are
- * first + j * step; FORWARD and WEIGHT are one class. Tap j of a column looks at origin + j * step, in all directions. */
+ * With a stride, the taps of a position of dx depend on its residue: positions of one residue per dim form a class, whose taps are
+ * first + j * step. FORWARD and WEIGHT are one class. Tap j of a column looks at origin + j * step, in all directions. */
 #ifndef ACI_OPS_CONV_GATHER_CUH
 #define ACI_OPS_CONV_GATHER_CUH
 #include "ops/conv/conv.cuh"
@@ -10,13 +10,13 @@
 
 struct gemm_args {
   aci_conv_call call;
-  int64_t rows, cols, k; /* of a group; cols and k: the most of any class */
+  int64_t rows, cols, k; /* of a group. cols and k: the most of any class */
   int64_t n_classes, n_pieces, piece;
   int classes[3];
-  void *part; /* [piece][element of y] in the accumulator's type; NULL: results go to y */
+  void *part; /* [piece][element of y] in the accumulator's type. NULL: results go to y */
 };
 
-/* What a tile's factors are read with, worked out once a tile. */
+/* Parameters for reading a tile's factors, computed once a tile. */
 struct gather {
   aci_divisor taps[3], positions[3]; /* taps[0] is never divided by */
   int origin[3], step[3], extent[3];
@@ -27,8 +27,8 @@ struct gather {
   int first[3], every[3]; /* positions of the result */
 };
 
-/* x with first + x * d = a (mod s): the first one below s / gcd(d, s), or -1 where none of n is; *step is how
- * far the next is. */
+/* x with first + x * d = a (mod s): the first one below s / gcd(d, s), or -1 if none of n is. *step is the
+ * distance to the next. */
 ACI_DEVICE int first_tap(int64_t a, int64_t d, int64_t s, int64_t n, int *step) {
   int64_t x = d, y = s;
   while (y != 0) {
@@ -42,9 +42,9 @@ ACI_DEVICE int first_tap(int64_t a, int64_t d, int64_t s, int64_t n, int *step) 
   return -1;
 }
 
-/* What the tiles of class cls are gathered by. Forward and weights: one class. Input gradients: a class per residue of the stride in
- * each dim; only every `step`-th tap falls on its positions, from the first one on. k: channels times those taps; cols: images times
- * the class's positions. */
+/* The gather parameters of the tiles of class cls. Forward and weights: one class. Input gradients: a class per residue of the
+ * stride in each dim. Only every `step`-th tap falls on its positions, from the first one on. k: channels times those taps. cols:
+ * images times the class's positions. */
 ACI_DEVICE gather gather_of(const gemm_args &a, int64_t cls) {
   const aci_conv &c = a.call.c;
   const bool back = a.call.kind == ACI_CONV_INPUT;
@@ -89,7 +89,7 @@ ACI_DEVICE gather gather_of(const gemm_args &a, int64_t cls) {
   g.w_channel = back ? c.ci * taps : taps;
   return g;
 }
-/* From one position of a class to the next, the coordinate moves by this: `every` positions, one where classes are the strides. */
+/* The coordinate's change from one position of a class to the next: `every` positions, one if classes are the strides. */
 ACI_DEVICE int pace(const gemm_args &a, int d) {
   return a.call.kind == ACI_CONV_INPUT ? 1 : (int)a.call.c.stride[d];
 }
@@ -130,7 +130,8 @@ ACI_DEVICE int64_t linear(const int *at, const int *extent) {
   return ((int64_t)at[0] * extent[1] + at[1]) * extent[2] + at[2];
 }
 
-/* Elements by their size: double, float, or uint16_t, which holds bf16 or f16: told apart when running, as nothing else of a kernel differs. */
+/* Elements by their size: double, float, or uint16_t, which holds bf16 or f16. Those are distinguished at run time, as
+ * nothing else of a kernel differs. */
 ACI_DEVICE double value_of(ac_dtype, double x) { return x; }
 ACI_DEVICE float value_of(ac_dtype, float x) { return x; }
 ACI_DEVICE float value_of(ac_dtype dt, uint16_t x) {

@@ -89,7 +89,7 @@ template <class S, class ACC, class T, bool ROWS_FIRST> struct patches_of {
   }
 };
 
-/* WEIGHT: positions of y side by side to threads side by side; a thread's columns stay, its position moves. */
+/* WEIGHT: adjacent positions of y go to adjacent threads. A thread's columns stay, its position moves. */
 template <class S, class ACC, class T> struct positions_of {
   enum { LEFT = T::M * T::K / T::THREADS, RIGHT = T::N * T::K / T::THREADS };
   const gemm_args &a;
@@ -188,7 +188,7 @@ ACI_DEVICE void multiply(LOAD &load, ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD],
   }
 }
 
-/* A block computes tiles of T::M x T::N results; an item is (row tile, column tile, class, group, piece of k). Both factors pass through
+/* A block computes tiles of T::M x T::N results. An item is (row tile, column tile, class, group, piece of k). Both factors pass through
  * shared memory T::K steps of k at a time (l, r), a thread holds TM x TN sums in registers. With pieces, sums go to part[piece] and are
  * joined in order by another kernel. */
 template <class S, class ACC, class T, int KIND>
@@ -216,7 +216,7 @@ static __global__ void __launch_bounds__(T::THREADS, 2) conv_tiles(const __grid_
                   until = begin + a.piece, end = until < k_all ? until : k_all;
     const int64_t cols = KIND == ACI_CONV_WEIGHT ? a.cols : g.cols;
     ACC sum[T::TM][T::TN] = {};
-    if (col0 >= cols) continue; /* this class has fewer than others; the same for all threads */
+    if (col0 >= cols) continue; /* this class has fewer than others, the same for all threads */
     if (KIND == ACI_CONV_WEIGHT) {
       positions_of<S, ACC, T> load(a, g, group, row0, col0, begin);
       multiply<ACC, T>(load, l, r, begin, end, sum);

@@ -1,7 +1,7 @@
 /* conv_transpose1d: the adjoint of conv1d. Every x[n, c, q] adds weight[c, o, t] * x[n, c, q] to y[n, o, q *
-   stride - padding + t * dilation]; bias is added to all.
+   stride - padding + t * dilation]. Bias is added to all.
    x (N, C, L) | (C, L), weight (C, O / groups, k), bias (O)? -> y (N, O, L') | (O, L'), with an extent of
-   (in - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1; lists are one number or one per dim.
+   (in - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1. Lists are one number or one per dim.
    gradient: dx = conv1d of dy, dweight = the correlation of dy with x, dbias = the sum of dy over all but the
    channels. Floating point only.
    example: accel.conv_transpose1d(accel.tensor { { 1.0, 2.0 } }, accel.tensor { { { 1.0, 10.0 } } }) --> { { 1, 12, 20 } }

@@ -1,8 +1,8 @@
 /* conv_transpose3d: the adjoint of conv3d. Every x[n, c, q] adds weight[c, o, t] * x[n, c, q] to y[n, o, q *
-   stride - padding + t * dilation]; bias is added to all.
+   stride - padding + t * dilation]. Bias is added to all.
    x (N, C, D, H, W) | (C, D, H, W), weight (C, O / groups, kd, kh, kw), bias (O)? -> y (N, O, D', H', W') |
-   (O, D', H', W'), with an extent of (in - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1;
-   lists are one number or one per dim.
+   (O, D', H', W'), with an extent of (in - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1. Lists
+   are one number or one per dim.
    gradient: dx = conv3d of dy, dweight = the correlation of dy with x, dbias = the sum of dy over all but the
    channels. Floating point only.
    example: accel.conv_transpose3d(accel.ones(1, 1, 1, 2), accel.ones(1, 1, 1, 1, 2)) --> { { { { 1, 2, 1 } } } } */

@@ -1,6 +1,6 @@
-/* The part of cuDNN's classic interface (versions 8 and 9) that conv_dnn.cu calls, declared from its documentation: the library is loaded
- * when it is there, and nothing of it is needed to build. Also what the twin's stand-in (tests/cuda/twin/cudnn.cpp) defines.
- * Enumerations are ints, and every call returns a status, 0 for success. */
+/* The part of cuDNN's classic interface (versions 8 and 9) that conv_dnn.cu calls, declared from its documentation. The library is loaded
+ * if present, and is not needed to build. The twin's stand-in (tests/cuda/twin/cudnn.cpp) defines the same functions. Enumerations are
+ * ints, and every call returns a status, 0 for success. */
 #ifndef ACI_OPS_CONV_DNN_H
 #define ACI_OPS_CONV_DNN_H
 #include <stddef.h>
@@ -17,7 +17,7 @@ typedef struct cudnnTensorStruct *aci_dnn_tensor;
 typedef struct cudnnFilterStruct *aci_dnn_filter;
 typedef struct cudnnConvolutionStruct *aci_dnn_conv;
 
-/* cudnnConvolutionFwdAlgoPerf_t and its two likes: what a heuristic says of an algorithm. */
+/* cudnnConvolutionFwdAlgoPerf_t and its two variants: a heuristic's entry for an algorithm. */
 typedef struct aci_dnn_algo {
   int algo, status;
   float time;

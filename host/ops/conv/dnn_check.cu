@@ -1,4 +1,4 @@
-/* Compares what dnn.h declares with cuDNN's own header, where that is at hand. */
+/* Compares the declarations of dnn.h with cuDNN's own header, if that is available. */
 #include "ops/conv/dnn.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/signature.cuh"

@@ -1,4 +1,4 @@
-/* fold: patches added up where they came from (col2im), the adjoint of unfold; as torch.nn.functional.fold.
+/* fold: patches added up at their positions (col2im), the adjoint of unfold, as torch.nn.functional.fold.
    x (N, C kh kw, positions) | (C kh kw, positions) -> y (N, C, H, W) | (C, H, W) with output_size = (H, W). Lists
    are one number or one per dim. Floating point only.
    gradient: dx = unfold of dy.

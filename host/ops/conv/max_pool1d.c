@@ -1,9 +1,8 @@
-/* max_pool1d: the largest element of every window of kernel_size; NaN is larger than any number. stride is
-   kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window
-   may reach over the end.
+/* max_pool1d: the largest element of every window of kernel_size. NaN is larger than any number. stride defaults
+   to kernel_size. padding, at most half of the window, never wins. With ceil_mode a window may reach over the end.
    x (N, C, L) | (C, L) -> values (N, C, L') | (C, L'), and with return_indices the positions of the elements in
    their plane (i64, row-major, from 0). Lists are one number or one per dim. Floating point only.
-   gradient: dx = dvalues added to where the elements stood.
+   gradient: dx = dvalues added at the positions of the elements.
    example: accel.max_pool1d(accel.tensor { { 1.0, 3.0, 2.0, 5.0 } }, 2) --> { { 3, 5 } }
    example: accel.max_pool1d(accel.tensor { { 1.0, 5.0, 2.0 } }, 2, { return_indices = true }) --> { { 5 } }, { { 1 } } */
 #include "ops/conv/pool.h"

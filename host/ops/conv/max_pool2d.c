@@ -1,10 +1,9 @@
-/* max_pool2d: the largest element of every window of kernel_size; NaN is larger than any number. stride is
-   kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window
-   may reach over the end.
+/* max_pool2d: the largest element of every window of kernel_size. NaN is larger than any number. stride defaults
+   to kernel_size. padding, at most half of the window, never wins. With ceil_mode a window may reach over the end.
    x (N, C, H, W) | (C, H, W) -> values (N, C, H', W') | (C, H', W'), and with return_indices the positions of
    the elements in their plane (i64, row-major, from 0). Lists are one number or one per dim. Floating point
    only.
-   gradient: dx = dvalues added to where the elements stood.
+   gradient: dx = dvalues added at the positions of the elements.
    example: accel.max_pool2d(accel.arange(16.0):view(1, 4, 4), 2) --> { { { 5, 7 }, { 13, 15 } } }
    example: accel.max_pool2d(accel.arange(4.0):view(1, 2, 2), 2, { return_indices = true }) --> { { { 3 } } }, { { { 3 } } } */
 #include "ops/conv/pool.h"

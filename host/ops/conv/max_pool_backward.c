@@ -1,7 +1,7 @@
 /* max_pool_backward: dx of max_pool1d, max_pool2d and the adaptive ones: dy added to the positions of x whose
-   elements were the largest of their windows, which are found again. space counts the pooled dims; adaptive:
+   elements were the largest of their windows, which are found again. space counts the pooled dims. adaptive:
    kernel_size is the output size.
-   max_pool_take: the other way, t (like x) at those positions; each is the other's adjoint.
+   max_pool_take is the reverse: t (like x) at those positions. Each is the other's adjoint.
    dy (like the pool's result), x (N, C, space) -> dx (like x). gradient: ddy = ddx taken at the positions. */
 #include "ops/conv/pool.h"
 
@@ -52,13 +52,13 @@ static void grad_take(ac_grad *g) {
 }
 
 AC_OP(max_pool_backward,
-      .sig = "max_pool_backward(dy: tensor, x: tensor, kernel_size: ints, stride: ints, padding: ints, "
+      .sig = "max_pool_backward(dy: tensor, x: tensor, kernel_size: ints|none, stride: ints, padding: ints, "
              "dilation: ints, "
              "ceil_mode: bool, adaptive: bool, space: int) -> tensor",
       .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .hidden = true);
 AC_OP(
     max_pool_take,
     .sig =
-        "max_pool_take(t: tensor, x: tensor, kernel_size: ints, stride: ints, padding: ints, dilation: ints, "
+        "max_pool_take(t: tensor, x: tensor, kernel_size: ints|none, stride: ints, padding: ints, dilation: ints, "
         "ceil_mode: bool, adaptive: bool, space: int) -> tensor",
     .shape = shape_take, .cpu = cpu_take, .grad = grad_take, .save = AC_SAVE_IN(1), .hidden = true);

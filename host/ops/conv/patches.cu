@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) unfold_positions(const __gri
   }
 }
 
-/* The window of dim d that has position i at tap k; -1: none. */
+/* The window of dim d that has position i at tap k. -1: none. */
 ACI_DEVICE int64_t window_of(const aci_patches &p, int d, int64_t i, int64_t k) {
   const int64_t at = i + p.pad[d] - k * p.dil[d];
   if (at < 0 || at % p.stride[d] != 0) return -1;

@@ -1,4 +1,4 @@
-/* What unfold and fold share: the copies between planes and columns; their windows are laid out in plan.h. */
+/* Copies between planes and columns, shared by unfold and fold. plan.h lays out their windows. */
 #ifndef ACI_OPS_PATCHES_H
 #define ACI_OPS_PATCHES_H
 #include "ops/conv/conv.h"

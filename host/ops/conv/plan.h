@@ -1,4 +1,4 @@
-/* Convolutions, pools and patches laid out: what the CPU's kernels and those of device modules work from. */
+/* Layouts of convolutions, pools and patches, for the kernels of the CPU and of device modules. */
 #ifndef ACI_OPS_CONV_PLAN_H
 #define ACI_OPS_CONV_PLAN_H
 #include "accel/opdef.h"
@@ -11,8 +11,8 @@ extern "C" {
 #endif
 
 /* ---- convolutions ---- */
-/* The convolution between a tensor of shape `wide` (what it reads), a kernel, and one of shape `narrow` (what
- * it gives); lists lie at arguments stride, stride + 1 and dilation, groups at groups. SHAPE when they do not
+/* The convolution between a tensor of shape `wide` (its input), a kernel, and one of shape `narrow` (its
+ * result). Lists are at arguments stride, stride + 1 and dilation, groups at groups. SHAPE when they do not
  * belong together. */
 typedef struct aci_conv_operands {
   const int64_t *wide, *kernel, *narrow;
@@ -22,30 +22,30 @@ typedef struct aci_conv_operands {
 ACI_MODULE_API ac_status aci_conv_describe(const ac_frame *f, const aci_conv_operands *o, aci_conv *c, ac_err *e);
 
 /* ---- pools ---- */
-/* A plane is the space of one channel of one image, (H, W) or (L); every output position owns a window of it.
+/* A plane is the space of one channel of one image, (H, W) or (L). Every output position owns a window of it.
  * Adaptive pools cut each dim of size `in` into `out` windows from floor(o in / out) to ceil((o + 1) in / out). */
 enum { ACI_POOL_DIMS = 2 };
 
 typedef struct aci_pool {
   ac_dtype dtype;
   aci_ctype ct;
-  int n; /* dims of space; 1 has height 1 */
+  int n; /* dims of space. 1 has height 1 */
   int64_t planes, in[ACI_POOL_DIMS], out[ACI_POOL_DIMS];
   int64_t k[ACI_POOL_DIMS], stride[ACI_POOL_DIMS], pad[ACI_POOL_DIMS], dil[ACI_POOL_DIMS];
   bool adaptive;
   bool count_pad;  /* averages count the padding */
-  int64_t divisor; /* of averages; 0: the number of elements */
+  int64_t divisor; /* of averages. 0: the number of elements */
 } aci_pool;
 
-/* Where the parameters lie. space and adaptive are those of the hidden ops, which take n and the kind as
+/* The numbers of the parameters. space and adaptive belong to the hidden ops, which take n and the kind as
  * arguments. */
 typedef struct aci_pool_args {
-  int n;      /* dims of space; 0: at argument space */
-  int kernel; /* argument of the window, or of the output size; stride and padding follow unless adaptive */
+  int n;      /* dims of space. 0: at argument space */
+  int kernel; /* argument of the window, or of the output size. stride and padding follow unless adaptive */
   int dilation, ceil;  /* -1: none */
-  int count_pad;       /* -1: none; divisor_override follows unless n is 1 */
+  int count_pad;       /* -1: none. divisor_override follows unless n is 1 */
   int adaptive, space; /* -1: none */
-  bool is_adaptive;    /* where there is no such argument */
+  bool is_adaptive;    /* if there is no such argument */
 } aci_pool_args;
 static inline aci_pool_args aci_pool_args_of(int n, int kernel, int dilation, int ceil, int count_pad,
                                              int adaptive, int space) {
@@ -59,11 +59,11 @@ static inline aci_pool_args aci_adaptive_pool_args(int n) {
   a.is_adaptive = true;
   return a;
 }
-/* of max_pool_backward and max_pool_take; of avg_pool_backward */
+/* for max_pool_backward and max_pool_take, and for avg_pool_backward */
 static inline aci_pool_args aci_max_pool_back_args(void) { return aci_pool_args_of(0, 2, 5, 6, -1, 7, 8); }
 static inline aci_pool_args aci_avg_pool_back_args(void) { return aci_pool_args_of(0, 2, -1, 5, 6, 8, 9); }
 
-/* The windows over an input of this shape. INVALID and SHAPE say what does not fit. */
+/* The windows over an input of this shape. INVALID and SHAPE name the mismatch. */
 ACI_MODULE_API ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape,
                         int ndim, aci_pool *p, ac_err *e);
 /* Window dim d of output position o, clipped to the input, as [lo, hi): for adaptive and undilated ones. */

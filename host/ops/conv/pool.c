@@ -9,6 +9,7 @@ static ac_status adaptive_windows(const ac_frame *f, const aci_pool_args *a, aci
   AC_TRY(aci_window_ints(f, a->kernel, p->n, 0, out, e));
   for (int i = 0; i < p->n; i++) {
     const int d = ACI_POOL_DIMS - p->n + i;
+    if (out[i] == AC_INT_NONE) out[i] = p->in[d];
     p->out[d] = out[i];
     if (p->in[d] == 0 && out[i] > 0)
       return AC_FAIL(e, SHAPE, "an empty space cannot be pooled to an extent of %lld", (long long)out[i]);
@@ -60,7 +61,7 @@ ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, 
                   .stride = {1, 1},
                   .dil = {1, 1},
                   .adaptive = a->adaptive >= 0 ? ARG_B(f, a->adaptive) : a->is_adaptive};
-  AC_ASSERT(p->n >= 1 && p->n <= ACI_POOL_DIMS && ndim > p->n);
+  AC_CHECK(p->n >= 1 && p->n <= ACI_POOL_DIMS && ndim > p->n, e);
   for (int i = 0; i < p->n; i++) p->in[ACI_POOL_DIMS - p->n + i] = aci_space(shape, ndim, p->n)[i];
   p->planes = aci_space_batch(shape, ndim, p->n) * aci_space_channels(shape, ndim, p->n);
   if (p->adaptive) return adaptive_windows(f, a, p, e);

@@ -1,12 +1,13 @@
-/* Pools on CUDA: a thread per element of the result. Sums go in the order of the CPU's rows. Gradients gather: an element adds up what
- * the windows over it give, so that nothing is added from two sides at once; those of max pools find every window's position first. */
+/* Pools on CUDA: a thread per element of the result. Sums go in the order of the CPU's rows. Gradients gather: an element adds the
+ * contributions of the windows over it, so that no element is added to from two sides at once. Gradients of max pools find every
+ * window's position first. */
 #include "ops/conv/plan.h"
 #include "ops/conv/planes.cuh"
 #include "ops/reduce/rows.cuh"
 
 struct pool_args {
   aci_pool p;
-  aci_planes x, t; /* t: dy, or what is taken */
+  aci_planes x, t; /* t: dy, or the tensor to take from */
   void *y;
   int64_t *indices; /* may be NULL */
   int32_t *positions;  /* backward: of every window's largest element */
@@ -14,7 +15,7 @@ struct pool_args {
   aci_divisor d1, d0; /* extents of the element's own space */
 };
 
-/* The windows that dim d's position i is in, as [lo, hi); where they are dilated, some of them pass over it. */
+/* The windows that contain dim d's position i, as [lo, hi). Dilated windows may skip it. */
 ACI_DEVICE void windows_over(const aci_pool &p, int d, int64_t i, int64_t *lo, int64_t *hi) {
   if (p.adaptive) {
     *lo = i * p.out[d] / p.in[d];
@@ -27,8 +28,8 @@ ACI_DEVICE void windows_over(const aci_pool &p, int d, int64_t i, int64_t *lo, i
   if (*hi > p.out[d]) *hi = p.out[d];
 }
 
-/* The largest element of window (oh, ow) and its position in the plane; -1 where the window has no element. Larger elements and NaN replace
- * what is there, so that the first of equals stays, as on the CPU. */
+/* The largest element of window (oh, ow) and its position in the plane. -1 if the window has no element. Larger elements and NaN replace
+ * the current one, so that the first of equals stays, as on the CPU. */
 template <class C>
 ACI_DEVICE C largest(const pool_args &a, int64_t base, int64_t oh, int64_t ow, int64_t *position) {
   const aci_pool &p = a.p;
@@ -97,7 +98,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) max_back(const __grid_consta
 }
 
 /* ---- averages ---- */
-/* What window (oh, ow) is divided by. */
+/* The divisor of window (oh, ow). */
 template <class C> ACI_DEVICE C count_of(const aci_pool &p, int64_t oh, int64_t ow) {
   if (p.divisor != 0) return (C)(double)p.divisor;
   return (C)((double)aci_pool_extent(&p, 0, oh) * (double)aci_pool_extent(&p, 1, ow));

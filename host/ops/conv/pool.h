@@ -1,4 +1,4 @@
-/* What pools share: shape rules and the loops over planes; their windows are laid out in plan.h. */
+/* Shape rules and loops over planes, shared by pools. plan.h lays out their windows. */
 #ifndef ACI_OPS_POOL_H
 #define ACI_OPS_POOL_H
 #include "ops/conv/conv.h"
@@ -11,14 +11,14 @@ ac_status aci_pool_push(ac_frame *f, const aci_pool *p, const int64_t *shape, in
 /* SHAPE unless dy has the shape that windows p give over x. */
 ac_status aci_pool_fits(const aci_pool *p, const ac_tensor *dy, const int64_t *shape, int ndim, ac_err *e);
 
-/* ---- kernels; every tensor has p's dtype, and any strides where it is const ---- */
+/* ---- kernels. Every tensor has p's dtype, and any strides if it is const ---- */
 /* values and indices (i64, may be NULL) are contiguous outputs. */
 ac_status aci_pool_max(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *values,
                        ac_tensor *indices, ac_err *e);
-/* dx = dy added to where the largest elements stand. */
+/* dx = dy added at the positions of the largest elements. */
 ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, const ac_tensor *x,
                                 ac_tensor *dx, ac_err *e);
-/* y = t at the positions where the largest elements of x stand. */
+/* y = t at the positions of the largest elements of x. */
 ac_status aci_pool_max_take(ac_frame *f, const aci_pool *p, const ac_tensor *t, const ac_tensor *x,
                             ac_tensor *y, ac_err *e);
 ac_status aci_pool_avg(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *y, ac_err *e);

@@ -1,5 +1,5 @@
-/* Averages over windows. Fixed windows: taps added row by row; adaptive ones: the rows of a window added up,
- * then its columns. Called through pool.h. */
+/* Averages over windows. Fixed windows add taps row by row. Adaptive ones add up the rows of a window, then its
+ * columns. Called through pool.h. */
 #include "device/cpu/isa.h"
 #include "ops/conv/pool.h"
 #include "ops/index/index.h"

@@ -12,26 +12,26 @@ enum { LANES = 16 };
 typedef struct max_pool_job max_pool_job;
 /* Largest elements of output row o: m in the compute type, which cols (a row of the input) helps with. */
 typedef void (*values_fn)(const max_pool_job *j, const void *plane, int64_t o, void *m, void *cols);
-/* The same and their positions in the plane, as integers of the compute type's width; m and position have room for
+/* The same and their positions in the plane, as integers of the compute type's width. m and position have room for
  * `padded`. */
 typedef void (*positions_fn)(const max_pool_job *j, const void *plane, int64_t o, void *m, void *position, void *rows);
 
 struct max_pool_job {
   const aci_pool *p;
-  const ac_tensor *x, *t; /* t: dy, or what is taken */
+  const ac_tensor *x, *t; /* t: dy, or the tensor to take from */
   ac_tensor *y, *indices;
   values_fn values;
   positions_fn positions;
   aci_slots slots;
   int64_t plane_n, cb;
-  bool plain;                   /* tensors hold what is computed with */
+  bool plain;                   /* tensors hold the compute type */
   int64_t padded;               /* positions of a row, rounded up to LANES */
-  int64_t residues, sorted_len; /* of a row that is sorted by residue, and what each is given */
-  /* fixed windows: per tap of the width the positions [lo, hi) that have it inside; per position the first tap inside */
+  int64_t residues, sorted_len; /* of a row that is sorted by residue, and the values for each */
+  /* fixed windows: per tap of the width the positions [lo, hi) that have it inside. Per position the first tap inside */
   const int64_t *lo, *hi, *first;
 };
 
-/* Larger elements and NaN replace what is there, so that the first of equals stays. */
+/* Larger elements and NaN replace the current one, so that the first of equals stays. */
 #define WINS(v, m) (((v) > (m)) | ((v) != (v)))
 
 #define ROWS(NAME, T, I)                                                                                    \
@@ -43,7 +43,7 @@ struct max_pool_job {
     else                                                                                                    \
       for (int64_t i = 0; i < n; i++) m[i] = WINS(x[i * step], m[i]) ? x[i * step] : m[i];                  \
   }                                                                                                         \
-  /* A row of the input, sorted by residue of the stride, -infinity in the padding and behind it. */        \
+  /* A row of the input, sorted by residue of the stride, -infinity in the padding and after it. */        \
   AC_ISA_FN(NAME##_sort, (const max_pool_job *j, const T *restrict x, T *restrict d), (j, x, d)) {          \
     const int64_t s = j->p->stride[1], n = j->p->in[1], len = j->sorted_len;                                \
     for (int64_t r = 0; r < j->residues; r++, d += len) {                                                   \
@@ -136,7 +136,7 @@ struct max_pool_job {
       position[i] = (I)best;                                                                                \
     }                                                                                                       \
   }                                                                                                         \
-  /* dx[position] += dy; m = t[position]; position -1: a dilated window that has padding alone at its taps */ \
+  /* dx[position] += dy. m = t[position]. position -1: a dilated window with only padding at its taps */ \
   static void NAME##_scatter(void *dx, const void *dy, const void *position, int64_t n) {                   \
     for (int64_t i = 0; i < n; i++)                                                                         \
       if (((const I *)position)[i] >= 0) ((T *)dx)[((const I *)position)[i]] += ((const T *)dy)[i];         \
@@ -154,7 +154,7 @@ ROWS(f64, double, int64_t)
 /* ---- pieces: planes [begin, end) ---- */
 typedef struct space {
   int slot;
-  char *plane, *other, *m, *position, *cols; /* two planes; two rows of the output; rows of the input */
+  char *plane, *other, *m, *position, *cols; /* two planes, two rows of the output, rows of the input */
 } space;
 
 static space space_take(max_pool_job *j) {
@@ -167,13 +167,13 @@ static space space_take(max_pool_job *j) {
   return s;
 }
 
-/* n elements of t from `begin` on: where they lie, or copied to buf. */
+/* n elements of t from `begin` on: in place, or copied to buf. */
 static const void *load(const max_pool_job *j, const ac_tensor *t, int64_t begin, int64_t n, char *buf) {
   if (j->plain && aci_is_contiguous(t)) return (const char *)aci_data(t) + begin * j->cb;
   aci_elems_load(t, j->p->ct, begin, n, buf);
   return buf;
 }
-/* Where n elements of y are to be computed: in y, or in buf. */
+/* The place for n elements of y: in y, or in buf. */
 static char *plane_buffer(const max_pool_job *j, int64_t begin, char *buf) {
   return j->plain ? (char *)aci_data(j->y) + begin * j->cb : buf;
 }

@@ -1,7 +1,7 @@
 /* unfold: the patches that a sliding window sees, one column per position (im2col), as
    torch.nn.functional.unfold.
    x (N, C, H, W) | (C, H, W) -> y (N, C kh kw, positions) | (C kh kw, positions): row (c, i, j) holds x at tap (i,
-   j) of channel c, zero in the padding; positions run over the rows of windows. Lists are one number or one per
+   j) of channel c, zero in the padding. Positions run over the rows of windows. Lists are one number or one per
    dim. Floating point only.
    gradient: dx = fold of dy.
    example: accel.unfold(accel.tensor { { { 1.0, 2.0, 3.0 } } }, { 1, 2 }) --> { { 1, 2 }, { 2, 3 } }

@@ -1,5 +1,5 @@
-/* Division by numbers that a launch knows: a multiplication and a shift where dividend and divisor fit 31 bits (Granlund and
- * Montgomery), else a division, which is a subroutine of its own. */
+/* Division by numbers known at launch: a multiplication and a shift if dividend and divisor fit 31 bits (Granlund and
+ * Montgomery), otherwise a division, which is a subroutine of its own. */
 #ifndef ACI_CUDA_DIVIDE_CUH
 #define ACI_CUDA_DIVIDE_CUH
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@ struct aci_divisor {
   uint32_t factor; /* 0: d has more than 31 bits */
   int shift;
 };
-/* d > 0. On the host, or on the device where a block works one out for itself. */
+/* d > 0. On the host, or on the device if a block computes one itself. */
 static __host__ __device__ __forceinline__ aci_divisor aci_divide_by(int64_t d) {
   aci_divisor v = {d, 0, 0};
   if (d > 0x7fffffff) return v;

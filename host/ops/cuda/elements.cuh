@@ -1,6 +1,6 @@
-/* Elements of any dtype in and out of the types that kernels compute in, one by one and as vectors of 16 bytes. The same formulas
- * as the CPU's rows (ops/map/convert.c), so the same bits; but a float that no integer of the dtype can hold gives what the hardware
- * gives, which differs, as in PyTorch. */
+/* Elements of any dtype in and out of the types that kernels compute in, one by one and as vectors of 16 bytes. The same formulas as
+ * the CPU's rows (ops/map/convert.c), so the same bits. Exception: a float that does not fit the integer dtype gives the hardware's
+ * result, which differs, as in PyTorch. */
 #ifndef ACI_CUDA_ELEMENTS_CUH
 #define ACI_CUDA_ELEMENTS_CUH
 #include <cuda_runtime.h>
@@ -9,10 +9,10 @@
 #include "base/float8.h"
 
 #define ACI_DEVICE static __device__ __forceinline__
-/* Called, for what is rare and would be much of every kernel that holds it. */
+/* Called, for rare code that would be large if inlined in every kernel. */
 #define ACI_DEVICE_CALL static __device__ __attribute__((noinline))
 
-/* The device has an instruction for each; of NaN it keeps that it is one. */
+/* The device has an instruction for each. A NaN stays some NaN. */
 #if defined(__CUDA_ARCH__)
 ACI_DEVICE float aci_f16_value(uint16_t h) {
   float x;
@@ -83,11 +83,11 @@ template <class C> ACI_DEVICE void aci_put(ac_dtype dt, void *p, int64_t i, C v)
   }
 }
 
-/* N elements that are moved in one instruction; p is a multiple of their size. */
+/* N elements that are moved in one instruction. p is a multiple of their size. */
 template <class S, int N> struct alignas(sizeof(S) * N) aci_vector { S v[N]; };
 
 /* ---- positions: offset (in elements) of row-major position i under a shape ---- */
-/* 32 bits wide where all positions fit. A 64-bit division is a subroutine. */
+/* 32 bits wide if all positions fit. A 64-bit division is a subroutine. */
 ACI_DEVICE_CALL int64_t aci_long_offset(int64_t i, int ndim, const int64_t *shape, const int64_t *stride) {
   int64_t off = 0;
   for (int d = ndim - 1; d > 0; d--) {

@@ -1,4 +1,4 @@
-/* Chains of maps compiled by NVRTC while a program runs: what ops/fuse_device.c asks of a device. */
+/* Chains of maps compiled by NVRTC while a program runs: the compiler that ops/fuse_device.c needs. */
 #include "ops/fuse_device.h"
 
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ const library &nvrtc() {
   return l;
 }
 
-/* 10 major + minor; 0: the driver does not say. */
+/* 10 major + minor. 0: the driver does not report it. */
 int chip_of(const ac_device *d) {
   cudaDeviceProp prop;
   return cudaGetDeviceProperties(&prop, aci_cuda_of(d)->ordinal) == cudaSuccess ? prop.major * 10 + prop.minor : 0;
@@ -52,7 +52,7 @@ int chip_of(const ac_device *d) {
 
 const char *const OPTIONS[] = {"--fmad=false", "--std=c++17"}, *const HEADER_NAMES[] = ACI_NVRTC_NAMES, *const HEADERS[] = ACI_NVRTC_HEADERS;
 
-/* FNV-1a of all that a text is compiled with beside it. */
+/* FNV-1a of everything that a text is compiled with. */
 uint32_t surroundings() {
   uint32_t h = 0x811C9DC5;
   const char *const *lists[] = {OPTIONS, HEADER_NAMES, HEADERS};
@@ -66,14 +66,14 @@ uint32_t surroundings() {
 bool target(const ac_device *d, char *text, size_t n, char *why, size_t room) {
   const library &l = nvrtc();
   int major = 0, minor = 0, chip;
-  if (!l.there) snprintf(why, room, "libnvrtc is not there; it comes with the CUDA toolkit");
-  else if (!l.ready || l.nvrtcVersion(&major, &minor) != 0) snprintf(why, room, "libnvrtc is of a version that is not known here");
-  else if ((chip = chip_of(d)) == 0) snprintf(why, room, "the driver does not say which chip it is");
+  if (!l.there) snprintf(why, room, "libnvrtc is missing; install the CUDA toolkit");
+  else if (!l.ready || l.nvrtcVersion(&major, &minor) != 0) snprintf(why, room, "libnvrtc has an unknown version");
+  else if ((chip = chip_of(d)) == 0) snprintf(why, room, "the driver does not report the chip");
   else return snprintf(text, n, "sm_%d nvrtc %d.%d %08x", chip, major, minor, surroundings()), true;
   return false;
 }
 
-/* The first line of what the compiler says that tells of an error. */
+/* The first line of the compiler's output that reports an error. */
 void complaint(const library &l, aci_nvrtc_program p, char *why, size_t room) {
   size_t n = 0;
   snprintf(why, room, "NVRTC refuses its text");

@@ -1,12 +1,11 @@
-/* Launching kernels and walking elements: what every .cu starts from.
+/* Launching kernels and walking elements: the base of every .cu.
  *
  *   static __global__ void scale(int64_t n, float *y, float a) { for (int64_t i = aci_first(); i < n; i += aci_step()) y[i] *= a; }
  *   return aci_launch(f, "scale", scale, aci_blocks(dev, n), n, y, a);
  *
- * Kernels are grid-stride loops over 64-bit positions: a grid covers the machine a few times, not the data. A block
- * has ACI_BLOCK threads. Structs of arguments are `const __grid_constant__`: taking their address would copy them
- * to every thread. What kernels compute follows from shapes alone: no atomics on floats, no order that the
- * scheduler chooses. */
+ * Kernels are grid-stride loops over 64-bit positions: a grid covers the machine a few times, not the data. A block has ACI_BLOCK
+ * threads. Structs of arguments are `const __grid_constant__`: taking their address would copy them to every thread. The shapes
+ * alone determine the results: no atomics on floats, no order that the scheduler chooses. */
 #ifndef ACI_CUDA_LAUNCH_CUH
 #define ACI_CUDA_LAUNCH_CUH
 #include "accel/opdef.h"
@@ -15,7 +14,7 @@
 #include "tensor/tensor_impl.h"
 
 #ifdef ACI_CUDA_EMULATED
-enum { ACI_BLOCK = 64, ACI_WAVES = 1 }; /* two warps; few blocks, so that strides of the grid are walked */
+enum { ACI_BLOCK = 64, ACI_WAVES = 1 }; /* two warps. Few blocks, so that strides of the grid are walked */
 #else
 enum { ACI_BLOCK = 256, ACI_WAVES = 8 };
 #endif
@@ -31,7 +30,8 @@ static inline unsigned aci_blocks(const ac_device *dev, int64_t n, int block = A
   return (unsigned)(want < 1 ? 1 : want < most ? want : most);
 }
 
-/* shared: bytes that a block finds at ACI_SHARED, beside what the kernel declares; more than 48 KiB need a chip that has them. */
+/* shared: bytes that a block finds at ACI_SHARED, in addition to the kernel's declared ones. More than 48 KiB need a
+ * chip that has them. */
 struct aci_shape_of_launch {
   dim3 grid, block;
   size_t shared;
@@ -45,7 +45,7 @@ struct aci_shape_of_launch {
 #define ACI_SHARED(name) extern __shared__ __align__(1024) char name[]
 #endif
 
-/* After a launch on the frame's device: what the driver thought of it; waits for the kernel where the context's flag says so. */
+/* Checks for errors after a launch on the frame's device. Waits for the kernel if the context's flag is set. */
 static inline ac_status aci_launched(const ac_frame *f, cudaStream_t s, const char *kernel, ac_err *e) {
   return aci_cuda_launched(f->device, s, kernel, aci_flag(f, ACI_CUDA_SYNC) != 0, e);
 }
@@ -65,7 +65,7 @@ static inline aci_counter aci_counter_of(const ac_frame *f, uint64_t call) {
   return c;
 }
 
-/* On the frame's device and stream. Errors name the kernel; the dispatcher adds the op. */
+/* On the frame's device and stream. Errors name the kernel. The dispatcher adds the op. */
 template <class... P, class... A>
 static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(P...), aci_shape_of_launch s,
                             ac_err *e, A... args) {
@@ -84,7 +84,8 @@ static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(
   return aci_launched(f, stream, name, e);
 }
 
-/* Scratch for a library, which wants it at a multiple of 256; blocks begin at one of 64. The caller frees the block; 0 bytes: none. */
+/* Scratch for a library, which wants it at a multiple of 256, while blocks begin at one of 64. The caller frees the
+ * block. 0 bytes: none. */
 static inline ac_status aci_workspace(const ac_frame *f, size_t bytes, ac_block **block, void **p, ac_err *e) {
   *block = NULL;
   *p = NULL;

@@ -1,5 +1,5 @@
-/* What the library and accel_cuda.so say to one another. The module is one binary for machines with and without a driver: it brings
- * the CUDA runtime inside, which looks for the driver when it is first asked for a device.
+/* The interface between the library and accel_cuda.so. The module is one binary for machines with and without a driver: it includes
+ * the CUDA runtime, which looks for the driver when it is first asked for a device.
  *
  * Library -> module: one call of ACI_CUDA_SYMBOL hands over the functions that the module takes from the library, which it cannot link
  * (ops/gen/emit_calls.c). Module -> library: kernels of ops, drivers of shared kernels, the device. */
@@ -23,12 +23,12 @@ extern "C" {
 enum aci_cuda_flag {
   ACI_CUDA_SYNC, /* every launch waits for its kernel */
   ACI_CUDA_TF32, /* products of f32 may round their factors */
-  ACI_CUDA_CUDNN /* convolutions go through cuDNN where it is installed */
+  ACI_CUDA_CUDNN /* convolutions use cuDNN if installed */
 };
 
 typedef struct aci_cuda_api {
   const char *runtime; /* "13.0", or "emulated" for the twin that the tests build */
-  /* Devices that this process may use. 0: why says, in a few words, what is missing. */
+  /* Devices that this process may use. 0: why gets a short text that names the missing part. */
   int (*count)(char *why, size_t n);
   void (*describe)(int index, char *text, size_t n); /* "NVIDIA H100 80GB HBM3, 79.2 GiB, compute 9.0" */
   const ac_device_vtable *vtable;

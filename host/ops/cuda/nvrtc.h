@@ -1,11 +1,11 @@
-/* The part of NVRTC (versions 12 and 13) that fuse.cu calls, declared from its documentation: the library is loaded when chains are first
- * compiled, and nothing of it is needed to build. Also what the twin's stand-in (tests/cuda/twin/nvrtc.cpp) defines. Every call returns a
- * status, 0 for success. Where the toolkit's header is at hand, nvrtc_check.cu compares. */
+/* The part of NVRTC (versions 12 and 13) that fuse.cu calls, declared from its documentation. The library is loaded when chains are first
+ * compiled, and is not needed to build. The twin's stand-in (tests/cuda/twin/nvrtc.cpp) defines the same functions. Every call returns a
+ * status, 0 for success. If the toolkit's header is available, nvrtc_check.cu compares. */
 #ifndef ACI_OPS_CUDA_NVRTC_H
 #define ACI_OPS_CUDA_NVRTC_H
 #include <stddef.h>
 
-enum { ACI_NVRTC_REFUSED = 6 }; /* NVRTC_ERROR_COMPILATION: the log says why */
+enum { ACI_NVRTC_REFUSED = 6 }; /* NVRTC_ERROR_COMPILATION: the log has the reason */
 
 typedef struct _nvrtcProgram *aci_nvrtc_program;
 
@@ -23,7 +23,7 @@ typedef struct _nvrtcProgram *aci_nvrtc_program;
   X(nvrtcDestroyProgram, (aci_nvrtc_program *))
 /* clang-format on */
 
-/* What a text that is compiled may include, and the options beside the chip: as the module's own kernels are compiled. */
+/* Headers that a compiled text may include, and the options in addition to the chip: as for the module's own kernels. */
 #define ACI_NVRTC_NAMES {"math.h", "stdint.h", "string.h"}
 #define ACI_NVRTC_HEADERS                                                                                                         \
   {"#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"                                      \

@@ -1,4 +1,4 @@
-/* Compares what nvrtc.h declares with the toolkit's own header, where that is at hand. */
+/* Compares the declarations of nvrtc.h with the toolkit's own header, if that is available. */
 #include "ops/cuda/nvrtc.h"
 #include "ops/cuda/signature.cuh"
 

@@ -1,5 +1,5 @@
-/* CUDA in the table of devices: the library's side of the module accel_cuda.so, which is opened when a device is first asked for. What is
- * missing is said in one line. */
+/* CUDA in the table of devices: the library's side of the module accel_cuda.so, which is opened when a device is first asked for. One
+ * line reports a missing part. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "ops/cuda/module.h"
 #include "ops/fuse_device.h"
 
-/* What was found, once per process: a module cannot be opened twice. */
+/* The result of the search, once per process: a module cannot be opened twice. */
 static const aci_cuda_api *api;
 static char missing[200];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -21,7 +21,7 @@ extern const struct aci_module_calls aci_module_table; /* generated */
 static void open_module(const char *file) {
   void *h = aci_module_open(file);
   if (h == NULL) {
-    snprintf(missing, sizeof missing, "this build has no CUDA (%s is not there)", file);
+    snprintf(missing, sizeof missing, "this build has no CUDA (%s is missing)", file);
     ac_log_write(AC_LOG_DEBUG, "cuda", "no CUDA module: %s", dlerror());
     return;
   }
@@ -53,10 +53,10 @@ static const aci_cuda_api *module(const ac_params *p) {
 /* The first three are flags: enum aci_cuda_flag. */
 static const ac_param_info params[] = {
     [ACI_CUDA_SYNC] = {"CUDA_SYNC", AC_PARAM_BOOL, "0", NULL, "wait for every CUDA kernel, so that an error names its op"},
-    [ACI_CUDA_TF32] = {"CUDA_TF32", AC_PARAM_BOOL, "0", NULL, "let products of f32 on CUDA round their factors to 10 bits (TF32)"},
-    [ACI_CUDA_CUDNN] = {"CUDA_CUDNN", AC_PARAM_BOOL, "1", NULL, "let convolutions on CUDA go through cuDNN where it is installed"},
+    [ACI_CUDA_TF32] = {"CUDA_TF32", AC_PARAM_BOOL, "0", NULL, "round factors of f32 products on CUDA to 10 bits (TF32)"},
+    [ACI_CUDA_CUDNN] = {"CUDA_CUDNN", AC_PARAM_BOOL, "1", NULL, "run convolutions on CUDA by cuDNN if it is installed"},
     {"CUDA_MODULE", AC_PARAM_STR, "accel_cuda.so", NULL, "file of the CUDA half (tests take their emulated twin)"},
-    {"CUDA_MEM_LIMIT", AC_PARAM_SIZE, "0", NULL, "most memory of each CUDA device's pool; 0: what the device has"},
+    {"CUDA_MEM_LIMIT", AC_PARAM_SIZE, "0", NULL, "memory limit of each CUDA device's pool, 0: all of the device's memory"},
     {"CUDA_NVTX", AC_PARAM_BOOL, "0", NULL, "mark every op as an NVTX range (a profiler that starts the program switches it on)"},
 };
 
@@ -93,7 +93,7 @@ static void range_end(void *user, const ac_frame *f, ac_status st) {
   api->range_pop();
 }
 
-/* The variable is set by the profiler that starts us; without one a range costs what it tells nobody. */
+/* The profiler that starts us sets the variable. Without one a range would cost time for nothing. */
 static void attach(ac_ctx *c) {
   if (getenv("NVTX_INJECTION64_PATH") != NULL || ac_params_int(c->params, "CUDA_NVTX") != 0)
     aci_ctx_add_observer(c, (aci_observer){range_begin, range_end, c}, NULL);

@@ -1,14 +1,14 @@
-/* Prefix sums over the threads of a block, and stream compaction (the positions that a predicate chooses, in order): what radix sort and masks
- * are made of on CUDA. */
+/* Prefix sums over the threads of a block, and stream compaction (the positions that a predicate chooses, in order). Radix sort and masks
+ * on CUDA use them. */
 #ifndef ACI_CUDA_SCAN_CUH
 #define ACI_CUDA_SCAN_CUH
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 
-/* The sum of v over the threads before this one; *total over all. shared: ACI_BLOCK values. */
+/* The sum of v over the threads before this one. *total: over all. shared: ACI_BLOCK values. */
 template <class T> ACI_DEVICE T aci_block_before(T v, T *shared, T *total) {
   const unsigned t = threadIdx.x;
-  __syncthreads(); /* what stood there was read */
+  __syncthreads(); /* old contents were read */
   shared[t] = v;
   for (unsigned step = 1; step < blockDim.x; step *= 2) {
     __syncthreads();
@@ -24,7 +24,8 @@ template <class T> ACI_DEVICE T aci_block_before(T v, T *shared, T *total) {
 enum { ACI_SCAN_EACH = 16, ACI_SCAN_CHUNK = ACI_BLOCK * ACI_SCAN_EACH };
 static inline int64_t aci_scan_chunks(int64_t n) { return (n + ACI_SCAN_CHUNK - 1) / ACI_SCAN_CHUNK; }
 
-/* v[i] := the sum of those before it, for each of `lines` lists of n; with total, v[n] := the sum of all. One block a list. */
+/* v[i] := the sum of the elements before it, for each of `lines` lists of n. With total, v[n] := the sum of all. One
+ * block a list. */
 template <class T>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     aci_scan_lists(T *v, int64_t lines, int64_t n, int64_t apart, bool total) {
@@ -54,8 +55,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
 /* ---- positions where P::has(i) is true, in their order ----
  *   struct chosen {
  *     __device__ bool has(int64_t i) const;
- *     __device__ void put(int64_t i, int64_t rank) const;    position i is number `rank` of those that have
- *     __device__ void rest(int64_t i, int64_t rank) const;   it is not; `rank` of them are before it
+ *     __device__ void put(int64_t i, int64_t rank) const;    position i is number `rank` of those with has
+ *     __device__ void rest(int64_t i, int64_t rank) const;   it has not. `rank` such positions precede it
  *   }; */
 template <class P>
 static __global__ void __launch_bounds__(ACI_BLOCK)
@@ -93,7 +94,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
-/* Counts chunk by chunk; *first (freed by the caller): how many are before each chunk, and in the end in all. */
+/* Counts chunk by chunk. *first (freed by the caller): the number before each chunk, and at the end the total. */
 template <class P>
 static ac_status aci_choose(ac_frame *f, const P &p, int64_t n, ac_block **first, ac_err *e) {
   const int64_t chunks = aci_scan_chunks(n);
@@ -123,8 +124,8 @@ static inline const int64_t *aci_chosen(const ac_block *first, int64_t n) {
   return (const int64_t *)first->ptr + aci_scan_chunks(n);
 }
 
-/* n bytes of device memory: waits for all that the stream was given before. Only for what the host cannot go on without: shapes
- * that depend on data. */
+/* n bytes of device memory: waits for all earlier work of the stream. Only for values that the host cannot continue without:
+ * shapes that depend on data. */
 static inline ac_status aci_cuda_read(const ac_frame *f, void *to, const void *from, size_t n, ac_err *e) {
   AC_TRY(f->device->vt->copy(f->device, f->stream, to, from, n, e));
   AC_TRY(aci_cuda_check(f->device, cudaStreamSynchronize(aci_cuda_stream(f->device, f->stream)),

@@ -1,5 +1,5 @@
-/* Whether a function of a library takes what we declare of it: parameter by parameter, where enumerations are ints and pointers point
- * anywhere. For files that compare our declarations with a library's own header (matmul/lt_check.cu, conv/dnn_check.cu). */
+/* Whether a library's function has the type we declare: parameter by parameter, treating enumerations as ints and all pointers alike.
+ * For files that compare our declarations with a library's own header (matmul/lt_check.cu, conv/dnn_check.cu). */
 #ifndef ACI_CUDA_SIGNATURE_CUH
 #define ACI_CUDA_SIGNATURE_CUH
 #include <tuple>

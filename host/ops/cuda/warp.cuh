@@ -1,9 +1,9 @@
-/* What the 32 lanes of a warp do together: shuffles, products of small matrices on the tensor cores, loads of their operands, copies that
- * go on while the warp computes. One function an instruction of PTX; the twin plays them, lane by lane and register by register
- * (tests/cuda/twin/emulated_warp.h), so that what lies where is tested without a GPU.
+/* Operations of a warp's 32 lanes together: shuffles, products of small matrices on the tensor cores, loads of their operands, copies
+ * that overlap with compute. Each function is one instruction of PTX. The twin emulates them, lane by lane and register by register
+ * (tests/cuda/twin/emulated_warp.h), so that layouts are tested without a GPU.
  *
- * Every lane of the warp must come to each call. Products, loads of operands and asynchronous copies need code for compute capability
- * 8.0 (ACI_TENSOR_CORES); which code a device runs is aci_cuda.code. Kernels keep what uses them within #ifdef ACI_TENSOR_CORES. */
+ * Every lane of the warp must come to each call. Products, loads of operands and asynchronous copies need code for compute capability 8.0
+ * (ACI_TENSOR_CORES). aci_cuda.code shows which code a device runs. Kernels keep uses of them within #ifdef ACI_TENSOR_CORES. */
 #ifndef ACI_CUDA_WARP_CUH
 #define ACI_CUDA_WARP_CUH
 #include "ops/cuda/elements.cuh"
@@ -14,10 +14,10 @@
 enum { ACI_TENSOR_CORES_CODE = 80 };
 
 /* Registers of a product C (16 x 8) += A (16 x 16) B (16 x 8), with lane = 4 g + t:
- *   A: a[0] = rows g, columns 2t 2t+1; a[1] = rows g + 8; a[2], a[3] = the same, columns + 8
- *   B: b[0] = column g, rows 2t 2t+1;  b[1] = rows + 8
- *   C: c[0], c[1] = row g, columns 2t 2t+1; c[2], c[3] = row g + 8
- * So what C holds of two neighbouring 16 x 8 pieces is, packed, an A of the next product. */
+ *   A: a[0] = rows g, columns 2t 2t+1, a[1] = rows g + 8, a[2], a[3] = the same, columns + 8
+ *   B: b[0] = column g, rows 2t 2t+1, b[1] = rows + 8
+ *   C: c[0], c[1] = row g, columns 2t 2t+1, c[2], c[3] = row g + 8
+ * So C's values of two neighbouring 16 x 8 pieces are, packed, an A of the next product. */
 #ifdef ACI_CUDA_EMULATED
 #include <emulated_warp.h>
 #else
@@ -32,7 +32,7 @@ template <class T> ACI_DEVICE T aci_from_lane_xor(T v, int mask) {
 }
 /* sum + the dot product of four int8 each. */
 ACI_DEVICE int aci_dot4(int sum, uint32_t a, uint32_t b) { return __dp4a((int)a, (int)b, sum); }
-/* 2^x within 2 ulp; what is below the normal numbers is 0. */
+/* 2^x within 2 ulp. Results below the normal numbers are 0. */
 ACI_DEVICE float aci_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -59,7 +59,7 @@ template <int D> ACI_DEVICE void aci_mma(float (&c)[4], const uint32_t (&a)[4], 
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-/* Four 8 x 8 matrices of 16-bit elements out of shared memory. Lane 8 i + r names the 16 bytes of row r of matrix i; register i of lane
+/* Four 8 x 8 matrices of 16-bit elements out of shared memory. Lane 8 i + r names the 16 bytes of row r of matrix i. Register i of lane
  * 4 g + t gets columns 2t, 2t+1 of row g of matrix i - with _t rows 2t, 2t+1 of column g. */
 ACI_DEVICE void aci_load_matrices(uint32_t (&r)[4], aci_shared row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -73,8 +73,8 @@ ACI_DEVICE void aci_load_matrices_t(uint32_t (&r)[4], aci_shared row) {
                : "r"(row)
                : "memory");
 }
-/* 16 bytes to shared memory, of which the first `bytes` (0 or 16) are read and the rest are zeros; both positions are multiples of 16.
- * Copies since the last commit are a group; wait: until at most GROUPS groups of this thread are under way. */
+/* 16 bytes to shared memory, of which the first `bytes` (0 or 16) are read and the rest are zeros. Both positions are multiples of 16.
+ * Copies since the last commit are a group. wait: until at most GROUPS groups of this thread are under way. */
 ACI_DEVICE void aci_copy16(aci_shared to, const void *global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
                "l"(__cvta_generic_to_global(global)), "r"(bytes)

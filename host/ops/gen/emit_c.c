@@ -36,7 +36,7 @@ static void put_upper(buf *b, const char *s) {
   for (; *s != '\0'; s++) put(b, "%c", toupper((unsigned char)*s));
 }
 
-/* The type of a parameter that is one C value; "" for lists. */
+/* The type of a parameter that is one C value. "" for lists. */
 static const char *c_type(const aci_param *a) {
   switch (a->type) {
     case AC_T_TENSOR: return "ac_tensor *";
@@ -71,7 +71,7 @@ static void put_param(buf *b, const aci_param *a) {
   else put(b, ", %s%s", c_type(a), n);
 }
 
-/* What an in-place form writes into is a tensor, also where the plain form takes a number. */
+/* The target of an in-place form is a tensor, even if the plain form takes a number. */
 static aci_param param_of(const aci_sig *s, int i, bool inplace) {
   aci_param a = s->param[i];
   if (inplace && i == 0) a.type = AC_T_TENSOR;
@@ -91,7 +91,7 @@ static void put_out_name(buf *b, const aci_result *r) {
   put(b, r->name[0] != '\0' ? "out_%s" : "out", r->name);
 }
 
-/* Breaks the line that starts at `from` after commas, so that no line is longer than 118 columns where that is possible. */
+/* Breaks the line that starts at `from` after commas, so that no line is longer than 118 columns if possible. */
 static void wrap(buf *b, size_t from) {
   enum { WIDTH = 118 };
   size_t n = b->n - from, line = 0;
@@ -112,7 +112,7 @@ static void wrap(buf *b, size_t from) {
   free(text);
 }
 
-/* The in-place form takes a tensor first, also where the plain one takes numbers. */
+/* The in-place form takes a tensor first, even if the plain one takes numbers. */
 static op_def written_form(const op_def *d) {
   op_def w = *d;
   w.sig.param[0].type = AC_T_TENSOR;
@@ -300,7 +300,7 @@ static void put_value(buf *b, const aci_param *a) {
       put(b, "{.kind = %s == NULL ? AC_T_NONE : %s, .n = n_%s, .%s = %s%s}", n, kind, a->name, m, cast, n);
     else put(b, "{.kind = %s, .n = n_%s, .%s = %s%s}", kind, a->name, m, cast, n);
   } else if (by_pointer) {
-    /* a generator that is not given is the context's own, which ac_value says as NONE */
+    /* a missing generator is the context's own, represented by NONE in ac_value */
     if (a->optional || a->type == AC_T_GENERATOR)
       put(b, "{.kind = %s == NULL ? AC_T_NONE : %s, .%s = %s}", n, kind, m, n);
     else put(b, "{.kind = %s, .%s = %s}", kind, m, n);

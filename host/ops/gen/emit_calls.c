@@ -12,7 +12,6 @@
 
 typedef struct call {
   char *result, *name, *params; /* "ac_status", "ac_block_alloc", "ac_device *d, size_t bytes" */
-  bool ends;                    /* it does not return */
 } call;
 
 typedef struct call_list {
@@ -24,7 +23,8 @@ typedef struct call_list {
 
 static bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
-/* The text without comments, runs of blanks as one; ends of lines stay. Strings in headers hold no comment signs. */
+/* The text without comments, with each run of blanks as one. Ends of lines stay. Strings in headers hold no comment
+ * signs. */
 static void strip(const char *s, buf *out) {
   put_bytes(out, "\n", 1);
   while (*s != '\0') {
@@ -60,7 +60,7 @@ static bool take_declaration(const char *path, char *text, call_list *list) {
   name = open;
   while (name != NULL && name > text && is_word(name[-1])) name--;
   if (close == NULL || name == text || name == open) {
-    fprintf(stderr, "%s: a declaration for modules that is no function's: %s\n", path, text);
+    fprintf(stderr, "%s: a declaration for modules that is not a function's: %s\n", path, text);
     return false;
   }
   if (list->n == list->cap) {
@@ -71,7 +71,7 @@ static bool take_declaration(const char *path, char *text, call_list *list) {
   while (end > text && end[-1] == ' ') end--;
   while (*text == ' ') text++;
   list->v[list->n++] = (call){copy_text(text, (size_t)(end - text)), copy_text(name, (size_t)(open - name)),
-                              copy_text(open + 1, (size_t)(close - open - 1)), strstr(text, "noreturn") != NULL};
+                              copy_text(open + 1, (size_t)(close - open - 1))};
   return true;
 }
 
@@ -90,7 +90,7 @@ static bool scan_header(const char *root, const char *path, call_list *list) {
     for (const char *at = plain.s; ok && (at = strstr(at, markers[k])) != NULL;) {
       at += strlen(markers[k]);
       const size_t length = strcspn(at, ";{");
-      if (at[length] != ';') continue; /* defined here: the module has it, too */
+      if (at[length] != ';') continue; /* defined here: the module has it as well */
       char *declaration = copy_text(at, length);
       ok = take_declaration(path, declaration, list);
       free(declaration);
@@ -106,7 +106,7 @@ static bool scan_header(const char *root, const char *path, call_list *list) {
   return ok;
 }
 
-/* Names of parameters as arguments; of a variadic function those before the dots. */
+/* Names of parameters as arguments. Of a variadic function those before the dots. */
 static void put_arguments(buf *b, const char *params, bool *variadic) {
   *variadic = strstr(params, "...") != NULL;
   const char *at = params;
@@ -177,7 +177,7 @@ static bool write_stubs(const char *out, const call_list *list) {
     put(&b, "\n%s %s(%s) {\n", c->result, c->name, c->params);
     if (variadic) put_variadic(&b, c, arguments.s);
     else put(&b, "  %slibrary.%s(%s);\n", strcmp(c->result, "void") == 0 ? "" : "return ", c->name, arguments.n > 0 ? arguments.s : "");
-    put(&b, c->ends ? "  __builtin_unreachable();\n}\n" : "}\n");
+    put(&b, "}\n");
     buf_free(&arguments);
   }
   const bool ok = write_if_changed(out, "module_stubs.c", &b);

@@ -1,5 +1,5 @@
 /* The reference page (ops.md) for people and the list of ops (ops.json) for tests and tools. The page shows ops as scripts
- * see them, counted from 1; the list holds the signatures' own values. */
+ * see them, counted from 1. The list holds the signatures' own values. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static void put_kind(buf *b, const aci_param *a) {
     case AC_T_TENSORS: put(b, "list of tensors"); break;
     case AC_T_OPERAND: put(b, "tensor or number"); break;
     case AC_T_SCALAR: put(b, "number"); break;
-    case AC_T_INTS: put(b, "list of integers"); break;
+    case AC_T_INTS: put(b, a->holes ? "list of integers or false" : "list of integers"); break;
     case AC_T_FLOATS: put(b, "list of numbers"); break;
     case AC_T_INT: put(b, "integer"); break;
     case AC_T_FLOAT: put(b, "number"); break;

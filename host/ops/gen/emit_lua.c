@@ -1,5 +1,5 @@
-/* What editors know of the ops: LuaCATS stubs (lua/meta/ops.lua), one function and, where the first argument is a tensor,
- * one method per op and in-place form. Positional arguments first, then at most one table that names the optional ones. */
+/* Data on the ops for editors: LuaCATS stubs (lua/meta/ops.lua), one function and, if the first argument is a tensor, one
+ * method per op and in-place form. Positional arguments first, then at most one table that names the optional ones. */
 #include <string.h>
 
 #include "base/number.h"
@@ -15,7 +15,7 @@ static void put_type(buf *b, const aci_param *a) {
     case AC_T_POS:
     case AC_T_DIM: put(b, "integer"); break;
     case AC_T_INTS:
-    case AC_T_SHAPE: put(b, "integer[]"); break;
+    case AC_T_SHAPE: put(b, a->holes ? "(integer|false)[]" : "integer[]"); break;
     case AC_T_DIMS: put(b, "integer|integer[]"); break;
     case AC_T_FLOAT: put(b, "number"); break;
     case AC_T_FLOATS: put(b, "number[]"); break;

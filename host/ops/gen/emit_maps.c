@@ -1,12 +1,11 @@
 /* The formulas of map-like ops and optimizers, out of their .c files into gen/cuda/map_<i>.cu, which CUDA compiles (ops/map/map.cuh and
- * ops/optim/step.cuh say what becomes of them).
+ * ops/optim/step.cuh use them).
  *
- * Of a file that makes maps or steps these top-level pieces are taken: macros, `static inline` functions of values (no pointers: what a formula
- * may call touches nothing but its arguments), what an optimizer's elements share (factors, and the functions marked
- * ACI_STEP_FACTORS that make them), enums, and invocations of the macros
- * that define loops (AC_MAP*, ACI_LOOP*, ACI_LOSS, ACI_STEP*) or that the file itself defines without touching the CPU's multiversioning. All
- * else - gradient rules, shape rules, kernels - is host code and stays where it is. Every file gets a namespace of its own, and its
- * macros end with it. */
+ * From a file that makes maps or steps it takes these top-level pieces. Macros. `static inline` functions of values (no pointers: a formula
+ * may call only functions that touch nothing but their arguments). Shared parts of an optimizer's elements (factors, and the functions
+ * marked ACI_STEP_FACTORS that make them). Enums. Invocations of the macros that define loops (AC_MAP*, ACI_LOOP*, ACI_LOSS, ACI_STEP*) or
+ * that the file itself defines without touching the CPU's multiversioning. Everything else - gradient rules, shape rules, kernels - is host
+ * code and is not taken. Every file gets a namespace of its own, and its macros end with it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,10 +56,10 @@ static const char *parens(const char *p) {
   return p;
 }
 
-/* Past a definition: to the ';' outside of brackets, or to the '}' of a function's body. */
+/* Past a definition: to the ';' outside brackets, or to the '}' of a function's body. */
 static const char *definition(const char *p) {
   int depth = 0;
-  bool value = begins(p, "typedef"); /* and behind '=': braces do not end it */
+  bool value = begins(p, "typedef"); /* after '=' too: braces do not end it */
   while (*p != '\0') {
     const char c = *p;
     if (c == '{' || c == '(') depth++;
@@ -77,7 +76,7 @@ static bool makes_maps(const char *w, size_t n) {
          (n > 8 && begins(w, "ACI_STEP"));
 }
 
-/* Is w one of the macros defined in what was taken so far, and not one that makes functions for the CPU's instruction sets? */
+/* Whether w is a macro defined in the pieces taken so far, and does not make functions for the CPU's instruction sets. */
 static bool own_macro(const char *taken, const char *w, size_t n) {
   for (const char *p = taken; p != NULL && *p != '\0'; p = strchr(p, '\n'), p += p != NULL) {
     if (!begins(p, "#define ") || strncmp(p + 8, w, n) != 0 || p[8 + n] != '(') continue;

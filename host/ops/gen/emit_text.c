@@ -1,7 +1,7 @@
 /* The formulas of maps as text inside of the library: gen/map_text.c, of which ops/fuse_code.c makes kernels while a program runs.
  *
- * Of each file of host/ops/map the pieces that CUDA gets, too (emit_maps.c), and base/vmath.h with the headers that formulas share, without
- * what they include. Kernels take several files into one: names of functions get the file's name behind them while its text goes by, macros
+ * The pieces of each file of host/ops/map that CUDA also gets (emit_maps.c), and base/vmath.h with the headers that formulas share, without
+ * their includes. Kernels combine several files: names of functions get the file's name as a suffix while its text is emitted, and macros
  * end with it. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void put_line(buf *b, const char *line, size_t n) {
   put(b, "\\n\",\n");
 }
 
-/* Functions get the name NAME__STEM; stem NULL: from here on they have their own again. */
+/* Functions get the name NAME__STEM. stem NULL: from here on they have their own again. */
 static void rename_functions(buf *b, const char *text, const char *stem) {
   for (const char *p = text; p != NULL && *p != '\0'; p = strchr(p, '\n'), p += p != NULL) {
     if (strncmp(p, "static inline", 13) != 0 && strncmp(p, "ACI_VM", 6) != 0) continue;

@@ -1,7 +1,8 @@
 /* accel-opgen --out DIR [--src DIR] [FILE.c ...] [--calls ROOT HEADER.h ...]
  *
- * Run by the build. --src takes every <family>/<op>.c below a folder (the generator's own folder excepted); further files,
- * e.g. of a test, may be named one by one. --calls reads headers below ROOT for what modules of devices may call. */
+ * Run by the build. --src takes every <family>/<op>.c below a folder (except the generator's own folder). Further files,
+ * for example of a test, may be named one by one. --calls reads headers below ROOT for the functions that modules of
+ * devices may call. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,7 @@ static bool ends_in_c(const char *s) {
   return n > 2 && strcmp(s + n - 2, ".c") == 0;
 }
 
-/* Names below dir that `want` likes; folders when depth is 1, files when it is 0. */
+/* Names below dir that `want` accepts: folders when depth is 1, files when it is 0. */
 static bool list_folder(const char *dir, int depth, paths *out) {
   DIR *d = opendir(dir);
   if (d == NULL) {

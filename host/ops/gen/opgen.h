@@ -1,7 +1,7 @@
 /* accel-opgen: reads the definitions of ops out of C files and writes everything that follows from their signatures.
  *
- * main.c collects files -> scan.c finds definitions -> check (main.c) -> emit_*.c build texts -> out.c writes what changed.
- * The tool is quiet when all is well; a mistake in an op's file is "path:line: reason" and exit code 1. */
+ * main.c collects files -> scan.c finds definitions -> check (main.c) -> emit_*.c build texts -> out.c writes changed
+ * files. The tool is quiet on success. A mistake in an op's file is "path:line: reason" and exit code 1. */
 #ifndef ACI_OPGEN_H
 #define ACI_OPGEN_H
 #include <stdbool.h>
@@ -19,9 +19,9 @@ void put_bytes(buf *b, const char *s, size_t n);
 /* Takes the last n bytes away. */
 void put_back(buf *b, size_t n);
 void buf_free(buf *b);
-/* Whole file, NUL-terminated, NULL when it cannot be read; the caller frees. */
+/* Whole file, NUL-terminated, NULL when it cannot be read. The caller frees it. */
 char *read_file(const char *path, size_t *n);
-/* Writes dir/name unless it holds this text already; makes missing folders of name. False after a message. */
+/* Writes dir/name unless it holds this text already. Makes missing folders of name. False after a message. */
 bool write_if_changed(const char *dir, const char *name, const buf *b);
 void *need(void *p); /* p, or the end of the program when memory is short */
 char *copy_text(const char *s, size_t n);
@@ -34,7 +34,7 @@ typedef struct op_def {
   char *file;     /* "map/exp.c", for documents */
   char *sig_text;
   char *doc;         /* head comment of the file, lines without the comment's decoration and examples */
-  char *examples;    /* "EXPR --> EXPECTED" a line, of the op that the file is named after; "" for others */
+  char *examples;    /* one "EXPR --> EXPECTED" per line, of the op that the file is named after. "" for others */
   char autocast[16]; /* "lower", "f32", "promote" or "" */
   int line;
   bool inplace, hidden, nondiff, grad, composed, kernel;
@@ -46,9 +46,9 @@ typedef struct op_list {
   int n, cap;
 } op_list;
 
-/* Appends the definitions in text; false after messages. */
+/* Appends the definitions in text. False after messages. */
 bool scan_file(const char *path, op_list *ops);
-/* First sentence of what the head comment says about this op. */
+/* First sentence of the head comment about this op. */
 void doc_line(buf *b, const op_def *d);
 
 /* ---- emitters: each appends one file's text ---- */
@@ -60,10 +60,11 @@ void emit_stubs(buf *b, const op_list *ops);         /* lua/meta/ops.lua */
 void emit_reference(buf *b, const op_list *ops);     /* ops.md */
 void emit_json(buf *b, const op_list *ops);          /* ops.json */
 
-/* cuda/map_<i>.cu, from the texts of these files; MAP_PARTS of them, so that compilers work side by side. False after messages. */
+/* cuda/map_<i>.cu, from the texts of these files. There are MAP_PARTS of them, so that compilers work in parallel. False
+ * after messages. */
 enum { MAP_PARTS = 4 };
 bool emit_maps(const char *out, char *const *paths, int n);
-/* The pieces of a file's text that formulas are made of (emit_maps.c); false when it makes no maps. */
+/* The pieces of a file's text that formulas consist of (emit_maps.c). False when it makes no maps. */
 bool map_pieces(const char *text, buf *b);
 
 /* map_text.c: the formulas as text, from these files, for kernels that are made while a program runs (emit_text.c). False after messages. */
@@ -73,12 +74,12 @@ bool emit_map_texts(const char *out, char *const *paths, int n);
 bool emit_calls(const char *out, const char *root, char *const *headers, int n);
 
 /* ---- shared by the emitters of documents ---- */
-/* The default as scripts write it: `dims` counted from 1; "nil" for none. */
+/* The default as scripts write it: `dims` counted from 1, "nil" for none. */
 void put_lua_default(buf *b, const aci_param *a);
 static inline bool is_list_type(ac_type t) {
   return t == AC_T_TENSORS || t == AC_T_INTS || t == AC_T_FLOATS || t == AC_T_DIMS || t == AC_T_SHAPE;
 }
-/* Ops whose first argument is a tensor are methods, too. */
+/* Ops whose first argument is a tensor are methods as well. */
 static inline bool is_method(const aci_sig *s) {
   return s->n_params > 0 && !s->param[0].optional &&
          (s->param[0].type == AC_T_TENSOR || s->param[0].type == AC_T_OPERAND);

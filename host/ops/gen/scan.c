@@ -1,6 +1,6 @@
 /* Finds the definitions of ops in a C file: AC_OP(name, ...), AC_MAP*(name, ...) and AC_REDUCE*(name, ...) that start a
  * line outside comments and strings. It reads designators (.sig = "...") and not the values of other arguments, so that it
- * needs no preprocessor; that is why the signature has to be written as string literals. */
+ * needs no preprocessor. That is why the signature must be written as string literals. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void step(scanner *s) {
   s->at++;
 }
 
-/* Past a comment, string or character constant that begins here; false when none does. */
+/* Past a comment, string or character constant that begins here. False when none does. */
 static bool skip_opaque(scanner *s) {
   if (s->at[0] == '/' && s->at[1] == '*') {
     s->at += 2;
@@ -88,7 +88,7 @@ static bool is_macro(const char *w) {
   return true;
 }
 
-/* Concatenates the string literals at s->at; false (with message) when there is something else. */
+/* Concatenates the string literals at s->at. False (with message) when there is something else. */
 static bool take_literals(scanner *s, buf *out) {
   int n = 0;
   for (skip_blank(s); *s->at == '"'; skip_blank(s), n++) {
@@ -104,7 +104,7 @@ static bool take_literals(scanner *s, buf *out) {
     s->at++;
   }
   if (n == 0 || (*s->at != ',' && *s->at != ')'))
-    return complain(s, s->line, ".sig has to be written as string literals"), false;
+    return complain(s, s->line, ".sig must be written as string literals"), false;
   return true;
 }
 
@@ -128,7 +128,7 @@ static bool starts_word(const scanner *s, const char *w) {
 
 static void take_flag(scanner *s, const char *field, bool *out) {
   if (starts_word(s, "true")) *out = true;
-  else if (!starts_word(s, "false")) complain(s, s->line, ".%s has to be true or false", field);
+  else if (!starts_word(s, "false")) complain(s, s->line, ".%s must be true or false", field);
 }
 
 static void take_autocast(scanner *s, op_def *d) {
@@ -142,10 +142,10 @@ static void take_autocast(scanner *s, op_def *d) {
     return;
   }
   complain(s, s->line,
-           ".autocast has to be one of AC_CAST_NONE, AC_CAST_LOWER, AC_CAST_F32, AC_CAST_PROMOTE");
+           ".autocast must be one of AC_CAST_NONE, AC_CAST_LOWER, AC_CAST_F32, AC_CAST_PROMOTE");
 }
 
-/* One argument of the macro; false after a message that makes the definition useless. */
+/* One argument of the macro. False after a message that makes the definition useless. */
 static bool take_argument(scanner *s, op_def *d, buf *sig) {
   char field[32] = "";
   skip_blank(s);
@@ -182,8 +182,8 @@ static bool take_argument(scanner *s, op_def *d, buf *sig) {
   return true;
 }
 
-/* Reads one definition, s->at being behind the macro's name, and appends it to ops, which owns it. Mistakes are reported with their line, and
- * s->failed is set; scanning goes on, so that one run reports all of them. */
+/* Reads one definition, s->at being after the macro's name, and appends it to ops, which owns it. Mistakes are reported with their line,
+ * and s->failed is set. Scanning continues, so that one run reports all of them. */
 static void take_definition(scanner *s, const char *macro, const char *doc, const char *examples, op_list *ops) {
   op_def *d = need(calloc(1, sizeof *d));
   buf sig = {0};
@@ -227,7 +227,7 @@ static void take_definition(scanner *s, const char *macro, const char *doc, cons
        d->sig.result[0].type != AC_T_TENSOR || d->sig.result[0].view_of >= 0)) {
     complain(
         s, line,
-        "'%s' cannot be in place: its first parameter has to be a tensor or operand, its result a tensor",
+        "'%s' cannot be in place: its first parameter must be a tensor or operand, its result a tensor",
         d->name);
     ok = false;
   }
@@ -255,8 +255,8 @@ static void take_definition(scanner *s, const char *macro, const char *doc, cons
   ops->v[ops->n++] = d;
 }
 
-/* The comment at the top of the file, without slashes, stars, common indent and trailing blanks. What begins with
- * "example:" goes, up to the line with its arrow, as one line where it belongs. */
+/* The comment at the top of the file, without slashes, stars, common indent and trailing blanks. Text from
+ * "example:" up to the line with its arrow goes to the examples, as one line. */
 static void head_comment(const char *text, buf *out, buf *examples) {
   static const char mark[] = "example: ";
   const size_t n_mark = sizeof mark - 1;

@@ -203,7 +203,7 @@ static void inner_dims(const advanced_index_job *j, int d, char *x, char *v, int
     inner_dims(j, d + 1, x + i * j->inner_stride[d] * es, v + i * step * vs, lo, n);
 }
 
-/* Positions [lo, hi) of b where each is a single element. */
+/* Positions [lo, hi) of b, each a single element. */
 static void element_by_element(const advanced_index_job *j, char *x, char *v, int64_t lo, int64_t hi) {
   const int64_t vs = j->single;
 #define EACH(T, STATEMENT)                          \
@@ -228,8 +228,8 @@ static void element_by_element(const advanced_index_job *j, char *x, char *v, in
 #undef EACH
 }
 
-/* A task is one outer position, one chunk of the inner elements and, where order does not matter, a piece of
- * the batch. */
+/* A task is one outer position, one chunk of the inner elements and, if order does not matter, a piece of the
+ * batch. */
 static void range(void *arg, int64_t begin, int64_t end) {
   const advanced_index_job *j = arg;
   const int64_t es = (int64_t)j->es, pieces = (j->n + j->batch_cut - 1) / j->batch_cut, vs = j->single * es;

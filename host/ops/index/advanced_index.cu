@@ -1,6 +1,6 @@
 /* Several index tensors at once on CUDA (advanced_index.h): index, index_backward, index_put, index_copy, index_fill and index_last.
  *
- * Every b of the joint shape names a position. Where positions may be named twice and it matters, their numbers are sorted (order.cuh): the
+ * Every b of the joint shape names a position. If positions may be named twice and that matters, their numbers are sorted (order.cuh): the
  * last of a run of equal ones is the last b that names the position, and a run walked in order adds in the order of b. */
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
@@ -19,8 +19,8 @@ struct index_args {
   int64_t batch[AC_MAX_DIMS], stride[AC_MAX_DIMS][AC_MAX_DIMS], bound[AC_MAX_DIMS], weight[AC_MAX_DIMS],
       number[AC_MAX_DIMS];
   int64_t n, n_dst;
-  int64_t *offset; /* sum of value * weight; -1: out of range */
-  aci_order order; /* keys: sum of value * number, n_dst when out of range; unused without memory */
+  int64_t *offset; /* sum of value * weight. -1: out of range */
+  aci_order order; /* keys: sum of value * number, n_dst when out of range. Unused without memory */
   int *fault;
 };
 struct move_args {
@@ -28,7 +28,7 @@ struct move_args {
   int64_t n_outer, n, n_inner;
   char *x;
   const char *v;
-  uint64_t number; /* what is written without v */
+  uint64_t number; /* the value to write without v */
   const int64_t *offset;
   aci_order order;
   ac_dtype dt;
@@ -118,9 +118,9 @@ static void release(found *w) {
   ac_block_free(w->offsets);
 }
 
-/* Fills *w: the plan, and on the device the offset of each named position of a tensor of this shape and strides (strides NULL: only their
- * numbers matter). sorted: also the numbers of the positions in ascending order, with where each was named. The caller releases *w,
- * also after a failure. */
+/* Fills *w: the plan, and on the device the offset of each named position of a tensor of this shape and strides (strides NULL: only the
+ * numbers matter). sorted: also the numbers of the positions in ascending order, each with its origin. The caller releases *w, also after
+ * a failure. */
 static ac_status find(ac_frame *f, int arg, int dims_arg, int ndim, const int64_t *shape,
                       const int64_t *stride, bool sorted, found *w, ac_err *e) {
   memset(w, 0, sizeof *w);
@@ -192,7 +192,8 @@ static ac_status move(ac_frame *f, move_args a, how h, ac_dtype dt, ac_err *e) {
   }
 }
 
-/* Values that broadcast to outer, batch and inner dims in a row. skip: a dim of theirs, of extent 1, that is left out; -1: none. */
+/* Values that broadcast to outer, batch and inner dims in a row. skip: one of their dims, of extent 1, that is left out.
+ * -1: none. */
 static void spread(move_args *m, const ac_tensor *v, int skip) {
   const int n = m->outer.n + m->batch.n + m->inner.n, lead = n - v->ndim + (skip >= 0);
   for (int d = 0; d < n; d++) {

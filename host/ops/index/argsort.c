@@ -1,5 +1,5 @@
 /* argsort: the indices, from 0, that sort x along dim. Equal elements
-   keep their order whether or not stable is asked for; NaN counts as larger than every number.
+   keep their order whether or not stable is set. NaN counts as larger than every number.
    x (any shape) -> y (same shape, i64).          No gradient.
    example: accel.tensor { 3, 1, 2 }:argsort() --> { 1, 2, 0 }
    example: accel.tensor { 0.5, 2.5, 0.5 }:argsort { descending = true } --> { 1, 0, 2 } */

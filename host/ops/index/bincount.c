@@ -1,27 +1,29 @@
 /* bincount: how often each value from 0 on occurs in x, or the sum of the weights at its occurrences. On
    the meta device the length is minlength, since values are not known there.
-   x (n; integers, not negative), weights (n) -> y (m), m = the largest value + 1, at least minlength; i64, with
+   x (n, integers, not negative), weights (n) -> y (m), m = the largest value + 1, at least minlength. i64, with
    weights f32 for f32 ones, else f64. Weights are added in f64 in the order of x.          No gradient.
    example: accel.bincount(accel.tensor { 0, 1, 1, 3 }) --> { 1, 2, 0, 1 }
    example: accel.bincount(accel.tensor { 0, 2 }, accel.tensor { 0.5, 2 }, { minlength = 4 }) --> { 0.5, 0, 2, 0 } */
+#include "device/meta/meta_flags.h"
 #include "ops/index/index.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0), *w = ARG_NONE(f, 1) ? NULL : ARG_T(f, 1);
-  const int64_t least = ARG_I(f, 2);
+  const bool zeros = f->device->kind == AC_DEV_META && ac_frame_flag(f, ACI_META_ZEROS);
+  const int64_t least = zeros && ARG_I(f, 2) == 0 ? 1 : ARG_I(f, 2);
   char a[128], b[128];
   if (!ac_dtype_is_int((ac_dtype)x->dtype))
     return AC_FAIL(e, DTYPE, "x must hold integers, got %s", ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim != 1)
     return AC_FAIL(e, SHAPE, "x must have one dim, got shape %s", aci_shape_str(x->ndim, x->shape, a, sizeof a));
   if (w != NULL && !aci_same_shape(x, w))
-    return AC_FAIL(e, SHAPE, "weights of shape %s do not stand beside x of shape %s",
+    return AC_FAIL(e, SHAPE, "weights of shape %s do not match x of shape %s",
                    aci_shape_str(w->ndim, w->shape, a, sizeof a), aci_shape_str(x->ndim, x->shape, b, sizeof b));
   if (w != NULL && w->dtype > AC_BOOL)
     return AC_FAIL(e, DTYPE, "weights are %s, a storage dtype; cast them first", ac_dtype_name((ac_dtype)w->dtype));
   if (least < 0) return AC_FAIL(e, INVALID, "minlength is %lld, it cannot be negative", (long long)least);
   if (least == 0 && f->device->kind == AC_DEV_META)
-    return AC_FAIL(e, INVALID, "the largest value is not known on the meta device; give minlength");
+    return AC_FAIL(e, INVALID, "the largest value is unknown on the meta device; give minlength");
   return ac_frame_out(f, w == NULL ? AC_I64 : w->dtype == AC_F32 ? AC_F32 : AC_F64, 1, &least, e);
 }
 

@@ -1,6 +1,6 @@
 /* bucketize: which of the intervals between ascending boundaries each element lies in: how many boundaries are
    below it, with right also those equal to it. NaN is larger than every number.
-   x (any shape, or a number), boundaries (n) -> y (shape of x; i64, from 0).          No gradient.
+   x (any shape, or a number), boundaries (n) -> y (shape of x, i64, from 0).          No gradient.
    example: accel.tensor({ 1, 3.5, 9 }):bucketize(accel.tensor { 1.0, 3, 5 }) --> { 0, 2, 3 }
    example: accel.bucketize(3, accel.tensor { 1, 3, 5 }, true) --> 2 */
 #include "ops/index/search.h"

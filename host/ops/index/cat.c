@@ -1,5 +1,5 @@
 /* cat: tensors concatenated along dim.          n tensors (..., d_i, ...) -> y (..., sum of d_i, ...)
-   Shapes agree but for dim; tensors of shape (0) join anything. The result has the promoted dtype.
+   Shapes agree except in dim. Tensors of shape (0) join anything. The result has the promoted dtype.
    gradient: each its part of dy.
    example: accel.cat({ accel.tensor { 1, 2 }, accel.tensor { 3 } }) --> { 1, 2, 3 }
    example: accel.cat({ accel.tensor { { 1 }, { 2 } }, accel.tensor { { 3 }, { 4 } } }, 2) --> { { 1, 3 }, { 2, 4 } } */

@@ -1,5 +1,5 @@
 /* bincount and one_hot on CUDA. Bins come from the sorted values: a bin is a run of equal ones, found by halving, and its weights are
- * added in the order of x. Where the largest value decides the shape, the host waits for it: one number, in the order of the stream. */
+ * added in the order of x. If the largest value decides the shape, the host waits for it: one number, in the order of the stream. */
 #include "ops/cuda/module.h"
 #include "ops/index/order.cuh"
 #include "ops/reduce/rows.cuh"
@@ -39,7 +39,7 @@ static values_args values_of(const ac_frame *f) {
   return a;
 }
 
-/* By block: the largest value, -1 of none; negative ones are not in range. */
+/* By block: the largest value, -1 of none. Negative ones are not in range. */
 static __global__ void __launch_bounds__(ACI_BLOCK)
     find_largest(const __grid_constant__ values_args a, int64_t *out) {
   __shared__ int64_t shared[ACI_BLOCK];
@@ -139,7 +139,7 @@ static ac_status one_hot(ac_frame *f, ac_err *e) {
   int64_t classes = f->args[1].i, shape[AC_MAX_DIMS + 1];
   if (classes < 0) {
     if (a.n == 0)
-      return AC_FAIL(e, INVALID, "x has no elements to tell how many classes there are; give num_classes");
+      return AC_FAIL(e, INVALID, "x has no elements, so the number of classes is unknown; give num_classes");
     AC_TRY(largest(f, a, &classes, e));
     classes++;
   }

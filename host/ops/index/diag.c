@@ -1,5 +1,5 @@
 /* diag: the diagonal of a matrix as a vector, or a square matrix with a vector on its diagonal and zeros elsewhere.
-   x (m, n) -> view of x (k);          x (k) -> y (k + |diagonal|, k + |diagonal|)
+   x (m, n) -> view of x (k), or x (k) -> y (k + |diagonal|, k + |diagonal|)
    gradient: through diagonal.
    example: accel.tensor { 1, 2 }:diag() --> { { 1, 0 }, { 0, 2 } }
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:diag() --> { 1, 4 }

@@ -6,7 +6,7 @@
 #include "ops/index/index.h"
 #include "ops/map/fill.h"
 
-/* The view's geometry; where an offset leaves nothing, its extent is 0. Parameters: offset at `arg`, then two
+/* The view's geometry. If an offset leaves nothing, its extent is 0. Parameters: offset at `arg`, then two
  * dims. */
 static ac_status geometry(ac_frame *f, int arg, int ndim, const int64_t *shape, const int64_t *stride,
                           int64_t *s, int64_t *st, int64_t *off, ac_err *e) {

@@ -1,6 +1,6 @@
-/* diff: differences of neighbours along dim, taken n times; of bool, where neighbours differ.
+/* diff: differences of neighbours along dim, taken n times. For bool, whether neighbours differ.
    x (..., m, ...) -> y (..., max(m - n, 0), ...), y[i] = x[i + 1] - x[i] for n = 1
-   gradient: that of the ops it is made of.
+   gradient: of the ops it consists of.
    example: accel.tensor { 1, 4, 9, 16 }:diff() --> { 3, 5, 7 }
    example: accel.tensor({ { 1, 4 }, { 9, 16 } }):diff(1, 1) --> { { 8, 12 } } */
 #include "ops/index/index.h"
@@ -13,7 +13,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     return 0;
   }
   if (d < 0 || d >= t->ndim) {
-    x_select(x, t, a[2].i, 0); /* says what is wrong with dim */
+    x_select(x, t, a[2].i, 0); /* reports a fault of dim */
     return 0;
   }
   const int64_t times = a[1].i < t->shape[d] ? a[1].i : t->shape[d];

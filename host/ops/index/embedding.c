@@ -1,8 +1,8 @@
 /* embedding: rows of weight by their numbers.
    ids (any shape, i64 or i32), weight (v, d) -> y (ids' shape, d)
-   gradient: dweight = every dy added to its row, dense and in the order of ids (embedding_backward); row
+   gradient: dweight = every dy added to its row, dense and in the order of ids (embedding_backward). Row
    padding_idx gets none.
-   Ids count from 0; padding_idx may count from the end.
+   Ids count from 0. padding_idx may count from the end.
    example: accel.embedding(accel.tensor { 2, 0 }, accel.tensor { { 1.0, 2 }, { 3, 4 }, { 5, 6 } }) --> { { 5, 6 }, { 1, 2 } } */
 #include "ops/index/index.h"
 
@@ -81,7 +81,7 @@ static void grad_back(ac_grad *g) {
   if (!ARG_NONE(g, 3) && d != NULL) {
     int64_t rows = ARG_I(g, 2), pad = ARG_I(g, 3) < 0 ? ARG_I(g, 3) + rows : ARG_I(g, 3);
     ac_tensor *is_pad = x_unsqueeze(ex, x_eq(ex, T(ids), ac_operand_int(pad)), -1);
-    d = x_masked_fill(ex, d, is_pad, aci_float(0));
+    d = x_masked_fill(ex, d, is_pad, F(0));
   }
   ac_grad_set(g, 0, d);
 }

@@ -1,6 +1,6 @@
 /* expand_as: x repeated, without copying, to the shape of other.
    x (broadcasts to the shape of other), other -> view of x (shape of other)
-   gradient: that of expand; none to other.
+   gradient: as for expand. other gets none.
    example: accel.tensor({ { 1 }, { 2 } }):expand_as(accel.zeros(2, 2)) --> { { 1, 1 }, { 2, 2 } } */
 #include "ops/op.h"
 

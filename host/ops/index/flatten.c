@@ -1,4 +1,4 @@
-/* flatten: dims start_dim to end_dim of x as one; a view where the memory allows it.
+/* flatten: dims start_dim to end_dim of x as one. A view if the memory allows it.
    x (a, b, c) -> y (a, b * c)
    A tensor of rank 0 becomes one of rank 1.          gradient: through reshape.
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):flatten() --> { 1, 2, 3, 4 }

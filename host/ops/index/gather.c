@@ -1,6 +1,6 @@
 /* gather: the elements of x along dim at index.
    x (a, n, b), dim 1, index (a', m, b') with a' <= a, b' <= b -> y (a', m, b'),
-   y[i, j, k] = x[i, index[i, j, k], k]; index values count from 0.
+   y[i, j, k] = x[i, index[i, j, k], k]. Index values count from 0.
    gradient: dx = dy added to the positions it came from (gather_backward).
    example: accel.tensor({ { 1.0, 2 }, { 3, 4 } }):gather(2, accel.tensor { { 1 }, { 0 } }) --> { { 2 }, { 3 } } */
 #include "ops/index/gather_scatter.h"

@@ -73,8 +73,8 @@ static void offsets(const gather_job *j, int lo, int hi, int64_t r, int64_t *nea
   }
 }
 
-/* A task is one outer position and a block of up to GATHER_BLOCK inner ones; it walks the index along dim in order. near, far: offsets of the
- * block's elements in both tensors, without dim, in elements. No two tasks write to the same element. */
+/* A task is one outer position and a block of up to GATHER_BLOCK inner ones. It walks the index along dim in order. near, far: offsets of
+ * the block's elements in both tensors, without dim, in elements. No two tasks write to the same element. */
 static void gather_range(void *arg, int64_t begin, int64_t end) {
   const gather_job *j = arg;
   const int nd = j->index->ndim;

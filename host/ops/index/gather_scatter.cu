@@ -1,7 +1,7 @@
 /* gather, its backward, scatter, scatter_add and scatter_last on CUDA: elements whose position along one dim an index names.
  *
- * Short lines of the index are looked through: adding goes by positions of the result, each in the order of its line; of those that name
- * one position the last one writes. Long lines are sorted (order.cuh): a run of equal numbers is added in its order, its last one writes. */
+ * Short lines of the index are scanned: adding goes by positions of the result, each in the order of its line. Of several that name one
+ * position the last one writes. Long lines are sorted (order.cuh): a run of equal numbers is added in its order, and its last one writes. */
 #include "ops/cuda/module.h"
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
@@ -19,8 +19,8 @@ struct gather_args {
   char *near_, *far_; /* near is walked in index's own positions, the index leads into far */
   int64_t near_stride[AC_MAX_DIMS], far_stride[AC_MAX_DIMS], far_shape[AC_MAX_DIMS];
   int64_t far_n;
-  aci_order o;     /* keys: the index, `bound` where it is out of range */
-  uint64_t number; /* what is written where near is NULL */
+  aci_order o;     /* keys: the index, `bound` if out of range */
+  uint64_t number; /* the value to write if near is NULL */
   int *fault;
 };
 } // namespace
@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) gather_kernel(const __grid_c
   }
 }
 
-/* far[p] (+)= the near elements whose index is p, in the order of the index; one thread a position. */
+/* far[p] (+)= the near elements whose index is p, in the order of the index. One thread a position. */
 template <class C>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     scatter_positions(const __grid_constant__ gather_args a, bool add) {
@@ -74,7 +74,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
-/* Where a line of the index begins in each tensor; dim's own position is left out. */
+/* Start of a line of the index in each tensor. dim's own position is left out. */
 namespace {
 struct line_start {
   int64_t near_at, far_at, index_at;
@@ -183,7 +183,7 @@ static ac_status gather(ac_frame *f, ac_err *e) {
   }
 }
 
-/* The lines of the index in order; the caller closes a->o. */
+/* The lines of the index in order. The caller closes a->o. */
 static ac_status in_order(ac_frame *f, gather_args *a, ac_err *e) {
   const int64_t m = a->shape[a->dim];
   AC_TRY(aci_order_open(f, a->n / m, m, aci_order_bits(a->bound + 1), &a->o, e));
@@ -204,7 +204,7 @@ static ac_status add_sorted(ac_frame *f, gather_args a, ac_err *e) {
   return st;
 }
 
-/* far (+)= near; far, without `onto`, is contiguous. */
+/* far (+)= near. far, without `onto`, is contiguous. */
 static ac_status add(ac_frame *f, const gather_args &a, bool onto, ac_err *e) {
   if (a.far_n == 0) return AC_OK;
   if (a.n > 0 && a.shape[a.dim] > LONG) {

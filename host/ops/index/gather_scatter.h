@@ -8,8 +8,8 @@
 ac_status aci_gather_check(const ac_frame *f, const ac_tensor *x, const ac_tensor *index, int dim, ac_err *e);
 /* out[p] := x[p with p[dim] = index[p]], out of index's shape. index is argument `arg`. */
 ac_status aci_gather(ac_frame *f, ac_tensor *out, const ac_tensor *x, int dim, int arg, ac_err *e);
-/* out[p with p[dim] = index[p]] := src[p], or one number (an element in out's dtype; src NULL), for p in
- * index's shape in ascending order along dim: where a position is named twice, the last one stays. Nothing is
+/* out[p with p[dim] = index[p]] := src[p], or one number (an element in out's dtype, src NULL), for p in
+ * index's shape in ascending order along dim: if a position is named twice, the last one stays. Nothing is
  * written when a value is out of range. */
 ac_status aci_scatter(ac_frame *f, ac_tensor *out, const ac_tensor *src, const void *number, int dim,
                        int arg, ac_err *e);
@@ -20,7 +20,7 @@ ac_status aci_scatter_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int
 /* Of scatter and scatter_add, (x, dim, index, src) -> y like x: checks of index (argument 2) and of src (3), a tensor of x's dtype that is
  * at least as large as index. */
 ac_status aci_scatter_check(const ac_frame *f, ac_err *e);
-/* The gradient of src from that of its elements that index used: zeros at the others. */
+/* The gradient of src from the gradient of the elements that index used: zeros at the others. */
 ac_tensor *aci_scatter_source_grad(ac_grad *g, ac_tensor *d);
 
 #endif

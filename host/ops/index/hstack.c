@@ -1,4 +1,4 @@
-/* hstack: tensors joined along the second dim; those of rank 0 and 1 along their only one.
+/* hstack: tensors joined along the second dim. Those of rank 0 and 1 are joined along their only one.
    n tensors (a, b_i) or (b_i) -> y (a, sum of b_i) or (sum of b_i)
    gradient: each its columns of dy, through reshape and cat.
    example: accel.hstack { accel.tensor { 1, 2 }, accel.tensor { 3 } } --> { 1, 2, 3 }

@@ -1,8 +1,8 @@
 /* index: the elements of x at the positions that several index tensors give together, as NumPy's x[i, j].
    x (a, b, c), indices {i, j} of shapes that broadcast to (m, n) -> y (m, n, c), y[p, q, :] = x[i[p, q], j[p, q], :]
-   dims says which dims the tensors address (the first ones unless given); these dims become (m, n),
-   at the position of the first of them where they are adjacent, else in front. Values count from 0,
-   negative ones from the end.
+   dims lists the dims that the tensors address (by default the first ones). These dims become (m, n), at the
+   position of the first of them if they are adjacent, otherwise in front. Values count from 0, negative ones from
+   the end.
    gradient: dx = dy added to its positions, in their order (index_backward).
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:index { accel.tensor { 0, 1 }, accel.tensor { 1, 0 } } --> { 2, 3 }
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:index({ accel.tensor { 1, 1, -2 } }, 2) --> { { 2, 2, 1 }, { 4, 4, 3 } } */

@@ -1,7 +1,7 @@
 /* index_copy: x with the slices of source along dim written over the slices that index names.
    x (a, n, b), dim 2, index (m), source (a, m, b) -> y = x, then y[:, index[j], :] = source[:, j, :]
-   Index values count from 0; where two are equal, the last one counts.
-   gradient: dx = dy with zeros at the positions written, dsource = dy at its positions, zeros where overwritten.
+   Index values count from 0. If two are equal, the last one counts.
+   gradient: dx = dy with zeros at the positions written, dsource = dy at its positions, zeros if overwritten.
    example: accel.zeros(3):index_copy(1, accel.tensor { 2, 0 }, accel.tensor { 5.0, 6.0 }) --> { 6, 0, 5 } */
 #include "ops/index/index_last.h"
 #include "ops/index/advanced_index.h"

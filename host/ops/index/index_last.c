@@ -1,6 +1,6 @@
 /* index_last: of several index tensors that name positions, which names are the last ones of their position.
    indices (shapes that broadcast to s), extents (of the dims they index) -> y (s), bool
-   No gradient; see index_last.h. */
+   No gradient. See index_last.h. */
 #include "ops/index/index_last.h"
 
 #include "ops/index/advanced_index.h"
@@ -23,7 +23,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, AC_BOOL, p.n_batch, p.batch, e);
 }
 
-/* y[b] = no later b has the same id; ids below n_dst. */
+/* y[b] = no later b has the same id. ids are below n_dst. */
 static ac_status mark(ac_frame *f, uint8_t *y, const int64_t *ids, int64_t n, int64_t n_dst, ac_err *e) {
   ac_block *block;
   if (n == 0) return AC_OK;

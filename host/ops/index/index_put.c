@@ -1,7 +1,7 @@
 /* index_put: x with values written to (accumulate: added at) the positions that index tensors name, see index.
    x (a, b, c), indices {i, j} that broadcast to (m, n), values (broadcasts to (m, n, c)) or a number -> y (as x)
-   Where two indices are equal, the last value stays; with accumulate they are added in their order.
-   gradient: dx = dy with zeros at the positions written (accumulate: dy); dvalues = dy at its positions, zeros where
+   If two indices are equal, the last value stays. With accumulate they are added in their order.
+   gradient: dx = dy with zeros at the positions written (accumulate: dy). dvalues = dy at its positions, zeros if
    a later value was written.
    example: accel.zeros(2, 2):index_put({ accel.tensor { 0, 1 }, accel.tensor { 1, 0 } }, 5) --> { { 0, 5 }, { 5, 0 } }
    example: accel.zeros(3):index_put({ accel.tensor { 2, 0, 2 } }, accel.tensor { 1.0, 2.0, 3.0 }, true) --> { 2, 0, 4 } */

@@ -1,4 +1,4 @@
-/* index_view: the part of x that a list of positions, ranges and new dims names (index_view.h says how).
+/* index_view: the part of x that a list of positions, ranges and new dims names (index_view.h defines the list).
    x (any shape), spec -> view of x.          gradient: dx = dy at its positions, zeros elsewhere
    (index_view_backward). */
 #include "ops/index/index_view.h"
@@ -30,7 +30,7 @@ ac_status aci_view_geometry(int ndim, const int64_t *shape, const int64_t *strid
     if (ok && length == 1) ok = start < n;
     if (!ok)
       return AC_FAIL(e, INVALID, "entry %d of the spec does not fit %lld positions", i / 3 + 1, (long long)n);
-    if (length != 0) *offset += start * stride[d]; /* an empty part may start behind the end */
+    if (length != 0) *offset += start * stride[d]; /* an empty part may start past the end */
     if (length != ACI_VIEW_SELECT) {
       out_shape[w] = length;
       out_stride[w++] = length > 1 ? stride[d] * step : stride[d];
@@ -75,7 +75,7 @@ static ac_status shape_back(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-/* Zeros where no element of dy belongs; only before and after it, where a single dim is sliced. */
+/* Zeros at elements that dy does not cover. If a single dim is sliced, these are only before and after it. */
 static ac_status zero_rest(ac_frame *f, ac_err *e) {
   const ac_tensor *dx = f->out[0];
   const ac_value *spec = &f->args[1];
@@ -126,7 +126,7 @@ static void grad_back(ac_grad *g) {
   ac_grad_set(g, 0, x_index_view(&g->x, g->dout[0], g->args[1].ints, g->args[1].n));
 }
 
-/* ---- x[spec] := value: what assignment to a part is, with its position in the graph ---- */
+/* ---- x[spec] := value: assignment to a part, with its position in the graph ---- */
 
 /* A value's shape without the leading 1s that the view has no dims for. */
 static int value_dims(const ac_tensor *v, int nd) {

@@ -1,7 +1,7 @@
 /* interpolate: x resized along its last dims, to size or by scale_factor (one number for all of them, or one each).
-   x (batch, channels, spatial dims) -> y (batch, channels, resized); floats, or any dtype for the nearest modes
+   x (batch, channels, spatial dims) -> y (batch, channels, resized). Floats, or any dtype for the nearest modes
    mode: nearest and nearest_exact take one element, area means over all that fall on a position (1 to 3 spatial
-   dims); linear (1), bilinear (2) and trilinear (3) weigh neighbours, bicubic (2) four of them along each dim.
+   dims). linear (1), bilinear (2) and trilinear (3) weigh neighbours, bicubic (2) four of them along each dim.
    align_corners: the centres of the outer elements coincide, instead of the outer edges (the last four modes).
    gradient: dx = dy summed with the same weights (interpolate_backward).
    example: accel.tensor { { { 1.0, 2.0 } } }:interpolate { scale_factor = 2 } --> { { { 1, 1, 2, 2 } } }
@@ -13,13 +13,13 @@
 
 static bool is_nearest(int64_t mode) { return mode == ACI_NEAREST || mode == ACI_NEAREST_EXACT; }
 
-/* Extent after resizing n by a factor; -1: there is none. */
+/* Extent after resizing n by a factor. -1: there is none. */
 static int64_t resized(int64_t n, double factor) {
   double v = floor((double)n * factor);
   return v >= 1 && v < 0x1p62 ? (int64_t)v : -1;
 }
 
-/* The weights of one dim; factor: the scale asked for, 0 where the sizes tell it. */
+/* The weights of one dim. factor: the given scale, 0 to use the sizes. */
 static ac_status weights(ac_frame *f, int64_t mode, bool corners, int64_t n, int64_t n_out, double factor,
                          aci_taps *t, ac_err *e) {
   const aci_resize r = aci_resize_of(mode, corners, n, n_out, factor);
@@ -33,7 +33,7 @@ static ac_status weights(ac_frame *f, int64_t mode, bool corners, int64_t n, int
   return AC_OK;
 }
 
-/* ---- the public op: what size says, and what is left to say of it ---- */
+/* ---- the public op: resolves size, then calls the hidden op ---- */
 static ac_status check(ac_expr *x, const ac_value *a, int64_t *size) {
   const ac_tensor *t = a[0].tensor;
   const ac_value *want = &a[1], *factor = &a[2];
@@ -50,7 +50,7 @@ static ac_status check(ac_expr *x, const ac_value *a, int64_t *size) {
                               : "three more dims",
                    s);
   if ((want->kind == AC_T_NONE) == (factor->kind == AC_T_NONE))
-    return AC_FAIL(x->e, INVALID, "either size or scale_factor is due");
+    return AC_FAIL(x->e, INVALID, "give either size or scale_factor");
   const int given = want->kind == AC_T_NONE ? factor->n : want->n;
   if (given != 1 && given != n)
     return AC_FAIL(x->e, INVALID, "%d numbers are given for the %d resized dims of %s", given, n, s);

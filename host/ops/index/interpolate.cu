@@ -8,7 +8,7 @@
 
 enum { DIMS = 3, PLANES = 4 };
 
-/* Space is (depth, height, width); dims in front that are not there have extent 1. x is what is read, of any strides; y contiguous. */
+/* Space is (depth, height, width). Missing leading dims have extent 1. x is the input, of any strides. y is contiguous. */
 struct resize_args {
   aci_resize dim[DIMS]; /* from the tensor resized to the resized one */
   const void *x;
@@ -20,7 +20,7 @@ struct resize_args {
   int64_t n;                            /* threads' worth */
 };
 
-/* Planes of a thread, as offsets in x; how many of them there are. */
+/* Planes of a thread, as offsets in x, and their number. */
 ACI_DEVICE int planes_of(const resize_args &a, int64_t group, int64_t *base) {
   int n = 0;
   for (; n < PLANES && group * PLANES + n < a.n_planes; n++) {
@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) resize_moves(const __grid_co
 /* The positions of the resized dim that look at position i, as [lo, hi): first and last elements looked at never go back. */
 ACI_DEVICE void seen_by(const aci_resize &r, int64_t i, int64_t *lo, int64_t *hi) {
   int64_t from = 0, to = r.n_out;
-  while (from < to) { /* the first whose last element is i or behind it */
+  while (from < to) { /* the first whose last element is i or later */
     const int64_t mid = (from + to) / 2;
     const aci_resize_taps t = aci_resize_at(&r, mid);
     if (aci_resize_position(&r, &t, t.count - 1) < i) from = mid + 1;
@@ -84,7 +84,7 @@ ACI_DEVICE void seen_by(const aci_resize &r, int64_t i, int64_t *lo, int64_t *hi
   }
   *lo = from;
   to = r.n_out;
-  while (from < to) { /* the first whose first element is behind i */
+  while (from < to) { /* the first whose first element is after i */
     const int64_t mid = (from + to) / 2;
     const aci_resize_taps t = aci_resize_at(&r, mid);
     if (aci_resize_position(&r, &t, 0) <= i) from = mid + 1;
@@ -92,7 +92,7 @@ ACI_DEVICE void seen_by(const aci_resize &r, int64_t i, int64_t *lo, int64_t *hi
   }
   *hi = from;
 }
-/* What position o takes of element i. */
+/* The weight of element i in position o. */
 ACI_DEVICE double share_of(const aci_resize &r, int64_t o, int64_t i) {
   const aci_resize_taps t = aci_resize_at(&r, o);
   double w = 0;

@@ -1,13 +1,14 @@
-/* masked_scatter: x with the elements of source, in their order, at the positions where mask is true.
+/* masked_scatter: x with the elements of source, in their order, at the positions with mask true.
    x (any shape), mask (bool, broadcasts to x), source (at least as many elements as positions) -> y (shape of x)
-   gradient: dx = dy where not mask, else 0; dsource = dy at those positions, one after the other, then zeros.
+   gradient: dx = dy without the masked positions (0 there). dsource = dy at those positions, one after the other,
+   then zeros.
    example: accel.zeros(4):masked_scatter(accel.tensor { true, false, true, false }, accel.tensor { 5.0, 6.0 }) --> { 5, 0, 6, 0 } */
 #include "ops/index/mask.h"
 
 static ac_status mask_check(const ac_tensor *x, const ac_tensor *mask, ac_err *e) {
   char a[128], b[128];
   if (mask->dtype != AC_BOOL)
-    return AC_FAIL(e, DTYPE, "the mask has to be bool, not %s", ac_dtype_name((ac_dtype)mask->dtype));
+    return AC_FAIL(e, DTYPE, "the mask must be bool, not %s", ac_dtype_name((ac_dtype)mask->dtype));
   const int lead = x->ndim - mask->ndim;
   bool ok = lead >= 0;
   for (int d = 0; ok && d < mask->ndim; d++) ok = mask->shape[d] == 1 || mask->shape[d] == x->shape[lead + d];
@@ -30,7 +31,7 @@ typedef struct masked_scatter_job {
   size_t es;
   const uint8_t *mask;
   const int64_t *first; /* per chunk: how many positions before it are true */
-  char *all, *some;     /* as many as mask; as many as are true */
+  char *all, *some;     /* as many as mask. As many as are true */
   bool spread;          /* some -> all, else all -> some */
 } masked_scatter_job;
 
@@ -54,8 +55,8 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* The mask in the shape of x, counted; at most `limit` positions may be true. The caller frees the blocks whatever
- * comes. */
+/* The mask in the shape of x, counted. At most `limit` positions may be true. The caller frees the blocks in every
+ * case. */
 static ac_status read_mask(ac_frame *f, const ac_tensor *x, int64_t limit, masked_scatter_job *j, int64_t *total,
                            ac_block **b1, ac_block **b2, ac_err *e) {
   const void *mask;
@@ -83,7 +84,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   if (st == AC_OK) st = aci_contiguous_data(f, src, &some, &b3, e);
   if (st != AC_OK) goto done;
   if (!f->inplace) aci_copy_into(f->team, y, x);
-  AC_GOTO(done, st, aci_contiguous_data(f, y, &all, &b4, e)); /* a copy where y, written in place, has gaps */
+  AC_GOTO(done, st, aci_contiguous_data(f, y, &all, &b4, e)); /* a copy if y, written in place, has gaps */
   j.all = (char *)(uintptr_t)all;
   j.some = (char *)(uintptr_t)some;
   ac_parallel_for(f->team, y->numel, ACI_MASK_CHUNK, range, &j);
@@ -105,7 +106,7 @@ done:
 static void grad(ac_grad *g) {
   ac_expr *ex = &g->x;
   ac_tensor *dy = g->dout[0], *mask = ARG_T(g, 1);
-  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, x_masked_fill(ex, dy, mask, aci_float(0)));
+  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, x_masked_fill(ex, dy, mask, F(0)));
   if (ac_grad_needs(g, 2))
     ac_grad_set(g, 2, x_masked_scatter_backward(ex, dy, mask, ac_grad_shape(g, 2, 0), ac_grad_ndim(g, 2, 0)));
 }

@@ -1,4 +1,4 @@
-/* masked_select: the elements of x where mask is true, in row-major order. x and mask broadcast.
+/* masked_select: the elements of x with mask true, in row-major order. x and mask broadcast.
    x (any shape), mask (bool) -> y (m), m at most as many as the broadcast shape has elements
    gradient: dx = dy at the true positions in order, 0 elsewhere (masked_select_backward).
    example: accel.tensor({ 1, 2, 3 }):masked_select(accel.tensor { true, false, true }) --> { 1, 3 }
@@ -30,12 +30,12 @@ typedef struct mask_job {
   size_t es;
   const uint8_t *mask;
   const int64_t *first;
-  char *all, *some; /* as many as mask; as many as are true */
+  char *all, *some; /* as many as mask. As many as are true */
 } mask_job;
 
 enum { BLOCK = 512 };
 
-/* Branch-free into a block on the stack: every element is written, the position moves on where mask is true. */
+/* Branch-free into a block on the stack: every element is written, the position advances if mask is true. */
 #define TAKE(T)                                                                                 \
   static void take_##T(const T *x, const uint8_t *m, int64_t n, T *y) {                         \
     T buf[BLOCK];                                                                               \
@@ -84,7 +84,7 @@ static void give_range(void *arg, int64_t begin, int64_t end) {
   EACH(give, y, x)
 }
 
-/* Counts mask (argument 1, broadcast); the caller frees both blocks whatever comes back. */
+/* Counts mask (argument 1, broadcast). The caller frees both blocks in every case. */
 static ac_status prepare(ac_frame *f, int ndim, const int64_t *s, int64_t *n, mask_job *j, int64_t *total,
                          ac_block **b1, ac_block **b2, ac_err *e) {
   const void *mask;
@@ -121,7 +121,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return st;
 }
 
-/* dy goes back into the broadcast shape; what was repeated of x is summed. */
+/* dy goes back into the broadcast shape. Sums over repeated dims of x. */
 static void grad(ac_grad *g) {
   const ac_tensor *mask = ARG_T(g, 1);
   const int64_t *xs = ac_grad_shape(g, 0, 0);

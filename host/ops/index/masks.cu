@@ -1,8 +1,8 @@
-/* Masks on CUDA: masked_select, masked_scatter, nonzero and the backwards. Chunks count, a scan says where each chunk's share begins, and
- * chunks write it (scan.cuh), so that the order is that of the elements.
+/* Masks on CUDA: masked_select, masked_scatter, nonzero and the backwards. Chunks count, a scan gives the start of each chunk's share,
+ * and chunks write it (scan.cuh), so the order of elements is kept.
  *
  * masked_select and nonzero cannot be sized before the device has counted: they wait for it once, for one number, in the order of the
- * stream. The others never wait; a mask that is true more or less often than it should be is told at the next wait. */
+ * stream. The others never wait. A mask with a wrong number of true elements is reported at the next wait. */
 #include "ops/cuda/module.h"
 #include "ops/cuda/scan.cuh"
 #include "ops/index/range.cuh"
@@ -48,7 +48,7 @@ template <class S> struct take : of_mask {
     else *fault = ACI_FAULT_INDEX;
   }
 };
-/* all[i] := some[rank]; blank: where the mask is false, 0 */
+/* all[i] := some[rank]. blank: 0 if the mask is false */
 template <class S> struct give : of_mask {
   seen all, some;
   int64_t limit;
@@ -118,7 +118,7 @@ template <class S> static ac_status select_as(ac_frame *f, ac_err *e) {
   return st;
 }
 
-/* y (ndim, shape) gets the elements of some where the mask is true. */
+/* y (ndim, shape) gets the elements of some at the positions with mask true. */
 template <class S>
 static ac_status give_as(ac_frame *f, const ac_tensor *y, const ac_tensor *mask, const ac_tensor *some,
                          bool blank, ac_err *e) {

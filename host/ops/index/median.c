@@ -1,7 +1,8 @@
-/* median: the middle element of x in ascending order, the lower one of two; with dim that of each line along
+/* median: the middle element of x in ascending order, the lower one of two. With dim, the median of each line
+   along
    it, and its index (the first, from 0). NaN when there is one.
    x (any shape) -> values () | values, indices (without dim, or 1 with keepdim)
-   gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements
+   gradient: with dim, dx = dvalues at indices, 0 elsewhere. Without dim, dvalues shared equally by the elements
    that equal the median.
    example: accel.tensor { 4, 1, 3, 2 }:median() --> 2
    example: accel.tensor { { 1, 5, 3 }, { 6, 2, 4 } }:median(2) --> { 3, 4 }, { 2, 2 } */
@@ -12,14 +13,14 @@
 typedef struct median_job {
   aci_reduce_plan p;
   aci_sort_keys k;
-  const char *line; /* the only line, contiguous; NULL: the plan's */
+  const char *line; /* the only line, contiguous. NULL: the plan's */
   int64_t n;
   char *values;
   int64_t *indices; /* or NULL */
   aci_slots slots;
 } median_job;
 
-/* Moves the key of the first NaN, if there is one, to position n - 1, and says whether there is. */
+/* Moves the key of the first NaN, if there is one, to position n - 1. Returns whether there is one. */
 static bool find_nan(const median_job *j, void *keys) {
   int64_t first = -1;
   for (int64_t i = 0; i < j->n; i++)

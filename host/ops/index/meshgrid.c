@@ -19,7 +19,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     const ac_tensor *t = a[0].tensors[i];
     int d = swap && i < 2 ? 1 - i : i;
     if (t->ndim > 1 || t->dtype != a[0].tensors[0]->dtype) {
-      x->st = t->ndim > 1 ? AC_FAIL(x->e, SHAPE, "tensor %d has shape %s; one dim is due", i + 1,
+      x->st = t->ndim > 1 ? AC_FAIL(x->e, SHAPE, "tensor %d has shape %s; expected one dim", i + 1,
                                     aci_shape_str(t->ndim, t->shape, s, sizeof s))
                           : AC_FAIL(x->e, DTYPE, "tensor %d is %s, the first one %s", i + 1,
                                     ac_dtype_name((ac_dtype)t->dtype),

@@ -1,4 +1,4 @@
-/* movedim: dims of x moved to other positions; the others keep their order.
+/* movedim: dims of x moved to other positions. The others keep their order.
    x (n dims), source and destination (as many dims each) -> view of x
    gradient: dx = dy with the dims moved back.
    example: accel.zeros(2, 3, 4):movedim(1, 3).shape --> { 3, 4, 2 }

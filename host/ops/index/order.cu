@@ -24,7 +24,7 @@ template <class K> ACI_DEVICE void sort_segments(K *key, uint32_t *pos, int segm
     }
 }
 
-/* ACI_ORDER_SMALL / segment lines a block; a line's positions beyond n are behind everything. */
+/* ACI_ORDER_SMALL / segment lines a block. A line's positions beyond n sort last. */
 template <class K>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     order_small(K *keys, uint32_t *at, int64_t lines, int64_t n, int segment) {
@@ -50,8 +50,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
-/* The `best` first of every tile of a line, side by side; at NULL: each stands where it stood. What a tile lacks is behind
- * everything. */
+/* The `best` first of every tile of a line, next to each other. at NULL: indices are the positions. Missing elements of a
+ * tile sort last. */
 template <class K>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     order_best(const K *keys, const uint32_t *at, int64_t lines, int64_t n, int64_t best, K *out_keys,
@@ -80,7 +80,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
 namespace {
 struct pass {
   const void *keys;
-  const uint32_t *at; /* NULL: each stands where it stood */
+  const uint32_t *at; /* NULL: indices are the positions */
   void *out_keys;
   uint32_t *out_at, *counts; /* (lines, RADIX, tiles) */
   int64_t lines, n, tiles;
@@ -115,9 +115,9 @@ static __global__ void __launch_bounds__(ACI_BLOCK) order_count(const __grid_con
   }
 }
 
-/* One digit of a stable radix sort: moves a tile's elements to where the counts of their digits say. A thread takes EACH neighbours, so
- * that elements of a digit keep their order: counts by (digit, thread) are turned into positions by an exclusive scan. The tile is sorted
- * in shared memory first, so that neighbours are written to neighbouring addresses. */
+/* One digit of a stable radix sort: moves a tile's elements to the positions that the counts of their digits give. A thread takes EACH
+ * neighbours, so that elements of a digit keep their order: counts by (digit, thread) are turned into positions by an exclusive scan. The
+ * tile is sorted in shared memory first, so that neighbours are written to neighbouring addresses. */
 template <class K>
 static __global__ void __launch_bounds__(ACI_BLOCK) order_deal(const __grid_constant__ pass a) {
   __shared__ K key[TILE];
@@ -153,7 +153,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) order_deal(const __grid_cons
       run += own;
     }
     __syncthreads();
-    if (t < RADIX) scan[t] = position[t * ACI_BLOCK]; /* where the digit begins in the tile */
+    if (t < RADIX) scan[t] = position[t * ACI_BLOCK]; /* start of the digit in the tile */
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
@@ -212,7 +212,7 @@ ac_status aci_order_sort(ac_frame *f, aci_order *o, ac_err *e) {
                     segment);
 }
 
-/* Tiles give their best until one tile holds what is left. */
+/* Tiles give their best until one tile holds the rest. */
 template <class K> static ac_status best_of(ac_frame *f, aci_order *o, int64_t best, ac_err *e) {
   bool first = true;
   int64_t tiles;

@@ -1,8 +1,8 @@
 /* Order on CUDA: elements as integers that compare as the CPU's keys do (sort_keys.h: NaN last, -0 as 0), lines of them sorted with the
  * positions they had. Stable, and the same whatever the scheduler does.
  *
- * Lines of up to ACI_ORDER_SMALL are sorted in shared memory (bitonic, several in a block); longer ones digit by digit from the
- * lowest: tiles count, a scan says where each tile's share of a digit begins, tiles deal their elements. */
+ * Lines of up to ACI_ORDER_SMALL are sorted in shared memory (bitonic, several in a block). Longer ones go digit by digit from the
+ * lowest: tiles count, a scan gives the start of each tile's share of a digit, tiles deal their elements. */
 #ifndef ACI_OPS_ORDER_CUH
 #define ACI_OPS_ORDER_CUH
 #include "ops/cuda/scan.cuh"
@@ -18,7 +18,7 @@ struct aci_order {
   int64_t lines, n;
   int bits;     /* of a key that differ */
   bool wide;    /* keys are uint64_t, else uint32_t */
-  void *keys;   /* (lines, n): the caller fills them; sorted they may lie elsewhere */
+  void *keys;   /* (lines, n): the caller fills them. Sorted they may be elsewhere */
   uint32_t *at; /* sorted: positions in the line */
   ac_block *block;
   void *other_keys;
@@ -77,7 +77,7 @@ ACI_DEVICE uint64_t aci_order_load(ac_dtype dt, const void *x, int64_t i, bool d
     default: return 0;
   }
 }
-/* The key of NaN, ascending; 0 for dtypes that have none. */
+/* The key of NaN, ascending. 0 for dtypes that have none. */
 ACI_DEVICE uint64_t aci_order_nan(ac_dtype dt) {
   switch (dt) {
 #define ACI_ORDER_NAN(D, U, SIGN, INF) \
@@ -88,7 +88,7 @@ ACI_DEVICE uint64_t aci_order_nan(ac_dtype dt) {
   }
 }
 
-/* Lines [first, first + lines) of a plan whose reduced dims are one, the `best` first of each in order; the caller closes o. */
+/* Lines [first, first + lines) of a plan whose reduced dims are one, the `best` first of each in order. The caller closes o. */
 ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, int64_t lines, int64_t best,
                           bool descending, aci_order *o, ac_err *e);
 /* How many lines of n are sorted at a time, so that the memory has a bound. */

@@ -1,8 +1,8 @@
-/* pad: x with elements added at both ends of its last dims, or removed where a number is negative.
+/* pad: x with elements added at both ends of its last dims, or removed if a number is negative.
    x (..., n), pad (left, right of the last dim, left, right of the one before it, ...) -> y (..., left + n + right)
-   mode says what is added: constant the value, reflect the elements inwards from the edge (which is not repeated),
-   replicate the edge, circular the elements of the other end.
-   gradient: dx = dy summed over the copies of each element (pad_backward); for constant dy cropped.
+   mode selects the added elements: constant the value, reflect the elements inwards from the edge (which is not
+   repeated), replicate the edge, circular the elements of the other end.
+   gradient: dx = dy summed over the copies of each element (pad_backward). For constant it is dy cropped.
    example: accel.tensor { 1, 2, 3 }:pad { 1, 2 } --> { 0, 1, 2, 3, 0, 0 }
    example: accel.tensor { 1, 2, 3 }:pad({ 2, -1 }, { mode = "reflect" }) --> { 3, 2, 1, 2 }
    example: accel.tensor { 1, 2, 3, 4 }:pad({ -1, 2 }, "circular") --> { 2, 3, 4, 2, 3 }
@@ -11,7 +11,7 @@
 #include "ops/index/resample.h"
 #include "ops/map/fill.h"
 
-/* Of dim d of ndim: what is added on its left and right. */
+/* Of dim d of ndim: the elements added on its left and right. */
 static void sides(const ac_value *pad, int ndim, int d, int64_t *left, int64_t *right) {
   int i = 2 * (ndim - 1 - d);
   *left = i < pad->n ? pad->ints[i] : 0;
@@ -30,7 +30,7 @@ static ac_status padded(const ac_frame *f, int ndim, const int64_t *shape, int64
   char a[128];
   aci_shape_str(ndim, shape, a, sizeof a);
   if (pad->n % 2 != 0 || pad->n > 2 * ndim)
-    return AC_FAIL(e, INVALID, "pad has %d numbers; two are due for each padded dim, %d at most for shape %s",
+    return AC_FAIL(e, INVALID, "pad has %d numbers; two are needed for each padded dim, %d at most for shape %s",
                    pad->n, 2 * ndim, a);
   for (int d = 0; d < ndim; d++) {
     const int64_t n = shape[d], dim = ac_frame_show(f, d);
@@ -81,7 +81,7 @@ static void map_dim(aci_dim_map *k, int mode, int64_t n, int64_t left, int64_t r
       aci_remap_add(k, left, 0, 1, n);
       aci_remap_add(k, left + n, n - 1, 0, r);
       break;
-    default: /* around what is left of the dim */
+    default: /* around the remaining part of the dim */
       aci_remap_add(k, 0, n - left - cropped(0, right), 1, l);
       aci_remap_add(k, left, 0, 1, n);
       aci_remap_add(k, left + n, cropped(left, 0), 1, r);

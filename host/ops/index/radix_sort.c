@@ -1,5 +1,6 @@
-/* Sorting and choosing among keys: see sort_keys.h. Short lines by insertion and merging, longer ones digit by
- * digit from the lowest (bytes; those that all keys share are skipped), long ones so by all threads. */
+/* Sorting and choosing among keys: see sort_keys.h. Short lines are sorted by insertion and merging, longer
+ * ones digit by digit from the lowest (bytes, skipping those that all keys share), long ones in this way by all
+ * threads. */
 #include <stdlib.h>
 
 #include "ops/index/sort_keys.h"
@@ -161,8 +162,8 @@ void aci_sort_keys_select(const aci_sort_keys *k, void *keys, int64_t n, int64_t
   else select_word(keys, n, m);
 }
 
-/* Twice m, so that choosing among them is paid for by those that came since the last time; and a block that
- * is appended without looking. */
+/* Twice m, so that the keys that came since the last time pay for choosing among them. A block is appended
+ * without a check. */
 int64_t aci_sort_keys_topk_room(int64_t n, int64_t m) {
   int64_t room = 2 * m + 4 * BLOCK;
   return room < n ? room : n;
@@ -179,7 +180,7 @@ typedef struct pass {
   void *from, *to;
   int64_t n;
   int shift;
-  int64_t *count; /* (chunks, BUCKETS): first how many, then where the next one goes */
+  int64_t *count; /* (chunks, BUCKETS): first the counts, then the place of the next one */
 } pass;
 
 static void count_range(void *arg, int64_t begin, int64_t end) {

@@ -35,7 +35,7 @@ ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_
 }
 
 /* ---- ranges ---- */
-enum { GRAIN = 32768, ROW = 512 }; /* elements of a task; elements converted at a time */
+enum { GRAIN = 32768, ROW = 512 }; /* elements of a task. Elements converted at a time */
 
 typedef struct range_job {
   int ndim;

@@ -1,4 +1,4 @@
-/* The kernel behind remap.h: the result's rows are cut into segments, and each is copied run by run. */
+/* The kernel of remap.h: the result's rows are cut into segments, and each is copied run by run. */
 #include "ops/index/remap.h"
 
 #include "ops/ctx_impl.h"
@@ -141,7 +141,7 @@ static void fill_row(const remap_job *j, void *y, int64_t n) {
 #undef FILL
 }
 
-/* Where an outer dim stands: its position, its run and what that adds to the address of x. */
+/* State of an outer dim: its position, its run and the run's offset in the address of x. */
 typedef struct cursor {
   int64_t position, run, offset;
   bool fills;
@@ -218,7 +218,8 @@ static bool moves_blocks(const aci_dim_map *d) {
   return true;
 }
 
-/* Drops dims of one position and joins a dim with the whole dim behind it where x lies so. Returns how many are left. */
+/* Drops dims of one position and joins a dim with the whole dim after it if x has that layout. Returns the number of
+ * remaining dims. */
 static int join(aci_remap *m, aci_dim_map *dim) {
   int w = -1;
   for (int d = 0; d < m->ndim; d++) {

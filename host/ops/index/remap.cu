@@ -1,5 +1,5 @@
-/* Pieces moved whole on CUDA (remap.h): an element a thread, which finds the run of its position in every dim. What flip, roll and pad
- * are there. */
+/* Pieces moved whole on CUDA (remap.h): an element a thread, which finds the run of its position in every dim. flip, roll and pad use
+ * it. */
 #include "ops/index/range.cuh"
 #include "ops/index/remap_plan.h"
 

@@ -1,4 +1,4 @@
-/* One map of positions per dim: what the CPU's remap.c and device modules work from. */
+/* One map of positions per dim, for the CPU's remap.c and device modules. */
 #ifndef ACI_OPS_REMAP_PLAN_H
 #define ACI_OPS_REMAP_PLAN_H
 #include "accel/opdef.h"
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* Positions [at, at of the next run) of the result show positions from, from + step, ... of x; from < 0: the fill value. */
+/* Positions [at, at of the next run) of the result show positions from, from + step, ... of x. from < 0: the fill value. */
 typedef struct aci_run {
   int64_t at, from, step;
 } aci_run;

@@ -1,10 +1,11 @@
-/* repeat_interleave: each slice of x along dim repeated, the copies one after another; without dim x is flattened.
+/* repeat_interleave: each slice of x along dim repeated, the copies one after another. Without dim x is flattened.
    x (a, n, b), dim 2, repeats a number -> y (a, n * repeats, b)
-   x (a, n, b), dim 2, repeats (n) or (1), i64 or i32 -> y (a, sum of repeats, b); the sum is read from the
-   tensor unless output_size gives it, which the meta device needs.
+   x (a, n, b), dim 2, repeats (n) or (1), i64 or i32 -> y (a, sum of repeats, b). The sum is read from the tensor
+   unless output_size gives it, which the meta device needs.
    gradient: dx = dy summed over the repeats.
    example: accel.tensor { 1, 2 }:repeat_interleave(2) --> { 1, 1, 2, 2 }
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:repeat_interleave(accel.tensor { 1, 2 }, 1) --> { { 1, 2 }, { 3, 4 }, { 3, 4 } } */
+#include "device/meta/meta_flags.h"
 #include "ops/ctx_impl.h"
 #include "ops/index/remap.h"
 #include "ops/index/repeats.h"
@@ -87,14 +88,17 @@ static ac_tensor *by_tensor(ac_expr *x, ac_tensor *t, ac_tensor *repeats, int di
   if (size->kind == AC_T_INT) {
     total = size->i;
   } else {
-    if (repeats != NULL && repeats->device->kind == AC_DEV_META) {
-      x->st = AC_FAIL(x->e, DEVICE, "repeats on the meta device has no values to add up; say output_size");
+    const int64_t *flags = x->ctx->flags[AC_DEV_META];
+    const bool meta = repeats != NULL && repeats->device->kind == AC_DEV_META;
+    const bool zeros = meta && flags != NULL && flags[ACI_META_ZEROS];
+    if (meta && !zeros) {
+      x->st = AC_FAIL(x->e, DEVICE, "repeats on the meta device has no values to add up; give output_size");
       return NULL;
     }
     ac_tensor *sum = x_sum(x, repeats, NULL, 0, false, NULL);
-    ac_scalar v;
+    ac_scalar v = {.kind = AC_SCALAR_INT};
     if (sum == NULL) return NULL;
-    x->st = ac_tensor_item(sum, 0, &v, x->e);
+    x->st = zeros ? AC_OK : ac_tensor_item(sum, 0, &v, x->e);
     if (x->st != AC_OK) return NULL;
     total = v.i < 0 ? 0 : v.i; /* a negative repeat is found by the kernel */
   }

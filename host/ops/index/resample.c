@@ -1,5 +1,5 @@
-/* The kernel behind resample.h: for each row of the result the rows of x that count are blended, then the row
- * is mapped along the last dim. Nothing but rows is kept on the way. */
+/* The kernel of resample.h: for each row of the result the contributing rows of x are blended, then the row is
+ * mapped along the last dim. Intermediate results are single rows. */
 #include "ops/index/resample.h"
 
 #include "device/cpu/isa.h"
@@ -57,7 +57,7 @@ typedef struct resample_job {
   int n_outer;
   aci_taps outer[AC_MAX_DIMS], row;
   int64_t stride[AC_MAX_DIMS]; /* bytes of x per position of an outer dim */
-  int per_row;                 /* taps of every position of a row where they are the same, else 0 */
+  int per_row;                 /* taps of every position of a row if equal for all, otherwise 0 */
   int64_t segments, grain;
   char *scratch; /* per task: a row of x and a row of y in the compute type */
   int64_t scratch_bytes;
@@ -118,7 +118,7 @@ static void blend(const resample_job *j, bool first, char *y, const char *x, dou
 ALONG(float, f32)
 ALONG(double, f64)
 
-/* Row r of the result before its last dim: the weighted sum of rows of x, columns [lo, lo + n) into y. Where a single row with
+/* Row r of the result before its last dim: the weighted sum of rows of x, columns [lo, lo + n) into y. If a single row with
  * weight 1 needs no conversion, *one (when given) points to it and y stays unwritten. */
 static void gather_rows(const resample_job *j, int64_t r, int64_t lo, int64_t n, char *y, const char **one) {
   int64_t position[AC_MAX_DIMS], k[AC_MAX_DIMS];
@@ -179,7 +179,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* Dims into outer ones and the row; whole dims side by side count as one. */
+/* Splits dims into outer ones and the row. Adjacent whole dims count as one. */
 static void plan(resample_job *j, int ndim, const aci_taps *taps) {
   int last = ndim - 1;
   int64_t row = 1;

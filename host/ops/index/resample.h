@@ -15,7 +15,7 @@ typedef struct aci_taps {
 
 /* The identity. */
 aci_taps aci_taps_identity(int64_t n);
-/* Room for max taps; first[0] is 0, the rest is the caller's: aci_taps_add for each tap, aci_taps_row after
+/* Room for max taps. first[0] is 0. The caller fills the rest: aci_taps_add for each tap, aci_taps_row after
  * each row. */
 ac_status aci_taps_new(ac_frame *f, int64_t n_in, int64_t n_out, int64_t max, aci_taps *out, ac_err *e);
 static inline void aci_taps_add(aci_taps *t, int64_t col, double weight) {
@@ -24,7 +24,7 @@ static inline void aci_taps_add(aci_taps *t, int64_t col, double weight) {
 }
 static inline void aci_taps_row(aci_taps *t, int64_t o) { t->first[o + 1] = t->n; }
 void aci_taps_free(aci_taps *t, int n);
-/* t becomes its transpose: what the gradient of the map applies. */
+/* t becomes its transpose, which the map's gradient applies. */
 ac_status aci_taps_transpose(ac_frame *f, aci_taps *t, ac_err *e);
 
 /* y (contiguous float) from x of the same dtype, both of ndim dims. Sums run in the compute type and are

@@ -1,4 +1,4 @@
-/* reshape: x under another shape: a view where the memory allows it, else a copy. One extent may be -1.
+/* reshape: x under another shape: a view if the memory allows it, otherwise a copy. One extent may be -1.
    x (any shape), shape -> y (shape).          gradient: through view and clone.
    example: accel.arange(6):reshape(2, -1) --> { { 0, 1, 2 }, { 3, 4, 5 } } */
 #include "ops/index/index.h"

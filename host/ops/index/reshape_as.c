@@ -1,6 +1,6 @@
-/* reshape_as: x in the shape of other: a view where the memory allows it, else a copy.
+/* reshape_as: x in the shape of other: a view if the memory allows it, otherwise a copy.
    x (as many elements as other), other -> y (shape of other)
-   gradient: that of reshape; none to other.
+   gradient: as for reshape. other gets none.
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):t():reshape_as(accel.zeros(4)) --> { 1, 3, 2, 4 } */
 #include "ops/op.h"
 

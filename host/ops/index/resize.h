@@ -1,4 +1,5 @@
-/* The weights of interpolate, by dim: what position o of the result is made of. Written once for interpolate.c and interpolate.cu. */
+/* The weights of interpolate, by dim: the elements of x in position o of the result, with their weights. Written once
+ * for interpolate.c and interpolate.cu. */
 #ifndef ACI_OPS_RESIZE_H
 #define ACI_OPS_RESIZE_H
 #include <math.h>
@@ -19,7 +20,7 @@ typedef struct aci_resize {
   float step; /* of the nearest modes: single precision, as PyTorch, since at exact edges the rounding decides */
 } aci_resize;
 
-/* factor: the scale asked for, 0 where the sizes tell it. */
+/* factor: the given scale, 0 to use the sizes. */
 static inline aci_resize aci_resize_of(int64_t mode, bool corners, int64_t n, int64_t n_out, double factor) {
   aci_resize r;
   r.mode = (int)mode;
@@ -33,7 +34,8 @@ static inline aci_resize aci_resize_of(int64_t mode, bool corners, int64_t n, in
   return r;
 }
 
-/* Elements first, first + 1, ... of x, kept inside of it; w of at most 4, more weigh 1 / count each. */
+/* Elements first, first + 1, ... of x, clamped to it. w has at most 4 weights. If more elements count, each weighs 1 /
+ * count. */
 typedef struct aci_resize_taps {
   int64_t first, count;
   double w[4];

@@ -1,4 +1,4 @@
-/* roll: the elements of x shifted along dims; those shifted beyond the end come back at the front.
+/* roll: the elements of x shifted along dims. Elements shifted beyond the end come back at the front.
    x (any shape) -> y (same shape), y[i] = x[i - shift] along each dim. Without dims x is flattened for it.
    gradient: dx = dy rolled back.
    example: accel.tensor { 1, 2, 3, 4 }:roll(1) --> { 4, 1, 2, 3 }

@@ -1,7 +1,7 @@
 /* Whole rows by their numbers on CUDA: embedding, index_select, their backwards, and index_add.
  *
- * Adding rows: ids are sorted with their positions (order.cuh), so that equal ids stand together in the order they
- * came; then one thread a column walks each run. The order of additions is that of the ids, whatever the scheduler does. */
+ * Adding rows: ids are sorted with their positions (order.cuh), so that equal ids are adjacent in their original order.
+ * Then one thread a column walks each run. Additions follow the order of the ids, independent of the scheduler. */
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
 
@@ -65,7 +65,7 @@ static ac_status take(ac_frame *f, const ac_tensor *x, take_args a, ac_err *e) {
 /* ---- adding ---- */
 namespace {
 struct add_args {
-  aci_order o; /* keys: ids, n_dst where it is out of range or skipped */
+  aci_order o; /* keys: ids, n_dst if out of range or skipped */
   int64_t outer, n_dst, row;
   const void *src;
   void *out; /* holds the base already */
@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     aci_order_put_key(o, j, (uint64_t)(ok && id != skip ? id : n_dst));
   }
 }
-/* C: what sums run in; rounded once, after the base joined. */
+/* C: the type of sums. Rounded once, after the base is added. */
 template <class C>
 static __global__ void __launch_bounds__(ACI_BLOCK) add_rows(const __grid_constant__ add_args a) {
   const int64_t n = a.o.n, all = a.outer * n * a.row;
@@ -99,7 +99,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) add_rows(const __grid_consta
   }
 }
 
-/* out[o, ids[j], :] += scale * src[o, j, :]; out is contiguous and holds what is added to. */
+/* out[o, ids[j], :] += scale * src[o, j, :]. out is contiguous and holds the base. */
 static ac_status add(ac_frame *f, take_args ids, const ac_tensor *src, int64_t outer, int64_t n_dst,
                      int64_t row, double scale, int64_t skip, ac_err *e) {
   add_args a = {};

@@ -1,8 +1,8 @@
 /* scatter: x with the elements of src (or one number) written to the positions that index names along dim.
    x (a, n, b), dim 2, index (a', m, b') with a' <= a, b' <= b, src at least as large as index -> y = x, then
-   y[i, index[i, j, k], k] = src[i, j, k]; index values count from 0. Where two indices are equal, the last one
-   along dim counts.
-   gradient: dx = dy with zeros at the positions written, dsrc = dy at its positions, zeros where overwritten.
+   y[i, index[i, j, k], k] = src[i, j, k]. Index values count from 0. If two indices are equal, the last one along
+   dim counts.
+   gradient: dx = dy with zeros at the positions written, dsrc = dy at its positions, zeros if overwritten.
    example: accel.zeros(2, 3):scatter(2, accel.tensor { { 2 }, { 0 } }, 5) --> { { 0, 0, 5 }, { 5, 0, 0 } }
    example: accel.zeros(3):scatter(1, accel.tensor { 1, 1 }, accel.tensor { 4.0, 6.0 }) --> { 0, 6, 0 } */
 #include "ops/index/gather_scatter.h"
@@ -37,7 +37,7 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 3, aci_scatter_source_grad(g, d));
 }
 
-/* scatter_last: is no later element of index along dim of the same value? n: extent that index addresses. */
+/* scatter_last: true if no later element of index along dim has the same value. n: extent that index addresses. */
 static ac_status shape_last(ac_frame *f, ac_err *e) {
   const ac_tensor *index = ARG_T(f, 0);
   AC_TRY(aci_index_dtype(f, 0, e));

@@ -1,6 +1,6 @@
 /* scatter_add: x with the elements of src added at the positions index names along dim.
    x (a, n, b), dim 1, index (a', m, b'), src at least as large as index -> y = x, then
-   y[i, index[i, j, k], k] += src[i, j, k]; the order of additions is that of index, whatever the threads.
+   y[i, index[i, j, k], k] += src[i, j, k]. Additions are made in the order of index, whatever the threads.
    gradient: dx = dy, dsrc = dy picked by index.
    example: accel.zeros(3):scatter_add(1, accel.tensor { 0, 2, 0 }, accel.tensor { 1.0, 2, 3 }) --> { 4, 0, 2 } */
 #include "ops/index/gather_scatter.h"

@@ -34,14 +34,14 @@ typedef struct search_job {
   bool right, rows; /* rows: a sequence per row of values */
   const ac_tensor *v;
   const char *seq;
-  int64_t n, width; /* of a sequence; of a row of values */
+  int64_t n, width; /* of a sequence. Of a row of values */
   int64_t *out;
 } search_job;
 
 #define FLT_BELOW(a, b) ((a) < (b) || ((b) != (b) && (a) == (a)))
 #define INT_BELOW(a, b) ((a) < (b))
 
-/* How many elements are below v (right: not above it); halving without branches. */
+/* The number of elements below v (right: not above it), by halving without branches. */
 #define POSITIONS(T, sfx, BELOW)                                                                    \
   static void positions_##sfx(const T *s, int64_t n, const T *v, int64_t m, bool right, int64_t *out) { \
     for (int64_t i = 0; i < m; i++) {                                                               \
@@ -72,7 +72,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
   enum { BLOCK = 512 };
   const search_job *j = arg;
   _Alignas(64) char buf[BLOCK * 8];
-  for (int64_t b = begin, m; b < end; b += m) { /* blocks end where rows do */
+  for (int64_t b = begin, m; b < end; b += m) { /* blocks end at the ends of rows */
     int64_t row = b / j->width, rest = (row + 1) * j->width - b;
     m = end - b < BLOCK ? end - b : BLOCK;
     m = m < rest ? m : rest;

@@ -1,5 +1,5 @@
-/* Positions in ascending sequences on CUDA: searchsorted and bucketize, and what repeats of each position name (repeat_interleave). NaN is larger
- * than every number. */
+/* Positions in ascending sequences on CUDA: searchsorted and bucketize, and the positions that repeats give (repeat_interleave). NaN is
+ * larger than every number. */
 #include "ops/cuda/scan.cuh"
 
 namespace {
@@ -8,7 +8,7 @@ struct search_args {
   ac_dtype seq_dt, values_dt;
   int seq_ndim, ndim; /* rows of sequences: dims before the last */
   int64_t seq_shape[AC_MAX_DIMS], seq_stride[AC_MAX_DIMS], shape[AC_MAX_DIMS], stride[AC_MAX_DIMS];
-  int64_t n, n_seq, step, width; /* of values; of a sequence, its elements apart; of a row of values */
+  int64_t n, n_seq, step, width; /* of values. Of a sequence and between its elements. Of a row of values */
   double number;
   int64_t whole;
   bool right;

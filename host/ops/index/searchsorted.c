@@ -1,6 +1,6 @@
 /* searchsorted: the index (from 0) at which each value would be inserted into an ascending sequence to keep it
    sorted: before equal elements, with right after them. NaN is larger than every number.
-   sorted_sequence (n), values (any shape, or a number) -> y (shape of values; i64)
+   sorted_sequence (n), values (any shape, or a number) -> y (shape of values, i64)
    sorted_sequence (..., n), values (..., m) -> y (..., m): each row in its own sequence.          No gradient.
    example: accel.searchsorted(accel.tensor { 1, 3, 5 }, accel.tensor { 3, 6 }) --> { 1, 3 }
    example: accel.searchsorted(accel.tensor { 1, 3, 5 }, 3, { right = true }) --> 2 */

@@ -1,7 +1,7 @@
 /* slice: the elements of x from position start to stop (inclusive) along dim, every step-th of them.
    x (..., n, ...) -> view of x (..., (stop - start) / step + 1, ...)
-   Negative positions count from the end; without stop the slice ends with the last element; step is positive.
-   With stop one before start the slice is empty.
+   Negative positions count from the end. Without stop the slice ends with the last element. step is positive. With
+   stop one before start the slice is empty.
    gradient: dx = dy at its positions, zeros elsewhere.
    example: accel.arange(5):slice(1, 2, 4) --> { 1, 2, 3 }
    example: accel.tensor { { 1, 2, 3 }, { 4, 5, 6 } }:slice(2, { step = 2 }) --> { { 1, 3 }, { 4, 6 } } */

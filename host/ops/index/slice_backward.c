@@ -1,4 +1,4 @@
-/* slice_backward: pieces at their positions along dim in a tensor of zeros; the gradient of narrow, select,
+/* slice_backward: pieces at their positions along dim in a tensor of zeros. It is the gradient of narrow, select,
    split and chunk in one pass, so that no tensor of zeros is made and added per piece.
    dys (n tensors, shape but for dim), starts (n, ascending, not overlapping) -> dx (shape)
    gradient: d(dys[i]) = the piece of ddx at starts[i]. */
@@ -8,12 +8,12 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_value *dys = &f->args[0], *starts = &f->args[3];
   int n = f->args[1].n;
   int64_t d = ARG_I(f, 2), end = 0;
-  AC_ASSERT(dys->n >= 1 && dys->n == starts->n && d >= 0 && d < n);
+  AC_CHECK(dys->n >= 1 && dys->n == starts->n && d >= 0 && d < n, e);
   for (int i = 0; i < dys->n; i++) {
-    AC_ASSERT(dys->tensors[i]->ndim == n && starts->ints[i] >= end);
+    AC_CHECK(dys->tensors[i]->ndim == n && starts->ints[i] >= end, e);
     end = starts->ints[i] + dys->tensors[i]->shape[d];
   }
-  AC_ASSERT(end <= f->args[1].ints[d]);
+  AC_CHECK(end <= f->args[1].ints[d], e);
   return ac_frame_out(f, (ac_dtype)dys->tensors[0]->dtype, n, f->args[1].ints, e);
 }
 

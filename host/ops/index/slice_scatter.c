@@ -7,7 +7,7 @@
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const int64_t *stop = a[4].kind == AC_T_NONE ? NULL : &a[4].i;
-  /* the slice checks the positions, and is what they look like */
+  /* the slice checks the positions, and has their shape */
   const ac_tensor *t = a[0].tensor, *part = x_slice(x, a[0].tensor, a[2].i, a[3].i, stop, a[5].i);
   if (part == NULL) return 0;
   const int dim = aci_wrap_dim(a[2].i, t->ndim);

@@ -1,6 +1,6 @@
 /* sort: the elements of x along dim in ascending (or descending) order, and the index each had. Equal elements
-   keep their order whether or not stable is asked for; NaN counts as larger than every number.
-   x (any shape) -> values (same shape, dtype), indices (same shape, i64; from 0)
+   keep their order whether or not stable is set. NaN counts as larger than every number.
+   x (any shape) -> values (same shape, dtype), indices (same shape, i64, from 0)
    gradient: dx = dvalues at indices.
    example: accel.tensor { 3, 1, 2 }:sort() --> { 1, 2, 3 }, { 1, 2, 0 }
    example: accel.tensor { { 3, 1 }, { 2, 4 } }:sort(1, true) --> { { 3, 4 }, { 2, 1 } }, { { 0, 1 }, { 1, 0 } } */

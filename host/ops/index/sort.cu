@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) take_first(const __grid_cons
     if (a.indices != NULL) a.indices[to] = at;
   }
 }
-/* The middle one, the lower of two; the first NaN when there is one. */
+/* The middle one, the lower of two. The first NaN when there is one. */
 template <class S>
 static __global__ void __launch_bounds__(ACI_BLOCK) take_middle(const __grid_constant__ line_args a) {
   const uint64_t nan = aci_order_nan(a.p.dt);

@@ -1,5 +1,5 @@
-/* Keys from elements and elements from keys: see sort_keys.h. One loop per dtype; loads of contiguous lines are
- * vector code. */
+/* Keys from elements and elements from keys: see sort_keys.h. One loop per dtype. Loads of contiguous lines
+ * vectorise. */
 #include "ops/index/sort_keys.h"
 
 #include "device/cpu/isa.h"
@@ -13,13 +13,13 @@
   X(BF16, uint16_t, 0x8000u, 0x7f80u) X(I32, uint32_t, 0x80000000u, 0)                \
   X(I16, uint16_t, 0x8000u, 0) X(I8, uint8_t, 0x80u, 0) X(U8, uint8_t, 0, 0) X(BOOL, uint8_t, 0, 0)
 
-/* u: bits of an element. What follows from the constants folds. */
+/* u: bits of an element. Expressions of constants are folded. */
 #define KEY(U, u, SIGN, INF)                                                        \
   ((INF) == 0                         ? (U)((u) ^ (U)(SIGN))                        \
    : (U)((u) & (U) ~(U)(SIGN)) > (U)(INF) ? (U) ~(U)0                               \
    : (u) == (U)(SIGN)                 ? (U)(SIGN)                                   \
                                       : (U)((u) ^ ((u) & (U)(SIGN) ? (U) ~(U)0 : (U)(SIGN))))
-/* Back, where the key says all: zeros and NaNs are looked up. */
+/* Back from keys that determine the element. Zeros and NaNs are looked up. */
 #define IS_PLAIN(U, k, SIGN, INF) ((INF) == 0 || ((k) != (U)(SIGN) && (k) != (U) ~(U)0))
 #define UNKEY(U, k, SIGN, INF) \
   ((INF) == 0 ? (U)((k) ^ (U)(SIGN)) : (U)((k) ^ ((k) & (U)(SIGN) ? (U)(SIGN) : (U) ~(U)0)))

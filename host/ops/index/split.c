@@ -7,7 +7,7 @@
 #include "ops/ctx_impl.h"
 #include "ops/index/index.h"
 
-/* The extents of the pieces; -1: too many, -2: a bad list. */
+/* The extents of the pieces. -1: too many, -2: a bad list. */
 static int sizes(const ac_value *want, int64_t n, int64_t *size) {
   if (want->n != 1) {
     int64_t sum = 0;

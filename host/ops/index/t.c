@@ -1,4 +1,4 @@
-/* t: a matrix transposed; vectors and numbers stay as they are.          x (m, n) -> view of x (n, m)
+/* t: a matrix transposed. Vectors and numbers stay unchanged.          x (m, n) -> view of x (n, m)
    gradient: dx = dy transposed.
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):t() --> { { 1, 3 }, { 2, 4 } } */
 #include "ops/op.h"

@@ -1,7 +1,7 @@
-/* take_along_dim: the elements of x along dim at indices, as argsort and argmax with keepdim give them; both are
+/* take_along_dim: the elements of x along dim at indices, as argsort and argmax with keepdim give them. Both are
    broadcast over the other dims. Without dim both are flattened.
-   x (a, n, b), indices (a, m, b; from 0), dim 2nd -> y (a, m, b), y[i, j, k] = x[i, indices[i, j, k], k]
-   gradient: dx = dy added to the positions it came from (that of gather).
+   x (a, n, b), indices (a, m, b, from 0), dim 2nd -> y (a, m, b), y[i, j, k] = x[i, indices[i, j, k], k]
+   gradient: dx = dy added to its source positions (as for gather).
    example: accel.tensor({ { 3, 1 }, { 2, 4 } }):take_along_dim(accel.tensor { { 1 }, { 0 } }, 2) --> { { 1 }, { 2 } }
    example: accel.tensor({ { 3, 1 }, { 2, 4 } }):take_along_dim(accel.tensor { 3, 0 }) --> { 4, 3 } */
 #include "ops/index/index.h"
@@ -19,7 +19,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const int64_t d = a[2].i < 0 ? a[2].i + nd : a[2].i;
   bool ok = t->ndim == at->ndim;
   if (ok && (d < 0 || d >= nd)) {
-    x_sort(x, t, a[2].i, false, false, NULL); /* says what is wrong with dim */
+    x_sort(x, t, a[2].i, false, false, NULL); /* reports a fault of dim */
     return 0;
   }
   for (int i = 0; i < t->ndim && ok; i++) {

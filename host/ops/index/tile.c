@@ -1,4 +1,4 @@
-/* tile: x repeated as a whole, repeats[d] times along dim d: what torch.Tensor.repeat and torch.tile do.
+/* tile: x repeated as a whole, repeats[d] times along dim d, as torch.Tensor.repeat and torch.tile.
    x (a, b), repeats (r, s) -> y (r * a, s * b)
    More repeats than dims add dims in front, fewer leave the first dims as they are. expand repeats without copying.
    gradient: dx = dy summed over the repeats.

@@ -1,4 +1,4 @@
-/* tile and pad_backward on CUDA: positions of one tensor found from those of another, dim by dim. */
+/* tile and pad_backward on CUDA: map positions of one tensor to positions of another, dim by dim. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/module.h"
@@ -57,7 +57,7 @@ struct pad_args {
 };
 } // namespace
 
-/* The t-th position of a dim that shows `position`; -1: there are no more. */
+/* The t-th position of a dim that shows `position`. -1: there are no more. */
 ACI_DEVICE int64_t shown_at(const aci_dim_map &k, int64_t position, int64_t t) {
   for (int64_t r = 0; r < k.n_runs; r++) {
     const aci_run &run = k.own[r];

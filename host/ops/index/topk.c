@@ -1,7 +1,7 @@
 /* topk: the k largest (or smallest) elements of x along dim, the best first, and the index each had. Of equal
-   elements the first come first; NaN counts as larger than every number. With sorted = false the order is
-   not promised; it is the same now.
-   x (a, n, b), dim 2nd -> values (a, k, b; dtype of x), indices (a, k, b; i64, from 0)
+   elements the first come first. NaN counts as larger than every number. With sorted = false the order is
+   unspecified. At present it is the same.
+   x (a, n, b), dim 2nd -> values (a, k, b, dtype of x), indices (a, k, b, i64, from 0)
    gradient: dx = dvalues at indices, 0 elsewhere.
    example: accel.tensor { 3, 1, 4, 1, 5 }:topk(2) --> { 5, 4 }, { 4, 2 }
    example: accel.tensor { { 3, 1 }, { 2, 4 } }:topk(1, { dim = 1, largest = false }) --> { { 2, 1 } }, { { 1, 0 } } */

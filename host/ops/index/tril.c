@@ -1,4 +1,4 @@
-/* tril: matrices with everything above a diagonal set to zero; diagonal 0 is the main one, positive ones lie
+/* tril: matrices with everything above a diagonal set to zero. diagonal 0 is the main one, positive ones lie
    above it.
    x (..., m, n) -> y (..., m, n).          gradient: dx = dy cut the same way.
    example: accel.ones(2, 3):tril() --> { { 1, 0, 0 }, { 1, 1, 0 } } */

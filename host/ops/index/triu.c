@@ -1,4 +1,4 @@
-/* triu: matrices with everything below a diagonal set to zero; diagonal 0 is the main one, positive ones lie
+/* triu: matrices with everything below a diagonal set to zero. diagonal 0 is the main one, positive ones lie
    above it.
    x (..., m, n) -> y (..., m, n).          gradient: dx = dy cut the same way.
    example: accel.ones(2, 3):triu(1) --> { { 0, 1, 1 }, { 0, 0, 1 } } */

@@ -1,6 +1,6 @@
-/* unflatten: one dim of x as several, without copying; one of the sizes may be -1.
+/* unflatten: one dim of x as several, without copying. One of the sizes may be -1.
    x (..., n, ...), sizes whose product is n -> view of x (..., sizes, ...)
-   gradient: that of view.
+   gradient: as for view.
    example: accel.arange(6):unflatten(1, { 2, 3 }) --> { { 0, 1, 2 }, { 3, 4, 5 } }
    example: accel.zeros(4, 6):unflatten(-1, { -1, 2 }).shape --> { 4, 3, 2 } */
 #include "ops/ctx_impl.h"
@@ -14,7 +14,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   int open = -1;
   char s[128], w[128];
   if (d < 0 || d >= t->ndim) {
-    x_select(x, t, a[1].i, 0); /* says what is wrong with dim */
+    x_select(x, t, a[1].i, 0); /* reports a fault of dim */
     return 0;
   }
   bool ok = n > 0 && n + t->ndim - 1 <= AC_MAX_DIMS;

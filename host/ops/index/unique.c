@@ -1,8 +1,8 @@
 /* unique: the distinct elements of x in ascending order, which of them each element of x is, and how often
-   each occurs; with dim the distinct slices along it, ordered by their first difference. Every NaN is distinct;
+   each occurs. With dim the distinct slices along it, ordered by their first difference. Every NaN is distinct.
    they come last.
-   x (any shape) -> values (m; dtype of x), inverse (shape of x; i64, from 0), counts (m; i64), m at most as
-   many as x has elements; x (a, n, b), dim 2nd -> values (a, m, b), inverse (n), counts (m).          No gradient.
+   x (any shape) -> values (m, dtype of x), inverse (shape of x, i64, from 0), counts (m, i64), m at most as
+   many as x has elements. x (a, n, b), dim 2nd -> values (a, m, b), inverse (n), counts (m).          No gradient.
    example: accel.tensor { 2, 1, 2, 5 }:unique() --> { 1, 2, 5 }, { 1, 0, 1, 2 }, { 1, 2, 1 }
    example: accel.tensor({ { 2, 1 }, { 0, 3 }, { 2, 1 } }):unique(1) --> { { 0, 3 }, { 2, 1 } }, { 1, 0, 1 }, { 1, 2 } */
 #include "ops/index/unique.h"
@@ -56,7 +56,7 @@ static void count_range(void *arg, int64_t begin, int64_t end) {
   j->first[begin / CHUNK] = m;
 }
 
-/* counts holds where each value begins among the sorted ones until all are known. */
+/* counts holds the start of each value among the sorted ones until all are known. */
 static void put_range(void *arg, int64_t begin, int64_t end) {
   const unique_job *j = arg;
   const int64_t es = (int64_t)aci_dsize(j->k.dt);

@@ -1,17 +1,17 @@
-/* unique on CUDA: elements in order (order.cuh); where a run of equal keys begins, a value begins. How many there are the host waits for:
- * one number, in the order of the stream. Slices along a dim are ordered column by column from the last, each time keeping what was. */
+/* unique on CUDA: elements are sorted (order.cuh), and every start of a run of equal keys is the start of a value. How many there are the
+ * host waits for: one number, in the order of the stream. Slices along a dim are sorted column by column from the last, each time stably. */
 #include "ops/cuda/module.h"
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
 
 namespace {
-/* Element i of the sorted ones begins a value; every NaN does. */
+/* Whether element i of the sorted ones starts a value. Every NaN does. */
 struct begins {
   aci_order o;
   uint64_t nan;
   const void *x;
   void *values;
-  int64_t *inverse, *start; /* start: where each value begins */
+  int64_t *inverse, *start; /* start: first position of each value */
   int bytes;
   __device__ __forceinline__ bool has(int64_t i) const {
     return aci_order_begins(o, i, i) || (nan != 0 && aci_order_key_at(o, i) == nan);

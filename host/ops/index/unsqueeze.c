@@ -1,4 +1,4 @@
-/* unsqueeze: x with a new dim of extent 1 at dim (up to one behind the last).
+/* unsqueeze: x with a new dim of extent 1 at dim (at most one after the last).
    x (n dims) -> view of x (n + 1 dims)
    gradient: dx = dy without it.
    example: accel.tensor({ 1, 2 }):unsqueeze(1) --> { { 1, 2 } }

@@ -1,4 +1,4 @@
-/* view: the same elements under another shape, without copying; one extent may be -1.
+/* view: the same elements under another shape, without copying. One extent may be -1.
    x (any shape whose memory allows it), shape -> view of x (shape).
    gradient: dx = dy in the shape of x.
    example: accel.arange(6):view(3, 2) --> { { 0, 1 }, { 2, 3 }, { 4, 5 } } */

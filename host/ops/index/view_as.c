@@ -1,6 +1,6 @@
 /* view_as: x in the shape of other, without copying.
    x (as many elements as other, in memory that allows it), other -> view of x (shape of other)
-   gradient: that of view; none to other.
+   gradient: as for view. other gets none.
    example: accel.arange(4):view_as(accel.zeros(2, 2)) --> { { 0, 1 }, { 2, 3 } } */
 #include "ops/op.h"
 

@@ -1,6 +1,6 @@
-/* Householder QR (householder.h). Reflection i is I - tau v v^T with v[i] = 1 and zeros above; NB of them together
- * are I - V T V^T with T upper triangular (Schreiber and Van Loan), so that all but a panel of columns is matrix
- * products. */
+/* Householder QR (householder.h). Reflection i is I - tau v v^T with v[i] = 1 and zeros above. NB of them together
+ * are I - V T V^T with T upper triangular (Schreiber and Van Loan), so that everything outside a panel of columns
+ * is matrix products. */
 #include "ops/linalg/householder.h"
 
 #include <math.h>
@@ -37,8 +37,8 @@ static double length(const double *x, int64_t n) {
   return most * sqrt(s);
 }
 
-/* The reflection that leaves of x (n values) only the first: x becomes that value, then v[1..]. Returns tau; 0 when
-   there is nothing to do, as in LAPACK: so the last column of a square matrix keeps its sign. */
+/* The reflection that leaves only the first of x's n values: x becomes that value, then v[1..]. Returns tau. 0
+   when there is nothing to do, as in LAPACK: so the last column of a square matrix keeps its sign. */
 static double reflection(double *x, int64_t n) {
   double rest = n > 1 ? length(x + 1, n - 1) : 0, alpha = x[0];
   if (rest == 0) return 0;
@@ -52,7 +52,7 @@ typedef struct work {
   ac_team *team;
   int64_t m, n;
   double *a, *tau, *t; /* t: per panel NB x NB */
-  double *v, *p, *q;   /* V by columns; two products of up to max(n, kq) x NB */
+  double *v, *p, *q;   /* V by columns. Two products of up to max(n, kq) x NB */
 } work;
 
 static int64_t panels(int64_t k) { return (k + NB - 1) / NB; }
@@ -79,7 +79,7 @@ static void factor_panel(const work *w, int64_t j0, int64_t nb) {
   }
 }
 
-/* Writes out V of the panel at j0 (nb columns of m - j0), and T where it is not known yet. */
+/* Writes out V of the panel at j0 (nb columns of m - j0), and T if it is unknown so far. */
 static void spread_panel(const work *w, int64_t j0, int64_t nb, bool want_t) {
   const int64_t n = w->m - j0;
   double *t = w->t + j0 / NB * NB * NB;
@@ -155,7 +155,7 @@ ac_status aci_householder_qr(ac_team *team, int64_t m, int64_t n, double *a, int
     q[i * m + i] = 1;
   }
   for (int64_t j0 = (panels(k) - 1) * NB; j0 >= 0 && kq > 0;
-       j0 -= NB) { /* columns before j0 are still those of I */
+       j0 -= NB) { /* columns before j0 still equal those of I */
     const int64_t nb = least(NB, k - j0);
     spread_panel(&w, j0, nb, false);
     AC_TRY(apply_panel(&w, j0, nb, false, q + j0 * m + j0, kq - j0, e));

@@ -1,10 +1,10 @@
 /* qr: x = q r with orthonormal columns in q and upper triangular r, by Householder reflections with LAPACK's signs:
    the diagonal of r may be negative.
-   x (..., m, n), k = min(m, n) -> q (..., m, k), r (..., k, n); mode complete: q (..., m, m), r (..., m, n); mode r: q
-   empty, r (..., k, n). Dtypes: floats; computed in f64.
-   gradient, where m >= n: dx = (dq + q S(r dr^T - dq^T q)) r^-T, S the symmetric matrix with that lower triangle; where
-   m < n the columns behind the first m are products of q: their share goes into dq. None for mode r, nor for complete
-   where m > n. Rank-deficient x give infinities.
+   x (..., m, n), k = min(m, n) -> q (..., m, k), r (..., k, n). mode complete: q (..., m, m), r (..., m, n). mode
+   r: q empty, r (..., k, n). Dtypes: floats, computed in f64.
+   gradient, for m >= n: dx = (dq + q S(r dr^T - dq^T q)) r^-T, with S the symmetric matrix of that lower triangle.
+   For m < n the columns after the first m are products of q: their share goes into dq. None for mode r, nor for
+   complete with m > n. Rank-deficient x give infinities.
    example: local q, r = accel.tensor({ { 3.0 }, { 4.0 } }):qr() return q, r --> { { -0.6 }, { -0.8 } }, { { -5 } } */
 #include <stdatomic.h>
 
@@ -38,7 +38,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 
 typedef struct qr_job {
   const ac_tensor *x, *q, *r;
-  ac_team *team; /* of the products; NULL while batches share the threads */
+  ac_team *team; /* of the products. NULL while batches share the threads */
   aci_slots *slots;
   int64_t m, n, kq, kr;
   _Atomic bool oom;

@@ -24,7 +24,7 @@ ACI_DEVICE double length(const double *x, int64_t n, double *shared) {
   }
   s = aci_block_join<aci_add_op>(s, shared);
   if (s > 1e-280 && s < 1e280) return sqrt(s);
-  /* squares that leave the range: scaled by the largest; NaN and infinity come out as themselves */
+  /* squares that overflow: scaled by the largest. NaN and infinity come out as themselves */
   __syncthreads();
   shared[threadIdx.x] = most;
   for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
@@ -41,7 +41,7 @@ ACI_DEVICE double length(const double *x, int64_t n, double *shared) {
   return most * sqrt(aci_block_join<aci_add_op>(s, shared));
 }
 
-/* Columns [first, last) of x (m long each), from row j on, := (I - tau v v^T) of them; v[0] counts as 1. */
+/* Columns [first, last) of x (m long each), from row j on, := (I - tau v v^T) of them. v[0] counts as 1. */
 ACI_DEVICE void reflect(const double *v, double tau, double *x, int64_t m, int64_t j, int64_t first,
                         int64_t last, double *shared) {
   const int lane = (int)threadIdx.x % LANES, own = (int)threadIdx.x / LANES;
@@ -92,7 +92,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) qr_kernel(const __grid_const
     }
     for (int64_t i = threadIdx.x; i < m * a.kq; i += blockDim.x) q[i] = i % m == i / m ? 1 : 0;
     __syncthreads();
-    for (int64_t j = k - 1; j >= 0 && a.kq > 0; j--) /* columns before j are still those of I */
+    for (int64_t j = k - 1; j >= 0 && a.kq > 0; j--) /* columns before j still equal those of I */
       if (tau[j] != 0) reflect(x + j * m + j, tau[j], q, m, j, j, a.kq, shared);
     for (int64_t i = threadIdx.x; i < a.kr * n; i += blockDim.x)
       aci_put(a.dt, a.r, b * a.kr * n + i, i / n <= i % n && i / n < m ? x[i % n * m + i / n] : 0.0);

@@ -1,8 +1,8 @@
-/* solve_triangular: x with A x = B, or x A = B with left = false, for triangular A: of its elements only those of the
-   triangle are read, with unitriangular not its diagonal, which counts as ones.
-   A (..., n, n), B (..., n, k), or (..., k, n) with left = false; leading dims broadcast -> x (shape of B). Dtypes:
-   floats; computed in f64.
-   gradient: dB = the solution for A^T and dx; dA = -dB x^T, or -x^T dB with left = false, within the triangle.
+/* solve_triangular: x with A x = B, or x A = B with left = false, for triangular A. Only elements of the triangle
+   are read, and with unitriangular its diagonal counts as ones.
+   A (..., n, n), B (..., n, k), or (..., k, n) with left = false. Leading dims broadcast -> x (shape of B).
+   Dtypes: floats, computed in f64.
+   gradient: dB = the solution for A^T and dx. dA = -dB x^T, or -x^T dB with left = false, within the triangle.
    example: accel.tensor({ { 2.0, 1.0 }, { 0.0, 4.0 } }):solve_triangular(accel.tensor { { 4.0 }, { 8.0 } }, true) --> { { 1 }, { 2 } } */
 #include "device/cpu/isa.h"
 #include "ops/index/index.h"
@@ -50,7 +50,7 @@ typedef struct solve_job {
   bool upper, left, unit;
 } solve_job;
 
-/* Offset of batch i of the result in t, whose leading dims broadcast to those of out. */
+/* Offset of batch i of the result in t, whose leading dims broadcast to out's. */
 static int64_t batch_of(const ac_tensor *out, const ac_tensor *t, int64_t i) {
   int64_t off = 0;
   for (int d = out->ndim - 3; d >= 0; d--) {
@@ -113,7 +113,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *a = ARG_T(f, A), *b = ARG_T(f, B), *out = f->out[0];
   ac_block *block;
   if (out->numel == 0) return AC_OK;
-  /* A as doubles, row by row; a head that describes them */
+  /* A as doubles, row by row, with a head that describes them */
   ac_tensor *wide = aci_tensor_shell(f->device, AC_F64, a->ndim, a->shape);
   if (wide == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
   solve_job j = {.a = wide,

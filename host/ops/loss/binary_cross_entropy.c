@@ -1,6 +1,9 @@
-/* binary_cross_entropy: l = -weight * (target ln input + (1 - target) ln(1 - input)) of probabilities, logarithms no less than -100; averaged
-   over all elements, added up (sum) or kept (none). From logits, binary_cross_entropy_with_logits is exact where this is not.
-   input, target (any shape, the same for both; floats in 0 .. 1), weight (broadcast to it) -> () | that shape with reduction = none
+/* binary_cross_entropy: l = -weight * (target ln input + (1 - target) ln(1 - input)) of probabilities, logarithms
+   no less than -100. Averaged
+   over all elements, added up (sum) or kept (none). For logits use binary_cross_entropy_with_logits, which is
+   exact.
+   input, target (any shape, the same for both, floats in 0 .. 1), weight (broadcast to it) -> () | that shape with
+   reduction = none
    gradient: dinput = dl (input - target) / max(input (1 - input), 1e-12), without weight in one pass.
    example: accel.binary_cross_entropy(accel.tensor { 0.5, 0.9 }, accel.tensor { 1.0, 1.0 }) --> 0.399254 */
 #include "ops/index/index.h"
@@ -15,7 +18,7 @@ ACI_LOSS(bce, FWD)
 enum { INPUT, TARGET, WEIGHT, REDUCTION };
 
 static ac_tensor *log_of(ac_expr *x, ac_tensor *t) {
-  ac_scalar least = aci_float(-100);
+  const ac_operand least = F(-100);
   return x_clamp(x, t, &least, NULL);
 }
 static ac_tensor *elements(ac_expr *x, ac_tensor *in, ac_tensor *t) {
@@ -35,7 +38,7 @@ static void grad(ac_grad *g) {
     ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_mul(x, T(x_mul(x, T(slope), F(scale))), T(dy))));
   }
 }
-/* Logarithms of what is no probability are NaN: the input is only checked when the result is NaN. */
+/* Logarithms of values that are not probabilities are NaN: the input is only checked when the result is NaN. */
 static ac_status cpu(ac_frame *f, ac_err *e) {
   AC_TRY(aci_elementwise_loss_cpu(f, e));
   const ac_tensor *in = ARG_T(f, 0), *out = f->out[0];

@@ -1,7 +1,8 @@
 /* binary_cross_entropy_with_logits: l = weight * ((1 - target) input + (1 + (pos_weight - 1) target) ln(1 + e^-input)), which is
-   -(target ln s + (1 - target) ln(1 - s)) for s = sigmoid(input) without weights; averaged over all elements, added up (sum) or kept (none).
-   input, target (any shape, the same for both; floats), weight and pos_weight (broadcast to it) -> () | that shape with
-   reduction = none; under autocast f32
+   -(target ln s + (1 - target) ln(1 - s)) for s = sigmoid(input) without weights. Averaged over all elements,
+   added up (sum) or kept (none).
+   input, target (any shape, the same for both, floats), weight and pos_weight (broadcast to it) -> () | that shape
+   with reduction = none, f32 under autocast
    gradient: dinput = dl (s - target), dtarget = -dl input, without weights in one pass.
    example: accel.binary_cross_entropy_with_logits(accel.tensor { 0.0, 2.0 }, accel.tensor { 1.0, 1.0 }) --> 0.410038 */
 #include "ops/loss/elementwise.h"

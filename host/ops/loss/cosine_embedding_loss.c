@@ -1,6 +1,6 @@
-/* cosine_embedding_loss: l = 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+/* cosine_embedding_loss: l = 1 - cos(x1, x2) if target is 1, max(0, cos(x1, x2) - margin) if it is -1.
    x1, x2 (N, D) | (D), target (N) | () of 1 and -1 -> () | like target with reduction = none
-   gradient: through the cosine, x1 x2 / sqrt((|x1|^2 + e) (|x2|^2 + e)) with e = 1e-12; any number of times.
+   gradient: through the cosine, x1 x2 / sqrt((|x1|^2 + e) (|x2|^2 + e)) with e = 1e-12, any number of times.
    example: accel.cosine_embedding_loss(accel.tensor { { 1.0, 0.0 } }, accel.tensor { { 1.0, 1.0 } }, accel.tensor { 1.0 }) --> 0.292893 */
 #include "ops/loss/elementwise.h"
 

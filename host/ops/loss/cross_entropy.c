@@ -1,11 +1,11 @@
-/* cross_entropy: l[i] = sum over classes of w[c] * q[i,c] * (ln(sum of e^input[i]) - input[i,c]), from
-   logits; no matrix of probabilities is kept. Target classes give q = 1 at the class, label_smoothing s
-   makes it (1 - s) q + s / C; elements with class ignore_index count nothing. mean divides by the sum of
-   w[target] (classes) or by the number of elements (probabilities).
+/* cross_entropy: l[i] = sum over classes of w[c] * q[i,c] * (ln(sum of e^input[i]) - input[i,c]), from logits. No
+   matrix of probabilities is kept. Target classes give q = 1 at the class, label_smoothing s makes it (1 - s) q +
+   s / C. Elements with class ignore_index count nothing. mean divides by the sum of w[target] (classes) or by the
+   number of elements (probabilities).
    input (C) | (N, C) | (N, C, d1, ...), target () | (N) | (N, d1, ...) i64 or i32, or probabilities as input,
-   weight (C) -> () | like a target of classes with reduction = none; under autocast f32
-   gradient: dinput = dl * (softmax(input) * sum(w q) - w q), in one pass by cross_entropy_backward; dtarget
-   for probabilities.
+   weight (C) -> () | like a target of classes with reduction = none, f32 under autocast
+   gradient: dinput = dl * (softmax(input) * sum(w q) - w q), in one pass by cross_entropy_backward. Probabilities
+   get dtarget as well.
    example: accel.cross_entropy(accel.tensor { { 0.0, 1, 2 }, { 3, 0, 0 } }, accel.tensor { 2, 0 }) --> 0.251264
    example: accel.cross_entropy(accel.zeros(2, 4), accel.tensor { 1, 3 }, { reduction = "none" }) --> { 1.386294, 1.386294 } */
 #include "ops/loss/cross_entropy.h"
@@ -22,7 +22,7 @@ ac_status aci_ce_check_options(const ac_tensor *weight, int64_t n_classes, doubl
     return AC_FAIL(e, SHAPE, "weight of shape %s does not fit %lld classes",
                    aci_shape_str(weight->ndim, weight->shape, a, sizeof a), (long long)n_classes);
   if (weight != NULL && !ac_dtype_is_float((ac_dtype)weight->dtype))
-    return AC_FAIL(e, DTYPE, "weight has to be floating point, not %s",
+    return AC_FAIL(e, DTYPE, "weight must be floating point, not %s",
                    ac_dtype_name((ac_dtype)weight->dtype));
   if (!(smoothing >= 0 && smoothing <= 1))
     return AC_FAIL(e, INVALID, "label_smoothing %g is not between 0 and 1", smoothing);
@@ -34,7 +34,7 @@ static ac_status check(const ac_frame *f, int at, ac_err *e) {
   const ac_tensor *w = ARG_NONE(f, at + 2) ? NULL : ARG_T(f, at + 2);
   char a[128], b[128];
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE, "input has to be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "input must be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim == 0) return AC_FAIL(e, SHAPE, "input has no dim of classes: its rank is 0");
   if (t->dtype != AC_I64 && t->dtype != AC_I32 && !ac_dtype_is_float((ac_dtype)t->dtype))
     return AC_FAIL(e, DTYPE,
@@ -65,7 +65,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   int64_t s[AC_MAX_DIMS];
   int n = 0;
-  /* autocast keeps the loss in f32; the logits are read as they are */
+  /* autocast keeps the loss in f32. The logits are read directly */
   ac_dtype dt = f->autocast && x->dtype != AC_F64 ? AC_F32 : (ac_dtype)x->dtype;
   if (ARG_I(f, 4) == AC_CROSS_ENTROPY_REDUCTION_NONE) n = aci_reduce_shape(x, 1u << class_dim(x), false, s);
   return ac_frame_out(f, dt, n, s, e);
@@ -91,7 +91,7 @@ static ac_status cpu_backward(ac_frame *f, ac_err *e) {
 /* ---- the same of plain ops ---- */
 typedef struct parts {
   ac_tensor *q;     /* weighted and smoothed target, of the shape of input */
-  ac_tensor *total; /* what mean divides by; NULL: the number of elements */
+  ac_tensor *total; /* the divisor of mean. NULL: the number of elements */
 } parts;
 
 static parts target_parts(ac_expr *e, const ac_value *a) {
@@ -110,7 +110,7 @@ static parts target_parts(ac_expr *e, const ac_value *a) {
     s[d] = 1;
     ac_tensor *index = x_reshape(e, t, s, x->ndim);
     keep = x_cast(e, x_ne(e, T(index), ignore), (ac_dtype)x->dtype);
-    index = x_masked_fill(e, index, x_eq(e, T(index), ignore), ac_operand_int(0).scalar);
+    index = x_masked_fill(e, index, x_eq(e, T(index), ignore), ac_operand_int(0));
     p.q = x_gather_backward(e, keep, d, index, x->shape, x->ndim);
     p.total = x_sum(e, w != NULL ? x_mul(e, T(p.q), T(w)) : p.q, NULL, 0, false, NULL);
   }

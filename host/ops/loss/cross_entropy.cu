@@ -1,19 +1,19 @@
-/* cross_entropy on CUDA, forward and backward: a block per row, which is read once for its maximum and sum - in backward, where it fits,
- * into shared memory, from which the gradients are made - so that no probabilities stand in memory. Rows of few classes have a thread each.
- * With m the largest logit, S = sum of e^(x - m) and r[c] = w[c] * ((1 - s) q[c] + s / C), a row's loss is sum of r[c] * (m + ln S - x[c])
- * and its gradient e^(x[c] - m) / S * sum(r) - r[c]. */
+/* cross_entropy on CUDA, forward and backward: a block per row, which is read once for its maximum and sum. In backward the row goes into
+ * shared memory if it fits, and the gradients are made from there. So no probabilities are in memory. Rows of few classes have a thread
+ * each. With m the largest logit, S = sum of e^(x - m) and r[c] = w[c] * ((1 - s) q[c] + s / C), a row's loss is sum of r[c] * (m + ln S -
+ * x[c]) and its gradient e^(x[c] - m) / S * sum(r) - r[c]. */
 #include "ops/loss/cross_entropy.cuh"
 
 #include "accel/ops.h"
 
 struct ce_args {
-  aci_reduce_plan x, t, o, dy; /* logits; target probabilities; gradients of logits and of the loss */
+  aci_reduce_plan x, t, o, dy; /* logits, target probabilities, gradients of logits and of the loss */
   ce_labels y;
   double smooth;
   double *loss, *weight; /* forward: of every row, */
   void *out;             /* or, with reduction = none, the result */
   ac_dtype out_dt;
-  const double *totals; /* backward: aci_ce_totals; of the rows only for mean */
+  const double *totals; /* backward: aci_ce_totals. Of the rows only for mean */
   bool each, mean;
   bool keep; /* rows fit into shared memory */
 };
@@ -63,7 +63,7 @@ template <class C> struct ce_backward_row {
   }
 };
 
-/* ---- rows that lie behind one another, of labels, and without weights if smoothed: 16 bytes at a time ---- */
+/* ---- contiguous rows, of labels, and without weights if smoothed: 16 bytes at a time ---- */
 template <class C> struct ce_forward_run {
   ce_sum<C> sum;
   const bool smooth;
@@ -95,7 +95,7 @@ template <int DT, class C> struct ce_backward_run {
 };
 
 /* ---- kernels ---- */
-/* met: the sum of r x; all: that of r. */
+/* met: the sum of r x. all: the sum of r. */
 ACI_DEVICE void ce_put_loss(const ce_args &a, int64_t r, int64_t y, double m, double s, double all,
                             double met) {
   double loss = 0, weight = 0;
@@ -165,12 +165,12 @@ static __global__ void __launch_bounds__(ACI_BLOCK) ce_runs_back(const __grid_co
         ce_sum<C>::base(row.sum.m),    (C)(g * (hit + a.smooth) / (double)row.sum.s),
         (C)(g * a.smooth / (double)n), (C)(g * hit)};
     ce_walk<DT, C>(a.keep ? keep : x, n, turn, NULL);
-    __syncthreads(); /* the next row may begin elsewhere within 16 bytes: other threads write what was read here */
+    __syncthreads(); /* the next row may begin elsewhere within 16 bytes: other threads write values that were read here */
   }
 }
 
-/* Rows of any strides and kind of target. ALONE: one thread per row, else one block. row.all is the sum of the target's weights, row.met that
- * of weight times logit. back: writes the gradient of the logits instead of the loss. */
+/* Rows of any strides and kind of target. ALONE: one thread per row, otherwise one block. row.all is the sum of the target's weights,
+ * row.met the sum of weight times logit. back: writes the gradient of the logits instead of the loss. */
 template <class C, bool ALONE>
 static __global__ void __launch_bounds__(ACI_BLOCK) ce_rows(const __grid_constant__ ce_args a, bool back) {
   __shared__ ce_sum<C> sums[ACI_BLOCK];
@@ -226,10 +226,10 @@ enum { FEW = 4, KEPT = 1 << 10 };
 enum {
   FEW = 48,
   KEPT = 96 << 10
-}; /* classes that a thread walks alone; bytes of a row kept in shared memory */
+}; /* classes that a thread walks alone. Bytes of a row kept in shared memory */
 #endif
 
-/* Whether rows of the plan lie behind one another. */
+/* Whether rows of the plan are contiguous. */
 static bool in_runs(const aci_reduce_plan &p) {
   return p.n_red == 1 && (p.n_reduced == 1 || p.red_stride[0] == 1);
 }
@@ -253,9 +253,9 @@ static ac_status run_rows(ac_frame *f, ce_args &a, bool back, ac_err *e) {
   aci_shape_of_launch shape(aci_blocks(f->device, a.x.n_out, 1));
   if (!runs)
     return aci_launch(f, name, wide ? ce_rows<double, false> : ce_rows<float, false>, shape, e, a, back);
-  const int64_t bytes = (a.x.n_reduced * es + 16 + 15) / 16 * 16; /* shifted by what precedes whole pieces */
+  const int64_t bytes = (a.x.n_reduced * es + 16 + 15) / 16 * 16; /* shifted by the elements before whole pieces */
   const int64_t room =
-      (int64_t)aci_cuda_of(f->device)->shared_bytes - (4 << 10); /* less what the kernel declares */
+      (int64_t)aci_cuda_of(f->device)->shared_bytes - (4 << 10); /* less the kernel's declared bytes */
   a.keep = back && bytes <= KEPT && bytes <= room;
   if (a.keep) shape.shared = (size_t)bytes;
   void (*kernel)(ce_args);

@@ -1,5 +1,5 @@
-/* What cross_entropy and linear_cross_entropy share on CUDA: labels and weights of classes, a row's running maximum and sum of
- * exponentials, and how rows become the result. */
+/* Code shared by cross_entropy and linear_cross_entropy on CUDA: labels and weights of classes, a row's running maximum and
+ * sum of exponentials, and the step from rows to the result. */
 #ifndef ACI_OPS_CROSS_ENTROPY_CUH
 #define ACI_OPS_CROSS_ENTROPY_CUH
 #include "ops/cuda/warp.cuh"
@@ -16,7 +16,7 @@ struct ce_labels {
   ac_dtype w_dt;
   int64_t w_stride;
   int *fault;
-  /* The class of row r; -1 if it counts nothing: ignored, or no class at all, which the next wait says. */
+  /* The class of row r. -1 if it does not count: ignored, or not a class, which the next wait reports. */
   __device__ __forceinline__ int64_t id(int64_t r) const {
     const int64_t y = aci_get<int64_t>(ids_dt, ids, aci_element_offset(r, ids_ndim, ids_shape, ids_stride));
     if (y == ignore) return -1;
@@ -35,8 +35,8 @@ ce_labels aci_ce_labels(const ac_frame *f, const ac_tensor *target, int64_t n_cl
 ACI_DEVICE float ce_exp(float x) { return aci_exp2(x * 1.44269504f); }
 ACI_DEVICE double ce_exp(double x) { return exp(x); }
 
-/* The running maximum m and s, the sum of e^(x - m), rescaled when m rises; NaN in x makes s NaN. States join in any order to the same m, and in
- * a fixed tree to the same s. */
+/* The running maximum m and s, the sum of e^(x - m), rescaled when m rises. NaN in x makes s NaN. States join in any order to the same m,
+ * and in a fixed tree to the same s. */
 template <class C> struct ce_sum {
   C m, s;
   __device__ __forceinline__ void clear() {
@@ -64,8 +64,8 @@ template <class C> struct ce_sum {
   }
 };
 
-/* The n elements of a row that lie behind one another, by the threads of the block, 16 bytes at a time where they stand so: f.take(values,
- * position of the first). keep, if given, has the row's alignment and gets a copy, of which every thread wrote what it would read. */
+/* The n adjacent elements of a row, by the threads of the block, 16 bytes at a time if aligned: f.take(values, position of the first).
+ * keep, if given, has the row's alignment and gets a copy, in which every thread wrote the elements it will read. */
 template <int DT, class C, class F>
 ACI_DEVICE void ce_walk(const typename aci_element<DT>::bits *x, int64_t n, F &f,
                         typename aci_element<DT>::bits *keep) {
@@ -74,7 +74,7 @@ ACI_DEVICE void ce_walk(const typename aci_element<DT>::bits *x, int64_t n, F &f
   const int64_t off = (int64_t)((16 - (uintptr_t)x % 16) % 16 / sizeof(S)), head = off < n ? off : n,
                 body = (n - head) / V;
   for (int64_t part = 0; part < 2;
-       part++) { /* what stands before the first whole piece and behind the last */
+       part++) { /* the elements before the first whole piece and after the last */
     const int64_t i = (part == 0 ? 0 : head + body * V) + threadIdx.x;
     if (i >= (part == 0 ? head : n)) continue;
     const C v[1] = {aci_element<DT>::template load<C>(x[i])};
@@ -96,7 +96,8 @@ ACI_DEVICE void ce_walk(const typename aci_element<DT>::bits *x, int64_t n, F &f
 /* out := the sum of n losses, divided by the sum of their weights (mean) or not. weight NULL: 1 each. */
 ac_status aci_ce_finish(ac_frame *f, const double *loss, const double *weight, int64_t n, bool mean,
                         const ac_tensor *out, ac_err *e);
-/* totals[0] := the sum of the classes' weights, totals[1] := that of n rows' labels. Labels that are probabilities weigh 1. */
+/* totals[0] := the sum of the classes' weights, totals[1] := the sum of n rows' label weights. Labels that are
+ * probabilities have weight 1. */
 ac_status aci_ce_totals(ac_frame *f, const ce_labels &y, int64_t n, double *totals, ac_err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* The kernels of cross_entropy, and what linear_cross_entropy shares with them. Arguments of a forward frame:
- * input, target, weight, ignore_index, reduction, label_smoothing; a backward frame has dy in front. */
+/* The kernels of cross_entropy, and helpers shared with linear_cross_entropy. Arguments of a forward frame:
+ * input, target, weight, ignore_index, reduction, label_smoothing. A backward frame has dy in front. */
 #ifndef ACI_OPS_CROSS_ENTROPY_H
 #define ACI_OPS_CROSS_ENTROPY_H
 #include "ops/reduce/reduce.h"
@@ -10,15 +10,15 @@ ac_status aci_ce_run_backward(ac_frame *f, uint32_t mask, ac_err *e);
 
 /* The classes that rows are to have, and the weights of all classes. */
 typedef struct aci_ce_targets {
-  const int64_t *id; /* per row; NULL where targets are probabilities */
+  const int64_t *id; /* per row. NULL if targets are probabilities */
   int64_t n_rows, ignore;
   aci_ctype ct;
-  const void *w; /* of the compute type; NULL: all 1 */
+  const void *w; /* of the compute type. NULL: all 1 */
   double sum_w;  /* over the classes */
-  double total;  /* of the weights of rows that are not ignored, which is what mean divides by */
+  double total;  /* of the weights of rows that are not ignored: the divisor of mean */
   ac_block *id_block, *w_block;
 } aci_ce_targets;
-/* target NULL: only the weights are read. INDEX names the first value that is no class. Ended by aci_ce_targets_free, also after a
+/* target NULL: only the weights are read. INDEX names the first value that is not a class. Call aci_ce_targets_free, also after a
  * failure. */
 ac_status aci_ce_targets_read(ac_frame *f, const ac_tensor *target, int64_t n_classes, int64_t ignore,
                               const ac_tensor *weight, aci_ctype ct, aci_ce_targets *y, ac_err *e);

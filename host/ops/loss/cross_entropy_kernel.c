@@ -1,7 +1,7 @@
-/* Rows of cross_entropy: one row is the logits of one element over the classes, used where they stand or
- * copied to a buffer in f32 (f64). With m the largest logit, S = sum of e^(x - m) and r[c] = w[c] * ((1 - s)
- * q[c] + s / C), a row's loss is sum of r[c] * ((m - x[c]) + ln S), which is safe for logits of any size,
- * and its gradient e^(x[c] - m) / S * sum(r) - r[c]. */
+/* Rows of cross_entropy: one row is the logits of one element over the classes, used in place or copied to a
+ * buffer in f32 (f64). With m the largest logit, S = sum of e^(x - m) and r[c] = w[c] * ((1 - s) q[c] + s / C),
+ * a row's loss is sum of r[c] * ((m - x[c]) + ln S), which is safe for logits of any size, and its gradient
+ * e^(x[c] - m) / S * sum(r) - r[c]. */
 #include <math.h>
 
 #include "device/cpu/isa.h"
@@ -10,7 +10,7 @@
 #include "ops/reduce/softmax.h"
 
 typedef struct cross_entropy_job {
-  aci_reduce_plan x, t, o; /* logits; target probabilities; gradients of logits */
+  aci_reduce_plan x, t, o; /* logits, target probabilities, gradients of logits */
   aci_ce_targets y;
   aci_reduce_plan dy;
   int reduction;
@@ -150,7 +150,7 @@ void aci_ce_targets_free(aci_ce_targets *y) {
   ac_block_free(y->w_block);
 }
 
-/* Everything that forward and backward prepare alike; at: position of input among the arguments. */
+/* Setup shared by forward and backward. at: position of input among the arguments. */
 static ac_status prepare(cross_entropy_job *j, ac_frame *f, int at, uint32_t mask, ac_err *e) {
   const ac_tensor *x = ARG_T(f, at), *t = ARG_T(f, at + 1);
   const aci_ctype ct = aci_ctype_of((ac_dtype)x->dtype);

@@ -1,6 +1,7 @@
-/* hinge_embedding_loss: l = input where target is 1, max(0, margin - input) where it is -1: input is a distance.
-   input (any shape; floats), target (the same shape; any numbers) -> () | that shape with reduction = none
-   gradient: dinput = dl where target is 1, -dl where it is -1 and input < margin; any number of times.
+/* hinge_embedding_loss: l = input if target is 1, max(0, margin - input) if it is -1: input is a distance. For any
+   other target l is the sum of both, as in PyTorch.
+   input (any shape, floats), target (the same shape, any numbers) -> () | that shape with reduction = none
+   gradient: dinput = dl if target is 1, -dl if it is -1 and input < margin, any number of times.
    example: accel.hinge_embedding_loss(accel.tensor { 0.5, 0.25 }, accel.tensor { 1.0, -1.0 }) --> 0.625 */
 #include "ops/loss/elementwise.h"
 
@@ -11,7 +12,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *in = a[0].tensor, *t = target.tensor;
   ac_scalar one = aci_float(1);
   ac_tensor *far = x_relu(x, x_sub(x, F(a[2].f), T(in), one));
-  ac_tensor *l = x_add(x, T(x_where(x, x_eq(x, T(t), F(1)), T(in), F(0))), T(x_where(x, x_eq(x, T(t), F(-1)), T(far), F(0))), one);
+  ac_tensor *l = x_add(x, T(x_where(x, x_eq(x, T(t), F(-1)), F(0), T(in))), T(x_where(x, x_eq(x, T(t), F(1)), F(0), T(far))), one);
   out[0] = aci_loss_reduce(x, l, a[3].i);
   return 1;
 }

@@ -1,6 +1,7 @@
-/* huber_loss: with d = |input - target|, l = d^2 / 2 where d <= delta, else delta (d - delta / 2); averaged over all elements, added up
-   (sum) or kept (none).
-   input, target (any shape, the same for both; floats) -> () | that shape with reduction = none; under autocast f32
+/* huber_loss: with d = |input - target|, l = d^2 / 2 if d <= delta, else delta (d - delta / 2). Averaged over all
+   elements, added up (sum) or kept (none).
+   input, target (any shape, the same for both, floats) -> () | that shape with reduction = none, f32 under
+   autocast
    gradient: dinput = dl clamp(input - target, -delta, delta) / n for mean, dtarget = -dinput.
    example: accel.huber_loss(accel.tensor { 1.0, 2.0 }, accel.tensor { 1.5, 4.0 }) --> 0.8125 */
 #include "ops/loss/elementwise.h"

@@ -1,8 +1,10 @@
-/* kl_div: l = target (ln target - input) where input holds logarithms of probabilities, 0 where target is 0; with log_target target is a
-   logarithm too, l = e^target (target - input). batchmean divides the sum by the first extent, which is the divergence of the
-   distributions; mean divides by the number of elements.
-   input, target (any shape, the same for both; floats) -> () | that shape with reduction = none; under autocast f32
-   gradient: dinput = -target dl (or -e^target dl); dtarget = dl (ln target + 1 - input) (or dl e^target (target + 1 - input)).
+/* kl_div: l = target (ln target - input) for an input of logarithms of probabilities, 0 if target is 0. With
+   log_target target is a logarithm as well, and l = e^target (target - input). batchmean divides the sum by the
+   first extent, which is the divergence of the distributions. mean divides by the number of elements.
+   input, target (any shape, the same for both, floats) -> () | that shape with reduction = none, f32 under
+   autocast
+   gradient: dinput = -target dl (or -e^target dl). dtarget = dl (ln target + 1 - input) (or dl e^target (target +
+   1 - input)).
    example: accel.kl_div(accel.tensor({ 0.5, 0.5 }):log(), accel.tensor { 0.25, 0.75 }, { reduction = "sum" }) --> 0.130812 */
 #include "ops/loss/elementwise.h"
 
@@ -29,7 +31,7 @@ static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   if (a[3].b) {
     l = x_mul(x, T(x_exp(x, t)), T(x_sub(x, T(t), T(in), one)));
   } else {
-    ac_tensor *safe = x_masked_fill(x, t, x_eq(x, T(t), F(0)), one); /* 0 ln 0 is 0 */
+    ac_tensor *safe = x_masked_fill(x, t, x_eq(x, T(t), F(0)), F(1)); /* 0 ln 0 is 0 */
     l = x_sub(x, T(x_mul(x, T(t), T(x_log(x, safe)))), T(x_mul(x, T(t), T(in))), one);
   }
   out[0] = aci_loss_reduce(x, l, a[2].i);

@@ -1,6 +1,7 @@
 /* l1_loss: l = |input - target|, averaged over all elements, added up (sum) or kept (none).
-   input, target (any shape, the same for both; floats) -> () | that shape with reduction = none; under autocast f32
-   gradient: dinput = dl sign(input - target) / n for mean, 0 where they are equal; dtarget = -dinput.
+   input, target (any shape, the same for both, floats) -> () | that shape with reduction = none, f32 under
+   autocast
+   gradient: dinput = dl sign(input - target) / n for mean, 0 if they are equal. dtarget = -dinput.
    example: accel.l1_loss(accel.tensor { 1.0, 2.0 }, accel.tensor { 1.0, 4.0 }) --> 1 */
 #include "ops/loss/elementwise.h"
 

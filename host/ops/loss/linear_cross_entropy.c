@@ -2,13 +2,12 @@
    in memory: they are made in tiles of the vocabulary, once in forward and once more in backward, and all that is kept
    of them is a number per row. keep = true keeps their exponentials for backward instead, (..., v) of the dtype that is
    multiplied: one product of four less for that much memory.
-   input (..., k), linear_weight (v, k), linear_bias (v)?, target (...) holds classes, i64 or i32; weight (v)? and the
-   rest as in cross_entropy -> () | like target with reduction = none; under autocast f32.
-   Under autocast the products run in its dtype and add in f32; input and linear_weight stay as they are, and so do
-   their gradients.
-   gradient: with q the target and p = softmax(logits), dlogits = dl * (p * sum(w q) - w q) tile by tile;
-   dinput = dlogits linear_weight, dlinear_weight = dlogits^T input, dlinear_bias = the sum of dlogits over the rows,
-   by linear_cross_entropy_backward. Second derivatives go through plain ops.
+   input (..., k), linear_weight (v, k), linear_bias (v)?, target (...) holds classes, i64 or i32, weight (v)? and
+   the rest as in cross_entropy -> () | like target with reduction = none, f32 under autocast. Under autocast the
+   products run in its dtype and add in f32. input, linear_weight and their gradients keep their dtypes.
+   gradient: with q the target and p = softmax(logits), dlogits = dl * (p * sum(w q) - w q) tile by tile. dinput =
+   dlogits linear_weight, dlinear_weight = dlogits^T input, dlinear_bias = the sum of dlogits over the rows, by
+   linear_cross_entropy_backward. Second derivatives go through plain ops.
    example: accel.linear_cross_entropy(accel.tensor { 1.0, 2 }, accel.tensor { { 0.0, 0 }, { 1, 0 }, { 0, 1 } }, accel.tensor(2)) --> 0.407606
    example: accel.linear_cross_entropy(accel.zeros(2, 3), accel.ones(4, 3), accel.tensor { 1, 3 }, { reduction = "sum" }) --> 2.772589 */
 #include "ops/loss/linear_cross_entropy.h"
@@ -29,9 +28,9 @@ static ac_status check_dtypes(const ac_value *a, bool lowered, ac_err *e) {
   for (int i = 0; i < 3; i++) {
     if (ts[i] == NULL) continue;
     if (!ac_dtype_is_float((ac_dtype)ts[i]->dtype))
-      return AC_FAIL(e, DTYPE, "%s has to be floating point, not %s", name[i],
+      return AC_FAIL(e, DTYPE, "%s must be floating point, not %s", name[i],
                      ac_dtype_name((ac_dtype)ts[i]->dtype));
-    /* autocast gives f32, bf16 and f16 one dtype; f64 stays f64 */
+    /* autocast gives f32, bf16 and f16 one dtype, f64 stays f64 */
     if (ts[i]->dtype != x->dtype && !(lowered && ts[i]->dtype != AC_F64 && x->dtype != AC_F64))
       return AC_FAIL(e, DTYPE, "input is %s but %s is %s; cast one of them", aci_tensor_str(x, s, sizeof s),
                      name[i], aci_tensor_str(ts[i], r, sizeof r));
@@ -96,14 +95,14 @@ AC_OP(linear_cross_entropy,
           "label_smoothing: float = 0, keep: bool = false) -> tensor",
       .composed = composed);
 
-/* ---- what it runs on ---- */
+/* ---- hidden ops ---- */
 /* Extent of the pieces of n, of which none is above most or so. */
 static int64_t even_cut(int64_t n, int64_t most, int64_t unit) {
   const int64_t pieces = aci_lce_max(1, (n + most - 1) / most);
   return aci_lce_min(n, ((n + pieces - 1) / pieces + unit - 1) / unit * unit);
 }
 
-/* A tile has a hundredth of all logits, but within bounds: below, products lose speed; above, it leaves the cache. */
+/* A tile has a hundredth of all logits, within bounds: below, products lose speed, above, it leaves the cache. */
 void aci_lce_plan(int64_t n, int64_t v, int64_t *rows, int64_t *cols, int64_t *tiles) {
   enum { LEAST = 1 << 18, MOST = 1 << 20, ROWS = 1024, COLS = 480 };
   const double share = 0.01 * (double)n * (double)v;

@@ -1,6 +1,7 @@
-/* linear_cross_entropy on CUDA: logits in tiles of the vocabulary, one product each into scratch (f32 of 16-bit operands, f64 of f64), of
- * which every row takes what it needs (forward) or which become gradients (backward) and are multiplied on. Tiles follow from the shape
- * alone and are taken in ascending order. What is kept between the two, kept and shifts, is as on the CPU, but in this file's tiles. */
+/* linear_cross_entropy on CUDA: logits in tiles of the vocabulary, one product each into scratch (f32 of 16-bit operands, f64 of f64). In
+ * forward every row takes its values from a tile, in backward a tile becomes gradients, which enter further products. Tiles follow from
+ * the shape alone and are taken in ascending order. The values kept between the two, kept and shifts, are as on the CPU, but in this
+ * file's tiles. */
 #include "accel/ops.h"
 #include "ops/index/range.cuh"
 #include "ops/loss/linear_cross_entropy.cuh"
@@ -54,8 +55,8 @@ static ac_status convert(const call &j, int64_t rows, int64_t cols, void *to, ac
   return aci_cuda_copy_range(j.f, 2, shape, &d, &s, e);
 }
 
-/* Fills j from a call: sizes of tiles, operands (copies of the product's dtype where they have another), labels, weights and totals.
- * at: position of the first argument that forward and backward have in common. x is (n, k), w (v, k), a tile (rows, cols) of logits.
+/* Fills j from a call: sizes of tiles, operands (copied if they do not have the product's dtype), labels, weights and totals. at:
+ * position of the first argument that forward and backward have in common. x is (n, k), w (v, k), a tile (rows, cols) of logits.
  * Blocks belong to j, which frees them. */
 static ac_status prepare(call &j, ac_frame *f, int at, const ac_tensor *kept, const ac_tensor *shifts,
                          ac_err *e) {
@@ -81,7 +82,7 @@ static ac_status prepare(call &j, ac_frame *f, int at, const ac_tensor *kept, co
     a.bias_stride = b->stride[0];
   }
   if (a.n == 0 || a.v == 0) return AC_OK;
-  /* a sixteenth of all logits, but within bounds: below, products lose speed; above, memory is lost */
+  /* a sixteenth of all logits, within bounds: below, products lose speed, above, memory is lost */
   const int64_t share = a.n * a.v / 16, elements = share < LEAST ? LEAST : share > MOST ? MOST : share;
   j.rows = least(a.n, ROWS);
   j.cols = (elements / j.rows + 127) / 128 * 128;
@@ -189,7 +190,7 @@ static ac_status forward(ac_frame *f, ac_err *e) {
   return a.each ? AC_OK : aci_ce_finish(f, a.loss, a.weight, a.n, a.mean, out, e);
 }
 
-/* A gradient being summed: the accumulator of the products, which is a copy where the result has another dtype. */
+/* A gradient under summation: the accumulator of the products, which is a copy if the result has another dtype. */
 struct target {
   const ac_tensor *out; /* NULL: not wanted */
   char *sum;
@@ -228,9 +229,9 @@ static ac_status zeros(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-/* For every tile (rows i0.., classes j0..): logits, or what forward kept of them, become the gradient of the logits dl (rows, cols); then
- * dx += dl w, dw += dl' x and db += sums of dl. Classes are the outer loop: a tile of dw is complete, and converted, at its end; dx only at
- * the end of all. Blocks belong to j. */
+/* For every tile (rows i0.., classes j0..): logits, or the values forward kept of them, become the gradient of the logits dl (rows, cols).
+ * Then dx += dl w, dw += dl' x and db += sums of dl. Classes are the outer loop: a tile of dw is complete, and converted, at its end. dx is
+ * complete only at the end of all. Blocks belong to j. */
 static ac_status backward(ac_frame *f, ac_err *e) {
   call j;
   lce_args &a = j.a;
@@ -240,7 +241,7 @@ static ac_status backward(ac_frame *f, ac_err *e) {
   double *part = NULL;
   AC_TRY(prepare(j, f, ACI_LCE_BACK, f->args[ACI_LCE_KEPT].tensor, shifts, e));
   if (a.n == 0 || a.v == 0 || j.k == 0)
-    AC_TRY(zeros(f, e)); /* no product writes what there is of the results */
+    AC_TRY(zeros(f, e)); /* no product writes the existing results */
   if (a.n == 0 || a.v == 0) return AC_OK;
   aci_reduce_plan_make(&a.dy, f->args[ACI_LCE_DY].tensor, 0, ACI_C_F64);
   aci_reduce_plan_make(&a.saved, f->args[ACI_LCE_LSE].tensor, 0, ACI_C_F64);

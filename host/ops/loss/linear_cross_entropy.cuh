@@ -4,13 +4,13 @@
 #define ACI_OPS_LINEAR_CROSS_ENTROPY_CUH
 #include "ops/loss/cross_entropy.cuh"
 
-/* What a row of logits has come to, tile by tile. */
+/* The state of a row of logits, tile by tile. */
 struct lce_state {
   double max, sum, at_target, weighted;
 };
 struct lce_args {
   void *tile; /* logits, (n_rows, n_cols) */
-  void *dl;   /* backward: their gradients in the dtype that is multiplied; may be tile */
+  void *dl;   /* backward: their gradients in the product's dtype. May be tile */
   ac_dtype acc, product;
   int64_t n, v, i0, n_rows, j0, n_cols;
   const void *bias;
@@ -22,20 +22,21 @@ struct lce_args {
   double *shifts; /* m of this tile's rows */
   lce_state *state;
   double *lse, *loss, *weight;
-  aci_reduce_plan dy, saved; /* backward: of the loss; lse as it was saved */
+  aci_reduce_plan dy, saved; /* backward: of the loss, lse as saved */
   const double *totals;
   bool each, mean;
   void *out;
   ac_dtype out_dt;
 };
 
-/* Adds the tile to the state of its rows, and copies it to `kept` where logits are to be kept for backward. */
+/* Adds the tile to the state of its rows, and copies it to `kept` if backward needs the logits. */
 ac_status aci_lce_take_tile(ac_frame *f, const lce_args &a, ac_err *e);
 /* lse, and losses with their weights, or the result, of all rows. */
 ac_status aci_lce_finish_rows(ac_frame *f, const lce_args &a, ac_err *e);
-/* dl := gradients of the tile's logits, or of what was kept of them. */
+/* dl := gradients of the tile's logits, or of their kept values. */
 ac_status aci_lce_turn_tile(ac_frame *f, const lce_args &a, ac_err *e);
-/* Adds the columns of dl to those of earlier rows; part: (ACI_LCE_PIECES + 1, n_cols). The last rows write the result. */
+/* Adds the columns of dl to the sums of earlier rows. part: (ACI_LCE_PIECES + 1, n_cols). The last rows write the
+ * result. */
 enum { ACI_LCE_PIECES = 32 };
 ac_status aci_lce_add_bias(ac_frame *f, const lce_args &a, double *part, ac_err *e);
 

@@ -17,13 +17,13 @@ ac_status aci_lce_run_backward(ac_frame *f, ac_err *e);
 
 /* ---- a tile, between linear_cross_entropy_tile.c and linear_cross_entropy_kernel.c ---- */
 
-/* What a row of logits has come to, tile by tile. */
+/* The state of a row of logits, tile by tile. */
 typedef struct aci_lce_state {
   double max, sum, at_target, weighted;
 } aci_lce_state;
 
-/* How a row's logits become gradients: e^(x - shift) * scale - each * w, less at_target at its class. Of what was kept,
- * e^(x - m), it is times e^(m - shift) * scale. */
+/* How a row's logits become gradients: e^(x - shift) * scale - each * w, less at_target at its class. From the kept
+ * value e^(x - m), the factor is e^(m - shift) * scale. */
 typedef struct aci_lce_back {
   double shift, scale, each, at_target;
 } aci_lce_back;
@@ -34,7 +34,7 @@ typedef struct aci_lce {
   aci_ce_targets y;
   int64_t n, v, k;
   double smooth;
-  ac_dtype product, acc; /* what is multiplied and what tiles hold: f64 for f64, else f32 */
+  ac_dtype product, acc; /* dtypes of products and of tiles: f64 for f64, otherwise f32 */
   aci_gemm_type in_type, acc_type;
   const ac_tensor *linear;
   const char *x, *w; /* as multiplied: input, and the tile's rows of linear_weight (f32 if round_w) */
@@ -42,7 +42,7 @@ typedef struct aci_lce {
   bool round_w;     /* w stays f32 and is rounded to bf16 as products read it */
   const void *bias; /* v values, or NULL */
   aci_gemm_type bias_type;
-  int64_t rows, cols, ld;         /* extents of a full tile; elements from row to row */
+  int64_t rows, cols, ld;         /* extents of a full tile. Elements from row to row */
   int64_t i0, n_rows, j0, n_cols; /* the current tile */
   char *tile, *w_copy;            /* w_copy: of the tile's weights in the dtype that is multiplied */
   char *kept;                     /* (n, v) of e^(x - m) in the dtype that is multiplied, or NULL */
@@ -67,11 +67,11 @@ static inline double *aci_lce_shift(const aci_lce *j, int64_t i) {
   return &j->shifts[j->j0 / j->cols * j->n + j->i0 + i];
 }
 
-/* Reads the arguments that both ops have, the first of which stands at `at`, and what is kept from one to the other
- * (without elements: nothing), and cuts tiles; ended by aci_lce_release, also after a failure. */
+/* Reads the arguments that both ops have, the first of which is number `at`, and the values kept between them (none
+ * if empty), and cuts tiles. Call aci_lce_release, also after a failure. */
 ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_tensor *shifts, ac_err *e);
 void aci_lce_release(aci_lce *j);
-/* Scratch until the end of the call; its address into *pointer. */
+/* Scratch until the end of the call. Its address goes to *pointer. */
 ac_status aci_lce_take(aci_lce *j, size_t bytes, void *pointer, ac_err *e);
 /* dst (contiguous) := src, rows x cols, converted. */
 void aci_lce_convert(const aci_lce *j, int64_t rows, int64_t cols, void *dst, ac_dtype to, const void *src,
@@ -83,8 +83,8 @@ void aci_lce_to_rows(aci_lce *j, int64_t i0);
 ac_status aci_lce_multiply(const aci_lce *j, aci_gemm *g, const void *a, const void *b, void *c, ac_err *e);
 /* Fills the tile with logits. */
 ac_status aci_lce_logits(const aci_lce *j, ac_err *e);
-/* Adds the tile to the state of its rows, and keeps it where that is asked; turns it, or what was kept of it, into
- * gradients, in the dtype that is multiplied. */
+/* Forward: adds the tile to the state of its rows, and keeps it if asked. Backward: turns it, or its kept values,
+ * into gradients in the product's dtype. */
 void aci_lce_take_rows(aci_lce *j);
 void aci_lce_turn_rows(aci_lce *j);
 

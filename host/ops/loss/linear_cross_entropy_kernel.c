@@ -1,8 +1,8 @@
-/* The passes of linear_cross_entropy over its tiles. Forward takes from each tile what its rows need: the largest
- * logit m and S = sum of e^(x - m) so far, the logit of the target, with smoothing the sum of the weighted logits;
- * a row's loss is then a sum of r[c] * (lse - x[c]) with lse = m + ln S and r as in cross_entropy_kernel.c.
- * Backward makes each tile again (or takes what was kept of it), turns it into gradients of logits and multiplies those by the tile's
- * part of linear_weight, which adds to dinput, and by input, which is the tile's part of dlinear. */
+/* The passes of linear_cross_entropy over its tiles. Forward takes from each tile its rows' values: the largest logit m and S = sum
+ * of e^(x - m) so far, the logit of the target, with smoothing the sum of the weighted logits. A row's loss is then a sum of r[c] *
+ * (lse - x[c]) with lse = m + ln S and r as in cross_entropy_kernel.c. Backward makes each tile again (or takes its kept values),
+ * turns it into gradients of logits, and multiplies those by the tile's part of linear_weight, which adds to dinput, and by input,
+ * which gives the tile's part of dlinear. */
 #include <math.h>
 
 #include "ops/index/index.h"
@@ -78,7 +78,7 @@ static ac_status prepare_rows(aci_lce *j, ac_err *e) {
                                                                             : whole;
     if (j->y.id[i] == j->y.ignore) continue;
     const double wy = (1 - j->smooth) * aci_ce_weight(&j->y, j->y.id[i]), each = j->smooth / (double)j->v;
-    /* lse as the row's type rounds it; what that takes away goes into the factor */
+    /* lse as the row's type rounds it. The rounding error goes into the factor */
     const double shift = j->acc == AC_F64 ? lse[i] : (double)(float)lse[i];
     j->back[i] =
         (aci_lce_back){.shift = shift,
@@ -103,7 +103,7 @@ static void add_bias(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* A gradient being summed: the accumulator of the products, which is a copy where the result has another dtype. */
+/* A gradient under summation: the accumulator of the products, which is a copy if the result has another dtype. */
 typedef struct target {
   ac_tensor *out; /* NULL: not wanted */
   char *sum;
@@ -193,7 +193,7 @@ ac_status aci_lce_run_backward(ac_frame *f, ac_err *e) {
   aci_lce j;
   ac_status st = aci_lce_prepare(&j, f, ACI_LCE_BACK, ARG_T(f, ACI_LCE_KEPT), ARG_T(f, ACI_LCE_SHIFTS), e);
   if (st == AC_OK && j.n > 0 && j.v > 0) st = backward(&j, e);
-  if (j.n == 0 || j.v == 0) /* no product writes what there is of the results */
+  if (j.n == 0 || j.v == 0) /* no product writes the existing results */
     for (int i = 0; i < 3; i++)
       if (f->out[i]->numel > 0)
         memset(aci_data(f->out[i]), 0, (size_t)f->out[i]->numel * aci_dsize((ac_dtype)f->out[i]->dtype));

@@ -1,5 +1,5 @@
-/* Tiles of linear_cross_entropy: how the logits are cut, how a tile is made, and what its rows give or become. A
- * tile is one product into scratch in f32 (f64), of a block of rows over a run of classes, small enough for a
+/* Tiles of linear_cross_entropy: the cut of the logits, making a tile, and its rows' contributions or gradients.
+ * A tile is one product into scratch in f32 (f64), of a block of rows over a run of classes, small enough for a
  * last-level cache. Tiles follow from the shape alone and are taken in ascending order, so that bits do not
  * depend on threads. */
 #include <math.h>
@@ -32,9 +32,9 @@ void aci_lce_convert(const aci_lce *j, int64_t rows, int64_t cols, void *dst, ac
   aci_range_copy_cpu(j->f->team, 2, shape, &d, &s);
 }
 
-/* Fills j for a forward or backward frame, whose common arguments begin at `at`: x is (n, k), linear (v, k); tiles are (rows, cols) of
+/* Fills j for a forward or backward frame, whose common arguments begin at `at`: x is (n, k), linear (v, k). Tiles are (rows, cols) of
  * logits with row stride ld, in the accumulator's type. x is copied to the product's dtype as a whole, the weights tile by tile (w_copy),
- * unless the product rounds f32 weights itself. After a failure, too, aci_lce_release frees what j owns. */
+ * unless the product rounds f32 weights itself. aci_lce_release frees j's memory, also after a failure. */
 ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_tensor *shifts, ac_err *e) {
   const ac_tensor *x = ARG_T(f, at + ACI_LCE_INPUT), *w = ARG_T(f, at + ACI_LCE_LINEAR);
   *j = (aci_lce){.f = f,
@@ -176,7 +176,7 @@ enum { CHUNK = 1024 };
                              double kept_scale) {                                                          \
     const int64_t n = j->n_cols, size = (int64_t)aci_dsize(j->product);                                    \
     const T *w = j->y.w == NULL ? NULL : (const T *)j->y.w + j->j0;                                        \
-    const bool stays = j->product == j->acc; /* else what is stored is shorter and never overtakes */      \
+    const bool stays = j->product == j->acc; /* otherwise stored values are shorter and never overtake */      \
     T buf[CHUNK];                                                                                          \
     for (int64_t c = 0; c < n; c += CHUNK) {                                                               \
       const int64_t len = aci_lce_min(CHUNK, n - c), at = id - j->j0 - c;                                  \

@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) lce_turn(const __grid_consta
       wy = (1 - a.smooth) * a.y.weight(y);
       scale =
           dl * (wy + a.smooth / (double)a.v * (a.y.w != NULL && a.smooth > 0 ? a.totals[0] : (double)a.v));
-      /* lse as the row's type rounds it; what that takes away goes into the factor */
+      /* lse as the row's type rounds it. The rounding error goes into the factor */
       shift = (C)lse;
       scale *= a.kept == NULL ? exp((double)shift - lse) : exp(a.shifts[r] - lse);
     }
@@ -106,7 +106,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     part[k] = sum;
   }
 }
-/* Added to what earlier rows gave (part's last row), in order; the last rows write the result. */
+/* Added to the sums of earlier rows (part's last row), in order. The last rows write the result. */
 static __global__ void __launch_bounds__(ACI_BLOCK)
     lce_bias(const __grid_constant__ lce_args a, double *part) {
   for (int64_t c = aci_first(); c < a.n_cols; c += aci_step()) {

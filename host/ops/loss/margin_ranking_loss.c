@@ -1,6 +1,7 @@
-/* margin_ranking_loss: l = max(0, -target (x1 - x2) + margin): x1 ranks above x2 where target is 1, below where it is -1.
-   x1, x2, target (shapes that broadcast; floats) -> () | the broadcast shape with reduction = none
-   gradient: dx1 = -target dl, dx2 = target dl where the loss is positive; any number of times.
+/* margin_ranking_loss: l = max(0, -target (x1 - x2) + margin). x1 should rank above x2 if target is 1, below if it
+   is -1.
+   x1, x2, target (shapes that broadcast, floats) -> () | the broadcast shape with reduction = none
+   gradient: dx1 = -target dl, dx2 = target dl if the loss is positive, any number of times.
    example: accel.margin_ranking_loss(accel.tensor { 1.0, 0.0 }, accel.tensor { 0.5, 2.0 }, accel.tensor { 1.0, 1.0 }) --> 1 */
 #include "ops/loss/elementwise.h"
 

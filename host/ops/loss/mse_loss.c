@@ -1,5 +1,6 @@
 /* mse_loss: l = (input - target)^2, averaged over all elements, added up (sum) or kept (none).
-   input, target (any shape, the same for both; floats) -> () | that shape with reduction = none; under autocast f32
+   input, target (any shape, the same for both, floats) -> () | that shape with reduction = none, f32 under
+   autocast
    gradient: dinput = 2 dl (input - target) / n for mean, dtarget = -dinput.
    example: accel.mse_loss(accel.tensor { 1.0, 2.0 }, accel.tensor { 1.0, 4.0 }) --> 2
    example: accel.mse_loss(accel.tensor { 1.0, 2.0 }, accel.tensor { 1.0, 4.0 }, { reduction = "none" }) --> { 0, 4 } */

@@ -1,7 +1,8 @@
-/* nll_loss: l[i] = -weight[target[i]] input[i, target[i]] of logarithms of probabilities; elements with class ignore_index count nothing.
-   mean divides by the sum of weight[target]. log_softmax and this are cross_entropy, which is one pass.
-   input (C) | (N, C) | (N, C, d1, ...), target () | (N) | (N, d1, ...) i64 or i32, weight (C) -> () | like target with reduction = none;
-   under autocast f32
+/* nll_loss: l[i] = -weight[target[i]] input[i, target[i]] of logarithms of probabilities. Elements with class
+   ignore_index count nothing. mean divides by the sum of weight[target]. log_softmax and this are cross_entropy,
+   which is one pass.
+   input (C) | (N, C) | (N, C, d1, ...), target () | (N) | (N, d1, ...) i64 or i32, weight (C) -> () | like target
+   with reduction = none, f32 under autocast
    gradient: dinput = -dl weight at the class of each element, 0 elsewhere.
    example: accel.nll_loss(accel.tensor { { -1.0, -2.0 }, { -3.0, -0.5 } }, accel.tensor { 0, 1 }) --> 0.75 */
 #include "ops/loss/elementwise.h"
@@ -15,7 +16,7 @@ static ac_status check(const ac_value *a, ac_err *e) {
   char s[128], u[128];
   int d = x->ndim > 1 ? 1 : 0;
   if (!ac_dtype_is_float((ac_dtype)x->dtype) || x->ndim == 0)
-    return AC_FAIL(e, DTYPE, "input has to be floating point with a dim of classes, got %s of rank %d",
+    return AC_FAIL(e, DTYPE, "input must be floating point with a dim of classes, got %s of rank %d",
                    ac_dtype_name((ac_dtype)x->dtype), (int)x->ndim);
   if (t->dtype != AC_I64 && t->dtype != AC_I32)
     return AC_FAIL(e, DTYPE, "target has to hold classes (i64 or i32), got %s", ac_dtype_name((ac_dtype)t->dtype));
@@ -28,7 +29,7 @@ static ac_status check(const ac_value *a, ac_err *e) {
     return AC_FAIL(e, SHAPE, "weight of shape %s does not fit %lld classes", aci_shape_str(w->ndim, w->shape, s, sizeof s),
                    (long long)x->shape[d]);
   if (w != NULL && !ac_dtype_is_float((ac_dtype)w->dtype))
-    return AC_FAIL(e, DTYPE, "weight has to be floating point, not %s", ac_dtype_name((ac_dtype)w->dtype));
+    return AC_FAIL(e, DTYPE, "weight must be floating point, not %s", ac_dtype_name((ac_dtype)w->dtype));
   return AC_OK;
 }
 
@@ -43,7 +44,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   memcpy(one, in->shape, 8 * (size_t)in->ndim);
   one[d] = 1;
   ac_operand ignore = ac_operand_int(a[IGNORE].i);
-  ac_tensor *skip = x_eq(x, T(t), ignore), *safe = x_masked_fill(x, t, skip, ac_operand_int(0).scalar);
+  ac_tensor *skip = x_eq(x, T(t), ignore), *safe = x_masked_fill(x, t, skip, ac_operand_int(0));
   ac_tensor *picked = x_gather(x, in, d, x_reshape(x, safe, one, in->ndim));
   if (x->st == AC_INDEX) {
     x->st = AC_FAIL(x->e, INDEX, "target holds a value that is not one of the %lld classes (0 to %lld; ignore_index is %lld)",
@@ -52,8 +53,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   }
   ac_tensor *l = x_neg(x, x_reshape(x, picked, t->shape, t->ndim));
   ac_tensor *w = plain ? NULL : x_index_select(x, a[WEIGHT].tensor, 0, x_reshape(x, safe, &flat, 1));
-  if (w != NULL) w = x_masked_fill(x, x_reshape(x, w, t->shape, t->ndim), skip, aci_float(0));
-  l = x_cast(x, x_masked_fill(x, l, skip, aci_float(0)), wide);
+  if (w != NULL) w = x_masked_fill(x, x_reshape(x, w, t->shape, t->ndim), skip, F(0));
+  l = x_cast(x, x_masked_fill(x, l, skip, F(0)), wide);
   if (w != NULL) l = x_mul(x, T(l), T(w = x_cast(x, w, wide)));
   if (a[REDUCTION].i == ACI_LOSS_MEAN) {
     ac_tensor *total = plain ? x_cast(x, x_ne(x, T(t), ignore), wide) : w;

@@ -1,7 +1,7 @@
-/* poisson_nll_loss: l = e^input - target input, or with log_input = false input - target ln(input + eps); full adds Stirling's
-   target ln target - target + ln(2 pi target) / 2 where target > 1.
-   input, target (any shape, the same for both; floats) -> () | that shape with reduction = none
-   gradient: dinput = dl (e^input - target), dtarget = -dl input (without full); any number of times.
+/* poisson_nll_loss: l = e^input - target input, or with log_input = false input - target ln(input + eps). full
+   adds Stirling's target ln target - target + ln(2 pi target) / 2 if target > 1.
+   input, target (any shape, the same for both, floats) -> () | that shape with reduction = none
+   gradient: dinput = dl (e^input - target), dtarget = -dl input (without full), any number of times.
    example: accel.poisson_nll_loss(accel.tensor { 0.0, 1.0 }, accel.tensor { 1.0, 2.0 }) --> 0.859141 */
 #include "ops/loss/elementwise.h"
 
@@ -18,10 +18,10 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     l = x_sub(x, T(in), T(x_mul(x, T(t), T(log))), one);
   }
   if (a[FULL].b) {
-    ac_tensor *few = x_le(x, T(t), F(1)), *safe = x_masked_fill(x, t, few, one), *log = x_log(x, safe);
+    ac_tensor *few = x_le(x, T(t), F(1)), *safe = x_masked_fill(x, t, few, F(1)), *log = x_log(x, safe);
     ac_tensor *s = x_sub(x, T(x_mul(x, T(safe), T(log))), T(safe), one);
     s = x_add(x, T(s), T(x_add(x, T(log), F(1.83787706640934548356), one)), aci_float(0.5)); /* ln(2 pi) */
-    l = x_add(x, T(l), T(x_masked_fill(x, s, few, aci_float(0))), one);
+    l = x_add(x, T(l), T(x_masked_fill(x, s, few, F(0))), one);
   }
   out[0] = aci_loss_reduce(x, l, a[REDUCTION].i);
   return 1;

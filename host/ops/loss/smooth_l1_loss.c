@@ -1,6 +1,7 @@
-/* smooth_l1_loss: with d = |input - target|, l = d^2 / (2 beta) where d < beta, else d - beta / 2; averaged over all elements, added up
-   (sum) or kept (none). beta = 0 is l1_loss.
-   input, target (any shape, the same for both; floats) -> () | that shape with reduction = none; under autocast f32
+/* smooth_l1_loss: with d = |input - target|, l = d^2 / (2 beta) if d < beta, else d - beta / 2. Averaged over all
+   elements, added up (sum) or kept (none). beta = 0 is l1_loss.
+   input, target (any shape, the same for both, floats) -> () | that shape with reduction = none, f32 under
+   autocast
    gradient: dinput = dl clamp((input - target) / beta, -1, 1) / n for mean, dtarget = -dinput.
    example: accel.smooth_l1_loss(accel.tensor { 1.0, 2.0 }, accel.tensor { 1.5, 4.0 }) --> 0.8125 */
 #include "ops/loss/elementwise.h"

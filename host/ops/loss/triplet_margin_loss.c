@@ -1,7 +1,7 @@
-/* triplet_margin_loss: l = max(0, |anchor - positive + eps|_p - |anchor - negative + eps|_p + margin), norms over the last dim; with swap the
-   second distance is the smaller of those of anchor and of positive to negative.
+/* triplet_margin_loss: l = max(0, |anchor - positive + eps|_p - |anchor - negative + eps|_p + margin), norms over
+   the last dim. With swap the second distance is the smaller of anchor to negative and positive to negative.
    anchor, positive, negative (..., D), one shape -> () | (...) with reduction = none
-   gradient: through the norms; any number of times.
+   gradient: through the norms, any number of times.
    example: accel.triplet_margin_loss(accel.zeros(1, 2), accel.ones(1, 2), accel.full({ 1, 2 }, 3.0), { margin = 4 }) --> 1.171573 */
 #include "ops/loss/elementwise.h"
 
@@ -16,6 +16,10 @@ static ac_tensor *distance(ac_expr *x, const ac_value *a, int i, int k) {
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_scalar one = aci_float(1);
+  if (!(a[MARGIN].f > 0)) {
+    x->st = AC_FAIL(x->e, INVALID, "margin must be greater than 0, got %g", a[MARGIN].f);
+    return 1;
+  }
   if (aci_loss_same(x, &a[ANCHOR], &a[POSITIVE], "anchor", "positive") != AC_OK) return 1;
   if (aci_loss_same(x, &a[ANCHOR], &a[NEGATIVE], "anchor", "negative") != AC_OK) return 1;
   ac_tensor *far = distance(x, a, ANCHOR, NEGATIVE), *l;

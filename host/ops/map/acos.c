@@ -1,4 +1,4 @@
-/* acos: y = arccos x in [0, pi]; NaN beyond 1.          x (any shape) -> y (same shape)
+/* acos: y = arccos x in [0, pi]. NaN beyond 1.          x (any shape) -> y (same shape)
    gradient: dx = -dy / sqrt(1 - x^2).
    example: accel.tensor { -1.0, 0.0, 1.0 }:acos() --> { 3.141593, 1.570796, 0 } */
 #include "ops/map/angle.h"

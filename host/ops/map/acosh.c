@@ -3,7 +3,7 @@
    example: accel.tensor { 1.0, 2.0 }:acosh() --> { 0, 1.316958 } */
 #include "ops/map/map.h"
 
-/* With t = x - 1: ln(1 + t + sqrt(2 t + t^2)); where t^2 drowns the rest, ln 2x. */
+/* With t = x - 1: ln(1 + t + sqrt(2 t + t^2)). If t^2 dominates, ln 2x. */
 static inline AC_INLINE float acosh_one(float x) {
   float t = (x > 1e8f ? 2.0f : x) - 1.0f;
   float y = aci_log1pf(t + m_sqrt(m_fma(t, t, t + t)));

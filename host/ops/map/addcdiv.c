@@ -1,4 +1,4 @@
-/* addcdiv: y = x + value tensor1 / tensor2; integers are divided as floats.
+/* addcdiv: y = x + value tensor1 / tensor2. Integers are divided as floats.
    x, tensor1, tensor2 (any shapes that broadcast) -> y
    gradient: dx = dy, dtensor1 = dy value / tensor2, dtensor2 = -dy value tensor1 / tensor2^2, each summed over the
    dims that were broadcast.

@@ -1,5 +1,5 @@
-/* Inverse circular functions of f32, branch-free like base/vmath.h and with its conventions: what atan, atan2, asin
- * and acos share. Doubles take libm. Errors against the exact result: atan acos 1.4 ulp, asin atan2 1.8. */
+/* Inverse circular functions of f32, branch-free like base/vmath.h and with its conventions, shared by atan, atan2,
+ * asin and acos. Doubles take libm. Errors against the exact result: atan acos 1.4 ulp, asin atan2 1.8. */
 #ifndef ACI_OPS_ANGLE_H
 #define ACI_OPS_ANGLE_H
 #include "base/vmath.h"

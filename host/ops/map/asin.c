@@ -1,4 +1,4 @@
-/* asin: y = arcsin x in [-pi/2, pi/2]; NaN beyond 1.          x (any shape) -> y (same shape)
+/* asin: y = arcsin x in [-pi/2, pi/2]. NaN beyond 1.          x (any shape) -> y (same shape)
    gradient: dx = dy / sqrt(1 - x^2).
    example: accel.tensor { -1.0, 0.0, 0.5 }:asin() --> { -1.570796, 0, 0.523599 } */
 #include "ops/map/angle.h"

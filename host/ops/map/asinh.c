@@ -3,7 +3,7 @@
    example: accel.tensor { -1.0, 0.0, 3.0 }:asinh() --> { -0.881374, 0, 1.818446 } */
 #include "ops/map/map.h"
 
-/* ln(1 + a + a^2 / (1 + sqrt(a^2 + 1))); where a^2 drowns the 1, ln 2a. */
+/* ln(1 + a + a^2 / (1 + sqrt(a^2 + 1))). If a^2 dominates the 1, ln 2a. */
 static inline AC_INLINE float asinh_one(float x) {
   float a = aci_float32(aci_bits32(x) & 0x7fffffffu);
   float near = a > 1e8f ? 1.0f : a;

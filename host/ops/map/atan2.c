@@ -8,7 +8,7 @@
 
 #define FWD(T, p, y, x) ACI_VM2(y, x, aci_atan2f, atan2)
 
-/* dy b / (a^2 + b^2); squares of floats do not overflow in double */
+/* dy b / (a^2 + b^2). Squares of floats do not overflow in double */
 static inline AC_INLINE double slope(double dy, double a, double b) {
   double r = a * a + b * b;
   return r == 0 ? 0 : dy * (b / r);

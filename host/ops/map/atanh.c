@@ -1,4 +1,4 @@
-/* atanh: y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN; accurate near 0.
+/* atanh: y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN. Accurate near 0.
    x (any shape) -> y (same shape)
    gradient: dx = dy / (1 - x^2).
    example: accel.tensor { -0.5, 0.0, 0.9 }:atanh() --> { -0.549306, 0, 1.472219 } */

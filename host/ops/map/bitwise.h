@@ -1,9 +1,9 @@
-/* What the bitwise ops share: formulas of integers and truth values alone, and the shape rule that says so. */
+/* Shared by the bitwise ops: formulas of integers and truth values alone, and the shape rule that enforces this. */
 #ifndef ACI_OPS_BITWISE_H
 #define ACI_OPS_BITWISE_H
 #include "ops/map/map.h"
 
-/* Shape rule: broadcast and promoted as in other maps; floats have no bits to name. */
+/* Shape rule: broadcast and promoted as in other maps. Floats are refused. */
 static inline ac_status aci_bitwise_shape(ac_frame *f, ac_err *e) {
   const aci_map *m = f->desc->data;
   for (int i = 0; i < m->n_in; i++) {

@@ -1,5 +1,5 @@
-/* bitwise_and: y = x & other, bit by bit; of bool, true where both are.
-   x, other (integers or bool; shapes that broadcast) -> y (promoted dtype).          No gradient.
+/* bitwise_and: y = x & other, bit by bit. For bool, true if both are.
+   x, other (integers or bool, shapes that broadcast) -> y (promoted dtype).          No gradient.
    example: accel.tensor { 6, 12 }:bitwise_and(10) --> { 2, 8 }
    example: accel.tensor({ true, false }):bitwise_and(accel.tensor { true, true }) --> { true, false } */
 #include "ops/map/bitwise.h"

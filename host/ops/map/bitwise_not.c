@@ -1,4 +1,4 @@
-/* bitwise_not: y = x with every bit turned over, -1 - x of signed integers; of bool, true where x is false.
+/* bitwise_not: y = x with every bit inverted, -1 - x for signed integers. For bool, true if x is false.
    x (integers or bool, any shape) -> y (same shape, dtype).          No gradient.
    example: accel.tensor { 0, 5, -1 }:bitwise_not() --> { -1, -6, 0 }
    example: accel.tensor({ true, false }):bitwise_not() --> { false, true } */

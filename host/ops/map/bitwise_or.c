@@ -1,5 +1,5 @@
-/* bitwise_or: y = x | other, bit by bit; of bool, true where one is.
-   x, other (integers or bool; shapes that broadcast) -> y (promoted dtype).          No gradient.
+/* bitwise_or: y = x | other, bit by bit. For bool, true if one is.
+   x, other (integers or bool, shapes that broadcast) -> y (promoted dtype).          No gradient.
    example: accel.tensor { 6, 12 }:bitwise_or(10) --> { 14, 14 }
    example: accel.tensor({ true, false }):bitwise_or(accel.tensor { true, true }) --> { true, true } */
 #include "ops/map/bitwise.h"

@@ -1,5 +1,5 @@
-/* bitwise_xor: y = x ^ other, bit by bit; of bool, true where they differ.
-   x, other (integers or bool; shapes that broadcast) -> y (promoted dtype).          No gradient.
+/* bitwise_xor: y = x ^ other, bit by bit. For bool, true if they differ.
+   x, other (integers or bool, shapes that broadcast) -> y (promoted dtype).          No gradient.
    example: accel.tensor { 6, 12 }:bitwise_xor(10) --> { 12, 6 }
    example: accel.tensor({ true, false }):bitwise_xor(accel.tensor { true, true }) --> { false, true } */
 #include "ops/map/bitwise.h"

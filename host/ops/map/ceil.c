@@ -1,4 +1,4 @@
-/* ceil: y = smallest integer not below x; integers stay.          x (any shape) -> y (same shape, dtype)
+/* ceil: y = smallest integer not below x. Integers stay unchanged.          x (any shape) -> y (same shape, dtype)
    gradient: dx = 0.
    example: accel.tensor { 1.2, -1.2 }:ceil() --> { 2, -1 } */
 #include "ops/map/map.h"

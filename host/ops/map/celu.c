@@ -1,6 +1,6 @@
-/* celu: y = x where x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump.
+/* celu: y = x if x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump.
    x (any shape) -> y (same shape)
-   gradient: dx = dy where x > 0, else dy e^(x / alpha), in one pass by elu_backward.
+   gradient: dx = dy if x > 0, else dy e^(x / alpha), in one pass by elu_backward.
    example: accel.tensor { -1.0, 2.0 }:celu(2) --> { -0.786939, 2 } */
 #include "ops/map/exponential.h"
 

@@ -1,6 +1,6 @@
-/* copy_: x := src, broadcast and converted to the dtype of x; src may be on another device.
+/* copy_: x := src, broadcast and converted to the dtype of x. src may be on another device.
    x (any shape)!, src (broadcasts to it) -> x
-   gradient: dsrc = dx (reduced); the old x gets none.
+   gradient: dsrc = dx (reduced). The old x gets none.
    example: accel.zeros(2):copy_(accel.tensor { 3, 4 }) --> { 3, 4 } */
 #include "ops/map/map.h"
 

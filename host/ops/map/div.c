@@ -1,4 +1,4 @@
-/* div: y = x / other, broadcast; integers are divided as floats.
+/* div: y = x / other, broadcast. Integers are divided as floats.
    x, other (any shapes that broadcast) -> y
    gradient: dx = dy / other, dother = -dy * (x / other) / other, each summed over the dims that were
    broadcast.

@@ -1,5 +1,5 @@
-/* elu: y = x where x > 0, else alpha (e^x - 1).          x (any shape) -> y (same shape)
-   gradient: dx = dy where x > 0, else dy alpha e^x, in one pass by elu_backward.
+/* elu: y = x if x > 0, else alpha (e^x - 1).          x (any shape) -> y (same shape)
+   gradient: dx = dy if x > 0, else dy alpha e^x, in one pass by elu_backward.
    example: accel.tensor { -1.0, 2.0 }:elu() --> { -0.632121, 2 } */
 #include "ops/map/exponential.h"
 
@@ -10,7 +10,7 @@ static void grad(ac_grad *g) {
 #define FWD(T, p, x) ACI_ELU(T, x, 1, p[0], 1)
 #define BWD(T, p, dy, x) ACI_ELU_SLOPE(T, dy, x, p[0], p[1], p[2])
 
-/* scale: of the whole; rate: of the exponent. Also the gradient of selu and celu. */
+/* scale: of the whole. rate: of the exponent. Also the gradient of selu and celu. */
 static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *dy = a[0].tensor, *up = x_gt(x, T(a[1].tensor), F(0));
   ac_tensor *low = x_exp(x, x_mul(x, T(x_where(x, up, F(0), T(a[1].tensor))), F(a[4].f)));

@@ -1,4 +1,4 @@
-/* eq: y = x == other, true where x equals other; NaN compares as in IEEE 754.
+/* eq: y = x == other, true if x equals other. NaN compares as in IEEE 754.
    x, other (any shapes that broadcast) -> y (bool).          No gradient.
    example: accel.tensor { 1, 2 }:eq(accel.tensor { 1, 3 }) --> { true, false } */
 #include "ops/map/map.h"

@@ -1,12 +1,12 @@
-/* erfc: y = 1 - erf(x), accurate to a few roundings of y itself where erf(x) is nearly 1.
+/* erfc: y = 1 - erf(x), accurate to a few roundings of y itself even if erf(x) is nearly 1.
    x (any shape) -> y (same shape)
    gradient: dx = -dy * 2 / sqrt pi * e^(-x^2).
    example: accel.tensor { 0.0, 1.0, -1.0 }:erfc() --> { 1, 0.157299, 1.842701 }
    example: accel.tensor { 4.0, 6.0 }:erfc():log() --> { -17.987778, -38.377561 } */
 #include "ops/map/map.h"
 
-/* For |x| from 1/2: e^(-a^2) t P(t) with a = |x|, t = 2 / (2 + a); P is a fit of degree 10 to e^(a^2) erfc(a) / t
- * over 0 .. 10.6, beyond which erfc is 0 in f32. What a^2 loses by rounding returns as a factor. */
+/* For |x| from 1/2: e^(-a^2) t P(t) with a = |x|, t = 2 / (2 + a). P is a fit of degree 10 to e^(a^2) erfc(a) / t
+ * over 0 .. 10.6, beyond which erfc is 0 in f32. The rounding error of a^2 returns as a factor. */
 static inline AC_INLINE float erfc_near(float x) {
   float a = m_abs(x);
   a = a > 10.6f ? 10.6f : a;

@@ -1,4 +1,4 @@
-/* Writing one value everywhere: the kernel behind fill_, zero_ and the *_like ops, for any strides. */
+/* Writing one value everywhere: the kernel of fill_, zero_ and the *_like ops, for any strides. */
 #include "ops/map/fill.h"
 
 #include "ops/ctx_impl.h"

@@ -1,4 +1,4 @@
-/* Writing one value everywhere: what fill_, zero_ and the *_like ops share. */
+/* Writing one value everywhere, shared by fill_, zero_ and the *_like ops. */
 #ifndef ACI_OPS_FILL_H
 #define ACI_OPS_FILL_H
 #include "ops/op.h"

@@ -1,4 +1,4 @@
-/* floor: y = largest integer not above x; integers stay.          x (any shape) -> y (same shape, dtype)
+/* floor: y = largest integer not above x. Integers stay unchanged.          x (any shape) -> y (same shape, dtype)
    gradient: dx = 0.
    example: accel.tensor { 1.8, -1.2 }:floor() --> { 1, -2 } */
 #include "ops/map/map.h"

@@ -1,12 +1,12 @@
 /* floor_divide: y = floor(x / other), as Lua's //: the whole number below the exact quotient, whatever x / other
    rounds to.
-   x, other (any shapes that broadcast) -> y (promoted dtype; integers stay integers). Not for bool.
+   x, other (any shapes that broadcast) -> y (promoted dtype, integers stay integers). Not for bool.
    gradient: 0.
    example: accel.tensor { 7, -7 }:floor_divide(2) --> { 3, -4 }
    example: accel.tensor { 5.5, -5.5 } // accel.tensor { 2.0, 2.0 } --> { 2, -3 } */
 #include "ops/map/modulo.h"
 
-/* (x - remainder) / other is whole but for rounding; a divisor of zero gives what division gives. */
+/* (x - remainder) / other is whole except for rounding. A divisor of zero gives the result of division. */
 #define FLOOR_DIVIDE(T, sfx)                                 \
   static inline AC_INLINE T quotient_##sfx(T x, T y) {       \
     T plain = x / y, r = y == 0 ? 0 : MOD_##sfx(x, y);       \

@@ -1,5 +1,5 @@
 /* full_like: a new tensor of one value with the shape of x.
-   x (any shape) -> y (same shape; dtype and device as x unless given)
+   x (any shape) -> y (same shape, dtype and device as x unless given)
    No gradient.
    example: accel.tensor({ 1.0, 2 }):full_like(7) --> { 7, 7 } */
 #include "ops/map/fill.h"

@@ -1,4 +1,4 @@
-/* ge: y = x >= other, true where x is at least other; NaN compares as in IEEE 754.
+/* ge: y = x >= other, true if x is at least other. NaN compares as in IEEE 754.
    x, other (any shapes that broadcast) -> y (bool).          No gradient.
    example: accel.tensor { 1, 2, 3 }:ge(2) --> { false, true, true } */
 #include "ops/map/map.h"

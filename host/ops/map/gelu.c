@@ -39,7 +39,7 @@ static inline AC_INLINE float slope_of(float x) {
 #define FWD_F32(T, p, x) gelu_of(x)
 #define BWD_F32(T, p, dy, x) ((dy)*slope_of(x))
 
-/* 1 + tanh u = 2 sigmoid(2u), which costs one exponential; V is 2u, D its derivative */
+/* 1 + tanh u = 2 sigmoid(2u), which costs one exponential. V is 2u, D its derivative */
 #define V(T, x) ((T)(2 * SQRT_2_PI) * (x) * (1 + (T)CUBE * (x) * (x)))
 #define D(T, x) ((T)(2 * SQRT_2_PI) * (1 + (T)(3 * CUBE) * (x) * (x)))
 #define FWD_TANH(T, p, x) ((x) * m_sigmoid(V(T, x)))

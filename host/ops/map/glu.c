@@ -1,4 +1,4 @@
-/* glu: y = a sigmoid(b), where a and b are the halves of x along dim.
+/* glu: y = a sigmoid(b) for the halves a and b of x along dim.
    x (even extent along dim) -> y (half of it)
    gradient: da = dy s, db = dy a s (1 - s) with s = sigmoid(b).
    example: accel.tensor { 1.0, 2.0, 0.0, 100.0 }:glu() --> { 0.5, 2 } */
@@ -20,11 +20,11 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   const int64_t d = a[1].i < 0 ? a[1].i + x->ndim : a[1].i;
   char s[128];
   if (d < 0 || d >= x->ndim) {
-    x_select(e, x, a[1].i, 0); /* says what is wrong with dim */
+    x_select(e, x, a[1].i, 0); /* reports a fault of dim */
     return 0;
   }
   if (x->shape[d] % 2 != 0) {
-    e->st = AC_FAIL(e->e, SHAPE, "x of shape %s has no halves: its extent along dim has to be even",
+    e->st = AC_FAIL(e->e, SHAPE, "x of shape %s has no halves: its extent along dim must be even",
                     aci_shape_str(x->ndim, x->shape, s, sizeof s));
     return 0;
   }

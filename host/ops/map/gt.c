@@ -1,4 +1,4 @@
-/* gt: y = x > other, true where x is above other; NaN compares as in IEEE 754.
+/* gt: y = x > other, true if x is above other. NaN compares as in IEEE 754.
    x, other (any shapes that broadcast) -> y (bool).          No gradient.
    example: accel.tensor { 1, 2, 3 }:gt(2) --> { false, false, true } */
 #include "ops/map/map.h"

@@ -1,5 +1,5 @@
-/* hardshrink: y = x where |x| > lambd, else 0; NaN stays NaN.          x (any shape) -> y (same shape)
-   gradient: dx = dy where |x| > lambd, else 0.
+/* hardshrink: y = x if |x| > lambd, else 0. NaN stays NaN.          x (any shape) -> y (same shape)
+   gradient: dx = dy if |x| > lambd, else 0.
    example: accel.tensor { -2.0, 0.25, 1.0 }:hardshrink() --> { -2, 0, 1 } */
 #include "ops/map/map.h"
 

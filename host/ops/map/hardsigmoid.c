@@ -1,6 +1,6 @@
 /* hardsigmoid: y = min(max(x + 3, 0), 6) / 6, a sigmoid of three straight lines.
    x (any shape) -> y (same shape)
-   gradient: dx = dy / 6 where -3 < x < 3, else 0, in one pass by hardsigmoid_backward.
+   gradient: dx = dy / 6 if -3 < x < 3, else 0, in one pass by hardsigmoid_backward.
    example: accel.tensor { -4.0, 0.0, 1.5 }:hardsigmoid() --> { 0, 0.5, 0.75 } */
 #include "ops/map/map.h"
 

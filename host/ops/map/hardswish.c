@@ -1,6 +1,6 @@
 /* hardswish: y = x min(max(x + 3, 0), 6) / 6, a silu of straight lines and one parabola.
    x (any shape) -> y (same shape)
-   gradient: dx = dy (x / 3 + 1/2) where -3 < x < 3, dy above, 0 below, in one pass by hardswish_backward.
+   gradient: dx = dy (x / 3 + 1/2) if -3 < x < 3, dy above, 0 below, in one pass by hardswish_backward.
    example: accel.tensor { -4.0, 1.0, 5.0 }:hardswish() --> { 0, 0.666667, 5 } */
 #include "ops/map/map.h"
 

@@ -1,4 +1,4 @@
-/* isfinite: y = true where x is neither infinite nor NaN; always for integers.
+/* isfinite: y = true if x is neither infinite nor NaN. Always for integers.
    x (any shape) -> y (bool, same shape)
    No gradient.
    example: accel.tensor { 0 / 0, 1.0, math.huge }:isfinite() --> { false, true, false } */

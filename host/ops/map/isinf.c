@@ -1,4 +1,4 @@
-/* isinf: y = true where x is infinite, of either sign; never for integers.
+/* isinf: y = true if x is infinite, of either sign. Never for integers.
    x (any shape) -> y (bool, same shape)
    No gradient.
    example: accel.tensor { 0 / 0, 1.0, -math.huge }:isinf() --> { false, false, true } */

@@ -1,4 +1,4 @@
-/* isnan: y = true where x is NaN; never for integers.          x (any shape) -> y (bool, same shape)
+/* isnan: y = true if x is NaN. Never for integers.          x (any shape) -> y (bool, same shape)
    No gradient.
    example: accel.tensor { 0 / 0, 1.0, math.huge }:isnan() --> { true, false, false } */
 #include "ops/map/map.h"

@@ -1,4 +1,4 @@
-/* le: y = x <= other, true where x is at most other; NaN compares as in IEEE 754.
+/* le: y = x <= other, true if x is at most other. NaN compares as in IEEE 754.
    x, other (any shapes that broadcast) -> y (bool).          No gradient.
    example: accel.tensor { 1, 2, 3 }:le(2) --> { true, true, false } */
 #include "ops/map/map.h"

@@ -1,5 +1,5 @@
-/* leaky_relu: y = x where x > 0, else negative_slope x.          x (any shape) -> y (same shape)
-   gradient: dx = dy where x > 0, else negative_slope dy, in one pass by leaky_relu_backward.
+/* leaky_relu: y = x if x > 0, else negative_slope x.          x (any shape) -> y (same shape)
+   gradient: dx = dy if x > 0, else negative_slope dy, in one pass by leaky_relu_backward.
    example: accel.tensor { -2.0, 3.0 }:leaky_relu(0.1) --> { -0.2, 3 } */
 #include "ops/map/map.h"
 

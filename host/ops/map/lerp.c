@@ -1,5 +1,5 @@
-/* lerp: y = x + weight (other - x), on the line through x and other; exact at both ends.
-   x, other, weight (tensor or number; shapes that broadcast) -> y
+/* lerp: y = x + weight (other - x), on the line through x and other. Exact at both ends.
+   x, other, weight (tensor or number, shapes that broadcast) -> y
    gradient: dx = dy (1 - weight), dother = dy weight, dweight = dy (other - x), each summed over the dims that were
    broadcast.
    example: accel.tensor { 0.0, 10.0 }:lerp(accel.tensor { 4.0, 20.0 }, 0.25) --> { 1, 12.5 }

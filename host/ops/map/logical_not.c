@@ -1,4 +1,4 @@
-/* logical_not: y = true where x is 0.          x (any dtype, any shape) -> y (bool, same shape)
+/* logical_not: y = true if x is 0.          x (any dtype, any shape) -> y (bool, same shape)
    No gradient.
    example: accel.tensor { 0, 3, -1 }:logical_not() --> { true, false, false } */
 #include "ops/map/map.h"

@@ -1,5 +1,5 @@
-/* logical_or: y = true where x or other is not 0 (NaN is not 0).
-   x, other (any dtypes; shapes that broadcast) -> y (bool).          No gradient.
+/* logical_or: y = true if x or other is not 0 (NaN is not 0).
+   x, other (any dtypes, shapes that broadcast) -> y (bool).          No gradient.
    example: accel.tensor { 1.0, 0.0, 0.0 }:logical_or(accel.tensor { true, false, true }) --> { true, false, true } */
 #include "ops/map/map.h"
 

@@ -1,5 +1,5 @@
-/* logical_xor: y = true where exactly one of x and other is not 0 (NaN is not 0).
-   x, other (any dtypes; shapes that broadcast) -> y (bool).          No gradient.
+/* logical_xor: y = true if exactly one of x and other is not 0 (NaN is not 0).
+   x, other (any dtypes, shapes that broadcast) -> y (bool).          No gradient.
    example: accel.tensor { 1.0, 0.0, 0.0 }:logical_xor(accel.tensor { true, false, true }) --> { false, false, true } */
 #include "ops/map/map.h"
 

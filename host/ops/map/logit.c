@@ -1,7 +1,7 @@
-/* logit: y = ln(x / (1 - x)), the inverse of sigmoid. With eps >= 0 x is first cut to eps .. 1 - eps; without, outside
-   of 0 .. 1 the result is NaN.
+/* logit: y = ln(x / (1 - x)), the inverse of sigmoid. With eps >= 0 x is first cut to eps .. 1 - eps. Without eps,
+   outside 0 .. 1 the result is NaN.
    x (any shape) -> y (same shape)
-   gradient: dx = dy / (x (1 - x)); 0 where x was cut, NaN where y is.
+   gradient: dx = dy / (x (1 - x)), 0 if x was cut, NaN if y is.
    example: accel.tensor { 0.5, 0.9, 0.1 }:logit() --> { 0, 2.197225, -2.197225 }
    example: accel.tensor { 0.0, 1.5 }:logit(0.25) --> { -1.098612, 1.098612 } */
 #include "ops/map/map.h"

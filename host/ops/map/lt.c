@@ -1,4 +1,4 @@
-/* lt: y = x < other, true where x is below other; NaN compares as in IEEE 754.
+/* lt: y = x < other, true if x is below other. NaN compares as in IEEE 754.
    x, other (any shapes that broadcast) -> y (bool).          No gradient.
    example: accel.tensor { 1, 2, 3 }:lt(2) --> { true, false, false } */
 #include "ops/map/map.h"

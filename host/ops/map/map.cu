@@ -1,5 +1,5 @@
-/* The driver of maps on CUDA: finds the kernels of a formula and says how a call's operands go through them. Called instead of
- * the CPU's driver (map.c) through the context's table of drivers. */
+/* The driver of maps on CUDA: finds the kernels of a formula and lays out a call's operands for them. Called instead of the
+ * CPU's driver (map.c) through the context's table of drivers. */
 #include "ops/map/map.cuh"
 
 #include <atomic>
@@ -16,7 +16,7 @@ aci_map_entry *&aci_map_entry::head() {
 }
 
 /* ---- loop -> kernels ---- */
-/* Names are compared once per formula; after that its address finds it. Filled under the lock, read without. */
+/* Names are compared once per formula. After that its address finds it. Filled under the lock, read without. */
 enum { N_FOUND = 4096 };
 static std::atomic<const aci_map_loop *> found_key[N_FOUND];
 static const aci_map_entry *found[N_FOUND];
@@ -50,7 +50,7 @@ static const aci_map_entry *find(const aci_map_loop *l) {
 }
 
 /* ---- packed: operands in vectors ---- */
-/* Fills *a; false when operands lie otherwise, or differ in dtype. */
+/* Fills *a. False when operands have another layout, or differ in dtype. */
 static bool pack(const aci_map_plan *p, aci_packed_args *a) {
   if (p->ct != ACI_C_F32 || p->ndim != 1) return false;
   ac_dtype d = p->out.dt;
@@ -167,7 +167,7 @@ static ac_status fill(ac_frame *f, const ac_tensor *t, const void *bytes, ac_err
 extern const aci_drivers aci_cuda_drivers = {run_map, fill, aci_cuda_copy_range, aci_cuda_product,
                                              aci_cuda_remap};
 
-/* ---- to another device; the gpu does the copying, in the order of its own work ---- */
+/* ---- to another device. The gpu copies, in the order of its own work ---- */
 static ac_status copy_to(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor, *y = f->out[0];
   const size_t bytes = (size_t)x->numel * aci_dsize((ac_dtype)x->dtype);
@@ -176,7 +176,7 @@ static ac_status copy_to(ac_frame *f, ac_err *e) {
     AC_TRY(aci_capture_refuse(f->device, ACI_CAPTURE_FROM_CPU, e));
     return f->device->vt->upload(f->device, f->stream, aci_data(y), aci_data(x), bytes, e);
   }
-  if (x->device->kind == y->device->kind && x->device != y->device) /* what x waits for is on its own device */
+  if (x->device->kind == y->device->kind && x->device != y->device) /* the work that x waits for is on its own device */
     AC_TRY(x->device->vt->sync(x->device, NULL, e));
   AC_TRY(f->device->vt->copy(f->device, f->stream, aci_data(y), aci_data(x), bytes, e));
   /* x is the caller's again */

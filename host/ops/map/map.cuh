@@ -1,9 +1,9 @@
 /* Map-like ops on CUDA: the formulas of the .c files (which the build collects into gen/cuda/map_*.cu) made into kernels. The macros
- * have the names that the formulas are written with and stand instead of those of map.h. map.cu launches them.
+ * have the names used in the formulas and replace those of map.h. map.cu launches them.
  *
  * There are hundreds of formulas, and compiling them is most of the module's build: each compute type of one has a single kernel for any
- * mix of dtypes and any strides, an element at a time, and f32 one more. Packed: all operands lie contiguous, in one of f32, bf16 and
- * f16 - but for masks (bool) and single values - and go in vectors of 16 bytes. Dtypes are told apart before and behind the formula. */
+ * mix of dtypes and any strides, an element at a time, and f32 one more. Packed: all operands are contiguous, in one of f32, bf16 and
+ * f16 - except masks (bool) and single values - and go in vectors of 16 bytes. Dtypes are distinguished before and after the formula. */
 #ifndef ACI_OPS_MAP_CUH
 #define ACI_OPS_MAP_CUH
 #include "ops/cuda/elements.cuh"
@@ -58,7 +58,7 @@ struct aci_packed_bytes {
       *(uint8_t *)p = (uint8_t)v[0].v[0];
     }
   }
-  /* Element j; a constant once loops are unrolled, so that all of this stays in registers. */
+  /* Element j. A constant once loops are unrolled, so that all of this stays in registers. */
   template <class S> __device__ __forceinline__ S get(int j) const {
     S x;
     memcpy(&x, (const char *)v + j * sizeof(S), sizeof(S));
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(ACI_BLOCK) aci_map_packed(const __grid_constan
   }
 }
 
-/* ---- strided: positions of 32 bits, for a 64-bit division is a subroutine; map.cu cuts what is longer ---- */
+/* ---- strided: positions of 32 bits, because a 64-bit division is a subroutine. map.cu cuts longer ones ---- */
 template <class F>
 __global__ void __launch_bounds__(ACI_BLOCK) aci_map_strided(const __grid_constant__ aci_map_plan p) {
   typedef typename F::type T;
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(ACI_BLOCK) aci_map_strided(const __grid_consta
   const uint32_t n = (uint32_t)p.numel, step = (uint32_t)aci_step();
   for (uint32_t i = (uint32_t)aci_first(); i < n; i += step) {
     T x[F::n_in];
-    int64_t at[F::n_in + 1] = {}; /* where element i of each operand lies, and of the result */
+    int64_t at[F::n_in + 1] = {}; /* position of element i of each operand, and of the result */
     uint32_t rest = i;
 #pragma unroll 1
     for (int d = p.ndim - 1; d >= 0; d--) {
@@ -171,7 +171,7 @@ template <class F> struct aci_map_packs<F, float> {
   static constexpr void (*kernel)(aci_packed_args) = aci_map_packed<F>;
 };
 
-/* ---- what formulas are written with ---- */
+/* ---- functions for formulas ---- */
 #include "ops/map/angle.h"
 #include "ops/map/exponential.h"
 

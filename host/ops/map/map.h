@@ -1,18 +1,18 @@
-/* Map-like ops: out[i] = f(a[i], b[i], ...; p) with broadcasting. The formula is written once; this makes the loops, the shape rule
- * and the kernel of it.
+/* Map-like ops: out[i] = f(a[i], b[i], ...; p) with broadcasting. The formula is written once. This header makes the loops, the shape rule
+ * and the kernel from it.
  *
  *   #define FWD(T, p, x) m_exp(x)
  *   AC_MAP1(exp, FWD, .sig = "exp(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true);
  *
- * The first parameters (1 to 4, the macro's number) are the elements, tensors or numbers; further scalar, float, int, bool or enum
- * parameters arrive in p[0], p[1], ... converted to T. T is float (for f32 f16 bf16) or double; in the N macros also int64_t
- * (for integers and bool), and the result has the promoted dtype. Without N integer inputs are computed and returned in f32. B: as N, result bool.
- * .flops_per_element is 1 where an op does not say otherwise. A formula may use m_* of base/vmath.h, has no
- * branches that keep the compiler from vectorising it (a ?: is fine), and reads nothing but its arguments.
+ * The first parameters (1 to 4, the macro's number) are the elements, tensors or numbers. Further scalar, float, int, bool or enum
+ * parameters arrive in p[0], p[1], ... converted to T. T is float (for f32 f16 bf16) or double. In the N macros it can also be int64_t (for
+ * integers and bool), and the result has the promoted dtype. Without N integer inputs are computed and returned in f32. B: as N, result
+ * bool. .flops_per_element is 1 unless an op sets it. A formula may use m_* of base/vmath.h, has no branches that keep the compiler from
+ * vectorising it (a ?: is fine), and reads nothing but its arguments.
  *
- * Map of the folder. One op, one file of its name. What they share:
+ * Map of the folder. One op, one file of its name. Shared files:
  *
- *   map.[ch], plan.h        this frame: loops, shape rule and CPU driver; a call laid out for any device
+ *   map.[ch], plan.h        this frame: loops, shape rule and CPU driver, and a call laid out for any device
  *   map.cu, map.cuh         the driver and the kernels on CUDA, made of the same formulas
  *   convert.[ch]            rows of any dtype to and from the compute types
  *   fill.[ch]               fill_ zero_ and the *_like ops

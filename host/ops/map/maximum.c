@@ -1,7 +1,6 @@
 /* maximum: y = the larger of x and other, NaN if either is.
    x, other (any shapes that broadcast) -> y
-   gradient: dy goes to the larger one, half to each where they are equal; summed over the dims that were
-   broadcast.
+   gradient: dy goes to the larger one, half to each if they are equal, summed over the dims that were broadcast.
    example: accel.tensor { 1, 5 }:maximum(accel.tensor { 3, 4 }) --> { 3, 5 } */
 #include "ops/map/map.h"
 

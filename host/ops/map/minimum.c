@@ -1,7 +1,6 @@
 /* minimum: y = the smaller of x and other, NaN if either is.
    x, other (any shapes that broadcast) -> y
-   gradient: dy goes to the smaller one, half to each where they are equal; summed over the dims that were
-   broadcast.
+   gradient: dy goes to the smaller one, half to each if they are equal, summed over the dims that were broadcast.
    example: accel.tensor { 1, 5 }:minimum(accel.tensor { 3, 4 }) --> { 1, 4 } */
 #include "ops/map/map.h"
 

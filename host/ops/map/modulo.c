@@ -1,4 +1,4 @@
-/* What remainder and fmod share: the check for integer divisors of zero, the shape rule and the gradient. */
+/* Shared by remainder and fmod: the check for integer divisors of zero, the shape rule and the gradient. */
 #include "ops/map/modulo.h"
 
 #include "ops/reduce/reduce.h"
@@ -14,8 +14,8 @@ static ac_status refuse(const ac_frame *f, int64_t at, ac_err *e) {
                  (long long)ac_frame_show(f, at));
 }
 
-/* Integers have no NaN to say it with: a zero among the divisors is an error, found before anything is
- * written - on the CPU; looking for it elsewhere would mean to wait for the device. */
+/* Integers have no NaN, so a zero among the divisors is an error. On the CPU it is found before anything is
+ * written. On other devices the check would have to wait for the device. */
 ac_status aci_modulo_cpu(ac_frame *f, ac_err *e) {
   const ac_value *v = &f->args[1];
   const bool looks = !ac_dtype_is_float((ac_dtype)f->out[0]->dtype) && (v->kind == AC_T_SCALAR || f->device->kind == AC_DEV_CPU);

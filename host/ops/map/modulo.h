@@ -1,4 +1,4 @@
-/* What remainder and fmod share: the check for integer divisors of zero, and the gradient. */
+/* Shared by remainder and fmod: the check for integer divisors of zero, and the gradient. */
 #ifndef ACI_OPS_MODULO_H
 #define ACI_OPS_MODULO_H
 #include "ops/map/map.h"

@@ -1,7 +1,7 @@
-/* nan_to_num: y = nan where x is NaN, posinf where it is +inf, neginf where it is -inf, else x. Left out, posinf and
+/* nan_to_num: y = nan if x is NaN, posinf if it is +inf, neginf if it is -inf, else x. If omitted, posinf and
    neginf are the largest and smallest finite numbers of the dtype. Integers stay as they are.
    x (any shape) -> y (same shape)
-   gradient: dx = dy where x is finite, else 0.
+   gradient: dx = dy if x is finite, else 0.
    example: accel.tensor { 0 / 0, 1.5, math.huge }:nan_to_num { posinf = 9 } --> { 0, 1.5, 9 } */
 #include <float.h>
 

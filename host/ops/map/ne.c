@@ -1,4 +1,4 @@
-/* ne: y = x != other, true where x differs from other; NaN compares as in IEEE 754.
+/* ne: y = x != other, true if x differs from other. NaN compares as in IEEE 754.
    x, other (any shapes that broadcast) -> y (bool).          No gradient.
    example: accel.tensor { 1, 2 }:ne(accel.tensor { 1, 3 }) --> { false, true } */
 #include "ops/map/map.h"

@@ -1,5 +1,5 @@
 /* ones_like: a new tensor of 1s with the shape of x.
-   x (any shape) -> y (same shape; dtype and device as x unless given)
+   x (any shape) -> y (same shape, dtype and device as x unless given)
    No gradient.
    example: accel.tensor({ 5.0, 6 }):ones_like() --> { 1, 1 } */
 #include "ops/map/fill.h"

@@ -1,4 +1,4 @@
-/* A map and a call of it laid out: what the CPU's driver (map.c) and those of device modules work from. */
+/* A map and a call of it laid out, for the drivers of the CPU (map.c) and of device modules. */
 #ifndef ACI_OPS_MAP_PLAN_H
 #define ACI_OPS_MAP_PLAN_H
 #include "accel/opdef.h"

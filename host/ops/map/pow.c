@@ -1,7 +1,7 @@
-/* pow: y = x ^ exponent, broadcast; integers stay integers (and wrap).
+/* pow: y = x ^ exponent, broadcast. Integers stay integers (and wrap).
    x, exponent (any shapes that broadcast) -> y
-   gradient: dx = dy * exponent * x^(exponent - 1), 0 where exponent is 0; dexponent = dy * y * ln x, 0 where
-   x = 0 and exponent >= 0; each summed over the dims that were broadcast.
+   gradient: dx = dy * exponent * x^(exponent - 1), 0 if exponent is 0. dexponent = dy * y * ln x, 0 if x = 0 and
+   exponent >= 0, each summed over the dims that were broadcast.
    example: accel.tensor { 2.0, 3 }:pow(2) --> { 4, 9 }
    example: accel.pow(2, accel.tensor { 1.0, 3, -1 }) --> { 2, 8, 0.5 } */
 #include "ops/map/map.h"

@@ -1,5 +1,5 @@
-/* relu: y = max(x, 0); NaN stays NaN.          x (any shape, not bool) -> y (same shape, dtype)
-   gradient: dx = dy where y > 0, else 0, in one pass by relu_backward.
+/* relu: y = max(x, 0). NaN stays NaN.          x (any shape, not bool) -> y (same shape, dtype)
+   gradient: dx = dy if y > 0, else 0, in one pass by relu_backward.
    example: accel.tensor { -1.0, 2 }:relu() --> { 0, 2 } */
 #include "ops/map/map.h"
 

@@ -1,5 +1,5 @@
-/* relu6: y = min(max(x, 0), 6); NaN stays NaN.          x (any shape) -> y (same shape)
-   gradient: dx = dy where 0 < x < 6, else 0.
+/* relu6: y = min(max(x, 0), 6). NaN stays NaN. Integers stay integers.          x (any shape) -> y (same shape)
+   gradient: dx = dy if 0 < x < 6, else 0.
    example: accel.tensor { -1.0, 3.0, 8.0 }:relu6() --> { 0, 3, 6 } */
 #include "ops/op.h"
 

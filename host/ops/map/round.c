@@ -1,4 +1,4 @@
-/* round: y = nearest integer, halves to the even one; integers stay.
+/* round: y = nearest integer, halves to the even one. Integers stay unchanged.
    x (any shape) -> y (same shape, dtype)
    gradient: dx = 0.
    example: accel.tensor { 0.5, 1.5, -1.7 }:round() --> { 0, 2, -2 } */

@@ -1,6 +1,6 @@
-/* selu: y = scale x where x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from
+/* selu: y = scale x if x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from
    layer to layer (scale 1.0507, alpha 1.67326).          x (any shape) -> y (same shape)
-   gradient: dx = dy scale where x > 0, else dy scale alpha e^x, in one pass by elu_backward.
+   gradient: dx = dy scale if x > 0, else dy scale alpha e^x, in one pass by elu_backward.
    example: accel.tensor { -1.0, 2.0 }:selu() --> { -1.111331, 2.101402 } */
 #include "ops/map/exponential.h"
 

@@ -1,4 +1,4 @@
-/* sign: y = -1, 0 or 1 by the sign of x; 0 for NaN.          x (any shape) -> y (same shape, dtype)
+/* sign: y = -1, 0 or 1 by the sign of x, 0 for NaN.          x (any shape) -> y (same shape, dtype)
    gradient: dx = 0.
    example: accel.tensor { -2.0, 0, 3 }:sign() --> { -1, 0, 1 } */
 #include "ops/map/map.h"

@@ -1,6 +1,6 @@
-/* softplus: y = ln(1 + e^(beta x)) / beta, a smooth relu; x itself where beta x > threshold.
+/* softplus: y = ln(1 + e^(beta x)) / beta, a smooth relu. x itself if beta x > threshold.
    x (any shape) -> y (same shape)
-   gradient: dx = dy sigmoid(beta x), dy where beta x > threshold, in one pass by softplus_backward.
+   gradient: dx = dy sigmoid(beta x), dy if beta x > threshold, in one pass by softplus_backward.
    example: accel.tensor { -1.0, 0.0, 30.0 }:softplus() --> { 0.313262, 0.693147, 30 }
    example: accel.tensor { 0.0 }:softplus { beta = 2 } --> { 0.346574 } */
 #include "ops/map/map.h"

@@ -1,5 +1,5 @@
-/* softshrink: y = x moved towards 0 by lambd, 0 where it is nearer than that.          x (any shape) -> y (same shape)
-   gradient: dx = dy where |x| > lambd, else 0.
+/* softshrink: y = x moved towards 0 by lambd, 0 if it is nearer than that.          x (any shape) -> y (same shape)
+   gradient: dx = dy if |x| > lambd, else 0.
    example: accel.tensor { -2.0, 0.25, 1.0 }:softshrink() --> { -1.5, 0, 0.5 } */
 #include "ops/map/map.h"
 
@@ -9,7 +9,7 @@ ACI_LOOP1(softshrink, double, f64, FWD)
 static const aci_map softshrink_map = {1, softshrink_f32, softshrink_f64, NULL};
 
 static ac_status shape(ac_frame *f, ac_err *e) {
-  if (!(ARG_F(f, 1) >= 0)) return AC_FAIL(e, INVALID, "lambd has to be 0 or more, not %g", ARG_F(f, 1));
+  if (!(ARG_F(f, 1) >= 0)) return AC_FAIL(e, INVALID, "lambd must be 0 or more, not %g", ARG_F(f, 1));
   return aci_map_shape(f, e);
 }
 

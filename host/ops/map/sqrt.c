@@ -1,4 +1,4 @@
-/* sqrt: y = sqrt x; NaN below 0.          x (any shape) -> y (same shape)
+/* sqrt: y = sqrt x. NaN below 0.          x (any shape) -> y (same shape)
    gradient: dx = dy / (2 y).
    example: accel.tensor { 1.0, 2 }:sqrt() --> { 1, 1.414214 } */
 #include "ops/map/map.h"

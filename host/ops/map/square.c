@@ -1,4 +1,4 @@
-/* square: y = x^2.          x (any shape) -> y (same shape; bool gives i64)
+/* square: y = x^2.          x (any shape) -> y (same shape, bool gives i64)
    gradient: dx = 2 x dy.
    example: accel.tensor { 1.5, -3 }:square() --> { 2.25, 9 } */
 #include "ops/map/map.h"

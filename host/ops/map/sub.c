@@ -1,4 +1,4 @@
-/* sub: y = x - alpha * other, broadcast.          x, other (any shapes that broadcast; not bool) -> y
+/* sub: y = x - alpha * other, broadcast.          x, other (any shapes that broadcast, not bool) -> y
    gradient: dx = dy, dother = -alpha * dy, each summed over the dims that were broadcast.
    example: accel.tensor { 10, 20 }:sub(accel.tensor { 1, 2 }) --> { 9, 18 }
    example: accel.sub(1, accel.tensor { 0.5, 2 }, { alpha = 2 }) --> { 0, -3 } */

@@ -1,5 +1,5 @@
-/* to: x in another dtype, on another device, or both; x itself when nothing changes.
-   x (any shape) -> y (same shape); of a quantised tensor another dtype is that of its values.
+/* to: x in another dtype, on another device, or both. x itself when nothing changes.
+   x (any shape) -> y (same shape). For a quantised tensor another dtype means the dtype of its values.
    gradient: dx = dy taken back to the dtype and device of x.
    example: accel.tensor({ 1.5, -2 }):to("i32") --> { 1, -2 }
    example: accel.tensor({ 1, 2 }):to("f64").dtype --> "f64" */
@@ -20,8 +20,8 @@ static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-/* copy_to: x (contiguous) on another device. The device that is not the host's does the copying; between two kinds neither of which is the
- * host's there are two copies. */
+/* copy_to: x (contiguous) on another device. The device that is not the host's copies. Between two kinds neither of which is the host's
+ * there are two copies. */
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_device *to = f->args[1].device;

@@ -1,4 +1,4 @@
-/* trunc: y = x without its fraction; integers stay.          x (any shape) -> y (same shape, dtype)
+/* trunc: y = x without its fraction. Integers stay unchanged.          x (any shape) -> y (same shape, dtype)
    gradient: dx = 0.
    example: accel.tensor { 1.8, -1.8 }:trunc() --> { 1, -1 } */
 #include "ops/map/map.h"

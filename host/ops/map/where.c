@@ -1,5 +1,5 @@
-/* where: y = a where cond, else b, broadcast.          cond (bool), a, b (any shapes that broadcast) -> y
-   gradient: da = dy where cond, else 0; db = dy where not cond; each summed over the dims that were
+/* where: y = a if cond, else b, broadcast.          cond (bool), a, b (any shapes that broadcast) -> y
+   gradient: da = dy if cond, else 0. db = dy if not cond, each summed over the dims that were
    broadcast.
    example: accel.where(accel.tensor { true, false }, accel.tensor { 1, 2 }, accel.tensor { 3, 4 }) --> { 1, 4 }
    example: accel.where(accel.tensor { true, false }, accel.tensor { 1.5, 2.5 }, 0) --> { 1.5, 0 } */
@@ -14,7 +14,7 @@ static const aci_map where_map = {3, where_f32, where_f64, where_i64};
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *c = ARG_T(f, 0);
   if (c->dtype != AC_BOOL)
-    return AC_FAIL(e, DTYPE, "the condition has to be bool, not %s", ac_dtype_name((ac_dtype)c->dtype));
+    return AC_FAIL(e, DTYPE, "the condition must be bool, not %s", ac_dtype_name((ac_dtype)c->dtype));
   return aci_map_shape(f, e);
 }
 

@@ -1,7 +1,7 @@
-/* xlogy: y = x ln(other), and 0 where x is 0 whatever other is, unless it is NaN: the terms of entropies and of
-   divergences, which are 0 for what never happens.             x, other (any shapes that broadcast) -> y
-   gradient: dx = dy ln(other), 0 where x is 0 and other is not positive, in one pass by xlogy_backward;
-   dother = dy x / other, which is NaN where both are 0, as PyTorch's. Each is summed over the dims that were broadcast.
+/* xlogy: y = x ln(other), and 0 if x is 0 and other is not NaN. Used in entropies and
+   divergences, whose terms are 0 for impossible events.             x, other (any shapes that broadcast) -> y
+   gradient: dx = dy ln(other), 0 if x is 0 and other is not positive, in one pass by xlogy_backward.
+   dother = dy x / other, which is NaN if both are 0, as PyTorch's. Each is summed over the dims that were broadcast.
    example: accel.tensor { 0.0, 2.0 }:xlogy(accel.tensor { 0.0, 3.0 }) --> { 0, 2.197225 } */
 #include "ops/map/map.h"
 
@@ -24,7 +24,7 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_operand other = aci_value_operand(&a[2]);
   ac_operand under = other.tensor == NULL ? F(aci_scalar_f(other.scalar) <= 0) : T(x_le(x, other, F(0)));
   ac_tensor *none = x_logical_and(x, T(x_eq(x, T(a[1].tensor), F(0))), under);
-  out[0] = x_xlogy(x, T(x_masked_fill(x, a[0].tensor, none, aci_float(0))), other);
+  out[0] = x_xlogy(x, T(x_masked_fill(x, a[0].tensor, none, F(0))), other);
   return 1;
 }
 

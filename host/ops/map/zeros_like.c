@@ -1,5 +1,5 @@
 /* zeros_like: a new tensor of 0s with the shape of x.
-   x (any shape) -> y (same shape; dtype and device as x unless given)
+   x (any shape) -> y (same shape, dtype and device as x unless given)
    No gradient.
    example: accel.tensor({ 5.0, 6 }):zeros_like() --> { 0, 0 } */
 #include "ops/map/fill.h"

@@ -1,7 +1,7 @@
 /* addmm: y = beta * input + alpha * mat1 mat2, in one product.
-   input (broadcasts to the result), mat1 (..., m, k), mat2 (k, n) -> y (..., m, n); what GPT-2's Conv1D is
-   made of. With beta 0 input is not read.
-   gradient: dinput = beta * dy summed; dmat1 = alpha * dy mat2^T, dmat2 = alpha * mat1^T dy over all rows.
+   input (broadcasts to the result), mat1 (..., m, k), mat2 (k, n) -> y (..., m, n). GPT-2's Conv1D uses it. With
+   beta 0 input is not read.
+   gradient: dinput = beta * dy summed. dmat1 = alpha * dy mat2^T, dmat2 = alpha * mat1^T dy over all rows.
    example: accel.addmm(accel.ones(2), accel.ones(1, 2), accel.ones(2, 2), { beta = 0.5 }) --> { { 2.5, 2.5 } } */
 #include "ops/index/index.h"
 #include "ops/matmul/product.h"

@@ -1,7 +1,7 @@
 /* baddbmm: y = beta * input + alpha * batch1 batch2, for the matrices of two batches pair by pair, in one product.
    input (broadcasts to the result), batch1 (b, m, k), batch2 (b, k, n) -> y (b, m, n). With beta 0 input is not read.
    Dtypes: floats and integers.
-   gradient: dinput = beta * dy summed; dbatch1 = alpha * dy batch2^T, dbatch2 = alpha * batch1^T dy.
+   gradient: dinput = beta * dy summed. dbatch1 = alpha * dy batch2^T, dbatch2 = alpha * batch1^T dy.
    example: accel.baddbmm(accel.ones(1, 1, 1), accel.ones(1, 1, 2), accel.ones(1, 2, 1), { beta = 2 }) --> { { { 4 } } } */
 #include "ops/index/index.h"
 #include "ops/matmul/product.h"

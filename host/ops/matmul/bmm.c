@@ -1,6 +1,6 @@
-/* bmm: the products of the matrices of two batches, pair by pair; nothing broadcasts.
+/* bmm: the products of the matrices of two batches, pair by pair. Nothing broadcasts.
    x (b, m, k), mat2 (b, k, n) -> y (b, m, n). Dtypes: floats and integers.
-   gradient: that of matmul.
+   gradient: as for matmul.
    example: accel.tensor({ { { 1.0, 2.0 } } }):bmm(accel.tensor { { { 3.0 }, { 4.0 } } }) --> { { { 11 } } } */
 #include "ops/matmul/check.h"
 

@@ -1,8 +1,8 @@
 /* cdist: the p-norm distance of every row of x1 to every row of x2.
-   x1 (..., r, m), x2 (..., s, m); the dims before are broadcast
+   x1 (..., r, m), x2 (..., s, m), leading dims broadcast
    -> y (..., r, s), y[i, j] = |x1[i] - x2[j]|_p. Dtypes: floats.
    All differences (..., r, s, m) are held at once, so that distances of rows close together keep their digits.
-   gradient: that of sub and norm; 0 where two rows are equal.
+   gradient: as for sub and norm. 0 if two rows are equal.
    example: accel.cdist(accel.tensor { { 0.0, 0 } }, accel.tensor { { 3.0, 4 }, { 1, 0 } }) --> { { 5, 1 } }
    example: accel.cdist(accel.tensor { { 0.0, 0 } }, accel.tensor { { 3.0, 4 } }, 1) --> { { 7 } } */
 #include "ops/op.h"

@@ -1,4 +1,4 @@
-/* What the fixed-rank products (mm, mv, bmm, ...) ask of their operands before matmul takes over. */
+/* Checks of the fixed-rank products (mm, mv, bmm, ...) on their operands before they call matmul. */
 #ifndef ACI_OPS_MATMUL_CHECK_H
 #define ACI_OPS_MATMUL_CHECK_H
 #include "ops/op.h"

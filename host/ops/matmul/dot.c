@@ -1,6 +1,6 @@
 /* dot: the sum of products of two vectors.
    x (n), other (n) -> y (). Dtypes: floats and integers.
-   gradient: that of matmul.
+   gradient: as for matmul.
    example: accel.tensor({ 1.0, 2.0 }):dot(accel.tensor { 3.0, 4.0 }) --> 11 */
 #include "ops/matmul/check.h"
 

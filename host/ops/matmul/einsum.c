@@ -1,10 +1,11 @@
-/* einsum: sums of products of elements, named by letters: one letter per dim of an operand; the same letter is the
-   same index everywhere, letters missing from the result are summed over.
-   equation: "ij,jk->ik"; a letter twice in one operand takes the diagonal; "..." stands for any further dims, which
-   broadcast; without "->" the result has "..." and then, in alphabetical order (capitals first), the letters that
-   occur once. Extents of 1 broadcast. operands: one per comma-separated term -> y. Dtypes: floats and integers.
-   Lowered to views, sums, products of matrices and of elements, pair by pair: first the pair whose product saves most.
-   gradient: that of those ops.
+/* einsum: sums of products of elements, named by letters, one letter per dim of an operand. The same letter is the
+   same index everywhere, and letters missing from the result are summed over.
+   equation: "ij,jk->ik". A letter twice in one operand takes the diagonal. "..." stands for any further dims,
+   which broadcast. Without "->" the result has "..." and then, in alphabetical order (capitals first), the letters
+   that occur once. Extents of 1 broadcast. operands: one per comma-separated term -> y. Dtypes: floats and
+   integers. Lowered to views, sums, products of matrices and of elements, pair by pair: first the pair whose
+   product saves most.
+   gradient: as for those ops.
    example: accel.einsum("ij,jk->ik", { accel.ones(2, 3), accel.ones(3, 2) }) --> { { 3, 3 }, { 3, 3 } }
    example: accel.einsum("ii", { accel.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } } }) --> 5 */
 #include <stdarg.h>
@@ -47,7 +48,7 @@ static void fail(plan *p, const char *fmt, ...) {
 
 /* ---- the equation ---- */
 
-/* Labels from *at up to a comma, "->" or the end; DOTS for "...". Returns how many, -1 after an error. */
+/* Labels from *at up to a comma, "->" or the end. DOTS for "...". Returns their number, -1 after an error. */
 static int read_term(plan *p, const char **at, uint8_t *label, int most, const char *what) {
   int n = 0;
   bool dots = false;
@@ -66,14 +67,14 @@ static int read_term(plan *p, const char **at, uint8_t *label, int most, const c
     } else if (label_of(*s) >= 0) {
       label[n++] = (uint8_t)label_of(*s);
     } else {
-      return fail(p, "character %d: '%c' is no letter", position, *s), -1;
+      return fail(p, "character %d: '%c' is not a letter", position, *s), -1;
     }
   }
   *at = s;
   return n;
 }
 
-/* Extent of operand i's dim d becomes that of its label. */
+/* Sets the extent of its label from operand i's dim d. */
 static bool take_size(plan *p, int i, int d) {
   const term *t = &p->terms[i];
   const int label = t->label[d];
@@ -188,7 +189,7 @@ static void drop(term *t, int d) {
   t->n--;
 }
 
-/* Repeated letters become diagonals; dims of one element that are longer elsewhere go. */
+/* Turns repeated letters into diagonals, and removes dims of one element that are longer elsewhere. */
 static void simplify(plan *p, term *t) {
   for (int a = 0; a < t->n; a++)
     for (int b = a + 1; b < t->n; b++) {
@@ -209,16 +210,15 @@ static void simplify(plan *p, term *t) {
   }
 }
 
-/* Sums over the labels that are not needed. */
+/* Sums over the labels that are not needed, as sum does: of integers in i64. */
 static void sum_out(plan *p, term *t, const bool *needed) {
   int64_t dims[AC_MAX_DIMS];
   int n = 0;
   if (t->t == NULL) return;
-  const ac_dtype dt = (ac_dtype)t->t->dtype;
   for (int d = 0; d < t->n; d++)
     if (!needed[t->label[d]]) dims[n++] = d;
   if (n == 0) return;
-  t->t = x_sum(p->x, t->t, dims, n, false, &dt);
+  t->t = x_sum(p->x, t->t, dims, n, false, NULL);
   while (n > 0) drop(t, (int)dims[--n]);
 }
 
@@ -273,8 +273,13 @@ static term contract(plan *p, term a, term b, const bool *needed) {
   bool keep[MAX_LABELS];
   term r = {.n = 0};
   for (int l = 0; l < MAX_LABELS; l++) keep[l] = needed[l] || (find(&a, l) >= 0 && find(&b, l) >= 0);
+  const ac_tensor *a0 = a.t, *b0 = b.t;
   sum_out(p, &a, keep);
   sum_out(p, &b, keep);
+  if (a.t != NULL && b.t != NULL && a.t->dtype != b.t->dtype) { /* the other one follows a sum of integers */
+    if (a.t != a0 && a.t->dtype == AC_I64) b.t = x_cast(p->x, b.t, AC_I64);
+    else if (b.t != b0 && b.t->dtype == AC_I64) a.t = x_cast(p->x, a.t, AC_I64);
+  }
   for (int d = 0; d < a.n; d++) {
     const int l = a.label[d];
     put(p, find(&b, l) < 0 ? &rows : needed[l] ? &batch : &inner, l);
@@ -311,7 +316,7 @@ static void mark_needed(const plan *p, int i, int j, bool *needed) {
     for (int d = 0; k != i && k != j && d < p->terms[k].n; d++) needed[p->terms[k].label[d]] = true;
 }
 
-/* Elements of the product of two terms, less those of the terms. */
+/* Elements of the product of two terms, less the elements of the terms. */
 static double growth(const plan *p, int i, int j) {
   bool needed[MAX_LABELS], in[MAX_LABELS] = {false};
   double sizes[2] = {1, 1}, product = 1;

@@ -46,7 +46,7 @@ static int64_t flops(const ac_frame *f) { return 2 * f->out[0]->numel * ARG_T(f,
 static void grad(ac_grad *g) {
   ac_expr *ex = &g->x;
   ac_tensor *x = ARG_T(g, 0), *w = ARG_T(g, 1), *dy = g->dout[0];
-  int64_t rows = 0; /* first: where dy is still to be computed, it is added up as it is (fuse.h) */
+  int64_t rows = 0; /* first: if dy is still to be computed, it is summed in that pass (fuse.h) */
   if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, x_sum(ex, aci_product_flat(ex, dy), &rows, 1, false, NULL));
   if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, aci_product_as(ex, dy, w, ac_grad_dtype(g, 0, 0)));
   dy = aci_product_flat(ex, dy);

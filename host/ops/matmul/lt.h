@@ -1,6 +1,6 @@
-/* The part of cuBLASLt (versions 12 and 13) that product_lt.cu calls, declared from its documentation: the library is loaded when it is
- * there, and nothing of it is needed to build. Also what the twin's stand-in (tests/cuda/twin/cublaslt.cpp) defines. Enumerations are
- * ints, and every call returns a status, 0 for success. Where the toolkit's header is at hand, lt_check.cu compares. */
+/* The part of cuBLASLt (versions 12 and 13) that product_lt.cu calls, declared from its documentation. The library is loaded if
+ * present, and is not needed to build. The twin's stand-in (tests/cuda/twin/cublaslt.cpp) defines the same functions. Enumerations are
+ * ints, and every call returns a status, 0 for success. If the toolkit's header is available, lt_check.cu compares. */
 #ifndef ACI_OPS_MATMUL_LT_H
 #define ACI_OPS_MATMUL_LT_H
 #include <stddef.h>
@@ -33,12 +33,12 @@ enum { /* cublasLtEpilogue_t: bits */
 enum { /* cublasLtMatmulPreferenceAttributes_t */
        ACI_LT_PREFERENCE_WORKSPACE = 1,
        ACI_LT_PREFERENCE_REDUCTIONS = 3,
-       ACI_LT_PREFERENCE_ALIGNMENT_A = 5, /* and B, C, D behind it */
+       ACI_LT_PREFERENCE_ALIGNMENT_A = 5, /* followed by B, C, D */
        ACI_LT_PREFERENCE_ALIGNMENT_B = 6,
        ACI_LT_PREFERENCE_ALIGNMENT_C = 7,
        ACI_LT_PREFERENCE_ALIGNMENT_D = 8
 };
-enum { /* cublasLtReductionScheme_t: bits; how parts of a sum that were computed in parallel are added */
+enum { /* cublasLtReductionScheme_t: bits for adding parts of a sum that were computed in parallel */
        ACI_LT_REDUCE_IN_PLACE = 1,
        ACI_LT_REDUCE_COMPUTE_TYPE = 2,
        ACI_LT_REDUCE_OUTPUT_TYPE = 4

@@ -1,4 +1,4 @@
-/* Compares what lt.h declares with the toolkit's own header, where that is at hand. */
+/* Compares the declarations of lt.h with the toolkit's own header, if that is available. */
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/signature.cuh"
 #include "ops/matmul/lt.h"

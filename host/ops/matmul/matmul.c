@@ -1,12 +1,12 @@
 /* matmul: the matrix product, by PyTorch's rules for ranks.
    x (..., m, k), other (..., k, n), leading dims broadcast -> y (..., m, n). A 1-d x is a row, a 1-d other a
-   column; that dim is not in the result. Transposed and strided views are read in place.
+   column. That dim is not in the result. Transposed and strided views are read in place.
    gradient: dx = dy other^T, dother = x^T dy, each summed over the dims that were broadcast.
    example: accel.tensor({ { 1.0, 2 }, { 3, 4 } }):matmul(accel.tensor { 1.0, 10 }) --> { 21, 43 }
    example: accel.matmul(accel.ones(5, 2, 3), accel.ones(3, 4)).shape --> { 5, 2, 4 } */
 #include "ops/matmul/product.h"
 
-/* The product of the two arguments by PyTorch's rules; out gets the result's shape. */
+/* The product of the two arguments by PyTorch's rules. out gets the result's shape. */
 static ac_status plan(const ac_frame *f, aci_product *p, int *ndim, int64_t *out, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0), *y = ARG_T(f, 1);
   char a[128], b[128];

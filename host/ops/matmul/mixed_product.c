@@ -1,7 +1,8 @@
-/* mixed_product: y = x other, with other rounded to x's dtype as it is read, and sums in f32 where they are wanted unrounded. What the
-   gradients of linear, addmm and mlp are made of where autocast left their weights in f32.
-   x (..., m, k), other (k, n) of x's dtype, or f32 where that is bf16 -> y (..., m, n) of x's dtype, with wide = true f32 where that has 16 bits.
-   gradient: with dy in x's dtype, dx = dy other^T and dother = x^T dy, which is f32 where other is. */
+/* mixed_product: y = x other, with other rounded to x's dtype as it is read, and sums in f32 for wide results. The
+   gradients of linear, addmm and mlp use it if autocast left their weights in f32.
+   x (..., m, k), other (k, n) of x's dtype, or f32 if that is bf16 -> y (..., m, n) of x's dtype, with wide = true
+   f32 if that has 16 bits.
+   gradient: with dy in x's dtype, dx = dy other^T and dother = x^T dy, which is f32 if other is. */
 #include "ops/matmul/product.h"
 
 enum { X, OTHER, WIDE };

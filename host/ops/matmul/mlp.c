@@ -1,10 +1,13 @@
-/* mlp: y = act(x weight1^T + bias1) weight2^T + bias2, the feed-forward part of a transformer, with what lies between its products fused
-   into them where the device can: bias, activation and its argument forward, the activation's slope and bias1's gradient backward.
-   x (..., k), weight1 (n, k), bias1 (n)?, weight2 (m, n), bias2 (m)?; with transposed = true weight1 (k, n), weight2 (n, m) -> y (..., m).
-   activation: gelu, gelu_tanh (gelu with approximate = tanh), relu or silu. Results are those of linear, the activation and linear; on
-   devices that fuse, the activation reads sums before they are rounded to 16 bits.
+/* mlp: y = act(x weight1^T + bias1) weight2^T + bias2, the feed-forward part of a transformer. The steps between
+   its products are fused into them if the device can: bias, activation and its argument in forward, the
+   activation's slope and bias1's gradient in backward.
+   x (..., k), weight1 (n, k), bias1 (n)?, weight2 (m, n), bias2 (m)?. With transposed = true weight1 (k, n),
+   weight2 (n, m) -> y (..., m). activation: gelu, gelu_tanh (gelu with approximate = tanh), relu or silu. Results
+   equal those of linear, the activation and linear. On devices that fuse, the activation reads sums before they
+   are rounded to 16 bits.
    gradient, with z = x weight1^T + bias1 and h = act(z), which are kept: dz = (dy weight2) act'(z) and dbias1 = the sum of dz over the rows,
-   by mlp_backward; dweight2 = dy^T h, dbias2 = the sum of dy, dweight1 = dz^T x, dx = dz weight1. Second derivatives go through plain ops.
+   by mlp_backward. dweight2 = dy^T h, dbias2 = the sum of dy, dweight1 = dz^T x, dx = dz weight1. Second
+   derivatives go through plain ops.
    example: accel.mlp(accel.tensor { 1.0, -2 }, accel.tensor { { 1.0, 0 }, { 0, 1 } }, accel.tensor { { 3.0, 5 } }, { activation = "relu" }) --> { 3 }
    example: accel.mlp(accel.ones(2, 3), accel.ones(3, 4), accel.ones(4, 3), { transposed = true }).shape --> { 2, 3 } */
 #include "ops/ctx_impl.h"
@@ -36,7 +39,7 @@ AC_OP(mlp,
              "activation: enum(gelu|gelu_tanh|relu|silu) = gelu, transposed: bool = false) -> tensor",
       .composed = composed);
 
-/* ---- what it runs on ---- */
+/* ---- hidden ops ---- */
 static ac_status check_bias(const ac_value *b, const char *name, const ac_tensor *w, int64_t n, ac_err *e) {
   char s[128], r[128];
   if (b->kind != AC_T_TENSOR || (b->tensor->ndim == 1 && b->tensor->shape[0] == n)) return AC_OK;
@@ -57,7 +60,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
         aci_shape_str(w2->ndim, w2->shape, q, sizeof q));
   AC_TRY(aci_product_dtypes(f, X, BIAS2, e));
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE, "x has to be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "x must be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
   if (x->shape[x->ndim - 1] != w1->shape[in])
     return aci_product_mismatch(x, w1, x->shape[x->ndim - 1], w1->shape[in], e);
   if (w1->shape[out] != w2->shape[in]) return aci_product_mismatch(w1, w2, w1->shape[out], w2->shape[in], e);
@@ -81,7 +84,7 @@ static ac_status run_op(const ac_frame *f, const char *name, ac_value *args, int
                         ac_err *e) {
   const ac_op *op = ac_op_find(f->ctx, name);
   ac_frame g = *f;
-  aci_op_sig(op);
+  AC_TRY(aci_op_parse(op, e));
   g.op = op;
   g.desc = op->desc;
   g.args = args;
@@ -92,7 +95,7 @@ static ac_status run_op(const ac_frame *f, const char *name, ac_value *args, int
   return op->kernel[f->device->kind](&g, e);
 }
 
-/* y := act(x), or y := dy * act'(x) where dy is given; relu's x is its result then. */
+/* y := act(x), or with dy y := dy * act'(x). x is relu's result then. */
 static ac_status activate(const ac_frame *f, int activation, ac_tensor *dy, ac_tensor *x, ac_tensor *y,
                           ac_err *e) {
   ac_value args[3];
@@ -103,7 +106,7 @@ static ac_status activate(const ac_frame *f, int activation, ac_tensor *dy, ac_t
   return run_op(f, (dy != NULL ? BACK_OF : OP_OF)[activation], args, n, y, e);
 }
 
-/* The product with what the device can do to its result: false in *done where that is nothing, and nothing happened. */
+/* The product with the steps that the device can fuse into it. *done false: it can fuse none, and nothing happened. */
 static ac_status fused(ac_frame *f, const aci_product *p, aci_epilogue epilogue, void *aux, void *sums,
                        bool *done, ac_err *e) {
   *done = false;

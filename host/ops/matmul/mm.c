@@ -1,6 +1,6 @@
 /* mm: the product of two matrices.
    x (m, k), mat2 (k, n) -> y (m, n). Dtypes: floats and integers.
-   gradient: that of matmul.
+   gradient: as for matmul.
    example: accel.tensor({ { 1.0, 2.0 } }):mm(accel.tensor { { 3.0 }, { 4.0 } }) --> { { 11 } } */
 #include "ops/matmul/check.h"
 

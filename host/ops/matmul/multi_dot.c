@@ -1,8 +1,8 @@
 /* multi_dot: the product of a chain of matrices, in the order that takes the fewest multiplications (found by
    dynamic programming over the splits of every part of the chain).
-   tensors: at least 2; matrices whose extents fit, the first and the last may be vectors: (k), (k, n), ..., (m)
-   -> y (m, n), without the dims of vectors. Dtypes: floats and integers.
-   gradient: that of matmul.
+   tensors: at least 2 matrices whose extents fit, the first and the last may be vectors: (k), (k, n), ..., (m) ->
+   y (m, n), without the dims of vectors. Dtypes: floats and integers.
+   gradient: as for matmul.
    example: accel.multi_dot { accel.ones(2, 3), accel.ones(3, 4), accel.ones(4) } --> { 12, 12 } */
 #include "ops/matmul/check.h"
 
@@ -40,8 +40,8 @@ static void plan(chain *c, int n, const int64_t *extent) {
     }
 }
 
-/* Matrix i is (extent[i], extent[i + 1]); a vector at the front counts as a row, one at the end as a column, and that dim goes from the
- * result. */
+/* Matrix i is (extent[i], extent[i + 1]). A vector at the front counts as a row, one at the end as a column, and that dim is removed
+ * from the result. */
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const int n = a[0].n;
   chain c = {.x = x};
@@ -56,7 +56,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     ac_tensor *m = a[0].tensors[i];
     const bool end = i == 0 || i == n - 1;
     if (m->ndim != 2 && !(end && m->ndim == 1)) {
-      x->st = AC_FAIL(x->e, SHAPE, "tensor %d of %d has shape %s; it has to be a matrix%s", i + 1, n,
+      x->st = AC_FAIL(x->e, SHAPE, "tensor %d of %d has shape %s; it must be a matrix%s", i + 1, n,
                       aci_shape_str(m->ndim, m->shape, s, sizeof s), end ? " or a vector" : "");
       return 0;
     }

@@ -1,6 +1,6 @@
 /* mv: the product of a matrix and a vector.
    x (m, k), vec (k) -> y (m). Dtypes: floats and integers.
-   gradient: that of matmul.
+   gradient: as for matmul.
    example: accel.tensor({ { 1.0, 2.0 }, { 3.0, 4.0 } }):mv(accel.tensor { 1.0, 10.0 }) --> { 21, 43 } */
 #include "ops/matmul/check.h"
 

@@ -1,5 +1,5 @@
 /* outer: every element of one vector times every one of another.
-   x (m), other (n) -> y (m, n), y[i, j] = x[i] * other[j]. Dtypes: any; they promote as in mul.
+   x (m), other (n) -> y (m, n), y[i, j] = x[i] * other[j]. Dtypes: any. They promote as in mul.
    gradient: dx = dy other, dother = dy^T x.
    example: accel.tensor({ 1.0, 2.0 }):outer(accel.tensor { 3.0, 4.0 }) --> { { 3, 4 }, { 6, 8 } } */
 #include "ops/matmul/check.h"

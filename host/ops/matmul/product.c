@@ -51,7 +51,7 @@ static bool as_cpu(const ac_ctx *c, const ac_device *d) {
 
 bool aci_product_rounds(const ac_ctx *c, const ac_device *d) { return as_cpu(c, d) && !aci_onednn_amx() && !aci_onednn_forced(); }
 
-/* A weight left in f32: by autocast, or, where autocast has no say, handed on by the gradient of an op that met one. */
+/* A weight left in f32: by autocast, or, without autocast, passed on by the gradient of an op that met one. */
 static bool to_round(const ac_frame *f, int arg, const ac_tensor *x) {
   return (f->desc->weights >> arg & 1) && (f->autocast || f->desc->autocast == AC_CAST_NONE) && x->dtype == AC_BF16 &&
          f->args[arg].tensor->dtype == AC_F32;
@@ -79,9 +79,9 @@ ac_status aci_product_mismatch(const ac_tensor *x, const ac_tensor *y, int64_t k
                  (long long)kx, (long long)ky);
 }
 
-/* Simplifies the batch (p changes): dims of extent 1 go; innermost ones over which B stays the same and the rows of A follow one
- * another become rows of one larger product. Then the device's driver takes it, or the CPU's gemm with one address per operand and
- * batch entry. C is contiguous: (batch..., m, n). */
+/* Simplifies the batch (p changes): removes dims of extent 1. If B is the same over innermost dims and the rows of A follow one
+ * another, these dims become rows of one larger product. Then the device's driver takes it, or the CPU's gemm with one address per
+ * operand and batch entry. C is contiguous: (batch..., m, n). */
 ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   enum { SMALL = 64 };
   aci_gemm g = {0};
@@ -109,7 +109,7 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   p->n_batch_dims = nb;
   const aci_drivers *driver = f->ctx->drivers[f->device->kind];
   if (driver != NULL && p->round_b)
-    return AC_FAIL(e, UNSUPPORTED, "products that round a matrix of f32 are of the CPU alone, not of %s", f->device->name);
+    return AC_FAIL(e, UNSUPPORTED, "products that round a matrix of f32 run on the CPU only, not on %s", f->device->name);
   if (driver != NULL) return driver->product(f, p, e);
   g.m = p->m;
   g.n = p->n;

@@ -1,5 +1,5 @@
-/* Matrix products on CUDA: cuBLASLt for floats that lie as matrices of its kind, tiles of our own for everything else - integers, any
- * strides - and wherever cuBLASLt is not installed. The tiles are simple; what matters goes the other way. */
+/* Matrix products on CUDA: cuBLASLt for floats that have one of its layouts, tiles of our own for everything else - integers, any
+ * strides - and if cuBLASLt is not installed. The tiles are simple: products that matter go through cuBLASLt. */
 #include "ops/matmul/product.cuh"
 
 #include "ops/cuda/elements.cuh"
@@ -16,8 +16,8 @@ struct product_args {
   int64_t n_batch;
 };
 
-/* A TILE x TILE piece of C per block; k in steps of TILE through shared memory, added in order. ACC: f32 for floats up to 32 bits,
- * f64, i64. */
+/* A TILE x TILE piece of C per block. k goes in steps of TILE through shared memory, added in order. ACC: f32 for floats up to 32
+ * bits, f64, i64. */
 template <class ACC>
 static __global__ void __launch_bounds__(TILE *TILE) product_tiles(const __grid_constant__ product_args a) {
   __shared__ ACC left[TILE][TILE + 1], right[TILE][TILE + 1];

@@ -1,9 +1,8 @@
 /* Matrix products through cuBLASLt, which is loaded on first use: hundreds of megabytes that only products need.
  *
- * cuBLASLt's matrices are columns first. Our C (m x n, rows first) is its D = C^T (n x m), so that D = B^T A^T with both operands taken
- * as they lie: rows first is "as it is", transposed is op T. The bias runs along n, the rows of D, which is what its epilogues add, and
- * along which they sum. What the heuristic chose is kept by shape. f32 is exact by default; ACCEL_CUDA_TF32=1 lets the tensor cores round
- * its factors. */
+ * cuBLASLt's matrices are columns first. Our C (m x n, rows first) is its D = C^T (n x m), so that D = B^T A^T with both operands in
+ * place: rows first is "as it is", transposed is op T. The bias runs along n, the rows of D. Its epilogues add and sum along them. The
+ * heuristic's choice is cached by shape. f32 is exact by default. ACCEL_CUDA_TF32=1 lets the tensor cores round its factors. */
 #include "ops/matmul/product.cuh"
 
 #include <dlfcn.h>
@@ -23,13 +22,13 @@ struct library {
 #undef LT_FIELD
   bool ready;
 };
-const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what Hopper's kernels ask for */
+const size_t MOST_WORKSPACE = (size_t)32 << 20; /* required by Hopper's kernels */
 enum { MOST_BATCH = 1 << 15 };                  /* some kernels number a batch's products in 16 bits */
 
 library load() {
   library l = {};
   void *h = NULL;
-#ifdef ACI_CUDA_EMULATED /* the twin's memory is no GPU's: it has a stand-in of its own */
+#ifdef ACI_CUDA_EMULATED /* the twin's memory does not belong to a GPU: it has a stand-in of its own */
   const char *name = getenv("CUDA_TWIN_CUBLASLT");
   if (name != NULL) h = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 #else
@@ -52,7 +51,7 @@ struct matrix {
   bool transposed;
   int64_t ld;
 };
-/* A matrix of rows x cols with these strides, as it lies; false: with gaps between the elements of a row. */
+/* A matrix of rows x cols with these strides, in place. False: with gaps between the elements of a row. */
 bool matrix_of(int64_t rows, int64_t cols, int64_t rs, int64_t cs, matrix *m) {
   if ((cs == 1 || cols == 1) && (rs >= cols || rows == 1)) {
     *m = {false, rows == 1 && rs < cols ? cols : rs};
@@ -164,7 +163,7 @@ bool describe(descriptors &d, const product_lt_job &j) {
          layout(&d.c, p->wide ? ACI_LT_F32 : type, p->n, p->m, p->n, j.batch, p->m * p->n);
 }
 
-/* What the heuristic names first for operands that lie as these do. */
+/* The heuristic's first choice for operands with this layout. */
 choice ask(aci_lt_handle h, descriptors &d, const product_lt_job &j) {
   aci_lt_found found = {};
   int n = 0;
@@ -192,8 +191,8 @@ choice ask(aci_lt_handle h, descriptors &d, const product_lt_job &j) {
 #define ON_DEVICE(status, call) status = call
 #endif
 
-/* One call of cuBLASLt. Its algorithm is asked for once per key (device, dtype, shape, layout, alignment) and kept for the process; a
- * key whose answer turns out not to work is remembered as UNSUPPORTED, which sends the product to our own tiles. */
+/* One call of cuBLASLt. Its algorithm is requested once per key (device, dtype, shape, layout, alignment) and kept for the process. A
+ * key whose algorithm does not work is remembered as UNSUPPORTED, which sends the product to our own tiles. */
 static ac_status run(ac_frame *f, const product_lt_job &j, ac_err *e) {
   const aci_product *p = j.p;
   const int device = aci_cuda_of(f->device)->ordinal;
@@ -300,7 +299,7 @@ ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
   AC_TRY(aci_cuda_enter(f->device, e));
   aci_product q = *p;
   ac_block *bias;
-  AC_TRY(aci_cuda_aligned(f, &q.bias, p->n, p->bias_dtype, &bias, e)); /* nor where a bias does */
+  AC_TRY(aci_cuda_aligned(f, &q.bias, p->n, p->bias_dtype, &bias, e)); /* nor the alignment of a bias */
   const ac_status st = products(f, &q, j, e);
   ac_block_free(bias);
   return st;

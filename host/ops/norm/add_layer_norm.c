@@ -1,10 +1,11 @@
-/* add_layer_norm: sum = residual + x and y = layer_norm(sum) in one pass over both, as a block needs them that adds a
-   branch to its stream and normalises what it has then. sum is rounded to its dtype before it is normalised: both
-   results are those of the two ops, bit for bit.
-   x, residual (..., normalized_shape), weight, bias (normalized_shape) -> y, sum (shape; the dtype that x and residual
-   promote to); nothing is broadcast
-   gradient: d = dsum + what layer_norm gives by dy at sum, in one pass by layer_norm_backward; dx = dresidual = d, each
-   in its own dtype; dweight and dbias as layer_norm's. Of the tensors only sum and the weight are kept.
+/* add_layer_norm: sum = residual + x and y = layer_norm(sum) in one pass over both, for blocks that add a branch
+   to their stream and normalise the result. sum is rounded to its dtype before it is normalised. Both results
+   equal the two ops', bit for bit.
+   x, residual (..., normalized_shape), weight, bias (normalized_shape) -> y, sum (shape, the dtype that x and
+   residual promote to), without broadcasting
+   gradient: d = dsum + the gradient of layer_norm for dy at sum, in one pass by layer_norm_backward. dx =
+   dresidual = d, each in its own dtype. dweight and dbias as layer_norm's. Of the tensors only sum and the weight
+   are kept.
    example: accel.add_layer_norm(accel.tensor { 1.0, 0 }, accel.tensor { 2.0, 1 }, { 2 }) --> { 0.999997, -0.999997 }, { 3, 1 } */
 #include "ops/norm/norm.h"
 

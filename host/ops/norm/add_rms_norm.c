@@ -1,10 +1,10 @@
-/* add_rms_norm: sum = residual + x and y = rms_norm(sum) in one pass over both, as a block needs them that adds a branch
-   to its stream and normalises what it has then. sum is rounded to its dtype before it is normalised: both results are
-   those of the two ops, bit for bit.
-   x, residual (..., normalized_shape), weight (normalized_shape) -> y, sum (shape; the dtype that x and residual promote
-   to); nothing is broadcast
-   gradient: d = dsum + what rms_norm gives by dy at sum, in one pass by rms_norm_backward; dx = dresidual = d, each in
-   its own dtype; dweight as rms_norm's. Of the tensors only sum and the weight are kept.
+/* add_rms_norm: sum = residual + x and y = rms_norm(sum) in one pass over both, for blocks that add a branch to
+   their stream and normalise the result. sum is rounded to its dtype before it is normalised. Both results equal
+   the two ops', bit for bit.
+   x, residual (..., normalized_shape), weight (normalized_shape) -> y, sum (shape, the dtype that x and residual
+   promote to), without broadcasting
+   gradient: d = dsum + the gradient of rms_norm for dy at sum, in one pass by rms_norm_backward. dx = dresidual =
+   d, each in its own dtype. dweight as rms_norm's. Of the tensors only sum and the weight are kept.
    example: accel.add_rms_norm(accel.tensor { 1.0, 2 }, accel.tensor { 2.0, 2 }, { 2 }) --> { 0.848528, 1.131371 }, { 3, 4 } */
 #include "ops/norm/norm.h"
 

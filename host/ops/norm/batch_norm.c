@@ -1,11 +1,11 @@
 /* batch_norm: y = (x - mean) / sqrt(var + eps) * weight + bias per channel. In training mean and var (the mean
-   square of the deviations) are those of the batch, and the running ones, where given, are updated in place:
-   running = (1 - momentum) * running + momentum * that of the batch, for the variance divided by count - 1
-   instead of count. Otherwise mean and var are the running ones.
-   x (n, c, ...), running_mean, running_var, weight, bias (c) -> y (shape, dtype of x). Dtypes: floats; weight and
-   bias may be f32 where x is bf16 or f16, the running statistics any.
+   square of the deviations) come from the batch, and the running ones, if given, are updated in place: running =
+   (1 - momentum) * running + momentum * the batch's value, with the variance divided by count - 1 instead of
+   count. Otherwise mean and var are the running ones.
+   x (n, c, ...), running_mean, running_var, weight, bias (c) -> y (shape, dtype of x). Dtypes: floats. weight and
+   bias may be f32 if x is bf16 or f16, the running statistics any.
    gradient, with h = (x - mean) * rstd and g = dy * weight: dx = rstd * (g - mean(g) - h * mean(g * h)) over the
-   channel in training, rstd * g otherwise; dweight = sum of dy * h, dbias = sum of dy; by batch_norm_backward.
+   channel in training, rstd * g otherwise. dweight = sum of dy * h, dbias = sum of dy, by batch_norm_backward.
    example: accel.tensor({ { 1.0 }, { 3.0 } }):batch_norm { training = true } --> { { -1 }, { 1 } }
    example: local m = accel.zeros(1) accel.tensor({ { 1.0 }, { 3.0 } }):batch_norm(m, { training = true }) return m --> { 0.2 }
    example: accel.tensor({ { 1.0 } }):batch_norm(accel.zeros(1), accel.full({ 1 }, 4.0)) --> { { 0.5 } } */
@@ -37,7 +37,7 @@ static ac_status train_cpu(ac_frame *f, ac_err *e) {
                               aci_data(f->out[2]), e);
 }
 
-/* Sets the gradients of x, weight and bias (the latter two at `param` and behind it). */
+/* Sets the gradients of x, weight and bias (the latter two at `param` and after it). */
 static void give(ac_grad *g, int param, ac_tensor *mean, ac_tensor *var, double eps, bool training) {
   ac_tensor *dw = NULL, *db = NULL, *w = ARG_NONE(g, param) ? NULL : ARG_T(g, param);
   ac_tensor *dx =
@@ -145,7 +145,7 @@ static ac_status update_shape(ac_frame *f, ac_err *e) {
       return AC_FAIL(e, SHAPE, "%s has shape %s, but there are %lld channels", name,
                      aci_shape_str(t->ndim, t->shape, a, sizeof a), (long long)batch->numel);
     if (!ac_dtype_is_float((ac_dtype)t->dtype))
-      return AC_FAIL(e, DTYPE, "%s has to be floating point, not %s", name,
+      return AC_FAIL(e, DTYPE, "%s must be floating point, not %s", name,
                      ac_dtype_name((ac_dtype)t->dtype));
   }
   return AC_OK;
@@ -183,9 +183,13 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     out[0] = x_batch_norm_infer(x, in, running_mean, running_var, w, b, a[EPS].f);
     return 1;
   }
+  if (!(a[EPS].f > 0)) { /* as PyTorch: a channel of equal values would be divided by 0 */
+    x->st = AC_FAIL(x->e, INVALID, "eps must be positive during training, got %g", a[EPS].f);
+    return 1;
+  }
   out[0] = x_batch_norm_train(x, in, w, b, a[EPS].f, &mean, &var);
   if (out[0] == NULL || (running_mean == NULL && running_var == NULL)) return 1;
-  /* without their history: the running statistics are no part of the graph */
+  /* without their history: the running statistics are not part of the graph */
   if (mean == NULL || var == NULL) return 1;
   mean = ac_expr_own(x, aci_tensor_detach(mean));
   var = ac_expr_own(x, aci_tensor_detach(var));

@@ -1,4 +1,4 @@
-/* The running statistics of batch_norm on CUDA; the rest is channel.cu. */
+/* The running statistics of batch_norm on CUDA. The rest is channel.cu. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 

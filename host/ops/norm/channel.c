@@ -4,7 +4,7 @@
 #include "ops/ctx_impl.h"
 #include "ops/index/index.h"
 
-/* Shorter runs of a batch go by columns; the longer ones of these only where samples are many. */
+/* Shorter runs of a batch go by columns. Of the longer ones, only those with many samples. */
 enum { SHORT_RUN = 24, SHORT_RUN_OF_MANY = 96, MANY = 24 };
 
 void aci_channels_extents(aci_channels *g, const ac_tensor *x, int64_t groups) {
@@ -24,9 +24,9 @@ void aci_channels_extents(aci_channels *g, const ac_tensor *x, int64_t groups) {
 ac_status aci_channels_check(const ac_tensor *x, ac_err *e) {
   char a[128];
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE, "x has to be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "x must be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim < 2)
-    return AC_FAIL(e, SHAPE, "x has to be (samples, channels, ...), got shape %s",
+    return AC_FAIL(e, SHAPE, "x must be (samples, channels, ...), got shape %s",
                    aci_shape_str(x->ndim, x->shape, a, sizeof a));
   return AC_OK;
 }
@@ -41,9 +41,9 @@ ac_status aci_channels_param(const ac_frame *f, const ac_tensor *x, int param, b
                    aci_shape_str(p->ndim, p->shape, a, sizeof a), (long long)x->shape[1]);
   if (any ? !ac_dtype_is_float((ac_dtype)p->dtype)
           : p->dtype != x->dtype && (p->dtype != AC_F32 || x->dtype == AC_F64))
-    return AC_FAIL(e, DTYPE, "%s is %s where x is %s; %s", name, ac_dtype_name((ac_dtype)p->dtype),
+    return AC_FAIL(e, DTYPE, "%s is %s, but x is %s; %s", name, ac_dtype_name((ac_dtype)p->dtype),
                    ac_dtype_name((ac_dtype)x->dtype),
-                   any ? "it has to be floating point" : "it has to be of the same dtype, or f32");
+                   any ? "it must be floating point" : "it must be of the same dtype, or f32");
   return AC_OK;
 }
 
@@ -58,7 +58,7 @@ static void fill(const aci_channels *g, const ac_value *v, double missing, void 
     else ((double *)dst)[i] = missing;
 }
 
-/* Where the two ways part: w and b are filled in, results are in y, dw and db. */
+/* Dispatch between the two ways: w and b are filled in, results are in y, dw and db. */
 static ac_status work(ac_frame *f, aci_channels *g, const ac_value *weight, const ac_value *bias, ac_err *e) {
   ac_block *block;
   size_t row = (size_t)g->c * aci_ctype_bytes(g->ct);

@@ -1,10 +1,10 @@
-/* batch_norm and group_norm on CUDA. x is (n, c, l) in one run; statistics belong to sets: a channel over all samples, or a group of a
- * sample's neighbouring channels. Sums (channel_sums.cuh) are double; backward's are those of dy and of dy * (x - mean) of every channel
- * (batch) or of every sample's channel (group), of which both dx and the parameters' gradients are made. */
+/* batch_norm and group_norm on CUDA. x is (n, c, l) in one run. Statistics belong to sets: a channel over all samples, or a group of a
+ * sample's neighbouring channels. Sums (channel_sums.cuh) are double. Backward sums dy and dy * (x - mean) over every channel (batch) or
+ * every sample's channel (group). Both dx and the parameters' gradients follow from these sums. */
 #include "ops/index/range.cuh"
 #include "ops/norm/channel_sums.cuh"
 
-/* A value per channel; ptr NULL: not there. */
+/* A value per channel. ptr NULL: missing. */
 struct values {
   void *ptr;
   ac_dtype dt;
@@ -19,7 +19,7 @@ static values values_of(const ac_value *a) {
   return a->kind == AC_T_TENSOR ? values_of(a->tensor) : none;
 }
 
-/* y = ((x - mean) - rest) * rstd * w + b; dx = dy * rstd * w - ((x - mean) - rest) * q - r. rest: what rounding left of the mean. */
+/* y = ((x - mean) - rest) * rstd * w + b. dx = dy * rstd * w - ((x - mean) - rest) * q - r. rest: the rounding error of the mean. */
 template <class C> struct coef_of { C mean, rest, rstd, q, r; };
 template <class C> struct param_of { C w, b; };
 
@@ -28,7 +28,7 @@ struct channel_args {
   bool given; /* mean and var are constants */
   int64_t n, c, l, n_sets, channels_of_set, members;
   double eps;
-  const moments::state *part; /* of every set and piece; NULL: mean_in and var_in */
+  const moments::state *part; /* of every set and piece. NULL: mean_in and var_in */
   int64_t n_pieces;
   values mean_in, var_in, w, b, dw, db;
   double *mean, *var; /* of the sets */
@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) join_dots(const __grid_const
   }
 }
 
-/* Lists are channels (batch) or (sample, channel); a set's are neighbours. */
+/* Lists are channels (batch) or (sample, channel). Those of a set are neighbours. */
 template <class C>
 static __global__ void __launch_bounds__(ACI_BLOCK) finish(const __grid_constant__ channel_args a) {
   const int64_t n = a.n_sets > a.c ? a.n_sets : a.c;
@@ -195,7 +195,7 @@ static ac_status scratch_of(ac_frame *f, channel_args *a, bool back, ac_block **
   return AC_OK;
 }
 
-/* mean, var, coef and param of x; statistics are given when mean_in is there. */
+/* mean, var, coef and param of x. Statistics are given when mean_in is set. */
 static ac_status prepared(ac_frame *f, ac_dtype dt, channel_args *a, ac_err *e) {
   const int64_t n = a->n_sets > a->c ? a->n_sets : a->c;
   ac_block *part = NULL;
@@ -218,7 +218,7 @@ static ac_status prepared(ac_frame *f, ac_dtype dt, channel_args *a, ac_err *e) 
   return st;
 }
 
-/* a: parameters and what is given; x of argument `at`. */
+/* a: parameters and given statistics. x is argument `at`. */
 static ac_status forward(ac_frame *f, channel_args a, const ac_tensor *x, ac_err *e) {
   ac_block *copy = NULL, *scratch = NULL;
   ac_status st = aci_cuda_in_a_run(f, x, &a.x, &copy, e);

@@ -1,15 +1,15 @@
-/* batch_norm where a channel has few elements per sample (channel.h): a sample is a row of c * l columns, and
- * every loop runs along rows. Columns of one channel meet after the rows did. */
+/* batch_norm for channels with few elements per sample (channel.h): a sample is a row of c * l columns, and
+ * every loop runs along rows. Columns of one channel are combined after the rows. */
 #include "base/vmath.h"
 #include "device/cpu/isa.h"
 #include "ops/norm/channel.h"
 #include "ops/reduce/slots.h"
 
-/* Statistics are taken from tiles of ROWS x TILE; f32 sums of ROWS rows, double between them. */
+/* Statistics are taken from tiles of ROWS x TILE. f32 sums of ROWS rows, double between them. */
 enum { ROWS = 32, TILE = 256, MAX_PIECES = 64, GRAIN = 1 << 15 };
 
 #define COLUMN_FNS(T, sfx)                                                                                   \
-  /* Adds to per-column moments (count so far: seen) those of rows x n elements. */                          \
+  /* Adds the moments of rows x n elements to per-column moments (count so far: seen). */                          \
   AC_ISA_FN(moments_##sfx,                                                                                   \
             (const T *restrict x, int64_t step, int64_t rows, int64_t n, double seen, double *restrict mean, \
              double *restrict m2),                                                                           \
@@ -86,7 +86,7 @@ static void put(const channel_column_job *j, int row, int64_t i, double v) {
   else *(double *)p = v;
 }
 
-/* rows x n elements from row r, column i on, in the compute type; buf holds ROWS x TILE of them. */
+/* rows x n elements from row r, column i on, in the compute type. buf holds ROWS x TILE of them. */
 static const void *load(const channel_column_job *j, const char *base, int64_t r, int64_t i, int64_t rows, int64_t n,
                         char *buf, int64_t *step) {
   const char *p = base + (r * j->width + i) * (int64_t)j->es;
@@ -148,7 +148,7 @@ static double value(const aci_channels *g, const void *p, int64_t c) {
   return g->ct == ACI_C_F32 ? (double)((const float *)p)[c] : ((const double *)p)[c];
 }
 
-/* Rows of coefficients from the statistics; in the backward Q and C follow when the sums are there. */
+/* Rows of coefficients from the statistics. In the backward Q and C follow when the sums are known. */
 static void fill(void *arg, int64_t first, int64_t last) {
   const channel_column_job *j = arg;
   const aci_channels *g = j->g;

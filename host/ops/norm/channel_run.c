@@ -1,5 +1,5 @@
-/* batch_norm and group_norm over runs of consecutive elements (channel.h): one task works on a set, or on a
- * piece of the runs of a set where there are few sets. */
+/* batch_norm and group_norm over runs of consecutive elements (channel.h): one task works on a set, or, if
+ * there are few sets, on a piece of the runs of a set. */
 #include "base/vmath.h"
 #include "ops/norm/channel.h"
 #include "ops/reduce/lanes.h"
@@ -119,10 +119,10 @@ typedef struct channel_run_job {
   const aci_channels *g;
   bool direct;              /* elements are of the compute type: no copies */
   size_t es;                /* bytes of an element in memory */
-  int64_t n_pieces, n_runs; /* of a set; runs of a piece */
+  int64_t n_pieces, n_runs; /* of a set. Runs of a piece */
   aci_moments *part;        /* per set and piece, when a set has several pieces */
   double *sums;             /* per set and run: of dy and of dy * (x - mean as rounded) */
-  double *scale;            /* per set: rstd and what the rounding of the mean left out */
+  double *scale;            /* per set: rstd and the rounding error of the mean */
 } channel_run_job;
 
 /* Part of a set: whole runs, or a block of one long run. */
@@ -185,7 +185,7 @@ static void tile_moments(aci_ctype ct, const void *x, const tile *t, int64_t ste
   else moments_f64(x, runs, step, n / runs, mean, out);
 }
 
-/* Deviations are taken from the mean so far: what that is off by is part of the variance of the set. */
+/* Deviations are taken from the mean so far: its error is part of the variance of the set. */
 static aci_moments moments(const channel_run_job *j, int64_t set, int64_t begin, int64_t end) {
   _Alignas(64) double buf[BLOCK];
   aci_moments m = {0, 0, 0};

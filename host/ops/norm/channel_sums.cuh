@@ -1,8 +1,8 @@
 /* Sums over the lists of batch_norm and group_norm on CUDA (channel.cu): x is (n, c, l) in one run, a list is runs of l elements, one from
  * each of n_runs positions that lie run_stride apart.
  *
- * The threads of a list's piece (a block, or a part of one where lists are short) read 16 bytes each where runs allow it; short runs of a
- * batch are read across lists. A piece gives a state; who reads them joins them in their order. */
+ * The threads of a list's piece (a block, or a part of one if lists are short) read 16 bytes each if runs allow it. Short runs of a batch
+ * are read across lists. A piece gives a state. Readers join them in their order. */
 #ifndef ACI_OPS_CHANNEL_SUMS_CUH
 #define ACI_OPS_CHANNEL_SUMS_CUH
 #include "ops/cuda/divide.cuh"
@@ -12,14 +12,14 @@
 #ifdef ACI_CUDA_EMULATED
 enum { LEAST_PIECE = 4, ENOUGH = 4, SHORT_RUN = 4 };
 #else
-enum { LEAST_PIECE = 4 * ACI_BLOCK, ENOUGH = 1024, SHORT_RUN = 16 }; /* vectors; blocks; elements */
+enum { LEAST_PIECE = 4 * ACI_BLOCK, ENOUGH = 1024, SHORT_RUN = 16 }; /* vectors, blocks, elements */
 #endif
 enum { AHEAD = 4, SIDE = 32 };
 
 struct lists_args {
   const void *x, *dy;
   int64_t n_lists, n_runs, l, list_stride, run_stride;
-  int64_t n_pieces, piece; /* in vectors of a list's runs; by columns: in runs */
+  int64_t n_pieces, piece; /* in vectors of a list's runs. By columns: in runs */
   int lanes;               /* threads of a piece: a power of two */
   aci_divisor run_vectors;
   const double *mean; /* dots: of every set */
@@ -27,8 +27,8 @@ struct lists_args {
   void *part; /* [list][piece] */
 };
 
-/* ---- what is summed up ---- */
-/* Count, mean and squared deviations, joined as Chan et al.; a thread's own from the first element of its list, in double. */
+/* ---- the sums ---- */
+/* Count, mean and squared deviations, joined as Chan et al. A thread's own from the first element of its list, in double. */
 struct moments {
   struct state {
     double n, mean, m2;
@@ -81,13 +81,13 @@ struct dots {
 template <int D> ACI_DEVICE double element(const void *p, int64_t i) {
   return aci_element<D>::template load<double>(((const typename aci_element<D>::bits *)p)[i]);
 }
-/* What elements of a list are compared with: its set's mean, or its first element. */
+/* The reference for elements of a list: its set's mean, or its first element. */
 template <class A, int D> ACI_DEVICE double middle(const lists_args &a, int64_t list) {
   return A::PAIRS ? a.mean[list / a.lists_of_set] : element<D>(a.x, list * a.list_stride);
 }
 
 /* The state of each piece of each list: `lanes` threads per piece read V elements at a time, AHEAD loads under way, and join as a tree.
- * part[list * n_pieces + piece]; the order of additions follows from the shape. */
+ * part[list * n_pieces + piece]. The order of additions follows from the shape. */
 template <class A, int D, int V>
 static __global__ void __launch_bounds__(ACI_BLOCK) channel_lists(const __grid_constant__ lists_args a) {
   typedef typename aci_element<D>::bits bits;
@@ -134,7 +134,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) channel_lists(const __grid_c
   }
 }
 
-/* Short runs: SIDE lists side by side, whose elements are neighbours in memory; lanes walk the runs. */
+/* Short runs: SIDE adjacent lists, whose elements are neighbours in memory. Lanes walk the runs. */
 template <class A, int D>
 static __global__ void __launch_bounds__(ACI_BLOCK) channel_columns(const __grid_constant__ lists_args a) {
   __shared__ typename A::state shared[ACI_BLOCK];
@@ -162,7 +162,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) channel_columns(const __grid
   }
 }
 
-/* The cut of lists into pieces, by shape alone; how many blocks that is. */
+/* The cut of lists into pieces, by shape alone. Returns the number of blocks. */
 static int64_t cut(lists_args *a, int vector, bool columns) {
   const int64_t all = columns ? a->n_runs : a->n_runs * (a->l / vector);
   const int64_t blocks = columns ? (a->n_lists + SIDE - 1) / SIDE : a->n_lists,

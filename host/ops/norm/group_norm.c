@@ -1,8 +1,8 @@
-/* group_norm: y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var (the mean square of the
-   deviations) are those of a sample's group of c / num_groups neighbouring channels.
+/* group_norm: y = (x - mean) / sqrt(var + eps) * weight + bias. mean and var (the mean square of the deviations)
+   come from a sample's group of c / num_groups neighbouring channels.
    x (n, c, ...), weight, bias (c) -> y (shape, dtype of x). num_groups divides c. Dtypes: floats.
    gradient, with h = (x - mean) * rstd and g = dy * weight: dx = rstd * (g - mean(g) - h * mean(g * h)) over the
-   group, dweight = sum of dy * h, dbias = sum of dy over samples and positions; in one op, group_norm_backward.
+   group, dweight = sum of dy * h, dbias = sum of dy over samples and positions, in one op, group_norm_backward.
    example: accel.tensor({ { 1.0, 3.0, 10.0, 30.0 } }):group_norm(2) --> { { -1, 1, -1, 1 } }
    example: accel.tensor({ { 1.0, 3.0 } }):group_norm(1, accel.full({ 2 }, 2.0)) --> { { -2, 2 } } */
 #include "ops/norm/channel.h"

@@ -1,9 +1,9 @@
-/* instance_norm: y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var (the mean square of the
-   deviations) are those of one channel of one sample. With use_input_stats = false they are the running ones, as in
-   batch_norm; otherwise the running ones, where given, become (1 - momentum) * running + momentum * the average over
-   samples, for the variance divided by count - 1 instead of count.
+/* instance_norm: y = (x - mean) / sqrt(var + eps) * weight + bias. mean and var (the mean square of the
+   deviations) come from one channel of one sample. With use_input_stats = false they are the running ones, as in
+   batch_norm. Otherwise the running ones, if given, become (1 - momentum) * running + momentum * the average over
+   samples, with the variance divided by count - 1 instead of count.
    x (n, c, ...), running_mean, running_var, weight, bias (c) -> y (shape, dtype of x). Dtypes: floats.
-   gradient: that of group_norm with one channel per group, or of batch_norm.
+   gradient: as for group_norm with one channel per group, or of batch_norm.
    example: accel.tensor({ { { 1.0, 3.0 }, { 10.0, 30.0 } } }):instance_norm() --> { { { -1, 1 }, { -1, 1 } } } */
 #include "ops/norm/channel.h"
 
@@ -24,7 +24,7 @@ static void update(ac_expr *e, ac_tensor *x, ac_tensor *mean, ac_tensor *var, do
   if (x->numel == 0) return;
   ac_tensor *same = ac_expr_own(e, aci_tensor_detach(x));
   x_batch_norm_train(e, x_reshape(e, same, flat, 3), NULL, NULL, 1, &m, &v);
-  if (m == NULL || v == NULL) return; /* e says why */
+  if (m == NULL || v == NULL) return; /* e has the reason */
   x_batch_norm_update_(e, mean, var, over_samples(e, m, nc), over_samples(e, v, nc), momentum, count);
 }
 

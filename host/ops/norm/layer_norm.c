@@ -1,8 +1,8 @@
 /* layer_norm: y = (x - mean) / sqrt(var + eps) * weight + bias over the last dims, which must have the
-   extents of normalized_shape; var is the mean square of the deviations.
+   extents of normalized_shape. var is the mean square of the deviations.
    x (..., normalized_shape), weight, bias (normalized_shape) -> y (shape, dtype of x)
    gradient, with h = (x - mean) * rstd and g = dy * weight: dx = rstd * (g - mean(g) - h * mean(g * h)),
-   dweight = sum of dy * h, dbias = sum of dy over the rows; in one pass by layer_norm_backward.
+   dweight = sum of dy * h, dbias = sum of dy over the rows, in one pass by layer_norm_backward.
    example: accel.layer_norm(accel.tensor { 1.0, 2, 3 }, { 3 }) --> { -1.224736, 0, 1.224736 }
    example: accel.layer_norm(accel.tensor { 1.0, 3 }, { 2 }, accel.tensor { 2.0, 4 }) --> { -1.99999, 3.99998 } */
 #include "ops/norm/norm.h"

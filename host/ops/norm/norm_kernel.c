@@ -11,8 +11,7 @@
 
 enum { MAX_PIECES = 64, MIN_ROWS = 16 };
 
-/* A row: mean as rounded, what the rounding left out (so that a large mean costs no accuracy), 1 /
- * deviation. */
+/* A row: mean as rounded, the rounding error (so that a large mean costs no accuracy), 1 / deviation. */
 typedef struct stat_f32 {
   float mean, rest, rstd;
 } stat_f32;
@@ -97,7 +96,7 @@ ROW_FNS(double, f64)
 
 typedef struct norm_job {
   aci_reduce_plan x, dy;
-  const aci_reduce_plan *residual, *addend; /* forward: sum, which is x, is their sum; backward: dsum */
+  const aci_reduce_plan *residual, *addend; /* forward: sum, which is x, is their sum. backward: dsum */
   bool rms;
   double eps;
   const ac_tensor *out, *sum; /* sum NULL: no residual */
@@ -114,7 +113,7 @@ static void add(aci_ctype ct, const void *a, const void *b, int64_t n, void *y) 
   else add_f64(a, b, n, y);
 }
 
-/* Row r of sum; buf: two rows. */
+/* Row r of sum. buf: two rows. */
 static void add_row(const norm_job *j, int64_t r, char *buf) {
   const int64_t n = j->x.n_reduced;
   const size_t row = (size_t)n * aci_ctype_bytes(j->x.ct);

@@ -1,5 +1,5 @@
 /* layer_norm and rms_norm on CUDA, with a residual and without, forward and backward: the calls, and rows of any strides. A row is the
- * elements of the normalised dims; a block works on one at a time. Statistics are double between threads. dweight and dbias: every row's
+ * elements of the normalised dims. A block works on one at a time. Statistics are double between threads. dweight and dbias: every row's
  * share goes to scratch by pieces of rows, columns are added in the order of the pieces, so that the sum does not depend on which block
  * came first. */
 #include "ops/norm/norm_rows.cuh"

@@ -1,8 +1,8 @@
-/* layer_norm and rms_norm of rows that lie in runs (lines.cuh): what norm_kernel.cu hands on. Mean and deviation as on the CPU: the mean is
- * rounded to the compute type, what that left out (rest) is the mean of the deviations, which corrects both.
+/* layer_norm and rms_norm of contiguous rows (lines.cuh), called by norm_kernel.cu. Mean and deviation as on the CPU: the mean is rounded
+ * to the compute type. rest, its rounding error, is the mean of the deviations and corrects both.
  *
- * Backward: a block takes a piece of the rows, and where a row fits its threads, each keeps the sums of its own columns on the way; longer
- * rows leave their statistics behind, by which a kernel of columns reads x and dy again. Pieces meet in a last kernel, in their order. */
+ * Backward: a block takes a piece of the rows. If a row fits its threads, each thread also keeps the sums of its own columns. For longer
+ * rows the statistics are stored, and a kernel of columns then reads x and dy again. Pieces meet in a last kernel, in their order. */
 #include "ops/norm/norm_rows.cuh"
 #include "ops/reduce/lines.cuh"
 
@@ -12,7 +12,7 @@ enum { PIECES = 3, SIDE = 8, DEEP = 2, COLUMN_VECTORS = 4 };
 enum { PIECES = 256, SIDE = 32, DEEP = 8, COLUMN_VECTORS = 64 };
 #endif
 
-/* A tensor to be added: rows of x's dtype; those of an f32 sum may be of 16 bits, those of an f64 sum f32. */
+/* A tensor to be added: rows of x's dtype. Rows of an f32 sum may be of 16 bits, rows of an f64 sum f32. */
 struct line_rows {
   const void *p; /* NULL: none */
   int64_t stride;
@@ -23,12 +23,12 @@ struct line_args {
   const void *x, *dy, *w, *b;
   void *out;
   int64_t x_stride, dy_stride, out_stride;
-  line_rows residual, addend; /* forward: x, which is sum, := residual + addend first; backward: dsum */
+  line_rows residual, addend; /* forward: x, which is sum, := residual + addend first. backward: dsum */
   ac_dtype w_dt, b_dt;
   bool rms;
   double eps;
-  void *part;              /* [piece][dw, db][column] in the compute type; NULL: no parameters */
-  void *stats;             /* [row] line_stats, where parameters are a kernel of their own */
+  void *part;              /* [piece][dw, db][column] in the compute type. NULL: no parameters */
+  void *stats;             /* [row] line_stats, if a separate kernel computes the parameters */
   int64_t piece, n_pieces; /* rows */
 };
 
@@ -94,7 +94,7 @@ ACI_DEVICE line_stats<C> stats_of(const line_args &a, aci_line<D, C, V> &x, int6
   return s;
 }
 
-/* V values of a weight from column `at` of n; `missing` where there is none. */
+/* V values of a weight from column `at` of n. `missing` if there is none. */
 template <int D, class C, int V>
 ACI_DEVICE void weights(const void *p, ac_dtype dt, C missing, int64_t at, int64_t n, C *to) {
 #pragma unroll
@@ -128,8 +128,8 @@ static __global__ void __launch_bounds__(THREADS, THREADS <= ACI_LINE_BLOCK ? 3 
 }
 
 /* dx of one row: with h = (x - mean) * rstd and g = dy * w, dx = rstd * (g - mean(g) - h * mean(g * h)), without mean(g) for rms. The
- * `lanes` threads of the row hold its elements in registers where it is one chunk; longer rows are read again for the second pass.
- * FUSED (rows of one chunk): adds this row's dy * h and dy to the thread's dw and db. mine: the row exists; all threads call it, since
+ * `lanes` threads of the row hold its elements in registers if it is one chunk. Longer rows are read again for the second pass. FUSED
+ * (rows of one chunk): adds this row's dy * h and dy to the thread's dw and db. mine: the row exists. All threads must call it, since
  * they meet in the joins. */
 template <int D, class C, int V, bool FUSED>
 ACI_DEVICE void back_row(const line_args &a, int64_t row, bool mine, int lane, aci_two *shared, C *dw,
@@ -257,7 +257,7 @@ static __global__ void __launch_bounds__(COLUMN_VECTORS)
 struct column_args {
   const void *part;
   int64_t n, n_pieces; /* n: of dw, and as many of db */
-  void *out[2];        /* dw, db; NULL: not wanted */
+  void *out[2];        /* dw, db. NULL: not wanted */
   ac_dtype dt[2];
 };
 /* Pieces together: SIDE columns of DEEP lanes a block. */
@@ -343,7 +343,7 @@ static ac_status run(ac_frame *f, const line_args &a, bool back, bool wide, ac_e
   return a.residual.p != NULL ? forward<D, C, true>(f, a, wide, e) : forward<D, C, false>(f, a, wide, e);
 }
 
-/* A parameter as a run of x's dtype or of f32, something to be added as rows; false: it lies otherwise. */
+/* A parameter as a run of x's dtype or of f32, an addend as rows. False: it has another layout. */
 static bool parameter(const norm_args &n, bool there, const aci_reduce_plan &p, const void **to, ac_dtype *dt,
                       bool *wide) {
   int64_t stride;

@@ -1,4 +1,4 @@
-/* layer_norm and rms_norm beside their kernels: what their shape rules check and push, and their backward in plain ops. */
+/* layer_norm and rms_norm outside their kernels: the shape rules' checks and outputs, and the backward in plain ops. */
 #include "ops/ctx_impl.h"
 #include "ops/norm/norm.h"
 
@@ -7,7 +7,7 @@ static ac_status check_rows(const ac_frame *f, int at, const ac_value *s, ac_err
   char a[128], b[128];
   bool ok = s->n > 0 && s->n <= x->ndim && memcmp(x->shape + x->ndim - s->n, s->ints, 8 * (size_t)s->n) == 0;
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE, "%s has to be floating point, not %s", aci_op_sig(f->op)->param[at].name,
+    return AC_FAIL(e, DTYPE, "%s must be floating point, not %s", aci_op_sig(f->op)->param[at].name,
                    ac_dtype_name((ac_dtype)x->dtype));
   if (!ok)
     return AC_FAIL(e, SHAPE, "a tensor of shape %s does not end in normalized_shape %s",
@@ -27,7 +27,7 @@ static ac_status check_param(const ac_frame *f, int param, const ac_value *s, co
                    aci_shape_str(p->tensor->ndim, p->tensor->shape, a, sizeof a),
                    aci_shape_str(s->n, s->ints, b, sizeof b));
   if (p->tensor->dtype != dt && (p->tensor->dtype != AC_F32 || dt == AC_F64))
-    return AC_FAIL(e, DTYPE, "%s is %s where %s is %s; it has to be of the same dtype, or f32", name,
+    return AC_FAIL(e, DTYPE, "%s is %s, but %s is %s; it must be of the same dtype, or f32", name,
                    ac_dtype_name((ac_dtype)p->tensor->dtype), what, ac_dtype_name(dt));
   return AC_OK;
 }
@@ -45,7 +45,7 @@ ac_status aci_norm_add_shape(ac_frame *f, bool rms, ac_err *e) {
   char a[128], b[128];
   if (!aci_same_shape(x, residual))
     return AC_FAIL(e, SHAPE,
-                   "x has shape %s, residual has %s; they have to be the same, nothing is broadcast",
+                   "x has shape %s, residual has %s; they must be the same, nothing is broadcast",
                    aci_shape_str(x->ndim, x->shape, a, sizeof a),
                    aci_shape_str(residual->ndim, residual->shape, b, sizeof b));
   for (int k = 0; k < 2; k++) AC_TRY(check_rows(f, k, s, e));

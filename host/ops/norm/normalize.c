@@ -1,12 +1,12 @@
 /* normalize: y = x / max(|x|_p, eps), the norms taken over dim.
-   x (any shape) -> y (same shape); dim: one or several, the second by default. Dtypes: floats.
-   gradient: that of the ops it is made of; a vector of zeros gets dy / eps.
+   x (any shape) -> y (same shape). dim: one or several, the second by default. Dtypes: floats.
+   gradient: as for its component ops. A vector of zeros gets dy / eps.
    example: accel.tensor({ { 3.0, 4.0 } }):normalize() --> { { 0.6, 0.8 } }
    example: accel.tensor({ 1.0, 3.0 }):normalize { p = 1, dim = 1 } --> { 0.25, 0.75 } */
 #include "ops/op.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
-  const ac_scalar least = aci_float(a[3].f);
+  const ac_operand least = F(a[3].f);
   ac_tensor *in = a[0].tensor;
   const ac_dtype dt = (ac_dtype)in->dtype;
   const bool narrow = dt == AC_BF16 || dt == AC_F16; /* rounded once, at the end */

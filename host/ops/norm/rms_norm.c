@@ -1,8 +1,8 @@
 /* rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of
-   normalized_shape; eps defaults to the machine epsilon of the compute type.
+   normalized_shape. eps defaults to the machine epsilon of the compute type.
    x (..., normalized_shape), weight (normalized_shape) -> y (shape, dtype of x)
    gradient, with h = x * rstd and g = dy * weight: dx = rstd * (g - h * mean(g * h)), dweight = sum of dy *
-   h over the rows; in one pass by rms_norm_backward.
+   h over the rows, in one pass by rms_norm_backward.
    example: accel.rms_norm(accel.tensor { 3.0, 4 }, { 2 }, accel.tensor { 1.0, 2 }) --> { 0.848528, 2.262742 } */
 #include "ops/norm/norm.h"
 

@@ -1,10 +1,10 @@
 /* adadelta_step_: one Adadelta update of a list of parameters in a single pass (Zeiler, with PyTorch's
    arithmetic).
-   step += 1;  g = -g when maximizing;  g += weight_decay p;  v = rho v + (1 - rho) g^2
-   d = sqrt(u + eps) / sqrt(v + eps) * g;  u = rho u + (1 - rho) d^2;  p -= lr d
-   params, grads, square_avgs (v), acc_deltas (u): lists of equal length and shapes, any floats; lr and step:
-   one element each. Computed in f32, in f64 where any list is f64.
-   gradient: none; run it inside no_grad.
+   step += 1,  g = -g when maximizing,  g += weight_decay p,  v = rho v + (1 - rho) g^2
+   d = sqrt(u + eps) / sqrt(v + eps) * g,  u = rho u + (1 - rho) d^2,  p -= lr d
+   params, grads, square_avgs (v), acc_deltas (u): lists of equal length and shapes, any floats. lr and step:
+   one element each. Computed in f32, in f64 if any list is f64.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.adadelta_step_({p}, {p * 1}, {p * 0}, {p * 0}, p * 100, p * 0) return p --> { 0.68377 } */
 #include "ops/optim/step.h"
 

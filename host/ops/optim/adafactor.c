@@ -6,7 +6,7 @@
 
 enum { LANES = 16 };
 
-/* sums += { g^2, p^2 }; col[i] += g[i]^2. */
+/* sums += { g^2, p^2 }, col[i] += g[i]^2. */
 #define STATS(NAME, T)                                                                     \
   AC_ISA_FN(NAME, (int64_t n, const T *g, const T *p, double *restrict col, double *sums), \
             (n, g, p, col, sums)) {                                                        \
@@ -138,7 +138,7 @@ static void walk_small(const aci_factor_job *j, const aci_factor_part *a, int64_
   if (!direct) aci_elems_store(a->p, ACI_C_F64, at, n, p);
 }
 
-/* Sums of g^2 along rows and columns and of p^2; variances are brought up to date on the way. */
+/* Sums of g^2 along rows and columns and of p^2. Also updates the variances. */
 void aci_factor_measure(const aci_factor_job *j, aci_factor_part *a, int64_t tile) {
   _Alignas(64) char pb[ACI_FACTOR_COLS * 8], gb[ACI_FACTOR_COLS * 8], vb[ACI_FACTOR_COLS * 8];
   double scrap[ACI_FACTOR_COLS], total = 0;
@@ -180,7 +180,7 @@ static const void *factors_of(const aci_factor_part *a, const tile_range *x, int
   return to;
 }
 
-/* Both passes over u; the second, with `write`, moves the parameters. */
+/* Both passes over u. The second, with `write`, moves the parameters. */
 static void walk(const aci_factor_job *j, aci_factor_part *a, int64_t tile, bool write) {
   _Alignas(64) char pb[ACI_FACTOR_COLS * 8], gb[ACI_FACTOR_COLS * 8], vb[ACI_FACTOR_COLS * 8];
   double total = 0;

@@ -1,15 +1,15 @@
 /* adafactor_step_: one Adafactor update of a list of parameters (Shazeer and Stern, with PyTorch's arithmetic).
    The second moment of a parameter of two dims or more is kept as its means over rows and over columns.
-   step += 1;  w = step^beta2_decay;  g = -g when maximizing
-   alpha = max(eps2, rms(p)) min(lr, 1 / sqrt(step));  p *= 1 - lr weight_decay
-   two dims or more: R += w (mean of g^2 along the last dim - R);  C += w (mean of g^2 along the one before - C)
-                     V = R C / max(mean of R, eps1);  fewer: v += w (g^2 - v), V = v
-   u = g / sqrt(max(V, eps1^2));  p -= alpha / max(1, rms(u) / d) u
-   params, grads: lists of equal length and shapes, any floats; row_vars (R, the last extent 1) and col_vars (C,
-   the extent before it 1): one for each parameter of two dims or more, in their order; variances (v): one for each
-   other; lr and step: one element each. eps1 none: the machine epsilon of the parameter's dtype. Sums in f64, the
-   rest in f32, in f64 where the parameter or its gradient is f64.
-   gradient: none; run it inside no_grad.
+   step += 1,  w = step^beta2_decay,  g = -g when maximizing
+   alpha = max(eps2, rms(p)) min(lr, 1 / sqrt(step)),  p *= 1 - lr weight_decay
+   two dims or more: R += w (mean of g^2 along the last dim - R),  C += w (mean of g^2 along the one before - C)
+   V = R C / max(mean of R, eps1),  fewer: v += w (g^2 - v), V = v
+   u = g / sqrt(max(V, eps1^2)),  p -= alpha / max(1, rms(u) / d) u
+   params, grads: lists of equal length and shapes, any floats. row_vars (R, the last extent 1) and col_vars (C,
+   the extent before it 1): one for each parameter of two dims or more, in their order. variances (v): one for each
+   other. lr and step: one element each. eps1 none: the machine epsilon of the parameter's dtype. Sums in f64, the
+   rest in f32, in f64 if the parameter or its gradient is f64.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.adafactor_step_({p}, {p * 1}, {}, {}, {p * 0}, p * 0.1, p * 0) return p --> { 0.9 } */
 #include <float.h>
 #include <stdlib.h>
@@ -184,7 +184,7 @@ static void run(const ac_frame *f, aci_factor_job *j) {
   pass(f, j, aci_factor_update);
 }
 
-/* parts[i] describes parameter i; its tiles are numbers first[i] .. first[i + 1] - 1 of the passes. One block holds the scratch of all
+/* parts[i] describes parameter i. Its tiles are numbers first[i] .. first[i + 1] - 1 of the passes. One block holds the scratch of all
  * parameters, which plan() sizes and deal() hands out, so that nothing is allocated once parameters change. */
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const int n = f->args[PARAMS].n;

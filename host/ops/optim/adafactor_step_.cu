@@ -1,9 +1,9 @@
 /* adafactor_step_ on CUDA: the formula of adafactor_step_.c, MOST parameters in seven launches. Sums are double and in an order that the
- * shapes give; learning rate and step count are read on the device.
+ * shapes give. Learning rate and step count are read on the device.
  *
- * A parameter is `batch` matrices of rows x cols, or one row with its own variances. Doubles that the launches hand on lie in its
- * scratch: alpha and scale, then by chunk of elements the sums of p^2 and u^2, by row R and by matrix what it is divided by, by column C
- * and, before it, the sums of g^2 in tiles of TALL rows. */
+ * A parameter is `batch` matrices of rows x cols, or one row with its own variances. Doubles that the launches pass on are in its
+ * scratch: alpha and scale, then by chunk of elements the sums of p^2 and u^2, by row R and by matrix its divisor, by column C and,
+ * before it, the sums of g^2 in tiles of TALL rows. */
 #include "ops/optim/lists.cuh"
 #include "ops/reduce/rows.cuh"
 
@@ -67,7 +67,7 @@ static __global__ void prepare(aci_number lr, aci_number step, double beta2_deca
   step.set(n);
 }
 
-/* By chunk of elements: the sum of p^2; variances that are not factored. */
+/* By chunk of elements: the sum of p^2. Also the variances of unfactored parameters. */
 struct measure {
   static int64_t items(const factor_part &a) { return a.chunks(); }
   static __device__ void run(const factor_batch &b, const factor_part &a, int64_t item, double *shared) {
@@ -138,7 +138,7 @@ struct along_cols {
     double sum = 0;
     for (int64_t r = begin + lane; r < end && c < a.cols; r += lanes)
       sum += square_of_grad(a, (m * a.rows + r) * a.cols + c);
-    __syncthreads(); /* what stood there was read */
+    __syncthreads(); /* old contents were read */
     shared[threadIdx.x] = sum;
     for (int half = lanes / 2; half > 0; half /= 2) {
       __syncthreads();
@@ -342,7 +342,7 @@ static ac_status run(ac_frame *f, ac_err *e) {
     factor_numbers *numbers = (factor_numbers *)block->ptr;
     st = walk(f, l, numbers, (double *)(numbers + 1), e);
   }
-  ac_block_free(block); /* the next to take it works behind us in the same order */
+  ac_block_free(block); /* the next user works after us in the same order */
   for (int k = PARAMS; k <= VARS; k++) ac_block_free(l.of[k].room);
   return st;
 }

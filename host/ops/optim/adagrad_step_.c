@@ -1,10 +1,10 @@
 /* adagrad_step_: one Adagrad update of a list of parameters in a single pass (Duchi, Hazan and Singer, with
    PyTorch's arithmetic).
-   step += 1;  g = -g when maximizing;  g += weight_decay p;  s += g^2
+   step += 1,  g = -g when maximizing,  g += weight_decay p,  s += g^2
    p -= lr / (1 + (step - 1) lr_decay) * g / (sqrt(s) + eps)
-   params, grads, sums (s): lists of equal length and shapes, any floats; lr and step: one element each.
-   Computed in f32, in f64 where any list is f64.
-   gradient: none; run it inside no_grad.
+   params, grads, sums (s): lists of equal length and shapes, any floats. lr and step: one element each.
+   Computed in f32, in f64 if any list is f64.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.adagrad_step_({p}, {p * 2}, {p * 0}, p * 0.1, p * 0) return p --> { 0.9 } */
 #include "ops/optim/step.h"
 

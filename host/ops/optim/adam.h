@@ -1,4 +1,4 @@
-/* What adam_step_ and adamw_step_ share: all but where the decay of the weights goes in. */
+/* Shared by adam_step_ and adamw_step_: everything except the place of the weight decay. */
 #ifndef ACI_OPS_ADAM_H
 #define ACI_OPS_ADAM_H
 #include "ops/op.h"

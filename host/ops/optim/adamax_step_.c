@@ -1,10 +1,10 @@
 /* adamax_step_: one Adamax update of a list of parameters in a single pass (Kingma and Ba: Adam in the
    infinity norm, with PyTorch's arithmetic).
-   step += 1;  g = -g when maximizing;  g += weight_decay p
-   m += (1 - beta1) (g - m);  u = max(beta2 u, |g| + eps);  p -= lr / (1 - beta1^step) * m / u
-   params, grads, exp_avgs (m), exp_infs (u): lists of equal length and shapes, any floats; lr and step: one
-   element each. Computed in f32, in f64 where any list is f64.
-   gradient: none; run it inside no_grad.
+   step += 1,  g = -g when maximizing,  g += weight_decay p
+   m += (1 - beta1) (g - m),  u = max(beta2 u, |g| + eps),  p -= lr / (1 - beta1^step) * m / u
+   params, grads, exp_avgs (m), exp_infs (u): lists of equal length and shapes, any floats. lr and step: one
+   element each. Computed in f32, in f64 if any list is f64.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.adamax_step_({p}, {p * 1}, {p * 0}, {p * 0}, p * 0.1, p * 0) return p --> { 0.9 } */
 #include "ops/optim/step.h"
 

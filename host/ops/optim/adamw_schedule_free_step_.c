@@ -1,14 +1,14 @@
 /* adamw_schedule_free_step_: one schedule-free AdamW update of a list of parameters in a single pass (Defazio
-   and others, "The Road Less Scheduled"). The parameters hold y, where gradients are taken; z are the base
-   iterates; their weighted average is x = y + (1 - 1 / beta1) (z - y), see foreach_lerp_.
-   step += 1;  lr rises to its value over warmup_steps;  v = beta2 v + (1 - beta2) g^2
+   and others, "The Road Less Scheduled"). The parameters hold y, at which gradients are taken. z are the base
+   iterates. Their weighted average is x = y + (1 - 1 / beta1) (z - y), see foreach_lerp_.
+   step += 1,  lr rises to its value over warmup_steps,  v = beta2 v + (1 - beta2) g^2
    d = g / (sqrt(v / (1 - beta2^step)) + eps) + weight_decay y
-   lr_max = max(lr_max, lr);  w = step^r lr_max^weight_lr_power;  weight_sum += w;  c = w / weight_sum
-   y = y + c (z - y) - lr (1 - beta1 (1 - c)) d;  z -= lr d
+   lr_max = max(lr_max, lr),  w = step^r lr_max^weight_lr_power,  weight_sum += w,  c = w / weight_sum
+   y = y + c (z - y) - lr (1 - beta1 (1 - c)) d,  z -= lr d
    params (y), grads, zs (copies of the parameters at first), exp_avg_sqs (v): lists of equal length and shapes,
-   any floats; lr, step, weight_sum and lr_max (0 at first): one element each. Computed in f32, in f64 where any
+   any floats. lr, step, weight_sum and lr_max (0 at first): one element each. Computed in f32, in f64 if any
    list is f64.
-   gradient: none; run it inside no_grad.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.adamw_schedule_free_step_({p}, {p*1}, {p*1}, {p*0}, p/10, p*0, p*0, p*0) return p --> { 0.9 } */
 #include "ops/optim/schedule_free.h"
 #include "ops/optim/step.h"

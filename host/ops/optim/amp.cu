@@ -12,7 +12,7 @@ template <class T> struct unscale {
   __device__ __forceinline__ void element(T *v, const aci_list_batch &b, int t) const {
     const int dt = b.dt[0][t];
     v[0] *= by;
-    /* what still rounds to a finite number of the dtype */
+    /* the largest value that still rounds to a finite number of the dtype */
     const T most = dt == AC_F16    ? (T)0x1.ffdffep+15f
                    : dt == AC_BF16 ? (T)0x1.fefffep+127f
                    : dt == AC_F32  ? (T)0x1.fffffep+127f

@@ -1,9 +1,9 @@
 /* amp_foreach_unscale_: a list of gradients multiplied by one number in a single pass, which also
-   tells whether every one of them is finite then.
-   g = g inv_scale;  found_inf = 1 when any g is infinite, NaN, or lies beyond what its dtype holds, else it stays
-   grads: a list of floats of any shapes; inv_scale (1 / loss scale, or any other factor), found_inf: one element
+   checks whether all of them are then finite.
+   g = g inv_scale,  found_inf = 1 when any g is infinite, NaN, or outside its dtype's range, else it stays
+   grads: a list of floats of any shapes. inv_scale (1 / loss scale, or any other factor), found_inf: one element
    each. Computed in f32, in f64 for f64.
-   gradient: none; run it inside no_grad.
+   gradient: none. Run it inside no_grad.
    example: local g = accel.tensor {8.0, 4} accel.amp_foreach_unscale_({g}, accel.zeros({}), accel.full({}, 0.25)) return g --> { 2, 1 } */
 #include <stdatomic.h>
 
@@ -26,7 +26,7 @@ typedef struct unscale_job {
   atomic_int found;
 } unscale_job;
 
-/* What still rounds to a finite number of the dtype. */
+/* The largest value that still rounds to a finite number of the dtype. */
 static float largest(ac_dtype t) {
   if (t == AC_F16) return 0x1.ffdffep+15f;
   if (t == AC_BF16) return 0x1.fefffep+127f;

@@ -1,8 +1,8 @@
 /* amp_update_scale_: the loss scale of the next update, from whether this one's gradients were finite (PyTorch's rule).
-   found_inf != 0:  scale = scale backoff_factor;  growth_tracker = 0
-   otherwise:       growth_tracker += 1, and when that makes growth_interval:  growth_tracker = 0;
+   found_inf != 0:  scale = scale backoff_factor,  growth_tracker = 0
+   otherwise:       growth_tracker += 1, and when that makes growth_interval:  growth_tracker = 0,
                     scale = scale growth_factor, unless that is not finite
-   scale: one float; growth_tracker: one number, whole; found_inf: one element.
+   scale: one float. growth_tracker: one whole number. found_inf: one element.
    gradient: none.
    example: local s = accel.full({}, 8.0) accel.amp_update_scale_(s, s * 0, s * 0 + 1, 2, 0.5, 9) return s --> 4 */
 #include "base/vmath.h"

@@ -1,11 +1,11 @@
 /* asgd_step_: one update of a list of parameters by averaged stochastic gradient descent in a single pass
    (Polyak and Juditsky, with PyTorch's arithmetic).
-   step += 1;  g = -g when maximizing;  g += weight_decay p
-   p = p (1 - lambd eta) - eta g;  a += mu (p - a)
-   then eta = lr / (1 + lambd lr step)^alpha;  mu = 1 / max(1, step - t0)
-   params, grads, axs (a, the averages): lists of equal length and shapes, any floats; lr, step, eta (the learning
-   rate at first) and mu (1 at first): one element each. Computed in f32, in f64 where any list is f64.
-   gradient: none; run it inside no_grad.
+   step += 1,  g = -g when maximizing,  g += weight_decay p
+   p = p (1 - lambd eta) - eta g,  a += mu (p - a)
+   then eta = lr / (1 + lambd lr step)^alpha,  mu = 1 / max(1, step - t0)
+   params, grads, axs (a, the averages): lists of equal length and shapes, any floats. lr, step, eta (the learning
+   rate at first) and mu (1 at first): one element each. Computed in f32, in f64 if any list is f64.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.asgd_step_({p}, {p * 1}, {p * 0}, p * 0.1, p * 0, p * 0.1, p * 1) return p --> { 0.89999 } */
 #include "ops/optim/step.h"
 

@@ -1,5 +1,5 @@
 /* The steps of optimizers whose states are 8-bit codes in blocks of 256: see blockwise_step_.c for the rules. A block of a parameter is
- * loaded, its states are decoded, stepped in f32 and encoded again; nothing larger than a block is ever in f32. States of f32 (small
+ * loaded, its states are decoded, stepped in f32 and encoded again. Nothing larger than a block is ever in f32. States of f32 (small
  * parameters) go through the same loop. */
 #include "ops/optim/blockwise.h"
 
@@ -106,7 +106,7 @@ typedef struct blockwise_job {
   int64_t rule;
   bool stochastic;
   aci_draw draw;
-  const int64_t *drawn; /* elements of the parameters before, in whole blocks of words; of n */
+  const int64_t *drawn; /* elements of the parameters before, in whole blocks of words. Of n */
 } blockwise_job;
 
 static float *load_state(const ac_value *s, const ac_value *absmax, int i, ac_quant_type type, int64_t at,

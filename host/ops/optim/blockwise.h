@@ -1,4 +1,4 @@
-/* What blockwise_step_ and blockwise_step_stochastic_ share: all but how 16-bit parameters are rounded. */
+/* Shared by blockwise_step_ and blockwise_step_stochastic_: everything except the rounding of 16-bit parameters. */
 #ifndef ACI_OPS_BLOCKWISE_H
 #define ACI_OPS_BLOCKWISE_H
 #include "ops/op.h"

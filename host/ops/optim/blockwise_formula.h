@@ -1,5 +1,5 @@
-/* The rules of optimizers with 8-bit states, element by element in f32: blockwise.c and blockwise_step.cu. blockwise_step_.c says what they
- * are; which operations are one with a rounding less is bitsandbytes'. */
+/* The rules of optimizers with 8-bit states, element by element in f32, for blockwise.c and blockwise_step.cu. blockwise_step_.c states
+ * them. Fused operations with one rounding less are the same as in bitsandbytes. */
 #ifndef ACI_OPS_BLOCKWISE_FORMULA_H
 #define ACI_OPS_BLOCKWISE_FORMULA_H
 #include <math.h>

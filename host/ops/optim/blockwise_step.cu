@@ -1,6 +1,6 @@
-/* blockwise_step_ and blockwise_step_stochastic_ on CUDA, in the CPU's numbers. A first kernel of one thread makes the factors of learning
- * rate and step count, which live on the device, so that a captured step can be replayed; then a block of threads takes 256 elements of a
- * parameter at a time, whose states it decodes, steps and encodes in shared memory. */
+/* blockwise_step_ and blockwise_step_stochastic_ on CUDA, in the CPU's numbers. A first kernel of one thread computes the factors from
+ * learning rate and step count, which live on the device, so that a captured step can be replayed. Then a block of threads takes 256
+ * elements of a parameter at a time, and decodes, steps and encodes their states in shared memory. */
 #include "base/philox.h"
 #include "ops/optim/blockwise_formula.h"
 #include "ops/optim/lists.cuh"
@@ -80,22 +80,19 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
       if (b.state[s][t] == NULL || !b.coded[s][t]) continue;
       float mine = 0;
       for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
-        const float m = aci_magnitude(row[s][i]);
-        mine = m > mine ? m : mine;
+        mine = aci_larger(mine, aci_magnitude(row[s][i]));
       }
-      __syncthreads(); /* what stood in most was read */
+      __syncthreads(); /* the old value of most was read */
       most[threadIdx.x] = mine;
       for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half && most[threadIdx.x + half] > most[threadIdx.x])
-          most[threadIdx.x] = most[threadIdx.x + half];
+        if (threadIdx.x < half) most[threadIdx.x] = aci_larger(most[threadIdx.x], most[threadIdx.x + half]);
       }
       __syncthreads();
-      const float absmax = most[0], inverse = 1.0f / absmax;
+      const float absmax = most[0];
       if (threadIdx.x == 0) ((float *)b.absmax[s][t])[own] = absmax;
       for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x)
-        ((uint8_t *)b.state[s][t])[at + i] =
-            absmax == 0 ? 0 : aci_dynamic_code(map[map_of(s)], row[s][i], inverse);
+        ((uint8_t *)b.state[s][t])[at + i] = aci_dynamic_code(map[map_of(s)], row[s][i], absmax);
     }
   }
 }
@@ -109,7 +106,7 @@ static ac_status step(ac_frame *f, bool stochastic, ac_err *e) {
       f,
       n,
       2,
-      {v[ACI_BW_PARAMS].tensors, v[ACI_BW_GRADS].tensors}}; /* copies of what does not lie in a run */
+      {v[ACI_BW_PARAMS].tensors, v[ACI_BW_GRADS].tensors}}; /* copies of non-contiguous tensors */
   AC_TRY(aci_lists_open(&l, sizeof(aci_bw_factors), e));
   const aci_bw_options o = {rule,
                             v[ACI_BW_BETA1].f,
@@ -159,7 +156,7 @@ static ac_status step(ac_frame *f, bool stochastic, ac_err *e) {
           aci_launch(f, "blockwise_step", step_kernel, aci_blocks(f->device, b.first[b.tensors], 1), e, b, a);
   }
   if (st == AC_OK) st = aci_lists_back(&l, 1u, e);
-  ac_block_free(l.room); /* the next to take it works behind us in the same order */
+  ac_block_free(l.room); /* the next user works after us in the same order */
   return st;
 }
 

@@ -1,9 +1,9 @@
 /* clip_grad_norm_: gradients scaled down together so that their common norm is at most max_norm.
-   grads (list of floats)! -> norm before (one element; f32, f64 when any is f64); each grad *= min(1,
-   max_norm / (norm + 1e-6)); an infinite max_norm only measures.
+   grads (list of floats)! -> norm before (one element, f32, or f64 when any is f64). Each grad *= min(1, max_norm
+   / (norm + 1e-6)). An infinite max_norm only measures.
    norm_type p > 0, 0 (count of nonzeros) or inf. Sums run in f64 over fixed chunks, then pairwise over
    chunks.
-   gradient: none; run it inside no_grad.
+   gradient: none. Run it inside no_grad.
    example: local g = accel.tensor { 3.0, 4 } local norm = accel.clip_grad_norm_({ g }, 1) return norm, g --> 5, { 0.6, 0.8 } */
 #include <stdlib.h>
 
@@ -128,7 +128,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   aci_number_set(f->out[0], norm);
   if (isinf(max_norm)) return AC_OK;
   j.scale = max_norm / (norm + 1e-6);
-  if (j.scale >= 1) return AC_OK; /* NaN goes on, as in PyTorch */
+  if (j.scale >= 1) return AC_OK; /* NaN is passed on, as in PyTorch */
   return aci_list_run(f, v->n, v->tensors, shrink, &j, e);
 }
 

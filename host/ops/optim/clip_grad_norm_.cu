@@ -1,5 +1,6 @@
-/* clip_grad_norm_ on CUDA: one pass over all gradients for the norm, one that scales; nothing waits for the device, unless
- * error_if_nonfinite asks it to. Each block's sum is double and in a fixed order; the sums meet in the order of the blocks' pieces. */
+/* clip_grad_norm_ on CUDA: one pass over all gradients for the norm, one that scales. Nothing waits for the device, unless
+ * error_if_nonfinite asks for it. Each block's sum is double and in a fixed order. The sums are joined in the order of the blocks'
+ * pieces. */
 #include "ops/optim/lists.cuh"
 #include "ops/reduce/rows.cuh"
 
@@ -63,7 +64,7 @@ template <class T> struct shrink {
   __device__ __forceinline__ bool prepare() {
     const double scale = max_norm / (norm.get() + 1e-6);
     by = (T)scale;
-    return !(scale >= 1); /* NaN goes on, as in PyTorch */
+    return !(scale >= 1); /* NaN is passed on, as in PyTorch */
   }
   __device__ __forceinline__ void element(T *v, const aci_list_batch &, int) const { v[0] *= by; }
 };
@@ -113,7 +114,7 @@ static ac_status run(ac_frame *f, ac_err *e) {
   aci_lists l = {f, grads->n, 1, {grads->tensors}};
   AC_TRY(aci_lists_open(&l, (size_t)(pieces + 1) * sizeof(double), e));
   const ac_status st = clip(&l, pieces, e);
-  ac_block_free(l.room); /* the next to take it works behind us in the same order */
+  ac_block_free(l.room); /* the next user works after us in the same order */
   return st;
 }
 AC_KERNEL(cuda, clip_grad_norm_, run)

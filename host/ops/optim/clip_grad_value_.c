@@ -1,7 +1,7 @@
-/* clip_grad_value_: every element of a list of gradients limited to -clip_value .. clip_value in a single pass;
+/* clip_grad_value_: every element of a list of gradients limited to -clip_value .. clip_value in a single pass.
    NaN stays NaN.
    grads: a list of floats of any shapes.
-   gradient: none; run it inside no_grad.
+   gradient: none. Run it inside no_grad.
    example: local g = accel.tensor {-3.0, 0.25, 2.0} accel.clip_grad_value_({g}, 1) return g --> { -1, 0.25, 1 } */
 #include "ops/optim/step.h"
 

@@ -1,8 +1,7 @@
-/* foreach_lerp_: tensors of a list moved towards those of another in a single pass.
-   x = x + weight (y - x), exact for weights 0 and 1. With weight 1 - decay: an exponential moving average of
-   parameters.
-   tensors (x), others (y): lists of equal length and shapes, any floats. Computed in f32, in f64 where either is.
-   gradient: none; run it inside no_grad.
+/* foreach_lerp_: tensors of a list moved towards the tensors of another in a single pass. x = x + weight (y - x),
+   exact for weights 0 and 1. With weight 1 - decay: an exponential moving average of parameters.
+   tensors (x), others (y): lists of equal length and shapes, any floats. Computed in f32, in f64 if either is.
+   gradient: none. Run it inside no_grad.
    example: local x = accel.zeros(2) accel.foreach_lerp_({x}, {accel.tensor {4.0, 8.0}}, 0.25) return x --> { 1, 2 } */
 #include "ops/optim/step.h"
 

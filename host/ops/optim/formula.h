@@ -1,8 +1,8 @@
-/* What formulas of optimizers are written with: each stands once, in its op's .c file, for the CPU (step.h) and, collected by the
+/* Macros for formulas of optimizers. Each formula is written once, in its op's .c file, for the CPU (step.h) and, collected by the
  * generator, for CUDA (step.cuh).
  *
  *   enum { PARAMS, GRADS, LR };                     the arguments of the signature, by position
- *   typedef struct factors { double lr; } factors;  what all elements share
+ *   typedef struct factors { double lr; } factors;  the values that all elements share
  *   ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) { k->lr = a->x[LR]; }
  *   #define FORMULA(T)                                                        \
  *     const T lr = (T)-k->lr;                                                 \
@@ -10,10 +10,10 @@
  *   ACI_STEP2(plain, FORMULA, p, g)
  *   ACI_STEP_KERNEL(plain_step_, plain, prepare)    its kernel: aci_cpu_plain_step_
  *
- * Lists of the formula are the op's lists in the order of the signature; those that the signature marks as mutated are stored. FORMULA
- * sees n elements of each by the names given, `k`, and `scale`, the parameter's own number where the op takes one for each (else 1).
- * ACI_STEP_KERNEL_OPT: a list in the mask OPTIONAL may be missing, as none or, where it is in the mask GATED, because
- * argument GATE is 0; FORMULA gets NULL for it. */
+ * Lists of the formula are the op's lists in the order of the signature. Those that the signature marks as mutated are stored. FORMULA
+ * sees n elements of each by the names given, `k`, and `scale`, the parameter's own number if the op takes one for each (otherwise 1).
+ * ACI_STEP_KERNEL_OPT: a list in the mask OPTIONAL may be missing, as none or, if it is in the mask GATED, because argument GATE is 0.
+ * FORMULA gets NULL for it. */
 #ifndef ACI_OPS_FORMULA_H
 #define ACI_OPS_FORMULA_H
 #include "base/vmath.h"
@@ -24,14 +24,14 @@ enum { ACI_STEP_LISTS = 5, ACI_STEP_BYTES = 128 /* most that factors take */ };
 /* Numbers of a call by their position in the signature. */
 typedef struct aci_step_args {
   double x
-      [AC_MAX_ARGS]; /* options, and tensors of one element: those that are mutated take what prepare leaves here */
+      [AC_MAX_ARGS]; /* options, and tensors of one element: the mutated ones take the values that prepare leaves here */
   uint32_t wide;  /* bit: a tensor in f64 */
   uint32_t given; /* bit: not none */
   bool skip;      /* set by prepare: the step is left out, nothing is written */
 } aci_step_args;
 
-/* For prepare, where the signature has inv_scale: tensor? at `at` and found_inf: tensor? behind it, as gradients of scaled losses and
- * clipped ones need: the factor of every gradient. */
+/* For prepare, if the signature has inv_scale: tensor? at `at` and found_inf: tensor? after it, for gradients of scaled or clipped
+ * losses: the factor of every gradient. */
 #define ACI_STEP_SCALE(a, at) \
   ((a)->skip = (a)->x[(at) + 1] != 0, ((a)->given >> (at)&1) != 0 ? (a)->x[at] : 1.0)
 
@@ -44,7 +44,7 @@ typedef struct aci_step_lists {
   int n_lists;
   ac_tensor *const *lists[ACI_STEP_LISTS]; /* NULL: missing */
   uint32_t writes;                         /* bit per list */
-  const double *scale;                     /* by tensor; NULL: 1 */
+  const double *scale;                     /* by tensor. NULL: 1 */
 } aci_step_lists;
 
 static inline double aci_step_option(const ac_value *v) {

@@ -1,10 +1,10 @@
 /* lion_step_: one Lion update of a list of parameters in a single pass (Chen and others, "Symbolic Discovery of
    Optimization Algorithms"): the sign of an interpolated momentum, decoupled weight decay.
-   g = -g when maximizing;  p *= 1 - lr weight_decay
-   p -= lr sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g
-   params, grads, exp_avgs (m): lists of equal length and shapes, any floats; lr: one element. Computed in f32,
-   in f64 where any list is f64.
-   gradient: none; run it inside no_grad.
+   g = -g when maximizing,  p *= 1 - lr weight_decay
+   p -= lr sign(beta1 m + (1 - beta1) g),  m = beta2 m + (1 - beta2) g
+   params, grads, exp_avgs (m): lists of equal length and shapes, any floats. lr: one element. Computed in f32,
+   in f64 if any list is f64.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.lion_step_({p}, {p * 3}, {p * 0}, p * 0.1) return p --> { 0.9 } */
 #include "ops/optim/step.h"
 

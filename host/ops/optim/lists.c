@@ -22,8 +22,8 @@ typedef struct list_job {
 } list_job;
 
 /* Pieces are as many elements as a chunk: piece u has the chunks that begin at its elements u * ACI_LIST_CHUNK .. of the
- * row. So threads get equal work where small tensors stand among large ones, and much the same part of a
- * tensor as in products that are cut by rows. */
+ * row. So threads get equal work if small tensors stand among large ones, and much the same part of a tensor as in
+ * products that are cut by rows. */
 static void list_range(void *arg, int64_t begin, int64_t end) {
   const list_job *j = arg;
   const int64_t from = begin * ACI_LIST_CHUNK, to = end * ACI_LIST_CHUNK;
@@ -58,7 +58,7 @@ ac_status aci_list_run(ac_frame *f, int n, ac_tensor *const *tensors, aci_list_f
   return AC_OK;
 }
 
-/* What is written may not be an expanded tensor: its elements would be stepped several times. */
+/* A mutated tensor must not be expanded: its elements would be stepped several times. */
 static ac_status apart(const ac_frame *f, int arg, ac_err *e) {
   const ac_value *v = &f->args[arg];
   for (int i = 0; (f->op->mutates >> arg & 1) && i < v->n; i++)

@@ -1,4 +1,4 @@
-/* Lists of tensors on CUDA: tables of pointers for kernels, and copies of what does not lie in one run. See lists.cuh. */
+/* Lists of tensors on CUDA: tables of pointers for kernels, and copies of non-contiguous tensors. See lists.cuh. */
 #include "ops/optim/lists.cuh"
 
 #include "ops/index/range.cuh"

@@ -30,7 +30,7 @@ ACI_DEVICE int aci_list_tensor(const aci_list_batch &b, int piece) {
   return lo;
 }
 
-/* Four elements at once; i is a multiple of 4. */
+/* Four elements at once. i is a multiple of 4. */
 template <class C> ACI_DEVICE void aci_list_get4(ac_dtype dt, const void *p, int64_t i, C *v) {
   switch (dt) {
 #define ACI_LIST_GET4(D)                                                                        \
@@ -61,8 +61,8 @@ template <class C> ACI_DEVICE void aci_list_put4(ac_dtype dt, void *p, int64_t i
   }
 }
 
-/* F::prepare(): once a thread, before its elements; false: nothing is to be done. f.element(v, b, t): v[k] is the element of list k, of
- * tensor t of the batch; what the lists in `writes` became is stored. */
+/* F::prepare(): once a thread, before its elements. False: there is nothing to do. f.element(v, b, t): v[k] is the element of list k,
+ * of tensor t of the batch. The new values of the lists in `writes` are stored. */
 template <class C, class F>
 __global__ void __launch_bounds__(ACI_BLOCK)
     aci_list_kernel(const __grid_constant__ aci_list_batch b, unsigned writes, F f) {
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(ACI_BLOCK)
         if ((writes >> k & 1) && b.ptr[k][t] != NULL)
           aci_list_put4((ac_dtype)b.dt[k][t], b.ptr[k][t], i, x[k]);
     }
-    for (int64_t i = fours + threadIdx.x; i < end; i += blockDim.x) { /* what no four holds */
+    for (int64_t i = fours + threadIdx.x; i < end; i += blockDim.x) { /* elements outside groups of four */
       C v[N];
 #pragma unroll
       for (int k = 0; k < N; k++)
@@ -110,13 +110,13 @@ struct aci_lists {
   ac_frame *f;
   int n, n_lists;
   ac_tensor *const *list[ACI_LIST_LISTS]; /* NULL: missing */
-  const double *scale;                    /* by tensor; NULL: 1 */
-  ac_block *room;                         /* `front` bytes, then the copies; NULL: neither is needed */
+  const double *scale;                    /* by tensor. NULL: 1 */
+  ac_block *room;                         /* `front` bytes, then the copies. NULL: neither is needed */
   size_t front;
 };
-/* Takes all memory that the call needs, so that nothing has been written when there is none; then makes the copies. */
+/* Allocates all memory that the call needs, so that nothing has been written when there is none. Then makes the copies. */
 ac_status aci_lists_open(aci_lists *l, size_t front, ac_err *e);
-/* Where tensor i of list k is worked on; *at as in aci_lists_batch. */
+/* The working address of tensor i of list k. *at as in aci_lists_batch. */
 void *aci_lists_data(const aci_lists *l, int k, int i, size_t *at);
 /* The next tensors from *i and, of the copies, *at on (0 at first), of one width. */
 void aci_lists_batch(const aci_lists *l, int *i, size_t *at, aci_list_batch *b);
@@ -146,7 +146,7 @@ ac_status aci_list_launch(ac_frame *f, const char *name, const ac_value *list, M
   aci_lists l = {f, list->n, 1, {list->tensors}};
   AC_TRY(aci_lists_open(&l, 0, e));
   const ac_status st = aci_lists_run<F>(&l, name, 1u, make, e);
-  ac_block_free(l.room); /* the next to take it works behind us in the same order */
+  ac_block_free(l.room); /* the next user works after us in the same order */
   return st;
 }
 

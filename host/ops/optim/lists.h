@@ -9,14 +9,13 @@ enum {
   ACI_LIST_ROW = 1024 /* elements converted at a time */
 };
 
-/* fn(arg, i, begin, n): elements [begin, begin + n) of tensor i; n <= ACI_LIST_CHUNK. Cut by shapes only.
- * OOM. */
+/* fn(arg, i, begin, n): elements [begin, begin + n) of tensor i. n <= ACI_LIST_CHUNK. Cut by shapes only. OOM. */
 typedef void (*aci_list_fn)(void *arg, int i, int64_t chunk, int64_t begin, int64_t n);
 ac_status aci_list_run(ac_frame *f, int n_tensors, ac_tensor *const *tensors, aci_list_fn fn, void *arg,
                        ac_err *e);
 /* Chunks that aci_list_run makes of these tensors. */
 int64_t aci_list_chunks(int n_tensors, ac_tensor *const *tensors);
-/* INVALID where a parameter stands in a list of gradients. */
+/* INVALID if a parameter is in a list of gradients. */
 ac_status aci_list_gradients(const ac_frame *f, int arg, ac_err *e);
 /* Argument list arg has as many tensors as list 0, of the same shapes, floats of the same or another dtype.
  * */

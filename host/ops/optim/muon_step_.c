@@ -1,9 +1,9 @@
 /* muon_step_: the last part of a Muon update of a list of parameters, in a single pass (Jordan and others, with
    PyTorch's arithmetic): momentum and newton_schulz have made the updates.
    p = p (1 - lr weight_decay) - lr scale u
-   params, updates (u): lists of equal length and shapes, any floats; scales: a number for each parameter, such as
-   sqrt(max(1, rows / columns)); lr: one element. Computed in f32, in f64 where either list is f64.
-   gradient: none; run it inside no_grad.
+   params, updates (u): lists of equal length and shapes, any floats. scales: a number for each parameter, such as
+   sqrt(max(1, rows / columns)). lr: one element. Computed in f32, in f64 if either list is f64.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.muon_step_({p}, {p * 1}, {2}, p * 0.1, 0.5) return p --> { 0.75 } */
 #include "ops/optim/step.h"
 

@@ -1,14 +1,14 @@
 /* nadam_step_: one NAdam update of a list of parameters in a single pass (Dozat: Adam with Nesterov's
    momentum, with PyTorch's arithmetic).
-   step += 1;  g = -g when maximizing;  decoupled: p *= 1 - lr weight_decay, else g += weight_decay p
-   mu(t) = beta1 (1 - 0.96^(t momentum_decay) / 2);  mu_product *= mu(step)
-   m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;  d = sqrt(v / (1 - beta2^step)) + eps
+   step += 1,  g = -g when maximizing,  decoupled: p *= 1 - lr weight_decay, else g += weight_decay p
+   mu(t) = beta1 (1 - 0.96^(t momentum_decay) / 2),  mu_product *= mu(step)
+   m += (1 - beta1) (g - m),  v = beta2 v + (1 - beta2) g^2,  d = sqrt(v / (1 - beta2^step)) + eps
    p -= lr (1 - mu(step)) / (1 - mu_product) * g / d
       + lr mu(step + 1) / (1 - mu_product mu(step + 1)) * m / d
-   params, grads, exp_avgs (m), exp_avg_sqs (v): lists of equal length and shapes, any floats; lr, step and
-   mu_product (1 before the first step; f32 for PyTorch's numbers): one element each. Computed in f32, in f64 where
+   params, grads, exp_avgs (m), exp_avg_sqs (v): lists of equal length and shapes, any floats. lr, step and
+   mu_product (1 before the first step, f32 for PyTorch's numbers): one element each. Computed in f32, in f64 if
    any list is f64.
-   gradient: none; run it inside no_grad.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.nadam_step_({p}, {p * 1}, {p * 0}, {p * 0}, p * 1, p * 0.1, p * 0) return p --> { 0.8944 } */
 #include "ops/optim/step.h"
 
@@ -61,7 +61,7 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
   const double lr = a->x[LR], step = a->x[STEP] += 1, decay = a->x[DECAY];
   const double b1 = a->x[BETA1], b2 = a->x[BETA2], slow = a->x[MOMENTUM_DECAY];
   const double mu = momentum(b1, step, slow), next = momentum(b1, step + 1, slow);
-  /* in the arithmetic of the tensor: what is stored is what this step uses */
+  /* in the arithmetic of the tensor: this step uses the stored value */
   const double before = a->x[MU_PRODUCT];
   const double product = a->wide >> MU_PRODUCT & 1 ? before * mu : (double)((float)before * (float)mu);
   const bool decoupled = a->x[DECOUPLED] != 0;

@@ -1,20 +1,20 @@
 /* newton_schulz: a matrix with its singular values moved towards one, by a quintic iteration of matrix products
-   (what Muon does with its momentum).
-   y = x / max(|x|, eps), transposed where it has more rows than columns;  steps times: s = y y^T, y = a y + (b s + c s s) y
-   x (m, n) -> y (m, n) in `dtype`, which the iteration runs in; bf16 is enough for a direction to walk in. The
+   (Muon applies it to its momentum).
+   y = x / max(|x|, eps), transposed if it has more rows than columns, then `steps` times: s = y y^T, y = a y + (b s + c s s) y
+   x (m, n) -> y (m, n) in `dtype`, which the iteration runs in. bf16 is enough for a direction. The
    default coefficients (a, b, c) rise fastest from zero and end between 0.7 and 1.2.
    gradient: through the iteration.
    example: accel.tensor {{3, 0}, {0, 0.3}}:newton_schulz({dtype = "f64"}) --> {{ 0.7020, 0 }, { 0, 0.7087 }} */
 #include "ops/op.h"
 
 enum { X, COEFFICIENTS, STEPS, EPS, DTYPE };
-enum { MOST_STEPS = 100 }; /* as in PyTorch; the results of all iterations stay allocated until the end */
+enum { MOST_STEPS = 100 }; /* as in PyTorch. The results of all iterations stay allocated until the end */
 
 static int composed(ac_expr *ex, const ac_value *args, ac_tensor **out) {
   ac_tensor *x = args[X].tensor;
   const double *k = args[COEFFICIENTS].floats;
   const ac_dtype dt = args[DTYPE].dtype, wide = dt == AC_F64 ? AC_F64 : AC_F32;
-  const ac_scalar eps = aci_float(args[EPS].f);
+  const ac_operand eps = F(args[EPS].f);
   char a[128];
   if (x->ndim != 2) {
     ex->st =

@@ -1,14 +1,14 @@
 /* radam_step_: one RAdam update of a list of parameters in a single pass (Liu and others: Adam whose first
-   steps are rectified, with PyTorch's arithmetic).
-   step += 1;  g = -g when maximizing;  decoupled: p *= 1 - lr weight_decay, else g += weight_decay p
-   m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;  h = m / (1 - beta1^step)
-   r = 2 / (1 - beta2) - 1;  rho = r - 2 step beta2^step / (1 - beta2^step)
-   rho > 5: p -= lr h sqrt(1 - beta2^step) / (sqrt(v) + eps)
-                 * sqrt((rho - 4) (rho - 2) r / ((r - 4) (r - 2) rho));  else p -= lr h
-   params, grads, exp_avgs (m), exp_avg_sqs (v): lists of equal length and shapes, any floats; lr and step:
-   one element each. Computed in f32, in f64 where any list is f64.
-   gradient: none; run it inside no_grad.
-   example: local p = accel.ones(1) accel.radam_step_({p}, {p * 1}, {p * 0}, {p * 0}, p * 0.1, p * 0) return p --> { 0.9 } */
+ * steps are rectified, with PyTorch's arithmetic).
+ * step += 1,  g = -g when maximizing,  decoupled: p *= 1 - lr weight_decay, else g += weight_decay p
+ * m += (1 - beta1) (g - m),  v = beta2 v + (1 - beta2) g^2,  h = m / (1 - beta1^step)
+ * r = 2 / (1 - beta2) - 1,  rho = r - 2 step beta2^step / (1 - beta2^step)
+ * rho > 5: p -= lr h sqrt(1 - beta2^step) / (sqrt(v) + eps)
+ * sqrt((rho - 4) (rho - 2) r / ((r - 4) (r - 2) rho)),  else p -= lr h
+ * params, grads, exp_avgs (m), exp_avg_sqs (v): lists of equal length and shapes, any floats. lr and step:
+ * one element each. Computed in f32, in f64 if any list is f64.
+ * gradient: none. Run it inside no_grad.
+ * example: local p = accel.ones(1) accel.radam_step_({p}, {p * 1}, {p * 0}, {p * 0}, p * 0.1, p * 0) return p --> { 0.9 } */
 #include "ops/optim/step.h"
 
 enum { PARAMS, GRADS, AVGS, SQS, LR, STEP, BETA1, BETA2, EPS, DECAY, DECOUPLED, MAXIMIZE };

@@ -1,12 +1,12 @@
 /* rmsprop_step_: one RMSprop update of a list of parameters in a single pass (Hinton, with PyTorch's
    arithmetic).
-   step += 1;  g = -g when maximizing;  g += weight_decay p;  v = alpha v + (1 - alpha) g^2
-   centered: a += (1 - alpha) (g - a), d = sqrt(v - a^2) + eps;  else d = sqrt(v) + eps
-   momentum: b = momentum b + g / d, p -= lr b;  else p -= lr g / d
+   step += 1,  g = -g when maximizing,  g += weight_decay p,  v = alpha v + (1 - alpha) g^2
+   centered: a += (1 - alpha) (g - a), d = sqrt(v - a^2) + eps,  else d = sqrt(v) + eps
+   momentum: b = momentum b + g / d, p -= lr b,  else p -= lr g / d
    params, grads, square_avgs (v), momentum_buffers (b, none: no momentum), grad_avgs (a, none: not centered):
-   lists of equal length and shapes, any floats; lr and step: one element each. Computed in f32, in f64 where
+   lists of equal length and shapes, any floats. lr and step: one element each. Computed in f32, in f64 if
    any list is f64.
-   gradient: none; run it inside no_grad.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.rmsprop_step_({p}, {p * 1}, {p * 0}, p * 0.01, p * 0) return p --> { 0.9 } */
 #include "ops/optim/step.h"
 

@@ -1,10 +1,10 @@
 /* rprop_step_: one resilient-propagation update of a list of parameters in a single pass (Riedmiller and Braun,
    with PyTorch's arithmetic): a step size per element that grows while the sign of its gradient stays.
-   step += 1;  g = -g when maximizing;  c = g q > 0 ? etaplus : g q < 0 ? etaminus : 1
-   s = clamp(s c, step_size_min, step_size_max);  g = g q < 0 ? 0 : g;  p -= sign(g) s;  q = g
+   step += 1,  g = -g when maximizing,  c = g q > 0 ? etaplus : g q < 0 ? etaminus : 1
+   s = clamp(s c, step_size_min, step_size_max),  g = g q < 0 ? 0 : g,  p -= sign(g) s,  q = g
    params, grads, prevs (q, zeros at first), step_sizes (s, the learning rate at first): lists of equal length
-   and shapes, any floats; step: one element. Computed in f32, in f64 where any list is f64.
-   gradient: none; run it inside no_grad.
+   and shapes, any floats. step: one element. Computed in f32, in f64 if any list is f64.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.rprop_step_({p}, {p * 2}, {p * 2}, {p * 0.1}, p * 0) return p --> { 0.88 } */
 #include "ops/optim/step.h"
 

@@ -1,13 +1,13 @@
 /* sgd_step_: one update of a list of parameters by stochastic gradient descent in a single pass, with
    PyTorch's arithmetic.
-   g = -g when maximizing;  g += weight_decay p
-   momentum: b = first ? g : momentum b + (1 - dampening) g;  g = nesterov ? g + momentum b : b
+   g = -g when maximizing,  g += weight_decay p
+   momentum: b = first ? g : momentum b + (1 - dampening) g,  g = nesterov ? g + momentum b : b
    p -= lr g
-   params, grads, momentum_buffers (b; empty without momentum): lists of equal shapes, any floats; lr: one
-   element. Computed in f32, in f64 where any list is f64.
-   inv_scale (one element): gradients count times it, as those of a scaled loss or clipped ones do; found_inf (one
+   params, grads, momentum_buffers (b, empty without momentum): lists of equal shapes, any floats. lr: one
+   element. Computed in f32, in f64 if any list is f64.
+   inv_scale (one element): multiplies the gradients, for scaled losses or clipping. found_inf (one
    element): other than 0, nothing is written.
-   gradient: none; run it inside no_grad.
+   gradient: none. Run it inside no_grad.
    example: local p = accel.ones(1) accel.sgd_step_({p}, {p * 1}, {}, p * 0.1) return p --> { 0.9 } */
 #include "ops/optim/step.h"
 

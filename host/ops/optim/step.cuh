@@ -1,8 +1,8 @@
 /* Optimizers on CUDA: the formulas of the .c files (formula.h), which the build collects into gen/cuda/map_*.cu. The macros have the
- * names that the formulas are written with and stand instead of those of step.h.
+ * names used in the formulas and replace those of step.h.
  *
- * A first kernel of one thread reads learning rate, step count and the like on the device, so that a captured step replays with
- * new ones, makes the factors of them and moves them on; then all tensors go in a few launches, an element of every list at a time. */
+ * A first kernel of one thread reads learning rate, step count and the like on the device, so that a captured step replays with new
+ * ones. It computes the factors from them and updates them. Then all tensors go in a few launches, an element of every list at a time. */
 #ifndef ACI_OPS_STEP_CUH
 #define ACI_OPS_STEP_CUH
 #include "ops/optim/formula.h"
@@ -18,7 +18,7 @@ struct aci_step_numbers {
 };
 aci_step_numbers aci_step_numbers_of(const ac_frame *f);
 
-/* What prepare leaves for the kernels behind it. */
+/* The factors that prepare leaves for later kernels. */
 template <class T> struct aci_step_factors {
   T of;
   bool skip;
@@ -92,11 +92,11 @@ ac_status aci_step_launch(ac_frame *f, ac_err *e) {
       case 24: st = aci_step_walk<N, 24 & OPTIONAL>(&l, name, s.writes, e); break;
       default: st = aci_step_walk<N, 0>(&l, name, s.writes, e);
     }
-  ac_block_free(l.room); /* the next to take it works behind us in the same order */
+  ac_block_free(l.room); /* the next user works after us in the same order */
   return st;
 }
 
-/* ---- what formulas are written with ---- */
+/* ---- macros for formulas ---- */
 #define ACI_STEP_FACTORS static __device__ __forceinline__
 #define ACI_STEP_FORMULA(NAME, K, F, CALL, ...)                                               \
   struct NAME##_formula {                                                                     \

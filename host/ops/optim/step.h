@@ -1,15 +1,14 @@
-/* The frame of an optimizer op on the CPU: lists of parameters, gradients and states walked together in one pass by the op's formula,
- * which formula.h tells how to write.
+/* The frame of an optimizer op on the CPU: lists of parameters, gradients and states walked together in one pass by the op's formula.
+ * formula.h explains formulas.
  *
- * Rows are computed in f32, in f64 where any list of that parameter is f64; other dtypes and strided memory
- * pass through buffers.
+ * Rows are computed in f32, in f64 if any list of that parameter is f64. Other dtypes and strided memory pass through buffers.
  *
- * Map of the folder. One op, one file of its name: <optimizer>_step_ and the ops on lists of gradients. What they share:
+ * Map of the folder. One op, one file of its name: <optimizer>_step_ and the ops on lists of gradients. Shared files:
  *
  *   formula.h               how the formula of an optimizer is written, once for the CPU and for CUDA
- *   step.[ch]               this frame; step.cu and step.cuh on CUDA
- *   lists.[ch]              lists of tensors walked in chunks; lists.cu and lists.cuh on CUDA
- *   adam.[ch] schedule_free.h   what variants of one optimizer share
+ *   step.[ch]               this frame. step.cu and step.cuh on CUDA
+ *   lists.[ch]              lists of tensors walked in chunks. lists.cu and lists.cuh on CUDA
+ *   adam.[ch] schedule_free.h   code shared by variants of one optimizer
  *   adafactor.[ch]          the passes of adafactor_step_ over tiles
  *   amp.cu                  amp_foreach_unscale_ and amp_update_scale_ on CUDA (loss scaling) */
 #ifndef ACI_OPS_STEP_H
@@ -18,20 +17,20 @@
 #include "ops/optim/formula.h"
 #include "ops/optim/lists.h"
 
-/* n elements of every list (NULL: it is missing); scale: the parameter's own number. */
+/* n elements of every list (NULL: it is missing). scale: the parameter's own number. */
 typedef void (*aci_step_fn)(int64_t n, void *const *row, const void *k, double scale);
 
 typedef struct aci_step {
   aci_step_fn f32, f64;
   void (*prepare)(aci_step_args *a, void *k);
-  uint32_t gated; /* lists that are missing where argument `gate` is 0 */
+  uint32_t gated; /* lists that are missing if argument `gate` is 0 */
   int gate;
 } aci_step;
 
 /* The step of an op. OOM before anything is written. */
 ac_status aci_step_run(ac_frame *f, const aci_step *s, ac_err *e);
 
-/* Shape rule: every list has as many tensors as the first, of the same shapes, all floats; every single tensor
+/* Shape rule: every list has as many tensors as the first, of the same shapes, all floats. Every single tensor
  * has one element. Lists that are none are left out. */
 ac_status aci_step_shape(ac_frame *f, ac_err *e);
 /* INVALID unless arguments first .. last are not below zero. */

@@ -7,6 +7,7 @@
 #include "device/cpu/gemm_impl.h"
 #include "device/cpu/isa.h"
 #include "ops/quant/dot.h"
+#include "ops/quant/nonfinite.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -41,17 +42,26 @@ static void make_nearest(void) {
   }
 }
 
-/* The largest magnitude. */
-AC_ISA_FN(largest, (const float *restrict x, int64_t n, float *absmax), (x, n, absmax)) {
-  float most = 0;
+AC_ISA_FN(largest, (const float *restrict x, int64_t n, uint32_t *absmax), (x, n, absmax)) {
+  uint32_t most = 0;
   for (int64_t i = 0; i < n; i++) {
-    const float a = x[i] < 0 ? -x[i] : x[i];
-    most = a > most ? a : most;
+    const uint32_t u = aci_magnitude_bits(x[i]);
+    most = u > most ? u : most;
   }
   *absmax = most;
 }
 
-AC_ISA_FN(encode, (const float *restrict x, int64_t n, float inverse, const uint8_t *restrict of, uint8_t *restrict q),
+float aci_largest(const float *x, int64_t n) {
+  uint32_t bits;
+  float most;
+  largest(x, n, &bits);
+  memcpy(&most, &bits, sizeof most);
+  return most;
+}
+
+AC_ISA_FN(encode,
+          (const float *restrict x, int64_t n, float inverse, const uint8_t *restrict of,
+           uint8_t *restrict q),
           (x, n, inverse, of, q)) {
   for (int64_t i = 0; i < n; i++) {
     float v = x[i] * inverse;
@@ -60,14 +70,30 @@ AC_ISA_FN(encode, (const float *restrict x, int64_t n, float inverse, const uint
   }
 }
 
-void aci_encode_dynamic(ac_quant_type type, const float *x, int64_t n, uint8_t *q, float *absmax) {
-  pthread_once(&once, make_nearest);
-  largest(x, n, absmax);
-  if (*absmax == 0 && n > 0) memset(q, 0, (size_t)n);
-  else encode(x, n, 1.0f / *absmax, nearest[type == AC_QUANT_UDYNAMIC], q);
+/* The number of the dynamic map that is 0. */
+static int code_of_zero(ac_quant_type type) {
+  int n, at = 0;
+  const float *map = ac_quant_map(type, &n);
+  while (map[at] != 0) at++;
+  return at;
 }
 
-AC_ISA_FN(decode, (const uint8_t *restrict q, int64_t n, const float *restrict map, float absmax, float *restrict y),
+void aci_encode_dynamic(ac_quant_type type, const float *x, int64_t n, uint8_t *q, float *absmax) {
+  pthread_once(&once, make_nearest);
+  *absmax = aci_largest(x, n);
+  if (*absmax == 0 && n > 0) {
+    memset(q, 0, (size_t)n);
+  } else if (!aci_is_finite(*absmax)) {
+    const uint8_t zero = (uint8_t)code_of_zero(type);
+    for (int64_t i = 0; i < n; i++) {
+      const float sign = aci_infinity_sign(x[i]);
+      q[i] = sign > 0 ? 255 : sign < 0 ? 0 : zero;
+    }
+  } else encode(x, n, 1.0f / *absmax, nearest[type == AC_QUANT_UDYNAMIC], q);
+}
+
+AC_ISA_FN(decode,
+          (const uint8_t *restrict q, int64_t n, const float *restrict map, float absmax, float *restrict y),
           (q, n, map, absmax, y)) {
   for (int64_t i = 0; i < n; i++) y[i] = map[q[i]] * absmax;
 }
@@ -79,20 +105,24 @@ void aci_decode_dynamic(ac_quant_type type, const uint8_t *q, int64_t n, float a
 
 /* ---- absmax ---- */
 void aci_nest_absmax(ac_tensor *t, const ac_layout *l, const float *absmax) {
-  const aci_part codes = aci_layout_part(l, AC_PART_ABSMAX), outer = aci_layout_part(l, AC_PART_NESTED_ABSMAX),
+  const aci_part codes = aci_layout_part(l, AC_PART_ABSMAX),
+                 outer = aci_layout_part(l, AC_PART_NESTED_ABSMAX),
                  offset = aci_layout_part(l, AC_PART_OFFSET);
   float row[ACI_NESTED_BLOCK], *most = aci_part_data(t, &outer);
   uint8_t *q = aci_part_data(t, &codes);
   const float mean = aci_mean_of(absmax, codes.n);
   *(float *)aci_part_data(t, &offset) = mean;
   for (int64_t b = 0; b < outer.n; b++) {
-    const int64_t at = b * ACI_NESTED_BLOCK, n = codes.n - at < ACI_NESTED_BLOCK ? codes.n - at : ACI_NESTED_BLOCK;
+    const int64_t at = b * ACI_NESTED_BLOCK,
+                  n = codes.n - at < ACI_NESTED_BLOCK ? codes.n - at : ACI_NESTED_BLOCK;
     for (int64_t i = 0; i < n; i++) row[i] = absmax[at + i] - mean;
     aci_encode_dynamic(AC_QUANT_DYNAMIC, row, n, q + at, &most[b]);
   }
 }
 
-AC_ISA_FN(decode_add, (const uint8_t *restrict q, int64_t n, const float *restrict map, float most, float mean, float *restrict y),
+AC_ISA_FN(decode_add,
+          (const uint8_t *restrict q, int64_t n, const float *restrict map, float most, float mean,
+           float *restrict y),
           (q, n, map, most, mean, y)) {
   for (int64_t i = 0; i < n; i++) y[i] = map[q[i]] * most + mean;
 }
@@ -103,13 +133,15 @@ void aci_absmax_load(const ac_tensor *t, const ac_layout *l, int64_t first, int6
     memcpy(absmax, (const float *)aci_part_data(t, &part) + first, (size_t)n * sizeof *absmax);
     return;
   }
-  const aci_part outer = aci_layout_part(l, AC_PART_NESTED_ABSMAX), offset = aci_layout_part(l, AC_PART_OFFSET);
+  const aci_part outer = aci_layout_part(l, AC_PART_NESTED_ABSMAX),
+                 offset = aci_layout_part(l, AC_PART_OFFSET);
   const uint8_t *q = aci_part_data(t, &part);
   const float *most = aci_part_data(t, &outer), mean = *(const float *)aci_part_data(t, &offset);
   int size;
   const float *map = ac_quant_map(AC_QUANT_DYNAMIC, &size);
   for (int64_t at = first, end = first + n; at < end;) {
-    const int64_t block = at / ACI_NESTED_BLOCK, stop = (block + 1) * ACI_NESTED_BLOCK < end ? (block + 1) * ACI_NESTED_BLOCK : end;
+    const int64_t block = at / ACI_NESTED_BLOCK,
+                  stop = (block + 1) * ACI_NESTED_BLOCK < end ? (block + 1) * ACI_NESTED_BLOCK : end;
     decode_add(q + at, stop - at, map, most[block], mean, absmax + (at - first));
     at = stop;
   }
@@ -117,7 +149,9 @@ void aci_absmax_load(const ac_tensor *t, const ac_layout *l, int64_t first, int6
 
 /* ---- values ---- */
 /* Blocks of `pairs` bytes: y[2 i], y[2 i + 1] = map of the high and the low half of q[i], times the block's absmax. */
-AC_ISA_FN(decode4_plain, (const uint8_t *restrict q, int64_t pairs, const float *restrict map, float absmax, float *restrict y),
+AC_ISA_FN(decode4_plain,
+          (const uint8_t *restrict q, int64_t pairs, const float *restrict map, float absmax,
+           float *restrict y),
           (q, pairs, map, absmax, y)) {
   for (int64_t i = 0; i < pairs; i++) {
     y[2 * i] = map[q[i] >> 4] * absmax;
@@ -126,7 +160,8 @@ AC_ISA_FN(decode4_plain, (const uint8_t *restrict q, int64_t pairs, const float 
 }
 
 #if defined(__x86_64__)
-ACI_TARGET_AVX512 static void decode4_512(const uint8_t *q, int64_t n, int64_t pairs, const float *map, const float *absmax, float *y) {
+ACI_TARGET_AVX512 static void decode4_512(const uint8_t *q, int64_t n, int64_t pairs, const float *map,
+                                          const float *absmax, float *y) {
   const __m512 values = _mm512_loadu_ps(map);
   const __m512i first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
@@ -134,43 +169,52 @@ ACI_TARGET_AVX512 static void decode4_512(const uint8_t *q, int64_t n, int64_t p
     const __m512 table = _mm512_mul_ps(values, _mm512_set1_ps(absmax[b]));
     for (int64_t i = 0; i < pairs; i += 16, q += 16, y += 32) { /* the permutation looks at four bits */
       const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)q));
-      const __m512 even = _mm512_permutexvar_ps(_mm512_srli_epi32(code, 4), table), odd = _mm512_permutexvar_ps(code, table);
+      const __m512 even = _mm512_permutexvar_ps(_mm512_srli_epi32(code, 4), table),
+                   odd = _mm512_permutexvar_ps(code, table);
       _mm512_storeu_ps(y, _mm512_permutex2var_ps(even, first, odd));
       _mm512_storeu_ps(y + 16, _mm512_permutex2var_ps(even, second, odd));
     }
   }
 }
 
-ACI_TARGET_AVX512_BF16 static void decode4_bf16(const uint8_t *q, int64_t n, int64_t pairs, const float *map, const float *absmax,
-                                                uint16_t *y) {
+ACI_TARGET_AVX512_BF16 static void decode4_bf16(const uint8_t *q, int64_t n, int64_t pairs, const float *map,
+                                                const float *absmax, uint16_t *y) {
   const __m512 values = _mm512_loadu_ps(map);
   for (int64_t b = 0; b < n; b++) {
     const __m512 some = _mm512_mul_ps(values, _mm512_set1_ps(absmax[b]));
     __m512i table = (__m512i)_mm512_cvtne2ps_pbh(some, some); /* twice: the permutation looks at five bits */
-    const __mmask16 denormal = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(some, _mm512_setzero_ps(), _CMP_NEQ_UQ), _mm512_abs_ps(some),
-                                                       _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
+    const __mmask16 denormal =
+        _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(some, _mm512_setzero_ps(), _CMP_NEQ_UQ),
+                                _mm512_abs_ps(some), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
     if (__builtin_expect(denormal != 0, 0)) { /* which that instruction takes for 0 */
-      const __m512i bits = _mm512_castps_si512(some), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-      const __m256i near = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7FFF)), 16));
+      const __m512i bits = _mm512_castps_si512(some),
+                    odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+      const __m256i near = _mm512_cvtepi32_epi16(
+          _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7FFF)), 16));
       const __m256i half = _mm256_mask_mov_epi16(_mm512_castsi512_si256(table), denormal, near);
       table = _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
     }
     for (int64_t i = 0; i < pairs; i += 16, q += 16, y += 32) {
       const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)q));
-      _mm512_storeu_si512(y, _mm512_permutexvar_epi16(_mm512_or_si512(_mm512_srli_epi32(code, 4), _mm512_slli_epi32(code, 16)), table));
+      _mm512_storeu_si512(
+          y, _mm512_permutexvar_epi16(
+                 _mm512_or_si512(_mm512_srli_epi32(code, 4), _mm512_slli_epi32(code, 16)), table));
     }
   }
 }
 
-ACI_TARGET_AVX2 static inline AC_INLINE __m256 of_16(__m256i code, __m256 small, __m256 large) { /* three bits, then the fourth */
+ACI_TARGET_AVX2 static inline AC_INLINE __m256 of_16(__m256i code, __m256 small,
+                                                     __m256 large) { /* three bits, then the fourth */
   return _mm256_blendv_ps(_mm256_permutevar8x32_ps(small, code), _mm256_permutevar8x32_ps(large, code),
                           _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
 }
 
-ACI_TARGET_AVX2 static void decode4_256(const uint8_t *q, int64_t n, int64_t pairs, const float *map, const float *absmax, float *y) {
+ACI_TARGET_AVX2 static void decode4_256(const uint8_t *q, int64_t n, int64_t pairs, const float *map,
+                                        const float *absmax, float *y) {
   for (int64_t b = 0; b < n; b++) {
     const __m256 scale = _mm256_set1_ps(absmax[b]);
-    const __m256 small = _mm256_mul_ps(_mm256_loadu_ps(map), scale), large = _mm256_mul_ps(_mm256_loadu_ps(map + 8), scale);
+    const __m256 small = _mm256_mul_ps(_mm256_loadu_ps(map), scale),
+                 large = _mm256_mul_ps(_mm256_loadu_ps(map + 8), scale);
     for (int64_t i = 0; i < pairs; i += 8, q += 8, y += 16) {
       const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)q));
       const __m256 even = of_16(_mm256_srli_epi32(code, 4), small, large), odd = of_16(code, small, large);
@@ -183,7 +227,8 @@ ACI_TARGET_AVX2 static void decode4_256(const uint8_t *q, int64_t n, int64_t pai
 #endif
 
 /* n whole blocks. */
-static void decode4(const uint8_t *q, int64_t n, int64_t pairs, const float *map, const float *absmax, float *y) {
+static void decode4(const uint8_t *q, int64_t n, int64_t pairs, const float *map, const float *absmax,
+                    float *y) {
 #if defined(__x86_64__)
   const int isa = aci_cpu_isa();
   if (isa != ACI_ISA_BASE && pairs % 16 == 0) {
@@ -197,7 +242,9 @@ static void decode4(const uint8_t *q, int64_t n, int64_t pairs, const float *map
 bool aci_dequantize_bf16(const ac_tensor *t, const ac_layout *l, int64_t begin, int64_t n, uint16_t *y) {
 #if defined(__x86_64__)
   const int64_t size = l->blocksize;
-  if (!aci_layout_is_4bit(l) || !aci_dot_4bit_bf16_fits() || size % 32 != 0 || begin % size != 0 || n % size != 0) return false;
+  if (!aci_layout_is_4bit(l) || !aci_dot_4bit_bf16_fits() || size % 32 != 0 || begin % size != 0 ||
+      n % size != 0)
+    return false;
   const aci_part values = aci_layout_part(l, AC_PART_VALUES);
   const uint8_t *q = (const uint8_t *)aci_part_data(t, &values) + begin / 2;
   float absmax[PIECE];

@@ -1,5 +1,5 @@
 /* dequantize: the values that a quantised tensor stands for.   q (quantised) -> y (shape and, without dtype, dtype of its values)
-   No gradient: what is quantised does not learn.
+   No gradient: quantised tensors do not learn.
    example: accel.quantize_4bit(accel.tensor { { 1.0, -1 }, { 0, 1 } }, "nf4"):dequantize() --> { { 1, -1 }, { 0, 1 } }
    example: accel.quantize_int8(accel.ones(2, 3)):dequantize("f64").dtype --> "f64" */
 #include "ops/on_host.h"

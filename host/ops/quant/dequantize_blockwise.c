@@ -1,7 +1,7 @@
-/* dequantize_blockwise: q * scale, what quantize_blockwise made of a tensor of this shape, within half a scale of
-   the original.
-   q (n; i8, or for 4 bits ceil(n / 2); u8), scale (ceil(n / block_size); floating point) -> y (shape, of n elements; dtype).
-   No gradient.
+/* dequantize_blockwise: q * scale, the inverse of quantize_blockwise for a tensor of this shape, within half a
+   scale of the original.
+   q (n, i8, or for 4 bits ceil(n / 2), u8), scale (ceil(n / block_size), floating point) -> y (shape, of n
+   elements, dtype). No gradient.
    example: accel.dequantize_blockwise(accel.tensor({ -127, 64 }, { dtype = "i8" }), accel.tensor { 0.5 }, { 2 }) --> { -63.5, 32 }
    example: local q, s = accel.tensor { 1.0, 7 }:quantize_blockwise(4) return accel.dequantize_blockwise(q, s, { 1, 2 }, 4) --> { { 1, 7 } } */
 #include "ops/quant/quant.h"
@@ -27,7 +27,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   if (s->n > AC_MAX_DIMS) return AC_FAIL(e, SHAPE, "shape has %d dims, at most %d are possible", s->n, AC_MAX_DIMS);
   for (int i = 0; i < s->n; i++)
     if (s->ints[i] < 0 || __builtin_mul_overflow(n, s->ints[i], &n) || n > INT64_MAX - ACI_QUANT_MAX_BLOCK)
-      return AC_FAIL(e, SHAPE, "%s is no shape", aci_shape_str(s->n, s->ints, a, sizeof a));
+      return AC_FAIL(e, SHAPE, "%s is not a shape", aci_shape_str(s->n, s->ints, a, sizeof a));
   if (q->numel != aci_quant_bytes(n, bits) || scale->numel != aci_quant_blocks(n, block))
     return AC_FAIL(e, SHAPE,
                    "a tensor of shape %s takes %lld bytes and %lld scales with %d bits in blocks of %lld, got %lld "
@@ -40,7 +40,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 
 typedef struct dequantize_job {
   ac_tensor *y;
-  float *direct; /* y itself where it is f32 */
+  float *direct; /* y itself if it is f32 */
   const int8_t *q;
   const ac_tensor *scale;
   int64_t block, bits;

@@ -12,7 +12,7 @@
 
 enum { CODES = 8 /* in a word */, AHEAD = 16384 /* bytes */ };
 
-/* Words that a step takes; 0: this CPU has no kernel. */
+/* Words that a step takes. 0: this CPU has no kernel. */
 static int lanes(void) {
 #if defined(__x86_64__)
   return aci_cpu_isa() == ACI_ISA_AVX512 ? 16 : aci_cpu_isa() == ACI_ISA_AVX2 ? 8 : 0;
@@ -47,8 +47,8 @@ void aci_dot_4bit_arrange(aci_dot_round round, const float *x, int64_t k, float 
 }
 
 #if defined(__x86_64__)
-/* Of f32 a block's sum is multiplied by its absmax. Where x has 16 bits the weights are what dequantize gives in its dtype, as PyTorch's
- * product of such tensors has them: the table itself is multiplied and rounded, once a block. */
+/* Of f32 a block's sum is multiplied by its absmax. If x has 16 bits the weights equal the result of dequantize in its dtype, as in
+ * PyTorch's product of such tensors: the table itself is multiplied and rounded, once a block. */
 ACI_TARGET_AVX512 static inline AC_INLINE __m512 rounded_512(__m512 v, const aci_dot_round round) {
   if (round == ACI_DOT_F16) return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   const __m512i u = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
@@ -65,7 +65,7 @@ ACI_TARGET_AVX512 static inline AC_INLINE void dot_512(const aci_dot_4bit_args *
 #pragma GCC unroll 4
   for (int r = 0; r < m; r++) total[r] = _mm512_setzero_ps();
   for (int64_t at = 0; at < k; at += 128) {
-    const bool half = pairs && k - at < 128; /* of the two blocks that a step has where blocks are of 64 */
+    const bool half = pairs && k - at < 128; /* of the two blocks that a step has if blocks are of 64 */
     const __m512i words = half ? _mm512_maskz_loadu_epi32(0xff, q + at / 2) : _mm512_loadu_si512(q + at / 2);
     const float first = absmax[at / g->blocksize], second = !pairs ? first : half ? 0 : absmax[at / 64 + 1];
     __m512 low = table, high = table, sum[ACI_DOT_ROWS];

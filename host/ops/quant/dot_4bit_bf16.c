@@ -1,5 +1,5 @@
 /* Products of rows of 4-bit codes with bf16, on CPUs with its dot products: see dot.h. The 16 values of two blocks, times their absmax and
- * rounded, are the 32 words of a register, from which a permutation takes those of 32 codes at a time: the four codes of a word of 16 bits
+ * rounded, are the 32 words of a register. A permutation takes those of 32 codes at a time from it: the four codes of a word of 16 bits
  * one after another. An instruction multiplies them with 32 values of x, which are arranged beforehand in that order. */
 #include "device/cpu/gemm_impl.h"
 #include "device/cpu/isa.h"
@@ -40,7 +40,7 @@ ACI_TARGET_AVX512_BF16 static void arrange(const float *x, int64_t k, uint16_t *
   }
 }
 
-/* The values of the code times the magnitudes of the two blocks of a step, rounded: what dequantize gives in bf16. */
+/* The values of the code times the magnitudes of the two blocks of a step, rounded as dequantize does in bf16. */
 ACI_TARGET_AVX512_BF16 static inline AC_INLINE __m512i table_of(__m512 map, float first, float second) {
   return (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(map, _mm512_set1_ps(second)), _mm512_mul_ps(map, _mm512_set1_ps(first)));
 }

@@ -37,7 +37,7 @@ TARGET_VNNI static inline AC_INLINE void dot_vnni(const int8_t *w, const int8_t 
       other[r] = _mm512_dpbusd_epi32(other[r], b, _mm512_loadu_si512(x + r * stride + at + 64));
     }
   }
-  for (; at < k; at += 64) { /* bytes behind the row are not read; zeros of x take the flipped zeros of w out */
+  for (; at < k; at += 64) { /* bytes after the row are not read. Zeros of x remove the flipped zeros of w */
     const __mmask64 in = k - at < 64 ? (__mmask64)((UINT64_C(1) << (k - at)) - 1) : ~(__mmask64)0;
     const __m512i a = _mm512_xor_si512(_mm512_maskz_loadu_epi8(in, w + at), flip);
 #pragma GCC unroll 4

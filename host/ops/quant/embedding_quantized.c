@@ -1,6 +1,7 @@
 /* embedding_quantized: rows of a quantised weight by their numbers: only those rows are dequantised.
-   ids (any shape, i64 or i32), weight (quantised; values of shape (v, d)) -> y (ids' shape, d; without dtype that of the weight's values)
-   No gradient: what is quantised does not learn.
+   ids (any shape, i64 or i32), weight (quantised, with values of shape (v, d)) -> y (ids' shape, d, by default the
+   dtype of the weight's values) No
+   gradient: quantised weights do not learn.
    Ids count from 0.
    example: local w = accel.quantize_int8(accel.eye(3)) return accel.embedding_quantized(accel.tensor { 2, 0 }, w) --> { { 0, 0, 1 }, { 1, 0, 0 } } */
 #include "ops/on_host.h"

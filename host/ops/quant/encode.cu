@@ -24,13 +24,11 @@ struct nest_args {
 ACI_DEVICE int64_t warp_number() { return aci_first() / ACI_WARP; }
 ACI_DEVICE int64_t warps() { return aci_step() / ACI_WARP; }
 
-/* The largest magnitude of elements [begin, begin + n) below a bound. */
-ACI_DEVICE float most_of(const aci_source &x, int64_t begin, int64_t n, float below) {
+/* The largest magnitude of elements [begin, begin + n). */
+ACI_DEVICE float most_of(const aci_source &x, int64_t begin, int64_t n) {
   float most = 0;
-  for (int64_t i = aci_lane(); i < n; i += ACI_WARP) {
-    const float m = aci_magnitude(aci_source_at(x, begin + i));
-    most = m < below && m > most ? m : most;
-  }
+  for (int64_t i = aci_lane(); i < n; i += ACI_WARP)
+    most = aci_larger(most, aci_magnitude(aci_source_at(x, begin + i)));
   return aci_warp_max(most);
 }
 
@@ -40,20 +38,21 @@ ACI_DEVICE uint8_t code4(const encode_args &a, float v) {
   for (int m = 0; m < 15; m++) rank += v > a.middle[m];
   return a.code[rank];
 }
+ACI_DEVICE float scaled4(float x, float divisor, bool part) {
+  if (!aci_is_finite(divisor)) return aci_infinity_sign(x);
+  return part ? x / divisor : x * (1.0f / divisor);
+}
 static __global__ void __launch_bounds__(ACI_BLOCK)
     encode_4bit_kernel(const __grid_constant__ encode_args a) {
   for (int64_t b = warp_number(); b < a.blocks; b += warps()) {
     const int64_t from = b * a.block, n = a.x.n - from < a.block ? a.x.n - from : a.block;
-    const float most = most_of(a.x, from, n, INFINITY), divisor = most > 1e-38f ? most : 1e-38f,
-                inverse = 1.0f / divisor;
+    const float most = most_of(a.x, from, n), divisor = most < 1e-38f ? 1e-38f : most;
     const bool part = n < a.block; /* bitsandbytes divides there, and stores the bound */
     if (aci_lane() == 0) a.absmax[b] = part ? divisor : most;
     for (int64_t i = 2 * aci_lane(); i < n; i += 2 * ACI_WARP) {
       const float low = aci_source_at(a.x, from + i), high = i + 1 < n ? aci_source_at(a.x, from + i + 1) : 0;
-      const uint8_t first = code4(a, part ? low / divisor : low * inverse);
-      a.q[(from + i) / 2] = (uint8_t)(first << 4 | code4(a, i + 1 == n ? 0
-                                                            : part     ? high / divisor
-                                                                       : high * inverse));
+      a.q[(from + i) / 2] = (uint8_t)(code4(a, scaled4(low, divisor, part)) << 4 |
+                                      code4(a, i + 1 == n ? 0 : scaled4(high, divisor, part)));
     }
   }
 }
@@ -63,10 +62,10 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     encode_dynamic_kernel(const __grid_constant__ encode_args a) {
   for (int64_t b = warp_number(); b < a.blocks; b += warps()) {
     const int64_t from = b * a.block, n = a.x.n - from < a.block ? a.x.n - from : a.block;
-    const float most = most_of(a.x, from, n, INFINITY), inverse = 1.0f / most;
+    const float most = most_of(a.x, from, n);
     if (aci_lane() == 0) a.absmax[b] = most;
     for (int64_t i = aci_lane(); i < n; i += ACI_WARP)
-      a.q[from + i] = most == 0 ? 0 : aci_dynamic_code(a.map, aci_source_at(a.x, from + i), inverse);
+      a.q[from + i] = aci_dynamic_code(a.map, aci_source_at(a.x, from + i), most);
   }
 }
 
@@ -114,14 +113,12 @@ static __global__ void __launch_bounds__(ACI_BLOCK) nest_kernel(const __grid_con
     const int64_t from = b * ACI_NESTED_BLOCK,
                   n = a.n - from < ACI_NESTED_BLOCK ? a.n - from : ACI_NESTED_BLOCK;
     float most = 0;
-    for (int64_t i = aci_lane(); i < n; i += ACI_WARP) {
-      const float m = aci_magnitude(a.absmax[from + i] - mean);
-      most = m > most ? m : most;
-    }
+    for (int64_t i = aci_lane(); i < n; i += ACI_WARP)
+      most = aci_larger(most, aci_magnitude(a.absmax[from + i] - mean));
     most = aci_warp_max(most);
     if (aci_lane() == 0) a.most[b] = most;
     for (int64_t i = aci_lane(); i < n; i += ACI_WARP)
-      a.q[from + i] = most == 0 ? 0 : aci_dynamic_code(a.map, a.absmax[from + i] - mean, 1.0f / most);
+      a.q[from + i] = aci_dynamic_code(a.map, a.absmax[from + i] - mean, most);
   }
 }
 static ac_status nest(ac_frame *f, ac_tensor *y, const ac_layout *l, const float *absmax, ac_err *e) {
@@ -158,7 +155,7 @@ static ac_status encode(ac_frame *f, ac_err *e) {
   const float *map = ac_quant_map(l->type, &size);
   if (aci_layout_is_4bit(l)) {
     static const uint8_t fp4[16] = {11, 10, 13, 12, 15, 14, 9, 0,
-                                    8,  1,  6,  7,  4,  5,  2, 3}; /* by what they stand for */
+                                    8,  1,  6,  7,  4,  5,  2, 3}; /* by their values */
     for (int i = 0; i < 16; i++) a.code[i] = l->type == AC_QUANT_NF4 ? (uint8_t)i : fp4[i];
     for (int i = 0; i < 15; i++) a.middle[i] = (map[a.code[i]] + map[a.code[i + 1]]) / 2;
   } else {
@@ -182,8 +179,9 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     float most = 0;
     for (int64_t i = aci_lane(); i < a.n; i += ACI_WARP) {
       const float m = aci_magnitude(aci_row_value(a, r * a.n + i));
-      most = m < a.below && m > most ? m : most;
-      if (a.outlier != NULL && m >= a.below) a.outlier[i] = 1; /* all that write here write this */
+      const bool out = a.below < INFINITY && m >= a.below; /* a NaN is none */
+      if (!out) most = aci_larger(most, m);
+      if (a.outlier != NULL && out) a.outlier[i] = 1; /* all that write here write this */
     }
     most = aci_warp_max(most);
     const float scale = 1.0f / most * 127.0f;
@@ -191,7 +189,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     for (int64_t i = aci_lane(); i < a.stride; i += ACI_WARP) {
       const float x = i < a.n ? aci_row_value(a, r * a.n + i) : 0,
                   v = (aci_magnitude(x) < a.below ? x * scale : 0) + 12582912.0f;
-      a.q[r * a.stride + i] = most == 0 || i >= a.n ? 0 : (int8_t)(aci_bits32(v) - 0x4b400000u);
+      a.q[r * a.stride + i] =
+          most == 0 || !aci_is_finite(most) || i >= a.n ? 0 : (int8_t)(aci_bits32(v) - 0x4b400000u);
     }
   }
 }

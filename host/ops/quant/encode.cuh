@@ -1,4 +1,4 @@
-/* What is quantised on CUDA, and rows of it in int8: encode.cu, for its ops and linear_quantized.cu. */
+/* Quantisation on CUDA, and rows of it in int8: encode.cu, for its ops and linear_quantized.cu. */
 #ifndef ACI_QUANT_ENCODE_CUH
 #define ACI_QUANT_ENCODE_CUH
 #include "ops/quant/layout.cuh"
@@ -29,11 +29,11 @@ ACI_DEVICE float aci_source_at(const aci_source &x, int64_t i) {
 struct aci_rows_int8 {
   aci_source x;
   int64_t rows, n, stride;
-  float below;      /* larger magnitudes are outliers, 0 in q; INFINITY: none */
-  bool through_f16; /* values are rounded to f16 first, where that holds them */
+  float below;      /* larger magnitudes are outliers, 0 in q. INFINITY: none */
+  bool through_f16; /* values are rounded to f16 first, if that holds them */
   int8_t *q;
   float *absmax;
-  uint8_t *outlier; /* which columns have some; NULL: not wanted */
+  uint8_t *outlier; /* columns with outliers. NULL: not wanted */
 };
 ACI_DEVICE float aci_row_value(const aci_rows_int8 &a, int64_t i) {
   const float v = aci_source_at(a.x, i);

@@ -1,6 +1,6 @@
 /* fp8_cast, fp8_update_scale_ and scaled_mm on CUDA. Casts and scales are the CPU's to the bit. Products go to cuBLASLt on chips that
- * multiply 8 bits (from Ada on): both operands with the inner dim as the contiguous one, which is what forward meets; other layouts, as of
- * gradients, are copied first, a byte an element. Where cuBLASLt does not take one, its operands become bf16, which holds their values. */
+ * multiply 8 bits (from Ada on). Both operands must have the inner dim contiguous, as in forward. Other layouts, as of gradients, are
+ * copied first, a byte an element. If cuBLASLt does not take a product, its operands become bf16, which holds their values. */
 #include <float.h>
 
 #include "base/float8.h"
@@ -14,7 +14,7 @@ struct cast_args {
   const void *x;
   uint8_t *y;
   const float *scale;
-  uint32_t *most; /* by block; NULL: not wanted */
+  uint32_t *most; /* by block. NULL: not wanted */
   ac_dtype dt;
   int ndim; /* 0: contiguous */
   int64_t n, shape[AC_MAX_DIMS], stride[AC_MAX_DIMS];
@@ -38,7 +38,7 @@ struct matrix8 { /* rows x cols at these strides, in elements */
 static __global__ void __launch_bounds__(ACI_BLOCK) fp8_cast_kernel(const __grid_constant__ cast_args a) {
   __shared__ uint32_t shared[ACI_BLOCK];
   const float scale = a.write ? *a.scale : 1;
-  uint32_t most = 0; /* magnitudes as integers; NaN counts as 0 */
+  uint32_t most = 0; /* magnitudes as integers. NaN counts as 0 */
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     const float v = aci_get<float>(a.dt, a.x, a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride));
     const uint32_t u = aci_bits32(v) & 0x7fffffffu, m = u > 0x7f800000u ? 0 : u;
@@ -168,7 +168,7 @@ static ac_status finish(const product8 &j, const float *sums, bool scales, ac_er
                     b != NULL ? b->stride[0] : (int64_t)0, j.o.rows, j.y->numel, (ac_dtype)j.y->dtype, (void *)aci_data(j.y));
 }
 
-/* By cuBLASLt; UNSUPPORTED, without a message, where it cannot. A bias goes in by its epilogue where that has the dtype of the result. */
+/* By cuBLASLt. UNSUPPORTED, without a message, if it cannot. A bias is added in its epilogue if it has the dtype of the result. */
 static ac_status by_library(const product8 &j, ac_err *e) {
   ac_frame *f = j.f;
   aci_product p = {};

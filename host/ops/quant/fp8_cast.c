@@ -1,8 +1,10 @@
-/* fp8_cast: x in 8 bits a value under one scale: y = x scale rounded to nearest even and cut to the format's range (448, 57344), beside the
-   factor 1 / scale that brings it back. Without a scale it follows from x: 448 (57344) / max(|x|, 1e-12), with pow2 = true the power of
-   two below (current scaling, as torchao and MS-AMP have it). amax, one f32, becomes max(amax, |x|) where it is given: what delayed
-   scaling makes the next scale of (fp8_update_scale_). NaN stays NaN and is no amax.
-   x (any shape; f32, f16, bf16), scale (one f32)?, amax (one f32)? -> y (f8_e4m3 or f8_e5m2), scale_inv (one f32, no dims). No gradient.
+/* fp8_cast: x in 8 bits a value under one scale: y = x scale rounded to nearest even and clamped to the format's
+   range (448, 57344). The factor 1 / scale reverses it. The default scale follows from x: 448 (57344) / max(|x|,
+   1e-12), with pow2 = true the power of two below (current scaling, as in torchao and MS-AMP). amax, one f32,
+   becomes max(amax, |x|) if it is given: delayed
+   scaling derives the next scale from it (fp8_update_scale_). NaN stays NaN and is not an amax.
+   x (any shape, f32, f16, bf16), scale (one f32)?, amax (one f32)? -> y (f8_e4m3 or f8_e5m2), scale_inv (one f32,
+   no dims). No gradient.
    example: local y, inv = accel.fp8_cast(accel.tensor { 1.0, -4 }) return y:to "f32", inv * 448 --> { 112, -448 }, 4
    example: local y = accel.fp8_cast(accel.tensor { 3.3, -1000 }, accel.ones(1)) return y:to "f32" --> { 3.25, -448 } */
 #include "base/float8.h"
@@ -26,7 +28,7 @@ static ac_status one_f32(const ac_frame *f, int arg, const char *name, ac_err *e
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, X);
   if (x->dtype != AC_F32 && x->dtype != AC_F16 && x->dtype != AC_BF16)
-    return AC_FAIL(e, DTYPE, "x has to be f32, f16 or bf16, not %s", ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "x must be f32, f16 or bf16, not %s", ac_dtype_name((ac_dtype)x->dtype));
   AC_TRY(one_f32(f, SCALE, "scale", e));
   AC_TRY(one_f32(f, AMAX, "amax", e));
   AC_TRY(ac_frame_out(f, ARG_I(f, FORMAT) == 0 ? AC_F8_E4M3 : AC_F8_E5M2, x->ndim, x->shape, e));
@@ -36,7 +38,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 typedef struct cast_job {
   const ac_tensor *x;
   uint8_t *y;
-  float *most; /* of each chunk: the largest magnitude; NULL: not wanted */
+  float *most; /* of each chunk: the largest magnitude. NULL: not wanted */
   float scale;
   bool e5m2, write;
 } cast_job;

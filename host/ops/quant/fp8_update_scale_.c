@@ -1,8 +1,8 @@
 /* fp8_update_scale_: the scales of delayed scaling from the history of largest magnitudes, by TransformerEngine's formula (recipe
    DelayedScaling), for n tensors at once. With amax = history[0], or with most_recent = false the largest of its column:
-   scale = fp8_max 2^-margin / amax, the largest f32 where that is infinite; scale stays where amax is 0 or not finite.
-   Then the history moves up by one row, its first going to the end, and begins with zeros, which fp8_cast fills. With update = false only
-   the history moves.
+   scale = fp8_max 2^-margin / amax, the largest f32 if that is infinite. scale stays if amax is 0 or not finite.
+   Then the history moves up by one row, its first going to the end, and begins with zeros, which fp8_cast fills.
+   With update = false only the history moves.
    scale (n), history (rows, n): f32. gradient: none.
    example: local s, h = accel.ones(1), accel.tensor { { 7.0 }, { 14 } } accel.fp8_update_scale_(s, h, 448) return s, h --> { 64 }, { { 0 }, { 7 } }
    example: local s, h = accel.ones(1), accel.tensor { { 7.0 }, { 14 } } accel.fp8_update_scale_(s, h, 448, 0, false) return s --> { 32 } */
@@ -36,7 +36,7 @@ static ac_status run(ac_frame *f, ac_err *e) {
     const float s = top / amax;
     scale[i] = isinf(s) ? FLT_MAX : s;
   }
-  /* row 1 goes where row 0 was, and is lost: TransformerEngine writes zeros over it, too */
+  /* row 1 goes to row 0's place, and is lost: TransformerEngine overwrites it with zeros as well */
   for (int64_t i = 0; i < n; i++) {
     const float first = history[i];
     for (int64_t r = 1; r < rows - 1; r++) history[r * n + i] = history[(r + 1) * n + i];

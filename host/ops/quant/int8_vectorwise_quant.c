@@ -1,7 +1,9 @@
 /* int8_vectorwise_quant: each row of x as int8 with its largest magnitude, stats: q = round(127 x / stats). With threshold > 0 columns that
-   hold a value of at least this magnitude are outliers: their values are 0 in q, the others' of such magnitude do not count in stats, and
-   outliers says which columns they are, to be multiplied in 16 bits (Dettmers and others, "LLM.int8()").
-   x (..., columns; floating point) -> q (..., columns; i8), stats (rows; f32), outliers (columns; bool). No gradient.
+   hold a value of at least this magnitude are outliers: their values are 0 in q, other values of such magnitude do
+   not count in stats, and outliers marks these columns, to be multiplied in 16 bits (Dettmers and others,
+   "LLM.int8()").
+   x (..., columns, floating point) -> q (..., columns, i8), stats (rows, f32), outliers (columns, bool). No
+   gradient.
    example: accel.int8_vectorwise_quant(accel.tensor { { 1.0, -2 } }) --> { { 64, -127 } }, { 2 }, { false, false }
    example: accel.int8_vectorwise_quant(accel.tensor { { 1.0, 7 }, { 2, 1 } }, 6) --> { { 127, 0 }, { 127, 0 } }, { 1, 2 }, { false, true } */
 #include "ops/on_host.h"

@@ -1,18 +1,19 @@
-/* Quantised tensors on CUDA: what kernels need of a layout, values out of codes and codes of values. The numbers are those of codes.c, bit
- * for bit. Used by layout.cu, encode.cu, linear_quantized.cu and optim/blockwise_step.cu. */
+/* Quantised tensors on CUDA: a layout for kernels, values out of codes and codes of values. The numbers equal codes.c's, bit for bit. Used
+ * by layout.cu, encode.cu, linear_quantized.cu and optim/blockwise_step.cu. */
 #ifndef ACI_QUANT_LAYOUT_CUH
 #define ACI_QUANT_LAYOUT_CUH
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/warp.cuh"
+#include "ops/quant/nonfinite.h"
 #include "tensor/layout.h"
 
 enum { ACI_WARP = 32, ACI_STEPS = 65536 /* of [-1, 1], by which dynamic codes are found */ };
 
-/* A layout with its arrays. 1.1 KiB: the map of absmax' codes goes along where they have some. */
+/* A layout with its arrays. 1.1 KiB: it includes the map of absmax' codes if they have some. */
 struct aci_quantized {
   const uint8_t *q;
-  const void *absmax;       /* f32; nested: codes */
+  const void *absmax;       /* f32. nested: codes */
   const float *most, *mean; /* nested */
   int64_t blocksize, n;
   float map[16]; /* 4 bits */
@@ -49,10 +50,12 @@ ACI_DEVICE float aci_absmax_of(const aci_quantized &a, int64_t block) {
 }
 
 /* ---- codes: every lane of the warp comes to these ---- */
+ACI_DEVICE float aci_magnitude(float x) { return aci_float32(aci_magnitude_bits(x)); }
+/* Of two magnitudes, a NaN before all others: nonfinite.h. */
+ACI_DEVICE float aci_larger(float a, float b) { return aci_bits32(b) > aci_bits32(a) ? b : a; }
 ACI_DEVICE float aci_warp_max(float most) {
   for (int mask = ACI_WARP / 2; mask > 0; mask /= 2) {
-    const float other = aci_from_lane_xor(most, mask);
-    most = other > most ? other : most;
+    most = aci_larger(most, aci_from_lane_xor(most, mask));
   }
   return most;
 }
@@ -60,10 +63,18 @@ ACI_DEVICE float aci_warp_sum(float sum) {
   for (int mask = ACI_WARP / 2; mask > 0; mask /= 2) sum += aci_from_lane_xor(sum, mask);
   return sum;
 }
-ACI_DEVICE float aci_magnitude(float x) { return x < 0 ? -x : x; }
 
-/* The code of x * inverse under a dynamic map of 256 ascending numbers: the nearest to the middle of the step that it falls into. */
-ACI_DEVICE uint8_t aci_dynamic_code(const float *map, float x, float inverse) {
+/* The code of x in a block of this largest magnitude under a dynamic map of 256 ascending numbers: the nearest to the middle of the step
+ * that x / absmax falls into. */
+ACI_DEVICE uint8_t aci_dynamic_code(const float *map, float x, float absmax) {
+  if (absmax == 0) return 0;
+  if (!aci_is_finite(absmax)) {
+    const float sign = aci_infinity_sign(x);
+    int zero = 0;
+    while (map[zero] != 0) zero++;
+    return (uint8_t)(sign > 0 ? 255 : sign < 0 ? 0 : zero);
+  }
+  const float inverse = 1.0f / absmax;
   float v = x * inverse;
   v = v < -1 ? -1 : v > 1 ? 1 : v == v ? v : 0;
   const int step = (int)((v + 1.0f) * ((ACI_STEPS - 1) * 0.5f) + 0.5f);

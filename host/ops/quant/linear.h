@@ -10,7 +10,7 @@ typedef struct aci_qlinear {
   const ac_tensor *x, *w;
   const ac_layout *l;
   const float *bias;  /* (n), or NULL */
-  const double *wide; /* the same, where x is f64 */
+  const double *wide; /* the same, for an x of f64 */
   ac_tensor *y;
   int64_t m, n, k;
 } aci_qlinear;

@@ -1,5 +1,5 @@
-/* Products with weights of 4 bits for linear_quantized: few rows straight from the packed bytes, each byte read once; many rows by panels
- * of dequantised weights, of which each is read by all rows. */
+/* Products with weights of 4 bits for linear_quantized: few rows straight from the packed bytes, each byte read once. Many rows use
+ * panels of dequantised weights, each of which all rows read. */
 #include "device/cpu/gemm.h"
 #include "ops/matmul/product.h"
 #include "ops/quant/dot.h"
@@ -16,7 +16,7 @@ typedef struct dot_job {
   const aci_qlinear *p;
   const uint8_t *q;
   const float *x, *map;
-  const float *absmax; /* of all blocks; NULL: nested */
+  const float *absmax; /* of all blocks. NULL: nested */
   int64_t stride;
   aci_dot_round round;
 } dot_job;

@@ -91,7 +91,7 @@ static void quantize_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* Columns with outliers leave the rows, and their values are kept; then the rows' sums. */
+/* Moves columns with outliers out of the rows and keeps their values, then computes the rows' sums. */
 static void part_piece(void *arg, int64_t begin, int64_t end) {
   const rows_job *j = arg;
   const int64_t k = j->p->k, n = j->n_outliers;
@@ -110,7 +110,7 @@ static void part_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* The columns that any piece has marked; *kept holds them and the values. */
+/* The columns that any piece has marked. *kept holds them and the values. */
 static ac_status find_outliers(rows_job *j, int64_t pieces, ac_block **kept, ac_err *e) {
   const int64_t k = j->p->k;
   for (int64_t piece = 1; piece < pieces; piece++) join(j->marks, j->marks + piece * k, k);

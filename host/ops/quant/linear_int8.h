@@ -21,7 +21,7 @@ static inline AC_INLINE float aci_int8_value(float sum, float of_x, float of_w, 
   return has_outliers ? y + outliers * of_w : y;
 }
 
-/* Many rows, by oneDNN's products of int8 with sums in i32. *taken: false, with y untouched, where it does not take these. */
+/* Many rows, by oneDNN's products of int8 with sums in i32. *taken: false, with y untouched, if it does not take these. */
 ac_status aci_linear_int8_many(const aci_int8_rows *j, bool *taken, ac_err *e);
 
 #endif

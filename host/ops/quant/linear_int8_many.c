@@ -1,13 +1,13 @@
 /* Products of many rows of int8, for linear_int8.c: oneDNN multiplies (AMX or VNNI) a block of y at a time into i32, which is then
- * scaled, joined with what columns with outliers add, and stored. aci_onednn_wants says when; sums are exact, so that the results are
- * those of few rows to the bit. The block has a size of its own, however many rows there are. */
+ * scaled, joined with the products of columns with outliers, and stored. aci_onednn_wants decides. Sums are exact, so the results
+ * equal few rows' results to the bit. The block has a size of its own, however many rows there are. */
 #include "device/cpu/onednn.h"
 #include "ops/index/index.h"
 #include "ops/quant/linear_int8.h"
 
 enum {
   SUM_BYTES = 8 << 20, /* of i32 at a time */
-  PANEL_COLUMNS = 512, /* at least, where there are so many: fewer would read the rows of x too often */
+  PANEL_COLUMNS = 512, /* at least, if there are so many: fewer would read the rows of x too often */
   PANEL_ROWS = SUM_BYTES / 4 / PANEL_COLUMNS,
   ROWS_AT_ONCE = 8
 };
@@ -51,7 +51,7 @@ static void finish_rows(void *arg, int64_t begin, int64_t end) { /* rows of the 
     }
 }
 
-/* Columns of the weight that meet outliers, beside one another. */
+/* Columns of the weight that meet outliers, next to one another. */
 static void gather(const aci_int8_rows *j, int64_t first, int64_t cols, int8_t *to) {
   for (int64_t i = 0; i < cols; i++)
     for (int64_t c = 0; c < j->n_outliers; c++) to[c * cols + i] = j->w[(first + i) * j->p->k + j->columns[c]];

@@ -1,7 +1,8 @@
-/* linear_quantized: y = x W^T + bias with W quantised, read as it is packed. 4 bits: sums in f32. int8: rows of x become int8 as well, and
-   the product of integers is exact; columns of x with a value of at least threshold (0: none) are multiplied as they are.
-   x (..., in), weight (quantised; values of shape (out, in)), bias (out)? -> y (..., out; dtype of x)
-   gradient: dx = dy W, dbias = the sum of dy over all rows; the weight takes none.
+/* linear_quantized: y = x W^T + bias with W quantised, read in packed form. 4 bits: sums in f32. int8: rows of x
+   become int8 as well, and the product of integers is exact. Columns of x with a value of at least threshold (0:
+   none) are multiplied unquantised.
+   x (..., in), weight (quantised, with values of shape (out, in)), bias (out)? -> y (..., out, dtype of x)
+   gradient: dx = dy W, dbias = the sum of dy over all rows. The weight takes none.
    example: accel.linear_quantized(accel.tensor { 1.0, 1 }, accel.quantize_int8(accel.tensor { { 127.0, 127 }, { 0, 127 } })) --> { 254, 127 }
    example: local w = accel.quantize_4bit(accel.eye(64), "nf4") return accel.linear_quantized(accel.ones(2, 64), w):sum():item() --> 128 */
 #include "ops/matmul/product.h"

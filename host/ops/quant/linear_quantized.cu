@@ -1,7 +1,7 @@
-/* linear_quantized on CUDA. Few rows of x: a warp makes the outputs of one row of the weight from its packed bytes, each of which is
- * read once; sums in f32, weights rounded to the dtype of x as the CPU's are. More rows of x, and rows of the weight that are no whole runs
- * of 8: dequantised to the dtype of x and multiplied by the library. int8: rows of x become int8, and products are exact in integers;
- * columns with outliers are multiplied as they are. */
+/* linear_quantized on CUDA. Few rows of x: a warp makes the outputs of one row of the weight from its packed bytes, each of which is read
+ * once. Sums are f32, weights are rounded to the dtype of x as on the CPU. More rows of x, or rows of the weight that are not whole runs of
+ * 8: dequantised to the dtype of x and multiplied by the library. int8: rows of x become int8, and products are exact in integers. Columns
+ * with outliers are multiplied unquantised. */
 #include "ops/index/range.cuh"
 #include "ops/matmul/product.cuh"
 #include "ops/quant/encode.cuh"
@@ -24,7 +24,7 @@ struct product8 {
   operands o;
   const int8_t *w, *q;      /* q: rows of x, stride bytes apart */
   const float *of_w, *of_x; /* absmax */
-  const int32_t *columns;   /* with outliers, behind their number; NULL: none */
+  const int32_t *columns;   /* with outliers, after their number. NULL: none */
   int64_t stride;
 };
 } // namespace
@@ -50,8 +50,8 @@ ACI_DEVICE void put(const operands &o, int64_t r, int64_t j, float y) {
 }
 
 /* ---- 4 bits ---- */
-/* D: dtype of x; ROWS of it from row `first`. A lane takes RUN values of the weight at a time, whose 4 bytes and values of x lie beside its
- * neighbours'; AHEAD of them are asked for before the first is used. */
+/* D: dtype of x. ROWS of it from row `first`. A lane takes RUN values of the weight at a time, whose 4 bytes and values of x are adjacent
+ * to its neighbours'. AHEAD of them are requested before the first is used. */
 template <int D, int ROWS>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     rows_4bit_kernel(const __grid_constant__ product4 a, int64_t first) {
@@ -144,7 +144,7 @@ static ac_status by_values(ac_frame *f, const operands &o, const ac_layout *l, a
 }
 
 /* ---- int8 ---- */
-/* The columns whose flags are set, in order, behind their number. One warp. */
+/* The columns whose flags are set, in order, after their number. One warp. */
 static __global__ void columns_kernel(const uint8_t *outlier, int64_t n, int32_t *columns) {
   int32_t found = 0;
   for (int64_t at = 0; at < n; at += ACI_WARP) {
@@ -159,7 +159,7 @@ static __global__ void columns_kernel(const uint8_t *outlier, int64_t n, int32_t
   if (aci_lane() == 0) columns[0] = found;
 }
 
-/* ROWS of x from row `first`, of which there are o.m; FOURS: rows are whole runs of 16 bytes. */
+/* ROWS of x from row `first`, of which there are o.m. FOURS: rows are whole runs of 16 bytes. */
 template <int ROWS, bool FOURS>
 static __global__ void __launch_bounds__(ACI_BLOCK) rows_8bit_kernel(const __grid_constant__ product8 a) {
   const int64_t groups = (a.o.m + ROWS - 1) / ROWS;

@@ -57,7 +57,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) quantize_kernel(const __grid
     if (a.top == 127) {
       for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
         a.q[i] = none ? 0 : (uint8_t)(int8_t)rounded(a, i, inverse);
-    } else { /* two to a byte; blocks have an even size */
+    } else { /* two to a byte. Blocks have an even size */
       for (int64_t i = begin + 2 * (int64_t)threadIdx.x; i < end; i += 2 * (int64_t)blockDim.x) {
         const int low = none ? 0 : rounded(a, i, inverse),
                   high = none || i + 1 >= end ? 0 : rounded(a, i + 1, inverse);

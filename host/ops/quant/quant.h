@@ -1,4 +1,4 @@
-/* What the two halves of blockwise quantisation share: how many bytes and scales a tensor takes. */
+/* Shared by the two halves of blockwise quantisation: the number of bytes and scales of a tensor. */
 #ifndef ACI_OPS_QUANT_H
 #define ACI_OPS_QUANT_H
 #include "ops/index/index.h"

@@ -2,7 +2,7 @@
    their largest magnitude, absmax, and each value is close to one of 256 numbers times it, which lie the denser the nearer to zero
    (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning"). Without `signed` all numbers are positive. nested: absmax is
    quantised as well.
-   x (any shape; f32, f16, bf16) -> y, a quantised tensor that stands for values of this shape and dtype. No gradient.
+   x (any shape, f32, f16, bf16) -> y, a quantised tensor with values of this shape and dtype. No gradient.
    example: accel.quantize_dynamic(accel.tensor { 2.0, 0.2, 2 }):quant_part "absmax" --> { 2 }
    example: accel.quantize_dynamic(accel.zeros(10, 300), 64).quant_state.blocksize --> 64 */
 #include "ops/on_host.h"

@@ -1,6 +1,6 @@
 /* quantize_int8: a matrix in 8 bits a value, as bitsandbytes keeps the weights of Linear8bitLt: each row has its largest magnitude, absmax
    (SCB), and q = round(127 x / absmax).
-   x (rows, columns; f32, f16, bf16) -> y, a quantised tensor that stands for values of this shape and dtype. No gradient.
+   x (rows, columns, f32, f16, bf16) -> y, a quantised tensor with values of this shape and dtype. No gradient.
    example: accel.quantize_int8(accel.tensor { { 127.0, -64 }, { 0.5, 0 } }):dequantize() --> { { 127, -64 }, { 0.5, 0 } }
    example: accel.quantize_int8(accel.zeros(4, 3)).quant_state.quant_type --> "int8" */
 #include "ops/on_host.h"

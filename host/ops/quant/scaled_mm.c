@@ -1,6 +1,6 @@
 /* scaled_mm: the product of matrices in 8 bits under one scale each, as torch._scaled_mm:
-   y = (x scale_x) (other scale_other) + bias.          x (m, k), other (k, n): f8_e4m3 or f8_e5m2, any strides; scale_x, scale_other: one
-   f32, what fp8_cast gives as scale_inv; bias (n; f32, f16, bf16)? -> y (m, n) of dtype f32, f16 or bf16. Sums are f32. No gradient.
+   y = (x scale_x) (other scale_other) + bias.          x (m, k), other (k, n): f8_e4m3 or f8_e5m2, any strides. scale_x, scale_other: one
+   f32, the scale_inv of fp8_cast. bias (n, f32, f16, bf16)? -> y (m, n) of dtype f32, f16 or bf16. Sums are f32. No gradient.
    cuBLASLt multiplies on chips that can (fp8.cu). Elsewhere it is emulated: every value of both formats is one of bf16, so that a product of
    bf16 with sums in f32 is the same, and the scales are applied to its result before that is rounded.
    example: local y, inv = accel.fp8_cast(accel.tensor { { 1.0, 2 } }) return accel.scaled_mm(y, y:t(), inv, inv, { dtype = "f32" }) --> { { 5 } } */
@@ -38,7 +38,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 typedef struct unpack_job {
   const ac_tensor *t;
   uint16_t *to;
-  int64_t rows, cols, row_stride; /* as the bytes lie: columns beside one another */
+  int64_t rows, cols, row_stride; /* in memory order: columns next to one another */
 } unpack_job;
 
 static void unpack_rows(void *arg, int64_t begin, int64_t end) {

@@ -1,5 +1,5 @@
-/* Random ops on CUDA: the values of the CPU's, bit for bit, since each is a function of its position alone (draw.h says which). A thread
- * makes what one Philox counter gives - four values of 32 bits or two of 64 - and keeps them in registers. */
+/* Random ops on CUDA: the values of the CPU's, bit for bit, since each is a function of its position alone (draw.h defines it). A thread
+ * makes the values of one Philox counter - four values of 32 bits or two of 64 - and keeps them in registers. */
 #include "base/philox.h"
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
@@ -42,7 +42,7 @@ ACI_DEVICE int64_t position(const draw_args &a, int64_t i) {
   return a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride);
 }
 
-/* F::LANES values out of the words of one counter; the values of counter c are elements LANES c ... */
+/* F::LANES values out of the words of one counter. The values of counter c are elements LANES c ... */
 template <class F>
 static __global__ void __launch_bounds__(ACI_BLOCK) draw_fill(const __grid_constant__ draw_args a, F f) {
   const int64_t counters = (a.n + F::LANES - 1) / F::LANES;
@@ -196,7 +196,7 @@ static ac_status random_mask(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
   const double p = f->args[1].f, scale = p < 1 ? 1 / (1 - p) : 0;
   if (f->rng_counter.range[0].dim != 0)
-    return AC_FAIL(e, UNSUPPORTED, "dropout of a part of a tensor is not there on this device");
+    return AC_FAIL(e, UNSUPPORTED, "dropout of a part of a tensor is not supported on this device");
   draw_args a = args_of(f, f->out[0], call_of_rows(&f->rng_counter));
   uint64_t drop = (uint64_t)(p * 0x1p32);
   if (a.n == 0) return AC_OK;

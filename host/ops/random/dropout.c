@@ -1,7 +1,7 @@
-/* dropout: in training, every element of x is zero with probability p, else x / (1 - p); otherwise x itself.
+/* dropout: in training, every element of x is zero with probability p, otherwise x / (1 - p). Not in training, x itself.
    x (any shape) -> y (same shape).          gradient: dx = dy through the same mask, drawn again from the
    call's rng_counter, so that no mask is kept (random_mask). The first dim counts as the batch: the mask belongs
-   to the row of the global batch. Where ranks have ranges of a dim (accel.random_range), every element has the mask
+   to the row of the global batch. If ranks have ranges of a dim (accel.random_range), every element has the mask
    that it has in the whole tensor.
    example: accel.dropout(accel.tensor { 1.0, 2 }, 0.5, false) --> { 1, 2 }
    example: accel.dropout(accel.ones(100), 0.5):amax() --> 2 */
@@ -31,7 +31,7 @@ typedef struct dropout_job {
   const ac_tensor *x, *y;
   aci_ctype ct;
   aci_draw draw;
-  uint64_t drop, first; /* words below drop are dropped; first: global position of element 0 */
+  uint64_t drop, first; /* words below drop are dropped. first: global position of element 0 */
   double scale;
 } dropout_job;
 
@@ -62,7 +62,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* Elements of a part: runs of neighbours that are neighbours in the whole tensor, too. */
+/* Elements of a part: runs of neighbours that are also neighbours in the whole tensor. */
 typedef struct part_job {
   dropout_job j;
   int ndim; /* outer dims, of shape[] */
@@ -85,7 +85,7 @@ static void part_range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* extent: of the whole tensor; first: where x begins in it. */
+/* extent: of the whole tensor. first: position of x in it. */
 static void run_part(ac_frame *f, const dropout_job *j, const int64_t *first, const int64_t *extent) {
   const ac_tensor *x = j->x;
   part_job p = {.j = *j, .run = 1};

@@ -1,4 +1,4 @@
-/* multinomial: num_samples indices for each row of weights, drawn with probabilities proportional to the weights; with
+/* multinomial: num_samples indices for each row of weights, drawn with probabilities proportional to the weights. With
    replacement independently, without it one after another from those not drawn yet. Weights need not sum to 1.
    x (n) or (rows, n), floats >= 0 -> y (num_samples) or (rows, num_samples), i64 positions from 0
    One sample, or replacement: a uniform number per sample is looked up in the running sum. Else every position gets an
@@ -50,7 +50,7 @@ static double uniform_at(const aci_draw *d, uint64_t i) {
   return aci_uniform_f64(aci_u64_of(w[2 * (i % 2)], w[2 * (i % 2) + 1]));
 }
 
-/* w := its running sum; then for each sample the first position whose sum exceeds the number drawn. Positions without
+/* w := its running sum. Then for each sample the first position whose sum exceeds the drawn number. Positions without
  * weight never do. */
 static void search(const multinomial_job *j, int64_t row, double *w) {
   double total = 0;
@@ -71,7 +71,7 @@ static void search(const multinomial_job *j, int64_t row, double *w) {
   }
 }
 
-/* w := the times; the k earliest. A position without weight gets NaN, which is later than everything. */
+/* w := the times. Takes the k earliest. A position without weight gets NaN, which is later than everything. */
 static void race(const multinomial_job *j, int64_t row, double *w, char *keys) {
   uint32_t words[ACI_DRAW_ROW * 2 + 4];
   const uint64_t first = (uint64_t)((row + j->row0) * j->n);

@@ -1,5 +1,5 @@
-/* multinomial on CUDA: the CPU's draws (multinomial.c), rows by blocks of threads. Weights that mean nothing are told at the next wait.
- * Running sums are added in pieces, so that where a drawn number meets one within a rounding the neighbour may be taken. */
+/* multinomial on CUDA: the CPU's draws (multinomial.c), rows by blocks of threads. Invalid weights are reported at the next wait.
+ * Running sums are added in pieces. If a drawn number equals one within a rounding, the neighbour may be taken. */
 #include "base/philox.h"
 #include "ops/index/order.cuh"
 
@@ -27,7 +27,7 @@ ACI_DEVICE double weight_at(const draw_args &a, int64_t row, int64_t i) {
   return aci_get<double>(a.dt, a.x, row * a.row_stride + i * a.step);
 }
 
-/* A row a block: weights are looked at; w := their running sums, each thread a piece. */
+/* A row a block: weights are checked. w := their running sums, each thread a piece. */
 static __global__ void __launch_bounds__(ACI_BLOCK) sum_weights(const __grid_constant__ draw_args a) {
   __shared__ double sums[ACI_BLOCK];
   __shared__ int64_t some[ACI_BLOCK];
@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) sum_weights(const __grid_con
       positive += v > 0;
     }
     aci_block_before(positive, some, &all);
-    /* one after the other: what a piece begins with is what the one before it ended with */
+    /* one after the other: a piece starts with the end value of the one before */
     sums[threadIdx.x] = sum;
     __syncthreads();
     double before = 0;

@@ -1,5 +1,5 @@
-/* all: y = true where no element of x under the output is 0 (NaN is not), over dim (all dims when none are given); true
-   over nothing.          x (any dtype, any shape) -> y (bool; without those dims, or 1 with keepdim)
+/* all: y = true if no element of x under the output is 0 (NaN is not), over dim (all dims when none are given). true
+   over nothing.          x (any dtype, any shape) -> y (bool, without those dims, or 1 with keepdim)
    No gradient.
    example: accel.tensor { { 2.0, 1.0 }, { 0.0, 1.0 } }:all(2) --> { true, false } */
 #include "ops/reduce/count.h"

@@ -1,5 +1,5 @@
-/* any: y = true where an element of x under the output is not 0 (NaN is not), over dim (all dims when none are given);
-   false over nothing.          x (any dtype, any shape) -> y (bool; without those dims, or 1 with keepdim)
+/* any: y = true if an element of x under the output is not 0 (NaN is not), over dim (all dims when none are given).
+   false over nothing.          x (any dtype, any shape) -> y (bool, without those dims, or 1 with keepdim)
    No gradient.
    example: accel.tensor { { 0.0, 1.0 }, { 0.0, 0.0 } }:any(2) --> { true, false } */
 #include "ops/reduce/count.h"

@@ -1,6 +1,6 @@
 /* argmin: the index (0-based) of the smallest element of x, the first of equal ones: along dim, or in x flattened (row-major)
    when dim is not given. NaN counts as the smallest.
-   x (any shape) -> y (i64; without dim, or 1 with keepdim).          No gradient.
+   x (any shape) -> y (i64, without dim, or 1 with keepdim).          No gradient.
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):argmin(1) --> { 0, 1 } */
 #include "ops/reduce/minmax.h"
 

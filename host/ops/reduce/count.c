@@ -1,4 +1,4 @@
-/* Counting what is not 0. Types of one byte are read as they are. */
+/* Counting nonzero elements. Types of one byte are read directly. */
 #include "ops/reduce/count.h"
 
 #define COUNT(a, v) ((a) + ((v) != 0 ? 1u : 0u))

@@ -1,5 +1,5 @@
 /* count_nonzero: y = how many elements of x are not 0 (NaN is not), over dim (all dims when none are given).
-   x (any dtype, any shape) -> y (i64; without those dims)
+   x (any dtype, any shape) -> y (i64, without those dims)
    No gradient.
    example: accel.tensor { { 0.0, 1.0 }, { 2.0, 3.0 } }:count_nonzero(2) --> { 1, 2 } */
 #include "ops/reduce/count.h"

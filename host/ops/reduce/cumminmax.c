@@ -1,4 +1,4 @@
-/* Running minima and maxima, a line at a time in blocks of the compute type; lines are shared by threads. */
+/* Running minima and maxima, a line at a time in blocks of the compute type. Threads share the lines. */
 #include "ops/reduce/cumminmax.h"
 
 #include "ops/index/index.h"
@@ -13,7 +13,7 @@ static char *address(const aci_reduce_plan *p, int64_t off) {
   return (char *)(uintptr_t)p->ptr + off * (int64_t)aci_dsize(p->dt);
 }
 
-/* From element `first` of a line on: x becomes the values, at their positions. Of equal ones the last; NaN beyond
+/* From element `first` of a line on: x becomes the values, at their positions. Of equal ones the last. NaN beats
  * everything. */
 #define RUNNING(T, sfx)                                                                                 \
   static void run_##sfx(T *x, int64_t *at, int64_t n, int64_t first, T *best, int64_t *position, \

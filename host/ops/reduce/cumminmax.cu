@@ -3,7 +3,7 @@
 #include "ops/reduce/scan.cuh"
 
 namespace {
-/* Of equal ones the last; NaN beyond everything. position -1: of no elements */
+/* Of equal ones the last. NaN beats everything. position -1: of no elements */
 template <class C, bool MIN> struct best {
   typedef C element;
   struct state {
@@ -61,7 +61,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) cumprod_back(const __grid_co
       p *= x.get(i);
     }
     for (int64_t i = a.x.n_reduced - 1; i >= 0; i--) {
-      s += dy.get(i); /* with what came from i + 1, already times x there */
+      s += dy.get(i); /* with the sum from i + 1, already times x there */
       dx.put(i, a.before[i * a.x.n_out + r] * s);
       s *= x.get(i);
     }

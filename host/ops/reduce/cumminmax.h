@@ -1,4 +1,4 @@
-/* Cumulative minima and maxima along a dim: what cummax and cummin share. */
+/* Cumulative minima and maxima along a dim, shared by cummax and cummin. */
 #ifndef ACI_OPS_CUMMINMAX_H
 #define ACI_OPS_CUMMINMAX_H
 #include "ops/reduce/reduce.h"

@@ -1,7 +1,8 @@
 /* cumprod: y = along dim, the product of x up to and including each element.
-   x (any shape) -> y (same shape; integers and bool give i64). With dtype, x is read as that dtype.
-   gradient: dx_i = (product of x before i) * (sum over j >= i of dy_j times the product of x from i + 1 to j), right
-   where some are 0, by cumprod_backward.
+   x (any shape) -> y (same shape, integers and bool give i64). With dtype, x is read as that dtype.
+   gradient: dx_i = (product of x before i) * (sum over j >= i of dy_j times the product of x from i + 1 to j),
+   right if some are 0, by cumprod_backward. Products are IEEE 754's: after a zero next to an infinity they are
+   NaN, while PyTorch has 0.
    example: accel.tensor { { 1.0, 2.0, 3.0 }, { 4.0, 0.0, 6.0 } }:cumprod(2) --> { { 1, 2, 6 }, { 4, 0, 0 } }
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:cumprod(1) --> { { 1, 2 }, { 3, 8 } } */
 #include "ops/reduce/scan.h"
@@ -14,7 +15,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return aci_scan_run(f, x, dim_of(ARG_I(f, 1), x->ndim), true, false, f->out[0], e);
 }
 
-/* ---- gradient: forwards what stands before each element, backwards the sum, without a division ---- */
+/* ---- gradient: forwards the product before each element, backwards the sum, without a division ---- */
 typedef struct cumprod_job {
   aci_reduce_plan dy, x, dx;
   aci_slots *slots; /* three lines of doubles each */
@@ -34,7 +35,7 @@ static void lines(void *arg, int64_t begin, int64_t end) {
       p *= x[i];
     }
     for (int64_t i = n - 1; i >= 0; i--) {
-      s += dy[i]; /* with what came from i + 1, already times x there */
+      s += dy[i]; /* with the sum from i + 1, already times x there */
       dy[i] = before[i] * s;
       s *= x[i];
     }

@@ -1,5 +1,5 @@
 /* cumsum: y = along dim, the sum of x up to and including each element.
-   x (any shape) -> y (same shape; integers and bool give i64). With dtype, x is read as that dtype.
+   x (any shape) -> y (same shape, integers and bool give i64). With dtype, x is read as that dtype.
    gradient: dx = along dim, the sum of dy from each element on.
    example: accel.tensor { { 1.0, 2.0, 3.0 }, { 4.0, 5.0, 6.0 } }:cumsum(2) --> { { 1, 3, 6 }, { 4, 9, 15 } }
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:cumsum(1) --> { { 1, 2 }, { 4, 6 } } */

@@ -13,7 +13,7 @@ enum { ACI_LANES_WIDE = 128, ACI_LANES_PAIR = 64, ACI_LANES = 32, ACI_LANES_SMAL
 #define ACI_LANES_HALVE(s, w, JOIN) \
   for (int k_ = 0; k_ < (w); k_++) s[k_] = JOIN(s[k_], s[k_ + (w)]);
 
-/* Declares T result. STEP(a, i): a after element i was added; JOIN(a, b): two parts as one; both are macros.
+/* Declares T result. STEP(a, i): a after element i was added. JOIN(a, b): two parts as one. Both are macros.
  * init is neutral to JOIN. */
 #define ACI_LANES_RUN(T, result, n, init, STEP, JOIN)                                \
   T result = (init);                                                                 \
@@ -92,7 +92,7 @@ enum { ACI_LANES_WIDE = 128, ACI_LANES_PAIR = 64, ACI_LANES = 32, ACI_LANES_SMAL
     }                                                                                \
   } while (0)
 
-/* Prefetches the n bytes at p; to be called before working on what precedes them: rows are often whole pages, at whose ends the
+/* Prefetches the n bytes at p. Call it before working on the bytes before them: rows are often whole pages, at whose ends the
  * hardware stops prefetching. Long rows need no help. p may point anywhere: nothing is read. */
 static inline AC_INLINE void aci_prefetch(uintptr_t p, int64_t n) {
   if (n < 1024 || n > 16384) return;

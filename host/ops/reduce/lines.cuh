@@ -1,10 +1,10 @@
-/* Rows that lie in one run each, on CUDA: `lanes` threads of a block hold a row in registers, 16 bytes a load where they can, so that a
- * kernel of rows (norms, softmax) reads it once. Rows that are longer than that go in chunks, read again for every pass.
+/* Contiguous rows on CUDA: `lanes` threads of a block hold a row in registers, 16 bytes a load if they can, so that a kernel of rows
+ * (norms, softmax) reads it once. Rows that are longer than that go in chunks, read again for every pass.
  *
- *   aci_line<D, C, V> x(ptr, row, ...);             what this thread holds: C values x.v[0 .. ACI_LINE), those of chunk c after x.load(c)
+ *   aci_line<D, C, V> x(ptr, row, ...);             this thread's elements: C values x.v[0 .. ACI_LINE), those of chunk c after x.load(c)
  *   for (int64_t c = 0; c < a.n_chunks; c++) {
  *     x.load(c, a.n_chunks > 1 || first pass);
- *     ACI_LINE_EACH(i) sum += x.v[i];               0 behind the row's end: ACI_LINE_EACH_INSIDE for what that would spoil
+ *     ACI_LINE_EACH(i) sum += x.v[i];               0 after the row's end: use ACI_LINE_EACH_INSIDE if zeros would spoil the result
  *   }
  *   s = aci_line_join<op>(s, shared, lane, a.lanes); of all lanes, in the order of a tree */
 #ifndef ACI_OPS_LINES_CUH
@@ -14,16 +14,16 @@
 #ifdef ACI_CUDA_EMULATED
 enum { ACI_LINE_THREADS = 16, ACI_LINE_BLOCK = 8 }; /* so that small tests reach rows of several chunks */
 #else
-enum { ACI_LINE_THREADS = 512, ACI_LINE_BLOCK = 256 }; /* most of a row; of a block of shorter ones */
+enum { ACI_LINE_THREADS = 512, ACI_LINE_BLOCK = 256 }; /* most of a row, and of a block of shorter ones */
 #endif
 enum { ACI_LINE = 16 }; /* values of a thread */
 
 struct aci_lines {
   int64_t rows, n, n_chunks;
-  int lanes; /* of a row; a power of two */
+  int lanes; /* of a row, a power of two */
 };
 
-/* The rows of a plan, when every one is a run of n and they are as far apart as their stride says. */
+/* The rows of a plan, if every one is a run of n and the distances equal their stride. */
 static inline bool aci_lines_of(const aci_reduce_plan &p, int64_t *stride) {
   if (p.n_red != 1 || p.n_keep != 1 || (p.red_stride[0] != 1 && p.n_reduced > 1)) return false;
   *stride = p.keep_stride[0];
@@ -109,7 +109,7 @@ ACI_DEVICE void aci_line_store(void *ptr, int64_t at, bool inside, const aci_lin
 /* shared: a value per thread of the block. */
 template <class Op, class T> ACI_DEVICE T aci_line_join(T v, T *shared, int lane, int lanes) {
   const int t = (int)threadIdx.x;
-  __syncthreads(); /* what stood there was read */
+  __syncthreads(); /* old contents were read */
   shared[t] = v;
   for (int half = lanes / 2; half > 0; half /= 2) {
     __syncthreads();

@@ -1,13 +1,13 @@
-/* logsumexp: y = ln of the sum of e^x over dim, without overflow; -inf over nothing and over -inf alone.
-   x (any shape; integers as f32) -> y (without those dims, or 1 with keepdim)
-   gradient: dx = dy e^(x - y), 0 where y is -inf, in one pass by logsumexp_backward.
+/* logsumexp: y = ln of the sum of e^x over dim, without overflow. -inf over nothing and over -inf alone.
+   x (any shape, integers as f32) -> y (without those dims, or 1 with keepdim)
+   gradient: dx = dy e^(x - y), 0 if y is -inf, in one pass by logsumexp_backward.
    example: accel.tensor { { 0.0, 0.0 }, { 1000.0, 1000.0 } }:logsumexp(2) --> { 0.693147, 1000.693147 } */
 #include "ops/fuse.h"
 #include "ops/map/map.h"
 #include "ops/reduce/reduction.h"
 
-/* State: a shift that is finite (-inf over nothing) and the sum of e^(x - shift). What grows is multiplied down; an
- * infinite sum stays, as infinity times e^(far less) would be NaN. */
+/* State: a shift that is finite (-inf over nothing) and the sum of e^(x - shift). A growing shift rescales the sum.
+ * An infinite sum stays, as infinity times e^(far less) would be NaN. */
 static inline AC_INLINE void join_one(aci_word *shift, aci_word *sum, double shift2, double sum2) {
   if (shift->f == -INFINITY) {
     shift->f = shift2;
@@ -53,7 +53,7 @@ static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, dou
     for (int64_t i = 0; i < n; i++) sum[i] += m_exp(x[i] - shift[i]);                                               \
   }                                                                                                                 \
   AC_ISA_FN(lse_##sfx##_meet, (aci_word *restrict s, const T *restrict shift, const T *restrict sum, int64_t n),    \
-            (s, shift, sum, n)) { /* as join_one; e^0 is 1 exactly */                                               \
+            (s, shift, sum, n)) { /* as join_one. e^0 is 1 exactly */                                               \
     aci_word *of = s + ACI_REDUCTION_TILE;                                                                          \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                                          \
       const T a = (T)s[i].f, b = shift[i], top = a > b ? a : b;                                                     \
@@ -102,7 +102,7 @@ static void grad(ac_grad *g) {
 
 static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *y = a[2].tensor, *nothing = x_eq(x, T(y), F(-INFINITY));
-  ac_tensor *w = x_exp(x, x_sub(x, T(a[1].tensor), T(x_masked_fill(x, y, nothing, aci_float(0))), aci_float(1)));
+  ac_tensor *w = x_exp(x, x_sub(x, T(a[1].tensor), T(x_masked_fill(x, y, nothing, F(0))), aci_float(1)));
   out[0] = x_mul(x, T(a[0].tensor), T(w)); /* there e^x is 0 as well */
   return 1;
 }

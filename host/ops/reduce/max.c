@@ -1,7 +1,7 @@
 /* max: the largest element of x, or with dim the largest along it and its index (0-based, the first of equal ones). NaN
    is larger than any number.
    x (any shape) -> values () | values, indices (without dim, or 1 with keepdim)
-   gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements
+   gradient: with dim, dx = dvalues at indices, 0 elsewhere. Without dim, dvalues shared equally by the elements
    that are the largest.
    example: accel.tensor { 3, 9, 4 }:max() --> 9
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):max(2) --> { 5, 7 }, { 1, 0 } */

@@ -1,4 +1,4 @@
-/* mean: y = mean of x over dim (all dims when none are given); NaN over nothing.
+/* mean: y = mean of x over dim (all dims when none are given). NaN over nothing.
    x (any shape, floating point or with a floating dtype given) -> y (without those dims, or 1 with keepdim)
    gradient: dx = dy / n repeated along the reduced dims, n the number of elements under one output.
    example: accel.tensor({ { 1.0, 5 }, { 7, 2 } }):mean() --> 3.75
@@ -16,7 +16,7 @@ static int64_t count(const int64_t *shape, uint32_t mask, int ndim) {
 static ac_status shape(ac_frame *f, ac_err *e) {
   ac_dtype dt = ARG_NONE(f, 3) ? (ac_dtype)ARG_T(f, 0)->dtype : f->args[3].dtype;
   if (!ac_dtype_is_float(dt))
-    return AC_FAIL(e, DTYPE, "a mean has to be floating point, not %s; pass dtype or cast the tensor",
+    return AC_FAIL(e, DTYPE, "a mean must be floating point, not %s; pass dtype or cast the tensor",
                    ac_dtype_name(dt));
   return aci_reduce_out(f, 1, 2, dt, e);
 }

@@ -1,7 +1,7 @@
 /* min: the smallest element of x, or with dim the smallest along it and its index (0-based, the first of equal ones). NaN
    is smaller than any number.
    x (any shape) -> values () | values, indices (without dim, or 1 with keepdim)
-   gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements
+   gradient: with dim, dx = dvalues at indices, 0 elsewhere. Without dim, dvalues shared equally by the elements
    that are the smallest.
    example: accel.tensor { 3, 9, 4 }:min() --> 3
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):min(2) --> { 1, 2 }, { 0, 1 } */

@@ -1,4 +1,4 @@
-/* max, min, amax, amin, argmax and argmin on CUDA: the best element of a list and where it first stands. NaN beats every number, the
+/* max, min, amax, amin, argmax and argmin on CUDA: the best element of a list and its first position. NaN beats every number, the
  * first NaN the others. */
 #include "ops/reduce/reduction.cuh"
 

@@ -1,4 +1,4 @@
-/* What var and std share. */
+/* Shared by var and std. */
 #ifndef ACI_OPS_MOMENTS_H
 #define ACI_OPS_MOMENTS_H
 #include "ops/reduce/reduce.h"

@@ -1,8 +1,8 @@
 /* norm: y = (sum of |x|^p)^(1/p) over dim (all dims when none are given): p = 2 the length, 1 the sum of magnitudes,
    inf and -inf the largest and smallest magnitude, 0 the number of elements that are not 0.
    x (floating point, any shape) -> y (without those dims, or 1 with keepdim)
-   gradient: dx = dy sign(x) (|x| / y)^(p - 1), 0 where y or x is 0; for p = inf and -inf dy sign(x) shared equally by
-   the elements whose magnitude is y; for p = 0 none.
+   gradient: dx = dy sign(x) (|x| / y)^(p - 1), 0 if y or x is 0. For p = inf and -inf it is dy sign(x) shared
+   equally by the elements whose magnitude is y. For p = 0 none.
    example: accel.tensor { { 3.0, 4.0 }, { 0.0, -2.0 } }:norm { dim = 2 } --> { 5, 2 }
    example: accel.tensor { 3.0, -4.0 }:norm(1) --> 7
    example: accel.tensor { 3.0, -4.0 }:norm(math.huge) --> 4 */
@@ -11,7 +11,7 @@
 #include "ops/reduce/minmax.h"
 #include "ops/reduce/reduction.h"
 
-/* Sums are of doubles, where squares of floats do not overflow. */
+/* Sums are double, in which squares of floats do not overflow. */
 #define JOIN(a, b) ((a) + (b))
 #define JOIN_MAX(a, b) m_max(b, a)
 #define JOIN_MIN(a, b) m_min(b, a)
@@ -87,7 +87,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
                       f->out[0], NULL, e);
 }
 
-/* ---- gradient where p is finite and not 0 ---- */
+/* ---- gradient for finite p other than 0 ---- */
 #define SIGN(T, x) ((T)((x) > 0) - (T)((x) < 0))
 #define BWD_ONE(T, p, dy, x, y) ((y) == 0 ? 0 : (dy)*SIGN(T, x))
 #define BWD_TWO(T, p, dy, x, y) ((y) == 0 ? 0 : (dy) * ((x) / (y)))
@@ -109,16 +109,16 @@ static ac_status cpu_backward(ac_frame *f, ac_err *e) {
 
 static int plain_backward(ac_expr *e, const ac_value *a, ac_tensor **out) {
   ac_tensor *dy = a[0].tensor, *x = a[1].tensor, *flat = x_eq(e, T(a[2].tensor), F(0));
-  ac_tensor *y = x_masked_fill(e, a[2].tensor, flat, aci_float(1)), *q;
+  ac_tensor *y = x_masked_fill(e, a[2].tensor, flat, F(1)), *q;
   if (a[3].f == 1) {
     q = x_sign(e, x);
   } else if (a[3].f == 2) {
     q = x_div(e, T(x), T(y));
-  } else { /* the sign of 0 is 0, so that what stands there instead of x does not matter */
-    ac_tensor *size = x_masked_fill(e, x_abs(e, x), x_eq(e, T(x), F(0)), aci_float(1));
+  } else { /* the sign of 0 is 0, so the replacement for x does not matter */
+    ac_tensor *size = x_masked_fill(e, x_abs(e, x), x_eq(e, T(x), F(0)), F(1));
     q = x_mul(e, T(x_sign(e, x)), T(x_pow(e, T(x_div(e, T(size), T(y))), F(a[3].f - 1))));
   }
-  out[0] = x_masked_fill(e, x_mul(e, T(dy), T(q)), flat, aci_float(0));
+  out[0] = x_masked_fill(e, x_mul(e, T(dy), T(q)), flat, F(0));
   return 1;
 }
 

@@ -1,4 +1,4 @@
-/* A tensor seen as kept times reduced dims (see reduce.h): what the CPU's reductions and those of device modules work from. */
+/* A tensor seen as kept times reduced dims (see reduce.h), for reductions on the CPU and in device modules. */
 #ifndef ACI_OPS_REDUCE_PLAN_H
 #define ACI_OPS_REDUCE_PLAN_H
 #include "accel/opdef.h"
@@ -15,11 +15,11 @@ typedef struct aci_reduce_plan {
   const char *ptr; /* element 0 */
   ac_dtype dt;
   aci_ctype ct;
-  int n_keep, n_red; /* dims left after joining neighbours; at least 1 each */
+  int n_keep, n_red; /* dims left after joining neighbours. At least 1 each */
   int64_t keep_shape[AC_MAX_DIMS], keep_stride[AC_MAX_DIMS];
   int64_t red_shape[AC_MAX_DIMS], red_stride[AC_MAX_DIMS];
   int64_t n_out, n_reduced;
-  /* NULL, or where elements come from instead of memory (ops/fuse.h): n of them from offset `at` on, side by side there, as f32. */
+  /* NULL, or the source of elements other than memory (ops/fuse.h): n of them from offset `at` on, adjacent there, as f32. */
   void (*source)(const void *from, int64_t at, int64_t n, float *to);
   const void *from;
 } aci_reduce_plan;

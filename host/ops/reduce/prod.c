@@ -1,10 +1,13 @@
-/* prod: y = product of x over dim (all dims when none are given); 1 over nothing.
-   x (any shape) -> y (without those dims, or 1 with keepdim; integers and bool give i64)
-   gradient: dx = dy times the product of the other elements under the output, right where some are 0.
+/* prod: y = product of x over dim (all dims when none are given). 1 over nothing.
+   x (any shape) -> y (without those dims, or 1 with keepdim, integers and bool give i64)
+   gradient: dx = dy times the product of the other elements under the output, right if some are 0. As in PyTorch
+   with a dim, the product of other elements is NaN if one of them is 0 and another is not finite. So is
+   the product of the others of an infinity.
    example: accel.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } }:prod(2) --> { 2, 12 }
    example: accel.tensor { 2, 3, 4 }:prod() --> 24 */
 #include "ops/fuse.h"
 #include "ops/map/map.h"
+#include "ops/reduce/prod.h"
 #include "ops/reduce/reduction.h"
 
 #define TIMES(a, v) ((a) * (double)(v))
@@ -35,7 +38,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), reduction, 0, f->out[0], NULL, e);
 }
 
-/* ---- gradient: from the product of the elements that are not 0, and how many are ---- */
+/* ---- gradient: from the product of the elements that are not 0, and how many are 0 and not finite (ACI_PROD_COUNT) ---- */
 #define PARTS(T, sfx)                                                                                      \
   AC_ISA_FN(parts_##sfx##_rows,                                                                            \
             (aci_word * s, const void *xv, int64_t step, int64_t n_rows, int64_t n, double p),             \
@@ -61,7 +64,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     }                                                                                                      \
   }
 #define OTHERS_X(a, i) ((a) * (x[i] == 0 ? 1.0 : (double)x[i]))
-#define ZEROS_X(a, i) ((a) + (x[i] == 0 ? 1.0 : 0.0))
+#define ZEROS_X(a, i) ((a) + ACI_PROD_COUNT(x[i]))
 PARTS(float, f32)
 PARTS(double, f64)
 
@@ -92,8 +95,14 @@ static ac_status cpu_parts(ac_frame *f, ac_err *e) {
                       f->out[1], e);
 }
 
-#define BWD(T, p, dy, x, others, zeros) \
-  ((zeros) == 0 ? (dy) * ((others) / (x)) : (zeros) == 1 && (x) == 0 ? (dy) * (others) : 0)
+/* counts: up to 2 zeros, and 4 for each of up to 2 elements that are not finite. The others decide the result if there
+ * is a zero among them. */
+#define NOT_FINITE(x) ((x) - (x) != 0)
+#define BESIDE(x, counts) ((int)(counts) / 4 - (NOT_FINITE(x) ? 1 : 0))
+#define BWD(T, p, dy, x, others, counts)                              \
+  ((int)(counts) % 4 == 0              ? (dy) * ((others) / (x))      \
+   : (int)(counts) % 4 == 1 && (x) == 0 ? (dy) * (others)             \
+   : BESIDE(x, counts) > 0              ? (dy) * (T)NAN : (T)0)
 ACI_LOOP4(backward, float, f32, BWD)
 ACI_LOOP4(backward, double, f64, BWD)
 static const aci_map backward_map = {4, backward_f32, backward_f64, NULL};
@@ -109,7 +118,11 @@ static void grad(ac_grad *g) {
   const int64_t *list = d->kind == AC_T_NONE ? NULL : d->ints;
   ac_tensor *in = ARG_T(g, 0), *dy = aci_reduce_unsqueeze(g, d, g->dout[0]), *zeros = NULL, *others;
   others = x_prod_parts(x, in, list, list == NULL ? 0 : d->n, &zeros);
-  ac_grad_set(g, 0, x_prod_backward(x, dy, in, others, zeros));
+  const ac_operand two = F(2); /* counts that f32 can hold: more than two make no difference */
+  ac_tensor *odd = x_floor(x, x_mul(x, T(zeros), F(1 / ACI_PROD_ODD)));
+  zeros = x_clamp(x, x_sub(x, T(zeros), T(odd), aci_float(ACI_PROD_ODD)), NULL, &two);
+  ac_tensor *counts = x_add(x, T(zeros), T(x_clamp(x, odd, NULL, &two)), aci_float(4));
+  ac_grad_set(g, 0, x_prod_backward(x, dy, in, others, counts));
 }
 
 /* Halves of each dim times each other until one element is left: for gradients of gradients. */
@@ -138,5 +151,5 @@ AC_OP(prod, .sig = "prod(x: tensor, dim: dims?, keepdim: bool = false, dtype: dt
       .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0), .flops_per_element = 1);
 AC_OP(prod_parts, .sig = "prod_parts(x: tensor, dim: dims?) -> (others: tensor, zeros: tensor)",
       .shape = shape_parts, .cpu = cpu_parts, .nondiff = true, .hidden = true);
-AC_OP(prod_backward, .sig = "prod_backward(dy: tensor, x: tensor, others: tensor, zeros: tensor) -> tensor",
+AC_OP(prod_backward, .sig = "prod_backward(dy: tensor, x: tensor, others: tensor, counts: tensor) -> tensor",
       .shape = shape_backward, .cpu = aci_map_cpu, .elementwise = true, .data = &backward_map, .hidden = true);

@@ -1,4 +1,4 @@
-/* Views of a tensor as kept times reduced dims, and what shape and gradient rules of reductions share. */
+/* Views of a tensor as kept times reduced dims, and helpers for shape and gradient rules of reductions. */
 #include "ops/reduce/reduce.h"
 
 int aci_reduce_shape(const ac_tensor *x, uint32_t mask, bool keepdim, int64_t *shape) {

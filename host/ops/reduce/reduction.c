@@ -1,5 +1,5 @@
-/* The walk of reductions (see reduction.h). Work is cut into tiles of outputs times chunks of reduced elements; a tile's state
- * lives on the stack and, where lists are cut, goes to scratch memory to be joined in the order of the chunks. */
+/* The walk of reductions (see reduction.h). Work is cut into tiles of outputs times chunks of reduced elements. A tile's state
+ * is on the stack. If lists are cut, it goes to scratch memory to be joined in the order of the chunks. */
 #include "ops/reduce/reduction.h"
 
 #include "ops/fuse.h"
@@ -11,10 +11,10 @@ typedef struct reduction_job {
   const aci_reduction *reduction;
   double param;
   ac_tensor *out[2];
-  int64_t tile, n_tiles;   /* outputs a tile takes; tiles (of a row of the last kept dim, by columns) */
+  int64_t tile, n_tiles;   /* outputs of a tile. Tiles (of a row of the last kept dim, by columns) */
   int64_t chunk, n_chunks; /* reduced elements */
   bool columns;
-  aci_word *part; /* [tile][chunk][word][output]; NULL when one chunk does */
+  aci_word *part; /* [tile][chunk][word][output]. NULL when one chunk does */
 } reduction_job;
 
 static size_t element_bytes(const aci_reduction *o) { return o->reads == AC_BOOL ? 1 : aci_dsize(o->reads); }
@@ -34,7 +34,7 @@ static void load(const reduction_job *j, int64_t off, int64_t stride, int64_t n,
   for (int64_t i = 0; i < n; i++) d[i] = src[i * stride];
 }
 
-/* Elements [begin, begin + n) of the list at base: where they stand, or copied into buf. */
+/* Elements [begin, begin + n) of the list at base: in place, or copied into buf. */
 static const void *block(const reduction_job *j, int64_t base, int64_t begin, int64_t n, void *buf) {
   const aci_reduce_plan *p = &j->p;
   const int last = p->n_red - 1;
@@ -71,7 +71,7 @@ static void by_rows(const reduction_job *j, int64_t o, int64_t n, int64_t a, int
   }
 }
 
-/* The same where the outputs' elements lie side by side. */
+/* The same if the outputs' elements are adjacent. */
 static void by_columns(const reduction_job *j, int64_t o, int64_t n, int64_t a, int64_t b, aci_word *s) {
   const aci_reduce_plan *p = &j->p;
   const int64_t base = aci_reduce_base(p, o);

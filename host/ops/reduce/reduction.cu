@@ -7,7 +7,7 @@ enum { PIECE = 256, ENOUGH = 4 }; /* so that small tests reach every path */
 enum {
   PIECE = 1 << 14,
   ENOUGH = 2048
-}; /* elements of a piece; outputs that fill the machine by themselves */
+}; /* elements of a piece. Outputs that fill the machine by themselves */
 #endif
 
 void aci_reduction_cut(aci_reduction_args *a) {
@@ -15,7 +15,7 @@ void aci_reduction_cut(aci_reduction_args *a) {
   const int64_t n = p->n_reduced;
   a->columns =
       n > 1 && p->n_out > 1 && p->keep_stride[p->n_keep - 1] == 1 && p->red_stride[p->n_red - 1] != 1;
-  /* rows: as many lanes as the list has use for; columns: a warp of outputs side by side */
+  /* rows: as many lanes as the list can use. Columns: a warp of adjacent outputs */
   a->lanes = ACI_BLOCK;
   while (a->lanes > 1 && (a->columns ? a->lanes > ACI_BLOCK / 32 : a->lanes / 2 >= n)) a->lanes /= 2;
   a->lists = ACI_BLOCK / a->lanes;

@@ -1,7 +1,7 @@
 /* Reductions on CUDA: a tensor as kept times reduced dims (plan.h), elements joined into a state per output.
  *
  *   struct sum_f32 {
- *     typedef float element;             what x is read as: float, double or int64_t
+ *     typedef float element;             the type x is read as: float, double or int64_t
  *     typedef float state;
  *     static __device__ state start();   of no elements
  *     static __device__ void step(state &s, element v, int64_t i, double p);   joins element i of the list
@@ -10,9 +10,9 @@
  *   };
  *   return aci_reduction_cuda<sum_f32>(f, &plan, p, out, e);
  *
- * A block holds `lists` outputs of `lanes` threads each; lane k takes elements k, k + lanes, ... and lanes are joined as a tree in
- * shared memory. Neighbouring threads are neighbouring lanes, or, where the outputs are what lies side by side in memory, neighbouring
- * outputs. Few long lists are cut into pieces whose states meet in a second kernel. All of it follows from shape and strides alone. */
+ * A block holds `lists` outputs of `lanes` threads each. Lane k takes elements k, k + lanes, ... and lanes are joined as a tree in
+ * shared memory. Neighbouring threads are neighbouring lanes, or, if the outputs are adjacent in memory, neighbouring outputs. Few
+ * long lists are cut into pieces whose states meet in a second kernel. All of it follows from shape and strides alone. */
 #ifndef ACI_OPS_REDUCTION_CUH
 #define ACI_OPS_REDUCTION_CUH
 #include "ops/cuda/elements.cuh"
@@ -29,9 +29,9 @@ struct aci_reduction_out {
 struct aci_reduction_args {
   aci_reduce_plan plan;
   aci_reduction_out out;
-  void *part; /* states, [piece][output]; NULL: results go to out */
+  void *part; /* states, [piece][output]. NULL: results go to out */
   int64_t n_pieces, piece;
-  int lanes, lists; /* of a block; powers of two, their product is ACI_BLOCK */
+  int lanes, lists; /* of a block. Powers of two, their product is ACI_BLOCK */
   bool columns;
 };
 
@@ -108,7 +108,7 @@ ac_status aci_reduction_cuda(ac_frame *f, const aci_reduce_plan *plan, double p,
   ac_status st = aci_launch(f, "reduction", aci_reduction_lists<Op>, aci_blocks(f->device, items, 1), e, a);
   if (st == AC_OK && a.n_pieces > 1)
     st = aci_launch(f, "reduction (pieces)", aci_reduction_pieces<Op>, aci_blocks(f->device, plan->n_out), e, a);
-  ac_block_free(scratch); /* the next to take it works behind us in the same order */
+  ac_block_free(scratch); /* the next user works after us in the same order */
   return st;
 }
 

@@ -1,7 +1,7 @@
 /* Reductions that carry a few words of state per output: prod, norm, var, logsumexp, any, all, count_nonzero. An op
- * says how elements join a state and what a finished state means; this walks the tensor: rows of contiguous lists,
- * whole rows added to a tile of outputs where the kept dims are the contiguous ones, chunks of long lists in parallel.
- * The cut and the order follow from shape and strides alone. */
+ * defines how elements join a state and the result of a finished state. This file walks the tensor: rows of contiguous
+ * lists, whole rows added to a tile of outputs if the kept dims are the contiguous ones, chunks of long lists in
+ * parallel. The cut and the order follow from shape and strides alone. */
 #ifndef ACI_OPS_REDUCTION_H
 #define ACI_OPS_REDUCTION_H
 #include "base/vmath.h"
@@ -17,7 +17,7 @@ typedef union aci_word {
 
 /* Word k of output i stands at s[k * ACI_REDUCTION_TILE + i]. p: the op's number (an exponent, a correction). */
 typedef struct aci_reduction {
-  ac_dtype reads; /* what x below points to: F32 F64 I64, or BOOL for bytes as they are */
+  ac_dtype reads; /* type of x below: F32 F64 I64, or BOOL for plain bytes */
   int words;
   bool whole; /* results are integers (word u), else floats */
   aci_word start[ACI_REDUCTION_WORDS]; /* of no elements */
@@ -25,20 +25,20 @@ typedef struct aci_reduction {
   void (*rows)(aci_word *s, const void *x, int64_t step, int64_t n_rows, int64_t n, double p);
   /* Joins m <= ACI_REDUCTION_ROWS rows with one element for each of n outputs. */
   void (*columns)(aci_word *s, const void *const *x, int64_t m, int64_t n, double p);
-  /* s := s, then t; n outputs */
+  /* s := s, then t. n outputs */
   void (*join)(aci_word *s, const aci_word *t, int64_t n, double p);
-  /* y[i] := what the state of output i means; count: elements under each. NULL: word 0 as it is. */
+  /* y[i] := the result of output i's state. count: elements under each. NULL: word 0 itself. */
   void (*finish)(aci_word *y, const aci_word *s, int64_t n, int64_t count, double p);
 } aci_reduction;
 
 /* DTYPE when x (argument 0) is of a dtype for storage only. */
 ac_status aci_reduction_check(const ac_frame *f, ac_err *e);
-/* out (contiguous) := the reduction of what is under each output. The second result, where one is wanted, is word 1. */
+/* out (contiguous) := the reduction of the elements under each output. The second result, if wanted, is word 1. */
 ac_status aci_reduction_run(ac_frame *f, const ac_tensor *x, uint32_t mask, const aci_reduction *reduction, double p,
                        ac_tensor *out, ac_tensor *second, ac_err *e);
 
 /* A reduction of one word: rows, columns and join from two macros, STEP(a, v) for an element and JOIN(a, b) for two states,
- * with STEP##_X(a, i) for element i of x. ACC: what lanes add in; W: the member of the word. */
+ * with STEP##_X(a, i) for element i of x. ACC: the type of lanes. W: the member of the word. */
 #define ACI_REDUCTION_ONE(name, T, ACC, W, START, STEP, JOIN)                                                        \
   AC_ISA_FN(name##_rows, (aci_word * s, const void *xv, int64_t step, int64_t n_rows, int64_t n, double p),          \
             (s, xv, step, n_rows, n, p)) {                                                                           \

@@ -1,5 +1,6 @@
 /* Further reductions on CUDA: any, all, count_nonzero, prod with the parts of its gradient, norm, var, std and logsumexp. Sums of floats
  * are double, as the CPU's. */
+#include "ops/reduce/prod.h"
 #include "ops/reduce/reduction.cuh"
 
 #define FOLD_FN static __device__ __forceinline__
@@ -11,7 +12,7 @@ static ac_status plan(const ac_frame *f, aci_ctype ct, int dims, aci_reduce_plan
 }
 static bool wide(const ac_frame *f) { return f->args[0].tensor->dtype == AC_F64; }
 
-/* ---- what is not 0 ---- */
+/* ---- nonzero elements ---- */
 enum { COUNT_ANY, COUNT_ALL, COUNT_HOW_MANY };
 template <class T, int WHAT> struct nonzero {
   typedef T element;
@@ -47,7 +48,7 @@ template <class T, class S> struct product {
   FOLD_FN void join(state &s, const state &t) { s *= t; }
   FOLD_FN void put(const aci_reduction_out &o, int64_t at, const state &s) { aci_put(o.dt[0], o.out[0], at, s); }
 };
-/* wraps as unsigned, stored as what it means */
+/* wraps as unsigned, stored as signed */
 struct product_int : product<int64_t, uint64_t> {
   FOLD_FN void put(const aci_reduction_out &o, int64_t at, const uint64_t &s) {
     aci_put(o.dt[0], o.out[0], at, (int64_t)s);
@@ -63,7 +64,7 @@ static ac_status prod(ac_frame *f, ac_err *e) {
 }
 AC_KERNEL(cuda, prod, prod)
 
-/* The product of what is not 0, and how many are 0. */
+/* The product of the elements that are not 0, and how many are 0 and not finite. */
 template <class T> struct product_parts {
   typedef T element;
   struct state {
@@ -74,8 +75,8 @@ template <class T> struct product_parts {
     return s;
   }
   FOLD_FN void step(state &s, T v, int64_t, double) {
-    if (v == 0) s.zeros += 1;
-    else s.others *= (double)v;
+    s.zeros += ACI_PROD_COUNT(v);
+    if (v != 0) s.others *= (double)v;
   }
   FOLD_FN void join(state &s, const state &t) { s.others *= t.others, s.zeros += t.zeros; }
   FOLD_FN void put(const aci_reduction_out &o, int64_t at, const state &s) {

@@ -1,4 +1,4 @@
-/* Kernels of rows on CUDA: a block works on one row at a time (the list of an output of plan.h) and its threads share what they found. */
+/* Kernels of rows on CUDA: a block works on one row at a time (the list of an output of plan.h) and its threads share their results. */
 #ifndef ACI_OPS_ROWS_CUH
 #define ACI_OPS_ROWS_CUH
 #include "ops/cuda/elements.cuh"
@@ -25,9 +25,9 @@ struct aci_add_op {
 struct aci_max_op { /* NaN may be passed over: it comes back with its exponential */
   template <class T> static __device__ __forceinline__ T of(T a, T b) { return b > a ? b : a; }
 };
-/* The values of all threads of the block, joined as a tree; every thread gets the result. shared: ACI_BLOCK values. */
+/* The values of all threads of the block, joined as a tree. Every thread gets the result. shared: ACI_BLOCK values. */
 template <class Op, class T> ACI_DEVICE T aci_block_join(T v, T *shared) {
-  __syncthreads(); /* what stood there was read */
+  __syncthreads(); /* old contents were read */
   shared[threadIdx.x] = v;
   for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -39,7 +39,7 @@ template <class Op, class T> ACI_DEVICE T aci_block_join(T v, T *shared) {
 
 /* ---- sums of columns that come in pieces: part[piece * step + column] ---- */
 enum { ACI_COLUMNS = 32 };
-/* Groups of threads take the pieces of a column in turns; what they found is added in order. */
+/* Groups of threads take the pieces of a column in turns. Their results are added in order. */
 template <class P>
 __global__ void __launch_bounds__(ACI_BLOCK)
     aci_join_columns_kernel(const P *part, int64_t n_pieces, int64_t step, int64_t n, double divisor,

@@ -1,6 +1,6 @@
 /* Scans. Lines whose neighbours lie side by side in memory go together, a row of running values at a time. Others go
- * four at once, since each waits for its own last addition; a long line is cut into segments: totals of all segments
- * in parallel, what stands before each, then the segments in parallel. The cut follows from the shape alone. */
+ * four at once, since each waits for its own last addition. A long line is cut into segments: totals of all segments
+ * in parallel, the running value before each, then the segments in parallel. The cut follows from the shape alone. */
 #include "ops/reduce/scan.h"
 
 #include "device/cpu/isa.h"
@@ -85,7 +85,7 @@ typedef struct scan_job {
   aci_reduce_plan x, y; /* kept dims are the lines, the one reduced dim runs along them */
   const kind *k;
   int64_t n, segment, n_segments; /* of a line */
-  word *before;                   /* [line][segment]: totals, then what stands before; NULL when one does */
+  word *before;                   /* [line][segment]: totals, then the running value before. NULL when one segment does */
 } scan_job;
 
 static bool same_type(const aci_reduce_plan *p) {

@@ -1,7 +1,7 @@
-/* Running results along lines on CUDA: a thread a line where many lie side by side, a block of threads a line where it is long.
+/* Running results along lines on CUDA: a thread a line if many are adjacent, a block of threads a line if it is long.
  *
  *   struct sum {
- *     typedef double element;              what x is read as
+ *     typedef double element;              the type x is read as
  *     typedef double state;
  *     static __device__ state none();      of no elements
  *     static __device__ state of(element v, int64_t i);
@@ -54,7 +54,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) aci_scan_blocks(const __grid
       const int64_t end = first + ACI_SCAN_OWN < n ? first + ACI_SCAN_OWN : n;
       state own = Op::none();
       for (int64_t k = first, i; k < end; k++) own = aci_scan_step<Op>(a, x, k, own, &i);
-      __syncthreads(); /* what stood there was read */
+      __syncthreads(); /* old contents were read */
       shared[t] = own;
       for (unsigned step = 1; step < ACI_BLOCK; step *= 2) {
         __syncthreads();

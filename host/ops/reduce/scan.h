@@ -1,4 +1,4 @@
-/* Running sums and products along a dim: what cumsum and cumprod share. */
+/* Running sums and products along a dim, shared by cumsum and cumprod. */
 #ifndef ACI_OPS_SCAN_H
 #define ACI_OPS_SCAN_H
 #include "ops/reduce/reduce.h"

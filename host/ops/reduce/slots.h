@@ -1,6 +1,6 @@
-/* Scratch for the pieces of a parallel loop: as many buffers as pieces can run at once, taken from the
- * device's pool before anything is written, handed to whichever piece runs. What a buffer holds never
- * outlives its piece, so results do not depend on who got which. */
+/* Scratch for the pieces of a parallel loop: as many buffers as pieces can run at once, taken from the device's
+ * pool before anything is written, handed to whichever piece runs. A buffer's contents never outlive its piece,
+ * so results do not depend on the assignment of buffers. */
 #ifndef ACI_OPS_SLOTS_H
 #define ACI_OPS_SLOTS_H
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* softmax: y = e^(x - max) / sum of e^(x - max) along dim; a slice of -inf alone gives NaN.
+/* softmax: y = e^(x - max) / sum of e^(x - max) along dim. A slice of -inf alone gives NaN.
    x (floating point) -> y (same shape)
    With dtype, x is read as that dtype.
    gradient: dx = y * (dy - sum(dy * y)), in one pass by softmax_backward.

@@ -1,19 +1,19 @@
-/* Kernels of softmax and log_softmax, forward and backward. A slice along dim is a row: used in place when
- * it is contiguous and of the compute type, copied into a buffer otherwise, with its neighbours when they
- * share cache lines. Short rows one after the other in memory go by batches: what is done to each element is done
- * to all of them in one loop. Rows run in parallel. */
+/* Kernels of softmax and log_softmax, forward and backward. A slice along dim is a row: used in place when it is
+ * contiguous and of the compute type, copied into a buffer otherwise, with its neighbours when they share cache
+ * lines. Adjacent short rows go in batches: each operation runs over all of their elements in one loop. Rows run
+ * in parallel. */
 #include "base/vmath.h"
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/slots.h"
 #include "ops/reduce/softmax.h"
 
-/* Rows turned together, how long they may be for that, and what keeps them from falling on the same cache
- * sets. */
+/* Rows turned together, their maximum length for that, and a padding that keeps them from falling on the same
+ * cache sets. */
 enum { GROUP = 32, GROUP_ROW = 8192, PAD = 16 };
 /* The longest row that goes by batches, and elements of a batch. */
 enum { SHORT = 96, BATCH = 2048 };
 
-/* One instruction, and vector code in short rows too; NaN may be passed over, as it comes back with its exponential. */
+/* One instruction, which vectorises in short rows as well. NaN may be skipped, as it comes back with its exponential. */
 #define MAX_X(a, i) (x[i] > (a) ? x[i] : (a))
 #define JOIN_MAX(a, b) ((b) > (a) ? (b) : (a))
 #define DOT_XY(a, i) m_fma(x[i], y[i], a)
@@ -129,7 +129,7 @@ SHORT_FNS(double, f64)
 typedef struct softmax_job {
   aci_reduce_plan a, b, o; /* inputs (x, or dy and y) and the output */
   bool two, logs;
-  int64_t group;    /* neighbouring rows that are copied together; 1: each alone */
+  int64_t group;    /* neighbouring rows that are copied together. 1: each alone */
   aci_slots *slots; /* three groups of rows of the compute type each */
 } softmax_job;
 
@@ -214,8 +214,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
   aci_slots_give(j->slots, slot);
 }
 
-/* Rows along another than the last dim, whose elements lie apart while those of neighbouring rows lie
- * together. */
+/* Rows along another dim than the last, whose elements are apart while those of neighbouring rows are together. */
 static bool side_by_side(const aci_reduce_plan *p, int64_t width) {
   return p->n_red == 1 && p->keep_stride[p->n_keep - 1] == 1 && p->keep_shape[p->n_keep - 1] == width &&
          p->red_stride[0] != 1;
@@ -264,7 +263,7 @@ ac_status aci_softmax_shape(ac_frame *f, ac_err *e) {
   ac_dtype dt = ARG_NONE(f, 2) ? (ac_dtype)x->dtype : f->args[2].dtype;
   int d;
   if (!ac_dtype_is_float(dt))
-    return AC_FAIL(e, DTYPE, "the result has to be floating point, not %s; pass dtype or cast the tensor",
+    return AC_FAIL(e, DTYPE, "the result must be floating point, not %s; pass dtype or cast the tensor",
                    ac_dtype_name(dt));
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   return ac_frame_out(f, dt, x->ndim, x->shape, e);

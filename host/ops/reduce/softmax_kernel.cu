@@ -1,6 +1,6 @@
-/* softmax and log_softmax on CUDA, forward and backward. Rows that lie in runs are held in registers (lines.cuh), or where they are longer
- * read twice: largest element and sum are found together. Many rows across runs have a thread each. Others go a block per row, which is
- * read again for each of its passes. */
+/* softmax and log_softmax on CUDA, forward and backward. Contiguous rows are held in registers (lines.cuh). Longer ones are read twice:
+ * largest element and sum are found together. Many rows across runs have a thread each. Others go a block per row, which is read again for
+ * each of its passes. */
 #include "ops/reduce/lines.cuh"
 
 struct softmax_args {
@@ -62,7 +62,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) softmax_across(const __grid_
   const C least = (C)-INFINITY;
   for (int64_t r = aci_first(); r < s.a.n_out; r += aci_step()) {
     const aci_row<C> x(s.a, r), y(s.out, r);
-    C m = least; /* of what was read so far, sum by it */
+    C m = least; /* of the elements read so far, sum relative to it */
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
       const C v = x.get(i);

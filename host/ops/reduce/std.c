@@ -1,6 +1,6 @@
 /* std: y = the root of var: sqrt(sum of (x - mean)^2 / (n - correction)) over dim (all dims when none are given).
    x (floating point, any shape) -> y (without those dims, or 1 with keepdim)
-   gradient: dx = dy (x - mean) / (y (n - correction)), 0 where y is 0.
+   gradient: dx = dy (x - mean) / (y (n - correction)), 0 if y is 0.
    example: accel.tensor { 1.0, 2.0, 4.0, 5.0 }:std() --> 1.825742
    example: accel.tensor { { 1.0, 3.0 }, { 2.0, 8.0 } }:std(1, { correction = 0 }) --> { 0.5, 2.5 } */
 #include "ops/fuse.h"
@@ -11,8 +11,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) { return aci_moments_run(f, true, e
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
   ac_tensor *y = g->out[0], *flat = x_eq(x, T(y), F(0));
-  ac_tensor *half = x_div(x, T(x_mul(x, T(g->dout[0]), F(0.5))), T(x_masked_fill(x, y, flat, aci_float(1))));
-  aci_moments_grad(g, x_masked_fill(x, half, flat, aci_float(0)));
+  ac_tensor *half = x_div(x, T(x_mul(x, T(g->dout[0]), F(0.5))), T(x_masked_fill(x, y, flat, F(1))));
+  aci_moments_grad(g, x_masked_fill(x, half, flat, F(0)));
 }
 
 AC_OP(std, .sig = "std(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",

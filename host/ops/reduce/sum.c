@@ -1,6 +1,6 @@
 /* sum: y = sum of x over dim (all dims when none are given).
    x (any shape) -> y (without those dims, or 1 with keepdim)
-   Integers and bool give i64 unless dtype says otherwise; the cast to dtype comes before the sum.
+   Integers and bool give i64 unless dtype is given. The cast to dtype comes before the sum.
    gradient: dx = dy repeated along the reduced dims (a view).
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):sum() --> 15
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):sum(1) --> { 8, 7 } */

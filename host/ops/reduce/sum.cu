@@ -43,13 +43,13 @@ struct sum_integers {
   }
 };
 
-/* ---- columns of rows that lie as vectors, which is what gradients of biases are sums of ---- */
+/* ---- columns of rows with vector layout, as for gradients of biases ---- */
 struct columns_args {
   const void *x;
   int64_t rows, step, n, piece, n_pieces; /* piece: rows */
   double *part;                           /* [piece][column] */
 };
-/* A thread has V columns of a piece and takes its rows in turns with the other warps, in f32; these are added in order. */
+/* A thread has V columns of a piece and takes its rows in turns with the other warps, in f32. These are added in order. */
 template <int DT>
 static __global__ void __launch_bounds__(ACI_BLOCK) sum_columns(const __grid_constant__ columns_args a) {
   typedef typename aci_element<DT>::bits S;
@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) sum_columns(const __grid_con
 #pragma unroll
       for (int j = 0; j < V; j++) sum.v[j] += aci_element<DT>::template load<float>(x.v[j]);
     }
-    __syncthreads(); /* what stood there was read */
+    __syncthreads(); /* old contents were read */
     shared[threadIdx.x] = sum;
     __syncthreads();
     if (warp > 0 || c >= a.n) continue;
@@ -83,10 +83,10 @@ static __global__ void __launch_bounds__(ACI_BLOCK) sum_columns(const __grid_con
 #ifdef ACI_CUDA_EMULATED
 enum { ITEMS = 6, LEAST_ROWS = 4, MOST_ROWS = 64 };
 #else
-enum { ITEMS = 1024, LEAST_ROWS = 32, MOST_ROWS = 1024 }; /* blocks that fill the machine; rows of a piece */
+enum { ITEMS = 1024, LEAST_ROWS = 32, MOST_ROWS = 1024 }; /* blocks that fill the machine. Rows of a piece */
 #endif
 
-/* UNSUPPORTED, without a message, for what does not lie so. */
+/* UNSUPPORTED, without a message, for other layouts. */
 static ac_status sum_of_columns(ac_frame *f, const aci_reduce_plan &p, double divisor, const ac_tensor *out,
                                 ac_err *e) {
   const int64_t es = (int64_t)aci_dsize(p.dt), v = 16 / es;
@@ -119,7 +119,7 @@ static ac_status sum_of_columns(ac_frame *f, const aci_reduce_plan &p, double di
   return st;
 }
 
-/* out := the sum of what is under each output / divisor; divisor 0: the number of those elements. */
+/* out := the sum of the elements under each output / divisor. divisor 0: the number of those elements. */
 ac_status aci_cuda_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out,
                        ac_err *e) {
   aci_reduce_plan p;

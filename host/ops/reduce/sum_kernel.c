@@ -1,11 +1,10 @@
-/* Sums: the kernels behind sum, mean and every gradient that undoes broadcasting.
+/* Sums: the kernels of sum, mean and every gradient that undoes broadcasting.
  *
- * Rows: the elements of one output come in blocks of ACI_RED_BLOCK, each added in lanes; blocks meet in
+ * Rows: the elements of one output come in blocks of ACI_RED_BLOCK, each added in lanes. Blocks are joined in
  * double, added pairwise by a binary counter. Lists beyond CHUNK elements are cut into chunks that run in
- * parallel and meet the same way.
- * Columns: when the kept dims are the contiguous ones, whole rows are added to a tile of outputs: GROUP rows
- * in f32, groups in double, and chunks of rows in parallel. Both keep to memory speed and to errors that
- * grow with the logarithm of the length. */
+ * parallel and meet the same way. Columns: when the kept dims are the contiguous ones, whole rows are added to
+ * a tile of outputs: GROUP rows in f32, groups in double, and chunks of rows in parallel. Both keep to memory
+ * speed and to errors that grow with the logarithm of the length. */
 #include "base/vmath.h"
 #include "ops/fuse.h"
 #include "ops/reduce/lanes.h"
@@ -79,7 +78,7 @@ typedef struct sum_job {
   aci_reduce_plan p;
   double divisor;
   ac_tensor *out;
-  double *part;            /* partial sums of floats, [chunk][output]; NULL when one chunk does */
+  double *part;            /* partial sums of floats, [chunk][output]. NULL when one chunk does */
   uint64_t *ipart;         /* of integers */
   int64_t n_chunks, chunk; /* reduced elements (rows) a chunk takes */
   int64_t n_tiles;

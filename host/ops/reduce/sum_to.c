@@ -1,4 +1,4 @@
-/* sum_to: x summed down to a shape that broadcasts to its own; what undoes broadcasting in gradients.
+/* sum_to: x summed down to a shape that broadcasts to its own. It undoes broadcasting in gradients.
    x (broadcast shape), shape -> y (shape).          gradient: dx = dy expanded. */
 #include "ops/op.h"
 

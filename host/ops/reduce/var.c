@@ -1,6 +1,6 @@
-/* var: y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), n elements under each
-   output; no finite number where n - correction is 0 or less. correction = 1 estimates the variance of what x was
-   drawn from, 0 gives that of x itself.
+/* var: y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), with n elements under
+   each output. Not finite if n - correction is 0 or less. correction = 1 estimates the variance of the
+   distribution that x was drawn from, 0 gives the variance of x itself.
    x (floating point, any shape) -> y (without those dims, or 1 with keepdim)
    gradient: dx = dy 2 (x - mean) / (n - correction).
    example: accel.tensor { 1.0, 2.0, 4.0, 5.0 }:var() --> 3.333333

@@ -212,7 +212,7 @@ do -- full case folding to two or three code points: (gap, length - 2, code poin
   out[#out + 1] = { "full", s }
 end
 
-do -- what is no letter but counts as one, only what 16.0 knows: (gap, length - 1, 1: alphabetic, 2: lower, 4: upper case)
+do -- what is not a letter but counts as one, only what 16.0 knows: (gap, length - 1, 1: alphabetic, 2: lower, 4: upper case)
   local t, bits = {}, { Other_Alphabetic = 1, Other_Lowercase = 2, Other_Uppercase = 4 }
   ranges("PropList.txt", function(first, last, name)
     for c = first, last do

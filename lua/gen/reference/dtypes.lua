@@ -9,7 +9,7 @@ local GROUPS = {
   { "floats", { "f64", "f32", "f16", "bf16" } },
   { "integers", { "i64", "i32", "i16", "i8", "u8" } },
 }
--- Stored, and taken by few ops: told where an example has one.
+-- Rarely supported storage dtypes: listed if an example uses one.
 local SHORT = { "f8_e4m3", "f8_e5m2" }
 local function short(dtype) return dtype:find("^f8_") ~= nil end
 
@@ -98,8 +98,8 @@ local function names_dtype(args)
   return false
 end
 
--- Rows {names = {...}, gives = {[dtype] = dtype of the result}} in the order of the parameters: what any of the
--- examples takes. Where a call says which dtype it wants, what comes out is no news.
+-- Rows {names = {...}, gives = {[dtype] = dtype of the result}} in the order of the parameters: the dtypes that any of
+-- the examples accepts. If a call sets the dtype, the result's dtype is not listed.
 local function probe(accel, op)
   local rows, by_name = {}, {}
   for _, args in ipairs(captured(accel, op)) do
@@ -159,8 +159,8 @@ local function words(set)
   return #list == 0 and last or table.concat(list, ", ") .. " and " .. last
 end
 
--- Accepted dtypes, sorted by what comes out: "floats; integers and bool (gives f32)". Without `results`, or
--- when all give one dtype that follows from another argument, in one set.
+-- Accepted dtypes, sorted by the result's: "floats; integers and bool (gives f32)". Without `results`, or when all give
+-- one dtype that follows from another argument, in one set.
 local function text_of(row, results)
   local all, by, order, own = {}, {}, {}, {}
   for i = 1, #ALL + #SHORT do

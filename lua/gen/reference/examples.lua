@@ -1,13 +1,13 @@
 --- Examples in comments, "EXPR --> EXPECTED": taken apart, run, compared. Used by the reference page, which
 --- shows them, and by its test, which runs every one.
 ---
---- EXPR is an expression, or a chunk that ends in `return ...`; `accel` is in scope. EXPECTED lists what comes
---- out as Lua literals: tensors as nested lists, a tensor of rank 0 as a number; inf and nan may stand in it.
+--- EXPR is an expression, or a chunk that ends in `return ...`, with `accel` in scope. EXPECTED lists the results as
+--- Lua literals: tensors as nested lists, a tensor of rank 0 as a number. It may contain inf and nan.
 local M = {}
 
 local TOLERANCE = 1e-4 -- absolute below 1, relative above
 
---- Code and expectation; nil when the line has no arrow.
+--- Code and expectation. nil when the line has no arrow.
 ---@param line string
 ---@return string? code
 ---@return string? expected
@@ -27,7 +27,7 @@ local function shown(v)
   return "{ " .. table.concat(parts, ", ") .. " }"
 end
 
--- Tensors become lists, also those inside tables.
+-- Tensors become lists, including those inside tables.
 local function plain(accel, v)
   if accel.is_tensor(v) then
     if #v.shape == 0 then return v:item() end
@@ -54,7 +54,7 @@ local function same(got, want)
   return true
 end
 
---- A chunk of EXPR that sees `accel`; nil and why when it is not Lua.
+--- A chunk of EXPR with access to `accel`. nil and the reason when it is not Lua.
 ---@return function?
 ---@return string?
 function M.compile(accel, code)
@@ -69,14 +69,14 @@ end
 ---@return string?
 function M.run(accel, line)
   local code, expected = M.split(line)
-  if not code then return false, "no ' --> ' with what comes out" end
+  if not code then return false, "no ' --> ' with the result" end
   local f, why = M.compile(accel, code)
   if not f then
     local _, chunk_why = load(code, "=example")
     return false, chunk_why or why
   end
   local want = load("return " .. expected, "=expected", "t", { math = math, inf = math.huge, nan = 0 / 0 })
-  if not want then return false, "what is expected is not Lua: " .. expected end
+  if not want then return false, "the expected result is not Lua: " .. expected end
   accel.manual_seed(0)
   local got = table.pack(pcall(f))
   if not got[1] then return false, tostring(got[2]) end

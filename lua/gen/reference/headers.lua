@@ -4,9 +4,10 @@ local markdown = require "reference.markdown"
 
 local M = {}
 
---- Headers in the order of the page: what a host uses comes first; the first one's head comment begins the page.
-M.files = { "host.h", "tensor.h", "lua.h", "base.h", "device.h", "op.h", "autograd.h", "precision.h", "file.h", "text.h",
-  "comm.h", "launch.h", "opdef.h" }
+--- Headers in the order of the page, all of host/include/accel but accel.h, which includes them: what a host uses comes first; the first
+--- one's head comment begins the page. tests/lua/site_test.lua compares the list with the folder.
+M.files = { "host.h", "tensor.h", "lua.h", "base.h", "device.h", "op.h", "autograd.h", "precision.h", "file.h", "text.h", "comm.h", "ckpt.h",
+  "track.h", "store.h", "profile.h", "launch.h", "attach.h", "http.h", "rest.h", "opdef.h" }
 
 -- A comment without its marks: lines.
 local function plain(comment)
@@ -37,7 +38,7 @@ local function expand_lists(text)
   end))
 end
 
--- Where the declaration that begins at `from` ends: its semicolon outside of braces and comments.
+-- The end of the declaration that begins at `from`: its semicolon outside braces and comments.
 local function ending(text, from)
   local depth, i = 0, from
   while i <= #text do
@@ -55,7 +56,7 @@ local function ending(text, from)
   end
 end
 
--- { name =, kind = } of what a declaration declares; nil: nothing that has an entry.
+-- { name =, kind = } of a declaration. nil: it gets no entry.
 local function declared(text)
   if text:find "^AC_API " then return text:match "([%w_]+)%(", "function" end
   if text:find "^#define" then return text:match "^#define%s+(AC_[%u%d_]+_INIT)%f[^%w_]", "type" end
@@ -70,8 +71,8 @@ local function unbroken(text)
   return (text:gsub("/%*.-%*/", function(comment) return (comment:gsub("\n%s*%* ", " "):gsub("\n%s*", " ")) end):gsub("\n%s%s%s%s%s%s%s%s+", " "))
 end
 
--- What a header declares, in its order: { name =, kind = "function" or "type", declaration =, text = lines }. Its comment
--- stands directly above it, or behind it.
+-- The declarations of a header, in order: { name =, kind = "function" or "type", declaration =, text = lines }. The
+-- comment is directly above it, or after it.
 local function declarations(text)
   text = expand_lists(text)
   local list, comment, i = {}, nil, 1
@@ -80,7 +81,7 @@ local function declarations(text)
     local line = text:sub(i, stop - 1)
     local till = line:find "^/%*" and select(2, text:find("*/", i, true))
       or (line:find "^AC_API " or line:find "^typedef ") and ending(text, i)
-    if line:find "^#define" then -- goes on behind a backslash
+    if line:find "^#define" then -- continues after a backslash
       till = stop - 1
       while text:sub(till, till) == "\\" do till = (text:find("\n", till + 2, true) or #text) - 1 end
     end

@@ -152,7 +152,7 @@ function M.page(markdown)
   end
   close_lists(-1)
   for _, s in ipairs(sections) do s.text = table.concat(s.text, " ") end
-  -- the text of a block begins where its tag ends
+  -- the text of a block begins at the end of its tag
   return (table.concat(out, "\n"):gsub('(<pre><code class="%w*">)\n', "%1"):gsub("\n</code></pre>", "</code></pre>")), sections
 end
 

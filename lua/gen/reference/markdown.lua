@@ -1,5 +1,5 @@
---- Comments as the text of a reference page: what is set in becomes a block of its own, parameters and their options
---- become lists, examples keep their lines. Used by reference.lua and stubs.lua.
+--- Converts comments to the text of a reference page: indented lines become a separate block, parameters and their
+--- options become lists, examples keep their lines. Used by reference.lua and stubs.lua.
 local options = require "reference.options"
 
 local M = {}
@@ -16,7 +16,7 @@ local function looks_like_lua(lines)
   return text:find "^[%w_.:]+%b() *%-%-" ~= nil or text:find "^[%w_., ]+ = .*[%w%)%]}\"]$" ~= nil
 end
 
--- Lines that are set in by two blanks or more and do not go on with an item of a list: a block.
+-- Lines indented by two blanks or more that do not continue a list item: a block.
 local function blocks(text)
   local out, i, item = {}, 1, false
   while i <= #text do
@@ -53,7 +53,7 @@ end
 ---@return string
 function M.text(text) return table.concat(blocks(text), "\n") end
 
---- Examples as a block of code: those of several lines with an empty one around.
+--- Examples as a block of code. Several lines are surrounded by empty ones.
 ---@param list string[]
 ---@return string
 function M.examples(list)
@@ -67,7 +67,7 @@ end
 
 local function words(kind) return (kind:gsub("%s*|%s*", " or "):gsub("^%((.*)%)$", "%1")) end
 
---- "- `name`: type about", below it the options; what is declared fills in defaults and names that a comment lacks.
+--- "- `name`: type about", with the options below it. The declaration provides defaults and names that a comment lacks.
 local function put_param(put, name, rest, declared)
   local kind, about, list = options.parse(rest, M.aliases)
   local known, missing = {}, {}
@@ -109,7 +109,7 @@ function M.annotations(put, annotations, tag, heading, declared)
   end
 end
 
---- What comes back, as a line; nothing where no comment says so.
+--- The results, as a line. Nothing if no comment describes them.
 function M.returns(put, annotations)
   local parts = {}
   for _, a in ipairs(annotations) do

@@ -1,6 +1,9 @@
---- What the training library offers, with what its comments say: every class and function that can be reached
---- from `accel`, found by asking the tables themselves; documentation and examples from the LuaCATS comments
---- above them. Used by the reference page and its test.
+--- The training library's public names with their comments: every class and function reachable from `accel`, found by
+--- walking the tables themselves. Documentation and examples come from the LuaCATS comments above them. Used by the
+--- reference page and its test.
+local checked = require "accel.util.checked"
+local folders = require "accel.util.folders"
+local lfs = require "lfs"
 local options = require "reference.options"
 
 local M = {}
@@ -24,11 +27,11 @@ local function lines_of(path)
 end
 
 -- ---- comments ----
--- A block of comment lines sorted out: {text = {...}, examples = {...}, annotations = {...}}. An example goes up
--- to the line with its arrow, an annotation over the lines below it that are set in; both keep their lines.
+-- A block of comment lines sorted out: {text = {...}, examples = {...}, annotations = {...}}. An example extends to the
+-- line with its arrow, an annotation over the indented lines below it. Both keep their lines.
 local function sort_out(lines)
   local doc = { text = {}, examples = {}, annotations = {} }
-  local open, annotated = nil, false -- column of the example that goes on; whether an annotation may
+  local open, annotated = nil, false -- column of the continuing example, and whether an annotation may continue
   for _, line in ipairs(lines) do
     local annotation = line:match "^%s*%-%-%-@(.*)$"
     local example = line:match "^%s*%-%-%-?%s*example: (.*)$"
@@ -75,8 +78,7 @@ end
 -- Every "---@class NAME" below a folder: NAME -> {path, line, base}, and how many a file has.
 local function annotated(root)
   local classes, per_file = {}, {}
-  local p = assert(io.popen(("find '%s' -name '*.lua' | sort"):format(root)))
-  for path in p:lines() do
+  for _, path in ipairs(folders.files(root, ".lua")) do
     for n, line in ipairs(lines_of(path)) do
       local name, base = line:match "^%-%-%-@class%s+([%w_.]+)%s*:?%s*([%w_.]*)"
       if name and not classes[name] then
@@ -85,8 +87,17 @@ local function annotated(root)
       end
     end
   end
-  p:close()
   return classes, per_file
+end
+
+-- What the head of a file says, where the comment of one of its classes does not: of its only class, and of the classes of a model family,
+-- which are made from one description.
+local function from_head(doc, path)
+  local h = head(path)
+  if #doc.text == 0 then doc.text = h.text end
+  if #doc.examples == 0 then doc.examples = h.examples end
+  doc.path = doc.path or path
+  return doc
 end
 
 local function class_doc(found, alone)
@@ -96,12 +107,7 @@ local function class_doc(found, alone)
     list[#list + 1] = lines[i]
   end
   local doc = sort_out(list)
-  if alone then -- the head of the file speaks of its only class
-    local h = head(found.path)
-    if #doc.text == 0 then doc.text = h.text end
-    if #doc.examples == 0 then doc.examples = h.examples end
-  end
-  return doc
+  return alone and from_head(doc, found.path) or doc
 end
 
 -- ---- functions ----
@@ -113,6 +119,7 @@ local function signature(f)
 end
 
 local function function_doc(f)
+  f = checked.original(f)
   local info = debug.getinfo(f, "S")
   if info.what == "C" or info.source:sub(1, 1) ~= "@" then return nil end
   local path = info.source:sub(2)
@@ -139,6 +146,8 @@ local function methods(class)
   table.sort(list, function(a, b) return a.name < b.name end)
   return list
 end
+
+M.function_doc, M.methods = function_doc, methods
 
 -- ---- the walk ----
 local function names_of(t)
@@ -200,7 +209,7 @@ end
 
 --- Entries {name = "accel.nn.Linear", kind = "class" | "function" | "module", class =, base =, bases =, path =, text =,
 --- examples =, annotations =, params =, methods =, arguments = and declared = (see reference.options), ops = of a
---- module} of one module ("nn"), sorted by name, and a list of what could not be loaded.
+--- module} of one module ("nn"), sorted by name, and a list of names that could not be loaded.
 ---@param accel table
 ---@param root string the folder stdlib/accel
 ---@param module string
@@ -210,11 +219,12 @@ function M.entries(accel, root, module)
   local class = accel.util.class
   local annotations, per_file = annotated(root)
   local entries, failures, seen = {}, {}, {}
-  local function add_class(name, value)
+  local function add_class(name, value, family)
     local found = annotations[name] or annotations[tostring(value.__name)]
     local doc = found and class_doc(found, per_file[found.path] == 1) or sort_out {}
     doc.name, doc.kind, doc.class, doc.methods = name, "class", value, methods(value)
     doc.base, doc.path = found and found.base, found and found.path
+    if family then from_head(doc, root .. "/models/" .. family:gsub("%.", "/") .. ".lua") end
     doc.params = type(value.init) == "function" and signature(value.init) or {}
     doc.constructor = type(value.init) == "function" and function_doc(value.init) or nil
     doc.declared = options.of_class(value) or doc.constructor and doc.constructor.declared
@@ -229,7 +239,7 @@ function M.entries(accel, root, module)
       type(homes) == "table" and homes[key] or key)
     local path = read(file .. ".lua") and file .. ".lua" or file .. "/init.lua"
     local doc = head(path)
-    if #doc.text == 0 then doc = sort_out { "--- What is in " .. name .. "." } end
+    if #doc.text == 0 then doc = sort_out { "--- Fields of " .. name .. "." } end
     doc.name, doc.kind, doc.path, doc.ops = name, "module", path, {}
     for _, op in ipairs(names_of(t)) do
       if rawequal(t[op], accel[op]) then doc.ops[#doc.ops + 1] = op end
@@ -243,7 +253,8 @@ function M.entries(accel, root, module)
       if not ok then
         failures[#failures + 1] = full .. ": " .. tostring(value)
       elseif class.isclass(value) then
-        if not seen[value] then add_class(full, value) end
+        local homes = not seen[value] and full:find "^accel%.models%.%w+$" and rawget(getmetatable(t), "__names")
+        if not seen[value] then add_class(full, value, homes and homes[name]) end
         seen[value] = true
       elseif type(value) == "function" then
         local doc = not seen[value] and function_doc(value)
@@ -273,9 +284,9 @@ end
 ---@return string[]
 function M.modules(root)
   local list = {}
-  local p = assert(io.popen(("cd '%s' && ls -d */init.lua 2>/dev/null"):format(root)))
-  for line in p:lines() do list[#list + 1] = line:match "^[^/]+" end
-  p:close()
+  for _, name in ipairs(folders.names(root)) do
+    if lfs.attributes(root .. "/" .. name .. "/init.lua", "mode") == "file" then list[#list + 1] = name end
+  end
   return list
 end
 

@@ -1,5 +1,5 @@
---- The hand-written stubs in lua/meta (all but ops.lua, which is generated): functions and methods that come from
---- C and are no ops. Used by the reference page core.md and its test.
+--- The hand-written stubs in lua/meta (all but ops.lua, which is generated): functions and methods that come from C and
+--- are not ops. Used by the reference page core.md and its test.
 local markdown = require "reference.markdown"
 
 local M = {}
@@ -13,7 +13,7 @@ M.private = { gc_check = true, gc_foreign = true, gc_phase = true, global = true
   pairs = true, traceback = true, _alone = true }
 
 --- Entries {name = "accel.tensor" | "Tensor:item" | "Tensor.shape", section =, text =, examples =, annotations =,
---- params =} in the order of the files; fields of classes are entries with `field`, their type.
+--- params =} in the order of the files. Fields of classes are entries with `field`, their type.
 ---@param root string the folder lua/meta
 ---@param sort_out fun(lines: string[]): table of reference.stdlib
 ---@param files? string[] M.files
@@ -43,7 +43,7 @@ function M.entries(root, sort_out, files)
   return entries
 end
 
---- What an entry's name stands for in this library; nil: nothing.
+--- The value of an entry's name in this library, or nil.
 ---@param accel table
 ---@param name string
 function M.find(accel, name)
@@ -86,8 +86,8 @@ function M.page(entries)
   put [[
 # accel
 
-Functions and methods that are no ops: tensors from Lua data, random numbers, gradients, files, memory. What works on
-elements stands with the [ops](ops.md); how `t[...]` counts, in the guide [indexing](guides/indexing.md).]]
+Functions and methods other than ops: tensors from Lua data, random numbers, gradients, files, memory. Functions on
+elements are among the [ops](ops.md). The guide [indexing](guides/indexing.md) explains `t[...]`.]]
   M.put(entries, put)
   return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n")
 end

@@ -1,17 +1,17 @@
---- accel.Accelerator: what a training loop needs to run unchanged on any number of ranks and in any precision.
+--- accel.Accelerator runs an unchanged training loop on any number of ranks and in any precision.
 ---
 --- The constructor resolves its table and the environment into one configuration that never changes (resolve.lua,
---- config.lua), and makes the owners of what does:
----   gradient_state         settings of accumulation, where the loop stands   gradient_state.lua
+--- config.lua). It also creates the owners of all changing state:
+---   gradient_state         settings of accumulation, position of the loop     gradient_state.lua
 ---   dataloader_config      even_batches                                      (the setter below)
 ---   project_configuration  directories, number of the next checkpoint        configuration.lua
 ---   _prepared              models, optimizers, schedules, loaders            prepared.lua, filled by prepare.lua
 ---   _update, scaler        the update under way, its last factor             update.lua, amp/grad_scaler.lua
 ---   _micro_steps           blocks of accumulate                              micro_step.lua
----   _parallel              the mesh of ranks and what is shared out on it    parallelism.lua
+---   _parallel              the mesh of ranks and the split models on it     parallelism.lua
 ---   _trackers              runs of trackers                                  trackers.lua
 ---   _checkpointing         registered objects, hooks, a save under way       checkpoint.lua
----   _resume                the checkpoint that this run goes on from         resume.lua
+---   _resume                the checkpoint from which this run continues     resume.lua
 --- Methods stand by topic in the files named in METHODS.
 local GradientState = require "accel.accelerator.gradient_state"
 local Config = require "accel.accelerator.config"
@@ -20,18 +20,20 @@ local Prepared = require "accel.accelerator.prepared"
 local Resume = require "accel.accelerator.resume"
 local Update = require "accel.accelerator.update"
 local check = require "accel.util.check"
+local checkpoint_folder = require "accel.accelerator.checkpoint_folder"
 local class = require "accel.util.class"
-local filter_trackers = require("accel.accelerator.general_tracker").filter_trackers
+local filter_trackers = require("accel.track.general_tracker").filter_trackers
 local nearest = require "accel.util.nearest"
 local parallelism = require "accel.accelerator.parallelism"
 local raise = require "accel.util.raise"
 local resolve = require "accel.accelerator.resolve"
+local state = require "accel.accelerator.state"
 
 local METHODS <const> = { "prepare", "accumulation", "training", "collectives", "processes", "trackers", "save",
   "checkpoint", "profiling" }
 
---- What a training loop needs to run unchanged on any number of ranks and in any precision. The options have Accelerate's
---- names; those of features that accel does not have yet raise when they are set.
+--- Runs an unchanged training loop on any number of ranks and in any precision. The options have Accelerate's names.
+--- Options of missing features raise when you set them.
 ---
 ---   local accelerator = accel.Accelerator { gradient_accumulation_steps = 2, mixed_precision = "bf16" }
 ---   model, optimizer, loader, scheduler = accelerator:prepare(model, optimizer, loader, scheduler)
@@ -67,7 +69,7 @@ local METHODS <const> = { "prepare", "accumulation", "training", "collectives", 
 ---@field deepspeed_plugin accel.accelerator.DeepSpeedPlugin? the active one
 ---@field deepspeed_config table? its configuration, as prepare has filled it
 ---@field deepspeed_engine_wrapped accel.deepspeed.Engine? once a model is prepared under it
----@field resumed_from string? the checkpoint from which accel-run --resume has this run go on
+---@field resumed_from string? the checkpoint from which accel-run --resume continues this run
 local Accelerator = class("accel.Accelerator")
 
 local function make_scaler(config)
@@ -78,24 +80,24 @@ end
 
 ---@param opts? table
 ---  device_placement boolean = true: prepared models and batches go to the device
----  split_batches boolean: a loader's batch is that of all ranks together (default: dataloader_config's, false)
+---  split_batches boolean: a loader's batch size is the global batch size (default: dataloader_config's, false)
 ---  mixed_precision string: "no", "fp16", "bf16" or "fp8" (default: the environment's, "no")
 ---  gradient_accumulation_steps integer: micro-batches of an update (default: the environment's, 1)
 ---  cpu boolean = false: stay on the CPU
 ---  dataloader_config accel.accelerator.DataLoaderConfiguration: even_batches, dispatch_batches, ...
 ---  rng_types string[]: generators that all ranks share (default: { "generator" })
----  log_with string|table|list: trackers, by name ("tensorboard", "jsonl", "csv") or made; "all": every one there is
----  project_dir string: where runs write
+---  log_with string|table|list: trackers, by name ("tensorboard", "jsonl", "csv") or objects. "all": every available one
+---  project_dir string: the folder for the files of a run
 ---  project_config accel.accelerator.ProjectConfiguration: the same and more
 ---  gradient_accumulation_plugin accel.accelerator.GradientAccumulationPlugin: in the place of the number
 ---  step_scheduler_with_optimizer boolean = true: a prepared schedule advances with applied updates only
 ---  kwargs_handlers list: GradScalerKwargs, DistributedDataParallelKwargs, AutocastKwargs, ..., one of each at most
 ---  step_unit string = "update": a prepared schedule advances by one for every applied update, whatever the number of
----    ranks; "process": by num_processes, as Accelerate does
+---    ranks. "process": by num_processes, as Accelerate does
 ---  fsdp_plugin accel.accelerator.FullyShardedDataParallelPlugin: parameters, gradients and optimizer states are cut over ranks
 ---  deepspeed_plugin accel.accelerator.DeepSpeedPlugin: the same in DeepSpeed's words, stages 0 to 3
----  deepspeed_plugins table: several of them by name; state:select_deepspeed_plugin(name) says which is active
----  torch_tp_plugin any: tensor parallelism; not in accel yet, as what follows
+---  deepspeed_plugins table: several of them by name. state:select_deepspeed_plugin(name) selects the active one
+---  torch_tp_plugin any: tensor parallelism by a separate plugin: not in accel yet, so it raises. Use parallelism_config
 ---  megatron_lm_plugin accel.accelerator.MegatronLMPlugin: tensor, pipeline and data parallelism in Megatron-LM's words
 ---  parallelism_config accel.accelerator.ParallelismConfig: a mesh of data, tensor, sequence, context and pipeline parallelism
 ---  dynamo_backend string: compilation of prepared models, as accel.compile does it: "inductor", "eager", "no"
@@ -104,12 +106,10 @@ function Accelerator:init(opts)
   local resolved = resolve(opts)
   self.config = Config(resolved.values, resolved.origins)
   self.state = resolved.state
-  for _, key in ipairs { "fsdp_plugin", "megatron_lm_plugin", "dynamo_plugin", "parallelism_config" } do -- as Accelerate's state has them
-    if resolved.values[key] ~= nil then self.state[key] = resolved.values[key] end
-  end
   self.gradient_state = GradientState(resolved.gradient_accumulation_plugin)
   self.dataloader_config, self.project_configuration = resolved.dataloader_config, resolved.project_configuration
   self._parallel = parallelism.open(resolved.values, self.num_processes)
+  state.bind(self.state, resolved.values, self._parallel and self._parallel.mesh)
   self.scaler = make_scaler(self.config)
   self._prepared = Prepared()
   self._update = Update(self._prepared, self.scaler, self._parallel and self._parallel:axis "data")
@@ -117,20 +117,31 @@ function Accelerator:init(opts)
   self._checkpointing = { custom = {}, save_hooks = {}, load_hooks = {} }
   self._trackers = { entries = filter_trackers(resolved.log_with, self.logging_dir), running = {} }
   self._resume = Resume(self)
+  checkpoint_folder.look(self)
   if resolved.notes and #resolved.notes > 0 then
     self:_warn("keys of the DeepSpeed configuration that have no effect here: " .. table.concat(resolved.notes, "; "))
   end
   for _, line in ipairs(resolved.idle) do self:_warn(line) end
+  for _, line in ipairs(require "accel.accelerator.variables".lines()) do self:_warn(line) end
 end
 
 -- Attributes -------------------------------------------------------------------------------------
 
---- Read on access: what an owner knows. What is not here is a constant of the configuration.
+--- Fields that are read on access from their owner, above all the state, whose views scripts read as well. All other fields are constants
+--- of the configuration.
 local attributes = {}
 
 for _, key in ipairs { "process_index", "local_process_index", "is_main_process", "is_local_main_process",
-  "is_last_process", "use_distributed", "multi_device", "backend" } do
+  "is_last_process", "use_distributed", "multi_device", "backend", "distributed_type", "is_fsdp2" } do
   attributes[key] = function(self) return self.state[key] end
+end
+
+for _, key in ipairs { "device", "num_processes" } do -- code that ends a run reads them after a reset as well
+  attributes[key] = function(self)
+    local value = state.fact(key)
+    if value == nil then value = self.config._values[key] end
+    return value
+  end
 end
 
 for _, key in ipairs { "split_batches", "dispatch_batches", "even_batches", "use_seedable_sampler", "non_blocking",
@@ -152,7 +163,7 @@ function attributes:resumed_from() return self._resume.path end
 function attributes:log_with() return self._trackers.entries end
 function attributes:trackers() return self._trackers.running end
 
---- The active one of the process's; the configuration's where there is one only.
+--- The process's active plugin, or the configuration's if there is only one.
 function attributes:deepspeed_plugin() return self.state.deepspeed_plugin end
 function attributes:deepspeed_config()
   local plugin = self.deepspeed_plugin
@@ -161,22 +172,13 @@ end
 function attributes:deepspeed_engine_wrapped() return rawget(self, "_deepspeed") end
 function attributes:mixed_precision()
   local plugin = self.deepspeed_plugin
-  local own = self.config.mixed_precision -- fp8 is none of the blocks of a DeepSpeed configuration
+  local own = self.config.mixed_precision -- a DeepSpeed configuration has no block for fp8
   return plugin and own ~= "fp8" and plugin:precision() or own
 end
 
-function attributes:is_fsdp2() return self.fsdp_plugin ~= nil and self.fsdp_plugin.fsdp_version == 2 end
-
---- How ranks work together: the state's word, FSDP or DEEPSPEED where a plugin shards models.
-function attributes:distributed_type()
-  local plain = self.state.distributed_type
-  if self.deepspeed_plugin then return "DEEPSPEED" end
-  if self.megatron_lm_plugin then return "MEGATRON_LM" end
-  return self.fsdp_plugin and plain ~= "NO" and "FSDP" or plain
-end
 function attributes:is_composable_parallelism_enabled() return self.parallelism_config ~= nil and self.fsdp_plugin ~= nil end
 
---- The mesh of ranks (accel.parallel.DeviceMesh); nil where they are data-parallel only.
+--- The mesh of ranks (accel.parallel.DeviceMesh), or nil for plain data parallelism.
 function attributes:torch_device_mesh() return self._parallel and self._parallel.mesh end
 
 for name, dims in next, { tensor_parallel_rank = "tp", pipeline_parallel_rank = "pp", context_parallel_rank = "cp",
@@ -219,13 +221,13 @@ local optional = {
   scaler = true, autocast_handler = true, ddp_handler = true, scaler_handler = true, init_handler = true,
   profile_handler = true, te_recipe_handler = true, ao_recipe_handler = true, msamp_recipe_handler = true,
   data_seed = true, total_limit = true, resumed_from = true,
-  -- nil in Accelerate, too, where the feature is off
+  -- Accelerate also returns nil if the feature is off
   deepspeed_plugin = true, deepspeed_config = true, deepspeed_engine_wrapped = true,
   fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,
   parallelism_config = true, torch_device_mesh = true, fp8_backend = true,
 }
 
---- A name that is near to one that there is would be nil, and false in a condition; scripts' own names stay free.
+--- A misspelled name would be nil, and false in a condition. Scripts may add their own names.
 local function refuse_misspelt(self, key)
   local names = {}
   for _, set in ipairs { Accelerator, attributes, self, optional, self.config._values } do
@@ -234,7 +236,7 @@ local function refuse_misspelt(self, key)
     end
   end
   local near = nearest(key, names)
-  if near then raise("Accelerator: no '%s' here; did you mean '%s'?", key, near) end
+  if near then raise("Accelerator: there is no field '%s'; did you mean '%s'?", key, near) end
 end
 
 function Accelerator.__index(self, key)
@@ -268,7 +270,7 @@ function Accelerator:_warn(text)
   warned[self] = said
   if said[text] or not self.is_main_process then return end
   said[text] = true
-  io.stderr:write("accel: ", text, "\n")
+  io.stderr:write("accel: ", require("accel.util.terminal").visible(text, true), "\n")
 end
 
 function Accelerator.__tostring(self)

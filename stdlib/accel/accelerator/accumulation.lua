@@ -1,9 +1,10 @@
 --- Methods of Accelerator: gradient accumulation, when gradients are averaged over ranks, uneven inputs, autocast.
 local accel = require "accel"
+local Module = require "accel.nn.module"
 local check = require "accel.util.check"
 local check_self = require "accel.accelerator.check_self"
 local class = require "accel.util.class"
-local forward_precision = require "accel.accelerator.forward_precision"
+local forward_precision = require "accel.amp.forward_precision"
 local guard = require "accel.util.guard"
 local raise = require "accel.util.raise"
 local uneven_inputs = require "accel.accelerator.uneven_inputs"
@@ -31,13 +32,13 @@ local function models_only(who, ...)
   end
 end
 
---- Drops what an abandoned update has left.
+--- Drops the rest of an abandoned update.
 local function drop(self)
   for _, optimizer in ipairs(self._prepared.optimizers) do optimizer.optimizer:zero_grad() end
   self._update:discard()
 end
 
---- Enters no_sync of each model; returns what leaves them again.
+--- Enters no_sync of each model. Returns a function that leaves them again.
 local function no_sync_of(models, first, last)
   local guards = {}
   for i = first, last do
@@ -56,10 +57,10 @@ local function run(scope, fn)
 end
 
 --- Around one micro-step: `local _ <close> = accelerator:accumulate(model)`, or with a function last, which is called
---- and whose results are returned. Counts it; unless it is the last of its update, or the loader's last batch, gradients
---- of the given models (all prepared ones without any) are only added up on each rank, and optimizer:step(), zero_grad()
---- and scheduler:step() of prepared ones do nothing. A block that is left open would keep gradients apart for good, so
---- the next one of the loop raises; on one rank, too.
+--- and whose results are returned. Counts the micro-batch. On the last one of an update, or of the loader, gradients are
+--- averaged over ranks. On all others, each rank only adds up the gradients of the given models (default: all prepared
+--- ones), and optimizer:step(), zero_grad() and scheduler:step() of prepared objects do nothing. A block left open would
+--- keep gradients apart for good, so the next one in the loop raises, even on one rank.
 ---@param ... any models, then perhaps a function
 ---@return any
 function M.accumulate(self, ...)
@@ -85,8 +86,8 @@ function M.accumulate(self, ...)
   return scope
 end
 
---- Gradients of `model` are only added up on each rank until the block ends; `accelerator:no_sync(model, fn, ...)` for
---- the time of a function. Nothing happens on one rank.
+--- Each rank only adds up the gradients of `model` until the block ends. `accelerator:no_sync(model, fn, ...)` does so
+--- while fn runs. Nothing happens on one rank.
 ---@param model any
 ---@param fn? function
 ---@param ... any
@@ -113,10 +114,10 @@ function M.trigger_sync_in_backward(_, model, fn, ...)
 end
 
 --- Around a loop in which ranks have different numbers of batches: those that are through answer the averaging of the
---- others. An update that accumulates ends where a rank's loader does; after the block all ranks have the optimizers,
---- schedules and loss scale of one that came last. even_batches, when given, holds for loaders over indexed data inside
---- the block.
----@param joinables any[] the prepared model; optimizers may stand beside it
+--- others. An accumulated update ends when a rank's loader does. After the block all ranks have the optimizers,
+--- schedules and loss scale of one of the ranks that finished last. even_batches, if given, applies to loaders over
+--- indexed data inside the block.
+---@param joinables any[] the prepared model, and optionally optimizers
 ---@param even_batches? boolean
 ---@param fn? function
 ---@param ... any
@@ -129,17 +130,17 @@ function M.join_uneven_inputs(self, joinables, even_batches, fn, ...)
   if type(joinables) ~= "table" then
     raise("join_uneven_inputs: expected a list of prepared models, got %s", check.shown(joinables))
   end
-  if self.num_processes == 1 then return guard(function() end, fn, ...) end
   local model
-  for _, x in ipairs(joinables[1] ~= nil and joinables or { joinables }) do
-    if reduces(x) then
-      if model and model ~= x then
-        raise "join_uneven_inputs: one model at a time; the order in which several average is not known to a rank that waits"
+  for _, x in ipairs(Module.is_module(joinables) and { joinables } or joinables) do
+    if self.num_processes == 1 and self._prepared:find(x) or reduces(x) then
+      if model and model ~= x and self.num_processes > 1 then
+        raise "join_uneven_inputs: takes one model at a time; waiting ranks cannot know the order in which several models average"
       end
       model = x
     end
   end
-  if not model then raise "join_uneven_inputs: none of these is a model that prepare() has wrapped for several ranks" end
+  if not model then raise "join_uneven_inputs: got no model that prepare() has wrapped for several ranks" end
+  if self.num_processes == 1 then return guard(function() end, fn, ...) end
   local restore = {}
   if even_batches ~= nil then
     for _, loader in ipairs(self._prepared.dataloaders) do
@@ -152,7 +153,10 @@ function M.join_uneven_inputs(self, joinables, even_batches, fn, ...)
   end
   local join = model:join()
   local joining = model.joining
+  local experts = package.loaded["accel.parallel.experts"]
+  local again = experts and experts.count_apart(model) or function() end
   return guard(function(failure)
+    again()
     local _ <close> = guard(function()
       for loader, was in next, restore do loader:set_even_batches(was) end
     end)
@@ -163,8 +167,8 @@ end
 
 --- A scope in which sequences are shared out over the ranks of cp or sp: buffers are this rank's parts along their sequence dims, in
 --- place, attention goes over all ranks, and at the end the buffers are whole again, but for no_restore_buffers. Once for every step.
---- Labels are shifted before they are cut (shift_labels). Without cp_size or sp_size above 1 nothing happens, and a warning says so
---- once.
+--- Labels are shifted before they are cut (shift_labels). If neither cp_size nor sp_size is above 1, nothing happens, and one warning
+--- reports it.
 ---@param opts? {buffers: accel.Tensor[]?, buffer_seq_dims: integer[]?, no_restore_buffers: accel.Tensor[]?}
 ---@param fn? function
 ---@param ... any
@@ -183,7 +187,7 @@ function M.maybe_context_parallel(self, opts, fn, ...)
   return require("accel.parallel.context").scope(self._parallel:axis(kind), kind, gather, o, fn, ...)
 end
 
---- The precision of this Accelerator until the block ends, or while fn runs; a handler, or its fields, switches it off.
+--- The precision of this Accelerator until the block ends, or while fn runs. A handler, or its fields, switches it off.
 ---@param handler? table AutocastKwargs, or a table of its fields
 ---@param fn? function
 ---@param ... any

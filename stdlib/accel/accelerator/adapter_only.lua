@@ -7,22 +7,22 @@ local states = require "accel.peft.state"
 
 local M = {}
 
---- The names in files of what is saved of a prepared model: parameter -> name; nil where it has no adapters.
+--- The names in files of a prepared model's saved parameters: parameter -> name. nil for a model without adapters.
 ---@param accelerator accel.Accelerator
 ---@param who string
 ---@param model accel.nn.Module
----@param adapter? string default the active one, also where the model has none of that name
+---@param adapter? string default the active one, even if the model has no adapter of that name
 ---@return table<accel.Tensor, string>?
 function M.names(accelerator, who, model, adapter)
   local inner = accelerator:unwrap_model(model)
   if not states.is(inner) then return nil end
   if accelerator._parallel and accelerator._parallel:is_model_parallel() then
-    raise("%s: adapter_only: the model is shared out over a mesh of ranks, where adapters have no files of their own; leave it out", who)
+    raise("%s: adapter_only: the model is split over a mesh of ranks, which cannot write separate adapter files; leave it out", who)
   end
   return states.names(inner, adapter)
 end
 
---- The names for every prepared model, false for those without adapters. Raises where none has one.
+--- The names for every prepared model, false for those without adapters. Raises if no model has adapters.
 ---@param accelerator accel.Accelerator
 ---@param who string
 ---@return (table<accel.Tensor, string>|false)[]
@@ -36,8 +36,8 @@ function M.all(accelerator, who)
   return list
 end
 
---- An adapter's tensors by the names of PEFT's files. Where parameters are cut over ranks, all ranks call it, the main process
---- gets whole copies and the others an empty table; units that hold nothing of the adapter are not gathered.
+--- An adapter's tensors by the names of PEFT's files. If parameters are sharded over ranks, all ranks must call it. The main
+--- process gets whole copies and the others an empty table. Units without adapter parameters are not gathered.
 ---@param accelerator accel.Accelerator
 ---@param who string
 ---@param model accel.nn.Module

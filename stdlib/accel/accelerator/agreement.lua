@@ -1,10 +1,10 @@
---- What the ranks' loaders have to have in common when they are prepared: the seed is that of rank 0, and loaders that
---- would not load the same are an error on every rank, which names both. One collective. Used by loader.lua.
+--- Ranks agree on their loaders when these are prepared. All ranks take the seed of rank 0. Loaders that would load
+--- different data raise an error on every rank, which names both. One collective. Used by loader.lua.
 local accel = require "accel"
 local dist = require "accel.dist"
 local raise = require "accel.util.raise"
 
---- Samples, or batches, of a pass, as far as this rank knows; -1 otherwise.
+--- Samples, or batches, of a pass, as far as this rank knows, or -1.
 local function length_of(base)
   local source = base.batch_sampler or base.sampler or base.dataset.len and base.dataset
   return source and source:len() or -1
@@ -12,7 +12,7 @@ end
 
 ---@param base accel.data.DataLoader
 ---@param accelerator table
----@param alike boolean false where rank 0 alone reads: only the seed is agreed on
+---@param alike boolean false if only rank 0 reads: then ranks agree only on the seed
 ---@return integer seed of rank 0's loader
 return function(base, accelerator, alike)
   local own = (base.batch_sampler or base.sampler or {}).seed
@@ -21,7 +21,7 @@ return function(base, accelerator, alike)
     seed = accelerator.dataloader_config.data_seed or accel.get_rng_state().seed
   end
   local ranks = accelerator.num_processes
-  -- a number of processes that a script gave is not that of this run: there is nobody to agree with
+  -- a script gave another number of processes than this run has: there is no peer to agree with
   if ranks == 1 or ranks ~= dist.get_world_size() or dist.get_backend() == "sim" then return seed end
   local mine = { seed, -1, -1, 0, 0 }
   if alike then

@@ -1,5 +1,5 @@
---- is_*_available(): what accelerate.utils asks of an installation, answered for this build. Packages of Python are not
---- there; devices and formats are what accel has.
+--- is_*_available(): the installation checks of accelerate.utils, answered for this build. Python packages are never
+--- available. Devices and formats are those accel supports.
 local accel = require "accel"
 
 local M = {}
@@ -13,16 +13,20 @@ function M.is_cuda_available() return cuda() end
 
 --- Whether mixed_precision = "bf16" can be asked for: on every device here.
 --- example: accel.accelerator.is_bf16_available() --> true
----@param ignore_tpu? boolean accepted: there are none
+---@param ignore_tpu? boolean without effect: there are none
 ---@return boolean
-function M.is_bf16_available(ignore_tpu) return true end
+function M.is_bf16_available(ignore_tpu, ...)
+  require "accel.util.check".surplus("is_bf16_available", ...)
+  require "accel.util.no_effect"("accel.accelerator.is_bf16_available", { ignore_tpu = ignore_tpu })
+  return true
+end
 
 --- Whether mixed_precision = "fp16" can be asked for: on every device here.
 --- example: accel.accelerator.is_fp16_available() --> true
 ---@return boolean
 function M.is_fp16_available() return true end
 
--- What accel does itself where Accelerate needs a package or a chip.
+-- Features that accel has built in and for which Accelerate needs a package or a chip.
 for name in ("fp8 tqdm schedulefree torchdata_stateful_dataloader weights_only tensorboard mlflow trackio clearml comet_ml dvclive"):gmatch "%S+" do
   --- Always true: it is part of accel.
   --- example: accel.accelerator.is_tqdm_available() --> true

@@ -1,5 +1,5 @@
---- Models that do not fit on one device: made without memory, loaded to where there is room, fetched while they compute. Names and
---- arguments are those of accelerate.big_modeling.
+--- Models that do not fit on one device: created without memory, loaded to the devices with room, fetched while they compute.
+--- It uses the names and arguments of accelerate.big_modeling.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -7,10 +7,10 @@ local device_maps = require "accel.accelerator.device_map"
 local environment = require "accel.accelerator.environment"
 local folder = require "accel.accelerator.offload_folder"
 local listed = require "accel.util.listed"
-local memory = require "accel.accelerator.memory"
 local model_hooks = require "accel.accelerator.model_hooks"
 local model_placement = require "accel.accelerator.model_placement"
 local module_tensors = require "accel.accelerator.module_tensors"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
 local parameter = require "accel.nn.parameter"
@@ -25,8 +25,9 @@ local M = {}
 local function empty_on(device, plain)
   return function(...)
     local args = table.pack(...)
+    while args.n > 0 and args[args.n] == nil do args.n = args.n - 1 end
     local last = args[args.n]
-    if type(last) == "table" and last[1] == nil and next(last) ~= nil then
+    if type(last) == "table" and last[1] == nil and (next(last) ~= nil or args.n > 1) then
       if last.device == nil then
         args[args.n] = { device = device }
         for key, value in next, last do args[args.n][key] = value end
@@ -39,7 +40,8 @@ local function empty_on(device, plain)
   end
 end
 
---- A block in which parameters of new modules are made on a device; with include_buffers, all new tensors. Also with a function.
+--- A block in which parameters of new modules are created on a device. With include_buffers this covers all new tensors. Also
+--- with a function.
 ---@param device string
 ---@param opts? {include_buffers: boolean?}
 ---@param fn? function
@@ -66,7 +68,7 @@ function M.init_on_device(device, opts, fn)
 end
 
 --- A block in which parameters of new modules take no memory: they are on the meta device. Buffers are real unless include_buffers
---- says so (or ACCELERATE_INIT_INCLUDE_BUFFERS). Also with a function.
+--- (or ACCELERATE_INIT_INCLUDE_BUFFERS) is set. Also with a function.
 --- example: local _ <close> = accel.accelerator.init_empty_weights() local m = accel.nn.Linear(100000, 100000)
 ---   return m.weight.device --> "meta"
 ---@param opts? {include_buffers: boolean?}
@@ -74,32 +76,59 @@ end
 ---@return any
 function M.init_empty_weights(opts, fn) return M.init_on_device("meta", opts, fn) end
 
+local ONE_DEVICE <const> = "if the whole model is on one device: nothing is fetched or moved"
+
 -- Whole models -------------------------------------------------------------------------------------
 
 local function one_tier(tier, offload_buffers)
   return function(_, kind) return (kind == "parameter" or offload_buffers) and tier or nil end
 end
 
+--- The device on which a model computes: the given one, or the device of its first parameter. A meta parameter counts
+--- as CPU.
+local function execution_device(who, model, given)
+  if given ~= nil then return module_tensors._device_name(who, given) end
+  local first = model:parameters()[1]
+  local device = first and first.device or "cpu"
+  return module_tensors._device_name(who, device == "meta" and "cpu" or device)
+end
+
+-- Options that execution_device by position may stand before: cpu_offload(model, "cuda:0", { offload_buffers = true }).
+local function device_first(who, opts, more, ...)
+  if math.type(opts) ~= "integer" and type(opts) ~= "string" then
+    check.surplus(who, more, ...)
+    return opts
+  end
+  check.surplus(who, ...)
+  if more ~= nil and type(more) ~= "table" then raise("%s: options must be a table, got %s", who, check.shown(more)) end
+  local o = { execution_device = opts }
+  for key, value in next, more or {} do
+    if key == "execution_device" then raise("%s: execution_device is given by position and as an option", who) end
+    o[key] = value
+  end
+  return o
+end
+
 --- All weights of a model in host memory, on execution_device while they are used and before, as far as there is room.
 ---@param model accel.nn.Module
----@param opts? table
----  execution_device integer|string: default where the model's first parameter is
----  offload_buffers boolean = false: buffers, too
+---@param opts? table|integer|string options, or execution_device, which options may follow
+---  execution_device integer|string: default the device of the model's first parameter
+---  offload_buffers boolean = false: offload buffers as well
 ---  state_dict table<string, accel.Tensor>: values in place of the model's
----  preload_module_classes string[]: accepted; weights come when they are used, whoever uses them
----  window integer|string: bytes of the device that weights may take at a time; default room for the two largest layers
+---  preload_module_classes string[]: without effect, because weights are fetched on use by any module
+---  window integer|string: bytes of the device that weights may take at a time (default: room for the two largest layers)
 ---@return accel.nn.Module
-function M.cpu_offload(model, opts)
+function M.cpu_offload(model, opts, ...)
   local who = "cpu_offload"
+  opts = device_first(who, opts, ...)
   module_tensors._check_module(who, model)
   local o = options(who, opts, {
     execution_device = options.none, offload_buffers = false, state_dict = options.none, preload_module_classes = options.none,
     window = options.none,
   })
+  no_effect("accel.accelerator.cpu_offload", o)
   model_placement.check_values(who, model, o.state_dict)
-  local first = model:parameters()[1]
-  local device = o.execution_device == nil and first and first.device or o.execution_device or "cpu"
-  device = device == "meta" and "cpu" or module_tensors._device_name(who, device)
+  local device = execution_device(who, model, o.execution_device)
   model_placement.place(model, {
     who = who, main = device, exec_of = function() return device end, tier_of = one_tier("host", o.offload_buffers),
     state_dict = o.state_dict, offload_buffers = o.offload_buffers, window = o.window,
@@ -110,10 +139,12 @@ end
 --- A model that rests in host memory, comes to execution_device with its first forward and stays until hook:offload(), or until
 --- the model whose prev_module_hook it is begins: for several models that take turns.
 ---@param model accel.nn.Module
----@param opts? {execution_device: (integer|string)?, prev_module_hook: accel.accelerator.UserCpuOffloadHook?}
+---@param opts? {execution_device: (integer|string)?, prev_module_hook: accel.accelerator.UserCpuOffloadHook?} or execution_device, which
+---  options may follow
 ---@return accel.nn.Module model
 ---@return accel.accelerator.UserCpuOffloadHook hook with offload() and remove()
-function M.cpu_offload_with_hook(model, opts)
+function M.cpu_offload_with_hook(model, opts, ...)
+  opts = device_first("cpu_offload_with_hook", opts, ...)
   module_tensors._check_module("cpu_offload_with_hook", model)
   local hook = model_hooks.CpuOffload(opts)
   model_hooks.add_hook_to_module(model, hook, true)
@@ -124,18 +155,18 @@ end
 --- used as it is, a new one is written.
 ---@param model accel.nn.Module
 ---@param offload_dir string
----@param opts? table as cpu_offload's, without state_dict
+---@param opts? table|integer|string as cpu_offload's, without state_dict
 ---@return accel.nn.Module
-function M.disk_offload(model, offload_dir, opts)
+function M.disk_offload(model, offload_dir, opts, ...)
   local who = "disk_offload"
+  opts = device_first(who, opts, ...)
   module_tensors._check_module(who, model)
   if type(offload_dir) ~= "string" then raise("%s: offload_dir must be a folder, got %s", who, check.shown(offload_dir)) end
   local o = options(who, opts, {
     execution_device = options.none, offload_buffers = false, preload_module_classes = options.none, window = options.none,
   })
-  local first = model:parameters()[1]
-  local device = o.execution_device == nil and first and first.device or o.execution_device or "cpu"
-  device = device == "meta" and "cpu" or module_tensors._device_name(who, device)
+  no_effect("accel.accelerator.disk_offload", o)
+  local device = execution_device(who, model, o.execution_device)
   local index, message, code = folder._read_index(offload_dir)
   if not index and code ~= "not_found" then raise("%s: %s", who, message) end
   model_placement.place(model, {
@@ -147,7 +178,7 @@ end
 
 -- Device maps --------------------------------------------------------------------------------------
 
---- The devices of a map as accel names them, the main one, and what is elsewhere: map of names -> { device, tier }.
+--- The devices of a map in accel's names, the main one, and all entries elsewhere: map of names -> { device, tier }.
 local function read_map(who, device_map, main_device)
   local gpus, seen, out = {}, {}, {}
   for _, where in ordered.iterate(device_map) do
@@ -174,33 +205,15 @@ local function below(device_map, tier)
   return names
 end
 
---- Puts the parts of a model where a map says: GPUs by number, "cpu", "disk". Parts on the cpu or on disk compute on the main
---- device; their weights are fetched before they are used. Inputs follow from device to device, outputs end where the inputs were. Where
---- there is no GPU, 0 is the CPU's memory and "cpu" beside it host memory apart from it.
---- example: local m = accel.nn.Sequential(accel.nn.Linear(2, 2), accel.nn.Linear(2, 1))
----   accel.accelerator.dispatch_model(m, { ["0"] = "cpu", ["1"] = "disk" }, { offload_dir = accel.mkdtemp "/tmp/example-" })
----   return m.hf_device_map["1"], accel.offload.tier(m[2].weight) --> "disk", "file"
----@param model accel.nn.Module
----@param device_map table<string, integer|string>
----@param opts? table
----  main_device integer|string: default the map's first that is not "cpu" or "disk"
----  state_dict table<string, accel.Tensor>: values of what is on the cpu, in place of the model's
----  offload_dir string: the folder for what is on disk, written where it has no index.json
----  offload_index table<string, table>: the index in place of the folder's
----  offload_buffers boolean = false: buffers of offloaded parts are offloaded, too
----  skip_keys string|string[]: names of inputs that are not moved
----  preload_module_classes string[]: accepted; weights come when they are used, whoever uses them
----  force_hooks boolean = false: hooks also where all of the model is on one device
----  window integer|string: bytes of the main device for weights that come and go; default room for the two largest layers
----@return accel.nn.Module
-function M.dispatch_model(model, device_map, opts)
+local function dispatch(model, device_map, opts, tiers, ...)
   local who = "dispatch_model"
   module_tensors._check_module(who, model)
   local o = options(who, opts, {
     main_device = options.none, state_dict = options.none, offload_dir = options.none, offload_index = options.none,
     offload_buffers = false, skip_keys = options.none, preload_module_classes = options.none, force_hooks = false,
-    window = options.none, _tiers = options.none,
-  })
+    window = options.none,
+  }, ...)
+  no_effect("accel.accelerator.dispatch_model", o)
   device_maps.check_device_map(model, device_map)
   local map, main = read_map(who, device_map, o.main_device)
   local devices, n = {}, 0
@@ -217,15 +230,18 @@ function M.dispatch_model(model, device_map, opts)
       index, message, code = folder._read_index(o.offload_dir)
       if not index and code ~= "not_found" then raise("%s: %s", who, message) end
     end
-    device_maps.check_tied_parameters_on_same_device(require("accel.accelerator.module_sizes").find_tied_parameters(model), device_map)
+    device_maps.check_tied_parameters_on_same_device(require("accel.nn.module_sizes").find_tied_parameters(model), device_map)
     local function at(name) return device_maps.device_of(name, map) or { device = main } end
     model_placement.place(model, {
       who = who, main = main, exec_of = function(name) return at(name).device end,
       tier_of = function(name, kind) return (kind == "parameter" or o.offload_buffers) and at(name).tier or nil end,
       state_dict = o.state_dict, folder = devices.disk and o.offload_dir or nil, index = index, offload_buffers = o.offload_buffers,
-      skip_keys = o.skip_keys, window = o.window, tiers = o._tiers,
+      skip_keys = o.skip_keys, window = o.window, tiers = tiers,
     })
   else
+    if not tiers then -- of load_checkpoint_and_dispatch, which gets a folder in case memory does not suffice
+      no_effect.given(who, o, { "state_dict", "offload_dir", "offload_index", "offload_buffers", "skip_keys", "window" }, ONE_DEVICE)
+    end
     model:to(main)
   end
   local shown = ordered()
@@ -234,24 +250,45 @@ function M.dispatch_model(model, device_map, opts)
   return model
 end
 
+--- Puts the parts of a model on the devices of a map: GPUs by number, "cpu", "disk". Parts on the cpu or on disk compute on the main
+--- device, and their weights are fetched before use. Inputs follow from device to device. Outputs end on the device of the inputs.
+--- Without a GPU, 0 is the CPU's memory, and "cpu" is separate host memory.
+--- example: local m = accel.nn.Sequential(accel.nn.Linear(2, 2), accel.nn.Linear(2, 1))
+---   accel.accelerator.dispatch_model(m, { ["0"] = "cpu", ["1"] = "disk" }, { offload_dir = accel.mkdtemp "/tmp/example-" })
+---   return m.hf_device_map["1"], accel.offload.tier(m[2].weight) --> "disk", "file"
+---@param model accel.nn.Module
+---@param device_map table<string, integer|string>
+---@param opts? table
+---  main_device integer|string: default the map's first that is not "cpu" or "disk"
+---  state_dict table<string, accel.Tensor>: values of parts on the cpu, in place of the model's
+---  offload_dir string: the folder for parts on disk, written unless it has an index.json
+---  offload_index table<string, table>: the index in place of the folder's
+---  offload_buffers boolean = false: offload the buffers of offloaded parts as well
+---  skip_keys string|string[]: names of inputs that are not moved
+---  preload_module_classes string[]: without effect, because weights are fetched on use by any module
+---  force_hooks boolean = false: add hooks even if the whole model is on one device
+---  window integer|string: bytes of the main device for fetched weights (default: room for the two largest layers)
+---@return accel.nn.Module
+function M.dispatch_model(model, device_map, opts, ...) return dispatch(model, device_map, opts, nil, ...) end
+
 local NAMED <const> = { auto = true, balanced = true, balanced_low_0 = true, sequential = true }
 
---- Loads a checkpoint into a model, usually one without weights, and dispatches it: every tensor goes straight from its file to its
---- device or tier, and what is on disk in safetensors files stays there.
+--- Loads a checkpoint into a model, usually one without weights, and dispatches it. Every tensor goes straight from its file to its
+--- device or tier. Parts on disk stay in their safetensors files.
 ---@param model accel.nn.Module
 ---@param checkpoint string as load_checkpoint_in_model's
 ---@param opts? table
----  device_map string|table<string, integer|string>: "auto" (as "balanced"), "balanced_low_0", "sequential" or a map; none: only load
----  max_memory table<integer|string, integer|string>: default what the devices have free
+---  device_map string|table<string, integer|string>: "auto" (as "balanced"), "balanced_low_0", "sequential" or a map. none: only load
+---  max_memory table<integer|string, integer|string>: default the free memory of the devices
 ---  no_split_module_classes string[]: classes of blocks that stay whole
----  offload_folder string: for what is on disk and not in a safetensors file
+---  offload_folder string: for parts on disk that are not in a safetensors file
 ---  offload_buffers boolean = false
 ---  dtype string: of floating weights
----  offload_state_dict boolean: accepted; nothing is collected before it is placed
+---  offload_state_dict boolean: without effect, because nothing is collected before it is placed
 ---  skip_keys, preload_module_classes, force_hooks, window: as dispatch_model's
 ---  strict, full_state_dict, broadcast_from_rank0, keep_in_fp32_modules: as load_checkpoint_in_model's
 ---@return accel.nn.Module
-function M.load_checkpoint_and_dispatch(model, checkpoint, opts)
+function M.load_checkpoint_and_dispatch(model, checkpoint, opts, ...)
   local who = "load_checkpoint_and_dispatch"
   module_tensors._check_module(who, model)
   local o = options(who, opts, {
@@ -259,11 +296,14 @@ function M.load_checkpoint_and_dispatch(model, checkpoint, opts)
     offload_buffers = false, dtype = options.none, offload_state_dict = options.none, skip_keys = options.none,
     preload_module_classes = options.none, force_hooks = false, window = options.none, strict = false, full_state_dict = true,
     broadcast_from_rank0 = false, keep_in_fp32_modules = options.none,
-  })
+  }, ...)
+  no_effect("accel.accelerator.load_checkpoint_and_dispatch", { full_state_dict = not o.full_state_dict,
+    preload_module_classes = o.preload_module_classes, offload_state_dict = o.offload_state_dict })
+  require("accel.accelerator.load_checkpoint")._unused(who, o)
   local map, max_memory = o.device_map, o.max_memory
   if type(map) == "string" then
     if not NAMED[map] then
-      raise("%s: device_map '%s' is not known; say 'auto', 'balanced', 'balanced_low_0', 'sequential' or give a map", who, map)
+      raise("%s: unknown device_map '%s'; give 'auto', 'balanced', 'balanced_low_0', 'sequential' or a map", who, map)
     end
     local classes = o.no_split_module_classes or rawget(class.of(model), "_no_split_modules")
     if map ~= "sequential" then
@@ -274,11 +314,15 @@ function M.load_checkpoint_and_dispatch(model, checkpoint, opts)
     map = device_maps.infer_auto_device_map(model, {
       max_memory = max_memory, no_split_module_classes = classes, dtype = o.dtype, offload_buffers = o.offload_buffers,
     })
+  elseif map then
+    no_effect.given(who, o, { "no_split_module_classes" }, "with a device_map that is a table: it places every block")
   end
-  local load = { strict = o.strict, dtype = o.dtype, full_state_dict = o.full_state_dict,
+  local load = { strict = o.strict, dtype = o.dtype,
     broadcast_from_rank0 = o.broadcast_from_rank0, keep_in_fp32_modules = o.keep_in_fp32_modules }
   local loader = require("accel.accelerator.load_checkpoint")
   if not map then
+    no_effect.given(who, o, { "max_memory", "no_split_module_classes", "offload_folder", "offload_buffers", "skip_keys", "force_hooks", "window" },
+      "without a device_map: the model stays on its device")
     loader.load_checkpoint_in_model(model, checkpoint, load)
     return model
   end
@@ -286,14 +330,13 @@ function M.load_checkpoint_and_dispatch(model, checkpoint, opts)
   local window = o.window
   if window == nil and o.max_memory then window = M._room(model, map, o) end
   local tiers, index = loader._dispatching(who, model, checkpoint, load, window)
-  return M.dispatch_model(model, map, {
+  return dispatch(model, map, {
     offload_dir = o.offload_folder, offload_index = index, offload_buffers = o.offload_buffers, skip_keys = o.skip_keys,
-    force_hooks = o.force_hooks, _tiers = tiers,
-  })
+    force_hooks = o.force_hooks,
+  }, tiers)
 end
 
---- What max_memory leaves of the main device beside what the map puts there for good; nil where that is less than a layer
---- needs.
+--- The part of max_memory on the main device that the map leaves free. nil if it is less than a layer needs.
 function M._room(model, map, o)
   local who = "load_checkpoint_and_dispatch"
   local places, main = read_map(who, map)
@@ -303,7 +346,7 @@ function M._room(model, map, o)
     local fine, name = pcall(module_tensors._device_name, who, key)
     if key ~= "disk" and fine and name == main and (limit == nil or math.type(key) == "integer") then limit = bytes end
   end
-  local seen, width = {}, o.dtype and memory.dtype_byte_size(o.dtype)
+  local seen, width = {}, o.dtype and require("accel.nn.module_sizes").dtype_byte_size(o.dtype)
   module_tensors._each(model, function(name, t, kind)
     local at = device_maps.device_of(name, places)
     if seen[t] or not at then return end
@@ -327,13 +370,15 @@ end
 ---@param storage_dtype string
 ---@param compute_dtype string
 ---@param opts? table
----  skip_modules_pattern string|string[]: Lua patterns; modules whose name one of them finds are left alone
+---  skip_modules_pattern string|string[]: Lua patterns. Modules with a matching name are skipped
 ---  skip_modules_classes table[]: classes that are left alone
----  non_blocking boolean = false: accepted; the order of work on a device is kept in any case
-function M.attach_layerwise_casting_hooks(module, storage_dtype, compute_dtype, opts)
+---  non_blocking boolean = false: without effect, because a device always keeps the order of its work
+function M.attach_layerwise_casting_hooks(module, storage_dtype, compute_dtype, opts, ...)
+  check.surplus("attach_layerwise_casting_hooks", ...)
   local who = "attach_layerwise_casting_hooks"
   module_tensors._check_module(who, module)
   local o = options(who, opts, { skip_modules_pattern = options.none, skip_modules_classes = {}, non_blocking = false })
+  no_effect("accel.accelerator.attach_layerwise_casting_hooks", o)
   local patterns = type(o.skip_modules_pattern) == "string" and { o.skip_modules_pattern } or o.skip_modules_pattern or {}
   local probe = accel.empty(0, { dtype = storage_dtype, device = "cpu" })
   storage_dtype, compute_dtype = probe.dtype, accel.empty(0, { dtype = compute_dtype, device = "cpu" }).dtype

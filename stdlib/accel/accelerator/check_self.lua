@@ -1,5 +1,5 @@
---- What a method says when it was called with a dot, as in Python: `accelerator.prepare(model)` has the model for self.
---- For methods that would do something else then, or nothing, instead of failing.
+--- The error of a method that was called with a dot, as in Python: `accelerator.prepare(model)` passes the model as
+--- self. For methods that would do something else then, or nothing, instead of failing.
 local raise = require "accel.util.raise"
 
 --- Raises unless self is an Accelerator, or a state of the process.

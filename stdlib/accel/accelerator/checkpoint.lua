@@ -1,12 +1,14 @@
---- Methods of Accelerator: save_state, load_state and what belongs to them. A checkpoint is a folder that is there whole or
---- not at all (accel.ckpt); what it holds is in checkpoint_content.lua, how it is loaded in checkpoint_load.lua, how a run
---- takes itself up again in resume.lua.
+--- Methods of Accelerator: save_state, load_state and their helpers. A checkpoint is a complete folder or does not exist
+--- (accel.ckpt). checkpoint_content.lua defines its content, checkpoint_load.lua loads it, and resume.lua resumes a run.
 ---
---- What an Accelerator keeps for this, in _checkpointing:
+--- The fields of an Accelerator's _checkpointing:
 ---   custom       objects of register_for_checkpointing
 ---   save_hooks, load_hooks   pre-hooks, in order
 ---   pending      an asynchronous save that is under way: { save =, path =, step = }
 ---   verified     the folder that was verified when it was looked for, until it is loaded
+---   next         the number of the next automatic name, as this Accelerator has counted it. nil before the first
+---   entering     until the first step or save: { text =, parent = }, the folder of automatic names and the reason not to write there
+---                there, or false
 local accel = require "accel"
 local check = require "accel.util.check"
 local check_self = require "accel.accelerator.check_self"
@@ -14,17 +16,20 @@ local ckpt_content = require "accel.accelerator.checkpoint_content"
 local dist = require "accel.dist"
 local folder = require "accel.accelerator.checkpoint_folder"
 local loading = require "accel.accelerator.checkpoint_load"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local run = require "accel.ckpt.run"
 local share = require "accel.ckpt.share"
-local verdict = require "accel.accelerator.verdict"
-local writing = require "accel.accelerator.checkpoint_write"
+local verdict = require "accel.dist.verdict"
+local writing = require "accel.ckpt.write"
+local unwritten = require "accel.util.unwritten"
 
 local M = {}
 
--- ---- what is saved besides what is prepared ----
+-- ---- saved objects other than prepared ones ----
 
---- Objects whose state belongs to that of the run: each has the methods state_dict, which returns plain data and tensors,
+--- Objects whose state belongs to the run's state. Each has the methods state_dict, which returns plain data and tensors,
 --- and load_state_dict. They are saved and loaded in the order of registering.
 --- example: local a, counter = accel.Accelerator(), { n = 1 }
 ---   function counter:state_dict() return { n = self.n } end
@@ -80,7 +85,7 @@ end
 
 -- ---- saving ----
 
---- The entries of `list` that are missing in what hooks left of it, by position from 1.
+--- The entries of `list` that hooks removed from `left`, by position from 1.
 local function taken_out(list, left)
   local there, out = {}, {}
   for _, x in next, left do there[x] = true end
@@ -109,65 +114,78 @@ local function run_save_hooks(self, to, adapters)
   return weights, files
 end
 
---- Begins to write. All ranks come here; each adds what is its own.
-local function begin(self, path, replace, asynchronous, adapter_only)
+--- Begins to write. All ranks call it, and each adds its own part. Returns the save, its path, and the number in that.
+local function begin(self, path, opts, asynchronous, adapter_only)
   local adapters = adapter_only and require "accel.accelerator.adapter_only".all(self, "save_state") or nil
   local part, parts, own = writing.parts(self)
-  local save = writing.create(self, path, part, parts, own, replace)
-  local ok, why = pcall(verdict, self, "save_state", function()
-    local weights, files = run_save_hooks(self, save.folder, adapters)
-    local content = ckpt_content.collect(self, weights, adapters)
-    if part == 0 then
-      for _, name in ipairs(files) do writing.adopt(save, name) end
-      for name, bytes in accel.pairs(content.files) do save:add_bytes(name, bytes) end
-    end
-    for name, bytes in accel.pairs(content.own) do save:add_bytes(name, bytes) end
-    for _, object in ipairs(content.objects) do
-      local lists, writers = share.files(share.boxes(object.entries, part, parts)), object.whole and 1 or parts
-      for k, boxes in ipairs(lists) do
-        save:add_tensors(ckpt_content.file(object.name, part, writers, k, #lists), boxes, object.metadata)
+  local save, number
+  save, path, number = writing.create(self, path, part, parts, own, opts)
+  if number then self.project_configuration.iteration, self._checkpointing.next = number, number end
+  -- all ranks' hooks end before a rank writes, so new files in the folder come from hooks
+  local weights, files
+  local ok, why = pcall(verdict, self, "save_state", function() weights, files = run_save_hooks(self, save.folder, adapters) end)
+  if ok then
+    ok, why = pcall(verdict, self, "save_state", function()
+      local content = ckpt_content.collect(self, weights, adapters)
+      if part == 0 then
+        for _, name in ipairs(files) do writing.adopt(save, name) end
+        for name, bytes in accel.pairs(content.files) do save:add_bytes(name, bytes) end
       end
-    end
-    local hooked = {}
-    for i, state in ipairs(weights) do
-      if not state then hooked[#hooked + 1] = i - 1 end
-    end
-    save:start { state = part == 0 and ckpt_content.record(self, hooked, adapters) or nil, asynchronous = asynchronous }
-  end)
+      for name, bytes in accel.pairs(content.own) do save:add_bytes(name, bytes) end
+      for _, object in ipairs(content.objects) do
+        local lists, writers = share.files(share.boxes(object.entries, part, parts)), object.whole and 1 or parts
+        for k, boxes in ipairs(lists) do
+          save:add_tensors(ckpt_content.file(object.name, part, writers, k, #lists), boxes, object.metadata)
+        end
+      end
+      local hooked = {}
+      for i, state in ipairs(weights) do
+        if not state then hooked[#hooked + 1] = i - 1 end
+      end
+      save:start { state = part == 0 and ckpt_content.record(self, hooked, adapters) or nil, asynchronous = asynchronous }
+    end)
+  end
   if not ok then
     save:abort()
     error(why, 0)
   end
-  return save
+  return save, path, number
 end
 
 --- Behind the commit, and not before, those that are too many go.
 local function committed(self, pending)
   local project = self.project_configuration
-  if pending.automatic and project.total_limit and writing.decides(self) then
-    local ok, why = require "accel.ckpt".prune(folder.parent(pending.path), project.total_limit)
+  if pending.number and project.total_limit and writing.decides(self) then
+    local ok, why = require "accel.ckpt".prune(folder.parent(pending.path), project.total_limit,
+      { runs = run.mine(), spare = pending.path:match "[^/]*$" })
     if not ok then self:_warn(("save_state: total_limit: %s"):format(why)) end
   end
 end
 
 --- Saves the state of the run: models, optimizers, schedules, loss scale, the place of loaders in their data, random states
---- and registered objects. All processes call it; it returns when the checkpoint is on disk, whole, or raises on all of them,
---- and then the one before is untouched. With ProjectConfiguration { automatic_checkpoint_naming = true } the folder is
---- project_dir/checkpoints/checkpoint_<iteration>, of which the last total_limit are kept, and a folder that is given is
---- ignored. Returns the folder.
+--- and registered objects. All processes must call it. It returns when the whole checkpoint is on disk. On failure it raises
+--- on all processes and leaves the previous checkpoint untouched. Returns the folder.
 ---
---- asynchronous = true (or asynchronous_save in ProjectConfiguration): tensors are copied and written while training goes on.
---- The error of one that fails is raised by the next step, save, wait_for_save or end_training.
+--- With ProjectConfiguration { automatic_checkpoint_naming = true } the folder is project_dir/checkpoints/checkpoint_<iteration>. A folder
+--- that you give is ignored, with a warning. The newest total_limit checkpoints of this run, and of the run it continues, are kept.
+--- Checkpoints of another run in that folder are an error, raised by the first optimizer step or save_state, unless the run has called
+--- load_state, was started with --resume auto, or sets on_existing = "beside".
 ---
---- adapter_only = true: of models with adapters (accel.peft) the active one alone, by the names of PEFT's files; load_state finds that in
---- the checkpoint, and leaves the rest of the model as it is. Other models are saved whole.
+--- asynchronous = true (or asynchronous_save in ProjectConfiguration): tensors are copied, then written while training
+--- continues. The error of one that fails is raised by the next step, save, wait_for_save or end_training.
+---
+--- adapter_only = true: of models with adapters (accel.peft), save only the active adapter, by the names of PEFT's files. load_state
+--- recognizes such a checkpoint and leaves the rest of the model unchanged. Other models are saved whole.
 ---@param output_dir? string ~ is the home
----@param opts? {asynchronous: boolean?, safe_serialization: boolean?, adapter_only: boolean?} files are always safetensors
+---@param opts? {asynchronous: boolean?, safe_serialization: boolean?, adapter_only: boolean?} files are always safetensors:
+---  safe_serialization = false raises
 ---@return string folder
-function M.save_state(self, output_dir, opts)
+function M.save_state(self, output_dir, opts, ...)
+  check.surplus("save_state", ...)
   check_self(self, "save_state")
   if type(output_dir) == "table" and opts == nil then output_dir, opts = nil, output_dir end
   local o = options("save_state", opts, { asynchronous = options.none, safe_serialization = true, adapter_only = false })
+  require("accel.ckpt.model_files").only_safetensors("save_state", o.safe_serialization)
   if output_dir ~= nil and (type(output_dir) ~= "string" or output_dir == "") then
     raise("save_state: the folder must be a string, got %s", check.shown(output_dir))
   end
@@ -178,15 +196,25 @@ end
 
 --- save_state, and with `always` under an automatic name in any case.
 function M._save(self, output_dir, asynchronous, always, adapter_only)
+  if unwritten.leaves_state(output_dir) then return output_dir or "?" end
+  require "accel.accelerator.changes".settle(self)
   self:wait_for_save()
-  local path, automatic = table.unpack(writing.of_first(self, "save_state", function()
-    return { folder.to_save(self, output_dir, always) }
+  local project, kept = self.project_configuration, self._checkpointing
+  local path, number, after = table.unpack(writing.of_first(self, "save_state", function()
+    local to, n = folder.to_save(self, output_dir, always)
+    kept.after = kept.after or folder.after(self)
+    return { to, n or false, kept.after }
   end))
-  local save = begin(self, path, not automatic, asynchronous, adapter_only)
-  local pending = { save = save, path = path, automatic = automatic, step = ckpt_content.step(self),
-    iteration = self.project_configuration.iteration }
-  if automatic then self.project_configuration.iteration = pending.iteration + 1 end
-  self._checkpointing.pending = pending
+  if number and output_dir ~= nil then
+    self:_warn(("save_state: the folder %s is ignored, because automatic_checkpoint_naming chooses the name; unset one of them"):format(output_dir))
+  end
+  if number then project.iteration, kept.next = number, number end
+  local save
+  save, path, number = begin(self, path, { replace = not number, after = after, number = number or nil }, asynchronous, adapter_only)
+  local pending = { save = save, path = path, number = number, step = ckpt_content.step(self) }
+  if number then project.iteration, kept.next = number + 1, number + 1 end
+  kept.pending, kept.entering = pending, nil
+  self._resume.moved = true -- there is a newer state than the one that --resume has loaded
   if not asynchronous then self:wait_for_save() end
   return path
 end
@@ -203,8 +231,8 @@ function M.wait_for_save(self)
   end)
   if pending.reported then return end -- by the step that came upon it
   if not ok then
-    if pending.automatic and self.project_configuration.iteration == pending.iteration + 1 then
-      self.project_configuration.iteration = pending.iteration
+    if pending.number and self.project_configuration.iteration == pending.number + 1 then
+      self.project_configuration.iteration, self._checkpointing.next = pending.number, pending.number
     end
     error(why, 0)
   end
@@ -230,20 +258,24 @@ local function run_load_hooks(self, path)
   return taken_out(self._prepared.models, models)
 end
 
---- Goes on from a saved state, on any number of processes. Everything is read, compared and verified before anything is
---- changed: a state that is damaged, or of another run, raises on all processes and leaves this one as it was. Prepared
---- loaders go on with the very next batch of the interrupted pass; loader.iteration is the number of passes that were
---- finished. Without a folder, and with automatic_checkpoint_naming: the newest that verifies; those that do not are named. A folder that
---- DeepSpeed wrote (stages 1 to 3, any number of ranks) gives parameters, optimizer states, steps, loss scale and schedule.
---- Returns the folder.
+--- Goes on from a saved state, on any number of processes. Everything is read, compared and verified before anything is changed: a state
+--- that is damaged, or of another run, raises on all processes and leaves this one as it was. Prepared loaders continue with the next
+--- batch of the interrupted pass, and loader.iteration is the number of finished passes. Without a folder, and with
+--- automatic_checkpoint_naming, it loads the newest checkpoint that passes verification and names the ones it skipped. A folder that
+--- DeepSpeed wrote (stages 1 to 3, any number of ranks) gives parameters, optimizer states, steps, loss scale and schedule. Returns the
+--- folder.
 ---@param input_dir? string
----@param opts? {map_location: string?} accepted: tensors go where those of the model are
+---@param opts? {map_location: string?} without effect: tensors go to the devices of the model
 ---@return string folder
-function M.load_state(self, input_dir, opts)
+function M.load_state(self, input_dir, opts, ...)
+  check.surplus("load_state", ...)
   check_self(self, "load_state")
   if type(input_dir) == "table" and opts == nil then input_dir, opts = nil, input_dir end
   local o = options("load_state", opts, { map_location = options.none })
-  if o.map_location ~= nil then check.word("load_state", "map_location", o.map_location, { "cpu", "on_device" }) end
+  if o.map_location ~= nil then
+    check.word("load_state", "map_location", o.map_location, { "cpu", "on_device" })
+    no_effect("accel.accelerator.Accelerator:load_state", o)
+  end
   local there = self._resume:loaded_already(input_dir)
   if there then return there end
   return self:_load(input_dir)
@@ -252,13 +284,14 @@ end
 --- load_state of a folder, or of the newest one.
 function M._load(self, input_dir)
   self:wait_for_save()
+  require "accel.accelerator.changes".settle(self)
   self._resume:explicit()
   local path = writing.of_first(self, "load_state", function() return folder.to_load(self, input_dir) end)
   local plan = verdict(self, "load_state", function()
     local skip = run_load_hooks(self, path)
     local c, why
     if require "accel.ckpt.deepspeed".is(path) then
-      local ok, made = pcall(require "accel.ckpt.deepspeed_state".open, self, path)
+      local ok, made = pcall(require "accel.accelerator.deepspeed_state".open, self, path)
       c, why = ok and made or nil, ("%s: %s"):format(path, (tostring(made):gsub("^[^\n:]*%.lua:%d+: ", "")))
     else
       c, why = require "accel.ckpt".open(path)
@@ -273,7 +306,8 @@ function M._load(self, input_dir)
       return loading.check(self, c, skip)
     end)
     if self.is_local_main_process and self._checkpointing.verified ~= path then
-      -- What was read is compared already; now the rest, before anything is changed. Damage also explains what was raised.
+      -- The data read so far is compared already. Now compare the rest, before any change. Damage also explains an error
+      -- raised above.
       local whole, damage = pcall(writing.verify, self, c)
       if not whole then ok, result = false, damage end
     end
@@ -292,11 +326,13 @@ function M._load(self, input_dir)
   local _ <close> = setmetatable({}, { __close = function() plan.c:close() end })
   verdict(self, "load_state", loading.apply, self, plan)
   loading.publish(self)
-  self.project_configuration.iteration = 1 + writing.of_first(self, "load_state", function()
+  run.continue(not require "accel.ckpt.deepspeed".is(path) and plan.c.manifest or nil)
+  self._checkpointing.next = 1 + writing.of_first(self, "load_state", function()
     local last = plan.record.iteration
     local parent = folder.checkpoints(self)
     return math.max(path:find "checkpoint_%d+$" and last or last - 1, parent and folder.greatest(parent) or -1)
   end)
+  self.project_configuration.iteration = self._checkpointing.next
   return path
 end
 

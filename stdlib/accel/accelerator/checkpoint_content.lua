@@ -1,8 +1,8 @@
---- What a checkpoint of an Accelerator consists of: tensors by object and name, plain data by file, and the record that its
---- manifest keeps. checkpoint.lua writes it, checkpoint_load.lua reads it.
+--- The content of an Accelerator's checkpoint: tensors by object and name, plain data by file, and the record in its
+--- manifest. checkpoint.lua writes it, checkpoint_load.lua reads it.
 ---
----   model, model_1 ...           tensors of the models, by their names before prepare; tied ones once
----   optimizer, optimizer_1 ...   state tensors, state.<parameter>.<key>; optimizer.bin has groups and plain state
+---   model, model_1 ...           tensors of the models, by their names before prepare. Tied ones are stored once
+---   optimizer, optimizer_1 ...   state tensors, state.<parameter>.<key>. optimizer.bin has groups and plain state
 ---   gradients                    only inside an update (checkpoint_gradients.lua)
 ---   scheduler.bin, scaler.bin, fp8.bin, dl_state_dict.bin, sampler.bin, custom_checkpoint_0.bin, random_states_<rank>.bin
 ---
@@ -21,11 +21,11 @@ local recipes = require "accel.accelerator.recipes"
 
 local M = {}
 
---- accel.shard.checkpoint where there are sharded models at all, which load it.
+--- accel.shard.checkpoint, or nil without sharded models (which load it).
 local function sharded() return package.loaded["accel.shard.owners"] and require "accel.shard.checkpoint" end
 M.sharded = sharded
 
---- accel.parallel.checkpoint where this Accelerator shares models out over a mesh.
+--- accel.parallel.checkpoint, or nil if this Accelerator splits no model over a mesh.
 local function meshed(accelerator)
   local parallel = accelerator._parallel
   return parallel and parallel:is_model_parallel() and require "accel.parallel.checkpoint"
@@ -59,7 +59,7 @@ local function class_name(x)
   return cls and cls.__name or type(x)
 end
 
---- The sampler that has a state of its own; nil without one.
+--- The sampler with state, or nil.
 ---@param loader accel.accelerator.DataLoader
 ---@return table?
 function M.sampler(loader)
@@ -69,7 +69,7 @@ function M.sampler(loader)
   end
 end
 
---- What optimizers of an Accelerator call their parameters: parameter -> { name =, model = }.
+--- The names of parameters in an Accelerator's optimizers: parameter -> { name =, model = }.
 ---@param accelerator accel.Accelerator
 ---@return table<accel.Tensor, {name: string, model: integer}>
 function M.parameters(accelerator)
@@ -82,7 +82,7 @@ function M.parameters(accelerator)
   return known
 end
 
---- Parameters that are the same on all ranks, since their gradients are averaged. Those that are cut have places of their own.
+--- Parameters that are the same on all ranks, since their gradients are averaged. Sharded parameters have their own places.
 local function replicated(accelerator)
   local set = {}
   for _, model in ipairs(accelerator._prepared.models) do
@@ -92,7 +92,7 @@ local function replicated(accelerator)
   return set
 end
 
---- The engine that cuts a model over ranks; nil for others.
+--- The engine that shards a model over ranks, or nil.
 local function engine_of(model)
   local shard = sharded()
   return shard and shard.engine(model)
@@ -114,8 +114,8 @@ function M.weights(accelerator, hooks, adapters)
   return list
 end
 
---- Buffers, and parameters that no reducer keeps equal, are the first part's: what others have of them ends with the next
---- forward.
+--- Only the first part stores buffers, and parameters that no reducer keeps equal: the next forward overwrites the other
+--- ranks' values.
 local function model_object(accelerator, i, state, shared, adapter)
   local prepared = accelerator._prepared.models[i]
   local engine, mesh = engine_of(prepared), meshed(accelerator)
@@ -141,8 +141,8 @@ local function model_object(accelerator, i, state, shared, adapter)
   return { name = M.name("model", i), entries = owned, metadata = metadata }
 end
 
---- The names of an optimizer's parameters, by group; where some are cut over ranks also those of the parts that this rank
---- has, which it steps on.
+--- The names of an optimizer's parameters, by group. For sharded parameters it also includes this rank's shards, which
+--- the optimizer updates.
 ---@param optimizer table
 ---@param known table<accel.Tensor, {name: string, model: integer}>
 ---@return string[][] names
@@ -164,7 +164,8 @@ function M.names(optimizer, known)
   return names, own
 end
 
---- The state of one optimizer: its object of tensors and its plain data. A collective where parameters are cut over ranks.
+--- The state of one optimizer: its object of tensors and its plain data. A collective if parameters are sharded over
+--- ranks.
 local function optimizer_object(accelerator, i, known, shared)
   local optimizer, entries = accelerator._prepared.optimizers[i], {}
   local names, own = M.names(optimizer, known)
@@ -181,9 +182,9 @@ end
 
 --- Everything, as this rank has it. A collective, since an update under way may have to be stored.
 ---@param accelerator accel.Accelerator
----@param weights table<integer, table<string, accel.Tensor>> by model; without one, hooks have taken it over
+---@param weights table<integer, table<string, accel.Tensor>> by model. nil if hooks have taken over
 ---@param adapters? (table|false)[] of adapter_only.all
----@return {objects: table[], files: table<string, string>, own: table<string, string>} files: of the first part; own: of this
+---@return {objects: table[], files: table<string, string>, own: table<string, string>} files: of the first part, own: of this one
 ---  rank
 function M.collect(accelerator, weights, adapters)
   local prepared, shared, known = accelerator._prepared, replicated(accelerator), M.parameters(accelerator)
@@ -216,7 +217,7 @@ function M.collect(accelerator, weights, adapters)
   if accelerator.scaler then files["scaler.bin"] = M.encode(accelerator.scaler:state_dict()) end
   if gradients.pending(accelerator) then
     if meshed(accelerator) then
-      raise "save_state: gradients of an update are under way, and the model is shared out over a mesh; save after optimizer:step()"
+      raise "save_state: an update is not complete, and the model is split over a mesh; save after optimizer:step()"
     end
     objects[#objects + 1] = { name = "gradients", entries = gradients.entries(accelerator) }
   end
@@ -224,7 +225,7 @@ function M.collect(accelerator, weights, adapters)
   return { objects = objects, files = files, own = own }
 end
 
---- Whether states of optimizers and schedules are left out, as Megatron-LM's plugin says.
+--- Whether states of optimizers and schedules are left out, by an option of Megatron-LM's plugin.
 ---@param accelerator accel.Accelerator
 ---@param field "no_save_optim"|"no_load_optim"
 ---@return boolean
@@ -233,7 +234,7 @@ function M.without_optimizers(accelerator, field)
   return plugin ~= nil and plugin[field]
 end
 
---- The classes of what is prepared and registered, by kind; without: but optimizers and schedules.
+--- The classes of prepared and registered objects, by kind. without: leave out optimizers and schedules.
 ---@param accelerator accel.Accelerator
 ---@param without? boolean
 ---@return table<string, string[]>
@@ -251,7 +252,7 @@ function M.classes(accelerator, without)
   return out
 end
 
---- FNV-1a of the settings, so that runs of other settings are told apart.
+--- FNV-1a of the settings, to tell runs with other settings apart.
 local function config_hash(accelerator)
   local h = 0xcbf29ce484222325
   local text = tostring(accelerator.config):gsub("process_index[^\n]*", "")
@@ -268,7 +269,7 @@ function M.step(accelerator)
   return step
 end
 
---- The record of the manifest: where the run stands, and what there is.
+--- The record of the manifest: the position of the run and a list of its content.
 ---@param accelerator accel.Accelerator
 ---@param hooked integer[] models that hooks took over, counted from 0
 ---@param adapters? (table|false)[] of adapter_only.all
@@ -294,7 +295,7 @@ function M.record(accelerator, hooked, adapters)
   return {
     step = M.step(accelerator), epoch = at.epoch or 0, samples = at.samples or at.batches or 0,
     world = { num_processes = accelerator.num_processes, num_nodes = dist.get_num_nodes() },
-    config = config_hash(accelerator), run = os.getenv "TORCHELASTIC_RUN_ID" or "",
+    config = config_hash(accelerator),
     iteration = accelerator.project_configuration.iteration,
     objects = M.classes(accelerator, M.without_optimizers(accelerator, "no_save_optim")), hooked = hooked,
     scaler = accelerator.scaler ~= nil, fp8 = select(2, recipes.stateful(accelerator)), optimizers = optimizers, cuts = cuts, adapters = only,

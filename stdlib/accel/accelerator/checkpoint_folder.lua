@@ -1,8 +1,14 @@
---- Where checkpoints of an Accelerator lie: their names, what automatic naming makes of them, the newest one. Only the main
---- process looks; the others are told. Used by checkpoint.lua and resume.lua.
+--- The folders of an Accelerator's checkpoints: their names, automatic naming, the newest one, and whether the folder belongs to
+--- another run. Only the main process reads the disk. The others receive its result. Used by accelerator.lua, checkpoint.lua,
+--- optimizer.lua and resume.lua.
+---
+--- Numbers are names and nothing else: which checkpoint is newer is up to accel.ckpt, which run one is of to accel.ckpt.run.
 local accel = require "accel"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
+local refuse = require "accel.util.refuse"
+local run = require "accel.ckpt.run"
+local lfs = require "lfs"
 
 local M = {}
 
@@ -15,12 +21,12 @@ function M.expand(path)
   return #path > 1 and (path:gsub("/+$", "")) or path
 end
 
---- What stands before the last name of a path.
+--- The part of a path before its last name.
 ---@param path string
 ---@return string
 function M.parent(path) return path:match "^(.*)/[^/]*$" or "." end
 
---- The folder of the checkpoints that are named automatically; nil without a project_dir.
+--- The folder of automatically named checkpoints, or nil without a project_dir.
 ---@param accelerator accel.Accelerator
 ---@return string?
 function M.checkpoints(accelerator)
@@ -28,7 +34,7 @@ function M.checkpoints(accelerator)
   return project and M.expand(project) .. "/checkpoints" or nil
 end
 
---- The greatest number of a checkpoint_<number> in a folder, -1 without any: folders that do not verify count, too.
+--- The greatest number of a checkpoint_<number> in a folder, including damaged ones, or -1.
 ---@param parent string
 ---@return integer
 function M.greatest(parent)
@@ -40,21 +46,61 @@ function M.greatest(parent)
   return most
 end
 
-local function is_there(path)
-  local file = io.open(path, "rb")
-  if file then file:close() end
-  return file ~= nil
+local function is_there(path) return lfs.attributes(path, "mode") ~= nil end
+
+--- Whether a run may write among checkpoints of others, by one of the three ways that the error names.
+local function may_go_on(accelerator)
+  return run.has_loaded() or os.getenv "ACCEL_RESUME" == "auto"
+    or accelerator.project_configuration.on_existing == "beside"
 end
 
---- The folder that a state is saved to, and whether it is named automatically: what is there already is then no
---- checkpoint to be replaced.
+--- The error text if the folder of automatic names holds checkpoints of another run that this run does not continue. nil otherwise.
+local function problem(accelerator)
+  local project = accelerator.project_configuration
+  local parent = project.automatic_checkpoint_naming and not may_go_on(accelerator) and M.checkpoints(accelerator)
+  local other = parent and not run.has_entered(parent) and require "accel.ckpt".other_run(parent)
+  return other and ("%s holds checkpoints of another run (%s); to continue that run call load_state() first or start with accel-run "
+    .. '--resume auto, to keep both set ProjectConfiguration { on_existing = "beside" }'):format(parent, other:match "[^/]*$") or nil
+end
+
+--- When an Accelerator is made, on all ranks: looks whether the folder is another run's, which its first step will refuse. Only the
+--- first step: evaluation reads such a folder, and a script may still load. It is asked for here, since ranks with uneven inputs do
+--- not make their first step together.
+---@param accelerator accel.Accelerator
+function M.look(accelerator)
+  local project, kept = accelerator.project_configuration, accelerator._checkpointing
+  if not (project.automatic_checkpoint_naming and project.project_dir) or may_go_on(accelerator) then return end
+  local writing, dist = require "accel.ckpt.write", require "accel.dist"
+  local found = writing.decides(accelerator) and problem(accelerator) or false
+  if accelerator.num_processes > 1 and dist.get_world_size() > 1 then
+    for _, text in ipairs(dist.all_gather_object(found)) do found = found or text end
+  end
+  kept.entering = { text = found, parent = M.checkpoints(accelerator) }
+end
+
+--- The first step raises if the folder belonged to another run when the Accelerator was made, and this run has not loaded
+--- since. Otherwise the run has entered the folder, and checkpoints that other runs write there later do not end it.
+---@param accelerator accel.Accelerator
+---@param who string
+function M.enter(accelerator, who)
+  local kept = accelerator._checkpointing
+  local entering = kept.entering
+  if entering.text and not may_go_on(accelerator) and entering.parent == M.checkpoints(accelerator) then
+    refuse("%s: %s", who, entering.text)
+  end
+  kept.entering = nil
+  run.enter(entering.parent)
+end
+
+--- The folder that a state is saved to, and the number in its name if it is named automatically. Such a name never replaces an
+--- existing checkpoint.
 ---@param accelerator accel.Accelerator
 ---@param given string?
----@param always? boolean name it automatically in any case
+---@param always? boolean name it automatically in any case, even among checkpoints of other runs: the program is being stopped
 ---@return string path
----@return boolean automatic
+---@return integer? number
 function M.to_save(accelerator, given, always)
-  local project = accelerator.project_configuration
+  local project, kept = accelerator.project_configuration, accelerator._checkpointing
   if not project.automatic_checkpoint_naming and not always then
     if given == nil then
       raise "save_state: which folder? Give one, or ProjectConfiguration { automatic_checkpoint_naming = true }"
@@ -62,53 +108,81 @@ function M.to_save(accelerator, given, always)
     local path = M.expand(given)
     local names = accel.listdir(path)
     if is_there(path) and (not names or #names > 0 and not is_there(path .. "/MANIFEST.json")) then
-      raise("save_state: %s is there already, and is no checkpoint; give a folder of its own", path)
+      raise("save_state: %s exists and is not a checkpoint; give another folder", path)
     end
-    return path, false
+    return path, nil
   end
   local parent = M.checkpoints(accelerator)
   if not parent then
     raise "save_state: automatic_checkpoint_naming needs a project_dir: accel.Accelerator { project_dir = ... }"
   end
-  local path = ("%s/checkpoint_%d"):format(parent, project.iteration)
-  if is_there(path) then
-    raise("save_state: %s exists already; load_state() goes on behind it, or set "
-      .. "accelerator.project_configuration.iteration = %d", path, M.greatest(parent) + 1)
+  local others = not always and problem(accelerator)
+  if others then refuse("save_state: %s", others) end
+  run.enter(parent)
+  local number, free = project.iteration, M.greatest(parent) + 1
+  -- a number set by a script is taken unchanged. Otherwise it follows the greatest number in the folder, including names that
+  -- others add meanwhile
+  local function at(n) return ("%s/checkpoint_%d"):format(parent, n) end
+  if kept.next == nil or kept.next == number then
+    number = math.max(number, free)
+    while is_there(at(number)) do number = number + 1 end
   end
-  return path, true
+  local path = at(number)
+  if is_there(path) then
+    refuse("save_state: %s exists already; load_state() continues after it, or set "
+      .. "accelerator.project_configuration.iteration = %d", path, free)
+  end
+  return path, number
 end
 
---- The newest checkpoint in a folder whose every byte is as it was written; nil, and why, without one. Those that are
---- passed over are named with what is wrong with them.
+--- A sequence number that the next checkpoint must exceed: the greatest in both folders that --resume reads.
+---@param accelerator accel.Accelerator
+---@return integer
+function M.after(accelerator)
+  local project = accelerator.project_configuration.project_dir
+  if not project then return 0 end
+  local last = require "accel.ckpt.core".last_sequence
+  return math.max(last(M.expand(project)), last(M.checkpoints(accelerator)))
+end
+
+local function verified(entry)
+  local c <close>, message = require "accel.ckpt".open(entry.path)
+  if not c then return nil, message end
+  local ok, why = c:verify()
+  return ok or nil, why
+end
+
+--- The newest undamaged checkpoint in a folder: of this run and the runs it continues, or of any run if there is none. nil and the
+--- reason if there is no such checkpoint. Skipped ones are named with their faults.
 ---@param accelerator accel.Accelerator
 ---@param parent string
+---@param mine? boolean of this run only
 ---@return string? path
 ---@return string? why
-function M.newest(accelerator, parent)
-  local ckpt = require "accel.ckpt"
-  local list, why = ckpt.scan(parent)
-  if not list then return nil, why end
-  for i = #list, 1, -1 do
-    local entry = list[i]
-    local ok, reason = entry.status == "ok", entry.reason
-    if ok then
-      local c, message = ckpt.open(entry.path)
-      ok, reason = c ~= nil, message
-      if c then
-        ok, reason = c:verify()
-        c:close()
-      end
-      if ok then
-        accelerator._checkpointing.verified = entry.path
-        return entry.path
-      end
-    end
-    if entry.status ~= "foreign" then
-      accelerator:_warn(("%s is passed over: %s"):format(entry.path, (reason:gsub("^" .. entry.path:gsub("%p", "%%%0")
-        .. ": ", ""))))
-    end
+function M.newest(accelerator, parent, mine)
+  local newest, told = require "accel.ckpt".newest, {}
+  local function on_skip(entry)
+    if told[entry.path] then return end
+    told[entry.path] = true
+    accelerator:_warn(("%s is passed over: %s"):format(entry.path, (entry.reason:gsub("^" .. entry.path:gsub("%p", "%%%0")
+      .. ": ", ""))))
   end
-  return nil, parent .. " has no whole checkpoint"
+  local path, why, code = newest(parent, {
+    accept = function(entry)
+      if not run.is_mine(entry.run) then return false end
+      return verified(entry)
+    end,
+    on_skip = function(entry)
+      if run.is_mine(entry.run) then on_skip(entry) end
+    end,
+  })
+  if not path and not mine and code == "not_found" and accel.listdir(parent) then
+    path = newest(parent, { accept = verified, on_skip = on_skip })
+    why = parent .. " has no whole checkpoint"
+  end
+  if not path then return nil, why, code == "not_found" and next(told) == nil end
+  accelerator._checkpointing.verified = path
+  return path
 end
 
 --- The folder that a state is loaded from.
@@ -121,7 +195,7 @@ function M.to_load(accelerator, given)
       raise("load_state: the folder must be a string, got %s", check.shown(given))
     end
     local path = M.expand(given)
-    if not accel.listdir(path) then raise("load_state: %s is no folder", path) end
+    if not accel.listdir(path) then raise("load_state: %s is not a folder", path) end
     return path
   end
   if not accelerator.project_configuration.automatic_checkpoint_naming then

@@ -1,23 +1,34 @@
---- Gradients of an update that was not complete when a state was saved: every rank has sums of its own. They are stored as
+--- Gradients of an update that was incomplete when a state was saved. Every rank has its own sums. They are stored as
 --- logical tensors of shape (ranks, ...), ranks being those that write a checkpoint, of which each writes its row, so that
---- another number of ranks shares them out. What a sharded model has averaged over ranks already (backwards outside no_sync)
---- is stored as `reduced.<name>`, in the boxes that ranks hold. Used by checkpoint_content.lua and checkpoint_load.lua.
+--- another number of ranks shares them out. Gradients that a sharded model has already averaged over ranks (backwards
+--- outside no_sync) are stored as `reduced.<name>`, in the ranges that ranks hold. Used by checkpoint_content.lua and
+--- checkpoint_load.lua.
 local accel = require "accel"
 local dist = require "accel.dist"
+local model_part = require "accel.ckpt.model"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
-local writing = require "accel.accelerator.checkpoint_write"
+local writing = require "accel.ckpt.write"
 
 local M = {}
 
-local WEIGHT <const>, REDUCED <const> = "update.weight", "reduced."
+local WEIGHT <const>, COUNTS <const>, REDUCED <const> = "update.weight", "update.counts", "reduced."
+
+--- How labels weight the micro-steps of an update so far: three numbers, the same on all ranks. nil if the update has no label
+--- counts.
+local function counts_of(accelerator)
+  local update = accelerator._update
+  if not update.joined then return nil end
+  local function number(x) return accel.is_tensor(x) and x:item() or x end
+  return { number(update.total), update.steps, number(update.first or 1) }
+end
 
 local function sharded() return package.loaded["accel.shard.owners"] and require "accel.shard.checkpoint" end
 
---- The place of a parameter that is cut over ranks; nil for others.
+--- The position of a parameter that is sharded over ranks, or nil.
 local function place_of(p) return sharded() and package.loaded["accel.shard.owners"].of[p] end
 
---- The part of a sharded parameter's gradient that this rank has, averaged over ranks; nil for none.
+--- This rank's part of a sharded parameter's gradient, averaged over ranks, or nil.
 local function piece_of(p)
   local place = place_of(p)
   return place and place.unit.pieces[place.i] or nil
@@ -51,13 +62,13 @@ local function row(name, t, ranks, rank)
   return { name = name, tensor = t:detach():contiguous():unsqueeze(1), shape = shape, offsets = offsets }
 end
 
---- The entries of this rank. A collective, where an update is under way.
+--- The entries of this rank. A collective during an update.
 ---@param accelerator accel.Accelerator
 ---@return table[]
 function M.entries(accelerator)
   local list, rank, ranks = {}, writing.parts(accelerator)
   if accelerator._prepared:counts_micro_batches() then
-    raise 'save_state: inside an update that deterministic = "world" adds up; save when accelerator.sync_gradients is true'
+    raise 'save_state: deterministic = "world" cannot save inside an update; save when accelerator.sync_gradients is true'
   end
   local all, present = parameters(accelerator), {}
   for name, entry in ordered.iterate(all) do
@@ -75,11 +86,18 @@ function M.entries(accelerator)
   local update = accelerator._update
   local weight = update.weighted and update.sums[update.n] or 0
   list[#list + 1] = row(WEIGHT, accel.full({}, weight, { dtype = "f64", device = "cpu" }), ranks, rank)
+  local counts = counts_of(accelerator)
+  if counts then list[#list + 1] = row(COUNTS, accel.tensor(counts, { dtype = "f64", device = "cpu" }), ranks, rank) end
   return list
 end
 
---- Reads what this rank goes on with: on as many ranks as before its own row, else the rows of ranks k with k mod ranks
---- = rank, scaled so that their mean over ranks stays what it was.
+--- A gradient of 16 bits whose parameter is held in f32 now.
+local function widened(grad, p)
+  return model_part.widens(grad.dtype, p.dtype) and accel.unscoped(grad.to, grad, p.dtype) or grad
+end
+
+--- Reads the gradients that this rank continues with. On as many ranks as before it reads its own row, else the rows of ranks k with
+--- k mod ranks = rank, scaled so that their mean over ranks stays the same. All ranks have the same COUNTS and read the first row of them.
 ---@param accelerator accel.Accelerator
 ---@param stored {name: string, shape: integer[], dtype: string}[]
 ---@param read fun(name: string, tensor: accel.Tensor, offsets: integer[]?)
@@ -91,7 +109,14 @@ function M.read(accelerator, stored, read, weighted)
     local reduced = s.name:sub(1, #REDUCED) == REDUCED
     local own = reduced and s.name:sub(#REDUCED + 1) or s.name
     local entry, n = all[own], s.shape[1]
-    if s.name ~= WEIGHT and not entry then raise("a gradient is stored of '%s', which is no parameter here", own) end
+    local like, sum
+    if s.name == COUNTS then
+      local first = accel.empty({ 1, 3 }, { dtype = "f64", device = "cpu" })
+      read(s.name, first, { 0, 0 })
+      out[s.name] = first:squeeze(1)
+      goto continue
+    end
+    if s.name ~= WEIGHT and not entry then raise("a gradient is stored of '%s', which is not a parameter here", own) end
     if reduced then
       local place = place_of(entry[1])
       if not place then
@@ -102,13 +127,13 @@ function M.read(accelerator, stored, read, weighted)
       end
       goto continue
     end
-    local like = entry and entry[1] or accel.zeros({}, { dtype = "f64", device = "cpu" })
-    local sum
+    like = entry and entry[1] or accel.zeros({}, { dtype = "f64", device = "cpu" })
     for k = rank, n - 1, n == ranks and n or ranks do
       local shape, offsets = { 1 }, { k }
       for d, extent in ipairs(like.shape) do shape[d + 1], offsets[d + 1] = extent, 0 end
-      local part = accel.empty(shape, { dtype = like.dtype, device = like.device })
+      local part = accel.empty(shape, { dtype = s.dtype, device = like.device })
       read(s.name, part, offsets)
+      part = widened(part, like)
       sum = sum and sum + part or part
     end
     if not sum then sum = accel.zeros({ 1, table.unpack(like.shape) }, { dtype = like.dtype, device = like.device }) end
@@ -130,11 +155,12 @@ function M.set(accelerator, gradients, weighted)
     local grad, reduced, p, reducer, i = gradients[name], gradients[REDUCED .. name], entry[1], entry[2], entry[3]
     local place, piece = place_of(p), piece_of(p)
     if reduced and place then
+      reduced = widened(reduced, piece)
       piece.grad, place.unit.reduced, reduced = reduced, reduced, nil
     elseif reduced then
       grad = grad and grad + reduced or reduced
     end
-    if grad and i then -- where the reducer adds up
+    if grad and i then -- the reducer's buffer of sums
       if place then place.unit:open_grads() end
       local view = place and place.unit.views[place.i] or reducer.views[i]
       view:copy_(grad)
@@ -143,8 +169,13 @@ function M.set(accelerator, gradients, weighted)
       p.grad = accel.unscoped(grad.clone, grad)
     end
   end
-  update:begin(weighted)
+  local counts = gradients[COUNTS]
+  update:begin(weighted, accelerator.gradient_state, counts)
   update:add(weighted and gradients[WEIGHT]:item() or nil)
+  if counts and update.joined then
+    local list = counts:tolist()
+    update.total, update.steps, update.first = list[1], math.tointeger(list[2]), accel.full({}, list[3], { dtype = "f64" })
+  end
 end
 
 return M

@@ -1,6 +1,6 @@
---- Loading of a checkpoint in two phases: `check` opens, verifies and compares everything and reads what it can beside what
---- is there; `apply` puts it into place. Whatever raises before or in `apply` leaves models, optimizers, generators and loaders as
---- they were. Used by checkpoint.lua.
+--- Loads a checkpoint in two phases. `check` opens, verifies and compares everything, and reads as much as fits in memory next to
+--- the present values. `apply` puts it into place. Whatever raises before or in `apply` leaves models, optimizers, generators and
+--- loaders as they were. Used by checkpoint.lua.
 local accel = require "accel"
 local ckpt_content = require "accel.accelerator.checkpoint_content"
 local gradients = require "accel.accelerator.checkpoint_gradients"
@@ -16,11 +16,11 @@ local tree = require "accel.ckpt.tree"
 
 local M = {}
 
---- Models up to this size are read beside the present values first, so that even a read that fails behind the verification
---- changes nothing; larger ones are read into their place.
+--- Models up to this size are first read into separate memory, so that a read that fails after the verification changes
+--- nothing. Larger ones are read in place.
 local STAGED <const> = 256 << 20
 
--- ---- phase 1: what is stored ----
+-- ---- phase 1: the stored objects ----
 
 local function plain(c, file)
   local bytes, why = c:bytes(file)
@@ -38,7 +38,10 @@ end
 --- The stored tensors of an object, none for one that has no file.
 local function stored_of(c, object)
   for _, name in ipairs(c:objects()) do
-    if name == object then return c:tensors(object) end
+    if name == object then
+      local list, why = c:tensors(object)
+      return list or raise("%s: %s", object, why)
+    end
   end
   return {}
 end
@@ -47,7 +50,7 @@ local KINDS <const> = { "models", "optimizers", "schedulers", "dataloaders", "cu
 local WORDS <const> = { models = "model", optimizers = "optimizer", schedulers = "scheduler", dataloaders = "data loader",
   custom = "registered object" }
 
---- What of a checkpoint's objects is not here: one entry "2 optimizers" for each kind; empty where all are.
+--- A checkpoint's objects that this run lacks: one entry "2 optimizers" for each kind. Empty if none.
 ---@param record table of the manifest
 ---@param accelerator accel.Accelerator
 ---@return string[]
@@ -74,7 +77,7 @@ local function check_counts(record, accelerator)
     if without and (kind == "optimizers" or kind == "schedulers") then
       stored, own = {}, {}
     elseif kind == "optimizers" and #stored == 0 and #own > 0 and accelerator.megatron_lm_plugin then
-      raise "no optimizers are stored (no_save_optim); set no_load_optim to go on without their states"
+      raise "the checkpoint has no optimizer states (no_save_optim); set no_load_optim to continue without them"
     elseif #stored ~= #own then
       raise("%d %ss are stored, %d are prepared here", #stored, WORDS[kind], #own)
     end
@@ -85,19 +88,19 @@ local function check_counts(record, accelerator)
     end
   end
   if record.scaler and not accelerator.scaler then
-    raise 'a loss scaler is stored, here is none; use mixed_precision = "fp16" as before'
+    raise 'the checkpoint has a loss scaler, this run has none; use mixed_precision = "fp16" as before'
   elseif accelerator.scaler and not record.scaler then
-    raise "there is a loss scaler here, and none is stored; use the mixed_precision of before"
+    raise "this run has a loss scaler, the checkpoint has none; use the former mixed_precision"
   end
   local _, fp8 = recipes.stateful(accelerator)
   if record.fp8 and not fp8 then
-    raise 'scales of fp8 are stored, here are none; use mixed_precision = "fp8" and the recipe of before'
+    raise 'the checkpoint has fp8 scales, this run has none; use mixed_precision = "fp8" and the former recipe'
   elseif fp8 and not record.fp8 then
-    raise "there are scales of fp8 here, and none are stored; use the mixed_precision and the recipe of before"
+    raise "this run has fp8 scales, the checkpoint has none; use the former mixed_precision and recipe"
   end
 end
 
---- The tensors of model i: read beside the present ones, or to be read into these.
+--- The tensors of model i: separate copies that were read, or the present ones to read into.
 local function check_model(c, accelerator, i, plan)
   local object, model = ckpt_content.name("model", i), accelerator._prepared.models[i]
   local stored, cut = stored_of(c, object), (plan.record.cuts or {})[i] or nil
@@ -106,7 +109,7 @@ local function check_model(c, accelerator, i, plan)
   local saved, adapter_only = (plan.record.adapters or {})[i], require "accel.accelerator.adapter_only"
   local adapter = saved and adapter_only.names(accelerator, "load_state", model, saved)
   if saved and not adapter then
-    raise("%s: it was saved with adapter_only, so that it holds an adapter and nothing else; the model here has none", object)
+    raise("%s: it was saved with adapter_only, so it holds only an adapter, and the model has none", object)
   end
   if mesh and not cut then
     own, targets = mesh.targets(accelerator, model)
@@ -120,10 +123,12 @@ local function check_model(c, accelerator, i, plan)
   local problem = model_part.misfit(own, stored)
   if problem then raise("%s: %s", object, problem) end
   local has = {}
-  for _, s in ipairs(stored) do has[s.name] = true end
+  for _, s in ipairs(stored) do has[s.name] = s.dtype end
   for _, entry in ipairs(targets) do
+    local dtype = has[entry.name]
     entry.object = object
-    if has[entry.name] then plan.tensors[#plan.tensors + 1] = entry end
+    if dtype and model_part.widens(dtype, own[entry.name].dtype) then entry.dtype = dtype end
+    if dtype then plan.tensors[#plan.tensors + 1] = entry end
   end
 end
 
@@ -152,7 +157,7 @@ local function check_optimizer(c, optimizer, i, known, parameters, mesh)
   end)
 end
 
---- Phase 1. Raises where anything is missing, broken or of another run; nothing is changed.
+--- Phase 1. Raises if anything is missing, damaged or from another run. Changes nothing.
 ---@param accelerator accel.Accelerator
 ---@param c table an open checkpoint
 ---@param skip table<integer, boolean> models that hooks took over
@@ -169,7 +174,7 @@ function M.check(accelerator, c, skip)
   local total = 0
   for _, entry in ipairs(plan.tensors) do total = total + tensors.bytes(entry.target) end
   for _, entry in ipairs(plan.tensors) do
-    if total <= STAGED or entry.dtype then -- dtype: what is stored has another one than the target
+    if total <= STAGED or entry.dtype then -- dtype: the stored dtype differs from the target's
       local target = entry.target
       entry.value = accel.unscoped(accel.empty, target.shape, { dtype = entry.dtype or target.dtype, device = target.device })
       read_into(c, entry.object, entry.name, entry.value, entry.offsets)
@@ -204,14 +209,14 @@ end
 
 -- ---- phase 2: into place ----
 
---- What undoes the steps that were taken, last first.
+--- Undoes the steps taken, last first.
 local function undo(steps)
   for i = #steps, 1, -1 do pcall(steps[i]) end
 end
 
 local function apply_states(accelerator, plan, undone)
   local prepared = accelerator._prepared
-  --- Gives an object a state, and knows how to give it back what it has now.
+  --- Gives an object a state, and records how to restore its present one.
   local function load(object, value, ...)
     local before = object:state_dict()
     undone[#undone + 1] = function() object:load_state_dict(before) end
@@ -273,7 +278,7 @@ function M.apply(accelerator, plan)
   random.set(accelerator, plan.random)
 end
 
---- Behind phase 2, on all ranks: those that share a sharded model get what each has loaded of it.
+--- After phase 2, on all ranks: the ranks of a sharded model exchange the parts that each has loaded.
 ---@param accelerator accel.Accelerator
 function M.publish(accelerator)
   local shard = ckpt_content.sharded()

@@ -1,6 +1,7 @@
 --- The random state of a rank in a checkpoint: the default generator of tensors, math.random, and the generators of
---- prepared loaders. Another number of ranks takes it over by rule: generators count, so that they are the same on all
---- ranks, or their seeds are seed0 + rank, which goes on so. Used by checkpoint_content.lua and checkpoint_load.lua.
+--- prepared loaders. A run with another number of ranks takes it over by rule: counter-based generators are the same on
+--- all ranks, or their seeds are seed0 + rank, and the new ranks continue this rule. Used by checkpoint_content.lua and
+--- checkpoint_load.lua.
 local accel = require "accel"
 local Random = require "accel.util.random"
 local class = require "accel.util.class"
@@ -31,7 +32,7 @@ function M.get(accelerator)
   return state
 end
 
---- The state that rank `rank` takes over from those of `n` ranks, where it was none of them.
+--- The state that rank `rank` takes over from `n` ranks, of which it was not one.
 ---@param read fun(rank: integer): table
 ---@param n integer
 ---@param rank integer
@@ -46,9 +47,9 @@ local function derived(read, n, rank)
   return first
 end
 
---- Reads, and checks, what this rank takes over.
+--- Reads and checks the state that this rank takes over.
 ---@param accelerator accel.Accelerator
----@param read fun(rank: integer): table the state that a rank stored; raises where there is none
+---@param read fun(rank: integer): table the stored state of a rank. Raises if there is none
 ---@param n integer ranks that stored one
 ---@return table
 function M.take(accelerator, read, n)
@@ -58,7 +59,7 @@ function M.take(accelerator, read, n)
     raise "the random state is none"
   end
   for i in next, generators(accelerator._prepared) do
-    if state.loaders[i] == nil then raise("there is no state of the generator of loader %d", i - 1) end
+    if state.loaders[i] == nil then raise("there is no generator state for loader %d", i - 1) end
   end
   return state
 end

@@ -8,7 +8,7 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 local verify = require "accel.dist.verify"
-local walk = require "accel.accelerator.operations.walk"
+local walk = require "accel.util.walk"
 
 local M = {}
 
@@ -31,26 +31,33 @@ function M.gather_object(_, object) return exchange.gather_object(object) end
 ---@param tensor any
 ---@param from_process? integer 0
 ---@return any
-function M.broadcast(_, tensor, from_process) return exchange.broadcast(tensor, from_process) end
+function M.broadcast(_, tensor, from_process, ...)
+  check.surplus("broadcast", ...)
+  return exchange.broadcast(tensor, from_process)
+end
 
---- Each tensor reduced over the ranks: "sum", "mean", "max" or "none"; then multiplied by scale.
+--- Reduces each tensor over the ranks ("sum", "mean", "max" or "none"), then multiplies it by scale.
 --- example: accel.Accelerator {}:reduce(accel.ones(2), { scale = 0.5 }) --> { 0.5, 0.5 }
 ---@param tensor any
 ---@param reduction? string "sum"
 ---@param scale? number 1
 ---@param opts? {reduction: string?, scale: number?}
 ---@return any
-function M.reduce(_, tensor, reduction, scale, opts) return exchange._reduce("sum", tensor, reduction, scale, opts) end
+function M.reduce(_, tensor, reduction, scale, opts, ...)
+  check.surplus("reduce", ...)
+  return exchange._reduce("sum", tensor, reduction, scale, opts)
+end
 
 --- The tensors filled up along dim to the largest extent of any rank.
 --- example: accel.Accelerator {}:pad_across_processes(accel.ones(2), { dim = 1, pad_first = true }) --> { 1, 1 }
 ---@param tensor any
----@param dim? integer from 1, or from -1 for the last; 1
+---@param dim? integer from 1, or from -1 for the last (default 1)
 ---@param pad_index? number 0
 ---@param pad_first? boolean false
 ---@param opts? {dim: integer?, pad_index: number?, pad_first: boolean?}
 ---@return any
-function M.pad_across_processes(_, tensor, dim, pad_index, pad_first, opts)
+function M.pad_across_processes(_, tensor, dim, pad_index, pad_first, opts, ...)
+  check.surplus("pad_across_processes", ...)
   return exchange.pad_across_processes(tensor, dim, pad_index, pad_first, opts)
 end
 
@@ -60,7 +67,7 @@ local WHO <const> = "gather_for_metrics"
 local ADVICE <const> = "it takes one row for every sample of the batch: give { batch = } when it belongs to another "
   .. "batch than the last, or use gather or reduce for values of a whole batch, and accel.metrics over batches"
 
---- Where one rank has no batch, those inside the loop cannot gather: the others are not there to answer.
+--- If one rank has no batch, the other ranks cannot gather inside the loop, because that rank does not take part.
 local function check_presence(rows)
   local absent = {}
   for r, n in ipairs(rows.counts or {}) do
@@ -71,14 +78,14 @@ local function check_presence(rows)
     .. "the loop, or even_batches = true", WHO, #absent > 1 and "s" or "", table.concat(absent, ", "))
 end
 
---- What is known of the batch; nil, or without counts, when every rank counts its own rows.
+--- The known row counts of the batch. nil, or without counts, if every rank counts its own rows.
 local function rows_of(self, batch)
   local state = self.gradient_state
   local rows = state:rows(batch)
   if rows then
     check_presence(rows)
   elseif batch ~= nil and state:rows() then
-    raise("%s: batch must be one that a prepared loader handed out, as it came from there; got %s", WHO,
+    raise("%s: batch must be an unchanged batch of a prepared loader; got %s", WHO,
       check.shown(batch))
   end
   return rows
@@ -90,13 +97,13 @@ end
 
 local function is_list(x) return next(x) == nil or rawget(x, 1) ~= nil end
 
--- Accelerator -> place in the tree -> how lists there were understood in batches where that was clear: samples, and
--- columns by their number.
+-- Accelerator -> position in the tree -> the meaning of lists there in unambiguous batches: samples, or columns by
+-- their number.
 local lists_before = setmetatable({}, { __mode = "k" })
 
 --- Whether the entries of a list are the columns of a batch with `rows` rows, as of a pair { logits, labels }: all are
---- tensors with so many rows. A list of just as many entries may be samples as well: then it is what it was in the
---- batches before, and unclear without one (nil).
+--- tensors with so many rows. A list with exactly that many entries may also be samples. Its meaning is then the one of
+--- earlier batches, and unknown without one (nil).
 local function is_columns(self, x, rows, path)
   local before = lists_before[self] or {}
   lists_before[self] = before
@@ -114,9 +121,9 @@ local function is_columns(self, x, rows, path)
   return columns
 end
 
---- The parts of a tree that have rows: tensors, and lists without tensors inside, whose entries are samples; with
---- as_objects, lists of anything. Other leaves are parts, too, without rows. Returns a function that gives the tree with
---- the values that its parts have then.
+--- The parts of a tree that have rows: tensors, and lists without tensors inside, whose entries are samples. With
+--- as_objects, lists of anything. Other leaves are parts without rows. Returns a function that gives the tree with the
+--- values that its parts have then.
 ---@param self accel.Accelerator
 ---@param x any
 ---@param as_objects boolean
@@ -163,7 +170,7 @@ local function is_uneven(counts)
   return false
 end
 
---- Takes over how the other ranks understand lists of this tree: as it is clear where there are more or fewer rows.
+--- Takes over from other ranks the meaning of lists of this tree: it is clear on a rank with more or fewer rows.
 local function share_lists(self, x, rows)
   parts_of(self, x, true, rows, {}, "")
   local own = lists_before[self] or {}
@@ -176,7 +183,7 @@ local function share_lists(self, x, rows)
   end
 end
 
---- One line about a part, and whether it is wrong. What ranks may differ in, the rows, is left out.
+--- One line about a part, and whether it is wrong. It omits the number of rows, which may differ between ranks.
 local function line_of(part, expected)
   local at = part.path == "" and "" or " at '" .. part.path .. "'"
   local shape, what
@@ -214,7 +221,7 @@ local function exchange_sizes(parts, axis)
   return counts
 end
 
---- Replaces the value of every part by that of all ranks.
+--- Replaces the value of every part by the value over all ranks.
 local function gather_parts(parts, counts, axis)
   local list, sizes, objects = {}, {}, {}
   for k, part in ipairs(parts) do
@@ -239,23 +246,20 @@ local function gather_parts(parts, counts, axis)
   end
 end
 
---- What belongs to the samples of one batch, from all ranks, in the order of the data set and without the padding
---- that made the ranks' batches equal; any number of times for a batch, also after its loop. Tensors have the batch's
---- rows as first dim; lists of other things have an entry for every row and travel as objects.
----   use_gather_object: rows travel as objects. input_data is a list with anything for every row, also tensors of any
----     shapes; or tensors with the batch's rows, which are taken apart, and tables of all these, such as
----     { logits, labels }. What comes back are lists with an entry for every row.
----   batch: the batch that it belongs to, as the loader handed it out; the last one if not given.
+--- Gathers outputs of one batch from all ranks, in the order of the data set, without padding rows. You can call it any number of
+--- times per batch, and after the loop. Tensors must have the batch's rows as their first dim. Lists of other objects must have one
+--- entry per row.
 --- example: accel.Accelerator {}:gather_for_metrics { logits = accel.ones(2), text = { "a", "b" } }
 ---   --> { logits = { 1, 1 }, text = { "a", "b" } }
----@param input_data any
----@param use_gather_object? boolean
----@param opts? {use_gather_object: boolean?, batch: any}
+---@param input_data any a tensor, a list with one object per row, or a table of these
+---@param use_gather_object? boolean gathers each row as an object: tensors of any shape are split into rows, and the results are lists
+---@param opts? {use_gather_object: boolean?, batch: any} batch: the batch that the outputs belong to, by default the last one
 ---@return any
-function M.gather_for_metrics(self, input_data, use_gather_object, opts)
+function M.gather_for_metrics(self, input_data, use_gather_object, opts, ...)
+  check.surplus("gather_for_metrics", ...)
   if type(use_gather_object) == "table" and opts == nil then use_gather_object, opts = nil, use_gather_object end
   if use_gather_object ~= nil and type(use_gather_object) ~= "boolean" then
-    raise("%s: takes one value, then options, got %s as the second; several travel as a table: "
+    raise("%s: takes one value, then options, got %s as the second; pass several in a table: "
       .. "gather_for_metrics { predictions, targets }", WHO, is_tensor(use_gather_object) and "a tensor"
       or check.shown(use_gather_object))
   end

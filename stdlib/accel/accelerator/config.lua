@@ -1,20 +1,20 @@
---- The resolved configuration of an Accelerator: every setting with the value that holds and where it comes from. Made by
---- its constructor (resolve.lua) and never changed; what changes later belongs to one owner each (accelerator.lua).
+--- The resolved configuration of an Accelerator: every setting with its value and its origin. Its constructor makes it
+--- (resolve.lua), and it never changes. Each changing value belongs to one owner (accelerator.lua).
 local class = require "accel.util.class"
 local check = require "accel.util.check"
 local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 
---- Settings as fields, which cannot be assigned. origin(name) says what set one: "argument" of the constructor, the
---- configuration or plugin that was given, "ACCELERATE_..." of the environment, "first Accelerator" or "default". As text
---- it lists them all.
+--- Settings as fields, which cannot be assigned. origin(name) returns the source of a setting: "argument" of the
+--- constructor, a given configuration or plugin, "ACCELERATE_..." of the environment, "first Accelerator" or "default".
+--- As text it lists them all.
 --- example: local c = accel.Accelerator({ gradient_accumulation_steps = 2 }).config
 ---   return c.gradient_accumulation_steps, c:origin "gradient_accumulation_steps", c:origin "even_batches"
 ---   --> 2, "argument", "default"
 ---@class accel.accelerator.Config
 local Config = class("accel.accelerator.Config")
 
---- Settings that change as a run goes on: they belong to the project's record, and here is their origin alone.
+--- Settings that change during a run. They belong to the project's record, and this holds only their origin.
 local changing <const> = {
   project_dir = "accelerator.project_dir", logging_dir = "accelerator.logging_dir",
   iteration = "accelerator.save_iteration",
@@ -32,7 +32,7 @@ function Config.__index(self, key)
   local method = Config[key]
   if method ~= nil then return method end
   local values = rawget(self, "_values")
-  if changing[key] then raise("config: %s changes as a run goes on; read %s", key, changing[key]) end
+  if changing[key] then raise("config: %s changes during the run; read %s", key, changing[key]) end
   return values and values[key]
 end
 
@@ -40,7 +40,7 @@ function Config.__newindex(_, key)
   raise("config: %s cannot be set; a configuration is resolved once, by accel.Accelerator { ... }", tostring(key))
 end
 
---- What set a value.
+--- The source of a value.
 ---@param name string
 ---@return string
 function Config:origin(name)

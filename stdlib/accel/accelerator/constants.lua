@@ -1,8 +1,8 @@
---- Names of files that Accelerate writes, as accelerate.utils has them: for scripts that look into its folders. Files
---- that accel writes itself are safetensors.
+--- Names of files that Accelerate writes, from accelerate.utils, for scripts that read its folders. Files that accel
+--- writes itself are safetensors.
 local M = {}
 
---- Names of files, without the number of a shard or rank where there is one.
+--- Names of files, without the number of a shard or rank.
 --- example: accel.accelerator.SAFE_WEIGHTS_NAME, accel.accelerator.RNG_STATE_NAME --> "model.safetensors", "random_states"
 for name, value in next, {
   MODEL_NAME = "pytorch_model", SAFE_MODEL_NAME = "model", OPTIMIZER_NAME = "optimizer", SCHEDULER_NAME = "scheduler",

@@ -1,5 +1,5 @@
---- Collectives over the data ranks of the last Accelerator: those that read different data, of a mesh or of all; ranks that share a model
---- have the same.
+--- Collectives over the data ranks of the last Accelerator: the ranks that read different data, in a mesh or in the world. Ranks that
+--- share a model read the same data.
 local accel = require "accel"
 local check = require "accel.util.check"
 local dist = require "accel.dist"
@@ -35,6 +35,9 @@ end
 ---@return any
 function M.gather_across_data_parallel_groups(tensor)
   local a = axis()
+  if type(tensor) ~= "table" and not accel.is_tensor(tensor) then
+    raise("gather_across_data_parallel_groups: expected a tensor or a table of tensors, got %s", check.shown(tensor))
+  end
   return operations.recursively_apply(function(t)
     if t.ndim == 0 then t = t:reshape(1) end
     if a.size == 1 then return t end

@@ -1,13 +1,13 @@
---- Which device each part of a model goes to. Names, arguments and results are those of accelerate.utils.modeling; the
---- placement itself is in device_map_placement.lua.
+--- Which device each part of a model goes to. It uses the names, arguments and results of accelerate.utils.modeling.
+--- device_map_placement.lua chooses the devices.
 local accel = require "accel"
 local check = require "accel.util.check"
 local listed = require "accel.util.listed"
-local memory = require "accel.accelerator.memory"
-local module_sizes = require "accel.accelerator.module_sizes"
+local module_sizes = require "accel.nn.module_sizes"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
+local convert_file_size_to_int = require("accel.util.sizes").convert_file_size_to_int
 
 local M = {}
 
@@ -18,12 +18,13 @@ local function free_bytes(device)
   return stats.limit_bytes - stats.live_bytes
 end
 
---- Free bytes of the devices that are here: { [0] = bytes, ..., cpu = bytes }; with max_memory, that, its sizes as bytes.
---- GPUs are their numbers, from 0. An unknown key is an error.
+--- Free bytes of the available devices: { [0] = bytes, ..., cpu = bytes }. With max_memory, its sizes as bytes. GPUs are
+--- their numbers, from 0. An unknown key is an error.
 --- example: accel.accelerator.get_max_memory { [0] = "1GB", cpu = 5000 } --> { cpu = 5000, [0] = 1000000000 }
 ---@param max_memory? table<integer|string, integer|string>
 ---@return table<integer|string, number>
-function M.get_max_memory(max_memory)
+function M.get_max_memory(max_memory, ...)
+  check.surplus("get_max_memory", ...)
   local who, out = "get_max_memory", {}
   if max_memory ~= nil and type(max_memory) ~= "table" then
     raise("%s: max_memory must be a table such as { [0] = '10GB', cpu = '30GB' }, got %s", who, check.shown(max_memory))
@@ -43,7 +44,7 @@ function M.get_max_memory(max_memory)
       raise("%s: device %s is not recognized; devices are integers from 0 for GPUs, 'mps', 'cpu' and 'disk'", who,
         check.shown(key))
     end
-    out[key] = type(value) == "string" and memory.convert_file_size_to_int(value) or value
+    out[key] = type(value) == "string" and convert_file_size_to_int(value) or value
   end
   return out
 end
@@ -63,7 +64,7 @@ function M.devices(max_memory)
   return list
 end
 
---- Names that lie below no other: of parameters and buffers, where sizes holds these; else of the last modules.
+--- The leaf names: of parameters and buffers, if sizes holds these, otherwise of the innermost modules.
 local function leaves_of(sizes)
   local parents, leaves = {}, {}
   for name in pairs(sizes) do
@@ -76,7 +77,7 @@ local function leaves_of(sizes)
   return leaves
 end
 
---- The size of the first module of each class that is not to be split; the largest of them.
+--- The size of the first module of each class that must not be split, and the largest of them.
 local function largest_whole(model, sizes, classes)
   local found, most, modules = {}, 0, model:named_modules()
   for name, size in pairs(sizes) do
@@ -94,18 +95,18 @@ end
 ---   { max_memory = { [0] = 300, [1] = 300 } })[0] --> 184
 ---@param model accel.nn.Module
 ---@param opts? table
----  max_memory table<integer|string, integer|string>: default what the devices have free
+---  max_memory table<integer|string, integer|string>: default the free memory of the devices
 ---  no_split_module_classes string|string[]: classes of blocks that stay whole
 ---  dtype string: as if the weights were loaded so
 ---  special_dtypes table<string, string>: dtypes of single tensors
 ---  low_zero boolean = false
 ---@return table<integer|string, number>
-function M.get_balanced_memory(model, opts)
+function M.get_balanced_memory(model, opts, ...)
   local who = "get_balanced_memory"
   local o = options(who, opts, {
     max_memory = options.none, no_split_module_classes = options.none, dtype = options.none, special_dtypes = options.none,
     low_zero = false,
-  })
+  }, ...)
   local max_memory, gpus = M.get_max_memory(o.max_memory), {}
   for _, device in ipairs(M.devices(max_memory)) do
     if math.type(device) == "integer" and max_memory[device] > 0 then gpus[#gpus + 1] = device end
@@ -113,7 +114,7 @@ function M.get_balanced_memory(model, opts)
   local n = #gpus
   if n == 0 then return max_memory end
   local low_zero = o.low_zero and n > 1
-  -- one GPU that was not asked for keeps some of its memory for what is not weights
+  -- a single GPU without a limit keeps some of its memory for data other than weights
   if n == 1 and o.max_memory == nil then max_memory[gpus[1]] = max_memory[gpus[1]] * 0.9 end
   local sizes = module_sizes.compute_module_sizes(model, { dtype = o.dtype, special_dtypes = o.special_dtypes })
   local total = rawget(sizes, "") or 0
@@ -135,12 +136,13 @@ function M.get_balanced_memory(model, opts)
   return max_memory
 end
 
---- Merges what lies below one module and goes to one device: { ["a.x"] = 0, ["a.y"] = 0, b = 1 } becomes { b = 1, a = 0 }. Changes
---- the map and returns it.
+--- Merges entries of one module that go to one device: { ["a.x"] = 0, ["a.y"] = 0, b = 1 } becomes { b = 1, a = 0 }. Changes the
+--- map and returns it.
 ---@param device_map table<string, integer|string>
 ---@param module_name? string only below this one
 ---@return table<string, integer|string>
-function M.clean_device_map(device_map, module_name)
+function M.clean_device_map(device_map, module_name, ...)
+  check.surplus("clean_device_map", ...)
   module_name = module_name or ""
   local prefix, below, device, alike = module_name == "" and "" or module_name .. ".", {}, nil, true
   for key, value in ordered.iterate(device_map) do
@@ -165,17 +167,17 @@ function M.clean_device_map(device_map, module_name)
   return device_map
 end
 
---- Raises unless a map gives every tensor of a model's state a device; warns of keys that are no module of it.
+--- Raises unless a map gives every tensor of a model's state a device. Warns of keys that name neither a module nor a tensor.
 ---@param model accel.nn.Module
 ---@param device_map table<string, integer|string>
 function M.check_device_map(model, device_map)
   local who = "check_device_map"
   if type(device_map) ~= "table" then raise("%s: device_map must be a table, got %s", who, check.shown(device_map)) end
-  local modules, unknown = model:named_modules(), {}
+  local modules, own, unknown = model:named_modules(), module_sizes.named_module_tensors(model, { recurse = true }), {}
   for key in ordered.iterate(device_map) do
-    if key ~= "" and not rawget(modules, key) then unknown[#unknown + 1] = key end
+    if key ~= "" and not rawget(modules, key) and not rawget(own, key) then unknown[#unknown + 1] = key end
   end
-  if #unknown > 0 then warn(("%s: these keys are no modules of the model: %s"):format(who, listed(unknown))) end
+  if #unknown > 0 then warn(("%s: these keys are not modules of the model: %s"):format(who, listed(unknown))) end
   if device_map[""] ~= nil then return end
   local left = {}
   for name in pairs(model:state_dict()) do
@@ -192,7 +194,7 @@ function M.check_device_map(model, device_map)
   end
 end
 
---- The device of a name in a map: its own, or that of the nearest module above.
+--- The device of a name in a map: its own, or its nearest parent's.
 ---@param name string
 ---@param device_map table<string, integer|string>
 ---@return integer|string|nil
@@ -219,26 +221,26 @@ function M.check_tied_parameters_on_same_device(tied_params, device_map)
 end
 
 --- A map from the names of modules to devices: the GPUs of max_memory in order, then the cpu, then the disk, each filled as
---- far as it goes. Room for the largest layer stays free on the first GPU and on the cpu, so that a layer which lies
---- elsewhere can be brought there; tied parameters stay together.
+--- far as it goes. Room for the largest layer stays free on the first GPU and on the cpu, so that layers from elsewhere can
+--- be fetched. Tied parameters stay together.
 --- example: accel.accelerator.infer_auto_device_map(accel.nn.Sequential(accel.nn.Linear(3, 4), accel.nn.Linear(4, 5),
 ---   accel.nn.Linear(5, 4)), { max_memory = { [0] = 200, [1] = 300 } }) --> { ["0"] = 0, ["1"] = 1, ["2"] = 1 }
 ---@param model accel.nn.Module
 ---@param opts? table
----  max_memory table<integer|string, integer|string>: default what the devices have free
+---  max_memory table<integer|string, integer|string>: default the free memory of the devices
 ---  no_split_module_classes string|string[]: classes of blocks that stay whole
 ---  dtype string: as if the weights were loaded so
 ---  special_dtypes table<string, string>: dtypes of single tensors
 ---  clean_result boolean = true: modules whose parts all go to one device stand for them
----  offload_buffers boolean = false: buffers of layers that are not on a GPU may be elsewhere, too
+---  offload_buffers boolean = false: allow buffers of layers outside a GPU to be elsewhere as well
 ---  fallback_allocation boolean = false: a device that would stay empty gets the first module that fits
----  verbose boolean = false: print what is decided
+---  verbose boolean = false: print the decisions
 ---@return table<string, integer|string> ordered
-function M.infer_auto_device_map(model, opts)
+function M.infer_auto_device_map(model, opts, ...)
   local o = options("infer_auto_device_map", opts, {
     max_memory = options.none, no_split_module_classes = options.none, dtype = options.none, special_dtypes = options.none,
     clean_result = true, offload_buffers = false, fallback_allocation = false, verbose = false,
-  })
+  }, ...)
   local max_memory = M.get_max_memory(o.max_memory)
   local map, used, buffers = require "accel.accelerator.device_map_placement"(model, M.devices(max_memory), max_memory, o)
   local outside, fits, gpus = (buffers.cpu or 0) + (buffers.disk or 0), false, false

@@ -1,9 +1,10 @@
---- The placement behind infer_auto_device_map: parts of a model are put on devices one after the other, as accelerate does it.
+--- The placement algorithm of infer_auto_device_map: it puts parts of a model on devices one after the other, as accelerate
+--- does.
 ---
---- A queue holds what is still to be placed, in the order of the model. The part at its head goes to the device that is being
---- filled if it fits there together with the parts that hold parameters tied to its own; else one of those is cut into its
---- children, then the part itself, and where nothing can be cut the next device follows. A device that was left is not used again.
-local module_sizes = require "accel.accelerator.module_sizes"
+--- A queue holds the remaining parts, in the order of the model. The part at its head goes to the current device if it fits there
+--- together with the parts that hold parameters tied to its own. Otherwise one of those is split into its children, then the part
+--- itself. If nothing can be split, the next device follows. A device that was left is not used again.
+local module_sizes = require "accel.nn.module_sizes"
 local ordered = require "accel.util.ordered"
 
 local WHO <const> = "infer_auto_device_map"
@@ -55,7 +56,7 @@ return function(model, devices, max_memory, o)
     if o.verbose then print(fmt:format(...)) end
   end
 
-  --- Parameters and children of a module that can be cut, under its name; nil of one that cannot.
+  --- Parameters and children of a module that can be split, under its name. nil if it cannot.
   local function cut(name, object)
     if not is_module(object) or next(object:named_children()) == nil or classes[module_sizes.class_name(object)] then return nil end
     return module_sizes.direct(object, name .. ".", false)
@@ -71,7 +72,7 @@ return function(model, devices, max_memory, o)
   end
   find_largest(queue, false)
 
-  --- Bytes of a part with what is tied to it, and those other parts. A parameter whose part was placed before needs no more room.
+  --- Bytes of a part with all parts tied to it, and those parts. A parameter whose part was placed before needs no more room.
   local function with_ties(outside, name, list)
     local bytes, parts = size_of(name), {}
     for _, p in ipairs(outside) do
@@ -111,7 +112,9 @@ return function(model, devices, max_memory, o)
     return table.remove(queue, position(queue, found[1]))
   end
 
+  local held = {} -- bytes on a device. used also includes the memory that a finished device keeps free
   local function place(name, object, device, bytes, parts)
+    held[device] = (held[device] or 0) + bytes
     used[device] = (used[device] or 0) + bytes
     map[name] = device
     for _, part in ipairs(parts) do
@@ -125,7 +128,7 @@ return function(model, devices, max_memory, o)
     end
   end
 
-  --- Cuts the first of the tied parts that can be cut; whether there was one.
+  --- Splits the first of the tied parts that can be split. Returns whether there was one.
   local function cut_tied(parts, name, object)
     for _, part in ipairs(parts) do
       local children = cut(part[1], part[2])
@@ -141,7 +144,7 @@ return function(model, devices, max_memory, o)
     return false
   end
 
-  --- Tries to place the part; false: the next device follows, with the part at the head of the queue again.
+  --- Tries to place the part. false: the next device follows, with the part at the head of the queue again.
   local function treat(name, object)
     local device = devices[current]
     local kept = {}
@@ -182,6 +185,31 @@ return function(model, devices, max_memory, o)
     return false
   end
 
+  --- Buffers of the blocks that were split, which are not in the queue. Each goes to the device of the part that was placed last in its
+  --- block, or to the next one with room for it. The reference gives them no device, so that its maps do not cover the model.
+  local function place_buffers()
+    local at, place_of = {}, {}
+    for i, device in ipairs(devices) do place_of[device] = i end
+    for name, device in ordered.iterate(map) do
+      repeat
+        at[name], name = math.max(at[name] or 1, place_of[device]), name:match "^(.*)%.[^.]*$" or ""
+      until name == ""
+    end
+    for name in pairs(model:named_buffers()) do
+      local block, covered = name:match "^(.*)%.[^.]*$", map[name] ~= nil
+      local above = block
+      while above and not covered do covered, above = map[above] ~= nil, above:match "^(.*)%.[^.]*$" end
+      if not covered then
+        local i, size = at[block] or 1, size_of(name)
+        while devices[i] ~= "disk" and (held[devices[i]] or 0) + size > max_memory[devices[i]] do i = i + 1 end
+        local device = devices[i]
+        say("%s: %s bytes on %s", name, size, device)
+        map[name], held[device] = device, (held[device] or 0) + size
+        if not o.offload_buffers then buffers[device] = (buffers[device] or 0) + size end
+      end
+    end
+  end
+
   while #queue > 0 do
     local entry = table.remove(queue, 1)
     if not treat(entry[1], entry[2]) then
@@ -189,5 +217,6 @@ return function(model, devices, max_memory, o)
       table.insert(queue, 1, entry)
     end
   end
+  place_buffers()
   return map, used, buffers
 end

@@ -20,7 +20,7 @@ local Dispatched = class("accel.accelerator.DispatchedSource")
 
 local NO_LIMIT <const> = { src = 0, max_bytes = math.maxinteger }
 
---- What rank 0 knows of its loader, broadcast to all.
+--- Rank 0's description of its loader, broadcast to all.
 local function broadcast_description(base)
   local info = {}
   if dist.get_rank() == 0 then
@@ -38,14 +38,14 @@ local function broadcast_description(base)
   return list[1]
 end
 
---- A collective: all ranks make one at the same time; only rank 0's data set is asked.
----@param base accel.data.DataLoader of rank 0; that of the others may have a data set that cannot be read
+--- A collective: all ranks make one at the same time. Only rank 0 accesses its data set.
+---@param base accel.data.DataLoader of rank 0. The data set of the others need not be readable
 ---@param o {split_batches: boolean?, slice_fn: function?} slice_fn(batch, first, last, rank, num_processes) cuts rows
 ---  first .. last (from 1) for a rank
 function Dispatched:init(base, o)
   local P, info = dist.get_world_size(), broadcast_description(base)
   if o.split_batches and info.size and info.size % P ~= 0 then
-    raise("prepare: split_batches cuts batches into equal parts: batch_size %d is no multiple of the %d processes; "
+    raise("prepare: split_batches cuts batches into equal parts: batch_size %d is not a multiple of the %d processes; "
       .. "choose one that is", info.size, P)
   end
   self.base, self.split, self.seed, self.slice_fn = base, o.split_batches or false, base.seed, o.slice_fn
@@ -54,7 +54,7 @@ function Dispatched:init(base, o)
   self.seekable = not info.stream
 end
 
---- Global batches of a pass after the first `skipped`; nil when the stream cannot tell.
+--- Global batches of a pass after the first `skipped`. nil if the stream has no length.
 ---@param skipped? integer
 ---@return integer?
 function Dispatched:len(skipped)
@@ -64,7 +64,7 @@ function Dispatched:len(skipped)
   return math.max(0, n - (skipped or 0))
 end
 
---- Samples of a global batch over all ranks; nil without a fixed batch size.
+--- Samples of a global batch over all ranks, or nil without a fixed batch size.
 ---@return integer?
 function Dispatched:total_batch_size() return self.info.size and self.info.size * self.per or nil end
 
@@ -80,9 +80,9 @@ local function full(global_batch)
   return true
 end
 
---- Reads batches of the base, indexed: read(k) -> batch k of the epoch, from 1, nil after the last; how many samples
---- lie before batch k; and the value to close. The batches from `first` on, in their order, are read by workers where
---- the base has them.
+--- Reads batches of the base, indexed. Returns read(k) -> batch k of the epoch, from 1, nil after the last; the number
+--- of samples before batch k; and the value to close. The base's workers, if any, read the batches from `first` on, in
+--- order.
 local function indexed(self, epoch, first)
   local base = self.base
   local set, size, given = base.dataset, base.batch_size or 1, base.batch_sampler
@@ -131,7 +131,7 @@ local function iterable(self, epoch)
   return function() return within(read) end, closing
 end
 
---- Reads global batches: read() -> global batch, nil at the end; and the value to close.
+--- Reads global batches. Returns read() -> global batch, nil at the end, and the value to close.
 local function open_reader(self, epoch, first)
   local base = self.base
   local position, padding, index, at = 0, nil, 0, 0 -- samples, global batches and batches that were read
@@ -155,7 +155,7 @@ local function open_reader(self, epoch, first)
     return list
   end
 
-  --- The start of the first global batch, also for a pass that began after it.
+  --- The start of the first global batch, even for a pass that began after it.
   local function first_rows()
     if not padding and self.seekable and base.batch_size ~= false then
       local list = {}
@@ -185,7 +185,7 @@ local function open_reader(self, epoch, first)
   return read, closing
 end
 
---- The message to rank r - 1 about its shard of a global batch; rows that it knows already are left out.
+--- The message to rank r - 1 about its shard of a global batch, without the rows that it already has.
 local function message_for(global_batch, r, last, rows_known)
   local row0 = global_batch.first
   for k = 1, r - 1 do row0 = row0 + global_batch.counts[k] end

@@ -1,6 +1,6 @@
---- Accelerate's enumerations: names for the strings that options take and attributes have, so that
---- `DistributedType.MULTI_CPU` can be written here, too. They have all of Accelerate's members, so that comparisons of
---- ported scripts run; any other name is an error.
+--- Accelerate's enumerations: names for the strings of options and attributes, so that you can write
+--- `DistributedType.MULTI_CPU`. They have all of Accelerate's members, so that comparisons in ported scripts run. Any
+--- other name is an error.
 local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 
@@ -15,7 +15,7 @@ local function enum(name, members)
   })
 end
 
---- What distributed_type says: NO, MULTI_CPU or MULTI_GPU here.
+--- Values of distributed_type. In accel: NO, MULTI_CPU or MULTI_GPU.
 --- example: accel.PartialState().distributed_type == accel.DistributedType.NO --> true
 ---@class accel.accelerator.DistributedType
 enum("DistributedType", {
@@ -25,7 +25,7 @@ enum("DistributedType", {
   MEGATRON_LM = "MEGATRON_LM",
 })
 
---- What DistributedDataParallelKwargs takes as comm_hook and comm_wrapper.
+--- Values of comm_hook and comm_wrapper in DistributedDataParallelKwargs.
 --- example: accel.DDPCommunicationHookType.POWER_SGD --> "power_sgd"
 ---@class accel.accelerator.DDPCommunicationHookType
 enum("DDPCommunicationHookType", {
@@ -33,12 +33,12 @@ enum("DDPCommunicationHookType", {
   INT8 = "int8", INT4 = "int4",
 })
 
---- What mixed_precision may be.
+--- Values of mixed_precision.
 --- example: accel.accelerator.PrecisionType.BF16 --> "bf16"
 ---@class accel.accelerator.PrecisionType
 enum("PrecisionType", { NO = "no", FP16 = "fp16", BF16 = "bf16", FP8 = "fp8" })
 
---- What rng_types may hold: TORCH and GENERATOR here.
+--- Values of rng_types. In accel: TORCH and GENERATOR.
 --- example: accel.accelerator.RNGType.GENERATOR --> "generator"
 ---@class accel.accelerator.RNGType
 enum("RNGType", {
@@ -46,7 +46,7 @@ enum("RNGType", {
   HPU = "hpu", NEURON = "neuron", GENERATOR = "generator",
 })
 
---- What log_with may name: ALL here, and the names of registered trackers.
+--- Values of log_with. In accel: ALL, and the names of registered trackers.
 --- example: accel.LoggerType.TENSORBOARD --> "tensorboard"
 ---@class accel.accelerator.LoggerType
 enum("LoggerType", {
@@ -54,7 +54,7 @@ enum("LoggerType", {
   MLFLOW = "mlflow", CLEARML = "clearml", DVCLIVE = "dvclive", SWANLAB = "swanlab",
 })
 
---- Where a run's processes are: LOCAL_MACHINE here.
+--- The location of a run's processes. In accel: LOCAL_MACHINE.
 --- example: accel.ComputeEnvironment.LOCAL_MACHINE --> "LOCAL_MACHINE"
 ---@class accel.accelerator.ComputeEnvironment
 enum("ComputeEnvironment", { LOCAL_MACHINE = "LOCAL_MACHINE", AMAZON_SAGEMAKER = "AMAZON_SAGEMAKER" })
@@ -64,7 +64,7 @@ enum("ComputeEnvironment", { LOCAL_MACHINE = "LOCAL_MACHINE", AMAZON_SAGEMAKER =
 ---@class accel.accelerator.SageMakerDistributedType
 enum("SageMakerDistributedType", { NO = "NO", DATA_PARALLEL = "DATA_PARALLEL", MODEL_PARALLEL = "MODEL_PARALLEL" })
 
---- What dynamo_backend may be: NO here.
+--- Values of dynamo_backend. In accel: NO.
 --- example: accel.Accelerator { dynamo_backend = accel.DynamoBackend.NO }.num_processes --> 1
 ---@class accel.accelerator.DynamoBackend
 enum("DynamoBackend", {
@@ -74,7 +74,7 @@ enum("DynamoBackend", {
   TORCHXLA_TRACE_ONCE = "TORCHXLA_TRACE_ONCE", TVM = "TVM", HPU_BACKEND = "HPU_BACKEND", NEURON = "NEURON",
 })
 
---- Types of weights that are narrower than a byte or have no dtype of their own.
+--- Types of weights that are narrower than a byte or have no accel dtype.
 --- example: accel.accelerator.CustomDtype.INT4 --> "int4"
 ---@class accel.accelerator.CustomDtype
 enum("CustomDtype", { FP8 = "fp8", INT4 = "int4", INT2 = "int2" })

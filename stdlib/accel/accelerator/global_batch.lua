@@ -1,13 +1,13 @@
 --- One global batch of the dispatcher: the batches that rank 0 read, split into one shard for every rank. Pure
---- functions on nested tables; used by accel.accelerator.dispatch on rank 0.
+--- functions on nested tables. accel.accelerator.dispatch uses them on rank 0.
 ---
 --- Batches of equal size are the shards. Others are concatenated and cut into equal shards, padded with samples from
---- the start of the pass, cycling. What cannot be concatenated (shapes that differ, strings, objects) is handed over
---- whole, one batch per rank, and the ranks left over get one of these again, as padding.
+--- the start of the pass, cycling. Batches that cannot be concatenated (different shapes, strings, objects) are handed
+--- over whole, one per rank, and the remaining ranks get one of these again, as padding.
 local accel = require "accel"
 local concatenate = require("accel.accelerator.operations.structure").concatenate
 local raise = require "accel.util.raise"
-local walk = require "accel.accelerator.operations.walk"
+local walk = require "accel.util.walk"
 
 local M = {}
 
@@ -52,7 +52,7 @@ local function is_column(x, n)
   return #x == n and not walk.visit(x, function(leaf) return is_tensor(leaf) or nil end)
 end
 
---- Rows first .. last of a batch with n rows; a leaf that is neither a tensor nor in a list is the same for all.
+--- Rows first .. last of a batch with n rows. A leaf that is neither a tensor nor in a list is the same for all.
 local function take(x, n, first, last, path)
   if is_tensor(x) then
     if x.ndim == 0 or x.shape[1] ~= n then
@@ -93,7 +93,7 @@ end
 ---@class accel.accelerator.GlobalBatch
 ---@field shards any[] one batch per rank
 ---@field counts integer[] rows of each
----@field valid integer[] how many of these, the first ones, are no padding
+---@field valid integer[] how many of these, from the first, are not padding
 ---@field total integer rows that were read
 
 --- Up to P samples from the start of a global batch, to pad the last one with. nil when they cannot be concatenated.
@@ -136,7 +136,7 @@ local function cut(all, total, P, padding, slice_fn)
   return { shards = shards, counts = counts, valid = valid, total = total }
 end
 
---- Every batch to a rank of its own.
+--- One batch for each rank.
 local function whole(list, P)
   local counts, valid, shards, total = {}, {}, {}, 0
   for r = 1, P do

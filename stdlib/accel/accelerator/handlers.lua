@@ -1,5 +1,5 @@
---- Kwargs handlers: what Accelerator { kwargs_handlers = { ... } } takes to configure data parallelism, loss scaling,
---- autocast, joining the world and profiling. One of each class at most; the class decides what it configures.
+--- Kwargs handlers: values of Accelerator { kwargs_handlers = { ... } } that configure data parallelism, loss scaling,
+--- autocast, joining the world and profiling. You can give at most one of each class. Its class decides on its use.
 local Settings = require "accel.accelerator.settings"
 local check = require "accel.util.check"
 local options = require "accel.util.options"
@@ -14,7 +14,7 @@ local function word(...)
   return function(who, name, value) return check.word(who, name, value, words) end
 end
 
---- Base class. A class below it declares `defaults`; made by one table of values. to_kwargs() lists the fields that
+--- Base class. A subclass declares `defaults` and is made from one table of values. to_kwargs() lists the fields that
 --- differ from the defaults.
 --- example: local K = accel.accelerator.KwargsHandler:extend("K") K.defaults = { a = 0, b = 3.0 } return
 ---   K { a = 2 }:to_kwargs() --> { a = 2 }
@@ -28,19 +28,19 @@ local function handler(name, defaults, checks)
   return cls
 end
 
---- How accelerator:autocast behaves: enabled = false turns mixed precision off for a block. cache_enabled is accepted:
---- converted weights are kept by version, there is nothing to switch.
+--- How accelerator:autocast behaves: enabled = false turns mixed precision off for a block. cache_enabled has no
+--- effect, which the Accelerator reports: converted weights are kept by version.
 --- example: accel.accelerator.AutocastKwargs { enabled = false }:to_kwargs() --> { enabled = false }
 ---@class accel.accelerator.AutocastKwargs : accel.accelerator.KwargsHandler
 ---@field enabled boolean true
 ---@field cache_enabled boolean?
 M.AutocastKwargs = handler("AutocastKwargs", { enabled = true, cache_enabled = none }, { cache_enabled = boolean })
 
---- Options of nn.parallel.DistributedDataParallel for prepared models, and how gradients travel: comm_hook "no",
---- "fp16", "bf16", "power_sgd", "batched_power_sgd", "int8", "int4"; comm_wrapper "no", "fp16", "bf16";
---- comm_state_option holds the options of the hook's state. deterministic = "world": gradients with the same bits
---- on any number of ranks. gradient_as_bucket_view is true unless told otherwise, which costs no copy; dim and
---- check_reduction mean nothing here.
+--- Options of nn.parallel.DistributedDataParallel for prepared models, and the format of gradients in transit:
+--- comm_hook "no", "fp16", "bf16", "power_sgd", "batched_power_sgd", "int8", "int4". comm_wrapper "no", "fp16", "bf16".
+--- comm_state_option holds the options of the hook's state. deterministic = "world": gradients with the same bits on
+--- any number of ranks. gradient_as_bucket_view is true by default, because it saves a copy. dim and check_reduction
+--- have no effect, which the Accelerator reports.
 --- example: accel.accelerator.DistributedDataParallelKwargs { comm_hook = "bf16" }.comm_wrapper --> "no"
 ---@class accel.accelerator.DistributedDataParallelKwargs : accel.accelerator.KwargsHandler
 M.DistributedDataParallelKwargs = handler("DistributedDataParallelKwargs", {
@@ -57,6 +57,11 @@ M.DistributedDataParallelKwargs = handler("DistributedDataParallelKwargs", {
   comm_hook = word("no", "fp16", "bf16", "power_sgd", "batched_power_sgd", "int8", "int4"),
   comm_wrapper = word("no", "fp16", "bf16"),
 })
+
+--- Refused: the hook is named in the constructor.
+function M.DistributedDataParallelKwargs.register_comm_hook(...) -- luacheck: no unused
+  raise 'DistributedDataParallelKwargs:register_comm_hook is not in accel; name the hook in the constructor: { comm_hook = "bf16" }'
+end
 
 local function above(limit)
   return function(who, name, value)
@@ -87,8 +92,8 @@ M.GradScalerKwargs = handler("GradScalerKwargs", {
   end,
 })
 
---- How ranks join: backend ("shm", "tcp", "mpi", "gloo" for the best one there is) and timeout, seconds of every wait
---- for another rank. init_method may be "env://": ranks find each other by what the launcher says.
+--- How ranks join: backend ("shm", "tcp", "mpi", or "gloo" for the best available one) and timeout, seconds of every
+--- wait for another rank. init_method may be "env://": ranks find each other by the launcher's variables.
 --- example: accel.accelerator.InitProcessGroupKwargs { timeout = 1800 }.timeout --> 1800
 ---@class accel.accelerator.InitProcessGroupKwargs : accel.accelerator.KwargsHandler
 ---@field backend string?
@@ -98,7 +103,7 @@ M.InitProcessGroupKwargs = handler("InitProcessGroupKwargs", { backend = none, i
   backend = Settings.text, timeout = above(0),
   init_method = function(who, name, value)
     if value ~= "env://" then
-      raise("%s: %s may be 'env://' only, got %s; accel-run says where ranks meet", who, name, check.shown(value))
+      raise("%s: %s must be 'env://', got %s; accel-run sets the rendezvous", who, name, check.shown(value))
     end
     return value
   end,
@@ -107,9 +112,9 @@ M.InitProcessGroupKwargs = handler("InitProcessGroupKwargs", { backend = none, i
 local parts = { wait = true, warmup = true, active = true, ["repeat"] = true, skip_first = true,
   skip_first_wait = true }
 
---- What accelerator:profile records, and when: schedule_option holds wait, warmup, active, ["repeat"], skip_first and
---- skip_first_wait; on_trace_ready(prof) is called when a recording is complete; output_trace_dir is where every rank writes
---- its trace at the end. The other options are those of accel.profiler.profile.
+--- Settings of accelerator:profile: schedule_option holds wait, warmup, active, ["repeat"], skip_first and
+--- skip_first_wait. on_trace_ready(prof) is called when a recording is complete. At the end, every rank writes its trace
+--- into output_trace_dir. It also takes accel.profiler.profile's options.
 --- example: accel.accelerator.ProfileKwargs { schedule_option = { wait = 1, active = 2 } }.record_shapes --> false
 ---@class accel.accelerator.ProfileKwargs : accel.accelerator.KwargsHandler
 ---@field activities string[]?

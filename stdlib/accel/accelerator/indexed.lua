@@ -1,5 +1,5 @@
 --- The Source of a prepared loader over indexed data: every rank fetches its own part, by BatchSamplerShard. Made by
---- accel.accelerator.loader, whose head says what a Source is.
+--- accel.accelerator.loader, whose head comment defines a Source.
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 local reader = require "accel.data.reader"
@@ -15,7 +15,7 @@ local Indexed = class("accel.accelerator.IndexedSource")
 Indexed.seekable = true
 Indexed.starts_anywhere = true
 
---- The batch sampler of a loader, made of its sampler where it has none.
+--- The batch sampler of a loader, created from its sampler if it has none.
 local function batches_of(base)
   return base.batch_sampler or samplers.BatchSampler(base.sampler, base.batch_size or 1, { drop_last = base.drop_last })
 end
@@ -51,7 +51,7 @@ function Indexed:total_length() return self.shard:samples() end
 function Indexed:begin(epoch, first, start)
   local base, plan, g, asked = self.base, shard_of(self):plan(epoch, self.seed, start), first, first
   local own, global_batches, unbatched, even = plan.own, plan.global_batches, self.unbatched, self.shard.even_batches
-  local function feed() -- with workers, ahead of what is handed out
+  local function feed() -- with workers, ahead of the delivered batches
     if asked >= own then return nil end
     local positions, row0 = plan:batch(asked), plan:row0(asked)
     asked = asked + 1

@@ -4,6 +4,7 @@ local accel = require "accel"
 local Module = require "accel.nn.module"
 local check = require "accel.util.check"
 local dist = require "accel.dist"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
@@ -11,7 +12,7 @@ local M = {}
 
 local WHO <const> = "prepare_pippy"
 
---- A list of names, each once; the option's name is for messages.
+--- A list of names, each once. The option's name is for messages.
 local function names_of(option, list, before)
   if type(list) ~= "table" then raise("%s: %s must be %sa list of names, got %s", WHO, option, before, check.shown(list)) end
   local seen = {}
@@ -23,27 +24,34 @@ local function names_of(option, list, before)
   return list
 end
 
---- A model in eval mode on all ranks of the run, each of which keeps its blocks of it: model(...) runs the batch in num_chunks parts, one
---- behind the other. Every rank gives the same inputs. The last rank gets the output, the others nil; with gather_output all get it.
---- A batch that does not divide is padded with its first rows, which the output is without.
+--- A model in eval mode on all ranks of the run. Each rank keeps its own blocks. model(...) runs the batch in num_chunks parts, one after
+--- the other. Every rank gives the same inputs. The last rank gets the output, the others nil. With gather_output all ranks get it. A
+--- batch that does not divide is padded with its first rows, which the output is without.
 ---
---- split_points: "auto" shares the blocks out by their products, "even" equally; or the names of the blocks at which the 2nd, 3rd, ... rank
---- begins. Blocks are the model's own (pipeline_plan), or modules of the classes no_split_module_classes, or those of the longest ModuleList.
+--- split_points: "auto" divides the blocks by the size of their products, "even" equally. A list names the blocks at which the 2nd, 3rd,
+--- ... rank begins. Blocks are the model's own (pipeline_plan), or modules of the classes no_split_module_classes, or the entries of the
+--- longest ModuleList.
 --- example: local model = accel.accelerator.prepare_pippy(accel.models.GPT2(accel.models.tiny.gpt2), { num_chunks = 2 })
 ---   return model(accel.tensor { { 1, 2 }, { 3, 4 }, { 5, 6 } }).shape --> { 3, 2, 9 }
 ---@param model accel.nn.Module
----@param opts? {split_points: ("auto"|"even"|string[])?, no_split_module_classes: string[]?, example_args: table?, example_kwargs: table?,
---- num_chunks: integer?, gather_output: boolean?} num_chunks: the number of ranks; example_args and example_kwargs are not needed, since
---- nothing is traced
+---@param opts? table
+---  split_points "auto"|"even"|string[] = "auto": the cuts between blocks
+---  no_split_module_classes string|string[]: classes of blocks
+---  example_args table: without effect, since nothing is traced
+---  example_kwargs table: without effect, since nothing is traced
+---  num_chunks integer: parts of a batch (default: the number of ranks)
+---  gather_output boolean = false: all ranks get the output
 ---@return accel.nn.parallel.PipelineParallel
-function M.prepare_pippy(model, opts)
+function M.prepare_pippy(model, opts, ...)
+  check.surplus("prepare_pippy", ...)
   if not Module.is_module(model) then raise("%s: %s", WHO, Module.not_a_module(model)) end
   local o = options(WHO, opts, {
     split_points = options.none, no_split_module_classes = options.none, example_args = options.none, example_kwargs = options.none,
     num_chunks = dist.get_world_size(), gather_output = false,
   })
+  no_effect("accel.accelerator.prepare_pippy", o)
   o.split_points = o.split_points or "auto"
-  if o.split_points ~= "auto" then names_of("split_points", o.split_points, '"auto" or ') end
+  if o.split_points ~= "auto" and o.split_points ~= "even" then names_of("split_points", o.split_points, '"auto", "even" or ') end
   check.positive(WHO, "num_chunks", o.num_chunks)
   local names = o.no_split_module_classes
   if type(names) == "string" then names = { names } end

@@ -1,6 +1,6 @@
---- The Source of a prepared loader over a stream that every rank reads: all of it, keeping the own samples, or, where
---- the data set can be sharded (fields n_shards and the method shard), its own shard. Made by accel.accelerator.loader,
---- whose head says what a Source is.
+--- The Source of a prepared loader over a stream that every rank reads. A rank reads all of it and keeps its own
+--- samples, or reads only its shard if the data set can be sharded (fields n_shards and the method shard). Made by
+--- accel.accelerator.loader, whose head comment defines a Source.
 local class = require "accel.util.class"
 local collate = require "accel.data.collate"
 local fetch = require "accel.data.fetch"
@@ -10,7 +10,7 @@ local unbatched_rows = require "accel.accelerator.unbatched_rows"
 
 ---@class accel.accelerator.IterableSource
 ---@field seed integer set by the loader
----@field native_shards boolean every rank reads a shard of its own: what the others have is not known
+---@field native_shards boolean every rank reads its own shard, and the others' contents are unknown
 local IterableSource = class("accel.accelerator.IterableSource")
 
 IterableSource.seekable = false
@@ -45,7 +45,7 @@ function IterableSource:init(base, o)
     raise("prepare: even_batches = false and num_workers = %d: over a stream, ranks would not have the same "
       .. "global batches; use num_workers = 0 or even_batches = true", base.num_workers)
   end
-  self.late_remainder = true -- each worker has a last global batch of its own
+  self.late_remainder = true -- each worker has its own last global batch
 end
 
 function IterableSource:total_batch_size() return self.size * self.ranks end
@@ -69,7 +69,7 @@ function IterableSource:len(skipped, _, start)
   return math.max(0, own - (skipped or 0))
 end
 
---- The global batches of a pass without workers, behind its first `start` samples: read() -> samples, rows left (0 at
+--- The global batches of a pass without workers, after its first `start` samples: read() -> samples, rows left (0 at
 --- the end).
 local function local_reader(self, epoch, ranks, rank, even, start)
   local within, step, closing = fetch.begin_stream(self.dataset, epoch, self.seed)
@@ -86,7 +86,7 @@ local function local_reader(self, epoch, ranks, rank, even, start)
   end, function(own) return within(function() return gather(own) end) end, closing
 end
 
---- The same by workers, whose global batches come in turn: what is read are batches.
+--- The same with workers, which take turns in reading global batches. The returned values are batches.
 local function worker_reader(self, epoch, ranks, rank, even)
   local o = { global_batches = true, size = self.size, ranks = ranks, rank = rank, even = even, drop_last = self.drop,
     unbatched = self.unbatched }
@@ -116,7 +116,7 @@ function IterableSource:begin(epoch, first, start)
       for _ = 1, first do read() end
       advance()
     end
-    if n == 0 then return nil end -- the global batch, if there is one, is that of other ranks
+    if n == 0 then return nil end -- the global batch, if there is one, belongs to other ranks
     local samples, count = own, left
     advance()
     local batch = gather(samples)

@@ -1,8 +1,8 @@
---- Loading a checkpoint to where a device map says, tensor by tensor: what load_checkpoint_in_model does with a device_map, and
+--- Loading a checkpoint to the devices of a map, tensor by tensor: load_checkpoint_in_model with a device_map, and
 --- load_checkpoint_and_dispatch. Part of load_checkpoint.lua.
 ---
---- The model gets its tensors when all of them are there, so that a file that is damaged leaves it as it was; only tensors that have
---- values already are filled in place, after the checksums were compared.
+--- The model gets its tensors when all of them are loaded, so that a damaged file leaves it unchanged. Only tensors that already
+--- have values are filled in place, after the checksums were compared.
 local accel = require "accel"
 local big_modeling = require "accel.accelerator.big_modeling"
 local core = require "accel.offload.core"
@@ -11,7 +11,7 @@ local dist = require "accel.dist"
 local folder = require "accel.accelerator.offload_folder"
 local listed = require "accel.util.listed"
 local model_placement = require "accel.accelerator.model_placement"
-local module_sizes = require "accel.accelerator.module_sizes"
+local module_sizes = require "accel.nn.module_sizes"
 local module_tensors = require "accel.accelerator.module_tensors"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
@@ -23,7 +23,7 @@ local M = {}
 local LONG <const> = { f64 = "float64", f32 = "float32", f16 = "float16", bf16 = "bfloat16", i64 = "int64", i32 = "int32",
   i16 = "int16", i8 = "int8", u8 = "uint8", bool = "bool" }
 
---- The dtype that a tensor of the file becomes: what was asked for, else the model's; integers stay what they are in the file.
+--- The dtype for a tensor of the file: the requested one, or the model's. Integers keep the dtype of the file.
 local function target_dtype(o, name, entry, t)
   if not tensors.is_floating(entry.dtype) then return entry.dtype end
   for _, part in ipairs(o.keep_in_fp32_modules or {}) do
@@ -33,7 +33,7 @@ local function target_dtype(o, name, entry, t)
   return tensors.is_floating(t.dtype) and t.dtype or entry.dtype
 end
 
---- Where each tensor goes: a list of { name, t, entry, device, tier, dtype }, tied names once.
+--- The target of each tensor: a list of { name, t, entry, device, tier, dtype }, tied names once.
 local function plan(model, source, o, places, main)
   local list, done, group_of = {}, {}, {}
   for _, group in ipairs(module_sizes.find_tied_parameters(model)) do
@@ -58,7 +58,7 @@ local function plan(model, source, o, places, main)
   return list
 end
 
---- Reads a tensor of the file into memory of the host; with broadcast, on rank 0, for all.
+--- Reads a tensor of the file into memory of the host. With broadcast, rank 0 reads for all.
 local function read(who, source, item, into, o)
   local broadcast = o.broadcast_from_rank0 and dist.get_world_size() > 1
   if not broadcast or dist.get_rank() == 0 then
@@ -68,7 +68,7 @@ local function read(who, source, item, into, o)
   if broadcast then dist.broadcast(into, 0) end
 end
 
---- A tensor on disk: where it is in its safetensors file, or written to the folder. Returns the entry of the index.
+--- A tensor on disk: mapped from its safetensors file, or written to the folder. Returns the entry of the index.
 local function on_disk(who, source, item, o, index)
   local file = source.dir .. "/" .. item.entry.file
   if file:find "%.safetensors$" and item.dtype == item.entry.dtype then
@@ -80,12 +80,11 @@ local function on_disk(who, source, item, o, index)
   end
   local value, message = source:get(item.name)
   if not value then raise("%s: %s", who, message) end
-  o.created[#o.created + 1] = folder._file_of(o.offload_folder, item.own)
-  folder.offload_weight(value:to(item.dtype), item.own, o.offload_folder, index)
+  folder._put(o.begun, value:to(item.dtype), item.own, index)
   return index[item.own]
 end
 
---- The tensor that takes the place of item.t; nil: it was filled as it lies.
+--- The tensor that replaces item.t. nil: it was filled in place.
 local function load(who, source, item, o, tiers)
   if item.tier == "host" and tiers then
     local new = tiers:in_host(item.device, item.entry.shape, item.dtype)
@@ -122,14 +121,14 @@ local function check_disk(who, source, list, o)
   end
 end
 
---- Loads; the model's tensors on disk are left on the meta device, unless `dispatch` gives a function that makes them.
+--- Loads. The model's tensors on disk stay on the meta device, unless `dispatch` provides a function that makes them.
 ---@param who string
 ---@param model accel.nn.Module
 ---@param source accel.ckpt.Weights
 ---@param o table options of load_checkpoint_in_model
 ---@param direct? {window: any} for load_checkpoint_and_dispatch: tiers are made and filled
 ---@return accel.offload.Tiers? tiers
----@return table<string, table> index of what is on disk
+---@return table<string, table> index of the tensors on disk
 function M.load(who, model, source, o, direct)
   device_maps.check_device_map(model, o.device_map)
   local places, main = big_modeling._read_map(who, o.device_map)
@@ -152,29 +151,20 @@ function M.load(who, model, source, o, direct)
     tiers = Tiers { budget = model_placement.budget(who, direct.window, largest) }
   end
   local new, index = {}, ordered()
-  o.created = {}
-  if o.offload_folder then
-    local made, message = accel.makedirs(o.offload_folder)
-    if not made then raise("%s: %s", who, message) end
-  end
+  local begun <close> = o.offload_folder and folder._begin(who, o.offload_folder) or nil
+  o.begun = begun
   local _ <close> = accel.no_grad()
-  local ok, err = pcall(function()
-    for _, item in ipairs(list) do
-      new[item.t] = new[item.t] or {}
-      local key = ("%s %s"):format(item.device, item.tier)
-      if item.tier == "disk" then
-        index[item.own] = on_disk(who, source, item, o, index)
-        new[item.t][key] = accel.empty(item.entry.shape, { dtype = item.dtype, device = "meta" })
-      else
-        new[item.t][key] = accel.unscoped(load, who, source, item, o, tiers) or item.t
-      end
+  for _, item in ipairs(list) do
+    new[item.t] = new[item.t] or {}
+    local key = ("%s %s"):format(item.device, item.tier)
+    if item.tier == "disk" then
+      index[item.own] = on_disk(who, source, item, o, index)
+      new[item.t][key] = accel.empty(item.entry.shape, { dtype = item.dtype, device = "meta" })
+    else
+      new[item.t][key] = accel.unscoped(load, who, source, item, o, tiers) or item.t
     end
-    if o.offload_folder then folder.save_offload_index(index, o.offload_folder) end
-  end)
-  if not ok then
-    for _, path in ipairs(o.created) do os.remove(path) end
-    error(err, 0)
   end
+  if begun then folder._commit(begun, index) end
   local function key_of(name, kind)
     local at = device_maps.device_of(name, places) or { device = main }
     return ("%s %s"):format(at.device, (kind == "parameter" or o.offload_buffers) and at.tier or nil)

@@ -1,21 +1,22 @@
---- accel.accelerator.DataLoader: a loader that was prepared. Every rank gets its part of each global batch; the loader
---- knows which rows are padding, when the last batch is handled and where in the data a run stands. prepare_data_loader
---- makes it of a data.DataLoader; one class serves indexed data, streams and data that rank 0 alone reads.
+--- accel.accelerator.DataLoader: a loader that was prepared. Every rank gets its part of each global batch. The loader
+--- knows which rows are padding, when the last batch is being processed, and the run's position in the data.
+--- prepare_data_loader makes it from a data.DataLoader. One class serves indexed data, streams and data that only rank
+--- 0 reads.
 ---
----   for batch in loader() do ... end      -- a pass; the next one has the next epoch's order, also after a break
+---   for batch in loader() do ... end      -- a pass. The next one has the next epoch's order, even after a break
 ---   local state = loader:state_dict()     -- in any batch
----   loader:load_state_dict(state)         -- goes on with the next one, on any number of ranks
+---   loader:load_state_dict(state)         -- continues with the next one, on any number of ranks
 ---
---- Where the batches come from is a Source, a table with
----   begin(self, epoch, first, start) -> next, closing   a pass without its first `first` batches, which begin behind
----       `start` samples: not 0 only where the Source says starts_anywhere
----       next() -> batch, rows, row0, last, over: nil at the end; rows as in accel.data.shards, nil if unknown; row0 the
----       offset of the first row among those of all ranks in the pass; last whether it is this rank's final batch, nil if
----       unknown (one batch is read ahead then); over whether it is the final one of every rank (default: last)
+--- Batches come from a Source, a table with
+---   begin(self, epoch, first, start) -> next, closing   a pass without its first `first` batches, which begin after
+---       `start` samples. start is 0 unless the Source sets starts_anywhere
+---       next() -> batch, rows, row0, last, over. nil at the end. rows as in accel.data.shards, nil if unknown. row0 is the
+---       offset of the first row in the pass over all ranks. last: whether it is this rank's final batch, nil if
+---       unknown (then one batch is read ahead). over: whether it is the final one of every rank (default: last)
 ---   len(self, skipped, epoch, start) -> batches of this rank in a pass, nil if unknown
 ---   total_batch_size(self), total_length(self)   rows of a global batch and of a pass over all ranks, nil if unknown
----   seed            set by the loader; the order is a function of seed and epoch
----   even_batches    may be set between passes, where the Source has it
+---   seed            set by the loader. The order is a function of seed and epoch
+---   even_batches    if the Source has it, you may set it between passes
 ---   late_remainder  the remainder is known with the last batch only
 local accel = require "accel"
 local agree = require "accel.accelerator.agreement"
@@ -23,12 +24,13 @@ local batches_ahead = require "accel.data.ahead"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local loop = require "accel.util.loop"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local data_place = require("accel.accelerator.parallelism").data_place
 local loader_position = require "accel.accelerator.loader_position"
 local to_default_device = require "accel.data.to_default_device"
 local raise = require "accel.util.raise"
-local spans = require "accel.profiler.spans"
+local spans = require "accel.util.spans"
 local stream = require "accel.data.stream"
 
 --- example: local set = accel.data.TensorDataset(accel.arange(3))
@@ -42,7 +44,7 @@ local stream = require "accel.data.stream"
 ---@field remainder integer rows of the data set in the last global batch, 0 if that is full, -1 if not known
 ---@field total_batch_size integer? rows of a global batch
 ---@field total_dataset_length integer? samples of a pass over all ranks
----@field rows table? what is known of the batch handed out last: { counts =, valid =, full = }, lists over ranks
+---@field rows table? the known row counts of the last batch: { counts =, valid =, full = }, lists over ranks
 ---@field row0 integer place of that batch's first row in the pass
 ---@field gradient_state accel.accelerator.GradientState
 local DataLoader = class("accel.accelerator.DataLoader")
@@ -54,7 +56,7 @@ local declared = {
   rng_types = options.none, drop_last = options.none,
 }
 
---- The random generators to be made equal before each pass: those asked for, but for "generator" where the sampler has
+--- The random generators to synchronize before each pass: the requested ones, without "generator" if the sampler has
 --- none.
 local function generators(base, accelerator, asked)
   local list, sampler = {}, base.batch_sampler and base.batch_sampler.sampler or base.sampler
@@ -67,13 +69,16 @@ local function generators(base, accelerator, asked)
   return #list > 0 and list or nil, generator
 end
 
---- seed: as all ranks agreed on it; otherwise they agree now. device: where batches are moved to; nil leaves them where
---- a loader that is not prepared has them.
+--- seed: the value that all ranks agreed on. If it is nil, they agree now. device: batches are moved there. nil leaves
+--- them on the device of an unprepared loader.
 ---@param base accel.data.DataLoader
 ---@param opts {accelerator: table, source: table, seed: integer?, device: string?, non_blocking: boolean?,
 ---  rng_types: string[]?, drop_last: boolean?}
 function DataLoader:init(base, opts)
   local o = options("accelerator.DataLoader", opts, declared)
+  if base == nil or o.accelerator == nil or o.source == nil then
+    raise "accelerator.DataLoader: a prepared loader is made by accelerator:prepare; give it an accel.data.DataLoader"
+  end
   self.base, self.dataset, self.source, self.gradient_state = base, base.dataset, o.source, o.accelerator.gradient_state
   self.batch_size, self.batch_sampler, self.sampler = base.batch_size, base.batch_sampler, base.sampler
   self.collate_fn, self.device, self.non_blocking = base.collate_fn, o.device, o.non_blocking
@@ -85,7 +90,7 @@ function DataLoader:init(base, opts)
   self._epoch, self.end_of_dataloader, self.remainder, self._over = base.epoch, false, -1, false
   self.total_batch_size, self.total_dataset_length = o.source:total_batch_size(), o.source:total_length()
   self._position, self._start = 0, 0
-  if base.position > 0 then -- where a resumed base stands
+  if base.position > 0 then -- the position of a resumed base
     self._position, self._start = loader_position.from_state(self, base:state_dict())
   end
   self._skipped = self._position
@@ -101,13 +106,15 @@ end
 ---@param base accel.data.DataLoader
 ---@param opts {accelerator: table, device: string?, slice_fn: function?}
 ---@return accel.accelerator.DataLoader
-function DataLoader.prepare(base, opts)
+function DataLoader.prepare(base, opts, ...)
+  check.surplus("accelerator.DataLoader.prepare", ...)
+  opts = options("accelerator.DataLoader.prepare", opts, { accelerator = options.none, device = options.none, slice_fn = options.none })
   local accelerator = opts.accelerator
   local config = accelerator.dataloader_config
   local ranks, rank, meshed = data_place(accelerator) -- ranks that share a model out read the same
   if meshed and config.dispatch_batches then
-    raise "prepare: dispatch_batches = true sends every process a batch of its own, but ranks that share a model out need the same; \
-leave it out"
+    raise "prepare: dispatch_batches = true sends every process a different batch, but ranks that share a model need the same one; \z
+      leave it out"
   end
   local dispatched = not meshed and dispatches(base, config, opts.device ~= nil, ranks)
   local seed = agree(base, accelerator, not dispatched)
@@ -116,16 +123,19 @@ leave it out"
     num_processes = ranks, process_index = rank, split_batches = config.split_batches,
     even_batches = config.even_batches, slice_fn = dispatched and opts.slice_fn or nil,
   })
-  if dispatched then source.late_remainder = true end
+  if dispatched then source.late_remainder = true
+  elseif opts.slice_fn then
+    no_effect.once("prepare_data_loader", "slice_fn_for_dispatch", "if no process reads for others; set dispatch_batches = true, or leave it out")
+  end
   return DataLoader(base, {
     accelerator = accelerator, source = source, seed = seed, device = opts.device, non_blocking = config.non_blocking,
     rng_types = accelerator.rng_types,
   })
 end
 
--- ---- where it stands ----
+-- ---- the position ----
 
---- Ends a pass whose loop was left: before anything is said of where the loader stands.
+--- Ends a pass whose loop was left, before anyone asks for the loader's position.
 function DataLoader:_settle()
   local pass = rawget(self, "_pass")
   if pass and pass.watch and loop.left(pass.watch) then pass.finish(false) end
@@ -135,7 +145,7 @@ function DataLoader.__index(self, key)
   local value = DataLoader[key]
   if value ~= nil then return value end
   if key == 1 then -- as ipairs does
-    raise "DataLoader: has no positions; write `for batch in loader() do`, with the brackets"
+    raise "DataLoader: it cannot be indexed; write `for batch in loader() do`, with the parentheses"
   end
   if key ~= "iteration" then return nil end
   self:_settle()
@@ -153,8 +163,8 @@ local function end_pass(self)
   if pass then pass.finish(false) end
 end
 
---- Makes the coming pass that of this epoch. A pass of another epoch under way ends here; what was skipped, or loaded,
---- of this very epoch stays skipped.
+--- Sets the epoch of the coming pass. A running pass of another epoch ends here. Batches skipped or loaded for this
+--- very epoch stay skipped.
 ---@param epoch integer
 function DataLoader:set_epoch(epoch)
   self:_settle()
@@ -191,8 +201,8 @@ end
 
 function DataLoader.__len(self) return self:len() end
 
---- The position in the data, the same on all ranks: the epoch and the samples of it (of all ranks) that were handed out,
---- batches where these have no common size. After the last batch it is the start of the next epoch.
+--- The position in the data, the same on all ranks: the epoch and its number of delivered samples (of all ranks), or
+--- batches if these have no common size. After the last batch it is the start of the next epoch.
 ---@return table
 function DataLoader:state_dict()
   self:_settle()
@@ -206,8 +216,8 @@ function DataLoader:state_dict()
   return state
 end
 
---- Makes the next loader() go on where state_dict was called, on any number of ranks and with any batch size; over
---- batches of a batch sampler, sharded streams and dispatched data only where the place is a whole number of global
+--- Makes the next loader() continue at the position of state_dict, on any number of ranks and with any batch size. For
+--- batches of a batch sampler, sharded streams and dispatched data, the position must be a whole number of global
 --- batches. A pass under way ends here.
 ---@param state table
 function DataLoader:load_state_dict(state)
@@ -225,8 +235,8 @@ function DataLoader:load_state_dict(state)
   self._epoch, self._position, self._skipped, self._start = state.epoch, batches, batches, start
 end
 
---- Goes on by the state of a checkpoint. What the coming pass leaves out so counts as first batches of that pass, also
---- where the script leaves out as many by skip_first_batches.
+--- Goes on by the state of a checkpoint. Batches that the coming pass skips count as its first batches, even if the
+--- script skips the same number by skip_first_batches.
 ---@param state table
 function DataLoader:_restore(state)
   self:load_state_dict(state)
@@ -239,7 +249,7 @@ end
 ---@return boolean
 function DataLoader:overrides_even_batches() return self.source.even_batches ~= nil end
 
---- Sets even_batches for the coming passes; returns what it was.
+--- Sets even_batches for the coming passes. Returns the old value.
 ---@param even boolean
 ---@return boolean
 function DataLoader:set_even_batches(even)
@@ -249,7 +259,7 @@ function DataLoader:set_even_batches(even)
   return was
 end
 
---- Which rows of the batch handed out last are no padding, as a tensor of dtype bool; nil where that is not known.
+--- Marks the rows of the last batch that are not padding, as a tensor of dtype bool. nil if that is unknown.
 ---@return accel.Tensor?
 function DataLoader:mask()
   local rows, r = self.rows, self.process_index + 1
@@ -276,7 +286,7 @@ local function move(self, batch)
   return send(batch, self.device, { non_blocking = self.non_blocking })
 end
 
---- Calls set_epoch of the samplers and of the data set, where they have one.
+--- Calls set_epoch of the samplers and of the data set, if they have it.
 local function set_epochs(base, epoch)
   for _, x in ipairs { base.batch_sampler or false, base.sampler or (base.batch_sampler or {}).sampler or false,
     base.dataset } do
@@ -398,10 +408,10 @@ local function new_pass(self, skip)
   return loop.iterator(next_batch, function() pass.finish(false) end)
 end
 
---- A pass over this rank's part of the data, to be used as `for batch in loader() do`. Each is the next epoch's, also
---- when the one before was left by break; one at a time.
+--- A pass over this rank's part of the data, to be used as `for batch in loader() do`. Each pass is the next epoch,
+--- even if the previous one was left by break. Only one pass can run at a time.
 function DataLoader.__call(self, ...)
-  if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the brackets" end
+  if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the parentheses" end
   return new_pass(self)
 end
 

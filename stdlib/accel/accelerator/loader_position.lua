@@ -13,8 +13,8 @@ function M.count(state, key)
   return n
 end
 
---- Batches that each rank has handed out by a state's position, counted in batches of this loader; where the position is
---- no whole number of these, how many samples lie before the first one.
+--- The number of batches that each rank has delivered at a state's position, counted in batches of this loader. If the
+--- position is not a whole number of these, also the number of samples before the first one.
 ---@param self accel.accelerator.DataLoader
 ---@param state table
 ---@return integer batches
@@ -30,12 +30,12 @@ function M.from_state(self, state)
   if (samples or batches or 0) == 0 then return 0, 0 end
   local length = self.source:total_length()
   if state.length ~= nil and length ~= nil and state.length ~= length then
-    raise("DataLoader: the state stands inside a pass over %d samples, here are %d; use the same data, or "
+    raise("DataLoader: the state is from a pass over %d samples, but the data has %d; use the same data, or "
       .. "set_epoch(%d) to begin the pass anew", state.length, length, state.epoch)
   end
   if state.shards ~= nil then
     if state.shards == self.num_processes and self.source.native_shards then return batches, 0 end
-    raise("DataLoader: the state stands inside a pass over %d shards of a data set that shards itself; use %d "
+    raise("DataLoader: the state is from a pass over %d shards of a data set that shards itself; use %d "
       .. "processes, or set_epoch(%d) to begin the pass anew", state.shards, state.shards, state.epoch)
   end
   local n, unit, what = samples, total, "samples"
@@ -47,7 +47,7 @@ function M.from_state(self, state)
   end
   if n % unit ~= 0 and unit == total and self.source.starts_anywhere then return n // unit, n % unit end
   if n % unit ~= 0 then
-    raise("DataLoader: the state stands %d %s inside a pass, which is no whole number of global batches of %d; use a "
+    raise("DataLoader: the state is %d %s into a pass, which is not a multiple of global batches of %d; use a "
       .. "batch size and a number of processes whose global batch divides %d, or set_epoch(%d) to begin the pass anew",
       n, what, unit, n, state.epoch)
   end

@@ -4,8 +4,9 @@ local dist = require "accel.dist"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
---- Local SGD around the loop of a prepared model: gradients are not averaged over ranks inside the block; after every
---- local_sgd_steps calls of step(), and at the end, parameters are. On one rank nothing happens.
+--- Local SGD around the loop of a prepared model: gradients are not averaged over ranks inside the block. Instead, parameters are
+--- averaged after every local_sgd_steps calls of step(), and at the end. On one rank nothing happens. Every rank needs the whole model:
+--- with FSDP's, DeepSpeed's or Megatron's plugin, and on a mesh that divides the model, it raises, as in Accelerate.
 ---
 ---   local sgd <close> = accel.accelerator.LocalSGD { accelerator = accelerator, model = model, local_sgd_steps = 8 }
 ---
@@ -26,6 +27,16 @@ local function LocalSGD(given, ...)
   })
   if not class.isinstance(o.accelerator, Accelerator) then
     raise "LocalSGD: accelerator must be an Accelerator"
+  end
+  local a = o.accelerator
+  for _, plugin in ipairs { "fsdp_plugin", "deepspeed_plugin", "megatron_lm_plugin" } do
+    if a[plugin] then
+      raise("LocalSGD: every rank needs the whole model, which the Accelerator's %s shards; leave the plugin out, or train without LocalSGD", plugin)
+    end
+  end
+  local parallel = a._parallel
+  if parallel and parallel:axis "data".size < a.num_processes then
+    raise "LocalSGD: every rank needs the whole model and its own data; leave tp_size, pp_size, cp_size, sp_size and ep_size at 1"
   end
   return dist.LocalSGD { model = o.model, local_sgd_steps = o.local_sgd_steps, enabled = o.enabled }
 end

@@ -1,5 +1,5 @@
---- get_logger(name): lines for people from several ranks, each once. A logger writes on the main process only, on
---- all of them, or on all in the order of their ranks; messages begin with the rank.
+--- get_logger(name): lines for people from several ranks, each once. A logger writes on the main process only, on all
+--- of them, or on all in the order of their ranks. Messages begin with the rank.
 ---
 ---   local logger = accel.accelerator.get_logger("train", "INFO")
 ---   logger:info("loss %.3f", loss:item())
@@ -18,17 +18,17 @@ local M = {}
 local levels = { DEBUG = 10, INFO = 20, WARNING = 30, ERROR = 40, CRITICAL = 50 }
 local NAMES <const> = { "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL" }
 
--- Levels that were set, by name of the logger; the root holds for all others.
+-- Explicit levels, by name of the logger. The root's level applies to all others.
 local set, root = {}, levels.WARNING
 
---- Where records go: stderr, unless set_handler says otherwise.
+--- The destination of records: stderr, unless set_handler changes it.
 local function to_stderr(record)
   io.stderr:write(("%s:%s:%s\n"):format(record.level, record.name, record.message))
 end
 
 local handler = to_stderr
 
---- The function that gets every record that is logged, { level, name, message, file, line, rank }; nil: stderr.
+--- The function that gets every logged record, { level, name, message, file, line, rank }. nil: stderr.
 ---@param fn? fun(record: table)
 function M.set_handler(fn)
   if fn ~= nil then check.callable("set_handler", "fn", fn) end
@@ -87,7 +87,7 @@ local function write(self, level, state, format, ...)
 end
 
 --- Writes a message if its level is enabled. The last argument may be a table: main_process_only (true), or in_order,
---- with which every rank writes when those before it have; all ranks call it then.
+--- with which all ranks must call it and write in the order of ranks.
 ---@param level string
 ---@param format any for string.format, when more arguments follow
 ---@param ... any
@@ -104,8 +104,8 @@ function Logger:log(level, format, ...)
     n = n - 1
   end
   if not state.initialized then
-    raise("logger '%s': make an accel.Accelerator or an accel.PartialState before logging, which says what ranks there "
-      .. "are", self.name)
+    raise("logger '%s': make an accel.Accelerator or an accel.PartialState before logging, because it sets the "
+      .. "ranks", self.name)
   end
   if value < threshold(self.name) then return end
   if not o.in_order then
@@ -142,13 +142,14 @@ end
 local loggers = {}
 
 --- The logger of a name: debug, info, warning, error, critical, log(level, ...), warning_once, set_level. log_level, or
---- ACCELERATE_LOG_LEVEL, sets its level and that of all others; WARNING if nothing does. A logger can be had before the
+--- ACCELERATE_LOG_LEVEL, sets its level and all others'. The default is WARNING. A logger can be had before the
 --- Accelerator is made, logging can not.
 --- example: accel.accelerator.get_logger("train", "INFO").name --> "train"
 ---@param name string
 ---@param log_level? string|{log_level: string?}
 ---@return accel.accelerator.Logger
-function M.get_logger(name, log_level)
+function M.get_logger(name, log_level, ...)
+  check.surplus("get_logger", ...)
   if type(log_level) == "table" then
     log_level = options("get_logger", log_level, { log_level = options.none }).log_level
   end

@@ -56,19 +56,19 @@ local function paths(name, path)
   for i, x in ipairs(list) do
     if weighted and i % 2 == 1 then
       local w = tonumber(x)
-      if not w or w <= 0 then raise("%s: %s[%d] is %s, where a weight above 0 has to be", WHO, name, i, check.shown(x)) end
+      if not w or w <= 0 then raise("%s: %s[%d] is %s; expected a weight above 0", WHO, name, i, check.shown(x)) end
       weights[#weights + 1] = w
     elseif type(x) ~= "string" then
-      raise("%s: %s[%d] is %s, where a prefix has to be; weights stand before each prefix or nowhere", WHO, name, i, check.shown(x))
+      raise("%s: %s[%d] is %s; expected a prefix: give every prefix a weight or none", WHO, name, i, check.shown(x))
     else
       prefixes[#prefixes + 1] = x
     end
   end
-  if weighted and #weights ~= #prefixes then raise("%s: %s has a weight without a prefix behind it", WHO, name) end
+  if weighted and #weights ~= #prefixes then raise("%s: %s has a weight that no prefix follows", WHO, name) end
   return prefixes, weighted and weights or nil
 end
 
---- Passes over so many samples each, one behind the other; after the last the first again.
+--- Passes over a fixed number of samples, one after the other. After the last sample the first follows again.
 ---@class accel.accelerator.MegatronPasses : accel.data.Sampler
 local Passes = samplers.Sampler:extend "accel.accelerator.MegatronPasses"
 
@@ -98,7 +98,7 @@ local function samples_of(o, indexed, range)
   return require("accel.data.t5_dataset").T5Dataset(indexed, own)
 end
 
---- Batches of samples; labels that the loss leaves out (loss_mask 0) become -100, which models leave out.
+--- Batches of samples. Masked labels (loss_mask 0) become -100, which models ignore.
 ---@param samples table[]
 ---@return table
 function M.collate(samples)
@@ -107,13 +107,13 @@ function M.collate(samples)
   return batch
 end
 
---- What stands in prepare for loaders over indexed data sets (data.GPTDataset, BERTDataset, T5Dataset): given once it becomes the train
---- loader, a second and a third time in the same call the valid and the test loader, nil where the split leaves none to these. GPT's
---- batches have tokens, labels (one token on; -100 where the loss leaves out), loss_mask and position_ids [B, seq_length]; B is
---- micro_batch_size times the plugin's num_micro_batches. Global batch k is the samples behind k * B * data ranks, of which rank r has B
---- behind r * B. A pass of the train loader is train_iters batches (or train_samples), of the valid loader eval_iters, which go on where
---- the last pass ended, where the plugin was given these; else all samples of an epoch. The plugin's consumed_samples, { train, valid,
---- test }, says where they begin.
+--- A placeholder in prepare for loaders over indexed data sets (data.GPTDataset, BERTDataset, T5Dataset). The first one becomes the
+--- train loader. A second and a third in the same call become the valid and the test loader, or nil if the split leaves them empty.
+--- GPT's batches have tokens, labels (shifted by one token, -100 if masked), loss_mask and position_ids [B, seq_length]. B is
+--- micro_batch_size times the plugin's num_micro_batches. Global batch k begins after k * B * data ranks samples, and rank r takes the B
+--- samples after r * B. If the plugin sets train_iters (or train_samples), a pass of the train loader has that many batches. If it sets
+--- eval_iters, a pass of the valid loader has that many and continues after the previous pass. Otherwise a pass has all samples of an
+--- epoch. The plugin's consumed_samples, { train, valid, test }, sets their first samples.
 --- example: accel.accelerator.MegatronLMDummyDataLoader { data_path = { 3, "a", 1, "b" }, seq_length = 8, micro_batch_size = 2 }.weights
 ---   --> { 3, 1 }
 ---@class accel.accelerator.MegatronLMDummyDataLoader
@@ -130,22 +130,22 @@ M.MegatronLMDummyDataLoader = Dummy
 ---  seq_length integer: tokens of a sample (the plugin's)
 ---  micro_batch_size integer: rows of a micro-batch of a data rank
 ---  seed integer = 1234: of the order
----  data_cache_path string: folder of the indices; nil: every rank makes them
+---  data_cache_path string: folder of the indices. nil: every rank makes them
 ---  eod integer: the token that ends documents
----  eod_mask_loss boolean: no loss where the input is eod (the plugin's)
----  reset_position_ids boolean = false: positions count from 0 behind eod
+---  eod_mask_loss boolean: mask the loss of inputs that are eod (the plugin's)
+---  reset_position_ids boolean = false: restart positions at 0 after eod
 ---  reset_attention_mask boolean = false: batches have an attention_mask [B, seq_length, seq_length] that keeps documents apart
 ---  num_workers integer = 0: of the loaders
----  dataset_type string: "gpt", "bert" (data.BERTDataset) or "t5" (data.T5Dataset); nil: as the prepared model is. Of the latter two
----    sequences are sentences, the split is of documents, batches have the fields of these data sets, with labels of -100 where nothing is told
----  tokenizer string, and other options of these data sets; sequence_length_decoder integer: (the plugin's decoder_seq_length)
+---  dataset_type string: "gpt", "bert" (data.BERTDataset) or "t5" (data.T5Dataset). nil: as the prepared model is. Of the latter two
+---    sequences are sentences, the split is of documents, batches have the fields of these data sets, with labels of -100 for unmasked tokens
+---  tokenizer string, and other options of these data sets. sequence_length_decoder integer: (the plugin's decoder_seq_length)
 function Dummy:init(dataset_kwargs)
   local o = options(WHO, dataset_kwargs, declared)
   if o.splits_string ~= nil and o.split ~= nil then raise("%s: splits_string and split are two names of one option", WHO) end
   o.split = o.splits_string or o.split or "969,30,1"
   local own = o.train_data_path or o.valid_data_path or o.test_data_path
   if own and o.data_path ~= nil then raise("%s: give data_path, which is split, or a path for each part, not both", WHO) end
-  if own and o.splits_string ~= nil then raise("%s: splits_string is of data_path; each part has files of its own here", WHO) end
+  if own and o.splits_string ~= nil then raise("%s: splits_string applies only to data_path, but each part has its own files", WHO) end
   if not own and o.data_path ~= nil then self.prefixes, self.weights = paths("data_path", o.data_path) end
   if o.micro_batch_size ~= nil then check.positive(WHO, "micro_batch_size", o.micro_batch_size) end
   if o.seq_length ~= nil then check.positive(WHO, "seq_length", o.seq_length) end
@@ -155,10 +155,10 @@ end
 
 -- Data sets --------------------------------------------------------------------------------------
 
---- The samples of one part; nil where its share of the sequences is none.
+--- The samples of one part. nil if its share of the sequences is empty.
 ---@param o table
 ---@param part integer
----@param want integer? samples; nil: an epoch
+---@param want integer? samples. nil: an epoch
 local function data_set(o, part, want)
   local name = o.data_path ~= nil and "data_path" or PARTS[part] .. "_data_path"
   if o[name] == nil then return nil end
@@ -189,7 +189,7 @@ local function data_set(o, part, want)
   return GPT.BlendedDataset(sets, weights or lengths, math.max(1, size))
 end
 
---- Samples that training takes of each part, and those of a pass; nil: all of an epoch.
+--- Training samples of each part, and samples of a pass. nil: all of an epoch.
 ---@param plugin accel.accelerator.MegatronLMPlugin
 ---@param rows integer of a global batch
 ---@return (integer?)[] samples
@@ -207,20 +207,20 @@ local function amounts(plugin, rows)
   return { train, iters and eval and (iters // plugin.eval_interval + 1) * eval or eval, eval }, { train, eval, eval }
 end
 
---- Where a loader begins, by the plugin's consumed_samples.
+--- The start of a loader, by the plugin's consumed_samples.
 local function go_on(loader, consumed, part)
   if type(consumed) == "number" then consumed = { consumed } end
   local n = check.count("MegatronLMPlugin", ("consumed_samples[%d]"):format(part), (consumed or {})[part] or 0)
   if n == 0 then return end
   local rows = loader.total_batch_size
-  local pass = loader.total_dataset_length // rows * rows -- what does not fill a batch is left out
+  local pass = loader.total_dataset_length // rows * rows -- drop the incomplete batch
   if pass == 0 then return end
   loader:load_state_dict { epoch = n // pass, samples = n % pass }
 end
 
 -- prepare ----------------------------------------------------------------------------------------
 
---- Which data sets these are: as was said, or as the model asks for.
+--- The type of the data sets: the given one, or the one the model needs.
 local function type_of(o, accelerator)
   if o.dataset_type ~= nil then return check.word(WHO, "dataset_type", o.dataset_type, TYPES) end
   local model = accelerator._prepared.models[1]
@@ -229,7 +229,7 @@ local function type_of(o, accelerator)
   return (kind == "bert" or kind == "t5") and kind or "gpt"
 end
 
---- Raises for options that the data sets of this type do not have; of several every rank names the same one.
+--- Raises for options that data sets of this type do not have. Every rank names the same one.
 local function refuse_others(o)
   local kind = o.dataset_type
   if kind == "gpt" then
@@ -247,7 +247,7 @@ local function refuse_others(o)
   end
 end
 
---- The loader of a part, from memory where it was made before.
+--- The loader of a part, reused if it was made before.
 local function base_loader(self, accelerator, part)
   local made = self._made and self._made[accelerator]
   if made and made[part] ~= nil then return made[part] or nil end
@@ -297,7 +297,7 @@ local function base_loader(self, accelerator, part)
   return made[part]
 end
 
---- The prepared loader of the dummy that stands in a call of prepare for the part-th time; nil where there is no such part.
+--- The prepared loader of the part-th dummy in a call of prepare. nil if there is no such part.
 ---@param accelerator accel.Accelerator
 ---@param dummy accel.accelerator.MegatronLMDummyDataLoader
 ---@param part integer
@@ -306,9 +306,9 @@ end
 function M.prepare(accelerator, dummy, part, opts)
   local plugin = accelerator.megatron_lm_plugin
   if not plugin then
-    raise("prepare: a %s stands for the data sets of a MegatronLMPlugin; there is no megatron_lm_plugin", WHO)
+    raise("prepare: a %s stands for the data sets of a MegatronLMPlugin, but there is no megatron_lm_plugin", WHO)
   end
-  if part > #PARTS then raise("prepare: a %s was given %d times; there are train, valid and test", WHO, part) end
+  if part > #PARTS then raise("prepare: a %s was given %d times; give at most three (train, valid, test)", WHO, part) end
   plugin.megatron_dataset_flag = true
   local base = base_loader(dummy, accelerator, part)
   if not base then return nil end
@@ -318,5 +318,7 @@ function M.prepare(accelerator, dummy, part, opts)
   go_on(made, plugin.consumed_samples, part)
   return made
 end
+
+require "accel.util.absent".members(Dummy, "MegatronLMDummyDataLoader")
 
 return M

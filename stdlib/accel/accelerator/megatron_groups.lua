@@ -1,5 +1,5 @@
---- Parameter groups by a MegatronLMPlugin's conditions: no_wd_decay_cond(name, parameter) says which parameters have no weight decay,
---- scale_lr_cond(name, parameter) whose learning rate is lr_mult times that of their group. Used by prepare.lua.
+--- Parameter groups by a MegatronLMPlugin's conditions. no_wd_decay_cond(name, parameter) selects parameters without weight decay.
+--- scale_lr_cond(name, parameter) selects those with lr_mult times the learning rate of their group. Used by prepare.lua.
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
@@ -23,13 +23,13 @@ local function copy(group)
   return out
 end
 
---- The groups that one becomes, by whether it decays and whether its rate is another, which go into the set fast; the first has its place.
+--- The groups that one is split into, by weight decay and learning rate. The first keeps its place.
 local function cut(group, names, no_decay, scaled, factor, fast)
   local made, list = {}, {}
   for _, p in ipairs(group.params) do
     local name = names[p]
     if name == nil then
-      raise("%s: no_wd_decay_cond and scale_lr_cond ask for names, and a parameter (%s) of the optimizer is of no prepared model; prepare"
+      raise("%s: no_wd_decay_cond and scale_lr_cond need names, and a parameter (%s) of the optimizer is in no prepared model; prepare"
         .. " its model in the same call, or before", WHO, table.concat(p.shape, ", "))
     end
     local plain, faster = no_decay and no_decay(name, p) and true or false, scaled and scaled(name, p) and true or false
@@ -48,7 +48,7 @@ local function cut(group, names, no_decay, scaled, factor, fast)
   return list
 end
 
---- Puts the first of the groups that one became into its place, and the others behind all.
+--- Puts the first of the new groups into the old one's place, and the others at the end.
 local function place(optimizer, group, list)
   for key, value in next, list[1] or {} do group[key] = value end
   local private = optimizer._private and optimizer._private[group]
@@ -65,11 +65,11 @@ local function place(optimizer, group, list)
   end
 end
 
---- Fields of schedules that hold rates of their own, and those that hold other things of groups.
+--- Fields of schedules with one rate per group, and those with other values per group.
 local RATES <const>, OTHERS <const> = { "base_lr", "max_lr" }, { "base_momentum", "max_momentum" }
 
---- A schedule of groups that were cut: what it says of a group holds for all that this one became, and rates of its own are scaled as
---- those of groups are. A list that was made for the groups as they are now says it all.
+--- Adapts a schedule to split groups: its values for a group apply to all groups made from it, and its rates are scaled like the
+--- groups'. A list that was made for the present groups is complete already.
 local function follow(schedule, cuts)
   for _, part in ipairs(type(schedule.schedulers) == "table" and schedule.schedulers or {}) do follow(part, cuts) end
   if rawget(schedule, "_megatron_groups") then return end
@@ -120,8 +120,8 @@ function M.apply(accelerator, optimizer, models)
   rawset(optimizer, "_megatron_groups", { origins = origins, factors = factors, before = #cuts })
 end
 
---- Before objects are prepared: optimizers among them, with the models that come with them or came before; then schedules, which begin from
---- the new rates.
+--- Before objects are prepared: first optimizers, with the models of the same call or earlier ones, then schedules, which begin from the
+--- new rates.
 ---@param accelerator accel.Accelerator
 ---@param given table packed objects
 ---@param kinds table<integer, string|false>

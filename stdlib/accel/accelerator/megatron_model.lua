@@ -1,9 +1,10 @@
---- What a MegatronLMPlugin does to a model: probabilities of dropout, which layers are computed again in backward, how many layers the
---- last stage has. Fields count where they were given: what the plugin leaves out stays as the model has it. Used by parallelism.lua.
+--- The effects of a MegatronLMPlugin on a model: dropout probabilities, activation recomputation, layers of the last stage. Only given
+--- fields count. The model keeps its own values for the others. Used by parallelism.lua.
 local accel = require "accel"
 local again = require "accel.models.attention_again"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local configuration = require "accel.models.config"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -31,17 +32,17 @@ function M.set_dropout(model, plugin)
   return missing
 end
 
---- "full", "selective", or nil where nothing was asked for.
+--- "full", "selective", or nil if the plugin requests none. recompute_activations alone is selective, as in Megatron.
 local function granularity(plugin)
   local asked = plugin._asked
   if asked.recompute_granularity or asked.recompute_method or asked.recompute_num_layers then
     return check.word(WHO, "recompute_granularity", plugin.recompute_granularity, { "full", "selective" })
   end
-  return plugin.recompute_activations and "full" or nil
+  return plugin.recompute_activations and "selective" or nil
 end
 
---- Activations that backward computes again. "selective": those of attention. "full": those of layers; of all of them by the method
---- "uniform", of the first recompute_num_layers of every stage by "block".
+--- Activations that backward computes again. "selective": activations of attention. "full": activations of layers, either all of
+--- them with the method "uniform", or the first recompute_num_layers of every stage with "block".
 ---@param model accel.nn.Module
 ---@param blocks {module: accel.nn.Module, stage: integer}[] of the pipeline, in the order of forward
 ---@param plugin accel.accelerator.MegatronLMPlugin
@@ -50,13 +51,14 @@ function M.recompute(model, blocks, plugin)
   if kind == nil then return end
   if kind == "selective" then
     if not again.set(model) then
-      raise("%s: recompute_granularity 'selective': %s has no attention that is known; say 'full', or let it call accel.checkpoint", WHO,
+      raise("%s: recompute_granularity 'selective', recompute_activations: %s has no known attention module; use recompute_granularity"
+        .. " = 'full', or let it call accel.checkpoint", WHO,
         getmetatable(model).__name or "the model")
     end
     return
   end
   if not model.gradient_checkpointing_enable then
-    raise("%s: recompute_granularity, recompute_activations: %s has no gradient_checkpointing_enable; let its blocks call"
+    raise("%s: recompute_granularity 'full': %s has no gradient_checkpointing_enable; let its blocks call"
       .. " accel.checkpoint", WHO, getmetatable(model).__name or "the model")
   end
   model:gradient_checkpointing_enable()
@@ -70,7 +72,7 @@ function M.recompute(model, blocks, plugin)
 end
 
 local function layers_of(model)
-  local c = model.config or {}
+  local c = configuration.plain(model.config)
   return c.n_layer or c.num_hidden_layers or c.num_layers
 end
 
@@ -88,7 +90,7 @@ function M.chunks(model, plugin)
   return all // (layers * plugin.pp_degree)
 end
 
---- Layers of every stage where decoder_last_pipeline_num_layers says those of the last one; the others get equally many.
+--- Layers of every stage if decoder_last_pipeline_num_layers sets the last one's. The others get equally many.
 ---@param model accel.nn.Module
 ---@param plugin accel.accelerator.MegatronLMPlugin
 ---@return integer[]?
@@ -107,6 +109,39 @@ function M.stage_layers(model, plugin)
   for stage = 1, stages - 1 do counts[stage] = (all - last) // (stages - 1) end
   counts[stages] = last
   return counts
+end
+
+--- The number of counted labels in a micro-batch. nil if its arguments have none.
+local function labels_of(args, shifts)
+  for i = 1, args.n do
+    local t = args[i]
+    if type(t) == "table" and getmetatable(t) == nil then
+      local own = t.shift_labels or t.labels
+      if accel.is_tensor(own) and own.ndim == 2 then
+        if shifts and not t.shift_labels and not t.loss_mask then own = own:narrow(2, 2, own.shape[2] - 1) end
+        return own:ne(-100):sum()
+      end
+    end
+  end
+end
+
+--- Selects the mean in the loss of a call, by calculate_per_token_loss: over all labels of a call, and with the option set, of all calls of
+--- an update. With false, as in Megatron-LM, over the means of its micro-batches. A micro-batch without labels then has loss 0.
+---@param pipeline accel.nn.parallel.PipelineParallel
+---@param model accel.nn.Module
+---@param plugin accel.accelerator.MegatronLMPlugin
+function M.average(pipeline, model, plugin)
+  local asked, means = plugin._asked.calculate_per_token_loss, pipeline._means
+  means.by_micro_batch, means.joined = asked == false, asked
+  if not asked then return end
+  local kind = type(model.config) == "table" and model.config.model_type
+  means.count_arguments = function(args, learns)
+    local count = labels_of(args, kind ~= "bert" and kind ~= "t5")
+    if not count and learns then
+      raise("%s: calculate_per_token_loss counts labels [B, T] among the arguments of %s, and there are none", WHO, class.of(model).__name)
+    end
+    return count
+  end
 end
 
 return M

@@ -1,16 +1,18 @@
 --- MegatronLMDummyScheduler: the schedule that a MegatronLMPlugin describes, of learning rate and weight decay.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 local raise = require "accel.util.raise"
 
 local M = {}
 
 local WHO <const> = "MegatronLMDummyScheduler"
 
---- The schedule of accel.Accelerator { megatron_lm_plugin = ... }: the rate rises from 0 over the warm-up and falls to min_lr by
---- lr_decay_style ("constant", "linear", "cosine", "inverse-square-root"); weight decay goes from start_weight_decay to end_weight_decay by
---- weight_decay_incr_style ("constant", "linear", "cosine"), where these are given. What the plugin leaves out comes from the arguments.
---- A step is an applied update; counts in samples are divided by those of an update when it is prepared.
+--- The schedule of accel.Accelerator { megatron_lm_plugin = ... }. The rate rises from 0 over the warm-up and falls to min_lr by
+--- lr_decay_style ("constant", "linear", "cosine", "inverse-square-root"). Weight decay goes from start_weight_decay to end_weight_decay by
+--- weight_decay_incr_style ("constant", "linear", "cosine"), if these are given. Arguments fill the values that the plugin leaves out. The
+--- plugin's train_iters take precedence over total_num_steps, and these over its train_samples. A step is an applied update. prepare
+--- divides counts in samples by the samples of an update.
 --- example: local o = accel.optim.SGD(accel.ones(1), { lr = 1 })
 ---   local s = accel.accelerator.MegatronLMDummyScheduler(o, 10, 2) s:step() return s:get_last_lr() --> { 0.5 }
 ---@class accel.accelerator.MegatronLMDummyScheduler : accel.optim.LRScheduler
@@ -18,7 +20,7 @@ local Schedule = LRScheduler:extend "accel.accelerator.MegatronLMDummyScheduler"
 M.MegatronLMDummyScheduler = Schedule
 
 ---@param optimizer accel.optim.Optimizer
----@param total_num_steps? integer until the rate is least; nil: the plugin's train_iters
+---@param total_num_steps? integer until the rate is lowest. nil: the plugin's train_iters
 ---@param warmup_num_steps? integer 0
 function Schedule:init(optimizer, total_num_steps, warmup_num_steps)
   if total_num_steps ~= nil then check.positive(WHO, "total_num_steps", total_num_steps) end
@@ -51,7 +53,7 @@ function Schedule:rate(step, base)
   return self.least + left * (base - self.least)
 end
 
---- Weight decay after so many steps; nil where the plugin says none.
+--- Weight decay after so many steps. nil if the plugin sets none.
 ---@param step integer
 ---@return number?
 function Schedule:weight_decay(step)
@@ -72,7 +74,29 @@ function Schedule:_apply(...)
   end
 end
 
---- Takes the plugin's settings over; called by prepare.
+--- Updates until the rate is least: the plugin's lr_decay_*, its train_iters, the schedule's own, the plugin's train_samples, in this order
+--- (of Megatron). Warns of the values that lose.
+function Schedule:_length(plugin, steps)
+  local of_data = plugin.megatron_dataset_flag -- MegatronLMDummyDataLoader takes train_*
+  local train = steps(plugin.train_iters, plugin.train_samples, "train")
+  local list = {
+    { "MegatronLMPlugin", plugin.lr_decay_iters and "lr_decay_iters" or "lr_decay_samples",
+      steps(plugin.lr_decay_iters, plugin.lr_decay_samples, "lr_decay") },
+    { "MegatronLMPlugin", "train_iters", plugin.train_iters and train, of_data },
+    { WHO, "total_num_steps", self.total },
+    { "MegatronLMPlugin", "train_samples", plugin.train_samples and train, of_data },
+  }
+  local winner
+  for _, row in ipairs(list) do
+    if row[3] and winner and not row[4] and row[3] ~= winner[3] then
+      no_effect.once(row[1], row[2], "on the schedule beside " .. winner[2])
+    end
+    winner = winner or row[3] and row
+  end
+  return winner and winner[3]
+end
+
+--- Takes over the plugin's settings. prepare calls it.
 ---@param plugin accel.accelerator.MegatronLMPlugin
 ---@param samples integer? of an update
 function Schedule:configure(plugin, samples)
@@ -81,14 +105,14 @@ function Schedule:configure(plugin, samples)
     if given ~= nil and not samples then raise("MegatronLMPlugin: %s_samples needs a prepared loader with a batch size", name) end
     return iters or given and given // samples
   end
-  self.total = steps(plugin.lr_decay_iters, plugin.lr_decay_samples, "lr_decay") or self.total
-    or steps(plugin.train_iters, plugin.train_samples, "train")
+  self.total = self:_length(plugin, steps)
   local warmup = steps(plugin.lr_warmup_iters, plugin.lr_warmup_samples, "lr_warmup")
   if plugin.lr_warmup_fraction then
     if warmup then raise "MegatronLMPlugin: give lr_warmup_fraction or a number, not both" end
     if not self.total then raise "MegatronLMPlugin: lr_warmup_fraction needs lr_decay_iters or train_iters" end
     warmup = math.floor(plugin.lr_warmup_fraction * self.total)
   end
+  if warmup and self.warmup > 0 then no_effect.once(WHO, "warmup_num_steps", "beside the warm-up of the plugin") end
   self.warmup, self.least = warmup or self.warmup, plugin.min_lr
   self.style = check.word("MegatronLMPlugin", "lr_decay_style", plugin.lr_decay_style,
     { "constant", "linear", "cosine", "inverse-square-root" })

@@ -1,19 +1,22 @@
---- Megatron-LM's step of a prepared model, model(batch): what a batch of named tensors becomes for the model, and the loss of what it gives.
---- GPTTrainStep, BertTrainStep and T5TrainStep are for the models of these families, a custom_train_step_class of a MegatronLMPlugin is one
---- below them or AbstractTrainStep. Used by parallelism.lua, which ties a step to the pipeline.
+--- Megatron-LM's step of a prepared model, model(batch): it converts a batch of named tensors into the model's arguments and its output
+--- into the loss. GPTTrainStep, BertTrainStep and T5TrainStep are for the models of these families, a custom_train_step_class of a
+--- MegatronLMPlugin is one below them or AbstractTrainStep. Used by parallelism.lua, which ties a step to the pipeline.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local means = require "accel.autograd.means"
 local raise = require "accel.util.raise"
 
 local M = {}
 
 local IGNORED <const> = -100
 
---- A step: get_batch(batch) gives the model's ids and options, without labels, and targets, what losses are told: the batch's own fields,
---- with labels [B, T] at their own places (-100: left out, also where the batch's own loss_mask [B, T] is 0) and loss_mask [B, T], 1 where
---- they count. with_labels(opts, targets) gives options by which the model computes its own loss; get_loss_func() a function(output, targets)
---- that gives one in its place, and perhaps something else, which the call returns behind the loss; nil: the model's own.
+--- A step. get_batch(batch) returns the model's ids and options, without labels, and the targets for losses: the batch's own fields, with
+--- labels [B, T] at their own positions (-100: masked, as are positions whose loss_mask [B, T] is 0) and loss_mask [B, T], 1 for counted
+--- labels. with_labels(opts, targets) returns options with which the model computes its own loss. get_loss_func() returns a
+--- function(output, targets) that computes another loss, and optionally a second value, which the call returns after the loss. nil: the
+--- model's own loss. prepare raises for a class that defines Accelerate's get_forward_step_func or get_batch_func, which would never be
+--- called.
 --- example: local Mine = accel.accelerator.GPTTrainStep:extend "Mine"
 ---   function Mine:get_loss_func() return function(logits, targets) return logits:sum() end end
 ---   return Mine({}):get_batch { input_ids = accel.tensor { { 1, 2, 3 } } }.shape --> { 1, 3 }
@@ -27,7 +30,7 @@ M.AbstractTrainStep = Step
 ---@param kwargs? table
 function Step:init(args, kwargs) self.args, self.kwargs = args, kwargs or {} end
 
---- What the model takes of a batch, and what losses are told.
+--- The model's arguments from a batch, and the targets of losses.
 ---@param batch table<string, accel.Tensor>
 ---@return accel.Tensor ids
 ---@return table opts
@@ -46,15 +49,23 @@ function Step:with_labels(opts, targets) -- luacheck: no self
   return all
 end
 
---- The loss function in the place of the model's own loss; nil: that.
+--- The loss function that replaces the model's own loss, or nil.
 ---@return (fun(output: any, targets: table): accel.Tensor, any)?
-function Step:get_loss_func() return self.args.return_logits and self:with_logits() or nil end
+---@return (fun(targets: table): accel.Tensor[])? counts of the means in the loss, if they are known before it
+function Step:get_loss_func()
+  if self.args.return_logits then return self:with_logits() end
+end
 
---- A loss with the logits of words behind it.
+--- A mean over labels that are not -100.
+local function over_labels(logits, labels)
+  labels = labels:reshape(-1)
+  return means.over(accel.cross_entropy(logits:reshape(-1, logits.shape[logits.ndim]), labels), labels)
+end
+
+--- A loss followed by the logits of words, and its count.
 function Step:with_logits() -- luacheck: no self
-  return function(logits, targets)
-    return accel.cross_entropy(logits:reshape(-1, logits.shape[3]), targets.labels:reshape(-1)), logits:detach()
-  end
+  return function(logits, targets) return over_labels(logits, targets.labels), logits:detach() end,
+    function(targets) return { targets.labels and means.labels(targets.labels) } end
 end
 
 local function first(batch, ...)
@@ -72,7 +83,7 @@ local function ids_of(self, batch, ...)
   return ids
 end
 
---- Labels of data sets of Megatron's form have -1 where nothing is told.
+--- Labels in Megatron's data sets are -1 for unmasked tokens.
 local function told(labels)
   if labels and labels.ndim == 2 and labels.dtype:find "^i" then return labels:masked_fill(labels:eq(-1), IGNORED) end
   return labels
@@ -98,8 +109,8 @@ local function targets_of(batch, labels)
   return targets
 end
 
---- Decoders: Megatron-LM's batches (tokens, labels one token on), or Transformers' (input_ids, perhaps labels, which are shifted here). With
---- eod_mask_loss no loss where the input is the token eod of other_megatron_args, or the model's eos_token_id.
+--- Decoders: Megatron-LM's batches (tokens, labels one token on), or Transformers' (input_ids, perhaps labels, which are shifted here).
+--- With eod_mask_loss, inputs that are the token eod of other_megatron_args, or the model's eos_token_id, have no loss.
 --- example: local _, _, targets = accel.accelerator.GPTTrainStep({}):get_batch { input_ids = accel.tensor { { 1, 2, 3 } } }
 ---   return targets.labels --> { { 2, 3, -100 } }
 ---@class accel.accelerator.GPTTrainStep : accel.accelerator.AbstractTrainStep
@@ -132,6 +143,8 @@ function GPT:get_batch(batch)
 end
 
 --- Labels stand at their own places.
+---@param opts table options of the forward
+---@param targets table labels by name
 function GPT:with_labels(opts, targets) -- luacheck: no self
   local all = { shift_labels = targets.labels }
   for key, value in next, opts do all[key] = value end
@@ -140,7 +153,8 @@ end
 
 --- BERT: Megatron-LM's batches (text, types, padding_mask, labels, is_random) or Transformers' (input_ids, token_type_ids, attention_mask,
 --- labels, next_sentence_label). A model with the binary head adds the loss of the sentence, "sop loss", unless bert_binary_head of
---- other_megatron_args is false; a classifier's is that of labels [B]: of classes, of numbers where there is one, of several yes or no.
+--- other_megatron_args is false. A classifier's loss is computed from labels [B]: classes, numbers for a single output, or several yes/no
+--- labels.
 --- example: local _, opts = accel.accelerator.BertTrainStep({}):get_batch { text = accel.ones(1, 2), types = accel.zeros(1, 2) }
 ---   return opts.token_type_ids --> { { 0, 0 } }
 ---@class accel.accelerator.BertTrainStep : accel.accelerator.AbstractTrainStep
@@ -155,7 +169,9 @@ function Bert:get_batch(batch)
     attention_mask = first(batch, "padding_mask", "attention_mask") }, targets
 end
 
---- Labels of words, and of the sentence where the model has the binary head.
+--- Labels of words, and of the sentence if the model has the binary head.
+---@param opts table options of the forward
+---@param targets table labels by name
 function Bert:with_labels(opts, targets)
   local all = Step.with_labels(self, opts, targets)
   if self.args.model_class == "BertForPreTraining" then all.next_sentence_label = targets.next_sentence_label end
@@ -165,11 +181,11 @@ end
 local function classes(logits, targets)
   local labels = targets.labels
   if logits.shape[2] == 1 then return accel.mse_loss(logits:reshape(-1), labels:reshape(-1):to(logits.dtype)) end
-  if labels.dtype:find "^i" then return accel.cross_entropy(logits, labels:reshape(-1)) end
+  if labels.dtype:find "^i" then return over_labels(logits, labels) end
   return accel.binary_cross_entropy_with_logits(logits, labels)
 end
 
---- A classifier's loss, or one with logits behind it.
+--- A classifier's loss, or one followed by logits.
 function Bert:get_loss_func()
   if self.args.model_class == "BertForSequenceClassification" then
     if not self.args.return_logits then return classes end
@@ -179,7 +195,12 @@ function Bert:get_loss_func()
     return function(output, targets)
       local loss, logits = words(output[1], targets)
       local order = targets.next_sentence_label
-      return order and loss + accel.cross_entropy(output[2], order) or loss, logits
+      if not order then return loss, logits end
+      order = over_labels(output[2], order)
+      return means.mark(loss + order, { means.of(loss)[1], means.of(order)[1] }), logits
+    end, function(targets)
+      local order = targets.next_sentence_label
+      return { means.labels(targets.labels), order and means.labels(order) }
     end
   end
   return Step.get_loss_func(self)
@@ -202,7 +223,26 @@ end
 
 local OF_FAMILY <const> = { gpt2 = GPT, llama = GPT, mixtral = GPT, bert = Bert, t5 = T5 }
 
---- The step of a model under a plugin; nil for a family that has none.
+--- Methods of Accelerate's steps that no call reaches here, each with the one to define in its place.
+local ELSEWHERE <const> = {
+  get_forward_step_func = "get_batch(batch) for the model's arguments, with_labels(opts, targets) and get_loss_func() for the loss, since the"
+    .. " pipeline runs the model itself, once per micro-batch and stage",
+  get_batch_func = "get_batch(batch), or give the plugin a custom_get_batch_function",
+}
+
+--- Raises for a custom step with methods that would never be called.
+local function refuse_elsewhere(step)
+  for _, name in ipairs { "get_forward_step_func", "get_batch_func" } do
+    local cls = class.of(step) -- the script's own classes: those of the library refuse the name
+    while not cls.__name:find "^accel%." and rawget(cls, name) == nil do cls = getmetatable(cls).__index end
+    if not cls.__name:find "^accel%." then
+      raise("MegatronLMPlugin: custom_train_step_class '%s' defines %s, which is never called; define %s", class.of(step).__name, name,
+        ELSEWHERE[name])
+    end
+  end
+end
+
+--- The step of a model under a plugin, or nil for a family without one.
 ---@param model accel.nn.Module
 ---@param plugin accel.accelerator.MegatronLMPlugin
 ---@return accel.accelerator.AbstractTrainStep?
@@ -219,6 +259,7 @@ function M.of(model, plugin)
   if custom and not class.isinstance(made, Step) then
     raise "MegatronLMPlugin: custom_train_step_class must be a class below accel.accelerator.AbstractTrainStep"
   end
+  if custom then refuse_elsewhere(made) end
   if model.shift_right then made.shift_right = function(labels) return model:shift_right(labels) end end
   return made
 end
@@ -229,7 +270,7 @@ local function is_batch(args)
   return args.n == 1 and type(batch) == "table" and getmetatable(batch) == nil and type((next(batch))) == "string"
 end
 
---- Tells a pipeline what model(batch) is: its arguments become ids, options and targets, of which the model takes the first two.
+--- Defines model(batch) for a pipeline: its arguments become ids, options and targets. The model takes the first two.
 ---@param pipeline accel.nn.parallel.PipelineParallel
 ---@param model accel.nn.Module
 ---@param plugin accel.accelerator.MegatronLMPlugin
@@ -239,7 +280,8 @@ function M.attach(pipeline, model, plugin, say)
   for _, field in ipairs { "custom_get_batch_function", "custom_train_step_class", "eod_mask_loss", "return_logits" } do
     if plugin[field] and not (field == "eod_mask_loss" and plugin.megatron_dataset_flag) then idle[#idle + 1] = field end
   end
-  local loss = plugin.custom_loss_function or step and step:get_loss_func()
+  local loss, counts = plugin.custom_loss_function, nil
+  if not loss and step then loss, counts = step:get_loss_func() end
   rawset(pipeline, "_read_batch", function(args)
     if not is_batch(args) then
       if #idle > 0 then
@@ -256,8 +298,12 @@ function M.attach(pipeline, model, plugin, say)
     end
     local ids, opts, targets = step:get_batch(batch)
     if not loss then opts = step:with_labels(opts, targets) end
-    return { ids, opts, targets, n = 3 }, loss and function(output, _, _, rows) return loss(output, rows) end
+    return { ids, opts, targets, n = 3 }, loss and function(output, _, _, rows) return loss(output, rows) end, counts
   end)
+end
+
+for name, cls in next, { AbstractTrainStep = Step, GPTTrainStep = GPT, BertTrainStep = Bert, T5TrainStep = T5 } do
+  require "accel.util.absent".members(cls, name)
 end
 
 return M

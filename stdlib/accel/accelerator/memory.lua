@@ -14,7 +14,7 @@ local TEXTS <const> = {
   "DefaultCPUAllocator: can't allocate memory", "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed",
 }
 
---- Whether an error says that memory did not suffice.
+--- Whether an error means that memory did not suffice.
 --- example: accel.accelerator.should_reduce_batch_size "CUDA out of memory. Tried to allocate" --> true
 ---@param err any
 ---@return boolean
@@ -62,7 +62,7 @@ end
 --- The next call begins with starting_batch_size again.
 function Finder:reset() self.batch_size = self.starting_batch_size end
 
---- What every rank's try came to, once all have tried.
+--- Every rank's result, once all have tried.
 local function outcomes(outcome, batch_size)
   local P = dist.get_world_size()
   if P == 1 then return { outcome }, { batch_size } end
@@ -81,7 +81,7 @@ local function agree(outcome, err, batch_size)
   end
   local worst = FINE
   for r, one in ipairs(all) do
-    if one == FAILED then raise("%s: rank %d failed with batch size %d; its error says why", WHO, r - 1, sizes[r]) end
+    if one == FAILED then raise("%s: rank %d failed with batch size %d; see its error", WHO, r - 1, sizes[r]) end
     if sizes[r] ~= sizes[1] then
       raise("%s: rank 0 tries batch size %d, rank %d tries %d; give all ranks the same starting_batch_size", WHO,
         sizes[1], r - 1, sizes[r])
@@ -95,7 +95,7 @@ local function refuse_size(fn, n)
   if n == 0 or type(fn) ~= "function" then return end
   local info = debug.getinfo(fn, "uSn")
   if info.isvararg or n + 1 <= info.nparams then return end
-  raise("%s: the function of %s:%d takes %d arguments with the batch size first, which is passed for you; got %d more",
+  raise("%s: the function of %s:%d takes %d arguments including the batch size, which is passed automatically; got %d more",
     WHO, info.short_src, info.linedefined, info.nparams, n)
 end
 
@@ -113,7 +113,7 @@ function Finder.__call(self, ...)
   while true do
     local size = self.batch_size
     if size == 0 then
-      raise("%s: no executable batch size found, reached zero; memory does not suffice for one row", WHO)
+      raise("%s: no batch size fits: even one row needs more memory than there is", WHO)
     end
     local result = table.pack(pcall(self.fn, size, ...))
     local outcome, err = FINE, nil
@@ -129,16 +129,17 @@ function Finder.__call(self, ...)
   end
 end
 
---- A function that calls fn(batch_size, ...) with smaller and smaller batches until memory suffices on every rank:
---- 0.9 times the size, rounded down, or reduce_batch_size_fn(size). All ranks call it; one that runs out of memory
---- makes all try again, with the same size; other errors pass on. The size found stays for the next call; :reset()
---- begins anew. Also find_executable_batch_size { starting_batch_size = 16 } (fn). A rank that runs out of memory
---- while others wait for it inside a collective cannot be helped: that is an error on all.
+--- A function that calls fn(batch_size, ...) with smaller and smaller batches until memory suffices on every rank: 0.9
+--- times the size, rounded down, or reduce_batch_size_fn(size). All ranks must call it. If one runs out of memory, all
+--- try again with the same size. Other errors propagate. The next call reuses the size found. :reset() starts over.
+--- Also find_executable_batch_size { starting_batch_size = 16 } (fn). A rank that runs out of memory while others wait
+--- for it inside a collective cannot be helped: that is an error on all.
 --- example: accel.accelerator.find_executable_batch_size(function(n) return n end, { starting_batch_size = 8 })() --> 8
 ---@param fn function
 ---@param opts? {starting_batch_size: integer?, reduce_batch_size_fn: (fun(size: integer): integer)?}
 ---@return accel.accelerator.BatchSizeFinder
-function M.find_executable_batch_size(fn, opts)
+function M.find_executable_batch_size(fn, opts, ...)
+  check.surplus("find_executable_batch_size", ...)
   if fn == nil or (type(fn) == "table" and getmetatable(fn) == nil) then
     if opts ~= nil then raise("%s: expected function before the options, got %s", WHO, check.shown(fn)) end
     opts = fn
@@ -149,8 +150,8 @@ end
 
 -- ---- small helpers ----
 
---- Returns a nil for every argument, and collects: `model, optimizer = release_memory(model, optimizer)`. What the
---- variables held is let go when they are assigned.
+--- Returns a nil for every argument, and collects: `model, optimizer = release_memory(model, optimizer)`. Assigning the
+--- results releases the old values.
 --- example: select("#", accel.accelerator.release_memory(1, 2)) --> 2
 ---@param ... any
 function M.release_memory(...)
@@ -159,54 +160,7 @@ function M.release_memory(...)
   return table.unpack({}, 1, n)
 end
 
---- Bytes for people, in steps of 1024.
---- example: accel.accelerator.convert_bytes(433249280) --> "413.18 MB"
----@param size number
----@return string
-function M.convert_bytes(size)
-  check.number("convert_bytes", "size", size, 0)
-  local units, i = { "bytes", "KB", "MB", "GB", "TB", "PB" }, 1
-  while size >= 1024 and i < #units do size, i = size / 1024, i + 1 end
-  if math.type(size) == "integer" then return ("%d %s"):format(size, units[i]) end
-  local text = ("%.2f"):format(size):gsub("(%.%d)0$", "%1")
-  return ("%s %s"):format(text, units[i])
-end
-
--- Units of convert_file_size_to_int; those of three letters are never bits.
-local UNITS <const> = { KB = 10 ^ 3, MB = 10 ^ 6, GB = 10 ^ 9, KIB = 2 ^ 10, MIB = 2 ^ 20, GIB = 2 ^ 30 }
-
---- Bytes of a size as Accelerate writes it: a number, or text as "5GB" (10^9) and "2GiB" (2^30); with a small b, "8Gb",
---- bits.
---- example: accel.accelerator.convert_file_size_to_int "1.5GB" --> 1500000000
----@param size integer|string
----@return integer
-function M.convert_file_size_to_int(size)
-  local who = "convert_file_size_to_int"
-  if type(size) ~= "string" then return check.count(who, "size", size) end
-  local digits, unit = size:match "^%s*([%d._eE+-]-)%s*([KMGkmg][Ii]?[Bb])$"
-  local factor = unit and UNITS[unit:upper()]
-  local number = factor and tonumber((digits:gsub("(%d)_(%d)", "%1%2")))
-  if not number or number < 0 then
-    raise("%s: '%s' is no size; say a number with KB, MB, GB, KiB, MiB or GiB, such as '5GB'", who, size)
-  end
-  local bytes = math.floor(number * factor)
-  return #unit == 2 and unit:sub(2) == "b" and bytes // 8 or bytes
-end
-
--- Bytes of dtypes that no tensor here has, and of booleans, which the reference counts in bits.
-local OTHER_BYTES <const> = {
-  bool = 1 / 8, int4 = 1 / 2, int2 = 1 / 4, fp8 = 1, float8_e4m3fn = 1, float8_e5m2 = 1, complex64 = 8, complex128 = 16,
-}
-
---- Bytes of one element of a dtype, which may be less than one: booleans count one bit, as in the reference.
---- example: accel.accelerator.dtype_byte_size "bf16", accel.accelerator.dtype_byte_size "int4" --> 2, 0.5
----@param dtype string
----@return number
-function M.dtype_byte_size(dtype)
-  return OTHER_BYTES[dtype] or accel.empty(0, { dtype = dtype, device = "cpu" }):element_size()
-end
-
---- A name to show: an object's or its class's, or where a function stands.
+--- A name to show: an object's or its class's, or the file and line of a function.
 --- example: accel.accelerator.get_pretty_name(accel.nn.Linear(1, 1)) --> "Linear"
 ---@param x any
 ---@return string
@@ -214,7 +168,7 @@ function M.get_pretty_name(x)
   local cls = class.isclass(x) and x or class.of(x)
   if cls then return (cls.__name:match "[^.]*$") end
   if type(x) == "function" then
-    local info = debug.getinfo(x, "S")
+    local info = debug.getinfo(require "accel.util.checked".original(x), "S")
     return info.what == "C" and "function" or ("function %s:%d"):format(info.short_src, info.linedefined)
   end
   local meta = getmetatable(x)
@@ -222,7 +176,7 @@ function M.get_pretty_name(x)
   return type(name) == "string" and name or tostring(x)
 end
 
---- Puts the entries of source into destination, tables inside of tables likewise; returns destination.
+--- Merges the entries of source into destination, and inner tables likewise. Returns destination.
 --- example: accel.accelerator.merge_dicts({ a = { b = 1 } }, { a = { c = 2 } }) --> { a = { b = 1, c = 2 } }
 ---@param source table
 ---@param destination table

@@ -1,12 +1,12 @@
---- The block of a micro-step, accelerator:accumulate(...): whether it is open, in which pass over which loader, and what
---- its end restores. A stack belongs to each Accelerator, with one block more for each loop inside of another that
---- accumulates, too. Used by accumulation.lua.
+--- The block of a micro-step, accelerator:accumulate(...): whether it is open, the pass and loader it belongs to, and
+--- the settings that its end restores. Each Accelerator has a stack, with one more block for each accumulating loop
+--- inside another. Used by accumulation.lua.
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
 ---@class accel.accelerator.MicroStep
 ---@field is_open boolean
----@field no_sync table? what ends the no_sync of models
+---@field no_sync table? ends the no_sync of models
 local MicroStep = class("accel.accelerator.MicroStep")
 
 function MicroStep:init(stack, outer) self.stack, self.outer, self.is_open = stack, outer, false end
@@ -29,8 +29,8 @@ local MicroSteps = class("accel.accelerator.MicroSteps")
 
 function MicroSteps:init() self.current = MicroStep(self) end
 
---- The block of the micro-step that begins. Another that is open in the same pass was never closed; one of a loop
---- around this one stays; one of a loop that was left, with a coroutine perhaps, ends.
+--- The block of the micro-step that begins. Another block open in the same pass was never closed. A block of an outer
+--- loop stays. A block of an abandoned loop, for example in a coroutine, ends.
 ---@param loader accel.accelerator.DataLoader?
 ---@param pass table?
 ---@return accel.accelerator.MicroStep
@@ -44,7 +44,7 @@ function MicroSteps:begin(loader, pass)
   local same = scope.pass == pass
   scope:close()
   if same then
-    raise("accumulate: the block of the micro-step before is still open; write `local _ <close> = "
+    raise("accumulate: the block of the previous micro-step is still open; write `local _ <close> = "
       .. "accelerator:accumulate(model)`, which ends it with the round of the loop, or give a function")
   end
   return self.current

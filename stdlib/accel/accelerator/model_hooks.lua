@@ -1,18 +1,21 @@
---- Hooks of modules, as accelerate.hooks has them: what runs before and behind a module's forward, which keeps its name.
+--- Hooks of modules, as in accelerate.hooks: functions that run before and after a module's forward, which keeps its
+--- name.
 ---
 --- Weights that are offloaded need no hook to come: their bytes are fetched when an op asks for them, and the next layers'
---- while one computes (accel.offload). Hooks bring inputs to where a module computes, and say where a pass begins.
+--- while one computes (accel.offload). Hooks move inputs to the device of a module, and mark the beginning of a pass.
 local accel = require "accel"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local core = require "accel.offload.core"
 local module_tensors = require "accel.accelerator.module_tensors"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local parameter = require "accel.nn.parameter"
 local raise = require "accel.util.raise"
 
 local M = {}
 
---- The base of hooks; a subclass defines what it needs.
+--- The base class of hooks. A subclass overrides the methods it needs.
 --- example: local Twice = accel.accelerator.ModelHook:extend "Twice" function Twice:post_forward(_, y) return y * 2 end
 ---   local m = accel.nn.Identity() accel.accelerator.add_hook_to_module(m, Twice()) return m(accel.ones(1)) --> { 2 }
 ---@class accel.accelerator.ModelHook
@@ -21,16 +24,18 @@ local ModelHook = class("accel.accelerator.ModelHook")
 ModelHook.no_grad = false
 M.ModelHook = ModelHook
 
---- Called when the hook is added; returns the module.
+--- Called when the hook is added. Returns the module.
+---@param module accel.nn.Module
 function ModelHook:init_hook(module) return module end -- luacheck: ignore self
---- Called with the arguments of forward; returns those that forward gets.
+--- Called with the arguments of forward. Returns the arguments for forward.
 function ModelHook:pre_forward(_, ...) return ... end -- luacheck: ignore self
---- Called with what forward returned; returns what the call returns.
+--- Called with the results of forward. Returns the results of the call.
 function ModelHook:post_forward(_, ...) return ... end -- luacheck: ignore self
---- Called when the hook is removed; returns the module.
+--- Called when the hook is removed. Returns the module.
+---@param module accel.nn.Module
 function ModelHook:detach_hook(module) return module end -- luacheck: ignore self
 
---- Several hooks in a row, in the order given, before and behind forward.
+--- Several hooks in a row, in the order given, before and after forward.
 --- example: local S = accel.accelerator.SequentialHook(accel.accelerator.ModelHook(), accel.accelerator.ModelHook())
 ---   return #S.hooks --> 2
 ---@class accel.accelerator.SequentialHook : accel.accelerator.ModelHook
@@ -39,6 +44,7 @@ M.SequentialHook = SequentialHook
 
 function SequentialHook:init(...) self.hooks = { ... } end
 
+---@param module accel.nn.Module
 function SequentialHook:init_hook(module)
   for _, hook in ipairs(self.hooks) do module = hook:init_hook(module) end
   return module
@@ -49,9 +55,11 @@ local function through(hooks, method, i, module, ...)
   return through(hooks, method, i + 1, module, hooks[i][method](hooks[i], module, ...))
 end
 
+---@param module accel.nn.Module
 function SequentialHook:pre_forward(module, ...) return through(self.hooks, "pre_forward", 1, module, ...) end
 function SequentialHook:post_forward(module, ...) return through(self.hooks, "post_forward", 1, module, ...) end
 
+---@param module accel.nn.Module
 function SequentialHook:detach_hook(module)
   for _, hook in ipairs(self.hooks) do module = hook:detach_hook(module) end
   return module
@@ -65,12 +73,13 @@ local function run(module, hook, ...)
   return module._old_forward(module, ...)
 end
 
---- Adds a hook to a module, in place of one that is there or, with append, behind it. Returns the module.
+--- Adds a hook to a module, replacing an existing one, or with append, after it. Returns the module.
 ---@param module accel.nn.Module
 ---@param hook accel.accelerator.ModelHook
 ---@param append? boolean default false
 ---@return accel.nn.Module
-function M.add_hook_to_module(module, hook, append)
+function M.add_hook_to_module(module, hook, append, ...)
+  check.surplus("add_hook_to_module", ...)
   module_tensors._check_module("add_hook_to_module", module)
   if not class.isinstance(hook, ModelHook) then
     raise("add_hook_to_module: a hook is an instance of a class below accel.accelerator.ModelHook")
@@ -93,11 +102,13 @@ function M.add_hook_to_module(module, hook, append)
   return module
 end
 
---- Removes the hook of a module, and with recurse those of all below. Offloaded tensors go back to where they were.
+--- Removes the hook of a module, and with recurse its submodules' hooks. Offloaded tensors return to their former
+--- device.
 ---@param module accel.nn.Module
 ---@param recurse? boolean default false
 ---@return accel.nn.Module
-function M.remove_hook_from_module(module, recurse)
+function M.remove_hook_from_module(module, recurse, ...)
+  check.surplus("remove_hook_from_module", ...)
   module_tensors._check_module("remove_hook_from_module", module)
   local hook = rawget(module, "_hf_hook")
   if hook then
@@ -124,9 +135,9 @@ function M.remove_hook_from_submodules(module) M.remove_hook_from_module(module,
 
 -- Devices ----------------------------------------------------------------------------------------
 
---- Brings the inputs of a module to where it computes, and with io_same_device its outputs to where the inputs were. offload:
---- the module's own weights (with place_submodules those of all below) have their home in host memory, or where
---- weights_map says, and are on execution_device while they are used.
+--- Moves the inputs of a module to its device, and with io_same_device its outputs to the device of the inputs. With offload,
+--- the module's own weights (with place_submodules all submodules' weights) stay in host memory, or in weights_map, and are
+--- on execution_device during use.
 --- example: local m = accel.nn.Linear(2, 1)
 ---   accel.accelerator.add_hook_to_module(m, accel.accelerator.AlignDevicesHook { execution_device = "cpu", offload = true })
 ---   return accel.offload.tier(m.weight), m(accel.ones(1, 2)).shape --> "host", { 1, 1 }
@@ -140,16 +151,17 @@ local declared <const> = {
 }
 
 ---@param o? table
----  execution_device integer|string: where the module computes
----  offload boolean = false: weights go back behind the forward
+---  execution_device integer|string: the device on which the module computes
+---  offload boolean = false: weights are moved back after the forward
 ---  io_same_device boolean = false: outputs go to the device of the inputs
 ---  weights_map any: an OffloadedWeightsLoader, PrefixedDataset or table with the values of the weights
----  offload_buffers boolean = false: buffers are offloaded, too
----  place_submodules boolean = false: also what lies below the module
----  skip_keys string|string[]: names of inputs that stay where they are
----  tied_params_map table: accepted; tied weights are one tensor, which is on a device once
+---  offload_buffers boolean = false: offload buffers as well
+---  place_submodules boolean = false: include submodules
+---  skip_keys string|string[]: names of inputs that are not moved
+---  tied_params_map table: without effect, because tied weights are one tensor, which is on a device once
 function AlignDevicesHook:init(o)
   o = options("AlignDevicesHook", o, declared)
+  no_effect("accel.accelerator.AlignDevicesHook", o)
   for key in next, declared do self[key] = o[key] end
   if self.execution_device ~= nil then
     self.execution_device = module_tensors._device_name("AlignDevicesHook", self.execution_device)
@@ -184,6 +196,7 @@ local function take_away(self, module)
   end, nil, self.place_submodules)
 end
 
+---@param module accel.nn.Module
 function AlignDevicesHook:init_hook(module)
   if self.placed then return module end
   if self.offload then
@@ -197,7 +210,7 @@ function AlignDevicesHook:init_hook(module)
   return module
 end
 
---- Arguments on a device; where all are there already, as they were.
+--- Arguments on a device. Returns them unchanged if all are there already.
 local function moved(device, skip_keys, ...)
   local operations = require "accel.accelerator.operations"
   local args = table.pack(...)
@@ -228,9 +241,10 @@ function AlignDevicesHook:post_forward(_, ...)
   return moved(self.input_device, self.skip_keys, ...)
 end
 
--- What an offloaded tensor became again: modules that share it share that.
+-- The restored form of an offloaded tensor: modules that share it share that.
 local restored = setmetatable({}, { __mode = "k" })
 
+---@param module accel.nn.Module
 function AlignDevicesHook:detach_hook(module)
   if not self.offload then return module end
   module_tensors._replace(module, function(name, t, kind)
@@ -246,15 +260,17 @@ function AlignDevicesHook:detach_hook(module)
   return module
 end
 
---- A hook of this kind on every module below that has tensors of its own, with where it computes.
+--- A hook of this kind on every submodule with its own tensors, with its device.
 ---@param module accel.nn.Module
----@param opts table options of AlignDevicesHook, where execution_device and offload may be tables by module name;
----  module_name, preload_module_classes (accepted: weights come when they are used, whoever uses them)
-function M.attach_align_device_hook(module, opts)
+---@param opts table options of AlignDevicesHook. execution_device and offload may be tables by module name.
+---  module_name, preload_module_classes (without effect: weights come when they are used, whoever uses them)
+function M.attach_align_device_hook(module, opts, ...)
+  check.surplus("attach_align_device_hook", ...)
   local o = options("attach_align_device_hook", opts, {
     execution_device = options.none, offload = false, weights_map = options.none, offload_buffers = false,
     module_name = "", skip_keys = options.none, preload_module_classes = options.none, tied_params_map = options.none,
   })
+  no_effect("accel.accelerator.attach_align_device_hook", o)
   local prefix = o.module_name == "" and "" or o.module_name .. "."
   for name, child in pairs(module:named_modules()) do
     local direct = false
@@ -272,11 +288,12 @@ function M.attach_align_device_hook(module, opts)
   end
 end
 
---- A hook on every module below that computes on this device: inputs are brought there, weights stay where they are.
+--- A hook on every submodule that computes on this device: inputs are moved there, weights are not moved.
 ---@param module accel.nn.Module
 ---@param execution_device integer|string
 ---@param opts? {skip_keys: string|string[]|nil}
-function M.attach_execution_device_hook(module, execution_device, opts)
+function M.attach_execution_device_hook(module, execution_device, opts, ...)
+  check.surplus("attach_execution_device_hook", ...)
   local o = options("attach_execution_device_hook", opts, { skip_keys = options.none })
   for _, child in pairs(module:named_modules()) do
     if not rawget(child, "_hf_hook") and next(child:state_dict()) ~= nil then
@@ -289,8 +306,8 @@ end
 
 -- A model at a time -------------------------------------------------------------------------------
 
---- A model that rests in host memory and comes to a device with its first forward, where it stays; the model before it leaves
---- then.
+--- A model that stays in host memory and moves to a device with its first forward. The model before it then leaves the
+--- device.
 --- example: local m = accel.nn.Linear(2, 1)
 ---   accel.accelerator.add_hook_to_module(m, accel.accelerator.CpuOffload { execution_device = "cpu" })
 ---   return accel.offload.tier(m.weight) --> "host"
@@ -309,22 +326,27 @@ function CpuOffload:init(o)
   }
 end
 
+---@param module accel.nn.Module
 function CpuOffload:init_hook(module) return self.align:init_hook(module) end
 
+---@param module accel.nn.Module
 function CpuOffload:pre_forward(module, ...)
   if self.prev_module_hook then self.prev_module_hook:offload() end
   return self.align:pre_forward(module, ...)
 end
 
+---@param module accel.nn.Module
 function CpuOffload:detach_hook(module) return self.align:detach_hook(module) end
 
---- What cpu_offload_with_hook returns beside the model.
+--- The second result of cpu_offload_with_hook.
 --- example: local m, hook = accel.accelerator.cpu_offload_with_hook(accel.nn.Linear(2, 1), { execution_device = "cpu" }) m(accel.ones(1, 2))
 ---   hook:offload() return accel.offload.is_resident(m.weight) --> false
 ---@class accel.accelerator.UserCpuOffloadHook
 local UserCpuOffloadHook = class("accel.accelerator.UserCpuOffloadHook")
 M.UserCpuOffloadHook = UserCpuOffloadHook
 
+---@param model accel.nn.Module
+---@param hook accel.accelerator.CpuOffload
 function UserCpuOffloadHook:init(model, hook) self.model, self.hook = model, hook end
 
 --- The model leaves the device now.
@@ -332,7 +354,7 @@ function UserCpuOffloadHook:offload()
   if self.hook.align.tiers then self.hook.align.tiers:empty() end
 end
 
---- Removes the hook; the model's tensors are ordinary ones of the CPU again.
+--- Removes the hook. The model's tensors are ordinary CPU tensors again.
 function UserCpuOffloadHook:remove() M.remove_hook_from_module(self.model) end
 
 -- Dtypes -----------------------------------------------------------------------------------------
@@ -344,6 +366,9 @@ function UserCpuOffloadHook:remove() M.remove_hook_from_module(self.model) end
 local LayerwiseCastingHook = ModelHook:extend "accel.accelerator.LayerwiseCastingHook"
 M.LayerwiseCastingHook = LayerwiseCastingHook
 
+---@param storage_dtype string dtype of the weights between calls
+---@param compute_dtype string dtype of the computation
+---@param non_blocking? boolean copy without waiting [false]
 function LayerwiseCastingHook:init(storage_dtype, compute_dtype, non_blocking)
   self.storage_dtype, self.compute_dtype, self.non_blocking = storage_dtype, compute_dtype, non_blocking
 end
@@ -354,12 +379,14 @@ local function cast(module, dtype)
   end)
 end
 
+---@param module accel.nn.Module
 function LayerwiseCastingHook:init_hook(module)
   cast(module, self.storage_dtype)
   return module
 end
 
---- What is stored stays; copies of it are computed with.
+--- The stored values stay. Computation uses copies of them.
+---@param module accel.nn.Module
 function LayerwiseCastingHook:pre_forward(module, ...)
   self.stored = {}
   module_tensors._each(module, function(_, t, _, owner, field) self.stored[#self.stored + 1] = { owner, field, t } end)

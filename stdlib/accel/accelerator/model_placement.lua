@@ -1,15 +1,15 @@
---- Puts the tensors of a model on devices and tiers and hooks on its modules: what cpu_offload, disk_offload and dispatch_model have in
---- common. All or nothing: an error leaves the model, and the folder, as they were.
+--- Puts the tensors of a model on devices and tiers, and hooks on its modules: the common part of cpu_offload, disk_offload and
+--- dispatch_model. All or nothing: an error leaves the model, and the folder, as they were.
 local accel = require "accel"
 local core = require "accel.offload.core"
 local folder = require "accel.accelerator.offload_folder"
 local listed = require "accel.util.listed"
-local memory = require "accel.accelerator.memory"
 local model_hooks = require "accel.accelerator.model_hooks"
-local module_sizes = require "accel.accelerator.module_sizes"
+local module_sizes = require "accel.nn.module_sizes"
 local module_tensors = require "accel.accelerator.module_tensors"
 local offload = require "accel.offload"
 local raise = require "accel.util.raise"
+local sizes = require "accel.util.sizes"
 local tensors = require "accel.util.tensors"
 local Tiers = require "accel.offload.tiers"
 
@@ -30,24 +30,24 @@ function M.largest_layer(model, is_offloaded)
   return most
 end
 
---- Bytes of a window: what was asked for, else room for the layer that computes and the next one.
+--- Bytes of a window: the given size, or room for the computing layer and the next one.
 ---@param who string
 ---@param window integer|string|nil
 ---@param largest integer
 ---@return integer
 function M.budget(who, window, largest)
   if window == nil then return 2 * largest end
-  local bytes = memory.convert_file_size_to_int(window)
+  local bytes = sizes.convert_file_size_to_int(window)
   if bytes < largest then
-    raise("%s: window of %s cannot hold the largest layer, which needs %s", who, memory.convert_bytes(bytes),
-      memory.convert_bytes(largest))
+    raise("%s: window of %s cannot hold the largest layer, which needs %s", who, sizes.convert_bytes(bytes),
+      sizes.convert_bytes(largest))
   end
   return bytes
 end
 
 local function shape_of(entry) return tensors.shape_string { shape = entry.shape } end
 
---- A tensor whose home is what an entry of an index says.
+--- A tensor whose home is given by an entry of an index.
 local function open_entry(o, device, name, t, entry)
   local path, offset, shape, dtype = nil, 0, entry.shape, folder._dtype_of(entry.dtype)
   if entry.safetensors_file then
@@ -77,26 +77,33 @@ local function open_entry(o, device, name, t, entry)
   return new
 end
 
---- A tensor on disk: where the index has it under one of its names, else written there now.
-local function to_disk(o, device, name, t)
+--- The entry of a tensor on disk under one of its names, and that name. nil: it must be written.
+local function known(o, name)
   for _, alias in ipairs(o.names_of[name] or { name }) do
-    if o.index[alias] then return open_entry(o, device, alias, t, o.index[alias]) end
+    local entry = o.index[alias] or rawget(o.new_index, alias)
+    if entry then return entry, alias end
   end
+end
+
+--- Writes a tensor that is to be on disk into the set, unless an index has it.
+local function store(o, begun, name, t)
+  if known(o, name) then return end
   local value = o.state_dict and o.state_dict[name] or t
   if value.device == "meta" then
     raise("%s: '%s' has no values, and %s does not have it: is this the folder of another model?", o.who, name,
       o.folder or "the index")
   end
-  if not o.folder then raise("%s: '%s' is to be on disk: give a folder", o.who, name) end
-  o.created[#o.created + 1] = folder._file_of(o.folder, name)
-  folder.offload_weight(value, name, o.folder, o.new_index)
-  return open_entry(o, device, name, t, o.new_index[name])
+  if not begun then raise("%s: '%s' is to be on disk: give a folder", o.who, name) end
+  folder._put(begun, value, name, o.new_index)
 end
 
 local function choose(o, name, t, kind)
   local device, tier = o.exec_of(name), o.tier_of(name, kind)
   if core.tier(t) then return nil end
-  if tier == "disk" then return to_disk(o, device, name, t) end
+  if tier == "disk" then
+    local entry, alias = known(o, name)
+    return open_entry(o, device, alias, t, entry)
+  end
   local value = o.state_dict and o.state_dict[name] or t
   if value.device == "meta" then
     raise("%s: '%s' is on the meta device and has no values; load a checkpoint into the model first", o.who, name)
@@ -138,13 +145,13 @@ local function add_hooks(model, o)
   end
 end
 
---- Moving a dispatched model undoes the dispatch: a warning, and an error where parts of it are offloaded.
+--- Moving a dispatched model undoes the dispatch. This warns, or raises if parts of it are offloaded.
 local function guard(model, away)
   for _, method in ipairs { "to", "double", "float", "half", "bfloat16" } do
     local plain = model[method]
     rawset(model, method, function(self, ...)
       if away then
-        raise("%s: a model of which parts are offloaded cannot be moved or converted; remove its hooks first"
+        raise("%s: a model with offloaded parts cannot be moved or converted; remove its hooks first"
           .. " (accel.accelerator.remove_hook_from_submodules)", method)
       end
       warn(("%s: the model was dispatched to several devices, and moving it undoes that"):format(method))
@@ -160,31 +167,25 @@ end
 ---  main string: device of the root
 ---  exec_of fun(name: string): string: the device that a module or tensor computes on
 ---  tier_of fun(name: string, kind: string): "host"|"disk"|nil: nil for resident
----  state_dict, index, folder: where values are; folder is written where index lacks something
+---  state_dict, index, folder: the sources of values. Missing index entries are written to folder
 ---  offload_buffers, skip_keys: of the hooks
 ---  window integer|string|nil: bytes on each device for weights that come and go
 ---  tiers accel.offload.Tiers?: those that some tensors are in already
 function M.place(model, o)
   local largest = M.largest_layer(model, function(name, kind) return o.tier_of(name, kind) ~= nil end)
   o.tiers = o.tiers or Tiers { budget = M.budget(o.who, o.window, largest) }
-  o.names_of, o.index, o.created, o.new_index = aliases(model), o.index or {}, {}, require "accel.util.ordered"()
-  if o.folder then
-    local made, message = accel.makedirs(o.folder)
-    if not made then raise("%s: %s", o.who, message) end
-  end
-  local ok, err = pcall(function()
-    module_tensors._replace(model, function(name, t, kind)
-      local new = choose(o, name, t, kind)
-      if new and t.quant_state and not new.quant_state then new:quantized_like_(t) end
-      return new
-    end,
-      function(name) return o.exec_of(name) end)
-    if o.folder then folder.save_offload_index(o.new_index, o.folder) end
+  o.names_of, o.index, o.new_index = aliases(model), o.index or {}, require "accel.util.ordered"()
+  local begun <close> = o.folder and folder._begin(o.who, o.folder) or nil
+  module_tensors._each(model, function(name, t, kind)
+    if o.tier_of(name, kind) == "disk" and not core.tier(t) then accel.unscoped(store, o, begun, name, t) end
   end)
-  if not ok then
-    for _, path in ipairs(o.created) do os.remove(path) end
-    error(err, 0)
-  end
+  if begun then folder._commit(begun, o.new_index) end
+  module_tensors._replace(model, function(name, t, kind)
+    local new = choose(o, name, t, kind)
+    if new and t.quant_state and not new.quant_state then new:quantized_like_(t) end
+    return new
+  end,
+    function(name) return o.exec_of(name) end)
   local away = false
   module_tensors._each(model, function(name, _, kind) away = away or o.tier_of(name, kind) ~= nil end)
   add_hooks(model, o)

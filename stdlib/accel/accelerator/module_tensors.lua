@@ -1,5 +1,5 @@
---- Tensors of modules by name: put where they belong, all of a model at once or one by one. Names are those of
---- accelerate.utils.modeling; dispatch and the hooks are its users.
+--- Tensors of modules by name: placed all at once or one by one. It uses the names of accelerate.utils.modeling.
+--- Dispatch and the hooks use it.
 local accel = require "accel"
 local check = require "accel.util.check"
 local core = require "accel.offload.core"
@@ -16,8 +16,8 @@ local function check_module(who, module)
 end
 M._check_module = check_module
 
---- A device as accel names it: GPU i is "cuda:i". Where there is no GPU, 0 is the CPU's pool, so that maps which are made
---- for one GPU, host memory and disk hold there as well.
+--- A device as accel names it: GPU i is "cuda:i". Without a GPU, 0 is the CPU's pool, so that maps for one GPU, host
+--- memory and disk work as well.
 ---@param who string
 ---@param device integer|string
 ---@return string
@@ -31,16 +31,16 @@ function M._device_name(who, device)
   for _, known in ipairs(there) do
     if name == known then return known end
   end
-  raise("%s: device %s is not there; there are %s and 'disk'", who, check.shown(device), table.concat(there, ", "))
+  raise("%s: device %s does not exist; choose from %s and 'disk'", who, check.shown(device), table.concat(there, ", "))
 end
 
---- Stores a tensor in a module's field, where another of its kind is: no check of kinds, no new place in the order.
+--- Stores a tensor in a module's field in place of another of its kind: no check of kinds, no change of order.
 ---@param module accel.nn.Module
 ---@param field string|integer
 ---@param t accel.Tensor
 local function store(module, field, t) rawset(rawget(module, field) == nil and module._tensors or module, field, t) end
 
---- Every tensor of a model with its place: fn(name, t, kind, module, field), also the ones met before.
+--- Every tensor of a model with its place: fn(name, t, kind, module, field), including repeated ones.
 ---@param model accel.nn.Module
 ---@param fn function
 ---@param recurse? boolean default true
@@ -61,9 +61,9 @@ function M._each(model, fn, recurse)
   visit(model, "")
 end
 
---- Replaces tensors of a model: choose(name, t, kind) returns what takes t's place, or nil to leave it. What is one tensor under
---- several names stays one where choose gives the same key as its second value (default: one for all names). All are chosen before the
---- first is replaced, so that an error leaves the model as it was.
+--- Replaces tensors of a model: choose(name, t, kind) returns the replacement of t, or nil to leave it. One tensor under several names
+--- stays one if choose gives the same key as its second value (default: one for all names). All are chosen before the first is
+--- replaced, so that an error leaves the model as it was.
 ---@param model accel.nn.Module
 ---@param choose fun(name: string, t: accel.Tensor, kind: string): accel.Tensor?, any
 ---@param key? fun(name: string): any
@@ -99,15 +99,16 @@ local function find(who, module, name)
   raise("%s: %s has no parameter and no buffer '%s'", who, getmetatable(owner).__name, key or name)
 end
 
---- Puts one tensor of a module on a device, with a new value where one is given (needed for tensors of the meta device). A value is
---- converted to dtype, else to the dtype of the tensor it replaces; integers are never converted.
+--- Puts one tensor of a module on a device, optionally with a new value (required for tensors of the meta device). A value is
+--- converted to dtype, or to the dtype of the tensor it replaces. Integers are never converted.
 --- example: local m = accel.nn.Linear(2, 1) accel.accelerator.set_module_tensor_to_device(m, "bias", "meta")
 ---   return m.bias.device, m.weight.device --> "meta", "cpu"
 ---@param module accel.nn.Module
 ---@param tensor_name string
 ---@param device integer|string
 ---@param opts? {value: accel.Tensor?, dtype: string?}
-function M.set_module_tensor_to_device(module, tensor_name, device, opts)
+function M.set_module_tensor_to_device(module, tensor_name, device, opts, ...)
+  check.surplus("set_module_tensor_to_device", ...)
   local who = "set_module_tensor_to_device"
   check_module(who, module)
   local o = options(who, opts, { value = options.none, dtype = options.none })
@@ -149,7 +150,7 @@ function M.retie_parameters(model, tied_params)
   end
 end
 
---- What tells storages apart: device, number of its memory, bytes.
+--- The identity of a storage: device, number of its memory, bytes.
 ---@param t accel.Tensor
 ---@return string, integer, integer
 function M.id_tensor_storage(t)
@@ -167,13 +168,15 @@ function M.has_offloaded_params(module)
   return hook ~= nil and hook.offload == true
 end
 
---- A block in which a module's own parameters are on a device, `local _ <close> = align_module_device(module, "cpu")`; afterwards they
---- are where they were, with the values they have got. Offloaded ones are on their device whenever they are used. Also with a function.
+--- A block that moves a module's own parameters to a device, `local _ <close> = align_module_device(module, "cpu")`. Afterwards they
+--- return to their former device with their new values. Offloaded ones are on their device whenever they are used. Also with a
+--- function.
 ---@param module accel.nn.Module
 ---@param execution_device? integer|string
 ---@param fn? function
 ---@return any
-function M.align_module_device(module, execution_device, fn)
+function M.align_module_device(module, execution_device, fn, ...)
+  check.surplus("align_module_device", ...)
   local who = "align_module_device"
   check_module(who, module)
   local was = {}

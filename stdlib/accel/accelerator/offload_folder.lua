@@ -1,5 +1,5 @@
---- Folders of offloaded weights, as accelerate.utils.offload writes them: one file NAME.dat per tensor, its bytes in row-major order, and
---- index.json, which says dtype and shape of each, or where in a safetensors file it is.
+--- Folders of offloaded weights, as accelerate.utils.offload writes them: one file NAME.dat per tensor, with its bytes in row-major
+--- order, and index.json with the dtype and shape of each, or its position in a safetensors file.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -7,6 +7,7 @@ local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local read_json = require "accel.util.read_json"
 local tensors = require "accel.util.tensors"
+local writer = require "accel.util.writer"
 
 local M = {}
 
@@ -22,29 +23,56 @@ for short, long in next, LONG do SHORT[long] = short end
 
 --- The file of a weight. Names come from files of others: none leaves the folder.
 local function file_of(folder, name)
-  if name:find "[/\\%c]" or name == "" then raise("offload folder %s: '%s' is no name of a weight", folder, name) end
+  if name:find "[/\\%c]" or name == "" then raise("offload folder %s: '%s' is not a name of a weight", folder, name) end
   return ("%s/%s.dat"):format(folder, name)
 end
 M._file_of = file_of
 
---- The dtype of an index entry as accel has it; nil where it has none.
+--- The dtype of an index entry in accel's names, or nil if accel has none.
 ---@param name string
 ---@return string?
 function M._dtype_of(name) return SHORT[name] end
 
---- Writes a tensor's bytes; a file that cannot be written whole is taken away again. nil, message.
-local function write(path, t)
-  local file, message = io.open(path, "wb")
+--- Writes a tensor's bytes into a file of accel.util.writer. nil, message.
+local function write(t, file, message)
+  local _ <close> = file
   if not file then return nil, message end
   local flat, n, ok = t:detach():reshape(-1), t:numel(), true
   for at = 1, n, PIECE do
     ok, message = file:write(flat:narrow(1, at, math.min(PIECE, n - at + 1)):to_bytes())
-    if not ok then break end
+    if not ok then return nil, message end
   end
-  local closed, why = file:close()
-  if ok and closed then return true end
-  os.remove(path)
-  return nil, ("%s: %s"):format(path, message or why or "cannot be written")
+  return file:commit()
+end
+
+--- Begins to write into an offload folder, which is made: its weights and its index switch together at M._commit. A folder into which
+--- nothing is written may be read-only.
+---@param who string begins messages
+---@param offload_folder string
+---@return table
+function M._begin(who, offload_folder)
+  local made, why = accel.makedirs(offload_folder)
+  if not made then raise("%s: %s", who, why) end
+  return setmetatable({ who = who, folder = offload_folder }, { __close = function(self)
+    if self.set then self.set:close() end
+  end })
+end
+
+local function set_of(begun)
+  local why
+  if not begun.set then begun.set, why = writer.set(begun.folder) end
+  return begun.set or raise("%s: %s", begun.who, why)
+end
+
+--- A weight as a file of a set, and its entry in the index. Made by M._begin.
+---@param begun table
+---@param weight accel.Tensor
+---@param name string
+---@param index table<string, table>
+function M._put(begun, weight, name, index)
+  local ok, message = write(weight, set_of(begun):create((file_of("", name):sub(2))))
+  if not ok then raise("%s: '%s': %s", begun.who, name, message) end
+  index[name] = { dtype = LONG[weight.dtype], shape = accel.json.array(weight.shape) }
 end
 
 --- Writes a weight to FOLDER/NAME.dat and its dtype and shape into index, which is returned.
@@ -53,21 +81,23 @@ end
 ---@param offload_folder string
 ---@param index? table<string, table>
 ---@return table? index
-function M.offload_weight(weight, weight_name, offload_folder, index)
+function M.offload_weight(weight, weight_name, offload_folder, index, ...)
+  check.surplus("offload_weight", ...)
   if not tensors.is_tensor(weight) then raise("offload_weight: expected a tensor, got %s", check.shown(weight)) end
-  local ok, message = write(file_of(offload_folder, weight_name), weight)
+  local ok, message = write(weight, writer.create(file_of(offload_folder, weight_name)))
   if not ok then raise("offload_weight: '%s': %s", weight_name, message) end
   if index then index[weight_name] = { dtype = LONG[weight.dtype], shape = accel.json.array(weight.shape) } end
   return index
 end
 
---- Reads what offload_weight wrote: weight_info is its entry of the index.
+--- Reads a tensor that offload_weight wrote. weight_info is its entry of the index.
 ---@param weight_file string
 ---@param weight_info {dtype: string, shape: integer[]}
 ---@return accel.Tensor
-function M.load_offloaded_weight(weight_file, weight_info)
+function M.load_offloaded_weight(weight_file, weight_info, ...)
+  check.surplus("load_offloaded_weight", ...)
   local dtype = SHORT[weight_info.dtype]
-  if not dtype then raise("%s: its index says dtype '%s', which is not known", weight_file, tostring(weight_info.dtype)) end
+  if not dtype then raise("%s: its index has the unknown dtype '%s'", weight_file, tostring(weight_info.dtype)) end
   local tiers = require "accel.offload.tiers" {}
   local t, message = tiers:in_part_of("cpu", weight_file, 0, weight_info.shape, dtype)
   if not t then raise("load_offloaded_weight: %s", message) end
@@ -75,7 +105,7 @@ function M.load_offloaded_weight(weight_file, weight_info)
   return t:clone()
 end
 
---- The index of a folder; nil, message, code where there is none.
+--- The index of a folder. nil, message, code if there is none.
 ---@param folder string
 ---@return table<string, table>?, string?, string?
 function M._read_index(folder)
@@ -91,32 +121,41 @@ function M._read_index(folder)
   return index
 end
 
---- Writes index.json, merged with what is there already. Nothing for an empty index.
+--- Writes index.json as the last file of a set, merged with existing entries, and commits the set. Nothing for an empty index.
+---@param begun table
+---@param index table<string, table>?
+function M._commit(begun, index)
+  if not index or next(index) == nil then return end
+  local all, set = ordered(), set_of(begun)
+  local current, message, code = M._read_index(begun.folder)
+  if not current and code ~= "not_found" then raise("%s: %s", begun.who, message) end
+  for _, list in ipairs { current or {}, index } do
+    for name, entry in accel.pairs(list) do all[name] = entry end
+  end
+  local ok, why = set:write(INDEX, accel.json.encode(all, { pretty = true }) .. "\n")
+  if ok then ok, why = set:commit() end
+  if not ok then raise("%s: %s", begun.who, why) end
+end
+
+--- Writes index.json, merged with existing entries. Nothing for an empty index.
 ---@param index table<string, table>?
 ---@param offload_folder string
 function M.save_offload_index(index, offload_folder)
   if not index or next(index) == nil then return end
-  local path, all = offload_folder .. "/" .. INDEX, ordered()
-  local current, message, code = M._read_index(offload_folder)
-  if not current and code ~= "not_found" then raise("save_offload_index: %s", message) end
-  for _, list in ipairs { current or {}, index } do
-    for name, entry in accel.pairs(list) do all[name] = entry end
-  end
-  local ok, why = accel.write_file(path, accel.json.encode(all, { pretty = true }) .. "\n")
-  if not ok then raise("save_offload_index: %s", why) end
+  local begun <close> = M._begin("save_offload_index", offload_folder)
+  M._commit(begun, index)
 end
 
---- Writes all tensors of a state_dict to a folder, and its index.
+--- Writes all tensors of a state_dict to a folder, and its index. All switch together.
 --- example: local dir = accel.mkdtemp "/tmp/example-" accel.accelerator.offload_state_dict(dir, { w = accel.ones(2) })
 ---   return accel.accelerator.OffloadedWeightsLoader { save_folder = dir }:get("w") --> { 1, 1 }
 ---@param save_dir string
 ---@param state_dict table<string, accel.Tensor>
 function M.offload_state_dict(save_dir, state_dict)
-  local made, why = accel.makedirs(save_dir)
-  if not made then raise("offload_state_dict: %s", why) end
+  local begun <close> = M._begin("offload_state_dict", save_dir)
   local index = ordered()
-  for name, t in ordered.iterate(state_dict) do M.offload_weight(t, name, save_dir, index) end
-  M.save_offload_index(index, save_dir)
+  for name, t in ordered.iterate(state_dict) do M._put(begun, t, name, index) end
+  M._commit(begun, index)
 end
 
 --- The entries of a state_dict that belong to these modules: "a.1" is not "a.10".
@@ -135,7 +174,7 @@ function M.extract_submodules_state_dict(state_dict, submodule_names)
   return out
 end
 
---- Weights by name from a state_dict and from a folder, read when they are asked for; the state_dict comes first.
+--- Weights by name from a state_dict and from a folder, read on request. The state_dict takes precedence.
 --- example: accel.accelerator.OffloadedWeightsLoader({ state_dict = { w = accel.ones(2) } }):keys() --> { "w" }
 ---@class accel.accelerator.OffloadedWeightsLoader
 local Loader = class("accel.accelerator.OffloadedWeightsLoader")
@@ -170,7 +209,7 @@ function Loader:keys()
   return keys
 end
 
---- A weight; nil where there is none of that name.
+--- A weight, or nil if no weight has this name.
 ---@param name string
 ---@return accel.Tensor?
 function Loader:get(name)
@@ -191,7 +230,7 @@ function Loader:get(name)
   return self.device and t:to(self.device) or t
 end
 
---- What a mapping with a get(name), or a plain table, holds under a prefix.
+--- The entries under a prefix of a mapping with a get(name), or of a plain table.
 --- example: accel.accelerator.PrefixedDataset({ ["a.w"] = 1, ["b.w"] = 2 }, "a."):get "w" --> 1
 ---@class accel.accelerator.PrefixedDataset
 local Prefixed = class("accel.accelerator.PrefixedDataset")
@@ -201,7 +240,7 @@ M.PrefixedDataset = Prefixed
 ---@param prefix string
 function Prefixed:init(dataset, prefix) self.dataset, self.prefix = dataset, prefix end
 
---- What the mapping holds under prefix .. name.
+--- The mapping's value at prefix .. name.
 ---@param name string
 function Prefixed:get(name)
   local dataset = self.dataset

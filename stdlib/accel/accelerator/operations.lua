@@ -1,6 +1,6 @@
 --- Functions of accelerate.utils on nested tables of tensors: lists, tables with string keys, ordered tables and
---- instances of classes, which keep their kind; leaves that are no tensors stay, or are an error where a function has
---- no use for them. Reached as accel.accelerator.gather and so on; files below operations/ have the functions.
+--- instances of classes. They keep their kind. Leaves other than tensors stay, or raise if a function cannot use them.
+--- Available as accel.accelerator.gather and so on. Files in operations/ have the functions.
 local M = {}
 
 for _, name in ipairs { "structure", "convert", "exchange" } do

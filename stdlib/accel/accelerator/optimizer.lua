@@ -2,16 +2,18 @@
 --- the real one: every field and method that it lacks is read from that.
 local accel = require "accel"
 local check = require "accel.util.check"
+local checkpoint_folder = require "accel.accelerator.checkpoint_folder"
 local class = require "accel.util.class"
-local deferred = require "accel.optim.deferred"
+local deferred = require "accel.nn.deferred"
+local foreign = require "accel.accelerator.foreign"
 local options = require "accel.util.options"
 local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
 local recording = require "accel.util.recording"
 local StepCounts = require "accel.accelerator.step_counts"
 
---- What accelerator:prepare makes of an optimizer. step and zero_grad do nothing while gradients accumulate; with loss
---- scaling, a step whose own gradients are infinite or NaN is left out, whatever those of other optimizers are.
+--- The prepared form of an optimizer. step and zero_grad do nothing while gradients accumulate. With loss scaling, a
+--- step whose own gradients are infinite or NaN is skipped, independently of other optimizers.
 --- example: local a, w = accel.Accelerator(), accel.ones(1, { requires_grad = true })
 ---   local o = a:prepare(accel.optim.SGD({ w }, { lr = 0.5 })) a:backward(w:sum()) a.sync_gradients = false o:step()
 ---   local before = w:item() a.sync_gradients = true o:step() return before, w:item(), o.applied --> 1, 0.5, 1
@@ -37,6 +39,7 @@ function AcceleratedOptimizer:init(optimizer, opts)
   rawset(self, "gradient_state", o.accelerator.gradient_state)
   rawset(self, "_update", o.accelerator._update)
   rawset(self, "_counts", StepCounts())
+  rawset(self, "_groups", foreign.divides(o.accelerator) and 0 or #optimizer.param_groups)
 end
 
 proxy(AcceleratedOptimizer, "optimizer")
@@ -47,7 +50,7 @@ function AcceleratedOptimizer.__index(self, key)
   return field(self, key)
 end
 
---- Says so where gradients came by loss:backward() that were to come by accelerator:backward(loss).
+--- Warns if gradients came from loss:backward() instead of accelerator:backward(loss).
 local function check_backward(self, update, scaler)
   local steps = self.gradient_state.num_steps
   if steps == 1 and not scaler then return end
@@ -55,7 +58,7 @@ local function check_backward(self, update, scaler)
   for _, group in ipairs(self.param_groups) do
     for _, p in ipairs(group.params) do
       if p.grad then
-        return self.accelerator:_warn(("optimizer:step(): there was no accelerator:backward(loss) before it, so "
+        return self.accelerator:_warn(("optimizer:step(): accelerator:backward(loss) was not called before it, so "
           .. "gradients are not %s; loss:backward() does not do that"):format(scaler and "scaled"
           or ("divided by gradient_accumulation_steps, %d"):format(steps)))
       end
@@ -63,7 +66,17 @@ local function check_backward(self, update, scaler)
   end
 end
 
---- The parameters of all groups; sharded ones themselves, which are the same on all ranks, not this rank's parts.
+--- Groups added since the last step must hold only parameters of prepared models. If ranks divide models, this applies to groups from
+--- before the first step as well.
+local function check_groups(self)
+  local real, seen = self.optimizer, rawget(self, "_groups")
+  if #real.param_groups == seen then return end
+  rawset(self, "_groups", #real.param_groups)
+  if seen == 0 or foreign.counts(self.accelerator) then foreign.check(self.accelerator, real, "optimizer:step()", nil, seen + 1) end
+end
+
+--- The parameters of all groups. For sharded ones the parameters themselves, which are the same on all ranks, not this
+--- rank's shards.
 function AcceleratedOptimizer:_parameters()
   local cut, list = self._sharding, {}
   local parts = cut and require("accel.shard.owners").engine_of or {}
@@ -73,11 +86,15 @@ function AcceleratedOptimizer:_parameters()
   return cut and table.move(cut.params, 1, #cut.params, #list + 1, list) or list
 end
 
---- Steps, unless gradients still accumulate, the backward has stepped (under DeepSpeed) or, with loss scaling, are not finite; see step_was_skipped.
----@param closure? fun(): any computes the loss and its gradients, with accelerator:backward; not with loss scaling
----@return any what the closure returned
-function AcceleratedOptimizer:step(closure)
+--- Steps, unless gradients still accumulate, the backward has stepped (under DeepSpeed) or, with loss scaling, are not finite. See
+--- step_was_skipped.
+---@param closure? fun(): any computes the loss and its gradients, with accelerator:backward. Not available with loss scaling
+---@return any the closure's result
+function AcceleratedOptimizer:step(closure, ...)
+  check.surplus("AcceleratedOptimizer:step", ...)
   if not self.gradient_state.sync_gradients then return nil end
+  check_groups(self)
+  if self.accelerator._checkpointing.entering then checkpoint_folder.enter(self.accelerator, "optimizer:step()") end
   local engine = rawget(self.accelerator, "_deepspeed")
   if engine and not closure and engine:made_update(self) then return nil end
   local update, real, result = self._update, self.optimizer, nil
@@ -111,7 +128,7 @@ function AcceleratedOptimizer:step(closure)
   if skip then
     if self._counts.host._in_a_row == MANY then
       self.accelerator:_warn(("%d updates in a row were left out: their gradients are infinite or NaN, and not because "
-        .. "of the loss scale, which has fallen to %g; look at the loss"):format(MANY, scaler:get_scale()))
+        .. "of the loss scale, which has fallen to %g; check the loss"):format(MANY, scaler:get_scale()))
     end
     deferred.drop(real)
     accel.step() -- the boundary that the step would have been
@@ -125,7 +142,7 @@ function AcceleratedOptimizer:step(closure)
   return result
 end
 
---- For recorded steps (accel.graph): n steps were made that step() knows nothing of.
+--- For recorded steps (accel.graph): counts n steps that did not pass through step().
 function AcceleratedOptimizer:_count_steps(n) self._counts:replayed(n) end
 
 --- Drops the gradients, unless they still accumulate.

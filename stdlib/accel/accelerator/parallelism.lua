@@ -1,10 +1,10 @@
 --- The mesh of an Accelerator: from a ParallelismConfig or a MegatronLMPlugin to axes of ranks, and models onto them. Used by
---- resolve.lua, accelerator.lua, prepare.lua and training.lua; accel.parallel does the work.
+--- resolve.lua, accelerator.lua, prepare.lua and training.lua. accel.parallel does the work.
 ---
---- Dimensions of the mesh, the last one fastest: pp, dp_replicate, dp_shard, cp, sp, tp; those of size 1 are left out. Joint ones: dp
+--- Dimensions of the mesh, the last one fastest: pp, dp_replicate, dp_shard, cp, sp, tp. Those of size 1 are left out. Joint ones: dp
 --- (dp_replicate and dp_shard: ranks that read different data), dp_shard_cp, dp_cp, and data, all over which gradients are averaged. The
---- data axis is cut into runs of ep_size ranks that divide the experts among them, ep; edp are those that have the same experts, edp_shard
---- those of them in one replica.
+--- data axis is cut into runs of ep_size ranks that divide the experts among them, ep. Ranks with the same experts form edp, and those of
+--- them in one replica edp_shard.
 local accel = require "accel"
 local class = require "accel.util.class"
 local check = require "accel.util.check"
@@ -17,7 +17,7 @@ local verify = require "accel.dist.verify"
 
 local M = {}
 
---- The mesh of the last Accelerator, which keeps it; nil where that has none, or the state was reset.
+--- The mesh of the last Accelerator, which keeps it. nil if it has none, or the state was reset.
 ---@type accel.accelerator.Parallelism?
 M.current = nil
 local held = setmetatable({}, { __mode = "v" })
@@ -28,7 +28,7 @@ local PLUGINS <const> = {
   megatron_lm_plugin = { "MegatronLMPlugin", "accel.accelerator.plugins.megatron", "ACCELERATE_USE_MEGATRON_LM" },
 }
 
---- Takes the constructor's options, or what the environment asks for, into the configuration.
+--- Takes the constructor's options, or the environment's, into the configuration.
 ---@param values table
 ---@param origins table
 ---@param o table options of the constructor
@@ -44,11 +44,11 @@ function M.take(values, origins, o)
   end
   local megatron = values.megatron_lm_plugin
   if megatron and (values.parallelism_config or values.fsdp_plugin or values.deepspeed_plugin) then
-    raise "Accelerator: megatron_lm_plugin says how the model is shared out; give no parallelism_config, fsdp_plugin or deepspeed_plugin"
+    raise "Accelerator: megatron_lm_plugin already sets the mesh; give no parallelism_config, fsdp_plugin or deepspeed_plugin"
   end
 end
 
---- Sizes and handlers of the mesh that are asked for; nil for plain data parallelism.
+--- Sizes and handlers of the requested mesh. nil for plain data parallelism.
 local function wanted(values, num_processes)
   local megatron = values.megatron_lm_plugin
   if megatron then return megatron:parallelism(num_processes) end
@@ -94,7 +94,7 @@ function Parallelism:init(config, num_processes, values)
   self.pipelines, self.experts = {}, {}
 end
 
---- The mesh of an Accelerator; nil where ranks are data-parallel only.
+--- The mesh of an Accelerator. nil for plain data parallelism.
 ---@param values table resolved settings
 ---@param num_processes integer
 ---@return accel.accelerator.Parallelism?
@@ -124,8 +124,8 @@ function Parallelism:data_group()
   return axis.size, axis.group
 end
 
---- The options of FullyShardedDataParallel on the mesh: cut over dp_shard, cp and sp, the same on dp_replicate. nil where there is
---- nobody to share with: gradients are averaged, nothing is cut.
+--- The options of FullyShardedDataParallel on the mesh: sharded over dp_shard, cp and sp, replicated on dp_replicate. nil if there
+--- are no ranks to shard over: gradients are averaged, and nothing is sharded.
 function Parallelism:sharding(settings, model)
   local shard, replicas = self:axis "shard", self:axis "dp_replicate"
   if shard.size == 1 then return nil end
@@ -133,7 +133,7 @@ function Parallelism:sharding(settings, model)
   settings.ignored_parameters = self:expert_parameters()
   if replicas.size > 1 then
     if settings.zero_stage then
-      raise "ParallelismConfig: dp_replicate_size above 1 is for FullyShardedDataParallelPlugin; DeepSpeed's stages cut over all data ranks"
+      raise "ParallelismConfig: dp_replicate_size above 1 needs FullyShardedDataParallelPlugin; DeepSpeed's stages shard over all data ranks"
     end
     settings.process_group = { shard.group, replicas.group }
     local strategy = settings.sharding_strategy or "FULL_SHARD"
@@ -151,8 +151,8 @@ function Parallelism:divide_experts(model, ddp)
   if c.ep_size == 1 and (data.size == 1 or not package.loaded["accel.models.mixture"]) then return end
   local experts, world, whole = require "accel.parallel.experts", ddp and ddp.deterministic == "world", c.cp_size * c.sp_size == 1
   if world and c.ep_size > 1 then
-    -- An expert's product has rows of micro-batches of several ranks, added up in one go, where one rank adds up a product of each: other
-    -- bits. A product for each rank's rows would give up what dividing is for, large products.
+    -- An expert's product has rows of micro-batches of several ranks, added up in one go, while one rank adds up a product of each: the
+    -- bits differ. A product for each rank's rows would lose the advantage of expert parallelism, large products.
     raise('prepare: deterministic = "world" with ep_size %d: products of divided experts add up tokens of several ranks, which one rank adds'
       .. " up apart; leave it out (runs repeat their bits on the same layout), or take ep_size = 1", c.ep_size)
   end
@@ -163,8 +163,8 @@ function Parallelism:divide_experts(model, ddp)
   accel.collect() -- experts of others
 end
 
---- How divided experts of a model are cut: over the ranks that have the same ones, of which replicas hold the same parts; nil where there
---- are none, or each replica has every expert once.
+--- How divided experts of a model are sharded: over the ranks with the same experts. Replicas hold the same shards. nil if there are
+--- none, or each replica has every expert once.
 ---@param model accel.nn.Module
 ---@return {units: table[], group: accel.dist.Group, replicas: accel.dist.Group?}?
 function Parallelism:expert_sharding(model)
@@ -184,7 +184,7 @@ function Parallelism:expert_parameters()
   return all
 end
 
---- Says what a model that prepare was given has become: whether its backwards reduce is there.
+--- Reports the prepared form of a given model: whether its backwards reduce inside.
 function Parallelism:wrapped_experts(model)
   local last = self.experts[#self.experts]
   if last and not last.wrapped then last.wrapped = model end
@@ -201,7 +201,8 @@ end
 
 -- Models -----------------------------------------------------------------------------------------
 
---- Shares a model out over tp, ep and pp; parameters become rank 0's first. Optimizers that are there step on what is left.
+--- Splits a model over tp, ep and pp, after parameters became rank 0's. Existing optimizers then update the remaining
+--- parameters.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module
 ---@param settings table? of FullyShardedDataParallel
@@ -214,20 +215,20 @@ function Parallelism:share_out(accelerator, model, settings)
   end
   if dist.get_world_size() > 1 and (self:is_model_parallel() or config.cp_size * config.sp_size > 1) then
     require("accel.parallel.tensor_parallel").synchronize(model)
-    accel.collect() -- what carried them
+    accel.collect() -- their former holders
   end
   if config.tp_size > 1 then
     local plan = handler.tp_plan
     accel.parallel.parallelize_module(model, self:axis "tp", type(plan) == "table" and plan or nil,
       { sequence_parallel = handler.sequence_parallel or false, enable_async_tp = handler.enable_async_tp,
         tp_comm_overlap = handler.tp_comm_overlap, init_sync = false })
-    accel.collect() -- what was whole
+    accel.collect() -- the former whole parameters
   end
   self:divide_experts(model, accelerator.ddp_handler)
   if config.cp_size > 1 or config.sp_size > 1 then
     require("accel.parallel.context").attach(model, self:axis(config.cp_size > 1 and "cp" or "sp"), config)
   end
-  if config.pp_size > 1 or megatron then -- Megatron's step is one of several micro-batches also where there is one stage
+  if config.pp_size > 1 or megatron then -- Megatron's step has several micro-batches even with one stage
     local o = config.pp_handler or { schedule = "1f1b", virtual_stages = 1, num_micro_batches = megatron.num_micro_batches,
       loss_fn = megatron.custom_loss_function }
     local chunks = megatron and megatron_model.chunks(model, megatron) or o.virtual_stages
@@ -242,12 +243,8 @@ function Parallelism:share_out(accelerator, model, settings)
     local sharded = settings and self:cut_stage(pipeline, model, shared, settings)
     self:drive(accelerator, pipeline, sharded)
     if megatron then
+      megatron_model.average(pipeline, model, megatron)
       require("accel.accelerator.megatron_step").attach(pipeline, model, megatron, function(text) accelerator:_warn(text) end)
-    end
-    if megatron and megatron._asked.calculate_per_token_loss then
-      rawset(pipeline, "_micro_weights", require("accel.accelerator.megatron_tokens")(model, self:axis "data", function()
-        return accelerator.gradient_state.num_steps
-      end))
     end
     recipes.adopt(model, pipeline, accelerator.device)
     model = pipeline
@@ -256,7 +253,7 @@ function Parallelism:share_out(accelerator, model, settings)
   return model
 end
 
---- Cuts what a stage has over the data axis. What several stages have, and what others have, is left out.
+--- Shards a stage's parameters over the data axis. Parameters of several stages, and of other stages, are left out.
 function Parallelism:cut_stage(pipeline, model, shared, settings)
   local ignored = {}
   for p in next, pipeline._foreign do ignored[#ignored + 1] = p end
@@ -284,12 +281,14 @@ end
 --- when an update is complete.
 function Parallelism:drive(accelerator, pipeline, sharded)
   local update, axis = accelerator._update, self:axis "data"
+  local means = pipeline._means
   self.pipelines[#self.pipelines + 1] = pipeline
+  means.axis, means.steps = axis, function() return accelerator.gradient_state.num_steps end
   rawset(pipeline, "_seed", function(_, loss, n)
     return accelerator:_backward_seed(loss, n)
   end)
   rawset(pipeline, "_start", function(self_)
-    if self_._micro_weights then self_._micro_weights:begin(begins(self_, update)) end
+    means:begin(begins(self_, update))
     update:begin(false)
     if sharded then rawset(sharded, "require_backward_grad_sync", false) end
   end)
@@ -312,7 +311,7 @@ function Parallelism:drive(accelerator, pipeline, sharded)
     end
     if axis.size > 1 then require("accel.dist.coalesce").mean(grads, axis.group) end
     self:reduce_experts()
-    if self_._micro_weights then self_._micro_weights:finish(self_:parameters()) end
+    means:finish(self_:parameters())
   end)
 end
 
@@ -324,7 +323,7 @@ local SCHEDULE <const> = [[train_iters train_samples weight_decay_incr_style sta
 local function say_unscheduled(accelerator, megatron)
   local list = {}
   for field in SCHEDULE:gmatch "%S+" do
-    local of_data = megatron.megatron_dataset_flag and field:find "^train_" -- what a MegatronLMDummyDataLoader takes
+    local of_data = megatron.megatron_dataset_flag and field:find "^train_" -- the options of a MegatronLMDummyDataLoader
     list[#list + 1] = not of_data and megatron._asked[field] ~= nil and field or nil
   end
   if #list == 0 then return end
@@ -357,7 +356,7 @@ end
 --- Forgets the models.
 function Parallelism:forget() self.pipelines, self.experts = {}, {} end
 
---- How many ranks read different data, and which of them this one is; true where others read the same.
+--- The number of ranks that read different data, and this rank's index. true if other ranks read the same.
 ---@param accelerator accel.Accelerator
 ---@return integer size
 ---@return integer rank
@@ -369,7 +368,7 @@ function M.data_place(accelerator)
   return axis.size, axis.rank, true
 end
 
---- Takes what other ranks have out of an optimizer.
+--- Removes other ranks' parameters from an optimizer.
 ---@param optimizer accel.optim.Optimizer
 function M.adopt(optimizer)
   if package.loaded["accel.parallel.placements"] and optimizer.param_groups then

@@ -1,10 +1,12 @@
---- Methods of Accelerator: prepare and its parts, what undoes it, and what forgets everything.
+--- Methods of Accelerator: prepare and its parts, their undoing, and free_memory.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local check = require "accel.util.check"
 local check_self = require "accel.accelerator.check_self"
+local checks = require "accel.accelerator.prepare_checks"
 local class = require "accel.util.class"
-local forward_precision = require "accel.accelerator.forward_precision"
+local environment = require "accel.accelerator.environment"
+local forward_precision = require "accel.amp.forward_precision"
 local listed = require "accel.util.listed"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
@@ -30,8 +32,8 @@ local function has(x, ...)
   return true
 end
 
---- What prepare makes of an object: "loader", "indexed" (data sets of Megatron's form), "model", "optimizer", "scheduler", or nil, which
---- leaves it as it is.
+--- The kind of an object for prepare: "loader", "indexed" (data sets of Megatron's form), "model", "optimizer", "scheduler", or nil,
+--- which leaves it unchanged.
 local function kind_of(x)
   if type(x) ~= "table" then return nil end
   if Module.is_module(x) then return "model" end
@@ -58,22 +60,22 @@ local prepares = {
   optimizer = "prepare_optimizer", scheduler = "prepare_scheduler",
 }
 
---- Dummies stand for what a DeepSpeed configuration says.
+--- Dummies stand for the optimizer and schedule of a DeepSpeed configuration.
 local function refuse_dummies(given)
   if not package.loaded["accel.deepspeed.dummies"] then return end
   for i = 1, given.n do
     local kind = require("accel.deepspeed.prepare").dummy_kind(given[i])
     if kind then
-      raise("prepare: argument %d is a %s, which stands for the %s of a DeepSpeed configuration; there is no deepspeed_plugin", i,
+      raise("prepare: argument %d is a %s, which stands for the %s of a DeepSpeed configuration, but there is no deepspeed_plugin", i,
         class.of(given[i]).__name:match "[^.]*$", kind)
     end
   end
 end
 
---- Makes models, optimizers, schedules and loaders work on all ranks and in the precision of this Accelerator; returns
---- them in the order in which they came, everything else as it is. In any order, in one call or several; what is
---- prepared already comes back as it is. A last argument { device_placement = { true, false, ... } } says object by
---- object whether it is moved.
+--- Makes models, optimizers, schedules and loaders work on all ranks and in the precision of this Accelerator. Returns
+--- them in the order of the arguments, everything else unchanged. You can pass them in any order, in one call or
+--- several. Prepared objects are returned unchanged. A last argument { device_placement = { true, false, ... } } sets
+--- for each object whether it is moved.
 ---@param ... any
 ---@return any ...
 function M.prepare(self, ...)
@@ -100,6 +102,9 @@ function M.prepare(self, ...)
     for i = 1, given.n do lines[i] = kinds[i] or "something else" end
     verify("prepare", "object", lines, "call it on all of them, with the same objects in the same order")
   end
+  self._prepared.given = setmetatable({}, { __mode = "v" })
+  for i = 1, given.n do self._prepared.given[i] = kinds[i] == "model" and given[i] or nil end
+  checks.optimizers(self, given, kinds)
   if self.deepspeed_plugin then
     require("accel.deepspeed.prepare").before(self, given, kinds)
   else
@@ -109,7 +114,8 @@ function M.prepare(self, ...)
   for _, second in ipairs { false, true } do -- schedules last: they are tied to prepared optimizers
     for i = 1, given.n do
       if kinds[i] and (kinds[i] == "scheduler") == second then
-        out[i] = self[prepares[kinds[i]]](self, given[i], { device_placement = placement and placement[i] }, times[i])
+        local moves = kinds[i] ~= "optimizer" and kinds[i] ~= "scheduler"
+        out[i] = self[prepares[kinds[i]]](self, given[i], moves and { device_placement = placement and placement[i] } or nil, times[i])
       end
     end
   end
@@ -118,7 +124,7 @@ function M.prepare(self, ...)
   return table.unpack(out, 1, given.n)
 end
 
---- The device that an object goes to; nil leaves it where it is.
+--- The target device of an object. nil leaves it on its device.
 local function target_device(self, o)
   local moves = o.device_placement
   if moves == nil then moves = self.device_placement end
@@ -134,7 +140,7 @@ end
 
 -- Models -----------------------------------------------------------------------------------------
 
---- Cut over the ranks, as a plugin says; the prepared optimizers step on the parts from now on.
+--- Sharded over the ranks by a plugin. From now on the prepared optimizers update the shards.
 local function shard(self, model, settings)
   if settings.deterministic == "world" and self.gradient_state.sync_each_batch then
     raise 'prepare: deterministic = "world" sums gradients once per update; set sync_each_batch = false'
@@ -161,14 +167,12 @@ local function wrap(self, model)
     size, group = self._parallel:data_group()
     if settings then settings = self._parallel:sharding(settings, model) end
     experts = self._parallel:expert_parameters()
-    if size == 1 and not sharding.alone(self) then return model end
+    if size == 1 and not sharding.alone(self, model) then return model end
   end
   if settings then return shard(self, model, settings) end
-  local given, hook = handler and handler:to_kwargs() or {}, nil
-  if handler then
-    hook = { handler.comm_hook or "no", handler.comm_wrapper or "no", handler.comm_state_option }
-    given.comm_hook, given.comm_wrapper, given.comm_state_option = nil, nil, nil
-  end
+  local given, hook = handler and handler:to_kwargs() or {}, checks.hook_of(handler)
+  given.comm_hook, given.comm_wrapper, given.comm_state_option = nil, nil, nil
+  given.dim, given.check_reduction = nil, nil -- reported by the Accelerator
   given.process_group = group
   if experts and #experts > 0 then given.ignored_parameters = experts end
   local world = given.deterministic == "world"
@@ -176,35 +180,38 @@ local function wrap(self, model)
     raise 'prepare: deterministic = "world" sums gradients once per update; set sync_each_batch = false'
   end
   local wrapped = require("accel.nn.parallel").DistributedDataParallel(model, given)
-  if hook and (hook[1] ~= "no" or hook[2] ~= "no") then
-    wrapped:register_comm_hook(require("accel.dist").hooks.by_name(table.unpack(hook, 1, 3)))
-  end
+  if hook then wrapped:register_comm_hook(table.unpack(hook, 1, 2)) end
   return wrapped
 end
 
---- A model on its device, in the precision of this Accelerator and, where there are several ranks, wrapped in
---- nn.parallel.DistributedDataParallel, which keeps every name. evaluation_mode: not wrapped.
+--- A model on its device, in the precision of this Accelerator and, with several ranks, wrapped in
+--- nn.parallel.DistributedDataParallel, which keeps every name. evaluation_mode: not wrapped. With several ranks, a model that was
+--- dispatched to several devices raises, unless ACCELERATE_BYPASS_DEVICE_MAP is true.
 ---@param model accel.nn.Module
 ---@param opts? {device_placement: boolean?, evaluation_mode: boolean?}
 ---@return accel.nn.Module
-function M.prepare_model(self, model, opts)
+function M.prepare_model(self, model, opts, ...)
+  check.surplus("prepare_model", ...)
   local o = options("prepare_model", opts, { device_placement = options.none, evaluation_mode = false })
   if not Module.is_module(model) then raise("prepare_model: %s", Module.not_a_module(model)) end
   local made = self._prepared:find(model)
   if made then return made end
-  if M.verify_device_map(self, model) and self.num_processes > 1 and not o.evaluation_mode then
-    raise("prepare_model: the model was dispatched to several devices (%s), which one process uses; train it on one rank, or shard it"
-      .. " with fsdp_plugin", listed(spread(model)))
+  if M.verify_device_map(self, model) and self.num_processes > 1 and not o.evaluation_mode
+    and not environment.parse_flag_from_env "ACCELERATE_BYPASS_DEVICE_MAP" then
+    raise("prepare_model: the model was dispatched to several devices (%s) for one process; train it on one rank, shard it"
+      .. " with fsdp_plugin, or set ACCELERATE_BYPASS_DEVICE_MAP=true if every rank has its own devices", listed(spread(model)))
   end
   local device, learns, wrapped = target_device(self, o), false, rawget(model, "reducer") ~= nil
   for _, p in ipairs(model:parameters()) do
     learns = learns or p.requires_grad
-    -- of the meta device there are no bytes, which sharding receives; a dispatched model is where it is to be
+    -- a meta model has no bytes to move: sharding receives them. A dispatched model is on its devices already
     if device and p.device ~= device and not p.device:find "^meta" and not rawget(model, "hf_device_map") then
       model:to(device)
       device = nil
     end
   end
+  checks.note(model)
+  if learns and not o.evaluation_mode then checks.hold_in_f32(self, model, wrapped) end
   local dtype, handler = forward_precision.dtype(self.mixed_precision), self.autocast_handler
   if dtype then
     local inner = wrapped and model.module or model
@@ -212,14 +219,26 @@ function M.prepare_model(self, model, opts)
   end
   local world = self.ddp_handler and self.ddp_handler.deterministic == "world"
   made = model
-  local wraps = self.num_processes > 1 or world or sharding.alone(self) or sharding.offloads(self)
+  local wraps = self.num_processes > 1 or world or sharding.alone(self, model) or sharding.offloads(self)
   if self._parallel and not wrapped then
     made = self._parallel:share_out(self, model, sharding.options(self, model))
     for _, optimizer in ipairs(self._prepared.optimizers) do adopt(optimizer.optimizer) end
   end
-  if made == model and learns and not wrapped and not o.evaluation_mode and wraps then
-    made = wrap(self, model)
+  if made == model and learns and not wrapped and not o.evaluation_mode then
+    if wraps then
+      made = wrap(self, model)
+      local engine = rawget(made, "reducer")
+      if engine and engine.units then engine.upcasts = checks.trains_in_f32(self) end -- of parameters trained later
+      -- routers count the tokens of all ranks, but with "world", which has one rank's numbers by micro-batch
+      if not self._parallel and self.num_processes > 1 and not world and package.loaded["accel.models.mixture"] then
+        local everyone = require("accel.parallel.mesh").world(self.num_processes, self.process_index)
+        require("accel.parallel.experts").count_together(model, everyone, true)
+      end
+    else
+      checks.alone(self, model)
+    end
   end
+  if not o.evaluation_mode then require "accel.accelerator.changes".watch(self, model, made, checks.trains_in_f32(self)) end
   local dynamo = self.dynamo_plugin
   if dynamo and not dynamo.disable then -- the last: precision is inside
     local compile = require "accel.compile"
@@ -228,7 +247,8 @@ function M.prepare_model(self, model, opts)
       mode = dynamo.options == nil and dynamo.mode or nil, dynamic = dynamo.dynamic, options = dynamo.options })
   end
   if self._parallel then self._parallel:wrapped_experts(made) end
-  -- whole parameters that ranks share now, and what carried rank 0's to them, go before the first step
+  if made ~= model then require("accel.accelerator.loss_weights").watch(self, made) end
+  -- whole parameters that are sharded now, and the buffers that carried rank 0's, are freed before the first step
   if made ~= model or self._parallel then accel.collect() end
   return self._prepared:add(self._prepared.models, model, made)
 end
@@ -237,17 +257,19 @@ end
 ---@param model accel.nn.Module
 ---@param keep_fp32_wrapper? boolean|{keep_fp32_wrapper: boolean?, keep_torch_compile: boolean?} default true
 ---@return accel.nn.Module
-function M.unwrap_model(_, model, keep_fp32_wrapper)
-  return require("accel.accelerator.standalone")._unwrap("unwrap_model", model, keep_fp32_wrapper)
+function M.unwrap_model(_, model, keep_fp32_wrapper, ...)
+  check.surplus("unwrap_model", ...)
+  return require("accel.accelerator.standalone")._unwrap("unwrap_model", model, keep_fp32_wrapper, {})
 end
 
---- The state of a model, with the names that it had before it was prepared. Where parameters are cut over ranks, all ranks
---- call it, the main process gets whole copies, gathered one unit after the other, and the others an empty table. adapter_only: of a
---- model with adapters the active one's tensors alone, by the names of PEFT's files.
+--- The state of a model, with the names that it had before it was prepared. If parameters are sharded over ranks, all ranks must
+--- call it. The main process gets whole copies, gathered one unit after the other, and the others an empty table. adapter_only: of a
+--- model with adapters, only the active one's tensors, by the names of PEFT's files.
 ---@param model accel.nn.Module
 ---@param opts? {adapter_only: boolean?}
 ---@return table<string, accel.Tensor>
-function M.get_state_dict(self, model, opts)
+function M.get_state_dict(self, model, opts, ...)
+  check.surplus("get_state_dict", ...)
   if opts ~= nil then
     local adapter_only = require "accel.accelerator.adapter_only"
     if adapter_only.option("get_state_dict", opts) then return adapter_only.state(self, "get_state_dict", model) end
@@ -273,16 +295,18 @@ end
 
 -- Optimizers and schedules -----------------------------------------------------------------------
 
---- An optimizer whose steps belong to updates: it waits while gradients accumulate and skips what overflowed.
+--- An optimizer whose steps belong to updates: it waits while gradients accumulate and skips steps with overflow.
 ---@param optimizer accel.optim.Optimizer
 ---@return accel.accelerator.AcceleratedOptimizer
-function M.prepare_optimizer(self, optimizer)
+function M.prepare_optimizer(self, optimizer, ...)
+  check.surplus("prepare_optimizer", ...)
   if kind_of(optimizer) ~= "optimizer" then
     raise("prepare_optimizer: expected an optimizer, got %s", check.shown(optimizer))
   end
   local made = self._prepared:find(optimizer)
   if made then return made end
   recipes.convert_optimizer(self, optimizer)
+  checks.warn_whole(self, optimizer)
   adopt(optimizer)
   local Wrapper = require "accel.accelerator.optimizer"
   made = self._prepared:add(self._prepared.optimizers, optimizer, Wrapper(optimizer, { accelerator = self }))
@@ -292,10 +316,11 @@ function M.prepare_optimizer(self, optimizer)
   return made
 end
 
---- A schedule that advances with the updates of its optimizer; of all prepared ones if that is not among them.
+--- A schedule that advances with the updates of its optimizer, or of all prepared ones if its own is not prepared.
 ---@param scheduler accel.optim.LRScheduler
 ---@return accel.accelerator.AcceleratedScheduler
-function M.prepare_scheduler(self, scheduler)
+function M.prepare_scheduler(self, scheduler, ...)
+  check.surplus("prepare_scheduler", ...)
   if kind_of(scheduler) ~= "scheduler" then
     raise("prepare_scheduler: expected a schedule, got %s", check.shown(scheduler))
   end
@@ -316,11 +341,12 @@ end
 
 -- Loaders ----------------------------------------------------------------------------------------
 
---- A loader that gives every rank its part of the data, says what of it is padding, and moves batches to the device.
+--- A loader that gives every rank its part of the data, marks padding rows, and moves batches to the device.
 ---@param loader accel.data.DataLoader
 ---@param opts? {device_placement: boolean?, slice_fn_for_dispatch: function?}
 ---@return accel.accelerator.DataLoader
-function M.prepare_data_loader(self, loader, opts)
+function M.prepare_data_loader(self, loader, opts, ...)
+  check.surplus("prepare_data_loader", ...)
   local o = options("prepare_data_loader", opts, {
     device_placement = options.none, slice_fn_for_dispatch = options.none,
   })
@@ -348,14 +374,15 @@ end
 --- The coming pass of a loader without its first n batches: see accel.accelerator.skip_first_batches.
 ---@param dataloader accel.accelerator.DataLoader|accel.data.DataLoader
 ---@param num_batches? integer 0
-function M.skip_first_batches(_, dataloader, num_batches)
+function M.skip_first_batches(_, dataloader, num_batches, ...)
+  check.surplus("skip_first_batches", ...)
   return require("accel.accelerator.skip").skip_first_batches(dataloader, num_batches)
 end
 
 -- The end ----------------------------------------------------------------------------------------
 
---- Forgets all that was prepared and collects what is free; returns a nil for every argument, to be assigned to the
---- variables that hold them: `model, optimizer = accelerator:free_memory(model, optimizer)`.
+--- Releases all prepared objects and frees their memory. Returns one nil per argument, so that you can clear your variables:
+--- model, optimizer = accelerator:free_memory(model, optimizer).
 ---@param ... any
 ---@return nil ...
 function M.free_memory(self, ...)

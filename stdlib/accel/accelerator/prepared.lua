@@ -1,5 +1,5 @@
---- What an Accelerator has prepared, in the order of preparing: models, optimizers, schedules and loaders, and what each
---- object became. The only owner of these lists: prepare.lua adds to them, everything else reads.
+--- The objects that an Accelerator has prepared, in the order of preparing: models, optimizers, schedules and loaders,
+--- and the prepared form of each. The only owner of these lists: prepare.lua adds to them, everything else reads.
 local class = require "accel.util.class"
 
 ---@class accel.accelerator.Prepared
@@ -7,6 +7,7 @@ local class = require "accel.util.class"
 ---@field optimizers accel.accelerator.AcceleratedOptimizer[]
 ---@field schedulers accel.accelerator.AcceleratedScheduler[]
 ---@field dataloaders accel.accelerator.DataLoader[]
+---@field given accel.nn.Module[] models of the call of prepare that is running or was the last
 local Prepared = class("accel.accelerator.Prepared")
 
 function Prepared:init() self:clear() end
@@ -14,13 +15,22 @@ function Prepared:init() self:clear() end
 --- Forgets everything.
 function Prepared:clear()
   self.models, self.optimizers, self.schedulers, self.dataloaders = {}, {}, {}, {}
+  self.given = setmetatable({}, { __mode = "v" })
   self._made = setmetatable({}, { __mode = "k" })
 end
 
---- What was made of `object` before, or it itself if it was made here; nil otherwise.
+--- The prepared models, and those that come to it in the same call.
+---@return accel.nn.Module[]
+function Prepared:all_models()
+  local list = table.move(self.models, 1, #self.models, 1, {})
+  for _, model in next, self.given do list[#list + 1] = not self._made[model] and model or nil end
+  return list
+end
+
+--- The prepared form of `object`, or the object itself if it is one. nil otherwise.
 function Prepared:find(object) return self._made[object] end
 
---- Adds what was made of an object to a list of this registry; returns it.
+--- Adds the prepared form of an object to a list of this registry. Returns it.
 ---@generic T
 ---@param list table
 ---@param object any

@@ -1,5 +1,5 @@
---- Process control: methods that Accelerator, PartialState and AcceleratorState share. What runs on one rank only, who
---- goes first, what each rank gets of a list, and a flag that any rank may raise for all.
+--- Process control: methods that Accelerator, PartialState and AcceleratorState share. Work for one rank only, the
+--- order of ranks, each rank's share of a list, and a flag that any rank can raise for all.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -15,7 +15,7 @@ local M = {}
 
 -- ---- on some ranks only ----
 
---- A function that runs fn where here(self) is true, as a region without collectives, and returns nil elsewhere.
+--- A function that runs fn if here(self) is true, as a region without collectives, and returns nil on other ranks.
 local function only(self, name, ranks, here, fn)
   check.callable(name, "fn", fn)
   return function(...)
@@ -69,7 +69,7 @@ local function by_index(self, name, keys, ranks, limit, fn, index)
   end
   if index == nil then raise("%s: which process? say %s(fn, 0)", name, name) end
   check.count(name, "process_index", index)
-  if index >= limit then
+  if index >= limit and self.num_processes > 1 then -- a script for several processes runs on one, which does the work of all
     raise("%s: process_index is %d, there are %d processes, from 0", name, index, limit)
   end
   local function here(s) return s[key] == index end
@@ -77,13 +77,14 @@ local function by_index(self, name, keys, ranks, limit, fn, index)
   return function(f) return only(self, name, ranks, here, f) end
 end
 
---- A function that runs on one process: on_process(fn, index), or on_process(index)(fn); the index may be written
---- { process_index = index }.
+--- A function that runs on one process: on_process(fn, index), or on_process(index)(fn). The index may be written
+--- { process_index = index }. A single process runs it for every index.
 --- example: local s = accel.PartialState() return s:on_process(0)(function() return "here" end)() --> "here"
 ---@param fn function|integer
 ---@param index? integer
 ---@return function
-function M.on_process(self, fn, index)
+function M.on_process(self, fn, index, ...)
+  check.surplus("on_process", ...)
   return by_index(self, "on_process", { "process_index" }, 1, self.num_processes, fn, index)
 end
 
@@ -93,7 +94,8 @@ end
 ---@param fn function|integer
 ---@param index? integer
 ---@return function
-function M.on_local_process(self, fn, index)
+function M.on_local_process(self, fn, index, ...)
+  check.surplus("on_local_process", ...)
   return by_index(self, "on_local_process", { "local_process_index", "local_process_idx" }, dist.get_num_nodes(),
     dist.get_local_world_size(), fn, index)
 end
@@ -101,19 +103,20 @@ end
 -- ---- who goes first ----
 
 local function goes_first(self, name, first, ranks, fn, ...)
+  if fn ~= nil then check.callable(name, "fn", fn) end
   if self.num_processes == 1 then return guard(function() end, fn, ...) end
   if not first then dist.barrier() end
   local inside = region.enter(name, first and ranks or self.num_processes - 1, fn)
   return guard(function(failure)
     inside:close()
     if not first then return end
-    -- the others wait, whatever happened here; what is to be told is the first error
+    -- the others wait, even after an error here. The first error is the one to report
     if failure == nil then dist.barrier() else pcall(dist.barrier) end
   end, fn, ...)
 end
 
 --- The main process runs the block first, the others after it: `local _ <close> = accelerator:main_process_first()`, or
---- main_process_first(fn, ...), which returns what fn returns. Collectives of all ranks inside it raise.
+--- main_process_first(fn, ...), which returns fn's results. Collectives of all ranks inside it raise.
 --- example: accel.PartialState():main_process_first(function() return 7 end) --> 7
 ---@param fn? function
 ---@param ... any
@@ -148,7 +151,7 @@ local triggers = setmetatable({}, { __mode = "k" })
 --- example: local s = accel.PartialState() s:set_trigger() return s:check_trigger(), s:check_trigger() --> true, false
 function M.set_trigger(self) triggers[self] = true end
 
---- Whether any process has raised the flag; lowers it. All processes call it.
+--- Whether any process has raised the flag. Lowers it. All processes call it.
 ---@return boolean
 function M.check_trigger(self)
   local set = triggers[self] or false
@@ -189,7 +192,7 @@ local function kind_of(x, where)
   return "map"
 end
 
---- How many items x has; the values of a map must agree.
+--- The number of items in x. All values of a map must have the same number.
 local function count(x, where)
   local kind = kind_of(x, where)
   if kind == "tensor" then return x.shape[1] end
@@ -230,15 +233,16 @@ local function share(x, first, last, padding)
   return whole and out or accel.data.Subset(x, out)
 end
 
---- The share of a list that belongs to this process: neighbours, the first (length mod num_processes) processes get
---- one item more. Lists, tensors (by dim 1), data sets, and tables of these by name, which must have the same
---- length. With apply_padding every process gets equally many: the last item of the whole input is repeated. On one
---- process the input itself. With fn, what fn(share) returns.
+--- The share of a list that belongs to this process: neighbours, the first (length mod num_processes) processes get one
+--- item more. Lists, tensors (by dim 1), data sets, and tables of these by name, which must have the same length. With
+--- apply_padding every process gets equally many: the last item of the whole input is repeated. On one process the
+--- input itself. With one process it returns the input itself. With fn, it returns the results of fn(share).
 --- example: accel.PartialState():split_between_processes({ "a", "b" }, function(part) return #part end) --> 2
 ---@param inputs any never changed
 ---@param opts? boolean|{apply_padding: boolean?} apply_padding
 ---@param fn? function
-function M.split_between_processes(self, inputs, opts, fn)
+function M.split_between_processes(self, inputs, opts, fn, ...)
+  check.surplus("split_between_processes", ...)
   if type(opts) == "function" and fn == nil then opts, fn = nil, opts end
   if type(opts) == "boolean" then opts = { apply_padding = opts } end
   local o = options(WHO, opts, { apply_padding = false })

@@ -6,13 +6,14 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
 local nearest = require "accel.util.nearest"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
 local M = {}
 
---- Seeds accel's generator and math.random. device_specific: every rank another seed, seed + rank. deterministic is
---- accepted: the same seed and number of ranks give the same bits in any case.
+--- Seeds accel's generator and math.random. device_specific: every rank another seed, seed + rank. deterministic has
+--- no effect: the same seed and number of ranks give the same bits in any case.
 --- example: accel.accelerator.set_seed(3) local a = accel.rand(1) accel.accelerator.set_seed(3) return a:item() ==
 ---   accel.rand(1):item() --> true
 ---@param seed integer
@@ -31,6 +32,7 @@ function M.set_seed(seed, ...)
     raise("set_seed: expected at most seed, device_specific, deterministic, got %d arguments", n + 1)
   end
   o = options("set_seed", o, { device_specific = false, deterministic = false })
+  no_effect("accel.accelerator.set_seed", o)
   if o.device_specific then seed = seed + dist.get_rank() end
   accel.manual_seed(seed)
   math.randomseed(seed)
@@ -44,7 +46,7 @@ local FIELDS <const> = { "seed", "stream", "step", "ordinal", "drawn" }
 
 local function refuse(who, rng_type)
   if devices[rng_type] then
-    raise("%s: '%s': this build has no such device; there are %s", who, rng_type, table.concat(accel.devices(), ", "))
+    raise("%s: '%s': this build has no such device; choose from %s", who, rng_type, table.concat(accel.devices(), ", "))
   end
   local names = { "generator" }
   for _, set in ipairs { host, devices } do
@@ -52,7 +54,7 @@ local function refuse(who, rng_type)
   end
   local near = type(rng_type) == "string" and nearest(rng_type, names)
   raise("%s: unknown type %s%s", who, check.shown(rng_type), near and ("; did you mean '%s'?"):format(near)
-    or "; there are 'torch', 'generator'")
+    or "; expected 'torch' or 'generator'")
 end
 
 local function of_root(values)
@@ -71,7 +73,7 @@ local function spread(state)
   return state
 end
 
---- A list of types of generators, as it is; raises where it is none, or has another word.
+--- Returns a list of generator types. Raises if it is not a list, or contains an unknown word.
 ---@param who string
 ---@param types string[]
 ---@return string[]
@@ -85,13 +87,14 @@ function M.check_types(who, types)
   return types
 end
 
---- Gives a generator of all ranks the state that it has on rank 0; all ranks call it. type: "torch", "accel" or
---- "cpu" is the common generator, "generator" the one that is given.
+--- Gives a generator of all ranks its state on rank 0. All ranks must call it. type: "torch", "accel" or "cpu" is the
+--- common generator, "generator" the given one.
 --- example: local g = accel.Generator(5) accel.accelerator.synchronize_rng_state("generator", g) return
 ---   g:initial_seed() --> 5
 ---@param rng_type string
 ---@param generator? accel.Generator|accel.util.Random
-function M.synchronize_rng_state(rng_type, generator)
+function M.synchronize_rng_state(rng_type, generator, ...)
+  check.surplus("synchronize_rng_state", ...)
   local who = "synchronize_rng_state"
   if host[rng_type] then
     if dist.get_world_size() > 1 then accel.set_rng_state(spread(accel.get_rng_state())) end
@@ -113,7 +116,8 @@ end
 --- example: accel.accelerator.synchronize_rng_states { "torch" } -->
 ---@param rng_types string[]
 ---@param generator? accel.Generator|accel.util.Random
-function M.synchronize_rng_states(rng_types, generator)
+function M.synchronize_rng_states(rng_types, generator, ...)
+  check.surplus("synchronize_rng_states", ...)
   if type(rng_types) ~= "table" then
     raise("synchronize_rng_states: expected list of types, got %s", check.shown(rng_types))
   end

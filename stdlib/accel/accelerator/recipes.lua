@@ -1,4 +1,4 @@
---- fp8 of an Accelerator: which recipe holds, models converted by it, states that its checkpoints keep. What is computed is in accel.fp8.
+--- fp8 of an Accelerator: which recipe holds, models converted by it, states that its checkpoints keep. accel.fp8 has the computation.
 local class = require "accel.util.class"
 local environment = require "accel.accelerator.environment"
 local raise = require "accel.util.raise"
@@ -30,20 +30,20 @@ end
 local function refuse_together(values, recipe)
   local sharded = values.fsdp_plugin and "fsdp_plugin" or values.deepspeed_plugin and "deepspeed_plugin"
   if values.fp8_backend == "MSAMP" and values.fsdp_plugin then
-    raise "Accelerator: MS-AMP's recipe and fsdp_plugin do not go together; use TERecipeKwargs or AORecipeKwargs"
+    raise "Accelerator: MS-AMP's recipe cannot be combined with fsdp_plugin; use TERecipeKwargs or AORecipeKwargs"
   elseif values.fp8_backend == "MSAMP" and recipe.opt_level ~= "O1" and sharded then
-    raise("Accelerator: MS-AMP's level %s keeps whole optimizer states in fp8, and %s cuts them; use opt_level = 'O1'", recipe.opt_level,
+    raise("Accelerator: MS-AMP's level %s keeps whole optimizer states in fp8, but %s shards them; use opt_level = 'O1'", recipe.opt_level,
       sharded)
   elseif values.fp8_backend == "AO" and values.fsdp_plugin and values.fsdp_plugin.cpu_ram_efficient_loading then
-    raise "Accelerator: torchao's recipe and cpu_ram_efficient_loading do not go together; set cpu_ram_efficient_loading = false"
+    raise "Accelerator: torchao's recipe cannot be combined with cpu_ram_efficient_loading; set cpu_ram_efficient_loading = false"
   end
 end
 
---- Finds the recipe among the handlers that were taken, or makes that of the environment; values.fp8_backend says whose it is, nil without
---- fp8.
+--- Finds the recipe among the given handlers, or makes the one of the environment. values.fp8_backend names its backend, nil without fp8.
 ---@param values table
 ---@param origins table
 ---@param enabled boolean whether mixed_precision is fp8
+---@return string? idle a recipe that has no effect
 function M.take(values, origins, enabled)
   local found
   for _, field in ipairs(HANDLERS) do
@@ -58,7 +58,7 @@ function M.take(values, origins, enabled)
     values[found], origins[found] = by_backend("MSAMP", { opt_level = plugin.msamp_opt_level }), "deepspeed_plugin"
   end
   if found and not enabled then
-    if sharded then return end
+    if sharded then return ("%s in kwargs_handlers has no effect without mixed_precision = \"fp8\""):format(found) end
     raise "Accelerator: an fp8 recipe in kwargs_handlers needs mixed_precision = \"fp8\""
   elseif not enabled then
     return
@@ -74,7 +74,7 @@ function M.take(values, origins, enabled)
   refuse_together(values, values[found])
 end
 
---- The recipe that holds; nil without fp8.
+--- The active recipe, or nil without fp8.
 ---@param accelerator accel.Accelerator
 ---@return accel.accelerator.KwargsHandler?
 function M.recipe(accelerator)
@@ -82,7 +82,8 @@ function M.recipe(accelerator)
   return backend and accelerator[backend:lower() .. "_recipe_handler"]
 end
 
---- Converts a model, whose parameters, names and modules stay; nil without fp8. Says once where no layer takes part, and what has no effect.
+--- Converts a model and keeps its parameters, names and modules. nil without fp8. Warns once if no layer takes part, and of options without
+--- effect.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module
 ---@return accel.fp8.Scaling?
@@ -93,7 +94,7 @@ function M.convert(accelerator, model)
   scaling.apart = function() return accelerator._prepared:active_join() ~= nil end
   scalings[model] = scaling
   if scaling.converted == 0 then
-    accelerator:_warn(("mixed_precision = \"fp8\": no linear layer of %s takes part: they need dims that are multiples of 16%s; it is computed "
+    accelerator:_warn(("mixed_precision = \"fp8\": no linear layer of %s qualifies: dims must be multiples of 16%s; it is computed "
       .. "in bf16"):format(class.of(model).__name, accelerator.fp8_backend == "AO" and ", and AORecipeKwargs leaves out the first and the last"
         or ""))
   end

@@ -1,7 +1,7 @@
 --- Regions that only some ranks run: the functions of on_main_process and its like, the blocks of main_process_first. A
---- collective entered there would wait for ranks that never come; with more than one rank it raises at once and names
---- the region and its line. Used by processes.lua and trackers.lua. (What stands below `if accelerator.is_main_process`
---- cannot be seen: there the checks of the collective itself tell, when the others get to one of their own.)
+--- collective inside one would wait for ranks that never come. With more than one rank it raises at once and names the
+--- region and its line. Used by processes.lua and trackers.lua. (Code under `if accelerator.is_main_process` cannot be
+--- detected. There the collective's own checks report the mismatch, once the other ranks enter their next collective.)
 local dist = require "accel.dist"
 local guard = require "accel.util.guard"
 
@@ -11,7 +11,7 @@ local here = debug.getinfo(1, "S").source:match("^(.*)accelerator/[^/]*$") or "@
 
 local function at(info, line) return ("%s:%d"):format(info.short_src:match "[^/]*$", line) end
 
---- Where a function stands, "train.lua:12", or the script's line that called the library.
+--- The position of a function, "train.lua:12", or the script's line that called the library.
 local function location(fn)
   local info = type(fn) == "function" and debug.getinfo(fn, "S")
   if info and info.what ~= "C" then return at(info, info.linedefined) end
@@ -24,10 +24,10 @@ local function location(fn)
   end
 end
 
---- Begins a region; the guard's close ends it. Regions nest: the innermost one counts.
+--- Begins a region. Closing the guard ends it. Regions nest: the innermost one counts.
 ---@param name string "on_main_process"
 ---@param ranks integer how many ranks run it: collectives of a group with no more members may run inside
----@param fn function? what runs inside
+---@param fn function? the function that runs inside
 ---@return accel.util.Guard
 function M.enter(name, ranks, fn)
   local before, among = dist._alone(("%s (%s)"):format(name, location(fn)), ranks)

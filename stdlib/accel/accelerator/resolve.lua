@@ -31,7 +31,7 @@ local moved = {
   even_batches = "dataloader_config", dispatch_batches = "dataloader_config", data_seed = "dataloader_config",
   use_seedable_sampler = "dataloader_config", non_blocking = "dataloader_config",
   use_stateful_dataloader = "dataloader_config", logging_dir = "project_config",
-  automatic_checkpoint_naming = "project_config", total_limit = "project_config",
+  automatic_checkpoint_naming = "project_config", total_limit = "project_config", on_existing = "project_config",
   sync_with_dataloader = "gradient_accumulation_plugin", sync_each_batch = "gradient_accumulation_plugin",
   adjust_scheduler = "gradient_accumulation_plugin",
 }
@@ -61,7 +61,7 @@ local function refuse_absent(o)
   end
 end
 
---- Compilation of prepared models: a plugin, the name of a backend, or what the environment says.
+--- Compilation of prepared models: a plugin, the name of a backend, or the environment's setting.
 local function dynamo(values, origins, o)
   local Plugin = require "accel.accelerator.plugins.dynamo".TorchDynamoPlugin
   if o.dynamo_plugin ~= nil and o.dynamo_backend ~= nil then raise("%s: give dynamo_plugin or dynamo_backend, not both", WHO) end
@@ -122,13 +122,13 @@ end
 
 local STEPS <const> = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
---- Micro-steps of an update: those of a plugin, the environment's, or the number given. The record is the
---- Accelerator's own: the script's stays as it is.
+--- Micro-steps of an update: the plugin's, the environment's, or the number given. The record is the Accelerator's own:
+--- the script's stays as it is.
 local function accumulation(values, origins, o)
   local plugin = instance("gradient_accumulation_plugin", o.gradient_accumulation_plugin)
   local steps, origin, asked = o.gradient_accumulation_steps, "argument", sharding.accumulation_steps(values)
   if asked and (steps ~= nil and steps ~= asked or plugin and plugin.num_steps ~= asked) then
-    raise("%s: deepspeed_plugin says gradient_accumulation_steps = %d, the constructor %d", WHO, asked,
+    raise("%s: deepspeed_plugin sets gradient_accumulation_steps = %d, the constructor %d", WHO, asked,
       steps or plugin.num_steps)
   elseif asked and not plugin then
     steps, origin = asked, "deepspeed_plugin"
@@ -171,7 +171,7 @@ local function loaders(values, origins, o)
   return own
 end
 
---- The project's record is the script's where one is given: what counts checkpoints is shared.
+--- The project's record is the script's own if given, so that the checkpoint counter is shared.
 local function project(values, origins, o)
   local given = instance("project_config", o.project_config)
   local own = given or configuration.ProjectConfiguration {}
@@ -193,10 +193,12 @@ local function project(values, origins, o)
   return own
 end
 
---- A line for every plugin that was asked for what has no effect here.
+--- A line for every plugin with settings that have no effect.
 local function idle_fields(values, deepspeed)
   local plugins = {}
-  for _, key in ipairs { "fsdp_plugin", "megatron_lm_plugin", "parallelism_config" } do plugins[#plugins + 1] = values[key] end
+  for _, key in ipairs { "fsdp_plugin", "megatron_lm_plugin", "parallelism_config", "dynamo_plugin", "ddp_handler", "autocast_handler" } do
+    plugins[#plugins + 1] = values[key]
+  end
   for _, name in ipairs(deepspeed and deepspeed.staged.order or {}) do plugins[#plugins + 1] = deepspeed.staged.plugins[name] end
   return require "accel.accelerator.plugins.idle".lines(plugins)
 end
@@ -226,10 +228,15 @@ return function(opts)
     mixed_precision = deepspeed and deepspeed.mixed_precision or not values.deepspeed_plugin and o.mixed_precision or nil,
     cpu = o.cpu, init_handler = values.init_handler, _from_accelerator = true,
   }
-  recipes.take(values, origins, parts.state.mixed_precision == "fp8" or deepspeed and deepspeed.mixed_precision == "fp8")
+  local recipe = recipes.take(values, origins, parts.state.mixed_precision == "fp8" or deepspeed and deepspeed.mixed_precision == "fp8")
   sharding.commit(deepspeed)
   parts.notes = deepspeed and deepspeed.notes
   parts.idle = idle_fields(values, deepspeed)
+  parts.idle[#parts.idle + 1] = recipe
+  local ds = values.deepspeed_plugin
+  if ds and ds.enable_msamp and parts.state.mixed_precision == "no" then
+    table.insert(parts.idle, "DeepSpeedPlugin: enable_msamp has no effect with mixed_precision = \"no\"; set \"bf16\" or \"fp8\"")
+  end
   for _, key in ipairs { "num_processes", "mixed_precision", "device" } do
     values[key], origins[key] = parts.state[key], state.origin(key)
   end

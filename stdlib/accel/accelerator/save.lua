@@ -3,6 +3,7 @@ local check = require "accel.util.check"
 local model_files = require "accel.ckpt.model_files"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local unwritten = require "accel.util.unwritten"
 
 local M = {}
 
@@ -11,35 +12,37 @@ local M = {}
 --- other processes meet at their next step or collective.
 ---@param tensors table<string, accel.Tensor>
 ---@param path string
----@param opts? {safe_serialization: boolean?} files are always safetensors
-function M.save(self, tensors, path, opts)
+---@param opts? {safe_serialization: boolean?} files are always safetensors: false raises
+function M.save(self, tensors, path, opts, ...)
+  check.surplus("save", ...)
   local o = options("save", opts, { safe_serialization = true })
   require("accel.accelerator.standalone").save(tensors, path, {
     save_on_each_node = self.project_configuration.save_on_each_node, safe_serialization = o.safe_serialization,
   })
 end
 
---- Writes the weights of a model into a folder, which is made, as model.safetensors or, above max_shard_size, as
---- model-00001-of-0000N.safetensors and model.safetensors.index.json, the names and the split of Hugging Face's
---- libraries. The names of tensors are those from before prepare; tied weights are written once. Weights that an earlier
---- save left in the folder are replaced when all of the new ones are on disk. The main process writes (the first one of
---- every machine with project_config.save_on_each_node); all processes may call it.
+--- Writes the weights of a model to a folder with Hugging Face's names: model.safetensors or, above max_shard_size,
+--- model-00001-of-0000N.safetensors with model.safetensors.index.json. Tensors have their names from before prepare, and tied
+--- weights are written once. Weights of an earlier save stay until all new files are on disk. Only the main process writes, or
+--- the first process of every machine with project_config.save_on_each_node. All processes can call it.
 ---@param model accel.nn.Module
----@param save_directory string
----@param max_shard_size? integer|string|{max_shard_size: integer|string?, safe_serialization: boolean?, adapter_only: boolean?} bytes,
----  or a size as "5GB" (10^9); default "10GB"; files are always safetensors; adapter_only: of a model with adapters the active one alone,
----  as the folder that PEFT writes
-function M.save_model(self, model, save_directory, max_shard_size)
+---@param save_directory string created if it is missing
+---@param max_shard_size? integer|string|{max_shard_size: integer|string?, safe_serialization: boolean?, adapter_only: boolean?}
+---  largest file in bytes or as a size such as "5GB" (10^9 bytes), "10GB" by default. It may be a table with this option and others. adapter_only
+---  writes the active adapter alone, as a folder for PEFT. safe_serialization = false raises, because all files are safetensors.
+function M.save_model(self, model, save_directory, max_shard_size, ...)
+  check.surplus("save_model", ...)
   local who, given = "save_model", max_shard_size
   if type(given) ~= "table" then given = { max_shard_size = given } end
   local o = options(who, given, { max_shard_size = options.none, safe_serialization = true, adapter_only = false })
+  model_files.only_safetensors(who, o.safe_serialization)
   local limit = model_files.parse_size(o.max_shard_size == nil and "10GB" or o.max_shard_size)
   if type(save_directory) ~= "string" or save_directory == "" then
     raise("%s: save_directory must be the path of a folder, got %s", who, check.shown(save_directory))
   end
   local state = self:get_state_dict(model, o.adapter_only and { adapter_only = true } or nil)
   for name, t in pairs(state) do
-    if t.device == "meta" then
+    if t.device == "meta" and not unwritten.note then
       raise("%s: '%s' is on the meta device, so it has no values to save; load the model's weights first", who, name)
     end
   end

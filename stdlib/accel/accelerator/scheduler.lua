@@ -6,11 +6,11 @@ local options = require "accel.util.options"
 local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
 
---- What accelerator:prepare makes of a schedule. step() advances it by one when its optimizer's update was applied:
---- not while gradients accumulate, and not after steps that were all left out for an overflow. An Accelerator with
---- step_unit = "process" advances it by num_processes (by one with split_batches), as Accelerate does: schedules are
---- then as long as one process alone would make them. Past a schedule's total_steps nothing is added. Schedules that
---- follow a metric take every one that is given while gradients do not accumulate, once.
+--- The prepared form of a schedule. step() advances it by one if its optimizer's update was applied. It does nothing
+--- while gradients accumulate, and after steps that were all skipped for an overflow. An Accelerator with step_unit =
+--- "process" advances it by num_processes (by one with split_batches), as Accelerate does: schedules are then as long
+--- as one process alone would make them. Past a schedule's total_steps nothing is added. Schedules that follow a metric
+--- take every one that is given while gradients do not accumulate, once.
 --- example: local a, w = accel.Accelerator(), accel.ones(1, { requires_grad = true })
 ---   local o = accel.optim.SGD({ w }, { lr = 1 }) local s = accel.optim.lr_scheduler.StepLR(o, 1, 0.5)
 ---   o, s = a:prepare(o, s) a:backward(w:sum()) o:step() s:step() a.sync_gradients = false s:step()
@@ -79,6 +79,15 @@ function AcceleratedScheduler:step(...)
     if total and real.last_epoch >= total then return end
     real:step(...)
   end
+end
+
+--- The rates of the current step, one for each group.
+---@return number[]
+function AcceleratedScheduler:get_lr() return self.scheduler:get_last_lr() end
+
+--- Writes the rates of the current step, one line for each group.
+function AcceleratedScheduler:print_lr()
+  for i, rate in ipairs(self:get_lr()) do io.write(("group %d: lr %g\n"):format(i, rate)) end
 end
 
 function AcceleratedScheduler.__tostring(self)

@@ -1,13 +1,14 @@
 --- Settings: a record with declared fields, defaults and checks, made from one table of named values. The base of
 --- kwargs handlers (handlers.lua) and of configurations (configuration.lua).
 ---
---- A class below it says, as data:
----   defaults    field -> default; options.none: nil, any type
+--- A subclass declares, as data:
+---   defaults    field -> default. options.none: nil, any type
 ---   checks      field -> function(who, name, value) that returns the value to keep or raises
 ---   positional  fields that may stand before the table
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
@@ -48,11 +49,16 @@ function Settings:init(...)
   end
   for key, value in next, values do
     if type(value) == "table" and value == cls.defaults[key] then value = table.move(value, 1, #value, 1, {}) end
-    rawset(self, key, value) -- a default that is a table is a list or empty; each record has its own
+    rawset(self, key, value) -- a default that is a table is a list or empty. Each record has its own copy
+  end
+  if require("accel.util.no_effect_reasons")[cls.__name] then
+    local differs = {}
+    for key in next, self:to_kwargs() do differs[key] = true end
+    no_effect(cls.__name, differs)
   end
 end
 
---- Fields that are absent may be set later; names that are not declared are errors, save those of scripts, "_mine".
+--- Absent fields may be set later. Undeclared names are errors, except a script's private ones, "_mine".
 function Settings.__newindex(self, key, value)
   local cls = class.of(self)
   if cls.defaults[key] == nil and not (type(key) == "string" and key:sub(1, 1) == "_") then
@@ -83,6 +89,15 @@ function Settings:to_kwargs()
     if default == options.none then default = nil end
     if not same(value, default) then out[key] = value end
   end
+  return out
+end
+
+--- All fields, as a plain table; fields without a value are missing.
+--- example: accel.accelerator.AutocastKwargs { enabled = false }:to_dict() --> { enabled = false }
+---@return table
+function Settings:to_dict()
+  local out = {}
+  for key in next, class.of(self).defaults do out[key] = rawget(self, key) end
   return out
 end
 

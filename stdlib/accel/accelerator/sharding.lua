@@ -1,10 +1,11 @@
---- From the words of FullyShardedDataParallelPlugin and DeepSpeedPlugin to the options of
---- nn.parallel.FullyShardedDataParallel: what is asked for and not there is an error that says so. Used by resolve.lua and
+--- Converts the options of FullyShardedDataParallelPlugin and DeepSpeedPlugin to the options of
+--- nn.parallel.FullyShardedDataParallel. An unsupported setting raises an error that names it. Used by resolve.lua and
 --- prepare.lua.
 local class = require "accel.util.class"
 local check = require "accel.util.check"
 local environment = require "accel.accelerator.environment"
-local offloading = require "accel.accelerator.offloading"
+local listed = require "accel.util.listed"
+local offloading = require "accel.offload.from_plugin"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -26,9 +27,9 @@ local function plugin_of(key, given)
   return given, "argument"
 end
 
---- What of a plugin is not in accel yet.
+--- Fields of a plugin that accel does not have yet.
 local function check_deepspeed(p)
-  local who, notes = "DeepSpeedPlugin", require("accel.deepspeed.keys").check(p.deepspeed_config)
+  local who, notes = "DeepSpeedPlugin", require("accel.deepspeed.keys").check(p.deepspeed_config, { steps_per_print = p._steps_per_print })
   offloading.deepspeed(p)
   local stage = p.zero_stage
   if math.type(stage) ~= "integer" or stage < 0 or stage > 3 then
@@ -38,7 +39,7 @@ local function check_deepspeed(p)
 end
 
 --- The DeepSpeed plugins of the constructor, or of the environment: checked, with the precision taken into their blocks. The first
---- Accelerator of a process says them for all that follow. They count once M.commit is called.
+--- Accelerator of a process sets them for all later ones. They count once M.commit is called.
 local function take_deepspeed(values, origins, o)
   local given = o.deepspeed_plugin
   if given ~= nil and o.deepspeed_plugins ~= nil then raise "Accelerator: give deepspeed_plugin or deepspeed_plugins, not both" end
@@ -53,7 +54,7 @@ and call accelerator.state:select_deepspeed_plugin(name)"
   end
   if o.deepspeed_plugins ~= nil then given = o.deepspeed_plugins else given, origin = plugin_of("deepspeed_plugin", given) end
   if given == nil then return end
-  local staged, notes = plugins.collect(given), {}
+  local staged, notes = plugins.collect(given, require("accel.accelerator.plugins.deepspeed").DeepSpeedPlugin), {}
   local precision = tostring(o.mixed_precision or environment.get "ACCELERATE_MIXED_PRECISION" or "no"):lower()
   for _, name in ipairs(staged.order) do
     local plugin = staged.plugins[name]
@@ -87,12 +88,12 @@ function M.take(values, origins, o)
   return deepspeed
 end
 
---- The plugins that M.take returned are those of the process.
+--- The plugins returned by M.take become the process's.
 function M.commit(deepspeed)
   if deepspeed then require("accel.deepspeed.plugins").commit(deepspeed.staged) end
 end
 
---- Micro-batches of an update as DeepSpeed's plugin has them; nil where it leaves them to the constructor.
+--- Micro-batches of an update from DeepSpeed's plugin. nil if it leaves them to the constructor.
 ---@param values table
 ---@return integer?
 function M.accumulation_steps(values)
@@ -101,10 +102,16 @@ function M.accumulation_steps(values)
   return math.type(steps) == "integer" and steps or nil
 end
 
+--- The classes of a model's blocks, as declared by the model or, under adapters, by its base.
+local function blocks_of(model)
+  local base = model._no_split_modules == nil and model.get_base_model and model:get_base_model()
+  return (base or model)._no_split_modules
+end
+
 local function wrap_policy(p, model)
   if type(p.auto_wrap_policy) == "function" then return { kind = "lambda", fn = p.auto_wrap_policy } end
   if p.auto_wrap_policy == "TRANSFORMER_BASED_WRAP" then
-    local classes = p.transformer_cls_names_to_wrap or model._no_split_modules
+    local classes = p.transformer_cls_names_to_wrap or blocks_of(model)
     if not classes or #classes == 0 then
       raise("FullyShardedDataParallelPlugin: TRANSFORMER_BASED_WRAP needs transformer_cls_names_to_wrap = { \"Block\" }, since"
         .. " the model does not say which of its classes are blocks")
@@ -116,11 +123,13 @@ local function wrap_policy(p, model)
   return { kind = "none" }
 end
 
---- Whether a plugin has an effect on one rank as well, where nothing is cut.
+--- Whether a plugin has an effect on one rank as well, which shards nothing.
 ---@param accelerator accel.Accelerator
+---@param model accel.nn.Module
 ---@return boolean
-function M.alone(accelerator)
-  local p = accelerator.fsdp_plugin
+function M.alone(accelerator, model)
+  local p, ds = accelerator.fsdp_plugin, accelerator.deepspeed_plugin
+  if ds and ds.zero_stage >= 1 and require "accel.shard.upcast".any(model) then return true end -- f32 masters
   return p ~= nil and (p.activation_checkpointing or p.mixed_precision_policy ~= nil)
 end
 
@@ -132,11 +141,37 @@ function M.offloads(accelerator)
   return (fsdp and offloading.fsdp(fsdp) or ds and offloading.deepspeed(ds)) ~= nil
 end
 
---- The options of nn.parallel.FullyShardedDataParallel for a model; nil where the Accelerator does not shard.
+--- A plugin that does not fit this model raises on one rank, which divides nothing, as on several.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module
+---@return table[]? units that several ranks would divide
+function M.check(accelerator, model)
+  local o = M.options(accelerator, model, true)
+  if not o then return nil end
+  local policies = require "accel.shard.policy"
+  local units = o.fsdp_version == 2 and policies.per_parameter or policies.flat
+  return (units(model, o.auto_wrap_policy, { modules = o.ignored_modules }))
+end
+
+--- Says which parameters of ignored modules learn: they drift apart unless the script averages their gradients.
+local function warn_of_ignored(accelerator, model, modules)
+  local ignored, names = {}, {}
+  for _, module in ipairs(modules) do
+    for _, p in ipairs(module:parameters()) do ignored[p] = p.requires_grad end
+  end
+  for name, p in pairs(next(ignored) and model:named_parameters() or {}) do names[#names + 1] = ignored[p] and name or nil end
+  if #names > 0 then
+    accelerator:_warn(("FullyShardedDataParallelPlugin: ignored_modules: ranks do not average the gradients of %s, and checkpoints hold the"
+      .. " values of rank 0; freeze these parameters, or average their gradients before each step"):format(listed(names, 8)))
+  end
+end
+
+--- The options of nn.parallel.FullyShardedDataParallel for a model. nil if the Accelerator does not shard.
+---@param accelerator accel.Accelerator
+---@param model accel.nn.Module
+---@param only_check? boolean the model stays as it is
 ---@return table?
-function M.options(accelerator, model)
+function M.options(accelerator, model, only_check)
   local fsdp, ds, ddp = accelerator.fsdp_plugin, accelerator.deepspeed_plugin, accelerator.ddp_handler
   if not fsdp and not ds then return nil end
   local o = { deterministic = ddp and ddp.deterministic, broadcast_buffers = ddp == nil or ddp.broadcast_buffers ~= false }
@@ -145,9 +180,11 @@ function M.options(accelerator, model)
     o.offload = offloading.deepspeed(ds)
     return o
   end
-  for key, value in next, require("accel.accelerator.sharding_fsdp").options(fsdp, model, wrap_policy(fsdp, model)) do
+  local own, others = require "accel.accelerator.sharding_fsdp", accelerator._prepared:all_models()
+  for key, value in next, own.options(fsdp, model, wrap_policy(fsdp, model), others, only_check) do
     o[key] = value
   end
+  if o.ignored_modules and not only_check and accelerator.num_processes > 1 then warn_of_ignored(accelerator, model, o.ignored_modules) end
   o.device_id, o.offload = accelerator.device, offloading.fsdp(fsdp)
   return o
 end

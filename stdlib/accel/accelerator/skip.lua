@@ -16,7 +16,7 @@ M.Skipped = Skipped
 
 function Skipped:init(loader, n) self.loader, self.skip_batches, self.used = loader, n, false end
 
---- Batches that are left of the coming pass; nil where the data cannot tell.
+--- Remaining batches of the coming pass. nil if the data has no length.
 local function rest(self)
   local loader, n = self.loader, self.skip_batches
   if loader._rest then return loader:_rest(n) end
@@ -30,13 +30,13 @@ function Skipped:len() return self.left or rest(self) or self.loader:len() end
 
 function Skipped.__len(self) return self:len() end
 
-proxy(Skipped, "loader") -- what is not of the view is the loader's
+proxy(Skipped, "loader") -- all other fields are the loader's
 Skipped.__newindex = rawset
 
 function Skipped.__call(self, ...)
-  if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the brackets" end
+  if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the parentheses" end
   if self.used then
-    raise "skip_first_batches: its result is for one pass; loop over the loader itself from the next epoch on"
+    raise "skip_first_batches: its result is for one pass; from the next epoch on, loop over the loader itself"
   end
   local loader, n = self.loader, self.skip_batches
   self.left, self.used = rest(self), true
@@ -52,14 +52,15 @@ function Skipped.__tostring(self)
 end
 
 --- The coming pass of a loader without its first n batches: use it in the place of the loader for the epoch that was
---- interrupted, and the loader itself afterwards. Nothing that is skipped is read where the data has positions.
+--- interrupted, and the loader itself afterwards. If the data has positions, skipped samples are not read.
 --- example: local loader = accel.data.DataLoader(accel.data.TensorDataset(accel.arange(6)), { batch_size = 2 })
 ---   local rest = accel.accelerator.skip_first_batches(loader, 2)
 ---   for batch in rest() do return #rest, batch[1] end --> 1, { 4, 5 }
 ---@param dataloader accel.data.DataLoader|accel.accelerator.DataLoader
 ---@param num_batches? integer 0
 ---@return table
-function M.skip_first_batches(dataloader, num_batches)
+function M.skip_first_batches(dataloader, num_batches, ...)
+  check.surplus("skip_first_batches", ...)
   local n = check.count("skip_first_batches", "num_batches", num_batches or 0)
   if class.isinstance(dataloader, Skipped) then return Skipped(dataloader.loader, dataloader.skip_batches + n) end
   local Prepared = package.loaded["accel.accelerator.loader"]

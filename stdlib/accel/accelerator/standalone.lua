@@ -5,7 +5,7 @@ local accel = require "accel"
 local check = require "accel.util.check"
 local configuration = require "accel.accelerator.configuration"
 local dist = require "accel.dist"
-local forward_precision = require "accel.accelerator.forward_precision"
+local forward_precision = require "accel.amp.forward_precision"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local random = require "accel.accelerator.random"
@@ -17,13 +17,10 @@ local M = {}
 --- example: accel.accelerator.wait_for_everyone() -->
 function M.wait_for_everyone() state.PartialState():wait_for_everyone() end
 
-local function unwrap(who, model, keep_fp32_wrapper)
-  local o = { keep_fp32_wrapper = true, keep_torch_compile = true, recursive = false }
-  if type(keep_fp32_wrapper) == "table" then
-    o = options(who, keep_fp32_wrapper, o)
-  elseif keep_fp32_wrapper ~= nil then
-    o.keep_fp32_wrapper = keep_fp32_wrapper
-  end
+local function unwrap(who, model, keep_fp32_wrapper, declared)
+  declared.keep_fp32_wrapper, declared.keep_torch_compile = true, true
+  if type(keep_fp32_wrapper) == "boolean" then keep_fp32_wrapper = { keep_fp32_wrapper = keep_fp32_wrapper } end
+  local o = options(who, keep_fp32_wrapper, declared)
   local Module = require "accel.nn.module"
   if not Module.is_module(model) then raise("%s: %s", who, Module.not_a_module(model)) end
   if rawget(model, "reducer") then model = model.module end
@@ -34,7 +31,7 @@ local function unwrap(who, model, keep_fp32_wrapper)
   if kept and o.keep_torch_compile then again(model, { backend = kept.backend, mode = kept.mode, disable = kept.disable }) end
   if o.recursive then
     for _, child, kind, field in model:_fields() do
-      if kind == "module" then model[field] = unwrap(who, child, o) end
+      if kind == "module" then model[field] = unwrap(who, child, o, { recursive = false }) end
     end
   end
   return model
@@ -48,10 +45,11 @@ M._unwrap = unwrap -- accelerator:unwrap_model
 ---   return accel.accelerator.extract_model_from_parallel(accel.nn.parallel.DistributedDataParallel(net)) == net --> true
 ---@param model accel.nn.Module
 ---@param keep_fp32_wrapper? boolean|{keep_fp32_wrapper: boolean?, keep_torch_compile: boolean?, recursive: boolean?}
----  true; recursive: wrapped modules inside of the model are replaced as well
+---  true. recursive: replace wrapped modules inside the model as well
 ---@return accel.nn.Module
-function M.extract_model_from_parallel(model, keep_fp32_wrapper)
-  return unwrap("extract_model_from_parallel", model, keep_fp32_wrapper)
+function M.extract_model_from_parallel(model, keep_fp32_wrapper, ...)
+  check.surplus("extract_model_from_parallel", ...)
+  return unwrap("extract_model_from_parallel", model, keep_fp32_wrapper, { recursive = false })
 end
 
 local declared = {
@@ -66,26 +64,28 @@ local declared = {
 ---   local loader = accel.accelerator.prepare_data_loader(accel.data.DataLoader(set, { batch_size = 2 }), {
 ---     num_processes = 3, process_index = 1 }) for batch in loader() do return batch[1], #loader end --> { 2, 3 }, 1
 ---@param dataloader accel.data.DataLoader
----@param device? string where batches go with put_on_device
+---@param device? string the device of batches with put_on_device
 ---@param opts? table
----  device string: where batches go with put_on_device (default: that of the process)
+---  device string: the device of batches with put_on_device (default: the process's)
 ---  num_processes integer: how many share the data (default: all of this run)
 ---  process_index integer: which of them this one is
----  split_batches boolean = false: the loader's batch is that of all processes together
+---  split_batches boolean = false: the loader's batch size is the global batch size
 ---  put_on_device boolean = false: batches are moved to the device
 ---  rng_types string[]: generators that all processes share
----  dispatch_batches boolean: process 0 reads and sends (default: where the data set is a stream and put_on_device)
+---  dispatch_batches boolean: process 0 reads and sends (default: if the data set is a stream and put_on_device is set)
 ---  even_batches boolean = true: processes get equally many batches
 ---  slice_fn_for_dispatch function: cuts a batch for dispatch_batches
----  use_seedable_sampler boolean = false: accepted; the order is a function of (seed, epoch) in any case
+---  use_seedable_sampler boolean = false: without effect, because the order is a function of (seed, epoch) in any case
 ---  data_seed integer: seed of the order
 ---  non_blocking boolean = false: one batch is read ahead and copied to the device while the step on the one before it runs
----  use_stateful_dataloader boolean = false: accepted; every loader has state_dict
+---  use_stateful_dataloader boolean = false: without effect, because every loader has state_dict
 ---@return accel.accelerator.DataLoader
-function M.prepare_data_loader(dataloader, device, opts)
+function M.prepare_data_loader(dataloader, device, opts, ...)
+  check.surplus("prepare_data_loader", ...)
   local who = "prepare_data_loader"
   if type(device) == "table" and opts == nil then device, opts = nil, device end
   local o = options(who, opts, declared)
+  require "accel.util.no_effect"("accel.accelerator.prepare_data_loader", o)
   local process = state.PartialState()
   local ranks = check.positive(who, "num_processes", o.num_processes or process.num_processes)
   local rank = check.count(who, "process_index", o.process_index or process.process_index)
@@ -101,8 +101,7 @@ function M.prepare_data_loader(dataloader, device, opts)
       rng_types = o.rng_types and random.check_types(who, o.rng_types),
       dataloader_config = configuration.DataLoaderConfiguration {
         split_batches = o.split_batches, dispatch_batches = o.dispatch_batches, even_batches = o.even_batches,
-        use_seedable_sampler = o.use_seedable_sampler, data_seed = o.data_seed, non_blocking = o.non_blocking,
-        use_stateful_dataloader = o.use_stateful_dataloader,
+        data_seed = o.data_seed, non_blocking = o.non_blocking,
       },
     },
   })
@@ -111,9 +110,11 @@ end
 --- Writes tensors by name to a safetensors file, on the main process, or on the first one of every machine.
 ---@param tensors table<string, accel.Tensor>
 ---@param path string
----@param opts? {save_on_each_node: boolean?, safe_serialization: boolean?} files are always safetensors
-function M.save(tensors, path, opts)
+---@param opts? {save_on_each_node: boolean?, safe_serialization: boolean?} files are always safetensors: false raises
+function M.save(tensors, path, opts, ...)
+  check.surplus("save", ...)
   local o = options("save", opts, { save_on_each_node = false, safe_serialization = true })
+  require("accel.ckpt.model_files").only_safetensors("save", o.safe_serialization)
   local process = state.PartialState()
   local mine = process.is_main_process
   if o.save_on_each_node then mine = process.is_local_main_process end
@@ -128,15 +129,18 @@ M.load = accel.load
 --- accel.is_tensor.
 M.is_torch_tensor = accel.is_tensor
 
---- A field by its path: recursive_getattr(model, "transformer.wte.weight"); of a module by the keys of its state dict ("h.0").
+--- A field by its path: recursive_getattr(model, "transformer.wte.weight"). Modules use the keys of their state dict ("h.0").
 --- example: accel.accelerator.recursive_getattr({ a = { b = 3 } }, "a.b") --> 3
 ---@param object any
 ---@param path string
 ---@return any
 function M.recursive_getattr(object, path)
   for key in path:gmatch "[^.]+" do
+    if type(object) ~= "table" and type(object) ~= "userdata" then
+      raise("recursive_getattr: %s has no field '%s', of '%s'", check.shown(object), key, path)
+    end
     local child
-    if accel.nn.Module.is_module(object) then -- keys are those of the state dict, where children of a list count from 0
+    if accel.nn.Module.is_module(object) then -- keys are the state dict's, in which children of a list count from 0
       for name, value in object:_fields() do
         if tostring(name) == key then child = value end
       end

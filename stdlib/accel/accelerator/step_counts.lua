@@ -1,5 +1,5 @@
---- How many steps of an optimizer were made and how many were left out, for optimizer.lua. Steps of a recorded run (accel.graph) are counted where
---- they are decided, on the device: nobody waits for it until somebody asks for a count.
+--- How many steps of an optimizer were made and how many were left out, for optimizer.lua. Steps of a recorded run (accel.graph) are
+--- counted on the device, which decides on them. Only a read of a count waits for it.
 local accel = require "accel"
 local class = require "accel.util.class"
 
@@ -16,7 +16,7 @@ end
 --- The counts that there are, as fields of an optimizer.
 StepCounts.names = { applied = true, skipped = true, _in_a_row = true, step_was_skipped = true }
 
---- A step on the device, which is left out where found is not 0. Queued there.
+--- A step on the device, skipped if found is not 0. Queued there.
 ---@param found accel.Tensor f32, one element
 function StepCounts:on_device(found)
   local _ <close> = accel.no_grad()
@@ -38,14 +38,14 @@ function StepCounts:on_host(skipped)
   host.step_was_skipped, self.latest = skipped, false
 end
 
---- n steps more on the device (or, where none are made there, of the host's) that a replay made.
+--- Adds the n steps of a replay, on the device (or on the host if the device has made none).
 ---@param n integer
 function StepCounts:replayed(n)
   if self.left_out then self.made, self.latest = self.made + n, true
   else self.host.applied = self.host.applied + n end
 end
 
---- Waits for the device where steps were counted there.
+--- Waits for the device if it has counted steps.
 ---@param name string
 ---@return integer|boolean
 function StepCounts:get(name)

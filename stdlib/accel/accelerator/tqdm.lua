@@ -47,14 +47,14 @@ function Bar:update(n)
   show(self)
 end
 
---- Figures beside the bar, by name.
+--- Values next to the bar, by name.
 ---@param figures table<string, any>
 function Bar:set_postfix(figures)
   self.figures = {}
   for name, value in ordered.iterate(figures) do self.figures[#self.figures + 1] = { name, value } end
 end
 
---- A line of its own above the bar.
+--- A separate line above the bar.
 ---@param text string
 function Bar:write(text)
   if self.progress then self.progress:log(text) end
@@ -91,7 +91,7 @@ end
 
 --- The next values of the loop below.
 function Bar.__call(self)
-  if not self.step then raise "tqdm: this bar counts by hand, it is no loop" end
+  if not self.step then raise "tqdm: this bar counts by hand, it is not a loop" end
   return counted(self, self.step(self.state, self.control))
 end
 
@@ -110,8 +110,8 @@ local function length(x)
   return ok and n or nil
 end
 
---- A bar over x: a loader, or anything that is called to begin a pass; a list, whose items it visits; an iterator
---- function with what follows it in `for`; a number, 1 .. n in a loop, or steps that bar:update counts. Options, last:
+--- A bar over x: a loader, or any callable that begins a pass; a list, whose items it visits; an iterator function with
+--- its arguments for `for`; a number, for 1 .. n in a loop, or for steps that bar:update counts. Options, last:
 --- main_process_only, total, desc, unit, disable, and those of accel.util.Progress.
 --- example: local n = 0 for x in accel.accelerator.tqdm({ 5, 6 }, { disable = true }) do n = n + x end return n --> 11
 ---@param x any

@@ -1,9 +1,9 @@
 --- Methods of Accelerator for experiment trackers: init_trackers, log, get_tracker, end_training. Trackers run on the
---- main process, unless they say main_process_only = false; on other ranks the same calls do nothing.
+--- main process, unless they set main_process_only = false. On other ranks the same calls do nothing.
 local accel = require "accel.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
-local general = require "accel.accelerator.general_tracker"
+local general = require "accel.track.general_tracker"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -11,12 +11,15 @@ local region = require "accel.accelerator.region"
 
 local M = {}
 
---- Whether no tracker runs on any rank, as in a dry run (accel.profiler.dry_run).
+--- In a dry run (accel.cli.dry_run_rank) the only tracker that runs.
 M._silent = false
 
-local function runs_here(self, tracker) return not M._silent and (self.is_main_process or not tracker.main_process_only) end
+local function runs_here(self, tracker)
+  if M._silent and tracker.name ~= M._silent then return false end
+  return self.is_main_process or not tracker.main_process_only
+end
 
---- tracker:method(...) where it runs; collectives inside of one that runs on the main process raise.
+--- tracker:method(...) on the ranks that run it. Collectives inside one that runs only on the main process raise.
 local function call(self, tracker, method, ...)
   if not runs_here(self, tracker) then return end
   if self.num_processes == 1 or not tracker.main_process_only then return tracker[method](tracker, ...) end
@@ -32,7 +35,7 @@ local function by_tracker(self, who, key, given)
   for name in next, given do
     if not names[name] then
       local near = type(name) == "string" and nearest(name, names)
-      raise("%s: %s has the entry '%s', which is none of the trackers%s", who, key, tostring(name),
+      raise("%s: %s has the entry '%s', which is not one of the trackers%s", who, key, tostring(name),
         near and ("; did you mean '%s'?"):format(near) or "")
     end
   end
@@ -45,7 +48,7 @@ local function make(self, cls, project_name, kwargs)
   return cls(project_name, kwargs)
 end
 
---- Whether a table holds init_trackers' own arguments by name, rather than what a run is made with.
+--- Whether a table holds init_trackers' own arguments by name, rather than a run's configuration.
 local function are_options(x)
   if type(x) ~= "table" or type(x.config or x.init_kwargs) ~= "table" then return false end
   for key in next, x do
@@ -56,9 +59,10 @@ end
 
 --- Begins the runs of all trackers: start, then store_init_configuration(config). All processes call it.
 ---@param project_name string
----@param config? table what the run is made with; or { config = table, init_kwargs = table }, nothing else in it
+---@param config? table the run's configuration, or { config = table, init_kwargs = table } with no other keys
 ---@param init_kwargs? table<string, table> options by tracker's name
-function M.init_trackers(self, project_name, config, init_kwargs)
+function M.init_trackers(self, project_name, config, init_kwargs, ...)
+  check.surplus("init_trackers", ...)
   if init_kwargs == nil and are_options(config) then config, init_kwargs = config.config, config.init_kwargs end
   if type(project_name) ~= "string" then
     raise("init_trackers: project_name must be a string, got %s", check.shown(project_name))
@@ -66,7 +70,7 @@ function M.init_trackers(self, project_name, config, init_kwargs)
   if config ~= nil and type(config) ~= "table" then
     raise("init_trackers: config must be a table, got %s", check.shown(config))
   end
-  if #self.trackers > 0 then raise "init_trackers: the trackers run already; end_training() ends them" end
+  if #self.trackers > 0 then raise "init_trackers: the trackers are already running; end_training() ends them" end
   local kwargs, trackers = by_tracker(self, "init_trackers", "init_kwargs", init_kwargs), {}
   for i, entry in ipairs(self.log_with) do
     if class.isclass(entry) then
@@ -81,7 +85,7 @@ function M.init_trackers(self, project_name, config, init_kwargs)
   for _, tracker in ipairs(trackers) do call(self, tracker, "store_init_configuration", config) end
 end
 
--- What accel-run top shows of a run, where it is among the values and a number already.
+-- The logged values that accel-run top shows, if they are plain numbers.
 local SHOWN = { loss = { "loss", "train_loss", "train/loss" },
   tokens_per_s = { "tokens_per_s", "tokens_per_second", "tokens_per_sec", "tokens/s" } }
 local function show(values)
@@ -96,7 +100,8 @@ end
 ---@param values table<string, any>
 ---@param step? integer|{step: integer?, log_kwargs: table<string, table>?}
 ---@param log_kwargs? table<string, table>
-function M.log(self, values, step, log_kwargs)
+function M.log(self, values, step, log_kwargs, ...)
+  check.surplus("log", ...)
   if type(values) ~= "table" then raise("log: values must be a table, got %s", check.shown(values)) end
   if type(step) == "table" and log_kwargs == nil then
     local o = options("log", step, { step = options.none, log_kwargs = options.none })
@@ -105,23 +110,24 @@ function M.log(self, values, step, log_kwargs)
   if step ~= nil then step = check.integer("log", "step", step) end
   show(values)
   if #self.log_with == 0 then return end
-  if #self.trackers == 0 then raise "log: the trackers do not run yet; call init_trackers(project_name) first" end
+  if #self.trackers == 0 then raise "log: the trackers are not running; call init_trackers(project_name) first" end
   local kwargs = by_tracker(self, "log", "log_kwargs", log_kwargs)
   for _, tracker in ipairs(self.trackers) do call(self, tracker, "log", values, step, kwargs[tracker.name]) end
 end
 
---- A tracker by its name, or, with unwrap, the object behind it. On ranks where it does not run, a stand-in whose
---- methods do nothing.
+--- A tracker by its name, or, with unwrap, its underlying object. On ranks that do not run it, a stand-in whose methods
+--- do nothing.
 ---@param name string
 ---@param opts? boolean|{unwrap: boolean?}
-function M.get_tracker(self, name, opts)
+function M.get_tracker(self, name, opts, ...)
+  check.surplus("get_tracker", ...)
   if type(opts) == "boolean" then opts = { unwrap = opts } end
   local unwrap, names = options("get_tracker", opts, { unwrap = false }).unwrap, {}
   for i, entry in ipairs(self.log_with) do
     names[i] = entry.name
     local tracker = self.trackers[i]
     if entry.name == name then
-      if not tracker then raise("get_tracker: '%s' does not run yet; call init_trackers(project_name) first", name) end
+      if not tracker then raise("get_tracker: '%s' is not running; call init_trackers(project_name) first", name) end
       if not unwrap then return tracker end
       if not runs_here(self, tracker) then return general.void end
       local behind = tracker.tracker
@@ -131,10 +137,11 @@ function M.get_tracker(self, name, opts)
   end
   local near = type(name) == "string" and nearest(name, names)
   raise("get_tracker: no tracker '%s'%s", tostring(name), near and ("; did you mean '%s'?"):format(near)
-    or (#names > 0 and "; there are " .. table.concat(names, ", ") or "; log_with names none"))
+    or (#names > 0 and "; there are " .. table.concat(names, ", ") or "; log_with has none"))
 end
 
---- Ends the runs of all trackers; once. An asynchronous save that is under way is waited for first. All processes call it.
+--- Ends the runs of all trackers. Only the first call has an effect. An asynchronous save that is under way is waited for
+--- first. All processes call it.
 function M.end_training(self)
   self:wait_for_save()
   local trackers = self.trackers

@@ -1,10 +1,11 @@
---- What is known of a global batch without automatic batching (batch_size = false): every rank has one sample, of which
---- only its rank knows how many rows it has. Used by the Sources indexed and iterable.
+--- The known row counts of a global batch without automatic batching (batch_size = false): every rank has one sample,
+--- and only its rank knows its number of rows. Used by the Sources indexed and iterable.
 local accel = require "accel"
 local dist = require "accel.dist"
 
---- Of a full global batch nothing: gather exchanges sizes. Where ranks have a repeated sample, all exchange their numbers
---- of rows, so that it is known as padding; where ranks have none at all, that is what is known.
+--- Of a full global batch nothing: gather exchanges sizes. A full global batch has no known counts: gather exchanges
+--- sizes. If a rank has a repeated sample, all ranks exchange their numbers of rows, so that it counts as padding. If
+--- ranks have no batch at all, only that is known.
 ---@param rows table Rows that count a sample as one row
 ---@param even boolean every rank has a sample in this global batch
 ---@param batch any

@@ -1,12 +1,12 @@
---- join_uneven_inputs, where some ranks run out of batches before others: what they decide together while they
---- accumulate, and the state that they take over from one another afterwards. Used by accumulation.lua.
+--- join_uneven_inputs, for ranks that run out of batches before others: their common decisions while they accumulate,
+--- and the state that they take over from one another afterwards. Used by accumulation.lua.
 local dist = require "accel.dist"
 
 local M = {}
 
---- Whether a loader ends the update at this micro-step. It does on all ranks when it does on one: a rank that is
---- through has nothing to add to a later step, so what it accumulated is used up while it is there. Where all end
---- together nobody is left behind, and sync_with_dataloader decides. A collective of the ranks that have batches.
+--- Whether a loader ends the update at this micro-step. It does on all ranks if it does on one. A rank without batches
+--- cannot add to a later step, so its accumulated gradients are used now. If all ranks end together,
+--- sync_with_dataloader decides. A collective of the ranks that have batches.
 ---@param state accel.accelerator.GradientState
 ---@param join accel.dist.Join
 ---@return boolean
@@ -19,8 +19,8 @@ end
 
 local COUNTS <const> = { "applied", "skipped", "step_was_skipped" }
 
---- All ranks take over what rank `src` has: the state of the optimizers of this model, of their schedules, the loss
---- scale, and how far an update is. A collective.
+--- All ranks take over rank `src`'s state: of the optimizers of this model, of their schedules, the loss scale, and the
+--- progress of the update. A collective.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module
 ---@param src integer

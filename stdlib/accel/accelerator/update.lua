@@ -1,14 +1,17 @@
---- What is known of one update: the backwards of an Accelerator from the first after an optimizer's step to the steps
---- that use up their gradients. Here gradients get their last factor, once each, whatever asks first (clipping or the
---- step): divided by the loss scale, and by the total weight where backwards were given one. Used by training.lua and
+--- The state of one update: the backwards of an Accelerator from the first after an optimizer's step to the steps that
+--- use up their gradients. Here gradients get their last factor, exactly once, from the first caller (clipping or the
+--- step): divided by the loss scale, and by the total weight if backwards had one. Used by training.lua and
 --- optimizer.lua.
 ---
---- Everything that is divided later is left undivided before: a loss with a weight enters as the sum that it is, ranks
---- and micro-batches add up, and one pass per optimizer multiplies by ranks / (total weight * loss scale); ranks,
---- since what arrives is their mean.
+--- Divisions come last: a loss with a weight enters as a sum, ranks and micro-batches add up, and one pass per
+--- optimizer multiplies by ranks / (total weight * loss scale). The factor ranks is needed because reduced gradients
+--- are a mean.
+---
+--- Losses without a weight whose labels are counted (loss_weights.lua) get weights by micro-step in an update with several: gradients are
+--- left divided by the labels of the first one, and complete ones are multiplied by that number and divided by the sum of all.
 local accel = require "accel"
 local core = require "accel.optim.core"
-local deferred = require "accel.optim.deferred"
+local deferred = require "accel.nn.deferred"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
@@ -17,12 +20,12 @@ local tensors = require "accel.util.tensors"
 
 ---@class accel.accelerator.Update
 ---@field closed boolean an optimizer stepped: the next backward begins another update
----@field weighted boolean? whether its backwards have weights; nil before the first
+---@field weighted boolean? whether its backwards have weights. nil before the first
 local Update = class("accel.accelerator.Update")
 
 ---@param prepared accel.accelerator.Prepared
 ---@param scaler accel.amp.GradScaler? with fp16
----@param axis accel.parallel.Axis? ranks over which gradients are averaged, where these are not all
+---@param axis accel.parallel.Axis? ranks that average gradients, if not all
 function Update:init(prepared, scaler, axis)
   self.prepared, self._scaler, self.axis = prepared, scaler, axis
   self.closed, self.weighted, self.n = true, nil, 0
@@ -32,7 +35,7 @@ function Update:init(prepared, scaler, axis)
   self.owners = {} -- optimizer -> its parameters by reducer
 end
 
---- The loss scaler, nil where none is at work.
+--- The loss scaler, or nil.
 function Update:scaler()
   local scaler = self._scaler
   return scaler and scaler.enabled and scaler or nil
@@ -68,8 +71,12 @@ end
 
 --- Before a backward. weighted: whether it comes with a weight.
 ---@param weighted boolean
-function Update:begin(weighted)
+---@param state? accel.accelerator.GradientState
+---@param count? accel.Tensor labels of its loss
+function Update:begin(weighted, state, count)
   if self.closed then
+    self.joined = count ~= nil and not weighted and state.num_steps > 1
+    if self.joined then self:join(state) end
     local scaler = self:scaler()
     if scaler then rescale(self, scaler) end
     self.closed, self.weighted, self.n = false, weighted, 0
@@ -77,7 +84,66 @@ function Update:begin(weighted)
     clear(self.weighed)
     clear(self.from)
   elseif self.weighted ~= weighted then
-    raise "backward: this update has backwards with and without weight; give a weight to all of an update or to none"
+    raise "backward: this update has backwards with and without weight; give all of them a weight, or none"
+  end
+end
+
+-- Micro-steps of losses that are means over labels -------------------------------------------------
+
+--- Begins an update whose micro-steps have weights. micro: the current one. total: the sum so far. factor: a further factor of
+--- present gradients.
+function Update:join(state)
+  self.state, self.steps, self.total, self.first, self.micro, self.factor = state, 0, 0, nil, nil, 1
+  -- a script that accumulates by itself has a micro-step with every backward
+  self.by_hand = state.micro_steps == self.last_micro_step
+end
+
+--- The weight of the current micro-step: the number of labels of its first loss with a known count, divided by the first micro-step's. A
+--- micro-step without one gets the mean of the earlier ones.
+---@param count? accel.Tensor
+---@return number|accel.Tensor
+function Update:micro_step(count)
+  local id = self.by_hand and self.n or self.state.micro_steps
+  local micro = self.micro
+  if not micro or micro.id ~= id then
+    if count then
+      self.first = self.first or count:clamp(1)
+      micro = { id = id, weight = count / self.first }
+    else
+      micro = { id = id, weight = self.steps > 0 and self.total / self.steps or 1 }
+    end
+    self.micro, self.steps, self.total = micro, self.steps + 1, micro.weight + self.total
+  end
+  self.last_micro_step = self.state.micro_steps
+  return micro.weight * self.factor
+end
+
+--- After a backward that ends an update: its gradients become the gradients of the mean over all labels. If it has fewer micro-steps
+--- than planned, at the end of a data set, they are scaled down like other losses' gradients.
+function Update:settle()
+  local total = self.total
+  if accel.is_tensor(total) then
+    if total.device:find "^meta" then return end
+    total = total:item()
+  end
+  if total == 0 then return end
+  local wanted = self.steps / self.state.num_steps / total
+  local ratio = wanted / self.factor
+  if ratio == 1 then return end
+  self.factor = wanted
+  local params, seen, owners = {}, {}, package.loaded["accel.shard.owners"]
+  local function add(list)
+    for _, p in ipairs(list) do
+      if not seen[p] then params[#params + 1], seen[p] = p, true end
+    end
+  end
+  for _, model in ipairs(self.prepared.models) do add(owners and owners.pieces(model:parameters()) or model:parameters()) end
+  for _, optimizer in ipairs(self.prepared.optimizers) do
+    for _, group in ipairs(optimizer.param_groups) do add(group.params) end
+  end
+  local _ <close> = accel.no_grad()
+  for _, grad in ipairs((core.gradients(params))) do
+    if grad then grad:mul_(ratio) end
   end
 end
 
@@ -91,7 +157,7 @@ function Update:add(weight)
   end
 end
 
---- Parameters whose gradients have their last factor already, as a set; nil when there are none.
+--- Parameters whose gradients have their last factor already, as a set, or nil.
 function Update:finished_parameters()
   local scaler, set = self:scaler(), nil
   if not scaler and not self.weighted then return nil end
@@ -125,7 +191,7 @@ local function total_weight(self, from)
   return total
 end
 
---- How many shares a gradient is the mean of: ranks, and micro-batches where the reducer counts them.
+--- The number of shares in a gradient's mean: ranks, and micro-batches if the reducer counts them.
 local function shares(self, reducer)
   local size = self.axis and self.axis.size or dist.get_world_size()
   if not reducer then return size end
@@ -133,18 +199,28 @@ local function shares(self, reducer)
   return reducer.divisor or size
 end
 
+--- Whether a model has another reducer than it had, or one that has other parameters now.
+local function follows(known, models)
+  for i, model in ipairs(models) do
+    local reducer = rawget(model, "reducer") or false
+    if known.reducers[i] ~= reducer or reducer and reducer.stepped ~= known.stepped[i] then return true end
+  end
+  return false
+end
+
 --- Which reducer averages which of the optimizer's parameters.
 local function owned(self, optimizer)
   local models, n = self.prepared.models, 0
   for _, group in ipairs(optimizer.param_groups) do n = n + #group.params end
   local known = self.owners[optimizer]
-  if known and known.n == n and known.models == models and known.n_models == #models then return known end
-  local reducer_of = {}
-  for _, model in ipairs(models) do
+  if known and known.n == n and known.models == models and known.n_models == #models and not follows(known, models) then return known end
+  local reducer_of, reducers, stepped = {}, {}, {}
+  for i, model in ipairs(models) do
     local reducer = rawget(model, "reducer")
     for _, p in ipairs(reducer and (reducer.stepped or reducer.params) or {}) do reducer_of[p] = reducer end
+    reducers[i], stepped[i] = reducer or false, reducer and reducer.stepped
   end
-  known = { n = n, models = models, n_models = #models }
+  known = { n = n, models = models, n_models = #models, reducers = reducers, stepped = stepped }
   local lists = {}
   for _, group in ipairs(optimizer.param_groups) do
     for _, p in ipairs(group.params) do
@@ -176,11 +252,11 @@ end
 
 local function unchanged() return 1 end
 
---- One scale serves all ranks: where gradients were not averaged, what is infinite on one need not be so on others, and
---- they tell each other. A collective, under a condition that is the same on all ranks.
+--- One scale serves all ranks. If gradients were not averaged, a rank can overflow alone, so the ranks inform each
+--- other. A collective, under a condition that is the same on all ranks.
 local function agree(self, scaler, optimizer, lists)
   if dist.get_world_size() == 1 then return end
-  local differ = optimizer._sharding ~= nil or self.axis ~= nil -- also where this rank has no part at all
+  local differ = optimizer._sharding ~= nil or self.axis ~= nil -- even if this rank has no part at all
   for _, list in ipairs(lists) do differ = differ or not list.reducer or not list.reducer.reduced end
   if not differ then return end
   local join = self.prepared:active_join()
@@ -231,7 +307,7 @@ function Update:step(optimizer)
   if scaler then scaler:_defer_update() end
 end
 
---- The optimizer's gradients were dropped: what came before does not belong to them any more.
+--- The optimizer's gradients were dropped, so earlier backwards no longer count for them.
 function Update:drop(optimizer)
   local stepped = self.stepped[optimizer]
   if stepped and self.closed then return end

@@ -1,36 +1,36 @@
---- amp.GradScaler: dynamic loss scaling. The loss is multiplied by a scale so that gradients in f16 do not vanish;
---- before a step they are divided by it again, and an optimizer whose gradients are not finite skips its step. The
+--- amp.GradScaler: dynamic loss scaling. The loss is multiplied by a scale so that gradients in f16 do not vanish.
+--- Before a step they are divided by it again, and an optimizer whose gradients are not finite skips its step. The
 --- scale falls by backoff_factor after every update with such a step, and rises by growth_factor after growth_interval
 --- updates without one.
 ---
 ---   local scaler = accel.amp.GradScaler()
 ---   scaler:scale(loss):backward()
----   scaler:unscale_(optimizer) nn.utils.clip_grad_norm_(net:parameters(), 1)   -- only where gradients are looked at
+---   scaler:unscale_(optimizer) nn.utils.clip_grad_norm_(net:parameters(), 1)   -- only if you read or clip gradients
 ---   scaler:step(optimizer) scaler:update() optimizer:zero_grad()
 ---
---- Scale and counters live on a device, the one that is given or that of the first tensor. Accelerator uses the same
---- object, and what begins with an underscore here: it lets an update be due until the next backward, so that all
---- optimizers which step together meet one scale.
+--- Scale and counters are on a device, the given one or the first tensor's. Accelerator uses the same object, including
+--- the methods with an underscore: it defers an update until the next backward, so that all optimizers that step
+--- together use one scale.
 local accel = require "accel"
 local core = require "accel.optim.core"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
-local deferred = require "accel.optim.deferred"
+local deferred = require "accel.nn.deferred"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local WHO = "GradScaler"
 
---- GradScaler(device = that of the first tensor, init_scale = 65536, growth_factor = 2, backoff_factor = 0.5,
---- growth_interval = 2000, enabled = true), or a table of these. With enabled = false every method does what it would without a scaler.
+--- GradScaler(device = the first tensor's, init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000, enabled
+--- = true), or a table of these. With enabled = false every method acts as without a scaler.
 --- example: local p = accel.ones(1, { requires_grad = true }) local o = accel.optim.SGD({ p }, { lr = 1 })
 ---   local scaler = accel.amp.GradScaler { init_scale = 8 } scaler:scale((p * 1e39):sum()):backward() scaler:step(o)
 ---   scaler:update() return p, scaler:get_scale() --> { 1 }, 4
 ---@class accel.amp.GradScaler
 ---@field enabled boolean
----@field device string? where scale and counters are; nil where none is given and no tensor has been seen
+---@field device string? the device of scale and counters. nil if none is given and no tensor has been seen
 ---@field growth_factor number
 ---@field backoff_factor number
 ---@field growth_interval integer
@@ -82,7 +82,7 @@ end
 
 -- One optimizer ----------------------------------------------------------------------------------
 
---- What is known of an optimizer since the last update; a wrapper stands for the optimizer inside.
+--- The record of an optimizer since the last update. A wrapper's record is its inner optimizer's.
 local function record_of(self, optimizer)
   if type(optimizer) ~= "table" or type(optimizer.param_groups) ~= "table" then
     raise("%s: expected an optimizer, got %s", WHO, check.shown(optimizer))
@@ -123,7 +123,7 @@ function GradScaler:_apply(optimizer, lists, unscale)
       end
     end
     if #grads > 0 then
-      local device = grads[1].device -- the host's, where gradients of a device rest there
+      local device = grads[1].device -- the host's, if a device's gradients are offloaded there
       local here = device == self.device
       local factor = accel.full({}, list.factor, { dtype = "f64", device = device })
       if unscale then factor = factor / (here and self._scale or self._scale:to(device)) end
@@ -137,7 +137,7 @@ function GradScaler:_apply(optimizer, lists, unscale)
   if unscale then record.stage, record.checked = UNSCALED, record.recorded end
 end
 
---- Replaces what was found by what all ranks found.
+--- Replaces the local result by the result over all ranks.
 ---@param reduce fun(found: accel.Tensor) in place
 function GradScaler:_agree(optimizer, reduce)
   local record = record_of(self, optimizer)
@@ -145,8 +145,8 @@ function GradScaler:_agree(optimizer, reduce)
   reduce(record.found)
 end
 
---- One norm clips the gradients of these optimizers: what is not finite in those of one is in all of them then, and
---- all leave their steps out.
+--- One norm clips the gradients of these optimizers: if one has values that are not finite, then all have them, and all
+--- skip their steps.
 ---@param optimizers table[]
 function GradScaler:_share(optimizers)
   local found
@@ -171,8 +171,8 @@ function GradScaler:_overflowed(optimizer)
   return record.recorded and record.found:item() ~= 0
 end
 
---- What was found of an optimizer's gradients since the last update, on the device: above 0, some are infinite or NaN. nil where nothing was
---- looked at, or on the host, where asking is free.
+--- The check of an optimizer's gradients since the last update, on the device: above 0 if some are infinite or NaN. nil if nothing was
+--- checked, or on the host, which can read it for free.
 ---@return accel.Tensor?
 function GradScaler:_found(optimizer)
   local record = record_of(self, optimizer)
@@ -207,13 +207,15 @@ function GradScaler:unscale_(optimizer)
   self:_apply(real, { { grads = gradients(real), factor = 1 } }, true)
 end
 
---- Steps the optimizer unless its gradients are infinite or NaN; returns what its step returns, nil when it skips.
+--- Steps the optimizer unless its gradients are infinite or NaN. Returns the step's result, or nil when it skips.
 ---@param optimizer accel.optim.Optimizer
----@param ... any for the optimizer's step; no closure
+---@param ... any for the optimizer's step, without a closure
 ---@return any
 function GradScaler:step(optimizer, ...)
   if not self.enabled then return optimizer:step(...) end
-  if ... ~= nil then raise("%s: step takes no closure: gradients are scaled before it runs", WHO) end
+  for i = 1, select("#", ...) do
+    if select(i, ...) ~= nil then raise("%s: step takes no closure: gradients are scaled before it runs", WHO) end
+  end
   local record, real = record_of(self, optimizer)
   if record.stage == STEPPED then raise("%s: step() has been called already since the last update()", WHO) end
   if record.stage == READY then self:unscale_(real) end
@@ -278,7 +280,7 @@ function GradScaler:_scale_of(loss)
   return self._scale
 end
 
---- What the records say of all optimizers; nil where none says anything.
+--- The combined records of all optimizers. nil if none has a result.
 local function found_by_all(self)
   local found = self._lost and accel.ones({}, { device = self.device }) or nil
   for _, record in next, self._records do
@@ -287,8 +289,8 @@ local function found_by_all(self)
   return found
 end
 
---- Scale and tracker after an update in which `found` says whether gradients were not finite; in place. Other rules than
---- this one override it.
+--- Updates scale and tracker in place. `found` holds whether gradients were not finite. Other rules than this one
+--- override it.
 ---@param scale accel.Tensor
 ---@param tracker accel.Tensor
 ---@param found accel.Tensor above 0: there were some
@@ -306,7 +308,8 @@ end
 
 --- Once per update, after the steps of all optimizers: the scale for the next one. new_scale sets it instead.
 ---@param new_scale? number|accel.Tensor
-function GradScaler:update(new_scale)
+function GradScaler:update(new_scale, ...)
+  check.surplus("GradScaler:update", ...)
   if not self.enabled then return end
   if new_scale ~= nil then
     local value = new_scale
@@ -336,7 +339,7 @@ function GradScaler:_defer_update()
   end
 end
 
---- Scale and tracker as they are once the update that is due is made; numbers where there is no device so far.
+--- Scale and tracker after the pending update. Numbers if there is no device yet.
 local function ahead(self)
   if not self._scale then return self._start.scale, self._start.tracker end
   if not self._due then return self._scale, self._growth_tracker end
@@ -347,7 +350,7 @@ end
 
 local function number(x) return tensors.is_tensor(x) and x:item() or x end
 
---- The scale of the next backward; 1 when disabled.
+--- The scale of the next backward. 1 when disabled.
 ---@return number
 function GradScaler:get_scale()
   if not self.enabled then return 1.0 end
@@ -356,9 +359,9 @@ end
 
 --- Whether it scales at all.
 function GradScaler:is_enabled() return self.enabled end
---- What the scale is multiplied by after growth_interval updates without an overflow.
+--- The factor of the scale after growth_interval updates without an overflow.
 function GradScaler:get_growth_factor() return self.growth_factor end
---- What the scale is multiplied by after an overflow.
+--- The factor of the scale after an overflow.
 function GradScaler:get_backoff_factor() return self.backoff_factor end
 --- How many updates without an overflow let the scale grow.
 function GradScaler:get_growth_interval() return self.growth_interval end
@@ -375,7 +378,7 @@ function GradScaler:set_growth_interval(value) self.growth_interval = check.posi
 
 -- Saving -----------------------------------------------------------------------------------------
 
---- {scale =, growth_factor =, backoff_factor =, growth_interval =, _growth_tracker =}; empty when disabled.
+--- {scale =, growth_factor =, backoff_factor =, growth_interval =, _growth_tracker =}. Empty when disabled.
 ---@return table
 function GradScaler:state_dict()
   if not self.enabled then return {} end
@@ -387,10 +390,10 @@ function GradScaler:state_dict()
 end
 
 --- Goes on from a saved scale and its settings.
----@param state table what state_dict returned
+---@param state table the result of state_dict
 function GradScaler:load_state_dict(state)
   if not self.enabled then return end
-  if type(state) ~= "table" then raise("%s: expected what state_dict returned, got %s", WHO, check.shown(state)) end
+  if type(state) ~= "table" then raise("%s: expected the result of state_dict, got %s", WHO, check.shown(state)) end
   if next(state) == nil then raise("%s: the state is empty; was it saved from a disabled GradScaler?", WHO) end
   local scale = check.number(WHO, "scale", state.scale)
   local growth, backoff = growth_factor(state.growth_factor), backoff_factor(state.backoff_factor)

@@ -1,5 +1,5 @@
---- accel.amp: training in 16-bit floats, with PyTorch's names. autocast is accel.autocast; GradScaler keeps small
---- gradients of f16 from vanishing.
+--- accel.amp: training in 16-bit floats, with PyTorch's names. autocast is accel.autocast. GradScaler prevents
+--- underflow of small f16 gradients.
 local accel = require "accel"
 
 ---@class accel.amp

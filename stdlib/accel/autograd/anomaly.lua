@@ -1,6 +1,6 @@
 --- Anomaly mode: a NaN that a backward makes, and any other error of it, names the operation and the line of the
 --- forward.
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local core = require "accel.autograd.core"
 local guard = require "accel.util.guard"
@@ -35,7 +35,7 @@ local parse = arguments("detect_anomaly", { "check_nan", true })
 --- example: local x = accel.zeros(1, { requires_grad = true }) local ok, why = pcall(accel.autograd.detect_anomaly,
 ---   function() (x:sqrt() * 0):sum():backward() end) return ok, why:match "backward of sqrt gave NaN"
 ---   --> false, "backward of sqrt gave NaN"
----@param ... any check_nan, or options; then fn and its arguments
+---@param ... any check_nan, or options, then fn and its arguments
 function M.detect_anomaly(...)
   local first, skip = ..., 0
   if select("#", ...) > 0 and (type(first) == "boolean" or (type(first) == "table" and getmetatable(first) == nil)) then
@@ -45,7 +45,7 @@ function M.detect_anomaly(...)
   return guard(set(true, check_nan), select(skip + 1, ...))
 end
 
---- Turns anomaly mode on or off for good, or until the block ends where the result is closed; or while fn(...) runs.
+--- Turns anomaly mode on or off permanently, until a block closes the result, or while fn(...) runs.
 --- example: accel.autograd.set_detect_anomaly(true, true, accel.autograd.is_anomaly_enabled) --> true
 ---@param mode boolean
 ---@param check_nan? boolean true

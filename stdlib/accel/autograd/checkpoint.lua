@@ -1,6 +1,6 @@
---- accel.checkpoint(fn, ...): what fn's calls save for backward is not kept, but computed again when backward needs it.
---- The native side (accel.autograd.core) counts what is saved and gives it out again; here the surroundings of fn are
---- remembered and set up a second time.
+--- accel.checkpoint(fn, ...): the tensors that fn's calls save for backward are not kept, but computed again when
+--- backward needs them. The native side (accel.autograd.core) counts saved tensors and returns recomputed ones. This
+--- file records the modes around fn and restores them for the second run.
 local accel = require "accel.core"
 local check = require "accel.util.check"
 local core = require "accel.autograd.core"
@@ -9,7 +9,7 @@ local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 local recompute = require "accel.autograd.recompute"
 
-local declared = { preserve_rng_state = true, determinism_check = "default", early_stop = true, use_reentrant = false, offload = "none" }
+local declared = recompute.options
 
 --- The option that a key of fn's own looks like: one that is near, or that it begins.
 local function mistaken(key)
@@ -21,9 +21,9 @@ local function mistaken(key)
   return near
 end
 
---- The options among the arguments: those in a last table with string keys; what else it holds is fn's.
+--- The options among the arguments: those in a last table with string keys. All other keys are fn's.
 ---@return table options completed
----@return table? args of fn, with n; nil: as they came
+---@return table? args of fn, with n. nil: unchanged
 local function take_options(...)
   local n = select("#", ...)
   local last = n > 0 and (select(n, ...)) or nil
@@ -47,7 +47,7 @@ local function take_options(...)
   end
   if not any then return declared, nil end
   if o.use_reentrant then
-    raise "checkpoint: use_reentrant = true is not there: what it does, use_reentrant = false does without its limits"
+    raise "checkpoint: use_reentrant = true is not supported: use_reentrant = false does the same without its limits"
   end
   if o.determinism_check ~= "default" and o.determinism_check ~= "none" then
     local near = nearest(o.determinism_check, { default = true, none = true })
@@ -63,7 +63,8 @@ local function take_options(...)
   return o, args
 end
 
---- fn once more, as it was called in the forward. Random numbers of the backward go on where they were.
+--- fn once more, as it was called in the forward. Afterwards the backward's random numbers continue from their previous
+--- state.
 local function again(was, ...)
   local now = accel.get_rng_state()
   recompute.depth = recompute.depth + 1
@@ -82,16 +83,16 @@ local function run(o, fn, ...)
     fn = fn, device = accel.get_default_device(), rng = o.preserve_rng_state and accel.get_rng_state() or nil,
     cast = accel.is_autocast_enabled() and accel.get_autocast_dtype() or nil,
   }
-  local _ <close> = o.offload ~= "none" and require "accel.offload.activations" { tier = o.offload } or nil
+  local _ <close> = o.offload ~= "none" and require "accel.autograd"._offload { tier = o.offload } or nil
   local _ <close> = core.region(again, was, o.early_stop, o.determinism_check == "default", ...)
   return fn(...)
 end
 
---- fn(...), whose results it returns, without keeping what fn's operations save for their gradients: backward calls fn
---- again when it needs that, so that the memory of the activations inside is paid for with a second forward. Random
---- numbers (dropout), autocast and the default device are as they were, so that losses and gradients come out the same
---- to the last bit. fn must do the same each time: the shapes and dtypes of what it saves are compared. It may hold
---- further checkpoints; tensors among the arguments are kept, and checked for changes in place.
+--- Calls fn(...) and returns its results without keeping the tensors that fn's operations save for their gradients.
+--- Backward calls fn again when it needs them, so a second forward saves the memory of the activations inside. Random
+--- numbers (dropout), autocast and the default device are restored, so that losses and gradients are equal to the last
+--- bit. fn must do the same each time: the shapes and dtypes of its saved tensors are compared. It may contain further
+--- checkpoints. Tensors among the arguments are kept, and checked for changes in place.
 ---
 --- Options stand in a table at the end, with options of fn's own if it has some.
 --- example: local x = accel.tensor({ 2.0 }, { requires_grad = true })
@@ -101,18 +102,18 @@ end
 ---@param fn function|accel.nn.Module
 ---@param ... any its arguments, then options
 ---  preserve_rng_state boolean = true: the second run draws the random numbers of the first
----  determinism_check string = "default": compare shapes and dtypes of what is saved; "none": do not
+---  determinism_check string = "default": compare shapes and dtypes of saved tensors. "none": do not
 ---  early_stop boolean = true: the second run is left as soon as all that is needed is there
 ---  use_reentrant boolean = false: only false is taken
 ---  offload string = "none": "host": its tensor arguments rest in host memory until the backward
 return function(fn, ...)
   if accel.is_tensor(fn) then
-    raise "checkpoint: fn must be a function, got a tensor; give function and arguments apart: checkpoint(layer, x)"
+    raise "checkpoint: fn must be a function, got a tensor; pass function and arguments separately: checkpoint(layer, x)"
   end
   check.callable("checkpoint", "fn", fn)
   local o, args = take_options(...)
   local arrive = type(fn) == "table" and rawget(fn, "pipeline_arguments")
-  if arrive then args = arrive(args or table.pack(...)) end -- what another stage sent is what is kept, and computed again with
+  if arrive then args = arrive(args or table.pack(...)) end -- received tensors of another stage are kept, and used in the recomputation
   if not accel.is_grad_enabled() then
     if args then return fn(table.unpack(args, 1, args.n)) end
     return fn(...)

@@ -1,8 +1,7 @@
 --- accel.autograd.functional: Jacobians, Hessians and their products with vectors, for functions of tensors.
 ---
---- inputs and v are one tensor or a list; what comes back has the same form, one entry per input. A gradient that
---- does not exist is zeros, or with strict = true an error. With create_graph = true the answer can be
---- differentiated.
+--- inputs and v are one tensor or a list. The results have the same form, one entry per input. A gradient that does not
+--- exist is zeros, or with strict = true an error. With create_graph = true the answer can be differentiated.
 local accel = require "accel.core"
 local check = require "accel.util.check"
 local options = require "accel.util.options"
@@ -25,7 +24,7 @@ local function list_of(who, name, value)
   return value, false
 end
 
---- The inputs as tensors that record: views of them where the answer will be differentiated, leaves otherwise.
+--- The inputs as tensors that record: views of them if the result will be differentiated, leaves otherwise.
 local function fresh(inputs, create_graph)
   local list = {}
   for i, t in ipairs(inputs) do
@@ -37,10 +36,10 @@ end
 
 local function call(who, fn, inputs)
   local results = table.pack(fn(table.unpack(inputs)))
-  return list_of(who, "what fn returns", results.n == 1 and results[1] or results)
+  return list_of(who, "fn's result", results.n == 1 and results[1] or results)
 end
 
---- Gradients with zeros, or an error, where nothing came.
+--- Gradients with zeros for missing ones, or an error.
 local function gradients(who, outputs, inputs, cotangents, o, create_graph)
   local from, with = {}, {}
   for i, y in ipairs(outputs) do
@@ -90,16 +89,15 @@ local function match(who, v, like, what)
   return list
 end
 
---- What fn returns, and v' J: the gradient of the outputs weighted by v, which has their shapes (left out for one
---- number).
+--- fn's results, and v' J: the gradient of the outputs weighted by v, which has their shapes (optional for one number).
 --- example: local x = accel.tensor { 1.0, 2.0 } local function f(t) return t * t end local y, g =
 ---   accel.autograd.functional.vjp(f, x, accel.ones(2)) return y, g --> { 1, 4 }, { 2, 4 }
 ---@param fn function
 ---@param inputs accel.Tensor|accel.Tensor[]
 ---@param v? accel.Tensor|accel.Tensor[]
 ---@param opts? {create_graph: boolean?, strict: boolean?}
-function M.vjp(fn, inputs, v, opts)
-  local o = options("vjp", opts, declared)
+function M.vjp(fn, inputs, v, opts, ...)
+  local o = options("vjp", opts, declared, ...)
   local given, single = list_of("vjp", "inputs", inputs)
   return accel.enable_grad(function()
     local x = fresh(given, o.create_graph)
@@ -109,7 +107,7 @@ function M.vjp(fn, inputs, v, opts)
   end)
 end
 
---- What fn returns, and J v: how the outputs change when the inputs move by v. Made of two backwards, so that fn's
+--- fn's results, and J v: the change of the outputs when the inputs move by v. Made of two backwards, so that fn's
 --- operations need second derivatives.
 --- example: local x = accel.tensor { 1.0, 2.0 } local function f(t) return t * t end local y, g =
 ---   accel.autograd.functional.jvp(f, x, accel.ones(2)) return y, g --> { 1, 4 }, { 2, 4 }
@@ -117,8 +115,8 @@ end
 ---@param inputs accel.Tensor|accel.Tensor[]
 ---@param v? accel.Tensor|accel.Tensor[]
 ---@param opts? {create_graph: boolean?, strict: boolean?}
-function M.jvp(fn, inputs, v, opts)
-  local o = options("jvp", opts, declared)
+function M.jvp(fn, inputs, v, opts, ...)
+  local o = options("jvp", opts, declared, ...)
   local given = list_of("jvp", "inputs", inputs)
   return accel.enable_grad(function()
     local x = fresh(given, o.create_graph)
@@ -157,15 +155,15 @@ local function jacobian(who, fn, given, o)
   return J, one
 end
 
---- The Jacobian of fn: shape of the output, then of the input. For a list of inputs a list; for several outputs a
---- list of lists, by output.
+--- The Jacobian of fn: shape of the output, then of the input. For a list of inputs it returns a list. For several
+--- outputs it returns a list of lists, by output.
 --- example: accel.autograd.functional.jacobian(function(t) return t * t end, accel.tensor { 1.0, 2.0 })
 ---   --> { { 2, 0 }, { 0, 4 } }
 ---@param fn function
 ---@param inputs accel.Tensor|accel.Tensor[]
 ---@param opts? {create_graph: boolean?, strict: boolean?}
-function M.jacobian(fn, inputs, opts)
-  local o = options("jacobian", opts, declared)
+function M.jacobian(fn, inputs, opts, ...)
+  local o = options("jacobian", opts, declared, ...)
   local given, single = list_of("jacobian", "inputs", inputs)
   return accel.enable_grad(function()
     local J, one = jacobian("jacobian", fn, given, o)
@@ -188,14 +186,15 @@ local function gradient_of(who, fn, o)
   end
 end
 
---- The Hessian of fn, which returns one number: shape of the input twice; for a list of inputs a list of lists.
+--- The Hessian of fn, which returns one number: shape of the input twice. For a list of inputs it returns a list of
+--- lists.
 --- example: accel.autograd.functional.hessian(function(t) return (t * t * t):sum() end, accel.tensor { 1.0, 2.0 })
 ---   --> { { 6, 0 }, { 0, 12 } }
 ---@param fn function
 ---@param inputs accel.Tensor|accel.Tensor[]
 ---@param opts? {create_graph: boolean?, strict: boolean?}
-function M.hessian(fn, inputs, opts)
-  local o = options("hessian", opts, declared)
+function M.hessian(fn, inputs, opts, ...)
+  local o = options("hessian", opts, declared, ...)
   local given, single = list_of("hessian", "inputs", inputs)
   return accel.enable_grad(function()
     local H = jacobian("hessian", gradient_of("hessian", fn, o), given, o)
@@ -204,8 +203,8 @@ function M.hessian(fn, inputs, opts)
   end)
 end
 
-local function hessian_product(who, fn, inputs, v, opts)
-  local o = options(who, opts, declared)
+local function hessian_product(who, fn, inputs, v, opts, ...)
+  local o = options(who, opts, declared, ...)
   local given, single = list_of(who, "inputs", inputs)
   return accel.enable_grad(function()
     local x = fresh(given, o.create_graph)
@@ -217,22 +216,22 @@ local function hessian_product(who, fn, inputs, v, opts)
   end)
 end
 
---- What fn returns, one number, and v' H.
+--- fn's result, one number, and v' H.
 --- example: local x = accel.tensor { 1.0, 2.0 } local function f(t) return (t * t * t):sum() end local y, g =
 ---   accel.autograd.functional.vhp(f, x, accel.ones(2)) return y, g --> 9, { 6, 12 }
 ---@param fn function
 ---@param inputs accel.Tensor|accel.Tensor[]
 ---@param v? accel.Tensor|accel.Tensor[]
 ---@param opts? {create_graph: boolean?, strict: boolean?}
-function M.vhp(fn, inputs, v, opts) return hessian_product("vhp", fn, inputs, v, opts) end
+function M.vhp(fn, inputs, v, opts, ...) return hessian_product("vhp", fn, inputs, v, opts, ...) end
 
---- What fn returns, one number, and H v, which is v' H where second derivatives do not depend on their order.
+--- fn's result, one number, and H v, which equals v' H if second derivatives do not depend on their order.
 --- example: local x = accel.tensor { 1.0, 2.0 } local function f(t) return (t * t * t):sum() end local y, g =
 ---   accel.autograd.functional.hvp(f, x, accel.ones(2)) return y, g --> 9, { 6, 12 }
 ---@param fn function
 ---@param inputs accel.Tensor|accel.Tensor[]
 ---@param v? accel.Tensor|accel.Tensor[]
 ---@param opts? {create_graph: boolean?, strict: boolean?}
-function M.hvp(fn, inputs, v, opts) return hessian_product("hvp", fn, inputs, v, opts) end
+function M.hvp(fn, inputs, v, opts, ...) return hessian_product("hvp", fn, inputs, v, opts, ...) end
 
 return M

@@ -1,9 +1,10 @@
---- gradcheck and gradgradcheck: do the gradients of a function agree with what its values say? Numerically, by central
---- differences, every number of every input is moved in both directions; analytically, backward is asked for every
---- number of every output. Meant for f64 and small tensors.
+--- gradcheck and gradgradcheck: do a function's gradients agree with its values? Numerically, central differences move
+--- every number of every input in both directions. Analytically, backward computes the gradient of every number of
+--- every output. Meant for f64 and small tensors.
 local accel = require "accel.core"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
@@ -22,7 +23,7 @@ local function is_differentiable(t) return tensors.is_tensor(t) and tensors.is_f
 --- The tensors that fn returns: several results, or one list of them.
 local function outputs_of(who, fn, inputs)
   local list = table.pack(fn(table.unpack(inputs, 1, inputs.n)))
-  if list.n == 1 and not tensors.is_tensor(list[1]) then list = as_list(who, "what fn returns", list[1]) end
+  if list.n == 1 and not tensors.is_tensor(list[1]) then list = as_list(who, "fn's result", list[1]) end
   local out = {}
   for i = 1, list.n do
     if tensors.is_tensor(list[i]) and tensors.is_floating(list[i].dtype) then out[#out + 1] = list[i] end
@@ -110,7 +111,7 @@ local function is_close(a, b, rtol, atol)
   return true
 end
 
--- ---- checks: each returns what is wrong, or nil ----
+-- ---- checks: each returns an error text, or nil ----
 
 local function check_inputs(who, inputs, eps)
   local wanted, place = {}, {}
@@ -121,11 +122,11 @@ local function check_inputs(who, inputs, eps)
         warn(("%s: input %d is %s; differences of %g need f64"):format(who, i, t.dtype, eps))
       end
       if not t.is_leaf then
-        raise("%s: input %d was computed; give a leaf (detach it, then requires_grad_)", who, i)
+        raise("%s: input %d is not a leaf; give a leaf (detach it, then requires_grad_)", who, i)
       end
       for d, size in ipairs(t.shape) do
         if size > 1 and t:stride()[d] == 0 then
-          raise("%s: dim %d of input %d is expanded, its elements share memory; give a clone", who, d, i)
+          raise("%s: dim %d of input %d is expanded, so its elements share memory; give a clone", who, d, i)
         end
       end
       wanted[#wanted + 1], place[#place + 1] = t, i
@@ -162,7 +163,7 @@ local function compare(wanted, place, outputs, num, p)
   end
 end
 
---- Zero gradients of the outputs give none of the inputs; dtypes and shapes fit.
+--- Zero gradients of the outputs give zero gradients of the inputs, and dtypes and shapes match.
 local function check_zeros(outputs, wanted, place, p)
   local from, zeros = {}, {}
   for _, y in ipairs(outputs) do
@@ -191,6 +192,7 @@ local parse_second = arguments("gradgradcheck", { "grad_outputs", any = true }, 
 
 local function run(who, fn, inputs, p)
   check.callable(who, "fn", fn)
+  no_effect("accel.autograd." .. who, p)
   inputs = as_list(who, "inputs", inputs)
   local wanted, place = check_inputs(who, inputs, p.eps)
   local message = accel.enable_grad(function()
@@ -218,7 +220,7 @@ end
 function M.gradcheck(fn, inputs, ...) return run("gradcheck", fn, inputs, parse(...)) end
 
 --- The same for second derivatives: gradcheck of the gradients, by the inputs and by the gradients of the outputs
---- (grad_outputs; random where none are given). Options: grad_outputs, then those of gradcheck.
+--- (grad_outputs, random by default). Options: grad_outputs, then gradcheck's.
 --- example: local x = accel.tensor({ 0.5, -2.0 }, { dtype = "f64", requires_grad = true }) return
 ---   accel.autograd.gradgradcheck(function(t) return t:exp() * t end, x) --> true
 ---@param fn function

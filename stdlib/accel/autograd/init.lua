@@ -1,5 +1,5 @@
---- accel.autograd: gradients beyond t:backward(), in PyTorch's names. The modes and accel.grad are those of accel
---- itself; recompute is accel.checkpoint.
+--- accel.autograd: gradients beyond t:backward(), in PyTorch's names. The modes and accel.grad are accel's own.
+--- recompute is accel.checkpoint.
 local accel = require "accel.core"
 
 ---@class accel.autograd

@@ -1,19 +1,19 @@
---- once_differentiable(backward): for an accel.Function whose backward computes what cannot be differentiated again.
+--- once_differentiable(backward): for an accel.Function whose backward cannot be differentiated again.
 local accel = require "accel.core"
 local check = require "accel.util.check"
 local tensors = require "accel.util.tensors"
 
---- Passes gradients on; its own backward says that there is none.
+--- Passes gradients on. Its own backward raises.
 local Stop = accel.Function {
   name = "OnceDifferentiable",
   forward = function(_, _, ...) return ... end,
   backward = function()
-    error("a function whose backward is once_differentiable was differentiated twice; give its backward in operations"
+    error("a function whose backward is once_differentiable was differentiated twice; write its backward in operations"
       .. " that record (no detach, no tolist), without once_differentiable", 0)
   end,
 }
 
---- backward as it is, run without recording; a second derivative through it is an error instead of a wrong number.
+--- backward unchanged, run without recording. A second derivative through it is an error instead of a wrong number.
 --- example: local once = accel.autograd.once_differentiable local Sq = accel.Function { forward = function(c, x)
 ---   c:save_for_backward(x) return x * x end, backward = once(function(c, g) return g * 2 * c:saved_tensors() end) }
 ---   local x = accel.tensor({ 3.0 }, { requires_grad = true }) return accel.grad(Sq(x), x) --> { 6 }

@@ -1,15 +1,17 @@
---- Checkpoints that DeepSpeed itself wrote, read as zero_to_fp32.py reads them: the fp32 masters that ranks keep in parts beside the
---- optimizer, put together to whole parameters, with buffers and frozen parameters. Used by accel-run merge-weights, and with what optimizers
---- keep beside the masters by accelerator:load_state (deepspeed_state.lua).
+--- Reads checkpoints that DeepSpeed itself wrote, like zero_to_fp32.py: it joins the ranks' parts of the optimizer's fp32 masters to whole
+--- parameters, with buffers and frozen parameters. accel-run merge-weights uses it, and accelerator:load_state also reads the other
+--- optimizer states (deepspeed_state.lua).
 ---
---- Stage 0: the model's file has whole parameters (deepspeed_stage0.lua reads the optimizer). Stages 1 and 2: a rank's file has one flat tensor
---- for each parameter group; those of all ranks, one behind the other, are the group's parameters. Stage 3: every parameter is cut into equal
---- parts, and a rank's flat tensors have its parts one behind the other.
+--- Stage 0: the model's file has whole parameters (deepspeed_stage0.lua reads the optimizer). Stage 0: the model's file has whole
+--- parameters (deepspeed_stage0.lua reads the optimizer). Stages 1 and 2: a rank's file has one flat tensor for each parameter group, and
+--- the concatenation over all ranks gives the group's parameters. Stage 3: every parameter is cut into equal parts, and a rank's flat
+--- tensors are the concatenation of its parts.
 local accel = require "accel"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 local stage0 = require "accel.ckpt.deepspeed_stage0"
+local open_read = require("accel.file.core").open_read
 
 local count = tensors.count
 local M = {}
@@ -25,13 +27,13 @@ end
 
 --- The folder of a step: the one that `latest` names, in the folder of a run.
 local function step_folder(dir)
-  local file <close> = io.open(dir .. "/latest", "rb")
+  local file <close> = open_read(dir .. "/latest")
   local tag = file and file:read(256)
   tag = tag and tag:match "^%s*([%w._-]+)%s*$"
   return tag and dir .. "/" .. tag or dir
 end
 
---- Whether DeepSpeed wrote a folder: that of a run, or of one step.
+--- Whether DeepSpeed wrote a folder, of a run or of one step.
 ---@param dir string
 ---@return boolean
 function M.is(dir)
@@ -49,7 +51,7 @@ local function load(dir, name)
   return t
 end
 
---- The parts of all ranks, in their order: {stage, groups = {[rank + 1] = flat tensors}, paddings}; nil at stage 0.
+--- The parts of all ranks, in their order: {stage, groups = {[rank + 1] = flat tensors}, paddings}. nil at stage 0.
 local function parts_of(dir, names)
   local files, world = {}, 0
   for name in next, names do
@@ -62,7 +64,7 @@ local function parts_of(dir, names)
   if world == 0 then return nil end
   local out = { groups = {}, world = world, optimizers = {} }
   for rank = 0, world - 1 do
-    if not files[rank] then raise("%s: there are files of %d ranks, and none of rank %d", dir, world, rank) end
+    if not files[rank] then raise("%s: it has files of %d ranks, but none of rank %d", dir, world, rank) end
     local state = load(dir, files[rank]).optimizer_state_dict
     if type(state) ~= "table" then raise("%s/%s has no optimizer_state_dict", dir, files[rank]) end
     local stage = state.zero_stage
@@ -79,7 +81,7 @@ end
 
 local function view(flat, shape) return flat:narrow(1, 1, count(shape)):view(table.move(shape, 1, #shape, 1, {})) end
 
---- Readers of parameters at stages 1 and 2, by name; groups: flat tensors of the ranks, the masters or a state beside them.
+--- Readers of parameters at stages 1 and 2, by name. groups: flat tensors of the ranks, the masters or another state.
 local function of_groups(parts, shapes, groups, readers)
   for g, group in ipairs(shapes) do
     local whole, at, k = nil, 0, 0
@@ -100,7 +102,7 @@ local function of_groups(parts, shapes, groups, readers)
   end
 end
 
---- Readers at stage 3. A rank's flat tensors count as one, cut where they like.
+--- Readers at stage 3. A rank's flat tensors are read as one, regardless of their boundaries.
 local function of_parts(parts, shapes, groups, readers)
   local flats = {}
   local function flat(rank)
@@ -170,7 +172,7 @@ local function opened(dir)
   return state, function(name) return readers[name].read() end, function() end, { parts = parts, model = model }
 end
 
---- Lists by rank and group of one state of the optimizers; nil where some have none.
+--- Lists by rank and group of one state of the optimizers. nil if some have none.
 local function flats_of(parts, key)
   local list = {}
   for r, optimizer in ipairs(parts.optimizers) do
@@ -184,9 +186,8 @@ local function flats_of(parts, key)
   return list
 end
 
---- What optimizers keep beside the masters: { groups = { {names =, options =}, ... }, states = { [key] = readers by parameter }, step =,
---- scale = (nil: none), model = the file of the model }.
---- Of stage 0 also what deepspeed_stage0.lua says: masters, steps = by parameter.
+--- Optimizer states other than the masters: { groups = { {names =, options =}, ... }, states = { [key] = readers by parameter }, step =,
+--- scale = (nil: none), model = the file of the model }. For stage 0 also deepspeed_stage0.lua's fields: masters, steps = by parameter.
 ---@param dir string
 ---@param own string[][] names of the parameters of the optimizer here, by group
 ---@return table
@@ -218,8 +219,8 @@ function M.optimizer(dir, own)
   return out
 end
 
---- Opens a checkpoint of DeepSpeed: meta tensors by name, in the model's order, tied ones the same tensor; what reads one; what closes it.
---- nil and a message for one that cannot be put together.
+--- Opens a checkpoint of DeepSpeed. Returns meta tensors by name, in the model's order, tied ones the same tensor; a reader; a function
+--- that closes it. nil and a message if its parts cannot be joined.
 ---@param dir string
 ---@return table<string, accel.Tensor>? state
 ---@return (fun(name: string): accel.Tensor)|string read

@@ -1,13 +1,14 @@
---- Optimizers of checkpoints that DeepSpeed wrote at stage 0. The file of the model has the state dict of one: torch's own in fp32; in 16 bits
---- that of DeepSpeed's optimizer around it, with fp32 masters, one for each parameter or one flat tensor for each group. None has names:
---- parameters are counted through the groups, so they are told by their places in the groups of the optimizer here. Called by deepspeed.lua.
+--- Optimizers of checkpoints that DeepSpeed wrote at stage 0. The file of the model has the state dict of one: torch's own in fp32. In 16
+--- bits it is DeepSpeed's optimizer around it, with fp32 masters, one for each parameter or one flat tensor for each group. None has names:
+--- parameters are numbered through the groups, so they are identified by their positions in this optimizer's groups. Called by
+--- deepspeed.lua.
 local accel = require "accel"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local M = {}
 
---- What one tensor for each group is: parts for the group's parameters, one behind the other.
+--- Splits one tensor for each group into the group's parameters, in order.
 local function cut(flat, g, group, shapes)
   local list, at = {}, 0
   for k, name in ipairs(group) do
@@ -22,8 +23,8 @@ local function cut(flat, g, group, shapes)
   return list
 end
 
---- States of a group's parameters, {[k] = entry or nil}, by torch's indexes. Of parameters that are frozen torch counts some and keeps
---- nothing; here they may be left out of the group.
+--- States of a group's parameters, {[k] = entry or nil}, by torch's indexes. torch numbers some frozen parameters and stores nothing
+--- for them. Here they may be missing from the group.
 local function by_index(state, g, indices, group)
   local kept, list = {}, {}
   for _, index in ipairs(indices) do
@@ -37,7 +38,7 @@ local function by_index(state, g, indices, group)
   return list
 end
 
---- The same of one flat tensor for each group, whose state has flat tensors, too.
+--- The same for one flat tensor per group, whose state has flat tensors as well.
 local function by_flat(entry, g, group, shapes)
   local list = {}
   for k in ipairs(group) do list[k] = {} end
@@ -76,7 +77,7 @@ function M.optimizer(model, names, shapes)
     for k, name in ipairs(group) do
       local function reader(what, t)
         if not tensors.same_sizes(t.shape, shapes[name]) then
-          raise("parameter group %d: the %s at place %d has the shape [%s], '%s' here [%s]; its order is another", g - 1, what, k - 1,
+          raise("parameter group %d: the %s at position %d has the shape [%s], but '%s' has [%s]; the optimizer's order differs", g - 1, what, k - 1,
             table.concat(t.shape, ", "), name, table.concat(shapes[name], ", "))
         end
         return { shape = t.shape, read = function() return t end }
@@ -85,7 +86,7 @@ function M.optimizer(model, names, shapes)
         local low = model.module[name]
         out.masters[name] = reader("master", masters[k])
         if not accel.equal(masters[k]:to(low.dtype), low) then
-          raise("parameter group %d: the master at place %d is not that of '%s'; its order is another", g - 1, k - 1, name)
+          raise("parameter group %d: the master at position %d does not match '%s'; the optimizer's order differs", g - 1, k - 1, name)
         end
       end
       for key, value in next, entries[k] or {} do

@@ -7,7 +7,7 @@ local M = {}
 
 local SHOWN <const> = 40 -- names that a message lists at most, of each kind
 
---- What names tell whether they are of the same bytes.
+--- The identity of a tensor's bytes, the same for names of the same bytes.
 local function identity(name, t)
   if t:numel() == 0 or t.device == "meta" then return name end
   return ("%s %d %s %s"):format(t.device, t:data_ptr(), t.dtype, tensors.shape_string(t))
@@ -43,8 +43,15 @@ local function shape_text(shape)
   return "(" .. table.concat(parts, ", ") .. ")"
 end
 
---- What keeps stored tensors from being loaded into these, as one text: names that are missing, names that are not
---- expected, shapes and dtypes that differ. nil where they fit.
+--- Whether a stored tensor of 16 bits is read into one of f32, which loses nothing: prepare holds trained parameters in f32 that were
+--- saved in 16 bits by another strategy.
+---@param stored string dtype
+---@param own string dtype
+---@return boolean
+function M.widens(stored, own) return own == "f32" and (stored == "bf16" or stored == "f16") end
+
+--- The reasons why stored tensors cannot be loaded into these, as one text: missing names, unexpected names, different
+--- shapes and dtypes. nil if they match.
 ---@param own table<string, accel.Tensor>
 ---@param stored {name: string, dtype: string, shape: integer[]}[]
 ---@return string?
@@ -54,7 +61,7 @@ function M.misfit(own, stored)
     found[s.name] = s
     if own[s.name] == nil then unexpected[#unexpected + 1] = s.name end
   end
-  local differ = {}
+  local differ, narrows = {}, false
   for name, t in ordered.iterate(own) do
     local s = found[name]
     if not s then
@@ -62,8 +69,9 @@ function M.misfit(own, stored)
       if not name:find "num_batches_tracked$" then missing[#missing + 1] = name end
     elseif shape_text(s.shape) ~= tensors.shape_string(t) then
       differ[#differ + 1] = ("'%s' has shape %s, here it is %s"):format(name, shape_text(s.shape), tensors.shape_string(t))
-    elseif s.dtype ~= t.dtype then
+    elseif s.dtype ~= t.dtype and not M.widens(s.dtype, t.dtype) then
       differ[#differ + 1] = ("'%s' has dtype %s, here it is %s"):format(name, s.dtype, t.dtype)
+      narrows = narrows or M.widens(t.dtype, s.dtype)
     end
   end
   table.sort(unexpected)
@@ -71,6 +79,7 @@ function M.misfit(own, stored)
   if #unexpected > 0 then problems[#problems + 1] = "unexpected " .. listed(unexpected) end
   for i = 1, math.min(#differ, SHOWN) do problems[#problems + 1] = differ[i] end
   if #differ > SHOWN then problems[#problems + 1] = ("... (%d that differ in all)"):format(#differ) end
+  if narrows then problems[#problems + 1] = "load the model in f32, in which it was saved" end
   return #problems > 0 and table.concat(problems, "; ") or nil
 end
 

@@ -3,43 +3,37 @@
 local accel = require "accel"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
+local read_json = require "accel.util.read_json"
+local sizes = require "accel.util.sizes"
+local unwritten = require "accel.util.unwritten"
+local writer = require "accel.util.writer"
 
 local M = {}
 
 M.SINGLE, M.INDEX = "model.safetensors", "model.safetensors.index.json"
-local SHARD <const> = "model-%05d-of-%05d.safetensors"
+local SHARD <const> = "model-%s%05d-of-%05d.safetensors"
+local SHARDS <const> = "^model%-%l?%-?%d%d%d%d%d%-of%-%d%d%d%d%d%.safetensors$"
 
-local UNITS <const> = { KB = 10 ^ 3, MB = 10 ^ 6, GB = 10 ^ 9, TB = 10 ^ 12 }
-
---- "5GB" or a number of bytes, as bytes. Units are those of huggingface_hub, which the reference's max_shard_size goes
---- through: KB, MB, GB and TB, powers of 1000 in either case.
+--- Bytes of max_shard_size.
 ---@param size integer|string
 ---@return integer
 function M.parse_size(size)
-  local bytes = math.type(size) and size or nil
-  if type(size) == "string" then
-    local text = size:upper():match "^%s*(.-)%s*$"
-    local digits, unit = text:sub(1, -3):gsub("_", ""):match "^%s*(.-)%s*$", UNITS[text:sub(-2)]
-    local number = unit and digits:find "^[%d.][%d.E+-]*$" and tonumber(digits)
-    bytes = number and number * unit
-  end
-  if not bytes or bytes ~= bytes or bytes < 0 or bytes > 2 ^ 62 then
-    raise('max_shard_size must be a number of bytes, or a size in KB, MB, GB or TB such as "5GB", got %s', tostring(size))
-  end
-  return math.floor(bytes)
+  local bytes = sizes.parse(size)
+  if not bytes then raise("max_shard_size must be %s, got %s", sizes.EXPECTED, tostring(size)) end
+  return bytes
 end
 
 local function bytes_of(t) return t:numel() * t:element_size() end
 
---- What tells tensors apart that are the same bytes under several names. All empty tensors count as one, as they do in
---- the reference.
+--- The identity of a tensor's bytes, the same for several names of one tensor. All empty tensors count as one, as they
+--- do in the reference.
 local function identity(t)
   if t:numel() == 0 then return "empty" end
   return ("%s %s %s %s %s"):format(t.device, t:data_ptr(), t.dtype, table.concat(t.shape, ","),
     table.concat(t:stride(), ","))
 end
 
---- Names of a state that are the same tensor: alias -> first name; tensors on the meta device have no bytes to share.
+--- Names of a state that are the same tensor: alias -> first name. Tensors on the meta device have no bytes to share.
 ---@param state table<string, accel.Tensor> ordered
 ---@return table<string, string>
 function M.aliases(state)
@@ -53,8 +47,8 @@ function M.aliases(state)
   return alias
 end
 
---- Shares a state out over files: in order, a file is closed when the next tensor would not fit; a tensor above the limit
---- has a file of its own, and the file under way goes on behind it. Tensors that are the same bytes count once and stay
+--- Splits a state into files, in order. A file is closed when the next tensor would not fit. A tensor above the limit has
+--- a separate file, and the current file continues after it. Tensors that are the same bytes count once and stay
 --- together.
 --- example: local t = accel.zeros(6) return #require "accel.ckpt.model_files".split({ a = t, b = t:clone() }, 30) --> 2
 ---@param state table<string, accel.Tensor> ordered
@@ -81,7 +75,7 @@ function M.split(state, max_bytes)
     end
   end
   if #current > 0 then parts[#parts + 1] = current end
-  -- aliases follow behind, grouped by the tensor that they name, in the order in which those come
+  -- aliases follow at the end, grouped by their tensor, in the order of the tensors
   local of = {}
   for _, name in ipairs(late) do
     local list = of[alias[name]] or {}
@@ -94,46 +88,75 @@ function M.split(state, max_bytes)
   return parts
 end
 
---- The file's name of part i of n.
+--- The file's name of part i of n. infix distinguishes the shards of a save from those that it replaces, "b-" for
+--- example.
 ---@param i integer
 ---@param n integer
+---@param infix? string
 ---@return string
-function M.file_name(i, n) return n == 1 and M.SINGLE or SHARD:format(i, n) end
+function M.file_name(i, n, infix) return n == 1 and M.SINGLE or SHARD:format(infix or "", i, n) end
+
+--- The infix of n new shards: the first with which none has the name of a shard that the folder's index uses, so that the files of
+--- before stay whole until the new index is in place.
+local function infix_of(dir, n)
+  local used, index = {}, read_json(dir .. "/" .. M.INDEX)
+  for _, file in next, index and type(index.weight_map) == "table" and index.weight_map or {} do used[file] = true end
+  if not index then
+    for _, name in ipairs(accel.listdir(dir) or {}) do used[name] = true end
+  end
+  for letter = ("a"):byte(), ("z"):byte() do
+    local infix, free = letter == ("a"):byte() and "" or string.char(letter) .. "-", true
+    for i = 1, n do free = free and not used[M.file_name(i, n, infix)] end
+    if free then return infix end
+  end
+  return ""
+end
+
+--- Raises for safe_serialization = false of any function that writes tensors: accel cannot write PyTorch's format, and torch.load
+--- cannot read safetensors under another name.
+---@param who string
+---@param safe_serialization boolean?
+function M.only_safetensors(who, safe_serialization)
+  if safe_serialization ~= false then return end
+  raise("%s: safe_serialization = false requests PyTorch's pickle files, but accel only writes safetensors; leave the option out", who)
+end
 
 --- The names of weight files that an earlier save left in a folder, and which are not among those written now.
 local function stale(dir, written)
   local found = {}
   for _, name in ipairs(accel.listdir(dir) or {}) do
-    local ours = name == M.SINGLE or name == M.INDEX or name:find "^model%-%d%d%d%d%d%-of%-%d%d%d%d%d%.safetensors$"
+    local ours = name == M.SINGLE or name == M.INDEX or name:find(SHARDS)
     if ours and not written[name] then found[#found + 1] = name end
   end
   return found
 end
 
---- Writes a state into a folder, which is made: model.safetensors, or shards and their index where max_shard_size asks for
---- several. Of tensors that are the same bytes the first is written. Weights of an earlier save in the folder are replaced:
---- all files are written beside them first, so that a full disk leaves them as they are. Returns the names of the files;
---- or nil, message, code. With read, the tensors of state have no values (meta); read(name) gives them, or nil, message, code, when
---- their file is written, so that memory holds one file.
+--- Writes a state into a folder, which is created if missing: model.safetensors, or shards and their index if max_shard_size requires
+--- several. Of tensors that are the same bytes the first is written. Weights of an earlier save in the folder are replaced, and so are the
+--- files of `beside`, a configuration for example: all switch together once they are on disk (accel.util.writer). Shards get other names
+--- than those that they replace, and the index comes last, so that readers of other libraries find the old weights or the new ones at any
+--- moment. Returns the names of the weight files. On failure returns nil, message, code. With read, the tensors of state have no values
+--- (meta). read(name) returns them, or nil, message, code, when their file is written, so that memory holds one file.
 ---@param dir string
 ---@param state table<string, accel.Tensor> ordered
----@param opts {max_shard_size: integer|string?, metadata: table<string, string>?, index_metadata: table?, read: function?}
+---@param opts {max_shard_size: integer|string?, metadata: table<string, string>?, index_metadata: table?, read: function?,
+---  beside: table<string, string>?}
 ---@return string[]?, string?, string?
 function M.save(dir, state, opts)
   local parts = M.split(state, opts.max_shard_size and M.parse_size(opts.max_shard_size) or math.maxinteger)
   if #parts == 0 then parts = { {} } end
-  local done, message, code = accel.makedirs(dir)
-  if not done then return nil, message, code end
+  if unwritten.skips(dir) then return { #parts == 1 and M.SINGLE or M.INDEX } end
+  local done
+  local set <close>, message, code = writer.set(dir)
+  if not set then return nil, message, code end
   local alias, map, total, files, written = M.aliases(state), {}, 0, {}, {}
-  local temporary
-  temporary, message, code = accel.mkdtemp(dir .. "/.save-")
-  if not temporary then return nil, message, code end
-  local _ <close> = setmetatable({}, { __close = function()
-    for _, file in ipairs(files) do os.remove(temporary .. "/" .. file) end
-    os.remove(temporary)
-  end })
+  local infix = #parts > 1 and infix_of(dir, #parts)
+  for name, bytes in accel.pairs(opts.beside or {}) do
+    done, message, code = set:write(name, bytes)
+    if not done then return nil, message, code end
+  end
   for i, names in ipairs(parts) do
-    local file, tensors = M.file_name(i, #parts), ordered()
+    local file, tensors = M.file_name(i, #parts, infix), ordered()
     files[#files + 1], written[file] = file, true
     for _, name in ipairs(names) do
       if not alias[name] then
@@ -143,26 +166,22 @@ function M.save(dir, state, opts)
         tensors[name], map[name], total = t, file, total + bytes_of(t)
       end
     end
-    done, message, code = accel.save(temporary .. "/" .. file, tensors, opts.metadata or { format = "pt" })
+    done, message, code = accel.save(file, tensors, opts.metadata or { format = "pt" }, set)
     if not done then return nil, message, code end
-  end
-  -- from here on the folder holds either weights, whole, or none that anybody would take for whole
-  os.remove(dir .. "/" .. M.INDEX)
-  for _, file in ipairs(files) do
-    done, message = os.rename(temporary .. "/" .. file, dir .. "/" .. file)
-    if not done then return nil, message, "io" end
   end
   if #parts > 1 then
     local metadata = { total_size = total }
     for key, value in next, opts.index_metadata or {} do metadata[key] = value end
     local text = accel.json.encode({ metadata = metadata, weight_map = map }, { pretty = true })
-    done, message, code = accel.write_file(dir .. "/" .. M.INDEX, text .. "\n")
+    done, message, code = set:write(M.INDEX, text .. "\n")
     if not done then return nil, message, code end
     written[M.INDEX] = true
     files[#files + 1] = M.INDEX
   end
-  for _, file in ipairs(stale(dir, written)) do os.remove(dir .. "/" .. file) end
-  return table.move(files, 1, #files, 1, {})
+  for _, file in ipairs(stale(dir, written)) do set:remove(file) end
+  done, message, code = set:commit()
+  if not done then return nil, message, code end
+  return files
 end
 
 return M

@@ -1,16 +1,16 @@
 --- An optimizer's part of a checkpoint: state tensors under the names of their parameters, `state.<parameter>.<key>`, and
---- plain data with the options of the groups. What is stored so fits an optimizer that holds the same parameters in the
---- same groups, in whatever order. Used by stdlib/accel/accelerator/checkpoint_content.lua and checkpoint_load.lua.
+--- plain data with the options of the groups. A stored state fits an optimizer that holds the same parameters in the same
+--- groups, in any order. Used by stdlib/accel/accelerator/checkpoint_content.lua and checkpoint_load.lua.
 local raise = require "accel.util.raise"
 local tree = require "accel.ckpt.tree"
 
 local M = {}
 
 --- The names of an optimizer's parameters, by group. A parameter that no model holds is "param_<group>_<index>", counted
---- from 0; where an optimizer holds parameters of several models, those of model k > 0 begin with "model_<k>.".
+--- from 0. If an optimizer holds parameters of several models, names of model k > 0 begin with "model_<k>.".
 ---@param optimizer table
 ---@param known table<accel.Tensor, {name: string, model: integer}> of the models, counted from 0
----@param groups? accel.Tensor[][] parameters by group [those of the optimizer]
+---@param groups? accel.Tensor[][] parameters by group [the optimizer's]
 ---@return string[][] names
 function M.names(optimizer, known, groups)
   local first, several = nil, false
@@ -49,12 +49,12 @@ local function is_indexed(dict)
   return true
 end
 
---- The plain part of an optimizer's state, and its tensors by `take`, with the parameter that each belongs to; nil where a
---- state of another form does not tell.
+--- The plain part of an optimizer's state, and its tensors by `take`, with their parameters. nil if a state of another
+--- form does not identify them.
 ---@param optimizer table
 ---@param names string[][]
 ---@param take fun(name: string, tensor: accel.Tensor, parameter: accel.Tensor?)
----@param whole? string[][] of the groups' parameters on all ranks, where this one steps on parts of some of them
+---@param whole? string[][] of the groups' parameters on all ranks, if this one holds shards of some of them
 ---@return table plain
 function M.split(optimizer, names, take, whole)
   local dict = optimizer:state_dict()
@@ -81,7 +81,7 @@ function M.split(optimizer, names, take, whole)
   return plain
 end
 
---- What keeps a stored optimizer from being loaded into one whose parameters have these names; nil where it fits.
+--- The reason why a stored optimizer cannot be loaded into one whose parameters have these names. nil if it fits.
 ---@param plain table
 ---@param names string[][]
 ---@return string?

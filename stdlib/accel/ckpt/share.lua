@@ -1,9 +1,10 @@
---- Which part of a checkpoint writes what. An *entry* says what a tensor is in the whole:
+--- Assigns the tensors of a checkpoint to its parts. An *entry* describes a tensor of the whole:
 ---   name      of the logical tensor
----   tensor    what this rank holds of it
----   shape, offsets   of the logical tensor, and where what is held lies in it (0-based); without them it is the whole
----   owner     the part that writes it; without one, every part holds the same bytes and they are shared out
---- An entry with offsets is a rank's own box and is written where it is. Used by stdlib/accel/accelerator/checkpoint_content.lua.
+---   tensor    this rank's piece of it
+---   shape, offsets   of the logical tensor, and of the piece in it (0-based). Without them the piece is the whole
+---   owner     the part that writes it. Without one, every part holds the same bytes, which are divided among them
+--- An entry with offsets is a rank's own range and is written by this rank. Used by
+--- stdlib/accel/accelerator/checkpoint_content.lua.
 local tensors = require "accel.util.tensors"
 
 local M = {}
@@ -11,8 +12,8 @@ local M = {}
 local CUT <const> = 1 << 16 -- bytes below which a tensor is not cut
 
 --- The boxes that part `part` of `parts` writes, for save:add_tensors. Tensors that all parts hold are laid end to end and
---- cut into `parts` stretches of equally many bytes; a small one goes whole to where its middle lies, a larger one is cut
---- along dim 0. All parts compute the same from the same list.
+--- cut into `parts` stretches of equally many bytes. A small one goes whole to the stretch of its middle, a larger one is
+--- cut along dim 0. All parts compute the same from the same list.
 ---@param entries table[]
 ---@param part integer 0-based
 ---@param parts integer
@@ -37,7 +38,7 @@ function M.boxes(entries, part, parts)
       elseif first <= part and part <= last then
         local rows = t.shape[1]
         local row_bytes = bytes // rows
-        --- The first row of a part: the one nearest to where its bytes begin.
+        --- The first row of a part: the one nearest to its first byte.
         local function row_of(p)
           if p <= first then return 0 end
           if p > last then return rows end
@@ -58,8 +59,7 @@ function M.boxes(entries, part, parts)
   return list
 end
 
---- Boxes by the file that they go to: a file names each tensor once, so that of a rank's boxes of one tensor the k-th lies in
---- the k-th file.
+--- Ranges by their file. A file names each tensor once, so that the k-th range of a rank's tensor goes to the k-th file.
 ---@param boxes table[]
 ---@return table[][] files
 function M.files(boxes)

@@ -28,7 +28,7 @@ function M.split(value, name, take)
   return out
 end
 
---- The value again, with what `find` returns for each name in the places of the tensors.
+--- The value again, with each tensor replaced by `find`'s result for its name.
 ---@param value any
 ---@param find fun(name: string): accel.Tensor
 ---@return any

@@ -6,24 +6,26 @@ local class = require "accel.util.class"
 local model_files = require "accel.ckpt.model_files"
 local ordered = require "accel.util.ordered"
 local read_json = require "accel.util.read_json"
+local writer = require "accel.util.writer"
+local lfs = require "lfs"
 
 local TORCH <const> = "pytorch_model.bin"
 
 ---@class accel.ckpt.Weights
----@field path string what was opened
----@field entries table<string, {file: string, shape: integer[], dtype: string}> in the order of files and of what is in them
+---@field path string the opened path
+---@field entries table<string, {file: string, shape: integer[], dtype: string}> in the order of files and their content
 local Weights = class("accel.ckpt.Weights")
 
 local M = { Weights = Weights }
 
+-- Anything other than a folder is read as a file, and the reader reports its faults.
 local function is_file(path)
-  local file = io.open(path, "rb")
-  local readable = file and file:read(0) ~= nil
-  if file then file:close() end
-  return file ~= nil and (readable or accel.listdir(path) == nil)
+  local mode = lfs.attributes(path, "mode")
+  return mode ~= nil and mode ~= "directory"
 end
 
---- The files that an index names, each once and in the order of the names, and the file of each tensor; nil, message, code.
+--- The files that an index names, each once and in the order of the names, and the file of each tensor. On failure returns
+--- nil, message, code.
 ---@param path string
 ---@return string[]?, table<string, string>|string, string?
 function M.read_index(path)
@@ -35,29 +37,31 @@ function M.read_index(path)
   for name, part in ordered.iterate(map) do
     if type(name) ~= "string" or type(part) ~= "string" or part:find "[/\\%c]" or part:find "^%."
       or not (part:find "%.safetensors$" or part:find "%.bin$") then
-      return nil, ("%s: '%s' is not the name of a weights file beside it"):format(path, tostring(part)), "format"
+      return nil, ("%s: '%s' is not the name of a weights file in its folder"):format(path, tostring(part)), "format"
     end
     if not seen[part] then files[#files + 1], seen[part] = part, true end
   end
   return files, map
 end
 
---- The index of a folder: the only *.index.json; nil without one; nil, message, code with several.
+--- The index of a folder: the only *.index.json. nil without one. nil, message, code with several.
 local function find_index(dir)
   local found = {}
   for _, name in ipairs(accel.listdir(dir) or {}) do
     if name:find "%.index%.json$" then found[#found + 1] = name end
   end
   if #found < 2 then return found[1] end
-  return nil, ("%s: holds several indexes (%s); name the one that is meant"):format(dir, table.concat(found, ", ")), "format"
+  return nil, ("%s: holds several indexes (%s); name one"):format(dir, table.concat(found, ", ")), "format"
 end
 
---- What a path names: folder, file names in it, and with an index the file of each tensor.
+--- The parts of a path: folder, file names in it, and with an index the file of each tensor.
 local function resolve(path)
   local dir, name = path:match "^(.*)/([^/]*)$"
   if not dir then dir, name = ".", path end
   if dir == "" then dir = "/" end
   local listed, message, code = accel.listdir(path)
+  local whole, fault, kind = writer.recover(listed and path or dir)
+  if not whole then return nil, fault, kind end
   if listed then
     dir, name = path, nil
     for _, single in ipairs { TORCH, model_files.SINGLE } do
@@ -89,8 +93,8 @@ function M.open_reader(path)
   return require("accel.file.core").open_pt(path)
 end
 
---- Opens what path names; nil, message, code where there is none or the files contradict each other. Of a folder the first
---- of pytorch_model.bin, model.safetensors and the only *.index.json is taken, as in the reference.
+--- Opens a path. Returns nil, message, code if there is none or the files contradict each other. Of a folder the first of
+--- pytorch_model.bin, model.safetensors and the only *.index.json is taken, as in the reference.
 ---@param path string
 ---@return accel.ckpt.Weights?, string?, string?
 function M.open(path)
@@ -125,7 +129,7 @@ function M.open(path)
   return self
 end
 
---- Compares every checksum that the files have; nil, message, code.
+--- Compares every checksum in the files. On failure returns nil, message, code.
 ---@return true?, string?, string?
 function Weights:verify()
   for _, reader in next, self._readers do
@@ -135,8 +139,8 @@ function Weights:verify()
   return true
 end
 
---- Reads a tensor into t, which has its shape; straight into t's memory where dtype and device allow it. true; or nil,
---- message, code.
+--- Reads a tensor into t, which has its shape. It reads straight into t's memory if dtype and device allow it. Returns
+--- true. On failure returns nil, message, code.
 ---@param name string
 ---@param t accel.Tensor
 ---@return true?, string?, string?
@@ -151,7 +155,7 @@ function Weights:read(name, t)
   return true
 end
 
---- A tensor of its own on the host; or nil, message, code.
+--- A new tensor on the host. On failure returns nil, message, code.
 ---@param name string
 ---@return accel.Tensor?, string?, string?
 function Weights:get(name)

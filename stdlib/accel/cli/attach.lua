@@ -8,9 +8,9 @@ return function(...)
   local o, words = command.parse({
     name = "accel-run attach", usage = "[options] [JOB]",
     summary = "A prompt in a script that runs, on all its ranks, from their next step on. JOB is a name that accel-run ps shows, "
-      .. "the beginning of one, a process or a script; none: the only job there is.",
-    { "rank", "int", nil, "R", "this rank alone; the others wait for it at their next collective" },
-    { "here", "flag", false, nil, "wait for ranks that stand at a breakpoint already; pause none" },
+      .. "the prefix of one, a process id or a script; optional with a single job.",
+    { "rank", "int", nil, "R", "only this rank; the others wait for it at their next collective", least = 0 },
+    { "here", "flag", false, nil, "wait for ranks that reach a breakpoint; pause none" },
     { "hosts", "string", nil, "A,B", "the job's other machines [those that its ranks know of]" },
     { "serve", "flag", false, nil, "of accel-run itself: the job's ranks here over standard input and output" },
     { "tunnel", "int", nil, "FD", "of accel-run itself: the other end of --serve" },

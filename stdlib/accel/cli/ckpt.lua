@@ -1,15 +1,18 @@
---- accel-run ckpt: what is in folders of checkpoints, whether it is whole, and which of it can go.
+--- accel-run ckpt: lists folders of checkpoints, verifies them, and removes old ones.
 local accel = require "accel"
 local ckpt = require "accel.ckpt"
 local command = require "accel.cli.command"
-local convert_bytes = require("accel.accelerator.memory").convert_bytes
+local convert_bytes = require("accel.util.sizes").convert_bytes
+
+local visible = require("accel.util.terminal").visible
 
 local PROGRAM <const> = "accel-run ckpt"
 
---- Lines of columns, as wide as what is in them; the last one is not filled up.
+--- Lines of columns, as wide as their content. The last one is not padded.
 local function print_table(rows)
   local widths = {}
   for _, row in ipairs(rows) do
+    for i, text in ipairs(row) do row[i] = visible(text) end
     for i, text in ipairs(row) do widths[i] = math.max(widths[i] or 0, #text) end
   end
   for _, row in ipairs(rows) do
@@ -29,7 +32,7 @@ local function cell(value) return value == nil and "-" or tostring(value) end
 
 local function ls(...)
   local o, dirs = command.parse({
-    name = PROGRAM .. " ls", usage = "[FOLDER ...]", summary = "Lists the checkpoints of folders; default: this one.",
+    name = PROGRAM .. " ls", usage = "[FOLDER ...]", summary = "Lists the checkpoints of folders, the oldest first; default: the current folder.",
     { "json", "flag", false, nil, "print JSON" },
   }, 0, math.maxinteger, ...)
   if #dirs == 0 then dirs[1] = "." end
@@ -55,8 +58,8 @@ local function ls(...)
     print_table(rows)
   elseif not failed then
     for i, dir in ipairs(dirs) do dirs[i] = folder_of(dir) end
-    print(("no checkpoints in %s\nWith automatic_checkpoint_naming an Accelerator saves them in\nproject_dir/checkpoints; name that folder."):format(
-      table.concat(dirs, ", ")))
+    command.say("no checkpoints in %s\nWith automatic_checkpoint_naming an Accelerator saves them in\nproject_dir/checkpoints; give that folder.",
+      table.concat(dirs, ", "))
   end
   return not failed
 end
@@ -72,9 +75,12 @@ end
 local function show(...)
   local o, words = command.parse({
     name = PROGRAM .. " show", usage = "CHECKPOINT [OBJECT | FILE]",
-    summary = "What a checkpoint holds: its record, files and objects; of an object its tensors, of a .bin file its values.",
+    summary = "Lists the content of a checkpoint: its record, files and objects; or an object's tensors, or a .bin file's values.",
     { "json", "flag", false, nil, "print the manifest as JSON" },
   }, 1, 2, ...)
+  if o.json and words[2] then
+    return command.refuse(PROGRAM .. " show", "--json prints the whole manifest; leave out --json or '%s'", words[2])
+  end
   local c <close>, message = ckpt.open(words[1])
   if not c then return command.refuse(PROGRAM .. " show", "%s", message) end
   if o.json then
@@ -94,14 +100,14 @@ local function show(...)
     end
     print_table(rows)
   elseif what and files[what] then
-    print(shown_file(c, what))
+    print(visible(shown_file(c, what), true))
   elseif what then
     return command.refuse(PROGRAM .. " show", "%s has no object and no file '%s'", words[1], what)
   else
     local total = 0
     for _, file in ipairs(c.manifest.files) do total = total + file.bytes end
-    print(("%s: written %s by accel %s, %d file%s, %s"):format(c.path, cell(c.manifest.created), cell(c.manifest.accel),
-      #c.manifest.files, #c.manifest.files == 1 and "" or "s", convert_bytes(total)))
+    command.say("%s: written %s by accel %s, %d file%s, %s", c.path, cell(c.manifest.created), cell(c.manifest.accel),
+      #c.manifest.files, #c.manifest.files == 1 and "" or "s", convert_bytes(total))
     print(accel.inspect(c.manifest.state))
     local rows = { { "OBJECT", "TENSORS", "ELEMENTS", "SIZE" } }
     for _, object in ipairs(c:objects()) do
@@ -126,7 +132,7 @@ end
 local function verify(...)
   local _, paths = command.parse({
     name = PROGRAM .. " verify", usage = "CHECKPOINT ...",
-    summary = "Compares every byte with the checksums of the manifest; exit status 1 where one differs.",
+    summary = "Compares every byte with the checksums of the manifest. Exit status 1 if one differs.",
   }, 1, math.maxinteger, ...)
   local Progress, terminal = require "accel.util.progress", require "accel.util.terminal"
   local all_good = true
@@ -140,7 +146,7 @@ local function verify(...)
       end or nil)
     end
     if bar then bar:finish() end
-    if good then print(path .. ": ok") else all_good = command.refuse(PROGRAM .. " verify", "%s", message) end
+    if good then command.say("%s: ok", path) else all_good = command.refuse(PROGRAM .. " verify", "%s", message) end
   end
   return all_good
 end
@@ -148,29 +154,19 @@ end
 local function prune(...)
   local o, dirs = command.parse({
     name = PROGRAM .. " prune", usage = "--keep N FOLDER ...",
-    summary = "Removes the oldest checkpoints of folders; ones that are not whole do not count and stay.",
-    { "keep", "int", nil, "N", "how many stay; at least 1" },
-    { "dry_run", "flag", false, nil, "only say what would go" },
+    summary = "Removes the oldest checkpoints of folders. Incomplete ones do not count and stay.",
+    { "keep", "int", nil, "N", "how many to keep; at least 1" },
+    { "dry_run", "flag", false, nil, "only list the checkpoints to remove" },
   }, 1, math.maxinteger, ...)
   if not o.keep or o.keep < 1 then
     io.stderr:write(PROGRAM, " prune: needs --keep N, 1 at least\n")
     os.exit(2, true)
   end
   for _, dir in ipairs(dirs) do
-    local parent, removed, message = folder_of(dir), nil, nil
-    if o.dry_run then
-      local entries
-      entries, message = ckpt.scan(parent)
-      local whole = {}
-      for _, entry in ipairs(entries or {}) do
-        if entry.status == "ok" then whole[#whole + 1] = entry.name end
-      end
-      removed = entries and table.move(whole, 1, math.max(0, #whole - o.keep), 1, {})
-    else
-      removed, message = ckpt.prune(parent, o.keep)
-    end
+    local parent = folder_of(dir)
+    local removed, message = ckpt.prune(parent, o.keep, { dry_run = o.dry_run })
     if not removed then return command.refuse(PROGRAM .. " prune", "%s", message) end
-    for _, name in ipairs(removed) do print((o.dry_run and "would remove " or "removed ") .. parent .. "/" .. name) end
+    for _, name in ipairs(removed) do command.say("%s %s/%s", o.dry_run and "would remove" or "removed", parent, name) end
   end
   return true
 end
@@ -178,9 +174,9 @@ end
 return function(...)
   return command.dispatch(PROGRAM, "Looks after checkpoints that accelerator:save_state wrote.", {
     { "ls", "[FOLDER ...]", "the checkpoints of folders", ls },
-    { "show", "CHECKPOINT [WHAT]", "what one holds", show },
+    { "show", "CHECKPOINT [WHAT]", "list the content of one", show },
     { "verify", "CHECKPOINT ...", "whether every byte is as it was written", verify },
-    { "diff", "CHECKPOINT CHECKPOINT", "where two of them differ", require "accel.cli.ckpt_diff" },
+    { "diff", "CHECKPOINT CHECKPOINT", "compare two of them", require "accel.cli.ckpt_diff" },
     { "prune", "--keep N FOLDER ...", "remove the oldest", prune },
   }, ...)
 end

@@ -1,4 +1,5 @@
---- accel-run ckpt diff A B: tensors by name, then plain data, then the records; as diff does, 0 where they are the same, 1 where not.
+--- accel-run ckpt diff A B: compares tensors by name, then plain data, then the records. Like diff, it exits with 0 if they are the
+--- same, otherwise 1.
 local accel = require "accel"
 local ckpt = require "accel.ckpt"
 local command = require "accel.cli.command"
@@ -22,7 +23,7 @@ local function each_part(shape, fn)
   return true
 end
 
---- How the values of one tensor differ: elements that do, and the largest distance; nil, message.
+--- The difference between two tensors: differing elements, and the largest distance. On failure returns nil, message.
 local function compare_values(a, b, object, t)
   local differ, most = 0, 0
   local ok, message = each_part(t.shape, function(shape, offsets)
@@ -44,7 +45,7 @@ local function compare_values(a, b, object, t)
   return differ, most
 end
 
---- Calls fn with what only a, only b, and both name.
+--- Calls fn with the names in only a, in only b, and in both.
 local function each_name(a, b, only_a, only_b, both)
   for _, name in ipairs(a.order) do
     if b[name] ~= nil then both(name) else only_a(name) end
@@ -84,8 +85,8 @@ end
 return function(...)
   local _, paths = command.parse({
     name = PROGRAM, usage = "CHECKPOINT CHECKPOINT",
-    summary = "Compares two checkpoints: names, dtypes, shapes and values of tensors, plain data, records. Exit status 0 where "
-      .. "they are the same, 1 where not.",
+    summary = "Compares two checkpoints: names, dtypes, shapes and values of tensors, plain data, records. Exit status 0 if "
+      .. "they are the same, otherwise 1.",
   }, 2, 2, ...)
   local a <close>, why = ckpt.open(paths[1])
   if not a then return command.refuse(PROGRAM, "%s", why) end
@@ -94,7 +95,7 @@ return function(...)
   local same, failed = true, nil
   local function say(fmt, ...)
     same = false
-    print(fmt:format(...))
+    command.say(fmt, ...)
   end
   local function only(path, what) return function(name) say("%s: only %s has it", what(name), path) end end
 

@@ -1,31 +1,81 @@
---- What the programs of stdlib/accel/cli share: options of one action, its help, and how they end. accel-run NAME ... calls
---- require("accel.cli.name")(...), which returns false where the exit status is 1; wrong usage ends with 2.
+--- Common parts of the programs in stdlib/accel/cli: options of one action, its help, and exit statuses. accel-run NAME ...
+--- calls require("accel.cli.name")(...), which returns false for exit status 1. Wrong usage ends with 2.
 local cli = require "accel.util.cli"
+local terminal = require "accel.util.terminal"
 
 local M = {}
 
---- Options and words of an action; --help and wrong usage end the program here.
+local describing -- by M.describe: descriptions are raised to it
+
+--- Options and words of an action. --help and wrong usage end the program here.
 ---@param declared table as accel.util.cli takes it
----@param least integer words behind the options
+---@param least integer words after the options
 ---@param most integer
 ---@param ... string
----@return table options, string[] words
+---@return table options, string[] words, table<string, boolean> given
 function M.parse(declared, least, most, ...)
+  if describing then error({ options = declared }, 0) end
   declared.args = { ... }
-  local o, words = cli(declared)
+  local o, words, given = cli(declared)
+  for _, spec in ipairs(declared) do
+    local key = spec[1]:gsub("-", "_")
+    if given[key] and o[key] == "" then cli.fail(declared, ("option '--%s' is empty; expected %s"):format(spec[1]:gsub("_", "-"), spec[4])) end
+  end
   if #words < least then cli.fail(declared, ("needs %s"):format(declared.usage)) end
-  if #words > most then cli.fail(declared, ("'%s' is one word too many"):format(words[most + 1])) end
-  return o, words
+  if #words > most then cli.fail(declared, ("unexpected argument '%s'"):format(words[most + 1])) end
+  return o, words, given
 end
 
---- Says on stderr why it cannot be done; returns false.
+--- The options of a program of accel.cli and of its actions, as the program declares them for its help and its parser: a list of
+--- { words, declared }. words are the words before the options. For completion, and for the sweep of all options.
+---@param program fun(...: string): boolean
+---@param name string "ckpt"
+---@return { words: string[], options: table }[]
+function M.describe(program, name)
+  local list, seen = {}, {}
+  local function look(fn, words, ...)
+    describing = true
+    local ok, got = pcall(fn, ...)
+    describing = nil
+    if ok or type(got) ~= "table" then error(ok and name .. " declares no options" or got, 0) end
+    if got.options and not seen[got.options.name] then
+      seen[got.options.name] = true
+      list[#list + 1] = { words = words, options = got.options }
+    end
+    for _, action in ipairs(got.actions or {}) do look(action[4], { name, action[1] }) end
+  end
+  look(program, { name })
+  look(program, { name }, "--help")
+  return list
+end
+
+--- Prints the error on stderr. Returns false.
 ---@return false
 function M.refuse(name, fmt, ...)
-  io.stderr:write(name, ": ", fmt:format(...), "\n")
+  io.stderr:write(name, ": ", terminal.message(fmt:format(...)), "\n")
   return false
 end
 
---- fn(...); where Ctrl-C ends it, says so and what is left, and ends with status 130.
+--- Prints a line. Its texts may come from others (terminal.format).
+---@param fmt string
+---@param ... any
+function M.say(fmt, ...) print(terminal.format(fmt, ...)) end
+
+--- The same on standard error.
+---@param fmt string
+---@param ... any
+function M.tell(fmt, ...) io.stderr:write(terminal.format(fmt, ...), "\n") end
+
+--- Warns on stderr that an option has no effect, and what to do.
+---@param name string
+---@param option string "--bandwidth"
+---@param why string
+---@param ... any for string.format
+function M.no_effect(name, option, why, ...)
+  M.tell("%s: warning: %s has no effect %s", name, option, why:format(...))
+end
+
+--- fn(...). On Ctrl-C it prints a message and the remaining state, and ends with status 130.
 ---@param name string
 ---@param left string
 ---@param fn function
@@ -38,7 +88,7 @@ function M.until_interrupted(name, left, fn, ...)
   os.exit(130, true)
 end
 
---- pcall, but for what Ctrl-C ended: that goes on to until_interrupted.
+--- pcall, except that Ctrl-C passes through to until_interrupted.
 ---@param fn function
 ---@param ... any
 ---@return boolean, any ...
@@ -60,6 +110,7 @@ end
 ---@param ... string
 ---@return boolean
 function M.dispatch(program, summary, actions, ...)
+  if describing then error({ actions = actions }, 0) end
   local word, names = ..., {}
   for i, action in ipairs(actions) do
     names[i] = action[1]
@@ -73,13 +124,13 @@ function M.dispatch(program, summary, actions, ...)
     local left = action[1] .. " " .. action[2]
     lines[#lines + 1] = ("  %s%s  %s"):format(left, (" "):rep(width - #left), action[3])
   end
-  lines[#lines + 1] = ("\n%s ACTION --help tells the options of one."):format(program)
+  lines[#lines + 1] = ("\n%s ACTION --help lists the options of an action."):format(program)
   if asked then
     io.stdout:write(table.concat(lines, "\n"), "\n")
     return true
   end
   if word then
-    io.stderr:write(("%s: there is no action '%s'%s\nTry '%s --help'.\n"):format(program, word, nearest_of(word, names), program))
+    M.tell("%s: unknown action '%s'%s\nTry '%s --help'.", program, word, nearest_of(word, names), program)
   else
     io.stderr:write(table.concat(lines, "\n"), "\n")
   end

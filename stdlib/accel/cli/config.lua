@@ -1,4 +1,5 @@
---- accel-run config: questions whose answers become a configuration; default, update, show, validate.
+--- accel-run config: asks questions and writes the answers to a configuration. Actions: default, update, show,
+--- validate.
 local arguments = require "accel.config.arguments"
 local command = require "accel.cli.command"
 local layers = require "accel.config.layers"
@@ -9,20 +10,21 @@ local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
 local validate = require "accel.config.validate"
 local write = require "accel.config.write"
+local open_read = require("accel.file.core").open_read
 
 local NAME <const> = "accel-run config"
 
 local function refuse(...) return command.refuse(NAME, ...) end
 
 local function exists(path)
-  local file = io.open(path, "rb")
+  local file = open_read(path)
   if file then file:close() end
   return file ~= nil
 end
 
 local function target(given)
   local path = given or layers.user_file()
-  if not path then return nil, refuse("neither --config_file nor HOME says where the configuration goes") end
+  if not path then return nil, refuse("neither --config_file nor HOME gives a place for the configuration; set one") end
   return path
 end
 
@@ -31,8 +33,8 @@ end
 local function take_default() return "" end
 
 local function interactive(...)
-  local o = command.parse({ name = NAME, usage = "[options]", summary = "Asks what a launch should be like and writes it to a file.",
-    { "config_file", "string", nil, "FILE", "where to write [the user's configuration]" },
+  local o = command.parse({ name = NAME, usage = "[options]", summary = "Asks questions about a launch and writes the answers to a file.",
+    { "config_file", "string", nil, "FILE", "the file to write [the user's configuration]" },
     { "yes", "flag", false, nil, "take every default" },
   }, 0, 0, ...)
   local path, failed = target(o.config_file)
@@ -47,21 +49,21 @@ local function interactive(...)
   if not values then return refuse("stopped: nothing was written") end
   local ok, why = write.file(questions.fields(values), path)
   if not ok then return refuse("%s", why) end
-  io.stdout:write("configuration written to ", path, "\n")
+  command.say("configuration written to %s", path)
   return true
 end
 
 local function default(...)
   local o = command.parse({ name = NAME .. " default", usage = "[options]", summary = "Writes a small configuration for this machine.",
-    { "config_file", "string", nil, "FILE", "where to write [the user's configuration]" },
+    { "config_file", "string", nil, "FILE", "the file to write [the user's configuration]" },
     { "mixed_precision", { "no", "fp16", "bf16", "fp8" }, "no", "WORD", "numbers of the passes" },
   }, 0, 0, ...)
   local path, failed = target(o.config_file)
   if not path then return failed end
-  if exists(path) then return refuse("%s is there already; remove it, or name another by --config_file", path) end
+  if exists(path) then return refuse("%s exists; remove it, or give another --config_file", path) end
   local ok, why = write.file(questions.basic(o.mixed_precision, machine.complete()), path)
   if not ok then return refuse("%s", why) end
-  io.stdout:write("configuration written to ", path, "\n")
+  command.say("configuration written to %s", path)
   return true
 end
 
@@ -86,7 +88,7 @@ local function update(...)
   fields = file.environment == "LOCAL_MACHINE" and questions.fields(values) or read.fields(file)
   local ok, why = write.file(fields, path)
   if not ok then return refuse("%s", why) end
-  io.stdout:write("configuration updated in ", path, "\n")
+  command.say("configuration updated in %s", path)
   return true
 end
 
@@ -112,7 +114,7 @@ local function named(path)
   return path
 end
 
---- The value that counts, and what it comes from, of each key that is said or has a default.
+--- The effective value and its source, for each key that is set or has a default.
 local function each_value(given, file, names)
   local list = {}
   for _, row in ipairs(schema.list) do
@@ -138,17 +140,10 @@ end
 local WIDTH <const> = 80
 
 local function show(...)
-  local words, origin, diff = {}, false, false
-  for _, word in ipairs { ... } do
-    if word == "--origin" then origin = true elseif word == "--diff" then diff = true
-    elseif word == "--help" or word == "-h" then
-      io.stdout:write("Usage: ", NAME, " show [--origin] [--diff] [launch flags]\n",
-        "Shows the configuration that a launch here would have.\n\n",
-        "  --origin   where each value comes from: flag, variable, file and line, default\n",
-        "  --diff     only what differs from the defaults\n")
-      return true
-    else words[#words + 1] = word end
-  end
+  local o, words = command.parse({ name = NAME .. " show", usage = "[--origin] [--diff] [launch flags]", others = true,
+    summary = "Shows the configuration that a launch here would have.",
+    { "origin", "flag", false, nil, "the source of each value: flag, variable, file and line, default" },
+    { "diff", "flag", false, nil, "only values that differ from the defaults" } }, 0, math.maxinteger, ...)
   local given, why = arguments.read(words)
   if not given then return refuse("%s", why) end
   local file, names
@@ -160,9 +155,9 @@ local function show(...)
   for _, v in ipairs(list) do width = math.max(width, #v.key + 2 + #text_of(v.value)) end
   width = math.min(width, WIDTH // 2)
   for _, v in ipairs(list) do
-    if v.differs or not diff then
+    if v.differs or not o.diff then
       local text = ("%s: %s"):format(v.key, text_of(v.value))
-      if origin then
+      if o.origin then
         local beside = ("%-" .. width .. "s  # %s"):format(text, v.origin)
         text = #beside <= WIDTH and beside or ("%s\n  # %s"):format(text, v.origin)
       end
@@ -175,7 +170,7 @@ end
 
 local function check(...)
   local o, words = command.parse({ name = NAME .. " validate", usage = "[options] [FILE ...]",
-    summary = "Says what is wrong in configurations: keys, types, values, and what has no effect.",
+    summary = "Reports errors in configurations: keys, types, values, and options without effect.",
     { "config_file", "string", nil, "FILE", "which [those that a launch here would read]" } }, 0, 100, ...)
   if o.config_file then table.insert(words, 1, o.config_file) end
   local files = {}
@@ -188,13 +183,13 @@ local function check(...)
     local why
     files, why = layers.files()
     if not files then return refuse("%s", why) end
-    if #files == 0 then return refuse("there is no configuration here; name a file, or write one by %s default", NAME) end
+    if #files == 0 then return refuse("no configuration found; name a file, or write one with %s default", NAME) end
   end
   local good = true
   for _, file in ipairs(files) do
     local lines = validate.lines(file)
-    for _, line in ipairs(lines) do io.stderr:write(line, "\n") end
-    if #lines == 0 then io.stdout:write(file.path, ": right\n") else good = false end
+    for _, line in ipairs(lines) do command.tell("%s", line) end
+    if #lines == 0 then command.say("%s: right", file.path) else good = false end
   end
   return good
 end
@@ -202,12 +197,12 @@ end
 local ACTIONS <const> = {
   { "default", "[--mixed_precision W]", "write a small configuration for this machine", default },
   { "update", "[--config_file FILE]", "write an earlier version's in today's form", update },
-  { "show", "[--origin] [--diff]", "what a launch here would have, and from where", show },
-  { "validate", "[FILE ...]", "say what is wrong, with file and line", check },
+  { "show", "[--origin] [--diff]", "the effective configuration of a launch here, with the source of each value", show },
+  { "validate", "[FILE ...]", "report errors, with file and line", check },
 }
 
 return function(...)
   local first = ...
   if first == nil or (first:sub(1, 1) == "-" and first ~= "-h" and first ~= "--help") then return interactive(...) ~= false end
-  return command.dispatch(NAME, "Without an action it asks; --yes takes every default.", ACTIONS, ...)
+  return command.dispatch(NAME, "Without an action it asks questions; --yes takes every default.", ACTIONS, ...)
 end

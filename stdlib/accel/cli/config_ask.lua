@@ -1,11 +1,11 @@
---- How accel-run config asks a question: a menu where there is a terminal, else lines as they come. Gives the `ask` that
+--- How accel-run config asks a question: a menu on a terminal, otherwise plain lines. Gives the `ask` that
 --- accel.config.questions wants.
 local menu = require "accel.cli.menu"
 local questions = require "accel.config.questions"
 
 local M = {}
 
---- What a default is called.
+--- The text of a default.
 ---@param value any
 ---@return string
 function M.shown(value)
@@ -24,7 +24,7 @@ local function head(question, how)
   io.stderr:write("\n", question, "\n")
 end
 
---- One question by lines: a choice is given by its word or its number; "<" goes back.
+--- One question by lines. You answer a choice with its word or its number. "<" goes back.
 local function by_line(question, how)
   head(question, how)
   if how.choices and not is_number(how) then
@@ -52,7 +52,7 @@ local function texts_of(how)
   return list, at
 end
 
---- ask, and what is to be closed at the end. Ctrl-C ends the program with the status of an interrupt.
+--- ask, and the object to close at the end. Ctrl-C ends the program with the status of an interrupt.
 ---@return fun(question: string, how: table): any ask
 ---@return any closes
 function M.open()
@@ -61,7 +61,7 @@ function M.open()
     io.stderr:write "An empty line takes the default in brackets, < goes back one question.\n"
     return by_line, setmetatable({}, { __close = function() end })
   end
-  io.stderr:write "Up and down choose, or type the answer; enter takes it, left goes back one question.\n"
+  io.stderr:write "Choose with up and down, or type the answer. Enter takes it, left returns to the previous question.\n"
   return function(question, how)
     head(question, how)
     local choices, selected = texts_of(how)

@@ -1,5 +1,5 @@
---- accel-run doctor: what of this machine may stand in the way of a run, with what to do: memory and its limits, shared memory, files,
---- CPUs and their features, clocks, devices and libraries. Exit status 1 where something cannot work.
+--- accel-run doctor: checks this machine for problems and suggests remedies: memory and its limits, shared memory, files,
+--- CPUs and their features, clocks, devices and libraries. Exit status 1 if it finds an error.
 local accel = require "accel"
 local command = require "accel.cli.command"
 
@@ -14,7 +14,7 @@ local function read(path)
   return text
 end
 
---- Soft limit of /proc/self/limits by its title; math.huge: unlimited.
+--- Soft limit of /proc/self/limits by its title. math.huge: unlimited.
 local function limit(title)
   for line in (read "/proc/self/limits" or ""):gmatch "[^\n]+" do
     if line:sub(1, #title) == title then
@@ -26,7 +26,8 @@ end
 
 local function bytes(n)
   if n == nil then return "unknown" end
-  return n == math.huge and "unlimited" or accel.accelerator.convert_bytes(math.floor(n))
+  if n == math.huge then return "unlimited" end
+  return (accel.accelerator.convert_bytes(math.floor(n)):gsub("([KMGTP])B$", "%1iB")) -- its units are powers of 1024
 end
 
 local rows = {}
@@ -36,7 +37,7 @@ row("memory", function(f)
   local free = (read "/proc/meminfo" or ""):match "MemAvailable:%s+(%d+)"
   free = free and tonumber(free) * 1024
   local text = ("%s usable, %s available now"):format(bytes(f.memory), bytes(free))
-  if free and free < GIB then return "warn", text .. "; close what else runs, or set --memory-limit" end
+  if free and free < GIB then return "warn", text .. "; close other programs, or set --memory-limit" end
   return "ok", text
 end)
 row("address space", function()
@@ -65,7 +66,7 @@ row("shared memory", function()
     assert(#blob:read() == 4096)
   end)
   if not ok then return "fail", ("memfd does not work: %s"):format(tostring(why)) end
-  return "ok", "memfd; ranks of one machine need no /dev/shm"
+  return "ok", "memfd; ranks of one machine do not need /dev/shm"
 end)
 row("temporary folder", function()
   local base = os.getenv "TMPDIR" or "/tmp"
@@ -78,7 +79,7 @@ row("cpus", function(f)
   local quota = (read "/sys/fs/cgroup/cpu.max" or ""):match "^(%d+)"
   local text = ("%d usable, %d threads, kernels for %s"):format(f.cpus, accel.num_threads(), f.isa)
   if quota and tonumber(quota) < 100000 then return "warn", text .. "; the cgroup gives less than one CPU" end
-  if f.isa == "base" then return "warn", text .. "; without AVX2 products are slow" end
+  if f.isa == "base" then return "warn", text .. "; matrix products are slow without AVX2" end
   return "ok", text
 end)
 row("clock", function()
@@ -86,7 +87,7 @@ row("clock", function()
   local began = accel.clock()
   for _ = 1, 1000 do accel.clock() end
   local cost = (accel.clock() - began) / 1000
-  if cost > 5e-6 then return "warn", ("%s, %.1f us a reading; timers are slow here"):format(source, cost * 1e6) end
+  if cost > 5e-6 then return "warn", ("%s, %.1f us per reading; timers are slow here"):format(source, cost * 1e6) end
   return "ok", source
 end)
 row("huge pages", function()
@@ -111,7 +112,7 @@ row("arithmetic", function()
 end)
 
 return function(...)
-  command.parse({ name = NAME, usage = "", summary = "Says what of this machine may stand in the way, and what to do." }, 0, 0, ...)
+  command.parse({ name = NAME, usage = "", summary = "Checks this machine for problems and suggests remedies." }, 0, 0, ...)
   local f, good = accel.features(), true
   for _, r in ipairs(rows) do
     local ok, state, text = pcall(r[2], f)

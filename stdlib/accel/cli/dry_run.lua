@@ -1,42 +1,44 @@
---- accel-run --dry-run SCRIPT: what a step of the script takes as any rank of any world, told without running it: memory by category, bytes of
---- every collective, flops, time, and what to try where it does not fit. Each rank that is looked at is a process of its own
---- (accel.profiler.dry_run).
+--- accel-run --dry-run SCRIPT: the cost of a script's step as any rank of any world, computed without running it: memory by category, bytes
+--- of every collective, flops, time, and suggestions if it does not fit. Each simulated rank is a separate process
+--- (accel.cli.dry_run_rank).
 local accel = require "accel"
 local command = require "accel.cli.command"
+local folders = require "accel.util.folders"
 local plans = require "accel.cli.plan_config"
 local ranks_of_run = require "accel.cli.dry_run_ranks"
 local report = require "accel.cli.dry_run_report"
+local sizes = require "accel.util.sizes"
 
 local NAME <const> = "accel-run --dry-run"
 
 local DECLARED <const> = {
   name = NAME, usage = "[options] SCRIPT [ARGS...]",
-  summary = "Memory per rank, bytes of collectives, flops and time of a step, told without running it.\n"
-    .. "The script runs on tensors without values; item() gives 0 there.",
-  { "num_processes", "int", nil, "N", "ranks of the world [1, or as the configuration says]" },
+  summary = "Predicts memory per rank, bytes of collectives, flops and time of a step without running it.\n"
+    .. "The script runs on tensors without values; item() returns 0.",
+  { "num_processes", "int", nil, "N", "ranks of the world [1, or the configuration's]" },
   { "num_machines", "int", 1, "M", "machines, of equally many ranks" },
   { "rank", "string", nil, "R[,R...]", "which ranks to play [the first and the last]" },
   { "plan", "string", nil, "PLAN", "ddp, zero1, zero2, zero3, full_shard, shard_grad_op, or tp=2,pp=2,zero=1,micro_batches=8 "
     .. "[as script and environment say]" },
   { "mixed_precision", "string", nil, "P", "no, bf16, fp16 [as script and environment say]" },
   { "config_file", "string", nil, "FILE", "a configuration of accelerate or accel-run" },
-  { "device", "string", "cpu", "NAME", "cpu, or cuda: an accelerator with memory of its own" },
-  { "memory_limit", "string", nil, "SIZE", "of a rank, 80G [cpu: 90% of this machine over its ranks; cuda: 80G]" },
-  { "steps", "int", 8, "K", "steps to run; the last one is told of, the peak is that of all" },
+  { "device", "string", "cpu", "NAME", "cpu, or cuda: an accelerator with its own memory" },
+  { "memory_limit", "string", nil, "SIZE", "of a rank, 80G [cpu: 90% of this machine divided by its ranks; cuda: 80G]" },
+  { "steps", "int", 8, "K", "steps to run; the report covers the last one, and the peak of all", least = 1 },
   { "bandwidth", "number", 12.5, "GB/S", "between machines, of one rank" },
   { "rates", "string", nil, "FILE", "tell times by the rates in FILE, such as an earlier report in JSON" },
   { "json", "flag", false, nil, "print JSON" },
-  { "verbose", "flag", false, nil, "show what the script prints" },
+  { "verbose", "flag", false, nil, "show the script's output" },
 }
 
-local play, quoted, read_json, start = ranks_of_run.play, ranks_of_run.quoted, ranks_of_run.read_json, ranks_of_run.start
+local play, read_json, start = ranks_of_run.play, ranks_of_run.read_json, ranks_of_run.start
 
 local function usage(fmt, ...)
   io.stderr:write(NAME, ": ", fmt:format(...), "\nTry '", NAME, " --help'.\n")
   os.exit(2, true)
 end
 
---- Our options stand before the script; what follows it is its own.
+--- Our options come before the script. The words after it are the script's.
 local function split(...)
   local own, all, i = {}, { ... }, 1
   local takes = {}
@@ -57,17 +59,20 @@ local function split(...)
 end
 
 local function size_of(text)
-  local bytes = ranks_of_run.size_of(text)
-  if not bytes then usage("--memory-limit: '%s' is no size such as 512M or 80G", text) end
+  local bytes = sizes.parse(text)
+  if not bytes then usage("--memory-limit: '%s' is not a size such as 512M or 80G", text) end
   return bytes
 end
 
---- The rates of this machine with so many ranks beside one another, measured once and kept for a day.
+--- The rates of this machine with this number of concurrent ranks, measured once and kept for a day.
 local function rates_of(job, o, cores)
   if o.rates then
     local r = read_json(o.rates)
     if not r then usage("--rates: %s cannot be read", o.rates) end
-    return r.rates or r -- a report, or what accel.profiler.rates wrote
+    r = r.rates or r -- a report, or the output of accel.profiler.rates
+    local problem = require "accel.profiler.rates".problem(r)
+    if problem then usage("--rates: %s: %s; leave it out to measure them", o.rates, problem) end
+    return r
   end
   if o.device ~= "cpu" then return nil end
   local ranks = math.max(1, math.min(job.local_size, cores))
@@ -87,7 +92,7 @@ local function ranks_of(o, size)
   local out = {}
   for word in o.rank:gmatch "[^,]+" do
     local r = math.tointeger(tonumber(word))
-    if not r or r < 0 or r >= size then usage("--rank: '%s' is no rank of %d", word, size) end
+    if not r or r < 0 or r >= size then usage("--rank: '%s' is not a rank of %d", word, size) end
     out[#out + 1] = r
   end
   return out
@@ -95,7 +100,7 @@ end
 
 local function limit_of(job, o)
   if o.memory_limit then return size_of(o.memory_limit), "given" end
-  if o.device ~= "cpu" then return 80 << 30, "of an accelerator, unless --memory-limit tells another" end
+  if o.device ~= "cpu" then return 80 << 30, "of an accelerator, unless --memory-limit sets another" end
   return accel.mem_stats("cpu").limit_bytes // job.local_size, ("of this machine over %d ranks"):format(job.local_size)
 end
 
@@ -105,7 +110,7 @@ local function peak(reports)
   return most
 end
 
---- What would fit instead: other plans on as many ranks, each tried; lower precision.
+--- Alternatives that would fit: other plans on the same number of ranks, each tried, and lower precision.
 local function suggest(job, o, reports, limit)
   local out = {}
   local function try(label, plan, changed)
@@ -134,33 +139,41 @@ end
 
 return function(...)
   local own, script, args = split(...)
-  local o = command.parse(DECLARED, 0, 0, table.unpack(own))
+  local o, _, given = command.parse(DECLARED, 0, 0, table.unpack(own))
   if not script then usage "no script given" end
-  if not io.open(script) then usage("cannot read '%s'", script) end
+  if not require("lfs").attributes(script, "mode") then usage("cannot read '%s'", script) end
   local plan, wrong = nil, nil
   if o.plan then
     plan, wrong = plans.parse(o.plan)
     if wrong then usage("--plan: %s", wrong) end
   end
   if o.device ~= "cpu" and not o.device:find "^cuda" then usage("--device: '%s' is neither cpu nor cuda", o.device) end
+  if not (o.bandwidth > 0 and o.bandwidth < math.huge) then usage("--bandwidth: expected a number above 0, got %s", tostring(o.bandwidth)) end
   local size, env = configured(o)
   local refused = ranks_of_run.refuse(size, o.num_machines)
   if refused then usage("%s", refused) end
+  if given.bandwidth and o.num_machines == 1 then command.no_effect(NAME, "--bandwidth", "on one machine; add --num-machines") end
   if plan and size % plans.ranks(plan) ~= 0 then
     usage("--plan: %s are %d ranks, which do not divide the %d of --num-processes", o.plan, plans.ranks(plan), size)
   end
   local folder = assert(accel.mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/accel-dry-run."))
-  local _ <close> = accel.util.guard(function() os.execute("rm -rf " .. quoted(folder)) end)
+  local _ <close> = accel.util.guard(function() folders.remove(folder) end)
   local job = { script = script, args = args, size = size, local_size = size // o.num_machines, env = env, folder = folder }
   local ranks = ranks_of(o, size)
   local reports, why = play(job, o, ranks, o.plan)
   if not reports then return command.refuse(NAME, "%s", why) end
+  for _, key in ipairs { "plan", "mixed_precision" } do
+    if given[key] and not reports[1].wrapped then
+      command.no_effect(NAME, "--" .. key:gsub("_", "-"), "on %s, which makes no accel.Accelerator", script)
+    end
+  end
   local cores = accel.process.cores()
   local rates = rates_of(job, o, cores)
   local limit, whose = limit_of(job, o)
   local fits = peak(reports) <= limit
   local told = { script = script, size = size, machines = o.num_machines, device = o.device, plan = o.plan, ranks = reports, limit = limit,
-    whose = whose, fits = fits, suggestions = not fits and suggest(job, o, reports, limit) or {}, rates = rates }
+    whose = whose, fits = fits, suggestions = not fits and suggest(job, o, reports, limit) or {}, rates = rates,
+    rates_file = o.rates }
   if rates then
     for _, r in ipairs(reports) do
       r.time = require "accel.profiler.rates".estimate(r, rates, { ranks = job.local_size, cores = cores, machines = o.num_machines,

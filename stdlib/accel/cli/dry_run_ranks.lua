@@ -1,22 +1,14 @@
---- Ranks of a world that is not there, each a process of its own (accel.profiler.dry_run): for accel-run --dry-run and accel-run plan.
+--- Simulated ranks of a world, each a separate process (accel.cli.dry_run_rank), for accel-run --dry-run and accel-run plan.
 local accel = require "accel"
 local plans = require "accel.cli.plan_config"
+local open_read = require("accel.file.core").open_read
 
 local M = {}
-
---- Bytes of a size such as 512M or 80G; nil where it is none.
----@param text string
----@return integer?
-function M.size_of(text)
-  local number, unit = text:match "^(%d+%.?%d*)%s*([KMGT]?)i?B?$"
-  if not number then return nil end
-  return math.floor(tonumber(number) * 1024 ^ (unit ~= "" and ("KMGT"):find(unit, 1, true) or 0))
-end
 
 --- Ranks that a world is played for at most: each process that plays one makes the groups of all.
 local MOST <const> = 16384
 
---- What is wrong with a number of ranks and of machines; nil: nothing.
+--- The error in a number of ranks and of machines, or nil.
 ---@param ranks integer
 ---@param machines integer
 ---@return string?
@@ -36,11 +28,11 @@ function M.quoted(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 --- Variables of a job that would make the child one of its ranks.
 local CLEARED <const> = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT ACCEL_WORLD ACCEL_BACKEND ACCEL_DEVICE ACCEL_RESUME"
 
---- Starts a child with this Lua code, runs it beside others, and gives a function that waits for it.
+--- Starts a child with this Lua code, in parallel with others, and returns a function that waits for it.
 ---@param code string
 ---@param env table<string, string>
 ---@param options {folder: string, name: string, flags: string?, quiet: boolean?, verbose: boolean?}
----@return fun(): boolean, string whether it ended well, and what it wrote to stderr
+---@return fun(): boolean, string whether it succeeded, and its stderr
 function M.start(code, env, options)
   local words = { "env" }
   for name in CLEARED:gmatch "%S+" do words[#words + 1] = "-u " .. name end
@@ -54,17 +46,17 @@ function M.start(code, env, options)
   local pipe = assert(io.popen(table.concat(words, " ")))
   return function()
     local ok = pipe:close()
-    local f = not options.verbose and io.open(errors)
+    local f = not options.verbose and open_read(errors)
     local text = f and f:read "a" or ""
     if f then f:close() end
     return ok, text
   end
 end
 
---- What is in a file of JSON; nil without one.
+--- The content of a JSON file. nil without one.
 ---@param path string
 function M.read_json(path)
-  local f = io.open(path, "rb")
+  local f = open_read(path)
   if not f then return nil end
   local text = f:read "a"
   f:close()
@@ -78,7 +70,7 @@ local function literal(value)
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
---- Reports of the ranks under a plan; nil and why.
+--- Reports of the ranks under a plan, or nil and the reason.
 ---@param job {env: table, folder: string, size: integer, script: string, args: string[]}
 ---@param o {num_machines: integer, device: string, steps: integer, mixed_precision: string?, verbose: boolean?}
 ---@param ranks integer[]
@@ -101,7 +93,7 @@ function M.play(job, o, ranks, plan)
     local path = ("%s/%s.json"):format(job.folder, name)
     local given = { rank = rank, size = job.size, machines = o.num_machines, accelerator = o.device ~= "cpu", shares = o.device == "cpu",
       steps = o.steps, script = job.script, args = job.args, report = path }
-    local code = "require('accel.profiler.dry_run').run(" .. literal(given) .. ")"
+    local code = "require('accel.cli.dry_run_rank').run(" .. literal(given) .. ")"
     waits[i] = M.start(code, env, { folder = job.folder, name = name, quiet = not o.verbose, verbose = o.verbose })
   end
   local errors_of = {}

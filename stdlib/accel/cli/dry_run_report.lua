@@ -1,14 +1,9 @@
---- What accel-run --dry-run prints: tables for people, or JSON.
+--- Output of accel-run --dry-run: tables for people, or JSON.
 local accel = require "accel"
 
 local CATEGORIES <const> = { "parameters", "gradients", "states", "activations", "temporaries", "others" }
 
-local function bytes(n)
-  for _, unit in ipairs { { 1 << 40, "TiB" }, { 1 << 30, "GiB" }, { 1 << 20, "MiB" }, { 1 << 10, "KiB" } } do
-    if n >= unit[1] then return ("%.2f %s"):format(n / unit[1], unit[2]) end
-  end
-  return ("%d B"):format(n)
-end
+local bytes = require("accel.util.sizes").text
 
 local function flops(n)
   for _, unit in ipairs { { 1e15, "PFLOP" }, { 1e12, "TFLOP" }, { 1e9, "GFLOP" }, { 1e6, "MFLOP" } } do
@@ -18,6 +13,7 @@ local function flops(n)
 end
 
 local function seconds(s)
+  if not (s >= 0 and s < math.huge) then return "unknown" end
   if s < 1e-3 then return ("%.0f us"):format(s * 1e6) end
   if s < 1 then return ("%.1f ms"):format(s * 1e3) end
   return ("%.2f s"):format(s)
@@ -68,8 +64,8 @@ local function memory(t)
   return aligned(rows)
 end
 
---- t: script, size, machines, device, plan, ranks (reports of accel.profiler.dry_run), limit, whose, fits, suggestions, time (of the slowest
---- rank), slowest, rates.
+--- t: script, size, machines, device, plan, ranks (reports of accel.cli.dry_run_rank), limit, whose, fits, suggestions, time (of the slowest
+--- rank), slowest, rates, rates_file (nil: measured).
 return function(t, as_json)
   if as_json then
     t.ranks, t.suggestions = accel.json.array(t.ranks), accel.json.array(t.suggestions)
@@ -99,14 +95,15 @@ return function(t, as_json)
   if #rows > 1 then put("%s", aligned(rows)) end
   local e = first.experts
   if e then
-    put("experts: told as balanced routers have it: %d rows of tokens for the %d experts of a rank, in each forward of a layer; %d at the most,\n"
+    put("experts: assuming balanced routers: %d rows of tokens for the %d experts of a rank, in each forward of a layer; at most %d,\n"
       .. "  which all-to-all and memory go up with", e.rows, e.experts // e.ranks, e.most)
   end
   if t.time then
-    put("time: %s of rank %d, of which ops %s, Lua and dispatch %s,\n  communication %s%s\n(rates measured here%s)", seconds(t.time.total),
+    put("time: %s of rank %d, of which ops %s, Lua and dispatch %s,\n  communication %s%s\n(rates %s%s)", seconds(t.time.total),
       t.slowest, seconds(t.time.ops), seconds(t.time.dispatch), seconds(t.time.communication),
       t.time.idle > 0 and (", waiting in the pipeline " .. seconds(t.time.idle)) or "",
-      t.machines > 1 and "; between machines as --bandwidth says" or "")
+      t.rates_file and "of " .. t.rates_file or "measured here",
+      t.machines > 1 and "; between machines by --bandwidth" or "")
     if #t.ranks > 1 then
       local rows_ = { { "time of" } }
       for _, r in ipairs(t.ranks) do table.insert(rows_[1], "rank " .. r.rank) end
@@ -118,7 +115,7 @@ return function(t, as_json)
       put("%s", aligned(rows_))
     end
   else
-    put "time: not told, no rates of this device are measured; --rates FILE has some"
+    put "time: unknown, because no rates of this device are measured; give a file with --rates FILE"
   end
   if #first.asked > 0 then
     put "\nanswered with 0, as tensors have no values here:"

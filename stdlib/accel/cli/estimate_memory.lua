@@ -1,6 +1,7 @@
---- accel-run estimate-memory DIR: what a model takes to load and to train, from its config.json; the reference's figures and table.
+--- accel-run estimate-memory DIR: the memory to load and to train a model, from its config.json, with the reference's figures and
+--- table.
 local command = require "accel.cli.command"
-local convert_bytes = require("accel.accelerator.memory").convert_bytes
+local convert_bytes = require("accel.util.sizes").convert_bytes
 local terminal = require "accel.util.terminal"
 
 local NAME <const> = "accel-run estimate-memory"
@@ -10,7 +11,7 @@ local function centred(text, width)
   return (" "):rep(left) .. text .. (" "):rep(width - utf8.len(text) - left)
 end
 
---- Lines of a table with a title over it; without UTF-8 in ASCII.
+--- Lines of a table with a title over it, in ASCII without UTF-8.
 local function draw(title, headers, rows)
   local widths, glyphs = {}, { "|", "-", "+++", "+++", "+++" }
   if terminal.utf8() then
@@ -45,9 +46,9 @@ return function(...)
   local o, words = command.parse({
     name = NAME, usage = "DIR [--dtypes LIST]",
     summary = "Memory that a model takes to load and to train with Adam, from the config.json in DIR. Nothing is downloaded.",
-    { "dtypes", "string", nil, "LIST", "of float32,float16,bfloat16,int8,int4; default: float32,float16,int8,int4" },
-    { "library_name", "string", nil, "NAME", "accepted; models are those of accel.models" },
-    { "trust_remote_code", "flag", false, nil, "accepted; no code of a model is run" },
+    { "dtypes", "string", nil, "LIST", "list of float32,float16,bfloat16,int8,int4; default: float32,float16,int8,int4" },
+    { "library_name", "string", nil, "NAME", "accepted", ignored = "models are those of accel.models" },
+    { "trust_remote_code", "flag", false, nil, "accepted", ignored = "accel runs no code of a model" },
     { "json", "flag", false, nil, "print JSON, in bytes" },
   }, 1, math.maxinteger, ...)
   local estimate = require "accel.models.estimate"
@@ -58,7 +59,7 @@ return function(...)
     local known = dtype == "bfloat16"
     for _, name in ipairs(estimate.dtypes) do known = known or name == dtype end
     if not known then
-      io.stderr:write(("%s: --dtypes: '%s' is none of float32, float16, bfloat16, int8, int4\n"):format(NAME, dtype))
+      io.stderr:write(("%s: --dtypes: '%s' is not one of float32, float16, bfloat16, int8, int4\n"):format(NAME, dtype))
       os.exit(2, true)
     end
   end

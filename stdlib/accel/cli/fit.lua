@@ -1,10 +1,13 @@
---- Tables of accel-run ps and top, which fit the terminal: a table of fixed columns and a last one that takes the rest of the line; where there is
---- little room the columns that matter least are left out.
+--- Tables of accel-run ps and top, which fit the terminal: a table of fixed columns and a last one that takes the rest of the line. On a
+--- narrow terminal the least important columns are left out.
+local visible = require("accel.util.terminal").visible
+
 local M = {}
 
 local LAST <const> = 12 -- characters at least for the last column
 
---- Which columns fit. columns: { title, width, importance } each, the last one { title }; those of the lowest importance go first.
+--- The columns that fit. columns: { title, width, importance } each, the last one { title }. Those of the lowest importance are
+--- dropped first.
 ---@param columns table[]
 ---@param width integer
 ---@return boolean[] shown by column
@@ -26,8 +29,8 @@ function M.choose(columns, width)
   return shown
 end
 
---- Texts as a line of at most so many characters: numbers and times stand at the right of their columns; the last text is cut off where there is
---- no room for it, at its beginning if it is a path (path = true in its column).
+--- Texts as a line of limited length: numbers and times are right-aligned. The last text is cut off if it does not fit, at its beginning if
+--- it is a path (path = true in its column).
 ---@param columns table[]
 ---@param shown boolean[]
 ---@param texts string[]
@@ -35,6 +38,7 @@ end
 ---@return string
 function M.line(columns, shown, texts, width)
   local parts = {}
+  for i, text in ipairs(texts) do texts[i] = visible(text) end
   for i = 1, #columns - 1 do
     if shown[i] then parts[#parts + 1] = (columns[i].left and "%%-%ds" or "%%%ds"):format(columns[i][2]):format(texts[i]) end
   end
@@ -46,6 +50,7 @@ end
 
 --- A line of at most so many characters.
 function M.cut(text, width)
+  text = visible(text)
   return #text > width and text:sub(1, width - 1) .. "~" or text
 end
 

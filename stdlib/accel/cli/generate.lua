@@ -1,37 +1,43 @@
---- accel-run generate DIR [PROMPT]: text from a model's folder or GGUF file, written as it comes. Without a prompt standard input is one, so
---- that it stands in a pipe; with --lines every line is.
+--- accel-run generate DIR [PROMPT]: text from a model's folder or GGUF file, written as it comes. Without a prompt it reads one from
+--- standard input, so that it can be used in a pipe. With --lines every line is a prompt.
 local accel = require "accel"
 local cli = require "accel.util.cli"
 local command = require "accel.cli.command"
+local terminal = require "accel.util.terminal"
+local open_read = require("accel.file.core").open_read
 
 local NAME <const> = "accel-run generate"
+
+--- A model's output, for a terminal. A pipe gets its bytes.
+local function shown(text) return accel.isatty(1) and terminal.visible(text, true) or text end
 
 local declared = {
   name = NAME, usage = "DIR [PROMPT] [options]",
   summary = "Continues a text with the model in DIR (config.json, safetensors, tokenizer.json) or a .gguf file.",
-  { "max_new_tokens", "int", nil, "N", "most tokens that are written [256, where the folder says nothing]" },
-  { "do_sample", "flag", nil, nil, "draw tokens (implied by the options of the draw); --no-do-sample: the likeliest" },
-  { "temperature", "number", nil, "T", "of the draw; 0: the likeliest token" },
-  { "top_k", "int", nil, "K", "draw among K tokens; 0: all" },
+  { "max_new_tokens", "int", nil, "N", "maximum number of new tokens [256, unless the folder sets it]" },
+  { "do_sample", "flag", nil, nil, "sample tokens (implied by sampling options); --no-do-sample: take the likeliest" },
+  { "temperature", "number", nil, "T", "of sampling; 0: take the likeliest token" },
+  { "top_k", "int", nil, "K", "sample from the K likeliest tokens; 0: all" },
   { "top_p", "number", nil, "P", "draw among the likeliest that make up this share" },
-  { "min_p", "number", nil, "P", "leave out what is less likely than this share of the likeliest" },
+  { "min_p", "number", nil, "P", "drop tokens below this share of the likeliest one's probability" },
   { "typical_p", "number", nil, "P", "draw among the most typical that make up this share" },
-  { "seed", "int", 0, "N", "of the draw" },
-  { "num_beams", "int", nil, "N", "beam search; written at the end" },
+  { "seed", "int", nil, "N", "of the draw [0]" },
+  { "num_beams", "int", nil, "N", "beam search; the text is written at the end" },
   { "length_penalty", "number", nil, "X", "of beam search" },
   { "num_return_sequences", "int", nil, "N", "so many texts" },
   { "repetition_penalty", "number", nil, "X", "above 1: tokens that were there are less likely" },
   { "no_repeat_ngram_size", "int", nil, "N", "no sequence of N tokens twice" },
-  { "stop", "string", nil, "TEXT", "end behind this text" },
-  { "ignore_eos", "flag", false, nil, "go on behind the token that ends texts" },
-  { "chat", "flag", false, nil, "the prompt is what a user says: apply the chat template" },
-  { "system", "string", nil, "TEXT", "with --chat: what the system says first" },
+  { "stop", "string", nil, "TEXT", "stop after this text" },
+  { "ignore_eos", "flag", false, nil, "continue after the end-of-text token" },
+  { "chat", "flag", false, nil, "the prompt is a user's message: apply the chat template" },
+  { "system", "string", nil, "TEXT", "with --chat: the system's message" },
   { "lines", "flag", false, nil, "every line of standard input is a prompt, all in one batch" },
+  { "class", "string", nil, "NAME", "load this class, in place of the one that config.json names" },
   { "dtype", { "f32", "bf16", "f16", "f64" }, nil, "WORD", "format of the weights (default: the folder's)" },
   { "cache_dtype", { "f32", "bf16", "f16", "int8" }, nil, "WORD", "format of cached keys and values" },
   { "assistant", "string", nil, "DIR", "a smaller model that proposes tokens" },
-  { "lookup", "int", nil, "N", "propose N tokens from the text itself" },
-  { "echo", "flag", false, nil, "write the prompt as well" },
+  { "lookup", "int", nil, "N", "propose N tokens from the text itself", least = 1 },
+  { "echo", "flag", false, nil, "write the prompt as well", excludes = "json" },
   { "json", "flag", false, nil, "one line of JSON for each text: prompt, text, tokens" },
   { "stats", "flag", false, nil, "say on stderr how fast it was" },
 }
@@ -51,7 +57,7 @@ local function options_of(o, model)
   if o.ignore_eos then g.eos_token_id = false end
   if o.cache_dtype then g.cache_config = { dtype = o.cache_dtype } end
   g.prompt_lookup_num_tokens = o.lookup
-  -- as the folder has it, where the call says nothing
+  -- the folder's default, unless the call sets it
   g.num_beams, g.num_return_sequences = o.num_beams or base.num_beams or 1, o.num_return_sequences or base.num_return_sequences or 1
   return g
 end
@@ -85,17 +91,17 @@ local function told(err)
   return (text:gsub("^generate: ", ""))
 end
 
---- Without the padding and behind-the-end tokens of a batch.
+--- Without the padding and the tokens after the end in a batch.
 local function plain(ids, ends, filler)
   local n = #ids
   while n > 1 and ids[n] == filler and (ends[ids[n - 1]] or ids[n - 1] == filler) do n = n - 1 end
   return table.move(ids, 1, n, 1, {})
 end
 
---- Model and tokenizer of a folder, or of a GGUF file; nil for what is not there, and the message.
-local function load(path, dtype, model_alone)
+--- Model and tokenizer of a folder, or of a GGUF file. nil for a missing one, and the message.
+local function load(path, o, model_alone)
   if path:find "%.gguf$" then
-    local model, extra = accel.models.gguf.load(path, { dtype = dtype or "auto" })
+    local model, extra = accel.models.gguf.load(path, { dtype = o.dtype or "auto" })
     if not model then return nil, nil, extra end
     return model, extra.tokenizer, extra.tokenizer_problem
   end
@@ -103,29 +109,30 @@ local function load(path, dtype, model_alone)
   if not model_alone then
     local code
     tok, why, code = accel.text.Tokenizer.from_pretrained(path)
-    if not tok and code == "not_found" and io.open(path .. "/config.json", "rb") then
-      why = why .. ", which says how text becomes ids; copy it from where the model came from (save_pretrained of Transformers' AutoTokenizer "
+    if not tok and code == "not_found" and open_read(path .. "/config.json") then
+      why = why .. ", which converts text to ids; copy it from the model's source (save_pretrained of Transformers' AutoTokenizer "
         .. "writes one of other formats), or call model:generate with ids"
     end
     if not tok then return nil, nil, why end
   end
-  local model, message = accel.models.from_pretrained(path, { dtype = dtype })
+  local model, message = accel.models.from_pretrained(path, { dtype = o.dtype, class = not model_alone and o.class or nil })
   return model, tok, message
 end
 
 local function run(o, words)
   local dir = words[1]
-  local model, tok, message = load(dir, o.dtype)
+  local model, tok, message = load(dir, o)
   if not model then return command.refuse(NAME, "%s", message) end
   if not tok then return command.refuse(NAME, "%s", message) end
   if not model.generate or not pcall(model.cache_shape, model) then
     return command.refuse(NAME, "the model in %s does not write text", dir)
   end
   local g = options_of(o, model)
-  g.tokenizer = tok
-  if o.length_penalty and g.num_beams == 1 then return command.refuse(NAME, "--length-penalty is of beam search; give --num-beams") end
+  local folder = model.generation_config
+  g.tokenizer = (g.stop_strings or folder and folder.stop_strings) and tok or nil
+  if o.length_penalty and g.num_beams == 1 then return command.refuse(NAME, "--length-penalty needs beam search; give --num-beams") end
   if o.assistant then
-    local draft, _, why = load(o.assistant, o.dtype, true)
+    local draft, _, why = load(o.assistant, o, true)
     if not draft then return command.refuse(NAME, "%s", why) end
     g.assistant_model = draft
   end
@@ -143,8 +150,8 @@ local function run(o, words)
     end
   end
   if streams then
-    if o.echo then io.stdout:write(prompts[1]) end
-    g.streamer = accel.text.TextStreamer(tok)
+    if o.echo then io.stdout:write(shown(prompts[1])) end
+    g.streamer = accel.text.TextStreamer(tok, { on_text = function(text) io.stdout:write(shown(text)) io.stdout:flush() end })
   end
   g.return_dict_in_generate = true
   local out = model:generate(ids, g)
@@ -163,14 +170,14 @@ local function run(o, words)
       if o.json then
         io.stdout:write(accel.json.encode { prompt = prompt, text = text, tokens = accel.json.array(row) }, "\n")
       else
-        io.stdout:write(o.echo and prompt or "", text, "\n")
+        io.stdout:write(shown((o.echo and prompt or "") .. text), "\n")
       end
     end
   end
   if o.stats then
     local read = 0
     for _, row in ipairs(ids) do read = read + #row end
-    local later = n - #out.sequences -- new tokens behind the first one of each text
+    local later = n - #out.sequences -- new tokens after the first one of each text
     if first then
       io.stderr:write(("%d tokens of the prompt%s in %.3f s, %d new ones at %.1f a second\n"):format(read, #ids > 1 and "s" or "",
         first - began, n, later > 0 and later / (took - first) or 0))
@@ -184,9 +191,12 @@ end
 
 return function(...)
   local o, words = command.parse(declared, 1, math.maxinteger, ...)
-  if o.lines and #words > 1 then cli.fail(declared, "--lines reads prompts from standard input: there is a prompt beside it") end
+  if o.lines and #words > 1 then cli.fail(declared, "--lines reads prompts from standard input, but a prompt was given; leave one out") end
   if o.assistant and o.lookup then cli.fail(declared, "--assistant and --lookup both propose tokens: give one") end
   if o.system and not o.chat then cli.fail(declared, "--system belongs to --chat") end
+  if o.class and words[1]:find "%.gguf$" then
+    cli.fail(declared, ("--class has no effect on %s: a GGUF file names its own architecture; leave it out"):format(words[1]))
+  end
   local ok, result = pcall(run, o, words)
   if ok then return result end
   if type(result) == "table" and result.code == "interrupted" then

@@ -23,10 +23,10 @@ local function show(...)
   local _, words = command.parse({ name = PROGRAM .. " show", usage = "FILE", summary = "Metadata and tensors of a file." }, 1, 1, ...)
   local info, message = accel.models.gguf.info(words[1])
   if not info then return command.refuse(PROGRAM, "%s", message) end
-  for key, value in accel.pairs(info.metadata) do print(("%-44s %s"):format(key, value_text(value))) end
+  for key, value in accel.pairs(info.metadata) do command.say("%-44s %s", key, value_text(value)) end
   local bytes = 0
   for _, t in ipairs(info.tensors) do
-    print(("%-44s %-5s %s"):format(t.name, t.type, shape_text(t.shape)))
+    command.say("%-44s %-5s %s", t.name, t.type, shape_text(t.shape))
     bytes = bytes + t.bytes
   end
   print(("%d tensors, %d bytes"):format(#info.tensors, bytes))
@@ -38,9 +38,12 @@ local function export(...)
     name = PROGRAM .. " export", usage = "DIR FILE [options]", summary = "Writes the model in DIR (Llama or GPT-2) with its tokenizer into FILE.",
     { "type", { "f32", "f16", "bf16", "q8_0", "q4_0" }, "f16", "WORD", "of matrices" },
     { "name", "string", nil, "TEXT", "the model's name in the file" },
+    { "class", "string", nil, "NAME", "load this class of DIR, in place of the one that config.json names" },
     { "no_tokenizer", "flag", false, nil, "leave the tokenizer out" },
   }, 2, 2, ...)
-  local model, message = accel.models.from_pretrained(words[1])
+  local writable, reason = require "accel.util.writable".file(words[2])
+  if not writable then return command.refuse(PROGRAM, "cannot write %s", reason) end
+  local model, message = accel.models.from_pretrained(words[1], { class = o.class })
   if not model then return command.refuse(PROGRAM, "%s", message) end
   local tok, why
   if not o.no_tokenizer then
@@ -58,12 +61,13 @@ local function import(...)
   local o, words = command.parse({
     name = PROGRAM .. " import", usage = "FILE DIR [options]",
     summary = "Writes the model in FILE (Llama or GPT-2) and its tokenizer into DIR, which is made.",
-    { "dtype", { "auto", "f32", "f16", "bf16" }, "f32", "WORD", "of the weights; auto: as in the file where they are f16 or bf16" },
+    { "dtype", { "auto", "f32", "f16", "bf16" }, "f32", "WORD", "of the weights; auto: the file's if they are f16 or bf16" },
   }, 2, 2, ...)
+  local writable, reason = require "accel.util.writable".folder(words[2])
+  if not writable then return command.refuse(PROGRAM, "cannot write %s", reason) end
   local model, extra = accel.models.gguf.load(words[1], { dtype = o.dtype })
   if not model then return command.refuse(PROGRAM, "%s", extra) end
-  local ok, message = model:save_pretrained(words[2])
-  if ok and extra.tokenizer then ok, message = extra.tokenizer:save_pretrained(words[2]) end
+  local ok, message = model:save_pretrained(words[2], { beside = extra.tokenizer and extra.tokenizer:_files() })
   if not ok then return command.refuse(PROGRAM, "%s", message) end
   if not extra.tokenizer then io.stderr:write(PROGRAM, ": warning: ", extra.tokenizer_problem, "\n") end
   return true

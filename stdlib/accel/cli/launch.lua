@@ -1,39 +1,41 @@
---- accel-run launch [flags] script.lua ...: a launch as Accelerate spells it, and what accel-run --config_file FILE script.lua does.
---- Flags, environment and files become a plan (accel.config.plan), with which accel-run begins anew; mpirun starts the ranks where a
---- hostfile asks for it. What is loaded here is what each start with a configuration costs: it is little and short-lived, so nothing is
---- collected meanwhile.
+--- accel-run launch [flags] script.lua ...: a launch in Accelerate's syntax, also used by accel-run --config_file FILE script.lua.
+--- Flags, environment and files become a plan (accel.config.plan), with which accel-run starts again. mpirun starts the ranks if a
+--- hostfile requires it. Everything loaded here adds to the time of each start with a configuration. It is little and short-lived, so
+--- nothing is collected meanwhile.
 collectgarbage "stop"
 local accel = require "accel.core"
 local arguments = require "accel.config.arguments"
+local conditions = require "accel.config.conditions"
 local layers = require "accel.config.layers"
 local machine = require "accel.config.machine"
 local plan = require "accel.config.plan"
 local schema = require "accel.config.schema"
+local terminal = require "accel.util.terminal"
 
 local NAME <const> = "accel-run launch"
 
 local function usage(fmt, ...)
-  io.stderr:write(NAME, ": ", fmt:format(...), "\nTry '", NAME, " --help'.\n")
+  io.stderr:write(NAME, ": ", terminal.format(fmt, ...), "\nTry '", NAME, " --help'.\n")
   os.exit(2, true)
 end
 
 local function refuse(fmt, ...)
-  io.stderr:write(NAME, ": ", fmt:format(...), "\n")
+  io.stderr:write(NAME, ": ", terminal.message(fmt:format(...)), "\n")
   os.exit(2, true)
 end
 
--- ---- what cannot be ----
+-- ---- unsupported settings ----
 
 local INSTEAD <const> = {
-  tpu = "there are no TPUs here; leave --tpu out", tpu_pod = "there are no TPU pods here; run accel-run on each machine",
+  tpu = "accel has no TPU backend; leave --tpu out", tpu_pod = "accel does not start TPU pods; run accel-run on each machine",
 }
 
---- What starts processes on the machines of a deepspeed_hostfile.
+--- The programs that start processes on the machines of a deepspeed_hostfile.
 local REMOTE <const> = { pdsh = "pdsh" }
 local NO_REMOTE <const> = { slurm = "srun accel-run script.lua starts the ranks",
   openmpi = "say mpirun_hostfile, or mpirun accel-run script.lua" }
 
---- What --rdzv_conf means: how long ranks of several machines wait for all to come.
+--- The value of --rdzv_conf: how long ranks of several machines wait for each other.
 local function rendezvous(p)
   local conf, why = require("accel.config.rendezvous").read(p.values.rdzv_conf)
   if not conf then refuse("%s", why) end
@@ -42,10 +44,47 @@ local function rendezvous(p)
   return #conf.ignored > 0 and { "rdzv_conf " .. table.concat(conf.ignored, ", ") } or {}
 end
 
---- What is accepted and changes nothing, in one line.
+--- Whether mpirun starts the ranks: of a launch on CPUs, with a hostfile.
+local function by_mpirun(p) return p.values.mpirun_hostfile ~= nil and p.launcher == "simple" end
+
+local function plain(row, value)
+  local default = row.default
+  if default == nil then default = schema.file_default(row) end
+  if value == default or value == row.plain then return true end
+  return type(value) == "table" and #value == 0
+end
+
+--- Strategies, and the variable by which ranks know that they are to follow one.
+local STRATEGIES <const> = { use_deepspeed = "ACCELERATE_USE_DEEPSPEED", use_fsdp = "ACCELERATE_USE_FSDP",
+  use_megatron_lm = "ACCELERATE_USE_MEGATRON_LM" }
+
+--- Keys that a flag or a file gave and whose condition does not hold. Plugins report those that ranks get in a variable.
+local function idle(p, words)
+  local v = p.values
+  for key, variable in next, STRATEGIES do
+    if v[key] and not p.env[variable] then
+      words[#words + 1] = ("%s (%s)"):format(key, v.cpu and "of launches without --cpu" or "DeepSpeed is asked for")
+    end
+  end
+  for _, row in ipairs(schema.list) do
+    local value, why, origin = v[row.key], nil, p.origins[row.key]
+    if value ~= nil and (origin == "flag" or origin == "file") and not plain(row, value) then
+      local variable = type(row.env) == "table" and row.env[1] or row.env
+      local when = row.launched and not conditions.holds[row.launched](v) and row.launched
+        or row.when and not conditions.holds[row.when](v) and row.when
+      if when and not (variable and p.env[variable]) and not (row.key == "mpirun_hostfile" and by_mpirun(p)) then
+        why = "of " .. conditions.words[when]
+      end
+    end
+    if why then words[#words + 1] = ("%s (%s)"):format(row.key, why) end
+  end
+end
+
+--- Options that are accepted without effect, in one line.
 local function warn(p)
   local words = p.values.rdzv_conf ~= "" and rendezvous(p) or {}
-  if p.values.downcast_bf16 and p.origins.downcast_bf16 ~= "default" then words[#words + 1] = "downcast_bf16 (of TPUs)" end
+  idle(p, words)
+  table.sort(words)
   if #words > 0 then io.stderr:write(NAME, ": warning: without effect here: ", table.concat(words, ", "), "\n") end
   if #p.notes > 0 and not p.values.quiet then io.stderr:write(NAME, ": ", table.concat(p.notes, ", "), "\n") end
 end
@@ -53,7 +92,7 @@ end
 local function script_of(v, given)
   if not v.module then return given.script end
   local path = package.searchpath(given.script, package.path)
-  if not path then refuse("there is no module '%s' on package.path (LUA_PATH)", given.script) end
+  if not path then refuse("module '%s' is not on package.path (LUA_PATH)", given.script) end
   return path
 end
 
@@ -66,7 +105,7 @@ local function command_line(p, given, program, own)
   local v, argv = p.values, { program }
   table.move(own, 1, #own, #argv + 1, argv)
   local machines = v.num_machines or 1
-  if v.num_processes > 1 or machines > 1 or v.log_dir then
+  if v.num_processes > 1 or machines > 1 or v.log_dir or (v.max_restarts or 0) > 0 then
     push(argv, "--num-processes", math.max(1, v.num_processes))
     if machines > 1 then
       push(argv, "--num-machines", machines, "--machine-rank", v.machine_rank or 0)
@@ -85,9 +124,9 @@ local function command_line(p, given, program, own)
   return argv
 end
 
---- Options of accel-run itself, which may stand among the flags; values: whether they take one. Their table is host/app's.
+--- Options of accel-run itself that may appear among the flags. values: whether they take one. Their table is host/app's.
 local OWN <const> = { device = true, num_threads = true, memory_limit = true, seed = true, no_strict = false, backend = true,
-  timeout = true, cpu_affinity = true, resume = true }
+  timeout = true, cpu_affinity = true, resume = true, run_id = true, job_secret_file = true, insecure = false }
 
 local function split(words)
   local own, flags, i = {}, {}, 1
@@ -107,7 +146,7 @@ local function split(words)
   return own, flags
 end
 
---- Flags, environment and files to a plan that can be carried out here. planned: what a policy says, with its path.
+--- Converts flags, environment and files to a plan for this machine. planned: a policy's settings, with its path.
 local function decide(flags, here, path, planned)
   local given, why = arguments.read(flags)
   if not given then usage("%s", why) end
@@ -121,40 +160,38 @@ local function decide(flags, here, path, planned)
     error(p, 0)
   end
   for _, each in ipairs(file and file.problems or {}) do refuse("%s", require("accel.config.read").explain(file, each)) end
-  if INSTEAD[p.launcher] then refuse("%s", INSTEAD[p.launcher]) end
+  if p.values.tpu then refuse("%s", INSTEAD[p.launcher] or INSTEAD.tpu) end
   if p.launcher == "deepspeed" and p.cmd and not REMOTE[p.values.deepspeed_multinode_launcher] then
     refuse("deepspeed_multinode_launcher %s: %s", p.values.deepspeed_multinode_launcher, NO_REMOTE[p.values.deepspeed_multinode_launcher]
       or "start accel-run on each machine with --machine_rank, or say standard")
   end
+  if p.values.no_python and p.values.num_processes > 1 then refuse "--no_python starts one process; accel's ranks are Lua scripts" end
   local env = p.env
   env.PYTHONPATH, env.KMP_AFFINITY, env.KMP_BLOCKTIME = nil, nil, nil
   if p.values.role ~= "default" then env.ROLE_NAME = p.values.role end
-  if p.values.num_processes > 1 and not p.values.mpirun_hostfile then env.MASTER_ADDR, env.MASTER_PORT = nil, nil end
+  if p.values.num_processes > 1 and not by_mpirun(p) then env.MASTER_ADDR, env.MASTER_PORT = nil, nil end
   for name, value in next, planned and type(planned.env) == "table" and planned.env or {} do env[name] = tostring(value) end
   return p, given
 end
 
---- Other programs that start ranks: loaded where there are any.
+--- Other programs that start ranks, loaded only if needed.
 local function spawn()
   collectgarbage "restart"
   return require "accel.cli.launch_spawn"
 end
 
---- What starts the ranks of a plan.
+--- The program that starts the ranks of a plan.
 local function words_of(p, given, program, own)
-  if p.values.no_python then
-    if p.values.num_processes > 1 then refuse "--no_python starts one process; ranks are Lua scripts" end
-    return { given.script, table.unpack(given.args) }
-  end
-  if p.values.mpirun_hostfile then return spawn().mpirun_line(p, given, program, script_of(p.values, given)) end
+  if p.values.no_python then return { given.script, table.unpack(given.args) } end
+  if by_mpirun(p) then return spawn().mpirun_line(p, given, program, script_of(p.values, given)) end
   return command_line(p, given, program, own)
 end
 
---- The command line becomes accel-run's own (host/app/relaunch.c); false where another program is started, or where a driver that was
---- asked already would not see which devices are visible.
+--- The command line becomes accel-run's own (host/app/relaunch.c). false if another program is started, or if a driver that is
+--- already loaded would not see the visible devices.
 local function begin_anew(p, argv, here)
   local program = rawget(_G, "accel_run")
-  if not program or p.values.no_python or p.values.mpirun_hostfile then return false end
+  if not program or p.values.no_python or by_mpirun(p) then return false end
   if p.env.CUDA_VISIBLE_DEVICES and rawget(here, "gpus") ~= nil then return false end
   for _, word in ipairs(argv) do program.again("word", word) end
   for name, value in accel.pairs(p.env) do program.again("variable", name .. "=" .. value) end
@@ -167,7 +204,7 @@ local function over_hosts(p, given, program, own)
   return spawn().over_hosts(p, REMOTE[v.deepspeed_multinode_launcher], function(number)
     v.machine_rank = number
     return command_line(p, given, program, own)
-  end)
+  end, own)
 end
 
 return function(...)
@@ -189,7 +226,7 @@ return function(...)
       local p, arguments_of = decide(flags, here, path, planned)
       warn(p)
       if p.launcher == "deepspeed" and p.cmd then return function() return over_hosts(p, arguments_of, program, own) end end
-      if not p.values.no_python and not p.values.mpirun_hostfile then p.values.log_dir = p.values.log_dir or dir end
+      if not p.values.no_python and not by_mpirun(p) then p.values.log_dir = p.values.log_dir or dir end
       return function() return spawn().run(words_of(p, arguments_of, program, own), p.env) end
     end)
   end

@@ -18,8 +18,8 @@ local function flag_line(row)
   return cli.filled(left, help, 30)
 end
 
---- Writes the flags of a topic to stdout; group: its title, all, or nil for those of a launch.
----@param name string what the command is called
+--- Writes the flags of a topic to stdout. group: its title, all, or nil for the flags of a launch.
+---@param name string the name of the command
 ---@param group? string
 ---@return boolean
 return function(name, group)

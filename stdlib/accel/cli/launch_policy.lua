@@ -1,10 +1,13 @@
---- accel-run launch --policy FILE: the attempts of a launch that a policy plans. The policy is Lua in a sandbox (accel.config.sandbox);
---- it is asked before every attempt, with the machine and what the last attempt died of, and ends the job by planning nothing.
+--- accel-run launch --policy FILE: the attempts of a launch that a policy plans. The policy is Lua in a sandbox (accel.config.sandbox).
+--- accel-run calls it before every attempt, with the machine and the failure of the last attempt. It ends the job by planning nothing.
 local accel = require "accel"
+local logs = require "accel.cli.launch_logs"
 local nearest = require "accel.util.nearest"
 local sandbox = require "accel.config.sandbox"
 local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
+local open_read = require("accel.file.core").open_read
+local terminal = require "accel.util.terminal"
 
 local M = {}
 
@@ -12,7 +15,7 @@ local NAME <const> = "accel-run launch"
 local MOST <const> = 100
 
 local function refuse(fmt, ...)
-  io.stderr:write(NAME, ": ", fmt:format(...), "\n")
+  io.stderr:write(NAME, ": ", terminal.message(fmt:format(...)), "\n")
   os.exit(2, true)
 end
 
@@ -25,7 +28,7 @@ local function manager()
   end
 end
 
---- What a policy is told of the machine.
+--- The machine as described to a policy.
 local function facts(here)
   local features = accel.features()
   local devices = {}
@@ -41,7 +44,7 @@ local TAIL <const> = 16384
 
 local function reason(dir, status)
   for _, name in ipairs(accel.listdir(dir) or {}) do
-    local file = io.open(dir .. "/" .. name, "rb")
+    local file = open_read(dir .. "/" .. name)
     if file then
       local size = file:seek "end"
       file:seek("set", math.max(0, size - TAIL))
@@ -56,26 +59,26 @@ local function reason(dir, status)
   return status > 128 and "signal" or "error"
 end
 
-local function remove(dir)
-  for _, name in ipairs(accel.listdir(dir) or {}) do os.remove(dir .. "/" .. name) end
-  os.remove(dir)
-end
-
 local function ask(path, machine)
   local planned, why = sandbox.policy(path, machine)
   if why then
-    io.stderr:write(NAME, ": ", why, "\n")
+    io.stderr:write(NAME, ": ", terminal.message(why), "\n")
     os.exit(2, true)
   end
   return planned
 end
 
---- Adds what a policy plans to the flags, which count more.
+--- Adds a policy's settings to the flags. The flags win.
 ---@param given accel.config.Arguments
 ---@param path string of the policy
 ---@param planned table
 function M.take(given, path, planned)
+  if planned.env ~= nil then
+    if type(planned.env) ~= "table" then refuse("%s: env must be a table of variables, got %s", path, type(planned.env)) end
+    require("accel.cli.launch_policy_env").check(path, planned.env, given.values.policy_env, refuse)
+  end
   for key, value in accel.pairs(planned) do
+    if key == "policy" or key == "policy_env" then refuse("%s: a plan has no '%s'", path, key) end
     if key ~= "env" and key ~= "args" then
       local row = schema.by_key[key] or schema.by_flag[key]
       if not row then
@@ -107,13 +110,17 @@ function M.run(path, here, make)
       if attempt == 0 then io.stderr:write(NAME, ": ", path, " plans nothing\n") end
       os.exit(attempt == 0 and 2 or status, true)
     end
-    local dir = assert(accel.mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/accel-launch-"))
+    local dir, failed = logs.make(), false
+    local _ <close> = setmetatable({}, { __close = function() logs.finish(dir, failed) end })
     local start, began, machine = make(planned, dir), accel.clock(), nil
     status, machine = start()
     told.last = { status = status, signal = status > 128 and status - 128 or nil, reason = status ~= 0 and reason(dir, status) or nil,
       seconds = accel.clock() - began, plan = planned, machine = machine }
-    remove(dir)
-    if status == 0 then os.exit(0, true) end
+    failed = status ~= 0
+    if not failed then
+      logs.finish(dir, false)
+      os.exit(0, true)
+    end
     io.stderr:write(("%s: attempt %d ended with status %d (%s); asking %s\n"):format(NAME, attempt + 1, status, told.last.reason,
       path))
   end

@@ -1,11 +1,13 @@
 --- Launches whose ranks another program starts: mpirun, ssh and pdsh, a program of --no_python, or accel-run once more for a policy's
 --- attempts. Called by accel.cli.launch.
 local accel = require "accel"
+local open_read = require("accel.file.core").open_read
+local terminal = require "accel.util.terminal"
 
 local M = {}
 
 local function refuse(fmt, ...)
-  io.stderr:write("accel-run launch: ", fmt:format(...), "\n")
+  io.stderr:write("accel-run launch: ", terminal.message(fmt:format(...)), "\n")
   os.exit(2, true)
 end
 
@@ -14,7 +16,7 @@ local POLL <const> = 0.2
 local function on_path(name, optional)
   if name:find("/", 1, true) then return name end
   for folder in (os.getenv "PATH" or ""):gmatch "[^:]+" do
-    local file = io.open(folder .. "/" .. name, "rb")
+    local file = open_read(folder .. "/" .. name)
     if file then
       file:close()
       return folder .. "/" .. name
@@ -23,7 +25,7 @@ local function on_path(name, optional)
   if not optional then refuse("there is no %s on PATH", name) end
 end
 
---- Runs it to its end; the first signal is passed on. Returns its exit status.
+--- Runs it until it ends. The first signal is passed on. Returns its exit status.
 ---@param argv string[]
 ---@param env table<string, string>
 ---@return integer status
@@ -42,7 +44,7 @@ function M.run(argv, env)
   end
 end
 
---- mpirun starts the ranks; each finds its place in what mpirun says.
+--- mpirun starts the ranks. Each finds its position in mpirun's variables.
 ---@param p accel.config.Plan
 ---@param given accel.config.Arguments
 ---@param program string accel-run
@@ -61,14 +63,15 @@ function M.mpirun_line(p, given, program, script)
   return argv
 end
 
---- The same command on each machine of a deepspeed_hostfile, with its number. remote: what starts programs there, where it is installed;
---- else ssh. line(number) gives the command. Returns the exit status and, where one failed, the machine that did first.
+--- The same command on each machine of a deepspeed_hostfile, with its number. remote: the program that starts others there, if
+--- installed, otherwise ssh. line(number) returns the command. Returns the exit status and, on failure, the first machine that failed.
 ---@param p accel.config.Plan
 ---@param remote string
 ---@param line fun(number: integer): string[]
+---@param own string[] options of accel-run, which line puts after the program's name
 ---@return integer status
 ---@return string? machine
-function M.over_hosts(p, remote, line)
+function M.over_hosts(p, remote, line, own)
   local hosts_of, v = require "accel.cli.launch_hosts", p.values
   if not v.deepspeed_hostfile then refuse "several machines: say deepspeed_hostfile, or start accel-run on each with --machine_rank" end
   local hosts, why = hosts_of.read(v.deepspeed_hostfile, v.deepspeed_inclusion_filter, v.deepspeed_exclusion_filter)
@@ -76,9 +79,16 @@ function M.over_hosts(p, remote, line)
   v.num_processes = v.num_processes // v.num_machines * #hosts
   v.num_machines, v.main_process_ip = #hosts, v.main_process_ip or hosts[1]
   v.main_process_port = v.main_process_port or 29500
-  return hosts_of.run(on_path(remote, true) or on_path "ssh", hosts, function(number)
+  local starter = (remote and on_path(remote, true)) or on_path "ssh"
+  local by_input, secret = not starter:find "pdsh$", nil
+  if by_input then
+    secret, why = hosts_of.secret(own)
+    if why then refuse("--job-secret-file: %s", why) end
+    if secret then table.move({ "--job-secret-file", "-" }, 1, 2, #own + 1, own) end
+  end
+  return hosts_of.run(starter, hosts, function(number)
     return hosts_of.shell(line(number), p.env, os.getenv "PWD" or ".")
-  end)
+  end, secret and secret .. "\n")
 end
 
 return M

@@ -1,5 +1,5 @@
---- One question of a program on the terminal: a list to go through by the arrow keys, and a line that can be typed instead. What is typed
---- goes to the choice that begins so. Called by accel.cli.config_ask.
+--- One question of a program on the terminal: a list to go through by the arrow keys, and a line that can be typed instead. Typed text
+--- selects the choice that begins with it. Called by accel.cli.config_ask.
 local accel = require "accel"
 
 local M = {}
@@ -10,7 +10,7 @@ local M = {}
 local Menu = {}
 Menu.__index = Menu
 
---- A menu, to be closed; nil where stdin and stderr are no terminal that takes single keys.
+--- A menu, which must be closed. nil if stdin and stderr are not a terminal that supports single keys.
 ---@return accel.cli.Menu?
 function M.open()
   local keys = accel.isatty(2) and accel.console.keys()
@@ -60,7 +60,7 @@ function Menu:draw(q)
   io.stderr:write(table.concat(lines, "\n"))
 end
 
---- Takes the question's lines off the screen; the cursor is where they began.
+--- Clears the question's lines. The cursor returns to their beginning.
 function Menu:clear()
   if self.drawn > 1 then io.stderr:write(("\27[%dA"):format(self.drawn - 1)) end
   io.stderr:write "\r\27[J"
@@ -109,8 +109,8 @@ end
 function on.kill(q) q.typed = "" end
 
 --- Asks one question, which the caller has written. how: choices (texts), selected (of them), numbers (they can be typed), shown (the
---- default of a question without choices). Returns the text: what was typed, else the choice, else ""; or nil and "back", "break" (Ctrl-C)
---- or "eof".
+--- default of a question without choices). Returns the text: typed text, otherwise the choice, otherwise "". Or returns nil and "back",
+--- "break" (Ctrl-C) or "eof".
 ---@param how {choices: string[]?, selected: integer?, numbers: boolean?, shown: string?}
 ---@return string? text
 ---@return string? why

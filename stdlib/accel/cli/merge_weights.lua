@@ -3,6 +3,7 @@
 --- Accelerate with such a folder in it, or a checkpoint of DeepSpeed.
 local accel = require "accel"
 local command = require "accel.cli.command"
+local folders = require "accel.util.folders"
 local model_files = require "accel.ckpt.model_files"
 local ordered = require "accel.util.ordered"
 
@@ -11,16 +12,18 @@ local NAME <const>, FSDP <const> = "accel-run merge-weights", "pytorch_model_fsd
 --- A tensor without values.
 local function shape_of(t) return accel.empty(t.shape, { dtype = t.dtype, device = "meta" }) end
 
---- One of our checkpoints: meta tensors by name, what reads one, what closes it; nil, message.
+--- One of accel's own checkpoints: meta tensors by name, a reader, a function that closes it. On failure returns nil,
+--- message.
 local function open_checkpoint(dir, object)
   local c, message = require "accel.ckpt".open(dir)
   if not c then return nil, message end
   local known, good = {}, nil
   for _, name in ipairs(c:objects()) do known[#known + 1] = name == object and "" or name end
-  local list = c:tensors(object)
+  local list, problem, kind = c:tensors(object)
   if not list then
     c:close()
-    return nil, ("%s has no object '%s'; it has %s"):format(dir, object, table.concat(known, ", "))
+    if kind ~= "not_found" then return nil, problem, kind end
+    return nil, ("%s has no object '%s'; choose from %s"):format(dir, object, table.concat(known, ", "))
   end
   good, message = c:verify()
   if not good then
@@ -38,7 +41,7 @@ local function open_checkpoint(dir, object)
   return state, read, function() c:close() end
 end
 
---- Names without the one prefix that all of them have, "model.": what torch saves as { model = state }.
+--- Names without their common prefix, "model.", as in states that torch saved as { model = state }.
 local function without_prefix(names)
   for _, name in ipairs(names) do
     if name:sub(1, 6) ~= "model." then return function(n) return n end end
@@ -56,7 +59,7 @@ local function open_torch(dir)
   else
     local state, message = accel.load(dir)
     if not state then return nil, message end
-    if type(state.model) == "table" then state = state.model end -- beside it optimizers and counters
+    if type(state.model) == "table" then state = state.model end -- next to it are optimizers and counters
     for name, t in ordered.iterate(state) do
       if accel.is_tensor(t) then names[#names + 1] = name end
     end
@@ -78,21 +81,17 @@ local function has(dir, name)
   return false
 end
 
-local function open(dir, object)
+local function open(dir, object, given)
   local deepspeed = require "accel.ckpt.deepspeed"
+  if has(dir, "MANIFEST.json") and not deepspeed.is(dir) then return open_checkpoint(dir, object) end
+  if given then command.no_effect(NAME, "--object", "on %s, which holds one model; leave it out", dir) end
   if deepspeed.is(dir) then return deepspeed.open(dir) end
-  if has(dir, "MANIFEST.json") then return open_checkpoint(dir, object) end
   if has(dir, FSDP) then dir = dir .. "/" .. FSDP end
   return open_torch(dir)
 end
 
-local function remove_tree(path)
-  for _, name in ipairs(accel.listdir(path) or {}) do remove_tree(path .. "/" .. name) end
-  return os.remove(path)
-end
-
 return function(...)
-  local o, words = command.parse({
+  local o, words, given = command.parse({
     name = NAME, usage = "DIR OUT",
     summary = "Writes the weights of a sharded checkpoint into the folder OUT as model.safetensors.",
     { "max_shard_size", "string", nil, "SIZE", 'several files of at most "5GB" and their index' },
@@ -109,18 +108,20 @@ return function(...)
     if parsed then limit = value else fault = tostring(value):match "max_shard_size .*" end
   end
   if fault then
-    io.stderr:write(NAME, ": ", fault, "\n")
+    command.tell("%s: %s", NAME, fault)
     os.exit(2, true)
   end
-  local state, read, close = open(dir, o.object)
+  local writable, reason = require "accel.util.writable".folder(out)
+  if not writable then return command.refuse(NAME, "cannot write %s", reason) end
+  local state, read, close = open(dir, o.object, given.object)
   if not state then return command.refuse(NAME, "%s", read) end
   local _ <close> = setmetatable({}, { __close = close })
   if next(state) == nil then return command.refuse(NAME, "%s holds no tensors", dir) end
   local files, message = model_files.save(out, state, { max_shard_size = limit, read = read })
   if not files then return command.refuse(NAME, "%s", message) end
-  for _, file in ipairs(files) do print(out .. "/" .. file) end
+  for _, file in ipairs(files) do command.say("%s/%s", out, file) end
   if o.remove_checkpoint_dir then
-    local ok, why = remove_tree(dir)
+    local ok, why = folders.remove(dir)
     if not ok then return command.refuse(NAME, "OUT is written, but DIR cannot be removed: %s", why) end
   end
   return true

@@ -1,12 +1,15 @@
---- accel-run plan DIR: proposes how to share a model out over so many ranks of so much memory. Formulas order the plans that there are,
---- dry runs tell what the first of them take, and the one that fits and takes the least time is printed as a configuration file.
+--- accel-run plan DIR: proposes how to share a model out over so many ranks of so much memory. Formulas order the possible plans, and
+--- dry runs measure the first of them. The fastest plan that fits is printed as a configuration file.
 local accel = require "accel"
 local cli = require "accel.util.cli"
 local command = require "accel.cli.command"
-local planner = require "accel.profiler.planner"
+local folders = require "accel.util.folders"
+local configuration = require "accel.models.config"
+local planner = require "accel.cli.planner"
 local plans = require "accel.cli.plan_config"
 local runs = require "accel.cli.dry_run_ranks"
 local traffic = require "accel.parallel.traffic"
+local sizes = require "accel.util.sizes"
 
 local NAME <const> = "accel-run plan"
 
@@ -17,20 +20,22 @@ local DECLARED <const> = {
   { "num_processes", "int", nil, "N", "ranks" },
   { "num_machines", "int", 1, "M", "machines, of equally many ranks" },
   { "memory", "string", "80G", "SIZE", "of a rank" },
+  { "class", "string", nil, "NAME", "the class to train, in place of the one that config.json names" },
   { "device", "string", "cuda", "NAME", "cuda or cpu" },
   { "mixed_precision", "string", "bf16", "P", "no, bf16 or fp16" },
   { "global_batch_size", "int", nil, "ROWS", "rows of an update, of all ranks [4 N]" },
-  { "seq_length", "int", nil, "TOKENS", "of a row [what the model has positions for, 2048 at most]" },
+  { "seq_length", "int", nil, "TOKENS", "of a row [the model's number of positions, at most 2048]" },
   { "micro_batch_size", "int", nil, "ROWS", "rows of a forward [tried: 1, 2, 4, ...]" },
-  { "tp", "int", nil, "N", "only plans with this tensor parallelism" },
-  { "pp", "int", nil, "N", "only plans with so many stages" },
-  { "cp", "int", nil, "N", "only plans with this context parallelism [tried for decoders where ranks keep 4096 tokens]" },
-  { "ep", "int", nil, "N", "only plans in which so many ranks divide the experts of a mixture" },
-  { "zero", "int", nil, "STAGE", "only plans with this ZeRO stage" },
+  { "tp", "int", nil, "N", "only plans with this tensor parallelism", least = 1 },
+  { "pp", "int", nil, "N", "only plans with so many stages", least = 1 },
+  { "cp", "int", nil, "N", "only plans with this context parallelism [tried for decoders if ranks hold 4096 tokens]",
+    least = 1 },
+  { "ep", "int", nil, "N", "only plans in which so many ranks divide the experts of a mixture", least = 1 },
+  { "zero", "int", nil, "STAGE", "only plans with this ZeRO stage", least = 0, most = 3 },
   { "flops", "number", nil, "TFLOP/S", "that a rank reaches" },
   { "local_bandwidth", "number", nil, "GB/S", "of a rank inside its machine" },
   { "bandwidth", "number", 12.5, "GB/S", "of a rank between machines" },
-  { "tries", "int", 5, "K", "plans that are played, beside plain data parallelism and ZeRO" },
+  { "tries", "int", 5, "K", "number of plans to simulate, besides plain data parallelism and ZeRO" },
   { "output", "string", nil, "FILE", "write the configuration there" },
   { "json", "flag", false, nil, "print JSON" },
 }
@@ -48,7 +53,7 @@ end
 
 local function seconds(s) return s < 1e-3 and ("%.0fus"):format(s * 1e6) or s < 1 and ("%.0fms"):format(s * 1e3) or ("%.1fs"):format(s) end
 
---- The config of a folder, or of one of models.tiny; nil and why not.
+--- The config of a folder, or of one of models.tiny. nil and the reason if there is none.
 local function config_of(word)
   local family = word:match "^tiny:(.+)$"
   if family then
@@ -69,7 +74,7 @@ local function label(p)
   return ("%s %dx%d"):format(named, p.rows, p.accumulate)
 end
 
---- Columns of what is printed for people.
+--- Columns of the output for people.
 local COLUMNS <const> = 79
 
 local CATEGORIES <const> = { "parameters", "gradients", "states", "activations" }
@@ -90,7 +95,7 @@ local function table_of(list, limit)
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row) do widths[i] = math.max(widths[i] or 0, #cell) end
   end
-  local left = COLUMNS - #"# " -- for the names of plans; a longer one has a line of its own
+  local left = COLUMNS - #"# " -- for the names of plans. A longer one gets its own line
   for i = 2, #widths do left = left - 1 - widths[i] end
   widths[1] = math.min(widths[1], math.max(left, 1))
   for _, row in ipairs(rows) do
@@ -103,14 +108,27 @@ local function table_of(list, limit)
 end
 
 local function options(...)
-  local o, words = command.parse(DECLARED, 1, 1, ...)
+  local o, words, given = command.parse(DECLARED, 1, 1, ...)
   if not o.num_processes then usage "--num-processes is missing: for how many ranks" end
   local refused = runs.refuse(o.num_processes, o.num_machines)
   if refused then usage("%s", refused) end
-  o.limit = runs.size_of(o.memory) or usage("--memory: '%s' is no size such as 512M or 80G", o.memory)
+  if given.bandwidth and o.num_machines == 1 then command.no_effect(NAME, "--bandwidth", "on one machine; add --num-machines") end
+  if given.local_bandwidth and o.num_processes == o.num_machines then
+    command.no_effect(NAME, "--local-bandwidth", "with one rank per machine; leave it out")
+  end
+  o.limit = sizes.parse(o.memory) or usage("--memory: '%s' is not a size such as 512M or 80G", o.memory)
   if not planner.hardware[o.device] then usage("--device: '%s' is neither cpu nor cuda", o.device) end
+  for _, key in ipairs { "flops", "local_bandwidth", "bandwidth", "global_batch_size", "seq_length", "micro_batch_size", "tries" } do
+    if o[key] and not (o[key] > 0 and o[key] < math.huge) then
+      usage("--%s: expected a number above 0, got %s", key:gsub("_", "-"), tostring(o[key]))
+    end
+  end
   if o.mixed_precision ~= "no" and o.mixed_precision ~= "bf16" and o.mixed_precision ~= "fp16" then
-    usage("--mixed-precision: '%s' is none of no, bf16, fp16", o.mixed_precision)
+    usage("--mixed-precision: '%s' is not one of no, bf16, fp16", o.mixed_precision)
+  end
+  if o.output then
+    local writable, reason = require "accel.util.writable".file(o.output)
+    if not writable then usage("--output: cannot write %s", reason) end
   end
   return o, words[1]
 end
@@ -128,7 +146,7 @@ local function growth(d, p, seen, tokens)
   return least > 0 and bytes(p.accumulate) / least or 1
 end
 
---- Plays a plan on its first rank, of a pipeline also on its last; false and why not.
+--- Simulates a plan on its first rank, and for a pipeline also on its last. false and the reason on failure.
 local function play(job, o, p, how)
   local seen = math.min(p.accumulate, p.pp and 2 * p.pp or p.micro_batches and 2 or 2)
   local shown = {}
@@ -151,7 +169,7 @@ local function play(job, o, p, how)
   return true
 end
 
---- What tensor parallelism has to divide.
+--- Sizes that tensor parallelism must divide.
 local function heads_of(model)
   local list, c = {}, model.config
   for _, key in ipairs(model.tp_divides or {}) do list[#list + 1] = c[key] end
@@ -168,7 +186,7 @@ local function patches_of(c)
   return n + 1
 end
 
---- The class of a model that has a loss, where a configuration names one without: of BERT and ViT.
+--- A class with a loss for a configuration that names one without, as in BERT and ViT.
 local function with_loss(config, cls)
   local other = cls and cls.is_base and ({ bert = "BertForMaskedLM", vit = "ViTForImageClassification" })[config.model_type]
   if not other then return cls end
@@ -180,15 +198,16 @@ return function(...)
   local o, word = options(...)
   local config, why = config_of(word)
   if not config then return command.refuse(NAME, "%s", why) end
-  local cls, problem = require "accel.models.auto".class_of(config)
+  local cls, problem = require "accel.models.auto".class_of(config, o.class)
   if not cls then return command.refuse(NAME, "%s: %s", word, problem) end
+  if o.class then config.architectures = accel.json.array { o.class } end
   cls = with_loss(config, cls)
   local built, model = pcall(cls, config, { device = "meta" })
   if not built then return command.refuse(NAME, "%s: %s", word, type(model) == "table" and model.message or model) end
-  local c, parameters = model.config, 0
+  local c, parameters = configuration.plain(model.config), 0
   for _, p in ipairs(model:parameters()) do parameters = parameters + p:numel() end
   if not (c.n_embd or c.d_model or c.num_hidden_layers and c.intermediate_size) then
-    return command.refuse(NAME, "%s: %s is no transformer; try plans by accel-run --dry-run --plan", word, cls.__name or "it")
+    return command.refuse(NAME, "%s: %s is not a transformer; try plans by accel-run --dry-run --plan", word, cls.__name or "it")
   end
   local hardware, half = planner.hardware[o.device], o.mixed_precision ~= "no"
   local positions, decoder = c.n_positions or c.max_position_embeddings or math.huge, c.n_embd ~= nil or c.num_key_value_heads ~= nil
@@ -198,22 +217,24 @@ return function(...)
     tokens = pictures or o.seq_length or math.min(positions, decoder and 2048 or 512), decoder = decoder, sequences = model.sp_plan ~= false,
     global_batch = o.global_batch_size or 4 * o.num_processes, mixed_precision = o.mixed_precision,
     accelerator = o.device ~= "cpu", rate = o.flops and o.flops * 1e12 or half and hardware.half or hardware.single,
+    costs = hardware.costs,
     near = o.local_bandwidth and o.local_bandwidth * 1e9 or hardware.near, bandwidth = o.bandwidth * 1e9, micro = o.micro_batch_size, tp = o.tp,
     pp = o.pp, cp = o.cp, ep = o.ep, zero = o.zero, heads = heads_of(model),
   }
   if pictures and o.seq_length then usage("--seq-length: pictures of %s are %d tokens each", word, pictures) end
-  if o.cp and o.cp > 1 and not decoder then usage("--cp: plans that share sequences out are for decoders; %s is none", word) end
+  if o.cp and o.cp > 1 and not decoder then usage("--cp: plans that divide sequences need a decoder, and %s is not one", word) end
   if o.ep and o.ep > 1 and not c.num_local_experts then usage("--ep: %s has no experts", word) end
   if how.tokens > positions then usage("--seq-length: %d tokens, but the model has %d positions", how.tokens, positions) end
   local list = planner.candidates(traffic.model(c), how)
   if #list == 0 then
-    return command.refuse(NAME, "no plan divides: %d rows over %d ranks, heads %s, %d layers; try another --global-batch-size, --tp or --pp",
+    return command.refuse(NAME, "no plan divides %d rows over %d ranks, heads %s, %d layers; try another --global-batch-size, --tp or --pp",
       how.global_batch, how.ranks, table.concat(how.heads, " and "), traffic.model(c).layers)
   end
   local folder = assert(accel.mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/accel-plan."))
-  local _ <close> = accel.util.guard(function() os.execute("rm -rf " .. runs.quoted(folder)) end)
-  local job = { size = how.ranks, folder = folder, env = {}, script = package.searchpath("accel.profiler.plan_step", package.path) }
-  -- the quickest by the formulas; then, so that what does not fit is told as well, the plain ones; then the smallest
+  local _ <close> = accel.util.guard(function() folders.remove(folder) end)
+  local job = { size = how.ranks, folder = folder, env = {}, script = package.searchpath("accel.cli.plan_step", package.path) }
+  -- first the fastest by the formulas, then the plain ones, so that the report also covers plans that do not fit, then
+  -- the smallest
   local chosen, seen, played, failed = {}, {}, {}, {}
   local function take(p)
     local key = p and label(p)
@@ -235,7 +256,7 @@ return function(...)
     played[#played + 1], fitting = p, fitting or p.worst.peak.total <= o.limit
   end
   for _, p in ipairs(chosen) do try(p) end
-  if not fitting then -- the formulas were too hopeful: by what they say, from the least on
+  if not fitting then -- the formulas were too optimistic: order by their estimates, the smallest first
     table.sort(list, function(a, b) return a.estimate < b.estimate end)
     for i = 1, math.min(o.tries, #list) do
       if not seen[label(list[i])] and not fitting then try(list[i]) end
@@ -265,10 +286,11 @@ return function(...)
   end
   local function put(fmt, ...) io.stdout:write(fmt:format(...), "\n") end
   local function say(fmt, ...) put("%s", cli.filled("#", fmt:format(...), 2):gsub("\n  ", "\n# ")) end
-  say("%s: %.1f M parameters; %d rows of %d tokens an update on %d ranks of %s, %s each, %s", cls.__name or word, parameters / 1e6,
+  say("%s: %.1f M parameters; %d rows of %d tokens per update on %d ranks of %s, %s each, %s", cls.__name or word, parameters / 1e6,
     how.global_batch, how.tokens, how.ranks, o.device, o.memory, o.mixed_precision == "no" and "f32" or o.mixed_precision)
-  say("%.3g TFLOP/s a rank, %.3g GB/s inside a machine, %.3g GB/s between machines; of the rank that takes the most:", how.rate / 1e12,
-    how.near / 1e9, how.bandwidth / 1e9)
+  say("%.3g TFLOP/s per rank, %.3g GB/s inside a machine, %.3g GB/s between machines; %.3g us to start a kernel, %.3g us per collective, more with "
+    .. "more ranks; for the rank that takes the most:", how.rate / 1e12, how.near / 1e9, how.bandwidth / 1e9, how.costs.launch * 1e6,
+    how.costs.start * 1e6)
   put("#\n# %s", (table_of(played, o.limit):gsub("\n", "\n# ")))
   for _, f in ipairs(failed) do say("%s: not played: %s", f.plan, (f.why:match "^[^\n]*")) end
   put("#")
@@ -283,7 +305,7 @@ return function(...)
     end
     put("%s", yaml)
   else
-    say("nothing fits; nearest is %s with %s. Try --memory %dG, more ranks, a shorter --seq-length, or offload (accel-run help offload).",
+    say("no plan fits; the closest is %s with %s. Try --memory %dG, more ranks, a shorter --seq-length, or offload (accel-run help offload).",
       label(best), gib(best.worst.peak.total), math.ceil(best.worst.peak.total / (1 << 30)))
   end
   return fits

@@ -1,5 +1,5 @@
---- Plans in a line, "tp=2,pp=2,zero=1,micro_batches=8", and the configuration files of accel-run that they stand for: what --dry-run --plan
---- plays and what accel-run plan prints are one thing. Used by dry_run.lua and plan.lua.
+--- Plans in a line, "tp=2,pp=2,zero=1,micro_batches=8", and the configuration files of accel-run that they stand for. --dry-run --plan and
+--- accel-run plan use the same form. Used by dry_run.lua and plan.lua.
 local accel = require "accel"
 local nearest = require "accel.util.nearest"
 
@@ -16,7 +16,7 @@ local KEYS <const> = { tp = true, pp = true, cp = true, sp = true, ep = true, ze
 
 local SCHEDULES <const> = { gpipe = true, ["1f1b"] = true, zero_bubble = true }
 
---- A plan of its text; nil and what is wrong.
+--- A plan from its text. nil and the error otherwise.
 ---@param text string
 ---@return table? plan
 ---@return string? why
@@ -25,7 +25,7 @@ function M.parse(text)
   if not text:find("=", 1, true) then
     local near = nearest(text, M.named)
     return nil, ("no plan '%s'%s"):format(text, near and ("; did you mean '%s'?"):format(near)
-      or "; there are ddp, zero1, zero2, zero3, full_shard, shard_grad_op, and tp=2,pp=2,cp=1,sp=1,zero=1,micro_batches=4")
+      or "; choose from ddp, zero1, zero2, zero3, full_shard, shard_grad_op, and tp=2,pp=2,cp=1,sp=1,zero=1,micro_batches=4")
   end
   local plan = {}
   for word in text:gmatch "[^,]+" do
@@ -42,7 +42,7 @@ function M.parse(text)
     else
       value = math.tointeger(tonumber(value))
       if not value or value < 0 or value < 1 and key ~= "zero" and key ~= "sequence" or key == "zero" and value > 3 then
-        return nil, ("'%s': a number of 1 or more; of zero 0 to 3"):format(word)
+        return nil, ("'%s': expected an integer from 1, or for zero 0 to 3"):format(word)
       end
     end
     plan[key] = value
@@ -66,7 +66,7 @@ function M.kind(plan)
   return zero > 0 and "deepspeed" or "ddp"
 end
 
---- What cannot be written down; nil where it can.
+--- Settings that cannot be written to a file. nil if all can.
 ---@param plan table
 ---@return string?
 function M.refuse(plan)
@@ -156,7 +156,7 @@ function M.text(plan)
   return #parts > 0 and table.concat(parts, ",") or "ddp"
 end
 
---- Variables that ranks of a plan get, from its configuration file in `folder`; nil and why not.
+--- Variables for ranks of a plan, from its configuration file in `folder`. nil and the reason on failure.
 ---@param plan table
 ---@param o table as of yaml
 ---@param folder string
@@ -165,7 +165,7 @@ end
 function M.environment(plan, o, folder)
   local kind = M.kind(plan)
   if kind == "ddp" then return {} end
-  -- what else the script's environment says of these plugins holds
+  -- other variables of these plugins in the script's environment stay valid
   if kind == "deepspeed" then return { ACCELERATE_USE_DEEPSPEED = "true", ACCELERATE_DEEPSPEED_ZERO_STAGE = tostring(plan.zero) } end
   if plan.fsdp then return { ACCELERATE_USE_FSDP = "true", FSDP_SHARDING_STRATEGY = plan.fsdp } end
   local path = folder .. "/plan.yaml"
@@ -173,7 +173,7 @@ function M.environment(plan, o, folder)
   return M.of_file(path)
 end
 
---- The same of a configuration file, less what chooses the device.
+--- The same for a configuration file, without the choice of the device.
 ---@param path string
 ---@return table<string, string>? env
 ---@return any why, or the launch

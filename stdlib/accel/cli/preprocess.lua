@@ -1,8 +1,9 @@
---- accel-run preprocess: texts as token ids in Megatron-LM's indexed format, PREFIX_KEY_document.bin and .idx (PREFIX_KEY_sentence where
---- sentences are split), by the options of its tools/preprocess_data.py.
+--- accel-run preprocess: texts as token ids in Megatron-LM's indexed format, PREFIX_KEY_document.bin and .idx (PREFIX_KEY_sentence with
+--- split sentences), with the options of its tools/preprocess_data.py.
 local accel = require "accel"
 local command = require "accel.cli.command"
 local quoted = require "accel.cli.dry_run_ranks".quoted
+local open_read = require("accel.file.core").open_read
 
 local NAME <const> = "accel-run preprocess"
 
@@ -12,30 +13,30 @@ local DECLARED <const> = {
   { "input", "string", nil, "FILE", "documents" },
   { "output_prefix", "string", nil, "PREFIX", "writes PREFIX_KEY_document.bin and .idx" },
   { "tokenizer_model", "string", nil, "DIR", "a folder with tokenizer.json, or that file" },
-  { "json_keys", "string", "text", "KEY[,KEY...]", "of a line of .jsonl; each has files of its own" },
+  { "json_keys", "string", "text", "KEY[,KEY...]", "keys of a line of .jsonl; each gets separate files" },
   { "split_sentences", "flag", false, nil, "write PREFIX_KEY_sentence: a sequence for each sentence, as BERT and T5 are trained on" },
   { "keep_newlines", "flag", false, nil, "with --split-sentences: keep line breaks between sentences" },
   { "append_eod", "flag", false, nil, "end every document with the tokenizer's end-of-text token" },
-  { "workers", "int", nil, "N", "threads [all cores]" },
-  { "log_interval", "int", 1000, "N", "documents at a time" },
+  { "workers", "int", nil, "N", "threads [all cores]", least = 1 },
+  { "log_interval", "int", 1000, "N", "documents at a time", least = 1 },
 }
 
---- The tokenizer of a folder or a file; nil and why there is none.
+--- The tokenizer of a folder or a file. nil and the reason if there is none.
 local function open_tokenizer(path)
   if path:find "%.json$" then return accel.text.Tokenizer.from_file(path) end
   return accel.text.Tokenizer.from_pretrained(path)
 end
 
---- The end-of-text token; nil where the tokenizer has none.
+--- The end-of-text token. nil if the tokenizer has none.
 local function eod_of(tok)
   return tok.eos_token_id or tok:token_to_id "<|endoftext|>" or tok:token_to_id "</s>" or tok:token_to_id "<eod>"
 end
 
---- Texts of a line by key; nil and what is wrong.
+--- Texts of a line by key. nil and the error otherwise.
 local function read_line(line, keys, json)
   if not json then return { line } end
   local ok, row = pcall(accel.json.decode, line)
-  if not ok or type(row) ~= "table" then return nil, "is no JSON object" end
+  if not ok or type(row) ~= "table" then return nil, "is not a JSON object" end
   local out = {}
   for i, key in ipairs(keys) do
     if type(row[key]) ~= "string" then return nil, ("has no text '%s'"):format(key) end
@@ -44,7 +45,7 @@ local function read_line(line, keys, json)
   return out
 end
 
---- The same in a process with so many threads, whose number is settled at the start; whether it ended well.
+--- The same in a process with a given number of threads, which is fixed at the start. Returns whether it succeeded.
 local function again(workers, ...)
   local words = { ("ACCEL_NUM_THREADS=%d"):format(workers), quoted(accel.process.program()), "preprocess" }
   for _, word in ipairs { ... } do words[#words + 1] = quoted(word) end
@@ -54,8 +55,7 @@ local function again(workers, ...)
 end
 
 return function(...)
-  local o = command.parse(DECLARED, 0, 0, ...)
-  if o.workers and o.workers < 1 then return command.refuse(NAME, "--workers: %d is not 1 or more", o.workers) end
+  local o, _, given = command.parse(DECLARED, 0, 0, ...)
   for _, key in ipairs { "input", "output_prefix", "tokenizer_model" } do
     if not o[key] then
       io.stderr:write(NAME, ": --", (key:gsub("_", "-")), " is missing\nTry '", NAME, " --help'.\n")
@@ -67,7 +67,7 @@ return function(...)
   if not tok then return command.refuse(NAME, "%s", why) end
   local eod = o.append_eod and eod_of(tok)
   if o.append_eod and not eod then return command.refuse(NAME, "--append-eod: %s has no end-of-text token", o.tokenizer_model) end
-  local file, problem = io.open(o.input, "rb")
+  local file, problem = open_read(o.input)
   if not file then return command.refuse(NAME, "%s", problem) end
   local _ <close> = file
   local size = file:seek "end"
@@ -76,6 +76,7 @@ return function(...)
   local level = o.split_sentences and "sentence" or "document"
   local json, keys, builders = o.input:find "%.jsonl?$" ~= nil, {}, {}
   for key in o.json_keys:gmatch "[^,%s]+" do keys[#keys + 1] = key end
+  if given.json_keys and not json then return command.refuse(NAME, "--json-keys has no effect on %s: only lines of .jsonl have keys", o.input) end
   if not json then keys = { "text" } end
   local dtype = tok:id_limit() < 65500 and "u16" or "i32" -- as megatron-core chooses
   for i, key in ipairs(keys) do

@@ -1,5 +1,8 @@
 --- accel-run quantize DIR OUT: a model folder with its linear layers in 4 or 8 bits, as Transformers with bitsandbytes writes it.
 local command = require "accel.cli.command"
+local open_read = require("accel.file.core").open_read
+
+local ENOENT <const> = 2
 
 local NAME <const> = "accel-run quantize"
 
@@ -11,17 +14,17 @@ local function named(model, name)
   return false
 end
 
---- The model of a folder without values, to look names up in before any weight is read; nil where there is none, of which loading tells.
-local function bare(dir)
+--- The model of a folder without values, for names before any weight is read. nil if there is none, which loading reports.
+local function bare(dir, asked)
   local config = require "accel.models.pretrained".read_config(dir)
-  local class = config and require "accel.models.auto".class_of(config)
+  local class = config and require "accel.models.auto".class_of(config, asked)
   local ok, model = pcall(class or error, config, { device = "meta" })
   return ok and model or nil
 end
 
---- What the weights of a folder are quantised as, by its config.json; nil: they are not.
+--- The quantisation of a folder's weights, by its config.json. nil: none.
 local function quantised_as(dir)
-  local file <close> = io.open(dir .. "/config.json", "rb")
+  local file <close> = open_read(dir .. "/config.json")
   local ok, config = pcall(require("accel").json.decode, file and file:read "a" or "")
   local q = ok and type(config) == "table" and config.quantization_config
   if type(q) ~= "table" then return nil end
@@ -32,19 +35,18 @@ end
 local BESIDE <const> = { "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
   "vocab.txt", "tokenizer.model", "spiece.model", "chat_template.jinja", "chat_template.json", "preprocessor_config.json" }
 
---- Copies them, so that OUT can be used as DIR can. true; or nil and the message.
-local function copy_beside(from, to)
+--- Their texts by name, so that OUT can be used like DIR. nil and the reason if one cannot be read.
+local function beside_of(dir)
+  local texts = {}
   for _, name in ipairs(BESIDE) do
-    local file <close> = io.open(from .. "/" .. name, "rb")
-    if file then
-      local ok, message = require("accel").write_file(to .. "/" .. name, file:read "a")
-      if not ok then return nil, message end
-    end
+    local file <close>, why, errno = open_read(dir .. "/" .. name)
+    if not file and errno ~= ENOENT then return nil, why end
+    texts[name] = file and file:read "a"
   end
-  return true
+  return texts
 end
 
---- A path without what says nothing in it.
+--- A path without its redundant parts.
 local function plain(path)
   if path:sub(1, 1) ~= "/" then path = (os.getenv "PWD" or ".") .. "/" .. path end
   local out = path:gsub("/+", "/")
@@ -60,29 +62,28 @@ local function run(...)
   local o, words = command.parse({
     name = NAME, usage = "DIR OUT [--nf4 | --fp4 | --int8]",
     summary = "Writes the model of DIR, a folder of save_pretrained, to OUT with its linear layers in 4 or 8 bits a weight, and the tokenizer"
-      .. " beside it. The folder is one that Transformers with bitsandbytes reads, and accel.models.from_pretrained.",
-    { "nf4", "flag", false, nil, "4 bits: quantiles of a normal distribution (the default)" },
-    { "fp4", "flag", false, nil, "4 bits: floats" },
-    { "int8", "flag", false, nil, "8 bits by row" },
-    { "double_quant", "flag", false, nil, "with 4 bits: the blocks' magnitudes are quantised, too" },
+      .. " next to it. Transformers with bitsandbytes and accel.models.from_pretrained can read the result.",
+    { "nf4", "flag", false, nil, "4 bits: quantiles of a normal distribution (the default)", excludes = "fp4" },
+    { "fp4", "flag", false, nil, "4 bits: floats", excludes = "int8" },
+    { "int8", "flag", false, nil, "8 bits by row", excludes = "nf4" },
+    { "double_quant", "flag", false, nil, "of 4 bits: quantise the blocks' magnitudes as well", excludes = "int8" },
     { "dtype", { "bf16", "fp16", "fp32" }, "bf16", "DTYPE", "of the rest and of products" },
-    { "head", { "int8", "nf4", "fp4" }, nil, "TYPE", "what the default skips is quantised so; accel alone reads that" },
-    { "skip", "string", nil, "LIST", "modules left as they are; default: tied ones and the head" },
+    { "head", { "int8", "nf4", "fp4" }, nil, "TYPE", "also quantise the modules that the default skips; only accel reads that" },
+    { "class", "string", nil, "NAME", "load this class of DIR, in place of the one that config.json names" },
+    { "skip", "string", nil, "LIST", "modules to leave unquantised; default: tied ones and the head" },
   }, 2, 2, ...)
-  if (o.nf4 and 1 or 0) + (o.fp4 and 1 or 0) + (o.int8 and 1 or 0) > 1 then
-    return command.refuse(NAME, "give one of --nf4, --fp4 and --int8")
-  end
-  if o.int8 and o.double_quant then return command.refuse(NAME, "--double-quant is of 4 bits, --int8 has a scale a row") end
-  if plain(words[1]) == plain(words[2]) then return command.refuse(NAME, "OUT is DIR; what cannot be made again would be lost") end
+  if plain(words[1]) == plain(words[2]) then return command.refuse(NAME, "OUT is DIR, which would overwrite the original; give another folder") end
+  local writable, reason = require "accel.util.writable".folder(words[2])
+  if not writable then return command.refuse(NAME, "cannot write %s", reason) end
   local accel = require "accel"
   local already = quantised_as(words[1])
-  if already then return command.refuse(NAME, "%s is quantised already (%s); give the folder that it was made from", words[1], already) end
+  if already then return command.refuse(NAME, "%s is quantised already (%s); give the original folder", words[1], already) end
   local skip
   if o.skip then
     skip = {}
     for name in o.skip:gmatch "[^,%s]+" do skip[#skip + 1] = name end
     if #skip == 0 then return command.refuse(NAME, "--skip names no module") end
-    local names = bare(words[1])
+    local names = bare(words[1], o.class)
     for _, name in ipairs(names and skip or {}) do
       if not named(names, name) then return command.refuse(NAME, "--skip: no module of the model is called '%s'", name) end
     end
@@ -95,7 +96,7 @@ local function run(...)
   })
   if not made then return command.refuse(NAME, "%s", tostring(config)) end
   config._absent_ok = true -- an absent name was refused above
-  local done, model, message = command.try(accel.models.from_pretrained, words[1], { quantization_config = config })
+  local done, model, message = command.try(accel.models.from_pretrained, words[1], { quantization_config = config, class = o.class })
   if not done then model, message = nil, tostring(model):gsub("^[^ ]*:%d+: ", "") end
   if not model then
     return command.refuse(NAME, "%s", message)
@@ -104,12 +105,12 @@ local function run(...)
   for _, p in ipairs(model:parameters()) do
     bytes, weights = bytes + p:numel() * p:element_size(), weights + (p.quant_state and p.quant_state.shape[1] * p.quant_state.shape[2] or p:numel())
   end
-  local saved, why = accel.makedirs(words[2])
-  if saved then saved, why = copy_beside(words[1], words[2]) end -- first: a folder that has weights has all
-  if saved then saved, why = model:save_pretrained(words[2]) end
+  local beside, problem = beside_of(words[1])
+  if not beside then return command.refuse(NAME, "%s", problem) end
+  local saved, why = model:save_pretrained(words[2], { beside = beside })
   if not saved then return command.refuse(NAME, "%s", why) end
   local size = bytes < 1e6 and ("%.1f kB"):format(bytes / 1e3) or ("%.1f MB"):format(bytes / 1e6)
-  print(("%s: %d weights in %s, %.2f bits each"):format(words[2], weights, size, 8 * bytes / math.max(weights, 1)))
+  command.say("%s: %d weights in %s, %.2f bits each", words[2], weights, size, 8 * bytes / math.max(weights, 1))
   return true
 end
 

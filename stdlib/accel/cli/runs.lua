@@ -1,4 +1,4 @@
---- accel-run runs: what is in a run store, as text that also fits a pipe.
+--- accel-run runs: the content of a run store, as text that also works in a pipe.
 local accel = require "accel"
 local command = require "accel.cli.command"
 local opened = require "accel.cli.runs_store"
@@ -10,8 +10,8 @@ local function ls(...)
   local o = command.parse({
     name = PROGRAM .. " ls", usage = "[options]", summary = "Lists runs, the last one first.",
     opened.option, { "project", "string", nil, "NAME", "only of this project" },
-    { "status", "string", nil, "WORD", "only running, finished, failed or killed ones" },
-    { "limit", "int", nil, "N", "at most N of them" }, { "json", "flag", false, nil, "print JSON" },
+    { "status", { "running", "finished", "failed", "killed" }, nil, "WORD", "only such ones" },
+    { "limit", "int", nil, "N", "at most N of them", least = 1 }, { "json", "flag", false, nil, "print JSON" },
   }, 0, 0, ...)
   local store <close> = opened.open(PROGRAM .. " ls", o)
   local list = opened.need(store and store.store:runs())
@@ -39,7 +39,7 @@ end
 
 local function show(...)
   local o, words = command.parse({
-    name = PROGRAM .. " show", usage = "RUN", summary = "What a run was made with, its last values, and what else it logged.",
+    name = PROGRAM .. " show", usage = "RUN", summary = "Prints a run's configuration, its last values, and its other logged data.",
     opened.option, { "json", "flag", false, nil, "print JSON" },
   }, 1, 1, ...)
   local store <close>, run = opened.run(PROGRAM .. " show", o, words[1])
@@ -72,7 +72,7 @@ local function show(...)
   row("accel", env.accel)
   shown.table(rows)
   shown.section("Config", config)
-  local values = { { "SERIES", "POINTS", "STEP", "LAST", "LEAST", "MOST" } }
+  local values = { { "SERIES", "POINTS", "STEP", "LAST", "MIN", "MAX" } }
   for _, x in ipairs(series) do
     values[#values + 1] = { x.tag, tostring(x.n), tostring(x.last_step), shown.number(x.last), shown.number(x.min), shown.number(x.max) }
   end
@@ -81,7 +81,7 @@ local function show(...)
     shown.table(values, { 1 })
   end
   for kind, list in accel.pairs(records) do
-    if #list > 0 then print(("\n%s"):format(shown.heading(kind))) end
+    if #list > 0 then command.say("\n%s", shown.heading(kind)) end
     for i, r in ipairs(list) do
       if i > 5 and i < #list - 4 then
         if i == 6 then print(("  ... %d more"):format(#list - 10)) end
@@ -95,9 +95,9 @@ end
 
 local function rm(...)
   local o, words = command.parse({
-    name = PROGRAM .. " rm", usage = "RUN ...", summary = "Removes runs and what they logged, for good.",
+    name = PROGRAM .. " rm", usage = "RUN ...", summary = "Removes runs and their logged data permanently.",
     opened.option, { "force", "flag", false, nil, "also ones that run" },
-    { "pack", "flag", false, nil, "give their memory back to the disk; takes as long as copying the store" },
+    { "pack", "flag", false, nil, "return their space to the disk; takes as long as copying the store" },
   }, 1, math.maxinteger, ...)
   o.write = true
   local store <close> = opened.open(PROGRAM .. " rm", o)
@@ -107,27 +107,27 @@ local function rm(...)
     local run, message = store.store:find(word)
     if not run then return command.refuse(PROGRAM .. " rm", "%s", message) end
     if run.status == "running" and not o.force then
-      return command.refuse(PROGRAM .. " rm", "%s is running; --force removes it all the same", run.name)
+      return command.refuse(PROGRAM .. " rm", "%s is running; add --force to remove it anyway", run.name)
     end
     runs[i] = run
   end
   for _, run in ipairs(runs) do
     if not opened.need(store.store:remove(run)) then return false end
-    print(("removed %s (%s)"):format(run.name, run.uid))
+    command.say("removed %s (%s)", run.name, run.uid)
   end
   return not o.pack or opened.need(store.store:pack()) ~= nil
 end
 
 return function(...)
-  return command.dispatch(PROGRAM, "Shows what runs logged into a run store (log_with = \"store\", accel.track.Run).\n"
+  return command.dispatch(PROGRAM, "Prints the logs of runs in a run store (log_with = \"store\", accel.track.Run).\n"
     .. "A RUN is an id, the begin of one, a name, last, or last~1 for the one before.", {
     { "ls", "", "the runs of a store", ls },
     { "show", "RUN", "one of them", show },
-    { "diff", "RUN RUN", "where two of them differ", require "accel.cli.runs_diff" },
+    { "diff", "RUN RUN", "compare two of them", require "accel.cli.runs_diff" },
     { "plot", "RUN ...", "curves as text", require "accel.cli.runs_plot" },
-    { "tail", "RUN", "the last values; --follow waits for more", require "accel.cli.runs_tail" },
+    { "tail", "RUN", "the last values; --follow waits for new ones", require "accel.cli.runs_tail" },
     { "rm", "RUN ...", "remove runs", rm },
     { "export", "RUN", "as CSV, JSON lines or TensorBoard's event files", require "accel.cli.runs_export" },
-    { "sync", "[FOLDER ...]", "send what outboxes of trackers hold", require "accel.cli.runs_sync" },
+    { "sync", "[FOLDER ...]", "send the entries in outboxes of trackers", require "accel.cli.runs_sync" },
   }, ...)
 end

@@ -1,4 +1,4 @@
---- accel-run runs diff: where two runs differ: configuration, sources and surroundings, last values.
+--- accel-run runs diff: the differences between two runs: configuration, sources and environment, last values.
 local accel = require "accel"
 local command = require "accel.cli.command"
 local opened = require "accel.cli.runs_store"
@@ -40,7 +40,7 @@ end
 
 return function(...)
   local o, words = command.parse({
-    name = PROGRAM, usage = "RUN RUN", summary = "Where two runs differ: configuration, surroundings, last values.",
+    name = PROGRAM, usage = "RUN RUN", summary = "The differences between two runs: configuration, environment, last values.",
     opened.option, { "json", "flag", false, nil, "print JSON" },
   }, 2, 2, ...)
   local store <close>, a = opened.run(PROGRAM, o, words[1])

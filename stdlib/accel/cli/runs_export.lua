@@ -88,14 +88,14 @@ function writers.tensorboard(store, run, series, out)
   if next(config) then writer:bytes(0, summary.session_end(run.status == "finished", run.ended or run.heartbeat), run.ended) end
   ok, message = writer:close()
   if not ok then return command.refuse(PROGRAM, "%s", message) end
-  print(folder)
+  command.say("%s", folder)
   return true
 end
 
 return function(...)
   local o, words = command.parse({
     name = PROGRAM, usage = "RUN", summary = "Every value of a run.", opened.option,
-    { "format", { "csv", "jsonl", "tensorboard" }, "csv", "WORD", "what it becomes" },
+    { "format", { "csv", "jsonl", "tensorboard" }, "csv", "WORD", "the output format" },
     { "out", "string", nil, "DIR", "of tensorboard: the folder that gets a folder for the run" },
   }, 1, 1, ...)
   if (o.format == "tensorboard") ~= (o.out ~= nil) then

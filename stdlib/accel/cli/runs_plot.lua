@@ -10,12 +10,13 @@ return function(...)
   local o, words = command.parse({
     name = PROGRAM, usage = "RUN ...", summary = "Curves of runs as text; the first run is a line, others are marks on it.",
     opened.option, { "metric", "string", nil, "NAME", "only this series, or those that a pattern like 'val/*' means" },
-    { "x", { "step", "time" }, "step", "WORD", "what lies along the axis; time: seconds since the run began" },
-    { "smooth", "number", 0, "W", "exponential moving average with this weight of what was, 0 to 1" },
+    { "x", { "step", "time" }, "step", "WORD", "the horizontal axis; time: seconds since the run began" },
+    { "smooth", "number", 0, "W", "exponential moving average; this weight, 0 to 1, for the previous value" },
     { "log", "flag", false, nil, "logarithms of the values" },
-    { "system", "flag", false, nil, "also what the machine did" },
-    { "height", "int", 12, "N", "lines of a plot" }, { "width", "int", nil, "N", "columns [the terminal's, 80 in a pipe]" },
-    { "ascii", "flag", false, nil, "no Braille characters" }, { "svg", "string", nil, "FILE", "write one series as SVG instead" },
+    { "system", "flag", false, nil, "include machine metrics" },
+    { "height", "int", 12, "N", "lines of a plot", least = 2, excludes = "svg" },
+    { "width", "int", nil, "N", "columns [the terminal's, 80 in a pipe]", least = 20, excludes = "svg" },
+    { "ascii", "flag", false, nil, "no Braille characters", excludes = "svg" }, { "svg", "string", nil, "FILE", "write one series as SVG instead" },
   }, 1, 8, ...)
   if o.smooth < 0 or o.smooth >= 1 then
     return command.refuse(PROGRAM, "--smooth must lie in 0 .. 1, below 1, got %g", o.smooth)
@@ -36,16 +37,14 @@ return function(...)
   local drawing = { width = o.width or shown.width(), height = o.height, utf8 = o.ascii and false or nil, axis = o.x,
     smooth = o.smooth, log = o.log }
   if o.svg then
-    if #tags > 1 then return command.refuse(PROGRAM, "--svg takes one series; --metric NAME names it: %s", table.concat(tags, ", ")) end
-    local file, message = io.open(o.svg, "w")
-    if not file then return command.refuse(PROGRAM, "%s", message) end
-    file:write(plots.svg(store.store, runs, tags[1], drawing))
-    file:close()
+    if #tags > 1 then return command.refuse(PROGRAM, "--svg takes one series; select one with --metric NAME: %s", table.concat(tags, ", ")) end
+    local ok, message = require "accel.util.writer".file(o.svg, plots.svg(store.store, runs, tags[1], drawing))
+    if not ok then return command.refuse(PROGRAM, "%s", message) end
     return true
   end
   for i, tag in ipairs(tags) do
     if i > 1 then print "" end
-    print(tag)
+    command.say("%s", tag)
     io.write(plots.text(store.store, runs, tag, drawing))
   end
   return true

@@ -4,6 +4,8 @@ local terminal = require "accel.util.terminal"
 
 local M = {}
 
+local visible = terminal.visible
+
 --- Columns that lines may have.
 ---@return integer
 function M.width() return math.min(terminal.width(), 160) end
@@ -15,13 +17,14 @@ local function cut(s, n)
   return (last and utf8.len(s) and s:sub(1, utf8.offset(s, n - 1) - 1) or s:sub(1, n - 2)) .. ".."
 end
 
---- Prints rows of columns, as wide as what is in them; the columns that `elastic` names give way where a line would be too long, the
---- last column is cut.
+--- Prints rows of columns, as wide as their content. If a line would be too long, the columns in `elastic` shrink. The last column
+--- is cut.
 ---@param rows string[][]
 ---@param elastic? integer[]
 function M.table(rows, elastic)
   local widths, total = {}, 0
   for _, row in ipairs(rows) do
+    for i, text in ipairs(row) do row[i] = visible((text:gsub("[\r\n\t]+", " "))) end
     for i, text in ipairs(row) do widths[i] = math.max(widths[i] or 0, length(text)) end
   end
   for _, w in ipairs(widths) do total = total + w + 2 end
@@ -37,19 +40,19 @@ function M.table(rows, elastic)
   for _, row in ipairs(rows) do
     local line = {}
     for i, text in ipairs(row) do
-      text = (i == #row and not elastic) and text or cut((text:gsub("[\r\n\t]", " ")), widths[i])
+      text = (i == #row and not elastic) and text or cut(text, widths[i])
       line[i] = i == #row and text or text .. (" "):rep(widths[i] - length(text))
     end
     print(cut((table.concat(line, "  "):gsub("%s+$", "")), M.width()))
   end
 end
 
---- A name and its values, where there are any.
+--- A name and its values, if any.
 ---@param title string
 ---@param values table<string, any>
 function M.section(title, values)
   if next(values) == nil then return end
-  print("\n" .. title)
+  print("\n" .. visible(title))
   local rows = {}
   for key, value in accel.pairs(values) do
     rows[#rows + 1] = { "  " .. key, type(value) == "table" and accel.json.encode(value) or tostring(value) }
@@ -88,13 +91,13 @@ function M.heading(kind) return headings[kind] or kind end
 ---@param r table of Store:records
 ---@return string
 function M.record(r)
-  local meta, at = r.meta, r.step and ("step %d"):format(r.step) or ""
+  local meta, at, tag = r.meta, r.step and ("step %d"):format(r.step) or "", visible(r.tag)
   if r.kind == "text" or r.kind == "alert" then
     local level = meta.level and meta.level .. ": " or ""
-    return cut(("%s%s, %s: %s"):format(level, r.tag, at, (tostring(r.data or ""):gsub("%s+", " "))), M.width() - 2)
-  elseif r.kind == "image" then return ("%s, %s: %sx%s"):format(r.tag, at, meta.width, meta.height)
-  elseif r.kind == "artifact" then return ("%s: %s%s"):format(r.tag, meta.path, meta.bytes and (", %d bytes"):format(meta.bytes) or "") end
-  return ("%s, %s"):format(r.tag, at)
+    return cut(terminal.format("%s%s, %s: %s", level, tag, at, (tostring(r.data or ""):gsub("%s+", " "))), M.width() - 2)
+  elseif r.kind == "image" then return terminal.format("%s, %s: %sx%s", tag, at, meta.width, meta.height)
+  elseif r.kind == "artifact" then return terminal.format("%s: %s%s", tag, meta.path, meta.bytes and (", %d bytes"):format(meta.bytes) or "") end
+  return ("%s, %s"):format(tag, at)
 end
 
 --- A list of tables with numbers that JSON takes: others become text.

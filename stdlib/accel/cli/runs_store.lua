@@ -1,19 +1,21 @@
---- How the actions of accel-run runs open a store and find a run; what fails is said on stderr.
+--- How the actions of accel-run runs open a store and find a run. Failures are printed on stderr.
 local accel = require "accel"
 local Store = require "accel.track.store"
+local open_read = require("accel.file.core").open_read
+local terminal = require "accel.util.terminal"
 
 local M = { option = { "store", "string", ".", "PATH", "folder of runs.db, or a store's file" } }
 
 local who = "accel-run runs"
 
---- What to say where a folder has no store: which of the folders right in it have one; "" where none has.
+--- A hint if a folder has no store: its direct subfolders with one, or "".
 ---@param where string
 ---@return string
 function M.below(where)
   local found = {}
   for _, name in ipairs(accel.listdir(where) or {}) do
     local folder = where == "." and name or where .. "/" .. name
-    local file = #found < 3 and io.open(folder .. "/runs.db")
+    local file = #found < 3 and open_read(folder .. "/runs.db")
     if file then
       file:close()
       found[#found + 1] = folder
@@ -22,7 +24,7 @@ function M.below(where)
   return #found > 0 and "; there is one in " .. table.concat(found, ", ") or ""
 end
 
---- The store of the options; nil where it cannot be opened. Closed by <close>.
+--- The store of the options. nil if it cannot be opened. Closed by <close>.
 ---@param name string for messages
 ---@param o {store: string, write: boolean?}
 ---@return {store: accel.track.Store}?
@@ -31,17 +33,17 @@ function M.open(name, o)
   local store, message, code = Store.open(o.store, { write = o.write })
   if not store then
     if code == "not_found" then
-      message = message .. M.below(o.store) .. "; --store PATH tells where one is"
+      message = message .. M.below(o.store) .. "; give it with --store PATH"
     end
-    io.stderr:write(name, ": ", message, "\n")
+    io.stderr:write(name, ": ", terminal.message(message), "\n")
     return nil
   end
   return setmetatable({ store = store }, { __close = function() store:close() end })
 end
 
---- Passes a result on; says why there is none.
+--- Passes a result on. Prints the reason if there is none.
 function M.need(value, message)
-  if value == nil and message then io.stderr:write(who, ": ", message, "\n") end
+  if value == nil and message then io.stderr:write(who, ": ", terminal.message(message), "\n") end
   return value
 end
 

@@ -1,4 +1,5 @@
---- accel-run runs sync: sends what outboxes of trackers still hold, after a server was away or a run was killed.
+--- accel-run runs sync: sends the remaining entries in outboxes of trackers, after a server was down or a run was
+--- killed.
 local accel = require "accel"
 local command = require "accel.cli.command"
 
@@ -23,7 +24,7 @@ end
 
 return function(...)
   local o, paths = command.parse({
-    name = PROGRAM, usage = "[JOURNAL | FOLDER ...]", summary = "Sends what the outboxes of trackers hold [.accel-outbox].",
+    name = PROGRAM, usage = "[JOURNAL | FOLDER ...]", summary = "Sends the entries in outboxes of trackers [.accel-outbox].",
     { "seconds", "number", 60, "S", "how long a journal may take that its server does not answer for" },
     epilog = "Runs that still write are left alone: sync after they have ended. Keys and tokens come from the environment, as theirs did.",
   }, 0, math.maxinteger, ...)
@@ -34,14 +35,14 @@ return function(...)
   accel.on_interrupt "flag"
   for _, path in ipairs(list) do
     local last, idle = accel.clock(), false
-    local done, message = sender.send(path, function(text) io.stderr:write(PROGRAM, ": ", path, ": ", text, "\n") end, function(state)
+    local done, message = sender.send(path, function(text) command.tell("%s: %s: %s", PROGRAM, path, text) end, function(state)
       if state == "sent" then last = accel.clock() end
       idle = state == "idle"
       return not idle and accel.clock() - last < o.seconds and not accel.interrupted()
     end)
-    if done then print(path .. ": sent")
+    if done then command.say("%s: sent", path)
     elseif done == nil then good = command.refuse(PROGRAM, "%s", message)
-    elseif idle then print(path .. ": sent so far; the run did not say its end") -- killed, or still going
+    elseif idle then command.say("%s: partly sent; the run has not ended", path) -- killed, or still going
     else good = command.refuse(PROGRAM, "%s: not everything is sent", path) end
   end
   return good

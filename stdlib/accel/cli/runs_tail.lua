@@ -1,4 +1,4 @@
---- accel-run runs tail: the last values of a run, a line for each step; --follow waits for more of them.
+--- accel-run runs tail: the last values of a run, a line for each step. --follow waits for more of them.
 local accel = require "accel"
 local command = require "accel.cli.command"
 local core = require "accel.track.core"
@@ -19,16 +19,16 @@ local function print_points(points)
     end
     at[#at + 1] = ("%s %s"):format(p.tag, p.value and shown.number(p.value) or "nan")
   end
-  for _, at in ipairs(steps) do print(("step %-8d %s"):format(at.step, table.concat(at, "  "))) end
+  for _, at in ipairs(steps) do command.say("step %-8d %s", at.step, table.concat(at, "  ")) end
   io.stdout:flush()
 end
 
 return function(...)
   local o, words = command.parse({
     name = PROGRAM, usage = "RUN", summary = "The last values of a run.", opened.option,
-    { "lines", "int", 10, "N", "steps to begin with" }, { "follow", "flag", false, nil, "wait for more until the run ends" },
+    { "lines", "int", 10, "N", "steps to begin with", least = 0 }, { "follow", "flag", false, nil, "wait for more until the run ends" },
     { "metric", "string", nil, "NAME", "only this series, or those that a pattern like 'val/*' means" },
-    { "system", "flag", false, nil, "also what the machine did" },
+    { "system", "flag", false, nil, "include machine metrics" },
   }, 1, 1, ...)
   local store <close>, run = opened.run(PROGRAM, o, words[1])
   if not run then return false end
@@ -71,7 +71,7 @@ return function(...)
     if not now then return false end
     if now.status ~= "running" then
       fresh(false)
-      print(("%s: %s"):format(now.name, now.status))
+      command.say("%s: %s", now.name, now.status)
       break
     end
     core.pause(POLL_SECONDS)

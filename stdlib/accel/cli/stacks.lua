@@ -1,13 +1,14 @@
---- accel-run stacks [JOB]: where every rank of a job is, by script line, also one that is in a loop, a read or a collective that the others never
---- enter, and of a stopped process what its status page knows.
+--- accel-run stacks [JOB]: each rank's current script line, even inside a loop, a read or a collective that the others never enter. For a
+--- stopped process, the content of its status page.
 local accel = require "accel"
 local command = require "accel.cli.command"
+local terminal = require "accel.util.terminal"
 local health = accel.host_chunk "repl/health"
 local jobs = accel.host_chunk "attach/jobs"
 
 return function(...)
   local o, words = command.parse({ name = "accel-run stacks", usage = "[options] [JOB]",
-    summary = "The stack of the script on every rank of a job; nothing is stopped for it.",
+    summary = "Prints the current script stack of every rank of a job, without stopping it.",
     { "all", "flag", false, nil, "functions of the library as well" },
     { "hosts", "string", nil, "A,B", "the job's other machines [those that its ranks know of]" } }, 0, 1, ...)
   local job, why = jobs.find_everywhere(words[1], o.hosts)
@@ -32,9 +33,9 @@ return function(...)
     if page.waits then head = ("%s, waits in %s%s for %.1f s"):format(head, page.waits, health.for_whom(page.missing), page.seconds) end
     if held[rank.rank] then head = ("%s, %s"):format(head, held[rank.rank]) end
     local stack, silence = stacks[rank.rank], whys[rank.rank]
-    io.stdout:write(head, "\n")
-    if stack and stack ~= "" then io.stdout:write(stack)
-    else io.stdout:write(("  last seen at %s%s\n"):format(page.at or "a line not known", silence and (" (%s)"):format(silence) or "")) end
+    command.say("%s", head)
+    if stack and stack ~= "" then io.stdout:write(terminal.message(stack))
+    else command.say("  last seen at %s%s", page.at or "a line not known", silence and (" (%s)"):format(silence) or "") end
   end
   pages:close()
   return true

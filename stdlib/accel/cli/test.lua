@@ -1,5 +1,5 @@
---- accel-run test: a sanity check on the ranks that a configuration asks for. Each check is run by every rank (accel.cli.test_ranks); a
---- table of ticks says which passed.
+--- accel-run test: a sanity check on the ranks that a configuration asks for. Every rank runs each check (accel.cli.test_ranks). A
+--- table of ticks shows the passed ones.
 local accel = require "accel"
 local command = require "accel.cli.command"
 local config = require "accel.config"
@@ -17,7 +17,7 @@ return function(...)
   local o = command.parse({ name = NAME, usage = "[options]",
     summary = "Checks collectives, loaders, precision and training on several ranks of this machine.",
     { "config_file", "string", nil, "FILE", "how many ranks, in which precision" },
-    { "num_processes", "int", nil, "N", "ranks [2, or as the file says]" },
+    { "num_processes", "int", nil, "N", "ranks [2, or the file's]", least = 1 },
   }, 0, 0, ...)
   local n, env = ranks_of(o)
   if not n then return command.refuse(NAME, "%s", env) end

@@ -1,4 +1,4 @@
---- What every rank of accel-run test does: a list of checks, each { name, ok, why }.
+--- The work of every rank of accel-run test: a list of checks, each { name, ok, why }.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 

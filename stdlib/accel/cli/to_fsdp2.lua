@@ -3,6 +3,7 @@ local command = require "accel.cli.command"
 local read = require "accel.config.read"
 local schema = require "accel.config.schema"
 local write = require "accel.config.write"
+local lfs = require "lfs"
 
 local NAME <const> = "accel-run to-fsdp2"
 
@@ -15,13 +16,9 @@ local STRATEGIES <const> = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_
 
 local function refuse(...) return command.refuse(NAME, ...) end
 
-local function exists(path)
-  local file = io.open(path, "rb")
-  if file then file:close() end
-  return file ~= nil
-end
+local function exists(path) return lfs.attributes(path, "mode") ~= nil end
 
---- Fields of version 2; what else stands in the section is kept.
+--- Fields of version 2. Other fields of the section are kept.
 local function convert(fields)
   local from, to = fields.fsdp_config, {}
   for key, value in next, from do
@@ -41,7 +38,7 @@ return function(...)
   local o = command.parse({ name = NAME, usage = "--config_file FILE [options]",
     summary = "Writes a configuration of FSDP version 1 in the words of version 2.",
     { "config_file", "string", nil, "FILE", "the configuration of version 1" },
-    { "output_file", "string", nil, "FILE", "where to write" },
+    { "output_file", "string", nil, "FILE", "the file to write" },
     { "overwrite", "flag", false, nil, "write to the same file, or over one that is there" },
   }, 0, 0, ...)
   if not o.config_file then return refuse("say --config_file") end
@@ -49,7 +46,7 @@ return function(...)
   if not file then return refuse("%s", why) end
   if not o.output_file and not o.overwrite then return refuse("say --output_file, or --overwrite to change %s itself", o.config_file) end
   if o.output_file and exists(o.output_file) and not o.overwrite then
-    return refuse("%s is there already; say --overwrite", o.output_file)
+    return refuse("%s exists; add --overwrite", o.output_file)
   end
   for _, p in ipairs(file.problems) do
     if p.kind ~= "unknown" then return refuse("%s", read.explain(file, p)) end
@@ -58,11 +55,11 @@ return function(...)
   if next(fields.fsdp_config) == nil then return refuse("%s has no fsdp_config", o.config_file) end
   local path = o.output_file or o.config_file
   if file.values.fsdp_version == 2 then
-    io.stderr:write(NAME, ": warning: ", o.config_file, " is of version 2 already; nothing is changed\n")
+    command.tell("%s: warning: %s already has version 2; nothing was changed", NAME, o.config_file)
     return true
   end
   local ok, message = write.file(convert(fields), path)
   if not ok then return refuse("%s", message) end
-  io.stdout:write("configuration of version 2 written to ", path, "\n")
+  command.say("configuration of version 2 written to %s", path)
   return true
 end

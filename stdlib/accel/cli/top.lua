@@ -1,5 +1,5 @@
---- accel-run top [JOB]: a live table of the ranks of a job: step and its time, what the script logged as loss and tokens a second, memory, what each
---- rank waits for and since when; stragglers are marked. Read from the ranks' status pages: the job does nothing for it.
+--- accel-run top [JOB]: a live table of the ranks of a job: step and step time, logged loss and tokens per second, memory, and each rank's
+--- current wait and its duration. Stragglers are marked. Read from the ranks' status pages: the job does nothing for it.
 local accel = require "accel"
 local command = require "accel.cli.command"
 local terminal = require "accel.util.terminal"
@@ -65,13 +65,12 @@ local function lines(job, pages, width, most)
 end
 
 return function(...)
-  local o, words = command.parse({
-    name = "accel-run top", usage = "[options] [JOB]", summary = "A live table of a job's ranks; Ctrl-C leaves. Into a pipe it writes one table.",
-    { "interval", "number", 1, "S", "seconds between two looks" },
-    { "count", "int", nil, "N", "leave after N looks" },
+  local o, words, given = command.parse({
+    name = "accel-run top", usage = "[options] [JOB]", summary = "A live table of a job's ranks; Ctrl-C leaves. In a pipe it prints one table.",
+    { "interval", "number", 1, "S", "seconds between two looks", least = 0.05 },
+    { "count", "int", nil, "N", "leave after N looks", least = 1 },
     { "hosts", "string", nil, "A,B", "the job's other machines [those that its ranks know of]" },
   }, 0, 1, ...)
-  if o.interval < 0.05 then return command.refuse("accel-run top", "--interval %g: 0.05 s at least", o.interval) end
   local job, why = jobs.find_everywhere(words[1], o.hosts)
   if not job then return command.refuse("accel-run top", "%s", why) end
   local pages
@@ -80,6 +79,7 @@ return function(...)
   local live = terminal.interactive(1)
   local _ <close> = accel.console.session()
   local looks = o.count or (live and math.huge or 1)
+  if given.interval and looks == 1 then command.no_effect("accel-run top", "--interval", "with a single sample; add --count") end
   local drawn, drawn_width = 0, nil
   while looks > 0 do
     local width, most = terminal.width(), math.huge
@@ -89,7 +89,7 @@ return function(...)
       width = 200
     end
     local shown, running = lines(job, pages, width, most)
-    -- another size: what was drawn has been wrapped anew, nobody knows how
+    -- the terminal was resized: the drawn lines have been wrapped in an unknown way
     if live and drawn_width and drawn_width ~= width then io.stdout:write "\27[2J\27[H"
     elseif live and drawn > 0 then io.stdout:write(("\27[%dA\27[J"):format(drawn)) end
     io.stdout:write(table.concat(shown, "\n"), "\n")

@@ -1,6 +1,7 @@
---- accel-run tpu-config: the command that would prepare the machines of a TPU pod. It is printed, not run: there are no TPUs here.
+--- accel-run tpu-config: the command that would prepare the machines of a TPU pod. It is printed, not run: accel has no TPUs.
 local command = require "accel.cli.command"
 local read = require "accel.config.read"
+local open_read = require("accel.file.core").open_read
 
 local NAME <const> = "accel-run tpu-config"
 
@@ -9,12 +10,12 @@ return function(...)
     { "config_file", "string", nil, "FILE", "a configuration with tpu_name, tpu_zone, commands" },
     { "tpu_name", "string", nil, "NAME", "name of the pod" },
     { "tpu_zone", "string", nil, "ZONE", "its zone" },
-    { "command", "string", nil, "TEXT", "what each machine runs; several behind ;" },
+    { "command", "string", nil, "TEXT", "commands for each machine; separate several by ;" },
     { "command_file", "string", nil, "FILE", "the same, a line each" },
     { "use_alpha", "flag", false, nil, "gcloud alpha" },
     { "install_accelerate", "flag", false, nil, "install accelerate first" },
-    { "accelerate_version", "string", "latest", "V", "which version" },
-    { "debug", "flag", false, nil, "accepted: the command is always printed only" },
+    { "accelerate_version", "string", "latest", "V", "which version", needs = "install_accelerate" },
+    { "debug", "flag", false, nil, "accepted", ignored = "the command is printed and never run" },
   }, 0, 0, ...)
   local file, values = nil, {}
   if o.config_file then
@@ -30,7 +31,7 @@ return function(...)
     lines[#lines + 1] = "pip install accelerate" .. (o.accelerate_version == "latest" and " -U" or "==" .. o.accelerate_version)
   end
   if path then
-    local handle, why = io.open(path, "rb")
+    local handle, why = open_read(path)
     if not handle then return command.refuse(NAME, "%s", why) end
     for line in handle:lines() do
       if line:find "%S" then lines[#lines + 1] = line end

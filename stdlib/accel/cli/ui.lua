@@ -8,7 +8,7 @@ local PROGRAM <const> = "accel-run ui"
 return function(...)
   local o, words = command.parse({
     name = PROGRAM, usage = "[DIR]", summary = "Shows the runs of a store (DIR/runs.db, or a file) as a page on this machine.",
-    { "port", "int", 0, "N", "where it listens, on 127.0.0.1; 0: any free one" },
+    { "port", "int", 0, "N", "port on 127.0.0.1; 0: any free one" },
     { "token", "string", nil, "WORD", "the secret in the address [a new one]" },
     { "wait", "flag", false, nil, "wait for a store that is not there yet" },
     epilog = "From another machine: ssh -L PORT:127.0.0.1:PORT HOST, then the same address.",

@@ -1,11 +1,12 @@
---- The flags of a launch, by the schema: with - or _ inside, with = or a word behind, up to the script's name; what follows is the script's.
+--- The flags of a launch, by the schema: with - or _ inside, with = or a word after, up to the script's name. The words after it are the
+--- script's.
 local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
 
 local M = {}
 
 ---@class accel.config.Arguments
----@field values table<string, any> by key, what was given
+---@field values table<string, any> by key, the given values
 ---@field given table<string, boolean>
 ---@field script string?
 ---@field args string[] of the script
@@ -30,6 +31,8 @@ end
 local function unknown(word)
   local name = word:gsub("^%-+", ""):gsub("=.*$", ""):gsub("-", "_")
   local near = require "accel.util.nearest"(name, schema.by_flag)
+  local use = require "accel.util.absent".flag((word:gsub("=.*$", "")))
+  if use then return ("flag '%s' is not in accel; %s"):format(word:gsub("=.*$", ""), use) end
   return ("unknown flag '%s'%s"):format(word:gsub("=.*$", ""), near and ("; did you mean '%s'?"):format(spelt(near)) or "")
 end
 
@@ -48,7 +51,7 @@ local function take(out, row, text)
   return true
 end
 
---- Reads the flags. Returns nil and why where one is wrong.
+--- Reads the flags. Returns nil and the reason if one is wrong.
 ---@param argv string[]
 ---@return accel.config.Arguments?
 ---@return string? message

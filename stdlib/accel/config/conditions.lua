@@ -1,11 +1,11 @@
---- When a key has an effect: functions of the values of a configuration, named by the column `when` of the schema; and the words for
+--- When a key has an effect: functions of the values of a configuration, named by the column `when` of the schema, and the words for
 --- messages and help.
 local M = {}
 
 ---@type table<string, fun(v: table<string, any>): boolean>
 M.holds = {}
 
---- What each condition is called.
+--- The text of each condition.
 ---@type table<string, string>
 M.words = {}
 
@@ -49,6 +49,19 @@ condition("expert_parallel", "parallelism_config_ep_size above 1", function(v)
   return (v.parallelism_config_ep_size or 1) > 1
 end)
 condition("mpirun", "several processes on CPUs", function(v) return v.use_cpu or v.cpu or kind(v, "MULTI_CPU") end)
+condition("log_dir", "--log_dir", function(v) return v.log_dir ~= nil or v.policy ~= nil end)
+condition("restarts", "--max_restarts above 0", function(v) return (v.max_restarts or 0) > 0 end)
+condition("hostfile", "DeepSpeed with num_machines above 1", function(v) return M.holds.deepspeed(v) and M.holds.several_machines(v) end)
+condition("own_machines", "num_machines above 1, each started by itself", function(v)
+  return M.holds.several_machines(v) and not (M.holds.hostfile(v) and v.deepspeed_multinode_launcher ~= "standard")
+end)
+condition("mesh", "--use_parallelism_config, with FSDP of version 2", function(v)
+  return v.use_parallelism_config and M.holds.parallelism(v) or false
+end)
+condition("oneccl", "oneCCL, which accel-run does not use", function() return false end)
+condition("no_deepspeed", "launches without DeepSpeed", function(v) return not M.holds.deepspeed(v) end)
+condition("other_rendezvous", "launchers with several kinds of rendezvous; accel-run has one", function() return false end)
+condition("sagemaker", "SageMaker, on which accel-run starts nothing", function() return false end)
 condition("tpu", "TPUs", function(v) return v.tpu or kind(v, "XLA") end)
 
 return M

@@ -92,7 +92,7 @@ local MOST_WORDS <const> = 6 -- in one line
 
 local function literal(value) return type(value) == "string" and ("%q"):format(value) or tostring(value) end
 
---- Writes an alias where the words are many; gives the type.
+--- Writes an alias for long types. Returns the type.
 local function type_of(put, row)
   if not row.allowed or row.type == "switch" then return TYPES[row.type] end
   local words = {}
@@ -181,7 +181,7 @@ function M.stub()
     end
   end
   local put_type = function() end -- aliases are there already
-  put "---Keys of every table by their names, and flags: what stands on a command line."
+  put " ---Keys of every table by their names, and flags with their command-line spelling."
   put "---@class accel.config.Flags: accel.Config"
   for _, row in ipairs(all) do put(("---@field %s? %s # %s"):format(row.key, type_of(put_type, row), row.help)) end
   put ""

@@ -39,7 +39,7 @@ local function put_precision(env, v, origins)
   if v.mixed_precision == "fp8" then put_topic(env, "fp8", v, origins) end
 end
 
---- What every launch but TPUs' sets.
+--- Set by every launch except TPUs'.
 local function common(v, origins)
   local env = {}
   put_precision(env, v, origins)
@@ -51,7 +51,7 @@ local function common(v, origins)
   return env
 end
 
---- Sizes are always said; how sequences are sharded only where they are.
+--- Sizes are always set. The method of sequence sharding is set only if sequences are sharded.
 local function put_parallelism(env, v, origins)
   env.ACCELERATE_USE_PARALLELISM_CONFIG = "true"
   put_topic(env, "parallelism", v, origins, function(row)
@@ -62,7 +62,7 @@ end
 ---@type table<string, fun(v: table, origins: table, file: table?, machine: table): table<string, string>>
 M.of = {}
 
---- One process, or what mpirun starts.
+--- One process, or those that mpirun starts.
 function M.of.simple(v, origins)
   local env = common(v, origins)
   local cpu = v.cpu or v.use_cpu or false
@@ -89,8 +89,8 @@ function M.of.multi_gpu(v, origins)
   return env
 end
 
---- Several processes with DeepSpeed's settings. ACCELERATE_CONFIG_DS_FIELDS names those that a file gave, so that they are not said
---- a second time beside a deepspeed_config_file.
+--- Several processes with DeepSpeed's settings. ACCELERATE_CONFIG_DS_FIELDS names those that a file set, so that they are not
+--- reported a second time together with a deepspeed_config_file.
 function M.of.deepspeed(v, origins, file, machine)
   local env, fields = {}, {}
   put_precision(env, v, origins)

@@ -1,20 +1,21 @@
---- Where values come from: flag, environment, --config_file, the project's accel.yaml, accel.json or accel.lua, the user's file, default.
+--- The sources of values: flag, environment, --config_file, the project's accel.yaml, accel.json or accel.lua, the user's file, default.
 --- Every key is decided by the first that names it. Called by accel-run launch and config.
 local read = require "accel.config.read"
 local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
+local open_read = require("accel.file.core").open_read
 
 local M = {}
 
 local PROJECT <const> = { "accel.yaml", "accel.yml", "accel.json", "accel.lua" }
 
 local function exists(path)
-  local file = io.open(path, "rb")
+  local file = open_read(path)
   if file then file:close() end
   return file ~= nil
 end
 
---- A folder of the environment; relative ones are invalid, as XDG says.
+--- A folder of the environment. Relative ones are invalid, by the XDG specification.
 local function folder(name)
   local value = os.getenv(name)
   return value and value:sub(1, 1) == "/" and value or nil
@@ -28,7 +29,7 @@ function M.user_file()
   return base and base .. "/accel/config.yaml"
 end
 
---- Where Accelerate keeps its default configuration.
+--- The folder of Accelerate's default configuration.
 ---@return string[] paths
 function M.reference_files()
   local home = folder "HOME"
@@ -38,7 +39,7 @@ function M.reference_files()
   return { base .. "/accelerate/default_config.yaml", base .. "/accelerate/default_config.json" }
 end
 
---- The files of a launch, the highest first; a project may hold one.
+--- The files of a launch, the highest first. A project may have one.
 ---@param config_file? string
 ---@return accel.config.File[]? files
 ---@return string? message
@@ -97,12 +98,12 @@ function M.merge(files)
   end
   if out.values.distributed_type == nil then
     out.problems[#out.problems + 1] = { kind = "missing", key = "distributed_type",
-      message = "distributed_type is missing; every configuration names it" }
+      message = "distributed_type is missing; add it" }
   end
   return out
 end
 
---- Variables that are ours to read: those of the machine's own world are not.
+--- Variables that accel reads. The machine's own world is not among them.
 local function is_ours(name) return name:find "^ACCELERATE_" or name:find "^FSDP_" or name:find "^MEGATRON_LM_"
   or name:find "^PARALLELISM_CONFIG_" end
 
@@ -128,7 +129,7 @@ function M.from_environment()
   return values, names
 end
 
---- Everything that says something about a launch: arguments with the environment's values below the flags, and one file of all.
+--- All sources of a launch's values: arguments, with the environment's values below the flags, and one file.
 ---@param arguments accel.config.Arguments
 ---@return accel.config.Arguments? arguments
 ---@return accel.config.File|string? file, or why not

@@ -1,5 +1,7 @@
---- What a launch asks this machine: GPUs, cores, ports, an mpirun. The answers that a caller gives stand in their place.
+--- Questions of a launch about this machine: GPUs, cores, ports, an mpirun. The answers that a caller gives stand in
+--- their place.
 local accel = require "accel.core"
+local options = require "accel.util.options"
 
 local M = {}
 
@@ -11,8 +13,8 @@ local function read(path)
   return text
 end
 
---- Whether something listens on a TCP port here, by the kernel's own table. A launch does not ask before it needs a free one: ranks
---- of one machine use no port, and machine 0 says itself where one is taken.
+--- Whether something listens on a TCP port here, by the kernel's own table. A launch only asks if it needs a free port: ranks of
+--- one machine use no port, and machine 0 reports a port that is taken.
 function M.port_in_use(port)
   local hex = (":%04X"):format(port)
   for _, path in ipairs { "/proc/net/tcp", "/proc/net/tcp6" } do
@@ -34,7 +36,7 @@ end
 
 local MAKERS <const> = { { "Open MPI", "Open MPI" }, { "Intel", "Intel" }, { "mvapich", "MVAPICH" }, { "HYDRA", "MPICH" } }
 
---- Who made the mpirun on PATH; nil: there is none.
+--- The vendor of the mpirun on PATH. nil: there is none.
 local function mpi()
   for folder in (os.getenv "PATH" or ""):gmatch "[^:]+" do
     local program = folder .. "/mpirun"
@@ -51,7 +53,7 @@ local function mpi()
   end
 end
 
---- accel.features() would load every library; this asks for devices alone.
+--- accel.features() would load every library. This only asks for devices.
 local function gpus()
   local n = 0
   for _, name in ipairs(accel.devices()) do
@@ -62,7 +64,7 @@ end
 
 local ASKED <const> = {
   gpus = gpus,
-  fp8 = function() return true end, -- on every device: multiplied where a chip can, emulated elsewhere
+  fp8 = function() return true end, -- on every device: native on some chips, emulated on others
   cores = function() return (accel.process.cores()) end, -- threads of one core count once
   free_port = function() return free_port end,
   mpi = mpi,
@@ -70,12 +72,14 @@ local ASKED <const> = {
   interpreter = function() return (accel.process.program()) or "accel-run" end,
 }
 
+local DECLARED <const> = { port_in_use = options.none }
+for key in next, ASKED do DECLARED[key] = options.none end
+
 --- A machine of which each answer is found when it is asked for first.
 ---@param given? table
 ---@return accel.config.Machine
 function M.complete(given)
-  local machine = {}
-  for key, value in next, given or {} do machine[key] = value end
+  local machine = options("machine", given, DECLARED)
   return setmetatable(machine, { __index = function(t, key)
     local ask = ASKED[key]
     if not ask then return nil end

@@ -1,5 +1,5 @@
---- From flags, a configuration file and the machine to what a launch does: which kind of launch, the environment of the ranks, how many
---- there are and where they meet. Pure: nothing is read, started or printed here.
+--- Converts flags, a configuration file and the machine to a launch: its kind, the environment of the ranks, their number and their
+--- rendezvous. Pure: nothing is read, started or printed here.
 local environment = require "accel.config.environment"
 local schema = require "accel.config.schema"
 
@@ -11,18 +11,18 @@ local M = {}
 ---@field fp8 boolean whether mixed_precision = "fp8" can be had
 ---@field free_port fun(): integer
 ---@field port_in_use? fun(port: integer): boolean
----@field mpi? string "Open MPI", "Intel", "MPICH", "MVAPICH"; nil: there is no mpirun
+---@field mpi? string "Open MPI", "Intel", "MPICH", "MVAPICH". nil: there is no mpirun
 ---@field cwd string
----@field interpreter string what runs scripts
+---@field interpreter string the program that runs scripts
 
 ---@class accel.config.Plan
 ---@field launcher string "simple", "multi_gpu", "deepspeed", "tpu", "tpu_pod"
----@field env table<string, string> what ranks get besides ours
----@field cmd string[]? the command, where the ranks are not ours to start one by one
+---@field env table<string, string> the ranks' variables besides accel's own
+---@field cmd string[]? the command, if accel does not start the ranks one by one
 ---@field values table<string, any> every value, by key
 ---@field origins table<string, string> "flag", "file", "machine" or "default"
----@field world table? where ranks meet, in the words of torch's launcher
----@field notes string[] what was decided where nothing was said
+---@field world table? the ranks' rendezvous, in torchrun's terms
+---@field notes string[] decisions for missing settings
 
 local function fail(...) error({ message = (...):format(select(2, ...)) }, 0) end
 
@@ -44,7 +44,7 @@ local MULTI <const> = { MULTI_GPU = true, MULTI_NPU = true, MULTI_MLU = true, MU
   MULTI_XPU = true, MULTI_HPU = true, MULTI_NEURON = true }
 local ASKED <const> = { "multi_gpu", "tpu", "tpu_use_cluster", "use_deepspeed", "use_fsdp", "use_megatron_lm" }
 
---- What the file's distributed_type asks for, unless a flag asks for something.
+--- The file's distributed_type, unless a flag overrides it.
 local function paradigm_of_file(v, file)
   for _, key in ipairs(ASKED) do
     if v[key] then return end
@@ -56,7 +56,7 @@ local function paradigm_of_file(v, file)
   v.use_parallelism_config = v.use_parallelism_config or #(file.order.parallelism_config or {}) > 0
 end
 
---- Problems of the file that no launch can live with; the others are for accel.config.validate.
+--- Problems of the file that prevent any launch. The others are for accel.config.validate.
 local FATAL <const> = { syntax = true, missing = true, double = true, type = true }
 
 local function check_file(file, explain)
@@ -78,7 +78,7 @@ local function merge_file(v, origins, given, file)
   if v.gpu_ids == nil then v.gpu_ids = file.values.gpu_ids or "all" end
   local machines = v.num_machines or file.values.num_machines or 1
   if v.multi_gpu and v.gpu_ids ~= "all" and not v.gpu_ids:find(",", 1, true) and machines <= 1 then
-    fail("gpu_ids names less than two GPUs (%s) for several processes; name at least two, or say all", v.gpu_ids)
+    fail("gpu_ids names less than two GPUs (%s) for several processes; name at least two, or set all", v.gpu_ids)
   end
   for _, row in ipairs(schema.list) do
     local key, topic = row.key, row.topic
@@ -97,7 +97,7 @@ local function merge_file(v, origins, given, file)
   end
 end
 
---- What the machine says where there is no file.
+--- The machine's defaults without a file.
 local function merge_machine(v, origins, machine, notes)
   if v.num_processes == nil then
     v.num_processes, origins.num_processes = machine.gpus, "machine"
@@ -109,7 +109,7 @@ local function merge_machine(v, origins, machine, notes)
   v.use_cpu = v.cpu or false
 end
 
---- Threads of a rank: the cores of a machine by its ranks, on CPUs; one beside a GPU.
+--- Threads of a rank: the cores of a machine divided by its ranks, on CPUs. One per GPU.
 local function threads(v, machine)
   if v.num_cpu_threads_per_process then return v.num_cpu_threads_per_process end
   if not v.use_cpu or v.num_processes < 1 then return 1 end
@@ -130,7 +130,7 @@ local function defaults(v, origins)
   end
 end
 
---- Values of a file that stand in the ranks' environment and are none of those allowed.
+--- Values of a file that are passed in the ranks' environment and are not allowed.
 local function check_values(plan, file)
   for _, p in ipairs(file and file.problems or {}) do
     local used = p.key == "mixed_precision" or (p.key == "dynamo_backend" and plan.launcher ~= "deepspeed")
@@ -141,14 +141,14 @@ end
 local function check_together(plan, v, machine)
   if v.module and v.no_python then fail "--module and --no_python cannot be used together" end
   if v.mixed_precision == "fp8" and not machine.fp8 then
-    fail "mixed_precision = fp8: FP8 is not available on this machine; say bf16"
+    fail "mixed_precision = fp8: FP8 is not available on this machine; set bf16"
   end
   if plan.launcher == "multi_gpu" and v.use_fsdp and v.fsdp_cpu_ram_efficient_loading and not v.fsdp_sync_module_states then
     fail "--fsdp_cpu_ram_efficient_loading needs --fsdp_sync_module_states to be true"
   end
 end
 
---- What few need, when it is asked for: commands of other launchers, and where ranks meet in torch's words.
+--- Rarely needed modules, loaded on request: commands of other launchers, and torchrun's rendezvous.
 local function later(plan, key)
   if (key ~= "cmd" and key ~= "world") or not plan.env or plan.launcher:find "^tpu" then return nil end
   local value = require("accel.config.plan_commands")[key](plan)
@@ -156,9 +156,9 @@ local function later(plan, key)
   return value
 end
 
---- The plan of a launch. Raises { message = } where the flags or the file make none.
+--- The plan of a launch. Raises { message = } if the flags or the file do not make a plan.
 ---@param arguments accel.config.Arguments
----@param file accel.config.File? what --config_file or a configuration in its place says
+---@param file accel.config.File? the content of --config_file or of the default configuration
 ---@param machine accel.config.Machine
 ---@return accel.config.Plan
 function M.make(arguments, file, machine)

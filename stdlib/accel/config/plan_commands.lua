@@ -1,5 +1,5 @@
---- A plan in the words of other launchers: the command lines of mpirun and of DeepSpeed's launcher, and where ranks meet as torch's says
---- it. Called by accel.config.plan when they are asked for.
+--- A plan in the terms of other launchers: the command lines of mpirun and of DeepSpeed's launcher, and torchrun's rendezvous. Called by
+--- accel.config.plan when they are asked for.
 local M = {}
 
 local function fail(...) error({ message = (...):format(select(2, ...)) }, 0) end
@@ -18,7 +18,7 @@ local function port(v, machine, notes)
   return wanted
 end
 
---- Where ranks meet, in the words of torch's launcher; nil where a command starts them.
+--- The ranks' rendezvous, in torchrun's terms. nil if a command starts them.
 ---@param plan accel.config.Plan
 ---@return table<string, any>?
 function M.world(plan)
@@ -60,14 +60,14 @@ local MPI_FLAGS <const> = {
 --- mpirun of several CPU processes over the machines of a hostfile.
 local function mpirun(v, machine)
   local flags = MPI_FLAGS[machine.mpi]
-  if not flags then fail "mpirun_hostfile: there is no mpirun here (Debian: openmpi-bin)" end
+  if not flags then fail "mpirun_hostfile: mpirun is not installed (Debian: openmpi-bin)" end
   local cmd = { "mpirun", flags[1], v.mpirun_hostfile, flags[2], tostring(v.num_processes // v.num_machines), flags[3],
     tostring(v.num_processes) }
   if flags[4] then append(cmd, flags[4], "socket") end
   return cmd
 end
 
---- DeepSpeed's own launcher, which starts processes on the machines of its hostfile; nil where ranks are ours to start.
+--- DeepSpeed's own launcher, which starts processes on the machines of its hostfile. nil if accel starts the ranks.
 local function deepspeed(plan)
   local v = plan.values
   if v.num_machines <= 1 or v.deepspeed_multinode_launcher == "standard" then return nil end
@@ -85,7 +85,7 @@ local function deepspeed(plan)
   return cmd
 end
 
---- The command that the reference runs in such a launch; nil where ranks are started one by one.
+--- The reference's command in such a launch. nil if ranks are started one by one.
 ---@param plan accel.config.Plan
 ---@return string[]?
 function M.cmd(plan)

@@ -1,5 +1,5 @@
---- The questions of accel-run config: those of the schema, in its order, of keys that have an effect with what was answered so far.
---- Pure: how an answer comes is the caller's (`ask`). Answers may go back to the question before.
+--- The questions of accel-run config: the schema's, in its order, for keys that have an effect with the answers so far. Pure: how
+--- an answer comes is the caller's (`ask`). Answers may go back to the question before.
 local conditions = require "accel.config.conditions"
 local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
@@ -30,7 +30,7 @@ local function rows()
   return out
 end
 
---- Defaults of questions, where they are not the schema's: what those who are asked will mostly want.
+--- Defaults of questions that differ from the schema's: the most likely answers.
 local DEFAULTS <const> = {
   distributed_type = function(_, machine) return machine.gpus > 1 and "MULTI_GPU" or "NO" end,
   num_processes = function(v, machine)
@@ -45,7 +45,7 @@ local DEFAULTS <const> = {
   megatron_lm_use_distributed_optimizer = true,
 }
 
---- What a key is unless something else is said: from the machine, else the schema's.
+--- A key's default: from the machine, or the schema's.
 function M.default(row, values, machine)
   local own = DEFAULTS[row.key]
   if type(own) == "function" then return own(values, machine) end
@@ -61,7 +61,7 @@ local function without_devices(v)
   return not (v.distributed_type == "MULTI_GPU" or v.distributed_type == "NO" and not v.use_cpu)
 end
 
-local SKIPPED <const> = { -- not asked where they follow from other answers
+local SKIPPED <const> = { -- not asked if they follow from other answers
   num_processes = function(v) return v.distributed_type == "NO" end,
   num_machines = not_several_kinds,
   debug = not_several_kinds,
@@ -109,7 +109,7 @@ local function choices(row, values)
   return row.allowed
 end
 
---- Takes an answer's text into a value, or nil and what was expected. An empty text is the default.
+--- Converts an answer's text into a value. nil and the expected form on failure. An empty text is the default.
 function M.answer(row, text, default, values)
   if text == "" then return default end
   local list = choices(row, values or {})
@@ -120,8 +120,8 @@ function M.answer(row, text, default, values)
   return scalar.allowed(row, value)
 end
 
---- Asks everything. ask(question, { choices =, default =, kind = }) returns a text, nil to stop, or M.BACK.
---- Returns values by key, or nil where it was stopped.
+--- Asks everything. ask(question, { choices =, default =, kind = }) returns a text, nil to stop, or M.BACK. Returns
+--- values by key, or nil if it was stopped.
 M.BACK = {}
 
 ---@param ask fun(question: string, how: table): any
@@ -194,7 +194,7 @@ function M.fields(values)
   return out
 end
 
---- What `accelerate config default` writes for this machine.
+--- The output of `accelerate config default` for this machine.
 ---@param mixed_precision string
 ---@param machine accel.config.Machine
 ---@return table<string, any>

@@ -1,15 +1,16 @@
 --- Configuration files of any version: YAML, JSON (as `accelerate config` writes them), or the table of a Lua file, into values by
---- key. What is wrong is not raised but kept as problems with their lines: who asks decides what matters (accel.config.validate
---- wants all to be right, a launch wants what it uses).
+--- key. Faults are not raised but kept as problems with their lines, and the caller decides which of them matter
+--- (accel.config.validate reports all, a launch only its own keys').
 local accel = require "accel.core"
 local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
+local open_read = require("accel.file.core").open_read
 
 local M = {}
 
 local MOST <const> = 1024 * 1024
 local BOUNDS <const> = { max_nodes = 10000 } -- no configuration comes near it
-local MOST_PROBLEMS <const> = 50 -- more are not told apart
+local MOST_PROBLEMS <const> = 50 -- more are not distinguished
 
 ---@class accel.config.Problem
 ---@field key string? the key that is wrong
@@ -20,8 +21,8 @@ local MOST_PROBLEMS <const> = 50 -- more are not told apart
 ---@class accel.config.File
 ---@field path string
 ---@field environment string the compute environment
----@field values table<string, any> by key; only what the file says
----@field given table<string, boolean> keys that it names, also with null
+---@field values table<string, any> by key, only the file's own
+---@field given table<string, boolean> keys in the file, including null ones
 ---@field lines table<string, integer>
 ---@field order table<string, string[]> names inside each section, as they stand there
 ---@field problems accel.config.Problem[]
@@ -80,7 +81,7 @@ local function unknown(file, entry, section)
   local hint = near and ("; did you mean '%s'?"):format(near) or ""
   local home = schema.by_key[entry.key]
   if home and home.topic.section ~= section then
-    hint = home.topic.section and ("; it belongs into %s"):format(home.topic.section) or "; it stands at the top of the file"
+    hint = home.topic.section and ("; move it into %s"):format(home.topic.section) or "; move it to the top of the file"
   end
   problem(file, "unknown", entry.key, entry.line, "unknown key '%s'%s%s", short(entry.key), place, hint)
   file.problems[#file.problems].top = not section
@@ -124,7 +125,7 @@ local function belongs(row, environment)
   return topic.environment == nil or topic.environment == environment
 end
 
---- Values of the document; node: its root.
+--- Values of the document. node: its root.
 local function read_document(file, node)
   if not node or scalar.is_null(node) then return problem(file, "syntax", nil, nil, "the file is empty") end
   if node.kind ~= "map" then
@@ -144,7 +145,7 @@ local function read_document(file, node)
   for _, key in ipairs(required) do
     local told = false
     for _, p in ipairs(file.problems) do told = told or p.key == key end
-    if file.values[key] == nil and not told then problem(file, "missing", key, nil, "%s is missing; every configuration names it", key) end
+    if file.values[key] == nil and not told then problem(file, "missing", key, nil, "%s is missing; add it", key) end
   end
 end
 
@@ -187,7 +188,7 @@ function M.yaml(text, path)
   return file
 end
 
---- Values of a JSON text. Lines are known where libyaml is there: JSON is YAML to it.
+--- Values of a JSON text. Lines are known if libyaml is available, because JSON is also YAML.
 ---@param text string
 ---@param path string
 ---@return accel.config.File
@@ -220,7 +221,7 @@ end
 --- Reads a configuration file by its name: .json, .lua (in a sandbox, accel.config.sandbox), else YAML.
 ---@param path string
 ---@return accel.config.File? file
----@return string? message where the file cannot be opened
+---@return string? message if the file cannot be opened
 function M.file(path)
   if path:find "%.lua$" then
     local value, why = require("accel.config.sandbox").config(path)
@@ -231,7 +232,7 @@ function M.file(path)
     end
     return M.table(value, path)
   end
-  local handle, why = io.open(path, "rb")
+  local handle, why = open_read(path)
   if not handle then return nil, why end
   local text, message = handle:read(MOST + 1)
   handle:close()

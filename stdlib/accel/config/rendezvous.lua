@@ -1,17 +1,17 @@
---- What --rdzv_conf says: key=value,... as torch's launcher takes it. Ranks meet at machine 0 whatever the store is called, so that how long
---- they wait there is what counts.
+--- The value of --rdzv_conf: key=value,... as torchrun takes it. Ranks always meet at machine 0, regardless of the store's name, so only
+--- the waiting time has an effect.
 local nearest = require "accel.util.nearest"
 
 local M = {}
 
---- Of torch's backends c10d, static and etcd: seconds that count here, and what has no meaning.
+--- For torch's backends c10d, static and etcd: the timeouts that take effect, and the keys without effect.
 local KNOWN <const> = { join_timeout = true, timeout = true, read_timeout = false, last_call_timeout = false, close_timeout = false,
   is_host = false, store_type = false, rank = false, use_agent_store = false, keep_alive_interval = false, keep_alive_max_attempt = false,
   heartbeat_timeout = false, cas_backoff_max_seconds = false, nodes_filter = false, etcd_prefix = false, ttl = false, protocol = false,
   cert = false, key = false, cacert = false, ssl_cert = false, ssl_cert_key = false, ca_cert = false }
 
---- Reads it. join_timeout: seconds that ranks wait for all to come, nil where it is not said (timeout is the same by another name, which
---- counts less); ignored: names that change nothing.
+--- Reads it. join_timeout: seconds that ranks wait for each other, nil if it is not set (timeout is another name, with lower
+--- precedence). ignored: names without effect.
 ---@param text string
 ---@return {join_timeout: number?, ignored: string[]}?
 ---@return string? message

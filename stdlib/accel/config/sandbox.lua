@@ -1,23 +1,14 @@
 --- Lua from anybody, run in a process that can do nothing but compute (bindings/lac_sandbox.c): configurations (accel.lua) and launch
---- policies. What comes back is plain data.
+--- policies. The result is plain data.
 local accel = require "accel"
+local read_file = require "accel.util.read_file"
 
 local M = {}
 
---- What a configuration or a policy may use.
+--- The names available to a configuration or a policy.
 M.SECONDS, M.MEMORY, M.OUTPUT, M.SOURCE = 2, 64 * 1024 * 1024, 256 * 1024, 1024 * 1024
 
-local function source(path)
-  local file, why = io.open(path, "rb")
-  if not file then return nil, why end
-  local text, message = file:read(M.SOURCE + 1)
-  file:close()
-  if not text then return nil, ("%s: %s"):format(path, message or "is empty") end
-  if #text > M.SOURCE then return nil, path .. ": more than 1 MiB" end
-  return text
-end
-
---- Runs a text of Lua; input goes to the function that it returns, if it returns one.
+--- Runs a text of Lua. If it returns a function, that function is called with input.
 ---@param text string
 ---@param path string for messages
 ---@param input any plain data
@@ -29,7 +20,7 @@ function M.run(text, path, input, limits)
   local value, message = accel.process.sandbox(text, "@" .. path, input, { seconds = l.seconds or M.SECONDS, memory = l.memory or M.MEMORY,
     output = l.output or M.OUTPUT })
   if message then
-    message = message:sub(2) -- "@path what happened"
+    message = message:sub(2) -- "@path error"
     local place = message:sub(#path + 2)
     if place:sub(1, #path) == path then message = place end
     return nil, message
@@ -42,7 +33,7 @@ end
 ---@return table? value
 ---@return string? message
 function M.config(path)
-  local text, why = source(path)
+  local text, why = read_file(path, M.SOURCE)
   if not text then return nil, why end
   local value, message = M.run(text, path)
   if message then return nil, message end
@@ -50,13 +41,13 @@ function M.config(path)
   return value
 end
 
---- What a launch policy plans for this machine (plain data); nil where it wants no further attempt.
+--- A launch policy's plan for this machine (plain data). nil if it wants no further attempt.
 ---@param path string
 ---@param machine table
 ---@return table? plan
 ---@return string? message
 function M.policy(path, machine)
-  local text, why = source(path)
+  local text, why = read_file(path, M.SOURCE)
   if not text then return nil, why end
   local plan, message = M.run(text, path, machine)
   if message then return nil, message end

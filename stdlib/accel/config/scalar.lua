@@ -1,11 +1,11 @@
---- Text of configurations to values, by the type that the schema gives to a key; values to text as Python writes them.
+--- Converts texts of configurations to values, by the schema's type of a key, and values to text in Python's form.
 local M = {}
 
 local TRUE <const> = { y = true, yes = true, t = true, ["true"] = true, on = true, ["1"] = true }
 local FALSE <const> = { n = true, no = true, f = true, ["false"] = true, off = true, ["0"] = true }
 local NULL <const> = { [""] = true, ["~"] = true, null = true, Null = true, NULL = true }
 
---- The truth of a word, as in variables of the environment; nil for other words.
+--- The truth value of a word, as in variables of the environment. nil for other words.
 ---@return boolean?
 function M.truth(text)
   local word = text:lower()
@@ -90,7 +90,7 @@ function readers.bools(text)
 end
 
 --- Whether a value of the right type is one of those that the key may have. Returns the value in the schema's spelling, or nil and
---- what is allowed.
+--- the allowed values.
 ---@param row accel.config.Key
 ---@param environment? string the compute environment
 function M.allowed(row, value, environment)
@@ -108,7 +108,7 @@ function M.allowed(row, value, environment)
   return nil, "one of " .. table.concat(names, ", ")
 end
 
---- The value of a text by the key's type. Returns nil and what was expected where it is none.
+--- The value of a text by the key's type. Returns nil and the expected form on failure.
 ---@param row accel.config.Key
 ---@param text string
 ---@return any value
@@ -119,7 +119,7 @@ function M.typed(row, text)
   return value
 end
 
---- A node of a file by the key's type: value; nil for null; nil, expected.
+--- A node of a file by the key's type: the value, nil for null, or nil and the expected form.
 function M.of_node(row, node)
   if M.is_null(node) then return nil end
   if row.type == "table" then return require "accel.config.yaml11".plain(node) end

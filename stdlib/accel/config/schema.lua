@@ -3,17 +3,19 @@
 ---
 --- A row of a topic is { key, type, column = value, ... }:
 ---   type       int float bool switch (a bool whose flag takes no value) text word int_or_word auto_int auto_float texts bools table
----   default    of a launch where nothing else says anything; nil: none
----   file       default of files, where it differs; file_null: a file may hold null
----   only       "flag": no key of a file; flag = false: no flag; flag_names: other spellings of the flag
----   allowed    values; any_case: however they are written; allowed_in: those of one compute environment
+---   default    of a launch without another setting. nil: none
+---   file       default of files, if different. file_null: a file may hold null
+---   only       "flag": not a key of a file. flag = false: not a flag. flag_names: other spellings of the flag
+---   allowed    values. any_case: in upper or lower case. allowed_in: the values of one compute environment
 ---   least, most   of numbers
 ---   aliases    names of earlier versions
----   when       accel.config.conditions: where the value has an effect; asked_when: where it is asked for
----   env        variable of the ranks, behind the topic's env_prefix unless it is whole; env_as: lower upper number (booleans)
+---   when       accel.config.conditions: the condition for an effect. asked_when: the condition for its question
+---   launched   the same for a launch of accel-run itself, if it uses the key in fewer cases than the reference
+---   plain      a value that a launch does not report although it has no effect: `accelerate config` writes it
+---   env        variable of the ranks, after the topic's env_prefix unless it is whole. env_as: lower upper number (booleans)
 ---   help, question   for people
---- A topic: title, keys, flags (flags that are no keys), section (the table of files that holds the keys), prefix (may be left out
---- inside the section), env_prefix, when, environment (the compute environment it belongs to).
+--- A topic: title, keys, flags (flags that are not keys), section (the table of files that holds the keys), prefix (may be left
+--- out inside the section), env_prefix, when, environment (the compute environment it belongs to).
 local M = {}
 
 local TOPICS <const> = { "launch", "dynamo", "fsdp", "deepspeed", "megatron", "fp8", "parallelism", "other" }
@@ -23,7 +25,7 @@ local TOPICS <const> = { "launch", "dynamo", "fsdp", "deepspeed", "megatron", "f
 ---@field type string
 ---@field topic table
 
---- Keys in order; by name, with aliases; by spelling of the flag (underscores); topics; sections by name.
+--- Keys in order, by name (with aliases), and by spelling of the flag (underscores). Topics. Sections by name.
 M.list, M.by_key, M.by_flag, M.topics, M.sections = {}, {}, {}, {}, {}
 
 --- First words of variables that have no prefix of a topic.
@@ -35,7 +37,7 @@ end
 
 local function add_row(topic, row, is_key)
   row.key, row.type, row.topic = row[1], row[2], topic
-  row.when = row.when or topic.when
+  row.when, row.launched = row.when or topic.when, row.launched or topic.launched
   if type(row.env) == "table" then
     for i, name in ipairs(row.env) do row.env[i] = variable(topic, name) end
   elseif row.env then
@@ -70,14 +72,14 @@ for _, name in ipairs(TOPICS) do
   for _, each in ipairs(topic.keys and { topic } or topic) do add_topic(each) end
 end
 
---- What a file means where it does not say.
+--- The meaning of a missing key in a file.
 function M.file_default(row)
   if row.file ~= nil then return row.file end
   if row.file_null then return nil end
   return row.default
 end
 
---- The key that a name inside a section stands for; the prefix may be left out.
+--- The key for a name inside a section. The prefix may be left out.
 ---@return accel.config.Key?
 function M.in_section(topic, name)
   local row = M.by_key[name] or M.by_key[(topic.prefix or "") .. name]

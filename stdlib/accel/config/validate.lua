@@ -1,5 +1,5 @@
---- What is wrong with a configuration: faults that reading found, and values that have no effect in this setup. Called by
---- accel-run config validate and before files are written.
+--- The faults of a configuration: those found while reading, and values without effect in this setup. Called by accel-run
+--- config validate and before files are written.
 local conditions = require "accel.config.conditions"
 local read = require "accel.config.read"
 local schema = require "accel.config.schema"
@@ -36,7 +36,7 @@ function M.without_effect(file)
   return out
 end
 
---- Every fault of a file, one line each with file and line; an empty list: it is right.
+--- Every fault of a file, one line each with file and line. An empty list means that it is valid.
 ---@param file accel.config.File
 ---@return string[]
 function M.lines(file)

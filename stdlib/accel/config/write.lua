@@ -3,6 +3,7 @@
 local accel = require "accel"
 local read = require "accel.config.read"
 local scalar = require "accel.config.scalar"
+local writer = require "accel.util.writer"
 local yaml11 = require "accel.config.yaml11"
 
 local M = {}
@@ -36,7 +37,7 @@ local function put(lines, key, value, indent)
   end
 end
 
---- Fields (accel.config.read.fields) as YAML; empty sections and nil are left out.
+--- Fields (accel.config.read.fields) as YAML. Empty sections and nil are left out.
 ---@param fields table<string, any>
 ---@return string
 function M.yaml(fields)
@@ -53,7 +54,8 @@ local function without_empty(value)
   return out
 end
 
---- Writes fields to a file: JSON where its name ends in .json, else YAML. The file is read back and must say the same.
+--- Writes fields to a file: JSON if its name ends in .json, otherwise YAML. A text that would not be a valid configuration is refused,
+--- and the file stays as it was.
 ---@param fields table<string, any>
 ---@param path string
 ---@return boolean? ok
@@ -61,20 +63,12 @@ end
 function M.file(fields, path)
   local plain = without_empty(fields)
   local text = path:find "%.json$" and accel.json.encode(plain, { pretty = true }) .. "\n" or M.yaml(plain)
-  local dir = path:match "^(.+)/[^/]*$"
-  if dir then
-    local ok, why = accel.makedirs(dir)
-    if not ok then return nil, why end
-  end
-  local file, why = io.open(path, "wb")
-  if not file then return nil, why end
-  file:write(text)
-  local ok, message = file:close()
-  if not ok then return nil, message end
-  local back = read.file(path)
-  if not back or #back.problems > 0 then
-    return nil, ("%s was written, but cannot be read back: %s"):format(path, back and read.explain(back, back.problems[1]) or "")
-  end
+  local back = (path:find "%.json$" and read.json or read.yaml)(text, path)
+  if #back.problems > 0 then return nil, ("%s was not written: %s"):format(path, read.explain(back, back.problems[1])) end
+  local dir, ok, why = path:match "^(.+)/[^/]*$", true, nil
+  if dir then ok, why = accel.makedirs(dir) end
+  if ok then ok, why = writer.file(path, text) end
+  if not ok then return nil, why end
   return true
 end
 

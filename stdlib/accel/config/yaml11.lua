@@ -1,5 +1,5 @@
---- Scalars without a schema: pyyaml() follows PyYAML's rules (YAML 1.1), for those who want to know what the reference makes of a text;
---- plain() those of YAML's core schema, for tables that no key describes.
+--- Scalars without a schema. pyyaml() follows PyYAML's rules (YAML 1.1), to find the reference's reading of a text. plain() follows
+--- YAML's core schema, for tables that no key describes.
 local scalar = require "accel.config.scalar"
 
 local M = {}
@@ -22,7 +22,7 @@ local function sexagesimal(text)
   return sign == "-" and -value or value
 end
 
---- Groups of minutes behind the first number: each below 60.
+--- Groups of minutes after the first number: each below 60.
 local function is_sexagesimal(text, fraction)
   local first, rest = text:match "^[-+]?(%d[%d_]*)(:.*)$"
   if not first then return false end
@@ -87,7 +87,7 @@ function M.pyyaml(node)
   return kind, value, text
 end
 
---- A node as plain data by YAML's core schema (1.2), for what no key describes.
+--- A node as plain data by YAML's core schema (1.2), for content that no key describes.
 function M.plain(node)
   if node.value ~= nil then return node.value end
   if node.kind == "scalar" then

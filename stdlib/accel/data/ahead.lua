@@ -1,15 +1,15 @@
 --- accel.data.ahead: batches of the host on their way to a device before they are asked for. Their tensors go through page-locked memory on
---- a stream of their own, so that the copies of a batch and the step on the one before it go on at the same time.
+--- a separate stream, so that the copies of a batch overlap with the step on the one before it.
 local accel = require "accel"
 local core = require "accel.data.core"
 
---- What the copies of one device stand on; nil where the device has no streams.
+--- The state for copies to one device. nil if the device has no streams.
 ---@class accel.data.Ahead
 ---@field private copies table
 local Ahead = {}
 Ahead.__index = Ahead
 
---- The tensors of the host in plain tables, however deep, are replaced by their copies; all else stays where it is.
+--- Host tensors in plain tables, at any depth, are replaced by their copies. All other values are unchanged.
 local function begin(self, x)
   if accel.is_tensor(x) then
     if tostring(x.device) ~= "cpu" or x.requires_grad then return x end
@@ -23,15 +23,15 @@ local function begin(self, x)
   return moved
 end
 
---- Begins to copy a batch; what it returns is to be used after the next join.
+--- Begins to copy a batch. The result may be used after the next join.
 ---@param batch any
 ---@return any
 function Ahead:begin(batch) return begin(self, batch) end
 
---- From now on what was begun has its values.
+--- Work queued after this call sees the copied values.
 function Ahead:join() self.copies:join() end
 
---- Ends the copies; what was begun is joined.
+--- Ends the copies and joins those in progress.
 function Ahead:close() self.copies:close() end
 Ahead.__close = Ahead.close
 

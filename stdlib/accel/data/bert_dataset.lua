@@ -1,5 +1,5 @@
 --- data.BERTDataset(indexed, opts): samples for masked language models, of whole sentences, as Megatron-LM makes them: two segments of one
---- document, the second one in place of the first in half of the samples, of whose tokens some are to be told (Devlin et al. 2019).
+--- document, swapped in half of the samples, with some masked tokens (Devlin et al. 2019).
 local masked = require "accel.data.masked_dataset"
 local options = require "accel.util.options"
 
@@ -23,12 +23,12 @@ for key, value in next, masked.declared do declared[key] = value end
 ---  seed integer = 1234: sample k draws from seed + k
 ---  split string = "969,30,1", part integer = 1: of the documents
 ---  path_to_cache string: folder of the index
----  tokenizer string: a folder with tokenizer.json, which says the ids below; or
----  vocab_size, cls, sep, mask, pad integer; continuing integer[]: ids of tokens that go on with a word ("##ing")
----  classification_head boolean = true: two segments, which is_random tells changed places
----  masking_probability number = 0.15: of the tokens are told
+---  tokenizer string: a folder with tokenizer.json, which provides the ids below, or
+---  vocab_size, cls, sep, mask, pad integer. continuing integer[]: ids of tokens that continue a word ("##ing")
+---  classification_head boolean = true: two segments. is_random marks swapped ones
+---  masking_probability number = 0.15: the share of masked tokens
 ---  short_sequence_probability number = 0.1: of the samples are shorter
----  masking_max_ngram integer = 3: words in a row that are told together, at the most
+---  masking_max_ngram integer = 3: maximum number of consecutive words that are masked together
 ---  masking_do_full_word boolean = true: whole words
 ---  masking_use_longer_ngrams boolean = false: long rows are the frequent ones
 ---  masking_use_geometric_distribution boolean = false: of lengths of rows, with p = 0.2
@@ -52,7 +52,8 @@ local function joined(sentences, first, last)
   return out
 end
 
---- Takes tokens off both ends of the longer segment until both have `most`; whether any was taken.
+--- Removes tokens from both ends of the longer segment until both together have `most`. Returns whether any was
+--- removed.
 local function trim(a, b, most, random)
   local from, to = { 1, 1 }, { #a, #b }
   local function count(k) return to[k] - from[k] + 1 end
@@ -64,8 +65,8 @@ local function trim(a, b, most, random)
   return table.move(a, from[1], to[1], 1, {}), table.move(b, from[2], to[2], 1, {}), cut
 end
 
---- Sample i, from 1: text, types (0 and 1: segments), labels (-1 where nothing is told), padding_mask (1: tokens), loss_mask, each i64
---- [sequence_length]; is_random and truncated, 0 or 1.
+--- Sample i, from 1: text, types (0 and 1: segments), labels (-1 for unmasked tokens), padding_mask (1: tokens), loss_mask, each i64
+--- [sequence_length], and is_random and truncated, 0 or 1.
 ---@param i integer
 ---@return {text: accel.Tensor, types: accel.Tensor, labels: accel.Tensor, is_random: integer, padding_mask: accel.Tensor, loss_mask:
 --- accel.Tensor, truncated: integer}

@@ -6,11 +6,11 @@ local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local M = {}
-local DEEPEST <const> = 200 -- tables in one another, as for what goes to a worker
+local DEEPEST <const> = 200 -- nesting of tables, as for values sent to a worker
 
 local function at(path) return path == "" and "" or (" (entry '%s')"):format(path) end
 
---- The number of a list's sample i: its position in the data set where a loader reads one.
+--- The number of a list's sample i: its position in the data set if a loader reads one.
 local function number(samples, i)
   local positions = fetch.collated
   return positions and #positions == #samples and positions[i] or i
@@ -29,11 +29,11 @@ local function stack(samples, path)
   return accel.stack(samples, 1)
 end
 
---- Collates the entries of tables one by one; all must have the same ones.
+--- Collates the entries of tables one by one. All must have the same ones.
 local function entries(samples, path, rules, depth)
   local first, n, batch = samples[1], 0, {}
   if depth > DEEPEST then
-    raise("collate: sample %d nests more than %d tables deep, at '%s...'; is one of them part of itself?",
+    raise("collate: sample %d nests more than %d tables deep, at '%s...'; does a table contain itself?",
       number(samples, 1), DEEPEST, path:sub(1, 40))
   end
   for _ in next, first do n = n + 1 end
@@ -64,10 +64,9 @@ local function entries(samples, path, rules, depth)
   return batch
 end
 
---- Collates a list of samples by default_collate's rules, but for what `rules` takes over:
---- leaf(samples, path, key) returns a finished column, or nil to leave it; after(batch, path) sees every table
---- that was collated. A path names the entry, "input.ids", and key its last part; "" and nil are the samples
---- themselves.
+--- Collates a list of samples by default_collate's rules, except for columns that `rules` handles: leaf(samples, path,
+--- key) returns a finished column, or nil to leave it. after(batch, path) sees every collated table. A path names the
+--- entry, "input.ids", and key its last part. "" and nil are the samples themselves.
 ---@param samples any[]
 ---@param path string
 ---@param rules? {leaf: function, after: function}
@@ -101,9 +100,9 @@ function M.walk(samples, path, rules, key, depth)
     at(path))
 end
 
---- A list of samples becomes one batch: tensors are stacked along a new first dimension, numbers become a
---- tensor (i64 if all are integers, else f32), booleans one of dtype bool, strings a list; tables, nested
---- up to 200 deep, are collated entry by entry.
+--- A list of samples becomes one batch: tensors are stacked along a new first dimension, numbers become a tensor (i64
+--- if all are integers, otherwise f32), booleans one of dtype bool, strings a list. Tables, nested up to 200 deep, are
+--- collated entry by entry.
 --- example: accel.data.default_collate { { x = { 1, "a" }, ok = true }, { x = { 2, "b" }, ok = false } }
 ---   --> { x = { { 1, 2 }, { "a", "b" } }, ok = { true, false } }
 ---@param samples any[]

@@ -1,18 +1,19 @@
 --- data.CSV(path, {header = true, delimiter = ",", columns = ..., types = ...}): rows of a CSV file (RFC 4180) as
---- tables by column name. Only the places of the rows are kept in memory; a row is read when it is asked for.
+--- tables by column name. Only the positions of the rows are kept in memory. A row is read on request.
 ---
 ---   local rows = data.CSV("train.csv", { types = { label = "class" } })
 ---   print(#rows, rows:get(1).text, rows:get(1).label, rows.classes.label[1])
 ---
---- Types of a column: "string" (default), "number" (a float), "integer", "class" (an id from 0, in the sorted
---- order of what occurs; rows.classes holds the names). Fields may be quoted, with quotes doubled inside, and
---- hold delimiters and line ends then. Line ends are LF or CRLF; a byte order mark is skipped, as are empty
---- lines.
+--- Types of a column: "string" (default), "number" (a float), "integer", "class" (an id from 0, in the sorted order of
+--- the values. rows.classes holds the names). Fields may be quoted, with quotes doubled inside, and hold delimiters and
+--- line ends then. Fields may be quoted, with quotes doubled inside, and may then contain delimiters and line ends.
+--- Line ends are LF or CRLF. A byte order mark and empty lines are skipped.
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local open_read = require("accel.file.core").open_read
 
 local MAX_ROW = 64 << 20 -- bytes: an unclosed quote or a line without an end stops here, not in all of memory
 local BLOCK = 1 << 20
@@ -24,8 +25,10 @@ local QUOTE, ENOENT = 34, 2
 --- example: accel.data.CSV.open("no such file") == nil --> true
 local CSV = Dataset:extend("accel.data.CSV")
 
---- Reads a quoted field that begins at line[at]. Returns the field, the place after its closing quote, the line
---- that holds it and the number of lines read on; nil, message when the quote is never closed.
+local MAX_COLUMNS <const> = 1 << 16
+
+--- Reads a quoted field that begins at line[at]. Returns the field, the position after its closing quote, the line that
+--- holds it and the number of lines read on. On a quote that is never closed, returns nil, message.
 local function read_quoted(file, line, at)
   local parts, more, bytes = {}, 0, 0
   at = at + 1
@@ -47,9 +50,8 @@ local function read_quoted(file, line, at)
   end
 end
 
---- Reads the fields of the row at the file's place. Returns fields and the number of lines it took (no fields
---- for an empty line); nil at the end; nil, message and the line counted from the row's first when it is
---- malformed.
+--- Reads the fields of the row at the file's place. Returns fields and the number of its lines (no fields for an empty
+--- line). nil at the end. On a malformed row, nil, message and the line counted from the row's first.
 local function read_row(file, delimiter)
   local line = file:read "L"
   if not line then return nil end
@@ -77,12 +79,13 @@ local function read_row(file, delimiter)
         field, at = line:sub(at):gsub("\r?\n?$", ""), nil
       end
     end
+    if #fields == MAX_COLUMNS then return nil, ("more than %d columns"):format(MAX_COLUMNS), lines end
     fields[#fields + 1] = field
   end
   return fields, lines
 end
 
---- Value of a field; nil where the text is none of the type, and what it should be.
+--- Value of a field. nil if the text does not have the type, and the expected form.
 local converters = {
   string = function(text) return text end,
   class = function(text) return text end,
@@ -125,8 +128,8 @@ local function duplicate(columns)
   end
 end
 
---- Whether every line of the file is of a length to be read at once; nil for a device or a folder. Leaves the file
---- at its begin.
+--- Whether every line of the file is short enough to be read at once. nil for a device or a folder. Leaves the file at
+--- its begin.
 local function has_lines(file)
   local size = file:seek "end"
   if not size or not file:seek "set" then return nil end
@@ -142,7 +145,7 @@ local function has_lines(file)
   return file:read(0) ~= nil or nil
 end
 
---- Names of the classes and their ids, from the sets of what occurs.
+--- Names of the classes and their ids, from the sets of values.
 local function set_classes(self, seen)
   self.classes, self.ids = {}, {}
   for name, kind in next, self.types do
@@ -156,7 +159,7 @@ local function set_classes(self, seen)
   end
 end
 
---- Learns the columns; true, or nil, message, code. Returns the number of header lines read, too.
+--- Determines the columns. Returns true and the number of header lines. On failure returns nil, message, code.
 local function read_header(self, o)
   local line, columns = 1, o.columns
   if o.header then
@@ -222,7 +225,7 @@ local function scan(self, line)
   return true
 end
 
---- Fills a new instance; true, or nil, message, code.
+--- Fills a new instance. Returns true. On failure returns nil, message, code.
 local function load(self, path, opts)
   local o = options("CSV", opts, { header = true, delimiter = ",", columns = options.none, types = {} })
   if #o.delimiter ~= 1 or o.delimiter:find '["\r\n]' then
@@ -230,7 +233,7 @@ local function load(self, path, opts)
   end
   check_columns(o.columns)
   if type(path) ~= "string" then raise("CSV: path must be a string, got %s", check.shown(path)) end
-  local file, message, errno = io.open(path, "rb")
+  local file, message, errno = open_read(path)
   if not file then return nil, message, errno == ENOENT and "not_found" or "io" end
   self.path, self.file, self.delimiter, self.types = path, file, o.delimiter, o.types
   local ok, code
@@ -249,13 +252,14 @@ local function load(self, path, opts)
   return ok, message, code
 end
 
---- The data set; nil, message, code when the file cannot be read or is malformed.
+--- The data set. nil, message, code if the file cannot be read or is malformed.
 ---@param path string
 ---@param opts? {header: boolean?, delimiter: string?, columns: string[]?, types: table<string, string>?}
 ---@return accel.data.CSV? set
 ---@return string? message
 ---@return string? code
-function CSV.open(path, opts)
+function CSV.open(path, opts, ...)
+  check.surplus("open", ...)
   local self = setmetatable({}, CSV)
   local ok, message, code = load(self, path, opts)
   if not ok then return nil, message, code end
@@ -273,20 +277,20 @@ function CSV:len() return #self.offsets end
 
 local STATE <const> = { "path", "delimiter", "types", "columns", "offsets", "classes", "ids" }
 
---- For workers: the same file with what is known of it, so that it is not gone over again.
+--- For workers: the same file with its known layout, so that it is not scanned again.
 function CSV:worker_spec()
   local state = {}
   for _, key in ipairs(STATE) do state[key] = self[key] end
   return { module = "accel.data.csv:reopen", args = { state } }
 end
 
---- What worker_spec describes.
+--- The object described by worker_spec.
 ---@param state table
 ---@return accel.data.CSV
 function CSV.reopen(state)
   local self = setmetatable(state, CSV)
   local message
-  self.file, message = io.open(self.path, "rb")
+  self.file, message = open_read(self.path)
   if not self.file then raise("CSV: %s", message) end
   return self
 end

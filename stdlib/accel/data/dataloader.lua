@@ -5,12 +5,13 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local fetch = require "accel.data.fetch"
 local loop = require "accel.util.loop"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local to_default_device = require "accel.data.to_default_device"
 local raise = require "accel.util.raise"
 local reader = require "accel.data.reader"
 local samplers = require "accel.data.samplers"
-local spans = require "accel.profiler.spans"
+local spans = require "accel.util.spans"
 local stream = require "accel.data.stream"
 local worker_spec = require "accel.data.worker_spec"
 
@@ -18,23 +19,23 @@ local worker_spec = require "accel.data.worker_spec"
 ---
 ---   for batch in loader() do local x, y = batch[1], batch[2] ... end
 ---
---- Each loader() is a pass; the next one has the next epoch's order, also when this one was left by break.
---- state_dict tells the place inside a pass, so that a resumed run continues with the very next batch.
+--- Each loader() is a pass. The next one has the next epoch's order, even if this one was left by break. state_dict
+--- contains the position inside a pass, so that a resumed run continues with the next batch.
 ---
---- The order is the data set's, a random one (shuffle), or a sampler's; a batch_sampler makes the batches as well.
---- What a data set draws while it is read (accel.rand, math.random) depends on (seed, epoch, offset of the sample in the
---- pass) alone, and leaves the script's own random numbers as they are.
+--- The order is the data set's, a random one (shuffle), or a sampler's. A batch_sampler also makes the batches. Random
+--- numbers drawn while a data set is read (accel.rand, math.random) depend only on (seed, epoch, offset of the sample in
+--- the pass), and do not change the script's own random numbers.
 ---
---- Batches lie on the default device: what comes from the CPU is moved there, with workers and without. Tensors that a
---- data set has on another device stay on it. A prepared loader moves its batches to the accelerator's device.
+--- Batches are on the default device: CPU tensors are moved there, with workers and without. Tensors that a data set
+--- has on another device stay on it. A prepared loader moves its batches to the accelerator's device.
 ---
---- num_workers = n reads ahead in n threads, each with a Lua state of its own, to which data set, collate_fn and
---- worker_init travel by the name of a module, the data set with plain arguments:
+--- num_workers = n reads ahead in n threads, each with a separate Lua state. The data set, collate_fn and worker_init
+--- are sent to it by the name of a module, the data set with plain arguments:
 ---
 ---   local rows = data.worker_dataset("my.rows", "train.csv") -- my/rows.lua returns a class or a function
 ---   local loader = data.DataLoader(rows, { num_workers = 4, collate_fn = "my.rows:collate" })
 ---
---- Batches come back without copies of their tensors, which must have no history: detach() what was computed where
+--- Batches are returned without copies of their tensors, which must have no history: detach() results computed while
 --- gradients are recorded. A batch that is nil is an error, with workers and without.
 ---
 --- example: local set = accel.data.TensorDataset(accel.arange(5))
@@ -54,10 +55,10 @@ local worker_spec = require "accel.data.worker_spec"
 ---@field position integer batches of the pass that were handed out
 ---@field seed integer
 ---@field seed_given boolean by the loader's options or the sampler
----@field num_workers integer threads that read ahead; 0: batches are read when they are asked for
+---@field num_workers integer threads that read ahead. 0: batches are read on request
 ---@field prefetch_factor integer batches that each worker has in hand
 ---@field persistent_workers boolean workers stay from one pass to the next
----@field timeout number seconds to wait for a worker's batch; 0: no limit
+---@field timeout number seconds to wait for a worker's batch. 0: no limit
 ---@field pin_memory boolean accepted: memory of the CPU needs none
 local DataLoader = class("accel.data.DataLoader")
 
@@ -81,7 +82,7 @@ function DataLoader.__index(self, key)
   local value = DataLoader[key]
   if value ~= nil then return value end
   if key == 1 then -- as ipairs does
-    raise "DataLoader: has no positions; write `for batch in loader() do`, with the brackets"
+    raise "DataLoader: it cannot be indexed; write `for batch in loader() do`, with the parentheses"
   end
   local field = fields[key]
   if not field then return nil end
@@ -107,7 +108,7 @@ local function refuse(given, because, ...)
   end
 end
 
---- A list or a tensor is no data set: raises with what makes one of it.
+--- A list or a tensor is not a data set. The error names the class that wraps it.
 local function expect_dataset(dataset)
   if is_dataset(dataset) then return dataset end
   local wrap = accel.is_tensor(dataset) and "data.TensorDataset(t)"
@@ -133,8 +134,8 @@ local function seed_of(o, sampler)
   return own or given or 0, (own or given) ~= nil
 end
 
---- What concerns workers. worker_init (worker_init_fn in PyTorch): the name of a function, called with the worker's id.
-local function set_workers(self, o)
+--- Options for workers. worker_init (worker_init_fn in PyTorch): the name of a function, called with the worker's id.
+local function set_workers(self, o, given)
   if o.worker_init ~= nil and o.worker_init_fn ~= nil then
     raise "DataLoader: worker_init and worker_init_fn are two names of one option"
   end
@@ -144,31 +145,38 @@ local function set_workers(self, o)
   self.persistent_workers, self.pin_memory = o.persistent_workers, o.pin_memory
   self.given_collate_fn, self.given_worker_init = o.collate_fn, o.worker_init
   if o.worker_init == nil then self.given_worker_init = o.worker_init_fn end
+  no_effect("accel.data.DataLoader", { pin_memory = o.pin_memory })
+  if self.num_workers == 0 then
+    for _, name in ipairs { "prefetch_factor", "persistent_workers", "timeout", "worker_init", "worker_init_fn" } do
+      local value = given and given[name]
+      if value and value ~= 0 then no_effect.once("DataLoader", name, "with num_workers = 0; leave it out, or read in workers") end
+    end
+  end
   if self.num_workers > MOST_WORKERS then
     raise("DataLoader: num_workers must be at most %d, got %d", MOST_WORKERS, self.num_workers)
   end
   if self.given_worker_init ~= nil then worker_spec.callable("DataLoader", "worker_init", self.given_worker_init) end
-  if self.num_workers > 0 then require("accel.data.workers").describe(self) end -- raises where something cannot be sent
+  if self.num_workers > 0 then require("accel.data.workers").describe(self) end -- raises for an object that cannot be sent
 end
 
 ---@param dataset table a data set, or the options with `dataset` among them
 ---@param opts? table
----  dataset table: where it is not the first argument
----  batch_size integer = 1: samples of a batch; false: samples as they are, one by one
+---  dataset table: if it is not the first argument
+---  batch_size integer = 1: samples of a batch. false: single samples, without collation
 ---  shuffle boolean = false: a random order, another one in each epoch
 ---  sampler accel.data.Sampler: gives the order instead
 ---  batch_sampler accel.data.BatchSampler: makes the batches as well
 ---  drop_last boolean = false: leave out a last batch that is not full
----  seed integer = 0: of the order and of what is drawn while reading; the sampler's own where it has one
----  collate_fn function: from a list of samples to a batch; with workers the name of one, "module" or "module:field"
+---  seed integer = 0: of the order and of random numbers during reading. The sampler's own takes precedence
+---  collate_fn function: from a list of samples to a batch. With workers its name, "module" or "module:field"
 ---    (default: data.default_collate)
----  num_workers integer = 0: threads that read ahead; 0: batches are read when they are asked for
+---  num_workers integer = 0: threads that read ahead. 0: batches are read on request
 ---  prefetch_factor integer = 2: batches that each worker has in hand
 ---  persistent_workers boolean = false: workers stay from one pass to the next
 ---  worker_init string: the name of a function that each worker calls with its id, from 0
 ---  worker_init_fn string: PyTorch's name of worker_init
----  timeout number = 0: seconds to wait for a worker's batch; 0: no limit
----  pin_memory boolean = false: accepted; memory of the CPU needs none
+---  timeout number = 0: seconds to wait for a worker's batch. 0: no limit
+---  pin_memory boolean = false: true warns, because CPU memory needs no pinning
 function DataLoader:init(dataset, opts)
   local positional = opts ~= nil or is_dataset(dataset) or accel.is_tensor(dataset)
     or type(dataset) == "table" and rawlen(dataset) > 0
@@ -211,10 +219,10 @@ function DataLoader:init(dataset, opts)
   self.dataset, self.shuffle, self.drop_last, self.collate_fn = dataset, o.shuffle, o.drop_last, collate
   self.seed, self.seed_given = seed_of(o, self.batch_sampler or self.sampler)
   self.epoch, self.position = 0, 0
-  set_workers(self, o)
+  set_workers(self, o, given)
 end
 
---- Samples in a pass; nil when the data set, a stream, cannot tell.
+--- Samples in a pass. nil if the data set, a stream, has no known length.
 local function count_samples(self)
   if self.sampler then return self.sampler:len() end
   return self.dataset.len and self.dataset:len()
@@ -245,15 +253,16 @@ function DataLoader.__tostring(self)
     self.batch_size, self.shuffle, self.drop_last, n and count_batches(self, n) or "?")
 end
 
---- The order of an epoch: positions, or lists of them where a batch_sampler makes the batches.
+--- The order of an epoch: positions, or lists of them if a batch_sampler makes the batches.
 ---@param epoch? integer default: the coming one
-function DataLoader:order(epoch)
+function DataLoader:order(epoch, ...)
+  check.surplus("DataLoader:order", ...)
   local source = self.batch_sampler or self.sampler
   if not source then raise "DataLoader: an IterableDataset comes in its own order" end
   return source:order(epoch or self.epoch, self.seed)
 end
 
---- Makes the coming pass that of this epoch, from its start; one under way ends here.
+--- Sets the coming pass to this epoch, from its start. A running pass ends here.
 ---@param epoch integer
 function DataLoader:set_epoch(epoch)
   check.count("DataLoader:set_epoch", "epoch", epoch)
@@ -267,19 +276,20 @@ function DataLoader:state_dict()
     num_workers = self.stream and self.num_workers or nil }
 end
 
---- Makes the next loader() continue where state_dict was called; a pass under way ends here.
+--- Makes the next loader() continue at the position of state_dict. A running pass ends here.
+---@param state table result of state_dict()
 function DataLoader:load_state_dict(state)
   if type(state) ~= "table" or math.type(state.epoch) ~= "integer" or math.type(state.position) ~= "integer" then
     raise "DataLoader: not the state of a loader"
   end
   if state.position > 0 and state.batch_size ~= nil and state.batch_size ~= self.batch_size then
-    raise("DataLoader: the state stands %d batches of %s inside a pass, batch_size is %s here; use the same, "
+    raise("DataLoader: the state is %d batches of %s into a pass, but batch_size is %s; use the same, "
       .. "or set_epoch(%d) to begin the pass anew", state.position, tostring(state.batch_size),
       tostring(self.batch_size), state.epoch)
   end
   local workers = self.stream and math.max(1, self.num_workers)
   if workers and state.position > 0 and math.max(1, state.num_workers or 0) ~= workers then
-    raise("DataLoader: the state stands inside a pass over a stream by %d workers, which comes in another order by %d; "
+    raise("DataLoader: the state is from a pass over a stream by %d workers, and %d workers read it in another order; "
       .. "use the same num_workers, or set_epoch(%d) to begin the pass anew", state.num_workers or 0, self.num_workers,
       state.epoch)
   end
@@ -292,8 +302,8 @@ function DataLoader:load_state_dict(state)
 end
 
 -- ---- passes ----
--- A pass is a function that returns the next batch, nil after the last, and a value to close. It begins at the
--- position where the loader stands.
+-- A pass is a function that returns the next batch, nil after the last, and a value to close. It begins at the loader's
+-- position.
 
 --- Asks for batch after batch of the order: positions and the offset of the first.
 local function feed_of(self, order)
@@ -354,7 +364,7 @@ end
 --- A pass over the data. A `for` that got the loader itself calls it with its two control values, each round
 --- anew, which would begin a pass in every round.
 function DataLoader.__call(self, ...)
-  if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the brackets" end
+  if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the parentheses" end
   local before = rawget(self, "_pass")
   if before then before.finish() end -- left by break, or waiting in a coroutine: the next pass is the next epoch's
   local pass = {}

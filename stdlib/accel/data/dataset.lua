@@ -1,7 +1,7 @@
---- data.Dataset: the base of data sets. A subclass defines len() and get(i), i from 1; it may define
---- get_batch(positions), which returns a finished batch and spares the loader one call per sample, and
---- worker_spec() (accel.data.worker_spec), so that the workers of a loader can make it for themselves. Any
---- table with these methods serves as well. The helpers make new data sets that read from this one:
+--- data.Dataset: the base of data sets. A subclass defines len() and get(i), i from 1. It may define
+--- get_batch(positions), which returns a finished batch and saves the loader one call per sample, and worker_spec()
+--- (accel.data.worker_spec), so that a loader's workers can recreate it. Any table with these methods serves as well.
+--- The helpers make new data sets that read from this one:
 ---
 ---   local short = rows:filter(function(row) return #row.text < 200 end):map(encode):take(1000)
 local check = require "accel.util.check"
@@ -18,12 +18,12 @@ do
   local meta = getmetatable(Dataset)
   local base = meta.__index
   function meta.__index(_, key)
-    if math.type(key) == "integer" then raise("a data set has no index; its sample %d is set:get(%d)", key, key) end
+    if math.type(key) == "integer" then raise("a data set cannot be indexed; use set:get(%d) for sample %d", key, key) end
     return base[key]
   end
 end
 
---- How many samples there are; #set is the same. Subclasses define it.
+--- The number of samples. #set is the same. Subclasses define it.
 ---@return integer
 function Dataset:len() -- luacheck: ignore self
   raise("%s does not define len", getmetatable(self).__name)
@@ -38,14 +38,15 @@ end
 function Dataset.__len(self) return self:len() end
 
 --- Raises unless i is a position in this data set.
+---@param i integer position, from 1
 function Dataset:check_position(i)
   if math.type(i) ~= "integer" or i < 1 or i > self:len() then
     raise("%s: position %s is outside of 1 .. %d", getmetatable(self).__name, tostring(i), self:len())
   end
 end
 
---- fn(sample, i) in place of every sample, called whenever one is read. By its name, "my.module:fn", it goes to the
---- workers of a loader, too.
+--- fn(sample, i) in place of every sample, called whenever one is read. Pass it by its name, "my.module:fn", to use it
+--- in workers of a loader as well.
 --- example: accel.data.ListDataset({ 1, 2, 3 }):map(function(x) return 10 * x end):get(3) --> 30
 ---@param fn (fun(sample: any, i: integer): any)|string
 ---@return accel.data.MapDataset
@@ -69,7 +70,10 @@ end
 ---@param n integer
 ---@param opts? {drop_last: boolean?, collate_fn: (fun(samples: any[]): any)?}
 ---@return accel.data.BatchDataset
-function Dataset:batch(n, opts) return require("accel.data.views").BatchDataset(self, n, opts) end
+function Dataset:batch(n, opts, ...)
+  check.surplus("Dataset:batch", ...)
+  return require("accel.data.views").BatchDataset(self, n, opts)
+end
 
 local function range(self, first, last)
   local positions = {}
@@ -94,13 +98,13 @@ function Dataset:skip(n)
   return range(self, math.min(check.count("Dataset:skip", "n", n), last) + 1, last)
 end
 
---- These samples, then those of the others.
+--- These samples, followed by the others'.
 --- example: accel.data.ListDataset({ 5 }):concat(accel.data.ListDataset { 6, 7 }):get(3) --> 7
 ---@param ... accel.data.Dataset
 ---@return accel.data.ConcatDataset
 function Dataset:concat(...) return require("accel.data.views").ConcatDataset { self, ... } end
 
---- The samples at these positions, in their order; a position may occur several times.
+--- The samples at these positions, in their order. A position may occur several times.
 --- example: accel.data.ListDataset({ 5, 6, 7 }):subset({ 3, 1 }):get(1) --> 7
 ---@param positions integer[]
 ---@return accel.data.Subset

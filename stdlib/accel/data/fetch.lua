@@ -1,13 +1,13 @@
 --- Samples of a data set, one or a batch, as loaders and workers read them.
 ---
---- What a data set draws while it is read is its own affair: `draws` (accel.worker.draws) stands in for the default
+--- Random numbers drawn while a data set is read are separate: `draws` (accel.worker.draws) replaces the default
 --- generator and math.random, anew for every sample, by (seed, epoch, offset of the sample in the pass). So
 --- augmentation is the same whoever reads, and the script's own numbers are untouched.
 local raise = require "accel.util.raise"
 
 local M = {}
 
--- For messages: the position of the sample being read, those of the samples being collated.
+-- For messages: the position of the sample being read, or the positions of the samples being collated.
 M.position, M.collated = nil, nil
 
 --- Sample i, which must not be nil.
@@ -48,10 +48,10 @@ local function gather(dataset, positions, collate, draws, sample_offset)
   return M.collate(samples, collate)
 end
 
---- One batch: by the data set's get_batch where it has one, else collated.
+--- One batch: by the data set's get_batch if it has one, otherwise collated.
 ---@param dataset table
 ---@param positions integer[]
----@param collate? fun(samples: any[]): any given by the user; get_batch is not asked then
+---@param collate? fun(samples: any[]): any given by the user. get_batch is then not used
 ---@return any
 function M.batch(dataset, positions, collate)
   if dataset.get_batch and not collate then
@@ -60,7 +60,7 @@ function M.batch(dataset, positions, collate)
   return gather(dataset, positions, collate)
 end
 
---- The same, or, where `unbatched`, the one sample, with what is drawn meanwhile from `draws`.
+--- The same, or, if `unbatched`, the one sample, with random numbers from `draws`.
 ---@param dataset table
 ---@param positions integer[]
 ---@param collate (fun(samples: any[]): any)?
@@ -81,12 +81,12 @@ function M.read(dataset, positions, collate, unbatched, draws, sample_offset)
   return gather(dataset, positions, collate, draws, sample_offset)
 end
 
---- A pass over a stream as stream.begin gives it, with what is drawn meanwhile apart from the script's numbers.
+--- A pass over a stream as stream.begin returns it, with random numbers separate from the script's.
 ---@param dataset table
 ---@param epoch integer
 ---@param seed integer
 ---@param id? integer of the worker
----@return fun(read: (fun(): any)): any within what calls a function with these numbers
+---@return fun(read: (fun(): any)): any calls a function with these numbers
 ---@return fun(): any step
 ---@return any closing
 function M.begin_stream(dataset, epoch, seed, id)

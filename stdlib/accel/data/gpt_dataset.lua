@@ -1,12 +1,12 @@
 --- data.GPTDataset(indexed, opts): samples of one length for language models, cut out of the documents of an IndexedDataset as Megatron-LM
 --- does it: documents of so many epochs in a random order, laid end to end, cut at every sequence_length tokens, and the pieces in a random
---- order. The three indices are those of megatron-core for the same files and seed, number by number, and are kept in a folder.
+--- order. The three indices are equal, number by number, to megatron-core's for the same files and seed, and are kept in a folder.
 ---
 ---   document index   sequences of the split, once for every epoch, shuffled
----   sample index     for each sample the place in the document index where it begins, and the offset in that document
+---   sample index     for each sample its start in the document index, and the offset in that document
 ---   shuffle index    the order of the samples
 ---
---- Where the last epoch gives less than 80 % of its samples, it is shuffled by itself, behind the others.
+--- If the last epoch contributes less than 80 % of its samples, it is shuffled separately, after the others.
 local accel = require "accel"
 local Dataset = require "accel.data.dataset"
 local IndexedDataset = require("accel.data.indexed_dataset").IndexedDataset
@@ -21,14 +21,14 @@ local WHO <const> = "GPTDataset"
 
 local M = {}
 
---- Parts of "969,30,1" as first and last share: { { 0, 0.969 }, { 0.969, 0.999 }, { 0.999, 1 } }; a part of 0 is false.
+--- Parts of "969,30,1" as first and last share: { { 0, 0.969 }, { 0.969, 0.999 }, { 0.999, 1 } }. A part of 0 is false.
 ---@param text string
 ---@return (number[]|false)[]
 function M.split(text)
   local parts, sum, out, at = {}, 0, {}, 0
   for word in tostring(text):gmatch "[^,/]+" do
     local n = tonumber(word)
-    if not n or n < 0 then raise("%s: split '%s': '%s' is no number of 0 or more", WHO, text, word) end
+    if not n or n < 0 then raise("%s: split '%s': '%s' is not a number of 0 or more", WHO, text, word) end
     parts[#parts + 1], sum = n, sum + n
   end
   while #parts < 3 do parts[#parts + 1] = 0 end
@@ -54,7 +54,7 @@ end
 ---@param first integer of the split, from 0
 ---@param count integer
 ---@param o {sequence_length: integer, num_samples: integer?, seed: integer, add_extra_token: boolean}
----@return {document_index: integer[], sample_index: integer[], shuffle_index: integer[]} sample_index: pairs, one behind the other
+---@return {document_index: integer[], sample_index: integer[], shuffle_index: integer[]} sample_index: consecutive pairs
 function M.build(lengths, first, count, o)
   local per_epoch, length, extra = 0, o.sequence_length, o.add_extra_token and 1 or 0
   for i = first + 1, first + count do per_epoch = per_epoch + lengths[i] end
@@ -106,7 +106,7 @@ function M.build(lengths, first, count, o)
   return { document_index = document, sample_index = sample, shuffle_index = shuffle }
 end
 
---- Sequences of a part of a split, from 0, as first and the one behind the last; nil where the split has no such part.
+--- Sequences of a part of a split, from 0, as the first and the one after the last. nil if the split has no such part.
 ---@param split string
 ---@param part integer
 ---@param sequences integer of the whole
@@ -117,7 +117,8 @@ function M.range(split, part, sequences)
   if share then return round(share[1] * sequences), round(share[2] * sequences) end
 end
 
---- What starts anew behind every eod: the positions, and what attends to what, bool [n, n]: tokens of one document; causality is the model's.
+--- Values that restart after every eod: the positions, and the attention mask, bool [n, n], of tokens in one document. The model adds
+--- causality.
 local function restart(tokens, eod)
   local positions, documents, at, document = {}, {}, 0, 0
   for i, token in ipairs(tokens:tolist()) do
@@ -159,7 +160,7 @@ function GPTDataset:init(indexed, opts)
   local n = #self.indexed
   local first, last = M.range(o.split, o.part, n)
   if not first then raise("%s: part %s of split '%s' is empty", WHO, check.shown(o.part), o.split) end
-  if first == last then raise("%s: part %d of split '%s' has none of the %d sequences", WHO, o.part, o.split, n) end
+  if first == last then raise("%s: part %d of split '%s' is empty: there are only %d sequences", WHO, o.part, o.split, n) end
   self.options = o
   local text = ("%d|%s|%s|%s|%s"):format(o.sequence_length, o.num_samples, o.seed, o.split .. "#" .. o.part, o.add_extra_token)
   local known = index_cache(o.path_to_cache, self.indexed, WHO, text, function()
@@ -179,7 +180,7 @@ function GPTDataset:worker_spec()
   return { module = "accel.data.gpt_dataset:GPTDataset", args = { self.indexed.prefix, self.options } }
 end
 
---- Sample i, from 1: tokens, labels, loss_mask (f32) and position_ids, each [sequence_length]; with reset_attention_mask also an
+--- Sample i, from 1: tokens, labels, loss_mask (f32) and position_ids, each [sequence_length]. With reset_attention_mask also an
 --- attention_mask, bool [sequence_length, sequence_length].
 ---@param i integer
 ---@return {tokens: accel.Tensor, labels: accel.Tensor, loss_mask: accel.Tensor, position_ids: accel.Tensor, attention_mask: accel.Tensor?}
@@ -211,7 +212,7 @@ end
 
 -- Blends -----------------------------------------------------------------------------------------
 
---- For each of `size` samples which data set it comes from and its number there: at every step the one that lags most behind its weight.
+--- For each of `size` samples its data set and its number there: at every step the set that is furthest below its weight.
 ---@param weights number[] of any sum
 ---@param size integer
 ---@return integer[] sets from 0
@@ -231,8 +232,8 @@ function M.blend(weights, size)
   return sets, samples
 end
 
---- Several data sets by weights, as Megatron-LM blends them: sample k comes from the set that lags most behind its weight, and of each
---- set samples come in order.
+--- Several data sets by weights, as Megatron-LM blends them: sample k comes from the set that is furthest below its weight, and each
+--- set's samples come in order.
 --- example: local a, b = accel.data.TensorDataset(accel.zeros(9)), accel.data.TensorDataset(accel.ones(9))
 ---   return accel.data.BlendedDataset({ a, b }, { 2, 1 }, 6):len() --> 6
 ---@class accel.data.BlendedDataset : accel.data.Dataset
@@ -240,7 +241,7 @@ local Blended = Dataset:extend "accel.data.BlendedDataset"
 
 ---@param sets accel.data.Dataset[]
 ---@param weights number[]
----@param size integer samples in all; a set that is too small for its share is an error
+---@param size integer samples in all. A set that is too small for its share is an error
 function Blended:init(sets, weights, size)
   local who = "BlendedDataset"
   if #sets ~= #weights or #sets == 0 then raise("%s: %d data sets and %d weights", who, #sets, #weights) end
@@ -253,7 +254,7 @@ function Blended:init(sets, weights, size)
   for k = size, 1, -1 do
     local set = sets[numbers[k] + 1]
     if samples[k] >= #set then
-      raise("%s: %d samples by these weights need more than the %d of data set %d; give it more num_samples", who, size, #set, numbers[k] + 1)
+      raise("%s: %d samples by these weights need more than the %d of data set %d; raise its num_samples", who, size, #set, numbers[k] + 1)
     end
   end
   self.dataset_index = accel.tensor(numbers, { dtype = "i64", device = "cpu" })

@@ -1,7 +1,7 @@
---- data.IDX(images, labels, {scale = 255, dtype = "f32", channel = true}): images and labels from files in the
---- IDX format (MNIST and its kin). Sample i is {image [1, rows, columns] of values / scale, label}; batches are
---- gathered in the file's dtype and converted then. What is read lies on the CPU; tensors that are given stay where
---- they are, the labels where the images are.
+--- data.IDX(images, labels, {scale = 255, dtype = "f32", channel = true}): images and labels from files in the IDX
+--- format (MNIST and its kin). Sample i is {image [1, rows, columns] of values / scale, label}. Batches are gathered in
+--- the file's dtype, then converted. Tensors from files are on the CPU. Given tensors stay on their device, and the
+--- labels go to the images' device.
 ---
 ---   local train = data.IDX("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 ---   local pixels = data.IDX.read("train-images-idx3-ubyte")         -- u8 [60000, 28, 28]
@@ -14,6 +14,7 @@ local Dataset = require "accel.data.dataset"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
+local open_read = require("accel.file.core").open_read
 
 local types = {
   [0x08] = { "u8", 1 }, [0x09] = { "i8", 1 }, [0x0B] = { "i16", 2 }, [0x0C] = { "i32", 4 },
@@ -28,7 +29,7 @@ local ENOENT = 2
 --- example: accel.data.IDX.read("no such file") == nil --> true
 local IDX = Dataset:extend("accel.data.IDX")
 
---- Header of an open file: type entry, shape, number of values; nil and what is wrong.
+--- Header of an open file: type entry, shape, number of values. On failure returns nil and the error.
 local function read_header(file, size)
   local head = file:read(4)
   if not head or #head < 4 then return nil, "not an IDX file: shorter than its header" end
@@ -42,13 +43,13 @@ local function read_header(file, size)
   local dims = file:read(4 * ndim)
   if not dims or #dims < 4 * ndim then return nil, "cut off inside its header" end
   local shape, n = { string.unpack((">" .. ("I4"):rep(ndim)), dims) }, 1
-  shape[ndim + 1] = nil -- where unpack stopped
+  shape[ndim + 1] = nil -- the position after unpack
   local bytes = size - 4 - 4 * ndim
   for _, extent in ipairs(shape) do
     -- stays small whatever the header claims
     if extent > 0 and n > bytes // extent then n = bytes + 1 else n = n * extent end
   end
-  local places = 1.0 -- of a tensor without elements, too: its strides must be countable
+  local places = 1.0 -- even of a tensor without elements: its strides must be countable
   for _, extent in ipairs(shape) do places = places * math.max(extent, 1) end
   if n == 0 and places * kind[2] >= 2.0 ^ 62 then
     return nil, ("the header's shape %s is too large"):format(table.concat(shape, " x "))
@@ -60,7 +61,7 @@ local function read_header(file, size)
   return kind, shape, n
 end
 
---- The tensor of an IDX file, on the CPU, in the file's dtype and shape; nil, message, code when it cannot be read or is
+--- The tensor of an IDX file, on the CPU, in the file's dtype and shape. nil, message, code if it cannot be read or is
 --- malformed.
 ---@param path string
 ---@return accel.Tensor? t
@@ -68,7 +69,7 @@ end
 ---@return string? code
 function IDX.read(path)
   if type(path) ~= "string" then raise("IDX: path must be a string, got %s", check.shown(path)) end
-  local file <close>, message, errno = io.open(path, "rb")
+  local file <close>, message, errno = open_read(path)
   if not file then return nil, message, errno == ENOENT and "not_found" or "io" end
   local size = file:seek "end"
   if not size or not file:seek "set" then return nil, path .. ": not a regular file", "io" end
@@ -81,7 +82,7 @@ function IDX.read(path)
   return accel.from_bytes(bytes:reverse(), kind[1], { n }, { device = "cpu" }):flip(1):view(shape)
 end
 
---- What is wrong with these images and labels together, named so; nil if nothing is.
+--- The mismatch between these images and labels, with their names. nil if none.
 local function mismatch(x, y, images, labels)
   if #y.shape ~= 1 then
     return ("%s: labels have one dimension, not shape %s"):format(labels, tensors.shape_string(y))
@@ -90,7 +91,7 @@ local function mismatch(x, y, images, labels)
   end
 end
 
---- The data set; nil, message, code where IDX(...) would raise because of a file.
+--- The data set. Returns nil, message, code for a file that makes IDX(...) raise.
 ---@param images string path of the pictures
 ---@param labels string path of the labels
 ---@param opts? {scale: number?, dtype: string?, channel: boolean?}

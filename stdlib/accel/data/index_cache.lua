@@ -1,8 +1,10 @@
 --- Indices of data sets over indexed files, made once and kept in a folder: index_cache(folder, indexed, who, text, make). Used by
 --- gpt_dataset.lua and masked_dataset.lua.
 local accel = require "accel"
+local open_read = require("accel.file.core").open_read
 
---- The name of the indices: what they follow from. The sum of where sequences begin tells lengths in another order apart.
+--- The name of the indices, from all their inputs. The sum of the sequences' starts distinguishes lengths in another
+--- order.
 local function key_of(indexed, who, text)
   text = ("%s|%d|%d|%d|%s"):format(indexed.prefix:match "[^/]*$", #indexed, indexed.sequence_lengths:sum():item(),
     indexed.sequence_pointers:sum():item(), text)
@@ -20,7 +22,7 @@ end
 return function(folder, indexed, who, text, make)
   if not folder then return make() end
   local path = ("%s/%s.safetensors"):format(folder, key_of(indexed, who, text))
-  local known = io.open(path, "rb")
+  local known = open_read(path)
   if known then
     known:close()
     return accel.load(path)

@@ -1,16 +1,18 @@
---- data.IndexedDataset(prefix): sequences of tokens as Megatron-LM keeps them, prefix.bin and prefix.idx; each sample is one
+--- data.IndexedDataset(prefix): sequences of tokens in Megatron-LM's format, prefix.bin and prefix.idx. Each sample is one
 --- sequence, and documents are runs of sequences. data.IndexedDatasetBuilder writes them.
 ---
 --- The format (megatron-core, datasets/indexed_dataset.py), little-endian. The index: "MMIDIDX\0\0", u64 version 1, u8 code of the
---- dtype, u64 number of sequences S, u64 number of document indices D; i32 length[S] in elements, i64 pointer[S] in bytes,
---- i64 document[D]: document d is sequences document[d] to document[d + 1] - 1, counted from 0; of multimodal sets i8 mode[S]. The
---- other file holds the elements of one sequence behind those of another.
+--- dtype, u64 number of sequences S, u64 number of document indices D, i32 length[S] in elements, i64 pointer[S] in bytes, i64
+--- document[D]: document d is sequences document[d] to document[d + 1] - 1, counted from 0. Multimodal sets add i8 mode[S]. The
+--- other file holds the elements of all sequences, concatenated.
 local accel = require "accel"
 local Dataset = require "accel.data.dataset"
 local check = require "accel.util.check"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
+local writer = require "accel.util.writer"
+local open_read = require("accel.file.core").open_read
 
 local MAGIC <const>, HEADER <const> = "MMIDIDX\0\0", 34
 
@@ -39,7 +41,7 @@ local function size_of(file)
   return size
 end
 
---- The arrays of an index; nil and what is wrong.
+--- The arrays of an index. On failure returns nil and the error.
 local function read_index(file, multimodal)
   local size = size_of(file)
   local head = file:read(HEADER)
@@ -56,7 +58,7 @@ local function read_index(file, multimodal)
   if left ~= wanted + (multimodal and sequences or 0) then
     local hint = not multimodal and left == wanted + sequences and "; it has modes: give multimodal = true"
       or multimodal and left == wanted and "; it has no modes: leave multimodal out" or ""
-    return nil, ("%d bytes behind its header, expected %d%s"):format(left, wanted + (multimodal and sequences or 0), hint)
+    return nil, ("has %d bytes after its header, expected %d%s"):format(left, wanted + (multimodal and sequences or 0), hint)
   end
   local function array(dtype, count, bytes)
     local text = count == 0 and "" or file:read(count * bytes)
@@ -69,7 +71,7 @@ local function read_index(file, multimodal)
   return { kind = kind, lengths = lengths:to "i64", pointers = pointers, document = document, modes = modes }
 end
 
---- Whether each sequence lies inside of the data, and documents inside of the sequences; what is wrong, nil if nothing.
+--- Checks that each sequence is within the data, and documents are within the sequences. Returns an error text, or nil.
 local function find_fault(index, bytes)
   local n, width = index.lengths.shape[1], index.kind[2]
   if n > 0 then
@@ -88,12 +90,14 @@ local function find_fault(index, bytes)
 end
 
 ---@param prefix string path of both files without ".bin" and ".idx"
----@param opts? {multimodal: boolean?} false; true: the index holds a mode for each sequence
+---@param opts? {multimodal: boolean?} false. true: the index holds a mode for each sequence
 function IndexedDataset:init(prefix, opts)
   local o = options("IndexedDataset", opts, { multimodal = false })
   if type(prefix) ~= "string" then raise("IndexedDataset: prefix must be a string, got %s", check.shown(prefix)) end
   prefix = prefix:gsub("%.bin$", ""):gsub("%.idx$", "")
-  local index_file, message = io.open(prefix .. ".idx", "rb")
+  local fine, fault = writer.recover(prefix:match "^(.*)/[^/]*$" or ".")
+  if not fine then raise("IndexedDataset: %s", fault) end
+  local index_file, message = open_read(prefix .. ".idx")
   if not index_file then raise("IndexedDataset: %s", message) end
   local index, why
   do
@@ -101,7 +105,7 @@ function IndexedDataset:init(prefix, opts)
     index, why = read_index(index_file, o.multimodal)
   end
   if not index then raise("IndexedDataset: %s.idx: %s", prefix, why) end
-  self.file, message = io.open(prefix .. ".bin", "rb")
+  self.file, message = open_read(prefix .. ".bin")
   if not self.file then raise("IndexedDataset: %s", message) end
   why = find_fault(index, size_of(self.file))
   if why then raise("IndexedDataset: %s.idx: %s", prefix, why) end
@@ -118,12 +122,13 @@ function IndexedDataset:worker_spec()
   return { module = "accel.data.indexed_dataset:IndexedDataset", args = { self.prefix, { multimodal = self.multimodal } } }
 end
 
---- Sequence i, from 1, or `length` elements of it that begin `offset` (from 0) elements behind its start: i64 [n] of integers, else
---- as in the file. Of a multimodal set also its mode.
+--- Sequence i, from 1, or `length` elements of it starting `offset` (from 0) elements after its start: i64 [n] of integers,
+--- otherwise in the file's dtype. Of a multimodal set also its mode.
 ---@param i integer
 ---@param opts? {offset: integer?, length: integer?}
 ---@return accel.Tensor, integer?
-function IndexedDataset:get(i, opts)
+function IndexedDataset:get(i, opts, ...)
+  check.surplus("IndexedDataset:get", ...)
   self:check_position(i)
   local o = options("IndexedDataset:get", opts, { offset = 0, length = options.none })
   local n, at = self.sequence_lengths:select(1, i):item(), self.sequence_pointers:select(1, i):item()
@@ -142,29 +147,38 @@ end
 
 -- Writing ----------------------------------------------------------------------------------------
 
---- Writes prefix.bin as items come, and prefix.idx at the end; both are there only then, whole.
+--- Writes prefix.bin as items arrive, and prefix.idx at the end. Both appear only then, complete.
 --- example: local b = accel.data.IndexedDatasetBuilder(accel.mkdtemp "/tmp/indexed-" .. "/text", { dtype = "u16" })
 ---   b:add_item({ 1, 2 }) b:end_document() b:finalize() return accel.data.IndexedDataset(b.prefix).dtype --> "u16"
 ---@class accel.data.IndexedDatasetBuilder
 local Builder = require "accel.util.class"("accel.data.IndexedDatasetBuilder")
 
+local item_arguments = require "accel.util.arguments"("add_item", { "mode" })
+
 ---@param prefix string
 ---@param opts? {dtype: string?, multimodal: boolean?} "i32", false
 function Builder:init(prefix, opts)
   local o = options("IndexedDatasetBuilder", opts, { dtype = "i32", multimodal = false })
-  if not CODES[o.dtype] then raise("IndexedDatasetBuilder: no dtype '%s' in this format; u8 u16 i8 i16 i32 i64 f32 f64", o.dtype) end
+  if not CODES[o.dtype] then raise("IndexedDatasetBuilder: invalid dtype '%s'; choose u8 u16 i8 i16 i32 i64 f32 f64", o.dtype) end
   if type(prefix) ~= "string" then raise("IndexedDatasetBuilder: prefix must be a string, got %s", check.shown(prefix)) end
+  local folder, name = prefix:match "^(.*/)([^/]*)$"
   local message
-  self.prefix, self.dtype, self.multimodal = prefix, o.dtype, o.multimodal
+  self.prefix, self.dtype, self.multimodal, self._name = prefix, o.dtype, o.multimodal, name or prefix
   self._lengths, self._modes, self._document = {}, {}, { 0 }
-  self._partial = prefix .. ".bin.partial"
-  self._file, message = io.open(self._partial, "wb")
-  if not self._file then raise("IndexedDatasetBuilder: %s", message) end
+  self._set, message = writer.set(folder or ".")
+  if self._set then self._file, message = self._set:create(self._name .. ".bin") end
+  if not self._file then
+    if self._set then self._set:close() end
+    raise("IndexedDatasetBuilder: %s", message)
+  end
 end
 
 local function write(self, bytes)
   local ok, message = self._file:write(bytes)
-  if not ok then raise("IndexedDatasetBuilder: %s: %s", self._partial, message) end
+  if ok then return end
+  self._set:close() -- the files of before stay
+  self._file, self._set = nil, nil
+  raise("IndexedDatasetBuilder: %s", message)
 end
 
 local function check_open(self)
@@ -173,8 +187,9 @@ end
 
 --- One more sequence of the document that is being written.
 ---@param items accel.Tensor|number[] 1-d
----@param mode? integer of a multimodal set, default 0
-function Builder:add_item(items, mode)
+---@param ... any mode, by position or in a table: of a multimodal set, default 0
+function Builder:add_item(items, ...)
+  local mode = item_arguments(...).mode
   check_open(self)
   local given = tensors.is_tensor(items) and items or accel.tensor(items, {
     dtype = tensors.is_floating(self.dtype) and "f64" or "i64", device = "cpu" })
@@ -189,13 +204,13 @@ function Builder:add_item(items, mode)
   if self.multimodal then self._modes[#self._modes + 1] = mode or 0 end
 end
 
---- The document ends; one without sequences is one, too.
+--- Ends the document. A document may have no sequences.
 function Builder:end_document()
   check_open(self)
   self._document[#self._document + 1] = #self._lengths
 end
 
---- All sequences and documents of another data set behind those that are here.
+--- Appends all sequences and documents of another data set.
 ---@param prefix string
 function Builder:add_index(prefix)
   check_open(self)
@@ -214,12 +229,13 @@ function Builder:add_index(prefix)
   for i = 2, #document do self._document[#self._document + 1] = before + document[i] end
 end
 
---- Ends both files.
+--- Ends both files, which together replace those of an earlier builder.
 function Builder:finalize()
   check_open(self)
-  local ok, message = self._file:close()
-  self._file = nil
-  if not ok then raise("IndexedDatasetBuilder: %s: %s", self._partial, message) end
+  local ok, message = self._file:commit()
+  local set <close> = self._set
+  self._file, self._set = nil, nil
+  if not ok then raise("IndexedDatasetBuilder: %s", message) end
   local width, pointers, at = DTYPES[CODES[self.dtype]][2], {}, 0
   for i, n in ipairs(self._lengths) do pointers[i], at = at, at + n * width end
   local function bytes(list, dtype) return accel.tensor(list, { dtype = dtype, device = "cpu" }):to_bytes() end
@@ -229,9 +245,8 @@ function Builder:finalize()
   end
   parts[#parts + 1] = bytes(self._document, "i64")
   if self.multimodal and #self._modes > 0 then parts[#parts + 1] = bytes(self._modes, "i8") end
-  os.remove(self.prefix .. ".idx")
-  ok, message = os.rename(self._partial, self.prefix .. ".bin")
-  if ok then ok, message = accel.write_file(self.prefix .. ".idx", table.concat(parts)) end
+  ok, message = set:write(self._name .. ".idx", table.concat(parts))
+  if ok then ok, message = set:commit() end
   if not ok then raise("IndexedDatasetBuilder: %s", message) end
 end
 

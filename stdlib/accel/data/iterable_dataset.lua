@@ -1,14 +1,14 @@
---- data.IterableDataset: the base of data sets that are read in one direction: streams, generators, what does
---- not fit. A subclass defines iterate(epoch, seed), which begins a pass and returns what a generic `for`
---- takes (an iterator function, and up to three values with a value to close last); the samples are what it
---- returns, nil ends. It may define len(). Any table with this method serves as well.
+--- data.IterableDataset: the base of data sets that are read in one direction: streams, generators, data larger than
+--- memory. A subclass defines iterate(epoch, seed), which begins a pass and returns the values of a generic `for` (an
+--- iterator function, and up to three values with a value to close last). The iterator returns the samples, and nil
+--- ends. It may define len(). Any table with this method serves as well.
 ---
 ---   local Lines = data.IterableDataset:extend "Lines"
 ---   function Lines:init(path) self.path = path end
 ---   function Lines:iterate() return io.lines(self.path) end
 ---   for batch in data.DataLoader(Lines("a.txt"):map(encode), { batch_size = 32 })() do ... end
 ---
---- A loader takes its samples as they come; a pass that is resumed reads and drops those that were handed out.
+--- A loader takes its samples in order. A resumed pass reads and drops the samples that were already delivered.
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
@@ -34,7 +34,8 @@ end
 
 local function derived(...) return require("accel.data.iterable_views").derived(...) end
 
---- fn(sample, i) in place of every sample. By its name, "my.module:fn", it goes to the workers of a loader, too.
+--- fn(sample, i) in place of every sample. Pass it by its name, "my.module:fn", to use it in workers of a loader as
+--- well.
 ---@param fn (fun(sample: any, i: integer): any)|string
 ---@return accel.data.IterableDataset
 function IterableDataset:map(fn) return derived(self, "map", fn == nil and false or fn) end
@@ -48,7 +49,8 @@ function IterableDataset:filter(fn) return derived(self, "filter", fn == nil and
 ---@param n integer
 ---@param opts? {drop_last: boolean?, collate_fn: (fun(samples: any[]): any)|string?}
 ---@return accel.data.IterableDataset
-function IterableDataset:batch(n, opts)
+function IterableDataset:batch(n, opts, ...)
+  check.surplus("IterableDataset:batch", ...)
   check.positive("IterableDataset:batch", "n", n)
   local o = options("IterableDataset:batch", opts, { drop_last = false, collate_fn = options.none })
   return derived(self, "batch", o.collate_fn, n, o.drop_last)
@@ -68,7 +70,7 @@ function IterableDataset:skip(n)
   return derived(self, "skip", nil, check.count("IterableDataset:skip", "n", n))
 end
 
---- These samples, then those of the others.
+--- These samples, followed by the others'.
 ---@param ... table
 ---@return accel.data.IterableDataset
 function IterableDataset:concat(...) return require("accel.data.iterable_views").chain { self, ... } end

@@ -1,5 +1,5 @@
---- Streams made from other streams: what the helpers of data.IterableDataset return. By `derived` and `chain` workers
---- make them again, when source and functions can be sent.
+--- Streams made from other streams: results of data.IterableDataset's helpers. By `derived` and `chain` workers make
+--- them again, when source and functions can be sent.
 local check = require "accel.util.check"
 local collate = require "accel.data.collate"
 local IterableDataset = require "accel.data.iterable_dataset"

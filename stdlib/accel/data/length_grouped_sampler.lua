@@ -1,7 +1,7 @@
---- data.LengthGroupedSampler(batch_size, source, {mega_batch_mult =, model_input_name = "input_ids", seed =}):
---- a random order in which neighbours are of similar length, so that little of a batch is padding. The
---- shuffled positions are cut into groups of mega_batch_mult batches, each sorted from long to short; the
---- longest sample of all comes first, so that a batch that does not fit in memory fails at once.
+--- data.LengthGroupedSampler(batch_size, source, {mega_batch_mult =, model_input_name = "input_ids", seed =}): a random
+--- order in which neighbours are of similar length, so that little of a batch is padding. The shuffled positions are
+--- cut into groups of mega_batch_mult batches, each sorted from long to short. The longest sample of all comes first,
+--- so that a batch that does not fit in memory fails at once.
 local check = require "accel.util.check"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -48,7 +48,7 @@ function LengthGroupedSampler:init(batch_size, source, opts)
   })
   self.batch_size = check.positive("LengthGroupedSampler", "batch_size", batch_size)
   self.lengths = lengths_of(source, o.model_input_name)
-  -- four groups at least where there are batches enough for them
+  -- at least four groups if there are enough batches
   self.mega_batch_mult = o.mega_batch_mult
       and check.positive("LengthGroupedSampler", "mega_batch_mult", o.mega_batch_mult)
     or math.max(1, math.min(50, #self.lengths // (4 * self.batch_size)))

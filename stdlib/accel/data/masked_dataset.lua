@@ -1,9 +1,10 @@
---- What the masked data sets of Megatron-LM share (bert_dataset.lua, t5_dataset.lua): samples of whole sentences of one document of an
---- IndexedDataset, whose sequences are sentences, and the choice of the tokens that a model has to tell. The sample index is megatron-core's for
---- the same files and seed, number by number, and so are the draws of sample k, those of numpy.random.RandomState(seed + k).
+--- Common code of Megatron-LM's masked data sets (bert_dataset.lua, t5_dataset.lua): samples of whole sentences of one document of an
+--- IndexedDataset, whose sequences are sentences, and the choice of masked tokens. The sample index equals megatron-core's for the same
+--- files and seed, number by number, and the random numbers of sample k are numpy.random.RandomState(seed + k)'s.
 ---
----   sample index   for each sample the first sentence, the one behind the last, and the tokens that it is to have; epochs one behind the
----                  other, then shuffled. A sample ends at the sentence that reaches its length, but leaves no single one behind
+---   sample index   for each sample the first sentence, the one after the last, and the target number of tokens, epochs one after the
+---                  other, then shuffled. A sample ends at the sentence that reaches its length, but never leaves a single
+---                  one at the end of the document
 local accel = require "accel"
 local Dataset = require "accel.data.dataset"
 local IndexedDataset = require("accel.data.indexed_dataset").IndexedDataset
@@ -12,6 +13,7 @@ local MT19937_64 = require "accel.data.mt19937_64"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local index_cache = require "accel.data.index_cache"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local range = require("accel.data.gpt_dataset").range
@@ -40,8 +42,8 @@ local function suits(lengths, first, last, least)
   return true
 end
 
---- The sample index: triples, one behind the other. Sentences count from 0.
----@param documents integer[] where each document begins, and where the last one ends
+--- The sample index: consecutive triples. Sentences count from 0.
+---@param documents integer[] the start of each document, and the end of the last
 ---@param lengths integer[] of all sentences
 ---@param o {num_samples: integer?, length: integer, least: integer, short: number, seed: integer} least: sentences of a sample
 ---@return integer[]
@@ -75,7 +77,7 @@ function M.build(documents, lengths, o)
   return map
 end
 
--- Tokens that are to be told ---------------------------------------------------------------------
+-- Masked tokens ---------------------------------------------------------------------------------
 
 --- Sum of reciprocals up to each n, over their sum: n-grams are the rarer the longer they are.
 local function reciprocals(most, longer)
@@ -112,7 +114,7 @@ local function draw(random, o, cdf)
   return o.max_ngram
 end
 
---- Words from a candidate on, n of them, as places of their tokens; fewer at the end.
+--- n words starting at a candidate, as positions of their tokens. Fewer at the end.
 local function places_of(words, first, n)
   local out = {}
   for w = first, math.min(first + n - 1, #words) do table.move(words[w], 1, #words[w], #out + 1, out) end
@@ -124,8 +126,8 @@ end
 ---@param length integer that the sample was to have: no more than probability of it are chosen
 ---@param random accel.data.MT19937
 ---@param o {probability: number, max_ngram: integer, whole_words: boolean, longer: boolean, geometric: boolean, stops: table<integer, true>,
---- continuing: table<integer, true>} stops: never chosen (classes and separators); continuing: ids of tokens inside of words
----@param another fun(random: accel.data.MT19937): integer? the token in its place; nil: it stays
+--- continuing: table<integer, true>} stops: never chosen (classes and separators). continuing: ids of tokens inside words
+---@param another fun(random: accel.data.MT19937): integer? the replacement of a token. nil: it stays
 ---@return {at: integer[], labels: integer[]}[] spans of tokens by place
 function M.mask(tokens, length, random, o, another)
   local words, order = {}, {}
@@ -178,7 +180,7 @@ M.declared = {
 local Masked = Dataset:extend "accel.data.MaskedDataset"
 M.MaskedDataset = Masked
 
---- What a tokenizer says of ids, in place of what is not given.
+--- A tokenizer's ids for options that are not given.
 local function read_tokenizer(who, o)
   local path = o.tokenizer
   local tok = path:find "%.json$" and accel.text.Tokenizer.from_file(path) or accel.text.Tokenizer.from_pretrained(path)
@@ -240,10 +242,14 @@ end
 ---@param indexed accel.data.IndexedDataset|string
 ---@param o table options
 ---@param needed string[] ids that have to be known
----@param around integer tokens that are put around those of the sentences
+---@param around integer tokens added around the sentences' tokens
 ---@param least integer sentences of a sample
 function Masked:open(who, indexed, o, needed, around, least)
   check_options(who, o, around)
+  no_effect("accel.data." .. who, o)
+  if o.masking_use_longer_ngrams and o.masking_use_geometric_distribution then
+    warn(("%s: masking_use_longer_ngrams has no effect with masking_use_geometric_distribution = true, which draws the lengths"):format(who))
+  end
   self.given = {}
   for key, value in next, o do self.given[key] = value end
   o.length, o.least = o.sequence_length - around, least
@@ -256,14 +262,14 @@ function Masked:open(who, indexed, o, needed, around, least)
   local n = documents.shape[1] - 1
   local first, last = range(o.split, o.part, n)
   if not first then raise("%s: part %s of split '%s' is empty", who, check.shown(o.part), o.split) end
-  if first == last then raise("%s: part %d of split '%s' has none of the %d documents", who, o.part, o.split, n) end
+  if first == last then raise("%s: part %d of split '%s' is empty: there are only %d documents", who, o.part, o.split, n) end
   self.options, self.who = o, who
   self.sample_index = index_cache(o.path_to_cache, self.indexed, who, ("%s|%s|%s|%s|%s#%s|%s"):format(o.num_samples,
     o.length, o.least, o.seed, o.split, o.part, o.short_sequence_probability), function()
     local map = M.build(documents:narrow(1, first + 1, last - first + 1):tolist(), self.indexed.sequence_lengths:tolist(), {
       num_samples = o.num_samples, length = o.length, least = o.least, short = o.short_sequence_probability, seed = o.seed })
     if #map == 0 then
-      raise("%s: none of the documents of %s gives a sample: each has fewer than %d sentences, or one of more than %d tokens; write one"
+      raise("%s: no document of %s gives a sample: each has fewer than %d sentences, or one of more than %d tokens; write one"
         .. " sequence for each sentence (accel-run preprocess --split-sentences)", who, self.indexed.prefix, o.least, LONGEST)
     end
     return { sample_index = accel.tensor(map, { dtype = "i64", device = "cpu" }):reshape(-1, 3) }

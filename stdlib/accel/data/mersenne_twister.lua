@@ -3,7 +3,7 @@
 local class = require "accel.util.class"
 
 ---@class accel.data.MersenneTwister: accel.util.class.Object
----@field next fun(self): integer the next word; of 64 bits it may be negative
+---@field next fun(self): integer the next word. A 64-bit one may be negative
 
 ---@class accel.data.MersenneTwisterConstants with their letters in C++'s std::mersenne_twister_engine
 ---@field bits 32|64 w
@@ -15,7 +15,7 @@ local class = require "accel.util.class"
 ---@field fold integer w - 2
 ---@field temper integer[] u, d, s, b, t, c, l
 
---- A class of generators; one is made of a seed of so many bits.
+--- A class of generators, each made from a seed of this many bits.
 ---@param name string
 ---@param k accel.data.MersenneTwisterConstants
 ---@return any

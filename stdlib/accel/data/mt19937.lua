@@ -1,5 +1,5 @@
---- The generator behind numpy.random.RandomState(seed), MT19937 (Matsumoto, Nishimura 1998), as far as orders of data of other programs need
---- it: shuffles equal to RandomState.shuffle. New code draws from accel.Generator.
+--- The generator of numpy.random.RandomState(seed), MT19937 (Matsumoto, Nishimura 1998), as far as other programs' data orders need it:
+--- shuffles equal to RandomState.shuffle. New code draws from accel.Generator.
 local mersenne_twister = require "accel.data.mersenne_twister"
 
 ---@class accel.data.MT19937: accel.data.MersenneTwister
@@ -13,7 +13,7 @@ function Twister:double()
   return (high * 67108864.0 + low) / 9007199254740992.0
 end
 
---- An integer from 0 to most: bits below the next power of two, drawn again until they are no more.
+--- An integer from 0 to most: bits below the next power of two, drawn again while they exceed it.
 ---@param most integer less than 2^32
 ---@return integer
 function Twister:interval(most)

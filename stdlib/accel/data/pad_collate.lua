@@ -3,8 +3,8 @@
 ---   local loader = data.DataLoader { dataset = rows, batch_size = 32, collate_fn = data.PadCollate() }
 ---   for batch in loader() do local logits = model(batch.input_ids, { attention_mask = batch.attention_mask }) ... end
 ---
---- Sequences are lists of numbers (or of booleans) and tensors of one dimension, wherever they lie in nested
---- samples; they become tensors [n, longest], padded at the end. Everything else is collated by default_collate.
+--- Sequences are lists of numbers (or of booleans) and tensors of one dimension, at any depth of nested samples. They
+--- become tensors [n, longest], padded at the end. Everything else is collated by default_collate.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -14,18 +14,18 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
---- Options, in which entries go by their names, wherever they lie, or by their paths ("question.ids"; 1 for the
---- first of a list):
+--- Options, which refer to entries by their names, at any depth, or by their paths ("question.ids", 1 for the first of
+--- a list):
 ---
 --- - padding_value: a number, or a table of numbers by entry (0 for those it lacks)
 --- - max_length: longer sequences are cut to it
---- - pad_to_multiple_of: the padded length is rounded up to a multiple of it; together with the same
+--- - pad_to_multiple_of: the padded length is rounded up to a multiple of it. Together with the same
 ---   max_length every batch has this length
 --- - padding_side: "right", or "left" for generation
---- - keys: names of the entries to pad, others are left to default_collate; tensors of more dimensions that are
+--- - keys: names of the entries to pad. Others are left to default_collate. Tensors of more dimensions that are
 ---   named here are padded along their first
---- - attention_mask: name of the sequence ("input_ids") whose mask, 1 for what was given and 0 for padding, is
----   added beside it as the entry `attention_mask`, unless the samples have one; false for none
+--- - attention_mask: name of the sequence ("input_ids") whose mask, 1 for given values and 0 for padding, is
+---   added as the entry `attention_mask` next to it, unless the samples have one. false for none
 ---
 --- example: local pad = accel.data.PadCollate { padding_value = { input_ids = 9 } }
 ---   return pad { { input_ids = { 5 } }, { input_ids = { 6, 7 } } }
@@ -80,7 +80,7 @@ end
 --- For workers.
 function PadCollate:worker_spec() return { module = "accel.data.pad_collate", args = { self.options, n = 1 } } end
 
---- "list of numbers", "list of booleans", "tensor"; "empty" for a list that may be any; nil for no sequence.
+--- "list of numbers", "list of booleans", "tensor". "empty" for a list of unknown kind. nil for other values.
 local function sequence_kind(value, named)
   if tensors.is_tensor(value) then
     local n = #value.shape
@@ -97,7 +97,7 @@ local function sequence_kind(value, named)
   return n == #value and "list of " .. kind .. "s" or nil
 end
 
---- The kind of a column of sequences; nil when one of them is none.
+--- The kind of a column of sequences. nil if one of them is not a sequence.
 local function column_kind(samples, named)
   local kind
   for _, value in ipairs(samples) do
@@ -114,7 +114,7 @@ end
 
 local function named(path) return path == "" and "the samples" or ("'%s'"):format(path) end
 
---- [n, length] from lists; value goes where a list has ended.
+--- [n, length] from lists, filled with value after the end of a list.
 local function pad_lists(samples, lengths, length, value, left, kind)
   local flat, at, float = {}, 0, false
   for i, list in ipairs(samples) do
@@ -164,7 +164,7 @@ local function entry_of(set, path, key)
   return entry
 end
 
---- Pads a column of sequences and remembers the lengths in `seen`; nil for anything else.
+--- Pads a column of sequences and records the lengths in `seen`. nil for anything else.
 function PadCollate:_column(samples, path, key, seen)
   seen.keys[path] = true
   if type(key) == "string" then seen.keys[key] = true end

@@ -4,8 +4,8 @@ local options = require "accel.util.options"
 local Random = require "accel.util.random"
 local raise = require "accel.util.raise"
 
---- Sizes of the parts of n samples: counts as they are; of fractions what rounding leaves over goes to the
---- parts in turn, one sample each.
+--- Sizes of the parts of n samples: counts are used unchanged. For fractions, the samples left by rounding go to the
+--- parts in turn, one each.
 local function sizes(n, lengths)
   local counts, sum = true, 0
   for i, x in ipairs(lengths) do
@@ -17,7 +17,7 @@ local function sizes(n, lengths)
     return lengths
   end
   if math.abs(sum - 1) > 1e-6 then
-    raise("random_split: the fractions make %g; give fractions that make 1, or counts that make %d", sum, n)
+    raise("random_split: the fractions add up to %g; give fractions that add up to 1, or counts that add up to %d", sum, n)
   end
   local out, left = {}, n
   for i, x in ipairs(lengths) do
@@ -31,15 +31,16 @@ local function sizes(n, lengths)
   return out
 end
 
---- Parts of these lengths: counts that make up the data set, or fractions (0.9, 0.1) that make 1. Which
---- samples go where depends on the seed alone.
+--- Parts of these lengths: counts that make up the data set, or fractions (0.9, 0.1) that make 1. The choice of samples
+--- depends only on the seed.
 --- example: local parts = accel.data.random_split(accel.data.ListDataset { 1, 2, 3, 4, 5 }, { 0.8, 0.2 })
 ---   return #parts[1], #parts[2] --> 4, 1
 ---@param dataset table
 ---@param lengths number[]
 ---@param opts? {seed: integer?}
 ---@return accel.data.Subset[]
-local function random_split(dataset, lengths, opts)
+local function random_split(dataset, lengths, opts, ...)
+  check.surplus("random_split", ...)
   local o = options("random_split", opts, { seed = 0 })
   if type(dataset) ~= "table" or dataset.len == nil then
     raise("random_split: expected a data set with a length, got %s", check.shown(dataset))

@@ -5,9 +5,9 @@ local worker = require("accel.core").worker
 
 local M = {}
 
---- Batches of the positions that feed() gives: feed() -> positions, offset of the first among the samples of the pass
---- (of all ranks, from 0); nil at the end. With workers it is asked ahead of the batches. unbatched: samples as they
---- are; sets_epoch: the workers' data sets are told the epoch by set_epoch.
+--- Batches of the positions that feed() returns: feed() -> positions, offset of the first among the samples of the pass
+--- (of all ranks, from 0), nil at the end. With workers it is called ahead of the batches. unbatched: samples without
+--- collation. sets_epoch: call set_epoch on the workers' data sets.
 ---@param base accel.data.DataLoader
 ---@param epoch integer
 ---@param seed integer

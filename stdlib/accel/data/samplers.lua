@@ -1,7 +1,7 @@
---- Samplers: the order in which a pass visits a data set. A sampler has the methods len() and
---- order(epoch, seed), which returns a list of positions (from 1) and depends on its arguments alone, so that
---- a resumed run finds its place again; a batch sampler's order is a list of such lists. `seed` comes from
---- the DataLoader; a sampler made with a seed keeps to its own.
+--- Samplers: the order in which a pass visits a data set. A sampler has the methods len() and order(epoch, seed), which
+--- returns a list of positions (from 1) and depends only on its arguments, so that a resumed run finds its position
+--- again. A batch sampler's order is a list of such lists. `seed` comes from the DataLoader. A sampler made with a seed
+--- uses its own.
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
@@ -10,7 +10,7 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
---- The base of samplers; a subclass defines len() and order(epoch, seed).
+--- The base of samplers. A subclass defines len() and order(epoch, seed).
 --- example: local Backwards = accel.data.Sampler:extend "Backwards" function Backwards:len() return 3 end
 ---   function Backwards:order() return { 3, 2, 1 } end
 ---   local set = accel.data.ListDataset { 5, 6, 7 }
@@ -37,20 +37,25 @@ end
 function M.Sampler.__len(self) return self:len() end
 
 --- Whether x has the methods of a sampler.
+---@param x any
 function M.Sampler.is(x) return type(x) == "table" and x.len ~= nil and x.order ~= nil end
 
 --- The random numbers of an epoch.
 ---@param epoch? integer
 ---@param seed? integer
 ---@return accel.util.Random
-function M.Sampler:random(epoch, seed) return Random(self.seed or seed or 0, epoch or 0) end
+function M.Sampler:random(epoch, seed, ...)
+  check.surplus("Sampler:random", ...)
+  return Random(self.seed or seed or 0, epoch or 0)
+end
 
 --- Keeps options.seed, which may be absent.
+---@param seed integer?
 function M.Sampler:set_seed(seed)
   self.seed = seed ~= nil and check.integer(getmetatable(self).__name:match "[^.]*$", "seed", seed) or nil
 end
 
---- Returns a function that tells the length of a data set or a count.
+--- Returns a function that computes the length of a data set or a count.
 local function length_of(who, source)
   if type(source) == "table" and source.len ~= nil then return function() return source:len() end end
   local n = check.count(who, "the source (a data set or a count)", source)
@@ -73,9 +78,9 @@ function M.SequentialSampler:order()
   return order
 end
 
---- All positions in random order, another one in every epoch. num_samples: draws in a pass (the number of
---- samples); without replacement nothing comes a second time before all came. replacement: each draw is
---- from all samples.
+--- All positions in random order, different in every epoch. num_samples: draws in a pass (default: the number of
+--- samples). Without replacement, no sample repeats before all have occurred. replacement: each draw is from all
+--- samples.
 --- example: local order = accel.data.RandomSampler(4, { seed = 1 }):order(0)
 ---   table.sort(order) return order --> { 1, 2, 3, 4 }
 ---@class accel.data.RandomSampler : accel.data.Sampler

@@ -1,11 +1,11 @@
 --- Shards of a pass: which part of the data each of several ranks reads. data.BatchSamplerShard cuts the order of a
---- batch sampler, data.IterableDatasetShard a stream. All of it is computed, nothing is exchanged: a shard is a pure
---- function of (order, ranks, rank), so every rank also knows what the others have, and which rows are padding.
---- Prepared loaders (accel.accelerator) are made of the parts below.
+--- batch sampler, data.IterableDatasetShard a stream. All of it is computed without communication: a shard is a pure
+--- function of (order, ranks, rank), so every rank also knows the others' shards and padding. Prepared loaders
+--- (accel.accelerator) are made of the parts below.
 ---
---- Ranks take turns: of each global batch rank r has rows r * size .. (r + 1) * size - 1. What is known of a global batch
---- is its Rows: { counts =, valid =, full = }, lists over the ranks from rank 0: the rows that each has, how many of
---- these, always the first ones, are no padding, and whether all are equal and valid.
+--- Ranks take turns: of each global batch rank r has rows r * size .. (r + 1) * size - 1. The description of a global
+--- batch is its Rows: { counts =, valid =, full = }, lists over the ranks from rank 0: the rows of each, how many of
+--- these, always the first ones, are not padding, and whether all are equal and valid.
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local IterableDataset = require "accel.data.iterable_dataset"
@@ -16,11 +16,11 @@ local stream = require "accel.data.stream"
 
 local M = {}
 
--- ---- what is known of a global batch ----
+-- ---- the description of a global batch ----
 
 local full = {} -- ranks -> rows of a rank -> Rows, shared by all full global batches
 
---- The Rows of a global batch in which each of `ranks` ranks has `count` rows, none of them padding.
+--- The Rows of a global batch of `ranks` ranks with `count` rows each, without padding.
 ---@param count integer
 ---@param ranks integer
 ---@return table
@@ -40,7 +40,7 @@ function M.full_rows(count, ranks)
   return rows
 end
 
---- The Rows of a last global batch with `left` < size * ranks samples; even: completed to `size` rows on every rank.
+--- The Rows of a last global batch with `left` < size * ranks samples. even: padded to `size` rows on every rank.
 ---@param left integer
 ---@param size integer
 ---@param ranks integer
@@ -88,10 +88,12 @@ function M.part_of(who, batch_size, ranks, split)
 end
 
 -- ---- plans: a rank's part of one pass ----
--- Fields: global_batches, own (those in which this rank has a batch). Methods, for global batch g from 0: batch(g), the
--- positions; rows(g); row0(g), the offset of its first row among the rows of the pass over all ranks.
+-- Fields: global_batches, own (those in which this rank has a batch). Fields: global_batches, own (those with a batch
+-- for this rank). Fields: global_batches, own (those with a batch for this rank). Fields: global_batches, own (those
+-- with a batch for this rank). Methods, for global batch g from 0: batch(g), the positions; rows(g); row0(g), the
+-- offset of its first row among the rows of the pass over all ranks.
 
---- Batches are pieces of one sequence of n samples, from sample `start` on; `append` copies a stretch of it.
+--- Batches are pieces of one sequence of n samples, from sample `start` on. `append` copies a piece of it.
 local SampleShard = {}
 SampleShard.__index = SampleShard
 
@@ -131,7 +133,7 @@ end
 
 function SampleShard:row0(g) return self.start + g * self.total + self.rank * self.size end
 
---- Batches are those of the batch sampler, whatever their sizes; padding is whole batches.
+--- Batches are the batch sampler's, of any sizes. Padding is whole batches.
 local BatchShard = {}
 BatchShard.__index = BatchShard
 
@@ -162,9 +164,9 @@ end
 -- ---- batch samplers ----
 
 --- A batch sampler for one of several processes. Whole batches in turn, or an equal part of each with split_batches.
---- even_batches: what is missing in the last global batch is taken from the beginning of the pass, so that all have batches
---- of the same sizes; without it the last ones have shorter batches or fewer. A batch sampler without a batch_size, or
---- with batches of other sizes, is shared out in whole batches, and whole batches are repeated.
+--- even_batches: the last global batch is filled with samples from the beginning of the pass, so that all ranks have
+--- batches of the same sizes. Without it the last ranks have shorter batches or fewer. A batch sampler without a
+--- batch_size, or with batches of other sizes, is shared out in whole batches, and whole batches are repeated.
 --- example: local all = accel.data.BatchSampler(accel.data.SequentialSampler(5), 2)
 ---   return accel.data.BatchSamplerShard(all, 2, 1):order(0) --> { { 3, 4 }, { 2, 3 } }
 ---@class accel.data.BatchSamplerShard : accel.data.Sampler
@@ -205,7 +207,13 @@ function M.BatchSamplerShard:init(batch_sampler, num_processes, process_index, o
   self.plain = class.of(batch_sampler) == samplers.BatchSampler
 end
 
---- Samples of a pass, before anything is dropped or repeated; nil where only the pass itself could tell.
+--- How many batches the batch sampler has, before they are shared out.
+--- example: local all = accel.data.BatchSampler(accel.data.SequentialSampler(8), 2)
+---   return accel.data.BatchSamplerShard(all, 2, 1):total_length() --> 4
+---@return integer
+function M.BatchSamplerShard:total_length() return self.batch_sampler:len() end
+
+--- Samples of a pass, before any are dropped or repeated. nil if only the pass itself can determine it.
 ---@return integer?
 function M.BatchSamplerShard:samples()
   local inner = self.batch_size and self.batch_sampler.sampler
@@ -234,7 +242,10 @@ end
 ---@param seed? integer
 ---@param start? integer samples at the beginning of the pass that are left out: see plan
 ---@return integer
-function M.BatchSamplerShard:len(epoch, seed, start) return count_batches(self, epoch, seed, start or 0) end
+function M.BatchSamplerShard:len(epoch, seed, start, ...)
+  check.surplus("BatchSamplerShard:len", ...)
+  return count_batches(self, epoch, seed, start or 0)
+end
 
 --- Whether all batches have `length` samples, but for the last, which may have fewer unless `drop`.
 local function regular(batches, length, drop)
@@ -261,9 +272,10 @@ end
 ---@param epoch integer
 ---@param seed integer
 ---@param start? integer samples at the beginning of the pass that are left out, as other ranks had them before: global
----  batch 0 begins behind them. Not for whole batches of a batch sampler.
+---  batch 0 begins after them. Not for whole batches of a batch sampler.
 ---@return table
-function M.BatchSamplerShard:plan(epoch, seed, start)
+function M.BatchSamplerShard:plan(epoch, seed, start, ...)
+  check.surplus("BatchSamplerShard:plan", ...)
   start = start or 0
   local source, length = self.batch_sampler, self.batch_sampler.batch_size
   if self.plain then
@@ -375,7 +387,7 @@ function M.IterableDatasetShard:init(dataset, opts)
     raise("%s: process_index is %d, there are %d processes, from 0", who, self.process_index, self.num_processes)
   end
   self.size = M.part_of(who, self.batch_size, self.num_processes, self.split_batches)
-  if dataset.len ~= nil then self.len = shard_length end -- absent where the stream cannot tell
+  if dataset.len ~= nil then self.len = shard_length end -- absent if the stream has no known length
 end
 
 function M.IterableDatasetShard:iterate(epoch, seed)

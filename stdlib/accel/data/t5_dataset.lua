@@ -1,5 +1,5 @@
---- data.T5Dataset(indexed, opts): samples for encoder-decoders that fill gaps, as Megatron-LM makes them: spans of words are taken out of
---- sentences of one document, a sentinel stands for each, and the decoder tells what belongs there (Raffel et al. 2020).
+--- data.T5Dataset(indexed, opts): samples for encoder-decoders that fill gaps, as Megatron-LM makes them: spans of words are removed from
+--- sentences of one document, a sentinel replaces each, and the decoder predicts the removed words (Raffel et al. 2020).
 local masked = require "accel.data.masked_dataset"
 local check = require "accel.util.check"
 local options = require "accel.util.options"
@@ -20,17 +20,17 @@ local declared = { sequence_length_decoder = options.none, masking_max_ngram = 1
 for key, value in next, masked.declared do declared[key] = value end
 
 ---@param indexed accel.data.IndexedDataset|string the sentences, or their prefix
----@param opts table those of data.BERTDataset without classification_head, and
+---@param opts table data.BERTDataset's without classification_head, and
 ---  sequence_length integer: tokens of the encoder
 ---  sequence_length_decoder integer: of the decoder
----  bos, eos integer: what the decoder begins and ends with (T5's bos is its padding, 0)
----  sentinels integer[]: ids that stand for gaps, the first gap's first; as many as gaps are possible
+---  bos, eos integer: the first and last token of the decoder (T5's bos is its padding, 0)
+---  sentinels integer[]: ids that stand for gaps, the first gap's first, as many as gaps are possible
 ---  masking_max_ngram integer = 10
 ---  masking_use_geometric_distribution boolean = true
 function T5:init(indexed, opts)
   local o = options(WHO, opts, declared)
   o.sequence_length_decoder = check.positive(WHO, "sequence_length_decoder", o.sequence_length_decoder)
-  self:open(WHO, indexed, o, { "vocab_size", "bos", "eos", "pad", "sentinels" }, 2, 1)
+  self:open(WHO, indexed, o, { "bos", "eos", "pad", "sentinels" }, 2, 1)
   self.masks = { probability = o.masking_probability, max_ngram = o.masking_max_ngram, whole_words = o.masking_do_full_word,
     longer = o.masking_use_longer_ngrams, geometric = o.masking_use_geometric_distribution, continuing = self.inside, stops = {} }
   for _, key in ipairs { "cls", "sep" } do
@@ -47,8 +47,8 @@ local function append(list, ids, first, last)
   table.move(ids, first, last, #list + 1, list)
 end
 
---- Sample i, from 1: text_enc [sequence_length], text_dec, labels (-1 behind the end) and loss_mask [sequence_length_decoder], enc_mask and
---- dec_mask (1: tokens), each i64; truncated, 0 or 1. labels are text_dec one token on.
+--- Sample i, from 1: text_enc [sequence_length], text_dec, labels (-1 after the end) and loss_mask [sequence_length_decoder], enc_mask and
+--- dec_mask (1: tokens), each i64, and truncated, 0 or 1. labels are text_dec shifted by one token.
 ---@param i integer
 ---@return {text_enc: accel.Tensor, text_dec: accel.Tensor, labels: accel.Tensor, loss_mask: accel.Tensor, enc_mask: accel.Tensor,
 --- dec_mask: accel.Tensor, truncated: integer}

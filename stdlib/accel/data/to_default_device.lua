@@ -1,7 +1,7 @@
---- The device of a loader's batches: what comes on the CPU goes to the default device, where the script's own tensors
---- are; tensors of other devices stay. It is the same whoever reads: what a data set makes in a worker is born on the
---- CPU, what it makes in the script's own state on the default device. Used by loaders, prepared ones as well where
---- they do not move batches themselves.
+--- The device of a loader's batches: CPU tensors go to the default device, the device of the script's own tensors.
+--- Tensors of other devices stay. The result does not depend on the reader: a data set's tensors are created on the CPU
+--- in a worker, and on the default device in the script's own state. Used by loaders, and by prepared ones that do not
+--- move batches themselves.
 local accel = require "accel.core"
 
 local is_tensor = accel.is_tensor
@@ -21,7 +21,7 @@ local function goes(leaf) return not stays(leaf) or nil end
 return function(batch)
   local device = accel.get_default_device()
   if device == "cpu" then return batch end
-  local walk = require "accel.accelerator.operations.walk"
+  local walk = require "accel.util.walk"
   if not walk.visit(batch, goes) then return batch end
   return walk.map(batch, function(leaf) return stays(leaf) and leaf or leaf:to(device) end)
 end

@@ -1,7 +1,7 @@
---- data.TokenFile(path or tensor, {block = 64, stride = block, dtype = "u16"}): a long row of token ids,
---- cut into windows of `block` tokens and the same windows one token later, for language models. Sample i
---- starts at token (i - 1) * stride. A path names bare little-endian ids (nanoGPT's .bin), of which each
---- batch reads its windows by pread, through the system's page cache; a 1-d tensor of ids is used as it is.
+--- data.TokenFile(path or tensor, {block = 64, stride = block, dtype = "u16"}): a long row of token ids, cut into
+--- windows of `block` tokens and the same windows one token later, for language models. Sample i starts at token (i -
+--- 1) * stride. A path names bare little-endian ids (nanoGPT's .bin). Each batch reads its windows by pread, through
+--- the system's page cache. A 1-d tensor of ids is used directly.
 local accel = require "accel"
 local Dataset = require "accel.data.dataset"
 local options = require "accel.util.options"

@@ -1,5 +1,5 @@
---- Data sets that read from others: Subset, ConcatDataset, MapDataset, BatchDataset; the helpers of
---- data.Dataset make them. Nothing is copied: a sample is read from its source when it is asked for.
+--- Data sets that read from others: Subset, ConcatDataset, MapDataset, BatchDataset. The helpers of data.Dataset make
+--- them. Nothing is copied: a sample is read from its source when it is asked for.
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
 local fetch = require "accel.data.fetch"
@@ -18,7 +18,7 @@ local function check_source(who, source, ...)
   end
 end
 
---- Some samples of a data set, in an order of their own.
+--- Some samples of a data set, in a given order.
 --- example: local set = accel.data.TensorDataset(accel.arange(9))
 ---   return accel.data.Subset(set, { 4, 2 }):get_batch({ 1, 2 })[1] --> { 3, 1 }
 ---@class accel.data.Subset : accel.data.Dataset
@@ -150,7 +150,7 @@ function M.BatchDataset:init(dataset, batch_size, opts)
   self.dataset, self.drop_last, self.collate_fn, self.given = dataset, o.drop_last, collate, o.collate_fn
 end
 
---- What worker_spec describes.
+--- The object described by worker_spec.
 function M.rebatch(dataset, n, drop_last, collate)
   return M.BatchDataset(dataset, n, { drop_last = drop_last, collate_fn = collate })
 end

@@ -43,8 +43,8 @@ end
 
 function WeightedRandomSampler:len() return self.num_samples end
 
---- A binary tree of sums over a power of two of leaves, leaf i at [width + i - 1]. A sum is always made of
---- its two parts, never by subtraction, so that what is drawn out is exactly zero.
+--- A binary tree of sums over a power of two of leaves, leaf i at [width + i - 1]. A sum is always computed from its
+--- two parts, never by subtraction, so that removed weights leave exactly zero.
 local function tree_of(weights)
   local width = 1
   while width < #weights do width = 2 * width end

@@ -1,5 +1,5 @@
---- What a worker of a loader runs (accel.data.workers starts it): makes the data set and the functions again, then
---- reads what it is told to.
+--- The code of a loader's worker (accel.data.workers starts it): creates the data set and the functions again, then
+--- processes its jobs.
 ---
 --- Jobs: { pass =, begin = true, epoch =, seed =, sets_epoch = } before a pass; { pass =, positions =, sample_offset = }
 --- for a batch of a data set with positions; { pass = } for the next batch of a stream; { pass =, over = true } after a
@@ -13,7 +13,8 @@ local stream = require "accel.data.stream"
 local worker_spec = require "accel.data.worker_spec"
 local worker_info = require "accel.data.worker_info"
 
---- A pass over a stream: read() -> batch, own rows, rows left of the global batch; nil at its end; and the value to close.
+--- A pass over a stream. Returns read() -> batch, own rows, rows left of the global batch, nil at its end, and the value
+--- to close.
 local function open_stream(dataset, o, collate, epoch, seed, id)
   local within, step, closing = fetch.begin_stream(dataset, epoch, seed, id)
   local gather, read = collate or require("accel.data.collate").default_collate, nil
@@ -45,20 +46,18 @@ local function in_script()
   end
 end
 
--- What went wrong, with a traceback where it was in the script's code: what accel itself finds wrong with a sample is
--- one line.
+-- The error, with a traceback if it was in the script's code. accel's own complaints about a sample are one line.
 local function failure(err)
   local text = in_script() and accel.traceback(err, 2) or tostring(err)
   local code = type(err) == "table" and rawget(err, "code")
   return { failed = text, code = type(code) == "string" and code or nil }
 end
 
--- fn(job), with `failure` of what it raises. Lua calls no handler where it has no memory or no stack left: its text is
--- all there is then.
+-- fn(job), with the `failure` of an error. Without memory or stack, Lua calls no handler, and its text is all there is.
 local function try(fn, job)
   local ok, result = xpcall(fn, failure, job)
   if ok or type(result) == "table" then return ok, result end
-  accel.collect() -- what did not fit goes, so that this can be told
+  accel.collect() -- free the data that did not fit, so that this can be reported
   local text = tostring(result)
   return false, { failed = text, code = text == "not enough memory" and "out_of_memory" or nil }
 end
@@ -118,7 +117,7 @@ return function(setup, endpoint)
       ill = not ok and why or nil
     elseif job.over then
       close()
-      accel.collect() -- nothing of the pass stays while it waits
+      accel.collect() -- keep nothing of the pass while waiting
     else
       local ok = ill == nil
       if ok then ok, result = try(run, job) else result = ill end

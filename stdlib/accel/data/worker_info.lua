@@ -9,7 +9,7 @@ local M = {}
 ---@field dataset table this worker's own
 --- example: accel.data.get_worker_info() == nil --> true
 
---- What is known of this worker, inside of a worker; nil in the script itself. A stream that is read by several workers
+--- The description of this worker, inside a worker. nil in the script itself. A stream that is read by several workers
 --- asks it for its part: every worker goes over all of it otherwise.
 ---
 ---   function Lines:iterate()

@@ -1,11 +1,12 @@
---- How data sets and functions reach the workers of a loader: threads with a Lua state of their own, which share no
---- table and no closure with this one. What is sent is the name of a module, "my.module" or "my.module:entry", and
---- plain arguments; tensors among them are shared, not copied. Used by accel.data.workers and accel.data.worker.
+--- How data sets and functions reach the workers of a loader: threads with a separate Lua state, which share no table
+--- and no closure with this one. A loader sends the name of a module, "my.module" or "my.module:entry", and plain
+--- arguments. Tensors among them are shared, not copied. Used by accel.data.workers and accel.data.worker.
 ---
---- A data set (or a collate_fn that is an object) says how it is made again by the method worker_spec(), which returns
+--- A data set (or a collate_fn that is an object) describes its construction in the method worker_spec(), which returns
 --- { module = "my.module", args = { ... } }: the module's value, or its entry, is called with the arguments. These are
 --- plain data, tensors, other such objects and lists of them.
 local check = require "accel.util.check"
+local checked = require "accel.util.checked"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
@@ -13,9 +14,9 @@ local tensors = require "accel.util.tensors"
 
 local M = {}
 
-local specs = setmetatable({}, { __mode = "k" }) -- of what worker_dataset made
+local specs = setmetatable({}, { __mode = "k" }) -- for objects of worker_dataset
 
---- Raises where there is no such module: require's own error would point here and list every folder twice.
+--- Raises if there is no such module: require's own error would point here and list every folder twice.
 local function expect_module(who, name)
   if package.loaded[name] ~= nil then return end
   for _, search in ipairs(package.searchers) do
@@ -45,7 +46,7 @@ local function is_callable(value)
   return type(value) == "function" or type(meta) == "table" and meta.__call ~= nil
 end
 
---- A function from what a caller gave: itself, or the one that a name, "my.module:fn", stands for.
+--- A function from a caller's value: itself, or the function of a name, "my.module:fn".
 ---@param who string
 ---@param what string "collate_fn"
 ---@param given string|function|table
@@ -70,7 +71,7 @@ local function is_object(value)
   return specs[value] ~= nil or class.of(value) ~= nil or getmetatable(value) ~= nil and value.worker_spec ~= nil
 end
 
---- An object or a function in plain data, however deep, and the way to it; nil where there is none.
+--- An object or a function in plain data, at any depth, and the path to it. nil if there is none.
 local function find_unfit(data, seen)
   seen[data] = true
   for key, value in next, data do
@@ -87,18 +88,18 @@ end
 local function expect_plain(data, what)
   local found, path = find_unfit(data, {})
   if type(found) == "function" then
-    raise("%s has a function in it, at '%s' of a table, which cannot go to a worker; give its name, \"my.module:fn\"",
+    raise("%s contains a function, at '%s' of a table, which cannot be sent to a worker; give its name, \"my.module:fn\"",
       what, path)
   elseif found ~= nil then
-    raise("%s has an object, %s, at '%s' of a table, where it cannot go to a worker; make it an argument of its own, "
-      .. "or one of a list of such", what, check.shown(found), path)
+    raise("%s contains an object, %s, at '%s' of a table, which cannot be sent to a worker; make it a separate argument, "
+      .. "or an element of a list", what, check.shown(found), path)
   end
 end
 
 --- An argument as { kind, value }: "v" plain data, "o" an object, "l" a list of objects.
 local function argument(value, what)
   if type(value) == "function" then
-    raise("%s has a function in it, which cannot go to a worker; give its name, \"my.module:fn\"", what)
+    raise("%s contains a function, which cannot be sent to a worker; give its name, \"my.module:fn\"", what)
   elseif is_object(value) then
     return { "o", pack(value, what) }
   elseif type(value) == "table" and not tensors.is_tensor(value) and is_object(value[1]) then
@@ -120,7 +121,7 @@ local function pack_spec(spec, what)
   return { module = spec.module, args = packed, n = n }
 end
 
---- What `value`, a data set, is made of again, as plain data. Raises where it cannot be sent, and says what to do.
+--- The construction of `value`, a data set, as plain data. Raises if it cannot be sent, with the remedy.
 ---@param value table
 ---@param what string "DataLoader: num_workers = 2: the data set"
 ---@return table
@@ -128,7 +129,7 @@ function pack(value, what)
   local spec = specs[value]
   if not spec then
     if value.worker_spec == nil then
-      raise("%s, %s, cannot go to a worker: put it into a module and use data.worker_dataset(\"my.module\", ...), or "
+      raise("%s, %s, cannot be sent to a worker: put it into a module and use data.worker_dataset(\"my.module\", ...), or "
         .. "give it a method worker_spec() that returns { module = \"my.module\", args = { ... } }", what,
         check.shown(value))
     end
@@ -146,9 +147,9 @@ function M.pack_callable(given, what)
   if given == nil then return nil end
   if type(given) == "string" then return { name = given } end
   local collate = package.loaded["accel.data.collate"]
-  if collate and given == collate.default_collate then return { name = "accel.data.collate:default_collate" } end
+  if collate and checked.original(given) == collate.default_collate then return { name = "accel.data.collate:default_collate" } end
   if type(given) == "table" and (specs[given] or given.worker_spec) then return pack(given, what) end
-  raise("%s is a function, which cannot go to a worker; put it into a module and give its name, \"my.module:fn\"", what)
+  raise("%s is a function, which cannot be sent to a worker; put it into a module and give its name, \"my.module:fn\"", what)
 end
 
 -- ---- making it again ----
@@ -178,25 +179,25 @@ function unpack_spec(packed)
   return construct(packed.module, args, packed.n)
 end
 
---- What was packed, made anew.
+--- Recreates a packed object.
 ---@param packed table?
 ---@return any
 function M.unpack(packed) return packed and unpack_spec(packed) or nil end
 
---- A data set that workers can make for themselves: the class or the function that a module returns (or its entry,
---- "my.module:entry") is called with the arguments, here and in every worker: what is set in the data set afterwards,
---- `set.k = 1`, workers do not see.
+--- A data set that workers can create themselves: the class or the function that a module returns (or its entry,
+--- "my.module:entry") is called with the arguments, here and in every worker. Workers do not see fields set in the data
+--- set afterwards, such as `set.k = 1`.
 --- example: local set = accel.data.worker_dataset("accel.data.list_dataset", { 5, 6, 7 }) return set:get(2) --> 6
 ---@param module string
 ---@param ... any plain data, tensors, data sets that can be sent
 ---@return table
 function M.worker_dataset(module, ...)
   if type(module) ~= "string" then
-    raise("worker_dataset: the first argument must be a module's name, got %s; a function or a class cannot go to a "
+    raise("worker_dataset: the first argument must be a module's name, got %s; a function or a class cannot be sent to a "
       .. "worker", check.shown(module))
   end
   local spec = { module = module, args = table.pack(...) }
-  pack_spec(spec, "worker_dataset") -- raises for what cannot be sent
+  pack_spec(spec, "worker_dataset") -- raises for objects that cannot be sent
   local value = find("worker_dataset", module)
   if is_callable(value) then value = value(...) end
   local has = type(value) == "table" and value or {}
@@ -207,7 +208,7 @@ function M.worker_dataset(module, ...)
   return value
 end
 
---- The words for a data set in messages: the name of its class, and of its module where that is known.
+--- The name of a data set in messages: its class, and its module if known.
 ---@param dataset table
 ---@return string
 function M.name_of(dataset)

@@ -1,9 +1,10 @@
---- The workers of a loader with num_workers > 0: threads that read batches ahead (accel.data.worker is what they run).
---- Used by accel.data.reader.
+--- The workers of a loader with num_workers > 0: threads that read batches ahead (they run accel.data.worker). Used by
+--- accel.data.reader.
 ---
 --- Work goes round: job k of a pass to worker k % n, and its result is taken from there, so that the order is the one
---- without workers, whoever is slow. Each worker has prefetch_factor jobs; tensors come without a copy. After an
---- error a pass is over. Workers end with the pass, or, with persistent_workers, with the loader.
+--- without workers, whoever is slow. The order is therefore the same as without workers, even if some are slow. Each
+--- worker has prefetch_factor jobs. Tensors are received without a copy. After an error a pass is over. Workers end
+--- with the pass, or, with persistent_workers, with the loader.
 local accel = require "accel.core"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
@@ -20,7 +21,7 @@ local Workers = class("accel.data.Workers")
 -- Closing all at once lets them end side by side.
 function Workers.__gc(self) self:close() end
 
---- What the workers of a loader are made of; raises where its data set or its functions cannot be sent.
+--- The construction of a loader's workers. Raises if its data set or its functions cannot be sent.
 ---@param base accel.data.DataLoader
 ---@return table
 function Workers.describe(base)
@@ -32,8 +33,8 @@ function Workers.describe(base)
   }
 end
 
---- reader: what they read: { unbatched = } for positions; { stream = true, size =, unbatched =, drop_last = }, with
---- global_batches = true, ranks =, rank =, even = for the global batches of several ranks.
+--- reader: the kind of reading: { unbatched = } for positions; { stream = true, size =, unbatched =, drop_last = },
+--- with global_batches = true, ranks =, rank =, even = for the global batches of several ranks.
 ---@param base accel.data.DataLoader
 ---@param reader table
 function Workers:init(base, reader)
@@ -55,7 +56,7 @@ function Workers:close()
   worker.close(handles or {})
 end
 
---- Begins a pass; what is left of another one is forgotten.
+--- Begins a pass and drops the rest of another one.
 ---@param epoch integer
 ---@param seed integer
 ---@param sets_epoch boolean whether set_epoch of the data sets is called
@@ -81,7 +82,7 @@ end
 
 function Workers:send(id, job) self.handles[id + 1]:send(job) end
 
---- An error object of what a worker tells: message, code, worker, position.
+--- An error object from a worker's report: message, code, worker, position.
 local function failed(self, id, text, code, what)
   local head = ("DataLoader: worker %d of %d%s"):format(id, self.n, what)
   local _, err = pcall(accel.process.raise, code or "callback", head)
@@ -99,7 +100,7 @@ local function samples(job, result)
   return (", samples %s%s"):format(table.concat(positions, ", ", 1, math.min(n, 8)), n > 8 and ", ..." or "")
 end
 
---- The result of a worker's oldest job; job: for messages. Raises the worker's error.
+--- The result of a worker's oldest job. job: for messages. Raises the worker's error.
 ---@param id integer
 ---@param job table?
 ---@return table
@@ -152,8 +153,8 @@ local function closing_of(base, workers)
   end })
 end
 
---- Batches of the positions that feed() gives, in this order: feed() -> positions, offset of the first; nil at the end.
---- It is asked ahead of the batches. Returns next() -> batch, positions, sample_offset, and the value to close.
+--- Batches of the positions that feed() returns, in this order: feed() -> positions, offset of the first, nil at the
+--- end. It is asked ahead of the batches. Returns next() -> batch, positions, sample_offset, and the value to close.
 ---@param base accel.data.DataLoader
 ---@param epoch integer
 ---@param seed integer
@@ -195,8 +196,8 @@ function Workers.indexed(base, epoch, seed, feed, o)
   end, closing_of(base, workers)
 end
 
---- Batches of a stream: those of each worker in turn, until none has more. Returns next() -> batch, own rows, rows left
---- of a global batch; all nil at the end; and the value to close.
+--- Batches of a stream: each worker's in turn, until none has more. Returns next() -> batch, own rows, rows left of a
+--- global batch, all nil at the end, and the value to close.
 ---@param base accel.data.DataLoader
 ---@param epoch integer
 ---@param seed integer

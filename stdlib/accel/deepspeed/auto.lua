@@ -1,5 +1,6 @@
---- The values that a DeepSpeed configuration leaves "auto", from what a script gives to accelerator:prepare: batch sizes of the
---- loaders, the hidden size of the model, rates of dummies. Used by prepare.lua.
+--- The "auto" values of a DeepSpeed configuration, from the arguments of accelerator:prepare: batch sizes of the loaders, the
+--- hidden size of the model, rates of dummies. Used by prepare.lua.
+local configuration = require "accel.models.config"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -9,7 +10,7 @@ local HIDDEN_KEYS <const> = {
   "zero_optimization.stage3_param_persistence_threshold",
 }
 
---- Rows of a micro-batch of one rank: the least (or the largest) of the loaders'; nil without loaders.
+--- Rows of a micro-batch of one rank: the smallest (or the largest) of the loaders'. nil without loaders.
 local function micro_batch(accelerator, plugin, loaders)
   local best
   for _, loader in ipairs(loaders) do
@@ -34,13 +35,13 @@ local function hidden_size(model, keys)
   local reason = ("so that %s of the DeepSpeed configuration cannot be \"auto\"; give integers"):format(table.concat(keys, ", "))
   if type(config) ~= "table" then raise("prepare: the model has no config, %s", reason) end
   for _, name in ipairs { "hidden_size", "hidden_sizes", "n_embd", "d_model" } do
-    local size = config[name]
+    local size = configuration.get(config, name)
     if size ~= nil then return largest(size) end
   end
   raise("prepare: the model's config has neither hidden_size nor hidden_sizes, %s", reason)
 end
 
---- Sizes of buckets and thresholds by the hidden size, where they are "auto".
+--- Sizes of buckets and thresholds by the hidden size, if they are "auto".
 local function by_hidden_size(plugin, model, values)
   local keys = {}
   for _, key in ipairs(HIDDEN_KEYS) do
@@ -53,31 +54,53 @@ local function by_hidden_size(plugin, model, values)
   values[HIDDEN_KEYS[3]] = 10 * h
 end
 
---- What the dummies say.
-local function by_dummies(accelerator, optimizer, scheduler, values)
-  if optimizer then
-    values["optimizer.params.lr"], values["optimizer.params.weight_decay"] = optimizer.lr, optimizer.weight_decay
-  end
-  if not scheduler or scheduler.lr_scheduler_callable then return end
-  local of = scheduler.optimizer
-  values["scheduler.params.warmup_min_lr"] = 0
-  values["scheduler.params.warmup_max_lr"] = of.options and of.options.lr or of.lr
-  values["scheduler.params.warmup_num_steps"] = math.max(1, scheduler.warmup_num_steps)
-  local total = scheduler.total_num_steps
-  if total then
-    if not accelerator.split_batches then total = -(-total // accelerator.num_processes) end
-    values["scheduler.params.total_num_steps"] = math.tointeger(total) or total
-  end
+--- A dummy's settings have no effect unless the configuration takes them over.
+local function look(accelerator, dummy, who, name, why)
+  if dummy._set[name] then accelerator:_warn(("%s: %s has no effect: %s"):format(who, name, why)) end
 end
 
---- Sizes of batches that the configuration gives, completed: micro-batch, and that of an update over all ranks.
+local function of_dummy(accelerator, plugin, dummy, who, name, path, value)
+  local own = plugin:get_value(path)
+  if own == "auto" or own == value then return value end
+  look(accelerator, dummy, who, name, ("the DeepSpeed configuration has %s = %s; set it to \"auto\" there, or leave %s out"):format(path,
+    own == nil and "nothing" or tostring(own), name))
+  return value
+end
+
+--- The dummies' values.
+local function by_dummies(accelerator, plugin, optimizer, scheduler, values)
+  for _, name in ipairs(optimizer and { "lr", "weight_decay" } or {}) do
+    local path = "optimizer.params." .. name
+    values[path] = of_dummy(accelerator, plugin, optimizer, "DummyOptim", name, path, optimizer[name])
+  end
+  if not scheduler then return end
+  local who = "DummyScheduler"
+  if scheduler.lr_scheduler_callable then
+    for _, name in ipairs { "total_num_steps", "warmup_num_steps" } do
+      look(accelerator, scheduler, who, name, "lr_scheduler_callable makes the schedule; leave it out")
+    end
+    return
+  end
+  local of, path = scheduler.optimizer, "scheduler.params."
+  values[path .. "warmup_min_lr"] = 0
+  values[path .. "warmup_max_lr"] = of.options and of.options.lr or of.lr
+  values[path .. "warmup_num_steps"] = of_dummy(accelerator, plugin, scheduler, who, "warmup_num_steps", path .. "warmup_num_steps",
+    math.max(1, scheduler.warmup_num_steps))
+  local total = scheduler.total_num_steps
+  if not total then return end
+  if not accelerator.split_batches then total = -(-total // accelerator.num_processes) end
+  values[path .. "total_num_steps"] = of_dummy(accelerator, plugin, scheduler, who, "total_num_steps", path .. "total_num_steps",
+    math.tointeger(total) or total)
+end
+
+--- Completes the batch sizes of the configuration: micro-batch, and the update over all ranks.
 local function batches(accelerator, plugin, given, values)
   local world, steps = accelerator.num_processes, plugin:get_value "gradient_accumulation_steps"
   local micro, train = plugin:get_value "train_micro_batch_size_per_gpu", plugin:get_value "train_batch_size"
   local own = math.type(micro) == "integer"
   if own and given and given ~= micro then
-    accelerator:_warn(("the DeepSpeed configuration says train_micro_batch_size_per_gpu = %d, the loaders make batches of %d, which counts"):format(
-      micro, given))
+    accelerator:_warn(("the DeepSpeed configuration sets train_micro_batch_size_per_gpu = %d, the loaders make batches of %d; \z
+      the configuration wins"):format(micro, given))
   end
   if micro == "auto" or micro == nil then micro = given end
   if micro == nil and math.type(train) == "integer" then micro = train // (steps * world) end
@@ -94,7 +117,7 @@ local function accumulation(accelerator, plugin)
   plugin:fill_match("gradient_accumulation_steps", { gradient_accumulation_steps = accelerator.gradient_accumulation_steps })
   local steps = plugin:get_value "gradient_accumulation_steps"
   if steps ~= nil and steps ~= accelerator.gradient_accumulation_steps then
-    accelerator:_warn(("gradient_accumulation_steps is %d, the DeepSpeed configuration says %d, which counts"):format(
+    accelerator:_warn(("gradient_accumulation_steps is %d, the DeepSpeed configuration sets %d; the configuration wins"):format(
       accelerator.gradient_accumulation_steps, steps))
     accelerator.gradient_accumulation_steps = steps
   end
@@ -112,7 +135,7 @@ function M.fill(accelerator, plugin, o)
   }
   batches(accelerator, plugin, micro_batch(accelerator, plugin, o.loaders), values)
   by_hidden_size(plugin, o.model, values)
-  by_dummies(accelerator, o.optimizer, o.scheduler, values)
+  by_dummies(accelerator, plugin, o.optimizer, o.scheduler, values)
   local optional = { train_micro_batch_size_per_gpu = true, train_batch_size = true }
   plugin.hf_ds_config:process(values, false, optional)
   local clip = plugin:get_value "gradient_clipping"

@@ -1,9 +1,10 @@
---- What DeepSpeed's engine does at the end of a backward, for the Accelerator that has a DeepSpeedPlugin: where gradients are
---- complete, they are clipped, the optimizer steps, the configuration's schedule advances and the gradients are dropped; the
---- script's own optimizer:step(), scheduler:step() and zero_grad() then do nothing. With several optimizers in one Accelerator it
---- is not known which one a backward is for: each steps in its own optimizer:step(), with the same clipping.
+--- The end of a backward in DeepSpeed's engine, for an Accelerator with a DeepSpeedPlugin: once gradients are complete, they are
+--- clipped, the optimizer steps, the configuration's schedule advances and the gradients are dropped. The script's own
+--- optimizer:step(), scheduler:step() and zero_grad() then do nothing. With several optimizers in one Accelerator it is not known
+--- which one a backward is for: each steps in its own optimizer:step(), with the same clipping.
+local check = require "accel.util.check"
 local class = require "accel.util.class"
-local forward_precision = require "accel.accelerator.forward_precision"
+local forward_precision = require "accel.amp.forward_precision"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local utils = require "accel.nn.utils"
@@ -20,7 +21,13 @@ local GATHERS <const> = "stage3_gather_16bit_weights_on_model_save"
 ---@field stepped accel.accelerator.AcceleratedOptimizer? that stepped in the last backward
 local Engine = class "accel.deepspeed.Engine"
 
+--- Made by accelerator:prepare, and read as accelerator.deepspeed_engine_wrapped.
+---@param accelerator accel.Accelerator
+---@param plugin accel.accelerator.DeepSpeedPlugin
 function Engine:init(accelerator, plugin)
+  if type(accelerator) ~= "table" or type(plugin) ~= "table" then
+    raise "DeepSpeedEngineWrapper: only accelerator:prepare makes an engine; read accelerator.deepspeed_engine_wrapped"
+  end
   self.accelerator, self.plugin, self.schedules = accelerator, plugin, setmetatable({}, { __mode = "k" })
 end
 
@@ -40,6 +47,7 @@ function Engine.of(accelerator, plugin)
 end
 
 --- A schedule of the configuration: the engine advances it.
+---@param schedule accel.optim.lr_scheduler.LRScheduler
 function Engine:owns(schedule) self.schedules[schedule] = true end
 
 --- After accelerator:backward.
@@ -53,6 +61,7 @@ function Engine:after_backward()
 end
 
 --- Whether optimizer:step() of a script is about an update that is made already.
+---@param optimizer accel.optim.Optimizer
 function Engine:made_update(optimizer)
   local own = self.stepped == optimizer
   if own then self.stepped = nil end
@@ -60,6 +69,7 @@ function Engine:made_update(optimizer)
 end
 
 --- Clips complete gradients to gradient_clipping and keeps their norm.
+---@param optimizer accel.optim.Optimizer
 function Engine:clip(optimizer)
   local max = self.plugin:get_value "gradient_clipping"
   if type(max) ~= "number" or max <= 0 then max = nil end
@@ -73,6 +83,8 @@ function Engine:clip(optimizer)
 end
 
 --- After a step, or one that was left out, of an optimizer.
+---@param optimizer accel.optim.Optimizer
+---@param skipped boolean the step was left out
 function Engine:after_step(optimizer, skipped)
   if skipped then return end
   for _, schedule in ipairs(self.accelerator._prepared.schedulers) do
@@ -81,23 +93,26 @@ function Engine:after_step(optimizer, skipped)
   end
 end
 
---- Gradients of a loss, and, where an update ends, the update.
+--- Gradients of a loss, and the update if it ends here.
 ---@param loss accel.Tensor
 ---@param opts? table as accelerator:backward's
-function Engine:backward(loss, opts) self.accelerator:backward(loss, opts) end
+function Engine:backward(loss, opts, ...)
+  check.surplus("backward", ...)
+  self.accelerator:backward(loss, opts)
+end
 
---- The norm of the gradients of the last update, before they were clipped, over all ranks; nil before the first.
+--- The norm of the gradients of the last update, before clipping, over all ranks. nil before the first.
 ---@return number?
 function Engine:get_global_grad_norm() return self.norm and self.norm:item() end
 
 --- The whole state of a model at stage 3, on the main process, for accelerator:get_state_dict: in the 16 bits that are computed
---- in. Only where the configuration says that it is to be gathered.
+--- in. Available only if the configuration enables gathering.
 ---@param model accel.nn.Module
 ---@return table<string, accel.Tensor>
 function Engine:whole_state(model)
   local plugin, accelerator = self.plugin, self.accelerator
   if plugin:get_value("zero_optimization." .. GATHERS) ~= true then
-    raise("get_state_dict: stage 3 gathers whole weights only where it is told to: set zero_optimization.%s = true in the"
+    raise("get_state_dict: stage 3 gathers whole weights only on request: set zero_optimization.%s = true in the"
       .. " DeepSpeed configuration, or zero3_save_16bit_model = true; save_state writes all without gathering", GATHERS)
   end
   local reducer, inner = rawget(model, "reducer"), accelerator:unwrap_model(model)
@@ -115,14 +130,25 @@ function Engine:whole_state(model)
   return out
 end
 
---- accelerator:clip_grad_norm_ after an update that is made: the norm, and a word on a bound that is not the configuration's.
+--- accelerator:clip_grad_norm_ after an update that is made: the norm, and a warning for each argument that comes too late.
 ---@param max_norm number
+---@param o {norm_type: number, error_if_nonfinite: boolean, optimizer: any}
 ---@return accel.Tensor?
-function Engine:norm_instead(max_norm)
+function Engine:norm_instead(max_norm, o)
   local max = self.plugin:get_value "gradient_clipping"
   if max_norm ~= max and max_norm ~= math.huge then
     self.accelerator:_warn(("clip_grad_norm_: under DeepSpeed the configuration's gradient_clipping, %s, clips, when backward steps;"
       .. " max_norm = %g has no effect"):format(tostring(max), max_norm))
+  end
+  if o.norm_type ~= 2 then
+    self.accelerator:_warn(("clip_grad_norm_: norm_type = %g has no effect: under DeepSpeed backward uses the 2-norm; leave it out")
+      :format(o.norm_type))
+  end
+  if o.optimizer then
+    self.accelerator:_warn "clip_grad_norm_: optimizer has no effect: under DeepSpeed backward has clipped and stepped; leave it out"
+  end
+  if o.error_if_nonfinite and self.norm and not (self.norm:item() < math.huge) then
+    raise("clip_grad_norm_: the norm of the gradients is %s; check the loss of this update", tostring(self.norm:item()))
   end
   return self.norm
 end

@@ -1,6 +1,6 @@
---- accel.deepspeed: what DeepSpeed's users reach for beside accel.DeepSpeedPlugin, by DeepSpeed's names, loaded on first use.
----   keys           every key of a DeepSpeed configuration and what it does here     keys.lua
----   prepare        what accelerator:prepare adds under a DeepSpeedPlugin            prepare.lua, auto.lua
+--- accel.deepspeed: DeepSpeed's other names besides accel.DeepSpeedPlugin, loaded on first use.
+---   keys           every key of a DeepSpeed configuration and its effect here        keys.lua
+---   prepare        accelerator:prepare's additions under a DeepSpeedPlugin           prepare.lua, auto.lua
 ---   optimizers     optimizers and schedules of the configuration                    optimizers.lua, lr_schedules.lua
 ---   loss_scaler    the fp16 block                                                   loss_scaler.lua
 ---   engine         clip, step, schedule and zero_grad at the end of a backward      engine.lua

@@ -19,12 +19,12 @@ local DynamicLossScaler = GradScaler:extend "accel.deepspeed.DynamicLossScaler"
 local WORD <const> = 256
 
 ---@param block? table
----  loss_scale number = 0: a scale that stays; 0: a dynamic one
+---  loss_scale number = 0: a constant scale. 0: a dynamic one
 ---  initial_scale_power integer = 16: a dynamic scale starts at 2 to this power
 ---  loss_scale_window integer = 1000: updates without an overflow after which the scale doubles
 ---  hysteresis integer = 2: overflows after which it halves
 ---  consecutive_hysteresis boolean = false: every update without an overflow restores the hysteresis
----  min_loss_scale number = 1: the least scale; an overflow at it is an error
+---  min_loss_scale number = 1: the smallest scale. An overflow at it is an error
 function DynamicLossScaler:init(block)
   local o = options(WHO, block, {
     loss_scale = 0, initial_scale_power = 16, loss_scale_window = 1000, hysteresis = 2, consecutive_hysteresis = false,
@@ -55,7 +55,7 @@ function DynamicLossScaler:_rule(scale, tracker, found)
       left = left - 1
     else
       if value <= self.min_loss_scale then
-        raise("fp16: gradients are not finite at the least loss scale, %g (min_loss_scale): the loss itself overflows; look at it,"
+        raise("fp16: gradients are not finite at the smallest loss scale, %g (min_loss_scale): the loss itself overflows; check it,"
           .. " or train in bf16", value)
       end
       value = math.max(value / 2, self.min_loss_scale)

@@ -1,8 +1,8 @@
 --- The schedules of DeepSpeed configurations: WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest, with DeepSpeed's
---- numbers. A rate belongs to the number of steps taken; DeepSpeed counts from -1, so that after n steps its iteration is
---- n - 1: the first two updates of a logarithmic warm-up have the rate warmup_min_lr.
+--- numbers. A rate belongs to the number of steps taken. DeepSpeed counts from -1, so that after n steps its iteration is n -
+--- 1: the first two updates of a logarithmic warm-up have the rate warmup_min_lr.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
@@ -18,7 +18,7 @@ end
 --- Checks and keeps the options of a schedule, and sets its first rates.
 local function begin(self, optimizer, o)
   self.options = o
-  LRScheduler.init(self, optimizer, o.last_batch_iteration >= 0 and o.last_batch_iteration + 1 or -1)
+  LRScheduler.init(self, optimizer, o.last_batch_iteration)
 end
 
 local function warm_up_of(who, o)
@@ -56,6 +56,9 @@ end
 function WarmupLR:after_warmup() return 1.0 end -- luacheck: ignore self
 
 --- See LRScheduler:rate.
+---@param step integer steps taken
+---@param base number the initial learning rate of the group
+---@param group table parameter group
 function WarmupLR:rate(step, base, group)
   local o, iteration = self.options, step - 1
   local low = of_group("WarmupLR", "warmup_min_lr", o.warmup_min_lr, group)
@@ -111,6 +114,8 @@ function WarmupCosineLR:init(optimizer, ...)
 end
 
 --- See LRScheduler:rate.
+---@param step integer steps taken
+---@param base number the initial learning rate of the group
 function WarmupCosineLR:rate(step, base)
   local o, iteration = self.options, step - 1
   if iteration < 0 then return 0.0 end
@@ -149,6 +154,7 @@ function OneCycle:init(optimizer, ...)
 end
 
 --- How high the cycle is at a number of batches: from 0 to 1.
+---@param batches integer batches since the start
 function OneCycle:height(batches)
   local o, total = self.options, self.total_size
   local at, first = batches % total, o.cycle_first_step_size
@@ -161,7 +167,7 @@ function OneCycle:height(batches)
   return share
 end
 
---- What a number becomes after the cycle; nil within it.
+--- The value of a number after the cycle. nil within it.
 local function decayed(self, iteration)
   local o = self.options
   if iteration < self.total_size then return nil end
@@ -169,6 +175,8 @@ local function decayed(self, iteration)
 end
 
 --- See LRScheduler:rate.
+---@param step integer steps taken
+---@param group table parameter group
 function OneCycle:rate(step, _, group)
   local o = self.options
   local low = of_group("OneCycle", "cycle_min_lr", o.cycle_min_lr, group)
@@ -179,6 +187,8 @@ function OneCycle:rate(step, _, group)
 end
 
 --- See LRScheduler:momentum.
+---@param step integer steps taken
+---@param group table parameter group
 function OneCycle:momentum(step, group)
   local o, at = self.options, self.optimizer.param_groups[group]
   if not o.cycle_momentum or at.betas == nil then return nil end
@@ -217,6 +227,8 @@ function LRRangeTest:init(optimizer, ...)
 end
 
 --- See LRScheduler:rate.
+---@param step integer steps taken
+---@param group table parameter group
 function LRRangeTest:rate(step, _, group)
   local o = self.options
   local interval = step / o.lr_range_test_step_size

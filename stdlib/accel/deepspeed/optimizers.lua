@@ -1,7 +1,8 @@
---- Optimizers and schedules by their names in a DeepSpeed configuration: DeepSpeed's own words and defaults, the classes of
---- accel.optim behind them. Used by prepare.lua.
+--- Optimizers and schedules by their names in a DeepSpeed configuration: DeepSpeed's names and defaults, implemented by
+--- classes of accel.optim. Used by prepare.lua.
 local listed = require("accel.util.options").listed
 local nearest = require "accel.util.nearest"
+local no_effect = require "accel.util.no_effect"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -13,28 +14,32 @@ local TYPES <const> = {
 }
 
 local ABSENT <const> = {
-  onebitadam = "AdamW; zero_quantized_gradients lessens what is sent", zerooneadam = "AdamW; zero_quantized_gradients lessens what is sent",
-  onebitlamb = "Lamb; zero_quantized_gradients lessens what is sent", muadam = "Adam, with parameter groups of their own rates",
-  muadamw = "AdamW, with parameter groups of their own rates", musgd = "SGD, with parameter groups of their own rates",
+  onebitadam = "AdamW; zero_quantized_gradients sends fewer bytes", zerooneadam = "AdamW; zero_quantized_gradients sends fewer bytes",
+  onebitlamb = "Lamb; zero_quantized_gradients sends fewer bytes", muadam = "Adam, with separate rates in parameter groups",
+  muadamw = "AdamW, with separate rates in parameter groups", musgd = "SGD, with separate rates in parameter groups",
   muon = "accel.optim.Muon, made in the script for the matrices and given to prepare",
 }
 
 --- Which implementation computes a rule: accel has one.
 local WHICH <const> = { fused = true, foreach = true, capturable = true, legacy_fusion = true }
 
---- The options of an optimizer as a configuration has them, in accel's words; "optimizer.params".
+--- The options of an optimizer in a configuration, converted to accel's names. "optimizer.params".
 local function options_of(word, given)
   local o, decoupled, plain = {}, word == "adamw", false
   for key, value in next, given or {} do
     if key == "max_grad_norm" then
-      raise "DeepSpeed's configuration: optimizer.params.max_grad_norm is no option of optimizers; say gradient_clipping at the top"
+      raise "DeepSpeed's configuration: optimizer.params.max_grad_norm is not an optimizer option; set gradient_clipping at the top level"
     elseif key == "bias_correction" then
       if not value then raise "DeepSpeed's configuration: optimizer.params.bias_correction = false is not in accel" end
     elseif key == "eps_inside_sqrt" then
-      if value then raise "DeepSpeed's configuration: optimizer.params.eps_inside_sqrt is not in accel; eps is added to the root" end
+      if value then raise "DeepSpeed's configuration: accel does not support optimizer.params.eps_inside_sqrt; it adds eps to the root" end
     elseif key == "torch_adam" then plain = value
     elseif key == "adam_w_mode" then decoupled = decoupled or value
-    elseif not WHICH[key] then o[key] = value end
+    elseif WHICH[key] then
+      if value then
+        no_effect.once("DeepSpeed's configuration", "optimizer.params." .. key, "because each rule has one implementation; leave it out")
+      end
+    else o[key] = value end
   end
   if word == "adam" and (given == nil or given.adam_w_mode == nil) then decoupled = true end -- DeepSpeed's default
   local adam = word == "adam" or word == "adamw"
@@ -42,7 +47,7 @@ local function options_of(word, given)
   return o, adam and (decoupled and "AdamW" or "Adam") or TYPES[word]
 end
 
---- The optimizer of a configuration. "Adam" is AdamW unless adam_w_mode = false; both decay by 0 unless told.
+--- The optimizer of a configuration. "Adam" is AdamW unless adam_w_mode = false. The default weight decay of both is 0.
 ---@param config table {type = "AdamW", params = {...}}
 ---@param params accel.ParamList
 ---@return accel.optim.Optimizer
@@ -50,7 +55,7 @@ function M.optimizer(config, params)
   local kind = config.type
   if type(kind) ~= "string" then raise "DeepSpeed's configuration: optimizer.type must name an optimizer, such as \"AdamW\"" end
   local word = kind:lower():gsub("[_%-]", "")
-  if ABSENT[word] then raise("DeepSpeed's configuration: optimizer.type '%s' is not in accel; use %s", kind, ABSENT[word]) end
+  if ABSENT[word] then raise("DeepSpeed's configuration: accel does not support optimizer.type '%s'; use %s", kind, ABSENT[word]) end
   if not TYPES[word] then
     local near = nearest(word, TYPES)
     raise("DeepSpeed's configuration: optimizer.type '%s' is unknown%s", kind,

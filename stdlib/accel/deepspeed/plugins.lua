@@ -1,6 +1,7 @@
 --- Which of the DeepSpeed plugins of a process is active: those that the first Accelerator was given, by name. Every Accelerator
---- reads the active one; AcceleratorState:select_deepspeed_plugin chooses. Installed by state.lua.
+--- uses the active one. AcceleratorState:select_deepspeed_plugin chooses it. Installed by state.lua.
 local accel = require "accel"
+local divided = require "accel.nn.divided"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local listed = require("accel.util.options").listed
@@ -12,25 +13,37 @@ local M = {}
 
 local ONLY <const> = "default"
 
--- Of this Lua state; empty without DeepSpeed.
+-- Belongs to this Lua state. Empty without DeepSpeed.
 local plugins, active = {}, nil
 
 --- Forgets them all.
 function M.reset() plugins, active = {}, nil end
 
---- The active plugin; nil without DeepSpeed.
+--- The active plugin. nil without DeepSpeed.
 ---@return accel.accelerator.DeepSpeedPlugin?
 function M.active() return plugins[active] end
+
+--- accel.deepspeed.zero if new parameters are sharded over ranks: inside zero.Init, or if the active plugin requests it
+--- (zero3_init_flag).
+function divided.creates()
+  local zero, plugin = divided.creation, M.active()
+  if plugin and plugin:is_zero3_init_enabled() then return require "accel.deepspeed.zero" end
+  return zero and zero.active() and zero or nil
+end
 
 --- Whether there are any.
 function M.any() return active ~= nil end
 
+--- All of them by name. nil without DeepSpeed.
+---@return table<string, accel.accelerator.DeepSpeedPlugin>?
+function M.all() return active ~= nil and plugins or nil end
+
 --- Those of the first Accelerator, checked: one, or several by name. The first one is to be active: of an accel.util.ordered the
 --- first entry, of another table the first name in sorted order.
 ---@param given accel.accelerator.DeepSpeedPlugin|table<string, accel.accelerator.DeepSpeedPlugin>
+---@param Plugin table the class DeepSpeedPlugin
 ---@return {plugins: table<string, accel.accelerator.DeepSpeedPlugin>, order: string[]} for commit
-function M.collect(given)
-  local Plugin = require("accel.accelerator.plugins.deepspeed").DeepSpeedPlugin
+function M.collect(given, Plugin)
   if class.isinstance(given, Plugin) then given = { [ONLY] = given } end
   if type(given) ~= "table" then
     raise("Accelerator: deepspeed_plugins must be a table { name = plugin, ... }, got %s", check.shown(given))
@@ -47,7 +60,10 @@ function M.collect(given)
 end
 
 --- They are the plugins of this process from now on.
-function M.commit(staged) plugins, active = staged.plugins, staged.order[1] end
+function M.commit(staged)
+  plugins, active = staged.plugins, staged.order[1]
+  for key, plugin in next, plugins do rawset(plugin, "selected", key == active) end
+end
 
 --- The plugin of a name.
 ---@param name string
@@ -66,6 +82,7 @@ end
 ---@param name string
 function M.select(name)
   M.get(name)
+  for key, plugin in next, plugins do rawset(plugin, "selected", key == name) end
   active = name
 end
 

@@ -1,5 +1,5 @@
---- What accelerator:prepare does first under a DeepSpeedPlugin: the configuration is filled from what it is given, and the real
---- optimizer and schedule take the places of dummies. Called by accelerator/prepare.lua.
+--- The first part of accelerator:prepare under a DeepSpeedPlugin: it replaces "auto" values of the configuration from its
+--- arguments, and dummies by the real optimizer and schedule. Called by accelerator/prepare.lua.
 local Engine = require "accel.deepspeed.engine"
 local auto = require "accel.deepspeed.auto"
 local class = require "accel.util.class"
@@ -17,7 +17,7 @@ function M.dummy_kind(x)
   if class.isinstance(x, dummies.DummyScheduler) then return "scheduler" end
 end
 
---- Positions by kind; of dummies and of real ones.
+--- Positions by kind, of dummies and of real ones.
 local function sort(given, kinds)
   local at = { loaders = {} }
   for i = 1, given.n do
@@ -29,29 +29,29 @@ local function sort(given, kinds)
   return at
 end
 
---- The configuration and the script do not both say what the optimizer and the schedule are, and one of them does.
+--- Exactly one of the configuration and the script must define the optimizer, and the schedule.
 local function check_sources(plugin, optimizer, scheduler)
   local config = plugin.deepspeed_config
   local dummy, dummy_schedule = M.dummy_kind(optimizer) ~= nil, M.dummy_kind(scheduler) ~= nil
   if optimizer ~= nil and config.optimizer ~= nil and not dummy then
-    raise("prepare: the DeepSpeed configuration and the script both make an optimizer; take it out of the configuration, or give an"
+    raise("prepare: the DeepSpeed configuration and the script both define an optimizer; remove it from the configuration, or give an"
       .. " accel.DummyOptim")
   elseif dummy and config.optimizer == nil then
     raise "prepare: a DummyOptim stands for the optimizer of the DeepSpeed configuration, which has none"
   end
   if scheduler ~= nil and config.scheduler ~= nil and not dummy_schedule then
-    raise("prepare: the DeepSpeed configuration and the script both make a schedule; take it out of the configuration, or give an"
+    raise("prepare: the DeepSpeed configuration and the script both define a schedule; remove it from the configuration, or give an"
       .. " accel.DummyScheduler")
   elseif dummy_schedule and config.scheduler == nil and scheduler.lr_scheduler_callable == nil then
-    raise("prepare: a DummyScheduler stands for the schedule of the DeepSpeed configuration, which has none; give it there, or"
+    raise("prepare: a DummyScheduler stands for the schedule of the DeepSpeed configuration, which has none; define it there, or"
       .. " lr_scheduler_callable")
   end
   if dummy and scheduler ~= nil and not dummy_schedule then
-    raise "prepare: beside a DummyOptim the schedule must be a DummyScheduler: the optimizer of a real one is not the one that steps"
+    raise "prepare: with a DummyOptim the schedule must be a DummyScheduler, because a real one would drive another optimizer"
   end
 end
 
---- The optimizer that a dummy became in a call before, too.
+--- The optimizer that replaced a dummy in an earlier call.
 local made = setmetatable({}, { __mode = "k" })
 
 local function real_optimizer(plugin, dummy)
@@ -70,7 +70,7 @@ local function real_scheduler(plugin, dummy)
   return optimizers.scheduler(plugin.deepspeed_config.scheduler, optimizer)
 end
 
---- activation_checkpointing.cpu_checkpointing: what checkpoints of the model keep rests in host memory.
+--- activation_checkpointing.cpu_checkpointing: tensors kept by the model's checkpoints stay in host memory.
 local function offload_checkpoints(model)
   local any
   for _, module in ipairs(model:modules()) do
@@ -87,7 +87,7 @@ local function offload_checkpoints(model)
   end
 end
 
---- Makes what prepare was given ready: `given` gets real objects in the places of dummies.
+--- Prepares the arguments of prepare: in `given`, real objects replace dummies.
 ---@param accelerator accel.Accelerator
 ---@param given table packed arguments
 ---@param kinds (string|false)[]

@@ -1,13 +1,13 @@
---- From a DeepSpeed configuration to the options of nn.parallel.FullyShardedDataParallel: which modules are units, how their
---- parameters are cut further, what is sent in how many bits. Used by accelerator/sharding.lua.
+--- Converts a DeepSpeed configuration to the options of nn.parallel.FullyShardedDataParallel: the modules that are units,
+--- the sharding of their parameters, and the number of bits in transfers. Used by accelerator/sharding.lua.
 local ModuleList = require "accel.nn.module_list"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
 local M = {}
 
---- Classes of the modules that a list holds, over and over: the blocks of a model. DeepSpeed cuts every parameter by itself; here
---- a unit is a block, which keeps what is gathered at a time small.
+--- Classes of the modules that a list holds, over and over: the blocks of a model. DeepSpeed shards every parameter by itself.
+--- Here a unit is a block, which limits the memory of gathered parameters.
 local function blocks(model)
   local found, seen = {}, {}
   for _, module in ipairs(model:modules()) do
@@ -36,7 +36,7 @@ function M.leaves(plugin, model)
       local cls = class.of(module)
       if cls.__name:match "[^.]*$" == name then found = cls end
     end
-    if not found then raise("DeepSpeedPlugin: the model has no module of the class '%s' (transformer_moe_cls_names)", name) end
+    if not found then raise("DeepSpeedPlugin: the model has no module of the class '%s' (transformer_moe_cls_names, leaf_module)", name) end
     set[found] = true
   end
   return set
@@ -55,7 +55,7 @@ local function below(model, leaves)
   return inner
 end
 
---- The wrap policy: blocks, and leaves that lie outside of them or in them; nothing below a leaf.
+--- The wrap policy: blocks, and leaf modules inside or outside them. Nothing below a leaf module is wrapped.
 function M.policy(plugin, model)
   local leaves = M.leaves(plugin, model)
   local inner, wanted = below(model, leaves), {}
@@ -75,14 +75,14 @@ local function number(plugin, key, default)
   return value
 end
 
---- What the configuration says of how units are cut and sent: the option `zero` of FullyShardedDataParallel.
----   bucket            elements of a unit's part that is reduced at a time; a larger parameter goes alone
+--- The configuration's settings for sharding and transfers of units: the option `zero` of FullyShardedDataParallel.
+---   bucket            elements of a unit's part that is reduced at a time. A larger parameter is reduced alone
 ---   persist           stage 3: parameters of fewer elements stay whole on every rank
 ---   persist_total     and so many elements of these at most
----   overlap           reductions go on beside the backward
+---   overlap           reductions overlap with the backward
 ---   quantized_weights, quantized_gradients    ZeRO++: parameters are gathered in 8 bits, gradients exchanged in 4
 ---   secondary         ZeRO++: ranks of a group that hold all parameters once, for the backward
----   prefetch          elements of a backward's next units that come ahead; 0: none, nil: one unit
+---   prefetch          elements of a backward's next units that are gathered ahead. 0: none, nil: one unit
 function M.zero(plugin)
   local stage = plugin.zero_stage
   local overlap = plugin:get_value "zero_optimization.overlap_comm"
@@ -120,7 +120,9 @@ end
 ---@return table
 function M.options(plugin, model)
   check_stage(plugin)
-  return { zero_stage = plugin.zero_stage, auto_wrap_policy = M.policy(plugin, model), zero = M.zero(plugin) }
+  local stage = plugin.zero_stage
+  -- DeepSpeed's stages 1 to 3 step on f32 in every precision
+  return { zero_stage = stage, auto_wrap_policy = M.policy(plugin, model), zero = M.zero(plugin), master_weights = stage >= 1 }
 end
 
 return M

@@ -1,4 +1,4 @@
---- zero.Init and zero.GatheredParameters: models that are created in parts, and looks into parameters that lie in parts.
+--- zero.Init and zero.GatheredParameters: models created in shards, and access to whole sharded parameters.
 ---
 ---   local model
 ---   do
@@ -8,9 +8,11 @@
 ---   model, optimizer = accelerator:prepare(model, optimizer)
 ---
 --- A parameter that is created so lies in memory of which every rank has its part. An op that needs it gathers it, on all ranks,
---- and the one that was gathered before goes back to its parts, with what was written to it. Units of a sharded model
---- (accel.shard.unit) take it over when the model is prepared. With remote_device, or where the active plugin has offload_param, a
---- rank's part rests in host memory or in a file (accel.offload.creation), on one rank as well.
+--- and the one gathered before is written back to its shards, with its changes. Units of a sharded model (accel.shard.unit) take
+--- it over when the model is prepared. Units of a sharded model (accel.shard.unit) take it over when the model is prepared. With
+--- remote_device, or if the active plugin has offload_param, a rank's shard stays in host memory or in a file
+--- (accel.offload.creation), even on one rank.
+local plugins = require "accel.deepspeed.plugins"
 local Module = require "accel.nn.module"
 local accel = require "accel"
 local check = require "accel.util.check"
@@ -21,12 +23,16 @@ local guard = require "accel.util.guard"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
+local unwritten = require "accel.util.unwritten"
 
 local M = {}
 
--- Parameter -> {flat, own, part}: what this rank holds of it. Flat does not hold the parameter.
+require "accel.nn.divided".creation = M
+
+-- Parameter -> {flat, own, part}: this rank's shard of it. Flat does not hold the parameter.
 local states = setmetatable({}, { __mode = "k" })
-local open = setmetatable({}, { __mode = "k" }) -- states that are whole now, as keys
+-- State -> its flat tensor, of those that are whole now. A state may outlive its tensor until the next collection: the weak value is gone then.
+local open = setmetatable({}, { __mode = "kv" })
 local depth, garbage = 0, 0
 local remote = {} -- of the Inits that are open: accel.offload.Creation, or false
 
@@ -34,14 +40,14 @@ local TIERS <const> = { cpu = "host", nvme = "file" }
 
 --- Elements below which a parameter is not worth a collective: it stays whole.
 local SMALL <const> = 1024
---- Bytes of whole parameters behind which what is left of them is collected.
+--- Bytes of unreachable whole parameters after which they are collected.
 local COLLECT <const> = 1 << 20
 
 --- Whether an Init is open.
 ---@return boolean
 function M.active() return depth > 0 end
 
---- The own part becomes what lies in the whole.
+--- Copies the whole parameter's values back into the own shard.
 local function take_back(s)
   local mine <close> = (s.bytes or s.flat):narrow(1, s.rank * s.part + 1, s.part)
   if s.remote then s.remote:write(s.own, mine) else s.own:copy_(mine) end
@@ -57,12 +63,12 @@ end
 --- Whole ones go back to their parts, except those that an op has right now.
 local function close_others()
   local _ <close> = accel.no_grad()
-  for s in next, open do
-    if core.there(s.flat) and not s.held and not core.used(s.flat) then
+  for s, flat in next, open do
+    if core.there(flat) and not s.held and not core.used(s.flat) then
       if core.written(s.flat) then take_back(s) end
       put_away(s)
     end
-    if not core.there(s.flat) then open[s] = nil end
+    if not core.there(flat) then open[s] = nil end
   end
 end
 
@@ -79,18 +85,23 @@ local function gather(s)
   if s.remote then mine:release() end
   core.set(s.flat, whole)
   if s.remote then s.bytes = whole else whole:release() end -- the flat tensor alone holds it now
-  open[s] = true
+  open[s] = s.flat
+end
+
+--- The whole parameter, which has memory while it is gathered.
+local function make_flat(s, dtype, device)
+  local weak = setmetatable({ s }, { __mode = "v" })
+  return accel.unscoped(core.gathered, s.name, s.part * s.size, dtype, device, function() gather(weak[1]) end, true)
 end
 
 --- Whether models have no values on purpose, in a dry run: then meta stands for the device, and parameters are cut there.
-local function dry() return package.loaded["accel.profiler.dry_run"] ~= nil end
+local dry = unwritten.dry_run
 
---- Where parts of new parameters rest, if not in memory: as the innermost Init or the active plugin says.
+--- The storage of new parameters' shards, if not in memory: set by the innermost Init or the active plugin.
 local function remote_now()
   if depth > 0 and remote[depth] ~= nil then return remote[depth] or nil end
-  local plugins = package.loaded["accel.deepspeed.plugins"]
-  local plugin = plugins and plugins.active()
-  local o = plugin and require "accel.accelerator.offloading".deepspeed(plugin)
+  local plugin = plugins.active()
+  local o = plugin and require "accel.offload.from_plugin".deepspeed(plugin)
   if not o or not o.parameters then return nil end
   return require "accel.offload.creation".at("offload", o.parameters, o.parameters_folder, dry())
 end
@@ -116,8 +127,8 @@ function M.cut(p, name)
     if first < last then own:narrow(1, 1, last - first):copy_(values:narrow(1, first + 1, last - first)) end
     s.own = to and to:put(own) or own
   end
-  local weak = setmetatable({ s }, { __mode = "v" })
-  s.flat = accel.unscoped(core.gathered, name or "zero.Init", part * size, p.dtype, p.device, function() gather(weak[1]) end, true)
+  s.name = name or "zero.Init"
+  s.flat = make_flat(s, p.dtype, p.device)
   core.bind(p, s.flat, 0)
   states[p] = s
   garbage = garbage + n * p:element_size() -- the tensor that the parameter was made of
@@ -127,6 +138,11 @@ function M.cut(p, name)
   end
 end
 
+--- Whether a parameter was created in parts and still is in them.
+---@param p accel.Tensor
+---@return boolean
+function M.holds(p) return states[p] ~= nil end
+
 --- A parameter that was created in parts is whole afterwards, until another one is. A collective.
 ---@param p accel.Tensor
 function M.gather(p)
@@ -134,7 +150,33 @@ function M.gather(p)
   if s and not core.there(s.flat) then gather(s) end
 end
 
---- Reads a parameter that was created in parts straight into a flat tensor; false where it has to be gathered.
+--- A parameter that was created in parts gets another dtype, part by part: no rank holds it whole for that. false for a parameter
+--- that was not. All ranks do the same, though it is not a collective.
+---@param p accel.Tensor
+---@param dtype string
+---@return boolean
+function M.cast(p, dtype)
+  local s = states[p]
+  if not s then return false end
+  local _ <close> = accel.no_grad()
+  if core.there(s.flat) then
+    if core.written(s.flat) then take_back(s) end
+    put_away(s)
+    open[s] = nil
+  end
+  local own = s.own
+  if s.remote then
+    own = accel.empty(s.part, { dtype = s.flat.dtype, device = s.flat.device })
+    s.remote:read(s.own, own)
+  end
+  local cast = accel.unscoped(own.to, own, dtype)
+  s.own = s.remote and s.remote:put(cast) or cast
+  s.flat = make_flat(s, dtype, p.device)
+  core.bind(p, s.flat, 0)
+  return true
+end
+
+--- Reads a parameter that was created in shards straight into a flat tensor. false if it must be gathered.
 ---@param p accel.Tensor
 ---@param into accel.Tensor
 ---@return boolean
@@ -166,14 +208,14 @@ local function constructed(object)
 end
 
 --- Until the block ends, or while fn runs, modules are created in parts: parameters are cut over all ranks as soon as their
---- module's init is through, so that memory holds a rank's part of the model and one module. All ranks create the same modules,
---- with the same random numbers. enabled = false: as without it; so on one rank whose part rests in memory.
+--- module's init is through, so that memory holds a rank's part of the model and one module. All ranks must create the same
+--- modules, with the same random numbers. enabled = false: no effect, as on one rank whose shard stays in memory.
 --- example: local net do local _ <close> = accel.deepspeed.zero.Init() net = accel.nn.Linear(2, 1) end
 ---   return #net:parameters() --> 2
 ---@param opts? table
 ---  enabled boolean = true: false: as without it
----  remote_device string: where a rank's part rests: "cpu" (host memory), "nvme" (a file in nvme_path) or "none" (where it was made); as the
----    active plugin's offload_param says without it
+---  remote_device string: the storage of a rank's shard: "cpu" (host memory), "nvme" (a file in nvme_path) or "none" (its device). Default: the
+---    active plugin's offload_param
 ---  nvme_path string: the folder of the file, which has no name
 ---@param fn? function
 ---@param ... any
@@ -218,14 +260,22 @@ local function close_state(s, modifier)
   put_away(s)
 end
 
---- Every rank has these parameters whole until the block ends, or while fn runs. modifier_rank: what this rank writes to them
---- stays, on all ranks; without it they may only be read. A collective, at its begin and at its end. Parameters that do not lie
---- in parts are as they are.
+--- Parameters that every rank has whole, since they are small or nothing divides them.
+local function in_no_parts(list)
+  local owners, whole = package.loaded["accel.shard.owners"], {}
+  for _, p in ipairs(dist.get_world_size() > 1 and list or {}) do
+    if not states[p] and not (owners and owners.of[p]) and not p.quant_state and p.device ~= "meta" then whole[#whole + 1] = p end
+  end
+  return whole
+end
+
+--- Every rank has these parameters whole until the block ends, or while fn runs. With modifier_rank, this rank's changes are
+--- kept, on all ranks. Without it you may only read them. A collective, at its begin and at its end.
 --- example: local net = accel.nn.Linear(2, 1) do local _ <close> = accel.deepspeed.GatheredParameters(net:parameters()) end
 ---   return net.weight.shape --> { 1, 2 }
 ---@param params accel.Tensor[]|accel.Tensor|accel.nn.Module
----@param opts? {modifier_rank: integer?, enabled: boolean?, fwd_module: any}|integer modifier_rank; fwd_module: see
----  accel.shard.gathered_parameters
+---@param opts? {modifier_rank: integer?, enabled: boolean?, fwd_module: any}|integer modifier_rank; fwd_module: without
+---  effect
 ---@param fn? function
 ---@param ... any
 function M.GatheredParameters(params, opts, fn, ...)
@@ -239,6 +289,7 @@ function M.GatheredParameters(params, opts, fn, ...)
   local list, own = list_of(params), {}
   local inner = require "accel.shard.gathered_parameters"(list, o)
   for _, p in ipairs(o.enabled and list or {}) do own[#own + 1] = states[p] end
+  local whole = modifier ~= nil and o.enabled and in_no_parts(list) or {}
   do
     local _ <close> = accel.no_grad()
     for _, s in ipairs(own) do
@@ -250,6 +301,7 @@ function M.GatheredParameters(params, opts, fn, ...)
     inner:close()
     local _ <close> = accel.no_grad()
     for _, s in ipairs(own) do close_state(s, modifier) end
+    for _, p in ipairs(whole) do dist.broadcast(p:detach(), { src = modifier }) end
   end, fn, ...)
 end
 

@@ -1,8 +1,8 @@
---- How gradients are put into buckets: which parameters share one, and where each lies. Used by the reducer.
+--- The layout of gradients in buckets: the parameters of each bucket, and their positions. Used by the reducer.
 local M = {}
 
 --- Every gradient and every bucket begins at a multiple of so many bytes, so that kernels and reductions meet whole
---- vectors. What lies between is zero and stays so.
+--- vectors. The bytes in between are zero and stay zero.
 M.ALIGN = 64
 
 --- Cuts parameters, visited in `order`, into buckets of one dtype and device each: a bucket is full as soon as it

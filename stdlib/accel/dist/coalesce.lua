@@ -8,7 +8,7 @@ local M = {}
 
 local ALONE, PIECE = 1 << 18, 8 << 20 -- bytes
 
---- Writes the pieces of flat tensor t back to where they came from.
+--- Writes the pieces of flat tensor t back to their origins.
 local function unpack_into(list, t)
   local at = 1
   for _, x in ipairs(list) do
@@ -18,8 +18,8 @@ local function unpack_into(list, t)
   end
 end
 
---- Calls fn(flat) for all tensors of a list, in its order, with flat tensors that hold them; what fn writes there is
---- written back to them. Gradients are not recorded.
+--- Calls fn(flat) for all tensors of a list, in its order, with flat tensors that hold them. Changes by fn are copied
+--- back to them. Gradients are not recorded.
 ---@param list accel.Tensor[] on all ranks the same shapes and dtypes in the same order
 ---@param fn fun(t: accel.Tensor)
 function M.each(list, fn)

@@ -9,10 +9,10 @@ local flat = require "accel.dist.flat"
 
 ---@class accel.dist.Counter
 ---@field n integer micro-batches so far
----@field wide table<string, accel.Tensor> where sums of 16-bit kinds are made
+---@field wide table<string, accel.Tensor> sums of 16-bit dtypes
 local Counter = class("accel.dist.Counter")
 
----@param flats table<string, accel.Tensor> flat tensors, by name, where each micro-batch leaves its gradients
+---@param flats table<string, accel.Tensor> flat tensors, by name, that receive each micro-batch's gradients
 function Counter:init(flats)
   self.flats, self.levels, self.spare, self.n, self.wide = flats, {}, {}, 0, {}
   for kind, t in accel.pairs(flats) do
@@ -23,7 +23,7 @@ function Counter:init(flats)
   end
 end
 
---- Takes what the flat tensors hold as the next micro-batch; they may be overwritten then.
+--- Takes the values of the flat tensors as the next micro-batch. They may be overwritten afterwards.
 function Counter:add()
   local level, now = 1, {}
   for kind, t in next, self.flats do now[kind] = self.wide[kind] and self.wide[kind]:copy_(t) or t end
@@ -59,7 +59,7 @@ function Counter:finish(kind, offset, part)
   return part
 end
 
---- Forgets the micro-batches; the memory is kept for the next ones.
+--- Drops the micro-batches. The memory is kept for the next ones.
 function Counter:reset()
   for level, sum in accel.pairs(self.levels) do
     self.levels[level], self.spare[#self.spare + 1] = nil, sum

@@ -1,5 +1,5 @@
---- flat(count, dtype, device): a flat tensor, uninitialised, for bytes that ranks exchange: on a CPU of memory that all
---- ranks of the machine map, so that collectives work in place; on a GPU of memory that NCCL made, where it does.
+--- flat(count, dtype, device): a flat tensor, uninitialised, for bytes that ranks exchange. On a CPU its memory is
+--- mapped by all ranks of the machine, so that collectives work in place. On a GPU NCCL allocates it, if it can.
 local accel = require "accel"
 local dist = require "accel.dist"
 

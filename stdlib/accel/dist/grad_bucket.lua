@@ -4,8 +4,8 @@ local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
---- The gradients of some parameters, one behind the other in one flat tensor. Parameters begin at multiples of 64
---- bytes; what lies between is zero.
+--- The gradients of some parameters, concatenated in one flat tensor. Parameters begin at multiples of 64 bytes. The
+--- bytes in between are zero.
 --- example: local n = accel.nn.parallel.DistributedDataParallel(accel.nn.Linear(2, 1))
 ---   n:register_comm_hook(nil, function(_, b) n.last = b end) n(accel.ones(1, 2)):sum():backward()
 ---   return n.last:index(), #n.last:gradients(), n.last:is_last() --> 1, 2, true
@@ -22,12 +22,11 @@ function GradBucket:index() return self.slot.position end
 --- Whether it is the last one of this backward.
 function GradBucket:is_last() return self.slot.position == self.slot.n end
 
---- Its gradients as one flat tensor; a hook may overwrite it.
+--- Its gradients as one flat tensor. A hook may overwrite it.
 ---@return accel.Tensor
 function GradBucket:buffer() return self.flat end
 
---- Replaces the flat tensor, for this backward: by one of another dtype, say. What the hook returns is converted
---- back.
+--- Replaces the flat tensor, for this backward: by one of another dtype, say. The hook's result is converted back.
 ---@param t accel.Tensor
 function GradBucket:set_buffer(t)
   if not tensors.is_tensor(t) or t.ndim ~= 1 or t:numel() ~= self.slot.flat:numel() then
@@ -51,12 +50,12 @@ end
 ---@return accel.Tensor[]
 function GradBucket:parameters() return { table.unpack(self.slot.params) } end
 
---- A number that changes when parameters are put into other buckets: what a hook remembers of a bucket ends then.
+--- A number that changes when parameters move to other buckets: a hook must then drop its state of a bucket.
 ---@return integer
 function GradBucket:layout() return self.slot.layout end
 
---- A tensor that stays with the bucket from one backward to the next, of memory that all local ranks map; undefined
---- at first. Each name is another one.
+--- A tensor that stays with the bucket from one backward to the next, in memory that all local ranks map. Initially
+--- undefined. Each name is another one.
 ---@param name string
 ---@param count? integer default: as many as the buffer has
 ---@param dtype? string default: the buffer's

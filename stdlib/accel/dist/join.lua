@@ -1,5 +1,5 @@
---- The context of DistributedDataParallel:join: every forward tells the other ranks that this one still has inputs;
---- a rank that has none goes on answering until nobody has.
+--- The context of DistributedDataParallel:join: every forward informs the other ranks that this one still has inputs. A
+--- rank without inputs keeps answering until no rank has any.
 local accel = require "accel"
 local class = require "accel.util.class"
 local coalesce = require "accel.dist.coalesce"
@@ -20,7 +20,7 @@ end
 
 local function bit(b) return b and 1 or 0 end
 
---- What every rank says: rows[r] = {...}, r from 1.
+--- Every rank's values: rows[r] = {...}, r from 1.
 function Join:exchange(...)
   local all = accel.empty(self.size * FIELDS, { dtype = "f64", device = "cpu" })
   dist.all_gather_into_tensor(all, accel.tensor({ ... }, { dtype = "f64", device = "cpu" }), { group = self.group })
@@ -29,7 +29,7 @@ function Join:exchange(...)
   return rows
 end
 
---- How many ranks are active, the first of them (from 0), and whether any of the active says yes to field k.
+--- The number of active ranks, the first of them (from 0), and whether field k is set on any of them.
 local function active(rows)
   local n, first = 0, nil
   for r, row in ipairs(rows) do

@@ -6,9 +6,9 @@ local dist = require "accel.dist"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
---- Local SGD: gradients are not averaged inside the block; after every local_sgd_steps calls of step(), and at its
---- end, each parameter, also one that is not learnt, becomes the mean over ranks. Buffers and the optimizer's state
---- stay each rank's own. Where there is one rank only, or with enabled = false, nothing happens.
+--- Local SGD: gradients are not averaged inside the block. After every local_sgd_steps calls of step(), and at its end,
+--- each parameter, even a frozen one, becomes the mean over ranks. Buffers and the optimizer's state stay each rank's
+--- own. With one rank, or with enabled = false, it has no effect.
 ---
 ---   local sgd <close> = dist.LocalSGD { model = model, local_sgd_steps = 8 }
 ---   for x, y in batches() do ... optimizer:step() optimizer:zero_grad() sgd:step() end
@@ -27,6 +27,10 @@ function LocalSGD:init(opts)
   if type(o.model) ~= "table" or not o.model.parameters then
     raise("LocalSGD: model must be a module, got %s", check.shown(o.model))
   end
+  local reducer = rawget(o.model, "reducer")
+  if reducer and reducer.units then
+    raise "LocalSGD: the model is sharded, so no rank has whole parameters to train; use DistributedDataParallel"
+  end
   self.model, self.num_steps = o.model, 0
   self.local_sgd_steps = check.positive("LocalSGD", "local_sgd_steps", o.local_sgd_steps)
   local group = o.process_group
@@ -35,7 +39,7 @@ function LocalSGD:init(opts)
   if self.enabled and o.model.no_sync then self.quiet = o.model:no_sync() end
 end
 
---- Counts a step of the optimizer; averages the parameters when their number is reached.
+--- Counts a step of the optimizer. Averages the parameters after the set number of steps.
 function LocalSGD:step()
   self.num_steps = self.num_steps + 1
   if self.enabled and self.num_steps % self.local_sgd_steps == 0 then self:average() end
@@ -48,6 +52,7 @@ function LocalSGD:average()
 end
 
 --- Ends the block: a last average. After an error only the mode of the model is restored.
+---@param failure any the error that ends the block
 function LocalSGD:close(failure)
   local enabled = self.enabled
   self.enabled = false

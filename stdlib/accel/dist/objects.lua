@@ -16,7 +16,7 @@ local function dist() return require "accel.dist" end
 
 -- ---- bytes ----
 
---- The object as a u8 tensor and its size; where it cannot be encoded the reason instead, and minus its size.
+--- The object as a u8 tensor and its size. If it cannot be encoded, the reason instead, and minus its size.
 local function pack(object, max_bytes)
   local ok, bytes = pcall(accel.encode, object, { tensor = true, max_bytes = max_bytes })
   if ok then return bytes, bytes.shape[1] end
@@ -37,7 +37,7 @@ end
 
 local function room(size) return accel.empty({ math.abs(size) }, BYTES) end
 
---- Under the backend "sim" nothing comes from others: what this rank sent stands for it.
+--- Under the backend "sim" other ranks send nothing: this rank's object replaces theirs.
 local function simulated(group) return dist().get_backend(group) == "sim" end
 
 --- The global rank of a group's r-th member, from 0.
@@ -55,11 +55,11 @@ local function root(who, o, name)
     for r = 0, size - 1 do
       if global(o.group, r) == rank then return r end
     end
-    raise("%s: %s = %s is no rank of the group", who, name, tostring(rank))
+    raise("%s: %s = %s is not a rank of the group", who, name, tostring(rank))
   end
   if o[name] ~= nil then raise("%s: give %s or group_%s, not both", who, name, name) end
   if math.type(inside) ~= "integer" or inside < 0 or inside >= size then
-    raise("%s: group_%s = %s is none of the %d ranks of the group", who, name, tostring(inside), size)
+    raise("%s: group_%s = %s is not one of the %d ranks of the group", who, name, tostring(inside), size)
   end
   return inside
 end
@@ -125,9 +125,9 @@ end
 ---@param object any plain data and tensors
 ---@param opts? {group: accel.dist.Group?, max_bytes: integer?}
 ---@return any[]
-function M.all_gather_object(object, opts)
+function M.all_gather_object(object, opts, ...)
   local who = "all_gather_object"
-  local o = options(who, opts, { group = none, max_bytes = none })
+  local o = options(who, opts, { group = none, max_bytes = none }, ...)
   local bytes, size = pack(object, o.max_bytes)
   local sizes = sizes_of_all(size, o.group)
   raise_refused(who, bytes, sizes, o.group)
@@ -138,14 +138,14 @@ function M.all_gather_object(object, opts)
   return objects
 end
 
---- The objects of all ranks, in rank order, on rank dst; nil on the others.
+--- The objects of all ranks, in rank order, on rank dst. nil on the others.
 --- example: accel.dist.gather_object("a", { dst = 0 }) --> { "a" }
 ---@param object any plain data and tensors
 ---@param opts? {dst: integer?, group_dst: integer?, group: accel.dist.Group?, max_bytes: integer?}
 ---@return any[]?
-function M.gather_object(object, opts)
+function M.gather_object(object, opts, ...)
   local who = "gather_object"
-  local o = options(who, opts, { dst = none, group_dst = none, group = none, max_bytes = none })
+  local o = options(who, opts, { dst = none, group_dst = none, group = none, max_bytes = none }, ...)
   local n, dst = dist().get_world_size(o.group), root(who, o, "dst")
   local bytes, size = pack(object, o.max_bytes)
   local sizes = sizes_of_all(size, o.group)
@@ -164,7 +164,7 @@ end
 
 -- ---- one to all ----
 
---- The entries 1 .. n of a list that may have holes, as one object; n from its field n where it has one.
+--- The entries 1 .. n of a list that may have holes, as one object. n is its field n if present.
 local function entries(who, list)
   if type(list) ~= "table" then raise("%s: expected list of objects, got %s", who, type(list)) end
   local n, items = math.tointeger(rawget(list, "n")) or #list, {}
@@ -177,15 +177,15 @@ local function put_entries(list, items, n)
   if rawget(list, "n") ~= nil then list.n = n end
 end
 
---- Puts the objects of rank src into the lists of all ranks; those of the others may be empty before.
+--- Puts the objects of rank src into the lists of all ranks. The others' lists may be empty before.
 --- example: local list = { 1, { 2 } } accel.dist.broadcast_object_list(list, 0) return list --> { 1, { 2 } }
----@param list any[] with holes, a field n says how many there are
+---@param list any[] with holes, a field n gives their number
 ---@param src? integer
 ---@param opts? {src: integer?, group_src: integer?, group: accel.dist.Group?, max_bytes: integer?}
-function M.broadcast_object_list(list, src, opts)
+function M.broadcast_object_list(list, src, opts, ...)
   local who = "broadcast_object_list"
   if type(src) == "table" and opts == nil then src, opts = nil, src end
-  local o = options(who, opts, { src = none, group_src = none, group = none, max_bytes = none })
+  local o = options(who, opts, { src = none, group_src = none, group = none, max_bytes = none }, ...)
   if src ~= nil then o.src = src end
   local d, from = dist(), root(who, o, "src")
   local mine = d.get_rank(o.group) == from
@@ -204,8 +204,8 @@ function M.broadcast_object_list(list, src, opts)
   if not mine then put_entries(list, unpack_bytes(who, global(o.group, from), bytes, o.max_bytes), n) end
 end
 
---- The bytes of all objects of a list one behind the other, and their sizes. With one that cannot be encoded: the
---- reason, and minus its size as the first.
+--- The bytes of all objects of a list, concatenated, and their sizes. With one that cannot be encoded: the reason, and
+--- minus its size as the first.
 local function pack_list(list, n, max_bytes)
   local parts, sizes = {}, {}
   for r = 1, n do
@@ -222,12 +222,12 @@ end
 
 --- Gives every rank its object of the list that rank src has, one for each rank of the group in rank order.
 --- example: accel.dist.scatter_object_list({ "mine" }, { src = 0 }) --> "mine"
----@param list any[]? of src; others give nil
+---@param list any[]? of src. Others pass nil
 ---@param opts? {src: integer?, group_src: integer?, group: accel.dist.Group?, max_bytes: integer?}
 ---@return any object
-function M.scatter_object_list(list, opts)
+function M.scatter_object_list(list, opts, ...)
   local who = "scatter_object_list"
-  local o = options(who, opts, { src = none, group_src = none, group = none, max_bytes = none })
+  local o = options(who, opts, { src = none, group_src = none, group = none, max_bytes = none }, ...)
   local d, from = dist(), root(who, o, "src")
   local n, rank = d.get_world_size(o.group), d.get_rank(o.group)
   local mine, bytes, sizes = rank == from, nil, nil
@@ -262,12 +262,12 @@ end
 -- ---- one to one ----
 
 --- Sends the objects of a list to rank dst, which has to call recv_object_list.
----@param list any[] with holes, a field n says how many there are
+---@param list any[] with holes, a field n gives their number
 ---@param dst integer
 ---@param opts? {group: accel.dist.Group?, tag: integer?, max_bytes: integer?}
-function M.send_object_list(list, dst, opts)
+function M.send_object_list(list, dst, opts, ...)
   local who = "send_object_list"
-  local o = options(who, opts, { group = none, tag = 0, max_bytes = none })
+  local o = options(who, opts, { group = none, tag = 0, max_bytes = none }, ...)
   local items, n = entries(who, list)
   local bytes, size = pack(items, o.max_bytes)
   local where = { group = o.group, tag = o.tag }
@@ -281,9 +281,9 @@ end
 ---@param src integer
 ---@param opts? {group: accel.dist.Group?, tag: integer?, max_bytes: integer?}
 ---@return integer src
-function M.recv_object_list(list, src, opts)
+function M.recv_object_list(list, src, opts, ...)
   local who = "recv_object_list"
-  local o = options(who, opts, { group = none, tag = 0, max_bytes = none })
+  local o = options(who, opts, { group = none, tag = 0, max_bytes = none }, ...)
   if type(list) ~= "table" then raise("%s: expected list to receive into, got %s", who, type(list)) end
   if simulated(o.group) then return src end
   local head, where = accel.zeros({ 2 }, SIZES), { group = o.group, tag = o.tag }

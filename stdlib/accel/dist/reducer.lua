@@ -1,26 +1,28 @@
---- Averages gradients over ranks while backward goes on: the machinery of nn.parallel.DistributedDataParallel.
+--- Averages gradients over ranks during backward, for nn.parallel.DistributedDataParallel.
 ---
---- Gradients are accumulated straight into buckets, flat tensors of memory that all local ranks map (gradient slots).
---- A hook on every parameter counts arrivals; a bucket whose gradients are complete is handed to an asynchronous
---- all-reduce, buckets strictly in order, so that all ranks start the same collectives in the same order. When the
---- backward ends (accel.queue_callback) the rest is waited for and ->grad of every parameter holds the mean.
+--- Gradients are accumulated straight into buckets, flat tensors of memory that all local ranks map (gradient slots). A
+--- hook on every parameter counts arrivals. A bucket with complete gradients is handed to an asynchronous all-reduce.
+--- Buckets go strictly in order, so that all ranks start the same collectives in the same order. When the backward ends
+--- (accel.queue_callback) the rest is waited for and ->grad of every parameter holds the mean.
 ---
---- Life of an update: prepare(sync) by the module's forward -> on_grad by hooks -> finish at the end of the backward.
---- A backward that follows prepare(false) only accumulates. Parameters of one backward that miss are told by the next
---- prepare, since they may still come by another backward; with find_unused they count as zeros at its end.
+--- Life of an update: prepare(sync) by the module's forward -> on_grad by hooks -> finish at the end of the backward. A
+--- backward that follows prepare(false) only accumulates. A backward that follows prepare(false) only accumulates. The
+--- next prepare reports parameters that a backward missed, since another backward may still reach them. With
+--- find_unused they count as zeros at its end.
 local accel = require "accel"
 local Future = require "accel.dist.hooks.future"
 local GradBucket = require "accel.dist.grad_bucket"
 local buckets = require "accel.dist.buckets"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local core = require "accel.optim.core"
 local dist = require "accel.dist"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local WHO = "DistributedDataParallel"
 
-local ADDED = "gradient that it did not get in the first backward, but static_graph = true says that all are alike"
+local ADDED = "gradient that it did not get in the first backward, but static_graph = true requires all to be alike"
 local SECOND = "second gradient since the last forward of the wrapped model, when its bucket may have left; add the"
   .. " losses and call backward once, or, where a part of the model is computed again in backward, wrap it with"
   .. " static_graph = true"
@@ -40,7 +42,7 @@ function Reducer:init(names, params, o)
   self.names, self.params, self.o, self.size = names, params, o, dist.get_world_size(o.group)
   self.n, self.layout = #params, 0
   self.views, self.bucket_of, self.arrived, self.fires, self.came, self.touched = {}, {}, {}, {}, {}, {}
-  self.expects, self.reduced, self.running = false, false, false
+  self.expects, self.reduced, self.unreduced, self.running = false, false, false, false
   self.dynamic = o.find_unused and not o.static -- which parameters are used is found out anew every time
   self.used = accel.unscoped(accel.zeros, self.n, { dtype = "i32", device = "cpu" })
   local order = {}
@@ -86,7 +88,33 @@ function Reducer:detach()
   self.detached = true
 end
 
---- Whether ranks exchange which parameters are used: always where that may change, else in the first update.
+--- Called before other parameters replace these. Raises during an update whose gradients ranks have not averaged.
+---@param changes string the change, for the message
+function Reducer:check_idle(changes)
+  if self.incomplete then self:check_complete() end
+  if self.running or (self.counter and self.counter.n > 0) or (self.unreduced and core.count(self.params) > 0) then
+    raise("%s: the trained parameters changed while gradients of no_sync() were not averaged yet: %s; change them after optimizer:step()"
+      .. " and zero_grad()", self.who, changes)
+  end
+end
+
+--- Another reducer takes over: hooks and places of gradients go. Another reducer takes over: removes hooks and gradient slots.
+--- Returns the present gradients, in separate memory.
+---@return table<accel.Tensor, accel.Tensor> by parameter
+function Reducer:give_up()
+  local _ <close> = accel.no_grad()
+  local gradients = {}
+  self:detach()
+  for _, p in ipairs(self.params) do
+    local grad = p.grad
+    if grad ~= nil then gradients[p] = accel.unscoped(grad.clone, grad) end
+    p.grad = nil
+    p:set_grad_slot_(nil)
+  end
+  return gradients
+end
+
+--- Whether ranks exchange which parameters are used: always if that may change, otherwise in the first update.
 function Reducer:tracks_use() return self.dynamic or (self.o.static and not self.shared) end
 
 require "accel.dist.reducer_memory"(Reducer)
@@ -104,7 +132,7 @@ end
 
 local function nothing() end
 
---- The backward before did not end as it should: waits for what it started, so that the buckets are free again.
+--- After a failed backward: waits for its collectives, so that the buckets are free again.
 function Reducer:recover()
   for _, b in ipairs(self.buckets) do
     if b.future then pcall(b.future.wait, b.future) end
@@ -122,7 +150,7 @@ function Reducer:check_complete()
   self.incomplete = false
   self:recover()
   if self.counter then self.counter:reset() end
-  raise("%s: the backward before was not reduced, since it gave no gradient to %d of %d parameters: %s; use them in the"
+  raise("%s: the previous backward was not reduced, because it gave no gradient to %d of %d parameters: %s; use them in the"
     .. " loss on every rank, freeze them, or wrap the model with find_unused_parameters = true", WHO, #missing, self.n,
     self:named(missing))
 end
@@ -132,14 +160,14 @@ end
 ---@param joined? boolean other ranks may have run out of inputs: buckets stay as they are
 function Reducer:prepare(sync, joined)
   if self.detached then
-    raise("%s: the model was wrapped again since, or is part of another that was; use the newer wrapper alone", WHO)
+    raise("%s: the model was wrapped again, or belongs to another wrapped model; use only the newer wrapper", WHO)
   end
   if self.running then
     if pcall(accel.queue_callback, nothing) then return end -- a forward inside a backward
     self:recover()
   end
   if self.incomplete then self:check_complete() end
-  self.expects, self.reduced = sync, false
+  self.expects, self.reduced, self.unreduced = sync, false, self.unreduced or not sync
   local begins = sync
   if self.counter then
     self:begin_micro_batch(sync)
@@ -196,7 +224,7 @@ function Reducer:on_grad(i)
   self:arrive(i)
 end
 
---- Puts ->grad into the bucket where it does not lie there yet: one that was assigned, or that keeps its own memory.
+--- Moves ->grad into the bucket if it is not there yet: one that was assigned, or that keeps its own memory.
 function Reducer:collect(i)
   local p, view = self.params[i], self.views[i]
   local g = p.grad
@@ -228,7 +256,7 @@ function Reducer:launch_ready()
   end
 end
 
---- What the communication hook gives for a bucket, as a future.
+--- The communication hook's result for a bucket, as a future.
 function Reducer:run_hook(bucket)
   local result = self.hook(self.hook_state, bucket)
   if class.isinstance(result, Future) then return result end
@@ -287,7 +315,7 @@ function Reducer:finish()
     end
   end
   if self.next <= #self.buckets then
-    self.incomplete = true -- another backward may bring the rest; the next forward asks
+    self.incomplete = true -- another backward may bring the rest. The next forward checks
     return
   end
   self:complete(absent)
@@ -310,8 +338,8 @@ end
 --- The exchange is over.
 function Reducer:learn_use() self.anywhere, self.shared = self.used:tolist(), true end
 
---- Every bucket is under way: waits for them all and hands out what came.
----@param absent integer[] parameters without a gradient of their own
+--- Every bucket has started: waits for them all and distributes the results.
+---@param absent integer[] parameters without a local gradient
 function Reducer:complete(absent)
   self.incomplete = false
   local scale
@@ -324,7 +352,7 @@ function Reducer:complete(absent)
   self:wait(scale)
   if used then used:wait() end
   if self:tracks_use() then self:learn_use() end
-  for _, i in ipairs(absent) do -- nil where no rank has a gradient
+  for _, i in ipairs(absent) do -- nil if no rank has a gradient
     if self.counter then self.params[i].grad = nil end
     if self.anywhere and self.anywhere[i] > 0 and self.params[i].grad == nil then
       self.params[i].grad = self.o.as_view and self.views[i] or self.views[i]:clone()
@@ -337,11 +365,11 @@ function Reducer:complete(absent)
   end
   if self.counter then self.counter:reset() end
   if self.o.static and not self.expected then self.expected = { table.unpack(self.fires) } end
-  self.expects, self.reduced = false, true
+  self.expects, self.reduced, self.unreduced = false, true, false
   self.ordered = true
 end
 
---- Waits for all buckets; futures of several steps are advanced by turns.
+--- Waits for all buckets. Futures of several steps advance in turn.
 function Reducer:wait(scale)
   local left, wide = {}, self.counter and self.counter.wide or {}
   for _, b in ipairs(self.buckets) do

@@ -1,10 +1,11 @@
---- Where a reducer's gradients lie: its buckets, and the order of parameters in them. Part of accel.dist.Reducer,
+--- The memory of a reducer's gradients: its buckets, and the order of parameters in them. Part of accel.dist.Reducer,
 --- installed by reducer.lua.
 local accel = require "accel"
 local Counter = require "accel.dist.counter"
 local buckets = require "accel.dist.buckets"
 local dist = require "accel.dist"
 local flat = require "accel.dist.flat"
+local gaps = require "accel.dist.gaps"
 
 return function(Reducer)
   --- Puts the parameters into buckets: the first time into new memory, later into the same. Gradients move along.
@@ -53,14 +54,12 @@ return function(Reducer)
     end
   end
 
-  --- Makes what lies between the gradients of a bucket zero again, where a hook may have written to all of it.
+  --- Zeroes the bytes between the gradients of a bucket, after a hook may have written to all of it.
   function Reducer:clear_gaps(b)
     if not b.gaps then
-      b.gaps = {}
-      for j, p in ipairs(b.params) do
-        local from, to = b.offsets[j] + p:numel(), b.offsets[j + 1] or b.flat:numel()
-        if to > from then b.gaps[#b.gaps + 1] = accel.unscoped(accel.narrow, b.flat, 1, from + 1, to - from) end
-      end
+      local numels = {}
+      for j, p in ipairs(b.params) do numels[j] = p:numel() end
+      b.gaps = gaps(b.flat, b.offsets, numels)
     end
     for _, gap in ipairs(b.gaps) do gap:zero_() end
   end

@@ -14,11 +14,11 @@ return function(Reducer)
       local n = c.n + 1
       c:reset()
       raise('%s: with deterministic = "world" the sum of every rank is a subtree of the whole, which takes 1, 2, 4, 8,'
-        .. " ... micro-batches on each of %d ranks; there were %d", self.who, self.size, n)
+        .. " ... micro-batches on each of %d ranks, got %d", self.who, self.size, n)
     end
   end
 
-  --- A gradient is about to be accumulated: what ->grad holds from an earlier update does not belong to this one.
+  --- A gradient is about to be accumulated: ->grad from an earlier update does not belong to this one.
   function Reducer:before_grad(i)
     if self.came[i] or self.detached then return end
     self.came[i], self.touched[i] = true, true
@@ -44,7 +44,7 @@ return function(Reducer)
       if most ~= least then
         self:recover()
         self.counter:reset()
-        raise('%s: deterministic = "world" takes the same number of micro-batches on all ranks; here there were %d,'
+        raise('%s: deterministic = "world" needs the same number of micro-batches on all ranks; got %d,'
           .. " elsewhere from %d to %d", self.who, n, least, most)
       end
     end

@@ -1,6 +1,6 @@
---- verify(who, lines, group): raises, on every rank of the group, unless all of them have the same list of lines.
---- Costs one small collective where they do; where not, the error names the first line that differs and which ranks
---- have what, with the line of the script on each. Used for parameter lists, which have to agree before anything is averaged.
+--- verify(who, lines, group): raises, on every rank of the group, unless all of them have the same list of lines. If they do,
+--- it costs one small collective. Otherwise the error names the first line that differs and the ranks' values, with the line
+--- of the script on each. Used for parameter lists, which have to agree before anything is averaged.
 local accel = require "accel"
 local dist = require "accel.dist"
 local caller = require "accel.util.caller"
@@ -15,7 +15,7 @@ local function hash(text)
   return h
 end
 
---- What every rank gives, an integer or several of them, as one list per rank.
+--- Every rank's value, an integer or several of them, as one list per rank.
 local function gather(values, group)
   local P, n = dist.get_world_size(group), #values
   local all = accel.empty(P * n, { dtype = "i64", device = "cpu" })
@@ -48,7 +48,7 @@ local function script_line()
   return info and ("%s:%d"):format(info.short_src:match "[^/]*$", info.currentline) or "?"
 end
 
---- Says who has what where the texts first differ, and where in the script.
+--- Reports the ranks' values at the first difference, and the lines in the script.
 local function difference(texts, sites, group)
   local ranks, lists, at = dist.get_process_group_ranks(group), {}, 0
   for r, text in ipairs(texts) do
@@ -76,7 +76,7 @@ local function difference(texts, sites, group)
 end
 
 ---@param who string begins the message
----@param what string one of the things listed: "parameter"
+---@param what string one of the listed things: "parameter"
 ---@param lines string[] without newlines
 ---@param advice string ends the message
 ---@param group? any
@@ -87,5 +87,5 @@ return function(who, what, lines, advice, group)
   for r = 2, #all do same = same and all[r][1] == all[1][1] and all[r][2] == all[1][2] end
   if same then return end
   local at, who_has = difference(gather_text(text, group), gather_text(script_line(), group), group)
-  raise("%s: the ranks do not have the same %ss; at %s %d %s; %s", who, what, what, at, who_has, advice)
+  raise("%s: the ranks have different %ss; at %s %d %s; %s", who, what, what, at, who_has, advice)
 end

@@ -1,6 +1,5 @@
---- What a rank of accel.launch runs: accel-run worker.lua JOB, where JOB is the path of the encoded job (see
---- accel/launch.lua). Calls the function and reports what it returned, or the error that ends it, to the caller's
---- memory.
+--- The program of a rank of accel.launch. It runs as accel-run worker.lua JOB, with the path of the encoded job (see
+--- accel/launch.lua). It calls the function and writes its results, or the error that ends it, to the caller's memory.
 local accel = require "accel"
 
 local unlimited = { max_bytes = math.maxinteger }
@@ -20,7 +19,7 @@ local function report(r)
   assert(out:close())
 end
 
---- The error goes on as it was, with the traceback of the place that raised it.
+--- The error propagates unchanged, with the traceback of its origin.
 local done = false
 local failing <close> = setmetatable({}, { __close = function(_, err)
   if done and err == nil then return end
@@ -50,6 +49,6 @@ values.n = nil
 local ok, why = pcall(report, { ok = true, values = values, n = n })
 if not ok then
   why = tostring(why):gsub("^.-encode: ", ""):gsub(" at %.values", " at result")
-  error("launch: what the function returned cannot come back: " .. why, 0)
+  error("launch: the function's result cannot be returned: " .. why, 0)
 end
 done = true

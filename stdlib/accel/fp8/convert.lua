@@ -1,6 +1,7 @@
---- Which layers of a model take part in fp8, and what becomes of them: their forward multiplies in fp8 where that is on. Modules,
---- parameters and names stay what they are, so that optimizers, checkpoints and hooks know nothing of it.
+--- Selects the layers of a model for fp8, and changes their forward to multiply in fp8 while it is enabled. Modules, parameters
+--- and names stay the same, so that optimizers, checkpoints and hooks are not affected.
 local Module = require "accel.nn.module"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local ordered = require "accel.util.ordered"
 local product = require "accel.fp8.product"
@@ -13,11 +14,11 @@ local M = {}
 ---@field layer fun(self, name: string, transposed: boolean): accel.fp8.Layer
 ---@field active fun(self, layer: accel.fp8.Layer, x: accel.Tensor): boolean
 ---@field enter fun(self, training: boolean, device: string) before a forward of the model
----@field leave fun(self) behind it
----@field batch (fun(self, training: boolean, device: string): any)? around all micro-batches of a pipeline, until what it gives is closed
----@field state_dict fun(self): table? what a checkpoint keeps
+---@field leave fun(self) after it
+---@field batch (fun(self, training: boolean, device: string): any)? around all micro-batches of a pipeline, until its result is closed
+---@field state_dict fun(self): table? the state for a checkpoint
 ---@field converted integer layers that take part
----@field first_module accel.nn.Module? the first of them, which says where the model is
+---@field first_module accel.nn.Module? the first of them, which gives the model's device
 
 -- Module -> { layer =, scaling =, own = the forward that was its own field }.
 local records = setmetatable({}, { __mode = "k" })
@@ -34,7 +35,7 @@ end
 
 local function divisible(module, n) return module.in_features % n == 0 and module.out_features % n == 0 end
 
---- The names of the first and the last linear layer, in the order of the model; nil without one.
+--- The names of the first and the last linear layer, in the order of the model. nil without one.
 --- example: local nn = accel.nn return accel.fp8.find_first_last_linear_layers(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)))
 ---   --> "0", "2"
 ---@param model accel.nn.Module
@@ -48,7 +49,8 @@ function M.find_first_last_linear_layers(model)
   return first, last
 end
 
---- Whether a module may take part: not a linear layer with a dim that is no multiple of 16, and none of those names.
+--- Whether a module may take part: not a linear layer with a dim that is not a multiple of 16, and not one of the
+--- excluded names.
 --- example: local f = accel.fp8.filter_linear_layers return f(accel.nn.Linear(16, 17), "a", {}), f(accel.nn.Linear(16, 32), "b", {}) --> false, true
 ---@param module accel.nn.Module
 ---@param name string
@@ -62,7 +64,7 @@ function M.filter_linear_layers(module, name, layers_to_filter)
   return true
 end
 
---- What a recipe lets take part.
+--- The layers that a recipe selects.
 local function filter_of(model, recipe)
   if recipes.backend(recipe) ~= "AO" then return function(module) return divisible(module, 16) end end
   if recipe.module_filter_func then return recipe.module_filter_func end
@@ -90,17 +92,18 @@ local function forward_of(own)
   end
 end
 
---- Makes the linear layers of a model multiply in fp8: those whose dims are multiples of 16; by AORecipeKwargs, which of them are neither
---- first nor last, or module_filter_func(module, name) says. Returns the scaling, whose field converted counts them. Calling it once
---- more replaces what there was.
+--- Makes the linear layers of a model multiply in fp8: those whose dims are multiples of 16. With AORecipeKwargs, the layers among them
+--- that are neither first nor last, or that module_filter_func(module, name) selects. Returns the scaling, whose field converted counts
+--- them. Returns the scaling, whose field converted counts them. Another call replaces the previous scaling.
 --- example: local m = accel.nn.Sequential(accel.nn.Linear(16, 32), accel.nn.Linear(32, 3))
 ---   return accel.fp8.convert_model(m, accel.accelerator.TERecipeKwargs {}).converted, accel.fp8.has_fp8_layers(m) --> 1, true
 ---@param model accel.nn.Module
----@param recipe? accel.accelerator.KwargsHandler TERecipeKwargs, AORecipeKwargs or MSAMPRecipeKwargs; default TERecipeKwargs {}
+---@param recipe? accel.accelerator.KwargsHandler TERecipeKwargs, AORecipeKwargs or MSAMPRecipeKwargs, default TERecipeKwargs {}
 ---@return accel.fp8.Scaling
-function M.convert_model(model, recipe)
+function M.convert_model(model, recipe, ...)
+  check.surplus("convert_model", ...)
   if not Module.is_module(model) then raise("convert_model: %s", Module.not_a_module(model)) end
-  recipe = recipe or require("accel.accelerator").TERecipeKwargs {}
+  recipe = recipe or require("accel.fp8")._recipes.TERecipeKwargs {}
   local scaling, takes, seen = recipes.scaling(recipe), filter_of(model, recipe), {}
   scaling.converted = 0
   for name, module in ordered.iterate(model:named_modules()) do

@@ -5,8 +5,8 @@ local product = require "accel.fp8.product"
 
 local cast = product.cast
 
---- What CurrentScaling and DelayedScaling have in common: layer(name, transposed) makes a layer that takes part, active(layer) says whether
---- it multiplies in fp8 now, enter(training, device) and leave() stand around a forward of the model.
+--- The common part of CurrentScaling and DelayedScaling: layer(name, transposed) converts a layer, active(layer) returns whether it
+--- multiplies in fp8 now, enter(training, device) and leave() surround a forward of the model.
 --- example: local s = accel.fp8.convert_model(accel.nn.Linear(16, 32), accel.MSAMPRecipeKwargs {})
 ---   return s.pow2, s:active(), s:state_dict() --> true, true, nil
 ---@class accel.fp8.CurrentScaling : accel.fp8.Scaling

@@ -3,11 +3,11 @@
 --- 2i - 1 and 2i of the forward's, the output's gradient is column i of the backward's.
 ---
 --- When scales change. TransformerEngine moves the forward's history at the end of a forward with gradients, the backward's at the end of
---- the backward. Here both wait until something reads them: the next forward of the model, a second backward before that, or a
---- checkpoint. What is computed is the same, and what accel.checkpoint computes again in between meets the scales of the first time: where a
---- forward in fp8 without gradients asks for new ones first, as an evaluation may, the old ones are kept until the next forward with them.
---- All micro-batches of a pipeline are one forward: their scales are the same, and amax is the largest of all of them.
---- With several ranks amax is the largest of all of them; one reduction serves both histories.
+--- the backward. Here both wait until something reads them: the next forward of the model, a second backward before that, or a checkpoint.
+--- The result is the same, and a recomputation by accel.checkpoint in between uses the original scales. If a forward in fp8 without
+--- gradients needs new ones first, as an evaluation may, the old ones are kept until the next forward with gradients. All micro-batches of
+--- a pipeline are one forward: their scales are the same, and amax is the largest of all of them. With several ranks amax is the maximum
+--- over all of them. One reduction serves both histories.
 local accel = require "accel"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
@@ -26,21 +26,21 @@ local FORMATS <const> = { HYBRID = { "e4m3", "e5m2" }, E4M3 = { "e4m3", "e4m3" }
 ---   return s:state_dict().history_fwd.shape, s:state_dict().layers --> { 4, 2 }, { "0" }
 ---@class accel.fp8.DelayedScaling : accel.fp8.Scaling
 ---@field scale_fwd accel.Tensor (2 layers), f32, ones at first
----@field history_fwd accel.Tensor (amax_history_len, 2 layers), f32, zeros at first; row 1 is of the step under way
+---@field history_fwd accel.Tensor (amax_history_len, 2 layers), f32, zeros at first. Row 1 belongs to the current step
 ---@field scale_bwd accel.Tensor (layers)
 ---@field history_bwd accel.Tensor (amax_history_len, layers)
 ---@field updates integer forwards whose amax went into scale_fwd
----@field apart? fun(): boolean whether ranks are out of step for now, as where one has no more data: each goes by its own amax then
+---@field apart? fun(): boolean whether ranks are temporarily out of step, as when one has no more data. Each then uses its own amax
 local DelayedScaling = class "accel.fp8.DelayedScaling"
 
 ---@param opts table
----  fp8_format string: "HYBRID": e4m3 forward, e5m2 for gradients; "E4M3"
+---  fp8_format string: "HYBRID": e4m3 forward, e5m2 for gradients. "E4M3"
 ---  margin integer: scales are divided by 2^margin
----  interval integer: forwards between two new scales; the history moves with each
+---  interval integer: forwards between two new scales. The history moves with each
 ---  amax_history_len integer
 ---  amax_compute_algo string: "most_recent" or "max" of the history
 ---  override_linear_precision boolean[]: leave fp8 out of forward, input gradient, weight gradient
----  use_autocast_during_eval boolean: fp8 in evaluation, too
+---  use_autocast_during_eval boolean: use fp8 in evaluation as well
 ---  reduce boolean: whether amax is reduced over all ranks
 function DelayedScaling:init(opts)
   self.o = opts
@@ -104,8 +104,10 @@ function DelayedScaling:layer(name, transposed)
   return layer
 end
 
---- Whether a layer that is called now with x multiplies in fp8; the first one of a forward ends its backward. Those of other stages of a
+--- Whether a layer called now with x multiplies in fp8. The first one of a forward ends its backward. Those of other stages of a
 --- pipeline are shapes here.
+---@param layer accel.nn.Module
+---@param x accel.Tensor the input
 function DelayedScaling:active(layer, x)
   if absent.is(x) and not (self.scale_fwd and absent.is(self.scale_fwd)) then return false end
   if recompute.depth > 0 then return self.trained end -- as in the forward that is computed again, whatever came since
@@ -145,7 +147,7 @@ end
 --- Around all micro-batches of a pipeline, on all its ranks: new scales before them, none while they are under way.
 ---@param training boolean
 ---@param device string
----@return any value to be closed behind them
+---@return any value to close after them
 function DelayedScaling:batch(training, device)
   self:enter(training, device)
   return guard(function()
@@ -168,7 +170,7 @@ local function reduce(self, forward, backward)
   end
 end
 
---- New scales of what was recorded since the last call; on all ranks.
+--- New scales from the values recorded since the last call, on all ranks.
 function DelayedScaling:flush()
   local forward, backward, o = self.forward_recorded, self.backward_recorded, self.o
   if not forward and not backward then return end
@@ -188,7 +190,7 @@ function DelayedScaling:flush()
   end
 end
 
---- What a checkpoint keeps; on all ranks.
+--- The state for a checkpoint, on all ranks.
 ---@return table
 function DelayedScaling:state_dict()
   place(self, self.scale_fwd and self.scale_fwd.device or "cpu")
@@ -198,7 +200,8 @@ function DelayedScaling:state_dict()
   return out
 end
 
---- Goes on from there. Layers have to be the same; a history of another length is cut, or filled up with zeros.
+--- Goes on from there. Continues from it. Layers must be the same. A history of another length is cut, or padded with
+--- zeros.
 ---@param dict table
 function DelayedScaling:load_state_dict(dict)
   if #dict.layers ~= #self.names then

@@ -1,9 +1,9 @@
 --- Scales finer than a tensor's, along the dim that a product sums over, so that each of a layer's three products casts its own operands: of
 --- rows (torchao's rowwise recipes) and of blocks of 32 (MXFP8, the microscaling format of OCP, as TransformerEngine has it).
 ---
---- A scale of rows leaves the sum as a factor of its row or column: the product is scaled_mm, which cuBLASLt has. One of blocks stays inside:
---- here values that are cast and brought back are multiplied in f32, which holds them exactly, as do bf16 and TF32; the numbers are those of
---- hardware that has MXFP8, the speed is not.
+--- A scale of rows leaves the sum as a factor of its row or column: the product is scaled_mm, which cuBLASLt has. With one of blocks, the
+--- scales stay inside the sum: here the values are cast, converted back and multiplied in f32, which holds them exactly, as do bf16 and
+--- TF32. The numbers equal those on hardware with MXFP8, but the speed does not.
 local accel = require "accel"
 local absent = require "accel.parallel.absent"
 local class = require "accel.util.class"
@@ -45,7 +45,7 @@ function M.mx(x, format)
   if padded > k then wide = accel.cat({ wide, accel.zeros(rows, padded - k, { device = x.device }) }, 2) end
   wide = wide:reshape(rows, padded // BLOCK, BLOCK)
   local amax = wide:abs():amax(3, true):clamp(most * 2.0 ^ -126)
-  local unit = (amax / most):log2():ceil():exp2() -- and exactly, where the logarithm was rounded across a whole number
+  local unit = (amax / most):log2():ceil():exp2() -- and exactly, if the logarithm was rounded across a whole number
   unit = accel.where(amax:gt(unit * most), unit * 2, unit)
   unit = accel.where(amax:le(unit * (most / 2)), unit / 2, unit)
   local values = cast(wide / unit, one(x.device), nil, format):to "f32" * unit
@@ -70,7 +70,7 @@ function ways.mx(a, b, formats)
   return M.mx(a, formats[1]):matmul(M.mx(b, formats[2]):t())
 end
 
---- a b^T: the sum in 8 bits by a way, or in the precision `wide` where it is nil.
+--- a b^T: the sum in 8 bits with one kind of scaling, or in the precision `wide` if it is nil.
 local function multiply(way, a, b, formats, wide)
   if way then return ways[way](a, b, formats) end
   return a:to(wide):matmul(b:t():to(wide))
@@ -109,11 +109,11 @@ local Linear = accel.Function {
   end),
 }
 
---- Scaling by a way for each product; nothing is kept from step to step.
+--- Scaling with a kind for each product. Nothing is kept from step to step.
 --- example: local s = accel.fp8.convert_model(accel.nn.Linear(16, 32), accel.AORecipeKwargs { config = { recipe_name = "rowwise" },
 ---   module_filter_func = function() return true end }) return s.products.wgrad, s.gradient --> "rowwise", "e4m3"
 ---@class accel.fp8.GranularScaling : accel.fp8.Scaling
----@field products {fprop: string?, dgrad: string?, wgrad: string?} "rowwise", "row_by_tensor", "mx"; nil: not in fp8
+---@field products {fprop: string?, dgrad: string?, wgrad: string?} "rowwise", "row_by_tensor", "mx". nil: not in fp8
 ---@field gradient "e4m3"|"e5m2" format of gradients of outputs
 local GranularScaling = class "accel.fp8.GranularScaling"
 M.GranularScaling = GranularScaling

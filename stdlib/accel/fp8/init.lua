@@ -1,8 +1,8 @@
 --- accel.fp8: linear layers that multiply in floats of 8 bits, by the recipes of TransformerEngine, torchao and MS-AMP. An Accelerator
---- with mixed_precision = "fp8" does all of this in prepare; here it is for loops of one's own.
----   convert.lua    which layers take part, and what their forward becomes
+--- with mixed_precision = "fp8" does all of this in prepare. This module is for custom loops.
+---   convert.lua    selects the layers, and converts their forward
 ---   product.lua    the three products of a layer, with their gradients
----   delayed.lua    scales from a history of amax (TransformerEngine); current.lua: from the tensor at hand (torchao, MS-AMP)
+---   delayed.lua    scales from a history of amax (TransformerEngine). current.lua: from the present tensor (torchao, MS-AMP)
 ---   granular.lua   scales of rows (torchao's rowwise) and of blocks of 32 (MXFP8), with the products of their layers
 ---   recipe.lua     from a recipe of kwargs_handlers to one of these
 ---   states.lua     states of Adam and AdamW in 8 and 16 bits (MS-AMP's level O2)

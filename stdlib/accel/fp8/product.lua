@@ -1,5 +1,5 @@
---- The products of a linear layer in fp8: y = x W^T + b forward, dx = dy W and dW = dy^T x backward, each of them in fp8 or, where the
---- recipe says so, in the precision of the region. What is kept for backward is what was multiplied: 1 byte an element.
+--- The products of a linear layer in fp8: y = x W^T + b forward, dx = dy W and dW = dy^T x backward, each in fp8 or, by the recipe, in
+--- the precision of the region. The operands are kept for backward as multiplied: 1 byte an element.
 local accel = require "accel"
 
 local fp8_cast, scaled_mm = accel.fp8_cast, accel.scaled_mm
@@ -10,8 +10,8 @@ local fp8_cast, scaled_mm = accel.fp8_cast, accel.scaled_mm
 ---@field weight fun(self, w: accel.Tensor): accel.Tensor, accel.Tensor
 ---@field gradient fun(self, dy: accel.Tensor): accel.Tensor, accel.Tensor
 ---@field fprop boolean whether the forward product is in fp8
----@field dgrad boolean whether that of the input's gradient is
----@field wgrad boolean whether that of the weight's gradient is
+---@field dgrad boolean whether the input gradient's product is
+---@field wgrad boolean whether the weight gradient's product is
 ---@field transposed boolean the weight is (in, out)
 
 local function lower(dtype) return accel.is_autocast_enabled() and accel.get_autocast_dtype() or dtype end
@@ -50,7 +50,7 @@ local Linear = accel.Function {
       else dx = dy:to(ctx.wide):matmul((turned and w:t() or w):to(ctx.wide)):to(ctx.x_dtype) end
       dx = dx:reshape(ctx.shape)
     end
-    if needs[2] then -- in f32 where the weight is: never rounded
+    if needs[2] then -- in f32 if the weight is, without rounding
       if layer.wgrad then
         if turned then dw = scaled_mm(x:t(), dy8, x_inv, dy_inv, nil, ctx.w_dtype)
         else dw = scaled_mm(dy8:t(), x, dy_inv, x_inv, nil, ctx.w_dtype) end
@@ -66,7 +66,7 @@ local Linear = accel.Function {
 
 local M = { cast = fp8_cast }
 
---- A layer's output: its forward where fp8 is on.
+--- A layer's output: its fp8 forward while fp8 is enabled.
 ---@param x accel.Tensor (..., in)
 ---@param module {weight: accel.Tensor, bias: accel.Tensor?}
 ---@param layer accel.fp8.Layer

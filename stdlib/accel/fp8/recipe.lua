@@ -20,7 +20,7 @@ local function te(recipe)
     end
   end
   if recipe.fp8_format == "E5M2" then
-    raise "TERecipeKwargs: fp8_format = 'E5M2' does not train: 2 bits of fraction are too few forward; use HYBRID or E4M3"
+    raise "TERecipeKwargs: fp8_format = 'E5M2' cannot train, because 2 bits of fraction are too few in forward; use HYBRID or E4M3"
   end
   if recipe.use_mxfp8_block_scaling then
     local override, products, idle = recipe.override_linear_precision, {}, {}
@@ -38,13 +38,13 @@ local function te(recipe)
   }
 end
 
--- torchao's recipes by name, where scales are of rows: which way each product goes.
+-- torchao's recipes by name, with scales of rows: the kind of each product.
 local ROWWISE <const> = {
   rowwise = { fprop = "rowwise", dgrad = "rowwise", wgrad = "rowwise" },
   rowwise_with_gw_hp = { fprop = "rowwise", dgrad = "row_by_tensor" },
 }
 
---- The fields of torchao's Float8LinearConfig that mean something here; recipe_name: what its from_recipe_name takes.
+--- The fields of torchao's Float8LinearConfig that accel uses. recipe_name: values for its from_recipe_name.
 local function ao(recipe)
   local given = recipe.config or {}
   if type(given) == "string" then given = { recipe_name = given } end

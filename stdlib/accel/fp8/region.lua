@@ -3,8 +3,8 @@ local guard = require "accel.util.guard"
 
 local M = {}
 
---- fn(...) with fp8 as for a forward of the model in training: what TransformerEngine's fp8_autocast does.
----@param scaling accel.fp8.Scaling what convert_model returned
+--- fn(...) with fp8 as in a forward of the model in training, like TransformerEngine's fp8_autocast.
+---@param scaling accel.fp8.Scaling the result of convert_model
 ---@param fn function
 ---@param ... any
 ---@return any ...

@@ -1,7 +1,7 @@
 --- MS-AMP's level O2: Adam and AdamW keep their first moment in f8_e4m3 under a scale that is a power of two, and their second in f16 under
 --- one by which its largest value fits: 3 bytes a parameter in the place of 8. A step widens them, group after group, and rounds them
---- again; nothing waits for the device. A second moment that vanishes, below 1e-12 of the largest one, counts as the half of the least number
---- that does not, so that no first moment is divided by nothing.
+--- again, without waiting for the device. A second moment that vanishes, below 1e-12 of the largest one, counts as the half of the least
+--- number that does not, so that no first moment is divided by nothing.
 local accel = require "accel"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
@@ -9,10 +9,10 @@ local raise = require "accel.util.raise"
 local M = {}
 
 local F16_TOP <const> = 60000 -- below 65504, so that a quotient rounded up still fits
-local F16_LEAST <const> = 0x1p-24 -- what is smaller than the half of it is rounded to 0
+local F16_LEAST <const> = 0x1p-24 -- values below half of it are rounded to 0
 local F32_LEAST <const> = 1e-37
 
---- The values of a buffer and the factor that brings them back, both in memory of their own.
+--- The values of a buffer and the factor that restores them, both in separate memory.
 local function narrow(name, t)
   if name == "exp_avg" then return accel.fp8_cast(t, nil, nil, "e4m3", true) end
   local inverse = (t:max() / F16_TOP):clamp(F32_LEAST)
@@ -24,7 +24,7 @@ local function widen(name, t, inverse)
   return (name == "exp_avg" and wide or wide:clamp(F16_LEAST / 2)) * inverse
 end
 
---- Gives an optimizer's states fewer bits, from its first step on; those that it has stay what they say. Returns it.
+--- Stores an optimizer's states in fewer bits, from its first step on. Existing states keep their values. Returns it.
 --- example: local p = accel.ones(64, { requires_grad = true })
 ---   local o = accel.fp8.compress_states(accel.optim.AdamW({ p }, { lr = 0.1, weight_decay = 0 }))
 ---   p.grad = accel.ones(64) o:step() return o.state[p].exp_avg.dtype, o.state[p].exp_avg_sq.dtype, p:mean():item() < 0.91
@@ -34,11 +34,11 @@ end
 function M.compress_states(optimizer)
   local optim, cls = require "accel.optim", class.of(optimizer)
   if cls ~= optim.Adam and cls ~= optim.AdamW then
-    raise("MS-AMP's level O2 keeps the states of Adam and AdamW in fp8, not of %s; use opt_level = 'O1'", cls and cls.__name or type(optimizer))
+    raise("MS-AMP's level O2 keeps only states of Adam and AdamW in fp8, not of %s; use opt_level = 'O1'", cls and cls.__name or type(optimizer))
   end
   if rawget(optimizer, "_compressed") then return optimizer end
   if next(optimizer.state) ~= nil then
-    raise "MS-AMP's level O2: the optimizer has stepped already; prepare it before its first step"
+    raise "MS-AMP's level O2: the optimizer has already stepped; prepare it before its first step"
   end
   local make_state, update, buffers = optimizer.make_state, optimizer.update, { "exp_avg", "exp_avg_sq" }
   rawset(optimizer, "_compressed", true)

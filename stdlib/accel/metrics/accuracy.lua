@@ -7,9 +7,10 @@ local raise = require "accel.util.raise"
 local ratio = require "accel.metrics.ratio"
 local tensors = require "accel.util.tensors"
 
---- Share of right predictions, by weight where weights are given: {accuracy = }. Predictions are classes, or logits
---- with the classes in their last dim. Options: top_k, right is a label among the k greatest logits; threshold, from
---- where on (exclusive) a score means class 1; ignore_index, a label that is not counted.
+--- Share of correct predictions, optionally weighted: {accuracy = }. Predictions are classes, or logits with the
+--- classes in their last dim. Predictions are classes, or logits with the classes in their last dim. Options: top_k:
+--- correct if the label is among the k greatest logits. threshold: the lower bound (exclusive) of a score for class 1.
+--- ignore_index: a label that is not counted.
 --- example: local m = accel.metrics.Accuracy() m:update({ 1, 0, 2 }, { 1, 1, 2 }, { mask = { true, true, false } })
 ---   return m:compute() --> { accuracy = 0.5 }
 ---@class accel.metrics.Accuracy: accel.metrics.Metric

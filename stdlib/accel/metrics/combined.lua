@@ -5,9 +5,8 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
---- Metrics in a list give their numbers under their own names; metrics under names give theirs under these, "name_"
---- before their own where one has several. Each is also reached as combined.metrics[i] or combined.metrics.name, to
---- be fed what only it takes.
+--- Metrics in a list use their own names. Metrics under names use these, with "name_" before their own if one has
+--- several. Each is also available as combined.metrics[i] or combined.metrics.name, for inputs that only it takes.
 --- example: local m = accel.metrics.Combined { accel.metrics.Accuracy(), accel.metrics.F1() }
 ---   m:update({ 1, 0, 1, 1 }, { 1, 0, 0, 1 }) return m:compute() --> { accuracy = 0.75, f1 = 0.8 }
 ---@class accel.metrics.Combined: accel.metrics.Metric
@@ -73,7 +72,7 @@ function Combined:absorb(data)
   if type(data) ~= "table" or #data ~= #self.parts then raise "metrics.Combined: that is the state of other metrics" end
   for i, part in ipairs(self.parts) do
     if data[i].key ~= part.key then
-      raise("metrics.Combined: expected the state of '%s', got that of '%s'", tostring(part.key), tostring(data[i].key))
+      raise("metrics.Combined: expected the state of '%s', got '%s'", tostring(part.key), tostring(data[i].key))
     end
     part.metric:merge(data[i].state)
   end

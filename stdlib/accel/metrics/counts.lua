@@ -1,5 +1,4 @@
---- Counts of (true class, predicted class), for any classes: what F1, precision, recall and Matthews' coefficient
---- are computed from.
+--- Counts of (true class, predicted class), for any classes, for F1, precision, recall and Matthews' coefficient.
 local ExactSum = require "accel.metrics.exact_sum"
 local Metric = require "accel.metrics.metric"
 local accel = require "accel"
@@ -57,7 +56,7 @@ local function add_many(self, p, r)
   for i, t in ipairs { p, r } do
     low[i], high[i] = t:min():item(), t:max():item()
     if low[i] < -LARGEST or high[i] > LARGEST then
-      raise("%s: class %d is no number of a class", self:who(), low[i] < -LARGEST and low[i] or high[i])
+      raise("%s: class %d is not a number of a class", self:who(), low[i] < -LARGEST and low[i] or high[i])
     end
   end
   local span, height = high[1] - low[1] + 1, high[2] - low[2] + 1
@@ -103,8 +102,8 @@ function Counts:absorb(data)
   for _, cell in ipairs(data.weights) do sum_at(self.sums_of, cell[1], cell[2]):add_state(cell[3]) end
 end
 
---- Sums over cells: those on the diagonal, of each row (the class is true) and of each column (it was predicted), and
---- of all; integers as long as no weights were given. `classes` are those that occur, ascending.
+--- Sums over cells: the diagonal, each row (true class), each column (predicted class), and all. Integers as long as no
+--- weights were given. `classes` are those that occur, ascending.
 ---@return {classes: integer[], hits: table, truths: table, predictions: table, right: number, total: number}
 function Counts:margins()
   local hits, truths, predictions, seen, right, total = {}, {}, {}, {}, { 0 }, { 0 }

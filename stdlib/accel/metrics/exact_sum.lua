@@ -1,5 +1,5 @@
 --- Sums of f64 without rounding: the metrics' way to give the same bits whatever the order of the data and however it
---- was cut into batches and ranks. Used by the metrics; value() rounds once, to the nearest f64.
+--- was cut into batches and ranks. Used by the metrics. value() rounds once, to the nearest f64.
 ---
 --- A sum is an integer of any length in units of 2^base, held in bins of 32 bits. The unit is small enough for the
 --- product of any two f64. A bin takes 2^28 additions before its carries have to be passed on.
@@ -44,7 +44,7 @@ local function put(bins, v, at)
   if high ~= 0 then bins[k + 2] = (bins[k + 2] or 0) + high end
 end
 
--- A finite f64 as integer * 2^(at - 1074); nil for others.
+-- A finite f64 as integer * 2^(at - 1074). nil for others.
 local function take_apart(x)
   local bits = unpack("<i8", pack("<d", x))
   local exponent, v = bits >> 52 & 0x7ff, bits & FRACTION
@@ -101,7 +101,7 @@ local function add_special(self, x)
   end
 end
 
---- Adds a number; integers in full, too.
+--- Adds a number. Integers are added exactly as well.
 ---@param x number
 function ExactSum:add(x)
   if math.type(x) == "integer" then
@@ -165,7 +165,7 @@ local function add_f64(self, x)
   end
 end
 
---- Adds all elements of a tensor; i64 count as f64.
+--- Adds all elements of a tensor. i64 count as f64.
 ---@param x accel.Tensor
 function ExactSum:add_tensor(x)
   if x:numel() == 0 then return end
@@ -216,7 +216,8 @@ end
 --- Adds sign times another sum.
 ---@param other accel.metrics.ExactSum
 ---@param sign? integer 1 or -1
-function ExactSum:merge(other, sign)
+function ExactSum:merge(other, sign, ...)
+  check.surplus("ExactSum:merge", ...)
   if self.base ~= other.base then raise "ExactSum: a sum and a product of sums have no common unit" end
   sign = sign or 1
   local list, s, at = digits_of(other)
@@ -256,7 +257,7 @@ end
 --- Whether all that was added was finite.
 function ExactSum:finite() return self.nans == 0 and self.above == 0 and self.below == 0 end
 
--- Rounded to 53 bits, or fewer where these would lie below 2^lowest: integer, exponent.
+-- Rounded to 53 bits, or to fewer if these would be below 2^lowest: integer, exponent.
 local function round(self, lowest)
   local list, sign, first = digits_of(self)
   if #list == 0 then return 0, 0 end
@@ -280,7 +281,7 @@ local function round(self, lowest)
   return sign * v, at + self.base
 end
 
---- The sum, correctly rounded; inf where it is too large.
+--- The sum, correctly rounded. inf if it is too large.
 ---@return number
 function ExactSum:value()
   if self.nans > 0 or self.above > 0 and self.below > 0 then return 0 / 0 end
@@ -298,7 +299,7 @@ function ExactSum:parts()
   return v + 0.0, exponent
 end
 
---- The sum as plain data; equal sums give equal data.
+--- The sum as plain data. Equal sums give equal data.
 ---@return table
 function ExactSum:state_dict()
   local list, sign, at = digits_of(self)
@@ -317,7 +318,7 @@ local function check_state(state)
   end
 end
 
---- Adds what state_dict of another sum returned.
+--- Adds the state_dict of another sum.
 ---@param state table
 function ExactSum:add_state(state)
   check_state(state)
@@ -329,7 +330,7 @@ function ExactSum:add_state(state)
   count(self, 1)
 end
 
---- Replaces the sum by what state_dict returned.
+--- Replaces the sum by a state_dict.
 ---@param state table
 function ExactSum:load_state_dict(state)
   check_state(state)

@@ -2,17 +2,18 @@
 local Counts = require "accel.metrics.counts"
 local ExactSum = require "accel.metrics.exact_sum"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
 local AVERAGES = { "binary", "macro", "micro", "weighted", "none" }
 
---- What the three classes below have in common.
+--- The common part of the three classes below.
 ---
 --- Options: average, "binary" (the default: of class pos_label, 1), "macro" (the mean over classes), "weighted" (the
---- mean by how often each is true), "micro" (of all samples together) or "none" (a list, by ascending class); labels,
---- the classes that are looked at (those that occur); zero_division, what 0 / 0 is taken for: 0, the default, 1, or
---- NaN, which means leave the class out; threshold and ignore_index as in Accuracy.
+--- mean weighted by true counts), "micro" (of all samples together) or "none" (a list, by ascending class). labels: the
+--- classes to include (default: those that occur). zero_division: the value of 0 / 0: 0, the default, 1, or NaN, which
+--- leaves the class out. threshold and ignore_index as in Accuracy.
 ---@class accel.metrics.Share: accel.metrics.Counts
 local Share = Counts:extend("accel.metrics.Share")
 
@@ -27,6 +28,12 @@ function Share:init(opts)
   self:configure(o)
   self.average = check.word(who, "average", o.average, AVERAGES)
   self.pos_label = check.integer(who, "pos_label", o.pos_label)
+  if o.pos_label ~= 1 and o.average ~= "binary" then
+    no_effect.once(who, "pos_label", ("with average = '%s'; leave it out, or set average = 'binary'"):format(o.average))
+  end
+  if o.labels ~= nil and o.average == "binary" then
+    no_effect.once(who, "labels", "with average = 'binary', which uses pos_label; set another average")
+  end
   self.zero_division = o.zero_division + 0.0
   if o.labels ~= nil then
     if type(o.labels) ~= "table" or #o.labels == 0 then
@@ -49,7 +56,7 @@ local function sum(list)
   return total:value()
 end
 
--- The mean of shares by weights, without those that are NaN because zero_division says so.
+-- The mean of shares by weights, without those that zero_division made NaN.
 local function mean(self, shares, weights)
   local top, bottom = ExactSum(), ExactSum()
   for i, share in ipairs(shares) do
@@ -65,7 +72,7 @@ local function only_two(self, classes)
   local others = 0
   for _, c in ipairs(classes) do others = others + (c == self.pos_label and 0 or 1) end
   if others < 2 then return end
-  raise("%s: average = 'binary' is for two classes, and %d occur; say average = 'macro', 'micro', 'weighted' or 'none'",
+  raise("%s: average = 'binary' needs two classes, but %d occur; set average = 'macro', 'micro', 'weighted' or 'none'",
     self:who(), #classes)
 end
 

@@ -1,5 +1,5 @@
---- Which values are those of all ranks already: gather_for_metrics notes here what it returns, so that a metric that
---- is given them counts them once, not once per rank.
+--- Marks values that already cover all ranks: gather_for_metrics records its results here, so that a metric counts them
+--- once, not once per rank.
 local accel = require "accel.core"
 
 local M = {}

@@ -2,7 +2,7 @@
 ---
 ---   local metric = accel.metrics.glue "mrpc"                          -- accuracy and F1
 ---   for batch in eval_loader() do
----     metric:update(model(batch.x):argmax(-1), batch.labels)          -- each rank its own rows; padding is left out
+---     metric:update(model(batch.x):argmax(-1), batch.labels)          -- each rank its own rows, without padding
 ---   end
 ---   print(metric:compute().f1)                                        -- the same on every rank, to the last bit
 return require "accel.util.lazy" ("accel.metrics", {

@@ -1,6 +1,7 @@
---- How the metrics read what they are given: tensors or lists, the rows of a prepared loader's batch that are no
---- padding, masks and weights, logits and classes. Used by metric.lua and by the metrics.
+--- How the metrics read their inputs: tensors or lists, the rows of a prepared loader's batch without padding, masks
+--- and weights, logits and classes. Used by metric.lua and by the metrics.
 local accel = require "accel"
+local active = require "accel.data.active"
 local check = require "accel.util.check"
 local dist = require "accel.dist"
 local gathered = require "accel.metrics.gathered"
@@ -33,16 +34,14 @@ local function rows_of_loader(who, loader)
       raise("%s: loader must be one that accelerator:prepare returned, or false, got %s", who, check.shown(loader))
     end
   else
-    -- Not loaded: no Accelerator was made, so no prepared loader is active.
-    local state = package.loaded["accel.accelerator.gradient_state"]
-    state = state and state.current()
-    loader = state and state.active_dataloader
+    -- Without an Accelerator no prepared loader is active. Whichever one prepared it counts.
+    loader = active.innermost and active.innermost()
   end
   return loader and loader.rows or nil
 end
 
---- How many of a batch's first n rows are to be counted on this rank: all, those that the loader says are no padding,
---- or none where another rank counts them.
+--- How many of a batch's first n rows this rank counts: all, the non-padding rows by the loader, or none if another
+--- rank counts them.
 ---@param who string
 ---@param n? integer size of the first dim, nil for a single number
 ---@param o table {loader = table|false|nil, gathered = boolean}
@@ -56,20 +55,20 @@ function M.rows(who, n, o)
   if not rows.counts then return rows.valid and rows.valid[rank + 1] == 0 and 0 or n end -- a stream's own shards
   local expected = rows.counts[rank + 1]
   if n == nil then
-    raise("%s: one number inside the loop over a prepared loader, where each row has its own: give one per row "
+    raise("%s: got one number inside the loop over a prepared loader, in which each row has its own: give one per row "
       .. "(reduction = 'none'), or mask = false and the number of rows as weights", who)
   elseif n ~= expected then
-    raise("%s: %d rows, but this rank's batch of the prepared loader has %d: give one per row; gathered = true says "
-      .. "that they are those of all ranks (gather_for_metrics), mask = false that they are no rows of the batch",
+    raise("%s: %d rows, but this rank's batch of the prepared loader has %d: give one per row, gathered = true "
+      .. "for rows of all ranks (gather_for_metrics), mask = false for values that are not rows of the batch",
       who, n, expected)
   end
   return rows.valid[rank + 1]
 end
 
---- Whether what is given came from gather_for_metrics.
+--- Whether a value came from gather_for_metrics.
 M.is_gathered = gathered.is
 
---- The first `keep` rows of t, where it has n.
+--- The first `keep` rows of t, if it has n.
 function M.head(t, n, keep)
   if keep < n and t:dim() > 0 and t.shape[1] == n then return t:narrow(1, 1, keep) end
   return t
@@ -114,12 +113,12 @@ end
 --- Logits that stand to classes r as (n, classes) to (n): whether p has one dim more, the last.
 M.one_longer = one_longer
 
---- p without a last dim of size 1, where r has none.
+--- p without a last dim of size 1, if r has none.
 function M.squeezed(p, r)
   return one_longer(p, r) and p.shape[p:dim()] == 1 and p:squeeze(-1) or p
 end
 
---- Raises where two tensors have different shapes.
+--- Raises if two tensors have different shapes.
 function M.same_shape(who, p, r)
   if tensors.same_shape(p, r) then return end
   raise("%s: predictions %s and references %s do not match", who, tensors.shape_string(p), tensors.shape_string(r))
@@ -134,7 +133,7 @@ function M.labels(who, r)
 end
 
 --- Predicted classes and references as i64 of one shape. Predictions are classes; or logits with one dim more, the
---- last, whose greatest decides; or, with a threshold, scores of class 1.
+--- last, and the greatest one wins; or, with a threshold, scores of class 1.
 ---@param who string
 ---@param p accel.Tensor
 ---@param r accel.Tensor
@@ -149,14 +148,14 @@ function M.classes(who, p, r, threshold)
   end
   if one_longer(p, r) then
     if p.shape[p:dim()] == 1 then
-      raise("%s: predictions %s have one score per row: a threshold has to say from where on it means class 1", who,
+      raise("%s: predictions %s have one score per row: set threshold, the score from which on it means class 1", who,
         tensors.shape_string(p))
     end
     return p:numel() > 0 and p:argmax(-1) or labels, labels
   end
   M.same_shape(who, p, r)
   if tensors.is_floating(p.dtype) and not whole(p) then
-    raise("%s: predictions are no classes: give whole numbers, logits (rows, classes), or scores and a threshold", who)
+    raise("%s: predictions are not classes: give whole numbers, logits (rows, classes), or scores and a threshold", who)
   end
   return p:to "i64", labels
 end

@@ -40,7 +40,8 @@ end
 ---@param name string
 ---@param opts? string|table the task, or the metric's options
 ---@return accel.metrics.Metric
-function M.load(name, opts)
+function M.load(name, opts, ...)
+  check.surplus("metrics.load", ...)
   if name == "glue" then return M.glue(opts) end
   local found = classes[name] or unknown("metrics.load", name, classes)
   return require "accel.metrics"[found](opts)

@@ -3,8 +3,8 @@ local Counts = require "accel.metrics.counts"
 local ExactSum = require "accel.metrics.exact_sum"
 local options = require "accel.util.options"
 
---- Matthews' correlation coefficient, for two or more classes: {matthews_correlation = }. 0 where all samples have one
---- class, or all predictions. Options: threshold and ignore_index as in Accuracy.
+--- Matthews' correlation coefficient, for two or more classes: {matthews_correlation = }. 0 if all samples have one
+--- class, or all predictions do. Options: threshold and ignore_index as in Accuracy.
 --- example: local m = accel.metrics.Matthews() m:update({ 1, 0, 1, 0 }, { 1, 0, 1, 0 }) return m:value() --> 1.0
 ---@class accel.metrics.Matthews: accel.metrics.Counts
 local Matthews = Counts:extend("accel.metrics.Matthews")

@@ -1,12 +1,15 @@
 --- Mean and MeanLoss: weighted means of numbers.
+local accel = require "accel"
+local means = require "accel.autograd.means"
 local Metric = require "accel.metrics.metric"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local ratio = require "accel.metrics.ratio"
 
---- The mean of values, by weight where weights are given: {mean = }, or under the name that is given. update(values,
---- {weights =, mask =}); one value per sample makes it exact: the mean loss of a batch is rounded, and differs with the
---- batch. NaN where nothing was counted or the weights add up to 0.
+--- The mean of values, optionally weighted: {mean = }, or under a given name. update(values, {weights =, mask =}). One value per
+--- sample makes it exact: the mean loss of a batch is rounded, and differs with the batch. A loss that a model computed from labels
+--- counts by their number. A model's loss from labels counts by their number. NaN if nothing was counted or the weights add up to
+--- 0.
 --- example: local m = accel.metrics.Mean() m:update({ 1.0, 4.0 }, { weights = { 3, 1 } }) return m:compute()
 ---   --> { mean = 1.75 }
 ---@class accel.metrics.Mean: accel.metrics.Metric
@@ -25,6 +28,17 @@ end
 function Mean:elements(p, r)
   if r then raise("%s: it takes values and options, no references", self:who()) end
   return p
+end
+
+--- Values of one kind: see Metric:update.
+---@param values accel.Tensor|number
+---@param opts? table options by name
+function Mean:update(values, opts, ...)
+  local terms = accel.is_tensor(values) and means.of(values)
+  if terms and opts == nil and select("#", ...) == 0 then
+    return Metric.update(self, values:detach():reshape(1), { weights = terms[1].count:reshape(1), mask = false })
+  end
+  return Metric.update(self, values, opts, ...)
 end
 
 function Mean:add(values, _, weights)

@@ -1,13 +1,13 @@
---- Metric: what all metrics share. A metric is fed batch by batch on every rank, and compute() gives the numbers of
---- all that was fed anywhere, the same on every rank.
+--- Metric: the common base of all metrics. A metric is fed batch by batch on every rank, and compute() gives the
+--- numbers of all that was fed anywhere, the same on every rank.
 ---
 ---   local accuracy = accel.metrics.Accuracy()
 ---   for batch in loader() do accuracy:update(model(batch.x), batch.y) end
 ---   print(accuracy:compute().accuracy)
 ---
---- What is kept are integers and sums without rounding (exact_sum.lua), rounded once at the end: the numbers do not
---- depend, in any bit, on how the data was cut into batches and ranks, as long as each row's own values do not.
---- Inside the loop over a prepared loader the rows that are padding are left out.
+--- The state is integers and exact sums (exact_sum.lua), rounded once at the end: the numbers do not depend, in any
+--- bit, on the division of the data into batches and ranks, as long as each row's own values do not. Inside the loop
+--- over a prepared loader the rows that are padding are left out.
 local ExactSum = require "accel.metrics.exact_sum"
 local accel = require "accel"
 local check = require "accel.util.check"
@@ -20,13 +20,13 @@ local tensors = require "accel.util.tensors"
 
 local none = options.none
 
---- What a metric of one's own extends. It says
----   names          list of the numbers that result() gives; the first is value()
----   sums           names of fields that are exact sums; with others besides, start(), pack() and absorb() are to be
+--- The base class of custom metrics. A subclass declares
+---   names          list of the numbers in result(). The first is value()
+---   sums           names of fields that are exact sums. For other fields, start(), pack() and absorb() must be
 ---                  extended
----   elements(p, r) predictions and references as tensors of one shape, one element per sample; the second may be
----                  nil; a third, bool, says which elements count
----   add(a, b, w)   adds elements, one-dimensional; w: their weights, f64, or nil
+---   elements(p, r) predictions and references as tensors of one shape, one element per sample. The second may be
+---                  nil. A third, bool, marks the elements that count
+---   add(a, b, w)   adds elements, one-dimensional. w: their weights, f64, or nil
 ---   result()       the numbers by name, of at least one sample
 ---
 --- example: local Largest = accel.metrics.Metric:extend "Largest" Largest.names = { "largest" }
@@ -62,14 +62,15 @@ function Metric:start()
   for _, name in ipairs(self.sums) do self[name] = ExactSum() end
 end
 
---- What was counted, as plain data and tensors.
+--- The counts, as plain data and tensors.
 function Metric:pack()
   local data = {}
   for _, name in ipairs(self.sums) do data[name] = self[name]:state_dict() end
   return data
 end
 
---- Adds what pack() of another gave.
+--- Adds the result of another's pack().
+---@param data any result of pack()
 function Metric:absorb(data)
   for _, name in ipairs(self.sums) do self[name]:add_state(data[name]) end
 end
@@ -82,17 +83,17 @@ local function is_options(value)
     and (next(value) ~= nil and type(next(value)) == "string")
 end
 
---- Counts a batch of this rank. Options: mask, bool, one per row or per element, tells which count; weights, a number
---- or one per row or element; loader, the prepared loader whose batch this is, where several loops are nested (false:
---- of none); gathered = true for rows of all ranks, alike on every rank, as gather_for_metrics returns them (those that
---- come from it directly are known). mask = false says that what is given are no rows of the active loader's batch.
+--- Counts a batch of this rank. Options: mask, bool, one per row or per element, selects those that count; weights, a
+--- number or one per row or element; loader, the prepared loader of this batch, for nested loops (false: none);
+--- gathered = true for rows of all ranks, alike on every rank, as gather_for_metrics returns them (its direct results
+--- are recognized). mask = false: the values are not rows of the active loader's batch.
 ---@param predictions accel.Tensor|number[]
 ---@param references? accel.Tensor|number[]
 ---@param opts? {mask: accel.Tensor|boolean[]|false|nil, weights: any, loader: table|false|nil, gathered: boolean?}
-function Metric:update(predictions, references, opts)
+function Metric:update(predictions, references, opts, ...)
   if opts == nil and is_options(references) then references, opts = nil, references end
   local who = self:who()
-  local o = options(who .. ":update", opts, update_options)
+  local o = options(who .. ":update", opts, update_options, ...)
   local _ <close> = accel.no_grad()
   if o.mask == false then o.mask, o.loader = nil, false end
   if o.gathered == nil then o.gathered = inputs.is_gathered(predictions) or inputs.is_gathered(references) end
@@ -140,13 +141,13 @@ for key, value in next, update_options do batch_options[key] = value end
 ---@param batch {predictions: any, references: any}|accel.Tensor|number[] with the options of update
 ---@param references? accel.Tensor|number[]
 ---@param opts? table
-function Metric:add_batch(batch, references, opts)
+function Metric:add_batch(batch, references, opts, ...)
   if references == nil and type(batch) == "table" and next(batch) ~= nil and #batch == 0 then
-    local o = options(self:who() .. ":add_batch", batch, batch_options)
+    local o = options(self:who() .. ":add_batch", batch, batch_options, opts, ...)
     self:update(o.predictions, o.references,
       { mask = o.mask, weights = o.weights, loader = o.loader, gathered = o.gathered })
   else
-    self:update(batch, references, opts)
+    self:update(batch, references, opts, ...)
   end
   self.batched = true
 end
@@ -160,7 +161,8 @@ function Metric:blank()
   return twin
 end
 
---- Adds what state_dict() of a metric of this class returned.
+--- Adds the state_dict() of a metric of this class.
+---@param state table result of state_dict()
 function Metric:merge(state)
   if type(state) ~= "table" or state.metric ~= self.__name then
     raise("%s: expected the state of a %s, got %s", self:who(), self.__name,
@@ -170,14 +172,14 @@ function Metric:merge(state)
   self:absorb(state.data)
 end
 
---- What this rank counted, as plain data and tensors.
+--- This rank's counts, as plain data and tensors.
 ---@return table
 function Metric:state_dict()
   return { metric = self.__name, samples = self.samples, data = self:pack() }
 end
 
---- Goes on from what state_dict returned: each rank from its own, or after a change of their number some from several
---- (merge), others from none (reset).
+--- Continues from a state_dict: each rank from its own. After a change in the number of ranks, some continue from
+--- several (merge), others from none (reset).
 ---@param state table
 function Metric:load_state_dict(state)
   local twin = self:blank()
@@ -186,9 +188,9 @@ function Metric:load_state_dict(state)
   self:merge(state)
 end
 
-local nan = string.unpack("<d", "\0\0\0\0\0\0\xf8\x7f") -- one NaN, where 0 / 0 has either sign
+local nan = string.unpack("<d", "\0\0\0\0\0\0\xf8\x7f") -- one NaN, although 0 / 0 has either sign
 
---- The numbers of what this object holds, without asking other ranks; NaN where nothing was counted.
+--- The numbers of this object alone, without communication. NaN if nothing was counted.
 ---@return table<string, number>
 function Metric:numbers()
   local result = {}
@@ -206,13 +208,13 @@ end
 local compute_options = { sync = true }
 for key, value in next, batch_options do compute_options[key] = value end
 
---- The numbers over all ranks, equal on each; all ranks have to call it. NaN where nothing was counted. sync = false:
---- of this rank alone. With predictions and references it counts these first, as add_batch.
+--- The numbers over all ranks, equal on each. All ranks must call it. NaN if nothing was counted. sync = false: of this
+--- rank alone. With predictions and references it counts these first, as add_batch.
 --- example: accel.metrics.F1():compute { predictions = { 1, 1, 0, 0 }, references = { 1, 0, 1, 0 } } --> { f1 = 0.5 }
 ---@param opts? {sync: boolean?, predictions: any, references: any}
 ---@return table<string, number>
-function Metric:compute(opts)
-  local o = options(self:who() .. ":compute", opts, compute_options)
+function Metric:compute(opts, ...)
+  local o = options(self:who() .. ":compute", opts, compute_options, ...)
   local sync = o.sync
   o.sync = nil
   if next(o) ~= nil then self:add_batch(o) end
@@ -235,7 +237,7 @@ end
 --- example: local m = accel.metrics.Mean() m:update { 1.0, 2.0 } return m:value() --> 1.5
 ---@param opts? {sync: boolean?}
 ---@return number
-function Metric:value(opts) return self:compute(opts)[self.names[1]] end
+function Metric:value(opts, ...) return self:compute(opts, ...)[self.names[1]] end
 
 function Metric:__tostring() return ("%s(%d samples on this rank)"):format(self:who(), self.samples) end
 

@@ -34,7 +34,7 @@ local function even(x, e)
   return 2 * x, e - 1
 end
 
---- Pearson's coefficient of all pairs; NaN where one variable is constant or has a value that is not finite.
+--- Pearson's coefficient of all pairs. NaN if one variable is constant or has a value that is not finite.
 ---@return number
 function Moments:correlation()
   local c, ec = covariance(self, self.xy, self.x, self.y):parts()

@@ -11,9 +11,9 @@ local tensors = require "accel.util.tensors"
 local half = { f16 = true, bf16 = true }
 
 --- exp of the mean negative log likelihood per token: {perplexity = }. update(logits, labels) with logits (rows, time,
---- classes), where labels of ignore_index (-100) are not counted, with shift = true each label by the logits of the
---- place before it; or update(nll) with each token's negative log likelihood. A mask or weights have one entry per row
---- or per token. NaN without tokens.
+--- classes). Labels equal to ignore_index (-100) are not counted. shift = true compares each label with the logits of
+--- the position before it. Or update(nll) with each token's negative log likelihood. A mask or weights have one entry
+--- per row or per token. NaN without tokens.
 --- example: local m = accel.metrics.Perplexity() m:update(accel.zeros(2, 3, 8), accel.tensor { { 1, 2, -100 }, { 7, 0,
 ---   1 } }) return math.floor(m:value() + 0.5) --> 8
 ---@class accel.metrics.Perplexity: accel.metrics.Mean

@@ -1,4 +1,4 @@
---- Spearman: correlation of ranks. It has to keep all values, and compute() brings those of all ranks to each.
+--- Spearman: correlation of ranks. It must keep all values, and compute() gathers all ranks' values on each.
 local Moments = require "accel.metrics.moments"
 local Pearson = require "accel.metrics.pearson"
 local accel = require "accel"

@@ -1,10 +1,10 @@
---- Selective recompute (Korthikanti et al. 2022): attention keeps its inputs alone and is computed again in backward, everything else keeps
---- what backward needs. Used by gradient_checkpointing_enable { granularity = "selective" } and by MegatronLMPlugin.
+--- Selective recompute (Korthikanti et al. 2022): attention keeps only its inputs and is computed again in backward. All other modules keep
+--- their tensors for backward. Used by gradient_checkpointing_enable { granularity = "selective" } and by MegatronLMPlugin.
 local accel = require "accel"
 
 local M = {}
 
---- The field of an attention that holds the probability of its dropout; nil of other modules.
+--- The field of an attention that holds its dropout probability. nil for other modules.
 ---@param module accel.nn.Module
 ---@return string?
 function M.dropout_field(module)
@@ -12,7 +12,7 @@ function M.dropout_field(module)
   return math.type(module.dropout) and (module.heads or module.num_heads) and "dropout" or nil
 end
 
---- Attention of a model is a checkpoint from now on, or false where it has none that is known.
+--- Makes a model's attention a checkpoint. Returns false if the model has no known attention.
 ---@param model accel.nn.Module
 ---@param o? table options of accel.checkpoint
 ---@return boolean
@@ -36,7 +36,7 @@ function M.set(model, o)
   return found
 end
 
---- Attention keeps what backward needs, as before.
+--- Attention keeps its tensors for backward, as before.
 ---@param model accel.nn.Module
 function M.clear(model)
   for _, module in ipairs(model:modules()) do

@@ -2,6 +2,7 @@
 ---
 ---   local model = models.BertForSequenceClassification.from_pretrained(dir, { config = { num_labels = 3 } })
 ---   local logits = model(ids, { attention_mask = mask, token_type_ids = segments })   -- [B, T] -> [B, 3]
+local check = require "accel.util.check"
 local PreTrainedModel = require "accel.models.pretrained_model"
 local SelfAttention = require "accel.models.self_attention"
 local accel = require "accel"
@@ -10,6 +11,9 @@ local activation = require "accel.models.activation"
 local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
+local encoder_heads = require "accel.models.encoder.heads"
+local heads = require "accel.models.decoder.heads"
+local means = require "accel.autograd.means"
 local nn = require "accel.nn"
 local options = require "accel.util.options"
 local plans = require "accel.models.plans"
@@ -23,11 +27,10 @@ local schema = config.schema("bert", {
   hidden_act = config.activation "gelu", hidden_dropout_prob = config.rate(0.1),
   attention_probs_dropout_prob = config.rate(0.1), max_position_embeddings = config.size(512),
   type_vocab_size = config.size(2), initializer_range = config.number(0.02), layer_norm_eps = config.number(1e-12),
-  pad_token_id = config.token(0), classifier_dropout = config.rate(), is_decoder = config.flag(false),
-  add_cross_attention = config.flag(false), tie_word_embeddings = config.flag(true),
-  position_embedding_type = config.word("absolute", { "absolute" }),
+  pad_token_id = config.nullable(config.token(0)), classifier_dropout = config.rate(), is_decoder = config.flag(false),
+  add_cross_attention = config.fixed(false), tie_word_embeddings = config.flag(true),
+  position_embedding_type = config.only(function(v) return v == "absolute" end, "absolute"),
 }, function(c)
-  if c.is_decoder or c.add_cross_attention then return "is_decoder and add_cross_attention are not supported" end
   if c.pad_token_id and c.pad_token_id >= c.vocab_size then
     return ("pad_token_id %d is outside of the vocabulary of %d"):format(c.pad_token_id, c.vocab_size)
   end
@@ -46,16 +49,17 @@ function Embeddings:init(c)
   self.limit = c.max_position_embeddings
 end
 
-function Embeddings:forward(ids, token_type_ids, position_ids)
+function Embeddings:forward(ids, token_type_ids, position_ids, past)
   local T = ids.shape[2]
-  if not position_ids and T > self.limit then raise("bert: %d tokens exceed the %d positions", T, self.limit) end
-  local positions = position_ids or context.positions(T, ids.device) or accel.arange(T, { device = ids.device })
+  past = past or 0
+  if not position_ids and past + T > self.limit then raise("bert: %d tokens exceed the %d positions", past + T, self.limit) end
+  local positions = position_ids or context.positions(T, ids.device) or accel.arange(past, past + T, { device = ids.device })
   local segments = token_type_ids or accel.zeros(1, T, { dtype = "i64", device = ids.device })
   local x = self.word_embeddings(ids) + self.token_type_embeddings(segments) + self.position_embeddings(positions)
   return self.dropout(self.LayerNorm(x))
 end
 
---- Projects, drops out, adds what was before, normalises.
+--- Projects, applies dropout, adds the residual, normalises.
 ---@class accel.models.BertOutput : accel.nn.Module
 local Output = nn.Module:extend("BertOutput")
 
@@ -75,9 +79,9 @@ function Attention:init(c)
   self.output = Output(c, c.hidden_size)
 end
 
-function Attention:forward(x, mask) return self.output(self.self(x, mask), x) end
+function Attention:forward(x, mask, ctx, layer) return self.output(self.self(x, mask, ctx, layer), x) end
 
---- A linear layer and its activation; with `norm`, a layer norm after it.
+--- A linear layer and its activation. With `norm`, a layer norm after it.
 ---@class accel.models.BertTransform : accel.nn.Module
 local Transform = nn.Module:extend("BertTransform")
 
@@ -101,8 +105,8 @@ function Layer:init(c)
   self.output = Output(c, c.intermediate_size)
 end
 
-function Layer:forward(x, mask)
-  x = self.attention(x, mask)
+function Layer:forward(x, mask, ctx, layer)
+  x = self.attention(x, mask, ctx, layer)
   return self.output(self.intermediate(x), x)
 end
 
@@ -115,8 +119,9 @@ function Encoder:init(c)
   for _ = 1, c.num_hidden_layers do self.layer:append(Layer(c)) end
 end
 
-function Encoder:forward(x, mask)
-  for _, layer in ipairs(self.layer) do x = run_layer(self, layer, nil, x, mask) end
+function Encoder:forward(x, mask, ctx)
+  for i, layer in ipairs(self.layer) do x = run_layer(self, layer, ctx and ctx.cache, x, mask, ctx, i) end
+  if ctx and ctx.cache then ctx.cache:advance(x.shape[2]) end
   return x
 end
 
@@ -150,8 +155,8 @@ local Base = PreTrainedModel:define("BertPreTrainedModel", {
   ignored_keys = { "embeddings%.position_ids$", "embeddings%.token_type_ids$" }, optional_keys = { "pooler%.dense%." },
 })
 
---- The encoder alone: ids [B, T] -> hidden states [B, T, hidden_size], and those of the first token through
---- the pooler, [B, hidden_size] (nil when made with add_pooling_layer = false).
+--- The encoder alone: ids [B, T] -> hidden states [B, T, hidden_size], and the pooled first token, [B, hidden_size]
+--- (nil with add_pooling_layer = false).
 --- example: accel.models.BertModel(accel.models.tiny.bert)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
 ---@class accel.models.BertModel : accel.models.PreTrainedModel
 local BertModel = Base:define("BertModel", { is_base = true, tp_plan = PLAN.base })
@@ -165,15 +170,22 @@ end
 --- attention_mask [B, T]: 1 for tokens, 0 for padding. token_type_ids [B, T]: 0 for the first text, 1 for the
 --- second.
 ---@param ids accel.Tensor [B, T]
----@param opts? {attention_mask: accel.Tensor?, token_type_ids: accel.Tensor?, position_ids: accel.Tensor?}
+---@param opts? {attention_mask: accel.Tensor?, token_type_ids: accel.Tensor?, position_ids: accel.Tensor?, cache: accel.models.KVCache?}
 ---@return accel.Tensor, accel.Tensor?
-function BertModel:forward(ids, opts)
+function BertModel:forward(ids, opts, ...)
+  check.surplus("forward", ...)
   local o = options("bert", opts,
-    { attention_mask = options.none, token_type_ids = options.none, position_ids = options.none })
+    { attention_mask = options.none, token_type_ids = options.none, position_ids = options.none, cache = options.none })
   context.check_ids("bert", ids)
-  local shape = ids.shape
-  local mask = context.padding("bert", o.attention_mask, shape[1], shape[2])
-  local x = self.encoder(self.embeddings(ids, o.token_type_ids, o.position_ids), mask)
+  local shape, ctx, mask = ids.shape, nil, nil
+  if self.config.is_decoder then
+    ctx = context.decoder("bert", ids, { cache = o.cache, attention_mask = o.attention_mask })
+    mask = ctx.mask
+  else
+    if o.cache then raise "bert: only a decoder (is_decoder = true) has a cache" end
+    mask = context.padding("bert", o.attention_mask, shape[1], shape[2])
+  end
+  local x = self.encoder(self.embeddings(ids, o.token_type_ids, o.position_ids, ctx and ctx.past), mask, ctx)
   return x, self.pooler and self.pooler(x)
 end
 
@@ -190,13 +202,17 @@ function Classification:build(c)
   self.classifier = nn.Linear(c.hidden_size, config.labels(c))
 end
 
---- Logits [B, num_labels]; options of BertModel.
+--- Logits [B, num_labels], or with labels their loss. Options of BertModel. problem_type of the configuration chooses the loss. Default:
+--- mean squared error for one label, cross entropy for classes by number, binary cross entropy for a number per class.
 ---@param ids accel.Tensor
----@param opts? table
+---@param opts? table labels, and options of BertModel
 ---@return accel.Tensor
-function Classification:forward(ids, opts)
-  local _, pooled = self.bert(ids, opts)
-  return self.classifier(self.dropout(pooled))
+function Classification:forward(ids, opts, ...)
+  check.surplus("forward", ...)
+  local own, rest = heads.taken(opts, "labels")
+  local _, pooled = self.bert(ids, rest)
+  local logits = self.classifier(self.dropout(pooled))
+  return own.labels and heads.classification_loss(self.config, logits, own.labels) or logits
 end
 
 ---@class accel.models.BertLMPredictionHead : accel.nn.Module
@@ -208,7 +224,7 @@ function PredictionHead:init(c)
   self.bias = nn.Parameter(accel.zeros(c.vocab_size))
 end
 
---- Logits, or with labels the mean cross entropy where these are not -100.
+--- Logits, or with labels the mean cross entropy over labels other than -100.
 function PredictionHead:forward(x, labels)
   return causal_head.run(self.decoder, self.transform(x), { labels = labels, shifted = true })
 end
@@ -264,6 +280,9 @@ local function targets(ids, opts, takes)
   return found, rest
 end
 
+--- The mean cross entropy of sentences whose label is not -100.
+local function sentence_loss(logits, labels) return means.over(accel.cross_entropy(logits, labels), labels) end
+
 local TIED <const> = {
   ["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight",
   ["cls.predictions.decoder.bias"] = "cls.predictions.bias",
@@ -281,17 +300,26 @@ function MaskedLM:build(c)
   self.cls = MLMHead(c)
 end
 
---- Logits; with labels [B, T] the mean cross entropy of those that are not -100.
+--- Logits. With labels [B, T] the mean cross entropy over labels other than -100.
 ---@param ids accel.Tensor
 ---@param opts? table options of BertModel, and labels
 ---@return accel.Tensor
-function MaskedLM:forward(ids, opts)
+function MaskedLM:forward(ids, opts, ...)
+  check.surplus("forward", ...)
   local given, rest = targets(ids, opts, { labels = 2 })
   local x = self.bert(ids, rest)
-  return self.cls(x, given.labels)
+  return means.from(self, self.cls(x, given.labels), rest)
 end
 
---- Tells whether a pair's second text follows its first: logits [B, 2], of which the first says that it does.
+--- The counts of the means that the loss of forward is the sum of: its labels.
+---@param ids accel.Tensor token ids
+---@param opts? table options of forward
+---@return accel.Tensor[]?
+function MaskedLM:loss_counts(ids, opts) -- luacheck: no self
+  return { causal_head.count { labels = targets(ids, opts, { labels = 2 }).labels, shifted = true } }
+end
+
+--- Predicts whether a pair's second text follows its first: logits [B, 2], the first one for yes.
 --- example: accel.models.BertForNextSentencePrediction(accel.models.tiny.bert)(accel.tensor { { 1, 2 } }).shape --> { 1, 2 }
 ---@class accel.models.BertForNextSentencePrediction : accel.models.PreTrainedModel
 local NextSentence = Base:define("BertForNextSentencePrediction", {
@@ -303,15 +331,26 @@ function NextSentence:build(c)
   self.cls = NSPHead(c)
 end
 
---- Logits [B, 2]; with labels [B] (1: the second text is another one) the mean cross entropy of those that are not -100.
+--- Logits [B, 2]. With labels [B] (1: the second text is a different one) the mean cross entropy over labels other than
+--- -100.
 ---@param ids accel.Tensor
 ---@param opts? table options of BertModel, and labels
 ---@return accel.Tensor
-function NextSentence:forward(ids, opts)
+function NextSentence:forward(ids, opts, ...)
+  check.surplus("forward", ...)
   local given, rest = targets(ids, opts, { labels = 1 })
   local _, pooled = self.bert(ids, rest)
   local logits = self.cls(pooled)
-  return given.labels and accel.cross_entropy(logits, given.labels) or logits
+  return given.labels and means.from(self, sentence_loss(logits, given.labels), rest) or logits
+end
+
+--- The counts of the means that the loss of forward is the sum of: its labels.
+---@param ids accel.Tensor token ids
+---@param opts? table options of forward
+---@return accel.Tensor[]?
+function NextSentence:loss_counts(ids, opts) -- luacheck: no self
+  local given = targets(ids, opts, { labels = 1 })
+  return { given.labels and means.labels(given.labels) }
 end
 
 --- BERT as it is trained (Devlin et al. 2019): masked words and the next sentence, Megatron-LM's BERT with its binary head.
@@ -327,21 +366,73 @@ function PreTraining:build(c)
   self.cls = PreTrainingHeads(c)
 end
 
---- Logits of words [B, T, vocab] and of the next sentence [B, 2]. With labels [B, T], next_sentence_label [B] or both the sum of their mean
---- cross entropies, of those that are not -100 each; behind it that of words and that of the sentence, nil where none was asked for.
+--- Logits of words [B, T, vocab] and of the next sentence [B, 2]. With labels [B, T], next_sentence_label [B] or both, the first result is
+--- the sum of their mean cross entropies, each over labels other than -100, followed by the words' and the sentence's, nil for one without
+--- labels.
 ---@param ids accel.Tensor
 ---@param opts? table options of BertModel, labels and next_sentence_label
 ---@return accel.Tensor, accel.Tensor?, accel.Tensor?
-function PreTraining:forward(ids, opts)
+function PreTraining:forward(ids, opts, ...)
+  check.surplus("forward", ...)
   local given, rest = targets(ids, opts, { labels = 2, next_sentence_label = 1 })
   local x, pooled = self.bert(ids, rest)
   local words, sentence = self.cls(x, pooled, given.labels)
   local order = given.next_sentence_label
   if not given.labels and not order then return words, sentence end
-  order = order and accel.cross_entropy(sentence, order)
+  order = order and sentence_loss(sentence, order)
   words = given.labels and words
-  return words and order and words + order or words or order, words or nil, order
+  if not words or not order then return means.from(self, words or order, rest), words or nil, order end
+  return means.from(self, means.mark(words + order, { means.of(words)[1], means.of(order)[1] }), rest), words, order
 end
 
-return { BertModel = BertModel, BertForSequenceClassification = Classification, BertForMaskedLM = MaskedLM,
+--- The counts of the means that the loss of forward is the sum of: labels of words, then of sentences.
+---@param ids accel.Tensor token ids
+---@param opts? table options of forward
+---@return accel.Tensor[]?
+function PreTraining:loss_counts(ids, opts) -- luacheck: no self
+  local given, counts = targets(ids, opts, { labels = 2, next_sentence_label = 1 }), {}
+  counts[1] = causal_head.count { labels = given.labels, shifted = true }
+  counts[#counts + 1] = given.next_sentence_label and means.labels(given.next_sentence_label)
+  return counts
+end
+
+-- ---- further heads (encoder/heads.lua) ----
+local HEAD <const> = { prefix = "bert", Base = BertModel, width = function(c) return c.hidden_size end, vocab = function(c) return c.vocab_size end }
+local function dropout(c) return c.classifier_dropout or c.hidden_dropout_prob end
+
+--- Scores for classes of each token.
+--- example: accel.models.BertForTokenClassification(accel.models.tiny.bert)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 2 }
+---@class accel.models.BertForTokenClassification : accel.models.PreTrainedModel
+local Token = Base:define("BertForTokenClassification", {})
+encoder_heads.token(Token, HEAD, { dropout = dropout })
+
+--- Scores for the first and last tokens of an answer.
+--- example: accel.models.BertForQuestionAnswering(accel.models.tiny.bert)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3 }
+---@class accel.models.BertForQuestionAnswering : accel.models.PreTrainedModel
+local Question = Base:define("BertForQuestionAnswering", {})
+encoder_heads.question(Question, HEAD)
+
+--- Scores for one of several texts.
+--- example: accel.models.BertForMultipleChoice(accel.models.tiny.bert)(accel.tensor { { { 1, 2 }, { 3, 4 } } }).shape --> { 1, 2 }
+---@class accel.models.BertForMultipleChoice : accel.models.PreTrainedModel
+local Choice = Base:define("BertForMultipleChoice", { optional_keys = {} })
+encoder_heads.choice(Choice, HEAD, { dropout = dropout })
+
+--- BERT as a causal language model: is_decoder of the configuration must be true.
+--- example: local m = accel.models.BertLMHeadModel(accel.models.tiny.bert)
+---   return m(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 9 }
+---@class accel.models.BertLMHeadModel : accel.models.PreTrainedModel
+local Causal = Base:define("BertLMHeadModel", { tied_weights = TIED })
+encoder_heads.words(Causal, HEAD, {
+  dense = "cls.predictions.transform.dense", norm = "cls.predictions.transform.LayerNorm", decoder = "cls.predictions.decoder",
+  bias = "cls.predictions.bias", act = function(c) return c.hidden_act end, eps = function(c) return c.layer_norm_eps end, causal = true,
+})
+
+function Causal:cache_shape()
+  local c = self.config
+  return c.num_hidden_layers, c.num_attention_heads, c.hidden_size // c.num_attention_heads
+end
+
+return { BertForTokenClassification = Token, BertForQuestionAnswering = Question, BertForMultipleChoice = Choice, BertLMHeadModel = Causal,
+  BertModel = BertModel, BertForSequenceClassification = Classification, BertForMaskedLM = MaskedLM,
   BertForNextSentencePrediction = NextSentence, BertForPreTraining = PreTraining }

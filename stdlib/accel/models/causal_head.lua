@@ -1,18 +1,20 @@
---- What the decoders with a language-model head do with the states of their stack: logits, or with labels the loss,
---- whose logits are never whole in memory. Used by gpt2.lua, llama.lua and mixtral.lua; run also by bert.lua.
+--- The head of decoders with a language model: it computes logits from the states of their stack, or with labels the
+--- loss, whose logits are never whole in memory. Used by gpt2.lua, llama.lua, mixtral.lua and bert.lua.
 local accel = require "accel"
 local KVCache = require "accel.models.kv_cache"
+local divided = require "accel.nn.divided"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local context = require "accel.models.context"
 local nn = require "accel.nn"
 local is_plain = require "accel.nn.is_plain"
+local means = require "accel.autograd.means"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local M = {}
 
---- forward's (ids, cache, opts) without what is for the head: {labels=, logits_to_keep=}, cache, opts.
+--- forward's (ids, cache, opts) without the head's options: {labels=, logits_to_keep=}, cache, opts.
 ---@param who string
 ---@param ids accel.Tensor
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
@@ -26,7 +28,7 @@ function M.options(who, ids, cache, opts)
     return {}, cache, opts
   end
   local labels, keep, rest = given.labels, given.logits_to_keep, {}
-  local parallel, shifted = package.loaded["accel.parallel.context"], given.shift_labels ~= nil
+  local parallel, shifted = divided.sequences, given.shift_labels ~= nil
   if shifted and labels ~= nil then raise("%s: give labels or shift_labels, not both", who) end
   if labels ~= nil and parallel and parallel.active() then
     raise("%s: the label of a part's last token is on another rank: shift labels before they are cut, and give shift_labels", who)
@@ -50,7 +52,7 @@ function M.options(who, ids, cache, opts)
   return own, cache, rest
 end
 
---- The last `keep` positions of x [B, T, width]; 0 or nil: all.
+--- The last `keep` positions of x [B, T, width]. 0 or nil: all.
 ---@param x accel.Tensor
 ---@param keep? integer
 ---@return accel.Tensor
@@ -60,9 +62,23 @@ function M.last(x, keep)
   return x:narrow(2, T - keep + 1, keep)
 end
 
---- Logits of hidden states x [B, T, width], with logits_to_keep of the last positions; with labels [B, T] the mean
---- cross entropy of each position's logits and the label of the next one (of shift_labels: the label at its own place, since
---- they were shifted before). Labels of -100 count nothing.
+--- The labels of positions: each is to name the next one, unless they were shifted before.
+local function targets(labels, shifted)
+  if shifted then return labels end
+  local B, T = labels.shape[1], labels.shape[2]
+  local last = accel.full({ B, math.min(T, 1) }, -100, { dtype = labels.dtype, device = labels.device })
+  return accel.cat({ labels:narrow(2, math.min(T, 1) + 1, math.max(T - 1, 0)), last }, 2)
+end
+
+--- Parts of sequences, with a mean over the labels of all parts. nil outside such a scope.
+local function parts()
+  local parallel = divided.sequences
+  return parallel and parallel.active() and parallel
+end
+
+--- Logits of hidden states x [B, T, width], with logits_to_keep of the last positions. With labels [B, T] the mean cross
+--- entropy of each position's logits and the label of the next one (shift_labels: the label at its own position, since they
+--- are already shifted). Labels of -100 do not count. Without counted labels the loss is 0.
 ---@param head accel.nn.Module
 ---@param x accel.Tensor
 ---@param own {labels: accel.Tensor?, shifted: boolean?, logits_to_keep: integer?} as M.options returns it
@@ -70,19 +86,30 @@ end
 function M.run(head, x, own)
   local labels = own.labels
   if not labels then return head(M.last(x, own.logits_to_keep)) end
-  local target = labels
-  if not own.shifted then
-    local B, T = labels.shape[1], labels.shape[2]
-    local last = accel.full({ B, math.min(T, 1) }, -100, { dtype = labels.dtype, device = labels.device })
-    target = accel.cat({ labels:narrow(2, math.min(T, 1) + 1, math.max(T - 1, 0)), last }, 2)
+  local target, loss, parallel = targets(labels, own.shifted), nil, parts()
+  if head.cross_entropy then -- its classes are shared out over ranks
+    loss = head:cross_entropy(x, target)
+  elseif is_plain(head, nn.Linear.forward) then
+    loss = accel.linear_cross_entropy(x, head.weight, target, head.bias)
+  else -- a head with its own computation, or with hooks, must return its logits
+    local logits = head(x)
+    loss = accel.cross_entropy(logits:reshape(-1, logits.shape[3]), target:reshape(-1))
   end
-  if head.cross_entropy then return head:cross_entropy(x, target) end -- its classes are shared out over ranks
-  -- a head that computes in a way of its own, or is watched, is asked for its logits
-  if is_plain(head, nn.Linear.forward) then
-    return accel.linear_cross_entropy(x, head.weight, target, head.bias)
-  end
-  local logits = head(x)
-  return accel.cross_entropy(logits:reshape(-1, logits.shape[3]), target:reshape(-1))
+  loss = means.over(loss, target)
+  if not parallel then return loss end
+  local count = means.of(loss)[1].count
+  loss, count = parallel.mean(loss, count)
+  return means.mark(loss, { { loss = loss, count = count } })
+end
+
+--- The number of labels in a call's loss, without the call. nil without labels. For callers that need it in advance, such as a
+--- pipeline.
+---@param own {labels: accel.Tensor?, shifted: boolean?}
+---@return accel.Tensor?
+function M.count(own)
+  if not own.labels then return nil end
+  local count, parallel = means.labels(targets(own.labels, own.shifted)), parts()
+  return parallel and parallel.total(count) or count
 end
 
 return M

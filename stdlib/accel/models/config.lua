@@ -1,198 +1,95 @@
---- Configurations as Hugging Face's config.json holds them: what a family declares (keys, kinds, defaults),
---- and the check of a table against it. Files come from anywhere, so that every declared value is checked for
---- type and size before anything is built from it.
+--- Configurations in the form of Hugging Face's config.json: a family's declaration (keys, kinds, defaults), and the
+--- check of a table against it. Files come from anywhere, so that every declared value is checked for type and size
+--- before anything is built from it.
 ---
 ---   local schema = config.schema("gpt2", {
 ---     vocab_size = config.size(50257), n_inner = config.size(), resid_pdrop = config.rate(0.1) }, further_check)
----   local c, problem = config.read(schema, given)
+---   local c, problem, code = config.read(schema, given)
+---
+--- A checked configuration holds declared keys alone, so that a key which the family does not have cannot change a model. Keys of a file
+--- that the family does not declare are kept apart for save_pretrained, with a warning unless they change nothing (config_ignored.lua).
+--- Code that serves several families reads by config.get, which knows each family's declaration. In accel's own tests any other read of an
+--- undeclared key raises.
 local accel = require "accel"
-local activation = require "accel.models.activation"
 local check = require "accel.util.check"
-local nearest = require "accel.util.nearest"
+local ignored = require "accel.models.config_ignored"
+local kinds = require "accel.models.config_fields"
 
 local M = {}
+for name, kind in next, kinds do M[name] = kind end
 
--- Far above any model there is; products of two sizes stay within an i64.
-local MOST_SIZE, MOST_PARTS = 2 ^ 31 - 1, 4096
+local MOST_CLASSES <const> = 4096
 
----@class accel.models.Field
----@field default any nil: may be absent
----@field test fun(value: any): any, string? the value as it is used, or nil and what is wrong
+-- While this is set, as in accel's tests, reads of undeclared keys raise. Otherwise a checked configuration is a plain table.
+local STRICT <const> = os.getenv "ACCEL_TEST_STRICT" == "1"
 
-local function field(default, test) return { default = default, test = test } end
-
-local function integer(value, low, high, words)
-  local n = type(value) == "number" and math.tointeger(value)
-  if not n or n < low or n > high then
-    return nil, ("must be %s, got %s"):format(words, check.shown(value))
-  end
-  return n
-end
-
-local function positive(value) return integer(value, 1, MOST_SIZE, "a positive integer below 2^31") end
-
---- A width or length: 1, 2, ...
----@param default? integer
-function M.size(default) return field(default, positive) end
-
---- How many layers, heads or experts there are.
----@param default? integer
-function M.count(default)
-  return field(default, function(v) return integer(v, 1, MOST_PARTS, "an integer in 1 .. 4096") end)
-end
-
---- A token id: 0, 1, ... Ids below zero, which some files use for "none", count as absent.
----@param default? integer
-function M.token(default)
-  return field(default, function(v)
-    local n, problem = integer(v, -MOST_SIZE, MOST_SIZE, "a token id")
-    if n and n < 0 then return nil end
-    return n, problem
-  end)
-end
-
---- A token id or a list of them.
----@param default? integer|integer[]
-function M.tokens(default)
-  local one = M.token().test
-  return field(default, function(v)
-    if type(v) ~= "table" then return one(v) end
-    for _, id in ipairs(v) do
-      local n, problem = one(id)
-      if not n then return nil, problem or "holds a negative id" end
-    end
-    return v
-  end)
-end
-
-local function number(value, low, high)
-  if type(value) ~= "number" or value ~= value or value < low or value > high then
-    return nil, ("must be a number in %g .. %g, got %s"):format(low, high, check.shown(value))
-  end
-  return value + 0.0
-end
-
---- A finite number within bounds.
----@param default? number
----@param low? number default 0
----@param high? number default 1e30
-function M.number(default, low, high)
-  return field(default, function(v) return number(v, low or 0, high or 1e30) end)
-end
-
---- A probability.
----@param default? number
-function M.rate(default) return field(default, function(v) return number(v, 0, 1) end) end
-
----@param default? boolean
-function M.flag(default)
-  return field(default, function(v)
-    if type(v) ~= "boolean" then return nil, "must be true or false, got " .. check.shown(v) end
-    return v
-  end)
-end
-
---- One of the given words; without any, a string.
----@param default? string
----@param words? string[]
-function M.word(default, words)
-  return field(default, function(v)
-    for _, word in ipairs(words or { v }) do
-      if v == word and type(v) == "string" then return v end
-    end
-    return nil, ("must be %s, got %s"):format(words and "one of " .. table.concat(words, ", ") or "a string",
-      check.shown(v))
-  end)
-end
-
---- The name of an activation function (models/activation.lua).
----@param default? string
-function M.activation(default)
-  return field(default, function(v)
-    if type(v) == "string" and activation.find(v) then return v end
-    local near = type(v) == "string" and nearest(v, activation.names())
-    return nil, ("names no activation function: %s%s"):format(check.shown(v),
-      near and ("; did you mean '%s'?"):format(near) or "")
-  end)
-end
-
---- A list of sizes.
----@param default? integer[]
----@param most? integer entries
-function M.sizes(default, most)
-  return field(default, function(v)
-    if type(v) ~= "table" or #v == 0 or #v > (most or 64) then
-      return nil, ("must be a list of 1 .. %d sizes, got %s"):format(most or 64, check.shown(v))
-    end
-    for i, n in ipairs(v) do
-      local _, problem = positive(n)
-      if problem then return nil, ("[%d] %s"):format(i, problem) end
-    end
-    return v
-  end)
-end
-
---- A size for both sides of an image, or {height, width}.
----@param default? integer|integer[]
-function M.pair(default)
-  local list = M.sizes(nil, 2).test
-  return field(default, function(v)
-    if type(v) ~= "table" then return positive(v) end
-    if #v ~= 2 then return nil, ("must be a size or two, got %d"):format(#v) end
-    return list(v)
-  end)
-end
-
---- A table that the family's own check looks into.
----@param default? table
-function M.table(default)
-  return field(default, function(v)
-    if type(v) ~= "table" then return nil, "must be a table, got " .. check.shown(v) end
-    return v
-  end)
-end
-
---- Names of classes by id. Files have an object whose keys are ids; a Lua list counts from id 0.
-local function labels(v)
-  if type(v) ~= "table" then return nil, "must be a table of names, got " .. check.shown(v) end
-  local out, n = {}, 0
-  if #v > 0 then
-    for i, name in ipairs(v) do out[("%d"):format(i - 1)] = name end
-  else
-    for id, name in next, v do out[("%d"):format(math.tointeger(tonumber(id)) or -1)] = name end
-  end
-  for id, name in next, out do
-    if type(name) ~= "string" then return nil, ("[%s] must be a name, got %s"):format(id, check.shown(name)) end
-    n = n + 1
-  end
-  for i = 0, n - 1 do
-    if not out[("%d"):format(i)] then return nil, ("has no name for id %d"):format(i) end
-  end
-  return out
-end
-
---- What every family has, beside its own keys.
+--- Keys of every family, in addition to its own.
 local common = {
   model_type = M.word(), architectures = M.table(), tie_word_embeddings = M.flag(),
   dtype = M.word(), torch_dtype = M.word(), transformers_version = M.word(),
   bos_token_id = M.token(), eos_token_id = M.tokens(), pad_token_id = M.token(),
-  num_labels = M.count(), id2label = field(nil, labels), label2id = M.table(), use_cache = M.flag(),
+  num_labels = M.count(), id2label = M.labels_by_id(), label2id = M.table(), use_cache = M.flag(),
+  quantization_config = M.table(), problem_type = M.unused(), chunk_size_feed_forward = M.unused(), -- the same sums, in parts
+  is_encoder_decoder = M.unused(), return_dict = M.unused(),
+  pruned_heads = M.only(function(v) return type(v) == "table" and next(v) == nil end, "no pruned heads"),
+  output_attentions = M.no_effect("output_attentions", "models of accel return no attention scores"),
+  output_hidden_states = M.no_effect("output_hidden_states", "models of accel return the last hidden states alone"),
 }
 
 ---@class accel.models.Schema
 ---@field model_type string
 ---@field fields table<string, accel.models.Field>
----@field check? fun(c: table): string? completes a configuration; what is wrong with it as a whole
+---@field aliases table<string, string> other names of keys, as Transformers' attribute_map has them
+---@field check? fun(c: table): string?, string? completes a configuration. Returns the error of the whole, and the code
 
 ---@param model_type string
 ---@param fields table<string, accel.models.Field>
----@param further? fun(c: table): string?
+---@param further? fun(c: table): string?, string?
+---@param aliases? table<string, string>
 ---@return accel.models.Schema
-function M.schema(model_type, fields, further)
+function M.schema(model_type, fields, further, aliases)
   local all = {}
   for key, f in next, common do all[key] = f end
   for key, f in next, fields do all[key] = f end
-  return { model_type = model_type, fields = all, check = further }
+  local schema = { model_type = model_type, fields = all, check = further, aliases = aliases or {} }
+  schema.strict = { __index = function(_, key)
+    if all[key] == nil then error(("config: a model of '%s' reads '%s', which its schema does not declare"):format(model_type, tostring(key)), 2) end
+  end }
+  return schema
+end
+
+-- Checked configurations: c -> { schema =, others = keys of the file that the family does not declare }.
+local checked = setmetatable({}, { __mode = "k" })
+
+--- The value of a key if the family of a checked configuration declares it, even by Transformers' other names. For any other table the
+--- plain value.
+---@param c table?
+---@param key string
+---@return any
+function M.get(c, key)
+  if type(c) ~= "table" then return nil end
+  local known = checked[c]
+  if not known then return c[key] end
+  key = known.schema.aliases[key] or key
+  if known.schema.fields[key] then return c[key] end
+  return nil
+end
+
+--- The values of a configuration in a separate table, for code that identifies families by their keys.
+---@param c? table
+---@return table
+function M.plain(c)
+  local out = {}
+  for key, value in next, c or out do out[key] = value end
+  return out
+end
+
+--- Keys of the file that the family does not declare.
+---@param c table a checked configuration
+---@return table
+function M.others(c)
+  local known = checked[c]
+  return known and known.others or {}
 end
 
 --- Sets num_labels, id2label and label2id from whichever of them is there.
@@ -203,7 +100,7 @@ local function complete_labels(c)
       n = n + 1
       back[name] = math.tointeger(tonumber(id))
     end
-    if n == 0 or n > MOST_PARTS then return "id2label must name 1 .. 4096 classes" end
+    if n == 0 or n > MOST_CLASSES then return "id2label must name 1 .. 4096 classes" end
     if c.num_labels and c.num_labels ~= n then
       return ("num_labels is %d, id2label names %d classes"):format(c.num_labels, n)
     end
@@ -211,44 +108,82 @@ local function complete_labels(c)
   end
 end
 
---- The given keys completed with the defaults; or nil and what is wrong. Keys that the family does not know
---- are kept where the table names its model_type, as every config.json does; elsewhere they are mistakes.
----@param schema accel.models.Schema
----@param given? table
----@return table?, string?
-function M.read(schema, given)
-  given = given or {}
-  if type(given) ~= "table" then return nil, "the configuration must be a table, got " .. check.shown(given) end
-  local c = {}
-  for key, value in accel.pairs(given) do
-    local known = schema.fields[key]
-    if value == accel.json.null then
-      value = nil
-    elseif known then
-      local problem
-      value, problem = known.test(value)
-      if problem then return nil, ("%s %s"):format(key, problem) end
-    elseif type(key) ~= "string" or given.model_type == nil then
-      local near = type(key) == "string" and nearest(key, schema.fields)
-      return nil, ("unknown key '%s' in the configuration%s"):format(tostring(key),
-        near and ("; did you mean '%s'?"):format(near) or "")
-    end
-    c[key] = value
+--- One warning of keys of a file that may change the model elsewhere, each once in a process.
+local function warn_of(model_type, others)
+  local new = {}
+  for _, key in ipairs(ignored(others)) do
+    local name = model_type .. "." .. key
+    if not M.warned[name] then new[#new + 1], M.warned[name] = ("'%s'"):format(key), true end
   end
-  for key, f in next, schema.fields do
-    if c[key] == nil and f.default ~= nil then c[key] = f.default end
+  if #new > 0 then
+    warn(("config.json: %s of model_type '%s' %s no effect: the model does not have %s; remove %s to avoid this message"):format(
+      table.concat(new, ", "), model_type, #new == 1 and "has" or "have", #new == 1 and "such a key" or "such keys", #new == 1 and "it" or "them"))
   end
-  if c.model_type and c.model_type ~= schema.model_type then
-    return nil, ("model_type is '%s', not '%s'"):format(c.model_type, schema.model_type)
-  end
-  c.model_type = schema.model_type
-  local problem = complete_labels(c) or (schema.check and schema.check(c))
-  if problem then return nil, problem end
-  return c
 end
 
---- Number of classes that a classifier tells apart: two unless the configuration says otherwise. Names them
---- where it does not.
+--- One given key, tested: its value, or nil, the error and the code.
+local function tested(key, f, value)
+  if value == accel.json.null then
+    if f.default ~= nil and not f.nullable then return nil, key .. " must not be null", "format" end
+    return nil
+  end
+  local used, problem, code = f.test(value)
+  if problem then return nil, ("%s %s"):format(key, problem), code or "format" end
+  return used
+end
+
+--- The given keys completed with the defaults, or nil, the error and the code ("format", or "unsupported": Transformers has it, accel does
+--- not). Keys unknown to the family are kept separately if the table names its model_type, as every config.json does. Otherwise they are
+--- errors.
+---@param schema accel.models.Schema
+---@param given? table
+---@return table?, string?, string?
+function M.read(schema, given)
+  given = given or {}
+  if type(given) ~= "table" then return nil, "the configuration must be a table, got " .. check.shown(given), "format" end
+  local before = checked[given] -- a checked one: missing keys were null
+  local c, others, renamed = {}, {}, {}
+  for key, value in next, before and before.others or {} do others[key] = value end
+  for key, value in accel.pairs(given) do
+    local f = schema.fields[key]
+    if f then
+      local problem, code
+      c[key], problem, code = tested(key, f, value)
+      if problem then return nil, problem, code end
+    elseif schema.aliases[key] then
+      renamed[key] = value
+    elseif type(key) ~= "string" or rawget(given, "model_type") == nil then
+      local near = type(key) == "string" and require "accel.util.nearest"(key, schema.fields)
+      return nil, ("unknown key '%s' in the configuration%s"):format(tostring(key),
+        near and ("; did you mean '%s'?"):format(near) or ""), "format"
+    else
+      others[key] = value
+    end
+  end
+  for key, value in next, renamed do -- they win, as in Transformers
+    local problem, code
+    local own = schema.aliases[key]
+    c[own], problem, code = tested(key, schema.fields[own], value)
+    if problem then return nil, problem, code end
+  end
+  for key, f in next, schema.fields do
+    local default = f.default
+    if f.in_files ~= nil and rawget(given, "model_type") ~= nil then default = f.in_files end
+    if c[key] == nil and default ~= nil and not (f.nullable and (before or rawget(given, key) ~= nil)) then c[key] = default end
+  end
+  if c.model_type and c.model_type ~= schema.model_type then
+    return nil, ("model_type is '%s', not '%s'"):format(c.model_type, schema.model_type), "format"
+  end
+  c.model_type = schema.model_type
+  local problem, code = complete_labels(c), nil
+  if not problem and schema.check then problem, code = schema.check(c) end
+  if problem then return nil, problem, code or "format" end
+  warn_of(schema.model_type, others)
+  checked[c] = { schema = schema, others = others }
+  return STRICT and setmetatable(c, schema.strict) or c
+end
+
+--- Number of classes of a classifier: two unless the configuration sets it. Names them if it does not.
 ---@param c table
 ---@return integer
 function M.labels(c)
@@ -262,7 +197,7 @@ function M.labels(c)
   return c.num_labels
 end
 
---- "n_embd 10 is not a multiple of n_head 3", or nil where it is.
+--- "n_embd 10 is not a multiple of n_head 3", or nil if it is.
 ---@return string?
 function M.not_multiple(c, width, parts)
   if c[width] % c[parts] ~= 0 then

@@ -1,10 +1,10 @@
---- What the layers of a model share during one forward pass: the cache, where the new tokens stand, and which
---- of them may see which. Also the masks themselves, for encoders.
+--- Shared by the layers of a model during one forward pass: the cache, the positions of the new tokens, and their mask.
+--- Also the masks themselves, for encoders.
 ---
---- A mask is bool and true where a query may look, [.., queries, keys]; or a float that is added to the
---- scores.
+--- A mask is bool and true for visible keys, [.., queries, keys], or a float that is added to the scores.
 local accel = require "accel"
 local KVCache = require "accel.models.kv_cache"
+local divided = require "accel.nn.divided"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
@@ -20,14 +20,14 @@ local M = {}
 ---@field past integer tokens that the cache holds
 ---@field mask? accel.Tensor
 ---@field is_causal boolean mask is nil, and query i sees the keys 1 .. i
----@field position_ids? accel.Tensor [B, T] or [T]; nil: past, past + 1, ...
+---@field position_ids? accel.Tensor [B, T] or [T]. nil: past, past + 1, ...
 
 ---@class accel.models.DecoderOptions
 ---@field cache? accel.models.KVCache
 ---@field attention_mask? accel.Tensor 1 for tokens, 0 for padding, [B, past + T]
 ---@field position_ids? accel.Tensor [B, T]
----@field labels? accel.Tensor [B, T]; of models with a head
----@field logits_to_keep? integer logits of the last positions only; of models with a head
+---@field labels? accel.Tensor [B, T], for models with a head
+---@field logits_to_keep? integer logits of the last positions only, for models with a head
 
 --- Which keys a query sees: those up to itself, and with a window only the last so many. [T, held + T]
 ---@param T integer
@@ -64,7 +64,7 @@ function M.padding(who, mask, B, keys)
   return #shape == 3 and mask:unsqueeze(2) or mask
 end
 
---- Both masks in one; either may be nil.
+--- Both masks combined. Either may be nil.
 ---@param visible? accel.Tensor bool
 ---@param mask? accel.Tensor bool or float
 ---@return accel.Tensor?
@@ -77,7 +77,7 @@ end
 --- The options of a decoder's forward: (ids, cache, opts), (ids, opts) or (ids).
 ---@param who string
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
----@param opts? accel.models.DecoderOptions and what `more` declares
+---@param opts? accel.models.DecoderOptions and the declarations in `more`
 ---@param more? table
 ---@return table
 function M.options(who, cache, opts, more)
@@ -107,13 +107,32 @@ function M.check_ids(who, ids, what)
   if #ids.shape ~= 2 then raise("%s: %s must be [batch, tokens], got shape %s", who, what, tensors.shape_string(ids)) end
 end
 
---- Positions of tokens where ranks have parts of the sequence (accel.parallel.context); nil elsewhere.
+--- Positions of tokens if ranks have parts of the sequence (accel.parallel.context), otherwise nil.
 ---@param T integer
 ---@param device string
 ---@return accel.Tensor?
 function M.positions(T, device)
-  local parallel = package.loaded["accel.parallel.context"]
+  local parallel = divided.sequences
   return parallel and parallel.positions(T, device)
+end
+
+--- The length of the whole sequences where ranks have parts of T tokens; T elsewhere.
+---@param T integer
+---@return integer
+function M.whole(T)
+  local parallel = divided.sequences
+  return parallel and parallel.whole(T) or T
+end
+
+--- Raises where a layer that sees less than whole sequences would run on parts of them.
+---@param who string
+---@param T integer tokens here
+---@param reach? integer a window or chunk; nil: any part is too short
+function M.check_whole(who, T, reach)
+  local whole = M.whole(T)
+  if whole == T or reach and whole <= reach then return end
+  raise("%s: %s does not run on parts of a sequence (%d of %d tokens here); leave cp_size and sp_size at 1", who,
+    reach and ("a window of %d"):format(reach) or "its state", T, whole)
 end
 
 --- The context of a decoder for new tokens [B, T].
@@ -129,8 +148,9 @@ function M.decoder(who, ids, o, window)
   local past, held = o.cache and o.cache.past or 0, o.cache and o.cache:held() or 0
   local mask = M.padding(who, o.attention_mask, B, past + T)
   if mask and held < past then mask = mask:narrow(#mask.shape, past - held + 1, held + T) end
+  if window then M.check_whole(who, T, window) end
   local far = window ~= nil and held + T > window
-  if T == 1 and not far then -- one query, behind all keys
+  if T == 1 and not far then -- one query, after all keys
   elseif far or mask or held > 0 then
     mask = M.join(M.causal(T, held, far and window or nil, ids.device), mask)
   end
@@ -140,15 +160,15 @@ function M.decoder(who, ids, o, window)
   }
 end
 
---- Attention of one layer: with a cache to what it holds, k and v being appended; or what a plan put in its place in the module's
---- field `attend` (accel.parallel), where heads or positions are shared out over ranks.
+--- Attention of one layer: with a cache, to its keys and values after k and v are appended. A plan's replacement in the module's
+--- field `attend` (accel.parallel) takes over if heads or positions are divided over ranks.
 ---@param module accel.nn.Module
 ---@param cache? accel.models.KVCache
 ---@param layer integer
 ---@param q accel.Tensor [B, heads, T, head_dim]
 ---@param k accel.Tensor
 ---@param v accel.Tensor
----@param opts table those of scaled_dot_product_attention
+---@param opts table scaled_dot_product_attention's
 ---@return accel.Tensor
 function M.attend(module, cache, layer, q, k, v, opts)
   if cache then return cache:attend(layer, q, k, v, opts) end

@@ -13,8 +13,8 @@ local DynamicCache = KVCache:extend("accel.models.DynamicCache")
 ---@param layers integer
 ---@param shape integer[] {batch, kv_heads, length, head_dim}: it never grows beyond length
 ---@param opts? {dtype: string?, device: string?}
-function DynamicCache:init(layers, shape, opts)
-  KVCache.init(self, 0, shape, opts)
+function DynamicCache:init(layers, shape, opts, ...)
+  KVCache.init(self, 0, shape, opts, ...)
   self.layers, self.opts, self.capacity = layers, opts, {}
 end
 

@@ -1,7 +1,7 @@
---- What a model takes in memory, from its config.json alone: the model without its head, as Transformers would build it, which is what
---- the reference's estimate-memory counts. Used by accel-run estimate-memory.
+--- A model's memory, from its config.json alone: the model without its head, as Transformers would build it, which the reference's
+--- estimate-memory counts. Used by accel-run estimate-memory.
 local accel = require "accel"
-local module_sizes = require "accel.accelerator.module_sizes"
+local module_sizes = require "accel.nn.module_sizes"
 local ordered = require "accel.util.ordered"
 local pretrained = require "accel.models.pretrained"
 
@@ -13,8 +13,8 @@ local function rotary(c)
   return { ["rotary_emb.inv_freq"] = 4 * (head // 2), ["rotary_emb.original_inv_freq"] = 4 * (head // 2) }
 end
 
---- By model_type: the class without a head, the class here that it is built from, blocks that stay whole, and what Transformers
---- has beyond it, name -> bytes.
+--- By model_type: the class without a head, accel's class that provides it, unsplittable blocks, and Transformers' additional
+--- tensors, name -> bytes.
 local FAMILIES <const> = {
   bert = { class = "BertModel", whole = { "BertEmbeddings", "BertLayer" }, beyond = function(c)
     return { ["embeddings.position_ids"] = 8 * c.max_position_embeddings, ["embeddings.token_type_ids"] = 8 * c.max_position_embeddings }
@@ -52,14 +52,15 @@ local function measure(model, whole, beyond)
   return rawget(sizes, "") or 0, layer, names
 end
 
---- { class =, total =, largest_layer =, layers = names, parameters = } in bytes of float32; or nil, message, code.
+--- { class =, total =, largest_layer =, layers = names, parameters = } in bytes of float32. On failure returns nil,
+--- message, code.
 ---@param dir string folder with a config.json
 ---@return {class: string, total: integer, largest_layer: integer, layers: string[], parameters: integer}?, string?, string?
 function M.of_folder(dir)
   local config, message, code = pretrained.read_config(dir)
   if not config then return nil, message, code end
   local models = accel.models
-  local full, problem = require "accel.models.auto".class_of(config)
+  local full, problem = require "accel.models.auto".usual_class(config) -- the family alone: heads are not counted
   if not full then return nil, ("%s/config.json: %s"):format(dir, problem), "unsupported" end
   local family = FAMILIES[full.schema.model_type]
   local given = {}
@@ -80,8 +81,8 @@ end
 local SHARES <const> = { float32 = 1, float16 = 2, bfloat16 = 2, int8 = 4, int4 = 8 }
 M.dtypes = { "float32", "float16", "int8", "int4" }
 
---- Bytes of a model of `total` bytes in float32 when it is trained with Adam: of the reference's four figures the largest, nil where
---- training is not to be thought of. f32: weights, gradients and two moments; 16 bits: the reference's 2x.
+--- Bytes to train a model of `total` bytes in float32 with Adam: the largest of the reference's four figures, nil for dtypes without
+--- training. f32: weights, gradients and two moments. 16 bits: the reference's 2x.
 ---@param total integer
 ---@param dtype string
 ---@return {model: number, gradients: number, optimizer: number, step: number}?
@@ -91,7 +92,7 @@ function M.training(total, dtype)
   return { model = total, gradients = total + total // 2, optimizer = 2 * total, step = 2 * total }
 end
 
---- Bytes in dtype of what has so many in float32.
+--- Bytes in dtype for a number of bytes in float32.
 ---@param bytes number
 ---@param dtype string
 ---@return number

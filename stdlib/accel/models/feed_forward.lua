@@ -1,5 +1,5 @@
---- What transformers have between their attentions: second(act(first(x))), as one op where both layers are plain ones, so that the device
---- may fuse what lies between the two products.
+--- The feed-forward layer of transformers: second(act(first(x))), as one op if both layers are plain, so that the device can fuse the
+--- work between the two products.
 local accel = require "accel"
 local Conv1D = require "accel.models.conv1d"
 local Linear = require "accel.nn.linear"

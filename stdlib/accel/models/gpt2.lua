@@ -3,8 +3,9 @@
 ---
 ---   local model = models.GPT2 { vocab_size = 65, n_positions = 64, n_embd = 128, n_layer = 4, n_head = 4 }
 ---   local logits = model(ids)                       -- [B, T] ids -> [B, T, vocab]
----   local loss = model(ids, { labels = ids })       -- of each next token; no logits are kept
+---   local loss = model(ids, { labels = ids })       -- of each next token. No logits are kept
 ---   local model = models.GPT2.from_pretrained(dir)
+local check = require "accel.util.check"
 local accel = require "accel"
 local Conv1D = require "accel.models.conv1d"
 local PreTrainedModel = require "accel.models.pretrained_model"
@@ -14,7 +15,9 @@ local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
 local feed_forward = require "accel.models.feed_forward"
+local heads = require "accel.models.decoder.heads"
 local init = require "accel.nn.initialization"
+local means = require "accel.autograd.means"
 local nn = require "accel.nn"
 local plans = require "accel.models.plans"
 local raise = require "accel.util.raise"
@@ -27,11 +30,13 @@ local schema = config.schema("gpt2", {
   embd_pdrop = config.rate(0.1), attn_pdrop = config.rate(0.1), layer_norm_epsilon = config.number(1e-5),
   initializer_range = config.number(0.02), tie_word_embeddings = config.flag(true),
   scale_attn_weights = config.flag(true), scale_attn_by_inverse_layer_idx = config.flag(false),
-  add_cross_attention = config.flag(false),
-}, function(c)
-  if c.add_cross_attention then return "add_cross_attention is not supported" end
-  return config.not_multiple(c, "n_embd", "n_head")
-end)
+  add_cross_attention = config.fixed(false), bos_token_id = config.in_files(config.token(), 50256),
+  eos_token_id = config.in_files(config.tokens(), 50256), reorder_and_upcast_attn = config.unused(), -- scores are summed in f32 as it is
+  summary_type = config.unused(), summary_use_proj = config.unused(), summary_activation = config.unused(),
+  summary_proj_to_labels = config.unused(), summary_first_dropout = config.unused(),
+}, function(c) return config.not_multiple(c, "n_embd", "n_head") end, {
+  hidden_size = "n_embd", max_position_embeddings = "n_positions", num_attention_heads = "n_head", num_hidden_layers = "n_layer",
+})
 
 ---@class accel.models.GPT2Attention : accel.nn.Module
 local Attention = nn.Module:extend("GPT2Attention")
@@ -49,7 +54,7 @@ end
 
 function Attention:forward(x, ctx, layer)
   local qkv = self.c_attn(x):chunk(3, 3)
-  local shape = qkv[1].shape -- of this rank's heads, of the whole sequence, where these are shared out
+  local shape = qkv[1].shape -- of this rank's heads, of the whole sequence, if these are divided over ranks
   local B, T = shape[1], shape[2]
   local q = qkv[1]:view(B, T, -1, self.head_dim):transpose(2, 3)
   local k = qkv[2]:view(B, T, -1, self.head_dim):transpose(2, 3)
@@ -100,7 +105,7 @@ local PLAN <const> = plans.family {
   head = { lm_head = "colwise_rep" },
 }
 
---- What both classes share.
+--- The common part of both classes.
 local Base = PreTrainedModel:define("GPT2PreTrainedModel", {
   tp_divides = { "n_head" }, pipeline_plan = { "wte", "wpe", "h.*", "ln_f" },
   schema = schema, _no_split_modules = { "GPT2Block" }, base_model_prefix = "transformer",
@@ -142,7 +147,8 @@ end
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
 ---@param opts? accel.models.DecoderOptions
 ---@return accel.Tensor
-function GPT2Model:forward(ids, cache, opts)
+function GPT2Model:forward(ids, cache, opts, ...)
+  check.surplus("forward", ...)
   local ctx = context.decoder("GPT2", ids, context.options("GPT2", cache, opts))
   local T, limit = ids.shape[2], self.config.n_positions
   if ctx.past + T > limit then raise("GPT2: %d tokens exceed the context of %d positions", ctx.past + T, limit) end
@@ -166,19 +172,34 @@ function GPT2:build(c)
   self.lm_head = nn.Linear(c.n_embd, c.vocab_size, { bias = false })
 end
 
---- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue what it holds. attention_mask is 1 for
---- tokens and 0 for padding, [B, past + T]; position_ids [B, T] replaces past, past + 1, ...
---- logits_to_keep = n: only those of the last n positions, [B, n, vocab].
---- With labels [B, T], as a rule the ids themselves, the loss instead of logits: each position is to name the label of
---- the next; -100 counts nothing.
+--- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue its text. attention_mask is 1 for tokens and 0 for
+--- padding, [B, past + T]. position_ids [B, T] replaces past, past + 1, ... logits_to_keep = n: only those of the last
+--- n positions, [B, n, vocab]. With labels [B, T], usually the ids themselves, it returns the loss instead of logits:
+--- each position predicts the label of the next. -100 does not count.
 ---@param ids accel.Tensor
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
 ---@param opts? accel.models.DecoderOptions
 ---@return accel.Tensor
-function GPT2:forward(ids, cache, opts)
+function GPT2:forward(ids, cache, opts, ...)
+  check.surplus("forward", ...)
   local own
   own, cache, opts = causal_head.options("GPT2", ids, cache, opts)
-  return causal_head.run(self.lm_head, self.transformer(ids, cache, opts), own)
+  return means.from(self, causal_head.run(self.lm_head, self.transformer(ids, cache, opts), own), cache, opts)
 end
 
-return { GPT2 = GPT2, GPT2LMHeadModel = GPT2, GPT2Model = GPT2Model }
+--- The counts of the means that the loss of forward is the sum of: its labels.
+---@param ids accel.Tensor token ids
+---@param cache? table as in forward
+---@param opts? table options of forward
+---@return accel.Tensor[]?
+function GPT2:loss_counts(ids, cache, opts) -- luacheck: no self
+  return { causal_head.count((causal_head.options("GPT2", ids, cache, opts))) }
+end
+
+--- GPT-2 with scores for classes of a sequence, of the last token that is not padding.
+--- example: accel.models.GPT2ForSequenceClassification(accel.models.tiny.gpt2)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 2 }
+---@class accel.models.GPT2ForSequenceClassification : accel.models.PreTrainedModel
+local Sequence = Base:define("GPT2ForSequenceClassification", { tp_plan = PLAN.with_prefix })
+heads.sequence(Sequence, "transformer", GPT2Model, function(c) return c.n_embd end)
+
+return { GPT2 = GPT2, GPT2LMHeadModel = GPT2, GPT2Model = GPT2Model, GPT2ForSequenceClassification = Sequence }

@@ -1,10 +1,12 @@
 --- models.KVCache: keys and values of past tokens, so that generation computes one position a step. Made by
 --- model:new_cache(batch, length) and handed to forward, whose attention layers call `attend`.
 ---
---- This one has its memory from the start ("static"). Below it: DynamicCache grows with the text, SlidingWindowCache keeps
---- what a window of attention sees, QuantizedCache holds int8.
+--- This one has its memory from the start ("static"). This one allocates its memory at the start ("static"). Subclasses:
+--- DynamicCache grows with the text, SlidingWindowCache keeps the window of attention, QuantizedCache holds int8.
 local accel = require "accel"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
+local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
 local attention = accel.scaled_dot_product_attention
@@ -21,7 +23,8 @@ local KVCache = class("accel.models.KVCache")
 ---@param layers integer
 ---@param shape integer[] {batch, kv_heads, length, head_dim}
 ---@param opts? {dtype: string?, device: string?}
-function KVCache:init(layers, shape, opts)
+function KVCache:init(layers, shape, opts, ...)
+  opts = options("KVCache", opts, { dtype = options.none, device = options.none }, ...)
   self.past, self.batch, self.length, self.keys, self.values, self.cross = 0, shape[1], shape[3], {}, {}, {}
   self.layers = layers
   for i = 1, layers do
@@ -29,11 +32,13 @@ function KVCache:init(layers, shape, opts)
   end
 end
 
---- Keys that attention sees in front of new ones; fewer than `past` where a window forgets.
+--- Keys visible to attention before new ones. Fewer than `past` if a window drops some.
 ---@return integer
 function KVCache:held() return self.past end
 
 --- Raises unless new keys [batch, heads, t, head_dim] can be appended.
+---@param k accel.Tensor new keys
+---@param v accel.Tensor new values
 function KVCache:check(k, v)
   local shape = k.shape
   if shape[1] ~= self.batch then raise("KVCache: made for a batch of %d, got %d rows", self.batch, shape[1]) end
@@ -41,13 +46,15 @@ function KVCache:check(k, v)
     raise "KVCache: a cache holds values without gradients: call the model inside accel.no_grad()"
   end
   if self.past + shape[3] > self.length then
-    raise("KVCache: %d tokens do not fit behind %d of %d", shape[3], self.past, self.length)
+    raise("KVCache: %d tokens do not fit after %d of %d", shape[3], self.past, self.length)
   end
   return shape[3]
 end
 
---- Appends keys and values [batch, heads, t, head_dim] of one layer; returns all up to now. `advance`
---- counts them.
+--- Appends keys and values [batch, heads, t, head_dim] of one layer. Returns all up to now. `advance` counts them.
+---@param layer integer position of the layer
+---@param k accel.Tensor new keys
+---@param v accel.Tensor new values
 ---@return accel.Tensor, accel.Tensor
 function KVCache:append(layer, k, v)
   local t, past, keys, values = self:check(k, v), self.past, self.keys[layer], self.values[layer]
@@ -56,12 +63,18 @@ function KVCache:append(layer, k, v)
   return keys:narrow(3, 1, past + t), values:narrow(3, 1, past + t)
 end
 
---- Attention of q [batch, heads, t, head_dim] to all keys up to now, those of k and v being appended. Where the cache holds a
---- narrower dtype than q, the products are taken in that dtype and summed in f32.
----@param opts table those of scaled_dot_product_attention
+--- Attention of q [batch, heads, t, head_dim] to all keys up to now, after k and v are appended. If the cache holds a
+--- narrower dtype than q, the products use that dtype and are summed in f32.
+---@param opts table scaled_dot_product_attention's
+---@param layer integer position of the layer
+---@param q accel.Tensor queries
+---@param k accel.Tensor new keys
+---@param v accel.Tensor new values
 ---@return accel.Tensor
-function KVCache:attend(layer, q, k, v, opts)
+function KVCache:attend(layer, q, k, v, opts, ...)
+  check.surplus("KVCache:attend", ...)
   k, v = self:append(layer, k, v)
+  opts = opts or {}
   if k.dtype == q.dtype then return attention(q, k, v, opts) end
   local mask = opts.attn_mask
   if mask and mask.dtype ~= "bool" then opts.attn_mask = mask:to(k.dtype) end
@@ -71,12 +84,13 @@ function KVCache:attend(layer, q, k, v, opts)
 end
 
 --- Called once per forward, after the last layer.
+---@param t integer number of new positions
 function KVCache:advance(t) self.past = self.past + t end
 
 --- Forgets everything.
 function KVCache:reset() self.past, self.cross = 0, {} end
 
---- Forgets what came after the first n tokens.
+--- Drops all tokens after the first n.
 ---@param n integer
 function KVCache:crop(n)
   if n < 0 or n > self.past then raise("KVCache: cannot go back to %d tokens of %d", n, self.past) end
@@ -84,6 +98,7 @@ function KVCache:crop(n)
 end
 
 --- The part of a buffer that is in use.
+---@param buffer accel.Tensor
 function KVCache:used(buffer) return buffer:narrow(3, 1, self.past) end
 
 --- Every buffer of this cache as (list, index) for `reorder` and `expand`.
@@ -97,8 +112,8 @@ function KVCache:buffers()
   return out
 end
 
---- Row i becomes what row order[i] (0-based) was: beams that go on. Rows change places within the copies of one prompt, so
---- that the encoder's keys stay.
+--- Row i becomes the former row order[i] (0-based), for continuing beams. Rows change places within the copies of one
+--- prompt, so that the encoder's keys stay.
 ---@param order accel.Tensor i64 [batch]
 function KVCache:reorder(order)
   for _, at in ipairs(self:buffers()) do

@@ -4,6 +4,7 @@
 ---   local model = models.Llama { vocab_size = 65, hidden_size = 64, intermediate_size = 128,
 ---                                num_hidden_layers = 2, num_attention_heads = 4, num_key_value_heads = 2 }
 ---   local logits = model(ids)                       -- [B, T] ids -> [B, T, vocab]
+local check = require "accel.util.check"
 local PreTrainedModel = require "accel.models.pretrained_model"
 local Rotary = require "accel.models.rotary"
 local RotaryAttention = require "accel.models.rotary_attention"
@@ -12,18 +13,23 @@ local activation = require "accel.models.activation"
 local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
+local heads = require "accel.models.decoder.heads"
+local means = require "accel.autograd.means"
 local nn = require "accel.nn"
 local plans = require "accel.models.plans"
 local run_layer = require "accel.models.run_layer"
 
 local THETA = 10000.0
 
---- Completes what every model with rotary attention derives; says what is wrong.
+--- Completes the values common to models with rotary attention. Returns the error.
 ---@param c table
----@param theta number used where the file has none
----@return string?
+---@param theta number the default if the file has none
+---@return string?, string?
 local function complete(c, theta)
   c.num_key_value_heads = c.num_key_value_heads or c.num_attention_heads
+  if c.pad_token_id and c.pad_token_id >= c.vocab_size then
+    return ("pad_token_id %d is outside of the vocabulary of %d"):format(c.pad_token_id, c.vocab_size)
+  end
   local problem = config.not_multiple(c, "num_attention_heads", "num_key_value_heads")
   if not c.head_dim then
     problem = problem or config.not_multiple(c, "hidden_size", "num_attention_heads")
@@ -31,8 +37,8 @@ local function complete(c, theta)
   end
   if problem then return problem end
   if c.head_dim % 2 ~= 0 then return ("head_dim %d is odd: rotary positions turn pairs"):format(c.head_dim) end
-  local kind, theta_or_why = Rotary.parameters(c, theta)
-  if not kind then return theta_or_why end
+  local kind, theta_or_why, code = Rotary.parameters(c, theta)
+  if not kind then return theta_or_why, code end
   c.rope_theta = theta_or_why
 end
 
@@ -42,8 +48,10 @@ local schema = config.schema("llama", {
   head_dim = config.size(), hidden_act = config.activation "silu", max_position_embeddings = config.size(2048),
   initializer_range = config.number(0.02), rms_norm_eps = config.number(1e-6),
   tie_word_embeddings = config.flag(false), attention_bias = config.flag(false), mlp_bias = config.flag(false),
-  attention_dropout = config.rate(0.0), rope_theta = config.number(nil, 1), rope_parameters = config.table(),
-  rope_scaling = config.table(),
+  attention_dropout = config.nullable(config.rate(0.0)), rope_theta = config.number(nil, 1), rope_parameters = config.table(),
+  rope_scaling = config.table(), original_max_position_embeddings = config.size(), partial_rotary_factor = config.number(nil),
+  pretraining_tp = config.unused(), -- the same products, in parts
+  bos_token_id = config.in_files(config.token(), 1), eos_token_id = config.in_files(config.tokens(), 2),
 }, function(c) return complete(c, THETA) end)
 
 --- x [..., hidden] -> down(act(gate(x)) * up(x)).
@@ -82,7 +90,7 @@ local PLAN <const> = plans.family {
   head = { lm_head = "colwise_rep" },
 }
 
---- What the Llama classes share, and Mixtral's with them: the stack of decoder layers.
+--- The common part of the Llama classes and Mixtral's: the stack of decoder layers.
 local Base = PreTrainedModel:define("LlamaPreTrainedModel", {
   tp_divides = { "num_attention_heads", "num_key_value_heads" }, pipeline_plan = { "embed_tokens", "layers.*", "norm" },
   schema = schema, _no_split_modules = { "LlamaDecoderLayer" }, base_model_prefix = "model", theta = THETA,
@@ -94,7 +102,7 @@ function Base:cache_shape()
   return c.num_hidden_layers, c.num_key_value_heads, c.head_dim
 end
 
---- Tokens that a text may have. Dynamic scaling is there for texts longer than those of training.
+--- Tokens that a text may have. Dynamic scaling is for texts longer than those of training.
 function Base:context_length()
   local c = self.config
   local kind, _, p = Rotary.parameters(c, self.theta)
@@ -103,7 +111,7 @@ end
 
 --- Makes embedding, layers of the given class and last norm.
 function Base:build_stack(c, layer_class)
-  self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
+  self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size, { padding_idx = c.pad_token_id })
   self.layers = nn.ModuleList()
   for _ = 1, c.num_hidden_layers do self.layers:append(layer_class(c)) end
   self.norm = nn.RMSNorm(c.hidden_size, { eps = c.rms_norm_eps })
@@ -116,7 +124,7 @@ end
 ---@param router_logits? table a list that layers with a router fill
 function Base:run_stack(ids, o, router_logits)
   local c = self.config
-  local ctx = context.decoder(c.model_type, ids, o, c.sliding_window)
+  local ctx = context.decoder(c.model_type, ids, o, config.get(c, "sliding_window"))
   local T = ids.shape[2]
   ctx.router_logits = router_logits
   ctx.turn = self.rotary:turn(ctx.past, T, ctx.position_ids, ids.device)
@@ -138,7 +146,8 @@ function LlamaModel:build(c) self:build_stack(c, Layer) end
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
 ---@param opts? accel.models.DecoderOptions
 ---@return accel.Tensor
-function LlamaModel:forward(ids, cache, opts)
+function LlamaModel:forward(ids, cache, opts, ...)
+  check.surplus("forward", ...)
   local x = self:run_stack(ids, context.options("llama", cache, opts))
   return x
 end
@@ -156,18 +165,48 @@ function Llama:build(c)
   self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, { bias = false })
 end
 
---- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue what it holds. attention_mask is 1 for
---- tokens and 0 for padding, [B, past + T]; position_ids [B, T] replaces past, past + 1, ...
---- logits_to_keep = n: only those of the last n positions, [B, n, vocab].
---- With labels [B, T] the loss of each next token instead, as of GPT-2.
+--- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue its text. attention_mask is 1 for tokens and 0 for
+--- padding, [B, past + T]. position_ids [B, T] replaces past, past + 1, ... logits_to_keep = n: only those of the last
+--- n positions, [B, n, vocab]. With labels [B, T] the loss of each next token instead, as of GPT-2.
 ---@param ids accel.Tensor
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
 ---@param opts? accel.models.DecoderOptions
 ---@return accel.Tensor
-function Llama:forward(ids, cache, opts)
+function Llama:forward(ids, cache, opts, ...)
+  check.surplus("forward", ...)
   local own
   own, cache, opts = causal_head.options("llama", ids, cache, opts)
-  return causal_head.run(self.lm_head, self.model(ids, cache, opts), own)
+  return means.from(self, causal_head.run(self.lm_head, self.model(ids, cache, opts), own), cache, opts)
 end
 
-return { Llama = Llama, LlamaForCausalLM = Llama, LlamaModel = LlamaModel, Base = Base, complete = complete }
+--- The counts of the means that the loss of forward is the sum of: its labels.
+---@param ids accel.Tensor token ids
+---@param cache? table as in forward
+---@param opts? table options of forward
+---@return accel.Tensor[]?
+function Llama:loss_counts(ids, cache, opts) -- luacheck: no self
+  return { causal_head.count((causal_head.options("llama", ids, cache, opts))) }
+end
+
+local function width(c) return c.hidden_size end
+
+--- Llama with scores for classes of a sequence, of the last token that is not padding.
+--- example: accel.models.LlamaForSequenceClassification(accel.models.tiny.llama)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 2 }
+---@class accel.models.LlamaForSequenceClassification : accel.models.PreTrainedModel
+local Sequence = Base:define("LlamaForSequenceClassification", { tp_plan = PLAN.with_prefix })
+heads.sequence(Sequence, "model", LlamaModel, width)
+
+--- Llama with scores for classes of each token.
+--- example: accel.models.LlamaForTokenClassification(accel.models.tiny.llama)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 2 }
+---@class accel.models.LlamaForTokenClassification : accel.models.PreTrainedModel
+local Token = Base:define("LlamaForTokenClassification", { tp_plan = PLAN.with_prefix })
+heads.token(Token, "model", LlamaModel, width)
+
+--- Llama with scores for the first and last tokens of an answer.
+--- example: accel.models.LlamaForQuestionAnswering(accel.models.tiny.llama)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3 }
+---@class accel.models.LlamaForQuestionAnswering : accel.models.PreTrainedModel
+local Question = Base:define("LlamaForQuestionAnswering", { base_model_prefix = "transformer" })
+heads.question(Question, "transformer", LlamaModel, width)
+
+return { Llama = Llama, LlamaForCausalLM = Llama, LlamaModel = LlamaModel, LlamaForSequenceClassification = Sequence,
+  LlamaForTokenClassification = Token, LlamaForQuestionAnswering = Question, Base = Base, complete = complete }

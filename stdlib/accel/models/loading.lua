@@ -1,18 +1,20 @@
---- loading(cls, dir, opts): what from_pretrained does. The model is made without values; every tensor of the
---- files is read once, converted where its dtype differs, and becomes the parameter itself, so that memory
---- holds the model and one tensor beside it. Returns the model in eval mode and what did not fit:
---- {missing_keys=, unexpected_keys=, mismatched_keys=}; or nil, message, code where the folder is to blame.
+--- loading(cls, dir, opts): the implementation of from_pretrained. The model is made without values. Every tensor of
+--- the files is read once, converted if its dtype differs, and becomes the parameter itself, so that memory holds the
+--- model and one more tensor. Returns the model in eval mode and the mismatches: {missing_keys=, unexpected_keys=,
+--- mismatched_keys=}. For a faulty folder returns nil, message, code.
 ---
---- Options: dtype (of floating parameters; default: what config.json says, else that of the first tensor),
---- device, config (keys that override those of config.json), strict (true: nothing may be missing or
---- unexpected; by default a head may, and starts from initial values), ignore_mismatched_sizes (tensors of
---- other shapes count as missing), quantization_config (an accel.quant.BnbQuantizationConfig: weights of linear layers in 4 or 8
---- bits; a folder that was saved so says it in its config.json).
+--- Options: dtype (of floating parameters, default: config.json's, otherwise the first tensor's), device, config (keys that
+--- override those of config.json), strict (true: no missing or unexpected names. By default a head may be missing, and starts
+--- from initial values), ignore_mismatched_sizes (tensors of other shapes count as missing), quantization_config (an
+--- accel.quant.BnbQuantizationConfig: weights of linear layers in 4 or 8 bits. A folder saved in this form records it in its
+--- config.json).
 local accel = require "accel"
 local GenerationConfig = require "accel.models.generation.config"
 local PreTrainedModel = require "accel.models.pretrained_model"
+local divided = require "accel.nn.divided"
 local class = require "accel.util.class"
 local configuration = require "accel.models.config"
+local declared = require "accel.models.declared_size"
 local list = require "accel.util.listed"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
@@ -21,6 +23,8 @@ local pretrained = require "accel.models.pretrained"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 local weights = require "accel.ckpt.weights"
+
+local FEW <const> = 64 -- blocks that are built without a look at the files
 
 local short_names = {}
 for short, long in next, pretrained.dtype_names do short_names[long], short_names[short] = short, short end
@@ -35,17 +39,17 @@ local function shape_text(shape)
   return "(" .. table.concat(parts, ", ") .. ")"
 end
 
---- A checked configuration; nil, message, code where the file is wrong. Overrides that are wrong raise.
+--- A checked configuration. nil, message, code if the file is wrong. Overrides that are wrong raise.
 local function read_config(cls, dir, overrides)
   local given, message, code = pretrained.read_config(dir)
   if not given then return nil, message, code end
   given.model_type = given.model_type or cls.schema.model_type
-  local c, problem = configuration.read(cls.schema, given)
-  if not c then return nil, ("%s/config.json: %s"):format(dir, problem), "format" end
+  local c, problem, kind = configuration.read(cls.schema, given)
+  if not c then return nil, ("%s/config.json: %s"):format(dir, problem), kind end
   if next(overrides) == nil then return c end
   if overrides.num_labels then given.id2label, given.label2id = nil, nil end
   for key, value in next, overrides do
-    if not cls.schema.fields[key] then
+    if not cls.schema.fields[key] and not cls.schema.aliases[key] then
       local near = nearest(tostring(key), cls.schema.fields)
       raise("from_pretrained: unknown key '%s' in config%s", tostring(key),
         near and ("; did you mean '%s'?"):format(near) or "")
@@ -66,7 +70,7 @@ function Files.__close(self)
   for _, reader in next, self.readers do reader:close() end
 end
 
---- The file's reader; nil, message, code.
+--- The file's reader. On failure returns nil, message, code.
 function Files:open(file)
   if self.readers[file] then return self.readers[file] end
   local reader, message, code = weights.open_reader(self.dir .. "/" .. file)
@@ -74,7 +78,27 @@ function Files:open(file)
   return reader, message, code
 end
 
---- What the files hold, without reading values: own name -> {file, key, shape, dtype}, and unexpected names.
+--- Whether the files of a folder hold too few tensors for the blocks that its configuration declares: false, or nil, message, code. So that
+--- the numbers of layers and experts are checked before they are built.
+local function too_many(config, dir, files)
+  if declared.blocks(config) <= FEW then return false end
+  local names, message, code = pretrained.files(dir)
+  if not names then return nil, message, code end
+  local held = 0
+  for _, file in ipairs(names) do
+    local reader, why, kind = files:open(file)
+    if not reader then return nil, why, kind end
+    for _, key in ipairs(reader:keys()) do
+      local shape = reader:info(key).shape
+      held = held + (#shape == 3 and shape[1] or 1) -- experts in one tensor
+    end
+  end
+  local problem = declared.too_many(config, held)
+  if problem then return nil, ("%s/config.json: %s"):format(dir, problem), "format" end
+  return false
+end
+
+--- The content of the files, without reading values: own name -> {file, key, shape, dtype}, and unexpected names.
 local function survey(model, slots, files, dir)
   local names, map, code = pretrained.files(dir)
   if not names then return nil, map, code end
@@ -114,8 +138,8 @@ local function equal(a, b)
   return true
 end
 
---- Tied names that the files give beside their source: one with values of its own is no longer tied, as in
---- Transformers; the others are left out.
+--- Tied names that the files contain in addition to their source: one with its own values is no longer tied, as in
+--- Transformers. The others are left out.
 local function settle_ties(model, slots, given, read)
   for alias, source in ordered.iterate(model.tied_weights) do
     local a, b = rawget(slots, alias), rawget(slots, source)
@@ -143,8 +167,8 @@ local function settle_ties(model, slots, given, read)
   return true
 end
 
---- Sorts own names into those that are given, missing and of another shape. Returns the tensors to be filled:
---- tensor -> what the files give, or false for initial values.
+--- Sorts own names into those that are given, missing and of another shape. Returns the tensors to be filled: tensor ->
+--- the files' entry, or false for initial values.
 local function assign(model, given, o)
   local slots, wanted, missing, mismatched, fatal, wrong = model:_slots(), {}, {}, {}, {}, {}
   for name, slot in pairs(slots) do
@@ -173,7 +197,7 @@ local function assign(model, given, o)
   return wanted, missing, mismatched, wrong
 end
 
---- The dtype of floating parameters: asked for, written in the configuration, or that of the first tensor.
+--- The dtype of floating parameters: requested, in the configuration, or the first tensor's.
 local function dtype_for(o, config, given)
   if o.dtype then return accel.empty(0, { dtype = o.dtype, device = "meta" }).dtype end
   local said = short_names[config.dtype or config.torch_dtype]
@@ -184,9 +208,19 @@ local function dtype_for(o, config, given)
   return "f32"
 end
 
---- A model in 4 or 8 bits: as the caller says, or as the folder does that holds bitsandbytes' weights.
+-- The last step of every way to load a folder: how the model generates text, if it does.
+local function complete(model, dir, info)
+  if model.cache_shape ~= PreTrainedModel.cache_shape then -- it generates text
+    local generation, reason, kind = GenerationConfig.from_pretrained(dir)
+    if not generation and kind ~= "not_found" then return nil, reason, kind end
+    model.generation_config = generation
+  end
+  return model:eval(), info
+end
+
+--- A model in 4 or 8 bits, by the caller's option, or for a folder with bitsandbytes' weights.
 local function quantised(cls, dir, config, o)
-  local quant = require "accel.quant"
+  local quant = require "accel.models"._quant
   local how = o.quantization_config or quant.BnbQuantizationConfig.from_dict(config.quantization_config)
   if not class.isinstance(how, quant.BnbQuantizationConfig) then
     raise("from_pretrained: quantization_config must be an accel.quant.BnbQuantizationConfig, got %s", type(how))
@@ -198,28 +232,32 @@ local function quantised(cls, dir, config, o)
   local model = cls(config, { device = "meta" })
   quant.load_and_quantize_model(model, how, { weights_location = dir, device_map = { [""] = o.device } })
   model.config.quantization_config = how:to_dict()
-  return model:eval(), { missing_keys = {}, unexpected_keys = {}, mismatched_keys = {} }
+  return complete(model, dir, { missing_keys = {}, unexpected_keys = {}, mismatched_keys = {} })
 end
 
 ---@param cls table a class below PreTrainedModel
 ---@param dir string
 ---@param opts? table
 ---@return accel.models.PreTrainedModel?, table|string|nil, string?
-return function(cls, dir, opts)
+return function(cls, dir, opts, ...)
   if type(dir) ~= "string" then
     raise("from_pretrained: dir must be a string, got %s", class.isclass(dir) and "a class" or type(dir))
   end
   for key in next, type(opts) == "table" and opts or {} do -- a usual slip: Hugging Face's keyword arguments
-    if cls.schema.fields[key] and key ~= "dtype" then
+    if cls.schema.fields[key] and key ~= "dtype" and key ~= "quantization_config" then
       raise("from_pretrained: '%s' is a key of the configuration: config = { %s = ... }", key, key)
     end
   end
   local o = options("from_pretrained", opts, {
     dtype = options.none, device = accel.get_default_device(), config = {}, strict = false,
     ignore_mismatched_sizes = false, quantization_config = options.none,
-  })
+  }, ...)
   local config, message, code = read_config(cls, dir, o.config)
   if not config then return nil, message, code end
+  local files <close> = Files(dir)
+  local many
+  many, message, code = too_many(config, dir, files)
+  if many == nil then return nil, message, code end
   if o.quantization_config or config.quantization_config then return quantised(cls, dir, config, o) end
   local built, model = pcall(cls, config, { device = "meta" })
   if not built then
@@ -228,7 +266,7 @@ return function(cls, dir, opts)
     end
     error(model, 0)
   end
-  local slots, files <close> = model:_slots(), Files(dir)
+  local slots = model:_slots()
   local given, unexpected, why = survey(model, slots, files, dir)
   if not given then return nil, unexpected, why end
   local dtype = dtype_for(o, config, given)
@@ -249,12 +287,16 @@ return function(cls, dir, opts)
   if o.strict and #unexpected > 0 then wrong[#wrong + 1] = "unexpected " .. listed(unexpected) end
   if #wrong > 0 then
     local hint = #mismatched > 0 and not o.ignore_mismatched_sizes and next(o.config) ~= nil
-      and " (ignore_mismatched_sizes = true gives those of another shape initial values)" or ""
+      and " (set ignore_mismatched_sizes = true to initialise those of another shape)" or ""
     return nil, ("%s does not fit %s: %s%s"):format(dir, cls.__name, table.concat(wrong, "; "), hint), "format"
   end
   local failed
-  local efficient = package.loaded["accel.shard.efficient_loading"]
+  local efficient = divided.loading
   local leaves = efficient and efficient.leaves() -- rank 0 sends the values
+  if not leaves then -- the files' tensors have the files' size. Missing ones have the size in config.json
+    local large = declared.too_large(declared.bytes(slots, dtype, function(t) return not wanted[t] end), o.device)
+    if large then return nil, ("%s/config.json: %s"):format(dir, large), "format" end
+  end
   model:_fill(function(t, at)
     if failed then return t end
     local g, target = wanted[t], tensors.is_floating(t.dtype) and dtype or t.dtype
@@ -277,11 +319,5 @@ return function(cls, dir, opts)
   if #fresh > 0 and not leaves then
     warn(("%s.from_pretrained: %s has no %s: initial values, to be trained"):format(cls.__name, dir, listed(fresh)))
   end
-  if model.cache_shape ~= PreTrainedModel.cache_shape then -- it generates text
-    local generation, reason, kind = GenerationConfig.from_pretrained(dir)
-    if not generation and kind ~= "not_found" then return nil, reason, kind end
-    model.generation_config = generation
-  end
-  return model:eval(),
-    { missing_keys = missing, unexpected_keys = unexpected, mismatched_keys = mismatched }
+  return complete(model, dir, { missing_keys = missing, unexpected_keys = unexpected, mismatched_keys = mismatched })
 end

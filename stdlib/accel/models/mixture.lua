@@ -19,7 +19,7 @@ function Expert:forward(x) return self.w2(self.gate(self.w1(x), self.w3(x))) end
 
 ---@class accel.models.SparseMoeBlock : accel.nn.Module
 ---@field experts accel.nn.ModuleList
----@field ranks accel.parallel.Axis? ranks whose tokens count together in training; set by accel.parallel.experts
+---@field ranks accel.parallel.Axis? ranks whose tokens count together in training. accel.parallel.experts sets it
 local SparseMoeBlock = nn.Module:extend("MixtralSparseMoeBlock")
 
 ---@param c table hidden_size, intermediate_size, num_local_experts, num_experts_per_tok, router_jitter_noise,
@@ -32,8 +32,8 @@ function SparseMoeBlock:init(c)
   for _ = 1, self.n_experts do self.experts:append(Expert(c)) end
 end
 
---- How many of the sorted choices each expert got. Shapes depend on it, so that it is read back; on meta
---- every expert gets an equal share, `most` at the most.
+--- How many of the sorted choices each expert got. Shapes depend on it, so it is read back. On meta every expert gets
+--- an equal share, at most `most`.
 local function loads(chosen, n_experts, most)
   if not chosen.device:find "^meta" then
     local counts = accel.bincount(chosen, { minlength = n_experts }):tolist()
@@ -55,8 +55,8 @@ local function cut(x, counts)
   return pieces
 end
 
---- x [N, hidden], whose rows lie in the order of their experts, counts[i] of them for experts[i] -> [N, hidden]. Where gradients are
---- recorded every expert runs, also on no rows, so that its gradient is zero and not absent, whatever the batch.
+--- x [N, hidden], whose rows lie in the order of their experts, counts[i] of them for experts[i] -> [N, hidden]. While gradients are
+--- recorded every expert runs, even on no rows, so that its gradient is zero and never missing, for any batch.
 ---@param experts accel.nn.Module[]
 ---@param x accel.Tensor
 ---@param counts integer[]
@@ -69,8 +69,8 @@ local function run_each(experts, x, counts)
   return #parts > 0 and accel.cat(parts, 1) or x
 end
 
---- Where choices lie that are kept, in the order of their experts, and how many of them each expert has.
----@param choices accel.Tensor [N, k]; those that are dropped are n_experts
+--- The positions of kept choices, in the order of their experts, and the number of them for each expert.
+---@param choices accel.Tensor [N, k]. Dropped ones are n_experts
 ---@param n_experts integer
 ---@param most integer? rows of an expert on meta (block:most)
 ---@return accel.Tensor order [kept], places in the flat choices
@@ -83,14 +83,14 @@ local function sorted(choices, n_experts, most)
   return kept < flat:numel() and order:narrow(1, 1, kept) or order, counts
 end
 
---- Choices that an expert takes of all ranks' tokens in training; nil where none is dropped.
+--- The capacity of an expert for all ranks' tokens in training. nil if none is dropped.
 ---@param n integer choices of all ranks
 ---@return integer?
 function SparseMoeBlock:capacity(n)
   return self.training and self.capacity_factor and math.ceil(self.capacity_factor * n / self.n_experts) or nil
 end
 
---- Rows that a balanced router leaves an expert of this rank's choices, for shapes without values; nil without a capacity.
+--- Rows for an expert from this rank's choices with a balanced router, for shapes without values. nil without a capacity.
 ---@param choices accel.Tensor [N, k]
 ---@return integer?
 function SparseMoeBlock:most(choices)
@@ -103,7 +103,7 @@ end
 --- experts, so that each expert sees one dense piece, and summed back.
 ---@param x accel.Tensor
 ---@param weights accel.Tensor
----@param choices accel.Tensor i64; n_experts where a choice is dropped
+---@param choices accel.Tensor i64. n_experts for a dropped choice
 function SparseMoeBlock:run_experts(x, weights, choices)
   local order, counts = sorted(choices, self.n_experts, self:most(choices))
   local token = order // self.k
@@ -120,8 +120,7 @@ local function within_capacity(self, weights, choices)
   local n, k, ranks, first = choices.shape[1], self.k, self.ranks, 0
   weights = weights:detach()
   if ranks and ranks.size > 1 then
-    local all_parts = require("accel.parallel.collectives").all_parts
-    weights, choices, first = all_parts(weights, ranks, 1), all_parts(choices, ranks, 1), ranks.rank * n
+    weights, choices, first = ranks:all_parts(weights, 1), ranks:all_parts(choices, 1), ranks.rank * n
   end
   local flat, order = choices:reshape(-1), nil
   local capacity = self:capacity(flat:numel())
@@ -157,8 +156,8 @@ end
 
 local M = { SparseMoeBlock = SparseMoeBlock, run_each = run_each, sorted = sorted }
 
---- Sums over tokens, over those of all ranks where there are several: choices by expert, probabilities by expert, the squares of
---- the logarithm of the sum of exp(logits), and tokens.
+--- Sums over tokens, over all ranks' if there are several: choices by expert, probabilities by expert, the squares of the
+--- logarithm of the sum of exp(logits), and tokens.
 local function sums_of(logits, k, attention_mask, ranks)
   local weight, list = attention_mask and attention_mask:reshape(-1):to("f32"):unsqueeze(2), {}
   for i, layer in ipairs(logits) do
@@ -171,23 +170,32 @@ local function sums_of(logits, k, attention_mask, ranks)
     list[i] = (weight and row * weight:to(p.dtype) or row):sum(1)
   end
   local sums = #list == 1 and list[1] or accel.stack(list, 1):sum(1)
-  return ranks and ranks.size > 1 and require("accel.parallel.collectives").total(sums, ranks) or sums
+  return ranks and ranks.size > 1 and ranks:total(sums) or sums
 end
 
---- The loss that keeps experts equally busy (Fedus et al. 2022, eq. 4 to 6), over all layers:
---- experts * sum over experts of (share of choices) * (mean router probability). At least k; k when balanced.
---- And the router's z-loss (Zoph et al. 2022, eq. 5): the mean over tokens and layers of log(sum(exp(logits)))^2.
+--- The loss that keeps experts equally busy (Fedus et al. 2022, eq. 4 to 6), over all layers: experts * sum over
+--- experts of (share of choices) * (mean router probability). At least k. k when balanced. And the router's z-loss
+--- (Zoph et al. 2022, eq. 5): the mean over tokens and layers of log(sum(exp(logits)))^2.
 ---@param logits accel.Tensor[] router logits by layer, each [N, experts]
 ---@param k integer experts per token
 ---@param attention_mask? accel.Tensor [B, T]: padding does not count
----@param ranks? accel.parallel.Axis whose tokens count together; gradients are then to be averaged over them
+---@param ranks? accel.parallel.Axis whose tokens count together. Gradients must then be averaged over them
 ---@return accel.Tensor balance
 ---@return accel.Tensor z
 function M.router_losses(logits, k, attention_mask, ranks)
   local n, sums = logits[1].shape[2], sums_of(logits, k, attention_mask, ranks)
-  local rows = sums:narrow(1, 2 * n + 2, 1)
+  local rows = sums:narrow(1, 2 * n + 2, 1):clamp(1) -- of padding alone both are 0
   local used, probabilities = sums:narrow(1, 1, n) / rows, sums:narrow(1, n + 1, n) / rows
   return (used * probabilities):sum() * n, (sums:narrow(1, 2 * n + 1, 1) / rows):sum()
+end
+
+--- How many tokens the losses of routers are over.
+---@param ids accel.Tensor [B, T]
+---@param attention_mask? accel.Tensor
+---@return accel.Tensor
+function M.tokens(ids, attention_mask)
+  if attention_mask then return attention_mask:to("f64"):sum() end
+  return accel.full({}, ids:numel(), { dtype = "f64", device = ids.device })
 end
 
 --- The first of router_losses.

@@ -1,5 +1,6 @@
 --- new_cache(model, batch, length, opts): the cache of keys and values that a model and a kind ask for.
 local accel = require "accel"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -9,7 +10,7 @@ local kinds = {
   static = "kv_cache", dynamic = "dynamic_cache", sliding_window = "sliding_window_cache", quantized = "quantized_cache",
 }
 
---- The first parameter, of floats where there are any: keys and values have its dtype.
+--- The first parameter, floating if possible: keys and values have its dtype.
 local function float_parameter(model)
   local all = model:parameters()
   for _, p in ipairs(all) do
@@ -25,15 +26,18 @@ local function name_of(model) return class.of(model).__name end
 ---@param length? integer
 ---@param opts? {implementation: string?, config: table?}
 ---@return accel.models.KVCache
-return function(model, batch, length, opts)
-  local o = options("new_cache", opts, { implementation = options.none, config = {} })
+return function(model, batch, length, opts, ...)
+  if type(length) == "table" and opts == nil then length, opts = nil, length end
+  local o = options("new_cache", opts, { implementation = options.none, config = {} }, ...)
+  batch = check.positive("new_cache", "batch", batch)
+  if length ~= nil and length ~= math.huge then length = check.positive("new_cache", "length", length) end
   local c = options("cache_config", o.config, { dtype = options.none, nbits = 8 })
   local layers, heads, width = model:cache_shape()
-  heads = heads // (model.tp_size or 1) -- those of this rank (accel.parallel)
+  heads = heads // (model.tp_size or 1) -- this rank's (accel.parallel)
   local weight = float_parameter(model)
-  local window = model.config.sliding_window
+  local window = model:cache_window()
   local kind = o.implementation or (window and "sliding_window" or "static")
-  local home = kinds[kind] or raise("new_cache: there is no cache '%s' (static, dynamic, sliding_window, quantized)",
+  local home = kinds[kind] or raise("new_cache: unknown cache '%s'; use static, dynamic, sliding_window or quantized",
     tostring(kind))
   length = length or model:context_length()
   if length == math.huge and kind ~= "dynamic" then

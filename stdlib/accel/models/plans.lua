@@ -13,7 +13,7 @@ function M.merge(...)
   return out
 end
 
---- What Llama and Mixtral share.
+--- The common part of Llama and Mixtral.
 M.rotary_decoder = {
   ["layers.*.self_attn"] = "attention", ["layers.*.self_attn.q_proj"] = "colwise", ["layers.*.self_attn.k_proj"] = "colwise",
   ["layers.*.self_attn.v_proj"] = "colwise", ["layers.*.self_attn.o_proj"] = "rowwise",
@@ -21,7 +21,7 @@ M.rotary_decoder = {
   embed_tokens = "embedding_rowwise", norm = "sequence_parallel",
 }
 
---- The plans of a family: of the base model, whose output is gathered where a head does not do so, and of models around it.
+--- The plans of a family: of the base model, whose output is gathered if a head does not do so, and of models around it.
 ---@param p {layers: table, head: table?}
 ---@return {base: table, with_prefix: table, with_head: table}
 function M.family(p)

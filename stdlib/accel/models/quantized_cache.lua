@@ -1,6 +1,7 @@
 --- models.QuantizedCache: keys and values as int8, with one scale per token and head: half the memory of bf16.
 local KVCache = require "accel.models.kv_cache"
 local accel = require "accel"
+local options = require "accel.util.options"
 
 local attention = accel.scaled_dot_product_attention
 
@@ -11,9 +12,9 @@ local QuantizedCache = KVCache:extend("accel.models.QuantizedCache")
 
 ---@param layers integer
 ---@param shape integer[] {batch, kv_heads, length, head_dim}
----@param opts? {dtype: string?, device: string?} dtype: of what append returns
-function QuantizedCache:init(layers, shape, opts)
-  opts = opts or {}
+---@param opts? {dtype: string?, device: string?} dtype: of append's results
+function QuantizedCache:init(layers, shape, opts, ...)
+  opts = options("QuantizedCache", opts, { dtype = options.none, device = options.none }, ...)
   KVCache.init(self, layers, shape, { dtype = "i8", device = opts.device })
   self.dtype, self.key_scales, self.value_scales = opts.dtype or "f32", {}, {}
   local one = { shape[1], shape[2], shape[3], 1 }

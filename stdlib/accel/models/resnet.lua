@@ -20,6 +20,7 @@ local schema = config.schema("resnet", {
   depths = config.sizes { 3, 4, 6, 3 }, layer_type = config.word("bottleneck", { "basic", "bottleneck" }),
   hidden_act = config.activation "relu", downsample_in_first_stage = config.flag(false),
   downsample_in_bottleneck = config.flag(false),
+  out_features = config.unused(), out_indices = config.unused(), stage_names = config.unused(), -- of backbones
 }, function(c)
   if #c.depths ~= #c.hidden_sizes then
     return ("depths has %d entries, hidden_sizes %d"):format(#c.depths, #c.hidden_sizes)
@@ -65,7 +66,7 @@ function Embeddings:forward(x)
   return self.pooler(self.embedder(x))
 end
 
---- One residual layer; `parts` lists its convolutions as {in, out, kernel, stride}.
+--- One residual layer. `parts` lists its convolutions as {in, out, kernel, stride}.
 ---@class accel.models.ResNetLayer : accel.nn.Module
 local Layer = nn.Module:extend("ResNetLayer")
 
@@ -82,7 +83,7 @@ function Layer:init(c, n_in, n_out, stride)
   end
   local layers = {}
   for i, p in ipairs(parts) do
-    -- the inner activation of both kinds is relu whatever the configuration says, as in Transformers
+    -- the inner activation of both kinds is relu regardless of the configuration, as in Transformers
     layers[i] = ConvLayer(p[1], p[2], p[3], p[4], i < #parts and "relu" or nil)
   end
   if n_in ~= n_out or stride ~= 1 then self.shortcut = ConvLayer(n_in, n_out, 1, stride) end
@@ -129,7 +130,7 @@ local Base = PreTrainedModel:define("ResNetPreTrainedModel", {
   schema = schema, _no_split_modules = { "ResNetLayer" }, base_model_prefix = "resnet",
 })
 
---- Kernels by He et al., normal over the outgoing connections; linear layers as nn.Linear.
+--- Kernels by He et al., normal over the outgoing connections. Linear layers as in nn.Linear.
 function Base:initialize(t, at)
   if t.ndim == 4 then
     init.kaiming_normal_(t, { mode = "fan_out", nonlinearity = "relu" })

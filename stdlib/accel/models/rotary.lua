@@ -1,10 +1,10 @@
---- Frequencies of rotary positions as config.json asks for them (rope_parameters; in older files rope_scaling
---- beside rope_theta). Used by models/rotary_attention.lua.
+--- Frequencies of rotary positions from config.json (rope_parameters, or in older files rope_scaling and rope_theta).
+--- Used by models/rotary_attention.lua.
 ---
---- Pair i of a head turns by position / theta^(2i / d). The kinds of scaling: default none; linear divides
---- every frequency by `factor`; dynamic raises theta once a text is longer than the context was in training;
---- llama3 divides the low frequencies and blends between; yarn does so by a ramp over the pairs and sharpens
---- the scores.
+--- Pair i of a head turns by position / theta^(2i / d). The kinds of scaling: default none. linear divides every frequency by `factor`.
+--- dynamic raises theta once a text is longer than the context in training. llama3 divides the low frequencies and blends between. yarn
+--- does so by a ramp over the pairs and sharpens the scores. longrope divides each frequency by its own factor, from two lists: for
+--- texts of the training length and for longer ones.
 local accel = require "accel"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
@@ -14,9 +14,9 @@ local nearest = require "accel.util.nearest"
 ---@field score_scale number factor of the attention scores
 local Rotary = class("accel.models.Rotary")
 
-local kinds = { default = true, linear = true, dynamic = true, llama3 = true, yarn = true }
+local kinds = { default = true, linear = true, dynamic = true, llama3 = true, yarn = true, longrope = true }
 
---- A number of the scaling table within bounds; raises a message as a table, which `parameters` returns.
+--- A number of the scaling table within bounds. Raises a message as a table, which `parameters` returns.
 local function wanted(rope, key, fallback, low)
   local v = rope[key]
   if v == nil then v = fallback end
@@ -24,6 +24,22 @@ local function wanted(rope, key, fallback, low)
     error({ ("rope_parameters.%s must be a number of at least %g, got %s"):format(key, low or 1e-9, tostring(v)) })
   end
   return v + 0.0
+end
+
+--- A list of factors, one for each pair.
+local function factors(rope, key, pairs_)
+  local list = rope[key]
+  if type(list) ~= "table" or #list ~= pairs_ then
+    error({ ("rope_parameters.%s must be a list of %d factors, one for each pair of a head"):format(key, pairs_) })
+  end
+  local out = {}
+  for i = 1, pairs_ do out[i] = wanted(list, i, nil, 1e-9) end
+  return out
+end
+
+--- Tokens of texts in training: the configuration's own key takes precedence over the table's, as in Transformers.
+local function original_of(rope, c)
+  return c.original_max_position_embeddings or wanted(rope, "original_max_position_embeddings", c.max_position_embeddings)
 end
 
 local readers = {
@@ -36,13 +52,13 @@ local readers = {
   llama3 = function(rope, c)
     local p = {
       factor = wanted(rope, "factor"), low = wanted(rope, "low_freq_factor"), high = wanted(rope, "high_freq_factor"),
-      original = wanted(rope, "original_max_position_embeddings", c.max_position_embeddings),
+      original = original_of(rope, c),
     }
     if p.high <= p.low then error { "rope_parameters: high_freq_factor must lie above low_freq_factor" } end
     return p
   end,
   yarn = function(rope, c)
-    local original = wanted(rope, "original_max_position_embeddings", c.max_position_embeddings)
+    local original = original_of(rope, c)
     local factor = wanted(rope, "factor", c.max_position_embeddings / original)
     local function sharpen(m) return factor <= 1 and 1.0 or 0.1 * m * math.log(factor) + 1.0 end
     local scale = sharpen(1)
@@ -56,22 +72,34 @@ local readers = {
       fast = wanted(rope, "beta_fast", 32), slow = wanted(rope, "beta_slow", 1),
     }
   end,
+  longrope = function(rope, c)
+    local original = original_of(rope, c)
+    local factor = wanted(rope, "factor", c.max_position_embeddings / original)
+    local scale = factor <= 1 and 1.0 or math.sqrt(1 + math.log(factor) / math.log(original))
+    if rope.attention_factor ~= nil then scale = wanted(rope, "attention_factor") end
+    return { original = original, scale = scale, short = factors(rope, "short_factor", c.head_dim // 2),
+      long = factors(rope, "long_factor", c.head_dim // 2) }
+  end,
 }
 
---- Kind, theta and the numbers that a configuration gives; or nil and what is wrong with them.
+--- Kind, theta and the numbers of a configuration, or nil and the error in them.
 ---@param c table
 ---@param default_theta number
----@return string?, number|string?, table?
+---@return string?, number|string?, table|string|nil
 function Rotary.parameters(c, default_theta)
-  local rope = c.rope_parameters or c.rope_scaling or {}
+  local rope = {}
+  for key, value in next, c.rope_scaling or c.rope_parameters or {} do -- the older key wins, as in Transformers
+    if value ~= accel.json.null then rope[key] = value end
+  end
   local kind = rope.rope_type or rope.type or "default"
   if not kinds[kind] then
     local near = type(kind) == "string" and nearest(kind, kinds)
     return nil, ("rope_type '%s' is not supported%s"):format(tostring(kind),
-      near and ("; did you mean '%s'?"):format(near) or "")
+      near and ("; did you mean '%s'?"):format(near) or ""), "unsupported"
   end
-  if rope.partial_rotary_factor ~= nil and rope.partial_rotary_factor ~= 1 then
-    return nil, "rope_parameters.partial_rotary_factor other than 1 is not supported"
+  local part = rope.partial_rotary_factor or c.partial_rotary_factor
+  if part ~= nil and part ~= 1 and kind ~= "default" then -- which rotates whole heads in Transformers, regardless of it
+    return nil, ("partial_rotary_factor %s is not supported with rope_type '%s'"):format(tostring(part), kind), "unsupported"
   end
   local theta = rope.rope_theta or c.rope_theta or default_theta
   local ok, p = pcall(function()
@@ -103,6 +131,8 @@ function Rotary:inverse_frequencies(length)
   for i = 0, d // 2 - 1 do out[i + 1] = theta ^ (-2 * i / d) end
   if kind == "linear" then
     for i, f in ipairs(out) do out[i] = f / p.factor end
+  elseif kind == "longrope" then
+    for i, by in ipairs(length > p.original and p.long or p.short) do out[i] = out[i] / by end
   elseif kind == "llama3" then
     for i, f in ipairs(out) do
       local turns = p.original * f / (2 * math.pi) -- over the original context
@@ -140,9 +170,9 @@ function Rotary:turn(past, T, position_ids, device)
   local length = past + T
   if position_ids then
     o.offset, o.positions = nil, position_ids
-    if self.kind == "dynamic" and length > self.p.original then length = position_ids:max():item() + 1 end
+    if (self.kind == "dynamic" or self.kind == "longrope") and length > self.p.original then length = position_ids:max():item() + 1 end
   end
-  local dynamic = self.kind == "dynamic" and length > self.p.original
+  local dynamic = (self.kind == "dynamic" or self.kind == "longrope") and length > self.p.original
   if self.kind == "default" or (self.kind == "dynamic" and not dynamic) then return o end
   local table_ = not dynamic and self.tables[device]
   if not table_ then

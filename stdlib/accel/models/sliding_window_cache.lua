@@ -1,6 +1,8 @@
 --- models.SlidingWindowCache: keys and values of the last tokens only, for models whose attention looks at a window
 --- (config.sliding_window). Memory follows from the window, not from the text.
 local KVCache = require "accel.models.kv_cache"
+local check = require "accel.util.check"
+local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
 --- example: local c = accel.models.SlidingWindowCache(1, { 1, 2, 100, 4 }, { window = 4 })
@@ -15,8 +17,9 @@ local SlidingWindowCache = KVCache:extend("accel.models.SlidingWindowCache")
 ---@param layers integer
 ---@param shape integer[] {batch, kv_heads, length, head_dim}
 ---@param opts {window: integer, dtype: string?, device: string?}
-function SlidingWindowCache:init(layers, shape, opts)
-  self.window = opts.window
+function SlidingWindowCache:init(layers, shape, opts, ...)
+  opts = options("SlidingWindowCache", opts, { window = options.none, dtype = options.none, device = options.none }, ...)
+  self.window = check.positive("SlidingWindowCache", "window", opts.window)
   local room = math.min(shape[3], 2 * self.window + 64)
   KVCache.init(self, layers, { shape[1], shape[2], room, shape[4] }, { dtype = opts.dtype, device = opts.device })
   self.length, self.room, self.first = shape[3], room, 0 -- first: tokens that are gone from the front
@@ -37,7 +40,10 @@ function SlidingWindowCache:compact()
   self.first = self.past - keep
 end
 
---- Appends; returns the keys that the first of the new tokens sees, and the new ones.
+--- Appends. Returns the keys visible to the first of the new tokens, and the new ones.
+---@param layer integer position of the layer
+---@param k accel.Tensor new keys
+---@param v accel.Tensor new values
 function SlidingWindowCache:append(layer, k, v)
   local t, keep = self:check(k, v), self:held()
   if t > self.room - keep then return self:append_long(layer, k, v, t, keep) end
@@ -50,6 +56,11 @@ function SlidingWindowCache:append(layer, k, v)
 end
 
 --- A text longer than the buffer, as prompts are: attention takes it as it is, and its end stays.
+---@param layer integer position of the layer
+---@param k accel.Tensor new keys
+---@param v accel.Tensor new values
+---@param t integer number of new positions
+---@param keep integer number of positions that stay
 function SlidingWindowCache:append_long(layer, k, v, t, keep)
   local accel = require "accel"
   local keys, values = self.keys[layer], self.values[layer]
@@ -79,7 +90,7 @@ end
 
 function SlidingWindowCache:crop(n)
   if n < self.first + math.min(n, self.window - 1) and n < self.past then
-    raise("SlidingWindowCache: what %d tokens see is gone: it holds %d .. %d", n, self.first + 1, self.past)
+    raise("SlidingWindowCache: the keys before %d tokens are dropped: it holds %d .. %d", n, self.first + 1, self.past)
   end
   KVCache.crop(self, n)
 end

@@ -1,39 +1,13 @@
 --- The stacks of T5: attention without scaling whose scores get a learnt bias by distance, RMS norms before
 --- each part, no biases in linear layers. Used by models/t5.lua.
-local accel = require "accel"
 local activation = require "accel.models.activation"
 local context = require "accel.models.context"
 local nn = require "accel.nn"
 local raise = require "accel.util.raise"
+local relative = require "accel.models.relative_positions"
 local run_layer = require "accel.models.run_layer"
 
 local NO_BIAS = { bias = false }
-
--- Distances are binned with arithmetic in single precision, as the models were trained with.
-local function single(v) return (string.unpack("f", string.pack("f", v))) end
-
---- The bucket of a distance (key minus query): one each for the near half, logarithmic ones up to
---- max_distance. Without `both` ways, everything ahead of the query is in bucket 0.
----@param distance integer
----@param both boolean
----@param n integer buckets
----@param max_distance integer
----@return integer 0-based
-local function bucket_of(distance, both, n, max_distance)
-  local first = 0
-  if both then
-    n = n // 2
-    if distance > 0 then first = n end
-    distance = math.abs(distance)
-  else
-    distance = math.max(-distance, 0)
-  end
-  local exact = n // 2
-  if distance < exact then return first + distance end
-  local far = single(math.log(single(distance / exact)))
-  far = single(single(far / single(math.log(max_distance / exact))) * (n - exact))
-  return first + math.min(exact + math.floor(far), n - 1)
-end
 
 --- Attention to the layer's own input, or to `memory` [B, S, d_model].
 ---@class accel.models.T5Attention : accel.nn.Module
@@ -50,17 +24,10 @@ function Attention:init(c, opts)
   if opts.has_bias then self.relative_attention_bias = nn.Embedding(self.buckets, self.heads) end
 end
 
---- What is added to the scores of queries at past, past + 1, ...: [1, heads, T, keys]. The distances of one
---- row are those of the next, shifted: one bias for each, then laid out.
+--- The addition to the scores of queries at past, past + 1, ...: [1, heads, T, keys].
 function Attention:bias(past, T, keys, device)
-  local ids = {}
-  for i = 1, T + keys - 1 do
-    ids[i] = bucket_of(i - past - T, self.both, self.buckets, self.max_distance)
-  end
-  local by_distance = self.relative_attention_bias(accel.tensor(ids, { dtype = "i64", device = device }))
-  local at = accel.arange(keys, { device = device }):unsqueeze(1)
-    - accel.arange(T, { device = device }):unsqueeze(2) + (T - 1)
-  return accel.embedding(at, by_distance):permute(3, 1, 2):unsqueeze(1)
+  return relative.bias(self.relative_attention_bias, past, T, keys, device,
+    { both = self.both, buckets = self.buckets, distance = self.max_distance })
 end
 
 local function heads_of(t, width)
@@ -91,7 +58,7 @@ function Attention:forward(x, mask, cache, layer, memory)
   return self.o(y:reshape(y.shape[1], y.shape[2], -1))
 end
 
---- Norm, attention, dropout, and what was before.
+--- Norm, attention, dropout, and the residual.
 ---@class accel.models.T5LayerAttention : accel.nn.Module
 local LayerAttention = nn.Module:extend("T5LayerAttention")
 
@@ -148,10 +115,10 @@ function Block:init(c, opts)
   self.layer:append(LayerFF(c))
 end
 
--- f16 ends at 65504: what lies above would be infinite in the next layer.
+-- f16 ends at 65504: larger values would be infinite in the next layer.
 local function within_f16(x) return x.dtype == "f16" and x:clamp(-64504, 64504) or x end
 
---- at: {past, T, keys, visible}. mask: of the block before; the first one has the bias that it is made of, and returns it.
+--- at: {past, T, keys, visible}. mask: of the previous block. The first one has the bias to compute it, and returns it.
 function Block:forward(x, index, at, mask, cache, memory, memory_mask)
   if not mask then
     mask = self.layer[1].SelfAttention:bias(at.past, at.T, at.keys, x.device)
@@ -180,7 +147,7 @@ end
 
 --- x [B, T, d_model] -> [B, T, d_model]. The decoder looks at its own past and at memory [B, S, d_model].
 ---@param x accel.Tensor embedded tokens
----@param o table length (of the whole sequence, where x is a part of it), attention_mask, cache, memory and memory_mask, each or none
+---@param o table length (of the whole sequence, if x is a part of it), attention_mask, cache, memory and memory_mask, all optional
 ---@return accel.Tensor
 function Stack:forward(x, o)
   local shape, cache = x.shape, o.cache
@@ -199,4 +166,4 @@ function Stack:forward(x, o)
   return self.dropout(self.final_layer_norm(x))
 end
 
-return { Stack = Stack, bucket_of = bucket_of }
+return { Stack = Stack, bucket_of = relative.bucket_of }

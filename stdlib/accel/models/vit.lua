@@ -11,6 +11,7 @@ local activation = require "accel.models.activation"
 local check = require "accel.util.check"
 local config = require "accel.models.config"
 local feed_forward = require "accel.models.feed_forward"
+local heads = require "accel.models.decoder.heads"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
 local options = require "accel.util.options"
@@ -55,7 +56,8 @@ function Patches:forward(x) return self.projection(x):flatten(3):transpose(2, 3)
 ---@class accel.models.ViTEmbeddings : accel.nn.Module
 local Embeddings = nn.Module:extend("ViTEmbeddings")
 
-function Embeddings:init(c)
+function Embeddings:init(c, mask)
+  if mask then self.mask_token = nn.Parameter(accel.zeros(1, 1, c.hidden_size)) end
   local H, W = sides(c.image_size)
   local h, w = sides(c.patch_size)
   self.channels, self.height, self.width, self.rows, self.columns = c.num_channels, H, W, H // h, W // w
@@ -76,7 +78,7 @@ function Embeddings:positions(rows, columns)
   return accel.cat({ p:narrow(2, 1, 1), grid:permute(1, 3, 4, 2):reshape(1, rows * columns, width) }, 2)
 end
 
-function Embeddings:forward(x, interpolate)
+function Embeddings:forward(x, interpolate, masked)
   local shape = tensors.is_tensor(x) and x.shape or {}
   if #shape ~= 4 or shape[2] ~= self.channels then
     raise("vit: expected images [batch, %d, %d, %d], got %s", self.channels, self.height, self.width,
@@ -88,8 +90,12 @@ function Embeddings:forward(x, interpolate)
   end
   local positions = interpolate and self:positions(shape[3] // self.patch_height, shape[4] // self.patch_width)
     or self.position_embeddings
-  local first = self.cls_token:expand(shape[1], 1, -1)
-  return self.dropout(accel.cat({ first, self.patch_embeddings(x) }, 2) + positions)
+  local first, patches = self.cls_token:expand(shape[1], 1, -1), self.patch_embeddings(x)
+  if masked then
+    local m = masked:ne(0):to(patches.dtype):unsqueeze(3)
+    patches = patches * (m * -1 + 1) + self.mask_token * m
+  end
+  return self.dropout(accel.cat({ first, patches }, 2) + positions)
 end
 
 --- A linear layer under the name that files give it.
@@ -165,8 +171,8 @@ local Base = PreTrainedModel:define("ViTPreTrainedModel", {
   tp_divides = { "num_attention_heads" }, tp_plan = PLAN.with_prefix,
   pipeline_plan = { "embeddings", "encoder.layer.*", "layernorm" },
   sp_plan = false, -- the class token makes the sequence one longer than a number of patches
-  schema = schema, _no_split_modules = { "ViTLayer" }, base_model_prefix = "vit", ignored_keys = { "embeddings%.mask_token$" },
-  optional_keys = { "pooler%.dense%." },
+  schema = schema, _no_split_modules = { "ViTLayer" }, base_model_prefix = "vit",
+  ignored_keys = { "embeddings%.mask_token$" }, optional_keys = { "pooler%.dense%." },
 })
 
 --- Positions and the class token are drawn from a cut normal distribution.
@@ -178,26 +184,29 @@ function Base:initialize(t, at)
   end
 end
 
---- The encoder alone: images [B, C, H, W] -> hidden states [B, patches + 1, hidden_size], and those of the
---- class token through the pooler.
+--- The encoder alone: images [B, C, H, W] -> hidden states [B, patches + 1, hidden_size], and the pooled class token.
 --- example: accel.models.ViTModel(accel.models.tiny.vit)(accel.zeros(2, 3, 8, 8)).shape --> { 2, 5, 8 }
 ---@class accel.models.ViTModel : accel.models.PreTrainedModel
 local ViTModel = Base:define("ViTModel", { is_base = true, tp_plan = PLAN.base })
 
-function ViTModel:build(c, add_pooling_layer)
-  self.embeddings = Embeddings(c)
+function ViTModel:build(c, add_pooling_layer, mask)
+  self.embeddings = Embeddings(c, mask)
   self.encoder = Encoder(c)
   self.layernorm = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps })
   if add_pooling_layer ~= false then self.pooler = Pooler(c) end
 end
 
---- With interpolate_pos_encoding images may have any size; the positions are resampled.
+--- With interpolate_pos_encoding images may have any size. The positions are resampled.
 ---@param pixel_values accel.Tensor
----@param opts? {interpolate_pos_encoding: boolean?}
+---@param opts? {interpolate_pos_encoding: boolean?, bool_masked_pos: accel.Tensor?} bool_masked_pos [B, patches]: of models with a mask token
 ---@return accel.Tensor, accel.Tensor?
-function ViTModel:forward(pixel_values, opts)
-  local o = options("vit", opts, { interpolate_pos_encoding = false })
-  local x = self.layernorm(self.encoder(self.embeddings(pixel_values, o.interpolate_pos_encoding)))
+function ViTModel:forward(pixel_values, opts, ...)
+  check.surplus("forward", ...)
+  local o = options("vit", opts, { interpolate_pos_encoding = false, bool_masked_pos = options.none })
+  if o.bool_masked_pos and not self.embeddings.mask_token then
+    raise "vit: bool_masked_pos needs a mask token, which ViTForMaskedImageModeling has"
+  end
+  local x = self.layernorm(self.encoder(self.embeddings(pixel_values, o.interpolate_pos_encoding, o.bool_masked_pos)))
   return x, self.pooler and self.pooler(x)
 end
 
@@ -213,13 +222,47 @@ function Classification:build(c)
   self.classifier = nn.Linear(c.hidden_size, config.labels(c))
 end
 
---- Logits [B, num_labels] of images [B, C, H, W]; options of ViTModel.
+--- Logits [B, num_labels] of images [B, C, H, W], or with labels their loss. Options of ViTModel.
 ---@param pixel_values accel.Tensor
----@param opts? {interpolate_pos_encoding: boolean?}
+---@param opts? {interpolate_pos_encoding: boolean?, labels: accel.Tensor?}
 ---@return accel.Tensor
-function Classification:forward(pixel_values, opts)
-  local x = self.vit(pixel_values, opts)
-  return self.classifier(x:select(2, 1))
+function Classification:forward(pixel_values, opts, ...)
+  check.surplus("forward", ...)
+  local own, rest = heads.taken(opts, "labels")
+  local x = self.vit(pixel_values, rest)
+  local logits = self.classifier(x:select(2, 1))
+  return own.labels and heads.classification_loss(self.config, logits, own.labels) or logits
 end
 
-return { ViTModel = ViTModel, ViTForImageClassification = Classification }
+--- Paints masked patches (Xie et al. 2022): images [B, C, H, W] -> images, whose side is encoder_stride times that of
+--- the grid of patches.
+--- example: local m = accel.models.ViTForMaskedImageModeling(accel.models.tiny.vit)
+---   return m(accel.zeros(2, 3, 8, 8)).shape --> { 2, 3, 32, 32 }
+---@class accel.models.ViTForMaskedImageModeling : accel.models.PreTrainedModel
+local Masked = Base:define("ViTForMaskedImageModeling", { outputs = { "reconstruction" }, ignored_keys = {} })
+
+function Masked:build(c)
+  self.vit, self.decoder = ViTModel:part(c, false, true), nn.ModuleList()
+  self.decoder:append(nn.Conv2d(c.hidden_size, c.encoder_stride ^ 2 // 1 * c.num_channels, 1))
+end
+
+--- Images as the model sees them. With return_loss the mean absolute error over the masked patches.
+---@param pixel_values accel.Tensor
+---@param opts? {bool_masked_pos: accel.Tensor?, interpolate_pos_encoding: boolean?, return_loss: boolean?} bool_masked_pos [B, patches]
+---@return accel.Tensor
+function Masked:forward(pixel_values, opts, ...)
+  check.surplus("forward", ...)
+  local own, rest = heads.taken(opts, "return_loss")
+  local c, x = self.config, self.vit(pixel_values, rest)
+  local B, n, W = x.shape[1], x.shape[2] - 1, x.shape[3]
+  local side = math.floor(math.sqrt(n))
+  local y = nn.functional.pixel_shuffle(self.decoder[1](x:narrow(2, 2, n):transpose(2, 3):reshape(B, W, side, side)), c.encoder_stride)
+  if not own.return_loss then return y end
+  local patch, masked = c.patch_size, rest and rest.bool_masked_pos
+  if not masked then raise "vit: the loss is over masked patches: give bool_masked_pos" end
+  if patch ~= c.encoder_stride then raise("vit: the loss needs patch_size %s equal to encoder_stride %d", tostring(patch), c.encoder_stride) end
+  local mask = masked:ne(0):to(y.dtype):reshape(B, side, side):repeat_interleave(patch, 2):repeat_interleave(patch, 3):unsqueeze(2)
+  return ((pixel_values - y):abs() * mask):sum() / (mask:sum() + 1e-5) / c.num_channels
+end
+
+return { ViTModel = ViTModel, ViTForImageClassification = Classification, ViTForMaskedImageModeling = Masked }

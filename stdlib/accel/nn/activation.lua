@@ -1,21 +1,25 @@
---- Activations as modules. `inplace = true`, where PyTorch has it, lets a layer write over its input when the
---- op has such a form.
+--- Activations as modules. `inplace = true`, for modules with this option in PyTorch, lets a layer write over its input
+--- if the op supports it, and otherwise warns (accel.util.no_effect).
 local accel = require "accel"
 local F = require "accel.nn.functional"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 
 local M = {}
 
---- A class that applies op; name_, when there is one, serves inplace.
+--- A class that applies op. name_, if it exists, implements inplace.
 local function plain(who, op, name)
   local Class = Module:extend("accel.nn." .. who)
   local in_place = name and accel[name .. "_"]
   if name then
     local parse = arguments(who, { "inplace", false })
-    function Class:init(...) self.inplace = parse(...).inplace end
+    function Class:init(...)
+      self.inplace = parse(...).inplace
+      no_effect(Class.__name, self)
+    end
     function Class:extra_repr() return self.inplace and "inplace=true" or "" end
   end
   if in_place then
@@ -40,6 +44,7 @@ local function tuned(who, op, ...)
     local o = parse(...)
     for _, spec in ipairs(specs) do self[spec[1]] = check.number(who, spec[1], o[spec[1]]) end
     self.inplace = o.inplace
+    no_effect(Class.__name, self)
   end
 
   local first, second = specs[1][1], specs[2] and specs[2][1]
@@ -130,12 +135,12 @@ M.SELU = plain("SELU", accel.selu, "selu")
 --- x / (1 + |x|).
 --- example: accel.nn.Softsign()(accel.tensor { 1.0, -3.0 }) --> { 0.5, -0.75 }
 ---@class accel.nn.Softsign : accel.nn.Module
-M.Softsign = plain("Softsign", F.softsign)
+M.Softsign = plain("Softsign", accel.softsign)
 
 --- x - tanh(x).
 --- example: accel.nn.Tanhshrink()(accel.tensor { 1.0 }) --> { 0.238406 }
 ---@class accel.nn.Tanhshrink : accel.nn.Module
-M.Tanhshrink = plain("Tanhshrink", F.tanhshrink)
+M.Tanhshrink = plain("Tanhshrink", accel.tanhshrink)
 
 --- x above 0, negative_slope * x (default 0.01) below.
 --- example: accel.nn.LeakyReLU(0.1)(accel.tensor { -1.0, 2.0 }) --> { -0.1, 2 }
@@ -143,13 +148,13 @@ M.Tanhshrink = plain("Tanhshrink", F.tanhshrink)
 ---@overload fun(negative_slope: number?, opts: table?): accel.nn.LeakyReLU
 M.LeakyReLU = tuned("LeakyReLU", accel.leaky_relu, { "negative_slope", 0.01 })
 
---- x above 0, alpha (exp(x) - 1) below; alpha = 1.
+--- x above 0, alpha (exp(x) - 1) below. alpha = 1.
 --- example: accel.nn.ELU()(accel.tensor { -1.0, 2.0 }) --> { -0.632121, 2 }
 ---@class accel.nn.ELU : accel.nn.Module
 ---@overload fun(alpha: number?, opts: table?): accel.nn.ELU
 M.ELU = tuned("ELU", accel.elu, { "alpha", 1.0 })
 
---- max(0, x) + min(0, alpha (exp(x / alpha) - 1)); alpha = 1.
+--- max(0, x) + min(0, alpha (exp(x / alpha) - 1)). alpha = 1.
 --- example: accel.nn.CELU(2)(accel.tensor { -1.0, 2.0 }) --> { -0.786939, 2 }
 ---@class accel.nn.CELU : accel.nn.Module
 ---@overload fun(alpha: number?, opts: table?): accel.nn.CELU
@@ -161,7 +166,7 @@ M.CELU = tuned("CELU", accel.celu, { "alpha", 1.0 })
 ---@overload fun(min_val: number?, max_val: number?, opts: table?): accel.nn.Hardtanh
 M.Hardtanh = tuned("Hardtanh", accel.hardtanh, { "min_val", -1.0 }, { "max_val", 1.0 })
 
---- log(1 + exp(beta x)) / beta, and x where beta x > threshold; beta = 1, threshold = 20.
+--- log(1 + exp(beta x)) / beta, and x if beta x > threshold. beta = 1, threshold = 20.
 --- example: accel.nn.Softplus()(accel.tensor { 0.0, 30.0 }) --> { 0.693147, 30 }
 ---@class accel.nn.Softplus : accel.nn.Module
 ---@overload fun(beta: number?, threshold: number?, opts: table?): accel.nn.Softplus
@@ -171,19 +176,19 @@ M.Softplus = tuned("Softplus", accel.softplus, { "beta", 1.0 }, { "threshold", 2
 --- example: accel.nn.Threshold(1, 7)(accel.tensor { 0.5, 2.0 }) --> { 7, 2 }
 ---@class accel.nn.Threshold : accel.nn.Module
 ---@overload fun(threshold: number, value: number): accel.nn.Threshold
-M.Threshold = tuned("Threshold", F.threshold, { "threshold" }, { "value" })
+M.Threshold = tuned("Threshold", accel.threshold, { "threshold" }, { "value" })
 
 --- x outside of -lambd .. lambd (0.5), 0 inside.
 --- example: accel.nn.Hardshrink()(accel.tensor { -1.0, 0.5, 0.75 }) --> { -1, 0, 0.75 }
 ---@class accel.nn.Hardshrink : accel.nn.Module
 ---@overload fun(lambd: number?): accel.nn.Hardshrink
-M.Hardshrink = tuned("Hardshrink", F.hardshrink, { "lambd", 0.5 })
+M.Hardshrink = tuned("Hardshrink", accel.hardshrink, { "lambd", 0.5 })
 
 --- x moved towards 0 by lambd (0.5), 0 in between.
 --- example: accel.nn.Softshrink()(accel.tensor { -1.0, 0.25, 0.75 }) --> { -0.5, 0, 0.25 }
 ---@class accel.nn.Softshrink : accel.nn.Module
 ---@overload fun(lambd: number?): accel.nn.Softshrink
-M.Softshrink = tuned("Softshrink", F.softshrink, { "lambd", 0.5 })
+M.Softshrink = tuned("Softshrink", accel.softshrink, { "lambd", 0.5 })
 
 --- exp(x) divided by its sum along dim.
 --- example: accel.nn.Softmax(-1)(accel.tensor { 0.0, 0.0 }) --> { 0.5, 0.5 }
@@ -203,11 +208,11 @@ M.LogSoftmax = along("LogSoftmax", accel.log_softmax)
 ---@overload fun(dim: integer): accel.nn.Softmin
 M.Softmin = along("Softmin", F.softmin)
 
---- Halves a dimension: a * sigmoid(b), a the first half and b the second; dim = -1.
+--- Halves a dimension: a * sigmoid(b), a the first half and b the second. dim = -1.
 --- example: accel.nn.GLU()(accel.tensor { 3.0, 0.0 }) --> { 1.5 }
 ---@class accel.nn.GLU : accel.nn.Module
 ---@overload fun(dim: integer?): accel.nn.GLU
-M.GLU = along("GLU", F.glu, -1)
+M.GLU = along("GLU", accel.glu, -1)
 
 --- Softmax over the channels of (N, C, H, W) or (C, H, W).
 --- example: accel.nn.Softmax2d()(accel.zeros(1, 4, 1, 1)):flatten() --> { 0.25, 0.25, 0.25, 0.25 }
@@ -216,7 +221,7 @@ M.Softmax2d = Module:extend("accel.nn.Softmax2d")
 
 function M.Softmax2d.forward(_, x) return accel.softmax(x, -3) end
 
---- x Phi(x), Phi the normal distribution's; approximate = "tanh" uses a formula with tanh.
+--- x Phi(x), Phi the normal distribution's. approximate = "tanh" uses a formula with tanh.
 --- example: accel.nn.GELU()(accel.tensor { 1.0, -1.0 }) --> { 0.841345, -0.158655 }
 --- example: accel.nn.GELU("tanh")(accel.tensor { 1.0 }) --> { 0.841192 }
 ---@class accel.nn.GELU : accel.nn.Module
@@ -234,8 +239,8 @@ function M.GELU:forward(x) return accel.gelu(x, self.approximate) end
 
 function M.GELU:extra_repr() return ("approximate='%s'"):format(self.approximate) end
 
---- x above 0, weight * x below, where weight is learnt: one for all channels or one for each (num_parameters
---- of them; channels are dimension 2). Initial value: init = 0.25.
+--- x above 0, weight * x below. The weight is trained: one for all channels or one for each (num_parameters of them,
+--- channels are dimension 2). Initial value: init = 0.25.
 --- example: accel.nn.PReLU()(accel.tensor { -1.0, 2.0 }) --> { -0.25, 2 }
 ---@class accel.nn.PReLU : accel.nn.Module
 ---@field weight accel.Tensor
@@ -256,7 +261,7 @@ end
 --- Sets the initial value again.
 function M.PReLU:reset_parameters() require("accel.nn.initialization").constant_(self.weight, self.start) end
 
-function M.PReLU:forward(x) return F.prelu(x, self.weight) end
+function M.PReLU:forward(x) return accel.prelu(x, self.weight) end
 
 function M.PReLU:extra_repr() return ("num_parameters=%d"):format(self.num_parameters) end
 

@@ -1,6 +1,6 @@
 --- accel.nn.alibi: the slopes of attention with linear biases (Press et al. 2022), for alibi_slopes of
---- scaled_dot_product_attention. Head i of n has 2^(-8 i / n); for n that is no power of two, the heads beyond the
---- next smaller one take every other slope of twice as many heads.
+--- scaled_dot_product_attention. Head i of n has 2^(-8 i / n). If n is not a power of two, the heads beyond the next
+--- smaller one take every other slope of twice as many heads.
 local accel = require "accel"
 local raise = require "accel.util.raise"
 

@@ -1,5 +1,5 @@
---- Masks of attention layers, in PyTorch's meaning for them (true: not to be attended to; floats are added to
---- the scores), made into the one that scaled_dot_product_attention takes (true: to be attended to).
+--- Converts masks of attention layers, in PyTorch's meaning for them (true: masked, floats are added to the scores), to
+--- the mask of scaled_dot_product_attention (true: attended).
 local accel = require "accel"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -35,16 +35,16 @@ local function as_float(mask, dtype)
   return accel.zeros(mask.shape, { dtype = dtype, device = mask.device }):masked_fill(mask, -math.huge)
 end
 
---- true where query i of n may attend to key j of m: j <= i.
+--- true if query i of n may attend to key j of m: j <= i.
 ---@return accel.Tensor
 function M.causal(n, m, device)
   local row = accel.arange(n, { device = device }):unsqueeze(2)
   return accel.arange(m, { device = device }):unsqueeze(1):le(row)
 end
 
---- One mask for scores (N, H, L, S + extra), nil for none, and whether the attention is to be causal by itself.
---- o: N, H, L, S, extra (positions behind S, open to all), attn_mask, key_padding_mask, is_causal, batched,
---- weights (whether the scores are computed openly, where a causal mask has to be a tensor too), dtype, device.
+--- One mask for scores (N, H, L, S + extra), or nil, and whether the attention itself must be causal. o: N, H, L, S,
+--- extra (positions after S, open to all), attn_mask, key_padding_mask, is_causal, batched, weights (whether the scores
+--- are computed explicitly, which needs a causal mask as a tensor), dtype, device.
 ---@param who string
 ---@param o table
 ---@return accel.Tensor? mask

@@ -36,7 +36,7 @@ local function class(who, dims)
       track and accel.zeros({}, { dtype = "i64", device = o.device }) or nil)
   end
 
-  --- Forgets what was tracked.
+  --- Resets the running statistics.
   function BatchNorm:reset_running_stats()
     if not self.track_running_stats then return end
     self.running_mean:zero_()
@@ -74,10 +74,10 @@ local function class(who, dims)
   return BatchNorm
 end
 
---- y = (x - mean) / sqrt(var + eps) * weight + bias per channel of (N, C) or (N, C, L). While training, mean
---- and (biased) variance are the batch's and running_mean, running_var move towards them (the variance
---- unbiased) by momentum, or with momentum = false to the mean over all batches; in eval mode the running ones
---- are used. Initial values: weight 1, bias 0, running_mean 0, running_var 1.
+--- y = (x - mean) / sqrt(var + eps) * weight + bias per channel of (N, C) or (N, C, L). In training, mean and (biased)
+--- variance are the batch's, and running_mean, running_var move towards them (the variance unbiased) by momentum, or
+--- with momentum = false to the mean over all batches. In eval mode the running ones are used. Initial values: weight
+--- 1, bias 0, running_mean 0, running_var 1.
 --- example: accel.nn.BatchNorm1d(1)(accel.tensor { { 1.0 }, { 3.0 } }) --> { { -1 }, { 1 } }
 --- example: accel.nn.BatchNorm1d(2):eval()(accel.ones(3, 2, 4)).shape --> { 3, 2, 4 }
 ---@class accel.nn.BatchNorm1d : accel.nn.Module
@@ -87,13 +87,13 @@ end
 ---@overload fun(num_features: integer, opts: table?): accel.nn.BatchNorm1d
 M.BatchNorm1d = class("BatchNorm1d", { [2] = true, [3] = true, text = "(N, C) or (N, C, L)" })
 
---- Batch normalisation per channel of (N, C, H, W); see BatchNorm1d.
+--- Batch normalisation per channel of (N, C, H, W). See BatchNorm1d.
 --- example: local m = accel.nn.BatchNorm2d(1, { momentum = 1 }) m(accel.ones(2, 1, 2, 2)) return m.running_mean --> {1}
 ---@class accel.nn.BatchNorm2d : accel.nn.BatchNorm1d
 ---@overload fun(num_features: integer, opts: table?): accel.nn.BatchNorm2d
 M.BatchNorm2d = class("BatchNorm2d", { [4] = true, text = "(N, C, H, W)" })
 
---- Batch normalisation per channel of (N, C, D, H, W); see BatchNorm1d.
+--- Batch normalisation per channel of (N, C, D, H, W). See BatchNorm1d.
 --- example: accel.nn.BatchNorm3d(2)(accel.ones(1, 2, 2, 2, 2)).shape --> { 1, 2, 2, 2, 2 }
 ---@class accel.nn.BatchNorm3d : accel.nn.BatchNorm1d
 ---@overload fun(num_features: integer, opts: table?): accel.nn.BatchNorm3d

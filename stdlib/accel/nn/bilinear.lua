@@ -6,7 +6,7 @@ local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 local F = require "accel.nn.functional"
 
---- y[o] = sum over i, j of x1[i] weight[o, i, j] x2[j], plus bias[o]; leading dimensions of both are the same.
+--- y[o] = sum over i, j of x1[i] weight[o, i, j] x2[j], plus bias[o]. Leading dimensions of both must be the same.
 --- Initial values: both uniform in +-1 / sqrt(in1_features).
 --- example: accel.nn.Bilinear(2, 3, 4)(accel.ones(5, 2), accel.ones(5, 3)).shape --> { 5, 4 }
 ---@class accel.nn.Bilinear : accel.nn.Module

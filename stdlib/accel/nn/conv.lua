@@ -30,7 +30,7 @@ local function reset(self)
   if self.bias then init.uniform_(self.bias, -bound, bound) end
 end
 
---- What both kinds of layer keep of their arguments.
+--- Constructor arguments that both kinds of layer store.
 local function setup(self, who, o, n)
   local channels = { "in_channels", "out_channels" }
   for _, name in ipairs(channels) do self[name] = check.positive(who, name, o[name]) end
@@ -99,7 +99,7 @@ local function conv_class(who, n, conv)
     else
       self.padding = tuple(who, "padding", o.padding, n, 0)
     end
-    -- What the op pads by itself, and what is put around the input before: nil when nothing is.
+    -- The padding of the op, and the padding to add to the input before, or nil.
     local inside, before = self.padding, nil
     if self.padding == "valid" then
       inside = 0
@@ -174,7 +174,7 @@ local function transposed_class(who, n, conv)
   end
 
   ---@param x accel.Tensor
-  ---@param output_size? integer[] spatial sizes of the result, where the stride leaves a choice
+  ---@param output_size? integer[] spatial sizes of the result, if the stride leaves a choice
   function Conv:forward(x, output_size)
     local extra = output_size and padding_for(self, x, output_size) or self.output_padding
     return conv(x, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
@@ -184,51 +184,47 @@ local function transposed_class(who, n, conv)
   return Conv
 end
 
---- Convolution over one spatial dimension: (N, C_in, L) -> (N, C_out, L_out),
---- L_out = floor((L + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1.
---- padding is a number, "valid" (none) or "same" (L_out = L); padding_mode "zeros", "reflect", "replicate" or
---- "circular". Weight [C_out, C_in / groups, K]. Initial values: weight and bias uniform in +-1 / sqrt(fan_in),
---- fan_in = C_in / groups * K.
+--- Convolution over one spatial dimension: (N, C_in, L) -> (N, C_out, L_out), L_out = floor((L + 2 padding - dilation
+--- (kernel_size - 1) - 1) / stride) + 1. padding is a number, "valid" (none) or "same" (L_out = L). padding_mode is
+--- "zeros", "reflect", "replicate" or "circular". Weight [C_out, C_in / groups, K]. Initial values: weight and bias
+--- uniform in +-1 / sqrt(fan_in), fan_in = C_in / groups * K.
 --- example: accel.nn.Conv1d(1, 2, 3)(accel.ones(4, 1, 10)).shape --> { 4, 2, 8 }
 --- example: accel.nn.Conv1d(1, 2, 4, { padding = "same" })(accel.ones(4, 1, 10)).shape --> { 4, 2, 10 }
 ---@class accel.nn.Conv1d : accel.nn.Module
 ---@overload fun(in: integer, out: integer, kernel: accel.nn.sizes, opts: table?): accel.nn.Conv1d
 M.Conv1d = conv_class("Conv1d", 1, accel.conv1d)
 
---- Convolution over two spatial dimensions: (N, C_in, H, W) -> (N, C_out, H_out, W_out); sizes, padding and
---- initial values as Conv1d's, fan_in = C_in / groups * K_h * K_w.
+--- Convolution over two spatial dimensions: (N, C_in, H, W) -> (N, C_out, H_out, W_out). Sizes, padding and initial
+--- values as in Conv1d, fan_in = C_in / groups * K_h * K_w.
 --- example: accel.nn.Conv2d(1, 2, 3)(accel.ones(1, 1, 5, 5)).shape --> { 1, 2, 3, 3 }
 --- example: accel.nn.Conv2d(4, 6, { 3, 5 }, 2, { 1, 2 })(accel.ones(1, 4, 8, 8)).shape --> { 1, 6, 4, 4 }
 ---@class accel.nn.Conv2d : accel.nn.Module
 ---@overload fun(in: integer, out: integer, kernel: accel.nn.sizes, opts: table?): accel.nn.Conv2d
 M.Conv2d = conv_class("Conv2d", 2, accel.conv2d)
 
---- Convolution over three spatial dimensions: (N, C_in, D, H, W) -> (N, C_out, D_out, H_out, W_out); see
---- Conv1d.
+--- Convolution over three spatial dimensions: (N, C_in, D, H, W) -> (N, C_out, D_out, H_out, W_out). See Conv1d.
 --- example: accel.nn.Conv3d(1, 2, 3, { padding = 1 })(accel.ones(1, 1, 4, 5, 6)).shape --> { 1, 2, 4, 5, 6 }
 ---@class accel.nn.Conv3d : accel.nn.Module
 ---@overload fun(in: integer, out: integer, kernel: accel.nn.sizes, opts: table?): accel.nn.Conv3d
 M.Conv3d = conv_class("Conv3d", 3, accel.conv3d)
 
---- Transposed convolution over one spatial dimension, the gradient of Conv1d by its input:
---- L_out = (L - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
---- Weight [C_in, C_out / groups, K]. Initial values: uniform in +-1 / sqrt(C_out / groups * K), as in PyTorch.
---- forward takes the size of the result as a second argument where the stride leaves a choice.
+--- Transposed convolution over one spatial dimension, the gradient of Conv1d by its input: L_out = (L - 1) stride - 2
+--- padding + dilation (kernel_size - 1) + output_padding + 1. Weight [C_in, C_out / groups, K]. Initial values: uniform
+--- in +-1 / sqrt(C_out / groups * K), as in PyTorch. forward takes the size of the result as a second argument if the
+--- stride leaves a choice.
 --- example: accel.nn.ConvTranspose1d(1, 2, 3, { stride = 2 })(accel.ones(1, 1, 5)).shape --> { 1, 2, 11 }
 ---@class accel.nn.ConvTranspose1d : accel.nn.Module
 ---@overload fun(in: integer, out: integer, kernel: accel.nn.sizes, opts: table?): accel.nn.ConvTranspose1d
 M.ConvTranspose1d = transposed_class("ConvTranspose1d", 1, accel.conv_transpose1d)
 
---- Transposed convolution over two spatial dimensions, the gradient of Conv2d by its input; see
---- ConvTranspose1d.
+--- Transposed convolution over two spatial dimensions, the gradient of Conv2d by its input. See ConvTranspose1d.
 --- example: accel.nn.ConvTranspose2d(1, 2, 2, { stride = 2 })(accel.ones(1, 1, 4, 4)).shape --> { 1, 2, 8, 8 }
 --- example: accel.nn.ConvTranspose2d(1, 1, 3, 2, 1)(accel.ones(1, 1, 4, 4), { 8, 8 }).shape --> { 1, 1, 8, 8 }
 ---@class accel.nn.ConvTranspose2d : accel.nn.Module
 ---@overload fun(in: integer, out: integer, kernel: accel.nn.sizes, opts: table?): accel.nn.ConvTranspose2d
 M.ConvTranspose2d = transposed_class("ConvTranspose2d", 2, accel.conv_transpose2d)
 
---- Transposed convolution over three spatial dimensions, the gradient of Conv3d by its input; see
---- ConvTranspose1d.
+--- Transposed convolution over three spatial dimensions, the gradient of Conv3d by its input. See ConvTranspose1d.
 --- example: accel.nn.ConvTranspose3d(2, 1, 2, 2)(accel.ones(1, 2, 2, 3, 4)).shape --> { 1, 1, 4, 6, 8 }
 ---@class accel.nn.ConvTranspose3d : accel.nn.Module
 ---@overload fun(in: integer, out: integer, kernel: accel.nn.sizes, opts: table?): accel.nn.ConvTranspose3d

@@ -1,10 +1,9 @@
 --- accel.deepcopy(value): a copy of nested Lua data, tensors and modules that shares nothing with the original.
 ---
---- What is reachable by several ways is copied once, so that ties and cycles are kept. A tensor's copy is a leaf
---- of the same dtype, device and requires_grad, a parameter's a parameter with a copy of its gradient; history is
---- not copied, and views of one storage become tensors of their own. Hooks stay behind, but for those that
---- belong to what a module computes (weight_norm). Functions, classes, loaded Lua modules and other userdata are
---- shared.
+--- Objects reachable by several paths are copied once, so that ties and cycles are kept. A tensor's copy is a leaf of
+--- the same dtype, device and requires_grad. A parameter's copy is a parameter with a copy of its gradient. History is
+--- not copied, and views of one storage become separate tensors. Hooks are not copied, except those that belong to a
+--- module's computation (weight_norm). Functions, classes, loaded Lua modules and other userdata are shared.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
@@ -96,9 +95,9 @@ function copy(value, memo)
   return value
 end
 
---- A copy of nested Lua data, tensors and modules that shares nothing with the original. What is reachable by several
---- ways is copied once; a tensor's copy is a leaf with the same requires_grad, a parameter's has a copy of its gradient.
---- Hooks stay behind; functions, classes and other userdata are shared.
+--- A copy of nested Lua data, tensors and modules that shares nothing with the original. Objects reachable by several
+--- paths are copied once. A tensor's copy is a leaf with the same requires_grad, and a parameter's has a copy of its
+--- gradient. Hooks are not copied. Functions, classes and other userdata are shared.
 --- example: local a = { x = accel.ones(1) } local b = accel.deepcopy(a) b.x:fill_(5) return a.x, b.x --> { 1 }, { 5 }
 ---@generic T
 ---@param value T

@@ -1,6 +1,5 @@
 --- Dropout layers: they zero at random while training, and pass their input through in eval mode.
 local accel = require "accel"
-local F = require "accel.nn.functional"
 local Module = require "accel.nn.module"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
@@ -9,12 +8,16 @@ local dropout = accel.dropout
 
 local M = {}
 
---- `inplace` is taken for the sake of ported scripts and changes nothing.
+--- `inplace` is taken for the sake of ported scripts, changes nothing and warns.
 local function class(who)
   local Class = Module:extend("accel.nn." .. who)
   local parse = arguments(who, { "p", 0.5 }, { "inplace", false })
 
-  function Class:init(...) self.p = check.number(who, "p", parse(...).p, 0, 1) end
+  function Class:init(...)
+    local o = parse(...)
+    self.p = check.number(who, "p", o.p, 0, 1)
+    if o.inplace then require "accel.util.no_effect"(Class.__name, { inplace = true }) end
+  end
 
   function Class:extra_repr() return ("p=%g"):format(self.p) end
 
@@ -33,9 +36,9 @@ function M.Dropout:forward(x)
   return dropout(x, self.p, true)
 end
 
-local function by_channel(who, functional)
+local function by_channel(who, name)
   local Class = class(who)
-  function Class:forward(x) return functional(x, self.p, self.training) end
+  function Class:forward(x) return require("accel.nn.functional")[name](x, self.p, self.training) end
   return Class
 end
 
@@ -43,25 +46,25 @@ end
 --- example: accel.nn.Dropout1d(1)(accel.ones(1, 2, 3)) --> { { { 0, 0, 0 }, { 0, 0, 0 } } }
 ---@class accel.nn.Dropout1d : accel.nn.Module
 ---@overload fun(p: number?): accel.nn.Dropout1d
-M.Dropout1d = by_channel("Dropout1d", F.dropout1d)
+M.Dropout1d = by_channel("Dropout1d", "dropout1d")
 
 --- Zeroes whole channels of (N, C, H, W) with probability p, and scales the others by 1 / (1 - p).
 --- example: accel.nn.Dropout2d(0.3):eval()(accel.ones(1, 1, 1, 2)) --> { { { { 1, 1 } } } }
 ---@class accel.nn.Dropout2d : accel.nn.Module
 ---@overload fun(p: number?): accel.nn.Dropout2d
-M.Dropout2d = by_channel("Dropout2d", F.dropout2d)
+M.Dropout2d = by_channel("Dropout2d", "dropout2d")
 
 --- Zeroes whole channels of (N, C, D, H, W) with probability p, and scales the others by 1 / (1 - p).
 --- example: accel.nn.Dropout3d(0.3):eval()(accel.ones(1, 1, 1, 1, 2)).shape --> { 1, 1, 1, 1, 2 }
 ---@class accel.nn.Dropout3d : accel.nn.Module
 ---@overload fun(p: number?): accel.nn.Dropout3d
-M.Dropout3d = by_channel("Dropout3d", F.dropout3d)
+M.Dropout3d = by_channel("Dropout3d", "dropout3d")
 
 --- Dropout that keeps mean and variance of standardised inputs, for networks of SELU: dropped elements become
 --- SELU's limit, then all are scaled and shifted.
 --- example: accel.nn.AlphaDropout(0.5):eval()(accel.tensor { 1.0, 2.0 }) --> { 1, 2 }
 ---@class accel.nn.AlphaDropout : accel.nn.Module
 ---@overload fun(p: number?): accel.nn.AlphaDropout
-M.AlphaDropout = by_channel("AlphaDropout", F.alpha_dropout)
+M.AlphaDropout = by_channel("AlphaDropout", "alpha_dropout")
 
 return M

@@ -1,6 +1,5 @@
 --- nn.Embedding(num_embeddings, embedding_dim, {padding_idx=, max_norm=, norm_type = 2}).
 local accel = require "accel"
-local F = require "accel.nn.functional"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
 local arguments = require "accel.nn.arguments"
@@ -21,7 +20,8 @@ local embedding = accel.embedding
 local Embedding = Module:extend("accel.nn.Embedding")
 
 local parse = arguments("Embedding", { "num_embeddings" }, { "embedding_dim" }, { "padding_idx" },
-  { "max_norm" }, { "norm_type", 2.0 }, { "weight" }, { "device" }, { "dtype", "f32" })
+  { "max_norm" }, { "norm_type", 2.0 }, { "weight" }, { "device" }, { "dtype" })
+local parse_pretrained = arguments("Embedding.from_pretrained", { "freeze", true }, { "padding_idx" }, { "max_norm" }, { "norm_type", 2.0 })
 
 ---@param num_embeddings integer
 ---@param embedding_dim integer
@@ -40,6 +40,9 @@ function Embedding:init(num_embeddings, embedding_dim, opts, ...)
     self.padding_idx = pad % rows
   end
   self.norm_type = o.norm_type
+  if o.norm_type ~= 2 and o.max_norm == nil then
+    require "accel.util.no_effect".once("Embedding", "norm_type", "without max_norm; give it, or leave norm_type out")
+  end
   if o.max_norm ~= nil then
     self.max_norm = check.number("Embedding", "max_norm", o.max_norm, 0)
     self.norms = { padding_idx = self.padding_idx, max_norm = self.max_norm, norm_type = self.norm_type }
@@ -50,14 +53,19 @@ function Embedding:init(num_embeddings, embedding_dim, opts, ...)
       raise("Embedding: weight must be a tensor of shape (%d, %d), got %s", rows, width,
         tensors.is_tensor(o.weight) and tensors.shape_string(o.weight) or check.shown(o.weight))
     end
+    for _, name in ipairs { "dtype", "device" } do
+      if o[name] ~= nil and o[name] ~= o.weight[name] then
+        raise("Embedding: %s = %s with a weight of %s; convert the weight, or leave the option out", name, check.shown(o[name]), o.weight[name])
+      end
+    end
     self.weight = Parameter(o.weight)
     return
   end
-  self.weight = Parameter(accel.empty(rows, width, { dtype = o.dtype, device = o.device }))
+  self.weight = Parameter(accel.empty(rows, width, { dtype = o.dtype or "f32", device = o.device }))
   self:reset_parameters()
 end
 
---- Standard normal rows; the padding row is zero and stays so, since it gets no gradient.
+--- Standard normal rows. The padding row is zero and stays zero, since it gets no gradient.
 function Embedding:reset_parameters()
   local init = require "accel.nn.initialization"
   init.normal_(self.weight)
@@ -65,25 +73,24 @@ function Embedding:reset_parameters()
 end
 
 function Embedding:forward(ids)
-  if self.norms then return F.embedding(ids, self.weight, self.norms) end
+  if self.norms then return require("accel.nn.functional").embedding(ids, self.weight, self.norms) end
   return embedding(ids, self.weight, self.padding_idx)
 end
 
---- A layer around a table that exists, whose bytes it shares; frozen unless freeze = false.
+--- A layer around an existing table, which it shares. The table is frozen unless freeze = false.
 ---@param weight accel.Tensor (num_embeddings, embedding_dim)
----@param opts? {freeze: boolean?, padding_idx: integer?, max_norm: number?, norm_type: number?}
+---@param ... any freeze = true, padding_idx, max_norm, norm_type = 2, by position or in one table
 ---@return accel.nn.Embedding
-function Embedding.from_pretrained(weight, opts)
+function Embedding.from_pretrained(weight, ...)
   if not tensors.is_tensor(weight) or weight.ndim ~= 2 then
     raise("Embedding.from_pretrained: expected a tensor of rank 2, got %s",
       tensors.is_tensor(weight) and "shape " .. tensors.shape_string(weight) or check.shown(weight))
   end
-  local given = { weight = weight }
-  for key, value in next, opts or {} do given[key] = value end
-  local freeze = given.freeze ~= false
-  given.freeze = nil
-  local layer = Embedding(weight:size(1), weight:size(2), given)
-  layer.weight:requires_grad_(not freeze)
+  local o = parse_pretrained(...)
+  local layer = Embedding(weight:size(1), weight:size(2), {
+    weight = weight, padding_idx = o.padding_idx, max_norm = o.max_norm, norm_type = o.norm_type,
+  })
+  layer.weight:requires_grad_(not o.freeze)
   return layer
 end
 

@@ -24,9 +24,9 @@ end
 ---@param num_embeddings integer
 ---@param embedding_dim integer
 ---@param opts? table
----  dtype string: of the rows that come out (default: that of the values that are quantised)
+---  dtype string: of the result's rows (default: the dtype of the quantised values)
 ---  quant_type string = "fp4": or "nf4"
----  compress_statistics boolean = true: the blocks' largest magnitudes are quantised, too
+---  compress_statistics boolean = true: quantise the blocks' largest magnitudes as well
 ---  blocksize integer = 64: values that share one magnitude
 ---  device string
 function Embedding4bit:init(num_embeddings, embedding_dim, opts, ...)
@@ -44,7 +44,7 @@ function Embedding4bit:quantize(values)
   return accel.quantize_4bit(values, self.quant_type, self.blocksize, self.compress_statistics)
 end
 
---- The init of a class whose name says its type: Embedding4bit's arguments without quant_type.
+--- The init of a class whose name includes its type: Embedding4bit's arguments without quant_type.
 local function typed(who, kind)
   local parse_typed = arguments(who, { "num_embeddings" }, { "embedding_dim" }, { "dtype" },
     { "compress_statistics", true }, { "blocksize", 64 }, { "device" })

@@ -5,10 +5,11 @@ local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 
---- One row per bag of ids: the mean (default), sum or largest values of their embeddings. Ids (B, N) are B
---- bags of N; ids (N) with offsets (B) are bags that begin there; see nn.functional.embedding_bag.
---- Initial values: standard normal, the row of padding_idx zero.
+--- One row per bag of ids: the mean (default), sum or largest values of their embeddings. Ids (B, N) are B bags of N.
+--- Ids (N) with offsets (B) are bags that begin at the offsets. See nn.functional.embedding_bag. Initial values:
+--- standard normal, the row of padding_idx zero.
 --- example: accel.nn.EmbeddingBag(10, 3)(accel.tensor { { 1, 2 }, { 4, 9 } }).shape --> { 2, 3 }
 --- example: accel.nn.EmbeddingBag(10, 3)(accel.tensor { 1, 2, 4 }, accel.tensor { 0, 2 }).shape --> { 2, 3 }
 ---@class accel.nn.EmbeddingBag : accel.nn.Module
@@ -29,6 +30,9 @@ function EmbeddingBag:init(num_embeddings, embedding_dim, ...)
   self.mode = check.word("EmbeddingBag", "mode", o.mode, { "sum", "mean", "max" })
   self.padding_idx = o.padding_idx and check.integer("EmbeddingBag", "padding_idx", o.padding_idx)
   self.max_norm, self.norm_type = o.max_norm, o.norm_type
+  if o.norm_type ~= 2 and o.max_norm == nil then
+    no_effect.once("EmbeddingBag", "norm_type", "without max_norm; give it, or leave norm_type out")
+  end
   self.include_last_offset = o.include_last_offset
   local make = { dtype = o.dtype, device = o.device }
   self.weight = Parameter(accel.empty(self.num_embeddings, self.embedding_dim, make))

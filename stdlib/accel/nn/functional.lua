@@ -1,5 +1,5 @@
---- nn.functional: the functions behind the modules, with PyTorch's names. Dimensions are 1-based here as
---- everywhere. Most are ops, the same as accel.<name>; what takes more than one op is in nn/functional/.
+--- nn.functional: the functions of the modules, with PyTorch's names. Dimensions are 1-based here as everywhere. Most are
+--- ops, the same as accel.<name>. Functions of more than one op are in nn/functional/, loaded on first use.
 local accel = require "accel"
 
 local F = {}
@@ -15,7 +15,8 @@ local ops = {
   "scaled_dot_product_attention", "rope",
   -- activation
   "relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "softmax", "log_softmax", "logsigmoid", "softplus",
-  "leaky_relu", "elu", "celu", "selu", "mish", "hardtanh", "hardsigmoid", "hardswish", "swiglu",
+  "leaky_relu", "elu", "celu", "selu", "mish", "hardtanh", "hardsigmoid", "hardswish", "swiglu", "softsign", "tanhshrink",
+  "hardshrink", "softshrink", "threshold", "prelu", "glu",
   -- linear
   "linear",
   -- normalisation
@@ -32,8 +33,14 @@ local ops = {
 
 for _, name in ipairs(ops) do F[name] = accel[name] end
 
-for _, part in ipairs { "activation", "conv", "dropout", "embedding", "distance", "vision" } do
-  for name, fn in next, (require("accel.nn.functional." .. part)) do F[name] = fn end
-end
+-- By its name, under which context parallelism puts its own.
+function F.scaled_dot_product_attention(...) return accel.scaled_dot_product_attention(...) end
 
-return F
+return require "accel.util.lazy" ("accel.nn.functional", {
+  softmin = "activation", gumbel_softmax = "activation",
+  conv1d = "conv", conv2d = "conv", conv3d = "conv", bilinear = "conv",
+  dropout = "dropout", dropout1d = "dropout", dropout2d = "dropout", dropout3d = "dropout", alpha_dropout = "dropout",
+  embedding = "embedding", embedding_bag = "embedding",
+  ctc_loss = "ctc", pairwise_distance = "distance", alibi_slopes = "distance",
+  pixel_shuffle = "vision", pixel_unshuffle = "vision", channel_shuffle = "vision", upsample = "vision",
+}, F)

@@ -12,10 +12,10 @@ function Hooks:init() self.forward_pre, self.forward, self.full_backward = {}, {
 --- The hooks of a kind that forward does not look at, now.
 function Hooks:of(kind) return { table.unpack(self[kind] or {}) } end
 
---- Adds fn behind the others of its kind (in front with {prepend = true}). A hook that belongs to what the
---- module computes says so with {copied = true}: copies of the module get it too.
-function Hooks:add(kind, fn, opts)
-  local o = options(("register_%s_hook"):format(kind), opts, { prepend = false, copied = false })
+--- Adds fn after the others of its kind (before them with {prepend = true}). {copied = true} marks a hook that belongs
+--- to the module's computation: copies of the module get it.
+function Hooks:add(kind, fn, opts, ...)
+  local o = options(("register_%s_hook"):format(kind), opts, { prepend = false, copied = false }, ...)
   local entry, list = { fn = fn, copied = o.copied }, self[kind]
   if not list then
     list = {}
@@ -31,14 +31,14 @@ function Hooks:add(kind, fn, opts)
   }
 end
 
---- Whether there are any that look at calls; those that were removed and those of states do not.
+--- Whether there are any hooks on calls. Removed ones and those of states do not count.
 function Hooks:see_calls() return #self.forward_pre > 0 or #self.forward > 0 or #self.full_backward > 0 end
 
---- Those of the hooks that copies of the module get; nil when there are none.
+--- The hooks that copies of the module get, or nil.
 function Hooks:copied()
   local new
-  for _, kind in ipairs { "forward_pre", "forward" } do
-    for _, entry in ipairs(self[kind]) do
+  for kind, list in next, self do
+    for _, entry in ipairs(list) do
       if entry.copied then
         new = new or Hooks()
         new:add(kind, entry.fn, { copied = true })
@@ -48,8 +48,8 @@ function Hooks:copied()
   return new
 end
 
---- Gives each tensor of args that needs a gradient an alias of its own, so that a hook on it sees this use
---- only. Returns how many there are; aliases replace the tensors in place.
+--- Gives each tensor of args that needs a gradient its own alias, so that a hook on it sees only this use. Returns
+--- their number. Aliases replace the tensors in place.
 local function alias(list, n)
   local at = {}
   for i = 1, n do

@@ -43,7 +43,7 @@ return require "accel.util.lazy" ("accel.nn", {
   RNNCell = "rnn_cell", LSTMCell = "rnn_cell", GRUCell = "rnn_cell",
   -- distance and loss
   CosineSimilarity = "distance", PairwiseDistance = "distance",
-  CrossEntropyLoss = "loss", LinearCrossEntropyLoss = "linear_cross_entropy", NLLLoss = "loss", MSELoss = "loss",
+  CrossEntropyLoss = "loss", LinearCrossEntropyLoss = "linear_cross_entropy", NLLLoss = "loss", CTCLoss = "loss", MSELoss = "loss",
   L1Loss = "loss", SmoothL1Loss = "loss", HuberLoss = "loss",
   BCELoss = "loss", BCEWithLogitsLoss = "loss", KLDivLoss = "loss", CosineEmbeddingLoss = "loss", MarginRankingLoss = "loss",
   TripletMarginLoss = "loss", PoissonNLLLoss = "loss", GaussianNLLLoss = "loss", HingeEmbeddingLoss = "loss",

@@ -1,5 +1,6 @@
---- nn.init: fills tensors in place, outside of any graph, and returns them. Fans, gains and bounds are
---- PyTorch's. Draws come from the global generator, or from options' generator where a function takes options.
+--- nn.init: fills tensors in place, outside of any graph, and returns them. Fans, gains and bounds are PyTorch's.
+--- Random numbers come from the global generator, or from the option generator. Functions that few models need are in
+--- initialization_rare.lua.
 local accel = require "accel"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
@@ -20,26 +21,28 @@ local function fill(who, t, method, ...)
   return t
 end
 
+local uniform_arguments = arguments("uniform_", { "low", 0.0 }, { "high", 1.0 }, { "generator" })
+
 --- Uniform in low .. high (0 .. 1).
 --- example: local t = accel.nn.init.uniform_(accel.empty(100), 2, 3) return t:ge(2):all(), t:le(3):all() --> true, true
 ---@param t accel.Tensor
----@param low? number
----@param high? number
----@param generator? accel.Generator
+---@param ... any low, high, generator by position or in one table
 ---@return accel.Tensor t
-function M.uniform_(t, low, high, generator)
-  return fill("uniform_", t, "uniform_", low or 0.0, high or 1.0, generator)
+function M.uniform_(t, ...)
+  local o = uniform_arguments(...)
+  return fill("uniform_", t, "uniform_", o.low, o.high, o.generator)
 end
+
+local normal_arguments = arguments("normal_", { "mean", 0.0 }, { "std", 1.0 }, { "generator" })
 
 --- Normal with this mean (0) and standard deviation (1).
 --- example: accel.nn.init.normal_(accel.empty(2), 3, 0) --> { 3, 3 }
 ---@param t accel.Tensor
----@param mean? number
----@param std? number
----@param generator? accel.Generator
+---@param ... any mean, std, generator by position or in one table
 ---@return accel.Tensor t
-function M.normal_(t, mean, std, generator)
-  return fill("normal_", t, "normal_", mean or 0.0, std or 1.0, generator)
+function M.normal_(t, ...)
+  local o = normal_arguments(...)
+  return fill("normal_", t, "normal_", o.mean, o.std, o.generator)
 end
 
 --- example: accel.nn.init.constant_(accel.empty(2), 5) --> { 5, 5 }
@@ -57,45 +60,6 @@ function M.ones_(t) return fill("ones_", t, "fill_", 1.0) end
 ---@param t accel.Tensor
 ---@return accel.Tensor t
 function M.zeros_(t) return fill("zeros_", t, "zero_") end
-
---- Ones on the diagonal of a matrix.
---- example: accel.nn.init.eye_(accel.empty(2, 3)) --> { { 1, 0, 0 }, { 0, 1, 0 } }
----@param t accel.Tensor
----@return accel.Tensor t
-function M.eye_(t)
-  need_tensor("eye_", t)
-  local shape = t.shape
-  if #shape ~= 2 then raise("eye_: expected a matrix, got shape %s", tensors.shape_string(t)) end
-  return fill("eye_", t, "copy_", accel.eye(shape[1], shape[2], { device = t.device }))
-end
-
---- A convolution's weight [out, in / groups, spatial ...] that passes as many channels through as it can.
---- example: accel.nn.init.dirac_(accel.empty(2, 1, 3)) --> { { { 0, 1, 0 } }, { { 0, 0, 0 } } }
----@param t accel.Tensor
----@param groups? integer default 1
----@return accel.Tensor t
-function M.dirac_(t, groups)
-  need_tensor("dirac_", t)
-  groups = check.positive("dirac_", "groups", groups == nil and 1 or groups)
-  local shape = t.shape
-  if #shape < 3 or #shape > 5 then
-    raise("dirac_: expected 3, 4 or 5 dimensions, got shape %s", tensors.shape_string(t))
-  end
-  if shape[1] % groups ~= 0 then
-    raise("dirac_: %d output channels are no multiple of %d groups", shape[1], groups)
-  end
-  local _ <close> = accel.no_grad()
-  t:zero_()
-  local each = shape[1] // groups
-  for g = 0, groups - 1 do
-    for d = 1, math.min(each, shape[2]) do
-      local at = t:detach():select(1, g * each + d):select(1, d)
-      for i = 3, #shape do at = at:select(1, shape[i] // 2 + 1) end
-      at:fill_(1)
-    end
-  end
-  return t
-end
 
 --- fan_in, fan_out of a weight [out, in, kernel ...]: inputs of one output and outputs of one input, the
 --- kernel's places counted.
@@ -119,13 +83,16 @@ local gains = {
   conv_transpose3d = 1.0, sigmoid = 1.0, tanh = 5 / 3, relu = math.sqrt(2), selu = 0.75,
 }
 
+local calculate_gain_arguments = arguments("calculate_gain", { "a" })
+
 --- The factor by which the values of a layer before this nonlinearity are scaled. a: the negative slope of
 --- "leaky_relu" (0.01).
 --- example: accel.nn.init.calculate_gain("relu"), accel.nn.init.calculate_gain("leaky_relu", 1) --> 1.414214, 1
 ---@param nonlinearity string
----@param a? number
+---@param ... any a by position or in one table
 ---@return number
-function M.calculate_gain(nonlinearity, a)
+function M.calculate_gain(nonlinearity, ...)
+  local a = calculate_gain_arguments(...).a
   if nonlinearity == "leaky_relu" then return math.sqrt(2 / (1 + (a or 0.01) ^ 2)) end
   local gain = gains[nonlinearity]
   if not gain then
@@ -133,30 +100,35 @@ function M.calculate_gain(nonlinearity, a)
     raise("calculate_gain: unknown nonlinearity %s%s", check.shown(nonlinearity),
       near and ("; did you mean '%s'?"):format(near) or "")
   end
+  if a ~= nil then warn(("calculate_gain: a has no effect with '%s'; it is the slope of 'leaky_relu'"):format(nonlinearity)) end
   return gain
 end
+
+local xavier_uniform_arguments = arguments("xavier_uniform_", { "gain", 1.0 }, { "generator" })
 
 --- Uniform with variance gain^2 * 2 / (fan_in + fan_out) (Glorot and Bengio 2010).
 --- example: accel.nn.init.xavier_uniform_(accel.empty(3, 3)):abs():le(1):all() --> true
 ---@param t accel.Tensor
----@param gain? number default 1
----@param generator? accel.Generator
+---@param ... any gain, generator by position or in one table
 ---@return accel.Tensor t
-function M.xavier_uniform_(t, gain, generator)
+function M.xavier_uniform_(t, ...)
+  local o = xavier_uniform_arguments(...)
   local fan_in, fan_out = M.fans(t)
-  local bound = math.sqrt(3) * (gain or 1) * math.sqrt(2 / (fan_in + fan_out))
-  return M.uniform_(t, -bound, bound, generator)
+  local bound = math.sqrt(3) * o.gain * math.sqrt(2 / (fan_in + fan_out))
+  return M.uniform_(t, -bound, bound, o.generator)
 end
+
+local xavier_normal_arguments = arguments("xavier_normal_", { "gain", 1.0 }, { "generator" })
 
 --- Normal with variance gain^2 * 2 / (fan_in + fan_out).
 --- example: accel.nn.init.xavier_normal_(accel.empty(2, 2), 0) --> { { 0, 0 }, { 0, 0 } }
 ---@param t accel.Tensor
----@param gain? number default 1
----@param generator? accel.Generator
+---@param ... any gain, generator by position or in one table
 ---@return accel.Tensor t
-function M.xavier_normal_(t, gain, generator)
+function M.xavier_normal_(t, ...)
+  local o = xavier_normal_arguments(...)
   local fan_in, fan_out = M.fans(t)
-  return M.normal_(t, 0, (gain or 1) * math.sqrt(2 / (fan_in + fan_out)), generator)
+  return M.normal_(t, 0, o.gain * math.sqrt(2 / (fan_in + fan_out)), o.generator)
 end
 
 local kaiming_arguments = arguments("kaiming", { "a", 0 }, { "mode", "fan_in" },
@@ -167,14 +139,14 @@ local function kaiming(t, ...)
   local fan_in, fan_out = M.fans(t)
   check.word("kaiming", "mode", o.mode, { "fan_in", "fan_out" })
   local fan = o.mode == "fan_in" and fan_in or fan_out
-  return M.calculate_gain(o.nonlinearity, o.a) / math.sqrt(fan), o.generator
+  return M.calculate_gain(o.nonlinearity, (o.a ~= 0 or o.nonlinearity == "leaky_relu") and o.a or nil) / math.sqrt(fan), o.generator
 end
 
 --- Uniform with variance gain^2 / fan (He et al. 2015). Named or by position: a = 0 (negative slope), mode =
 --- "fan_in" or "fan_out", nonlinearity = "leaky_relu", generator.
 --- example: accel.nn.init.kaiming_uniform_(accel.empty(4, 6), { nonlinearity = "relu" }):abs():le(1):all() --> true
 ---@param t accel.Tensor
----@param ... any
+---@param ... any a, mode, nonlinearity, generator by position or in one table
 ---@return accel.Tensor t
 function M.kaiming_uniform_(t, ...)
   local std, generator = kaiming(t, ...)
@@ -182,100 +154,15 @@ function M.kaiming_uniform_(t, ...)
   return M.uniform_(t, -bound, bound, generator)
 end
 
---- Normal with variance gain^2 / fan; see kaiming_uniform_.
+--- Normal with variance gain^2 / fan. See kaiming_uniform_.
 --- example: accel.nn.init.kaiming_normal_(accel.empty(4, 6), { mode = "fan_out" }).shape --> { 4, 6 }
 ---@param t accel.Tensor
----@param ... any
+---@param ... any a, mode, nonlinearity, generator by position or in one table
 ---@return accel.Tensor t
 function M.kaiming_normal_(t, ...)
   local std, generator = kaiming(t, ...)
   return M.normal_(t, 0, std, generator)
 end
 
---- Rows (or columns, where there are more rows) that are orthogonal and of length gain, uniformly distributed;
---- more than two dimensions count as a matrix [first, rest].
---- example: local q = accel.nn.init.orthogonal_(accel.empty(2, 3)) return q:matmul(q:t()) --> { { 1, 0 }, { 0, 1 } }
----@param t accel.Tensor
----@param gain? number default 1
----@param generator? accel.Generator
----@return accel.Tensor t
-function M.orthogonal_(t, gain, generator)
-  need_tensor("orthogonal_", t)
-  local shape = t.shape
-  if #shape < 2 then
-    raise("orthogonal_: expected at least 2 dimensions, got shape %s", tensors.shape_string(t))
-  end
-  if t:numel() == 0 then return t end
-  local _ <close> = accel.no_grad()
-  local rows, columns = shape[1], t:numel() // shape[1]
-  local exact = t.dtype == "f64" and "f64" or "f32"
-  local flat = accel.empty(rows, columns, { dtype = exact, device = t.device }):normal_(0, 1, generator)
-  if rows < columns then flat = flat:t() end
-  local q, r = accel.qr(flat)
-  -- The signs of R's diagonal, without which Q would not be uniformly distributed.
-  q = q * accel.diagonal(r):sign()
-  if rows < columns then q = q:t() end
-  t:copy_(q:reshape(shape))
-  if gain and gain ~= 1 then t:mul_(gain) end
-  return t
-end
-
---- x with erf(x) = y, in f64: a rough formula (Winitzki) and Newton's method.
-local function erfinv(y)
-  local a = 0.147
-  local log = ((-y + 1) * (y + 1)):log()
-  local half = log * 0.5 + 2 / (math.pi * a)
-  local x = (((half * half - log / a):sqrt() - half):clamp(0, nil)):sqrt() * y:sign()
-  for _ = 1, 4 do
-    x = x - (accel.erf(x) - y) * (x * x):exp() * (math.sqrt(math.pi) / 2)
-  end
-  return x
-end
-
---- Normal values limited to low .. high (-2 .. 2), by the inverse of the distribution function.
---- example: accel.nn.init.trunc_normal_(accel.empty(100), 0, 1, -0.5, 0.5):abs():le(0.5):all() --> true
----@param t accel.Tensor
----@param mean? number
----@param std? number
----@param low? number
----@param high? number
----@param generator? accel.Generator
----@return accel.Tensor t
-function M.trunc_normal_(t, mean, std, low, high, generator)
-  need_tensor("trunc_normal_", t)
-  mean, std, low, high = mean or 0.0, std or 1.0, low or -2.0, high or 2.0
-  if low >= high or not (mean > low - 4 * std and mean < high + 4 * std) then
-    raise "trunc_normal_: the interval holds next to nothing of the distribution"
-  end
-  local _ <close> = accel.no_grad()
-  local ends = accel.erf(accel.tensor({ (low - mean) / std, (high - mean) / std }, { dtype = "f64", device = "cpu" })
-    / math.sqrt(2)):tolist()
-  local y = accel.empty(t.shape, { dtype = "f64", device = t.device }):uniform_(ends[1], ends[2], generator)
-  local x = erfinv(y:clamp(-1 + 2 ^ -52, 1 - 2 ^ -52)) * (std * math.sqrt(2)) + mean
-  t:copy_(x:clamp(low, high))
-  return t
-end
-
---- Normal values of standard deviation std (0.01), of which a part (sparsity) of each column is zero.
---- example: accel.nn.init.sparse_(accel.empty(4, 3), 0.5):eq(0):sum(1) --> { 2, 2, 2 }
----@param t accel.Tensor
----@param sparsity number
----@param std? number
----@param generator? accel.Generator
----@return accel.Tensor t
-function M.sparse_(t, sparsity, std, generator)
-  need_tensor("sparse_", t)
-  check.number("sparse_", "sparsity", sparsity, 0, 1)
-  if t.ndim ~= 2 then raise("sparse_: expected a matrix, got shape %s", tensors.shape_string(t)) end
-  local _ <close> = accel.no_grad()
-  local rows = t:size(1)
-  local zeros = math.ceil(sparsity * rows)
-  M.normal_(t, 0, std or 0.01, generator)
-  if zeros == 0 then return t end
-  -- The rows with the smallest of independent draws are a uniform choice.
-  local draws = accel.empty(t.shape, { device = t.device }):uniform_(0, 1, generator)
-  t:mul_(accel.argsort(accel.argsort(draws, 1), 1):ge(zeros):to(t.dtype))
-  return t
-end
-
-return M
+local RARE <const> = "accel.nn.initialization_rare"
+return require "accel.util.lazy" ("accel.nn.init", { eye_ = RARE, dirac_ = RARE, orthogonal_ = RARE, trunc_normal_ = RARE, sparse_ = RARE }, M)

@@ -4,6 +4,7 @@ local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 local raise = require "accel.util.raise"
 local recompute = require "accel.autograd.recompute"
 local tensors = require "accel.util.tensors"
@@ -12,7 +13,7 @@ local instance_norm = accel.instance_norm
 
 local M = {}
 
---- rank: of an input with a batch dimension; one without has one less.
+--- rank: of an input with a batch dimension. Without one it is one less.
 local function class(who, rank, sizes)
   local InstanceNorm = Module:extend("accel.nn." .. who)
   local parse = arguments(who, { "num_features" }, { "eps", 1e-5 }, { "momentum", 0.1 }, { "affine", false },
@@ -30,6 +31,13 @@ local function class(who, rank, sizes)
     self:register_parameter("weight", weight)
     self:register_parameter("bias", bias)
     local track = o.track_running_stats
+    if o.momentum ~= 0.1 and not track then no_effect.once(who, "momentum", "without track_running_stats; set it, or leave momentum out") end
+    for _, name in ipairs { "dtype", "device" } do
+      if o[name] ~= nil and o[name] ~= "f32" and not o.affine and not track then
+        no_effect.once(who, name, "without affine and track_running_stats: the layer has no tensors")
+      end
+    end
+    if o.bias == false and not o.affine then no_effect.once(who, "bias", "without affine: the layer has no parameters") end
     self:register_buffer("running_mean", track and accel.zeros(n, make) or nil)
     self:register_buffer("running_var", track and accel.ones(n, make) or nil)
     self:register_buffer("num_batches_tracked",
@@ -59,21 +67,21 @@ local function class(who, rank, sizes)
   return InstanceNorm
 end
 
---- Normalises every channel of every example of (N, C, L) or (C, L) over its elements; with affine = true
---- (default false) then scales and shifts per channel. track_running_stats (default false) keeps running
---- statistics for eval mode, as BatchNorm1d does.
+--- Normalises every channel of every example of (N, C, L) or (C, L) over its elements. affine = true (default false)
+--- then scales and shifts per channel. track_running_stats (default false) keeps running statistics for eval mode, as
+--- in BatchNorm1d.
 --- example: accel.nn.InstanceNorm1d(1)(accel.tensor { { { 1.0, 3.0 } } }) --> { { { -1, 1 } } }
 ---@class accel.nn.InstanceNorm1d : accel.nn.Module
 ---@overload fun(num_features: integer, opts: table?): accel.nn.InstanceNorm1d
 M.InstanceNorm1d = class("InstanceNorm1d", 3, "L")
 
---- Instance normalisation of (N, C, H, W) or (C, H, W); see InstanceNorm1d.
+--- Instance normalisation of (N, C, H, W) or (C, H, W). See InstanceNorm1d.
 --- example: accel.nn.InstanceNorm2d(3)(accel.ones(2, 3, 4, 4)).shape --> { 2, 3, 4, 4 }
 ---@class accel.nn.InstanceNorm2d : accel.nn.Module
 ---@overload fun(num_features: integer, opts: table?): accel.nn.InstanceNorm2d
 M.InstanceNorm2d = class("InstanceNorm2d", 4, "H, W")
 
---- Instance normalisation of (N, C, D, H, W) or (C, D, H, W); see InstanceNorm1d.
+--- Instance normalisation of (N, C, D, H, W) or (C, D, H, W). See InstanceNorm1d.
 --- example: accel.nn.InstanceNorm3d(1)(accel.ones(2, 1, 2, 2, 2)).shape --> { 2, 1, 2, 2, 2 }
 ---@class accel.nn.InstanceNorm3d : accel.nn.Module
 ---@overload fun(num_features: integer, opts: table?): accel.nn.InstanceNorm3d

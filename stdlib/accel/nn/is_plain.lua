@@ -1,5 +1,5 @@
---- is_plain(module, forward): whether calling the module is nothing but this forward: it has no other, no call of its own
---- and no hooks that look at calls. Asked by what runs several modules as one op.
+--- is_plain(module, forward): whether a call of the module only runs this forward: the module has no other, no own call
+--- and no hooks on calls. Code that runs several modules as one op checks it.
 local Module = require "accel.nn.module"
 
 ---@param module accel.nn.Module

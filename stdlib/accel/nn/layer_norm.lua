@@ -37,9 +37,9 @@ function LayerNorm:init(normalized_shape, opts, ...)
 end
 
 ---@param x accel.Tensor
----@param residual? accel.Tensor of x's shape: what is normalised is residual + x
+---@param residual? accel.Tensor of x's shape: normalise residual + x
 ---@return accel.Tensor y
----@return accel.Tensor? sum residual + x, where there is a residual
+---@return accel.Tensor? sum residual + x, if there is a residual
 function LayerNorm:forward(x, residual)
   if residual then
     return add_layer_norm(x, residual, self.normalized_shape, self.weight, self.bias, self.options)

@@ -7,8 +7,8 @@ local check = require "accel.util.check"
 
 local linear = accel.linear
 
---- y = x W^T + b over the last dimension; W is [out_features, in_features], b [out_features].
---- Initial values: both uniform in +-1 / sqrt(in_features).
+--- y = x W^T + b over the last dimension. W is [out_features, in_features], b [out_features]. Initial values: both
+--- uniform in +-1 / sqrt(in_features).
 --- example: accel.nn.Linear(3, 2)(accel.ones(4, 3)).shape --> { 4, 2 }
 ---@class accel.nn.Linear : accel.nn.Module
 ---@field weight accel.Tensor

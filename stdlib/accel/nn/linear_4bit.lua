@@ -7,12 +7,12 @@ local raise = require "accel.util.raise"
 
 local linear_quantized = accel.linear_quantized
 
---- y = x W^T + b with W in blocks of 64 values of 4 bits, as bitsandbytes' layer of this name (QLoRA). The product reads the packed
---- bytes; its sums are f32. The weight takes no gradient, x and the bias do. Its state_dict has bitsandbytes' entries; load_state_dict takes
---- these, or values, which it quantises.
+--- y = x W^T + b with W in blocks of 64 values of 4 bits, as bitsandbytes' layer of this name (QLoRA). The product reads the packed bytes.
+--- Its sums are f32. The weight takes no gradient, x and the bias do. The weight gets no gradient, x and the bias do. Its state_dict has
+--- bitsandbytes' entries. load_state_dict takes these, or values, which it quantises.
 --- example: local layer = accel.nn.Linear4bit(64, 8, { quant_type = "nf4" }) return layer(accel.ones(2, 64)).shape --> { 2, 8 }
 ---@class accel.nn.Linear4bit : accel.nn.Quantized
----@field compute_dtype string? x is brought to this dtype; nil: it stays as it is
+---@field compute_dtype string? x is converted to this dtype. nil: unchanged
 local Linear4bit = Quantized:extend("accel.nn.Linear4bit")
 
 local parse = arguments("Linear4bit", { "in_features" }, { "out_features" }, { "bias", true }, { "compute_dtype" },
@@ -22,8 +22,8 @@ local parse = arguments("Linear4bit", { "in_features" }, { "out_features" }, { "
 ---@param out_features integer
 ---@param opts? table
 ---  bias boolean = true
----  compute_dtype string: dtype of the product (default: that of x)
----  compress_statistics boolean = true: the blocks' largest magnitudes are quantised, too
+---  compute_dtype string: dtype of the product (default: x's)
+---  compress_statistics boolean = true: quantise the blocks' largest magnitudes as well
 ---  quant_type string = "fp4": or "nf4"
 ---  blocksize integer = 64: values that share one magnitude
 ---  device string

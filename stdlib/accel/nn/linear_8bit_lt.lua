@@ -7,9 +7,10 @@ local raise = require "accel.util.raise"
 
 local linear_quantized = accel.linear_quantized
 
---- y = x W^T + b with W in int8 by row, as bitsandbytes' layer of this name ("LLM.int8()"). Rows of x become int8 as well and the product is
---- one of integers; columns of x with a value of at least threshold are multiplied as they are. The weight takes no gradient, x and the
---- bias do. Its state_dict has bitsandbytes' entries; load_state_dict takes these, or values, which it quantises through f16.
+--- y = x W^T + b with W in int8 by row, as bitsandbytes' layer of this name ("LLM.int8()"). Rows of x become int8 as well, and the product
+--- is computed in integers. Columns of x with a value of at least threshold are multiplied unquantised. The weight takes no gradient, x and
+--- the bias do. The weight gets no gradient, x and the bias do. Its state_dict has bitsandbytes' entries. load_state_dict takes these, or
+--- values, which it quantises through f16.
 --- example: local layer = accel.nn.Linear8bitLt(64, 8, { threshold = 6 }) return layer(accel.ones(2, 64)).shape --> { 2, 8 }
 ---@class accel.nn.Linear8bitLt : accel.nn.Quantized
 ---@field threshold number
@@ -23,7 +24,7 @@ local parse = arguments("Linear8bitLt", { "in_features" }, { "out_features" }, {
 ---@param opts? table
 ---  bias boolean = true
 ---  has_fp16_weights boolean = false: weights in 16 bits that are quantised in every call are not supported: use nn.Linear
----  threshold number = 0: magnitude from which on a value of x makes its column an outlier; 0: none does
+---  threshold number = 0: the magnitude from which on a value of x makes its column an outlier. 0: none does
 ---  device string
 function Linear8bitLt:init(in_features, out_features, opts, ...)
   local o = parse(in_features, out_features, opts, ...)
@@ -31,7 +32,7 @@ function Linear8bitLt:init(in_features, out_features, opts, ...)
   self.out_features = check.positive("Linear8bitLt", "out_features", o.out_features)
   self.threshold = check.number("Linear8bitLt", "threshold", o.threshold, 0)
   if o.has_fp16_weights then
-    raise "Linear8bitLt: has_fp16_weights = true keeps weights of 16 bits, which nn.Linear does; with false they are int8"
+    raise "Linear8bitLt: has_fp16_weights = true keeps weights of 16 bits; use nn.Linear for that, or set it to false for int8 weights"
   end
   self:make(o, o.device == "meta" and accel.empty_quantized("int8", { self.out_features, self.in_features }, {
     dtype = "f16", device = "meta",

@@ -14,9 +14,9 @@ local defaults = {
   weight = options.none, reduction = "mean", ignore_index = -100, label_smoothing = 0.0, keep = false,
 }
 
---- Cross entropy of a linear layer's outputs (the layer is `linear`) and classes (0-based values); see
+--- Cross entropy of a linear layer's outputs (the layer is `linear`) and classes (0-based values). See
 --- accel.linear_cross_entropy. Options: bias (false), device, dtype, weight (num_classes), reduction, ignore_index,
---- label_smoothing, keep (keeps what takes as much memory as the logits, for one product less).
+--- label_smoothing, keep (keeps intermediates of the logits' size, to save one product).
 --- example: accel.nn.LinearCrossEntropyLoss(3, 4)(accel.zeros(2, 3), accel.tensor { 0, 3 }) --> 1.386294
 ---@class accel.nn.LinearCrossEntropyLoss : accel.nn.Module
 ---@field linear accel.nn.Linear

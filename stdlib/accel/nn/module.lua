@@ -4,16 +4,15 @@
 ---   function Net:init(width) self.fc = nn.Linear(width, 10) end
 ---   function Net:forward(x) return self.fc(x):relu() end
 ---
---- Assigning an nn.Parameter or a module to a field registers it, in the order of assignment. A module is a
---- raw field, so that reading self.fc in forward is one table access. Tensors lie in a second table that the
---- instance falls back to (class.fallback), so that every assignment of one is seen: a plain tensor in place of a parameter
---- is an error. Assigning over a raw field is not seen: what lies there is looked through when the tree is
---- walked (module_tree.lua), which registers what came later and refuses what took a module's place. To hold
---- a module without registering it, put it in a table. An integer field i has key i-1 in a state_dict, as in
---- Hugging Face's files. Assigning to a registered field again replaces the value under the same key; nil
---- takes it out.
+--- Assigning an nn.Parameter or a module to a field registers it, in the order of assignment. A module is a raw field, so
+--- that reading self.fc in forward is one table access. Tensors lie in a second table that the instance falls back to
+--- (class.fallback), so that every assignment of one is seen: a plain tensor in place of a parameter is an error. Assigning
+--- over a raw field cannot be intercepted: walks of the tree inspect it (module_tree.lua), register later assignments and
+--- refuse values that replaced a module. To hold a module without registering it, put it in a table. An integer field i has
+--- key i-1 in a state_dict, as in Hugging Face's files. An integer field i has key i-1 in a state_dict, as in Hugging
+--- Face's files. Assigning to a registered field again replaces the value under the same key. nil removes it.
 ---
---- What walks the tree (parameters, state_dict, to ...) is in nn/module_tree.lua and nn/module_state.lua.
+--- nn/module_tree.lua and nn/module_state.lua walk the tree (parameters, state_dict, to ...).
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -25,22 +24,23 @@ local tensors = require "accel.util.tensors"
 local gc_check = accel.gc_check
 local getmetatable, type, rawset, rawget = getmetatable, type, rawset, rawget
 
---- The base of everything with parameters. A subclass, `local Net = nn.Module:extend("Net")`, defines init and
---- forward; net(x) runs forward. Assigning an nn.Parameter or a module to a field registers it under the field's
---- name (under i - 1 for an integer field i), assigning nil takes it out; a tensor that belongs to the state without
---- being learnt is given to register_buffer. What lies in a plain table is not registered.
+--- The base of everything with parameters. A subclass, `local Net = nn.Module:extend("Net")`, defines init and forward.
+--- net(x) runs forward. Assigning an nn.Parameter or a module to a field registers it under the field's name (under i -
+--- 1 for an integer field i), and assigning nil removes it. Pass untrained tensors of the state to register_buffer.
+--- Entries of plain tables are not registered.
 --- example: local N = accel.nn.Module:extend "N" function N.forward(_, x) return x * 2 end return N()(3) --> 6
 ---@class accel.nn.Module
 ---@field training boolean
 local Module = class("accel.nn.Module")
 
---- The state that every instance starts with: registered fields in order, what each is; the fallback table of tensors
---- (_tensors) and hooks come with the first of them.
+--- The initial state of every instance: registered fields in order, and their kinds. The fallback table of tensors
+--- (_tensors) and hooks are created with the first of them.
 function Module.alloc() return { _order = {}, _kinds = {}, training = true } end
 
 local is_module_class = setmetatable({}, { __mode = "k" })
 
 --- Whether x is a module.
+---@param x any
 function Module.is_module(x)
   if type(x) ~= "table" then return false end
   local c = class.of(x)
@@ -53,7 +53,8 @@ function Module.is_module(x)
   return known
 end
 
---- Why x is no module, for messages.
+--- Why x is not a module, for messages.
+---@param x any
 function Module.not_a_module(x)
   if class.isclass(x) then
     return ("expected a module, got the class %s; did you forget '()'?"):format(x.__name)
@@ -70,8 +71,8 @@ local function register(self, key, kind)
   kinds[key] = kind
 end
 
---- Forgets that key is registered; what lies there stays a plain field. For code that puts a computed tensor in
---- the place of a parameter.
+--- Removes key from the registered fields. Its value stays a plain field. For code that puts a computed tensor in the
+--- place of a parameter.
 function Module:_unregister(key)
   self._kinds[key] = nil
   for i, name in ipairs(self._order) do
@@ -79,7 +80,7 @@ function Module:_unregister(key)
   end
 end
 
---- Stores a field where it belongs: tensors in the fallback table, everything else in the instance.
+--- Stores a field: tensors in the fallback table, everything else in the instance.
 local function store(self, key, value)
   local fallback = rawget(self, "_tensors")
   local tensor = type(value) == "userdata" and tensors.is_tensor(value)
@@ -96,8 +97,8 @@ local function store(self, key, value)
   end
 end
 
---- What a parameter, buffer or module may be followed by under its name; the rest is a mistake that would
---- take it out of the model unnoticed.
+--- The values that may replace a parameter, buffer or module under its name. Any other value is an error, because it
+--- would silently remove it from the model.
 local function check_successor(self, key, value, registered)
   local tensor = tensors.is_tensor(value)
   if registered == "module" then
@@ -119,8 +120,8 @@ local function name_order(a, b)
   return tostring(a) < tostring(b)
 end
 
---- Catches up on assignments over raw fields, in the order of names: modules and parameters that are not
---- registered become so, as if just assigned; anything else in the place of a module is an error.
+--- Catches up on assignments over raw fields, in the order of names: unregistered modules and parameters are registered
+--- as if just assigned. Any other value in place of a module is an error.
 function Module:_audit()
   local kinds, late = rawget(self, "_kinds"), nil
   for key, value in next, self do
@@ -186,7 +187,8 @@ end
 ---@param name string
 ---@param t accel.Tensor?
 ---@param persistent? boolean|{persistent: boolean?}
-function Module:register_buffer(name, t, persistent)
+function Module:register_buffer(name, t, persistent, ...)
+  check.surplus("register_buffer", ...)
   if type(persistent) == "table" then
     persistent = require "accel.util.options"("register_buffer", persistent, { persistent = true }).persistent
   end
@@ -198,7 +200,7 @@ function Module:register_buffer(name, t, persistent)
   store(self, name, t)
 end
 
---- The same as assigning; nil reserves the place of a parameter that this instance does not have.
+--- The same as assigning. nil reserves the name of a parameter that this instance lacks.
 ---@param name string
 ---@param p accel.Tensor?
 function Module:register_parameter(name, p)
@@ -210,7 +212,7 @@ function Module:register_parameter(name, p)
   store(self, name, p)
 end
 
---- The same as assigning; also called add_module.
+--- Registers a module under a name, as assigning it to a field does. add_module and register_module are the same function.
 ---@param name string|integer
 ---@param module accel.nn.Module
 function Module:register_module(name, module)
@@ -223,8 +225,8 @@ function Module:register_module(name, module)
 end
 Module.add_module = Module.register_module
 
---- What net(x) computes, hooks aside; every module defines its own.
-function Module:forward()
+--- The computation of net(x), without hooks. Every module defines its own.
+function Module:forward(...) -- luacheck: ignore
   raise("%s does not define forward", getmetatable(self).__name)
 end
 
@@ -239,51 +241,66 @@ function Module.__call(self, ...)
   return leave(self:forward(...))
 end
 
-local function add_hook(self, kind, fn, opts)
+local function add_hook(self, kind, fn, opts, ...)
   if type(fn) ~= "function" then raise("register_%s_hook: expected a function, got %s", kind, type(fn)) end
   local hooks = rawget(self, "_hooks")
   if not hooks then
     hooks = require "accel.nn.hooks"()
     rawset(self, "_hooks", hooks)
   end
-  return hooks:add(kind, fn, opts)
+  return hooks:add(kind, fn, opts, ...)
 end
 
---- fn(module, args) before forward; a returned table (or single value) replaces the arguments.
---- Returns a handle with remove().
-function Module:register_forward_pre_hook(fn, opts) return add_hook(self, "forward_pre", fn, opts) end
+--- fn(module, args) before forward. A returned table (or single value) replaces the arguments. Returns a handle with
+--- remove().
+---@param fn function
+---@param opts? table options of the hook
+function Module:register_forward_pre_hook(fn, opts, ...) return add_hook(self, "forward_pre", fn, opts, ...) end
 
---- fn(module, args, output, ...) after forward; what it returns, one value or several, replaces all outputs.
-function Module:register_forward_hook(fn, opts) return add_hook(self, "forward", fn, opts) end
+--- fn(module, args, output, ...) after forward. Its results, one value or several, replace all outputs.
+---@param fn function
+---@param opts? table options of the hook
+function Module:register_forward_hook(fn, opts, ...) return add_hook(self, "forward", fn, opts, ...) end
 
---- fn(module, grad_inputs, grad_outputs) in backward, when the gradients of all tensor inputs are known; a
---- returned tensor (or list with one) replaces the gradient of a module with a single differentiable input.
-function Module:register_full_backward_hook(fn, opts) return add_hook(self, "full_backward", fn, opts) end
+--- fn(module, grad_inputs, grad_outputs) in backward, when the gradients of all tensor inputs are known. A returned
+--- tensor (or list with one) replaces the gradient of a module with a single differentiable input.
+---@param fn function
+---@param opts? table options of the hook
+function Module:register_full_backward_hook(fn, opts, ...) return add_hook(self, "full_backward", fn, opts, ...) end
 
 --- fn(module, prefix) before the module's tensors are put into a state_dict.
-function Module:register_state_dict_pre_hook(fn, opts) return add_hook(self, "state_dict_pre", fn, opts) end
+---@param fn function
+---@param opts? table options of the hook
+function Module:register_state_dict_pre_hook(fn, opts, ...) return add_hook(self, "state_dict_pre", fn, opts, ...) end
 
 --- fn(module, state, prefix) after the module's tensors and those below it are in the state_dict, which it may
 --- change.
-function Module:register_state_dict_post_hook(fn, opts) return add_hook(self, "state_dict_post", fn, opts) end
+---@param fn function
+---@param opts? table options of the hook
+function Module:register_state_dict_post_hook(fn, opts, ...) return add_hook(self, "state_dict_post", fn, opts, ...) end
 
 --- fn(module, state, prefix) before the module looks for its tensors, all of whose names begin with prefix, in
 --- state, a copy that it may change: to rename keys of older files.
-function Module:register_load_state_dict_pre_hook(fn, opts) return add_hook(self, "load_state_dict_pre", fn, opts) end
+---@param fn function
+---@param opts? table options of the hook
+function Module:register_load_state_dict_pre_hook(fn, opts, ...) return add_hook(self, "load_state_dict_pre", fn, opts, ...) end
 
---- fn(module, result) after a state was loaded; result = {missing_keys=, unexpected_keys=}.
-function Module:register_load_state_dict_post_hook(fn, opts) return add_hook(self, "load_state_dict_post", fn, opts) end
+--- fn(module, result) after a state was loaded. result = {missing_keys=, unexpected_keys=}.
+---@param fn function
+---@param opts? table options of the hook
+function Module:register_load_state_dict_post_hook(fn, opts, ...) return add_hook(self, "load_state_dict_post", fn, opts, ...) end
 
---- A copy of this module and all below: parameters, their gradients and buffers are copied, tensors and modules
---- shared by several fields are so in the copy, hooks stay behind. See accel.nn.deepcopy.
+--- A copy of this module and all submodules: parameters, their gradients and buffers are copied. Tensors and modules
+--- shared by several fields are shared in the copy as well. Hooks are not copied. See accel.nn.deepcopy.
 ---@return accel.nn.Module
 function Module:clone() return require "accel.nn.deepcopy"(self) end
 
 --- Sets the mode of this module and everything below it. Dropout and its like look at `training`.
 ---@param mode? boolean default true
 ---@return accel.nn.Module self
-function Module:train(mode)
+function Module:train(mode, ...)
   check.object(self, "m", "train")
+  check.surplus("train", ...)
   if mode == nil then mode = true end
   if type(mode) ~= "boolean" then raise("train: mode must be a boolean, got %s", check.shown(mode)) end
   rawset(self, "training", mode)
@@ -298,6 +315,7 @@ function Module:eval()
 end
 
 --- fn(module) for every module below, then for this one.
+---@param fn fun(module: accel.nn.Module)
 function Module:apply(fn)
   for _, child in ipairs(self:children()) do child:apply(fn) end
   fn(self)
@@ -305,7 +323,9 @@ function Module:apply(fn)
 end
 
 --- Makes every parameter learn (default) or not.
+---@param on? boolean [true]
 function Module:requires_grad_(on)
+  if on ~= nil and type(on) ~= "boolean" then raise("requires_grad_: on must be true or false, got %s", check.shown(on)) end
   for _, p in ipairs(self:parameters()) do p:requires_grad_(on ~= false) end
   return self
 end
@@ -315,7 +335,7 @@ function Module:zero_grad()
   core.zero(self:parameters())
 end
 
---- What stands between the brackets when this module is printed; subclasses say their sizes here.
+--- The text between the parentheses when this module is printed. Subclasses print their sizes here.
 function Module:extra_repr() return "" end
 
 local function indent(text) return (text:gsub("\n", "\n  ")) end

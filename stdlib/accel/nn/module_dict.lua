@@ -2,8 +2,8 @@
 local Module = require "accel.nn.module"
 local ordered = require "accel.util.ordered"
 
---- Modules by name, in the order of insertion; a table given to the constructor is taken in sorted order.
---- dict.name reads one, dict:set(name, module) adds one, pairs visits all.
+--- Modules by name, in the order of insertion. A table given to the constructor is taken in sorted order. dict.name
+--- reads one, dict:set(name, module) adds one, pairs visits all.
 --- example: accel.nn.ModuleDict { b = accel.nn.ReLU(), a = accel.nn.Tanh() }:keys() --> { "a", "b" }
 ---@class accel.nn.ModuleDict : accel.nn.Module
 local ModuleDict = Module:extend("accel.nn.ModuleDict")

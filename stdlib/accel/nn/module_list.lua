@@ -4,7 +4,8 @@ local Sequential = require "accel.nn.sequential"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
---- Modules by position, for loops: list[1] is the first, its key in a state_dict is "0"; #list, ipairs(list).
+--- Modules by position, for loops. list[1] is the first, and its key in a state_dict is "0". It supports #list and
+--- ipairs(list).
 --- example: local l = accel.nn.ModuleList { accel.nn.ReLU(), accel.nn.Tanh() } return #l --> 2
 ---@class accel.nn.ModuleList : accel.nn.Module
 local ModuleList = Module:extend("accel.nn.ModuleList")
@@ -28,6 +29,7 @@ function ModuleList:extend_with(modules)
 end
 
 --- PyTorch's extend: the same as extend_with. Of the class it makes a subclass, as of every class.
+---@param what table|string a list of modules; on the class, the name of the new class
 function ModuleList:extend(what)
   if class.isclass(self) then return class.new(what, self) end
   return self:extend_with(what)
@@ -54,7 +56,7 @@ function ModuleList.__tostring(self)
   return #lines == 0 and name .. "()" or ("%s(\n%s\n)"):format(name, table.concat(lines, "\n"))
 end
 
-function ModuleList:forward()
+function ModuleList:forward(...) -- luacheck: ignore
   raise("%s has no forward: call its modules in a loop, or use nn.Sequential", getmetatable(self).__name)
 end
 

@@ -1,15 +1,18 @@
 --- state_dict and load_state_dict of nn.Module, installed by nn/module.lua.
 local accel = require "accel"
+local arguments = require "accel.nn.arguments"
+local optimizers = require "accel.nn.replaced"
 local check = require "accel.util.check"
 local listed = require "accel.util.listed"
-local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
 local parameter = require "accel.nn.parameter"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
---- What may have gone wrong with the names, or "".
+--- The problems with the names, or "".
+local state_arguments = arguments("state_dict", { "prefix", "" })
+
 local function advice(missing, unexpected)
   if #missing == 0 or #unexpected == 0 then return "" end
   local prefix = unexpected[1]:match "^([^.]+%.)"
@@ -26,7 +29,7 @@ local function advice(missing, unexpected)
       return ("; every unexpected name begins with '%s': strip it"):format(prefix)
     end
   end
-  local near = #unexpected <= 1000 and nearest(missing[1], unexpected)
+  local near = #unexpected <= 1000 and require "accel.util.nearest"(missing[1], unexpected)
   return near and ("; is '%s' meant to be '%s'?"):format(near, missing[1]) or ""
 end
 
@@ -37,12 +40,12 @@ local function run_hooks(module, kind, ...)
 end
 
 return function(Module)
-  --- Runs what is registered for the state of one module.
+  --- Runs the state hooks of one module.
   ---@param kind string "state_dict_pre", "state_dict_post"
   function Module:_run_state_hooks(kind, ...) run_hooks(self, kind, ...) end
 
-  --- Visits (name, tensor, module, field) below self: a module's parameters, then its buffers, then those of
-  --- its children. before and after are called with each module and its prefix.
+  --- Visits (name, tensor, module, field) in self and below: a module's parameters, then its buffers, then its
+  --- children's. before and after are called with each module and its prefix.
   local function visit(self, prefix, each, before, after)
     self = self:_itself()
     if before then before(self, prefix) end
@@ -59,11 +62,11 @@ return function(Module)
 
   --- Name -> tensor (sharing the module's bytes, without gradients), in the order of PyTorch's files. A
   --- tensor with several names appears under each.
-  ---@param prefix? string "model."
+  ---@param ... any prefix = "", such as "model.", by position or in a table
   ---@return table<string, accel.Tensor>
-  function Module:state_dict(prefix)
+  function Module:state_dict(...)
     local out = ordered()
-    visit(self, prefix or "", function(name, t) out[name] = t:detach() end,
+    visit(self, state_arguments(...).prefix, function(name, t) out[name] = t:detach() end,
       function(module, at) run_hooks(module, "state_dict_pre", at) end,
       function(module, at)
         module:_extend_state(out, at)
@@ -75,9 +78,9 @@ return function(Module)
   --- For modules whose tensors have other entries in a state dict than their own (quantised weights): writes them to out.
   function Module:_extend_state() end
 
-  --- `_collect_state(state, prefix)`, where a class has it, brings such entries back to tensors of the module's kind.
+  --- `_collect_state(state, prefix)`, if a class has it, converts such entries back to tensors of the module's kind.
 
-  --- The state as its load hooks leave it; the caller's table is not written to.
+  --- The state after its load hooks. The caller's table is not modified.
   local function prepared(self, state)
     local hooked = false
     for _, module in ipairs(self:modules()) do
@@ -110,18 +113,19 @@ return function(Module)
         rawset(rawget(module, field) == nil and module._tensors or module, field, new)
       end
     end
+    optimizers.replace(done)
   end
 
-  --- Copies values by name. Strict (default): every name must be there, on both sides; what is missing,
-  --- unexpected or of another shape is named in one error. Shapes must agree always; nothing is copied unless
-  --- everything fits. With assign = true the tensors of state take the places of the module's own, with their
-  --- dtype and device, without a copy; make optimizers afterwards. Returns {missing_keys=, unexpected_keys=}.
+  --- Copies values by name. Strict (default): every name must exist on both sides. One error lists all missing and
+  --- unexpected names and different shapes. Shapes must always match. Nothing is copied unless everything fits. With
+  --- assign = true the tensors of state replace the module's own, with their dtype and device, without a copy.
+  --- Optimizers update them from then on. Returns {missing_keys=, unexpected_keys=}.
   ---@param state table<string, accel.Tensor>
   ---@param opts? boolean|{strict: boolean?, assign: boolean?} false: not strict
   ---@return {missing_keys: string[], unexpected_keys: string[]}
-  function Module:load_state_dict(state, opts)
+  function Module:load_state_dict(state, opts, ...)
     if type(opts) == "boolean" then opts = { strict = opts } end
-    local o = options("load_state_dict", opts, { strict = true, assign = false })
+    local o = options("load_state_dict", opts, { strict = true, assign = false }, ...)
     if type(state) ~= "table" then
       raise("load_state_dict: expected a table of tensors, got %s", check.shown(state))
     end

@@ -9,7 +9,7 @@ local masks = require "accel.nn.attention_masks"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
-local linear, attention = accel.linear, accel.scaled_dot_product_attention
+local linear = accel.linear
 
 --- Attention of num_heads heads: softmax(q k^T / sqrt(d)) v on projections of query, key and value, projected
 --- back. Inputs are (L, N, E), (S, N, kdim), (S, N, vdim), with batch_first = true (N, L, E) and so on (the
@@ -75,7 +75,7 @@ function MHA:reset_parameters()
   end
 end
 
---- Projections of query, key and value: one product where they are one tensor.
+--- Projections of query, key and value: one product if they are one tensor.
 local function project(self, query, key, value)
   local E, weight, bias = self.embed_dim, self.in_proj_weight, self.in_proj_bias
   if weight and rawequal(query, key) and rawequal(key, value) then
@@ -128,15 +128,15 @@ local function need_inputs(self, query, key, value)
   local batch = query.ndim == 3 and 3 - time
   if key:size(time) ~= value:size(time) or (batch and (key:size(batch) ~= query:size(batch)
       or value:size(batch) ~= query:size(batch))) then
-    raise("%s: key and value must have as many positions, and the batch of query; got query %s, key %s and value %s",
+    raise("%s: key and value must have the same number of positions, and query's batch; got query %s, key %s and value %s",
       who, tensors.shape_string(query), tensors.shape_string(key), tensors.shape_string(value))
   end
 end
 
---- Options, by position or in one table: key_padding_mask (N, S), need_weights = true, attn_mask (L, S) or
---- (N * num_heads, L, S), average_attn_weights = true, is_causal = false. is_causal alone lets query i attend to
---- keys 1 .. i; together with attn_mask it says, as in PyTorch, that the mask is that one.
---- key and value may be left out: query attends to itself.
+--- Options, by position or in one table: key_padding_mask (N, S), need_weights = true, attn_mask (L, S) or (N *
+--- num_heads, L, S), average_attn_weights = true, is_causal = false. is_causal alone lets query i attend to keys 1 ..
+--- i. Together with attn_mask it declares, as in PyTorch, that the mask is the causal one. key and value are optional:
+--- query attends to itself.
 ---@param query accel.Tensor
 ---@param key? accel.Tensor
 ---@param value? accel.Tensor
@@ -187,7 +187,7 @@ function MHA:forward(query, key, value, ...)
     if o.average_attn_weights then weights = weights:mean(2) end
     if not batched then weights = weights:squeeze(1) end
   else
-    out = attention(q, k, v, { attn_mask = mask, is_causal = causal, dropout_p = p })
+    out = accel.scaled_dot_product_attention(q, k, v, { attn_mask = mask, is_causal = causal, dropout_p = p })
   end
   if time == 2 then
     out = out:transpose(2, 3):reshape(N, L, H * D)

@@ -5,6 +5,7 @@ local Module = require "accel.nn.module"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
 
 local M = {}
 
@@ -21,7 +22,14 @@ local function amounts(who, value, n)
   return list
 end
 
---- A class over n dimensions; in constant mode fixed_value, or a second argument, is what is put there.
+--- As PyTorch: a mode other than constant pads images with channels, in a batch or alone. Other ranks are the op's (accel.pad).
+local function need(who, x, n)
+  if x.ndim ~= n + 1 and x.ndim ~= n + 2 then
+    raise("%s: expected %dD or %dD input, got shape %s", who, n + 1, n + 2, tensors.shape_string(x))
+  end
+end
+
+--- A class over n dimensions. In constant mode the padding is fixed_value, or a second argument.
 local function class(who, n, mode, fixed_value)
   local Pad = Module:extend("accel.nn." .. who)
   local constant = mode == "constant"
@@ -36,6 +44,7 @@ local function class(who, n, mode, fixed_value)
 
   function Pad:forward(x)
     if constant then return accel.pad(x, self.padding, mode, self.value) end
+    need(who, x, n)
     return accel.pad(x, self.padding, mode)
   end
 

@@ -5,13 +5,17 @@ local tensors = require "accel.util.tensors"
 
 local M = {}
 
---- Where new parameters go; nil: they stay where their tensor is (accel.accelerator.init_on_device).
+--- The device of new parameters. nil: they stay on their tensor's device (accel.accelerator.init_on_device).
 ---@type string?
 M.device = nil
+
+--- Rises when a module converts or moves a parameter.
+M.conversions = 0
 
 local marked = setmetatable({}, { __mode = "k" })
 
 --- Whether x was made by nn.Parameter.
+---@param x any
 function M.is(x) return marked[x] or false end
 
 ---@param t accel.Tensor

@@ -1,5 +1,5 @@
---- nn.ParameterDict{name = p}: parameters by name, in the order of insertion; a table given to the constructor
---- is taken in sorted order.
+--- nn.ParameterDict{name = p}: parameters by name, in the order of insertion. A table given to the constructor is taken
+--- in sorted order.
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
 local check = require "accel.util.check"
@@ -7,8 +7,8 @@ local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
---- Parameters by name; plain tensors become parameters. dict.name reads one, dict:set(name, p) adds one, pairs
---- visits all.
+--- Parameters by name. Plain tensors become parameters. dict.name reads one, dict:set(name, p) adds one, pairs visits
+--- all.
 --- example: accel.nn.ParameterDict { b = accel.ones(2), a = accel.ones(3) }:keys() --> { "a", "b" }
 ---@class accel.nn.ParameterDict : accel.nn.Module
 local ParameterDict = Module:extend("accel.nn.ParameterDict")
@@ -47,7 +47,7 @@ end
 
 function ParameterDict.__len(self) return #self:keys() end
 
-function ParameterDict:forward() raise "ParameterDict has no forward: use its parameters in another module" end
+function ParameterDict:forward(...) raise "ParameterDict has no forward: use its parameters in another module" end -- luacheck: ignore
 
 function ParameterDict:extra_repr()
   local lines = {}

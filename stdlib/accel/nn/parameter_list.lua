@@ -1,4 +1,4 @@
---- nn.ParameterList{p1, p2, ...}: parameters by position. list[1] is the first; its key in a state_dict is "0".
+--- nn.ParameterList{p1, p2, ...}: parameters by position. list[1] is the first, and its key in a state_dict is "0".
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
 local check = require "accel.util.check"
@@ -6,12 +6,12 @@ local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
---- Parameters by position; plain tensors become parameters.
+--- Parameters by position. Plain tensors become parameters.
 --- example: local l = accel.nn.ParameterList { accel.ones(2), accel.zeros(3) } return #l, l[2] --> 2, { 0, 0, 0 }
 ---@class accel.nn.ParameterList : accel.nn.Module
 local ParameterList = Module:extend("accel.nn.ParameterList")
 
---- How many parameters a list holds: they lie behind the instance, where rawlen does not see them.
+--- The number of parameters in a list: they are stored outside the instance, invisible to rawlen.
 local function count(self)
   local n = 0
   while self[n + 1] ~= nil do n = n + 1 end
@@ -37,6 +37,7 @@ function ParameterList:extend_with(parameters)
 end
 
 --- PyTorch's extend: the same as extend_with. Of the class it makes a subclass, as of every class.
+---@param what table|string a list of modules; on the class, the name of the new class
 function ParameterList:extend(what)
   if class.isclass(self) then return class.new(what, self) end
   return self:extend_with(what)
@@ -44,7 +45,7 @@ end
 
 ParameterList.__len = count
 
-function ParameterList:forward() raise "ParameterList has no forward: use its parameters in another module" end
+function ParameterList:forward(...) raise "ParameterList has no forward: use its parameters in another module" end -- luacheck: ignore
 
 function ParameterList:extra_repr()
   local lines = {}

@@ -1,6 +1,5 @@
---- Pooling: MaxPool1d/2d, AvgPool1d/2d, AdaptiveAvgPool1d/2d, AdaptiveMaxPool1d/2d. Sizes are a number or a list
---- with one per spatial dimension; stride defaults to kernel_size. Input is (N, C, spatial ...) or
---- (C, spatial ...).
+--- Pooling: MaxPool1d/2d, AvgPool1d/2d, AdaptiveAvgPool1d/2d, AdaptiveMaxPool1d/2d. Sizes are a number or a list with
+--- one per spatial dimension. stride defaults to kernel_size. Input is (N, C, spatial ...) or (C, spatial ...).
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local arguments = require "accel.nn.arguments"
@@ -11,7 +10,7 @@ local tuple, text = arguments.tuple, arguments.text
 
 local M = {}
 
---- "2", or "(2, 3)" where the dimensions differ.
+--- "2", or "(2, 3)" if the dimensions differ.
 local function size_text(list)
   for i = 2, #list do
     if list[i] ~= list[1] then return text(list) end
@@ -130,7 +129,7 @@ end
 ---@overload fun(kernel_size: accel.nn.sizes, stride: accel.nn.sizes?, opts: table?): accel.nn.MaxPool1d
 M.MaxPool1d = max_class("MaxPool1d", 1, accel.max_pool1d)
 
---- Largest value of each window of (N, C, H, W); see MaxPool1d.
+--- Largest value of each window of (N, C, H, W). See MaxPool1d.
 --- example: accel.nn.MaxPool2d(2)(accel.tensor { { { 1.0, 2.0 }, { 4.0, 3.0 } } }) --> { { { 4 } } }
 --- example: accel.nn.MaxPool2d(3, { stride = 2, padding = 1 })(accel.ones(1, 2, 8, 8)).shape --> { 1, 2, 4, 4 }
 ---@class accel.nn.MaxPool2d : accel.nn.Module
@@ -144,7 +143,7 @@ M.MaxPool2d = max_class("MaxPool2d", 2, accel.max_pool2d)
 ---@overload fun(kernel_size: accel.nn.sizes, stride: accel.nn.sizes?, opts: table?): accel.nn.AvgPool1d
 M.AvgPool1d = avg_class("AvgPool1d", 1, accel.avg_pool1d)
 
---- Mean of each window of (N, C, H, W); see AvgPool1d. divisor_override divides by that number instead.
+--- Mean of each window of (N, C, H, W). See AvgPool1d. divisor_override divides by that number instead.
 --- example: accel.nn.AvgPool2d(2)(accel.tensor { { { 1.0, 2.0 }, { 4.0, 3.0 } } }) --> { { { 2.5 } } }
 ---@class accel.nn.AvgPool2d : accel.nn.Module
 ---@overload fun(kernel_size: accel.nn.sizes, stride: accel.nn.sizes?, opts: table?): accel.nn.AvgPool2d
@@ -157,7 +156,7 @@ M.AvgPool2d = avg_class("AvgPool2d", 2, accel.avg_pool2d)
 ---@overload fun(output_size: accel.nn.sizes): accel.nn.AdaptiveAvgPool1d
 M.AdaptiveAvgPool1d = adaptive_class("AdaptiveAvgPool1d", 1, accel.adaptive_avg_pool1d)
 
---- Means over output_size parts of (N, C, H, W); false in place of a size leaves that dimension as it is.
+--- Means over output_size parts of (N, C, H, W). false in place of a size keeps that dimension.
 --- example: accel.nn.AdaptiveAvgPool2d(1)(accel.ones(1, 3, 5, 7)).shape --> { 1, 3, 1, 1 }
 --- example: accel.nn.AdaptiveAvgPool2d({ 2, false })(accel.ones(1, 3, 5, 7)).shape --> { 1, 3, 2, 7 }
 ---@class accel.nn.AdaptiveAvgPool2d : accel.nn.Module

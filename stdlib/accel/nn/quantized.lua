@@ -1,5 +1,5 @@
---- What nn.Linear4bit and nn.Linear8bitLt share, and the embeddings of quantized_embedding.lua: a weight that is quantised, as
---- bitsandbytes' state dicts hold it.
+--- The common part of nn.Linear4bit, nn.Linear8bitLt and the embeddings of quantized_embedding.lua: a quantised weight, as in
+--- bitsandbytes' state dicts.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
@@ -7,7 +7,7 @@ local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 ---@class accel.nn.Quantized : accel.nn.Module
----@field weight accel.Tensor quantised; weight.quant_state says as what
+---@field weight accel.Tensor quantised. weight.quant_state describes the format
 ---@field bias accel.Tensor?
 local Quantized = Module:extend("accel.nn.Quantized")
 
@@ -38,14 +38,14 @@ function Quantized:take(weight, bias)
   self:register_parameter("bias", bias and Parameter(bias:detach(), false) or nil)
 end
 
---- The weight's values in a dtype (default: what they had before).
+--- The weight's values in a dtype (default: the original one).
 ---@param dtype? string
 ---@return accel.Tensor
 function Quantized:dequantize(dtype) return self.weight:dequantize(dtype) end
 
 --- state_dict: the entries of bitsandbytes in place of the one tensor.
 function Quantized:_extend_state(out, prefix)
-  local entries = require("accel.quant.state").state_dict_of(prefix .. "weight", self.weight)
+  local entries = require("accel.nn.quant_state").state_dict_of(prefix .. "weight", self.weight)
   for key, t in pairs(entries) do out[key] = t end
 end
 
@@ -54,7 +54,7 @@ function Quantized:_collect_state(state, prefix)
   local name = prefix .. "weight"
   local own, given = self.weight, state[name]
   if not tensors.is_tensor(given) then return end
-  local q, used = require("accel.quant.state").from_state_dict(name, state, { device = own.device, dtype = own.quant_state.dtype })
+  local q, used = require("accel.nn.quant_state")._from(name, state, { device = own.device, dtype = own.quant_state.dtype })
   for _, key in ipairs(used or {}) do state[key] = nil end
   if not q then
     q = given

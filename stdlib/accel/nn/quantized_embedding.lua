@@ -1,4 +1,4 @@
---- What nn.Embedding8bit and nn.Embedding4bit share: a table of rows that is quantised, of which a lookup dequantises only what it needs.
+--- The common part of nn.Embedding8bit and nn.Embedding4bit: a quantised table of rows. A lookup dequantises only the rows it needs.
 local accel = require "accel"
 local Parameter = require "accel.nn.parameter"
 local Quantized = require "accel.nn.quantized"
@@ -9,7 +9,7 @@ local embedding_quantized = accel.embedding_quantized
 ---@class accel.nn.QuantizedEmbedding : accel.nn.Quantized
 ---@field num_embeddings integer
 ---@field embedding_dim integer
----@field dtype string? of the rows that come out; nil: what the values had before
+---@field dtype string? of the result's rows. nil: the original dtype
 local QuantizedEmbedding = Quantized:extend("accel.nn.QuantizedEmbedding")
 
 --- Checks the sizes, and makes the weight: standard normal rows, or without values on the meta device.

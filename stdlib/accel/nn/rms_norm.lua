@@ -35,9 +35,9 @@ function RMSNorm:init(normalized_shape, opts, ...)
 end
 
 ---@param x accel.Tensor
----@param residual? accel.Tensor of x's shape: what is normalised is residual + x
+---@param residual? accel.Tensor of x's shape: normalise residual + x
 ---@return accel.Tensor y
----@return accel.Tensor? sum residual + x, where there is a residual
+---@return accel.Tensor? sum residual + x, if there is a residual
 function RMSNorm:forward(x, residual)
   if residual then return add_rms_norm(x, residual, self.normalized_shape, self.weight, self.options) end
   return rms_norm(x, self.normalized_shape, self.weight, self.options)

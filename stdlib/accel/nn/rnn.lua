@@ -1,10 +1,11 @@
---- Recurrent layers: RNN, LSTM, GRU. The input's part of all steps is one product; the steps themselves are ops
---- in a loop.
+--- Recurrent layers: RNN, LSTM, GRU. The input's part of all steps is one product. The steps themselves are ops in a
+--- loop.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 local raise = require "accel.util.raise"
 local steps = require "accel.nn.rnn_cell".steps
 local tensors = require "accel.util.tensors"
@@ -28,6 +29,9 @@ local function setup(self, who, gates, o)
   self.hidden_size = check.positive(who, "hidden_size", o.hidden_size)
   self.num_layers = check.positive(who, "num_layers", o.num_layers)
   self.dropout = check.number(who, "dropout", o.dropout, 0, 1)
+  if self.dropout > 0 and o.num_layers == 1 then
+    no_effect.once(who, "dropout", "with num_layers = 1, because it applies between layers; give more layers, or leave it out")
+  end
   self.batch_first, self.bidirectional, self.bias = o.batch_first, o.bidirectional, o.bias
   self.proj_size = o.proj_size or 0
   if math.type(self.proj_size) ~= "integer" or self.proj_size < 0 or self.proj_size >= self.hidden_size then
@@ -50,7 +54,7 @@ local function setup(self, who, gates, o)
   self:reset_parameters()
 end
 
---- The places of dimension 1; one op cuts into at most 64.
+--- The positions of dimension 1. One op splits into at most 64.
 local function places(x)
   local n = x:size(1)
   if n <= 64 then return x:unbind(1) end
@@ -195,9 +199,9 @@ function RNN:forward(x, h0)
   return out, h
 end
 
---- Long short-term memory: i, f, o = sigmoid, g = tanh of W_i x + b_i + W_h h + b_h; c' = f c + i g;
---- h' = o tanh(c'), projected to proj_size where that is given. layer(x, h0, c0), or layer(x, {h0, c0}) as in
---- PyTorch, -> outputs, h_n, c_n. Shapes and options as RNN's.
+--- Long short-term memory: i, f, o = sigmoid, g = tanh of W_i x + b_i + W_h h + b_h. c' = f c + i g. h' = o tanh(c'),
+--- projected to proj_size if that is given. layer(x, h0, c0), or layer(x, {h0, c0}) as in PyTorch, -> outputs, h_n,
+--- c_n. Shapes and options as RNN's.
 --- example: local y, h = accel.nn.LSTM(3, 2, 2)(accel.ones(5, 4, 3)) return y.shape, h.shape --> {5, 4, 2}, {2, 4, 2}
 ---@class accel.nn.LSTM : accel.nn.Module
 M.LSTM = LSTM

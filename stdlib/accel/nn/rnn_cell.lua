@@ -61,6 +61,7 @@ local function class(who, gates, ...)
   end
 
   --- Checks the input and gives states that are missing as zeros.
+  ---@param x accel.Tensor the input
   function Cell:states(x, ...)
     if x.ndim ~= 1 and x.ndim ~= 2 or x:size(-1) ~= self.input_size then
       raise("%s: expected (N, %d) or (%d), got shape %s", who, self.input_size, self.input_size,
@@ -88,8 +89,8 @@ local function class(who, gates, ...)
   return Cell
 end
 
---- h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu with nonlinearity = "relu". cell(x, h) with x (N, input_size)
---- or (input_size); h is 0 when left out. Initial values: uniform in +-1 / sqrt(hidden_size).
+--- h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu with nonlinearity = "relu". cell(x, h) with x (N, input_size) or
+--- (input_size). The default h is 0. Initial values: uniform in +-1 / sqrt(hidden_size).
 --- example: accel.nn.RNNCell(3, 2)(accel.ones(4, 3)).shape --> { 4, 2 }
 ---@class accel.nn.RNNCell : accel.nn.Module
 ---@overload fun(input_size: integer, hidden_size: integer, opts: table?): accel.nn.RNNCell

@@ -2,8 +2,8 @@
 --- numbers per dimension, the last dimension first.
 local M = {}
 
---- For "same" with stride 1: the amounts per dimension that the op can pad on both sides alike (0 when it
---- cannot), and what to put around the input before, or nil. An odd total puts one more behind.
+--- For "same" with stride 1: the amounts per dimension that the op can pad on both sides equally (0 when it cannot),
+--- and the padding to add to the input before, or nil. An odd total pads one more at the end.
 ---@param kernel integer[]
 ---@param dilation integer[]
 function M.same(kernel, dilation)
@@ -18,7 +18,7 @@ function M.same(kernel, dilation)
   return 0, before
 end
 
---- The same amount before and behind each dimension.
+--- The same amount before and after each dimension.
 ---@param amounts integer|integer[]
 ---@param n integer
 function M.both_sides(amounts, n)

@@ -4,8 +4,8 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
---- Modules in a row, given one by one or as a list: the output of each is the input of the next. seq[i] is the
---- i-th module, #seq their number; seq:add_module(name, module) adds one by name.
+--- Modules in a row, given one by one or as a list: the output of each is the input of the next. seq[i] is the i-th
+--- module, #seq their number. seq:add_module(name, module) adds one by name.
 --- example: accel.nn.Sequential(accel.nn.Linear(3, 2), accel.nn.ReLU())(accel.ones(4, 3)).shape --> { 4, 2 }
 ---@class accel.nn.Sequential : accel.nn.Module
 local Sequential = Module:extend("accel.nn.Sequential")
@@ -24,7 +24,7 @@ function Sequential:init(...)
   for i = 1, listed and #modules or select("#", ...) do self:append(modules[i]) end
 end
 
---- Adds a module at the end; returns the container.
+--- Adds a module at the end. Returns the container.
 ---@param module accel.nn.Module
 function Sequential:append(module)
   if not Module.is_module(module) then raise("Sequential: %s", Module.not_a_module(module)) end
@@ -40,12 +40,13 @@ function Sequential:extend_with(modules)
 end
 
 --- PyTorch's extend: the same as extend_with. Of the class it makes a subclass, as of every class.
+---@param what table|string a list of modules; on the class, the name of the new class
 function Sequential:extend(what)
   if class.isclass(self) then return class.new(what, self) end
   return self:extend_with(what)
 end
 
---- Puts module at place i; what stood there and behind moves back by one.
+--- Inserts module at position i. Later modules move by one.
 ---@param i integer
 ---@param module accel.nn.Module
 function Sequential:insert(i, module)
@@ -63,7 +64,8 @@ end
 --- Takes out and returns the module at place i, by default the last.
 ---@param i? integer
 ---@return accel.nn.Module
-function Sequential:pop(i)
+function Sequential:pop(i, ...)
+  check.surplus("pop", ...)
   local n = rawlen(self)
   i = i or n
   local module = self[i]
@@ -86,7 +88,7 @@ function Sequential:forward(...)
     return x
   end
   local x, begun = nil, false
-  for _, module, kind in self:_fields() do -- some were added by name or taken out, or are no modules
+  for _, module, kind in self:_fields() do -- some were added by name or removed, or are not modules
     if kind == "module" then
       if begun then x = module(x) else x = module(...) end
       begun = true

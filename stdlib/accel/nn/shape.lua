@@ -33,7 +33,7 @@ function M.Flatten:forward(x) return x:flatten(self.start_dim, self.end_dim) end
 
 function M.Flatten:extra_repr() return ("start_dim=%d, end_dim=%d"):format(self.start_dim, self.end_dim) end
 
---- Cuts dimension dim into several of the given sizes, one of which may be -1: what is left.
+--- Splits dimension dim into several of the given sizes, one of which may be -1: the remainder.
 --- example: accel.nn.Unflatten(2, { 3, 4 })(accel.ones(2, 12)).shape --> { 2, 3, 4 }
 ---@class accel.nn.Unflatten : accel.nn.Module
 M.Unflatten = Module:extend("accel.nn.Unflatten")

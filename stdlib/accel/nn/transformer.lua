@@ -7,10 +7,10 @@ local check = require "accel.util.check"
 local decoder = require "accel.nn.transformer_decoder"
 local encoder = require "accel.nn.transformer_encoder"
 
---- An encoder and a decoder of Transformer layers, without embeddings and head. Options: d_model = 512,
---- nhead = 8, num_encoder_layers = 6, num_decoder_layers = 6, dim_feedforward = 2048, dropout = 0.1, activation,
---- layer_norm_eps, batch_first, norm_first, bias as TransformerEncoderLayer's; custom_encoder, custom_decoder.
---- Initial values: all matrices Xavier uniform.
+--- An encoder and a decoder of Transformer layers, without embeddings and head. Options: d_model = 512, nhead = 8,
+--- num_encoder_layers = 6, num_decoder_layers = 6, dim_feedforward = 2048, dropout = 0.1, activation, layer_norm_eps,
+--- batch_first, norm_first, bias as in TransformerEncoderLayer, custom_encoder, custom_decoder. Initial values: all
+--- matrices Xavier uniform.
 --- example: accel.nn.Transformer(8, 2, 1, 1, 16)(accel.ones(5, 3, 8), accel.ones(4, 3, 8)).shape --> { 4, 3, 8 }
 ---@class accel.nn.Transformer : accel.nn.Module
 local Transformer = Module:extend("accel.nn.Transformer")
@@ -50,9 +50,8 @@ local forward_arguments = arguments("Transformer", { "src_mask" }, { "tgt_mask" 
   { "src_key_padding_mask" }, { "tgt_key_padding_mask" }, { "memory_key_padding_mask" },
   { "src_is_causal", false }, { "tgt_is_causal", false }, { "memory_is_causal", false })
 
---- Options, by position or in one table: src_mask, tgt_mask, memory_mask, src_key_padding_mask,
---- tgt_key_padding_mask, memory_key_padding_mask, src_is_causal, tgt_is_causal, memory_is_causal; see
---- MultiheadAttention.
+--- Options, by position or in one table: src_mask, tgt_mask, memory_mask, src_key_padding_mask, tgt_key_padding_mask,
+--- memory_key_padding_mask, src_is_causal, tgt_is_causal, memory_is_causal. See MultiheadAttention.
 ---@param src accel.Tensor
 ---@param tgt accel.Tensor
 ---@param ... any
@@ -72,7 +71,8 @@ end
 ---@param n integer
 ---@param opts? {dtype: string?, device: string?}
 ---@return accel.Tensor
-function Transformer.generate_square_subsequent_mask(n, opts)
+function Transformer.generate_square_subsequent_mask(n, opts, ...)
+  check.surplus("generate_square_subsequent_mask", ...)
   n = check.positive("generate_square_subsequent_mask", "n", n)
   return accel.full({ n, n }, -math.huge, opts):triu(1)
 end

@@ -64,8 +64,8 @@ local run = { { "tgt_mask" }, { "memory_mask" }, { "tgt_key_padding_mask" }, { "
 
 local forward_arguments = arguments("TransformerDecoderLayer", table.unpack(run))
 
---- Options, by position or in one table: tgt_mask, memory_mask, tgt_key_padding_mask,
---- memory_key_padding_mask, tgt_is_causal = false, memory_is_causal = false; see MultiheadAttention.
+--- Options, by position or in one table: tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
+--- tgt_is_causal = false, memory_is_causal = false. See MultiheadAttention.
 ---@param tgt accel.Tensor
 ---@param memory accel.Tensor
 ---@param ... any
@@ -83,7 +83,7 @@ function Layer:forward(tgt, memory, ...)
   return (add_norm(self.norm3, feed_forward.run(self, x, self.dropout3), x))
 end
 
---- num_layers copies of a layer in a row, and a norm at the end where one is given.
+--- num_layers copies of a layer in a row, and an optional norm at the end.
 --- example: local l = accel.nn.TransformerDecoderLayer(8, 2) return #accel.nn.TransformerDecoder(l, 2).layers --> 2
 ---@class accel.nn.TransformerDecoder : accel.nn.Module
 local Decoder = Module:extend("accel.nn.TransformerDecoder")

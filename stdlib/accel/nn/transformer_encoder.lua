@@ -54,8 +54,7 @@ end
 local forward_arguments = arguments("TransformerEncoderLayer", { "src_mask" }, { "src_key_padding_mask" },
   { "is_causal", false })
 
---- Options, by position or in one table: src_mask, src_key_padding_mask, is_causal = false; see
---- MultiheadAttention.
+--- Options, by position or in one table: src_mask, src_key_padding_mask, is_causal = false. See MultiheadAttention.
 ---@param src accel.Tensor
 ---@param ... any
 ---@return accel.Tensor
@@ -69,8 +68,8 @@ function Layer:forward(src, ...)
   return (add_norm(self.norm2, feed_forward.run(self, x, self.dropout2), x))
 end
 
---- num_layers copies of a layer in a row, and a norm at the end where one is given. The copies begin with the
---- values of the layer, as in PyTorch.
+--- num_layers copies of a layer in a row, and an optional norm at the end. The copies begin with the values of the
+--- layer, as in PyTorch.
 --- example: local l = accel.nn.TransformerEncoderLayer(8, 2) return #accel.nn.TransformerEncoder(l, 3).layers --> 3
 ---@class accel.nn.TransformerEncoder : accel.nn.Module
 local Encoder = Module:extend("accel.nn.TransformerEncoder")

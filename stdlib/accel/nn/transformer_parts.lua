@@ -1,4 +1,4 @@
---- What the encoder's and the decoder's layers share: arguments and the feed-forward network.
+--- The common part of the encoder's and the decoder's layers: arguments and the feed-forward network.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local arguments = require "accel.nn.arguments"

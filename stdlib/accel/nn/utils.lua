@@ -1,17 +1,23 @@
---- nn.utils: gradient clipping, and what is loaded on first use from nn/utils/: parameters as a vector, weight
---- norm, sequences of different lengths.
+--- nn.utils: gradient clipping, and functions loaded on first use from nn/utils/: parameters as a vector, weight norm,
+--- sequences of different lengths.
 local accel = require "accel"
+local arguments = require "accel.nn.arguments"
+local divided = require "accel.nn.divided"
 local core = require "accel.optim.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
-local deferred = require "accel.optim.deferred"
+local deferred = require "accel.nn.deferred"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local M = {}
 
---- Handles of the gradients that are there, to be spent; what an earlier clipping put off is done to them first.
+local clip_arguments = arguments("clip_grad_norm_", { "norm_type", 2.0 }, { "error_if_nonfinite", false }, { "optimizer" })
+
+M._clip_arguments = clip_arguments -- accelerator:clip_grad_norm_, which may clip in another way
+
+--- Handles of the present gradients, to be spent. Deferred earlier clippings are applied first.
 local function gradients(who, params)
   if tensors.is_tensor(params) then params = { params } end
   if type(params) ~= "table" then
@@ -21,7 +27,7 @@ local function gradients(who, params)
     raise("%s: expected a list of parameters, net:parameters(), got %s", who, class.of(params) and "a module"
       or "parameters by name")
   end
-  local owners = package.loaded["accel.shard.owners"]
+  local owners = divided.owners
   if owners then params = owners.pieces(params) end
   deferred.among(params)
   local found, all = core.gradients(params)
@@ -52,30 +58,31 @@ local function steps_clipped(optimizer, params)
   return real:fuses()
 end
 
---- Scales all gradients together so that their norm is at most max_norm. Returns the norm before, a rank-0
---- tensor. With an optimizer whose parameters these are the gradients stay as they are and its next step counts
---- them times the factor: one pass over memory less. (One that cannot scales them at once.) The factor is for these
---- gradients alone: gradients in their place have none, and a backward that would add to them raises. Who reads p.grad
---- before the step finds it as it was; clipping it once more, by norm or by value, finds it clipped.
+--- Scales all gradients together so that their norm is at most max_norm. Returns the norm before, a rank-0 tensor. With
+--- an optimizer whose parameters these are the gradients stay as they are and its next step counts them times the
+--- factor: one pass over memory less. (One that cannot scales them at once.) The factor is for these gradients alone:
+--- gradients in their place have none, and a backward that would add to them raises. Gradients replaced by them have
+--- none, and a backward that would add to them raises. Reading p.grad before the step returns the unclipped value.
+--- Clipping again, by norm or by value, sees the clipped one.
 --- example: local p = accel.ones(1) p.grad = p * 4 local o = accel.optim.SGD(p, { lr = 1 })
 ---   accel.nn.utils.clip_grad_norm_({ p }, 0.5, { optimizer = o }) o:step() return p, p.grad --> { 0.5 }, { 4 }
 ---@param params accel.Tensor[]|accel.Tensor
 ---@param max_norm number math.huge only measures
----@param opts? {norm_type: number?, optimizer: accel.optim.Optimizer?}
+---@param ... any norm_type = 2, error_if_nonfinite = false, optimizer, by position or in one table
 ---@return accel.Tensor
-function M.clip_grad_norm_(params, max_norm, opts)
-  local optimizer = type(opts) == "table" and opts.optimizer or nil
-  local owners = package.loaded["accel.shard.owners"]
+function M.clip_grad_norm_(params, max_norm, ...)
+  local o = clip_arguments(...)
+  local optimizer, opts = o.optimizer, { norm_type = o.norm_type, error_if_nonfinite = o.error_if_nonfinite }
+  local owners = divided.owners
   if owners and type(params) == "table" and select(2, owners.pieces(params)) then -- of sharded models: over all ranks
     check.number("clip_grad_norm_", "max_norm", max_norm, 0)
-    return require "accel.shard.clip".norm(params, max_norm, opts)
+    return owners.clip_grad_norm(params, max_norm, opts)
   end
   local grads = gradients("clip_grad_norm_", params)
   check.number("clip_grad_norm_", "max_norm", max_norm, 0)
   local later = optimizer and steps_clipped(optimizer, tensors.is_tensor(params) and { params } or params)
     and max_norm < math.huge
   if #grads == 0 then return accel.zeros({}) end
-  if optimizer then opts = { norm_type = opts.norm_type, error_if_nonfinite = opts.error_if_nonfinite } end
   local norm = accel.clip_grad_norm_(grads, later and math.huge or max_norm, opts)
   core.spend(grads)
   if later then
@@ -88,7 +95,8 @@ end
 --- Limits every element of every gradient to -limit .. limit.
 ---@param params accel.Tensor[]|accel.Tensor
 ---@param limit number
-function M.clip_grad_value_(params, limit)
+function M.clip_grad_value_(params, limit, ...)
+  check.surplus("clip_grad_value_", ...)
   check.number("clip_grad_value_", "limit", limit, 0)
   local grads = gradients("clip_grad_value_", params)
   local _ <close> = accel.no_grad()

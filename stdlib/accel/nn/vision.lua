@@ -10,9 +10,9 @@ local M = {}
 
 local modes = { "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area" }
 
---- Resamples the spatial dimensions of (N, C, ...) to size, or by scale_factor: a number, or a list with one
---- per dimension. mode "nearest" (default), "linear" (one dimension), "bilinear" or "bicubic" (two); for the
---- latter align_corners (false) says whether the corners' centres stay.
+--- Resamples the spatial dimensions of (N, C, ...) to size, or by scale_factor: a number, or a list with one per
+--- dimension. mode "nearest" (default), "linear" (one dimension), "bilinear" or "bicubic" (two). For all but "nearest",
+--- align_corners (false) sets whether the corners' centres are kept.
 --- example: accel.nn.Upsample({ scale_factor = 2 })(accel.tensor { { { 1.0, 2.0 } } }) --> { { { 1, 1, 2, 2 } } }
 --- example: accel.nn.Upsample({ size = 4, mode = "bilinear" })(accel.ones(1, 3, 2, 2)).shape --> { 1, 3, 4, 4 }
 ---@class accel.nn.Upsample : accel.nn.Module
@@ -60,7 +60,7 @@ end
 ---@overload fun(upscale_factor: integer): accel.nn.PixelShuffle
 M.PixelShuffle = by_number("PixelShuffle", F.pixel_shuffle, "upscale_factor")
 
---- Moves space into channels, what PixelShuffle undoes.
+--- Moves space into channels, the inverse of PixelShuffle.
 --- example: accel.nn.PixelUnshuffle(2)(accel.ones(1, 2, 4, 6)).shape --> { 1, 8, 2, 3 }
 ---@class accel.nn.PixelUnshuffle : accel.nn.Module
 ---@overload fun(downscale_factor: integer): accel.nn.PixelUnshuffle
@@ -104,7 +104,7 @@ end
 
 M.Unfold.extra_repr = window_repr
 
---- Adds the windows of Unfold up where they came from: (N, C K_h K_w, number of windows) -> (N, C, output_size).
+--- Adds up the windows of Unfold at their original positions: (N, C K_h K_w, number of windows) -> (N, C, output_size).
 --- example: accel.nn.Fold({ 4, 4 }, 2)(accel.ones(1, 12, 9)).shape --> { 1, 3, 4, 4 }
 ---@class accel.nn.Fold : accel.nn.Module
 M.Fold = Module:extend("accel.nn.Fold")

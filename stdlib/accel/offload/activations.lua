@@ -1,5 +1,5 @@
---- Activations on a tier: what the operations of a forward save for their gradients goes to host memory or to a file, and comes back
---- when the backward asks for it. See accel.offload.activations.
+--- Activations on a tier: tensors that a forward's operations save for their gradients go to host memory or to a file, and return
+--- when the backward needs them. See accel.offload.activations.
 local accel = require "accel"
 local check = require "accel.util.check"
 local core = require "accel.offload.core"
@@ -7,6 +7,7 @@ local creation = require "accel.offload.creation"
 local graph = require "accel.autograd".graph
 local options = require "accel.util.options"
 local Tiers = require "accel.offload.tiers"
+local unwritten = require "accel.util.unwritten"
 
 local WHO <const> = "offload.activations"
 local UNDER_WAY <const> = 2 -- transfers whose memory is still held
@@ -19,7 +20,7 @@ local function tiers_of(o)
   local key = ("%s %s %d"):format(o.tier, tostring(o.folder), o.window)
   local it = made[key]
   if not it then
-    local phantom = package.loaded["accel.profiler.dry_run"] ~= nil
+    local phantom = unwritten.dry_run()
     it = { tiers = Tiers { budget = o.window, phantom = phantom }, leaving = {}, phantom = phantom }
     if o.tier == "file" then it.file = creation.file_in(WHO, "activations", o.folder, phantom, true) end
     made[key] = it
@@ -49,15 +50,15 @@ local function unpack_(it, saved)
   return saved.away
 end
 
---- Until the block ends, `local _ <close> = accel.offload.activations()`, or while fn(...) runs, what operations save for their
---- gradients rests on a tier until the backward; parameters stay. The gradients are the same, bit for bit. Beside recompute
---- (accel.checkpoint), which saves less and computes more.
+--- Until the block ends, `local _ <close> = accel.offload.activations()`, or while fn(...) runs, tensors that operations save
+--- for their gradients stay on a tier until the backward. Parameters are not moved. The gradients are the same, bit for bit.
+--- Beside recompute (accel.checkpoint), which saves less and computes more.
 --- example: local x = accel.ones({ 64, 64 }, { requires_grad = true })
 ---   local y = accel.offload.activations({}, function() return (x * 2):tanh():sum() end) y:backward() return x.grad.shape --> { 64, 64 }
 ---@param opts? table
 ---  tier string = "host": or "file"
----  folder string: where the file goes, which has no name
----  window integer = 0: bytes of the device for activations that have come back; 0 for as many as fit
+---  folder string: the folder of the unnamed file
+---  window integer = 0: bytes of the device for returned activations. 0: as many as fit
 ---  least integer = 4096: smaller tensors stay, in bytes
 ---@param fn? function
 ---@param ... any

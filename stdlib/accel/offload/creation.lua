@@ -16,14 +16,14 @@ local UNDER_WAY <const> = 2 -- writes whose memory is still held
 local Creation = {}
 Creation.__index = Creation
 
--- By tier and folder; gone when no parameter and no model has its home there.
+-- By tier and folder. Freed when no parameter and no model has its home there.
 local made = setmetatable({}, { __mode = "v" })
 
 local function key_of(tier, folder, phantom)
   return ("%s %s %s"):format(tier, tier == "file" and folder or "", phantom and "phantom" or "")
 end
 
---- A file without a name in a folder; its errors name who asks.
+--- An unnamed file in a folder. Its errors name the caller.
 ---@param who string
 ---@param what string
 ---@param folder string?
@@ -31,7 +31,7 @@ end
 ---@param there boolean? the folder is not made
 ---@return any store of accel.offload.core
 function M.file_in(who, what, folder, phantom, there)
-  if type(folder) ~= "string" then raise("%s: %s on file needs a folder: say where its files go", who, what) end
+  if type(folder) ~= "string" then raise("%s: %s on file needs a folder: set one for its files", who, what) end
   if phantom then return core.phantom "file" end
   if not there then
     local fine, message = accel.makedirs(folder)
@@ -45,7 +45,7 @@ function M.file_in(who, what, folder, phantom, there)
   return store
 end
 
---- Where parameters are created from now on.
+--- The tier of parameters created from now on.
 ---@param who string
 ---@param tier "host"|"file"
 ---@param folder string?
@@ -62,7 +62,7 @@ function M.at(who, tier, folder, phantom)
   return it
 end
 
---- The store that parameters were created in, for units that take them over; nil where there are none.
+--- The store that parameters were created in, for units that take them over, or nil.
 ---@param tier "host"|"file"
 ---@param folder string?
 ---@param phantom boolean?
@@ -99,7 +99,7 @@ function Creation:write(home, t)
   self.leaving[#self.leaving + 1] = core.move(true, home, 0, M.in_memory(t))
 end
 
---- `into`, flat and as long, gets what lies in the home.
+--- Copies the home's content to `into`, flat and of the same length.
 ---@param home accel.Tensor
 ---@param into accel.Tensor
 function Creation:read(home, into)
@@ -116,7 +116,7 @@ function Creation:read(home, into)
   landing:release()
 end
 
---- Waits for what is being written; an error is raised once.
+--- Waits for pending writes. An error is raised once.
 function Creation:settle()
   while #self.leaving > 0 do table.remove(self.leaving, 1):wait() end
 end

@@ -1,11 +1,11 @@
---- Delayed parameter update (ZeRO-Offload, Ren et al. 2021): a step hands its gradients to a thread that updates on the host, and the next
---- forward and backward compute with the parameters of one update before; the step after that takes what the thread made. Asked for by
+--- Delayed parameter update (ZeRO-Offload, Ren et al. 2021): a step hands its gradients to a thread that updates on the host. The next
+--- forward and backward compute with the parameters of one update before, and the step after that takes the thread's result. Asked for by
 --- nn.parallel.FullyShardedDataParallel(net, { zero_stage = 2, offload = { optimizer = "host", delayed_update = true } }).
 ---
----   step k:   parameters <- those after update k - 1;   update k begins with the gradients of step k
+---   step k:   parameters <- those after update k - 1.   update k begins with the gradients of step k
 ---
---- Whoever looks (state_dict, summon_full_params, saves, a forward without gradients) finds all updates done, so that training goes on
---- from what was saved.
+--- Any reader (state_dict, summon_full_params, saves, a forward without gradients) finds all updates completed, so that training
+--- continues from the saved state.
 local accel = require "accel"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
@@ -13,7 +13,7 @@ local raise = require "accel.util.raise"
 local WHO <const> = "offload: delayed_update"
 
 ---@class accel.offload.Delayed
----@field engine accel.shard.Engine? whose units have new parameters behind an update
+---@field engine accel.shard.Engine? whose units have new parameters after an update
 local Delayed = class("accel.offload.Delayed")
 
 function Delayed:init() self.jobs, self.running, self.seconds = {}, 0, { busy = 0.0, wait = 0.0 } end
@@ -32,13 +32,14 @@ function Delayed:wait()
   self.seconds.wait = self.seconds.wait + accel.clock() - from
 end
 
---- A number that its owner changes while the thread still reads it: GradScaler:update zeroes what was found.
+--- A number that its owner changes while the thread still reads it: GradScaler:update zeroes the found flag.
 local function copy_of(t) return t and accel.unscoped(t.clone, t) end
 
---- The step of a step group: those of the step before are done, this one begins when all parameters are published.
+--- The step of a step group: the updates of the previous step are complete, and this one begins when all parameters are
+--- published.
 function Delayed:step(optimizer, group, step_group, grads)
-  local name = getmetatable(optimizer).__name:match "[^.]*$"
-  if rawget(accel.optim, name) ~= getmetatable(optimizer) and accel.optim[name] ~= getmetatable(optimizer) then
+  local stepper, name = optimizer:_stepper()
+  if not stepper then
     raise("%s: the thread knows the optimizers of accel.optim, not %s", WHO, getmetatable(optimizer).__name)
   end
   self:wait()
@@ -49,21 +50,21 @@ function Delayed:step(optimizer, group, step_group, grads)
   for key, value in next, group do job.group[key] = key ~= "params" and value or nil end
   for _, key in ipairs { "step", table.unpack(optimizer.numbers) } do job.shared[key] = step_group[key] end
   for _, key in ipairs(optimizer.buffers) do job.lists[key] = step_group[key] end
-  self.jobs[#self.jobs + 1] = job
+  self.stepper, self.jobs[#self.jobs + 1] = stepper, job
 end
 
---- All parameters of the updates before are published: those of this step begin.
+--- All parameters of earlier updates are published: this step's updates begin.
 function Delayed:launch()
   local jobs = self.jobs
   self.jobs, self.fresh = {}, false
   for _, job in ipairs(jobs) do
-    self.worker = self.worker or accel.worker.start("accel.offload.stepper", {})
+    self.worker = self.worker or accel.worker.start(self.stepper, {})
     assert(self.worker:send(job))
     self.running = self.running + 1
   end
 end
 
---- All updates are done and published. A collective where ranks share parameters.
+--- All updates are done and published. A collective if ranks share parameters.
 function Delayed:flush()
   if self.flushing then return end
   self:wait()

@@ -1,10 +1,10 @@
---- Updates on the host that run while the backward goes on: as soon as the gradient of a unit is reduced and in host memory, a thread of
---- its own steps on the unit's pieces; the optimizer's step does the rest and waits for these. Of units whose gradients come as the backward
---- ends (an embedding is the last and the largest) the thread steps on one half and the optimizer's step on the other. Asked for by
+--- Updates on the host during the backward: as soon as the gradient of a unit is reduced and in host memory, a separate thread updates the
+--- unit's pieces. The optimizer's step does the rest and waits for these. Of units whose gradients come as the backward ends (an embedding
+--- is the last and the largest) the thread steps on one half and the optimizer's step on the other. Asked for by
 --- nn.parallel.FullyShardedDataParallel(net, { offload = { parameters = "host", optimizer = "host", overlap = true } }).
 ---
---- What a step in the middle of a backward cannot have: clipping by the norm of all gradients, loss scaling, gradients of several backwards.
---- Each is an error that says so. The numbers are those of the same training without, bit for bit.
+--- Features that cannot work with a step in the middle of a backward: clipping by the norm of all gradients, loss scaling, gradients of
+--- several backwards. Each raises an error. The numbers equal the same training without overlap, bit for bit.
 local accel = require "accel"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
@@ -29,14 +29,15 @@ end
 
 --- A step group that was stepped on: from the next backward on its pieces are updated early.
 function Overlap:learn(optimizer, group, step_group)
-  local name = getmetatable(optimizer).__name:match "[^.]*$"
-  if rawget(accel.optim, name) ~= getmetatable(optimizer) and accel.optim[name] ~= getmetatable(optimizer) then return end
+  local stepper, name = optimizer:_stepper()
+  if not stepper then return end
+  self.stepper = stepper
   for at, piece in ipairs(step_group.params) do
     self.place[piece] = { optimizer = optimizer, name = name, group = group, step_group = step_group, at = at }
   end
 end
 
---- The gradient of a unit's own part is in host memory: begins the update of its pieces, where all of them are known.
+--- The gradient of a unit's own part is in host memory: begins the update of its pieces, if all of them are known.
 ---@param unit accel.shard.Unit
 ---@param grad accel.Tensor
 ---@param all boolean whether every parameter of the unit has a gradient
@@ -79,18 +80,18 @@ function Overlap:begin(unit, grad, all, last)
     end
   end
   if #jobs == 0 then return end
-  self.worker = self.worker or accel.worker.start("accel.offload.stepper", {})
+  self.worker = self.worker or accel.worker.start(self.stepper, {})
   for _, job in ipairs(jobs) do
     assert(self.worker:send(job))
     self.running = self.running + 1
   end
 end
 
---- Raises where parameters were updated already: what changes their gradients comes too late.
+--- Raises if parameters were updated already: changes of their gradients come too late.
 ---@param what string
 function Overlap:refuse(what)
   if next(self.done) == nil then return end
-  raise("%s: parts of the model were updated in the backward, before the norm of all gradients is known; set overlap = false in offload", what)
+  raise("%s: parts of the model were updated in the backward, before the norm of all gradients was known; set overlap = false in offload", what)
 end
 
 --- Waits for all updates that were begun.
@@ -103,13 +104,13 @@ function Overlap:wait()
   end
 end
 
---- The step of a step group: what was not begun early is done now.
+--- The step of a step group: updates the remaining pieces.
 ---@param rest fun(step_group: table, grads: accel.Tensor[]) steps on a part of the group
 function Overlap:step(optimizer, group, step_group, grads, rest)
   local from = accel.clock()
   if optimizer.inv_scale or optimizer.found_inf then
     self:wait()
-    raise("%s: the gradients are to be scaled or clipped, but parts of the model were updated in the backward; set overlap = false", WHO)
+    raise("%s: the gradients must be scaled or clipped, but parts of the model were updated in the backward; set overlap = false", WHO)
   end
   local left, left_grads, last, early = { params = {} }, {}, nil, 0
   for _, name in ipairs(optimizer.buffers) do left[name] = {} end
@@ -119,7 +120,7 @@ function Overlap:step(optimizer, group, step_group, grads, rest)
       early, last = early + 1, done.shared
       if done.lr ~= group.lr then
         self:wait()
-        raise("%s: the learning rate changed between the backward (%g) and the step (%g); change it behind the step", WHO, done.lr, group.lr)
+        raise("%s: the learning rate changed between the backward (%g) and the step (%g); change it after the step", WHO, done.lr, group.lr)
       end
       self.done[piece] = nil
     end

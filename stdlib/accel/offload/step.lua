@@ -1,20 +1,22 @@
---- Steps of optimizers whose states, or whose parameters and gradients, have their home on a tier (accel.offload.training). What is in
---- host memory is stepped on as it lies. What is in files passes through memory in slices: those of the next batch are read and
---- those of the last one written while one is computed. Rules go element by element, so that slices change no bit.
+--- Steps of optimizers whose states, or whose parameters and gradients, have their home on a tier (accel.offload.training). Tensors in
+--- host memory are updated in place. Those in files pass through memory in slices: the next batch is read and the last one written
+--- while one is computed. Rules go element by element, so that slices change no bit.
 local accel = require "accel"
 local core = require "accel.offload.core"
 local raise = require "accel.util.raise"
 
 local M = {}
 
+require "accel.nn.divided".steps = M
+
 local unscoped = accel.unscoped
 local PAGE <const> = 4096
-local LARGE <const> = 64 << 10 -- bytes: what is less goes through the page cache, wherever it lies
+local LARGE <const> = 64 << 10 -- bytes: smaller files go through the page cache, on any file system
 local MOST <const> = 128 -- slices of a batch
 
 local function in_file(t) return core.tier(t) == "file" end
 
---- Where what is in a file passes through.
+--- The memory through which slices of files pass.
 local function memory_of(t) return t.device == "meta" and "meta" or "cpu" end
 
 --- A flat view, whose elements [from, from + count) a slice names.
@@ -30,7 +32,7 @@ local function flat(t) return t.ndim == 1 and t or t:reshape(-1) end
 ---@return table<string, accel.Tensor>
 function M.make_state(tier, optimizer, p, group)
   if optimizer.elementwise == false then
-    raise("%s: its rule needs whole matrices; states on a tier are stepped on in slices", getmetatable(optimizer).__name)
+    raise("%s: its rule needs whole matrices, but states on a tier are updated in slices", getmetatable(optimizer).__name)
   end
   local n, out = p:numel(), {}
   for from = 0, math.max(n - 1, 0), tier.slice do
@@ -71,7 +73,7 @@ local function batches(params, most)
   return list
 end
 
---- Lists of a step group by name, with what is needed to bring slices of each: {name, list, written}.
+--- Lists of a step group by name, with the information to fetch slices of each: {name, list, written}.
 local function fields_of(optimizer, step_group, grads)
   local fields = { { name = "params", list = step_group.params, written = true }, { name = "grads", list = grads, written = false } }
   for _, name in ipairs(optimizer.buffers) do
@@ -208,7 +210,7 @@ end
 
 -- Lists of gradients ------------------------------------------------------------------------------
 
---- Calls fn with a list of tensors; one by one where some have their home in a file, so that no more than one is in memory.
+--- Calls fn with a list of tensors, or one by one if some have their home in a file, so that at most one is in memory.
 ---@param list accel.Tensor[]
 ---@param fn fun(list: accel.Tensor[])
 function M.each(list, fn)
@@ -221,7 +223,7 @@ function M.each(list, fn)
   fn(list)
 end
 
---- The norm of gradients of which some have their home in a file, as clip_grad_norm_ has it for a list; nil where none has.
+--- The norm of gradients, some with their home in a file, as clip_grad_norm_ computes it for a list. nil if none has.
 ---@param grads accel.Tensor[]
 ---@param p number
 ---@return number?

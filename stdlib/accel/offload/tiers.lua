@@ -5,13 +5,14 @@ local accel = require "accel"
 local class = require "accel.util.class"
 local core = require "accel.offload.core"
 local options = require "accel.util.options"
+local raise = require "accel.util.raise"
 
 ---@class accel.offload.Tiers
 ---@field o {budget: integer, ahead: integer, host_limit: integer}
 local Tiers = class("accel.offload.Tiers")
 
---- budget: bytes of a device that hold what is not in use (0: as many as fit); ahead: bytes fetched before they are used (0:
---- chosen); host_limit: most bytes of host memory (0: none); phantom: of the meta device, where bytes are counted alone.
+--- budget: bytes of a device for tensors not in use (0: as many as fit). ahead: bytes fetched before use (0: automatic).
+--- host_limit: maximum bytes of host memory (0: none). phantom: for the meta device, which only counts bytes.
 ---@param o? {budget: integer?, ahead: integer?, host_limit: integer?, phantom: boolean?}
 function Tiers:init(o)
   self.o = options("Tiers", o, { budget = 0, ahead = 0, host_limit = 0, phantom = false })
@@ -21,6 +22,9 @@ end
 --- The window of a device, made when it is first asked for.
 function Tiers:window(device)
   device = tostring(device)
+  if device == "meta" and not self.o.phantom then
+    raise "offload: fetched weights need a device with memory, and meta has none; name the device of the computation"
+  end
   local window = self.windows[device]
   if not window then
     window = core.window(device, math.floor(self.o.budget), math.floor(self.o.ahead))
@@ -29,14 +33,14 @@ function Tiers:window(device)
   return window
 end
 
---- Host memory beside the pools of devices.
+--- Host memory outside the pools of devices.
 function Tiers:host_store()
   local limit = math.floor(self.o.host_limit)
   self.host = self.host or (self.o.phantom and core.phantom("host", limit) or core.host(limit))
   return self.host
 end
 
---- A tensor of a device with its home in host memory; contents undefined.
+--- A tensor of a device with its home in host memory. Its contents are undefined.
 ---@param device string
 ---@param shape integer[]
 ---@param dtype string
@@ -45,12 +49,12 @@ function Tiers:in_host(device, shape, dtype)
   return accel.unscoped(function() return self:window(device):tensor(self:host_store(), shape, dtype) end)
 end
 
---- A tensor of a device with its home in a file store (core.create); zeros.
+--- A tensor of a device with its home in a file store (core.create), filled with zeros.
 function Tiers:in_file(device, store, shape, dtype)
   return accel.unscoped(function() return self:window(device):tensor(store, shape, dtype) end)
 end
 
---- A tensor of a device whose home is a part of a file that is only read: what is written to it stays in memory.
+--- A tensor of a device whose home is a part of a read-only file: changes stay in memory.
 ---@param device string
 ---@param path string
 ---@param offset integer byte of the file
@@ -83,8 +87,8 @@ function Tiers:empty()
   for _, window in ipairs(self.order) do window:empty() end
 end
 
---- Bytes moved and waits: { host = {...}, files = {...}, windows = { [device] = {...} } }; hidden: the share of the time of
---- moving bytes that no use waited for.
+--- Bytes moved and waits: { host = {...}, files = {...}, windows = { [device] = {...} } }. hidden: the share of transfer
+--- time overlapped with compute.
 ---@return table
 function Tiers:stats()
   local out, busy, wait = { windows = {}, files = { read_bytes = 0, mapped_bytes = 0, written_bytes = 0, reads = 0, writes = 0,

@@ -1,13 +1,13 @@
---- Tiers of training: where the parameters, gradients and optimizer states of a sharded model lie while nothing computes with
---- them. One object for each engine (accel.shard.engine), which asks it where a unit's own part goes, and each optimizer that
---- steps on the engine's pieces (accel.offload.step does that).
+--- Tiers of training: the storage of a sharded model's parameters, gradients and optimizer states while they are not in use.
+--- One object for each engine (accel.shard.engine), which asks it for the tier of a unit's own part, and for each optimizer
+--- that updates the engine's pieces (accel.offload.step does so).
 ---
----   parameters = "host" | "file"    the own part of every unit; the whole unit is gathered from it around its forward and backward, and
+---   parameters = "host" | "file"    the own part of every unit. The whole unit is gathered from it around its forward and backward, and
 ---                                   the units that come next are read meanwhile
 ---   optimizer  = "host" | "file"    states of the optimizer, and the reduced gradients from the moment they are reduced
 ---
---- Host memory has a pool of its own with a limit of its own; optimizers step on what lies there as it lies. Files have no names: a process
---- that is killed leaves nothing. What is in files passes through memory piece by piece in a step.
+--- Host memory has a separate pool with its own limit. Optimizers update its tensors in place. Files have no names: a process that is
+--- killed leaves nothing. Tensors in files pass through memory piece by piece in a step.
 local accel = require "accel"
 local check = require "accel.util.check"
 local creation = require "accel.offload.creation"
@@ -36,7 +36,7 @@ local function tier_of(name, value)
   return check.word(WHO, name, value, WORDS)
 end
 
---- The store of created parameters is that of units (accel.offload.creation), if they go to the same place.
+--- The store of created parameters is the units' (accel.offload.creation), if both use the same place.
 local function store_in(tier, folder, what, phantom)
   local store = what == "parameters" and creation.store(tier, folder, phantom)
   if store or tier == "host" then return store end
@@ -50,14 +50,14 @@ end
 
 ---@param o table
 ---  parameters, optimizer string?: "host" or "file"
----  parameters_folder, optimizer_folder string?: where files go
----  host_limit integer = 0: most bytes of host memory; 0 for no limit
+---  parameters_folder, optimizer_folder string?: folders of the files
+---  host_limit integer = 0: maximum bytes of host memory. 0: no limit
 ---  slice integer: elements of each tensor that a step brings from files at a time (4 Mi)
 ---  phantom boolean = false: of a model on the meta device: bytes are counted alone
----  overlap boolean = false: the optimizer's step begins in the backward (accel.offload.overlap); both in host memory
----  delayed_update boolean = false: an update goes on beside the next forward and backward, which compute with the parameters of the one
----    before (accel.offload.delayed); optimizer = "host" alone
----  window integer: bytes of memory for what scripts use of tensors in files, beside what one use needs (64 MiB, at most an eighth
+---  overlap boolean = false: the optimizer's step begins in the backward (accel.offload.overlap). Both must be in host memory
+---  delayed_update boolean = false: an update runs during the next forward and backward, which compute with the parameters of the one
+---    before (accel.offload.delayed). Only with optimizer = "host"
+---  window integer: bytes of memory for tensors in files that scripts use, in addition to one use (64 MiB, at most an eighth
 ---    of the memory's limit)
 function Training:init(o)
   o = options(WHO, o, {
@@ -75,9 +75,9 @@ function Training:init(o)
   }
   if self.parameters == "host" and o.host_limit == 0 then self.tiers.host = store_in("host", nil, "parameters", o.phantom) end
   self.leaving = {}
-  require "accel.offload.step" -- clipping, which may come before the first step, asks for it where it is loaded
+  require "accel.offload.step" -- clipping, which may come before the first step, checks whether it is loaded
   if o.overlap then
-    if self.optimizer ~= "host" then raise("%s: overlap steps on what is in host memory: set optimizer = 'host'", WHO) end
+    if self.optimizer ~= "host" then raise("%s: overlap updates states in host memory: set optimizer = 'host'", WHO) end
     self.overlap = not o.phantom and require "accel.offload.overlap"() or nil
   end
   if o.delayed_update then
@@ -89,8 +89,8 @@ function Training:init(o)
   end
 end
 
---- Whether optimizers step on a copy of a unit's own part that lies with their states: where updates are delayed, and below a device of
---- its own memory, since the rule runs on the host. What is computed with is published from it.
+--- Whether optimizers update a copy of a unit's own part, next to their states: for delayed updates, and on a device with its own
+--- memory, since the rule runs on the host. The computing copy is published from it.
 ---@param device string of the unit
 ---@return boolean
 function Training:apart_from(device)
@@ -107,8 +107,7 @@ function Training:keep_apart(part)
   return own
 end
 
---- A flat tensor on a tier, of the host whatever the device, since that is where optimizers step on it; of host memory as it lies there, for
---- use in place.
+--- A flat tensor on a tier, on the host for any device, since optimizers update it there. For host memory it can be used in place.
 function Training:flat(tier, what, device, count, dtype)
   if tier == "host" then return unscoped(core.memory, self.tiers:host_store(), { count }, dtype) end
   return self.tiers:in_file(device == "meta" and "meta" or "cpu", self.files[what], { count }, dtype)
@@ -116,7 +115,7 @@ end
 
 -- Parameters -------------------------------------------------------------------------------------
 
---- Takes a unit's own part to its tier; what is returned stands for it.
+--- Takes a unit's own part to its tier. The result represents it.
 ---@param unit accel.shard.Unit
 ---@param own accel.Tensor
 ---@return accel.Tensor
@@ -133,12 +132,12 @@ function Training:keep(unit, own)
   return unit.home
 end
 
---- Begins to bring a unit's own part to where the whole is gathered, without waiting; a part in host memory below the CPU is there, and
---- is gathered.
+--- Begins to fetch a unit's own part for gathering, without waiting. A part in host memory of the CPU is there already, and is
+--- gathered.
 function Training:start(unit)
   local _ <close> = accel.no_grad()
   local on_cpu = unit.device == "cpu" or unit.device == "meta"
-  if unit.at_home and on_cpu and unit.size > 1 and not unit.rounds then -- ranks gather what lies there as it lies
+  if unit.at_home and on_cpu and unit.size > 1 and not unit.rounds then -- ranks gather it in place
     local whole = unscoped(accel.empty, unit.count, { dtype = unit.dtype, device = unit.device })
     local work = dist.all_gather_into_tensor(whole, unit.at_home, { group = unit.group, async_op = true })
     unit.coming = { whole = whole, work = work }
@@ -151,7 +150,7 @@ function Training:start(unit)
   unit.coming = { whole = whole, mine = mine, landing = landing, read = core.move(false, unit.home, 0, landing) }
 end
 
---- The unit is whole afterwards. A collective where several ranks share it.
+--- The unit is whole afterwards. A collective if several ranks share it.
 function Training:finish(unit)
   local coming = unit.coming
   unit.coming = nil
@@ -173,13 +172,13 @@ end
 
 -- Gradients --------------------------------------------------------------------------------------
 
---- Takes the reduced gradient of a unit's own part to its tier; the memory it was accumulated in is given back. Pieces of gradients that
---- were reduced before and are still there keep theirs.
+--- Takes the reduced gradient of a unit's own part to its tier. The memory of its accumulation is freed. Pieces of gradients that were
+--- reduced before and are still there keep theirs.
 ---@param unit accel.shard.Unit
 ---@param all boolean whether every parameter of the unit has a gradient here
 ---@param last boolean? whether the backward is over
 function Training:keep_gradient(unit, all, last)
-  if self.delayed then -- the update before still reads what came last
+  if self.delayed then -- the previous update still reads the last gradients
     if unit:has_reduced() then self.delayed:wait() end
     unit.grad_home, unit.grad_other = unit.grad_other, unit.grad_home
   end
@@ -206,7 +205,7 @@ function Training:keep_gradient(unit, all, last)
   if self.overlap then self.overlap:begin(unit, grad, all, last) end
 end
 
---- Waits for gradients on their way; the first that could not be written is an error.
+--- Waits for gradients in transfer. The first failed write raises an error.
 function Training:settle()
   local leaving, failed, message = self.leaving, false, nil
   self.leaving = {}
@@ -217,7 +216,7 @@ function Training:settle()
   if failed then error(message, 0) end
 end
 
---- Bytes moved, as Tiers:stats, with the files of parameters and of the optimizer, and where updates have a thread of their own
+--- Bytes moved, as in Tiers:stats, with the files of parameters and of the optimizer. If updates have a separate thread, also
 --- update = { busy_seconds, wait_seconds, hidden = the share of their time that no step waited for }.
 ---@return table
 function Training:stats()

@@ -60,13 +60,22 @@ function Adafactor:update(group, step_group, grads, lr) -- luacheck: ignore self
     options_of(group))
 end
 
---- On parts of sharded parameters, these and their gradients are exchanged; states are those of the whole.
+--- For shards of parameters, these and their gradients are exchanged. States cover the whole.
+---@param dtype string name of a dtype
 function Adafactor:part_dtypes(dtype) return { dtype, dtype } end -- luacheck: ignore self
 
---- What part_dtypes has, of the parts.
+--- The same as part_dtypes, for the shards.
+---@param step_group table parameters of the group that take the step
+---@param grads accel.Tensor[] gradients of the parameters
 function Adafactor:parts_of(_, step_group, grads) return { step_group.params, grads } end -- luacheck: ignore self
 
 --- A step on the part of a parameter, from the whole one and its gradient.
+---@param group table parameter group
+---@param step_group table parameters of the group that take the step
+---@param i integer position, from 1
+---@param wholes accel.Tensor[] whole tensors, in the order of part_dtypes
+---@param lr number learning rate
+---@param cut fun(t: accel.Tensor): accel.Tensor takes the part of this rank
 function Adafactor:update_whole(group, step_group, i, wholes, lr, cut)
   local own, p = step_group.params[i], wholes[1]
   local state, step = self.state[own], step_group.step:clone() -- every parameter of the group takes the same step
@@ -77,6 +86,7 @@ function Adafactor:update_whole(group, step_group, i, wholes, lr, cut)
 end
 
 --- Counts the step.
+---@param step_group table parameters of the group that take the step
 function Adafactor:end_whole(step_group) -- luacheck: ignore self
   step_group.step:copy_(step_group.after)
   step_group.after = nil

@@ -2,8 +2,8 @@
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 
---- Each element's rate falls with the sum of its squared gradients, which starts at
---- initial_accumulator_value; lr_decay lowers the common rate by the step count.
+--- Each element's rate falls with the sum of its squared gradients, which starts at initial_accumulator_value. lr_decay
+--- lowers the common rate by the step count.
 --- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.Adagrad(p, {lr = 0.1}):step() return p --> { 0.9 }
 ---@class accel.optim.Adagrad : accel.optim.Optimizer
 local Adagrad = Optimizer:extend("accel.optim.Adagrad")
@@ -18,7 +18,7 @@ Adagrad.buffers = { "sum" }
 ---  lr number = 1e-2: learning rate
 ---  lr_decay number = 0: lowers the rate by 1 / (1 + lr_decay * steps)
 ---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
----  initial_accumulator_value number = 0: where the sums of squares begin
+---  initial_accumulator_value number = 0: the initial sum of squares
 ---  eps number = 1e-10: added to the denominator
 ---  maximize boolean = false: climb instead of descend
 function Adagrad:init(params, opts) Optimizer.init(self, params, opts) end

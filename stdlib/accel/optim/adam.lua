@@ -1,10 +1,11 @@
 --- optim.Adam: adaptive moments.
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
+local original = require "accel.util.checked".original
 
---- Running means of the gradient and of its square with bias correction by the step count; weight decay
---- joins the gradient (L2; for the decoupled one see AdamW). amsgrad divides by the largest second moment
---- so far. One multi-tensor call per step group; state is kept in the parameter's dtype.
+--- Running means of the gradient and of its square with bias correction by the step count. Weight decay is added to the
+--- gradient (L2). For decoupled decay see AdamW. amsgrad divides by the largest second moment so far. One multi-tensor
+--- call per step group. States have the parameter's dtype.
 --- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.Adam(p, {lr = 0.1}):step() return p --> { 0.9 }
 ---@class accel.optim.Adam : accel.optim.Optimizer
 local Adam = Optimizer:extend("accel.optim.Adam")
@@ -36,7 +37,7 @@ function Adam:make_state(p, group) -- luacheck: ignore self
   }
 end
 
---- The op that does the step; AdamW has its own.
+--- The op of the step. AdamW has its own.
 Adam.step_op = accel.adam_step_
 
 function Adam:update(group, step_group, grads, lr)
@@ -47,7 +48,7 @@ function Adam:update(group, step_group, grads, lr)
     inv_scale = self.inv_scale, found_inf = self.found_inf,
   })
 end
-function Adam:fuses() return self.update == Adam.update end
+function Adam:fuses() return original(self.update) == original(Adam.update) end
 Adam.spends = Adam.update
 
 return Adam

@@ -1,5 +1,5 @@
---- optim.Adam8bit and AdamW8bit, with states of 8 bits; Adam32bit and AdamW32bit, the same rules with states of f32 whatever the
---- parameter's dtype; Paged...: on devices whose states can be paged out.
+--- optim.Adam8bit and AdamW8bit, with states of 8 bits. Adam32bit and AdamW32bit, the same rules with f32 states for any dtype
+--- of the parameter. Paged...: with states that can be paged out.
 local Blockwise = require "accel.optim.blockwise"
 
 --- AdamW whose two states take 8 bits an element: 2 bytes of state for each parameter instead of 8. weight_decay shrinks parameters by
@@ -45,26 +45,30 @@ local AdamW32bit = AdamW8bit:variant("AdamW32bit", { bits = 32 })
 ---@class accel.optim.Adam32bit : accel.optim.Adam8bit
 local Adam32bit = Adam8bit:variant("Adam32bit", { bits = 32 })
 
---- AdamW8bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
---- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
+--- AdamW8bit whose states are stored outside the device between steps: in host memory, or in a file of page_folder. A step fetches them,
+--- page_budget bytes at a time, with the same numbers. On the CPU, paging needs a folder. Without one a warning reports that nothing is
+--- paged.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdamW8bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.899
 ---@class accel.optim.PagedAdamW8bit : accel.optim.AdamW8bit
 local PagedAdamW8bit = AdamW8bit:variant("PagedAdamW8bit", { paged = true })
 
---- Adam8bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
---- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
+--- Adam8bit whose states are stored outside the device between steps: in host memory, or in a file of page_folder. A step fetches them,
+--- page_budget bytes at a time, with the same numbers. On the CPU, paging needs a folder. Without one a warning reports that nothing is
+--- paged.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdam8bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.9
 ---@class accel.optim.PagedAdam8bit : accel.optim.Adam8bit
 local PagedAdam8bit = Adam8bit:variant("PagedAdam8bit", { paged = true })
 
---- AdamW32bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
---- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
+--- AdamW32bit whose states are stored outside the device between steps: in host memory, or in a file of page_folder. A step fetches them,
+--- page_budget bytes at a time, with the same numbers. On the CPU, paging needs a folder. Without one a warning reports that nothing is
+--- paged.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdamW32bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.899
 ---@class accel.optim.PagedAdamW32bit : accel.optim.AdamW8bit
 local PagedAdamW32bit = AdamW8bit:variant("PagedAdamW32bit", { bits = 32, paged = true })
 
---- Adam32bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
---- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
+--- Adam32bit whose states are stored outside the device between steps: in host memory, or in a file of page_folder. A step fetches them,
+--- page_budget bytes at a time, with the same numbers. On the CPU, paging needs a folder. Without one a warning reports that nothing is
+--- paged.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdam32bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.9
 ---@class accel.optim.PagedAdam32bit : accel.optim.Adam8bit
 local PagedAdam32bit = Adam8bit:variant("PagedAdam32bit", { bits = 32, paged = true })

@@ -3,7 +3,7 @@ local accel = require "accel"
 local ScheduleFree = require "accel.optim.schedule_free"
 local Optimizer = require "accel.optim.optimizer"
 
---- AdamW on schedule-free iterates (see schedule_free.lua). warmup_steps raises the rate linearly; r and
+--- AdamW on schedule-free iterates (see schedule_free.lua). warmup_steps raises the rate linearly. r and
 --- weight_lr_power weigh the average by step^r and by the largest rate so far.
 --- example: accel.optim.AdamWScheduleFree({ accel.ones(1) }).param_groups[1].lr --> 0.0025
 ---@class accel.optim.AdamWScheduleFree : accel.optim.ScheduleFree
@@ -18,13 +18,13 @@ AdamWScheduleFree.buffers = { "z", "exp_avg_sq" }
 ---@param params accel.ParamList
 ---@param opts? table
 ---  lr number = 0.0025: learning rate
----  betas number[] = { 0.9, 0.999 }: the share of x in y; the factor of the running mean of squares
+---  betas number[] = { 0.9, 0.999 }: the share of x in y, and the factor of the running mean of squares
 ---  eps number = 1e-8: added to the denominator
 ---  weight_decay number = 0: share of the parameter that each step takes off, times lr
 ---  warmup_steps integer = 0: steps over which the rate rises
 ---  r number = 0.0: power of the step in the weight of the average
 ---  weight_lr_power number = 2.0: power of the largest rate so far in that weight
----  train_mode boolean = false: what train and eval set: whether the parameters hold y
+---  train_mode boolean = false: set by train and eval: whether the parameters hold y
 function AdamWScheduleFree:init(params, opts) Optimizer.init(self, params, opts) end
 
 function AdamWScheduleFree:check_options(o)

@@ -3,9 +3,9 @@ local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 
 --- Adaptive Nesterov momentum (Xie and others, arXiv 2208.06677), as in the authors' code and timm: with the running means m of the
---- gradient, v of its difference d from the one before and n of (g + b2 d)^2, each without its bias towards 0,
---- p <- (p - lr (m + b2 v) / (sqrt(n) + eps)) / (1 + lr weight_decay). It keeps four tensors per parameter, and takes rates
---- 5 to 10 times those of AdamW. A parameter's first difference is 0.
+--- gradient, v of its difference d from the one before and n of (g + b2 d)^2, each without its bias towards 0, p <- (p - lr (m + b2
+--- v) / (sqrt(n) + eps)) / (1 + lr weight_decay). It keeps four tensors per parameter, and takes rates 5 to 10 times AdamW's. A
+--- parameter's first difference is 0.
 --- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.Adan(p, {lr = 0.1}):step() return p --> { 0.9 }
 ---@class accel.optim.Adan : accel.optim.Optimizer
 local Adan = Optimizer:extend("accel.optim.Adan")

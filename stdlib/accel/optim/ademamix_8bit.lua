@@ -1,7 +1,8 @@
---- optim.AdEMAMix8bit (Pagliardini and others, "The AdEMAMix Optimizer: Better, Faster, Older") with states of 8 bits; AdEMAMix32bit.
+--- optim.AdEMAMix8bit (Pagliardini and others, "The AdEMAMix Optimizer: Better, Faster, Older") with states of 8 bits, and
+--- AdEMAMix32bit.
 local Blockwise = require "accel.optim.blockwise"
 
---- Adam with a second, slower mean of the gradient, which counts alpha times; the three states take 8 bits an element. weight_decay shrinks
+--- Adam with a second, slower mean of the gradient, which counts alpha times. The three states take 8 bits an element. weight_decay shrinks
 --- parameters by lr * weight_decay. Over t_alpha and t_beta3 steps alpha and the slow factor grow to their values.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.AdEMAMix8bit(p, { lr = 0.1, weight_decay = 0 }):step()
 ---   return p:mean():item() --> 0.89995
@@ -36,6 +37,8 @@ local function slow_factor(fast, slow, share)
 end
 
 --- The factors and alpha of the step that comes.
+---@param group table parameter group
+---@param step_group table parameters of the group that take the step
 function AdEMAMix8bit:numbers_of(group, step_group)
   local o = Blockwise.numbers_of(self, group)
   if group.t_alpha > 0 or group.t_beta3 > 0 then
@@ -52,8 +55,9 @@ end
 ---@class accel.optim.AdEMAMix32bit : accel.optim.AdEMAMix8bit
 local AdEMAMix32bit = AdEMAMix8bit:variant("AdEMAMix32bit", { bits = 32 })
 
---- AdEMAMix8bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
---- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
+--- AdEMAMix8bit whose states are stored outside the device between steps: in host memory, or in a file of page_folder. A step fetches them,
+--- page_budget bytes at a time, with the same numbers. On the CPU, paging needs a folder. Without one a warning reports that nothing is
+--- paged.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedAdEMAMix8bit(p, { lr = 0.1, weight_decay = 0 }):step()
 ---   return p:mean():item() --> 0.89995
 ---@class accel.optim.PagedAdEMAMix8bit : accel.optim.AdEMAMix8bit

@@ -2,8 +2,8 @@
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 
---- Stochastic gradient descent whose rate falls as 1 / (1 + lambd lr step)^alpha, beside a running average
---- of the parameters (state `ax`) that starts after t0 steps.
+--- Stochastic gradient descent whose rate falls as 1 / (1 + lambd lr step)^alpha, with a running average of the
+--- parameters (state `ax`) that starts after t0 steps.
 --- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.ASGD(p, {lr = 0.1}):step() return p --> { 0.79999 }
 ---@class accel.optim.ASGD : accel.optim.Optimizer
 local ASGD = Optimizer:extend("accel.optim.ASGD")

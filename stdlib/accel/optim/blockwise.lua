@@ -1,12 +1,14 @@
---- What the optimizers with 8-bit states share (adamw_8bit.lua and others): bitsandbytes' names, options and states.
+--- The common part of the optimizers with 8-bit states (adamw_8bit.lua and others): bitsandbytes' names, options and
+--- states.
 ---
 --- A parameter of min_8bit_size elements or more keeps each state as codes of 8 bits, `state1` and `state2`, with a largest magnitude for
---- each block of 256, `absmax1` and `absmax2`; smaller ones keep f32. The names are those of bitsandbytes' own state dicts. One
---- multi-tensor call steps all parameters of a step group; see accel.blockwise_step_ for the rules.
+--- each block of 256, `absmax1` and `absmax2`. Smaller ones keep f32. The names are bitsandbytes' own. One multi-tensor call steps all
+--- parameters of a step group. See accel.blockwise_step_ for the rules.
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 local Paging = require "accel.optim.paging"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 
 local BLOCK <const> = 256
 
@@ -19,7 +21,7 @@ Blockwise.bits = 8
 Blockwise.states = 1
 Blockwise.paged = false
 
---- Makes a class: name, its rule, its number of states, and defaults beside those that all have.
+--- Makes a class: name, its rule, its number of states, and defaults in addition to the common ones.
 ---@return table
 function Blockwise:declare(name, rule, states, defaults)
   local class = self:extend("accel.optim." .. name)
@@ -42,12 +44,12 @@ function Blockwise:init(params, opts)
   if self.paged then opts, own = Paging.options(who, opts) end
   Optimizer.init(self, params, opts)
   self._pages = own
-  -- A folder that cannot be written is told now; the rest when states are made, since the parameters may move until then
+  -- An unwritable folder raises now. The rest follows when states are made, since the parameters may move until then
   local first = self.param_groups[1].params[1]
   if own and own.folder and first and first.device ~= "meta" then self.paging = Paging(who, first.device, own) end
 end
 
---- What pages the states of a parameter of this device; nil: they stay there.
+--- The pager of states for parameters of this device. nil: states stay there.
 local function paging_on(self, device)
   local own = self._pages
   if not own then return nil end
@@ -60,6 +62,9 @@ end
 
 function Blockwise:check_options(o)
   self:expect_not_negative(o, "lr", "weight_decay", "min_8bit_size")
+  if self.bits ~= 8 and o.min_8bit_size ~= self.defaults.min_8bit_size then
+    no_effect(getmetatable(self).__name, { min_8bit_size = o.min_8bit_size })
+  end
   if o.eps then self:expect_not_negative(o, "eps") end
   for _, beta in ipairs(o.betas or {}) do
     self:expect(type(beta) == "number" and beta >= 0 and beta < 1, "betas must lie in [0, 1), got %s", tostring(beta))
@@ -103,18 +108,18 @@ function Blockwise:update(group, step_group, grads, lr)
   end)
 end
 
---- Optimizer's step. Its states are one pass of what is paged, so that those of a step group are fetched during the one before.
+--- Optimizer's step. Its states are one pass of the pager, so that a step group's states are fetched during the previous one.
 ---@param closure? fun(): any
-function Blockwise:step(closure)
+function Blockwise:step(closure, ...)
   check.object(self, "o", "step")
   if self.paging then self.paging:pass() end
-  return Optimizer.step(self, closure)
+  return Optimizer.step(self, closure, ...)
 end
 
---- Takes over what state_dict gave, as every optimizer does; paged states take a copy even with assign.
+--- Restores a state_dict, as every optimizer does. Paged states take a copy even with assign.
 ---@param dict table
 ---@param opts? {assign: boolean?}
-function Blockwise:load_state_dict(dict, opts)
+function Blockwise:load_state_dict(dict, opts, ...)
   if self._pages and type(opts) == "table" and opts.assign then
     for _, group in ipairs(self.param_groups) do
       for _, p in ipairs(group.params) do
@@ -122,7 +127,7 @@ function Blockwise:load_state_dict(dict, opts)
       end
     end
   end
-  Optimizer.load_state_dict(self, dict, opts)
+  Optimizer.load_state_dict(self, dict, opts, ...)
 end
 
 return Blockwise

@@ -2,9 +2,9 @@
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 
---- For large batches (arXiv 1904.00962), as DeepSpeed's FusedLamb computes it: with the running means m of the gradient and v of
---- its square, u = m / (sqrt(v) + eps) + weight_decay * p, and p <- p - s * r * u, where s = lr * sqrt(1 - beta2^t) / (1 - beta1^t) and
---- r = |p| / |u|, kept in [min_coeff, max_coeff]; r = 1 where a norm is 0. Norms are those of whole parameters, sharded or not.
+--- For large batches (arXiv 1904.00962), as DeepSpeed's FusedLamb computes it: with the running means m of the gradient and v of its
+--- square, u = m / (sqrt(v) + eps) + weight_decay * p, and p <- p - s * r * u, where s = lr * sqrt(1 - beta2^t) / (1 - beta1^t) and r =
+--- |p| / |u|, kept in [min_coeff, max_coeff]. r = 1 if a norm is 0. Norms are over whole parameters, sharded or not.
 --- example: local p = accel.ones(2) p.grad = p * 2 accel.optim.Lamb(p, { lr = 0.1 }):step() return p --> { 0.9684, 0.9684 }
 ---@class accel.optim.Lamb : accel.optim.Optimizer
 local Lamb = Optimizer:extend("accel.optim.Lamb")
@@ -32,7 +32,8 @@ function Lamb:check_options(o)
   self:expect(o.min_coeff <= o.max_coeff, "min_coeff must not be above max_coeff, got %g and %g", o.min_coeff, o.max_coeff)
 end
 
---- Moves the running means; the directions, one for each parameter of the step group, and the size of the step in step_group.size.
+--- Moves the running means. Returns the directions, one for each parameter of the step group. The size of the step is in
+--- step_group.size.
 local function directions(group, step_group, grads, lr)
   local beta1, beta2 = group.betas[1], group.betas[2]
   if group.maximize then
@@ -69,15 +70,24 @@ function Lamb:update(group, step_group, grads, lr) -- luacheck: ignore self
 end
 Lamb.spends = Lamb.update
 
---- On parts of sharded parameters, these and their directions are exchanged; states are those of the parts.
+--- For shards of parameters, these and their directions are exchanged. States cover the shards.
+---@param dtype string name of a dtype
 function Lamb:part_dtypes(dtype) return { dtype, dtype } end -- luacheck: ignore self
 
---- What part_dtypes has, of the parts.
+--- The same as part_dtypes, for the shards.
+---@param group table parameter group
+---@param step_group table parameters of the group that take the step
+---@param grads accel.Tensor[] gradients of the parameters
 function Lamb:parts_of(group, step_group, grads) -- luacheck: ignore self
   return { step_group.params, directions(group, step_group, grads, group.lr) }
 end
 
 --- A step on the part of a parameter, from the whole one and its direction.
+---@param group table parameter group
+---@param step_group table parameters of the group that take the step
+---@param i integer position, from 1
+---@param wholes accel.Tensor[] whole tensors, in the order of part_dtypes
+---@param cut fun(t: accel.Tensor): accel.Tensor takes the part of this rank
 function Lamb:update_whole(group, step_group, i, wholes, _, cut) -- luacheck: ignore self
   local p, u = wholes[1], wholes[2]
   step_group.params[i]:sub_(cut(u) * (ratio(group, p, u) * step_group.size))

@@ -1,4 +1,4 @@
---- optim.Lion8bit, whose state takes 8 bits; Lion32bit with a state of f32; Paged...: where states can be paged out.
+--- optim.Lion8bit with an 8-bit state, Lion32bit with an f32 state, Paged... with states that can be paged out.
 local Blockwise = require "accel.optim.blockwise"
 
 --- Lion whose one state takes 8 bits an element.
@@ -20,14 +20,16 @@ function Lion8bit:init(params, opts) Blockwise.init(self, params, opts) end
 ---@class accel.optim.Lion32bit : accel.optim.Lion8bit
 local Lion32bit = Lion8bit:variant("Lion32bit", { bits = 32 })
 
---- Lion8bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
---- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
+--- Lion8bit whose states are stored outside the device between steps: in host memory, or in a file of page_folder. A step fetches them,
+--- page_budget bytes at a time, with the same numbers. On the CPU, paging needs a folder. Without one a warning reports that nothing is
+--- paged.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedLion8bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.9
 ---@class accel.optim.PagedLion8bit : accel.optim.Lion8bit
 local PagedLion8bit = Lion8bit:variant("PagedLion8bit", { paged = true })
 
---- Lion32bit whose states are away between steps: in host memory, or in a file of page_folder; a step brings them, page_budget bytes at a
---- time, with the same numbers. On the CPU there is nothing to page to without a folder, which a warning says.
+--- Lion32bit whose states are stored outside the device between steps: in host memory, or in a file of page_folder. A step fetches them,
+--- page_budget bytes at a time, with the same numbers. On the CPU, paging needs a folder. Without one a warning reports that nothing is
+--- paged.
 --- example: local p = accel.ones(4096) p.grad = p * 2 accel.optim.PagedLion32bit(p, { lr = 0.1 }):step() return p:mean():item() --> 0.9
 ---@class accel.optim.PagedLion32bit : accel.optim.Lion8bit
 local PagedLion32bit = Lion8bit:variant("PagedLion32bit", { bits = 32, paged = true })

@@ -4,11 +4,11 @@ local check = require "accel.util.check"
 local Optimizer = require "accel.optim.optimizer"
 local tensors = require "accel.util.tensors"
 
---- Momentum whose singular values are all moved towards one by a Newton-Schulz iteration (in bf16, as in
---- PyTorch), with decoupled weight decay. For the weight matrices of hidden layers; give embeddings, heads,
---- biases and gains to an AdamW of their own. adjust_lr_fn scales the rate by a matrix's rows and columns:
---- "original" by sqrt(max(1, rows / columns)), "match_rms_adamw" by 0.2 sqrt(max(rows, columns)), so that
---- rates of AdamW serve, "spectral_unclamped" by sqrt(rows / columns).
+--- Momentum whose singular values are all moved towards one by a Newton-Schulz iteration (in bf16, as in PyTorch), with
+--- decoupled weight decay. For the weight matrices of hidden layers. Give embeddings, heads, biases and gains to a
+--- separate AdamW. adjust_lr_fn scales the rate by a matrix's rows and columns: "original" by sqrt(max(1, rows /
+--- columns)), "match_rms_adamw" by 0.2 sqrt(max(rows, columns)), so that you can use AdamW's rates,
+--- "spectral_unclamped" by sqrt(rows / columns).
 --- example: accel.optim.Muon({accel.ones(2, 2)}).param_groups[1].momentum --> 0.95
 ---@class accel.optim.Muon : accel.optim.Optimizer
 local Muon = Optimizer:extend("accel.optim.Muon")
@@ -31,7 +31,7 @@ local scales = {
 ---@param opts? table
 ---  lr number = 1e-3: learning rate
 ---  weight_decay number = 0.1: share of the parameter that each step takes off, times lr
----  momentum number = 0.95: factor of the running mean of the gradients; 0: none
+---  momentum number = 0.95: factor of the running mean of the gradients. 0: none
 ---  nesterov boolean = true: Nesterov's momentum
 ---  ns_coefficients number[] = { 3.4445, -4.775, 2.0315 }: of the Newton-Schulz polynomial
 ---  eps number = 1e-7: least norm of a matrix
@@ -52,13 +52,13 @@ function Muon:add_param_group(group)
   for i, p in ipairs(self._sharding and self._sharding.whole[new] or new.params) do
     if #p.shape ~= 2 then
       self.param_groups[#self.param_groups] = nil
-      self:expect(false, "parameter %d has shape %s; Muon trains matrices, give the others to AdamW", i,
+      self:expect(false, "parameter %d has shape %s; Muon trains matrices: give the others to AdamW", i,
         tensors.shape_string(p))
     end
   end
 end
 
---- Moves the momentum, and returns where parameters are to go before these are orthogonal.
+--- Moves the momentum, and returns the directions before they are made orthogonal.
 local function directions_of(group, step_group, grads)
   local momentum = group.momentum
   accel.foreach_lerp_(step_group.momentum_buffer, grads, 1 - momentum)
@@ -85,7 +85,10 @@ end
 --- On parts of sharded matrices, directions are exchanged in bf16, which the iteration rounds them to first.
 function Muon:part_dtypes() return { "bf16" } end -- luacheck: ignore self
 
---- The directions of the parts; moves their momentum.
+--- The directions of the shards. Moves their momentum.
+---@param group table parameter group
+---@param step_group table parameters of the group that take the step
+---@param grads accel.Tensor[] gradients of the parameters
 function Muon:parts_of(group, step_group, grads) -- luacheck: ignore self
   local parts = {}
   for i, direction in ipairs(directions_of(group, step_group, grads)) do parts[i] = direction:to "bf16" end
@@ -93,6 +96,12 @@ function Muon:parts_of(group, step_group, grads) -- luacheck: ignore self
 end
 
 --- A step on the part of a matrix, from the direction of the whole one.
+---@param group table parameter group
+---@param step_group table parameters of the group that take the step
+---@param i integer position, from 1
+---@param wholes accel.Tensor[] whole tensors, in the order of part_dtypes
+---@param lr number learning rate
+---@param cut fun(t: accel.Tensor): accel.Tensor takes the part of this rank
 function Muon:update_whole(group, step_group, i, wholes, lr, cut) -- luacheck: ignore self
   local direction = wholes[1]
   local update = cut(direction:newton_schulz(iteration(group)))

@@ -3,7 +3,7 @@ local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 
 --- Adam with Nesterov's momentum, whose factor rises towards betas[1] at the pace of momentum_decay.
---- decoupled_weight_decay makes weight decay that of AdamW.
+--- decoupled_weight_decay applies weight decay as AdamW does.
 --- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.NAdam(p, {lr = 0.1}):step() return p --> { 0.8944 }
 ---@class accel.optim.NAdam : accel.optim.Optimizer
 local NAdam = Optimizer:extend("accel.optim.NAdam")

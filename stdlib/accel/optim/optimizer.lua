@@ -1,23 +1,25 @@
---- optim.Optimizer: parameter groups, state per parameter, and the step boundary; every optimizer is below it.
+--- optim.Optimizer: parameter groups, state per parameter, and the step boundary. It is the base of every optimizer.
 ---
---- A subclass declares its defaults and how a step group is stepped. A *step group* is a list of parameters of one
---- group that got their state in the same step and have shared every step since, so that one multi-tensor
---- call and one step counter serve them all. Parameters that miss a gradient in some step move to a step group
---- of their own. The learning rate lives on the device as a rank-0 tensor per group, refreshed when
---- group.lr changes, and so do the step counter and the other numbers that a rule keeps, so that a step can
---- be recorded once and replayed. All of these are made when they are first needed, in the middle of a step:
---- outside every scope of the script, whose end they outlive. Saving and loading: state.lua.
+--- A subclass declares its defaults and how a step group is stepped. A *step group* is a list of parameters of one group that got
+--- their state in the same step and have shared every step since, so that one multi-tensor call and one step counter serve them all.
+--- Parameters without a gradient in some step move to a separate step group. The learning rate lives on the device as a rank-0
+--- tensor per group, refreshed when group.lr changes, and so do the step counter and the other numbers that a rule keeps, so that a
+--- step can be recorded once and replayed. A learning rate given as a tensor of one element is followed: each step reads it, and a
+--- value assigned to group.lr (by a schedule) is written to it. All of these are made when they are first needed, in the middle of a
+--- step: outside every scope of the script, whose end they outlive. Saving and loading: state.lua.
 local accel = require "accel"
+local divided = require "accel.nn.divided"
 local core = require "accel.optim.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
-local deferred = require "accel.optim.deferred"
-local nearest = require "accel.util.nearest"
+local deferred = require "accel.nn.deferred"
 local listed = require("accel.util.options").listed
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local recording = require "accel.util.recording"
-local spans = require "accel.profiler.spans"
+local replaced = require "accel.nn.replaced"
+local original = require "accel.util.checked".original
+local spans = require "accel.util.spans"
 local state = require "accel.optim.state"
 local tensors = require "accel.util.tensors"
 
@@ -37,15 +39,15 @@ local unscoped = accel.unscoped
 ---   return p --> { 0.9 }
 ---@class accel.optim.Optimizer
 ---@field param_groups table[] options and `params` of each group
----@field defaults table<string, any> the options with their defaults; a subclass sets this and what follows
----@field buffers string[] {}; names of the state tensors of each parameter; lists of them are step_group.NAME
----@field counts boolean true; false: the rule needs no number of the step, step_group.step, a rank-0 tensor
----@field numbers string[] {}; names of other rank-0 tensors that a step group keeps from step to step
----@field number_dtype string "f64"; dtype of these numbers
+---@field defaults table<string, any> the options with their defaults. A subclass sets this and the following fields
+---@field buffers string[] {}. Names of the state tensors of each parameter. Lists of them are step_group.NAME
+---@field counts boolean true. false: the rule does not need the step number, step_group.step, a rank-0 tensor
+---@field numbers string[] {}. Names of other rank-0 tensors that a step group keeps from step to step
+---@field number_dtype string "f64". dtype of these numbers
 ---@field update function the step of a step group
----@field elementwise boolean true; false: the rule needs whole tensors; on parts of sharded ones it steps by part_dtypes,
+---@field elementwise boolean true. false: the rule needs whole tensors. For shards it steps by part_dtypes,
 ---  parts_of and update_whole (accel.shard.whole), and cannot without these
----@field whole_states boolean false; true: of a parameter that is sharded it keeps the state of the whole one
+---@field whole_states boolean false. true: for a sharded parameter it keeps the state of the whole one
 ---@field spends function? the update that keeps no gradient it was given, `X.spends = X.update`: freed early
 local Optimizer = class("accel.optim.Optimizer")
 
@@ -57,13 +59,13 @@ Optimizer.number_dtype = "f64"
 Optimizer.elementwise = true
 Optimizer.whole_states = false
 
---- Whether update takes self.inv_scale, a number on the device that gradients count times (or nil; deferred.lua), and
---- self.found_inf, which says there whether the step is left out (or nil): for this step alone. A function of the
---- optimizer, since it may depend on what it has seen.
+--- Whether update takes self.inv_scale, a factor of gradients on the device (or nil, see deferred.lua), and
+--- self.found_inf, which decides there whether the step is skipped (or nil), for this step alone. A function of the
+--- optimizer, since it may depend on past steps.
 ---@return boolean
 function Optimizer:fuses() return false end -- luacheck: ignore self
 
--- The handles of gradients end with the update that `spends` names. A subclass with an update of its own may keep them.
+-- The handles of gradients end with the update that `spends` names. A subclass with its own update may keep them.
 Optimizer.spends = nil
 
 local function list_of(params)
@@ -81,11 +83,14 @@ local function list_of(params)
 end
 
 --- params: a list of tensors, a table of named ones, or a list of groups {params = ..., lr = ...}.
+---@param params accel.Tensor[]|table parameters, named ones, or groups
+---@param opts? table options by name
 function Optimizer:init(params, opts)
   local options = state.copy_options(self.defaults)
-  self:_take_options(options, opts)
+  self._given_lr = self:_take_options(options, opts)
   self.options = options
   self.param_groups, self.state, self._private = {}, {}, {}
+  replaced.register(self)
   local list = params
   if type(params) ~= "table" or params.params == nil then list = list_of(params) end
   if list.params ~= nil then
@@ -99,15 +104,26 @@ function Optimizer:init(params, opts)
   end
 end
 
+--- A learning rate given as a tensor of one element: its number. The group follows the tensor (device_lr).
+local function number_of(self, value)
+  if value:numel() ~= 1 then
+    raise("%s: lr as a tensor must have one element, got shape %s", getmetatable(self).__name, tensors.shape_string(value))
+  end
+  return value:item() + 0.0
+end
+
+--- Takes and checks options. Returns the learning rate if it is a tensor.
 function Optimizer:_take_options(into, given)
+  local lr
   if given ~= nil and type(given) ~= "table" then
     raise("%s: options must be a table, got %s", getmetatable(self).__name, type(given))
   end
   for key, value in next, given or {} do
     local default = self.defaults[key]
+    if key == "lr" and default ~= nil and tensors.is_tensor(value) then lr, value = value, number_of(self, value) end
     if key ~= "params" and key ~= "initial_lr" then
       if default == nil then
-        local near = type(key) == "string" and nearest(key, self.defaults)
+        local near = type(key) == "string" and require "accel.util.nearest"(key, self.defaults)
         raise("%s: unknown option '%s'%s", getmetatable(self).__name, tostring(key),
           near and ("; did you mean '%s'?"):format(near) or listed(self.defaults))
       elseif type(value) ~= type(default) then
@@ -117,17 +133,19 @@ function Optimizer:_take_options(into, given)
     end
     into[key] = state.copy_option(value)
   end
+  return lr
 end
 
 --- Subclasses check the values of one group here.
 function Optimizer:check_options(_) end
 
 --- For checks of options: raises unless each of these is a number, not below zero.
+---@param o table options by name
 function Optimizer:expect_not_negative(o, ...)
   for _, name in ipairs { ... } do check.number(getmetatable(self).__name, name, o[name], 0) end
 end
 
---- For checks of options: raises unless betas are two numbers in [0, 1), or as many as n says.
+--- For checks of options: raises unless betas are two numbers in [0, 1), or n of them.
 ---@param o table
 ---@param n? integer 2 or 3
 function Optimizer:expect_betas(o, n)
@@ -141,30 +159,33 @@ function Optimizer:expect_betas(o, n)
 end
 
 --- For checks of options: raises unless ok.
+---@param ok any whether the check holds
+---@param fmt string message, for string.format
 function Optimizer:expect(ok, fmt, ...)
   if not ok then raise(getmetatable(self).__name .. ": " .. fmt, ...) end
 end
 
---- Parameters of sharded models are replaced by what this rank has of them (accel.shard.owners). Returns what the sharding
---- wants to be told, nil where there is none.
+--- Replaces parameters of sharded models by this rank's shards (accel.shard.owners). Returns the sharding's callbacks, or
+--- nil.
 local function adopt(self)
-  local owners = package.loaded["accel.shard.owners"]
+  local owners = divided.owners
   if owners and self._owners_seen ~= owners.version then owners.adopt(self) end
   return self._sharding
 end
 
---- For subclasses that write to parameters outside a step: what is told before and after, on all ranks (sharding:before(),
---- sharding:after()); nil where nothing is sharded.
+--- For subclasses that write to parameters outside a step: callbacks before and after, on all ranks (sharding:before(),
+--- sharding:after()). nil if nothing is sharded.
 function Optimizer:_shards() return adopt(self) end
 
---- Adds parameters with options of their own.
+--- Adds parameters with separate options.
 ---@param group table {params = ..., lr = ...}
 function Optimizer:add_param_group(group)
   if type(group) ~= "table" or group.params == nil then
     raise("%s: a parameter group is a table with `params`", getmetatable(self).__name)
   end
   local new = state.copy_options(self.options)
-  self:_take_options(new, group)
+  local given_lr = self:_take_options(new, group)
+  if not given_lr and group.lr == nil then given_lr = self._given_lr end
   self:check_options(new)
   local known = {}
   for _, g in ipairs(self.param_groups) do
@@ -184,9 +205,10 @@ function Optimizer:add_param_group(group)
     new.params[i] = p
   end
   self.param_groups[#self.param_groups + 1] = new
-  self._private[new] = { step_groups = {}, pending = table.move(new.params, 1, #new.params, 1, {}) }
+  self._private[new] = { step_groups = {}, pending = table.move(new.params, 1, #new.params, 1, {}), given_lr = given_lr, shown_lr = new.lr }
   self._owners_seen = nil
   adopt(self)
+  if self._adopt_whole then self:_adopt_whole() end -- of a model that is on several ranks
 end
 
 --- Drops every gradient (the next backward writes instead of adding).
@@ -201,7 +223,9 @@ function Optimizer:zero_grad(...)
   for _, group in ipairs(self.param_groups) do core.zero(group.params) end
 end
 
---- Fresh state tensors for p by buffer name; subclasses leave out what the group's options do not need.
+--- New state tensors for p by buffer name. Subclasses leave out those that the group's options do not need.
+---@param p accel.Tensor a parameter
+---@param group table parameter group
 function Optimizer:make_state(p, group) -- luacheck: ignore group
   local made = {}
   for _, name in ipairs(self.buffers) do made[name] = accel.zeros_like(p) end
@@ -210,11 +234,13 @@ end
 
 --- make_state of a parameter, or of the part of a sharded one that this rank steps on.
 function Optimizer:_make_state(p, group)
-  local owners = self.whole_states and self._sharding and package.loaded["accel.shard.owners"]
+  local owners = self.whole_states and self._sharding and divided.owners
   return self:make_state(owners and owners.like_whole(p) or p, group)
 end
 
 --- The value that a number of `numbers` starts from.
+---@param name string name of the number
+---@param group table parameter group
 ---@return number
 function Optimizer:first_number(name, group) return 0 end -- luacheck: ignore
 
@@ -240,6 +266,8 @@ end
 
 --- For update: makes the zeros of a buffer that the group's options have come to need after the state was
 --- made. Returns whether there were any to make.
+---@param step_group table parameters of the group that take the step
+---@param name string name of the buffer
 function Optimizer:complete(step_group, name)
   if #step_group[name] == #step_group.params then return false end
   for _, p in ipairs(step_group.params) do
@@ -269,7 +297,7 @@ local function admit(self, private, group, tier)
   self:_new_step_group(private, ready, shared, true)
 end
 
---- The gradients of a step group. Where some are missing, those parameters leave it; nil when all are.
+--- The gradients of a step group. If some are missing, those parameters leave it. nil if all are missing.
 local function gradients(self, private, step_group)
   local params = step_group.params
   local grads, all = core.gradients(params)
@@ -291,8 +319,17 @@ local function gradients(self, private, step_group)
   return kept_grads
 end
 
+--- If the learning rate was given as a tensor, the group and the tensor have one value: the group's if it was assigned since
+--- (by a schedule), otherwise the tensor's.
+local function follow(private, group)
+  local given = private.given_lr
+  if group.lr ~= private.shown_lr then given:detach():fill_(group.lr) else group.lr = given:item() + 0.0 end
+  private.shown_lr = group.lr
+end
+
 --- The group's learning rate as a rank-0 tensor on the device.
 local function device_lr(private, group)
+  if private.given_lr then follow(private, group) end
   if private.lr_value ~= group.lr then
     if not private.lr then
       private.lr = unscoped(accel.full, {}, group.lr, { dtype = "f64", device = group.params[1].device })
@@ -313,7 +350,7 @@ function Optimizer:_refresh_lr()
   end
 end
 
---- For recorded steps: n steps were made that step() knows nothing of.
+--- For recorded steps: counts n steps that did not pass through step().
 function Optimizer:_count_steps(n) self._steps = (self._steps or 0) + n end
 
 -- A step that raises leaves no word on the next one: gradients that it was to multiply are multiplied.
@@ -324,11 +361,12 @@ local steps = { __close = function(step, failure)
   if self.inv_scale and not pcall(deferred.apply, self) then deferred.drop(self) end
 end }
 
---- Updates every parameter that has a gradient; then comes the step boundary (Ctrl-C, collector, profiler).
---- closure, when given, computes the loss and the gradients again; its result is returned.
+--- Updates every parameter that has a gradient. Then comes the step boundary (Ctrl-C, collector, profiler). closure, if
+--- given, computes the loss and the gradients again, and its result is returned.
 ---@param closure? fun(): any
-function Optimizer:step(closure)
+function Optimizer:step(closure, ...)
   check.object(self, "o", "step")
+  check.surplus("Optimizer:step", ...)
   local span = spans.running and spans.begin(spans.OPTIMIZER, spans.step_name(self))
   local result
   if closure then
@@ -356,7 +394,7 @@ function Optimizer:step(closure)
           local lr = device_lr(private, group)
           if tier then require("accel.offload.step").update(tier, self, group, step_groups[i], grads, lr)
           else update(self, group, step_groups[i], grads, lr) end
-          if update == self.spends then core.spend(grads) end
+          if original(update) == original(self.spends) then core.spend(grads) end
         end
         if grads then step_groups[i].fresh = false end
       end
@@ -383,28 +421,38 @@ function Optimizer:update(group, step_group, grads, lr) -- luacheck: ignore
   raise("%s does not define update", getmetatable(self).__name)
 end
 
---- Updates that go on beside the script (accel.offload.delayed) are done afterwards.
+--- The thread that can step in this optimizer's place, for accel.offload: its module, and the name by which it knows the rule. nil: the
+--- rule is not one of accel.optim.
+---@return string? module
+---@return string? name
+function Optimizer:_stepper()
+  local class_, name, optim = getmetatable(self), getmetatable(self).__name:match "[^.]*$", require "accel.optim"
+  if getmetatable(optim).__names[name] and optim[name] == class_ then return "accel.optim.stepper", name end
+end
+
+--- Completes updates that run in parallel with the script (accel.offload.delayed).
 local function settle(self)
   local tier = self._sharding and self._sharding:tier()
   if tier and tier.delayed then tier.delayed:flush() end
 end
 
---- A step that is left out, since gradients overflowed: what the update before made is there, as behind any other step.
+--- A step skipped for overflow: the previous update's results are available, as after any other step.
 function Optimizer:_skip() settle(self) end
 
---- {state = {[i] = {step=, ...}}, param_groups = {{lr=, ..., params = {i, ...}}}} where i counts parameters
---- from 0, as in PyTorch's files.
+--- {state = {[i] = {step=, ...}}, param_groups = {{lr=, ..., params = {i, ...}}}} with i counting parameters from 0, as
+--- in PyTorch's files.
 ---@return table
 function Optimizer:state_dict()
   settle(self)
   return state.save(self)
 end
 
---- Takes over what state_dict gave; groups must have the same sizes. Values are copied; with assign = true tensors of the
---- right dtype and device become the optimizer's own.
+--- Restores a state_dict. Groups must have the same sizes. Values are copied. With assign = true, tensors of the right
+--- dtype and device become the optimizer's own.
 ---@param dict table
 ---@param opts? {assign: boolean?}
-function Optimizer:load_state_dict(dict, opts)
+function Optimizer:load_state_dict(dict, opts, ...)
+  check.surplus("Optimizer:load_state_dict", ...)
   settle(self)
   state.load(self, dict, opts)
 end

@@ -1,8 +1,8 @@
 --- States of optimizers that are away between steps (blockwise.lua): their home is host memory or a file, and a step brings them to the
 --- parameters' device, some parameters at a time, so that never more than a budget of bytes is there.
 ---
---- The tiers of accel.offload do the rest: the order of a step is known from the one before, so that what comes next is fetched while
---- the device computes, and what was written goes home when its room is needed.
+--- The tiers of accel.offload do the rest: a step's order is known from the previous step, so that the next states are fetched while
+--- the device computes, and written ones move home when their room is needed.
 local accel = require "accel"
 local creation = require "accel.offload.creation"
 local class = require "accel.util.class"
@@ -36,14 +36,14 @@ function Paging.options(who, opts)
   return others, own
 end
 
---- Whether states on a device are paged: on the CPU and on meta there is nowhere to page to without a folder, which is said once.
+--- Whether states on a device are paged: on the CPU and on meta, paging needs a folder. Without one it warns once.
 ---@param who string
 ---@param device string
 ---@param own {folder: string?, budget: integer?, told: boolean?}
 ---@return boolean
 function Paging.pages(who, device, own)
   if own.folder or device ~= "cpu" and device ~= "meta" then return true end
-  if not own.told then warn(("%s: states on %s stay there; page_folder names a folder for a file of them"):format(who, device)) end
+  if not own.told then warn(("%s: states on %s are not paged; give page_folder, a folder for their file"):format(who, device)) end
   own.told = true
   return false
 end
@@ -56,7 +56,7 @@ function Paging:init(who, device, own)
   if self.store and not phantom then self.tiers.files = { [own.folder] = self.store } end -- counted in stats
 end
 
---- Zeros with a home away from the device; in its memory where the parameter is small.
+--- Zeros with a home outside the device, or in its memory if the parameter is small.
 ---@param shape integer[]
 ---@param dtype string
 ---@param device string
@@ -117,10 +117,10 @@ function Paging:each(step_group, grads, states, block, step)
   end
 end
 
---- A step begins: what it uses first is fetched.
+--- A step begins: fetches the first states it uses.
 function Paging:pass() self.tiers:pass() end
 
---- Bytes moved, waits and what is on the device now, as accel.offload's Tiers tell it.
+--- Bytes moved, waits and present bytes on the device, as in accel.offload's Tiers.
 ---@return table
 function Paging:stats() return self.tiers:stats() end
 

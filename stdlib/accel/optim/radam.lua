@@ -2,8 +2,8 @@
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 
---- Adam whose adaptive rate is rectified while the second moment rests on few steps; the first ones go by
---- the mean gradient alone. decoupled_weight_decay makes weight decay that of AdamW.
+--- Adam whose adaptive rate is rectified while the second moment is based on few steps. The first ones use the mean
+--- gradient alone. decoupled_weight_decay applies weight decay as AdamW does.
 --- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.RAdam(p, {lr = 0.1}):step() return p --> { 0.8 }
 ---@class accel.optim.RAdam : accel.optim.Optimizer
 local RAdam = Optimizer:extend("accel.optim.RAdam")

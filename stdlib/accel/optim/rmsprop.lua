@@ -19,7 +19,7 @@ RMSprop.buffers = { "square_avg", "momentum_buffer", "grad_avg" }
 ---  alpha number = 0.99: factor of the running mean of squares
 ---  eps number = 1e-8: added to the denominator
 ---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
----  momentum number = 0: factor of the running sum of updates; 0: none
+---  momentum number = 0: factor of the running sum of updates. 0: none
 ---  centered boolean = false: take off the square of the mean gradient
 ---  maximize boolean = false: climb instead of descend
 function RMSprop:init(params, opts) Optimizer.init(self, params, opts) end

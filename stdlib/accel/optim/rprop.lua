@@ -2,8 +2,8 @@
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 
---- A step size per element, times etas[2] while its gradient keeps its sign and times etas[1] when it
---- turns, within step_sizes; for gradients of the whole data. The learning rate is the first step size.
+--- A step size per element, times etas[2] while its gradient keeps its sign and times etas[1] when it changes, within
+--- step_sizes. For gradients of the whole data. The learning rate is the first step size.
 --- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.Rprop(p, {lr = 0.1}):step() return p --> { 0.9 }
 ---@class accel.optim.Rprop : accel.optim.Optimizer
 local Rprop = Optimizer:extend("accel.optim.Rprop")

@@ -1,14 +1,13 @@
---- What the schedule-free optimizers share.
+--- The common part of the schedule-free optimizers.
 local accel = require "accel"
 local check = require "accel.util.check"
 local Optimizer = require "accel.optim.optimizer"
 local raise = require "accel.util.raise"
 
---- The base of schedule-free optimizers ("The Road Less Scheduled", Defazio and others): no schedule and no
---- end of training to plan for. Gradients are taken at y, between the iterates z and their running average
---- x; x is the model to use. The parameters hold y while training and x else, so say optimizer:train()
---- before training and optimizer:eval() before evaluating or saving a model. Numbers of the average are
---- kept per parameter.
+--- The base of schedule-free optimizers ("The Road Less Scheduled", Defazio and others): no schedule and no end of
+--- training to plan for. Gradients are taken at y, between the iterates z and their running average x. x is the model
+--- to use. The parameters hold y while training and x else, so say optimizer:train() before training and
+--- optimizer:eval() before evaluating or saving a model. Numbers of the average are kept per parameter.
 ---@class accel.optim.ScheduleFree : accel.optim.Optimizer
 local ScheduleFree = Optimizer:extend("accel.optim.ScheduleFree")
 
@@ -39,20 +38,20 @@ local function switch(self, to_train, weight)
   if sharding then sharding:after() end
 end
 
---- The parameters become y, where gradients are taken.
+--- The parameters become y, the point of the gradients.
 function ScheduleFree:train() switch(self, true, function(share) return 1 - share end) end
 
---- The parameters become x, the average: what to evaluate and to save.
+--- The parameters become x, the average, for evaluation and saving.
 function ScheduleFree:eval() switch(self, false, function(share) return 1 - 1 / share end) end
 
-function ScheduleFree:step(closure)
+function ScheduleFree:step(closure, ...)
   for _, group in ipairs(self.param_groups) do
     if not group.train_mode then
       raise("%s: the parameters hold the averaged model; call optimizer:train() before training",
         getmetatable(self).__name:match "[^.]*$")
     end
   end
-  return Optimizer.step(self, closure)
+  return Optimizer.step(self, closure, ...)
 end
 
 return ScheduleFree

@@ -2,6 +2,7 @@
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 local core = require "accel.optim.core"
+local original = require "accel.util.checked".original
 
 --- p <- p - lr * d, with weight decay g + wd * p, momentum b <- momentum * b + (1 - dampening) * g (the
 --- first step sets b = g), and Nesterov d = g + momentum * b.
@@ -18,7 +19,7 @@ SGD.counts = false
 ---@param params accel.ParamList
 ---@param opts? table
 ---  lr number = 1e-3: learning rate
----  momentum number = 0: factor of the running mean of the gradients; 0: none
+---  momentum number = 0: factor of the running mean of the gradients. 0: none
 ---  dampening number = 0: how much less of a gradient joins the momentum
 ---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
 ---  nesterov boolean = false: Nesterov's momentum
@@ -57,7 +58,7 @@ function SGD:fuses()
       end
     end
   end
-  return self.update == SGD.update
+  return original(self.update) == original(SGD.update)
 end
 SGD.spends = SGD.update
 

@@ -1,4 +1,4 @@
---- optim.SGD8bit, RMSprop8bit and Adagrad8bit: one state of 8 bits; SGD32bit and so on: of f32.
+--- optim.SGD8bit, RMSprop8bit and Adagrad8bit with one 8-bit state, and SGD32bit and so on with an f32 state.
 local Blockwise = require "accel.optim.blockwise"
 
 --- SGD with momentum whose state takes 8 bits an element. weight_decay joins the gradient.
@@ -9,7 +9,7 @@ local SGD8bit = Blockwise:declare("SGD8bit", "momentum", 1, { lr = 1e-3, momentu
 ---@param params accel.ParamList
 ---@param opts? table
 ---  lr number = 1e-3: learning rate
----  momentum number = 0: factor of the momentum; has to be given, above 0
+---  momentum number = 0: factor of the momentum. Required, above 0
 ---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
 ---  min_8bit_size integer = 4096: parameters with fewer elements keep states of f32
 ---  stochastic_rounding boolean = false: parameters of bf16 are rounded to a neighbour at random, without bias
@@ -17,11 +17,12 @@ function SGD8bit:init(params, opts) Blockwise.init(self, params, opts) end
 
 function SGD8bit:check_options(o)
   Blockwise.check_options(self, o)
-  self:expect(o.momentum > 0 and o.momentum < 1, "momentum must lie between 0 and 1, got %g: without it there is no state, use SGD",
+  self:expect(o.momentum > 0 and o.momentum < 1, "momentum must be between 0 and 1, got %g: without it there is no state; use SGD",
     o.momentum)
 end
 
 --- The factors of the momentum.
+---@param group table parameter group
 function SGD8bit:numbers_of(group) return { beta1 = group.momentum } end -- luacheck: ignore self
 
 --- RMSprop whose state takes 8 bits an element. weight_decay joins the gradient.
@@ -40,6 +41,7 @@ local RMSprop8bit = Blockwise:declare("RMSprop8bit", "rmsprop", 1, { lr = 1e-2, 
 function RMSprop8bit:init(params, opts) Blockwise.init(self, params, opts) end
 
 --- The factor of the mean and eps.
+---@param group table parameter group
 function RMSprop8bit:numbers_of(group) return { beta1 = group.alpha, eps = group.eps } end -- luacheck: ignore self
 
 --- Adagrad whose state takes 8 bits an element. weight_decay joins the gradient.

@@ -3,9 +3,9 @@ local accel = require "accel"
 local ScheduleFree = require "accel.optim.schedule_free"
 local Optimizer = require "accel.optim.optimizer"
 
---- Stochastic gradient descent on schedule-free iterates (see schedule_free.lua). warmup_steps raises the
---- rate linearly; r and weight_lr_power weigh the average by step^r and by the largest rate so far. It
---- wants rates 10 to 50 times those of SGD with a schedule.
+--- Stochastic gradient descent on schedule-free iterates (see schedule_free.lua). warmup_steps raises the rate
+--- linearly. r and weight_lr_power weigh the average by step^r and by the largest rate so far. Use rates 10 to 50 times
+--- those for SGD with a schedule.
 --- example: accel.optim.SGDScheduleFree({ accel.ones(1) }).param_groups[1].lr --> 1.0
 ---@class accel.optim.SGDScheduleFree : accel.optim.ScheduleFree
 local SGDScheduleFree = ScheduleFree:extend("accel.optim.SGDScheduleFree")
@@ -23,7 +23,7 @@ SGDScheduleFree.buffers = { "z" }
 ---  warmup_steps integer = 0: steps over which the rate rises
 ---  r number = 0.0: power of the step in the weight of the average
 ---  weight_lr_power number = 2.0: power of the largest rate so far in that weight
----  train_mode boolean = false: what train and eval set: whether the parameters hold y
+---  train_mode boolean = false: set by train and eval: whether the parameters hold y
 function SGDScheduleFree:init(params, opts) Optimizer.init(self, params, opts) end
 
 function SGDScheduleFree:check_options(o)

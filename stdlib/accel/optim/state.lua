@@ -8,7 +8,7 @@ local M = {}
 
 local unscoped = accel.unscoped
 
---- An option's value; lists such as betas are copied, so that no two groups share one.
+--- An option's value. Lists such as betas are copied, so that no two groups share one.
 function M.copy_option(value)
   if type(value) ~= "table" then return value end
   local copy = {}
@@ -53,8 +53,8 @@ local function alike(a, b)
   return a.dtype == b.dtype and a.device == b.device and a:is_contiguous() and b:is_contiguous()
 end
 
---- The state of p from a saved entry, whose tensors it becomes with `assign` where they are of its kind, and the numbers
---- it shares with others as a table; nil when the entry holds none of what p needs, so that it starts afresh.
+--- The state of p from a saved entry. With `assign` it takes the entry's tensors if they are of its kind. Also returns
+--- the numbers it shares with others as a table. nil when the entry holds none of p's states, so that p starts afresh.
 local function load_entry(self, p, group, index, entry, assign)
   local state, missing, found = unscoped(self._make_state, self, p, group), nil, false
   for name, t in pairs(state) do
@@ -94,7 +94,8 @@ local function load_group(self, group, given, saved, assign)
   for key, value in next, given do
     if key ~= "params" then group[key] = M.copy_option(value) end
   end
-  local private = { step_groups = {}, pending = {} }
+  local was = self._private[group] or {}
+  local private = { step_groups = {}, pending = {}, given_lr = was.given_lr, shown_lr = was.shown_lr }
   self._private[group] = private
   local sets, order = {}, {}
   for i, p in ipairs(group.params) do
@@ -130,7 +131,7 @@ end
 function M.load(self, dict, opts)
   local assign = options("load_state_dict", opts, { assign = false }).assign
   if type(dict) ~= "table" or type(dict.param_groups) ~= "table" then
-    raise("load_state_dict: expected what state_dict returned, got %s", type(dict))
+    raise("load_state_dict: expected the result of state_dict, got %s", type(dict))
   end
   if #dict.param_groups ~= #self.param_groups then
     raise("load_state_dict: %d parameter groups given, the optimizer has %d", #dict.param_groups,

@@ -1,5 +1,5 @@
---- What other ranks have: tensors that are shapes alone here, on the meta device. In a dry run this rank's own tensors are there, so that
---- what others have is on a further one, whose memory, calls and messages count for nothing. Used by all files of accel.parallel.
+--- Tensors of other ranks: here they are only shapes, on the meta device. In a dry run this rank's own tensors are on meta, so other
+--- ranks' tensors are on a further device, whose memory, calls and messages are not counted. Used by all files of accel.parallel.
 local core = require "accel.parallel.core"
 
 local M = { device = "meta", simulated = false }
@@ -12,7 +12,7 @@ function M.is(t) return t.device == M.device end
 --- From here on this rank's own tensors are on meta: called by a dry run before its script.
 function M.simulate() M.device, M.simulated = core.phantom(1), true end
 
---- Calls fn while what is another rank's is on one more device, above what this rank lacks itself.
+--- Calls fn while other ranks' tensors are on a further device, in addition to those this rank lacks itself.
 ---@param fn fun()
 function M.above(fn)
   local was = M.device

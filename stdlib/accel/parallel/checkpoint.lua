@@ -1,6 +1,6 @@
---- What ranks store and load of models that are shared out over a mesh, and of their optimizers, for
---- accel.accelerator.checkpoint_content and checkpoint_load: boxes of whole tensors, so that any other mesh, or one rank, goes on
---- from them. What FullyShardedDataParallel cuts besides is a range of this rank's part (accel.shard).
+--- The data that ranks store and load of models split over a mesh, and of their optimizers, for
+--- accel.accelerator.checkpoint_content and checkpoint_load: ranges of whole tensors, so that any other mesh, or one rank, can
+--- continue from them. Further sharding by FullyShardedDataParallel is a range of this rank's part (accel.shard).
 local accel = require "accel"
 local dist = require "accel.dist"
 local holders = require "accel.parallel.holders"
@@ -9,11 +9,11 @@ local placements = require "accel.parallel.placements"
 local raise = require "accel.util.raise"
 local same_sizes = require("accel.util.tensors").same_sizes
 local shard = require "accel.shard.checkpoint"
-local writing = require "accel.accelerator.checkpoint_write"
+local writing = require "accel.ckpt.write"
 
 local M = {}
 
---- The mesh of an Accelerator that shares models out; nil without one.
+--- The mesh of an Accelerator that splits models, or nil.
 ---@param accelerator accel.Accelerator
 ---@return accel.accelerator.Parallelism?
 function M.mesh(accelerator)
@@ -33,7 +33,7 @@ local function whole_shape(t)
   return shape
 end
 
---- Boxes of this rank's part of a parameter as boxes of the whole: where the part is of several pieces, a box may lie in several.
+--- Ranges of this rank's part of a parameter as ranges of the whole. If the part has several pieces, one range may cover several.
 ---@param t accel.Tensor the parameter
 ---@param boxes {tensor: accel.Tensor, offsets: integer[]}[]
 ---@return {tensor: accel.Tensor, offsets: integer[]}[]
@@ -56,7 +56,7 @@ local function in_whole(t, boxes)
   return out
 end
 
---- All of t, or the range that this rank has of it, as boxes of the whole; values is a tensor as t, or as its range.
+--- All of t, or this rank's range of it, as ranges of the whole. values is a tensor like t, or like its range.
 local function boxes_of(t, values, place)
   if place then
     local from, count = place.unit:range(place.i)
@@ -72,7 +72,7 @@ local function held(t, place)
   return t:detach()
 end
 
---- What this rank writes of a model, as entries of accel.ckpt.share.
+--- This rank's data of a model, as entries of accel.ckpt.share.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module prepared
 ---@return {entries: table[], metadata: table<string, string>}
@@ -95,7 +95,7 @@ function M.model(accelerator, model)
   return { entries = list, metadata = metadata }
 end
 
---- What is to be read into a model: see accel.shard.checkpoint.targets.
+--- The data to read into a model. See accel.shard.checkpoint.targets.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module prepared
 ---@return table<string, accel.Tensor> expected
@@ -113,17 +113,17 @@ function M.targets(accelerator, model)
   return expected, targets
 end
 
---- The parameters of an optimizer's groups on all ranks together; nil where it is this rank's alone.
+--- The parameters of an optimizer's groups on all ranks together. nil if they are this rank's alone.
 ---@param optimizer table
 ---@return accel.Tensor[][]?
 function M.parameters(optimizer) return optimizer._whole_groups end
 
---- Adds what this rank writes of a state tensor of a parameter, or of a piece of one.
+--- Adds this rank's part of a state tensor of a parameter, or of a piece of one.
 ---@param list table[] entries
 ---@param accelerator accel.Accelerator
 ---@param name string
 ---@param t accel.Tensor
----@param p accel.Tensor what the optimizer steps on
+---@param p accel.Tensor the optimizer's parameter
 function M.add_state(list, accelerator, name, t, p)
   local place = shard.place_of(p)
   local param = place and place.unit.params[place.i] or p
@@ -166,7 +166,7 @@ function M.read_state(p, s, read)
   return t
 end
 
---- Whole copies of a model's state by name, in the order of the model, on the ranks that are to keep it; an empty table on others. A
+--- Whole copies of a model's state by name, in the order of the model, on the ranks that keep it. An empty table on others. A
 --- collective.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module prepared
@@ -178,7 +178,7 @@ function M.state(accelerator, model, keep)
   local engine, gathered = shard.engine(model), nil
   if engine and engine:gathers() then gathered = require("accel.shard.summon").state(engine, module, true, nil, true) end
   local whole = {}
-  --- The value that one rank of an axis has, on all of them; nil where none has it.
+  --- The value of the one rank of an axis that has it, on all of them. nil if none has it.
   local function shared(value, t, axis)
     if axis.size == 1 then return value end
     local has = dist.all_gather_object({ value ~= nil }, { group = axis.group })

@@ -1,14 +1,15 @@
---- Communication of tensor parallelism inside of forward's products (tp_comm_overlap). What a layer multiplies is cut into parts; while
---- one is multiplied, another travels: a layer whose inputs are shared out begins the sum of each part as soon as it has been
---- multiplied, and with sequence parallelism layers whose outputs are shared out multiply a part as soon as the ranks have it.
+--- Communication of tensor parallelism inside of forward's products (tp_comm_overlap). A layer's operand is cut into parts, and while
+--- one is multiplied, another is transferred. A layer with sharded inputs begins the sum of each part as soon as it has been
+--- multiplied. With sequence parallelism, layers with sharded outputs multiply a part as soon as the ranks have it.
 ---
----   local x = chunks.enter(x, axis)              as collectives.gather along the sequence, in parts; nil where it does not apply
+---   local x = chunks.enter(x, axis)              as collectives.gather along the sequence, in parts. nil if it does not apply
 ---   local y = chunks.columns(x, fn)              fn of every part, which has come by then
 ---   local y = chunks.leave(x, fn, axis, true)    fn(x), then as collectives.scatter along the sequence, without true as collectives.reduce
 ---
---- Every value is the sum that it is without; gradients of weights become sums over the parts. It gains where bytes travel beside
---- the products, between machines and GPUs; where the processors that multiply also move the bytes, parts cost more than they hide.
---- After Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning Models".
+--- Every value is the same sum as without it. Gradients of weights become sums over the parts. It gains if transfers run in
+--- parallel with products, between machines and GPUs. If the processors that multiply also move the bytes, parts cost more than
+--- they hide. After Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
+--- Models".
 local accel = require "accel"
 local absent = require "accel.parallel.absent"
 local collectives = require "accel.parallel.collectives"
@@ -23,7 +24,7 @@ local least_rows = 16
 ---@param n integer
 function M.least_rows(n) least_rows = n end
 
---- Parts in which `rows` rows of products are made, cut along n of something; nil: too few.
+--- The parts for products of `rows` rows, cut along n of something. nil: too few.
 local function count(rows, n, divides)
   for parts = MOST_PARTS, 2, -1 do
     if rows // parts >= least_rows and (not divides or n % parts == 0) then return parts end
@@ -32,7 +33,7 @@ end
 
 local function idle(x, axis) return axis.size == 1 or absent.is(x) or x.device == "meta" and not absent.simulated end
 
--- What was begun ends where forward needs it: x, what became of it, and the work. Backward is that of the whole collective.
+-- A started collective ends when forward needs it: x, its result, and the work. Backward is the whole collective's.
 
 local Gather = accel.Function {
   name = "gather_part",
@@ -66,7 +67,7 @@ function M.is(x) return getmetatable(x) == Chunks end
 
 ---@param x accel.Tensor (batch, own part of the sequence, features)
 ---@param axis accel.parallel.Axis
----@param late? boolean gradients are summed beside those of weights, too (overlap.lua)
+---@param late? boolean sum gradients in parallel with weight gradients as well (overlap.lua)
 ---@return accel.parallel.Chunks?
 function M.enter(x, axis, late)
   if idle(x, axis) or x.ndim ~= 3 then return nil end

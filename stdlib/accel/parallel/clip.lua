@@ -3,7 +3,7 @@
 local accel = require "accel"
 local absent = require "accel.parallel.absent"
 local core = require "accel.optim.core"
-local deferred = require "accel.optim.deferred"
+local deferred = require "accel.nn.deferred"
 local dist = require "accel.dist"
 local holders = require "accel.parallel.holders"
 local raise = require "accel.util.raise"

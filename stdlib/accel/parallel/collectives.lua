@@ -1,16 +1,16 @@
---- Collectives over an axis of a mesh with gradients: what goes between the parts of a model on several ranks. In pairs, of which one
---- is the other's backward (Shoeybi et al. 2019, f and g; Korthikanti et al. 2022 for sequences). On meta, and where the axis has one
---- rank, only shapes change.
+--- Differentiable collectives over an axis of a mesh, between the parts of a model on several ranks. In pairs, of which one is the
+--- other's backward (Shoeybi et al. They come in pairs, each the other's backward (Shoeybi et al. 2022 for sequences). 2022 for
+--- sequences). On meta, and on an axis with one rank, only shapes change.
 ---
 ---   copy(x)          x                    backward: sum over ranks       before layers whose outputs are shared out
----   reduce(x)        sum over ranks       backward: x                    behind layers whose inputs are shared out
+---   reduce(x)        sum over ranks       backward: x                    after layers with sharded inputs
 ---   gather(x, dim)   all parts            backward: sum, own part        between parts of a sequence and whole layers
 ---   scatter(x, dim)  sum, own part        backward: all parts
----   join(x, dim)     all parts            backward: own part             where all ranks go on with the same whole
----   split(x, dim)    own part             backward: all parts            where all ranks had the same whole
+---   join(x, dim)     all parts            backward: own part             if all ranks continue with the same whole
+---   split(x, dim)    own part             backward: all parts            if all ranks had the same whole
 ---   total(x)         sum over ranks       backward: sum over ranks       of which every rank makes the same loss
----   exchange(x, from, to)  dim `from` is cut and dim `to` joined         all-to-all; backward: the other way
----   send_rows(x, to, from)  to[r] rows go to rank r, from[r] come from it   all-to-all; backward: the other way
+---   exchange(x, from, to)  cuts dim `from` and joins dim `to`           all-to-all, backward: the other way
+---   send_rows(x, to, from)  to[r] rows go to rank r, from[r] come from it   all-to-all, backward: the other way
 local accel = require "accel"
 local absent = require "accel.parallel.absent"
 local dist = require "accel.dist"
@@ -19,14 +19,14 @@ local M = {}
 
 local function idle(x, axis) return axis.size == 1 or absent.is(x) end
 
---- Dim `dim` n times as long (or an n-th of it, where part), of undefined contents.
+--- Dim `dim` n times as long (or an n-th of it, with part), with undefined contents.
 local function shaped(x, dim, n, part)
   local shape = table.move(x.shape, 1, x.ndim, 1, {})
   shape[dim] = part and shape[dim] // n or shape[dim] * n
   return accel.empty(shape, { dtype = x.dtype, device = x.device })
 end
 
---- (n, a, .., d, .., z) -> (a, .., n d, .., z): parts that came one behind the other, side by side in dim.
+--- (n, a, .., d, .., z) -> (a, .., n d, .., z): consecutive parts, side by side in dim.
 local function side_by_side(parts, x, dim, n)
   if dim == 1 then return parts end
   local order, shape = {}, table.move(x.shape, 1, x.ndim, 1, {})
@@ -37,7 +37,7 @@ local function side_by_side(parts, x, dim, n)
   return parts:permute(order):reshape(shape)
 end
 
---- The inverse: parts of dim one behind the other, contiguous.
+--- The inverse: consecutive parts of dim, contiguous.
 local function one_behind_other(x, dim, n)
   if dim == 1 then return x:contiguous() end
   local shape, order = {}, { dim }
@@ -84,7 +84,7 @@ local function sum_part(x, axis, dim)
   return out
 end
 
---- The same two, begun: what the sum, or with dim the own part of it, will be, and the work that brings it.
+--- The same two, started: the future sum, or with dim its own part, and the work that computes it.
 local function start_sum(x, axis, dim)
   if dim then
     local out = shaped(x, dim, axis.size, true)
@@ -125,7 +125,7 @@ local function trade_rows(x, axis, to, from)
   return out
 end
 
---- A function with a gradient of two plain ones. Where the axis is idle and nothing changes, x goes through as it is.
+--- A function with a gradient of two plain ones. If the axis is idle and nothing changes, x is passed through.
 local function pair(name, forward, backward)
   local apply = accel.Function {
     name = name,

@@ -3,14 +3,15 @@
 ---   parallel_cross_entropy(logits, target, axis, opts)      logits (..., own classes), which begin at class opts.first
 ---
 --- With m the greatest logit and s the sum of exponentials over all ranks, loss = log s + m - logit of the target, three
---- all-reduces of one number a row. gradient: exp(logits - m) / s less 1 at the target, times that of the loss.
+--- all-reduces of one number a row. gradient: (exp(logits - m) / s, less 1 at the target) times the loss's gradient.
 local accel = require "accel"
 local absent = require "accel.parallel.absent"
 local dist = require "accel.dist"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
---- Rows that count, their targets among the own classes (others at class 0), and which are here; f32 masks (n, 1).
+--- Counted rows, their targets among the own classes (others at class 0), and the mask of own targets. f32 masks (n,
+--- 1).
 local function places(target, first, n, ignore, dtype)
   local counts = target:ne(ignore)
   local own = target - first
@@ -55,8 +56,8 @@ local declared = { first = 0, ignore_index = -100, reduction = "mean" }
 ---@param axis accel.parallel.Axis ranks that share the classes
 ---@param opts? {first: integer?, ignore_index: integer?, reduction: "mean"|"sum"|"none"?} first: the first own class
 ---@return accel.Tensor
-return function(logits, target, axis, opts)
-  local o = options("parallel_cross_entropy", opts, declared)
+return function(logits, target, axis, opts, ...)
+  local o = options("parallel_cross_entropy", opts, declared, ...)
   local n = logits.shape[logits.ndim]
   if target:numel() * n ~= logits:numel() then
     raise("parallel_cross_entropy: logits (%s) and target (%s) do not belong together", table.concat(logits.shape, ", "),
@@ -66,5 +67,5 @@ return function(logits, target, axis, opts)
   local losses = Loss(logits:reshape(-1, n), rows, axis, o)
   if o.reduction == "none" then return losses:view(target.shape) end
   if o.reduction == "sum" then return losses:sum() end
-  return losses:sum() / rows:ne(o.ignore_index):sum():to(losses.dtype)
+  return losses:sum() / rows:ne(o.ignore_index):sum():clamp(1):to(losses.dtype) -- of no row at all it is 0
 end

@@ -1,11 +1,11 @@
 --- Expert parallelism: ranks that read different data divide the experts of a mixture among them, and tokens travel to the ranks of
 --- their experts and back (Lepikhin et al. 2021), by an all-to-all of as many rows as there are for each. Rank r of P has the experts
---- r n / P .. (r + 1) n / P - 1 whole and shapes of the others; what is no expert is on every rank.
+--- r n / P .. (r + 1) n / P - 1 whole and shapes of the others. All other parameters are on every rank.
 ---
 --- A mixture is a module with a list `experts`, a method run_experts(x, weights, choices) and fields n_experts and k, as
---- accel.models.mixture has it. Gradients of experts are summed over all tokens of all ranks by the way back of the all-to-all, and averaged
---- over the ranks that have the same experts (the axis "edp"); what is averaged over all data ranks is the loss, so that they are
---- divided by the number of ranks that divide the experts among them. Sharding cuts experts over these ranks alone (units).
+--- accel.models.mixture has it. Gradients of experts are summed over all tokens of all ranks by the backward all-to-all, and averaged over
+--- the ranks with the same experts (the axis "edp"). The loss is averaged over all data ranks, so they are divided by the number of ranks
+--- that divide the experts among them. Sharding cuts experts over these ranks alone (units).
 local absent = require "accel.parallel.absent"
 local accel = require "accel"
 local coalesce = require "accel.dist.coalesce"
@@ -20,8 +20,8 @@ local WHO <const> = "expert parallelism"
 
 local M = {}
 
---- What a dry run counts with: the last mixture's experts, ranks that divide them, rows that those of this rank get in a forward where the
---- router is balanced, and rows that they get at the most. nil where no forward was played.
+--- Sizes for a dry run: the last mixture's experts, the ranks that divide them, the rows for this rank's experts in a forward with a
+--- balanced router, and the maximum rows. nil if no forward was simulated.
 ---@type {experts: integer, ranks: integer, rows: integer, most: integer}?
 M.foretold = nil
 
@@ -45,9 +45,21 @@ end
 function M.count_together(model, axis, whole)
   for _, m in ipairs(M.mixtures(model)) do
     if m.module.capacity_factor and m.module.drop_policy == "position" and not whole then
-      raise("%s: expert_drop_policy 'position' needs whole sequences on every rank; take 'probs' with cp_size and sp_size", WHO)
+      raise("%s: expert_drop_policy 'position' needs whole sequences on every rank; use 'probs' with cp_size and sp_size", WHO)
     end
     m.module.ranks = axis
+  end
+end
+
+--- Until the returned function is called, routers count the tokens of their own rank only: for ranks that run different numbers of
+--- forwards.
+---@param model accel.nn.Module
+---@return fun()
+function M.count_apart(model)
+  local list, axes = M.mixtures(model), {}
+  for i, m in ipairs(list) do axes[i], m.module.ranks = m.module.ranks or false, nil end
+  return function()
+    for i, m in ipairs(list) do m.module.ranks = axes[i] or nil end
   end
 end
 
@@ -79,7 +91,8 @@ local function sums(list, n)
   return out
 end
 
---- How many rows of each expert here come from each rank: what the ranks tell one another. Without values, as a balanced router has it.
+--- The number of rows of each expert here that come from each rank, as exchanged by the ranks. Without values, as a balanced router has
+--- it.
 local function counts_of_all(counts, axis, n, device)
   local received = accel.empty(axis.size * n, { dtype = "i64", device = device })
   dist.all_to_all_single(received, accel.tensor(counts, { dtype = "i64", device = device }), { group = axis.group })
@@ -122,11 +135,11 @@ end
 --- Divides the experts of a model among the ranks of an axis. All ranks have the same parameters before.
 ---@param model accel.nn.Module
 ---@param axis accel.parallel.Axis "ep"
----@return accel.Tensor[] params all parameters of experts, also those of others
+---@return accel.Tensor[] params all parameters of experts, including other ranks'
 function M.divide(model, axis)
   local found, params = M.mixtures(model), {}
   if #found == 0 then
-    raise("%s: %s has no mixture of experts that ep_size could divide; leave ep_size out", WHO,
+    raise("%s: %s has no mixture of experts for ep_size to divide; leave ep_size out", WHO,
       getmetatable(model).__name or "the model")
   end
   local _ <close> = accel.no_grad()

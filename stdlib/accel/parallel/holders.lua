@@ -16,7 +16,7 @@ local function first_of_stages(parallel, t)
   return true
 end
 
---- Whether this rank speaks for what it has of a tensor.
+--- Whether this rank represents its part of a tensor.
 ---@param parallel accel.accelerator.Parallelism
 ---@param t accel.Tensor a parameter or buffer of a model
 ---@param cut boolean ranks of the data axis have parts of it

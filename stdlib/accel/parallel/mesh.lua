@@ -12,7 +12,7 @@ local raise = require "accel.util.raise"
 ---@field name string
 ---@field size integer
 ---@field rank integer this rank's place, from 0
----@field group accel.dist.Group? nil where size is 1: there is nobody to talk to
+---@field group accel.dist.Group? nil if size is 1: no communication
 ---@field ranks integer[] ranks of the world, in order
 local Axis = class("accel.parallel.Axis")
 
@@ -22,6 +22,17 @@ function Axis:init(name, ranks, me, group)
     if r == me then self.rank = i - 1 end
   end
 end
+
+--- The tensors of all ranks side by side along dim, and the sum over the ranks, with a gradient
+--- (accel.parallel.collectives).
+---@param x accel.Tensor
+---@param dim integer
+---@return accel.Tensor
+function Axis:all_parts(x, dim) return require "accel.parallel.collectives".all_parts(x, self, dim) end
+
+---@param x accel.Tensor
+---@return accel.Tensor
+function Axis:total(x) return require "accel.parallel.collectives".total(x, self) end
 
 function Axis.__tostring(self) return ("Axis(%s, rank %d of %d)"):format(self.name, self.rank, self.size) end
 
@@ -67,7 +78,7 @@ local function make_axis(name, sets)
   return Axis(name, mine, me, group)
 end
 
---- Stages and rings send to each other: from GPU to GPU where ranks have them. Groups are split off the communicator that this makes.
+--- Stages and rings send to each other, from GPU to GPU if ranks have them. Groups are split off the communicator that this makes.
 local function tell_device()
   local device = accel.get_default_device()
   if dist.get_world_size() > 1 and device ~= "cpu" and not device:find "^meta" then dist.init_process_group(nil, { device_id = device }) end
@@ -77,7 +88,8 @@ end
 ---@param names string[] outermost first
 ---@param shape integer[] their product is the number of ranks
 ---@param joints? table<string, string[]> names of dimensions that are one axis as well
-function Mesh:init(names, shape, joints)
+function Mesh:init(names, shape, joints, ...)
+  check.surplus("DeviceMesh", ...)
   local total = 1
   if #names ~= #shape then raise("DeviceMesh: %d names for %d dimensions", #names, #shape) end
   tell_device()
@@ -88,17 +100,21 @@ function Mesh:init(names, shape, joints)
     self.at[names[d]] = d
   end
   if total ~= dist.get_world_size() then
-    raise("DeviceMesh: %s are %d ranks, but there are %d; the product of the sizes is the number of processes",
+    raise("DeviceMesh: %s need %d ranks, but there are %d; the product of the sizes must be the number of processes",
       table.concat(shape, " x "), total, dist.get_world_size())
   end
   for d, name in ipairs(names) do self.axes[name] = make_axis(name, partition(shape, { [d] = true })) end
   for name, list in accel.pairs(self.joints) do
+    if type(list) ~= "table" or type(list[1]) ~= "string" then
+      raise("DeviceMesh: joints must be lists of names of dimensions by name, got %s for '%s'", check.shown(list), tostring(name))
+    end
     local marked, known = self:marked(list)
     self.axes[name] = #known == 1 and self.axes[known[1]] or make_axis(name, partition(shape, marked))
   end
 end
 
 --- Those of some dimensions that the mesh has: as a set of places, and as names.
+---@param list string[] names of dimensions
 function Mesh:marked(list)
   local marked, known = {}, {}
   for _, dim in ipairs(list) do
@@ -129,7 +145,7 @@ function Mesh:divide(name, size, inner, outer)
   self.axes[inner], self.axes[outer] = make_axis(inner, within), make_axis(outer, across)
 end
 
---- The axis of a dimension or joint; one of size 1 for a dimension that the mesh leaves out.
+--- The axis of a dimension or joint. An axis of size 1 for a dimension that the mesh leaves out.
 ---@param name string
 ---@return accel.parallel.Axis
 function Mesh:axis(name)
@@ -145,29 +161,34 @@ end
 local function known(self, name)
   if not self.axes[name] then
     local near = type(name) == "string" and nearest(name, self.axes)
-    raise("DeviceMesh: no dimension %s; there are %s%s", check.shown(name), table.concat(self.mesh_dim_names, ", "),
+    raise("DeviceMesh: no dimension %s; choose from %s%s", check.shown(name), table.concat(self.mesh_dim_names, ", "),
       near and ("; did you mean '%s'?"):format(near) or "")
   end
   return self.axes[name]
 end
 
---- The group of ranks that differ from this one in a dimension (the only one, where there is one); nil where its size is 1.
+--- The group of ranks that differ from this one in a dimension (default: the only one). nil if its size is 1.
 ---@param name? string
 ---@return accel.dist.Group?
-function Mesh:get_group(name)
-  if name == nil and #self.shape ~= 1 then raise "DeviceMesh:get_group: several dimensions; say which" end
+function Mesh:get_group(name, ...)
+  check.surplus("DeviceMesh:get_group", ...)
+  if name == nil and #self.shape ~= 1 then raise "DeviceMesh:get_group: the mesh has several dimensions; name one" end
   return known(self, name or self.mesh_dim_names[1]).group
 end
 
 --- This rank's place in a dimension, from 0.
 ---@param name? string
 ---@return integer
-function Mesh:get_local_rank(name) return known(self, name or self.mesh_dim_names[1]).rank end
+function Mesh:get_local_rank(name, ...)
+  check.surplus("DeviceMesh:get_local_rank", ...)
+  return known(self, name or self.mesh_dim_names[1]).rank
+end
 
 --- Ranks of a dimension, of all without a name.
 ---@param name? string
 ---@return integer
-function Mesh:size(name)
+function Mesh:size(name, ...)
+  check.surplus("DeviceMesh:size", ...)
   if name ~= nil then return known(self, name).size end
   local total = 1
   for _, n in ipairs(self.shape) do total = total * n end
@@ -189,14 +210,14 @@ function Mesh.__tostring(self)
 end
 
 --- A mesh over all ranks, as torch.distributed has it. Collective over the world.
----@param device string kind of device; ranks have theirs already
+---@param device string kind of device. Ranks have theirs already
 ---@param shape integer[]
 ---@param opts? {mesh_dim_names: string[]?}
 ---@return accel.parallel.DeviceMesh
-local function init_device_mesh(device, shape, opts)
+local function init_device_mesh(device, shape, opts, ...)
   local options = require "accel.util.options"
   if type(device) ~= "string" then raise("init_device_mesh: the kind of device comes first, got %s", check.shown(device)) end
-  local o = options("init_device_mesh", opts, { mesh_dim_names = options.none })
+  local o = options("init_device_mesh", opts, { mesh_dim_names = options.none }, ...)
   local names = o.mesh_dim_names
   if not names then
     names = {}
@@ -205,4 +226,14 @@ local function init_device_mesh(device, shape, opts)
   return Mesh(names, shape)
 end
 
-return { DeviceMesh = Mesh, init_device_mesh = init_device_mesh }
+--- The ranks of the whole world, in a job without a mesh.
+---@param size integer
+---@param rank integer
+---@return accel.parallel.Axis
+local function world(size, rank)
+  local ranks = {}
+  for r = 0, size - 1 do ranks[r + 1] = r end
+  return Axis("world", ranks, rank)
+end
+
+return { DeviceMesh = Mesh, init_device_mesh = init_device_mesh, world = world }

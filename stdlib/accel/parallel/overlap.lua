@@ -1,8 +1,8 @@
---- Communication of tensor parallelism beside products (enable_async_tp). The gradients of weights are needed last: while the ranks sum
---- the gradient of what layers took in, these products are computed. Layers whose outputs are shared out put them off, and the
---- backward of what they take in starts its collective, computes them, and waits. Same products, same sums, same bits; the gradient of
---- the output and the input of a layer live until then. Backward runs once for each forward: what was put off is not kept. accel.grad and
---- backward with `inputs` put nothing off: they give gradients of weights, too, and leave those of other leaves as they are.
+--- Overlaps communication of tensor parallelism with products (enable_async_tp). The gradients of weights are needed last: while the
+--- ranks sum the gradient of the layers' input, these products are computed. Layers with sharded outputs defer them, and the input's
+--- backward starts its collective, computes them, and waits. The products, sums and bits are the same. The gradient of the output and the
+--- input of a layer stay in memory until then. Backward runs once for each forward: deferred products are not kept. accel.grad and
+--- backward with `inputs` defer nothing: they return gradients of weights as well, and leave other leaves' gradients unchanged.
 ---
 ---   local x = overlap.enter(x, axis, dim)      as collectives.copy, or with dim as collectives.gather
 ---   local y = overlap.columns(x, forward, module)
@@ -15,7 +15,7 @@ local once_differentiable = require "accel.autograd.once_differentiable"
 
 local M = {}
 
---- By what `enter` made: the backwards that its layers have put off.
+--- By results of `enter`: the backwards deferred by its layers.
 local late = setmetatable({}, { __mode = "k" })
 
 local Enter = accel.Function {
@@ -44,7 +44,7 @@ local Enter = accel.Function {
 
 local Columns = accel.Function {
   name = "columns_overlapped",
-  -- weight and bias are the module's: named here, so that there is a way to them where a backward asks for theirs alone
+  -- weight and bias are the module's: named here, so that the graph reaches them if a backward asks only for theirs
   forward = function(ctx, x, list, forward, module, weight, bias)
     local _ <close> = accel.enable_grad()
     local own = x:detach():requires_grad_(true)
@@ -65,14 +65,14 @@ local Columns = accel.Function {
     end
     ctx.own, ctx.y, ctx.weight, ctx.bias = nil, nil, nil, nil
     if not y then
-      error("enable_async_tp: backward went through a layer twice; its products are put off once, so leave retain_graph out", 0)
+      error("enable_async_tp: backward went through a layer twice, but its deferred products are computed once; leave retain_graph out", 0)
     end
     list[#list + 1] = core.backward_inputs({ y }, { dy })
     return own.grad
   end),
 }
 
---- Whether what runs now has a backward in which something could be put off.
+--- Whether the current code has a backward in which a product could be deferred.
 ---@param x accel.Tensor
 ---@param axis accel.parallel.Axis
 ---@return boolean
@@ -80,11 +80,12 @@ function M.applies(x, axis)
   return axis.size > 1 and x.requires_grad and x.device ~= "meta" and accel.is_grad_enabled() and not require "accel.parallel.absent".is(x)
 end
 
---- x before layers whose outputs are shared out, all of which take the result; with dim the whole of which x is a part along it.
+--- x before layers with sharded outputs, all of which take the result. With dim, x is a part along dim, and the result is the
+--- whole.
 ---@param x accel.Tensor
 ---@param axis accel.parallel.Axis
 ---@param dim? integer
----@param begun? accel.Tensor what the result will be, when `work` has ended
+---@param begun? accel.Tensor the future result, valid when `work` has ended
 ---@param work? table
 ---@return accel.Tensor
 function M.enter(x, axis, dim, begun, work)
@@ -94,7 +95,8 @@ function M.enter(x, axis, dim, begun, work)
   return y
 end
 
---- forward(module, x), whose gradients of weights come while the gradient of x is summed, where x is of `enter`.
+--- forward(module, x). If x is a result of `enter`, gradients of weights are computed while the gradient of x is
+--- summed.
 ---@param x accel.Tensor
 ---@param forward function
 ---@param module accel.nn.Module

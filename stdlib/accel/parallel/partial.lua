@@ -1,13 +1,14 @@
---- Parameters that work on parts of the sequence: norms, and biases behind layers whose inputs are shared out. The gradient of each is the
---- sum of what the ranks have, and those of one block are summed together, in one collective, when the last of them has come: a block's
---- gradients are whole before the next block's backward, as sharding and DDP count on.
+--- Parameters that see parts of the sequence: norms, and biases after layers with sharded inputs. The gradient of each is the sum over the
+--- ranks. Those of one block are summed together, in one collective, when the last of them is available: a block's gradients are whole
+--- before the next block's backward, as sharding and DDP require.
 ---
----   local scale = partial.whole_gradient(region, p)      p, whose gradient will be that of the whole sequence
----   partial.scope(region, module)                        what is asked for during its forward is summed together
+---   local scale = partial.whole_gradient(region, p)      p, whose gradient will be the whole sequence's
+---   partial.scope(region, module)                        sums the requests during its forward together
 ---
---- Inside of a scope two functions with gradients work together. `Sums` leads from one number to all parameters of the scope and has
---- no use for their values, which sharding may bring and take away; `Use` is the parameter on its way into an operation. Its backward
---- keeps what came for `Sums`, whose backward runs after those of all uses. Outside of a scope each parameter has a collective of its own.
+--- Inside of a scope two functions with gradients work together. Inside a scope two functions with gradients work together. `Sums` leads
+--- from one number to all parameters of the scope and does not use their values, which sharding may gather and free. `Use` is the
+--- parameter on its way into an operation. Its backward keeps the gradient for `Sums`, whose backward runs after all uses. Outside a
+--- scope each parameter has its own collective.
 local accel = require "accel"
 local absent = require "accel.parallel.absent"
 local coalesce = require "accel.dist.coalesce"
@@ -47,7 +48,7 @@ local Use = accel.Function {
   end),
 }
 
---- What a scope sums: the parameters that were found when it was made, and what came for them.
+--- The data of a scope's sum: the parameters found when it was made, and their gradients.
 local function open(region, modules)
   local parameters, found = {}, {}
   for _, m in ipairs(modules) do
@@ -72,7 +73,7 @@ end
 
 ---@param region accel.parallel.Region
 ---@param p? accel.Tensor
----@return accel.Tensor? p as it is where there is no gradient to be summed
+---@return accel.Tensor? p unchanged if there is no gradient to be summed
 function M.whole_gradient(region, p)
   if not p then return nil end
   local scope = region.scope
@@ -89,7 +90,7 @@ function M.whole_gradient(region, p)
   return collectives.copy(p, region.axis)
 end
 
---- Lets what is registered in a module be summed together; inside of another scope, with that one's.
+--- Sums the registered parameters of a module together. Inside another scope, they join that one's.
 ---@param region accel.parallel.Region
 ---@param module accel.nn.Module
 function M.scope(region, module)

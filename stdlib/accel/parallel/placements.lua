@@ -1,7 +1,8 @@
---- Which range of a whole parameter this rank has, where a plan cut it: owner of that knowledge for everything that reads or writes
---- whole states (checkpoints, Hugging Face folders, norms of gradients).
+--- The range of a whole parameter that this rank has after a plan sharded it. This module owns that information for everything that
+--- reads or writes whole states (checkpoints, Hugging Face folders, norms of gradients).
 ---
---- A cut parameter keeps its identity, so that optimizers made before go on with it; its shape becomes that of the part.
+--- A sharded parameter keeps its identity, so that optimizers made before continue with it. Its shape becomes the
+--- shard's.
 local accel = require "accel"
 local core = require "accel.parallel.core"
 local dist = require "accel.dist"
@@ -11,8 +12,10 @@ local dist = require "accel.dist"
 ---@field dim integer
 ---@field pieces integer blocks of dim that are cut one by one: 3 for queries, keys and values in one matrix
 ---@field whole integer extent of dim in the whole parameter
----@field step integer extent of a piece's part; the last rank's may be shorter
+---@field step integer extent of a piece's part. The last rank's may be shorter
 local M = { of = setmetatable({}, { __mode = "k" }) }
+
+require "accel.nn.divided".placements = M
 
 --- Parameters of experts that ranks have divided among them (experts.lua), and the axis that did so. A rank has some whole, and shapes of
 --- the others.
@@ -41,7 +44,8 @@ function M.part(p, t, r)
   return #list == 1 and list[1]:clone() or accel.cat(list, p.dim)
 end
 
---- Cuts a parameter: this rank keeps its part of dim. Once; a tied parameter is met again and is cut already.
+--- Cuts a parameter: this rank keeps its part of dim. It happens once: a tied parameter is visited again, already
+--- sharded.
 ---@param param accel.Tensor
 ---@param axis accel.parallel.Axis
 ---@param dim integer
@@ -57,7 +61,7 @@ function M.cut(param, axis, dim, pieces)
 end
 
 --- The whole of a tensor that is cut as a parameter is: a parameter's own, its gradient, a state of an optimizer. A collective over
---- the axis; every rank gets it.
+--- the axis. Every rank gets it.
 ---@param p accel.parallel.Placement
 ---@param t accel.Tensor this rank's part
 ---@return accel.Tensor

@@ -1,11 +1,12 @@
---- Attention over a sequence whose parts are on several ranks (Liu et al. 2023): queries stay, keys and values come by; what each part
---- gives is joined by the log of its sum of exponentials. No rank has scores of more than a part.
+--- Attention over a sequence whose parts are on several ranks (Liu et al. 2023): queries stay, while keys and values are passed on.
+--- The results of all parts are combined by the log of their sums of exponentials. No rank has scores of more than a part.
 ---
 ---   ring_attention(q, k, v, axis, { is_causal, scale, gather, chunks })
 ---
 --- q, k, v: [B, heads, positions of this rank, width]. A rank has `chunks` equal pieces of the sequence: 1, the rank-th of all, or 2,
---- number rank from the front and number rank from the back, which gives causal attention the same work on every rank.
---- gather: all keys and values come at once (all-gather), and their gradients go by a reduce-scatter; else they go round the ring.
+--- number rank from the front and number rank from the back, which gives causal attention the same work on every rank. gather: all
+--- keys and values are fetched at once (all-gather), and their gradients use a reduce-scatter. Otherwise they are passed around the
+--- ring.
 local accel = require "accel"
 local dist = require "accel.dist"
 
@@ -29,7 +30,7 @@ local function each_pair(o, P, me, source, fn)
   end
 end
 
---- Sends tensors to the next rank of the axis and gives those of the rank before.
+--- Sends tensors to the next rank of the axis and returns the previous rank's.
 local function pass_on(list, axis)
   local works, got = {}, {}
   local to, from = axis.ranks[(axis.rank + 1) % axis.size + 1], axis.ranks[(axis.rank - 1) % axis.size + 1]

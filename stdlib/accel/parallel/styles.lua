@@ -1,19 +1,19 @@
---- What becomes of a module under tensor parallelism, by the word that a plan has for it. Outputs shared out are the heads of an
---- attention or the hidden features of a feed-forward layer; between such layers all ranks have the same activations, or, with
---- sequence_parallel, each its part of dim 2, the sequence.
+--- Converts a module for tensor parallelism, by its word in a plan. Sharded outputs are the heads of an attention or the hidden
+--- features of a feed-forward layer. Between such layers all ranks have the same activations, or, with sequence_parallel, each
+--- its part of dim 2, the sequence.
 ---
 ---   colwise             Linear, Conv1D: outputs are shared out. `pieces` = 3: of three matrices in one, each by itself.
 ---                       Dropout: of features that are shared out
 ---   rowwise             Linear, Conv1D: inputs are shared out, outputs summed over the ranks, and the bias added once
 ---   colwise_rep         colwise, and every rank gets all outputs: a head. Its loss needs no gathered logits (cross_entropy)
----   embedding_rowwise   Embedding: rows are shared out; the vocabulary need not divide
+---   embedding_rowwise   Embedding: rows are sharded. The vocabulary need not divide
 ---   embedding_colwise   Embedding: columns are shared out, as of biases by head
----   attention           the module whose heads are shared out: its dropout is that of all heads
+---   attention           the module with sharded heads: its dropout masks cover all heads
 ---   sequence_parallel   norms, dropout and embeddings on parts of the sequence. Nothing without sequence_parallel
 ---   sequence_gather     every rank gets the whole sequence of its output
 ---   sequence_whole      the module takes and gives parts of the sequence, and sees the whole inside
 ---
---- input = "replicated": what comes in is the whole sequence also with sequence_parallel. output = "sharded" (colwise_rep): every rank
+--- input = "replicated": the input is the whole sequence even with sequence_parallel. output = "sharded" (colwise_rep): every rank
 --- keeps its own outputs.
 local accel = require "accel"
 local Conv1D = require "accel.models.conv1d"
@@ -36,19 +36,20 @@ local linear, addmm, embedding, dropout = accel.linear, accel.addmm, accel.embed
 
 local M = { known = {} }
 
--- Where layers meet -------------------------------------------------------------------------------
+-- Connections between layers ----------------------------------------------------------------------
 
---- What the parallel layers of one model share.
+--- Shared by the parallel layers of one model.
 ---@class accel.parallel.Region
 ---@field axis accel.parallel.Axis
 ---@field sequence boolean
----@field overlapped boolean sums of gradients run beside products (overlap.lua)
----@field chunked boolean what forward gathers and sums travels in parts beside its products (chunks.lua)
+---@field overlapped boolean sums of gradients overlap with products (overlap.lua)
+---@field chunked boolean forward's gathers and sums are split and overlap with its products (chunks.lua)
 local Region = class("accel.parallel.Region")
 M.Region = Region
 
 function Region:init(axis, sequence, overlapped, chunked)
   self.axis, self.sequence, self.overlapped, self.chunked, self.entered = axis, sequence, overlapped, chunked, {}
+  self.style_of = setmetatable({}, { __mode = "k" }) -- of modules that are cut
   self.looked_up = setmetatable({}, { __mode = "k" })
 end
 
@@ -75,14 +76,14 @@ function Region:enter(x, replicated)
   return y
 end
 
---- The sum over ranks behind a layer that shares inputs out.
+--- The sum over ranks after a layer with sharded inputs.
 function Region:leave(y, replicated)
   self.entered = {}
   if self.sequence and not replicated then return collectives.scatter(check_length(self, y), self.axis, 2) end
   return collectives.reduce(y, self.axis)
 end
 
---- The same behind product(x), of rows.
+--- The same after product(x), of rows.
 function Region:leave_product(x, product, replicated)
   local y = self.chunked and chunks.leave(x, product, self.axis, self.sequence and not replicated)
   if not y then return self:leave(product(x), replicated) end
@@ -90,7 +91,7 @@ function Region:leave_product(x, product, replicated)
   return y
 end
 
---- Whether an embedding looked something up in a head's weight in this forward: told by it, asked by the head.
+--- Whether an embedding used a head's weight in this forward. The embedding sets it, the head reads it.
 function Region:look_up(weight) self.looked_up[weight] = true end
 
 function Region:is_tied(weight)
@@ -117,7 +118,7 @@ local function check_divides(name, n, pieces, axis, what)
   end
 end
 
---- Shares the outputs of a linear layer out; returns the layer's own forward.
+--- Shards the outputs of a linear layer. Returns the layer's own forward.
 local function cut_outputs(region, style, name, module, o, uneven)
   local conv, pieces = is(module, Conv1D), o.pieces or 1
   if not conv and not is(module, Linear) then refuse(style, name, module, "Linear and Conv1D") end
@@ -130,7 +131,7 @@ local function cut_outputs(region, style, name, module, o, uneven)
   return module.forward
 end
 
---- Masks of what is dropped are those of the whole tensor, of which dim is shared out equally.
+--- Dropout masks are the whole tensor's, of which dim is divided equally.
 local function drop_part(axis, x, dim, run)
   local n = x.shape[dim]
   core.random_range(dim, axis.rank * n, axis.size * n)
@@ -161,7 +162,7 @@ function M.known.colwise(region, name, module, o)
   rawset(module, "forward", function(self, x) return columns(region:enter(x, replicated), forward, self) end)
 end
 
---- x weight, by the operation that says which of the two is a weight: zero_bubble puts its gradient off.
+--- x weight, by the operation that marks which of the two is a weight: zero_bubble defers its gradient.
 local function times(x, weight) return addmm(accel.empty({ 1 }, { dtype = x.dtype, device = x.device }), x, weight, { beta = 0 }) end
 
 function M.known.rowwise(region, name, module, o)
@@ -289,6 +290,9 @@ end
 ---@param name string
 ---@param module accel.nn.Module
 ---@param o table
-function M.apply(region, style, name, module, o) M.known[style](region, name, module, o) end
+function M.apply(region, style, name, module, o)
+  M.known[style](region, name, module, o)
+  region.style_of[module] = style
+end
 
 return M

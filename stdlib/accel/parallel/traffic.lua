@@ -1,27 +1,30 @@
---- Bytes that a plan sends, from sizes alone: what one rank's collectives and messages carry in one update of a transformer decoder (GPT-2's,
---- Llama's and Mixtral's kind; of others what comes near, to order plans by). The formulas that accel-run plan chooses by; tests count what
---- real runs and dry runs send, which is equal.
+--- Bytes that a plan sends, from sizes alone: the bytes of one rank's collectives and messages in one update of a transformer decoder (like
+--- GPT-2, Llama and Mixtral. For others it is an approximation, to order plans). accel-run plan chooses by these formulas. Tests count the
+--- bytes of real runs and dry runs, which are equal.
 ---
 --- Stages have equally many blocks, as Megatron-LM's (split_points = "even").
 ---
---- With n = rows of a micro-batch times tokens of this rank (T / cp / sp), a = n hidden bytes (an activation), P what the rank has of
---- the parameters, D ranks that average gradients (dp cp sp), m micro-batches, L blocks of the rank:
+--- With n = rows of a micro-batch times tokens of this rank (T / cp / sp), a = n hidden bytes (an activation), P the rank's
+--- parameters, D ranks that average gradients (dp cp sp), m micro-batches, L blocks of the rank:
 ---
----   tensor     all_reduce      m a (4 L, 1 with the embedding, 1 with the head); 12 m n of the loss (f32: the maximum, two sums)
----   sequence   all_gather      m a (4 L, 1, 1), and the position table;  reduce_scatter m a (4 L, 1, 1)
----              all_reduce      gradients of norms and row-parallel biases, m times;  12 m n of the loss
----   pipeline   send, recv      m a (a / tp where ranks have parts of the sequence) for each boundary, forward and backward
----              all_reduce      the table of a tied head;  broadcast 8: the loss
+---   tensor     all_reduce      m a (4 L, 1 with the embedding, 1 with the head). 12 m n of the loss (f32: the maximum, two sums)
+---   sequence   all_gather      m a (4 L, 1, 1), and the position table.  reduce_scatter m a (4 L, 1, 1)
+---              all_reduce      gradients of norms and row-parallel biases, m times.  12 m n of the loss
+---   pipeline   send, recv      m a (a / tp if ranks have parts of the sequence) for each boundary, forward and backward
+---              all_reduce      the table of a tied head.  broadcast 32: the loss, as a sum and its divisor
 ---              send, recv      m n E of every block before a boundary: logits of routers whose losses the last stage adds up, and back
----   context    all_gather      4 L m (keys and values of the whole sequence, n cp kv);  reduce_scatter 2 L m n cp kv (their gradients, f32)
+---   context    all_gather      4 L m (keys and values of the whole sequence, n cp kv).  reduce_scatter 2 L m n cp kv (their gradients, f32)
+---              all_reduce      16 m of the last stage, with Ulysses as well: the sum of the loss and its labels. 8 m of every stage of a
+---                              pipeline: these labels before it
 ---   ring       send, recv      L m (2 (cp - 1) n kv forward, cp (2 n kv + 2 n kv of f32) backward)
 ---   experts    all_to_all      L m (8 E, and 4 r hidden: rows r of k n that a balanced router sends, there and back, forward and backward)
----              all_reduce      with tensor parallelism k a in place of a feed-forward layer's a; their parameters over the ranks that have them
+---              all_reduce      with tensor parallelism k a in place of a feed-forward layer's a. Their parameters over the ranks that have them
 ---              all_gather      L m 12 k n D with a capacity: weights and choices of all ranks
 ---   Ulysses    all_to_all      4 L m (n hidden and n kv, twice each), forward and backward
----   data       all_reduce      P
----   ZeRO       reduce_scatter  every unit (a block; what is left) up to a multiple of 256 D elements; between machines all_gather of the same
----   clipping   all_reduce 8 over a mesh; all_gather 8 D of sharded gradients; and 4 bytes per parameter with a gradient
+---   data       all_reduce      P. 8 m of the D ranks, 16 m with losses of routers: counts of labels, and of tokens. 16 of a pipeline: its loss
+---   ZeRO       reduce_scatter  every unit (a block, the rest) up to a multiple of 256 D elements. Between machines all_gather of the same
+---   clipping   all_reduce 8 over a mesh. all_gather 8 D of sharded gradients, and 4 bytes per parameter with a gradient
+local configuration = require "accel.models.config"
 local balance = require "accel.parallel.pipeline.balance"
 local schedule = require "accel.parallel.pipeline.schedule"
 
@@ -72,7 +75,7 @@ end
 
 local function ceil(n, by) return -(-n // by) * by end
 
---- Parameters of what stands before and behind the blocks: the table, positions, the last norm and a head of its own.
+--- Parameters before and after the blocks: the table, positions, the last norm and an untied head.
 local function ends(d, tp, rank)
   local rows = -(-d.vocab // tp)
   local first = math.min(rank * rows, d.vocab)
@@ -88,7 +91,7 @@ end
 ---@field dp integer?
 ---@field ep integer? of the dp cp sp ranks that divide experts
 ---@field sequence boolean? sequence parallelism between the layers of tensor parallelism
----@field ring boolean? keys and values go round; else they are gathered
+---@field ring boolean? keys and values use the ring. Otherwise they are gathered
 ---@field zero integer? stage, 0 to 3
 ---@field units "blocks"|"model"? of ZeRO: every block, as by DeepSpeed's stages (default), or the model as one
 ---@field micro_batches integer?
@@ -100,14 +103,14 @@ end
 ---@field stage integer? this rank's place in the pipeline, from 0
 ---@field tp_rank integer?
 
---- What one rank sends and receives in an update: bytes by kind of collective, and rows { kind, bytes, what }. Bytes are payloads, as
+--- The traffic of one rank in an update: bytes by kind of collective, and rows { kind, bytes, what }. Bytes are payloads, as
 --- accel.dist.records and --dry-run have them.
 ---@param d accel.parallel.TrafficModel
 ---@param p accel.parallel.TrafficPlan
 ---@return table<string, integer> totals
 ---@return table[] rows
 ---@return integer parameters that the rank has
----@return integer experts those of them that are of divided experts
+---@return integer experts the number that belong to divided experts
 function M.of(d, p)
   local tp, pp, cp, sp, dp, ep = p.tp or 1, p.pp or 1, p.cp or 1, p.sp or 1, p.dp or 1, p.ep or 1
   local m, w, stage, chunks = p.micro_batches or 1, p.width or 4, p.stage or 0, pp > 1 and p.virtual_stages or 1
@@ -144,8 +147,8 @@ function M.of(d, p)
     if has_first then add("all_reduce", m * a, "embedding, forward") end
     if has_last then add("all_reduce", m * a, "head, backward") end
   elseif tp > 1 then
-    add("all_gather", m * a * 4 * own, "sequence parallelism: before layers, and backward behind them")
-    add("reduce_scatter", m * a * (d.experts and 2 or 4) * own, "sequence parallelism: behind layers, and backward before them")
+    add("all_gather", m * a * 4 * own, "sequence parallelism: before layers, and in backward after them")
+    add("reduce_scatter", m * a * (d.experts and 2 or 4) * own, "sequence parallelism: after layers, and in backward before them")
     if has_first then add("reduce_scatter", m * a, "embedding, forward") end
     if has_first then
       add("all_gather", m * a, "embedding, backward")
@@ -174,7 +177,7 @@ function M.of(d, p)
       add("recv", m * n * d.experts * w * passed, "logits of routers, and their gradients, of other stages")
     end
     if d.tied and (has_first or has_last) then add("all_reduce", table_ * w, "gradient of the tied table, over its stages") end
-    add("broadcast", 8, "loss")
+    add("broadcast", 32, "loss")
   end
 
   local kv = n * d.kv // tp
@@ -185,6 +188,10 @@ function M.of(d, p)
   elseif cp > 1 then
     add("all_gather", own * m * 4 * kv * cp * w, "keys and values, forward and backward")
     add("reduce_scatter", own * m * 2 * kv * cp * 4, "gradients of keys and values")
+  end
+  if cp * sp > 1 then
+    if has_last then add("all_reduce", m * 16, "loss of parts of the sequence, and its labels") end
+    if pp > 1 then add("all_reduce", m * 8, "labels of parts of the sequence, before the pipeline") end
   end
   if sp > 1 then add("all_to_all", own * m * 2 * (2 * a // tp + 2 * kv * w), "heads for positions and back") end
 
@@ -199,7 +206,7 @@ function M.of(d, p)
       add("all_reduce", parameters * w, "data parallelism: gradients")
       if edp > 1 then add("all_reduce", own * experts * w, "expert parallelism: gradients of the same experts") end
     else
-      local shared = pp > 1 and d.tied and (has_first or has_last) and table_ or 0 -- what stages share is not cut
+      local shared = pp > 1 and d.tied and (has_first or has_last) and table_ or 0 -- tensors shared by stages are not sharded
       local left, bytes = rest + tied_again - shared, 0
       if p.units == "model" then
         bytes = ceil(own * block + left, CUT * data)
@@ -219,14 +226,19 @@ function M.of(d, p)
       if tp == 1 and pp == 1 and ep == 1 then add("all_gather", 8 * data, "norm of the gradients") end
     end
   end
+  if data > 1 then
+    add("all_reduce", m * 8 * (d.balances and 2 or 1), "data parallelism: counts of the means in the loss, labels and tokens of routers")
+    if pp > 1 then add("all_reduce", 16, "data parallelism: loss of the pipeline") end
+  end
   if tp > 1 or pp > 1 or ep > 1 then add("all_reduce", 8, "norm of the gradients") end
   return totals, rows, parameters + own * experts, own * experts
 end
 
---- What a model's config says of its sizes. Of BERT, T5 and ViT what comes near: T5's stacks are one, all their blocks alike.
+--- A model's sizes, from its config. For BERT, T5 and ViT they are approximate: T5's stacks count as one, with equal blocks.
 ---@param c table config of one of the families, with its defaults
 ---@return accel.parallel.TrafficModel
 function M.model(c)
+  c = configuration.plain(c)
   if c.n_embd then
     return { layers = c.n_layer, hidden = c.n_embd, kv = c.n_embd, inner = c.n_inner or 4 * c.n_embd, gated = false, biased = true,
       vocab = c.vocab_size, positions = c.n_positions, tied = c.tie_word_embeddings ~= false }

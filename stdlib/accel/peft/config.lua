@@ -1,19 +1,23 @@
---- What adapters are: LoraConfig, IA3Config and PromptTuningConfig, as adapter_config.json holds them.
+--- The configurations of adapters: LoraConfig, IA3Config and PromptTuningConfig, as in adapter_config.json.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
 local M = {}
 
---- Fields that PEFT has and that say nothing here while they have these values; others raise.
-local IDLE <const> = { alora_invocation_tokens = false, arrow_config = false, auto_mapping = false, corda_config = false,
+--- PEFT's fields without meaning here, which must have these values. Other values raise.
+local IDLE <const> = { alora_invocation_tokens = false, arrow_config = false, corda_config = false,
   ensure_weight_tying = false, eva_config = false, kasa_config = false, layer_replication = false, loftq_config = {}, lora_ga_config = false,
   megatron_config = false, megatron_core = "megatron.core", monteclora_config = false, qalora_group_size = 16, revision = false,
   target_parameters = false, trainable_token_indices = false, use_bdlora = false, use_qalora = false,
   velora_config = false, runtime_config = false, tokenizer_kwargs = false }
+
+--- Fields that record where an adapter is from.
+local RECORDS <const> = { auto_mapping = true, peft_type = true, peft_version = true }
 
 local Config = class("accel.peft.Config")
 
@@ -38,7 +42,7 @@ function Config:init(opts)
       self[key] = value
     elseif IDLE[key] ~= nil then
       if not idle(value, IDLE[key]) then raise("%s: %s = %s is not supported; leave it out", name, key, check.shown(value)) end
-    elseif key ~= "peft_type" and key ~= "peft_version" then
+    elseif not RECORDS[key] then
       local near = type(key) == "string" and nearest(key, self.defaults)
       raise("%s: unknown option '%s'%s", name, tostring(key), near and ("; did you mean '%s'?"):format(near) or options.listed(self.defaults))
     end
@@ -76,12 +80,16 @@ end
 
 local function common(self, name)
   if self.task_type and not TASKS[self.task_type] then
-    raise("%s: task_type %s is none of CAUSAL_LM, SEQ_CLS, SEQ_2_SEQ_LM, TOKEN_CLS, QUESTION_ANS, FEATURE_EXTRACTION", name,
+    raise("%s: task_type %s is not one of CAUSAL_LM, SEQ_CLS, SEQ_2_SEQ_LM, TOKEN_CLS, QUESTION_ANS, FEATURE_EXTRACTION", name,
       check.shown(self.task_type))
   end
   if type(self.modules_to_save) == "string" then self.modules_to_save = { self.modules_to_save } end
-  for _, key in ipairs { "target_modules", "modules_to_save", "exclude_modules" } do strings(name, key, self[key]) end
+  for _, key in ipairs { "target_modules", "modules_to_save", "exclude_modules" } do
+    if self.defaults[key] ~= nil then strings(name, key, self[key]) end
+  end
 end
+
+local INITS <const> = { gaussian = true, orthogonal = true, olora = true }
 
 --- LoRA (Hu and others, "LoRA: Low-Rank Adaptation of Large Language Models"): y = W x + B A x * lora_alpha / r.
 --- example: accel.peft.LoraConfig { r = 4, lora_alpha = 8 }.bias --> "none"
@@ -101,15 +109,16 @@ LoraConfig.defaults = {
 ---  r integer = 8: rank
 ---  lora_alpha number = 8: the update counts lora_alpha / r, with use_rslora lora_alpha / sqrt(r)
 ---  lora_dropout number = 0: of the adapter's input, in training
----  target_modules string|string[]: names of layers, or ends of names; a string: a regular expression for whole names; "all-linear": all
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
 ---  but the head (default: by the model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  bias string = "none": which biases learn as well: "none", "all", "lora_only"
 ---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
 ---  use_rslora boolean = false: the rank counts by its square root
 ---  use_dora boolean = false: magnitudes of the rows of the weight with its update learn as well (DoRA)
----  fan_in_fan_out boolean = false: set where layers are Conv1D
----  init_lora_weights boolean|string = true: B zero; "gaussian": A normal; false: B as A
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  init_lora_weights boolean|string = true: B zero; "gaussian": A normal too; false: B as A; "orthogonal": rows of A and columns of B are
+---  orthogonal to each other; "olora": both from a QR of the model's weights, of which their product is taken off
 ---  rank_pattern table = {}: other ranks by name
 ---  alpha_pattern table = {}: other lora_alpha by name
 ---  lora_bias boolean = false: B has a bias
@@ -121,6 +130,7 @@ LoraConfig.defaults = {
 function LoraConfig:init(opts) Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
+---@param name string name of the adapter, for messages
 function LoraConfig:validate(name)
   common(self, name)
   check.positive(name, "r", self.r)
@@ -131,9 +141,13 @@ function LoraConfig:validate(name)
   end
   if self.use_dora and self.lora_bias then raise("%s: lora_bias does not go with use_dora", name) end
   local init = self.init_lora_weights
-  if type(init) ~= "boolean" and init ~= "gaussian" then
-    raise("%s: init_lora_weights must be true, false or 'gaussian', got %s", name, check.shown(init))
+  if type(init) == "string" and init:find "^pissa" then
+    raise("%s: init_lora_weights = %s changes the model's weights by their singular values, which accel has no op for; let PEFT save the "
+      .. "adapter as LoRA (save_pretrained with path_initial_model_for_weight_conversion)", name, check.shown(init))
+  elseif type(init) ~= "boolean" and not INITS[init] then
+    raise("%s: init_lora_weights must be true, false, 'gaussian', 'orthogonal' or 'olora', got %s", name, check.shown(init))
   end
+  if init == "orthogonal" and self.r % 2 == 1 then raise("%s: init_lora_weights = 'orthogonal' needs an even r, got %d", name, self.r) end
 end
 
 --- IA3 (Liu and others, "Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context Learning"): outputs, or inputs of
@@ -150,19 +164,20 @@ IA3Config.defaults = {
 }
 
 ---@param opts? table
----  target_modules string|string[]: names of layers, or ends of names; a string: a regular expression for whole names (default: by the
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names (default: by the
 ---  model's family)
 ---  exclude_modules string[]: layers that are left out
----  feedforward_modules string[]: those of them whose inputs are multiplied (default: by the model's family)
----  fan_in_fan_out boolean = false: set where layers are Conv1D
+---  feedforward_modules string[]: those of them that multiply their inputs (default: by the model's family)
+---  fan_in_fan_out boolean = false: set for Conv1D layers
 ---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
----  init_ia3_weights boolean = true: vectors of ones; false: normal
+---  init_ia3_weights boolean = true: vectors of ones. false: normal
 ---  task_type string: CAUSAL_LM and others, for PEFT
 ---  base_model_name_or_path string: for PEFT
 ---  inference_mode boolean = false: nothing learns
 function IA3Config:init(opts) Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
+---@param name string name of the adapter, for messages
 function IA3Config:validate(name)
   common(self, name)
   strings(name, "feedforward_modules", self.feedforward_modules)
@@ -206,6 +221,7 @@ PromptTuningConfig.defaults = {
 function PromptTuningConfig:init(opts) Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
+---@param name string name of the adapter, for messages
 function PromptTuningConfig:validate(name)
   common(self, name)
   check.positive(name, "num_virtual_tokens", self.num_virtual_tokens)
@@ -216,10 +232,36 @@ function PromptTuningConfig:validate(name)
   if how == "TEXT" and not (self.prompt_tuning_init_text and self.tokenizer_name_or_path) then
     raise("%s: 'TEXT' needs prompt_tuning_init_text and tokenizer_name_or_path", name)
   end
+  if how ~= "TEXT" then
+    no_effect.given(name, self, { "prompt_tuning_init_text", "tokenizer_name_or_path" }, "with prompt_tuning_init = '" .. how .. "'; say 'TEXT'")
+  end
   if self.modules_to_save then raise("%s: modules_to_save has no meaning here", name) end
 end
 
 M.LoraConfig, M.IA3Config, M.PromptTuningConfig = LoraConfig, IA3Config, PromptTuningConfig
+
+-- While this is set, as in accel's tests, reading a field that a kind of adapter does not have raises (models/config.lua has the same for
+-- models). Elsewhere they are nil. Code that serves several kinds reads by M.get.
+if os.getenv "ACCEL_TEST_STRICT" == "1" then
+  for _, kind in ipairs { LoraConfig, IA3Config, PromptTuningConfig } do
+    kind.__index = function(_, key)
+      local value = kind[key]
+      if value == nil and kind.defaults[key] == nil and type(key) == "string" and not key:find "^_" then
+        error(("%s: '%s' is read, which it does not declare"):format(kind.__name, key), 2)
+      end
+      return value
+    end
+  end
+end
+
+--- The value of a field if the kind of configuration has it, otherwise nil.
+---@param config table
+---@param key string
+---@return any
+function M.get(config, key)
+  if config.defaults[key] == nil then return nil end
+  return config[key]
+end
 
 local KINDS <const> = { LORA = LoraConfig, IA3 = IA3Config, PROMPT_TUNING = PromptTuningConfig }
 
@@ -228,7 +270,7 @@ local KINDS <const> = { LORA = LoraConfig, IA3 = IA3Config, PROMPT_TUNING = Prom
 ---@return table
 function M.from_dict(given)
   local kind = KINDS[given.peft_type]
-  if not kind then raise("adapter_config.json: peft_type %s is none of LORA, IA3, PROMPT_TUNING", check.shown(given.peft_type)) end
+  if not kind then raise("adapter_config.json: peft_type %s is not one of LORA, IA3, PROMPT_TUNING", check.shown(given.peft_type)) end
   return kind(given)
 end
 

@@ -1,5 +1,5 @@
---- DoRA (Liu and others, "DoRA: Weight-Decomposed Low-Rank Adaptation"): W' = m * V / ||V|| by rows, V = W + B A * scaling, where the
---- magnitudes m are learned beside A and B. The norms count as constants in backward (section 4.3 there). Used by lora.lua.
+--- DoRA (Liu and others, "DoRA: Weight-Decomposed Low-Rank Adaptation"): W' = m * V / ||V|| by rows, V = W + B A * scaling. The
+--- magnitudes m are trained together with A and B. The norms count as constants in backward (section 4.3 there). Used by lora.lua.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
@@ -25,7 +25,7 @@ function Dora.norms(values, delta)
   return (v * v):sum(2):sqrt()
 end
 
---- What each row of V is multiplied by, [out]; gradients go to the magnitudes.
+--- The factor of each row of V, [out]. Gradients flow to the magnitudes.
 ---@param values accel.Tensor
 ---@param delta accel.Tensor
 ---@return accel.Tensor

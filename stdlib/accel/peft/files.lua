@@ -3,6 +3,8 @@
 local accel = require "accel"
 local configs = require "accel.peft.config"
 local read_json = require "accel.util.read_json"
+local unwritten = require "accel.util.unwritten"
+local writer = require "accel.util.writer"
 
 local M = {}
 
@@ -14,18 +16,20 @@ local CONFIG <const>, WEIGHTS <const>, TORCH <const> = "adapter_config.json", "a
 ---@param state table<string, accel.Tensor> of get_peft_model_state_dict
 ---@return true?, string?, string?
 function M.write(folder, config, state)
-  local made, message, code = accel.makedirs(folder)
-  if not made then return nil, message, code end
+  if unwritten.skips(folder) then return true end
+  local made
+  local set <close>, message, code = writer.set(folder)
+  if not set then return nil, message, code end
   local dict = config:to_dict()
   dict.inference_mode = true
-  made, message, code = accel.save(folder .. "/" .. WEIGHTS, state, { format = "pt" })
+  made, message, code = accel.save(WEIGHTS, state, { format = "pt" }, set)
   if made == nil and message then return nil, message, code end
-  made, message, code = accel.write_file(folder .. "/" .. CONFIG, accel.json.encode(dict, { pretty = true }) .. "\n")
+  made, message, code = set:write(CONFIG, accel.json.encode(dict, { pretty = true }) .. "\n")
   if not made then return nil, message, code end
-  return true
+  return set:commit()
 end
 
---- The configuration and the weights in an adapter's folder; nil, message, code.
+--- The configuration and the weights in an adapter's folder. On failure returns nil, message, code.
 ---@param dir string
 ---@return table? config
 ---@return table<string, accel.Tensor>|string state

@@ -1,5 +1,6 @@
 --- peft.IA3Linear: a linear layer whose outputs, or inputs, are multiplied by a vector that is learned.
 local accel = require "accel"
+local check = require "accel.util.check"
 local AdapterLayer = require "accel.peft.layer"
 local Parameter = require "accel.nn.parameter"
 local ParameterDict = require "accel.nn.parameter_dict"
@@ -32,11 +33,25 @@ function IA3Linear:add(name, config, full)
   self.active = self.active or name
 end
 
+--- The adapter's parameters.
+---@param name string
+---@return accel.Tensor[]
+function IA3Linear:weights_of(name) return { self.ia3_l[name] } end
+
+--- Deletes an adapter, if this layer has it.
+---@param name string
+function IA3Linear:delete(name)
+  if self:forget(name) then self.ia3_l[name] = nil end
+end
+
 --- Multiplies the base's weight by the vector.
 ---@param name? string default the active one
-function IA3Linear:merge(name)
+function IA3Linear:merge(name, ...)
+  check.surplus("IA3Linear:merge", ...)
   name = self:known(name or self.active)
-  local l = self.ia3_l[name]:detach():to "f32"
+  local l = self.ia3_l[name]:detach()
+  l = l:to(AdapterLayer.wide(l))
+  if not self.is_feedforward then l = self:own_rows(l) end
   self:merge_with(name, function(w, b)
     if b and not self.is_feedforward then b = b * l:reshape(-1) end
     return w * l, b

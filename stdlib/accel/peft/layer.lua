@@ -1,6 +1,8 @@
---- What layers with adapters share: a base layer whose weights stay, adapters by name, merging into the base and out of it again.
+--- The common part of layers with adapters: a frozen base layer, adapters by name, merging into the base and back.
 local accel = require "accel"
 local Conv1D = require "accel.models.conv1d"
+local Embedding = require "accel.nn.embedding"
+local divided = require "accel.nn.divided"
 local Linear = require "accel.nn.linear"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
@@ -13,22 +15,33 @@ local raise = require "accel.util.raise"
 ---@field active string name of the adapter that is used
 ---@field disabled boolean no adapter is used
 ---@field merged string? the adapter that the base layer holds
+---@field plain_dtype string? of the model's activations, which a quantised base takes in any dtype
 local AdapterLayer = Module:extend("accel.peft.AdapterLayer")
 
---- Whether a layer can be the base of one.
-function AdapterLayer.can(module)
+--- Whether a weight is kept as [in, out].
+local function turned(base)
+  local kind = class.of(base)
+  return kind == Conv1D or kind == Embedding
+end
+
+--- What a layer is as the base of one: "linear" or "embedding"; nil: it cannot be one.
+---@param module accel.nn.Module
+---@return string?
+function AdapterLayer.base_kind(module)
   local kind = class.of(module)
-  return kind == Linear or kind == Conv1D or class.isinstance(module, Quantized) and module.in_features ~= nil -- no embedding
+  if kind == Embedding then return not module.norms and "embedding" or nil end -- max_norm changes the weight in forward
+  local linear = kind == Linear or kind == Conv1D or class.isinstance(module, Quantized) and module.in_features ~= nil
+  return linear and "linear" or nil
 end
 
 function AdapterLayer:take(base)
   self.base_layer = base
-  self.in_features, self.out_features = base.in_features, base.out_features
+  self.in_features, self.out_features = base.in_features or base.num_embeddings, base.out_features or base.embedding_dim
   self.disabled, self.names = false, {}
   rawset(self, "kept", nil)
 end
 
---- The dtype and device that new adapters take: the base's, f32 beside quantised weights.
+--- The dtype and device of new adapters: the base's, f32 for quantised weights.
 function AdapterLayer:kind()
   local w = self.base_layer.weight
   return { dtype = w.quant_state and "f32" or w.dtype, device = w.device }
@@ -38,15 +51,52 @@ end
 local function weight_of(base)
   local w = base.weight
   local values = w.quant_state and base:dequantize "f32" or w:detach()
-  return class.of(base) == Conv1D and values:t() or values
+  return turned(base) and values:t() or values
 end
 
 --- The values of the base's weight, [out, in]: in its dtype, f32 of quantised ones.
 ---@return accel.Tensor
 function AdapterLayer:base_values() return weight_of(self.base_layer) end
 
---- Makes the base hold an adapter: change(weight [out, in], bias) gives what both become. A quantised base is replaced by a linear layer
---- of its values meanwhile.
+--- From a tensor with a row for each output, the base's rows, if tensor parallelism shards its outputs and gathers them.
+---@param t accel.Tensor
+---@return accel.Tensor
+function AdapterLayer:own_rows(t)
+  local placements = divided.placements
+  local p = placements and placements.of[self.base_layer.weight]
+  local outputs = turned(self.base_layer) and 2 or 1
+  if not p or p.dim ~= outputs or t.shape[1] ~= p.whole then return t end
+  local first, count = placements.range(p, p.axis.rank)
+  return t:narrow(1, first + 1, count)
+end
+
+--- A parameter in the place of one that a layer has: other layers that share that one (a tied embedding) keep it.
+local function put(base, field, values)
+  local old = base[field]
+  local new = Parameter(accel.unscoped(values.to, values, old.dtype), old.requires_grad)
+  base[field] = new
+  local placements = divided.placements
+  if placements then placements.of[new] = placements.of[old] end -- of the same part
+  return { old = old, new = new }
+end
+
+--- Puts the old one back, in the dtype and on the device that the layer has by now.
+local function put_back(base, field, change)
+  local now, old = base[field], change.old
+  if now.dtype == old.dtype and now.device == old.device then
+    base[field] = old
+  else
+    base[field] = Parameter(accel.unscoped(old.to, old:detach(), { dtype = now.dtype, device = now.device }), now.requires_grad)
+  end
+end
+
+--- The dtype in which sums of a weight and an adapter are made.
+---@param t accel.Tensor
+---@return string
+function AdapterLayer.wide(t) return t.dtype == "f64" and "f64" or "f32" end
+
+--- Merges an adapter into the base: change(weight [out, in], bias) returns the new values of both. Meanwhile a quantised base is
+--- replaced by a linear layer of its values, in the dtype plain_dtype, and another base gets new parameters.
 function AdapterLayer:merge_with(name, change)
   if self.merged == name then return end
   if self.merged then self:unmerge() end
@@ -55,21 +105,23 @@ function AdapterLayer:merge_with(name, change)
   if base.weight.quant_state then
     local plain = Linear(base.in_features, base.out_features, { bias = base.bias ~= nil, device = base.weight.device })
     local w, b = change(weight_of(base), base.bias and base.bias:detach():to "f32")
-    plain.weight = Parameter(w, false)
-    if b then plain.bias = Parameter(b, false) end
+    local dtype = self.plain_dtype or "f32"
+    plain.weight = Parameter(w:to(dtype), false)
+    if b then plain.bias = Parameter(b:to(dtype), false) end
     rawset(self, "kept", base)
     self.base_layer = plain
   else
-    local old = { base.weight:detach():clone(), base.bias and base.bias:detach():clone() }
-    local w, b = change(weight_of(base):to "f32", base.bias and base.bias:detach():to "f32")
-    base.weight:detach():copy_(class.of(base) == Conv1D and w:t() or w)
-    if b then base.bias:detach():copy_(b) end
-    rawset(self, "kept", old)
+    local dtype = AdapterLayer.wide(base.weight)
+    local bias = base.bias and base.bias:detach():to(dtype)
+    local w, b = change(weight_of(base):to(dtype), bias)
+    local kept = { weight = put(base, "weight", turned(base) and w:t():contiguous() or w) }
+    kept.bias = b and b ~= bias and put(base, "bias", b)
+    rawset(self, "kept", kept)
   end
   self.merged = name
 end
 
---- Takes the adapter out of the base again; the base's weights are bit for bit those before.
+--- Unmerges the adapter. The base's weights are the original ones again, even if other layers share them.
 function AdapterLayer:unmerge()
   if not self.merged then return end
   local kept = self.kept
@@ -77,8 +129,8 @@ function AdapterLayer:unmerge()
   if Module.is_module(kept) then
     self.base_layer = kept
   else
-    self.base_layer.weight:detach():copy_(kept[1])
-    if kept[2] then self.base_layer.bias:detach():copy_(kept[2]) end
+    put_back(self.base_layer, "weight", kept.weight)
+    if kept.bias then put_back(self.base_layer, "bias", kept.bias) end
   end
   rawset(self, "kept", nil)
   self.merged = nil
@@ -92,10 +144,23 @@ function AdapterLayer:has(name)
   return false
 end
 
+--- Removes a name from the layer's adapters. Returns whether it was among them.
+---@param name string
+---@return boolean
+function AdapterLayer:forget(name)
+  for i, own in ipairs(self.names) do
+    if own == name then
+      table.remove(self.names, i)
+      return true
+    end
+  end
+  return false
+end
+
 --- The adapter's name, or an error.
 function AdapterLayer:known(name)
   if self:has(name) then return name end
-  raise("there is no adapter '%s'; there are %s", tostring(name), table.concat(self.names, ", "))
+  raise("there is no adapter '%s'; choose from %s", tostring(name), table.concat(self.names, ", "))
 end
 
 return AdapterLayer

@@ -1,14 +1,19 @@
---- peft.LoraLinear: a linear layer with low-rank updates beside it.
+--- peft.LoraLinear: a linear layer with low-rank updates.
 local accel = require "accel"
+local check = require "accel.util.check"
 local AdapterLayer = require "accel.peft.layer"
 local Dora = require "accel.peft.dora"
+local Conv1D = require "accel.models.conv1d"
 local Dropout = require("accel.nn.dropout").Dropout
 local Linear = require "accel.nn.linear"
 local ModuleDict = require "accel.nn.module_dict"
+local class = require "accel.util.class"
+local divided = require "accel.nn.divided"
 local init = require "accel.nn.initialization"
+local raise = require "accel.util.raise"
 local targets = require "accel.peft.targets"
 
---- y = base(x) + B A dropout(x) * scaling; with use_dora rows of the sum of both weights have learned magnitudes
+--- y = base(x) + B A dropout(x) * scaling. With use_dora, rows of the sum of both weights have trained magnitudes
 --- (dora.lua). Made by get_peft_model in the place of its base.
 --- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.LoraConfig { target_modules = { "0" } })
 ---   return m.base_model.model[1].lora_A.default.weight.shape --> { 8, 4 }
@@ -29,13 +34,50 @@ function LoraLinear:init(base)
   self.scaling = {}
 end
 
+--- Takes OLoRA's product off the base's weight, s B A with Q R = W, B the first r columns of Q and A the first r rows of R (Buyukakyuz,
+--- "OLoRA: Orthonormal Low-Rank Adaptation of Large Language Models"). Loading repeats it, as in PEFT, since files hold A and B alone.
+local function olora(self, a, b, scaling)
+  local base = self.base_layer
+  if base.weight.quant_state then raise "init_lora_weights = 'olora' changes the model's weights, which are quantised; quantise the result" end
+  if divided.placements and divided.placements.of[base.weight] then
+    raise "init_lora_weights = 'olora' changes the model's weights, of which this rank has a part; add the adapter before prepare"
+  end
+  local _ <close> = accel.no_grad()
+  local r, w = a.weight.shape[1], self:base_values():to "f32"
+  if r > math.min(w.shape[1], w.shape[2]) then raise("init_lora_weights = 'olora': r = %d is more than a side of the weight", r) end
+  local q, upper = w:qr()
+  local left, right = q:narrow(2, 1, r), upper:narrow(1, 1, r)
+  a.weight:detach():copy_(right)
+  b.weight:detach():copy_(left)
+  w = w - left:matmul(right) * scaling
+  base.weight:detach():copy_(class.of(base) == Conv1D and w:t() or w)
+end
+
+--- A and B whose product is zero while both learn: rows of an orthogonal matrix that take turns, times random numbers.
+local function orthogonal(a, b)
+  local r, kind = a.weight.shape[1], { device = a.weight.device }
+  local q = accel.randn(r, r, kind):qr():reshape(r // 2, 2, r)
+  local _ <close> = accel.no_grad()
+  a.weight:detach():copy_(q:select(2, 1):t():matmul(accel.randn(r // 2, a.in_features, kind)) * 0.1)
+  b.weight:detach():copy_(accel.randn(b.out_features, r // 2, kind):matmul(q:select(2, 2)) * 0.1)
+end
+
+--- The rank of an adapter in the layer of that name and what its update counts.
+---@param config accel.peft.LoraConfig
+---@param full string
+---@return integer r
+---@return number scaling
+function LoraLinear.sizes(config, full)
+  local r = targets.by_pattern(full, config.rank_pattern, config.r)
+  return r, targets.by_pattern(full, config.alpha_pattern, config.lora_alpha) / (config.use_rslora and math.sqrt(r) or r)
+end
+
 --- Adds an adapter: A as Linear begins, B zero, so that nothing changes yet.
 ---@param name string
 ---@param config accel.peft.LoraConfig
 ---@param full string the layer's name in the model
 function LoraLinear:add(name, config, full)
-  local r = targets.by_pattern(full, config.rank_pattern, config.r)
-  local alpha = targets.by_pattern(full, config.alpha_pattern, config.lora_alpha)
+  local r, scaling = LoraLinear.sizes(config, full)
   local kind = self:kind()
   local a = Linear(self.in_features, r, { bias = false, dtype = kind.dtype, device = kind.device })
   local b = Linear(r, self.out_features, { bias = config.lora_bias, dtype = kind.dtype, device = kind.device })
@@ -45,6 +87,8 @@ function LoraLinear:add(name, config, full)
       init.zeros_(b.weight)
       if b.bias then init.zeros_(b.bias) end
     end
+    if config.init_lora_weights == "orthogonal" then orthogonal(a, b)
+    elseif config.init_lora_weights == "olora" then olora(self, a, b, scaling) end
   end
   self.lora_A:set(name, a)
   self.lora_B:set(name, b)
@@ -53,7 +97,7 @@ function LoraLinear:add(name, config, full)
     drop.training = self.training -- models that were read from files are not being trained
     self.lora_dropout:set(name, drop)
   end
-  self.scaling[name] = alpha / (config.use_rslora and math.sqrt(r) or r)
+  self.scaling[name] = scaling
   if config.use_dora then -- rows begin with the norms that they have
     local magnitudes = accel.empty(self.out_features, kind)
     if kind.device ~= "meta" then magnitudes:copy_(Dora.norms(self:base_values(), self:delta(name))) end
@@ -63,28 +107,52 @@ function LoraLinear:add(name, config, full)
   self.active = self.active or name
 end
 
---- What the adapter adds to the weight, [out, in].
+--- The adapter's parameters.
+---@param name string
+---@return accel.Tensor[]
+function LoraLinear:weights_of(name)
+  local out = {}
+  for _, dict in ipairs { self.lora_A, self.lora_B, self.lora_magnitude_vector } do
+    for _, p in ipairs(dict[name] and dict[name]:parameters() or {}) do out[#out + 1] = p end
+  end
+  return out
+end
+
+--- Deletes an adapter, if this layer has it.
+---@param name string
+function LoraLinear:delete(name)
+  if not self:forget(name) then return end
+  for _, dict in ipairs { self.lora_A, self.lora_B, self.lora_dropout, self.lora_magnitude_vector } do dict[name] = nil end
+  self.scaling[name] = nil
+end
+
+--- The adapter's addition to the weight, [out, in].
 ---@param name? string default the active one
 ---@return accel.Tensor
-function LoraLinear:get_delta_weight(name)
+function LoraLinear:get_delta_weight(name, ...)
+  check.surplus("LoraLinear:get_delta_weight", ...)
   return self:delta(self:known(name or self.active))
 end
 
 --- B A * scaling, [out, in].
+---@param name string name of the adapter
 function LoraLinear:delta(name)
-  return self.lora_B[name].weight:detach():to "f32":matmul(self.lora_A[name].weight:detach():to "f32") * self.scaling[name]
+  local a, b = self.lora_A[name].weight:detach(), self.lora_B[name].weight:detach()
+  local dtype = AdapterLayer.wide(b)
+  return b:to(dtype):matmul(a:to(dtype)) * self.scaling[name]
 end
 
 --- Adds the adapter to the base's weight.
 ---@param name? string default the active one
-function LoraLinear:merge(name)
+function LoraLinear:merge(name, ...)
+  check.surplus("LoraLinear:merge", ...)
   name = self:known(name or self.active)
   local delta, bias = self:get_delta_weight(name), self.lora_B[name].bias
   local dora = self.lora_magnitude_vector[name]
   self:merge_with(name, function(w, b)
     if dora then return (w + delta) * dora:factors(w, delta):detach():to "f32":unsqueeze(2), b end
-    if bias and b then b = b + bias:detach():to "f32" * self.scaling[name] end
-    return w + delta, b
+    if bias and b then b = b + self:own_rows(bias:detach()):to(b.dtype) * self.scaling[name] end
+    return w + self:own_rows(delta), b
   end)
 end
 

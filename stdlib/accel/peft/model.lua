@@ -3,6 +3,7 @@ local accel = require "accel"
 local AdapterLayer = require "accel.peft.layer"
 local Conv1D = require "accel.models.conv1d"
 local IA3Linear = require "accel.peft.ia3"
+local LoraEmbedding = require "accel.peft.lora_embedding"
 local LoraLinear = require "accel.peft.lora"
 local Module = require "accel.nn.module"
 local Wrapper = require "accel.peft.modules_to_save"
@@ -10,6 +11,7 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local configs = require "accel.peft.config"
 local files = require "accel.peft.files"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local states = require "accel.peft.state"
@@ -17,10 +19,11 @@ local targets = require "accel.peft.targets"
 
 local M = {}
 
---- What stands between a PeftModel and the model, so that names are PEFT's: base_model.model.<name>.
+--- The wrapper between a PeftModel and the model, so that names are PEFT's: base_model.model.<name>.
 ---@class accel.peft.Tuner : accel.nn.Module
 local Tuner = Module:extend("accel.peft.Tuner")
 
+---@param model accel.nn.Module
 function Tuner:init(model) self.model = model end
 function Tuner:forward(...) return self.model(...) end
 
@@ -32,21 +35,25 @@ function Tuner:forward(...) return self.model(...) end
 ---@field active_adapter string
 local PeftModel = Module:extend("accel.peft.PeftModel")
 
+---@param model accel.nn.Module
 function PeftModel:init(model)
   rawset(self, "peft_config", {})
   self.base_model = model
 end
 
---- The model without what stands around it.
+--- The model without its wrappers.
 ---@return accel.nn.Module
 function PeftModel:get_base_model()
   local base = self.base_model
   return class.isinstance(base, Tuner) and base.model or base
 end
 
+--- The configuration of the active adapter. nil once the last one is deleted.
+local function active(self) return self.active_adapter and self.peft_config[self.active_adapter] or nil end
+
 function PeftModel:forward(...)
-  local config = self.peft_config[self.active_adapter]
-  if config.peft_type == "PROMPT_TUNING" and not self.disabled then
+  local config = active(self)
+  if config and config.peft_type == "PROMPT_TUNING" and not self.disabled then
     return require("accel.peft.prompt").call(self, config.num_virtual_tokens, ...)
   end
   return self.base_model(...)
@@ -55,10 +62,10 @@ end
 --- Text by the model's generate, with the adapter.
 function PeftModel:generate(...) return require "accel.models.generate"(self, ...) end
 
---- What generation runs: the model, or with a tuned prompt what puts that before the text.
+--- The model for generation: the model itself, or with a tuned prompt a module that prepends the prompt.
 function PeftModel:_for_generation()
-  local config = self.peft_config[self.active_adapter]
-  if config.peft_type ~= "PROMPT_TUNING" or self.disabled then return self:get_base_model() end
+  local config = active(self)
+  if not config or config.peft_type ~= "PROMPT_TUNING" or self.disabled then return self:get_base_model() end
   return require("accel.peft.prompt").for_generation(self, config.num_virtual_tokens)
 end
 
@@ -68,53 +75,82 @@ local function each_layer(self, fn)
   end
 end
 
---- Which parameters learn: the active adapter's, and the biases that its configuration names.
-local function mark(self)
-  local config = self.peft_config[self.active_adapter]
-  local learns, off = {}, config.inference_mode
-  local function all(module)
-    for _, p in ipairs(module:parameters()) do learns[p] = true end
+--- Calls fn(weight) for the weights of one adapter.
+local function each_weight(self, name, fn)
+  if self.peft_config[name].peft_type == "PROMPT_TUNING" then
+    for _, p in ipairs(self.prompt_encoder[name] and self.prompt_encoder[name]:parameters() or {}) do fn(p) end
+    return
   end
-  if config.peft_type == "PROMPT_TUNING" then
-    all(self.prompt_encoder[self.active_adapter])
-  else
-    each_layer(self, function(layer)
-      if class.isinstance(layer, Wrapper) then
-        if layer.modules_to_save[self.active_adapter] then all(layer.modules_to_save[self.active_adapter]) end
-      elseif class.isinstance(layer, LoraLinear) then
-        local a = layer.lora_A[self.active_adapter]
-        if a then all(a) all(layer.lora_B[self.active_adapter]) end
-        if layer.lora_magnitude_vector[self.active_adapter] then all(layer.lora_magnitude_vector[self.active_adapter]) end
-        if config.bias == "lora_only" and layer.base_layer.bias then learns[layer.base_layer.bias] = true end
-      elseif layer.ia3_l[self.active_adapter] then
-        learns[layer.ia3_l[self.active_adapter]] = true
-      end
-    end)
-    if config.bias == "all" then
-      for name, p in pairs(self:named_parameters()) do learns[p] = learns[p] or name:find "bias$" ~= nil end
-    end
-  end
-  for _, p in ipairs(self:parameters()) do
-    if not p.quant_state then p.requires_grad = learns[p] and not off or false end
+  each_layer(self, function(layer)
+    for _, p in ipairs(layer:weights_of(name)) do fn(p) end
+  end)
+end
+
+--- The layers' compute dtype: the dtype of the model's first floating parameter, its embedding. Quantised weights have none.
+local function activation_dtype(self)
+  local own = {}
+  for name in accel.pairs(self.peft_config) do each_weight(self, name, function(p) own[p] = true end) end
+  for _, p in ipairs(self:get_base_model():parameters()) do
+    if not own[p] and not p.quant_state and p:is_floating_point() then return p.dtype end
   end
 end
+
+--- All layers use the active adapter.
+local function use(self)
+  each_layer(self, function(layer) layer.active = self.active_adapter end)
+end
+
+--- Whether the weights of one adapter learn.
+local function learn(self, name, on)
+  each_weight(self, name, function(p)
+    if not p.quant_state and p.requires_grad ~= on then p.requires_grad = on end
+  end)
+end
+
+--- At the first adapter the model's own weights stop learning, except for the biases that its configuration names. Later adapters leave
+--- them as the script has set them, as in PEFT.
+local function freeze(self, config)
+  local learns, bias = {}, configs.get(config, "bias")
+  if bias == "lora_only" then
+    each_layer(self, function(layer)
+      if class.isinstance(layer, LoraLinear) and layer.base_layer.bias then learns[layer.base_layer.bias] = true end
+    end)
+  elseif bias == "all" then
+    for name, p in pairs(self:named_parameters()) do learns[p] = name:find "bias$" ~= nil end
+  end
+  for _, p in ipairs(self:parameters()) do
+    if not p.quant_state then p.requires_grad = learns[p] and not config.inference_mode or false end
+  end
+end
+
+--- The layer around a base of each kind, by the type of the adapter.
+local LAYERS <const> = { LORA = { linear = LoraLinear, embedding = LoraEmbedding }, IA3 = { linear = IA3Linear } }
 
 --- Puts the adapter's layers in the place of the model's.
 local function inject(self, name, config)
   local model = self:get_base_model()
-  local Layer = config.peft_type == "LORA" and LoraLinear or IA3Linear
+  local kinds = LAYERS[config.peft_type]
   targets.complete(model, config)
-  local function can(module) return AdapterLayer.can(module) or class.of(module) == Layer end
-  local turned = false
-  for _, at in ipairs(targets.find(model, config, can)) do
+  local function base_kind(module) -- of what would be the base of this layer, or is it already
+    if class.isinstance(module, AdapterLayer) then module = module.base_layer end
+    local kind = AdapterLayer.base_kind(module)
+    return kinds[kind] and kind
+  end
+  local turned, made = false, {} -- made: a layer that has several names gets one adapter
+  for _, at in ipairs(targets.find(model, config, base_kind)) do
     local layer = at.module
-    if class.of(layer) ~= Layer then
-      layer = Layer(at.module)
-      layer.training = at.module.training
-      at.parent[at.field] = layer
+    if made[layer] then
+      at.parent[at.field] = made[layer]
+    else
+      if not class.isinstance(layer, AdapterLayer) then
+        layer = kinds[base_kind(layer)](layer)
+        layer.training = at.module.training
+        at.parent[at.field] = layer
+      end
+      made[at.module], made[layer] = layer, layer
+      turned = turned or class.of(layer.base_layer) == Conv1D
+      layer:add(name, config, at.name)
     end
-    turned = turned or class.of(layer.base_layer) == Conv1D
-    layer:add(name, config, at.name)
   end
   if config.fan_in_fan_out and not turned then
     warn "get_peft_model: fan_in_fan_out is true, but no target is a Conv1D; it is set to false"
@@ -126,11 +162,15 @@ local function inject(self, name, config)
     for key, child, kind, field in module:_itself():_fields() do
       if kind == "module" then
         local full = prefix .. key
-        if class.isinstance(child, Wrapper) and targets.matches(full, config.modules_to_save) then
+        if made[child] then
+          module[field] = made[child]
+        elseif class.isinstance(child, Wrapper) and targets.ends(full, config.modules_to_save) then
           child:add(name)
-          found = true
-        elseif targets.matches(full, config.modules_to_save) then
-          module[field], found = Wrapper(child, name), true
+          made[child], found = child, true
+        elseif targets.ends(full, config.modules_to_save) then
+          local wrapper = Wrapper(child, name)
+          made[child], made[wrapper] = wrapper, wrapper
+          module[field], found = wrapper, true
         elseif not class.isinstance(child, AdapterLayer) then
           visit(child, full .. ".")
         end
@@ -141,7 +181,7 @@ local function inject(self, name, config)
   if not found then raise("get_peft_model: no module is called %s", table.concat(config.modules_to_save, ", ")) end
 end
 
---- Adds an adapter; set_adapter makes it the active one.
+--- Adds an adapter. Its weights are frozen until set_adapter makes it the active one.
 ---@param adapter_name string
 ---@param config table
 function PeftModel:add_adapter(adapter_name, config)
@@ -152,7 +192,9 @@ function PeftModel:add_adapter(adapter_name, config)
   if self.peft_config[adapter_name] then raise("add_adapter: there is an adapter '%s' already", adapter_name) end
   local first = select(2, next(self.peft_config))
   if first and first.peft_type ~= config.peft_type then
-    raise("add_adapter: the model has adapters of type %s; %s does not go with them", first.peft_type, config.peft_type)
+    raise("add_adapter: the model has adapters of type %s, which cannot be combined with %s", first.peft_type, config.peft_type)
+  elseif first and (configs.get(config, "bias") or "none") ~= "none" then
+    raise('add_adapter: bias is "%s", but biases belong to the model, so its other adapters would get them as well; set bias = "none"', config.bias)
   end
   if config.peft_type == "PROMPT_TUNING" then
     require("accel.peft.prompt").add(self, adapter_name, config)
@@ -160,26 +202,63 @@ function PeftModel:add_adapter(adapter_name, config)
     inject(self, adapter_name, config)
   end
   self.peft_config[adapter_name] = config
+  if not first then return freeze(self, config) end
+  learn(self, adapter_name, false)
+  use(self)
 end
 
---- Uses an adapter, and makes its weights the ones that learn.
+--- Uses an adapter. Its weights are trained, even after `inference_mode`, and the other adapters' weights are frozen. Other parameters
+--- stay as they are.
 ---@param adapter_name string
 function PeftModel:set_adapter(adapter_name)
   if not self.peft_config[adapter_name] then raise("set_adapter: there is no adapter '%s'", tostring(adapter_name)) end
   self.active_adapter = adapter_name
   each_layer(self, function(layer)
     if class.isinstance(layer, AdapterLayer) and layer.merged then layer:unmerge() end
-    layer.active = adapter_name
   end)
-  mark(self)
+  use(self)
+  for name in accel.pairs(self.peft_config) do learn(self, name, name == adapter_name) end
 end
 
---- A block in which the model is what it was without adapters. Also with a function.
+--- Deletes an adapter with its weights. If it is the active one, a warning names the adapter that becomes active: the first of the others
+--- in the order of names. The next active adapter is the first of the others in the order of names. Without another one the model behaves
+--- as before it had adapters.
+---@param adapter_name string
+function PeftModel:delete_adapter(adapter_name, ...)
+  check.surplus("PeftModel:delete_adapter", ...)
+  local config = self.peft_config[adapter_name]
+  if not config then raise("delete_adapter: there is no adapter '%s'", tostring(adapter_name)) end
+  each_layer(self, function(layer)
+    if layer.merged == adapter_name then
+      raise("delete_adapter: '%s' is merged into the model's weights; call unmerge_adapter first", adapter_name)
+    end
+  end)
+  if config.peft_type == "PROMPT_TUNING" then
+    self.prompt_encoder[adapter_name] = nil
+  else
+    each_layer(self, function(layer) layer:delete(adapter_name) end)
+  end
+  self.peft_config[adapter_name] = nil
+  if self.active_adapter ~= adapter_name then return end
+  local following
+  for name in accel.pairs(self.peft_config) do
+    if not following or name < following then following = name end
+  end
+  if following then
+    warn(("delete_adapter: the deleted adapter '%s' was the active one; '%s' is active now"):format(adapter_name, following))
+    return self:set_adapter(following)
+  end
+  self.active_adapter = nil
+  use(self)
+end
+
+--- A block in which the adapters have no effect. Also with a function.
 --- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.LoraConfig { target_modules = { "0" } })
 ---   return m:disable_adapter(function() return m(accel.ones(1, 4)).shape end) --> { 1, 3 }
 ---@param fn? function
 ---@return any
-function PeftModel:disable_adapter(fn)
+function PeftModel:disable_adapter(fn, ...)
+  check.surplus("PeftModel:disable_adapter", ...)
   local function set(value)
     self.disabled = value
     each_layer(self, function(layer) layer.disabled = value end)
@@ -219,11 +298,17 @@ function PeftModel:print_trainable_parameters()
   print(("trainable params: %s || all params: %s || trainable%%: %.4f"):format(grouped(learning), grouped(all), 100 * learning / all))
 end
 
---- Adds the active adapter to the weights of the layers, which makes them as fast as without; unmerge_adapter takes it out again.
+--- Adds the active adapter to the weights of the layers, for the speed of a model without adapters. unmerge_adapter reverts it.
 function PeftModel:merge_adapter()
-  if self.peft_config[self.active_adapter].peft_type == "PROMPT_TUNING" then raise "merge_adapter: a prompt cannot be merged" end
+  local config = active(self)
+  if not config then raise "merge_adapter: the model has no adapter; add one" end
+  if config.peft_type == "PROMPT_TUNING" then raise "merge_adapter: a prompt cannot be merged" end
+  local dtype = activation_dtype(self)
   each_layer(self, function(layer)
-    if class.isinstance(layer, AdapterLayer) and layer:has(self.active_adapter) then layer:merge(self.active_adapter) end
+    if class.isinstance(layer, AdapterLayer) and layer:has(self.active_adapter) then
+      rawset(layer, "plain_dtype", dtype)
+      layer:merge(self.active_adapter)
+    end
   end)
 end
 
@@ -234,8 +319,8 @@ function PeftModel:unmerge_adapter()
   end)
 end
 
---- The model alone, with the adapter in its weights (merge) or without it. Layers with quantised weights become linear layers of their
---- values where something was merged into them.
+--- The model alone, with the adapter in its weights (merge) or without it. If an adapter is merged into a layer with quantised
+--- weights, it becomes a linear layer of their values.
 local function unload(self, merge)
   if merge then self:merge_adapter() else self:unmerge_adapter() end
   local model = self:get_base_model()
@@ -251,10 +336,12 @@ local function unload(self, merge)
     end
   end
   visit(model)
+  local config = merge and rawget(model, "config")
+  if config and config.tie_word_embeddings and model.is_tied and not model:is_tied() then config.tie_word_embeddings = false end
   return model
 end
 
---- The model with the active adapter in its weights, and nothing of adapters left.
+--- The model with the active adapter in its weights, without adapters.
 ---@return accel.nn.Module
 function PeftModel:merge_and_unload() return unload(self, true) end
 
@@ -262,13 +349,15 @@ function PeftModel:merge_and_unload() return unload(self, true) end
 ---@return accel.nn.Module
 function PeftModel:unload() return unload(self, false) end
 
---- Writes adapter_config.json and adapter_model.safetensors, which PEFT reads; further adapters go to folders of their names.
+--- Writes adapter_config.json and adapter_model.safetensors, which PEFT reads. Further adapters go to folders of their names.
 ---@param dir string
----@param opts? {selected_adapters: string[]?, state_dict: table<string, accel.Tensor>?} state_dict: of the whole model, as
----  accelerator:get_state_dict gives it where ranks have parts
+---@param opts? {selected_adapters: string[]?, state_dict: table<string, accel.Tensor>?, safe_serialization: boolean?} state_dict: of the
+---  whole model, from accelerator:get_state_dict if ranks have shards. Files are always safetensors: false raises
 ---@return true?, string?, string?
-function PeftModel:save_pretrained(dir, opts)
-  local o = options("save_pretrained", opts, { selected_adapters = options.none, state_dict = options.none })
+function PeftModel:save_pretrained(dir, opts, ...)
+  check.surplus("save_pretrained", ...)
+  local o = options("save_pretrained", opts, { selected_adapters = options.none, state_dict = options.none, safe_serialization = true })
+  require("accel.ckpt.model_files").only_safetensors("save_pretrained", o.safe_serialization)
   for name, config in accel.pairs(self.peft_config) do
     local wanted = o.selected_adapters == nil
     for _, selected in ipairs(o.selected_adapters or {}) do wanted = wanted or selected == name end
@@ -289,24 +378,27 @@ end
 ---@return accel.peft.PeftModel? self
 ---@return string? message
 ---@return string? code
-function PeftModel:load_adapter(dir, adapter_name, opts)
+function PeftModel:load_adapter(dir, adapter_name, opts, ...)
+  check.surplus("load_adapter", ...)
   local o = options("load_adapter", opts, { is_trainable = false })
   local config, state, code = files.read(dir)
   if not config then return nil, state, code end
   config.inference_mode = not o.is_trainable
   self:add_adapter(adapter_name or "default", config)
   states.set_peft_model_state_dict(self, state, adapter_name or "default")
+  if not o.is_trainable then self:eval() end -- as PEFT does
   return self
 end
 
---- A model with the adapter of a folder that PEFT or save_pretrained wrote; nil, message, code where the folder is to blame.
+--- A model with the adapter of a folder that PEFT or save_pretrained wrote. For a faulty folder returns nil, message, code.
 ---@param model accel.nn.Module
 ---@param dir string
----@param opts? {adapter_name: string?, is_trainable: boolean?} "default"; false: nothing learns
+---@param opts? {adapter_name: string?, is_trainable: boolean?} "default". false: nothing is trained
 ---@return accel.peft.PeftModel?
 ---@return string? message
 ---@return string? code
-function PeftModel.from_pretrained(model, dir, opts)
+function PeftModel.from_pretrained(model, dir, opts, ...)
+  check.surplus("from_pretrained", ...)
   if not Module.is_module(model) then raise("PeftModel.from_pretrained: %s", Module.not_a_module(model)) end
   if type(dir) ~= "string" then raise("PeftModel.from_pretrained: dir must be a string, got %s", check.shown(dir)) end
   local o = options("PeftModel.from_pretrained", opts, { adapter_name = "default", is_trainable = false })
@@ -319,8 +411,8 @@ function PeftModel.from_pretrained(model, dir, opts)
   return peft
 end
 
---- A model whose weights stay, with an adapter that learns. Layers of the model are replaced by such with adapters; the model given is
---- part of the result.
+--- A model whose weights stay, with an adapter that learns. Layers of the model are replaced by layers with adapters. The given model
+--- is part of the result.
 --- example: local m = accel.peft.get_peft_model(accel.models.GPT2(accel.models.tiny.gpt2), accel.peft.LoraConfig { r = 2 })
 ---   local layer = m.base_model.model.transformer.h[1].attn.c_attn
 ---   return layer.lora_A.default.weight.shape[1] --> 2
@@ -328,7 +420,8 @@ end
 ---@param peft_config table
 ---@param opts? {adapter_name: string?} "default"
 ---@return accel.peft.PeftModel
-function M.get_peft_model(model, peft_config, opts)
+function M.get_peft_model(model, peft_config, opts, ...)
+  check.surplus("get_peft_model", ...)
   if not Module.is_module(model) then raise("get_peft_model: %s", Module.not_a_module(model)) end
   if not configs.is(peft_config) then raise("get_peft_model: expected a configuration of accel.peft, got %s", check.shown(peft_config)) end
   local o = options("get_peft_model", opts, { adapter_name = "default" })
@@ -338,15 +431,17 @@ function M.get_peft_model(model, peft_config, opts)
   peft.training = model.training
   peft:add_adapter(o.adapter_name, peft_config)
   peft:set_adapter(o.adapter_name)
+  if peft_config.inference_mode then learn(peft, o.adapter_name, false) end
   return peft
 end
 
---- Makes a quantised model ready to be trained with adapters: nothing of it learns, and norms and heads are f32. use_gradient_checkpointing
---- keeps only the inputs of layers, where the model can.
+--- Makes a quantised model ready for training with adapters: freezes it, and converts norms and heads to f32. use_gradient_checkpointing
+--- keeps only the inputs of layers, if the model supports it.
 ---@param model accel.nn.Module
 ---@param opts? {use_gradient_checkpointing: boolean?} true
 ---@return accel.nn.Module
-function M.prepare_model_for_kbit_training(model, opts)
+function M.prepare_model_for_kbit_training(model, opts, ...)
+  check.surplus("prepare_model_for_kbit_training", ...)
   local o = options("prepare_model_for_kbit_training", opts, { use_gradient_checkpointing = true })
   model:_map_tensors(function(t)
     if t.quant_state or (t.dtype ~= "f16" and t.dtype ~= "bf16") then return t end
@@ -355,7 +450,11 @@ function M.prepare_model_for_kbit_training(model, opts)
   for _, p in ipairs(model:parameters()) do
     if not p.quant_state then p.requires_grad = false end
   end
-  if o.use_gradient_checkpointing and model.gradient_checkpointing_enable then model:gradient_checkpointing_enable() end
+  if o.use_gradient_checkpointing and model.gradient_checkpointing_enable then model:gradient_checkpointing_enable()
+  elseif opts and opts.use_gradient_checkpointing then
+    no_effect.once("prepare_model_for_kbit_training", "use_gradient_checkpointing",
+      "on a model without gradient_checkpointing_enable; let its blocks call accel.checkpoint")
+  end
   return model
 end
 

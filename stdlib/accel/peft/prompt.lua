@@ -6,6 +6,7 @@ local Module = require "accel.nn.module"
 local ModuleDict = require "accel.nn.module_dict"
 local QuantizedEmbedding = require "accel.nn.quantized_embedding"
 local class = require "accel.util.class"
+local configuration = require "accel.models.config"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -17,7 +18,7 @@ function PromptEmbedding:init(n, dim, make) self.embedding = Embedding(n, dim, m
 
 --- The embedding of the tokens: the one with as many rows as the vocabulary.
 local function words_of(model)
-  local size = model.config and model.config.vocab_size
+  local size = configuration.get(model.config, "vocab_size")
   for _, module in pairs(model:named_modules()) do
     local words = class.of(module) == Embedding or class.isinstance(module, QuantizedEmbedding)
     if words and (not size or module.num_embeddings == size) then return module end
@@ -42,8 +43,8 @@ local function first_values(prompt, words, config)
   if ids then prompt.embedding.weight:detach():copy_(words(ids:to(words.weight.device))) end
 end
 
---- Adds the prompt of an adapter to the model: peft.prompt_encoder.<name>.embedding.weight [n, dim], as PEFT has it; with
---- num_transformer_submodules = 2 [2 n, dim], of which its prompt tuning uses the first n, before the encoder's ids.
+--- Adds the prompt of an adapter to the model: peft.prompt_encoder.<name>.embedding.weight [n, dim], as in PEFT. With
+--- num_transformer_submodules = 2 it is [2 n, dim], and prompt tuning uses the first n, before the encoder's ids.
 ---@param peft accel.peft.PeftModel
 ---@param name string
 ---@param config accel.peft.PromptTuningConfig
@@ -55,7 +56,7 @@ function M.add(peft, name, config)
     raise("get_peft_model: token_dim is %d, the model's embeddings have %d", config.token_dim, dim)
   end
   config.token_dim = dim
-  local c = model.config or {}
+  local c = configuration.plain(model.config)
   config.num_layers = config.num_layers or c.num_hidden_layers or c.n_layer or c.num_layers
   config.num_attention_heads = config.num_attention_heads or c.num_attention_heads or c.n_head or c.num_heads
   config.num_transformer_submodules = config.num_transformer_submodules or (config.task_type == "SEQ_2_SEQ_LM" and 2 or 1)
@@ -67,8 +68,8 @@ function M.add(peft, name, config)
     peft.prompt_encoder = ModuleDict()
     words:register_forward_hook(function(_, _, y)
       local virtual = peft._virtual
-      if not virtual then return y end
-      if virtual.once then rawset(peft, "_virtual", nil) end -- what comes next are a decoder's ids
+      if not virtual or not peft.active_adapter then return y end
+      if virtual.once then rawset(peft, "_virtual", nil) end -- the next ids are a decoder's
       local n = virtual.n
       local rows = peft.prompt_encoder[peft.active_adapter].embedding.weight:narrow(1, 1, n)
       return accel.cat({ rows:to(y.dtype):unsqueeze(1):expand(y.shape[1], n, y.shape[3]), y:narrow(2, n + 1, y.shape[2] - n) }, 2)
@@ -77,23 +78,23 @@ function M.add(peft, name, config)
   peft.prompt_encoder:set(name, prompt)
 end
 
---- n columns of a value before those of t [B, T].
+--- n columns of a value before the columns of t [B, T].
 local function before(t, n, value)
   return accel.cat({ accel.full({ t.shape[1], n }, value, { dtype = t.dtype, device = t.device }), t }, 2)
 end
 
---- The model over ids [B, T] behind n placeholders, whose embeddings are the prompt's. once: what the model embeds after ids is left as it is.
+--- The model over ids [B, T] after n placeholders, whose embeddings are the prompt's. once: later embeddings of the model are unchanged.
 local function with_prompt(peft, n, ids, opts, once)
   local guard <close> = setmetatable({}, { __close = function() rawset(peft, "_virtual", nil) end }) -- luacheck: ignore guard
   rawset(peft, "_virtual", { n = n, once = once })
   return peft.base_model(before(ids, n, 0), opts)
 end
 
---- What virtual tokens have where the text has this, of one value for each token.
+--- The value for virtual tokens, for text with one value per token.
 local FILL <const> = { attention_mask = 1, labels = -100, shift_labels = -100, token_type_ids = 0 }
 
---- Calls the model with n virtual tokens before ids [B, T]: results are of n + T positions. Labels of virtual tokens are -100, their mask 1.
---- Where a decoder has ids of its own nothing comes before these.
+--- Calls the model with n virtual tokens before ids [B, T]: results are of n + T positions. Labels of virtual tokens are -100, their mask
+--- 1. Labels of virtual tokens are -100, their mask 1. A decoder's own ids get no virtual tokens.
 ---@param peft accel.peft.PeftModel
 ---@param n integer
 ---@param ids accel.Tensor
@@ -114,8 +115,8 @@ end
 
 -- Generation -------------------------------------------------------------------------------------
 
---- The model as generation runs it: one whose context is shorter by the virtual tokens, which come with the first ids that a cache gets,
---- and with every call where there is none. Searches, processors and stop strings see real ids alone.
+--- The model for generation: its context is shorter by the virtual tokens, which are prepended to the first ids of a cache, and to every
+--- call without one. Searches, processors and stop strings see real ids alone.
 local Prompted = class "accel.peft.Prompted"
 
 function Prompted:init(peft, n)
@@ -137,7 +138,7 @@ function Prompted:_generation_config()
   return require("accel.models.generation.config").from_model_config(self.model.config)
 end
 
---- Columns are [virtual][padding][ids]: padding is masked, and positions go on from the prompt's as if there were none.
+--- Columns are [virtual][padding][ids]: padding is masked, and positions continue from the prompt's without it.
 function Prompted:__call(ids, o)
   local n, more = self.virtual, {}
   for key, value in next, o do more[key] = value end
@@ -152,13 +153,13 @@ function Prompted:__call(ids, o)
   return with_prompt(self.peft, n, ids, more)
 end
 
---- What models.generate takes in the place of a model with a tuned prompt.
+--- Replaces a model with a tuned prompt in models.generate.
 ---@param peft accel.peft.PeftModel
 ---@param n integer
 ---@return table
 function M.for_generation(peft, n)
   if peft:get_base_model().begin_generation then
-    raise "generate: a tuned prompt goes with models that continue their own text; this one has an encoder"
+    raise "generate: a tuned prompt only works with models that continue their own text; this one has an encoder"
   end
   return Prompted(peft, n)
 end

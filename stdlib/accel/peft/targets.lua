@@ -1,6 +1,7 @@
 --- Which layers of a model an adapter is for.
 local class = require "accel.util.class"
 local listed = require "accel.util.listed"
+local configs = require "accel.peft.config"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -18,8 +19,8 @@ local function fullmatch(name, pattern, what)
   return found[1]
 end
 
---- Whether a name is one of these or ends with one, behind a point; whether a regular expression, which a string is, matches it from
---- begin to end, as PEFT's configurations have it.
+--- Whether a name is one of these or ends with one, after a dot. A string is a regular expression for the whole name, as in PEFT's
+--- configurations.
 ---@param name string
 ---@param list string|string[]
 ---@return boolean
@@ -31,7 +32,20 @@ function M.matches(name, list)
   return false
 end
 
---- The value of the first pattern that names a layer, or the end of its name behind a point; or the default.
+--- Whether a name ends with one of these, wherever a part of it begins: how PEFT finds modules_to_save, where "norm" also means
+--- input_layernorm.
+---@param name string
+---@param list string[]
+---@return boolean
+function M.ends(name, list)
+  for _, end_of in ipairs(list) do
+    if end_of ~= "" and name:sub(-#end_of) == end_of then return true end
+  end
+  return false
+end
+
+--- The value of the first pattern that matches a layer's name, or the end of its name after a dot. Otherwise the
+--- default.
 function M.by_pattern(name, patterns, default)
   for key, value in require("accel").pairs(patterns) do
     if fullmatch(name, ("(?:.*\\.)?(?:%s)"):format(key), "rank_pattern or alpha_pattern") then return value end
@@ -49,9 +63,9 @@ local function block_of(name, patterns)
 end
 
 local function in_blocks(name, config)
-  local wanted = config.layers_to_transform
+  local wanted = configs.get(config, "layers_to_transform")
   if wanted == nil then return true end
-  local patterns = config.layers_pattern
+  local patterns = configs.get(config, "layers_pattern")
   patterns = type(patterns) == "string" and { patterns } or patterns or {}
   local n = block_of(name, patterns)
   if not n then return false end
@@ -68,7 +82,7 @@ function M.complete(model, config)
   local family = model.config and model.config.model_type
   if config.target_modules == nil then
     local known = config.peft_type == "LORA" and LORA[family] or config.peft_type == "IA3" and IA3[family] and IA3[family][1]
-    if not known then raise("get_peft_model: give target_modules: there is no rule for %s", family or "this model") end
+    if not known then raise("get_peft_model: target_modules is missing, and there is no default for %s; give it", family or "this model") end
     config.target_modules = { table.unpack(known) }
   end
   if config.peft_type == "IA3" and config.feedforward_modules == nil then
@@ -78,11 +92,11 @@ function M.complete(model, config)
 end
 
 --- The last parts of the names of the layers that can have an adapter, for messages.
-local function candidates(model, can)
+local function candidates(model, base_kind)
   local out = {}
   for name, module in pairs(model:named_modules()) do
     local last = name:match "[^.]*$"
-    if can(module) and not out[last] then out[#out + 1], out[last] = ("'%s'"):format(last), true end
+    if base_kind(module) and not out[last] then out[#out + 1], out[last] = ("'%s'"):format(last), true end
   end
   table.sort(out)
   return #out > 0 and "; there are " .. table.concat(out, ", ") or ""
@@ -91,9 +105,9 @@ end
 --- The layers of a model that an adapter goes to: { name, module, parent, field } in the model's order.
 ---@param model accel.nn.Module
 ---@param config table
----@param can fun(module: accel.nn.Module): boolean whether a layer of this kind can have an adapter
+---@param base_kind fun(module: accel.nn.Module): string? "linear" or "embedding", where this can have an adapter
 ---@return table[]
-function M.find(model, config, can)
+function M.find(model, config, base_kind)
   local all, out, refused = config.target_modules == "all-linear", {}, nil
   local head
   if all then
@@ -104,11 +118,11 @@ function M.find(model, config, can)
     for key, child, kind, field in module:_fields() do
       if kind == "module" then
         local name = prefix .. key
-        local wanted = all and can(child) and name ~= head or not all and M.matches(name, config.target_modules)
+        local wanted = all and base_kind(child) == "linear" and name ~= head or not all and M.matches(name, config.target_modules)
         if wanted and config.exclude_modules and M.matches(name, config.exclude_modules) then wanted = false end
-        if wanted and config.modules_to_save and M.matches(name, config.modules_to_save) then wanted = false end
+        if wanted and config.modules_to_save and M.ends(name, config.modules_to_save) then wanted = false end
         if wanted and not in_blocks(name, config) then wanted = false end
-        if wanted and can(child) then
+        if wanted and base_kind(child) then
           out[#out + 1] = { name = name, module = child, parent = module, field = field }
         else
           if wanted and not next(child:named_children()) then refused = refused or { name, class.of(child).__name } end
@@ -120,11 +134,12 @@ function M.find(model, config, can)
   visit(model, "")
   if #out > 0 then return out end
   if refused then
-    raise("get_peft_model: '%s' is a %s; adapters are for nn.Linear, models.Conv1D, nn.Linear4bit and nn.Linear8bitLt", refused[1],
+    raise("get_peft_model: '%s' is a %s; adapters support nn.Linear, models.Conv1D, nn.Linear4bit, nn.Linear8bitLt and, of LoRA, nn.Embedding",
+      refused[1],
       refused[2])
   end
   local wanted = type(config.target_modules) == "table" and listed(config.target_modules) or config.target_modules
-  raise("get_peft_model: no layer of the model is called %s%s", wanted, candidates(model, can))
+  raise("get_peft_model: no layer of the model is called %s%s", wanted, candidates(model, base_kind))
 end
 
 return M

@@ -89,15 +89,19 @@ local function sorted(self, by)
 end
 
 --- The rows as PyTorch prints them. sort_by: cpu_time, cpu_time_total, self_cpu_time_total, cpu_memory_usage,
---- self_cpu_memory_usage, count, flops, bytes; row_limit (100, below 0 for all), header, and the widths
---- max_name_column_width (55), max_shapes_column_width (80), max_src_column_width (75). width leaves
---- out columns that do not fit into so many, those that tell the least first. top_level_events_only leaves out
---- what is inside other spans, which needs no grouping: those rows are what prof:events() lists without a parent.
+--- self_cpu_memory_usage, count, flops, bytes. Spans that are in no other span are those that prof:events() lists without a parent.
 ---@param opts? table
+---  sort_by string: the greatest first (default: by their beginning)
+---  row_limit integer = 100: rows that are shown, below 0 all of them
+---  header string: a line above the table
+---  max_name_column_width integer = 55: longer names are cut
+---  max_shapes_column_width integer = 80: longer lists of shapes are cut
+---  max_src_column_width integer = 75: longer places in the script are cut
+---  width integer: columns that do not fit into so many characters are left out, the least important first
 ---@return string
-function Averages:table(opts)
+function Averages:table(opts, ...)
   local o = options("table", opts, { sort_by = options.none, row_limit = 100, header = options.none, max_name_column_width = 55,
-    max_shapes_column_width = 80, max_src_column_width = 75, width = options.none })
+    max_shapes_column_width = 80, max_src_column_width = 75, width = options.none }, ...)
   return columns(sorted(self, o.sort_by), self:self_cpu_time_total(), o, self._by, self._recorded)
 end
 

@@ -24,7 +24,7 @@ local function cut(text, width) return #text > width and text:sub(1, math.max(wi
 
 local UNITS <const> = { [0] = "FLOPs", "KFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs" }
 
---- The unit of the largest row. (PyTorch takes the smallest one's; here sums of a few numbers count as well.)
+--- The unit of the largest row. (PyTorch takes the smallest one's. Here sums of a few numbers count as well.)
 local function flops_unit(rows)
   local most = 0
   for _, row in ipairs(rows) do most = math.max(most, row.flops) end
@@ -39,10 +39,10 @@ local function widest(rows, field, most)
   return math.min(width, most) + 4
 end
 
---- What a narrow terminal does without, in this order; a title that is none of these stays.
+--- Columns to drop on a narrow terminal, in this order. All others stay.
 local LEAST <const> = { "CPU time avg", "CPU total %", "CPU Mem", "FLOPs", "Self CPU Mem", "Self CPU %", "CPU total", "# of Calls" }
 
---- Leaves columns out until all fit into o.width; at last the names are cut.
+--- Drops columns until all fit into o.width. Finally the names are cut.
 local function fit(columns, o)
   local function excess()
     local width = 0

@@ -1,5 +1,5 @@
---- What collectives of a recording took and what of it the script waited for: Profile:communication. A collective that was started
---- with async_op runs on a thread of its own; what lies outside of the waits for it (spans comm::wait) is hidden behind other work.
+--- Time of a recording's collectives, and the part the script waited for: Profile:communication. A collective started with async_op
+--- runs on a separate thread. Its time outside the waits for it (spans comm::wait) overlaps with other work.
 
 --- Time of [from, to) that lies in waits, which are in order and apart from each other.
 local function waited(waits, from, to)

@@ -1,20 +1,22 @@
---- What to do with a trace once it is there (on_trace_ready), and names of activities.
+--- Handlers for complete traces (on_trace_ready), and names of activities.
 local accel = require "accel"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
 local M = {}
 
---- Names of what is recorded: torch's enumeration.
+--- Names of recorded activities: torch's enumeration.
 M.ProfilerActivity = { CPU = "cpu", CUDA = "cuda", XPU = "xpu", MTIA = "mtia", HPU = "hpu" }
 
---- An on_trace_ready that writes every trace to folder/worker.<ns>.pt.trace.json, where TensorBoard's profile plugin looks;
---- worker is the name of the machine and the rank unless it is given.
----@param folder string made where it is not there
+--- An on_trace_ready that writes every trace to folder/worker.<ns>.pt.trace.json, for TensorBoard's profile plugin. worker
+--- defaults to the name of the machine and the rank.
+---@param folder string created if missing
 ---@param worker? string
 ---@return fun(prof: accel.profiler.Profile)
-function M.tensorboard_trace_handler(folder, worker)
+function M.tensorboard_trace_handler(folder, worker, ...)
+  check.surplus("tensorboard_trace_handler", ...)
   if type(folder) ~= "string" then raise("tensorboard_trace_handler: the folder must be a string, got %s", check.shown(folder)) end
+  if worker ~= nil and type(worker) ~= "string" then raise("tensorboard_trace_handler: worker must be a string, got %s", check.shown(worker)) end
   return function(prof)
     assert(accel.makedirs(folder))
     local name = worker or ("rank%d"):format(require "accel.profiler.ranks".rank())

@@ -1,4 +1,4 @@
---- accel.profiler: what a stretch of a run did, op by op, with the names of torch.profiler.
+--- accel.profiler: records a part of a run, op by op, with the names of torch.profiler.
 ---
 ---   local prof <close> = accel.profiler.profile { record_shapes = true, profile_memory = true }
 ---   ...

@@ -1,10 +1,10 @@
---- Which rank this is, without joining anything, and how far its clock is from that of rank 0.
+--- This process's rank, without joining the world, and the offset of its clock from rank 0's.
 local accel = require "accel"
 local core = require "accel.profiler.core"
 
 local M = {}
 
---- Rank and number of ranks of the world that this process has joined; 0, 1 without one.
+--- Rank and number of ranks of the world that this process has joined. 0, 1 without one.
 function M.place()
   local dist = package.loaded["accel.dist"]
   if dist and dist.is_initialized() then return dist.get_rank(), dist.get_world_size() end

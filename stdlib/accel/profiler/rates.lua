@@ -1,7 +1,8 @@
---- What this machine does in a second, measured: the figures that a dry run tells times by. Every rank of a job of as many ranks as the
---- machine can run side by side measures at the same moment, so that what ranks take from one another is in the figures. A curve is a
---- list of { size, seconds }: of products flops, of all else bytes.
+--- This machine's speed, measured: a dry run's times are based on these rates. The machine's maximum number of concurrent ranks measure
+--- at the same moment, so that contention between ranks is included. A curve is a list of { size, seconds }: of products flops, of all
+--- else bytes.
 local accel = require "accel"
+local cost = require "accel.profiler.cost"
 
 local M = {}
 
@@ -10,30 +11,78 @@ local function sync()
   if dist.is_initialized() and dist.get_world_size() > 1 then dist.barrier() end
 end
 
---- Seconds of fn: the least of some runs, after one to warm up. What else the machine does makes a run longer, never shorter, and a job
---- is told of as if it had its cores to itself. Of one thread that waits for nobody the CPU time says this at once: a product outlasts the
---- slice that a loaded machine gives it. runs: how many, since ranks must agree on that of collectives.
-local function time(fn, runs)
+-- A run lasts so many seconds at least: 50 ticks of the CPU clock, which has microseconds.
+local RUN <const> = 50e-6
+
+--- Seconds of fn: the least of some runs, after one to warm up. Other programs make a run longer, never shorter, and a job's prediction
+--- assumes that its cores are free. For one thread without waits, CPU time gives this directly: a product outlasts the time slice of a
+--- loaded machine. A run calls a short fn many times. runs: how many, since ranks must agree on the number of collectives.
+---@param fn fun()
+---@param runs? integer
+---@param clock? fun(): number seconds
+---@return number
+function M.time(fn, runs, clock)
   fn()
   sync()
-  local clock = not runs and accel.num_threads() == 1 and os.clock or accel.clock
-  local n, least, start = 0, math.huge, accel.clock()
+  clock = clock or (not runs and accel.num_threads() == 1 and os.clock or accel.clock)
+  local n, least, calls, start = 0, math.huge, 1, accel.clock()
   repeat
     local t = clock()
-    fn()
-    n, least = n + 1, math.min(least, clock() - t)
+    for _ = 1, calls do fn() end
+    t = clock() - t
+    if not runs and t < RUN and calls < 1 << 20 then
+      calls = t > 0 and math.min(8 * calls, math.ceil(1.5 * calls * RUN / t)) or 8 * calls
+    elseif t > 0 or not runs then
+      n, least = n + 1, math.min(least, t / calls)
+    else
+      n = n + 1
+    end
   until runs and n == runs or not runs and n >= 5 and accel.clock() - start > 0.006
   return least
 end
 
+--- Seconds by size. A larger size never takes less.
 local function curve(sizes, make, runs)
-  local out = {}
+  local out, least = {}, 0
   for _, n in ipairs(sizes) do
     local size, fn = make(n)
-    out[#out + 1] = { size, time(fn, runs) }
+    least = math.max(least, M.time(fn, runs))
+    out[#out + 1] = { size, least }
   end
   return out
 end
+
+local function usable(n) return type(n) == "number" and n > 0 and n < math.huge end
+
+--- The error in measured or read rates. nil: none.
+---@param rates any
+---@return string?
+function M.problem(rates)
+  if type(rates) ~= "table" or type(rates.single) ~= "table" then return "no rates are in it" end
+  for _, key in ipairs { "ranks", "threads" } do
+    if not usable(rates[key]) then return key .. " must be a positive number" end
+  end
+  for _, group in ipairs { "single", "half", "link" } do
+    for name, points in accel.pairs(rates[group] or {}) do
+      local before = 0
+      if type(points) ~= "table" or #points == 0 then return ("%s.%s must be a list of {size, seconds}"):format(group, name) end
+      for i, p in ipairs(points) do
+        if type(p) ~= "table" or not usable(p[1]) or not usable(p[2]) or p[1] <= before then
+          return ("%s.%s[%d] must be {size, seconds} above zero, of growing sizes"):format(group, name, i)
+        end
+        before = p[1]
+      end
+    end
+  end
+  for _, group in ipairs { "single", "half" } do
+    for _, name in ipairs(M.CLASSES) do
+      if not (rates[group] and rates[group][name]) then return ("%s.%s is missing"):format(group, name) end
+    end
+  end
+end
+
+--- The curves that are asked for.
+M.CLASSES = { "product", "attention", "attention_backward", "norm", "norm_backward", "softmax", "activation", "memory", "optimizer", "random" }
 
 local SQUARES <const>, ELEMENTS <const> = { 32, 96, 256, 640 }, { 1 << 12, 1 << 16, 1 << 20, 1 << 23 }
 
@@ -159,6 +208,8 @@ function M.measure(path)
   out.single.optimizer, out.single.random = optimizer(), random()
   out.half.optimizer, out.half.random = out.single.optimizer, out.single.random
   if size > 1 then out.link = links(size) end
+  local problem = M.problem(out)
+  if problem then error("rates: " .. problem, 0) end
   if size == 1 or dist.get_rank() == 0 then assert(accel.write_file(path, accel.json.encode(out))) end
   sync()
 end
@@ -168,9 +219,8 @@ end
 ---@param size number
 ---@return number
 function M.at(points, size)
-  if size <= 0 then return 0 end
   local first, last = points[1], points[#points]
-  if size <= first[1] then return first[2] end -- what a small one takes is the call
+  if size <= first[1] then return first[2] end -- a small one's time is the call's
   if size >= last[1] then return last[2] * size / last[1] end
   for i = 2, #points do
     local a, b = points[i - 1], points[i]
@@ -182,10 +232,11 @@ function M.at(points, size)
 end
 
 local CURVE_OF <const> = { all_reduce = "all_reduce", reduce = "all_reduce", all_gather = "all_gather", gather = "all_gather",
-  reduce_scatter = "reduce_scatter", scatter = "broadcast", broadcast = "broadcast", all_to_all = "all_gather", send = "send" }
+  reduce_scatter = "reduce_scatter", scatter = "broadcast", broadcast = "broadcast", all_to_all = "all_gather", send = "send",
+  barrier = "all_reduce" }
 
---- What a report's step takes on this machine: { ops =, dispatch =, communication =, idle =, total = } in seconds. ranks: on each machine;
---- cores: of it; bandwidth: bytes per second between machines, where there are several. idle: what the schedule of a pipeline leaves.
+--- Times of a report's step on this machine: { ops =, dispatch =, communication =, idle =, total = } in seconds. ranks: on each machine.
+--- cores: of it. bandwidth: bytes per second between machines, if there are several. idle: idle time of a pipeline's schedule.
 ---@param report table
 ---@param rates table
 ---@param o {ranks: integer, cores: integer, machines: integer, bandwidth: number}
@@ -197,7 +248,7 @@ function M.estimate(report, rates, o)
     local by_flops = row.class == "product" or row.class == "mlp" or row.class:find "^attention"
     local size = (by_flops and row.flops or row.moved) / row.n
     ops = ops + row.n * M.at(curves[row.class == "mlp" and "product" or row.class], size)
-    -- half of what a feed-forward reads and writes is its hidden layer, which goes through the activation besides
+    -- half of a feed-forward's reads and writes is its hidden layer, which also passes through the activation
     if row.class == "mlp" then ops = ops + row.n * M.at(curves.activation, row.moved / row.n / 2) end
   end
   local communication = 0
@@ -208,7 +259,9 @@ function M.estimate(report, rates, o)
       local beside = name == "send" and 1 or math.min(c.ranks, o.ranks) / rates.ranks
       communication = communication + M.at(link, c.payload) * math.max(1, beside)
     end
-    if o.machines > 1 and c.remote then communication = communication + c.sent / o.bandwidth end
+    if o.machines > 1 and c.remote then
+      communication = communication + c.sent / o.bandwidth + cost.collective(cost.cpu, c.kind, c.ranks, true)
+    end
   end
   local out = { ops = ops * crowd, dispatch = report.dispatch * crowd, communication = communication }
   local busy = out.ops + out.dispatch + out.communication

@@ -2,7 +2,7 @@
 local check = require "accel.util.check"
 local guard = require "accel.util.guard"
 local raise = require "accel.util.raise"
-local spans = require "accel.profiler.spans"
+local spans = require "accel.util.spans"
 
 local M = {}
 

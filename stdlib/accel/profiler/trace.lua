@@ -12,7 +12,7 @@ M.categories = { "parameters", "gradients", "states", "activations", "temporarie
 
 local function us(ns) return ("%d.%03d"):format(ns // 1000, ns % 1000) end
 
---- Arguments of one event, in torch's spelling where it has one.
+--- Arguments of one event, in torch's spelling if it has one.
 local function arguments(e)
   local args, shapes = {}, ""
   if e.shapes then -- a list as it stands
@@ -77,7 +77,7 @@ local function text_of(prof, rank, size, offset)
   return table.concat(out, ",\n")
 end
 
---- What this job is called: by its launcher, else by the moment at which this process loaded the file.
+--- The name of this job: its launcher's, or the moment at which this process loaded the file.
 local alone = ("%d"):format(core.now())
 function M.run()
   for _, name in ipairs { "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID" } do
@@ -87,7 +87,8 @@ function M.run()
   return alone
 end
 
---- The members of the file's object before the events. What several ranks add to must be the same for all of them.
+--- The members of the file's object before the events. Members that several ranks add to must be the same for all of
+--- them.
 local function head_of(prof, rank, size, add)
   local head = { '"schemaVersion": 1', '"displayTimeUnit": "ms"' }
   if add then
@@ -102,14 +103,13 @@ local function head_of(prof, rank, size, add)
   return table.concat(head, ", ")
 end
 
---- Writes, or adds to, a trace. true; or nil, message, code.
+--- Replaces a trace, or adds to it. Returns true. On failure returns nil, message, code.
 ---@param prof accel.profiler.Profile
 ---@param path string
 ---@param o {add: boolean, clock_offset: integer}
 function M.write(prof, path, o)
   local rank, size = ranks.place()
-  if not o.add then os.remove(path) end
-  return core.trace_add(path, head_of(prof, rank, size, o.add), text_of(prof, rank, size, o.clock_offset))
+  return core.trace_add(path, head_of(prof, rank, size, o.add), text_of(prof, rank, size, o.clock_offset), not o.add)
 end
 
 --- [[ns, ...], [[bytes by category], ...]] of a memory timeline.

@@ -26,11 +26,11 @@ end
 
 --- The script's own profile takes over: two do not record at once.
 function M.yield()
-  say "the script records a profile of its own: this one ends here"
+  say "the script records its own profile: this one ends here"
   M.finish()
 end
 
---- Ends, after the script or when it failed: writes the trace and what took the most time.
+--- Ends, after the script or when it failed: writes the trace and lists the most expensive ops.
 function M.finish()
   local ended = prof
   if not ended then return end
@@ -52,7 +52,7 @@ function M.finish()
   local terminal = require "accel.util.terminal"
   io.stderr:write(ended:key_averages():table { sort_by = "self_cpu_time_total", row_limit = 15, header = "rank 0",
     width = terminal.interactive(2) and terminal.width() or nil })
-  say("the trace is in %s; ui.perfetto.dev opens it", path)
+  say("the trace is in %s; open it with ui.perfetto.dev", path)
 end
 
 return M

@@ -26,7 +26,7 @@ local DTYPES <const> = { f32 = "f32", f16 = "f16", bf16 = "bf16", fp32 = "f32", 
 ---@field keep_in_fp32_modules string[]?
 ---@field head_quant_type string?
 ---@field _absent_ok boolean? lists may name modules that the model does not have
----@field target_dtype string "int4" or "int8": what device maps count weights as
+---@field target_dtype string "int4" or "int8": the dtype of weights in device maps
 local Config = class("accel.quant.BnbQuantizationConfig")
 
 local function names(field, list)
@@ -48,12 +48,12 @@ end
 ---  llm_int8_threshold number = 6: magnitude from which on a value is an outlier
 ---  load_in_4bit boolean = false: 4 bits in blocks of 64
 ---  bnb_4bit_quant_type string = "fp4": or "nf4"
----  bnb_4bit_use_double_quant boolean = false: the blocks' magnitudes are quantised, too
+---  bnb_4bit_use_double_quant boolean = false: quantise the blocks' magnitudes as well
 ---  bnb_4bit_compute_dtype string = "fp16": dtype of products: "fp32", "fp16" or "bf16"
----  torch_dtype string: of what is not quantised (default: fp16 with 8 bits, the compute dtype with 4)
+---  torch_dtype string: dtype of unquantised parameters (default: fp16 with 8 bits, the compute dtype with 4)
 ---  skip_modules string[]: modules that are not quantised (default: tied ones and the last one, the head). Where a list names neither
 ---    a head nor the embedding that it is tied to, as {}, they share one quantised weight
----  head_quant_type string: "int8", "nf4" or "fp4": what is skipped by default is quantised so (a field of accel's own)
+---  head_quant_type string: "int8", "nf4" or "fp4": quantise the modules that are skipped by default (a field of accel's own)
 ---  keep_in_fp32_modules string[]: modules that are not quantised and stay f32
 function Config:init(opts)
   local o = { load_in_8bit = false, llm_int8_threshold = 6.0, load_in_4bit = false, bnb_4bit_quant_type = "fp4",
@@ -117,14 +117,15 @@ end
 --- The configuration that a quantization_config of Hugging Face's config.json describes.
 ---@param given table
 ---@return accel.quant.BnbQuantizationConfig
-function Config.from_dict(given)
+function Config.from_dict(given, ...)
+  check.surplus("BnbQuantizationConfig.from_dict", ...)
   if given.quant_method ~= nil and given.quant_method ~= "bitsandbytes" then
     raise("%s: quant_method %s is not bitsandbytes", NAME, check.shown(given.quant_method))
   end
   local null = require("accel").json.null
   local function of(key) return given[key] ~= null and given[key] or nil end
   local head = of "head_quant_type"
-  local bits4 = not of "load_in_8bit" or head ~= nil and head ~= "int8" -- files have all fields: those of 4 bits, where there are any
+  local bits4 = not of "load_in_8bit" or head ~= nil and head ~= "int8" -- files have all fields, including the 4-bit ones
   local self = Config {
     load_in_4bit = of "load_in_4bit" or false, load_in_8bit = of "load_in_8bit" or false,
     llm_int8_threshold = (of "load_in_8bit" or head == "int8") and of "llm_int8_threshold" or 6.0,

@@ -1,5 +1,5 @@
---- load_and_quantize_model of accelerate.utils: a model in 4 or 8 bits, straight from its files. Each tensor is read, quantised where
---- its layer is, and put in its place before the next one is read, so that memory holds the quantised model and one tensor.
+--- load_and_quantize_model of accelerate.utils: a model in 4 or 8 bits, straight from its files. Each tensor is read, quantised if
+--- its layer is, and placed before the next one is read, so that memory holds the quantised model and one tensor.
 local accel = require "accel"
 local Config = require "accel.quant.config"
 local check = require "accel.util.check"
@@ -7,10 +7,11 @@ local class = require "accel.util.class"
 local device_maps = require "accel.accelerator.device_map"
 local listed = require "accel.util.listed"
 local module_tensors = require "accel.accelerator.module_tensors"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local replace = require "accel.quant.replace"
-local states = require "accel.quant.state"
+local states = require "accel.nn.quant_state"
 local tensors = require "accel.util.tensors"
 
 local WHO <const> = "load_and_quantize_model"
@@ -25,7 +26,8 @@ local function contains(name, parts)
   return false
 end
 
---- The map with places for all parts; raises where a 4-bit layer would be on the CPU or on disk beside an accelerator.
+--- The map with devices for all parts. Raises if a 4-bit layer would be on the CPU or on disk although there is an
+--- accelerator.
 local function map_of(model, config, o)
   local map = o.device_map
   if map == nil then
@@ -83,7 +85,7 @@ local function dtype_for(config, name, t)
   return contains(name, config.keep_in_fp32_modules) and "f32" or config.torch_dtype
 end
 
---- Warns of names that a caller lists and the model does not have; lists of files come from other versions of a model.
+--- Warns of listed names that the model does not have. Lists of files come from other versions of a model.
 local function warn_absent(model, config)
   for _, field in ipairs(config._absent_ok and {} or { "skip_modules", "keep_in_fp32_modules" }) do
     local absent = {}
@@ -97,11 +99,11 @@ local function warn_absent(model, config)
   end
 end
 
---- The list with all names of tensors that are tied to one it names, and those of biases beside a weight that is so named: a layer has
---- one dtype. (BERT's decoder has the embeddings' weight, and a bias that is the head's.)
+--- The list with all names of tensors tied to a listed one, and of biases next to a listed weight: a layer has one dtype. (BERT's
+--- decoder has the embeddings' weight, and a bias that is the head's.)
 local function with_tied(model, list)
   local out = table.move(list, 1, #list, 1, {})
-  local groups = #list > 0 and require("accel.accelerator.module_sizes").find_tied_parameters(model) or {}
+  local groups = #list > 0 and require("accel.nn.module_sizes").find_tied_parameters(model) or {}
   local function join_ties()
     for _, group in ipairs(groups) do
       local named = false
@@ -123,7 +125,8 @@ local function with_tied(model, list)
   return out
 end
 
---- What makes tensors of this dtype of floating ones, also of those in a table; scalars, which are losses, stay as they are.
+--- A function that converts floating tensors to this dtype, including those in a table. Scalars, which are losses, are
+--- unchanged.
 local function caster(dtype)
   local function one(t)
     if tensors.is_tensor(t) and tensors.is_floating(t.dtype) and #t.shape > 0 then return t:to(dtype) end
@@ -137,12 +140,12 @@ local function caster(dtype)
   end
 end
 
---- Modules with parameters that keep_in_fp32_modules names, and with those tied to them, in a model of another dtype: what comes in becomes
---- f32, what goes out the model's dtype, so that the layers beside them find what they expect. A module of several layers gets its input as
---- it is, since these cast theirs. Norms do without: they take f32 beside an input of 16 bits, and answer as it is.
+--- Modules with parameters in keep_in_fp32_modules, or tied to them, in a model of another dtype: inputs become f32, outputs the model's
+--- dtype, as the layers around them expect. A module of several layers gets its input as it is, since these cast theirs. Norms need no
+--- conversion: they accept f32 weights with a 16-bit input, and return 16 bits.
 local function cast_around(model, config)
   if config.torch_dtype == "f32" then return end
-  local wide, narrow, class_name = caster "f32", caster(config.torch_dtype), require("accel.accelerator.module_sizes").class_name
+  local wide, narrow, class_name = caster "f32", caster(config.torch_dtype), require("accel.nn.module_sizes").class_name
   local function before(_, args)
     local out = { n = args.n }
     for i = 1, args.n do out[i] = wide(args[i]) end
@@ -167,7 +170,7 @@ local function cast_around(model, config)
   end
 end
 
---- Own names by those of the files: Hugging Face's files may leave the base model's prefix out.
+--- Own names by the files' names: Hugging Face's files may leave the base model's prefix out.
 local function namer(model)
   if not model.resolve then return function(key) return key end end
   local slots = model:_slots()
@@ -214,7 +217,7 @@ local function read_all(model, config, source, device_of)
     for other in next, key_of do
       if states.owner(other) == name then state[other] = get(other) end
     end
-    local q = states.from_state_dict(name, state, { device = device, dtype = config.torch_dtype })
+    local q = states._from(name, state, { device = device, dtype = config.torch_dtype })
     if not q then raise("%s: '%s' is %s and no weight of bitsandbytes", WHO, key_of[name], value.dtype) end
     if q.quant_state.shape ~= layer.weight.quant_state.shape then
       raise("%s: '%s' has values of shape %s, the model needs %s", WHO, key_of[name], tostring(q.quant_state.shape),
@@ -246,7 +249,7 @@ local function read_all(model, config, source, device_of)
   return by_tensor, missing, unexpected
 end
 
---- A model that has values: its layers are quantised where they lie, the rest is cast.
+--- A model with values: its layers are quantised in place, the rest is converted.
 local function quantise_loaded(model, config, keys, heads)
   warn(("%s: it is not recommended to quantize a loaded model; make it under init_empty_weights and give weights_location"):format(WHO))
   local _ <close> = accel.no_grad()
@@ -260,8 +263,8 @@ local function quantise_loaded(model, config, keys, heads)
 end
 
 --- A model whose linear layers have 4 or 8 bits a weight. A model on the meta device (init_empty_weights) gets its weights from
---- weights_location, values or what bitsandbytes wrote, one tensor at a time; a model with values is quantised in place. Parts that a map puts
---- on "cpu" or "disk" beside a GPU are offloaded, which 8 bits can be; of 4 bits only modules in skip_modules. Where there is no GPU
+--- weights_location, values or bitsandbytes' format, one tensor at a time. A model with values is quantised in place. Parts that a map puts
+--- on "cpu" or "disk" are offloaded if there is a GPU. 8 bits can be offloaded. With 4 bits only modules in skip_modules can. Without a GPU
 --- the model is on the CPU.
 --- example: local a = accel.nn.Sequential(accel.nn.Linear(64, 8), accel.nn.Linear(8, 2)) local dir = accel.mkdtemp "/tmp/example-"
 ---   accel.Accelerator():save_model(a, dir)
@@ -272,13 +275,13 @@ end
 ---@param bnb_quantization_config accel.quant.BnbQuantizationConfig
 ---@param opts? table
 ---  weights_location string: a file, an index or a folder, as load_checkpoint_in_model's
----  device_map string|table<string, integer|string>: a map, "auto", "balanced", "balanced_low_0" or "sequential"; default one device
+---  device_map string|table<string, integer|string>: a map, "auto", "balanced", "balanced_low_0" or "sequential". Default one device
 ---  no_split_module_classes string[]: classes of blocks that stay whole
----  max_memory table<integer|string, integer|string>: default what the devices have free
+---  max_memory table<integer|string, integer|string>: default the free memory of the devices
 ---  offload_folder string: for parts on disk
----  offload_state_dict boolean = false: accepted; nothing is collected before it is placed
+---  offload_state_dict boolean = false: without effect, because nothing is collected before it is placed
 ---@return accel.nn.Module
-function M.load_and_quantize_model(model, bnb_quantization_config, opts)
+function M.load_and_quantize_model(model, bnb_quantization_config, opts, ...)
   module_tensors._check_module(WHO, model)
   local config = bnb_quantization_config
   if not class.isinstance(config, Config) then
@@ -287,7 +290,8 @@ function M.load_and_quantize_model(model, bnb_quantization_config, opts)
   local o = options(WHO, opts, {
     weights_location = options.none, device_map = options.none, no_split_module_classes = options.none, max_memory = options.none,
     offload_folder = options.none, offload_state_dict = false,
-  })
+  }, ...)
+  no_effect("accel.quant.load_and_quantize_model", o)
   warn_absent(model, config)
   local keys, heads = {}, config.head_quant_type and replace.get_keys_to_not_convert(model) or nil
   config.skip_modules = config.skip_modules or heads and {} or replace.get_keys_to_not_convert(model)
@@ -300,6 +304,10 @@ function M.load_and_quantize_model(model, bnb_quantization_config, opts)
   for _, list in ipairs { config.skip_modules, config.keep_in_fp32_modules } do table.move(list, 1, #list, #keys + 1, keys) end
   model.is_loaded_in_4bit, model.is_loaded_in_8bit = config.load_in_4bit, config.load_in_8bit
   local first = model:parameters()[1]
+  if first and first.device ~= "meta" then
+    no_effect.given(WHO, o, { "weights_location", "device_map", "no_split_module_classes", "max_memory", "offload_folder" },
+      "on a model that has weights: it is quantised in place")
+  end
   if first and first.device ~= "meta" then return quantise_loaded(model, config, keys, heads) end
   if o.weights_location == nil then
     raise("%s: weights_location needs to be the folder path containing the weights of the model, but we found none", WHO)
@@ -315,7 +323,7 @@ function M.load_and_quantize_model(model, bnb_quantization_config, opts)
     local at = device_maps.device_of(name, places) or { device = main }
     return at.tier and "cpu" or at.device
   end)
-  if model._fill then -- what files of Hugging Face leave out: tables that are computed, heads to be trained
+  if model._fill then -- tensors that Hugging Face's files leave out: computed tables, untrained heads
     local fresh = {}
     model:_fill(function(t, at)
       if filled[t] then return filled[t] end
@@ -332,7 +340,7 @@ function M.load_and_quantize_model(model, bnb_quantization_config, opts)
   for _, p in ipairs(model:parameters()) do
     if p.quant_state then p.requires_grad = false end
   end
-  if #unexpected > 0 then warn(("%s: %s holds what the model does not have: %s"):format(WHO, o.weights_location, listed(unexpected))) end
+  if #unexpected > 0 then warn(("%s: %s has keys that the model lacks: %s"):format(WHO, o.weights_location, listed(unexpected))) end
   if model._fill and #missing > 0 then
     warn(("%s: %s has no %s: initial values, to be trained"):format(WHO, o.weights_location, listed(missing)))
   end

@@ -1,12 +1,14 @@
 --- Linear layers of a model made quantised ones, for load_and_quantize_model.
 local Parameter = require "accel.nn.parameter"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
-local module_sizes = require "accel.accelerator.module_sizes"
+local module_sizes = require "accel.nn.module_sizes"
+local no_effect = require "accel.util.no_effect"
 
 local M = {}
 
---- Names of modules that are better left as they are: those whose weights are tied, and the last one, the head; none of a model
---- without a head and ties.
+--- Names of modules that should not be quantised: those with tied weights, and the last one, the head. None for a model without
+--- a head and ties.
 --- example: local m = accel.nn.Sequential(accel.nn.Linear(2, 2), accel.nn.Linear(2, 2)) return accel.quant.get_keys_to_not_convert(m) --> { "1" }
 ---@param model accel.nn.Module
 ---@return string[]
@@ -60,7 +62,7 @@ local function layer_for(module, config, kind)
 end
 
 --- The places of layers that become quantised: { parent, field, module, name }, in the model's order, and how many hold each weight. A
---- weight that several modules share is quantised where all of them can take it: embeddings only beside a linear layer.
+--- weight that several modules share is quantised if all of them support it: embeddings only together with a linear layer.
 local function places(model, keys)
   local Linear, Conv1D, Embedding = require "accel.nn.linear", require "accel.models.conv1d", require "accel.nn.embedding"
   local list, holders, able, linear = {}, {}, {}, {}
@@ -89,9 +91,9 @@ local function places(model, keys)
   return out, holders
 end
 
---- Puts nn.Linear4bit or nn.Linear8bitLt in the place of every nn.Linear, and of GPT-2's Conv1D, whose weight is quantised as the linear
---- layer's that computes the same; where an nn.Embedding shares the weight, as with a tied head, nn.Embedding4bit or nn.Embedding8bit in
---- its place, which shares the quantised one. What has values keeps them, quantised; layers on the meta device stay there. Returns the model.
+--- Replaces every nn.Linear by nn.Linear4bit or nn.Linear8bitLt, and GPT-2's Conv1D, whose weight is quantised as in the equivalent linear
+--- layer. An nn.Embedding that shares the weight, as with a tied head, is replaced by nn.Embedding4bit or nn.Embedding8bit, which shares
+--- the quantised one. Values are kept, quantised. Layers on the meta device stay there. Returns the model.
 --- example: local m = accel.nn.Sequential(accel.nn.Linear(64, 2), accel.nn.Linear(2, 2))
 ---   accel.quant.replace_with_bnb_layers(m, accel.quant.BnbQuantizationConfig { load_in_8bit = true }, { "1" })
 ---   return m[1].weight.quant_state.quant_type, m[2].weight.quant_state --> "int8", nil
@@ -100,7 +102,11 @@ end
 ---@param modules_to_not_convert? string[]
 ---@param heads? string[] modules that take config.head_quant_type
 ---@return accel.nn.Module
-function M.replace_with_bnb_layers(model, config, modules_to_not_convert, heads)
+function M.replace_with_bnb_layers(model, config, modules_to_not_convert, heads, ...)
+  check.surplus("replace_with_bnb_layers", ...)
+  if heads and not config.head_quant_type then
+    no_effect.once("replace_with_bnb_layers", "heads", "without head_quant_type in the configuration")
+  end
   local usual = config.load_in_8bit and "int8" or config.bnb_4bit_quant_type
   local list, holders = places(model, modules_to_not_convert or {})
   local shared = {}
@@ -120,7 +126,7 @@ function M.replace_with_bnb_layers(model, config, modules_to_not_convert, heads)
     place.parent[place.field] = new
   end
   if #list == 0 then
-    warn "load_and_quantize_model: no linear modules were found in the model that may be quantised; nothing becomes smaller"
+    warn "load_and_quantize_model: no linear modules of the model can be quantised; nothing becomes smaller"
   end
   return model
 end

@@ -1,24 +1,24 @@
---- What ranks store and load of sharded models and of optimizers that step on their pieces, for
---- accel.accelerator.checkpoint_content and checkpoint_load. A rank holds ranges of logical tensors; files name boxes of them,
---- so that any number of ranks, cut in any way or not at all, goes on from what any other stored.
+--- The data that ranks store and load of sharded models and of optimizers that update their pieces, for
+--- accel.accelerator.checkpoint_content and checkpoint_load. A rank holds ranges of logical tensors. Files name ranges of
+--- them, so that any number of ranks, with any sharding or none, can continue from any other's files.
 ---
 --- Three forms of a model, as state_dict_type has them:
----   SHARDED_STATE_DICT   each rank writes the boxes that it holds; nothing is gathered
----   FULL_STATE_DICT      the first part writes whole tensors into one file; it holds one copy of the model and one unit
----   LOCAL_STATE_DICT     each rank writes its part of every unit as it lies; to be loaded by ranks that cut alike
+---   SHARDED_STATE_DICT   each rank writes its ranges. Nothing is gathered
+---   FULL_STATE_DICT      the first part writes whole tensors into one file. It holds one copy of the model and one unit
+---   LOCAL_STATE_DICT     each rank writes its part of every unit unchanged. Ranks that load it must shard equally
 local accel = require "accel"
 local core = require "accel.shard.core"
 local dist = require "accel.dist"
 local owners = require "accel.shard.owners"
 local raise = require "accel.util.raise"
 local summon = require "accel.shard.summon"
-local writing = require "accel.accelerator.checkpoint_write"
+local writing = require "accel.ckpt.write"
 
 local M = {}
 
 local WHOLE <const> = 1 << 16 -- bytes below which ranks that hold the same do not share a tensor out
 
---- The engine that cuts a model; nil where it is not sharded.
+--- The engine that shards a model, or nil.
 ---@param model accel.nn.Module
 ---@return accel.shard.Engine?
 function M.engine(model)
@@ -47,14 +47,14 @@ local function share_of(accelerator, engine, unit)
     local part, parts = writing.parts(accelerator)
     if unit.size == 1 then return part, parts end
     if unit.size == parts and dist.get_rank(engine.o.group) == part then return 0, 1 end
-    raise("save_state: save_on_each_node: parameters are cut over several machines, so that no machine has them all; use"
+    raise("save_state: save_on_each_node: parameters are sharded over several machines, so no machine has them all; use"
       .. " HYBRID_SHARD")
   end
   if not replicas then return 0, 1 end
   return dist.get_rank(replicas), dist.get_world_size(replicas)
 end
 
---- Adds the entries for what this rank is to write of a flat tensor that holds elements [from, from + count).
+--- Adds the entries for this rank's part of a flat tensor that holds elements [from, from + count).
 local function add_range(list, accelerator, place, name, t, from, count)
   local p = place.unit.params[place.i]
   local k, n = share_of(accelerator, place.engine, place.unit)
@@ -154,7 +154,7 @@ function add_state.LOCAL_STATE_DICT(list, accelerator, engine, named, _, adapter
   end
 end
 
---- Of the tensors of a model those of an adapter, by its names.
+--- From the tensors of a model an adapter's, by its names.
 local function of_adapter(named, adapter)
   if not adapter then return named end
   local list = {}
@@ -173,7 +173,7 @@ function M.form(accelerator)
   return plugin and plugin.state_dict_type or "SHARDED_STATE_DICT"
 end
 
---- What this rank writes of a sharded model, as entries of accel.ckpt.share. A collective.
+--- This rank's data of a sharded model, as entries of accel.ckpt.share. A collective.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module prepared
 ---@param engine accel.shard.Engine
@@ -188,7 +188,7 @@ function M.model(accelerator, model, engine, adapter)
   return { entries = list, metadata = metadata, whole = form == "FULL_STATE_DICT" }
 end
 
---- How a model is cut, for the record of a checkpoint in LOCAL_STATE_DICT; nil for the other forms.
+--- The sharding of a model, for the record of a checkpoint in LOCAL_STATE_DICT. nil for the other forms.
 ---@param accelerator accel.Accelerator
 ---@param engine accel.shard.Engine
 ---@return {ranks: integer, units: string[]}?
@@ -203,20 +203,20 @@ end
 
 --- Raises unless a model is cut here as the stored one was.
 local function check_cut(object, stored, engine)
-  local advice = "save with state_dict_type SHARDED_STATE_DICT or FULL_STATE_DICT to go on with another cut"
+  local advice = "save with state_dict_type SHARDED_STATE_DICT or FULL_STATE_DICT to continue with another sharding"
   if not engine then
-    raise("%s: it was saved with LOCAL_STATE_DICT, in parts of %d ranks, and is not sharded here; %s", object, stored.ranks, advice)
+    raise("%s: it was saved with LOCAL_STATE_DICT, in shards of %d ranks, but the model is not sharded; %s", object, stored.ranks, advice)
   end
   local here = { ranks = dist.get_world_size(engine.o.group), units = {} }
   if here.ranks ~= stored.ranks then
-    raise("%s: it was saved with LOCAL_STATE_DICT, cut over %d ranks, here over %d; %s", object, stored.ranks, here.ranks, advice)
+    raise("%s: it was saved with LOCAL_STATE_DICT, sharded over %d ranks, but now there are %d; %s", object, stored.ranks, here.ranks, advice)
   end
   for i = 1, math.max(#engine.units, #stored.units) do
     local unit, was = engine.units[i], stored.units[i]
     local is = unit and ("%s: %s, %d elements of %s"):format(flat_name(unit), table.concat(unit.names, " "), unit.count,
       unit.own.dtype)
     if is ~= was then
-      raise("%s: it was saved with LOCAL_STATE_DICT, and unit %d is cut otherwise: '%s' is stored, here it is '%s'; %s", object,
+      raise("%s: it was saved with LOCAL_STATE_DICT, and unit %d is sharded differently: stored as '%s', now '%s'; %s", object,
         i - 1, tostring(was), tostring(is), advice)
     end
   end
@@ -224,8 +224,8 @@ end
 
 local function like(t, dtype) return accel.empty(t.shape, { dtype = dtype or t.dtype, device = "meta" }) end
 
---- What is to be read into a model, prepared: what each stored tensor must be, by name (meta tensors), and the parts of them
---- that this rank takes, with the memory that they go to.
+--- The data to read into a model, prepared: the form of each stored tensor, by name (meta tensors), and this rank's parts of
+--- them, with the memory for their values.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module
 ---@param object string
@@ -262,7 +262,7 @@ end
 
 -- ---- optimizers ----
 
---- The parameters of an optimizer's groups as all ranks have them, sharded ones themselves; nil where none is sharded.
+--- The parameters of an optimizer's groups on all ranks, with sharded ones as whole parameters. nil if none is sharded.
 ---@param optimizer table
 ---@return accel.Tensor[][]?
 function M.parameters(optimizer)
@@ -273,7 +273,7 @@ function M.parameters(optimizer)
   return groups
 end
 
---- The place of the parameter that a piece is of; nil for what is no piece.
+--- The position of a piece's parameter. nil for other tensors.
 ---@param t accel.Tensor
 ---@return table? place
 function M.place_of(t)
@@ -282,8 +282,8 @@ function M.place_of(t)
   return p and owners.of[p]
 end
 
---- Adds what this rank writes of a state tensor of a piece: its range of a logical tensor as large as the parameter where it
---- is as long as the piece; else all of it, by the rank that holds the parameter's first element.
+--- Adds this rank's part of a state tensor of a piece: its range of a logical tensor of the parameter's size if it is as
+--- long as the piece. Otherwise the rank that holds the parameter's first element writes all of it.
 ---@param list table[] entries
 ---@param accelerator accel.Accelerator
 ---@param place table of M.place_of
@@ -297,7 +297,7 @@ function M.add_state(list, accelerator, place, name, t)
   end
 end
 
---- A state tensor for a piece from a stored one: the piece's range of it where it is as large as the parameter, else all.
+--- A state tensor for a piece from a stored one: the piece's range of it if it has the parameter's size, otherwise all.
 ---@param place table
 ---@param s {name: string, dtype: string, shape: integer[]} stored
 ---@param read fun(name: string, tensor: accel.Tensor, offsets: integer[]?)

@@ -1,8 +1,8 @@
---- Clipping of sharded gradients by their norm, for nn.utils.clip_grad_norm_: the norm is that of the whole gradients, on every
---- rank alike.
+--- Clipping of sharded gradients by their norm, for nn.utils.clip_grad_norm_: the norm covers the whole gradients, and is the
+--- same on every rank.
 local accel = require "accel"
 local core = require "accel.optim.core"
-local deferred = require "accel.optim.deferred"
+local deferred = require "accel.nn.deferred"
 local dist = require "accel.dist"
 local owners = require "accel.shard.owners"
 local raise = require "accel.util.raise"
@@ -25,7 +25,7 @@ local function norm_here(grads, p)
   return accel.clip_grad_norm_(grads, math.huge, { norm_type = p }):item()
 end
 
---- Norms of parts become that of the whole.
+--- Combines norms of parts to the norm of the whole.
 local function join(parts, p)
   local total = 0.0
   for _, x in ipairs(parts) do
@@ -115,7 +115,7 @@ function M.norm(params, max_norm, opts)
     raise("clip_grad_norm_: the norm of the gradients is %s; they were not clipped", tostring(norm))
   end
   local grads = grads_of(pieces)
-  local factor = max_norm / (norm + 1e-6) -- NaN goes on, as it does on one rank
+  local factor = max_norm / (norm + 1e-6) -- NaN propagates, as on one rank
   if #grads > 0 and grads[1].device == "meta" then factor = 0.5 end -- a dry run has no norm, and foretells the memory of clipping
   if #grads > 0 and max_norm < math.huge and not (factor >= 1) then
     local _ <close> = accel.no_grad()

@@ -1,5 +1,5 @@
---- How the parameters of a unit's module are cut into flat units beside dtype and device: what ZeRO's sizes ask for (reduce_bucket_size,
---- stage3_param_persistence_threshold), and the groups of ranks of ZeRO++. Used by accel.shard.engine where it has the option `zero`
+--- The division of a unit's parameters into flat units by more than dtype and device: ZeRO's sizes (reduce_bucket_size,
+--- stage3_param_persistence_threshold), and the groups of ranks of ZeRO++. accel.shard.engine uses it with the option `zero`
 --- (accel.deepspeed.units makes it).
 local dist = require "accel.dist"
 local plan = require "accel.shard.plan"
@@ -7,14 +7,14 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
---- A list like those of plan.kinds with some of its parameters.
+--- A list like plan.kinds' lists with some of its parameters.
 local function part_of(list, indices, persistent)
   local out = { dtype = list.dtype, device = list.device, learns = list.learns, at = {}, persistent = persistent }
   for k, i in ipairs(indices) do out[k], out.at[k] = list[i], list.at[i] end
   return out
 end
 
---- Adds a list in pieces of at most `bucket` elements each; a parameter that is larger is one by itself.
+--- Adds a list in pieces of at most `bucket` elements each. A larger parameter is a piece by itself.
 local function add_buckets(out, list, indices, persistent, bucket)
   local piece, n = {}, 0
   for _, i in ipairs(indices) do
@@ -30,8 +30,8 @@ end
 --- The lists of parameters that become flat units, in order: by kind, those that stay whole on every rank apart, none longer than
 --- a bucket.
 ---@param params accel.Tensor[]
----@param o {zero: table?, device: string?, dtypes: function?} of the engine; zero: bucket, persist, persist_total; nil: by kind alone
----@param state {persistent: integer} elements that stay whole so far; counted on
+---@param o {zero: table?, device: string?, dtypes: function?} of the engine. zero: bucket, persist, persist_total. nil: by kind alone
+---@param state {persistent: integer} elements that stay whole so far, updated
 ---@return table[]
 function M.lists(params, o, state)
   local kinds, zero = plan.kinds(params, o.device, o.dtypes), o.zero
@@ -53,7 +53,7 @@ function M.lists(params, o, state)
   return out
 end
 
---- Groups of `size` consecutive ranks of a group; the one that this rank is in. A collective.
+--- Groups of `size` consecutive ranks of a group. Returns this rank's. A collective.
 local function consecutive(group, size)
   local P, own = dist.get_world_size(group), nil
   for first = 0, P - 1, size do
@@ -65,7 +65,7 @@ local function consecutive(group, size)
   return own
 end
 
---- Ranks of a group that lie `size` apart; those with this one. A collective.
+--- Ranks of a group at distance `size`. Returns those with this one. A collective.
 local function strided(group, size)
   local P, own = dist.get_world_size(group), nil
   for k = 0, size - 1 do
@@ -77,8 +77,8 @@ local function strided(group, size)
   return own
 end
 
---- The groups that ZeRO++ needs: secondary, whose ranks hold all parameters once (zero_hpz_partition_size); node and across, the
---- ranks of a machine and those with this one's place on the others, for gradients that are exchanged machine by machine first.
+--- The groups of ZeRO++: secondary, whose ranks hold all parameters once (zero_hpz_partition_size), and node and across, the
+--- ranks of a machine and those at the same position on the others, for gradients that are exchanged inside each machine first.
 ---@param zero table
 ---@param group any the ranks that share units
 ---@return {secondary: any, node: any, across: any}
@@ -100,7 +100,7 @@ end
 
 local told -- of ZeRO++ on ranks that share memory
 
---- Keys of ZeRO++ that say how parameters are gathered, where they lie once for all ranks: said once.
+--- ZeRO++'s keys for gathering have no effect if parameters are in memory once for all ranks. Warns once.
 ---@param zero table? sizes and bits of ZeRO
 function M.say_shared(zero)
   local list = {}

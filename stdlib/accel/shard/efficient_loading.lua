@@ -4,6 +4,8 @@ local dist = require "accel.dist"
 
 local M = {}
 
+require "accel.nn.divided".loading = M
+
 local on = false
 
 --- Has models be read by rank 0 alone from now on, or not.

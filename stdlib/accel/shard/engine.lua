@@ -1,16 +1,16 @@
 --- The engine of one sharded model: which unit is gathered when, and how gradients of a backward become means of the parts.
---- Made by nn.parallel.FullyShardedDataParallel and by accelerator:prepare; it has the face of accel.dist.Reducer that the
---- Accelerator's update asks for (counter, micro_batches, size, reduced, stepped).
+--- nn.parallel.FullyShardedDataParallel and accelerator:prepare make it. It has the interface of accel.dist.Reducer that
+--- the Accelerator's update uses (counter, micro_batches, size, reduced, stepped).
 ---
---- A backward: a hook before each gradient opens its unit's room; a hook behind it counts; a unit whose gradients are
---- all there is handed to an asynchronous reduce_scatter, units strictly in one order, so that all ranks start the
---- same collectives in the same order; the one before is waited for then, so that at most two units' gradients lie
---- whole. At the end of the backward (accel.queue_callback) the rest goes, missing gradients as zeros, and ranks tell
---- each other which parameters have any gradient at all: the others keep none.
+--- In a backward, a hook before each gradient prepares its unit's buffer, and a hook after it counts. A unit with
+--- complete gradients is handed to an asynchronous reduce_scatter. Units go strictly in one order, so that all ranks
+--- start the same collectives in the same order. The engine then waits for the previous one, so that at most two units'
+--- gradients are whole. At the end of the backward (accel.queue_callback) the rest goes, missing gradients as zeros,
+--- and ranks tell each other which parameters have any gradient at all: the others keep none.
 ---
---- Where parameters are gathered: before a unit's forward (hooks of its module), and in backward when the first op asks
---- for them (core.gathered); they are resharded after the forward, when the unit's gradients are complete, at the end of
---- the backward, and after every step.
+--- Parameters are gathered before a unit's forward (hooks of its module), and in backward when the first op needs them
+--- (core.gathered). They are resharded after the forward, when the unit's gradients are complete, at the end of the
+--- backward, and after every step.
 local accel = require "accel"
 local Counter = require "accel.dist.counter"
 local Unit = require "accel.shard.unit"
@@ -31,7 +31,7 @@ local raise = require "accel.util.raise"
 ---@field names string[]
 ---@field stepped accel.Tensor[] their pieces, which optimizers step on
 ---@field sync boolean whether the backward under way reduces
----@field reduced boolean false: what overflows on one rank need not on others
+---@field reduced boolean false: a rank can overflow alone
 ---@field apart accel.shard.Engine? of parameters of the same model that other ranks share (experts)
 local Engine = class("accel.shard.Engine")
 
@@ -46,14 +46,25 @@ local Engine = class("accel.shard.Engine")
 function Engine:init(model, units, o)
   self.who, self.o, self.cut, self.reduced, self.sync, self.syncs = o.who, o, o.cut, false, true, o.syncs
   self.size = dist.get_world_size(o.group) * (o.replicas and dist.get_world_size(o.replicas) or 1)
-  self.units, self.params, self.names, self.place, self.stepped, self.number = {}, {}, {}, {}, {}, {}
   self.piece_of = setmetatable({}, { __mode = "kv" }) -- piece -> its parameter
-  self.came, self.touched, self.active, self.order_of_gathers = {}, {}, {}, gathers.new()
+  self.optimizers, self.n_optimizers = setmetatable({}, { __mode = "v" }), 0 -- by a number that is the same on all ranks
   if o.zero and o.zero.quantized_gradients and (o.world or o.replicas) then
-    raise("%s: zero_quantized_gradients rounds what ranks send: it goes neither with deterministic = \"world\" nor with stage 0",
+    raise("%s: zero_quantized_gradients rounds sent gradients, so it supports neither deterministic = \"world\" nor stage 0",
       self.who)
   end
   self.groups = o.zero and cuts.groups(o.zero, o.group) or {}
+  self.tier = o.tier
+  if o.tier and o.tier.delayed then o.tier.delayed.engine = self end
+  self:build(model, units)
+end
+
+--- Makes units of the parameters, and their hooks: at the start, and when parameters were exchanged (engine_changes).
+---@param model accel.nn.Module
+---@param units table[] of accel.shard.policy
+function Engine:build(model, units)
+  local o = self.o
+  self.units, self.params, self.names, self.place, self.stepped, self.number = {}, {}, {}, {}, {}, {}
+  self.came, self.touched, self.active, self.order_of_gathers = {}, {}, {}, gathers.new()
   self:make_units(units)
   if self.shares then cuts.say_shared(o.zero) end
   self.n = #self.params
@@ -64,8 +75,6 @@ function Engine:init(model, units, o)
   end
   if o.world then self:count_micro_batches() end
   self:add_hooks()
-  self.tier = o.tier
-  if o.tier and o.tier.delayed then o.tier.delayed.engine = self end
   if o.cut.parameters or (o.tier and o.tier.parameters) then self:add_module_hooks(model, units) end
   owners.version = owners.version + 1
 end
@@ -78,39 +87,47 @@ local function kind_of(o, device, persistent)
   return size > 1 and o.cut.parameters and not persistent and "gathered" or "whole"
 end
 
+--- A new unit of the parameters of a list. A collective.
+function Engine:new_unit(list, names, u)
+  local weak, dtypes = setmetatable({ self }, { __mode = "v" }), self:dtypes_of(list[1])
+  local unit
+  unit = Unit(list, names, {
+    name = u.name, group = self.o.group, kind = kind_of(self.o, list.device, list.persistent), sync = self.o.sync,
+    owner = #self.units % dist.get_world_size(self.o.group), dtype = dtypes.dtype, master = dtypes.master,
+    reduce = dtypes.reduce, secondary = self.groups.secondary,
+    quantized = self.o.zero and self.o.zero.quantized_weights, tier = self.o.tier,
+    gather = function() weak[1]:gather_in_backward(unit) end,
+    note = function() weak[1].order_of_gathers:note(unit) end,
+  })
+  unit.persistent = list.persistent or false
+  if self.o.replicas then
+    dist.broadcast(unit.own, { group_src = 0, group = self.o.replicas })
+    unit:publish_and_wait()
+  end
+  return unit
+end
+
 function Engine:make_units(units)
   self.units_of = {} -- by position of the module's unit
-  local weak, counts = setmetatable({ self }, { __mode = "v" }), { persistent = 0 }
+  local counts = { persistent = 0 }
+  local cut_as = setmetatable({ dtypes = function(p) return self:dtypes_of(p) end }, { __index = self.o })
   for at, u in ipairs(units) do
     self.units_of[at] = {}
-    for _, list in ipairs(cuts.lists(u.params, self.o, counts)) do
-      local names, dtypes = {}, self.o.dtypes and self.o.dtypes(list[1]) or {}
+    for _, list in ipairs(cuts.lists(u.params, cut_as, counts)) do
+      local names = {}
       for k, i in ipairs(list.at) do names[k] = (u.name == "" and "" or u.name .. ".") .. u.names[i] end
-      local unit
-      unit = Unit(list, names, {
-        name = u.name, group = self.o.group, kind = kind_of(self.o, list.device, list.persistent), sync = self.o.sync,
-        owner = #self.units % dist.get_world_size(self.o.group), dtype = dtypes.dtype, master = dtypes.master,
-        reduce = dtypes.reduce, secondary = self.groups.secondary,
-        quantized = self.o.zero and self.o.zero.quantized_weights, tier = self.o.tier,
-        gather = function() weak[1]:gather_in_backward(unit) end,
-        note = function() weak[1].order_of_gathers:note(unit) end,
-      })
-      if self.o.replicas then
-        dist.broadcast(unit.own, { group_src = 0, group = self.o.replicas })
-        unit:publish_and_wait()
-      end
+      local unit = self:kept_unit(list, names, u) or self:new_unit(list, names, u)
       self.units[#self.units + 1], unit.at, unit.module_at = unit, #self.units + 1, at
       self.shares = self.shares or unit.kind == "shared"
       table.insert(self.units_of[at], unit)
       for i, p in ipairs(unit.params) do
         owners.of[p] = { engine = self, unit = unit, i = i }
+        local piece = unit.pieces[i]
+        if piece then owners.engine_of[piece], self.piece_of[piece] = self, p end
         if unit.learns then
           local n = #self.params + 1
           self.params[n], self.names[n], self.place[n], self.number[p] = p, names[i], { unit = unit, i = i }, n
-          local piece = unit.pieces[i]
-          if piece then
-            self.stepped[#self.stepped + 1], owners.engine_of[piece], self.piece_of[piece] = piece, self, p
-          end
+          if piece then self.stepped[#self.stepped + 1] = piece end
         end
       end
     end
@@ -136,11 +153,12 @@ function Engine:add_hooks()
   end
 end
 
+require "accel.shard.engine_changes"(Engine)
 require "accel.shard.engine_forward"(Engine)
 
 -- Backward ---------------------------------------------------------------------------------------
 
---- Before a forward: what a backward that failed left is put away.
+--- Before a forward: cleans up after a failed backward.
 function Engine:prepare()
   if self.in_backward() then return end
   self.active = {}
@@ -175,7 +193,7 @@ function Engine:recover()
     unit.work = nil
   end
   self.running, self.finishing, self.waiting = false, false, nil
-  if self.tier then pcall(self.tier.settle, self.tier) end -- what of it failed is told already, or is of gradients that nobody takes
+  if self.tier then pcall(self.tier.settle, self.tier) end -- its failures are reported already, or concern gradients that nobody uses
   self:reshard()
 end
 
@@ -189,8 +207,8 @@ end
 function Engine:on_grad(i)
   if not self.sync then return end
   if self.arrived[i] then
-    raise("%s: '%s' got a second gradient within one backward; compute parts of the model again with"
-      .. " accel.autograd.checkpoint, which does not run a backward of its own", self.who, self.names[i])
+    raise("%s: '%s' got a second gradient within one backward; recompute parts of the model with"
+      .. " accel.autograd.checkpoint, which runs no separate backward", self.who, self.names[i])
   end
   self.arrived[i] = true
   local unit = self.place[i].unit
@@ -212,7 +230,7 @@ function Engine:collect_unit(unit)
   end
 end
 
---- Starts the reduction of a unit whose gradients are there, and takes what the unit before it got.
+--- Starts the reduction of a unit with complete gradients, and takes the result of the previous unit.
 function Engine:launch(unit)
   local _ <close> = accel.no_grad()
   unit:open_grads()
@@ -222,7 +240,8 @@ function Engine:launch(unit)
   local own = unit.sum_apart and accel.unscoped(accel.empty, unit.part, { dtype = unit.wire, device = unit.device }) or unit:part_of(sum)
   unit.sum, unit.wired = own, not self.counter and sum ~= unit.grads and sum or nil
   if unit.size > 1 and self.o.zero and self.o.zero.quantized_gradients then
-    unit.work = quantized.reduce_scatter(own, sum, { group = self.o.group, node = self.groups.node, across = self.groups.across })
+    unit.work = quantized.reduce_scatter(own, sum, { group = self.o.group, node = self.groups.node, across = self.groups.across,
+      unit = unit })
   elseif unit.size > 1 then
     local op = (self.counter or self.o.replicas) and "sum" or "mean"
     unit.work = dist.reduce_scatter_tensor(own, sum, { op = op, group = self.o.group, async_op = true })
@@ -240,7 +259,7 @@ function Engine:launch(unit)
   if before then self:settle(before) end
 end
 
---- Whether a unit's sum goes straight to where the own part will be kept, which saves the pass that moves it there.
+--- Whether a unit's sum goes straight to the own part's memory, which saves a copy.
 function Engine:reduces_apart(unit)
   local o = self.o
   return unit.size > 1 and self.cut.gradients and unit.wire == unit.master and not self.counter and not o.replicas
@@ -255,7 +274,7 @@ function Engine:reshard_root()
   end
 end
 
---- Waits for a unit's reduction. Its memory is given back where only the parts are kept.
+--- Waits for a unit's reduction. Its memory is freed if only the parts are kept.
 function Engine:settle(unit)
   if unit.work then
     unit.work:wait()
@@ -266,8 +285,8 @@ function Engine:settle(unit)
   self:keep_part(unit)
 end
 
---- Where gradients are cut, the own part moves out of the whole. Pieces get it at the end of the backward, when it is
---- known who has gradients.
+--- If gradients are sharded, the own part is copied out of the whole. Pieces get it at the end of the backward, when it
+--- is known who has gradients.
 function Engine:keep_part(unit)
   if self.tier and self.tier.optimizer then
     local all = true
@@ -292,7 +311,7 @@ function Engine:finish()
     for _, unit in ipairs(self.units) do unit:reshard() end
     return
   end
-  self.finishing = true -- until all of it is done: the next forward puts away what a failure leaves
+  self.finishing = true -- until all of it is done: the next forward cleans up after a failure
   while self.order[self.next] do
     self.next = self.next + 1
     self:launch(self.order[self.next - 1])
@@ -345,7 +364,7 @@ function Engine:rebuild()
   for k, at in ipairs(order) do
     self.order[k] = self.units[at]
     self.units[at].follows = order[k + 1] and self.units[order[k + 1]]
-    self.units_of[self.units[at].module_at].next = self.units[at].follows -- behind the last of its module
+    self.units_of[self.units[at].module_at].next = self.units[at].follows -- after the last of its module
   end
   self.rebuilt, self.completed = true, nil
 end
@@ -363,7 +382,7 @@ function Engine:count_micro_batches()
   self.counter = Counter(flats)
 end
 
---- Called by end_micro_batch: what came of parameter i.
+--- Called by end_micro_batch: the result for parameter i.
 function Engine:collect(i)
   local place = self.place[i]
   if not self.came[i] then self.params[i].grad = nil end
@@ -396,7 +415,7 @@ function Engine:after_step(all)
   if self.tier and self.tier.delayed then self.tier.delayed:launch() end
 end
 
---- All flat units of the model, also those that other ranks share.
+--- All flat units of the model, including those shared with other ranks.
 ---@return accel.shard.Unit[]
 function Engine:all_units()
   if not self.apart then return self.units end

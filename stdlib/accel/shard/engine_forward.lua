@@ -8,11 +8,14 @@ return function(Engine)
   --- Whether a backward is running.
   function Engine.in_backward() return (pcall(accel.queue_callback, nothing)) end
 
-  --- Units gather before the forward of their module and reshard behind it. A module that uses a tied parameter of
+  --- Units gather before the forward of their module and reshard after it. A module that uses a tied parameter of
   --- another unit gathers that one as well.
   function Engine:add_module_hooks(model, units)
     local weak = setmetatable({ self }, { __mode = "v" })
     local at_of = {}
+    for _, handle in ipairs(self.module_handles or {}) do handle:remove() end
+    local handles = {}
+    self.module_handles = handles
     for at, u in ipairs(units) do
       for _, p in ipairs(u.params) do at_of[p] = at end
     end
@@ -23,10 +26,10 @@ return function(Engine)
         if other and not seen[other] then needs[#needs + 1], seen[other] = other, true end
       end
       table.sort(needs)
-      u.module:register_forward_pre_hook(function()
+      handles[#handles + 1] = u.module:register_forward_pre_hook(function()
         if weak[1] then weak[1]:enter(needs) end
       end, { prepend = true })
-      u.module:register_forward_hook(function()
+      handles[#handles + 1] = u.module:register_forward_hook(function()
         if weak[1] then weak[1]:leave(needs, u.module == model) end
       end)
     end
@@ -53,7 +56,8 @@ return function(Engine)
     end
   end
 
-  --- After a unit's forward. The root's is kept for the backward, which begins with it; without gradients nothing is.
+  --- After a unit's forward. The root stays gathered for the backward, which begins with it. Without gradients nothing
+  --- stays gathered.
   function Engine:leave(needs, root)
     for _, at in ipairs(needs) do self.active[at] = math.max(0, (self.active[at] or 0) - 1) end
     if root then self.forward_learnt = self.forward_after ~= nil end
@@ -81,7 +85,7 @@ return function(Engine)
     end
   end
 
-  --- All units give back what is gathered.
+  --- All units free their gathered parameters.
   function Engine:reshard()
     for _, unit in ipairs(self.units) do unit:reshard() end
   end

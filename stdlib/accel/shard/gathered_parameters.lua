@@ -3,6 +3,7 @@
 local check = require "accel.util.check"
 local dist = require "accel.dist"
 local guard = require "accel.util.guard"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local owners = require "accel.shard.owners"
 local raise = require "accel.util.raise"
@@ -12,16 +13,17 @@ local tensors = require "accel.util.tensors"
 local WHO <const> = "GatheredParameters"
 
 --- Every rank has these parameters whole until the block ends: `local _ <close> = GatheredParameters(params)`, or with a function
---- that is the block. What they are to be changed to is what rank modifier_rank writes, which all get at the end; without one
---- nothing may be written. Parameters that are not sharded are as they are. A collective, at the begin and at the end.
+--- that is the block. Rank modifier_rank's changes reach all ranks at the end. Without it you must not write. Parameters that are
+--- not sharded are as they are. A collective, at the begin and at the end.
 ---@param params accel.Tensor|accel.Tensor[]
----@param opts? {modifier_rank: integer?, enabled: boolean?, fwd_module: any} modifier_rank: of the world; fwd_module: taken as it is
----  in DeepSpeed, where it says which module's forward uses the parameters, which the engine knows here
+---@param opts? {modifier_rank: integer?, enabled: boolean?, fwd_module: any} modifier_rank: of the world. fwd_module: without
+---  effect
 ---@param fn? function
 ---@param ... any
 return function(params, opts, fn, ...)
   if type(opts) == "function" then return require "accel.shard.gathered_parameters"(params, nil, opts, fn, ...) end
   local o = options(WHO, opts, { modifier_rank = options.none, enabled = true, fwd_module = options.none })
+  no_effect("accel.accelerator.GatheredParameters", o)
   local list = tensors.is_tensor(params) and { params } or params
   if type(list) ~= "table" then raise("%s: expected parameters, got %s", WHO, check.shown(params)) end
   local from = o.modifier_rank

@@ -35,7 +35,8 @@ function M.init(model, param_init_fn)
   for _, module in ipairs(list) do param_init_fn(module) end
 end
 
---- Where tensors that are on the meta device go; nil where they stay, as in a dry run, since no rank has values. A collective.
+--- The device for tensors that are on the meta device. nil if they stay, as in a dry run, since no rank has values. A
+--- collective.
 ---@param who string
 ---@param model accel.nn.Module
 ---@param o {sync: boolean, device: string?, ignored: accel.Tensor[]?}
@@ -55,11 +56,11 @@ function M.device(who, model, o)
   if not any then return nil end
   if all[1] then
     if M.all_on_meta(model) then return nil end
-    raise("%s: '%s' of rank 0 is on the meta device; rank 0 must have values that the others receive, or all ranks give"
+    raise("%s: '%s' of rank 0 is on the meta device; give rank 0 values for the others, or all ranks"
       .. " param_init_fn", who, all[1])
   end
   if not o.sync then
-    raise("%s: '%s' is on the meta device on some ranks; sync_module_states = true sends them rank 0's values", who, any)
+    raise("%s: '%s' is on the meta device on some ranks; set sync_module_states = true to send them rank 0's values", who, any)
   end
   return o.device or "cpu"
 end

@@ -1,4 +1,4 @@
---- In which order a rank gathers its units, and from which lines: where ranks differ, one line says what each gathered and where. Used by
+--- The order in which a rank gathers its units, and the lines. On a mismatch, one line lists each rank's unit and line. Used by
 --- accel.shard.engine, whose backward compares the sums at its end.
 local caller = require "accel.util.caller"
 local dist = require "accel.dist"
@@ -35,7 +35,7 @@ end
 --- A step is over.
 function Order:reset() self.sum, self.n = 0, 0 end
 
---- Raises where ranks differ: on all of them, with the first unit that is not the same, and the lines that asked for it.
+--- Raises on a mismatch, on all ranks, with the first unit that differs, and the lines that needed it.
 ---@param engine accel.shard.Engine
 function Order:differs(engine)
   local own = { units = table.move(self.units, 1, self.n, 1, {}), lines = table.move(self.lines, 1, self.n, 1, {}) }

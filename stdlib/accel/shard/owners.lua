@@ -1,18 +1,20 @@
 --- Which engine holds a parameter, and the pieces that stand in for parameters in optimizers: asked by optim.Optimizer, nn.utils
---- and the Accelerator, which need not know the engine. Loaded with the first engine, so that models which are not sharded pay
---- nothing: others look into package.loaded.
+--- and the Accelerator, which need not know the engine. Loaded with the first engine, so that models without sharding pay
+--- nothing: layers below check accel.nn.divided.
 local accel = require "accel"
 local core = require "accel.optim.core"
 local raise = require "accel.util.raise"
 
 local M = {}
 
+require "accel.nn.divided".owners = M
+
 M.of = setmetatable({}, { __mode = "k" }) -- parameter -> its place {engine, unit, i}
 M.engine_of = setmetatable({}, { __mode = "k" }) -- piece -> its engine
 M.version = 0 -- rises with every engine
 
---- The parameters of a list that are sharded are replaced by their pieces; those of which this rank has nothing are left
---- out. Returns the list as it was and nothing else when none is sharded.
+--- Replaces the sharded parameters of a list by their pieces. Those without a piece on this rank are left out. Returns
+--- the list as it was and nothing else when none is sharded.
 ---@param params accel.Tensor[]
 ---@return accel.Tensor[] list
 ---@return accel.shard.Engine? engine
@@ -40,7 +42,7 @@ function Sharding:before()
   for _, engine in ipairs(self.engines) do engine:before_step() end
 end
 
---- Where states of the optimizer go; nil: where the pieces are.
+--- The tier of the optimizer's states. nil: next to the pieces.
 ---@return accel.offload.Training?
 function Sharding:tier()
   for _, engine in ipairs(self.engines) do
@@ -53,26 +55,29 @@ function Sharding:after()
   for _, engine in ipairs(self.engines) do engine:after_step() end
 end
 
-local function add(list, engine)
+local function add(list, engine, optimizer)
   for _, e in ipairs(list) do
     if e == engine then return end
   end
   list[#list + 1] = engine
+  engine:register(optimizer)
 end
 
 --- Drops gradients that are not reduced so far.
 function Sharding:zero() core.zero(self.params) end
 
-local function refuse_whole(optimizer)
-  if optimizer.elementwise == false and not optimizer.update_whole then
-    local name = getmetatable(optimizer).__name:match "[^.]*$"
-    raise("%s: its rule needs whole tensors, and parameters are sharded; define part_dtypes, parts_of and update_whole"
-      .. " (accel.shard.whole), use an optimizer whose rule goes element by element, or leave these parameters out of the sharding"
-      .. " (ignored_modules)", name)
-  end
+--- The reason why an optimizer cannot update shards. nil if it can.
+---@param optimizer accel.optim.Optimizer
+---@return string?
+function M.needs_whole(optimizer)
+  if optimizer.elementwise ~= false or optimizer.update_whole then return nil end
+  local name = getmetatable(optimizer).__name:match "[^.]*$"
+  return ("%s: its rule needs whole tensors, and parameters are sharded; define part_dtypes, parts_of and update_whole"
+    .. " (accel.shard.whole), use an optimizer whose rule goes element by element, or leave these parameters out of the sharding"
+    .. " (ignored_modules)"):format(name)
 end
 
---- A tensor as the whole parameter that a piece is of, uninitialised, as its owners keep it; the tensor itself for what is no
+--- A tensor of the shape of a piece's whole parameter, uninitialised, in its owners' dtype. The tensor itself if it is not a
 --- piece.
 ---@param piece accel.Tensor
 ---@return accel.Tensor
@@ -102,15 +107,16 @@ local function has_sharded(params)
   return false
 end
 
---- Puts pieces in the place of sharded parameters in the groups of an optimizer, which steps on them from now on; states
---- that it has are cut. Nothing where no parameter is sharded. Called by the optimizer when there are new engines.
+--- Replaces sharded parameters in the groups of an optimizer by pieces, which it updates from now on. Its existing
+--- states are sharded. No effect if no parameter is sharded. Called by the optimizer when there are new engines.
 ---@param optimizer accel.optim.Optimizer
 function M.adopt(optimizer)
   optimizer._owners_seen = M.version
   local sharding, before = optimizer._sharding, nil
   for g, group in ipairs(optimizer.param_groups) do
     if has_sharded(group.params) then
-      refuse_whole(optimizer)
+      local problem = M.needs_whole(optimizer)
+      if problem then raise("%s", problem) end
       before = before or optimizer:state_dict()
       sharding = sharding or setmetatable({ engines = {}, params = {}, whole = setmetatable({}, { __mode = "k" }) }, Sharding)
       local saved, kept = before.param_groups[g], {}
@@ -118,7 +124,7 @@ function M.adopt(optimizer)
       for i, p in ipairs(group.params) do
         local place, at, piece = M.of[p], saved.params[i], p
         if place then
-          add(sharding.engines, place.engine)
+          add(sharding.engines, place.engine, optimizer)
           sharding.params[#sharding.params + 1] = p
           piece = place.unit.pieces[place.i]
           if piece == nil then piece = p end
@@ -138,5 +144,43 @@ function M.adopt(optimizer)
   optimizer._sharding = sharding
   if next(before.state) ~= nil then optimizer:load_state_dict(before) end
 end
+
+--- An engine has cut parameters anew: an optimizer steps on the new pieces. States of parameters whose units stayed are kept.
+---@param optimizer accel.optim.Optimizer
+---@param entries table<accel.Tensor, table> states of the new pieces, by parameter
+function M.follow(optimizer, entries)
+  local sharding, saved, fresh = optimizer._sharding, optimizer:state_dict(), 0
+  sharding.params = {}
+  for g, group in ipairs(optimizer.param_groups) do fresh = fresh + #saved.param_groups[g].params + #group.params end
+  for g, group in ipairs(optimizer.param_groups) do
+    local index, params, kept = {}, {}, {}
+    for k, piece in ipairs(group.params) do index[piece] = saved.param_groups[g].params[k] end
+    sharding.whole[group] = sharding.whole[group] or table.move(group.params, 1, #group.params, 1, {})
+    for _, p in ipairs(sharding.whole[group]) do
+      local place, piece = M.of[p], p
+      if place then
+        piece = place.unit.pieces[place.i]
+        sharding.params[#sharding.params + 1] = p
+      end
+      if piece then
+        local at = index[piece]
+        if not at then at, fresh = fresh, fresh + 1 end
+        local plain = place and index[p] and saved.state[index[p]] -- it lay in no unit before
+        if entries[p] then saved.state[at] = entries[p]
+        elseif plain then saved.state[at] = optimizer.whole_states and plain or cut_state(plain, p, place) end
+        params[#params + 1], kept[#kept + 1] = piece, at
+      end
+    end
+    group.params, saved.param_groups[g].params = params, kept
+  end
+  optimizer:load_state_dict(saved, { assign = true })
+end
+
+--- nn.utils.clip_grad_norm_ of sharded parameters.
+---@param params accel.Tensor[]
+---@param max_norm number
+---@param opts table
+---@return accel.Tensor
+function M.clip_grad_norm(params, max_norm, opts) return require "accel.shard.clip".norm(params, max_norm, opts) end
 
 return M

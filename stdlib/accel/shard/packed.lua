@@ -1,13 +1,13 @@
---- Quantised parameters of a sharded model (QLoRA). They never learn, and their packed bytes with the scales behind them are one tensor
---- that ops read as a whole, so that no unit takes them: every rank has them whole, as it has buffers, in an eighth of the bytes of f32. Ranks
---- of one machine that share memory have them there once. Used by nn.parallel.FullyShardedDataParallel.
+--- Quantised parameters of a sharded model (QLoRA). They are never trained, and their packed bytes and scales are one tensor that ops read
+--- as a whole, so no unit takes them: every rank has them whole, like buffers, in an eighth of the bytes of f32. Ranks of one machine that
+--- share memory have them there once. Used by nn.parallel.FullyShardedDataParallel.
 local accel = require "accel"
 local core = require "accel.shard.core"
 local dist = require "accel.dist"
 
 local M = {}
 
---- The quantised parameters of a model, but for those of modules that are left out of the sharding.
+--- The quantised parameters of a model, except in modules left out of the sharding.
 ---@param model accel.nn.Module
 ---@param ignored? accel.nn.Module[]
 ---@return accel.Tensor[]

@@ -1,9 +1,9 @@
---- Where parameters lie in a flat unit and what of it each rank holds: arithmetic on shapes alone, so that memory of a
---- sharded model is known before there is one (estimate), for our own layout as for that of torch's FSDP. Used by
---- units (unit.lua) and by whoever asks what a model will take.
+--- Offsets of parameters in a flat unit, and each rank's part: arithmetic on shapes alone, so that the memory of a sharded
+--- model is known in advance (estimate), for accel's layout and for torch's FSDP. Used by units (unit.lua) and by
+--- estimates.
 ---
---- A flat unit holds tensors one behind the other, each at a multiple of `align` elements, and is cut into `world` equal
---- parts; zeros fill the gaps and the end.
+--- A flat unit holds consecutive tensors, each at a multiple of `align` elements, and is cut into `world` equal parts.
+--- Zeros fill the gaps and the end.
 local buckets = require "accel.dist.buckets"
 
 local M = {}
@@ -16,7 +16,7 @@ M.CUT = 256
 ---@param world integer ranks that share the unit
 ---@param align integer elements
 ---@param cut integer each rank's part is a multiple of so many elements
----@return {offsets: integer[], used: integer, count: integer, part: integer} offsets from 0; used: end of the last tensor
+---@return {offsets: integer[], used: integer, count: integer, part: integer} offsets from 0. used: end of the last tensor
 function M.layout(numels, world, align, cut)
   local offsets, at = {}, 0
   for i, n in ipairs(numels) do
@@ -34,7 +34,7 @@ function M.unit(numels, world, size) return M.layout(numels, world, buckets.ALIG
 --- The layout of FSDP 1 with original parameters: tensors at multiples of 16 bytes, the whole a multiple of the ranks.
 function M.fsdp1(numels, world, size) return M.layout(numels, world, math.max(1, 16 // size), 1) end
 
---- What of tensor i of a layout lies in a rank's part: the first and the last element, from 0; nil for none.
+--- The part of tensor i of a layout in a rank's shard: the first and the last element, from 0, or nil.
 ---@param layout table
 ---@param numels integer[]
 ---@param i integer
@@ -47,7 +47,8 @@ function M.held(layout, numels, i, rank)
   if from < to then return from, to - 1 end
 end
 
---- The extents that a rank holds of a tensor cut along its first dimension, as FSDP 2 does; padded: what all reserve.
+--- The extents of a rank's shard of a tensor cut along its first dimension, as in FSDP 2. padded: the size that all
+--- reserve.
 ---@param shape integer[]
 ---@param world integer
 ---@param rank integer
@@ -63,9 +64,9 @@ end
 
 local WIDTH <const> = { f64 = 8, f32 = 4, f16 = 2, bf16 = 2 }
 
---- Bytes that each of `world` ranks holds between two steps, by the part of training: parameters, gradients and states
---- of an optimizer with `states` tensors per parameter; gathered: of the largest unit, while it computes. Where ranks share
---- memory, what is not cut of parameters lies there once for all of them.
+--- Bytes of each of `world` ranks between two steps, by the part of training: parameters, gradients and states of an
+--- optimizer with `states` tensors per parameter. gathered: of the largest unit, while it computes. If ranks share memory,
+--- unsharded parameters are there once for all of them.
 ---@param units table[] of accel.shard.policy, with params, which may be on the meta device
 ---@param world integer
 ---@param cut {parameters: boolean, gradients: boolean, optimizer: boolean} which of them are sharded
@@ -83,7 +84,7 @@ function M.estimate(units, world, cut, states, dtypes)
       local wire, size, own = d.reduce or dtype, WIDTH[dtype] or 4, WIDTH[master] or 4
       local plan, rounds = M.unit(numels, world, math.min(size, own)), dtype ~= master
       local whole, part, kept = plan.count * size, plan.part * own, plan.part * own
-      -- what is rounded to be computed with lies beside the part that is kept
+      -- rounded copies for computation are separate from the kept part
       if not cut.parameters then kept = rounds and whole + part or whole end
       out.parameters = out.parameters + kept
       if list.learns then
@@ -97,10 +98,10 @@ function M.estimate(units, world, cut, states, dtypes)
   return out
 end
 
---- Parameters of a unit by what may lie in one flat tensor: dtype, device, and whether they learn. In the order in which
---- each kind first comes.
+--- Parameters of a unit grouped by properties of a flat tensor: dtype, device, and whether they are trained. In the
+--- order in which each kind first comes.
 ---@param params accel.Tensor[]
----@param device? string where those go that are on the meta device now [nowhere]
+---@param device? string the device for meta tensors [stay on meta]
 ---@param dtypes? fun(p: accel.Tensor): table dtypes of the unit (dtype, master, reduce) for a parameter
 ---@return table[] lists with fields dtype, device, learns
 function M.kinds(params, device, dtypes)

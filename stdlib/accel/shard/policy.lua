@@ -1,6 +1,6 @@
 --- Which modules of a model become units of sharding, and which parameters each unit owns: the wrap policies of FSDP 1
 --- (flat, torch's auto_wrap_policy) and of FSDP 2 (per_parameter, as Accelerate asks it bottom-up). Used by the engine
---- and by the plans; nothing here looks at bytes.
+--- and by the plans. Nothing here reads tensor data.
 ---
 --- A policy is a table: { kind = "none" }, { kind = "size", min_num_params = n }, { kind = "transformer", classes =
 --- { "Block", ... } } (names of classes or classes), { kind = "lambda", fn = function(module) -> boolean }.
@@ -12,7 +12,7 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
---- The class of a module of the model whose last name is `name`; nil when there is none.
+--- The class of a module of the model whose last name is `name`, or nil.
 local function class_named(model, name)
   for _, module in ipairs(model:modules()) do
     local cls = class.of(module)
@@ -20,7 +20,7 @@ local function class_named(model, name)
   end
 end
 
---- The test of a policy: is a module one that is wrapped for what it is? nil for policies that go by size.
+--- The test of a policy: is a module one of the wrapped classes? nil for policies by size.
 local function test_of(model, policy)
   if policy.kind == "lambda" then return policy.fn end
   if policy.kind ~= "transformer" then return nil end
@@ -52,9 +52,9 @@ local function is_container(module)
   return class.isinstance(module, ModuleList) or class.isinstance(module, ModuleDict)
 end
 
---- Modules that FSDP 1 wraps below `model`, in the order in which it wraps them: children before their parents.
---- By size: a module is wrapped when what its wrapped children leave has min_num_params elements or more; lists and
---- dicts of modules are not, and what lies in MultiheadAttention stays with it.
+--- Modules that FSDP 1 wraps below `model`, in the order in which it wraps them: children before their parents. By
+--- size: a module is wrapped when its parameters outside wrapped children have min_num_params elements or more. Lists
+--- and dicts of modules are not, and children of MultiheadAttention stay with it.
 local function wrap_flat(model, policy, skip_modules, skip_params)
   local test, wrapped = test_of(model, policy), {}
   local function visit(module)
@@ -83,6 +83,15 @@ local function set_of(list)
   local set = {}
   for _, x in ipairs(list or {}) do set[x] = true end
   return set
+end
+
+--- Modules and parameters that belong to no unit: ignored modules and their submodules.
+local function left_out(ignored)
+  local modules, params = set_of(ignored and ignored.modules), set_of(ignored and ignored.params)
+  for module in next, modules do
+    for _, p in ipairs(module:parameters()) do params[p] = true end
+  end
+  return modules, params
 end
 
 --- Gives every module of `wrapped` (children first, the root last) the parameters below it that no module before took.
@@ -128,10 +137,7 @@ end
 ---@return table[]
 function M.flat(model, policy, ignored)
   model = model:_itself()
-  local skip_modules, skip_params = set_of(ignored and ignored.modules), set_of(ignored and ignored.params)
-  for module in next, skip_modules do
-    for _, p in ipairs(module:parameters()) do skip_params[p] = true end
-  end
+  local skip_modules, skip_params = left_out(ignored)
   local wrapped = wrap_flat(model, policy, skip_modules, skip_params)
   wrapped[#wrapped + 1] = model
   local unit_of, ordered = {}, {}
@@ -141,16 +147,16 @@ function M.flat(model, policy, ignored)
 end
 
 --- The units of FSDP 2 in the order in which they are made, bottom-up, the root last. By size: every module with more
---- than min_num_params elements. Containers without a forward take none: their names are listed in `refused`, where the
---- reference stops.
+--- than min_num_params elements. Containers without a forward take none: their names are listed in `refused`, on which
+--- the reference stops.
 ---@param model accel.nn.Module
 ---@param policy table
----@param ignored? {modules: accel.nn.Module[]?, params: accel.Tensor[]?}
+---@param ignored? {modules: accel.nn.Module[]?, params: accel.Tensor[]?} as of flat
 ---@return table[] units
 ---@return string[] refused
 function M.per_parameter(model, policy, ignored)
   model = model:_itself()
-  local skip_modules, skip_params = set_of(ignored and ignored.modules), set_of(ignored and ignored.params)
+  local skip_modules, skip_params = left_out(ignored)
   local test, order, stack, names = test_of(model, policy), {}, { model }, {}
   for name, module in pairs(model:named_modules()) do names[module] = name end
   while #stack > 0 do

@@ -1,11 +1,11 @@
 --- Dtypes of a sharded model, as FSDP's MixedPrecision (version 1) and MixedPrecisionPolicy (version 2) name them:
----   param_dtype    parameters are gathered and computed with in it; each rank keeps its part as the parameters were, and
+---   param_dtype    dtype of gathered parameters and computation. Each rank keeps its part in the original dtype, and
 ---                  optimizers step on that
 ---   reduce_dtype   ranks add gradients up in it [param_dtype]
 ---   buffer_dtype   buffers (version 1)
----   output_dtype   what a unit's forward returns (version 2)
+---   output_dtype   dtype of a unit's outputs (version 2)
 ---   cast_forward_inputs   floating inputs are cast to param_dtype: of the model in version 1, of every unit in version 2 [true]
---- and master_weights: parameters of 16 bits have their parts in f32. Norms over batches keep theirs, as in PyTorch. Used by
+--- and master_weights: trained parameters of 16 bits have their parts in f32. Norms over batches keep theirs, as in PyTorch. Used by
 --- nn.parallel.FullyShardedDataParallel.
 local BatchNorm = require "accel.nn.batch_norm"
 local accel = require "accel"
@@ -20,7 +20,7 @@ local M = {}
 local none <const> = options.none
 local HALF <const> = { f16 = true, bf16 = true }
 
---- The name of a floating dtype, of whatever spelling; nil for nil.
+--- The name of a floating dtype, in any spelling. nil for nil.
 local function dtype_of(who, key, value)
   if value == nil then return nil end
   local ok, t = pcall(accel.empty, 0, { dtype = value, device = "cpu" })
@@ -38,7 +38,7 @@ end
 ---@field cast_forward_inputs boolean
 ---@field each boolean inputs and outputs of every unit are cast, not of the model alone
 
---- A policy that was checked; nil for none.
+--- A checked policy, or nil.
 ---@param who string
 ---@param policy table?
 ---@param version integer
@@ -52,7 +52,7 @@ function M.check(who, policy, version)
   for _, key in ipairs { "param_dtype", "reduce_dtype", "buffer_dtype", "output_dtype" } do out[key] = dtype_of(who, key, o[key]) end
   local other = version == 2 and "buffer_dtype" or "output_dtype"
   if out[other] then
-    raise("%s: mixed_precision.%s is of version %d; fsdp_version is %d", who, other, 3 - version, version)
+    raise("%s: mixed_precision.%s needs version %d, but fsdp_version is %d", who, other, 3 - version, version)
   end
   return out
 end
@@ -71,7 +71,7 @@ local function of_batch_norms(module)
   return set
 end
 
---- The dtypes of a parameter's unit (accel.shard.Unit), as a function; nil where all keep their own.
+--- The dtypes of a parameter's unit (accel.shard.Unit), as a function. nil if all keep their own.
 ---@param module accel.nn.Module
 ---@param policy accel.shard.Precision?
 ---@param masters boolean
@@ -81,13 +81,13 @@ function M.dtypes(module, policy, masters)
   local kept, given = of_batch_norms(module), policy or {}
   return function(p)
     if not tensors.is_floating(p.dtype) then return {} end
-    local master = masters and HALF[p.dtype] and "f32" or nil
+    local master = masters and p.requires_grad and HALF[p.dtype] and "f32" or nil
     if kept[p] then return { master = master } end
     return { dtype = given.param_dtype, master = master, reduce = given.reduce_dtype }
   end
 end
 
---- Casts buffers, under their identity of names; returns what dtype each of the new ones had.
+--- Converts buffers and keeps their names. Returns the dtype that each of the new ones had.
 ---@param module accel.nn.Module
 ---@param dtype string
 ---@return table<accel.Tensor, string>
@@ -106,7 +106,7 @@ function M.cast_buffers(module, dtype)
   return was
 end
 
---- A value with its floating tensors in this dtype; plain tables are copied where something in them changes.
+--- A value with its floating tensors in this dtype. Plain tables are copied if anything in them changes.
 local function cast(value, dtype)
   if tensors.is_tensor(value) then
     return tensors.is_floating(value.dtype) and value.dtype ~= dtype and value:to(dtype) or value
@@ -140,7 +140,7 @@ function M.inputs(policy, ...)
   return cast_all(policy.param_dtype, ...)
 end
 
---- What a forward returns, as the policy wants it.
+--- A forward's outputs in the policy's dtype.
 ---@param policy accel.shard.Precision?
 ---@param ... any
 function M.outputs(policy, ...)

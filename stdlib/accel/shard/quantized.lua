@@ -1,6 +1,6 @@
---- ZeRO++: what units send in fewer bits. Parameters are gathered as 8-bit integers with a scale for every block of 256, gradients
---- exchanged as 4-bit ones with a scale for every 64; sums are taken in the gradients' own dtype, and every rank computes with the
---- same rounded parameters. The method is that of the ZeRO++ paper (arXiv 2306.10209), qwZ, hpZ and qgZ. Used by accel.shard.unit and
+--- ZeRO++: transfers of units in fewer bits. Parameters are gathered as 8-bit integers with a scale for every block of 256, gradients
+--- exchanged as 4-bit ones with a scale for every 64. Sums use the gradients' own dtype, and every rank computes with the same
+--- rounded parameters. The method is qwZ, hpZ and qgZ of the ZeRO++ paper (arXiv 2306.10209). Used by accel.shard.unit and
 --- accel.shard.engine.
 local accel = require "accel"
 local dist = require "accel.dist"
@@ -19,7 +19,7 @@ end
 
 -- Parameters -------------------------------------------------------------------------------------
 
---- The part of all parameters that this rank keeps for its secondary group: quantised where they come so.
+--- The part of all parameters that this rank keeps for its secondary group: quantised if they are received quantised.
 local function gather_parts(coming, q, scale, group, count, dtype)
   local n = dist.get_world_size(group)
   local all_q = accel.unscoped(accel.empty, n * q:numel(), { dtype = q.dtype, device = q.device })
@@ -70,8 +70,8 @@ end
 
 -- Gradients --------------------------------------------------------------------------------------
 
---- Parts of t, as many as the group has ranks, quantised and exchanged: every rank gets its own part of all. Returns what finish
---- waits for.
+--- Parts of t, as many as the group has ranks, quantised and exchanged: every rank gets its own part of all. Returns the input
+--- of finish.
 local function exchange(t, group)
   local n = dist.get_world_size(group)
   local q, scale = t:quantize_blockwise(GRADIENT_BITS, GRADIENT_BLOCK)
@@ -83,7 +83,7 @@ local function exchange(t, group)
   return got
 end
 
---- The sum over ranks of what an exchange has brought, in the order of ranks.
+--- The sum over ranks of an exchange's results, in the order of ranks.
 local function sum_of(got, dtype)
   for _, work in ipairs(got.works) do work:wait() end
   local all = accel.dequantize_blockwise(got.q, got.scale, { got.n, got.numel }, GRADIENT_BITS, GRADIENT_BLOCK, dtype)
@@ -92,11 +92,11 @@ local function sum_of(got, dtype)
 end
 
 --- Begins to reduce the flat gradients of a unit: the mean of this rank's part goes into `own` when wait() of the work that it
---- returns is through. Where machines have several ranks, these exchange among themselves first, so that each part crosses
+--- returns is through. If machines have several ranks, these exchange among themselves first, so that each part crosses
 --- between two machines once.
 ---@param own accel.Tensor
 ---@param sum accel.Tensor as long as the parts of all ranks
----@param o {group: any, node: any, across: any}
+---@param o {group: any, node: any, across: any, unit: accel.shard.Unit}
 ---@return {wait: function}
 function M.reduce_scatter(own, sum, o)
   local P, part = dist.get_world_size(o.group), own:numel()
@@ -113,6 +113,7 @@ function M.reduce_scatter(own, sum, o)
     local total = sum_of(first, sum.dtype)
     if o.node then total = sum_of(exchange(total, o.across), sum.dtype) end
     own:copy_(total:mul_(1 / P))
+    o.unit:clear_gaps(own) -- a block that was not finite is NaN to its end
   end }
 end
 

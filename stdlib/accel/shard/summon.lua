@@ -29,7 +29,7 @@ local function send(engine, unit, whole, from)
   end
 end
 
---- Closes it: of what ranks wrote each keeps what lies in its part, or all get what the rank `from` wrote.
+--- Closes it: each rank keeps its own changes to its part, or all get rank `from`'s.
 local function close(engine, unit, writes, from)
   local whole = unit.copy or unit.flat
   local there = unit.kind ~= "gathered" or unit.copy or core.there(unit.flat)
@@ -79,7 +79,7 @@ local function close_grads(unit, writes)
 end
 
 ---@class accel.shard.SummonOptions
----@field writeback boolean what ranks write to them stays, of each rank what lies in its part; else nothing may be written
+---@field writeback boolean keep changes, each rank's in its own part. Otherwise nothing may be written
 ---@field from integer? rank of the world whose values all get, instead
 ---@field with_grads boolean? also gradients
 ---@field rank0_only boolean? the other ranks keep their parts alone
@@ -138,11 +138,11 @@ function M.visit(module, each, prefix, before, after)
   if after then after(module, prefix) end
 end
 
---- Whole parameters, one unit gathered after the other. A collective where parameters are gathered.
+--- Whole parameters, one unit gathered after the other. A collective if parameters are gathered.
 ---@param engine accel.shard.Engine
----@param keep boolean whether this rank is to have them; the others get nothing
----@param wanted? table<accel.Tensor, any> keys: of these alone; units without one are left as they are
----@return table<accel.Tensor, accel.Tensor> whole tensors by parameter: copies where this rank has parts
+---@param keep boolean whether this rank gets them. The others get nothing
+---@param wanted? table<accel.Tensor, any> keys: only these. Units without one are skipped
+---@return table<accel.Tensor, accel.Tensor> whole tensors by parameter: copies if this rank has shards
 function M.tensors(engine, keep, wanted)
   local of = {}
   for _, unit in ipairs(engine:all_units()) do
@@ -160,9 +160,9 @@ function M.tensors(engine, keep, wanted)
   return of
 end
 
---- A state with whole tensors: ordered, by name. Of parameters that this rank has in parts these are copies; units come one
---- after the other, so that no more than one is gathered beside the copies. keep: whether this rank is to have them; the
---- others get nil. A collective where parameters are gathered. State-dict hooks run where the state is made.
+--- A state with whole tensors: ordered, by name. For sharded parameters these are copies. Units are gathered one after the
+--- other, so that at most one is in memory besides the copies. keep: whether this rank gets them. The others get nil. A
+--- collective if parameters are gathered. State-dict hooks run on every rank that makes the state.
 ---@param engine accel.shard.Engine
 ---@param model accel.nn.Module
 ---@param keep boolean

@@ -1,16 +1,18 @@
---- A flat unit: parameters of one dtype, one behind the other in one flat tensor that is cut into equal parts, one for each
---- rank of a group. The parameters keep their identity and lie in the flat tensor; the engine (engine.lua) says when it
---- is gathered, when gradients are reduced, and who steps.
+--- A flat unit: parameters of one dtype, concatenated in one flat tensor that is cut into equal parts, one for each rank of
+--- a group. The parameters keep their identity and are views of the flat tensor. The engine (engine.lua) decides when it is
+--- gathered, when gradients are reduced, and who steps.
 ---
 --- Three ways in which the flat tensor lies, `kind`:
----   shared     the ranks of one machine map it, so that it is there once: what its owners wrote is gathered already
----   gathered   it has bytes between gather and reshard only; the own part lies apart
----   whole      every rank has all of it; the own part is a view
+---   shared     the ranks of one machine map it, so that it exists once: its owners' changes need no gathering
+---   gathered   it has bytes only between gather and reshard. The own part is separate
+---   whole      every rank has all of it. The own part is a view
 ---
---- Two dtypes: `dtype`, in which parameters are gathered and computed with, and `master`, in which the own part is kept. Where
---- they differ the own part always lies apart, and publish rounds it into the flat tensor. Gradients: unit_grads.lua. A *piece*
---- is what the own part holds of a parameter, a flat view that stands in for it in optimizers.
+--- Two dtypes: `dtype`, in which parameters are gathered and computed with, and `master`, in which the own part is kept. If
+--- they differ, the own part is always separate, and publish rounds it into the flat tensor. Gradients: unit_grads.lua.
+--- Gradients: unit_grads.lua. A *piece* is a parameter's range in the own part, a flat view that stands in for it in
+--- optimizers.
 local accel = require "accel"
+local divided = require "accel.nn.divided"
 local class = require "accel.util.class"
 local core = require "accel.shard.core"
 local dist = require "accel.dist"
@@ -18,7 +20,7 @@ local flat = require "accel.dist.flat"
 local plan = require "accel.shard.plan"
 local quantized = require "accel.shard.quantized"
 local raise = require "accel.util.raise"
-local spans = require "accel.profiler.spans"
+local spans = require "accel.util.spans"
 
 local unscoped = accel.unscoped
 
@@ -32,7 +34,7 @@ local unscoped = accel.unscoped
 ---@field flat accel.Tensor all parameters
 ---@field own accel.Tensor this rank's part
 ---@field apart boolean whether that is not in the device's memory
----@field pieces (accel.Tensor|false)[] by parameter; false where the own part has nothing of it
+---@field pieces (accel.Tensor|false)[] by parameter. false if the own part has nothing of it
 ---@field grads accel.Tensor? while a backward fills it
 local Unit = class("accel.shard.Unit")
 
@@ -44,7 +46,7 @@ end
 
 local WIDTH <const> = { f64 = 8, f32 = 4, f16 = 2, bf16 = 2 }
 
---- Collective over the group. Parameters become those of the group's first rank.
+--- Collective over the group. Parameters become the group's first rank's.
 ---@param list table of plan.kinds
 ---@param names string[] of the parameters in the list
 ---@param o {name: string, group: any, kind: string, owner: integer, sync: boolean, gather: function, note: function, dtype:
@@ -70,11 +72,11 @@ function Unit:init(list, names, o)
   unscoped(self.fill, self, o.sync)
   for _, p in ipairs(self.params) do p.grad = nil end
   self:bind(self.flat)
-  local zero = package.loaded["accel.deepspeed.zero"]
+  local zero = divided.creation
   if zero then zero.forget(self.params) end
   if spans.running then spans.mark(self.own, spans.PARAMETER) end
   self.pieces = {}
-  for i in ipairs(self.params) do self.pieces[i] = self.learns and self:piece_of(self.own, i) or false end
+  for i in ipairs(self.params) do self.pieces[i] = self:piece_of(self.own, i) end
 end
 
 function Unit:make(o)
@@ -95,10 +97,10 @@ end
 ---@return accel.Tensor
 function Unit:part_of(t) return t:narrow(1, self.rank * self.part + 1, self.part) end
 
---- Puts the values that parameters have now into a flat tensor; zeros for those without (of the meta device) and the gaps. Those
---- that were created in parts are gathered one after the other, on all ranks; t nil: for the others to have them.
+--- Copies the parameters' present values into a flat tensor, with zeros for meta parameters and gaps. Those created in shards
+--- are gathered one after the other, on all ranks. t nil: only take part in gathering.
 local function put_values(self, t)
-  local zero = package.loaded["accel.deepspeed.zero"]
+  local zero = divided.creation
   if t then t:zero_() end
   for i, p in ipairs(self.params) do
     local place <close> = t and t:narrow(1, self.offsets[i] + 1, self.numels[i])
@@ -108,8 +110,8 @@ local function put_values(self, t)
   end
 end
 
---- Sets the own part and what is gathered from the values of the group's first rank; without sync each part from the values of
---- the rank that has it.
+--- Sets the own part and the gathered tensor from the values of the group's first rank. Without sync each part comes from the
+--- rank that has it.
 function Unit:fill(sync)
   local in_place = self.kind ~= "gathered" and not self.rounds
   if self.kind == "shared" and in_place and sync then
@@ -134,7 +136,7 @@ function Unit:fill(sync)
   if not in_place or not sync then self:publish_and_wait() end
 end
 
---- What of parameter i lies in a flat tensor as long as the own part; false for nothing.
+--- The range of parameter i in a flat tensor as long as the own part, or false.
 function Unit:piece_of(t, i)
   local l = { offsets = self.offsets, part = self.part }
   local first, last = plan.held(l, self.numels, i, self.rank)
@@ -186,7 +188,7 @@ function Unit:gather(exact)
   if self.rounds and coming.part then coming.part:release() end
 end
 
---- All parameters as their owners keep them: the flat tensor, gathered, or where that is rounded a tensor of its own.
+--- All parameters in their owners' precision: the flat tensor, gathered, or a separate tensor if that one is rounded.
 ---@return accel.Tensor
 function Unit:gather_master()
   if self.tier and self.tier.delayed then self.tier.delayed:flush() end
@@ -218,8 +220,8 @@ function Unit:reshard()
   core.set(self.flat, nil)
 end
 
---- Gives ranks what owners wrote to their parts: after a step. Returns a work to wait for, or nil. Where the memory is shared,
---- a barrier is to follow.
+--- Sends the owners' changes of their parts to the ranks, after a step. Returns a work to wait for, or nil. Returns a work
+--- to wait for, or nil. If the memory is shared, a barrier must follow.
 function Unit:publish()
   self.second = nil
   if self.kind == "gathered" then return self:reshard() end

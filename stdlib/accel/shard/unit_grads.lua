@@ -1,11 +1,12 @@
---- Gradients of a flat unit: accumulated by a backward into `grads`, flat as the parameters, in memory that local ranks map.
---- Once they are reduced, the own part's mean is what the pieces have as ->grad. Part of accel.shard.Unit, installed by unit.lua.
+--- Gradients of a flat unit: accumulated by a backward into `grads`, flat as the parameters, in memory that local ranks map. Once
+--- they are reduced, the own part's mean becomes the pieces' ->grad. Part of accel.shard.Unit, installed by unit.lua.
 ---
---- Three dtypes: `grad_dtype`, in which a backward adds up, the wider one of the parameters' and the reduction's; `wire`, in
---- which ranks add up; and that of the own part (master), which the pieces' gradients have.
+--- Three dtypes: `grad_dtype`, in which a backward adds up, the wider one of the parameters' and the reduction's. `wire`, in
+--- which ranks add up. And the own part's (master), the dtype of the pieces' gradients.
 local accel = require "accel"
-local deferred = require "accel.optim.deferred"
+local deferred = require "accel.nn.deferred"
 local flat = require "accel.dist.flat"
+local gaps = require "accel.dist.gaps"
 
 local unscoped = accel.unscoped
 
@@ -19,7 +20,7 @@ local function wider(a, b)
 end
 
 return function(Unit)
-  --- Sets the dtypes of gradients: that of the reduction is given, or the parameters'.
+  --- Sets the dtypes of gradients: the given one for the reduction, or the parameters'.
   function Unit:set_grad_dtypes(reduce)
     self.wire = reduce or self.dtype
     self.grad_dtype = wider(self.dtype, self.wire)
@@ -38,6 +39,7 @@ return function(Unit)
     if self.grads then return self:move_reduced() end
     local _ <close> = accel.no_grad()
     self.grads = unscoped(flat, self.count, self.grad_dtype, self.device)
+    self:clear_gaps(self.grads, 0)
     self.views = {}
     for i, p in ipairs(self.params) do
       self.views[i] = unscoped(function()
@@ -48,7 +50,17 @@ return function(Unit)
     end
   end
 
-  --- Reduced gradients that lie in `grads` make room for those of another backward.
+  --- Sets the gaps of a flat tensor to zero. from: the start of t in the unit.
+  ---@param t accel.Tensor
+  ---@param from? integer [the start of the own part]
+  function Unit:clear_gaps(t, from)
+    for _, gap in ipairs(gaps(t, self.offsets, self.numels, from or self.rank * self.part)) do
+      gap:zero_()
+      gap:release()
+    end
+  end
+
+  --- Moves reduced gradients out of `grads` before another backward.
   function Unit:move_reduced()
     if self.reduced_in_place and self:has_reduced() then
       local copy = unscoped(self.reduced.clone, self.reduced)
@@ -77,7 +89,7 @@ return function(Unit)
     self.grads, self.views = nil, nil
   end
 
-  --- Parameter i's gradient into its place, zeros where there is none. Returns whether there was one.
+  --- Copies parameter i's gradient into its place, or zeros if there is none. Returns whether there was one.
   function Unit:collect(i)
     local p, view = self.params[i], self.views[i]
     local g = p.grad
@@ -99,9 +111,9 @@ return function(Unit)
     end
   end
 
-  --- The own part's mean gradient has come: it is added to what the pieces have, or becomes it.
+  --- The own part's mean gradient has arrived: it is added to the pieces' gradients, or becomes them.
   ---@param mean accel.Tensor as long as the own part
-  ---@param in_place boolean it may stay where it lies
+  ---@param in_place boolean it may stay in its present memory
   ---@param used (fun(i: integer): boolean) whether any rank has a gradient for parameter i
   function Unit:take(mean, in_place, used)
     local _ <close> = accel.no_grad()

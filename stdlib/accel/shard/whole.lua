@@ -1,13 +1,13 @@
---- Steps of optimizers whose rule needs whole tensors (Muon, Adafactor) on the pieces of sharded parameters. A parameter that lies in
---- one rank's part needs nothing of others; of those that are cut, and have a gradient, ranks exchange what the rule asks for, one
+--- Steps of optimizers whose rule needs whole tensors (Muon, Adafactor) on the pieces of sharded parameters. A parameter within one
+--- rank's part needs no communication. For those that are cut, and have a gradient, ranks exchange the data that the rule needs, one
 --- unit after the other, and every rank that holds a piece computes the same update and takes its own range of it.
 ---
---- An optimizer says
----   part_dtypes(dtype)                      the dtypes of what it needs whole, for parameters of a dtype
----   parts_of(group, step_group, grads)      lists of these, one for each dtype, of the pieces, flat; made before anything is exchanged
+--- An optimizer defines
+---   part_dtypes(dtype)                      the dtypes of the tensors it needs whole, for parameters of a dtype
+---   parts_of(group, step_group, grads)      lists of these, one for each dtype, of the pieces, flat. Made before any exchange
 ---   update_whole(group, step_group, i, wholes, lr, cut)   steps on parameter i of the step group: wholes have the parameter's shape,
 ---                                           cut(t) is this rank's range of a tensor of that shape, flat
----   end_whole(step_group)                   once behind the last one (may be absent)
+---   end_whole(step_group)                   called once after the last one (optional)
 local accel = require "accel"
 local dist = require "accel.dist"
 local owners = require "accel.shard.owners"
@@ -34,8 +34,8 @@ local function present(engine, entry_of)
   return t:tolist()
 end
 
---- What ranks hold of the tensors that are cut in a unit, one behind the other: where each begins in a rank's block, and the
---- length of the longest block.
+--- The layout of a unit's cut tensors in the ranks' blocks: the start of each in a rank's block, and the length of the
+--- longest block.
 local function layout(unit, cut)
   local at, most = {}, 0
   for r = 0, unit.size - 1 do

@@ -1,8 +1,9 @@
---- What encode_batch and a call of a tokenizer share: options in Transformers' names, padding, tables of lists or tensors.
---- Used by text.Tokenizer.
+--- The common part of encode_batch and a call of a tokenizer: options in Transformers' names, padding, tables of lists or
+--- tensors. Used by text.Tokenizer.
 local Encoding = require "accel.text.encoding"
 local check = require "accel.util.check"
 local core = require "accel.text.core"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
@@ -27,15 +28,18 @@ end
 
 local strategies = { longest_first = 0, only_first = 1, only_second = 2 }
 
---- The truncation that the options ask for; nil: none.
+--- The requested truncation, or nil.
 local function truncation_of(who, tok, o)
   local t = one_of(who, "truncation", o.truncation or false,
     { false, true, "longest_first", "only_first", "only_second", "do_not_truncate" })
   if not t or t == "do_not_truncate" then return nil end
   local most = o.max_length or tok.model_max_length
   if not most then
-    if t == true then return nil end -- nothing says how long is too long
-    raise("%s: truncation needs max_length; the tokenizer names none", who)
+    if t == true then -- no maximum length is known
+      no_effect.once(who, "truncation", "without max_length, because the tokenizer has no maximum length; give one")
+      return nil
+    end
+    raise("%s: truncation needs max_length, because the tokenizer has none", who)
   end
   return {
     max_length = check.count(who, "max_length", most), stride = check.count(who, "stride", o.stride),
@@ -43,7 +47,7 @@ local function truncation_of(who, tok, o)
   }
 end
 
---- The padding that the options ask for; nil: none.
+--- The requested padding, or nil.
 local function padding_of(who, tok, o)
   local p = one_of(who, "padding", o.padding or false, { false, true, "longest", "max_length", "do_not_pad" })
   if not p or p == "do_not_pad" then return nil end
@@ -75,7 +79,7 @@ local function native_options(o, truncation, seed)
   }
 end
 
---- Encodings of a list with what overflowed from each behind it, and from which text each came (0-based).
+--- Encodings of a list, each followed by its overflowing parts, and the text of each (0-based).
 local function flattened(list)
   local out, from = {}, {}
   for i, x in ipairs(list) do
@@ -94,7 +98,7 @@ local function wants_types(tok, o)
   return false
 end
 
---- A table in Transformers' names; `single`: of one text, whose lists stand alone.
+--- A table in Transformers' names. `single`: for one text, whose lists are not nested.
 local function table_of(tok, list, o, single)
   local from
   if o.return_overflowing_tokens then list, from = flattened(list) end
@@ -123,7 +127,7 @@ local function table_of(tok, list, o, single)
   return out
 end
 
---- The first and, where the entries are pairs {text, text}, the second texts of a list.
+--- The first and, for pairs {text, text}, the second texts of a list.
 local function apart(who, texts)
   local first, second, n = {}, {}, 0
   for i, text in ipairs(texts) do
@@ -138,10 +142,23 @@ local function apart(who, texts)
   return first, n > 0 and second or nil
 end
 
+--- Options that the others make meaningless.
+local function warn_idle(who, o, truncation, padding)
+  if o.max_length and not truncation and not (padding and padding.length) then
+    no_effect.once(who, "max_length", "without truncation or padding = \"max_length\"; set one of them")
+  end
+  if o.stride ~= 0 and not (truncation and o.return_overflowing_tokens) then
+    no_effect.once(who, "stride", "without truncation and return_overflowing_tokens; set both")
+  end
+  for _, name in ipairs { "pad_to_multiple_of", "padding_side" } do
+    if o[name] and not padding then no_effect.once(who, name, "without padding; set padding = true") end
+  end
+end
+
 --- tok(text, pair, opts).
-function M.call(tok, text, pair, opts, seed)
+function M.call(tok, text, pair, opts, seed, ...)
   if type(pair) == "table" and opts == nil and #pair == 0 then pair, opts = nil, pair end
-  local o = options("tokenizer", opts, declared)
+  local o = options("tokenizer", opts, declared, ...)
   pair = pair or o.text_pair
   local single = type(text) == "string"
   if not single and type(text) ~= "table" then
@@ -156,6 +173,7 @@ function M.call(tok, text, pair, opts, seed)
     if second then text, pair = first, second end
   end
   local truncation, padding = truncation_of("tokenizer", tok, o), padding_of("tokenizer", tok, o)
+  warn_idle("tokenizer", o, truncation, padding)
   local list = tok.native:encode_batch(single and { text } or text, single and pair and { pair } or pair,
     native_options(o, truncation, seed))
   if padding then core.pad(list, padding) end
@@ -163,14 +181,23 @@ function M.call(tok, text, pair, opts, seed)
 end
 
 --- tok:encode_batch(texts, opts).
-function M.encode_batch(tok, texts, opts, seed)
-  local o = options("encode_batch", opts, declared)
+function M.encode_batch(tok, texts, opts, seed, ...)
+  local o = options("encode_batch", opts, declared, ...)
   if type(texts) ~= "table" then raise("encode_batch: expected a list of texts, got %s", check.shown(texts)) end
   local first, second = apart("encode_batch", texts)
   local native = tok.native
   local truncation, padding = native:truncation(), native:padding()
   if o.truncation ~= nil then truncation = truncation_of("encode_batch", tok, o) end
   if o.padding ~= nil then padding = padding_of("encode_batch", tok, o) end
+  warn_idle("encode_batch", o, truncation, padding)
+  if not o.return_tensors then
+    for name, value in next, opts or {} do
+      if name:find "^return_" and value then
+        no_effect.once("encode_batch", name, "without return_tensors: an Encoding holds all of them; set return_tensors, or call tok(texts, ...)")
+      end
+    end
+  end
+  if o.text_pair ~= nil then raise "encode_batch: text_pair is not supported; give pairs {text, text}, or call tok(texts, pairs)" end
   local given = native_options(o, truncation, seed)
   if not o.return_tensors then given.offsets, given.overflowing = true, true end
   local list = native:encode_batch(first, second, given)

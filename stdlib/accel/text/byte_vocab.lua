@@ -22,6 +22,7 @@ function ByteVocab:encode(text) -- luacheck: ignore self
 end
 
 --- The bytes of a text as a list of numbers.
+---@param text string
 function ByteVocab:encode_list(text) -- luacheck: ignore self
   local out = {}
   for at = 1, #text, 4096 do

@@ -24,7 +24,7 @@ function CharVocab:init(chars)
   end
 end
 
---- Raises where a text is not UTF-8, telling the byte.
+--- Raises if a text is not UTF-8, and names the byte.
 local function check_utf8(text)
   local n, at = utf8.len(text)
   if not n then raise("text is not valid UTF-8 at byte %d (value 0x%02x)", at, text:byte(at)) end
@@ -43,7 +43,7 @@ function CharVocab.from_text(text)
   return CharVocab(chars)
 end
 
---- How many characters there are; #vocab is the same.
+--- The number of characters. #vocab is the same.
 function CharVocab:len() return #self.chars end
 
 CharVocab.__len = function(self) return #self.chars end
@@ -66,6 +66,7 @@ function CharVocab:encode(text)
 end
 
 --- Ids of a text as a list of numbers.
+---@param text string
 function CharVocab:encode_list(text)
   check_utf8(text)
   local out = {}
@@ -87,6 +88,17 @@ function CharVocab:decode(ids)
     out[i] = self.chars[id + 1] or raise("CharVocab: id %d is outside of 0 .. %d", id, #self.chars - 1)
   end
   return table.concat(out)
+end
+
+--- A tokenizer with the same ids, whose tokenizer.json belongs to the folder of a model of characters. It leaves out characters that the
+--- vocabulary lacks.
+--- example: local v = accel.text.CharVocab.from_text("banana") return v:tokenizer():encode("nab").ids --> { 2, 0, 1 }
+---@return accel.text.Tokenizer
+function CharVocab:tokenizer()
+  return require "accel.text.tokenizer".from_str(accel.json.encode {
+    version = "1.0", added_tokens = accel.json.array {}, decoder = { type = "Fuse" },
+    model = { type = "BPE", vocab = self.ids, merges = accel.json.array {} },
+  })
 end
 
 return CharVocab

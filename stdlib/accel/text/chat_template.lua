@@ -2,24 +2,21 @@
 --- or from chat_template in tokenizer_config.json: one, or several by name.
 local accel = require "accel"
 local Template = require "accel.text.template"
+local limits = require "accel.text.jinja.limits"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local special_tokens = require "accel.text.special_tokens"
+local read_file = require "accel.util.read_file"
 
-local M = {}
+local M = { FILE = "chat_template.jinja" }
 
-local function read(path)
-  local file = io.open(path, "rb")
-  if not file then return nil end
-  local text = file:read "a"
-  file:close()
-  return text
-end
-
---- The template texts of a folder by name ("default" is the usual one), or nil where it has none.
+--- The template texts of a folder by name ("default" is the usual one), or nil if it has none.
 ---@param dir string
----@param config table what tokenizer_config.json holds
+---@param config table the content of tokenizer_config.json
 ---@return table<string, string>?
+---@return string? message a chat_template.jinja that cannot be read
+---@return string? code
 function M.find(dir, config)
   local out = {}
   local given = config.chat_template
@@ -31,18 +28,20 @@ function M.find(dir, config)
       end
     end
   end
-  out.default = read(dir .. "/chat_template.jinja") or out.default
+  local text, message, code = read_file(dir .. "/" .. M.FILE, limits.SOURCE)
+  if not text and code ~= "not_found" then return nil, message, code end
+  out.default = text or out.default
   return next(out) and out or nil
 end
 
---- Writes chat_template.jinja; several by name go into tokenizer_config.json (`config`), as Transformers reads them.
----@param dir string
+--- The text of chat_template.jinja. nil without a template, or if several by name go into tokenizer_config.json (`config`), as
+--- Transformers reads them.
 ---@param config table
 ---@param templates? string|table<string, string>
----@return boolean?, string?, string?
-function M.save(dir, config, templates)
+---@return string?
+function M.place(config, templates)
   config.chat_template = nil
-  if templates == nil then return true end
+  if templates == nil then return end
   if type(templates) == "string" then templates = { default = templates } end
   local n, named = 0, {}
   for name, template in accel.pairs(templates) do
@@ -51,9 +50,9 @@ function M.save(dir, config, templates)
   end
   if n > 1 or not templates.default then
     config.chat_template = named
-    return true
+    return
   end
-  return accel.write_file(dir .. "/chat_template.jinja", templates.default)
+  return templates.default
 end
 
 --- The template that a call means: its text, its name, or the tokenizer's own.
@@ -97,7 +96,7 @@ local function check_messages(messages)
   end
 end
 
---- Cuts a rendered chat behind the text of its last message, so that a model goes on with it.
+--- Cuts a rendered chat after the text of its last message, so that a model continues it.
 local function without_end(text, messages)
   local last = messages[#messages].content
   if type(last) ~= "string" then raise "apply_chat_template: continue_final_message needs a text in the last message" end
@@ -113,22 +112,25 @@ local function without_end(text, messages)
 end
 
 --- See Tokenizer:apply_chat_template.
-function M.apply(tok, messages, opts)
+function M.apply(tok, messages, opts, ...)
   local o = options("apply_chat_template", opts, {
     tools = options.none, documents = options.none, chat_template = options.none, add_generation_prompt = false,
-    continue_final_message = false, tokenize = true, variables = {}, return_tensors = false,
-  })
+    continue_final_message = false, tokenize = true, variables = {}, return_tensors = false, template_limit = 1,
+  }, ...)
   check_messages(messages)
   if o.continue_final_message and o.add_generation_prompt then
-    raise "apply_chat_template: add_generation_prompt begins a message, continue_final_message goes on with one"
+    raise "apply_chat_template: add_generation_prompt begins a message, continue_final_message continues one; set only one"
   end
   local names = { messages = messages, tools = o.tools, documents = o.documents, add_generation_prompt = o.add_generation_prompt }
   for _, name in ipairs(special_tokens.names) do names[name] = tok[name] end
   for name, value in next, o.variables do names[name] = value end
-  local text, message = template_of(tok, o):try_render(names)
+  local text, message = template_of(tok, o):try_render(names, { limit = o.template_limit })
   if not text then raise("apply_chat_template: %s", message) end
   if o.continue_final_message then text = without_end(text, messages) end
-  if not o.tokenize then return text end
+  if not o.tokenize then
+    if o.return_tensors then no_effect.once("apply_chat_template", "return_tensors", "with tokenize = false; leave it out") end
+    return text
+  end
   local ids = tok:encode(text, { add_special_tokens = false }).ids
   if not o.return_tensors then return ids end
   return accel.tensor({ ids }, { dtype = "i64" })

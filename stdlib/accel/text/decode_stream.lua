@@ -1,5 +1,5 @@
---- text.DecodeStream: the text of ids that come one at a time, as a model generates them. Each step gives what can be said
---- for sure, or nil while a character is not complete.
+--- text.DecodeStream: the text of ids that come one at a time, as a model generates them. Each step returns the certain
+--- part of the text, or nil while a character is not complete.
 ---
 ---   local stream = tok:decode_stream()
 ---   for id in generated do io.write(stream:step(id) or "") end
@@ -13,6 +13,8 @@ local UNKNOWN = "\u{FFFD}"
 ---@class accel.text.DecodeStream
 local DecodeStream = class("accel.text.DecodeStream")
 
+---@param tokenizer accel.text.Tokenizer
+---@param skip_special_tokens boolean?
 function DecodeStream:init(tokenizer, skip_special_tokens)
   self.tokenizer, self.skip = tokenizer, skip_special_tokens
   self.ids, self.prefix, self.prefix_index = {}, "", 0
@@ -20,8 +22,8 @@ end
 
 local function complete(text) return text:sub(-#UNKNOWN) ~= UNKNOWN end
 
---- What an id adds to the text. The ids kept for it are those since the last character that was complete, and those before
---- it that were shown together: decoders look at what stands before.
+--- An id's addition to the text. It keeps the ids since the last complete character, and the ids emitted together before
+--- them: decoders depend on preceding ids.
 ---@param id integer
 ---@return string?
 function DecodeStream:step(id)

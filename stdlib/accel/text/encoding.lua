@@ -1,11 +1,13 @@
---- text.Encoding: what a tokenizer makes of a text: one entry per token in each of its fields, which are made when they are
---- first asked for.
+--- text.Encoding: a tokenizer's result for a text: one entry per token in each of its fields, which are computed on first
+--- use.
 ---
 ---   local enc = tok:encode("To be")
 ---   for i, token in ipairs(enc.tokens) do print(enc.ids[i], token, enc.offsets[i][1], enc.offsets[i][2]) end
 ---
---- Offsets are in characters of the text, half open and 0-based; {0, 0} for what the tokenizer added. word_ids and
---- sequence_ids (0: the text, 1: its pair) are false there.
+--- Offsets are in characters of the text, half open and 0-based. They are {0, 0} for tokens added by the tokenizer, and
+--- word_ids and sequence_ids (0: the text, 1: its pair) are false there.
+local arguments = require "accel.util.arguments"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
@@ -20,14 +22,20 @@ local raise = require "accel.util.raise"
 ---@field special_tokens_mask integer[]
 ---@field word_ids (integer|false)[]
 ---@field sequence_ids (integer|false)[]
----@field overflowing accel.text.Encoding[] what truncation cut off, in parts of the same length
+---@field overflowing accel.text.Encoding[] the truncated rest, in parts of the same length
 local Encoding = class("accel.text.Encoding")
+
+local in_arguments = arguments("Encoding", { "sequence", 0 })
 
 local fields = {
   ids = true, type_ids = true, attention_mask = true, special_tokens_mask = true, word_ids = true, sequence_ids = true,
 }
 
-function Encoding:init(native) self.native = native end
+---@param native userdata the object of C
+function Encoding:init(native)
+  if type(native) ~= "userdata" then raise("Encoding: got %s; only tokenizer:encode makes Encodings", check.shown(native)) end
+  self.native = native
+end
 
 Encoding.__index = function(self, key)
   local value = Encoding[key]
@@ -55,26 +63,28 @@ function Encoding.__len(self) return self.native:len() end
 
 function Encoding.__tostring(self) return ("Encoding(%d tokens)"):format(#self) end
 
---- The position of the token that holds a character (0-based, of the text, or of its pair); nil where none does.
+--- The position of the token that holds a character (0-based, of the text, or of its pair), or nil.
 ---@param char integer
----@param sequence? integer 0 (default): the text; 1: its pair
+---@param ... any sequence = 0, by position or in a table: 0, the text, or 1, its pair
 ---@return integer?
-function Encoding:char_to_token(char, sequence)
+function Encoding:char_to_token(char, ...)
+  local sequence = in_arguments(...).sequence
   local sequences, offsets = self.sequence_ids, self.offsets
   for i, o in ipairs(offsets) do
-    if sequences[i] == (sequence or 0) and o[1] <= char and char < o[2] then return i end
+    if sequences[i] == sequence and o[1] <= char and char < o[2] then return i end
   end
 end
 
---- First and last position of the tokens of a word (0-based, as in word_ids); nil: it has none.
+--- First and last position of the tokens of a word (0-based, as in word_ids). nil: it has none.
 ---@param word integer
----@param sequence? integer
+---@param ... any sequence = 0, as above
 ---@return integer? first
 ---@return integer? last
-function Encoding:word_to_tokens(word, sequence)
+function Encoding:word_to_tokens(word, ...)
+  local sequence = in_arguments(...).sequence
   local sequences, first, last = self.sequence_ids, nil, nil
   for i, w in ipairs(self.word_ids) do
-    if w == word and sequences[i] == (sequence or 0) then first, last = first or i, i end
+    if w == word and sequences[i] == sequence then first, last = first or i, i end
   end
   return first, last
 end

@@ -1,8 +1,12 @@
 --- text.sentences(text): the sentences of a text by rules: for data sets of sentences (accel-run preprocess --split-sentences).
 ---
---- A sentence ends behind ".", "!" or "?" (and closing quotes and brackets), where white space and what may begin one follow: no lower-case
---- letter. Not behind an abbreviation or an initial ("Dr. J. Doe"); always at an empty line, and behind the full stops of Chinese and Japanese.
+--- A sentence ends after ".", "!" or "?" (and closing quotes and brackets), if white space and a possible beginning follow, but no
+--- lower-case letter. It does not end after an abbreviation or an initial ("Dr. J. J." Doe). It always ends at an empty line, and
+--- after the full stops of Chinese and Japanese.
+local arguments = require "accel.util.arguments"
 local Tokenizer = require "accel.text.tokenizer"
+
+local sentences_arguments = arguments("sentences", { "keep_newlines", false })
 
 local ABBREVIATIONS <const> = {}
 for word in ([[mr mrs ms dr prof st jr sr gen col sgt capt lt rev hon vs etc eg ie cf al no nos vol fig figs eq ch pp ed eds inc ltd co corp
@@ -10,7 +14,7 @@ for word in ([[mr mrs ms dr prof st jr sr gen col sgt capt lt rev hon vs etc eg 
   ABBREVIATIONS[word] = true
 end
 
--- Bytes of an abbreviation, at the most: what stands before a full stop is looked at so far, and not the whole text.
+-- Maximum bytes of an abbreviation: only this part before a full stop is checked, not the whole text.
 local LONGEST <const> = 32
 
 -- A tokenizer whose first id is a lower-case letter as Unicode has it: its regular expressions know the categories.
@@ -50,12 +54,14 @@ local function is_abbreviation(text, first, at)
   return ABBREVIATIONS[bare] or #word == 1 and word ~= "I" or word:find "^%a%.[%a.]*$" ~= nil
 end
 
---- Sentences of a text, in order, without white space around them; within them it is one space.
+--- Sentences of a text, in order, without white space around them. White space inside them becomes one space.
 --- example: accel.text.sentences "Dr. Doe met J. Roe.  It was late!" --> { "Dr. Doe met J. Roe.", "It was late!" }
 ---@param text string UTF-8
----@param keep_newlines? boolean white space stays as it is, with what follows each sentence up to its last line break
+---@param ... any keep_newlines = false, by position or in a table: white space is kept, with the white space after each sentence up to its
+---  last line break
 ---@return string[]
-local function sentences(text, keep_newlines)
+local function sentences(text, ...)
+  local keep_newlines = sentences_arguments(...).keep_newlines
   local out, first, at = {}, 1, 1
   local function put(last)
     local s = text:sub(first, last)

@@ -1,19 +1,81 @@
---- What stands beside a tokenizer.json in a model's folder: tokenizer_config.json and special_tokens_map.json. They name the
+--- The other files of a tokenizer.json in a model's folder: tokenizer_config.json and special_tokens_map.json. They name the
 --- tokens for padding, beginnings and ends, and the longest text that the model takes. Templates for chats in them are
 --- chat_template.lua's. Used by Tokenizer.from_pretrained and save_pretrained.
 local accel = require "accel"
+local no_effect = require "accel.util.no_effect"
+local read_file = require "accel.util.read_file"
 
 local M = {}
 
+local MOST <const> = 64 << 20 -- bytes of a file
+
 M.names = { "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token" }
 
---- A file of JSON; nil and nothing when it is not there, nil, message, code when it is wrong.
+-- Members of tokenizer_config.json that are read: names of files and programs change nothing, and tokenizer.json has its own copy of what
+-- a slow tokenizer is made from.
+local KNOWN <const> = {
+  added_tokens_decoder = true, additional_special_tokens = true, extra_special_tokens = true, chat_template = true, padding_side = true,
+  truncation_side = true, model_max_length = true, model_input_names = true, tokenizer_class = true, processor_class = true,
+  name_or_path = true, _name_or_path = true, _commit_hash = true, tokenizer_file = true, vocab_file = true, merges_file = true,
+  special_tokens_map_file = true, use_fast = true, from_slow = true, legacy = true, sp_model_kwargs = true, errors = true, backend = true,
+  is_local = true, local_files_only = true, use_default_system_prompt = true, transformers_version = true, add_prefix_space = true,
+  do_lower_case = true, strip_accents = true, tokenize_chinese_chars = true, do_basic_tokenize = true, never_split = true,
+  extra_ids = true, full_tokenizer_file = true, trim_offsets = true, unk_id = true, spm_file = true, language = true, task = true,
+}
+
+-- Members that change ids or texts in Transformers: these values are what accel does.
+local FIXED <const> = {
+  clean_up_tokenization_spaces = { [false] = true }, split_special_tokens = { [false] = true }, spaces_between_special_tokens = { [false] = true },
+  add_bos_token = {}, add_eos_token = {},
+}
+
+local WHY <const> = {
+  clean_up_tokenization_spaces = "decode returns the text of tokenizer.json's decoder", add_bos_token = "tokenizer.json's post_processor adds tokens",
+  add_eos_token = "tokenizer.json's post_processor adds tokens", split_special_tokens = "special tokens in a text are never split",
+  spaces_between_special_tokens = "decode puts no spaces between them",
+}
+
+--- Whether tokenizer.json adds this token to each text.
+local function adds(tok, token)
+  for _, text in ipairs(token and tok:encode("a").tokens or {}) do
+    if text == token then return true end
+  end
+  return false
+end
+
+--- Warns, once for each name, of members that Transformers follows and accel does not, and of those that neither knows.
+---@param tok accel.text.Tokenizer
+---@param config table
+function M.warn_unread(tok, config)
+  local names = {}
+  for _, name in ipairs(M.names) do names[name] = true end
+  for name, value in accel.pairs(config) do
+    if value == accel.json.null or KNOWN[name] or names[name] then goto continue end
+    local fixed = FIXED[name]
+    if fixed and fixed[value] then goto continue end
+    if name == "add_bos_token" and adds(tok, tok.bos_token) == value or name == "add_eos_token" and adds(tok, tok.eos_token) == value then
+      goto continue
+    end
+    if type(name) == "string" and not name:find "_token$" and not name:find "_token_id$" or fixed then
+      no_effect.once("tokenizer_config.json", tostring(name),
+        ("here: %s; remove it to avoid this message"):format(WHY[name] or "accel does not know it"))
+    end
+    ::continue::
+  end
+  for _, side in ipairs { "padding_side", "truncation_side" } do
+    local value = config[side]
+    if value ~= nil and value ~= accel.json.null and value ~= "left" and value ~= "right" then
+      no_effect.once("tokenizer_config.json", side, "as it is neither left nor right")
+    end
+  end
+end
+
+--- A file of JSON. nil and nothing if it does not exist, nil, message, code if it is wrong.
 local function read(path)
-  local f = io.open(path, "rb")
-  if not f then return nil end
-  local text = f:read "a"
-  f:close()
-  local ok, value = pcall(accel.json.decode, text or "", { wide_integers = true })
+  local text, message, code = read_file(path, MOST)
+  if code == "not_found" then return nil end
+  if not text then return nil, message, code end
+  local ok, value = pcall(accel.json.decode, text, { wide_integers = true })
   if not ok then return nil, path .. ": " .. tostring(value.message or value), "parse" end
   if type(value) ~= "table" then return nil, path .. ": must hold an object", "parse" end
   return value

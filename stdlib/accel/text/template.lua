@@ -1,11 +1,13 @@
---- text.Template: templates of chats in Jinja's language, as model folders hold them; a subset that reaches nothing outside and
---- whose size, depth, steps and output are bounded (text/jinja/limits.lua). Statements, filters, tests and methods are those of
---- text/jinja; whitespace is handled as Transformers does (trim_blocks, lstrip_blocks).
+--- text.Template: chat templates in Jinja's language, as in model folders, a subset without access to anything outside, with
+--- bounded size, depth, steps and output (text/jinja/limits.lua). Statements, filters, tests and methods are in text/jinja.
+--- Whitespace is handled as in Transformers (trim_blocks, lstrip_blocks).
 ---
 ---   local t = text.Template "<{{ role }}>"
 ---   local s = t:render { role = "user" }
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local limits = require "accel.text.jinja.limits"
+local options = require "accel.util.options"
 local parser = require "accel.text.jinja.parser"
 local raise = require "accel.util.raise"
 local render = require "accel.text.jinja.render"
@@ -19,7 +21,7 @@ local problem, kind = limits.problem, values.kind
 ---@field source string
 local Template = class("accel.text.Template")
 
---- Runs fn; an error of the template becomes nil and one line that names it and its line.
+--- Runs fn. An error of the template becomes nil and one line with its name and line.
 local function guarded(name, fn, ...)
   local ok, result = pcall(fn, ...)
   if ok then return result end
@@ -30,14 +32,16 @@ local function guarded(name, fn, ...)
   error(result, 0)
 end
 
---- The template of a text; nil and what is wrong, with its line. `name` stands in messages.
+--- The template of a text. nil and the error, with its line. `name` stands in messages.
 ---@param source string
 ---@param name? string
 ---@return accel.text.Template?
 ---@return string? message
-function Template.parse(source, name)
+function Template.parse(source, name, ...)
+  check.surplus("Template.parse", ...)
   if type(source) ~= "string" then raise("Template: expected a string, got %s", type(source)) end
-  name = name or "template"
+  name = name == nil and "template" or name
+  if type(name) ~= "string" then raise("Template: name must be a string, got %s", type(name)) end
   local tree, message = guarded(name, parser.parse, source)
   if not tree then return nil, message end
   local self = setmetatable(Template.alloc(), Template)
@@ -45,7 +49,7 @@ function Template.parse(source, name)
   return self
 end
 
---- Like parse; what is wrong raises.
+--- Like parse, but raises errors.
 ---@param source string
 ---@param name? string
 function Template:init(source, name)
@@ -79,6 +83,7 @@ local function filled(target)
     local out = target()
     if args[1] ~= nil then
       if kind(args[1]) ~= "dict" then problem(line, "expected a dictionary, got %s", values.type_name(args[1])) end
+      env.budget:work(5 * #args[1].keys)
       for _, key in ipairs(args[1].keys) do values.set(out, key, args[1].map[key]) end
     end
     local names = {}
@@ -97,38 +102,58 @@ globals.namespace = values.fn("namespace", filled(function()
   return space
 end))
 globals.raise_exception = values.fn("raise_exception", function(env, args, _, line)
-  problem(line, "%s", values.text(args[1] == nil and values.NONE or args[1], env.budget))
+  problem(line, "%s", values.text(args[1] == nil and values.NONE or args[1], env.budget):sub(1, limits.NUMBER))
 end)
-globals.strftime_now = values.fn("strftime_now", function(_, args, _, line)
+globals.strftime_now = values.fn("strftime_now", function(env, args, _, line)
   local format = args[1]
+  env.budget:work(40)
   if type(format) ~= "string" or #format > 200 then problem(line, "strftime_now needs a short string") end
-  if format:gsub("%%%%", ""):find "%%[^aAbBdHIjmMpSUwWxXyYcDeFnRtTuZ]" then
+  local rest = format:gsub("%%%%", "")
+  if rest:find "%%[^aAbBdHIjmMpSUwWxXyYcDeFnRtTuZ]" or rest:find "%%$" then
     problem(line, "strftime_now: unknown conversion in %s", limits.quoted(format))
   end
   return os.date(format)
 end)
 
---- The text with these names; a failure is nil and one line.
+--- Bytes of a value of a template, 16 for each entry of a table: the measure of a rendering's work.
+local function size_of(v)
+  local k = kind(v)
+  if k == "string" then return 16 + #v end
+  local n = 16
+  if k == "list" then
+    for i = 1, v.n do n = n + size_of(v.items[i]) end
+  elseif k == "dict" then
+    for _, key in ipairs(v.keys) do n = n + size_of(key) + size_of(v.map[key]) end
+  end
+  return n
+end
+
+--- The text with these names. A failure is nil and one line.
 ---@param names? table<string, any>
+---@param opts? {limit: number?} limit: how many times the usual work is allowed
 ---@return string?
 ---@return string? message
-function Template:try_render(names)
+function Template:try_render(names, opts, ...)
+  local o = options("Template:render", opts, { limit = 1 }, ...)
+  if not (o.limit > 0 and o.limit <= 1e6) then raise("Template:render: limit must be above 0 and at most 1e6, got %g", o.limit) end
   return guarded(self.name, function()
-    local all = {}
+    local all, input = {}, 0
     for name, fn in next, globals do all[name] = fn end
     for name, value in next, names or {} do
       if type(name) ~= "string" then problem(nil, "names are strings, got a %s", type(name)) end
       all[name] = values.import(value)
+      input = input + size_of(all[name])
     end
-    return render.render(self.tree, all)
+    return render.render(self.tree, all, input, o.limit)
   end)
 end
 
---- The text of the template with these names. What it raises (raise_exception) and what is wrong in it is an error with the line.
+--- The text of the template with these names. Its own errors (raise_exception) and faults raise an error with the line.
 ---@param names? table<string, any> strings, numbers, booleans, tables, functions
+---@param opts? {limit: number?} limit: a template may take 50 ms and 8 MiB for every 16 KiB that it reads or writes. 10: ten times as much
 ---@return string
-function Template:render(names)
-  local text, message = self:try_render(names)
+function Template:render(names, opts, ...)
+  local text, message = self:try_render(names, opts, ...)
   if not text then raise("%s", message) end
   return text
 end

@@ -1,7 +1,9 @@
 --- text.TextStreamer: the option `streamer` of model:generate that writes text as it comes, in whole characters.
 local DecodeStream = require "accel.text.decode_stream"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
+local raise = require "accel.util.raise"
 
 --- example: local out, tok = {}, accel.text.train_bpe({ "" }, { vocab_size = 256 })
 ---   local s = accel.text.TextStreamer(tok, { on_text = function(t) out[#out + 1] = t end })
@@ -11,10 +13,13 @@ local TextStreamer = class("accel.text.TextStreamer")
 
 ---@param tokenizer accel.text.Tokenizer
 ---@param opts? table
----  skip_prompt boolean = true: what is put first, the prompt, is not written
+---  skip_prompt boolean = true: do not write the first ids, the prompt
 ---  skip_special_tokens boolean = true: they are not written
 ---  on_text function: gets each piece of text (default: to stdout, at once)
 function TextStreamer:init(tokenizer, opts)
+  if type(tokenizer) ~= "table" or not tokenizer.decode_stream then
+    raise("TextStreamer: tokenizer must be a Tokenizer, got %s", check.shown(tokenizer))
+  end
   local o = options("TextStreamer", opts, { skip_prompt = true, skip_special_tokens = true, on_text = options.none })
   self.tokenizer, self.o, self.waiting = tokenizer, o, o.skip_prompt
   self.on_text = o.on_text or function(text)
@@ -43,7 +48,7 @@ function TextStreamer:put(ids)
   end
 end
 
---- Writes what is left, a character that was cut off among it. The next prompt may follow.
+--- Writes the rest, including an incomplete character. The next prompt may follow.
 function TextStreamer:finish()
   if #self.ids > 0 then
     local text = self.tokenizer:decode(self.ids, { skip_special_tokens = self.o.skip_special_tokens })

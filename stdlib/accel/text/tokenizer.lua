@@ -12,6 +12,7 @@ local Encoding = require "accel.text.encoding"
 local batch_encoding = require "accel.text.batch_encoding"
 local chat_template = require "accel.text.chat_template"
 local check = require "accel.util.check"
+local arguments = require "accel.util.arguments"
 local class = require "accel.util.class"
 local core = require "accel.text.core"
 local model_folder = require "accel.util.model_folder"
@@ -19,6 +20,7 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local special_tokens = require "accel.text.special_tokens"
 local tensors = require "accel.util.tensors"
+local writer = require "accel.util.writer"
 
 --- example: local tok = accel.text.train_bpe({ "to be or not to be" }, { vocab_size = 262 })
 ---  return tok:decode(tok:encode("not to be").ids), tok:encode("to be").tokens --> "not to be", { "to", "\u{120}be" }
@@ -27,10 +29,18 @@ local tensors = require "accel.util.tensors"
 ---@field truncation_side "right"|"left"
 ---@field model_max_length integer? of the model's folder
 ---@field chat_template? string|table<string, string> of apply_chat_template: a template, or several by name
----@field pad_token string? and bos_token, eos_token, unk_token, sep_token, cls_token, mask_token; each with its _id
+---@field pad_token string? and bos_token, eos_token, unk_token, sep_token, cls_token, mask_token, each with its _id
 local Tokenizer = class("accel.text.Tokenizer")
 
+local to_str_arguments = arguments("to_str", { "pretty", true })
+local size_arguments = arguments("get_vocab_size", { "with_added_tokens", true })
+local pair_arguments = arguments("num_special_tokens_to_add", { "is_pair", false })
+
+---@param native userdata the object of C
 function Tokenizer:init(native)
+  if type(native) ~= "userdata" then
+    raise("Tokenizer: got %s; use Tokenizer.from_file or Tokenizer.from_pretrained", check.shown(native))
+  end
   self.native = native
   self.padding_side, self.truncation_side = "right", "right"
 end
@@ -52,7 +62,7 @@ function Tokenizer.__len(self) return self.native:vocab_size(true) end
 
 -- ---- files ----
 
---- The tokenizer of a tokenizer.json; nil, message, code where the file is missing or wrong.
+--- The tokenizer of a tokenizer.json. nil, message, code if the file is missing or wrong.
 ---@param path string
 ---@return accel.text.Tokenizer?
 ---@return string? message
@@ -64,7 +74,7 @@ function Tokenizer.from_file(path)
   return Tokenizer(native)
 end
 
---- The tokenizer of the text of a tokenizer.json; text that is wrong raises.
+--- The tokenizer of the text of a tokenizer.json. Faulty text raises.
 ---@param json string
 ---@return accel.text.Tokenizer
 function Tokenizer.from_str(json) return Tokenizer(core.parse(json)) end
@@ -77,6 +87,8 @@ function Tokenizer.from_str(json) return Tokenizer(core.parse(json)) end
 ---@return string? code
 function Tokenizer.from_pretrained(dir)
   if type(dir) ~= "string" then raise("Tokenizer.from_pretrained: dir must be a string, got %s", check.shown(dir)) end
+  local fine, why, kind = writer.recover(dir)
+  if not fine then return nil, why, kind end
   local self, message, code = Tokenizer.from_file(dir .. "/tokenizer.json")
   if not self then return nil, model_folder.missing(dir, message), code end
   local beside
@@ -101,14 +113,18 @@ function Tokenizer.from_pretrained(dir)
   local most = math.tointeger(config.model_max_length)
   if most and most < 2 ^ 31 then self.model_max_length = most end
   if type(config.model_input_names) == "table" then self.model_input_names = config.model_input_names end
-  self.config, self.chat_template = config, chat_template.find(dir, config)
+  local templates
+  templates, message, code = chat_template.find(dir, config)
+  if message then return nil, message, code end
+  self.config, self.chat_template = config, templates
+  special_tokens.warn_unread(self, config)
   return self
 end
 
---- The text of a tokenizer.json with what was added and set.
----@param pretty? boolean default true
+--- The text of a tokenizer.json with all additions and settings.
+---@param ... any pretty = true, by position or in a table
 ---@return string
-function Tokenizer:to_str(pretty) return self.native:json(pretty ~= false) end
+function Tokenizer:to_str(...) return self.native:json(to_str_arguments(...).pretty) end
 
 --- How a data worker makes it again (accel.data.worker_spec).
 function Tokenizer:worker_spec()
@@ -119,7 +135,7 @@ function Tokenizer:worker_spec()
   return { module = "accel.text.tokenizer:from_worker_spec", args = { self:to_str(false), fields } }
 end
 
---- What worker_spec describes.
+--- The object described by worker_spec.
 ---@param json string
 ---@param fields table
 ---@return accel.text.Tokenizer
@@ -129,20 +145,16 @@ function Tokenizer.from_worker_spec(json, fields)
   return self
 end
 
---- Writes a tokenizer.json. true; or nil, message, code.
+--- Writes a tokenizer.json. Returns true. On failure returns nil, message, code.
 ---@param path string
 ---@return boolean?
 ---@return string? message
 ---@return string? code
 function Tokenizer:save(path) return accel.write_file(path, self:to_str()) end
 
---- Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and the chat template into a folder, which is made.
---- true; or nil, message, code.
----@param dir string
----@return boolean?
----@return string? message
----@return string? code
-function Tokenizer:save_pretrained(dir)
+--- Its files of a model's folder, texts by name: tokenizer.json, tokenizer_config.json, special_tokens_map.json and the chat template.
+---@return table<string, string>
+function Tokenizer:_files()
   local config, map = {}, {}
   for key, value in next, self.config or {} do config[key] = value end
   for _, name in ipairs(special_tokens.names) do
@@ -151,32 +163,46 @@ function Tokenizer:save_pretrained(dir)
   config.padding_side, config.truncation_side = self.padding_side, self.truncation_side
   config.model_max_length = self.model_max_length
   config.tokenizer_class = config.tokenizer_class or "PreTrainedTokenizerFast"
-  local ok, message, code = accel.makedirs(dir)
-  if ok then ok, message, code = self:save(dir .. "/tokenizer.json") end
-  if ok then ok, message, code = chat_template.save(dir, config, self.chat_template) end
-  for name, value in accel.pairs { ["tokenizer_config.json"] = config, ["special_tokens_map.json"] = map } do
-    if ok then ok, message, code = accel.write_file(dir .. "/" .. name, accel.json.encode(value, { pretty = true }) .. "\n") end
+  local files = { ["tokenizer.json"] = self:to_str(), [chat_template.FILE] = chat_template.place(config, self.chat_template) }
+  files["tokenizer_config.json"] = accel.json.encode(config, { pretty = true }) .. "\n"
+  files["special_tokens_map.json"] = accel.json.encode(map, { pretty = true }) .. "\n"
+  return files
+end
+
+--- Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and the chat template into a folder, which is made. They
+--- replace another tokenizer's files together. Returns true. On failure returns nil, message, code.
+---@param dir string
+---@return boolean?
+---@return string? message
+---@return string? code
+function Tokenizer:save_pretrained(dir)
+  local files = self:_files()
+  local set <close>, message, code = writer.set(dir)
+  if not set then return nil, message, code end
+  for name, text in accel.pairs(files) do
+    local ok, why, kind = set:write(name, text)
+    if not ok then return nil, why, kind end
   end
-  if not ok then return nil, message, code end
-  return true
+  if not files[chat_template.FILE] then set:remove(chat_template.FILE) end -- of the tokenizer before
+  return set:commit()
 end
 
 -- ---- vocabulary ----
 
---- The id of a token; nil: there is none.
+--- The id of a token, or nil.
 ---@param token string
 ---@return integer?
 function Tokenizer:token_to_id(token) return self.native:token_to_id(token) end
 
---- The token of an id; nil: there is none.
+--- The token of an id, or nil.
 ---@param id integer
 ---@return string?
 function Tokenizer:id_to_token(id) return self.native:id_to_token(id) end
 
 --- How many tokens there are. Ids need not be without gaps: the largest is below tok:id_limit().
----@param with_added_tokens? boolean default true
+---@param ... any with_added_tokens = true, by position or in a table
 ---@return integer
-function Tokenizer:get_vocab_size(with_added_tokens) return self.native:vocab_size(with_added_tokens ~= false) end
+function Tokenizer:get_vocab_size(...) return self.native:vocab_size(size_arguments(...).with_added_tokens) end
 
 --- One more than the largest id: the rows that an embedding needs.
 ---@return integer
@@ -227,9 +253,9 @@ function Tokenizer:add_special_tokens(tokens)
 end
 
 --- Special tokens that are put around a text, or a pair of texts.
----@param is_pair? boolean
+---@param ... any is_pair = false, by position or in a table
 ---@return integer
-function Tokenizer:num_special_tokens_to_add(is_pair) return self.native:n_special(is_pair == true) end
+function Tokenizer:num_special_tokens_to_add(...) return self.native:n_special(pair_arguments(...).is_pair) end
 
 -- ---- truncation and padding of encode and encode_batch ----
 local strategies = { longest_first = 0, only_first = 1, only_second = 2 }
@@ -246,8 +272,8 @@ end
 --- encode and encode_batch cut texts to max_length tokens from here on, and save keeps it.
 ---@param max_length integer
 ---@param opts? {stride: integer?, strategy: string?, direction: string?}
-function Tokenizer:enable_truncation(max_length, opts)
-  local o = options("enable_truncation", opts, { stride = 0, strategy = "longest_first", direction = self.truncation_side })
+function Tokenizer:enable_truncation(max_length, opts, ...)
+  local o = options("enable_truncation", opts, { stride = 0, strategy = "longest_first", direction = self.truncation_side }, ...)
   o.max_length = max_length
   self.native:set_truncation(truncation_of("enable_truncation", o))
 end
@@ -257,12 +283,12 @@ function Tokenizer:no_truncation() self.native:set_truncation(nil) end
 
 --- encode and encode_batch pad to `length`, or to the longest of a batch, from here on, and save keeps it.
 ---@param opts? {direction: string?, pad_id: integer?, pad_type_id: integer?, pad_token: string?, length: integer?, pad_to_multiple_of: integer?}
-function Tokenizer:enable_padding(opts)
+function Tokenizer:enable_padding(opts, ...)
   local token = self.pad_token or "[PAD]"
   local o = options("enable_padding", opts, {
     direction = self.padding_side, pad_id = self.native:token_to_id(token) or 0, pad_type_id = 0, pad_token = token,
     length = options.none, pad_to_multiple_of = 0,
-  })
+  }, ...)
   self.native:set_padding {
     length = o.length, multiple = o.pad_to_multiple_of, id = o.pad_id, type_id = o.pad_type_id, token = o.pad_token,
     left = check.word("enable_padding", "direction", o.direction, { "left", "right" }) == "left",
@@ -285,9 +311,9 @@ end
 ---@param pair? string|table the second text, or the options
 ---@param opts? {add_special_tokens: boolean?, offsets: boolean?, split_special_tokens: boolean?}
 ---@return accel.text.Encoding
-function Tokenizer:encode(text, pair, opts)
+function Tokenizer:encode(text, pair, opts, ...)
   if type(pair) == "table" and opts == nil then pair, opts = nil, pair end
-  local o = options("encode", opts, { add_special_tokens = true, offsets = true, split_special_tokens = false })
+  local o = options("encode", opts, { add_special_tokens = true, offsets = true, split_special_tokens = false }, ...)
   local native = self.native
   o.truncation, o.overflowing, o.seed = native:truncation(), true, seed_of(self)
   local x, padding = native:encode(text, pair, o), native:padding()
@@ -295,9 +321,9 @@ function Tokenizer:encode(text, pair, opts)
   return Encoding(x)
 end
 
---- Many texts on all threads: strings, or pairs {text, text}. A list of Encodings; with return_tensors, i64 tensors by
---- Hugging Face's names: input_ids, attention_mask, token_type_ids. Without padding and truncation among the options, those
---- that were set hold. For the other options see tok(...).
+--- Many texts on all threads: strings, or pairs {text, text}. Returns a list of Encodings. With return_tensors, i64 tensors
+--- by Hugging Face's names: input_ids, attention_mask, token_type_ids. Without padding and truncation among the options,
+--- those that were set hold. For the other options see tok(...).
 ---
 --- example: local tok = accel.text.train_bpe({ "" }, { vocab_size = 257, special_tokens = { "<pad>" } })
 ---  tok.pad_token = "<pad>" local b = tok:encode_batch({ "!", '!"#' }, { padding = true, return_tensors = true })
@@ -305,8 +331,8 @@ end
 ---@param texts (string|string[])[]
 ---@param opts? table
 ---@return accel.text.Encoding[]|table<string, accel.Tensor>
-function Tokenizer:encode_batch(texts, opts)
-  return batch_encoding.encode_batch(self, texts, opts, seed_of(self))
+function Tokenizer:encode_batch(texts, opts, ...)
+  return batch_encoding.encode_batch(self, texts, opts, seed_of(self), ...)
 end
 
 --- As Transformers' tokenizers are called: a text or a list of texts, maybe with as many second texts, to a table of
@@ -316,9 +342,9 @@ end
 ---@param pair? string|string[]|table second texts, or the options
 ---@param opts? table
 ---  text_pair string|string[]: second texts
----  add_special_tokens boolean = true: those of the post-processor
----  padding boolean|string: true or "longest", "max_length"; false: none (default: what was set)
----  truncation boolean|string: true or "longest_first", "only_first", "only_second"; false: none
+---  add_special_tokens boolean = true: add the post-processor's tokens
+---  padding boolean|string: true or "longest", "max_length". false: none (default: the tokenizer's setting)
+---  truncation boolean|string: true or "longest_first", "only_first", "only_second". false: none
 ---  max_length integer: of truncation and padding (default: the model's)
 ---  stride integer = 0: tokens that overflowing pieces share
 ---  pad_to_multiple_of integer: lengths are multiples of it
@@ -328,19 +354,19 @@ end
 ---  return_attention_mask boolean = true: 1 for tokens, 0 for padding
 ---  return_special_tokens_mask boolean = false: 1 for tokens that were put around
 ---  return_offsets_mapping boolean = false: places in the text, of characters, from 0, half open
----  return_overflowing_tokens boolean = false: what truncation cut off, as rows of their own
+---  return_overflowing_tokens boolean = false: return the truncated rest as separate rows
 ---  return_length boolean = false: tokens of each row
 ---  split_special_tokens boolean = false: read special tokens in a text as text
 ---@return table
-function Tokenizer.__call(self, text, pair, opts)
-  return batch_encoding.call(self, text, pair, opts, seed_of(self))
+function Tokenizer.__call(self, text, pair, opts, ...)
+  return batch_encoding.call(self, text, pair, opts, seed_of(self), ...)
 end
 
---- The ids of a text as a list, or with return_tensors as an i64 tensor [1, tokens]; options of tok(...).
+--- The ids of a text as a list, or with return_tensors as an i64 tensor [1, tokens]. Options of tok(...).
 ---@param text string
 ---@param opts? table
 ---@return integer[]|accel.Tensor
-function Tokenizer:ids(text, opts) return self(text, opts).input_ids end
+function Tokenizer:ids(text, opts, ...) return self(text, nil, opts, ...).input_ids end
 
 --- The text of a chat in the words of the model, by the template of its folder (accel.text.Template): ids for model:generate, or
 --- with tokenize = false the text itself.
@@ -349,14 +375,15 @@ function Tokenizer:ids(text, opts) return self(text, opts).input_ids end
 ---
 ---@param messages {role: string, content: any}[]
 ---@param opts? table
----  add_generation_prompt boolean = false: ends with what begins an answer
+---  add_generation_prompt boolean = false: end with the beginning of an answer
 ---  continue_final_message boolean = false: the last message stays open
 ---  tokenize boolean = true, return_tensors boolean = false: ids as an i64 tensor [1, T]
----  tools, documents list: what the template knows of them (keys of plain tables come sorted; accel.util.ordered keeps them)
+---  tools, documents list: for the template (keys of plain tables are sorted, accel.util.ordered keeps their order)
 ---  chat_template string: another template, or the name of one of several
 ---  variables table: further names
+---  template_limit number = 1: how many times the usual work the template may take (accel.text.Template:render)
 ---@return integer[]|string|accel.Tensor
-function Tokenizer:apply_chat_template(messages, opts) return chat_template.apply(self, messages, opts) end
+function Tokenizer:apply_chat_template(messages, opts, ...) return chat_template.apply(self, messages, opts, ...) end
 
 -- ---- decoding ----
 
@@ -364,8 +391,8 @@ function Tokenizer:apply_chat_template(messages, opts) return chat_template.appl
 ---@param ids integer[]|accel.Tensor
 ---@param opts? {skip_special_tokens: boolean?} default true
 ---@return string
-function Tokenizer:decode(ids, opts)
-  local o = options("decode", opts, { skip_special_tokens = true })
+function Tokenizer:decode(ids, opts, ...)
+  local o = options("decode", opts, { skip_special_tokens = true }, ...)
   if type(ids) == "number" then ids = { ids } end
   if tensors.is_tensor(ids) then
     if #ids.shape == 0 then ids = ids:view(1) end
@@ -378,7 +405,8 @@ end
 ---@param batch integer[][]|accel.Tensor
 ---@param opts? {skip_special_tokens: boolean?}
 ---@return string[]
-function Tokenizer:decode_batch(batch, opts)
+function Tokenizer:decode_batch(batch, opts, ...)
+  options("decode_batch", opts, { skip_special_tokens = true }, ...)
   local out = {}
   if tensors.is_tensor(batch) then batch = batch:tolist() end
   for i, ids in ipairs(batch) do out[i] = self:decode(ids, opts) end
@@ -388,8 +416,8 @@ end
 --- The text of ids that come one at a time.
 ---@param opts? {skip_special_tokens: boolean?} default true
 ---@return accel.text.DecodeStream
-function Tokenizer:decode_stream(opts)
-  local o = options("decode_stream", opts, { skip_special_tokens = true })
+function Tokenizer:decode_stream(opts, ...)
+  local o = options("decode_stream", opts, { skip_special_tokens = true }, ...)
   return DecodeStream(self, o.skip_special_tokens)
 end
 

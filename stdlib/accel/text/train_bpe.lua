@@ -9,6 +9,7 @@ local check = require "accel.util.check"
 local core = require "accel.text.core"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local open_read = require("accel.file.core").open_read
 
 local M = {}
 
@@ -16,7 +17,7 @@ local ENOENT <const> = 2
 
 --- Feeds the lines of a file, each with its end. false, message, code when it cannot be read.
 local function feed_file(trainer, path, tick)
-  local f, message, errno = io.open(path, "rb")
+  local f, message, errno = open_read(path)
   if not f then return false, message, errno == ENOENT and "not_found" or "io" end
   local _ <close> = f
   for line in f:lines "L" do
@@ -27,8 +28,8 @@ local function feed_file(trainer, path, tick)
   return true
 end
 
---- A tokenizer, or nil, message, code where a file cannot be read. texts: a list of texts, a function that gives one after
---- another (an iterator), or the options themselves, with `files`. Of a file each line counts as a text.
+--- A tokenizer. nil, message, code if a file cannot be read. texts: a list of texts, an iterator function that returns one
+--- after another, or the options themselves, with `files`. Of a file each line counts as a text.
 ---
 --- example: local tok = accel.text.train_bpe({ "low lower lowest" }, { vocab_size = 260, special_tokens = { "<s>" } })
 ---  return tok:encode("lowest").tokens, tok:token_to_id("<s>"), #tok --> { "low", "e", "s", "t" }, 0, 260
@@ -37,19 +38,19 @@ end
 ---  vocab_size integer = 30000: tokens, the 256 bytes and the special ones among them
 ---  min_frequency integer = 0: how often a pair must occur to be merged
 ---  special_tokens string[] = {}: they get the first ids
----  max_token_length integer = 0: no token of more bytes; 0: no limit
+---  max_token_length integer = 0: maximum bytes of a token. 0: no limit
 ---  add_prefix_space boolean = false: each text begins with a blank
 ---  progress boolean = false: show a progress bar
 ---  files string[]: texts from files, each line one
 ---@return accel.text.Tokenizer?
 ---@return string? message
 ---@return string? code
-function M.train_bpe(texts, opts)
+function M.train_bpe(texts, opts, ...)
   if type(texts) == "table" and #texts == 0 and next(texts) ~= nil and opts == nil then texts, opts = nil, texts end
   local o = options("train_bpe", opts, {
     vocab_size = 30000, min_frequency = 0, special_tokens = {}, max_token_length = 0, add_prefix_space = false,
     progress = false, files = options.none,
-  })
+  }, ...)
   check.positive("train_bpe", "vocab_size", o.vocab_size)
   check.count("train_bpe", "min_frequency", o.min_frequency)
   if (texts == nil) == (o.files == nil) then raise "train_bpe: give either texts or files = { ... }" end
@@ -63,7 +64,7 @@ function M.train_bpe(texts, opts)
   if o.files then
     local files = type(o.files) == "string" and { o.files } or o.files
     for _, path in ipairs(files) do
-      local f = io.open(path, "rb")
+      local f = open_read(path)
       if f then all = all + (f:seek "end" or 0) end
       if f then f:close() end
     end

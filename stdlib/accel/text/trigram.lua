@@ -56,6 +56,9 @@ function Trigram:init(ids, vocab_size, discount)
 end
 
 --- Probability of c after a, b.
+---@param a integer id
+---@param b integer id
+---@param c integer id
 function Trigram:probability(a, b, c)
   local V, D = self.V, self.D
   local p = (math.max((self.c_before[c] or 0) - D, 0) + D * self.V1 / V) / self.n_pairs

@@ -1,9 +1,9 @@
 --- text.WordVocab: ids for the words and marks of texts, with the special ids of BERT: [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3. Words
---- are runs of letters, digits and apostrophes (and of everything beyond ASCII), in lower case; each other printing
---- character is a mark of its own.
+--- are runs of letters, digits and apostrophes (and of everything beyond ASCII), in lower case. Each other printing character is
+--- a separate mark.
 ---
 ---   local vocab = WordVocab.from_texts({ "To be, or not to be", ... }, { min_count = 2 })
----   local ids, types = vocab:encode("To be", "or not")     -- [CLS] to be [SEP] or not [SEP];  0 0 0 0 1 1 1
+---   local ids, types = vocab:encode("To be", "or not")     -- [CLS] to be [SEP] or not [SEP], 0 0 0 0 1 1 1
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
@@ -48,12 +48,13 @@ function WordVocab:init(words)
   end
 end
 
---- The words of texts that occur at least min_count times, the most frequent first; at most max_size of them, special ids included.
+--- The words of texts that occur at least min_count times, the most frequent first. At most max_size of them, including special
+--- ids.
 ---@param texts string[]
 ---@param opts? {min_count: integer?, max_size: integer?}
 ---@return accel.text.WordVocab
-function WordVocab.from_texts(texts, opts)
-  local o = options("WordVocab.from_texts", opts, { min_count = 1, max_size = 30000 })
+function WordVocab.from_texts(texts, opts, ...)
+  local o = options("WordVocab.from_texts", opts, { min_count = 1, max_size = 30000 }, ...)
   local count, words = {}, {}
   for i, text in ipairs(texts) do
     if type(text) ~= "string" then raise("WordVocab.from_texts: text %d is %s", i, check.shown(text)) end
@@ -70,21 +71,21 @@ function WordVocab.from_texts(texts, opts)
   return WordVocab(words)
 end
 
---- How many words there are, special ones among them; #vocab is the same.
+--- The number of words, including special ones. #vocab is the same.
 function WordVocab:len() return #self.words end
 
 function WordVocab.__len(self) return #self.words end
 
---- Ids [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], and beside them 0 for the first text and 1 for the second. Beyond max_length
+--- Ids [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], and a list of 0 for the first text and 1 for the second. Beyond max_length
 --- words are taken off the longer of the two.
 ---@param text string
 ---@param pair? string|{max_length: integer?} the second text, or the options
 ---@param opts? {max_length: integer?}
 ---@return integer[] ids
 ---@return integer[] token_type_ids
-function WordVocab:encode(text, pair, opts)
+function WordVocab:encode(text, pair, opts, ...)
   if type(pair) == "table" and opts == nil then pair, opts = nil, pair end
-  local o = options("WordVocab.encode", opts, { max_length = math.maxinteger })
+  local o = options("WordVocab.encode", opts, { max_length = math.maxinteger }, ...)
   if type(text) ~= "string" or (pair ~= nil and type(pair) ~= "string") then
     raise("WordVocab.encode: expected one text or two, got %s%s", check.shown(text),
       pair ~= nil and " and " .. check.shown(pair) or "")

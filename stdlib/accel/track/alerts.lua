@@ -1,21 +1,23 @@
---- Alerts: watches what a run logs for values that are not finite, losses that run away, and runs that stall; tells a hook and a webhook.
---- Made by accel.track.Run { alerts = ... }. A thread (alerts_thread.lua) reads the run's store, so that neither a slow webhook nor a step
---- that hangs is in its way.
+--- Alerts: watches a run's logged values for NaN and infinity, diverging losses, and stalls. Notifies a hook and a webhook. Made by
+--- accel.track.Run { alerts = ... }. A thread (alerts_thread.lua) reads the run's store, so that neither a slow webhook nor a step that
+--- hangs is in its way.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local terminal = require "accel.util.terminal"
 
 local ALIVE_SECONDS <const>, CLOSE_SECONDS <const>, DECAY <const> = 1, 5, 0.9
 
 local declared <const> = { nan = true, divergence = 3, metric = "loss", warmup = 20, stall_seconds = 0, webhook = options.none, hook = options.none }
 
---- The rules: nan: an alert once a series has NaN or an infinity (again after finite values); divergence: one once the moving average
---- (weight 0.9) of a series whose name holds `metric` is so many times its least, after `warmup` values; 0: none; stall_seconds: one once
---- nothing was logged for so long; 0: none. webhook: an address that gets every alert of the run, run:alert's too, as JSON (Slack's
---- `text`, Discord's `content`, and title, level, run, project, step, value). hook: a function of { title, text, level, name, step, value },
---- called where the value is logged: an error in it ends the run; of a stall at the next value that is logged.
+--- The rules. nan: an alert once a series has NaN or an infinity (again after finite values). divergence: an alert once the moving average
+--- (weight 0.9) of a series whose name contains `metric` exceeds its minimum by this factor, after `warmup` values. 0: none. stall_seconds:
+--- an alert once nothing was logged for that long. 0: none. webhook: an address that gets every alert of the run, including run:alert's, as
+--- JSON (Slack's `text`, Discord's `content`, and title, level, run, project, step, value). hook: a function of
+--- { title, text, level, name, step, value }, called when the value is logged. An error in it ends the run. For a stall it is called at the
+--- next logged value.
 --- example: local run = accel.track.Run { dir = accel.mkdtemp "/tmp/x", alerts = { hook = function(a) TITLE = a.title end } }
 ---   run:log({ loss = 0 / 0 }, 3) run:finish() return TITLE --> "loss is nan"
 ---@class accel.track.Alerts
@@ -23,11 +25,11 @@ local Alerts = class "accel.track.Alerts"
 
 ---@param run accel.track.Run
 ---@param opts true|{nan: boolean?, divergence: number?, metric: string?, warmup: integer?, stall_seconds: number?, webhook: string?, hook: any}
-function Alerts:init(run, opts)
-  local o = options("alerts", opts == true and {} or opts, declared)
+function Alerts:init(run, opts, ...)
+  local o = options("alerts", opts == true and {} or opts, declared, ...)
   if o.hook ~= nil and type(o.hook) ~= "function" then raise("alerts: hook must be a function, got %s", check.shown(o.hook)) end
   if o.webhook ~= nil and not tostring(o.webhook):find "^https?://" then
-    raise("alerts: webhook must be an address, got %s", check.shown(o.webhook))
+    raise("alerts: webhook must be an address (https://...), got %s", check.shown(tostring(o.webhook):sub(1, 8) .. "..."))
   end
   if o.divergence ~= 0 and not (o.divergence > 1) then raise("alerts: divergence must be above 1, or 0, got %g", o.divergence) end
   if o.stall_seconds < 0 then raise("alerts: stall_seconds must not be negative, got %g", o.stall_seconds) end
@@ -81,7 +83,7 @@ function Alerts:look(name, x, step)
   end
 end
 
---- Once a second, where values are logged: what the thread has to say.
+--- Called once a second, when values are logged: reports the thread's messages.
 function Alerts:alive()
   if not self.worker or accel.clock() < self.next_look then return end
   self.next_look = accel.clock() + ALIVE_SECONDS
@@ -90,7 +92,7 @@ function Alerts:alive()
     io.stderr:write(("accel: alerts: their thread ended: %s\n"):format(tostring(event)))
     self.worker:close()
     self.worker = nil
-  elseif ok and event.warn then io.stderr:write("accel: alerts: ", event.warn, "\n")
+  elseif ok and event.warn then io.stderr:write("accel: alerts: ", terminal.visible(event.warn), "\n")
   elseif ok and self.o.hook then self.o.hook(event) end
 end
 
@@ -103,7 +105,7 @@ function Alerts:close()
   while accel.clock() < until_ do
     local ok, event = worker:receive(0.1)
     if ok == nil then break end
-    if ok and event.warn then io.stderr:write("accel: alerts: ", event.warn, "\n") end
+    if ok and event.warn then io.stderr:write("accel: alerts: ", terminal.visible(event.warn), "\n") end
     if ok and event.done then break end
   end
   worker:close()

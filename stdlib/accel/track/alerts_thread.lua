@@ -1,4 +1,4 @@
---- The thread behind alerts.lua: reads the run's store twice a second; posts its alerts to the webhook and notes a stall.
+--- The thread of alerts.lua: reads the run's store twice a second, posts its alerts to the webhook and detects a stall.
 local accel = require "accel"
 local core = require "accel.track.core"
 

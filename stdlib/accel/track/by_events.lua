@@ -1,8 +1,8 @@
---- Trackers whose own files are private and change with their versions (Aim, SwanLab): their names write TensorBoard's event files,
---- which each of them imports by a command of its own; the end of a run names it. Found by accelerator/general_tracker.lua.
-local accel = require "accel"
+--- Trackers whose own files are private and change with their versions (Aim, SwanLab): accel writes TensorBoard's event files for
+--- them. Each of them has a command to import these, which the end of a run names. Found by track/general_tracker.lua.
 local dist = require "accel.dist"
 local environment = require "accel.track.environment"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local TensorBoardTracker = require "accel.track.tensorboard"
@@ -10,35 +10,33 @@ local written = require "accel.track.written"
 
 local M = {}
 
-local ignored <const> = {} -- options of each that mean something to it alone: taken, and said once
+local ignored <const> = {} -- options of each. All but dir and name only have meaning there (accel.util.no_effect)
 
 local function class(name, tracker, import)
   local T = TensorBoardTracker:extend("accel.track." .. tracker)
   T.name = name
 
   --- The event files are in FOLDER/PROJECT-ID, on ranks other than the main one in FOLDER/PROJECT-ID-rankN.
-  function T:init(run_name, logging_dir, opts)
+  ---@param run_name string name of the run
+  ---@param logging_dir string|table|nil folder of the files, or the options
+  ---@param opts? table options by name
+  function T:init(run_name, logging_dir, opts, ...)
     if T.requires_logging_directory == false then logging_dir, opts = nil, logging_dir end
-    opts = options(("tracker '%s'"):format(name), opts, ignored[name])
+    opts = options(("tracker '%s'"):format(name), opts, ignored[name], ...)
+    no_effect("accel.track." .. tracker, opts)
     local folder = opts.dir or logging_dir or name
     self.project, self.import = run_name, import
     local rank = dist.get_rank()
     local label = ("%s-%s%s"):format(run_name, opts.name and tostring(opts.name):gsub("/", "_") or environment.random_id(6),
       rank > 0 and "-rank" .. rank or "")
     TensorBoardTracker.init(self, label, folder)
-    local given = {}
-    for key, value in accel.pairs(opts) do
-      if key ~= "dir" and key ~= "name" and value ~= nil then given[#given + 1] = key end
-    end
-    if #given > 0 then
-      io.stderr:write(("accel: tracker '%s': %s: without effect here; give it to the import (%s)\n"):format(name, table.concat(given, ", "),
-        import:format(self.folder, run_name)))
-    end
   end
 
   --- A table of columns and rows, as a text.
-  function T:log_table(table_name, o)
-    o = options("log_table", o, { columns = options.none, data = options.none, step = options.none })
+  ---@param table_name string
+  ---@param o? table
+  function T:log_table(table_name, o, ...)
+    o = options("log_table", o, { columns = options.none, data = options.none, step = options.none }, ...)
     if type(o.data) ~= "table" then raise "log_table: data must be a list of rows" end
     local lines = {}
     local function line(row)
@@ -59,7 +57,7 @@ local function class(name, tracker, import)
     local there = self.writer ~= nil
     TensorBoardTracker.finish(self)
     if there and dist.get_rank() == 0 then
-      io.stderr:write(("accel: tracker '%s': the run is in %s; %s puts it there\n"):format(name, self.folder,
+      io.stderr:write(("accel: tracker '%s': the run is in %s; upload it with %s\n"):format(name, self.folder,
         import:format(self.folder, self.project)))
     end
   end
@@ -74,7 +72,7 @@ ignored.aim = { dir = none, name = none, experiment = none, run_hash = none, sys
 ignored.swanlab = { dir = none, name = none, experiment_name = none, description = none, config = none, logdir = none, mode = none,
   workspace = none, tags = none, group = none }
 
---- log_with = "aim": event files in LOGGING_DIR/PROJECT-ID, for `aim convert tensorboard`. Aim's repository has an encoding of its own.
+--- log_with = "aim": event files in LOGGING_DIR/PROJECT-ID, for `aim convert tensorboard`. Aim's repository has a private encoding.
 --- example: require("accel.track.by_events").AimTracker.name --> "aim"
 ---@class accel.track.AimTracker: accel.accelerator.TensorBoardTracker
 local AimTracker = class("aim", "AimTracker", "aim convert tensorboard --logdir '%s'")
@@ -87,7 +85,7 @@ local SwanLabTracker = class("swanlab", "SwanLabTracker", "swanlab convert -t te
 SwanLabTracker.requires_logging_directory = false
 SwanLabTracker.main_process_only = false
 
---- What the run is made with, as a text in the event file: the importer stops at what TensorBoard's HParams has there.
+--- The run's configuration, as a text in the event file: the importer stops at TensorBoard's HParams.
 ---@param values table
 function SwanLabTracker:store_init_configuration(values)
   self:needs_run "store_init_configuration"

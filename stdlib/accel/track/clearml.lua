@@ -1,14 +1,14 @@
---- ClearMLTracker: log_with = "clearml". Found by accelerator/general_tracker.lua.
+--- ClearMLTracker: log_with = "clearml". Found by track/general_tracker.lua.
 local accel = require "accel"
 local base = require "accel.track.server_tracker"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local written = require "accel.track.written"
 
---- Logs to a ClearML server by its REST interface (CLEARML_API_HOST, CLEARML_API_ACCESS_KEY and CLEARML_API_SECRET_KEY of the environment;
+--- Logs to a ClearML server by its REST interface (CLEARML_API_HOST, CLEARML_API_ACCESS_KEY and CLEARML_API_SECRET_KEY of the environment,
 --- api_host in init_kwargs). A value of a step becomes a scalar: eval_loss, test_loss and train_loss are series eval, test and train of
---- loss, others series train; without a step it is a single value. Options: project_name (CLEARML_PROJECT, init_trackers' name), task_name
---- (CLEARML_TASK), api_host; outbox, outbox_bytes, finish_seconds. Images need ClearML's file server and are left out.
+--- loss, others series train. Without a step it is a single value. Options: project_name (CLEARML_PROJECT, init_trackers' name), task_name
+--- (CLEARML_TASK), api_host, outbox, outbox_bytes, finish_seconds. Images need ClearML's file server and are left out.
 --- example: require "accel.track.clearml" ("run").name --> "clearml"
 ---@class accel.track.ClearMLTracker: accel.track.ServerTracker
 local ClearMLTracker = base.ServerTracker:extend "accel.track.ClearMLTracker"
@@ -40,7 +40,9 @@ end
 --- Numbers of a step, or single values.
 ---@param values table<string, any>
 ---@param step? integer
-function ClearMLTracker:log(values, step)
+---@param opts? table options of the tracker's own client
+function ClearMLTracker:log(values, step, opts, ...)
+  step = written.placed("tracker 'clearml': log", step, opts, {}, ...)
   local list = {}
   for key, value in accel.pairs(values) do
     local x = written.number(value)
@@ -63,8 +65,8 @@ end
 --- A table, as a plot.
 ---@param table_name string
 ---@param opts {columns: string[]?, data: any[][], step: integer?} columns: default is the first row
-function ClearMLTracker:log_table(table_name, opts)
-  local o = options("log_table", opts, { columns = none, data = none, step = none })
+function ClearMLTracker:log_table(table_name, opts, ...)
+  local o = options("log_table", opts, { columns = none, data = none, step = none }, ...)
   if type(o.data) ~= "table" then raise "log_table: data must be a list of rows" end
   local columns, from = o.columns or o.data[1], o.columns and 1 or 2
   local by_column = {}

@@ -1,18 +1,20 @@
---- DVCLiveTracker: log_with = "dvclive". Found by accelerator/general_tracker.lua.
+--- DVCLiveTracker: log_with = "dvclive". Found by track/general_tracker.lua.
 local accel = require "accel"
 local core = require "accel.track.core"
-local general = require "accel.accelerator.general_tracker"
+local general = require "accel.track.general_tracker"
 local image = require "accel.track.image"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local written = require "accel.track.written"
+local open_read = require("accel.file.core").open_read
 
 local SUMMARY_SECONDS <const> = 2
 
 --- Writes DVCLive's files into a folder (dir, "dvclive"): plots/metrics/NAME.tsv, metrics.json with the last values, params.yaml,
---- plots/images, and beside the folder a dvc.yaml that names them (dvcyaml = false: none); what belongs to Git and `dvc exp` stays with
---- dvc. Numbers and strings are taken; every log moves to the next step. Options: dir, resume, dvcyaml; save_dvc_exp and report mean
---- nothing here.
+--- plots/images, and next to the folder a dvc.yaml that names them (dvcyaml = false: none). Functions of Git and `dvc exp` are left to
+--- dvc. It takes numbers and strings. Every log moves to the next step. Options: dir, resume, dvcyaml. save_dvc_exp and report have no
+--- effect.
 --- example: require "accel.track.dvclive" ().name --> "dvclive"
 ---@class accel.track.DVCLiveTracker: accel.accelerator.GeneralTracker
 local DVCLiveTracker = general.GeneralTracker:extend "accel.track.DVCLiveTracker"
@@ -20,15 +22,13 @@ local DVCLiveTracker = general.GeneralTracker:extend "accel.track.DVCLiveTracker
 DVCLiveTracker.name = "dvclive"
 DVCLiveTracker.requires_logging_directory = false
 
----@param run_name? string not used, as in Accelerate
+---@param run_name string|table init_trackers' name, which DVCLive's files cannot hold, or the options
 ---@param opts? {dir: string?, resume: boolean?, dvcyaml: string|boolean?, save_dvc_exp: boolean?, report: any}
-function DVCLiveTracker:init(run_name, opts)
+function DVCLiveTracker:init(run_name, opts, ...)
   if type(run_name) == "table" and opts == nil then opts = run_name end
   local o = options("tracker 'dvclive'", opts, { dir = "dvclive", resume = false, dvcyaml = options.none, save_dvc_exp = options.none,
-    report = options.none })
-  for _, key in ipairs { "save_dvc_exp", "report" } do
-    if o[key] then io.stderr:write(("accel: tracker 'dvclive': %s: without effect here\n"):format(key)) end
-  end
+    report = options.none }, ...)
+  no_effect("accel.track.DVCLiveTracker", o)
   self.dir, self.opts = o.dir, o
 end
 
@@ -42,7 +42,7 @@ function DVCLiveTracker:start()
   self.files, self.last, self.step, self.next_summary, self.images = {}, {}, 0, 0, false
   fold(self.dir)
   local metrics = self.dir .. "/metrics.json"
-  local old = self.opts.resume and io.open(metrics)
+  local old = self.opts.resume and open_read(metrics)
   if old then
     local ok, value = pcall(accel.json.decode, old:read "a")
     old:close()
@@ -104,14 +104,16 @@ local function summarize(self)
   local ok, message = accel.write_file(self.dir .. "/metrics.json", accel.json.encode(out, { pretty = true }) .. "\n")
   if not ok and not self.warned then
     self.warned = true
-    io.stderr:write(("accel: tracker 'dvclive': %s; training goes on\n"):format(message))
+    io.stderr:write(("accel: tracker 'dvclive': %s; training continues\n"):format(message))
   end
 end
 
---- Numbers and strings of a step; the step after it is next.
+--- Numbers and strings of a step. The following step is next.
 ---@param values table<string, any>
 ---@param step? integer
-function DVCLiveTracker:log(values, step)
+---@param opts? table options of the tracker's own client
+function DVCLiveTracker:log(values, step, opts, ...)
+  step = written.placed("tracker 'dvclive': log", step, opts, {}, ...)
   needs_run(self, "log")
   if step then self.step = step end
   for key, value in accel.pairs(values) do
@@ -140,9 +142,10 @@ end
 ---@param values table<string, any>
 ---@param step? integer
 ---@param opts? {dataformats: string?}
-function DVCLiveTracker:log_images(values, step, opts)
+function DVCLiveTracker:log_images(values, step, opts, ...)
   needs_run(self, "log_images")
-  local o = options("log_images", opts, { dataformats = options.none })
+  local o
+  step, o = written.placed("log_images", step, opts, { dataformats = options.none }, ...)
   for key, value in accel.pairs(values) do
     for i, img in ipairs(image.images("log_images", value, o.dataformats)) do
       local name = tostring(key):gsub("%.%.", "_") .. (step and "/" .. step or "") .. (i > 1 and "_" .. i or "")
@@ -164,18 +167,18 @@ function DVCLiveTracker:finish()
   summarize(self)
   if self.opts.dvcyaml == false then return end
   local at = type(self.opts.dvcyaml) == "string" and self.opts.dvcyaml or "dvc.yaml"
-  local base = at:match "^(.*/)" -- names in it are relative to where it lies
+  local base = at:match "^(.*/)" -- names in it are relative to its folder
   local dir = base and self.dir:sub(1, #base) == base and self.dir:sub(#base + 1) or self.dir
   local text = {}
   if self.has_params then text[#text + 1] = ("params:\n- %s/params.yaml\n"):format(dir) end
   text[#text + 1] = ("metrics:\n- %s/metrics.json\n"):format(dir)
   text[#text + 1] = ("plots:\n- %s/plots/metrics:\n    x: step\n"):format(dir)
   if self.images then text[#text + 1] = ("- %s/plots/images\n"):format(dir) end
-  local old = io.open(at)
+  local old = open_read(at)
   local there = old and old:read "a"
   if old then old:close() end
   if there and not there:find("- " .. dir .. "/metrics.json", 1, true) then
-    io.stderr:write(("accel: tracker 'dvclive': %s is another's and stays as it is; dvcyaml names another file\n"):format(at))
+    io.stderr:write(("accel: tracker 'dvclive': %s belongs to another program and is not changed; set another file with dvcyaml\n"):format(at))
     return
   end
   local ok, message = accel.write_file(at, table.concat(text))

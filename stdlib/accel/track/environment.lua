@@ -1,12 +1,13 @@
---- Where and of what a run is made: command, folder, revision of the sources, versions, variables. Used by run.lua; nothing here starts a
---- process but one `git status`, which gets two seconds.
+--- The origin of a run: command, folder, revision of the sources, versions, variables. Used by run.lua. It starts no process except one
+--- `git status`, with a limit of two seconds.
 local accel = require "accel"
 local core = require "accel.track.core"
+local open_read = require("accel.file.core").open_read
 
 local M = {}
 
 local function read(path)
-  local file = io.open(path, "rb")
+  local file = open_read(path)
   if not file then return nil end
   local text = file:read "a"
   file:close()
@@ -47,7 +48,7 @@ end
 
 local function quoted(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
 
---- Revision, branch and whether files differ from it, of the sources in a folder; nil where git does not look after them.
+--- Revision, branch and whether files differ from it, of the sources in a folder. nil if it is not under git.
 ---@param dir string absolute
 ---@return {revision: string?, branch: string?, dirty: boolean?, folder: string}?
 function M.git(dir)
@@ -68,7 +69,7 @@ local wanted <const> = { "^ACCEL_", "^ACCELERATE_", "^CUDA_VISIBLE_DEVICES$", "^
   "^WORLD_SIZE$", "^MASTER_" }
 local secret <const> = { "KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH" }
 
---- Variables of the environment that say how a run is made; ones whose names sound of secrets are left out.
+--- Environment variables that configure a run, except those whose names suggest secrets.
 ---@return table<string, string>
 function M.variables()
   local out = {}

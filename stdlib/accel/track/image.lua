@@ -1,4 +1,4 @@
---- Images as files: tensors of pixels become PNG; bytes of a PNG or JPEG file stay as they are. Used by run.lua, tensorboard.lua and
+--- Images as files: tensors of pixels become PNG. Bytes of a PNG or JPEG file are unchanged. Used by run.lua, tensorboard.lua and
 --- other trackers that take images.
 local accel = require "accel"
 local core = require "accel.track.core"
@@ -26,7 +26,7 @@ local function one(who, x, order)
   local shape = x.shape
   local channels = shape[3] or 1
   if channels > 4 then
-    raise("%s: an image of shape %s has %d channels; 1 to 4 are possible (dataformats tells the order, now '%s')", who,
+    raise("%s: an image of shape %s has %d channels; expected 1 to 4 (dataformats sets the order, now '%s')", who,
       tensors.shape_string(x), channels, order)
   end
   return { data = core.png(bytes_of(x), shape[2], shape[1], channels), width = shape[2], height = shape[1], channels = channels,
@@ -52,14 +52,14 @@ local function of_bytes(who, s)
   raise("%s: a string must be the bytes of a PNG or JPEG file", who)
 end
 
---- The images behind a value: a tensor of one (2 or 3 dims) or several (4, or a list of tensors), or strings with a file's bytes.
+--- The images in a value: a tensor of one (2 or 3 dims) or several (4, or a list of tensors), or strings with a file's bytes.
 ---@param who string for messages
 ---@param value accel.Tensor|string|(accel.Tensor|string)[]
----@param dataformats? string "HW", "CHW", "HWC", "NHW", "NCHW" or "NHWC"; by the number of dims HW, CHW and NCHW
+---@param dataformats? string "HW", "CHW", "HWC", "NHW", "NCHW" or "NHWC". By the number of dims HW, CHW and NCHW
 ---@return {data: string, width: integer, height: integer, channels: integer, mime: string}[]
 function M.images(who, value, dataformats)
   if dataformats and not orders[dataformats] then
-    raise("%s: dataformats '%s' is none of HW, CHW, HWC, NHW, NCHW, NHWC", who, tostring(dataformats))
+    raise("%s: dataformats must be HW, CHW, HWC, NHW, NCHW or NHWC, got '%s'", who, tostring(dataformats))
   end
   if type(value) == "string" then return { of_bytes(who, value) } end
   local out = {}
@@ -74,7 +74,7 @@ function M.images(who, value, dataformats)
   local n = #value.shape
   local order = dataformats or ({ [2] = "HW", [3] = "CHW", [4] = "NCHW" })[n]
   if not order or #order ~= n then
-    raise("%s: a tensor of shape %s is no image of '%s'", who, tensors.shape_string(value), order or "HW, CHW or NCHW")
+    raise("%s: a tensor of shape %s does not fit '%s'", who, tensors.shape_string(value), order or "HW, CHW or NCHW")
   end
   if order:sub(1, 1) ~= "N" then return { one(who, value, order) } end
   for i = 1, value.shape[1] do out[i] = one(who, value:select(1, i), order:sub(2)) end

@@ -1,5 +1,5 @@
---- accel.track: what runs log, on its way to files and servers. Trackers by name are an Accelerator's log_with; Run logs into a run store,
---- which Store reads, and SummaryWriter writes TensorBoard's event files, without one.
+--- accel.track: transfers logged values of runs to files and servers. Trackers by name are an Accelerator's log_with. Run logs into a run
+--- store, which Store reads, and SummaryWriter writes TensorBoard's event files, without one.
 local lazy = require "accel.util.lazy"
 
 return lazy("accel.track", { SummaryWriter = "summary_writer", TensorBoardTracker = "tensorboard", JsonLinesTracker = "lines",

@@ -1,4 +1,4 @@
---- Trackers into text files: log_with = "jsonl" and "csv". Found by accelerator/general_tracker.lua.
+--- Trackers into text files: log_with = "jsonl" and "csv". Found by track/general_tracker.lua.
 local accel = require "accel"
 local core = require "accel.track.core"
 local raise = require "accel.util.raise"
@@ -37,7 +37,7 @@ local function write_json(self, step, entry)
 end
 
 --- Logs into LOGGING_DIR/RUN_NAME/metrics.jsonl: of every call a line, an object with `step`, `time` (seconds since 1970) and the values
---- (accel.track.JsonLinesTracker). A line {"config":{...}} holds what the run is made with. A run of the same name goes on in the file.
+--- (accel.track.JsonLinesTracker). A line {"config":{...}} holds the run's configuration. A run of the same name continues in the file.
 --- example: require("accel.track.lines").JsonLinesTracker("run", "/tmp/x").name --> "jsonl"
 ---@class accel.track.JsonLinesTracker: accel.track.Written
 local JsonLinesTracker = written.Written:extend "accel.track.JsonLinesTracker"
@@ -45,12 +45,12 @@ M.JsonLinesTracker = JsonLinesTracker
 
 JsonLinesTracker.name = "jsonl"
 
---- Opens the file of the run; init_trackers calls it.
+--- Opens the file of the run. init_trackers calls it.
 function JsonLinesTracker:start() open(self, "metrics.jsonl") end
---- What writes: the queue of the file.
+--- The underlying writer: the queue of the file.
 function JsonLinesTracker:tracker() return self.writer end
 
---- Writes what the run is made with.
+--- Writes the run's configuration.
 ---@param values table
 function JsonLinesTracker:store_init_configuration(values)
   self:needs_run "store_init_configuration"
@@ -60,7 +60,9 @@ end
 --- Writes values of a step.
 ---@param values table<string, any>
 ---@param step? integer
-function JsonLinesTracker:log(values, step)
+---@param opts? table has no option
+function JsonLinesTracker:log(values, step, opts, ...)
+  step = written.placed("tracker 'jsonl': log", step, opts, {}, ...)
   self:needs_run "log"
   local entry = plain(values)
   if entry.step == nil then entry.step = step end
@@ -74,8 +76,8 @@ local function cell(x)
 end
 
 --- Logs into LOGGING_DIR/RUN_NAME/metrics.csv: of every value a line with step, time (seconds since 1970), name and value, so that no
---- line depends on which values came before. What the run is made with are lines without a step, config/NAME. A run of the same name
---- goes on in the file.
+--- line depends on which values came before. The run's configuration is written as lines without a step, config/NAME. A run of the
+--- same name continues in the file.
 --- example: require("accel.track.lines").CsvTracker("run", "/tmp/x").name --> "csv"
 ---@class accel.track.CsvTracker: accel.track.Written
 local CsvTracker = written.Written:extend "accel.track.CsvTracker"
@@ -83,9 +85,9 @@ M.CsvTracker = CsvTracker
 
 CsvTracker.name = "csv"
 
---- Opens the file of the run; init_trackers calls it.
+--- Opens the file of the run. init_trackers calls it.
 function CsvTracker:start() open(self, "metrics.csv", "step,time,name,value\n") end
---- What writes: the queue of the file.
+--- The underlying writer: the queue of the file.
 function CsvTracker:tracker() return self.writer end
 
 local function write_csv(self, prefix, values, step)
@@ -98,7 +100,7 @@ local function write_csv(self, prefix, values, step)
   self:look_at(self.writer)
 end
 
---- Writes what the run is made with.
+--- Writes the run's configuration.
 ---@param values table
 function CsvTracker:store_init_configuration(values)
   self:needs_run "store_init_configuration"
@@ -108,7 +110,9 @@ end
 --- Writes values of a step.
 ---@param values table<string, any>
 ---@param step? integer
-function CsvTracker:log(values, step)
+---@param opts? table has no option
+function CsvTracker:log(values, step, opts, ...)
+  step = written.placed("tracker 'csv': log", step, opts, {}, ...)
   self:needs_run "log"
   write_csv(self, "", values, step)
 end

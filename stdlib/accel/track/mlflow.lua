@@ -1,15 +1,16 @@
---- MLflowTracker: log_with = "mlflow". Found by accelerator/general_tracker.lua.
+--- MLflowTracker: log_with = "mlflow". Found by track/general_tracker.lua.
 local accel = require "accel"
 local base = require "accel.track.server_tracker"
+local check = require "accel.util.check"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local written = require "accel.track.written"
 
 local MAX_PARAM <const> = 6000 -- characters of a parameter's value (mlflow.utils.validation)
 
---- Logs to an MLflow server (MLFLOW_TRACKING_URI, or tracking_uri in init_kwargs; MLFLOW_TRACKING_USERNAME and _PASSWORD, or _TOKEN) by
---- its REST interface. The experiment is init_trackers' name, or MLFLOW_EXPERIMENT_NAME. Options: experiment_name, run_id, run_name, tags
---- (a table; MLFLOW_TAGS: JSON), nested_run, description, logging_dir (a new experiment's artifact location); outbox (folder of the
+--- Logs to an MLflow server by its REST interface (MLFLOW_TRACKING_URI, or tracking_uri in init_kwargs. MLFLOW_TRACKING_USERNAME and
+--- _PASSWORD, or _TOKEN). The experiment is init_trackers' name, or MLFLOW_EXPERIMENT_NAME. Options: experiment_name, run_id, run_name,
+--- tags (a table, MLFLOW_TAGS: JSON), nested_run, description, logging_dir (a new experiment's artifact location), outbox (folder of the
 --- journal), outbox_bytes, finish_seconds.
 --- example: require "accel.track.mlflow" ("run").name --> "mlflow"
 ---@class accel.track.MLflowTracker: accel.track.ServerTracker
@@ -26,7 +27,7 @@ function MLflowTracker:describe()
   local tags = os.getenv "MLFLOW_TAGS" or o.tags
   if type(tags) == "string" then
     local ok, value = pcall(accel.json.decode, tags)
-    if not ok or type(value) ~= "table" then raise("tracker 'mlflow': MLFLOW_TAGS is no JSON object: %s", tags) end
+    if not ok or type(value) ~= "table" then raise("tracker 'mlflow': MLFLOW_TAGS must be a JSON object, got %s", tags) end
     tags = value
   end
   local all = {}
@@ -35,7 +36,7 @@ function MLflowTracker:describe()
   nested = nested and (nested:lower() == "true" or nested == "1" or nested:lower() == "yes") or nested == nil and o.nested_run
   local parent = o.parent_run_id or nested and os.getenv "MLFLOW_PARENT_RUN_ID" or nil
   if nested and not parent then
-    io.stderr:write "accel: tracker 'mlflow': nested_run needs the run it is part of (parent_run_id); this one stands by itself\n"
+    io.stderr:write "accel: tracker 'mlflow': nested_run needs its parent run (parent_run_id); this run has no parent\n"
   end
   if parent then all["mlflow.parentRunId"] = parent end
   if o.description then all["mlflow.note.content"] = o.description end
@@ -49,7 +50,7 @@ function MLflowTracker:describe()
     run_id = os.getenv "MLFLOW_RUN_ID" or o.run_id, run_name = o.run_name, tags = all, location = o.logging_dir, started = os.time() }
 end
 
---- Takes what the run is made with; values of more than 6,000 characters are left out.
+--- Takes the run's configuration. Values of more than 6,000 characters are left out.
 ---@param values table
 function MLflowTracker:store_init_configuration(values)
   local flat = written.flatten(values)
@@ -66,8 +67,9 @@ end
 ---@param values table<string, any>
 ---@param step? integer
 ---@param opts? {dataformats: string?}
-function MLflowTracker:log_images(values, step, opts)
-  local o = options("log_images", opts, { dataformats = none })
+function MLflowTracker:log_images(values, step, opts, ...)
+  local o
+  step, o = written.placed("log_images", step, opts, { dataformats = none }, ...)
   local outbox = base.outbox_of(self, "log_images")
   for name, value in accel.pairs(values) do
     for i, img in ipairs(require("accel.track.image").images("log_images", value, o.dataformats)) do
@@ -82,7 +84,8 @@ end
 --- A file, sent as it is when its turn comes.
 ---@param local_path string
 ---@param artifact_path? string folder among the run's artifacts
-function MLflowTracker:log_artifact(local_path, artifact_path)
+function MLflowTracker:log_artifact(local_path, artifact_path, ...)
+  check.surplus("log_artifact", ...)
   local name = local_path:match "([^/]+)$" or local_path
   base.outbox_of(self, "log_artifact"):add { k = "artifact", file = local_path, to = (artifact_path and artifact_path .. "/" or "") .. name }
 end
@@ -90,7 +93,8 @@ end
 --- All files of a folder.
 ---@param local_dir string
 ---@param artifact_path? string folder among the run's artifacts
-function MLflowTracker:log_artifacts(local_dir, artifact_path)
+function MLflowTracker:log_artifacts(local_dir, artifact_path, ...)
+  check.surplus("log_artifacts", ...)
   local names, message = accel.listdir(local_dir)
   if not names then raise("log_artifacts: %s", message) end
   for _, name in ipairs(names) do

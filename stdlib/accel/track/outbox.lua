@@ -1,11 +1,12 @@
---- Outbox: what trackers of servers log, on its way there. It goes into a file of lines, a journal, which a thread of its own (outbox_sender)
---- reads and sends; a server that is slow, refuses, or is not there stops no step, and what it has not taken stays in the file for
+--- Outbox: transfers the logs of server trackers. It appends them to a file of lines, a journal, which a separate thread (outbox_sender)
+--- reads and sends. A server that is slow, refuses, or is down blocks no step, and unsent entries stay in the file for
 --- `accel-run runs sync`. Used by server_tracker.lua.
 local accel = require "accel"
 local class = require "accel.util.class"
 local core = require "accel.track.core"
 local environment = require "accel.track.environment"
 local raise = require "accel.util.raise"
+local terminal = require "accel.util.terminal"
 
 local LOOK_SECONDS <const>, STOP_SECONDS <const> = 1, 3
 
@@ -17,7 +18,8 @@ local Outbox = class "accel.track.Outbox"
 ---@param tracker string
 ---@param setup table plain data for the driver, without secrets
 ---@param opts {outbox: string, outbox_bytes: integer}
-function Outbox:init(tracker, setup, opts)
+---@param credentials? string "user:password" of the server, for the sender
+function Outbox:init(tracker, setup, opts, credentials)
   local version, message = core.rest_library()
   if not version then raise("tracker '%s': %s", tracker, message) end
   local ok, why = accel.makedirs(opts.outbox)
@@ -26,15 +28,17 @@ function Outbox:init(tracker, setup, opts)
   self.path = ("%s/%s-%s.jsonl"):format(opts.outbox, tracker, self.uid)
   self.left, self.next_look, self.dropped = opts.outbox_bytes, 0, 0
   local head = accel.json.encode { tracker = tracker, uid = self.uid, setup = setup } .. "\n"
-  local writer, text = core.lines(self.path, head)
+  local made, problem = accel.write_file(self.path, head, { private = true }) -- parameters may be secret
+  if not made then raise("tracker '%s': %s", tracker, problem) end
+  local writer, text = core.lines(self.path)
   if not writer then raise("tracker '%s': %s", tracker, text) end
   self.writer = writer
-  self.worker = accel.worker.start("accel.track.outbox_sender", { path = self.path }, { name = "accel-" .. tracker })
+  self.worker = accel.worker.start("accel.track.outbox_sender", { path = self.path, credentials = credentials }, { name = "accel-" .. tracker })
 end
 
-local function say(self, fmt, ...) io.stderr:write(("accel: tracker '%s': "):format(self.tracker), fmt:format(...), "\n") end
+local function say(self, fmt, ...) io.stderr:write(("accel: tracker '%s': "):format(self.tracker), terminal.visible(fmt:format(...)), "\n") end
 
---- What the sender has to say: true once everything is sent.
+--- Reports the sender's messages. true once everything is sent.
 local function hear(self, seconds)
   local ok, event = self.worker:receive(seconds)
   if ok == nil then -- the thread has ended by an error
@@ -46,7 +50,7 @@ local function hear(self, seconds)
   return event.done or false
 end
 
---- Puts an entry into the journal: k = "metrics", "params", "tags", "text", "artifact" with what belongs to it.
+--- Appends an entry to the journal: k = "metrics", "params", "tags", "text", "artifact" with its fields.
 ---@param entry table
 function Outbox:add(entry)
   entry.t = entry.t or core.now()
@@ -54,7 +58,7 @@ function Outbox:add(entry)
   self.left = self.left - #text
   if self.left < 0 then
     self.dropped = self.dropped + 1
-    if self.dropped == 1 then say(self, "its outbox %s is full (outbox_bytes); what comes now is left out", self.path) end
+    if self.dropped == 1 then say(self, "its outbox %s is full (outbox_bytes); new entries are left out", self.path) end
     return
   end
   self.writer:bytes(0, text)
@@ -62,7 +66,7 @@ function Outbox:add(entry)
   if now < self.next_look then return end
   self.next_look = now + LOOK_SECONDS
   local why = self.writer:fault()
-  if why and not self.faulty then say(self, "%s; training goes on, and it is tried again every second", why) end
+  if why and not self.faulty then say(self, "%s; training continues, and sending is retried every second", why) end
   self.faulty = why ~= nil
   if self.worker then
     local heard = hear(self, 0)
@@ -73,7 +77,7 @@ function Outbox:add(entry)
   end
 end
 
---- Waits until everything is sent, at most so many seconds; then says what is left and how it gets there.
+--- Waits until everything is sent, with a limit in seconds. Then reports unsent entries and how to send them.
 ---@param seconds number
 ---@return boolean sent
 function Outbox:finish(seconds)
@@ -99,7 +103,7 @@ function Outbox:finish(seconds)
   if self.worker then self.worker:close() end
   self.worker = nil
   os.remove(self.path .. ".stop")
-  if not sent then say(self, "not everything could be sent; `accel-run runs sync '%s'` sends the rest", self.path) end
+  if not sent then say(self, "not everything was sent; send the rest with `accel-run runs sync '%s'`", self.path) end
   return sent
 end
 

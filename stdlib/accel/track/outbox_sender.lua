@@ -1,14 +1,18 @@
---- Sends the journals of outboxes: in a thread beside training (accel.worker starts this file), and for `accel-run runs sync`.
+--- Sends the journals of outboxes: in a thread during training (accel.worker starts this file), and for `accel-run runs sync`.
 ---
---- PATH.sent holds how many bytes of the journal the server has taken, and what the driver knows of it (ids); it is written after every
---- batch, whole or not at all. A batch whose answer is lost is sent again: drivers make that harmless, by ids that are the journal's own.
---- A driver (send_*.lua) is a function of (setup, uid, request) that returns
----   begin(state)            makes or finds what is to be written to; true, or nil, message, kind
----   send(state, entries)    true, or nil, message, kind; entries have `at`, their place in the journal
+--- PATH.sent holds the number of journal bytes that the server has accepted, and the driver's data about it (ids). It is written
+--- atomically after every batch. A batch whose answer is lost is sent again: drivers make that harmless, by ids that are the journal's
+--- own. A driver (send_*.lua) is a function of (setup, uid, request) that returns
+---   begin(state)            makes or finds the remote run. Returns true, or nil, message, kind
+---   send(state, entries)    true, or nil, message, kind. entries have `at`, their position in the journal
 ---   size                    entries per batch
---- kind: "retry" (the default: later may do), or "permanent" (it never will: the entry is left out, and a line says so).
+--- kind: "retry" (the default: it may succeed later), or "permanent" (it never will: the entry is left out, with a
+--- warning).
 local accel = require "accel"
+local address = require "accel.util.address"
 local core = require "accel.track.core"
+local lfs = require "lfs"
+local open_read = require("accel.file.core").open_read
 
 local CHUNK <const>, IDLE <const>, LONGEST <const>, SLICE <const> = 1 << 19, 0.2, 30, 0.2
 
@@ -16,16 +20,21 @@ local M = {}
 
 local drivers <const> = { mlflow = "send_mlflow", trackio = "send_trackio", clearml = "send_clearml", comet_ml = "send_comet_ml" }
 
-local function exists(path)
-  local file = io.open(path)
-  if file then file:close() end
-  return file ~= nil
+local function exists(path) return lfs.attributes(path, "mode") ~= nil end
+
+local function authorized(headers)
+  for _, header in ipairs(headers or {}) do
+    if header:lower():find "^authorization:" then return true end
+  end
+  return false
 end
 
---- A request whose answer is JSON: the decoded answer; or nil, message, kind, decoded answer of a refusal, status.
-local function request_of(stop, taken)
+--- A request with a JSON answer: the decoded answer. On failure nil, message, kind, decoded answer of a refusal,
+--- status.
+local function request_of(stop, taken, credentials)
   return function(o)
-    local given = { method = o.method, url = o.url, user = o.user, file = o.file, seconds = o.seconds or 20, stop = stop, headers = {} }
+    local user = o.user or not authorized(o.headers) and credentials or nil
+    local given = { method = o.method, url = o.url, user = user, file = o.file, seconds = o.seconds or 20, stop = stop, headers = {} }
     for _, header in ipairs(o.headers or {}) do given.headers[#given.headers + 1] = header end
     if o.json then
       given.body = accel.json.encode(o.json)
@@ -39,26 +48,26 @@ local function request_of(stop, taken)
         taken.n = taken.n + 1
         return ok and type(value) == "table" and value or {}
       end
-      return nil, ("%s: the answer is no JSON: %s"):format(o.url, (body:sub(1, 60):gsub("[^%g ]", "."))), "retry"
+      return nil, ("%s: the answer is not JSON: %s"):format(address.shown(o.url), (body:sub(1, 60):gsub("[^%g ]", "."))), "retry"
     end
     local text = ok and type(value) == "table" and tostring(value.message or value.msg or value.error or value.error_code or "") or ""
     local later = status == 408 or status == 425 or status == 429 or status == 401 or status == 403 or status >= 500
       or not (ok and type(value) == "table") -- somebody else answers in the server's place
-    return nil, ("%s: status %d%s"):format(o.url, status, text ~= "" and ": " .. text:sub(1, 200) or ""), later and "retry" or "permanent",
-      ok and value or nil, status
+    local message = ("%s: status %d%s"):format(address.shown(o.url), status, text ~= "" and ": " .. text:sub(1, 200) or "")
+    return nil, message, later and "retry" or "permanent", ok and value or nil, status
   end
 end
 
---- What there is to know of a journal: its head, how far it was sent; nil, message.
+--- The state of a journal: its head and its sent length. On failure returns nil, message.
 local function open(path)
-  local file, message = io.open(path, "rb")
+  local file, message = open_read(path)
   if not file then return nil, message end
   local line = file:read "L"
   file:close()
   local ok, head = pcall(accel.json.decode, line or "")
-  if not ok or type(head) ~= "table" or not drivers[head.tracker or ""] then return nil, path .. " is no journal of an outbox" end
+  if not ok or type(head) ~= "table" or not drivers[head.tracker or ""] then return nil, path .. " is not the journal of an outbox" end
   local sent, state = #line, {}
-  local saved = io.open(path .. ".sent", "rb")
+  local saved = open_read(path .. ".sent")
   if saved then
     local good, value = pcall(accel.json.decode, saved:read "a")
     saved:close()
@@ -67,9 +76,9 @@ local function open(path)
   return { path = path, head = head, sent = sent, state = state }
 end
 
---- Whole lines of the journal behind what was sent, as entries; and where they end.
+--- Whole lines of the journal after the sent part, as entries, and the position of their end.
 local function read(journal)
-  local file = io.open(journal.path, "rb")
+  local file = open_read(journal.path)
   if not file then return {}, journal.sent end
   file:seek("set", journal.sent)
   local text = file:read(CHUNK) or ""
@@ -88,10 +97,10 @@ local function read(journal)
 end
 
 local function save(journal)
-  return accel.write_file(journal.path .. ".sent", accel.json.encode { sent = journal.sent, state = journal.state })
+  return accel.write_file(journal.path .. ".sent", accel.json.encode { sent = journal.sent, state = journal.state }, { private = true })
 end
 
---- One batch: "idle", "sent" or "done"; or nil, message where it is to be tried again.
+--- One batch: "idle", "sent" or "done". nil, message if it must be retried.
 local function round(journal, driver, warn)
   local entries, after = read(journal)
   if #entries == 0 then
@@ -138,19 +147,36 @@ local function clean(journal)
   if folder and #(accel.listdir(folder) or { "" }) == 0 then os.remove(folder) end
 end
 
---- Sends a journal until its end is sent (true), or `go_on` says no (false).
+--- Secrets that a run had in the address of its server and that the journal omits: from the environment variable that named
+--- it.
+local function credentials_of(setup)
+  local variable = type(setup) == "table" and setup.credentials_from
+  if variable ~= "MLFLOW_TRACKING_URI" and variable ~= "TRACKIO_SERVER_URL" and variable ~= "CLEARML_API_HOST"
+    and variable ~= "COMET_URL_OVERRIDE" then return nil end
+  local bare, user = address.split(os.getenv(variable) or "")
+  return bare:gsub("/+$", "") == setup.url and user or nil
+end
+
+--- Sends a journal until its end is sent (true), or `go_on` returns no (false).
 ---@param path string
 ---@param warn fun(text: string)
 ---@param go_on fun(state: string): boolean asked between batches: "idle", "sent" or "failed"
----@return boolean? done, string? message where the journal cannot be read
-function M.send(path, warn, go_on)
+---@param credentials? string "user:password" of the server [from the address in the environment]
+---@return boolean? done, string? message if the journal cannot be read
+function M.send(path, warn, go_on, credentials)
   local journal, why = open(path)
   if not journal then return nil, why end
   local stop = path .. ".stop"
   local taken = { n = 0 } -- requests that the server answered well
-  local driver = require("accel.track." .. drivers[journal.head.tracker])(journal.head.setup, journal.head.uid, request_of(stop, taken))
+  local setup = journal.head.setup
+  if type(setup) == "table" and type(setup.url) == "string" then -- journals of earlier versions had them in the address
+    local bare, user = address.split(setup.url)
+    setup.url, credentials = bare, credentials or user
+  end
+  credentials = credentials or credentials_of(setup)
+  local driver = require("accel.track." .. drivers[journal.head.tracker])(setup, journal.head.uid, request_of(stop, taken, credentials))
   local wait, failing, told = 0, false, 0
-  local function warn_some(text) -- a server that refuses everything is told of twenty times
+  local function warn_some(text) -- report twenty refusals of one server
     told = told + 1
     if told <= 20 then warn(text) end
   end
@@ -166,7 +192,7 @@ function M.send(path, warn, go_on)
       if failing then warn_some "the server answers again" end
       wait, failing = state == "idle" and IDLE or 0, false
     else
-      if not failing then warn_some(("%s; training goes on, and it is tried again"):format(message)) end
+      if not failing then warn_some(("%s; training continues, and sending is retried"):format(message)) end
       wait, failing = taken.n > before and 0.5 or math.min(LONGEST, math.max(0.5, wait * 2)), true
     end
     local until_ = accel.clock() + wait
@@ -178,9 +204,9 @@ function M.send(path, warn, go_on)
   end
 end
 
---- The thread beside training.
+--- The thread that runs during training.
 local function thread(setup, endpoint)
-  local done, message = M.send(setup.path, function(text) endpoint:send { warn = text } end, function() return true end)
+  local done, message = M.send(setup.path, function(text) endpoint:send { warn = text } end, function() return true end, setup.credentials)
   if done == nil then endpoint:send { warn = message } end
   endpoint:send { done = done or nil, stopped = not done or nil }
 end

@@ -1,4 +1,4 @@
---- Curves of runs in a store as text or SVG: accel.plot, and behind `accel-run runs plot`.
+--- Curves of runs in a store as text or SVG: accel.plot and `accel-run runs plot`.
 local accel = require "accel"
 local options = require "accel.util.options"
 local plot = require "accel.util.plot"
@@ -6,7 +6,7 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
---- Names of series that runs have, in order: those a pattern means ("loss", "val/*"), without what the machine did unless asked for.
+--- Names of series that runs have, in order: those matching a pattern ("loss", "val/*"), without machine metrics by default.
 ---@param store accel.track.Store
 ---@param runs table[]
 ---@param pattern? string
@@ -75,7 +75,7 @@ end
 --- accel.plot: the curves of a run as text, which it also prints.
 ---@param where accel.track.Run|string a run, or the folder of a store
 ---@param opts? {run: string?, metric: string?, width: integer?, height: integer?, axis: string?, smooth: number?, log: boolean?, print: boolean?}
----   axis: "step" or "time"; run: which one of a folder's ("last"); metric: a name or pattern, default: all
+---   axis: "step" or "time". run: which one of a folder's ("last"). metric: a name or pattern, default: all
 ---@return string
 function M.plot(where, opts)
   local o = options("plot", opts, { run = "last", metric = options.none, width = options.none, height = 12, utf8 = options.none,

@@ -1,5 +1,5 @@
---- Run: what a script does, on its way into a run store (one SQLite file, runs.db, per project folder; host/include/accel/store.h has its
---- tables). Used by store_tracker.lua; scripts may make their own. `accel-run runs` and `accel-run ui` show it.
+--- Run: writes a script's logs into a run store (one SQLite file, runs.db, per project folder. host/include/accel/store.h has its
+--- tables). Used by store_tracker.lua. Scripts may make their own. `accel-run runs` and `accel-run ui` show it.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -8,9 +8,10 @@ local environment = require "accel.track.environment"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local written = require "accel.track.written"
+local open_read = require("accel.file.core").open_read
 
 --- Logs into DIR/runs.db, which other runs may write at the same time. Nothing that it does waits for a disk: a thread writes twice a
---- second. What was logged a second before a kill -9 is there.
+--- second. Its methods never wait for a disk: a thread writes twice a second. Values logged a second before a kill -9 are kept.
 ---
 ---     local run = accel.track.Run { project = "mnist", config = { lr = 0.1 } }
 ---     for step = 1, 100 do run:log({ loss = 1 / step }, step) end
@@ -19,7 +20,7 @@ local written = require "accel.track.written"
 --- example: local dir = accel.mkdtemp "/tmp/x" local run = accel.track.Run { dir = dir, name = "a" } run:log({ loss = 1 }, 1)
 ---   run:finish() return #accel.track.Store(dir):runs() --> 1
 ---@class accel.track.Run
----@field id string of all runs; resume = id goes on with it
+---@field id string of all runs. resume = id continues it
 ---@field name string
 ---@field project string
 ---@field path string the store's file
@@ -43,11 +44,12 @@ local function script_name()
 end
 
 ---@param opts? {project: string?, name: string?, dir: string?, config: table?, id: string?, resume: string?, system: boolean?, alerts: any?}
----   project: what the run belongs to; name: for people (the script's name and part of the id); dir: folder of the store, or its
----   file; config: what the run is made with; id: its own, else a random one; resume: the id of a run to go on with; system: also
----   what the machine and its GPUs do, every ten seconds; alerts: options of accel.track.Alerts, true for its defaults
-function Run:init(opts)
-  local o = options("Run", opts, declared)
+---   project: the run's project. name: for people (the script's name and part of the id). dir: folder of the store, or its
+---   file. config: the run's configuration. id: its own, default a random one. resume: the id of a run to continue. system: also
+---   log metrics of the machine and its GPUs, every ten seconds. alerts: options of accel.track.Alerts, true for its defaults
+function Run:init(opts, ...)
+  local o = options("Run", opts, declared, ...)
+  if o.id and o.resume then raise "Run: give id for a new run, or resume for an earlier one, not both" end
   self.id = o.resume or o.id or environment.random_id(10)
   self.project = o.project
   if o.name ~= nil and type(o.name) ~= "string" then raise("Run: name must be a string, got %s", check.shown(o.name)) end
@@ -68,7 +70,7 @@ end
 
 local function writer_of(self, who) return self.writer or raise("Run: %s after finish", who) end
 
---- What the run is made with; nested tables become names with a slash. Later values of a name take the place of earlier ones.
+--- The run's configuration. Nested tables become names with a slash. Later values of a name take the place of earlier ones.
 ---@param values table
 function Run:log_config(values)
   local writer = writer_of(self, "log_config")
@@ -84,7 +86,8 @@ end
 --- values are left out.
 ---@param values table<string, any>
 ---@param step? integer the step after the last one
-function Run:log(values, step)
+function Run:log(values, step, ...)
+  step = written.placed("Run:log", step, nil, {}, ...)
   local writer = writer_of(self, "log")
   step = step or self.step + 1
   self.step = step
@@ -110,12 +113,13 @@ end
 ---@param step integer
 function Run:log_scalar(name, value, step) writer_of(self, "log_scalar"):scalar(name, step, value) end
 
---- Images by name: tensors (floats of 0 to 1 or u8; CHW, NCHW, HW, or what dataformats says), or bytes of PNG or JPEG files, or lists.
+--- Images by name: tensors (floats of 0 to 1 or u8, CHW, NCHW, HW, or in dataformats), or bytes of PNG or JPEG files, or lists.
 ---@param values table<string, any>
 ---@param step? integer
 ---@param opts? {dataformats: string?, caption: string?}
-function Run:log_images(values, step, opts)
-  local o = options("log_images", opts, { dataformats = options.none, caption = options.none })
+function Run:log_images(values, step, opts, ...)
+  local o
+  step, o = written.placed("log_images", step, opts, { dataformats = options.none, caption = options.none }, ...)
   local writer = writer_of(self, "log_images")
   local image = require "accel.track.image"
   for name, value in accel.pairs(values) do
@@ -131,8 +135,9 @@ end
 ---@param values accel.Tensor|number[]
 ---@param step? integer
 ---@param opts? {bins: integer?}
-function Run:log_histogram(name, values, step, opts)
-  local o = options("log_histogram", opts, { bins = 30 })
+function Run:log_histogram(name, values, step, opts, ...)
+  local o
+  step, o = written.placed("log_histogram", step, opts, { bins = 30 }, ...)
   local limits, counts = require("accel.track.summary").bins(written.numbers(values), o.bins)
   writer_of(self, "log_histogram"):record("histogram", name, step or self.step, nil,
     accel.json.encode { limits = accel.json.array(limits), counts = accel.json.array(counts) })
@@ -143,7 +148,8 @@ end
 ---@param columns string[]
 ---@param rows any[][]
 ---@param step? integer
-function Run:log_table(name, columns, rows, step)
+function Run:log_table(name, columns, rows, step, ...)
+  step = written.placed("Run:log_table", step, nil, {}, ...)
   for i, row in ipairs(rows) do
     if #row ~= #columns then raise("log_table: row %d of '%s' has %d values for %d columns", i, name, #row, #columns) end
   end
@@ -163,9 +169,9 @@ end
 --- A file or folder that the run made or used: its place is noted, not its bytes.
 ---@param path string
 ---@param opts? {name: string?, kind: string?}
-function Run:log_artifact(path, opts)
-  local o = options("log_artifact", opts, { name = path:match "([^/]+)/*$" or path, kind = "file" })
-  local file, size = io.open(path, "rb"), nil
+function Run:log_artifact(path, opts, ...)
+  local o = options("log_artifact", opts, { name = path:match "([^/]+)/*$" or path, kind = "file" }, ...)
+  local file, size = open_read(path), nil
   if file then
     size = file:seek "end"
     file:close()
@@ -179,21 +185,26 @@ end
 ---@param title string
 ---@param text? string
 ---@param opts? {level: string?, step: integer?} level: "info", "warn" (default) or "error"
-function Run:alert(title, text, opts)
-  local o = options("alert", opts, { level = "warn", step = options.none })
+function Run:alert(title, text, opts, ...)
+  if type(text) == "table" and opts == nil then text, opts = nil, text end
+  if text ~= nil and type(text) ~= "string" then raise("alert: text must be a string, got %s", check.shown(text)) end
+  local o = options("alert", opts, { level = "warn", step = options.none }, ...)
   if o.level ~= "info" and o.level ~= "warn" and o.level ~= "error" then
     raise("alert: level must be 'info', 'warn' or 'error', got %s", check.shown(o.level))
   end
   writer_of(self, "alert"):record("alert", title, o.step or self.step, accel.json.encode { level = o.level }, text or "")
 end
 
---- Brings to the file what was logged so far: true; or nil, message, code.
+--- Writes all logged values to the file. Returns true. On failure returns nil, message, code.
 function Run:flush() return writer_of(self, "flush"):flush() end
 
---- Ends the run, once: true; or nil, message, code where something could not be written. A run that is not ended ends with its script.
+--- Ends the run, once. Returns true. If data could not be written, returns nil, message, code. A run that is not ended ends with its
+--- script.
 ---@param status? "finished"|"failed" default: "finished"
 ---@param message? string
-function Run:finish(status, message)
+function Run:finish(status, message, ...)
+  check.surplus("Run:finish", ...)
+  if message ~= nil and type(message) ~= "string" then raise("finish: message must be a string, got %s", check.shown(message)) end
   if not self.writer then return true end
   if status and status ~= "finished" and status ~= "failed" then
     raise("finish: status must be 'finished' or 'failed', got %s", check.shown(status))

@@ -1,5 +1,5 @@
 --- The driver of ClearML's REST interface (v2.23): see outbox_sender.lua. The task carries the journal's uid as a tag, by which it is found
---- again; events are known to the server by task, metric, variant and iteration, so that a batch that is sent again adds nothing.
+--- again. The server identifies events by task, metric, variant and iteration, so that resending a batch adds nothing.
 local accel = require "accel"
 local json = accel.json
 

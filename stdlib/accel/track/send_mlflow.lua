@@ -1,6 +1,7 @@
 --- The driver of MLflow's REST interface (api/2.0/mlflow): see outbox_sender.lua. A batch that is sent again adds nothing: metrics are known
 --- by key, time, step and value, parameters by key, and the run carries the journal's uid as a tag, by which it is found again.
 local json = require "accel".json
+local open_read = require("accel.file.core").open_read
 
 local MAX_METRICS <const>, MAX_PARAMS <const> = 1000, 100
 local UID_TAG <const> = "accel.uid"
@@ -45,7 +46,7 @@ return function(setup, uid, request)
     local id, message, kind = state.experiment, nil, nil
     if not id then id, message, kind = experiment() end
     if not id then return nil, message, kind end
-    state.experiment = id -- what is known is not asked again, however often a later step fails
+    state.experiment = id -- known results are not requested again, however often a later step fails
     local found, why, what = post("runs/search", { experiment_ids = json.array { id }, max_results = 1,
       filter = ("tags.`%s` = '%s'"):format(UID_TAG, uid) })
     if not found then return nil, why, what end
@@ -73,7 +74,7 @@ return function(setup, uid, request)
     end
     local parts = {}
     for part in (below .. "/" .. entry.to):gmatch "[^/]+" do parts[#parts + 1] = escaped(part) end
-    local file, why = io.open(entry.file, "rb")
+    local file, why = open_read(entry.file)
     if not file then return nil, ("artifact %s: %s"):format(entry.to, why), "permanent" end
     file:close()
     local ok, message, kind = request { method = "PUT", url = setup.url .. "/api/2.0/mlflow-artifacts/artifacts/" .. table.concat(parts, "/"),

@@ -12,7 +12,7 @@ return function(setup, uid, request)
     for _, entry in ipairs(entries) do
       if entry.k == "params" then config = entry.v end
       local last = entry.k == "end" and config
-      if entry.k == "metrics" or last then -- what the run is made with goes along with its first values
+      if entry.k == "metrics" or last then -- the run's configuration is sent with its first values
         logs[#logs + 1] = { project = setup.project, run = setup.run, run_id = setup.run_id, log_id = ("%s-%d"):format(uid, entry.at),
           metrics = entry.v or {}, step = entry.s or step or 0, config = config }
         config = nil

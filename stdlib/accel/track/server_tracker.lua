@@ -1,15 +1,17 @@
---- What trackers of servers share: they put entries into an outbox, which sends them. Subclasses: mlflow.lua, trackio.lua, clearml.lua,
---- comet_ml.lua.
+--- The common part of server trackers: they append entries to an outbox, which sends them. Subclasses: mlflow.lua, trackio.lua,
+--- clearml.lua, comet_ml.lua.
 local accel = require "accel"
-local general = require "accel.accelerator.general_tracker"
+local general = require "accel.track.general_tracker"
 local Outbox = require "accel.track.outbox"
+local address = require "accel.util.address"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local terminal = require "accel.util.terminal"
 local written = require "accel.track.written"
 
 local M = {}
 
---- A tracker whose subclass defines `declared` (its options) and `describe` (what its driver needs to know, without secrets).
+--- A tracker whose subclass defines `declared` (its options) and `describe` (data for its driver, without secrets).
 ---@class accel.track.ServerTracker: accel.accelerator.GeneralTracker
 local ServerTracker = general.GeneralTracker:extend "accel.track.ServerTracker"
 M.ServerTracker = ServerTracker
@@ -20,13 +22,13 @@ local common <const> = { outbox = ".accel-outbox", outbox_bytes = 256 << 20, fin
 
 ---@param run_name string? the project
 ---@param opts? table
-function ServerTracker:init(run_name, opts)
+function ServerTracker:init(run_name, opts, ...)
   if run_name ~= nil and type(run_name) ~= "string" then raise("tracker '%s': run_name must be a string", self.name) end
   local declared = {}
   for _, t in ipairs { common, self.declared } do
     for key, value in next, t do declared[key] = value end
   end
-  self.run_name, self.opts = run_name, options(("tracker '%s'"):format(self.name), opts, declared)
+  self.run_name, self.opts = run_name, options(("tracker '%s'"):format(self.name), opts, declared, ...)
 end
 
 --- A setting: an option, a variable of the environment, else nil.
@@ -37,24 +39,27 @@ function ServerTracker:setting(key, variable)
   return value ~= "" and value or nil
 end
 
---- The address of the server, without its last slash.
+--- The address of the server, without its last slash. A user and a password in it go to the sender only, never into the journal.
 function ServerTracker:address(key, variable, fallback)
   local url = self:setting(key, variable) or fallback
   if not url then raise("tracker '%s' needs the address of its server: set %s, or %s in init_kwargs", self.name, variable, key) end
   if not url:find "^https?://" then
-    raise("tracker '%s': '%s' is no address of a server (http://HOST:PORT); files of its own are not written: log_with = \"store\" or "
-      .. "\"tensorboard\" needs no server", self.name, url)
+    raise("tracker '%s': '%s' is not a server address (http://HOST:PORT); without a server use log_with = \"store\" or "
+      .. "\"tensorboard\"", self.name, address.shown(url))
   end
-  return (url:gsub("/+$", ""))
+  local bare, user = address.split(url)
+  self.credentials, self.address_variable = user, user and variable
+  return (bare:gsub("/+$", ""))
 end
 
 --- Begins: the outbox and the thread that sends it. Nobody waits for the server.
 function ServerTracker:start()
   local setup = self:describe()
-  self.outbox = Outbox(self.name, setup, self.opts)
+  setup.credentials_from = self.address_variable -- for `runs sync`, which starts from the journal
+  self.outbox = Outbox(self.name, setup, self.opts, self.credentials)
 end
 
---- The outbox behind it.
+--- The tracker's outbox.
 function ServerTracker:tracker() return self.outbox end
 
 --- Says once per name that a value is left out.
@@ -62,7 +67,7 @@ function ServerTracker:leave_out(name, why)
   self.left_out = self.left_out or {}
   if self.left_out[name] then return end
   self.left_out[name] = true
-  io.stderr:write(("accel: tracker '%s': '%s' is left out: %s\n"):format(self.name, name, why))
+  io.stderr:write(terminal.format("accel: tracker '%s': '%s' is left out: %s\n", self.name, name, why))
 end
 
 local function outbox_of(self, method)
@@ -77,7 +82,7 @@ function M.plain(x)
   return x ~= x and "NaN" or x > 0 and "Infinity" or "-Infinity"
 end
 
---- What the run is made with: nested names with a slash.
+--- The run's configuration: nested names with a slash.
 ---@param values table
 function ServerTracker:store_init_configuration(values)
   local flat = written.flatten(values)
@@ -87,10 +92,11 @@ function ServerTracker:store_init_configuration(values)
   outbox_of(self, "store_init_configuration"):add { k = "params", v = flat }
 end
 
---- Numbers of a step; nested tables of numbers by names with a slash. Other values: `other(name, value)` of the subclass, else left out.
+--- Numbers of a step. Nested tables of numbers by names with a slash. Other values: `other(name, value)` of the subclass, else left out.
 ---@param values table<string, any>
 ---@param step? integer
-function ServerTracker:log(values, step)
+function ServerTracker:log(values, step, opts, ...)
+  step = written.placed(("tracker '%s': log"):format(self.name), step, opts, {}, ...)
   local outbox, numbers, any = outbox_of(self, "log"), {}, false
   local function add(prefix, t)
     for key, value in accel.pairs(t) do
@@ -108,7 +114,7 @@ function ServerTracker:log(values, step)
   if any then outbox:add { k = "metrics", s = step, v = numbers } end
 end
 
---- Ends the run: waits for what is not sent yet (finish_seconds, 30), and says what could not be.
+--- Ends the run: waits for unsent entries (finish_seconds, 30), and reports those that could not be sent.
 function ServerTracker:finish()
   local outbox = self.outbox
   self.outbox = nil

@@ -1,13 +1,14 @@
---- Store: what runs left in a run store, for scripts, `accel-run runs` and `accel-run ui`.
+--- Store: reads the runs of a run store, for scripts, `accel-run runs` and `accel-run ui`.
 local accel = require "accel"
 local class = require "accel.util.class"
 local core = require "accel.track.core"
+local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local Run = require "accel.track.run"
 
 local LOST_SECONDS <const> = 30
 
---- Reads DIR/runs.db, also while runs write it. Every method returns nil, message, code where the file cannot be read.
+--- Reads DIR/runs.db, even while runs write it. Every method returns nil, message, code if the file cannot be read.
 --- example: local store, message, code = accel.track.Store.open "/tmp/there-is-none" return store == nil, code --> true, "not_found"
 ---@class accel.track.Store
 ---@field path string
@@ -15,19 +16,21 @@ local Store = class "accel.track.Store"
 
 ---@param where string folder, or file
 ---@param opts? {write: boolean?}
-function Store:init(where, opts)
+function Store:init(where, opts, ...)
+  local o = options("Store", opts, { write = false }, ...)
   self.path = Run.path_of(where)
-  local core_, message = core.open_store(self.path, opts and opts.write)
+  local core_, message = core.open_store(self.path, o.write)
   if not core_ then raise("Store: %s", message) end
   self.core = core_
 end
 
---- The store of a folder; or nil, message, code.
+--- The store of a folder. On failure returns nil, message, code.
 ---@param where string
 ---@param opts? {write: boolean?}
 ---@return accel.track.Store?, string?, string?
-function Store.open(where, opts)
-  local core_, message, code = core.open_store(Run.path_of(where), opts and opts.write)
+function Store.open(where, opts, ...)
+  local o = options("Store.open", opts, { write = false }, ...)
+  local core_, message, code = core.open_store(Run.path_of(where), o.write)
   if not core_ then return nil, message, code end
   core_:close()
   return Store(where, opts)
@@ -49,7 +52,7 @@ local function this_host()
   return host_name
 end
 
---- What became of a run: of one that says it runs, whether its process is there; "killed" where it is not.
+--- The state of a run: for one recorded as running, whether its process exists. "killed" if it does not.
 local function settle(run, now)
   if run.status ~= "running" then return end
   local lost = now - run.heartbeat > LOST_SECONDS
@@ -106,7 +109,7 @@ function Store:find(word)
   return nil, ("%s has no run '%s'%s"):format(self.path, word, near and ("; did you mean '%s'?"):format(near) or ""), "not_found"
 end
 
---- What a run was made with.
+--- A run's configuration.
 ---@param run table|integer
 ---@return table<string, any>? config, string? message, string? code
 function Store:config(run)
@@ -131,8 +134,8 @@ end
 ---@param id integer of the series
 ---@param opts? {axis: "step"|"wall"?, from: number?, to: number?, points: integer?}
 ---@return {x: number[], y: number[], min: number[], max: number[]}? curve, string? message, string? code
-function Store:curve(id, opts)
-  local o = require "accel.util.options"("curve", opts, { axis = "step", from = -math.huge, to = math.huge, points = 1000 })
+function Store:curve(id, opts, ...)
+  local o = options("curve", opts, { axis = "step", from = -math.huge, to = math.huge, points = 1000 }, ...)
   local bytes, message, code = self.core:curve(id, o.axis, o.from, o.to, o.points)
   if not bytes then return nil, message, code end
   local out = { x = {}, y = {}, min = {}, max = {} }
@@ -142,7 +145,8 @@ function Store:curve(id, opts)
   return out
 end
 
---- What is no number, of a kind ("text", "image", "histogram", "table", "artifact", "alert"), by step; without the bytes of images.
+--- Values other than numbers, of a kind ("text", "image", "histogram", "table", "artifact", "alert"), by step, without the bytes of
+--- images.
 ---@param run table|integer
 ---@param kind string
 ---@return table[]? list, string? message, string? code
@@ -158,7 +162,7 @@ function Store:records(run, kind)
   return list
 end
 
---- Removes a run and all of it; the file keeps its size until it is packed.
+--- Removes a run and all its data. The file keeps its size until it is packed.
 ---@param run table|integer
 ---@return integer? removed, string? message, string? code
 function Store:remove(run)
@@ -183,7 +187,7 @@ function Store:pack()
   return true
 end
 
---- Closes it; once.
+--- Closes it. Only the first call has an effect.
 function Store:close() self.core:close() end
 
 return Store

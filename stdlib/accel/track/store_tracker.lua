@@ -1,11 +1,11 @@
---- StoreTracker: log_with = "store". Found by accelerator/general_tracker.lua.
-local general = require "accel.accelerator.general_tracker"
+--- StoreTracker: log_with = "store". Found by track/general_tracker.lua.
+local general = require "accel.track.general_tracker"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local Run = require "accel.track.run"
 local written = require "accel.track.written"
 
---- Logs into LOGGING_DIR/runs.db, which `accel-run runs` and `accel-run ui` show; the project is init_trackers' name. Options: `name`,
+--- Logs into LOGGING_DIR/runs.db, which `accel-run runs` and `accel-run ui` show. The project is init_trackers' name. Options: `name`,
 --- `id`, `resume`, `system`, `alerts` of accel.track.Run. get_tracker("store", { unwrap = true }) is the Run.
 --- example: require "accel.track.store_tracker" ("run", "/tmp/x").name --> "store"
 ---@class accel.track.StoreTracker: accel.accelerator.GeneralTracker
@@ -17,32 +17,34 @@ StoreTracker.requires_logging_directory = true
 ---@param project_name string
 ---@param logging_dir string
 ---@param opts? {name: string?, id: string?, resume: string?, system: boolean?, alerts: table|boolean?}
-function StoreTracker:init(project_name, logging_dir, opts)
+function StoreTracker:init(project_name, logging_dir, opts, ...)
   if type(project_name) ~= "string" or project_name == "" then raise "tracker 'store': run_name must be a string" end
   if type(logging_dir) ~= "string" then raise "tracker 'store': logging_dir must be a string" end
   local none = options.none
-  self.opts = options("tracker 'store'", opts, { name = none, id = none, resume = none, system = true, alerts = none })
+  self.opts = options("tracker 'store'", opts, { name = none, id = none, resume = none, system = true, alerts = none }, ...)
   self.opts.project, self.opts.dir = project_name, logging_dir
 end
 
---- Begins the run; init_trackers calls it.
+--- Begins the run. init_trackers calls it.
 function StoreTracker:start() self.run = Run(self.opts) end
 
---- The Run behind it.
+--- The tracker's Run.
 function StoreTracker:tracker() return self.run end
 
 local function run_of(self, method)
   return self.run or raise("tracker 'store': %s before start or after finish", method)
 end
 
---- Takes what the run is made with.
+--- Takes the run's configuration.
 ---@param values table
 function StoreTracker:store_init_configuration(values) run_of(self, "store_init_configuration"):log_config(values) end
 
 --- Takes values of a step.
 ---@param values table<string, any>
 ---@param step? integer
-function StoreTracker:log(values, step)
+---@param opts? table has no option
+function StoreTracker:log(values, step, opts, ...)
+  step = written.placed("tracker 'store': log", step, opts, {}, ...)
   local run = run_of(self, "log")
   run:log(values, step)
   written.Written.look_at(self, run.writer)
@@ -52,13 +54,13 @@ end
 ---@param values table<string, any>
 ---@param step? integer
 ---@param opts? {dataformats: string?, caption: string?}
-function StoreTracker:log_images(values, step, opts) run_of(self, "log_images"):log_images(values, step, opts) end
+function StoreTracker:log_images(values, step, opts, ...) run_of(self, "log_images"):log_images(values, step, opts, ...) end
 
 --- A table of columns and rows.
 ---@param table_name string
 ---@param opts {columns: string[], data: any[][], step: integer?}
-function StoreTracker:log_table(table_name, opts)
-  local o = options("log_table", opts, { columns = options.none, data = options.none, step = options.none })
+function StoreTracker:log_table(table_name, opts, ...)
+  local o = options("log_table", opts, { columns = options.none, data = options.none, step = options.none }, ...)
   if type(o.columns) ~= "table" or type(o.data) ~= "table" then raise "log_table: columns and data must be tables" end
   run_of(self, "log_table"):log_table(table_name, o.columns, o.data, o.step)
 end

@@ -29,7 +29,7 @@ end
 --- How often numbers fall between limits of equal distance. NaN and infinities are left out.
 ---@param list number[]
 ---@param bins integer
----@return number[] limits upper ends; the first is the least number
+---@return number[] limits upper ends. The first is the smallest number
 ---@return integer[] counts the first is 0
 ---@return {n: integer, sum: number, squares: number, least: number, most: number}
 function M.bins(list, bins)
@@ -51,7 +51,7 @@ function M.bins(list, bins)
       counts[i] = counts[i] + 1
     end
   end
-  -- the first bin begins where the one before ends: without it, it would begin at 0
+  -- the first bin begins at the end of the previous one: without that, it would begin at 0
   table.insert(counts, 1, 0)
   table.insert(limits, 1, least)
   return limits, counts, { n = n, sum = sum, squares = squares, least = least, most = most }
@@ -95,7 +95,7 @@ end
 
 local STRING <const>, BOOLEAN <const>, NUMBER <const> = 1, 2, 3 -- api.proto, DataType
 
---- What the sessions of a folder have in common: the names of what they are made with, and of what is measured.
+--- The common fields of a folder's sessions: the names of their hyperparameters and metrics.
 ---@param flat table<string, number|string|boolean>
 ---@param names string[]
 ---@param metrics string[] tags
@@ -111,7 +111,7 @@ function M.experiment(flat, names, metrics, seconds)
   return hparams("experiment", 2, table.concat(out))
 end
 
---- The begin of a session with what it was made with.
+--- The beginning of a session with its hyperparameters.
 ---@param flat table<string, number|string|boolean>
 ---@param names string[] its keys, in order
 ---@param seconds number since 1970

@@ -1,5 +1,6 @@
 --- SummaryWriter: TensorBoard's event files, by the names of torch.utils.tensorboard. Nothing that it does waits for a disk: a thread
---- writes twice a second, at flush and at close. Used by tensorboard.lua; scripts may make their own.
+--- writes twice a second, at flush and at close. Its methods never wait for a disk: a thread writes twice a second, at flush and at
+--- close. Used by tensorboard.lua. Scripts may make their own.
 ---
 ---   local writer = accel.track.SummaryWriter "runs/a"
 ---   for step = 1, 100 do writer:add_scalar("loss", 1 / step, step) end
@@ -8,12 +9,13 @@ local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local core = require "accel.track.core"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local summary = require "accel.track.summary"
 local written = require "accel.track.written"
 
---- Writes an event file of its own into a folder, which is made if needed.
+--- Writes a separate event file into a folder, which is created if missing.
 --- example: local dir = accel.mkdtemp "/tmp/x" local w = accel.track.SummaryWriter(dir) w:add_scalar("loss", 1, 1)
 ---   return (w:close()) --> true
 ---@class accel.track.SummaryWriter
@@ -29,11 +31,23 @@ local function open(folder)
 end
 
 ---@param log_dir string
----@param opts? {max_queue: integer?, flush_secs: number?} accepted: what is logged is written twice a second
-function SummaryWriter:init(log_dir, opts)
+---@param opts? {max_queue: integer?, flush_secs: number?} without effect: logged values are written twice a second
+function SummaryWriter:init(log_dir, opts, ...)
   if type(log_dir) ~= "string" then raise("SummaryWriter: log_dir must be a string, got %s", check.shown(log_dir)) end
-  options("SummaryWriter", opts, { max_queue = 10, flush_secs = 120 })
+  no_effect("accel.track.SummaryWriter", options("SummaryWriter", opts, { max_queue = options.none, flush_secs = options.none }, ...))
   self.log_dir, self.writer, self.below = log_dir, open(log_dir), {}
+end
+
+--- Step and walltime of a call, which may stand in a table: (tag, value, 3, 1.5e9) or (tag, value, { step = 3 }).
+local function place(who, step, walltime, ...)
+  check.surplus(who, ...)
+  if type(step) ~= "table" and type(walltime) ~= "table" then -- the usual call, without a table of options
+    if step ~= nil then step = check.integer(who, "step", step) end
+    return step or 0, walltime ~= nil and check.number(who, "walltime", walltime) or nil
+  end
+  local o
+  step, o = written.placed(who, step, walltime, { walltime = options.none })
+  return step or 0, o.walltime
 end
 
 local function writer_of(self, who)
@@ -44,24 +58,26 @@ end
 ---@param tag string
 ---@param value number|accel.Tensor
 ---@param step? integer 0
----@param walltime? number seconds since 1970; now
-function SummaryWriter:add_scalar(tag, value, step, walltime)
+---@param walltime? number seconds since 1970 (default: now)
+function SummaryWriter:add_scalar(tag, value, step, walltime, ...)
+  step, walltime = place("add_scalar", step, walltime, ...)
   local x = written.number(value) or raise("add_scalar: '%s' must be a number, got %s", tostring(tag), check.shown(value))
-  writer_of(self, "add_scalar"):scalar(tag, step or 0, x, walltime)
+  writer_of(self, "add_scalar"):scalar(tag, step, x, walltime)
 end
 
---- Several numbers in one chart: each goes to a run of its own, LOG_DIR/MAIN_TAG_NAME, as the same tag.
+--- Several numbers in one chart: each goes to a separate run, LOG_DIR/MAIN_TAG_NAME, with the same tag.
 ---@param main_tag string
 ---@param values table<string, number|accel.Tensor>
 ---@param step? integer 0
 ---@param walltime? number
-function SummaryWriter:add_scalars(main_tag, values, step, walltime)
+function SummaryWriter:add_scalars(main_tag, values, step, walltime, ...)
+  step, walltime = place("add_scalars", step, walltime, ...)
   writer_of(self, "add_scalars")
   for name, value in accel.pairs(values) do
     local x = written.number(value) or raise("add_scalars: '%s' must be a number, got %s", tostring(name), check.shown(value))
     local folder = ("%s/%s_%s"):format(self.log_dir, main_tag:gsub("/", "_"), (tostring(name):gsub("/", "_")))
     self.below[folder] = self.below[folder] or open(folder)
-    self.below[folder]:scalar(main_tag, step or 0, x, walltime)
+    self.below[folder]:scalar(main_tag, step, x, walltime)
   end
 end
 
@@ -70,8 +86,9 @@ end
 ---@param text string
 ---@param step? integer 0
 ---@param walltime? number
-function SummaryWriter:add_text(tag, text, step, walltime)
-  writer_of(self, "add_text"):bytes(step or 0, summary.text(tag .. "/text_summary", text), walltime)
+function SummaryWriter:add_text(tag, text, step, walltime, ...)
+  step, walltime = place("add_text", step, walltime, ...)
+  writer_of(self, "add_text"):bytes(step, summary.text(tag .. "/text_summary", text), walltime)
 end
 
 --- How the elements of a tensor, or the numbers of a list, are spread.
@@ -79,8 +96,9 @@ end
 ---@param values accel.Tensor|number[]
 ---@param step? integer 0
 ---@param opts? {bins: integer?, walltime: number?} bins: 30
-function SummaryWriter:add_histogram(tag, values, step, opts)
-  local o = options("add_histogram", opts, { bins = 30, walltime = options.none })
+function SummaryWriter:add_histogram(tag, values, step, opts, ...)
+  local o
+  step, o = written.placed("add_histogram", step, opts, { bins = 30, walltime = options.none }, ...)
   local bins = check.integer("add_histogram", "bins", o.bins)
   if bins < 1 then raise "add_histogram: bins must be 1 or more" end
   writer_of(self, "add_histogram"):bytes(step or 0, summary.histogram(tag, written.numbers(values), bins), o.walltime)
@@ -93,25 +111,28 @@ local image_options <const> = { dataformats = options.none, walltime = options.n
 ---@param img accel.Tensor|string
 ---@param step? integer 0
 ---@param opts? {dataformats: string?, walltime: number?} dataformats: "CHW" (default), "HWC", "HW"
-function SummaryWriter:add_image(tag, img, step, opts) self:add_images(tag, img, step, opts) end
+function SummaryWriter:add_image(tag, img, step, opts, ...) self:add_images(tag, img, step, opts, ...) end
 
---- Images of one tag: a tensor of several, or a list; more than one are TAG/0, TAG/1, ...
+--- Images of one tag: a tensor of several, or a list. More than one are TAG/0, TAG/1, ...
 ---@param tag string
 ---@param images accel.Tensor|string|(accel.Tensor|string)[]
 ---@param step? integer 0
 ---@param opts? {dataformats: string?, walltime: number?} dataformats: "NCHW" (default), "NHWC", ...
-function SummaryWriter:add_images(tag, images, step, opts)
-  local o = options("add_images", opts, image_options)
+function SummaryWriter:add_images(tag, images, step, opts, ...)
+  local o
+  step, o = written.placed("add_images", step, opts, image_options, ...)
   local writer = writer_of(self, "add_images")
   local list = require("accel.track.image").images("add_images", images, o.dataformats)
   for _, bytes in ipairs(summary.images(tag, list)) do writer:bytes(step or 0, bytes, o.walltime) end
 end
 
---- What a run was made with and what came of it, for TensorBoard's HParams, as a session of its own in this folder.
+--- A run's hyperparameters and results, for TensorBoard's HParams, as a separate session in this folder.
 ---@param hparams table<string, number|string|boolean>
 ---@param metrics? table<string, number>
 ---@param step? integer 0
-function SummaryWriter:add_hparams(hparams, metrics, step)
+function SummaryWriter:add_hparams(hparams, metrics, step, ...)
+  check.surplus("add_hparams", ...)
+  if step ~= nil then step = check.integer("add_hparams", "step", step) end
   local writer = writer_of(self, "add_hparams")
   local flat, names = written.flatten(hparams)
   local tags = {}
@@ -125,7 +146,7 @@ function SummaryWriter:add_hparams(hparams, metrics, step)
   writer:bytes(0, summary.session_end(true, os.time()))
 end
 
---- Brings to the file what was added so far: true; or nil, message, code.
+--- Writes all added values to the file. Returns true. On failure returns nil, message, code.
 function SummaryWriter:flush()
   local ok, message, code = writer_of(self, "flush"):flush()
   for _, writer in accel.pairs(self.below) do
@@ -138,7 +159,7 @@ end
 ---@return string
 function SummaryWriter:get_logdir() return self.log_dir end
 
---- Ends the files: true; or nil, message, code where something could not be written. Once.
+--- Ends the files. Returns true. If data could not be written, returns nil, message, code. Once.
 function SummaryWriter:close()
   if not self.writer then return true end
   local ok, message, code = self.writer:close()

@@ -1,11 +1,12 @@
---- TensorBoardTracker: log_with = "tensorboard". Found by accelerator/general_tracker.lua and as accel.accelerator.TensorBoardTracker.
+--- TensorBoardTracker: log_with = "tensorboard". Found by track/general_tracker.lua and as accel.accelerator.TensorBoardTracker.
 local accel = require "accel"
 local SummaryWriter = require "accel.track.summary_writer"
+local options = require "accel.util.options"
 local summary = require "accel.track.summary"
 local written = require "accel.track.written"
 
 --- Logs into event files of LOGGING_DIR/RUN_NAME, which `tensorboard --logdir LOGGING_DIR` shows: numbers as scalars, strings as
---- texts, tables of numbers as scalars of one chart. What the run is made with goes to TensorBoard's HParams and into a file
+--- texts, tables of numbers as scalars of one chart. The run's configuration goes to TensorBoard's HParams and into a file
 --- hparams.yml of a folder named by the time. get_tracker("tensorboard", { unwrap = true }) is its SummaryWriter.
 --- example: accel.accelerator.TensorBoardTracker("run", "/tmp/x").name --> "tensorboard"
 ---@class accel.accelerator.TensorBoardTracker: accel.track.Written
@@ -16,18 +17,18 @@ TensorBoardTracker.name = "tensorboard"
 ---@param run_name string
 ---@param logging_dir string
 ---@param opts? {max_queue: integer?, flush_secs: number?} SummaryWriter's
-function TensorBoardTracker:init(run_name, logging_dir, opts)
+function TensorBoardTracker:init(run_name, logging_dir, opts, ...)
   written.Written.init(self, run_name, logging_dir)
-  self.opts = opts
+  self.opts = options("tracker 'tensorboard'", opts, { max_queue = options.none, flush_secs = options.none }, ...)
 end
 
---- Opens the file of the run; init_trackers calls it.
+--- Opens the file of the run. init_trackers calls it.
 function TensorBoardTracker:start() self.writer = SummaryWriter(self.folder, self.opts) end
 
---- The SummaryWriter behind it.
+--- The tracker's SummaryWriter.
 function TensorBoardTracker:tracker() return self.writer end
 
---- Writes what the run is made with.
+--- Writes the run's configuration.
 ---@param values table
 function TensorBoardTracker:store_init_configuration(values)
   self:needs_run "store_init_configuration"
@@ -37,45 +38,43 @@ function TensorBoardTracker:store_init_configuration(values)
   self.writer.writer:bytes(0, summary.session_start(flat, names, os.time()))
   local folder = ("%s/%d"):format(self.folder, os.time())
   local ok, message = accel.makedirs(folder)
-  local file
-  if ok then file, message = io.open(folder .. "/hparams.yml", "w") end
-  if file then
-    ok, message = file:write(require("accel.config.write").yaml(flat))
-    ok = file:close() and ok
-  end
-  if not file or not ok then
+  if ok then ok, message = accel.write_file(folder .. "/hparams.yml", require("accel.config.write").yaml(flat)) end
+  if not ok then
     io.stderr:write(("accel: tracker 'tensorboard': hparams.yml is not written: %s\n"):format(tostring(message)))
   end
 end
 
---- Numbers and tensors of one element as scalars, strings as texts, tables of numbers as scalars of one chart; other values are
+--- Numbers and tensors of one element as scalars, strings as texts, tables of numbers as scalars of one chart. Other values are
 --- left out.
 ---@param values table<string, any>
 ---@param step? integer 0
-function TensorBoardTracker:log(values, step)
+---@param opts? {walltime: number?} seconds since 1970 (default: now)
+function TensorBoardTracker:log(values, step, opts, ...)
   self:needs_run "log"
-  local writer = self.writer
+  local writer, o = self.writer, nil
+  step, o = written.placed("tracker 'tensorboard': log", step, opts, { walltime = options.none }, ...)
+  local time = o.walltime
   for key, value in accel.pairs(values) do
     local x = written.number(value)
-    if x then writer:add_scalar(tostring(key), x, step)
-    elseif type(value) == "string" then writer:add_text(tostring(key), value, step)
-    elseif type(value) == "table" and getmetatable(value) == nil then writer:add_scalars(tostring(key), value, step) end
+    if x then writer:add_scalar(tostring(key), x, step, time)
+    elseif type(value) == "string" then writer:add_text(tostring(key), value, step, time)
+    elseif type(value) == "table" and getmetatable(value) == nil then writer:add_scalars(tostring(key), value, step, time) end
   end
   self:look_at(writer.writer)
 end
 
---- Images by name: tensors of one or several (floats of 0 to 1 or u8; CHW, NCHW, HW or what dataformats says), bytes of PNG or JPEG
---- files, or lists of them.
+--- Images by name: tensors of one or several (floats of 0 to 1 or u8, CHW, NCHW, HW or in dataformats), bytes of PNG or JPEG files,
+--- or lists of them.
 ---@param values table<string, any>
 ---@param step? integer 0
 ---@param opts? {dataformats: string?, walltime: number?}
-function TensorBoardTracker:log_images(values, step, opts)
+function TensorBoardTracker:log_images(values, step, opts, ...)
   self:needs_run "log_images"
-  for name, value in accel.pairs(values) do self.writer:add_images(tostring(name), value, step, opts) end
+  for name, value in accel.pairs(values) do self.writer:add_images(tostring(name), value, step, opts, ...) end
   self:look_at(self.writer.writer)
 end
 
---- Ends the run: writes what is left and closes its files.
+--- Ends the run: writes the rest and closes its files.
 function TensorBoardTracker:finish()
   if self.writer and self.has_session then self.writer.writer:bytes(0, summary.session_end(true, os.time())) end
   written.Written.finish(self)

@@ -1,10 +1,10 @@
---- TrackioTracker: log_with = "trackio". Found by accelerator/general_tracker.lua.
+--- TrackioTracker: log_with = "trackio". Found by track/general_tracker.lua.
 local base = require "accel.track.server_tracker"
 local environment = require "accel.track.environment"
 local options = require "accel.util.options"
 
---- Logs to a Trackio server (TRACKIO_SERVER_URL, or server_url in init_kwargs; TRACKIO_WRITE_TOKEN). The project is init_trackers' name.
---- Options: name, run_id, server_url; outbox, outbox_bytes, finish_seconds. It runs on every rank, as Accelerate's does.
+--- Logs to a Trackio server (TRACKIO_SERVER_URL, or server_url in init_kwargs. TRACKIO_WRITE_TOKEN). The project is init_trackers' name.
+--- Options: name, run_id, server_url, outbox, outbox_bytes, finish_seconds. It runs on every rank, as Accelerate's does.
 --- example: require "accel.track.trackio" ("run").main_process_only --> false
 ---@class accel.track.TrackioTracker: accel.track.ServerTracker
 local TrackioTracker = base.ServerTracker:extend "accel.track.TrackioTracker"

@@ -1,9 +1,10 @@
---- WandBTracker: log_with = "wandb". Found by accelerator/general_tracker.lua.
+--- WandBTracker: log_with = "wandb". Found by track/general_tracker.lua.
 local accel = require "accel"
 local core = require "accel.track.core"
 local dist = require "accel.dist"
 local environment = require "accel.track.environment"
 local image = require "accel.track.image"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local records = require "accel.track.wandb_records"
@@ -14,10 +15,11 @@ local DECLARED <const> = { dir = none, name = none, entity = none, group = none,
   resume = none, mode = none, config = none, project = none, save_code = none, reinit = none }
 local MODES <const> = { offline = true, online = true, disabled = true }
 
---- Writes an offline run of W&B, DIR/wandb/offline-run-TIME-ID, which `wandb sync` sends; with mode = "online" (or WANDB_MODE) that program,
---- where it is, is run at the end. "disabled" writes nothing. Options are those of wandb.init: dir (WANDB_DIR; the folder of the run is
---- made below its wandb/), project (init_trackers' name), name, entity, group, job_type, tags, notes, id, resume, mode, config; each but
---- config has its variable (WANDB_NAME, WANDB_ENTITY, WANDB_RUN_GROUP, ...). It runs on every rank, as Accelerate's does.
+--- Writes an offline run of W&B, DIR/wandb/offline-run-TIME-ID, which `wandb sync` sends. With mode = "online" (or WANDB_MODE) that
+--- program, if installed, runs at the end. "disabled" writes nothing. "disabled" writes nothing. Options are wandb.init's: dir (WANDB_DIR,
+--- the folder of the run is made in its wandb/), project (init_trackers' name), name, entity, group, job_type, tags, notes, id, resume,
+--- mode, config. Each except config has its variable (WANDB_NAME, WANDB_ENTITY, WANDB_RUN_GROUP, ...). It runs on every rank, as
+--- Accelerate's does.
 --- example: require("accel.track.wandb").name --> "wandb"
 ---@class accel.track.WandBTracker: accel.track.Written
 local WandBTracker = written.Written:extend "accel.track.WandBTracker"
@@ -28,16 +30,14 @@ WandBTracker.main_process_only = false
 
 ---@param run_name string the project
 ---@param opts? table
-function WandBTracker:init(run_name, opts)
+function WandBTracker:init(run_name, opts, ...)
   if type(run_name) ~= "string" or run_name == "" then raise("tracker 'wandb': run_name must be a string") end
-  local o = options("tracker 'wandb'", opts, DECLARED)
+  local o = options("tracker 'wandb'", opts, DECLARED, ...)
   local function of(value, variable) return value or os.getenv(variable) end
   local mode = of(o.mode, "WANDB_MODE") or "offline"
   if mode == "dryrun" then mode = "offline" end
   if not MODES[mode] then raise("tracker 'wandb': mode must be offline, online or disabled, got '%s'", mode) end
-  for _, key in ipairs { "save_code", "reinit" } do
-    if o[key] ~= nil then io.stderr:write(("accel: tracker 'wandb': %s: without effect here\n"):format(key)) end
-  end
+  no_effect("accel.track.WandBTracker", o)
   if o.config ~= nil and type(o.config) ~= "table" then raise("tracker 'wandb': config must be a table") end
   local tags, rank = o.tags, dist.get_rank()
   if not tags and os.getenv "WANDB_TAGS" then
@@ -70,7 +70,7 @@ local function texts(values)
   return out
 end
 
---- Opens the log of the run; init_trackers calls it.
+--- Opens the log of the run. init_trackers calls it.
 function WandBTracker:start()
   if self.mode == "disabled" then return end
   local ok, message = accel.makedirs(self.folder .. "/files")
@@ -84,10 +84,10 @@ function WandBTracker:start()
   put(self, records.run, about)
 end
 
---- Itself: get_tracker("wandb", { unwrap = true }) is what wandb.run is there, with log, folder and id.
+--- Itself: get_tracker("wandb", { unwrap = true }) corresponds to wandb.run, with log, folder and id.
 function WandBTracker:tracker() return self end
 
---- Takes what the run is made with.
+--- Takes the run's configuration.
 ---@param values table
 function WandBTracker:store_init_configuration(values)
   if self.mode == "disabled" then return end
@@ -95,7 +95,7 @@ function WandBTracker:store_init_configuration(values)
   put(self, records.config, texts(values))
 end
 
---- The row of a step is written once the step is over: what is logged to one step is one row, as W&B has it.
+--- The row of a step is written once the step is over: all values logged to one step are one row, as in W&B.
 local function close_row(self)
   local row = self.row
   if not row then return end
@@ -106,9 +106,11 @@ local function close_row(self)
   put(self, records.history, self.step, row)
 end
 
-local function add(self, method, values, step)
+local function add(self, method, values, step, commit)
   self:needs_run(method)
-  if step == nil then
+  if step == nil and self.open then
+    step = self.step
+  elseif step == nil then
     close_row(self)
     step = self.step + 1
   elseif step > self.step then
@@ -116,27 +118,33 @@ local function add(self, method, values, step)
   elseif step < self.step or not self.row then
     if not self.warned_of_step then
       self.warned_of_step = true
-      io.stderr:write(("accel: tracker 'wandb': steps must grow: what is logged to step %d after step %d is left out\n"):format(step, self.step))
+      io.stderr:write(("accel: tracker 'wandb': steps must grow: values for step %d after step %d are left out\n"):format(step, self.step))
     end
     return
   end
   self.step, self.row = step, self.row or {}
   for key, text in next, values do self.row[key] = text end
+  self.open = commit == false
+  if commit then close_row(self) end
 end
 
---- Numbers, tensors of one element, strings, booleans, and tables of these, which are one row. Rows have growing steps; without a step the
---- row is the next one.
+--- Numbers, tensors of one element, strings, booleans, and tables of these, which are one row. Rows have growing steps. Without a step the
+--- row is the next one. commit, as in wandb.log: false leaves the row open for the next call without a step. true ends it, and later
+--- values for the same step are left out.
 ---@param values table<string, any>
 ---@param step? integer
-function WandBTracker:log(values, step)
+---@param opts? {commit: boolean?}
+function WandBTracker:log(values, step, opts, ...)
+  local o
+  step, o = written.placed("tracker 'wandb': log", step, opts, { commit = none }, ...)
   if self.mode == "disabled" then return end
   local row = {}
   for key, x in accel.pairs(values) do row[tostring(key)] = records.json(written.plain(x)) end
-  add(self, "log", row, step)
+  add(self, "log", row, step, o.commit)
   if self.writer then self:look_at(self.writer) end
 end
 
---- Writes a file of the run and gives its path, which has the hash of what is in it, and that.
+--- Writes a file of the run and returns its path, which contains the hash of its content, and the hash.
 local function keep(self, folder, name, step, ending, data)
   local hash = core.sha256(data)
   local path = ("media/%s/%s_%d_%s.%s"):format(folder, name:gsub("[^%w_./-]", "_"), step, hash:sub(1, 20), ending)
@@ -151,15 +159,16 @@ local function keep(self, folder, name, step, ending, data)
   return path, hash
 end
 
---- Images by name: tensors of one or several (floats of 0 to 1 or u8; CHW, NCHW, HW or what dataformats says), bytes of PNG or JPEG
---- files, or lists of them.
+--- Images by name: tensors of one or several (floats of 0 to 1 or u8, CHW, NCHW, HW or in dataformats), bytes of PNG or JPEG files,
+--- or lists of them.
 ---@param values table<string, any>
 ---@param step? integer
 ---@param opts? {dataformats: string?}
-function WandBTracker:log_images(values, step, opts)
+function WandBTracker:log_images(values, step, opts, ...)
+  local o, row = nil, {}
+  step, o = written.placed("log_images", step, opts, { dataformats = none }, ...)
   if self.mode == "disabled" then return end
   self:needs_run "log_images"
-  local o, row = options("log_images", opts, { dataformats = none }), {}
   for key, value in accel.pairs(values) do
     local list, names = image.images("log_images", value, o.dataformats), {}
     local ending = list[1] and list[1].mime:match "/(.*)"
@@ -177,10 +186,10 @@ end
 --- A table of columns and rows.
 ---@param table_name string
 ---@param o {columns: string[], data: any[][], step: integer?}
-function WandBTracker:log_table(table_name, o)
+function WandBTracker:log_table(table_name, o, ...)
+  o = options("log_table", o, { columns = none, data = none, step = none }, ...)
   if self.mode == "disabled" then return end
   self:needs_run "log_table"
-  o = options("log_table", o, { columns = none, data = none, step = none })
   if type(o.data) ~= "table" then raise "log_table: data must be a list of rows" end
   local rows, columns = accel.json.array {}, o.columns
   for i, row in ipairs(o.data) do
@@ -198,7 +207,7 @@ function WandBTracker:log_table(table_name, o)
     nrows = #rows } }, o.step)
 end
 
---- Ends the run, and says how it is sent; with mode = "online" it is.
+--- Ends the run, and prints how to send it. With mode = "online" it is sent.
 function WandBTracker:finish()
   if not self.writer then return end
   close_row(self)
@@ -206,7 +215,7 @@ function WandBTracker:finish()
   written.Written.finish(self)
   local command = ("wandb sync '%s'"):format(self.folder:gsub("'", "'\\''"))
   if self.mode == "online" and os.execute(command .. " >&2") then return end
-  if dist.get_rank() == 0 then io.stderr:write(("accel: tracker 'wandb': the run is in %s; %s sends it\n"):format(self.folder, command)) end
+  if dist.get_rank() == 0 then io.stderr:write(("accel: tracker 'wandb': the run is in %s; send it with %s\n"):format(self.folder, command)) end
 end
 
 return WandBTracker

@@ -1,5 +1,5 @@
 --- The W&B tracker's own records: wandb_internal.Record of W&B's protocol, encoded, for the transaction log that host/track/wandb.c writes.
---- Names and numbers of fields are those of wandb_internal.proto. Used by wandb.lua.
+--- Names and numbers of fields come from wandb_internal.proto. Used by wandb.lua.
 local accel = require "accel"
 local proto = require "accel.track.proto"
 
@@ -29,7 +29,7 @@ function M.json(x)
   return accel.json.encode(x)
 end
 
---- A record; num: its place in the log, from 1.
+--- A record. num: its position in the log, from 1.
 local function record(num, field, message) return int(1, num) .. bytes(field, message) end
 
 --- Items of a config (key 1) or of history and summary (nested_key 2), with values as JSON.
@@ -70,7 +70,7 @@ function M.run(num, o)
   return record(num, RUN, table.concat(out))
 end
 
---- What the run is made with; values as JSON.
+--- The run's configuration, with values as JSON.
 ---@param num integer
 ---@param values table<string, string>
 ---@return string

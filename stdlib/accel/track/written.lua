@@ -1,13 +1,15 @@
---- What the trackers of this folder share: they write through queues of the host (accel.track.core), say once when these cannot be
---- written, and take the same values.
+--- The common part of this folder's trackers: they write through queues of the host (accel.track.core), warn once when these
+--- cannot be written, and take the same values.
 local accel = require "accel"
-local general = require "accel.accelerator.general_tracker"
+local check = require "accel.util.check"
+local general = require "accel.track.general_tracker"
+local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local M = {}
 
---- The number behind x: a number, or a tensor of one element; else nil.
+--- The number in x: a number, or a tensor of one element, otherwise nil.
 ---@param x any
 ---@return number?
 function M.number(x)
@@ -36,7 +38,7 @@ function M.plain(x)
   return M.number(x) or tostring(x)
 end
 
---- Nested tables with string keys as one level, keys with a slash between them; lists as JSON, everything else as text.
+--- Nested tables with string keys as one level, keys joined by a slash. Lists as JSON, everything else as text.
 ---@param values table
 ---@return table<string, number|string|boolean> flat
 ---@return string[] names in order
@@ -62,7 +64,25 @@ function M.flatten(values)
   return flat, names
 end
 
---- A tracker whose subclass makes self.writer in start; `after` and `finish` look after it.
+--- The arguments after the values of a method that takes a step: the step and the options. The step may stand among the
+--- options, as in log(values, { step = 3 }).
+---@param who string
+---@param step any
+---@param opts any
+---@param declared table
+---@param ... any arguments after the options: an error
+---@return integer?, table
+function M.placed(who, step, opts, declared, ...)
+  if type(step) == "table" and opts == nil then step, opts = nil, step end
+  local all = { step = options.none }
+  for key, default in next, declared do all[key] = default end
+  local o = options(who, opts, all, ...)
+  if step == nil then step = o.step
+  elseif o.step ~= nil then raise("%s: step is given by position and as an option", who) end
+  return step ~= nil and check.integer(who, "step", step) or nil, o
+end
+
+--- A tracker whose subclass makes self.writer in start. `after` and `finish` manage it.
 ---@class accel.track.Written: accel.accelerator.GeneralTracker
 ---@field writer userdata? of accel.track.core, while the run lasts
 local Written = general.GeneralTracker:extend "accel.track.Written"
@@ -70,7 +90,11 @@ M.Written = Written
 
 Written.requires_logging_directory = true
 
-function Written:init(run_name, logging_dir)
+---@param run_name string name of the run
+---@param logging_dir string|table|nil folder of the files, or the options
+---@param opts? table options by name
+function Written:init(run_name, logging_dir, opts, ...)
+  options(("tracker '%s'"):format(self.name), opts, {}, ...)
   if type(run_name) ~= "string" or run_name == "" then raise("tracker '%s': run_name must be a string", self.name) end
   if type(logging_dir) ~= "string" then raise("tracker '%s': logging_dir must be a string", self.name) end
   self.run_name, self.logging_dir, self.folder = run_name, logging_dir, logging_dir .. "/" .. run_name
@@ -86,22 +110,22 @@ function Written:needs_run(method)
   if not self.writer then raise("tracker '%s': %s before start or after finish", self.name, method) end
 end
 
---- What a queue says, once: training goes on.
+--- A queue's warning, once: training continues.
 ---@param writer userdata
 function Written:look_at(writer)
   local why, dropped = writer:fault()
   if why and not self.warned then
     self.warned = true
-    io.stderr:write(("accel: tracker '%s': %s; training goes on, and it is tried again every second\n"):format(self.name, why))
+    io.stderr:write(("accel: tracker '%s': %s; training continues, and writing is retried every second\n"):format(self.name, why))
   end
   if dropped > 0 and not self.warned_of_loss then
     self.warned_of_loss = true
-    io.stderr:write(("accel: tracker '%s': what is logged comes faster than it is written; some of it is left out\n"):format(
+    io.stderr:write(("accel: tracker '%s': values are logged faster than they can be written; some are left out\n"):format(
       self.name))
   end
 end
 
---- Writes what is left, and says what could not be.
+--- Writes the rest, and reports data that could not be written.
 ---@param writer userdata
 function Written:close_writer(writer)
   local ok, message = writer:close()

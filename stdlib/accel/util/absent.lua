@@ -1,17 +1,17 @@
---- Names of PyTorch, Accelerate and Transformers that are not here, and what to use instead: the one table of them. Asked by
+--- Names of PyTorch, Accelerate and Transformers that accel lacks, with their replacements: the only table of them. Asked by
 --- the library's modules for entries that they lack (util/lazy.lua), by the Accelerator for options and methods, and by
 --- accel-run for topics of help and for Accelerate's commands.
 ---
---- A name of this table is an error where a module is asked for it (accel.init_empty_weights, accel.nn.DataParallel).
---- Every other name that a module lacks is nil, so that scripts can ask whether there is one.
+--- Reading a name of this table from a module raises (accel.init_empty_weights, accel.nn.DataParallel). Every other
+--- name that a module lacks is nil, so that scripts can ask whether there is one.
 local raise = require "accel.util.raise"
 
 local M = {}
 
--- Rows: the feature that accel does not have yet, false where there is only another way; what to use; the names, as
--- documentation spells them; "accel-run#name" is a command, "Tensor#name" a method or field.
+-- Rows: the missing feature, or false if there is only another way; the replacement; the names, as documentation spells
+-- them. "accel-run#name" is a command, "Tensor#name" a method or field.
 local ROWS <const> = {
-  -- Accelerate: plugins and what belongs to them
+  -- Accelerate: plugins and related names
   { "sharding of models by other means", "accel.Accelerator { fsdp_plugin = accel.FullyShardedDataParallelPlugin {} } and "
       .. "accel.nn.parallel.FullyShardedDataParallel shard models",
     [[FSDP FSDP2 FSDPModule fully_shard
@@ -23,11 +23,11 @@ local ROWS <const> = {
     "map_pytorch_optim_to_deepspeed deepspeed_ulysses_dl_adapter" },
   { false, "accel.Accelerator { deepspeed_plugin = ... } does it; accelerator.state.deepspeed_plugin is the active one",
     "DeepSpeed DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper get_active_deepspeed_plugin deepspeed_required" },
-  { "Megatron-LM's own classes", "accel.Accelerator { megatron_lm_plugin = accel.MegatronLMPlugin { tp_degree = 2 } } shares models out; "
+  { "Megatron-LM's own classes", "accel.Accelerator { megatron_lm_plugin = accel.MegatronLMPlugin { tp_degree = 2 } } splits models; "
       .. "models, optimizers and schedules are accel's",
     "MegatronEngine MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper add_model_config_to_megatron_parser" },
   { false, "the method is model:generate(ids, { attention_mask = mask, max_new_tokens = 64 })", "Module#megatron_generate" },
-  { "tensor parallelism by a plugin of its own", "accel.Accelerator { parallelism_config = accel.ParallelismConfig { tp_size = 2 } } does it",
+  { "tensor parallelism by a separate plugin", "accel.Accelerator { parallelism_config = accel.ParallelismConfig { tp_size = 2 } } does it",
     "TorchTensorParallelPlugin torch_tp_plugin" },
   { false, 'a plan is data: accel.parallel.parallelize_module(model, mesh, { ["blocks.*.up"] = "colwise", ["blocks.*.down"] = "rowwise" })',
     "TensorParallel DTensor distribute_tensor ColwiseParallel RowwiseParallel SequenceParallel" },
@@ -50,7 +50,7 @@ local ROWS <const> = {
   { false, "the method is accelerator:check_trigger()", "check_breakpoint" },
   { false, 'accel.Accelerator { mixed_precision = "fp16" } makes the scaler, an accel.amp.GradScaler', "get_grad_scaler" },
   { false, "the method is accelerator:autocast()", "get_mixed_precision_context_manager" },
-  { false, "accel.features() tells what this build can do",
+  { false, "accel.features() lists this build's features",
     [[is_torch_version compare_versions are_libraries_initialized check_os_kernel get_ccl_version get_gpu_info
       check_cuda_p2p_ib_support is_habana_gaudi1 is_peft_model is_namedtuple]] },
   { false, "accel.load(path) reads the tensors of a file", "load_state_dict" },
@@ -65,9 +65,9 @@ local ROWS <const> = {
     "PrepareForLaunch" },
   -- Accelerate: big models
   { false, "hooks are set by attach_align_device_hook and dispatch_model", "attach_align_device_hook_on_blocks" },
-  { false, "accel.accelerator.find_tied_parameters(model) tells which parameters are tied", "check_tied_parameters_in_config" },
+  { false, "accel.accelerator.find_tied_parameters(model) lists tied parameters", "check_tied_parameters_in_config" },
   { false, "accel.accelerator.OffloadedWeightsLoader reads an offload folder", "load_offloaded_weights" },
-  { false, "module.weight.quant_state says whether a layer is quantised, and as what", "has_4bit_bnb_layers" },
+  { false, "module.weight.quant_state describes a layer's quantisation", "has_4bit_bnb_layers" },
   -- Accelerate: commands
   { false, "`accel-run --num-processes 4 train.lua` starts ranks", "accelerate torchrun" },
   { false, "`accel-run config default` writes a configuration", "write_basic_config" },
@@ -81,7 +81,7 @@ local ROWS <const> = {
     "LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d" },
   { false, "optim.AdamW, optim.Muon and others take one evaluation per step", "LBFGS" },
   { false, "gradients of nn.Embedding are dense: every optimizer takes them", "SparseAdam" },
-  { false, 'devices are strings, "cpu" or "cuda:0"; accel.devices, accel.synchronize and accel.empty_cache stand in accel',
+  { false, 'devices are strings, "cpu" or "cuda:0"; see accel.devices, accel.synchronize and accel.empty_cache',
     "cuda mps xpu" },
   { false, 'give the dtype: accel.tensor(list, { dtype = "i64" })',
     "FloatTensor LongTensor DoubleTensor HalfTensor IntTensor BoolTensor ByteTensor" },
@@ -91,10 +91,8 @@ local ROWS <const> = {
   { false, 'model:to "cpu" moves it', "Module#cpu" },
   { false, "t:tolist() makes tables, t:to_dlpack() gives memory to other libraries", "Tensor#numpy Tensor#storage" },
   { false, "t:detach() has the same values without the graph", "Tensor#data" },
-  { false, "accel.zeros, ones, full and empty take { dtype = t.dtype, device = t.device }",
-    "Tensor#new_zeros Tensor#new_ones Tensor#new_full Tensor#new_empty Tensor#new_tensor" },
   { false, "t.dtype is its type, t:to(dtype) converts", "Tensor#type Tensor#type_as Module#type" },
-  { false, "t:t() transposes a matrix, t:transpose(-2, -1) the last two dims", "Tensor#T Tensor#mT" },
+  { false, "t:t() transposes a matrix, t:mT() the last two dims", "Tensor#T" },
   { false, "repeat is a word of Lua: the method is t:tile(...)", "Tensor#repeat" },
   { false, "t.device is its device, a string", "Tensor#is_cuda" },
   { false, "copies from the CPU need no call before them", "Tensor#pin_memory" },
@@ -104,10 +102,15 @@ local ROWS <const> = {
   { false, "accel.data.DataLoader { num_workers = 4 } reads in threads, accel.launch starts processes", "multiprocessing" },
   { false, "accel.save(path, model:state_dict()) writes safetensors", "onnx" },
   { false, "`accel-run help ops` lists the ops", "linalg fft" },
+  { false, "accel.mem_stats(device).peak_bytes is the peak since accel.reset_peak_memory(device), live_bytes the memory in use",
+    "max_memory_allocated max_memory_reserved reset_peak_memory_stats memory_allocated memory_reserved memory_summary mem_get_info" },
   -- Transformers and its neighbours
+  { false, 'accel.optim.lr_scheduler.get_scheduler("linear", optimizer, { num_warmup_steps = 100, num_training_steps = 1000 }) makes it; '
+      .. 'other names are "cosine", "constant_with_warmup", "polynomial" and "inverse_sqrt"',
+    [[get_linear_schedule_with_warmup get_cosine_schedule_with_warmup get_constant_schedule_with_warmup get_constant_schedule
+      get_polynomial_decay_schedule_with_warmup get_inverse_sqrt_schedule get_cosine_with_hard_restarts_schedule_with_warmup]] },
   { false, "accel.models.from_pretrained(dir) takes the class from config.json",
-    [[AutoModel AutoModelForCausalLM AutoModelForSequenceClassification AutoModelForMaskedLM AutoModelForSeq2SeqLM
-      AutoModelForImageClassification AutoConfig]] },
+    "AutoConfig" },
   { false, "accel.text.Tokenizer.from_pretrained(dir) reads tokenizers", "AutoTokenizer" },
   { false, "`accel-run help Accelerator` shows the loop", "Trainer TrainingArguments" },
   { false, "accel.data.CSV, accel.data.IDX and accel.data.TokenFile read files", "load_dataset" },
@@ -115,7 +118,7 @@ local ROWS <const> = {
 }
 
 local rows, folded = {}, {}
-for _, row in ipairs(ROWS) do
+for _, row in ipairs(table.move(require "accel.util.absent_accelerate", 1, 500, #ROWS + 1, ROWS)) do
   for name in row[3]:gmatch "%S+" do
     name = name:gsub("^accel%-run#", "accel-run "):gsub("#", ":")
     rows[name], folded[name:lower()] = row, name
@@ -124,11 +127,11 @@ end
 
 local function text_of(name, row)
   if row[1] then return ("%s is not in accel yet (%s); %s"):format(name, row[1], row[2]) end
-  return ("there is no %s here; %s"):format(name, row[2])
+  return ("%s is not in accel; %s"):format(name, row[2])
 end
 
---- What is said of a name; nil for one that is not in the table.
----@param name string in any case, perhaps with what stands before it: "accelerate.utils.FSDP", "Accelerator:save_state"
+--- The text for a name. nil for one that is not in the table.
+---@param name string in any case, optionally with its prefix: "accelerate.utils.FSDP", "Accelerator:save_state"
 ---@return string?
 function M.explain(name)
   local known = rows[name] and name or folded[name:lower()]
@@ -139,15 +142,43 @@ function M.explain(name)
   return known and text_of(known, rows[known]) or nil
 end
 
---- Raises where a module, or the Accelerator, is asked for a name of the table.
----@param before string what stands before the name: "accel.nn.", "Accelerator:"
+--- Raises when a name of the table is read from a module, or the Accelerator.
+---@param before string the prefix of the name: "accel.nn.", "Accelerator:"
 ---@param name any
 function M.refuse(before, name)
   local row = rows[name]
   if row then raise("%s", text_of(before .. name, row)) end
 end
 
---- The feature that a name belongs to, false where there is another way, and what to use; nil: not in the table.
+--- Gives a class the methods of the table that it lacks, "Class:name": a call of one raises and names what to use.
+---@param cls table
+---@param name string of the class, as in the table
+function M.members(cls, name)
+  for full, row in next, rows do
+    local member = full:match("^" .. name .. ":(.*)$")
+    if member then
+      cls[member] = function(...) raise("%s", text_of(full, row)) end -- luacheck: no unused
+    end
+  end
+end
+
+--- What to use in the place of a flag of Accelerate's commands, "--ipex"; nil: not in the table.
+---@param flag string
+---@return string?
+function M.flag(flag)
+  local row = rows[(flag:gsub("%-", "_"):gsub("^__", "--"))]
+  return row and row[2]
+end
+
+--- Raises where a function is given an option of the table, "function:option".
+---@param who string
+---@param option any
+function M.refuse_option(who, option)
+  local full = who .. ":" .. tostring(option)
+  if rows[full] then raise("%s: option '%s' is not in accel; %s", who, tostring(option), rows[full][2]) end
+end
+
+--- The feature that a name belongs to, or false if there is another way, and the replacement. nil: not in the table.
 ---@param name string
 ---@return string|false|nil feature
 ---@return string? use
@@ -156,7 +187,7 @@ function M.feature(name)
   if row then return row[1], row[2] end
 end
 
---- What to use in the place of a method or field.
+--- The replacement of a method or field.
 ---@param owner string "Tensor" or "Module"
 ---@param name string
 ---@return string?

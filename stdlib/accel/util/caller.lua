@@ -1,5 +1,5 @@
---- Where the script called the library: the first function on the stack that is not the library's own, as `debug.getinfo` tells it
---- ("Sl"), and its level as seen from the function that asks; nil where there is none, as in the thread of a data worker.
+--- The line at which the script called the library: the first function on the stack outside the library, in the form of
+--- `debug.getinfo` ("Sl"), and its level relative to the caller. nil if there is none, as in the thread of a data worker.
 local library <const> = debug.getinfo(1, "S").source:match "^(.*)util/[^/]*$" or "@"
 
 ---@return debuginfo?

@@ -1,10 +1,11 @@
---- Checks of arguments: each returns the value in the type that is wanted, or raises with who asked, the
---- argument's name and what came instead. The error points at the script's line.
+--- Checks of arguments: each returns the value in the requested type, or raises with the caller, the argument's name
+--- and the actual value. The error points at the script's line.
 local raise = require "accel.util.raise"
 
 local M = {}
 
 --- A value as a message shows it: numbers and booleans as they are, strings quoted, anything else by type.
+---@param value any
 function M.shown(value)
   local kind = type(value)
   if kind == "number" or kind == "boolean" or kind == "nil" then return tostring(value) end
@@ -15,11 +16,22 @@ function M.shown(value)
   return (name:find "^[AEIOaeio]" and "an " or "a ") .. name
 end
 
---- Raises where a method lacks its object, since it was called with a dot, as in Python.
----@param name string what the object is called in the message: "m"
+--- Raises if a method lacks its object, because it was called with a dot, as in Python.
+---@param name string the object's name in the message: "m"
 ---@param method string
 function M.object(self, name, method)
   if type(self) ~= "table" then raise("%s: use %s:%s(), with a colon", method, name, method) end
+end
+
+--- Raises for more arguments than a function takes: Lua would drop them, and a misplaced option with them. Call it with the `...`
+--- after the function's parameters.
+---@param who string "Optimizer:step"
+---@param ... any
+function M.surplus(who, ...)
+  for i = 1, select("#", ...) do
+    local value = select(i, ...)
+    if value ~= nil then raise("%s: unexpected argument, %s; give options in one table at the end", who, M.shown(value)) end
+  end
 end
 
 local function integer(value) return type(value) == "number" and math.tointeger(value) or nil end
@@ -27,6 +39,7 @@ local function integer(value) return type(value) == "number" and math.tointeger(
 --- A number of things: 1, 2, ... (2.0 counts as 2).
 ---@param who string "Linear"
 ---@param name string "out_features"
+---@param value any
 ---@return integer
 function M.positive(who, name, value)
   local n = integer(value)
@@ -35,6 +48,9 @@ function M.positive(who, name, value)
 end
 
 --- A number of things that may be none: 0, 1, 2, ...
+---@param who string who asks, for the message
+---@param name string name of the argument
+---@param value any
 ---@return integer
 function M.count(who, name, value)
   local n = integer(value)
@@ -42,14 +58,25 @@ function M.count(who, name, value)
   return n
 end
 
+---@param who string who asks, for the message
+---@param name string name of the argument
+---@param value any
+---@param low? integer
+---@param high? integer
 ---@return integer
-function M.integer(who, name, value)
+function M.integer(who, name, value, low, high)
   local n = integer(value)
-  if not n then raise("%s: %s must be an integer, got %s", who, name, M.shown(value)) end
+  if not n or (low and n < low) or (high and n > high) then
+    local range = low and high and (" in %d .. %d"):format(low, high) or low and (" of at least %d"):format(low) or ""
+    raise("%s: %s must be an integer%s, got %s", who, name, range, M.shown(value))
+  end
   return n
 end
 
---- A shape of one or more dimensions, given as a size or a list of sizes; returns a list of its own.
+--- A shape of one or more dimensions, given as a size or a list of sizes. Returns a new list.
+---@param who string who asks, for the message
+---@param name string name of the argument
+---@param value any
 ---@return integer[]
 function M.sizes(who, name, value)
   if type(value) ~= "table" then
@@ -68,6 +95,9 @@ end
 --- A number that is not NaN, within low .. high (either may be left out).
 ---@param low? number
 ---@param high? number
+---@param who string who asks, for the message
+---@param name string name of the argument
+---@param value any
 ---@return number
 function M.number(who, name, value, low, high)
   if type(value) ~= "number" or value ~= value then
@@ -82,6 +112,9 @@ function M.number(who, name, value, low, high)
 end
 
 --- A function, or a value that can be called like one.
+---@param who string who asks, for the message
+---@param name string name of the argument
+---@param value any
 function M.callable(who, name, value)
   local meta = type(value) ~= "function" and debug.getmetatable(value)
   if type(value) ~= "function" and not (type(meta) == "table" and meta.__call) then
@@ -92,6 +125,9 @@ end
 
 --- One of the listed words.
 ---@param words string[]
+---@param who string who asks, for the message
+---@param name string name of the argument
+---@param value any
 ---@return string
 function M.word(who, name, value, words)
   for _, word in ipairs(words) do

@@ -5,28 +5,56 @@
 ---   function Net:init(width) ... end
 ---   local net = Net(64)
 ---
---- A class is the metatable and the __index of its instances, so that a method call is one table access per
---- level. Metamethods are copied from the base when a class is made. `alloc` returns the raw table an
---- instance starts as; `init` fills it. There is no hidden call of the base's init: say `Base.init(self,
---- ...)`.
+--- A class is the metatable and the __index of its instances, so that a method call is one table access per level.
+--- Metamethods are copied from the base when a class is made. `alloc` returns the raw table of a new instance. `init`
+--- fills it. The base's init is never called implicitly: write `Base.init(self, ...)`.
 local raise = require "accel.util.raise"
 
 local M = {}
 
--- class -> its base; metatable of one instance (see M.fallback) -> its class; class -> metatable of fallback tables.
+-- class -> its base. metatable of one instance (see M.fallback) -> its class. class -> metatable of fallback tables.
 local classes = setmetatable({}, { __mode = "k" })
 local owners = setmetatable({}, { __mode = "k" })
 local fallback_metas = setmetatable({}, { __mode = "k" })
 
+-- init of a class of the library -> its number of arguments. false: any number, or it is a script's. And init -> the same with the
+-- argument check of its annotations, which objects that the library makes for itself do without.
+local public = setmetatable({}, { __mode = "k" })
+local arity, checked = setmetatable({}, { __mode = "k" }), setmetatable({}, { __mode = "k" })
+
+local function look_up(cls, init)
+  local owner = cls
+  while owner and rawget(owner, "init") ~= init do owner = classes[owner] end
+  local info = debug.getinfo(init, "u")
+  local known = owner and owner.__name:find "^accel%."
+  checked[init] = known and public[owner] and require("accel.util.checked").wrap(init, owner.__name:match "[^.]*$", owner.__name) or init
+  arity[init] = known and not info.isvararg and info.nparams - 1 -- last: memory may end before, and it tells that both are known
+end
+
+--- Lua drops arguments beyond a function's parameters, but a misplaced option must raise.
+local function refuse_surplus(cls, most, ...)
+  for i = most + 1, select("#", ...) do
+    local value = select(i, ...)
+    if value ~= nil then
+      raise("%s: takes at most %d argument%s, options included; argument %d is a %s", cls.__name:match "[^.]*$", most, most == 1 and "" or "s", i,
+        type(value))
+    end
+  end
+end
+
 local function construct(cls, ...)
   local self = setmetatable(cls.alloc(), cls)
-  self:init(...)
+  local init = self.init
+  if arity[init] == nil then look_up(cls, init) end
+  local most = arity[init]
+  if most and select("#", ...) > most then refuse_surplus(cls, most, ...) end
+  checked[init](self, ...)
   local hook = M.constructed
   if hook then hook(self) end
   return self
 end
 
---- Called with every object once its init is through, or nil. Modes that look at what is made set it for a while.
+--- Called with every object once its init is through, or nil. Modes that watch new objects set it temporarily.
 ---@type fun(object: table)?
 M.constructed = nil
 
@@ -44,6 +72,7 @@ function Object:init() end
 function Object:extend(name) return M.new(name, self) end
 
 --- Whether self is an instance of cls or of a class below it.
+---@param cls table a class
 function Object:isinstance(cls) return M.isinstance(self, cls) end
 
 local function class_tostring(cls) return "class " .. cls.__name end
@@ -64,8 +93,11 @@ function M.new(name, base)
 end
 
 --- Whether x is a class.
+---@param x any
 function M.isclass(x) return x == Object or classes[x] ~= nil end
 
+---@param x any
+---@param cls table a class
 function M.isinstance(x, cls)
   local c = M.of(x)
   while c do
@@ -76,6 +108,7 @@ function M.isinstance(x, cls)
 end
 
 --- The class of an instance, nil for anything else.
+---@param x any
 function M.of(x)
   local c = type(x) == "table" and getmetatable(x) or nil
   return c and (classes[c] and c or owners[c]) or nil
@@ -102,6 +135,14 @@ function M.fallback(self)
   owners[own] = cls
   setmetatable(self, own)
   return own.__index
+end
+
+--- Marks a class that scripts can name: its constructor gets the argument check of its annotations.
+---@param cls table a class
+function M.publish(cls)
+  public[cls] = true
+  local init = rawget(cls, "init")
+  if init then arity[init] = nil end
 end
 
 M.Object = Object

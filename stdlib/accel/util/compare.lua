@@ -1,5 +1,5 @@
---- Whole tensors compared with one Lua boolean as the answer, so that `if` understands it: accel.allclose and
---- accel.equal, also methods. Element by element: x:isclose(y), x:eq(y).
+--- Comparisons of whole tensors with one Lua boolean as the result, for `if`: accel.allclose and accel.equal, also
+--- methods. Element by element: x:isclose(y), x:eq(y).
 local accel = require "accel"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
@@ -7,8 +7,8 @@ local tensors = require "accel.util.tensors"
 
 local M = {}
 
---- Whether |x - other| <= atol + rtol * |other| everywhere; the shapes have to broadcast. Options by position
---- or name, as those of isclose: rtol = 1e-5, atol = 1e-8, equal_nan = false.
+--- Whether |x - other| <= atol + rtol * |other| for all elements. The shapes must broadcast. Options by position or
+--- name, as in isclose: rtol = 1e-5, atol = 1e-8, equal_nan = false.
 --- example: accel.allclose(accel.tensor { 1, 2 }, accel.tensor { 1, 2.0000001 }) --> true
 --- example: accel.tensor({ 1, 2 }):allclose(accel.tensor { 1, 3 }) --> false
 ---@param x accel.Tensor
@@ -20,7 +20,7 @@ function M.allclose(x, other, ...)
   return close:numel() == 0 or close:all():item()
 end
 
---- Whether both have the same shape and equal elements; dtypes may differ. NaN equals nothing.
+--- Whether both have the same shape and equal elements. dtypes may differ. NaN equals nothing.
 --- example: accel.equal(accel.tensor { 1, 2 }, accel.tensor { 1, 2 }) --> true
 --- example: accel.tensor({ 1, 2 }):equal(accel.tensor { { 1, 2 } }) --> false
 ---@param x accel.Tensor

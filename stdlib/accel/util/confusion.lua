@@ -59,7 +59,7 @@ local function total(row)
   return n
 end
 
---- Share of right predictions; 0 before the first.
+--- Share of correct predictions. 0 before the first.
 ---@return number
 function Confusion:accuracy()
   local right, all = 0, 0
@@ -67,7 +67,7 @@ function Confusion:accuracy()
   return all > 0 and right / all or 0.0
 end
 
---- Share of the most frequent true class: what always answering it would reach.
+--- Share of the most frequent true class: the score of always answering it.
 ---@return number
 function Confusion:majority()
   local most, all = 0, 0
@@ -75,7 +75,8 @@ function Confusion:majority()
   return all > 0 and most / all or 0.0
 end
 
---- Share of the true class i (from 1) that was found; nil where there is none.
+--- Share of the true class i (from 1) that was found, or nil without any.
+---@param i integer class, from 1
 function Confusion:recall(i)
   local n = total(self.counts[i])
   return n > 0 and self.counts[i][i] / n or nil
@@ -94,11 +95,11 @@ local function fit(text, width)
   return text:sub(1, cut - 1) .. "~"
 end
 
---- The picture as text: a row per true class, shaded by the share of its predictions, with counts where they fit.
+--- The picture as text: a row per true class, shaded by the share of its predictions, with counts if they fit.
 ---@param opts? {width: integer?, utf8: boolean?}
 ---@return string
-function Confusion:text(opts)
-  local o = options("Confusion:text", opts, { width = math.min(80, terminal.width()), utf8 = options.none })
+function Confusion:text(opts, ...)
+  local o = options("Confusion:text", opts, { width = math.min(80, terminal.width()), utf8 = options.none }, ...)
   if o.utf8 == nil then o.utf8 = terminal.utf8() end
   local glyph = shades[o.utf8 and "utf8" or "ascii"]
   local n, digits, longest = #self.names, 1, 0
@@ -140,8 +141,8 @@ local function escape(s) return (s:gsub("[&<>\"]", { ["&"] = "&amp;", ["<"] = "&
 --- The picture as an SVG document.
 ---@param opts? {cell: integer?, title: string?}
 ---@return string
-function Confusion:svg(opts)
-  local o = options("Confusion:svg", opts, { cell = 36, title = "" })
+function Confusion:svg(opts, ...)
+  local o = options("Confusion:svg", opts, { cell = 36, title = "" }, ...)
   local n, c, left, top = #self.names, o.cell, 120, 120
   local out = {
     ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">'):format(

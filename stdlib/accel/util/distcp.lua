@@ -1,8 +1,8 @@
---- Checkpoints of torch.distributed.checkpoint's own format: .metadata, a pickle that says which chunks every tensor has and
---- where they lie, and __<rank>_<n>.distcp, whose parts are torch.save streams. Called by load_folder.
+--- Checkpoints in torch.distributed.checkpoint's own format: .metadata, a pickle with the chunks of every tensor and their
+--- locations, and __<rank>_<n>.distcp, whose parts are torch.save streams. Called by load_folder.
 ---
---- Everything that .metadata says is checked before a tensor is made for it: names of files stay in the folder, chunks tile
---- their tensor, and its bytes are those of the parts or fewer.
+--- All of .metadata is checked before a tensor is made for it: names of files stay in the folder, chunks tile their tensor,
+--- and its bytes are at most those of the parts.
 local accel = require "accel.core"
 local core = require "accel.file.core"
 local ordered = require "accel.util.ordered"
@@ -29,7 +29,7 @@ end
 
 local function show(list) return "(" .. table.concat(list, ", ") .. ")" end
 
---- What the metadata says of one name goes wrong: nil, message, code.
+--- The metadata of one name is invalid: nil, message, code.
 local function refuse(dir, name, fmt, ...)
   return nil, ("%s/.metadata: '%s': %s"):format(dir, name, fmt:format(...)), "parse"
 end
@@ -64,7 +64,7 @@ local function overlap(a, b)
   return true
 end
 
---- The chunks that have elements, when they tile the tensor; nil, message, code.
+--- The nonempty chunks, if they tile the tensor. Otherwise nil, message, code.
 local function chunks_of(dir, name, entry)
   local list, held, cut = {}, 0, 1
   for _, c in ipairs(entry.chunks) do
@@ -166,7 +166,7 @@ end
 
 ---@param dir string
 ---@param device accel.Device
----@return table? state the saved tree: tables by name, lists; whole tensors
+---@return table? state the saved tree: tables by name, lists, whole tensors
 ---@return string? message
 ---@return string? code
 return function(dir, device)

@@ -4,5 +4,6 @@ return require "accel.util.lazy" ("accel.util", {
   check = "check", class = "class", Confusion = "confusion",
   cli = "cli", compare = "compare", guard = "guard", nearest = "nearest", options = "options", ordered = "ordered",
   plot = "plot",
-  raise = "raise", tensors = "tensors", terminal = "terminal",
+  raise = "raise", refuse = "refuse", tensors = "tensors", terminal = "terminal",
+  writable = "writable",
 })

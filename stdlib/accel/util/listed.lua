@@ -1,7 +1,7 @@
---- Names for a message: "'a', 'b'", and how many there are in all where not all are shown.
+--- Names for a message: "'a', 'b'", and their total number if not all are shown.
 
 ---@param names string[]
----@param most? integer that are shown; default 40
+---@param most? integer maximum number shown. Default 40
 ---@return string
 return function(names, most)
   local shown = {}

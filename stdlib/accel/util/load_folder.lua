@@ -14,7 +14,7 @@ return function(dir, device)
   local files
   files, message, code = open_sharded(dir)
   if not files then
-    if code == "not_found" then message = message .. ", and no .metadata: it is no checkpoint that accel.load reads" end
+    if code == "not_found" then message = message .. ", and no .metadata: it is not a checkpoint that accel.load reads" end
     return nil, message, code
   end
   local _ <close> = files

@@ -1,9 +1,9 @@
 --- For iterators that have to know when the `for` around them is left: by break, by an error, at its end. Used by
 --- loaders, whose pass is over then.
 ---
---- Lua closes the fourth value of a generic `for`; but in Lua 5.4.0 to 5.4.4 a break out of a block whose locals are
---- closed or captured forgets it, and closes what lies in its place much later. There no fourth value is given; whether
---- the loop still runs is looked up on the stack instead, when somebody wants to know.
+--- Lua closes the fourth value of a generic `for`. But in Lua 5.4.0 to 5.4.4, a break out of a block whose locals are
+--- closed or captured forgets it, and closes an unrelated value much later. There no fourth value is returned. Instead,
+--- the stack is inspected on demand to see whether the loop still runs.
 ---
 ---   function Loader:__call()
 ---     local pass = {}
@@ -27,7 +27,7 @@ end
 --- Whether the fourth value of a `for` is closed at every break. In a coroutine, whose stack is given up.
 M.closes = select(2, coroutine.resume(coroutine.create(closes_on_break))) == true
 
---- What a generic `for` takes: step, and, where Lua closes it, a value that calls finish(failure).
+--- The values for a generic `for`: step, and, if Lua closes it, a value that calls finish(failure).
 ---@param step fun(): any
 ---@param finish fun(failure: any)
 function M.iterator(step, finish)
@@ -38,13 +38,12 @@ end
 local STATE <const>, DEPTH <const> = "(for state)", 8
 local drivers = setmetatable({}, { __mode = "k" })
 
---- Says that `outer` is what stands in the `for` and calls `step`: for iterators around others.
+--- Records that `outer` is the iterator in the `for` and calls `step`: for iterators around others.
 ---@param step any
 ---@param outer any
 function M.drive(step, outer) drivers[step] = outer end
 
---- Called by step: the loop that calls it. false where Lua tells of the end, and where there is no loop: then nothing is
---- known.
+--- Called by step: the loop that calls it. false if Lua reports the end, or if there is no loop: then nothing is known.
 ---@param step fun(): any
 ---@return table|false
 function M.watch(step)

@@ -1,10 +1,10 @@
---- The folder of a model, as from_pretrained of models and tokenizers takes it: what to say when it is not there.
+--- The folder of a model, as from_pretrained of models and tokenizers takes it: the message if it is missing.
 
 local M = {}
 
 local ENOENT <const>, ENOTDIR <const> = 2, 20
 
---- The message of a file of the folder that cannot be read; where there is no such folder, or it is a file, that.
+--- The message for an unreadable file of the folder, or for a missing folder, or for a file in its place.
 ---@param dir string
 ---@param message string?
 ---@return string
@@ -15,7 +15,7 @@ function M.missing(dir, message)
     return ("%s: is a file; give the folder of a model%s"):format(dir, dir:find "%.gguf$" and " (accel-run gguf import makes one of it)" or "")
   end
   if errno ~= ENOENT then return message or dir end
-  return ("%s: no such folder; nothing is downloaded: give the folder of a model, as save_pretrained writes it"):format(dir)
+  return ("%s: no such folder, and nothing is downloaded; give the folder of a model, as save_pretrained writes it"):format(dir)
 end
 
 return M

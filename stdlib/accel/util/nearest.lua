@@ -1,4 +1,4 @@
---- The known name nearest to a misspelt one, for error messages; nil when none is close.
+--- The known name nearest to a misspelt one, for error messages. nil if none is close.
 
 --- Edits (insert, delete, replace, swap of neighbours) between two short strings.
 local function distance(a, b)
@@ -27,11 +27,17 @@ local function plain(s) return s:lower():gsub("[_%-]", "") end
 ---@param known table a list of names, or a table whose string keys are the names
 ---@return string? name
 return function(word, known)
-  local best, at = nil, math.max(2, #word // 3) + 1
+  local best, at, first = nil, math.max(2, #word // 3) + 1, word:sub(1, 1):lower()
+  --- Of two equally near names, the one with the same beginning, then the first in order.
+  local function closer(name)
+    local a, b = name:sub(1, 1):lower() == first, best:sub(1, 1):lower() == first
+    if a ~= b then return a end
+    return name < best
+  end
   local function try(name)
     if type(name) ~= "string" then return end
     local d = distance(plain(word), plain(name))
-    if d < at or (d == at and best and name < best) then best, at = name, d end
+    if d < at or (d == at and best and closer(name)) then best, at = name, d end
   end
   for key, value in next, known do
     if type(key) == "string" then try(key) else try(value) end

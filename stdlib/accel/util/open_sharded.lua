@@ -3,7 +3,7 @@ local accel = require "accel.core"
 local core = require "accel.file.core"
 local raise = require "accel.util.raise"
 
---- The *.safetensors of a folder, sorted; nil, message, code.
+--- The *.safetensors of a folder, sorted. On failure returns nil, message, code.
 local function files_of(dir)
   local names, message, code = accel.listdir(dir)
   if not names then return nil, message, code end

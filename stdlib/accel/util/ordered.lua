@@ -5,6 +5,7 @@ local M = {}
 
 local orders = setmetatable({}, { __mode = "k" })
 
+---@param t table
 local function iterate(t)
   local order, i = orders[t], 0
   return function()
@@ -31,8 +32,8 @@ local function make()
     rawset(t, key, value)
   end
   meta.__pairs = function(t) return iterate(t), t, nil end
-  -- A for loop hands over the key before, nil at its start: every loop begins at the first entry, also after one
-  -- that was left by break, and loops over one table may be nested.
+  -- A for loop passes the previous key, nil at its start: every loop begins at the first entry, even after one that was
+  -- left by break, and loops over one table may be nested.
   meta.__call = function(t, ...)
     local _, last = ...
     if select("#", ...) == 2 and (last == nil or last ~= at) then
@@ -57,9 +58,11 @@ end
 M.new = make
 
 --- Whether t is such a table.
+---@param t any
 function M.is(t) return orders[t] ~= nil end
 
---- Visits (key, value) in order; for plain tables in sorted order of their string keys.
+--- Visits (key, value) in order. Plain tables are visited in sorted order of their string keys.
+---@param t table
 function M.iterate(t)
   if orders[t] then return iterate(t) end
   local keys, i = {}, 0

@@ -1,5 +1,5 @@
---- Curves in a terminal (Braille dots, or ASCII where the locale has no UTF-8) and as SVG: the loss plot at
---- the end of a run.
+--- Curves in a terminal (Braille dots, or ASCII if the locale has no UTF-8) and as SVG: the loss plot at the end of a
+--- run.
 ---
 ---   io.stdout:write(plot.text { { name = "train", x = at, y = losses }, { name = "val", x = .., y = .. } })
 ---
@@ -15,8 +15,8 @@ local colours = { "#1f77b4", "#d62728", "#2ca02c", "#9467bd" }
 
 local function finite(v) return v == v and v ~= math.huge and v ~= -math.huge end
 
---- Range of all finite points: x0, x1, y0, y1; nil when there is none. A single value gets some room on
---- either side; `only` is it, when all points have the same x.
+--- Range of all finite points: x0, x1, y0, y1. nil if there is none. A single value gets some room on either side.
+--- `only` is the x that all points share, if any.
 local function range(series)
   local x0, x1, y0, y1 = math.huge, -math.huge, math.huge, -math.huge
   for _, s in ipairs(series) do
@@ -65,10 +65,10 @@ end
 ---@param series table[] {name: string, x: number[]?, y: number[]}
 ---@param opts? {width: integer?, height: integer?, utf8: boolean?, xlabel: string?}
 ---@return string
-function M.text(series, opts)
+function M.text(series, opts, ...)
   local o = options("plot.text", opts, {
     width = math.min(80, terminal.width()), height = 12, utf8 = options.none, xlabel = "step",
-  })
+  }, ...)
   if o.utf8 == nil then o.utf8 = terminal.utf8() end
   local x0, x1, y0, y1, only = range(series)
   if not x0 then return "(nothing to plot)\n" end
@@ -107,7 +107,7 @@ function M.text(series, opts)
   local names = {}
   for k, s in ipairs(series) do
     local mark = k == 1 and (o.utf8 and utf8.char(0x2812):rep(2) or "..") or marks[(k - 2) % #marks + 1]
-    names[#names + 1] = mark .. " " .. (s.name or "")
+    names[#names + 1] = mark .. " " .. terminal.visible(s.name or "")
   end
   local legend = table.concat(names, "   ")
   local length = utf8.len(legend) or #legend
@@ -129,7 +129,7 @@ local function escape(s)
   return (s:gsub("[&<>\"]", { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;" }))
 end
 
---- Where the x axis of a drawing gets figures: five places, or every whole number where these are fewer.
+--- Positions of labels on the x axis: five positions, or every whole number if these are fewer.
 local function ticks(x0, x1, only)
   if only then return { only } end
   local n = math.tointeger(x0) and math.tointeger(x1) and math.tointeger(x1 - x0)
@@ -143,10 +143,10 @@ end
 ---@param series table[]
 ---@param opts? {width: integer?, height: integer?, title: string?, xlabel: string?, ylabel: string?}
 ---@return string
-function M.svg(series, opts)
+function M.svg(series, opts, ...)
   local o = options("plot.svg", opts, {
     width = 720, height = 400, title = "", xlabel = "step", ylabel = "loss",
-  })
+  }, ...)
   local x0, x1, y0, y1, only = range(series)
   if not x0 then x0, x1, y0, y1 = 0, 1, 0, 1 end
   local left, right, top, bottom = 60, 20, 30, 45

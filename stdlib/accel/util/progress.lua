@@ -1,7 +1,6 @@
---- A progress bar on stderr: share done, a few figures, rate and time left, in one line of at most 80
---- columns, redrawn at most ten times a second. A narrow terminal gets fewer of them: the bar goes first,
---- then the rate, then the later figures. Where stderr is no terminal it writes a plain line every few
---- seconds instead.
+--- A progress bar on stderr: share done, a few figures, rate and time left, in one line of at most 80 columns, redrawn
+--- at most ten times a second. A narrow terminal gets fewer of them: the bar goes first, then the rate, then the later
+--- figures. If stderr is not a terminal, it writes a plain line every few seconds instead.
 ---
 ---   local bar = Progress { label = "train", unit = "tok" }
 ---   if bar:due() then bar:update(step / steps, tokens, { { "loss", loss:item() } }) end
@@ -10,6 +9,7 @@
 --- `due` costs one clock reading, so figures that need the device are computed only when they are shown.
 local accel = require "accel"
 local class = require "accel.util.class"
+local check = require "accel.util.check"
 local options = require "accel.util.options"
 local terminal = require "accel.util.terminal"
 
@@ -18,10 +18,10 @@ local terminal = require "accel.util.terminal"
 local Progress = class("accel.util.Progress")
 
 ---@param opts? table
----  label string = "": what stands in front
+---  label string = "": the text before the bar
 ---  unit string = "it": of the rate
----  every number = 10: seconds between lines where stderr is no terminal
----  out file*: where it writes (default: stderr)
+---  every number = 10: seconds between lines if stderr is not a terminal
+---  out file*: its output file (default: stderr)
 ---  interactive boolean: redraw one line (default: whether stderr is a terminal)
 ---  width integer: columns (default: the terminal's, at most 80)
 ---  utf8 boolean: draw with characters beyond ASCII (default: by the locale)
@@ -46,6 +46,7 @@ end
 function Progress:due() return accel.clock() >= self.next end
 
 --- 90 -> "1:30"
+---@param seconds number
 function Progress.duration(seconds)
   if seconds ~= seconds or seconds == math.huge then return "?" end
   local s = math.floor(seconds + 0.5)
@@ -54,6 +55,7 @@ function Progress.duration(seconds)
 end
 
 --- Three figures and a unit: 17923.4 -> "17.9k"
+---@param n number
 function Progress.count(n)
   local suffix = ""
   for _, unit in ipairs { { 1e9, "G" }, { 1e6, "M" }, { 1e3, "k" } } do
@@ -66,6 +68,8 @@ function Progress.count(n)
 end
 
 --- Units per second over about the last five seconds.
+---@param now number time in seconds
+---@param amount number units so far
 function Progress:rate(now, amount)
   local window = self.window
   window[#window + 1] = { now, amount }
@@ -80,12 +84,12 @@ local function bar_text(fraction, width, glyphs)
   return "[" .. ("#"):rep(full) .. ("-"):rep(width - full) .. "]"
 end
 
---- Shows the line. fraction: share done, 0 to 1; amount: units done so far; figures: list of {name, number
---- or text}.
+--- Shows the line. fraction: completed share, 0 to 1. amount: completed units. figures: list of {name, number or text}.
 ---@param fraction number
 ---@param amount number
 ---@param figures? table[]
-function Progress:update(fraction, amount, figures)
+function Progress:update(fraction, amount, figures, ...)
+  check.surplus("Progress:update", ...)
   local now = accel.clock()
   fraction = math.max(0, math.min(1, fraction))
   local elapsed = now - self.start
@@ -122,7 +126,8 @@ function Progress:update(fraction, amount, figures)
   self.next = now + self.interval
 end
 
---- Writes a line of its own; the bar is redrawn below it.
+--- Writes a separate line. The bar is redrawn below it.
+---@param text string
 function Progress:log(text)
   if self.drawn then self.out:write("\r\27[K") end
   self.out:write(text, "\n")

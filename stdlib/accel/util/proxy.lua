@@ -1,8 +1,8 @@
---- Objects that stand in front of others: what their class lacks is read from, and written to, the object behind. Used by
---- the Accelerator's optimizers, schedules and views of loaders.
+--- Proxy objects: fields that their class lacks are read from, and written to, the wrapped object. Used by the
+--- Accelerator's optimizers, schedules and views of loaders.
 
---- Gives a class the metamethods. `field` is the raw field that holds the object behind; a method of it that is called
---- on the one in front gets the one behind.
+--- Gives a class the metamethods. `field` is the raw field that holds the wrapped object. A method of it that is called
+--- on the proxy gets the wrapped object.
 ---@param cls table a class
 ---@param field string
 return function(cls, field)

@@ -1,5 +1,5 @@
---- Raises an error that points at the script's line: the first caller outside the training library; at none where
---- there is no such caller, as in the thread of a data worker.
+--- Raises an error that points at the script's line: the first caller outside the training library. Without such a
+--- caller, as in the thread of a data worker, it names no line.
 local caller = require "accel.util.caller"
 
 ---@param fmt string

@@ -1,6 +1,6 @@
---- Random numbers for decisions made in Lua: order of a data pass, choice of a token. Integers only inside
---- (splitmix64), so every machine draws the same; the state is one number, which goes into checkpoints.
---- Tensors are filled by the native generators instead.
+--- Random numbers for decisions made in Lua: order of a data pass, choice of a token. Only integers inside
+--- (splitmix64), so every machine draws the same. The state is one number, which goes into checkpoints. Tensors are
+--- filled by the native generators instead.
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
@@ -33,6 +33,7 @@ end
 function Random:uniform() return (self:bits() >> 11) * 0x1p-53 end
 
 --- An integer in 0 .. n-1, without bias.
+---@param n integer above 0
 function Random:below(n)
   if n <= 0 then raise("Random:below: n must be positive, got %s", tostring(n)) end
   local limit = math.maxinteger - math.maxinteger % n
@@ -42,6 +43,8 @@ function Random:below(n)
 end
 
 --- Shuffles the first n entries of list in place (Fisher-Yates).
+---@param list table changed in place
+---@param n? integer [#list]
 function Random:shuffle(list, n)
   for i = n or #list, 2, -1 do
     local j = self:below(i) + 1
@@ -51,6 +54,8 @@ function Random:shuffle(list, n)
 end
 
 --- A position 1 .. n with probability proportional to weights[i] (non-negative, not all zero).
+---@param weights number[]
+---@param n? integer [#weights]
 function Random:choice(weights, n)
   n = n or #weights
   local total = 0.0

@@ -1,24 +1,20 @@
---- A JSON object in a file that comes from anywhere; nil, message, code where it cannot be read or is none.
+--- A JSON object in a file from any source. nil, message, code if it cannot be read or is not an object. A switch of the folder's files
+--- that a killed process began is completed first (accel.util.writer), since such files name others of their folder.
 local accel = require "accel"
+local read_file = require "accel.util.read_file"
+local writer = require "accel.util.writer"
 
 local MOST <const> = 64 * 1024 * 1024
 
-local function read(path)
-  local file, message = io.open(path, "rb")
-  if not file then return nil, message, "not_found" end
-  local text, why = file:read(MOST + 1)
-  file:close()
-  if not text then return nil, ("%s: %s"):format(path, why or "is empty"), "format" end
-  if #text > MOST then return nil, path .. ": more than 64 MiB of JSON", "format" end
-  return text
-end
-
 ---@param path string
+---@param opts? {nulls: boolean?} of accel.json.decode
 ---@return table?, string?, string?
-return function(path)
-  local text, message, code = read(path)
+return function(path, opts)
+  local text, ok, value
+  local whole, message, code = writer.recover(path:match "^(.+)/[^/]*$" or path:match "^/" or ".")
+  if whole then text, message, code = read_file(path, MOST) end
   if not text then return nil, message, code end
-  local ok, value = pcall(accel.json.decode, text)
+  ok, value = pcall(accel.json.decode, text, opts)
   if not ok then -- without the script's line, which is not to blame
     return nil, ("%s: %s"):format(path, tostring(value):match "JSON: .*" or tostring(value)), "format"
   end

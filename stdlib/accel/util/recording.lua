@@ -1,8 +1,8 @@
---- What runs of functions that are to be recorded (accel.graph) tell of the host's part of a step: who stepped, how often.
+--- Functions that are being recorded (accel.graph) report the host's part of a step: which objects stepped, and how often.
 --- Optimizers and their like ask `running`, which is nil otherwise.
 local M = {}
 
---- Object -> how often it stepped in the run under way; nil: no run.
+--- Object -> number of steps in the current run. nil: no run.
 ---@type table<table, integer>?
 M.running = nil
 
@@ -10,7 +10,8 @@ M.running = nil
 ---@param object table
 function M.count(object) M.running[object] = (M.running[object] or 0) + 1 end
 
---- What is done here cannot be replayed: why, in words that go on "... inside of it". Without a run nothing happens.
+--- The current operation cannot be replayed. The reason is a text that continues "... inside of it". Without a run
+--- nothing happens.
 ---@param why string
 function M.note(why)
   if M.running then require "accel.graph.core".note(why) end

@@ -7,12 +7,15 @@ local meta = getmetatable(accel.zeros(1))
 local floating = { f64 = true, f32 = true, f16 = true, bf16 = true }
 
 --- Whether x is a tensor.
+---@param x any
 function M.is_tensor(x) return type(x) == "userdata" and getmetatable(x) == meta end
 
 --- Whether a dtype holds floating-point numbers.
+---@param dtype string name of a dtype
 function M.is_floating(dtype) return floating[dtype] or false end
 
 --- "(2, 3)"
+---@param t accel.Tensor
 function M.shape_string(t)
   local parts = {}
   for i, n in ipairs(t.shape) do parts[i] = ("%d"):format(n) end

@@ -1,7 +1,30 @@
---- What the terminal can show: asked by the progress bar and the plot.
+--- The terminal's capabilities, for the progress bar and the plot.
 local accel = require "accel"
 
 local M = {}
+
+--- Text from others, made safe for a terminal: control characters, invalid UTF-8 and direction changes appear as \x1b and \u202e.
+--- lines: keep newlines and tabs, for messages. Names have none.
+---@type fun(text: string, lines?: boolean): string
+M.visible = accel.console.visible
+
+--- A message, which may contain names: lines after its first one are indented, so that none looks like a separate
+--- message.
+---@param text string
+---@return string
+function M.message(text) return (M.visible(text, true):gsub("\n(%S)", "\n  %1")) end
+
+--- string.format whose texts are made safe, each in one line, for output with names.
+---@param fmt string
+---@param ... any
+---@return string
+function M.format(fmt, ...)
+  local args = table.pack(...)
+  for i = 1, args.n do
+    if type(args[i]) == "string" then args[i] = M.visible(args[i]) end
+  end
+  return fmt:format(table.unpack(args, 1, args.n))
+end
 
 local function env(name)
   local value = os.getenv(name)
@@ -14,7 +37,8 @@ function M.utf8()
   return locale:lower():find("utf%-?8") ~= nil
 end
 
---- Whether a file descriptor is a terminal that can redraw a line; not in CI or under TERM=dumb.
+--- Whether a file descriptor is a terminal that can redraw a line. false in CI or under TERM=dumb.
+---@param fd integer file descriptor
 function M.interactive(fd)
   if env "CI" or os.getenv("TERM") == "dumb" then return false end
   return accel.isatty(fd) and true or false
@@ -34,8 +58,9 @@ local function parameter(name)
   end
 end
 
---- Whether colours may be written to fd: ACCEL_COLOR=always or never decides; else FORCE_COLOR says yes,
---- NO_COLOR no (where set to anything), and without them a terminal gets colours.
+--- Whether colours may be written to fd: ACCEL_COLOR=always or never decides. Otherwise FORCE_COLOR enables them,
+--- NO_COLOR disables them (if set to anything), and without them a terminal gets colours.
+---@param fd integer file descriptor
 function M.colour(fd)
   local choice = parameter "ACCEL_COLOR"
   if choice ~= "auto" then return choice == "always" end

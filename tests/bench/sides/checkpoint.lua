@@ -1,8 +1,8 @@
--- Side of the bench of checkpoints: weights and both moments of GPT-2 124M are saved (accel.ckpt, accel.save), and loaded into tensors
+-- Side of the bench of checkpoints: weights and both moments of a sixth of GPT-2 124M are saved (accel.ckpt, accel.save), and loaded into tensors
 -- that are there; then steps of a loop with and without an asynchronous save every tenth.
 local accel = require "accel"
 local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
-local o = side.options { folder = "", width = 768, layers = 12, vocab = 50304, step_ms = 1000 }
+local o = side.options { folder = "", width = 768, layers = 2, vocab = 8384, step_ms = 170 }
 if o.quick then o.width, o.layers, o.vocab, o.step_ms = 64, 2, 512, 5 end
 local clock, ckpt = accel.clock, accel.ckpt
 

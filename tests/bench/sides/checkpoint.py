@@ -9,7 +9,7 @@ import torch
 
 QUICK = "--quick" in sys.argv
 FOLDER = sys.argv[sys.argv.index("--folder") + 1]
-WIDTH, LAYERS, VOCAB = (64, 2, 512) if QUICK else (768, 12, 50304)
+WIDTH, LAYERS, VOCAB = (64, 2, 512) if QUICK else (768, 2, 8384)
 
 shapes = {"wte": (VOCAB, WIDTH), "wpe": (1024, WIDTH)}
 for i in range(LAYERS):

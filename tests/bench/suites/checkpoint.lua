@@ -1,16 +1,16 @@
--- The bench of checkpoints: saving and loading 1.5 GB of weights and moments, beside what the same disk does with the same bytes in
+-- The bench of checkpoints: saving and loading 257 MB of weights and moments, beside what the same disk does with the same bytes in
 -- order, and beside torch.save and safetensors; what an asynchronous save costs the steps around it.
 local children = require "children"
 
 return function(h, suites)
-  suites.checkpoint = { about = "checkpoints of 1.5 GB: save, load, asynchronous save", run = function()
+  suites.checkpoint = { about = "checkpoints of 257 MB: save, load, asynchronous save", run = function()
     local folder = children.folder()
     local args = ("--folder %s"):format(h.quote(folder))
     local sides = { h.accel("checkpoint.lua", args) }
     local tool, no_tool = h.compile("disk.c", "cc", "-O2")
     if tool then
       sides[#sides + 1] = { name = "disk", peer = true,
-        command = ("%s%s %s %d"):format(h.pin, h.quote(tool), h.quote(folder), h.quick and 16 or 1424) }
+        command = ("%s%s %s %d"):format(h.pin, h.quote(tool), h.quote(folder), h.quick and 16 or 245) }
     else
       h.skip("the disk itself", no_tool)
     end

@@ -157,7 +157,7 @@ static int name_algorithms(aci_dnn_tensor x, aci_dnn_filter w, aci_dnn_conv c, a
   if (!belong(x, w, c, y)) return 2000;
   *got = 0;
   for (const aci_dnn_algo &k : list) {
-    /* what may round is no trap but the better choice, which this stand-in does not have */
+    /* what may round is not a trap but the better choice, which this stand-in does not have */
     if (k.algo == ROUNDING && c->math != ACI_DNN_FMA_MATH) continue;
     if (*got < want) a[(*got)++] = k;
   }

@@ -24,6 +24,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -69,7 +70,7 @@ struct Call {
 
 struct ncclComm {
   int live, n, me;
-  char path[96];
+  std::string path;
   Shared *shared;
   uint32_t calls;
   std::atomic<int> status, aborted;
@@ -207,18 +208,18 @@ static int number_of(void *stream) {
 }
 
 static void note(ncclComm *c, const char *kind, const Call &call) {
-  const char *log = getenv("NCCL_TWIN_LOG"), *slash = strrchr(c->path, '/');
+  const char *log = getenv("NCCL_TWIN_LOG"), *slash = strrchr(c->path.c_str(), '/');
   if (log == NULL) return;
   FILE *f = fopen(log, "a");
   if (f == NULL) return;
   fprintf(f, "%d/%d %s %s type %d op %d root %d count %zu messages %zu registered %s stream %d\n", c->me, c->n,
-          slash != NULL ? slash + 1 : c->path, kind, call.type, call.op, call.root, call.count, call.messages.size(),
+          slash != NULL ? slash + 1 : c->path.c_str(), kind, call.type, call.op, call.root, call.count, call.messages.size(),
           is_registered(c, call) ? "yes" : "no", number_of(call.stream));
   fclose(f);
 }
 
 static int open_shared(ncclComm *c) {
-  const int fd = open(c->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const int fd = open(c->path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0 || ftruncate(fd, sizeof(Shared)) != 0) return SYSTEM_ERROR;
   void *p = mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
@@ -227,7 +228,7 @@ static int open_shared(ncclComm *c) {
   return ACI_NCCL_SUCCESS;
 }
 
-static ncclComm *make(const char *path, int n, int me);
+static ncclComm *make(const std::string &path, int n, int me);
 
 /* One piece of a collective, so many elements that every member's part fits its area. */
 static bool piece(ncclComm *c, const Call &k, size_t at, size_t n) {
@@ -313,9 +314,7 @@ static int split(ncclComm *c, const Call &k) {
   }
   if (!meet(c, &Member::done, c->calls)) return SYSTEM_ERROR;
   if (k.color == ACI_NCCL_NO_COLOR) return *k.split = NULL, ACI_NCCL_SUCCESS;
-  char path[120];
-  snprintf(path, sizeof path, "%.80s.%u.%d", c->path, c->calls, k.color);
-  *k.split = make(path, n, me);
+  *k.split = make(c->path + "." + std::to_string(c->calls) + "." + std::to_string(k.color), n, me);
   if (*k.split != NULL) (*k.split)->device = c->device;
   return *k.split != NULL ? FINE : SYSTEM_ERROR;
 }
@@ -375,10 +374,10 @@ static void *emulated(const char *name) {
   return h != NULL ? dlsym(h, name) : NULL;
 }
 
-static ncclComm *make(const char *path, int n, int me) {
+static ncclComm *make(const std::string &path, int n, int me) {
   ncclComm *c = new ncclComm();
   c->live = LIVE, c->n = n, c->me = me;
-  snprintf(c->path, sizeof c->path, "%.90s", path);
+  c->path = path;
   if (open_shared(c) != ACI_NCCL_SUCCESS) return delete c, nullptr;
   c->thread = std::thread(serve, c);
   return c;
@@ -429,9 +428,8 @@ EXPORT const char *ncclGetErrorString(int status) {
 EXPORT int ncclGetVersion(int *version) { return *version = wanted("NCCL_TWIN_VERSION") ? wanted("NCCL_TWIN_VERSION") : 22809, 0; }
 EXPORT int ncclGetUniqueId(aci_nccl_id *id) {
   static std::atomic<int> made;
-  const char *dir = getenv("ACCEL_TEST_TMP");
-  memset(id, 0, sizeof *id);
-  snprintf(id->bytes, sizeof id->bytes, "%.60s/nccl.%d.%d", dir != NULL ? dir : "/tmp", (int)getpid(), ++made);
+  memset(id, 0, sizeof *id); /* holds the file's name alone: the folder, which all ranks know, may have a long path */
+  snprintf(id->bytes, sizeof id->bytes, "nccl.%d.%d", (int)getpid(), ++made);
   return 0;
 }
 EXPORT int ncclCommInitRankConfig(ncclComm **out, int n, aci_nccl_id id, int rank, aci_nccl_config *config) {
@@ -439,7 +437,8 @@ EXPORT int ncclCommInitRankConfig(ncclComm **out, int n, aci_nccl_id id, int ran
     return INVALID_ARGUMENT;
   typedef int Device();
   static Device *const device = (Device *)emulated("emulated_device");
-  *out = make(id.bytes, n, rank);
+  const char *dir = getenv("ACCEL_TEST_TMP");
+  *out = make(std::string(dir != NULL ? dir : "/tmp") + "/" + id.bytes, n, rank);
   if (*out != NULL) (*out)->device = device != NULL ? device() : -1;
   return *out != NULL ? 0 : SYSTEM_ERROR;
 }
@@ -465,7 +464,7 @@ static int end(ncclComm *c, bool abort) {
   }
   c->thread.join();
   munmap(c->shared, sizeof(Shared));
-  unlink(c->path);
+  unlink(c->path.c_str());
   c->live = 0;
   return delete c, 0;
 }

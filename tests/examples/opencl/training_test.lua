@@ -63,7 +63,7 @@ assert(draws "cpu" == draws "opencl")
 local w = accel.ones({ 4, 2 }, { device = "opencl" })
 raises("embedding: index 4 (element 2) is out of range: there are 4 rows in weight", accel.embedding,
   accel.tensor({ 0, 4 }, { device = "opencl", dtype = "i64" }), w)
-raises("is no class: there are 2", accel.cross_entropy, w, accel.tensor({ 0, 1, 2, 0 }, { device = "opencl", dtype = "i64" }))
+raises("is not a class: there are 2", accel.cross_entropy, w, accel.tensor({ 0, 1, 2, 0 }, { device = "opencl", dtype = "i64" }))
 local y = accel.zeros({ 2, 2 }, { device = "opencl" })
 raises("out of range", y.scatter_add_, y, 1, accel.tensor({ { 0, 7 } }, { device = "opencl", dtype = "i64" }),
   accel.ones({ 1, 2 }, { device = "opencl" }))

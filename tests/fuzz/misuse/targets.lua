@@ -21,14 +21,29 @@ M.left_out = {
 --- End the process when the command line is wrong.
 M.exits = { ["accel.util.cli.fail"] = true }
 
---- Models whose defaults have billions of parameters: even on meta each takes minutes of collections in a heap that calls have filled.
-local LARGE <const> = { Llama = true, LlamaModel = true, LlamaForCausalLM = true, MixtralModel = true, MixtralForCausalLM = true }
+-- Whether a table gives the sizes of a model: without them most families have billions of parameters.
+local function has_sizes(config)
+  if type(config) ~= "table" then return false end
+  for _, key in ipairs { "hidden_size", "n_embd", "d_model", "hidden_sizes", "embed_dim" } do
+    local size = rawget(config, key)
+    if type(size) == "number" and size < 1000 then return true end
+  end
+  return false
+end
 
---- Whether a call would build such a model by its defaults.
+--- Whether a call would build a model by the defaults of its family: even on meta each takes minutes of collections in a heap that calls
+--- have filled. Also a method that takes a configuration, called with another table.
 ---@param target table
 ---@param args table packed
 function M.builds_large(target, args)
-  return LARGE[target.name:match "^accel%.models%.(%w+)$" or ""] and (not args[1] or type(args[1]) == "table" and not next(args[1]))
+  local name, method = target.name:match "^accel%.models%.(%w+):?(.*)$"
+  if not name then return false end
+  local class = target.class or target.holder
+  if method == "" then
+    local is_model = type(class) == "table" and rawget(class, "schema") ~= nil or type(class) == "table" and class.schema ~= nil
+    return is_model and not has_sizes(args[1])
+  end
+  return (method == "build" or method == "from_config" or method == "part") and not has_sizes(args[2]) and not has_sizes(args[1])
 end
 
 local KEPT_CALLS = 12
@@ -58,7 +73,12 @@ local function read(path)
 end
 
 -- ---- finding ----
+-- Of the families that a description makes, one of each kind: the others have the same methods.
+local homes, SAMPLE <const> = require("accel.models.families").homes, { mistral = true, bart = true, roberta = true, dinov2 = true }
+
 local function add_class(name, class, found)
+  local home = homes[name:match "^accel%.models%.(%w+)$" or ""]
+  if home and not SAMPLE[home:match "[%w_]+$"] then return end
   add { name = name, class = class, holder = class, key = "init", examples = found }
   for _, key in ipairs(M.sorted_keys(class)) do
     if type(class[key]) == "function" and key ~= "init" then

@@ -36,7 +36,7 @@ end
 
 -- Usage.
 check("$R --help", 0, "usage: accel-run", "")
-check("$R -h", 0, "exit codes:", "")
+check("$R -h", 0, "exit status:", "")
 check("$R --help", 0, "show the version\n", "")
 check("$R --version", 0, "accel-run ", "")
 check("$R", 2, "", "no script given")
@@ -45,7 +45,7 @@ check("$R --num-thraeds 2 x.lua", 2, nil,
 check("$R -num-threads 2 x.lua", 2, nil, "unknown option '-num-threads'; did you mean '--num-threads'?\nTry")
 check("$R --zzzzzz", 2, nil, "unknown option '--zzzzzz'\nTry")
 check("$R --num_threads", 2, nil, "needs a value")
-check("$R --num_threads=two -e 1", 2, nil, "'two' is no number")
+check("$R --num_threads=two -e 1", 2, nil, "'two' is not a number")
 check("$R --help=3", 2, nil, "takes no value")
 check("$R -x", 2, nil, "unknown option '-x'")
 check("$R nowhere.lua", 2, nil, "cannot read 'nowhere.lua': No such file")
@@ -141,7 +141,7 @@ typo("own", nil)
 typo("ctx", ":save_for_backward")
 typo("loader", ":state_dict")
 typo("class", ":freeze")
-check("$R typo.lua checkpointing", 1, "", "the models of accel.models have it; in a module of your own, forward calls")
+check("$R typo.lua checkpointing", 1, "", "the models of accel.models have it; in your own module, forward calls")
 
 -- Methods called with a dot: the line of the script, and how it is written. Other errors stay what they are.
 write("dot.lua", [[

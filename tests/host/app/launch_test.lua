@@ -55,25 +55,25 @@ end
 
 -- Usage.
 write("print.lua", "print(1)")
-local _, _, help = check("$R --help", 0, { "the same script on several ranks:", "--num-processes N", "--log-dir DIR" })
+local _, _, help = check("$R --help", 0, { "options for several ranks:", "--num-processes N", "--log-dir DIR" })
 for line in help:gmatch "[^\n]+" do assert(#line <= 80, line) end
 local wrong = {
-  ["--num_processes 0"] = "'0' is no number of ranks", ["--num_processes -2"] = "'-2' is no number of ranks",
-  ["--num_processes two"] = "'two' is no number of ranks", ["--num_processes 2.5"] = "'2.5' is no number",
-  ["--num_processes ''"] = "'' is no number", ["--num_processes 257"] = "257 ranks on one machine",
+  ["--num_processes 0"] = "'0' is not a number of ranks", ["--num_processes -2"] = "'-2' is not a number of ranks",
+  ["--num_processes two"] = "'two' is not a number of ranks", ["--num_processes 2.5"] = "'2.5' is not a number",
+  ["--num_processes ''"] = "'' is not a number", ["--num_processes 257"] = "257 ranks on one machine",
   ["--num_proceses 2"] = "did you mean '--num-processes'?", ["--num-procesess=2"] = "did you mean '--num-processes'?",
   ["--num_processes 2 --num_machines 3"] = "3 machines are too many for 2 ranks",
   ["--num_processes 3 --num_machines 2 --machine_rank 0 --main_process_ip h --main_process_port 1"] = "cannot be split",
   ["--num_processes 2 --num_machines 2"] = "2 machines need machine_rank",
   ["--num_processes 2 --num_machines 2 --machine_rank 0"] = "2 machines need main_process_ip",
   ["--num_processes 2 --num_machines 2 --machine_rank 2 --main_process_ip h --main_process_port 1"] = "must be below",
-  ["--num_processes 2 --main_process_port 99999"] = "'99999' is no port", ["--num_processes 2 --machine_rank x"] = "'x'",
-  ["--num_processes 2 --num_machines 0"] = "'0' is no number of machines",
-  ["--num_processes 2 --backend nccll"] = "'nccll' is none of auto|", ["--timeout 0"] = "'0' is no number of seconds",
-  ["--timeout 1e9"] = "no number of seconds", ["--num_processes 2 --cpu_affinity on"] = "neither auto nor none",
+  ["--num_processes 2 --main_process_port 99999"] = "'99999' is not a port", ["--num_processes 2 --machine_rank x"] = "'x'",
+  ["--num_processes 2 --num_machines 0"] = "'0' is not a number of machines",
+  ["--num_processes 2 --backend nccll"] = "'nccll' is not one of auto|", ["--timeout 0"] = "'0' is not a number of seconds",
+  ["--timeout 1e9"] = "not a number of seconds", ["--num_processes 2 --cpu_affinity on"] = "neither auto nor none",
   ["--num_processes 2 --tee"] = "there is no --log-dir", ["--log_dir d"] = "--log-dir is for several ranks",
-  ["--max_restarts 1"] = "--max-restarts is for several ranks", ["--num_processes 2 --max_restarts x"] = "'x' is no number",
-  ["--num_processes 2 --monitor_interval -1"] = "no number of seconds", ["--num_processes"] = "'--num-processes' needs a value",
+  ["--max_restarts 1"] = "--max-restarts is for several ranks", ["--num_processes 2 --max_restarts x"] = "'x' is not a number",
+  ["--num_processes 2 --monitor_interval -1"] = "not a number of seconds", ["--num_processes"] = "'--num-processes' needs a value",
   ["--num_processes 2 --tee=1"] = "'--tee' takes no value",
   ["--nproc-per-node 2"] = "did you mean '--num-processes'", ["--master_addr=h"] = "did you mean '--main-process-ip'",
 }
@@ -115,10 +115,10 @@ o = check("$R --num_processes 1 -e 'print(os.getenv \"RANK\", os.getenv \"WORLD_
 -- warnings of the environment come once
 _, e = check("ACCEL_NUM_THREADZ=1 $R --num_processes 2 print.lua", 0)
 assert(count(e, "ACCEL_NUM_THREADZ") == 1, e)
--- what a script starts is no rank
+-- what a script starts is not a rank
 write("nested.lua", "if os.getenv 'RANK' == '0' then os.execute(arg[1]) end")
-check([[$R --num_processes 2 nested.lua "'$R' -e 'print(require(\"accel\").dist.get_world_size())'"]], 0, "1\n")
-check([[$R --num_processes 2 nested.lua "'$R' --num_processes 3 -e 'print(os.getenv \"WORLD_SIZE\")'"]], 0,
+check([[$R --num_processes 2 nested.lua "'${R}' -e 'print(require(\"accel\").dist.get_world_size())'"]], 0, "1\n")
+check([[$R --num_processes 2 nested.lua "'${R}' --num_processes 3 -e 'print(os.getenv \"WORLD_SIZE\")'"]], 0,
   { "3\n", "[rank 2] 3\n" })
 check("RANK=0 WORLD_SIZE=2 $R --num_processes 2 print.lua", 2, "", "already rank 0 of 2, started by torchrun")
 
@@ -192,7 +192,7 @@ for _, victim in ipairs { 0, 1 } do
 end
 
 -- Stopped is not dead.
-check(both .. "kill -STOP $r1; wait_for 'is stopped' e; kill -CONT $r1; wait_for 'goes on' e; kill -STOP $r1; sleep 0.05; "
+check(both .. "kill -STOP $r1; wait_for 'is stopped' e; kill -CONT $r1; wait_for 'continues' e; kill -STOP $r1; sleep 0.05; "
   .. "kill -9 $r0; " .. finish, 137, "rank 1 (pid ")
 
 -- Ctrl-C: to the launcher, or as a terminal does it, to all at once; both end at the next step.

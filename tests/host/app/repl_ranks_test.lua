@@ -47,7 +47,7 @@ for line in out:gmatch "[^\n]+" do assert(#line <= 80, line) end
 
 -- Wrong targets, wrong commands.
 for input, why in pairs {
-  ["@7 1"] = "ranks are 0 to 1", ["@0 :typee 1"] = "did you mean :type?", [":diff 3"] = "no tensor in it",
+  ["@7 1"] = "ranks are 0 to 1", ["@0 :typee 1"] = "did you mean :type?", [":diff 3"] = "it has no tensor",
   [":diff nil + 1"] = "[all] stdin:1: attempt to perform arithmetic", ["@x 3"] = "stdin:1: '@x': ranks are 0 to 1",
   ["@1"] = "stdin:1: nothing is to be run on '@1'", [":foo"] = "[all] stdin:1: no command :foo",
   ["@1 no_such"] = "[rank 1] stdin:1: undeclared global 'no_such'", ["no_such?"] = "nothing is known of 'no_such'",

@@ -26,6 +26,27 @@ static void test_folder_and_files(void **state) {
   free(text);
 }
 
+/* Names of files may be any bytes. The description is JSON, which ps and top read. */
+static void test_names_that_are_not_utf_8(void **state) {
+  (void)state;
+  char path[340];
+  ac_err e;
+  ac_attach_options o = AC_ATTACH_OPTIONS_INIT;
+  o.job = "bytes";
+  o.ranks = 1;
+  o.stacks = stacks;
+  o.interrupt = interrupt;
+  o.user = &interrupts;
+  o.script = "n\xe9me \xc3\xa9 \033[31m.lua";
+  ac_attach *a;
+  assert_ok(ac_attach_open(&o, &a, &e), e);
+  snprintf(path, sizeof path, "%s/../%s/rank0.json", folder, ac_attach_job(a));
+  char *text = ac_test_read(path, NULL);
+  ac_test_contains(text, "\"script\":\"n\\\\xe9me \xc3\xa9 \\\\x1b[31m.lua\"", __FILE__, __LINE__);
+  free(text);
+  ac_attach_close(a);
+}
+
 static void test_ranks_share_a_token(void **state) {
   ac_attach *second;
   ac_err e;
@@ -179,7 +200,7 @@ static void test_pause_and_stand(void **state) {
   assert_string_equal(ask(control, "pause 65"), "armed");
   assert_string_equal(ask(control, "cancel"), "ok");
   assert_int_equal(ac_attach_step(service, 65), 0);
-  /* a pause that the rank has taken cannot be taken back: the client is told, and lets it go on */
+  /* a pause that the rank has taken cannot be taken back: the client is told, and lets it continue */
   assert_string_equal(ask(control, "pause 66"), "armed");
   assert_int_equal(ac_attach_step(service, 66), AC_ATTACH_PAUSE);
   assert_string_equal(ask(control, "cancel"), "none");
@@ -269,7 +290,7 @@ static void test_garbage(void **state) {
   close(fd);
 }
 
-/* Silent ones make room after two seconds, ones that do not read are dropped, and others are served meanwhile. */
+/* Silent ones make room for the next client, and end after two seconds, ones that do not read are dropped, and others are served meanwhile. */
 static void test_slow_clients(void **state) {
   int silent[15];
   (void)state;
@@ -277,10 +298,15 @@ static void test_slow_clients(void **state) {
   admitted(good);
   for (int i = 0; i < 15; i++) silent[i] = dial("rank0");
   assert_string_equal(ask(good, "stacks"), "  train.lua:3: in main chunk\n");
+  enum { CROWD = 100 };
+  int crowd[CROWD];
+  for (int i = 0; i < CROWD; i++) crowd[i] = dial("rank0"); /* these displace the silent ones, and each other */
   const int one_more = dial("rank0");
-  assert_string_equal(get(one_more), ""); /* there is no room */
+  admitted(one_more);
+  assert_string_equal(ask(one_more, "stacks"), "  train.lua:3: in main chunk\n");
   close(one_more);
   usleep(2700000);
+  for (int i = 0; i < CROWD; i++) assert_string_equal(get(crowd[i]), ""), close(crowd[i]);
   for (int i = 0; i < 15; i++) assert_string_equal(get(silent[i]), "");
   const int flood = dial("rank0");
   admitted(flood);
@@ -302,7 +328,8 @@ static void test_slow_clients(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_folder_and_files),   cmocka_unit_test(test_ranks_share_a_token), cmocka_unit_test(test_open_to_others_is_refused),
+      cmocka_unit_test(test_folder_and_files), cmocka_unit_test(test_names_that_are_not_utf_8),
+      cmocka_unit_test(test_ranks_share_a_token), cmocka_unit_test(test_open_to_others_is_refused),
       cmocka_unit_test(test_wrong_tokens),       cmocka_unit_test(test_other_user),          cmocka_unit_test(test_requests),
       cmocka_unit_test(test_pause_and_stand),    cmocka_unit_test(test_wait_for_a_client),   cmocka_unit_test(test_garbage),
       cmocka_unit_test(test_slow_clients),      cmocka_unit_test(test_client_gone),

@@ -212,7 +212,7 @@ static void backward_into_some_inputs(void **state) {
   assert_ok(ac_backward(g->c, 1, &y, NULL, 2, in, NULL, &e), e);
   assert_null(ac_tensor_grad(x));
   assert_values(ac_tensor_grad(w), 6, 32);
-  assert_values(ac_tensor_grad(h), 6, 16); /* also of a tensor that is no leaf */
+  assert_values(ac_tensor_grad(h), 6, 16); /* also of a tensor that is not a leaf */
   drop(x, w, h, q, y);
 }
 

@@ -163,7 +163,7 @@ static void wrong_answers(void **state) {
     ac_status code;
     const char *says;
   } cases[] = {{1, AC_IO, "no room"},
-               {4, AC_GRAD, "wrote the tensor"},
+               {4, AC_GRAD, "changed the tensor"},
                {2, AC_IO, "lost"},
                {3, AC_GRAD, "was unpacked as f64 () on cpu, but it was f64 (2) on cpu"}};
   for (int i = 0; i < 4; i++) {

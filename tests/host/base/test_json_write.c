@@ -61,7 +61,7 @@ static void writes_and_reads_back(void **state) {
   aci_strbuf_fini(&b);
 }
 
-/* What was parsed comes out as it was, whole and in part; a large object has a table of keys that is no member. */
+/* What was parsed comes out as it was, whole and in part; a large object has a table of keys that is not a member. */
 static void parsed_values_are_written_again(void **state) {
   (void)state;
   aci_strbuf text = {0}, b = {0};

@@ -102,7 +102,10 @@ static void spellings(void **state) {
   assert_true(int_of("ACCEL_MEM_LIMIT", "8G") == (int64_t)8 << 30);
   assert_true(int_of("ACCEL_MEM_LIMIT", "1.5g") == (int64_t)3 << 29);
   assert_true(int_of("ACCEL_MEM_LIMIT", "512MiB") == (int64_t)512 << 20);
-  assert_true(int_of("ACCEL_MEM_LIMIT", "64KB") == 64 << 10);
+  assert_true(int_of("ACCEL_MEM_LIMIT", "64KB") == 64000);
+  assert_true(int_of("ACCEL_MEM_LIMIT", "8Gb") == 1000000000);
+  assert_true(int_of("ACCEL_MEM_LIMIT", "64kb") == 64000);
+  assert_true(int_of("ACCEL_MEM_LIMIT", "1PiB") == (int64_t)1 << 50);
   assert_true(int_of("ACCEL_MEM_LIMIT", "2T") == (int64_t)2 << 40);
   assert_true(int_of("ACCEL_MEM_LIMIT", "50%") == (int64_t)((double)aci_host_memory() * 0.5));
   assert_true(int_of("ACCEL_SEED", "9223372036854775807") == INT64_MAX);

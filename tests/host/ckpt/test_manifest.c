@@ -27,7 +27,7 @@ static ac_status parse(const char *body, aci_manifest *m, ac_err *e) {
 }
 
 static void reads_back(void **state) {
-  aci_manifest m = {.part = -1, .parts = 3, .id = "0123456789abcdef"}, back = {.part = -1};
+  aci_manifest m = {.part = -1, .parts = 3, .id = "0123456789abcdef", .run = "a run", .sequence = 1780000000123456}, back = {.part = -1};
   aci_strbuf text = {0};
   aci_json_doc *doc;
   ac_err e;
@@ -45,6 +45,8 @@ static void reads_back(void **state) {
   assert_string_equal(back.file[1].name, "model.safetensors");
   assert_true(back.file[1].bytes == (uint64_t)5 << 40 && back.file[1].crc32c == 0xfedcba98u && back.parts == 3);
   assert_string_equal(back.id, m.id);
+  assert_string_equal(back.run, "a run");
+  assert_true(back.sequence == 1780000000123456);
   assert_int_equal(aci_json_get(back.doc, back.state, "step")->u.i, 7);
   aci_json_free(doc);
   aci_manifest_fini(&m);
@@ -60,11 +62,18 @@ static void refuses(void **state) {
       {HEAD("1.0") FILES STATE, AC_OK, ""},
       {HEAD("1.3") FILES STATE "\"later\": [1], ", AC_OK, ""},
       {HEAD("1.0") FILES STATE "\"later\": [1], ", AC_PARSE, "member that the format does not know"},
+      {HEAD("1.1") FILES STATE "\"run\": \"r\", \"sequence\": 3, \"continues\": [\"a\"], ", AC_OK, ""},
+      {HEAD("1.1") FILES STATE "\"run\": 1, ", AC_PARSE, "names no run"},
+      {HEAD("1.1") FILES STATE "\"run\": \"a\\u0000b\", ", AC_PARSE, "names no run"},
+      {HEAD("1.1") FILES STATE "\"sequence\": -1, ", AC_PARSE, "sequence is not an integer above 0"},
+      {HEAD("1.1") FILES STATE "\"sequence\": 9000000000000000000, ", AC_PARSE, "sequence is not an integer above 0"},
+      {HEAD("1.1") FILES STATE "\"continues\": {}, ", AC_PARSE, "is not a list"},
+      {HEAD("1.1") FILES STATE "\"continues\": [1], ", AC_PARSE, "something other than names"},
       {HEAD("2.0") FILES STATE, AC_UNSUPPORTED, "format version 2.0; this is accel"},
       {HEAD("0.9") FILES STATE, AC_UNSUPPORTED, "use an earlier release"},
       {HEAD("x") FILES STATE, AC_PARSE, "no version"},
       {HEAD("1.0") STATE + 2, AC_PARSE, "damaged"},
-      {"{\"format\": \"accel.checkpoint.part\", ", AC_PARSE, "no manifest of a checkpoint"},
+      {"{\"format\": \"accel.checkpoint.part\", ", AC_PARSE, "not the manifest of a checkpoint"},
       {"{\"format\": \"accel.checkpoint\", \"version\": \"1.0\", ", AC_PARSE, "no id"},
       {HEAD("1.0") "\"state\": {}, ", AC_PARSE, "no list of files"},
       {HEAD("1.0") "\"files\": [], ", AC_PARSE, "no state"},
@@ -95,6 +104,29 @@ static void refuses(void **state) {
   }
 }
 
+/* Manifests of 1.0: the second in which they were written. */
+static void age_of_old_ones(void **state) {
+  static const struct {
+    const char *member;
+    int64_t sequence;
+  } rows[] = {{"", 0},
+              {"\"created\": \"1970-01-02T00:00:01Z\", ", (int64_t)86401 * 1000000},
+              {"\"created\": \"2026-11-29T10:44:09Z\", ", (int64_t)1795949049 * 1000000},
+              {"\"created\": \"2026-11-29\", ", 0},
+              {"\"created\": 5, ", 0},
+              {"\"created\": \"2026-11-29T10:44:09Z\", \"sequence\": 7, ", 7}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char body[512];
+    aci_manifest m;
+    ac_err e;
+    snprintf(body, sizeof body, HEAD("1.1") FILES STATE "%s", rows[i].member);
+    assert_ok(parse(body, &m, &e), e);
+    if (m.sequence != rows[i].sequence) fail_msg("row %zu: %lld", i, (long long)m.sequence);
+    assert_string_equal(m.run, "");
+    aci_manifest_fini(&m);
+  }
+}
+
 /* A later format may have another checksum: its number is told all the same. */
 static void later_version_first(void **state) {
   const char *text = "{\"format\": \"accel.checkpoint\", \"version\": \"3.1\", \"checksum\": \"sha\"}";
@@ -121,6 +153,7 @@ static void names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(reads_back), cmocka_unit_test(refuses), cmocka_unit_test(later_version_first),
+                                     cmocka_unit_test(age_of_old_ones),
                                      cmocka_unit_test(names)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

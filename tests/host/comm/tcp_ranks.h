@@ -58,6 +58,7 @@ static void tcp_env(const tcp_ranks *k, int me) {
   setenv("MASTER_ADDR", k->address != NULL ? k->address : "127.0.0.1", 1);
   env_int("MASTER_PORT", k->port);
   setenv("ACCEL_NUM_THREADS", "1", 1);
+  setenv("ACCEL_JOB_SECRET", "the secret of the tests", 1);
   setenv("ACCEL_TIMEOUT", k->timeout != NULL ? k->timeout : "60", 1);
 }
 

@@ -139,7 +139,7 @@ static void no_heap(void **state) {
     ac_err e;
     if (ac_ctx_new(NULL, &ctx, &e) != AC_OK) _exit(1);
     const ac_status st = ac_world_open(ctx, NULL, &w, &e);
-    const bool told = strstr(e.msg, "is no heap of accel-run") != NULL;
+    const bool told = strstr(e.msg, "is not a heap of accel-run") != NULL;
     ac_ctx_free(ctx);
     _exit(st == AC_INVALID && told ? 0 : 2);
   }

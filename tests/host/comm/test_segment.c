@@ -47,16 +47,31 @@ static void make_and_open(void **state) {
   }
 }
 
+/* The last rank that joins wipes the key of the job. */
+static void key_is_wiped(void **state) {
+  aci_segment_map a;
+  ac_err e;
+  static const uint8_t zero[sizeof a.head->job_key];
+  assert_ok(aci_segment_make(3, &a, &e), e);
+  memset(a.head->job_key, 7, sizeof a.head->job_key);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(a.head->job_key[31], 7);
+    aci_segment_key_done(a.head);
+  }
+  assert_memory_equal(a.head->job_key, zero, sizeof zero);
+  aci_segment_close(&a);
+}
+
 static void refusals(void **state) {
   aci_segment_map a, b;
   ac_err e;
   assert_fails(aci_segment_make(0, &a, &e), INVALID, "0 ranks", e);
   assert_fails(aci_segment_make(ACI_MAX_LOCAL + 1, &a, &e), INVALID, "257 ranks", e);
-  assert_fails(aci_segment_open(-1, &b, &e), INVALID, "no segment of accel-run", e);
+  assert_fails(aci_segment_open(-1, &b, &e), INVALID, "not a segment of accel-run", e);
   assert_fails(aci_segment_open(0, &b, &e), INVALID, "descriptor 0", e);
   FILE *f = tmpfile();
   assert_int_equal(ftruncate(fileno(f), 1 << 20), 0);
-  assert_fails(aci_segment_open(fileno(f), &b, &e), INVALID, "no segment", e);
+  assert_fails(aci_segment_open(fileno(f), &b, &e), INVALID, "not a segment", e);
   fclose(f);
   assert_ok(aci_segment_make(2, &a, &e), e);
   a.head->layout++;
@@ -177,7 +192,7 @@ static void held_up_writer(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(make_and_open), cmocka_unit_test(refusals),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(make_and_open), cmocka_unit_test(key_is_wiped), cmocka_unit_test(refusals),
                                      cmocka_unit_test(first_abort_reason), cmocka_unit_test(abort_wakes),
                                      cmocka_unit_test(pages_are_whole), cmocka_unit_test(held_up_writer)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -370,9 +370,31 @@ static void stopped(void **state) {
   for (int r = 0; r < 2; r++) assert_int_equal(shared->code[r], AC_OK);
   assert_int_equal(shared->warned, 1);
   ac_test_contains(shared->warning, "rank 1 (", __FILE__, __LINE__);
-  ac_test_contains(shared->warning, "is stopped (SIGSTOP), not dead; rank 0 goes on waiting", __FILE__,
+  ac_test_contains(shared->warning, "is stopped (SIGSTOP), not dead; rank 0 continues to wait", __FILE__,
                    __LINE__);
   ac_test_contains(shared->warning, "train.lua:7", __FILE__, __LINE__);
+}
+
+/* A rank in a loop is named while the others wait, by one of them, and the wait goes on. */
+static void loops(rank *r) {
+  ac_log_set(on_log, NULL, AC_LOG_WARN);
+  r->w->watch.late_ns = 100000000;
+  const ac_coll first = all_reduce(3, "train.lua:7"), second = all_reduce(3, "train.lua:9");
+  CHECK_OK(ac_collective(ac_world_group(r->w), &first, E_));
+  if (r->me == 1)
+    while (atomic_load(&shared->warned) == 0) continue;
+  note(r, ac_world_group(r->w), &second);
+}
+
+static void in_a_loop(void **state) {
+  run_all(3, loops, NULL);
+  for (int r = 0; r < 3; r++) assert_int_equal(shared->code[r], AC_OK);
+  assert_int_equal(shared->warned, 1);
+  ac_test_contains(shared->warning, "rank 0 has waited 0.", __FILE__, __LINE__);
+  ac_test_contains(shared->warning, "s for rank 1 in all_reduce", __FILE__, __LINE__);
+  ac_test_contains(shared->warning, "train.lua:9", __FILE__, __LINE__);
+  ac_test_contains(shared->warning, ": rank 1 made its last call at train.lua:7; to see the script lines of all ranks: accel-run stacks", __FILE__,
+                   __LINE__);
 }
 
 /* ---- ranks that wait for each other ---- */
@@ -553,6 +575,7 @@ int main(void) {
       AC_TEST_TIMED(timeouts),
       cmocka_unit_test(slow_is_fine),
       cmocka_unit_test(stopped),
+      cmocka_unit_test(in_a_loop),
       AC_TEST_TIMED(deadlocked_groups),
       AC_TEST_TIMED(pairs),
       cmocka_unit_test(receive_first),

@@ -131,7 +131,7 @@ static void what_is_not_of_the_protocol(void **state) {
     give_frame(&p, wrong[i], body, sizeof body);
     turns(&p);
     assert_fails(aci_mesh_check_end(p.m, &e), PEER, "rank 1 (", e);
-    ac_test_contains(e.msg, "not of the protocol", __FILE__, __LINE__);
+    ac_test_contains(e.msg, "violates the protocol", __FILE__, __LINE__);
     assert_int_equal(e.rank, 1);
     close_pair(&p);
   }
@@ -154,7 +154,7 @@ static void too_much(void **state) {
     f.bytes = granted ? 11 : 10;
     give_frame(&p, f, body, f.bytes);
     turns(&p);
-    assert_fails(aci_mesh_check_end(p.m, &e), PEER, "not of the protocol", e);
+    assert_fails(aci_mesh_check_end(p.m, &e), PEER, "violates the protocol", e);
     for (size_t i = ACI_EAGER; i < sizeof got; i++) assert_int_equal(got[i], 0x5A);
     if (granted) aci_mesh_cancel(p.m, &v);
     close_pair(&p);

@@ -37,20 +37,20 @@ static void what_may_not_enter(void **state) {
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     p = toy;
     p.name = names[i];
-    assert_fails(ac_device_register(&p, &kind, &e), INVALID, "no name of a device", e);
+    assert_fails(ac_device_register(&p, &kind, &e), INVALID, "not a name of a device", e);
   }
   p = toy, p.open = NULL;
   assert_fails(ac_device_register(&p, &kind, &e), INVALID, "opens nothing", e);
   p = toy, p.params = odd, p.n_params = 1;
   assert_fails(ac_device_register(&p, &kind, &e), INVALID, "TOYS_FAST", e);
   p = toy, p.params = text, p.n_params = 1;
-  assert_fails(ac_device_register(&p, &kind, &e), INVALID, "no bool, int or size", e);
+  assert_fails(ac_device_register(&p, &kind, &e), INVALID, "not a bool, int or size", e);
   p = toy, p.n_flags = 3;
   assert_fails(ac_device_register(&p, &kind, &e), INVALID, "more flags than parameters", e);
   p = toy, p.name = "l", p.params = taken, p.n_params = 1;
   assert_fails(ac_device_register(&p, &kind, &e), INVALID, "does not begin with its name", e);
   p = toy, p.name = "cpu", p.n_params = p.n_flags = 0;
-  assert_fails(ac_device_register(&p, &kind, &e), STATE, "there is a device cpu already", e);
+  assert_fails(ac_device_register(&p, &kind, &e), STATE, "the device cpu already exists", e);
   assert_int_equal(ac_device_n_providers(), n);
 }
 

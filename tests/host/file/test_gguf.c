@@ -298,7 +298,7 @@ static void test_writer(void **state) {
   memset(ac_tensor_data(some), 1, 4);
   memset(ac_tensor_data(most), 1, (size_t)many * 4);
   remove(path);
-  assert_fails(ac_gguf_create(path, "head", 4, 32, 4, &w, &e), INVALID, "4 bytes of tensors are no multiple of the alignment 32", e);
+  assert_fails(ac_gguf_create(path, "head", 4, 32, 4, &w, &e), INVALID, "4 bytes of tensors are not a multiple of the alignment 32", e);
   assert_int_equal(ac_gguf_create(path, "head", 4, 32, 32, &w, &e), AC_OK);
   assert_int_equal(ac_gguf_append(w, some, &e), AC_OK);
   assert_fails(ac_gguf_append(w, some, &e), INVALID, "4 bytes are more than were announced", e);

@@ -197,22 +197,57 @@ static void follows_links(void **state) {
   assert_int_equal(n_files(), 3);
 }
 
+/* Without a descriptor for the folder nothing can be said to be on disk. */
+static void no_descriptors(void **state) {
+  ac_err e;
+  struct rlimit was, none;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+  none = was;
+  none.rlim_cur = 0;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const ac_status st = aci_sync_folder(".", &e);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+  assert_fails(st, IO, ".: the folder cannot be synced to disk: Too many open files", e);
+  assert_ok(aci_sync_folder(".", &e), e);
+  assert_ok(aci_sync_folder("nowhere", &e), e);
+}
+
+/* The kernel follows no such link where fs.protected_symlinks is set. */
+static void links_of_other_users(void **state) {
+  ac_err e;
+  if (geteuid() != 0) skip();
+  ac_test_write("real", "old", 3);
+  mkdir("shared", 0700);
+  assert_int_equal(chmod("shared", 01777), 0);
+  assert_int_equal(symlink("../real", "shared/link"), 0);
+  assert_ok(write_all("shared/link", "ours", false, &e), e);
+  assert_int_equal(lchown("shared/link", 65534, 65534), 0);
+  assert_fails(write_all("shared/link", "new", false, &e), IO,
+               "shared/link: another user's link in a shared folder is not followed: Permission denied", e);
+  holds("real", "ours");
+  assert_int_equal(chmod("shared", 0777), 0);
+  assert_ok(write_all("shared/link", "new", false, &e), e);
+  holds("real", "new");
+  unlink("shared/link");
+  rmdir("shared");
+}
+
 static void refuses_what_is_no_file(void **state) {
   ac_err e;
   struct stat sb;
   mkdir("dir", 0755);
   assert_fails(write_all("dir", "x", false, &e), IO, "dir: is a folder and cannot be replaced", e);
   assert_int_equal(mkfifo("pipe", 0600), 0);
-  assert_fails(write_all("pipe", "x", false, &e), IO, "pipe: is no regular file", e);
-  assert_fails(write_all("/dev/null", "x", false, &e), IO, "/dev/null: is no regular file", e);
+  assert_fails(write_all("pipe", "x", false, &e), IO, "pipe: is not a regular file", e);
+  assert_fails(write_all("/dev/null", "x", false, &e), IO, "/dev/null: is not a regular file", e);
   assert_int_equal(stat("/dev/null", &sb), 0);
   assert_true(S_ISCHR(sb.st_mode));
   assert_fails(write_all("", "x", false, &e), NOT_FOUND, "empty path", e);
   assert_fails(write_all("missing/t", "x", false, &e), NOT_FOUND,
-               "missing/t: cannot create a temporary file beside it: No such file", e);
+               "missing/t: cannot create a temporary file next to it: No such file", e);
   ac_test_write("t", "old", 3);
   assert_fails(write_all("t/below", "x", false, &e), IO,
-               "t/below: cannot create a temporary file beside it: Not a directory", e);
+               "t/below: cannot create a temporary file next to it: Not a directory", e);
   holds("t", "old");
   assert_int_equal(n_files(), 3);
 }
@@ -347,7 +382,7 @@ static int full_file_system(void) {
   ac_test_write("a", "", 0);
   ac_test_write("b", "", 0);
   CHECK(write_all("t", "new", false, &e) == AC_IO);
-  CHECK(strstr(e.msg, "temporary file beside it: No space left") != NULL);
+  CHECK(strstr(e.msg, "temporary file next to it: No space left") != NULL);
   holds("t", "old");
   unlink("b");
   CHECK(write_all("t", "new", true, &e) == AC_OK);
@@ -365,7 +400,7 @@ static int without_rights(void) {
   ac_err e;
   if (geteuid() == 0) CHECK(setgid(65534) == 0 && setuid(65534) == 0);
   CHECK(write_all("t", "new", false, &e) == AC_IO);
-  CHECK(strstr(e.msg, "t: cannot create a temporary file beside it: Permission denied") != NULL);
+  CHECK(strstr(e.msg, "t: cannot create a temporary file next to it: Permission denied") != NULL);
   CHECK(write_all("fresh", "new", false, &e) == AC_IO);
   CHECK(n_files() == 1);
   ac_safetensors *f;
@@ -398,7 +433,7 @@ static void broken_descriptor(void **state) {
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     assert_int_equal(dup2(null, f.fd), f.fd); /* can neither be written nor synced */
     close(null);
-    if (late) assert_fails(aci_atomic_commit(&f, &e), IO, "t: cannot bring it to disk", e);
+    if (late) assert_fails(aci_atomic_commit(&f, &e), IO, "t: cannot sync it to disk", e);
     else assert_fails(aci_atomic_write(&f, "new", 3, &e), IO, "t: cannot write: Bad file descriptor", e);
     aci_atomic_abort(&f);
     holds("t", "old");
@@ -478,7 +513,7 @@ int main(void) {
       TEST(left_over), /* first: a process looks once into a folder, and those that it forks do not look again */
       TEST(makes_a_file),      TEST(replaces_at_once),
       TEST(keeps_the_owner),   TEST(abort_leaves_no_trace),
-      TEST(follows_links),     TEST(refuses_what_is_no_file),
+      TEST(follows_links), TEST(links_of_other_users), TEST(no_descriptors),     TEST(refuses_what_is_no_file),
       TEST(long_names),        TEST(fails_at_every_byte),
       TEST(full_disk),         TEST(unwritable_folder),
       TEST(broken_descriptor), TEST(writers_of_one_path),

@@ -63,8 +63,8 @@ static void every_rule(void **state) {
   REFUSED("\x80\2]." VERSION, "format", 0, "begins with a list, not with torch.save's magic number");
   REFUSED("\x80\2\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x18." VERSION, "format", 0, "magic number");
   REFUSED(MAGIC "\x80\2M\xe8\3." SIZES TREE KEYS DATA, "format", AT_VERSION, "other than 1001");
-  REFUSED(MAGIC VERSION "\x80\2]." TREE KEYS DATA, "format", AT_SIZES, "no dict");
-  REFUSED(MAGIC VERSION SIZES TREE "\x80\2}.", "format", AT_KEYS, "no list");
+  REFUSED(MAGIC VERSION "\x80\2]." TREE KEYS DATA, "format", AT_SIZES, "not a dict");
+  REFUSED(MAGIC VERSION SIZES TREE "\x80\2}.", "format", AT_KEYS, "not a list");
   REFUSED(MAGIC VERSION SIZES TREE "\x80\2]." DATA, "missing", AT_TREE + sizeof(PT_HEAD PID) - 2,
           "storage '77' is not in the file");
   REFUSED(MAGIC VERSION SIZES TREE "\x80\2]X\2\0\0\0"
@@ -81,7 +81,7 @@ static void every_rule(void **state) {
   REFUSED(MAGIC VERSION SIZES "\x80\2cos\nsystem\n)R." KEYS DATA, "unknown_global", AT_TREE + 2, "os.system");
   PUT(&o, MAGIC VERSION SIZES TREE KEYS DATA, true);
   pt_add(&o, "z", 1);
-  pt_refused(&o, "size", o.n - 1, "1 bytes behind the last storage", "a byte behind");
+  pt_refused(&o, "size", o.n - 1, "1 bytes after the last storage", "a byte behind");
   memset(o.b, 0, 512); /* tar */
   memcpy(o.b + 257, "ustar", 5);
   o.n = 512;

@@ -68,9 +68,9 @@ static void every_rule(void **state) {
       {end + 4, 1, 2, "format", end, "several files"},
       {end + 6, 1, 2, "format", end, "several files"},
       {end + 8, 4, 2, "size", end, "numbers of entries differ"},
-      {end + 12, 1, 4, "size", end, "do not end where its end begins"},
-      {end + 16, 0x7fffffff, 4, "truncated", end, "begins at 2147483647, behind the end"},
-      {end + 16, a.central_at - 1, 4, "size", end, "do not end where its end begins"},
+      {end + 12, 1, 4, "size", end, "do not end at its end record"},
+      {end + 16, 0x7fffffff, 4, "truncated", end, "begins at 2147483647, after the end"},
+      {end + 16, a.central_at - 1, 4, "size", end, "do not end at its end record"},
       {c0, 0, 4, "size", c0, "no entry of the directory is here"},
       {c0 + 28, 60000, 2, "size", c0, "leaves the directory"},
       {c0 + 32, 1, 2, "size", c0, "leaves the directory"},
@@ -87,7 +87,7 @@ static void every_rule(void **state) {
       {h2, 0, 4, "name", h2, "no entry 'a/data/0' begins here"},
       {h2 + 30 + 7, '1', 1, "name", h2, "entry 'a/data/1' is 'a/data/0' in the directory"},
       {h2 + 26, 60000, 2, "size", h2, "overlaps what follows"},
-      {c2 + 42, h2 + 1, 4, "size", x[1].data_at + 6, "1 bytes behind entry 'a/byteorder'"},
+      {c2 + 42, h2 + 1, 4, "size", x[1].data_at + 6, "1 bytes after entry 'a/byteorder'"},
       {c2 + 42, x[1].header_at, 4, "size", x[1].header_at, "overlaps what follows"},
       {c0 + 42, 1, 4, "size", 0, "bytes before the first entry"},
   };
@@ -136,7 +136,7 @@ static void zip64_and_descriptors(void **state) {
   pt_set(&o, end + 12, UINT64_MAX, 8);
   check_good(o.b, o.n);
   pt_set(&o, end64 + 48, UINT64_MAX - 10, 8);
-  pt_refused(&o, "size", end64, "do not end where its end begins", "a directory that wraps");
+  pt_refused(&o, "size", end64, "do not end at its end record", "a directory that wraps");
 }
 
 /* Entries that torch.save does not write, or not so. */
@@ -150,10 +150,10 @@ static void every_name(void **state) {
       {"a/../b", "name", "leaves the archive's folder"},
       {"a/data/..", "name", "leaves the archive's folder"},
       {"b/data/1", "name", "'b/data/1' is in another folder than 'a'"},
-      {"a/data/1x", "name", "none that torch.save writes"},
-      {"a/data/", "name", "none that torch.save writes"},
-      {"a/data/-1", "name", "none that torch.save writes"},
-      {"a/more", "name", "none that torch.save writes"},
+      {"a/data/1x", "name", "is not written by torch.save"},
+      {"a/data/", "name", "is not written by torch.save"},
+      {"a/data/-1", "name", "is not written by torch.save"},
+      {"a/more", "name", "is not written by torch.save"},
       {"a/code/x.py", "format", "TorchScript"},
       {"a/constants.pkl", "format", "TorchScript"},
   };
@@ -170,7 +170,7 @@ static void every_name(void **state) {
   pt_entry x[PT_GOOD + 1] = PT_GOOD_ENTRIES;
   x[PT_GOOD] = x[2];
   pt_put(&o, &a, x, PT_GOOD + 1);
-  pt_refused(&o, "name", x[PT_GOOD].header_at, "'data/0' is there twice", "twice");
+  pt_refused(&o, "name", x[PT_GOOD].header_at, "duplicate entry 'data/0'", "twice");
   pt_entry none[] = {{"a/version", "3\n", 2, 0, 0, 0}};
   pt_put(&o, &a, none, 1);
   pt_refused(&o, "missing", 0, "no data.pkl", "no pickle");

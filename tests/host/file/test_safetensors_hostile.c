@@ -291,7 +291,7 @@ static void refused_late_is_freed(void **state) {
   aci_strbuf_fini(&b);
   assert_int_equal(try_mem(&e), AC_PARSE);
   assert_non_null(strstr(e.msg, "rule R7"));
-  assert_non_null(strstr(e.msg, "key \"t7\" is there twice"));
+  assert_non_null(strstr(e.msg, "duplicate key \"t7\""));
 }
 
 int main(void) {

@@ -169,12 +169,12 @@ static void every_rule(void **state) {
     const char *info, *rule, *says;
   } bad[] = {
       {"nonsense", "C1", "DCP_SHARDING_INFO"},
-      {"[]", "C1", "is no object"},
+      {"[]", "C1", "is not an object"},
       {"{\"w\":3}", "C1", "'w' has no saved_offsets"},
-      {"{\"w\":{\"saved_offsets\":3}}", "C1", "no list"},
+      {"{\"w\":{\"saved_offsets\":3}}", "C1", "not a list"},
       {"{\"w\":{\"saved_offsets\":[0,0.5]}}", "C1", "integers"},
       {"{\"w\":{\"saved_offsets\":[0,-1]}}", "C1", "integers"},
-      {"{\"v\":{\"saved_offsets\":[0,0]}}", "C2", "'v', which the file has not"},
+      {"{\"v\":{\"saved_offsets\":[0,0]}}", "C2", "'v', which the file does not have"},
       {"{\"w\":{\"saved_offsets\":[0]}}", "C3", "2 dims and 1 saved_offsets"},
       {"{\"w\":{\"saved_offsets\":[0,0,0]}}", "C3", "2 dims and 3 saved_offsets"},
       {"{\"w\":{\"saved_offsets\":[9223372036854775807,0]}}", "C3", "beyond 2^63 in dim 0"},

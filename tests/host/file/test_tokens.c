@@ -115,7 +115,7 @@ static void refusals(void **state) {
   ac_tokens *t = (ac_tokens *)&e;
   put(AC_U8, 7, 0);
   assert_fails(ac_tokens_open(path, AC_U16, 0, &t, &e), PARSE,
-               "7 bytes are no whole number of u16 tokens after a header of 0", e);
+               "7 bytes are not a whole number of u16 tokens after a header of 0", e);
   assert_null(t);
   assert_fails(ac_tokens_open(path, AC_I64, 0, &t, &e), PARSE, "i64", e);
   assert_fails(ac_tokens_open(path, AC_U8, 8, &t, &e), PARSE, "header of 8", e);
@@ -132,7 +132,7 @@ static void refusals(void **state) {
   assert_fails(ac_tokens_open(folder, AC_U16, 0, &t, &e), IO, "is a folder", e);
   free(folder);
   assert_int_equal(mkfifo(path, 0600), 0);
-  assert_fails(ac_tokens_open(path, AC_U16, 0, &t, &e), IO, "no regular file",
+  assert_fails(ac_tokens_open(path, AC_U16, 0, &t, &e), IO, "is a pipe, not a regular file",
                e); /* and does not wait for a writer */
   unlink(path);
 }

@@ -215,8 +215,8 @@ static void test_wrong(void **state) {
   static const struct {
     int n, machines, machine, port;
     const char *ip, *say;
-  } cases[] = {{0, 1, -1, 0, NULL, "0 is no number of ranks"},
-               {-3, 1, -1, 0, NULL, "-3 is no number of ranks"},
+  } cases[] = {{0, 1, -1, 0, NULL, "0 is not a number of ranks"},
+               {-3, 1, -1, 0, NULL, "-3 is not a number of ranks"},
                {257, 1, -1, 0, NULL, "257 ranks on one machine; there is room for 256"},
                {2, 3, 0, 1, "x", "3 machines are too many for 2 ranks"},
                {3, 2, 0, 1, "x", "3 cannot be split evenly over 2 machines"},
@@ -225,7 +225,7 @@ static void test_wrong(void **state) {
                {2, 2, -1, 1, "x", "2 machines need machine_rank"},
                {2, 2, 0, 1, NULL, "2 machines need main_process_ip"},
                {2, 2, 0, 0, "x", "2 machines need main_process_port"},
-               {2, 1, -1, 70000, "x", "70000 is no port"}};
+               {2, 1, -1, 70000, "x", "70000 is not a port"}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     ac_launch_options o = AC_LAUNCH_OPTIONS_INIT;
     o.num_machines = cases[i].machines;
@@ -373,7 +373,7 @@ static void test_stopped(void **state) {
   wait_for("LOG rank 1 (pid ");
   has("is stopped (SIGSTOP), not dead");
   kill(one, SIGCONT);
-  wait_for("goes on");
+  wait_for("continues");
   kill(one, SIGSTOP);
   sleep_ms(50);
   kill(zero, SIGKILL); /* the stopped one is ended all the same */

@@ -189,7 +189,7 @@ static void parts_of_files(void **state) {
     }
   ac_storage *s;
   assert_fails(aci_tiered_open(w, store, BYTES - 10, 11, &s, &e), IO, "the file has 300000", e);
-  assert_fails(aci_tiered_new(w, store, 10, &s, &e), INVALID, "only read", e);
+  assert_fails(aci_tiered_new(w, store, 10, &s, &e), INVALID, "read-only", e);
   aci_window_release(w);
   aci_store_release(store);
   free(path);

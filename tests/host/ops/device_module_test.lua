@@ -26,10 +26,10 @@ end
 local text, ok = output(plugins .. "/plugin_tiny.so", src .. "/tests/host/ops/dropin/tiny/try.lua " .. run)
 assert(ok and text == "a tiny device works\n", text)
 
--- what is no module of devices is said, with the reason; one that comes twice is there once
+-- what is not a module of devices is said, with the reason; one that comes twice is there once
 local one = [[-e 'print(require("accel").ones(1, { device = "tiny" }).device)']]
 text, ok = output(plugins .. "/plugin_softcap.so", one)
-assert(not ok and text:find("is no device module: it has no ac_device_provider_get", 1, true), text)
+assert(not ok and text:find("is not a device module: it has no ac_device_provider_get", 1, true), text)
 text, ok = output(plugins .. "/plugin_stale.so", one)
 assert(not ok and text:find("ACCEL_DEVICE_MODULES: " .. plugins .. "/plugin_stale.so: a device provider was built for another version of accel", 1,
   true), text)

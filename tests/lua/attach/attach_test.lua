@@ -13,7 +13,7 @@ local READ, BREAK = line_of "io.read()", line_of "accel.breakpoint("
 -- ---- nothing runs ----
 local out, err, status = t.run "attach"
 assert(out == "" and status == 1)
-has(err, "no script of yours runs here")
+has(err, "you have no running script")
 assert(t.run "ps" == "")
 
 -- ---- what ps finds: a job that is only about to describe itself stays as it is, and a folder that others can write in is nobody's ----
@@ -191,7 +191,7 @@ do
   assert(out:find("rank 1 %(pid %d+%), step 20, waits in barrier at %S+job.lua:" .. BARRIER .. " for ranks 0, 2, 3 for"), out)
   assert(out:find("job.lua:" .. BARRIER .. ": in local 'hang'"), out)
   assert(out:find("rank 0[^\n]*\n[^\n]*in field 'read'\n  %S+job.lua:" .. READ .. ": in local 'hang'"), out)
-  assert(out:find "rank 3 [^\n]*is stopped; kill %-CONT %d+ lets it go on\n  last seen at %S+job.lua", out)
+  assert(out:find "rank 3 [^\n]*is stopped; kill %-CONT %d+ lets it continue\n  last seen at %S+job.lua", out)
   os.execute(("kill -CONT %d"):format(stopped))
   t.kill(job)
 end
@@ -199,7 +199,7 @@ end
 -- ---- accel.breakpoint on one rank, and an error with --pdb ----
 do
   local job = t.start(("--num-processes 2 --timeout 4 '%s' 40 breakpoint"):format(t.case))
-  t.wait("the breakpoint", function() return t.read(job.err):find("stands at %S+job.lua:" .. BREAK .. " %(accel.breakpoint%(%)%)") end)
+  t.wait("the breakpoint", function() return t.read(job.err):find("has stopped at %S+job.lua:" .. BREAK .. " %(accel.breakpoint%(%)%)") end)
   accel.process.spawn("/bin/sleep", { "sleep", "5" }, {}):wait(9) -- longer than the timeout of the rank that waits
   out = t.run("attach --here", "#1\ni, rank\n:c\n")
   assert(out:find("%[rank 1%] at %S+job.lua:" .. BREAK .. ", after step 9 %(accel.breakpoint%(%)%)"), out)
@@ -213,7 +213,7 @@ do
   file:write 'local shape = { 4, 5 }\nlocal function f(x)\n  local y = x + 1\n  error "boom"\nend\nf(41)\n'
   file:close()
   local job = t.start(("--pdb '%s'"):format(path))
-  t.wait("the error", function() return t.read(job.err):find "stands at %S+wrong.lua:4 %(an error%)" end)
+  t.wait("the error", function() return t.read(job.err):find "has stopped at %S+wrong.lua:4 %(an error%)" end)
   out = t.run("attach", "x, y\n:up\nshape[2]\n:detach\n")
   has(out, "41  42")
   has(out, "\n5\n")

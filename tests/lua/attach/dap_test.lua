@@ -155,10 +155,10 @@ local step = t.ps()[1].step
 t.wait("steps after the editor", function() return t.ps()[1].step > step + 5 end)
 t.kill(job)
 
--- ---- what is no message of the protocol ----
+-- ---- what is not a message of the protocol ----
 c = Client.new()
 c.pipe:write "GET / HTTP/1.1\r\n\r\n"
 c.pipe:close()
 how, status = c.process:wait(20)
 assert(how == "exit" and status == 1)
-assert(t.read(c.err):find "no message of the Debug Adapter Protocol")
+assert(t.read(c.err):find "not a message of the Debug Adapter Protocol")

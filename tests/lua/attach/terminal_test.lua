@@ -45,7 +45,7 @@ do
     best = math.min(best, accel.clock() - began)
   end
   assert(text:find("rank 0 [^\n]*\n  %S+job.lua:" .. SPIN .. ": in"), text)
-  assert(text:find("rank 1 [^\n]*is stopped; kill %-CONT " .. pid .. " lets it go on\n  last seen at %S+job.lua:%d+"), text)
+  assert(text:find("rank 1 [^\n]*is stopped; kill %-CONT " .. pid .. " lets it continue\n  last seen at %S+job.lua:%d+"), text)
   assert(text:find("rank 2 [^\n]*waits in barrier at %S+job.lua:" .. MEET .. " for ranks 0, 1 for [^\n]*\n  [^\n]*\n  %S+job.lua:" .. MEET .. ": in"),
     text)
   assert(best < 1, ("stacks took %.2f s"):format(best))

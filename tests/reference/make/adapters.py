@@ -23,7 +23,7 @@ for name, cfg in CASES.items():
         if q.requires_grad: q.data.normal_(0, .2, generator=g)
     p.eval(); ids = torch.randint(0, 17, (2, 8), generator=g)
     y = p(ids).logits; y.square().mean().backward(); y = y.detach()
-    grads = {f"grad.{n}": q.grad for n, q in p.named_parameters() if q.requires_grad} if "dora" in name else {} # the norm is no part of the graph
+    grads = {f"grad.{n}": q.grad for n, q in p.named_parameters() if q.requires_grad} if "dora" in name else {} # the norm is not a part of the graph
     p.save_pretrained(f"{out}/{name}"); save_file({"y": y.contiguous(), "ids": ids, **grads}, f"{out}/{name}/expected.safetensors"); os.remove(f"{out}/{name}/README.md")
     c = json.load(open(f"{out}/{name}/adapter_config.json")); c["base_model_name_or_path"] = base; json.dump(c, open(f"{out}/{name}/adapter_config.json", "w"), indent=1)
     rows.append({"name": name, "base": base, "trainable": trainable, "counts": counts})

@@ -53,10 +53,13 @@ def cases(family, rng):
         "bias": dict(sequence_bias=[[[common[3]], 2.5], [[common[3], common[4]], 9.0]]),
     }.items():
         yield name, dict(max_new_tokens=12, **kwargs), "ragged"
+    # of a model without an encoder these are about the prompt; alone: in a batch the reference also counts what pads the prompts
+    yield "encoder_repetition", dict(max_new_tokens=12, encoder_repetition_penalty=1.6), "single"
+    yield "encoder_ngram", dict(max_new_tokens=12, encoder_no_repeat_ngram_size=2), "ragged"
+    if family != "t5":
+        yield "encoder_ngram1", dict(max_new_tokens=12, encoder_no_repeat_ngram_size=1, num_beams=2), "single"
+        yield "encoder_repetition_down", dict(max_new_tokens=12, encoder_repetition_penalty=0.4, num_beams=2), "single"
     if family == "t5":
-        # alone: in a batch the reference also counts what pads the prompts
-        yield "encoder_repetition", dict(max_new_tokens=12, encoder_repetition_penalty=1.6), "single"
-        yield "encoder_ngram", dict(max_new_tokens=12, encoder_no_repeat_ngram_size=2), "ragged"
         yield "forced_bos", dict(max_new_tokens=12, forced_bos_token_id=9), "ragged"
     for name, kwargs in WARPERS.items():
         yield "sample_" + name, dict(max_new_tokens=10, do_sample=True, **kwargs), "ragged"

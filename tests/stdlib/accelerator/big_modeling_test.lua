@@ -65,6 +65,12 @@ do
   local m = empty()
   assert(m.embed.weight.device == "meta" and m.gate.bias.device == "meta" and m.norm.running_mean.device == "cpu")
   assert(nn.Linear(2, 2).weight.device == "cpu")
+  A.init_empty_weights(function() -- all forms of accel.empty
+    for _, t in ipairs { accel.empty(2), accel.empty({ 2 }), accel.empty(2, {}), accel.empty(2, nil), accel.empty(2, { dtype = "f64" }) } do
+      assert(t.device == "meta" and t.shape[1] == 2)
+    end
+    assert(accel.empty(2, { device = "cpu" }).device == "cpu" and accel.empty({}).device == "meta")
+  end)
   local b = A.init_empty_weights({ include_buffers = true }, function() return nn.BatchNorm1d(3) end)
   assert(b.running_mean.device == "meta" and b.weight.device == "meta")
   pcall(A.init_empty_weights, function() error "out of it" end)
@@ -73,7 +79,7 @@ do
   local huge = A.init_empty_weights(function() return nn.Linear(100000, 100000) end)
   assert(huge.weight:numel() == 10 ^ 10 and accel.mem_stats("cpu").live_bytes - before < 10000)
   assert(A.init_on_device("cpu", nil, function() return nn.Linear(1, 1) end).weight.device == "cpu")
-  fails("device 9 is not there; there are cpu", A.init_on_device, 9)
+  fails("device 9 does not exist; choose from cpu", A.init_on_device, 9)
 end
 
 -- ---- whole models ----
@@ -153,10 +159,16 @@ do
   local running = A.disk_offload(empty(), cut)
   same(running)
   running._hf_hook.tiers:empty()
-  A.offload_weight(accel.ones(3), "gate.bias", cut)
-  fails("gate.bias.dat: ends before", running, ids)
+  A.offload_weight(accel.ones(3), "gate.bias", cut) -- another file: the model keeps the one that it opened
+  same(running, "after a replacement")
   A.offload_weight(reference.gate.bias, "gate.bias", cut)
-  same(running, "after an error")
+  local again = A.disk_offload(empty(), cut)
+  again._hf_hook.tiers:empty()
+  local function write(bytes) assert(assert(io.open(cut .. "/gate.bias.dat", "wb")):write(bytes):close()) end
+  write(accel.ones(3):to_bytes())
+  fails("gate.bias.dat: ends before", again, ids)
+  write(reference.gate.bias:detach():to_bytes())
+  same(again, "after an error")
   fails("cannot make the folder", A.disk_offload, copy(), "/proc/nowhere/x")
 end
 
@@ -222,11 +234,11 @@ do
   refused("gives no device for the following parameters: gate.weight, gate.bias",
     { embed = 0, blocks = 0, norm = 0, head = 0 })
   refused("give an offload_dir: the map puts these on disk: gate", { embed = 0, blocks = 0, norm = 0, head = 0, gate = "disk" })
-  refused("device 7 is not there; there are cpu, meta and 'disk'", { [""] = 0, gate = 7 })
-  refused("device 'tpu' is not there", { [""] = "tpu" })
+  refused("device 7 does not exist; choose from cpu, meta and 'disk'", { [""] = 0, gate = 7 })
+  refused("device 'tpu' does not exist", { [""] = "tpu" })
   warned = {}
   A.dispatch_model(copy(), { [""] = "cpu", gaet = "cpu" })
-  assert(warned[1]:find "no modules of the model: 'gaet'" or warned[1]:find "gaet", warned[1])
+  assert(warned[1]:find "not modules of the model: 'gaet'" or warned[1]:find "gaet", warned[1])
 end
 
 -- ---- checkpoints ----
@@ -275,7 +287,7 @@ do
   assert(kinds.resident and kinds.host, "nothing was offloaded")
   local window = accel.offload.stats(auto).windows.cpu
   assert(resident + window.peak_bytes <= 40000, resident + window.peak_bytes)
-  fails("device_map 'atuo' is not known", A.load_checkpoint_and_dispatch, empty(), ckpt, { device_map = "atuo" })
+  fails("unknown device_map 'atuo'", A.load_checkpoint_and_dispatch, empty(), ckpt, { device_map = "atuo" })
   fails("no such file or folder", A.load_checkpoint_and_dispatch, empty(), ckpt .. "x", { device_map = "auto" })
   -- a damaged file: the model stays as it was
   local broken = folder "broken"

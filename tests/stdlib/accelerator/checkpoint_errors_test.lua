@@ -2,6 +2,7 @@
 -- and the checkpoint before stay as they were. Hooks, and saves that go on beside training. On 1 and 2 ranks.
 --   accel-run tests/stdlib/accelerator/checkpoint_errors_test.lua
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 if ranks.start { 1, 2 } then return end
 local support = dofile(ranks.tests .. "support/checkpoints.lua")
@@ -54,6 +55,7 @@ for _, file in ipairs { weights, states, "optimizer.bin", "scheduler.bin", "dl_s
   assert(refuses(file, last):find(name), "the file is named")
 end
 refuses("MANIFEST.json", changed "rm MANIFEST.json")
+case "states that are damaged"
 refuses("MANIFEST.json", changed "sed -i 's/\"step\": 3/\"step\": 4/' MANIFEST.json")
 
 do -- of another run: every name that is missing or unexpected and every shape, in one error
@@ -78,7 +80,7 @@ do -- of another run: every name that is missing or unexpected and every shape, 
   local c = support.run { optimizer = "SGD", n = 24 }
   refuses("optimizer 0 is stored as accel.optim.AdamW, here it is accel.optim.SGD", path, c.a)
   local d = support.run { n = 22 }
-  refuses("inside a pass over 24 samples, here are 22", path, d.a)
+  refuses("from a pass over 24 samples, but the data has 22", path, d.a)
 end
 
 do -- an object whose load fails behind the others: all of them get back what they had
@@ -129,9 +131,9 @@ do -- a folder that cannot be written to
   fails("/proc", again.a.save_state, again.a, "/proc/nowhere/x")
   same(support.state(again), state, "a save that fails")
   on_first(os.execute, ("mkdir -p '%s/mine'; echo precious > '%s/mine/file'"):format(tmp, tmp))
-  fails("mine is there already, and is no checkpoint", again.a.save_state, again.a, tmp .. "/mine") -- not a checkpoint: it is not ours to replace
+  fails("mine exists and is not a checkpoint", again.a.save_state, again.a, tmp .. "/mine") -- not a checkpoint: it is not ours to replace
   local file <close> = assert(io.open(tmp .. "/mine/file"))
-  same(file:read "l", "precious", "a folder that is no checkpoint")
+  same(file:read "l", "precious", "a folder that is not a checkpoint")
 end
 
 do -- hooks: what they write belongs to the checkpoint, what they take out is theirs

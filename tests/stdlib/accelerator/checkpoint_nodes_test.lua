@@ -2,6 +2,7 @@
 -- inside of an update, and goes on from it; SIGTERM to one of them has the ranks of both save at the same batch and end with status 75.
 --   accel-run tests/stdlib/accelerator/checkpoint_nodes_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local program, tmp = accel.process.program(), (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/nodes"
 
 if arg[1] then
@@ -14,6 +15,7 @@ if arg[1] then
   local m, o, l = a:prepare(net, accel.optim.AdamW(net:parameters()),
     accel.data.DataLoader(accel.data.TensorDataset(x), { batch_size = 1, shuffle = true }))
   if action == "load" then a:load_state() end
+  if action == "save" then accel.accelerator.save({ w = accel.ones(2) }, folder .. ".safetensors", { save_on_each_node = true }) end
   local n = l:state_dict().samples // 4
   io.stdout:write("from ", n, " ", a.save_iteration, "\n")
   for _ = l.iteration + 1, 2 do
@@ -49,8 +51,8 @@ local function run(options, action, signal)
   port = port + 1
   for machine = 0, 1 do
     p[machine] = accel.process.spawn("/bin/sh", { "sh", "-c", ("exec '%s' --num_threads 1 --num_processes 4 --num_machines 2 "
-      .. "--machine_rank %d --main_process_ip 127.0.0.1 --main_process_port %d %s '%s' '%s' %s >'%s.%d' 2>&1 </dev/null"):format(
-      program, machine, port, options, arg[0], tmp, action, tmp, machine) }, {})
+      .. "--machine_rank %d --main_process_ip 127.0.0.1 --main_process_port %d %s %s'%s' '%s' %s >'%s.%d' 2>&1 </dev/null"):format(
+      program, machine, port, options, ranks.before_script, arg[0], tmp, action, tmp, machine) }, {})
   end
   if signal then
     local deadline = accel.clock() + 60
@@ -75,6 +77,7 @@ local sum = whole[0]:match "sum [^\n]*"
 for machine = 0, 1 do
   local names = accel.listdir(("%s%d/checkpoints"):format(tmp, machine))
   assert(#names == 1 and names[1] == "checkpoint_1", "one is kept on each machine")
+  assert(accel.load(("%s%d.safetensors"):format(tmp, machine)).w:sum():item() == 2, "a file on each machine")
   local c = assert(accel.ckpt.open(("%s%d/checkpoints/checkpoint_1"):format(tmp, machine)))
   assert(c:verify() and c:bytes(("random_states_%d.bin"):format(2 * machine)) and c:tensors "gradients"[1].shape[1] == 2)
   c:close()

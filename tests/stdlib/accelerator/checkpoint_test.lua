@@ -214,7 +214,7 @@ do -- names, numbers and limits
   local plain = support.run { n = 4 }
   fails("which folder?", plain.a.save_state, plain.a)
   fails("which folder?", plain.a.load_state, plain.a)
-  fails("nowhere is no folder", plain.a.load_state, plain.a, tmp .. "/nowhere")
+  fails("nowhere is not a folder", plain.a.load_state, plain.a, tmp .. "/nowhere")
   fails("the folder must be a string, got 5", plain.a.save_state, plain.a, 5)
   fails("unknown option 'asynchronus'", plain.a.save_state, plain.a, tmp .. "/x", { asynchronus = true })
   fails("map_location", plain.a.load_state, plain.a, tmp .. "/x", { map_location = "gpu" })

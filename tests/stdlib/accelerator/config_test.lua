@@ -2,6 +2,7 @@
 -- owner. On 1, 2 and 4 ranks.
 --   accel-run tests/stdlib/accelerator/config_test.lua
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A = accel.accelerator
 
@@ -26,6 +27,7 @@ do -- defaults
     rng_types = { { "generator" }, "default" }, num_processes = { P, P > 1 and "launcher" or "default" }, device = { "cpu", "default" },
   })
   assert(config.dispatch_batches == nil and config:origin "dispatch_batches" == "default")
+  case "settings and their origins"
   assert(config.autocast_handler == nil and config:origin "autocast_handler" == "default")
 end
 

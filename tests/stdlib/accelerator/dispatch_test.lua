@@ -255,7 +255,7 @@ do -- what fails on rank 0 fails everywhere, at its batch
       local odd = data.ListDataset { print, print, print, print, print }
       for _ in accelerator():prepare(data.DataLoader(odd, { batch_size = false }))() do end
     end)
-    says(("batch_size 5 is no multiple of the %d processes"):format(P), function()
+    says(("batch_size 5 is not a multiple of the %d processes"):format(P), function()
       local set = data.TensorDataset(accel.arange(20))
       accelerator { split_batches = true }:prepare(data.DataLoader(set, { batch_size = 5 }))
     end)

@@ -2,6 +2,7 @@
 -- loaders, inside and after loops; and what it says of everything else. The script starts itself on the ranks.
 --   accel-run tests/stdlib/accelerator/gather_for_metrics_test.lua
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, data = accel.accelerator, accel.data
 
@@ -62,8 +63,9 @@ do -- after the loop, and a batch kept for later
     last = batch
   end
   same(a:gather_for_metrics(last[1]), { 2 * P }, "after the loop")
+  case "rows of metrics"
   same(a:gather_for_metrics(kept[1], { batch = kept }), count(2 * P), "an earlier batch")
-  says("must be one that a prepared loader handed out", a.gather_for_metrics, a, kept[1], { batch = { kept[1] } })
+  says("must be an unchanged batch of a prepared loader", a.gather_for_metrics, a, kept[1], { batch = { kept[1] } })
 end
 
 do -- an evaluation inside of training, each loader with its own padding

@@ -195,3 +195,14 @@ do -- fp16: what the ranks that came last found lowers the scale of all
   assert(accelerator.scaler:get_scale() == 16, "8, 16 after three, 8 for the overflow, 16 after three")
   alike(table.concat(flat(model):tolist(), " "), "parameters, fp16")
 end
+
+do -- two models: a rank that waits does not know whose mean comes next, and one rank waits for nobody
+  A.AcceleratorState._reset_state(true)
+  local a, ran = A.Accelerator {}, false
+  local one, two = a:prepare(nn.Linear(1, 1), nn.Linear(1, 1))
+  local ok, why = pcall(a.join_uneven_inputs, a, { one, two }, nil, function() ran = true end)
+  assert(ok == (P == 1) and ran == ok and (ok or tostring(why):find "one model at a time"), tostring(why))
+  ran = false
+  a:join_uneven_inputs(a:prepare(net()), nil, function() ran = true end) -- a model itself, which has children at [1]
+  assert(ran)
+end

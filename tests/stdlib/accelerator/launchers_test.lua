@@ -26,11 +26,11 @@ results = A.notebook_launcher(path, { "a" }, { num_processes = 3, mixed_precisio
 assert(#results == 3 and results[3].precision == "bf16" and results[3].x == "a")
 
 fails("numbered from 0", A.notebook_launcher, path, {}, { node_rank = 1 })
-fails("over several", A.notebook_launcher, path, {}, { num_nodes = 2, node_rank = 1 })
+fails("for several, use accel-run --num-machines", A.notebook_launcher, path, {}, { num_nodes = 2, node_rank = 1 })
 fails("mixed_precision", A.notebook_launcher, path, {}, { mixed_precision = "fp12" })
 fails("did you mean 'num_processes'", A.notebook_launcher, path, {}, { num_procesess = 1 })
 fails("num_processes must be a positive integer", A.debug_launcher, path, {}, 0)
-fails("a function cannot go", A.debug_launcher, function() end)
+fails("other processes cannot receive a function", A.debug_launcher, function() end)
 accel.Accelerator()
 fails("an Accelerator exists already", A.notebook_launcher, path, {}, { num_processes = 2 })
 print "ok"

@@ -3,6 +3,7 @@
 -- script starts itself on the ranks. tier: sampled
 --   accel-run tests/stdlib/accelerator/lengths_test.lua
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, data, dist = accel.accelerator, accel.data, accel.dist
 
@@ -91,7 +92,7 @@ local function check(label, mode, n, size, a)
   checked = checked + 1
 end
 
-local taken = ranks.sample.one_of(5) -- of lengths and batch sizes
+local taken = ranks.sample.one_of(20) -- of lengths and batch sizes
 for label, mode in accel.pairs(modes) do
   local a = accel.Accelerator { cpu = true, dataloader_config = A.DataLoaderConfiguration(mode.config) }
   for size = 1, 6 do
@@ -105,4 +106,5 @@ for label, mode in accel.pairs(modes) do
     end
   end
 end
-assert(checked > 51 * 6 * 10 // (ranks.sample.full and 1 or 8))
+assert(checked > 51 * 6 * 10 // (ranks.sample.full and 1 or 32))
+case "lengths of uneven shards"

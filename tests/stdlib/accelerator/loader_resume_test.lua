@@ -3,6 +3,7 @@
 -- On 1 to 4 ranks.
 --   accel-run tests/stdlib/accelerator/loader_resume_test.lua
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 if ranks.start { 1, 2, 3, 4 } then return end
 
@@ -176,13 +177,14 @@ do -- states that belong to something else
   fails("not the state of a loader", load, nil)
   fails("samples is -1", load, { epoch = 0, samples = -1 })
   fails("the state is of seed 4, this loader's sampler has 3", load, { epoch = 0, samples = 0, seed = 4 })
-  fails(("inside a pass over 7 samples, here are %d"):format(12 * P), load,
+  fails(("from a pass over 7 samples, but the data has %d"):format(12 * P), load,
     { epoch = 0, samples = 2 * P, length = 7, seed = 3 })
   fails("the state counts batches, this loader samples", load, { epoch = 0, batches = P, seed = 3 })
   local dynamic = kinds.dynamic(a, 12)
   fails("the state counts samples, this loader batches", dynamic.load_state_dict, dynamic,
     { epoch = 0, samples = 2 * P })
   if P > 1 then
-    fails(("%d batches inside a pass"):format(P + 1), dynamic.load_state_dict, dynamic, { epoch = 0, batches = P + 1 })
+    fails(("%d batches into a pass"):format(P + 1), dynamic.load_state_dict, dynamic, { epoch = 0, batches = P + 1 })
   end
 end
+case "a run taken up within an epoch"

@@ -1,7 +1,9 @@
 -- Prepared loaders over streams that every rank reads: whose samples are whose, the end of streams that do not know
 -- their length, streams that shard themselves, and that a stream is closed however its loop ends. On 1 to 4 ranks.
 --   accel-run tests/stdlib/accelerator/loader_streams_test.lua
+-- tier: sampled
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 if ranks.start { 1, 2, 3, 4 } then return end
 
@@ -29,11 +31,12 @@ local function part(n, size, even, drop)
   return batches
 end
 
+local take = ranks.sample.one_of(4)
 for n = 0, 26 do
   for _, b in ipairs { 1, 2, 3, 12 } do
     for k = 0, 15 do
       local split, even, drop, sized = k & 1 ~= 0, k & 2 ~= 0, k & 4 ~= 0, k & 8 ~= 0
-      if not split or b % P == 0 then
+      if take() and (not split or b % P == 0) then
         local a = make { split_batches = split, even_batches = even }
         local stream = Count(n, sized)
         local loader = a:prepare(data.DataLoader(stream, { batch_size = b, drop_last = drop }))
@@ -211,3 +214,4 @@ do -- by default rank 0 reads a stream, with the same place and state
     assert(again.iteration == 1)
   end
 end
+case "streams of other shapes"

@@ -74,7 +74,7 @@ do -- what the loader and the gradient state say, batch by batch
   end
   assert(a:prepare(loader) == loader, "what is prepared stays")
   assert(tostring(loader):find(("DataLoader(process %d of %d, %d batches"):format(R, P, #loader), 1, true))
-  fails("with the brackets", function() for _ in loader do end end)
+  fails("with the parentheses", function() for _ in loader do end end)
 end
 
 do -- loops that end early leave nothing behind, and the next pass is that of the next epoch

@@ -92,8 +92,8 @@ do -- loops
   local a, _, _, loader = parts()
   local plain = data.DataLoader(data.TensorDataset(accel.arange(3)), { batch_size = 1 })
   for _, each in ipairs { loader, plain } do
-    says(function() for _ in each do end end, "for batch in loader() do", "brackets")
-    says(function() for _ in ipairs(each) do end end, "for batch in loader() do", "brackets")
+    says(function() for _ in each do end end, "for batch in loader() do", "parentheses")
+    says(function() for _ in ipairs(each) do end end, "for batch in loader() do", "parentheses")
   end
   says(function()
     for batch in loader() do a:gather_for_metrics(batch[1], batch[2]) end
@@ -102,7 +102,7 @@ end
 
 do -- names
   local a = parts()
-  says(function() if a.is_main_proces then print() end end, "no 'is_main_proces'", "did you mean 'is_main_process'?")
+  says(function() if a.is_main_proces then print() end end, "no field 'is_main_proces'", "did you mean 'is_main_process'?")
   says(function() a:gather_for_metric(1) end, "did you mean 'gather_for_metrics'?")
   says(function() a:clip_grad_norm() end, "did you mean 'clip_grad_norm_'?")
   assert(a.scaler == nil and a.ddp_handler == nil and a.of_this_script == nil)
@@ -185,7 +185,7 @@ do -- ranks that prepare different things
   local a, net = accel.Accelerator {}, nn.Linear(1, 1)
   local sgd = optim.SGD(net:parameters(), { lr = 0.1 })
   if ranks.size > 1 then
-    says(function() a:prepare(sgd, ranks.rank == 0 and net or nil) end, "do not have the same objects", "rank 0 has model",
+    says(function() a:prepare(sgd, ranks.rank == 0 and net or nil) end, "the ranks have different objects", "rank 0 has model",
       "call it on all of them")
   end
 end

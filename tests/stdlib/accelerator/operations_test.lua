@@ -138,12 +138,12 @@ end
 --- What every rank does alone.
 local function local_part()
   local t = accel.ones(4, 2)
-  says("gather: entry 'x' is 'text'; only tensors", A.gather, { x = "text" })
+  says("gather: entry 'x' is 'text'; expected tensors", A.gather, { x = "text" })
   says("there is no dim 0", A.pad_across_processes, t, 0)
   says("did you mean 'scale'", A.reduce, t, { scal = 1 })
   says("reduction must be one of sum, mean, max, none", A.reduce, t, "avg")
   says("scale must be a number", A.reduce, t, "sum", "x")
-  says("none of the", A.broadcast, t, 99)
+  says("not one of the", A.broadcast, t, 99)
   says("expected a list", A.gather_object, 3)
 
   local moved = { to = function(self, device) return { self, device } end }
@@ -164,7 +164,7 @@ local function local_part()
   same(A.listify { accel.ones(1, { dtype = "bf16" }), { a = accel.tensor(2.5), s = "x" } },
     { { 1.0 }, { a = 2.5, s = "x" } }, "listify")
 
-  says("'s' is no leaf for the function of", A.recursively_apply, function(x) return x end, { "s" },
+  says("'s' is not a leaf for the function of", A.recursively_apply, function(x) return x end, { "s" },
     { error_on_other_type = true })
   same(A.recursively_apply(function(x) return x * 2 end, { 1, { a = 2, b = "s" } },
     { test_type = function(x) return type(x) == "number" end }), { 2, { a = 4, b = "s" } }, "recursively_apply")
@@ -183,7 +183,7 @@ local function local_part()
     { a = { 1.0, 0.0, 0.0 }, l = { { 0.0, 1.0 } } }, "concatenate")
   same(A.concatenate({ accel.ones(1, 1), accel.zeros(1, 1) }, 2), { { 1.0, 0.0 } }, "along a dim")
   assert(A.concatenate { "one" } == "one")
-  says("'one' is no tensor", A.concatenate, { "one", "two" })
+  says("'one' is not a tensor", A.concatenate, { "one", "two" })
   says("batch 2 has no entry 'a'", A.concatenate, { { a = t }, { b = t } })
 
   local function one(dtype) return accel.ones(1, { dtype = dtype }) end

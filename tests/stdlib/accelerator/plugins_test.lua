@@ -23,8 +23,8 @@ under({}, function()
   local F = accel.FullyShardedDataParallelPlugin
   assert(F { sharding_strategy = 2 }.sharding_strategy == "SHARD_GRAD_OP" and F { sharding_strategy = "no_shard" }.sharding_strategy == "NO_SHARD")
   fails("must be a boolean in version 2", F, { fsdp_version = 2, reshard_after_forward = "FULL_SHARD" })
-  fails("in version 2 only", F, { reshard_after_forward = true })
-  fails("LOCAL_STATE_DICT is of version 1", F, { fsdp_version = 2, state_dict_type = "LOCAL_STATE_DICT" })
+  fails("only in version 2", F, { reshard_after_forward = true })
+  fails("LOCAL_STATE_DICT needs version 1", F, { fsdp_version = 2, state_dict_type = "LOCAL_STATE_DICT" })
   fails("did you mean 'sharding_strategy'", F, { sharding_stratgy = 1 })
   fails("fsdp_version must be 1 or 2", F, { fsdp_version = 3 })
   local p = F { mixed_precision_policy = "fp16" }
@@ -44,7 +44,7 @@ under({}, function()
   -- base64 of {"zero_optimization": {"stage": 1}}
   assert(D { hf_ds_config = "eyJ6ZXJvX29wdGltaXphdGlvbiI6IHsic3RhZ2UiOiAxfX0=" }.zero_stage == 1)
   fails("no ZeRO optimization config", D, { hf_ds_config = {} })
-  fails("there is no file nowhere.json (deepspeed_config_file;", D, { hf_ds_config = "nowhere.json" })
+  fails("file nowhere.json does not exist (deepspeed_config_file;", D, { hf_ds_config = "nowhere.json" })
   fails("nothing-here.json", D, { hf_ds_config = "nothing-here.json" })
   local given = { zero_optimization = { stage = "auto" } }
   assert(D({ hf_ds_config = given, zero_stage = 3 }).deepspeed_config.zero_optimization.stage == 3)
@@ -53,8 +53,8 @@ under({}, function()
   local P = accel.ParallelismConfig
   assert(P { dp_shard_size = 2, cp_size = 4 }.cp_handler.cp_comm_strategy == "allgather" and P({}).total_size == 1)
   fails("tp_size must be a positive integer", P, { tp_size = 0 })
-  fails("shared out in one way", P, { cp_size = 2, sp_size = 2 })
-  fails("need dp_shard_size above 1", P, { tp_size = 2, dp_replicate_size = 2 })
+  fails("split in only one way", P, { cp_size = 2, sp_size = 2 })
+  fails("needs dp_shard_size above 1", P, { tp_size = 2, dp_replicate_size = 2 })
   fails("need sp_seq_length", A.DeepSpeedSequenceParallelConfig, { sp_seq_length_is_variable = false })
   fails("got 'eager'", A.DeepSpeedSequenceParallelConfig, { sp_attn_implementation = "eager" })
 
@@ -68,7 +68,7 @@ under({ ACCELERATE_FP8_OVERRIDE_DGRAD = "1", ACCELERATE_FP8_BACKEND = "MSAMP" },
 end)
 
 -- What of them is not here: the Accelerator says so. (What is: tests/stdlib/shard/accelerator_test.lua.)
-fails("offload_optimizer_device is 'tape'; it may be 'none', 'cpu' or 'nvme'", accel.Accelerator,
+fails("offload_optimizer_device is 'tape'; expected 'none', 'cpu' or 'nvme'", accel.Accelerator,
   { deepspeed_plugin = accel.DeepSpeedPlugin { offload_optimizer_device = "tape" } })
 fails("needs a folder for its files: give offload_optimizer_nvme_path", accel.Accelerator,
   { deepspeed_plugin = accel.DeepSpeedPlugin { offload_optimizer_device = "nvme" } })
@@ -81,3 +81,11 @@ fails("gradient_accumulation_steps = 4, the constructor 2", accel.Accelerator, {
   deepspeed_plugin = accel.DeepSpeedPlugin { gradient_accumulation_steps = 4 } })
 fails("", accel.Accelerator, { kwargs_handlers = { A.TERecipeKwargs {} } })
 print "ok"
+
+do -- fields without effect are named, those of handlers of kwargs as well
+  local notes = require "accel.accelerator.plugins.idle".notes
+  local F, K = accel.FullyShardedDataParallelPlugin, accel.DistributedDataParallelKwargs
+  assert(notes(K { dim = 2, check_reduction = true })[1]:find "^check_reduction" and #notes(K { dim = 2 }) == 1 and #notes(K { dim = 1 }) == 0)
+  assert(notes(accel.AutocastKwargs { cache_enabled = true })[1]:find "^cache_enabled")
+  for version = 1, 2 do assert(notes(F { fsdp_version = version, limit_all_gathers = false })[1]:find "^limit_all_gathers") end
+end

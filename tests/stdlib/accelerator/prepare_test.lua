@@ -2,6 +2,7 @@
 -- unwrapping, forgetting. The script starts itself on the ranks.
 --   accel-run tests/stdlib/accelerator/prepare_test.lua
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, nn, optim, data, dist = accel.accelerator, accel.nn, accel.optim, accel.data, accel.dist
 
@@ -30,6 +31,7 @@ do -- order in, order out; a single object; strangers and nil; a second time
   assert(x == stranger and none == nil and last == 7)
   assert(s:get_last_lr()[1] == 0.1 and #l == 12 // P and nn.Module.is_module(m) and o.param_groups == sgd.param_groups)
   assert(names(m:state_dict()) == was and names(m:named_parameters()) == names(model:named_parameters()), "names change")
+  case "names under wrapping"
   local s2, l2, m2, o2 = a:prepare(s, l, m, o)
   assert(s2 == s and l2 == l and m2 == m and o2 == o)
   local m3, o3, l3, s3 = a:prepare(model, sgd, loader, schedule)
@@ -94,6 +96,7 @@ do -- two models, two optimizers: each its own
   dist.all_reduce(high, { op = "max" })
   assert(accel.equal(low, high), "ranks have drifted apart")
 end
+case "several models and optimizers"
 
 do -- evaluation_mode, frozen models: not wrapped
   local a = accel.Accelerator()
@@ -114,6 +117,10 @@ do -- handlers reach the wrapper
   } }
   local m = a:prepare((parts()))
   if P > 1 then assert(m.options.find_unused_parameters and m.options.bucket_cap_mb == 1 and m.reducer.hook) end
+  A.AcceleratorState._reset_state()
+  a = accel.Accelerator { kwargs_handlers = { A.DistributedDataParallelKwargs { gradient_as_bucket_view = false, static_graph = true } } }
+  m = a:prepare((parts()))
+  if P > 1 then assert(m.options.static_graph and m.options.gradient_as_bucket_view == false) end
   A.AcceleratorState._reset_state()
   a = accel.Accelerator { kwargs_handlers = { A.DistributedDataParallelKwargs { deterministic = "world" } } }
   m = a:prepare((parts()))
@@ -183,4 +190,28 @@ do -- free_memory
   collectgarbage()
   assert(gone[1] == nil, "the model is still held")
   assert(select("#", a:clear(1, 2)) == 2)
+end
+case "memory between runs"
+
+do -- a model that was dispatched: on several ranks only where ACCELERATE_BYPASS_DEVICE_MAP says so, and then as on one
+  A.AcceleratorState._reset_state(true)
+  local a = accel.Accelerator()
+  local function trained(dispatched)
+    accel.manual_seed(9)
+    local model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    if dispatched then accel.dispatch_model(model, { ["0"] = 0, ["1"] = 0, ["2"] = "cpu" }) end
+    local m, o = a:prepare(model, optim.SGD(model:parameters(), { lr = 0.1 }))
+    for step = 1, 3 do
+      a:backward(m(accel.full({ 2, 4 }, step + R + 0.5)):square():mean())
+      o:step()
+      o:zero_grad()
+    end
+    return m(accel.ones(1, 4)):tolist()
+  end
+  local want = trained(false)
+  if P > 1 then fails("ACCELERATE_BYPASS_DEVICE_MAP=true", trained, true) end
+  ranks.close(A.patch_environment({ accelerate_bypass_device_map = "true" }, trained, true), want, "a dispatched model", 1e-6)
+  if P > 1 then
+    fails("is not a truth value", function() A.patch_environment({ accelerate_bypass_device_map = "perhaps" }, trained, true) end)
+  end
 end

@@ -37,7 +37,7 @@ for _, n in ipairs { 1, 3 } do
   clean()
   local how, status, out, err = run(n, "--resume auto", "4")
   assert(how == "exit" and status == 0, err)
-  has(err, "accel: --resume auto: ", "the run starts from the beginning")
+  has(err, "accel: --resume auto: ", "starting from scratch")
   has(out, "from\t0\t0\tnothing")
   local whole = out:match "end[^\n]*"
 
@@ -85,6 +85,7 @@ for _, n in ipairs { 1, 3 } do
     assert(how == "signal" and status == signal, ("%s %s"):format(how, status))
   end
   -- and the first Ctrl-C does, with one
+  clean()
   how, status = run(n, "", "400 pause=0.004", function(p) p:signal(2) end)
   assert(how == "signal" and status == 2, ("%s %s"):format(how, status))
 end

@@ -3,6 +3,7 @@
 -- the ranks.
 --   accel-run tests/stdlib/accelerator/scheduler_test.lua
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, nn, optim = accel.accelerator, accel.nn, accel.optim
 local S = optim.lr_scheduler
@@ -66,6 +67,7 @@ do
   local k = setup({ step_unit = by_process, dataloader_config = config }, tenths)
   step(k)
   same(k.schedule.last_epoch, 1, "split_batches")
+  case "a schedule by updates"
 end
 
 -- ---- one cycle: not beyond its total ----
@@ -244,4 +246,5 @@ do
     same(schedule.last_epoch, i - 1, "schedule")
   end
   same(optimizer.applied, 1, "applied")
+  case "a schedule and accumulation"
 end

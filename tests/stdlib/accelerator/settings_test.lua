@@ -61,7 +61,7 @@ says("enabled' must be a boolean", A.GradScalerKwargs, { enabled = 1 })
 says("comm_hook must be one of no, fp16", A.DistributedDataParallelKwargs, { comm_hook = "fp32" })
 says("deterministic must be one of world", A.DistributedDataParallelKwargs, { deterministic = "yes" })
 says("bucket_cap_mb must be at least 0", A.DistributedDataParallelKwargs, { bucket_cap_mb = -1 })
-says("init_method may be 'env://' only", A.InitProcessGroupKwargs, { init_method = "tcp://localhost:1" })
+says("init_method must be 'env://'", A.InitProcessGroupKwargs, { init_method = "tcp://localhost:1" })
 says("timeout must be a finite number above 0", A.InitProcessGroupKwargs, { timeout = 0 })
 says("activities[1] must be one of cpu", A.ProfileKwargs, { activities = { "gpu" } })
 says("did you mean 'warmup'?", A.ProfileKwargs, { schedule_option = { warmupp = 1 } })
@@ -101,7 +101,7 @@ end
 do -- environment
   for _, word in ipairs { "y", "Yes", "t", "TRUE", "on", "1" } do assert(A.str_to_bool(word) == true, word) end
   for _, word in ipairs { "n", "no", "F", "false", "OFF", "0" } do assert(A.str_to_bool(word) == false, word) end
-  says("'maybe' is no truth value", A.str_to_bool, "maybe")
+  says("'maybe' is not a truth value", A.str_to_bool, "maybe")
   local flag = A.parse_flag_from_env
   assert(flag "ACCEL_TEST_FLAG" == false and flag("ACCEL_TEST_FLAG", true) == true)
   do

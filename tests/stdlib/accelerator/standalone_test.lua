@@ -218,7 +218,7 @@ do -- sizes, as the reference's tests have them
     assert(A.convert_file_size_to_int(size) == bytes, size)
   end
   assert(A.convert_file_size_to_int(500) == 500)
-  for _, size in ipairs { "5MBB", "5k0MB", "-1GB", "GB", "" } do says("is no size", A.convert_file_size_to_int, size) end
+  for _, size in ipairs { "5MBB", "5k0MB", "-1GB", "GB", "" } do says("invalid size '", A.convert_file_size_to_int, size) end
   assert(A.dtype_byte_size "f32" == 4 and A.dtype_byte_size "bf16" == 2 and A.dtype_byte_size "bool" == 1 / 8)
 end
 

@@ -35,8 +35,8 @@ end
 do -- reset
   PartialState._reset_state()
   assert(not s.initialized and tostring(s) == "PartialState(reset)")
-  says("was reset", read(s, "device"))
-  says("was reset", read(s, "is_main_process"))
+  says("after its reset", read(s, "device"))
+  says("after its reset", read(s, "is_main_process"))
   says("no attribute 'devise'", read(s, "devise"))
   assert(PartialState().device == "cpu" and s.device == "cpu", "an old view sees the new state")
 end
@@ -52,10 +52,10 @@ do -- precision
   assert(a.deepspeed_plugin == nil and a.parallelism_config == nil)
   says("no attribute 'mixed_precison'", read(a, "mixed_precison"))
   AcceleratorState._reset_state()
-  says("was reset", read(a, "mixed_precision"))
+  says("after its reset", read(a, "mixed_precision"))
   assert(a.device == "cpu" and not a.initialized, "PartialState stays")
   AcceleratorState._reset_state(true)
-  says("was reset", read(a, "device"))
+  says("after its reset", read(a, "device"))
 end
 
 do -- plugins, as Accelerate's state has them, until it is reset

@@ -33,11 +33,11 @@ do -- a whole run
   local mine, everywhere = Mine(), Everywhere()
   local accelerator = make { mine, everywhere }
   says("init_trackers(project_name) first", accelerator.log, accelerator, { loss = 1 })
-  says("does not run yet", accelerator.get_tracker, accelerator, "mine")
-  says("init_kwargs has the entry 'mime', which is none of the trackers; did you mean 'mine'?",
+  says("is not running", accelerator.get_tracker, accelerator, "mine")
+  says("init_kwargs has the entry 'mime', which is not one of the trackers; did you mean 'mine'?",
     accelerator.init_trackers, accelerator, "project", nil, { mime = {} })
   accelerator:init_trackers("project", { lr = 0.5 })
-  says("the trackers run already", accelerator.init_trackers, accelerator, "project")
+  says("the trackers are already running", accelerator.init_trackers, accelerator, "project")
   accelerator:log({ loss = 1.5 }, 3)
   accelerator:log({ loss = 2 }, { step = 4, log_kwargs = { mine = { tag = "x" } } })
   accelerator:log({ done = true })
@@ -73,7 +73,7 @@ do -- none at all: nothing happens
   accelerator:init_trackers "project"
   accelerator:log { loss = 1 }
   accelerator:end_training()
-  says("log_with names none", accelerator.get_tracker, accelerator, "mine")
+  says("log_with has none", accelerator.get_tracker, accelerator, "mine")
 end
 
 do -- a collective in a tracker of the main process
@@ -122,7 +122,7 @@ do -- names
   end
   says("tracker 'aim' needs a directory", make, "aim")
   says("unknown tracker 'wandbb'; did you mean 'wandb'?", make, "wandbb")
-  local general = require "accel.accelerator.general_tracker"
+  local general = require "accel.track.general_tracker"
   local Named = A.GeneralTracker:extend("Named")
   says("does not define name", general.register_tracker_class, Named)
   says("expected class below GeneralTracker", general.register_tracker_class, {})

@@ -225,7 +225,7 @@ do
     same(tried, want, "tries")
   end
   local tried, run = sizes(16, 0)
-  says("no executable batch size found, reached zero", run)
+  says("no batch size fits: even one row needs more memory than there is", run)
   same(tried, { 16, 14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1 }, "down to zero")
   tried, run = sizes(16, 0, "another error")
   says("another error", run)
@@ -238,7 +238,7 @@ do
     accel.empty(size, 1 << 40)
     return size
   end, { starting_batch_size = 2, reduce_batch_size_fn = function(size) return size - 2 end })
-  says("reached zero", n)
+  says("no batch size fits", n)
 
   -- the size that was found stays until reset
   tried, run = sizes(20, 17)
@@ -260,7 +260,7 @@ do
   end
   says("must return a smaller integer than 8", A.find_executable_batch_size(function() error(oom) end,
     { starting_batch_size = 8, reduce_batch_size_fn = function(s) return s end }))
-  says("takes 2 arguments with the batch size first",
+  says("takes 2 arguments including the batch size",
     A.find_executable_batch_size(function(a, b) return a, b end), 64, 1, 2)
   says("unknown option 'starting_batchsize'; did you mean", A.find_executable_batch_size, print,
     { starting_batchsize = 1 })

@@ -149,8 +149,8 @@ do
   fails("unknown option 'preserve_rng'; did you mean 'preserve_rng_state'?", checkpoint, fn, t, { preserve_rng = false })
   fails("unknown option 'early_stopp'; did you mean 'early_stop'?", checkpoint, nn.Linear(1, 1), t, { early_stopp = true })
   assert(checkpoint(function(_, o) return o.mask end, t, { mask = 3 }) == 3, "options of fn's own pass")
-  fails("fn must be a function, got a tensor; give function and arguments apart", checkpoint, t * 2)
-  fails("use_reentrant = true is not there", checkpoint, fn, t, { use_reentrant = true })
+  fails("fn must be a function, got a tensor; pass function and arguments separately", checkpoint, t * 2)
+  fails("use_reentrant = true is not supported", checkpoint, fn, t, { use_reentrant = true })
   fails("determinism_check must be 'default' or 'none', got 'non'; did you mean 'none'", checkpoint, fn, t,
     { determinism_check = "non" })
   fails("option 'early_stop' must be a boolean, got 1", checkpoint, fn, t, { early_stop = 1 })

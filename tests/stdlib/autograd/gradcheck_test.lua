@@ -71,12 +71,49 @@ local Once = wrong { backward = autograd.once_differentiable(function(ctx, d) re
 assert(gradcheck(Once, two))
 fails(gradgradcheck, Once, two, { "differentiated twice" })
 
+-- Options of second derivatives: each one decides whether a function passes.
+local function second(backward) return wrong { backward = function(ctx, d) return backward(d, (ctx:saved_tensors())) end } end
+local function decides(fn, options)
+  assert(gradgradcheck(fn, two, options))
+  fails(gradgradcheck, fn, two, { "gradgradcheck: " })
+end
+local Nearly = second(function(d, x) return d * 2 * (x * 0.99 + x:detach() * 0.01) end)
+decides(Nearly, { rtol = 0.05 })
+decides(Nearly, { atol = 0.5 })
+decides(Second, { grad_outputs = accel.zeros({ 2 }, { dtype = "f64", requires_grad = true }) })
+assert(gradgradcheck(Second, two, { raise_exception = false }) == false)
+fails(gradgradcheck, function(x) return x ^ 4 end, two, { eps = 0.5 }, { "Jacobian mismatch" })
+local doubles = 0
+local Jitter = accel.Function {
+  forward = function(ctx, d, x)
+    ctx:save_for_backward(d, x)
+    return d * 2 * x
+  end,
+  backward = function(ctx, g)
+    local d, x = ctx:saved_tensors()
+    doubles = doubles + 1
+    return g * 2 * x * (1 + doubles * 1e-7), g * 2 * d
+  end,
+}
+decides(second(function(d, x) return Jitter(d, x) end), { nondet_tol = 1e-3 })
+local Offset = accel.Function { -- zeros give other than zeros
+  forward = function(ctx, d, x)
+    ctx:save_for_backward(d, x)
+    return d * 2 * x
+  end,
+  backward = function(ctx, g)
+    local d, x = ctx:saved_tensors()
+    return g * 2 * x + (g:abs():sum():item() == 0 and 1 or 0), g * 2 * d
+  end,
+}
+decides(second(function(d, x) return Offset(d, x) end), { check_undefined_grad = false })
+
 -- Misuse.
 fails(gradcheck, 3, two, { "fn must be a function, got 3" })
 fails(gradcheck, accel.exp, 3, { "inputs must be a tensor or a list" })
 fails(gradcheck, accel.exp, accel.ones(2), { "no input is a floating-point tensor that requires gradients" })
-fails(gradcheck, accel.exp, two * 1, { "input 1 was computed; give a leaf" })
+fails(gradcheck, accel.exp, two * 1, { "input 1 is not a leaf; give a leaf" })
 fails(gradcheck, accel.exp, accel.ones(1, { dtype = "f64" }):expand(3):detach():requires_grad_(), { "is expanded" })
-fails(gradcheck, function() return 1 end, two, { "what fn returns must be a tensor or a list" })
+fails(gradcheck, function() return 1 end, two, { "fn's result must be a tensor or a list" })
 fails(gradcheck, function() return {} end, two, { "returned no floating-point tensor" })
 fails(gradcheck, accel.exp, two, { epz = 1 }, { "did you mean 'eps'" })

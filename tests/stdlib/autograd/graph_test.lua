@@ -97,9 +97,9 @@ do
   local x = leaf(1, 2)
   local function y_of(pack, unpack) return hooks(pack, unpack, function() return x:exp():sum() end) end
   fails("no place", y_of, function() error "no place" end, id)
-  fails("wrote the tensor", y_of, function(t) return t:zero_() end, id)
+  fails("changed the tensor", y_of, function(t) return t:zero_() end, id)
   fails("lost", function() y_of(id, function() error "lost" end):backward() end)
-  fails("unpack returns the tensor that pack was given, this one returned nil",
+  fails("unpack must return the tensor that pack was given, got nil",
     function() y_of(id, function() end):backward() end)
   fails("was unpacked as f64 (2) on cpu, but it was f32 (2) on cpu",
     function() y_of(id, function(t) return t:to "f64" end):backward() end)

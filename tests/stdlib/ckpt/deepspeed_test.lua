@@ -76,7 +76,7 @@ local step = here .. "/stage3/global_step3"
 os.execute(("mkdir -p '%s/part' && cp '%s'/zero_pp_rank_0* '%s/zero_pp_rank_1_mp_rank_00_model_states.pt' '%s/part'"):format(root, step,
   step, root))
 os.execute(("cd '%s/part' && mv zero_pp_rank_0_mp_rank_00_optim_states.pt zero_pp_rank_1_mp_rank_00_optim_states.pt"):format(root))
-assert(merge(root .. "/part", 1):find("there are files of 1 ranks, and none of rank 0", 1, true))
+assert(merge(root .. "/part", 1):find("it has files of 1 ranks, but none of rank 0", 1, true))
 assert(not deepspeed.is(root))
 os.execute(("rm -rf '%s'"):format(root))
 print "ok"

@@ -41,7 +41,7 @@ w[1][1] = 0 / 0
 write("checkpoint_2", 30, w)
 write("checkpoint_10", 40, w)
 
-do -- ls: in the order of numbers, also of the folder itself; what is no checkpoint says why
+do -- ls: in the order of numbers, also of the folder itself; what is not a checkpoint says why
   local text = gives("ls", 0, "NAME +STEP +EPOCH +RANKS +SIZE +STATUS", "checkpoint_0 +10 +2 +1 +[%d.]+ %a+ +ok\n",
     "checkpoint_2.*checkpoint_10")
   assert(text == gives("ls checkpoints", 0))
@@ -61,7 +61,7 @@ do -- show
   gives("show checkpoints/checkpoint_1 model", 0, "w +f32 +%(2, 3%) +24 bytes", "n +i64 +%(%) +8 bytes")
   gives("show checkpoints/checkpoint_1 scheduler.bin", 0, "name = \"x20\"")
   gives("show checkpoints/checkpoint_1 optimizer", 1, "has no object and no file 'optimizer'")
-  gives("show checkpoints", 1, "no checkpoint: it has no MANIFEST.json")
+  gives("show checkpoints", 1, "not a checkpoint: it has no MANIFEST.json")
   gives("show", 2, "needs CHECKPOINT")
   assert(accel.json.decode((run "show --json checkpoints/checkpoint_1")).state.step == 20)
 end
@@ -96,4 +96,4 @@ end
 
 gives("", 2, "Usage: accel%-run ckpt ACTION")
 gives("--help", 0, "prune %-%-keep N")
-gives("prunne", 2, "there is no action 'prunne'; did you mean 'prune'")
+gives("prunne", 2, "unknown action 'prunne'; did you mean 'prune'")

@@ -36,7 +36,7 @@ print(os.getenv "RANK", os.getenv "ACCELERATE_MIXED_PRECISION", os.getenv "FSDP_
 
 -- default: never over a file; the user's place; JSON by its name.
 gives("config default --mixed_precision bf16", 0, "home/.config/accel/config.yaml")
-gives("config default", 1, "is there already")
+gives("config default", 1, "exists")
 gives("config default --config_file a.json", 0)
 assert(accel.json.decode(read "a.json").distributed_type ~= nil)
 gives("config default --mixed_precision fp12", 2, "fp12")
@@ -70,7 +70,7 @@ write("e.yaml", "distributed_type: 'NO'\nfsdp_config:\n  fsdp_offload_params: tr
 gives("config validate e.yaml", 1, "e.yaml:3: fsdp_offload_params has no effect here: it is for FSDP")
 gives("config validate f.yaml", 0, "f.yaml: right")
 gives("config validate nowhere.yaml", 1, "nowhere.yaml")
-gives("config frob", 2, "there is no action 'frob'")
+gives("config frob", 2, "unknown action 'frob'")
 
 -- update: an old file in today's words.
 write("old.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nfp16: true\nnum_processes: 2\n")
@@ -122,7 +122,7 @@ do
 end
 gives("launch --config_file w.yaml s.lua", 2, "w.yaml:2: unknown key 'num_proceses'")
 gives("launch --num_proceses 2 s.lua", 2, "did you mean '--num-processes'")
-gives("launch --tpu s.lua", 2, "no TPUs here")
+gives("launch --tpu s.lua", 2, "accel has no TPU backend")
 write("dynamo.lua", "print(require 'accel'.Accelerator().dynamo_plugin.backend)")
 gives("launch --dynamo_backend inductor --cpu dynamo.lua", 0, "INDUCTOR")
 gives("launch", 2, "no script given")
@@ -178,8 +178,8 @@ gives("to-fsdp2 --config_file v1.yaml --output_file v2.yaml", 0)
 local v2 = assert(accel.config.load(root .. "/v2.yaml")).fsdp_config
 assert(v2.fsdp_version == 2 and v2.fsdp_reshard_after_forward == false and v2.fsdp_offload_params == true)
 assert(v2.fsdp_backward_prefetch == nil and v2.fsdp_use_orig_params == nil and v2.fsdp_sharding_strategy == nil)
-gives("to-fsdp2 --config_file v1.yaml --output_file v2.yaml", 1, "is there already")
-gives("to-fsdp2 --config_file v2.yaml --overwrite", 0, "of version 2 already")
+gives("to-fsdp2 --config_file v1.yaml --output_file v2.yaml", 1, "exists")
+gives("to-fsdp2 --config_file v2.yaml --overwrite", 0, "already has version 2")
 gives("tpu-config --tpu_name t --tpu_zone z --command 'echo 1'", 0,
   "gcloud compute tpus tpu-vm ssh t --zone z --command 'cd /usr/share; echo 1' --worker all")
 gives("tpu-config --tpu_name t --tpu_zone z", 1, "nothing to run")

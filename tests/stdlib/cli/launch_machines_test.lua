@@ -2,20 +2,10 @@
 -- back, how long ranks wait for one that does not (--rdzv_conf), and the command lines of mpirun.
 --   accel-run tests/stdlib/cli/launch_machines_test.lua
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/machines-"))
-local R = accel.process.program()
-local port = 20000 + accel.util.Random((assert(io.open "/proc/self/stat"):read "n")):below(9000)
-
-local function write(name, text)
-  local file <close> = assert(io.open(root .. "/" .. name, "w"))
-  file:write(text)
-end
-
-local function read(name)
-  local file <close> = io.open(root .. "/" .. name, "r")
-  return file and file:read "a" or ""
-end
+local folder = dofile((arg[0]:match "^.*/" or "") .. "../../support/test_folder.lua") "machines"
+local root, R, port, write, read, has = folder.root, folder.program, folder.port, folder.write, folder.read, folder.has
 
 local function start(machine, name, flags, words)
   return accel.process.spawn("/bin/sh", { "sh", "-c", ("cd '%s' && exec env -i PATH=/usr/bin:/bin ACCEL_DEVICE=cpu HOME='%s' '%s' launch "
@@ -29,8 +19,6 @@ local function ends(p, name)
   p:close()
   return how == "exit" and code or 128 + code, read(name)
 end
-
-local function has(text, part) assert(text:find(part, 1, true), ("lacks %q:\n%s"):format(part, text)) end
 
 -- The second machine's last rank fails in the first attempt, the first machine's in the second; the third ends well on both.
 write("w.lua", [[
@@ -99,6 +87,8 @@ status, text = ends(one, "w.out")
 assert(status == 1, text)
 has(text, "rank 0 waited 0.4")
 
+case "launches over machines"
+
 -- What is wrong in it, or means nothing.
 local function says(conf, part, want)
   local p = accel.process.spawn("/bin/sh", { "sh", "-c", ("cd '%s' && exec '%s' launch --cpu --rdzv_conf '%s' s.lua >s.out 2>&1"):format(root, R,
@@ -138,6 +128,6 @@ for version, want in next, {
   assert(line() == ("%s<%s><--cpu><s.lua><a b>\n"):format(want, R) and status == 5, text)
 end
 mpirun "something else"
-has(line(), "mpirun_hostfile: there is no mpirun here (Debian: openmpi-bin)")
+has(line(), "mpirun_hostfile: mpirun is not installed (Debian: openmpi-bin)")
 assert(status == 2)
 print "ok"

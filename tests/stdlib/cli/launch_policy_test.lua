@@ -8,7 +8,8 @@ local source = assert(os.getenv "ACCEL_TEST_SRC" or arg[0]:match "^(.*)/tests/")
 local R = accel.process.program()
 
 local function run(args)
-  local pipe = assert(io.popen(("cd '%s' && env -i PATH=/usr/bin:/bin ACCEL_DEVICE=cpu HOME='%s' '%s' %s 2>&1"):format(root, root, R, args)))
+  local command = ("cd '%s' && env -i PATH=/usr/bin:/bin ACCEL_DEVICE=cpu TMPDIR='%s' HOME='%s' '%s' %s 2>&1"):format(root, root, root, R, args)
+  local pipe = assert(io.popen(command))
   local text = pipe:read "a"
   local _, _, status = pipe:close()
   return text, status
@@ -24,7 +25,7 @@ local function has(text, part) assert(text:find(part, 1, true), ("lacks %q:\n%s"
 -- Fails for lack of memory until the batch is small enough.
 write("train.lua", [[
 local accel = require "accel"
-local batch = tonumber(os.getenv "BATCH")
+local batch = tonumber(arg[#arg])
 print("batch", batch, os.getenv "ACCELERATE_MIXED_PRECISION", table.concat(arg, " "))
 accel.zeros(batch * 1024 * 1024)
 print "trained"
@@ -32,7 +33,7 @@ print "trained"
 local policy = source .. "/examples/launch/policy.lua"
 local text, status = run(("launch --policy '%s' --memory-limit 100M train.lua a b"):format(policy))
 assert(status == 0, text)
-has(text, "batch\t64\tno\ta b")
+has(text, "batch\t64\tno\ta b --batch 64")
 has(text, "attempt 1 ended with status 1 (out_of_memory)")
 has(text, "batch\t16")
 has(text, "trained")
@@ -43,6 +44,31 @@ write("broken.lua", "error 'no memory is not the matter'")
 text, status = run(("launch --policy '%s' broken.lua"):format(policy))
 assert(status == 1, text)
 assert(not text:find("attempt 2", 1, true), text)
+
+-- Its logs: those of an attempt that failed stay where its message names them, those of others go, and so do those of a killed launch.
+local function folders()
+  local out = {}
+  for _, name in ipairs(accel.listdir(root)) do
+    if name:find "^accel%-launch%-" then out[#out + 1] = name end
+  end
+  return out
+end
+write("twice.lua", "return function(m) if m.attempt < 2 then return { num_processes = 2, cpu = true, args = { '' .. m.attempt } } end end")
+write("second.lua", "if arg[#arg] == '0' then print 'the first try' error 'on purpose' end print 'well'")
+for _, name in ipairs(folders()) do os.execute(("rm -r '%s/%s'"):format(root, name)) end
+text, status = run "launch --policy twice.lua second.lua"
+assert(status == 0 and #folders() == 1, text)
+local named = assert(text:match "see ([^\n]-/rank_%d%.log)", text)
+local log <close> = assert(io.open(named))
+has(log:read "a", "on purpose")
+write("slow.lua", "local t = os.time() while os.time() < t + 20 do end")
+write("kill.sh", ("cd '%s' || exit 1\nenv -i PATH=/usr/bin:/bin ACCEL_DEVICE=cpu TMPDIR=. HOME=. '%s' launch --policy twice.lua slow.lua &\n"
+  .. "n=0\nwhile [ $(ls -d accel-launch-*/rank_1.log | wc -l) -lt 2 ] && [ $n -lt 400 ]; do sleep 0.05; n=$((n+1)); done\n"
+  .. "kill -9 $!\nwait $!\n"):format(root, R))
+os.execute(("sh '%s/kill.sh' 2>/dev/null"):format(root))
+assert(#folders() == 2, text)
+text, status = run "launch --policy twice.lua second.lua"
+assert(status == 0 and #folders() == 2, text) -- the killed one's went, and this one's first attempt failed
 
 -- What is planned is typed like flags; flags count more.
 write("p.lua", "return function(m) if m.attempt > 0 then return end\n"
@@ -61,6 +87,28 @@ write("bad.lua", "return function() os.execute 'touch x' end")
 text, status = run "launch --policy bad.lua s.lua"
 assert(status == 2, text)
 has(text, "attempt to index a nil value (global 'os')")
+-- Variables that name programs, libraries or files are refused, before anything runs; others must be allowed by name.
+local function env(names, flags)
+  write("bad.lua", "return function(m) if m.attempt > 0 then return end\nreturn { cpu = true, env = { " .. names .. " } } end")
+  return run(("launch --policy bad.lua %s env.lua"):format(flags or ""))
+end
+write("env.lua", "for _, name in ipairs { 'MINE', 'ACCEL_SEED', 'OMP_NUM_THREADS' } do print(name, os.getenv(name)) end")
+for _, name in ipairs { "LD_PRELOAD", "LD_LIBRARY_PATH", "LUA_INIT", "LUA_PATH", "PATH", "ACCEL_COMPILE_CC", "ACCEL_DEVICE_MODULES", "ACCEL_NCCL",
+  "NCCL_NET_PLUGIN", "CUDA_INJECTION64_PATH", "OMPI_MCA_mca_base_component_path", "ACCEL_INSECURE", "MINE" } do
+  text, status = env(name .. " = 'x'")
+  assert(status == 2, text)
+  has(text, ("bad.lua: env.%s is not a variable that a policy may set; allow it with --policy_env %s"):format(name, name))
+  assert(not text:find("ACCEL_SEED", 1, true), text)
+end
+text, status = env("['A=B; id'] = 'x'")
+assert(status == 2, text)
+has(text, "env: 'A=B; id' is not the name of a variable")
+text, status = env("MINE = 3, ACCEL_SEED = 7, OMP_NUM_THREADS = 1", "--policy_env OTHER,MINE")
+assert(status == 0, text)
+has(text, "MINE\t3")
+has(text, "ACCEL_SEED\t7")
+has(text, "OMP_NUM_THREADS\t1")
+
 write("none.lua", "return function() end")
 text, status = run "launch --policy none.lua s.lua"
 assert(status == 2, text)

@@ -51,7 +51,7 @@ local text, status = plan(base .. "--memory 4G --tries 1 --output " .. folder ..
 assert(status == 0 and text:find "fits and takes the least time" and text:find "distributed_type: ")
 for line in text:gmatch "[^\n]+" do assert(#line < 80, line) end
 local long = plan(base .. "--memory 1M --tries 1 --tp 2 --pp 2") -- names of plans beside which a row has no room
-assert(long:find "nothing fits; nearest is tp=2,pp=2,seq,recompute")
+assert(long:find "no plan fits; the closest is tp=2,pp=2,seq,recompute")
 for line in long:gmatch "[^\n]+" do assert(#line < 80, line) end
 local launch, why = require "accel.config".plan { "--config_file", folder .. "/out.yaml", "script.lua" }
 assert(launch and launch.values.num_processes == 4, why)
@@ -79,7 +79,7 @@ assert(failed == 0, errors)
 assert(told.size == 4 and math.abs(told.ranks[1].peak.parameters / best.peak.parameters - 1) < 0.05,
   ("%d and %d bytes of parameters"):format(told.ranks[1].peak.parameters, best.peak.parameters))
 
-for options, said in accel.pairs { ["--memory much"] = "no size", ["--device tpu"] = "neither cpu nor cuda",
+for options, said in accel.pairs { ["--memory much"] = "is not a size", ["--device tpu"] = "neither cpu nor cuda",
   ["--seq-length 65"] = "64 positions", ["--tp 3"] = "no plan divides", ["--num-machines 3"] = "each has equally many",
   ["--num-processes 0"] = "--num-processes: expected 1 to 16384 ranks, got 0", ["--num-machines 0"] = "--num-machines: expected 1 or more, got 0",
   ["--num-processes 1000000"] = "--num-processes: expected 1 to 16384 ranks, got 1000000" } do
@@ -88,7 +88,7 @@ for options, said in accel.pairs { ["--memory much"] = "no size", ["--device tpu
 end
 do -- plans of many rows are looked at in no time: of an update of a million, which no loop runs over
   local config = { n_embd = 64, n_layer = 4, n_head = 4, vocab_size = 64, n_positions = 64 }
-  local planner, from = require "accel.profiler.planner", os.clock()
+  local planner, from = require "accel.cli.planner", os.clock()
   local list = planner.candidates(require "accel.parallel.traffic".model(config), { ranks = 1 << 18, local_ranks = 8, global_batch = 1 << 20,
     tokens = 64, mixed_precision = "no", accelerator = false, limit = 1 << 40, rate = 1e12, near = 1e9, bandwidth = 1e9, heads = { 4 },
     decoder = true })

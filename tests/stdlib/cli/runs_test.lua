@@ -25,10 +25,10 @@ local function narrow(text)
   return text
 end
 
-gives("ls", 1, "accel-run runs ls: there is no run store ./runs.db; --store PATH tells where one is")
+gives("ls", 1, "accel-run runs ls: there is no run store ./runs.db; give it with --store PATH")
 accel.track.Run({ dir = root .. "/up/in", system = false }):finish()
-gives("ls --store up", 1, "there is no run store up/runs.db; there is one in up/in; --store PATH")
-gives("list", 2, "no action 'list'; did you mean 'ls'?") -- luacheck: ignore
+gives("ls --store up", 1, "there is no run store up/runs.db; there is one in up/in; give it with --store PATH")
+gives("list", 2, "unknown action 'list'; did you mean 'ls'?") -- luacheck: ignore
 
 for k = 1, 2 do
   local run = accel.track.Run { dir = root, name = ("a name that is long enough to be cut somewhere, number %d"):format(k),
@@ -97,7 +97,7 @@ end
 local live = accel.track.Run { dir = root, name = "live", system = false }
 live:log({ x = 1 }, 1)
 live:flush()
-gives("rm live", 1, "live is running; --force")
+gives("rm live", 1, "live is running; add --force")
 local pipe = assert(io.popen(command "tail live --follow"))
 assert(pipe:read "l" == "step 1        x 1")
 live:log({ x = 2 }, 2)

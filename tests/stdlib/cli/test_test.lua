@@ -41,5 +41,5 @@ for _, shell in ipairs { "bash", "zsh", "fish" } do
 end
 assert(os.execute(("'%s' completion bash | bash -n"):format(R)))
 text, status = run "completion tcsh"
-assert(status == 1 and text:find("none of bash", 1, true), text)
+assert(status == 1 and text:find("not one of bash", 1, true), text)
 print "ok"

@@ -26,13 +26,13 @@ faults("distributed_type: NO\nuse_cpu: maybe\n", "x.yaml:2: use_cpu must be true
 faults("distributed_type: NO\nuse_cpu: [true]\n", "x.yaml:2: use_cpu must be one value, got a list")
 faults("distributed_type: FSDP\nfsdp_config:\n  fsdp_shard_strategy: 1\n",
   "x.yaml:3: unknown key 'fsdp_shard_strategy' in fsdp_config; did you mean 'fsdp_sharding_strategy'?")
-faults("distributed_type: FSDP\nfsdp_version: 2\n", "x.yaml:2: unknown key 'fsdp_version'; it belongs into fsdp_config")
+faults("distributed_type: FSDP\nfsdp_version: 2\n", "x.yaml:2: unknown key 'fsdp_version'; move it into fsdp_config")
 faults("distributed_type: FSDP\nfsdp_config:\n  num_machines: 2\n",
-  "x.yaml:3: unknown key 'num_machines' in fsdp_config; it stands at the top of the file")
+  "x.yaml:3: unknown key 'num_machines' in fsdp_config; move it to the top of the file")
 faults("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 3\n", "x.yaml:3: fsdp_version must be one of 1, 2, got '3'")
 faults("distributed_type: MULTI_GPU\nmain_process_port: 70000\n",
   "x.yaml:2: main_process_port must be a number in 0 .. 65535, got '70000'")
-faults("num_processes: 2\n", "x.yaml: distributed_type is missing; every configuration names it")
+faults("num_processes: 2\n", "x.yaml: distributed_type is missing; add it")
 faults("", "x.yaml: the file is empty")
 faults("- a\n", "x.yaml:1: a configuration is a table of keys and values, not a list")
 faults("distributed_type: NO\nfsdp_config: 3\n", "x.yaml:2: fsdp_config must be a table, got '3'")

@@ -31,7 +31,7 @@ end
 
 assert(refused("return 1 +") == "x.lua:1: unexpected symbol near <eof>")
 assert(refused("local a\nerror 'no'") == "x.lua:2: no")
-refused("error({})", "raised something that is no text")
+refused("error({})", "raised something that is not text")
 refused("\27Lua", "attempt to load a binary chunk")
 refused("return { f = print or function() end }", "a function")
 refused("local t = {} t.t = t return t", "32 levels")
@@ -39,6 +39,17 @@ refused("return { [{}] = 1 }", "a key that is neither")
 refused("return ('x'):rep(1e6)", "more data than allowed")
 refused("local t = {} for i = 1, 2e5 do t[i] = i end return t", "more")
 assert(not pcall(accel.process.sandbox, "return 1", "@x", { f = print }), "the input is plain data, too")
+
+-- Memory: what a chunk can keep is less than its limit. A limit of the machine does not count, the child's own does. A busy machine gets the
+-- time that filling it takes.
+local function filled(text)
+  local n, why = sandbox.run(text, "x.lua", nil, { seconds = 30, memory = limits.memory, output = limits.output })
+  return assert(n, why)
+end
+local kept = filled "local t, n = {}, 0 pcall(function() while true do t[n + 1] = ('x'):rep(2 ^ 20) .. n n = n + 1 end end) return n"
+assert(kept >= 2 and kept < 16, kept)
+kept = filled "local t, n = {}, 0 pcall(function() while true do n = n + 1 t[n] = { n } end end) return n"
+assert(kept > 1e4 and kept * 56 < 16 * 1024 * 1024, kept)
 
 -- What is not there at all.
 for name in ("io os package debug require load loadfile dofile loadstring collectgarbage print warn string.dump "
@@ -83,6 +94,27 @@ local deeds <const> = {
   "return setmetatable({}, { __pairs = function() while true do end end, __len = error, __index = error })",
   "local t = {} t[1] = t return { t }", "return 0/0, function() end, coroutine.create(print or next)", "return { coroutine.create(next) }",
   "math.random(0) while true do math.random(1, 1 << 62) end",
+  -- faults known of Lua 5.4.0 to 5.4.4 and their kin: errors while an error is handled, stacks that move, depth of C, finalizers
+  "local function f() xpcall(f, f) end f()", "xpcall(function() local function f() return 1 + f() end f() end, function(m) return m .. m.x end)",
+  "local t = setmetatable({}, {}) getmetatable(t).__index = function(_, k) return t[k .. 'x'] end return t.x",
+  "local co = coroutine.wrap(function() local function f() return 1 + f() end f() end) pcall(co) pcall(co)",
+  "local function deep(n) if n > 0 then return coroutine.wrap(deep)(n - 1) end error({}) end deep(1000)",
+  "local function f() return coroutine.wrap(function() return pcall(f) end)() end f()",
+  "local t = {} for i = 1, 190 do t[i] = coroutine.create(function() coroutine.yield(pcall(error)) end) "
+    .. "coroutine.resume(t[i]) coroutine.close(t[i]) end",
+  "do local a <close> = setmetatable({}, { __close = function() local t = {} for i = 1, 1e5 do t[i] = i end table.unpack(t, 1, 6e4) end }) end",
+  "local c = coroutine.create(function() local a <close> = setmetatable({}, { __close = function() coroutine.yield() end }) error 'x' end) "
+    .. "for _ = 1, 9 do coroutine.resume(c) end coroutine.close(c)",
+  "for _ = 1, 1e4 do setmetatable({}, { __gc = function(o) setmetatable(o, getmetatable(o)) coroutine.wrap(error)() end }) end",
+  "local k = setmetatable({}, { __mode = 'k' }) for i = 1, 1e5 do local a = {} k[a] = { a, k } end",
+  "for _, c in utf8.codes '\x80\x80' do end", "utf8.char(0x7fffffff, -1)", "utf8.codepoint(('\xf7'):rep(1e5), 1, -1, true)",
+  "return ('%99.99f'):format(1e308)", "return ('%q'):format(('\0'):rep(1e6))", "string.format('%' .. ('9'):rep(1e4) .. 'd', 1)",
+  "string.pack('s1', ('x'):rep(300))", "string.pack('!17 i17', 1)", "string.unpack('s8', ('\xff'):rep(8))", "string.unpack('z', 'x', -9)",
+  "string.packsize(('i16'):rep(1e6))", "string.rep('', 1 << 62, '')", "string.rep('x', 1 << 40, 'y')", "('x'):byte(1, -1, 1e9)",
+  "return select(-1 << 63, 1)", "table.concat({}, 'x', 1, math.maxinteger)", "table.unpack({}, math.mininteger, math.maxinteger)",
+  "table.insert({}, math.maxinteger, 1)", "table.move({ 1 }, 1, 1, math.maxinteger)", "local t = {} t[math.maxinteger] = 1 t[#t + 1] = 2",
+  "local s = {} for i = 1, 250 do s[i] = 'local a' .. i .. ' = 1' end error(table.concat(s, ' '))",
+  "local n = {} for i = 1, 1e4 do n[i] = ('%d'):format(i) end return tonumber('1' .. table.concat(n))",
 }
 local ways <const> = {
   "%s", "local function f() %s end f()", "local ok, e = pcall(function() %s end) if not ok then error(e, 0) end",

@@ -57,7 +57,7 @@ do -- default_collate: nested as deep as it may be
   fails("at least one sample", collate, 3)
 end
 
-do -- PadCollate: lists, tensors, nested, what is no sequence
+do -- PadCollate: lists, tensors, nested, what is not a sequence
   local pad = PadCollate()
   same(pad { { 1, 2, 3 }, { 4 } }, "i64{{1 2 3} {4 0 0}}")
   same(pad { { 1 }, { 2.5, 3 } }, "f32{{1.0 0.0} {2.5 3.0}}")

@@ -21,8 +21,8 @@ do -- TensorDataset
   local batch = set:get_batch { 10, 1 }
   assert(join(batch[2]:tolist()) == "9,0" and join(batch[1]:tolist()[1]) == "18.0,19.0")
   fails("position 11 is outside of 1 .. 10", set.get, set, 11)
-  fails("a data set has no index; its sample 4 is set:get%(4%)", function() return set[4] end)
-  fails("its sample 1 is set:get%(1%)", ipairs(set), set, 0) -- a loop by ipairs, which would find nothing
+  fails("a data set cannot be indexed; use set:get%(4%) for sample 4", function() return set[4] end)
+  fails("use set:get%(1%) for sample 1", ipairs(set), set, 0) -- a loop by ipairs, which would find nothing
   fails("tensor 2 has 3 samples, the first has 10", data.TensorDataset, x, accel.zeros(3))
   fails("argument 2 is a number", data.TensorDataset, x, 3)
 end

@@ -110,7 +110,8 @@ do -- CSV
   refused("two columns are called 'a'", CSV.open(write("a.csv", "a,a\n1,2\n")))
   local ok, message = pcall(CSV, write("a.csv", "label,b\n1,2\n"), { types = { lable = "class" } })
   assert(not ok and tostring(message):find "did you mean 'label'", message)
-  refused("regular", CSV.open(tmp))
+  refused("a%.csv:1: more than 65536 columns", CSV.open(write("a.csv", (","):rep(1e6) .. "\n")))
+  refused("is a folder", CSV.open(tmp))
   refused("regular", CSV.open "/dev/zero")
   do -- nothing but a hole: not one line of so many bytes in memory
     local hole <close> = assert(io.open(tmp .. "/hole.csv", "wb"))

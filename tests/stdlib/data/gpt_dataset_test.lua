@@ -118,7 +118,7 @@ do
     local ok, why = pcall(accel.data.BlendedDataset, case[2], case[3], case[4])
     assert(not ok and tostring(why):find(case[1], 1, true), tostring(why))
   end
-  for split, why in pairs { ["1,x"] = "is no number", ["0,0"] = "up to three numbers", ["0,1"] = "is empty" } do
+  for split, why in pairs { ["1,x"] = "is not a number", ["0,0"] = "up to three numbers", ["0,1"] = "is empty" } do
     local ok, said = pcall(accel.data.GPTDataset, folder .. "/text", { sequence_length = 8, split = split })
     assert(not ok and tostring(said):find(why, 1, true), tostring(said))
   end

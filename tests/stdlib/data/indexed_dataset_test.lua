@@ -27,7 +27,7 @@ fails("has one dimension", b.add_item, b, { { 1 } })
 fails("modes need multimodal", b.add_item, b, { 1 }, 2)
 b:finalize()
 fails("it is finished", b.add_item, b, { 1 })
-fails("no dtype 'f16'", data.IndexedDatasetBuilder, prefix, { dtype = "f16" })
+fails("invalid dtype 'f16'", data.IndexedDatasetBuilder, prefix, { dtype = "f16" })
 
 do -- what was written, through the workers of a loader
   local set = data.IndexedDataset(prefix .. ".bin")
@@ -58,7 +58,7 @@ local function with(bytes, data_bytes)
 end
 
 for n = 0, #idx - 1 do fails("bad.idx: ", with, idx:sub(1, n)) end
-fails("bytes behind its header", with, idx .. "x")
+fails("bytes after its header", with, idx .. "x")
 fails("it has modes: give multimodal = true", with, idx .. ("\0"):rep(20))
 fails("it has no modes: leave multimodal out", data.IndexedDataset, prefix, { multimodal = true })
 

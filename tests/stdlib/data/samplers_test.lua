@@ -226,7 +226,7 @@ do -- a state that does not fit is refused; moving the loader ends the pass unde
   local loader = data.DataLoader(set, { batch_size = 3, shuffle = true })
   local state
   for _ in loader() do state = state or loader:state_dict() end
-  fails("stands 1 batches of 3 inside a pass, batch_size is 2 here", function()
+  fails("is 1 batches of 3 into a pass, but batch_size is 2", function()
     data.DataLoader(set, { batch_size = 2 }):load_state_dict(state)
   end)
   data.DataLoader(set, { batch_size = 2 }):load_state_dict { epoch = 4, position = 0, seed = 1, batch_size = 3 }

@@ -108,7 +108,7 @@ do -- random_split
   assert(lengths(3, { 0.1, 0.2, 0.7 }) == "1,0,2" and lengths(5, { 1.0 }) == "5" and lengths(0, { 0.5, 0.5 }) == "0,0")
   assert(lengths(5, { 5, 0 }) == "5,0")
   fails("lengths make 8 samples, the data set has 7", data.random_split, set, { 4, 4 })
-  fails("fractions make 0.9", data.random_split, set, { 0.5, 0.4 })
+  fails("fractions add up to 0.9", data.random_split, set, { 0.5, 0.4 })
   fails("lengths%[2%] must be at least 0, got %-1", data.random_split, set, { 8, -1 })
   fails("counts or fractions, got 0.5", data.random_split, set, 0.5)
   fails("unknown option 'sead'; did you mean 'seed'", data.random_split, set, { 3, 4 }, { sead = 1 })

@@ -231,9 +231,9 @@ end
 do -- what cannot travel is refused at once, with what to do
   local closure = sets.Closure()
   for _, case in ipairs {
-    { { dataset = closure }, "the data set, a Closure, cannot go to a worker: put it into a module" },
-    { { dataset = data.ListDataset({ 1 }):map(function(x) return x end) }, "has a function in it" },
-    { { dataset = closure:take(2) }, "cannot go to a worker" },
+    { { dataset = closure }, "the data set, a Closure, cannot be sent to a worker: put it into a module" },
+    { { dataset = data.ListDataset({ 1 }):map(function(x) return x end) }, "contains a function" },
+    { { dataset = closure:take(2) }, "cannot be sent to a worker" },
     { { dataset = data.ListDataset { 1 }, collate_fn = function(s) return s end }, "collate_fn is a function" },
     { { dataset = data.ListDataset { 1 }, worker_init = print }, "worker_init is a function" },
     { { dataset = data.ListDataset { 1 }, collate_fn = "worker_data:colate" }, "module 'worker_data' has no 'colate'" },
@@ -251,10 +251,10 @@ do -- what cannot travel is refused at once, with what to do
     says(case[2], data.DataLoader, o)
   end
   for _, unfit in ipairs { { print }, { { a = { b = print } } }, { a = { b = data.ListDataset { 1 } } } } do
-    local err = says("cannot go to a worker", data.DataLoader, { dataset = data.ListDataset(unfit), num_workers = 1 })
+    local err = says("cannot be sent to a worker", data.DataLoader, { dataset = data.ListDataset(unfit), num_workers = 1 })
     assert(unfit[1] or tostring(err):find("an accel.data.ListDataset, at 'a.b' of a table", 1, true), tostring(err))
   end
-  says("has a function in it", data.worker_dataset, "worker_data:Random", print)
+  says("contains a function", data.worker_dataset, "worker_data:Random", print)
   says("must be a module's name", data.worker_dataset, closure)
   says("not a data set", data.worker_dataset, "worker_data:add_one", 1)
   says("did you mean 'Random'?", data.worker_dataset, "worker_data:Randon", 1)
@@ -318,7 +318,7 @@ do -- streams: workers in turn, each with the part that it takes; places inside 
       same(rest, table.move(whole, k + 1, #whole, 1, {}), "after batch " .. k)
     end
     if k < #whole then
-      says("comes in another order by 2; use the same num_workers", function()
+      says("2 workers read it in another order; use the same num_workers", function()
         with { dataset = set, batch_size = 2, num_workers = 2 }:load_state_dict(states)
       end)
     end

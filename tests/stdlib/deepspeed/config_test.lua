@@ -94,17 +94,25 @@ end
 
 do -- keys
   local function key(part, config) fails(part, with, config) end
-  key("'zero_optimisation' is no key; did you mean 'zero_optimization'?", { zero_optimisation = {} })
-  key("'zero_optimization.reduce_buckt_size' is no key; did you mean 'zero_optimization.reduce_bucket_size'?",
+  key("'zero_optimisation' is not a key; did you mean 'zero_optimization'?", { zero_optimisation = {} })
+  key("'zero_optimization.reduce_buckt_size' is not a key; did you mean 'zero_optimization.reduce_bucket_size'?",
     { zero_optimization = { stage = 2, reduce_buckt_size = 1 } })
-  key("'fp16.loss_scal' is no key", { fp16 = { loss_scal = 1 } })
-  key("amp is not in accel; use fp16", { amp = { enabled = true } })
+  key("'fp16.loss_scal' is not a key", { fp16 = { loss_scal = 1 } })
+  key("accel does not support amp; use fp16", { amp = { enabled = true } })
   key("zero_stage must be 0, 1, 2 or 3, got 4", { zero_optimization = { stage = 4 } })
   key("fp16 must be a table of keys", { fp16 = true })
-  key("enables fp16 and bf16", { fp16 = { enabled = true }, bf16 = { enabled = true } })
+  key("enables both fp16 and bf16", { fp16 = { enabled = true }, bf16 = { enabled = true } })
   with { amp = { enabled = false }, zero_optimization = { stage = 2, contiguous_gradients = true, overlap_comm = true,
-    allgather_partitions = true }, steps_per_print = 10, wall_clock_breakdown = false, fp16 = { enabled = false } }
+    allgather_partitions = true }, wall_clock_breakdown = false, fp16 = { enabled = false } }
   assert(#said == 0, said[1])
+  with { steps_per_print = 10 } -- as in the reference it is infinite from then on
+  assert(#said == 1 and said[1]:find("steps_per_print (", 1, true), said[1])
+  with { zero_optimization = { stage = 3, stage3_gather_fp16_weights_on_model_save = true } } -- the key's earlier name
+  assert(#said == 0, said[1])
+  assert(accel.AcceleratorState().deepspeed_plugin.zero3_save_16bit_model == true)
+  with { fp16 = { loss_scale_window = 5 }, zero_optimization = { stage = 2, stage3_prefetch_bucket_size = 7, sub_group_size = 4096 } }
+  assert(#said == 1 and said[1]:find("fp16.loss_scale_window (fp16 is not enabled)", 1, true) and said[1]:find "sub_group_size"
+    and said[1]:find("stage3_prefetch_bucket_size (it is of stage 3)", 1, true), said[1])
   with { flops_profiler = { enabled = true }, zero_optimization = { stage = 2, contiguous_gradients = false } }
   assert(#said == 1 and said[1]:find("zero_optimization.contiguous_gradients (", 1, true) and said[1]:find "flops_profiler %(", said[1])
 end
@@ -117,11 +125,11 @@ do -- sources of optimizers and schedules
     end)
   end
   local optimizer, schedule = { type = "AdamW", params = {} }, { type = "WarmupLR", params = {} }
-  both("both make an optimizer", { optimizer = optimizer }, function(m) return { m, accel.optim.SGD(m:parameters()) } end)
+  both("both define an optimizer", { optimizer = optimizer }, function(m) return { m, accel.optim.SGD(m:parameters()) } end)
   both("stands for the optimizer of the DeepSpeed configuration, which has none", {}, function(m)
     return { m, A.DummyOptim(m:parameters()) }
   end)
-  both("both make a schedule", { scheduler = schedule }, function(m)
+  both("both define a schedule", { scheduler = schedule }, function(m)
     local o = accel.optim.SGD(m:parameters())
     return { m, o, accel.optim.lr_scheduler.StepLR(o, 2) }
   end)
@@ -133,10 +141,10 @@ do -- sources of optimizers and schedules
     return { m, A.DummyOptim(m:parameters()), accel.optim.lr_scheduler.StepLR(accel.optim.SGD(m:parameters()), 2) }
   end)
   both("did you mean 'AdamW'?", { optimizer = { type = "AdmW" } }, function(m) return { m, A.DummyOptim(m:parameters()) } end)
-  both("OneBitAdam' is not in accel; use AdamW", { optimizer = { type = "OneBitAdam" } }, function(m)
+  both("accel does not support optimizer.type 'OneBitAdam'; use AdamW", { optimizer = { type = "OneBitAdam" } }, function(m)
     return { m, A.DummyOptim(m:parameters()) }
   end)
-  both("say gradient_clipping", { optimizer = { type = "Adam", params = { max_grad_norm = 1 } } }, function(m)
+  both("set gradient_clipping", { optimizer = { type = "Adam", params = { max_grad_norm = 1 } } }, function(m)
     return { m, A.DummyOptim(m:parameters()) }
   end)
   both("scheduler.type 'WarmLR' is unknown; did you mean 'WarmupLR'?", { optimizer = optimizer, scheduler = { type = "WarmLR" } }, function(m)
@@ -170,7 +178,7 @@ do -- a callable schedule; a real optimizer with a real schedule, stepped by the
   assert(norm:item() > 100 and #said == 0)
   a:clip_grad_norm_(m:parameters(), 0.5)
   assert(#said == 1 and said[1]:find "max_norm = 0.5 has no effect")
-  fails("backward has stepped already", a.clip_grad_value_, a, m:parameters(), 1)
+  fails("backward has already stepped", a.clip_grad_value_, a, m:parameters(), 1)
   o:step()
   s:step()
   assert(o.applied == 1 and s:get_last_lr()[1] == 0.5)
@@ -198,7 +206,7 @@ do -- precision: of the constructor into blocks, of blocks into the Accelerator
   assert(a.state.mixed_precision == "bf16" and a.scaler == nil)
   a = with { fp16 = { enabled = true, loss_scale = 512 } }
   assert(a.mixed_precision == "fp16" and a.scaler:get_scale() == 512)
-  fails("mixed_precision = 'bf16', and the DeepSpeed config enables fp16", with, { fp16 = { enabled = true } }, { mixed_precision = "bf16" })
+  fails("mixed_precision = 'bf16', but the DeepSpeed config enables fp16", with, { fp16 = { enabled = true } }, { mixed_precision = "bf16" })
   local net = a:prepare(model())
   assert(net(accel.ones(1, 3)).dtype == "f32")
 end
@@ -209,7 +217,8 @@ do -- several plugins
     D { hf_ds_config = { zero_optimization = { stage = 3 }, bf16 = { enabled = true } } }
   local a = accelerator { deepspeed_plugins = { student = student, teacher = teacher } }
   assert(a.deepspeed_plugin == student and a.state:get_deepspeed_plugin "teacher" == teacher and a.mixed_precision == "no")
-  local one, o1 = a:prepare(model(), accel.optim.SGD(model():parameters()))
+  local first = model()
+  local one, o1 = a:prepare(first, accel.optim.SGD(first:parameters()))
   local b = accel.Accelerator()
   b.state:select_deepspeed_plugin "teacher"
   assert(b.deepspeed_plugin == teacher and a.deepspeed_plugin == teacher and b.mixed_precision == "bf16")

@@ -103,7 +103,8 @@ do -- experts lie in one unit, those of a block that is none in the units of the
   local run = same({ stage = 3, stage3_param_persistence_threshold = 0 }, LEAF)
   local unit = owners.of[run.net.experts.list[1].up.weight].unit
   assert(unit == owners.of[run.net.experts.list[3].down.bias].unit and unit.name == "experts")
-  ranks.fails("no module of the class 'Nobody' (transformer_moe_cls_names)", train, { stage = 3 }, { transformer_moe_cls_names = "Nobody" })
+  ranks.fails("the model has no module of the class 'Nobody' (transformer_moe_cls_names, leaf_module)", train, { stage = 3 },
+    { transformer_moe_cls_names = "Nobody" })
 end
 
 do -- parameters that stay

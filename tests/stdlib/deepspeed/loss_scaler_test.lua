@@ -33,7 +33,7 @@ for n, row in ipairs(reference.scalers) do
   end
   if math.type(row.fails_at) == "integer" then
     local ok, e = pcall(update, scaler, optimizer, p, true)
-    assert(not ok and tostring(e):find "least loss scale", tostring(e))
+    assert(not ok and tostring(e):find "smallest loss scale", tostring(e))
   end
 end
 

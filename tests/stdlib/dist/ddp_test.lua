@@ -237,7 +237,7 @@ do -- static graphs: what is unused is learnt once
     close(ddp.b.weight.grad, accel.full({ 2, 3 }, 1 / P), "static, one rank's")
     assert(ddp.c.weight.grad == nil, "step " .. s)
   end
-  says("static_graph = true says that all are alike", function() ddp(ones, "abc"):sum():backward() end)
+  says("static_graph = true requires all to be alike", function() ddp(ones, "abc"):sum():backward() end)
 end
 
 do -- weights whose gradient comes in two parts, from backward passes within the backward
@@ -317,8 +317,8 @@ do -- two dtypes; frozen parameters; a second wrapper
   second:zero_grad()
   second(ones * (R + 1), "abc"):sum():backward()
   close(model.a.weight.grad, accel.full({ 2, 3 }, (P + 1) / 2), "wrapped again")
-  says("wrapped again since", ddp, ones, "abc")
-  says("the module is wrapped already; wrap its .module", DDP, second)
+  says("the model was wrapped again", ddp, ones, "abc")
+  says("the module is already wrapped; wrap its .module", DDP, second)
 end
 
 do -- buffers are rank 0's at every forward, or each rank's own
@@ -347,7 +347,7 @@ if P > 1 then -- models that differ are refused by all ranks
     dist.barrier()
   end
   local function wider() return nn.Sequential(nn.Linear(2, 3), nn.Linear(3, R == P - 1 and 5 or 4)) end
-  differs("the same parameters; at parameter 3 rank", wider)
+  differs("different parameters; at parameter 3 rank", wider)
   differs("'1.weight' f32 (4, 3) (", wider)
   differs(("rank %d has '1.weight' f32 (5, 3)"):format(P - 1), wider)
   differs("has nothing, after 2 of them", function()

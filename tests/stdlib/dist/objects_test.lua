@@ -98,8 +98,8 @@ if size > 2 then
     assert(list[1] == "from the last")
     local mine = dist.scatter_object_list(rank == order[2] and order or nil, { group_src = 1, group = group })
     assert(mine == rank)
-    fails("src = 1 is no rank of the group", dist.broadcast_object_list, { 1 }, 1, { group = group })
-    fails("group_src = 2 is none of the 2 ranks", dist.broadcast_object_list, { 1 }, { group_src = 2, group = group })
+    fails("src = 1 is not a rank of the group", dist.broadcast_object_list, { 1 }, 1, { group = group })
+    fails("group_src = 2 is not one of the 2 ranks", dist.broadcast_object_list, { 1 }, { group_src = 2, group = group })
   end
   dist.barrier()
 end
@@ -130,8 +130,8 @@ for _ = 1, 2 do -- and the world goes on
   end
   fails("more than 50 bytes", dist.all_gather_object, ("x"):rep(rank == last and 100 or 1), { max_bytes = 50 })
 end
-fails("src = " .. size .. " is no rank of the group", dist.broadcast_object_list, { 1 }, size)
-fails("dst = x is no rank of the group", dist.gather_object, 1, { dst = "x" })
+fails("src = " .. size .. " is not a rank of the group", dist.broadcast_object_list, { 1 }, size)
+fails("dst = x is not a rank of the group", dist.gather_object, 1, { dst = "x" })
 fails("give src or group_src, not both", dist.scatter_object_list, { 1 }, { src = 0, group_src = 0 })
 fails("expected list of objects, got nil", dist.broadcast_object_list)
 fails("unknown option 'grup'; did you mean 'group'?", dist.all_gather_object, 1, { grup = 1 })

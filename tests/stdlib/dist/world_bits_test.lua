@@ -4,6 +4,7 @@
 -- say.
 --   accel-run tests/stdlib/dist/world_bits_test.lua
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local nn = accel.nn
 
@@ -12,6 +13,7 @@ if all then
   for n, said in accel.pairs(all) do
     assert(#said > 100 and said == all[1], ("%d ranks:\n%sone rank:\n%s"):format(n, said, all[1]))
   end
+  case "several ranks and one"
   return
 end
 
@@ -54,14 +56,14 @@ local function train(what, dtype, opts)
   return hash
 end
 
-for _, case in ipairs {
+for _, c in ipairs {
   { "plain", "f32" }, { "plain", "f64" }, { "plain", "bf16" }, { "plain", "f16" }, { "norm", "f32" },
   { "unused", "f32" },
 } do
   for label, opts in accel.pairs {
     views = {}, own = { gradient_as_bucket_view = false }, ["a bucket each"] = { bucket_cap_mb = 0 },
   } do
-    local hash = train(case[1], case[2], opts)
-    if R == 0 then print(case[1], case[2], label, ("%016x"):format(hash)) end
+    local hash = train(c[1], c[2], opts)
+    if R == 0 then print(c[1], c[2], label, ("%016x"):format(hash)) end
   end
 end

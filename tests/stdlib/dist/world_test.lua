@@ -98,7 +98,7 @@ local function trees()
   assert(update(2):tolist()[1][1] == 1) -- what ->grad holds from the update before does not count
   assert(update(4):tolist()[1][1] == 1)
   if P > 1 then
-    says("which takes 1, 2, 4, 8, ... micro-batches on each of " .. P .. " ranks; there were 3", update, 3)
+    says("which takes 1, 2, 4, 8, ... micro-batches on each of " .. P .. " ranks, got 3", update, 3)
     says("the same number of micro-batches on all ranks", update, R == 0 and 1 or 2)
     assert(update(2):tolist()[1][1] == 1)
   else
@@ -119,7 +119,7 @@ local function trees()
     two(x):sum():backward()
     assert(two.a.weight.grad:tolist()[1][1] == 1 and two.b.weight.grad == nil)
   end
-  says("a hook would replace that", ddp.register_comm_hook, ddp, nil, print)
+  says("and a hook would replace that", ddp.register_comm_hook, ddp, nil, print)
   says("the same number of micro-batches", ddp.join, ddp)
 end
 

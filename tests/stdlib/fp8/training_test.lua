@@ -75,9 +75,9 @@ end
 
 -- what is stored and what is here have to be of one kind
 local te = A.TERecipeKwargs { amax_history_len = 3 }
-says("scales of fp8 are stored, here are none", gpt, { steps = 1, precision = "bf16", width = 32, layers = 1,
+says("the checkpoint has fp8 scales, this run has none", gpt, { steps = 1, precision = "bf16", width = 32, layers = 1,
   seen = function(_, _, a) a:load_state(tmp .. 1) end })
-says("there are scales of fp8 here, and none are stored", gpt, { steps = 1, precision = "fp8", recipe = te, width = 32, layers = 1,
+says("this run has fp8 scales, the checkpoint has none", gpt, { steps = 1, precision = "fp8", recipe = te, width = 32, layers = 1,
   seen = function(_, _, a) a:load_state(tmp .. 2) end })
 -- a history of another length is cut
 gpt { steps = 2, precision = "fp8", recipe = A.TERecipeKwargs { amax_history_len = 2 }, width = 32, layers = 1,
@@ -90,8 +90,8 @@ do
   assert(state.exp_avg.dtype == "f8_e4m3" and state.exp_avg_sq.dtype == "f16")
   local _, _, other, plain = gpt(settings(A.MSAMPRecipeKwargs { opt_level = "O1" }))
   assert(plain.state[other:parameters()[1]].exp_avg.dtype == "f32")
-  says("keeps the states of Adam and AdamW", accel.fp8.compress_states, accel.optim.SGD(other:parameters(), { lr = 1 }))
-  says("has stepped already", accel.fp8.compress_states, plain)
+  says("keeps only states of Adam and AdamW", accel.fp8.compress_states, accel.optim.SGD(other:parameters(), { lr = 1 }))
+  says("has already stepped", accel.fp8.compress_states, plain)
   -- two small gradients beside large ones, then none: the second moment that they leave vanishes in f16, the first does not
   local function path(compress)
     local p = accel.zeros(2, { requires_grad = true })
@@ -215,7 +215,7 @@ do
   local said = {}
   a._warn = function(_, text) said[#said + 1] = text end
   a:prepare(nn.Sequential(nn.Linear(8, 8)))
-  assert(#said == 1 and said[1]:find("no linear layer of accel.nn.Sequential takes part", 1, true), said[1])
+  assert(#said == 1 and said[1]:find("no linear layer of accel.nn.Sequential qualifies", 1, true), said[1])
   local net, _, model = block(te)
   local copy = accel.deepcopy(model)
   assert(not accel.equal(net(x), bf16_of(model, x)) and not accel.fp8.has_fp8_layers(copy) and accel.fp8.has_fp8_layers(model))

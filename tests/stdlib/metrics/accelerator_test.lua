@@ -7,7 +7,7 @@ local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local metrics = accel.metrics
 
 local LARGEST_N, LARGEST_BATCH = 50, 6
-local taken = ranks.sample.one_of(5) -- of the sizes
+local taken = ranks.sample.one_of(20) -- of the sizes
 
 if ranks.start { 1, 2, 3, 4 } then return end
 local R, P, says = ranks.rank, ranks.size, ranks.fails
@@ -76,7 +76,7 @@ for way, config in accel.pairs(ways) do
   end
   accelerator:free_memory()
 end
-assert(runs >= 3 * LARGEST_BATCH * LARGEST_N // (ranks.sample.full and 1 or 6))
+assert(runs >= 3 * LARGEST_BATCH * LARGEST_N // (ranks.sample.full and 1 or 24))
 
 -- ---- other ways to say which rows count ----
 

@@ -93,9 +93,26 @@ do -- what is the same on all ranks counts once
   local m = metrics.Accuracy()
   m:update({ 1, 0, 1 }, { 1, 1, 1 }, { gathered = true })
   assert(m:value() == 2 / 3 and m.samples == (R == 0 and 3 or 0))
+  local mean = metrics.Mean()
+  mean:update({ R == 0 and 1.0 or 5.0 }, { gathered = true })
+  local value = mean:compute()
+  assert((type(value) == "table" and select(2, next(value)) or value) == 1)
   m:reset()
   m:update({ 1, 0, 1 }, { 1, 1, 1 })
   assert(m:value() == 2 / 3 and m.samples == 3)
+end
+
+for _, way in ipairs { "update", "add_batch", "compute", "value" } do -- however it is given; and what one rank alone has seen
+  local m, sync = metrics.Accuracy(), metrics.Accuracy()
+  local given = { predictions = { 1, R == 0 and 1 or 0 }, references = { 1, 1 }, gathered = true }
+  local value
+  if way == "update" then m:update(given.predictions, given.references, { gathered = true }) else value = m[way](m, given) end
+  if way == "compute" then value = value.accuracy end
+  if way == "update" or way == "add_batch" then value = m:value() end
+  assert(value == 1, way)
+  sync:update({ 1, R }, { 1, 0 })
+  if way == "compute" then assert(sync:compute({ sync = false }).accuracy == (R == 0 and 1 or 0.5)) end
+  if way == "value" then assert(sync:value { sync = false } == (R == 0 and 1 or 0.5)) end
 end
 
 do -- nothing anywhere, or on some ranks
@@ -116,7 +133,7 @@ end
 do -- an error that all ranks learn
   local m = metrics.F1()
   m:update({ R }, { R })
-  if P > 2 then says("average = 'binary' is for two classes", m.compute, m) else m:compute() end
+  if P > 2 then says("average = 'binary' needs two classes", m.compute, m) else m:compute() end
   local keeps = metrics.Metric:extend "Keeps"
   keeps.names = { "n" }
   function keeps:start() self.list = {} end

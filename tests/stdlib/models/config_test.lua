@@ -58,7 +58,7 @@ fails("num_labels is 3, id2label names 2 classes", models.BertForSequenceClassif
 -- What families add.
 for _, case in ipairs {
   { "GPT2", { n_embd = 10, n_head = 3 }, "n_embd 10 is not a multiple of n_head 3" },
-  { "GPT2", { add_cross_attention = true }, "add_cross_attention is not supported" },
+  { "GPT2", { add_cross_attention = true }, "add_cross_attention true is not supported: expected false" },
   { "Llama", { num_attention_heads = 4, num_key_value_heads = 3 }, "4 is not a multiple of num_key_value_heads 3" },
   { "Llama", { hidden_size = 12, num_attention_heads = 4 }, "head_dim 3 is odd" },
   { "Llama", { rope_scaling = { type = "llama4" } }, "rope_type 'llama4' is not supported; did you mean 'llama3'" },
@@ -66,12 +66,12 @@ for _, case in ipairs {
   { "Llama", { rope_scaling = { rope_type = "linear" } }, "rope_parameters.factor must be a number" },
   { "Llama", { rope_scaling = { rope_type = "linear", factor = "2" } }, "rope_parameters.factor must be a number" },
   { "Llama", { rope_parameters = { rope_theta = 0.5 } }, "rope_parameters.rope_theta must be a number of at least 1" },
-  { "Llama", { rope_parameters = { partial_rotary_factor = 0.5 } }, "partial_rotary_factor" },
+  { "Llama", { rope_parameters = { rope_type = "linear", factor = 2, partial_rotary_factor = 0.5 } }, "partial_rotary_factor 0.5 is not supported" },
   { "Llama", { rope_parameters = { rope_type = "llama3", factor = 8, low_freq_factor = 4, high_freq_factor = 4 } },
     "high_freq_factor must lie above" },
   { "MixtralForCausalLM", { num_experts_per_tok = 3, num_local_experts = 2 }, "num_experts_per_tok 3 exceeds" },
-  { "BertModel", { is_decoder = true }, "is_decoder and add_cross_attention are not supported" },
-  { "BertModel", { position_embedding_type = "relative_key" }, "must be one of absolute" },
+  { "BertModel", { add_cross_attention = true }, "add_cross_attention true is not supported: expected false" },
+  { "BertModel", { position_embedding_type = "relative_key" }, "position_embedding_type 'relative_key' is not supported: expected absolute" },
   { "BertModel", { vocab_size = 5, pad_token_id = 5 }, "pad_token_id 5 is outside" },
   { "T5ForConditionalGeneration", { feed_forward_proj = "gated-gated-gelu" }, "names no activation function" },
   { "T5ForConditionalGeneration", { relative_attention_num_buckets = 3 }, "at least 4" },
@@ -139,10 +139,11 @@ do
   end
   assert(named { architectures = { "BertForMaskedLM" }, model_type = "bert" } == "BertForMaskedLM")
   assert(named { architectures = { "LlamaForCausalLM" } } == "LlamaForCausalLM")
-  assert(named { architectures = { "BertForTeaTime" }, model_type = "bert" } == "BertModel")
-  assert(named { architectures = { "LlamaForCausalLM" }, model_type = "bert" } == "BertModel")
+  assert(named({ architectures = { "BertForTeaTime" }, model_type = "bert" }):find("architectures names 'BertForTeaTime', which accel does not have; "
+    .. 'to load another head, give class = "BertForMaskedLM" or ', 1, true))
+  assert(named({ architectures = { "LlamaForCausalLM" }, model_type = "bert" }):find "which is not a class of model_type 'bert'; to load")
   assert(named { model_type = "t5" } == "T5ForConditionalGeneration")
-  assert(named({ model_type = "lama" }):find "no model here has model_type 'lama'; did you mean 'llama'%?")
+  assert(named({ model_type = "lama" }):find "accel has no model with model_type 'lama'; did you mean 'llama'%?")
   assert(named({ architectures = { "generate" } }):find "model_type nil")
   assert(named({ architectures = { "PreTrainedModel" } }):find "model_type nil")
   assert(named({ architectures = { {} }, model_type = {} }):find "model_type a table")

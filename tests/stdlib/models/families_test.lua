@@ -308,7 +308,7 @@ do -- dropout acts in training and nowhere else
     accel.zeros(2, 3, 8, 8))
 end
 
-do -- what is no input says so, also Python's way of giving it; a typo in an option has a hint
+do -- what is not an input says so, also Python's way of giving it; a typo in an option has a hint
   local tiny = models.tiny
   local of_ids = {
     models.GPT2(tiny.gpt2), models.LlamaForCausalLM(tiny.llama), models.LlamaModel(tiny.llama),

@@ -76,7 +76,7 @@ do -- what is written is read; twice the same
   local c = accel.json.decode(read(dir .. "/config.json"))
   assert(c.architectures[1] == "LlamaForCausalLM" and c.dtype == "float32" and c.model_type == "llama")
   assert(c.num_labels == nil and c.torch_dtype == nil)
-  local _, metadata = accel.load(dir .. "/model.safetensors")
+  local metadata = accel.open_safetensors(dir .. "/model.safetensors"):metadata()
   assert(metadata.format == "pt")
   for _, p in ipairs(again:parameters()) do assert(p.requires_grad) end
   local called = assert(models.Llama:from_pretrained(dir))
@@ -87,7 +87,7 @@ do -- what is written is read; twice the same
   fails("'vocab_size' is a key of the configuration: config = { vocab_size = ... }", models.from_pretrained, dir,
     { vocab_size = 3 })
   local _, wrong = models.from_pretrained(dir, { config = { vocab_size = 3 } })
-  assert(wrong:find("(ignore_mismatched_sizes = true gives", 1, true), wrong)
+  assert(wrong:find("(set ignore_mismatched_sizes = true to", 1, true), wrong)
 
   -- dtypes: as written, or as asked for; the configuration says what it is
   assert(models.from_pretrained(dir, { dtype = "bf16" }):parameters()[1].dtype == "bf16")
@@ -276,7 +276,7 @@ do -- shards: as full as allowed, whatever was there before is gone, and back to
   assert(model:save_pretrained(dir, { max_shard_size = "1GB" }))
   assert(#listing() == 0 and not read(dir .. "/model.safetensors.index.json") and read(dir .. "/model.safetensors"))
   assert(model:save_pretrained(dir, { max_shard_size = "1.5KB" }) and not read(dir .. "/model.safetensors"))
-  for _, bad in ipairs { "5XB", "GB", "-1", "", "12", "1.5 KiB", -5, 0 / 0, true } do -- as huggingface_hub reads sizes
+  for _, bad in ipairs { "5XB", "GB", "-1", "", -5, 0 / 0, true } do
     fails("max_shard_size must be", model.save_pretrained, model, dir, { max_shard_size = bad })
   end
   fails("max_shard_size must be", model.save_pretrained, model, dir, { max_shard_size = "5 things" })

@@ -168,7 +168,7 @@ do -- what cannot be written leaves what was there, and nothing beside it; a wri
   file:close()
   fails("the GGUF file is closed", file.commit, file)
   assert(text_of() == want and #accel.listdir(path:match "^(.*)/") == 1)
-  refused("36 bytes of tensors are no multiple of the alignment 32", core.create_gguf(path, "head", 32, 36))
+  refused("36 bytes of tensors are not a multiple of the alignment 32", core.create_gguf(path, "head", 32, 36))
   file = assert(core.create_gguf(path, "head", 32, 64))
   assert(file:append(accel.ones(9)) and file:append(accel.ones(0)))
   refused("4 bytes are more than were announced", file:append(accel.ones(1)))
@@ -207,6 +207,56 @@ do -- refusals name what they are about
   assert(message:find "bad.gguf: ", message)
   local none, why, kind = gguf.load(tmp .. "/nowhere.gguf")
   assert(not none and kind == "not_found" and why:find "nowhere.gguf")
+end
+
+do -- keys that llama.cpp knows: neutral values are read, values that change the model are refused, never passed over
+  local families = require "accel.models.gguf.families"
+  local path = tmp .. "/keys.gguf"
+  local function with_keys(model, fill, opts)
+    local family = families.of_model(model)
+    local write = family.write
+    family.write = function(head, c)
+      write(head, c)
+      fill(head)
+    end
+    assert(gguf.save(model, path, opts))
+    family.write = write
+    return gguf.load(path)
+  end
+  local plain = models.Llama(llama):eval()
+  local ids_ = accel.tensor { { 1, 2, 3, 4 } }
+  local want = plain(ids_)
+  local function llama_reads(fill, rope)
+    local model, why = with_keys(plain, fill, { type = "F32" })
+    assert(model, why)
+    local other = rope and models.Llama(with(llama, { rope_parameters = rope })):eval()
+    if other then other:load_state_dict(plain:state_dict()) end
+    assert(accel.allclose(model(ids_), other and other(ids_) or want, { atol = 1e-6 }))
+    assert(not other or not accel.allclose(want, other(ids_), { atol = 1e-6 }))
+  end
+  llama_reads(function(h)
+    h:bool("llama.attention.causal", true)
+    h:f32("llama.rope.scaling.attn_factor", 1.0)
+    h:f32("llama.rope.scale_linear", 1.0)
+  end)
+  local linear = { rope_type = "linear", factor = 4.0, rope_theta = 10000.0 }
+  llama_reads(function(h) h:f32("llama.rope.scale_linear", 4.0) end, linear)
+  llama_reads(function(h) h:f32("llama.rope.scaling.factor", 4.0) end, linear)
+  llama_reads(function(h)
+    h:string("llama.rope.scaling.type", "none")
+    h:f32("llama.rope.scaling.factor", 4.0)
+  end)
+  for key, put in pairs {
+    ["llama.attention.causal = false"] = function(h) h:bool("llama.attention.causal", false) end,
+    ["llama.rope.scaling.attn_factor = 2.0"] = function(h) h:f32("llama.rope.scaling.attn_factor", 2.0) end,
+    ["llama.rope.scaling.attn_factor = 0.0"] = function(h) h:f32("llama.rope.scaling.attn_factor", 0.0) end,
+    ["llama.attention.sliding_window = 8"] = function(h) h:u32("llama.attention.sliding_window", 8) end,
+  } do
+    local model, why, code = with_keys(plain, put)
+    assert(model == nil and code == "unsupported" and why:find(key .. " is not supported", 1, true), why)
+  end
+  local model, why, code = with_keys(models.GPT2(gpt2), function(h) h:u32("gpt2.attention.head_count_kv", 1) end)
+  assert(model == nil and code == "unsupported" and why:find("gpt2.attention.head_count_kv = 1", 1, true), why)
 end
 
 do -- llama.cpp's Python package, where it is there

@@ -130,7 +130,7 @@ refused("<0x41> is missing", "bpe_fallback", function(s)
 end)
 refused("make a token, but no merge of the tokenizer joins them", "bpe_fallback", function(s) table.remove(s.model.merges, #s.model.merges) end)
 refused("only makes spaces visible, this tokenizer has the normalizer", "bpe_fallback", function(s) s.normalizer = { type = "NFKC" } end)
-refused("has a space behind its begin", "bpe_fallback", function(s)
+refused("has a space after its begin", "bpe_fallback", function(s)
   s.pre_tokenizer = { type = "Metaspace", replacement = "\u{2581}", prepend_scheme = "always", split = true }
 end)
 refused("does not replace them", "bpe_fallback", function(s) s.normalizer = nil end)

@@ -94,7 +94,7 @@ for name, family in accel.pairs(families) do
   end
   model:gradient_checkpointing_disable()
   assert(not model:is_gradient_checkpointing() and select(2, measure()) == 1)
-  -- the switch is no part of the weights
+  -- the switch is not a part of the weights
   for key in accel.pairs(model:state_dict()) do assert(not key:find "checkpointing") end
 end
 
@@ -116,7 +116,7 @@ do
   fails("option 'early_stop' must be a boolean", model.gradient_checkpointing_enable, model, { early_stop = 1 })
   fails("granularity", model.gradient_checkpointing_enable, model, { granularity = "some" })
   fails("offload must be 'none' or 'host'", model.gradient_checkpointing_enable, model, { offload = "tape" })
-  fails("use_reentrant = true is not there", model.gradient_checkpointing_enable, model,
+  fails("use_reentrant = true is not supported", model.gradient_checkpointing_enable, model,
     { gradient_checkpointing_kwargs = { use_reentrant = true } })
   -- text is generated with a cache, in training mode too
   model:gradient_checkpointing_enable()

@@ -57,8 +57,8 @@ local function config(more)
 end
 
 -- config.json
-refuses("nowhere: no such folder; nothing is downloaded", "not_found", tmp .. "/nowhere")
-refuses("config.json: .*Is a directory", "format", (function()
+refuses("nowhere: no such folder, and nothing is downloaded", "not_found", tmp .. "/nowhere")
+refuses("config.json: is a folder, not a file", "io", (function()
   local dir = folder {}
   assert(accel.makedirs(dir .. "/config.json"))
   return dir
@@ -68,11 +68,11 @@ for _, text in ipairs {
 } do
   refuses("config.json: ", "format", folder { ["config.json"] = text })
 end
-refuses("config.json: JSON: key \"a\" is there twice", "format", folder { ["config.json"] = '{"a":1,"a":2}' })
-refuses("no model here has model_type nil", "unsupported", folder { ["config.json"] = "{}" })
-refuses("no model here has model_type 'lamma'; did you mean 'llama'", "unsupported",
+refuses("config.json: JSON: duplicate key \"a\"", "format", folder { ["config.json"] = '{"a":1,"a":2}' })
+refuses("accel has no model with model_type nil", "unsupported", folder { ["config.json"] = "{}" })
+refuses("accel has no model with model_type 'lamma'; did you mean 'llama'", "unsupported",
   folder { ["config.json"] = '{"model_type":"lamma"}' })
-refuses("no model here has model_type 3", "unsupported",
+refuses("accel has no model with model_type 3", "unsupported",
   folder { ["config.json"] = '{"model_type":3,"architectures":7}' })
 for _, case in ipairs {
   { { vocab_size = "12" }, "vocab_size must be a positive integer" },
@@ -84,21 +84,40 @@ for _, case in ipairs {
   { { rms_norm_eps = {} }, "rms_norm_eps must be a number" },
   { { architectures = 3 }, "architectures must be a table" },
   { { rope_scaling = 5 }, "rope_scaling must be a table" },
-  { { rope_scaling = { rope_type = "su" } }, "rope_type 'su' is not supported" },
+  { { rope_scaling = { rope_type = "su" } }, "rope_type 'su' is not supported", "unsupported" },
+  { { hidden_act = "silo" }, "hidden_act names no activation function: 'silo'; did you mean 'silu'%?", "unsupported" },
+  { { pruned_heads = { ["0"] = { 1 } } }, "pruned_heads a table is not supported: expected no pruned heads", "unsupported" },
+  { { hidden_size = accel.json.null }, "hidden_size must not be null" },
+  { { pad_token_id = 12 }, "pad_token_id 12 is outside of the vocabulary of 12" },
   { { torch_dtype = 7 }, "torch_dtype must be a string" },
 } do
-  refuses("config.json: " .. case[2], "format",
+  refuses("config.json: " .. case[2], case[3] or "format",
     folder { ["config.json"] = config(case[1]), ["model.safetensors"] = good })
 end
 
 -- Sizes that no file backs: nothing of that size is allocated.
 for _, case in ipairs {
   { { vocab_size = 2147483647, hidden_size = 2147483644 }, "more elements than can be counted" },
-  { { num_hidden_layers = 4096 }, "does not fit LlamaForCausalLM: missing 'model.layers.2.self_attn" },
+  { { num_hidden_layers = 4096 }, "config.json: declares 4096 blocks .layers times experts., but the files of the model hold 21 tensors" },
+  { { num_hidden_layers = 60 }, "does not fit LlamaForCausalLM: missing 'model.layers.2.self_attn" },
   { { intermediate_size = 2147483647 }, "does not fit LlamaForCausalLM: 'model.layers.0.mlp" },
   { { num_attention_heads = 1, head_dim = 2147483646 }, "does not fit LlamaForCausalLM: 'model.layers.0.self_attn" },
 } do
   refuses(case[2], "format", folder { ["config.json"] = config(case[1]), ["model.safetensors"] = good })
+end
+
+do -- a model that is made from such a configuration
+  local function raises(pattern, class, more)
+    local began, before = os.clock(), collectgarbage "count"
+    local ok, message = pcall(class, accel.json.decode(config(more)))
+    assert(not ok and tostring(message.message or message):find(pattern), tostring(message))
+    assert(os.clock() - began < 1 and collectgarbage "count" - before < 16384, pattern)
+  end
+  raises("declares 16777216 blocks", models.MixtralForCausalLM, { model_type = "mixtral", architectures = { "MixtralForCausalLM" },
+    num_hidden_layers = 4096, num_local_experts = 4096, num_key_value_heads = 2 })
+  raises("declares %d+%.%d GiB of parameters, more than the %d+%.%d GiB of this machine; use device = \"meta\"", models.LlamaForCausalLM,
+    { vocab_size = 2147483647, hidden_size = 1024 })
+  assert(models.LlamaForCausalLM(accel.json.decode(config { vocab_size = 2147483647, hidden_size = 1024 }), { device = "meta" }))
 end
 
 -- weights

@@ -39,7 +39,7 @@ for _, entry in ipairs {
       at = at + n
     end
     assert(cache.past == 12)
-    fails("do not fit behind 12 of 12", model.forward, model, ids:narrow(2, 1, 1), cache)
+    fails("do not fit after 12 of 12", model.forward, model, ids:narrow(2, 1, 1), cache)
   end
 
   -- greedy generation equals the argmax of full forwards

@@ -75,7 +75,7 @@ do -- eye and dirac
   assert((y:narrow(2, 1, 3) - x):abs():max():item() == 0 and y:narrow(2, 4, 1):abs():max():item() == 0)
   w = init.dirac_(accel.empty(4, 2, 3), 2)
   assert(w:tolist()[3][1][2] == 1 and w:tolist()[4][2][2] == 1 and w:sum():item() == 4)
-  fails("4 output channels are no multiple of 3 groups", init.dirac_, accel.empty(4, 2, 3), 3)
+  fails("4 output channels are not a multiple of 3 groups", init.dirac_, accel.empty(4, 2, 3), 3)
   fails("expected 3, 4 or 5 dimensions", init.dirac_, accel.empty(4, 2))
 end
 
@@ -112,7 +112,7 @@ do -- truncated normal: inside, and with the distribution's moments
   accel.manual_seed(3)
   local x = init.trunc_normal_(accel.empty(1000, { dtype = "f64" }))
   assert((accel.erf(x / math.sqrt(2)) - u):abs():max():item() < 1e-14)
-  fails("holds next to nothing", init.trunc_normal_, t, 0, 1, 9, 10)
+  fails("holds almost nothing", init.trunc_normal_, t, 0, 1, 9, 10)
 end
 
 do -- sparse

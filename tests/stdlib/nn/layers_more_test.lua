@@ -41,7 +41,7 @@ do -- positional arguments in PyTorch's order, then options; mistakes are told a
   refuses("Conv2d: option 'bias' must be a boolean, got number", nn.Conv2d, 1, 2, 3, { bias = 1 })
   refuses("ConvTranspose2d: padding_mode must be one of zeros", nn.ConvTranspose2d, 1, 2, 3,
     { padding_mode = "reflect" })
-  refuses("ReLU: at most 1 arguments, then options; argument 2 is 3", nn.ReLU, true, 3)
+  refuses("ReLU: takes at most 1 arguments, then options; argument 2 is 3", nn.ReLU, true, 3)
   refuses("MaxPool2d: padding 2 may be at most half of kernel_size 3", nn.MaxPool2d, 3, { padding = 2 })
   refuses("AdaptiveAvgPool2d: output_size must be", nn.AdaptiveAvgPool2d)
   refuses("GroupNorm: num_channels %(5%) must be a multiple of num_groups %(2%)", nn.GroupNorm, 2, 5)
@@ -167,10 +167,10 @@ end
 do -- attention: a batch that only one of the inputs has is a mistake, not repeated
   local m, first = nn.MultiheadAttention(4, 2), nn.MultiheadAttention(4, 2, { batch_first = true })
   local q, k = accel.ones(3, 2, 4), accel.ones(5, 1, 4)
-  fails("the batch of query; got query %(3, 2, 4%), key %(5, 1, 4%)", m, q, k, k)
-  fails("the batch of query", first, q, k, k)
-  fails("as many positions", m, q, accel.ones(5, 2, 4), accel.ones(6, 2, 4))
-  fails("as many positions", m, accel.ones(3, 4), accel.ones(5, 4), accel.ones(6, 4))
+  fails("query's batch; got query %(3, 2, 4%), key %(5, 1, 4%)", m, q, k, k)
+  fails("query's batch", first, q, k, k)
+  fails("the same number of positions", m, q, accel.ones(5, 2, 4), accel.ones(6, 2, 4))
+  fails("the same number of positions", m, accel.ones(3, 4), accel.ones(5, 4), accel.ones(6, 4))
   assert(m(accel.ones(3, 4), accel.ones(5, 4), accel.ones(5, 4)).shape[1] == 3)
 end
 

@@ -170,6 +170,21 @@ do -- tied tensors: once among parameters, under both names in the state
   assert(names(m:named_parameters()) == "emb.weight" and names(m:state_dict()) == "emb.weight head.weight")
   m:to "f64"
   assert(m.head.weight == m.emb.weight and m.emb.weight.dtype == "f64" and m.emb.weight.requires_grad)
+  -- one of the modules alone: the parameter is converted or moved under both names, with its gradient, hooks and optimizer
+  local w, calls, optimizer = m.emb.weight, 0, accel.optim.AdamW(m:parameters(), { lr = 0.5 })
+  w:register_hook(function() calls = calls + 1 end)
+  m.head(m.emb(accel.tensor { 1 })):sum():backward()
+  optimizer:step()
+  m.head:to "f32"
+  assert(m.head.weight == w and m.emb.weight == w and w.dtype == "f32" and w.grad.dtype == "f32" and w.requires_grad)
+  local before = w:detach():clone()
+  optimizer:zero_grad()
+  m.head(m.emb(accel.tensor { 1 })):sum():backward()
+  optimizer:step()
+  assert(calls == 2 and optimizer.state[w].exp_avg.dtype == "f32" and (w:detach() - before):abs():max():item() > 0.1)
+  optimizer:zero_grad()
+  m.head:to "meta"
+  assert(m.head.weight == w and m.emb.weight == w and w.device == "meta" and w.requires_grad)
 end
 
 do -- frozen parameters stay parameters
@@ -316,7 +331,7 @@ do -- containers
   fails("got the class accel.nn.ReLU; did you forget '%(%)'%?", nn.Sequential, nn.Linear(2, 2), nn.ReLU)
   fails("did you forget '%(%)'", nn.Sequential, nn.ReLU)
   local chain = nn.Sequential(nn.ReLU())
-  chain:register_buffer("seen", accel.ones(1)) -- belongs to the chain, is no link of it
+  chain:register_buffer("seen", accel.ones(1)) -- belongs to the chain, is not a link of it
   assert(chain(accel.ones(2)):sum():item() == 2)
   fails("did you forget '%(%)'", nn.ModuleList, { nn.ReLU })
   fails("Sequential: expected a module, got nil", nn.Sequential, nn.ReLU(), nil, nn.ReLU())

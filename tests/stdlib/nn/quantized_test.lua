@@ -115,7 +115,7 @@ do -- states of files that are not what they say
   fails("the weight has 320 elements", load, '{"quant_type": "nf4", "dtype": "float32", "blocksize": 64, "shape": [10, 640]}')
   local map = with '{"quant_type": "nf4", "dtype": "float32", "blocksize": 64, "shape": [10, 64]}'
   map["weight.quant_map"] = accel.ones(16)
-  fails("values of its own", function() nn.Linear4bit(64, 10):load_state_dict(map) end)
+  fails("non%-standard values", function() nn.Linear4bit(64, 10):load_state_dict(map) end)
 end
 
 fails("quant_type must be 'nf4' or 'fp4'", nn.Linear4bit, 4, 4, { quant_type = "int4" })

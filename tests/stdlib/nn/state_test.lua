@@ -248,7 +248,7 @@ do -- parameters as one vector
   assert(m[1].weight:tolist()[3][2] == 5 and m[2].bias:item() == 12 and m[1].weight.requires_grad)
   fails("12 elements do not fit parameters of 13", utils.vector_to_parameters, accel.ones(12), m:parameters())
   fails("expected a tensor of rank 1, got shape %(2, 2%)", utils.vector_to_parameters, accel.ones(2, 2), {})
-  fails("there are no parameters", utils.parameters_to_vector, {})
+  fails("the list has no parameters", utils.parameters_to_vector, {})
 end
 
 do -- lists and dictionaries of parameters

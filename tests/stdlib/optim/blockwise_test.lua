@@ -104,7 +104,7 @@ do -- rounding at random in a closed form: a value that lies a share f of the wa
   assert(q[1]:item() == math.huge and q[1025]:item() == -math.huge and q[2049]:item() ~= q[2049]:item() and q[3073]:item() < 1)
 end
 
-fails("momentum must lie", optim.SGD8bit, { leaf(3) }, { lr = 0.1 })
+fails("momentum must be between", optim.SGD8bit, { leaf(3) }, { lr = 0.1 })
 fails("betas must be three", optim.AdEMAMix8bit, { leaf(3) }, { betas = { 0.9, 0.99 } })
 fails("betas must lie", optim.Lion8bit, { leaf(3) }, { betas = { 0.9, 1.0 } })
 fails("unknown option 'min_8bit'", optim.AdamW8bit, { leaf(3) }, { min_8bit = 3 })

@@ -284,6 +284,53 @@ do -- GreedyLR, as Transformers' of that name: 0.8 per change, 1 evaluation of c
   end
 end
 
+--- last_epoch = k is the last epoch that is done: a schedule made with it has the rates of one that took k + 1 steps, in every class.
+local function resumed(name, make)
+  for _, k in ipairs { -1, 0, 1, 4, 9 } do
+    local o, p = optimizer(), optimizer()
+    local stepped, made = make(o), make(p, k)
+    for _ = 1, k + 1 do stepped:step() end
+    for i = 1, 4 do
+      local got, want = p.param_groups[1], o.param_groups[1]
+      assert(math.abs(got.lr - want.lr) <= 1e-15 and got.momentum == want.momentum and made.last_epoch == stepped.last_epoch,
+        ("%s, last_epoch = %d, step %d: %.17g, wanted %.17g"):format(name, k, i, got.lr, want.lr))
+      stepped:step()
+      made:step()
+    end
+  end
+end
+local function factor(k) return 1 / (1 + k) end
+for name, opts in pairs {
+  StepLR = { step_size = 3 }, MultiStepLR = { milestones = { 2, 6 } }, ExponentialLR = { gamma = 0.9 }, ConstantLR = {}, LinearLR = {},
+  PolynomialLR = { power = 2.0 }, CosineAnnealingLR = { T_max = 7 }, CosineAnnealingWarmRestarts = { T_0 = 3, T_mult = 2 },
+  OneCycleLR = { max_lr = 1.0, total_steps = 20, cycle_momentum = false }, LambdaLR = { lr_lambda = factor },
+  CyclicLR = { base_lr = 0.1, max_lr = 0.5, step_size_up = 3, cycle_momentum = false }, MultiplicativeLR = { lr_lambda = factor },
+} do
+  resumed(name, function(o, k)
+    local all = { last_epoch = k }
+    for key, value in pairs(opts) do all[key] = value end
+    return S[name](o, all)
+  end)
+end
+resumed("LambdaLR by position", function(o, k) return S.LambdaLR(o, factor, k) end)
+resumed("MultiplicativeLR, then options", function(o, k) return S.MultiplicativeLR(o, { factor }, { last_epoch = k }) end)
+resumed("get_scheduler", function(o, k)
+  return S.get_scheduler("cosine", o, { num_warmup_steps = 3, num_training_steps = 36, last_epoch = k })
+end)
+resumed("SequentialLR", function(o, k)
+  return S.SequentialLR(o, { S.ConstantLR(o, 0.1, 4), S.ExponentialLR(o, 0.9) }, { 3 }, { last_epoch = k })
+end)
+resumed("ChainedScheduler", function(o, k) return S.ChainedScheduler { S.StepLR(o, 2, { last_epoch = k }), S.LambdaLR(o, factor, k) } end)
+resumed("WarmupLR", function(o, k) return accel.deepspeed.WarmupLR(o, { warmup_num_steps = 6, last_batch_iteration = k }) end)
+
+do -- PyTorch's own numbers (torch 2.15): the usual way to continue, and the class that raised a raw error
+  local o = optim.SGD({ accel.zeros(1, { requires_grad = true }) }, { lr = 1.0 })
+  assert(S.LambdaLR(o, factor, { last_epoch = 4 }):get_last_lr()[1] == 0.16666666666666666)
+  for _, bad in ipairs { 1.5, -2, "3" } do
+    fails("LambdaLR: .*last_epoch.* must be a.*, got", S.LambdaLR, optimizer(), factor, bad)
+  end
+end
+
 do -- a fraction of an epoch; the state goes on from whole steps
   local o = optimizer()
   local schedule = S.CosineAnnealingWarmRestarts(o, 4)

@@ -204,7 +204,7 @@ do -- where states stay is said when they are made, once
   end
   o:load_state_dict(o:state_dict(), { assign = true })
   warn = warn_was -- luacheck: ignore 121
-  assert(#said == 1 and said[1]:find "PagedLion8bit: states on cpu stay there" and o.paging == nil, table.concat(said, "\n"))
+  assert(#said == 1 and said[1]:find "PagedLion8bit: states on cpu are not paged" and o.paging == nil, table.concat(said, "\n"))
 end
 
 do -- meta: bytes are counted, no file is made

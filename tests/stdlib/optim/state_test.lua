@@ -2,6 +2,7 @@
 --- step, in any dtype, with parameters that miss gradients and groups that come later; what is in a state; what
 --- is refused.
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local optim = accel.optim
 
 local function fails(pattern, fn, ...)
@@ -155,7 +156,7 @@ do -- errors
   fails("row_var of parameter 0 has shape %(2, 3%), the parameter %(2, 3%) needs %(2, 1%)", function()
     one("Adafactor"):load_state_dict(entry { step = 1, row_var = accel.zeros(2, 3), col_var = accel.zeros(1, 3) })
   end)
-  fails("expected what state_dict returned, got nil", function() one("Lion"):load_state_dict() end)
+  fails("expected the result of state_dict, got nil", function() one("Lion"):load_state_dict() end)
   fails("Muon trains matrices", one, "Muon", { 3 })
   fails("adjust_lr_fn must be one of original, match_rms_adamw, spectral_unclamped", one, "Muon", nil,
     { adjust_lr_fn = "none" })
@@ -193,3 +194,4 @@ do -- a state that does not fit changes nothing
   end
   assert(run(true) == run(false))
 end
+case "states of all optimizers"

@@ -83,7 +83,7 @@ end
 
 if not ranks.launched then
   if arg[1] then return train(layouts[tonumber(arg[1])], true) end
-  local take = ranks.sample.one_of(4)
+  local take = ranks.sample.one_of(8)
   for i, layout in ipairs(layouts) do
     if take() then
       local one = lines(ranks.run(nil, { args = tostring(i), capture = true }))
@@ -107,7 +107,7 @@ local P = ranks.size
 ranks.fails("the sizes multiply to 2 ranks (tp_size 2), but there are 4", accel.Accelerator,
   { parallelism_config = accel.ParallelismConfig { tp_size = 2 } })
 ranks.fails("parallelism_config must be a ParallelismConfig", accel.Accelerator, { parallelism_config = { tp_size = 2 } })
-ranks.fails("ParallelismConfig: the ranks do not have the same sizes; at size 1 rank 0 has tp_size 4", accel.Accelerator, {
+ranks.fails("ParallelismConfig: the ranks have different sizes; at size 1 rank 0 has tp_size 4", accel.Accelerator, {
   parallelism_config = accel.ParallelismConfig { tp_size = R == 0 and 4 or 1, pp_size = R == 0 and 1 or 4 } })
 ranks.fails("give no parallelism_config", accel.Accelerator, { megatron_lm_plugin = accel.MegatronLMPlugin {},
   parallelism_config = accel.ParallelismConfig {} })
@@ -115,7 +115,7 @@ ranks.fails("are 3 ranks, which do not divide the 4", accel.Accelerator, { megat
 ranks.fails("schedule must be one of gpipe, 1f1b, interleaved, zero_bubble, got '2f2b'", A.PipelineParallelConfig, { schedule = "2f2b" })
 local a = accel.Accelerator { parallelism_config = accel.ParallelismConfig {} } -- nothing asked for: data parallelism
 assert(a.torch_device_mesh:size "dp" == P and a.data_parallel_rank == R and a.tensor_parallel_rank == 0)
-ranks.fails("dispatch_batches = true sends every process a batch of its own", function()
+ranks.fails("dispatch_batches = true sends every process a different batch", function()
   local b = accel.Accelerator { parallelism_config = accel.ParallelismConfig { tp_size = 2, dp_shard_size = 2 },
     dataloader_config = accel.DataLoaderConfiguration { dispatch_batches = true } }
   assert(b.tensor_parallel_rank == R % 2 and b.data_parallel_rank == R // 2 and b.data_parallel_shard_rank == R // 2)

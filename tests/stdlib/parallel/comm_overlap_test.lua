@@ -9,7 +9,7 @@ local ranks = dofile(here .. "../../support/ranks.lua")
 local cases = dofile(here .. "cases.lua")
 local dist, nn = accel.dist, accel.nn
 
-local list, take = {}, ranks.sample.one_of(4)
+local list, take = {}, ranks.sample.one_of(8)
 for _, name in ipairs(cases.names) do
   for _, P in ipairs { 2, 4 } do
     for _, sp in ipairs(name == "vit" and { "-" } or { "-", "sp" }) do

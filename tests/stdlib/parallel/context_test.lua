@@ -112,6 +112,16 @@ do -- a script's own attention, and the order of positions
   a:maybe_context_parallel({ buffers = { x, at }, buffer_seq_dims = { 3, 1 } }, function()
     local y = accel.scaled_dot_product_attention(x, x, x, { is_causal = true })
     ranks.close(y, want:index_select(3, at), "attention of a script", 1e-5)
+    for form, fn in accel.pairs { -- all forms of the op
+      by_position = function() return accel.scaled_dot_product_attention(x, x, x, nil, 0.0, true) end,
+      both = function() return accel.scaled_dot_product_attention(x, x, x, nil, { is_causal = true }) end,
+      method = function() return x:scaled_dot_product_attention(x, x, nil, 0, true) end,
+      functional = function() return accel.nn.functional.scaled_dot_product_attention(x, x, x, { is_causal = true }) end,
+    } do ranks.same(fn(), y, form) end
+    ranks.same(accel.scaled_dot_product_attention(x, x, x), accel.scaled_dot_product_attention(x, x, x, { is_causal = false }), "no options")
+    ranks.fails("unknown option 'causal'", accel.scaled_dot_product_attention, x, x, x, { causal = true })
+    ranks.fails("alibi_slopes is not supported in context parallelism", accel.scaled_dot_product_attention, x, x, x,
+      { alibi_slopes = accel.ones(4) })
     ranks.same(require("accel.parallel.context").positions(4, "cpu"), at, "positions")
   end)
   ranks.same(at, accel.arange(16), "buffers behind the scope")
@@ -120,7 +130,7 @@ end
 ranks.fails("a sequence of 6 does not divide by 4", scope { buffers = { accel.ones(2, 6) }, buffer_seq_dims = { 2 } })
 ranks.fails("1 buffers, but 2 buffer_seq_dims", scope { buffers = { accel.ones(2, 8) }, buffer_seq_dims = { 2, 1 } })
 ranks.fails("a scope is under way already", scope({}, scope {}))
-ranks.fails("masks are causal or none", scope({}, function()
+ranks.fails("only causal masks work", scope({}, function()
   accel.scaled_dot_product_attention(q, q, q, { attn_mask = accel.ones(16, 16) })
 end))
 ranks.fails("shift labels before they are cut", scope({}, function()

@@ -1,5 +1,5 @@
 -- Divided experts under autocast to bf16 and fp16, where tokens travel in 16 bits and losses are scaled, and under DeepSpeed's stages, which
--- cut what is no expert: losses of some steps are those of ranks that have all experts, and experts learn.
+-- cut what is not an expert: losses of some steps are those of ranks that have all experts, and experts learn.
 --   accel-run tests/stdlib/parallel/experts_precision_test.lua
 -- tier: every change
 local accel = require "accel"

@@ -38,9 +38,9 @@ if ranks.launched then
   if pp == 2 and tp == 1 then
     local a = accel.Accelerator { parallelism_config = accel.ParallelismConfig { pp_size = 2 } }
     local t5 = a:prepare(cases.model("t5", 2, 0)):eval()
-    ranks.fails("models with an encoder do not generate in a pipeline", t5.generate, t5, PROMPTS[1])
+    ranks.fails("models with an encoder cannot generate in a pipeline", t5.generate, t5, PROMPTS[1])
     local gpt2 = a:prepare(cases.model("gpt2", 2, 0)):eval()
-    ranks.fails("a cache of keys and values is not there in a pipeline", gpt2.generate, gpt2, PROMPTS[1], { use_cache = true })
+    ranks.fails("a pipeline does not support a cache of keys and values", gpt2.generate, gpt2, PROMPTS[1], { use_cache = true })
     ranks.fails("did you mean 'max_new_tokens'?", gpt2.generate, gpt2, PROMPTS[1], { max_new_token = 2 })
   end
   return

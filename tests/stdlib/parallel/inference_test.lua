@@ -87,14 +87,14 @@ for _, name in ipairs(cases.names) do
 end
 
 if P > 1 then
-  ranks.fails("split_points: 'blocks.7' is no block of the model", prepare_pippy, net(),
+  ranks.fails("split_points: 'blocks.7' is not a block of the model", prepare_pippy, net(),
     { split_points = P == 2 and { "blocks.7" } or P == 3 and { "blocks.1", "blocks.7" } or { "blocks.1", "blocks.2", "blocks.7" } })
   ranks.fails(("split_points make %d stages, but there are %d"):format(P + 1, P), prepare_pippy, net(),
     { split_points = table.move({ "blocks.1", "blocks.2", "blocks.3", "blocks.4" }, 1, P, 1, {}) })
   ranks.fails("has no module of the classes Blok", prepare_pippy, net(), { no_split_module_classes = { "Blok" } })
 end
 for _, case in ipairs {
-  { 'split_points must be "auto" or a list of names, got', split_points = "blocks.1" },
+  { 'split_points must be "auto", "even" or a list of names, got', split_points = "blocks.1" },
   { "split_points[1] must be a name, got 3", split_points = { 3 } }, { "split_points names 'a' twice", split_points = { "a", "a" } },
   { "no_split_module_classes must be a name or a list of names, got 3", no_split_module_classes = 3 },
   { "example_args must be a table, got 3", example_args = 3 }, { "example_kwargs must be a table", example_kwargs = "x" },

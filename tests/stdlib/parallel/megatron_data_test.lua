@@ -211,9 +211,9 @@ local function with(key, value, other)
 end
 for _, case in ipairs {
   { "did you mean 'seq_length'", with("seq_lenght", 8) }, { "not a prefix or a list", with("data_path", {}) },
-  { "a weight above 0", with("data_path", { 0.5, a_path, "x", b_path }) }, { "a weight without a prefix", with("data_path", { 1, a_path, 2 }) },
+  { "a weight above 0", with("data_path", { 0.5, a_path, "x", b_path }) }, { "a weight that no prefix follows", with("data_path", { 1, a_path, 2 }) },
   { "two names of one option", with("split", "1", nil), more = "splits_string" }, { "micro_batch_size must be", with("micro_batch_size", 0) },
-  { "is no number", with("splits_string", "1,x") }, { "not both", with("train_data_path", b_path) },
+  { "is not a number", with("splits_string", "1,x") }, { "not both", with("train_data_path", b_path) },
   { "micro_batch_size is missing", with("x", nil, "micro_batch_size") }, { "seq_length is missing", with("x", nil, "seq_length") },
   { "data_path is missing", with("x", nil, "data_path") }, { "needs eod", with("reset_position_ids", true) },
   { "No such file", with("data_path", folder .. "/none") }, { "train_iters or train_samples", ok, { train_iters = 1, train_samples = 2 } },

@@ -70,6 +70,14 @@ local function loss_of(a, model, batch)
   return a:reduce(loss:detach(), "mean"):item(), more
 end
 
+local function with(fields, more)
+  local all = {}
+  for _, t in ipairs { fields or {}, more } do
+    for key, value in next, t do all[key] = value end
+  end
+  return all
+end
+
 local cases = {
   { "gpt", { input_ids = ids, attention_mask = mask, labels = labels }, function(m, i, n)
     return m(rows(ids, i, n), { attention_mask = rows(mask, i, n), labels = rows(labels, i, n) })
@@ -97,9 +105,17 @@ local cases = {
     return m(rows(ids, i, n), { attention_mask = rows(mask, i, n), decoder_input_ids = rows(segments, i, n), labels = rows(labels, i, n) })
   end },
 }
+-- the mean over all labels, or with calculate_per_token_loss = false of the means of micro-batches
+for i, case in ipairs(cases) do
+  local a, model, _, plain = open(case[1], with(case[4], { calculate_per_token_loss = false }), case[5])
+  local what, want = ("case %d, %s"):format(i, case[1]), mean(function(first, n) return case[3](plain, first, n) end)
+  ranks.close(loss_of(a, model, case[2]), want, what .. ", by micro-batch", 1e-5)
+  model:eval()
+  ranks.close(loss_of(a, model, case[2]), want, what .. ", by micro-batch, eval", 1e-5)
+end
 for i, case in ipairs(cases) do
   local a, model, optimizer, plain = open(case[1], case[4], case[5])
-  local what, want = ("case %d, %s"):format(i, case[1]), mean(function(first, n) return case[3](plain, first, n) end)
+  local what, want = ("case %d, %s"):format(i, case[1]), case[3](plain, 1, 8):item()
   ranks.close(loss_of(a, model, case[2]), want, what, 1e-5)
   model:eval()
   ranks.close(loss_of(a, model, case[2]), want, what .. ", eval", 1e-5)
@@ -139,7 +155,8 @@ do
   ranks.close(loss_of(a, model, { input_ids = ids, labels = labels }), plain(ids, { labels = labels }):item(), "by token, eval", 1e-6)
   ranks.close(loss_of(a, model, { input_ids = ids, labels = labels:clone():fill_(-100) }), 0, "no label at all, eval", 0)
   model:train()
-  assert(math.abs(select(2, open "gpt")(mine_of { input_ids = ids, labels = labels }):item() - want:item()) > 1e-4, "it matters")
+  local _, by_micro_batch = open("gpt", { calculate_per_token_loss = false })
+  assert(math.abs(by_micro_batch(mine_of { input_ids = ids, labels = labels }):item() - want:item()) > 1e-4, "it matters")
   ranks.fails("calculate_per_token_loss counts labels [B, T] among the arguments", model, ids)
 end
 
@@ -163,7 +180,7 @@ for _, case in ipairs { { 4, 2, "by accumulate" }, { 2, 1, "by calls" }, { 2, 4,
     for k = 1, calls do
       local _ <close> = what ~= "by calls" and a:accumulate(model) or nil
       local loss = model(of(k))
-      assert(loss:item() == loss:item(), "a loss that is no number")
+      assert(loss:item() == loss:item(), "a loss that is not a number")
       a:backward(loss)
       if a.sync_gradients then
         for name, p in pairs(k == calls and a:unwrap_model(model):named_parameters() or {}) do
@@ -194,11 +211,10 @@ do
   local on = accel.randint(0, 2, { 8, 8 }, { generator = accel.Generator(4) })
   local a, model, _, plain = open "gpt"
   local function masked(t, i, n) return rows(t:masked_fill(on:eq(0), -100), i, n) end
-  local own = mean(function(i, n) return plain(rows(ids, i, n), { shift_labels = masked(ids, i, n) }) end)
+  local own = plain(ids, { shift_labels = masked(ids, 1, 8) }):item()
   ranks.close(loss_of(a, model, { tokens = ids, labels = ids, loss_mask = on:to "f32" }), own, "loss_mask", 1e-5)
-  ranks.close(loss_of(a, model, { input_ids = ids, labels = ids, loss_mask = on }), mean(function(i, n)
-    return plain(rows(ids, i, n), { labels = masked(ids, i, n) })
-  end), "loss_mask of labels that are shifted", 1e-5)
+  ranks.close(loss_of(a, model, { input_ids = ids, labels = ids, loss_mask = on }), plain(ids, { labels = masked(ids, 1, 8) }):item(),
+    "loss_mask of labels that are shifted", 1e-5)
   ranks.fails("GPTTrainStep: loss_mask must have the shape of labels (4, 8), got (4, 7)", accel.accelerator.GPTTrainStep({}).get_batch,
     accel.accelerator.GPTTrainStep {}, { tokens = rows(ids, 1, 4), labels = rows(ids, 1, 4), loss_mask = on:narrow(1, 1, 4):narrow(2, 1, 7) })
 end
@@ -209,7 +225,7 @@ do
   local own = ids:clone()
   own:narrow(2, 4, 1):fill_(5) -- eos_token_id
   local target = accel.cat({ own:narrow(2, 2, 7), accel.full({ 8, 1 }, -100, { dtype = "i64" }) }, 2):masked_fill(own:eq(5), -100)
-  local want = mean(function(first, n) return plain(rows(own, first, n), { shift_labels = rows(target, first, n) }) end)
+  local want = plain(own, { shift_labels = target }):item()
   ranks.close(loss_of(a, model, { input_ids = own }), want, "eod_mask_loss", 1e-5)
   a, model = open("gpt", { other_megatron_args = { eod_mask_loss = true, eod = 5 } })
   ranks.close(loss_of(a, model, { input_ids = own }), want, "eod_mask_loss of other_megatron_args", 1e-5)
@@ -248,6 +264,12 @@ do
   ranks.fails("the batch needs tokens or input_ids [B, T], got nil", select(2, open "gpt"), { input_id = ids })
   ranks.fails("must be a class below accel.accelerator.AbstractTrainStep", open, "gpt",
     { custom_train_step_class = function() return {} end })
+  for _, name in ipairs { "get_forward_step_func", "get_batch_func" } do -- Accelerate's other hooks, which no call would reach
+    local Foreign = A.GPTTrainStep:extend "Foreign"
+    Foreign[name] = function() return function() end end
+    ranks.fails(("custom_train_step_class 'Foreign' defines %s, which is never called; define get_batch(batch)"):format(name), open, "gpt",
+      { custom_train_step_class = Foreign })
+  end
 end
 
 -- groups of parameters by name and shape
@@ -277,7 +299,7 @@ for _, mult in ipairs { 0, 3.0 } do
   end
   ranks.same(schedule:get_last_lr()[1], 0.5, "rates stay")
 end
-ranks.fails("a parameter (2) of the optimizer is of no prepared model", function()
+ranks.fails("a parameter (2) of the optimizer is in no prepared model", function()
   A.AcceleratorState._reset_state(true)
   local a = accel.Accelerator { megatron_lm_plugin = accel.MegatronLMPlugin { no_wd_decay_cond = function() end } }
   a:prepare(accel.optim.SGD(accel.ones(2, { requires_grad = true }), { lr = 1 }))
@@ -310,7 +332,7 @@ do
   local second = loss_of(a, model, { input_ids = ids }) -- of a step without momentum of the one before
   optimizer:zero_grad()
   a = trained {}
-  ranks.fails("no optimizers are stored (no_save_optim)", a.load_state, a, folder .. "/without")
+  ranks.fails("the checkpoint has no optimizer states (no_save_optim)", a.load_state, a, folder .. "/without")
   a, model, optimizer = trained {}
   run(model, optimizer)
   a:save_state(folder .. "/with")

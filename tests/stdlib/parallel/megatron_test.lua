@@ -1,6 +1,7 @@
 -- Megatron's plugin: schedules of rate and weight decay by formula, what it says of settings that contradict each other; memory of 1f1b,
 -- which does not grow with the number of micro-batches.
 --   accel-run tests/stdlib/parallel/megatron_test.lua
+-- tier: sampled
 local accel = require "accel"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, R = accel.accelerator, ranks.rank
@@ -33,6 +34,31 @@ if not ranks.launched then
   near(select(2, at(20)), 0.3, "weight decay at the end")
   at = made({ lr_warmup_fraction = 0.5, lr_decay_iters = 10 })
   near(at(5), 1, "fraction")
+  -- two lengths: Megatron's order, and the one that loses is said
+  local no_effect, heard, was = require "accel.util.no_effect", {}, warn
+  local function heard_of(plugin, total, warmup)
+    no_effect.reset()
+    heard = {}
+    warn = function(...) heard[#heard + 1] = table.concat { ... } end -- luacheck: ignore 121
+    at = made(plugin, total, warmup)
+    warn = was -- luacheck: ignore 121
+    return table.concat(heard, "\n")
+  end
+  for _, case in ipairs {
+    { { train_iters = 10 }, 5, 10, "total_num_steps has no effect on the schedule beside train_iters" },
+    { { train_samples = 80 }, 5, 5, "train_samples has no effect on the schedule beside total_num_steps" },
+    { { train_iters = 10, lr_decay_iters = 4 }, nil, 4, "train_iters has no effect on the schedule beside lr_decay_iters" },
+    { { lr_decay_samples = 32 }, 20, 4, "total_num_steps has no effect on the schedule beside lr_decay_samples" },
+    { { train_iters = 10 }, nil, 10 }, { { train_samples = 80 }, nil, 10 }, { { train_iters = 10 }, 10, 10 },
+    { { train_iters = 9, megatron_dataset_flag = true }, nil, 9 },
+    { { train_iters = 9, lr_decay_iters = 3, megatron_dataset_flag = true }, nil, 3 },
+  } do
+    local text = heard_of(case[1], case[2], 0)
+    near(at(1), 1 - 1 / case[3], "length of the schedule")
+    assert(case[4] and text:find(case[4], 1, true) or not case[4] and text == "", text)
+  end
+  assert(heard_of({ lr_warmup_iters = 4, train_iters = 9 }, nil, 2):find "warmup_num_steps has no effect beside the warm%-up of the plugin")
+  near(at(1), 0.25, "warm-up of the plugin")
   ranks.fails("give lr_decay_iters or lr_decay_samples", made, { lr_decay_iters = 1, lr_decay_samples = 3 })
   ranks.fails("lr_warmup_fraction needs", made, { lr_warmup_fraction = 0.1 })
   ranks.fails("needs start_weight_decay", made, { weight_decay_incr_style = "cosine" })
@@ -53,16 +79,18 @@ if not ranks.launched then
   end
   ranks.same(losses, { "mesh DeviceMesh(pp=2)", "mesh DeviceMesh(tp=2)" }, "meshes of launches")
 
-  local peak = {}
+  local take = ranks.sample.one_of(3)
   for _, schedule in ipairs { "1f1b", "gpipe", "zero_bubble" } do
-    for _, micros in ipairs { 4, 16 } do
+    local peak = {}
+    for _, micros in ipairs(take() and { 4, 16 } or {}) do
       local said = ranks.run(2, { args = ("%s %d"):format(schedule, micros), capture = true, env = { ACCEL_GC = "exact" } })
-      peak[schedule .. micros] = tonumber(said:match "peak (%d+)")
+      peak[micros] = tonumber(said:match "peak (%d+)")
+    end
+    if peak[4] then -- activations of 2 micro-batches, whatever their number, or of all
+      local grows = peak[16] / peak[4]
+      assert(schedule == "gpipe" and grows > 1.8 or schedule ~= "gpipe" and grows < 1.15, ("%s: %d, %d"):format(schedule, peak[4], peak[16]))
     end
   end
-  assert(peak["1f1b16"] < 1.15 * peak["1f1b4"], accel.json.encode(peak)) -- activations of 2 micro-batches, whatever their number
-  assert(peak.zero_bubble16 < 1.15 * peak.zero_bubble4, accel.json.encode(peak))
-  assert(peak.gpipe16 > 1.8 * peak.gpipe4, accel.json.encode(peak))
   return
 end
 

@@ -20,11 +20,11 @@ if P == 4 then
   local t = accel.tensor { R + 0.0 }
   dist.all_reduce(t, { group = mesh:get_group "tp" })
   assert(t:item() == (R // 2 == 0 and 1 or 5))
-  says("no dimension 'pt'; there are dp, tp; did you mean 'tp'?", function() mesh:get_group "pt" end)
+  says("no dimension 'pt'; choose from dp, tp; did you mean 'tp'?", function() mesh:get_group "pt" end)
   local joint = parallel.DeviceMesh({ "a", "b", "c" }, { 2, 1, 2 }, { ab = { "a", "b" }, ac = { "a", "c" }, none = { "z" } })
   assert(joint:axis "ab".size == 2 and joint:axis "ac".size == 4 and joint:axis "none".size == 1)
 end
-says("3 are 3 ranks, but there are", function() parallel.init_device_mesh("cpu", { 3 }) end)
+says("3 need 3 ranks, but there are", function() parallel.init_device_mesh("cpu", { 3 }) end)
 
 -- ---- collectives: values and gradients against plain ops on the whole ----
 local axis = parallel.init_device_mesh("cpu", { P }, { mesh_dim_names = { "tp" } }):axis "tp"
@@ -129,11 +129,11 @@ if P > 1 then
   says("'1' is a accel.nn.ReLU, but rowwise is for Linear and Conv1D", function()
     parallel.parallelize_module(net(), axis, { ["1"] = "rowwise" })
   end)
-  says("the ranks do not have the same entry of the plans", function()
+  says("the ranks have different plan rows", function()
     parallel.parallelize_module(net(), axis, R == 2 and { ["0"] = "colwise" } or { ["0"] = "colwise", ["2"] = "rowwise" })
   end)
   says("n_head = 2 does not divide by tp_size 4", function() parallel.parallelize_module(accel.models.GPT2(accel.models.tiny.gpt2), axis) end)
-  says("has no plan of its own; give one", function() parallel.parallelize_module(net(), axis) end)
+  says("has no plan; give one", function() parallel.parallelize_module(net(), axis) end)
   says("no plan for sequence_parallel", function()
     local c = { num_attention_heads = 4 }
     for key, value in pairs(accel.models.tiny.vit) do c[key] = c[key] or value end
@@ -145,10 +145,10 @@ if P > 1 then
   says("schedule 'zero_bubble' has one part of the model on each rank; leave virtual_stages out", function()
     accel.nn.parallel.PipelineParallel(net(), axis, { schedule = "zero_bubble", virtual_stages = 2 })
   end)
-  says("split_points: '9' is no block", function()
+  says("split_points: '9' is not a block", function()
     accel.nn.parallel.PipelineParallel(net(), axis, { split_points = { "1", "2", "9" } })
   end)
-  says("looks at whole matrices", function()
+  says("needs whole matrices", function()
     local model = net()
     local muon = accel.optim.Muon({ model[1].weight }, {})
     parallel.parallelize_module(model, axis, { ["0"] = "colwise", ["2"] = "rowwise" })

@@ -22,7 +22,7 @@ end
 
 local SMALL <const> = { vocab_size = 33, n_positions = 16, n_embd = 16, n_layer = 4, n_head = 4 }
 
---- Losses of 3 steps, and how many attentions of this rank were computed, again or not, in a micro-batch.
+--- Losses of 3 steps, how many attentions of this rank were computed, again or not, in a micro-batch, the model, and how many MLPs were.
 local function train(plugin, dropout, size)
   A.AcceleratorState._reset_state(true)
   plugin.pp_degree = plugin.pp_degree or P
@@ -37,10 +37,12 @@ local function train(plugin, dropout, size)
   model, optimizer = a:prepare(model, optimizer)
   accel.manual_seed(7)
   local ids = accel.randint(0, 33, { 4, 8 }, { generator = accel.Generator(1) })
-  local runs, losses = 0, {}
+  local runs, mlps, losses = 0, 0, {}
   for name, module in pairs(model.module:named_modules()) do
     if name:find "c_attn$" then
       module:register_forward_pre_hook(function(_, args) runs = runs + (args[1].device ~= "meta" and 1 or 0) end)
+    elseif name:find "c_fc$" then
+      module:register_forward_pre_hook(function(_, args) mlps = mlps + (args[1].device ~= "meta" and 1 or 0) end)
     end
   end
   for step = 1, 3 do
@@ -50,7 +52,7 @@ local function train(plugin, dropout, size)
     optimizer:zero_grad()
     losses[step] = loss:item()
   end
-  return losses, runs / 6, model -- 3 steps of 2 micro-batches
+  return losses, runs / 6, model, mlps / 6 -- 3 steps of 2 micro-batches
 end
 
 if arg[1] == "zeropp" then -- parameters lie once for these ranks
@@ -84,8 +86,10 @@ for _, case in ipairs {
 } do
   local plugin, want = {}, case[1]
   for key, value in pairs(case) do plugin[key] = key ~= 1 and value or nil end
-  local losses, runs = train(plugin, 0.2)
+  local losses, runs, _, mlps = train(plugin, 0.2)
   ranks.same(runs - n, want + 0.0, "modules computed again: " .. accel.json.encode(plugin))
+  local attention_alone = plugin.recompute_granularity == "selective" or plugin.recompute_activations and not plugin.recompute_granularity
+  ranks.same(mlps - n, attention_alone and 0.0 or want + 0.0, "MLPs computed again: " .. accel.json.encode(plugin))
   ranks.same(losses, wet, "losses: " .. accel.json.encode(plugin))
 end
 ranks.fails("recompute_granularity must be one of full, selective", train, { recompute_granularity = "half" })
@@ -135,7 +139,7 @@ one({ fsdp_plugin = F { use_orig_params = false, min_num_params = 5, state_dict_
   "use_orig_params (parameters keep", "state_dict_config (")
 one({ fsdp_plugin = F { fsdp_version = 2, backward_prefetch = "BACKWARD_PRE", sharding_strategy = "FULL_SHARD" } },
   "backward_prefetch (it is of fsdp_version 1)", "sharding_strategy (in fsdp_version 2")
-ranks.fails("forward_prefetch is of version 1", F, { fsdp_version = 2, forward_prefetch = true })
+ranks.fails("forward_prefetch needs version 1", F, { fsdp_version = 2, forward_prefetch = true })
 one({ deepspeed_plugin = accel.DeepSpeedPlugin { zero_stage = 2, zero3_init_flag = true, offload_param_nvme_path = "x" } },
   "zero3_init_flag (it is of stage 3)", "offload_param_nvme_path (offload_param_device is not 'nvme')")
 

@@ -36,7 +36,7 @@ local function run(name, schedule, tp, recompute)
   return losses, hash
 end
 
-local take, n = ranks.sample.one_of(4), 0
+local take, n = ranks.sample.one_of(6), 0
 for _, name in ipairs(cases.names) do
   for _, tp in ipairs { 1, 2 } do
     for _, recompute in ipairs { false, true } do
@@ -57,7 +57,7 @@ for _, name in ipairs(cases.names) do
     end
   end
 end
-assert(n >= (on_tcp and 2 or 6))
+assert(n >= (on_tcp and 2 or 4))
 
 -- what is put off: the gradients of all weights of products, also of those whose inputs are shared out
 if not on_tcp then

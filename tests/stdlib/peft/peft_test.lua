@@ -105,7 +105,7 @@ do -- several adapters of one model
   assert(accel.load(dir .. "/two/other/adapter_model.safetensors")["base_model.model.0.lora_A.weight"].shape == { 3, 8 })
   assert(accel.equal(p:unload()(x):detach(), want))
   fails("there is an adapter 'other' already", p.add_adapter, p, "other", peft.LoraConfig {})
-  fails("does not go with them", p.add_adapter, p, "third", peft.IA3Config { target_modules = { "0" } })
+  fails("cannot be combined with", p.add_adapter, p, "third", peft.IA3Config { target_modules = { "0" } })
   fails("there is no adapter 'fourth'", p.set_adapter, p, "fourth")
 end
 
@@ -160,9 +160,9 @@ end
 local model = accel.models.from_pretrained(folder)
 fails("no layer of the model is called 'q_proj'; there are .*'c_attn', 'c_fc', 'c_proj'", peft.get_peft_model, model,
   peft.LoraConfig { target_modules = { "q_proj" } })
-fails("'transformer.wte' is a accel.nn.Embedding", peft.get_peft_model, model, peft.LoraConfig { target_modules = { "wte" } })
-fails("give target_modules: there is no rule", peft.get_peft_model, nn.Sequential(nn.Linear(2, 2)), peft.LoraConfig {})
-fails("no module is called head", peft.get_peft_model, model, peft.LoraConfig { modules_to_save = { "head" } })
+fails("'transformer.ln_f' is a accel.nn.LayerNorm", peft.get_peft_model, model, peft.LoraConfig { target_modules = { "ln_f" } })
+fails("target_modules is missing, and there is no default", peft.get_peft_model, nn.Sequential(nn.Linear(2, 2)), peft.LoraConfig {})
+fails("no module is called crown", peft.get_peft_model, model, peft.LoraConfig { modules_to_save = { "crown" } })
 fails("did you mean 'lora_alpha'", peft.LoraConfig, { lora_alphas = 3 })
 fails("lora_bias does not go with use_dora", peft.LoraConfig, { use_dora = true, lora_bias = true })
 fails("use_qalora = true is not supported", peft.LoraConfig, { use_qalora = true })

@@ -161,6 +161,17 @@ do -- a profile changes no number
   assert(rawget(nn.Module, "_hooks") == nil and losses(nil) == losses(all))
 end
 
+if not accel.devices()[3] then -- devices that are not here: a warning
+  local was, said = warn, {}
+  warn = function(...) said[#said + 1] = table.concat { ... } end -- luacheck: ignore 121
+  require "accel.util.no_effect".reset()
+  profiler.profile { activities = { "cpu" } }:stop()
+  assert(#said == 0)
+  profiler.profile { activities = { "cpu", "cuda" } }:stop()
+  warn = was -- luacheck: ignore 121
+  assert(#said == 1 and said[1]:find "activities has no effect for 'cuda'", said[1])
+end
+
 do -- modules with hooks of their own, and a hook that ends the recording in the middle of a backward
   local model, opt, x, y = small()
   local seen = 0
@@ -182,7 +193,7 @@ end
 do -- mistakes
   local prof = profiler.profile()
   ranks.fails("another profile records already", profiler.profile)
-  ranks.fails("still records", prof.key_averages, prof)
+  ranks.fails("is still recording", prof.key_averages, prof)
   local ok, why = pcall(function()
     local _ <close> = profiler.record_function "fails"
     error "inside"

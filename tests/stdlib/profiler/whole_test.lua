@@ -50,4 +50,4 @@ assert(r.status == 1 and r.steps == 3 and r.err:find "script.lua:7: the script's
 r = run("", "exit")
 assert(r.status == 3 and r.steps == 3 and r.err:find "trace is in")
 r = run("", "own")
-assert(r.status == 0 and r.steps == 3 and r.out == "own\t1\n" and r.err:find "records a profile of its own", r.err)
+assert(r.status == 0 and r.steps == 3 and r.out == "own\t1\n" and r.err:find "records its own profile", r.err)

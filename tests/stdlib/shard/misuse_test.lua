@@ -32,7 +32,7 @@ do -- lines are the script's, wherever it lies
   load("local order = ... order:note { at = 1 }", "@/home/me/accel/train.lua")(order)
   assert(order.lines[1] == "train.lua:1", order.lines[1])
 end
-fails("the ranks do not have the same sharded parameters", FSDP, net(), { auto_wrap_policy = R == 1 and leaves or nil })
+fails("the ranks have different sharded parameters", FSDP, net(), { auto_wrap_policy = R == 1 and leaves or nil })
 do -- both lines of the script
   local ok, e
   if R == 0 then ok, e = pcall(FSDP, net(), { zero_stage = 2 })
@@ -40,7 +40,7 @@ do -- both lines of the script
   local first, second = tostring(e):match "zero_stage = 2 %(misuse_test%.lua:(%d+)%); ranks? [%d, ]+ha[sv]e? zero_stage = 3 %(misuse_test.lua:(%d+)%)"
   assert(not ok and tonumber(second) == tonumber(first) + 1, e)
 end
-fails("the ranks do not have the same options", FSDP, net(), { mixed_precision = R == 1 and { param_dtype = "bf16" } or nil })
+fails("the ranks have different options", FSDP, net(), { mixed_precision = R == 1 and { param_dtype = "bf16" } or nil })
 fails("in the unit '0'", FSDP, net(), { auto_wrap_policy = R == 1 and leaves or nil })
 fails("give zero_stage or sharding_strategy, not both", FSDP, net(), { zero_stage = 1, sharding_strategy = "FULL_SHARD" })
 fails("has no module of the class 'Block'", FSDP, net(), { auto_wrap_policy = { kind = "transformer", classes = { "Block" } } })

@@ -121,7 +121,7 @@ local function policy(model)
   return { kind = "lambda", fn = function(m) return #m:children() == 0 and #m:parameters() > 0 end }
 end
 
-local taken = ranks.sample.one_of(48)
+local taken = ranks.sample.one_of(96)
 --- What one rank computes, on rank 0 alone: the others wait.
 local function alone(c)
   local losses = R == 0 and training.train(c, function(m) return m end, 1, 0) or {}
@@ -168,7 +168,7 @@ end
 
 -- ---- deterministic = "world" ----
 
-local world = ranks.sample.one_of(30)
+local world = ranks.sample.one_of(60)
 for name in accel.pairs((not PART or PART == "world") and made or {}) do
   for _, way in ipairs { { zero_stage = 1 }, { zero_stage = 2 }, { zero_stage = 3 }, { sharding_strategy = "FULL_SHARD" },
     { sharding_strategy = "SHARD_GRAD_OP" }, { fsdp_version = 2, reshard_after_forward = true } } do

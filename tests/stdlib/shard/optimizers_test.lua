@@ -81,7 +81,7 @@ end
 
 local ways = { zero3 = {}, two = { fsdp_version = 2, auto_wrap_policy = "SIZE_BASED_WRAP", min_num_params = 300 },
   no = { sharding_strategy = "NO_SHARD" } }
-local taken = ranks.sample.one_of(5)
+local taken = ranks.sample.one_of(10)
 for name in accel.pairs(makers) do
   if not (taken() or name == "Muon" or name == "Adafactor") then goto continue end
   local a, model, optimizers = build(name)

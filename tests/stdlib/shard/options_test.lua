@@ -122,7 +122,7 @@ do -- buffers and results
   model = FSDP(net(), { mixed_precision = { param_dtype = "bf16", cast_forward_inputs = false } })
   ranks.fails("f32", model, data(1, R))
   ranks.fails('mixed_precision.param_dtype must be "f32"', FSDP, net(), { mixed_precision = { param_dtype = "i64" } })
-  ranks.fails("mixed_precision.output_dtype is of version 2", FSDP, net(), { mixed_precision = { output_dtype = "f32" } })
+  ranks.fails("mixed_precision.output_dtype needs version 2", FSDP, net(), { mixed_precision = { output_dtype = "f32" } })
   ranks.fails("did you mean 'param_dtype'", FSDP, net(), { mixed_precision = { parm_dtype = "bf16" } })
   local bn = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8))
   model = FSDP(bn, { mixed_precision = { param_dtype = "bf16", buffer_dtype = "bf16" } })
@@ -199,7 +199,7 @@ for stage = 0, 3 do
   same(state(plain), state(model), "trained")
 end
 if P > 1 then
-  ranks.fails("sync_module_states = true sends them rank 0's values", FSDP, shapes(), { sync_module_states = false })
+  ranks.fails("set sync_module_states = true to send them rank 0's values", FSDP, shapes(), { sync_module_states = false })
   ranks.fails("of rank 0 is on the meta device", FSDP, R == 0 and nn.Sequential(net(), accel.device("meta", net))
     or nn.Sequential(net(), net()), {})
   -- a rank without values holds its part and one unit at a time, never the model

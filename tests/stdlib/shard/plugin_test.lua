@@ -97,7 +97,71 @@ do -- computed again in backward: the same numbers, and twice the calls
   end
 end
 
+if P > 1 then -- what reaches the wrapper; options_test.lua shows what it does with each
+  for _, case in ipairs { { {}, "reshard", true }, { { sharding_strategy = "SHARD_GRAD_OP" }, "reshard", false },
+    { { fsdp_version = 2, reshard_after_forward = false }, "reshard", false }, { { forward_prefetch = true }, "forward_prefetch", true },
+    { { backward_prefetch = "BACKWARD_PRE" }, "backward_prefetch", "BACKWARD_PRE" } } do
+    case[1].auto_wrap_policy = function(m) return accel.util.class.isinstance(m, Block) end
+    local model = accelerator(case[1]):prepare(blocks())
+    assert(model.reducer.o[case[2]] == case[3], case[2])
+  end
+  local made, rests, activations = 0, 0, accel.offload.activations
+  accelerator({ param_init_fn = function(module)
+    made = made + 1
+    for name, t, kind in module:_fields() do
+      if kind == "parameter" then rawset(module, name, nn.Parameter(accel.full(t.shape, 0.25))) end
+    end
+  end }):prepare(accel.device("meta", function() return nn.Linear(4, 2) end))
+  assert(made > 0)
+  accel.offload.activations = function(...) -- luacheck: ignore 122
+    rests = rests + 1
+    return activations(...)
+  end
+  train(accelerator { fsdp_version = 2, activation_checkpointing = true, activation_checkpointing_offload = true,
+    auto_wrap_policy = function(m) return accel.util.class.isinstance(m, Block) end }, blocks(), rows)
+  accel.offload.activations = activations -- luacheck: ignore 122
+  assert(rests > 0)
+end
+
+for version = 1, 2 do -- blocks of a model below adapters
+  local a = accelerator { fsdp_version = version, auto_wrap_policy = "TRANSFORMER_BASED_WRAP" }
+  local gpt = accel.models.GPT2(accel.models.tiny.gpt2)
+  local made = a:prepare(accel.peft.get_peft_model(gpt, accel.peft.LoraConfig { r = 2, target_modules = { "c_attn" } }))
+  if P > 1 then assert(#made.reducer.units >= #gpt.transformer.h, #made.reducer.units) end
+end
+
+for version = 1, 2 do -- one plugin serves two models, whose ignored modules differ
+  for _, given in ipairs { "first", "both", "name" } do
+    for _, apart in ipairs { false, true } do
+      local one, two = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), nn.Linear(2, 1)
+      local list = given == "name" and "0" or { one[1], given == "both" and two or nil }
+      if given == "both" then two = nn.Sequential(two, nn.Linear(1, 1)) end
+      local a = accelerator { fsdp_version = version, ignored_modules = list }
+      if apart then
+        a:prepare(one)
+        a:prepare(two)
+      else
+        a:prepare(one, two)
+        a:prepare(one, two)
+      end
+    end
+  end
+end
+
 if P > 1 then
+  for _, given in ipairs { "0", "list" } do -- both versions leave the same ones out
+    for version = 1, 2 do
+      local net = blocks()
+      local a = accelerator { fsdp_version = version, ignored_modules = given == "list" and { net[1] } or given }
+      local o = accel.optim.AdamW(net:parameters())
+      local own = net[1]:parameters()
+      net, o = a:prepare(net, o)
+      local steps, list = {}, o.param_groups[1].params
+      for _, p in ipairs(list) do steps[p] = true end
+      for _, p in ipairs(own) do assert(steps[p], ("version %d: an ignored module is divided"):format(version)) end
+      assert(P == 1 or #list < #net:parameters() or not steps[net[2]:parameters()[1]])
+    end
+  end
   local _, _, model = train(accelerator { ignored_modules = "0|[12]\\.drop" }, blocks(), rows)
   assert(#model.reducer.params == 6)
   ranks.fails("ignored_modules '('", train, accelerator { ignored_modules = "(" }, blocks(), rows)

@@ -6,6 +6,7 @@
 --   accel-run tests/stdlib/shard/train_test.lua
 -- tier: sampled
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local checkpoint = require "accel.autograd".checkpoint
 local nn = accel.nn
@@ -178,3 +179,4 @@ if P ~= 3 then
     end
   end
 end
+case "clipping under sharding"

@@ -25,7 +25,7 @@ assert(text { add_generation_prompt = true } == "<s><user>what is up</>\n<assist
 assert(text { tools = { { name = "x" } }, variables = { mood = "!" } }:find "%[1%]!$")
 assert(text { continue_final_message = true } == "<s><user>what is up</>\n<assistant>the weather")
 assert(text { chat_template = "{{ messages[0].role }}" } == "user")
-fails("continue_final_message goes on with one", text, { continue_final_message = true, add_generation_prompt = true })
+fails("continue_final_message continues one", text, { continue_final_message = true, add_generation_prompt = true })
 fails("the template changes the last message", text, { chat_template = "x", continue_final_message = true })
 fails("chat_template, line 1: unexpected", text, { chat_template = "{{ ) }}" })
 fails("unknown option 'tool'; did you mean 'tools'", text, { tool = {} })

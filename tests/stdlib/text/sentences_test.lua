@@ -36,4 +36,4 @@ for _, long in ipairs { ("a"):rep(200000) .. " b. C", ("a"):rep(200000) .. ". C"
   local got = accel.text.sentences(long)
   assert(table.concat(got, " ") == long and accel.clock() - began < 3, ("%d bytes took %.1f s"):format(#long, accel.clock() - began))
 end
-assert(#accel.text.sentences("U.S.A. " .. ("a."):rep(20) .. " B") == 2, "so long a word is no abbreviation")
+assert(#accel.text.sentences("U.S.A. " .. ("a."):rep(20) .. " B") == 2, "so long a word is not an abbreviation")

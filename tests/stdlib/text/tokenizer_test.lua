@@ -86,7 +86,7 @@ do -- batches
   local many = {}
   for i = 1, 300 do many[i] = ("to be or not to be "):rep(i % 7) .. i end
   for i, ids in ipairs(bert(many).input_ids) do equal(ids, bert:encode(many[i]).ids) end
-  fails("make no tensor", bert, { "To be", "or" , "not to be" }, { return_tensors = true })
+  fails("do not form a tensor", bert, { "To be", "or" , "not to be" }, { return_tensors = true })
   fails("padding needs a token", gpt2, { "a", "ab" }, { padding = true })
   gpt2.pad_token = "<|endoftext|>"
   assert(gpt2.pad_token_id == 0 and gpt2.bos_token_id == nil)
@@ -110,6 +110,9 @@ do -- encode_batch, truncation and padding that stay
   equal(e.tokens, { "[CLS]", "to", "be", "or", "not", "[SEP]", "[PAD]", "[PAD]" })
   assert(#e.overflowing == 2 and #e.overflowing[1] == 8)
   equal(e.overflowing[1].tokens, { "[CLS]", "not", "to", "be", "that", "[SEP]", "[PAD]", "[PAD]" })
+  tok:enable_padding { length = 8, pad_token = "[MASK]" }
+  equal(tok:encode("to be").tokens, { "[CLS]", "to", "be", "[SEP]", "[MASK]", "[MASK]", "[MASK]", "[MASK]" })
+  tok:enable_padding { length = 8 }
   local again = Tokenizer.from_str(tok:to_str())
   equal(again:encode("to be or not to be").ids, tok:encode("to be or not to be").ids)
   equal(#tok:encode_batch({ "to", "be" }), 2)
@@ -199,7 +202,7 @@ do -- a model's folder
   local none, message, code = Tokenizer.from_pretrained(dir)
   assert(none == nil and message:find "tokenizer_config.json" and code == "parse", message)
   none, message, code = Tokenizer.from_pretrained(dir .. "/nowhere")
-  assert(none == nil and message:find "nowhere: no such folder; nothing is downloaded" and code == "not_found", message)
+  assert(none == nil and message:find "nowhere: no such folder, and nothing is downloaded" and code == "not_found", message)
   none, message, code = Tokenizer.from_file(dir .. "/nowhere.json")
   assert(none == nil and message:find "no such file" and code == "not_found", message)
   none, message, code = accel.text.train_bpe { files = { dir .. "/nowhere.txt" } }

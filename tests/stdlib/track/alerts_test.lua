@@ -20,7 +20,7 @@ run:log({ loss = 0 / 0, other = 1 / 0 }, 2)
 run:log({ loss = 0 / 0, other = 1 }, 3)
 run:log({ loss = 1, other = -1 / 0 }, 4) -- again, after finite values
 for i = 5, 40 do run:log({ loss = 1, lr = i }, i) end
-for i = 41, 80 do run:log({ loss = 10, lr = 1000 * i }, i) end -- lr is no loss
+for i = 41, 80 do run:log({ loss = 10, lr = 1000 * i }, i) end -- lr is not a loss
 for i = 81, 150 do run:log({ loss = 1 }, i) end
 for i = 151, 200 do run:log({ val = { loss = 5 }, loss = 20 }, i) end
 local all = table.concat(told, "\n")

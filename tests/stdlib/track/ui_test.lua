@@ -58,7 +58,7 @@ local ok, err = xpcall(function()
   local curve = json("/api/curves?points=100&ids=" .. by.loss.id).curves[1]
   assert(curve.id == by.loss.id and #curve.points <= 100 and #curve.points >= 40 and curve.points[1][3] == 1)
   curve = json("/api/curves?from=10&to=11&ids=" .. by.odd.id).curves[1].points
-  assert(#curve == 4 and #curve[1] == 1 and curve[2][2] == 10 and #curve[4] == 1, "NaN is no value")
+  assert(#curve == 4 and #curve[1] == 1 and curve[2][2] == 10 and #curve[4] == 1, "NaN is not a value")
   local _, bytes = get("/api/curves?format=f64&from=10&to=11&ids=" .. by.loss.id .. "," .. by.odd.id)
   assert(#bytes == 2 * (16 + 4 * 32))
   local id, n, x, y = ("<dddd"):unpack(bytes)

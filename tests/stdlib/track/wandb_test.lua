@@ -2,12 +2,14 @@
 -- tables as files, what is left of a killed run, options and variables.  tier: every change, memory
 --   accel-run tests/stdlib/track/wandb_test.lua
 local accel = require "accel"
+local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local core = require "accel.track.core"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local says = ranks.fails
 local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/wandb-"))
 local stderr, said = io.stderr, {}
 io.stderr = { write = function(_, ...) said[#said + 1] = table.concat { ... } end } -- luacheck: ignore
+warn = function(...) said[#said + 1] = table.concat { ... } end -- luacheck: ignore 121
 
 -- FIPS 180-4's examples, and lengths on both sides of where the padding takes another block
 assert(core.sha256 "abc" == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
@@ -130,6 +132,7 @@ end
 local function folder_of(dir)
   local names = assert(accel.listdir(dir .. "/wandb"))
   assert(#names == 1 and names[1]:find "^offline%-run%-%d+_%d+%-%w+", names[1])
+  case "offline runs"
   return dir .. "/wandb/" .. names[1]
 end
 
@@ -175,8 +178,8 @@ assert(r.config.lr == 0.5 and r.config.opt.name == "adam" and r.config.list[2] =
 assert(r.run[1][1] == tracker.id and r.run[2][1] == "team" and r.run[3][1] == "proj" and r.run[6][1] == "g" and r.run[7][1] == "j")
 assert(r.run[8][1] == "nm" and r.run[9][1] == "n" and r.run[10][2] == "y" and items(r.run[4][1], 1, 1).seed == 3)
 local all = table.concat(said)
-assert(all:find("wandb sync '" .. folder .. "' sends it", 1, true), all)
-assert(all:find("save_code: without effect", 1, true) and all:find("step 7 after step 1999 is left out", 1, true))
+assert(all:find("send it with wandb sync '" .. folder .. "'", 1, true), all)
+assert(all:find("accel.track.WandBTracker: save_code has no effect", 1, true) and all:find("step 7 after step 1999 are left out", 1, true))
 
 -- ---- cut anywhere, what was whole is read ----
 local log = read(assert(folder .. "/run-" .. tracker.id .. ".wandb"))

@@ -37,9 +37,9 @@ local v = WordVocab.from_texts({ "to be or not to be", "be quiet" }, { min_count
 assert(#v == 6 and v.words[5] == "be" and v.words[6] == "to") -- by frequency
 local ids, types = v:encode("To be or", "be to to", { max_length = 8 })
 assert(v:decode(ids) == "[CLS] to be [SEP] be to to [SEP]" and table.concat(types) == "00001111", v:decode(ids))
-assert(v:decode(v:encode "quiet") == "[CLS] [UNK] [SEP]")
+assert(v:decode((v:encode "quiet")) == "[CLS] [UNK] [SEP]")
 assert(#WordVocab.from_texts({ "a b c d" }, { max_size = 6 }) == 6)
--- options may follow the first text; what is no text is named
+-- options may follow the first text; what is not text is named
 assert(#v:encode("to be to be to be", { max_length = 5 }) == 5 and #select(2, v:encode("to", nil, { max_length = 5 })) == 3)
 for _, call in ipairs {
   { "expected one text or two, got nil", v.encode, v }, { "got 'to' and 3", v.encode, v, "to", 3 },

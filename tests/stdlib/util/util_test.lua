@@ -65,6 +65,22 @@ do -- command lines
   assert(message("--dtype", "f16") == "option '--dtype' must be one of f32, bf16, got 'f16'")
   assert(message "--dry-run=1" == "option '--dry-run' takes no value")
   assert(util.cli.help(declared):find("--steps N +how many %[5%]"))
+  -- options that do nothing: beside others, by a reason, given twice
+  local rules = { name = "x.lua", { "a", "flag", false, nil, "" }, { "b", "int", nil, "N", "", needs = "a|c", least = 1, most = 9 },
+    { "c", "string", nil, "S", "", excludes = "a" }, { "d", "flag", false, nil, "", ignored = "it is old" } }
+  local function said(...)
+    local got, rest_, _, warnings = util.cli.parse(rules, { ... })
+    return got and table.concat(warnings, "\n") or rest_
+  end
+  assert(said("--a", "--b", "1") == "" and said("--c", "x", "--b", "9") == "" and said "--no-d" == "--d has no effect: it is old; leave it out")
+  assert(said("--b", "3") == "--b has no effect without --a or --c" and said("--no-a", "--b", "3") == said("--b", "3"))
+  assert(said("--c", "x", "--a") == "--c has no effect with --a; give one of them")
+  assert(said("--b", "0", "--a") == "option '--b' must be 1 to 9, got '0'")
+  assert(said("--a", "--b", "1", "--b", "1") == ""
+    and said("--a", "--b", "1", "--b=2") == "--b is given twice, as 1 and as 2; the last one counts, leave one out")
+  rules.others = true
+  local _, words = util.cli.parse(rules, { "--x", "y", "--a" })
+  assert(words[1] == "--x" and words[2] == "y" and #words == 2)
   -- help is for 80 columns, and a name too long for its column has a line of its own
   local wide = util.cli.help { name = "x", usage = "", summary = ("word "):rep(40), epilog = ("last "):rep(40),
     { "some_option_of_some_length", "int", nil, "N", ("help "):rep(30) } }

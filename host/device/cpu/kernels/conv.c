@@ -48,8 +48,8 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a;
 }
 
-/* Positions r, r + stride, ... of x: the taps k with (r + pad - k dil) divisible by stride, and what they
- * read of y. */
+/* Positions r, r + stride, ... of x: the taps k with (r + pad - k dil) divisible by stride, and the positions
+ * of y that they read. */
 static aci_conv_axis residue(const aci_conv *c, int d, int64_t r) {
   const int64_t s = c->stride[d], every = s / gcd(s, c->dil[d]);
   aci_conv_axis a = {.src = c->out[d],

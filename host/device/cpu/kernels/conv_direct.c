@@ -1,7 +1,6 @@
-/* Convolutions with one or few result channels per group, of which depthwise ones are the most: to pack
- * columns would cost more than it gains, so staged rows (conv_tile.c) are multiplied and added where they
- * lie. Sums are f32, or f64 for f64; bf16 and f16 are widened in the stage. Called by conv.c and
- * conv_weight.c. */
+/* Convolutions with one or few result channels per group, mostly depthwise ones. Packing columns would cost
+ * more than it gains, so staged rows (conv_tile.c) are multiplied and added in place. Sums are f32, or f64 for
+ * f64. bf16 and f16 are widened in the stage. Called by conv.c and conv_weight.c. */
 #include <string.h>
 
 #include "base/vmath.h"
@@ -18,7 +17,7 @@ enum {
 static const double TASK_FLOPS = 8e5; /* worth handing out */
 
 
-/* Vectors of the compiler; what lies behind a run is read and masked away. */
+/* Vectors of the compiler. Values after a run are read and masked away. */
 #define VECTORS(T, I, V, U, M)                                         \
   typedef T V __attribute__((vector_size(64)));                        \
   typedef T U __attribute__((vector_size(64), aligned(2), may_alias)); \
@@ -31,8 +30,8 @@ static const int64_t masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0,
 #define MASK(M, n) (*(const M##u *)(const void *)((const char *)masks + 64 - (n)))
 #define AT(U, p, i) (*(const U *)(const void *)((p) + (i)))
 
-/* sums[col] += (first: =) w[t] * what tap t reads at col, for all taps. first: what is written beyond a run
- * belongs to a later one. N vectors at a time, m bytes of them are the run's. */
+/* sums[col] += (first: =) w[t] * the value that tap t reads at col, for all taps. first: values written beyond
+ * a run belong to a later run, which overwrites them. N vectors at a time, m bytes of them are the run's. */
 #define ADD_VECTORS(V, U, M, N)                                                                      \
   {                                                                                                  \
     V v[N];                                                                                          \
@@ -68,7 +67,7 @@ static const int64_t masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0,
 ADD_TAPS(add_taps_f32, float, v_f32, u_f32, m_f32)
 ADD_TAPS(add_taps_f64, double, v_f64, u_f64, m_f64)
 
-/* lanes[t] += dy[col] * what tap t reads at col; a vector of sums per tap. N taps at a time. */
+/* lanes[t] += dy[col] * the value that tap t reads at col. One vector of sums per tap. N taps at a time. */
 #define DOT_VECTORS(V, U, M, N)                                                                           \
   {                                                                                                       \
     V v[N];                                                                                               \
@@ -105,7 +104,7 @@ ADD_TAPS(add_taps_f64, double, v_f64, u_f64, m_f64)
 DOT_TAPS(dot_taps_f32, float, v_f32, u_f32, m_f32)
 DOT_TAPS(dot_taps_f64, double, v_f64, u_f64, m_f64)
 
-/* Positions of a tile: whole images where they fit, since neighbouring channels then follow each other in memory. */
+/* Positions of a tile: whole images if they fit, since neighbouring channels then follow each other in memory. */
 static int64_t tile_cols(const aci_conv_walk *w) {
   const int64_t width = w->a[2].q, height = w->a[0].q * w->a[1].q;
   const int64_t rows = aci_conv_min(ACI_CONV_COLS, TILE_POSITIONS / width); /* a tile has so many runs at most */

@@ -1,9 +1,9 @@
-/* Transposed convolutions with few result channels, or with a wide stride: the products of weights and positions
- * first, one matrix of (result channel and tap) rows per image, then its rows added to where they belong. To
- * gather them instead, as conv_product.c does, would stage all source channels for little work each. Called
- * by conv.c.
+/* Transposed convolutions with few result channels, or with a wide stride. First the products of weights and
+ * positions, one matrix of (result channel and tap) rows per image, then its rows are added to their positions
+ * in the result. Gathering them, as conv_product.c does, would stage all source channels for little work each.
+ * Called by conv.c.
  *
- * Large batches are shared out by images; of small ones the threads share every image. Positions that meet in
+ * Large batches are shared out by images. In small batches the threads share every image. Positions that meet in
  * one element of the result are added in the order of taps, whatever the number of threads. */
 #include <stdatomic.h>
 #include <string.h>
@@ -25,7 +25,7 @@ typedef struct conv_fold_job {
   _Atomic int st; /* the first failure's status */
 } conv_fold_job;
 
-/* One image: where its products and, for 16-bit types, its sums are. */
+/* One image: the places of its products and, for 16-bit types, its sums. */
 typedef struct image {
   const conv_fold_job *j;
   int64_t n;          /* which */
@@ -93,7 +93,7 @@ STORE(store_bf16, aci_f32_to_bf16)
 STORE(store_f16, aci_f32_to_f16)
 
 /* dx of image n: columns (ci * taps, positions) = weights' dy, some rows of positions at a time, and then each row of the result adds the
- * taps that fall on it (col2im). Sums are made in dx itself where it has the accumulator's type, else in scratch, and rounded once. */
+ * taps that fall on it (col2im). Sums are made in dx itself if it has the accumulator's type, otherwise in scratch, and rounded once. */
 static ac_status run_image(const conv_fold_job *j, int64_t n, ac_err *e) {
   const aci_conv *c = j->c;
   const int64_t es = aci_gemm_type_bytes(c->type), ab = aci_gemm_type_bytes(j->acc),

@@ -1,12 +1,11 @@
-/* The library's side of convolutions through oneDNN: says which go there and cuts the batch into calls that
- * our own threads run, each single-threaded (its own threading would change bits with the number of threads).
- * Called by conv.c and conv_weight.c.
+/* The library's side of convolutions through oneDNN. It chooses the convolutions that go there and cuts the batch
+ * into single-threaded calls that our own threads run (oneDNN's threading would change bits with the number of
+ * threads). Called by conv.c and conv_weight.c.
  *
- * Taken are, with AVX-512, results and gradients of inputs of kernels beyond 1 x 1, where its direct kernels
- * save the packing of columns (10 to 20 % faster than conv_product.c), and what AMX multiplies in bf16.
- * Elsewhere our kernels are level or faster: 1 x 1 (no other layout of the tensors is needed), gradients of
- * weights, few channels, small batches, results of few positions (the last layers of a ResNet on small images, up to
- * 1.8 times as fast). */
+ * With AVX-512 it takes results and gradients of inputs for kernels beyond 1 x 1: oneDNN's direct kernels avoid
+ * packing columns (10 to 20 % faster than conv_product.c). It also takes bf16 products for AMX. Elsewhere our
+ * kernels are level or faster: 1 x 1 (no other layout of the tensors is needed), gradients of weights, few channels,
+ * small batches, results of few positions (the last layers of a ResNet on small images, up to 1.8 times as fast). */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -21,7 +20,7 @@ enum {
   MIN_POSITIONS = 32 /* of a result */
 };
 static const double MIN_FLOPS = 100e6; /* below, calls and layouts cost more than the multiplication gains */
-static const double CALL_FLOPS = 30e6; /* of a call, where the batch allows */
+static const double CALL_FLOPS = 30e6; /* of a call, if the batch allows it */
 static const double SUM_FLOPS = 60;    /* of a call that sums up weights' gradients, per byte of them */
 static const int64_t PARTS_BYTES = 64 << 20;
 
@@ -32,7 +31,7 @@ typedef struct conv_onednn_job {
   int64_t per_call, n_calls;
   const void *x, *w, *bias, *y;
   char *parts;                       /* gradients of the weights, one set per call */
-  int64_t x_bytes, y_bytes, w_count; /* of an image; weights */
+  int64_t x_bytes, y_bytes, w_count; /* of an image. Weights */
   _Atomic bool failed;
 } conv_onednn_job;
 
@@ -41,10 +40,19 @@ static double image_flops(const aci_conv *c) {
          (double)aci_conv_size(c->out);
 }
 
+/* Whether oneDNN multiplies bf16 correctly on AMX. With strides or dilation, and if a tap reads only padding, version 2.6.3 returns wrong
+ * results, in some cases whatever was in memory before. Later versions have not been tried on AMX, so the rule holds for them as well. */
+static bool right_on_amx(const aci_conv *c) {
+  for (int d = 0; d < ACI_CONV_DIMS; d++)
+    if (c->stride[d] > 1 || c->dil[d] > 1 || c->pad[d] >= c->in[d] || c->k[d] - c->pad[d] > c->in[d] || c->pad[d] >= c->out[d]) return false;
+  return true;
+}
+
 static bool wants(const aci_conv *c, aci_onednn_direction direction) {
   if (c->n < 1 || c->groups * c->co * c->ci < 1 || aci_conv_size(c->out) < 1 || aci_conv_size(c->in) < 1)
     return false;
   if (c->type != ACI_GEMM_BF16 && c->type != ACI_GEMM_F32) return false;
+  if (c->type == ACI_GEMM_BF16 && aci_onednn_amx() && !right_on_amx(c)) return false;
   if (aci_onednn_forced()) return true;
   if (c->groups != 1 || c->ci < MIN_CHANNELS || c->co < MIN_CHANNELS || c->n < MIN_CALLS ||
       image_flops(c) * (double)c->n < MIN_FLOPS || aci_cpu_isa() != ACI_ISA_AVX512)
@@ -72,7 +80,7 @@ static int64_t images(const aci_conv *c, aci_onednn_direction direction) {
   return aci_conv_min(n, c->n);
 }
 
-/* Plans for calls of the batch; false: there are none. */
+/* Plans for calls of the batch. False: there are none. */
 static bool job_open(conv_onednn_job *j, aci_onednn_direction direction, bool bias) {
   const aci_conv *c = j->c;
   const int64_t es = aci_gemm_type_bytes(c->type);

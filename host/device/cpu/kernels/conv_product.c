@@ -1,8 +1,8 @@
 /* Products of a walk with weights by packed panels: weights (result channels x K) times columns (K x positions),
  * K running over source channels and taps. Columns are packed straight from the stage of a channel
- * (conv_tile.c). Two plans: tiles pack their own columns, one block of K at a time; where the result channels
- * are cut too, because they are many or tiles are few, the columns of some tiles are packed first, for all.
- * Called by conv.c. */
+ * (conv_tile.c). Two plans. Usually tiles pack their own columns, one block of K at a time. If the result
+ * channels are cut as well, because they are many or tiles are few, the columns of some tiles are packed first,
+ * for all. Called by conv.c. */
 #include <string.h>
 
 #include "base/vmath.h"
@@ -15,7 +15,7 @@ enum {
   SUMS_BYTES = 256 << 10, /* of a task: with its columns they stay in L2 */
   SHARED_BYTES = 8 << 20, /* of columns that are packed for all */
   MANY_TASKS = 40,
-  STRIP = 32, /* rows of K that are interleaved at a time where the micro-kernel takes pairs */
+  STRIP = 32, /* rows of K that are interleaved at a time if the micro-kernel takes pairs */
 };
 static const double TASK_FLOPS = 4e5; /* worth handing out */
 
@@ -231,7 +231,7 @@ static void task_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* Rows and columns of a task, by shape alone: sums of SUMS_BYTES, less where that leaves few tasks. */
+/* Rows and columns of a task, by shape alone: sums of SUMS_BYTES, less if that leaves few tasks. */
 static void cut(aci_conv_product *p) {
   const int64_t mr = p->kn->mr, nr = p->kn->nr, total = p->w.n * p->w.positions;
   int64_t rows = ROWS, least = 2 * nr < 64 ? 64 : 2 * nr;

@@ -36,7 +36,7 @@ static int64_t spread(const aci_conv_axis *a) {
   return a->taps > 1 ? (a->taps - 1) * (a->doff < 0 ? -a->doff : a->doff) : 0;
 }
 
-/* Staged rows that n consecutive positions of an axis read, and the distance between those of neighbours. */
+/* Staged rows that n consecutive positions of an axis read, and the distance between the rows of neighbours. */
 static int64_t staged(const aci_conv_axis *a, int64_t n) {
   return a->taps > 1 ? (n - 1) * a->step + spread(a) + 1 : n;
 }
@@ -107,8 +107,8 @@ void aci_conv_tile_panels(aci_conv_tile *t, int nr) {
   t->tail = t->n_cols - (t->n_panels - 1) * nr <= nr / 2 ? nr / 2 : nr;
 }
 
-/* The copies that make one row of the matrix: runs, joined where they follow each other in the stage, cut
- * into panels. */
+/* The copies that make one row of the matrix: runs, joined if they follow each other in the stage, cut into
+ * panels. */
 static void cut_pieces(aci_conv_tile *t, int nr, int64_t panel_bytes) {
   const int64_t es = t->w->stage_bytes;
   const int width = nr > 0 ? nr : t->n_cols, whole = t->n_cols / width;
@@ -221,8 +221,8 @@ static inline AC_INLINE void copy_exact(char *restrict d, const char *restrict s
 }
 
 /* ---- stage ---- */
-/* Where the values of one residue come from: those of [lo, hi) from source positions x0 + i * step, the
- * others are 0. */
+/* Sources of the values of one residue: values of [lo, hi) come from source positions x0 + i * step, the others
+ * are 0. */
 typedef struct phase {
   int64_t x0, lo, hi;
 } phase;
@@ -284,7 +284,7 @@ static void stage_rows(const aci_conv_tile *t, const char *plane, int64_t first,
   }
 }
 
-/* In the order of the stage's memory, since rows run over into what follows them. */
+/* In the order of the stage's memory, since rows overrun into the next one. */
 void aci_conv_stage(const aci_conv_tile *t, int64_t channel, char *stage) {
   const aci_conv_walk *w = t->w;
   const aci_conv_axis *a = w->a;

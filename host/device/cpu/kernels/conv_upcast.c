@@ -55,11 +55,11 @@ static void narrow(ac_team *team, aci_gemm_type type, const float *from, void *t
 /* ---- the three directions ---- */
 typedef struct copies {
   aci_conv f32;        /* of some images */
-  int64_t x, y, count; /* values of an image of either side; weights */
+  int64_t x, y, count; /* values of an image of either side. Weights */
   float *one, *other, *weights, *bias;
 } copies;
 
-/* sets: of weights; n_bias: values of the bias, or 0. */
+/* sets: of weights. n_bias: values of the bias, or 0. */
 static ac_status make_room(const aci_conv *c, int64_t sets, int64_t n_bias, copies *k, ac_err *e) {
   *k = (copies){.f32 = *c,
                 .x = c->ci * aci_conv_size(c->in),

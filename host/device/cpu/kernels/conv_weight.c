@@ -1,9 +1,9 @@
-/* The gradient of a convolution's weights: dw (result channels x source channels and taps) = dy (result
- * channels x positions) times the transposed columns of x. K runs over the positions of the whole batch, a tile at
- * a time; where weights are few, the tiles are cut into parts with sums of their own, which are added up in
- * order. Two plans: columns are laid out one after another and transposed; or, where a micro-kernel's width
- * of source channels has several taps, these channels are transposed as they are staged, and what a tap reads
- * along a row of positions is then one run of memory. Called by host/ops/conv. */
+/* The gradient of a convolution's weights: dw (result channels x source channels and taps) = dy (result channels x
+ * positions) times the transposed columns of x. K runs over the positions of the whole batch, a tile at a time. If
+ * weights are few, the tiles are cut into parts with sums of their own, which are added up in order. Two plans.
+ * Usually columns are laid out one after another and transposed. If a micro-kernel's width of source channels has
+ * several taps, these channels are transposed as they are staged, and each tap then reads one run of memory along
+ * a row of positions. Called by host/ops/conv. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -25,15 +25,15 @@ typedef struct conv_weight_job {
   aci_conv_walk w;
   const aci_gemm_kernel *kn;
   aci_gemm_type acc, staged;
-  int64_t groups, rows, chans, depth; /* result and source channels per group; columns = chans * taps */
+  int64_t groups, rows, chans, depth; /* result and source channels per group. columns = chans * taps */
   const void *dy;
   void *dw;
   bool turned;       /* channels are transposed in the stage */
-  int64_t tap_chunk; /* taps of a task then, and such chunks; its columns are (tap, channel) */
+  int64_t tap_chunk; /* taps of a task then, and such chunks. Its columns are (tap, channel) */
   int64_t n_tc;
   int64_t positions; /* of a tile */
   int64_t n_tiles, rm, n_rc, cm, n_cc, n_parts, per_part;
-  char *parts; /* sums, one set of weights per part; NULL: straight into dw */
+  char *parts; /* sums, one set of weights per part. NULL: straight into dw */
   _Atomic bool oom;
 } conv_weight_job;
 
@@ -233,8 +233,8 @@ void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all,
   ac_parallel_for(team, aci_conv_ceil(all, SUM_PIECE), 1, sum_piece, &p);
 }
 
-/* The cut into tasks, from the shape and the kernel alone: n_rc blocks of rm rows times n_cc blocks of cm columns of the weights, and
- * where these are few the tiles of positions are cut into n_parts parts as well, each with sums of its own. turned: channels are the
+/* The cut into tasks, from the shape and the kernel alone: n_rc blocks of rm rows times n_cc blocks of cm columns of the weights. If
+ * these are few, the tiles of positions are cut into n_parts parts as well, each with sums of its own. turned: channels are the
  * columns of a panel and a task has tap_chunk taps of it. */
 static void cut(conv_weight_job *j) {
   const int64_t mr = j->kn->mr, nr = j->kn->nr, ab = aci_gemm_type_bytes(j->acc);

@@ -2,13 +2,13 @@
  * for the 36 of four results (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015, section 4.1).
  * Called by conv.c.
  *
- * A result tile of 2 x 2 is A' [(G g G') . (B' d B)] A of its 4 x 4 source tile d and the taps g; the sums over
+ * A result tile of 2 x 2 is A' [(G g G') . (B' d B)] A of its 4 x 4 source tile d and the taps g. The sums over
  * channels are, for each of the 16 positions, one product of (result channel, channel) and (channel, tile). A task is a
  * block of whole rows of tiles, possibly of several images: its tiles are transformed channel by channel into panels,
- * multiplied by the weights' panels, and transformed back while the products are in cache. Blocks follow from the
- * shape alone. The transforms of tiles only add, those of weights halve: errors are those of the plain sum for values
- * of like size, but relative to the largest of a tile. Infinities, and sums of four that overflow, become NaN in the
- * whole tile. */
+ * multiplied by the weights' panels, and transformed back while the products are in cache. Blocks follow from the shape
+ * alone. The transforms of tiles only add, and the transforms of weights halve. For values of similar size the errors
+ * equal those of a plain sum, but they are relative to the largest value of a tile. Infinities, and sums of four that
+ * overflow, become NaN in the whole tile. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -154,8 +154,8 @@ static void blocks_piece(void *arg, int64_t begin, int64_t end) {
     block(j, b * j->t.block_rows, aci_conv_min((b + 1) * j->t.block_rows, all), &s);
 }
 
-/* Rows of tiles in a block, by shape alone: what keeps a block's panels in cache, and of the upper half of that the
- * number that leaves the fewest columns empty. */
+/* Rows of tiles in a block, by shape alone: as many as keep a block's panels in cache. Of the upper half of these
+ * counts, the one that leaves the fewest columns empty. */
 static void cut(winograd_job *j) {
   aci_wino *t = &j->t;
   const int64_t unit = j->kn->nr / 2, tw = t->tiles[1];

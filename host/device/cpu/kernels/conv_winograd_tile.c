@@ -14,7 +14,7 @@ enum {
   MAX_WIDE = 512 /* wider, one row of tiles leaves the cache */
 };
 static const double MIN_FLOPS =
-    100e6; /* of the plain sum; below, the weights' transform costs more than it gains */
+    100e6; /* of the plain sum. Below, the weights' transform costs more than it gains */
 
 static bool is_on(void) {
   static _Atomic int on = -1;
@@ -51,7 +51,7 @@ void aci_wino_set(aci_wino *w, const aci_conv *c, bool backward) {
 }
 
 void aci_wino_finish(aci_wino *w) {
-  /* one row of tiles more per image and at the end, and what the last tile reads beyond */
+  /* one row of tiles more per image and at the end, and the last tile's reads beyond */
   w->sequence = aci_wino_up16((w->block_rows + w->block_rows / w->tiles[0] + 3) * (w->tiles[1] + 1) + 4) + 16;
   w->spot =
       aci_wino_up16(w->depth * w->cols) + 16; /* a power of two would put all spots into one set of L1 */
@@ -70,8 +70,8 @@ void aci_wino_open(const aci_wino *w, aci_wino_work *s) {
 }
 
 /* The source rows of a block lie in one sequence per parity of their position in a tile: row of tiles i reads its rows i and
- * i + 1 of both. Between images one more row of tiles is counted, and in each row one more tile, so that what a tile
- * reads is always as far away; what these come to is not laid into panels. */
+ * i + 1 of both. Between images one more row of tiles is counted, and in each row one more tile, so that the distance
+ * between a tile's reads is constant. The results of these extra tiles are not put into panels. */
 static int64_t sequence_row(const aci_wino *w, int64_t g0, int64_t g) {
   return g - g0 + g / w->tiles[0] - g0 / w->tiles[0];
 }

@@ -1,7 +1,7 @@
-/* Attention forward. A task is a range of queries of one head; it walks over chunks of keys, packs them once,
+/* Attention forward. A task is a range of queries of one head. It walks over chunks of keys, packs them once,
  * and gives every block of nr queries the online softmax over the chunk:
  *
- *   S' = K Q'  (keys x nr queries; the micro-kernel's A panels are keys)     t = S' scale log2(e) + mask - ALiBi
+ *   S' = K Q'  (keys x nr queries, the micro-kernel's A panels are keys)     t = S' scale log2(e) + mask - ALiBi
  *   P' = 2^(t - max)                                                        in place: P' is the B panel of
  *   O' = O' 2^(old max - max) + V' P'   (d x nr)                            and O'/l is transposed out at the
  * end
@@ -36,7 +36,7 @@ int64_t aci_flash_rows(int64_t heads, int64_t length, int64_t most, int64_t leas
 typedef struct forward {
   const aci_flash *f;
   aci_flash_kind k;
-  int64_t chunk, rows, n_ranges; /* keys per chunk; queries per task; tasks per head */
+  int64_t chunk, rows, n_ranges; /* keys per chunk. Queries per task. Tasks per head */
   _Atomic bool oom;
 } forward;
 
@@ -69,7 +69,7 @@ static bool space_get(const forward *w, space *s) {
   return true;
 }
 
-/* The softmax of one tile; the state of earlier chunks is rescaled where its maximum grew. */
+/* The softmax of one tile. The state of earlier chunks is rescaled if its maximum grew. */
 #define SOFTMAX(S, T)                                                                                \
   static void softmax_##S(const forward *w, const aci_tile *t, int n_q, T *s, uint32_t *words, T *o, \
                           bool first) {                                                              \
@@ -94,7 +94,7 @@ static bool space_get(const forward *w, space *s) {
     if (!first && memcmp(old, m, (size_t)nr * sizeof(T)) != 0) {                                     \
       T none[ACI_GEMM_NR_MAX] = {0};                                                                 \
       memcpy(by, old, (size_t)nr * sizeof(T));                                                       \
-      aci_tile_exp_##S(by, 1, m, none, NULL); /* 2^(old - m); 0 for columns that had seen nothing */ \
+      aci_tile_exp_##S(by, 1, m, none, NULL); /* 2^(old - m). 0 for columns that had seen nothing */ \
       for (int j = 0; j < nr; j++) l[j] *= by[j];                                                    \
       aci_tile_scale_##S(o, f->d, by);                                                               \
     }                                                                                                \

@@ -1,11 +1,11 @@
-/* Attention backward, recomputing the weights from the saved log-sum-exp. A task is a range of keys of one
- * key head, so that dk and dv are sums of one thread in one order; it walks over chunks of its keys, over the
- * query heads that share them, and over chunks of queries. For a panel of nr keys and the rows of a query
- * chunk that see it:
+/* Attention backward, recomputing the weights from the saved log-sum-exp. A task is a range of keys of one key
+ * head, so that dk and dv are sums of one thread in one order. It walks over chunks of its keys, over the query
+ * heads that share them, and over chunks of queries. For a panel of nr keys and the rows of a query chunk that
+ * see it:
  *
- *   S = Q K'   dP = dO V'                     (rows x nr; A panels are queries)
+ *   S = Q K'   dP = dO V'                     (rows x nr, A panels are queries)
  *   P = 2^(S scale log2(e) - lse)             dS = P (dP - delta),  delta = sum over d of dO O
- *   dV' += dO' P    dK' += Q' dS              (d x nr; the tiles are the B panels)
+ *   dV' += dO' P    dK' += Q' dS              (d x nr, the tiles are the B panels)
  *   dQ  += dS K                               once per group of panels (dS transposed into A panels)
  *
  * The scale is applied when dk and dq are stored. dQ is summed in f32: by the task alone when it has all keys
@@ -24,9 +24,9 @@ typedef struct backward {
   aci_flash_kind k;
   int64_t cq, ck;          /* queries and keys per chunk */
   int64_t ldq;             /* row of a dQ accumulator: d in whole B panels */
-  int64_t range, n_ranges; /* keys per task; tasks per key head */
+  int64_t range, n_ranges; /* keys per task. Tasks per key head */
   char *delta, *lse2;      /* (b, hq, tq) each */
-  char *dq;                /* per range (b, hq, tq + mr, ldq); NULL when there is one range */
+  char *dq;                /* per range (b, hq, tq + mr, ldq). NULL when there is one range */
   int64_t dq_head;         /* bytes of one head in it */
   _Atomic bool oom;
 } backward;
@@ -38,8 +38,8 @@ typedef struct space {
   char *dkt, *dvt;          /* accumulators (d x nr) per key panel */
   char *qa, *doa;           /* A panels (d x mr queries) of the query chunk */
   char *qt, *dot;           /* A panels (queries x mr of d) */
-  char *s, *dp;             /* tiles (queries x nr); dp one per panel of the group */
-  char *words, *half, *dsa; /* of dropout; dS as bf16 rows; dS as A panel (keys x mr queries) */
+  char *s, *dp;             /* tiles (queries x nr). dp one per panel of the group */
+  char *words, *half, *dsa; /* of dropout. dS as bf16 rows. dS as A panel (keys x mr queries) */
   char *dq, *tmp;
   int64_t kt_panel, kd_group, acc_panel, tile;
 } space;
@@ -107,7 +107,7 @@ static void delta_piece(void *arg, int64_t begin, int64_t end) {
 
 /* Rows r0.. (a multiple of mr) of the query chunk at q0 against the n_k keys at k0, panel p of the key chunk. Scores S = Q K' and
  * dP = dO V' are computed anew (tiles of rows x nr), become P and dS = P (dP - delta), and dV += P' dO, dK += dS' Q are added to
- * the panel's accumulators. dS stays in ds (as bf16 pairs in half, where the micro-kernel wants pairs) for add_dq. */
+ * the panel's accumulators. dS stays in ds for add_dq (as bf16 pairs in half, if the micro-kernel wants pairs). */
 static void panel(const backward *w, const space *s, int64_t b, int64_t h, int64_t q0, int64_t r0,
                   int64_t n_q, int64_t k0, int n_k, int64_t p, char *ds, uint16_t *half) {
   const aci_flash *f = w->f;
@@ -215,8 +215,8 @@ static void store_dq(const backward *w, int64_t b, int64_t h, int64_t i, int64_t
                   (char *)(uintptr_t)aci_flash_at(f->type, w->g->dq, w->g->dq_s, b, h, i), w->g->dq_s[2], 0);
 }
 
-/* One range of keys of one key head, with all query heads that share it: dk and dv of the range are summed by this thread alone and
- * stored; dq is stored where there is one range, else it goes to the range's own sum, which sum_piece adds up in order. Keys go in
+/* One range of keys of one key head, with all query heads that share it. This thread alone sums and stores dk and dv of the range.
+ * With one range dq is stored directly. Otherwise it goes to the range's own sum, which sum_piece adds up in order. Keys go in
  * chunks of ck, which are packed once: kt, vt (d x nr panels) for scores and dP, kd (keys x d) for dQ. false: out of memory. */
 static bool task(const backward *w, int64_t b, int64_t hk, int64_t range) {
   const aci_flash *f = w->f;
@@ -240,7 +240,7 @@ static bool task(const backward *w, int64_t b, int64_t hk, int64_t range) {
                     f->v_s[2], 1);
     }
     for (int64_t i = 0; i * GROUP < panels; i++) {
-      /* every panel of d GROUP * nr steps long; keys beyond the end are zeros */
+      /* every panel of d GROUP * nr steps long. Keys beyond the end are zeros */
       int64_t key = i * GROUP * k->nr, m = aci_least(GROUP * k->nr, n - key);
       char *dst = s.kd + i * s.kd_group;
       memset(dst, 0, (size_t)s.kd_group);
@@ -292,7 +292,7 @@ static void sum_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* No keys or no queries: what exists of the gradients is zero. */
+/* No keys or no queries: the gradients that exist are zero. */
 static void zero(const aci_flash *f, void *p, const int64_t s[3], int64_t heads, int64_t length) {
   for (int64_t b = 0; b < f->b && p != NULL; b++)
     for (int64_t h = 0; h < heads; h++)

@@ -1,9 +1,9 @@
 /* Attention of one query, as decoding asks for: keys and values are read once, as they lie, by up to four of the query heads that share
  * them. Called by flash.c, whose packed tiles pay from several queries on.
  *
- * Chunks of keys: scores, their largest, weights, their sum, weighted values; what came before is scaled when the largest grows.
+ * For each chunk of keys: scores, their largest, weights, their sum, weighted values. Earlier sums are rescaled when the largest grows.
  * Sums of products run over 16 interleaved lanes, on every ISA, so that bits do not depend on it nor on the number of threads. The lanes
- * of eight keys are added up together, by a tree of permutations that ends with the eight scores side by side. */
+ * of eight keys are added up together, by a tree of permutations that ends with the eight scores adjacent. */
 #include <math.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ typedef float vec __attribute__((vector_size(4 * V), aligned(4), may_alias));
 #endif
 
 typedef struct head {
-  float q[MAX_D] /* zeros behind d up to LANES */, acc[MAX_D], most, sum;
+  float q[MAX_D] /* zeros after d up to LANES */, acc[MAX_D], most, sum;
 } head;
 
 static inline AC_INLINE float load(const aci_gemm_type type, const void *p, int64_t i) {
@@ -57,7 +57,7 @@ static inline AC_INLINE void tree(const vec *x, vec *to) {
   *to = PICK(z[0], z[1], 0, 2, 4, 6, 8, 10, 12, 14) + PICK(z[0], z[1], 1, 3, 5, 7, 9, 11, 13, 15);
 }
 
-/* score[h][j] = q_h k_j scale for n keys from k on, stride bytes apart; written to a multiple of 8 keys. */
+/* score[h][j] = q_h k_j scale for n keys from k on, stride bytes apart. Written to a multiple of 8 keys. */
 static inline AC_INLINE void scores(const aci_flash *f, const aci_gemm_type type, const int heads, const head *s, const char *k,
                                     int64_t stride, int64_t n, float (*score)[CHUNK]) {
   const int64_t d = f->d, whole = d / LANES * LANES;
@@ -141,7 +141,7 @@ static float mask_at(const aci_flash *f, int64_t b, int64_t h, int64_t j) {
   return load(f->mask_type, f->mask, at);
 }
 
-/* Scores of one head become weights; what was summed before is scaled. False where nothing was seen until here. */
+/* Turns scores of one head into weights and rescales the earlier sums. False if every key so far is masked. */
 static inline AC_INLINE bool weigh(const aci_flash *f, head *s, int64_t n, float *score) {
   const int64_t end = (n + LANES - 1) / LANES * LANES;
   float part[LANES] = {0}, most = s->most;
@@ -223,7 +223,7 @@ AC_ISA_FN(any_type, (const aci_flash *f, int64_t b, int64_t h, int64_t n, int64_
 
 typedef struct job {
   const aci_flash *f;
-  int64_t share, parts; /* query heads of a key head; groups of TOGETHER of them */
+  int64_t share, parts; /* query heads of a key head. Groups of TOGETHER of them */
 } job;
 
 static void piece(void *arg, int64_t begin, int64_t end) {

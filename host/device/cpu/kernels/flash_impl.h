@@ -1,4 +1,5 @@
-/* What forward and backward attention share: the micro-kernel, sizes of panels, and moving tiles in and out.
+/* Code shared by forward and backward attention: the micro-kernel, sizes of panels, and moving tiles in and
+ * out.
  */
 #ifndef ACI_FLASH_IMPL_H
 #define ACI_FLASH_IMPL_H
@@ -34,7 +35,7 @@ static inline int64_t aci_flash_packed(const aci_flash_kind *k, int64_t w, int64
   return aci_ceil_to(aci_gemm_packed_bytes(k->kn, w, panel, kc), 64);
 }
 
-/* out[i][0..d) = alpha * x[.][i], where x has d rows of ldx accumulators: the way back from transposed
+/* out[i][0..d) = alpha * x[.][i], for an x of d rows of ldx accumulators: the way back from transposed
  * accumulators. tmp: 32 columns for n rows. */
 void aci_flash_store(const aci_flash_kind *k, aci_gemm_type type, double alpha, const void *x, int64_t ldx,
                      int64_t n, int64_t d, void *out, int64_t out_stride, void *tmp);
@@ -43,7 +44,7 @@ void aci_flash_store(const aci_flash_kind *k, aci_gemm_type type, double alpha, 
  * than 32. */
 int64_t aci_flash_rows(int64_t heads, int64_t length, int64_t most, int64_t least);
 
-/* Forward of one query (flash_decode.c); false: the call is none that it takes, nothing is done. */
+/* Forward of one query (flash_decode.c). False: the call does not fit, and nothing is done. */
 bool aci_flash_decode(ac_team *team, const aci_flash *f);
 
 #endif

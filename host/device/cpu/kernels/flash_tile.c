@@ -1,5 +1,5 @@
 /* Passes over tiles of scores (flash_tile.h). Every loop runs over a constant number of columns, so that it
- * becomes whole vectors; f32 and f64 come from the same text. */
+ * becomes whole vectors. f32 and f64 come from the same text. */
 #include "device/cpu/kernels/flash_tile.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "base/vmath.h"
 #include "device/cpu/isa.h"
 
-/* 2^t for t <= 1; below -126.5 it is 0. Relative error 4e-9 before the last rounding. */
+/* 2^t for t <= 1. Below -126.5 it is 0. Relative error 4e-9 before the last rounding. */
 static inline AC_INLINE float exp2_f32(float t) {
   float c = t < -127.0f ? -127.0f : t;
   float k = c + ACI_ROUND32;
@@ -250,7 +250,7 @@ MASK_PASS(f64, double)
 
 /* ---- dropout ---- */
 
-/* The words of a tile; w has rows rounded up to 4. Neighbours along the keys share a counter, so runs of 4
+/* The words of a tile. w has rows rounded up to 4. Neighbours along the keys share a counter, so runs of 4
  * aligned keys are drawn together: 4 rows when keys are rows, 4 columns when they are columns. Otherwise each
  * element draws for itself. */
 AC_ISA_FN(words_of_rows,

@@ -1,9 +1,10 @@
---- Nested tables of tensors: to a device, to float32. Part of accel.accelerator.operations; prepared loaders move their
---- batches by send_to_device, prepared models return what convert_outputs_to_fp32 leaves.
+--- Nested tables of tensors: to a device, to float32. Part of accel.accelerator.operations. Prepared loaders move their
+--- batches by send_to_device, and prepared models convert their results by convert_outputs_to_fp32.
 local accel = require "accel"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
-local walk = require "accel.accelerator.operations.walk"
+local walk = require "accel.util.walk"
 
 local M = {}
 
@@ -23,17 +24,18 @@ local function move(x, device, skip)
   return out
 end
 
---- The tree with its tensors on a device, and with obj:to(device) for objects that have this method. What lies there
---- already is not copied; entries under skip_keys and other leaves stay. non_blocking: copies to an accelerator do not
---- wait for it.
+--- The tree with its tensors on a device, and with obj:to(device) for objects that have this method. Tensors already on
+--- it are not copied. Entries under skip_keys and other leaves stay. non_blocking has no effect.
 --- example: accel.accelerator.send_to_device({ x = accel.ones(2), s = "a" }, "cpu") --> { x = { 1, 1 }, s = "a" }
 ---@param data any
 ---@param device string
 ---@param opts? {non_blocking: boolean?, skip_keys: string|string[]|nil}
 ---@return any
-function M.send_to_device(data, device, opts)
+function M.send_to_device(data, device, opts, ...)
+  check.surplus("send_to_device", ...)
   if is_tensor(data) and opts == nil then return move(data, tostring(device)) end
   local o = options("send_to_device", opts, { non_blocking = false, skip_keys = options.none })
+  if o.non_blocking then no_effect("accel.accelerator.send_to_device", o) end
   local skip
   if o.skip_keys ~= nil then
     skip = {}
@@ -42,22 +44,11 @@ function M.send_to_device(data, device, opts)
   return move(data, tostring(device), skip)
 end
 
-local function widen(x)
-  if is_tensor(x) then
-    local dtype = x.dtype
-    return (dtype == "f16" or dtype == "bf16") and x:to "f32" or x
-  end
-  if not walk.is_container(x) then return x end
-  local out = walk.empty_like(x)
-  for key, value in walk.entries(x) do walk.set(out, key, widen(value)) end
-  return out
-end
-
---- The tree with f16 and bf16 tensors as f32; others stay.
+--- The tree with f16 and bf16 tensors converted to f32. Other leaves stay.
 --- example: accel.accelerator.convert_to_fp32({ accel.ones(2, { dtype = "bf16" }) })[1].dtype --> "f32"
 ---@param data any
 ---@return any
-function M.convert_to_fp32(data) return widen(data) end
+function M.convert_to_fp32(data) return walk.widen(data) end
 
 --- A function that calls model_forward and returns its results as convert_to_fp32 gives them.
 --- example: local half = function(x) return x:to "f16" end
@@ -67,10 +58,10 @@ function M.convert_to_fp32(data) return widen(data) end
 function M.convert_outputs_to_fp32(model_forward)
   check.callable("convert_outputs_to_fp32", "model_forward", model_forward)
   local function results(first, ...)
-    if select("#", ...) == 0 then return widen(first) end
+    if select("#", ...) == 0 then return walk.widen(first) end
     local rest = table.pack(...)
-    for i = 1, rest.n do rest[i] = widen(rest[i]) end
-    return widen(first), table.unpack(rest, 1, rest.n)
+    for i = 1, rest.n do rest[i] = walk.widen(rest[i]) end
+    return walk.widen(first), table.unpack(rest, 1, rest.n)
   end
   return function(...) return results(model_forward(...)) end
 end

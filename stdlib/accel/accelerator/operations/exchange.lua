@@ -1,9 +1,9 @@
---- Collectives on nested tables of tensors: gather, broadcast, reduce, pad_across_processes, and those of objects.
---- Part of accel.accelerator.operations; collectives.lua makes methods of Accelerator of them.
+--- Collectives on nested tables of tensors and objects: gather, broadcast, reduce, pad_across_processes. Part of
+--- accel.accelerator.operations. collectives.lua makes methods of Accelerator from them.
 ---
---- Before any bytes move the ranks compare what they bring, in one small collective: structure, dtypes, shapes. Where
---- these differ every rank raises, with who has what. Tensors of one dtype then travel together, large ones as they
---- lie. What is given is never written to; results have no history.
+--- Before any bytes move, the ranks compare their structure, dtypes and shapes in one small collective. On a mismatch
+--- every rank raises the same message with the ranks' values. Tensors of one dtype then travel together, large ones as
+--- they lie. Inputs are never modified. Results have no history.
 local accel = require "accel"
 local check = require "accel.util.check"
 local coalesce = require "accel.dist.coalesce"
@@ -13,7 +13,7 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 local verify = require "accel.dist.verify"
-local walk = require "accel.accelerator.operations.walk"
+local walk = require "accel.util.walk"
 
 local M = {}
 
@@ -22,7 +22,7 @@ local ALONE <const> = 1 << 18 -- bytes from which a tensor travels by itself
 
 -- ---- agreement ----
 
---- "f32 (2, 3) at 'x'": what one rank says of a tensor.
+--- "f32 (2, 3) at 'x'": one rank's description of a tensor.
 local function described(t, path)
   return ("%s %s%s"):format(t.dtype, tensors.shape_string(t), path == "" and "" or " at '" .. path .. "'")
 end
@@ -127,11 +127,12 @@ function M.gather_rows(list, counts, group)
   return out
 end
 
---- The tensors of all ranks, joined along the first dim in rank order, on every rank; one without dims is one row.
+--- The tensors of all ranks, joined along the first dim in rank order, on every rank. One without dims is one row.
 --- example: accel.accelerator.gather { a = accel.ones(2), b = accel.tensor(3) } --> { a = { 1, 1 }, b = { 3 } }
 ---@param tensor any nested tensors of the same shapes on all ranks
 ---@return any
-function M.gather(tensor)
+function M.gather(tensor, ...)
+  check.surplus("gather", ...)
   local list = M.agreed("gather", tensor, "make the shapes equal by pad_across_processes, or gather what belongs to a "
     .. "batch by gather_for_metrics, and objects by gather_object")
   local P, counts = dist.get_world_size(), {}
@@ -147,7 +148,8 @@ end
 --- example: accel.accelerator.gather_object { "a", "b" } --> { "a", "b" }
 ---@param object any[] plain data and tensors
 ---@return any[]
-function M.gather_object(object)
+function M.gather_object(object, ...)
+  check.surplus("gather_object", ...)
   if type(object) ~= "table" then
     raise("gather_object: expected a list, got %s; put a single object into { }", check.shown(object))
   end
@@ -161,7 +163,7 @@ end
 
 -- ---- broadcast ----
 
---- The options of a call where `first` may stand before the table of named ones.
+--- The options of a call that may have `first` before the table of named ones.
 local function named(who, declared, ...)
   local positional, opts, names = {}, nil, declared.order
   for i = 1, #names do
@@ -188,20 +190,21 @@ end
 local function rank_of(who, rank)
   local P = dist.get_world_size()
   if math.type(rank) ~= "integer" or rank < 0 or rank >= P then
-    raise("%s: from_process = %s is none of the %d ranks, which count from 0", who, tostring(rank), P)
+    raise("%s: from_process = %s is not one of the %d ranks, which count from 0", who, tostring(rank), P)
   end
   return rank
 end
 
 local BROADCAST = { order = { "from_process" }, keys = { from_process = 0 } }
 
---- The tensors of rank from_process on every rank; those of the others say the shapes.
+--- The tensors of rank from_process on every rank. The other ranks' tensors give the shapes.
 --- example: accel.accelerator.broadcast { accel.ones(2) } --> { { 1, 1 } }
 ---@param tensor any
 ---@param from_process? integer 0
 ---@param opts? {from_process: integer?}
 ---@return any
-function M.broadcast(tensor, from_process, opts)
+function M.broadcast(tensor, from_process, opts, ...)
+  check.surplus("broadcast", ...)
   local o = named("broadcast", BROADCAST, from_process, opts)
   local from = rank_of("broadcast", o.from_process)
   local list = M.agreed("broadcast", tensor, "let the others bring tensors of the sender's shapes, or use "
@@ -211,23 +214,25 @@ function M.broadcast(tensor, from_process, opts)
   return walk.rebuild(tensor, list)
 end
 
---- Puts the objects of rank from_process into the lists of all ranks; returns the list.
+--- Puts the objects of rank from_process into the lists of all ranks. Returns the list.
 --- example: accel.accelerator.broadcast_object_list { "a", { 2 } } --> { "a", { 2 } }
 ---@param object_list any[]
 ---@param from_process? integer 0
 ---@param opts? {from_process: integer?}
 ---@return any[]
-function M.broadcast_object_list(object_list, from_process, opts)
+function M.broadcast_object_list(object_list, from_process, opts, ...)
+  check.surplus("broadcast_object_list", ...)
   local o = named("broadcast_object_list", BROADCAST, from_process, opts)
   dist.broadcast_object_list(object_list, rank_of("broadcast_object_list", o.from_process))
   return object_list
 end
 
---- The tensor that rank 0 has, on every rank; the others give nil.
+--- Rank 0's tensor, on every rank. The others pass nil.
 --- example: accel.accelerator.copy_tensor_to_devices(accel.ones(2)) --> { 1, 1 }
 ---@param tensor? accel.Tensor
 ---@return accel.Tensor
-function M.copy_tensor_to_devices(tensor)
+function M.copy_tensor_to_devices(tensor, ...)
+  check.surplus("copy_tensor_to_devices", ...)
   local main = dist.get_rank() == 0
   local head = main and { is_tensor(tensor) and { { table.unpack(tensor.shape) }, tensor.dtype } or false } or {}
   dist.broadcast_object_list(head, 0)
@@ -241,21 +246,24 @@ end
 
 local REDUCTIONS = { sum = "sum", mean = "sum", max = "max" }
 
---- Each tensor reduced over the ranks, on every rank, then multiplied by scale. reduction: "sum", "mean", "max"; "none"
---- leaves every rank its own. Means of integers and of bools are floats; a "sum" of bools is their or.
+--- Each tensor reduced over the ranks, on every rank, then multiplied by scale. reduction: "sum", "mean", "max", or
+--- "none" to keep every rank's own. Means of integers and of bools are floats. A "sum" of bools is their or.
 --- example: accel.accelerator.reduce(accel.tensor { 1, 2 }, "sum", 0.5) --> { 0.5, 1 }
 ---@param tensor any
 ---@param reduction? string "mean"
 ---@param scale? number 1
 ---@param opts? {reduction: string?, scale: number?}
 ---@return any
-function M.reduce(tensor, reduction, scale, opts) return M._reduce("mean", tensor, reduction, scale, opts) end
+function M.reduce(tensor, reduction, scale, opts, ...)
+  check.surplus("reduce", ...)
+  return M._reduce("mean", tensor, reduction, scale, opts)
+end
 
 --- reduce with the default that the caller has.
 function M._reduce(default, tensor, ...)
   local o = named("reduce", { order = { "reduction", "scale" }, keys = { reduction = default, scale = 1 } }, ...)
   check.word("reduce", "reduction", o.reduction, { "sum", "mean", "max", "none" })
-  local list = M.agreed("reduce", tensor, "bring tensors of the same shapes; what differs in length is made equal by "
+  local list = M.agreed("reduce", tensor, "give tensors of the same shapes; equalize lengths by "
     .. "pad_across_processes")
   local P, factor = dist.get_world_size(), o.scale
   for k, t in ipairs(list) do list[k] = t:clone() end
@@ -283,12 +291,13 @@ local PAD = { order = { "dim", "pad_index", "pad_first" }, keys = { dim = 1, pad
 --- lacks the dim stays as it is.
 --- example: accel.accelerator.pad_across_processes(accel.ones(2)) --> { 1, 1 }
 ---@param tensor any
----@param dim? integer from 1, or from -1 for the last; 1
+---@param dim? integer from 1, or from -1 for the last (default 1)
 ---@param pad_index? number 0
 ---@param pad_first? boolean
 ---@param opts? {dim: integer?, pad_index: number?, pad_first: boolean?}
 ---@return any
-function M.pad_across_processes(tensor, dim, pad_index, pad_first, opts)
+function M.pad_across_processes(tensor, dim, pad_index, pad_first, opts, ...)
+  check.surplus("pad_across_processes", ...)
   local who = "pad_across_processes"
   local o = named(who, PAD, dim, pad_index, pad_first, opts)
   dim = check.integer(who, "dim", o.dim)

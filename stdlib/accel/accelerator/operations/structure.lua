@@ -1,4 +1,4 @@
---- Nested tables of tensors on one rank: what is in them, cutting and joining them. Part of
+--- Nested tables of tensors on one rank: reading their content, cutting and joining them. Part of
 --- accel.accelerator.operations.
 local accel = require "accel"
 local check = require "accel.util.check"
@@ -6,13 +6,15 @@ local class = require "accel.util.class"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
-local walk = require "accel.accelerator.operations.walk"
+local walk = require "accel.util.walk"
 
 local M = {}
 
+local library = debug.getinfo(1, "S").source:match "^(.*)accelerator/" or "@"
+
 local is_tensor = accel.is_tensor
 
---- Shape and dtype of a tensor that is elsewhere: what get_data_structure puts in the place of tensors.
+--- Shape and dtype of a tensor on another rank. get_data_structure puts it in the place of tensors.
 --- example: accel.accelerator.TensorInformation({ 2, 3 }, "f32").shape --> { 2, 3 }
 ---@class accel.accelerator.TensorInformation
 ---@field shape integer[]
@@ -37,7 +39,8 @@ function M.is_tensor_information(x) return class.isinstance(x, TensorInformation
 ---@param data any
 ---@param opts? {test_type: (fun(leaf: any): boolean)?, error_on_other_type: boolean?}
 ---@return any
-function M.recursively_apply(func, data, opts)
+function M.recursively_apply(func, data, opts, ...)
+  check.surplus("recursively_apply", ...)
   local who = "recursively_apply"
   check.callable(who, "func", func)
   local o = options(who, opts, { test_type = is_tensor, error_on_other_type = false })
@@ -50,8 +53,9 @@ function M._apply(func, data, test, strict)
     if test(data) then return func(data) end
     if strict then
       local info = debug.getinfo(func, "S")
-      raise("recursively_apply: %s is no leaf for the function of %s:%d; only lists and tables of what test_type "
-        .. "accepts can be taken", check.shown(data), info.short_src, info.linedefined)
+      local where = info.source:sub(1, #library) == library and "" or (" for the function of %s:%d"):format(info.short_src, info.linedefined)
+      raise("recursively_apply: %s is not a leaf%s; only lists and tables of objects that test_type accepts can be taken",
+        check.shown(data), where)
     end
     return data
   end
@@ -76,7 +80,7 @@ function M.honor_type(obj, values)
   return out
 end
 
---- Tensors as nested lists of numbers, numbers where they have no dims.
+--- Tensors as nested lists of numbers, or numbers if they have no dims.
 --- example: accel.accelerator.listify { a = accel.ones(2, 1), b = accel.tensor(3) } --> { a = { { 1 }, { 1 } }, b = 3 }
 ---@param data any
 ---@return any
@@ -109,7 +113,7 @@ function M.find_batch_size(data)
   return n
 end
 
---- find_batch_size, or nil where there is none.
+--- find_batch_size, or nil if there is none.
 --- example: accel.accelerator.ignorant_find_batch_size "text" --> nil
 ---@param data any
 ---@return integer?
@@ -146,13 +150,14 @@ function M.initialize_tensors(structure)
     M.is_tensor_information, false)
 end
 
---- Positions first .. last (from 1) of the first dim of every tensor; other leaves stay.
+--- Positions first .. last (from 1) of the first dim of every tensor. Other leaves stay.
 --- example: accel.accelerator.slice_tensors({ x = accel.arange(5), s = "a" }, 2, 3) --> { x = { 1, 2 }, s = "a" }
 ---@param data any
 ---@param first integer
 ---@param last integer
 ---@return any
-function M.slice_tensors(data, first, last)
+function M.slice_tensors(data, first, last, ...)
+  check.surplus("slice_tensors", ...)
   check.positive("slice_tensors", "first", first)
   check.count("slice_tensors", "last", last)
   return walk.map(data, function(leaf, path)
@@ -175,7 +180,7 @@ local function join(list, dim, path)
     return accel.cat(list, dim)
   end
   if not walk.is_container(like) then
-    raise("concatenate: %s%s is no tensor, and cannot be joined with that of other batches", check.shown(like),
+    raise("concatenate: %s%s is not a tensor, so it cannot be joined with other batches", check.shown(like),
       path == "" and "" or " at '" .. path .. "'")
   end
   local out = walk.empty_like(like)
@@ -196,9 +201,10 @@ end
 --- Joins the tensors of several trees of one structure along dim. One tree alone is returned as it is.
 --- example: accel.accelerator.concatenate { { x = accel.ones(2) }, { x = accel.zeros(1) } } --> { x = { 1, 1, 0 } }
 ---@param data any[] trees
----@param dim? integer from 1; 1 if not given
+---@param dim? integer from 1 (default 1)
 ---@return any
-function M.concatenate(data, dim)
+function M.concatenate(data, dim, ...)
+  check.surplus("concatenate", ...)
   if type(data) ~= "table" or data[1] == nil then raise("concatenate: expected a list of at least one tree") end
   if #data == 1 then return data[1] end
   return join(data, dim or 1, "")
@@ -209,9 +215,10 @@ end
 ---@param data any
 ---@param batch_size integer
 ---@param num_processes integer
----@param dim? integer from 1; 1 if not given
+---@param dim? integer from 1 (default 1)
 ---@return any
-function M.pad_input_tensors(data, batch_size, num_processes, dim)
+function M.pad_input_tensors(data, batch_size, num_processes, dim, ...)
+  check.surplus("pad_input_tensors", ...)
   local who = "pad_input_tensors"
   check.count(who, "batch_size", batch_size)
   check.positive(who, "num_processes", num_processes)

@@ -1,5 +1,5 @@
---- Plugin: a Settings whose fields may come from the environment. What a script gives comes first, then the variable, then the
---- default. Base of the plugins and recipes in this folder; what they configure asks for them by class.
+--- Plugin: a Settings whose fields may come from the environment. A given value comes first, then the variable, then the
+--- default. This is the base of the plugins and recipes in this folder. Their users find them by class.
 local Settings = require "accel.accelerator.settings"
 local class = require "accel.util.class"
 local environment = require "accel.accelerator.environment"
@@ -22,23 +22,23 @@ function readers.upper(text) return text:upper() end
 
 function readers.bool(text, who, name)
   local ok, value = pcall(environment.str_to_bool, text)
-  if not ok then raise("%s: %s=%s in the environment is an invalid truth value; say true or false", who, name, text) end
+  if not ok then raise("%s: %s=%s in the environment is not a truth value; use true or false", who, name, text) end
   return value
 end
 
 function readers.int(text, who, name)
   local value = text:find "^%s*[-+]?%d+%s*$" and math.tointeger(tonumber((text:gsub("%+", ""))))
-  if not value then raise("%s: %s=%s in the environment is no whole number", who, name, text) end
+  if not value then raise("%s: %s=%s in the environment is not an integer", who, name, text) end
   return value
 end
 
 function readers.float(text, who, name)
   local value = tonumber(text)
-  if not value then raise("%s: %s=%s in the environment is no number", who, name, text) end
+  if not value then raise("%s: %s=%s in the environment is not a number", who, name, text) end
   return value + 0.0
 end
 
---- The value of a variable; the default where it is not set.
+--- The value of a variable, or the default if it is not set.
 ---@param who string
 ---@param name string
 ---@param kind string
@@ -49,10 +49,11 @@ function M.read(who, name, kind, default)
   return readers[kind](text, who, name)
 end
 
---- The name of a class without what stands before it.
+--- The name of a class without its prefix.
 function M.short(cls) return cls.__name:match "[^.]*$" end
 
---- Fields that were given, with those of the environment added; cls.order names them in the order in which their variables are read.
+--- Given fields, with those of the environment added. cls.order names them in the order in which their variables are read.
+---@param given? table fields by name
 function Plugin:init(given, ...)
   local cls = class.of(self)
   local who = M.short(cls)
@@ -67,7 +68,7 @@ function Plugin:init(given, ...)
   Settings.init(self, values)
 end
 
---- A class below Plugin. fields: list of { name, default, variable?, kind? }; a default of options.none is nil.
+--- A class derived from Plugin. fields: list of { name, default, variable?, kind? }. A default of options.none is nil.
 ---@param name string
 ---@param fields table[]
 ---@param checks? table

@@ -1,4 +1,5 @@
 --- DeepSpeedPlugin: sharding and offloading in DeepSpeed's words, from fields, from a DeepSpeed configuration, or from both.
+local check = require "accel.util.check"
 local HfDeepSpeedConfig = require "accel.accelerator.plugins.deepspeed_config".HfDeepSpeedConfig
 local base = require "accel.accelerator.plugins.base"
 local environment = require "accel.accelerator.environment"
@@ -12,7 +13,7 @@ local none <const> = options.none
 local WHO <const> = "DeepSpeedPlugin"
 local ENV <const> = "ACCELERATE_DEEPSPEED_"
 
---- Fields and where they stand in a DeepSpeed configuration, in the order in which messages name them.
+--- Fields and their keys in a DeepSpeed configuration, in the order used in messages.
 local PLACES <const> = {
   { "gradient_accumulation_steps", "gradient_accumulation_steps" },
   { "gradient_clipping", "gradient_clipping" },
@@ -24,8 +25,8 @@ local PLACES <const> = {
   { "zero3_save_16bit_model", "zero_optimization.stage3_gather_16bit_weights_on_model_save" },
 }
 
---- ZeRO stages 0 to 3. What is not given comes from the environment (ACCELERATE_DEEPSPEED_...), as a launch with deepspeed_config sets
---- it; hf_ds_config is a table, the path of DeepSpeed's JSON, JSON text, or that in base64. deepspeed_config holds what came of it.
+--- ZeRO stages 0 to 3. Missing values come from the environment (ACCELERATE_DEEPSPEED_...), which a launch with deepspeed_config sets.
+--- hf_ds_config is a table, the path of DeepSpeed's JSON, JSON text, or that text in base64. deepspeed_config holds the result.
 --- example: accel.accelerator.DeepSpeedPlugin { zero_stage = 3 }.deepspeed_config.zero_optimization.stage --> 3
 ---@class accel.accelerator.DeepSpeedPlugin : accel.accelerator.Plugin
 ---@field deepspeed_config table
@@ -48,7 +49,7 @@ local DeepSpeed = base.extend(WHO, {
 })
 M.DeepSpeedPlugin = DeepSpeed
 
---- A number in place of its digits; "auto" and other words stay.
+--- Converts digits to a number. "auto" and other words stay.
 local function numbers(self)
   local steps, clip = self.gradient_accumulation_steps, self.gradient_clipping
   if steps == nil then steps = "auto" end
@@ -62,7 +63,7 @@ local function numbers(self)
   self.gradient_clipping = clip
 end
 
---- Keys that a configuration file gave beside DeepSpeed's own are errors: they would have no effect.
+--- Keys of a configuration file that are not DeepSpeed's are errors: they would have no effect.
 local function refuse_fields(self)
   local fields = environment.get "ACCELERATE_CONFIG_DS_FIELDS"
   if not fields or not environment.get(ENV .. "CONFIG_FILE") then return end
@@ -72,7 +73,7 @@ local function refuse_fields(self)
   for field in fields:gmatch "[^,]+" do
     for _, name in ipairs(names) do
       if field == name then
-        raise("%s: with `deepspeed_config_file` these keys of the configuration mean nothing: [%s]; say them in %s, or leave it out",
+        raise("%s: with `deepspeed_config_file` these keys of the configuration have no effect: [%s]; set them in %s, or leave it out",
           WHO, table.concat(names, ", "), tostring(self.hf_ds_config))
       end
     end
@@ -84,6 +85,10 @@ local function from_file(self)
   if config.config.gradient_accumulation_steps == nil then config.config.gradient_accumulation_steps = 1 end
   if config.config.zero_optimization == nil then raise("%s: the DeepSpeed config has no ZeRO optimization config (zero_optimization)", WHO) end
   refuse_fields(self)
+  local zero = config.config.zero_optimization
+  if zero.stage3_gather_16bit_weights_on_model_save == nil then -- its name before fp16 had a brother
+    zero.stage3_gather_16bit_weights_on_model_save = zero.stage3_gather_fp16_weights_on_model_save
+  end
   local values = {}
   for _, place in ipairs(PLACES) do values[place[2]] = self[place[1]] end
   for _, place in ipairs(PLACES) do config:fill(place[2], values, false) end
@@ -121,20 +126,22 @@ function DeepSpeed:init(...)
   if given ~= nil and not class.isinstance(given, HfDeepSpeedConfig) then self.hf_ds_config = from_file(self)
   elseif given == nil then self.hf_ds_config = from_fields(self) end
   self.deepspeed_config = self.hf_ds_config.config
+  self._steps_per_print = self.deepspeed_config.steps_per_print -- for the warning: the reference puts infinity in its place, as is done here
   self.deepspeed_config.steps_per_print = math.huge
   local zero3 = self.hf_ds_config:is_zero3()
   if self.zero3_init_flag == nil then self.zero3_init_flag = base.read(WHO, ENV .. "ZERO3_INIT", "bool", zero3) end
   self.zero3_init_flag = self.zero3_init_flag and zero3 -- means nothing at other stages
 end
 
---- Fills what the configuration leaves "auto" by values of dotted keys ({ ["optimizer.params.lr"] = 1e-3 }). A key without a value is
---- an error; with must_match (true unless given) so is a key that says something else than the value.
+--- Replaces each "auto" of the configuration by values of dotted keys ({ ["optimizer.params.lr"] = 1e-3 }). A key without a value is
+--- an error. With must_match (default true), a key that differs from the value is an error as well.
 --- example: local p = accel.accelerator.DeepSpeedPlugin { hf_ds_config = { train_batch_size = "auto",
 ---   zero_optimization = { stage = 2 } } } p:deepspeed_config_process { train_batch_size = 8 } return
 ---   p.deepspeed_config.train_batch_size --> 8
 ---@param values table<string, any>
 ---@param opts? {must_match: boolean?}
-function DeepSpeed:deepspeed_config_process(values, opts)
+function DeepSpeed:deepspeed_config_process(values, opts, ...)
+  check.surplus("deepspeed_config_process", ...)
   local o = options("deepspeed_config_process", opts, { must_match = true })
   self.hf_ds_config:process(values, o.must_match)
 end
@@ -143,7 +150,10 @@ end
 --- example: accel.accelerator.DeepSpeedPlugin({}):get_value "zero_optimization.stage" --> 2
 ---@param key string
 ---@param default? any
-function DeepSpeed:get_value(key, default) return self.hf_ds_config:get_value(key, default) end
+function DeepSpeed:get_value(key, default, ...)
+  check.surplus("get_value", ...)
+  return self.hf_ds_config:get_value(key, default)
+end
 
 --- Whether a dotted key of the configuration is left "auto".
 --- example: accel.DeepSpeedPlugin({}):is_auto "train_batch_size" --> true
@@ -151,7 +161,7 @@ function DeepSpeed:get_value(key, default) return self.hf_ds_config:get_value(ke
 ---@return boolean
 function DeepSpeed:is_auto(key) return self.hf_ds_config:get_value(key) == "auto" end
 
---- Fills one dotted key where it says "auto"; an error where values have nothing for it.
+--- Replaces one dotted key that is "auto". Raises if values lack the key.
 ---@param key string
 ---@param values table<string, any>
 function DeepSpeed:fill_match(key, values)
@@ -160,7 +170,7 @@ function DeepSpeed:fill_match(key, values)
   end
 end
 
---- Takes a precision into the fp16 and bf16 blocks, where they are "auto" or absent.
+--- Copies a precision into the fp16 and bf16 blocks, if they are "auto" or absent.
 --- example: local p = accel.DeepSpeedPlugin {} p:set_mixed_precision "bf16" return p.deepspeed_config.bf16.enabled --> true
 ---@param mixed_precision string "no", "fp16", "bf16" or "fp8"
 function DeepSpeed:set_mixed_precision(mixed_precision)
@@ -170,7 +180,7 @@ function DeepSpeed:set_mixed_precision(mixed_precision)
   if mixed_precision ~= "no" then
     local other = mixed_precision == "fp16" and "bf16" or "fp16"
     if self:get_value(other .. ".enabled") == true then
-      raise("%s: mixed_precision = '%s', and the DeepSpeed config enables %s; take one of them out", WHO, mixed_precision, other)
+      raise("%s: mixed_precision = '%s', but the DeepSpeed config enables %s; remove one of them", WHO, mixed_precision, other)
     end
   end
   for _, dtype in ipairs { "fp16", "bf16" } do
@@ -186,11 +196,11 @@ end
 ---@return "no"|"fp16"|"bf16"
 function DeepSpeed:precision()
   local fp16, bf16 = self:get_value "fp16.enabled" == true, self:get_value "bf16.enabled" == true
-  if fp16 and bf16 then raise("%s: the DeepSpeed config enables fp16 and bf16; one of them", WHO) end
+  if fp16 and bf16 then raise("%s: the DeepSpeed config enables both fp16 and bf16; disable one", WHO) end
   return fp16 and "fp16" or bf16 and "bf16" or "no"
 end
 
---- The loss scaler of the fp16 block; nil where it is not enabled.
+--- The loss scaler of the fp16 block. nil if it is not enabled.
 ---@return accel.deepspeed.DynamicLossScaler?
 function DeepSpeed:scaler()
   if self:precision() ~= "fp16" then return nil end
@@ -231,5 +241,8 @@ end
 --- example: accel.accelerator.DeepSpeedPlugin({ zero_stage = 3 }):is_zero3_init_enabled() --> true
 ---@return boolean
 function DeepSpeed:is_zero3_init_enabled() return self.zero3_init_flag end
+
+DeepSpeed.selected = false -- of one that no Accelerator has
+require "accel.util.absent".members(DeepSpeed, "DeepSpeedPlugin")
 
 return M

@@ -1,6 +1,7 @@
---- HfDeepSpeedConfig: DeepSpeed's own configuration, a table or a JSON file, and the filling of what it leaves "auto". Used by
+--- HfDeepSpeedConfig: DeepSpeed's own configuration, a table or a JSON file, and the replacement of its "auto" values. Used by
 --- DeepSpeedPlugin.
 local accel = require "accel"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 local read_json = require "accel.util.read_json"
@@ -24,7 +25,7 @@ end
 
 local DIGITS <const> = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
---- Bytes of base64 of the kind for addresses; nil for text that is none.
+--- Decodes URL-safe base64. nil for other text.
 local function base64(text)
   local plain = text:gsub("%+", "-"):gsub("/", "_"):gsub("=+$", "")
   if #plain == 0 or plain:find "[^%w_-]" then return nil end
@@ -55,7 +56,7 @@ local function from_text(text)
   value = bytes and decoded(bytes)
   if not value then
     local shown = #text > 80 and text:sub(1, 77) .. "..." or text
-    raise("DeepSpeed's configuration: there is no file %s (deepspeed_config_file; relative paths begin where the launch was: %s). "
+    raise("DeepSpeed's configuration: file %s does not exist (deepspeed_config_file; relative paths start at the launch folder: %s). "
       .. "It is the path of a JSON file, a table, or JSON in base64", shown, os.getenv "PWD" or ".")
   end
   return value
@@ -63,11 +64,14 @@ end
 
 ---@param given string|table
 function HfDeepSpeedConfig:init(given)
+  if type(given) ~= "table" and type(given) ~= "string" or class.of(given) then
+    raise("DeepSpeed's configuration: expected a table, a path, JSON or base64, got %s", check.shown(given))
+  end
   self.config = type(given) == "table" and copy(given) or from_text(given)
   self:set_stage_and_offload()
 end
 
---- What the stage and the devices of offloading are; read again after `auto` was filled.
+--- The stage and the devices of offloading. Read again after `auto` was replaced.
 function HfDeepSpeedConfig:set_stage_and_offload()
   local stage = self:get_value("zero_optimization.stage", -1)
   self._stage = math.type(stage) == "integer" and stage or -1
@@ -80,7 +84,7 @@ function HfDeepSpeedConfig:set_stage_and_offload()
   end
 end
 
---- The table that holds the last part of a dotted key, and that part; nil where it is not there.
+--- The table that holds the last part of a dotted key, and that part. nil if it is missing.
 --- example: local c = accel.accelerator.HfDeepSpeedConfig { a = { b = 2 } } local t, k = c:find_config_node "a.b" return t[k] --> 2
 ---@param key string
 ---@return table? node
@@ -97,22 +101,24 @@ function HfDeepSpeedConfig:find_config_node(key)
   return type(node) == "table" and node or nil, last
 end
 
---- The value of a dotted key; the default where there is none.
+--- The value of a dotted key, or the default if it is missing.
 --- example: accel.accelerator.HfDeepSpeedConfig({ a = { b = 2 } }):get_value("a.c", 7) --> 7
 ---@param key string
 ---@param default? any
-function HfDeepSpeedConfig:get_value(key, default)
+function HfDeepSpeedConfig:get_value(key, default, ...)
+  check.surplus("get_value", ...)
   local node, last = self:find_config_node(key)
   local value = node and node[last]
   if value == nil or value == accel.json.null then return default end
   return value
 end
 
---- Takes a dotted key and what is below it out. must_exist: an error where it is not there.
+--- Removes a dotted key and everything below it. must_exist: raise if it is missing.
 --- example: local c = accel.accelerator.HfDeepSpeedConfig { a = { b = 2 } } c:del_config_sub_tree "a.b" return c:get_value "a.b" --> nil
 ---@param key string
 ---@param must_exist? boolean
-function HfDeepSpeedConfig:del_config_sub_tree(key, must_exist)
+function HfDeepSpeedConfig:del_config_sub_tree(key, must_exist, ...)
+  check.surplus("del_config_sub_tree", ...)
   local node, last = self:find_config_node(key)
   if node and node[last] ~= nil then
     node[last] = nil
@@ -142,7 +148,7 @@ end
 ---@return boolean
 function HfDeepSpeedConfig:is_zero2() return self._stage == 2 end
 
---- Whether parameters are sharded, too: stage 3.
+--- Whether parameters are sharded as well (stage 3).
 --- example: accel.accelerator.HfDeepSpeedConfig({ zero_optimization = { stage = 2 } }):is_zero3() --> false
 ---@return boolean
 function HfDeepSpeedConfig:is_zero3() return self._stage == 3 end
@@ -152,8 +158,11 @@ function HfDeepSpeedConfig:is_zero3() return self._stage == 3 end
 ---@return boolean
 function HfDeepSpeedConfig:is_offload() return self._offload end
 
---- Fills one key where it says "auto": from values by dotted key. Returns nothing, or "absent" where there is no value for it, or the
---- text of a mismatch where it says something else and must_match.
+--- Replaces one key that is "auto" by a value by dotted key. Returns nothing, or "absent" if values lack it, or the text of a
+--- mismatch with must_match.
+---@param key string key path, "optimizer.params.lr"
+---@param values table values for "auto", by key path
+---@param must_match? boolean compare values that are set [true]
 ---@return string? how
 ---@return string? text
 function HfDeepSpeedConfig:fill(key, values, must_match)
@@ -169,12 +178,13 @@ function HfDeepSpeedConfig:fill(key, values, must_match)
   return nil
 end
 
---- Fills every "auto" from values by dotted key. What has no value is an error that names all such keys; so is, with must_match, what
---- differs from a value.
+--- Fills every "auto" from values by dotted key. Missing values raise one error that names all such keys. With must_match, differing
+--- values do the same.
 ---@param values table<string, any>
 ---@param must_match boolean
 ---@param optional? table<string, true> keys that may stay "auto"
-function HfDeepSpeedConfig:process(values, must_match, optional)
+function HfDeepSpeedConfig:process(values, must_match, optional, ...)
+  check.surplus("process", ...)
   local absent, mismatches = {}, {}
   local function walk(prefix, node)
     for key, value in accel.pairs(node) do

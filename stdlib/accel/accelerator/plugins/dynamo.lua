@@ -12,8 +12,8 @@ local function backend(who, name, value)
   return check.word(who, name, tostring(value):upper(), schema.by_key.dynamo_backend.allowed)
 end
 
---- backend in upper or lower case, mode "default", "reduce-overhead" or "max-autotune". What is not given comes from the environment
---- (ACCELERATE_DYNAMO_...), as a launch with dynamo_config sets it.
+--- backend in upper or lower case, mode "default", "reduce-overhead" or "max-autotune". Missing values come from the environment
+--- (ACCELERATE_DYNAMO_...), which a launch with dynamo_config sets.
 --- example: accel.accelerator.TorchDynamoPlugin { backend = "inductor" }.backend --> "INDUCTOR"
 ---@class accel.accelerator.TorchDynamoPlugin : accel.accelerator.Plugin
 M.TorchDynamoPlugin = base.extend("TorchDynamoPlugin", {

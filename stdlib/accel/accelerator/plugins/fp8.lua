@@ -28,8 +28,8 @@ local function recipe(name, fields, checks)
   return cls
 end
 
---- Delayed scaling as TransformerEngine has it: format and margin of scales, the history they come from, and where fp8 is left out
---- (forward, input gradient, weight gradient). What is not given comes from the environment (ACCELERATE_FP8_...).
+--- Delayed scaling as in TransformerEngine: format and margin of scales, the history they come from, and the products computed
+--- without fp8 (forward, input gradient, weight gradient). Missing values come from the environment (ACCELERATE_FP8_...).
 --- example: accel.accelerator.TERecipeKwargs { amax_history_len = 16 }:to_kwargs() --> { amax_history_len = 16 }
 ---@class accel.accelerator.TERecipeKwargs : accel.accelerator.KwargsHandler
 local TE = recipe("TERecipeKwargs", {
@@ -46,6 +46,7 @@ M.TERecipeKwargs = TE
 
 local PARTS <const> = { "FPROP", "DGRAD", "WGRAD" }
 
+---@param given? table fields by name
 function TE:init(given, ...)
   local values = {}
   for key, value in next, type(given) == "table" and given or {} do values[key] = value end
@@ -76,11 +77,12 @@ M.AORecipeKwargs = recipe("AORecipeKwargs", {
 M.MSAMPRecipeKwargs = recipe("MSAMPRecipeKwargs", { { "opt_level", "O2", ENV .. "OPT_LEVEL", "upper" } },
   { opt_level = word("O1", "O2") })
 
---- The recipe of a backend by its name: "AO", "TE" or "MSAMP", else that of ACCELERATE_FP8_BACKEND. The fields of the recipe stand
---- beside it.
+--- The recipe of a backend by its name: "AO", "TE" or "MSAMP", or the one of ACCELERATE_FP8_BACKEND. The recipe's fields go into
+--- the same table.
 --- example: accel.accelerator.FP8RecipeKwargs { backend = "te", margin = 2 }.margin --> 2
 ---@param given? table
-M.FP8RecipeKwargs = function(given)
+M.FP8RecipeKwargs = function(given, ...)
+  check.surplus("FP8RecipeKwargs", ...)
   local fields = {}
   for key, value in next, given or {} do fields[key] = value end
   local backend = fields.backend or environment.get(ENV .. "BACKEND") or "TE"

@@ -24,11 +24,11 @@ local function pick(field, value, list, also)
     if name == word then return name end
   end
   if also and word == also then return also end
-  raise("%s: %s is no %s; there are %s", WHO, check.shown(value), field, table.concat(list, ", "))
+  raise("%s: %s is not a valid %s; expected one of %s", WHO, check.shown(value), field, table.concat(list, ", "))
 end
 
---- fsdp_version 1 shards flat parameters, 2 each parameter by itself. What is not given comes from the environment (FSDP_...), as
---- a launch with fsdp_config sets it. Fields that one version does not have are nil in it.
+--- fsdp_version 1 shards flat parameters, 2 each parameter by itself. Missing values come from the environment (FSDP_...), which
+--- a launch with fsdp_config sets. Fields that one version does not have are nil in it.
 --- example: accel.accelerator.FullyShardedDataParallelPlugin { fsdp_version = 2 }.state_dict_type --> "SHARDED_STATE_DICT"
 ---@class accel.accelerator.FullyShardedDataParallelPlugin : accel.accelerator.Plugin
 local Fsdp = base.extend(WHO, {
@@ -71,7 +71,7 @@ local function strategy(self)
     return
   end
   if type(self.reshard_after_forward) == "boolean" then
-    raise("%s: reshard_after_forward is a boolean in version 2 only; say sharding_strategy", WHO)
+    raise("%s: reshard_after_forward is a boolean only in version 2; use sharding_strategy", WHO)
   end
   local given = self.sharding_strategy or self.reshard_after_forward
   self.sharding_strategy = pick("ShardingStrategy", from(given, "SHARDING_STRATEGY", "text", "FULL_SHARD"), STRATEGIES)
@@ -91,12 +91,12 @@ local function state_dict(self)
   local default = self.fsdp_version == 1 and "FULL_STATE_DICT" or "SHARDED_STATE_DICT"
   local kind = pick("StateDictType", from(self.state_dict_type, "STATE_DICT_TYPE", "text", default), STATE_DICTS)
   if kind == "LOCAL_STATE_DICT" and self.fsdp_version == 2 then
-    raise("%s: state_dict_type LOCAL_STATE_DICT is of version 1; say FULL_STATE_DICT or SHARDED_STATE_DICT", WHO)
+    raise("%s: state_dict_type LOCAL_STATE_DICT needs version 1; use FULL_STATE_DICT or SHARDED_STATE_DICT", WHO)
   end
   self:set_state_dict_type(kind)
 end
 
---- Chooses how checkpoints are written, and with it what is in their configurations.
+--- Selects the format of checkpoints, and thereby the fields of their configurations.
 --- example: local p = accel.accelerator.FullyShardedDataParallelPlugin {} p:set_state_dict_type "SHARDED_STATE_DICT" return
 ---   p.state_dict_config.offload_to_cpu --> true
 ---@param kind string
@@ -116,7 +116,7 @@ local function wrap_policy(self)
   if type(value) == "function" then return end
   local word = tostring(value):upper()
   if word ~= POLICIES[1] and word ~= POLICIES[2] and word ~= POLICIES[3] then
-    raise("%s: invalid auto wrap policy: %s; there are %s", WHO, tostring(value), table.concat(POLICIES, ", "))
+    raise("%s: invalid auto wrap policy %s; expected one of %s", WHO, tostring(value), table.concat(POLICIES, ", "))
   end
   self.auto_wrap_policy = word ~= "NO_WRAP" and word or nil
   if word == "TRANSFORMER_BASED_WRAP" then
@@ -125,6 +125,9 @@ local function wrap_policy(self)
       local list = {}
       for name in (names .. ","):gmatch "([^,]*)," do list[#list + 1] = name end
       names = list
+    end
+    if names ~= nil and type(names) ~= "table" then
+      raise("%s: transformer_cls_names_to_wrap must be a list of class names, or these with commas, got %s", WHO, check.shown(names))
     end
     self.transformer_cls_names_to_wrap = names
   elseif word == "SIZE_BASED_WRAP" then
@@ -157,6 +160,10 @@ function Fsdp:init(...)
   end
   strategy(self)
   self.cpu_offload = self.cpu_offload or false
+  if type(self.cpu_offload) ~= "boolean" and type(self.cpu_offload) ~= "table" then
+    raise("%s: cpu_offload must be true or false, got %s", WHO, check.shown(self.cpu_offload))
+  end
+  if self.param_init_fn ~= nil then check.callable(WHO, "param_init_fn", self.param_init_fn) end
   prefetch(self)
   if self.mixed_precision_policy ~= nil then self:set_mixed_precision(self.mixed_precision_policy, nil, true) end
   state_dict(self)
@@ -169,7 +176,7 @@ function Fsdp:init(...)
     -- ranks but the first have no values to begin with: memory is made, rank 0's values come
     if self.sync_module_states then self.param_init_fn = self.param_init_fn or function(module) return module end end
   else
-    if self.forward_prefetch then raise("%s: forward_prefetch is of version 1; leave it out, or say fsdp_version = 1", WHO) end
+    if self.forward_prefetch then raise("%s: forward_prefetch needs version 1; leave it out, or set fsdp_version = 1", WHO) end
     self.use_orig_params, self.sync_module_states, self.forward_prefetch, self.param_init_fn = nil, nil, nil, nil
   end
 end
@@ -183,7 +190,11 @@ local DTYPES <const> = { fp8 = "bf16", fp16 = "f16", bf16 = "bf16", fp32 = "f32"
 ---@param precision string|table
 ---@param buffer_autocast? boolean buffers stay in f32
 ---@param override? boolean replace a policy that is set
-function Fsdp:set_mixed_precision(precision, buffer_autocast, override)
+function Fsdp:set_mixed_precision(precision, buffer_autocast, override, ...)
+  check.surplus("set_mixed_precision", ...)
+  for name, value in pairs { buffer_autocast = buffer_autocast, override = override } do
+    if type(value) ~= "boolean" then raise("%s: set_mixed_precision: %s must be a boolean, got %s", WHO, name, check.shown(value)) end
+  end
   local third = self.fsdp_version == 1 and "buffer_dtype" or "output_dtype"
   local policy
   if type(precision) == "string" then
@@ -191,6 +202,7 @@ function Fsdp:set_mixed_precision(precision, buffer_autocast, override)
     if not dtype then raise("%s: mixed_precision_policy must be fp8, fp16, bf16 or fp32, got '%s'", WHO, precision) end
     policy = { param_dtype = dtype, reduce_dtype = dtype, [third] = buffer_autocast and "f32" or dtype }
   elseif type(precision) == "table" then
+    if buffer_autocast then raise("%s: set_mixed_precision: buffer_autocast only works with a word; set %s in the table", WHO, third) end
     for _, key in ipairs { "param_dtype", "reduce_dtype", third } do
       if precision[key] == nil then raise("%s: mixed_precision_policy lacks %s", WHO, key) end
     end
@@ -200,5 +212,7 @@ function Fsdp:set_mixed_precision(precision, buffer_autocast, override)
   end
   if self.mixed_precision_policy == nil or override then self.mixed_precision_policy = policy end
 end
+
+require "accel.util.absent".members(Fsdp, "FullyShardedDataParallelPlugin")
 
 return M

@@ -43,21 +43,21 @@ for _, f in ipairs(FIELDS) do
   if f[3] then f[3], f[4] = "MEGATRON_LM_" .. f[1]:upper(), f[3] end
 end
 
---- Sizes of the mesh and the training options of Megatron-LM; context_parallel_size is 2 unless told otherwise, as in Accelerate. What
---- is not given comes from the environment (MEGATRON_LM_...), as a launch with megatron_lm_config sets it. megatron_lm_default_args is
---- the same in Megatron's names. pipeline_schedule is accel's own: "1f1b", "gpipe", "interleaved" (with
---- num_layers_per_virtual_pipeline_stage), "zero_bubble". attention_dropout, hidden_dropout and
---- recompute_granularity, recompute_method, recompute_num_layers count where they are given: else a model keeps its own dropout, and its
---- activations. What has no effect here the Accelerator says.
+--- Sizes of the mesh and the training options of Megatron-LM. context_parallel_size is 2 by default, as in Accelerate. Missing values
+--- come from the environment (MEGATRON_LM_...), which a launch with megatron_lm_config sets. megatron_lm_default_args holds the same
+--- under Megatron's names. pipeline_schedule is accel's own option: "1f1b", "gpipe", "interleaved" (with
+--- num_layers_per_virtual_pipeline_stage), "zero_bubble". attention_dropout, hidden_dropout and recompute_granularity, recompute_method,
+--- recompute_num_layers only count if given: otherwise a model keeps its own dropout and activations. The Accelerator reports options
+--- without effect.
 --- example: accel.accelerator.MegatronLMPlugin { tp_degree = 4 }.megatron_lm_default_args.tensor_model_parallel_size --> 4
 ---@class accel.accelerator.MegatronLMPlugin : accel.accelerator.Plugin
 local Megatron = base.extend("MegatronLMPlugin", FIELDS)
 M.MegatronLMPlugin = Megatron
 
---- Megatron's name of a field, where it differs.
+--- Megatron's name of a field, if it differs.
 local NAMES <const> = { tp_degree = "tensor_model_parallel_size", pp_degree = "pipeline_model_parallel_size",
   sequence_parallelism = "sequence_parallel", gradient_clipping = "clip_grad" }
---- Fields that Megatron is told of.
+--- Fields that are passed to Megatron.
 local TOLD <const> = [[tp_degree pp_degree pipeline_model_parallel_split_rank num_layers_per_virtual_pipeline_stage DDP_impl
   use_distributed_optimizer sequence_parallelism gradient_clipping num_micro_batches consumed_samples no_wd_decay_cond
   scale_lr_cond lr_mult megatron_dataset_flag eval_iters eval_interval use_custom_fsdp no_load_optim eod_mask_loss no_save_optim
@@ -70,6 +70,7 @@ local FIELD_OF <const>, IS_FIELD <const> = {}, {}
 for field, name in next, NAMES do FIELD_OF[name] = field end
 for field in TOLD:gmatch "%S+" do IS_FIELD[field] = true end
 
+---@param given? table fields by name
 function Megatron:init(given, ...)
   base.Plugin.init(self, given, ...)
   for key, value in accel.pairs(self.other_megatron_args or {}) do -- Megatron's names of fields win over these
@@ -108,8 +109,8 @@ end
 
 local DEGREES <const> = { "tp_degree", "pp_degree", "expert_model_parallel_size", "num_micro_batches" }
 
---- The mesh that the plugin asks for, as a ParallelismConfig. context_parallel_size counts where it was given: its default of 2 would
---- need twice the ranks that a script starts.
+--- The plugin's mesh, as a ParallelismConfig. context_parallel_size only counts if given: its default of 2 would need twice the ranks
+--- that a script starts.
 ---@param num_processes integer
 ---@return accel.accelerator.ParallelismConfig
 function Megatron:parallelism(num_processes)
@@ -117,7 +118,7 @@ function Megatron:parallelism(num_processes)
   for _, key in ipairs(DEGREES) do check.positive(who, key, self[key]) end
   check.word(who, "pipeline_schedule", self.pipeline_schedule, { "gpipe", "1f1b", "interleaved", "zero_bubble" })
   if self.pp_degree > 1 and self.pipeline_schedule == "interleaved" and self.num_layers_per_virtual_pipeline_stage == nil then
-    raise("%s: pipeline_schedule 'interleaved' needs num_layers_per_virtual_pipeline_stage; give it, or take '1f1b'", who)
+    raise("%s: pipeline_schedule 'interleaved' needs num_layers_per_virtual_pipeline_stage; give it, or use '1f1b'", who)
   end
   local cp = self._context_parallel_size
   local model = self.tp_degree * self.pp_degree * cp
@@ -139,5 +140,7 @@ function Megatron:parallelism(num_processes)
     },
   }
 end
+
+require "accel.util.absent".members(Megatron, "MegatronLMPlugin")
 
 return M

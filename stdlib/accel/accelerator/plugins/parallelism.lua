@@ -9,10 +9,10 @@ local M = {}
 local none <const> = options.none
 local ENV <const> = "PARALLELISM_CONFIG_"
 
---- How tensor parallelism works: tp_plan, "auto" for the model's own or a table of module names and styles
---- (accel.parallel.parallelize_module); sequence_parallel, whether ranks have parts of the sequence between the parallel layers.
---- enable_async_tp: gradients of inputs are summed over the ranks while those of weights are computed; losses and gradients keep their
---- bits. tp_comm_overlap: forward's products are made in parts, beside which other parts are gathered or summed.
+--- Options of tensor parallelism: tp_plan, "auto" for the model's own or a table of module names and styles
+--- (accel.parallel.parallelize_module). sequence_parallel: ranks hold parts of the sequence between the parallel layers.
+--- enable_async_tp: gradients of inputs are summed over the ranks while gradients of weights are computed. Losses and gradients keep
+--- their bits. tp_comm_overlap: forward's products are computed in parts, while other parts are gathered or summed.
 --- example: accel.accelerator.TorchTensorParallelConfig({}).enable_async_tp --> false
 ---@class accel.accelerator.TorchTensorParallelConfig : accel.accelerator.Plugin
 M.TorchTensorParallelConfig = base.extend("TorchTensorParallelConfig",
@@ -37,7 +37,7 @@ M.TorchContextParallelConfig = base.extend("TorchContextParallelConfig",
     cp_comm_strategy = function(who, name, value) return check.word(who, name, value, { "allgather", "alltoall" }) end,
   })
 
---- How sequence parallelism works: the length of sequences where it is fixed, and which attention is used.
+--- Options of sequence parallelism: the length of sequences if it is fixed, and the attention implementation.
 --- example: accel.accelerator.DeepSpeedSequenceParallelConfig({}).sp_attn_implementation --> "sdpa"
 ---@class accel.accelerator.DeepSpeedSequenceParallelConfig : accel.accelerator.Plugin
 local Sequence = base.extend("DeepSpeedSequenceParallelConfig", {
@@ -62,9 +62,9 @@ end
 
 local SIZES <const> = { "dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size", "pp_size", "ep_size" }
 
---- Sizes of the dimensions pp, dp_replicate, dp_shard, cp, sp and tp of the mesh of ranks; their product is the number of ranks. ep_size of
---- the ranks that read different data (dp_replicate, dp_shard, cp, sp) divide the experts of a mixture among them. What is
---- not given comes from the environment (PARALLELISM_CONFIG_...), as a launch with parallelism_config sets it.
+--- Sizes of the dimensions pp, dp_replicate, dp_shard, cp, sp and tp of the mesh of ranks. Their product is the number of ranks. ep_size of
+--- the ranks that read different data (dp_replicate, dp_shard, cp, sp) divide the experts of a mixture among them. Missing values come from
+--- the environment (PARALLELISM_CONFIG_...), which a launch with parallelism_config sets.
 --- example: accel.accelerator.ParallelismConfig({ dp_shard_size = 2, tp_size = 2 }).total_size --> 4
 ---@class accel.accelerator.ParallelismConfig : accel.accelerator.Plugin
 ---@field total_size integer ranks in all
@@ -88,10 +88,10 @@ function Parallelism:init(...)
   local who = "ParallelismConfig"
   for _, key in ipairs(SIZES) do check.positive(who, key, self[key]) end
   if self.cp_size > 1 and self.sp_size > 1 then
-    raise("%s: cp_size and sp_size are %d and %d; a sequence is shared out in one way", who, self.cp_size, self.sp_size)
+    raise("%s: cp_size and sp_size are %d and %d; a sequence can be split in only one way", who, self.cp_size, self.sp_size)
   end
   if (self.tp_size > 1 or self.cp_size > 1) and self.dp_replicate_size > 1 and self.dp_shard_size == 1 then
-    raise("%s: tp_size or cp_size above 1 with dp_replicate_size above 1 need dp_shard_size above 1, too", who)
+    raise("%s: tp_size or cp_size above 1 with dp_replicate_size above 1 also needs dp_shard_size above 1", who)
   end
   local data = self.dp_replicate_size * self.dp_shard_size * self.cp_size * self.sp_size
   if data > 1 and data % self.ep_size ~= 0 then
@@ -109,6 +109,34 @@ function Parallelism:_multiply()
   self.data_parallel_size = self.dp_replicate_size * self.dp_shard_size
   self.non_dp_size = self.tp_size * self.cp_size * self.sp_size * self.pp_size
   self.total_size = self.data_parallel_size * self.non_dp_size
+  -- Accelerate's properties: which dimensions are in use, and the names of those that belong together
+  local function over(...)
+    local names = {}
+    for _, name in ipairs { ... } do
+      if self[name .. "_size"] > 1 then names[#names + 1] = name end
+    end
+    return names
+  end
+  for _, name in ipairs { "dp_replicate", "dp_shard", "tp", "cp", "sp" } do rawset(self, name .. "_enabled", self[name .. "_size"] > 1) end
+  rawset(self, "active_mesh_dims", over("dp_replicate", "dp_shard", "cp", "sp", "tp"))
+  rawset(self, "dp_dim_names", over("dp_replicate", "dp_shard"))
+  rawset(self, "non_dp_dim_names", over("tp", "cp", "sp"))
+  rawset(self, "dp_shard_cp_dim_names", over("dp_shard", "cp"))
+  rawset(self, "dp_cp_dim_names", over("dp_replicate", "dp_shard", "cp"))
+  rawset(self, "fsdp_dim_names", over("dp_replicate", "dp_shard", "cp"))
+  rawset(self, "non_data_parallel_size", self.non_dp_size)
+end
+
+--- The sizes and handlers as a plain table for json.encode.
+--- example: accel.ParallelismConfig({ tp_size = 2 }):to_json().tp_size --> 2
+---@return table
+function Parallelism:to_json()
+  local out = {}
+  for key, value in next, self:to_dict() do
+    if type(value) == "table" then value = value.to_dict and value:to_dict() or value end
+    if type(value) ~= "function" then out[key] = value end
+  end
+  return out
 end
 
 --- Nothing was asked for: the ranks are data-parallel.
@@ -125,5 +153,7 @@ function Parallelism:_sizes()
   end
   return #list > 0 and table.concat(list, ", ") or "all 1"
 end
+
+require "accel.util.absent".members(Parallelism, "ParallelismConfig")
 
 return M

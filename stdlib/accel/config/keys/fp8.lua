@@ -1,11 +1,11 @@
---- Keys of fp8_config. Files may leave the prefix out; questions of earlier versions wrote other names, which are aliases.
+--- Keys of fp8_config. Files may leave the prefix out. Earlier versions wrote other names, which are aliases.
 return {
   title = "fp8", section = "fp8_config", prefix = "fp8_", env_prefix = "ACCELERATE_FP8_", when = "fp8",
   keys = {
     { "fp8_backend", "word", env = "BACKEND", env_as = "upper", any_case = true, allowed = { "AO", "TE", "MSAMP" },
       help = "whose recipe", question = "Which FP8 backend do you want to use?" },
     { "fp8_use_autocast_during_eval", "switch", default = false, env = "USE_AUTOCAST_DURING_EVAL", when = "fp8_te",
-      help = "fp8 in evaluation, too",
+      help = "use fp8 in evaluation as well",
       question = "Do you want to use FP8 autocast during eval mode? Generally better metrics are found when this is disabled" },
     { "fp8_margin", "int", default = 0, env = "MARGIN", when = "fp8_te", help = "margin of the scale",
       question = "What margin should be used for gradient scaling?" },

@@ -1,10 +1,10 @@
---- Keys of a launch: what runs, on how many processes and machines, how they find each other. See accel.config.schema for
---- what the columns mean.
+--- Keys of a launch: the program, the numbers of processes and machines, the rendezvous. See accel.config.schema for the
+--- meaning of the columns.
 return {
   title = "launch",
   keys = {
     { "compute_environment", "word", file = "LOCAL_MACHINE", flag = false, allowed = { "LOCAL_MACHINE", "AMAZON_SAGEMAKER" },
-      help = "where processes run", question = "In which compute environment are you running?" },
+      help = "kind of machine that runs the processes", question = "In which compute environment are you running?" },
     { "distributed_type", "word", flag = false, required = true,
       allowed = { "NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU",
         "MULTI_HPU", "MULTI_NEURON", "DEEPSPEED", "FSDP", "TP", "XLA", "MEGATRON_LM" },
@@ -20,18 +20,20 @@ return {
     { "num_processes", "int", file = -1, least = -1, help = "ranks in all, over all machines",
       question = "How many processes in total will you use?" },
     { "num_machines", "int", file = 1, least = 1, help = "machines", question = "How many different machines will you use?" },
-    { "machine_rank", "int", file = 0, least = 0, help = "number of this machine, from 0", when = "several_machines",
+    { "machine_rank", "int", file = 0, least = 0, help = "number of this machine, from 0", when = "several_machines", launched = "own_machines",
       question = "What is the rank of this machine?" },
     { "gpu_ids", "text", help = "GPUs by number, comma-separated, or all", env = "CUDA_VISIBLE_DEVICES", file_null = true,
       question = "What GPU(s) (by id) should be used for training on this machine as a comma-separated list?" },
-    { "main_process_ip", "text", help = "address of machine 0", env = "MASTER_ADDR", file_null = true,
+    { "main_process_ip", "text", help = "address of machine 0", env = "MASTER_ADDR", file_null = true, launched = "several_machines",
       asked_when = "several_machines", question = "What is the IP address of the machine that will host the main process?" },
-    { "main_process_port", "int", least = 0, most = 65535, help = "a port there; 0: a free one", env = "MASTER_PORT",
-      file_null = true, asked_when = "several_machines",
+    { "main_process_port", "int", least = 0, most = 65535, help = "port on that address; 0: a free one", env = "MASTER_PORT",
+      file_null = true, launched = "several_machines", asked_when = "several_machines",
       question = "What is the port you will use to communicate with the main process?" },
     { "rdzv_backend", "text", default = "static", help = "how machines meet: static or c10d", when = "several_machines",
+      launched = "other_rendezvous",
       question = "What rendezvous backend will you use?" },
     { "same_network", "switch", file = false, help = "all machines are in one local network", when = "several_machines",
+      launched = "other_rendezvous",
       question = "Are all the machines on the same local network?" },
     { "main_training_function", "text", file = "main", when = "tpu", help = "function of the script that TPU processes call" },
     { "enable_cpu_affinity", "switch", file = false, env = "ACCELERATE_CPU_AFFINITY",
@@ -39,18 +41,18 @@ return {
     { "num_cpu_threads_per_process", "int", least = 1, only = "flag", env = "OMP_NUM_THREADS",
       help = "threads of a rank" },
     { "max_restarts", "int", default = 0, least = 0, only = "flag", help = "start all ranks anew after a failure, so often" },
-    { "monitor_interval", "float", default = 0.1, only = "flag", help = "seconds between looks at the ranks" },
+    { "monitor_interval", "float", default = 0.1, only = "flag", launched = "restarts", help = "seconds between looks at the ranks" },
     { "rdzv_conf", "text", default = "", only = "flag", help = "more for the rendezvous: key=value,..." },
     { "role", "text", default = "default", only = "flag", help = "name of the workers, for logs" },
     { "log_dir", "text", only = "flag", help = "folder of one log per rank" },
-    { "tee", "text", default = "0", only = "flag", help = "3: show the output of all ranks besides writing it to log_dir" },
+    { "tee", "text", default = "0", only = "flag", launched = "log_dir", help = "3: show the output of all ranks besides writing it to log_dir" },
   },
   --- Flags that stand for no key of a file.
   flags = {
     { "config_file", "text", help = "the configuration to launch with" },
-    { "quiet", "switch", letter = "q", help = "show the failing rank's own error only" },
+    { "quiet", "switch", letter = "q", help = "omit the launch's own decisions" },
     { "module", "switch", letter = "m", help = "the script is the name of a Lua module" },
-    { "no_python", "switch", help = "the script is a program of its own" },
+    { "no_python", "switch", help = "the script is an executable program" },
     { "cpu", "switch", help = "run on the CPU" },
     { "multi_gpu", "switch", help = "run on several GPUs, one rank each" },
     { "tpu", "switch", help = "run on TPUs" },
@@ -59,5 +61,6 @@ return {
     { "use_parallelism_config", "switch", help = "use the parallelism_config_* flags" },
     { "use_megatron_lm", "switch", help = "tensor and pipeline parallelism as Megatron-LM has them" },
     { "policy", "text", help = "a Lua file whose function plans the launch" },
+    { "policy_env", "text", help = "variables of your own that the policy may set, with commas between them" },
   },
 }

@@ -31,7 +31,7 @@ return {
     yes("eod_mask_loss", false, "mask the loss of end-of-document tokens"),
     yes("no_save_optim", false, "write no optimizer states"),
     yes("optimizer_cpu_offload", false, "keep the optimizer on the CPU"),
-    yes("overlap_cpu_optimizer_d2h_h2d", false, "copy for it while training goes on"),
+    yes("overlap_cpu_optimizer_d2h_h2d", false, "copy for it while training continues"),
     yes("use_precision_aware_optimizer", false, "optimizer states in chosen formats"),
     size("decoder_last_pipeline_num_layers", nil, "layers of the last stage"),
     { "megatron_lm_recompute_granularity", "text", env = "RECOMPUTE_GRANULARITY", help = "full or selective" },

@@ -4,7 +4,7 @@ return {
     keys = {
       { "mpirun_hostfile", "text", help = "mpirun starts the ranks on its machines",
         question = "Please enter the path to the hostfile to use with mpirun" },
-      { "mpirun_ccl", "text", flag = false, aliases = { "ccl_worker_count" }, help = "workers of oneCCL; not used",
+      { "mpirun_ccl", "text", flag = false, launched = "oneccl", plain = "1", aliases = { "ccl_worker_count" }, help = "workers of oneCCL; not used",
         question = "Enter the number of oneCCL worker threads" },
     } },
   { title = "tpu", when = "tpu",
@@ -38,7 +38,7 @@ return {
       { "additional_args", "table", flag = false, file_null = true, help = "more arguments of the estimator" },
     },
     flags = {
-      { "aws_access_key_id", "text", help = "key of the account" },
-      { "aws_secret_access_key", "text", help = "secret of the account" },
+      { "aws_access_key_id", "text", help = "key of the account", launched = "sagemaker" },
+      { "aws_secret_access_key", "text", help = "secret of the account", launched = "sagemaker" },
     } },
 }

@@ -5,7 +5,7 @@ end
 
 return {
   title = "parallelism", section = "parallelism_config", prefix = "parallelism_config_", env_prefix = "PARALLELISM_CONFIG_",
-  when = "parallelism",
+  when = "parallelism", launched = "mesh",
   keys = {
     size("dp_replicate_size", "replicas", "What is the data parallelism replicate size?"),
     size("dp_shard_size", "ranks that share one replica's parameters", "What is the FSDP shard size?"),
@@ -22,7 +22,7 @@ return {
     { "parallelism_config_sp_backend", "word", default = "deepspeed", allowed = { "deepspeed" }, env = "SP_BACKEND",
       help = "who shards heads" },
     { "parallelism_config_sp_seq_length", "int", env = "SP_SEQ_LENGTH", when = "sequence_parallel", least = 1,
-      help = "length of sequences, where it is fixed" },
+      help = "length of sequences, if it is fixed" },
     { "parallelism_config_sp_seq_length_is_variable", "bool", default = true, env = "SP_SEQ_LENGTH_IS_VARIABLE",
       when = "sequence_parallel", help = "sequences differ in length" },
     { "parallelism_config_sp_attn_implementation", "text", env = "SP_ATTN_IMPLEMENTATION", when = "sequence_parallel",

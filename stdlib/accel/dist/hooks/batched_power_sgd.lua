@@ -1,5 +1,5 @@
---- PowerSGD on a whole bucket as one square matrix: one product instead of one per parameter, at the price of an
---- approximation that knows nothing of their shapes.
+--- PowerSGD on a whole bucket as one square matrix: one product instead of one per parameter, but the approximation
+--- ignores their shapes.
 local Future = require "accel.dist.hooks.future"
 local accel = require "accel"
 local dist = require "accel.dist"

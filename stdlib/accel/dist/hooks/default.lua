@@ -1,6 +1,6 @@
---- The plain hooks: the mean as it is, or sent as 16-bit floats; and wrappers that do the latter for other hooks.
---- Ranks' values are summed in f32 and divided before the sum is rounded, so that f16 overflows only where a single
---- gradient does.
+--- The plain hooks: the mean unchanged, or sent as 16-bit floats, and wrappers that convert for other hooks. Ranks'
+--- values are summed in f32 and divided before the sum is rounded, so that f16 overflows only if a single gradient
+--- does.
 local Future = require "accel.dist.hooks.future"
 local dist = require "accel.dist"
 

@@ -1,5 +1,4 @@
---- What a communication hook returns: a tensor that is there once a collective is done, and what is to be done with
---- it then.
+--- The result of a communication hook: a tensor that is available after a collective, and the functions to run then.
 ---
 ---   local work = dist.all_reduce(t, { async_op = true })
 ---   return Future(work, t):and_then(function(value) return value * 0.5 end)
@@ -14,11 +13,11 @@ local class = require "accel.util.class"
 ---@field value any
 local Future = class("accel.dist.hooks.Future")
 
----@param work? {wait: function} what has to be done first; nil: nothing
----@param value any what it gives
+---@param work? {wait: function} the work to wait for first. nil: nothing
+---@param value any its value
 function Future:init(work, value) self.work, self.value, self.steps, self.n_done = work, value, {}, 0 end
 
---- fn(value) when the value is there; what it returns is the next value, a future of it, or nil to keep it.
+--- fn(value) when the value is available. Its result is the next value, a future of it, or nil to keep it.
 ---@param fn fun(value: any): any
 ---@return accel.dist.hooks.Future self
 function Future:and_then(fn)
@@ -26,8 +25,7 @@ function Future:and_then(fn)
   return self
 end
 
---- Waits for the collective under way and runs what follows it, up to the next collective. Returns whether all is
---- done.
+--- Waits for the running collective and runs its continuation, up to the next collective. Returns whether all is done.
 ---@return boolean
 function Future:advance()
   local work = self.work

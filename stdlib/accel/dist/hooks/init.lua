@@ -1,5 +1,5 @@
---- accel.dist.hooks: what DistributedDataParallel:register_comm_hook takes in the place of a plain all-reduce, to send
---- fewer bytes. Names are those of torch.distributed.algorithms.ddp_comm_hooks, loaded on first use.
+--- accel.dist.hooks: replacements of the plain all-reduce for DistributedDataParallel:register_comm_hook, to send fewer
+--- bytes. Names come from torch.distributed.algorithms.ddp_comm_hooks, loaded on first use.
 ---
 ---   model:register_comm_hook(nil, hooks.bf16_compress_hook)
 ---   model:register_comm_hook(hooks.PowerSGDState { matrix_approximation_rank = 2 }, hooks.powerSGD_hook)

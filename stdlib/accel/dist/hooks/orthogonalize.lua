@@ -4,7 +4,7 @@ local accel = require "accel"
 
 local SMALL = 0x1p-100 -- of a column's norm: nothing
 
---- Gram-Schmidt by columns; each is made orthogonal twice, which keeps the result orthogonal to the last bit or two.
+--- Gram-Schmidt by columns. Each is made orthogonal twice, which keeps the result orthogonal to the last bit or two.
 local function gram_schmidt(t, epsilon)
   local r, done = t.shape[3], nil
   for i = 1, r do
@@ -17,7 +17,7 @@ local function gram_schmidt(t, epsilon)
     local inverse
     if epsilon > 0 then
       inverse = 1 / (norm + epsilon)
-    else -- what is left of a column that depended on the others is noise
+    else -- the remainder of a column that depended on the others is noise
       local real = norm:gt(before * 1e-6 + SMALL)
       inverse = accel.where(real, 1 / accel.where(real, norm, 1), 0)
     end

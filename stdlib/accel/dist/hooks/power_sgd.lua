@@ -1,9 +1,9 @@
---- PowerSGD: gradients of matrices are sent as two thin ones, whose product approximates them; what gets lost is
---- added to the next gradient (error feedback).
+--- PowerSGD: gradients of matrices are sent as two thin ones, whose product approximates them. The error is added to
+--- the next gradient (error feedback).
 ---
---- Of a gradient M [n, m], seen as a matrix by its first dim, and a random or the last Q [m, r] that is the same on all
---- ranks: P = M Q, summed over ranks and orthogonalised; Q = M' P, averaged; M is replaced by P Q'. That takes
---- (n + m) r numbers instead of n m. Vectors, and matrices for which it would not pay, are averaged as they are.
+--- For a gradient M [n, m], seen as a matrix by its first dim, and a random or the last Q [m, r] that is the same on
+--- all ranks: P = M Q, summed over ranks and orthogonalised. Q = M' P, averaged. M is replaced by P Q'. That takes (n +
+--- m) r numbers instead of n m. Vectors, and matrices for which it would not pay, are averaged as they are.
 local Future = require "accel.dist.hooks.future"
 local accel = require "accel"
 local check = require "accel.util.check"
@@ -14,10 +14,10 @@ local orthogonalize = require "accel.dist.hooks.orthogonalize"
 
 local M = {}
 
---- What PowerSGD remembers from one backward to the next. Options, with their defaults: process_group;
+--- PowerSGD's state from one backward to the next. Options, with their defaults: process_group;
 --- matrix_approximation_rank = 1 (r); start_powerSGD_iter = 1000, backward passes that are averaged plainly first;
---- min_compression_rate = 2, how many times fewer numbers a matrix has to take; use_error_feedback = true; warm_start =
---- true (go on from the last Q, not from a random one); orthogonalization_epsilon = 0, added to norms of columns before
+--- min_compression_rate = 2, the factor by which a matrix must shrink; use_error_feedback = true; warm_start = true
+--- (continue from the last Q instead of a random one); orthogonalization_epsilon = 0, added to norms of columns before
 --- dividing by them; random_seed = 0, the same on all ranks; batch_tensors_with_same_shape = false (matrices of one
 --- shape are multiplied together).
 --- example: accel.dist.hooks.PowerSGDState { matrix_approximation_rank = 2 }.matrix_approximation_rank --> 2
@@ -25,6 +25,7 @@ local M = {}
 ---@field iter integer backward passes so far
 local State = class("accel.dist.hooks.PowerSGDState")
 
+---@param opts? table options by name
 function State:init(opts)
   local who = "PowerSGDState"
   local o = options(who, opts, {
@@ -52,7 +53,8 @@ function State:compression_stats()
     self.numbers_after
 end
 
---- What belongs to a bucket: {q =, error =}, anew when its parameters changed.
+--- The state of a bucket: {q =, error =}, recreated when its parameters change.
+---@param bucket table a bucket of gradients
 function State:of(bucket)
   local at, layout = bucket:index(), bucket:layout()
   local m = self.memory[at]
@@ -63,7 +65,10 @@ function State:of(bucket)
   return m
 end
 
---- Counts a bucket that was sent, and the numbers where it was compressed.
+--- Counts a sent bucket, and its numbers if it was compressed.
+---@param bucket table a bucket of gradients
+---@param before integer? numbers of the bucket
+---@param after integer? numbers that were sent
 function State:sent(bucket, before, after)
   if before then
     self.numbers_before, self.numbers_after = self.numbers_before + before, self.numbers_after + after
@@ -71,7 +76,7 @@ function State:sent(bucket, before, after)
   if bucket:is_last() then self.iter = self.iter + 1 end
 end
 
---- Adds what the last approximation of this bucket lost, and keeps a copy of the sum: t is overwritten later.
+--- Adds the error of this bucket's last approximation, and keeps a copy of the sum, since t is overwritten later.
 ---@param memory table of the bucket
 ---@param t accel.Tensor flat
 ---@return fun(approximation: accel.Tensor) lost to be called when the approximation is there
@@ -88,7 +93,7 @@ function State:feed_back(memory, t)
   end
 end
 
---- Begins with an orthonormal q: the last one, or normal numbers, the same on all ranks, where there is none.
+--- Begins with an orthonormal q: the last one, or if there is none, normal numbers that are the same on all ranks.
 ---@param q accel.Tensor the same on all ranks
 ---@param fresh boolean nothing is in it yet
 function State:begin(q, fresh)
@@ -97,12 +102,14 @@ function State:begin(q, fresh)
 end
 
 --- Fills q with normal numbers, the same on all ranks.
+---@param q accel.Tensor filled in place
 function State:randomize(q) q:copy_(accel.randn(q.shape, { generator = self.generator })) end
 
 --- Makes the columns of p orthonormal: a mean over ranks, whose sum the epsilon is meant for.
+---@param p accel.Tensor a matrix, changed in place
 function State:basis(p) orthogonalize(p, self.orthogonalization_epsilon / dist.get_world_size(self.process_group)) end
 
---- Whether and how the next bucket is compressed; else it is averaged plainly.
+--- Whether and how the next bucket is compressed. Otherwise it is averaged plainly.
 function State:started() return self.iter >= self.start_powerSGD_iter end
 
 M.PowerSGDState = State
@@ -130,7 +137,7 @@ local function sort_out(state, bucket)
   return groups, plain
 end
 
---- Views of a flat tensor, one [count, extent, r] per group, one behind the other.
+--- Consecutive views of a flat tensor, one [count, extent, r] per group.
 local function thin(t, groups, extent)
   local views, at = {}, 1
   for k, g in ipairs(groups) do
@@ -155,7 +162,7 @@ local function stacked(g, grads)
   return accel.stack(list, 1)
 end
 
---- What the bucket needs, made once per layout: groups, flat tensors that are sent.
+--- The bucket's data, made once per layout: groups, flat tensors to send.
 local function plan(state, bucket, memory)
   local groups, plain = sort_out(state, bucket)
   local dtype, params, n_plain = bucket:buffer().dtype, bucket:parameters(), 0

@@ -1,9 +1,9 @@
 --- Hooks that send gradients as 8-bit or 4-bit integers, in blocks with a scale each (quantize_blockwise).
 ---
---- The all-reduce is taken apart: a reduce-scatter, in which every rank sends each other rank its part of the bucket,
---- quantised, and sums the parts that it gets in f32; and an all-gather of the averaged parts, as 8-bit integers. All
---- ranks end with the same bits. int8_all_gather_hook sends 8 bits in both steps, a quarter of the bytes of f32 (and a
---- scale per block); int4_reduce_scatter_hook 4 bits in the first one, less than a fifth.
+--- The all-reduce is split. In a reduce-scatter, every rank sends each other rank its part of the bucket, quantised,
+--- and sums the received parts in f32. An all-gather then distributes the averaged parts, as 8-bit integers. All ranks
+--- end with the same bits. int8_all_gather_hook sends 8 bits in both steps, a quarter of the bytes of f32 (and a scale
+--- per block). int4_reduce_scatter_hook sends 4 bits in the first one, less than a fifth.
 local Future = require "accel.dist.hooks.future"
 local accel = require "accel"
 local check = require "accel.util.check"
@@ -14,12 +14,13 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
---- What the quantising hooks remember. Options: process_group; block_size = 256, elements that share a scale;
---- use_error_feedback = true, add what quantising lost, in either step, to the next gradient.
+--- State of the quantising hooks. Options: process_group; block_size = 256, elements that share a scale;
+--- use_error_feedback = true, add the quantisation error of both steps to the next gradient.
 --- example: accel.dist.hooks.QuantizedState { block_size = 64 }.block_size --> 64
 ---@class accel.dist.hooks.QuantizedState
 local State = class("accel.dist.hooks.QuantizedState")
 
+---@param opts? table options by name
 function State:init(opts)
   local o = options("QuantizedState", opts, {
     process_group = options.none, block_size = 256, use_error_feedback = true,
@@ -55,7 +56,7 @@ local function repeated(value, n)
   return list
 end
 
---- What the bucket keeps from one backward to the next.
+--- The bucket's state from one backward to the next.
 local function memory_of(state, bucket, size, rank, bits)
   local at = bucket:index()
   local m = state.memory[at]
@@ -82,7 +83,7 @@ local function memory_of(state, bucket, size, rank, bits)
   return m
 end
 
---- What quantising t lost, in the tensor `into` that is kept, or a new one; where t was not finite, nothing.
+--- The quantisation error of t, in the kept tensor `into`, or a new one. nil if t was not finite.
 local function lost(into, t, q, scale, bits, block)
   into = into or accel.unscoped(accel.empty_like, t)
   local loss = t - accel.dequantize_blockwise(q, scale, t.shape, bits, block)

@@ -1,13 +1,13 @@
 --- Assisted generation: a smaller model, or the text's own past, proposes several ids, which the model checks in one pass
---- (Leviathan et al. 2023). Greedy results are those without it; sampled ones have the same distribution. One prompt at a
---- time. Used by models/generate.lua.
+--- (Leviathan et al. 2023). 2023). Greedy results are the same as without it. Sampled ones have the same distribution.
+--- One prompt at a time. Used by models/generate.lua.
 local raise = require "accel.util.raise"
 local sampling = require "accel.models.generation.sampling"
 
 --- Ids go from the model to the assistant and back: raises for one that the other has no row for.
 local function known(id, size, whose)
   if size and id >= size then
-    raise("generate: id %d is none of the %d of the %s: assistant_model must have the model's tokenizer", id, size, whose)
+    raise("generate: id %d is not one of the %d of the %s: assistant_model must have the model's tokenizer", id, size, whose)
   end
 end
 
@@ -30,7 +30,7 @@ local function draw(probs, random)
   return math.min(sums:le(limit):to("i64"):sum():item(), n - 1)
 end
 
---- Proposals of a draft model: ids, and with sampling what each was drawn from.
+--- Proposals of a draft model: ids, and with sampling the distribution of each.
 local function from_model(draft, o, most)
   local ids, probs = {}, {}
   for i = 1, most do
@@ -51,7 +51,7 @@ local function from_model(draft, o, most)
   return ids, probs
 end
 
---- Proposals by prompt lookup: what followed the longest of the last n-grams where it stood before.
+--- Proposals by prompt lookup: the continuation of an earlier occurrence of the longest of the last n-grams.
 local function from_text(row, o, most)
   for n = math.min(o.max_matching_ngram_size, #row - 1), 1, -1 do
     for at = 1, #row - n do
@@ -77,7 +77,7 @@ local function judge(o, ids, probs, scores)
       if best ~= ids[i] then return i - 1, best end
     else
       local p = distribution(o, own)
-      if not probs[i] then -- proposed without chance: keep it where the draw agrees
+      if not probs[i] then -- proposed deterministically: keep it if the sample agrees
         local id = draw(p, o.random)
         if id ~= ids[i] then return i - 1, id end
       else
@@ -101,7 +101,7 @@ local function schedule(o, n, accepted, proposed)
 end
 
 ---@param decoder accel.models.Decoder of one row
----@param o table as of sample.lua; with draft (a Decoder) or prompt_lookup_num_tokens
+---@param o table as in sample.lua, with draft (a Decoder) or prompt_lookup_num_tokens
 ---@return accel.models.GenerateOutput
 return function(decoder, o)
   local stopping, draft, ended = o.stopping, o.draft, false

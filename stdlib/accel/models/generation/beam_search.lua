@@ -1,12 +1,12 @@
---- Beam search: the num_beams likeliest continuations of each prompt go on together, ended ones are kept by score. The rules
---- (which candidates go on, when a better end is ruled out, length penalty) are those of Transformers 5. Used by
+--- Beam search: the num_beams likeliest continuations of each prompt continue together, and ended ones are kept by score.
+--- The rules (which candidates continue, when a better end is ruled out, length penalty) are Transformers 5's. Used by
 --- models/generate.lua.
 local accel = require "accel"
 local sampling = require "accel.models.generation.sampling"
 
-local FAR <const> = -1.0e9 -- what Transformers adds to scores of what must not be chosen
+local FAR <const> = -1.0e9 -- Transformers' addition to scores of forbidden ids
 
---- The places of the n largest values of list, the greatest first; of equal ones the earlier.
+--- The positions of the n largest values of list, the greatest first. Equal ones are in order.
 local function largest(list, n)
   local order = {}
   for i = 1, #list do order[i] = i end
@@ -26,7 +26,7 @@ end
 local function new_beams(k)
   local beams = { scores = {}, ended = {}, hopeful = true, paths = {} }
   for i = 1, k do
-    -- all beams are alike at first: the others must not win with what the first says
+    -- all beams are equal at first: the others must not repeat the first one's candidates
     beams.scores[i] = i == 1 and 0.0 or FAR
     beams.ended[i] = { score = FAR, done = false, ids = {}, beams = {} }
     beams.paths[i] = {}
@@ -41,10 +41,10 @@ local function all_done(beams)
   return true
 end
 
---- Takes the candidates of one step into a prompt's beams: which go on (list of {beam, id}) and which have ended.
+--- Takes the candidates of one step into a prompt's beams: the continuing ones (list of {beam, id}) and the ended ones.
 ---@param beams accel.models.Beams
 ---@param cands {score: number, beam: integer, id: integer, hits: boolean}[] the greatest score first
----@param length integer ids behind the prompt, with this one
+---@param length integer ids after the prompt, including this one
 ---@param text fun(beam: integer, id: integer): integer[] the new ids of a candidate
 local function advance(beams, cands, length, o, text)
   local k = o.num_beams

@@ -1,5 +1,5 @@
 --- models.GenerationConfig: how a model continues text, in the names of Transformers' class, as generation_config.json
---- holds it. Used by models/generate.lua, which adds what a call gives to what the model's folder says.
+--- holds it. models/generate.lua uses it, and adds a call's options to those of the model's folder.
 ---
 ---   local g = assert(accel.models.GenerationConfig.from_pretrained(dir))
 ---   local ids = model:generate(prompt, { generation_config = g, max_new_tokens = 64 })
@@ -9,8 +9,10 @@ local class = require "accel.util.class"
 local configuration = require "accel.models.config"
 local elsewhere = require "accel.models.generation.elsewhere"
 local nearest = require "accel.util.nearest"
+local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local read_json = require "accel.util.read_json"
+local unwritten = require "accel.util.unwritten"
 
 local FILE <const> = "generation_config.json"
 local number, flag, word, token, tokens = configuration.number, configuration.flag, configuration.word,
@@ -102,7 +104,7 @@ end
 local CACHES <const> = { "static", "dynamic", "sliding_window", "quantized" }
 local SCHEDULES <const> = { "constant", "heuristic", "heuristic_transient" }
 
---- Every option that a file or a call may give, with the value that holds where neither does.
+--- Every option of a file or a call, with its default.
 local fields = {
   max_length = positive(), max_new_tokens = count(), min_length = count(0), min_new_tokens = count(),
   max_time = number(nil, 0), stop_strings = field(nil, strings), early_stopping = field(false, early),
@@ -126,26 +128,41 @@ local fields = {
 ---@class accel.models.GenerationConfig
 local GenerationConfig = class("accel.models.GenerationConfig")
 
---- A value as it is used; or nil and what is wrong with it.
+GenerationConfig._fields = fields -- for the sweep of options
+
+--- A converted value, or nil and the error.
 local function tested(key, value)
   if value == accel.json.null then return nil end
   local refused, why = elsewhere.of(key, value)
   if why then return nil, refused and ("%s is not supported: %s"):format(key, why) or nil end
-  local known = fields[key]
-  if not known then
-    local near = type(key) == "string" and nearest(key, fields)
-    return nil, ("unknown option '%s'%s"):format(tostring(key), near and ("; did you mean '%s'?"):format(near) or "")
-  end
-  local v, problem = known.test(value)
+  local v, problem = fields[key].test(value)
   if problem then return nil, key .. " " .. problem end
   return v
 end
 
---- The given options as they are used, without defaults. eos_token_id = false (there is no end) stays.
+--- Raises for an option unknown to this class and the caller. Names the nearest one, or all.
+---@param who string
+---@param values table
+---@param own? table<string, true> options of the caller
+function GenerationConfig._known(who, values, own)
+  for key in next, values do
+    if not fields[key] and not (own and own[key]) and elsewhere.of(key, values[key]) == nil then
+      local all = {}
+      for _, names in ipairs { fields, own or {} } do
+        for name in next, names do all[name] = true end
+      end
+      local near = type(key) == "string" and nearest(key, all)
+      raise("%s: unknown option '%s'%s", who, tostring(key), near and ("; did you mean '%s'?"):format(near) or options.listed(all))
+    end
+  end
+end
+
+--- The given options, converted, without defaults. eos_token_id = false (there is no end) stays.
 ---@param who string
 ---@param values table
 ---@return table
 function GenerationConfig.check(who, values)
+  GenerationConfig._known(who, values)
   local out = {}
   for key, value in accel.pairs(values) do
     if key == "eos_token_id" and value == false then
@@ -165,8 +182,8 @@ function GenerationConfig:init(values)
   for key, value in next, GenerationConfig.check("GenerationConfig", values or {}) do self[key] = value end
 end
 
---- The configuration of a folder. Keys that mean nothing here are kept for save_pretrained; one that asks for what is not built is warned
---- of. nil, message, code where the file is missing or wrong.
+--- The configuration of a folder. Keys without meaning here are kept for save_pretrained. One with an unsupported value warns. If the
+--- file is missing or wrong, returns nil, message, code.
 ---@param dir string
 ---@return accel.models.GenerationConfig?, string?, string?
 function GenerationConfig.from_pretrained(dir)
@@ -183,7 +200,7 @@ function GenerationConfig.from_pretrained(dir)
     else
       local refused, why = elsewhere.of(key, value)
       if refused and value ~= accel.json.null then
-        warn(("%s: %s is not supported: %s; texts are made without it"):format(path, key, why))
+        warn(("%s: %s is not supported: %s; generation ignores it"):format(path, key, why))
       end
       self.others[key] = value
     end
@@ -191,36 +208,77 @@ function GenerationConfig.from_pretrained(dir)
   return self
 end
 
---- Writes generation_config.json into a folder. true; or nil, message, code.
----@param dir string
----@return boolean?, string?, string?
-function GenerationConfig:save_pretrained(dir)
+--- The name of its file and the text in it.
+---@return string, string
+function GenerationConfig:_file()
   local out = {}
   for key, value in next, self.others or {} do out[key] = value end
   for key in next, fields do out[key] = self[key] end
-  return accel.write_file(dir .. "/" .. FILE, accel.json.encode(out, { pretty = true }) .. "\n")
+  return FILE, accel.json.encode(out, { pretty = true }) .. "\n"
 end
 
---- What a model's own configuration says of generation.
+--- Writes generation_config.json into a folder. Returns true. On failure returns nil, message, code.
+---@param dir string
+---@return boolean?, string?, string?
+function GenerationConfig:save_pretrained(dir)
+  local name, text = self:_file()
+  if unwritten.skips(dir) then return true end
+  return accel.write_file(dir .. "/" .. name, text)
+end
+
+--- The generation settings in a model's own configuration.
 ---@param config? table
 ---@return accel.models.GenerationConfig
 function GenerationConfig.from_model_config(config)
   local self = GenerationConfig()
-  for _, key in ipairs { "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id" } do
-    self[key] = config and config[key]
+  for _, key in ipairs { "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
+    "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids" } do
+    self[key] = configuration.get(config, key)
   end
   return self
 end
 
---- The options of one generation: what the call gives, what the model says, defaults. Sampling is on where do_sample says
---- so, or where the call names temperature, top_k, top_p, min_p or typical_p without it; temperature = 0 is greedy.
+--- Options of a call that only count with another one: an option given without it warns, once.
+local NEEDS <const> = {
+  { "do_sample = true", function(o) return o.do_sample end, "temperature top_k top_p min_p typical_p epsilon_cutoff eta_cutoff" },
+  { "num_beams above 1", function(o) return o.num_beams > 1 end, "early_stopping length_penalty" },
+  { "num_beams above 1, or the scores that return_dict_in_generate and output_scores return",
+    function(o) return o.num_beams > 1 or o.return_dict_in_generate and o.output_scores end, "renormalize_logits" },
+  { "return_dict_in_generate = true", function(o) return o.return_dict_in_generate end, "output_scores output_logits" },
+  { "assistant_model", function(_, assistant) return assistant end,
+    "num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold" },
+  { "prompt_lookup_num_tokens", function(o) return o.prompt_lookup_num_tokens end, "max_matching_ngram_size" },
+  { "eos_token_id", function(o) return o.eos_token_id end, "exponential_decay_length_penalty" },
+  { "a prompt that lacks it", function() return false end, "bos_token_id" },
+}
+local told = {}
+
+local function warn_unmet(who, asked, o, assistant)
+  for _, need in ipairs(NEEDS) do
+    for key in need[3]:gmatch "%S+" do
+      local given = asked[key]
+      if given ~= nil and given ~= fields[key].default and not told[key] and not need[2](o, assistant)
+        and not (key == "temperature" and given == 0) then -- which disables sampling
+        told[key] = true
+        warn(("%s: %s has no effect here: it needs %s"):format(who, key, need[1]))
+      end
+    end
+  end
+end
+
+--- Forgets past warnings, for tests.
+function GenerationConfig._reset_warnings() told = {} end
+
+--- The options of one generation: the call's, the model's, defaults. Sampling is on if do_sample is set, or if the call
+--- names temperature, top_k, top_p, min_p or typical_p without it. temperature = 0 is greedy.
 ---@param who string
----@param given table options of the call
+---@param values table options of the call
 ---@param base table
+---@param assistant? boolean whether the call has an assistant_model
 ---@return table
-function GenerationConfig.resolve(who, given, base)
+function GenerationConfig.resolve(who, values, base, assistant)
   local o = {}
-  local asked = GenerationConfig.check(who, given)
+  local asked = GenerationConfig.check(who, values)
   for key, f in next, fields do
     local v = asked[key]
     if v == nil then v = base[key] end
@@ -238,7 +296,8 @@ function GenerationConfig.resolve(who, given, base)
   else
     o.do_sample = o.temperature ~= 0 and (base.do_sample or implied) or false
   end
-  -- the values that Transformers takes where nobody says one
+  warn_unmet(who, asked, o, assistant)
+  -- Transformers' defaults
   o.temperature, o.top_k, o.top_p = o.temperature or 1.0, o.top_k or 50, o.top_p or 1.0
   o.typical_p = o.typical_p or 1.0
   if o.num_return_sequences > o.num_beams and (o.num_beams > 1 or not o.do_sample) then

@@ -1,10 +1,10 @@
---- A model in the course of generation: the rows of ids so far, the cache of keys and values, masks and positions where
---- prompts differ in length. Used by the searches beside it; `logits` runs the model over what it has not seen yet.
+--- A model during generation: the rows of ids so far, the cache of keys and values, masks and positions for prompts of
+--- different length. The searches in this folder use it. `logits` runs the model on the ids it has not seen yet.
 ---
---- The model gives forward(ids, {cache=, attention_mask=, position_ids=, logits_to_keep=}) -> logits [N, T, V], cache_shape,
---- new_cache(batch, length, opts) and context_length(); one that does not continue the prompts themselves,
---- begin_generation(prompts) -> the rows to continue, and an object with forward and expand. Where a text outgrows the
---- context, its last half is read again and generation goes on from there.
+--- The model provides forward(ids, {cache=, attention_mask=, position_ids=, logits_to_keep=}) -> logits [N, T, V],
+--- cache_shape, new_cache(batch, length, opts) and context_length(). A model that does not continue the prompts themselves
+--- provides begin_generation(prompts) -> the rows to continue, and an object with forward and expand. If a text exceeds the
+--- context, its last half is read again and generation continues from there.
 local accel = require "accel"
 local class = require "accel.util.class"
 local prompts = require "accel.models.generation.prompts"
@@ -15,22 +15,22 @@ local raise = require "accel.util.raise"
 ---@field lead integer[]? padding of each row
 ---@field width integer
 ---@field cache? accel.models.KVCache
----@field virtual integer tokens of a tuned prompt (accel.peft) that the cache holds before those of the rows
+---@field virtual integer tokens of a tuned prompt (accel.peft) that the cache holds before the rows' tokens
 local Decoder = class("accel.models.Decoder")
 
---- Models whose texts outgrew their context: it is said once of each.
+--- Models whose texts exceeded their context: each warns once.
 local told = setmetatable({}, { __mode = "k" })
 
 ---@param model any
 ---@param rows integer[][] the prompts
 ---@param o {filler: integer?, room: integer, use_cache: boolean, cache_implementation: string?, cache_config: table?,
----  past_key_values: accel.models.KVCache?} room: most ids that are appended
+---  past_key_values: accel.models.KVCache?, given: table?} room: most ids that are appended; given: features and first ids of a decoder
 function Decoder:init(model, rows, o)
   self.model, self.context, self.forward = model, model:context_length(), model
   self.device = model:parameters()[1].device
   self.virtual = model.virtual or 0
   if model.begin_generation then
-    rows, self.source = model:begin_generation(rows)
+    rows, self.source = model:begin_generation(rows, o.given)
     self.forward = self.source.forward
   end
   self.rows, self.lead = prompts.align(rows, o.filler or 0)
@@ -60,7 +60,7 @@ function Decoder:continue(cache)
   self.cache, self.seen = cache, cache.past
 end
 
---- Columns that hold a token of each row, and where positions begin: tensors of the whole width, made once.
+--- The columns with a token of each row, and the start of positions: tensors of the whole width, made once.
 function Decoder:masks()
   if not self.visible then
     local lead = accel.tensor(self.lead, { dtype = "i64", device = self.device }):unsqueeze(2)
@@ -70,7 +70,7 @@ function Decoder:masks()
   return self.visible, self.start
 end
 
---- What forward needs to look past padding, for columns first .. width.
+--- forward's options to skip padding, for columns first .. width.
 function Decoder:past_padding(o, first)
   local from, width = self.from, self.width
   local visible, start = self:masks()
@@ -86,7 +86,7 @@ function Decoder:logits(keep)
   local width, cache = self.width, self.cache
   if width > self.context and not told[self.model] then
     told[self.model] = true
-    warn(("generate: the text is longer than the %d tokens of the model's context; from here on only the last ones are read"):format(self.context))
+    warn(("generate: the text exceeds the %d tokens of the model's context; from here on only the last ones are read"):format(self.context))
   end
   if not cache then
     self.from = math.max(self.from, width - self.context + 1)
@@ -114,7 +114,7 @@ function Decoder:push(ids)
   self.width = at
 end
 
---- Goes back to so many columns; what came after is forgotten.
+--- Goes back to that many columns. Later ones are dropped.
 ---@param width integer
 function Decoder:crop(width)
   for _, row in ipairs(self.rows) do
@@ -143,7 +143,7 @@ function Decoder:expand(copies)
   if self.source then self.source.expand(copies) end
 end
 
---- Row i becomes what row order[i] (1-based) was; rows only change places within the copies of one prompt.
+--- Row i becomes the former row order[i] (1-based). Rows only change places within the copies of one prompt.
 ---@param order integer[]
 function Decoder:reorder(order)
   local rows, same, index = {}, true, {}
@@ -156,7 +156,7 @@ function Decoder:reorder(order)
   if self.cache then self.cache:reorder(accel.tensor(index, { dtype = "i64", device = self.device })) end
 end
 
---- The ids of row b without padding; with `new`, only those behind the prompt.
+--- The ids of row b without padding. With `new`, only those after the prompt.
 ---@param b integer
 ---@param new? boolean
 ---@return integer[]

@@ -1,6 +1,6 @@
---- What changes the scores of the next id before one is chosen: penalties and bans of GenerationConfig, in Transformers' order.
---- `build` makes a list of functions (rows, scores) -> scores, where rows are the ids so far without padding and scores are
---- [N, V]. Used by models/generate.lua.
+--- Changes to the scores of the next id before one is chosen: penalties and bans of GenerationConfig, in Transformers' order.
+--- `build` makes a list of functions (rows, scores) -> scores. rows are the ids so far without padding and scores are [N, V].
+--- Used by models/generate.lua.
 local accel = require "accel"
 local raise = require "accel.util.raise"
 
@@ -47,7 +47,7 @@ local function penalise(scores, texts, penalty)
   return scores:scatter(2, index, accel.where(s:lt(0), s * penalty, s / penalty))
 end
 
---- The ids that would complete an n-gram that `text` holds already, `tail` being what the next id follows.
+--- The ids that would complete an n-gram that `text` already contains. `tail` is the beginning of the n-gram.
 local function repeated(text, n, tail)
   local list, size = {}, n - 1
   if #tail < size then return list end
@@ -72,7 +72,7 @@ local function ends_with(row, ids, n)
   return true
 end
 
---- All scores minus infinity but those of the ids.
+--- All scores minus infinity except the ids' scores.
 local function only(scores, ids)
   local out = accel.full(scores.shape, NOT, { dtype = scores.dtype, device = scores.device })
   return out:index_fill(2, index_of(ids, scores.device), 0)
@@ -98,7 +98,7 @@ function makers.sequence_bias(value)
 end
 
 function makers.encoder_repetition_penalty(value, o)
-  if value == 1 or not o.encoder_ids then return nil end
+  if value == 1 then return nil end
   return function(rows, scores)
     local texts, copies = {}, #rows // #o.encoder_ids
     for b = 1, #rows do texts[b] = o.encoder_ids[(b - 1) // copies + 1] end
@@ -119,7 +119,7 @@ function makers.no_repeat_ngram_size(n)
 end
 
 function makers.encoder_no_repeat_ngram_size(n, o)
-  if n == 0 or not o.encoder_ids then return nil end
+  if n == 0 then return nil end
   return function(rows, scores)
     local lists, copies = {}, #rows // #o.encoder_ids
     for b, row in ipairs(rows) do lists[b] = repeated(o.encoder_ids[(b - 1) // copies + 1], n, row) end
@@ -155,7 +155,7 @@ function makers.min_new_tokens(least, o)
   end or nil
 end
 
---- fn(prompt, row) -> the ids that may follow; prompt counts from 0, as the rows of the batch.
+--- fn(prompt, row) -> the allowed ids. prompt counts from 0, as the rows of the batch.
 function makers.prefix_allowed_tokens_fn(fn, o)
   return function(rows, scores)
     local allowed, copies = {}, #rows // o.n_prompts
@@ -163,7 +163,7 @@ function makers.prefix_allowed_tokens_fn(fn, o)
     for b, row in ipairs(rows) do
       allowed[b] = fn((b - 1) // copies, row)
       if type(allowed[b]) ~= "table" or #allowed[b] == 0 then
-        raise("generate: prefix_allowed_tokens_fn allows nothing behind row %d", b)
+        raise("generate: prefix_allowed_tokens_fn allows no token after row %d", b)
       end
       mask:select(1, b):copy_(mask:select(1, b):index_fill(1, index_of(allowed[b], scores.device), 0))
     end
@@ -214,7 +214,7 @@ local order = {
 }
 
 --- The functions that o asks for. Beside GenerationConfig's names o has: prompt_width and max_width (columns, with padding),
---- n_prompts, ends (a set) and end_list, encoder_ids (prompts of a model with an encoder), logits_processor.
+--- n_prompts, ends (a set) and end_list, encoder_ids (the prompts), logits_processor.
 ---@param o table
 ---@return fun(rows: integer[][], scores: accel.Tensor, width: integer): accel.Tensor
 ---@return boolean any whether it does anything

@@ -22,7 +22,7 @@ local function check(rows)
   end
 end
 
---- A list of lists of a list, or of a tensor; and whether it was one row alone.
+--- A list of lists from a list, or from a tensor, and whether it was a single row.
 local function lists(value, what)
   if tensors.is_tensor(value) then value = value:tolist() end
   if type(value) ~= "table" then raise("generate: expected %s as a list or a tensor, got %s", what, type(value)) end
@@ -30,8 +30,8 @@ local function lists(value, what)
   return { value }, true
 end
 
---- The rows of ids [T], [B, T] or a list of lists that may differ in length; and whether it was one alone. Where
---- attention_mask is given (of the same form, 0: padding), what it hides is taken out: rows are padded anew.
+--- The rows of ids [T], [B, T] or a list of lists that may differ in length, and whether it was a single one. With
+--- attention_mask (of the same form, 0: padding), masked ids are removed, and rows are padded anew.
 ---@param ids any
 ---@param mask? any
 ---@return integer[][], boolean
@@ -56,7 +56,7 @@ function M.read(ids, mask)
 end
 
 --- Prompts of different lengths end in the same column: shorter ones have padding before them. Returns the padded rows, and
---- how much padding each has, or nil where none has any.
+--- the padding of each, or nil if none has any.
 ---@param rows integer[][]
 ---@param filler integer
 ---@return integer[][], integer[]?

@@ -1,7 +1,7 @@
 --- Greedy search and sampling: one id a step for every row, until all have ended. Used by models/generate.lua.
 local sampling = require "accel.models.generation.sampling"
 
---- What a step hands to callbacks and keeps for the result.
+--- A step's data for callbacks and for the result.
 local function record(o, kept, logits, scores, c, V)
   if not o.return_dict_in_generate then return end
   if o.output_logits then kept.logits[#kept.logits + 1] = logits:clone() end

@@ -20,14 +20,14 @@ local function sort(c)
   c.scores, c.sorted = scores, true
 end
 
---- Takes out what `remove` (bool [N, n]) marks, but for the `least` first of each row.
+--- Removes the candidates in `remove` (bool [N, n]), except the `least` first of each row.
 local function take_out(c, remove, least)
   local n = c.scores.shape[2]
   local first = accel.arange(n, { device = c.scores.device }):lt(least):unsqueeze(1)
   c.scores = c.scores:masked_fill(remove * first:logical_not(), NOT)
 end
 
---- Takes out what `remove` marks, but for what scores as high as the `least`-th.
+--- Removes the candidates in `remove`, except those that score as high as the `least`-th.
 local function take_low(c, remove, least)
   local top = c.scores:topk(math.min(least, c.scores.shape[2]))
   local bar = top:amin(2, true)
@@ -46,7 +46,7 @@ function steps.top_k(c, k, least)
   c.scores, c.sorted = scores, true
 end
 
---- The likeliest whose probabilities add up to p: a candidate stays where those before it have less.
+--- The likeliest whose probabilities add up to p: a candidate stays if those before it have less.
 function steps.top_p(c, p, least)
   sort(c)
   local probs = c.scores:softmax(2)
@@ -86,7 +86,7 @@ local order = {
   { "eta_cutoff", 0.0 },
 }
 
---- What may be drawn from scores [N, V]. least: candidates that are never taken out (1).
+--- The candidates for sampling from scores [N, V]. least: candidates that are never removed (1).
 ---@param scores accel.Tensor
 ---@param o table temperature, top_k, top_p, ...
 ---@param least? integer
@@ -100,7 +100,7 @@ function M.candidates(scores, o, least)
   return c
 end
 
---- Candidates as scores of every id: [N, V], minus infinity where one may not be drawn.
+--- Candidates as scores of every id: [N, V], minus infinity for excluded ones.
 ---@param c accel.models.Candidates
 ---@param V integer
 ---@return accel.Tensor
@@ -111,7 +111,7 @@ function M.scatter(c, V)
   return all:scatter(2, c.ids, c.scores)
 end
 
---- Raises where no probabilities follow from scores.
+--- Raises if scores give no probabilities.
 function M.check(scores)
   local top = scores:amax(2):tolist()
   for b, v in ipairs(top) do

@@ -8,7 +8,7 @@ local raise = require "accel.util.raise"
 ---@field ends table<integer, boolean>
 local Stopping = class("accel.models.Stopping")
 
---- The ids that end a text, as a set and as a list; and what a finished row is filled up with.
+--- The ids that end a text, as a set and as a list, and the padding of a finished row.
 ---@param o table
 ---@return table<integer, boolean>, integer[], integer?
 function Stopping.ends_of(o)
@@ -27,14 +27,14 @@ function Stopping:init(o)
   self.criteria = type(o.stopping_criteria) == "table" and not getmetatable(o.stopping_criteria) and o.stopping_criteria
     or { o.stopping_criteria }
   if self.strings then
-    if not self.tokenizer then raise "generate: stop_strings need the option tokenizer, which decodes what is written" end
+    if not self.tokenizer then raise "generate: stop_strings need the option tokenizer, which decodes the generated ids" end
     self.longest = 0
     for _, s in ipairs(self.strings) do self.longest = math.max(self.longest, #s) end
   end
 end
 
---- Whether a stop string ends within the last id of row. Looks at as many ids as the longest string has bytes, and a few
---- more, since a decoder may join what stands before.
+--- Whether a stop string ends within the last id of row. It checks as many ids as the longest string has bytes, and a
+--- few more, since a decoder may join preceding ids.
 function Stopping:string_ends(row)
   local first = math.max(1, #row - self.longest - 8)
   local tail = table.move(row, first, #row, 1, {})
@@ -50,7 +50,7 @@ function Stopping:string_ends(row)
   return false
 end
 
---- Whether a row ends with its last id; `row` is the text without padding, `width` its columns.
+--- Whether a row ends with its last id. `row` is the text without padding, `width` its columns.
 ---@param row integer[]
 ---@param width integer
 ---@param scores? accel.Tensor

@@ -20,7 +20,7 @@ local ALIASES <const> = {
   ["gpt2"] = "gpt-2", ["phi-2"] = "gpt-2", ["mpt"] = "gpt-2",
 }
 
---- The row of CUTS of a tokenizer.json's pre_tokenizer; raises where llama.cpp has no name for it.
+--- The row of CUTS of a tokenizer.json's pre_tokenizer. Raises if llama.cpp has no name for it.
 local function cut_of(pre)
   local steps = pre.type == "Sequence" and pre.pretokenizers or { pre }
   local bytes, first = steps[#steps], steps[1]
@@ -73,7 +73,7 @@ function M.write(head, tok, spec, n)
   head:strings("tokenizer.ggml.merges", merges)
 end
 
---- The table of a tokenizer.json for a file's tokens; nil and why there is none.
+--- The table of a tokenizer.json for a file's tokens. nil and the reason if there is none.
 ---@return table?, string?
 function M.read(meta)
   local merges = meta["tokenizer.ggml.merges"]

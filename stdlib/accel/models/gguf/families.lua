@@ -59,7 +59,7 @@ function llama.names(c)
   }, c.num_hidden_layers, "model.layers.%d.", each)
 end
 
---- How much slower each pair turns than without scaling; nil: no scaling of this kind.
+--- The factor by which each pair rotates slower than without scaling. nil: no scaling of this kind.
 local function slower(c)
   local kind = Rotary.parameters(c, 10000.0)
   if kind ~= "llama3" then return nil end
@@ -131,9 +131,10 @@ function llama.read(meta, given, get)
   if math.type(heads) ~= "integer" or heads < 1 then return nil, "llama.attention.head_count must be a positive integer" end
   c.head_dim = c.head_dim or width // heads
   if (key "expert_count" or 0) ~= 0 then return nil, "a mixture of experts is not read" end
-  local scaling = key "rope.scaling.type"
+  local scaling, factor = key "rope.scaling.type", key "rope.scaling.factor" or key "rope.scale_linear"
+  if scaling == nil and factor then scaling = "linear" end -- as llama.cpp reads a file without a type
   if scaling == "linear" then
-    c.rope_parameters = { rope_type = "linear", factor = key "rope.scaling.factor", rope_theta = c.rope_theta }
+    if factor and factor ~= 0 then c.rope_parameters = { rope_type = "linear", factor = factor, rope_theta = c.rope_theta } end -- 0: none
   elseif scaling ~= nil and scaling ~= "none" then
     return nil, ("rope scaling '%s' is not read"):format(tostring(scaling))
   end
@@ -142,7 +143,7 @@ function llama.read(meta, given, get)
     local t, message = get(freqs.index)
     if not t then return nil, message end
     c.rope_parameters = scaling_of(c, t:to("f64"):reshape(-1):tolist())
-    if not c.rope_parameters then return nil, "rope_freqs.weight is no scaling that is known here" end
+    if not c.rope_parameters then return nil, "rope_freqs.weight is not a scaling that is known here" end
   end
   return c
 end
@@ -194,8 +195,8 @@ end
 local families = { llama = llama, gpt2 = gpt2 }
 
 for _, family in next, families do
-  --- The tensors of a model: list of {name =, shape =, make =, keep =}, in the order of the model. make gives the tensor, which is made then
-  --- where its elements are ordered in another way or it is quantised (f32).
+  --- The tensors of a model: list of {name =, shape =, make =, keep =}, in the order of the model. make returns the tensor. It creates one
+  --- if elements are reordered or the tensor is quantised (f32).
   function family.tensors(model)
     local names, out, seen = family.names(model.config), family.extra(model.config), {}
     for name, slot in pairs(model:_slots()) do
@@ -226,11 +227,41 @@ function M.of_model(model)
   raise("gguf.save: only Llama and GPT2 with their heads are written, got %s", name)
 end
 
---- The family of a file; nil and what is wrong.
+--- The family of a file. nil and the error otherwise.
 function M.of_file(meta)
   local name = meta["general.architecture"]
   if families[name] then return families[name] end
   return nil, ("the architecture '%s' is not read (llama and gpt2 are)"):format(tostring(name))
+end
+
+-- Keys of a family's metadata that are read, and those that change nothing: training lengths, converters' notes.
+local DECLARED <const> = {}
+for word in ([[block_count context_length embedding_length feed_forward_length attention.head_count attention.head_count_kv
+  attention.key_length attention.value_length attention.layer_norm_rms_epsilon attention.layer_norm_epsilon rope.dimension_count
+  rope.freq_base rope.scaling.type rope.scaling.factor rope.scaling.original_context_length rope.scaling.finetuned vocab_size
+  rope.scale_linear tensor_data_layout expert_count]]):gmatch "%S+" do DECLARED[word] = true end
+
+-- The values of further keys for which accel's computation is correct, by llama.cpp's defaults. Of a key that is not among these 0 and
+-- false are the values that turn something off.
+local NEUTRAL <const> = { ["attention.causal"] = true, ["rope.scaling.attn_factor"] = 1, ["rope.scaling.yarn_attn_factor"] = 1 }
+
+--- The first key of a file's metadata that requires an unsupported computation, with its value, or nil.
+---@param family {name: string}
+---@param meta table<string, any>
+---@return string?
+function M.unread(family, meta)
+  local function key(name) return meta[family.name .. "." .. name] end
+  local heads, width = key "attention.head_count", key "embedding_length"
+  local head_dim = key "attention.key_length" or type(heads) == "number" and type(width) == "number" and heads > 0 and width // heads
+  for name, value in accel.pairs(meta) do
+    local own = name:match("^" .. family.name .. "%.(.+)$")
+    local fits = not own or DECLARED[own] or value == 0 or value == false
+    if own and NEUTRAL[own] ~= nil then fits = value == NEUTRAL[own] end
+    if family.name == "gpt2" and own == "attention.head_count_kv" then fits = value == heads end
+    if family.name == "gpt2" and own == "attention.key_length" then fits = type(heads) == "number" and value * heads == width end
+    if head_dim and (own == "attention.value_length" or own == "rope.dimension_count") then fits = value == head_dim end
+    if not fits then return ("%s = %s is not supported"):format(name, type(value) == "table" and "a list" or tostring(value)) end
+  end
 end
 
 return M

@@ -3,6 +3,7 @@
 ---
 ---   assert(accel.models.gguf.save(model, "model.gguf", { type = "Q8_0", tokenizer = tok }))
 ---   local model, extra = assert(accel.models.gguf.load "model.gguf")          -- extra.tokenizer
+local check = require "accel.util.check"
 local accel = require "accel"
 local Head = require "accel.models.gguf.head"
 local core = require "accel.file.core"
@@ -21,7 +22,7 @@ local TYPES <const> = {
   Q8_0 = { number = 8, file = 7, bytes = 34 },
 }
 
---- How the file holds a tensor: its type and bytes. Vectors, norms and positions stay f32, as llama.cpp has it; rows that are no
+--- How the file holds a tensor: its type and bytes. Vectors, norms and positions stay f32, as in llama.cpp. Rows that are not
 --- whole blocks are f16.
 local function place(shape, wanted, keep)
   local name, n = (#shape < 2 or keep) and "F32" or wanted, 1
@@ -37,8 +38,9 @@ local function stored(t, kind)
   return core.gguf_quantize(t:to("f32"):to("cpu"):contiguous(), kind.number)
 end
 
---- Writes a model into a file, tensor by tensor: memory holds the largest one in f32 and as it is written beside the model. true; or
---- nil, message, code where the disk says no; then a file that was there before is as it was. What the format has no words for raises.
+--- Writes a model into a file, tensor by tensor: in addition to the model, memory holds the largest tensor in f32 and in its written
+--- form. Returns true. On a disk error returns nil, message, code, and an existing file is unchanged. Raises for parts that the format
+--- cannot represent.
 ---@param model accel.models.PreTrainedModel a Llama or GPT-2 with its head
 ---@param path string
 ---@param opts? table
@@ -46,7 +48,8 @@ end
 ---  tokenizer accel.text.Tokenizer: goes into the file with its chat template (byte-level BPE, or SentencePiece's BPE)
 ---  name string: general.name
 ---@return boolean?, string?, string?
-function M.save(model, path, opts)
+function M.save(model, path, opts, ...)
+  check.surplus("gguf.save", ...)
   local o = options("gguf.save", opts, { type = "F16", tokenizer = options.none, name = options.none })
   local kind = TYPES[o.type:upper()] or raise("gguf.save: type must be F32, F16, BF16, Q8_0 or Q4_0, got '%s'", o.type)
   local family = families.of_model(model)
@@ -69,15 +72,15 @@ function M.save(model, path, opts)
   local file <close>, message, code = core.create_gguf(path, head:bytes(), ALIGNMENT, head.at)
   if not file then return nil, message, code end
   for i, entry in ipairs(list) do
-    local _ <close> = accel.scope() -- what is made for one tensor is gone before the next
+    local _ <close> = accel.scope() -- temporaries of one tensor are freed before the next
     local ok, why, kind_of = file:append(stored(entry.make(), kinds[i]))
     if not ok then return nil, why, kind_of end
   end
   return file:commit()
 end
 
---- A file's metadata and tensors: {metadata = table by key, tensors = list of {name =, type =, shape =, bytes =}}; nil, message,
---- code.
+--- A file's metadata and tensors: {metadata = table by key, tensors = list of {name =, type =, shape =, bytes =}}. On failure
+--- returns nil, message, code.
 ---@param path string
 ---@return table?, string?, string?
 function M.info(path)
@@ -86,14 +89,15 @@ function M.info(path)
   return { metadata = file:metadata(), tensors = file:tensors() }
 end
 
---- A model of a file, in eval mode, and {metadata =, tokenizer =}; nil, message, code where the file is missing or wrong, or holds
---- what is not known here.
+--- A model of a file, in eval mode, and {metadata =, tokenizer =}. nil, message, code if the file is missing or wrong, or has
+--- unknown content.
 ---@param path string
 ---@param opts? table
----  dtype string = "f32": of the parameters, "auto": f16 or bf16 where the file's matrices are
----  device string: where they lie (default: the default device)
+---  dtype string = "f32": of the parameters. "auto": f16 or bf16 if the file's matrices are
+---  device string: the device of the parameters (default: the default device)
 ---@return accel.models.PreTrainedModel?, table|string|nil, string?
-function M.load(path, opts)
+function M.load(path, opts, ...)
+  check.surplus("gguf.load", ...)
   local o = options("gguf.load", opts, { dtype = "f32", device = accel.get_default_device() })
   local file <close>, message, code = core.open_gguf(path)
   if not file then return nil, message, code end
@@ -103,7 +107,8 @@ function M.load(path, opts)
     given[t.name] = t
   end
   local family, problem = families.of_file(meta)
-  if not family then return nil, ("%s: %s"):format(path, problem), "unsupported" end
+  if family then problem = families.unread(family, meta) end
+  if problem then return nil, ("%s: %s"):format(path, problem), "unsupported" end
   local config
   config, problem = family.read(meta, given, function(i) return file:get(i) end)
   if not config then return nil, ("%s: %s"):format(path, problem), "format" end
@@ -123,6 +128,7 @@ function M.load(path, opts)
       failed = ("there is no tensor '%s'"):format(want and want.name or at.name)
       return t
     end
+    entry.taken = true
     local new, why = file:get(entry.index)
     if not new then
       failed = why
@@ -138,6 +144,11 @@ function M.load(path, opts)
     return new:to(dtype):to(o.device):contiguous()
   end)
   if failed then return nil, ("%s: %s"):format(path, failed), "format" end
+  for name, entry in accel.pairs(given) do -- leaving out a tensor would change the model's computation
+    if not entry.taken and name ~= "rope_freqs.weight" then
+      return nil, ("%s: tensor '%s' has no place in %s"):format(path, name, family.class().__name), "unsupported"
+    end
+  end
   local tokenizer
   tokenizer, problem = tokenizers.read(meta)
   return model:eval(), { metadata = meta, tokenizer = tokenizer, tokenizer_problem = problem }

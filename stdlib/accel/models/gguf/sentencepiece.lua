@@ -2,9 +2,10 @@
 --- token become bytes, and of all neighbours that make a token those with the highest score are joined first: GGUF's tokenizer "llama".
 --- Used by models.gguf's tokenizer.lua.
 ---
---- A tokenizer.json lists merges instead, pairs of tokens in the order of joining. What stands between two tokens that make a third
---- depends on that third alone (joins across its borders come later or not at all), so each token has one last merge, and its place in
---- the list, negated, is the score. A pair of tokens that makes a token without being a merge is told: llama.cpp would join it.
+--- A tokenizer.json lists merges instead, pairs of tokens in the order of joining. A tokenizer.json lists merges instead, pairs of
+--- tokens in the order of joining. The range between two tokens that make a third depends only on that third (joins across its borders
+--- come later or not at all), so each token has one last merge, and its negated place in the list is the score. A pair of tokens that
+--- makes a token without being a merge is reported: llama.cpp would join it.
 local accel = require "accel"
 local parts = require "accel.models.gguf.tokenizer_parts"
 local raise = require "accel.util.raise"
@@ -13,7 +14,7 @@ local M = {}
 
 local SPACE <const> = "\u{2581}"
 local CHARACTER <const> = utf8.charpattern
-local LONGEST <const> = 1024 -- bytes of a token that is read; llama.cpp's own are below 256
+local LONGEST <const> = 1024 -- bytes of a token that is read. llama.cpp's own are below 256
 
 local function is_byte(token) return token:find "^<0x%x%x>$" ~= nil end
 
@@ -25,7 +26,7 @@ local function steps_of(part)
   return part.type == "Sequence" and (part.normalizers or part.pretokenizers) or { part }
 end
 
---- Whether a space is put before the text: true, false; raises where the steps are none of SentencePiece's.
+--- Whether a space is put before the text: true, false. Raises if the steps are not SentencePiece's.
 local function space_before(spec)
   local before, spaces = false, false
   for _, step in ipairs(steps_of(spec.normalizer)) do
@@ -46,12 +47,12 @@ local function space_before(spec)
     before = before or scheme ~= "never"
     if scheme ~= "never" then
       warn(("gguf.save: llama.cpp puts a space before every text, this tokenizer not before %s"):format(
-        scheme == "first" and "what follows a special token" or "one that begins with a space"))
+        scheme == "first" and "a continuation of a special token" or "one that begins with a space"))
     end
     if step.split ~= false then
       for token in next, spec.model.vocab do
         if token:find(SPACE, 2, true) then
-          raise("gguf.save: token %q has a space behind its begin and never stands, since text is cut at spaces; llama.cpp would make it", token)
+          raise("gguf.save: token %q has a space after its begin and can never occur, since text is cut at spaces; llama.cpp would make it", token)
         end
       end
     end
@@ -60,7 +61,7 @@ local function space_before(spec)
   return before
 end
 
---- What a token's text becomes by the merges: its symbols, and the rank of the last merge.
+--- The result of the merges for a token's text: its symbols, and the rank of the last merge.
 local function join(token, ranks)
   local symbols, last = {}, nil
   for c in token:gmatch(CHARACTER) do symbols[#symbols + 1] = c end
@@ -84,7 +85,7 @@ local function scores_of(spec, tokens, special, n)
   for rank, merge in ipairs(spec.model.merges) do
     local left, right
     if type(merge) == "table" then left, right = merge[1], merge[2] else left, right = merge:match "^(%S+) (%S+)$" end
-    if left == nil then raise("gguf.save: merge %d of the tokenizer is no pair: %s", rank, accel.json.encode(merge)) end
+    if left == nil then raise("gguf.save: merge %d of the tokenizer is not a pair: %s", rank, accel.json.encode(merge)) end
     ranks[left] = ranks[left] or {}
     ranks[left][right] = ranks[left][right] or rank
   end
@@ -132,7 +133,7 @@ end
 
 -- ---- reading ----
 
---- All pairs of tokens that make a token, by its score: the merges of a tokenizer.json. nil and what is wrong.
+--- All pairs of tokens that make a token, by its score: the merges of a tokenizer.json. nil and the error otherwise.
 local function merges_of(tokens, scores, kinds, vocab)
   local found = {}
   for i, token in ipairs(tokens) do
@@ -155,7 +156,7 @@ local function merges_of(tokens, scores, kinds, vocab)
   return found
 end
 
---- The table of a tokenizer.json for a file's tokens; nil and why there is none.
+--- The table of a tokenizer.json for a file's tokens. nil and the reason if there is none.
 ---@return table?, string?
 function M.read(meta)
   local tokens, scores, kinds = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.scores"], meta["tokenizer.ggml.token_type"]

@@ -1,4 +1,4 @@
---- Tokenizers in GGUF's metadata: byte_level.lua and sentencepiece.lua, with what both say beside their tokens. Used by models.gguf.
+--- Tokenizers in GGUF's metadata: byte_level.lua and sentencepiece.lua, and their common fields. Used by models.gguf.
 local accel = require "accel"
 local byte_level = require "accel.models.gguf.byte_level"
 local parts = require "accel.models.gguf.tokenizer_parts"
@@ -30,7 +30,7 @@ function M.write(head, tok, config)
   if template then head:string("tokenizer.chat_template", template) end
 end
 
---- The tokenizer of a file's metadata; nil and why there is none.
+--- The tokenizer of a file's metadata. nil and the reason if there is none.
 ---@param meta table
 ---@return accel.text.Tokenizer?, string?
 function M.read(meta)

@@ -1,4 +1,5 @@
---- What both kinds of tokenizers in GGUF's metadata share: kinds of tokens, lists of them, what stands before and behind a text.
+--- The common part of both kinds of tokenizers in GGUF's metadata: kinds of tokens, lists of them, tokens before and after a
+--- text.
 
 local M = {}
 
@@ -13,13 +14,13 @@ function M.tokens(tok, n)
   return tokens, special
 end
 
---- Ids by token, and the added tokens of a tokenizer.json; nil and what is wrong with the file's lists.
+--- Ids by token, and the added tokens of a tokenizer.json. nil and the error in the file's lists.
 ---@return table<string, integer>?, table[]|string
 function M.vocab(meta)
   local vocab, added, kinds = {}, {}, meta["tokenizer.ggml.token_type"]
-  if kinds ~= nil and type(kinds) ~= "table" then return nil, "tokenizer.ggml.token_type is no list" end
+  if kinds ~= nil and type(kinds) ~= "table" then return nil, "tokenizer.ggml.token_type is not a list" end
   for i, token in ipairs(meta["tokenizer.ggml.tokens"]) do
-    if type(token) ~= "string" then return nil, ("token %d is no text"):format(i - 1) end
+    if type(token) ~= "string" then return nil, ("token %d is not text"):format(i - 1) end
     local kind = kinds and kinds[i] or M.NORMAL
     if kind ~= M.UNUSED then vocab[token] = i - 1 end
     if kind == M.CONTROL or kind == M.OWN or kind == M.UNKNOWN then
@@ -30,15 +31,16 @@ function M.vocab(meta)
   return vocab, added
 end
 
---- The token of an id that a file names, as <bos>; nil: none.
+--- The token of an id in a file, such as <bos>. nil: none.
 function M.named(meta, name)
   local id = meta[("tokenizer.ggml.%s_token_id"):format(name)]
   local token = math.type(id) == "integer" and id >= 0 and meta["tokenizer.ggml.tokens"][id + 1]
   if type(token) == "string" then return token, id end
 end
 
---- The post_processor of a tokenizer.json that puts <bos> before and <eos> behind, where the file says so; nil: neither.
----@param bos_first boolean what a file that does not say means
+--- The post_processor of a tokenizer.json that puts <bos> before and <eos> after the text, if the file requests it. nil:
+--- neither.
+---@param bos_first boolean the default for a file without the setting
 function M.post_processor(meta, bos_first)
   local first, last = meta["tokenizer.ggml.add_bos_token"], meta["tokenizer.ggml.add_eos_token"]
   if first == nil then first = bos_first end
@@ -61,7 +63,7 @@ function M.post_processor(meta, bos_first)
   return { type = "TemplateProcessing", single = single, pair = pair, special_tokens = tokens }
 end
 
---- Says in a head whether the tokenizer puts <bos> before and <eos> behind a text.
+--- Records in a head whether the tokenizer puts <bos> before and <eos> after a text.
 function M.write_ends(head, tok, bos, eos)
   local ids = tok:encode("").ids
   head:bool("tokenizer.ggml.add_bos_token", bos ~= nil and ids[1] == bos)

@@ -8,7 +8,7 @@ local tensors = require "accel.util.tensors"
 
 local F = {}
 
--- A function that reads p and training of a call; only a call with a table costs one.
+-- A function that reads p and training of a call. Only a call with a table allocates one.
 local function reader(who)
   local parse = arguments(who, { "p", 0.5 }, { "training", true })
   return function(p, training)
@@ -24,7 +24,7 @@ end
 local read, read_alpha = reader "dropout", reader "alpha_dropout"
 local read_lead = { reader "dropout1d", reader "dropout2d", reader "dropout3d" }
 
---- Zeroes elements with probability p and scales the rest by 1 / (1 - p); nothing outside of training.
+--- Zeroes elements with probability p and scales the rest by 1 / (1 - p). Outside training it has no effect.
 --- example: accel.nn.functional.dropout(accel.tensor { 1.0, 2.0 }, 0.5, { training = false }) --> { 1, 2 }
 ---@param x accel.Tensor
 ---@param p? number|{p: number?, training: boolean?} default 0.5
@@ -67,7 +67,7 @@ function F.dropout1d(x, p, training)
   return drop_lead(x, x.ndim - 1, p)
 end
 
---- Zeroes whole channels of (N, C, H, W); of (N, C, L) as well, as in PyTorch.
+--- Zeroes whole channels of (N, C, H, W), and of (N, C, L), as in PyTorch.
 --- example: accel.nn.functional.dropout2d(accel.ones(1, 1, 1, 2), 0.5, false) --> { { { { 1, 1 } } } }
 ---@param x accel.Tensor
 ---@param p? number|{p: number?, training: boolean?} default 0.5
@@ -93,7 +93,7 @@ function F.dropout3d(x, p, training)
   return drop_lead(x, x.ndim - 3, p)
 end
 
--- What SELU tends to for x -> -infinity: minus its scale times its alpha.
+-- The limit of SELU for x -> -infinity: minus its scale times its alpha.
 local LIMIT = -1.7580993408473766
 
 --- Dropout for networks of SELU: dropped elements become its limit, then a x + b restores mean 0, variance 1.

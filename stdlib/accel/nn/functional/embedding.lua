@@ -38,7 +38,7 @@ end
 local bag_arguments = arguments("embedding_bag", { "offsets" }, { "max_norm" }, { "norm_type", 2.0 },
   { "mode", "mean" }, { "per_sample_weights" }, { "include_last_offset", false }, { "padding_idx" })
 
---- Which bag each id lies in, and how many there are. offsets: where each bag begins, the first at 0.
+--- The bag of each id, and the number of bags. offsets: the start of each bag, the first at 0.
 local function bags_of(ids, offsets, include_last)
   if not tensors.is_tensor(offsets) or offsets.ndim ~= 1 then
     raise "embedding_bag: ids of rank 1 need offsets, a tensor of rank 1"
@@ -50,8 +50,8 @@ local function bags_of(ids, offsets, include_last)
   return accel.searchsorted(starts, places, { right = true }) - 1, n, starts
 end
 
---- Bags as rows of one width: values (n, width, D) and what is true where an id stands, (n, width).
-local function spread(rows, bag, n, starts)
+--- Bags as rows of one width: values (n, width, D), and a mask of the counted ids, (n, width).
+local function spread(rows, bag, n, starts, counted)
   local counts = accel.bincount(bag, { minlength = n })
   local width = math.max(counts:max():item(), 1)
   local dim = rows:size(2)
@@ -61,13 +61,44 @@ local function spread(rows, bag, n, starts)
   local dense = accel.zeros(n * width, dim, { dtype = rows.dtype, device = rows.device })
   local there = accel.zeros(n * width, { dtype = rows.dtype, device = rows.device })
   dense = dense:index_add(1, place, rows):view(n, width, dim)
-  return dense, there:index_add(1, place, accel.ones_like(place, { dtype = rows.dtype })):view(n, width):gt(0)
+  local ones = counted and counted:to(rows.dtype) or accel.ones_like(place, { dtype = rows.dtype })
+  return dense, there:index_add(1, place, ones):view(n, width):gt(0)
 end
 
---- Sum, mean (default) or largest values of bags of rows, without the rows in memory as a result.
---- ids (B, N): each row is a bag. ids (N): offsets (B) say where each bag begins. Result (B, D); empty bags
---- are 0. per_sample_weights (ids' shape) multiplies the rows, for mode = "sum". padding_idx is left out of
---- the bags. include_last_offset: the last entry of offsets is the end. Options as PyTorch's.
+--- The bags of rows (ids' shape, D) by mode: sums in the dtype of rows.
+local function reduce(rows, ids, o, scale)
+  local pad, dim = o.padding_idx, rows:size(-1)
+  local counted = pad and ids:ne(pad < 0 and pad + o.weight:size(1) or pad)
+  if scale then rows = rows * scale:unsqueeze(-1) end
+  local dense, there = rows, counted
+  if ids.ndim == 1 then
+    local bag, n, starts = bags_of(ids, o.offsets, o.include_last_offset)
+    local sums = accel.zeros(n, dim, { dtype = rows.dtype, device = rows.device })
+    if n == 0 then return sums end
+    if o.mode ~= "max" then
+      if counted then rows = accel.where(counted:unsqueeze(-1), rows, 0) end
+      sums = sums:index_add(1, bag, rows)
+      if o.mode == "sum" then return sums end
+      local ones = counted and counted:to(rows.dtype) or accel.ones_like(ids, { dtype = rows.dtype })
+      local counts = accel.zeros(n, { dtype = rows.dtype, device = rows.device }):index_add(1, bag, ones)
+      return sums / counts:clamp(1, nil):unsqueeze(2)
+    end
+    dense, there = spread(rows, bag, n, starts, counted)
+  elseif o.mode ~= "max" then
+    if counted then dense = accel.where(counted:unsqueeze(-1), dense, 0) end
+    local sums = dense:sum(2)
+    if o.mode == "sum" then return sums end
+    return sums / (counted and counted:to(dense.dtype):sum(2, true):clamp(1, nil) or ids:size(2))
+  end
+  if not there then return (accel.max(dense, 2)) end
+  local best = accel.max(accel.where(there:unsqueeze(-1), dense, -math.huge), 2)
+  return accel.where(there:any(2, true), best, 0) -- empty bags
+end
+
+--- Sum, mean (default) or largest values of bags of rows, without the rows in memory as a result. ids (B, N): each row
+--- is a bag. ids (N): offsets (B) give the start of each bag. Result (B, D), with 0 for empty bags. per_sample_weights
+--- (ids' shape) multiplies the rows, for mode = "sum". padding_idx is left out of the bags. include_last_offset: the
+--- last entry of offsets is the end. Options as PyTorch's.
 --- example: accel.nn.functional.embedding_bag(accel.tensor { { 0, 1 } }, accel.eye(2)) --> { { 0.5, 0.5 } }
 ---@param ids accel.Tensor
 ---@param weight accel.Tensor
@@ -75,6 +106,7 @@ end
 ---@return accel.Tensor
 function F.embedding_bag(ids, weight, ...)
   local o = bag_arguments(...)
+  o.weight = weight
   check.word("embedding_bag", "mode", o.mode, { "sum", "mean", "max" })
   local scale = o.per_sample_weights
   if scale and o.mode ~= "sum" then raise "embedding_bag: per_sample_weights need mode 'sum'" end
@@ -88,35 +120,10 @@ function F.embedding_bag(ids, weight, ...)
   end
   local rows = F.embedding(ids, weight,
     { padding_idx = o.padding_idx, max_norm = o.max_norm, norm_type = o.norm_type })
-  local pad = o.padding_idx
-  local counted = pad and ids:ne(pad < 0 and pad + weight:size(1) or pad)
-  if scale then rows = rows * scale:unsqueeze(-1) end
-  local dense, there = rows, counted
-  if ids.ndim == 1 then
-    local bag, n, starts = bags_of(ids, o.offsets, o.include_last_offset)
-    local sums = accel.zeros(n, weight:size(2), { dtype = weight.dtype, device = weight.device })
-    if n == 0 then return sums end
-    if o.mode ~= "max" then
-      if counted then rows = rows * counted:unsqueeze(-1):to(rows.dtype) end
-      sums = sums:index_add(1, bag, rows)
-      if o.mode == "sum" then return sums end
-      local ones = counted and counted:to(rows.dtype) or accel.ones_like(ids, { dtype = rows.dtype })
-      local counts = accel.zeros(n, { dtype = rows.dtype, device = rows.device }):index_add(1, bag, ones)
-      return sums / counts:clamp(1, nil):unsqueeze(2)
-    end
-    if counted then -- an id left out takes a place that counts as empty
-      rows = accel.where(counted:unsqueeze(-1), rows, -math.huge)
-    end
-    dense, there = spread(rows, bag, n, starts)
-  elseif o.mode ~= "max" then
-    if counted then dense = dense * counted:unsqueeze(-1):to(dense.dtype) end
-    local sums = dense:sum(2)
-    if o.mode == "sum" then return sums end
-    return sums / (counted and counted:to(dense.dtype):sum(2, true):clamp(1, nil) or ids:size(2))
-  end
-  if there then dense = accel.where(there:unsqueeze(-1), dense, -math.huge) end
-  local best = accel.max(dense, 2)
-  return accel.where(best:eq(-math.huge), 0, best)
+  local short = o.mode ~= "max" and (rows.dtype == "bf16" or rows.dtype == "f16")
+  if short then rows = rows:to "f32" end -- sums of many rows, rounded once, at the end
+  local y = reduce(rows, ids, o, scale)
+  return short and y:to(weight.dtype) or y
 end
 
 return F

@@ -1,32 +1,38 @@
 --- nn.parallel.DistributedDataParallel(module, opts): the same model on every rank, each with its own part of the
---- batch; gradients are averaged over the ranks while backward goes on (accel.dist.reducer).
+--- batch. Gradients are averaged over the ranks during backward (accel.dist.reducer).
 ---
 ---   local model = nn.parallel.DistributedDataParallel(net)
 ---   for x, y in batches() do loss(model(x), y):backward() optimizer:step() optimizer:zero_grad() end
 ---
---- Names do not change: the wrapper stands in the place of the module, so that state_dict, named_parameters and
---- their like say what the module says, without a prefix, and fields that the wrapper lacks are read from it;
---- `.module` is the module itself. Parameters and buffers are rank 0's from the start. Ranks have to call forward and
---- backward equally often (see join), and a backward belongs to the forward before it. ->grad of parameters lies in
---- the buckets that are reduced: one that is kept changes with the next backward, clone it or say
---- gradient_as_bucket_view = false. Means have no history, also after backward { create_graph = true }: penalties on
---- gradients take those of accel.grad, and are part of the loss.
+--- Names do not change: the wrapper stands in the place of the module, so that state_dict, named_parameters and similar
+--- methods return the module's results, without a prefix, and fields that the wrapper lacks are read from it. `.module`
+--- is the module itself. Parameters and buffers are rank 0's from the start. Ranks have to call forward and backward
+--- equally often (see join), and a backward belongs to the forward before it. ->grad of parameters lies in the buckets
+--- that are reduced: one that is kept changes with the next backward, clone it or say gradient_as_bucket_view = false.
+--- It changes with the next backward: clone it, or set gradient_as_bucket_view = false. Means have no history, even
+--- after backward { create_graph = true }: for gradient penalties, use accel.grad's gradients, and add the penalty to
+--- the loss.
 ---
 --- With deterministic = "world" gradients do not depend on how many ranks there are: if the global batch is always cut
 --- into the same M micro-batches, and every rank takes a power of two of them, consecutive ones, the mean gradient has
---- the same bits for 1, 2, 4, ... ranks. A micro-batch is one forward and backward; all but the last of an update run
---- inside no_sync(), where the wrapper counts and sums them itself, and scales once at the end, by their number over
---- all ranks: losses are means over their micro-batch and are not divided. ->grad holds the whole sum after the last
---- one only, and an update starts from zero whatever ->grad held. accel.micro_batch(row0), called before each forward
---- with the position of its first row in the global batch, does the same for dropout. Buffers do depend on the number
---- of ranks: running statistics of batch norm are those of the micro-batches that rank 0 saw.
+--- the same bits for 1, 2, 4, ... ranks. A micro-batch is one forward and backward. All but the last of an update run
+--- inside no_sync(), in which the wrapper counts and sums them itself. It scales once at the end, by their number over
+--- all ranks: losses are means over their micro-batch and are not divided. ->grad holds the whole sum only after the
+--- last one, and an update starts from zero regardless of ->grad. Call accel.micro_batch(row0) before each forward,
+--- with the position of its first row in the global batch, to get the same dropout. Buffers do depend on the number of
+--- ranks: running statistics of batch norm cover the micro-batches of rank 0.
+---
+--- Which parameters learn may change between two updates: some are frozen or learn again, modules are replaced, adapters come. The
+--- next forward that learns compares (accel.nn.trained) and lays the buckets out anew. Ranks have to make the same change.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Reducer = require "accel.dist.reducer"
+local Trained = require "accel.nn.trained"
 local check = require "accel.util.check"
 local coalesce = require "accel.dist.coalesce"
 local dist = require "accel.dist"
 local guard = require "accel.util.guard"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -51,8 +57,9 @@ local declared = {
   deterministic = options.none, ignored_parameters = options.none,
 }
 
-local function read(opts)
-  local o = options(WHO, opts, declared)
+local function read(opts, ...)
+  local o = options(WHO, opts, declared, ...)
+  no_effect("accel.nn.parallel.DistributedDataParallel", o)
   for _, key in ipairs { "bucket_cap_mb", "first_bucket_mb" } do
     check.number(WHO, key, o[key], 0)
     if math.type(o[key]) == "float" and o[key] == math.huge then raise("%s: %s must be finite", WHO, key) end
@@ -61,39 +68,43 @@ local function read(opts)
   return o
 end
 
---- What ranks have to agree on, one line per parameter.
-local function describe(names, params)
-  local lines = {}
-  for i, p in ipairs(params) do
-    lines[i] = ("'%s' %s %s%s"):format(names[i], p.dtype, tensors.shape_string(p), p.requires_grad and "" or " frozen")
+--- The reducer of the parameters that learn.
+local function reduces(trained, o)
+  local names, learnt, mb = {}, {}, 1 << 20
+  for _, e in ipairs(trained.entries) do
+    if e.learns then names[#names + 1], learnt[#learnt + 1] = e.name, e.p end
   end
-  return lines
+  return Reducer(names, learnt, {
+    first = math.min(o.first_bucket_mb, o.bucket_cap_mb) * mb, cap = o.bucket_cap_mb * mb, group = o.process_group,
+    find_unused = o.find_unused_parameters, static = o.static_graph, as_view = o.gradient_as_bucket_view,
+    world = o.deterministic == "world",
+  })
 end
 
 ---@param module accel.nn.Module
 ---@param opts? {process_group: any, bucket_cap_mb: number?, first_bucket_mb: number?, broadcast_buffers: boolean?,
 --- find_unused_parameters: boolean?, static_graph: boolean?, gradient_as_bucket_view: boolean?, init_sync: boolean?,
 --- deterministic: "world"?, ignored_parameters: accel.Tensor[]?} ignored_parameters: their gradients are not averaged; device_ids,
---- output_device, dim and check_reduction are accepted and mean nothing here
-function DDP:init(module, opts)
+--- output_device, dim and check_reduction have no effect, of which a warning tells
+function DDP:init(module, opts, ...)
   if not Module.is_module(module) then raise("%s: %s", WHO, Module.not_a_module(module)) end
-  if rawget(module, "reducer") then raise("%s: the module is wrapped already; wrap its .module", WHO) end
-  local o = read(opts)
+  if rawget(module, "reducer") then raise("%s: the module is already wrapped; wrap its .module", WHO) end
+  local o = read(opts, ...)
   rawset(self, "module", module)
   rawset(self, "options", o)
   rawset(self, "require_backward_grad_sync", true)
   rawset(self, "require_forward_param_sync", true)
   rawset(self, "joining", false)
   rawset(self, "training", module.training)
-  local names, params, learnt_names, learnt, ignored = {}, {}, {}, {}, {}
+  local ignored = {}
   for _, p in ipairs(o.ignored_parameters or {}) do ignored[p] = true end
-  for name, p in pairs(module:named_parameters()) do
-    if not ignored[p] then names[#names + 1], params[#params + 1] = name, p end
-    if p.requires_grad and not ignored[p] then learnt_names[#learnt_names + 1], learnt[#learnt + 1] = name, p end
-  end
-  if #learnt == 0 then raise("%s: %s has no parameter that requires gradients; call it as it is", WHO,
+  local trained = Trained(module, ignored)
+  rawset(self, "trained", trained)
+  local params = {}
+  for i, e in ipairs(trained.entries) do params[i] = e.p end
+  if #trained.learning == 0 then raise("%s: %s has no parameter that requires gradients; call it unwrapped", WHO,
     getmetatable(module).__name or "the module") end
-  verify(WHO, "parameter", describe(names, params), "build the same model on all of them", o.process_group)
+  verify(WHO, "parameter", trained:lines(), "build the same model on all of them", o.process_group)
   local group_size = dist.get_world_size(o.process_group)
   if group_size > 1 and o.init_sync then
     local buffers = {}
@@ -104,12 +115,28 @@ function DDP:init(module, opts)
     coalesce.broadcast(params, 0, o.process_group)
     coalesce.broadcast(module:buffers(), 0, o.process_group)
   end
-  local mb = 1 << 20
-  rawset(self, "reducer", Reducer(learnt_names, learnt, {
-    first = o.first_bucket_mb * mb, cap = o.bucket_cap_mb * mb, group = o.process_group,
-    find_unused = o.find_unused_parameters, static = o.static_graph, as_view = o.gradient_as_bucket_view,
-    world = o.deterministic == "world",
-  }))
+  rawset(self, "reducer", reduces(trained, o))
+end
+
+-- Changes ----------------------------------------------------------------------------------------
+
+--- The trained parameters differ from those in the buckets: creates new buckets, after ranks agreed on the parameters. Values of
+--- parameters that are new come from rank 0, as at the start.
+function DDP:_follow(changes)
+  local before, o, trained = self.reducer, self.options, self.trained
+  if self.joining then
+    raise("%s: the trained parameters changed inside join: %s; change them between two of these blocks", WHO, Trained.shown(changes))
+  end
+  if rawget(self, "_changing") then self._changing(changes) end
+  local fresh = trained:renew()
+  Trained.agree(WHO, changes, trained:lines(), o.process_group)
+  before:check_idle(Trained.shown(changes))
+  local gradients = before:give_up()
+  if before.size > 1 and o.init_sync then coalesce.broadcast(fresh, 0, o.process_group) end
+  local reducer = reduces(trained, o)
+  for p, grad in next, gradients do p.grad = grad end
+  reducer.hook, reducer.hook_state = before.hook, before.hook_state
+  rawset(self, "reducer", reducer)
 end
 
 -- Forward ----------------------------------------------------------------------------------------
@@ -120,9 +147,12 @@ function DDP:_sync_buffers(src)
   if #list > 0 then coalesce.broadcast(list, src, self.options.process_group) end
 end
 
---- The module's forward; the backward of what it returns averages gradients, unless it runs inside no_sync().
+--- The module's forward. The backward of its outputs averages gradients, unless it runs inside no_sync().
 function DDP:forward(...)
-  local sync, reducer = self.require_backward_grad_sync, self.reducer
+  local sync = self.require_backward_grad_sync
+  local changes = accel.is_grad_enabled() and not self.reducer.running and self.trained:changes()
+  if changes then self:_follow(changes) end
+  local reducer = self.reducer
   local learns, sends = accel.is_grad_enabled(), self.require_forward_param_sync and self.options.broadcast_buffers
   local src = 0
   if self.joining then src = self.joining:forward(learns and sync, sends, learns and sync and reducer:tracks_use()) end
@@ -131,9 +161,9 @@ function DDP:forward(...)
   return self.module(...)
 end
 
---- Gradients are only accumulated, on each rank for itself, until the block ends: `local _ <close> =
---- model:no_sync()`, or model:no_sync(fn, ...). Forward and backward both belong inside. The next backward outside
---- averages what was accumulated with its own.
+--- Gradients are only accumulated, on each rank for itself, until the block ends: `local _ <close> = model:no_sync()`,
+--- or model:no_sync(fn, ...). Forward and backward both belong inside. Forward and backward both belong inside. The
+--- next backward outside averages the accumulated gradients together with its own.
 ---@param fn? function
 ---@param ... any
 function DDP:no_sync(fn, ...)
@@ -153,10 +183,9 @@ function DDP:sync_next_backward()
   self.reducer:prepare(true, self.joining)
 end
 
---- What is done with each bucket of gradients instead of an all-reduce: hook(state, bucket) with a
---- accel.dist.GradBucket returns the averaged flat tensor, a future of it (accel.dist.hooks.Future), the work of a
---- collective on the buffer, or nothing when that holds it already. Hooks that compress are in accel.dist.hooks. Once
---- per wrapper.
+--- Replaces the all-reduce of each bucket of gradients. hook(state, bucket), with an accel.dist.GradBucket, returns the
+--- averaged flat tensor, a future of it (accel.dist.hooks.Future), the work of a collective on the buffer, or nothing
+--- if the buffer holds it already. Hooks that compress are in accel.dist.hooks. Once per wrapper.
 ---@param state any
 ---@param hook fun(state: any, bucket: accel.dist.GradBucket): any
 function DDP:register_comm_hook(state, hook)
@@ -164,18 +193,19 @@ function DDP:register_comm_hook(state, hook)
   local reducer = self.reducer
   if reducer.hook then raise "register_comm_hook: there is a hook already" end
   if reducer.counter then
-    raise 'register_comm_hook: deterministic = "world" sums exactly; a hook would replace that'
+    raise 'register_comm_hook: deterministic = "world" sums exactly, and a hook would replace that; leave one of them out'
   end
   reducer.hook, reducer.hook_state = hook, state
 end
 
---- For ranks with different numbers of inputs, around the loop over them: a rank whose loop ends first answers the
---- collectives of the others with zeros, until all are through; then all have the parameters and buffers of one that
---- came last. Inside, a backward that averages follows every forward that learns.
---- `local _ <close> = model:join()`, or model:join(opts, fn, ...).
+--- For ranks with different numbers of inputs, around the loop over them. A rank whose loop ends first answers the
+--- collectives of the others with zeros, until all are done. Then all have the parameters and buffers of a rank that
+--- finished last. Inside, a backward that averages follows every forward that learns. `local _ <close> = model:join()`,
+--- or model:join(opts, fn, ...).
 ---
---- divide_by_initial_world_size (true): gradients are divided by the number of all ranks, else by that of the ranks
---- that still have inputs. throw_on_early_termination (false): the first rank that runs out ends all, with an error.
+--- divide_by_initial_world_size (true): gradients are divided by the number of all ranks, otherwise by the number of
+--- ranks that still have inputs. throw_on_early_termination (false): the first rank without inputs ends all, with an
+--- error.
 ---@param opts? {divide_by_initial_world_size: boolean?, enable: boolean?, throw_on_early_termination: boolean?}
 ---@param fn? function
 ---@param ... any

@@ -12,14 +12,14 @@ local function list_of(who, params)
   return params
 end
 
---- The elements of all parameters in a row, in their order; gradients flow through it.
+--- The elements of all parameters in a row, in their order. Gradients flow through it.
 --- example: accel.nn.utils.parameters_to_vector { accel.ones(2), accel.zeros(1, 1) } --> { 1, 1, 0 }
 ---@param params accel.Tensor[]
 ---@return accel.Tensor
 function M.parameters_to_vector(params)
   local parts = {}
   for i, p in ipairs(list_of("parameters_to_vector", params)) do parts[i] = p:reshape(-1) end
-  if #parts == 0 then raise "parameters_to_vector: there are no parameters" end
+  if #parts == 0 then raise "parameters_to_vector: the list has no parameters" end
   return accel.cat(parts, 1)
 end
 

@@ -27,7 +27,7 @@ end
 
 local norm_arguments = arguments("weight_norm", { "name", "weight" }, { "dim", 1, any = true })
 
---- weight = g v / |v| with |v| over every dimension but dim (1; false: over all); original0 is g, original1 v.
+--- weight = g v / |v| with |v| over every dimension except dim (1, or false: over all). original0 is g, original1 v.
 --- example: local m = accel.nn.utils.parametrizations.weight_norm(accel.nn.Linear(3, 2)) return #m:parameters() --> 3
 ---@param module accel.nn.Module
 ---@param ... any name, dim by position or in one table

@@ -5,16 +5,20 @@
 ---   function Symmetric.forward(_, x) return x:triu() + x:triu(1):t() end
 ---   nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
 ---
---- A right_inverse(value) method gives the originals that make `value`; without one the parameter itself is the
---- original. Between forwards layer.weight is what the last one computed.
+--- A right_inverse(value) method returns the originals that make `value`. Without one the parameter itself is the
+--- original. Between forwards layer.weight is the last computed value.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local ModuleDict = require "accel.nn.module_dict"
 local Parameter = require "accel.nn.parameter"
+local arguments = require "accel.nn.arguments"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local M = {}
+
+local is_arguments = arguments("is_parametrized", { "name" })
+local remove_arguments = arguments("remove_parametrizations", { "leave_parametrized", true })
 
 local List = Module:extend("accel.nn.utils.ParametrizationList")
 
@@ -29,7 +33,7 @@ local function originals(list)
   return table.unpack(out, 1, i)
 end
 
-function List:forward()
+function List:forward(...) -- luacheck: ignore
   local value = self[1](originals(self))
   for i = 2, rawlen(self) do value = self[i](value) end
   return value
@@ -43,9 +47,10 @@ end
 --- Whether the module, or its tensor `name`, is parametrised.
 --- example: accel.nn.utils.parametrize.is_parametrized(accel.nn.Linear(2, 2), "weight") --> false
 ---@param module accel.nn.Module
----@param name? string
+---@param ... any name, by position or in a table
 ---@return boolean
-function M.is_parametrized(module, name)
+function M.is_parametrized(module, ...)
+  local name = is_arguments(...).name
   if name then return list_of(module, name) ~= nil end
   local all = Module.is_module(module) and rawget(module, "parametrizations")
   return all and #all > 0 or false
@@ -55,8 +60,8 @@ local function recompute(module)
   for name, list in pairs(module.parametrizations) do module[name] = list() end
 end
 
---- Computes the parameter `name` of module by parametrization(original) from now on; further ones are applied to
---- the result of the first. Returns the module.
+--- Computes the parameter `name` of module by parametrization(original) from now on. Further ones are applied to the
+--- result of the first. Returns the module.
 ---@param module accel.nn.Module
 ---@param name string
 ---@param parametrization accel.nn.Module
@@ -104,15 +109,16 @@ end
 --- (which must be one tensor).
 ---@param module accel.nn.Module
 ---@param name string
----@param leave_parametrized? boolean default true
+---@param ... any leave_parametrized = true, by position or in a table
 ---@return accel.nn.Module
-function M.remove_parametrizations(module, name, leave_parametrized)
+function M.remove_parametrizations(module, name, ...)
+  local leave_parametrized = remove_arguments(...).leave_parametrized
   local list = list_of(module, name)
   if not list then raise("remove_parametrizations: '%s' of the module is not parametrised", tostring(name)) end
   local parameter
-  if leave_parametrized == false then
+  if not leave_parametrized then
     if list.original == nil then
-      raise("remove_parametrizations: '%s' has several originals, none of which can stay", name)
+      raise("remove_parametrizations: '%s' has several originals, so none can become the parameter", name)
     end
     parameter = list.original
   else

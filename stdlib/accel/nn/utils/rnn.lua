@@ -7,11 +7,12 @@ local tensors = require "accel.util.tensors"
 
 local M = {}
 
+local unpad_arguments = arguments("unpad_sequence", { "batch_first", false })
 local parse = arguments("pad_sequence", { "batch_first", false }, { "padding_value", 0 },
   { "padding_side", "right" })
 
---- Tensors (L_i, ...) as one (L, N, ...), or with batch_first = true (N, L, ...), L the largest length; the
---- rest is padding_value (0), on padding_side "right" or "left".
+--- Tensors (L_i, ...) as one (L, N, ...), or with batch_first = true (N, L, ...), L the largest length. The rest is
+--- padding_value (0), on padding_side "right" or "left".
 --- example: accel.nn.utils.rnn.pad_sequence({ accel.ones(2), accel.ones(1) }, true) --> { { 1, 1 }, { 1, 0 } }
 ---@param sequences accel.Tensor[]
 ---@param ... any batch_first, padding_value, padding_side by position or in one table
@@ -48,14 +49,14 @@ function M.pad_sequence(sequences, ...)
   return accel.stack(rows, o.batch_first and 1 or 2)
 end
 
---- The sequences of a padded tensor again; lengths are numbers or an integer tensor.
+--- The sequences of a padded tensor. lengths are numbers or an integer tensor.
 --- example: #accel.nn.utils.rnn.unpad_sequence(accel.ones(3, 2), { 3, 1 })[2] --> 1
 ---@param padded accel.Tensor
 ---@param lengths integer[]|accel.Tensor
----@param opts? {batch_first: boolean?}
+---@param ... any batch_first = false, by position or in a table
 ---@return accel.Tensor[]
-function M.unpad_sequence(padded, lengths, opts)
-  local o = require "accel.util.options"("unpad_sequence", opts, { batch_first = false })
+function M.unpad_sequence(padded, lengths, ...)
+  local o = unpad_arguments(...)
   if tensors.is_tensor(lengths) then lengths = lengths:tolist() end
   local out = {}
   for i, n in ipairs(lengths) do out[i] = padded:select(o.batch_first and 1 or 2, i):narrow(1, 1, n) end

@@ -9,7 +9,7 @@ local tensors = require "accel.util.tensors"
 
 local M = {}
 
---- |v| over every dimension but dim, which stays; over all without one.
+--- |v| over every dimension except dim, or over all without dim.
 ---@param v accel.Tensor
 ---@param dim integer|false
 ---@return accel.Tensor
@@ -25,9 +25,10 @@ end
 
 local function compute(g, v, dim) return v * (g / M.norm_except_dim(v, dim)) end
 
+local remove_arguments = arguments("remove_weight_norm", { "name", "weight" })
 local parse = arguments("weight_norm", { "name", "weight" }, { "dim", 1, any = true })
 
---- The dimension counted from the front; false for none.
+--- The dimension counted from the front, or false.
 ---@param dim integer|false
 ---@param ndim integer
 function M.check_dim(who, dim, ndim)
@@ -38,9 +39,9 @@ function M.check_dim(who, dim, ndim)
   return dim
 end
 
---- Splits a parameter of module into its length and direction: <name>_g and <name>_v are learnt, <name> is
---- computed from them before every forward. dim (1) is the dimension that keeps a length of its own for each
---- entry, false for one length in all. Returns the module.
+--- Splits a parameter of module into its length and direction: <name>_g and <name>_v are trained, and <name> is
+--- computed from them before every forward. Each entry of dimension dim (1) has its own length. false means one length
+--- in all. Returns the module.
 --- example: accel.nn.utils.weight_norm(accel.nn.Linear(3, 2)).weight_g.shape --> { 2, 1 }
 ---@param module accel.nn.Module
 ---@param ... any name, dim by position or in one table
@@ -71,13 +72,13 @@ function M.weight_norm(module, ...)
   return module
 end
 
---- Makes the computed weight a parameter again and drops what it came from.
+--- Makes the computed weight a parameter again and drops its components.
 --- example: local u = accel.nn.utils return u.remove_weight_norm(u.weight_norm(accel.nn.Linear(3, 2))).weight_g --> nil
 ---@param module accel.nn.Module
----@param name? string default "weight"
+---@param ... any name = "weight", by position or in a table
 ---@return accel.nn.Module
-function M.remove_weight_norm(module, name)
-  name = name or "weight"
+function M.remove_weight_norm(module, ...)
+  local name = remove_arguments(...).name
   local normed = Module.is_module(module) and rawget(module, "_weight_norms")
   local dim = normed and normed[name]
   if dim == nil then

@@ -23,7 +23,7 @@ function ChainedScheduler:init(schedulers, optimizer)
     if s.metric_driven then raise("ChainedScheduler: schedule %d follows a metric, not the step", i) end
   end
   self.schedulers = schedulers
-  LRScheduler.init(self, optimizer, schedulers[1].last_epoch)
+  LRScheduler.init(self, optimizer, schedulers[1].last_epoch - 1)
 end
 
 function ChainedScheduler:rate(step, base, group)

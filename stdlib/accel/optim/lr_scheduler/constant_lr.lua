@@ -1,6 +1,6 @@
 --- ConstantLR: a smaller rate at first.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 
 --- ConstantLR(optimizer, factor = 1/3, total_iters = 5): base rate times factor for the first total_iters steps,
 --- then the base rate.

@@ -1,10 +1,10 @@
 --- CosineAnnealingLR: a rate that falls on half a cosine.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local raise = require "accel.util.raise"
 
---- CosineAnnealingLR(optimizer, T_max, eta_min = 0): half a cosine from the base rate to eta_min in T_max steps;
---- it rises again after that, as PyTorch's does.
+--- CosineAnnealingLR(optimizer, T_max, eta_min = 0): half a cosine from the base rate to eta_min in T_max steps. It
+--- rises again after that, as in PyTorch.
 --- example: accel.optim.lr_scheduler.CosineAnnealingLR(accel.optim.SGD(accel.ones(1), {lr = 2}), 30):get_last_lr() --> { 2 }
 ---@class accel.optim.CosineAnnealingLR : accel.optim.LRScheduler
 local CosineAnnealingLR = LRScheduler:extend("accel.optim.CosineAnnealingLR")

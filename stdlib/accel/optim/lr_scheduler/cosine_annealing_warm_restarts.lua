@@ -1,6 +1,6 @@
 --- CosineAnnealingWarmRestarts: cosines that start over.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 
 --- CosineAnnealingWarmRestarts(optimizer, T_0, T_mult = 1, eta_min = 0): half a cosine from the base rate to eta_min
@@ -34,7 +34,7 @@ function CosineAnnealingWarmRestarts:rate(step, base)
   return o.eta_min + (base - o.eta_min) * (1 + math.cos(math.pi * time / length)) / 2
 end
 
----@param epoch? number the time to set, which may lie between two steps; default: one step on
+---@param epoch? number the time to set, which may be between two steps. Default: the next step
 function CosineAnnealingWarmRestarts:step(epoch)
   if epoch then
     self.last_epoch = check.number("CosineAnnealingWarmRestarts", "epoch", epoch, 0)

@@ -1,15 +1,16 @@
 --- CyclicLR: a rate that goes up and down.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 local per_group = require "accel.optim.lr_scheduler.per_group"
 local raise = require "accel.util.raise"
 
 --- CyclicLR(optimizer, base_lr, max_lr, step_size_up = 2000, {...}): from base_lr to max_lr in step_size_up steps and
---- back in step_size_down. The height is scaled by mode: "triangular" not at all, "triangular2" halved with each
---- cycle, "exp_range" by gamma^step, or by scale_fn(x), where x is the cycle (from 1) or, with scale_mode
---- "iterations", the step. Momentum (or the first beta) goes the other way, between max_momentum and
---- base_momentum, unless cycle_momentum is false.
+--- back in step_size_down. The height is scaled by mode: "triangular" not at all, "triangular2" halved with each cycle,
+--- "exp_range" by gamma^step, or by scale_fn(x) of the cycle (from 1) or, with scale_mode "iterations", of the step.
+--- Momentum (or the first beta) goes the other way, between max_momentum and base_momentum, unless cycle_momentum is
+--- false.
 --- example: accel.optim.lr_scheduler.CyclicLR(accel.optim.SGD(accel.ones(1), {lr = 2}), 0.1, 0.5, 6):get_last_lr() --> { 0.1 }
 ---@class accel.optim.CyclicLR : accel.optim.LRScheduler
 local CyclicLR = LRScheduler:extend("accel.optim.CyclicLR")
@@ -33,6 +34,8 @@ function CyclicLR:init(optimizer, ...)
   o.step_size_down = check.positive("CyclicLR", "step_size_down", o.step_size_down or o.step_size_up)
   check.word("CyclicLR", "scale_mode", o.scale_mode, { "cycle", "iterations" })
   if o.scale_fn == nil then
+    if o.scale_mode ~= "cycle" then no_effect.once("CyclicLR", "scale_mode", "without scale_fn, because the mode defines its own scale") end
+    if o.gamma ~= 1 and o.mode ~= "exp_range" then no_effect.once("CyclicLR", "gamma", "with mode = '" .. o.mode .. "'; set mode = 'exp_range'") end
     check.word("CyclicLR", "mode", o.mode, { "triangular", "triangular2", "exp_range" })
     o.scale_fn, o.scale_mode = scales[o.mode], o.mode == "exp_range" and "iterations" or "cycle"
   elseif type(o.scale_fn) ~= "function" then

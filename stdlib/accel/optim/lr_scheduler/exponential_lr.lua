@@ -1,6 +1,6 @@
 --- ExponentialLR: a rate that falls by a factor in every step.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 
 --- ExponentialLR(optimizer, gamma): the rate times gamma in every step.

@@ -4,19 +4,20 @@ local GreedyLR = require "accel.optim.lr_scheduler.greedy_lr"
 local LambdaLR = require "accel.optim.lr_scheduler.lambda_lr"
 local ReduceLROnPlateau = require "accel.optim.lr_scheduler.reduce_lr_on_plateau"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
---- By name: which options it takes beside the two counts, whether it needs num_training_steps, and its factor
---- on the base rate as a function of the step, made from the options and the rate the optimizer was made with.
+--- By name: its options in addition to the two counts, whether it needs num_training_steps, and its factor on the base
+--- rate as a function of the step, made from the options and the optimizer's initial rate.
 local schedules = {}
 
 local function define(name, needs_total, declared, make)
   schedules[name] = { needs_total = needs_total, declared = declared, make = make }
 end
 
---- Wraps the factor after the warm-up; it gets the step and the share of the remaining steps that is done.
+--- Wraps the factor after the warm-up. It gets the step and the completed share of the remaining steps.
 local function after_warmup(o, factor)
   return function(step)
     if step < o.num_warmup_steps then return step / math.max(1, o.num_warmup_steps) end
@@ -46,7 +47,7 @@ define("cosine_with_restarts", true, { num_cycles = 1 }, function(o)
   end)
 end)
 
---- From the initial rate to lr_end along a power of what is left.
+--- From the initial rate to lr_end along a power of the remaining share.
 define("polynomial", true, { lr_end = 1e-7, power = 1.0 }, function(o, base)
   if o.lr_end >= base then
     raise("get_scheduler: lr_end %g must lie below the initial rate %g", o.lr_end, base)
@@ -57,7 +58,7 @@ define("polynomial", true, { lr_end = 1e-7, power = 1.0 }, function(o, base)
   end)
 end)
 
---- Falls as 1 / sqrt(step); timescale defaults to the warm-up steps.
+--- Falls as 1 / sqrt(step). timescale defaults to the warm-up steps.
 define("inverse_sqrt", false, { timescale = options.none }, function(o)
   local warmup = o.num_warmup_steps
   local timescale = o.timescale or (warmup > 0 and warmup or 10000)
@@ -93,7 +94,7 @@ define("cosine_warmup_with_min_lr", true, {
   end
 end)
 
---- Ways up, as functions of the share that is done; ways down from 1 are given the cycles too.
+--- Rising factors, as functions of the completed share. Falling factors from 1 also get the cycles.
 local rises = {
   linear = function(x) return x end, cosine = function(x) return 0.5 * (1 - math.cos(math.pi * x)) end,
   ["1-sqrt"] = function(x) return 1 - math.sqrt(1 - x) end,
@@ -112,6 +113,9 @@ define("warmup_stable_decay", false, {
   local fall = falls[check.word("get_scheduler", "decay_type", o.decay_type, ways)]
   if not o.num_decay_steps then raise "get_scheduler: 'warmup_stable_decay' needs num_decay_steps" end
   local warmup, stable, low = o.num_warmup_steps, o.num_stable_steps, o.min_lr_ratio
+  if stable and o.num_training_steps then
+    warn "get_scheduler: num_training_steps has no effect with num_stable_steps; give one or the other"
+  end
   if not stable then
     if not o.num_training_steps then
       raise "get_scheduler: 'warmup_stable_decay' needs num_training_steps or num_stable_steps"
@@ -130,8 +134,8 @@ end)
 --- These take every option of their class, and no counts.
 local classes = { reduce_lr_on_plateau = ReduceLROnPlateau, greedy = GreedyLR }
 
---- A schedule of Transformers by its name: a LambdaLR with a warm-up, a ReduceLROnPlateau or a GreedyLR. Names, with the
---- options of their own: "constant", "constant_with_warmup", "linear", "cosine" and "cosine_with_restarts" (num_cycles),
+--- A schedule of Transformers by its name: a LambdaLR with a warm-up, a ReduceLROnPlateau or a GreedyLR. Names, with
+--- their own options: "constant", "constant_with_warmup", "linear", "cosine" and "cosine_with_restarts" (num_cycles),
 --- "polynomial" (lr_end, power), "inverse_sqrt" (timescale), "cosine_with_min_lr" (num_cycles, min_lr or min_lr_rate),
 --- "cosine_warmup_with_min_lr" (these and warmup_lr_rate), "warmup_stable_decay" (num_decay_steps, num_stable_steps,
 --- warmup_type, decay_type, min_lr_ratio, num_cycles), "reduce_lr_on_plateau" and "greedy" (the options of
@@ -143,9 +147,12 @@ local classes = { reduce_lr_on_plateau = ReduceLROnPlateau, greedy = GreedyLR }
 ---@param optimizer accel.optim.Optimizer
 ---@param opts? table also takes the schedule's own options
 ---  num_warmup_steps integer = 0: steps in which the rate rises from 0
----  num_training_steps integer: steps of the whole run; "constant", "constant_with_warmup" and "inverse_sqrt" need none
+---  last_epoch integer = -1: the last step that is done, of a run that continues
+---  num_training_steps integer: steps of the whole run. "constant", "constant_with_warmup" and "inverse_sqrt" need none
 ---@return accel.optim.LRScheduler
-return function(name, optimizer, opts)
+return function(name, optimizer, opts, ...)
+  check.surplus("get_scheduler", ...)
+  if type(opts) == "table" then no_effect("accel.optim.lr_scheduler.get_scheduler." .. tostring(name), opts) end
   local class, schedule = classes[name], schedules[name]
   if class then
     local own = {}
@@ -158,12 +165,12 @@ return function(name, optimizer, opts)
     raise("get_scheduler: no schedule '%s'%s", tostring(name), near
       and ("; did you mean '%s'?"):format(near) or "")
   end
-  local declared = { num_warmup_steps = 0, num_training_steps = options.none }
+  local declared = { num_warmup_steps = 0, num_training_steps = options.none, last_epoch = -1 }
   for key, value in next, schedule.declared do declared[key] = value end
   local o = options("get_scheduler", opts, declared)
   if schedule.needs_total and not o.num_training_steps then
     raise("get_scheduler: '%s' needs num_training_steps", name)
   end
   local base = (optimizer.options or optimizer.param_groups[1]).lr
-  return LambdaLR(optimizer, schedule.make(o, base))
+  return LambdaLR(optimizer, schedule.make(o, base), o.last_epoch)
 end

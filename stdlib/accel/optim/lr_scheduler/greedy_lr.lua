@@ -1,16 +1,17 @@
 --- GreedyLR: a rate that follows a metric both ways.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 local per_group = require "accel.optim.lr_scheduler.per_group"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 --- GreedyLR(optimizer, {mode = "min", factor = 0.95, patience = 10, ...}): step(metric) after each evaluation, as
---- Transformers' schedule of that name. More than `patience` improvements in a row divide the rates by factor (up
---- to max_lr) and then let `warmup` evaluations pass; as many failures multiply them by it (down to min_lr) and
---- let `cooldown` pass. smooth: the mean of the last window_size metrics counts. After reset_start reductions at
---- the least rate everything starts over.
+--- Transformers' schedule of that name. More than `patience` improvements in a row divide the rates by factor (up to
+--- max_lr), and then `warmup` evaluations are ignored. As many failures multiply them by it (down to min_lr), and then
+--- `cooldown` are ignored. smooth: use the mean of the last window_size metrics. After reset_start reductions at the
+--- least rate everything starts over.
 --- example: local o = accel.optim.SGD({ accel.ones(1, { requires_grad = true }) }, { lr = 1 })
 ---   local s = accel.optim.lr_scheduler.GreedyLR(o, { factor = 0.5, patience = 0 })
 ---   s:step(1) s:step(2) return o.param_groups[1].lr --> 0.5
@@ -23,7 +24,7 @@ local parse = arguments("GreedyLR", { "mode", "min" }, { "factor", 0.95 }, { "pa
 
 GreedyLR.metric_driven = true
 
-local kept = { "best", "good", "bad", "resting", "reset_left" } -- of a state, beside lists
+local kept = { "best", "good", "bad", "resting", "reset_left" } -- of a state, in addition to lists
 
 ---@param optimizer accel.optim.Optimizer
 ---@param ... any mode, factor, patience, ..., or a table of them
@@ -32,6 +33,7 @@ function GreedyLR:init(optimizer, ...)
   check.word("GreedyLR", "mode", o.mode, { "min", "max" })
   check.word("GreedyLR", "threshold_mode", o.threshold_mode, { "rel", "abs" })
   if not (o.factor < 1) then raise("GreedyLR: factor must be below 1, got %s", tostring(o.factor)) end
+  if o.window_size ~= 50 and not o.smooth then no_effect.once("GreedyLR", "window_size", "without smooth; set smooth = true") end
   self:_attach(optimizer)
   local groups = #optimizer.param_groups
   self.options = o
@@ -95,7 +97,7 @@ function GreedyLR:_lower_rates()
   end
 end
 
---- Notes a metric and moves the rates where it is time.
+--- Notes a metric and changes the rates if necessary.
 ---@param metric number|accel.Tensor
 function GreedyLR:step(metric)
   local o = self.options
@@ -118,7 +120,7 @@ function GreedyLR:step(metric)
   self:_note()
 end
 
---- What the schedule has seen and where its rates are, to be saved.
+--- The schedule's history and current rates, to be saved.
 ---@return table
 function GreedyLR:state_dict()
   local state = { last_epoch = self.last_epoch }
@@ -128,7 +130,7 @@ function GreedyLR:state_dict()
   return state
 end
 
---- Goes on where a state was saved, with its rates.
+--- Continues from a saved state, with its rates.
 ---@param state table
 function GreedyLR:load_state_dict(state)
   if type(state) ~= "table" or type(state.window) ~= "table" or type(state.lrs) ~= "table" then

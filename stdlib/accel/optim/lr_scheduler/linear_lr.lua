@@ -1,6 +1,6 @@
 --- LinearLR: a rate that rises (or falls) on a line.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 

@@ -1,11 +1,11 @@
 --- MultiStepLR: a rate that falls at given steps.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
---- MultiStepLR(optimizer, milestones, gamma = 0.1): the rate times gamma at each of the milestones; one that
---- is listed twice counts twice.
+--- MultiStepLR(optimizer, milestones, gamma = 0.1): the rate times gamma at each of the milestones. One that is listed
+--- twice counts twice.
 --- example: accel.optim.lr_scheduler.MultiStepLR(accel.optim.SGD(accel.ones(1), {lr = 2}), {5, 20}):get_last_lr() --> { 2 }
 ---@class accel.optim.MultiStepLR : accel.optim.LRScheduler
 local MultiStepLR = LRScheduler:extend("accel.optim.MultiStepLR")

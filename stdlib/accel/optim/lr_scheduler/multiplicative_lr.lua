@@ -1,18 +1,20 @@
 --- MultiplicativeLR: a rate changed by a function's factor in every step.
 local LambdaLR = require "accel.optim.lr_scheduler.lambda_lr"
+local arguments = require "accel.util.arguments"
 
---- MultiplicativeLR(optimizer, fn): the rate times fn(step) in every step from the first on; fn may be a list with
---- one function per group. It must give the same numbers when a run is resumed.
+--- MultiplicativeLR(optimizer, fn): the rate times fn(step) in every step after the first. fn may be a list with one
+--- function per group. It must give the same numbers when a run is resumed.
 --- example: accel.optim.lr_scheduler.MultiplicativeLR(accel.optim.SGD(accel.ones(1), {lr = 2}), math.cos):get_last_lr() --> { 2 }
 ---@class accel.optim.MultiplicativeLR : accel.optim.LambdaLR
 local MultiplicativeLR = LambdaLR:extend("accel.optim.MultiplicativeLR")
 
+MultiplicativeLR._parse = arguments("MultiplicativeLR", { "lr_lambda", list = true }, { "last_epoch", -1 })
+
 ---@param optimizer accel.optim.Optimizer
----@param fn (fun(step: integer): number)|(fun(step: integer): number)[]
----@param last_epoch? integer
-function MultiplicativeLR:init(optimizer, fn, last_epoch)
+---@param ... any as of LambdaLR
+function MultiplicativeLR:init(optimizer, ...)
   self.products = {} -- by group: {step, product of the factors up to it}
-  LambdaLR.init(self, optimizer, fn, last_epoch)
+  LambdaLR.init(self, optimizer, ...)
 end
 
 function MultiplicativeLR:rate(step, base, group)

@@ -1,14 +1,14 @@
 --- OneCycleLR: one rise and one fall of the rate.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local per_group = require "accel.optim.lr_scheduler.per_group"
 local raise = require "accel.util.raise"
 
---- OneCycleLR(optimizer, max_lr, {total_steps =}): from max_lr / div_factor up to max_lr in the first pct_start of
---- the steps, then down to 1 / final_div_factor of where it began; momentum (or the first beta) goes the other
---- way, between max_momentum and base_momentum. three_phase: down as it went up, then on to the end.
---- anneal_strategy: "cos" or "linear". epochs and steps_per_epoch may stand for total_steps.
+--- OneCycleLR(optimizer, max_lr, {total_steps =}): from max_lr / div_factor up to max_lr in the first pct_start of the
+--- steps, then down to 1 / final_div_factor of the initial rate. Momentum (or the first beta) moves in the opposite
+--- direction, between max_momentum and base_momentum. three_phase: down as it went up, then to the end.
+--- anneal_strategy: "cos" or "linear". epochs and steps_per_epoch may replace total_steps.
 --- example: accel.optim.lr_scheduler.OneCycleLR(accel.optim.SGD(accel.ones(1), {lr = 2}), 1.0, 41):get_last_lr() --> { 0.04 }
 ---@class accel.optim.OneCycleLR : accel.optim.LRScheduler
 local OneCycleLR = LRScheduler:extend("accel.optim.OneCycleLR")
@@ -24,6 +24,9 @@ function OneCycleLR:init(optimizer, ...)
   local o = parse(...)
   if o.total_steps then
     self.total_steps = check.positive("OneCycleLR", "total_steps", o.total_steps)
+    for _, name in ipairs { "epochs", "steps_per_epoch" } do
+      if o[name] ~= nil then warn(("OneCycleLR: %s has no effect with total_steps; give one or the other"):format(name)) end
+    end
   elseif o.epochs and o.steps_per_epoch then
     self.total_steps = check.positive("OneCycleLR", "epochs", o.epochs)
       * check.positive("OneCycleLR", "steps_per_epoch", o.steps_per_epoch)

@@ -2,7 +2,7 @@
 local raise = require "accel.util.raise"
 
 --- The value by the group's position.
----@param what string who asks, for messages
+---@param what string the caller, for messages
 ---@param name string
 ---@param value number|number[]
 ---@param groups integer how many there are

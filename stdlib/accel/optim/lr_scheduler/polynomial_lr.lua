@@ -1,6 +1,6 @@
 --- PolynomialLR: a rate that falls to zero along a power.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 
 --- PolynomialLR(optimizer, total_iters = 5, power = 1): the base rate times (1 - step / total_iters)^power, zero

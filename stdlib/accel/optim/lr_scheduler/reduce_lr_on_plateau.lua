@@ -1,15 +1,14 @@
 --- ReduceLROnPlateau: a rate that falls when a metric stops getting better.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local per_group = require "accel.optim.lr_scheduler.per_group"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
---- ReduceLROnPlateau(optimizer, {mode = "min", factor = 0.1, patience = 10, ...}): step(metric) after each
---- evaluation; after more than `patience` of them without an improvement by `threshold` ("rel": of the best value,
---- "abs") the rates are multiplied by factor, not below min_lr nor by less than eps; then `cooldown`
---- evaluations are not counted.
+--- ReduceLROnPlateau(optimizer, {mode = "min", factor = 0.1, patience = 10, ...}): step(metric) after each evaluation.
+--- After more than `patience` of them without an improvement by `threshold` ("rel": of the best value, "abs") the rates
+--- are multiplied by factor, not below min_lr nor by less than eps. Then `cooldown` evaluations are ignored.
 --- example: accel.optim.lr_scheduler.ReduceLROnPlateau(accel.optim.SGD(accel.ones(1), {lr = 2})):get_last_lr() --> { 2 }
 ---@class accel.optim.ReduceLROnPlateau : accel.optim.LRScheduler
 ---@field best number? the best metric so far
@@ -49,7 +48,7 @@ local function is_better(o, value, best)
   return value > bar
 end
 
---- Notes a metric and lowers the rates where it is time.
+--- Notes a metric and lowers the rates if necessary.
 ---@param metric number|accel.Tensor
 function ReduceLROnPlateau:step(metric)
   local o = self.options
@@ -85,7 +84,7 @@ function ReduceLROnPlateau:state_dict()
   }
 end
 
---- Goes on where a state was saved, with its rates.
+--- Continues from a saved state, with its rates.
 ---@param state table
 function ReduceLROnPlateau:load_state_dict(state)
   if type(state) ~= "table" or type(state.num_bad_epochs) ~= "number" or type(state.lrs) ~= "table" then

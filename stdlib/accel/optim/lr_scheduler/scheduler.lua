@@ -1,7 +1,8 @@
---- LRScheduler: the base of learning-rate schedules. A schedule is a pure function of the number of steps
---- taken and of each group's initial rate (`rate(step, base, group)`), so that a resumed run has the rates
---- of an uninterrupted one; the numbers are those of PyTorch's schedules of the same names. Call step()
---- after optimizer:step(). A state says where a schedule is, not what it is: options come from its constructor.
+--- LRScheduler: the base of learning-rate schedules. A schedule is a pure function of the number of steps taken and of
+--- each group's initial rate (`rate(step, base, group)`), so that a resumed run has the rates of an uninterrupted one.
+--- The numbers equal PyTorch's schedules of the same names. Call step() after optimizer:step(). Call step() after
+--- optimizer:step(). A state holds the position of a schedule, not its kind: options come from its constructor.
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 local recording = require "accel.util.recording"
@@ -16,11 +17,16 @@ local recording = require "accel.util.recording"
 local LRScheduler = class("accel.optim.LRScheduler")
 
 ---@param optimizer accel.optim.Optimizer
----@param last_epoch? integer steps already taken, -1 (default) for a new run
+---@param last_epoch? integer the last completed epoch (or step), as in PyTorch. -1 (default) for a new run. Like PyTorch's, the schedule
+---  takes a step as it is made, so that it begins at last_epoch + 1.
 function LRScheduler:init(optimizer, last_epoch)
   self:_attach(optimizer)
   self.base_lrs = {}
-  self.last_epoch = math.max(last_epoch or -1, 0)
+  local done = math.type(last_epoch or -1) and math.tointeger(last_epoch or -1)
+  if not done or done < -1 then
+    raise("%s: last_epoch must be an integer of at least -1, got %s", getmetatable(self).__name:match "[^.]*$", check.shown(last_epoch))
+  end
+  self.last_epoch = done + 1
   self:_apply()
 end
 
@@ -42,6 +48,8 @@ end
 
 --- The momentum (or first beta) of a group after `step` steps, nil to leave it alone. Schedules that cycle it
 --- define this.
+---@param step integer steps taken
+---@param group table parameter group
 ---@return number?
 function LRScheduler:momentum(step, group) -- luacheck: ignore
   return nil
@@ -57,7 +65,7 @@ function LRScheduler:_expect_momentum()
   end
 end
 
---- A group's initial rate; one that was added later starts from the rate it came with.
+--- A group's initial rate. One that was added later starts from its own rate.
 local function base_of(self, i, group)
   if not self.base_lrs[i] then
     group.initial_lr = group.initial_lr or group.lr
@@ -96,7 +104,8 @@ function LRScheduler:get_last_lr() return self._last_lr end
 ---@param steps integer
 ---@param opts? table as plot.text's: width, height, utf8, xlabel
 ---@return string
-function LRScheduler:plot(steps, opts)
+function LRScheduler:plot(steps, opts, ...)
+  check.surplus("LRScheduler:plot", ...)
   if self.metric_driven then
     raise("%s follows a metric: its rates are not known ahead", getmetatable(self).__name:match "[^.]*$")
   end
@@ -114,7 +123,7 @@ function LRScheduler:plot(steps, opts)
   return require "accel.util.plot".text(series, opts)
 end
 
---- Where the schedule is, to be saved: the steps taken, and each group's initial rate.
+--- The schedule's position, to be saved: the steps taken, and each group's initial rate.
 --- example: local s = accel.optim.lr_scheduler.StepLR(accel.optim.SGD(accel.ones(1), { lr = 1 }), 2)
 ---   return s:state_dict() --> { base_lrs = { 1 }, last_epoch = 0 }
 ---@return table
@@ -122,7 +131,7 @@ function LRScheduler:state_dict()
   return { last_epoch = self.last_epoch, base_lrs = table.move(self.base_lrs, 1, #self.base_lrs, 1, {}) }
 end
 
---- Goes on where a state was saved: sets the rates of that step. What the schedule is comes from its constructor.
+--- Continues from a saved state: sets the rates of that step. The kind of schedule comes from its constructor.
 ---@param state table
 function LRScheduler:load_state_dict(state)
   if type(state) ~= "table" or math.type(state.last_epoch) ~= "integer" or type(state.base_lrs) ~= "table" then

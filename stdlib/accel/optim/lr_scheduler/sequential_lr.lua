@@ -1,5 +1,6 @@
 --- SequentialLR: one schedule after another.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
@@ -12,11 +13,13 @@ local raise = require "accel.util.raise"
 ---@class accel.optim.SequentialLR : accel.optim.LRScheduler
 local SequentialLR = LRScheduler:extend("accel.optim.SequentialLR")
 
+local parse = arguments("SequentialLR", { "schedulers", list = true }, { "milestones", list = true }, { "last_epoch", -1 })
+
 ---@param optimizer accel.optim.Optimizer
----@param schedulers accel.optim.LRScheduler[]
----@param milestones integer[] one less than schedules, rising
----@param last_epoch? integer
-function SequentialLR:init(optimizer, schedulers, milestones, last_epoch)
+---@param ... any schedulers, milestones (one less than schedulers, rising) and last_epoch, or a table of them
+function SequentialLR:init(optimizer, ...)
+  local o = parse(...)
+  local schedulers, milestones = o.schedulers, o.milestones
   if type(schedulers) ~= "table" or type(milestones) ~= "table" then
     raise("SequentialLR: expected a list of schedules and a list of milestones, got %s and %s",
       check.shown(schedulers), check.shown(milestones))
@@ -32,7 +35,7 @@ function SequentialLR:init(optimizer, schedulers, milestones, last_epoch)
     end
   end
   self.schedulers, self.milestones = schedulers, milestones
-  LRScheduler.init(self, optimizer, last_epoch)
+  LRScheduler.init(self, optimizer, o.last_epoch)
 end
 
 --- The schedule of a step, and the step as it counts.

@@ -1,6 +1,6 @@
 --- StepLR: a rate that falls in steps.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local arguments = require "accel.nn.arguments"
+local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 
 --- StepLR(optimizer, step_size, gamma = 0.1): the rate times gamma after every step_size steps.

@@ -1,6 +1,7 @@
---- What passes between stages: tensors among the arguments of a block, also inside of the plain tables among them, each by its path
+--- The tensors passed between stages: tensors among the arguments of a block, including those in plain tables, each by its path
 --- ("1", "2.mask"). Used by runner.lua.
 local accel = require "accel"
+local means = require "accel.autograd.means"
 
 local M = {}
 
@@ -41,7 +42,7 @@ function M.at(args, path)
   return x
 end
 
---- Rows of a batch: the first extent of its first tensor; nil without one.
+--- Rows of a batch: the first extent of its first tensor. nil without one.
 ---@param args table packed
 ---@return integer?
 function M.rows(args)
@@ -52,14 +53,13 @@ function M.rows(args)
   return n
 end
 
---- The batch with every tensor of so many rows replaced by fn(tensor); containers are copied, other values are the same.
+--- The arguments with every tensor replaced by fn(tensor). Containers are copied.
 ---@param args table packed
----@param rows integer
 ---@param fn fun(t: accel.Tensor): accel.Tensor
 ---@return table
-function M.map_rows(args, rows, fn)
+function M.map(args, fn)
   local function map(x)
-    if accel.is_tensor(x) then return x.ndim > 0 and x.shape[1] == rows and fn(x) or x end
+    if accel.is_tensor(x) then return fn(x) end
     if not is_plain(x) then return x end
     local out = {}
     for key, value in next, x do out[key] = map(value) end
@@ -70,8 +70,30 @@ function M.map_rows(args, rows, fn)
   return out
 end
 
---- Results of micro-batches as one: tensors below each other, numbers of no dims as their mean, containers by their entries; the rest
---- is the first's.
+--- The batch with every tensor of that many rows replaced by fn(tensor). Containers are copied, other values are the
+--- same.
+---@param args table packed
+---@param rows integer
+---@param fn fun(t: accel.Tensor): accel.Tensor
+---@return table
+function M.map_rows(args, rows, fn)
+  return M.map(args, function(t) return t.ndim > 0 and t.shape[1] == rows and fn(t) or t end)
+end
+
+--- The mean of losses over the labels of all, if each has a known count.
+local function over_labels(list)
+  local sum, all = 0, 0
+  for _, loss in ipairs(list) do
+    local terms = means.of(loss)
+    if not terms or #terms > 1 then return nil end
+    local count = terms[1].count:to "f64"
+    sum, all = sum + loss:detach() * count, all + count
+  end
+  return (sum / all:clamp(1)):to(list[1].dtype)
+end
+
+--- Results of micro-batches as one: tensors are concatenated, losses of labels become the mean over all labels, other numbers without
+--- dims their mean, and containers are combined by entry. Other values are the first's.
 ---@param list any[]
 ---@return any
 function M.concatenate(list)
@@ -79,7 +101,7 @@ function M.concatenate(list)
   if accel.is_tensor(first) then
     if #list == 1 then return first end
     if first.ndim > 0 then return accel.cat(list, 1) end
-    return accel.stack(list, 1):mean()
+    return over_labels(list) or accel.stack(list, 1):mean()
   end
   if not is_plain(first) then return first end
   local out = {}

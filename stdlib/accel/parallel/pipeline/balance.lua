@@ -6,7 +6,7 @@ local placements = require "accel.parallel.placements"
 
 local M = {}
 
---- What is gained over equal counts before counts differ: less is within what attention, norms and the optimizer take besides.
+--- The minimum gain over equal counts before counts differ: less is within the cost of attention, norms and the optimizer.
 local LEAST_GAIN <const> = 0.05
 
 --- Equally many, one more in the middle ones, since the first and the last have the embedding and the head besides.
@@ -23,15 +23,16 @@ function M.even(n, stages)
   return counts
 end
 
---- Values of a matrix, of one that a plan of tensor parallelism has cut those of the whole, so that all ranks come to the same counts.
+--- Values of a matrix. If tensor parallelism has sharded it, the whole's values, so that all ranks get the same counts.
 local function values(p)
   local placed, n = placements.of[p], 1
   for d = 1, p.ndim do n = n * (placed and placed.dim == d and placed.whole or p.shape[d]) end
   return n
 end
 
---- Multiplications of a row in a module's forward: the values of its matrices. An embedding is looked up, of a mixture's experts a row takes
---- k. nil where shapes do not tell it, as of convolutions, whose work depends on the size of what they see.
+--- Multiplications of a row in a module's forward: the values of its matrices. Multiplications of a row in a module's forward: the values
+--- of its matrices. An embedding is a lookup. A row uses k of a mixture's experts. nil if shapes do not determine it, as for convolutions,
+--- whose work depends on the input size.
 ---@param module accel.nn.Module
 ---@return number?
 function M.cost(module)
@@ -56,7 +57,7 @@ function M.cost(module)
   return total
 end
 
---- The least that the most expensive of so many stages can cost, each of one block at least.
+--- The minimum cost of the most expensive stage for a number of stages of at least one block each.
 local function least(costs, stages)
   local n, sum, best = #costs, { [0] = 0 }, {}
   for i = 1, n do
@@ -105,8 +106,8 @@ local function nearest_to_equal(sum, n, stages, most)
   return counts
 end
 
---- Counts of blocks by their costs, in order; the first and the last have what stands before and behind them besides. Equal counts where
---- others gain little, or some cost is not known.
+--- Counts of blocks by their costs, in order. The first and the last also have the modules before and after the blocks. Equal counts if
+--- others gain little, or if a cost is unknown.
 ---@param costs (number|false)[] of the blocks
 ---@param stages integer
 ---@return integer[]

@@ -1,6 +1,6 @@
---- Part of PipelineParallel (runner.lua): what stages send each other. The first time that a batch of a shape passes between two
---- stages, the receiver says which arguments of its first block it lacks, and the sender which of them have gradients; after that
---- both know, and nothing but the tensors' bytes travels.
+--- Part of PipelineParallel (runner.lua): messages between stages. The first time that a batch of a shape passes between two
+--- stages, the receiver sends the list of missing arguments of its first block, and the sender replies which of them have
+--- gradients. After that both know, and only the tensors' bytes are sent.
 local accel = require "accel"
 local absent = require "accel.parallel.absent"
 local arguments = require "accel.parallel.pipeline.arguments"
@@ -8,7 +8,7 @@ local dist = require "accel.dist"
 
 ---@param Pipeline table
 return function(Pipeline)
-  --- What the stage lacks, found by a run of forward on shapes alone.
+  --- The arguments that the stage lacks, found by a run of forward on shapes alone.
   local function lacks(self, batch, stage, micro)
     local state, run = accel.get_rng_state(), { stage = stage, finds = {} }
     do
@@ -19,8 +19,8 @@ return function(Pipeline)
     return run.finds
   end
 
-  --- The same in a dry run, where nobody answers: both sides find what the stage lacks, and which of it has gradients, by a run in which
-  --- what other stages have learns.
+  --- The same in a dry run without peers: both sides find the missing arguments, and those with gradients, by a run in which other
+  --- stages' tensors require gradients.
   local function foretold(self, batch, stage, micro)
     local state, run = accel.get_rng_state(), { stage = stage, finds = {}, learns = batch.learns }
     local function learn(on)
@@ -35,7 +35,7 @@ return function(Pipeline)
     return run.finds
   end
 
-  --- The agreement on what passes to a stage: a list of {path, dtype, shape, learns}.
+  --- The agreement on a stage's inputs: a list of {path, dtype, shape, learns}.
   local function agreement(self, batch, e, receives, cell)
     local key = ("%d|%s"):format(e.stage, batch.signature)
     local known = self._agreed[key]
@@ -67,8 +67,8 @@ return function(Pipeline)
     return list
   end
 
-  --- Starts to send what a stage's forward stopped at; the tensors stay in its cell for backward. Nobody waits for what is sent before
-  --- the end of the batch: a receiver that is at work makes no sender wait.
+  --- Starts to send the arguments at which a stage's forward stopped. The tensors stay in its cell for backward. Sends are waited for
+  --- only at the end of the batch: a busy receiver does not block a sender.
   local function send_forward(self, batch, e)
     local cell = batch.cells[e.stage - 1][e.micro]
     local list = agreement(self, batch, e, false, cell)
@@ -126,7 +126,7 @@ return function(Pipeline)
     return {}
   end
 
-  --- Lets go of what has been sent.
+  --- Frees the sent tensors.
   local function forget_sent(sends)
     local left = {}
     for _, work in ipairs(sends) do
@@ -135,7 +135,7 @@ return function(Pipeline)
     return left
   end
 
-  --- Messages that stand next to each other travel at the same time; those that are agreed on for the first time one by one.
+  --- Adjacent messages are sent at the same time. Those agreed on for the first time are sent one by one.
   ---@param batch table
   ---@param events table[]
   ---@param first integer

@@ -1,14 +1,15 @@
 --- PipelineParallel(model, mesh, opts): a model whose blocks are shared out over ranks that work on micro-batches one after the other.
---- Every rank runs the model's own forward, with the parameters of the other ranks on the meta device: what belongs to others
---- costs shapes only, and masks, positions and the counts of random draws come out as they do on one rank. Where forward comes to the first
---- block of a rank's part, those arguments that are on meta are replaced by what the rank before sent; where it comes to the first
---- block of the next part, it stops, and its arguments are sent. Nothing is said about the model but the names of its blocks.
+--- Every rank runs the model's own forward, with the parameters of the other ranks on the meta device: other ranks' blocks compute only
+--- shapes, and masks, positions and the counts of random draws are the same as on one rank. When forward reaches the first block of a
+--- rank's part, the arguments on meta are replaced by the tensors received from the previous rank. When it reaches the first block of the
+--- next part, it stops, and its arguments are sent. The only information about the model is the names of its blocks.
 ---
 ---   local model = accel.nn.parallel.PipelineParallel(net, mesh, { num_micro_batches = 8, schedule = "1f1b" })
 ---   local loss = model(ids, { labels = ids })     -- forwards and backwards of all micro-batches: gradients are there
 ---
---- In training the model, or loss_fn, gives a loss; the call returns the mean over the micro-batches on every rank, and gradients of that
---- mean are added to ->grad. Otherwise it returns what the model returns, for the whole batch, on every rank of the pipeline.
+--- In training the model, or loss_fn, returns a loss. The call returns the mean over all labels of the batch on every rank (means.lua), and
+--- gradients of that mean are added to ->grad. Otherwise it returns the model's results, for the whole batch, on every rank of the
+--- pipeline.
 local accel = require "accel"
 local absent = require "accel.parallel.absent"
 local Module = require "accel.nn.module"
@@ -16,6 +17,7 @@ local arguments = require "accel.parallel.pipeline.arguments"
 local check = require "accel.util.check"
 local core = require "accel.parallel.core"
 local dist = require "accel.dist"
+local Means = require "accel.parallel.pipeline.means"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local schedule = require "accel.parallel.pipeline.schedule"
@@ -54,12 +56,12 @@ local function read(opts)
   return o
 end
 
---- Optional functions that the owner sets, raw: _around(self) before every batch, giving a value that is closed behind it; _start(self) before
---- one that learns, _before_last(self) before its last backward, and _finish(self) after it, in the place of summing what stages share;
---- _read_batch(args), giving for a call with a batch of names the model's two arguments and what its loss is told, and a loss function;
---- _micro_weights:of(list, learns), the factors of the losses of micro-batches, and of their gradients.
+--- Optional functions that the owner sets, raw: _around(self) before every batch, returns a value to close after it; _start(self) before a
+--- training batch, _before_last(self) before its last backward, and _finish(self) after it, in place of summing shared parameters'
+--- gradients; _read_batch(args) returns, for a call with a batch of names, the model's two arguments and the loss's targets, a loss
+--- function, and the counts of its loss, if known. The fields of _means say over which ranks a mean is.
 ---@param model accel.nn.Module
----@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or one alone
+---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or it is the only one
 ---@param opts? {num_micro_batches: integer?, schedule: "gpipe"|"1f1b"|"interleaved"|"zero_bubble"?, virtual_stages: integer?, plan: string[]?,
 --- split_points: ("auto"|"even"|string[])?, stage_layers: integer[]?, loss_fn: function?, init_sync: boolean?, gather_output: boolean?}
 --- block_classes (string[]): blocks are the modules of these classes. split_points: "auto" (the default) shares blocks out by the products
@@ -71,6 +73,7 @@ function Pipeline:init(model, where, opts)
   local o = read(opts)
   local axis = where.axes and (where.axes.pp or where.axes[where.mesh_dim_names[1]]) or where
   for key, value in next, { module = model, options = o, _axis = axis, training = model.training, _agreed = {},
+    _means = Means(model),
     _losses = setmetatable({}, { __mode = "k" }) } do
     rawset(self, key, value)
   end
@@ -108,7 +111,7 @@ end
 
 -- Forward of one part -----------------------------------------------------------------------------
 
---- Every tensor among the arguments as one of another rank; learns: with its need of a gradient.
+--- Every tensor among the arguments as another rank's. learns: with its requires_grad.
 local function to_absent(args, learns)
   local out = table.move(args, 1, args.n, 1, { n = args.n })
   for i = 1, args.n do
@@ -120,7 +123,7 @@ local function to_absent(args, learns)
   return out
 end
 
---- A block tells where forward is: see _at.
+--- A block reports the position of forward: see _at.
 function Pipeline:_watch(b)
   local forward, weak = b.module.forward, setmetatable({ self }, { __mode = "v" })
   rawset(b.module, "pipeline_arguments", function(args)
@@ -151,12 +154,12 @@ function Pipeline:_skip(module, set)
   end)
 end
 
---- Forward has come to a block with these arguments: of an earlier part it runs on meta, of the own one on what was received, at the
---- next one forward stops.
+--- Forward has reached a block with these arguments: a block of an earlier part runs on meta, the own first block on the received
+--- tensors, and at the next part's first block forward stops.
 function Pipeline:_at(b, args)
   local run = self._pass
   if b.stage > run.stage then
-    if run.arrivals then -- what came from before goes on to the next
+    if run.arrivals then -- received tensors are passed on to the next
       arguments.visit(args, function(t, _, holder, key) holder[key] = run.arrivals[t] or t end)
     end
     run.stopped = args
@@ -173,7 +176,7 @@ function Pipeline:_at(b, args)
       if not absent.is(t) then return end
       if not arrivals[t] then
         raise("%s: block '%s' takes a tensor (its argument %s) that an earlier stage made and that is not among the arguments of the"
-          .. " stage's first block; hand it on from block to block", WHO, b.name, path)
+          .. " stage's first block; pass it on from block to block", WHO, b.name, path)
       end
       holder[key] = arrivals[t]
     end)
@@ -181,7 +184,7 @@ function Pipeline:_at(b, args)
   return args
 end
 
---- The first block of the own part: arguments on meta are what has to come from the stage before.
+--- The first block of the own part: arguments on meta are received from the previous stage.
 function Pipeline:_enter(b, args)
   local run, i = self._pass, 0
   if run.finds then
@@ -205,11 +208,18 @@ function Pipeline:_enter(b, args)
   end)
 end
 
---- Runs forward for one part. Returns its results, packed, or nil where it stopped; run.stopped has the arguments then.
+--- How many of the arguments the module takes. A model of the library refuses those that only loss_fn reads.
+local function inputs_of(self, args)
+  local takes = not self._inputs and self.options.loss_fn and self.module._forward_takes
+  return self._inputs or takes and math.min(takes(self.module), args.n) or args.n
+end
+
+--- Runs forward for one part. Returns its results, packed, or nil if it stopped, and run.stopped then has the
+--- arguments.
 function Pipeline:_run(run, args)
   rawset(self, "_pass", run)
   local was = core.meta_absorbs(true)
-  local out = table.pack(pcall(self.module, table.unpack(args, 1, self._inputs or args.n)))
+  local out = table.pack(pcall(self.module, table.unpack(args, 1, inputs_of(self, args))))
   core.meta_absorbs(was)
   rawset(self, "_pass", nil)
   if out[1] then
@@ -228,7 +238,7 @@ require "accel.parallel.pipeline.exchange"(Pipeline)
 --- Micro-batches of the arguments, equal ones.
 local function cut(args, n)
   local rows = arguments.rows(args)
-  if not rows then raise("%s: there is no tensor among the arguments whose rows could be cut into micro-batches", WHO) end
+  if not rows then raise("%s: no argument is a tensor with rows to cut into micro-batches", WHO) end
   if rows % n ~= 0 then raise("%s: a batch of %d rows does not divide into %d micro-batches", WHO, rows, n) end
   local list, per = {}, rows // n
   for m = 1, n do
@@ -262,25 +272,36 @@ local function divisor(args, n)
   return n
 end
 
---- The gradient that a backward of one of n losses starts from; replaced by the Accelerator, which scales losses.
+--- The gradient that a backward of one of n losses starts from. The Accelerator, which scales losses, replaces it.
 function Pipeline._seed(_, loss, n) return accel.full(loss.shape, 1 / n, { dtype = loss.dtype, device = loss.device }) end
 
---- The loss of what the model gave, and what its function gives besides.
+--- The loss of the model's output, and other results of the loss function.
 function Pipeline:_loss(out, args)
   local fn, loss, more = self.options.loss_fn, out[1], nil
   if self._inputs then fn = self._batch_loss end
   if fn then loss, more = fn(out.n == 1 and out[1] or table.pack(table.unpack(out, 1, out.n)), table.unpack(args, 1, args.n)) end
   if not accel.is_tensor(loss) or loss:numel() ~= 1 then
-    raise("%s: in training the model has to give a loss of one element, got %s; give labels where it takes them, or loss_fn = function("
+    raise("%s: in training the model must return a loss of one element, got %s; give labels if it takes them, or loss_fn = function("
       .. "output, ...) ... end", WHO, check.shown(loss))
   end
   return loss, more
 end
 
---- A micro-batch's loss times its weight. The mean over no label is not a number, and counts nothing.
-local function weighed(loss, batch, m)
-  local weight = batch.weights and batch.weights[m]
-  return weight == 0 and accel.zeros_like(loss) or weight and loss * weight or loss
+--- In evaluation: a batch's loss, recorded as far back as its label count requires.
+local function evaluate_loss(self, out, args)
+  local _ <close> = accel.enable_grad()
+  out = arguments.map(out, function(t) return t:is_floating_point() and t:detach():requires_grad_() or t end)
+  return table.pack(self:_loss(out, args))
+end
+
+--- In evaluation: a micro-batch's results. If the first is a loss, also its count.
+local function evaluated(self, batch, m, out, args)
+  if self._inputs and self._batch_loss then out = evaluate_loss(self, out, args) end
+  if accel.is_tensor(out[1]) and out[1]:numel() == 1 and out[1].ndim == 0 then
+    self._means:add(batch.call, m, out[1], args)
+    out[1] = out[1]:detach()
+  end
+  return out
 end
 
 function Pipeline:_forward(batch, e)
@@ -293,13 +314,10 @@ function Pipeline:_forward(batch, e)
   cell.stopped = run.stopped
   if out and batch.learns then
     local loss, more = self:_loss(out, args)
-    cell.loss = loss
-    batch.losses[m] = weighed(loss:detach():to "f64", batch, m)
+    cell.losses = self._means:add(batch.call, m, loss, args)
     batch.more[m] = more
   elseif out then
-    out = self._inputs and self._batch_loss and table.pack(self:_loss(out, args)) or out
-    if batch.weights and accel.is_tensor(out[1]) and out[1]:numel() == 1 then out[1] = weighed(out[1], batch, m) end
-    batch.results[m] = out
+    batch.results[m] = evaluated(self, batch, m, out, args)
   end
   if batch.learns or not out then batch.cells[stage][m] = cell end
 end
@@ -309,9 +327,11 @@ function Pipeline:_backward(batch, e)
   local cell = batch.cells[stage][m]
   batch.cells[stage][m] = nil
   local outs, grads = {}, {}
-  if cell.loss then
-    outs[1], grads[1] = cell.loss, self:_seed(cell.loss, #batch.micro)
-    if batch.weights then grads[1] = grads[1] * batch.gradient_weights[m] end
+  if cell.losses then
+    for i, mean in ipairs(cell.losses) do
+      outs[i], grads[i] = mean.loss, self:_seed(mean.loss, #batch.micro)
+      if mean.factor ~= 1 then grads[i] = (grads[i] * mean.factor):to(grads[i].dtype) end
+    end
   else
     for i, t in ipairs(cell.sent) do
       if cell.flags[i] then outs[#outs + 1], grads[#grads + 1] = t, cell.grads[#grads + 1] end
@@ -333,25 +353,25 @@ function Pipeline:_weights(batch, e, final)
   local any = deferred:run()
   batch.put_off = batch.put_off or any
   if not any and final and self._before_last then -- sharding reduces when a gradient comes
-    raise("%s: schedule 'zero_bubble' over sharded parameters needs trained weights of products in every stage; take '1f1b'", WHO)
+    raise("%s: schedule 'zero_bubble' over sharded parameters needs trained weights of products in every stage; use '1f1b'", WHO)
   elseif not batch.put_off and final and not self._told then
     rawset(self, "_told", true)
-    warn(("%s: schedule 'zero_bubble' has no effect on stage %d: none of its products has a trained weight whose gradient could come later,"
-      .. " as layers of fp8 have none; take '1f1b'"):format(WHO, e.stage))
+    warn(("%s: schedule 'zero_bubble' has no effect on stage %d: none of its products has a trained weight whose gradient could be deferred,"
+      .. " as layers of fp8 have none; use '1f1b'"):format(WHO, e.stage))
   end
 end
 
---- All of one batch, forward, and backward where it learns. parts: micro-batches, where these are not num_micro_batches.
+--- Forward of one whole batch, and backward in training. parts: micro-batches, if not num_micro_batches.
 function Pipeline:_batch(args, learns, parts)
   local o, axis = self.options, self._axis
   local _ <close> = self._around and self:_around() or nil
   local n = parts or o.num_micro_batches
   local chunks = o.virtual_stages
-  local batch = { learns = learns, losses = {}, results = {}, paths = {}, cells = {}, inbox = {}, outbox = {}, deferred = {}, sends = {}, more = {},
+  local batch = { learns = learns, results = {}, paths = {}, cells = {}, inbox = {}, outbox = {}, deferred = {}, sends = {}, more = {},
     row0 = accel.get_rng_state().row0 }
   for stage = 0, self._last do batch.cells[stage], batch.inbox[stage], batch.outbox[stage] = {}, {}, {} end
   batch.micro, batch.rows = cut(args, n)
-  if self._micro_weights then batch.weights, batch.gradient_weights = self._micro_weights:of(batch.micro, learns) end
+  batch.call = self._means:open(batch.micro, self._inputs, learns)
   batch.signature = arguments.signature(batch.micro[1]) .. (learns and " learns" or "")
   local events = schedule.plan(learns and o.schedule or "forward", axis.rank, axis.size, chunks, n)
   local i, final = 1, nil -- the last backward of all chunks, or part of one
@@ -377,17 +397,6 @@ function Pipeline:_batch(args, learns, parts)
   return batch
 end
 
---- Mean loss on every rank, from the last.
-local function share_loss(self, batch)
-  local axis, mean = self._axis, accel.zeros({ 1 }, { dtype = "f64", device = "cpu" })
-  if #batch.losses > 0 then
-    local _ <close> = accel.no_grad()
-    mean = accel.stack(batch.losses, 1):mean():reshape(1):to "cpu"
-  end
-  if axis.size > 1 then dist.broadcast(mean, { group_src = self._last % axis.size, group = axis.group }) end
-  return mean:to("f32"):reshape({})
-end
-
 --- Before a call adds to gradients that are summed over stages already: one rank keeps the sum, so that it counts once in the next.
 local function keep_shared_once(self)
   if not self._summed then return end
@@ -399,7 +408,7 @@ local function keep_shared_once(self)
   end
 end
 
---- Gradients of what several stages have, summed over them.
+--- Sums the gradients of parameters that several stages have.
 function Pipeline:_sum_shared()
   rawset(self, "_summed", true)
   local _ <close> = accel.no_grad()
@@ -410,28 +419,44 @@ function Pipeline:_sum_shared()
   end
 end
 
---- Training: forwards and backwards of all micro-batches; the mean loss, and on the ranks of the last stage what the loss function gave
---- besides. Otherwise what the model returns.
+--- One training call: its loss, and other results of its loss function.
+local function learn(self, args)
+  local means, axis = self._means, self._axis
+  if self._start then self:_start() end
+  keep_shared_once(self)
+  local again = means:set_apart(self:parameters())
+  local batch = self:_batch(args, true)
+  local loss = means:loss(batch.call, means:close(batch.call, axis, self._last % axis.size))
+  if self._finish then
+    self:_finish()
+  else
+    self:_sum_shared()
+    means:finish(self:parameters())
+  end
+  if again then again() end
+  self._losses[loss] = true
+  if #batch.more > 0 then return loss, arguments.concatenate(batch.more) end
+  return loss
+end
+
+--- Training: forwards and backwards of all micro-batches. Returns the mean loss, and on the ranks of the last stage other results of
+--- the loss function. Otherwise returns the model's results.
 function Pipeline:forward(...)
   local args, axis, o = table.pack(...), self._axis, self.options
-  local named, loss_fn = nil, nil
-  if self._read_batch then named, loss_fn = self._read_batch(args) end
+  local named, loss_fn, counts = nil, nil, nil
+  if self._read_batch then named, loss_fn, counts = self._read_batch(args) end
   args = named or args
   rawset(self, "_inputs", named and named.n - 1 or nil)
   rawset(self, "_batch_loss", loss_fn or nil)
-  if self.training and accel.is_grad_enabled() then
-    if self._start then self:_start() end
-    keep_shared_once(self)
-    local batch = self:_batch(args, true)
-    local loss = share_loss(self, batch)
-    if self._finish then self:_finish() else self:_sum_shared() end
-    self._losses[loss] = true
-    if #batch.more > 0 then return loss, arguments.concatenate(batch.more) end
-    return loss
-  end
+  self._means.of_targets = counts
+  if self.training and accel.is_grad_enabled() then return learn(self, args) end
   local _ <close> = accel.no_grad()
   local padded, rows, parts = args, arguments.rows(args), nil
-  if named then parts = divisor(args, o.num_micro_batches) else padded = pad(args, o.num_micro_batches) end
+  if named or self._means:of_arguments(args) then -- a loss: no row twice
+    parts = divisor(args, o.num_micro_batches)
+  else
+    padded = pad(args, o.num_micro_batches)
+  end
   local batch = self:_batch(padded, false, parts)
   local out
   if #batch.results > 0 then
@@ -441,7 +466,8 @@ function Pipeline:forward(...)
       for m, result in ipairs(batch.results) do list[m] = result[k] end
       out[k] = arguments.concatenate(list)
     end
-    local all = arguments.rows(padded)
+    local loss, all = self._means:evaluated(batch.call), arguments.rows(padded)
+    if loss then out[1] = accel.full({}, loss, { dtype = out[1].dtype, device = out[1].device }) end
     if all ~= rows then out = arguments.map_rows(out, all, function(t) return t:narrow(1, 1, rows) end) end
   end
   if axis.size > 1 and o.gather_output then
@@ -457,11 +483,11 @@ end
 ---@param opts? table
 function Pipeline:generate(ids, opts)
   if self.module.encode then
-    raise("%s: generate: models with an encoder do not generate in a pipeline; share them out by tp_size", WHO)
+    raise("%s: generate: models with an encoder cannot generate in a pipeline; split them by tp_size", WHO)
   end
   local o = { use_cache = false }
   for key, value in next, opts or {} do o[key] = value end
-  if o.use_cache then raise("%s: generate: a cache of keys and values is not there in a pipeline; leave use_cache out", WHO) end
+  if o.use_cache then raise("%s: generate: a pipeline does not support a cache of keys and values; leave use_cache out", WHO) end
   return self.module.generate(self, ids, o)
 end
 

@@ -1,19 +1,19 @@
---- Schedules of a pipeline: in which order each rank runs forward and backward passes of micro-batches through its chunks of the model,
---- and when what passes between ranks. Pure functions; every rank computes the same.
+--- Schedules of a pipeline: each rank's order of forward and backward passes of micro-batches through its chunks of the model, and the
+--- times of messages between ranks. Pure functions: every rank computes the same.
 ---
 ---   gpipe        all forwards, then all backwards (Huang et al. 2019): activations of every micro-batch are alive
 ---   1f1b         after a warm-up one forward, one backward by turns (Narayanan et al. 2019): those of as many micro-batches as there are
----                stages behind, and the own one
+---                stages after it, and the own one
 ---   interleaved  1f1b over several chunks a rank, which makes the idle time smaller by their number (Narayanan et al. 2021); the number
----                of micro-batches is a multiple of that of stages
+---                of micro-batches is a multiple of the number of stages
 ---   zero_bubble  1f1b whose backwards are in two parts (ZB-H1 of Qi et al. 2023): "B" gives gradients of inputs, which the stage before
----                waits for, "W" those of weights, later: rank r is r of them behind, so that the wait at the end is filled. Activations
+---                waits for, "W" those of weights, later: rank r is r of them late, so that the wait at the end is filled. Activations
 ---                of as many micro-batches are alive as there are stages
 ---   forward      forwards only, of inference
 ---
 --- Idle time of a rank over its busy time: (stages - 1) / micro-batches, with interleaving (stages - 1) / (micro-batches * chunks), with
---- zero_bubble (stages - 1) (F + B - W) / (micro-batches (F + B + W)), a third where F, B and W take as long, from as many
---- micro-batches as stages on.
+--- zero_bubble (stages - 1) (F + B - W) / (micro-batches (F + B + W)), a third if F, B and W take equally long, for at least as many
+--- micro-batches as stages.
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -42,7 +42,7 @@ local function forward(_, _, chunks, micros)
   return list
 end
 
---- One forward and one backward by turns, behind `warmup` forwards; forwards[i], backwards[i] say which are i-th.
+--- One forward and one backward in turn, after `warmup` forwards. forwards[i], backwards[i] are the i-th ones.
 local function by_turns(warmup, n, forwards, backwards)
   local list = {}
   for i = 1, warmup do list[i] = forwards(i) end
@@ -90,7 +90,7 @@ end
 
 M.known = { zero_bubble = zero_bubble, gpipe = gpipe, ["1f1b"] = one_by_one, interleaved = interleaved, forward = forward }
 
---- What one rank does, in order.
+--- The actions of one rank, in order.
 ---@param name string
 ---@param rank integer from 0
 ---@param stages integer
@@ -107,7 +107,7 @@ local function lengths(lists)
   return { F = 1, B = 2 }
 end
 
---- When everything would happen if messages took no time: start and end of each action, by rank. Raises where an order waits for itself.
+--- When everything would happen if messages took no time: start and end of each action, by rank. Raises if an order waits for itself.
 local function simulate(lists, stages, chunks)
   local length = lengths(lists)
   local last, done, free, next_of, left = stages * chunks - 1, {}, {}, {}, 0
@@ -142,8 +142,8 @@ local function simulate(lists, stages, chunks)
   return events, free
 end
 
---- Everything that one rank does, actions and messages, in an order of all ranks that none of them can wait in: a message passes when
---- its sender has it, before what either side does later.
+--- All actions and messages of one rank, in an order of all ranks without deadlocks: a message passes when its sender has it, before
+--- either side's later actions.
 ---@param name string
 ---@param rank integer from 0
 ---@param stages integer
@@ -175,7 +175,7 @@ function M.plan(name, rank, stages, chunks, micros)
   return own
 end
 
---- Idle time over busy time, where a forward takes one unit, a backward two, or each of its parts one.
+--- Idle time over busy time, if a forward takes one unit and a backward two, or each of its parts one.
 ---@param name string
 ---@param stages integer
 ---@param chunks integer

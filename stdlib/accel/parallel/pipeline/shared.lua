@@ -3,7 +3,7 @@
 local accel = require "accel"
 local dist = require "accel.dist"
 
---- All axes of the world's pipelines, as lists of ranks, in the order of their first ranks: what every rank makes groups of.
+--- All axes of the world's pipelines, as lists of ranks, in the order of their first ranks. Every rank makes groups of them.
 local function all_axes(axis)
   local P = dist.get_world_size()
   if axis.size == P then return { axis.ranks } end
@@ -23,7 +23,7 @@ end
 ---@param model accel.nn.Module
 ---@param owners table<accel.Tensor, table<integer, boolean>>
 ---@param axis accel.parallel.Axis
----@return {param: accel.Tensor, group: accel.dist.Group, first: boolean}[] those that this rank has; first: it is the first of its ranks
+---@return {param: accel.Tensor, group: accel.dist.Group, first: boolean}[] this rank's ones. first: it is the first of its ranks
 return function(model, owners, axis)
   local out, made = {}, {}
   if axis.size == 1 then return out end

@@ -1,12 +1,12 @@
---- Which part of a model belongs to which stage of a pipeline, by a plan that is data: names in the order in which forward comes to
---- them, those of blocks with * (model.pipeline_plan):
+--- The division of a model into stages of a pipeline, by a plan that is data: names in the order in which forward reaches them,
+--- blocks' names with * (model.pipeline_plan):
 ---
 ---   { "wte", "wpe", "h.*", "ln_f", "lm_head" }
 ---
---- Blocks are shared out, so many to each stage that the products of all stages take about as long (balance.lua). What stands between
---- belongs to the stage of the block before it, or, as { "shared", next = true }, to that of the block behind it; what stands first belongs to
---- the first stage. A module may be named twice, where forward comes to it twice:
---- every stage that needs it has it, and their gradients are summed. Without a plan of the whole model what is no block is on every stage.
+--- Blocks are shared out, so many to each stage that the products of all stages take about as long (balance.lua). A module between blocks
+--- belongs to the stage of the block before it, or, as { "shared", next = true }, to the stage of the block after it. Modules before all
+--- blocks belong to the first stage. A module may be named twice, if forward reaches it twice: every stage that needs it has it, and their
+--- gradients are summed. Without a plan of the whole model, all modules other than blocks are on every stage.
 local accel = require "accel"
 local absent = require "accel.parallel.absent"
 local Module = require "accel.nn.module"
@@ -48,13 +48,13 @@ local function default_plan(model)
     end
   end
   if not best then
-    raise("pipeline: %s has no ModuleList whose modules could be shared out; give a plan: { \"embed\", \"blocks.*\", \"head\" }",
+    raise("pipeline: %s has no ModuleList of blocks to divide; give a plan: { \"embed\", \"blocks.*\", \"head\" }",
       getmetatable(model).__name or "the model")
   end
   return { best .. ".*" }
 end
 
---- Costs of the blocks, each with what stands behind it, the first with what stands before it, too. false: not known.
+--- Costs of the blocks, each with the modules after it, the first also with the modules before it. false: unknown.
 local function costs_of(blocks, entries)
   local costs, last = {}, 1
   for i = 1, #blocks do costs[i] = 0 end
@@ -81,7 +81,7 @@ local function share_out(blocks, entries, stages, o)
       of[i] = stage
     end
     local left = next(at)
-    if left then raise("pipeline: split_points: '%s' is no block of the model; blocks are '%s' .. '%s'", left, blocks[1].name,
+    if left then raise("pipeline: split_points: '%s' is not a block of the model; blocks are '%s' .. '%s'", left, blocks[1].name,
       blocks[#blocks].name) end
     if stage ~= stages - 1 then
       raise("pipeline: %d split_points make %d stages, but there are %d", #points, stage + 1, stages)
@@ -108,7 +108,7 @@ end
 ---@param o {plan: string[]?, block_classes: string[]?, split_points: ("auto"|"even"|string[])?, stage_layers: integer[]?}
 ---@return {module: accel.nn.Module, name: string, stage: integer}[] blocks
 ---@return table<accel.Tensor, table<integer, boolean>> owners
----@return table<accel.nn.Module, table<integer, boolean>> others modules of the plan that are no blocks, with the stages that need them
+---@return table<accel.nn.Module, table<integer, boolean>> others modules of the plan other than blocks, with the stages that need them
 function M.assign(model, stages, o)
   local plan, blocks, owners = o.plan, {}, {}
   if not plan then plan = o.block_classes and plan_of_classes(model, o.block_classes) or model.pipeline_plan or default_plan(model) end
@@ -152,9 +152,9 @@ function M.assign(model, stages, o)
   end
   for name, p in pairs(model:named_parameters()) do
     if not owners[p] and not complete then
-      own_all(p) -- nobody said where forward comes to it: every stage has it
+      own_all(p) -- its position in forward is unknown: every stage has it
     elseif not owners[p] then
-      raise("pipeline: parameter '%s' belongs to no module of the plan; add the module where forward comes to it", name)
+      raise("pipeline: parameter '%s' belongs to no module of the plan; add the module at its position in forward", name)
     end
   end
   for _, b in ipairs(model:buffers()) do
@@ -163,7 +163,7 @@ function M.assign(model, stages, o)
   return blocks, owners, complete and others or {}
 end
 
---- Leaves nothing but shapes of what belongs to other ranks. keeps(stages) says whether this rank has one of them.
+--- Keeps only shapes of other ranks' parameters. keeps(stages) returns whether this rank has one of them.
 ---@param owners table<accel.Tensor, table<integer, boolean>>
 ---@param keeps fun(stages: table<integer, boolean>): boolean
 ---@return table<accel.Tensor, boolean> foreign those that are elsewhere

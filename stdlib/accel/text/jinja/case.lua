@@ -1,4 +1,4 @@
---- Upper and lower case of strings: ASCII, Latin, Greek and Cyrillic letters; others stay as they are.
+--- Upper and lower case of strings: ASCII, Latin, Greek and Cyrillic letters. Others are unchanged.
 local M = {}
 
 local upper_of, lower_of = {}, {}

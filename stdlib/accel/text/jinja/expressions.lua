@@ -156,7 +156,7 @@ local function parse_postfix(p, node)
       elseif token.kind == "integer" then
         node = { kind = "item", of = node, key = { kind = "constant", value = token.value, line = line }, line = line }
       else
-        problem(line, "expected a name behind '.', got %s", p.shown(token))
+        problem(line, "expected a name after '.', got %s", p.shown(token))
       end
     elseif p:accept("op", "[") then
       node = parse_subscript(p, node, line)
@@ -171,7 +171,7 @@ local function parse_postfix(p, node)
   end
 end
 
---- | filter(...) behind a node. bare: the first comes without its bar.
+--- | filter(...) after a node. bare: the first comes without its bar.
 function M.parse_filters(p, node, bare)
   local n = 0
   while bare or p:accept("op", "|") do
@@ -310,7 +310,7 @@ end
 local parse_and = logical(function(p) return parse_not(p) end, "and")
 local parse_or = logical(parse_and, "or")
 
---- An expression; with no_condition one without `x if y else z`.
+--- An expression. With no_condition one without `x if y else z`.
 ---@param p table
 ---@param no_condition? boolean
 function M.parse(p, no_condition)

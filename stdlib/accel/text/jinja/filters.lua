@@ -30,10 +30,11 @@ local function integer(v, what, line)
   return v
 end
 
---- What stands at a dotted path of a value: names, and integers as positions.
+--- The value at a dotted path of a value: names, and integers as positions.
 local function getter(path, env)
   if math.type(path) == "integer" then return function(v) return env.item(v, path, env.line) end end
   if type(path) ~= "string" then return function(v) return v end end
+  env.budget:work(4 * #path)
   local parts = {}
   for part in (path .. "."):gmatch "([^.]*)%." do parts[#parts + 1] = math.tointeger(tonumber(part)) or part end
   return function(v)
@@ -42,8 +43,8 @@ local function getter(path, env)
   end
 end
 
-local function length(v, _, _, _, line)
-  return values.length(v) or problem(line, "%s has no length", values.type_name(v))
+local function length(v, _, _, env, line)
+  return values.length(v, env.budget) or problem(line, "%s has no length", values.type_name(v))
 end
 
 function M.abs(v, _, _, _, line)
@@ -51,13 +52,24 @@ function M.abs(v, _, _, _, line)
   return math.abs(n)
 end
 
-function M.capitalize(v, _, _, env) return case.capitalize(text(v, env)) end
-function M.lower(v, _, _, env) return case.lower(text(v, env)) end
-function M.upper(v, _, _, env) return case.upper(text(v, env)) end
-function M.title(v, _, _, env) return (text(v, env):gsub("[^%s%-%(%[{<]+", case.capitalize)) end
+--- A filter that makes another string of every character.
+local function each(fn)
+  return function(v, _, _, env, line)
+    local s = text(v, env)
+    env.budget:work(#s // 2)
+    env.budget:bytes(#s, line)
+    return fn(s, env.budget)
+  end
+end
+
+M.capitalize, M.lower, M.upper = each(case.capitalize), each(case.lower), each(case.upper)
+M.title = each(function(s, budget)
+  budget:work(2 * #s)
+  return (s:gsub("[^%s%-%(%[{<]+", case.capitalize))
+end)
 function M.string(v, _, _, env) return text(v, env) end
 function M.safe(v, _, _, env) return text(v, env) end
-function M.trim(v, args, named, env) return strings.strip(text(v, env), argument(args, named, 1, "chars"), true, true) end
+function M.trim(v, args, named, env) return strings.strip(text(v, env), argument(args, named, 1, "chars"), true, true, env.budget) end
 M.length, M.count = length, length
 
 function M.default(v, args, named)
@@ -68,8 +80,12 @@ function M.default(v, args, named)
 end
 M.d = M.default
 
-function M.escape(v, _, _, env)
-  local s = text(v, env):gsub("[&<>'\"]", { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ["'"] = "&#39;", ['"'] = "&#34;" })
+function M.escape(v, _, _, env, line)
+  local s = text(v, env)
+  local _, n = s:gsub("[&<>'\"]", "")
+  env.budget:work(n + #s // 4)
+  env.budget:bytes(#s + 5 * n, line)
+  s = s:gsub("[&<>'\"]", { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ["'"] = "&#39;", ['"'] = "&#34;" })
   return s
 end
 M.e = M.escape
@@ -93,6 +109,7 @@ end
 
 function M.reverse(v, _, _, env, line)
   local items, out = sequence(v, env, line), {}
+  env.budget:work(#items)
   for i = #items, 1, -1 do out[#out + 1] = items[i] end
   if type(v) == "string" then return table.concat(out) end
   return list(out)
@@ -112,9 +129,13 @@ end
 
 local function sorted(items, env, line, get, reverse, caseless)
   local keys = {}
+  env.budget:work(8 * #items)
   for i, item in ipairs(items) do
     local key = get(item)
-    if caseless and type(key) == "string" then key = case.lower(key) end
+    if caseless and type(key) == "string" then
+      env.budget:work(#key)
+      key = case.lower(key)
+    end
     keys[i] = { key = key, at = i }
   end
   -- a merge sort: stable, and it meets every error in the same order
@@ -162,7 +183,10 @@ function M.unique(v, args, named, env, line)
   local get, out, seen = getter(argument(args, named, 2, "attribute"), env), {}, {}
   for _, item in ipairs(sequence(v, env, line)) do
     local key, fresh = get(item), true
-    if type(key) == "string" and argument(args, named, 1, "case_sensitive", false) ~= true then key = case.lower(key) end
+    if type(key) == "string" and argument(args, named, 1, "case_sensitive", false) ~= true then
+      env.budget:work(#key)
+      key = case.lower(key)
+    end
     for _, other in ipairs(seen) do
       env.budget:work(1)
       if values.equal(other, key, env.budget) then
@@ -179,7 +203,10 @@ local function extreme(v, args, named, env, line, better)
   local get, best, best_key = getter(argument(args, named, 2, "attribute"), env), nil, nil
   for _, item in ipairs(sequence(v, env, line)) do
     local key = get(item)
-    if type(key) == "string" and argument(args, named, 1, "case_sensitive", false) ~= true then key = case.lower(key) end
+    if type(key) == "string" and argument(args, named, 1, "case_sensitive", false) ~= true then
+      env.budget:work(#key)
+      key = case.lower(key)
+    end
     if best == nil or better(key, best_key) then best, best_key = item, key end
   end
   if best == nil then return values.undefined "the extreme of nothing" end
@@ -205,6 +232,7 @@ function M.int(v, args, named, _, line)
   if type(v) == "boolean" then return v and 1 or 0 end
   if math.type(v) == "integer" then return v end
   local base = argument(args, named, 2, "base", 10)
+  if type(v) == "string" and #v > limits.NUMBER then return default end
   if type(v) == "string" then
     if integer(base, "int", line) ~= 10 then
       if base < 2 or base > 36 then problem(line, "int: base must lie in 2 .. 36, got %d", base) end
@@ -221,6 +249,7 @@ end
 
 function M.float(v, args, named)
   if type(v) == "boolean" then return v and 1.0 or 0.0 end
+  if type(v) == "string" and #v > limits.NUMBER then return argument(args, named, 1, "default", 0.0) end
   if type(v) == "string" then
     local word = v:lower():match "^%s*([-+]?%l+)%s*$"
     local special = ({ inf = math.huge, ["+inf"] = math.huge, ["-inf"] = -math.huge, infinity = math.huge, nan = 0 / 0 })[word]
@@ -230,7 +259,8 @@ function M.float(v, args, named)
   return argument(args, named, 1, "default", 0.0)
 end
 
-function M.round(v, args, named, _, line)
+function M.round(v, args, named, env, line)
+  env.budget:work(8)
   local n = values.number(v) or problem(line, "round needs a number, got %s", values.type_name(v))
   local precision, method = integer(argument(args, named, 1, "precision", 0), "round", line), argument(args, named, 2, "method", "common")
   if precision < -15 or precision > 15 then problem(line, "round: precision must lie in -15 .. 15, got %d", precision) end
@@ -263,8 +293,10 @@ function M.indent(v, args, named, env, line)
     pad = (" "):rep(n)
   end
   local parts = {}
+  env.budget:work(3 * #s)
   for row in (s .. "\n"):gmatch "(.-)\n" do
     local wanted = (#parts > 0 or first) and (blank or row ~= "" or (#parts == 0 and first))
+    if wanted then env.budget:bytes(#pad + #row, line) end
     parts[#parts + 1] = (wanted and pad or "") .. row
   end
   return env.budget:joined(parts, "\n", line)
@@ -272,11 +304,12 @@ end
 
 function M.wordcount(v, _, _, env)
   local n = 0
+  env.budget:work(#text(v, env) // 2)
   for _ in text(v, env):gmatch "[%w_\128-\255]+" do n = n + 1 end
   return n
 end
 
---- Arguments behind the first ones.
+--- Arguments after the first ones.
 local function rest_of(args, n) return table.move(args, n + 1, #args, 1, {}) end
 
 function M.map(v, args, named, env, line)

@@ -8,7 +8,10 @@ local kind = values.kind
 local escapes = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t", ["\b"] = "\\b", ["\f"] = "\\f" }
 
 local function string_of(s, o)
-  o.budget:work(#s // 16)
+  local _, n = s:gsub('[%z\1-\31"\\]', "")
+  if o.ensure_ascii then n = n + select(2, s:gsub("[\128-\255]", "")) end
+  o.budget:work(#s // 8 + 2 * n)
+  o.budget:bytes(#s + 5 * n, o.line)
   s = s:gsub('[%z\1-\31"\\]', function(c) return escapes[c] or ("\\u%04x"):format(c:byte()) end)
   if o.ensure_ascii then
     s = s:gsub(utf8.charpattern, function(c)
@@ -33,14 +36,15 @@ local write
 local function join(parts, open, close, o, depth)
   if #parts == 0 then return open .. close end
   if not o.indent then return open .. o.budget:joined(parts, o.item) .. close end
+  o.budget:bytes(#o.indent * (depth + 1), o.line)
   local line = "\n" .. o.indent:rep(depth + 1)
   return open .. line .. o.budget:joined(parts, o.item .. line) .. "\n" .. o.indent:rep(depth) .. close
 end
 
 function write(v, o, depth)
   if depth > limits.DEPTH then problem(o.line, "tojson: nested more than %d deep", limits.DEPTH) end
-  o.budget:work(1)
   local k = kind(v)
+  o.budget:work((k == "list" or k == "dict") and 20 or k == "float" and 40 or 2)
   if k == "string" then return string_of(v, o) end
   if k == "none" then return "null" end
   if k == "boolean" then return v and "true" or "false" end

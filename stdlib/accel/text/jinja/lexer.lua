@@ -1,6 +1,6 @@
---- Cuts a template into tokens: text between tags, and what stands in tags. Whitespace control is Jinja's with trim_blocks and
---- lstrip_blocks, as Transformers sets them for chat templates: a newline behind {% %} or {# #} goes, and so do blanks of a line
---- before one; `-` strips all whitespace on its side, `+` keeps it.
+--- Splits a template into tokens: text between tags, and the content of tags. Whitespace control is Jinja's with trim_blocks and
+--- lstrip_blocks, as Transformers sets them for chat templates: a newline after {% %} or {# #} is removed, and so are blanks of
+--- a line before one. `-` strips all whitespace on its side, `+` keeps it.
 local limits = require "accel.text.jinja.limits"
 
 local problem, quoted = limits.problem, limits.quoted
@@ -50,10 +50,13 @@ local function unescape(s, line)
   return table.concat(out)
 end
 
---- The tokens of a tag's inside, from `at` to its end mark. Returns where the text goes on, and how the mark looked.
+--- The tokens of a tag's inside, from `at` to its end mark. Returns the position after it, and the form of the mark.
 local function lex_tag(src, at, close, line, tokens)
-  local open = {} -- the brackets that have no end yet, as what would end them
-  local function push(kind, value) tokens[#tokens + 1] = { kind = kind, value = value, line = line } end
+  local open = {} -- the open brackets, as their closing ones
+  local function push(kind, value)
+    if #tokens >= limits.TOKENS then problem(line, "more than %d words and marks in tags", limits.TOKENS) end
+    tokens[#tokens + 1] = { kind = kind, value = value, line = line }
+  end
   while true do
     local blank = src:match("^%s+", at)
     if blank then
@@ -115,7 +118,7 @@ end
 
 --- Text before a tag, as its mark asks.
 local function strip_end(text, sign, is_block, at_line_start)
-  if sign == "-" then return (text:gsub("%s+$", "")) end
+  if sign == "-" then return text:match "^(.*%S)" or "" end
   if sign == "" and is_block then
     local head, tail = text:match "^(.*\n)([ \t\v\f]*)$"
     if head then return head end
@@ -134,7 +137,7 @@ function M.tokens(src)
   if not utf8.len(src) then problem(nil, "not UTF-8") end
   src = src:gsub("\r\n?", "\n"):gsub("\n$", "")
   local tokens, at, line = {}, 1, 1
-  local strip, trim = false, false -- what the mark before asks of the text that follows
+  local strip, trim = false, false -- the previous mark's whitespace control for the following text
   local function data(text, sign, is_block, from)
     local start_of_line = from == 1 or src:sub(from - 1, from - 1) == "\n"
     local _, n = text:gsub("\n", "")
@@ -180,7 +183,7 @@ function M.tokens(src)
         local begin_sign = src:sub(raw - 3, raw - 3)
         local stop, last, end_sign, close_sign = src:find("{%%([-+]?)%s*endraw%s*([-+]?)%%}", raw)
         if not stop then problem(line, "'raw' has no 'endraw'") end
-        closed(begin_sign:match "[-+]" or "", false) -- a newline behind it stays
+        closed(begin_sign:match "[-+]" or "", false) -- a newline after it stays
         data(src:sub(raw, stop - 1), end_sign, true, raw)
         closed(close_sign, true)
         at = last + 1

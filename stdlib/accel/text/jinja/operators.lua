@@ -14,8 +14,8 @@ end
 local function times(budget, v, n, line)
   n = math.max(0, n)
   if type(v) == "string" then
-    if #v > 0 and n > limits.STRING // #v then problem(line, "a string of more than %d bytes", limits.STRING) end
-    budget:work(#v * n // 16)
+    if #v > 0 and n > budget.string // #v then problem(line, "a string of more than %d bytes", budget.string) end
+    budget:bytes(#v * n, line)
     return v:rep(n)
   end
   if v.n > 0 and n > limits.ITEMS // v.n then problem(line, "a list of more than %d entries", limits.ITEMS) end
@@ -67,7 +67,7 @@ local arithmetic = {
   end,
 }
 
---- a op b. negating: -b, where a is 0.
+--- a op b. negating: -b, with a = 0.
 ---@return any
 function M.binary(budget, op, a, b, line, negating)
   local x, y = values.number(a), values.number(b)
@@ -124,7 +124,7 @@ function M.slice(budget, v, from, to, step, line)
   local k = kind(v)
   if k == "undefined" then problem(line, "%s is undefined", limits.quoted(v.name)) end
   if k ~= "list" and k ~= "string" then problem(line, "%s cannot be sliced", values.type_name(v)) end
-  local n, by = values.length(v), part(step, 1)
+  local n, by = values.length(v, budget), part(step, 1)
   if by == 0 then problem(line, "a slice's step must not be zero") end
   local low, high = by < 0 and -1 or 0, by < 0 and n - 1 or n
   local function bound(p, default)
@@ -140,6 +140,7 @@ function M.slice(budget, v, from, to, step, line)
   end
   local items, out = values.sequence(v, budget, line), {}
   by = math.max(-limits.ITEMS * 16, math.min(by, limits.ITEMS * 16))
+  budget:work(math.max(0, (last - first) // by))
   for i = first, last + (by < 0 and 1 or -1), by do out[#out + 1] = items[i + 1] end
   if k == "string" then return table.concat(out) end
   return values.list(out, v.tuple)

@@ -1,5 +1,5 @@
 --- Makes a tree of a template's tokens: statements. Expressions are read by expressions.lua. Tags: for, if, set, macro, filter,
---- with, generation, break, continue. What reads other templates (include, import, extends, block) is refused.
+--- with, generation, break, continue. Tags that read other templates (include, import, extends, block) are refused.
 local expressions = require "accel.text.jinja.expressions"
 local lexer = require "accel.text.jinja.lexer"
 local limits = require "accel.text.jinja.limits"
@@ -139,7 +139,7 @@ tags["with"] = function(p, line)
   return { kind = "with", line = line, names = names, values = values, body = body }
 end
 
---- {% generation %}: marks what the assistant writes; it renders as what it holds.
+--- {% generation %}: marks the assistant's text. It renders its content.
 function tags.generation(p, line)
   p:expect "block_end"
   local body = parse_body(p, { endgeneration = true })
@@ -155,8 +155,8 @@ for _, word in ipairs { "break", "continue" } do
   end
 end
 
---- Statements up to a tag of `stops` (a set of names), or to the end of the template. Returns them and the tag's name, behind
---- which the parser stands.
+--- Statements up to a tag of `stops` (a set of names), or to the end of the template. Returns them and the tag's name. The
+--- parser is then after the tag.
 function parse_body(p, stops)
   local list = {}
   local opened = p.token.line

@@ -1,5 +1,5 @@
---- Runs a template's tree. Values are those of values.lua; nothing of Lua, of files or of the process can be reached from a
---- template. Used by accel.text.Template.
+--- Runs a template's tree. Values are defined in values.lua. A template cannot access Lua, files or the process. Used
+--- by accel.text.Template.
 local filters = require "accel.text.jinja.filters"
 local limits = require "accel.text.jinja.limits"
 local nearest = require "accel.util.nearest"
@@ -16,7 +16,7 @@ local M = {}
 
 local eval, run
 
---- Names of a scope; those of `up` are seen and not changed.
+--- Names of a scope. Those of `up` are visible and not changed.
 local function scope_of(up) return { names = {}, up = up } end
 
 local function lookup(scope, name)
@@ -35,7 +35,7 @@ end
 
 local function apply_filter(env, name, value, args, named, line)
   local filter = filters[name]
-  if not filter then problem(line, "there is no filter %s%s", quoted(name), did_you_mean(name, filters)) end
+  if not filter then problem(line, "unknown filter %s%s", quoted(name), did_you_mean(name, filters)) end
   env.budget.line, env.line = line, line
   env.budget:work(1)
   return filter(value, args, named or {}, env, line)
@@ -43,7 +43,7 @@ end
 
 local function apply_test(env, name, value, args, _, line)
   local test = tests[name]
-  if not test then problem(line, "there is no test %s%s", quoted(name), did_you_mean(name, tests)) end
+  if not test then problem(line, "unknown test %s%s", quoted(name), did_you_mean(name, tests)) end
   env.budget:work(1)
   return test(value, args, env.budget, line)
 end
@@ -71,8 +71,9 @@ local function attribute(env, v, name, line)
   local method = k == "string" and strings.of_string[name] or k == "list" and strings.of_list[name]
     or k == "dict" and strings.of_dict[name]
   if method then
+    env.budget:work(12)
     return values.fn(name, function(_, args, named, at)
-      env.budget:work(type(v) == "string" and #v // 16 or 1)
+      env.budget:work(1)
       return method(v, args, named, env.budget, at)
     end)
   end
@@ -91,7 +92,7 @@ local function item(env, v, key, line)
     return values.undefined(values.text(key, env.budget))
   end
   if (k == "list" or k == "string") and (math.type(key) == "integer" or type(key) == "boolean") then
-    local n, at = values.length(v), values.number(key)
+    local n, at = values.length(v, env.budget), values.number(key)
     if at < 0 then at = at + n end
     if at < 0 or at >= n then return values.undefined(("entry %d of %d"):format(values.number(key), n)) end
     if k == "list" then return v.items[at + 1] end
@@ -114,10 +115,21 @@ function expressions.name(_, scope, node)
 end
 
 function expressions.body(env) return env.body end
-function expressions.list(env, scope, node) return values.list(evaluate(env, scope, node.items)) end
-function expressions.tuple(env, scope, node) return values.list(evaluate(env, scope, node.items), true) end
+--- Charges the table of a list or a dictionary, and of one entry the place.
+local NEW <const> = 20
+
+function expressions.list(env, scope, node)
+  env.budget:work(NEW + #node.items)
+  return values.list(evaluate(env, scope, node.items))
+end
+
+function expressions.tuple(env, scope, node)
+  env.budget:work(NEW + #node.items)
+  return values.list(evaluate(env, scope, node.items), true)
+end
 
 function expressions.dict(env, scope, node)
+  env.budget:work(NEW + 5 * #node.keys)
   local out = values.dict()
   for i, key in ipairs(node.keys) do
     local k = eval(env, scope, key)
@@ -228,18 +240,19 @@ local statements = {}
 
 local function write(env, text)
   local n = env.bytes + #text
-  if n > limits.STRING then problem(env.budget.line, "writes more than %d bytes", limits.STRING) end
+  if n > env.budget.string then problem(env.budget.line, "writes more than %d bytes", env.budget.string) end
   env.bytes = n
+  if env.captures == 0 then env.budget:earn(#text) else env.budget:work(1 + #text // 16) end
   env.out[#env.out + 1] = text
 end
 
---- What statements write, as a string.
+--- The output of statements, as a string.
 local function capture(env, scope, body)
   local out, bytes = env.out, env.bytes
-  env.out, env.bytes = {}, 0
+  env.out, env.bytes, env.captures = {}, 0, env.captures + 1
   local jump = run(env, scope, body)
   local text = table.concat(env.out)
-  env.out, env.bytes = out, bytes
+  env.out, env.bytes, env.captures = out, bytes, env.captures - 1
   env.budget:work(#text // 16)
   return text, jump
 end
@@ -266,7 +279,7 @@ function statements.set(env, scope, node) assign(env, scope, node.names, node.ma
 
 function statements.set_field(env, scope, node)
   local space = lookup(scope, node.name)
-  if space == nil or kind(space) ~= "namespace" then problem(node.line, "%s is no namespace", quoted(node.name)) end
+  if space == nil or kind(space) ~= "namespace" then problem(node.line, "%s is not a namespace", quoted(node.name)) end
   values.set(space, node.field, eval(env, scope, node.value))
 end
 
@@ -344,6 +357,7 @@ statements["for"] = function(env, scope, node)
   if node.test then
     local kept = {}
     for _, value in ipairs(items) do
+      env.budget:work(12)
       local inner = scope_of(scope)
       assign(env, inner, node.names, node.many, value, node.line)
       if truth(eval(env, inner, node.test)) then kept[#kept + 1] = value end
@@ -356,7 +370,7 @@ statements["for"] = function(env, scope, node)
   for i, value in ipairs(items) do
     at.i = i
     env.budget.line = node.line
-    env.budget:work(1)
+    env.budget:work(12)
     local inner = scope_of(scope)
     inner.names.loop = loop
     assign(env, inner, node.names, node.many, value, node.line)
@@ -374,6 +388,7 @@ function statements.macro(_, scope, node)
     if #args > #node.parameters then
       problem(line, "the macro %s takes %d values, got %d", quoted(node.name), #node.parameters, #args)
     end
+    env.budget:work(20 + 5 * #node.parameters)
     local inner, known = scope_of(scope), {}
     for i, p in ipairs(node.parameters) do
       local value = args[i]
@@ -402,12 +417,14 @@ function run(env, scope, list)
   end
 end
 
---- The text of a tree, with names (values of values.lua) for what it asks for.
+--- The text of a tree, with names (values of values.lua) for its variables.
 ---@param tree table[]
 ---@param names table<string, any>
+---@param input integer bytes of the input
+---@param limit? number
 ---@return string
-function M.render(tree, names)
-  local env = { budget = new_budget(), out = {}, bytes = 0, calls = 0 }
+function M.render(tree, names, input, limit)
+  local env = { budget = new_budget(input, limit), out = {}, bytes = 0, calls = 0, captures = 0 }
   env.filter = function(...) return apply_filter(env, ...) end
   env.test = function(...) return apply_test(env, ...) end
   env.item = function(...) return item(env, ...) end

@@ -1,4 +1,4 @@
---- Methods of strings, lists and dictionaries that templates may call, with Python's results; those that would change their
+--- Methods of strings, lists and dictionaries that templates may call, with Python's results. Those that would change their
 --- object are missing, as in Transformers' sandbox.
 local case = require "accel.text.jinja.case"
 local limits = require "accel.text.jinja.limits"
@@ -16,8 +16,9 @@ for _, range in ipairs { { 9, 13 }, { 28, 32 }, { 0x85, 0x85 }, { 0xA0, 0xA0 }, 
   for code = range[1], range[2] do spaces[utf8.char(code)] = true end
 end
 
-local function set_of(chars)
+local function set_of(chars, budget)
   if chars == nil or kind(chars) == "none" then return spaces end
+  budget:work(4 * #chars)
   local set = {}
   for _, code in utf8.codes(chars) do set[utf8.char(code)] = true end
   return set
@@ -28,17 +29,21 @@ end
 ---@param chars any nil: whitespace
 ---@param left boolean
 ---@param right boolean
+---@param budget accel.text.jinja.Budget
 ---@return string
-function M.strip(s, chars, left, right)
-  local set, first, last = set_of(chars), 1, #s
+function M.strip(s, chars, left, right, budget)
+  local set, first, last = set_of(chars, budget), 1, #s
+  budget:work(#s // 16)
   while left and first <= last do
     local stop = utf8.offset(s, 2, first) - 1
     if not set[s:sub(first, stop)] then break end
+    budget:work(1)
     first = stop + 1
   end
   while right and last >= first do
     local start = utf8.offset(s, -1, last + 1)
     if not set[s:sub(start, last)] then break end
+    budget:work(1)
     last = start - 1
   end
   return s:sub(first, last)
@@ -58,38 +63,34 @@ end
 
 --- Pieces between runs of whitespace, at most `most` cuts.
 local function split_blank(s, most, budget)
-  local out, word, at, begun = {}, {}, 1, false
-  local codes = {}
-  for p, code in utf8.codes(s) do codes[#codes + 1] = { p, utf8.char(code) } end
-  budget:work(#codes)
-  while at <= #codes do
-    local c = codes[at][2]
-    if spaces[c] then
-      if begun then
-        out[#out + 1] = table.concat(word)
-        word, begun = {}, false
+  local out, from = {}, nil
+  budget:work(2 * #s)
+  for p, code in utf8.codes(s) do
+    if spaces[utf8.char(code)] then
+      if from then out[#out + 1], from = s:sub(from, p - 1), nil end
+    elseif not from then
+      if most >= 0 and #out == most then
+        out[#out + 1] = M.strip(s:sub(p), nil, false, true, budget)
+        return out
       end
-    elseif not begun and most >= 0 and #out == most then
-      out[#out + 1] = M.strip(s:sub(codes[at][1]), nil, false, true)
-      return out
-    else
-      word[#word + 1], begun = c, true
+      from = p
     end
-    at = at + 1
   end
-  if begun then out[#out + 1] = table.concat(word) end
+  if from then out[#out + 1] = s:sub(from) end
   return out
 end
 
 local function split_at(s, sep, most, budget, line)
   if sep == "" then problem(line, "split: an empty separator") end
   local out, at = {}, 1
+  budget:search(s, sep)
+  budget:work(#s // 16)
   while most < 0 or #out < most do
     local a, b = s:find(sep, at, true)
     if not a then break end
+    budget:work(4)
     out[#out + 1] = s:sub(at, a - 1)
     at = b + 1
-    budget:work(1)
   end
   out[#out + 1] = s:sub(at)
   return out
@@ -121,39 +122,53 @@ local function ends(s, x) return x == "" or (#x <= #s and s:sub(-#x) == x) end
 function M.replace(s, old, new, most, budget, line)
   local parts, at, n = {}, 1, 0
   if old == "" then -- between all characters
+    budget:work(4 * #s)
     for _, code in utf8.codes(s) do
       parts[#parts + 1] = (most < 0 or n < most) and new .. utf8.char(code) or utf8.char(code)
       n = n + 1
     end
     if most < 0 or n < most then parts[#parts + 1] = new end
   else
+    budget:search(s, old)
     while most < 0 or n < most do
       local a, b = s:find(old, at, true)
       if not a then break end
+      budget:work(6)
       parts[#parts + 1], parts[#parts + 2] = s:sub(at, a - 1), new
       at, n = b + 1, n + 1
     end
     parts[#parts + 1] = s:sub(at)
   end
-  budget:work(#parts)
   return budget:joined(parts, "", line)
 end
 
-local function title(s) return (s:gsub("[%a\128-\255]+", case.capitalize)) end
+local function title(s, budget)
+  budget:work(2 * #s)
+  return (s:gsub("[%a\128-\255]+", case.capitalize))
+end
 
 local function all_match(pattern)
   return function(s) return s ~= "" and not s:find(pattern) end
 end
 
+--- A method that makes another string of every character.
+local function each(fn)
+  return function(s, _, _, budget, line)
+    budget:work(#s // 2)
+    budget:bytes(#s, line)
+    return fn(s, budget)
+  end
+end
+
 --- name -> function(s, args, named, budget, line)
 M.of_string = {
-  strip = function(s, a) return M.strip(s, a[1], true, true) end,
-  lstrip = function(s, a) return M.strip(s, a[1], true, false) end,
-  rstrip = function(s, a) return M.strip(s, a[1], false, true) end,
-  upper = case.upper,
-  lower = case.lower,
-  title = function(s) return title(s) end,
-  capitalize = case.capitalize,
+  strip = function(s, a, _, budget) return M.strip(s, a[1], true, true, budget) end,
+  lstrip = function(s, a, _, budget) return M.strip(s, a[1], true, false, budget) end,
+  rstrip = function(s, a, _, budget) return M.strip(s, a[1], false, true, budget) end,
+  upper = each(case.upper),
+  lower = each(case.lower),
+  title = each(title),
+  capitalize = each(case.capitalize),
   startswith = function(s, a, _, _, line) return one_of(s, a[1], starts, line) end,
   endswith = function(s, a, _, _, line) return one_of(s, a[1], ends, line) end,
   removeprefix = function(s, a, _, _, line)
@@ -180,6 +195,7 @@ M.of_string = {
     return values.list(rsplit_at(s, need_string(sep, "rsplit", line), most, budget, line))
   end,
   splitlines = function(s, _, _, budget, line)
+    budget:work(#s // 2)
     local out = split_at(s:gsub("\r\n?", "\n"), "\n", -1, budget, line)
     if out[#out] == "" then out[#out] = nil end
     return values.list(out)
@@ -189,14 +205,22 @@ M.of_string = {
     for i, v in ipairs(values.sequence(a[1], budget, line)) do parts[i] = need_string(v, "join", line) end
     return budget:joined(parts, s, line)
   end,
-  find = function(s, a, _, _, line)
-    local at = s:find(need_string(a[1], "find", line), 1, true)
+  find = function(s, a, _, budget, line)
+    budget:search(s, need_string(a[1], "find", line))
+    local at = s:find(a[1], 1, true)
     return at and utf8.len(s, 1, at - 1) or -1
   end,
   count = function(s, a, _, budget, line)
     local x = need_string(a[1], "count", line)
     if x == "" then return utf8.len(s) + 1 end
-    return #split_at(s, x, -1, budget, line) - 1
+    budget:search(s, x)
+    local n, at = 0, 1
+    while true do
+      local _, b = s:find(x, at, true)
+      if not b then return n end
+      budget:work(1)
+      n, at = n + 1, b + 1
+    end
   end,
   isdigit = all_match "%D", isalpha = all_match "[^%a\128-\255]", isalnum = all_match "[^%w\128-\255]", isspace = all_match "%S",
   isupper = function(s) return s:find "%u" ~= nil and not s:find "%l" end,
@@ -222,7 +246,7 @@ M.of_list = {
 --- The pairs of a dictionary as tuples.
 function M.items(d, budget)
   local out = {}
-  budget:work(#d.keys)
+  budget:work(20 * #d.keys)
   for i, key in ipairs(d.keys) do out[i] = values.list({ key, d.map[key] }, true) end
   return values.list(out)
 end

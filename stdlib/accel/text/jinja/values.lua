@@ -10,7 +10,7 @@ local M = {}
 
 M.NONE = setmetatable({ kind = "none" }, { __tostring = function() return "none" end })
 
----@param name string what it would be, for messages
+---@param name string its name, for messages
 function M.undefined(name) return { kind = "undefined", name = name } end
 
 --- n is counted by hand: entries are never nil.
@@ -42,8 +42,8 @@ local names = {
 --- Python's name of a value's type.
 function M.type_name(v) return kind(v) == "list" and v.tuple and "tuple" or names[kind(v)] end
 
---- A value of Lua as one of templates: tables with entries 1 .. n are lists, others dictionaries, in sorted order or that of
---- accel.util.ordered. Functions are called with Lua values.
+--- Converts a Lua value to a template's: tables with entries 1 .. n are lists, others dictionaries, in sorted order or
+--- accel.util.ordered's. Functions are called with Lua values.
 function M.import(v, depth)
   depth = depth or 0
   local t = type(v)
@@ -61,7 +61,7 @@ function M.import(v, depth)
     end)
   end
   if t ~= "table" then problem(nil, "a %s was given, which templates do not know", t) end
-  if depth >= limits.INPUT_DEPTH then problem(nil, "what was given is nested more than %d deep", limits.INPUT_DEPTH) end
+  if depth >= limits.INPUT_DEPTH then problem(nil, "the input is nested more than %d deep", limits.INPUT_DEPTH) end
   local meta = getmetatable(v)
   if #v > 0 or (next(v) == nil and not ordered.is(v)) or (type(meta) == "table" and meta.__name == "accel.json.array") then
     local items = {}
@@ -76,7 +76,7 @@ function M.import(v, depth)
   return out
 end
 
---- A value as Lua's own; none and undefined are nil.
+--- Converts a value to Lua's. none and undefined are nil.
 function M.export(v)
   local k = kind(v)
   if k == "none" or k == "undefined" then return nil end
@@ -141,13 +141,15 @@ function M.repr(v, budget, depth)
   if depth > limits.DEPTH then problem(nil, "a value is nested more than %d deep", limits.DEPTH) end
   local k = kind(v)
   if k == "string" then
-    budget:work(#v // 16)
+    local _, n = v:gsub("%c", "")
+    budget:work(#v // 4 + 2 * n)
+    budget:bytes(#v + 3 * n)
     return string_repr(v)
   end
   if k == "list" then
     local parts = {}
+    budget:work(20 + v.n)
     for i = 1, v.n do parts[i] = M.repr(v.items[i], budget, depth + 1) end
-    budget:work(v.n)
     local inside = budget:joined(parts, ", ")
     if v.tuple then return "(" .. inside .. (v.n == 1 and "," or "") .. ")" end
     return "[" .. inside .. "]"
@@ -164,7 +166,7 @@ function M.repr(v, budget, depth)
   return M.text(v, budget)
 end
 
---- Python's str: what {{ }} writes.
+--- Python's str: the output of {{ }}.
 function M.text(v, budget)
   local k = kind(v)
   if k == "string" then return v end
@@ -172,7 +174,10 @@ function M.text(v, budget)
   if k == "none" then return "None" end
   if k == "boolean" then return v and "True" or "False" end
   if k == "integer" then return ("%d"):format(v) end
-  if k == "float" then return M.float_text(v) end
+  if k == "float" then
+    budget:work(40)
+    return M.float_text(v)
+  end
   if k == "list" or k == "dict" then return M.repr(v, budget) end
   return "<" .. M.type_name(v) .. ">"
 end
@@ -189,6 +194,7 @@ function M.equal(a, b, budget, depth)
   if depth > limits.DEPTH then problem(nil, "a value is nested more than %d deep", limits.DEPTH) end
   local x, y = number(a), number(b)
   if x and y then return x == y end
+  if type(a) == "string" and type(b) == "string" then budget:work(math.min(#a, #b) // 64) end
   if type(a) == "string" or type(b) == "string" then return a == b end
   local k = kind(a)
   if k ~= kind(b) then return false end
@@ -215,7 +221,10 @@ end
 function M.less(a, b, budget, line)
   local x, y = number(a), number(b)
   if x and y then return x < y end
-  if type(a) == "string" and type(b) == "string" then return a < b end -- UTF-8 keeps the order of code points
+  if type(a) == "string" and type(b) == "string" then
+    budget:work(math.min(#a, #b) // 8)
+    return a < b
+  end -- UTF-8 keeps the order of code points
   if kind(a) == "list" and kind(b) == "list" and a.tuple == b.tuple then
     for i = 1, math.min(a.n, b.n) do
       budget:work(1)
@@ -226,17 +235,20 @@ function M.less(a, b, budget, line)
   problem(line, "cannot order %s and %s", M.type_name(a), M.type_name(b))
 end
 
---- The number of characters, entries or keys; nil for what has none.
-function M.length(v)
+--- The number of characters, entries or keys. nil for values without a length.
+function M.length(v, budget)
   local k = kind(v)
-  if k == "string" then return utf8.len(v) end
+  if k == "string" then
+    budget:work(#v // 16)
+    return utf8.len(v)
+  end
   if k == "list" then return v.n end
   if k == "dict" then return #v.keys end
   if k == "undefined" then return 0 end
   return nil
 end
 
---- What a loop visits, as a Lua list; of undefined nothing.
+--- The items of a loop, as a Lua list. Empty for undefined.
 function M.sequence(v, budget, line)
   local k = kind(v)
   if k == "list" then
@@ -250,8 +262,8 @@ function M.sequence(v, budget, line)
   if k == "undefined" then return {} end
   if k == "string" then
     local out = {}
+    budget:work(2 * #v)
     for _, code in utf8.codes(v) do out[#out + 1] = utf8.char(code) end
-    budget:work(#out)
     return out
   end
   problem(line, "%s is not iterable", M.type_name(v))
@@ -262,7 +274,7 @@ function M.contains(v, item, budget, line)
   local k = kind(v)
   if k == "string" then
     if type(item) ~= "string" then problem(line, "'in' of a string needs a string, got %s", M.type_name(item)) end
-    budget:work(#v // 16)
+    budget:search(v, item)
     return v:find(item, 1, true) ~= nil
   elseif k == "list" then
     for i = 1, v.n do

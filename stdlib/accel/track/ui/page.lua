@@ -10,7 +10,7 @@ local function read(name)
   return text
 end
 
----@param nonce string what the browser is told to let run
+---@param nonce string allows the page's scripts to run in the browser
 ---@return string
 return function(nonce)
   local html = read "index.html"

@@ -1,4 +1,4 @@
---- The server behind accel-run ui: one page, JSON, images and server-sent events of a run store, on 127.0.0.1, for whoever knows the
+--- The server of accel-run ui: one page, JSON, images and server-sent events of a run store, on 127.0.0.1, for anyone who knows the
 --- token in the address. Used by stdlib/accel/cli/ui.lua and by its test.
 ---
 ---   GET /?token=T                      the page, which holds everything it needs
@@ -163,7 +163,7 @@ routes["/metrics"] = function(self)
   return text(200, table.concat(out, "\n") .. "\n", "text/plain; version=0.0.4")
 end
 
---- Whether two texts are the same, in a time that does not tell where they differ.
+--- Whether two texts are the same, in a time independent of the position of a difference.
 local function same(a, b)
   if type(a) ~= "string" or #a ~= #b then return false end
   local differ = 0
@@ -201,7 +201,7 @@ local function answer(self, request)
   return out
 end
 
--- ---- what changed ----
+-- ---- changes ----
 
 local function send(self, bytes, events)
   local alive = {}
@@ -215,7 +215,7 @@ end
 
 local function event(self, name, value) send(self, ("event: %s\ndata: %s\n\n"):format(name, accel.json.encode(value)), 1) end
 
---- Compares the store with what was known of it; streams hear of the differences.
+--- Compares the store with its known state. Streams are notified of the differences.
 local function look(self)
   local version = read(self, "PRAGMA data_version")[1].data_version
   local running = self.running
@@ -242,7 +242,7 @@ local function look(self)
   self.states = all
 end
 
---- Serves for up to so many seconds. Errors of a handler are said on stderr.
+--- Serves for up to so many seconds. Errors of a handler are printed on stderr.
 ---@param seconds number
 function Server:poll(seconds)
   local now = accel.clock()

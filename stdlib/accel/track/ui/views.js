@@ -115,7 +115,7 @@ views.config = {
   },
 };
 
-// ---- what is no number ----
+// ---- what is not a number ----
 async function records(kind) {
   const out = [];
   for (const run of data.shown().slice(0, 30)) {

@@ -149,15 +149,15 @@ static void refuses(void **state) {
        "bad/bad.c:1: AC_OP(bad) has the signature of 'good'"},
       {"AC_OP(good, .sig = \"good() -> ()\");\n", "bad/bad.c:1: no op of this file is called 'bad'"},
       {"AC_OP(bad, .cpu = cpu);\n", "bad/bad.c:1: AC_OP(bad) has no .sig"},
-      {"AC_OP(bad, .sig = SIG);\n", "bad/bad.c:1: .sig has to be written as string literals"},
+      {"AC_OP(bad, .sig = SIG);\n", "bad/bad.c:1: .sig must be written as string literals"},
       {"AC_OP(bad, .sig = \"bad() -> ()\" SUFFIX);\n",
-       "bad/bad.c:1: .sig has to be written as string literals"},
+       "bad/bad.c:1: .sig must be written as string literals"},
       {"AC_OP(bad,\n .sig = \"bad\\n() -> ()\");\n", "bad/bad.c:2: escape '\\n'"},
       {"AC_OP(bad, .sig = \"bad() -> ()\", .x = (1\n", "bad/bad.c:1: AC_OP(bad: no closing parenthesis"},
       {"AC_OP(bad, .sig = \"bad() -> ()\",\n.hidden = HIDE);\n",
-       "bad/bad.c:2: .hidden has to be true or false"},
+       "bad/bad.c:2: .hidden must be true or false"},
       {"AC_OP(bad, .sig = \"bad() -> ()\", .autocast = AC_CAST_LOW);\n",
-       "bad/bad.c:1: .autocast has to be one of"},
+       "bad/bad.c:1: .autocast must be one of"},
       {"AC_OP(bad, .sig = \"bad(n: int) -> tensor\", .inplace = true);\n",
        "bad/bad.c:1: 'bad' cannot be in place"},
       {"AC_OP(bad, .sig = \"bad() -> ()\");\nAC_OP(bad, .sig = \"bad() -> ()\");\n",
@@ -258,7 +258,7 @@ static void takes_declarations(void **state) {
   free(text);
   put_file("calls/ops/none.h", "AC_API int aci_variable;\n");
   assert_int_equal(run(command, out, sizeof out), 1);
-  ac_test_contains(out, "calls/ops/none.h: a declaration for modules that is no function's: int aci_variable", __FILE__, __LINE__);
+  ac_test_contains(out, "calls/ops/none.h: a declaration for modules that is not a function's: int aci_variable", __FILE__, __LINE__);
 }
 
 static void refuses_bad_calls(void **state) {

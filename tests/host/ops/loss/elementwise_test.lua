@@ -50,7 +50,7 @@ refused("did you mean 'reduction'", accel.mse_loss, accel.ones(3), accel.ones(3)
 refused("target of shape %(2%) does not fit input of shape %(3, 4%)", accel.nll_loss, accel.ones(3, 4), accel.zeros(2, { dtype = "i64" }))
 refused("not one of the 4 classes %(0 to 3; ignore_index is %-100%)", accel.nll_loss, accel.ones(3, 4), accel.full({ 3 }, 4, { dtype = "i64" }))
 assert(accel.smooth_l1_loss(accel.tensor { 1.0 }, accel.tensor { 3.0 }, { beta = 0.0 }):item() == 2)
-refused("weight has to be floating point", accel.nll_loss, accel.ones(3, 4), accel.zeros(3, { dtype = "i64" }), accel.ones(4, { dtype = "i64" }))
+refused("weight must be floating point", accel.nll_loss, accel.ones(3, 4), accel.zeros(3, { dtype = "i64" }), accel.ones(4, { dtype = "i64" }))
 refused("var of shape %(4%) does not fit input of shape %(3, 4%)", accel.gaussian_nll_loss, accel.ones(3, 4), accel.ones(3, 4), accel.ones(4))
 
 -- one variance for each last dim, also where broadcasting would take it for one of each column; gradients pass eps
@@ -90,3 +90,10 @@ refused("holds 1.5, but probabilities", accel.binary_cross_entropy, accel.tensor
 refused("holds %-1, but probabilities", accel.binary_cross_entropy, accel.tensor { 0.5, -1.0 }, accel.ones(2), { reduction = "none" })
 assert(accel.binary_cross_entropy(accel.tensor { 0.0, 1.0 }, accel.tensor { 0.0, 1.0 }):item() == 0)
 assert(accel.binary_cross_entropy(accel.tensor { 0 / 0 }, accel.ones(1)):isnan():item())
+
+do -- as PyTorch: of targets that are neither 1 nor -1 the hinge loss is the sum of both parts; isclose and prelu refuse what it refuses
+  local l = accel.hinge_embedding_loss(accel.tensor { 0.25, 0.25, 0.25 }, accel.tensor { 1.0, -1.0, 0.0 }, { reduction = "none" })
+  for i, want in ipairs { 0.25, 0.75, 1.0 } do assert(l[i]:item() == want) end
+  assert(not pcall(accel.isclose, accel.ones(1), accel.ones(1), { rtol = -1 }))
+  assert(not pcall(accel.prelu, accel.ones(2, 3), accel.ones(1, 3)))
+end

@@ -82,7 +82,7 @@ static void test_values(void **state) {
       if (!o.prob) {
         o.target = target; /* a class can be the one that is left out; then -100 must not occur */
         ac_tensor *all_classes = NULL;
-        const ac_scalar zero = {.kind = AC_SCALAR_INT, .i = 0};
+        const ac_operand zero = ac_operand_int(0);
         assert_ok(ac_clamp(r.c, target, &zero, NULL, &all_classes, &r.e), r.e);
         o.target = all_classes;
         o.ignore = 2;

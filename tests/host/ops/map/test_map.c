@@ -106,7 +106,7 @@ static ac_tensor *of(oc_rig *r, ac_dtype dt, int n, const double *v) {
 static void test_special(void **state) {
   oc_rig r;
   ac_tensor *y = NULL;
-  ac_scalar lo = aci_float(-1), hi = {.kind = AC_SCALAR_INT, .i = 2};
+  const ac_operand lo = F(-1), hi = ac_operand_int(2);
   (void)state;
   oc_open(&r, 1);
   ac_tensor *s = OF(&r, AC_F32, NAN, INFINITY, -INFINITY, -2.5, 0, 3);
@@ -154,11 +154,11 @@ static void test_special(void **state) {
   RUN(ac_lt(r.c, T(s), T(o), &y, &r.e));
   ac_tensor *b = y;
   assert_fails(ac_neg(r.c, b, &y, &r.e), DTYPE, "bool", r.e);
-  assert_fails(ac_masked_fill(r.c, i, i, aci_float(0), &y, &r.e), DTYPE, "mask has to be bool", r.e);
+  assert_fails(ac_masked_fill(r.c, i, i, F(0), &y, &r.e), DTYPE, "mask must be bool", r.e);
   assert_fails(ac_full_like(r.c, i, aci_float(INFINITY), NULL, NULL, &y, &r.e), DTYPE, "inf", r.e);
   RUN(ac_where(r.c, b, T(s), F(9), &y, &r.e));
   expect(y, AC_F32, 9, 9, -INFINITY, -2.5, 9, 9);
-  RUN(ac_masked_fill(r.c, o, b, aci_float(-INFINITY), &y, &r.e));
+  RUN(ac_masked_fill(r.c, o, b, F(-INFINITY), &y, &r.e));
   expect(y, AC_F32, 1, NAN, -INFINITY, -INFINITY, 0, -2);
   ac_tensor *all[] = {s, o, i, j, zero, b};
   for (int k = 0; k < 6; k++) ac_tensor_release(all[k]);
@@ -248,9 +248,9 @@ FN(g_extreme, x_mul(x, T(x_maximum(x, T(a), T(b))), T(x_minimum(x, T(a), T(b))))
 FN(g_remainder, x_square(x, x_remainder(x, T(POS(a)), T(x_exp(x, b)))))
 FN(g_fmod, x_square(x, x_fmod(x, T(POS(a)), T(x_exp(x, b)))))
 FN(g_where, x_where(x, x_gt(x, T(a), F(0.1)), T(x_square(x, a)), T(x_exp(x, b))))
-FN(g_fill, x_mul(x, T(x_square(x, x_masked_fill(x, a, x_gt(x, T(b), F(0)), aci_float(2)))), T(b)))
+FN(g_fill, x_mul(x, T(x_square(x, x_masked_fill(x, a, x_gt(x, T(b), F(0)), F(2)))), T(b)))
 static ac_tensor *g_clamp(ac_expr *x, ac_tensor *const *in, const void *user) {
-  ac_scalar lo = aci_float(-0.4), hi = aci_float(0.6);
+  ac_operand lo = F(-0.4), hi = F(0.6);
   (void)user;
   return x_square(x, x_clamp(x, in[0], &lo, &hi));
 }

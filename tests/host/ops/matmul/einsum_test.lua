@@ -33,9 +33,12 @@ equal(accel.einsum("...j->j", { a }), { 5.0, 7.0, 9.0 }) -- "..." missing from t
 equal(accel.einsum("i...,i...->...", { a, a }), { 17.0, 29.0, 45.0 })
 equal(accel.einsum("ij,kj->ik", { a, accel.tensor { { 1.0 }, { 2.0 } } }), { { 6.0, 12.0 }, { 15.0, 30.0 } })
 assert(accel.einsum("ij,jk->ik", { i:to("i16"), i:to("i16") }).dtype == "i16")
-assert(accel.einsum("ij->i", { i:to("i16") }).dtype == "i16")
+assert(accel.einsum("ij->i", { i:to("i16") }).dtype == "i64") -- a sum, as sum gives it
+equal(accel.einsum("i->", { accel.ones(300, { dtype = "u8" }) }), 300)
+equal(accel.einsum("ij,k->ik", { accel.ones(1, 300, { dtype = "u8" }), accel.tensor({ 1, 2 }, { dtype = "u8" }) }), { { 300, 600 } })
+equal(accel.einsum("ij,jk->k", { accel.ones(300, 2, { dtype = "i8" }), accel.ones(2, 1, { dtype = "i8" }) }), { 600 })
 
--- The result is never the operand itself, so that writing into it is no surprise to a graph.
+-- The result is never the operand itself, so that writing into it is not a surprise to a graph.
 local same = accel.einsum("ij->ij", { a })
 assert(same ~= a)
 
@@ -45,7 +48,7 @@ says("invalid_argument", { "'j' has 2 elements in operand 2 of shape (2, 3), but
 says("invalid_argument", { "operand 1 of shape (2, 3) has 2 dims, but 3 are named" }, einsum, "ijk->i", { a })
 says("invalid_argument", { "operand 1 of shape (2, 3) has 2 dims, but 1 are named" }, einsum, "i->i", { a })
 says("invalid_argument", { "'i' stands for 2 and 3 in operand 1" }, einsum, "ii", { a })
-says("invalid_argument", { "character 2", "'1' is no letter" }, einsum, "i1", { a })
+says("invalid_argument", { "character 2", "'1' is not a letter" }, einsum, "i1", { a })
 says("invalid_argument", { "character 3", "three dots" }, einsum, "ij..", { a })
 says("invalid_argument", { "second ellipsis" }, einsum, "...i...", { a })
 says("invalid_argument", { "'k' of the result is in no operand" }, einsum, "ij->k", { a })

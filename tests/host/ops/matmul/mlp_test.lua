@@ -104,7 +104,7 @@ refused("shapes (8, 5) and (8, 5) cannot be multiplied: 8 and 5 must be equal", 
 refused("needs bias1 of shape (8), got (4)", x, w1, w2, accel.randn(4))
 refused("needs bias2 of shape (4), got (8)", x, w1, w2, nil, accel.randn(8))
 refused("weight2 is f64", x, w1, w2:to "f64")
-refused("x has to be floating point", x:to "i64", w1:to "i64", w2:to "i64")
+refused("x must be floating point", x:to "i64", w1:to "i64", w2:to "i64")
 refused("at least one dim and weights of two", x, accel.randn(8), w2)
 
 -- models: one op where both layers are plain, else layer by layer, with the same result

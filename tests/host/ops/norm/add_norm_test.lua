@@ -102,8 +102,8 @@ for _, f in ipairs { accel.add_layer_norm, accel.add_rms_norm } do
   refused("shape", { "(2, 4) does not end in normalized_shape (5)" }, f, z(2, 4), z(2, 4), { 5 })
   refused("shape", { "weight has shape (3)" }, f, z(2, 4), z(2, 4), { 4 }, z(3))
   local whole, double = z({ 2, 4 }, { dtype = "i64" }), z({ 4 }, { dtype = "f64" })
-  refused("dtype", { "x has to be floating point, not i64" }, f, whole, z(2, 4), { 4 })
-  refused("dtype", { "residual has to be floating point, not i64" }, f, z(2, 4), whole, { 4 })
-  refused("dtype", { "weight is f64 where residual + x is f32" }, f, z(2, 4), z(2, 4), { 4 }, double)
+  refused("dtype", { "x must be floating point, not i64" }, f, whole, z(2, 4), { 4 })
+  refused("dtype", { "residual must be floating point, not i64" }, f, z(2, 4), whole, { 4 })
+  refused("dtype", { "weight is f64, but residual + x is f32" }, f, z(2, 4), z(2, 4), { 4 }, double)
 end
 refused("dtype", { "bias is f64" }, accel.add_layer_norm, z(2, 4), z(2, 4), { 4 }, nil, z({ 4 }, { dtype = "f64" }))

@@ -131,7 +131,7 @@ static void test_errors(void **state) {
   assert_fails(ac_layer_norm(r.c, x, five, 1, NULL, NULL, 1e-5, &y, &r.e), SHAPE,
                "(2, 4) does not end in normalized_shape (5)", r.e);
   assert_fails(ac_layer_norm(r.c, x, one, 1, w, NULL, 1e-5, &y, &r.e), SHAPE, "weight has shape (5)", r.e);
-  assert_fails(ac_layer_norm(r.c, x, one, 1, NULL, d, 1e-5, &y, &r.e), DTYPE, "bias is f64 where x is f32",
+  assert_fails(ac_layer_norm(r.c, x, one, 1, NULL, d, 1e-5, &y, &r.e), DTYPE, "bias is f64, but x is f32",
                r.e);
   assert_fails(ac_layer_norm(r.c, x, one, 0, NULL, NULL, 1e-5, &y, &r.e), SHAPE, "normalized_shape ()", r.e);
   assert_fails(ac_rms_norm(r.c, i, one, 1, NULL, NULL, &y, &r.e), DTYPE, "not i64", r.e);

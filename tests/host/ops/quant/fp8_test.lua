@@ -102,7 +102,7 @@ for _, recent in ipairs { true, false } do
   end
 end
 
-says("x has to be f32, f16 or bf16, not f64", accel.fp8_cast, accel.ones(2, { dtype = "f64" }))
+says("x must be f32, f16 or bf16, not f64", accel.fp8_cast, accel.ones(2, { dtype = "f64" }))
 says("scale must be one f32", accel.fp8_cast, accel.ones(2), accel.ones(2))
 says("amax must be one f32", accel.fp8_cast, accel.ones(2), accel.ones(1), accel.ones(1, { dtype = "bf16" }))
 says("needs matrices of f8_e4m3 or f8_e5m2, which fp8_cast makes", accel.scaled_mm, accel.ones(2, 2), accel.ones(2, 2), accel.ones(1), accel.ones(1))

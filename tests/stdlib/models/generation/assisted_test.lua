@@ -96,10 +96,10 @@ do
   local large = models.GPT2 { vocab_size = 4096, n_positions = 64, n_embd = 16, n_layer = 1, n_head = 2, eos_token_id = 0 }
   local how = { max_new_tokens = 12, eos_token_id = false, assistant_confidence_threshold = 0.0 }
   how.assistant_model = small
-  fails("id 9 is none of the 8 of the assistant: assistant_model must have the model's tokenizer", model.generate, model, prompt, how)
-  fails("id %d+ is none of the 8 of the assistant", model.generate, model, { 1, 2 }, how)
+  fails("id 9 is not one of the 8 of the assistant: assistant_model must have the model's tokenizer", model.generate, model, prompt, how)
+  fails("id %d+ is not one of the 8 of the assistant", model.generate, model, { 1, 2 }, how)
   how.assistant_model = large
-  fails("id %d+ is none of the %d+ of the model: assistant_model must have", model.generate, model, { 1, 2 }, how)
+  fails("id %d+ is not one of the %d+ of the model: assistant_model must have", model.generate, model, { 1, 2 }, how)
   fails("takes one prompt, got 2", model.generate, model, { { 1 }, { 2 } }, { assistant_model = model })
   fails("has no beams", model.generate, model, prompt, { assistant_model = model, num_beams = 2 })
   fails("needs use_cache", model.generate, model, prompt, { prompt_lookup_num_tokens = 2, use_cache = false })

@@ -52,7 +52,7 @@ for _, case in ipairs {
   for _, cuts in ipairs(orders) do
     local cache = llama:new_cache(2, T, { implementation = case[1], config = case[2] })
     pieces(llama, cache, ids, cuts, want, case[3], case[1] .. " " .. (case[2].dtype or ""))
-    fails("do not fit behind 200 of 200", llama.forward, llama, ids:narrow(2, 1, 1), cache)
+    fails("do not fit after 200 of 200", llama.forward, llama, ids:narrow(2, 1, 1), cache)
   end
 end
 
@@ -68,7 +68,7 @@ do -- a window, whose cache forgets: also in pieces longer than its buffer
   cache:crop(151)
   assert(worst(mixtral(ids:narrow(2, 152, 2), cache), want:narrow(2, 152, 2)) <= 1e-5)
   assert(cache:held() == WINDOW - 1 and cache:nbytes() < mixtral:new_cache(2, T, { implementation = "static" }):nbytes() / 2)
-  fails("what 100 tokens see is gone", cache.crop, cache, 100)
+  fails("the keys before 100 tokens are dropped", cache.crop, cache, 100)
 end
 
 do -- going back, other rows, copies
@@ -104,7 +104,7 @@ do -- memory: int8 with a scale per token and head, narrower floats, growth by d
   assert(cache:nbytes() == 4 * all)
 end
 
-fails("there is no cache 'statik'", llama.new_cache, llama, 1, 8, { implementation = "statik" })
+fails("unknown cache 'statik'", llama.new_cache, llama, 1, 8, { implementation = "statik" })
 fails("has no sliding_window", llama.new_cache, llama, 1, 8, { implementation = "sliding_window" })
 fails("unknown option 'dtyp'; did you mean 'dtype'", llama.new_cache, llama, 1, 8, { config = { dtyp = "bf16" } })
 fails("'i64' is not a floating one", llama.new_cache, llama, 1, 8, { config = { dtype = "i64" } })

@@ -88,7 +88,7 @@ do -- names, types
   said = {}
   local kept = assert(models.GenerationConfig.from_pretrained(folder))
   warn = real -- luacheck: ignore 121
-  assert(#said == 1 and said[1]:find "generation_config.json: penalty_alpha is not supported: .*; texts are made without it", said[1])
+  assert(#said == 1 and said[1]:find "generation_config.json: penalty_alpha is not supported: .*; generation ignores it", said[1])
   assert(kept.top_k == 3 and kept.others.penalty_alpha == 0.6 and kept.others.prefill_chunk_size == 4)
   same(model:generate(prompt, with { penalty_alpha = 0.0, guidance_scale = 1.0 }), new)
   fails("top_p must lie in %(0, 1%], got 1.5", model.generate, model, prompt, { top_p = 1.5 })
@@ -197,14 +197,14 @@ do -- training mode comes back, also after an error
   model:eval()
 end
 
-do -- what is no streamer and no draft model is told by name
-  fails("streamer must have the methods put and finish, .*got a function; on_token takes a function", model.generate, model, prompt,
+do -- what is not a streamer and no draft model is told by name
+  fails("streamer must have the methods put and finish, .*got a function; on_token must be a function", model.generate, model, prompt,
     with { streamer = print })
   fails("streamer must have the methods put and finish", model.generate, model, prompt, with { streamer = 3 })
   fails("streamer must have the methods put and finish", model.generate, model, prompt, with { streamer = { put = print } })
   fails("assistant_model must be a model that generates, got 'x'", model.generate, model, prompt, with { assistant_model = "x" })
   fails("assistant_model must be a model that generates", model.generate, model, prompt, with { assistant_model = accel.nn.Linear(2, 2) })
-  fails("assistant_model has an encoder where the model has none", model.generate, model, prompt,
+  fails("assistant_model and the model must both have an encoder", model.generate, model, prompt,
     with { assistant_model = assert(models.from_pretrained(files .. "t5")) })
 end
 
@@ -214,5 +214,5 @@ do -- least and most that do not go together: one warning, and the most holds
   local short = model:generate(prompt, with { min_new_tokens = 30, max_new_tokens = 3 })
   model:generate(prompt, with { min_length = 17, max_new_tokens = 12 })
   warn = old -- luacheck: ignore 121
-  assert(#short == 3 and #said == 1 and said[1]:find "30 new tokens are the least that is asked for, but there is room for 3", said[1])
+  assert(#short == 3 and #said == 1 and said[1]:find "the minimum of 30 new tokens exceeds the room for 3", said[1])
 end

@@ -294,6 +294,31 @@ static void through_onednn(void **state) {
   aci_onednn_force(false);
 }
 
+/* Random shapes of bf16 on AMX, those that oneDNN multiplies and those that it would get wrong (strides, dilation, taps in the padding). */
+static void random_shapes_on_amx(void **state) {
+  (void)state;
+  if (!aci_onednn_amx() || aci_onednn_api_get() == NULL) skip();
+  const char *given = getenv("ACCEL_TEST_SEED");
+  uint64_t draws = given == NULL ? 1 : strtoull(given, NULL, 10);
+  print_message("ACCEL_TEST_SEED=%llu\n", (unsigned long long)draws);
+  aci_onednn_force(true);
+  for (int i = 0; i < 400 / ac_test_every(10); i++) {
+    aci_conv c = {ACI_GEMM_BF16, 2, 1, 1 + (int64_t)(ac_test_random(&draws) % 70), 1 + (int64_t)(ac_test_random(&draws) % 70),
+                  {1, 1, 1}, {1, 1, 1}, {0}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
+    const int first = (int)(ac_test_random(&draws) % 3);
+    const bool plain = ac_test_random(&draws) % 2;
+    for (int d = first; d < 3; d++) {
+      c.k[d] = 1 + (int64_t)(ac_test_random(&draws) % 4);
+      c.stride[d] = plain ? 1 : 1 + (int64_t)(ac_test_random(&draws) % 3);
+      c.dil[d] = plain || ac_test_random(&draws) % 2 ? 1 : 1 + (int64_t)(ac_test_random(&draws) % 3);
+      c.pad[d] = (int64_t)(ac_test_random(&draws) % 3);
+      c.in[d] = c.dil[d] * (c.k[d] - 1) + 1 + (int64_t)(ac_test_random(&draws) % (first == 0 ? 8 : 30));
+    }
+    run_case(ACI_GEMM_BF16, &c);
+  }
+  aci_onednn_force(false);
+}
+
 /* ... and where a shape asks for it by itself. */
 static void chosen_by_shape(void **state) {
   (void)state;
@@ -439,6 +464,7 @@ int main(void) {
       cmocka_unit_test(bias_of_the_transposed),
       cmocka_unit_test(infinities_stay_where_they_are),
       cmocka_unit_test(through_onednn),
+      cmocka_unit_test(random_shapes_on_amx),
       cmocka_unit_test(chosen_by_shape),
       cmocka_unit_test(through_copies),
       cmocka_unit_test(winograd),

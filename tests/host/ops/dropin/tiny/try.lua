@@ -30,7 +30,7 @@ end
 -- names
 raises("this process sees 2 devices of tiny", accel.ones, 2, { device = "tiny:2" })
 raises([[they are "tiny" (the first) or "tiny:0", "tiny:1", ...]], accel.ones, 2, { device = "tiny:x" })
-raises("no device 'tinyx' here (there is: cpu, meta, tiny:0", accel.ones, 2, { device = "tinyx" })
+raises("no device 'tinyx' here; available: cpu, meta, tiny:0", accel.ones, 2, { device = "tinyx" })
 
 -- its flag is this host's
 assert(accel.device_flags("tiny").round == false)

@@ -1,0 +1,81 @@
+-- Adapters that PEFT saved, on the model that each row names: logits with the adapter, without it and merged, the loss and the gradients of
+-- what learns. Used by folders.lua and tests/stdlib/peft/folders_test.lua.
+local accel = require "accel"
+local peft = accel.peft
+
+local M = {}
+
+local BAR <const> = 1e-4 -- the README's: of the largest value
+
+local function largest(t) return t:to "f64":abs():max():item() end
+
+--- The largest difference as a share of the largest value, or of `size` where that is more.
+local function distance(got, expected, size)
+  got, expected = got:to "f64", expected:to "f64"
+  if got.shape ~= expected.shape then return ("shape %s, not %s"):format(tostring(got.shape), tostring(expected.shape)) end
+  size = math.max(largest(expected), size or 0)
+  return largest(got - expected) / (size > 0 and size or 1)
+end
+
+local function read_json(path)
+  local f <close> = assert(io.open(path, "rb"))
+  return accel.json.decode(f:read "a")
+end
+
+--- The model's inputs: the first, and the others by name.
+local function inputs(expected)
+  local first, others
+  for key, t in pairs(expected) do
+    local name = key:match "^in/(.*)"
+    if name then
+      t = t:is_floating_point() and t:to "f64" or t
+      if name == "input_ids" or name == "pixel_values" then first = t else others = others or {}; others[name] = t end
+    end
+  end
+  return first, others
+end
+
+--- Compares one folder; report(quantity, distance, bar) is called for what is not as PEFT has it.
+---@param path string
+---@param report fun(quantity: string, distance: any, bar: any)
+function M.check(path, report)
+  local about = read_json(path .. "/expected.json")
+  local base, message = accel.models.from_pretrained(path:gsub("[^/]*$", about.base), { dtype = "f64" })
+  if not base then return report("base", message, "loads") end
+  local ok, model, why = pcall(peft.PeftModel.from_pretrained, base, path, { is_trainable = true })
+  if not ok or not model then return report("load", tostring(ok and why or model), "loads") end
+  local expected = assert(accel.load(path .. "/expected.safetensors"))
+  local function compare(quantity, got, want, size)
+    local d = distance(got, want, size)
+    if type(d) == "string" or not (d <= BAR) then report(quantity, d, BAR) end
+  end
+  model:eval()
+  local first, others = inputs(expected)
+  local logits = model(first, others)
+  compare("logits", logits, expected.logits)
+  local labels = expected.labels
+  local loss = accel.nn.functional.cross_entropy(logits:reshape(-1, logits.shape[#logits.shape]), labels:reshape(-1))
+  compare("loss", loss, expected.loss)
+  loss:backward()
+  local gradients, wanted, size = 0, 0, 0 -- gradients that are zero but for rounding (of a key's bias) count beside the others
+  for key, t in pairs(expected) do
+    if key:find "^grad/" then wanted, size = wanted + 1, math.max(size, 1e-3 * largest(t)) end
+  end
+  for p, name in pairs(require("accel.peft.state").names(model)) do
+    local want = expected["grad/" .. name]
+    if want then
+      gradients = gradients + 1
+      if p.grad then compare("grad/" .. name, p.grad, want, size) else report("grad/" .. name, "none", BAR) end
+    end
+  end
+  if gradients ~= wanted then report("gradients", gradients, wanted) end
+  local _ <close> = accel.no_grad()
+  if expected.logits_off then compare("logits_off", model:disable_adapter(function() return model(first, others) end), expected.logits_off) end
+  if about.merge then return end -- what cannot be merged there
+  model:merge_adapter()
+  compare("logits_merged", model(first, others), about.merge_fault and expected.logits or expected.logits_merged or expected.logits)
+  model:unmerge_adapter()
+  compare("logits after unmerge_adapter", model(first, others), expected.logits)
+end
+
+return M
