@@ -1,5 +1,6 @@
-/* Attaching to a host from outside: lac_attach.c has the host's end and accel.console.attach, attach_stacks.c the stack of a script that runs,
- * attach_coroutines.c which of its coroutines that is, attach_watch.c whether this rank is later than the others. */
+/* Attaching to a host from outside: lac_attach.c has the host's end and accel.console.attach,
+ * attach_stacks.c the stack of a script that runs, attach_coroutines.c which of its coroutines that
+ * is, attach_watch.c whether this rank is later than the others. */
 #ifndef LAC_ATTACH_H
 #define LAC_ATTACH_H
 #include "accel/attach.h"
@@ -14,15 +15,17 @@ typedef struct lac_running {
 
 /* A state's part. */
 typedef struct lac_attach {
-  ac_attach *a;        /* NULL: nobody can attach */
-  aci_segment_map pages; /* of this machine's ranks, or of this process alone: mapped once more, since the service reads it while worlds end */
-  aci_page *page;        /* this process's among them */
-  bool alone;            /* no launcher made them */
-  aci_late_watch late;   /* the service's */
-  char told[ACI_SITE];   /* the line of the last report that it is late */
-  int64_t told_at;       /* the step, by when the one before was made */
-  bool every_step;     /* lua/repl/attached.lua is called at every step: it watches something */
-  int thread;          /* id of the thread that runs scripts */
+  ac_attach *a; /* NULL: nobody can attach */
+  /* of this machine's ranks, or of this process alone: mapped once more, since the service reads it
+   * while worlds end */
+  aci_segment_map pages;
+  aci_page *page;       /* this process's among them */
+  bool alone;           /* no launcher made them */
+  aci_late_watch late;  /* the service's */
+  char told[ACI_SITE];  /* the line of the last report that it is late */
+  int64_t told_at;      /* the step, by when the one before was made */
+  bool every_step;      /* lua/repl/attached.lua is called at every step: it watches something */
+  int thread;           /* id of the thread that runs scripts */
   lac_running *running; /* the innermost coroutine. NULL: the main thread runs */
 } lac_attach;
 
@@ -30,19 +33,22 @@ typedef struct lac_attach {
 void lac_attach_close(lac_state *S);
 /* The status page of this process. NULL: there is none. */
 static inline aci_page *lac_attach_page(const lac_state *S) { return S->attach->page; }
-/* After each step: publishes it, and stands at a prompt if one was requested. May raise an error from the prompt. */
+/* After each step: publishes it, and stands at a prompt if one was requested. May raise an error
+ * from the prompt. */
 void lac_attach_step(lua_State *L, lac_state *S);
 
 /* ---- attach_stacks.c ---- */
-/* From then on any other thread may ask for the stack of S. False: another state of the process is registered. */
+/* From then on any other thread may ask for the stack of S. False: another state of the process is
+ * registered. */
 bool lac_stacks_open(lac_state *S, int thread, ac_err *e);
 void lac_stacks_close(lac_state *S);
-/* The stack as text of at most n bytes, a frame per line, the innermost first. all: with the library's functions. Returns its length. Waits
- * for a second at most. */
+/* The stack as text of at most n bytes, a frame per line, the innermost first. all: with the
+ * library's functions. Returns its length. Waits for a second at most. */
 size_t lac_stacks_take(lac_state *S, bool all, char *buf, size_t n);
 
 /* ---- attach_watch.c ---- */
-/* Called twice a second by the service of S: whether this rank is late. It is named with its line, once a line, in the log. */
+/* Called twice a second by the service of S: whether this rank is late. It is named with its line,
+ * once a line, in the log. */
 void lac_attach_look(void *S);
 
 /* ---- attach_coroutines.c ---- */

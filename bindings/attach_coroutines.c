@@ -1,6 +1,8 @@
-/* Tracks the running coroutine, for threads that read the stack of a script: Lua reveals it only to the coroutine itself. If a host listens
- * (lac_attach.c), coroutine.resume and coroutine.wrap are ours from before its script runs. They behave as Lua's own, and note the
- * coroutines they resume: a list on the C stack, the innermost first, which a signal handler of this thread may read at any moment. */
+/* Tracks the running coroutine, for threads that read the stack of a script: Lua reveals it only to
+ * the coroutine itself. If a host listens (lac_attach.c), coroutine.resume and coroutine.wrap are
+ * ours from before its script runs. They behave as Lua's own, and note the coroutines they resume:
+ * a list on the C stack, the innermost first, which a signal handler of this thread may read at any
+ * moment. */
 #include <lualib.h>
 
 #include "attach.h"
@@ -10,8 +12,8 @@ static void note(lac_state *S, lac_running *r, lua_State *co) {
   S->attach->running = r;
 }
 
-/* Resumes co with n_args values on top of L. Returns >= 0: the number of results on top of L. -1: an error value is there. Raises nothing,
- * so that the note is always withdrawn. */
+/* Resumes co with n_args values on top of L. Returns >= 0: the number of results on top of L. -1:
+ * an error value is there. Raises nothing, so that the note is always withdrawn. */
 static int resume(lua_State *L, lac_state *S, lua_State *co, int n_args) {
   int n_results = 0;
   lac_running r;
@@ -51,7 +53,8 @@ static int call_wrapped(lua_State *L) {
   const int n = resume(L, lua_touserdata(L, LAC_STATE), co, lua_gettop(L));
   if (n >= 0) return n;
   int status = lua_status(co);
-  if (status != LUA_OK && status != LUA_YIELD) { /* failed: its variables are closed, which may fail in turn */
+  /* failed: its variables are closed, which may fail in turn */
+  if (status != LUA_OK && status != LUA_YIELD) {
 #if LUA_VERSION_RELEASE_NUM >= 50406
     status = lua_closethread(co, L);
 #else
@@ -60,7 +63,8 @@ static int call_wrapped(lua_State *L) {
     lua_pop(L, 1);
     lua_xmove(co, L, 1);
   }
-  if (status != LUA_ERRMEM && lua_type(L, -1) == LUA_TSTRING) { /* with the caller's line before it */
+  /* with the caller's line before it */
+  if (status != LUA_ERRMEM && lua_type(L, -1) == LUA_TSTRING) {
     luaL_where(L, 1);
     lua_insert(L, -2);
     lua_concat(L, 2);
@@ -80,7 +84,8 @@ static int coroutine_wrap(lua_State *L) {
 }
 
 void lac_coroutines_open(lua_State *L, lac_state *S) {
-  static const luaL_Reg funcs[] = {{"resume", coroutine_resume}, {"wrap", coroutine_wrap}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"resume", coroutine_resume}, {"wrap", coroutine_wrap}, {NULL, NULL}};
   if (lua_getglobal(L, LUA_COLIBNAME) == LUA_TTABLE) lac_setfuncs(L, S, funcs);
   lua_pop(L, 1);
 }

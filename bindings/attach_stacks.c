@@ -1,11 +1,13 @@
-/* The stack of a script that runs, asked for by another thread of its process, wherever the script is: in a loop, in a wait for other ranks, in a
- * read that does not return.
+/* The stack of a script that runs, asked for by another thread of its process, wherever the script
+ * is: in a loop, in a wait for other ranks, in a read that does not return.
  *
- * SIGURG goes to the script's thread. Its handler sets a hook, as handlers may, and the hook writes the frames at the next instruction of
- * Lua. If no such instruction comes, the thread is in C code: asleep in a system call, or in a long computation. A second signal then
- * writes the frames from within the handler. The thread that could change them is the one that runs it, and it only reads (lua_getstack and
- * lua_getinfo allocate nothing for these fields). The signal may interrupt Lua itself, for example while a stack is being moved. An access
- * to unmapped memory is caught and ends the text, and the script continues unaffected. */
+ * SIGURG goes to the script's thread. Its handler sets a hook, as handlers may, and the hook writes
+ * the frames at the next instruction of Lua. If no such instruction comes, the thread is in C code:
+ * asleep in a system call, or in a long computation. A second signal then writes the frames from
+ * within the handler. The thread that could change them is the one that runs it, and it only reads
+ * (lua_getstack and lua_getinfo allocate nothing for these fields). The signal may interrupt Lua
+ * itself, for example while a stack is being moved. An access to unmapped memory is caught and ends
+ * the text, and the script continues unaffected. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,7 +24,8 @@
 
 #define MS ((int64_t)1000000)
 
-/* The task of the next signal or hook. The writer takes the request from the waiting thread before it writes. */
+/* The task of the next signal or hook. The writer takes the request from the waiting thread before
+ * it writes. */
 enum { IDLE, BY_HOOK, AT_ONCE, WRITING, DONE };
 
 static struct {
@@ -30,7 +33,7 @@ static struct {
   int thread;
   pthread_mutex_t asking; /* one at a time */
   _Atomic uint32_t request;
-  bool all;                 /* functions of the library as well */
+  bool all; /* functions of the library as well */
   char *buf;
   size_t n, at;
   struct { /* hooks that ours stands in for */
@@ -57,7 +60,8 @@ static bool is_library(const lac_state *S, const char *source) {
   return strncmp(source, "=lua/", 5) == 0 || (n > 0 && strncmp(source, S->lib_dir, n) == 0);
 }
 
-/* Whether the function at this level was called by the script itself, through C functions at most. */
+/* Whether the function at this level was called by the script itself, through C functions at
+ * most. */
 static bool is_called_by_script(lua_State *L, const lac_state *S, int level) {
   lua_Debug ar;
   while (lua_getstack(L, ++level, &ar)) {
@@ -81,7 +85,9 @@ static void put_frame(const lua_Debug *ar) {
   put(ar->short_src);
   if (ar->currentline > 0) put(":"), put_number(ar->currentline);
   if (strcmp(ar->what, "main") == 0) put(": in main chunk");
-  else if (ar->name != NULL) put(": in "), put(ar->namewhat[0] != 0 ? ar->namewhat : "function"), put(" '"), put(ar->name), put("'");
+  else if (ar->name != NULL)
+    put(": in "), put(ar->namewhat[0] != 0 ? ar->namewhat : "function"), put(" '"), put(ar->name),
+        put("'");
   else put(": in a function");
   put("\n");
 }
@@ -90,7 +96,8 @@ static void put_repeated(int times) {
   if (times > 0) put("  ("), put_number(times), put(" more like it)\n");
 }
 
-/* Frames of a thread of Lua. Text is put together without formatted output, since a handler may run it. */
+/* Frames of a thread of Lua. Text is put together without formatted output, since a handler may run
+ * it. */
 static void write_frames(lua_State *L, const lac_state *S) {
   enum { MOST = 200 }; /* lines. Of a recursion the first, and their number */
   lua_Debug ar, before = {.currentline = -2};
@@ -100,7 +107,8 @@ static void write_frames(lua_State *L, const lac_state *S) {
     const bool c = ar.what[0] == 'C';
     if (c && (ar.name == NULL || (!one.all && !is_called_by_script(L, S, level)))) continue;
     if (!c && (one.all ? strncmp(ar.source, "=lua/", 5) == 0 : is_library(S, ar.source))) continue;
-    if (ar.currentline > 0 && ar.currentline == before.currentline && ar.name == before.name && strcmp(ar.short_src, before.short_src) == 0) {
+    if (ar.currentline > 0 && ar.currentline == before.currentline && ar.name == before.name &&
+        strcmp(ar.short_src, before.short_src) == 0) {
       repeated++;
       continue;
     }
@@ -118,7 +126,8 @@ static void take(lua_State *L, const lac_state *S) {
   const lac_running *r = S->attach->running;
   lua_State *first = L != NULL ? L : r != NULL ? r->L : lac_thread(S);
   write_frames(first, S);
-  while (r != NULL && r->L != first) r = r->below; /* L is of another kind than ours: resumed by C code */
+  /* L is of another kind than ours: resumed by C code */
+  while (r != NULL && r->L != first) r = r->below;
   for (r = r != NULL ? r->below : S->attach->running; r != NULL && first != S->main; r = r->below)
     put("  (a coroutine, resumed by)\n"), write_frames(r->L, S);
   if (first != S->main) put("  (a coroutine, resumed by)\n"), write_frames(S->main, S);
@@ -126,10 +135,14 @@ static void take(lua_State *L, const lac_state *S) {
 
 static void restore(void) {
   for (size_t i = 0; i < sizeof one.was / sizeof one.was[0]; i++)
-    if (one.was[i].L != NULL) lua_sethook(one.was[i].L, one.was[i].hook, one.was[i].mask, one.was[i].count), one.was[i].L = NULL;
+    if (one.was[i].L != NULL)
+      lua_sethook(one.was[i].L, one.was[i].hook, one.was[i].mask, one.was[i].count),
+          one.was[i].L = NULL;
 }
 
-static bool claim(uint32_t request) { return atomic_compare_exchange_strong(&one.request, &request, WRITING); }
+static bool claim(uint32_t request) {
+  return atomic_compare_exchange_strong(&one.request, &request, WRITING);
+}
 
 static void finish(void) {
   atomic_store(&one.request, DONE);
@@ -157,7 +170,8 @@ static void set_hook(int i, lua_State *L) {
 /* Catches faults of a reader of frames. Any other fault is passed on. */
 static void on_fault(int n) {
   if (one.reading && syscall(SYS_gettid) == one.thread) siglongjmp(one.out, 1);
-  sigaction(n, &one.fault[n == SIGBUS], NULL); /* it then happens again, and goes to its own handler */
+  /* it then happens again, and goes to its own handler */
+  sigaction(n, &one.fault[n == SIGBUS], NULL);
 }
 
 /* Within a handler of the script's thread. */
@@ -233,8 +247,9 @@ static ssize_t read_own(const char *what, char *text, size_t n) {
   return k;
 }
 
-/* Whether the script's thread sleeps, and has slept since the last check. *ran: its run time at that check. A short wait, for example for a
- * lock of the allocator, does not count. A wait for other ranks wakes up now and then, but its page shows that it waits. */
+/* Whether the script's thread sleeps, and has slept since the last check. *ran: its run time at
+ * that check. A short wait, for example for a lock of the allocator, does not count. A wait for
+ * other ranks wakes up now and then, but its page shows that it waits. */
 static bool is_asleep(const lac_state *S, unsigned long long *ran) {
   char text[512];
   if (read_own("stat", text, sizeof text) <= 0) return false;
@@ -243,7 +258,8 @@ static bool is_asleep(const lac_state *S, unsigned long long *ran) {
   const aci_page *page = lac_attach_page(S);
   if (page != NULL && atomic_load(&page->waiting) != 0) return s == 'S' || s == 'D';
   const unsigned long long before = *ran;
-  if (read_own("schedstat", text, sizeof text) <= 0 || sscanf(text, "%llu", ran) != 1) return s == 'S' || s == 'D';
+  if (read_own("schedstat", text, sizeof text) <= 0 || sscanf(text, "%llu", ran) != 1)
+    return s == 'S' || s == 'D';
   return (s == 'S' || s == 'D') && *ran == before;
 }
 
@@ -267,8 +283,8 @@ size_t lac_stacks_take(lac_state *S, bool all, char *buf, size_t n) {
   one.at = 0;
   one.all = all;
   bool done = atomic_load(&one.state) == S && ask(BY_HOOK, TURN_MS * MS);
-  /* no Lua instruction so far. If asleep, it is in a system call. If still running after a third of a second, it is in a
-   * long kernel */
+  /* no Lua instruction so far. If asleep, it is in a system call. If still running after a third of
+   * a second, it is in a long kernel */
   for (int i = 1; !done && i < TURNS; i++) {
     if (is_asleep(S, &ran) && i >= ASLEEP_AFTER) break;
     struct timespec t = {0, TURN_MS * MS};
@@ -276,9 +292,11 @@ size_t lac_stacks_take(lac_state *S, bool all, char *buf, size_t n) {
     done = atomic_load(&one.request) == DONE;
   }
   uint32_t by_hook = BY_HOOK;
-  if (!done && atomic_compare_exchange_strong(&one.request, &by_hook, AT_ONCE)) done = ask(AT_ONCE, 200 * MS);
+  if (!done && atomic_compare_exchange_strong(&one.request, &by_hook, AT_ONCE))
+    done = ask(AT_ONCE, 200 * MS);
   /* taken back, unless it is being written right now */
-  for (uint32_t asked = AT_ONCE; !done && !atomic_compare_exchange_strong(&one.request, &asked, IDLE);) {
+  for (uint32_t asked = AT_ONCE;
+       !done && !atomic_compare_exchange_strong(&one.request, &asked, IDLE);) {
     done = asked == DONE;
     if (asked == IDLE) break;
     asked = AT_ONCE;

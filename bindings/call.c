@@ -1,10 +1,11 @@
 /* The one function for every op in Lua: accel.<op>(...) and x:<op>(...).
  *
- * A call is positional arguments, then at most one table with string keys. The op's signature defines them.
- * Values are parsed into ac_value on the C stack (lists beyond a fixed size into a scratch userdata), positions
- * and dims become 0-based, and ac_call does the rest. Lists of integers may be written out (x:view(2, 3)) if no
- * number can follow them. Upvalues: 1 metatable, 2 state, 3 the op. Nothing runs the collector between reading
- * the arguments and filling the boxes, which are made before. */
+ * A call is positional arguments, then at most one table with string keys. The op's signature
+ * defines them. Values are parsed into ac_value on the C stack (lists beyond a fixed size into a
+ * scratch userdata), positions and dims become 0-based, and ac_call does the rest. Lists of
+ * integers may be written out (x:view(2, 3)) if no number can follow them. Upvalues: 1 metatable, 2
+ * state, 3 the op. Nothing runs the collector between reading the arguments and filling the boxes,
+ * which are made before. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +33,8 @@ typedef struct call {
 
 static int expected(call *c, const aci_param *p, int idx, const char *what) {
   char buf[96];
-  return BAD(c, p, AC_INVALID, "expected %s, got %s", what, lac_typename(c->L, idx, buf, sizeof buf));
+  return BAD(c, p, AC_INVALID, "expected %s, got %s", what,
+             lac_typename(c->L, idx, buf, sizeof buf));
 }
 
 /* Words that the lists among the arguments need at most. Ops without lists need none. */
@@ -66,7 +68,8 @@ static ac_tensor *read_tensor(call *c, const aci_param *p, int idx) {
     if (__builtin_expect(b->t != NULL, 1)) return b->t;
     lac_site_push(L, b->site);
     const char *site = lua_tostring(L, -1);
-    BAD(c, p, AC_RELEASED, "the tensor was released%s%s", site != NULL ? " at " : "", site != NULL ? site : "");
+    BAD(c, p, AC_RELEASED, "the tensor was released%s%s", site != NULL ? " at " : "",
+        site != NULL ? site : "");
   }
   expected(c, p, idx,
            p->type == AC_T_OPERAND   ? "tensor or number"
@@ -86,7 +89,8 @@ static int64_t read_int(call *c, const aci_param *p, int idx, const char *what) 
 static int64_t read_pos(call *c, const aci_param *p, int idx, const char *what) {
   int64_t i = read_int(c, p, idx, what);
   if (i == 0)
-    BAD(c, p, AC_INDEX, "%s count from 1 (or from -1, the last)", p->type == AC_T_POS ? "positions" : "dims");
+    BAD(c, p, AC_INDEX, "%s count from 1 (or from -1, the last)",
+        p->type == AC_T_POS ? "positions" : "dims");
   return i > 0 ? i - 1 : i;
 }
 
@@ -100,7 +104,8 @@ static int read_enum(call *c, const aci_param *p, int idx) {
   }
   for (int i = 0; i < p->n_enum; i++) {
     names[i] = p->enum_name[i];
-    snprintf(list + strlen(list), sizeof list - strlen(list), "%s\"%s\"", i ? ", " : "", p->enum_name[i]);
+    snprintf(list + strlen(list), sizeof list - strlen(list), "%s\"%s\"", i ? ", " : "",
+             p->enum_name[i]);
   }
   if (lua_type(c->L, idx) != LUA_TSTRING) return expected(c, p, idx, list);
   const char *near = ac_nearest(lua_tostring(c->L, idx), names, p->n_enum);
@@ -121,19 +126,21 @@ static ac_device *read_device(call *c, const aci_param *p, int idx) {
   ac_err e;
   ac_device *d = NULL;
   if (lua_type(c->L, idx) != LUA_TSTRING) expected(c, p, idx, "device such as \"cpu\"");
-  if (ac_ctx_device(c->S->ctx, lua_tostring(c->L, idx), &d, &e) != AC_OK) BAD(c, p, e.code, "%s", e.msg);
+  if (ac_ctx_device(c->S->ctx, lua_tostring(c->L, idx), &d, &e) != AC_OK)
+    BAD(c, p, e.code, "%s", e.msg);
   return d;
 }
 
 /* ---- lists ---- */
 
 static bool is_list_type(ac_type t) {
-  return t == AC_T_INTS || t == AC_T_DIMS || t == AC_T_SHAPE || t == AC_T_FLOATS || t == AC_T_TENSORS;
+  return t == AC_T_INTS || t == AC_T_DIMS || t == AC_T_SHAPE || t == AC_T_FLOATS ||
+         t == AC_T_TENSORS;
 }
 
 static bool is_number_type(ac_type t) {
-  return t == AC_T_OPERAND || t == AC_T_SCALAR || t == AC_T_INT || t == AC_T_FLOAT || t == AC_T_POS ||
-         t == AC_T_DIM || (is_list_type(t) && t != AC_T_TENSORS);
+  return t == AC_T_OPERAND || t == AC_T_SCALAR || t == AC_T_INT || t == AC_T_FLOAT ||
+         t == AC_T_POS || t == AC_T_DIM || (is_list_type(t) && t != AC_T_TENSORS);
 }
 
 static const char *list_name(ac_type t) {
@@ -193,7 +200,8 @@ static void read_table(call *c, const aci_param *p, int idx, ac_value *v) {
   v->ints = list;
 }
 
-/* Reads the value at idx for p. Tensors and strings are borrowed from the stack. Leaves it as it was. */
+/* Reads the value at idx for p. Tensors and strings are borrowed from the stack. Leaves it as it
+ * was. */
 static void read_value(call *c, const aci_param *p, int idx, ac_value *v) {
   lua_State *L = c->L;
   switch (p->type) {
@@ -280,7 +288,8 @@ static void read_options(call *c, int idx) {
         if (!(c->given >> k & 1)) names[n++] = s->param[k].name;
       const char *near = ac_nearest(key, names, n);
       if (near != NULL)
-        lac_argerror(L, c->S, AC_INVALID, c->op->name, 0, key, "no such option; did you mean '%s'?", near);
+        lac_argerror(L, c->S, AC_INVALID, c->op->name, 0, key, "no such option; did you mean '%s'?",
+                     near);
       char list[400] = "";
       for (int k = 0; k < n; k++)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", k ? ", " : "", names[k]);
@@ -300,7 +309,8 @@ static void missing(call *c, int i, int n_args) {
   c->arg = i + 1;
   /* nil, or the table of options, in its place */
   bool there = i < n_args && (lua_isnil(c->L, i + 1) || lua_istable(c->L, i + 1));
-  BAD(c, p, AC_INVALID, "expected %s, got %s", wanted(p), there ? luaL_typename(c->L, i + 1) : "no value");
+  BAD(c, p, AC_INVALID, "expected %s, got %s", wanted(p),
+      there ? luaL_typename(c->L, i + 1) : "no value");
 }
 
 /* Positional arguments from idx on, which stands for parameter i, then options. */
@@ -324,7 +334,8 @@ static void read_rest(call *c, int idx, int i, int n_args) {
     c->given |= 1u << i;
     if (is_list_type(p->type) && p->type != AC_T_TENSORS && type == LUA_TNUMBER) {
       bool greedy = true;
-      for (int k = i + 1; k < s->n_params; k++) greedy = greedy && !is_number_type(s->param[k].type);
+      for (int k = i + 1; k < s->n_params; k++)
+        greedy = greedy && !is_number_type(s->param[k].type);
       int count = 1;
       while (greedy && idx + count <= n && lua_type(L, idx + count) == LUA_TNUMBER) count++;
       read_numbers(c, p, idx, count, &c->v[i]);
@@ -336,8 +347,9 @@ static void read_rest(call *c, int idx, int i, int n_args) {
   if (__builtin_expect(idx <= n, 0)) {
     char buf[96];
     c->arg = idx;
-    lac_argerror(L, c->S, AC_INVALID, c->op->name, idx, "", "%d argument%s at most, then options; got %s",
-                 s->n_params, s->n_params == 1 ? "" : "s", lac_typename(L, idx, buf, sizeof buf));
+    lac_argerror(L, c->S, AC_INVALID, c->op->name, idx, "",
+                 "%d argument%s at most, then options; got %s", s->n_params,
+                 s->n_params == 1 ? "" : "s", lac_typename(L, idx, buf, sizeof buf));
   }
   if (opts) read_options(c, opts);
 }
@@ -347,7 +359,8 @@ static void read_args(call *c, int n_args) {
   int i = 0;
   c->used = 0;
   c->given = 0;
-  for (; i < n_args && i < op->n_params; i++) { /* tensors come first, and most often nothing else */
+  /* tensors come first, and most often nothing else */
+  for (; i < n_args && i < op->n_params; i++) {
     const lac_box *b = op->tensors >> i & 1 ? lac_box_test(c->L, i + 1) : NULL;
     if (b == NULL || b->t == NULL) break;
     c->v[i].kind = AC_T_TENSOR;
@@ -364,7 +377,8 @@ static void read_args(call *c, int n_args) {
   }
 }
 
-/* Lua value for result t: the argument itself when the op returned it, else the prepared box at box_idx. */
+/* Lua value for result t: the argument itself when the op returned it, else the prepared box at
+ * box_idx. */
 static void give(call *c, ac_tensor *t, int box_idx, int n_args) {
   lua_State *L = c->L;
   lac_state *S = c->S;
@@ -372,7 +386,8 @@ static void give(call *c, ac_tensor *t, int box_idx, int n_args) {
     lua_pushnil(L);
     return;
   }
-  if (c->v[0].kind == AC_T_TENSOR && c->v[0].tensor == t && n_args >= 1 && lua_touserdata(L, 1) != NULL) {
+  if (c->v[0].kind == AC_T_TENSOR && c->v[0].tensor == t && n_args >= 1 &&
+      lua_touserdata(L, 1) != NULL) {
     ac_tensor_release(t);
     lua_pushvalue(L, 1);
     return;
@@ -382,7 +397,8 @@ static void give(call *c, ac_tensor *t, int box_idx, int n_args) {
   lua_pushvalue(L, box_idx);
 }
 
-/* A list whose length the call decided: boxes are made after it, so the results lie in `hold` meanwhile. */
+/* A list whose length the call decided: boxes are made after it, so the results lie in `hold`
+ * meanwhile. */
 static int give_list(call *c, lac_list *hold, const ac_value *r, int n) {
   lua_State *L = c->L;
   for (int i = 0; i < n; i++) hold->t[i] = r[i].tensor;
@@ -407,14 +423,18 @@ static int op_call(lua_State *L) {
   c.L = L;
   c.S = S;
   c.op = lua_touserdata(L, lua_upvalueindex(3));
-  if (__builtin_expect(S->ctx == NULL, 0)) return luaL_error(L, "accel is closed"); /* and the op is gone */
-  if (__builtin_expect(!c.op->parsed, 0) && aci_op_parse(c.op, &e) != AC_OK) return lac_raise(L, S, &e);
+  /* and the op is gone */
+  if (__builtin_expect(S->ctx == NULL, 0)) return luaL_error(L, "accel is closed");
+  if (__builtin_expect(!c.op->parsed, 0) && aci_op_parse(c.op, &e) != AC_OK)
+    return lac_raise(L, S, &e);
   c.sig = aci_op_sig(c.op);
   lac_gc_due(L, S);
   const bool many = c.op->gives_list, self = c.op->gives_self;
   const int n_boxes = many || self ? 0 : c.op->n_results;
-  if (__builtin_expect(n_boxes * 2 + 12 > LUA_MINSTACK, 0)) luaL_checkstack(L, n_boxes * 2 + 12, "results");
-  /* boxes before arguments are read: making one may run the collector, and finalizers may release tensors */
+  if (__builtin_expect(n_boxes * 2 + 12 > LUA_MINSTACK, 0))
+    luaL_checkstack(L, n_boxes * 2 + 12, "results");
+  /* boxes before arguments are read: making one may run the collector, and finalizers may release
+   * tensors */
   size_t n_words = c.op->takes_list ? count_words(L, n_args) : 0;
   c.words = n_words <= SCRATCH ? c.scratch : lua_newuserdatauv(L, n_words * 8, 0);
   c.n_words = n_words <= SCRATCH ? SCRATCH : n_words;
@@ -429,7 +449,8 @@ again:
     if (st == AC_OOM && tries++ == 0 && lac_gc_oom(L, S)) goto again;
     return lac_raise(L, S, &e);
   }
-  if (n_boxes == 1 && r[0].tensor != NULL && (c.v[0].kind != AC_T_TENSOR || c.v[0].tensor != r[0].tensor)) {
+  if (n_boxes == 1 && r[0].tensor != NULL &&
+      (c.v[0].kind != AC_T_TENSOR || c.v[0].tensor != r[0].tensor)) {
     lac_box_fill(S, box, r[0].tensor);
     lac_charge(S, r[0].tensor);
     return 1;

@@ -1,5 +1,5 @@
-/* Parts of the codec for keys: their order, the path to a value in messages (".a.b[3]"), and the error for values that
- * cannot be sent. Called by codec_write.c and codec_read.c. */
+/* Parts of the codec for keys: their order, the path to a value in messages (".a.b[3]"), and the
+ * error for values that cannot be sent. Called by codec_write.c and codec_read.c. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,8 @@ static int compare_mixed(lua_Integer i, lua_Number f) { /* f equals no integer *
 
 int lac_codec_compare(const void *a, const void *b) {
   const lac_codec_key *x = a, *y = b;
-  const int group[] = {[LAC_KEY_INT] = 0, [LAC_KEY_FLOAT] = 0, [LAC_KEY_STRING] = 1, [LAC_KEY_BOOL] = 2};
+  const int group[] = {
+      [LAC_KEY_INT] = 0, [LAC_KEY_FLOAT] = 0, [LAC_KEY_STRING] = 1, [LAC_KEY_BOOL] = 2};
   if (group[x->kind] != group[y->kind]) return group[x->kind] - group[y->kind];
   if (x->kind == LAC_KEY_STRING) {
     const size_t n = x->n < y->n ? x->n : y->n;
@@ -99,6 +100,6 @@ int lac_codec_refuse(lua_State *L, lac_state *S, int idx, const lac_value_path *
         hint = "give its state_dict()";
     }
   }
-  return lac_error(L, S, AC_INVALID, "encode: cannot encode %s%s%s; %s", what, as_key ? " as a key" : "",
-                   lac_place_text(L, p, where, sizeof where), hint);
+  return lac_error(L, S, AC_INVALID, "encode: cannot encode %s%s%s; %s", what,
+                   as_key ? " as a key" : "", lac_place_text(L, p, where, sizeof where), hint);
 }

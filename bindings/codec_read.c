@@ -1,7 +1,8 @@
 /* Bytes to Lua values (codec.h has the format). Called by accel.decode.
  *
- * The bytes may be hostile. Each length is compared with the remaining bytes before anything is allocated for it, so
- * that memory grows with the input only (at most some fifty times). Only output of codec_write.c is accepted. */
+ * The bytes may be hostile. Each length is compared with the remaining bytes before anything is
+ * allocated for it, so that memory grows with the input only (at most some fifty times). Only
+ * output of codec_write.c is accepted. */
 #include "codec.h"
 #include "core/gc.h"
 #include "json.h"
@@ -64,7 +65,8 @@ static bool read_count(run *r, const char *what, size_t each, uint64_t *out) {
   const unsigned char *from = r->at;
   if (!read_varint(r, out)) return false;
   if (*out > left(r) / each)
-    return fail_at(r, from, "%llu %s, but only %zu bytes are left", (unsigned long long)*out, what, left(r));
+    return fail_at(r, from, "%llu %s, but only %zu bytes are left", (unsigned long long)*out, what,
+                   left(r));
   return true;
 }
 
@@ -90,10 +92,12 @@ static bool read_back_reference(run *r) {
   uint64_t i;
   if (!read_varint(r, &i)) return false;
   if (i >= (uint64_t)r->n_refs)
-    return fail_at(r, from, "a reference to number %llu of %lld", (unsigned long long)i, (long long)r->n_refs);
+    return fail_at(r, from, "a reference to number %llu of %lld", (unsigned long long)i,
+                   (long long)r->n_refs);
   lua_rawgeti(r->L, r->refs, (lua_Integer)i + 1);
   if (!r->is_key) return true;
-  if (lua_type(r->L, -1) != LUA_TSTRING) return fail_at(r, from, "a %s as a key", luaL_typename(r->L, -1));
+  if (lua_type(r->L, -1) != LUA_TSTRING)
+    return fail_at(r, from, "a %s as a key", luaL_typename(r->L, -1));
   r->key = (lac_codec_key){.kind = LAC_KEY_STRING};
   r->key.s = lua_tolstring(r->L, -1, &r->key.n);
   return true;
@@ -101,14 +105,16 @@ static bool read_back_reference(run *r) {
 
 /* ---- tensors ---- */
 
-/* Tag read already: length and name of the dtype, whether bytes follow, dims, extents, bytes. Everything is compared with the
- * remaining bytes before memory is allocated. Pushes a box. False: r->e is filled. A tensor without bytes is a meta tensor. */
+/* Tag read already: length and name of the dtype, whether bytes follow, dims, extents, bytes.
+ * Everything is compared with the remaining bytes before memory is allocated. Pushes a box. False:
+ * r->e is filled. A tensor without bytes is a meta tensor. */
 static bool read_tensor(run *r) {
   const unsigned char *from = r->at - 1;
   char name[16];
   int64_t shape[AC_MAX_DIMS];
   ac_dtype dt;
-  if (left(r) < 1 || left(r) - 1 < (size_t)r->at[0] + 2) return fail_at(r, from, "the data ends inside a tensor");
+  if (left(r) < 1 || left(r) - 1 < (size_t)r->at[0] + 2)
+    return fail_at(r, from, "the data ends inside a tensor");
   const size_t len = *r->at++;
   if (len >= sizeof name) return fail_at(r, from, "a tensor of an unknown dtype");
   memcpy(name, r->at, len);
@@ -118,7 +124,8 @@ static bool read_tensor(run *r) {
     return fail_at(r, from, "a tensor of an unknown dtype");
   const int has_bytes = *r->at++, ndim = *r->at++;
   if (has_bytes > 1) return fail_at(r, from, "a tensor whose flag for bytes is neither 0 nor 1");
-  if (ndim > AC_MAX_DIMS) return fail_at(r, from, "a tensor of %d dims, more than %d", ndim, AC_MAX_DIMS);
+  if (ndim > AC_MAX_DIMS)
+    return fail_at(r, from, "a tensor of %d dims, more than %d", ndim, AC_MAX_DIMS);
   uint64_t n = aci_dsize(dt);
   bool fits = true, empty = false;
   for (int i = 0; i < ndim; i++) {
@@ -141,7 +148,8 @@ static bool read_tensor(run *r) {
   ac_tensor *t = NULL;
   ac_status st;
   lac_box *b = lac_box_new(r->L, r->S);
-  if (has_bytes) LAC_RETRY(r->L, r->S, st, ac_tensor_from_host(d, dt, ndim, shape, bytes, &t, r->e));
+  if (has_bytes)
+    LAC_RETRY(r->L, r->S, st, ac_tensor_from_host(d, dt, ndim, shape, bytes, &t, r->e));
   else st = ac_tensor_new(d, dt, ndim, shape, &t, r->e);
   if (st == AC_OOM && has_bytes) return false;
   if (st != AC_OK) {
@@ -160,7 +168,8 @@ static bool read_shared(run *r) {
   uint64_t i;
   if (!read_varint(r, &i)) return false;
   if (i >= r->n_shared)
-    return fail_at(r, from, "tensor %llu of the %zu in the separate list", (unsigned long long)i, r->n_shared);
+    return fail_at(r, from, "tensor %llu of the %zu in the separate list", (unsigned long long)i,
+                   r->n_shared);
   ac_tensor *t = r->shared[i];
   lac_push_tensor(r->L, r->S, t);
   r->S->gc->charged += (size_t)t->numel * aci_dsize((ac_dtype)t->dtype);
@@ -177,7 +186,8 @@ static bool read_key(run *r, const lac_codec_key *before) {
     return fail_at(r, from, "a key that is not a number, string or boolean");
   if (!read_value(r)) return false;
   r->is_key = false;
-  if (before != NULL && lac_codec_compare(before, &r->key) >= 0) return fail_at(r, from, "keys out of order");
+  if (before != NULL && lac_codec_compare(before, &r->key) >= 0)
+    return fail_at(r, from, "keys out of order");
   return true;
 }
 
@@ -198,7 +208,8 @@ static bool read_pairs(run *r, int table, lua_Integer n_list, uint64_t n) {
     if (!read_key(r, i > 0 ? &before : NULL)) return false;
     before = r->key;
     if (before.kind == LAC_KEY_INT && before.i >= 1 && before.i - 1 <= n_list)
-      return fail_at(r, from, "key %lld, which belongs into the list of %lld", (long long)before.i, (long long)n_list);
+      return fail_at(r, from, "key %lld, which belongs into the list of %lld", (long long)before.i,
+                     (long long)n_list);
     if (!read_entry(r, table, false)) return false;
   }
   return true;
@@ -210,10 +221,12 @@ static bool read_table(run *r, char tag) {
   uint64_t n = 0, n_pairs;
   if (!read_count(r, "entries", 1, &n)) return false;
   if (!read_count(r, "pairs", 2, &n_pairs)) return false;
-  lua_createtable(L, n < MOST_AT_ONCE ? (int)n : MOST_AT_ONCE, n_pairs < MOST_AT_ONCE ? (int)n_pairs : MOST_AT_ONCE);
+  lua_createtable(L, n < MOST_AT_ONCE ? (int)n : MOST_AT_ONCE,
+                  n_pairs < MOST_AT_ONCE ? (int)n_pairs : MOST_AT_ONCE);
   const int table = lua_gettop(L);
   remember(r);
-  if (++r->depth > LAC_CODEC_DEPTH) return fail_at(r, from, "tables nest more than %d deep", LAC_CODEC_DEPTH);
+  if (++r->depth > LAC_CODEC_DEPTH)
+    return fail_at(r, from, "tables nest more than %d deep", LAC_CODEC_DEPTH);
   for (uint64_t i = 1; i <= n; i++) {
     const unsigned char *at = r->at;
     if (!read_value(r)) return false;
@@ -242,7 +255,8 @@ static bool read_ordered(run *r) {
   lua_call(L, 0, 1);
   const int table = lua_gettop(L);
   remember(r);
-  if (++r->depth > LAC_CODEC_DEPTH) return fail_at(r, from, "tables nest more than %d deep", LAC_CODEC_DEPTH);
+  if (++r->depth > LAC_CODEC_DEPTH)
+    return fail_at(r, from, "tables nest more than %d deep", LAC_CODEC_DEPTH);
   for (uint64_t i = 0; i < n; i++) {
     const unsigned char *at = r->at;
     if (!read_key(r, NULL)) return false;
@@ -302,12 +316,13 @@ static bool read_value(run *r) {
   }
 }
 
-ac_status lac_decode(lua_State *L, lac_state *S, const void *bytes, size_t n, ac_device *d, ac_err *e) {
+ac_status lac_decode(lua_State *L, lac_state *S, const void *bytes, size_t n, ac_device *d,
+                     ac_err *e) {
   return lac_decode_shared(L, S, bytes, n, NULL, 0, d, e);
 }
 
-ac_status lac_decode_shared(lua_State *L, lac_state *S, const void *bytes, size_t n, ac_tensor *const *shared,
-                            size_t n_shared, ac_device *d, ac_err *e) {
+ac_status lac_decode_shared(lua_State *L, lac_state *S, const void *bytes, size_t n,
+                            ac_tensor *const *shared, size_t n_shared, ac_device *d, ac_err *e) {
   const unsigned char *p = bytes;
   run r = {.L = L, .S = S, .device = d, .e = e, .begin = p, .at = p, .end = p + n};
   r.shared = shared;
@@ -317,7 +332,8 @@ ac_status lac_decode_shared(lua_State *L, lac_state *S, const void *bytes, size_
   if (n < LAC_CODEC_HEAD_BYTES || memcmp(p, LAC_CODEC_HEAD, LAC_CODEC_VERSION_AT) != 0)
     return AC_FAIL(e, PARSE, "decode: %zu bytes that accel.encode did not write", n);
   if (memcmp(p, LAC_CODEC_HEAD, LAC_CODEC_HEAD_BYTES) != 0)
-    return AC_FAIL(e, PARSE, "decode: written by another version of accel: format %d, this one reads %d",
+    return AC_FAIL(e, PARSE,
+                   "decode: written by another version of accel: format %d, this one reads %d",
                    p[LAC_CODEC_VERSION_AT], LAC_CODEC_HEAD[LAC_CODEC_VERSION_AT]);
   r.at += LAC_CODEC_HEAD_BYTES;
   luaL_checkstack(L, 10, "decode");

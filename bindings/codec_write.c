@@ -1,7 +1,8 @@
 /* Lua values to bytes (codec.h has the format). Called by accel.encode.
  *
- * Making tables and strings may run finalizers, which may change the data being written. So keys are kept in a Lua
- * list, tensors are retained, and a table whose entries disappear meanwhile is an error. */
+ * Making tables and strings may run finalizers, which may change the data being written. So keys
+ * are kept in a Lua list, tensors are retained, and a table whose entries disappear meanwhile is an
+ * error. */
 #include "codec.h"
 
 #include <stdlib.h>
@@ -27,8 +28,8 @@ static void write_value(run *r, int idx, const lac_value_path *p);
 
 static void too_large(const run *r, const lac_value_path *p) {
   char where[200];
-  lac_error(r->L, r->S, AC_INVALID, "encode: more than %zu bytes%s; raise the option max_bytes", r->w->max_bytes,
-            AT(p));
+  lac_error(r->L, r->S, AC_INVALID, "encode: more than %zu bytes%s; raise the option max_bytes",
+            r->w->max_bytes, AT(p));
 }
 
 static void changed(const run *r, const lac_value_path *p) {
@@ -65,7 +66,8 @@ static void put_number(run *r, char tag, uint64_t v, const lac_value_path *p) {
 
 /* ---- values that may recur ---- */
 
-/* The value on top identifies it in `seen` (popped). True: it came before, and a reference was written. */
+/* The value on top identifies it in `seen` (popped). True: it came before, and a reference was
+ * written. */
 static bool came_before(run *r, const lac_value_path *p) {
   lua_State *L = r->L;
   lua_pushvalue(L, -1);
@@ -155,7 +157,8 @@ static void write_tensor(run *r, int idx, const lac_value_path *p) {
   }
   const char *name = ac_dtype_name((ac_dtype)t->dtype);
   const bool has_bytes = t->device->kind != AC_DEV_META;
-  const size_t bytes = has_bytes ? (size_t)t->numel * aci_dsize((ac_dtype)t->dtype) : 0, len = strlen(name);
+  const size_t bytes = has_bytes ? (size_t)t->numel * aci_dsize((ac_dtype)t->dtype) : 0,
+               len = strlen(name);
   char head[32 + 10 * AC_MAX_DIMS];
   size_t n = 0;
   head[n++] = (char)len;
@@ -209,7 +212,8 @@ static bool is_ordered(lua_State *L, int idx) {
   const int top = lua_gettop(L);
   bool yes = false;
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-  if (lua_getfield(L, -1, "accel.util.ordered") == LUA_TTABLE && lua_getfield(L, -1, "is") == LUA_TFUNCTION) {
+  if (lua_getfield(L, -1, "accel.util.ordered") == LUA_TTABLE &&
+      lua_getfield(L, -1, "is") == LUA_TFUNCTION) {
     lua_pushvalue(L, idx);
     lua_call(L, 1, 1);
     yes = lua_toboolean(L, -1);
@@ -245,9 +249,10 @@ static void write_entry(run *r, int idx, const lac_value_path *p, const lac_valu
   write_value(r, lua_gettop(r->L), at);
 }
 
-/* A table, its list part first, then its other keys in sorted order. The keys of all tables under way are in one array,
- * w->keys: ours are those from `base` on. The Lua list at r->list anchors them, since writing an entry may run finalizers
- * that change the table. Leaves the stack as it was. */
+/* A table, its list part first, then its other keys in sorted order. The keys of all tables under
+ * way are in one array, w->keys: ours are those from `base` on. The Lua list at r->list anchors
+ * them, since writing an entry may run finalizers that change the table. Leaves the stack as it
+ * was. */
 static void write_table(run *r, int idx, const lac_value_path *p) {
   lua_State *L = r->L;
   lac_encoder *w = r->w;
@@ -256,7 +261,8 @@ static void write_table(run *r, int idx, const lac_value_path *p) {
   const size_t base = w->n_keys;
   if (r->depth == LAC_CODEC_DEPTH) {
     char where[200];
-    lac_error(L, r->S, AC_INVALID, "encode: tables nest more than %d deep%s", LAC_CODEC_DEPTH, AT(p));
+    lac_error(L, r->S, AC_INVALID, "encode: tables nest more than %d deep%s", LAC_CODEC_DEPTH,
+              AT(p));
   }
   if (lua_getmetatable(L, idx)) {
     lac_push_json_array(L);
@@ -294,7 +300,8 @@ static void write_table(run *r, int idx, const lac_value_path *p) {
     write_value(r, lua_gettop(L), &at);
     lua_pop(L, 1);
   }
-  for (size_t k = 0; k < n_pairs; k++) { /* w->keys may move while entries are written: it is read anew */
+  /* w->keys may move while entries are written: it is read anew */
+  for (size_t k = 0; k < n_pairs; k++) {
     lua_rawgeti(L, r->list, w->keys[base + k].slot);
     const lac_value_path at = {p, lua_gettop(L), 0};
     write_entry(r, idx, p, &at);

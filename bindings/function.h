@@ -1,5 +1,5 @@
-/* Declarations shared by the files of accel.Function: the graph node of one call. lac_function.c makes it,
- * function_node.c runs its backward. */
+/* Declarations shared by the files of accel.Function: the graph node of one call. lac_function.c
+ * makes it, function_node.c runs its backward. */
 #ifndef LAC_FUNCTION_H
 #define LAC_FUNCTION_H
 #include "autograd/saved.h"
@@ -40,13 +40,15 @@ void lac_fn_push_ctx(lua_State *L);
 void lac_fn_open_ctx(lua_State *L, lac_state *S);
 /* Ties the link on top of the stack to the ctx at idx. Pops it. */
 void lac_fn_link_ctx(lua_State *L, int idx);
-/* Moves the values that forward saved from ctx into the node. Results are at first .. first + n_out - 1. */
+/* Moves the values that forward saved from ctx into the node. Results are at first .. first + n_out
+ * - 1. */
 ac_status lac_fn_take_saved(lua_State *L, lac_fn_node *n, int ctx, int first, int n_out, ac_err *e);
-/* Is the tensor of box b among those that ctx:mark_dirty ("_dirty") or mark_non_differentiable ("_constant") named? */
+/* Is the tensor of box b among those that ctx:mark_dirty ("_dirty") or mark_non_differentiable
+ * ("_constant") named? */
 bool lac_fn_is_marked(lua_State *L, int ctx, const char *list, const lac_box *b);
 void lac_fn_forget_marks(lua_State *L, int ctx); /* ctx lives as long as the graph */
-ac_status lac_fn_backward(void *node, ac_ctx *c, int n_out, ac_tensor *const *dout, int n_in, ac_tensor **din,
-                          ac_err *e);
+ac_status lac_fn_backward(void *node, ac_ctx *c, int n_out, ac_tensor *const *dout, int n_in,
+                          ac_tensor **din, ac_err *e);
 void lac_fn_release_saved(void *node);
 
 #endif

@@ -1,5 +1,5 @@
-/* The two moments of a call of accel.Function after its forward: its ctx (save_for_backward, saved_tensors and the
- * marks), and the backward of its node. */
+/* The two moments of a call of accel.Function after its forward: its ctx (save_for_backward,
+ * saved_tensors and the marks), and the backward of its node. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,8 @@ void lac_fn_free(void *user) {
   free(n);
 }
 
-ac_status lac_fn_take_saved(lua_State *L, lac_fn_node *n, int ctx, int first_out, int n_out, ac_err *e) {
+ac_status lac_fn_take_saved(lua_State *L, lac_fn_node *n, int ctx, int first_out, int n_out,
+                            ac_err *e) {
   lac_state *S = n->cb->state;
   lua_pushliteral(L, "_to_save");
   if (lua_rawget(L, ctx) != LUA_TTABLE) {
@@ -50,7 +51,8 @@ ac_status lac_fn_take_saved(lua_State *L, lac_fn_node *n, int ctx, int first_out
   lua_pop(L, 1);
   n->saved = calloc((size_t)count + 1, sizeof *n->saved);
   n->saved_out = calloc((size_t)count + 1, sizeof *n->saved_out);
-  if (n->saved == NULL || n->saved_out == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
+  if (n->saved == NULL || n->saved_out == NULL)
+    return AC_FAIL(e, OOM, "no memory for a gradient node");
   lua_State *was = lac_enter(L, S); /* hooks on saved tensors may run */
   ac_status st = AC_OK;
   for (int i = 0; i < count && st == AC_OK; i++) {
@@ -99,17 +101,20 @@ static void push_zeros(lua_State *L, lac_state *S, const lac_fn_out *m) {
   lac_call_op(L, S, "fill_", v, 2, NULL);
 }
 
-/* The gradient in b, at idx, is for input `in`: one that broadcasting made larger is summed to its shape. */
+/* The gradient in b, at idx, is for input `in`: one that broadcasting made larger is summed to its
+ * shape. */
 static void sum_to_input(lua_State *L, lac_state *S, const lac_fn_node *n, int in, int idx) {
   ac_tensor *g = lac_box_test(L, idx)->t;
   const aci_meta *m = n->self != NULL ? &n->self->meta[in] : NULL;
-  if (m == NULL || (g->ndim == m->ndim && memcmp(g->shape, m->shape, 8 * (size_t)m->ndim) == 0)) return;
+  if (m == NULL || (g->ndim == m->ndim && memcmp(g->shape, m->shape, 8 * (size_t)m->ndim) == 0))
+    return;
   int64_t dim[AC_MAX_DIMS];
   int n_dim = 0;
   const int lead = g->ndim - m->ndim;
   for (int i = 0; i < g->ndim; i++) {
     if (i >= lead && m->shape[i - lead] == g->shape[i]) continue;
-    if (lead < 0 || (i >= lead && m->shape[i - lead] != 1)) return; /* the engine reports the fault */
+    /* the engine reports the fault */
+    if (lead < 0 || (i >= lead && m->shape[i - lead] != 1)) return;
     dim[n_dim++] = i;
   }
   ac_err e;
@@ -148,7 +153,8 @@ static int backward_body(lua_State *L) {
   while (n_res > n->n_args && lua_isnil(L, 3 + n_res)) n_res--;
   luaL_checkstack(L, 8, "gradients");
   if (n_res > n->n_args)
-    return lac_error(L, S, AC_GRAD, "%s: backward returned %d gradients for %d arguments of forward", n->name,
+    return lac_error(L, S, AC_GRAD,
+                     "%s: backward returned %d gradients for %d arguments of forward", n->name,
                      n_res, n->n_args);
   /* everything is checked before the first reference is handed out */
   for (int pass = 0; pass < 2; pass++) {
@@ -158,7 +164,8 @@ static int backward_body(lua_State *L) {
       if (lua_isnil(L, 4 + k)) continue;
       lac_box *b = lac_box_test(L, 4 + k);
       if (b == NULL || b->t == NULL || in == n->n_in)
-        return lac_error(L, S, AC_GRAD, "%s: backward returned %s as gradient of argument %d, which is %s",
+        return lac_error(L, S, AC_GRAD,
+                         "%s: backward returned %s as gradient of argument %d, which is %s",
                          n->name, b != NULL ? "a tensor" : luaL_typename(L, 4 + k), k + 1,
                          in == n->n_in ? "no tensor" : "a tensor");
       if (pass == 0) {
@@ -172,8 +179,8 @@ static int backward_body(lua_State *L) {
   return 0;
 }
 
-/* In anomaly mode the kept error of a backward names the line of the forward, as errors of the core do. An object of
- * the script's own stays as it is. */
+/* In anomaly mode the kept error of a backward names the line of the forward, as errors of the core
+ * do. An object of the script's own stays as it is. */
 static int name_line(lua_State *L) {
   lac_fn_node *n = lua_touserdata(L, 1);
   lac_state *S = n->cb->state;
@@ -223,8 +230,8 @@ static void check_ctx(lua_State *L, const char *fn) {
     lua_pop(L, 2);
   }
   if (!ok)
-    lac_argerror(L, lac_get(L), AC_INVALID, fn, 1, "ctx", "expected ctx of an accel.Function, got %s",
-                 luaL_typename(L, 1));
+    lac_argerror(L, lac_get(L), AC_INVALID, fn, 1, "ctx",
+                 "expected ctx of an accel.Function, got %s", luaL_typename(L, 1));
 }
 
 /* ctx[field] = the arguments after ctx as a list with n: tensors, or nil if that is allowed. */
@@ -235,8 +242,8 @@ static int keep_list(lua_State *L, const char *fn, const char *field, bool nils,
   char buf[96];
   for (int i = 2; i <= n + 1; i++)
     if (!(nils && lua_isnil(L, i)) && lac_box_test(L, i) == NULL)
-      return lac_argerror(L, S, AC_INVALID, fn, i, "t", "expected tensor%s, got %s%s", nils ? " or nil" : "",
-                          lac_typename(L, i, buf, sizeof buf), hint);
+      return lac_argerror(L, S, AC_INVALID, fn, i, "t", "expected tensor%s, got %s%s",
+                          nils ? " or nil" : "", lac_typename(L, i, buf, sizeof buf), hint);
   lua_createtable(L, n, 1);
   lua_insert(L, 2);
   for (int i = n; i >= 1; i--) lua_rawseti(L, 2, i);
@@ -320,7 +327,8 @@ static int saved_tensors(lua_State *L) {
   snprintf(what, sizeof what, "%s: saved tensor", n->name);
   if (n->unpacked == NULL) n->unpacked = calloc((size_t)n->n_saved + 1, sizeof *n->unpacked);
   if (n->unpacked == NULL) return lac_error(L, S, AC_OOM, "no memory for saved tensors");
-  for (int i = 0; i < n->n_saved; i++) { /* held while backward runs. The versions are checked every time */
+  /* held while backward runs. The versions are checked every time */
+  for (int i = 0; i < n->n_saved; i++) {
     ac_tensor *t = NULL;
     if (n->unpacked[i] != NULL && n->saved[i].packed != NULL) continue;
     lua_State *was = lac_enter(L, S); /* hooks may run */

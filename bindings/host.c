@@ -1,8 +1,9 @@
 /* ac_host_*: a Lua state with accel in it, for C programs (accel/host.h). accel-run is one of them.
  *
- * All code that touches Lua runs in a protected C function (lac_host_protect), so that no error meets an
- * unprotected state. Data for such a function is in a struct on the C stack. Errors become text with a
- * traceback at the place that raised (lua/traceback.lua), kept in the host, and an ac_err. */
+ * All code that touches Lua runs in a protected C function (lac_host_protect), so that no error
+ * meets an unprotected state. Data for such a function is in a struct on the C stack. Errors become
+ * text with a traceback at the place that raised (lua/traceback.lua), kept in the host, and an
+ * ac_err. */
 #include "accel/host.h"
 #include "accel/launch.h"
 
@@ -48,7 +49,8 @@ static void on_warning(void *ud, const char *text, int more) {
 static void set_error_text(ac_host *h, const char *text) {
   if (h->error_text != h->short_text) free(h->error_text);
   size_t n = text != NULL ? strlen(text) : 0, shown = 0;
-  aci_visible(NULL, 0, text != NULL ? text : "", n, true, &shown); /* it may go to a terminal, and names in it come from others */
+  /* it may go to a terminal, and names in it come from others */
+  aci_visible(NULL, 0, text != NULL ? text : "", n, true, &shown);
   h->error_text = text != NULL ? malloc(shown + 1) : NULL;
   if (h->error_text != NULL) aci_visible(h->error_text, shown + 1, text, n, true, NULL);
   if (text == NULL || h->error_text != NULL) return;
@@ -56,8 +58,8 @@ static void set_error_text(ac_host *h, const char *text) {
   h->error_text = h->short_text;
 }
 
-/* Message handler: keeps the text with the traceback, and passes on the value or a better replacement. Upvalue 1: the
- * host. */
+/* Message handler: keeps the text with the traceback, and passes on the value or a better
+ * replacement. Upvalue 1: the host. */
 static int on_error(lua_State *L) {
   ac_host *h = lua_touserdata(L, lua_upvalueindex(1));
   lua_settop(L, 1);
@@ -78,13 +80,16 @@ static int on_error(lua_State *L) {
   lua_settop(L, 1);
   ac_err why;
   const ac_world *w = h->S != NULL ? h->S->ranks->world : NULL;
-  const bool by_others = w != NULL && ac_world_aborted(h->S->ranks->world, &why) && why.rank != ac_world_rank(w);
-  if (h->S != NULL && h->S->ctx != NULL && h->S->attach->a != NULL && !by_others && ac_params_int(ac_ctx_params(h->S->ctx), "PDB") != 0) {
+  const bool by_others =
+      w != NULL && ac_world_aborted(h->S->ranks->world, &why) && why.rank != ac_world_rank(w);
+  if (h->S != NULL && h->S->ctx != NULL && h->S->attach->a != NULL && !by_others &&
+      ac_params_int(ac_ctx_params(h->S->ctx), "PDB") != 0) {
     lac_chunk(L, h->S, "repl/attached"); /* the frames are still there */
     lua_getfield(L, -1, "post_mortem");
     lua_pushvalue(L, 1);
     lua_pushstring(L, h->error_text);
-    if (lua_pcall(L, 2, 0, 0) != LUA_OK) ac_log_write(AC_LOG_WARN, "attach", "no prompt: %s", luaL_tolstring(L, -1, NULL));
+    if (lua_pcall(L, 2, 0, 0) != LUA_OK)
+      ac_log_write(AC_LOG_WARN, "attach", "no prompt: %s", luaL_tolstring(L, -1, NULL));
     lua_settop(L, 1);
   }
   return 1;
@@ -97,7 +102,8 @@ typedef struct failure {
   ac_status fallback;
 } failure;
 
-/* (error value, failure): code and message into the ac_err. Protected: printing a value may run code. */
+/* (error value, failure): code and message into the ac_err. Protected: printing a value may run
+ * code. */
 static int fill_error(lua_State *L) {
   failure *f = lua_touserdata(L, 2);
   ac_status code = f->fallback;
@@ -122,8 +128,8 @@ static int fill_error(lua_State *L) {
   return 0;
 }
 
-/* Whether a protected call is under way. A longjmp or a C++ exception of the program may have left one without leave().
- * Then the stack is shorter now than before. */
+/* Whether a protected call is under way. A longjmp or a C++ exception of the program may have left
+ * one without leave(). Then the stack is shorter now than before. */
 static bool is_running(const ac_host *h) {
   return h->depth > 0 && (uintptr_t)__builtin_frame_address(0) < h->frame;
 }
@@ -132,7 +138,9 @@ static bool is_running(const ac_host *h) {
 static ac_status enter(ac_host *h, ac_err *e) {
   uintptr_t none = 0, self = (uintptr_t)pthread_self();
   if (!atomic_compare_exchange_strong(&h->thread, &none, self) && none != self)
-    return AC_FAIL(e, INVALID, "another thread is running this host; use one host per thread, or a lock around it");
+    return AC_FAIL(
+        e, INVALID,
+        "another thread is running this host; use one host per thread, or a lock around it");
   if (!is_running(h)) {
     h->depth = 0;
     h->frame = (uintptr_t)__builtin_frame_address(0);
@@ -144,7 +152,9 @@ static ac_status enter(ac_host *h, ac_err *e) {
 static ac_status leave(ac_host *h, ac_status st, ac_err *e) {
   if (h->depth > 0 && --h->depth > 0) return st;
   if (h->closed_inside && st == AC_OK)
-    st = AC_FAIL(e, INVALID, "a function of the host called ac_host_close while a script ran; close the host after the call returns");
+    st = AC_FAIL(
+        e, INVALID,
+        "a function of the host called ac_host_close while a script ran; close the host after the call returns");
   h->closed_inside = false;
   atomic_store(&h->thread, 0);
   return st;
@@ -160,7 +170,9 @@ static ac_status protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e) {
   ac_status st = AC_OK;
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, h) != LUA_TFUNCTION) {
     lua_settop(L, top);
-    return AC_FAIL(e, INVALID, "the registry of this host's Lua state was cleared; close the host, and leave the registry to its libraries");
+    return AC_FAIL(
+        e, INVALID,
+        "the registry of this host's Lua state was cleared; close the host, and leave the registry to its libraries");
   }
   lua_pushcfunction(L, body);
   lua_pushlightuserdata(L, arg);
@@ -172,7 +184,8 @@ static ac_status protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e) {
     lua_pushlightuserdata(L, &f);
     const int printed = lua_pcall(L, 2, 0, 0);
     if (printed == LUA_ERRMEM) f.fallback = AC_FAIL(e, OOM, "out of memory");
-    else if (printed != LUA_OK) f.fallback = AC_FAIL(e, CALLBACK, "an error that cannot be printed");
+    else if (printed != LUA_OK)
+      f.fallback = AC_FAIL(e, CALLBACK, "an error that cannot be printed");
     st = f.fallback;
     if (h->error_text == NULL) set_error_text(h, e != NULL ? e->msg : "out of memory");
   }
@@ -189,7 +202,9 @@ ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e)
   if (h->S != NULL && h->S->ctx != NULL) AC_TRY(aci_ctx_usable(h->S->ctx, e));
   AC_TRY(enter(h, e));
   ac_status st = leave(h, protect(h, body, arg, e), e);
-  if (h->S != NULL && h->S->ctx != NULL && atomic_load(&aci_fault_pending)) st = aci_ctx_usable(h->S->ctx, e); /* it was its own */
+  /* it was its own */
+  if (h->S != NULL && h->S->ctx != NULL && atomic_load(&aci_fault_pending))
+    st = aci_ctx_usable(h->S->ctx, e);
   return st;
 }
 
@@ -236,7 +251,8 @@ static int open_body(lua_State *L) {
   h->S->host = h;
   h->S->gc->generational = !o->keep_gc;
   lac_math_own(L);
-  if (lac_math_owned(L) != NULL) lac_math_seed(lac_math_owned(L), ac_ctx_generator(h->S->ctx)->seed);
+  if (lac_math_owned(L) != NULL)
+    lac_math_seed(lac_math_owned(L), ac_ctx_generator(h->S->ctx)->seed);
   char dir[PATH_MAX];
   bool found = true;
   if (o->lua_dir != NULL) snprintf(dir, sizeof dir, "%s", o->lua_dir);
@@ -259,9 +275,10 @@ static int open_body(lua_State *L) {
   lua_pushcclosure(L, script_exit, 1);
   lua_setfield(L, -2, "exit");
   lua_call(L, 1, 0);
-  /* Called when everything is loaded, because a heap that grows without garbage leaves generational mode for a while.
-   * Young collections after 10 % growth, not 20, so that the garbage of loops of small ops stays in the caches. Major
-   * ones after 60 %, not 100, because boxes are small compared with the memory they hold. */
+  /* Called when everything is loaded, because a heap that grows without garbage leaves generational
+   * mode for a while. Young collections after 10 % growth, not 20, so that the garbage of loops of
+   * small ops stays in the caches. Major ones after 60 %, not 100, because boxes are small compared
+   * with the memory they hold. */
   if (!o->keep_gc) lua_gc(L, LUA_GCGEN, 10, 60);
   return 0;
 }
@@ -278,14 +295,19 @@ ac_status ac_host_open(const ac_host_options *o, ac_host **out, ac_err *e) {
   return lac_host_open_on(o, NULL, 0, out, e);
 }
 
-ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, int n_devices, ac_host **out, ac_err *e) {
+ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, int n_devices,
+                           ac_host **out, ac_err *e) {
   static const ac_host_options standard = AC_HOST_OPTIONS_INIT;
   if (out == NULL) return lac_host_invalid(e, "ac_host_open", "no place for the host: out is NULL");
   *out = NULL;
   if (o == NULL) o = &standard;
   if (o->struct_size != sizeof *o)
-    return AC_FAIL(e, UNSUPPORTED, "ac_host_options of another version (%zu bytes)", o->struct_size);
-  if (o->n_threads < 0) return lac_host_invalid(e, "ac_host_open", "n_threads is %d; expected 1 or more, or 0 for every core", o->n_threads);
+    return AC_FAIL(e, UNSUPPORTED, "ac_host_options of another version (%zu bytes)",
+                   o->struct_size);
+  if (o->n_threads < 0)
+    return lac_host_invalid(e, "ac_host_open",
+                            "n_threads is %d; expected 1 or more, or 0 for every core",
+                            o->n_threads);
   ac_host *h = calloc(1, sizeof *h);
   if (h == NULL) return AC_FAIL(e, OOM, "no memory for a host");
   lac_host_opened(h);
@@ -322,10 +344,12 @@ ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, 
 void ac_host_close(ac_host *h) {
   if (h == NULL) return;
   if (!lac_host_is_open(h)) {
-    ac_log_write(AC_LOG_WARN, "host", "ac_host_close: the host was closed already, or is not a host");
+    ac_log_write(AC_LOG_WARN, "host",
+                 "ac_host_close: the host was closed already, or is not a host");
     return;
   }
-  if (is_running(h)) { /* from a function that a script of this host called: the call ends with AC_INVALID */
+  /* from a function that a script of this host called: the call ends with AC_INVALID */
+  if (is_running(h)) {
     h->closed_inside = true;
     return;
   }
@@ -358,7 +382,9 @@ void ac_host_leave(ac_host *h, int exit_code) {
   S->ranks->left = true;
 }
 
-const char *ac_host_error_text(const ac_host *h) { return lac_host_is_open(h) && h->error_text != NULL ? h->error_text : ""; }
+const char *ac_host_error_text(const ac_host *h) {
+  return lac_host_is_open(h) && h->error_text != NULL ? h->error_text : "";
+}
 
 bool ac_host_refused(const ac_host *h) { return lac_host_is_open(h) && h->refused; }
 
@@ -405,8 +431,9 @@ static void end_of_chunk(lua_State *L, lac_state *S, int chunk) {
   lac_site_text(ar.short_src, (int)last, S->ranks->end_site);
 }
 
-/* Sets `arg`, loads the script and calls it with its arguments. The chunk stays below them on the stack, to find the line at
- * which it ended. s->load distinguishes an error of loading from one of running. */
+/* Sets `arg`, loads the script and calls it with its arguments. The chunk stays below them on the
+ * stack, to find the line at which it ended. s->load distinguishes an error of loading from one of
+ * running. */
 static int script_body(lua_State *L) {
   script *s = lua_touserdata(L, 1);
   int st;
@@ -427,12 +454,16 @@ static int script_body(lua_State *L) {
     bool in = strcmp(s->path, "-") == 0;
     if (!in) add_script_dir(L, s->path);
     lua_settop(L, 0);
-    /* Links are followed to pipes, as shells name them (/dev/stdin, /dev/fd/63). A pipe in a folder may never get a writer. */
+    /* Links are followed to pipes, as shells name them (/dev/stdin, /dev/fd/63). A pipe in a folder
+     * may never get a writer. */
     struct stat sb;
-    if (!in && lstat(s->path, &sb) == 0 && (S_ISFIFO(sb.st_mode) || S_ISSOCK(sb.st_mode) || S_ISBLK(sb.st_mode))) {
+    if (!in && lstat(s->path, &sb) == 0 &&
+        (S_ISFIFO(sb.st_mode) || S_ISSOCK(sb.st_mode) || S_ISBLK(sb.st_mode))) {
       s->load = AC_IO;
-      return luaL_error(L, "cannot read %s: not a regular file; to run a script from a pipe, pass it on standard input: accel-run - < %s", s->path,
-                        s->path);
+      return luaL_error(
+          L,
+          "cannot read %s: not a regular file; to run a script from a pipe, pass it on standard input: accel-run - < %s",
+          s->path, s->path);
     }
     errno = 0;
     st = luaL_loadfilex(L, in ? NULL : s->path, "t");
@@ -455,7 +486,8 @@ static int script_body(lua_State *L) {
 
 static void tell_ranks(lac_state *S, const char *text) {
   const size_t n = strlen(S->ranks->end_site);
-  if (n > 0 && strncmp(text, S->ranks->end_site, n) == 0 && text[n] == ':') text += text[n + 1] == ' ' ? n + 2 : n + 1;
+  if (n > 0 && strncmp(text, S->ranks->end_site, n) == 0 && text[n] == ':')
+    text += text[n + 1] == ' ' ? n + 2 : n + 1;
   ac_world_fail(S->ranks->world, n > 0 ? S->ranks->end_site : NULL, text);
 }
 
@@ -464,9 +496,11 @@ static ac_status run(ac_host *h, script *s, ac_err *e) {
   if (e == NULL) e = &local;
   AC_TRY(lac_host_check_open(h, "ac_host_run", e));
   if (s->argc < 0 || (s->argc > 0 && s->argv == NULL))
-    return lac_host_invalid(e, "ac_host_run", "%d arguments at %s", s->argc, s->argv != NULL ? "an address" : "NULL");
+    return lac_host_invalid(e, "ac_host_run", "%d arguments at %s", s->argc,
+                            s->argv != NULL ? "an address" : "NULL");
   for (int i = 0; i < s->argc; i++)
-    if (s->argv[i] == NULL) return lac_host_invalid(e, "ac_host_run", "argument %d of %d is NULL", i + 1, s->argc);
+    if (s->argv[i] == NULL)
+      return lac_host_invalid(e, "ac_host_run", "argument %d of %d is NULL", i + 1, s->argc);
   if (h->S != NULL) h->S->ranks->end_site[0] = 0;
   ac_status st = lac_host_protect(h, script_body, s, e);
   if (st != AC_OK && s->load != AC_OK) {
@@ -476,12 +510,14 @@ static ac_status run(ac_host *h, script *s, ac_err *e) {
     h->refused = st == AC_PARSE;
   }
   /* ranks that stop at the step on which they agreed have not failed */
-  if (st != AC_OK && !(st == AC_INTERRUPTED && h->S->interrupt->raised) && h->join && h->S->ranks->world != NULL)
+  if (st != AC_OK && !(st == AC_INTERRUPTED && h->S->interrupt->raised) && h->join &&
+      h->S->ranks->world != NULL)
     tell_ranks(h->S, h->refused ? AC_REFUSED_TEXT : e->msg);
   return st;
 }
 
-ac_status ac_host_run_file(ac_host *h, const char *path, int argc, const char *const *argv, ac_err *e) {
+ac_status ac_host_run_file(ac_host *h, const char *path, int argc, const char *const *argv,
+                           ac_err *e) {
   HOST_NEEDS(path != NULL, e, "the path is NULL");
   script s = {.h = h, .path = path, .argc = argc, .argv = argv};
   return run(h, &s, e);
@@ -490,7 +526,8 @@ ac_status ac_host_run_file(ac_host *h, const char *path, int argc, const char *c
 ac_status ac_host_run_string(ac_host *h, const char *code, const char *name, int argc,
                              const char *const *argv, ac_err *e) {
   HOST_NEEDS(code != NULL, e, "the code is NULL");
-  script s = {.h = h, .code = code, .name = name != NULL ? name : "string", .argc = argc, .argv = argv};
+  script s = {
+      .h = h, .code = code, .name = name != NULL ? name : "string", .argc = argc, .argv = argv};
   return run(h, &s, e);
 }
 

@@ -49,8 +49,8 @@ static bool read_value(lua_State *L, int idx, ac_host_value *v) {
   }
 }
 
-/* Splits "a.b.c": pushes the table that holds c and returns c, or NULL when there is none and `make` is
- * false. */
+/* Splits "a.b.c": pushes the table that holds c and returns c, or NULL when there is none and
+ * `make` is false. */
 static const char *find_table(lua_State *L, const char *name, bool make) {
   lua_pushglobaltable(L);
   const char *dot;
@@ -100,8 +100,8 @@ static int call_body(lua_State *L) {
   if (n > c->max_results) n = c->max_results;
   for (int i = 0; i < n; i++)
     if (!read_value(L, base + i, &c->results[i]))
-      return lac_error(L, S, AC_DTYPE, "%s: result %d is %s, which a host cannot take", c->function, i + 1,
-                       luaL_typename(L, base + i));
+      return lac_error(L, S, AC_DTYPE, "%s: result %d is %s, which a host cannot take", c->function,
+                       i + 1, luaL_typename(L, base + i));
   lua_createtable(L, n, 0); /* strings live until the next call */
   for (int i = 0; i < n; i++) {
     lua_pushvalue(L, base + i);
@@ -123,9 +123,10 @@ ac_status ac_host_call(ac_host *h, const char *function, int n_args, const ac_ho
   if (n_results != NULL) *n_results = 0;
   AC_TRY(lac_host_check_open(h, __func__, e));
   AC_TRY(lac_host_check_name(__func__, function, e));
-  HOST_NEEDS(n_args >= 0 && (n_args == 0 || args != NULL), e, "%d arguments at %s", n_args, args != NULL ? "an address" : "NULL");
-  HOST_NEEDS(max_results >= 0 && (max_results == 0 || results != NULL), e, "up to %d results into %s", max_results,
-             results != NULL ? "an address" : "NULL");
+  HOST_NEEDS(n_args >= 0 && (n_args == 0 || args != NULL), e, "%d arguments at %s", n_args,
+             args != NULL ? "an address" : "NULL");
+  HOST_NEEDS(max_results >= 0 && (max_results == 0 || results != NULL), e,
+             "up to %d results into %s", max_results, results != NULL ? "an address" : "NULL");
   AC_TRY(lac_host_check_values(__func__, "argument", n_args, args, e));
   invocation c = {h, function, n_args, max_results, 0, args, results};
   ac_status st = lac_host_protect(h, call_body, &c, e != NULL ? e : &local);
@@ -156,8 +157,9 @@ static int holder_gc(lua_State *L) {
   return 0;
 }
 
-/* Upvalues: the registration (userdata), metatable of holders. Arguments are borrowed from the stack for the call. The
- * holder owns result tensors from the return of the C function until each has its box. */
+/* Upvalues: the registration (userdata), metatable of holders. Arguments are borrowed from the
+ * stack for the call. The holder owns result tensors from the return of the C function until each
+ * has its box. */
 static int call_host(lua_State *L) {
   const registration *r = lua_touserdata(L, lua_upvalueindex(1));
   lac_state *S = r->h->S;
@@ -194,10 +196,12 @@ static int call_host(lua_State *L) {
     return lac_raise(L, S, &e);
   }
   if (n_results < 0 || n_results > MAX_FN_VALUES)
-    return lac_error(L, S, AC_INVALID, "%s: the function set n_results to %d; expected 0 to %d", r->name, n_results, MAX_FN_VALUES);
+    return lac_error(L, S, AC_INVALID, "%s: the function set n_results to %d; expected 0 to %d",
+                     r->name, n_results, MAX_FN_VALUES);
   for (int i = 0; i < n_results; i++)
     if (results[i].type == AC_HOST_TENSOR && results[i].t != NULL) k->t[k->n++] = results[i].t;
-  if (lac_host_check_values(r->name, "result", n_results, results, &e) != AC_OK) return lac_raise(L, S, &e);
+  if (lac_host_check_values(r->name, "result", n_results, results, &e) != AC_OK)
+    return lac_raise(L, S, &e);
   for (int i = 0; i < n_results; i++) push_value(L, S, &results[i]);
   for (int i = 0; i < k->n; i++) ac_tensor_release(k->t[i]);
   k->n = 0;
@@ -208,7 +212,8 @@ static int register_body(lua_State *L) {
   const registration *p = lua_touserdata(L, 1);
   const char *last = find_table(L, p->name, true);
   if (last == NULL)
-    return lac_error(L, p->h->S, AC_STATE, "register '%s': a part of the name is not a table", p->name);
+    return lac_error(L, p->h->S, AC_STATE, "register '%s': a part of the name is not a table",
+                     p->name);
   lua_pushstring(L, last);
   registration *r = lua_newuserdatauv(L, sizeof *r, 1);
   *r = *p;

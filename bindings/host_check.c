@@ -45,16 +45,20 @@ bool lac_host_is_open(const ac_host *h) {
 
 ac_status lac_host_check_open(const ac_host *h, const char *function, ac_err *e) {
   if (h == NULL) return lac_host_invalid(e, function, "the host is NULL");
-  return lac_host_is_open(h) ? AC_OK : lac_host_invalid(e, function, "the host was closed, or is not a host");
+  return lac_host_is_open(h)
+             ? AC_OK
+             : lac_host_invalid(e, function, "the host was closed, or is not a host");
 }
 
-ac_status lac_host_check_values(const char *function, const char *what, int n, const ac_host_value *v,
-                                ac_err *e) {
+ac_status lac_host_check_values(const char *function, const char *what, int n,
+                                const ac_host_value *v, ac_err *e) {
   for (int i = 0; i < n; i++) {
     if ((unsigned)v[i].type > AC_HOST_TENSOR)
-      return lac_host_invalid(e, function, "%s %d has the unknown type %d", what, i + 1, (int)v[i].type);
+      return lac_host_invalid(e, function, "%s %d has the unknown type %d", what, i + 1,
+                              (int)v[i].type);
     if (v[i].type == AC_HOST_STRING && v[i].s == NULL && v[i].len > 0)
-      return lac_host_invalid(e, function, "%s %d is a string of %zu bytes at NULL", what, i + 1, v[i].len);
+      return lac_host_invalid(e, function, "%s %d is a string of %zu bytes at NULL", what, i + 1,
+                              v[i].len);
     if (v[i].type == AC_HOST_TENSOR && v[i].t == NULL)
       return lac_host_invalid(e, function, "%s %d is a tensor that is NULL", what, i + 1);
   }

@@ -1,5 +1,5 @@
-/* Lua's memory in a host: small objects from the free lists of base/small.h, because the collector frees boxes by the
- * thousand. */
+/* Lua's memory in a host: small objects from the free lists of base/small.h, because the collector
+ * frees boxes by the thousand. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* luaopen_accel_core: the native module, put together from the openers of its files. luaopen_accel: the whole library. */
+/* luaopen_accel_core: the native module, put together from the openers of its files. luaopen_accel:
+ * the whole library. */
 #include <limits.h>
 #include <string.h>
 
@@ -34,7 +35,8 @@ static bool seen_before(int i) {
   return false;
 }
 
-/* Pushes the table accel. Ops come first: functions that the files define by hand may replace them. */
+/* Pushes the table accel. Ops come first: functions that the files define by hand may replace
+ * them. */
 static void push_accel(lua_State *L, lac_state *S) {
   static const char accel[] = "accel", core[] = ".core";
   lua_createtable(L, 0, 512);
@@ -61,14 +63,16 @@ static void push_accel(lua_State *L, lac_state *S) {
   lua_pop(L, 1);
 }
 
-/* Under a stock interpreter the caller is accel/init.lua: its folder holds the library's own frames. */
+/* Under a stock interpreter the caller is accel/init.lua: its folder holds the library's own
+ * frames. */
 static void find_lib_dir(lua_State *L, lac_state *S) {
   static const char tail[] = "/accel/init.lua";
   lua_Debug ar;
   for (int level = 1; lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "S", &ar);
     size_t n = strlen(ar.source), k = sizeof tail - 1;
-    if (ar.source[0] == '@' && n > k && strcmp(ar.source + n - k, tail) == 0 && n - 8 < sizeof S->lib_dir) {
+    if (ar.source[0] == '@' && n > k && strcmp(ar.source + n - k, tail) == 0 &&
+        n - 8 < sizeof S->lib_dir) {
       memcpy(S->lib_dir, ar.source, n - 8); /* up to "accel/" */
       S->lib_dir[n - 8] = 0;
       return;
@@ -76,12 +80,14 @@ static void find_lib_dir(lua_State *L, lac_state *S) {
   }
 }
 
-/* A stock interpreter started by torchrun, mpirun or srun is a rank from here on. Hosts join by themselves. */
+/* A stock interpreter started by torchrun, mpirun or srun is a rank from here on. Hosts join by
+ * themselves. */
 static void join(lua_State *L, lac_state *S) {
   ac_err e;
   const char *script = NULL;
   const int top = lua_gettop(L);
-  if (lua_getglobal(L, "arg") == LUA_TTABLE && lua_rawgeti(L, -1, 0) == LUA_TSTRING) script = lua_tostring(L, -1);
+  if (lua_getglobal(L, "arg") == LUA_TTABLE && lua_rawgeti(L, -1, 0) == LUA_TSTRING)
+    script = lua_tostring(L, -1);
   if (lac_world_join(S, script, &e) != AC_OK) lac_raise(L, S, &e);
   lua_settop(L, top);
 }
@@ -103,7 +109,8 @@ int luaopen_accel_core(lua_State *L) {
   ac_ctx_set_index_base(S->ctx, 1);
   ac_autograd_open(S->ctx);
   find_lib_dir(L, S);
-  /* closed in reverse: tensors of scripts are gone before the memory that ranks share, callbacks of either last */
+  /* closed in reverse: tensors of scripts are gone before the memory that ranks share, callbacks of
+   * either last */
   lac_world_init(L, S);
   lac_box_open(L, S);
   lac_sites_open(L);
@@ -117,8 +124,8 @@ int luaopen_accel_core(lua_State *L) {
   return 1;
 }
 
-/* For programs that put it into package.preload: finds accel/init.lua by package.path, otherwise next to the
- * library. */
+/* For programs that put it into package.preload: finds accel/init.lua by package.path, otherwise
+ * next to the library. */
 int luaopen_accel(lua_State *L) {
   char dir[PATH_MAX];
   luaL_requiref(L, "accel.core", luaopen_accel_core, 0);
@@ -128,7 +135,8 @@ int luaopen_accel(lua_State *L) {
   lua_getfield(L, -3, "path");
   lua_call(L, 2, 1);
   if (lua_isnil(L, -1)) {
-    if (!lac_lua_dir(dir, sizeof dir)) return luaL_error(L, "accel/init.lua is not on package.path");
+    if (!lac_lua_dir(dir, sizeof dir))
+      return luaL_error(L, "accel/init.lua is not on package.path");
     lua_getfield(L, -2, "path");
     lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;%s", dir, dir, lua_tostring(L, -1));
     lua_setfield(L, -4, "path");

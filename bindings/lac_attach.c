@@ -1,16 +1,21 @@
-/* A host's end of `accel-run attach`: ac_host_listen, the steps at which a prompt may stop the script, and accel.console.attach for
- * lua/repl/attached.lua, which is that prompt's part in the rank.
+/* A host's end of `accel-run attach`: ac_host_listen, the steps at which a prompt may stop the
+ * script, and accel.console.attach for lua/repl/attached.lua, which is that prompt's part in the
+ * rank.
  *
  *   attach.job() -> the name of the job's folder, nil: nobody can attach
- *   attach.stand() -> true, descriptor or nil       a client waits: stand. The caller owns the descriptor, given once. false: no client
+ *   attach.stand() -> true, descriptor or nil       a client waits: stand. The caller owns the
+ *   descriptor, given once. false: no client
  *   attach.go(keep)                                 the script continues
  *   attach.pause_at(step)                           stand at this step
  *   attach.every_step(on)                           attached.lua looks at every step, for :watch
  *   attach.wait(seconds) -> whether a client came   seconds nil: no limit. Ctrl-C ends it
- *   attach.prompt(on)                               the status page shows that this rank stands: others' timeouts are suspended
- *   attach.interruptible(on)                        the client's Ctrl-C stops the prompt's code, not the script
+ *   attach.prompt(on)                               the status page shows that this rank stands:
+ *   others' timeouts are suspended
+ *   attach.interruptible(on)                        the client's Ctrl-C stops the prompt's code,
+ *   not the script
  *   attach.tidy(folder) -> whether                  removes a job's folder whose ranks are all gone
- *   attach.tell_abort()                             without a launcher, passes the reason that ended collectives to clients
+ *   attach.tell_abort()                             without a launcher, passes the reason that
+ *   ended collectives to clients
  *   attach.note(name, value)                        "loss" or "tokens_per_s", for accel-run top */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,11 +37,14 @@
 
 /* ---- the host's end ---- */
 
-static size_t stacks(void *user, bool all, char *buf, size_t n) { return lac_stacks_take(user, all, buf, n); }
+static size_t stacks(void *user, bool all, char *buf, size_t n) {
+  return lac_stacks_take(user, all, buf, n);
+}
 
 static void interrupt(void *user) {
   const lac_state *S = user;
-  syscall(SYS_tgkill, getpid(), S->attach->thread, SIGINT); /* the prompt's session has the handler while it stands */
+  /* the prompt's session has the handler while it stands */
+  syscall(SYS_tgkill, getpid(), S->attach->thread, SIGINT);
 }
 
 static void close_pages(lac_attach *A) {
@@ -86,9 +94,11 @@ static const char *job_name(char *buf, size_t n) {
   for (size_t i = 0; i < sizeof vars / sizeof vars[0]; i++) {
     const char *v = getenv(vars[i]);
     if (v == NULL || v[0] == 0) continue;
-    const char *step = i == 2 ? getenv("SLURM_STEP_ID") : NULL; /* several srun's of one allocation run side by side */
+    /* several srun's of one allocation run side by side */
+    const char *step = i == 2 ? getenv("SLURM_STEP_ID") : NULL;
     /* torchrun's default is the word "none" for every job. Its agent is the ranks' parent */
-    snprintf(buf, n, "%s %ld%s%s", v, strcmp(v, "none") == 0 ? (long)getppid() : 0L, step != NULL ? "." : "", step != NULL ? step : "");
+    snprintf(buf, n, "%s %ld%s%s", v, strcmp(v, "none") == 0 ? (long)getppid() : 0L,
+             step != NULL ? "." : "", step != NULL ? step : "");
     return buf;
   }
   return NULL;
@@ -132,7 +142,8 @@ void lac_attach_step(lua_State *L, lac_state *S) {
   lac_attach *A = S->attach;
   aci_page *p = lac_attach_page(S);
   if (p != NULL) {
-    const int64_t now = aci_now_ns(), before = atomic_load_explicit(&p->stepped_at, memory_order_relaxed);
+    const int64_t now = aci_now_ns(),
+                  before = atomic_load_explicit(&p->stepped_at, memory_order_relaxed);
     if (A->alone) {
       char site[LAC_SITE];
       aci_page_set_at(p, lac_site(L, S, 1, site), S->ctx->step);
@@ -150,7 +161,8 @@ void lac_attach_step(lua_State *L, lac_state *S) {
   lua_call(L, 2, 0);
   lua_settop(L, top);
   p = lac_attach_page(S);
-  if (p != NULL) atomic_store_explicit(&p->stepped_at, aci_now_ns(), memory_order_relaxed); /* the time at the prompt is not a step's */
+  /* the time at the prompt is not a step's */
+  if (p != NULL) atomic_store_explicit(&p->stepped_at, aci_now_ns(), memory_order_relaxed);
 }
 
 /* ---- accel.console.attach ---- */
@@ -200,9 +212,11 @@ static int wait_(lua_State *L) {
   const double seconds = lua_isnoneornil(L, 1) ? INFINITY : lac_check_number(L, S, 1, "seconds");
   const int64_t began = aci_now_ns();
   bool came = false;
-  while (!came && (double)(aci_now_ns() - began) * 1e-9 < seconds && atomic_load(&S->interrupt->signal) == 0) {
+  while (!came && (double)(aci_now_ns() - began) * 1e-9 < seconds &&
+         atomic_load(&S->interrupt->signal) == 0) {
     ac_err e;
-    if (S->ranks->world != NULL && ac_world_aborted(S->ranks->world, &e)) return lac_raise(L, S, &e);
+    if (S->ranks->world != NULL && ac_world_aborted(S->ranks->world, &e))
+      return lac_raise(L, S, &e);
     came = ac_attach_wait(a, 0.1);
   }
   lua_pushboolean(L, came);
@@ -231,7 +245,9 @@ static int tidy(lua_State *L) {
 static int tell_abort(lua_State *L) {
   const lac_state *S = lac_get(L);
   ac_err e;
-  if (S->attach->a == NULL || !S->attach->alone || S->ranks->world == NULL || !ac_world_aborted(S->ranks->world, &e)) return 0;
+  if (S->attach->a == NULL || !S->attach->alone || S->ranks->world == NULL ||
+      !ac_world_aborted(S->ranks->world, &e))
+    return 0;
   aci_abort_segment(S->attach->pages.head, e.code, e.rank, e.msg);
   return 0;
 }
@@ -248,9 +264,17 @@ static int note(lua_State *L) {
 }
 
 LAC_OPEN("accel.console", attach) {
-  static const luaL_Reg funcs[] = {{"job", job},           {"stand", stand},   {"go", go},     {"pause_at", pause_at}, {"every_step", every_step},
-                                   {"wait", wait_}, {"prompt", prompt}, {"note", note},
-                                   {"interruptible", interruptible}, {"tidy", tidy}, {"tell_abort", tell_abort},
+  static const luaL_Reg funcs[] = {{"job", job},
+                                   {"stand", stand},
+                                   {"go", go},
+                                   {"pause_at", pause_at},
+                                   {"every_step", every_step},
+                                   {"wait", wait_},
+                                   {"prompt", prompt},
+                                   {"note", note},
+                                   {"interruptible", interruptible},
+                                   {"tidy", tidy},
+                                   {"tell_abort", tell_abort},
                                    {NULL, NULL}};
   S->attach = lac_state_part(L, sizeof *S->attach);
   S->attach->pages.fd = -1;

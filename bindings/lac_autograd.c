@@ -1,6 +1,6 @@
 /* Gradients: t:backward, accel.backward, accel.grad, gradient modes, hooks, and the methods around
- * requires_grad. Hooks are Lua functions anchored with the graph, not with a handle in Lua. Removing one, or
- * losing the graph, releases it. */
+ * requires_grad. Hooks are Lua functions anchored with the graph, not with a handle in Lua.
+ * Removing one, or losing the graph, releases it. */
 #include <string.h>
 
 #include "accel/autograd.h"
@@ -9,7 +9,8 @@
 #include "core/guard.h"
 #include "core/lac.h"
 
-static const char *const backward_names[] = {"retain_graph", "create_graph", "inputs", "grad_tensors", NULL};
+static const char *const backward_names[] = {"retain_graph", "create_graph", "inputs",
+                                             "grad_tensors", NULL};
 
 static ac_tensor *self_of(lua_State *L, lac_state *S) { return lac_check_tensor(L, S, 1, "self"); }
 
@@ -40,10 +41,11 @@ static int run_backward(lua_State *L, lac_state *S, int outputs, int grads, int 
     for (int i = 0; i < out->n; i++) cot[i] = i < g->n ? g->t[i] : NULL;
   }
   ac_err e;
-  lac_gc_due(L, S); /* the lists hold the needed tensors. A large gradient may take the place of garbage */
+  /* the lists hold the needed tensors. A large gradient may take the place of garbage */
+  lac_gc_due(L, S);
   lua_State *was = lac_enter(L, S);
-  ac_status st =
-      ac_backward(S->ctx, out->n, out->t, cot, in != NULL ? in->n : 0, in != NULL ? in->t : NULL, &b, &e);
+  ac_status st = ac_backward(S->ctx, out->n, out->t, cot, in != NULL ? in->n : 0,
+                             in != NULL ? in->t : NULL, &b, &e);
   lac_leave(S, was);
   lac_list_release(out);
   if (g != NULL) lac_list_release(g);
@@ -75,18 +77,20 @@ static int backward_many(lua_State *L) {
   return run_backward(L, S, 1, 2, 3);
 }
 
-/* accel.grad(outputs, inputs [, options]): one gradient, or a list. With allow_unused, missing gradients are nil. The lists hold
- * the engine's tensors, since hooks and finalizers may release them. Stack, before the engine runs: arguments, lists, arrays, the
- * table of results, one empty box for each input. The results go from res, owned, into their boxes at once. */
+/* accel.grad(outputs, inputs [, options]): one gradient, or a list. With allow_unused, missing
+ * gradients are nil. The lists hold the engine's tensors, since hooks and finalizers may release
+ * them. Stack, before the engine runs: arguments, lists, arrays, the table of results, one empty
+ * box for each input. The results go from res, owned, into their boxes at once. */
 static int grad(lua_State *L) {
-  static const char *const names[] = {"grad_outputs", "retain_graph", "create_graph", "allow_unused", NULL};
+  static const char *const names[] = {"grad_outputs", "retain_graph", "create_graph",
+                                      "allow_unused", NULL};
   lac_state *S = lac_get(L);
   lac_args_end(L, S, 3);
   lac_opts o = lac_opts_open(L, S, 3, names);
   ac_backward_options b = read_options(&o);
   bool allow_unused = lac_opt_bool(&o, "allow_unused", false), single = lac_box_test(L, 2) != NULL;
-  lac_list *out = lac_check_list(L, S, 1, "outputs", false), *in = lac_check_list(L, S, 2, "inputs", false),
-           *g = NULL;
+  lac_list *out = lac_check_list(L, S, 1, "outputs", false),
+           *in = lac_check_list(L, S, 2, "inputs", false), *g = NULL;
   ac_tensor **cot = NULL;
   int at = lac_opt_push(&o, "grad_outputs");
   if (at != 0) {
@@ -184,7 +188,8 @@ static int retain_grad(lua_State *L) {
   return 1;
 }
 
-/* t:set_grad_slot_(place): gradients of the leaf are added up in place, a float tensor of its shape (nil: no more) */
+/* t:set_grad_slot_(place): gradients of the leaf are added up in place, a float tensor of its shape
+ * (nil: no more) */
 static int set_grad_slot(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
@@ -297,7 +302,8 @@ static ac_status end_hook(void *user, ac_err *e) {
   return lac_protect(cb->state, end_body, cb, e);
 }
 
-/* accel.queue_callback(fn): for hooks, fn() runs when the backward they are part of has done its work */
+/* accel.queue_callback(fn): for hooks, fn() runs when the backward they are part of has done its
+ * work */
 static int queue_callback(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_check_function(L, S, 1, "fn");

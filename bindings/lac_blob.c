@@ -1,5 +1,6 @@
-/* Blobs: bytes that other processes of this user read, or write, by path, as process.blob of the table accel.process.
- * Memory without a name: it is gone with the handle, or with this process, whatever ends it. Used by accel.launch. */
+/* Blobs: bytes that other processes of this user read, or write, by path, as process.blob of the
+ * table accel.process. Memory without a name: it is gone with the handle, or with this process,
+ * whatever ends it. Used by accel.launch. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -42,7 +43,8 @@ static int new_blob(lua_State *L) {
       return lac_error(L, S, AC_IO, "cannot keep %zu bytes in memory: %s", n, strerror(errno));
     at += k > 0 ? (size_t)k : 0;
   }
-  if (b->fd < 0) return lac_error(L, S, AC_IO, "cannot make memory for other processes: %s", strerror(errno));
+  if (b->fd < 0)
+    return lac_error(L, S, AC_IO, "cannot make memory for other processes: %s", strerror(errno));
   return 1;
 }
 
@@ -72,7 +74,8 @@ static int blob_read(lua_State *L) {
 
 LAC_OPEN("accel.process", blob) {
   static const luaL_Reg funcs[] = {{"blob", new_blob}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"path", blob_path}, {"read", blob_read}, {"close", blob_close}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"path", blob_path}, {"read", blob_read}, {"close", blob_close}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", blob_close}, {"__close", blob_close}, {NULL, NULL}};
   lac_new_class(L, S, BLOB, metas, methods);
   lac_setfuncs(L, S, funcs);

@@ -1,4 +1,5 @@
-/* Tensors from raw bytes and back: accel.from_bytes, t:to_bytes. Bytes are in this machine's order. */
+/* Tensors from raw bytes and back: accel.from_bytes, t:to_bytes. Bytes are in this machine's
+ * order. */
 #include "core/op.h"
 #include "factory.h"
 
@@ -50,13 +51,15 @@ static int to_bytes(lua_State *L) {
   size_t bytes = (size_t)t->numel * ac_dtype_bytes((ac_dtype)t->dtype);
   const void *p = ac_tensor_data(t);
   if (p == NULL && bytes > 0)
-    return lac_error(L, S, AC_DEVICE, "to_bytes: a tensor on %s has no bytes here", t->device->name);
+    return lac_error(L, S, AC_DEVICE, "to_bytes: a tensor on %s has no bytes here",
+                     t->device->name);
   lua_pushlstring(L, p != NULL ? p : "", bytes);
   return 1;
 }
 
 LAC_OPEN("accel", bytes) {
-  static const luaL_Reg funcs[] = {{"from_bytes", from_bytes}, {"to_bytes", to_bytes}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"from_bytes", from_bytes}, {"to_bytes", to_bytes}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"to_bytes", to_bytes}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_getfield(L, -1, "Tensor");

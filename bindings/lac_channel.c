@@ -1,5 +1,6 @@
-/* Channels of accel.console: messages to and from another process over a socket or a pair of pipes, and the one wait of a prompt: for them,
- * for Ctrl-C and for input. Used by lua/repl, lua/attach and lac_line.c.
+/* Channels of accel.console: messages to and from another process over a socket or a pair of pipes,
+ * and the one wait of a prompt: for them, for Ctrl-C and for input. Used by lua/repl, lua/attach
+ * and lac_line.c.
  *
  * A message is four bytes of length, the lowest first, and as many bytes. */
 #include <errno.h>
@@ -62,31 +63,38 @@ static int pair(lua_State *L) {
 /* A folder, no link, that this user owns and nobody else may enter. */
 static bool is_own_folder(const char *path) {
   struct stat s;
-  return lstat(path, &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == geteuid() && (s.st_mode & 077) == 0;
+  return lstat(path, &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == geteuid() &&
+         (s.st_mode & 077) == 0;
 }
 
-/* console.private_folder(parent, name) -> path of a new folder that is this user's alone, in one that is */
+/* console.private_folder(parent, name) -> path of a new folder that is this user's alone, in one
+ * that is */
 static int private_folder(lua_State *L) {
   lac_state *S = lac_get(L);
   char path[PATH_MAX];
-  const char *parent = lac_check_string(L, S, 1, "parent", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
+  const char *parent = lac_check_string(L, S, 1, "parent", NULL),
+             *name = lac_check_string(L, S, 2, "name", NULL);
   mkdir(parent, 0700);
   if (!is_own_folder(parent)) /* who else may write there could put another one in its place */
     return lac_error(L, S, AC_STATE, "%s is not a folder of this user's alone", parent);
-  if (snprintf(path, sizeof path, "%s/%s.XXXXXX", parent, name) >= (int)sizeof path || mkdtemp(path) == NULL)
+  if (snprintf(path, sizeof path, "%s/%s.XXXXXX", parent, name) >= (int)sizeof path ||
+      mkdtemp(path) == NULL)
     return lac_error(L, S, AC_IO, "cannot make a folder in %s: %s", parent, strerror(errno));
   lua_pushstring(L, path);
   return 1;
 }
 
-/* A socket that is bound or connected (`join`) to the name in a folder, by the folder's descriptor, since an address has room for short
- * paths only. Never waits. bound: only this user may use its file. -1 with errno. */
-static int socket_at(const char *folder, const char *name, int (*join)(int, const struct sockaddr *, socklen_t), bool bound) {
+/* A socket that is bound or connected (`join`) to the name in a folder, by the folder's descriptor,
+ * since an address has room for short paths only. Never waits. bound: only this user may use its
+ * file. -1 with errno. */
+static int socket_at(const char *folder, const char *name,
+                     int (*join)(int, const struct sockaddr *, socklen_t), bool bound) {
   struct sockaddr_un a = {.sun_family = AF_UNIX};
   const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int fd = dir >= 0 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
   const int n = snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", dir, name);
-  bool done = fd >= 0 && n < (int)sizeof a.sun_path && join(fd, (struct sockaddr *)&a, sizeof a) == 0;
+  bool done =
+      fd >= 0 && n < (int)sizeof a.sun_path && join(fd, (struct sockaddr *)&a, sizeof a) == 0;
   if (done && bound) done = fchmodat(dir, name, 0600, 0) == 0 && listen(fd, 16) == 0;
   const int error = errno;
   if (dir >= 0) close(dir);
@@ -95,13 +103,15 @@ static int socket_at(const char *folder, const char *name, int (*join)(int, cons
   return done ? fd : -1;
 }
 
-/* console.listen(folder, name) -> a channel that is ready when a client connects to the socket of that name. c:accept() returns a channel
- * to it, nil if it is gone again */
+/* console.listen(folder, name) -> a channel that is ready when a client connects to the socket of
+ * that name. c:accept() returns a channel to it, nil if it is gone again */
 static int listen_(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *folder = lac_check_string(L, S, 1, "folder", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
+  const char *folder = lac_check_string(L, S, 1, "folder", NULL),
+             *name = lac_check_string(L, S, 2, "name", NULL);
   const int fd = socket_at(folder, name, bind, true);
-  if (fd < 0) return lac_error(L, S, AC_IO, "cannot listen at %s/%s: %s", folder, name, strerror(errno));
+  if (fd < 0)
+    return lac_error(L, S, AC_IO, "cannot listen at %s/%s: %s", folder, name, strerror(errno));
   push_channel(L, fd)->listening = true;
   return 1;
 }
@@ -115,11 +125,12 @@ static int channel_accept(lua_State *L) {
   return 1;
 }
 
-/* console.connect(folder, name) -> a channel to the socket of that name, or nil, message. Never waits: a
- * stopped process accepts nobody, and its queue may be full. */
+/* console.connect(folder, name) -> a channel to the socket of that name, or nil, message. Never
+ * waits: a stopped process accepts nobody, and its queue may be full. */
 static int connect_(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *folder = lac_check_string(L, S, 1, "folder", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
+  const char *folder = lac_check_string(L, S, 1, "folder", NULL),
+             *name = lac_check_string(L, S, 2, "name", NULL);
   const int fd = socket_at(folder, name, connect, false);
   if (fd < 0) {
     lua_pushnil(L);
@@ -131,7 +142,8 @@ static int connect_(lua_State *L) {
   return 1;
 }
 
-/* console.is_private(path) -> whether it is a folder, no link, that this user owns and nobody else may enter */
+/* console.is_private(path) -> whether it is a folder, no link, that this user owns and nobody else
+ * may enter */
 static int is_private(lua_State *L) {
   lac_state *S = lac_get(L);
   lua_pushboolean(L, is_own_folder(lac_check_string(L, S, 1, "path", NULL)));
@@ -199,7 +211,9 @@ static int channel_receive(lua_State *L) {
 
 static bool send_all(channel *c, const char *p, size_t n) {
   while (n > 0) {
-    const ssize_t k = c->ended ? -1 : c->pipe || c->out != c->fd ? write(c->out, p, n) : send(c->fd, p, n, MSG_NOSIGNAL);
+    const ssize_t k = c->ended                     ? -1
+                      : c->pipe || c->out != c->fd ? write(c->out, p, n)
+                                                   : send(c->fd, p, n, MSG_NOSIGNAL);
     if (k < 0 && errno == EINTR && !c->ended) continue;
     if (k <= 0) {
       c->ended = true; /* a message may be cut off: nothing can follow it */
@@ -217,8 +231,8 @@ static int channel_send(lua_State *L) {
   channel *c = luaL_checkudata(L, 1, CHANNEL);
   size_t n;
   const char *p = lac_check_string(L, S, 2, "bytes", &n);
-  const unsigned char head[4] = {(unsigned char)n, (unsigned char)(n >> 8), (unsigned char)(n >> 16),
-                                 (unsigned char)(n >> 24)};
+  const unsigned char head[4] = {(unsigned char)n, (unsigned char)(n >> 8),
+                                 (unsigned char)(n >> 16), (unsigned char)(n >> 24)};
   if (n > MESSAGE_MAX) return lac_error(L, S, AC_INVALID, "a message of %zu bytes", n);
   lua_pushboolean(L, c->fd >= 0 && send_all(c, (const char *)head, 4) && send_all(c, p, n));
   return 1;
@@ -229,7 +243,8 @@ static int channel_patience(lua_State *L) {
   lac_state *S = lac_get(L);
   const channel *c = luaL_checkudata(L, 1, CHANNEL);
   const double seconds = lac_check_number(L, S, 2, "seconds");
-  const struct timeval t = {.tv_sec = (time_t)seconds, .tv_usec = (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+  const struct timeval t = {.tv_sec = (time_t)seconds,
+                            .tv_usec = (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
   setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
   return 0;
 }
@@ -244,7 +259,8 @@ static int channel_close(lua_State *L) {
 
 /* ---- waiting ---- */
 
-lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, bool deaf, double seconds, int *which) {
+lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, bool deaf,
+                           double seconds, int *which) {
   channel *c[LAC_POLL_CHANNELS];
   struct pollfd p[LAC_POLL_CHANNELS + 2];
   int n = 0;
@@ -315,8 +331,8 @@ static int poll_(lua_State *L) {
   return lac_console_push(L, event, which);
 }
 
-/* console.read_input() -> available bytes of standard input, after a poll reported "input". nil: its end. Bypasses the
- * buffer of io.stdin. */
+/* console.read_input() -> available bytes of standard input, after a poll reported "input". nil:
+ * its end. Bypasses the buffer of io.stdin. */
 static int read_input(lua_State *L) {
   char buf[16384];
   ssize_t n;
@@ -328,13 +344,21 @@ static int read_input(lua_State *L) {
 }
 
 LAC_OPEN("accel.console", channels) {
-  static const luaL_Reg funcs[] = {{"channel", new_channel}, {"connect", connect_}, {"uid", uid}, {"is_private", is_private},
-                                   {"poll", poll_},        {"read_input", read_input},
-                                   {"pair", pair}, {"listen", listen_}, {"private_folder", private_folder}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {
-      {"send", channel_send}, {"receive", channel_receive}, {"patience", channel_patience},
-      {"accept", channel_accept}, {"close", channel_close}, {NULL, NULL}};
-  static const luaL_Reg metas[] = {{"__gc", channel_close}, {"__close", channel_close}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"channel", new_channel},
+                                   {"connect", connect_},
+                                   {"uid", uid},
+                                   {"is_private", is_private},
+                                   {"poll", poll_},
+                                   {"read_input", read_input},
+                                   {"pair", pair},
+                                   {"listen", listen_},
+                                   {"private_folder", private_folder},
+                                   {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"send", channel_send},         {"receive", channel_receive},
+                                     {"patience", channel_patience}, {"accept", channel_accept},
+                                     {"close", channel_close},       {NULL, NULL}};
+  static const luaL_Reg metas[] = {
+      {"__gc", channel_close}, {"__close", channel_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, CHANNEL, metas, methods);
 }

@@ -1,8 +1,10 @@
-/* Checkpoints for accel.ckpt (stdlib/accel/ckpt), which gives them the public interface. Handles of saves are here, those of opened
- * checkpoints and folders in lac_ckpt_read.c. Misuse raises. Errors of the disk return nil, message, code.
+/* Checkpoints for accel.ckpt (stdlib/accel/ckpt), which gives them the public interface. Handles of
+ * saves are here, those of opened checkpoints and folders in lac_ckpt_read.c. Misuse raises. Errors
+ * of the disk return nil, message, code.
  *
- * A started save stays in the registry until it is over, whatever happens to its handle. If the Lua state closes meanwhile, it waits
- * while the save makes progress, and otherwise gives it up. Either way the data on disk is whole. */
+ * A started save stays in the registry until it is over, whatever happens to its handle. If the Lua
+ * state closes meanwhile, it waits while the save makes progress, and otherwise gives it up. Either
+ * way the data on disk is whole. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +56,8 @@ typedef struct save {
 
 static save *save_of(lua_State *L, lac_state *S) {
   save *h = luaL_testudata(L, 1, SAVE);
-  if (h == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a save, got %s", luaL_typename(L, 1));
+  if (h == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a save, got %s", luaL_typename(L, 1));
   return h;
 }
 static ac_ckpt_save *open_of(lua_State *L, lac_state *S) {
@@ -100,9 +103,11 @@ static int save_gc(lua_State *L) {
   return 0;
 }
 
-/* core.create(path, {part =, parts =, folder =, replace =, run =, continues =, after =}) -> save, folder, or nil, message, code */
+/* core.create(path, {part =, parts =, folder =, replace =, run =, continues =, after =}) -> save,
+ * folder, or nil, message, code */
 static int create(lua_State *L) {
-  static const char *const names[] = {"part", "parts", "folder", "replace", "run", "continues", "after", NULL};
+  static const char *const names[] = {"part", "parts",     "folder", "replace",
+                                      "run",  "continues", "after",  NULL};
   lac_state *S = lac_get(L);
   ac_err e;
   const char *path = lac_check_string(L, S, 1, "path", NULL);
@@ -111,7 +116,8 @@ static int create(lua_State *L) {
   ac_ckpt_options opts = AC_CKPT_OPTIONS_INIT;
   const int64_t part = lac_opt_int(&o, "part", 0), parts = lac_opt_int(&o, "parts", 1);
   if (part < 0 || part > INT32_MAX || parts < 1 || parts > INT32_MAX)
-    return lac_error(L, S, AC_INVALID, "ckpt.create: part %lld of %lld", (long long)part, (long long)parts);
+    return lac_error(L, S, AC_INVALID, "ckpt.create: part %lld of %lld", (long long)part,
+                     (long long)parts);
   opts.part = (int)part;
   opts.parts = (int)parts;
   opts.folder = lac_opt_string(&o, "folder", NULL);
@@ -131,27 +137,33 @@ static int create(lua_State *L) {
 }
 
 /* Field `name` of the table on top, a list of ndim integers, into out. False when it is nil. */
-static bool ints_of(lua_State *L, lac_state *S, const char *name, const char *tensor, int ndim, int64_t *out) {
+static bool ints_of(lua_State *L, lac_state *S, const char *name, const char *tensor, int ndim,
+                    int64_t *out) {
   const int type = lua_getfield(L, -1, name);
   if (type == LUA_TNIL) {
     lua_pop(L, 1);
     return false;
   }
   if (type != LUA_TTABLE || (int)lua_rawlen(L, -1) != ndim)
-    lac_error(L, S, AC_INVALID, "ckpt: '%s' of tensor '%s' must be a list of %d integers", name, tensor, ndim);
+    lac_error(L, S, AC_INVALID, "ckpt: '%s' of tensor '%s' must be a list of %d integers", name,
+              tensor, ndim);
   for (int d = 0; d < ndim; d++) {
     int is;
     lua_rawgeti(L, -1, d + 1);
     out[d] = lua_tointegerx(L, -1, &is);
-    if (!is) lac_error(L, S, AC_INVALID, "ckpt: '%s' of tensor '%s' must be a list of %d integers", name, tensor, ndim);
+    if (!is)
+      lac_error(L, S, AC_INVALID, "ckpt: '%s' of tensor '%s' must be a list of %d integers", name,
+                tensor, ndim);
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
   return true;
 }
 
-/* Strings by name of the table at idx into keys and values, which live in the table. Returns how many. */
-static int metadata_of(lua_State *L, lac_state *S, int idx, const char ***keys, const char ***values) {
+/* Strings by name of the table at idx into keys and values, which live in the table. Returns how
+ * many. */
+static int metadata_of(lua_State *L, lac_state *S, int idx, const char ***keys,
+                       const char ***values) {
   int n = 0, i = 0;
   if (!lua_isnil(L, idx))
     for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) n++;
@@ -160,15 +172,16 @@ static int metadata_of(lua_State *L, lac_state *S, int idx, const char ***keys, 
   if (n == 0) return 0;
   for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1), i++) {
     if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
-      lac_error(L, S, AC_INVALID, "ckpt: metadata is a table of strings by name, found %s = %s", luaL_typename(L, -2),
-                luaL_typename(L, -1));
+      lac_error(L, S, AC_INVALID, "ckpt: metadata is a table of strings by name, found %s = %s",
+                luaL_typename(L, -2), luaL_typename(L, -1));
     (*keys)[i] = lua_tostring(L, -2);
     (*values)[i] = lua_tostring(L, -1);
   }
   return n;
 }
 
-/* save:add_tensors(file, {{name =, tensor =, shape =, offsets =, copied =}, ...} [, metadata]). Tensors are contiguous, on the CPU */
+/* save:add_tensors(file, {{name =, tensor =, shape =, offsets =, copied =}, ...} [, metadata]).
+ * Tensors are contiguous, on the CPU */
 static int add_tensors(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
@@ -181,13 +194,17 @@ static int add_tensors(lua_State *L) {
   ac_ckpt_item *v = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *v, 0);
   int64_t(*dims)[2][AC_MAX_DIMS] = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *dims, 0);
   for (int i = 0; i < n; i++) {
-    if (lua_rawgeti(L, 3, i + 1) != LUA_TTABLE) return lac_error(L, S, AC_INVALID, "ckpt: item %d must be a table", i + 1);
-    if (lua_getfield(L, -1, "name") != LUA_TSTRING) return lac_error(L, S, AC_INVALID, "ckpt: item %d has no name", i + 1);
+    if (lua_rawgeti(L, 3, i + 1) != LUA_TTABLE)
+      return lac_error(L, S, AC_INVALID, "ckpt: item %d must be a table", i + 1);
+    if (lua_getfield(L, -1, "name") != LUA_TSTRING)
+      return lac_error(L, S, AC_INVALID, "ckpt: item %d has no name", i + 1);
     const char *name = lua_tostring(L, -1); /* the item keeps it */
     lua_pop(L, 1);
     lua_getfield(L, -1, "tensor");
     const lac_box *b = lac_box_test(L, -1);
-    if (b == NULL || b->t == NULL) return lac_error(L, S, AC_INVALID, "ckpt: '%s' must be a tensor, got %s", name, luaL_typename(L, -1));
+    if (b == NULL || b->t == NULL)
+      return lac_error(L, S, AC_INVALID, "ckpt: '%s' must be a tensor, got %s", name,
+                       luaL_typename(L, -1));
     lua_pop(L, 1);
     lua_getfield(L, -1, "copied");
     v[i] = (ac_ckpt_item){.name = name, .tensor = b->t, .copied = lua_toboolean(L, -1)};
@@ -197,7 +214,8 @@ static int add_tensors(lua_State *L) {
     if (ints_of(L, S, "offsets", name, ndim, dims[i][1])) v[i].offsets = dims[i][1];
     lua_pop(L, 1);
   }
-  if (ac_ckpt_add_tensors(s, file, n, v, n_meta, keys, values, &e) != AC_OK) return lac_raise(L, S, &e);
+  if (ac_ckpt_add_tensors(s, file, n, v, n_meta, keys, values, &e) != AC_OK)
+    return lac_raise(L, S, &e);
   return 0;
 }
 
@@ -207,7 +225,8 @@ static int add_bytes(lua_State *L) {
   ac_err e;
   size_t n;
   ac_ckpt_save *s = open_of(L, S);
-  const char *file = lac_check_string(L, S, 2, "file", NULL), *p = lac_check_string(L, S, 3, "bytes", &n);
+  const char *file = lac_check_string(L, S, 2, "file", NULL),
+             *p = lac_check_string(L, S, 3, "bytes", &n);
   if (ac_ckpt_add_bytes(s, file, p, n, &e) != AC_OK) return lac_raise(L, S, &e);
   return 0;
 }
@@ -227,7 +246,9 @@ static int start(lua_State *L) {
   } else {
     m = NULL;
   }
-  if (st == AC_OK) LAC_RETRY(L, S, st, ac_ckpt_start(s, state, n, m != NULL ? m->a : NULL, ac_ctx_team(S->ctx), &e));
+  if (st == AC_OK)
+    LAC_RETRY(L, S, st,
+              ac_ckpt_start(s, state, n, m != NULL ? m->a : NULL, ac_ctx_team(S->ctx), &e));
   if (st != AC_OK) return lac_raise(L, S, &e);
   h->started = true;
   anchor(L, 1, true);
@@ -251,8 +272,8 @@ static int sequence(lua_State *L) {
   return 1;
 }
 
-/* save:poll(seconds) -> nil while it is under way, true, or false, message, code. Waits a second at most, so that a caller in a loop can
- * be interrupted between. */
+/* save:poll(seconds) -> nil while it is under way, true, or false, message, code. Waits a second at
+ * most, so that a caller in a loop can be interrupted between. */
 static int poll_(lua_State *L) {
   lac_state *S = lac_get(L);
   save *h = save_of(L, S);
@@ -263,7 +284,8 @@ static int poll_(lua_State *L) {
     ac_err e;
     ac_status st = ac_ckpt_wait(h->s, (int64_t)(seconds * 1e9), &e);
     if (st == AC_STATE) return lac_raise(L, S, &e);
-    if (st == AC_TIMEOUT && ac_ckpt_done(h->s)) st = ac_ckpt_wait(h->s, -1, &e); /* it ended since */
+    /* it ended since */
+    if (st == AC_TIMEOUT && ac_ckpt_done(h->s)) st = ac_ckpt_wait(h->s, -1, &e);
     else if (st == AC_TIMEOUT) {
       if (S->ranks->world == NULL || !ac_world_aborted(S->ranks->world, &e)) return 0;
       ac_ckpt_abort(h->s); /* a part may never come */
@@ -325,10 +347,18 @@ static int release(lua_State *L) {
 }
 
 LAC_OPEN("accel.ckpt.core", ckpt) {
-  static const luaL_Reg funcs[] = {{"create", create}, {"new_id", new_id}, {"memory", memory}, {"release", release}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"create", create},
+                                   {"new_id", new_id},
+                                   {"memory", memory},
+                                   {"release", release},
+                                   {NULL, NULL}};
   static const luaL_Reg save_metas[] = {{"__gc", save_gc}, {NULL, NULL}};
-  static const luaL_Reg save_methods[] = {{"add_tensors", add_tensors}, {"add_bytes", add_bytes}, {"start", start},
-                                          {"progress", progress},       {"poll", poll_},          {"abort", abort_},
+  static const luaL_Reg save_methods[] = {{"add_tensors", add_tensors},
+                                          {"add_bytes", add_bytes},
+                                          {"start", start},
+                                          {"progress", progress},
+                                          {"poll", poll_},
+                                          {"abort", abort_},
                                           {"sequence", sequence},
                                           {NULL, NULL}};
   lac_setfuncs(L, S, funcs);

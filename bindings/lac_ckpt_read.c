@@ -1,4 +1,5 @@
-/* Opened checkpoints and folders of them for accel.ckpt: the other half of lac_ckpt.c, whose module these functions belong to. */
+/* Opened checkpoints and folders of them for accel.ckpt: the other half of lac_ckpt.c, whose module
+ * these functions belong to. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,9 @@ static int ckpt_close(lua_State *L) {
 
 static ac_ckpt *ckpt_of(lua_State *L, lac_state *S) {
   ckpt *k = luaL_testudata(L, 1, CKPT);
-  if (k == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a checkpoint, got %s", luaL_typename(L, 1));
+  if (k == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a checkpoint, got %s",
+                 luaL_typename(L, 1));
   if (k->c == NULL) lac_error(L, S, AC_RELEASED, "the checkpoint is closed");
   return k->c;
 }
@@ -91,18 +94,21 @@ static int tensors(lua_State *L) {
   return 1;
 }
 
-/* c:read(object, name, tensor [, offsets]): a contiguous tensor on the CPU -> true, or nil, message, code */
+/* c:read(object, name, tensor [, offsets]): a contiguous tensor on the CPU -> true, or nil,
+ * message, code */
 static int read_(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_ckpt *c = ckpt_of(L, S);
-  const char *object = lac_check_string(L, S, 2, "object", NULL), *name = lac_check_string(L, S, 3, "name", NULL);
+  const char *object = lac_check_string(L, S, 2, "object", NULL),
+             *name = lac_check_string(L, S, 3, "name", NULL);
   ac_tensor *t = lac_check_tensor(L, S, 4, "tensor");
   int64_t at[AC_MAX_DIMS] = {0};
   ac_err e;
   if (!lua_isnoneornil(L, 5)) {
     const int n = ac_tensor_ndim(t);
     luaL_checktype(L, 5, LUA_TTABLE);
-    if ((int)lua_rawlen(L, 5) != n) return lac_error(L, S, AC_INVALID, "ckpt: read of '%s' needs %d offsets", name, n);
+    if ((int)lua_rawlen(L, 5) != n)
+      return lac_error(L, S, AC_INVALID, "ckpt: read of '%s' needs %d offsets", name, n);
     for (int d = 0; d < n; d++) {
       lua_rawgeti(L, 5, d + 1);
       at[d] = lac_check_int(L, S, -1, "offsets");
@@ -170,8 +176,8 @@ static void set(lua_State *L, const char *key, const char *value) {
   lua_setfield(L, -2, key);
 }
 
-/* core.scan(parent) -> list of {name, path, number, status, reason, bytes, state and continues as JSON, run, sequence}, by age, or nil,
- * message, code */
+/* core.scan(parent) -> list of {name, path, number, status, reason, bytes, state and continues as
+ * JSON, run, sequence}, by age, or nil, message, code */
 static int scan(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *parent = lac_check_string(L, S, 1, "parent", NULL);
@@ -204,12 +210,15 @@ static int scan(lua_State *L) {
 
 const char **lac_ckpt_strings(lua_State *L, lac_state *S, int idx, const char *name, int *n) {
   idx = lua_absindex(L, idx);
-  if (!lua_istable(L, idx)) lac_error(L, S, AC_INVALID, "ckpt: '%s' must be a list of strings, got %s", name, luaL_typename(L, idx));
+  if (!lua_istable(L, idx))
+    lac_error(L, S, AC_INVALID, "ckpt: '%s' must be a list of strings, got %s", name,
+              luaL_typename(L, idx));
   *n = (int)lua_rawlen(L, idx);
   const char **v = lua_newuserdatauv(L, ((size_t)*n + 1) * sizeof *v, 0);
   for (int i = 0; i < *n; i++) {
     if (lua_rawgeti(L, idx, i + 1) != LUA_TSTRING)
-      lac_error(L, S, AC_INVALID, "ckpt: '%s' must be a list of strings, got %s at place %d", name, luaL_typename(L, -1), i + 1);
+      lac_error(L, S, AC_INVALID, "ckpt: '%s' must be a list of strings, got %s at place %d", name,
+                luaL_typename(L, -1), i + 1);
     v[i] = lua_tostring(L, -1); /* the list keeps it */
     lua_pop(L, 1);
   }
@@ -224,14 +233,18 @@ static int prune(lua_State *L) {
   const int64_t keep = lac_check_int(L, S, 2, "keep");
   ac_ckpt_prune_options o = AC_CKPT_PRUNE_OPTIONS_INIT;
   ac_err e;
-  if (keep < 1) return lac_argerror(L, S, AC_INVALID, NULL, 2, "keep", "expected 1 or more, got %lld", (long long)keep);
+  if (keep < 1)
+    return lac_argerror(L, S, AC_INVALID, NULL, 2, "keep", "expected 1 or more, got %lld",
+                        (long long)keep);
   lac_args_end(L, S, 3);
   const lac_opts opts = lac_opts_open(L, S, 3, names);
   o.spare = lac_opt_string(&opts, "spare", NULL);
   o.dry_run = lac_opt_bool(&opts, "dry_run", false);
-  if (lua_istable(L, 3) && lua_getfield(L, 3, "runs") != LUA_TNIL) o.runs = lac_ckpt_strings(L, S, -1, "runs", &o.n_runs);
+  if (lua_istable(L, 3) && lua_getfield(L, 3, "runs") != LUA_TNIL)
+    o.runs = lac_ckpt_strings(L, S, -1, "runs", &o.n_runs);
   list *l = list_push(L);
-  if (ac_ckpt_prune_with(parent, keep > INT32_MAX ? INT32_MAX : (int)keep, &o, &l->l, &e) != AC_OK) return lac_fail(L, &e);
+  if (ac_ckpt_prune_with(parent, keep > INT32_MAX ? INT32_MAX : (int)keep, &o, &l->l, &e) != AC_OK)
+    return lac_fail(L, &e);
   lua_createtable(L, l->l.n, 0);
   for (int i = 0; i < l->l.n; i++) {
     lua_pushstring(L, l->l.entry[i].name);
@@ -256,11 +269,15 @@ static void list_class(lua_State *L) {
 }
 
 void lac_ckpt_read_functions(lua_State *L, lac_state *S) {
-  static const luaL_Reg funcs[] = {{"open", open_}, {"scan", scan}, {"prune", prune}, {"last_sequence", last_sequence}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"open", open_},
+                                   {"scan", scan},
+                                   {"prune", prune},
+                                   {"last_sequence", last_sequence},
+                                   {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", ckpt_close}, {"__close", ckpt_close}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"objects", objects}, {"tensors", tensors},         {"read", read_},
-                                     {"bytes", bytes},     {"verify_some", verify_some}, {"close", ckpt_close},
-                                     {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"objects", objects},         {"tensors", tensors},  {"read", read_}, {"bytes", bytes},
+      {"verify_some", verify_some}, {"close", ckpt_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, CKPT, metas, methods);
   list_class(L);

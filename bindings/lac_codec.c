@@ -1,4 +1,5 @@
-/* accel.encode(value [, opts]) and accel.decode(bytes [, opts]): plain Lua data and tensors as bytes (codec.h). */
+/* accel.encode(value [, opts]) and accel.decode(bytes [, opts]): plain Lua data and tensors as
+ * bytes (codec.h). */
 #include <stdlib.h>
 
 #include "codec.h"
@@ -36,7 +37,8 @@ lac_encoder *lac_encoder_push(lua_State *L, size_t max_bytes) {
 static size_t max_bytes_of(const lac_opts *o) {
   const int64_t n = lac_opt_int(o, "max_bytes", LAC_CODEC_MAX_BYTES);
   if (n < 0)
-    lac_argerror(o->L, o->S, AC_INVALID, NULL, 0, "max_bytes", "must not be negative, got %lld", (long long)n);
+    lac_argerror(o->L, o->S, AC_INVALID, NULL, 0, "max_bytes", "must not be negative, got %lld",
+                 (long long)n);
   return (size_t)n;
 }
 
@@ -107,12 +109,14 @@ static const ac_tensor *hold_bytes(lua_State *L, lac_state *S) {
   lua_toclose(L, -1);
   ac_tensor *t = lac_check_tensor(L, S, 1, "bytes");
   if (t->dtype != AC_U8 || t->ndim != 1 || !aci_is_contiguous(t) || t->device->kind != AC_DEV_CPU)
-    lac_argerror(L, S, AC_INVALID, NULL, 1, "bytes", "expected string or contiguous u8 tensor of rank 1 on the CPU");
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "bytes",
+                 "expected string or contiguous u8 tensor of rank 1 on the CPU");
   ac_tensor_retain(t);
   return h->t = t;
 }
 
-/* accel.decode(string or u8 tensor [, {device =, max_bytes = 2^30}]) -> value, or nil, message, code */
+/* accel.decode(string or u8 tensor [, {device =, max_bytes = 2^30}]) -> value, or nil, message,
+ * code */
 static int decode(lua_State *L) {
   static const char *const names[] = {"device", "max_bytes", NULL};
   lac_state *S = lac_get(L);
@@ -132,11 +136,13 @@ static int decode(lua_State *L) {
     bytes = lua_tolstring(L, 1, &n);
   } else {
     char buf[96];
-    return lac_argerror(L, S, AC_INVALID, "decode", 1, "bytes", "expected string or u8 tensor, got %s",
+    return lac_argerror(L, S, AC_INVALID, "decode", 1, "bytes",
+                        "expected string or u8 tensor, got %s",
                         lac_typename(L, 1, buf, sizeof buf));
   }
   ac_status st = AC_OK;
-  if (n > max) st = AC_FAIL(&e, PARSE, "decode: %zu bytes, more than the option max_bytes, %zu", n, max);
+  if (n > max)
+    st = AC_FAIL(&e, PARSE, "decode: %zu bytes, more than the option max_bytes, %zu", n, max);
   if (st == AC_OK) st = lac_decode(L, S, bytes, n, d, &e);
   if (st == AC_OOM) return lac_raise(L, S, &e);
   return st == AC_OK ? 1 : lac_fail(L, &e);

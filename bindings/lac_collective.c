@@ -1,15 +1,18 @@
-/* Collectives with one tensor on either side: all_reduce, reduce, broadcast, all_gather_into_tensor,
- * reduce_scatter_tensor, all_to_all_single, send, recv, isend, irecv, barrier.
+/* Collectives with one tensor on either side: all_reduce, reduce, broadcast,
+ * all_gather_into_tensor, reduce_scatter_tensor, all_to_all_single, send, recv, isend, irecv,
+ * barrier.
  *
- * A contiguous tensor goes to the core directly. Others travel through a copy (lac_work.c). Writes follow the
- * rules of ops that write in place: no leaf that requires gradients, versions rise, history ends. */
+ * A contiguous tensor goes to the core directly. Others travel through a copy (lac_work.c). Writes
+ * follow the rules of ops that write in place: no leaf that requires gradients, versions rise,
+ * history ends. */
 #include <stdio.h>
 #include <string.h>
 
 #include "autograd/node.h"
 #include "dist.h"
 
-/* The collective between the tensors at the indices, which were checked. 0: none. The same index: in place. */
+/* The collective between the tensors at the indices, which were checked. 0: none. The same index:
+ * in place. */
 static int run(lua_State *L, lac_state *S, lac_coll *k, int i_send, int i_recv) {
   /* a root's broadcast reads the buffer that the others receive in */
   const bool reads = k->c.kind == AC_COLL_BROADCAST && k->c.root == ac_group_rank(k->g);
@@ -28,13 +31,15 @@ static int run(lua_State *L, lac_state *S, lac_coll *k, int i_send, int i_recv) 
   }
   lac_work *w = lac_work_push(L, S, k, 1); /* the collector may have run finalizers */
   if (i_send != 0 && i_send == i_recv) {
-    lac_work_take(L, k, w, &w->recv, lac_check_tensor(L, S, i_recv, "tensor"), LAC_READ | LAC_WRITE);
+    lac_work_take(L, k, w, &w->recv, lac_check_tensor(L, S, i_recv, "tensor"),
+                  LAC_READ | LAC_WRITE);
     ac_tensor_retain(w->send = w->recv);
   } else {
     if (i_recv != 0)
       lac_work_take(L, k, w, &w->recv, lac_check_tensor(L, S, i_recv, "tensor"),
                     reads ? LAC_READ : LAC_WRITE);
-    if (i_send != 0) lac_work_take(L, k, w, &w->send, lac_check_tensor(L, S, i_send, "tensor"), LAC_READ);
+    if (i_send != 0)
+      lac_work_take(L, k, w, &w->send, lac_check_tensor(L, S, i_send, "tensor"), LAC_READ);
   }
   return lac_work_run(L, k, w);
 }
@@ -69,8 +74,8 @@ static int reduce(lua_State *L) {
   lac_coll k;
   const bool named = lac_is_opts(L, 2);
   lac_args_end(L, S, 4);
-  const lac_opts o =
-      lac_coll_open(L, S, &k, "reduce", AC_COLL_REDUCE, named ? 2 : 3, LAC_O_ASYNC | LAC_O_OP | LAC_O_DST);
+  const lac_opts o = lac_coll_open(L, S, &k, "reduce", AC_COLL_REDUCE, named ? 2 : 3,
+                                   LAC_O_ASYNC | LAC_O_OP | LAC_O_DST);
   lac_coll_root(&k, &o, named ? 0 : 2, "dst", -1);
   const bool gets = ac_group_rank(k.g) == k.c.root;
   const ac_tensor *t = lac_check_tensor(L, S, 1, "tensor");
@@ -86,8 +91,8 @@ static int broadcast(lua_State *L) {
   lac_coll k;
   const bool named = lac_is_opts(L, 2);
   lac_args_end(L, S, 3);
-  const lac_opts o =
-      lac_coll_open(L, S, &k, "broadcast", AC_COLL_BROADCAST, named ? 2 : 3, LAC_O_ASYNC | LAC_O_SRC);
+  const lac_opts o = lac_coll_open(L, S, &k, "broadcast", AC_COLL_BROADCAST, named ? 2 : 3,
+                                   LAC_O_ASYNC | LAC_O_SRC);
   lac_coll_root(&k, &o, named ? 0 : 2, "src", -1);
   const ac_tensor *t = lac_check_tensor(L, S, 1, "tensor");
   lac_coll_tensor(L, S, &k, t, ac_group_rank(k.g) != k.c.root);
@@ -97,14 +102,15 @@ static int broadcast(lua_State *L) {
 }
 
 /* Whole and part: (part, whole) with whole->numel == part->numel * ranks. */
-static void check_whole(lua_State *L, lac_state *S, const lac_coll *k, const char *np, const ac_tensor *part,
-                        const char *nw, const ac_tensor *whole) {
+static void check_whole(lua_State *L, lac_state *S, const lac_coll *k, const char *np,
+                        const ac_tensor *part, const char *nw, const ac_tensor *whole) {
   char a[128], b[128];
   const int n = ac_group_size(k->g);
   lac_coll_alike(L, S, k, nw, whole, np, part);
   if (part->numel <= INT64_MAX / n && whole->numel == part->numel * n) return;
-  lac_coll_bad(L, S, k, AC_SHAPE, "%s %s must have %d times the elements of %s %s, one part for each rank",
-               nw, aci_tensor_str(whole, a, sizeof a), n, np, aci_tensor_str(part, b, sizeof b));
+  lac_coll_bad(L, S, k, AC_SHAPE,
+               "%s %s must have %d times the elements of %s %s, one part for each rank", nw,
+               aci_tensor_str(whole, a, sizeof a), n, np, aci_tensor_str(part, b, sizeof b));
 }
 
 /* all_gather_into_tensor(out, t [, opts]) */
@@ -128,8 +134,10 @@ static int reduce_scatter_tensor(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
   lac_args_end(L, S, 4);
-  lac_coll_open(L, S, &k, "reduce_scatter_tensor", AC_COLL_REDUCE_SCATTER, 3, LAC_O_ASYNC | LAC_O_OP);
-  const ac_tensor *out = lac_check_tensor(L, S, 1, "output"), *t = lac_check_tensor(L, S, 2, "input");
+  lac_coll_open(L, S, &k, "reduce_scatter_tensor", AC_COLL_REDUCE_SCATTER, 3,
+                LAC_O_ASYNC | LAC_O_OP);
+  const ac_tensor *out = lac_check_tensor(L, S, 1, "output"),
+                  *t = lac_check_tensor(L, S, 2, "input");
   lac_coll_tensor(L, S, &k, t, false);
   lac_coll_tensor(L, S, &k, out, true);
   check_whole(L, S, &k, "output", out, "input", t);
@@ -139,21 +147,24 @@ static int reduce_scatter_tensor(lua_State *L) {
 }
 
 /* Rows for each rank, from the option or in equal parts, as counts of elements. */
-static void split_sizes(lua_State *L, lac_state *S, const lac_coll *k, const lac_opts *o, const char *option,
-                        const char *name, const ac_tensor *t, int64_t *counts) {
+static void split_sizes(lua_State *L, lac_state *S, const lac_coll *k, const lac_opts *o,
+                        const char *option, const char *name, const ac_tensor *t, int64_t *counts) {
   char a[128];
   const int n = ac_group_size(k->g), at = lac_opt_push(o, option);
-  const int64_t rows = t->ndim > 0 ? t->shape[0] : 1, row = t->ndim > 0 && rows > 0 ? t->numel / rows : 1;
+  const int64_t rows = t->ndim > 0 ? t->shape[0] : 1,
+                row = t->ndim > 0 && rows > 0 ? t->numel / rows : 1;
   if (at == 0) {
     if (rows % n != 0)
-      lac_coll_bad(L, S, k, AC_SHAPE, "the first extent of %s %s does not divide by %d ranks; give %s", name,
+      lac_coll_bad(L, S, k, AC_SHAPE,
+                   "the first extent of %s %s does not divide by %d ranks; give %s", name,
                    aci_tensor_str(t, a, sizeof a), n, option);
     for (int i = 0; i < n; i++) counts[i] = rows / n * row;
     return;
   }
   if (!lua_istable(L, at) || lua_rawlen(L, at) != (lua_Unsigned)n)
-    lac_argerror(L, S, AC_INVALID, k->name, 0, option, "expected a list of %d numbers of rows, got %s of %d",
-                 n, luaL_typename(L, at), lua_istable(L, at) ? (int)lua_rawlen(L, at) : 0);
+    lac_argerror(L, S, AC_INVALID, k->name, 0, option,
+                 "expected a list of %d numbers of rows, got %s of %d", n, luaL_typename(L, at),
+                 lua_istable(L, at) ? (int)lua_rawlen(L, at) : 0);
   int64_t sum = 0;
   for (int i = 0; i < n; i++) {
     int ok = 0;
@@ -168,8 +179,8 @@ static void split_sizes(lua_State *L, lac_state *S, const lac_coll *k, const lac
     lua_pop(L, 1);
   }
   if (sum != rows)
-    lac_argerror(L, S, AC_INVALID, k->name, 0, option, "the sum is %lld, %s %s has %lld rows", (long long)sum,
-                 name, aci_tensor_str(t, a, sizeof a), (long long)rows);
+    lac_argerror(L, S, AC_INVALID, k->name, 0, option, "the sum is %lld, %s %s has %lld rows",
+                 (long long)sum, name, aci_tensor_str(t, a, sizeof a), (long long)rows);
   lua_pop(L, 1);
 }
 
@@ -178,11 +189,12 @@ static int all_to_all_single(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
   lac_args_end(L, S, 3);
-  const lac_opts o =
-      lac_coll_open(L, S, &k, "all_to_all_single", AC_COLL_ALL_TO_ALL, 3, LAC_O_ASYNC | LAC_O_SPLITS);
+  const lac_opts o = lac_coll_open(L, S, &k, "all_to_all_single", AC_COLL_ALL_TO_ALL, 3,
+                                   LAC_O_ASYNC | LAC_O_SPLITS);
   const size_t n = (size_t)ac_group_size(k.g);
   int64_t *counts = lua_newuserdatauv(L, 2 * n * sizeof *counts, 0);
-  const ac_tensor *out = lac_check_tensor(L, S, 1, "output"), *t = lac_check_tensor(L, S, 2, "input");
+  const ac_tensor *out = lac_check_tensor(L, S, 1, "output"),
+                  *t = lac_check_tensor(L, S, 2, "input");
   lac_coll_tensor(L, S, &k, t, false);
   lac_coll_tensor(L, S, &k, out, true);
   lac_coll_alike(L, S, &k, "output", out, "input", t);
@@ -199,8 +211,8 @@ static int pair(lua_State *L, const char *name, ac_coll_kind kind, bool async) {
   lac_coll k;
   const bool named = lac_is_opts(L, 2), sends = kind == AC_COLL_SEND;
   lac_args_end(L, S, 3);
-  const lac_opts o =
-      lac_coll_open(L, S, &k, name, kind, named ? 2 : 3, LAC_O_TAG | (sends ? LAC_O_DST : LAC_O_SRC));
+  const lac_opts o = lac_coll_open(L, S, &k, name, kind, named ? 2 : 3,
+                                   LAC_O_TAG | (sends ? LAC_O_DST : LAC_O_SRC));
   lac_coll_root(&k, &o, named ? 0 : 2, sends ? "dst" : "src", -1);
   k.async = async;
   const ac_tensor *t = lac_check_tensor(L, S, 1, "tensor");

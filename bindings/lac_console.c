@@ -1,21 +1,30 @@
 /* System services for the REPL, as the table accel.console. For lua/repl. Scripts use accel.repl.
  *
- *   console.session() -> s          Ctrl-C is the session's until s:close() puts the handler back that was there
- *     s:begin()  s:finish() -> n    between them Ctrl-C stops the running code. n: the number of presses
+ *   console.session() -> s          Ctrl-C is the session's until s:close() puts the handler back
+ *                                   that was there
+ *     s:begin()  s:finish() -> n    between them Ctrl-C stops the running code. n: the number of
+ *                presses
  *     s:running(thread) -> before   the coroutine that runs, nil: none
- *   console.channel(fd) -> c        messages to and from another process, over a socket (lac_channel.c)
+ *   console.channel(fd) -> c        messages to and from another process, over a socket
+ *                                   (lac_channel.c)
  *     c:send(bytes)  c:receive()  c:close()
- *   console.poll(channels, seconds, input, deaf) -> "ready", i | "break" | "time" | "input" (only if requested). deaf: no "break", Ctrl-C
+ *   console.poll(channels, seconds, input, deaf) -> "ready", i | "break" | "time" | "input" (only
+ *   if requested). deaf: no "break", Ctrl-C
  *                                   is for the next wait
- *   console.connect, listen, pair, private_folder, uid, read_input: see lac_channel.c. console.attach: lac_attach.c
- *   console.append(path, text)      at the end of a file of ours: folders 0700, file 0600. true, or false
- *   console.editor(complete)        see lac_line.c. console.keys(): lac_keys.c. console.place(), console.pages(fd): lac_ranks.c
+ *   console.connect, listen, pair, private_folder, uid, read_input: see lac_channel.c.
+ *   console.attach: lac_attach.c
+ *   console.append(path, text)      at the end of a file of ours: folders 0700, file 0600. true, or
+ *                                   false
+ *   console.editor(complete)        see lac_line.c. console.keys(): lac_keys.c. console.place(),
+ *                                   console.pages(fd): lac_ranks.c
  *
- * The library installs no signal handlers. A session is the exception, requested by the code that opens a prompt. It belongs to the
- * process, as the terminal does, so there is one at a time. Inside it, others of the same Lua state count as itself.
+ * The library installs no signal handlers. A session is the exception, requested by the code that
+ * opens a prompt. It belongs to the process, as the terminal does, so there is one at a time.
+ * Inside it, others of the same Lua state count as itself.
  *
- * The first Ctrl-C stops a loop that makes steps at its next one (with all ranks), if that comes within a second. Otherwise it stops at the
- * next instruction of Lua, or in its wait for other ranks. The second stops at once, and again and again, until all pcalls are left. */
+ * The first Ctrl-C stops a loop that makes steps at its next one (with all ranks), if that comes
+ * within a second. Otherwise it stops at the next instruction of Lua, or in its wait for other
+ * ranks. The second stops at once, and again and again, until all pcalls are left. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -43,7 +52,8 @@ static struct {
   int depth, event;
   struct sigaction was, was_continue;
   volatile sig_atomic_t continued; /* after Ctrl-Z: the terminal shows other output */
-  lua_State *volatile thread, *volatile running; /* that evaluates, and its running coroutine. NULL: none */
+  /* that evaluates, and its running coroutine. NULL: none */
+  lua_State *volatile thread, *volatile running;
   volatile sig_atomic_t presses;
   uint64_t step;          /* when the evaluation began */
   volatile int64_t limit; /* ns: stop the code from then on. 0: no request */
@@ -58,7 +68,8 @@ int64_t lac_console_now(void) {
 static int64_t limit(void) { return __atomic_load_n(&one.limit, __ATOMIC_RELAXED); }
 static void set_limit(int64_t at) { __atomic_store_n(&one.limit, at, __ATOMIC_RELAXED); }
 
-/* Raises in the typed code and the functions it called. The prompt's own functions around it are left alone. */
+/* Raises in the typed code and the functions it called. The prompt's own functions around it are
+ * left alone. */
 static void stop_hook(lua_State *L, lua_Debug *ar) {
   const int64_t at = limit();
   lac_state *S = atomic_load(&one.state);
@@ -176,7 +187,8 @@ static int session_close(lua_State *L) {
   return 0;
 }
 
-/* A world that exists now. The waits of a world made later are stopped from the next evaluation on. */
+/* A world that exists now. The waits of a world made later are stopped from the next evaluation
+ * on. */
 static void watch_world(lac_state *S, bool on) {
   if (S->ranks->world != NULL) ac_world_set_interrupt(S->ranks->world, on ? &one.limit : NULL);
 }
@@ -229,7 +241,8 @@ static int append(lua_State *L) {
   lac_state *S = lac_get(L);
   char part[PATH_MAX];
   size_t n_text, n = 0;
-  const char *path = lac_check_string(L, S, 1, "path", &n), *text = lac_check_string(L, S, 2, "text", &n_text);
+  const char *path = lac_check_string(L, S, 1, "path", &n),
+             *text = lac_check_string(L, S, 2, "text", &n_text);
   bool done = false;
   if (n > 0 && n < sizeof part) {
     memcpy(part, path, n + 1);
@@ -256,7 +269,8 @@ LAC_OPEN("accel.console", console) {
                                         {"running", session_running},
                                         {"close", session_close},
                                         {NULL, NULL}};
-  static const luaL_Reg metas[] = {{"__gc", session_close}, {"__close", session_close}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {
+      {"__gc", session_close}, {"__close", session_close}, {NULL, NULL}};
   lac_new_class(L, S, SESSION, metas, of_session);
   lac_setfuncs(L, S, funcs);
 }

@@ -1,4 +1,5 @@
-/* Tensors turned into plain Lua data (item, tolist) and into other dtypes and devices (to, float, cpu, ...). */
+/* Tensors turned into plain Lua data (item, tolist) and into other dtypes and devices (to, float,
+ * cpu, ...). */
 #include "core/lac.h"
 #include "core/op.h"
 #include "device/meta/meta_flags.h"
@@ -7,8 +8,9 @@
 #include "tensor/convert.h"
 #include "tensor/host_read.h"
 
-/* In a dry run tensors on meta stand for a rank's own: a value that is read is zero. Tensors that a real run moves to the CPU stay, or
- * are on ACI_META_HOST where meta stands for an accelerator. The registry holds the callbacks for reads and for files. */
+/* In a dry run tensors on meta stand for a rank's own: a value that is read is zero. Tensors that a
+ * real run moves to the CPU stay, or are on ACI_META_HOST where meta stands for an accelerator. The
+ * registry holds the callbacks for reads and for files. */
 static const char key_reads, key_save;
 
 bool lac_placeholders(lua_State *L) {
@@ -91,8 +93,8 @@ static void push_zeros(lua_State *L, ac_dtype d, int ndim, const int64_t *shape)
   }
 }
 
-/* Holds the tensor that tolist reads: making tables may run the collector, whose finalizers may release the
- * tensor, and memory may run out. */
+/* Holds the tensor that tolist reads: making tables may run the collector, whose finalizers may
+ * release the tensor, and memory may run out. */
 typedef struct reading {
   ac_tensor *t;
   bool open;
@@ -137,15 +139,16 @@ static int tolist(lua_State *L) {
 
 /* ---- to ---- */
 
-/* Pushes the tensor at 1 in another dtype or on another device: itself when nothing changes and no copy was
- * asked for. */
+/* Pushes the tensor at 1 in another dtype or on another device: itself when nothing changes and no
+ * copy was asked for. */
 static void convert(lua_State *L, lac_state *S, ac_dtype dt, ac_device *d, bool copy) {
   lac_box *b = lac_box_push(L, S);
   ac_tensor *t = self_of(L, S);
   if (d != t->device && d->kind == AC_DEV_CPU && stands_in(L, t)) {
     const int64_t *flags = S->ctx->flags[AC_DEV_META];
     ac_err e;
-    if (flags == NULL || !flags[ACI_META_ACCELERATOR]) d = t->device; /* no pool of the device is asked for it */
+    /* no pool of the device is asked for it */
+    if (flags == NULL || !flags[ACI_META_ACCELERATOR]) d = t->device;
     else if (aci_ctx_phantom(S->ctx, ACI_META_HOST, &d, &e) != AC_OK) lac_raise(L, S, &e);
   }
   bool same = dt == (ac_dtype)t->dtype && d == t->device;
@@ -175,11 +178,11 @@ static int to(lua_State *L) {
       ac_err e;
       if (!ac_dtype_find(lua_tostring(L, i), &dt) &&
           ac_ctx_device(S->ctx, lua_tostring(L, i), &d, &e) != AC_OK)
-        return lac_argerror(L, S, AC_INVALID, NULL, i, "target", "'%s' is neither a dtype nor a device: %s",
-                            lua_tostring(L, i), e.msg);
+        return lac_argerror(L, S, AC_INVALID, NULL, i, "target",
+                            "'%s' is neither a dtype nor a device: %s", lua_tostring(L, i), e.msg);
     } else if (!lua_isnil(L, i)) {
-      return lac_argerror(L, S, AC_INVALID, NULL, i, "target", "expected dtype, device or tensor, got %s",
-                          luaL_typename(L, i));
+      return lac_argerror(L, S, AC_INVALID, NULL, i, "target",
+                          "expected dtype, device or tensor, got %s", luaL_typename(L, i));
     }
   }
   lac_opt_dtype(&o, "dtype", &dt);
@@ -206,8 +209,9 @@ static int to_cpu(lua_State *L) {
   return 1;
 }
 
-/* core.placeholders(read, save): from now on tensors on meta stand for a rank's own. read(what) is called for reads of
- * their values. save(path, tensors) replaces accel.save once its arguments are checked. */
+/* core.placeholders(read, save): from now on tensors on meta stand for a rank's own. read(what) is
+ * called for reads of their values. save(path, tensors) replaces accel.save once its arguments are
+ * checked. */
 static int placeholders(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   luaL_checktype(L, 2, LUA_TFUNCTION);

@@ -9,7 +9,8 @@
 #include "ops/ctx_impl.h"
 
 static ac_device *device_arg(lua_State *L, lac_state *S, int idx) {
-  return lua_isnoneornil(L, idx) ? ac_ctx_default_device(S->ctx) : lac_check_device(L, S, idx, "device");
+  return lua_isnoneornil(L, idx) ? ac_ctx_default_device(S->ctx)
+                                 : lac_check_device(L, S, idx, "device");
 }
 
 static void set_int(lua_State *L, const char *name, uint64_t v) {
@@ -29,7 +30,8 @@ static int mem_stats(lua_State *L) {
   set_int(L, "born_bytes", m.born_bytes);
   set_int(L, "limit_bytes", m.limit_bytes);
   set_int(L, "largest_free_bytes", m.largest_free_bytes);
-  const size_t idle = m.reserved_bytes - m.live_bytes; /* 0: free memory is one piece. Towards 1: in ever smaller pieces */
+  /* 0: free memory is one piece. Towards 1: in ever smaller pieces */
+  const size_t idle = m.reserved_bytes - m.live_bytes;
   lua_pushnumber(L, idle > 0 ? 1 - (double)m.largest_free_bytes / (double)idle : 0);
   lua_setfield(L, -2, "fragmentation");
   set_int(L, "n_allocs", m.n_allocs);
@@ -73,7 +75,8 @@ static int set_default_device(lua_State *L) {
   return 0;
 }
 
-/* accel.device("meta"): new tensors go there until the block ends. Also accel.device("meta", f, ...) */
+/* accel.device("meta"): new tensors go there until the block ends. Also accel.device("meta", f,
+ * ...) */
 static int device(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_device *d = lac_check_device(L, S, 1, "device");
@@ -101,23 +104,26 @@ static int num_threads(lua_State *L) {
 }
 
 /* ---- flags ---- */
-/* accel.device_flags("cuda"): {tf32 = false, ...}, the values of this host. accel.device_flags("cuda", {tf32 = true}):
- * the previous values */
+/* accel.device_flags("cuda"): {tf32 = false, ...}, the values of this host.
+ * accel.device_flags("cuda", {tf32 = true}): the previous values */
 static int device_flags(lua_State *L) {
   enum { MOST = 32 };
   lac_state *S = lac_get(L);
   const char *device = luaL_checkstring(L, 1), *names[MOST + 1], *kinds[AC_DEV_KINDS];
   char text[MOST][24];
-  const int kind = aci_device_kind_named(device, strcspn(device, ":")), n_kinds = ac_device_n_providers();
+  const int kind = aci_device_kind_named(device, strcspn(device, ":")),
+            n_kinds = ac_device_n_providers();
   if (kind < 0) {
     for (int i = 0; i < n_kinds; i++) kinds[i] = ac_device_provider_at(i)->name;
     const char *near = ac_nearest(device, kinds, n_kinds);
-    return lac_argerror(L, S, AC_DEVICE, "device_flags", 1, "device", "no kind of device is called '%s'%s%s%s", device,
+    return lac_argerror(L, S, AC_DEVICE, "device_flags", 1, "device",
+                        "no kind of device is called '%s'%s%s%s", device,
                         near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
   }
   const ac_device_provider *p = ac_device_provider_at(kind);
   const int n = p->n_flags < MOST ? p->n_flags : MOST;
-  for (int i = 0; i < n; i++) aci_device_flag_name(p, i, text[i], sizeof text[i]), names[i] = text[i];
+  for (int i = 0; i < n; i++)
+    aci_device_flag_name(p, i, text[i], sizeof text[i]), names[i] = text[i];
   names[n] = NULL;
   const lac_opts o = lac_opts_open(L, S, 2, names);
   int64_t value[MOST];
@@ -125,14 +131,17 @@ static int device_flags(lua_State *L) {
   lua_createtable(L, 0, n);
   for (int i = 0; i < n; i++) {
     const bool is_bool = p->params[i].type == AC_PARAM_BOOL;
-    if (ac_ctx_device_flag(S->ctx, p->name, names[i], &value[i], &e) != AC_OK) return lac_raise(L, S, &e);
+    if (ac_ctx_device_flag(S->ctx, p->name, names[i], &value[i], &e) != AC_OK)
+      return lac_raise(L, S, &e);
     if (is_bool) lua_pushboolean(L, value[i] != 0);
     else lua_pushinteger(L, (lua_Integer)value[i]);
     lua_setfield(L, -2, names[i]);
-    value[i] = is_bool ? lac_opt_bool(&o, names[i], value[i] != 0) : lac_opt_int(&o, names[i], value[i]);
+    value[i] =
+        is_bool ? lac_opt_bool(&o, names[i], value[i] != 0) : lac_opt_int(&o, names[i], value[i]);
   }
   for (int i = 0; i < n; i++)
-    if (ac_ctx_set_device_flag(S->ctx, p->name, names[i], value[i], &e) != AC_OK) return lac_raise(L, S, &e);
+    if (ac_ctx_set_device_flag(S->ctx, p->name, names[i], value[i], &e) != AC_OK)
+      return lac_raise(L, S, &e);
   return 1;
 }
 

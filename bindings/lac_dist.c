@@ -1,6 +1,6 @@
-/* The world of ranks from Lua: joining and leaving, information about ranks, the flight recorder. Together with
- * lac_group.c, lac_collective.c and lac_coll_list.c it makes the table accel.dist.core, which stdlib/accel/dist
- * completes. The world itself: world.c. */
+/* The world of ranks from Lua: joining and leaving, information about ranks, the flight recorder.
+ * Together with lac_group.c, lac_collective.c and lac_coll_list.c it makes the table
+ * accel.dist.core, which stdlib/accel/dist completes. The world itself: world.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,8 @@
 
 /* init_process_group([backend] [, {backend =, timeout =, rank =, world_size =, device_id =}]) */
 static int init_process_group(lua_State *L) {
-  static const char *const names[] = {"backend", "timeout", "rank", "world_size", "machines", "shares_memory", "device_id", NULL};
+  static const char *const names[] = {"backend",  "timeout",       "rank",      "world_size",
+                                      "machines", "shares_memory", "device_id", NULL};
   lac_state *S = lac_get(L);
   char site[LAC_SITE];
   const bool first = lua_type(L, 1) == LUA_TSTRING;
@@ -26,9 +27,11 @@ static int init_process_group(lua_State *L) {
   if (timeout < 0 || timeout != timeout)
     return lac_argerror(L, S, AC_INVALID, NULL, 0, "timeout", "expected seconds, got %g", timeout);
   /* a bad one is reported before others wait for this rank */
-  ac_device *device = lac_opt_string(&o, "device_id", NULL) != NULL ? lac_opt_device(&o, "device_id", NULL) : NULL;
+  ac_device *device =
+      lac_opt_string(&o, "device_id", NULL) != NULL ? lac_opt_device(&o, "device_id", NULL) : NULL;
   /* the name for whatever serves CPU tensors */
-  if (backend != NULL && (strcmp(backend, "gloo") == 0 || strcmp(backend, "auto") == 0)) backend = NULL;
+  if (backend != NULL && (strcmp(backend, "gloo") == 0 || strcmp(backend, "auto") == 0))
+    backend = NULL;
   const bool sim = backend != NULL && strcmp(backend, "sim") == 0;
   if (S->ranks->world == NULL) {
     ac_err e;
@@ -38,16 +41,18 @@ static int init_process_group(lua_State *L) {
     w.timeout_s = timeout;
     if (sim) {
       if (size < 1 || size > INT32_MAX || rank >= size || rank < -1)
-        return lac_error(L, S, AC_INVALID,
-                         "init_process_group: backend sim plays one rank of a world: world_size >= 1, "
-                         "rank 0 .. world_size - 1, got rank %lld of %lld",
-                         (long long)rank, (long long)size);
+        return lac_error(
+            L, S, AC_INVALID,
+            "init_process_group: backend sim plays one rank of a world: world_size >= 1, "
+            "rank 0 .. world_size - 1, got rank %lld of %lld",
+            (long long)rank, (long long)size);
       w.sim_rank = rank < 0 ? 0 : (int)rank;
       w.sim_size = (int)size;
       const int64_t machines = lac_opt_int(&o, "machines", 1);
       if (machines < 1 || size % machines != 0)
-        return lac_error(L, S, AC_INVALID, "init_process_group: %lld ranks on %lld machines: each has equally many", (long long)size,
-                         (long long)machines);
+        return lac_error(L, S, AC_INVALID,
+                         "init_process_group: %lld ranks on %lld machines: each has equally many",
+                         (long long)size, (long long)machines);
       w.sim_machines = (int)machines;
       w.sim_shares_memory = lac_opt_bool(&o, "shares_memory", false);
     }
@@ -68,9 +73,12 @@ static int init_process_group(lua_State *L) {
         L, S, AC_INVALID,
         "init_process_group: rank %lld of %lld was requested, but the launcher made this process rank %d "
         "of %d; omit rank and world_size",
-        (long long)(rank < 0 ? got_rank : rank), (long long)(size < 0 ? got_size : size), got_rank, got_size);
+        (long long)(rank < 0 ? got_rank : rank), (long long)(size < 0 ? got_size : size), got_rank,
+        got_size);
   ac_err e;
-  if (device != NULL && ac_world_bind_device(S->ranks->world, device, lac_site(L, S, 1, site), &e) != AC_OK) return lac_raise(L, S, &e);
+  if (device != NULL &&
+      ac_world_bind_device(S->ranks->world, device, lac_site(L, S, 1, site), &e) != AC_OK)
+    return lac_raise(L, S, &e);
   return 0;
 }
 
@@ -134,7 +142,8 @@ static int get_backend(lua_State *L) {
 static int set_timeout(lua_State *L) {
   lac_state *S = lac_get(L);
   const double s = lac_check_number(L, S, 1, "seconds");
-  if (!(s > 0)) return lac_argerror(L, S, AC_INVALID, NULL, 1, "seconds", "expected more than 0, got %g", s);
+  if (!(s > 0))
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "seconds", "expected more than 0, got %g", s);
   ac_world_set_timeout(lac_world(L, S), s);
   return 0;
 }
@@ -157,8 +166,9 @@ static int heap_bytes(lua_State *L) {
   return 1;
 }
 
-/* empty(shape [, {dtype = "f32", device = "cpu"}]): contents undefined, in memory that all ranks of this machine map. It is
- * on the CPU whatever the default device is, except for meta, whose tensors are shapes alone. */
+/* empty(shape [, {dtype = "f32", device = "cpu"}]): contents undefined, in memory that all ranks of
+ * this machine map. It is on the CPU whatever the default device is, except for meta, whose tensors
+ * are shapes alone. */
 static int empty(lua_State *L) {
   static const char *const names[] = {"dtype", "device", NULL};
   lac_state *S = lac_get(L);
@@ -171,7 +181,8 @@ static int empty(lua_State *L) {
   ac_device *d = S->ctx->default_device;
   d = lac_opt_device(&o, "device", d != NULL && d->kind == AC_DEV_META ? d : S->ctx->device[0]);
   if (at < last)
-    return lac_error(L, S, AC_INVALID, "empty: a shape and a table of options, got %d arguments", last);
+    return lac_error(L, S, AC_INVALID, "empty: a shape and a table of options, got %d arguments",
+                     last);
   lac_world(L, S); /* brings the heap */
   lac_new_tensor(L, S, d, dtype, ndim, shape, AC_MEM_PARAMETER);
   return 1;
@@ -206,7 +217,8 @@ static int records(lua_State *L) {
   if (!lua_isnoneornil(L, 1)) {
     const int64_t n = lac_check_int(L, S, 1, "n");
     if (n < 0)
-      return lac_argerror(L, S, AC_INVALID, NULL, 1, "n", "expected 0 or more, got %lld", (long long)n);
+      return lac_argerror(L, S, AC_INVALID, NULL, 1, "n", "expected 0 or more, got %lld",
+                          (long long)n);
     if (n < most) most = n;
   }
   ac_comm_record *r = lua_newuserdatauv(L, ((size_t)most + 1) * sizeof *r, 0);
@@ -240,9 +252,9 @@ static int records(lua_State *L) {
 /* ---- the table ---- */
 
 /* require "accel.dist.core" */
-/* accel.dist._alone(what?, ranks?): from here on a collective of more than `ranks` ranks (1) is an error. It names
- * `what`, the code that only so many ranks run. The next call ends it. Returns the previous values. For
- * accel.accelerator.region. */
+/* accel.dist._alone(what?, ranks?): from here on a collective of more than `ranks` ranks (1) is an
+ * error. It names `what`, the code that only so many ranks run. The next call ends it. Returns the
+ * previous values. For accel.accelerator.region. */
 static int alone(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *what = luaL_optstring(L, 1, "");

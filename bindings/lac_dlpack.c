@@ -1,5 +1,6 @@
-/* DLPack in scripts: x:to_dlpack() makes a capsule, accel.from_dlpack(capsule) a tensor of it. A capsule holds one DLManagedTensor
- * until somebody takes it: from_dlpack, or another library through ac_lua_take_dlpack. */
+/* DLPack in scripts: x:to_dlpack() makes a capsule, accel.from_dlpack(capsule) a tensor of it. A
+ * capsule holds one DLManagedTensor until somebody takes it: from_dlpack, or another library
+ * through ac_lua_take_dlpack. */
 #include "accel/lua.h"
 #include "core/lac.h"
 #include "tensor/dlpack.h"
@@ -36,7 +37,8 @@ static int to_dlpack(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
   capsule *c = capsule_push(L);
-  if (ac_tensor_to_dlpack(lac_check_tensor(L, S, 1, "self"), &c->m, &e) != AC_OK) return lac_raise(L, S, &e);
+  if (ac_tensor_to_dlpack(lac_check_tensor(L, S, 1, "self"), &c->m, &e) != AC_OK)
+    return lac_raise(L, S, &e);
   return 1;
 }
 
@@ -48,9 +50,12 @@ static int from_dlpack(lua_State *L) {
   lac_box *b = lac_box_push(L, S);
   capsule *c = luaL_testudata(L, 1, CAPSULE);
   if (c == NULL)
-    return lac_argerror(L, S, AC_INVALID, NULL, 1, "capsule", "expected what to_dlpack made, got %s",
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "capsule",
+                        "expected what to_dlpack made, got %s",
                         lac_typename(L, 1, buf, sizeof buf));
-  if (c->m == NULL) return lac_error(L, S, AC_RELEASED, "from_dlpack: the capsule was used before; each serves one tensor");
+  if (c->m == NULL)
+    return lac_error(L, S, AC_RELEASED,
+                     "from_dlpack: the capsule was used before; each serves one tensor");
   if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
   ac_tensor *t = NULL;
   if (ac_tensor_from_dlpack(cpu, c->m, &t, &e) != AC_OK) return lac_raise(L, S, &e);
@@ -74,8 +79,10 @@ struct DLManagedTensor *ac_lua_take_dlpack(lua_State *L, int idx) {
 LAC_OPEN("accel", dlpack) {
   static const luaL_Reg funcs[] = {{"from_dlpack", from_dlpack}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"to_dlpack", to_dlpack}, {NULL, NULL}};
-  static const luaL_Reg meta[] = {
-      {"__gc", capsule_close}, {"__close", capsule_close}, {"__tostring", capsule_tostring}, {NULL, NULL}};
+  static const luaL_Reg meta[] = {{"__gc", capsule_close},
+                                  {"__close", capsule_close},
+                                  {"__tostring", capsule_tostring},
+                                  {NULL, NULL}};
   luaL_newmetatable(L, CAPSULE);
   luaL_setfuncs(L, meta, 0);
   lua_pop(L, 1);

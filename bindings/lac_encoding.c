@@ -1,4 +1,5 @@
-/* Encodings for Lua: their fields as lists, many of them as tensors, padding. Part of accel.text.core (lac_text.c). */
+/* Encodings for Lua: their fields as lists, many of them as tensors, padding. Part of
+ * accel.text.core (lac_text.c). */
 #include "core/op.h"
 #include "text.h"
 
@@ -7,7 +8,8 @@
 static ac_encoding *check_encoding(lua_State *L, lac_state *S, int idx) {
   lac_encoding *k = luaL_testudata(L, idx, ENCODING);
   if (k == NULL || k->x == NULL)
-    lac_argerror(L, S, AC_INVALID, NULL, idx, "encoding", "expected encoding, got %s", luaL_typename(L, idx));
+    lac_argerror(L, S, AC_INVALID, NULL, idx, "encoding", "expected encoding, got %s",
+                 luaL_typename(L, idx));
   return k->x;
 }
 
@@ -57,8 +59,8 @@ static int pad(lua_State *L) {
 }
 
 typedef enum field { IDS, TYPE_IDS, ATTENTION, SPECIAL, WORDS, SEQUENCE, FIELDS } field;
-static const char *const field_names[] = {"ids",      "type_ids",    "attention_mask", "special_tokens_mask",
-                                          "word_ids", "sequence_ids"};
+static const char *const field_names[] = {
+    "ids", "type_ids", "attention_mask", "special_tokens_mask", "word_ids", "sequence_ids"};
 
 static int64_t value_of(const ac_encoding *x, field f, size_t i) {
   switch (f) {

@@ -1,6 +1,7 @@
-/* Making tensors: accel.tensor from Lua data, zeros ones full empty and their _like forms, arange linspace eye.
- * Shapes are a table or written out. The last argument may be {dtype=, device=, requires_grad=}. Numbers without
- * a dtype become i64 when all are integers, bool when all are booleans, f32 otherwise. */
+/* Making tensors: accel.tensor from Lua data, zeros ones full empty and their _like forms, arange
+ * linspace eye. Shapes are a table or written out. The last argument may be {dtype=, device=,
+ * requires_grad=}. Numbers without a dtype become i64 when all are integers, bool when all are
+ * booleans, f32 otherwise. */
 #include <math.h>
 #include <string.h>
 
@@ -37,14 +38,15 @@ lac_spec lac_spec_like(lua_State *L, lac_state *S, const ac_tensor *t, int idx, 
   return s;
 }
 
-ac_tensor *lac_spec_new(lua_State *L, lac_state *S, const lac_spec *s, int ndim, const int64_t *shape) {
+ac_tensor *lac_spec_new(lua_State *L, lac_state *S, const lac_spec *s, int ndim,
+                        const int64_t *shape) {
   lac_gc_due(L, S);
   return lac_new_tensor(L, S, s->device, s->dtype, ndim, shape,
                         s->requires_grad ? AC_MEM_PARAMETER : AC_MEM_ACTIVATION);
 }
 
-ac_tensor *lac_spec_from_host(lua_State *L, lac_state *S, const lac_spec *s, int ndim, const int64_t *shape,
-                              const void *data) {
+ac_tensor *lac_spec_from_host(lua_State *L, lac_state *S, const lac_spec *s, int ndim,
+                              const int64_t *shape, const void *data) {
   ac_err e;
   ac_tensor *t = NULL;
   lac_gc_due(L, S);
@@ -68,7 +70,8 @@ int lac_spec_finish(lua_State *L, lac_state *S, const lac_spec *s) {
 }
 
 static void fill(lua_State *L, lac_state *S, ac_tensor *t, ac_scalar value) {
-  const ac_value v[2] = {{.kind = AC_T_TENSOR, .tensor = t}, {.kind = AC_T_SCALAR, .scalar = value}};
+  const ac_value v[2] = {{.kind = AC_T_TENSOR, .tensor = t},
+                         {.kind = AC_T_SCALAR, .scalar = value}};
   lac_call_op(L, S, "fill_", v, 2, NULL);
 }
 
@@ -101,11 +104,13 @@ static bool leaf(nested *p, ac_scalar *s) {
   return true;
 }
 
-/* The first element of every level gives the shape. Differences are reported when the values are read. */
+/* The first element of every level gives the shape. Differences are reported when the values are
+ * read. */
 static void measure(nested *p) {
   int top = lua_gettop(p->L);
   while (lua_istable(p->L, -1)) {
-    if (p->ndim == AC_MAX_DIMS) lac_error(p->L, p->S, AC_SHAPE, "tensor: %d dims at most", AC_MAX_DIMS);
+    if (p->ndim == AC_MAX_DIMS)
+      lac_error(p->L, p->S, AC_SHAPE, "tensor: %d dims at most", AC_MAX_DIMS);
     p->shape[p->ndim++] = (int64_t)lua_rawlen(p->L, -1);
     luaL_checkstack(p->L, 4, "tensor");
     lua_rawgeti(p->L, -1, 1);
@@ -155,7 +160,8 @@ static int tensor(lua_State *L) {
     ac_tensor *out = lac_spec_new(L, S, &c, ndim, shape);
     t = lac_check_tensor(L, S, 1, "data"); /* the collector may have run finalizers */
     bool grad = ac_ctx_set_grad_enabled(S->ctx, false);
-    const ac_value v[2] = {{.kind = AC_T_TENSOR, .tensor = out}, {.kind = AC_T_TENSOR, .tensor = t}};
+    const ac_value v[2] = {{.kind = AC_T_TENSOR, .tensor = out},
+                           {.kind = AC_T_TENSOR, .tensor = t}};
     ac_value r[AC_MAX_RESULTS];
     ac_err e;
     int n = 0;
@@ -169,7 +175,8 @@ static int tensor(lua_State *L) {
   lua_pushvalue(L, 1);
   if (!lua_istable(L, 1) && lua_type(L, 1) != LUA_TNUMBER && !lua_isboolean(L, 1)) {
     char buf[96];
-    return lac_argerror(L, S, AC_INVALID, "tensor", 1, "data", "expected table, number or boolean, got %s",
+    return lac_argerror(L, S, AC_INVALID, "tensor", 1, "data",
+                        "expected table, number or boolean, got %s",
                         lac_typename(L, 1, buf, sizeof buf));
   }
   measure(&p);
@@ -314,7 +321,8 @@ static int sequence(lua_State *L, lac_state *S, const lac_spec *s, int64_t n, co
 }
 
 static ac_scalar range_value(const ac_scalar *at, int64_t i) {
-  if (at[0].kind == AC_SCALAR_INT) return (ac_scalar){.kind = AC_SCALAR_INT, .i = at[0].i + i * at[1].i};
+  if (at[0].kind == AC_SCALAR_INT)
+    return (ac_scalar){.kind = AC_SCALAR_INT, .i = at[0].i + i * at[1].i};
   return number(at[0].f + (double)i * at[1].f);
 }
 
@@ -324,11 +332,16 @@ static int arange(lua_State *L) {
   int n = lua_gettop(L);
   if (n > 0 && lua_istable(L, n)) n--;
   if (n < 1 || n > 3)
-    return lac_argerror(L, S, AC_INVALID, NULL, n + 1, "stop", "expected 1 to 3 numbers, got %d", n);
+    return lac_argerror(L, S, AC_INVALID, NULL, n + 1, "stop", "expected 1 to 3 numbers, got %d",
+                        n);
   bool integers = true;
   double v[3];
   for (int i = 0; i < n; i++) {
-    v[i] = lac_check_number(L, S, i + 1, n == 1 ? "stop" : i == 0 ? "start" : i == 1 ? "stop" : "step");
+    v[i] = lac_check_number(L, S, i + 1,
+                            n == 1   ? "stop"
+                            : i == 0 ? "start"
+                            : i == 1 ? "stop"
+                                     : "step");
     integers = integers && lua_isinteger(L, i + 1);
   }
   double start = n == 1 ? 0 : v[0], stop = n == 1 ? v[0] : v[1], step = n == 3 ? v[2] : 1;
@@ -336,7 +349,8 @@ static int arange(lua_State *L) {
     return lac_error(L, S, AC_INVALID, "arange: start, stop and step must be finite, step not 0");
   lac_spec s = lac_spec_read(L, S, n + 1, integers ? AC_I64 : AC_F32, NULL);
   double count = ceil((stop - start) / step);
-  if (count > 1e15) return lac_error(L, S, AC_OOM, "arange: %.0f elements do not fit memory", count);
+  if (count > 1e15)
+    return lac_error(L, S, AC_OOM, "arange: %.0f elements do not fit memory", count);
   ac_scalar at[2] = {number(start), number(step)};
   if (integers) {
     at[0] = (ac_scalar){.kind = AC_SCALAR_INT, .i = n == 1 ? 0 : lua_tointeger(L, 1)};
@@ -372,8 +386,8 @@ static int eye(lua_State *L) {
   shape[1] = lua_type(L, 2) == LUA_TNUMBER ? lac_check_int(L, S, next++, "m") : shape[0];
   for (int i = 0; i < 2; i++)
     if (shape[i] < 0)
-      return lac_argerror(L, S, AC_SHAPE, NULL, i + 1, i ? "m" : "n", "must not be negative, got %lld",
-                          (long long)shape[i]);
+      return lac_argerror(L, S, AC_SHAPE, NULL, i + 1, i ? "m" : "n",
+                          "must not be negative, got %lld", (long long)shape[i]);
   lac_spec s = lac_spec_read(L, S, next, AC_F32, NULL);
   lac_check_last(L, S, next);
   size_t bytes = ac_dtype_bytes(s.dtype);
@@ -401,8 +415,9 @@ LAC_OPEN("accel", factory) {
                                    {"linspace", linspace},
                                    {"eye", eye},
                                    {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"new_zeros", new_zeros}, {"new_ones", new_ones}, {"new_empty", new_empty},
-                                     {"new_full", new_full},   {"new_tensor", new_tensor}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"new_zeros", new_zeros},   {"new_ones", new_ones},
+                                     {"new_empty", new_empty},   {"new_full", new_full},
+                                     {"new_tensor", new_tensor}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_getfield(L, -1, "Tensor");
   lac_setfuncs(L, S, methods);

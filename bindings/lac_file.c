@@ -1,5 +1,5 @@
-/* Files: accel.save and accel.load (safetensors), accel.open_safetensors (one tensor at a time). Misuse raises.
- * A file that fails, or has the wrong format, returns nil, message, code. */
+/* Files: accel.save and accel.load (safetensors), accel.open_safetensors (one tensor at a time).
+ * Misuse raises. A file that fails, or has the wrong format, returns nil, message, code. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,8 @@ static void add_tensor(lua_State *L, lac_state *S, void *arg) {
   save_list *l = arg;
   char buf[96];
   if (lua_type(L, -2) != LUA_TSTRING)
-    lac_error(L, S, AC_INVALID, "save: names are strings, found %s", lac_typename(L, -2, buf, sizeof buf));
+    lac_error(L, S, AC_INVALID, "save: names are strings, found %s",
+              lac_typename(L, -2, buf, sizeof buf));
   const char *name = lua_tostring(L, -2);
   lac_box *b = lac_box_test(L, -1);
   if (b == NULL || b->t == NULL)
@@ -105,7 +106,8 @@ static void add_meta(lua_State *L, lac_state *S, void *arg) {
     lac_error(L, S, AC_INVALID, "save: metadata is a table of strings by name, found %s = %s",
               luaL_typename(L, -2), luaL_typename(L, -1));
   if (m->n == m->cap) lac_error(L, S, AC_STATE, "save: the metadata changed while it was read");
-  int at = (int)lua_rawlen(L, ANCHOR); /* after the names: nothing else anchors values that __pairs made */
+  /* after the names: nothing else anchors values that __pairs made */
+  int at = (int)lua_rawlen(L, ANCHOR);
   lua_pushvalue(L, -2);
   lua_rawseti(L, ANCHOR, at + 1);
   lua_pushvalue(L, -1);
@@ -114,7 +116,8 @@ static void add_meta(lua_State *L, lac_state *S, void *arg) {
   m->values[m->n++] = lua_tostring(L, -1);
 }
 
-/* format = "pt", where the script names no format: readers of Hugging Face refuse a file without one. The lists have room for it. */
+/* format = "pt", where the script names no format: readers of Hugging Face refuse a file without
+ * one. The lists have room for it. */
 static void name_format(meta_list *m) {
   for (int i = 0; i < m->n; i++)
     if (strcmp(m->keys[i], "format") == 0) return;
@@ -138,7 +141,8 @@ static int save_grad_off(lua_State *L) {
   each(L, 2, add_tensor, S, &l);
   if (!lua_isnil(L, 3)) each(L, 3, add_meta, S, &m);
   name_format(&m);
-  aci_set *set = lac_check_set(L, S, 4, "set"); /* after all that runs Lua code, which may close it */
+  /* after all that runs Lua code, which may close it */
+  aci_set *set = lac_check_set(L, S, 4, "set");
   if (lac_placeholders(L)) {
     lac_list_release(l.tensors);
     if (set != NULL) { /* path is a name in its folder */
@@ -186,14 +190,19 @@ static void warn_of_name(lua_State *L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &warned);
   lua_warning(L, "save: ", 1);
   lua_warning(L, path, 1);
-  lua_warning(L, ": the file holds safetensors, which torch.load does not read under this name; name it .safetensors", 0);
+  lua_warning(
+      L,
+      ": the file holds safetensors, which torch.load does not read under this name; name it .safetensors",
+      0);
 }
 
-/* accel.save(path, tensors by name [, metadata [, set]]) -> true, or nil, message, code. With a set of files, path is a name in it. */
+/* accel.save(path, tensors by name [, metadata [, set]]) -> true, or nil, message, code. With a set
+ * of files, path is a name in it. */
 static int save(lua_State *L) {
   lac_state *S = lac_get(L);
   if (lua_type(L, 2) == LUA_TSTRING && lua_type(L, 1) != LUA_TSTRING) /* torch.save's order */
-    return lac_argerror(L, S, AC_INVALID, "save", 1, "path", "expected string, got %s; the path comes first: save(path, tensors)",
+    return lac_argerror(L, S, AC_INVALID, "save", 1, "path",
+                        "expected string, got %s; the path comes first: save(path, tensors)",
                         luaL_typename(L, 1));
   lac_check_string(L, S, 1, "path", NULL);
   if (!lua_istable(L, 2))
@@ -202,8 +211,8 @@ static int save(lua_State *L) {
   refuse_object(L, S, 2);
   lac_args_end(L, S, 4);
   if (!lua_isnil(L, 3) && !lua_istable(L, 3))
-    return lac_argerror(L, S, AC_INVALID, "save", 3, "metadata", "expected table of strings, got %s",
-                        luaL_typename(L, 3));
+    return lac_argerror(L, S, AC_INVALID, "save", 3, "metadata",
+                        "expected table of strings, got %s", luaL_typename(L, 3));
   lac_check_set(L, S, 4, "set");
   warn_of_name(L);
   lua_settop(L, 4);
@@ -240,8 +249,8 @@ static int open_reader(lua_State *L, lac_state *S, const char *path, reader **ou
   return st == AC_OK ? 1 : lac_fail(L, &e);
 }
 
-/* Pushes a tensor of the file, or nil, message, code. Collections that run finalizers stand before the
- * reader's last check: a finalizer may close it, and its entries go with it. */
+/* Pushes a tensor of the file, or nil, message, code. Collections that run finalizers stand before
+ * the reader's last check: a finalizer may close it, and its entries go with it. */
 static int push_entry(lua_State *L, lac_state *S, const reader *r, const char *name, ac_device *d) {
   lac_box *b = lac_box_push(L, S);
   if (r->f == NULL) return lac_error(L, S, AC_RELEASED, "the safetensors file is closed");
@@ -252,11 +261,11 @@ static int push_entry(lua_State *L, lac_state *S, const reader *r, const char *n
   ac_device *cpu;
   ac_tensor *out = NULL;
   if (!t->has_dtype)
-    return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' is %s, which has no dtype here", t->name,
-                     t->dtype_name);
+    return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' is %s, which has no dtype here",
+                     t->name, t->dtype_name);
   if (t->ndim > AC_MAX_DIMS)
-    return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' has %d dims, more than %d", t->name, t->ndim,
-                     AC_MAX_DIMS);
+    return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' has %d dims, more than %d", t->name,
+                     t->ndim, AC_MAX_DIMS);
   if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
   const ac_dtype dt = t->dtype;
   ac_status st = ac_tensor_new_class(cpu, dt, t->ndim, t->shape, AC_MEM_PARAMETER, &out, &e);
@@ -294,7 +303,8 @@ static bool is_script(const char *path) {
   return n > 4 && strcmp(path + n - 4, ".lua") == 0 && access(path, R_OK) == 0;
 }
 
-/* accel.load(path [, {device =}]) -> tensors by name, or of a torch.save file its tree. Or nil, message, code */
+/* accel.load(path [, {device =}]) -> tensors by name, or of a torch.save file its tree. Or nil,
+ * message, code */
 static int load(lua_State *L) {
   static const char *const names[] = {"device", NULL};
   lac_state *S = lac_get(L);
@@ -319,7 +329,8 @@ static int load(lua_State *L) {
   reader *r;
   int n = open_reader(L, S, path, &r);
   if (n != 1 && is_script(path))
-    return lac_argerror(L, S, AC_INVALID, NULL, 1, "path", "%s is a Lua script, and accel.load reads tensors; dofile \"%s\" runs it",
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "path",
+                        "%s is a Lua script, and accel.load reads tensors; dofile \"%s\" runs it",
                         path, path);
   if (n != 1) return n;
   lua_toclose(L, -1);
@@ -331,13 +342,16 @@ static int load(lua_State *L) {
     if (got != 1) return got;
     lua_setfield(L, -2, name);
   }
-  return 1; /* alone, so that model:load_state_dict(accel.load(path)) works: accel.open_safetensors(path):metadata() has the rest */
+  /* alone, so that model:load_state_dict(accel.load(path)) works:
+   * accel.open_safetensors(path):metadata() has the rest */
+  return 1;
 }
 
 static reader *check_reader(lua_State *L, lac_state *S) {
   reader *r = luaL_testudata(L, 1, SAFETENSORS);
   if (r == NULL)
-    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected safetensors file, got %s", luaL_typename(L, 1));
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected safetensors file, got %s",
+                 luaL_typename(L, 1));
   if (r->f == NULL) lac_error(L, S, AC_RELEASED, "the safetensors file is closed");
   return r;
 }
@@ -373,15 +387,16 @@ static int reader_get(lua_State *L) {
   return push_entry(L, S, r, name, ac_ctx_default_device(S->ctx));
 }
 
-/* read(name, tensor) -> true, or nil, message, code. The values into a contiguous tensor of the host with the same dtype and
- * number of elements. */
+/* read(name, tensor) -> true, or nil, message, code. The values into a contiguous tensor of the
+ * host with the same dtype and number of elements. */
 static int reader_read(lua_State *L) {
   lac_state *S = lac_get(L);
   reader *r = check_reader(L, S);
   const ac_safetensors_entry *t = entry_arg(L, S, r);
   ac_err e;
   if (ac_safetensors_read(r->f, t, lac_check_tensor(L, S, 3, "tensor"), &e) != AC_OK)
-    return e.code == AC_INVALID || e.code == AC_DTYPE || e.code == AC_DEVICE ? lac_raise(L, S, &e) : lac_fail(L, &e);
+    return e.code == AC_INVALID || e.code == AC_DTYPE || e.code == AC_DEVICE ? lac_raise(L, S, &e)
+                                                                             : lac_fail(L, &e);
   lua_pushboolean(L, 1);
   return 1;
 }
@@ -394,7 +409,8 @@ static int reader_verify(lua_State *L) {
   return 1;
 }
 
-/* {dtype = "f32", shape = {...}, offset = of its first byte in the file}, without reading the bytes */
+/* {dtype = "f32", shape = {...}, offset = of its first byte in the file}, without reading the
+ * bytes */
 static int reader_info(lua_State *L) {
   lac_state *S = lac_get(L);
   const reader *r = check_reader(L, S);
@@ -419,15 +435,13 @@ static int reader_metadata(lua_State *L) {
 }
 
 LAC_OPEN("accel", file) {
-  static const luaL_Reg funcs[] = {{"save", save},
-                                   {"load", load},
-                                   {"open_safetensors", open_safetensors},
-                                   {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"save", save}, {"load", load}, {"open_safetensors", open_safetensors}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", reader_close}, {"__close", reader_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"keys", reader_keys},   {"get", reader_get},
-                                     {"info", reader_info},     {"metadata", reader_metadata},
-                                     {"read", reader_read},   {"verify", reader_verify}, {"close", reader_close},
-                                     {NULL, NULL}};
+                                     {"info", reader_info},   {"metadata", reader_metadata},
+                                     {"read", reader_read},   {"verify", reader_verify},
+                                     {"close", reader_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, SAFETENSORS, metas, methods);
 }

@@ -1,5 +1,5 @@
-/* Folders: accel.makedirs, accel.mkdtemp, accel.listdir. Misuse raises. A folder that cannot be made or read returns nil,
- * message, code. */
+/* Folders: accel.makedirs, accel.mkdtemp, accel.listdir. Misuse raises. A folder that cannot be
+ * made or read returns nil, message, code. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -22,17 +22,19 @@ static int io_failed(lua_State *L, const char *path, const char *doing, int err)
   return lac_fail(L, &e);
 }
 
-/* accel.makedirs(path) -> true, or nil, message, code. Makes a folder and those above it, on disk when it returns. A folder that exists
- * is fine. */
+/* accel.makedirs(path) -> true, or nil, message, code. Makes a folder and those above it, on disk
+ * when it returns. A folder that exists is fine. */
 static int makedirs(lua_State *L) {
   size_t n;
   ac_err e;
-  if (aci_make_folders(path_arg(L, lac_get(L), "makedirs", &n), &e) != AC_OK) return lac_fail(L, &e);
+  if (aci_make_folders(path_arg(L, lac_get(L), "makedirs", &n), &e) != AC_OK)
+    return lac_fail(L, &e);
   lua_pushboolean(L, 1);
   return 1;
 }
 
-/* accel.mkdtemp(prefix) -> the path of a new folder, only for this user: prefix and six characters, or nil, message, code */
+/* accel.mkdtemp(prefix) -> the path of a new folder, only for this user: prefix and six characters,
+ * or nil, message, code */
 static int make_temporary(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n;
@@ -59,7 +61,8 @@ static int by_name(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* accel.listdir(path) -> names of the folder's entries, sorted, without "." and "..", or nil, message, code */
+/* accel.listdir(path) -> names of the folder's entries, sorted, without "." and "..", or nil,
+ * message, code */
 static int listdir(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t length;
@@ -99,7 +102,8 @@ static int listdir(lua_State *L) {
 LAC_OPEN("accel", folder) {
   static const luaL_Reg funcs[] = {
       {"makedirs", makedirs}, {"mkdtemp", make_temporary}, {"listdir", listdir}, {NULL, NULL}};
-  static const luaL_Reg metas[] = {{"__gc", close_directory}, {"__close", close_directory}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {
+      {"__gc", close_directory}, {"__close", close_directory}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, DIRECTORY, metas, methods);

@@ -1,17 +1,19 @@
-/* accel.Function{name =, forward =, backward =}: functions with a gradient of their own, written in Lua.
+/* accel.Function{name =, forward =, backward =}: functions with a gradient of their own, written in
+ * Lua.
  *
  *   local Cube = accel.Function{ name = "Cube",
- *     forward = function(ctx, x) ctx:save_for_backward(x) return x * x * x end,
- *     backward = function(ctx, dy) local x = ctx:saved_tensors() return dy * 3 * x * x end }
+ *     forward = function(ctx, x) ctx:save_for_backward(x) return x * x * x end, backward =
+ *     function(ctx, dy) local x = ctx:saved_tensors() return dy * 3 * x * x end }
  *   y = Cube(x)     -- or Cube.apply(x)
  *
- * forward runs without gradients. backward gets one gradient per result (zeros for missing ones, unless
- * ctx:set_materialize_grads(false)) and returns one per argument of forward, nil for none. With
- * setup_context(ctx, inputs, output) forward gets no ctx: setup_context saves the values for backward. The
- * graph, not Lua, holds the arguments of save_for_backward, frees them as backward consumes them, and checks
- * them for changes in place. Results among them are saved without their history, so that no cycle arises. An
- * argument that forward writes must be passed to ctx:mark_dirty and returned. Results without a gradient must
- * be passed to ctx:mark_non_differentiable. Other fields of ctx are the script's own. */
+ * forward runs without gradients. backward gets one gradient per result (zeros for missing ones,
+ * unless ctx:set_materialize_grads(false)) and returns one per argument of forward, nil for none.
+ * With setup_context(ctx, inputs, output) forward gets no ctx: setup_context saves the values for
+ * backward. The graph, not Lua, holds the arguments of save_for_backward, frees them as backward
+ * consumes them, and checks them for changes in place. Results among them are saved without their
+ * history, so that no cycle arises. An argument that forward writes must be passed to
+ * ctx:mark_dirty and returned. Results without a gradient must be passed to
+ * ctx:mark_non_differentiable. Other fields of ctx are the script's own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +38,8 @@ typedef struct call {
 
 static lac_box *arg_box(const call *c, int i) { return lac_box_test(c->L, c->first + i); }
 
-/* A result that is an input, an earlier result, or has a history, becomes a view of its own of the same bytes. */
+/* A result that is an input, an earlier result, or has a history, becomes a view of its own of the
+ * same bytes. */
 static void own_result(const call *c, int idx) {
   lua_State *L = c->L;
   lac_state *S = c->S;
@@ -82,10 +85,10 @@ static ac_status take_history(ac_tensor *t, const ac_tensor *made, ac_err *e) {
   return AC_OK;
 }
 
-/* Everything that can raise happened: makes the node. in has room for all arguments. out and dirty, owned, for
- * all results. */
-static ac_status record(const call *c, lac_fn_node *n, ac_tensor **in, ac_tensor **out, ac_tensor **dirty,
-                        ac_err *e) {
+/* Everything that can raise happened: makes the node. in has room for all arguments. out and dirty,
+ * owned, for all results. */
+static ac_status record(const call *c, lac_fn_node *n, ac_tensor **in, ac_tensor **out,
+                        ac_tensor **dirty, ac_err *e) {
   lua_State *L = c->L;
   n->in_arg = calloc((size_t)c->n_args + 1, sizeof *n->in_arg);
   n->out = calloc((size_t)c->n_res + 1, sizeof *n->out);
@@ -107,7 +110,8 @@ static ac_status record(const call *c, lac_fn_node *n, ac_tensor **in, ac_tensor
     *m = (lac_fn_out){.dtype = (ac_dtype)t->dtype, .device = t->device, .ndim = t->ndim};
     memcpy(m->shape, t->shape, (size_t)t->ndim * sizeof m->shape[0]);
     const int k = n->n_out++;
-    if (dirty[i] != NULL) AC_TRY(ac_tensor_detach(t, &out[k], e)); /* t still has the history of before */
+    /* t still has the history of before */
+    if (dirty[i] != NULL) AC_TRY(ac_tensor_detach(t, &out[k], e));
     else if (!c->constant[i]) ac_tensor_retain(out[k] = t);
   }
   lac_fn_forget_marks(L, c->ctx);
@@ -153,12 +157,13 @@ static void check_written(const call *c, const uint32_t *version) {
     const bool dirty = lac_fn_is_marked(c->L, c->ctx, "_dirty", b);
     if (!dirty && !(is_tracked(b) && ac_storage_version(b->t->storage) != version[i])) continue;
     if (is_guarded(b->t))
-      lac_error(c->L, c->S, AC_GRAD,
-                "forward wrote argument %d in place, a leaf that requires gradients or a view of one", i + 1);
+      lac_error(
+          c->L, c->S, AC_GRAD,
+          "forward wrote argument %d in place, a leaf that requires gradients or a view of one",
+          i + 1);
     if (!dirty)
       lac_error(c->L, c->S, AC_GRAD,
-                "forward wrote argument %d in place; call ctx:mark_dirty(it) and return it",
-                i + 1);
+                "forward wrote argument %d in place; call ctx:mark_dirty(it) and return it", i + 1);
     if (b->t->flags & ACI_T_VIEW)
       lac_error(
           c->L, c->S, AC_GRAD,
@@ -170,11 +175,13 @@ static void check_written(const call *c, const uint32_t *version) {
       returned = r != NULL && r->t == b->t;
     }
     if (!returned)
-      lac_error(c->L, c->S, AC_GRAD, "argument %d was marked dirty, but is not among the results", i + 1);
+      lac_error(c->L, c->S, AC_GRAD, "argument %d was marked dirty, but is not among the results",
+                i + 1);
   }
 }
 
-/* forward(ctx, ...), or forward(...), then setup_context(ctx, {...}, results). Leaves the results on the stack. */
+/* forward(ctx, ...), or forward(...), then setup_context(ctx, {...}, results). Leaves the results
+ * on the stack. */
 static int run_forward(lua_State *L) {
   const int def = 1, ctx = 2, n = lua_gettop(L) - 2;
   const bool apart = lua_getfield(L, def, "setup_context") == LUA_TFUNCTION;
@@ -272,7 +279,8 @@ static int run(lua_State *L, lac_state *S, int def, int first) {
   push_anchor(&c); /* ctx + 1 */
   const size_t n = (size_t)c.n_args + 1;
   uint32_t *version = lua_newuserdatauv(L, sizeof *version * n, 0); /* ctx + 2 */
-  memset(version, 0, sizeof *version * n); /* all of it: the allocator reads memory of a box's size */
+  /* all of it: the allocator reads memory of a box's size */
+  memset(version, 0, sizeof *version * n);
   for (int i = 0; i < c.n_args; i++) {
     const lac_box *b = arg_box(&c, i);
     if (b != NULL) version[i] = ac_storage_version(b->t->storage);
@@ -353,7 +361,8 @@ static int function_tostring(lua_State *L) {
     lua_pushliteral(L, "name");
     lua_rawget(L, 1);
   }
-  lua_pushfstring(L, "accel.Function %s", lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "?");
+  lua_pushfstring(L, "accel.Function %s",
+                  lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "?");
   return 1;
 }
 

@@ -1,8 +1,11 @@
-/* accel.fuse.core, the native part of accel.compile: regions in which chains of maps become one pass over memory (ops/fuse.h).
+/* accel.fuse.core, the native part of accel.compile: regions in which chains of maps become one
+ * pass over memory (ops/fuse.h).
  *
  *   enter()                    begins a region. Regions nest
- *   leave(all)                 ends it. all: computes every waiting tensor, not only those that gradients need
- *   settle(t, ...)             the values of these tensors are in memory from now on. Skips other values
+ *   leave(all)                 ends it. all: computes every waiting tensor, not only those that
+ *                              gradients need
+ *   settle(t, ...)             the values of these tensors are in memory from now on. Skips other
+ *                              values
  *   counts() -> waited, passes, written, waiting, generated */
 #include "core/lac.h"
 #include "ops/fuse.h"
@@ -66,7 +69,8 @@ static int counts(lua_State *L) {
 }
 
 LAC_OPEN("accel.fuse.core", fuse) {
-  static const luaL_Reg funcs[] = {{"enter", enter}, {"leave", leave}, {"settle", settle}, {"counts", counts}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"enter", enter}, {"leave", leave}, {"settle", settle}, {"counts", counts}, {NULL, NULL}};
   if (luaL_newmetatable(L, HANDLE)) {
     lua_pushcfunction(L, collect);
     lua_setfield(L, -2, "__gc");

@@ -1,5 +1,5 @@
-/* GGUF files for Lua (accel.file.core): open_gguf, gguf_quantize, create_gguf. Called by stdlib/accel/models/gguf, which knows the names
- * in them. */
+/* GGUF files for Lua (accel.file.core): open_gguf, gguf_quantize, create_gguf. Called by
+ * stdlib/accel/models/gguf, which knows the names in them. */
 #include <string.h>
 
 #include "accel/file.h"
@@ -23,7 +23,9 @@ static int reader_close(lua_State *L) {
 
 static ac_gguf *check_self(lua_State *L, lac_state *S) {
   const holder *h = luaL_testudata(L, 1, READER);
-  if (h == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a GGUF file, got %s", luaL_typename(L, 1));
+  if (h == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a GGUF file, got %s",
+                 luaL_typename(L, 1));
   if (h->f == NULL) lac_error(L, S, AC_RELEASED, "the GGUF file is closed");
   return h->f;
 }
@@ -111,7 +113,8 @@ static int metadata(lua_State *L) {
   return 1;
 }
 
-/* file:tensors() -> list of {name =, type = "Q8_0", dtype = "f32", shape =} in the order of the file */
+/* file:tensors() -> list of {name =, type = "Q8_0", dtype = "f32", shape =} in the order of the
+ * file */
 static int tensors(lua_State *L) {
   ac_gguf *f = check_self(L, lac_get(L));
   lua_createtable(L, ac_gguf_n_tensors(f), 0);
@@ -142,7 +145,9 @@ static int get(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_gguf *f = check_self(L, S);
   const int64_t i = lac_check_int(L, S, 2, "i");
-  if (i < 1 || i > ac_gguf_n_tensors(f)) lac_error(L, S, AC_INDEX, "the file has %d tensors, not %lld", ac_gguf_n_tensors(f), (long long)i);
+  if (i < 1 || i > ac_gguf_n_tensors(f))
+    lac_error(L, S, AC_INDEX, "the file has %d tensors, not %lld", ac_gguf_n_tensors(f),
+              (long long)i);
   const ac_gguf_entry *t = ac_gguf_tensor(f, (int)i - 1);
   ac_device *cpu;
   ac_tensor *out = NULL;
@@ -161,12 +166,14 @@ static int get(lua_State *L) {
   return 1;
 }
 
-/* gguf_quantize(t, type) -> u8 tensor [blocks of all rows]: t contiguous f32, type AC_GGUF_Q4_0 or AC_GGUF_Q8_0 */
+/* gguf_quantize(t, type) -> u8 tensor [blocks of all rows]: t contiguous f32, type AC_GGUF_Q4_0 or
+ * AC_GGUF_Q8_0 */
 static int quantize(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tensor *src = lac_check_tensor(L, S, 1, "x");
   const int64_t type = lac_check_int(L, S, 2, "type");
-  if (type != AC_GGUF_Q4_0 && type != AC_GGUF_Q8_0) return lac_error(L, S, AC_INVALID, "type must be 2 (Q4_0) or 8 (Q8_0)");
+  if (type != AC_GGUF_Q4_0 && type != AC_GGUF_Q8_0)
+    return lac_error(L, S, AC_INVALID, "type must be 2 (Q4_0) or 8 (Q8_0)");
   const int64_t n = ac_tensor_numel(src) / 32 * (type == AC_GGUF_Q8_0 ? 34 : 18);
   ac_device *cpu;
   ac_tensor *out = NULL;
@@ -195,28 +202,38 @@ static int writer_close(lua_State *L) {
 
 static ac_gguf_writer *check_writer(lua_State *L, lac_state *S) {
   const writer *h = luaL_testudata(L, 1, WRITER);
-  if (h == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a GGUF file that is written, got %s", luaL_typename(L, 1));
+  if (h == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a GGUF file that is written, got %s",
+                 luaL_typename(L, 1));
   if (h->w == NULL) lac_error(L, S, AC_RELEASED, "the GGUF file is closed");
   return h->w;
 }
 
-/* create_gguf(path, head, alignment, bytes) -> file, of so many bytes of padded tensors, or nil, message, code */
+/* create_gguf(path, head, alignment, bytes) -> file, of so many bytes of padded tensors, or nil,
+ * message, code */
 static int create_gguf(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n_head;
-  const char *path = lac_check_string(L, S, 1, "path", NULL), *head = lac_check_string(L, S, 2, "head", &n_head);
-  const int64_t alignment = lac_check_int(L, S, 3, "alignment"), bytes = lac_check_int(L, S, 4, "bytes");
+  const char *path = lac_check_string(L, S, 1, "path", NULL),
+             *head = lac_check_string(L, S, 2, "head", &n_head);
+  const int64_t alignment = lac_check_int(L, S, 3, "alignment"),
+                bytes = lac_check_int(L, S, 4, "bytes");
   ac_err e;
-  if (alignment < 1 || alignment > 65536) return lac_error(L, S, AC_INVALID, "alignment must lie in 1 .. 65536, got %lld", (long long)alignment);
-  if (bytes < 0) return lac_error(L, S, AC_INVALID, "bytes must not be negative, got %lld", (long long)bytes);
+  if (alignment < 1 || alignment > 65536)
+    return lac_error(L, S, AC_INVALID, "alignment must lie in 1 .. 65536, got %lld",
+                     (long long)alignment);
+  if (bytes < 0)
+    return lac_error(L, S, AC_INVALID, "bytes must not be negative, got %lld", (long long)bytes);
   writer *h = lua_newuserdatauv(L, sizeof *h, 0);
   h->w = NULL;
   luaL_setmetatable(L, WRITER);
-  if (ac_gguf_create(path, head, n_head, (uint32_t)alignment, (uint64_t)bytes, &h->w, &e) != AC_OK) return lac_fail(L, &e);
+  if (ac_gguf_create(path, head, n_head, (uint32_t)alignment, (uint64_t)bytes, &h->w, &e) != AC_OK)
+    return lac_fail(L, &e);
   return 1;
 }
 
-/* file:append(t), file:commit() -> true, or nil, message, code. A file closed without commit leaves no trace. */
+/* file:append(t), file:commit() -> true, or nil, message, code. A file closed without commit leaves
+ * no trace. */
 static int append(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_tensor *t = lac_check_tensor(L, S, 2, "tensor");
@@ -235,14 +252,21 @@ static int commit(lua_State *L) {
 }
 
 LAC_OPEN("accel.file.core", gguf) {
-  static const luaL_Reg funcs[] = {
-      {"open_gguf", open_gguf}, {"gguf_quantize", quantize}, {"create_gguf", create_gguf}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"open_gguf", open_gguf},
+                                   {"gguf_quantize", quantize},
+                                   {"create_gguf", create_gguf},
+                                   {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", reader_close}, {"__close", reader_close}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {
-      {"metadata", metadata}, {"tensors", tensors}, {"get", get}, {"close", reader_close}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"metadata", metadata},
+                                     {"tensors", tensors},
+                                     {"get", get},
+                                     {"close", reader_close},
+                                     {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
-  static const luaL_Reg writer_metas[] = {{"__gc", writer_close}, {"__close", writer_close}, {NULL, NULL}};
-  static const luaL_Reg writer_methods[] = {{"append", append}, {"commit", commit}, {"close", writer_close}, {NULL, NULL}};
+  static const luaL_Reg writer_metas[] = {
+      {"__gc", writer_close}, {"__close", writer_close}, {NULL, NULL}};
+  static const luaL_Reg writer_methods[] = {
+      {"append", append}, {"commit", commit}, {"close", writer_close}, {NULL, NULL}};
   lac_new_class(L, S, READER, metas, methods);
   lac_new_class(L, S, WRITER, writer_metas, writer_methods);
 }

@@ -1,13 +1,16 @@
-/* accel.optim.core, the native part of accel.optim: functions on the gradients of a whole list of parameters,
- * in one call each. Used by optimizers, clipping, unscaling and Module:zero_grad. */
+/* accel.optim.core, the native part of accel.optim: functions on the gradients of a whole list of
+ * parameters, in one call each. Used by optimizers, clipping, unscaling and Module:zero_grad. */
 #include "accel/autograd.h"
 #include "core/lac.h"
 #include "tensor/tensor_impl.h"
 
-static ac_tensor *tensor_at(lua_State *L, lac_state *S, int idx) { return lac_check_tensor(L, S, idx, "params"); }
+static ac_tensor *tensor_at(lua_State *L, lac_state *S, int idx) {
+  return lac_check_tensor(L, S, idx, "params");
+}
 
-/* gradients(params [, due]) -> list with the gradient of each, false if there is none, and whether all exist. With
- * due only those still to be multiplied. The handles are new ones: they may be spent. */
+/* gradients(params [, due]) -> list with the gradient of each, false if there is none, and whether
+ * all exist. With due only those still to be multiplied. The handles are new ones: they may be
+ * spent. */
 static int gradients(lua_State *L) {
   lac_state *S = lac_get(L);
   bool all = true;
@@ -18,7 +21,8 @@ static int gradients(lua_State *L) {
   lua_createtable(L, (int)n, 0);
   for (lua_Integer i = 1; i <= n; i++) {
     lua_rawgeti(L, 1, i);
-    lac_box *b = lac_box_push(L, S); /* before the tensor is read: the collector may run finalizers */
+    /* before the tensor is read: the collector may run finalizers */
+    lac_box *b = lac_box_push(L, S);
     const ac_tensor *t = tensor_at(L, S, 3);
     ac_tensor *g = !due || (t->flags & ACI_T_GRAD_DUE) ? ac_tensor_grad(t) : NULL;
     if (g != NULL) {
@@ -36,8 +40,8 @@ static int gradients(lua_State *L) {
   return 2;
 }
 
-/* spend(list): releases the handles of gradients(), so that a gradient is freed when its parameter drops it,
- * not at the next collection. */
+/* spend(list): releases the handles of gradients(), so that a gradient is freed when its parameter
+ * drops it, not at the next collection. */
 static int spend(lua_State *L) {
   lac_state *S = lac_get(L);
   luaL_checktype(L, 1, LUA_TTABLE);
@@ -94,8 +98,8 @@ static lua_Integer take_list(lua_State *L, bool *on) {
   return (lua_Integer)lua_rawlen(L, 1);
 }
 
-/* defer(params, on): the gradients that are there now are still to be multiplied, or are not any more. A gradient that
- * comes in the place of one is a new one, and adding to one raises. */
+/* defer(params, on): the gradients that are there now are still to be multiplied, or are not any
+ * more. A gradient that comes in the place of one is a new one, and adding to one raises. */
 static int defer(lua_State *L) {
   lac_state *S = lac_get(L);
   bool on;
@@ -110,8 +114,8 @@ static int defer(lua_State *L) {
   return 0;
 }
 
-/* other(params, on): position of the first parameter whose requires_grad differs from on. nil: none. Called before every
- * forward of a model that ranks share, so it checks flags alone. */
+/* other(params, on): position of the first parameter whose requires_grad differs from on. nil:
+ * none. Called before every forward of a model that ranks share, so it checks flags alone. */
 static int other(lua_State *L) {
   lac_state *S = lac_get(L);
   bool on;
@@ -128,7 +132,8 @@ static int other(lua_State *L) {
 }
 
 LAC_OPEN("accel.optim.core", gradients) {
-  static const luaL_Reg funcs[] = {{"gradients", gradients}, {"spend", spend}, {"zero", zero},   {"count", count},
-                                   {"defer", defer},         {"other", other}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"gradients", gradients}, {"spend", spend}, {"zero", zero}, {"count", count},
+      {"defer", defer},         {"other", other}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

@@ -1,14 +1,15 @@
-/* accel.graph.core, the native part of accel.graph: steps that a device records and replays (ops/capture.h).
+/* accel.graph.core, the native part of accel.graph: steps that a device records and replays
+ * (ops/capture.h).
  *
  *   open(device) -> capture, or nil and why not
  *   capture:begin(record)      a run of the function begins: watched, or recorded
  *   capture:finish(keep)       ends it. keep: it succeeded
  *   capture:why() -> string?   the operation that cannot be recorded. nil: none
- *   capture:counts() -> leaves, steps
- *   capture:wrote(tensor) -> whether the run wrote to it
+ *   capture:counts() -> leaves, steps capture:wrote(tensor) -> whether the run wrote to it
  *   capture:differs() -> string?
  *   capture:replay()           capture:settle()           capture:close()
- *   note(why)                  called by a library whose operation cannot be recorded. No effect without a run */
+ *   note(why)                  called by a library whose operation cannot be recorded. No effect
+ *                              without a run */
 #include "core/lac.h"
 #include "ops/capture.h"
 
@@ -50,7 +51,8 @@ static int begin(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
   aci_capture *k = check(L);
-  if (aci_capture_begin(k, lua_toboolean(L, 2) ? AC_CAPTURE_RECORD : AC_CAPTURE_WATCH, &e) != AC_OK) return lac_raise(L, S, &e);
+  if (aci_capture_begin(k, lua_toboolean(L, 2) ? AC_CAPTURE_RECORD : AC_CAPTURE_WATCH, &e) != AC_OK)
+    return lac_raise(L, S, &e);
   lua_pushvalue(L, 1);
   lua_setfield(L, LUA_REGISTRYINDEX, RUNNING);
   return 0;
@@ -67,7 +69,8 @@ static int finish(lua_State *L) {
 
 static int note(lua_State *L) {
   const char *why = luaL_checkstring(L, 1);
-  if (lua_getfield(L, LUA_REGISTRYINDEX, RUNNING) == LUA_TUSERDATA) aci_capture_note(*(aci_capture **)lua_touserdata(L, -1), why);
+  if (lua_getfield(L, LUA_REGISTRYINDEX, RUNNING) == LUA_TUSERDATA)
+    aci_capture_note(*(aci_capture **)lua_touserdata(L, -1), why);
   return 0;
 }
 
@@ -103,8 +106,10 @@ static int settle(lua_State *L) {
 
 LAC_OPEN("accel.graph.core", graph) {
   static const luaL_Reg funcs[] = {{"open", open_capture}, {"note", note}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"begin", begin},   {"finish", finish}, {"why", why},       {"counts", counts}, {"differs", differs},
-                                     {"replay", replay}, {"settle", settle}, {"close", collect}, {"wrote", wrote},   {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"begin", begin},   {"finish", finish},   {"why", why},
+                                     {"counts", counts}, {"differs", differs}, {"replay", replay},
+                                     {"settle", settle}, {"close", collect},   {"wrote", wrote},
+                                     {NULL, NULL}};
   if (luaL_newmetatable(L, CAPTURE)) {
     lua_pushcfunction(L, collect);
     lua_setfield(L, -2, "__gc");

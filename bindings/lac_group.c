@@ -1,5 +1,6 @@
-/* Groups of ranks in Lua: handles and membership. A group lives as long as its handle and the works under way
- * in it. Leaving its world frees it as well. Used by lac_dist.c and by every collective. */
+/* Groups of ranks in Lua: handles and membership. A group lives as long as its handle and the works
+ * under way in it. Leaving its world frees it as well. Used by lac_dist.c and by every
+ * collective. */
 #include <stdlib.h>
 
 #include "comm/segment.h"
@@ -26,8 +27,8 @@ ac_group *lac_check_group(lua_State *L, lac_state *S, int idx, lac_group **own) 
   lac_group **at = luaL_testudata(L, idx, group_meta);
   if (at == NULL) {
     char buf[96];
-    lac_argerror(L, S, AC_INVALID, NULL, idx < 0 ? 0 : idx, "group", "expected group from new_group, got %s",
-                 lac_typename(L, idx, buf, sizeof buf));
+    lac_argerror(L, S, AC_INVALID, NULL, idx < 0 ? 0 : idx, "group",
+                 "expected group from new_group, got %s", lac_typename(L, idx, buf, sizeof buf));
   }
   if (*at == NULL) return ac_world_group(lac_world(L, S));
   if (is_stale(S, *at)) lac_error(L, S, AC_STATE, "the group was destroyed");
@@ -35,11 +36,12 @@ ac_group *lac_check_group(lua_State *L, lac_state *S, int idx, lac_group **own) 
   return (*at)->g;
 }
 
-/* Handles cost the collector little, groups are few: those that nobody refers to any more are looked for here,
- * each time that twice as many are alive as the last time left. */
+/* Handles cost the collector little, groups are few: those that nobody refers to any more are
+ * looked for here, each time that twice as many are alive as the last time left. */
 static void collect_groups(lua_State *L, lac_state *S) {
   enum { FEW = ACI_GROUPS / 4, MANY = ACI_GROUPS - 8 };
-  if (S->ranks->n_groups < (S->ranks->collect_groups_at > FEW ? S->ranks->collect_groups_at : FEW)) return;
+  if (S->ranks->n_groups < (S->ranks->collect_groups_at > FEW ? S->ranks->collect_groups_at : FEW))
+    return;
   lua_gc(L, LUA_GCCOLLECT);
   lac_works_drain(S, false);
   const int next = 2 * S->ranks->n_groups;
@@ -57,8 +59,11 @@ static int new_group(lua_State *L) {
   lua_settop(L, 1);
   int n = ac_world_size(w);
   if (S->ranks->alone[0] != 0 && n > S->ranks->alone_ranks)
-    return lac_error(L, S, AC_STATE, "new_group: called inside %s, which not all of the %d ranks run together: the others "
-                     "would never join it; call it outside, on every rank", S->ranks->alone, n);
+    return lac_error(
+        L, S, AC_STATE,
+        "new_group: called inside %s, which not all of the %d ranks run together: the others "
+        "would never join it; call it outside, on every rank",
+        S->ranks->alone, n);
   if (!lua_isnil(L, 1)) {
     if (!lua_istable(L, 1))
       return lac_argerror(L, S, AC_INVALID, NULL, 1, "ranks", "expected list of ranks, got %s",
@@ -78,8 +83,9 @@ static int new_group(lua_State *L) {
     lua_rawgeti(L, 1, i + 1);
     const lua_Integer r = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &ok) : 0;
     if (!ok || r < 0 || r >= ac_world_size(w))
-      return lac_argerror(L, S, AC_INVALID, NULL, 1, "ranks", "entry %d: expected rank 0 .. %d, got %s",
-                          i + 1, ac_world_size(w) - 1, luaL_tolstring(L, -1, NULL));
+      return lac_argerror(L, S, AC_INVALID, NULL, 1, "ranks",
+                          "entry %d: expected rank 0 .. %d, got %s", i + 1, ac_world_size(w) - 1,
+                          luaL_tolstring(L, -1, NULL));
     ranks[i] = (int)r;
     lua_pop(L, 1);
   }
@@ -140,8 +146,8 @@ static int get_global_rank(lua_State *L) {
   const ac_group *g = lac_check_group(L, S, 1, &own);
   const int64_t r = lac_check_int(L, S, 2, "group_rank");
   if (r < 0 || r >= ac_group_size(g))
-    return lac_argerror(L, S, AC_INVALID, NULL, 2, "group_rank", "%lld in a group of %d", (long long)r,
-                        ac_group_size(g));
+    return lac_argerror(L, S, AC_INVALID, NULL, 2, "group_rank", "%lld in a group of %d",
+                        (long long)r, ac_group_size(g));
   lua_pushinteger(L, ac_group_global_rank(g, (int)r));
   return 1;
 }
@@ -195,7 +201,8 @@ LAC_OPEN("accel.dist.core", groups) {
                                    {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"rank", group_rank}, {"size", group_size}, {"ranks", group_ranks}, {NULL, NULL}};
-  static const luaL_Reg metas[] = {{"__gc", group_gc}, {"__tostring", group_tostring}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {
+      {"__gc", group_gc}, {"__tostring", group_tostring}, {NULL, NULL}};
   lac_new_class(L, S, group_meta, metas, methods);
   lac_setfuncs(L, S, funcs);
   lua_createtable(L, 0, 1);

@@ -1,5 +1,6 @@
-/* A server for pages on this machine, for accel-run ui (stdlib/accel/cli/ui.lua): core.http. The handler is a Lua function that runs
- * within server:poll. Its errors become answers with status 500, and their text goes to server:poll's caller. */
+/* A server for pages on this machine, for accel-run ui (stdlib/accel/cli/ui.lua): core.http. The
+ * handler is a Lua function that runs within server:poll. Its errors become answers with status
+ * 500, and their text goes to server:poll's caller. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +44,9 @@ static int http(lua_State *L) {
   server *s = lua_newuserdatauv(L, sizeof *s, 0);
   s->h = NULL;
   luaL_setmetatable(L, SERVER);
-  return ac_http_open((int)(port < -1 || port > 65536 ? -1 : port), &s->h, &e) == AC_OK ? 1 : lac_fail(L, &e);
+  return ac_http_open((int)(port < -1 || port > 65536 ? -1 : port), &s->h, &e) == AC_OK
+             ? 1
+             : lac_fail(L, &e);
 }
 
 /* core.http_library() -> version, or nil, message, code */
@@ -69,7 +72,8 @@ typedef struct call {
   bool failed;
 } call;
 
-/* The handler's result, at index 2, into the answer. Strings stay alive in the table of answers. Protected. */
+/* The handler's result, at index 2, into the answer. Strings stay alive in the table of answers.
+ * Protected. */
 static int run_handler(lua_State *L) {
   call *c = lua_touserdata(L, 1);
   request *q = lua_newuserdatauv(L, sizeof *q, 0);
@@ -85,7 +89,8 @@ static int run_handler(lua_State *L) {
   lua_pushvalue(L, t);
   lua_rawseti(L, 3, (lua_Integer)lua_rawlen(L, 3) + 1);
   if (lua_getfield(L, t, "status") == LUA_TNUMBER) c->answer->status = (int)lua_tointeger(L, -1);
-  if (lua_getfield(L, t, "body") == LUA_TSTRING) c->answer->body = lua_tolstring(L, -1, &c->answer->n);
+  if (lua_getfield(L, t, "body") == LUA_TSTRING)
+    c->answer->body = lua_tolstring(L, -1, &c->answer->n);
   lua_getfield(L, t, "stream");
   c->answer->stream = lua_toboolean(L, -1);
   int n = 0;
@@ -111,7 +116,10 @@ static void handle(void *user, const ac_http_request *r, ac_http_answer *answer)
   lua_pushvalue(L, c->handler);
   lua_pushvalue(L, c->answers);
   if (lua_pcall(L, 3, 0, 0) == LUA_OK) return;
-  *answer = (ac_http_answer){.status = 500, .body = sorry, .n = sizeof sorry - 1, .headers = {"Content-Type", "text/plain"}};
+  *answer = (ac_http_answer){.status = 500,
+                             .body = sorry,
+                             .n = sizeof sorry - 1,
+                             .headers = {"Content-Type", "text/plain"}};
   if (c->failed) {
     lua_pop(L, 1);
     return;
@@ -120,7 +128,8 @@ static void handle(void *user, const ac_http_request *r, ac_http_answer *answer)
   lua_rawseti(L, c->answers, 0); /* the first error's value */
 }
 
-/* server:poll(seconds, handler) -> true, or nil, message if a handler failed. handler(request) -> { status =, headers =, body =, stream = } */
+/* server:poll(seconds, handler) -> true, or nil, message if a handler failed. handler(request) -> {
+ * status =, headers =, body =, stream = } */
 static int poll_(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_http *h = http_of(L);
@@ -195,11 +204,12 @@ static int header(lua_State *L) {
 LAC_OPEN("accel.track.core", http) {
   static const luaL_Reg funcs[] = {{"http", http}, {"http_library", http_library}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", server_gc}, {"__close", server_gc}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"port", port_}, {"poll", poll_}, {"send", send_}, {"finish", finish}, {"close", server_gc}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"port", port_},    {"poll", poll_},      {"send", send_},
+                                     {"finish", finish}, {"close", server_gc}, {NULL, NULL}};
   static const luaL_Reg none[] = {{NULL, NULL}};
-  static const luaL_Reg request_methods[] = {{"path", path},   {"method", method}, {"stream", stream},
-                                             {"query", query}, {"header", header}, {"body", body},
-                                             {NULL, NULL}};
+  static const luaL_Reg request_methods[] = {
+      {"path", path},     {"method", method}, {"stream", stream}, {"query", query},
+      {"header", header}, {"body", body},     {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, SERVER, metas, methods);
   lac_new_class(L, S, REQUEST, none, request_methods);

@@ -1,18 +1,21 @@
 /* t[key] and t[key] = value for keys other than names.
  *
- *   t[2]                    the second slice of dim 1: a view. t[#t + 1] is nil, so that ipairs ends
+ *   t[2]                    the second slice of dim 1: a view. t[#t + 1] is nil, so that ipairs
+ *                           ends
  *   t[{ {1, 3}, {}, -1 }]   one entry per dim, from the left. Dims that no entry reaches stay whole
  *     integer               one position. The dim is removed
- *     {}  {a}  {a, b}  {a, b, step}    all positions, from a on, a to b inclusive, every step-th of them
+ *     {}  {a}  {a, b}  {a, b, step}    all positions, from a on, a to b inclusive, every step-th of
+ *         them
  *     tensor of i64 or i32  the positions that its values (from 0, negative ones from the end) name
  *     tensor of bool        the positions of its true elements, for as many dims as it has
  *     accel.newaxis         a new dim of extent 1
  *     "..."                 as many whole dims as are left
  *   t[tensor]               the same as t[{ tensor }]
  *
- * Without tensors in the key reading gives a view, one op (index_view). Positions and ranges are taken first, then
- * all tensors at once, as PyTorch does (index, masked_select). Assignment writes in place (index_view_put_,
- * index_put_, masked_fill_) into t itself, so that t keeps its place in the graph. */
+ * Without tensors in the key reading gives a view, one op (index_view). Positions and ranges are
+ * taken first, then all tensors at once, as PyTorch does (index, masked_select). Assignment writes
+ * in place (index_view_put_, index_put_, masked_fill_) into t itself, so that t keeps its place in
+ * the graph. */
 #include <stdio.h>
 #include <string.h>
 
@@ -50,8 +53,8 @@ static ac_tensor *run(lua_State *L, lac_state *S, const char *name, const ac_val
   return hold->t[hold->n++] = r[0].tensor;
 }
 
-/* The key's tensors as index tensors of the view's dims: masks become the positions of their true elements.
- * Returns their number. */
+/* The key's tensors as index tensors of the view's dims: masks become the positions of their true
+ * elements. Returns their number. */
 static int indices(lua_State *L, lac_state *S, const lac_key *k, lac_list *hold, ac_tensor **list,
                    int64_t *dims) {
   int n = 0;
@@ -65,7 +68,8 @@ static int indices(lua_State *L, lac_state *S, const lac_key *k, lac_list *hold,
     const ac_value mask = tensor_value(p);
     ac_tensor *at = run(L, S, "nonzero", &mask, 1, hold);
     for (int d = 0; d < p->ndim; d++) {
-      const ac_value v[3] = {tensor_value(at), {.kind = AC_T_DIM, .i = 1}, {.kind = AC_T_POS, .i = d}};
+      const ac_value v[3] = {
+          tensor_value(at), {.kind = AC_T_DIM, .i = 1}, {.kind = AC_T_POS, .i = d}};
       list[n] = run(L, S, "select", v, 3, hold);
       dims[n++] = k->part[i].dim + d;
     }
@@ -80,7 +84,8 @@ static void retain_parts(const lac_key *k, lac_list *hold) {
   }
 }
 
-static ac_tensor *view_of(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *t, lac_list *hold) {
+static ac_tensor *view_of(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *t,
+                          lac_list *hold) {
   const ac_value v[2] = {tensor_value(t), ints_value(k->spec, k->n_spec)};
   return k->whole ? t : run(L, S, "index_view", v, 2, hold);
 }
@@ -97,16 +102,18 @@ static int get_item(lua_State *L, lac_state *S) {
   lac_box *b = lac_box_push(L, S); /* before t is read: the collector may run finalizers */
   ac_tensor *t = lac_check_tensor(L, S, 1, "self");
   if (t->ndim == 0)
-    return lac_error(L, S, AC_INDEX, "index: a tensor of rank 0 has no elements to index; use t:item()");
+    return lac_error(L, S, AC_INDEX,
+                     "index: a tensor of rank 0 has no elements to index; use t:item()");
   if (lua_isinteger(L, 2) && lua_tointeger(L, 2) == t->shape[0] + 1) return 0;
-  const ac_value v[3] = {
-      tensor_value(t), {.kind = AC_T_DIM, .i = 0}, {.kind = AC_T_POS, .i = lac_key_position(L, S, t, 0, 2)}};
+  const ac_value v[3] = {tensor_value(t),
+                         {.kind = AC_T_DIM, .i = 0},
+                         {.kind = AC_T_POS, .i = lac_key_position(L, S, t, 0, 2)}};
   lac_call_op(L, S, "select", v, 3, b);
   return 1;
 }
 
-/* Stack: t, key, the empty box of the result, and, if the key has tensors, the list that holds t, these tensors and
- * intermediate results: ops may run hooks, which may release arguments. */
+/* Stack: t, key, the empty box of the result, and, if the key has tensors, the list that holds t,
+ * these tensors and intermediate results: ops may run hooks, which may release arguments. */
 int lac_index_get(lua_State *L, lac_state *S) {
   const int type = lua_type(L, 2);
   lac_key k;
@@ -165,7 +172,8 @@ static void write_op(lua_State *L, lac_state *S, const char *name, const ac_valu
   if (st == AC_OK) return;
   const size_t said = strlen(e.msg);
   if (st == AC_GRAD && (args[0].tensor->flags & ACI_T_VIEW))
-    snprintf(e.msg + said, sizeof e.msg - said, " (t[{ 2, 3 }] = v writes into t itself, t[2][3] = v into a view of it)");
+    snprintf(e.msg + said, sizeof e.msg - said,
+             " (t[{ 2, 3 }] = v writes into t itself, t[2][3] = v into a view of it)");
   if (hold != NULL) lac_list_release(hold);
   snprintf(e.op, sizeof e.op, "index");
   lac_raise(L, S, &e);
@@ -194,7 +202,7 @@ static void put_mask(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *t,
 }
 
 static void put_at(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *t, ac_tensor *view,
-                       ac_value value, bool within, lac_list *hold) {
+                   ac_value value, bool within, lac_list *hold) {
   ac_tensor *list[AC_MAX_DIMS];
   int64_t dims[AC_MAX_DIMS];
   const int n = indices(L, S, k, hold, list, dims);
@@ -211,7 +219,8 @@ static void put_at(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *t, a
   else write_op(L, S, "index_put_", v, 5, hold);
 }
 
-/* Stack: t, key, value, and the same list as in lac_index_get. Every way ends in an op that writes into t itself. */
+/* Stack: t, key, value, and the same list as in lac_index_get. Every way ends in an op that writes
+ * into t itself. */
 int lac_index_set(lua_State *L, lac_state *S) {
   const int type = lua_type(L, 2);
   const bool listed = type != LUA_TNUMBER;
@@ -225,7 +234,8 @@ int lac_index_set(lua_State *L, lac_state *S) {
                      lac_typename(L, 3, buf, sizeof buf));
   luaL_checkstack(L, 12, "index");
   lac_list *hold = listed && lac_key_has_tensors(L) ? lac_list_new(L, MAX_HELD) : NULL;
-  ac_tensor *t = lac_check_tensor(L, S, 1, "self"), *src = number ? NULL : lac_check_tensor(L, S, 3, "value");
+  ac_tensor *t = lac_check_tensor(L, S, 1, "self"),
+            *src = number ? NULL : lac_check_tensor(L, S, 3, "value");
   const ac_value value = number ? (ac_value){.kind = AC_T_SCALAR, .scalar = x} : tensor_value(src);
   if (!listed) {
     if (t->ndim == 0)
@@ -249,9 +259,10 @@ int lac_index_set(lua_State *L, lac_state *S) {
     hold->t[hold->n++] = src;
   }
   retain_parts(&k, hold);
-  /* A view must not be written while a graph is recorded: its new value is made separately and put into t. */
-  const bool recorded =
-      ac_ctx_grad_enabled(S->ctx) && (aci_requires_grad(t) || (src != NULL && aci_requires_grad(src)));
+  /* A view must not be written while a graph is recorded: its new value is made separately and put
+   * into t. */
+  const bool recorded = ac_ctx_grad_enabled(S->ctx) &&
+                        (aci_requires_grad(t) || (src != NULL && aci_requires_grad(src)));
   ac_tensor *view = view_of(L, S, &k, t, hold);
   if (number && k.n_parts == 1 && k.part[0].t->dtype == AC_BOOL)
     put_mask(L, S, &k, t, view, value, recorded && !k.whole, hold);

@@ -1,5 +1,5 @@
-/* Facts about this build and this machine: accel.params() and accel.features(), for accel-run env and bug
- * reports. */
+/* Facts about this build and this machine: accel.params() and accel.features(), for accel-run env
+ * and bug reports. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -28,8 +28,8 @@ static void push_param(lua_State *L, const ac_params *p, const ac_param_info *i)
   }
 }
 
-/* accel.params(): list of {name, type, default, allowed, help, value, set}, then the ACCEL_* variables
- * that mean nothing: {unknown} */
+/* accel.params(): list of {name, type, default, allowed, help, value, set}, then the ACCEL_*
+ * variables that mean nothing: {unknown} */
 static int params(lua_State *L) {
   static const char *const types[] = {"int", "bool", "size", "string", "float"};
   const ac_params *p = ac_ctx_params(lac_get(L)->ctx);
@@ -88,8 +88,9 @@ static void add(lua_State *L, bool has, const char *name) {
   lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
 }
 
-/* accel.features(): {isa =, cpu = {"avx2", ...}, cpus =, memory =, onednn = version or nil, mpi = version or nil,
- * devices = {cpu = {count = 1, state = "cpu"}, ...}: the devices of each kind, or the missing part} */
+/* accel.features(): {isa =, cpu = {"avx2", ...}, cpus =, memory =, onednn = version or nil, mpi =
+ * version or nil, devices = {cpu = {count = 1, state = "cpu"}, ...}: the devices of each kind, or
+ * the missing part} */
 static int features(lua_State *L) {
   static const char *const isa[] = {"base", "avx2", "avx512"};
   lac_get(L);

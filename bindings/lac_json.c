@@ -1,9 +1,10 @@
 /* accel.json: decode(text [, {wide_integers =, nulls =}]) and encode(value [, {pretty =}]).
  *
- * Objects become tables with string keys, arrays tables that remember being arrays (metatable accel.json.array), so
- * that an empty one is written back as an array. null is dropped from objects, unless nulls is set, and is
- * accel.json.null in arrays. Encoding writes keys in sorted order. A table is an array if it is marked as one or
- * holds exactly 1 .. n, and an object otherwise ({} is an object). */
+ * Objects become tables with string keys, arrays tables that remember being arrays (metatable
+ * accel.json.array), so that an empty one is written back as an array. null is dropped from
+ * objects, unless nulls is set, and is accel.json.null in arrays. Encoding writes keys in sorted
+ * order. A table is an array if it is marked as one or holds exactly 1 .. n, and an object
+ * otherwise ({} is an object). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,8 @@ static void push_value(lua_State *L, const aci_json *v, bool keep, bool nulls) {
     case ACI_JSON_ARRAY: {
       lua_Integer i = 0;
       lua_createtable(L, (int)v->len, 0);
-      for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end; m = aci_json_after(m)) {
+      for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end;
+           m = aci_json_after(m)) {
         push_value(L, m, true, nulls);
         lua_rawseti(L, -2, ++i);
       }
@@ -103,14 +105,17 @@ static bool is_array(lua_State *L, lac_state *S, int idx, lua_Integer *n) {
   bool strings = false;
   for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) {
     if (lua_type(L, -2) == LUA_TSTRING) strings = true;
-    else if (lua_isinteger(L, -2) && lua_tointeger(L, -2) >= 1 && lua_tointeger(L, -2) <= *n) count++;
+    else if (lua_isinteger(L, -2) && lua_tointeger(L, -2) >= 1 && lua_tointeger(L, -2) <= *n)
+      count++;
     else
       lac_error(L, S, AC_INVALID,
                 "json.encode: a table with a key that is neither a string nor a position: %s",
                 luaL_tolstring(L, -2, NULL));
   }
-  if (strings && *n > 0) lac_error(L, S, AC_INVALID, "json.encode: a table with both positions and names");
-  if (count != *n) lac_error(L, S, AC_INVALID, "json.encode: a list with holes (use accel.json.null)");
+  if (strings && *n > 0)
+    lac_error(L, S, AC_INVALID, "json.encode: a table with both positions and names");
+  if (count != *n)
+    lac_error(L, S, AC_INVALID, "json.encode: a list with holes (use accel.json.null)");
   if (*n > 0) return true;
   if (strings || !lua_getmetatable(L, idx)) return false;
   lac_push_json_array(L);
@@ -151,12 +156,14 @@ static size_t add_place(const place *p, char *buf, size_t n) {
 static void cannot_write(lua_State *L, lac_state *S, const place *p, const char *what) {
   char where[160] = "";
   add_place(p, where, sizeof where);
-  lac_error(L, S, AC_INVALID, "json.encode: cannot write %s%s%s", what, where[0] != 0 ? " at " : "", where);
+  lac_error(L, S, AC_INVALID, "json.encode: cannot write %s%s%s", what, where[0] != 0 ? " at " : "",
+            where);
 }
 
 static void check_text(lua_State *L, lac_state *S, const place *p, const char *s, size_t n) {
   for (size_t i = 0; i < n;) {
-    const int len = (unsigned char)s[i] < 0x80 ? 1 : aci_utf8_length((const unsigned char *)s + i, n - i);
+    const int len =
+        (unsigned char)s[i] < 0x80 ? 1 : aci_utf8_length((const unsigned char *)s + i, n - i);
     if (len == 0) cannot_write(L, S, p, "text that is not UTF-8");
     i += (size_t)len;
   }
@@ -187,8 +194,8 @@ static void encode_object(lua_State *L, lac_state *S, aci_json_writer *w, int id
   lua_pop(L, 1);
 }
 
-/* Writes the value at idx (absolute), whose way from the top p has for messages. Leaves the stack as it was. The writer's
- * memory is a userdata's, so that raising loses nothing. */
+/* Writes the value at idx (absolute), whose way from the top p has for messages. Leaves the stack
+ * as it was. The writer's memory is a userdata's, so that raising loses nothing. */
 static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx, const place *p) {
   luaL_checkstack(L, 10, "json");
   size_t n;
@@ -219,7 +226,8 @@ static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx
       break;
     case LUA_TTABLE:
       if (p->depth >= ACI_JSON_WRITE_DEPTH)
-        lac_error(L, S, AC_INVALID, "json.encode: more than %d levels (a cycle?)", ACI_JSON_WRITE_DEPTH);
+        lac_error(L, S, AC_INVALID, "json.encode: more than %d levels (a cycle?)",
+                  ACI_JSON_WRITE_DEPTH);
       if (!is_array(L, S, idx, &len)) {
         encode_object(L, S, w, idx, p);
         return;
@@ -278,7 +286,8 @@ static void new_meta(lua_State *L, const void *k, lua_CFunction gc) {
 }
 
 LAC_OPEN("accel", json) {
-  static const luaL_Reg funcs[] = {{"decode", decode}, {"encode", encode}, {"array", array}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"decode", decode}, {"encode", encode}, {"array", array}, {NULL, NULL}};
   new_meta(L, &key_doc, doc_gc);
   new_meta(L, &key_buffer, encoder_gc);
   lua_newtable(L);

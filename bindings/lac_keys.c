@@ -1,13 +1,15 @@
-/* Single keys of the terminal, the part of accel.console for questions with menus (stdlib/accel/cli/menu.lua).
+/* Single keys of the terminal, the part of accel.console for questions with menus
+ * (stdlib/accel/cli/menu.lua).
  *
  *   console.keys() -> k, nil if descriptor 0 is not a terminal that can report keys
- *     k:read() -> "up" "down" "left" "right" "home" "end" "delete" "enter" "tab" "escape" "backspace", "kill" (Ctrl-U), "break" (Ctrl-C),
- *                 "eof" (Ctrl-D, or the terminal is gone), "redraw" (after Ctrl-Z, or a signal), "unknown" (a key that is not one of these, as
- *                 F5), or the bytes of one character
+ *     k:read() -> "up" "down" "left" "right" "home" "end" "delete" "enter" "tab" "escape"
+ *     "backspace", "kill" (Ctrl-U), "break" (Ctrl-C),
+ *                 "eof" (Ctrl-D, or the terminal is gone), "redraw" (after Ctrl-Z, or a signal),
+ *                 "unknown" (a key that is not one of these, as F5), or the bytes of one character
  *     k:close()
  *
- * Until it is closed the terminal neither echoes nor gathers lines nor makes signals of keys, so that no key ends the process with the
- * terminal in this mode. Output keeps its meaning. */
+ * Until it is closed the terminal neither echoes nor gathers lines nor makes signals of keys, so
+ * that no key ends the process with the terminal in this mode. Output keeps its meaning. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -42,7 +44,8 @@ static int new_keys(lua_State *L) {
   const char *term = getenv("TERM");
   keys *k = lua_newuserdatauv(L, sizeof *k, 0);
   *k = (keys){.open = false};
-  if (term == NULL || strcmp(term, "dumb") == 0 || !isatty(0) || tcgetattr(0, &k->before) != 0) return 0;
+  if (term == NULL || strcmp(term, "dumb") == 0 || !isatty(0) || tcgetattr(0, &k->before) != 0)
+    return 0;
   luaL_setmetatable(L, KEYS);
   k->open = true;
   enter(k);
@@ -56,7 +59,8 @@ static int keys_close(lua_State *L) {
   return 0;
 }
 
-/* The next byte. -1: none within ms (negative: no limit), the end of the input (k->ended), or a signal. */
+/* The next byte. -1: none within ms (negative: no limit), the end of the input (k->ended), or a
+ * signal. */
 static int next_byte(keys *k, int ms) {
   if (k->at == k->n) {
     struct pollfd p = {0, POLLIN, 0};
@@ -77,7 +81,8 @@ static const char *sequence(keys *k) {
   int c = next_byte(k, ESCAPE_MS), number = 0;
   if (c < 0 || c == 27) return "escape";
   if (c != '[' && c != 'O') return "unknown"; /* with Alt */
-  while ((c = next_byte(k, ESCAPE_MS)) >= 0x20 && c < 0x40) number = c >= '0' && c <= '9' && number < 100 ? number * 10 + c - '0' : 100;
+  while ((c = next_byte(k, ESCAPE_MS)) >= 0x20 && c < 0x40)
+    number = c >= '0' && c <= '9' && number < 100 ? number * 10 + c - '0' : 100;
   switch (c) {
     case 'A': return "up";
     case 'B': return "down";
@@ -85,7 +90,11 @@ static const char *sequence(keys *k) {
     case 'D': return "left";
     case 'H': return "home";
     case 'F': return "end";
-    case '~': return number == 3 ? "delete" : number == 1 || number == 7 ? "home" : number == 4 || number == 8 ? "end" : "unknown";
+    case '~':
+      return number == 3                  ? "delete"
+             : number == 1 || number == 7 ? "home"
+             : number == 4 || number == 8 ? "end"
+                                          : "unknown";
     default: return "unknown";
   }
 }

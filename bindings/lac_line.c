@@ -1,17 +1,18 @@
-/* Lines from the terminal, the part of accel.console for prompts. Editing uses libedit, otherwise readline
- * (line_api.c). Without either, or without a terminal, lines are read unedited.
+/* Lines from the terminal, the part of accel.console for prompts. Editing uses libedit, otherwise
+ * readline (line_api.c). Without either, or without a terminal, lines are read unedited.
  *
  *   console.editor(complete [, kind]) -> ed    complete(line before the cursor, its last word) returns whole words;
  *                                              kind: "auto", "libedit", "readline", "plain"
- *     ed:kind()
- *     ed:wait(prompt, channels, seconds) -> "line", text | "eof" | "break" | "ready", i | "time"
- *     ed:hide()                                before other output. The next wait shows the line again
- *     ed:add(line)                             to the history
- *     ed:close()
+ *     ed:kind() ed:wait(prompt, channels, seconds) -> "line", text | "eof" | "break" | "ready", i |
+ *     "time"
+ *     ed:hide()                                before other output. The next wait shows the line
+ *     again
+ *     ed:add(line)                             to the history ed:close()
  *
- * Their callback interface leaves the waiting to us, so that other ranks' answers come in while a line is half
- * written. Both keep one line per process: there is one editor at a time, or one inside another that is not at its
- * prompt. Their handlers of signals stay off, and the locale is this thread's alone while they run. */
+ * Their callback interface leaves the waiting to us, so that other ranks' answers come in while a
+ * line is half written. Both keep one line per process: there is one editor at a time, or one
+ * inside another that is not at its prompt. Their handlers of signals stay off, and the locale is
+ * this thread's alone while they run. */
 #include <errno.h>
 #include <langinfo.h>
 #include <limits.h>
@@ -28,18 +29,19 @@
 #define EDITOR "accel.console.editor"
 enum {
   LINE_MAX_BYTES = 1 << 20,
-  /* libedit has a buffer of 1,024 bytes. When that grows, its line pointer still refers to the freed buffer, and
-   * some thousand bytes later it ends the process. This many may be typed, and this many may come from its history. */
+  /* libedit has a buffer of 1,024 bytes. When that grows, its line pointer still refers to the
+   * freed buffer, and some thousand bytes later it ends the process. This many may be typed, and
+   * this many may come from its history. */
   EDIT_MAX_BYTES = 700,
   RECALL_MAX_BYTES = 300
 };
 
 typedef struct editor {
   const lac_line_api *a; /* NULL: plain */
-  struct editor *outer; /* whose line is evaluated just now */
+  struct editor *outer;  /* whose line is evaluated just now */
   bool open, shown, hidden, delivered, ended;
-  char *line;   /* delivered. NULL at the end of input */
-  char *buf;    /* plain: bytes read so far */
+  char *line; /* delivered. NULL at the end of input */
+  char *buf;  /* plain: bytes read so far */
   size_t n, cap;
   size_t fed;   /* characters that the line being edited has taken */
   lua_State *L; /* inside a wait */
@@ -54,8 +56,8 @@ static int next_candidate;
 
 /* ---- locale ---- */
 
-/* This thread in the user's locale, around every call of theirs: characters of several bytes, and which keys are
- * letters, depend on it. */
+/* This thread in the user's locale, around every call of theirs: characters of several bytes, and
+ * which keys are letters, depend on it. */
 typedef struct place_of_locale {
   locale_t own, was;
   char ctype[64];
@@ -81,7 +83,8 @@ static place_of_locale enter_locale(void) {
 
 static void leave_locale(const place_of_locale *p) {
   const char *now = setlocale(LC_CTYPE, NULL);
-  if (now != NULL && strcmp(now, p->ctype) != 0) setlocale(LC_CTYPE, p->ctype); /* readline sets the process's */
+  /* readline sets the process's */
+  if (now != NULL && strcmp(now, p->ctype) != 0) setlocale(LC_CTYPE, p->ctype);
   if (p->own == (locale_t)0) return;
   uselocale(p->was);
   freelocale(p->own);
@@ -144,7 +147,8 @@ static char **complete(const char *text, int start, int end) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, ed->complete);
   lua_pushlstring(L, line != NULL ? line : "", (size_t)end < have ? (size_t)end : have);
   lua_pushstring(L, text);
-  if (lua_pcall(L, 3, 0, 0) != LUA_OK) free_candidates(); /* an error while completing is not an answer */
+  /* an error while completing is not an answer */
+  if (lua_pcall(L, 3, 0, 0) != LUA_OK) free_candidates();
   lua_settop(L, top);
   char **found = candidates != NULL ? ed->a->matches(text, give) : NULL;
   free_candidates();
@@ -237,7 +241,8 @@ static bool feed(editor *ed, lua_State *L) {
 static bool cut_line(lua_State *L, editor *ed) {
   const char *newline = ed->n > 0 ? memchr(ed->buf, '\n', ed->n) : NULL;
   if (newline == NULL && !(ed->ended && ed->n > 0)) return false;
-  const size_t n = newline != NULL ? (size_t)(newline - ed->buf) : ed->n, used = n + (newline != NULL);
+  const size_t n = newline != NULL ? (size_t)(newline - ed->buf) : ed->n,
+               used = n + (newline != NULL);
   lua_pushliteral(L, "line");
   lua_pushlstring(L, ed->buf, n > 0 && ed->buf[n - 1] == '\r' ? n - 1 : n);
   ed->n -= used;
@@ -311,15 +316,17 @@ static void leave_out(editor *ed) {
     }
     tcsetattr(0, TCSANOW, &was);
   }
-  snprintf(rest, sizeof rest, "\n(a line may have at most %d bytes, and this one was dropped; use a file or a pipe)\n",
+  snprintf(rest, sizeof rest,
+           "\n(a line may have at most %d bytes, and this one was dropped; use a file or a pipe)\n",
            EDIT_MAX_BYTES);
   fputs(rest, stdout);
   fflush(stdout);
 }
 
-/* e:wait(prompt, channels [, seconds]) -> "line", text | "eof" | an event as from console.poll. The editor library reads
- * bytes as they come (feed) and delivers a line to its callback, which sets ed->line, malloc'ed, and ed->delivered. A NULL
- * line is the end of input. A partly typed line stays when another event ends the wait. */
+/* e:wait(prompt, channels [, seconds]) -> "line", text | "eof" | an event as from console.poll. The
+ * editor library reads bytes as they come (feed) and delivers a line to its callback, which sets
+ * ed->line, malloc'ed, and ed->delivered. A NULL line is the end of input. A partly typed line
+ * stays when another event ends the wait. */
 static int editor_wait(lua_State *L) {
   lac_state *S = lac_get(L);
   editor *ed = check(L, S);
@@ -369,7 +376,9 @@ static int rows(const editor *ed) {
   if (text != NULL && atoi(text) > 0) columns = atoi(text);
   const char *line = *ed->a->line;
   size_t n = strlen(ed->prompt);
-  for (int i = 0; line != NULL && i < *ed->a->point && line[i] != 0; i++) n += (line[i] & 0xc0) != 0x80; /* characters */
+  /* characters */
+  for (int i = 0; line != NULL && i < *ed->a->point && line[i] != 0; i++)
+    n += (line[i] & 0xc0) != 0x80;
   return 1 + (int)(n / (size_t)columns);
 }
 
@@ -419,8 +428,9 @@ static int editor_close(lua_State *L) {
 
 LAC_OPEN("accel.console", line) {
   static const luaL_Reg funcs[] = {{"editor", new_editor}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"kind", editor_kind}, {"wait", editor_wait}, {"hide", editor_hide},
-                                     {"add", editor_add},   {"close", editor_close}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"kind", editor_kind},   {"wait", editor_wait},
+                                     {"hide", editor_hide},   {"add", editor_add},
+                                     {"close", editor_close}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", editor_close}, {"__close", editor_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, EDITOR, metas, methods);

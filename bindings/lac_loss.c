@@ -1,5 +1,5 @@
-/* accel.autograd.core: facts about a loss from the call that made it. Used by accel.autograd.means, which gives a mean its
- * count. */
+/* accel.autograd.core: facts about a loss from the call that made it. Used by accel.autograd.means,
+ * which gives a mean its count. */
 #include <string.h>
 
 #include "accel/autograd.h"
@@ -18,7 +18,8 @@ typedef struct averaged_op {
 
 static const averaged_op ops[] = {
     {"cross_entropy", 1, 2, 3, 4},
-    {"linear_cross_entropy_tiles", ACI_LCE_TARGET, ACI_LCE_WEIGHT, ACI_LCE_IGNORE, ACI_LCE_REDUCTION},
+    {"linear_cross_entropy_tiles", ACI_LCE_TARGET, ACI_LCE_WEIGHT, ACI_LCE_IGNORE,
+     ACI_LCE_REDUCTION},
 };
 
 /* The node of a call, looking through views and casts of its result. */
@@ -29,7 +30,8 @@ static const aci_op_node *call_of(const ac_node *n, const averaged_op **found) {
         *found = &ops[i];
         return (const aci_op_node *)n;
       }
-    if (n->n_edges != 1 || (strcmp(n->name, "view") != 0 && strcmp(n->name, "reshape") != 0 && strcmp(n->name, "cast") != 0))
+    if (n->n_edges != 1 || (strcmp(n->name, "view") != 0 && strcmp(n->name, "reshape") != 0 &&
+                            strcmp(n->name, "cast") != 0))
       return NULL;
     n = n->edge[0].node;
   }
@@ -42,15 +44,16 @@ static void push(lua_State *L, lac_state *S, ac_tensor *t) {
   lac_box_fill(S, b, t);
 }
 
-/* averaged(loss) -> target, ignore_index, weight (or nil): of the cross entropy whose mean the loss is. nil: it is not such a mean,
- * or the tensors for its gradient are gone. */
+/* averaged(loss) -> target, ignore_index, weight (or nil): of the cross entropy whose mean the loss
+ * is. nil: it is not such a mean, or the tensors for its gradient are gone. */
 static int averaged(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_tensor *t = lac_check_tensor(L, S, 1, "loss");
   const averaged_op *op = NULL;
   const aci_op_node *n = call_of(t->grad_fn, &op);
-  if (n == NULL || n->base.saved_freed || n->packed != NULL || n->args[op->reduction].i != REDUCTION_MEAN ||
-      n->args[op->target].tensor == NULL || ac_dtype_is_float((ac_dtype)n->args[op->target].tensor->dtype)) {
+  if (n == NULL || n->base.saved_freed || n->packed != NULL ||
+      n->args[op->reduction].i != REDUCTION_MEAN || n->args[op->target].tensor == NULL ||
+      ac_dtype_is_float((ac_dtype)n->args[op->target].tensor->dtype)) {
     lua_pushnil(L);
     return 1;
   }

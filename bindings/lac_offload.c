@@ -1,19 +1,22 @@
-/* accel.offload.core, the native part of accel.offload: stores, windows, and tensors whose home is elsewhere. The Lua files of
- * accel/offload are its only users.
+/* accel.offload.core, the native part of accel.offload: stores, windows, and tensors whose home is
+ * elsewhere. The Lua files of accel/offload are its only users.
  *
- *   host(limit) -> store                     host memory outside the pools of devices. limit 0: none
+ *   host(limit) -> store                     host memory outside the pools of devices. limit 0:
+ *   none
  *   create(path, limit, keep) -> store       a file of our own, or nil, message, code
  *   open(path) -> store                      a read-only file, or nil, message, code
  *   window(device, budget, ahead) -> window  0: chosen
  *   memory(store, shape, dtype) -> tensor    in a host store, there for good
  *   phantom(tier, limit) -> store            of the meta device: bytes are counted alone
  *   pages(shape, dtype, device) -> tensor    on the CPU (or meta), from the beginning of a page on
- *   home(t) -> tensor                        the bytes of t's home in host memory, unconverted. t is not resident then
- *   tier(t) -> "host" or "file", resident, path. nil: an ordinary tensor
- *   move(write, t, at, memory) -> transfer   between elements of t's home, a flat range from `at` (from 0), and a tensor of
+ *   home(t) -> tensor                        the bytes of t's home in host memory, unconverted. t
+ *   is not resident then tier(t) -> "host" or "file", resident, path. nil: an ordinary tensor
+ *   move(write, t, at, memory) -> transfer   between elements of t's home, a flat range from `at`
+ *   (from 0), and a tensor of
  *                                            the CPU
  *
- *   store:tier() path() used() stats()       window:tensor(store, shape, dtype) at(store, offset, shape, dtype) pass(in_order)
+ *   store:tier() path() used() stats()       window:tensor(store, shape, dtype) at(store, offset,
+ *   shape, dtype) pass(in_order)
  *   transfer:wait()                                 empty() flush() stats() device()
  */
 #include <stdlib.h>
@@ -35,7 +38,8 @@ typedef struct lac_offload {
 } lac_offload;
 
 void lac_offload_watch(lac_state *S, const ac_profile *p) {
-  if (S->offload != NULL && S->offload->queue != NULL) aci_io_queue_watch(S->offload->queue, p != NULL ? aci_profile_io_watch(p) : NULL);
+  if (S->offload != NULL && S->offload->queue != NULL)
+    aci_io_queue_watch(S->offload->queue, p != NULL ? aci_profile_io_watch(p) : NULL);
 }
 
 static void close_offload(lua_State *L, lac_state *S) {
@@ -48,7 +52,8 @@ static void close_offload(lua_State *L, lac_state *S) {
 
 static bool reclaim(lac_state *S) {
   bool freed = false;
-  for (int i = 0; i < S->ctx->n_devices; i++) freed |= aci_io_queue_reclaim(S->offload->queue, S->ctx->device[i]);
+  for (int i = 0; i < S->ctx->n_devices; i++)
+    freed |= aci_io_queue_reclaim(S->offload->queue, S->ctx->device[i]);
   return freed;
 }
 
@@ -59,8 +64,10 @@ static aci_io_queue *queue_of(lua_State *L, lac_state *S) {
     S->offload = lac_state_part(L, sizeof *S->offload);
     lac_at_close(S, close_offload);
   }
-  if (S->offload->queue == NULL && aci_io_queue_new(&S->offload->queue, &e) != AC_OK) lac_raise(L, S, &e);
-  if (S->profiling != NULL && S->profiling->running != NULL) lac_offload_watch(S, S->profiling->running);
+  if (S->offload->queue == NULL && aci_io_queue_new(&S->offload->queue, &e) != AC_OK)
+    lac_raise(L, S, &e);
+  if (S->profiling != NULL && S->profiling->running != NULL)
+    lac_offload_watch(S, S->profiling->running);
   S->gc->reclaim = reclaim;
   return S->offload->queue;
 }
@@ -76,7 +83,9 @@ static int store_gc(lua_State *L) {
 
 static aci_store *store_at(lua_State *L, lac_state *S, int idx) {
   aci_store **s = luaL_testudata(L, idx, STORE);
-  if (s == NULL) lac_argerror(L, S, AC_INVALID, NULL, idx, "store", "expected a store, got %s", luaL_typename(L, idx));
+  if (s == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, idx, "store", "expected a store, got %s",
+                 luaL_typename(L, idx));
   return *s;
 }
 
@@ -89,7 +98,8 @@ static aci_store **push_store(lua_State *L) {
 
 static size_t check_bytes(lua_State *L, lac_state *S, int idx, const char *name) {
   const int64_t n = lua_isnoneornil(L, idx) ? 0 : lac_check_int(L, S, idx, name);
-  if (n < 0) lac_argerror(L, S, AC_INVALID, NULL, idx, name, "expected bytes, got %lld", (long long)n);
+  if (n < 0)
+    lac_argerror(L, S, AC_INVALID, NULL, idx, name, "expected bytes, got %lld", (long long)n);
   return (size_t)n;
 }
 
@@ -178,7 +188,9 @@ static int window_gc(lua_State *L) {
 
 static aci_window *window_at(lua_State *L, lac_state *S) {
   aci_window **w = luaL_testudata(L, 1, WINDOW);
-  if (w == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a window, got %s", luaL_typename(L, 1));
+  if (w == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a window, got %s",
+                 luaL_typename(L, 1));
   return *w;
 }
 
@@ -201,8 +213,8 @@ static size_t bytes_of(int ndim, const int64_t *shape, ac_dtype dt) {
 }
 
 /* Fills the box with a contiguous tensor of the storage, whose reference is taken. */
-static ac_status fill(lac_state *S, lac_box *b, ac_storage *s, ac_dtype dt, int ndim, const int64_t *shape, int64_t offset,
-                      ac_err *e) {
+static ac_status fill(lac_state *S, lac_box *b, ac_storage *s, ac_dtype dt, int ndim,
+                      const int64_t *shape, int64_t offset, ac_err *e) {
   ac_tensor *t = NULL;
   const ac_status st = ac_tensor_view(s, dt, ndim, shape, NULL, offset, &t, e);
   ac_storage_release(s);
@@ -237,7 +249,8 @@ static int window_open(lua_State *L) {
   const int64_t at = lac_check_int(L, S, 3, "offset");
   const int ndim = lac_check_shape(L, S, 4, 4, "shape", shape, &next);
   const ac_dtype dt = lac_check_dtype(L, S, 5, "dtype");
-  if (at < 0) lac_argerror(L, S, AC_INVALID, NULL, 3, "offset", "%lld is before the file", (long long)at);
+  if (at < 0)
+    lac_argerror(L, S, AC_INVALID, NULL, 3, "offset", "%lld is before the file", (long long)at);
   lac_box *b = lac_box_push(L, S);
   ac_storage *s;
   ac_status st = aci_tiered_open(w, store, (uint64_t)at, bytes_of(ndim, shape, dt), &s, &e);
@@ -288,7 +301,8 @@ static int memory(lua_State *L) {
   aci_store *store = store_at(L, S, 1);
   const int ndim = lac_check_shape(L, S, 2, 2, "shape", shape, &next);
   const ac_dtype dt = lac_check_dtype(L, S, 3, "dtype");
-  if (store->tier != ACI_TIER_HOST) lac_argerror(L, S, AC_INVALID, NULL, 1, "store", "expected host memory");
+  if (store->tier != ACI_TIER_HOST)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "store", "expected host memory");
   lac_new_tensor(L, S, store->memory, dt, ndim, shape, AC_MEM_PINNED);
   return 1;
 }
@@ -313,11 +327,13 @@ static int pages(lua_State *L) {
   ac_storage *s;
   ac_block *block;
   ac_status st;
-  LAC_RETRY(L, S, st, ac_block_alloc(cpu, bytes + ACI_OFFLOAD_PAGE, AC_MEM_ACTIVATION, NULL, &block, &e));
+  LAC_RETRY(L, S, st,
+            ac_block_alloc(cpu, bytes + ACI_OFFLOAD_PAGE, AC_MEM_ACTIVATION, NULL, &block, &e));
   if (st == AC_OK) {
     char *at = ac_block_ptr(block);
     if (at != NULL) at += -(uintptr_t)at & (ACI_OFFLOAD_PAGE - 1); /* meta has no addresses */
-    st = ac_storage_wrap(cpu, at, bytes, free_block, block, &s, &e); /* its first byte is the first element: a unit may lie there */
+    /* its first byte is the first element: a unit may lie there */
+    st = ac_storage_wrap(cpu, at, bytes, free_block, block, &s, &e);
     if (st != AC_OK) ac_block_free(block);
   }
   if (st == AC_OK) st = fill(S, b, s, dt, ndim, shape, 0, &e);
@@ -344,7 +360,8 @@ static int home(lua_State *L) {
   ac_err e;
   ac_tensor *t = lac_check_tensor(L, S, 1, "t");
   aci_tiered *x = aci_tiered_of(t->storage);
-  if (x == NULL || x->home.block == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "t", "expected a tensor in host memory");
+  if (x == NULL || x->home.block == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "t", "expected a tensor in host memory");
   lac_box *b = lac_box_push(L, S);
   pthread_mutex_lock(&x->window->queue->lock);
   ac_status st = aci_window_out(x->window, x, &e);
@@ -352,7 +369,8 @@ static int home(lua_State *L) {
   ac_storage *s = NULL, *of = t->storage;
   if (st == AC_OK) {
     ac_storage_retain(of);
-    st = ac_storage_wrap(x->home.store->memory, ac_block_ptr(x->home.block), x->home.bytes, release_storage, of, &s, &e);
+    st = ac_storage_wrap(x->home.store->memory, ac_block_ptr(x->home.block), x->home.bytes,
+                         release_storage, of, &s, &e);
     if (st != AC_OK) ac_storage_release(of);
   }
   if (st == AC_OK) st = fill(S, b, s, (ac_dtype)t->dtype, t->ndim, t->shape, t->offset, &e);
@@ -363,9 +381,9 @@ static int home(lua_State *L) {
 
 typedef struct transfer {
   aci_transfer x;
-  aci_io_queue *queue;   /* retained. NULL: over */
-  ac_storage *of;     /* retained: its home */
-  ac_tensor *memory; /* retained */
+  aci_io_queue *queue; /* retained. NULL: over */
+  ac_storage *of;      /* retained: its home */
+  ac_tensor *memory;   /* retained */
 } transfer;
 
 static ac_status end(transfer *m, ac_err *e) {
@@ -392,7 +410,9 @@ static int transfer_wait(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
   transfer *m = luaL_testudata(L, 1, TRANSFER);
-  if (m == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a transfer, got %s", luaL_typename(L, 1));
+  if (m == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a transfer, got %s",
+                 luaL_typename(L, 1));
   return end(m, &e) == AC_OK ? 0 : lac_raise(L, S, &e);
 }
 
@@ -403,9 +423,11 @@ static int move(lua_State *L) {
   ac_tensor *t = lac_check_tensor(L, S, 2, "t"), *p = lac_check_tensor(L, S, 4, "memory");
   const int64_t at = lac_check_int(L, S, 3, "at");
   aci_tiered *x = aci_tiered_of(t->storage);
-  if (x == NULL || !aci_is_contiguous(t)) lac_argerror(L, S, AC_INVALID, NULL, 2, "t", "expected a tensor of a window");
+  if (x == NULL || !aci_is_contiguous(t))
+    lac_argerror(L, S, AC_INVALID, NULL, 2, "t", "expected a tensor of a window");
   const ac_device_kind kind = x->home.store->phantom ? AC_DEV_META : AC_DEV_CPU;
-  if (p->device->kind != kind || p->storage->provider != NULL || !aci_is_contiguous(p) || p->dtype != t->dtype)
+  if (p->device->kind != kind || p->storage->provider != NULL || !aci_is_contiguous(p) ||
+      p->dtype != t->dtype)
     lac_argerror(L, S, AC_INVALID, NULL, 4, "memory", "expected contiguous %s memory of the CPU",
                  ac_dtype_name((ac_dtype)t->dtype));
   if (at < 0 || at + p->numel > t->numel)
@@ -416,7 +438,8 @@ static int move(lua_State *L) {
   transfer *m = lua_newuserdatauv(L, sizeof *m, 0);
   m->queue = NULL;
   luaL_setmetatable(L, TRANSFER);
-  if (aci_tiered_move(x, write, (size_t)(t->offset + at) * size, (size_t)p->numel * size, aci_data(p), &m->x, &e) != AC_OK)
+  if (aci_tiered_move(x, write, (size_t)(t->offset + at) * size, (size_t)p->numel * size,
+                      aci_data(p), &m->x, &e) != AC_OK)
     return lac_raise(L, S, &e);
   m->queue = q;
   aci_io_queue_retain(q);
@@ -430,19 +453,23 @@ static int move(lua_State *L) {
 }
 
 LAC_OPEN("accel.offload.core", offload) {
-  static const luaL_Reg funcs[] = {{"host", host},     {"create", create}, {"phantom", phantom},
-                                   {"open", open_}, {"window", window},
-                                   {"memory", memory}, {"pages", pages},   {"tier", tier},  {"move", move},
-                                   {"home", home},
-                                   {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"host", host},   {"create", create}, {"phantom", phantom},
+                                   {"open", open_},  {"window", window}, {"memory", memory},
+                                   {"pages", pages}, {"tier", tier},     {"move", move},
+                                   {"home", home},   {NULL, NULL}};
   static const luaL_Reg store_metas[] = {{"__gc", store_gc}, {NULL, NULL}};
-  static const luaL_Reg store_methods[] = {
-      {"tier", store_tier}, {"path", store_path}, {"used", store_used}, {"stats", store_stats}, {NULL, NULL}};
+  static const luaL_Reg store_methods[] = {{"tier", store_tier},
+                                           {"path", store_path},
+                                           {"used", store_used},
+                                           {"stats", store_stats},
+                                           {NULL, NULL}};
   static const luaL_Reg window_metas[] = {{"__gc", window_gc}, {NULL, NULL}};
-  static const luaL_Reg window_methods[] = {{"tensor", window_tensor}, {"at", window_open},      {"pass", window_pass},
-                                            {"empty", window_empty},   {"flush", window_flush},  {"stats", window_stats},
+  static const luaL_Reg window_methods[] = {{"tensor", window_tensor}, {"at", window_open},
+                                            {"pass", window_pass},     {"empty", window_empty},
+                                            {"flush", window_flush},   {"stats", window_stats},
                                             {"device", window_device}, {NULL, NULL}};
-  static const luaL_Reg transfer_metas[] = {{"__gc", transfer_gc}, {"__close", transfer_gc}, {NULL, NULL}};
+  static const luaL_Reg transfer_metas[] = {
+      {"__gc", transfer_gc}, {"__close", transfer_gc}, {NULL, NULL}};
   static const luaL_Reg transfer_methods[] = {{"wait", transfer_wait}, {NULL, NULL}};
   lac_new_class(L, S, STORE, store_metas, store_methods);
   lac_new_class(L, S, WINDOW, window_metas, window_methods);

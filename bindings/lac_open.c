@@ -43,8 +43,8 @@ static const char *path_arg(lua_State *L, lac_state *S, const char *who) {
   return path;
 }
 
-/* core.open_read(path) -> file, as io.open(path, "rb") of a regular file, or nil, message, number of the error. Never
- * waits. */
+/* core.open_read(path) -> file, as io.open(path, "rb") of a regular file, or nil, message, number
+ * of the error. Never waits. */
 static int open_read(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = path_arg(L, S, "open_read");
@@ -59,7 +59,8 @@ static int open_read(lua_State *L) {
   return 3;
 }
 
-/* console.visible(text, lines) -> the text without control characters. lines: newlines and tabs stay. */
+/* console.visible(text, lines) -> the text without control characters. lines: newlines and tabs
+ * stay. */
 static int visible(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n, needed;

@@ -1,13 +1,13 @@
-/* The ops as scripts find them: functions of accel and methods of tensors, accel.op(name) for those without a name
- * there, accel.ops() for tools. call.c runs each call. */
+/* The ops as scripts find them: functions of accel and methods of tensors, accel.op(name) for those
+ * without a name there, accel.ops() for tools. call.c runs each call. */
 #include <string.h>
 
 #include "core/lac.h"
 #include "core/op.h"
 #include "ops/ctx_impl.h"
 
-/* Does the first parameter take a tensor, so that the op is a method too? Read from the text: nothing is
- * parsed before its first call. */
+/* Does the first parameter take a tensor, so that the op is a method too? Read from the text:
+ * nothing is parsed before its first call. */
 static bool is_method(const ac_op *op) {
   const char *colon = strchr(op->desc->sig, ':');
   if (colon == NULL) return false;
@@ -30,7 +30,8 @@ void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods) {
   }
 }
 
-/* accel.op(name): the function of any op, those without a name in accel included (backward kernels). */
+/* accel.op(name): the function of any op, those without a name in accel included (backward
+ * kernels). */
 static int op_by_name(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *name = lac_check_string(L, S, 1, "name", NULL);
@@ -63,7 +64,8 @@ static int op_list(lua_State *L) {
     lua_setfield(L, -2, "hidden");
     lua_pushboolean(L, op->inplace);
     lua_setfield(L, -2, "inplace");
-    lua_pushboolean(L, !op->desc->nondiff && (op->desc->grad != NULL || op->desc->composed != NULL));
+    lua_pushboolean(L,
+                    !op->desc->nondiff && (op->desc->grad != NULL || op->desc->composed != NULL));
     lua_setfield(L, -2, "differentiable");
     lua_rawseti(L, -2, i + 1);
   }

@@ -1,14 +1,20 @@
-/* accel.parallel.core, the native part of accel.parallel. The Lua files of accel/parallel are its only users.
+/* accel.parallel.core, the native part of accel.parallel. The Lua files of accel/parallel are its
+ * only users.
  *
- *   meta_absorbs(on) -> previous value    a call with an argument on meta takes place there, wherever the others are
+ *   meta_absorbs(on) -> previous value    a call with an argument on meta takes place there,
+ *                                         wherever the others are
  *   random_range([dim, at, of [, dim, at, of]])   dim `dim` (from 1) of tensors
- *       under dropout from now on is the range from `at` (from 0) of a dim of extent `of`, whose other ranges are on other ranks. Without
- *       arguments: whole tensors again
- *   phantom(i) -> name                 the i-th (1 or more) further meta device, opened the first time: "meta:1"
- *   replace(t, from)                   t has from's shape, memory and device from now on, and stays the parameter that it is
- *   backward_inputs(outputs, grads) -> deferred   a backward that leaves gradients of weights of products for deferred:run(), once, which
+ *       under dropout from now on is the range from `at` (from 0) of a dim of extent `of`, whose
+ *       other ranges are on other ranks. Without arguments: whole tensors again
+ *   phantom(i) -> name                 the i-th (1 or more) further meta device, opened the first
+ *                                      time: "meta:1"
+ *   replace(t, from)                   t has from's shape, memory and device from now on, and stays
+ *                                      the parameter that it is
+ *   backward_inputs(outputs, grads) -> deferred   a backward that leaves gradients of weights of
+ *   products for deferred:run(), once, which
  *       returns whether there were any
- *   only_inputs() -> whether the backward under way gives gradients of named inputs (accel.grad, `inputs`) and of no other leaf */
+ *   only_inputs() -> whether the backward under way gives gradients of named inputs (accel.grad,
+ *   `inputs`) and of no other leaf */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,13 +37,15 @@ static int random_range(lua_State *L) {
   ac_draw_range r[AC_DRAW_RANGES] = {{0}};
   const int n = lua_gettop(L) / 3;
   if (n > AC_DRAW_RANGES || lua_gettop(L) % 3 != 0)
-    return lac_error(L, S, AC_INVALID, "random_range: expected up to %d times dim, at, of", AC_DRAW_RANGES);
+    return lac_error(L, S, AC_INVALID, "random_range: expected up to %d times dim, at, of",
+                     AC_DRAW_RANGES);
   for (int i = 0; i < n; i++) {
     const int64_t dim = lac_check_int(L, S, 3 * i + 1, "dim");
     r[i].at = lac_check_int(L, S, 3 * i + 2, "at");
     r[i].of = lac_check_int(L, S, 3 * i + 3, "of");
     if (dim < 1 || dim > AC_MAX_DIMS || r[i].at < 0 || r[i].of < r[i].at)
-      return lac_error(L, S, AC_INVALID, "random_range: dim %d, position %d of %d", (int)dim, (int)r[i].at, (int)r[i].of);
+      return lac_error(L, S, AC_INVALID, "random_range: dim %d, position %d of %d", (int)dim,
+                       (int)r[i].at, (int)r[i].of);
     r[i].dim = (int32_t)dim;
   }
   memcpy(ac_ctx_generator(S->ctx)->range, r, sizeof r);
@@ -49,7 +57,8 @@ static int phantom(lua_State *L) {
   const int64_t i = lac_check_int(L, S, 1, "i");
   ac_device *d = NULL;
   ac_err e;
-  if (i < 1 || i > 9) return lac_error(L, S, AC_INVALID, "phantom: expected 1 to 9, got %lld", (long long)i);
+  if (i < 1 || i > 9)
+    return lac_error(L, S, AC_INVALID, "phantom: expected 1 to 9, got %lld", (long long)i);
   if (aci_ctx_phantom(S->ctx, (int)i, &d, &e) != AC_OK) return lac_raise(L, S, &e);
   lua_pushstring(L, d->name);
   return 1;
@@ -75,8 +84,11 @@ static int backward_inputs(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
   lua_settop(L, 2);
-  lac_list *out = lac_check_list(L, S, 1, "outputs", false), *g = lac_check_list(L, S, 2, "gradients", false);
-  if (g->n != out->n) return lac_error(L, S, AC_INVALID, "backward_inputs: %d gradients for %d outputs", g->n, out->n);
+  lac_list *out = lac_check_list(L, S, 1, "outputs", false),
+           *g = lac_check_list(L, S, 2, "gradients", false);
+  if (g->n != out->n)
+    return lac_error(L, S, AC_INVALID, "backward_inputs: %d gradients for %d outputs", g->n,
+                     out->n);
   ac_deferred **d = lua_newuserdatauv(L, sizeof *d, 0);
   *d = NULL;
   luaL_setmetatable(L, DEFERRED);
@@ -100,7 +112,9 @@ static int deferred_run(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
   ac_deferred **d = luaL_checkudata(L, 1, DEFERRED);
-  if (*d == NULL) return lac_error(L, S, AC_STATE, "the deferred gradients of weights have already been computed");
+  if (*d == NULL)
+    return lac_error(L, S, AC_STATE,
+                     "the deferred gradients of weights have already been computed");
   ac_deferred *own = *d;
   const bool any = ac_deferred_any(own);
   *d = NULL; /* a hook may ask for it again */
@@ -117,10 +131,15 @@ static int deferred_run(lua_State *L) {
 
 /* Puts the functions into the table on top. */
 LAC_OPEN("accel.parallel.core", parallel) {
-  static const luaL_Reg funcs[] = {{"meta_absorbs", meta_absorbs}, {"phantom", phantom}, {"random_range", random_range},
-                                   {"replace", replace}, {"backward_inputs", backward_inputs}, {"only_inputs", only_inputs},
+  static const luaL_Reg funcs[] = {{"meta_absorbs", meta_absorbs},
+                                   {"phantom", phantom},
+                                   {"random_range", random_range},
+                                   {"replace", replace},
+                                   {"backward_inputs", backward_inputs},
+                                   {"only_inputs", only_inputs},
                                    {NULL, NULL}};
-  static const luaL_Reg metas[] = {{"__gc", deferred_gc}, {NULL, NULL}}, methods[] = {{"run", deferred_run}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {{"__gc", deferred_gc}, {NULL, NULL}},
+                        methods[] = {{"run", deferred_run}, {NULL, NULL}};
   lac_new_class(L, S, DEFERRED, metas, methods);
   lac_setfuncs(L, S, funcs);
 }

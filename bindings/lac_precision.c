@@ -1,21 +1,25 @@
 /* accel.autocast: the region in which matrix products and their like run in a 16-bit dtype.
- *   local _ <close> = accel.autocast{dtype = "bf16"}      accel.autocast({dtype = "bf16"}, f, ...)      accel.autocast("cpu", ...) */
+ *   local _ <close> = accel.autocast{dtype = "bf16"}      accel.autocast({dtype = "bf16"}, f, ...)
+ *   accel.autocast("cpu", ...) */
 #include "accel/precision.h"
 #include "core/guard.h"
 #include "core/lac.h"
 #include "ops/ctx_impl.h"
 
-static void restore(lua_State *L, lac_state *S, lac_guard *g) { ac_autocast_end(S->ctx, &g->was.cast); }
+static void restore(lua_State *L, lac_state *S, lac_guard *g) {
+  ac_autocast_end(S->ctx, &g->was.cast);
+}
 
-/* A region belongs to the thread, not to a device: naming another device than the usual one is reported once for each
- * state. */
+/* A region belongs to the thread, not to a device: naming another device than the usual one is
+ * reported once for each state. */
 static void warn_of_device(lua_State *L) {
   if (lua_getfield(L, LUA_REGISTRYINDEX, "accel.autocast.device") == LUA_TNIL) {
     lua_pushboolean(L, 1);
     lua_setfield(L, LUA_REGISTRYINDEX, "accel.autocast.device");
     lua_getglobal(L, "warn"); /* as code in Lua warns */
     lua_pushliteral(
-        L, "autocast: device has no effect: the region holds for tensors of every device; leave it out");
+        L,
+        "autocast: device has no effect: the region holds for tensors of every device; leave it out");
     lua_call(L, 1, 0);
   }
   lua_pop(L, 1);
@@ -27,7 +31,8 @@ static int autocast(lua_State *L) {
   lac_state *S = lac_get(L);
   int i = 1;
   ac_err e;
-  const ac_device *wanted = NULL; /* the default device is asked for only if one is named: it may have to be opened */
+  /* the default device is asked for only if one is named: it may have to be opened */
+  const ac_device *wanted = NULL;
   if (lua_type(L, i) == LUA_TSTRING) wanted = lac_check_device(L, S, i++, "device");
   bool has_opts = lua_istable(L, i);
   lac_opts o = lac_opts_open_first(L, S, has_opts ? i : lua_gettop(L) + 1, names);
@@ -42,7 +47,8 @@ static int autocast(lua_State *L) {
   bool enabled = lac_opt_bool(&o, "enabled", true);
   bool cache = lac_opt_bool(&o, "cache", lac_opt_bool(&o, "cache_enabled", true));
   lac_guard *g = lac_guard_push(L, S, "autocast", restore);
-  if (ac_autocast_begin(S->ctx, enabled, dt, cache, &g->was.cast, &e) != AC_OK) return lac_raise(L, S, &e);
+  if (ac_autocast_begin(S->ctx, enabled, dt, cache, &g->was.cast, &e) != AC_OK)
+    return lac_raise(L, S, &e);
   g->done = false;
   return lac_guard_finish(L, i);
 }

@@ -1,4 +1,5 @@
-/* accel.data.core, the native part of accel.data.ahead: tensors of the host copied to a device ahead of their use (tensor/prefetch.h).
+/* accel.data.core, the native part of accel.data.ahead: tensors of the host copied to a device
+ * ahead of their use (tensor/prefetch.h).
  *
  *   copies(device) -> Copies         nil if the device has no streams
  *   copies:begin(t) -> tensor        t on the CPU, contiguous. Use the result after a join
@@ -55,7 +56,8 @@ static int copies_join(lua_State *L) {
 
 LAC_OPEN("accel.data.core", prefetch) {
   static const luaL_Reg funcs[] = {{"copies", copies}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"begin", copies_begin}, {"join", copies_join}, {"close", copies_close}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"begin", copies_begin}, {"join", copies_join}, {"close", copies_close}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", copies_close}, {"__close", copies_close}, {NULL, NULL}};
   lac_new_class(L, S, COPIES, metas, methods);
   lac_setfuncs(L, S, funcs);

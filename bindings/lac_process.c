@@ -1,16 +1,18 @@
-/* System services for accel.launch, as the table accel.process: starting another program, the place of accel-run, and blobs
- * (lac_blob.c). For the library's own files. Scripts use accel.launch.
+/* System services for accel.launch, as the table accel.process: starting another program, the place
+ * of accel-run, and blobs (lac_blob.c). For the library's own files. Scripts use accel.launch.
  *
- *   process.spawn(path, argv [, env [, keep [, input]]]) -> p       keep: descriptors for a prompt, in addition to our terminal.
- *                                                         input: the program's standard input, at most 4096 bytes
+ *   process.spawn(path, argv [, env [, keep [, input]]]) -> p       keep: descriptors for a prompt,
+ *   in addition to our terminal.
+ *                                                         input: the program's standard input, at
+ *                                                         most 4096 bytes
  *     p:wait(seconds)  p:signal(n)  p:interrupted()  p:pid()  p:close()
  *   process.blob([bytes]) -> b
  *     b:path()  b:read()  b:close()
  *   process.program()  process.cores()  process.raise(code, message [, rank])
  *
- * Nothing is left running: the program dies with the thread that spawned it, however that ends, and with its handle. While it
- * runs, the first Ctrl-C is only noted (p:interrupted() reports it), so that it can be passed on and the program ends in its
- * own way. */
+ * Nothing is left running: the program dies with the thread that spawned it, however that ends, and
+ * with its handle. While it runs, the first Ctrl-C is only noted (p:interrupted() reports it), so
+ * that it can be passed on and the program ends in its own way. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -53,8 +55,8 @@ typedef struct action {
 enum { MASK_BYTES = 8 };
 
 /* The child's code between vfork and exec, in our memory: only system calls. */
-__attribute__((noinline)) static void become(const char *path, char *const *argv, char *const *env, int null,
-                                             const int *keep, const sigset_t *mask,
+__attribute__((noinline)) static void become(const char *path, char *const *argv, char *const *env,
+                                             int null, const int *keep, const sigset_t *mask,
                                              pid_t parent, volatile int *error) {
   static const action standard;
   action a;
@@ -63,7 +65,8 @@ __attribute__((noinline)) static void become(const char *path, char *const *argv
       syscall(SYS_rt_sigaction, n, &standard, NULL, MASK_BYTES);
   if (keep == NULL) syscall(SYS_setpgid, 0, 0); /* signals of the terminal come through us */
   /* a prompt has the terminal's modes to put back */
-  if (syscall(SYS_prctl, PR_SET_PDEATHSIG, keep == NULL ? SIGKILL : SIGTERM) == 0 && syscall(SYS_getppid) == parent &&
+  if (syscall(SYS_prctl, PR_SET_PDEATHSIG, keep == NULL ? SIGKILL : SIGTERM) == 0 &&
+      syscall(SYS_getppid) == parent &&
       (null == 0 ? syscall(SYS_fcntl, 0, F_SETFD, 0) : syscall(SYS_dup3, null, 0, 0)) == 0) {
 #ifdef SYS_close_range /* without it, files of scripts stay open there */
     syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
@@ -76,7 +79,8 @@ __attribute__((noinline)) static void become(const char *path, char *const *argv
   syscall(SYS_exit_group, 127);
 }
 
-static pid_t start(const char *path, char *const *argv, char *const *env, int null, const int *keep, int *error) {
+static pid_t start(const char *path, char *const *argv, char *const *env, int null, const int *keep,
+                   int *error) {
   sigset_t all, mask;
   volatile int failed = 0;
   const pid_t parent = getpid();
@@ -92,15 +96,16 @@ static pid_t start(const char *path, char *const *argv, char *const *env, int nu
 
 /* Pushes an array of the strings of the list at idx, NULL last. */
 static char **read_argv(lua_State *L, lac_state *S, int idx) {
-  if (!lua_istable(L, idx)) lac_argerror(L, S, AC_INVALID, "spawn", idx, "argv", "expected list of strings");
+  if (!lua_istable(L, idx))
+    lac_argerror(L, S, AC_INVALID, "spawn", idx, "argv", "expected list of strings");
   const lua_Integer n = (lua_Integer)lua_rawlen(L, idx);
   char **argv = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *argv, 0);
   for (lua_Integer i = 0; i < n; i++) {
     size_t len = 0;
     const char *s = lua_rawgeti(L, idx, i + 1) == LUA_TSTRING ? lua_tolstring(L, -1, &len) : NULL;
     if (s == NULL || strlen(s) != len)
-      lac_argerror(L, S, AC_INVALID, "spawn", idx, "argv", "entry %lld: expected string without zeros",
-                   (long long)i + 1);
+      lac_argerror(L, S, AC_INVALID, "spawn", idx, "argv",
+                   "entry %lld: expected string without zeros", (long long)i + 1);
     argv[i] = (char *)(uintptr_t)s; /* anchored by the list */
     lua_pop(L, 1);
   }
@@ -108,8 +113,8 @@ static char **read_argv(lua_State *L, lac_state *S, int idx) {
   return argv;
 }
 
-/* Pushes our environment changed by the table at idx: strings by name, false to remove one. A list of the new entries
- * is pushed as well. */
+/* Pushes our environment changed by the table at idx: strings by name, false to remove one. A list
+ * of the new entries is pushed as well. */
 static char **read_env(lua_State *L, lac_state *S, int idx) {
   size_t n = 0, more = 0, len;
   if (!lua_istable(L, idx)) lua_newtable(L), lua_replace(L, idx);
@@ -119,10 +124,12 @@ static char **read_env(lua_State *L, lac_state *S, int idx) {
   for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) {
     const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &len) : "";
     if (name[0] == 0 || strchr(name, '=') != NULL || strlen(name) != len)
-      lac_error(L, S, AC_INVALID, "env: a name is a string without '=' and zeros, not %s", luaL_tolstring(L, -2, NULL));
+      lac_error(L, S, AC_INVALID, "env: a name is a string without '=' and zeros, not %s",
+                luaL_tolstring(L, -2, NULL));
     if (lua_isboolean(L, -1) && !lua_toboolean(L, -1)) continue;
     if (lua_type(L, -1) != LUA_TSTRING || strlen(lua_tolstring(L, -1, &len)) != len)
-      lac_error(L, S, AC_INVALID, "env: %s: expected string without zeros, or false to take it out, got %s", name,
+      lac_error(L, S, AC_INVALID,
+                "env: %s: expected string without zeros, or false to take it out, got %s", name,
                 luaL_typename(L, -1));
     lua_pushfstring(L, "%s=%s", name, lua_tostring(L, -1));
     lua_rawseti(L, kept, (lua_Integer)++more);
@@ -148,7 +155,8 @@ static char **read_env(lua_State *L, lac_state *S, int idx) {
 /* Pushes the descriptors of the list at idx, -1 last. NULL for nil. */
 static int *read_keep(lua_State *L, lac_state *S, int idx) {
   if (lua_isnil(L, idx)) return NULL;
-  if (!lua_istable(L, idx)) lac_argerror(L, S, AC_INVALID, "spawn", idx, "keep", "expected list of descriptors");
+  if (!lua_istable(L, idx))
+    lac_argerror(L, S, AC_INVALID, "spawn", idx, "keep", "expected list of descriptors");
   const lua_Integer n = (lua_Integer)lua_rawlen(L, idx);
   int *keep = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *keep, 0);
   for (lua_Integer i = 0; i < n; i++) {
@@ -185,8 +193,11 @@ static int spawn(lua_State *L) {
   process *p = lua_newuserdatauv(L, sizeof *p, 0);
   *p = (process){.fd = -1};
   luaL_setmetatable(L, PROCESS);
-  int error, null = keep != NULL ? 0 : input != NULL ? pipe_of(input, n_input) : open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null < 0) return lac_error(L, S, AC_IO, "cannot open standard input for %s: %s", path, strerror(errno));
+  int error, null = keep != NULL    ? 0
+                    : input != NULL ? pipe_of(input, n_input)
+                                    : open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0)
+    return lac_error(L, S, AC_IO, "cannot open standard input for %s: %s", path, strerror(errno));
   p->flag_was = S->interrupt->as_flag;
   p->pid = start(path, argv, env, null, keep, &error);
   if (keep == NULL) close(null);
@@ -215,7 +226,8 @@ static int64_t now_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Waits up to ms, or (once) until a signal arrives. True: it has ended, *status has its status. -1: collected elsewhere. */
+/* Waits up to ms, or (once) until a signal arrives. True: it has ended, *status has its status. -1:
+ * collected elsewhere. */
 static bool wait_for(process *p, int ms, bool once, int *status) {
   const int64_t until = now_ms() + ms;
   for (;;) {
@@ -225,7 +237,9 @@ static bool wait_for(process *p, int ms, bool once, int *status) {
     const int64_t left = until - now_ms();
     if (left <= 0) return false;
     struct pollfd f = {.fd = p->fd, .events = POLLIN};
-    if (poll(p->fd >= 0 ? &f : NULL, p->fd >= 0, (int)(p->fd >= 0 || left < POLL_MS ? left : POLL_MS)) < 0 && once)
+    if (poll(p->fd >= 0 ? &f : NULL, p->fd >= 0,
+             (int)(p->fd >= 0 || left < POLL_MS ? left : POLL_MS)) < 0 &&
+        once)
       return waitpid(p->pid, status, WNOHANG) == p->pid;
   }
 }
@@ -257,13 +271,15 @@ static process *check_process(lua_State *L, lac_state *S) {
   return p;
 }
 
-/* p:wait(seconds) -> nil while it runs (also when a signal arrived), "exit", status, "signal", number, or "lost" */
+/* p:wait(seconds) -> nil while it runs (also when a signal arrived), "exit", status, "signal",
+ * number, or "lost" */
 static int process_wait(lua_State *L) {
   lac_state *S = lac_get(L);
   process *p = check_process(L, S);
   const double seconds = lac_check_number(L, S, 2, "seconds");
   int status;
-  if (!wait_for(p, seconds > 0 ? (int)(seconds < 1e6 ? seconds * 1e3 : 1e9) : 0, true, &status)) return 0;
+  if (!wait_for(p, seconds > 0 ? (int)(seconds < 1e6 ? seconds * 1e3 : 1e9) : 0, true, &status))
+    return 0;
   forget(S, p);
   if (status == -1) {
     lua_pushliteral(L, "lost");
@@ -286,8 +302,9 @@ static int process_signal(lua_State *L) {
   return 0;
 }
 
-/* p:interrupted() -> the signal that asks this program to stop, or nil. Works also after p has ended. The second
- * result: whether this call serves it. It does not if the script uses accel.interrupted(). */
+/* p:interrupted() -> the signal that asks this program to stop, or nil. Works also after p has
+ * ended. The second result: whether this call serves it. It does not if the script uses
+ * accel.interrupted(). */
 static int process_interrupted(lua_State *L) {
   lac_state *S = lac_get(L);
   const process *p = luaL_checkudata(L, 1, PROCESS);
@@ -302,7 +319,8 @@ static int process_interrupted(lua_State *L) {
 
 /* ---- the rest ---- */
 
-/* process.program() -> path of accel-run: this program, or the one of the library's prefix. Or nil, the expected place */
+/* process.program() -> path of accel-run: this program, or the one of the library's prefix. Or nil,
+ * the expected place */
 static int program(lua_State *L) {
   char path[PATH_MAX + 64], dir[PATH_MAX];
   const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -339,7 +357,8 @@ static int cores(lua_State *L) {
   return 1;
 }
 
-/* process.variables(prefix): the names of the environment's variables that begin with it, in the environment's order */
+/* process.variables(prefix): the names of the environment's variables that begin with it, in the
+ * environment's order */
 static int variables(lua_State *L) {
   size_t n;
   const char *prefix = lac_check_string(L, lac_get(L), 1, "prefix", &n);
@@ -375,16 +394,15 @@ static int raise_error(lua_State *L) {
 }
 
 LAC_OPEN("accel.process", process) {
-  static const luaL_Reg funcs[] = {
-      {"spawn", spawn},         {"program", program}, {"cores", cores}, {"raise", raise_error},
-      {"variables", variables}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"pid", process_pid},
-                                     {"wait", process_wait},
-                                     {"signal", process_signal},
-                                     {"interrupted", process_interrupted},
-                                     {"close", process_close},
-                                     {NULL, NULL}};
-  static const luaL_Reg metas[] = {{"__gc", process_close}, {"__close", process_close}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"spawn", spawn},         {"program", program},
+                                   {"cores", cores},         {"raise", raise_error},
+                                   {"variables", variables}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"pid", process_pid},       {"wait", process_wait},
+      {"signal", process_signal}, {"interrupted", process_interrupted},
+      {"close", process_close},   {NULL, NULL}};
+  static const luaL_Reg metas[] = {
+      {"__gc", process_close}, {"__close", process_close}, {NULL, NULL}};
   lac_new_class(L, S, PROCESS, metas, methods);
   lac_setfuncs(L, S, funcs);
 }

@@ -1,5 +1,6 @@
-/* Recorders of spans and memory, for accel.profiler (stdlib/accel/profiler), which gives them PyTorch's shape. One records at a time in a
- * Lua state. One that still records when the state is closed is stopped first. */
+/* Recorders of spans and memory, for accel.profiler (stdlib/accel/profiler), which gives them
+ * PyTorch's shape. One records at a time in a Lua state. One that still records when the state is
+ * closed is stopped first. */
 #include <string.h>
 
 #include "accel/profile.h"
@@ -19,7 +20,9 @@ typedef struct recorder {
 
 static recorder *recorder_of(lua_State *L, lac_state *S) {
   recorder *r = luaL_testudata(L, 1, RECORDER);
-  if (r == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a recorder, got %s", luaL_typename(L, 1));
+  if (r == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a recorder, got %s",
+                 luaL_typename(L, 1));
   return r;
 }
 
@@ -29,7 +32,8 @@ static void end(recorder *r) {
   if (s->recorder != r) return;
   s->recorder = NULL;
   s->running = NULL;
-  if (r->S->ranks->world == NULL || r->S->ranks->world_nr != r->world_nr) ac_profile_world_closed(r->p);
+  if (r->S->ranks->world == NULL || r->S->ranks->world_nr != r->world_nr)
+    ac_profile_world_closed(r->p);
   lac_offload_watch(r->S, NULL);
   ac_profile_stop(r->p);
 }
@@ -44,8 +48,9 @@ static int recorder_gc(lua_State *L) {
 }
 
 /* core.new { shapes =, memory =, sites =, flops =, sync = } -> recorder */
-static int new(lua_State *L) {
-  static const char *const names[] = {"shapes", "memory", "sites", "flops", "sync", "max_spans", NULL};
+static int new (lua_State *L) {
+  static const char *const names[] = {"shapes", "memory",    "sites", "flops",
+                                      "sync",   "max_spans", NULL};
   lac_state *S = lac_get(L);
   const lac_opts o = lac_opts_open(L, S, 1, names);
   ac_profile_options po = AC_PROFILE_OPTIONS_INIT;
@@ -101,8 +106,8 @@ static void push_text(lua_State *L, const char *s) {
   else lua_pushnil(L);
 }
 
-/* recorder:span(i) -> name, kind, begin, end, parent (0: none), thread, flops, memory, shapes, dtypes, site, bytes, sent, ranks,
- * moved, remote. i from 1 */
+/* recorder:span(i) -> name, kind, begin, end, parent (0: none), thread, flops, memory, shapes,
+ * dtypes, site, bytes, sent, ranks, moved, remote. i from 1 */
 static int span(lua_State *L) {
   lac_state *S = lac_get(L);
   const recorder *r = recorder_of(L, S);
@@ -142,7 +147,8 @@ static void push_point(lua_State *L, const ac_memory_point *m) {
   }
 }
 
-/* recorder:memory(i [, most points]) -> device, peak, points, events. nil after the last device. Stopped recorders only. */
+/* recorder:memory(i [, most points]) -> device, peak, points, events. nil after the last device.
+ * Stopped recorders only. */
 static int memory(lua_State *L) {
   lac_state *S = lac_get(L);
   const recorder *r = recorder_of(L, S);
@@ -175,7 +181,8 @@ static int begin(lua_State *L) {
   if (p == NULL) return 0;
   const int64_t kind = lac_check_int(L, S, 1, "kind");
   const char *name = lac_check_string(L, S, 2, "name", NULL);
-  if (kind < 0 || kind >= AC_SPAN_KINDS) return lac_error(L, S, AC_INVALID, "no kind of span %lld", (long long)kind);
+  if (kind < 0 || kind >= AC_SPAN_KINDS)
+    return lac_error(L, S, AC_INVALID, "no kind of span %lld", (long long)kind);
   lua_State *was = lac_enter(L, S);
   const int64_t i = ac_profile_begin(p, (ac_span_kind)kind, name);
   lac_leave(S, was);
@@ -186,7 +193,8 @@ static int begin(lua_State *L) {
 
 static int finish(lua_State *L) {
   lac_state *S = lac_get(L);
-  if (S->profiling->running != NULL && lua_isinteger(L, 1)) ac_profile_end(S->profiling->running, lua_tointeger(L, 1));
+  if (S->profiling->running != NULL && lua_isinteger(L, 1))
+    ac_profile_end(S->profiling->running, lua_tointeger(L, 1));
   return 0;
 }
 
@@ -194,20 +202,24 @@ static int finish(lua_State *L) {
 static int mark(lua_State *L) {
   lac_state *S = lac_get(L);
   const int64_t c = lac_check_int(L, S, 2, "category");
-  if (c < 0 || c >= AC_MEMORY_CATEGORIES) return lac_error(L, S, AC_INVALID, "no category %lld", (long long)c);
+  if (c < 0 || c >= AC_MEMORY_CATEGORIES)
+    return lac_error(L, S, AC_INVALID, "no category %lld", (long long)c);
   if (S->profiling->running != NULL)
-    ac_profile_mark(S->profiling->running, lac_check_tensor(L, S, 1, "tensor"), (ac_memory_category)c);
+    ac_profile_mark(S->profiling->running, lac_check_tensor(L, S, 1, "tensor"),
+                    (ac_memory_category)c);
   return 0;
 }
 
 /* core.trace_add(path, head, text [, replace]) -> true, or nil, message, code */
 static int trace_add(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL), *head = lac_check_string(L, S, 2, "head", NULL);
+  const char *path = lac_check_string(L, S, 1, "path", NULL),
+             *head = lac_check_string(L, S, 2, "head", NULL);
   size_t n;
   const char *text = lac_check_string(L, S, 3, "text", &n);
   ac_err e;
-  if ((lua_toboolean(L, 4) ? ac_trace_write : ac_trace_add)(path, head, text, n, &e) != AC_OK) return lac_fail(L, &e);
+  if ((lua_toboolean(L, 4) ? ac_trace_write : ac_trace_add)(path, head, text, n, &e) != AC_OK)
+    return lac_fail(L, &e);
   lua_pushboolean(L, 1);
   return 1;
 }
@@ -224,11 +236,13 @@ static void close_recorder(lua_State *L, lac_state *S) {
 }
 
 LAC_OPEN("accel.profiler.core", profile) {
-  static const luaL_Reg funcs[] = {{"new", new},     {"begin", begin},         {"finish", finish}, {"mark", mark},
-                                   {"now", now}, {"trace_add", trace_add}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"new", new},   {"begin", begin}, {"finish", finish},
+                                   {"mark", mark}, {"now", now},     {"trace_add", trace_add},
+                                   {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", recorder_gc}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"start", start}, {"stop", stop},     {"count", count}, {"times", times},
-                                     {"span", span},   {"memory", memory}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"start", start}, {"stop", stop}, {"count", count},
+                                     {"times", times}, {"span", span}, {"memory", memory},
+                                     {NULL, NULL}};
   S->profiling = lac_state_part(L, sizeof *S->profiling);
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, RECORDER, metas, methods);

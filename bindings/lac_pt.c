@@ -1,10 +1,10 @@
 /* Files of torch.save for Lua: accel.load of a .pt, and services for stdlib's reader of
  * torch.distributed.checkpoint (accel.file.core): parts of files, the metadata.
  *
- * dict, OrderedDict and Counter are accel.util.ordered, list, tuple, torch.Size and set arrays, str and bytes
- * strings, None is accel.json.null in a list and absent from a dict, an int beyond 64 bits the string of its
- * digits, a complex {real =, imag =}, a dtype our name of it. Values that the file shares between places are
- * shared here. */
+ * dict, OrderedDict and Counter are accel.util.ordered, list, tuple, torch.Size and set arrays, str
+ * and bytes strings, None is accel.json.null in a list and absent from a dict, an int beyond 64
+ * bits the string of its digits, a complex {real =, imag =}, a dtype our name of it. Values that
+ * the file shares between places are shared here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +31,9 @@ typedef struct walk {
   lac_state *S;
   ac_pt *f;
   ac_device *device;
-  int seen, storages, new_ordered; /* id -> table or tensor, storage -> u8 tensor, accel.util.ordered.new */
-  int failed;                      /* values of nil, message, code on top when not 0 */
+  /* id -> table or tensor, storage -> u8 tensor, accel.util.ordered.new */
+  int seen, storages, new_ordered;
+  int failed; /* values of nil, message, code on top when not 0 */
   size_t path_len;
   char path[SHOWN_PATH + 32]; /* keys down to the value, for messages */
 } walk;
@@ -64,7 +65,8 @@ bool lac_pt_push_storage(lua_State *L, lac_state *S, ac_pt *f, int i, ac_device 
   const int64_t n = (int64_t)ac_pt_storage_bytes(f, i);
   if (ac_ctx_device(S->ctx, "cpu", &cpu, e) != AC_OK) return lac_raise(L, S, e);
   ac_status st = ac_tensor_new_class(cpu, AC_U8, 1, &n, AC_MEM_PARAMETER, &t, e);
-  if (st == AC_OOM && lac_gc_oom(L, S)) st = ac_tensor_new_class(cpu, AC_U8, 1, &n, AC_MEM_PARAMETER, &t, e);
+  if (st == AC_OOM && lac_gc_oom(L, S))
+    st = ac_tensor_new_class(cpu, AC_U8, 1, &n, AC_MEM_PARAMETER, &t, e);
   if (st != AC_OK) return lac_raise(L, S, e);
   lac_box_fill(S, b, t);
   if (ac_pt_read(f, i, t, e) != AC_OK) return false;
@@ -99,11 +101,12 @@ static bool push_tensor(walk *w, const ac_pt_tensor *t) {
   if (!push_storage(w, t->storage)) return false;
   lac_box *b = lac_box_push(L, w->S), *bytes = lac_box_test(L, -2);
   ac_tensor *out = NULL;
-  if (ac_tensor_view(ac_tensor_storage(bytes->t), t->dtype, t->ndim, t->shape, t->stride, t->offset, &out,
-                     &e) != AC_OK)
+  if (ac_tensor_view(ac_tensor_storage(bytes->t), t->dtype, t->ndim, t->shape, t->stride, t->offset,
+                     &out, &e) != AC_OK)
     return lac_raise(L, w->S, &e);
   lac_box_fill(w->S, b, out);
-  if (t->requires_grad && ac_dtype_is_float(t->dtype) && ac_tensor_set_requires_grad(out, true, &e) != AC_OK)
+  if (t->requires_grad && ac_dtype_is_float(t->dtype) &&
+      ac_tensor_set_requires_grad(out, true, &e) != AC_OK)
     return lac_raise(L, w->S, &e);
   lua_remove(L, -2);
   return true;
@@ -242,8 +245,8 @@ int lac_pt_load(lua_State *L, lac_state *S, const char *path, ac_device *d) {
   return load_tree(L, S, WHOLE, path, 0, UINT64_MAX, d);
 }
 
-/* load_part(path, byte, bytes [, {device =}]) -> the tree of a torch.save stream inside a file, or nil,
- * message, code */
+/* load_part(path, byte, bytes [, {device =}]) -> the tree of a torch.save stream inside a file, or
+ * nil, message, code */
 static int load_part(lua_State *L) {
   static const char *const names[] = {"device", NULL};
   lac_state *S = lac_get(L);
@@ -262,7 +265,8 @@ static int dcp_metadata(lua_State *L) {
 }
 
 LAC_OPEN("accel.file.core", pt_parts) {
-  static const luaL_Reg funcs[] = {{"load_part", load_part}, {"dcp_metadata", dcp_metadata}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"load_part", load_part}, {"dcp_metadata", dcp_metadata}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }
 

@@ -1,6 +1,6 @@
 /* A state dict in a file of torch.save, one tensor at a time, each with memory of its own:
- * accel.file.core.open_pt, with the methods of accel.open_safetensors. Called by accel.ckpt.weights, for
- * weights that are a pytorch_model.bin. */
+ * accel.file.core.open_pt, with the methods of accel.open_safetensors. Called by
+ * accel.ckpt.weights, for weights that are a pytorch_model.bin. */
 #include <string.h>
 
 #include "core/lac.h"
@@ -24,7 +24,8 @@ static const ac_pt_value *find_state(const ac_pt *f) {
   if (root->kind != AC_PT_DICT) return NULL;
   for (uint32_t i = 0; i + 1 < root->n; i += 2) {
     const ac_pt_value *k = ac_pt_at(f, root->item[i]), *v = ac_pt_at(f, root->item[i + 1]);
-    if (k->kind == AC_PT_STR && k->n == 10 && memcmp(k->s, "state_dict", 10) == 0 && v->kind == AC_PT_DICT)
+    if (k->kind == AC_PT_STR && k->n == 10 && memcmp(k->s, "state_dict", 10) == 0 &&
+        v->kind == AC_PT_DICT)
       return v;
   }
   return root;
@@ -48,7 +49,8 @@ static int open_pt(lua_State *L) {
     if (k->kind != AC_PT_STR || v->kind != AC_PT_TENSOR) continue;
     lua_pushlstring(L, k->s, k->n);
     lua_pushvalue(L, -1);
-    if (lua_rawget(L, -4) == LUA_TNIL) { /* of a name that comes twice the last tensor counts, as in Python */
+    /* of a name that comes twice the last tensor counts, as in Python */
+    if (lua_rawget(L, -4) == LUA_TNIL) {
       lua_pushvalue(L, -2);
       lua_rawseti(L, -4, ++n);
     }
@@ -68,7 +70,8 @@ static int open_pt(lua_State *L) {
 static ac_pt *check_self(lua_State *L, lac_state *S) {
   const lac_pt_holder *h = luaL_testudata(L, 1, READER);
   if (h == NULL)
-    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected torch.save file, got %s", luaL_typename(L, 1));
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected torch.save file, got %s",
+                 luaL_typename(L, 1));
   if (h->f == NULL) lac_error(L, S, AC_RELEASED, "the torch.save file is closed");
   return h->f;
 }
@@ -77,7 +80,8 @@ static const ac_pt_tensor *check_name(lua_State *L, lac_state *S, const ac_pt *f
   const char *name = lac_check_string(L, S, 2, "name", NULL);
   lua_getiuservalue(L, 1, 1);
   lua_pushvalue(L, 2);
-  if (lua_rawget(L, -2) != LUA_TNUMBER) lac_error(L, S, AC_NOT_FOUND, "the file has no tensor '%s'", name);
+  if (lua_rawget(L, -2) != LUA_TNUMBER)
+    lac_error(L, S, AC_NOT_FOUND, "the file has no tensor '%s'", name);
   const ac_pt_tensor *t = ac_pt_tensor_at(f, lua_tointeger(L, -1));
   lua_pop(L, 2);
   return t;
@@ -121,7 +125,8 @@ static bool is_whole(const ac_pt *f, const ac_pt_tensor *t) {
 }
 
 /* Pushes the tensor, contiguous, on d. False: *e is filled. */
-static bool push_tensor(lua_State *L, lac_state *S, const ac_pt_tensor *t, ac_device *d, ac_err *e) {
+static bool push_tensor(lua_State *L, lac_state *S, const ac_pt_tensor *t, ac_device *d,
+                        ac_err *e) {
   if (!t->has_dtype)
     return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' is %s, which has no dtype here",
                      lua_tostring(L, 2), t->dtype_name);
@@ -140,7 +145,8 @@ static bool push_tensor(lua_State *L, lac_state *S, const ac_pt_tensor *t, ac_de
   return true;
 }
 
-/* file:get(name) -> a contiguous tensor with memory of its own, on the default device, or nil, message, code */
+/* file:get(name) -> a contiguous tensor with memory of its own, on the default device, or nil,
+ * message, code */
 static int get(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_pt_tensor t = *check_name(L, S, check_self(L, S));
@@ -148,8 +154,8 @@ static int get(lua_State *L) {
   return push_tensor(L, S, &t, ac_ctx_default_device(S->ctx), &e) ? 1 : lac_fail(L, &e);
 }
 
-/* file:read(name, tensor) -> true, or nil, message, code: into a contiguous tensor of the host, of the same
- * dtype and size */
+/* file:read(name, tensor) -> true, or nil, message, code: into a contiguous tensor of the host, of
+ * the same dtype and size */
 static int read_into(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_pt *f = check_self(L, S);
@@ -162,7 +168,8 @@ static int read_into(lua_State *L) {
   if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
   if (!t.has_dtype || ac_tensor_dtype(dst) != t.dtype || ac_tensor_numel(dst) != numel ||
       !ac_tensor_is_contiguous(dst) || ac_tensor_device(dst) != cpu)
-    return lac_error(L, S, AC_INVALID, "tensor '%s', %lld elements of %s, does not fit its destination",
+    return lac_error(L, S, AC_INVALID,
+                     "tensor '%s', %lld elements of %s, does not fit its destination",
                      lua_tostring(L, 2), (long long)numel, t.dtype_name);
   int64_t bytes = numel * (int64_t)ac_dtype_bytes(t.dtype);
   const int64_t at = ac_tensor_offset(dst) * (int64_t)ac_dtype_bytes(t.dtype);
@@ -206,9 +213,9 @@ static int verify(lua_State *L) {
 LAC_OPEN("accel.file.core", pt_reader) {
   static const luaL_Reg funcs[] = {{"open_pt", open_pt}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", reader_close}, {"__close", reader_close}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"keys", keys},      {"info", info},     {"get", get},
-                                     {"read", read_into}, {"verify", verify}, {"close", reader_close},
-                                     {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"keys", keys},     {"info", info},          {"get", get}, {"read", read_into},
+      {"verify", verify}, {"close", reader_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, READER, metas, methods);
 }

@@ -1,5 +1,5 @@
-/* Quantised tensors in scripts (t.quant_state stands in lac_tensor.c): their arrays as views, tensors to be filled from files, and the tables of
- * the codes. */
+/* Quantised tensors in scripts (t.quant_state stands in lac_tensor.c): their arrays as views,
+ * tensors to be filled from files, and the tables of the codes. */
 #include "core/lac.h"
 #include "tensor/layout.h"
 
@@ -7,7 +7,8 @@ static ac_quant_type check_type(lua_State *L, lac_state *S, int arg) {
   ac_quant_type q;
   const char *name = lac_check_string(L, S, arg, "quant_type", NULL);
   if (!ac_quant_type_find(name, &q))
-    lac_argerror(L, S, AC_INVALID, NULL, arg, "quant_type", "'%s' is not one of nf4, fp4, int8, dynamic, udynamic", name);
+    lac_argerror(L, S, AC_INVALID, NULL, arg, "quant_type",
+                 "'%s' is not one of nf4, fp4, int8, dynamic, udynamic", name);
   return q;
 }
 
@@ -20,9 +21,12 @@ static int quant_map(lua_State *L) {
   ac_device *cpu = NULL;
   ac_tensor *t = NULL;
   ac_err e;
-  if (map == NULL) return lac_argerror(L, S, AC_INVALID, NULL, 1, "quant_type", "codes of int8 are numbers, they have no table");
+  if (map == NULL)
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "quant_type",
+                        "codes of int8 are numbers, they have no table");
   const int64_t shape = n;
-  if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK || ac_tensor_from_host(cpu, AC_F32, 1, &shape, map, &t, &e) != AC_OK)
+  if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK ||
+      ac_tensor_from_host(cpu, AC_F32, 1, &shape, map, &t, &e) != AC_OK)
     return lac_raise(L, S, &e);
   lac_box_fill(S, b, t);
   return 1;
@@ -38,7 +42,9 @@ static int empty_quantized(lua_State *L) {
   l.ndim = lac_check_shape(L, S, 2, 2, "shape", l.shape, &next);
   lac_opts o = lac_opts_open(L, S, 3, names);
   lac_opt_dtype(&o, "dtype", &l.dtype);
-  l.blocksize = l.type == AC_QUANT_INT8 ? (l.ndim == 2 ? l.shape[1] : 0) : l.type <= AC_QUANT_FP4 ? 64 : 256;
+  l.blocksize = l.type == AC_QUANT_INT8  ? (l.ndim == 2 ? l.shape[1] : 0)
+                : l.type <= AC_QUANT_FP4 ? 64
+                                         : 256;
   l.blocksize = lac_opt_int(&o, "blocksize", l.blocksize);
   l.nested = lac_opt_bool(&o, "nested", false);
   ac_device *d = lac_opt_device(&o, "device", NULL);
@@ -79,8 +85,10 @@ static int quantized_like(lua_State *L) {
 }
 
 LAC_OPEN("accel", quant) {
-  static const luaL_Reg funcs[] = {{"quant_map", quant_map}, {"empty_quantized", empty_quantized}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"quant_part", quant_part}, {"quantized_like_", quantized_like}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"quant_map", quant_map}, {"empty_quantized", empty_quantized}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"quant_part", quant_part}, {"quantized_like_", quantized_like}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_getfield(L, -1, "Tensor");
   lac_setfuncs(L, S, methods);

@@ -1,13 +1,15 @@
-/* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables of integers, and
- * random tensors (rand, randn and their _like forms, randint, randperm). In a host's Lua state math.random belongs to
- * the default generator: manual_seed seeds both, and the state has four integers of it as `math`. */
+/* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables
+ * of integers, and random tensors (rand, randn and their _like forms, randint, randperm). In a
+ * host's Lua state math.random belongs to the default generator: manual_seed seeds both, and the
+ * state has four integers of it as `math`. */
 #include "core/op.h"
 #include "factory.h"
 #include "math_random.h"
 
 /* ---- generators ---- */
 
-static const char *const state_names[] = {"seed", "stream", "step", "ordinal", "drawn", "row0", "math", NULL};
+static const char *const state_names[] = {"seed",  "stream", "step", "ordinal",
+                                          "drawn", "row0",   "math", NULL};
 
 static void push_state(lua_State *L, const ac_generator *g) {
   lua_createtable(L, 0, 6);
@@ -28,11 +30,13 @@ static void push_state(lua_State *L, const ac_generator *g) {
 static uint32_t part(const lac_opts *o, const char *name) {
   int64_t v = lac_opt_int(o, name, 0);
   if (v < 0 || v > UINT32_MAX)
-    lac_argerror(o->L, o->S, AC_INVALID, NULL, 0, name, "expected 0 .. 4294967295, got %lld", (long long)v);
+    lac_argerror(o->L, o->S, AC_INVALID, NULL, 0, name, "expected 0 .. 4294967295, got %lld",
+                 (long long)v);
   return (uint32_t)v;
 }
 
-/* Reads everything before it changes g, and m if the state has that part. m NULL: it is left alone. */
+/* Reads everything before it changes g, and m if the state has that part. m NULL: it is left
+ * alone. */
 static void read_state(lua_State *L, lac_state *S, int idx, ac_generator *g, lac_math_state *m) {
   lac_math_state numbers;
   if (!lua_istable(L, idx))
@@ -50,7 +54,8 @@ static void read_state(lua_State *L, lac_state *S, int idx, ac_generator *g, lac
     int ok = 0;
     if (!lua_istable(L, at) || lua_rawgeti(L, at, i + 1) != LUA_TNUMBER ||
         (numbers.s[i] = (uint64_t)lua_tointegerx(L, -1, &ok), !ok))
-      lac_argerror(L, S, AC_INVALID, NULL, 0, "math", "expected the four integers of get_rng_state");
+      lac_argerror(L, S, AC_INVALID, NULL, 0, "math",
+                   "expected the four integers of get_rng_state");
     lua_pop(L, 1);
   }
   if (at != 0) lua_pop(L, 1);
@@ -67,14 +72,15 @@ static int manual_seed(lua_State *L) {
   return 0;
 }
 
-/* accel.micro_batch(row0): later draws belong to the micro-batch whose first row is row row0 (0-based) of the global
- * batch. For draws that belong to rows, calls count from the first again. */
+/* accel.micro_batch(row0): later draws belong to the micro-batch whose first row is row row0
+ * (0-based) of the global batch. For draws that belong to rows, calls count from the first
+ * again. */
 static int micro_batch(lua_State *L) {
   lac_state *S = lac_get(L);
   const int64_t row0 = lac_check_int(L, S, 1, "row0");
   if (row0 < 0)
-    return lac_argerror(L, S, AC_INVALID, NULL, 1, "row0", "rows of the global batch count from 0, got %lld",
-                        (long long)row0);
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "row0",
+                        "rows of the global batch count from 0, got %lld", (long long)row0);
   ac_generator_micro_batch(ac_ctx_generator(S->ctx), row0);
   return 0;
 }
@@ -117,7 +123,9 @@ static int generator(lua_State *L) {
   return 1;
 }
 
-static ac_generator *self_of(lua_State *L, lac_state *S) { return lac_check_generator(L, S, 1, "self"); }
+static ac_generator *self_of(lua_State *L, lac_state *S) {
+  return lac_check_generator(L, S, 1, "self");
+}
 
 static int g_manual_seed(lua_State *L) {
   lac_state *S = lac_get(L);
@@ -176,10 +184,16 @@ static int draw(lua_State *L, const char *op, ac_value a, ac_value b, bool is_li
   return lac_spec_finish(L, S, &s);
 }
 
-static int rand_(lua_State *L) { return draw(L, "uniform_", float_value(0), float_value(1), false); }
+static int rand_(lua_State *L) {
+  return draw(L, "uniform_", float_value(0), float_value(1), false);
+}
 static int randn(lua_State *L) { return draw(L, "normal_", float_value(0), float_value(1), false); }
-static int rand_like(lua_State *L) { return draw(L, "uniform_", float_value(0), float_value(1), true); }
-static int randn_like(lua_State *L) { return draw(L, "normal_", float_value(0), float_value(1), true); }
+static int rand_like(lua_State *L) {
+  return draw(L, "uniform_", float_value(0), float_value(1), true);
+}
+static int randn_like(lua_State *L) {
+  return draw(L, "normal_", float_value(0), float_value(1), true);
+}
 
 /* accel.randint([low = 0,] high, shape): integers low .. high - 1 */
 static int randint(lua_State *L) {
@@ -192,13 +206,14 @@ static int randint(lua_State *L) {
     return lac_argerror(L, S, AC_INVALID, NULL, i, "high", "must be above low, got %lld and %lld",
                         (long long)low, (long long)high);
   if (!lua_istable(L, i + 1))
-    return lac_argerror(L, S, AC_INVALID, NULL, i + 1, "shape", "expected table of integers, got %s",
-                        luaL_typename(L, i + 1));
+    return lac_argerror(L, S, AC_INVALID, NULL, i + 1, "shape",
+                        "expected table of integers, got %s", luaL_typename(L, i + 1));
   int n = lac_check_shape(L, S, i + 1, i + 1, "shape", shape, &next);
   ac_generator *g;
   lac_spec s = lac_spec_read(L, S, next, AC_I64, &g);
-  const ac_value v[3] = {
-      {.kind = AC_T_TENSOR, .tensor = lac_spec_new(L, S, &s, n, shape)}, int_value(low), int_value(high)};
+  const ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = lac_spec_new(L, S, &s, n, shape)},
+                         int_value(low),
+                         int_value(high)};
   lac_call_random(L, S, "randint_", v, 3, g, NULL);
   return lac_spec_finish(L, S, &s);
 }
@@ -207,7 +222,8 @@ static int randperm(lua_State *L) {
   lac_state *S = lac_get(L);
   int64_t n = lac_check_int(L, S, 1, "n");
   if (n < 0)
-    return lac_argerror(L, S, AC_INVALID, NULL, 1, "n", "must not be negative, got %lld", (long long)n);
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "n", "must not be negative, got %lld",
+                        (long long)n);
   ac_generator *g;
   lac_spec s = lac_spec_read(L, S, 2, AC_I64, &g);
   const ac_value v[1] = {{.kind = AC_T_TENSOR, .tensor = lac_spec_new(L, S, &s, 1, &n)}};

@@ -1,15 +1,21 @@
-/* The part of accel.console for ranks: the launcher's sockets and segment, and the ranks' status pages. For lua/repl.
+/* The part of accel.console for ranks: the launcher's sockets and segment, and the ranks' status
+ * pages. For lua/repl.
  *
- *   console.place() -> nil, or {rank, ranks, local_ranks, console, segment, fronts}   values that accel-run gave this rank
+ *   console.place() -> nil, or {rank, ranks, local_ranks, console, segment, fronts}   values that
+ *   accel-run gave this rank
  *   console.at(site)                  sets the line on this rank's page
  *   console.prompting(on)             this machine's ranks stand at a prompt, or no longer
- *   console.meet()                    a barrier of all ranks that no other call is taken for: accel.repl()
- *   console.reset() -> next, or nil, message   collectives begin anew (comm/prompt.c): first step, on each rank
+ *   console.meet()                    a barrier of all ranks that no other call is taken for:
+ *                                     accel.repl()
+ *   console.reset() -> next, or nil, message   collectives begin anew (comm/prompt.c): first step,
+ *   on each rank
  *   console.resume(next)              last one, with the greatest `next`
- *   console.pages(segment) -> p     by its descriptor here, or its path in /proc (nil, message if it cannot be opened)
- *     p:read() -> list of {rank, pid, state, stopped, step, at, waits, missing, seconds, ended, prompt,
- *                 stepped (seconds ago), step_seconds, loss, tokens_per_s, late (for so many seconds), usual (time of a step)},
- *                 the abort reason or nil
+ *   console.pages(segment) -> p     by its descriptor here, or its path in /proc (nil, message if
+ *                                   it cannot be opened)
+ *     p:read() -> list of {rank, pid, state, stopped, step, at, waits, missing, seconds, ended,
+ *     prompt,
+ *                 stepped (seconds ago), step_seconds, loss, tokens_per_s, late (for so many
+ *                 seconds), usual (time of a step)}, the abort reason or nil
  *     p:resume()                      the step on which ranks agreed to stop is past
  *     p:renew()                       clears the abort reason, between reset and resume
  *   console.digest(t)                 of a tensor's bytes, which lie in order */
@@ -154,8 +160,10 @@ static void push_page(lua_State *L, const aci_head *h, int i) {
   lua_pushstring(L, p.script), lua_setfield(L, -2, "script");
   const int64_t stepped_at = atomic_load(&p.stepped_at);
   const double loss = atomic_load(&p.loss), tokens = atomic_load(&p.tokens_per_s);
-  if (stepped_at != 0) lua_pushnumber(L, (double)(aci_now_ns() - stepped_at) * 1e-9), lua_setfield(L, -2, "stepped");
-  if (atomic_load(&p.step_ns) != 0) lua_pushnumber(L, (double)atomic_load(&p.step_ns) * 1e-9), lua_setfield(L, -2, "step_seconds");
+  if (stepped_at != 0)
+    lua_pushnumber(L, (double)(aci_now_ns() - stepped_at) * 1e-9), lua_setfield(L, -2, "stepped");
+  if (atomic_load(&p.step_ns) != 0)
+    lua_pushnumber(L, (double)atomic_load(&p.step_ns) * 1e-9), lua_setfield(L, -2, "step_seconds");
   if (atomic_load(&p.late_ns) != 0) {
     lua_pushnumber(L, (double)atomic_load(&p.late_ns) * 1e-9), lua_setfield(L, -2, "late");
     lua_pushnumber(L, (double)atomic_load(&p.usual_ns) * 1e-9), lua_setfield(L, -2, "usual");
@@ -211,7 +219,8 @@ static int digest(lua_State *L) {
   const ac_tensor *t = lac_check_tensor(L, S, 1, "t");
   char text[24];
   if (!ac_tensor_is_contiguous(t) || ac_tensor_device(t)->kind != AC_DEV_CPU)
-    return lac_argerror(L, S, AC_INVALID, "digest", 1, "t", "expected a contiguous tensor on the cpu");
+    return lac_argerror(L, S, AC_INVALID, "digest", 1, "t",
+                        "expected a contiguous tensor on the cpu");
   const size_t bytes = (size_t)ac_tensor_numel(t) * ac_dtype_bytes(ac_tensor_dtype(t));
   const uint64_t hash = aci_hash_bytes(0, bytes > 0 ? ac_tensor_data(t) : "", bytes);
   snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
@@ -220,9 +229,9 @@ static int digest(lua_State *L) {
 }
 
 LAC_OPEN("accel.console", ranks) {
-  static const luaL_Reg funcs[] = {{"place", place},   {"at", at},       {"prompting", prompting},
-                                   {"meet", meet},     {"reset", reset},   {"resume", resume},
-                                   {"pages", pages},   {"digest", digest}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"place", place}, {"at", at},         {"prompting", prompting},
+                                   {"meet", meet},   {"reset", reset},   {"resume", resume},
+                                   {"pages", pages}, {"digest", digest}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"read", pages_read},
                                      {"resume", pages_resume},
                                      {"renew", pages_renew},

@@ -1,5 +1,5 @@
-/* accel.text.core.fullmatch(pattern, texts): which of several strings a regular expression (text/regex.h) matches from begin to
- * end, as a list of booleans. */
+/* accel.text.core.fullmatch(pattern, texts): which of several strings a regular expression
+ * (text/regex.h) matches from begin to end, as a list of booleans. */
 #include <string.h>
 
 #include "core/lac.h"
@@ -46,7 +46,8 @@ static int fullmatch(lua_State *L) {
     lua_geti(L, 2, i);
     const char *text = lac_check_string(L, S, lua_gettop(L), "texts", &len);
     aci_regex_begin(p->c, len);
-    if (aci_regex_find(p->c, text, len, 0, &begin, &end, &found, &e) != AC_OK) return lac_raise(L, S, &e);
+    if (aci_regex_find(p->c, text, len, 0, &begin, &end, &found, &e) != AC_OK)
+      return lac_raise(L, S, &e);
     lua_pop(L, 1);
     lua_pushboolean(L, found);
     lua_rawseti(L, -2, i);

@@ -1,4 +1,5 @@
-/* Requests to servers, for threads of trackers (stdlib/accel/track/outbox_sender.lua): core.request. */
+/* Requests to servers, for threads of trackers (stdlib/accel/track/outbox_sender.lua):
+ * core.request. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,14 +30,16 @@ static bool file_is_there(void *path) {
   return f != NULL;
 }
 
-/* core.request { method =, url =, headers = { "Name: value", ... }, body =, file =, user =, seconds =, stop =, insecure = } -> status,
- * body, or nil, message, code. stop: the request is given up once a file of this name exists. */
+/* core.request { method =, url =, headers = { "Name: value", ... }, body =, file =, user =, seconds
+ * =, stop =, insecure = } -> status, body, or nil, message, code. stop: the request is given up
+ * once a file of this name exists. */
 static int request_(lua_State *L) {
   const char *headers[MAX_HEADERS + 1];
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
   luaL_checkstack(L, MAX_HEADERS + 16, NULL);
-  ac_rest_request r = {.method = field(L, "method", NULL), .url = field(L, "url", NULL), .headers = headers};
+  ac_rest_request r = {
+      .method = field(L, "method", NULL), .url = field(L, "url", NULL), .headers = headers};
   r.body = field(L, "body", &r.n_body);
   r.file = field(L, "file", NULL);
   r.user = field(L, "user", NULL);
@@ -49,7 +52,8 @@ static int request_(lua_State *L) {
   int n = 0;
   if (lua_getfield(L, 1, "headers") == LUA_TTABLE) {
     const int t = lua_gettop(L);
-    for (; n < MAX_HEADERS && lua_rawgeti(L, t, n + 1) != LUA_TNIL; n++) headers[n] = luaL_checkstring(L, -1);
+    for (; n < MAX_HEADERS && lua_rawgeti(L, t, n + 1) != LUA_TNIL; n++)
+      headers[n] = luaL_checkstring(L, -1);
   }
   headers[n] = NULL;
   if (stop != NULL) {
@@ -70,6 +74,7 @@ static int request_(lua_State *L) {
 }
 
 LAC_OPEN("accel.track.core", rest) {
-  static const luaL_Reg funcs[] = {{"request", request_}, {"rest_library", rest_library}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"request", request_}, {"rest_library", rest_library}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

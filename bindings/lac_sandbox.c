@@ -1,11 +1,13 @@
-/* process.sandbox(code, name, input, {seconds =, memory =, output =}) -> the value that the chunk returns, or, if that is a function, its
- * result for input. Or nil, message, code. For untrusted Lua: configurations and launch policies.
+/* process.sandbox(code, name, input, {seconds =, memory =, output =}) -> the value that the chunk
+ * returns, or, if that is a function, its result for input. Or nil, message, code. For untrusted
+ * Lua: configurations and launch policies.
  *
- * The chunk runs in a process of its own. It is text only, in a Lua state with base functions, string, table, math, utf8 and coroutine,
- * without load, print, require, io, os, package, debug, string.dump and collectgarbage. Memory is mapped beforehand, and every descriptor
- * except one pipe is closed. Under a filter the kernel ends a process that asks for anything but write and exit (sandbox_filter.h). So
- * nothing has to be watched inside: a process that runs too long is killed. Only plain data comes back. If the filter or a limit cannot
- * be set, the code does not run. */
+ * The chunk runs in a process of its own. It is text only, in a Lua state with base functions,
+ * string, table, math, utf8 and coroutine, without load, print, require, io, os, package, debug,
+ * string.dump and collectgarbage. Memory is mapped beforehand, and every descriptor except one pipe
+ * is closed. Under a filter the kernel ends a process that asks for anything but write and exit
+ * (sandbox_filter.h). So nothing has to be watched inside: a process that runs too long is killed.
+ * Only plain data comes back. If the filter or a limit cannot be set, the code does not run. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,8 +29,8 @@
 #include "sandbox_arena.h"
 #include "sandbox_filter.h"
 
-/* The run-time library of a sanitizer makes system calls of its own whenever an error is thrown: such builds, which are for tests, go
- * without the filter. */
+/* The run-time library of a sanitizer makes system calls of its own whenever an error is thrown:
+ * such builds, which are for tests, go without the filter. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #elif defined(__has_feature)
@@ -68,14 +70,17 @@ static void send_failure(int fd, const char *text) {
 }
 
 static void open_libraries(lua_State *L) {
-  static const luaL_Reg libs[] = {{"_G", luaopen_base},     {"string", luaopen_string}, {"table", luaopen_table},
-                                  {"math", luaopen_math},   {"utf8", luaopen_utf8},     {"coroutine", luaopen_coroutine}};
-  static const char *const gone[] = {"collectgarbage", "dofile", "load", "loadfile", "print", "warn", "require"};
+  static const luaL_Reg libs[] = {{"_G", luaopen_base},     {"string", luaopen_string},
+                                  {"table", luaopen_table}, {"math", luaopen_math},
+                                  {"utf8", luaopen_utf8},   {"coroutine", luaopen_coroutine}};
+  static const char *const gone[] = {"collectgarbage", "dofile", "load",   "loadfile",
+                                     "print",          "warn",   "require"};
   for (size_t i = 0; i < sizeof libs / sizeof libs[0]; i++) {
     luaL_requiref(L, libs[i].name, libs[i].func, 1);
     lua_pop(L, 1);
   }
-  for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) lua_pushnil(L), lua_setglobal(L, gone[i]);
+  for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
+    lua_pushnil(L), lua_setglobal(L, gone[i]);
   lua_getglobal(L, "string");
   lua_pushnil(L);
   lua_setfield(L, -2, "dump");
@@ -95,7 +100,8 @@ static int body(lua_State *L) {
   lua_call(L, 0, 1);
   if (lua_type(L, 1) != LUA_TFUNCTION) return 1;
   const char *s = j->input;
-  if (!lac_plain_read(L, &s, j->input + j->n_input, 0)) return luaL_error(L, "the input is not plain data");
+  if (!lac_plain_read(L, &s, j->input + j->n_input, 0))
+    return luaL_error(L, "the input is not plain data");
   lua_call(L, 1, 1);
   return 1;
 }
@@ -119,7 +125,8 @@ static void limit(int fd, int what, rlim_t n) {
   if (setrlimit(what, &l) != 0) send_unconfined(fd, "setrlimit", errno);
 }
 
-/* No signal comes in: they are blocked since before the fork, so that no handler of the program runs here. */
+/* No signal comes in: they are blocked since before the fork, so that no handler of the program
+ * runs here. */
 static void run_child(const job *j, int fd, pid_t parent, char *out) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) leave();
@@ -135,7 +142,8 @@ static void run_child(const job *j, int fd, pid_t parent, char *out) {
   limit(fd, RLIMIT_CORE, 0);
   limit(fd, RLIMIT_CPU, (rlim_t)j->seconds + 2);
   lac_arena arena = {.size = j->memory};
-  arena.base = mmap(NULL, j->memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  arena.base = mmap(NULL, j->memory, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   lua_State *L = arena.base == MAP_FAILED ? NULL : lua_newstate(lac_arena_alloc, &arena);
   if (L == NULL) send_failure(fd, "not enough memory");
   lua_pushcfunction(L, open_body);
@@ -147,7 +155,8 @@ static void run_child(const job *j, int fd, pid_t parent, char *out) {
   if (error != 0) send_unconfined(fd, "a seccomp filter", error);
 #endif
   if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
-    const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "raised something that is not text";
+    const char *text =
+        lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "raised something that is not text";
     send_failure(fd, text);
   }
   lac_plain data = {.s = out, .cap = j->output};
@@ -171,7 +180,8 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The child's output until it ends: bytes in out (room for cap). False if time or room ran out: *why. */
+/* The child's output until it ends: bytes in out (room for cap). False if time or room ran out:
+ * *why. */
 static bool collect(int fd, double seconds, char *out, size_t cap, size_t *n, const char **why) {
   const double ends = now() + seconds;
   for (;;) {
@@ -217,7 +227,8 @@ static int sandbox(lua_State *L) {
   j.n_input = in.len;
   char *out = lua_newuserdatauv(L, j.output + 1, 0);
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) lac_error(L, S, AC_IO, "sandbox: cannot create a pipe: %s", strerror(errno));
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    lac_error(L, S, AC_IO, "sandbox: cannot create a pipe: %s", strerror(errno));
   sigset_t all, mask;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &mask);
@@ -239,15 +250,19 @@ static int sandbox(lua_State *L) {
   }
   if (!whole) return refuse(L, j.name, why, strlen(why));
   if (n == 0) {
-    const char *ended = WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS    ? "was ended by the system: it made a system call"
-                        : WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU ? "ran longer than its time"
-                                                                             : "crashed the Lua interpreter of its process";
+    const char *ended = WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS
+                            ? "was ended by the system: it made a system call"
+                        : WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU
+                            ? "ran longer than its time"
+                            : "crashed the Lua interpreter of its process";
     return refuse(L, j.name, ended, strlen(ended));
   }
   if (out[0] == 'U' && n > 2) {
-    lua_pushfstring(L, "does not run: this system cannot confine Lua from a file (%s: %s); write the file as YAML or JSON, or run on a system "
-                       "that allows seccomp filters (for a container, see its seccomp profile)",
-                    lua_pushlstring(L, out + 2, n - 2), strerror((unsigned char)out[1]));
+    lua_pushfstring(
+        L,
+        "does not run: this system cannot confine Lua from a file (%s: %s); write the file as YAML or JSON, or run on a system "
+        "that allows seccomp filters (for a container, see its seccomp profile)",
+        lua_pushlstring(L, out + 2, n - 2), strerror((unsigned char)out[1]));
     size_t length;
     const char *text = lua_tolstring(L, -1, &length);
     return refuse(L, j.name, text, length);

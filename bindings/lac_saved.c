@@ -1,8 +1,11 @@
-/* accel.autograd.core, the native part of accel.autograd: hooks on saved tensors, regions that are computed again,
- * anomaly mode, and the way in for ops while one of these is on. The Lua files of accel/autograd are its only users.
+/* accel.autograd.core, the native part of accel.autograd: hooks on saved tensors, regions that are
+ * computed again, anomaly mode, and the way in for ops while one of these is on. The Lua files of
+ * accel/autograd are its only users.
  *
- *   hooks(pack, unpack)                                 installed from here on. h:close() removes them
- *   region(again, state, early_stop, check, ...)        for the block: local r <close> = region(...)
+ *   hooks(pack, unpack)                                 installed from here on. h:close() removes
+ *   them
+ *   region(again, state, early_stop, check, ...)        for the block: local r <close> =
+ *   region(...)
  *   set_anomaly(on, check_nan) -> on, check_nan         the previous values
  */
 #include <stdio.h>
@@ -115,7 +118,8 @@ static int hooks_new(lua_State *L) {
 
 /* ---- regions that are computed again ---- */
 
-/* The region's Lua data: {again, state, n, arguments other than tensors}. extra: the argument of each tensor. */
+/* The region's Lua data: {again, state, n, arguments other than tensors}. extra: the argument of
+ * each tensor. */
 typedef struct region {
   lac_state *S;
   ac_recompute *r; /* NULL: closed */
@@ -160,7 +164,8 @@ static ac_status again(void *user, ac_recompute *r, int n_args, ac_tensor *const
   ac_recompute_enter(r);
   ac_status st = lac_protect(S, again_body, &a, e);
   ac_recompute_leave(r);
-  if (st != AC_OK && ac_recompute_stopped(r)) lac_forget_error(lac_thread(S), S); /* it ended because it was through */
+  /* it ended because it was through */
+  if (st != AC_OK && ac_recompute_stopped(r)) lac_forget_error(lac_thread(S), S);
   lac_gc_young(lac_thread(S), S);
   return st;
 }
@@ -178,7 +183,8 @@ static int region_gc(lua_State *L) {
   return 0;
 }
 
-/* The handles of the region's tensors hold the bytes that it dropped. They are the youngest objects. */
+/* The handles of the region's tensors hold the bytes that it dropped. They are the youngest
+ * objects. */
 static int region_close(lua_State *L) {
   region *g = luaL_checkudata(L, 1, "accel.region");
   region_end(g);
@@ -186,13 +192,14 @@ static int region_close(lua_State *L) {
   return 0;
 }
 
-/* region(again, state, early_stop, check, ...) -> region, for the block. The callback's table anchors {again, state, n} and
- * the arguments that are not tensors. Its `extra` has the positions of the tensors, which the core holds. It owns both from
- * lac_callback_new on. */
+/* region(again, state, early_stop, check, ...) -> region, for the block. The callback's table
+ * anchors {again, state, n} and the arguments that are not tensors. Its `extra` has the positions
+ * of the tensors, which the core holds. It owns both from lac_callback_new on. */
 static int region_new(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_check_function(L, S, 1, "again");
-  const bool early_stop = lac_check_bool(L, S, 3, "early_stop"), check = lac_check_bool(L, S, 4, "check");
+  const bool early_stop = lac_check_bool(L, S, 3, "early_stop"),
+             check = lac_check_bool(L, S, 4, "check");
   const int first = 5, n = lua_gettop(L) - first + 1;
   region *g = lua_newuserdatauv(L, sizeof *g, 0);
   *g = (region){.S = S};
@@ -221,7 +228,8 @@ static int region_new(lua_State *L) {
   }
   cb = lac_callback_new(L, S, anchor);
   cb->extra = place;
-  const ac_recompute_spec spec = {sizeof spec, again, lac_callback_free, stop, cb, early_stop, check};
+  const ac_recompute_spec spec = {sizeof spec, again, lac_callback_free, stop, cb,
+                                  early_stop,  check};
   ac_err e;
   lua_State *was = lac_enter(L, S); /* hooks around the region get the arguments */
   ac_status st = ac_recompute_new(S->ctx, &spec, args->n, args->t, &g->r, &e);
@@ -317,9 +325,11 @@ static int set_anomaly(lua_State *L) {
 LAC_OPEN("accel.autograd.core", saved) {
   static const luaL_Reg funcs[] = {
       {"hooks", hooks_new}, {"region", region_new}, {"set_anomaly", set_anomaly}, {NULL, NULL}};
-  static const luaL_Reg hooks_metas[] = {{"__gc", hooks_gc}, {"__close", hooks_close}, {NULL, NULL}};
+  static const luaL_Reg hooks_metas[] = {
+      {"__gc", hooks_gc}, {"__close", hooks_close}, {NULL, NULL}};
   static const luaL_Reg hooks_methods[] = {{"close", hooks_close}, {NULL, NULL}};
-  static const luaL_Reg region_metas[] = {{"__gc", region_gc}, {"__close", region_close}, {NULL, NULL}};
+  static const luaL_Reg region_metas[] = {
+      {"__gc", region_gc}, {"__close", region_close}, {NULL, NULL}};
   static const luaL_Reg region_methods[] = {{"close", region_close}, {NULL, NULL}};
   static const char key_sites;
   lac_new_class(L, S, "accel.saved_tensors_hooks", hooks_metas, hooks_methods);

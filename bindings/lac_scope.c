@@ -1,6 +1,8 @@
-/* accel.scope(): tensors born in it and not kept are released when it ends. For loops over big temporaries,
- * that should not wait for the collector. Boxes born in a scope are in a table with weak keys.
- *   local s <close> = accel.scope()        or        local y = accel.scope(function(s) ... return y end) */
+/* accel.scope(): tensors born in it and not kept are released when it ends. For loops over big
+ * temporaries, that should not wait for the collector. Boxes born in a scope are in a table with
+ * weak keys.
+ *   local s <close> = accel.scope()        or        local y = accel.scope(function(s) ... return y
+ *                                          end) */
 #include <stdlib.h>
 
 #include "core/guard.h"
@@ -17,7 +19,8 @@ typedef struct handle {
 
 static handle *check_scope(lua_State *L, lac_state *S) {
   handle *h = luaL_testudata(L, 1, SCOPE);
-  if (h == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "scope", "expected scope, got %s", luaL_typename(L, 1));
+  if (h == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "scope", "expected scope, got %s", luaL_typename(L, 1));
   return h;
 }
 
@@ -77,8 +80,8 @@ static int scope_tostring(lua_State *L) {
   return 1;
 }
 
-/* s:keep(t, ...) -> t, ...: they belong to the enclosing scope from now on. Lists of tensors are kept with
- * their contents. */
+/* s:keep(t, ...) -> t, ...: they belong to the enclosing scope from now on. Lists of tensors are
+ * kept with their contents. */
 static void keep(lua_State *L, lac_state *S, lac_scope *s, int idx, int depth) {
   lac_box *b = lac_box_test(L, idx);
   if (b != NULL) {
@@ -113,8 +116,8 @@ static int scope_keep(lua_State *L) {
   return lua_gettop(L) - 1;
 }
 
-/* accel.scope() -> scope for `local s <close> =`. accel.scope(f, ...) runs f(s, ...) and returns its results,
- * kept. */
+/* accel.scope() -> scope for `local s <close> =`. accel.scope(f, ...) runs f(s, ...) and returns
+ * its results, kept. */
 static int scope_keep_results(lua_State *L, int status, lua_KContext base) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   const handle *h = lua_touserdata(L, (int)base);
@@ -137,9 +140,10 @@ static int scope_new(lua_State *L) {
   return scope_keep_results(L, LUA_OK, 1);
 }
 
-/* accel.unscoped(f, ...): runs f(...) as if no scope were open and returns its results. For libraries whose
- * first use makes objects that must outlive the script's scope, such as an optimizer's state. It is a scope of
- * its own that forgets the tensors born in it, also when f fails, so that f may close the script's scopes. */
+/* accel.unscoped(f, ...): runs f(...) as if no scope were open and returns its results. For
+ * libraries whose first use makes objects that must outlive the script's scope, such as an
+ * optimizer's state. It is a scope of its own that forgets the tensors born in it, also when f
+ * fails, so that f may close the script's scopes. */
 static int unscoped(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_check_function(L, S, 1, "f");
@@ -159,7 +163,8 @@ LAC_OPEN("accel", scope) {
       {"scope", scope_new}, {"unscoped", unscoped}, {"live", live}, {NULL, NULL}};
   static const luaL_Reg metas[] = {
       {"__gc", scope_gc}, {"__close", scope_close}, {"__tostring", scope_tostring}, {NULL, NULL}};
-  static const luaL_Reg unscoped_metas[] = {{"__gc", scope_gc}, {"__close", scope_gc}, {NULL, NULL}};
+  static const luaL_Reg unscoped_metas[] = {
+      {"__gc", scope_gc}, {"__close", scope_gc}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, SCOPE, metas, methods);
   lac_new_class(L, S, UNSCOPED, unscoped_metas, &methods[2]); /* no methods */

@@ -1,5 +1,5 @@
-/* Sharded safetensors for Lua: accel.file.core.open_sharded, on which accel.open_sharded and accel.load of
- * a folder stand. */
+/* Sharded safetensors for Lua: accel.file.core.open_sharded, on which accel.open_sharded and
+ * accel.load of a folder stand. */
 #include <string.h>
 
 #include "core/lac.h"
@@ -24,16 +24,16 @@ static int sharded_close(lua_State *L) {
 static int open_sharded(lua_State *L) {
   lac_state *S = lac_get(L);
   if (!lua_istable(L, 1))
-    return lac_argerror(L, S, AC_INVALID, "open_sharded", 1, "paths", "expected list of paths, got %s",
-                        luaL_typename(L, 1));
+    return lac_argerror(L, S, AC_INVALID, "open_sharded", 1, "paths",
+                        "expected list of paths, got %s", luaL_typename(L, 1));
   const int n = (int)lua_rawlen(L, 1);
   lua_settop(L, 1);
   lua_createtable(L, n, 0); /* 2: keeps the strings */
   const char **paths = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *paths, 0);
   for (int i = 0; i < n; i++) {
     if (lua_geti(L, 1, i + 1) != LUA_TSTRING)
-      return lac_argerror(L, S, AC_INVALID, "open_sharded", 1, "paths", "expected list of paths, found %s",
-                          luaL_typename(L, -1));
+      return lac_argerror(L, S, AC_INVALID, "open_sharded", 1, "paths",
+                          "expected list of paths, found %s", luaL_typename(L, -1));
     paths[i] = lua_tostring(L, -1);
     lua_rawseti(L, 2, i + 1);
   }
@@ -47,7 +47,8 @@ static int open_sharded(lua_State *L) {
 static aci_sharded *check_self(lua_State *L, lac_state *S) {
   const holder *h = luaL_testudata(L, 1, SHARDED);
   if (h == NULL)
-    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected sharded file, got %s", luaL_typename(L, 1));
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected sharded file, got %s",
+                 luaL_typename(L, 1));
   if (h->s == NULL) lac_error(L, S, AC_RELEASED, "the sharded file is closed");
   return h->s;
 }
@@ -79,7 +80,8 @@ static void set_list(lua_State *L, int n, const int64_t *v, const char *field) {
   lua_setfield(L, -2, field);
 }
 
-/* {dtype =, shape =, chunks = {{file = 1, offset = {0, 0}, shape =}, ...}}, without reading the bytes */
+/* {dtype =, shape =, chunks = {{file = 1, offset = {0, 0}, shape =}, ...}}, without reading the
+ * bytes */
 static int info(lua_State *L) {
   lac_state *S = lac_get(L);
   const aci_sharded_tensor *t = check_name(L, S, check_self(L, S));
@@ -116,18 +118,18 @@ static void check_list(lua_State *L, lac_state *S, int arg, const char *what, in
   }
 }
 
-/* files:get(name [, start, size]): the whole tensor, or the box of size elements from position start
- * (1-based) */
+/* files:get(name [, start, size]): the whole tensor, or the box of size elements from position
+ * start (1-based) */
 static int get(lua_State *L) {
   lac_state *S = lac_get(L);
   const aci_sharded_tensor *t = check_name(L, S, check_self(L, S));
   int64_t at[AC_MAX_DIMS] = {0}, size[AC_MAX_DIMS];
   if (!t->has_dtype)
-    return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' is %s, which has no dtype here", t->name,
-                     t->dtype_name);
+    return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' is %s, which has no dtype here",
+                     t->name, t->dtype_name);
   if (t->ndim > AC_MAX_DIMS)
-    return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' has %d dims, more than %d", t->name, t->ndim,
-                     AC_MAX_DIMS);
+    return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' has %d dims, more than %d", t->name,
+                     t->ndim, AC_MAX_DIMS);
   for (int d = 0; d < t->ndim; d++) size[d] = t->shape[d];
   if (!lua_isnoneornil(L, 3)) {
     check_list(L, S, 3, "start", t->ndim, 1, at);
@@ -135,8 +137,9 @@ static int get(lua_State *L) {
     for (int d = 0; d < t->ndim; d++) {
       at[d]--;
       if (size[d] > t->shape[d] || at[d] > t->shape[d] - size[d])
-        return lac_error(L, S, AC_INDEX, "get: %lld elements from %lld on in dim %d of '%s', which has %lld",
-                         (long long)size[d], (long long)at[d] + 1, d + 1, t->name, (long long)t->shape[d]);
+        return lac_error(
+            L, S, AC_INDEX, "get: %lld elements from %lld on in dim %d of '%s', which has %lld",
+            (long long)size[d], (long long)at[d] + 1, d + 1, t->name, (long long)t->shape[d]);
     }
   }
   ac_device *d = ac_ctx_default_device(S->ctx), *cpu;
@@ -164,7 +167,8 @@ static int get(lua_State *L) {
 
 LAC_OPEN("accel.file.core", sharded) {
   static const luaL_Reg funcs[] = {{"open_sharded", open_sharded}, {NULL, NULL}};
-  static const luaL_Reg metas[] = {{"__gc", sharded_close}, {"__close", sharded_close}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {
+      {"__gc", sharded_close}, {"__close", sharded_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"keys", keys}, {"info", info}, {"get", get}, {"close", sharded_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);

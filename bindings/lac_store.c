@@ -1,4 +1,5 @@
-/* The run store for accel.track.Store: rows of statements, curves. Errors of the store return nil, message, code. */
+/* The run store for accel.track.Store: rows of statements, curves. Errors of the store return nil,
+ * message, code. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,7 +15,9 @@ typedef struct cursor {
 } cursor;
 typedef struct store {
   ac_store *s;
-  cursor *open; /* the cursor of a statement that failed, until the collector comes: it must end before the store does */
+  /* the cursor of a statement that failed, until the collector comes: it must end before the store
+   * does */
+  cursor *open;
 } store;
 
 static void cursor_end(cursor *h) {
@@ -78,7 +81,9 @@ static ac_store_value value_at(lua_State *L, lac_state *S, int i) {
       v.kind = AC_VALUE_TEXT;
       v.p = lua_tolstring(L, i, &v.n);
       break;
-    default: lac_argerror(L, S, AC_INVALID, NULL, i, "value", "expected a number, string or nil, got %s", luaL_typename(L, i));
+    default:
+      lac_argerror(L, S, AC_INVALID, NULL, i, "value", "expected a number, string or nil, got %s",
+                   luaL_typename(L, i));
   }
   return v;
 }
@@ -92,7 +97,8 @@ static void push_value(lua_State *L, const ac_store_value *v) {
   }
 }
 
-/* store:rows(sql, ...) -> list of rows by the names of their columns, number of rows changed, or nil, message, code */
+/* store:rows(sql, ...) -> list of rows by the names of their columns, number of rows changed, or
+ * nil, message, code */
 static int rows(lua_State *L) {
   enum { MOST = 16 };
   lac_state *S = lac_get(L);
@@ -131,8 +137,8 @@ static int rows(lua_State *L) {
   return 2;
 }
 
-/* store:curve(series, "step" or "wall", from, to, points) -> bytes: of every point four float64, x, mean, least, most. Or nil, message,
- * code */
+/* store:curve(series, "step" or "wall", from, to, points) -> bytes: of every point four float64, x,
+ * mean, least, most. Or nil, message, code */
 static int curve(lua_State *L) {
   static const char *const axes[] = {"step", "wall", NULL};
   lac_state *S = lac_get(L);
@@ -145,7 +151,8 @@ static int curve(lua_State *L) {
   int64_t n = 0;
   ac_err e;
   luaL_Buffer b;
-  if (ac_store_curve(s, series, axis == 0 ? AC_CURVE_STEP : AC_CURVE_WALL, from, to, most, &points, &n, &e) != AC_OK)
+  if (ac_store_curve(s, series, axis == 0 ? AC_CURVE_STEP : AC_CURVE_WALL, from, to, most, &points,
+                     &n, &e) != AC_OK)
     return lac_fail(L, &e);
   const size_t size = (size_t)n * sizeof *points;
   char *to_ = luaL_buffinitsize(L, &b, size);
@@ -180,9 +187,11 @@ static int pause_(lua_State *L) {
 }
 
 LAC_OPEN("accel.track.core", store) {
-  static const luaL_Reg funcs[] = {{"open_store", open_}, {"pause", pause_}, {"now", now}, {"sqlite", sqlite}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"open_store", open_}, {"pause", pause_}, {"now", now}, {"sqlite", sqlite}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", store_gc}, {"__close", store_gc}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"rows", rows}, {"curve", curve}, {"close", store_gc}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"rows", rows}, {"curve", curve}, {"close", store_gc}, {NULL, NULL}};
   static const luaL_Reg cursor_metas[] = {{"__gc", cursor_gc}, {NULL, NULL}};
   static const luaL_Reg none[] = {{NULL, NULL}};
   lac_setfuncs(L, S, funcs);

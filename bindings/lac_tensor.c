@@ -1,7 +1,8 @@
-/* Tensors as Lua values: fields (shape dtype device grad requires_grad ndim is_leaf grad_fn), operators, and
- * the methods that are not ops. Methods and fields share one table, accel.Tensor: functions are methods,
- * integers number the fields. Scripts may add methods to it. lac_index.c handles t[key] for keys other than
- * names, lac_convert.c conversions to plain data and to other dtypes. */
+/* Tensors as Lua values: fields (shape dtype device grad requires_grad ndim is_leaf grad_fn),
+ * operators, and the methods that are not ops. Methods and fields share one table, accel.Tensor:
+ * functions are methods, integers number the fields. Scripts may add methods to it. lac_index.c
+ * handles t[key] for keys other than names, lac_convert.c conversions to plain data and to other
+ * dtypes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,17 @@
 #include "core/lac.h"
 #include "core/op.h"
 
-enum { F_SHAPE = 1, F_DTYPE, F_DEVICE, F_GRAD, F_REQUIRES_GRAD, F_NDIM, F_IS_LEAF, F_GRAD_FN, F_QUANT_STATE };
+enum {
+  F_SHAPE = 1,
+  F_DTYPE,
+  F_DEVICE,
+  F_GRAD,
+  F_REQUIRES_GRAD,
+  F_NDIM,
+  F_IS_LEAF,
+  F_GRAD_FN,
+  F_QUANT_STATE
+};
 static const struct field {
   const char *name;
   int id;
@@ -56,7 +67,8 @@ static int extents_concat(lua_State *L) {
 /* x.shape == y.shape, x.shape == some list: the same numbers. */
 static int extents_eq(lua_State *L) {
   const lua_Unsigned n = lua_rawlen(L, 1);
-  bool same = lua_istable(L, 1) && lua_istable(L, 2) && n == lua_rawlen(L, 2); /* anybody may call this */
+  /* anybody may call this */
+  bool same = lua_istable(L, 1) && lua_istable(L, 2) && n == lua_rawlen(L, 2);
   for (lua_Unsigned i = 1; same && i <= n; i++) {
     lua_rawgeti(L, 1, (lua_Integer)i);
     lua_rawgeti(L, 2, (lua_Integer)i);
@@ -67,20 +79,24 @@ static int extents_eq(lua_State *L) {
   return 1;
 }
 
-/* x.shape[-1] is the last extent. x.shape[0] raises, as x[0] does; past the end is nil, where loops over a list stop. */
+/* x.shape[-1] is the last extent. x.shape[0] raises, as x[0] does; past the end is nil, where loops
+ * over a list stop. */
 static int extents_index(lua_State *L) {
   int exact = 0;
-  const lua_Integer i = lua_tointegerx(L, 2, &exact), n = lua_istable(L, 1) ? (lua_Integer)lua_rawlen(L, 1) : 0;
+  const lua_Integer i = lua_tointegerx(L, 2, &exact),
+                    n = lua_istable(L, 1) ? (lua_Integer)lua_rawlen(L, 1) : 0;
   if (!exact || i > n) return 0;
   if (i == 0 || i < -n)
-    return luaL_error(L, "index: positions count from 1 (or from -1, the last); got %I of %I", i, n);
+    return luaL_error(L, "index: positions count from 1 (or from -1, the last); got %I of %I", i,
+                      n);
   lua_rawgeti(L, 1, n + 1 + i);
   return 1;
 }
 
 /* A plain list that prints as "(2, 3)" and equals lists of the same numbers. */
 static void push_ints(lua_State *L, int n, const int64_t *of) {
-  int64_t v[AC_MAX_DIMS]; /* making the table may run the collector, and a finalizer release the tensor */
+  /* making the table may run the collector, and a finalizer release the tensor */
+  int64_t v[AC_MAX_DIMS];
   memcpy(v, of, (size_t)n * sizeof *v);
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
@@ -88,8 +104,11 @@ static void push_ints(lua_State *L, int n, const int64_t *of) {
     lua_rawseti(L, -2, i + 1);
   }
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &key_extents) == LUA_TNIL) {
-    static const luaL_Reg meta[] = {
-        {"__tostring", extents_tostring}, {"__concat", extents_concat}, {"__eq", extents_eq}, {"__index", extents_index}, {NULL, NULL}};
+    static const luaL_Reg meta[] = {{"__tostring", extents_tostring},
+                                    {"__concat", extents_concat},
+                                    {"__eq", extents_eq},
+                                    {"__index", extents_index},
+                                    {NULL, NULL}};
     lua_pop(L, 1);
     luaL_newlib(L, meta);
     lua_pushvalue(L, -1);
@@ -105,7 +124,8 @@ static void push_quant_state(lua_State *L, const ac_tensor *t) {
     lua_pushnil(L);
     return;
   }
-  const ac_layout copy = *l; /* making the table may run the collector, and a finalizer release the tensor */
+  /* making the table may run the collector, and a finalizer release the tensor */
+  const ac_layout copy = *l;
   lua_createtable(L, 0, 6);
   lua_pushstring(L, ac_quant_type_name(copy.type));
   lua_setfield(L, -2, "quant_type");
@@ -135,11 +155,13 @@ static int push_field(lua_State *L, lac_state *S, ac_tensor *t, int id) {
   return 1;
 }
 
-/* What to use in the place of a name that PyTorch's tensors have, from the training library's one table of them; NULL: not in it. */
+/* What to use in the place of a name that PyTorch's tensors have, from the training library's one
+ * table of them; NULL: not in it. */
 static const char *instead_of(lua_State *L, const char *key) {
   lua_getglobal(L, "require");
   lua_pushstring(L, "accel.util.absent");
-  if (lua_pcall(L, 1, 1, 0) != LUA_OK || lua_getfield(L, -1, "instead_of") != LUA_TFUNCTION) return NULL;
+  if (lua_pcall(L, 1, 1, 0) != LUA_OK || lua_getfield(L, -1, "instead_of") != LUA_TFUNCTION)
+    return NULL;
   lua_pushstring(L, "Tensor");
   lua_pushstring(L, key);
   return lua_pcall(L, 2, 1, 0) == LUA_OK ? lua_tostring(L, -1) : NULL;
@@ -147,7 +169,8 @@ static const char *instead_of(lua_State *L, const char *key) {
 
 static int unknown_field(lua_State *L, lac_state *S, const char *key) {
   const char *use = instead_of(L, key);
-  if (use != NULL) return lac_error(L, S, AC_INVALID, "a tensor has no field or method '%s'; %s", key, use);
+  if (use != NULL)
+    return lac_error(L, S, AC_INVALID, "a tensor has no field or method '%s'; %s", key, use);
   const char *names[512];
   int n = 0;
   for (lua_pushnil(L); lua_next(L, lua_upvalueindex(3)); lua_pop(L, 1))
@@ -195,7 +218,8 @@ static int tensor_newindex(lua_State *L) {
     return 0;
   }
   if (id != 0)
-    return lac_error(L, S, AC_INVALID, "field '%s' of a tensor cannot be assigned", lua_tostring(L, 2));
+    return lac_error(L, S, AC_INVALID, "field '%s' of a tensor cannot be assigned",
+                     lua_tostring(L, 2));
   return unknown_field(L, S, lua_tostring(L, 2));
 }
 
@@ -307,11 +331,11 @@ static int tensor_tostring(lua_State *L) {
 }
 
 static void open_operators(lua_State *L, lac_state *S) {
-  static const char *const ops[][2] = {{"__add", "add"},      {"__sub", "sub"}, {"__mul", "mul"},
-                                       {"__div", "div"},      {"__pow", "pow"}, {"__unm", "neg"},
-                                       {"__mod", "remainder"}, {"__idiv", "floor_divide"},
-                                       {"__band", "bitwise_and"}, {"__bor", "bitwise_or"}, {"__bxor", "bitwise_xor"},
-                                       {"__bnot", "bitwise_not"}};
+  static const char *const ops[][2] = {
+      {"__add", "add"},        {"__sub", "sub"},           {"__mul", "mul"},
+      {"__div", "div"},        {"__pow", "pow"},           {"__unm", "neg"},
+      {"__mod", "remainder"},  {"__idiv", "floor_divide"}, {"__band", "bitwise_and"},
+      {"__bor", "bitwise_or"}, {"__bxor", "bitwise_xor"},  {"__bnot", "bitwise_not"}};
   for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
     const ac_op *op = ac_op_find(S->ctx, ops[i][1]);
     if (op == NULL) continue;
@@ -342,8 +366,9 @@ LAC_OPEN("accel", tensor) {
                                      {"is_floating_point", is_floating_point},
                                      {"release", release},
                                      {NULL, NULL}};
-  static const luaL_Reg meta[] = {{"__close", release}, {"__len", tensor_len},           {"__lt", no_lt},
-                                  {"__le", no_le},      {"__tostring", tensor_tostring}, {NULL, NULL}};
+  static const luaL_Reg meta[] = {
+      {"__close", release}, {"__len", tensor_len},           {"__lt", no_lt},
+      {"__le", no_le},      {"__tostring", tensor_tostring}, {NULL, NULL}};
   static const luaL_Reg funcs[] = {{"is_tensor", is_tensor}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_getfield(L, -1, "Tensor");

@@ -1,6 +1,6 @@
-/* Tokenizers for Lua: package.preload["accel.text.core"], from which stdlib/accel/text makes Tokenizer and Encoding.
- * Encodings are in lac_encoding.c, training in lac_train.c. Methods of the userdata are plain and positional. The
- * library adds names and defaults. */
+/* Tokenizers for Lua: package.preload["accel.text.core"], from which stdlib/accel/text makes
+ * Tokenizer and Encoding. Encodings are in lac_encoding.c, training in lac_train.c. Methods of the
+ * userdata are plain and positional. The library adds names and defaults. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,14 +11,10 @@
 static ac_tokenizer *check_tokenizer(lua_State *L, lac_state *S) {
   lac_tokenizer *k = luaL_testudata(L, 1, LAC_TOKENIZER);
   if (k == NULL || k->t == NULL)
-    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected tokenizer, got %s", luaL_typename(L, 1));
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected tokenizer, got %s",
+                 luaL_typename(L, 1));
   return k->t;
 }
-
-
-
-
-
 
 static int tokenizer_gc(lua_State *L) {
   lac_tokenizer *k = luaL_checkudata(L, 1, LAC_TOKENIZER);
@@ -187,9 +183,9 @@ static int added_tokens(lua_State *L) {
  * left =, id =, type_id =, token =} ---- */
 static const ac_truncation *read_truncation(lua_State *L, lac_state *S, int idx, ac_truncation *p) {
   if (!lua_istable(L, idx)) return NULL;
-  *p =
-      (ac_truncation){lac_text_count(L, S, idx, "max_length"), lac_text_count(L, S, idx, "stride"),
-                      (ac_truncate)(lac_text_count(L, S, idx, "strategy") % 3), lac_text_set(L, idx, "left")};
+  *p = (ac_truncation){lac_text_count(L, S, idx, "max_length"), lac_text_count(L, S, idx, "stride"),
+                       (ac_truncate)(lac_text_count(L, S, idx, "strategy") % 3),
+                       lac_text_set(L, idx, "left")};
   return p;
 }
 
@@ -198,7 +194,8 @@ static int set_truncation(lua_State *L) {
   ac_truncation p;
   ac_err e;
   ac_tokenizer *t = check_tokenizer(L, S);
-  if (ac_tokenizer_set_truncation(t, read_truncation(L, S, 2, &p), &e) != AC_OK) return lac_raise(L, S, &e);
+  if (ac_tokenizer_set_truncation(t, read_truncation(L, S, 2, &p), &e) != AC_OK)
+    return lac_raise(L, S, &e);
   return 0;
 }
 
@@ -207,7 +204,8 @@ static int set_padding(lua_State *L) {
   ac_padding p;
   ac_err e;
   ac_tokenizer *t = check_tokenizer(L, S);
-  if (ac_tokenizer_set_padding(t, lac_text_padding(L, S, 2, &p), &e) != AC_OK) return lac_raise(L, S, &e);
+  if (ac_tokenizer_set_padding(t, lac_text_padding(L, S, 2, &p), &e) != AC_OK)
+    return lac_raise(L, S, &e);
   return 0;
 }
 
@@ -250,7 +248,8 @@ static int n_special(lua_State *L) {
 
 /* ---- encoding ---- */
 
-/* {add_special_tokens =, offsets =, split_special_tokens =, overflowing =, truncation = table, seed =} at idx */
+/* {add_special_tokens =, offsets =, split_special_tokens =, overflowing =, truncation = table, seed
+ * =} at idx */
 static ac_encode_options read_options(lua_State *L, lac_state *S, int idx, ac_truncation *p) {
   ac_encode_options o = {.add_special_tokens = true};
   if (!lua_istable(L, idx)) return o;
@@ -306,7 +305,8 @@ static int encode_batch(lua_State *L) {
     lac_encoding_push(L, 1);
     lua_rawseti(L, list, (lua_Integer)i + 1);
   }
-  if (ac_tokenizer_encode_batch(t, S->ctx->team, n, texts, pairs ? texts + n : NULL, &o, out, &e) != AC_OK)
+  if (ac_tokenizer_encode_batch(t, S->ctx->team, n, texts, pairs ? texts + n : NULL, &o, out, &e) !=
+      AC_OK)
     return lac_raise(L, S, &e);
   for (size_t i = 0; i < n; i++) {
     lua_rawgeti(L, list, (lua_Integer)i + 1);
@@ -328,7 +328,8 @@ static int decode(lua_State *L) {
   const bool skip = lua_toboolean(L, 3);
   if (lac_box_test(L, 2) != NULL) {
     const ac_tensor *x = lac_check_tensor(L, S, 2, "ids");
-    if (x->dtype != AC_I64 || x->ndim != 1 || !aci_is_contiguous(x) || x->device->kind != AC_DEV_CPU)
+    if (x->dtype != AC_I64 || x->ndim != 1 || !aci_is_contiguous(x) ||
+        x->device->kind != AC_DEV_CPU)
       return lac_argerror(L, S, AC_INVALID, NULL, 2, "ids",
                           "expected list or contiguous i64 tensor of rank 1 on the CPU");
     n = (size_t)x->numel;
@@ -337,8 +338,8 @@ static int decode(lua_State *L) {
     if (n > 0) memcpy(ids, ac_tensor_data(x), n * sizeof *ids);
   } else {
     if (!lua_istable(L, 2))
-      return lac_argerror(L, S, AC_INVALID, NULL, 2, "ids", "expected list of integers or i64 tensor, got %s",
-                          luaL_typename(L, 2));
+      return lac_argerror(L, S, AC_INVALID, NULL, 2, "ids",
+                          "expected list of integers or i64 tensor, got %s", luaL_typename(L, 2));
     n = lua_rawlen(L, 2);
     ids = lua_newuserdatauv(L, (n + 1) * sizeof *ids, 0);
     for (size_t i = 0; i < n; i++) {

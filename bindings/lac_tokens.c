@@ -1,5 +1,5 @@
-/* Token files: accel.open_tokens, whose batches of windows become i64 tensors. Misuse raises. A file that fails
- * returns nil, message, code. */
+/* Token files: accel.open_tokens, whose batches of windows become i64 tensors. Misuse raises. A
+ * file that fails returns nil, message, code. */
 #include "accel/file.h"
 #include "core/lac.h"
 #include "core/op.h"
@@ -21,7 +21,8 @@ static int tokens_close(lua_State *L) {
 static ac_tokens *check_tokens(lua_State *L, lac_state *S) {
   tokens *k = luaL_testudata(L, 1, TOKENS);
   if (k == NULL)
-    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected token file, got %s", luaL_typename(L, 1));
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected token file, got %s",
+                 luaL_typename(L, 1));
   if (k->t == NULL) lac_error(L, S, AC_RELEASED, "the token file is closed");
   return k->t;
 }
@@ -52,7 +53,8 @@ static int tokens_len(lua_State *L) {
   return 1;
 }
 
-/* file:batch(offsets, length) -> i64 [#offsets, length]. offsets are 0-based tokens, a list or an i64 tensor */
+/* file:batch(offsets, length) -> i64 [#offsets, length]. offsets are 0-based tokens, a list or an
+ * i64 tensor */
 static int tokens_batch(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tokens *t = check_tokens(L, S);
@@ -61,7 +63,8 @@ static int tokens_batch(lua_State *L) {
   const lac_box *given = lac_box_test(L, 2);
   if (given != NULL) {
     const ac_tensor *x = lac_check_tensor(L, S, 2, "offsets");
-    if (x->dtype != AC_I64 || x->ndim != 1 || !aci_is_contiguous(x) || x->device->kind != AC_DEV_CPU)
+    if (x->dtype != AC_I64 || x->ndim != 1 || !aci_is_contiguous(x) ||
+        x->device->kind != AC_DEV_CPU)
       return lac_argerror(L, S, AC_INVALID, NULL, 2, "offsets",
                           "expected list or contiguous i64 tensor of rank 1 on the CPU");
     shape[0] = x->numel;
@@ -77,8 +80,8 @@ static int tokens_batch(lua_State *L) {
       lua_rawgeti(L, 2, i + 1);
       offset[i] = lua_tointegerx(L, -1, &ok);
       if (!ok)
-        return lac_argerror(L, S, AC_INVALID, NULL, 2, "offsets", "entry %d: expected integer, got %s",
-                            (int)i + 1, luaL_typename(L, -1));
+        return lac_argerror(L, S, AC_INVALID, NULL, 2, "offsets",
+                            "entry %d: expected integer, got %s", (int)i + 1, luaL_typename(L, -1));
       lua_pop(L, 1);
     }
   }
@@ -89,7 +92,8 @@ static int tokens_batch(lua_State *L) {
   ac_tensor *out = lac_new_cpu(L, S, AC_I64, 2, shape);
   /* making the box may have run a finalizer that closed the file or released the offsets */
   t = check_tokens(L, S);
-  if (given != NULL && given->t == NULL) return lac_error(L, S, AC_RELEASED, "the offsets were released");
+  if (given != NULL && given->t == NULL)
+    return lac_error(L, S, AC_RELEASED, "the offsets were released");
   if (ac_tokens_read(t, shape[0], offset, shape[1], ac_tensor_data(out), &e) != AC_OK)
     return lac_raise(L, S, &e);
   return 1;

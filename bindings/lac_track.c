@@ -1,5 +1,5 @@
-/* Queues of log records, for accel.track (stdlib/accel/track), which gives them the public interface. Misuse raises. A file that
- * cannot be opened or written returns nil, message, code. */
+/* Queues of log records, for accel.track (stdlib/accel/track), which gives them the public
+ * interface. Misuse raises. A file that cannot be opened or written returns nil, message, code. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,8 @@ static void end_run(const ac_host *h, ac_track *t) {
   const char *text = failed && !h->exited ? h->error_text : "";
   const int code = h != NULL && h->exited ? h->exit_code : failed ? 1 : 0;
   ac_err e;
-  ac_run_record(t, "end", failed ? "failed" : "finished", code, NULL, text, strcspn(text, "\n"), 0, &e);
+  ac_run_record(t, "end", failed ? "failed" : "finished", code, NULL, text, strcspn(text, "\n"), 0,
+                &e);
 }
 
 static int writer_gc(lua_State *L) {
@@ -39,7 +40,8 @@ static int writer_gc(lua_State *L) {
 static ac_track *writer_of(lua_State *L, lac_state *S) {
   writer *w = luaL_testudata(L, 1, WRITER);
   if (w == NULL)
-    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a writer, got %s", luaL_typename(L, 1));
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a writer, got %s",
+                 luaL_typename(L, 1));
   if (w->t == NULL) lac_error(L, S, AC_RELEASED, "the writer is closed");
   return w->t;
 }
@@ -85,7 +87,8 @@ static const char *text_of(lua_State *L, int idx, const char *name) {
   return s; /* stays on the stack */
 }
 
-/* core.run(path, { uid=, project=, name=, environment=, resume=, system= }) -> writer, or nil, message, code */
+/* core.run(path, { uid=, project=, name=, environment=, resume=, system= }) -> writer, or nil,
+ * message, code */
 static int run(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
@@ -109,13 +112,15 @@ static int run(lua_State *L) {
 static int record(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_track *t = writer_of(L, S);
-  const char *kind = lac_check_string(L, S, 2, "kind", NULL), *tag = lac_check_string(L, S, 3, "tag", NULL);
+  const char *kind = lac_check_string(L, S, 2, "kind", NULL),
+             *tag = lac_check_string(L, S, 3, "tag", NULL);
   const int64_t step = lac_check_int(L, S, 4, "step");
   const char *meta = lua_isnil(L, 5) ? NULL : lac_check_string(L, S, 5, "meta", NULL);
   size_t n;
   const char *p = lac_check_string(L, S, 6, "data", &n);
   ac_err e;
-  if (ac_run_record(t, kind, tag, step, meta, p, n, luaL_optnumber(L, 7, 0), &e) != AC_OK) return lac_raise(L, S, &e);
+  if (ac_run_record(t, kind, tag, step, meta, p, n, luaL_optnumber(L, 7, 0), &e) != AC_OK)
+    return lac_raise(L, S, &e);
   if (strcmp(kind, "end") == 0) ((writer *)lua_touserdata(L, 1))->run = false;
   return 0;
 }
@@ -140,7 +145,8 @@ static int bytes(lua_State *L) {
   size_t n;
   const char *p = lac_check_string(L, S, 3, "bytes", &n);
   ac_err e;
-  if (ac_track_bytes(t, step, p, n, luaL_optnumber(L, 4, 0), &e) != AC_OK) return lac_raise(L, S, &e);
+  if (ac_track_bytes(t, step, p, n, luaL_optnumber(L, 4, 0), &e) != AC_OK)
+    return lac_raise(L, S, &e);
   return 0;
 }
 
@@ -191,11 +197,14 @@ static int png(lua_State *L) {
                 channels = lac_check_int(L, S, 4, "channels");
   char *out = NULL;
   ac_err e;
-  if (width < 1 || height < 1 || channels < 1 || width > INT16_MAX || height > INT16_MAX || channels > 4 ||
-      (uint64_t)(width * height * channels) != n)
-    return lac_argerror(L, S, AC_INVALID, NULL, 1, "bytes", "%zu bytes are no %lld x %lld pixels of %lld channels", n, (long long)width,
+  if (width < 1 || height < 1 || channels < 1 || width > INT16_MAX || height > INT16_MAX ||
+      channels > 4 || (uint64_t)(width * height * channels) != n)
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "bytes",
+                        "%zu bytes are no %lld x %lld pixels of %lld channels", n, (long long)width,
                         (long long)height, (long long)channels);
-  if (ac_png_encode((const uint8_t *)p, (int)width, (int)height, (int)channels, &out, &size, &e) != AC_OK) return lac_raise(L, S, &e);
+  if (ac_png_encode((const uint8_t *)p, (int)width, (int)height, (int)channels, &out, &size, &e) !=
+      AC_OK)
+    return lac_raise(L, S, &e);
   luaL_Buffer b;
   memcpy(luaL_buffinitsize(L, &b, size), out, size);
   free(out);
@@ -223,13 +232,18 @@ static int current_folder(lua_State *L) {
 }
 
 LAC_OPEN("accel.track.core", track) {
-  static const luaL_Reg funcs[] = {{"events", events}, {"lines", lines},   {"run", run}, {"png", png},
-                                   {"wandb", wandb},   {"sha256", sha256}, {"current_folder", current_folder},
+  static const luaL_Reg funcs[] = {{"events", events},
+                                   {"lines", lines},
+                                   {"run", run},
+                                   {"png", png},
+                                   {"wandb", wandb},
+                                   {"sha256", sha256},
+                                   {"current_folder", current_folder},
                                    {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", writer_gc}, {"__close", writer_gc}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"scalar", scalar}, {"bytes", bytes}, {"record", record}, {"flush", flush},
-                                     {"fault", fault},   {"path", path},   {"close", close_},
-                                     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"scalar", scalar}, {"bytes", bytes}, {"record", record},
+                                     {"flush", flush},   {"fault", fault}, {"path", path},
+                                     {"close", close_},  {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, WRITER, metas, methods);
 }

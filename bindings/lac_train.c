@@ -26,7 +26,8 @@ static int call_progress(lua_State *L) {
 
 static ac_status on_progress(void *user, size_t done, size_t all, ac_err *e) {
   progress *p = user;
-  if (atomic_load_explicit(&p->S->interrupt->signal, memory_order_relaxed) != 0 && !p->S->interrupt->as_flag)
+  if (atomic_load_explicit(&p->S->interrupt->signal, memory_order_relaxed) != 0 &&
+      !p->S->interrupt->as_flag)
     return AC_FAIL(e, INTERRUPTED, "train_bpe: interrupted");
   p->done = done;
   p->all = all;
@@ -36,7 +37,8 @@ static ac_status on_progress(void *user, size_t done, size_t all, ac_err *e) {
 static ac_bpe_trainer *check_trainer(lua_State *L, lac_state *S) {
   trainer *k = luaL_testudata(L, 1, TRAINER);
   if (k == NULL || k->b == NULL)
-    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected trainer, got %s", luaL_typename(L, 1));
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected trainer, got %s",
+                 luaL_typename(L, 1));
   return k->b;
 }
 
@@ -48,7 +50,8 @@ static int trainer_gc(lua_State *L) {
   return 0;
 }
 
-/* core.trainer{vocab_size =, min_frequency =, max_token_length =, add_prefix_space =, special_tokens = list} */
+/* core.trainer{vocab_size =, min_frequency =, max_token_length =, add_prefix_space =,
+ * special_tokens = list} */
 static int new_trainer(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;

@@ -1,9 +1,9 @@
-/* The buffers of a collective until it is done: its tensors, copies of tensors that are not contiguous, and the
- * destination of results. With async_op it is the work that scripts wait for.
+/* The buffers of a collective until it is done: its tensors, copies of tensors that are not
+ * contiguous, and the destination of results. With async_op it is the work that scripts wait for.
  *
- * A work that is collected before it is done is let go of: the core keeps storages until then, and its group
- * stays until lac_works_drain finds it done. Copies lie in the memory that local ranks map, so that the
- * backend copies no second time. */
+ * A work that is collected before it is done is let go of: the core keeps storages until then, and
+ * its group stays until lac_works_drain finds it done. Copies lie in the memory that local ranks
+ * map, so that the backend copies no second time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,24 +71,26 @@ static void copy_held(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **
   w->held = NULL;
 }
 
-static void stage(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot, const ac_tensor *like,
-                  int ndim, const int64_t *shape) {
+static void stage(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot,
+                  const ac_tensor *like, int ndim, const int64_t *shape) {
   ac_err e;
   ac_status st;
   ac_device *d = like->device;
-  if (aci_is_accelerator(d) && d != k->c.device && ac_ctx_device(w->S->ctx, "cpu", &d, &e) != AC_OK) lac_coll_raise(L, w->S, k, &e);
+  if (aci_is_accelerator(d) && d != k->c.device && ac_ctx_device(w->S->ctx, "cpu", &d, &e) != AC_OK)
+    lac_coll_raise(L, w->S, k, &e);
   const ac_dtype dt = (ac_dtype)like->dtype;
   LAC_RETRY(L, w->S, st, ac_tensor_new_class(d, dt, ndim, shape, AC_MEM_PARAMETER, slot, &e));
   if (st != AC_OK) lac_coll_raise(L, w->S, k, &e);
 }
 
 /* Between t and the part of the buffer, in t's shape, that begins at an element. */
-static void copy_part(lua_State *L, const lac_coll *k, lac_state *S, const ac_tensor *buffer, ac_tensor *t,
-                      int64_t at, bool in) {
+static void copy_part(lua_State *L, const lac_coll *k, lac_state *S, const ac_tensor *buffer,
+                      ac_tensor *t, int64_t at, bool in) {
   ac_err e;
   int64_t stride[AC_MAX_DIMS];
   aci_contiguous_strides(t->ndim, t->shape, stride);
-  ac_tensor *o = NULL, *v = aci_tensor_alias(buffer, t->ndim, t->shape, stride, buffer->offset + at);
+  ac_tensor *o = NULL,
+            *v = aci_tensor_alias(buffer, t->ndim, t->shape, stride, buffer->offset + at);
   if (v == NULL) lac_coll_bad(L, S, k, AC_OOM, "no memory for a view");
   const bool was = ac_ctx_set_grad_enabled(S->ctx, false);
   const ac_status st = ac_copy_(S->ctx, in ? v : t, in ? t : v, &o, &e);
@@ -134,8 +136,8 @@ static bool in_a_row(const lac_coll *k, const lac_list *l) {
   return l->n > 0;
 }
 
-void lac_work_take_list(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot, const lac_list *l,
-                        unsigned how) {
+void lac_work_take_list(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot,
+                        const lac_list *l, unsigned how) {
   static const int64_t one = 1;
   int64_t total = 0, at = 0;
   const bool row = in_a_row(k, l);
@@ -191,7 +193,8 @@ static void finish(lua_State *L, const lac_coll *k, lac_work *w) {
 }
 
 static void separate(lua_State *L, const lac_coll *k, lac_work *w) {
-  if (w->send == NULL || w->recv == NULL || w->send == w->recv || !lac_work_clash(k, w->send, w->recv))
+  if (w->send == NULL || w->recv == NULL || w->send == w->recv ||
+      !lac_work_clash(k, w->send, w->recv))
     return;
   w->held = w->send;
   w->send = NULL;
@@ -216,7 +219,8 @@ int lac_work_run(lua_State *L, lac_coll *k, lac_work *w) {
   int n = 0;
   if (w->send != NULL) keep[n++] = w->send->storage;
   if (w->recv != NULL) keep[n++] = w->recv->storage;
-  if (ac_collective_start(k->g, &k->c, n, keep, &w->work, &e) != AC_OK) return lac_coll_raise(L, w->S, k, &e);
+  if (ac_collective_start(k->g, &k->c, n, keep, &w->work, &e) != AC_OK)
+    return lac_coll_raise(L, w->S, k, &e);
   return 1;
 }
 
@@ -257,7 +261,8 @@ static int is_completed(lua_State *L) {
 static int work_tostring(lua_State *L) {
   lac_state *S = lac_get(L);
   const lac_work *w = self_of(L, S);
-  lua_pushfstring(L, "Work(%s, %s)", ac_coll_name(w->kind), ac_work_done(w->work) ? "done" : "under way");
+  lua_pushfstring(L, "Work(%s, %s)", ac_coll_name(w->kind),
+                  ac_work_done(w->work) ? "done" : "under way");
   return 1;
 }
 

@@ -1,17 +1,19 @@
-/* accel.worker: threads with a Lua state each, for the library's own files (accel.data.workers). Scripts use
- * num_workers of accel.data.DataLoader.
+/* accel.worker: threads with a Lua state each, for the library's own files (accel.data.workers).
+ * Scripts use num_workers of accel.data.DataLoader.
  *
- *   worker.start(module, value [, {name = "", most = 64}]) -> w     require(module)(value, endpoint) in a thread
+ *   worker.start(module, value [, {name = "", most = 64}]) -> w     require(module)(value,
+ *   endpoint) in a thread
  *     w:send(value) -> bool         a job. false when the thread has ended
- *     w:receive([seconds]) -> true, value. false when none came. nil, text of the error when it has ended
+ *     w:receive([seconds]) -> true, value. false when none came. nil, text of the error when it has
+ *     ended
  *     w:clear()                     forgets jobs and results that wait
  *     w:close()
  *   worker.close { w, ... }         all at once
  *   worker.draws(seed, stream)      random numbers of their own (lac_worker_draws.c)
  *
- * Values are plain data and tensors. Tensors are not copied (worker.h). Closing asks the thread to end, which it
- * does between two jobs. After GRACE its Lua code is interrupted. A thread that then stays inside C for PATIENCE
- * is abandoned. */
+ * Values are plain data and tensors. Tensors are not copied (worker.h). Closing asks the thread to
+ * end, which it does between two jobs. After GRACE its Lua code is interrupted. A thread that then
+ * stays inside C for PATIENCE is abandoned. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -83,8 +85,9 @@ static char *path_of(lua_State *L, const char *name) {
   return s;
 }
 
-/* The handle comes first: its finalizer frees a worker that is half made. From lac_worker_run on the thread has one of two
- * references and reads the description. If it could not start, the handle owns everything again. */
+/* The handle comes first: its finalizer frees a worker that is half made. From lac_worker_run on
+ * the thread has one of two references and reads the description. If it could not start, the handle
+ * owns everything again. */
 static int start(lua_State *L) {
   static const char *const names[] = {"name", "most", NULL};
   lac_state *S = lac_get(L);
@@ -94,7 +97,9 @@ static int start(lua_State *L) {
   const lac_opts o = lac_opts_open(L, S, 3, names);
   const char *name = lac_opt_string(&o, "name", "accel-worker");
   const int64_t most = lac_opt_int(&o, "most", MOST);
-  if (most < 1) return lac_argerror(L, S, AC_INVALID, NULL, 0, "most", "expected 1 or more, got %lld", (long long)most);
+  if (most < 1)
+    return lac_argerror(L, S, AC_INVALID, NULL, 0, "most", "expected 1 or more, got %lld",
+                        (long long)most);
   handle *h = lua_newuserdatauv(L, sizeof *h, 0);
   *h = (handle){0};
   luaL_setmetatable(L, WORKER);
@@ -111,7 +116,8 @@ static int start(lua_State *L) {
   ac_err e;
   if (w->module == NULL) return lac_error(L, S, AC_OOM, "no memory for a worker");
   if (aci_ctx_flags_copy(S->ctx, w->flags, &e) != AC_OK) return lac_raise(L, S, &e);
-  for (int i = 0; i < S->ctx->n_devices; i++) ac_device_retain(w->device[w->n_devices++] = S->ctx->device[i]);
+  for (int i = 0; i < S->ctx->n_devices; i++)
+    ac_device_retain(w->device[w->n_devices++] = S->ctx->device[i]);
   atomic_store(&w->ref, 2);
   if (lac_worker_run(w, &e) != AC_OK) {
     for (int i = 0; i < w->n_devices; i++) ac_device_release(w->device[i]);
@@ -149,7 +155,9 @@ static int w_send(lua_State *L) {
   }
   pthread_mutex_unlock(&w->lock);
   lac_message_free(m);
-  if (full && !ended) return lac_error(L, S, AC_STATE, "worker: %zu jobs are already waiting, which is the limit", w->most);
+  if (full && !ended)
+    return lac_error(L, S, AC_STATE, "worker: %zu jobs are already waiting, which is the limit",
+                     w->most);
   lua_pushboolean(L, !ended);
   return 1;
 }
@@ -164,7 +172,9 @@ static int w_receive(lua_State *L) {
   pthread_mutex_lock(&w->lock);
   if (w->results.n == 0 && !w->ended && seconds > 0) {
     const struct timespec until = after(seconds);
-    while (w->results.n == 0 && !w->ended && pthread_cond_timedwait(&w->to_owner, &w->lock, &until) == 0) {}
+    while (w->results.n == 0 && !w->ended &&
+           pthread_cond_timedwait(&w->to_owner, &w->lock, &until) == 0) {
+    }
   }
   if (w->results.n == w->most) pthread_cond_signal(&w->to_thread);
   h->current = lac_queue_take(&w->results);
@@ -236,8 +246,8 @@ static void finish(handle *h, const struct timespec *grace) {
     pthread_join(w->thread, NULL);
   } else {
     pthread_detach(w->thread);
-    ac_log_write(AC_LOG_WARN, "worker", "thread %s does not end: it is inside a C function and was abandoned",
-                 w->name);
+    ac_log_write(AC_LOG_WARN, "worker",
+                 "thread %s does not end: it is inside a C function and was abandoned", w->name);
   }
   lac_message_free(h->current);
   h->current = NULL;
@@ -286,8 +296,11 @@ static int close_all(lua_State *L) {
 
 LAC_OPEN("accel.worker", worker) {
   static const luaL_Reg funcs[] = {{"start", start}, {"close", close_all}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {
-      {"send", w_send}, {"receive", w_receive}, {"clear", w_clear}, {"close", w_close}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"send", w_send},
+                                     {"receive", w_receive},
+                                     {"clear", w_clear},
+                                     {"close", w_close},
+                                     {NULL, NULL}};
   /* w_close needs nothing that the end of the state takes away */
   static const luaL_Reg metas[] = {{"__gc", w_close}, {"__close", w_close}, {NULL, NULL}};
   lac_new_class(L, S, WORKER, metas, methods);

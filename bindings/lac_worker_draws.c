@@ -1,13 +1,15 @@
-/* worker.draws(seed, stream): the random numbers of one reader of data, separate from the script's. A data set's
- * draws depend on (seed, stream, position of the sample) alone, not on other draws or on the reader.
+/* worker.draws(seed, stream): the random numbers of one reader of data, separate from the script's.
+ * A data set's draws depend on (seed, stream, position of the sample) alone, not on other draws or
+ * on the reader.
  *
- *   local d = worker.draws(seed, epoch)
- *   do
- *     local _ <close> = d:enter(place)     accel's default generator and math.random are d's until the block ends
+ *   local d = worker.draws(seed, epoch) do
+ *     local _ <close> = d:enter(place)     accel's default generator and math.random are d's until
+ *                                          the block ends
  *     d:at(place + 1)                      ... and begin anew for another sample
  *   end
  *
- * Without a position, enter continues where the previous block stopped. Used by accel.data.fetch. */
+ * Without a position, enter continues where the previous block stopped. Used by
+ * accel.data.fetch. */
 #include "math_random.h"
 
 #define DRAWS "accel.worker.draws"
@@ -49,7 +51,8 @@ static int d_enter(lua_State *L) {
   lac_state *S = lac_get(L);
   draws *d = luaL_checkudata(L, 1, DRAWS);
   if (d->inside) return lac_error(L, S, AC_STATE, "draws: entered twice");
-  if (!lua_isnoneornil(L, 2)) begin(d, (uint64_t)luaL_checkinteger(L, 2), &d->generator, &d->numbers);
+  if (!lua_isnoneornil(L, 2))
+    begin(d, (uint64_t)luaL_checkinteger(L, 2), &d->generator, &d->numbers);
   swap(d, ac_ctx_generator(S->ctx));
   lua_settop(L, 1);
   return 1;
@@ -73,7 +76,8 @@ static int d_leave(lua_State *L) {
 
 static int new_draws(lua_State *L) {
   lac_state *S = lac_get(L);
-  const uint64_t seed = (uint64_t)lac_check_int(L, S, 1, "seed"), stream = (uint64_t)lac_check_int(L, S, 2, "stream");
+  const uint64_t seed = (uint64_t)lac_check_int(L, S, 1, "seed"),
+                 stream = (uint64_t)lac_check_int(L, S, 2, "stream");
   draws *d = lua_newuserdatauv(L, sizeof *d, 1);
   *d = (draws){.key = mix(mix(seed) + stream)};
   luaL_setmetatable(L, DRAWS);
@@ -85,7 +89,8 @@ static int new_draws(lua_State *L) {
 }
 
 LAC_OPEN("accel.worker", draws) {
-  static const luaL_Reg methods[] = {{"enter", d_enter}, {"at", d_at}, {"leave", d_leave}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"enter", d_enter}, {"at", d_at}, {"leave", d_leave}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__close", d_leave}, {NULL, NULL}};
   static const luaL_Reg funcs[] = {{"draws", new_draws}, {NULL, NULL}};
   lac_new_class(L, S, DRAWS, metas, methods);

@@ -1,4 +1,5 @@
-/* Messages between a worker and its owner (worker.h): made on one thread, read and freed on another. */
+/* Messages between a worker and its owner (worker.h): made on one thread, read and freed on
+ * another. */
 #include <stdlib.h>
 
 #include "codec.h"
@@ -57,7 +58,8 @@ void lac_message_push(lua_State *L, lac_state *S, const lac_message *m) {
   ac_err e;
   lac_gc_due(L, S);
   ac_device *cpu = S->ctx->device[0]; /* by reference, so that their bytes stay in place */
-  if (lac_decode_shared(L, S, m->bytes, m->n_bytes, m->tensor, m->n_tensors, cpu, &e) != AC_OK) lac_raise(L, S, &e);
+  if (lac_decode_shared(L, S, m->bytes, m->n_bytes, m->tensor, m->n_tensors, cpu, &e) != AC_OK)
+    lac_raise(L, S, &e);
 }
 
 void lac_queue_init(lac_queue *q) { *q = (lac_queue){.end = &q->first}; }

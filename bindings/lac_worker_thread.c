@@ -1,12 +1,12 @@
-/* The thread of a worker (worker.h): opens a host on its owner's devices, calls the module's function with the value
- * it was started with and an endpoint, and closes the host.
+/* The thread of a worker (worker.h): opens a host on its owner's devices, calls the module's
+ * function with the value it was started with and an endpoint, and closes the host.
  *
  *   require(module)(value, endpoint)
  *     endpoint:receive() -> value       waits for the next job. No value once the worker is to end
  *     endpoint:send(value)              a result. Waits while the owner has `most` of them
  *
- * Its errors, and os.exit, end the worker: the owner learns the text. It takes no signals, runs its kernels alone,
- * and joins no world of ranks. */
+ * Its errors, and os.exit, end the worker: the owner learns the text. It takes no signals, runs its
+ * kernels alone, and joins no world of ranks. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -22,7 +22,8 @@
 
 /* ---- memory ---- */
 
-/* Lua's allocator of the thread. While the owner looks through its call frames (lac_worker_interrupt) none is freed. */
+/* Lua's allocator of the thread. While the owner looks through its call frames
+ * (lac_worker_interrupt) none is freed. */
 static void *allocate(void *ud, void *p, size_t old, size_t n) {
   lac_worker *w = ud;
   if (p != NULL && n < old)
@@ -42,7 +43,8 @@ void lac_worker_interrupt(lac_worker *w) {
   static const struct timespec settle = {0, 2000000};
   if (w->L == NULL) return;
   atomic_store(&w->frozen, true);
-  nanosleep(&settle, NULL); /* frames that are being freed are no longer reachable for lua_sethook */
+  /* frames that are being freed are no longer reachable for lua_sethook */
+  nanosleep(&settle, NULL);
   lua_sethook(w->L, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
   atomic_store(&w->frozen, false);
 }
@@ -76,7 +78,8 @@ static int endpoint_send(lua_State *L) {
   luaL_checkany(L, 2);
   lac_message *m = lac_message_new(L, S, 2);
   pthread_mutex_lock(&w->lock);
-  while (!atomic_load(&w->stopping) && w->results.n >= w->most) pthread_cond_wait(&w->to_thread, &w->lock);
+  while (!atomic_load(&w->stopping) && w->results.n >= w->most)
+    pthread_cond_wait(&w->to_thread, &w->lock);
   if (!atomic_load(&w->stopping)) {
     lac_queue_add(&w->results, m);
     m = NULL;
@@ -98,7 +101,8 @@ static void set_path(lua_State *L, const char *name, const char *path) {
 }
 
 static int body(lua_State *L) {
-  static const luaL_Reg methods[] = {{"receive", endpoint_receive}, {"send", endpoint_send}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"receive", endpoint_receive}, {"send", endpoint_send}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{NULL, NULL}};
   lac_worker *w = lua_touserdata(L, 1);
   lac_state *S = lac_state_of(L);
@@ -134,7 +138,8 @@ static char *run_host(lac_worker *w) {
   pthread_mutex_unlock(&w->lock);
   char *text = NULL;
   if (go && lac_host_protect(h, body, w, &e) != AC_OK) text = strdup(ac_host_error_text(h));
-  if (ac_host_exit_code(h, &code) && (text = malloc(64)) != NULL) snprintf(text, 64, "os.exit(%d) was called", code);
+  if (ac_host_exit_code(h, &code) && (text = malloc(64)) != NULL)
+    snprintf(text, 64, "os.exit(%d) was called", code);
   pthread_mutex_lock(&w->lock);
   w->L = NULL;
   pthread_mutex_unlock(&w->lock);

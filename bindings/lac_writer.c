@@ -1,6 +1,7 @@
-/* Files that users keep, for Lua: accel.write_file, and in accel.file.core create_file (a file that is written in pieces), create_set
- * (files of one folder that are replaced together) and recover. Called by accel.util.writer. Misuse raises. A file that cannot be
- * written returns nil, message, code. A handle that is closed or collected before its commit leaves no trace. */
+/* Files that users keep, for Lua: accel.write_file, and in accel.file.core create_file (a file that
+ * is written in pieces), create_set (files of one folder that are replaced together) and recover.
+ * Called by accel.util.writer. Misuse raises. A file that cannot be written returns nil, message,
+ * code. A handle that is closed or collected before its commit leaves no trace. */
 #include "writer.h"
 
 #define FILE_WRITER "accel.file_writer"
@@ -26,12 +27,13 @@ static int done(lua_State *L, ac_status st, const ac_err *e) {
   return 1;
 }
 
-/* accel.write_file(path, bytes [, {private =}]) -> true, or nil, message, code. The file is replaced whole or not at
- * all. */
+/* accel.write_file(path, bytes [, {private =}]) -> true, or nil, message, code. The file is
+ * replaced whole or not at all. */
 static int write_file(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n;
-  const char *path = lac_check_string(L, S, 1, "path", NULL), *bytes = lac_check_string(L, S, 2, "bytes", &n);
+  const char *path = lac_check_string(L, S, 1, "path", NULL),
+             *bytes = lac_check_string(L, S, 2, "bytes", &n);
   const unsigned mode = lac_private_mode(L, S, 3);
   ac_err e;
   aci_atomic_file f = {.fd = -1};
@@ -64,7 +66,9 @@ static int create_file(lua_State *L) {
 
 static writer *check_writer(lua_State *L, lac_state *S) {
   writer *w = luaL_testudata(L, 1, FILE_WRITER);
-  if (w == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a file that is written, got %s", luaL_typename(L, 1));
+  if (w == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a file that is written, got %s",
+                 luaL_typename(L, 1));
   if (w->f.fd < 0) lac_error(L, S, AC_RELEASED, "the file is closed");
   return w;
 }
@@ -83,7 +87,8 @@ static int writer_write(lua_State *L) {
   return 1;
 }
 
-/* file:commit() -> true, or nil, message, code. A file of a set is on disk then, and takes its name with the set. */
+/* file:commit() -> true, or nil, message, code. A file of a set is on disk then, and takes its name
+ * with the set. */
 static int writer_commit(lua_State *L) {
   ac_err e;
   return done(L, aci_atomic_commit(&check_writer(L, lac_get(L))->f, &e), &e);
@@ -113,7 +118,9 @@ static int create_set(lua_State *L) {
 aci_set *lac_check_set(lua_State *L, lac_state *S, int idx, const char *name) {
   if (lua_isnoneornil(L, idx)) return NULL;
   set_box *b = luaL_testudata(L, idx, SET);
-  if (b == NULL) lac_argerror(L, S, AC_INVALID, NULL, idx, name, "expected a set of files, got %s", luaL_typename(L, idx));
+  if (b == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, idx, name, "expected a set of files, got %s",
+                 luaL_typename(L, idx));
   if (b->s == NULL) lac_error(L, S, AC_RELEASED, "the set of files is closed");
   return b->s;
 }
@@ -123,7 +130,8 @@ static aci_set *check_self(lua_State *L, lac_state *S) {
   return lac_check_set(L, S, 1, "self");
 }
 
-/* set:create(name) -> file, which must be committed or closed before the set is committed, or nil, message, code */
+/* set:create(name) -> file, which must be committed or closed before the set is committed, or nil,
+ * message, code */
 static int set_create(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *name = lac_check_string(L, S, 2, "name", NULL);
@@ -140,7 +148,8 @@ static int set_write(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n;
   aci_set *s = check_self(L, S);
-  const char *name = lac_check_string(L, S, 2, "name", NULL), *bytes = lac_check_string(L, S, 3, "bytes", &n);
+  const char *name = lac_check_string(L, S, 2, "name", NULL),
+             *bytes = lac_check_string(L, S, 3, "bytes", &n);
   ac_err e;
   aci_atomic_file f = {.fd = -1};
   ac_status st = aci_set_add(s, name, n, &f, &e);
@@ -174,7 +183,8 @@ static int set_commit(lua_State *L) {
   return done(L, st, &e);
 }
 
-/* recover(folder) -> true, or nil, message, code. Completes a switch that a killed process began. */
+/* recover(folder) -> true, or nil, message, code. Completes a switch that a killed process
+ * began. */
 static int recover(lua_State *L) {
   ac_err e;
   return done(L, aci_set_recover(lac_check_string(L, lac_get(L), 1, "folder", NULL), &e), &e);
@@ -186,12 +196,15 @@ LAC_OPEN("accel", write_file) {
 }
 
 LAC_OPEN("accel.file.core", writer) {
-  static const luaL_Reg funcs[] = {{"create_file", create_file}, {"create_set", create_set}, {"recover", recover}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"create_file", create_file}, {"create_set", create_set}, {"recover", recover}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", writer_close}, {"__close", writer_close}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"write", writer_write}, {"commit", writer_commit}, {"close", writer_close}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"write", writer_write}, {"commit", writer_commit}, {"close", writer_close}, {NULL, NULL}};
   static const luaL_Reg set_metas[] = {{"__gc", set_close}, {"__close", set_close}, {NULL, NULL}};
-  static const luaL_Reg set_methods[] = {{"create", set_create}, {"write", set_write},   {"remove", set_remove},
-                                         {"commit", set_commit}, {"close", set_close}, {NULL, NULL}};
+  static const luaL_Reg set_methods[] = {{"create", set_create}, {"write", set_write},
+                                         {"remove", set_remove}, {"commit", set_commit},
+                                         {"close", set_close},   {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, FILE_WRITER, metas, methods);
   lac_new_class(L, S, SET, set_metas, set_methods);

@@ -1,5 +1,6 @@
-/* accel.yaml.decode(text): the document as tables that keep the written text and its position. The reader decides types:
- * the schema of configurations (accel.config) defines the meaning of `on` or `010`. */
+/* accel.yaml.decode(text): the document as tables that keep the written text and its position. The
+ * reader decides types: the schema of configurations (accel.config) defines the meaning of `on` or
+ * `010`. */
 #include "base/yaml.h"
 #include "core/lac.h"
 
@@ -17,10 +18,11 @@ static void set_int(lua_State *L, const char *name, int v) {
   lua_setfield(L, -2, name);
 }
 
-/* Pushes the node's table. An alias makes one of its own. Depth is bounded: 64 levels of text, aliases name finished nodes
- * only, and their contents count against 100000 nodes. */
+/* Pushes the node's table. An alias makes one of its own. Depth is bounded: 64 levels of text,
+ * aliases name finished nodes only, and their contents count against 100000 nodes. */
 static void push_node(lua_State *L, const aci_yaml_doc *d, const aci_yaml *nodes, uint32_t at) {
-  static const char *const kinds[] = {"scalar", "list", "map"}, *const styles[] = {"plain", "quoted", "block"};
+  static const char *const kinds[] = {"scalar", "list", "map"}, *const styles[] = {
+                                                                    "plain", "quoted", "block"};
   const aci_yaml *v = &nodes[at];
   const int line = v->line, column = v->column;
   while (v->type == ACI_YAML_ALIAS) v = &nodes[v->text];
@@ -56,7 +58,8 @@ static void push_node(lua_State *L, const aci_yaml_doc *d, const aci_yaml *nodes
   }
 }
 
-/* yaml.decode(text [, {max_nodes =}]) -> the root's table, nil for a document without one, or nil, message, code */
+/* yaml.decode(text [, {max_nodes =}]) -> the root's table, nil for a document without one, or nil,
+ * message, code */
 static int decode(lua_State *L) {
   static const char *const names[] = {"max_nodes", NULL};
   lac_state *S = lac_get(L);
@@ -65,7 +68,8 @@ static int decode(lua_State *L) {
   lac_opts o = lac_opts_open(L, S, 2, names);
   const int64_t most = lac_opt_int(&o, "max_nodes", ACI_YAML_MAX_NODES);
   if (most < 1 || most > ACI_YAML_MAX_NODES)
-    return lac_argerror(L, S, AC_INVALID, "decode", 0, "max_nodes", "lies in 1 .. %d", ACI_YAML_MAX_NODES);
+    return lac_argerror(L, S, AC_INVALID, "decode", 0, "max_nodes", "lies in 1 .. %d",
+                        ACI_YAML_MAX_NODES);
   aci_yaml_doc **d = lua_newuserdatauv(L, sizeof *d, 0);
   *d = NULL;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &key_doc);

@@ -1,5 +1,5 @@
-/* Loading libedit or readline (line_api.h). Neither is linked: a start costs nothing, and readline's licence stays the
- * user's choice. */
+/* Loading libedit or readline (line_api.h). Neither is linked: a start costs nothing, and
+ * readline's licence stays the user's choice. */
 #include "line_api.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,8 @@
 static lac_line_api loaded;
 static bool tried[LAC_LINE_LIBRARIES];
 
-static const char *const libraries[][2] = {{"libedit", "libedit.so.2"}, {"readline", "libreadline.so.8"}};
+static const char *const libraries[][2] = {{"libedit", "libedit.so.2"},
+                                           {"readline", "libreadline.so.8"}};
 
 const char *lac_line_name(int i) { return libraries[i][0]; }
 
@@ -23,7 +24,8 @@ static bool find(void *lib, const char *name, void *slot) {
   return true;
 }
 
-/* An interpreter may have linked one of them: the other one's calls to itself would end up there. */
+/* An interpreter may have linked one of them: the other one's calls to itself would end up
+ * there. */
 static bool other_is_there(int i) {
   void *lib = dlopen(libraries[1 - i][1], RTLD_NOW | RTLD_NOLOAD);
   if (lib != NULL) dlclose(lib);
@@ -64,7 +66,8 @@ const lac_line_api *lac_line_load(int i) {
     dlclose(lib);
     return NULL;
   }
-  if (find(lib, "rl_readline_name", &name)) *name = (char *)(uintptr_t)"accel"; /* for conditions in ~/.inputrc */
+  /* for conditions in ~/.inputrc */
+  if (find(lib, "rl_readline_name", &name)) *name = (char *)(uintptr_t) "accel";
   find(lib, "rl_catch_sigwinch", &a.catch_winch);
   a.name = libraries[i][0];
   loaded = a;

@@ -1,4 +1,5 @@
-/* The common part of libedit and readline, loaded when the first prompt needs it. For lac_line.c. */
+/* The common part of libedit and readline, loaded when the first prompt needs it. For
+ * lac_line.c. */
 #ifndef LAC_LINE_API_H
 #define LAC_LINE_API_H
 

@@ -1,4 +1,5 @@
-/* math.random's state: found through the upvalue that math.random and math.randomseed share (math_random.h). */
+/* math.random's state: found through the upvalue that math.random and math.randomseed share
+ * (math_random.h). */
 #include "math_random.h"
 
 #include <lualib.h>
@@ -10,8 +11,9 @@ lac_math_state *lac_math_find(lua_State *L) {
   lac_math_state *m = NULL;
   luaL_checkstack(L, 4, "math.random");
   if (lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE) == LUA_TTABLE &&
-      lua_getfield(L, -1, LUA_MATHLIBNAME) == LUA_TTABLE && lua_getfield(L, -1, "random") == LUA_TFUNCTION &&
-      lua_iscfunction(L, -1) && lua_getupvalue(L, -1, 1) != NULL && lua_type(L, -1) == LUA_TUSERDATA &&
+      lua_getfield(L, -1, LUA_MATHLIBNAME) == LUA_TTABLE &&
+      lua_getfield(L, -1, "random") == LUA_TFUNCTION && lua_iscfunction(L, -1) &&
+      lua_getupvalue(L, -1, 1) != NULL && lua_type(L, -1) == LUA_TUSERDATA &&
       lua_rawlen(L, -1) == sizeof *m)
     m = lua_touserdata(L, -1);
   if (m != NULL) {

@@ -1,5 +1,6 @@
-/* The format of plain.h: one letter for the kind, then N nothing, T F nothing, I eight bytes, D eight bytes, S a length of eight bytes and
- * the text, { pairs of key and value, } the end of them. */
+/* The format of plain.h: one letter for the kind, then N nothing, T F nothing, I eight bytes, D
+ * eight bytes, S a length of eight bytes and the text, { pairs of key and value, } the end of
+ * them. */
 #include "plain.h"
 
 #include <lauxlib.h>
@@ -15,12 +16,15 @@ static bool put(lac_plain *p, const void *s, size_t n) {
   return true;
 }
 
-static bool put_number(lac_plain *p, char kind, const void *v) { return put(p, &kind, 1) && put(p, v, 8); }
+static bool put_number(lac_plain *p, char kind, const void *v) {
+  return put(p, &kind, 1) && put(p, v, 8);
+}
 
 static bool write_at(lua_State *L, int idx, lac_plain *p, int depth) {
   size_t n;
   if (++p->nodes > LAC_PLAIN_NODES || depth > LAC_PLAIN_DEPTH || !lua_checkstack(L, 4)) {
-    p->why = depth > LAC_PLAIN_DEPTH ? "has more than 32 levels (a cycle?)" : "has more than 100000 values";
+    p->why = depth > LAC_PLAIN_DEPTH ? "has more than 32 levels (a cycle?)"
+                                     : "has more than 100000 values";
     return false;
   }
   switch (lua_type(L, idx)) {
@@ -53,7 +57,9 @@ static bool write_at(lua_State *L, int idx, lac_plain *p, int depth) {
   }
 }
 
-bool lac_plain_write(lua_State *L, int idx, lac_plain *p) { return write_at(L, lua_absindex(L, idx), p, 0); }
+bool lac_plain_write(lua_State *L, int idx, lac_plain *p) {
+  return write_at(L, lua_absindex(L, idx), p, 0);
+}
 
 bool lac_plain_read(lua_State *L, const char **s, const char *end, int depth) {
   size_t n;
@@ -85,7 +91,8 @@ bool lac_plain_read(lua_State *L, const char **s, const char *end, int depth) {
       while (*s < end && **s != '}') {
         if (!lac_plain_read(L, s, end, depth + 1)) return false;
         /* a key that a table cannot have: the bytes are not ours */
-        if (lua_type(L, -1) != LUA_TSTRING && (lua_type(L, -1) != LUA_TNUMBER || lua_tonumber(L, -1) != lua_tonumber(L, -1)))
+        if (lua_type(L, -1) != LUA_TSTRING &&
+            (lua_type(L, -1) != LUA_TNUMBER || lua_tonumber(L, -1) != lua_tonumber(L, -1)))
           return false;
         if (!lac_plain_read(L, s, end, depth + 1)) return false;
         lua_rawset(L, -3);

@@ -1,6 +1,7 @@
-/* Plain Lua data as bytes for another process, written and read without memory of the C library: the sandbox (lac_sandbox.c) runs
- * while no system call is allowed. Nil, booleans, numbers, strings, and tables of these with keys of strings and numbers. Metatables
- * are neither called nor kept. */
+/* Plain Lua data as bytes for another process, written and read without memory of the C library:
+ * the sandbox (lac_sandbox.c) runs while no system call is allowed. Nil, booleans, numbers,
+ * strings, and tables of these with keys of strings and numbers. Metatables are neither called nor
+ * kept. */
 #ifndef LAC_PLAIN_H
 #define LAC_PLAIN_H
 #include <lua.h>
@@ -16,9 +17,11 @@ typedef struct lac_plain {
   const char *why; /* the first fault. NULL: none */
 } lac_plain;
 
-/* Appends the value at idx. False: p->why has the fault. Raises nothing but Lua's own lack of stack. */
+/* Appends the value at idx. False: p->why has the fault. Raises nothing but Lua's own lack of
+ * stack. */
 bool lac_plain_write(lua_State *L, int idx, lac_plain *p);
-/* Pushes one value from the bytes at *s (to end, which is moved on). False, with an undefined value pushed, if they are invalid. */
+/* Pushes one value from the bytes at *s (to end, which is moved on). False, with an undefined value
+ * pushed, if they are invalid. */
 bool lac_plain_read(lua_State *L, const char **s, const char *end, int depth);
 
 #endif

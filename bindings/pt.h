@@ -12,7 +12,8 @@ typedef struct lac_pt_holder {
 
 /* Pushes the tree with its tensors on d, or nil, message, code. Returns the number of values. */
 int lac_pt_load(lua_State *L, lac_state *S, const char *path, ac_device *d);
-/* Pushes a u8 tensor of storage i on d, just read. False: *e is filled and the value on top is undefined. */
+/* Pushes a u8 tensor of storage i on d, just read. False: *e is filled and the value on top is
+ * undefined. */
 bool lac_pt_push_storage(lua_State *L, lac_state *S, ac_pt *f, int i, ac_device *d, ac_err *e);
 
 #endif

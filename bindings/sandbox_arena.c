@@ -1,4 +1,5 @@
-/* The allocator of sandbox_arena.h. Blocks are of 16, 24, 32, 48, 64, 96 ... bytes. A freed one waits in the list of its class. */
+/* The allocator of sandbox_arena.h. Blocks are of 16, 24, 32, 48, 64, 96 ... bytes. A freed one
+ * waits in the list of its class. */
 #include "sandbox_arena.h"
 
 #include <string.h>
@@ -35,7 +36,8 @@ static void *take(lac_arena *a, size_t n) {
 void *lac_arena_alloc(void *arena, void *p, size_t old, size_t n) {
   lac_arena *a = arena;
   size_t had = 0, bytes;
-  const int was = p != NULL ? class_of(old, &had) : -1; /* without a block, `old` is a kind of object */
+  /* without a block, `old` is a kind of object */
+  const int was = p != NULL ? class_of(old, &had) : -1;
   if (n != 0 && p != NULL && class_of(n, &bytes) == was) return p;
   void *q = n == 0 ? NULL : take(a, n);
   if (n != 0 && q == NULL) return p != NULL && n <= had ? p : NULL; /* shrinking never fails */

@@ -1,5 +1,6 @@
-/* Memory of a sandbox: all of it is mapped before the code runs, since no system call is allowed then. Lua's allocator over it, with free
- * lists by size. A request that does not fit is refused, which Lua turns into its error "not enough memory". */
+/* Memory of a sandbox: all of it is mapped before the code runs, since no system call is allowed
+ * then. Lua's allocator over it, with free lists by size. A request that does not fit is refused,
+ * which Lua turns into its error "not enough memory". */
 #ifndef LAC_SANDBOX_ARENA_H
 #define LAC_SANDBOX_ARENA_H
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* The filter of sandbox_filter.h, as the kernel's classic BPF. Its strict mode (write and exit only) would say the same, but the kernel
- * refuses strict mode to a process that has a filter already, as every process in a container has. */
+/* The filter of sandbox_filter.h, as the kernel's classic BPF. Its strict mode (write and exit
+ * only) would say the same, but the kernel refuses strict mode to a process that has a filter
+ * already, as every process in a container has. */
 #include "sandbox_filter.h"
 
 #include <errno.h>
@@ -35,7 +36,8 @@ int lac_sandbox_confine(int fd) {
 #endif
 
 enum {
-  PROBE = SYS_getppid, /* a call that never fails, so an answer of PROBE_ERRNO can come from the filter only */
+  /* a call that never fails, so an answer of PROBE_ERRNO can come from the filter only */
+  PROBE = SYS_getppid,
   PROBE_ERRNO = EHWPOISON,
   X32 = 0x40000000 /* bit of x86's second table of calls */
 };
@@ -52,7 +54,8 @@ int lac_sandbox_confine(int fd) {
       LOAD(nr),
       BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32, 4, 0),
       IF_EQUAL(SYS_write, 4),
-      LOAD(args[0]), /* the low half on these machines. The kernel also reads a descriptor of 32 bits */
+      /* the low half on these machines. The kernel also reads a descriptor of 32 bits */
+      LOAD(args[0]),
       ANSWER((uint32_t)fd, SECCOMP_RET_ALLOW),
       RETURN(SECCOMP_RET_KILL_PROCESS),
       ANSWER(SYS_exit, SECCOMP_RET_ALLOW),

@@ -1,5 +1,5 @@
-/* Declarations shared by the bindings of accel/text.h: lac_text.c (tokenizers), lac_encoding.c, lac_train.c over
- * text_args.c. */
+/* Declarations shared by the bindings of accel/text.h: lac_text.c (tokenizers), lac_encoding.c,
+ * lac_train.c over text_args.c. */
 #ifndef LAC_TEXT_H
 #define LAC_TEXT_H
 #include "accel/text.h"
@@ -10,7 +10,8 @@
 typedef struct lac_tokenizer {
   ac_tokenizer *t;
 } lac_tokenizer;
-/* An encoding keeps its tokenizer, or, when it overflowed from another, that one, in its user value. */
+/* An encoding keeps its tokenizer, or, when it overflowed from another, that one, in its user
+ * value. */
 typedef struct lac_encoding {
   ac_encoding *x;
   bool borrowed; /* from its user value */

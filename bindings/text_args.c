@@ -1,4 +1,5 @@
-/* Readers of Lua values shared by the bindings of accel/text.h (text.h): lists of strings, members of tables, padding. */
+/* Readers of Lua values shared by the bindings of accel/text.h (text.h): lists of strings, members
+ * of tables, padding. */
 #include <string.h>
 
 #include "text.h"
@@ -13,8 +14,8 @@ lac_tokenizer *lac_tokenizer_push(lua_State *L) {
 void lac_text_list(lua_State *L, lac_state *S, int idx, const char *name, ac_text *out, size_t n) {
   for (size_t i = 0; i < n; i++) {
     if (lua_rawgeti(L, idx, (lua_Integer)i + 1) != LUA_TSTRING)
-      lac_argerror(L, S, AC_INVALID, NULL, idx, name, "entry %d: expected string, got %s", (int)i + 1,
-                   luaL_typename(L, -1));
+      lac_argerror(L, S, AC_INVALID, NULL, idx, name, "entry %d: expected string, got %s",
+                   (int)i + 1, luaL_typename(L, -1));
     out[i].s = lua_tolstring(L, -1, &out[i].n); /* anchored by the list */
     lua_pop(L, 1);
   }

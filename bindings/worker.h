@@ -1,11 +1,11 @@
-/* Threads that work for a Lua state, each with a Lua state of its own. Declarations shared by lac_worker.c (the
- * owner's side), lac_worker_thread.c (the thread) and lac_worker_queue.c (the messages between them). Scripts use
- * them as num_workers of accel.data.DataLoader.
+/* Threads that work for a Lua state, each with a Lua state of its own. Declarations shared by
+ * lac_worker.c (the owner's side), lac_worker_thread.c (the thread) and lac_worker_queue.c (the
+ * messages between them). Scripts use them as num_workers of accel.data.DataLoader.
  *
- * A worker and its owner share a lac_worker and nothing else: two queues of messages under one lock. A message is a
- * value as the codec writes it, with its tensors in a separate list by reference: heads of their own on the same
- * storages, so that no bytes move and no head is ever seen by two threads. Both contexts use the owner's devices,
- * hence one pool and one limit. */
+ * A worker and its owner share a lac_worker and nothing else: two queues of messages under one
+ * lock. A message is a value as the codec writes it, with its tensors in a separate list by
+ * reference: heads of their own on the same storages, so that no bytes move and no head is ever
+ * seen by two threads. Both contexts use the owner's devices, hence one pool and one limit. */
 #ifndef LAC_WORKER_H
 #define LAC_WORKER_H
 #include <pthread.h>
@@ -49,7 +49,8 @@ typedef struct lac_worker {
   ac_host_options options;
   int n_devices;
   ac_device *device[ACI_MAX_DEVICES]; /* retained */
-  int64_t *flags[AC_DEV_KINDS];       /* of devices, copied from the owner. The thread's context takes them over */
+  /* of devices, copied from the owner. The thread's context takes them over */
+  int64_t *flags[AC_DEV_KINDS];
   char name[16], *module, *path, *cpath, lua_dir[256];
 } lac_worker;
 
@@ -68,7 +69,8 @@ void lac_queue_clear(lac_queue *q);
 /* Starts the thread, which takes over one of two references. */
 ac_status lac_worker_run(lac_worker *w, ac_err *e);
 void lac_worker_unref(lac_worker *w);
-/* Makes the Lua code of the thread raise at its next instruction. Call it under the lock, on the owner's thread. */
+/* Makes the Lua code of the thread raise at its next instruction. Call it under the lock, on the
+ * owner's thread. */
 void lac_worker_interrupt(lac_worker *w);
 
 #endif

@@ -1,8 +1,8 @@
-/* The world of ranks for accel.dist: joining and leaving it, and the end of its groups and works under way (dist.h).
- * lac_dist.c, lac_group.c and the collectives make it visible to scripts.
+/* The world of ranks for accel.dist: joining and leaving it, and the end of its groups and works
+ * under way (dist.h). lac_dist.c, lac_group.c and the collectives make it visible to scripts.
  *
- * A host that is one of many ranks joins when it is opened, so that leaving is always published. Otherwise the first
- * function that needs a world joins or makes one (of one rank). */
+ * A host that is one of many ranks joins when it is opened, so that leaving is always published.
+ * Otherwise the first function that needs a world joins or makes one (of one rank). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,9 @@ void lac_works_drain(lac_state *S, bool all) {
 
 ac_status lac_world_start(lac_state *S, const ac_world_options *o, ac_err *e) {
   if (S->ranks->is_worker)
-    return AC_FAIL(e, STATE, "a data worker is not a rank; pass facts about ranks to it as an argument of its data set");
+    return AC_FAIL(
+        e, STATE,
+        "a data worker is not a rank; pass facts about ranks to it as an argument of its data set");
   AC_TRY(ac_world_open(S->ctx, o, &S->ranks->world, e));
   S->ranks->world_nr++;
   S->ranks->left = false;

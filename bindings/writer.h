@@ -4,7 +4,8 @@
 #include "core/lac.h"
 #include "file/set.h"
 
-/* The open set of files at idx. NULL for nil or none. Raises for anything else, and for a closed set. */
+/* The open set of files at idx. NULL for nil or none. Raises for anything else, and for a closed
+ * set. */
 aci_set *lac_check_set(lua_State *L, lac_state *S, int idx, const char *name);
 /* Permissions by the option private of the table at idx: 0600, or 0 for the usual ones. */
 unsigned lac_private_mode(lua_State *L, lac_state *S, int idx);

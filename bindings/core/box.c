@@ -1,13 +1,14 @@
 /* Boxes: userdata that hold one reference to a tensor.
  *
- * A box is made empty with its metatable set, so that an error raised before it is filled costs nothing. __gc, __close and
- * t:release() (lac_tensor.c) are the same: the reference goes once. Leaves that require grad have one box per Lua state, so
- * that parameters serve as table keys. A table with weak values, keyed by the tensor's address, finds it. tensor->ext shows
- * quickly whether a lookup is needed.
+ * A box is made empty with its metatable set, so that an error raised before it is filled costs
+ * nothing. __gc, __close and t:release() (lac_tensor.c) are the same: the reference goes once.
+ * Leaves that require grad have one box per Lua state, so that parameters serve as table keys. A
+ * table with weak values, keyed by the tensor's address, finds it. tensor->ext shows quickly
+ * whether a lookup is needed.
  *
- * S->boxes->slots holds the boxes' references a second time, in slots that boxes have from birth. Lua skips a finalizer if
- * the C stack, the Lua stack or memory has no room, and makes no finalizers while a state closes. The remaining references
- * are released from the slots then. */
+ * S->boxes->slots holds the boxes' references a second time, in slots that boxes have from birth.
+ * Lua skips a finalizer if the C stack, the Lua stack or memory has no room, and makes no
+ * finalizers while a state closes. The remaining references are released from the slots then. */
 #include <stdlib.h>
 
 #include "core/gc.h"
@@ -63,7 +64,8 @@ void lac_scope_add(lua_State *L, lac_scope *s) {
   lua_pop(L, 1);
 }
 
-/* Without its metatable, which is to come before anything that may raise: __gc gives the slot back. */
+/* Without its metatable, which is to come before anything that may raise: __gc gives the slot
+ * back. */
 static lac_box *new_box(lua_State *L, lac_state *S) {
   lac_box *b = lua_newuserdatauv(L, sizeof *b, 0);
   *b = (lac_box){.magic = NULL};
@@ -130,7 +132,8 @@ void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t) {
   }
   luaL_checkstack(L, 4, "too many tensors");
   if (t->ext && find_leaf(L, t)) return;
-  ac_tensor_retain(t); /* first: making the box may run a finalizer that gives up the last reference */
+  /* first: making the box may run a finalizer that gives up the last reference */
+  ac_tensor_retain(t);
   lac_box *b = lac_box_new(L, S);
   lac_box_fill(S, b, t);
   lac_charge(S, t); /* who owned it may let go of it first */
@@ -149,7 +152,8 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
     b->slot = 0;
   }
   if (leaf) {
-    const bool kept = lua_rawgetp(L, LUA_REGISTRYINDEX, &key_leaves) == LUA_TTABLE; /* unless the registry was cleared */
+    /* unless the registry was cleared */
+    const bool kept = lua_rawgetp(L, LUA_REGISTRYINDEX, &key_leaves) == LUA_TTABLE;
     if (kept) lua_rawgetp(L, -1, t);
     bool mine = kept && lua_touserdata(L, -1) == (void *)b;
     if (kept) lua_pop(L, 1);
@@ -166,7 +170,8 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
 /* ---- metamethods ---- */
 
 static int box_gc(lua_State *L) {
-  lac_box *b = lac_box_test(L, 1); /* code with the debug library may give our metatable to anything */
+  /* code with the debug library may give our metatable to anything */
+  lac_box *b = lac_box_test(L, 1);
   if (b == NULL) return 0;
   lac_state *S = lua_touserdata(L, LAC_STATE);
   if (b->t != NULL) {

@@ -6,7 +6,8 @@
 
 /* A tensor's handle in Lua. t NULL: not filled yet, or released. */
 typedef struct lac_box {
-  const void *magic; /* &lac_box_magic: identifies a box among userdata without reading the metatable */
+  /* &lac_box_magic: identifies a box among userdata without reading the metatable */
+  const void *magic;
   ac_tensor *t;
   union {
     uint32_t leaf; /* while t is held: this is the one box of its leaf */
@@ -16,17 +17,19 @@ typedef struct lac_box {
 } lac_box;
 extern const char lac_box_magic;
 
-/* An open scope: a table with weak keys in the registry, by this address, holds the boxes born in it. It is separate
- * from the userdata that represents it: Lua skips finalizers if its C stack is full, and then nothing may point into
- * the collector's memory. */
+/* An open scope: a table with weak keys in the registry, by this address, holds the boxes born in
+ * it. It is separate from the userdata that represents it: Lua skips finalizers if its C stack is
+ * full, and then nothing may point into the collector's memory. */
 typedef struct lac_scope {
   struct lac_scope *outer;
 } lac_scope;
 
 /* A state's part. */
 typedef struct lac_boxes {
-  int64_t n_live;   /* boxes that hold a tensor */
-  uintptr_t *slots; /* the boxes' references, a second time: a tensor, 0 for an unfilled box, or 2 * next free slot + 1 */
+  int64_t n_live; /* boxes that hold a tensor */
+  /* the boxes' references, a second time: a tensor, 0 for an unfilled box, or 2 * next free slot +
+   * 1 */
+  uintptr_t *slots;
   uint32_t n_slots, free_slot;
   lac_scope *scope; /* innermost open one */
 } lac_boxes;
@@ -49,7 +52,8 @@ void lac_scope_add(lua_State *L, lac_scope *s);
 static inline lac_box *lac_box_test(lua_State *L, int idx) {
   lac_box *b = lua_touserdata(L, idx);
   /* a light userdata, whose address means nothing, has no length */
-  return b != NULL && lua_rawlen(L, idx) >= sizeof(lac_box) && b->magic == &lac_box_magic ? b : NULL;
+  return b != NULL && lua_rawlen(L, idx) >= sizeof(lac_box) && b->magic == &lac_box_magic ? b
+                                                                                          : NULL;
 }
 
 #endif

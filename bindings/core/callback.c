@@ -1,10 +1,11 @@
 /* Lua functions that the core calls: hooks, custom gradients, functions of the host.
  *
- * A callback anchors its function in the registry. The core frees callbacks with the graph or the tensor that
- * holds them, possibly inside a finalizer or on another thread. So freeing only moves them to the hub's list,
- * and the next call from Lua unanchors them. The hub outlives the Lua state while callbacks do. A callback runs
- * on the thread whose call led to it. Its error is kept as a value and raised again by lac_raise, so that
- * scripts see their own error objects, with the traceback of the place that raised. */
+ * A callback anchors its function in the registry. The core frees callbacks with the graph or the
+ * tensor that holds them, possibly inside a finalizer or on another thread. So freeing only moves
+ * them to the hub's list, and the next call from Lua unanchors them. The hub outlives the Lua state
+ * while callbacks do. A callback runs on the thread whose call led to it. Its error is kept as a
+ * value and raised again by lac_raise, so that scripts see their own error objects, with the
+ * traceback of the place that raised. */
 #include <stdlib.h>
 
 #include "core/callback.h"
@@ -68,8 +69,8 @@ void lac_callbacks_drain(lua_State *L, lac_state *S) {
   free_dead(list);
 }
 
-/* (error object): the host's text of the frames that raised it, because the frames are gone when the error is
- * reported. The first callback that an error passes has the innermost. */
+/* (error object): the host's text of the frames that raised it, because the frames are gone when
+ * the error is reported. The first callback that an error passes has the innermost. */
 static int keep_frames(lua_State *L) {
   lua_pushliteral(L, "_frames");
   if (lua_rawget(L, 1) != LUA_TNIL) return 0;
@@ -131,7 +132,8 @@ ac_status lac_protect(lac_state *S, lua_CFunction body, void *arg, ac_err *e) {
     lua_insert(L, -2);
     lua_pushlightuserdata(L, S);
     lua_pushlightuserdata(L, e);
-    if (lua_pcall(L, 3, 0, 0) != LUA_OK) st = AC_FAIL(e, CALLBACK, "error in the error of a callback");
+    if (lua_pcall(L, 3, 0, 0) != LUA_OK)
+      st = AC_FAIL(e, CALLBACK, "error in the error of a callback");
   }
   lua_settop(L, top);
   return st;

@@ -24,8 +24,9 @@ lac_callback *lac_callback_new(lua_State *L, lac_state *S, int idx);
 void lac_callback_free(void *callback); /* any thread */
 void lac_callbacks_open(lua_State *L, lac_state *S);
 void lac_callbacks_drain(lua_State *L, lac_state *S);
-/* Runs body(arg as a light userdata) protected on the thread whose call led here. Its error is kept for
- * lac_raise. Nothing else may touch Lua between the core and a callback, since anything may raise. */
+/* Runs body(arg as a light userdata) protected on the thread whose call led here. Its error is kept
+ * for lac_raise. Nothing else may touch Lua between the core and a callback, since anything may
+ * raise. */
 ac_status lac_protect(lac_state *S, lua_CFunction body, void *arg, ac_err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* Arguments of hand-written functions: each check returns the value or raises "bad argument #n 'name' to
- * 'function' (...)". */
+/* Arguments of hand-written functions: each check returns the value or raises "bad argument #n
+ * 'name' to 'function' (...)". */
 #include <math.h>
 #include <string.h>
 
@@ -30,14 +30,15 @@ lac_box *lac_check_box(lua_State *L, lac_state *S, int idx, const char *name) {
   if (b->t == NULL) {
     lac_site_push(L, b->site);
     if (lua_isstring(L, -1))
-      lac_argerror(L, S, AC_RELEASED, NULL, idx, name, "the tensor was released at %s", lua_tostring(L, -1));
+      lac_argerror(L, S, AC_RELEASED, NULL, idx, name, "the tensor was released at %s",
+                   lua_tostring(L, -1));
     lac_argerror(L, S, AC_RELEASED, NULL, idx, name, "the tensor was released");
   }
   return b;
 }
 
-/* These functions use a tensor outside of ops: its values must be in memory, and no waiting call may read values that
- * they change (accel.compile). */
+/* These functions use a tensor outside of ops: its values must be in memory, and no waiting call
+ * may read values that they change (accel.compile). */
 static ac_tensor *settled(lua_State *L, lac_state *S, ac_tensor *t) {
   ac_err e;
   if (S->ctx->n_observers != 0 && aci_fuse_settle(S->ctx, t, &e) != AC_OK) lac_raise(L, S, &e);
@@ -79,8 +80,8 @@ ac_dtype lac_check_dtype(lua_State *L, lac_state *S, int idx, const char *name) 
     const char *near = ac_nearest(lua_tostring(L, idx), names, AC_DTYPE_COUNT);
     lac_argerror(L, S, AC_INVALID, NULL, idx, name,
                  "no dtype '%s'%s%s%s; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool",
-                 lua_tostring(L, idx), near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                 near != NULL ? "'" : "");
+                 lua_tostring(L, idx), near != NULL ? "; did you mean '" : "",
+                 near != NULL ? near : "", near != NULL ? "'" : "");
   }
   return d;
 }
@@ -103,7 +104,8 @@ ac_generator *lac_check_generator(lua_State *L, lac_state *S, int idx, const cha
 void lac_check_last(lua_State *L, lac_state *S, int last) {
   for (int i = last + 1; i <= lua_gettop(L); i++)
     if (!lua_isnil(L, i))
-      lac_argerror(L, S, AC_INVALID, NULL, i, "...", "unexpected: nothing follows the last argument");
+      lac_argerror(L, S, AC_INVALID, NULL, i, "...",
+                   "unexpected: nothing follows the last argument");
 }
 
 void lac_check_function(lua_State *L, lac_state *S, int idx, const char *name) {
@@ -137,7 +139,8 @@ int lac_check_shape(lua_State *L, lac_state *S, int idx, int last, const char *n
   int n = 0;
   if (lua_istable(L, idx) && !lac_is_opts(L, idx)) {
     lua_Unsigned len = lua_rawlen(L, idx);
-    if (len > AC_MAX_DIMS) lac_argerror(L, S, AC_SHAPE, NULL, idx, name, "%d dims at most", AC_MAX_DIMS);
+    if (len > AC_MAX_DIMS)
+      lac_argerror(L, S, AC_SHAPE, NULL, idx, name, "%d dims at most", AC_MAX_DIMS);
     for (; n < (int)len; n++) {
       int ok;
       lua_rawgeti(L, idx, n + 1);
@@ -151,7 +154,8 @@ int lac_check_shape(lua_State *L, lac_state *S, int idx, int last, const char *n
   } else {
     int i = idx;
     for (; i <= last && lua_type(L, i) == LUA_TNUMBER; i++) {
-      if (n == AC_MAX_DIMS) lac_argerror(L, S, AC_SHAPE, NULL, i, name, "%d dims at most", AC_MAX_DIMS);
+      if (n == AC_MAX_DIMS)
+        lac_argerror(L, S, AC_SHAPE, NULL, i, name, "%d dims at most", AC_MAX_DIMS);
       shape[n++] = lac_check_int(L, S, i, name);
     }
     if (i <= last && n == 0 && !lac_is_opts(L, i) && !lua_isnil(L, i))
@@ -167,11 +171,12 @@ int lac_check_shape(lua_State *L, lac_state *S, int idx, int last, const char *n
 
 int64_t lac_check_pos(lua_State *L, lac_state *S, int idx, int64_t n, const char *name) {
   int64_t i = lac_check_int(L, S, idx, name);
-  if (i == 0) lac_argerror(L, S, AC_INDEX, NULL, idx, name, "positions count from 1 (or from -1, the last)");
+  if (i == 0)
+    lac_argerror(L, S, AC_INDEX, NULL, idx, name, "positions count from 1 (or from -1, the last)");
   int64_t z = i < 0 ? i + n : i - 1;
   if (z < 0 || z >= n)
-    lac_argerror(L, S, AC_INDEX, NULL, idx, name, "%lld is out of range, there %s %lld", (long long)i,
-                 n == 1 ? "is" : "are", (long long)n);
+    lac_argerror(L, S, AC_INDEX, NULL, idx, name, "%lld is out of range, there %s %lld",
+                 (long long)i, n == 1 ? "is" : "are", (long long)n);
   return z;
 }
 
@@ -211,7 +216,8 @@ lac_list *lac_check_list(lua_State *L, lac_state *S, int idx, const char *name, 
   lua_Unsigned n = single ? 1 : lua_rawlen(L, idx);
   if (!single && nils) { /* holes: count up to the largest position */
     for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1))
-      if (lua_isinteger(L, -2) && lua_tointeger(L, -2) > (lua_Integer)n && lua_tointeger(L, -2) < INT32_MAX)
+      if (lua_isinteger(L, -2) && lua_tointeger(L, -2) > (lua_Integer)n &&
+          lua_tointeger(L, -2) < INT32_MAX)
         n = (lua_Unsigned)lua_tointeger(L, -2);
   }
   if (n > INT32_MAX / 16) lac_argerror(L, S, AC_INVALID, NULL, idx, name, "the list is too long");
@@ -227,7 +233,8 @@ lac_list *lac_check_list(lua_State *L, lac_state *S, int idx, const char *name, 
         lac_argerror(L, S, AC_INVALID, NULL, idx, name, "expected list of tensors, entry %d is %s",
                      (int)i + 1, luaL_typename(L, -1));
       if (b != NULL && b->t == NULL)
-        lac_argerror(L, S, AC_RELEASED, NULL, idx, name, "entry %d is a released tensor", (int)i + 1);
+        lac_argerror(L, S, AC_RELEASED, NULL, idx, name, "entry %d is a released tensor",
+                     (int)i + 1);
       if (b != NULL) t = settled(L, S, b->t);
       lua_pop(L, 1);
     }

@@ -13,7 +13,8 @@ extern const int aci_n_lua_chunks;
 
 void lac_chunk(lua_State *L, lac_state *S, const char *name) {
   luaL_checkstack(L, 8, "chunk");
-  if (luaL_getsubtable(L, LUA_REGISTRYINDEX, "accel.chunks") && lua_getfield(L, -1, name) != LUA_TNIL) {
+  if (luaL_getsubtable(L, LUA_REGISTRYINDEX, "accel.chunks") &&
+      lua_getfield(L, -1, name) != LUA_TNIL) {
     lua_remove(L, -2);
     return;
   }
@@ -22,7 +23,8 @@ void lac_chunk(lua_State *L, lac_state *S, const char *name) {
   for (int i = 0; i < aci_n_lua_chunks; i++) {
     const struct aci_lua_chunk *c = &aci_lua_chunks[i];
     size_t len = strlen(c->name);
-    if (len != n + 8 || strncmp(c->name, "lua/", 4) != 0 || strncmp(c->name + 4, name, n) != 0) continue;
+    if (len != n + 8 || strncmp(c->name, "lua/", 4) != 0 || strncmp(c->name + 4, name, n) != 0)
+      continue;
     lua_pushfstring(L, "=%s", c->name);
     int st = luaL_loadbufferx(L, c->text, c->len, lua_tostring(L, -1), "t");
     lua_remove(L, -2);
@@ -38,7 +40,8 @@ void lac_chunk(lua_State *L, lac_state *S, const char *name) {
   lac_error(L, S, AC_INTERNAL, "no embedded file lua/%s.lua", name);
 }
 
-/* Stands in for the function that lua/<upvalue 3>.lua returns until it is asked for the first time. */
+/* Stands in for the function that lua/<upvalue 3>.lua returns until it is asked for the first
+ * time. */
 static int lazy(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_chunk(L, S, lua_tostring(L, lua_upvalueindex(3)));

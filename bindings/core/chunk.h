@@ -3,11 +3,13 @@
 #define LAC_CHUNK_H
 #include "core/state.h"
 
-/* Runs lua/<name>.lua once with the accel table and lib_dir as its arguments and pushes its result. */
+/* Runs lua/<name>.lua once with the accel table and lib_dir as its arguments and pushes its
+ * result. */
 void lac_chunk(lua_State *L, lac_state *S, const char *name);
 /* Pushes a function that stands in for that result until it is first called. */
 void lac_push_lazy(lua_State *L, const char *name);
-/* Folder that holds accel/init.lua: next to this library, otherwise the installed one. False: not found. */
+/* Folder that holds accel/init.lua: next to this library, otherwise the installed one. False: not
+ * found. */
 bool lac_lua_dir(char *buf, size_t n);
 
 #endif

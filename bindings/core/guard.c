@@ -1,6 +1,6 @@
-/* Modes that last until the end of a block: `local _ <close> = accel.no_grad()`, or for one function:
- * accel.no_grad(f, ...). A guard restores once: by __close, by :close(), or - with a warning - when it was
- * forgotten and is collected. */
+/* Modes that last until the end of a block: `local _ <close> = accel.no_grad()`, or for one
+ * function: accel.no_grad(f, ...). A guard restores once: by __close, by :close(), or - with a
+ * warning - when it was forgotten and is collected. */
 #include "core/guard.h"
 #include "core/lac.h"
 
@@ -15,7 +15,9 @@ static void restore(lua_State *L, lac_guard *g) {
 static lac_guard *check_guard(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   lac_guard *g = luaL_testudata(L, 1, GUARD);
-  if (g == NULL) lac_argerror(L, S, AC_INVALID, "close", 1, "guard", "expected guard, got %s", luaL_typename(L, 1));
+  if (g == NULL)
+    lac_argerror(L, S, AC_INVALID, "close", 1, "guard", "expected guard, got %s",
+                 luaL_typename(L, 1));
   return g;
 }
 

@@ -18,8 +18,8 @@ typedef struct lac_guard {
 /* Pushes a guard whose restore runs once. */
 lac_guard *lac_guard_push(lua_State *L, lac_state *S, const char *name,
                           void (*restore)(lua_State *, lac_state *, lac_guard *));
-/* The guard on top, or whatever __close ends, as the result. With a function at fn, runs it with the arguments after it
- * and returns its results. */
+/* The guard on top, or whatever __close ends, as the result. With a function at fn, runs it with
+ * the arguments after it and returns its results. */
 int lac_guard_finish(lua_State *L, int fn);
 
 #endif

@@ -12,11 +12,12 @@ static const char *shape_str(const ac_tensor *t, char *buf, size_t n) {
 /* The error for a key that t[key] does not accept. */
 int lac_key_bad(lua_State *L, lac_state *S, int idx) {
   char buf[96];
-  return lac_error(L, S, AC_INDEX,
-                   "index: expected a position, a name, a tensor of i64 or bool, or a table with one entry "
-                   "per dim such as "
-                   "{ {1, 3}, {}, -1 }, got %s",
-                   lac_typename(L, idx, buf, sizeof buf));
+  return lac_error(
+      L, S, AC_INDEX,
+      "index: expected a position, a name, a tensor of i64 or bool, or a table with one entry "
+      "per dim such as "
+      "{ {1, 3}, {}, -1 }, got %s",
+      lac_typename(L, idx, buf, sizeof buf));
 }
 
 /* The value at idx as a position in dim d, 0-based. */
@@ -28,8 +29,8 @@ int64_t lac_key_position(lua_State *L, lac_state *S, const ac_tensor *t, int d, 
   if (i == 0) lac_error(L, S, AC_INDEX, "index: positions count from 1 (or from -1, the last)");
   const int64_t z = i < 0 ? i + t->shape[d] : i - 1;
   if (z < 0 || z >= t->shape[d])
-    lac_error(L, S, AC_INDEX, "index: %lld is out of range for dim %d of shape %s", (long long)i, d + 1,
-              shape_str(t, shape, sizeof shape));
+    lac_error(L, S, AC_INDEX, "index: %lld is out of range for dim %d of shape %s", (long long)i,
+              d + 1, shape_str(t, shape, sizeof shape));
   return z;
 }
 
@@ -46,7 +47,8 @@ static int64_t read_bound(lua_State *L, lac_state *S, int entry, int k) {
 }
 
 /* {}, {a}, {a, b} or {a, b, step} at entry, for dim d: start, length, step. */
-static void read_range(lua_State *L, lac_state *S, const ac_tensor *t, int d, int entry, int64_t *out) {
+static void read_range(lua_State *L, lac_state *S, const ac_tensor *t, int d, int entry,
+                       int64_t *out) {
   const lua_Unsigned n = lua_rawlen(L, entry);
   const int64_t extent = t->shape[d];
   char shape[160];
@@ -60,28 +62,32 @@ static void read_range(lua_State *L, lac_state *S, const ac_tensor *t, int d, in
     return;
   }
   if (n > 3)
-    lac_error(L, S, AC_INDEX, "index: a range has at most three numbers {first, last, step}, got %d", (int)n);
+    lac_error(L, S, AC_INDEX,
+              "index: a range has at most three numbers {first, last, step}, got %d", (int)n);
   const int64_t a = read_bound(L, S, entry, 1), b = n > 1 ? read_bound(L, S, entry, 2) : -1;
   out[2] = n > 2 ? read_bound(L, S, entry, 3) : 1;
   if (out[2] < 1)
-    lac_error(L, S, AC_INDEX,
-              "index: the step of a range must be at least 1, got %lld; t:flip(%d) turns a dim around",
-              (long long)out[2], d + 1);
+    lac_error(
+        L, S, AC_INDEX,
+        "index: the step of a range must be at least 1, got %lld; t:flip(%d) turns a dim around",
+        (long long)out[2], d + 1);
   /* {a, a - 1} is empty, as a loop from a to a - 1 would be */
   const int64_t first = a < 0 ? a + extent : a - 1, last = b < 0 ? b + extent : b - 1;
   if (a == 0 || first < 0 || first > extent || last < first - 1 || last >= extent)
-    lac_error(L, S, AC_INDEX, "index: {%lld, %lld} is out of range for dim %d of shape %s", (long long)a,
-              (long long)b, d + 1, shape_str(t, shape, sizeof shape));
+    lac_error(L, S, AC_INDEX, "index: {%lld, %lld} is out of range for dim %d of shape %s",
+              (long long)a, (long long)b, d + 1, shape_str(t, shape, sizeof shape));
   out[0] = first;
   out[1] = last < first ? 0 : (last - first) / out[2] + 1;
 }
 
-/* Checks the tensor at idx as an index of dims d, d+1, ... of t and returns how many it addresses. */
+/* Checks the tensor at idx as an index of dims d, d+1, ... of t and returns how many it
+ * addresses. */
 static int check_part(lua_State *L, lac_state *S, const ac_tensor *t, int d, const ac_tensor *p) {
   char a[160], b[160];
   if (p->dtype == AC_I64 || p->dtype == AC_I32) return 1;
   if (p->dtype != AC_BOOL)
-    lac_error(L, S, AC_DTYPE, "index: a tensor in a key names positions (i64, i32) or masks them (bool), got %s",
+    lac_error(L, S, AC_DTYPE,
+              "index: a tensor in a key names positions (i64, i32) or masks them (bool), got %s",
               ac_dtype_name((ac_dtype)p->dtype));
   bool ok = p->ndim > 0 && d + p->ndim <= t->ndim;
   for (int k = 0; ok && k < p->ndim; k++) ok = p->shape[k] == t->shape[d + k];
@@ -109,7 +115,8 @@ static void take(lac_key *k, int64_t start, int64_t length, int64_t step) {
 }
 
 /* A tensor as an entry: the dims it addresses stay whole in the view. Returns how many they are. */
-static int take_part(lua_State *L, lac_state *S, const ac_tensor *t, int d, ac_tensor *p, lac_key *k) {
+static int take_part(lua_State *L, lac_state *S, const ac_tensor *t, int d, ac_tensor *p,
+                     lac_key *k) {
   const int n = check_part(L, S, t, d, p);
   k->part[k->n_parts].t = p;
   k->part[k->n_parts++].dim = k->n_view;
@@ -117,13 +124,15 @@ static int take_part(lua_State *L, lac_state *S, const ac_tensor *t, int d, ac_t
   return n;
 }
 
-/* Entries of the table at `key`, checked for kind. Returns the number of dims that they use besides "...". */
+/* Entries of the table at `key`, checked for kind. Returns the number of dims that they use besides
+ * "...". */
 static int count_dims(lua_State *L, lac_state *S, int key, int n, int *dots) {
   int dims = 0, keys = 0;
   *dots = 0;
   for (lua_pushnil(L); lua_next(L, key); lua_pop(L, 1)) keys++;
   if (keys != n || n > LAC_KEY_ENTRIES)
-    lac_error(L, S, AC_INDEX, "index: the table lists one entry per dim, such as { {1, 3}, {}, -1 }%s",
+    lac_error(L, S, AC_INDEX,
+              "index: the table lists one entry per dim, such as { {1, 3}, {}, -1 }%s",
               n > LAC_KEY_ENTRIES ? "; it has too many" : ", without names or holes");
   for (int i = 1; i <= n; i++) {
     lua_rawgeti(L, key, i);
@@ -134,10 +143,11 @@ static int count_dims(lua_State *L, lac_state *S, int key, int n, int *dots) {
     else if (is_word(L, -1, "...")) ++*dots;
     else if (!is_word(L, -1, LAC_NEWAXIS)) {
       char buf[96];
-      lac_error(L, S, AC_INDEX,
-                "index: entry %d: expected a position, a range {first, last, step}, a tensor, accel.newaxis "
-                "or \"...\", got %s",
-                i, lac_typename(L, -1, buf, sizeof buf));
+      lac_error(
+          L, S, AC_INDEX,
+          "index: entry %d: expected a position, a range {first, last, step}, a tensor, accel.newaxis "
+          "or \"...\", got %s",
+          i, lac_typename(L, -1, buf, sizeof buf));
     }
     lua_pop(L, 1);
   }
@@ -145,9 +155,9 @@ static int count_dims(lua_State *L, lac_state *S, int key, int n, int *dots) {
   return dims;
 }
 
-/* k->spec gets (start, length, step) for each entry of the view, k->part the tensors, whose dims stay whole in it. d counts
- * the dims of t that entries have used. Tensors are borrowed from the key. Allocates nothing, so that no finalizer runs
- * meanwhile. */
+/* k->spec gets (start, length, step) for each entry of the view, k->part the tensors, whose dims
+ * stay whole in it. d counts the dims of t that entries have used. Tensors are borrowed from the
+ * key. Allocates nothing, so that no finalizer runs meanwhile. */
 void lac_key_parse(lua_State *L, lac_state *S, const ac_tensor *t, lac_key *k) {
   char shape[160];
   int dots = 0, d = 0;

@@ -19,8 +19,8 @@ typedef struct lac_key {
   int64_t spec[3 * LAC_KEY_DIMS], view[LAC_KEY_DIMS]; /* view: its shape */
 } lac_key;
 
-/* Parses the key at 2, a table or a tensor. t is the indexed tensor. Raises if it does not fit. Allocates nothing, so that no
- * finalizer runs meanwhile. */
+/* Parses the key at 2, a table or a tensor. t is the indexed tensor. Raises if it does not fit.
+ * Allocates nothing, so that no finalizer runs meanwhile. */
 void lac_key_parse(lua_State *L, lac_state *S, const ac_tensor *t, lac_key *k);
 /* Is the key at 2 a tensor, or a table that may hold one? */
 bool lac_key_has_tensors(lua_State *L);

@@ -1,5 +1,5 @@
-/* Calls of ops by the bindings themselves: by name with ready values, and new tensors. Each collects and tries again
- * when memory is short. */
+/* Calls of ops by the bindings themselves: by name with ready values, and new tensors. Each
+ * collects and tries again when memory is short. */
 #include "core/op.h"
 
 #include "core/gc.h"
@@ -7,14 +7,15 @@
 #include "ops/ctx_impl.h"
 
 /* Hooks are scripts: they may release this call's arguments. */
-static ac_status call_watched(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v, ac_value *results,
-                           int *n_results, ac_err *e) {
+static ac_status call_watched(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v,
+                              ac_value *results, int *n_results, ac_err *e) {
   AC_TRY(aci_op_parse(op, e));
   const int n = op->n_params;
   ac_tensor *kept[AC_MAX_ARGS];
   int n_kept = 0;
   for (int i = 0; i < n; i++) {
-    if (v[i].kind == AC_T_TENSOR && v[i].tensor != NULL) ac_tensor_retain(kept[n_kept++] = v[i].tensor);
+    if (v[i].kind == AC_T_TENSOR && v[i].tensor != NULL)
+      ac_tensor_retain(kept[n_kept++] = v[i].tensor);
     for (int j = 0; v[i].kind == AC_T_TENSORS && j < v[i].n; j++) ac_tensor_retain(v[i].tensors[j]);
   }
   lua_State *was = lac_enter(L, S);
@@ -22,18 +23,20 @@ static ac_status call_watched(lua_State *L, lac_state *S, const ac_op *op, const
   lac_leave(S, was);
   for (int i = 0; i < n_kept; i++) ac_tensor_release(kept[i]);
   for (int i = 0; i < n; i++)
-    for (int j = 0; v[i].kind == AC_T_TENSORS && j < v[i].n; j++) ac_tensor_release(v[i].tensors[j]);
+    for (int j = 0; v[i].kind == AC_T_TENSORS && j < v[i].n; j++)
+      ac_tensor_release(v[i].tensors[j]);
   return st;
 }
 
-ac_status lac_call(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v, ac_value *results, int *n_results,
-                   ac_err *e) {
-  if (__builtin_expect(S->ctx->record_more, 0)) return call_watched(L, S, op, v, results, n_results, e);
+ac_status lac_call(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v,
+                   ac_value *results, int *n_results, ac_err *e) {
+  if (__builtin_expect(S->ctx->record_more, 0))
+    return call_watched(L, S, op, v, results, n_results, e);
   return ac_call(S->ctx, op, v, results, n_results, e);
 }
 
-ac_status lac_try_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, ac_generator *g,
-                     ac_value *results, int *n_results, ac_err *e) {
+ac_status lac_try_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n,
+                     ac_generator *g, ac_value *results, int *n_results, ac_err *e) {
   ac_value v[AC_MAX_ARGS];
   *n_results = 0;
   const ac_op *op = ac_op_find(S->ctx, name);
@@ -45,7 +48,8 @@ ac_status lac_try_op(lua_State *L, lac_state *S, const char *name, const ac_valu
     const aci_param *p = &sig->param[i];
     v[i] = i < n ? args[i] : p->has_default ? p->dflt : (ac_value){.kind = AC_T_NONE};
   }
-  if (g != NULL && op->rng_arg >= 0) v[op->rng_arg] = (ac_value){.kind = AC_T_GENERATOR, .generator = g};
+  if (g != NULL && op->rng_arg >= 0)
+    v[op->rng_arg] = (ac_value){.kind = AC_T_GENERATOR, .generator = g};
   ac_status st = lac_call(L, S, op, v, results, n_results, e);
   if (st == AC_OOM) { /* the collector may run finalizers that release tensors */
     for (int i = 0; i < n; i++)
@@ -70,7 +74,8 @@ void lac_call_random(lua_State *L, lac_state *S, const char *name, const ac_valu
   }
 }
 
-void lac_call_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, lac_box *b) {
+void lac_call_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n,
+                 lac_box *b) {
   lac_call_random(L, S, name, args, n, NULL, b);
 }
 

@@ -5,13 +5,13 @@
 
 #include "core/lac.h"
 
-
 /* Lua drops arguments beyond those that a function reads, and a misplaced option with them. */
 static void refuse_after(lua_State *L, lac_state *S, int idx) {
   char buf[96];
   for (int i = idx + 1; i <= lua_gettop(L); i++) {
     if (!lua_isnil(L, i))
-      lac_argerror(L, S, AC_INVALID, NULL, i, "options", "unexpected %s; options go into one table at the end",
+      lac_argerror(L, S, AC_INVALID, NULL, i, "options",
+                   "unexpected %s; options go into one table at the end",
                    lac_typename(L, i, buf, sizeof buf));
   }
 }
@@ -50,8 +50,8 @@ lac_opts lac_opts_open_first(lua_State *L, lac_state *S, int idx, const char *co
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", k ? ", " : "", names[k]);
       if (near != NULL)
         lac_argerror(L, S, AC_INVALID, NULL, 0, key, "no such option; did you mean '%s'?", near);
-      lac_argerror(L, S, AC_INVALID, NULL, 0, key, "no such option; there %s %s", n == 1 ? "is" : "are",
-                   n ? list : "none");
+      lac_argerror(L, S, AC_INVALID, NULL, 0, key, "no such option; there %s %s",
+                   n == 1 ? "is" : "are", n ? list : "none");
     }
   }
   return o;
@@ -150,7 +150,8 @@ static int nearest(lua_State *L) {
   int n = (int)lua_rawlen(L, 2), k = 0;
   const char **names = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *names, 0);
   for (int i = 1; i <= n; i++) {
-    if (lua_rawgeti(L, 2, i) == LUA_TSTRING) names[k++] = lua_tostring(L, -1); /* anchored by the list */
+    /* anchored by the list */
+    if (lua_rawgeti(L, 2, i) == LUA_TSTRING) names[k++] = lua_tostring(L, -1);
     lua_pop(L, 1);
   }
   lua_pushstring(L, ac_nearest(word, names, k));

@@ -1,5 +1,5 @@
-/* The location of the library's Lua files: found from the place of this library, so that a build folder and an
- * installation that was moved both work. */
+/* The location of the library's Lua files: found from the place of this library, so that a build
+ * folder and an installation that was moved both work. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@ static bool has_accel(const char *dir) {
 }
 
 bool lac_lua_dir(char *buf, size_t n) {
-  /* from lib/libaccel.so or bin/x, from lib/<triplet>/, from lib/lua/5.4/accel/core.so and below a triplet */
+  /* from lib/libaccel.so or bin/x, from lib/<triplet>/, from lib/lua/5.4/accel/core.so and below a
+   * triplet */
   static const char *const up[] = {"..", "../..", "../../../..", "../../../../.."};
   Dl_info info;
   char *real = NULL;

@@ -1,9 +1,10 @@
 /* From ac_err to Lua errors.
  *
- * An error of accel is a table: code ("shape"), message, op, where ("train.lua:12"), traceback, and rank if one
- * of the ranks is the cause. It prints as "where: op: message", and the methods of strings work on that text,
- * so that scripts may treat it as the string they expect from Lua. The line named is the nearest one of the
- * caller's own: frames of the library itself are skipped (the traceback has them all). */
+ * An error of accel is a table: code ("shape"), message, op, where ("train.lua:12"), traceback, and
+ * rank if one of the ranks is the cause. It prints as "where: op: message", and the methods of
+ * strings work on that text, so that scripts may treat it as the string they expect from Lua. The
+ * line named is the nearest one of the caller's own: frames of the library itself are skipped (the
+ * traceback has them all). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +12,6 @@
 #include "core/lac.h"
 
 static const char key_error;
-
-
 
 static void set_string(lua_State *L, const char *key, const char *value) {
   lua_pushstring(L, value);
@@ -35,8 +34,9 @@ static int stack_depth(lua_State *L) {
   return hi;
 }
 
-/* As luaL_traceback, which searches every loaded module for a name of each function: 300 us for an error that a script
- * may catch in a loop. Names come from the calls. fn: the function itself, "" if unknown. */
+/* As luaL_traceback, which searches every loaded module for a name of each function: 300 us for an
+ * error that a script may catch in a loop. Names come from the calls. fn: the function itself, ""
+ * if unknown. */
 static void push_traceback(lua_State *L, const char *fn) {
   enum { FIRST = 10, LAST = 11 }; /* of a deep stack, as in luaL_traceback */
   lua_Debug ar;
@@ -67,7 +67,8 @@ static void push_traceback(lua_State *L, const char *fn) {
 }
 
 /* fn: the function, for the traceback. */
-static void push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where, const char *fn) {
+static void push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where,
+                       const char *fn) {
   luaL_checkstack(L, 8, "error");
   size_t n = strlen(e->op);
   bool named = n == 0 || (strncmp(e->msg, e->op, n) == 0 && (e->msg[n] == ':' || e->msg[n] == ' '));
@@ -102,7 +103,8 @@ void lac_push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where
 
 void lac_forget_error(lua_State *L, lac_state *S) {
   lac_errors *e = S->errors;
-  if (e->pending != LUA_NOREF && e->pending != e->stop) luaL_unref(L, LUA_REGISTRYINDEX, e->pending);
+  if (e->pending != LUA_NOREF && e->pending != e->stop)
+    luaL_unref(L, LUA_REGISTRYINDEX, e->pending);
   e->pending = LUA_NOREF;
 }
 
@@ -116,8 +118,8 @@ int lac_raise(lua_State *L, lac_state *S, const ac_err *e) {
   if (e->op[0] == 0) { /* not an op: the function that was called */
     ac_err named = *e;
     lua_Debug ar;
-    if (lua_getstack(L, 0, &ar) && lua_getinfo(L, "n", &ar) && ar.name != NULL && ar.namewhat[0] != 'h' &&
-        strcmp(ar.namewhat, "metamethod") != 0)
+    if (lua_getstack(L, 0, &ar) && lua_getinfo(L, "n", &ar) && ar.name != NULL &&
+        ar.namewhat[0] != 'h' && strcmp(ar.namewhat, "metamethod") != 0)
       snprintf(named.op, sizeof named.op, "%s", ar.name);
     lac_push_error(L, S, &named, true);
   } else {
@@ -136,8 +138,8 @@ int lac_error(lua_State *L, lac_state *S, ac_status code, const char *fmt, ...) 
   return lua_error(L);
 }
 
-int lac_argerror(lua_State *L, lac_state *S, ac_status code, const char *fn, int arg, const char *name,
-                 const char *fmt, ...) {
+int lac_argerror(lua_State *L, lac_state *S, ac_status code, const char *fn, int arg,
+                 const char *name, const char *fmt, ...) {
   ac_err e = {.code = code, .rank = -1};
   char why[400], n[32] = "";
   lua_Debug ar;

@@ -1,5 +1,5 @@
-/* Lines of scripts: the nearest one of the caller's own, past the frames of the library. Used in errors and for
- * the origin of collectives and released tensors. */
+/* Lines of scripts: the nearest one of the caller's own, past the frames of the library. Used in
+ * errors and for the origin of collectives and released tensors. */
 #include <string.h>
 
 #include "accel/autograd.h"
@@ -38,7 +38,8 @@ const char *lac_site_text(const char *source, int line, char buf[LAC_SITE]) {
   char digits[16], *d = digits + sizeof digits;
   for (*--d = 0; line > 0; line /= 10) *--d = (char)('0' + line % 10);
   *--d = ':';
-  const size_t n = strlen(source), tail = (size_t)(digits + sizeof digits - d), room = LAC_SITE - tail;
+  const size_t n = strlen(source), tail = (size_t)(digits + sizeof digits - d),
+               room = LAC_SITE - tail;
   if (n <= room) {
     memcpy(buf, source, n);
     memcpy(buf + n, d, tail);
@@ -63,8 +64,8 @@ const char *lac_site(lua_State *L, const lac_state *S, int level, char buf[LAC_S
   return buf;
 }
 
-/* Script lines are numbered: text -> n and n -> text in one table. There are at most as many as lines in the
- * scripts. */
+/* Script lines are numbered: text -> n and n -> text in one table. There are at most as many as
+ * lines in the scripts. */
 uint32_t lac_site_here(lua_State *L, lac_state *S) {
   uint32_t n = 0;
   luaL_checkstack(L, 6, "site");

@@ -8,7 +8,8 @@ enum { LAC_SITE = 64 }; /* bytes of a script line's text */
 void lac_sites_open(lua_State *L);
 /* Pushes "train.lua:12: " of the first frame that is the caller's own, or "". */
 void lac_push_where(lua_State *L, lac_state *S);
-/* The same line as "train.lua:12", "" when there is none. The search starts with the function at `level`. Returns buf. */
+/* The same line as "train.lua:12", "" when there is none. The search starts with the function at
+ * `level`. Returns buf. */
 const char *lac_site(lua_State *L, const lac_state *S, int level, char buf[LAC_SITE]);
 /* Such a text of a chunk's short name and a line. */
 const char *lac_site_text(const char *source, int line, char buf[LAC_SITE]);

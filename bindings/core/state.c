@@ -1,5 +1,6 @@
-/* The C state of a Lua state: made by luaopen_accel_core or by ac_host_open, found through the registry, freed
- * last when the Lua state closes (it was marked for finalization first, so boxes go before it). */
+/* The C state of a Lua state: made by luaopen_accel_core or by ac_host_open, found through the
+ * registry, freed last when the Lua state closes (it was marked for finalization first, so boxes go
+ * before it). */
 #include <string.h>
 
 #include "core/lac.h"
@@ -66,7 +67,8 @@ static int state_gc(lua_State *L) {
 void *lac_state_part(lua_State *L, size_t bytes) {
   void *p = lua_newuserdatauv(L, bytes, 0);
   memset(p, 0, bytes);
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &key_state) != LUA_TUSERDATA) luaL_error(L, "accel is closed");
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &key_state) != LUA_TUSERDATA)
+    luaL_error(L, "accel is closed");
   lua_getiuservalue(L, -1, 1);
   lua_pushvalue(L, -3);
   lua_rawsetp(L, -2, p);

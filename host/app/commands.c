@@ -1,5 +1,5 @@
-/* The words that may stand in place of a script, and which options of accel-run act on each of them. Called by options.c (take), help.c
- * (the list) and main.c (a misspelt one). */
+/* The words that may stand in place of a script, and which options of accel-run act on each of
+ * them. Called by options.c (take), help.c (the list) and main.c (a misspelt one). */
 #include <string.h>
 
 #include "app/app.h"
@@ -7,40 +7,55 @@
 const app_command_row app_commands[] = {
     {"repl", "repl", APP_REPL, APP_ON_TENSORS | APP_ON_SCRIPTS | APP_ON_RANKS, NULL,
      "a prompt for Lua, on one process or on every rank; :help tells more there"},
-    {"help", "help [TOPIC]", APP_TOPICS, 0, NULL, "show the reference and the guides: an op, a module, a class, an option, any words"},
+    {"help", "help [TOPIC]", APP_TOPICS, 0, NULL,
+     "show the reference and the guides: an op, a module, a class, an option, any words"},
     {"ps", "ps", APP_TOOL, 0, "ps", "list your jobs on this machine"},
-    {"top", "top [JOB]", APP_TOOL, 0, "top", "show a live table of a job's ranks: step, time, loss, memory, waits"},
-    {"stacks", "stacks [JOB]", APP_TOOL, 0, "stacks", "show the current script line of each rank, even if it hangs"},
-    {"attach", "attach [JOB]", APP_TOOL, 0, "attach", "open a prompt in a running job: breakpoints, watches, locals"},
-    {"dap", "dap", APP_TOOL, 0, "dap", "run a debug adapter for editors, on standard input and output"},
-    {"ckpt", "ckpt ACTION ...", APP_TOOL, APP_ON_TENSORS, "ckpt", "inspect checkpoints: ls, show, verify, diff, prune"},
-    {"runs", "runs ACTION ...", APP_TOOL, 0, "runs", "inspect logged runs: ls, show, diff, plot, tail, rm, export, sync"},
-    {"ui", "ui [DIR]", APP_TOOL, 0, "ui", "serve a page of logged runs on this machine, with live curves"},
+    {"top", "top [JOB]", APP_TOOL, 0, "top",
+     "show a live table of a job's ranks: step, time, loss, memory, waits"},
+    {"stacks", "stacks [JOB]", APP_TOOL, 0, "stacks",
+     "show the current script line of each rank, even if it hangs"},
+    {"attach", "attach [JOB]", APP_TOOL, 0, "attach",
+     "open a prompt in a running job: breakpoints, watches, locals"},
+    {"dap", "dap", APP_TOOL, 0, "dap",
+     "run a debug adapter for editors, on standard input and output"},
+    {"ckpt", "ckpt ACTION ...", APP_TOOL, APP_ON_TENSORS, "ckpt",
+     "inspect checkpoints: ls, show, verify, diff, prune"},
+    {"runs", "runs ACTION ...", APP_TOOL, 0, "runs",
+     "inspect logged runs: ls, show, diff, plot, tail, rm, export, sync"},
+    {"ui", "ui [DIR]", APP_TOOL, 0, "ui",
+     "serve a page of logged runs on this machine, with live curves"},
     {"merge-weights", "merge-weights DIR OUT", APP_TOOL, APP_ON_TENSORS, "merge_weights",
      "convert a sharded checkpoint to whole safetensors files"},
     {"estimate-memory", "estimate-memory DIR", APP_TOOL, 0, "estimate_memory",
      "estimate the memory to load and to train a model, from its config.json"},
-    {"plan", "plan DIR", APP_TOOL, 0, "plan", "find out how to divide a model over N ranks, and write a configuration"},
+    {"plan", "plan DIR", APP_TOOL, 0, "plan",
+     "find out how to divide a model over N ranks, and write a configuration"},
     {"preprocess", "preprocess --input FILE ...", APP_TOOL, APP_ON_TENSORS, "preprocess",
      "convert texts to token ids in Megatron-LM's indexed format"},
     {"generate", "generate DIR [PROMPT]", APP_TOOL, APP_ON_TENSORS, "generate",
      "generate text with a model folder: streaming, sampling, beams, chats"},
-    {"gguf", "gguf ACTION ...", APP_TOOL, APP_ON_TENSORS, "gguf", "show, export and import files of llama.cpp"},
+    {"gguf", "gguf ACTION ...", APP_TOOL, APP_ON_TENSORS, "gguf",
+     "show, export and import files of llama.cpp"},
     {"quantize", "quantize DIR OUT", APP_TOOL, APP_ON_TENSORS, "quantize",
      "write a model folder with linear layers in 4 or 8 bits, for accel and bitsandbytes"},
     {"bench", "bench [NAME...]", APP_BENCH, APP_ON_TENSORS, NULL,
      "measure speed on this machine, compared with PyTorch and others; see bench --help"},
-    {"config", "config [ACTION]", APP_TOOL, 0, "config", "manage configurations: ask, default, update, show, validate"},
-    {"launch", "launch [FLAGS] SCRIPT", APP_TOOL, 0, "launch", "launch ranks with Accelerate's flags and configurations"},
+    {"config", "config [ACTION]", APP_TOOL, 0, "config",
+     "manage configurations: ask, default, update, show, validate"},
+    {"launch", "launch [FLAGS] SCRIPT", APP_TOOL, 0, "launch",
+     "launch ranks with Accelerate's flags and configurations"},
     {"to-fsdp2", "to-fsdp2 --config-file FILE", APP_TOOL, 0, "to_fsdp2",
      "a configuration of FSDP version 1 in the words of version 2"},
-    {"tpu-config", "tpu-config", APP_TOOL, 0, "tpu_config", "the command that prepares the machines of a TPU pod, printed"},
-    {"test", "test", APP_TOOL, 0, "test", "run a sanity check on several ranks: collectives, loaders, precision, training"},
+    {"tpu-config", "tpu-config", APP_TOOL, 0, "tpu_config",
+     "the command that prepares the machines of a TPU pod, printed"},
+    {"test", "test", APP_TOOL, 0, "test",
+     "run a sanity check on several ranks: collectives, loaders, precision, training"},
     {"doctor", "doctor", APP_TOOL, APP_ON_TENSORS, "doctor",
      "check this machine for problems: limits, memory, clocks, driver"},
     {"completion", "completion SHELL", APP_TOOL, 0, "completion",
      "a script for bash, zsh or fish that completes commands, options and values"},
-    {"env", "env", APP_ENV, APP_ON_TENSORS, NULL, "list versions, devices, optional libraries, and every ACCEL_* parameter"},
+    {"env", "env", APP_ENV, APP_ON_TENSORS, NULL,
+     "list versions, devices, optional libraries, and every ACCEL_* parameter"},
     {APP_FRONT_WORD, APP_FRONT_WORD, APP_FRONT, APP_ON_ALL, NULL, NULL},
 };
 const int app_n_commands = sizeof app_commands / sizeof app_commands[0];
@@ -56,12 +71,16 @@ const char *app_command_near(const char *word) {
 /* An option that does nothing for this command ends the program. */
 static bool act_on(const app_command_row *c, app_options *o) {
   char name[40];
-  if (o->launches && !(c->takes & APP_ON_RANKS)) return app_usage("%s runs on no ranks%s", c->name, "");
+  if (o->launches && !(c->takes & APP_ON_RANKS))
+    return app_usage("%s runs on no ranks%s", c->name, "");
   for (int i = 0; i < o->n_given; i++)
     if (!(o->given[i].option->acts_on & c->takes))
-      return app_usage("--%s has no effect on %s; leave it out", app_spell(o->given[i].option->name, name, sizeof name), c->name);
-  if (o->launch.max_restarts > 0) return app_usage("--max-restarts: %s has no restarts%s", c->name, "");
-  if (o->launch.num_machines > 1) return app_usage("--num-machines: %s is for the ranks of one machine%s", c->name, "");
+      return app_usage("--%s has no effect on %s; leave it out",
+                       app_spell(o->given[i].option->name, name, sizeof name), c->name);
+  if (o->launch.max_restarts > 0)
+    return app_usage("--max-restarts: %s has no restarts%s", c->name, "");
+  if (o->launch.num_machines > 1)
+    return app_usage("--num-machines: %s is for the ranks of one machine%s", c->name, "");
   return app_launch_check(o);
 }
 
@@ -77,14 +96,15 @@ bool app_command_take(int argc, char **argv, int i, app_options *o) {
   /* tools and bench have options of their own, a topic of help may be several words */
   const bool any = o->command == APP_BENCH || o->command == APP_TOPICS || o->command == APP_TOOL;
   const int most = any ? argc : o->command == APP_FRONT;
-  if (most == 0 && o->n_args == 1 && (strcmp(argv[i + 1], "--help") == 0 || strcmp(argv[i + 1], "-h") == 0)) {
+  if (most == 0 && o->n_args == 1 &&
+      (strcmp(argv[i + 1], "--help") == 0 || strcmp(argv[i + 1], "-h") == 0)) {
     o->command = APP_HELP; /* of commands without options of their own */
     return true;
   }
   if (o->n_args > most)
-    return app_usage(most > 0                   ? "%s takes one argument, found '%s' after it"
-                     : argv[i + 1][0] == '-'    ? "options go before %s; found '%s' after it"
-                                                : "%s takes no arguments, found '%s'",
+    return app_usage(most > 0                ? "%s takes one argument, found '%s' after it"
+                     : argv[i + 1][0] == '-' ? "options go before %s; found '%s' after it"
+                                             : "%s takes no arguments, found '%s'",
                      c->name, argv[i + 1 + most]);
   return act_on(c, o);
 }

@@ -1,5 +1,5 @@
-/* The text of accel-run --help, from the tables of options and commands. lua/help/topics.lua reads it back: commands, options and
- * their texts are rows of two columns. */
+/* The text of accel-run --help, from the tables of options and commands. lua/help/topics.lua reads
+ * it back: commands, options and their texts are rows of two columns. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,8 +37,8 @@ static void help_rows(int first, int end) {
     char left[64], name[40], letter[8] = "    ";
     const app_option *o = app_option_at(i);
     if (o->letter != 0) snprintf(letter, sizeof letter, "-%c, ", o->letter);
-    snprintf(left, sizeof left, "%s--%s%s%s", letter, app_spell(o->name, name, sizeof name), o->value ? " " : "",
-             o->value ? o->value : "");
+    snprintf(left, sizeof left, "%s--%s%s%s", letter, app_spell(o->name, name, sizeof name),
+             o->value ? " " : "", o->value ? o->value : "");
     help_row(left, o->help);
   }
 }

@@ -9,7 +9,8 @@
 
 bool app_is_rank(void) {
   const char *world = getenv("ACCEL_WORLD");
-  return world != NULL && world[0] != 0 && strcmp(world, "none") != 0 && strncmp(world, "joined=", 7) != 0;
+  return world != NULL && world[0] != 0 && strcmp(world, "none") != 0 &&
+         strncmp(world, "joined=", 7) != 0;
 }
 
 bool app_is_main_process(void) {
@@ -24,8 +25,9 @@ void app_rank_joined(void) {
   setenv("ACCEL_WORLD", text, 1);
 }
 
-/* Refuses a kind of device that this machine lacks, before every rank reports the same. Devices are counted, not opened: the GPU's
- * memory is for the ranks. Names that are wrong in another way are left to the ranks. */
+/* Refuses a kind of device that this machine lacks, before every rank reports the same. Devices are
+ * counted, not opened: the GPU's memory is for the ranks. Names that are wrong in another way are
+ * left to the ranks. */
 static ac_status check_device(const char *name, ac_err *e) {
   const size_t n = name != NULL ? strcspn(name, ":") : 0;
   char why[200] = "";

@@ -19,10 +19,12 @@ static int finish(ac_host *h, int code) {
   bool check = h != NULL && ac_params_int(ac_ctx_params(ac_host_ctx(h)), "LEAK_CHECK") != 0;
   ac_host_close(h);
   if (check && ac_tensor_live() != 0) {
-    fprintf(stderr, "accel-run: %lld tensors are alive after the script and its state are gone\n", (long long)ac_tensor_live());
+    fprintf(stderr, "accel-run: %lld tensors are alive after the script and its state are gone\n",
+            (long long)ac_tensor_live());
     if (code == APP_OK) code = APP_SCRIPT;
   }
-  if ((fflush(stdout) != 0 || ferror(stdout)) && code == APP_OK) { /* print flushes, and reports no errors */
+  /* print flushes, and reports no errors */
+  if ((fflush(stdout) != 0 || ferror(stdout)) && code == APP_OK) {
     fputs("accel-run: writing to stdout failed\n", stderr);
     code = APP_SCRIPT;
   }
@@ -30,8 +32,8 @@ static int finish(ac_host *h, int code) {
 }
 
 /* os.exit in scripts ends this program, as in any other interpreter. */
-static ac_status script_exit(void *user, ac_ctx *c, int n_args, const ac_host_value *args, int max_results,
-                             ac_host_value *results, int *n_results, ac_err *e) {
+static ac_status script_exit(void *user, ac_ctx *c, int n_args, const ac_host_value *args,
+                             int max_results, ac_host_value *results, int *n_results, ac_err *e) {
   int code = 0;
   (void)c, (void)max_results, (void)results, (void)n_results;
   if (n_args > 0 && args[0].type == AC_HOST_BOOL) code = args[0].b ? 0 : 1;
@@ -43,21 +45,23 @@ static ac_status script_exit(void *user, ac_ctx *c, int n_args, const ac_host_va
   exit(code);
 }
 
-/* True when the script failed because another rank did, or because the job is over: *why has the reason. */
+/* True when the script failed because another rank did, or because the job is over: *why has the
+ * reason. */
 static bool by_others(ac_host *h, ac_status st, ac_err *why) {
   ac_world *w = ac_host_world(h);
   if (st != AC_MISMATCH && st != AC_PEER && st != AC_TIMEOUT && st != AC_INTERRUPTED) return false;
   return w != NULL && ac_world_aborted(w, why) && why->rank != ac_world_rank(w);
 }
 
-/* True when another rank failed first, with the same words at the same line, or was refused as this one: it has printed
- * the reason. */
+/* True when another rank failed first, with the same words at the same line, or was refused as this
+ * one: it has printed the reason. */
 static bool told_already(ac_host *h, const ac_err *e) {
   ac_world *w = ac_host_world(h);
   ac_err first;
   if (w == NULL || !ac_world_aborted(w, &first) || first.rank == ac_world_rank(w)) return false;
   if (ac_host_refused(h) && strstr(first.msg, ": " AC_REFUSED_TEXT) != NULL) return true;
-  const char *at = strstr(first.msg, " failed"), *mine = e->msg; /* "rank 0 failed at PLACE: TEXT", which ac_world_fail may have cut */
+  /* "rank 0 failed at PLACE: TEXT", which ac_world_fail may have cut */
+  const char *at = strstr(first.msg, " failed"), *mine = e->msg;
   if (at == NULL) return false;
   at += strncmp(at, " failed at ", 11) == 0 ? 11 : strlen(" failed: ");
   if (*at == 0) return false;
@@ -66,8 +70,8 @@ static bool told_already(ac_host *h, const ac_err *e) {
   return true;
 }
 
-/* Prints why the script failed, once for all ranks that failed alike. Returns the exit code. A rank that another one stopped prints
- * one line. Interrupted ranks leave it to the first. */
+/* Prints why the script failed, once for all ranks that failed alike. Returns the exit code. A rank
+ * that another one stopped prints one line. Interrupted ranks leave it to the first. */
 static int fail(ac_host *h, ac_status st, const char *text, const ac_err *e, bool reports) {
   ac_err why;
   const bool others = by_others(h, st, &why);
@@ -82,17 +86,24 @@ static int fail(ac_host *h, ac_status st, const char *text, const ac_err *e, boo
     app_signals_die(signal_number);
   }
   if (others || !told_already(h, e))
-    fprintf(stderr, "accel-run: %s\n", !others ? (text != NULL ? text : ac_host_error_text(h)) : st == AC_INTERRUPTED ? why.msg : e->msg);
+    fprintf(stderr, "accel-run: %s\n",
+            !others                ? (text != NULL ? text : ac_host_error_text(h))
+            : st == AC_INTERRUPTED ? why.msg
+                                   : e->msg);
   return finish(h, APP_SCRIPT);
 }
 
 /* The code of commands: files of lua/. */
 static const char *command_code(const app_options *o) {
   switch (o->command) {
-    case APP_ENV: return "require('accel.core').host_chunk('env')(package.searchpath('accel', package.path))";
-    case APP_TOPICS: return "if not require('accel').host_chunk('help').run(...) then os.exit(1) end";
-    case APP_BENCH: return "if not require('accel').host_chunk('bench').run(...) then os.exit(1) end";
-    case APP_FRONT: return "if not require('accel').host_chunk('repl/front').run(...) then os.exit(1) end";
+    case APP_ENV:
+      return "require('accel.core').host_chunk('env')(package.searchpath('accel', package.path))";
+    case APP_TOPICS:
+      return "if not require('accel').host_chunk('help').run(...) then os.exit(1) end";
+    case APP_BENCH:
+      return "if not require('accel').host_chunk('bench').run(...) then os.exit(1) end";
+    case APP_FRONT:
+      return "if not require('accel').host_chunk('repl/front').run(...) then os.exit(1) end";
     case APP_REPL: return "if not require('accel').host_chunk('repl').run() then os.exit(1) end";
     default: return NULL;
   }
@@ -108,9 +119,11 @@ static ac_status run_script(ac_host *h, const app_options *o, ac_err *e) {
   return ac_host_run_file(h, o->script, o->n_args, (const char *const *)o->args, e);
 }
 
-/* Events recorded before a failure of the script are written as well. The script's own failure counts. */
+/* Events recorded before a failure of the script are written as well. The script's own failure
+ * counts. */
 static ac_status run_profiled(ac_host *h, const app_options *o, char **text, ac_err *e) {
-  static const char begin[] = "require('accel.profiler.whole').begin()", end[] = "require('accel.profiler.whole').finish()";
+  static const char begin[] = "require('accel.profiler.whole').begin()",
+                    end[] = "require('accel.profiler.whole').finish()";
   ac_err ignored;
   AC_TRY(ac_host_run_string(h, begin, "accel-run", 0, NULL, e));
   const ac_status st = run_script(h, o, e);
@@ -138,30 +151,38 @@ static ac_status run(ac_host *h, const app_options *o, char **text, ac_err *e) {
     snprintf(tool, sizeof tool, "if not require('accel.cli.%s')(...) then os.exit(1) end", o->tool);
     code = tool;
   }
-  if (code != NULL) return ac_host_run_string(h, code, "accel-run", o->n_args, (const char *const *)o->args, e);
-  return ac_params_str(ac_ctx_params(ac_host_ctx(h)), "PROFILE")[0] != 0 ? run_profiled(h, o, text, e) : run_script(h, o, e);
+  if (code != NULL)
+    return ac_host_run_string(h, code, "accel-run", o->n_args, (const char *const *)o->args, e);
+  return ac_params_str(ac_ctx_params(ac_host_ctx(h)), "PROFILE")[0] != 0
+             ? run_profiled(h, o, text, e)
+             : run_script(h, o, e);
 }
 
-/* The script does not exist. For the name of an Accelerate command it suggests a replacement. The table of these is Lua's. */
+/* The script does not exist. For the name of an Accelerate command it suggests a replacement. The
+ * table of these is Lua's. */
 static int no_script(const app_options *o, int error) {
-  static const char code[] = "if require('accel').host_chunk('help').instead_of_command(...) then os.exit(3) end";
+  static const char code[] =
+      "if require('accel').host_chunk('help').instead_of_command(...) then os.exit(3) end";
   const char *near = app_command_near(o->script);
   ac_host *h = NULL;
   ac_err e;
   int told = 0;
   if (near == NULL && strpbrk(o->script, "./") == NULL && ac_host_open(&o->host, &h, &e) == AC_OK) {
-    if (ac_host_run_string(h, code, "accel-run", 1, &o->script, &e) == AC_OK) ac_host_exit_code(h, &told);
+    if (ac_host_run_string(h, code, "accel-run", 1, &o->script, &e) == AC_OK)
+      ac_host_exit_code(h, &told);
     ac_host_close(h);
   }
   if (told == 0) {
-    (void)AC_FAIL(&e, IO, "cannot read '%s': %s%s%s%s", o->script, strerror(error), near != NULL ? "; did you mean accel-run " : "",
-                  near != NULL ? near : "", near != NULL ? "?" : "");
+    (void)AC_FAIL(&e, IO, "cannot read '%s': %s%s%s%s", o->script, strerror(error),
+                  near != NULL ? "; did you mean accel-run " : "", near != NULL ? near : "",
+                  near != NULL ? "?" : "");
     app_say(&e);
   }
   return APP_USAGE;
 }
 
-/* A trace that could not be written at the end is refused before the script runs; ranks leave this to their launcher. */
+/* A trace that could not be written at the end is refused before the script runs; ranks leave this
+ * to their launcher. */
 static bool trace_is_writable(const app_options *o) {
   const char *path = o->profile != NULL ? o->profile : getenv("ACCEL_PROFILE");
   char folder[4096] = ".";
@@ -174,7 +195,8 @@ static bool trace_is_writable(const app_options *o) {
     else (void)access(path, W_OK);
   } else if (errno == ENOENT) {
     const char *slash = strrchr(path, '/');
-    if (slash != NULL) snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    if (slash != NULL)
+      snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
     errno = 0;
     (void)access(folder, W_OK | X_OK);
   }
@@ -191,8 +213,10 @@ static void warn_alone(const app_options *o, ac_host *h) {
   for (int i = 0; i < o->n_given; i++) {
     char name[40];
     if (o->given[i].option->acts_on == APP_ON_RANKS)
-      fprintf(stderr, "accel-run: warning: --%s has no effect: this process is the only rank; add --num-processes\n",
-              app_spell(o->given[i].option->name, name, sizeof name));
+      fprintf(
+          stderr,
+          "accel-run: warning: --%s has no effect: this process is the only rank; add --num-processes\n",
+          app_spell(o->given[i].option->name, name, sizeof name));
   }
 }
 
@@ -207,7 +231,8 @@ static int run_line(int argc, char **argv) {
     puts("accel-run " ACCEL_VERSION);
     return finish(NULL, APP_OK);
   }
-  if (o.script != NULL && strcmp(o.script, "-") != 0 && access(o.script, R_OK) != 0) return no_script(&o, errno);
+  if (o.script != NULL && strcmp(o.script, "-") != 0 && access(o.script, R_OK) != 0)
+    return no_script(&o, errno);
   if (!trace_is_writable(&o)) return APP_USAGE;
   ac_host *h;
   ac_err e;
@@ -226,7 +251,8 @@ static int run_line(int argc, char **argv) {
   if (ac_host_open(&o.host, &h, &e) != AC_OK ||
       ac_host_register(h, "os.exit", script_exit, h, &e) != AC_OK ||
       ac_host_register(h, "os.execute", app_execute, NULL, &e) != AC_OK ||
-      (o.command == APP_TOOL && strcmp(o.tool, "launch") == 0 && app_relaunch_offer(h, &e) != AC_OK)) {
+      (o.command == APP_TOOL && strcmp(o.tool, "launch") == 0 &&
+       app_relaunch_offer(h, &e) != AC_OK)) {
     fprintf(stderr, "accel-run: %s\n", e.msg);
     return e.code == AC_INVALID ? APP_USAGE : APP_SCRIPT;
   }
@@ -237,7 +263,8 @@ static int run_line(int argc, char **argv) {
       ac_host_listen(h, o.script != NULL ? o.script : "-e", &e) != AC_OK)
     ac_log_write(AC_LOG_INFO, "attach", "%s", e.msg); /* it runs all the same */
   static const char wait[] = "require('accel.core').host_chunk('repl/attached').entry()";
-  const bool waits = o.command == APP_RUN && ac_params_int(ac_ctx_params(ac_host_ctx(h)), "ATTACH_WAIT") != 0;
+  const bool waits =
+      o.command == APP_RUN && ac_params_int(ac_ctx_params(ac_host_ctx(h)), "ATTACH_WAIT") != 0;
   char *text = NULL;
   ac_status st = waits ? ac_host_run_string(h, wait, "accel-run", 0, NULL, &e) : AC_OK;
   if (st == AC_OK) st = run(h, &o, &text, &e);

@@ -1,5 +1,6 @@
-/* The command line: accel-run [options] script [args], or a command in place of the script. One table holds every option. Dashes
- * and underscores in names are the same. Words after the script belong to the script. */
+/* The command line: accel-run [options] script [args], or a command in place of the script. One
+ * table holds every option. Dashes and underscores in names are the same. Words after the script
+ * belong to the script. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -27,14 +28,17 @@ enum {
 };
 
 static const app_option own[APP_OWN_OPTIONS] = {
-    {"execute", 'e', "CODE", OPT_CODE, APP_ON_ALL, "run CODE instead of a script; accel is a global there"},
+    {"execute", 'e', "CODE", OPT_CODE, APP_ON_ALL,
+     "run CODE instead of a script; accel is a global there"},
     {"device", 0, "NAME", OPT_DEVICE, APP_ON_TENSORS,
      "place new tensors on cpu, cuda, cuda:1, ... [auto: a GPU if there is one, one per rank]"},
     {"cpu", 0, NULL, OPT_CPU, APP_ON_TENSORS, "same as --device cpu"},
-    {"num_threads", 0, "N", OPT_THREADS, APP_ON_TENSORS, "number of threads [every core, or ACCEL_NUM_THREADS]"},
+    {"num_threads", 0, "N", OPT_THREADS, APP_ON_TENSORS,
+     "number of threads [every core, or ACCEL_NUM_THREADS]"},
     {"memory_limit", 0, "SIZE", OPT_MEMORY, APP_ON_TENSORS,
      "limit the memory of tensors, for example 8G [90% of the machine, divided by its ranks]"},
-    {"seed", 0, "N", OPT_SEED, APP_ON_SCRIPTS, "seed the default random numbers [0, or ACCEL_SEED]"},
+    {"seed", 0, "N", OPT_SEED, APP_ON_SCRIPTS,
+     "seed the default random numbers [0, or ACCEL_SEED]"},
     {"resume", 0, "auto|DIR", OPT_RESUME, APP_ON_SCRIPTS,
      "continue from the newest checkpoint in the project_dir of the script's Accelerator, or from DIR"},
     {"profile", 0, "FILE", OPT_PROFILE, APP_ON_RUN,
@@ -43,8 +47,10 @@ static const app_option own[APP_OWN_OPTIONS] = {
      "estimate memory per rank, traffic, flops and time of a step without computing it; see --dry-run --help"},
     {"config_file", 0, "FILE", OPT_CONFIG, APP_ON_ALL,
      "launch with this configuration (YAML, JSON or Lua); flags of launch may follow"},
-    {"pdb", 0, NULL, OPT_PDB, APP_ON_RUN, "open a prompt when an error would end the script, with the locals of the failed function"},
-    {"no_strict", 0, NULL, OPT_NO_STRICT, APP_ON_SCRIPTS, "allow scripts to read globals that were never assigned"},
+    {"pdb", 0, NULL, OPT_PDB, APP_ON_RUN,
+     "open a prompt when an error would end the script, with the locals of the failed function"},
+    {"no_strict", 0, NULL, OPT_NO_STRICT, APP_ON_SCRIPTS,
+     "allow scripts to read globals that were never assigned"},
     {"help", 'h', NULL, OPT_HELP, APP_ON_ALL, "show this text"},
     {"version", 0, NULL, OPT_VERSION, APP_ON_ALL, "show the version"},
 };
@@ -61,7 +67,8 @@ void app_say(ac_err *e) {
 
 bool app_usage(const char *fmt, const char *a, const char *b) {
   ac_err e;
-  ac_err_set(&e, AC_INVALID, __FILE__, __LINE__, fmt, a, b); /* which makes control characters visible */
+  /* which makes control characters visible */
+  ac_err_set(&e, AC_INVALID, __FILE__, __LINE__, fmt, a, b);
   app_say(&e);
   fputs("Try 'accel-run --help'.\n", stderr);
   return false;
@@ -81,17 +88,20 @@ static const app_option *find(const char *name, size_t n) {
   for (int i = 0; i < APP_OPTIONS; i++) {
     const app_option *o = app_option_at(i);
     size_t k = 0;
-    while (k < n && o->name[k] != 0 && (o->name[k] == name[k] || (o->name[k] == '_' && name[k] == '-'))) k++;
+    while (k < n && o->name[k] != 0 &&
+           (o->name[k] == name[k] || (o->name[k] == '_' && name[k] == '-')))
+      k++;
     if (k == n && o->name[k] == 0) return o;
   }
   return NULL;
 }
 
 /* Names that other launchers have for ours. */
-static const char *const foreign[][2] = {{"nproc_per_node", "num_processes"}, {"np", "num_processes"},
-                                         {"ntasks", "num_processes"},         {"nnodes", "num_machines"},
-                                         {"nodes", "num_machines"},           {"node_rank", "machine_rank"},
-                                         {"master_addr", "main_process_ip"},  {"master_port", "main_process_port"}};
+static const char *const foreign[][2] = {
+    {"nproc_per_node", "num_processes"}, {"np", "num_processes"},
+    {"ntasks", "num_processes"},         {"nnodes", "num_machines"},
+    {"nodes", "num_machines"},           {"node_rank", "machine_rank"},
+    {"master_addr", "main_process_ip"},  {"master_port", "main_process_port"}};
 
 static bool unknown(const char *arg, size_t n) {
   const char *names[APP_OPTIONS];
@@ -106,7 +116,8 @@ static bool unknown(const char *arg, size_t n) {
   if (near == NULL) near = ac_nearest(word, names, APP_OPTIONS);
   snprintf(text, sizeof text, "%.*s", (int)n + 2, arg);
   if (near == NULL) return app_usage("unknown option '%s'%s", text, "");
-  return app_usage("unknown option '%s'; did you mean '--%s'?", text, app_spell(near, spelt, sizeof spelt));
+  return app_usage("unknown option '%s'; did you mean '--%s'?", text,
+                   app_spell(near, spelt, sizeof spelt));
 }
 
 static bool set(app_options *o, const app_option *opt, const char *value) {
@@ -137,7 +148,8 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
       o->host.n_threads = o->launch.num_threads = (int)v;
       return true;
     case OPT_SEED:
-      if (!app_parse_number(value, INT64_MAX, &v)) return app_usage("--seed: '%s' is not an integer%s", value, "");
+      if (!app_parse_number(value, INT64_MAX, &v))
+        return app_usage("--seed: '%s' is not an integer%s", value, "");
       o->host.seed = v;
       return true;
     default:
@@ -148,7 +160,8 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
   }
 }
 
-/* Options that set the same thing have one id here. Only the last one given counts, and a message names the ignored ones. */
+/* Options that set the same thing have one id here. Only the last one given counts, and a message
+ * names the ignored ones. */
 static int slot_of(const app_option *opt) { return opt->id == OPT_CPU ? OPT_DEVICE : opt->id; }
 
 static bool note(app_options *o, const app_option *opt, const char *value) {
@@ -159,8 +172,10 @@ static bool note(app_options *o, const app_option *opt, const char *value) {
     if (slot_of(g->option) != slot_of(opt)) continue;
     /* ranks have the launcher's words, and it has printed the message */
     if (now != NULL && strcmp(now, g->value) != 0 && !app_is_rank())
-      fprintf(stderr, "accel-run: warning: --%s is given twice, as '%s' and as '%s'; the last one counts, leave one out\n",
-              app_spell(opt->id == OPT_CPU ? "device" : opt->name, name, sizeof name), g->value, now);
+      fprintf(
+          stderr,
+          "accel-run: warning: --%s is given twice, as '%s' and as '%s'; the last one counts, leave one out\n",
+          app_spell(opt->id == OPT_CPU ? "device" : opt->name, name, sizeof name), g->value, now);
     *g = (app_given){opt, now};
     return true;
   }
@@ -179,19 +194,22 @@ static bool take(int argc, char **argv, int *i, app_options *o, const app_option
     if (opt == NULL) return unknown(a, n);
     if (a[2 + n] == '=') value = a + 3 + n;
     if (value != NULL && opt->value == NULL)
-      return app_usage("option '--%s' takes no value%s", app_spell(opt->name, name, sizeof name), "");
+      return app_usage("option '--%s' takes no value%s", app_spell(opt->name, name, sizeof name),
+                       "");
   } else {
     for (int k = 0; k < APP_OPTIONS; k++)
       if (app_option_at(k)->letter == a[1]) opt = app_option_at(k);
     if (opt == NULL && find(a + 1, strcspn(a + 1, "=")) != NULL)
       return app_usage("unknown option '%s'; did you mean '-%s'?", a, a);
     if (opt == NULL) return app_usage("unknown option '%s'%s", a, "");
-    if (a[2] != 0 && opt->value == NULL) return app_usage("option '%s': give one letter at a time%s", a, "");
+    if (a[2] != 0 && opt->value == NULL)
+      return app_usage("option '%s': give one letter at a time%s", a, "");
     if (a[2] != 0) value = a + 2;
   }
   if (opt->value != NULL && value == NULL) {
     if (++*i == argc)
-      return app_usage("option '--%s' needs a value: %s", app_spell(opt->name, name, sizeof name), opt->value);
+      return app_usage("option '--%s' needs a value: %s", app_spell(opt->name, name, sizeof name),
+                       opt->value);
     value = argv[*i];
   }
   *found = opt;
@@ -207,7 +225,8 @@ static bool has_word(const char *line, const char *word) {
   return false;
 }
 
-/* Whether a script reads its arguments: as `arg` or `...`, or by accel.util.cli. True if this is unknown: a pipe is read once only. */
+/* Whether a script reads its arguments: as `arg` or `...`, or by accel.util.cli. True if this is
+ * unknown: a pipe is read once only. */
 static bool reads_arguments(const char *script) {
   struct stat sb;
   FILE *f = stat(script, &sb) == 0 && S_ISREG(sb.st_mode) ? fopen(script, "rb") : NULL;
@@ -226,12 +245,15 @@ static void warn_after_script(const app_options *o) {
     const char *a = o->args[i];
     const app_option *opt = strncmp(a, "--", 2) == 0 ? find(a + 2, strcspn(a + 2, "=")) : NULL;
     if (opt == NULL || app_is_rank() || reads_arguments(o->script)) continue;
-    fprintf(stderr, "accel-run: warning: --%s has no effect after the script, which reads no arguments; options of accel-run go before the script\n",
-            app_spell(opt->name, name, sizeof name));
+    fprintf(
+        stderr,
+        "accel-run: warning: --%s has no effect after the script, which reads no arguments; options of accel-run go before the script\n",
+        app_spell(opt->name, name, sizeof name));
   }
 }
 
-/* The tool that reads all options itself, as it has more than ours: a launch by a configuration, or a dry run. NULL: none is asked for. */
+/* The tool that reads all options itself, as it has more than ours: a launch by a configuration, or
+ * a dry run. NULL: none is asked for. */
 static const char *names_tool(int argc, char **argv) {
   const char *tool = NULL;
   for (int i = 1; i < argc && argv[i][0] == '-' && strcmp(argv[i], "--") != 0; i++) {
@@ -261,7 +283,8 @@ bool app_options_parse(int argc, char **argv, app_options *o) {
   }
   o->rank_argv[n++] = argv[0];
   for (; i < argc; i++) {
-    /* rank_argv keeps the words of options that ranks need as well. The launcher's options are dropped */
+    /* rank_argv keeps the words of options that ranks need as well. The launcher's options are
+     * dropped */
     const int begin = i;
     const app_option *opt = NULL;
     if (argv[i][0] != '-' || argv[i][1] == 0) break;

@@ -1,5 +1,5 @@
-/* Options of the launcher: number of ranks and machines, communication, and output. Called by options.c, which finds them
- * in one list with its own. */
+/* Options of the launcher: number of ranks and machines, communication, and output. Called by
+ * options.c, which finds them in one list with its own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,22 +25,30 @@ enum {
 };
 
 const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
-    {"num_processes", 0, "N", PROCESSES, APP_ON_RANKS, "number of ranks on all machines; auto: one per core [no ranks]"},
-    {"num_machines", 0, "M", MACHINES, APP_ON_RANKS, "number of machines; start accel-run on each of them [1]"},
+    {"num_processes", 0, "N", PROCESSES, APP_ON_RANKS,
+     "number of ranks on all machines; auto: one per core [no ranks]"},
+    {"num_machines", 0, "M", MACHINES, APP_ON_RANKS,
+     "number of machines; start accel-run on each of them [1]"},
     {"machine_rank", 0, "R", MACHINE, APP_ON_RANKS, "number of this machine, from 0"},
     {"main_process_ip", 0, "IP", IP, APP_ON_RANKS, "address of machine 0"},
     {"main_process_port", 0, "PORT", PORT, APP_ON_RANKS, "a free port there"},
     {"backend", 0, "NAME", BACKEND, APP_ON_RANKS, "shm, tcp, mpi or solo [auto, or ACCEL_BACKEND]"},
-    {"timeout", 0, "S", TIMEOUT, APP_ON_RANKS, "seconds to wait for another rank [1800, or ACCEL_TIMEOUT]"},
-    {"cpu_affinity", 0, "auto|none", AFFINITY, APP_ON_RANKS, "pin each rank to its own CPUs if there are enough [auto]"},
-    {"log_dir", 0, "DIR", LOG_DIR, APP_ON_RANKS, "write each rank's output to DIR/rank_<r>.log; show only errors of ranks other than 0"},
+    {"timeout", 0, "S", TIMEOUT, APP_ON_RANKS,
+     "seconds to wait for another rank [1800, or ACCEL_TIMEOUT]"},
+    {"cpu_affinity", 0, "auto|none", AFFINITY, APP_ON_RANKS,
+     "pin each rank to its own CPUs if there are enough [auto]"},
+    {"log_dir", 0, "DIR", LOG_DIR, APP_ON_RANKS,
+     "write each rank's output to DIR/rank_<r>.log; show only errors of ranks other than 0"},
     {"tee", 0, NULL, TEE, APP_ON_RANKS, "with --log-dir: show all output as well"},
-    {"max_restarts", 0, "N", RESTARTS, APP_ON_RANKS, "restart all ranks after a failure that a restart can mend, up to N times [0]"},
-    {"monitor_interval", 0, "S", INTERVAL, APP_ON_RANKS, "seconds between a failure and the restart [0.1]"},
+    {"max_restarts", 0, "N", RESTARTS, APP_ON_RANKS,
+     "restart all ranks after a failure that a restart can mend, up to N times [0]"},
+    {"monitor_interval", 0, "S", INTERVAL, APP_ON_RANKS,
+     "seconds between a failure and the restart [0.1]"},
     {"run_id", 0, "NAME", RUN, APP_ON_RANKS, "name of the job, the same on all machines [IP:PORT]"},
     {"job_secret_file", 0, "FILE", SECRET, APP_ON_RANKS,
      "secret of the job's machines, the same on all; -: first line of standard input [ACCEL_JOB_SECRET, or a file of the user]"},
-    {"insecure", 0, NULL, INSECURE, APP_ON_RANKS, "let machines join without proof that they know the secret (unsafe)"},
+    {"insecure", 0, NULL, INSECURE, APP_ON_RANKS,
+     "let machines join without proof that they know the secret (unsafe)"},
 };
 
 /* Decimal, not negative, finite. */
@@ -61,7 +69,8 @@ static bool parse_int(const char *value, uint64_t least, uint64_t most, int *out
 /* One of the words of "a|b|c". */
 static bool one_of(const char *list, const char *word) {
   const size_t n = strlen(word);
-  for (const char *p = list; p != NULL && *p != 0; p = strchr(p, '|') != NULL ? strchr(p, '|') + 1 : NULL)
+  for (const char *p = list; p != NULL && *p != 0;
+       p = strchr(p, '|') != NULL ? strchr(p, '|') + 1 : NULL)
     if (n > 0 && strncmp(p, word, n) == 0 && (p[n] == '|' || p[n] == 0)) return true;
   return false;
 }
@@ -79,16 +88,21 @@ bool app_launch_set(app_options *o, const app_option *opt, const char *value) {
     case PROCESSES:
       o->launches = true;
       l->num_processes = AC_LAUNCH_AUTO;
-      if (strcmp(value, "auto") == 0 || parse_int(value, 1, 1 << 20, &l->num_processes)) return true;
-      return app_usage("--num-processes: '%s' is not a number of ranks (1 or more, or auto)%s", value, "");
+      if (strcmp(value, "auto") == 0 || parse_int(value, 1, 1 << 20, &l->num_processes))
+        return true;
+      return app_usage("--num-processes: '%s' is not a number of ranks (1 or more, or auto)%s",
+                       value, "");
     case MACHINES:
       if (parse_int(value, 1, 1 << 16, &l->num_machines)) return true;
       return app_usage("--num-machines: '%s' is not a number of machines%s", value, "");
     case MACHINE:
       if (parse_int(value, 0, 1 << 16, &l->machine_rank)) return true;
-      return app_usage("--machine-rank: '%s' is not a number of a machine, the first of which is 0%s", value, "");
+      return app_usage(
+          "--machine-rank: '%s' is not a number of a machine, the first of which is 0%s", value,
+          "");
     case IP:
-      if (value[0] == 0 || strlen(value) > 255) return app_usage("--main-process-ip: '%s' is not an address%s", value, "");
+      if (value[0] == 0 || strlen(value) > 255)
+        return app_usage("--main-process-ip: '%s' is not an address%s", value, "");
       l->main_ip = value;
       return true;
     case PORT:
@@ -117,11 +131,14 @@ bool app_launch_set(app_options *o, const app_option *opt, const char *value) {
       if (parse_int(value, 0, 1 << 20, &l->max_restarts)) return true;
       return app_usage("--max-restarts: '%s' is not a number%s", value, "");
     case RUN:
-      if (value[0] == 0 || strlen(value) > 63) return app_usage("--run-id: expected 1 to 63 characters, got '%s'%s", value, "");
+      if (value[0] == 0 || strlen(value) > 63)
+        return app_usage("--run-id: expected 1 to 63 characters, got '%s'%s", value, "");
       l->run_id = value;
-      return setenv("TORCHELASTIC_RUN_ID", value, 1) == 0; /* for ranks that another launcher started */
+      /* for ranks that another launcher started */
+      return setenv("TORCHELASTIC_RUN_ID", value, 1) == 0;
     case SECRET:
-      if (value[0] == 0) return app_usage("--job-secret-file: the name of the file is empty%s%s", "", "");
+      if (value[0] == 0)
+        return app_usage("--job-secret-file: the name of the file is empty%s%s", "", "");
       return setenv("ACCEL_JOB_SECRET_FILE", value, 1) == 0;
     case INSECURE: return setenv("ACCEL_INSECURE", "1", 1) == 0;
     default:
@@ -130,9 +147,11 @@ bool app_launch_set(app_options *o, const app_option *opt, const char *value) {
   }
 }
 
-/* --backend and --timeout also serve ranks that another launcher starts. run_line checks whether there are any. */
+/* --backend and --timeout also serve ranks that another launcher starts. run_line checks whether
+ * there are any. */
 static bool needs_launch(const app_option *opt) {
-  return opt->id >= APP_LAUNCH_FIRST && opt->id != PROCESSES && opt->id != BACKEND && opt->id != TIMEOUT && opt->id < RUN;
+  return opt->id >= APP_LAUNCH_FIRST && opt->id != PROCESSES && opt->id != BACKEND &&
+         opt->id != TIMEOUT && opt->id < RUN;
 }
 
 static bool is_given(const app_options *o, int id) {
@@ -145,15 +164,20 @@ bool app_launch_check(app_options *o) {
   char name[40];
   for (int i = 0; i < o->n_given && !o->launches; i++)
     if (needs_launch(o->given[i].option))
-      return app_usage("--%s is for several ranks: give --num-processes, too%s", app_spell(o->given[i].option->name, name, sizeof name), "");
+      return app_usage("--%s is for several ranks: give --num-processes, too%s",
+                       app_spell(o->given[i].option->name, name, sizeof name), "");
   if (is_given(o, INTERVAL) && o->launch.max_restarts == 0)
-    return app_usage("--monitor-interval: there is no restart to wait for; add --max-restarts%s%s", "", "");
+    return app_usage("--monitor-interval: there is no restart to wait for; add --max-restarts%s%s",
+                     "", "");
   if (o->launch.tee && o->launch.log_dir == NULL)
-    return app_usage("--tee: there is no --log-dir to write to; without one all output is shown%s%s", "", "");
+    return app_usage(
+        "--tee: there is no --log-dir to write to; without one all output is shown%s%s", "", "");
   for (int i = 0; i < o->n_given && o->launches && o->launch.num_machines <= 1; i++)
     if (o->given[i].option->id == SECRET || o->given[i].option->id == INSECURE)
-      fprintf(stderr, "accel-run: warning: --%s has no effect on one machine: its ranks share a key in memory; add --num-machines\n",
-              app_spell(o->given[i].option->name, name, sizeof name));
+      fprintf(
+          stderr,
+          "accel-run: warning: --%s has no effect on one machine: its ranks share a key in memory; add --num-machines\n",
+          app_spell(o->given[i].option->name, name, sizeof name));
   o->launch.share_stdin = o->script != NULL && strcmp(o->script, "-") == 0;
   return true;
 }

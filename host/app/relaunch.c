@@ -1,6 +1,7 @@
-/* A launch that a configuration decides. `accel-run launch` (accel.cli.launch) turns flags, variables and files into a command line and
- * an environment. This program starts anew with them, in the same process, so that a configuration costs no second start. Called by
- * main.c. accel.cli.launch sees it as the function accel_run.again(kind, text) of its Lua state. */
+/* A launch that a configuration decides. `accel-run launch` (accel.cli.launch) turns flags,
+ * variables and files into a command line and an environment. This program starts anew with them,
+ * in the same process, so that a configuration costs no second start. Called by main.c.
+ * accel.cli.launch sees it as the function accel_run.again(kind, text) of its Lua state. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,17 +29,21 @@ static bool add(words *w, const char *text) {
   return true;
 }
 
-/* again("word", text) adds to the command line, again("variable", "NAME=VALUE") to the environment. */
-static ac_status again(void *user, ac_ctx *c, int n_args, const ac_host_value *args, int max_results, ac_host_value *results,
-                       int *n_results, ac_err *e) {
+/* again("word", text) adds to the command line, again("variable", "NAME=VALUE") to the
+ * environment. */
+static ac_status again(void *user, ac_ctx *c, int n_args, const ac_host_value *args,
+                       int max_results, ac_host_value *results, int *n_results, ac_err *e) {
   (void)user, (void)c, (void)max_results, (void)results, (void)n_results;
   if (n_args != 2 || args[0].type != AC_HOST_STRING || args[1].type != AC_HOST_STRING)
     return AC_FAIL(e, INVALID, "again takes a kind and a text");
-  if (!add(strcmp(args[0].s, "word") == 0 ? &line : &variables, args[1].s)) return AC_FAIL(e, OOM, "no memory for a command line");
+  if (!add(strcmp(args[0].s, "word") == 0 ? &line : &variables, args[1].s))
+    return AC_FAIL(e, OOM, "no memory for a command line");
   return AC_OK;
 }
 
-ac_status app_relaunch_offer(ac_host *h, ac_err *e) { return ac_host_register(h, "accel_run.again", again, NULL, e); }
+ac_status app_relaunch_offer(ac_host *h, ac_err *e) {
+  return ac_host_register(h, "accel_run.again", again, NULL, e);
+}
 
 bool app_relaunch(int *argc, char ***argv) {
   if (line.n == 0) return false;

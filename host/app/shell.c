@@ -1,6 +1,7 @@
-/* os.execute of scripts: a shell's command as system(3) runs it, except that Ctrl-C is not lost meanwhile. system(3)
- * ignores SIGINT in its caller. Here a terminal's Ctrl-C reaches the command, as in a shell, and this process serves it
- * when the command has ended (signals.c). Registered by main.c, so that programs that embed us keep Lua's own. */
+/* os.execute of scripts: a shell's command as system(3) runs it, except that Ctrl-C is not lost
+ * meanwhile. system(3) ignores SIGINT in its caller. Here a terminal's Ctrl-C reaches the command,
+ * as in a shell, and this process serves it when the command has ended (signals.c). Registered by
+ * main.c, so that programs that embed us keep Lua's own. */
 #include <errno.h>
 #include <spawn.h>
 #include <string.h>
@@ -35,7 +36,8 @@ ac_status app_execute(void *user, ac_ctx *c, int n_args, const ac_host_value *ar
     *n_results = 1;
     return AC_OK;
   }
-  if (args[0].type != AC_HOST_STRING) return AC_FAIL(e, INVALID, "os.execute takes a command, a string");
+  if (args[0].type != AC_HOST_STRING)
+    return AC_FAIL(e, INVALID, "os.execute takes a command, a string");
   const int status = execute(args[0].s);
   const char *how = "exit";
   int code = status;
@@ -48,8 +50,8 @@ ac_status app_execute(void *user, ac_ctx *c, int n_args, const ac_host_value *ar
     code = WTERMSIG(status);
     how = "signal";
   }
-  results[0] =
-      status == 0 ? (ac_host_value){.type = AC_HOST_BOOL, .b = true} : (ac_host_value){.type = AC_HOST_NIL};
+  results[0] = status == 0 ? (ac_host_value){.type = AC_HOST_BOOL, .b = true}
+                           : (ac_host_value){.type = AC_HOST_NIL};
   results[1] = (ac_host_value){.type = AC_HOST_STRING, .s = how, .len = strlen(how)};
   results[2] = (ac_host_value){.type = AC_HOST_INT, .i = code};
   *n_results = 3;

@@ -1,13 +1,17 @@
-/* Ctrl-C, SIGTERM and SIGHUP, and SIGUSR1 if the script serves it. The first sets a flag that the next accel.step() serves: a script gets a
- * chance to save and end. Lua is stopped at its current line in three cases: no step comes within the usual time of a step (at least a
- * second), a second signal arrives, or the script has made no step so far. If that does not end the process within half a second (a long
- * kernel, a pcall that swallowed the error), or at a third signal, the signal's default action runs.
+/* Ctrl-C, SIGTERM and SIGHUP, and SIGUSR1 if the script serves it. The first sets a flag that the
+ * next accel.step() serves: a script gets a chance to save and end. Lua is stopped at its current
+ * line in three cases: no step comes within the usual time of a step (at least a second), a second
+ * signal arrives, or the script has made no step so far. If that does not end the process within
+ * half a second (a long kernel, a pcall that swallowed the error), or at a third signal, the
+ * signal's default action runs.
  *
- * After a first Ctrl-C inside os.execute the time counts from the command's end, so that a command that ends in its own way
- * is waited for. Other signals do not wait for it: who sends them sends them to this process alone.
+ * After a first Ctrl-C inside os.execute the time counts from the command's end, so that a command
+ * that ends in its own way is waited for. Other signals do not wait for it: who sends them sends
+ * them to this process alone.
  *
- * As a rank: a signal of the terminal, or to the process group, comes twice, from there and from the launcher. For each signal the greater
- * of the two counts is the number of requests. A signal that the launcher queues ends the script at once: the job is over. */
+ * As a rank: a signal of the terminal, or to the process group, comes twice, from there and from
+ * the launcher. For each signal the greater of the two counts is the number of requests. A signal
+ * that the launcher queues ends the script at once: the job is over. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -21,7 +25,7 @@ enum { STOP_MS = 500 }; /* from stopping Lua to the signal's default action */
 static ac_host *volatile host; /* NULL: closed */
 static volatile sig_atomic_t first, n_signals, stopping, job_over;
 static volatile sig_atomic_t direct[32], passed_on[32]; /* by signal */
-static pid_t launcher; /* 0: none */
+static pid_t launcher;                                  /* 0: none */
 static bool reports;
 static volatile sig_atomic_t in_command;     /* the script waits for a command of os.execute */
 static volatile sig_atomic_t alarm_deferred; /* the alarm of a first Ctrl-C came meanwhile */
@@ -79,7 +83,8 @@ static void on_signal(int n, siginfo_t *info, void *context) {
   int was = errno;
   (void)context;
   if (n == SIGUSR1 && (host == NULL || !ac_host_requeues(host))) app_signals_die(n);
-  const bool ours = launcher != 0 && info->si_pid == launcher && (info->si_code == SI_USER || info->si_code == SI_QUEUE);
+  const bool ours = launcher != 0 && info->si_pid == launcher &&
+                    (info->si_code == SI_USER || info->si_code == SI_QUEUE);
   if (ours && info->si_code == SI_QUEUE) {
     job_over = 1;
     if (first == 0) first = n;

@@ -1,9 +1,11 @@
-/* The service of a rank: one thread that admits clients and answers them, and the calls of the rank's own thread at its steps.
+/* The service of a rank: one thread that admits clients and answers them, and the calls of the
+ * rank's own thread at its steps.
  *
- * Ownership: clients and the socket belong to the service's thread. The fields below `shared` pass between the two threads, under the lock
- * or atomic. The client agrees a pause by asking all ranks for a step that none has made yet. A rank takes it only when it has not made
- * that step. The client's side writes pause_at before it reads step, the rank's side writes step before it reads pause_at. Both are
- * sequentially consistent, so one of the two sees the other. */
+ * Ownership: clients and the socket belong to the service's thread. The fields below `shared` pass
+ * between the two threads, under the lock or atomic. The client agrees a pause by asking all ranks
+ * for a step that none has made yet. A rank takes it only when it has not made that step. The
+ * client's side writes pause_at before it reads step, the rank's side writes step before it reads
+ * pause_at. Both are sequentially consistent, so one of the two sees the other. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -40,14 +42,16 @@ static bool say(aci_client *c, const char *text) { return aci_client_send(c, tex
 static bool number_of(const char *frame, const char *word, uint64_t *out) {
   const size_t n = strlen(word);
   char *end;
-  if (strncmp(frame, word, n) != 0 || frame[n] != ' ' || frame[n + 1] < '0' || frame[n + 1] > '9') return false;
+  if (strncmp(frame, word, n) != 0 || frame[n] != ' ' || frame[n + 1] < '0' || frame[n + 1] > '9')
+    return false;
   errno = 0;
   *out = strtoull(frame + n + 1, &end, 10);
   return *end == 0 && errno == 0;
 }
 
 static bool admit(ac_attach *a, aci_client *c) {
-  if (strncmp(c->frame, "hello ", 6) != 0 || !aci_token_equal(a->folder.token, c->frame + 6, c->length < 6 ? 0 : c->length - 6)) {
+  if (strncmp(c->frame, "hello ", 6) != 0 ||
+      !aci_token_equal(a->folder.token, c->frame + 6, c->length < 6 ? 0 : c->length - 6)) {
     say(c, "denied");
     return false;
   }
@@ -60,7 +64,9 @@ static bool admit(ac_attach *a, aci_client *c) {
 
 static bool is_client(const ac_attach *a, uint64_t id) {
   for (int i = 0; i < ACI_CLIENTS; i++)
-    if (a->client[i].fd >= 0 && a->client[i].admitted && a->client[i].id == id && !a->client[i].prompt) return true;
+    if (a->client[i].fd >= 0 && a->client[i].admitted && a->client[i].id == id &&
+        !a->client[i].prompt)
+      return true;
   return false;
 }
 
@@ -71,7 +77,8 @@ static bool park(ac_attach *a, aci_client *c, uint64_t owner, bool *alive) {
     *alive = say(c, is_client(a, owner) ? "busy" : "no such connection");
     return false;
   }
-  /* the answer goes first, before the rank's messages there. The client that gets it finds the connection */
+  /* the answer goes first, before the rank's messages there. The client that gets it finds the
+   * connection */
   pthread_mutex_lock(&a->lock);
   if (!say(c, "parked")) {
     pthread_mutex_unlock(&a->lock);
@@ -94,7 +101,8 @@ static bool pause_at(ac_attach *a, aci_client *c, uint64_t step) {
   const uint64_t made = atomic_load(&a->step);
   if (step > made && !atomic_load(&a->standing)) return say(c, "armed");
   uint64_t at = step;
-  if (!atomic_compare_exchange_strong(&a->pause_at, &at, 0)) return say(c, "armed"); /* the rank has taken it */
+  /* the rank has taken it */
+  if (!atomic_compare_exchange_strong(&a->pause_at, &at, 0)) return say(c, "armed");
   snprintf(text, sizeof text, "late %llu", (unsigned long long)made);
   return say(c, text);
 }
@@ -106,7 +114,8 @@ static bool serve(ac_attach *a, aci_client *c) {
   if (!c->admitted) return admit(a, c);
   if (strcmp(c->frame, "status") == 0) {
     char text[40];
-    snprintf(text, sizeof text, "%s %llu", atomic_load(&a->standing) ? "paused" : "step", (unsigned long long)atomic_load(&a->step));
+    snprintf(text, sizeof text, "%s %llu", atomic_load(&a->standing) ? "paused" : "step",
+             (unsigned long long)atomic_load(&a->step));
     return say(c, text);
   }
   const bool all = strcmp(c->frame, "stacks all") == 0;
@@ -127,11 +136,14 @@ static bool serve(ac_attach *a, aci_client *c) {
   }
   if (number_of(c->frame, "pause", &n)) return pause_at(a, c, n);
   if (strcmp(c->frame, "cancel") == 0) {
-    return say(c, atomic_load(&a->owner) == c->id && atomic_exchange(&a->pause_at, 0) != 0 ? "ok" : "none");
+    return say(c, atomic_load(&a->owner) == c->id && atomic_exchange(&a->pause_at, 0) != 0
+                      ? "ok"
+                      : "none");
   }
   if (strcmp(c->frame, "interrupt") == 0) {
     pthread_mutex_lock(&a->lock);
-    if (atomic_load(&a->owner) == c->id && a->interruptible && a->o.interrupt != NULL) a->o.interrupt(a->o.user);
+    if (atomic_load(&a->owner) == c->id && a->interruptible && a->o.interrupt != NULL)
+      a->o.interrupt(a->o.user);
     pthread_mutex_unlock(&a->lock);
     return say(c, "ok");
   }
@@ -140,7 +152,9 @@ static bool serve(ac_attach *a, aci_client *c) {
 
 /* ---- the thread ---- */
 
-void aci_attach_disown(ac_attach *a, uint32_t owner) { atomic_compare_exchange_strong(&a->owner, &owner, 0); }
+void aci_attach_disown(ac_attach *a, uint32_t owner) {
+  atomic_compare_exchange_strong(&a->owner, &owner, 0);
+}
 
 int aci_attach_take_parked(ac_attach *a, int only) {
   pthread_mutex_lock(&a->lock);
@@ -150,11 +164,13 @@ int aci_attach_take_parked(ac_attach *a, int only) {
   return fd;
 }
 
-/* Ends a connection. A parked connection takes its prompt with it. So does the connection that a prompt belongs to, with its pauses: a
- * running rank learns of it at its next step, a standing rank sees the end of its own connection. */
+/* Ends a connection. A parked connection takes its prompt with it. So does the connection that a
+ * prompt belongs to, with its pauses: a running rank learns of it at its next step, a standing rank
+ * sees the end of its own connection. */
 static void drop(ac_attach *a, aci_client *c) {
   const uint32_t owner = c->prompt ? c->owner : c->id;
-  const bool parked = c->prompt && aci_attach_take_parked(a, c->fd) >= 0; /* the rank has not seen it */
+  /* the rank has not seen it */
+  const bool parked = c->prompt && aci_attach_take_parked(a, c->fd) >= 0;
   if (c->prompt && !parked) c->fd = -1; /* the rank has it */
   aci_client_close(c);
   if (owner == 0 || atomic_load(&a->owner) != owner) return;
@@ -180,7 +196,8 @@ static void accept_all(ac_attach *a) {
     const int fd = accept4(a->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (fd < 0) {
-      a->full = errno != EAGAIN && errno != EWOULDBLOCK; /* no descriptor, no memory: the connection stays, and poll would tell of it at once */
+      /* no descriptor, no memory: the connection stays, and poll would tell of it at once */
+      a->full = errno != EAGAIN && errno != EWOULDBLOCK;
       return;
     }
     bool displaces = false;
@@ -269,14 +286,17 @@ void aci_attach_wake(ac_attach *a) {
 
 ac_status ac_attach_open(const ac_attach_options *o, ac_attach **out, ac_err *e) {
   *out = NULL;
-  if (o->struct_size != sizeof *o) return AC_FAIL(e, UNSUPPORTED, "ac_attach_options of another version (%zu bytes)", o->struct_size);
+  if (o->struct_size != sizeof *o)
+    return AC_FAIL(e, UNSUPPORTED, "ac_attach_options of another version (%zu bytes)",
+                   o->struct_size);
   ac_attach *a = calloc(1, sizeof *a);
   if (a == NULL) return AC_FAIL(e, OOM, "attach: no memory");
   a->o = *o;
   a->process = getpid();
   a->listener = a->wake = a->prompt_fd = -1;
   for (int i = 0; i < ACI_CLIENTS; i++) a->client[i].fd = -1;
-  aci_gate_init(&a->gate, "attach", "attach", &(aci_gate_limits){ACI_CLIENTS, ACI_CLIENTS, 2 * SECOND, ACI_UNPROVED_BYTES, 0});
+  aci_gate_init(&a->gate, "attach", "attach",
+                &(aci_gate_limits){ACI_CLIENTS, ACI_CLIENTS, 2 * SECOND, ACI_UNPROVED_BYTES, 0});
   pthread_mutex_init(&a->lock, NULL);
   pthread_condattr_t clock;
   pthread_condattr_init(&clock);

@@ -10,12 +10,14 @@
 bool aci_client_same_user(int fd) {
   struct ucred u;
   socklen_t n = sizeof u;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &n) == 0 && n == sizeof u && u.uid == geteuid();
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &n) == 0 && n == sizeof u &&
+         u.uid == geteuid();
 }
 
 bool aci_token_equal(const char *token, const char *given, size_t n) {
   unsigned char differ = n != ACI_TOKEN;
-  for (size_t i = 0; i < ACI_TOKEN; i++) differ |= (unsigned char)(token[i] ^ (i < n ? given[i] : 0));
+  for (size_t i = 0; i < ACI_TOKEN; i++)
+    differ |= (unsigned char)(token[i] ^ (i < n ? given[i] : 0));
   return differ == 0;
 }
 
@@ -35,7 +37,8 @@ int aci_client_read(aci_client *c) {
     if (n <= 0) return (int)n;
     c->n += (uint32_t)n;
     if (c->n < sizeof c->head) continue;
-    c->length = (uint32_t)c->head[0] | (uint32_t)c->head[1] << 8 | (uint32_t)c->head[2] << 16 | (uint32_t)c->head[3] << 24;
+    c->length = (uint32_t)c->head[0] | (uint32_t)c->head[1] << 8 | (uint32_t)c->head[2] << 16 |
+                (uint32_t)c->head[3] << 24;
     /* who has not shown the token yet gets room for that and no more */
     if (c->length > (c->admitted ? AC_ATTACH_MAX_FRAME : ACI_UNPROVED_BYTES)) return -1;
     c->got = 0;
@@ -58,11 +61,13 @@ void aci_client_next(aci_client *c) {
 }
 
 bool aci_client_send(aci_client *c, const char *p, size_t n) {
-  const unsigned char head[4] = {(unsigned char)n, (unsigned char)(n >> 8), (unsigned char)(n >> 16), (unsigned char)(n >> 24)};
+  const unsigned char head[4] = {(unsigned char)n, (unsigned char)(n >> 8),
+                                 (unsigned char)(n >> 16), (unsigned char)(n >> 24)};
   struct iovec v[2] = {{(void *)(uintptr_t)head, sizeof head}, {(void *)(uintptr_t)p, n}};
   struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
   const ssize_t k = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-  return k == (ssize_t)(n + sizeof head); /* a client that does not take a frame at once does not read */
+  /* a client that does not take a frame at once does not read */
+  return k == (ssize_t)(n + sizeof head);
 }
 
 void aci_client_close(aci_client *c) {

@@ -1,5 +1,5 @@
-/* The folder in which jobs of this user are found: its place, its owner, a job's token, the files of each rank. Called by attach.c. Readers
- * are in lua/attach/. */
+/* The folder in which jobs of this user are found: its place, its owner, a job's token, the files
+ * of each rank. Called by attach.c. Readers are in lua/attach/. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,10 +21,12 @@
 
 enum { ATTEMPTS = 100 };
 
-/* The user's own folder or nothing: a link, another owner or a mode that lets others in is refused. */
+/* The user's own folder or nothing: a link, another owner or a mode that lets others in is
+ * refused. */
 static ac_status open_own(int parent, const char *name, const char *shown, int *fd, ac_err *e) {
   struct stat s;
-  for (int attempt = 0; attempt < ATTEMPTS; attempt++) { /* who tidies up may remove it in between */
+  /* who tidies up may remove it in between */
+  for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
     if (mkdirat(parent, name, 0700) != 0 && errno != EEXIST)
       return AC_FAIL(e, IO, "attach: cannot make %s: %s", shown, strerror(errno));
     *fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -34,7 +36,9 @@ static ac_status open_own(int parent, const char *name, const char *shown, int *
   if (fstat(*fd, &s) == 0 && s.st_uid == geteuid() && (s.st_mode & 077) == 0) return AC_OK;
   close(*fd);
   *fd = -1;
-  return AC_FAIL(e, STATE, "attach: %s is not this user's alone (it must be owned by uid %u with mode 0700)", shown, (unsigned)geteuid());
+  return AC_FAIL(e, STATE,
+                 "attach: %s is not this user's alone (it must be owned by uid %u with mode 0700)",
+                 shown, (unsigned)geteuid());
 }
 
 static uint64_t fnv(const char *s) {
@@ -43,7 +47,8 @@ static uint64_t fnv(const char *s) {
   return h;
 }
 
-/* The ranks of a job race for its token: whoever links a whole file to the name first has made it. */
+/* The ranks of a job race for its token: whoever links a whole file to the name first has made
+ * it. */
 static ac_status read_token(aci_folder *f, ac_err *e) {
   for (int attempt = 0; attempt < 3; attempt++) {
     const int fd = openat(f->fd, "token", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -55,11 +60,13 @@ static ac_status read_token(aci_folder *f, ac_err *e) {
     }
     unsigned char random[ACI_TOKEN / 2];
     char text[ACI_TOKEN + 1], name[40];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) return AC_FAIL(e, IO, "attach: the system has no random numbers");
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+      return AC_FAIL(e, IO, "attach: the system has no random numbers");
     for (size_t i = 0; i < sizeof random; i++) snprintf(text + 2 * i, 3, "%02x", random[i]);
     snprintf(name, sizeof name, "token.%ld", (long)getpid());
     const int made = openat(f->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (made < 0) return AC_FAIL(e, IO, "attach: cannot write %s/%s: %s", f->path, name, strerror(errno));
+    if (made < 0)
+      return AC_FAIL(e, IO, "attach: cannot write %s/%s: %s", f->path, name, strerror(errno));
     const bool whole = write(made, text, ACI_TOKEN) == ACI_TOKEN;
     close(made);
     if (whole) linkat(f->fd, name, f->fd, "token", 0); /* there already: that one counts */
@@ -69,16 +76,20 @@ static ac_status read_token(aci_folder *f, ac_err *e) {
   return AC_FAIL(e, IO, "attach: %s/token cannot be read", f->path);
 }
 
-/* Removes the folders of jobs whose ranks were killed. Ranks hold a lock on theirs. A rank whose new folder was removed notices it
- * (nlink) and makes it again. jobs: the folder of all jobs, at path. */
+/* Removes the folders of jobs whose ranks were killed. Ranks hold a lock on theirs. A rank whose
+ * new folder was removed notices it (nlink) and makes it again. jobs: the folder of all jobs, at
+ * path. */
 static void tidy_killed(int jobs, const char *path, const char *own) {
   char folder[256];
   const int fd = openat(jobs, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
   if (d == NULL && fd >= 0) close(fd);
   for (struct dirent *x; d != NULL && (x = readdir(d)) != NULL;) {
-    if (strspn(x->d_name, "0123456789abcdef") != 8 || x->d_name[8] != 0 || strcmp(x->d_name, own) == 0) continue;
-    if (snprintf(folder, sizeof folder, "%s/%s", path, x->d_name) < (int)sizeof folder) ac_attach_tidy(folder);
+    if (strspn(x->d_name, "0123456789abcdef") != 8 || x->d_name[8] != 0 ||
+        strcmp(x->d_name, own) == 0)
+      continue;
+    if (snprintf(folder, sizeof folder, "%s/%s", path, x->d_name) < (int)sizeof folder)
+      ac_attach_tidy(folder);
   }
   if (d != NULL) closedir(d);
 }
@@ -100,7 +111,8 @@ ac_status aci_folder_open(aci_folder *f, const ac_attach_options *o, ac_err *e) 
   ac_status st = open_own(top, name, f->path, &jobs, e);
   close(top);
   if (st != AC_OK) return st;
-  if (mkdirat(jobs, f->job, 0700) == 0) tidy_killed(jobs, f->path, f->job); /* the first rank of a job, for all of them */
+  /* the first rank of a job, for all of them */
+  if (mkdirat(jobs, f->job, 0700) == 0) tidy_killed(jobs, f->path, f->job);
   snprintf(f->path + strlen(f->path), sizeof f->path - strlen(f->path), "/%s", f->job);
   for (int attempt = 0; attempt < ATTEMPTS; attempt++) { /* or between our opening and locking it */
     struct stat s;
@@ -121,7 +133,8 @@ ac_status aci_folder_open(aci_folder *f, const ac_attach_options *o, ac_err *e) 
 ac_status aci_folder_listen(aci_folder *f, int rank, int *fd, ac_err *e) {
   struct sockaddr_un a = {.sun_family = AF_UNIX};
   snprintf(f->socket, sizeof f->socket, "rank%d", rank);
-  /* of an earlier attempt. Remove its description first: readers would use it to tidy up our socket */
+  /* of an earlier attempt. Remove its description first: readers would use it to tidy up our
+   * socket */
   char old[32];
   snprintf(old, sizeof old, "rank%d.json", rank);
   unlinkat(f->fd, old, 0);
@@ -130,8 +143,10 @@ ac_status aci_folder_listen(aci_folder *f, int rank, int *fd, ac_err *e) {
   snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", f->fd, f->socket);
   *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (*fd < 0) return AC_FAIL(e, IO, "attach: cannot create a socket: %s", strerror(errno));
-  /* the folder keeps others out until the mode is set. The umask belongs to the process, and other threads use it */
-  if (bind(*fd, (struct sockaddr *)&a, sizeof a) == 0 && fchmodat(f->fd, f->socket, 0600, 0) == 0 && listen(*fd, ACI_CLIENTS) == 0)
+  /* the folder keeps others out until the mode is set. The umask belongs to the process, and other
+   * threads use it */
+  if (bind(*fd, (struct sockaddr *)&a, sizeof a) == 0 && fchmodat(f->fd, f->socket, 0600, 0) == 0 &&
+      listen(*fd, ACI_CLIENTS) == 0)
     return AC_OK;
   AC_FAIL(e, IO, "attach: cannot listen at %s/%s: %s", f->path, f->socket, strerror(errno));
   close(*fd);
@@ -157,7 +172,8 @@ static void number(aci_json_writer *w, const char *key, int64_t v) {
   aci_json_int(w, v);
 }
 
-/* Names of files may be any bytes, and JSON is UTF-8: other bytes are described as ps shows them. */
+/* Names of files may be any bytes, and JSON is UTF-8: other bytes are described as ps shows
+ * them. */
 static void text_of(aci_json_writer *w, const char *key, const char *s) {
   char shown[4 * PATH_MAX];
   const size_t n = aci_visible(shown, sizeof shown, s, strlen(s), false, NULL);
@@ -197,13 +213,15 @@ ac_status aci_folder_describe(aci_folder *f, const ac_attach_options *o, ac_err 
   return AC_FAIL(e, IO, "attach: cannot write %s/%s: %s", f->path, f->description, strerror(error));
 }
 
-/* Removes the files of ranks, and the folder itself. We alone hold its lock: no rank has it or enters it meanwhile. */
+/* Removes the files of ranks, and the folder itself. We alone hold its lock: no rank has it or
+ * enters it meanwhile. */
 static void remove_all(int folder, const char *path) {
   const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
   if (d == NULL && fd >= 0) close(fd);
   for (struct dirent *x; d != NULL && (x = readdir(d)) != NULL;)
-    if (strncmp(x->d_name, "rank", 4) == 0 || strncmp(x->d_name, "token", 5) == 0) unlinkat(folder, x->d_name, 0);
+    if (strncmp(x->d_name, "rank", 4) == 0 || strncmp(x->d_name, "token", 5) == 0)
+      unlinkat(folder, x->d_name, 0);
   if (d != NULL) closedir(d);
   rmdir(path);
 }
@@ -211,7 +229,8 @@ static void remove_all(int folder, const char *path) {
 bool ac_attach_tidy(const char *folder) {
   struct stat s;
   const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  const bool ours = fd >= 0 && fstat(fd, &s) == 0 && s.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0;
+  const bool ours =
+      fd >= 0 && fstat(fd, &s) == 0 && s.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0;
   if (ours) remove_all(fd, folder);
   if (fd >= 0) close(fd);
   return ours;
@@ -221,7 +240,8 @@ void aci_folder_close(aci_folder *f) {
   if (f->fd < 0) return;
   if (f->description[0] != 0) unlinkat(f->fd, f->description, 0);
   if (f->socket[0] != 0) unlinkat(f->fd, f->socket, 0);
-  if (flock(f->fd, LOCK_EX | LOCK_NB) == 0) remove_all(f->fd, f->path); /* else another rank is there, and the last one does it */
+  /* else another rank is there, and the last one does it */
+  if (flock(f->fd, LOCK_EX | LOCK_NB) == 0) remove_all(f->fd, f->path);
   close(f->fd);
   *f = (aci_folder){.fd = -1};
 }

@@ -1,5 +1,6 @@
-/* Anomaly mode: which call of the forward does a NaN of the backward, or an error in it, belong to? Nodes made
- * while the mode is on remember their line. While it is on during backward, every gradient is checked. */
+/* Anomaly mode: which call of the forward does a NaN of the backward, or an error in it, belong to?
+ * Nodes made while the mode is on remember their line. While it is on during backward, every
+ * gradient is checked. */
 #include "autograd/anomaly.h"
 
 #include <stdio.h>
@@ -24,7 +25,8 @@ bool ac_ctx_anomaly(const ac_ctx *c, bool *check_nan) {
 /* By ops, so that it works on every device. Nothing of it is recorded. */
 static ac_status has_nan(ac_ctx *c, ac_tensor *t, bool *yes, ac_err *e) {
   *yes = false;
-  if (t->numel == 0 || t->device->kind == AC_DEV_META || !ac_dtype_is_float((ac_dtype)t->dtype)) return AC_OK;
+  if (t->numel == 0 || t->device->kind == AC_DEV_META || !ac_dtype_is_float((ac_dtype)t->dtype))
+    return AC_OK;
   ac_tensor *nan = NULL, *any = NULL;
   ac_scalar v = {.kind = AC_SCALAR_NONE};
   const bool was = ac_ctx_set_grad_enabled(c, false), check = c->check_nan;
@@ -49,12 +51,15 @@ static ac_status nan_in(const ac_ctx *c, const ac_node *n, int k, ac_err *e) {
   const aci_meta *m = &n->meta[k];
   const char *line = line_of(c, n);
   return AC_FAIL(
-      e, GRAD, "backward of %s gave NaN as gradient of its input %d, shape %s; the forward called it at %s",
+      e, GRAD,
+      "backward of %s gave NaN as gradient of its input %d, shape %s; the forward called it at %s",
       n->name, k + 1, aci_shape_str(m->ndim, m->shape, a, sizeof a),
-      line != NULL ? line : "a line that was not recorded: turn anomaly mode on before the forward");
+      line != NULL ? line
+                   : "a line that was not recorded: turn anomaly mode on before the forward");
 }
 
-ac_status aci_anomaly_after(ac_ctx *c, const ac_node *n, ac_tensor *const *din, ac_status st, ac_err *e) {
+ac_status aci_anomaly_after(ac_ctx *c, const ac_node *n, ac_tensor *const *din, ac_status st,
+                            ac_err *e) {
   for (int k = 0; k < n->n_edges && st == AC_OK && c->anomaly_nan; k++) {
     bool nan = false;
     if (din[k] == NULL) continue;

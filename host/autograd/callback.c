@@ -1,4 +1,5 @@
-/* Callback nodes: a backward supplied from outside - custom functions of scripts, recomputation, sharding. */
+/* Callback nodes: a backward supplied from outside - custom functions of scripts, recomputation,
+ * sharding. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +14,16 @@ typedef struct callback_node {
   aci_edge edges[]; /* then the metas, then the inputs' shapes */
 } callback_node;
 
-static ac_status apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph,
-                       ac_err *e) {
+static ac_status apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din,
+                       bool create_graph, ac_err *e) {
   callback_node *n = (callback_node *)base;
   (void)create_graph; /* grad mode has the same value */
   if (base->saved_freed)
-    return AC_FAIL(e, GRAD,
-                   "backward through %s a second time: its saved tensors are freed; pass retain_graph=true to the "
-                   "first backward",
-                   base->name);
+    return AC_FAIL(
+        e, GRAD,
+        "backward through %s a second time: its saved tensors are freed; pass retain_graph=true to the "
+        "first backward",
+        base->name);
   AC_TRY(n->cb.backward(n->cb.user, c, base->n_out, dout, base->n_edges, din, e));
   for (int i = 0; i < base->n_edges; i++)
     if (base->edge[i].node == NULL && din[i] != NULL) {
@@ -46,17 +48,21 @@ static void free_node(ac_node *base) {
 
 static const aci_node_class callback_class = {apply, release_saved, free_node};
 
-/* One allocation: the node, its edges, their metas, the inputs' shapes. user belongs to the node only once everything has succeeded (n->cb.free
- * is set last), so a failure leaves it with the caller. */
-ac_status ac_node_callback(ac_ctx *c, const ac_callback_node *cb, int n_inputs, ac_tensor *const *inputs,
-                           int n_outputs, ac_tensor *const *outputs, bool *recorded, ac_err *e) {
+/* One allocation: the node, its edges, their metas, the inputs' shapes. user belongs to the node
+ * only once everything has succeeded (n->cb.free is set last), so a failure leaves it with the
+ * caller. */
+ac_status ac_node_callback(ac_ctx *c, const ac_callback_node *cb, int n_inputs,
+                           ac_tensor *const *inputs, int n_outputs, ac_tensor *const *outputs,
+                           bool *recorded, ac_err *e) {
   bool any = false;
   *recorded = false;
-  if (cb->struct_size != sizeof *cb) return AC_FAIL(e, UNSUPPORTED, "ac_callback_node of another version");
+  if (cb->struct_size != sizeof *cb)
+    return AC_FAIL(e, UNSUPPORTED, "ac_callback_node of another version");
   for (int i = 0; i < n_inputs; i++) any |= aci_requires_grad(inputs[i]);
   for (int i = 0; i < n_outputs; i++)
     if (outputs[i] != NULL && aci_requires_grad(outputs[i]))
-      return AC_FAIL(e, GRAD, "output %d of %s has a history already: make it inside no_grad, or detach it",
+      return AC_FAIL(e, GRAD,
+                     "output %d of %s has a history already: make it inside no_grad, or detach it",
                      i + 1, cb->name);
   if (!any || !c->grad_enabled) {
     if (cb->free != NULL) cb->free(cb->user);
@@ -64,8 +70,9 @@ ac_status ac_node_callback(ac_ctx *c, const ac_callback_node *cb, int n_inputs, 
   }
   size_t extents = 0;
   for (int i = 0; i < n_inputs; i++) extents += inputs[i]->ndim;
-  callback_node *n = calloc(1, sizeof *n + (size_t)n_inputs * (sizeof(aci_edge) + sizeof(aci_meta)) +
-                                   extents * sizeof(int64_t));
+  callback_node *n =
+      calloc(1, sizeof *n + (size_t)n_inputs * (sizeof(aci_edge) + sizeof(aci_meta)) +
+                    extents * sizeof(int64_t));
   if (n == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
   n->cb = *cb;
   n->cb.free = NULL; /* on failure user stays the caller's */
@@ -82,8 +89,10 @@ ac_status ac_node_callback(ac_ctx *c, const ac_callback_node *cb, int n_inputs, 
   ac_status st = AC_OK;
   for (int i = 0; i < n_inputs && st == AC_OK; i++) {
     n->base.n_edges = i + 1;
-    n->base.meta[i] = (aci_meta){
-        .shape = shape, .device = inputs[i]->device, .dtype = inputs[i]->dtype, .ndim = inputs[i]->ndim};
+    n->base.meta[i] = (aci_meta){.shape = shape,
+                                 .device = inputs[i]->device,
+                                 .dtype = inputs[i]->dtype,
+                                 .ndim = inputs[i]->ndim};
     memcpy(shape, inputs[i]->shape, 8 * (size_t)inputs[i]->ndim);
     shape += inputs[i]->ndim;
     st = aci_edge_of(inputs[i], &n->edges[i], e);

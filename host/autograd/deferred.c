@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A leaf, or the result of one op on a leaf that keeps nothing for its backward and so can run in either part: the cast of a region of
- * lowered precision, a transpose. */
+/* A leaf, or the result of one op on a leaf that keeps nothing for its backward and so can run in
+ * either part: the cast of a region of lowered precision, a transpose. */
 static bool is_weight(const ac_node *to) {
-  if (to != NULL && to->cls == &aci_op_class && to->n_edges == 1 && ((const aci_op_node *)to)->op->desc->save == 0) to = to->edge[0].node;
+  if (to != NULL && to->cls == &aci_op_class && to->n_edges == 1 &&
+      ((const aci_op_node *)to)->op->desc->save == 0)
+    to = to->edge[0].node;
   return to != NULL && to->cls == &aci_acc_class;
 }
 
@@ -43,7 +45,8 @@ static aci_put_off *put_off(ac_deferred *d, ac_node *n, ac_tensor *const *g) {
   return p;
 }
 
-ac_status aci_deferred_begin(ac_deferred *d, ac_node *n, ac_tensor *const *g, ac_tensor **kept, aci_split *s, ac_err *e) {
+ac_status aci_deferred_begin(ac_deferred *d, ac_node *n, ac_tensor *const *g, ac_tensor **kept,
+                             aci_split *s, ac_err *e) {
   if (!d->second) {
     aci_put_off *p = put_off(d, n, g);
     if (p == NULL) return AC_FAIL(e, OOM, "no memory to defer gradients of weights");
@@ -78,8 +81,8 @@ static void drop(ac_deferred *d) {
   }
 }
 
-ac_status ac_backward_inputs(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_deferred **out,
-                             ac_err *e) {
+ac_status ac_backward_inputs(ac_ctx *c, int n_outputs, ac_tensor *const *outputs,
+                             ac_tensor *const *grads, ac_deferred **out, ac_err *e) {
   ac_deferred *d = calloc(1, sizeof *d);
   *out = NULL;
   if (d == NULL) return AC_FAIL(e, OOM, "no memory to defer gradients of weights");
@@ -92,7 +95,8 @@ ac_status ac_backward_inputs(ac_ctx *c, int n_outputs, ac_tensor *const *outputs
 }
 
 ac_status ac_backward_weights(ac_deferred *d, ac_err *e) {
-  if (d->second) return AC_FAIL(e, STATE, "the deferred gradients of weights have already been computed");
+  if (d->second)
+    return AC_FAIL(e, STATE, "the deferred gradients of weights have already been computed");
   d->second = true;
   const ac_status st = aci_backward_part(d->ctx, 0, NULL, NULL, d, e);
   drop(d);
@@ -108,7 +112,9 @@ void ac_deferred_free(ac_deferred *d) {
 }
 
 /* ---- functions for gradient rules ---- */
-ac_tensor *ac_grad_kept(const ac_grad *g) { return g->node->base.kept != NULL ? g->node->base.kept[0] : NULL; }
+ac_tensor *ac_grad_kept(const ac_grad *g) {
+  return g->node->base.kept != NULL ? g->node->base.kept[0] : NULL;
+}
 
 void ac_grad_keep(ac_grad *g, ac_tensor *t) {
   ac_tensor **kept = g->node->base.kept;

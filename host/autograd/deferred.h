@@ -1,6 +1,7 @@
-/* Backward in two parts: gradients of inputs first, gradients of weights later (ac_backward_inputs). The engine walks the graph twice.
- * In the first part, edges of products (op desc .weights) to weights that are leaves or casts of leaves are shut. In the second part
- * all other edges are shut. */
+/* Backward in two parts: gradients of inputs first, gradients of weights later
+ * (ac_backward_inputs). The engine walks the graph twice. In the first part, edges of products (op
+ * desc .weights) to weights that are leaves or casts of leaves are shut. In the second part all
+ * other edges are shut. */
 #ifndef ACI_AUTOGRAD_DEFERRED_H
 #define ACI_AUTOGRAD_DEFERRED_H
 #include "autograd/op_node.h"
@@ -29,11 +30,13 @@ typedef struct aci_split {
 
 /* Bit k: edge k of n takes no part in this walk. */
 uint64_t aci_deferred_shut(const ac_deferred *d, const ac_node *n);
-/* Around one part of n's backward: rules see the open edges alone. In the first part n is deferred. kept: of the second. */
-ac_status aci_deferred_begin(ac_deferred *d, ac_node *n, ac_tensor *const *g, ac_tensor **kept, aci_split *s, ac_err *e);
+/* Around one part of n's backward: rules see the open edges alone. In the first part n is deferred.
+ * kept: of the second. */
+ac_status aci_deferred_begin(ac_deferred *d, ac_node *n, ac_tensor *const *g, ac_tensor **kept,
+                             aci_split *s, ac_err *e);
 void aci_deferred_end(ac_node *n, const aci_split *s);
 
 /* One walk of the engine: from the outputs, or, without any, the second part. */
-ac_status aci_backward_part(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_deferred *deferred,
-                            ac_err *e);
+ac_status aci_backward_part(ac_ctx *c, int n_outputs, ac_tensor *const *outputs,
+                            ac_tensor *const *grads, ac_deferred *deferred, ac_err *e);
 #endif

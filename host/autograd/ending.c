@@ -10,7 +10,8 @@ typedef struct aci_final_callback {
   void (*free_fn)(void *);
 } aci_final_callback;
 
-ac_status ac_backward_queue(ac_ctx *c, ac_end_hook fn, void *user, void (*free_fn)(void *), ac_err *e) {
+ac_status ac_backward_queue(ac_ctx *c, ac_end_hook fn, void *user, void (*free_fn)(void *),
+                            ac_err *e) {
   if (c->in_backward == 0) return AC_FAIL(e, STATE, "no backward is running");
   aci_final_callback *n = malloc(sizeof *n), **end = &c->final_callbacks;
   if (n == NULL) return AC_FAIL(e, OOM, "no memory for a callback");

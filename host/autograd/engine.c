@@ -1,14 +1,18 @@
-/* The backward engine: walks the nodes reachable from the outputs in descending order of their making, on the calling thread.
+/* The backward engine: walks the nodes reachable from the outputs in descending order of their
+ * making, on the calling thread.
  *
- * Callers    Only the thread that owns the context. Runs nest: a hook, a recomputation or a second derivative may start another one.
- *            Each run therefore keeps its own table node -> (gradients so far, arrivals expected), and several graphs, or parts of one,
- *            are walked independently.
- * Order      Descending seq is a topological order, so every gradient of a node has arrived when its turn comes. Leaves have no seq:
- *            a leaf runs when its last edge of this run has been served (waits is 0). Each node runs at most once (done).
- * Ownership  The run retains every node in its table until it ends. An entry owns its gradients until serve() releases them. The results
- *            got[] belong to the caller.
- * Failure    The first error stops the walk. All gradients are released and got[] is all NULL, but leaves that were already served keep
- *            what they accumulated. Grad mode, autocast, only_inputs and in_backward are restored on every path. */
+ * Callers    Only the thread that owns the context. Runs nest: a hook, a recomputation or a second
+ *            derivative may start another one. Each run therefore keeps its own table node ->
+ *            (gradients so far, arrivals expected), and several graphs, or parts of one, are walked
+ *            independently.
+ * Order      Descending seq is a topological order, so every gradient of a node has arrived when
+ *            its turn comes. Leaves have no seq: a leaf runs when its last edge of this run has
+ *            been served (waits is 0). Each node runs at most once (done).
+ * Ownership  The run retains every node in its table until it ends. An entry owns its gradients
+ *            until serve() releases them. The results got[] belong to the caller.
+ * Failure    The first error stops the walk. All gradients are released and got[] is all NULL, but
+ *            leaves that were already served keep what they accumulated. Grad mode, autocast,
+ *            only_inputs and in_backward are restored on every path. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,7 +96,9 @@ static ac_status grow(run *r, ac_err *e) {
   return AC_OK;
 }
 
-static size_t entry_bytes(const ac_node *n) { return sizeof(entry) + (size_t)n->n_out * sizeof(ac_tensor *); }
+static size_t entry_bytes(const ac_node *n) {
+  return sizeof(entry) + (size_t)n->n_out * sizeof(ac_tensor *);
+}
 
 static ac_status visit(run *r, ac_node *n, entry **out, ac_err *e) {
   *out = find(r, n);
@@ -118,8 +124,9 @@ static bool is_wanted(const run *r, const ac_node *n) {
   return false;
 }
 
-/* Adds every node that is reachable from those in the table. New entries are appended, so one pass over the growing list visits
- * them all. waits counts the edges of this run that lead to a node, without edges that a deferral has shut. */
+/* Adds every node that is reachable from those in the table. New entries are appended, so one pass
+ * over the growing list visits them all. waits counts the edges of this run that lead to a node,
+ * without edges that a deferral has shut. */
 static ac_status discover(run *r, ac_err *e) {
   for (int i = 0; i < r->n; i++) {
     ac_node *n = r->order[i]->n;
@@ -140,11 +147,13 @@ static bool is_leaf(const entry *t) { return t->n->n_edges == 0 && t->n->seq == 
 static int by_seq_desc(const void *a, const void *b) {
   const entry *x = *(entry *const *)a, *y = *(entry *const *)b;
   bool ax = is_leaf(x), ay = is_leaf(y);
-  if (ax != ay) return ax ? 1 : -1; /* leaves last: they run from arrive(), with their last gradient */
+  /* leaves last: they run from arrive(), with their last gradient */
+  if (ax != ay) return ax ? 1 : -1;
   return x->n->seq > y->n->seq ? -1 : x->n->seq < y->n->seq;
 }
 
-/* Nodes are found nearly in the order in which they run: few are moved, unless a graph is large and wide. */
+/* Nodes are found nearly in the order in which they run: few are moved, unless a graph is large and
+ * wide. */
 static void sort(run *r) {
   if (r->n > SMALL_MAP / 2) {
     qsort(r->order, (size_t)r->n, sizeof *r->order, by_seq_desc);
@@ -158,8 +167,8 @@ static void sort(run *r) {
   }
 }
 
-/* With inputs given, only nodes on a path to one are worth running. order is topological, outputs first: from its end backwards a
- * node's successors are decided before it. */
+/* With inputs given, only nodes on a path to one are worth running. order is topological, outputs
+ * first: from its end backwards a node's successors are decided before it. */
 static void mark_needed(run *r) {
   for (int i = 0; i < r->n; i++) r->order[i]->needed = r->n_inputs == 0;
   if (r->n_inputs == 0) return;
@@ -176,8 +185,8 @@ static void mark_needed(run *r) {
   }
 }
 
-/* Work on the whole gradient of a node before it continues: tensor hooks (which may replace it), ->grad of non-leaves with
- * retain_grad, and the gradients that ac_gradients returns. */
+/* Work on the whole gradient of a node before it continues: tensor hooks (which may replace it),
+ * ->grad of non-leaves with retain_grad, and the gradients that ac_gradients returns. */
 static ac_status run_hooks(run *r, entry *t, ac_err *e) {
   ac_node *n = t->n;
   for (int i = 0; i < n->n_out && n->hooks != NULL; i++)
@@ -203,7 +212,8 @@ static ac_status arrive(run *r, entry *to, ac_err *e) {
 }
 
 /* A hook may meanwhile end or begin recording: every end belongs to a beginning. */
-static ac_status apply_traced(const run *r, ac_node *n, ac_tensor *const *g, ac_tensor **din, ac_err *e) {
+static ac_status apply_traced(const run *r, ac_node *n, ac_tensor *const *g, ac_tensor **din,
+                              ac_err *e) {
   const aci_tracer *t = r->c->tracer;
   t->node(t->user, n->name, true);
   const ac_status st = n->cls->apply(n, r->c, g, din, r->create_graph, e);
@@ -211,9 +221,11 @@ static ac_status apply_traced(const run *r, ac_node *n, ac_tensor *const *g, ac_
   return st;
 }
 
-/* Runs one node, whose gradients are complete: hooks, its backward, and the results to the nodes it has edges to. A node that no
- * gradient reached, or that leads to no requested input, does not run, but its edges still count as served: leaves wait for
- * them. t->g is released here. din is owned until it is added to the next node's gradient. */
+/* Runs one node, whose gradients are complete: hooks, its backward, and the results to the nodes it
+ * has edges to. A node that no
+ * gradient reached, or that leads to no requested input, does not run, but its edges still count as
+ * served: leaves wait for them. t->g is released here. din is owned until it is added to the next
+ * node's gradient. */
 static ac_status serve(run *r, entry *t, ac_err *e) {
   ac_node *n = t->n;
   ac_status st = AC_OK;
@@ -224,7 +236,8 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   const uint64_t shut = shut_edges(r, n);
   if (t->done) return AC_OK;
   t->done = true;
-  if (r->fuse != NULL && n->cls == &aci_op_class && n->fused != r->region) { /* chains stay in theirs, as in the forward */
+  /* chains stay in theirs, as in the forward */
+  if (r->fuse != NULL && n->cls == &aci_op_class && n->fused != r->region) {
     r->region = n->fused;
     st = aci_fuse_compute_all(r->fuse, e);
   }
@@ -250,8 +263,9 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
     split.shut = 0;
     if (shut != 0) st = aci_deferred_begin(r->deferred, n, t->g, t->kept, &split, e);
     if (st == AC_OK)
-      st = __builtin_expect(r->c->tracer != NULL, 0) ? apply_traced(r, n, t->g, din, e)
-                                                     : n->cls->apply(n, r->c, t->g, din, r->create_graph, e);
+      st = __builtin_expect(r->c->tracer != NULL, 0)
+               ? apply_traced(r, n, t->g, din, e)
+               : n->cls->apply(n, r->c, t->g, din, r->create_graph, e);
     if (shut != 0) aci_deferred_end(n, &split);
     if (__builtin_expect(r->c->anomaly, 0)) st = aci_anomaly_after(r->c, n, din, st, e);
     if (!r->retain_graph && st == AC_OK && (shut == 0 || t->kept != NULL)) n->cls->release_saved(n);
@@ -279,7 +293,8 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   return st;
 }
 
-/* Puts the gradient of one output into the table: g, or ones for a single element, in the output's dtype. */
+/* Puts the gradient of one output into the table: g, or ones for a single element, in the output's
+ * dtype. */
 static ac_status seed(run *r, int output, ac_tensor *t, ac_tensor *g, ac_err *e) {
   char a[128], b[128];
   aci_edge edge = {0};
@@ -289,13 +304,15 @@ static ac_status seed(run *r, int output, ac_tensor *t, ac_tensor *g, ac_err *e)
   ac_tensor *v = NULL;
   if (g == NULL) {
     if (t->numel != 1)
-      return AC_FAIL(e, GRAD,
-                     "backward without a gradient needs an output of one element, this one has shape %s",
-                     aci_shape_str(t->ndim, t->shape, a, sizeof a));
+      return AC_FAIL(
+          e, GRAD,
+          "backward without a gradient needs an output of one element, this one has shape %s",
+          aci_shape_str(t->ndim, t->shape, a, sizeof a));
     AC_TRY(ac_ones_like(r->c, t, NULL, NULL, &v, e));
   } else {
     if (g->device != t->device)
-      return AC_FAIL(e, DEVICE, "the gradient is on %s, the output on %s", g->device->name, t->device->name);
+      return AC_FAIL(e, DEVICE, "the gradient is on %s, the output on %s", g->device->name,
+                     t->device->name);
     if (!aci_same_shape(t, g))
       return AC_FAIL(e, SHAPE, "the gradient has shape %s, the output %s",
                      aci_shape_str(g->ndim, g->shape, a, sizeof a),
@@ -337,7 +354,8 @@ static ac_status serve_all(run *r, ac_err *e) {
   return AC_OK;
 }
 
-/* The same if a part of the graph was recorded in a region of accel.compile: chains of the backward wait as in the forward. */
+/* The same if a part of the graph was recorded in a region of accel.compile: chains of the backward
+ * wait as in the forward. */
 static ac_status serve_fused(run *r, aci_fuse *z, ac_err *e) {
   int before;
   AC_TRY(aci_fuse_begin_backward(z, &before, e));
@@ -348,23 +366,28 @@ static ac_status serve_fused(run *r, aci_fuse *z, ac_err *e) {
   return st == AC_OK ? end : st; /* the first of them */
 }
 
-static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_err *e) {
-  for (int i = 0; i < n_outputs; i++) AC_TRY(seed(r, i, outputs[i], grads != NULL ? grads[i] : NULL, e));
+static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
+                      ac_err *e) {
+  for (int i = 0; i < n_outputs; i++)
+    AC_TRY(seed(r, i, outputs[i], grads != NULL ? grads[i] : NULL, e));
   if (n_outputs == 0 && r->deferred != NULL) AC_TRY(seed_deferred(r, e));
   AC_TRY(discover(r, e));
   sort(r);
   mark_needed(r);
   bool fused = false;
   for (int i = 0; i < r->n && !fused; i++) fused = r->order[i]->n->fused != 0;
-  if (__builtin_expect(fused && !r->create_graph && r->c->fuse != NULL, 0)) return serve_fused(r, r->c->fuse, e);
+  if (__builtin_expect(fused && !r->create_graph && r->c->fuse != NULL, 0))
+    return serve_fused(r, r->c->fuse, e);
   return serve_all(r, e);
 }
 
-/* One backward pass. With inputs: got[i] becomes the gradient of input i (owned, NULL if none came, all NULL on failure), and no
- * leaf's ->grad changes. Gradients are recorded only with create_graph. */
-static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
-                        int n_inputs, ac_tensor *const *inputs, bool within, const ac_backward_options *o,
-                        ac_deferred *deferred, ac_tensor **got, ac_err *e) {
+/* One backward pass. With inputs: got[i] becomes the gradient of input i (owned, NULL if none came,
+ * all NULL on failure), and no leaf's ->grad changes. Gradients are recorded only with
+ * create_graph. */
+static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs,
+                        ac_tensor *const *grads, int n_inputs, ac_tensor *const *inputs,
+                        bool within, const ac_backward_options *o, ac_deferred *deferred,
+                        ac_tensor **got, ac_err *e) {
   ac_backward_options none = {sizeof none, false, false};
   if (o == NULL) o = &none;
   run r;
@@ -390,7 +413,8 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
     if (r.want == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
     for (int i = 0; i < n_inputs; i++) got[i] = NULL;
     for (int i = 0; i < n_inputs && st == AC_OK; i++) {
-      if (!aci_requires_grad(inputs[i])) st = AC_FAIL(e, GRAD, "input %d does not require gradients", i + 1);
+      if (!aci_requires_grad(inputs[i]))
+        st = AC_FAIL(e, GRAD, "input %d does not require gradients", i + 1);
       else st = aci_edge_of(inputs[i], &r.want[i], e);
     }
   }
@@ -399,14 +423,15 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
   if (__builtin_expect(tracer != NULL, 0)) tracer->backward(tracer->user, true);
   const bool only_inputs = c->only_inputs;
   if (!within) c->only_inputs = n_inputs > 0; /* within a call's own graph: as around it */
-  bool cast = c->autocast_on; /* gradients come in the dtypes of the forward */
+  bool cast = c->autocast_on;                 /* gradients come in the dtypes of the forward */
   c->autocast_on = false;
   if (st == AC_OK) st = walk(&r, n_outputs, outputs, grads, e);
   c->autocast_on = cast;
   c->only_inputs = only_inputs;
   ac_ctx_set_grad_enabled(c, was);
   st = aci_backward_leave(c, st, e);
-  if (__builtin_expect(tracer != NULL, 0) && c->tracer == tracer) tracer->backward(tracer->user, false);
+  if (__builtin_expect(tracer != NULL, 0) && c->tracer == tracer)
+    tracer->backward(tracer->user, false);
   for (int i = 0; i < r.n; i++) {
     entry *t = r.order[i];
     for (int k = 0; k < t->n->n_out; k++) ac_tensor_release(t->g[k]);
@@ -436,16 +461,17 @@ ac_status ac_gradients(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_t
         ac_tensor_release(out[k]);
         out[k] = NULL;
       }
-      return AC_FAIL(e, GRAD,
-                     "input %d was not used in making the outputs; pass allow_unused=true to get nil for it",
-                     i + 1);
+      return AC_FAIL(
+          e, GRAD,
+          "input %d was not used in making the outputs; pass allow_unused=true to get nil for it",
+          i + 1);
     }
   return AC_OK;
 }
 
-ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
-                               int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o,
-                               ac_tensor **out, ac_err *e) {
+ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs,
+                               ac_tensor *const *grads, int n_inputs, ac_tensor *const *inputs,
+                               const ac_backward_options *o, ac_tensor **out, ac_err *e) {
   return engine(c, n_outputs, outputs, grads, n_inputs, inputs, true, o, NULL, out, e);
 }
 
@@ -458,7 +484,8 @@ static ac_status post_hooks(ac_tensor *leaf, ac_err *e) {
 }
 
 ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
-                      int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o, ac_err *e) {
+                      int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o,
+                      ac_err *e) {
   if (n_inputs == 0) return engine(c, n_outputs, outputs, grads, 0, NULL, false, o, NULL, NULL, e);
   ac_tensor **got = calloc((size_t)n_inputs, sizeof *got);
   if (got == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
@@ -481,7 +508,7 @@ ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_te
   return aci_backward_leave(c, st, e);
 }
 
-ac_status aci_backward_part(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_deferred *deferred,
-                            ac_err *e) {
+ac_status aci_backward_part(ac_ctx *c, int n_outputs, ac_tensor *const *outputs,
+                            ac_tensor *const *grads, ac_deferred *deferred, ac_err *e) {
   return engine(c, n_outputs, outputs, grads, 0, NULL, false, NULL, deferred, NULL, e);
 }

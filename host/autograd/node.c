@@ -9,9 +9,10 @@
 #include "ops/fuse.h"
 #include "tensor/format.h"
 
-/* Freeing a node may free tensors that hold the next node: deep graphs are unwound by this list instead of
- * the C stack. */
-static _Thread_local __attribute__((tls_model("initial-exec"))) ac_node *pending; /* one load, no call */
+/* Freeing a node may free tensors that hold the next node: deep graphs are unwound by this list
+ * instead of the C stack. */
+/* one load, no call */
+static _Thread_local __attribute__((tls_model("initial-exec"))) ac_node *pending;
 static _Thread_local __attribute__((tls_model("initial-exec"))) bool unwinding;
 
 void aci_node_retain(ac_node *n) { atomic_fetch_add_explicit(&n->ref, 1, memory_order_relaxed); }
@@ -50,14 +51,15 @@ void aci_node_release(ac_node *n) {
 }
 
 /* ---- leaves ---- */
-static ac_status acc_apply(ac_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph,
-                           ac_err *e) {
+static ac_status acc_apply(ac_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din,
+                           bool create_graph, ac_err *e) {
   aci_acc_node *a = (aci_acc_node *)n;
   (void)din;
   if (a->leaf == NULL || dout[0] == NULL) return AC_OK;
   ac_tensor *leaf = a->leaf;
   if (!(leaf->flags & ACI_T_REQUIRES_GRAD)) return AC_OK; /* frozen since */
-  ac_tensor_retain(leaf);                                 /* a hook may drop the last other reference */
+  /* a hook may drop the last other reference */
+  ac_tensor_retain(leaf);
   ac_status st = aci_accumulate(c, leaf, dout[0], create_graph, e);
   if (__builtin_expect(c->tracer != NULL, 0) && st == AC_OK) c->tracer->leaf(c->tracer->user, leaf);
   if (st == AC_OK) st = aci_run_hooks(n, 0, NULL, leaf, e);
@@ -103,14 +105,17 @@ ac_status aci_edge_of(ac_tensor *t, aci_edge *out, ac_err *e) {
 ac_status aci_check_view(const ac_tensor *t, ac_err *e) {
   char a[128];
   if (!(t->flags & ACI_T_VIEW) || t->view_version == t->storage->graph_version) return AC_OK;
-  return AC_FAIL(e, GRAD, "the view %s was taken before its tensor was changed in place; take the view again",
-                 aci_tensor_str(t, a, sizeof a));
+  return AC_FAIL(
+      e, GRAD, "the view %s was taken before its tensor was changed in place; take the view again",
+      aci_tensor_str(t, a, sizeof a));
 }
 
 ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_graph, ac_err *e) {
   if (t->flags & ACI_T_GRAD_DUE)
-    return AC_FAIL(e, GRAD, "backward adds to a gradient that clip_grad_norm_ with optimizer left to that optimizer's next step; "
-                   "call its step or zero_grad first");
+    return AC_FAIL(
+        e, GRAD,
+        "backward adds to a gradient that clip_grad_norm_ with optimizer left to that optimizer's next step; "
+        "call its step or zero_grad first");
   if (t->grad == NULL && t->grad_slot != NULL &&
       t->grad_slot->view != NULL) { /* the owner of the slot decides dtype and place */
     aci_grad_slot *s = t->grad_slot;
@@ -126,8 +131,8 @@ ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_grap
   }
   AC_TRY(aci_fuse_settle(c, g, e)); /* from here on it may be written outside of calls */
   if (t->grad == NULL) {
-    /* A gradient to which this is the only reference becomes ->grad unchanged. Others are copied, so that both may be changed
-     * in place. */
+    /* A gradient to which this is the only reference becomes ->grad unchanged. Others are copied,
+     * so that both may be changed in place. */
     bool ours = atomic_load(&g->ref) == 1 && atomic_load(&g->storage->ref) == 1 &&
                 ac_tensor_is_contiguous(g) &&
                 g->storage->bytes == (size_t)g->numel * aci_dsize((ac_dtype)g->dtype);
@@ -205,7 +210,8 @@ const char *ac_tensor_grad_fn_name(const ac_tensor *t) {
 ac_status ac_tensor_set_requires_grad(ac_tensor *t, bool on, ac_err *e) {
   if (t->grad_fn != NULL) {
     if (on) return AC_OK;
-    return AC_FAIL(e, GRAD, "requires_grad of a computed tensor (%s) cannot be changed; use detach()",
+    return AC_FAIL(e, GRAD,
+                   "requires_grad of a computed tensor (%s) cannot be changed; use detach()",
                    t->grad_fn->name);
   }
   if (on && !ac_dtype_is_float((ac_dtype)t->dtype))
@@ -216,7 +222,8 @@ ac_status ac_tensor_set_requires_grad(ac_tensor *t, bool on, ac_err *e) {
   return AC_OK;
 }
 
-/* Whether t is g, or among g's gradients, their gradients and so on: if t held g, both would live for ever. */
+/* Whether t is g, or among g's gradients, their gradients and so on: if t held g, both would live
+ * for ever. */
 static bool leads_to(const ac_tensor *g, const ac_tensor *t, int depth) {
   if (g == NULL) return false;
   if (g == t || depth == 0) return true;
@@ -235,10 +242,11 @@ ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e) {
     return AC_OK;
   }
   if (g != NULL) {
-    if (leads_to(g, t, GRAD_DEPTH)) return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient");
+    if (leads_to(g, t, GRAD_DEPTH))
+      return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient");
     if (!aci_same_shape(t, g) || g->dtype != t->dtype || !aci_same_device(g->device, t->device))
-      return AC_FAIL(e, SHAPE, "a gradient %s does not fit the tensor %s", aci_tensor_str(g, a, sizeof a),
-                     aci_tensor_str(t, b, sizeof b));
+      return AC_FAIL(e, SHAPE, "a gradient %s does not fit the tensor %s",
+                     aci_tensor_str(g, a, sizeof a), aci_tensor_str(t, b, sizeof b));
     ac_tensor_retain(g);
   }
   ac_tensor_release(t->grad);
@@ -254,9 +262,10 @@ ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *view, ac_err *e) {
     if (t->grad_fn != NULL || !ac_dtype_is_float((ac_dtype)view->dtype))
       return AC_FAIL(e, GRAD, "a gradient slot is a float tensor for a leaf");
     if (!aci_same_shape(t, view))
-      return AC_FAIL(e, SHAPE, "a gradient slot %s does not fit the tensor %s", aci_tensor_str(view, a, sizeof a),
-                     aci_tensor_str(t, b, sizeof b));
-    if (leads_to(view, t, GRAD_DEPTH)) return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient slot");
+      return AC_FAIL(e, SHAPE, "a gradient slot %s does not fit the tensor %s",
+                     aci_tensor_str(view, a, sizeof a), aci_tensor_str(t, b, sizeof b));
+    if (leads_to(view, t, GRAD_DEPTH))
+      return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient slot");
     ac_tensor_retain(view);
     if (t->grad_slot == NULL) t->grad_slot = calloc(1, sizeof *t->grad_slot);
     if (t->grad_slot == NULL) {
@@ -272,7 +281,8 @@ ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *view, ac_err *e) {
 }
 
 ac_status ac_tensor_retain_grad(ac_tensor *t, ac_err *e) {
-  if (!aci_requires_grad(t)) return AC_FAIL(e, GRAD, "retain_grad: the tensor does not require gradients");
+  if (!aci_requires_grad(t))
+    return AC_FAIL(e, GRAD, "retain_grad: the tensor does not require gradients");
   if (t->grad_fn == NULL || (t->flags & ACI_T_RETAIN_GRAD)) return AC_OK;
   aci_retained_grad *k = malloc(sizeof *k);
   if (k == NULL) return AC_FAIL(e, OOM, "no memory for retain_grad");
@@ -294,9 +304,10 @@ static _Atomic uint64_t next_id = 1;
 
 static ac_status check_replacement(const ac_tensor *was, const ac_tensor *now, ac_err *e) {
   char a[128], b[128];
-  if (aci_same_shape(was, now) && was->dtype == now->dtype && was->device == now->device) return AC_OK;
-  return AC_FAIL(e, GRAD, "a hook put %s in the place of a gradient %s", aci_tensor_str(now, a, sizeof a),
-                 aci_tensor_str(was, b, sizeof b));
+  if (aci_same_shape(was, now) && was->dtype == now->dtype && was->device == now->device)
+    return AC_OK;
+  return AC_FAIL(e, GRAD, "a hook put %s in the place of a gradient %s",
+                 aci_tensor_str(now, a, sizeof a), aci_tensor_str(was, b, sizeof b));
 }
 
 static ac_status run_hook(aci_hook *h, ac_tensor **g, ac_tensor *leaf, ac_err *e) {
@@ -336,7 +347,8 @@ ac_status aci_run_hooks(ac_node *n, int out_nr, ac_tensor **g, ac_tensor *leaf, 
 
 static ac_status add_hook(ac_tensor *t, aci_hook proto, uint64_t *id, ac_err *e) {
   ac_node *n = t->grad_fn;
-  if (!aci_requires_grad(t)) return AC_FAIL(e, GRAD, "a hook needs a tensor that requires gradients");
+  if (!aci_requires_grad(t))
+    return AC_FAIL(e, GRAD, "a hook needs a tensor that requires gradients");
   if (n == NULL) AC_TRY(aci_acc_of(t, &n, e));
   aci_hook *h = malloc(sizeof *h);
   if (h == NULL) return AC_FAIL(e, OOM, "no memory for a hook");
@@ -351,17 +363,18 @@ static ac_status add_hook(ac_tensor *t, aci_hook proto, uint64_t *id, ac_err *e)
   return AC_OK;
 }
 
-ac_status ac_tensor_add_hook(ac_tensor *t, ac_grad_hook fn, void *user, void (*free_fn)(void *), uint64_t *id,
-                             ac_err *e) {
+ac_status ac_tensor_add_hook(ac_tensor *t, ac_grad_hook fn, void *user, void (*free_fn)(void *),
+                             uint64_t *id, ac_err *e) {
   return add_hook(t, (aci_hook){.fn = fn, .user = user, .free_fn = free_fn}, id, e);
 }
 
-ac_status ac_tensor_add_post_hook(ac_tensor *t, ac_post_hook fn, void *user, void (*free_fn)(void *),
-                                  uint64_t *id, ac_err *e) {
+ac_status ac_tensor_add_post_hook(ac_tensor *t, ac_post_hook fn, void *user,
+                                  void (*free_fn)(void *), uint64_t *id, ac_err *e) {
   if (t->grad_fn != NULL)
     return AC_FAIL(e, GRAD, "post-accumulate hooks are for leaves; this tensor was computed by %s",
                    t->grad_fn->name);
-  return add_hook(t, (aci_hook){.post = true, .post_fn = fn, .user = user, .free_fn = free_fn}, id, e);
+  return add_hook(t, (aci_hook){.post = true, .post_fn = fn, .user = user, .free_fn = free_fn}, id,
+                  e);
 }
 
 bool ac_tensor_remove_hook(ac_tensor *t, uint64_t id) {

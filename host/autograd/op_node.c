@@ -1,5 +1,5 @@
-/* Backward of one recorded op: unpacks the saved tensors and runs the gradient rule. Also the functions for gradient
- * rules. */
+/* Backward of one recorded op: unpacks the saved tensors and runs the gradient rule. Also the
+ * functions for gradient rules. */
 #include "autograd/saved.h"
 #include "base/small.h"
 
@@ -48,15 +48,16 @@ static void op_free(ac_node *base) {
   aci_small_free(base, ((aci_op_node *)base)->bytes);
 }
 
-static ac_status check_version(const aci_op_node *n, const ac_tensor *t, uint32_t want, const char *what,
-                               int i, ac_err *e) {
+static ac_status check_version(const aci_op_node *n, const ac_tensor *t, uint32_t want,
+                               const char *what, int i, ac_err *e) {
   uint32_t have = atomic_load_explicit(&t->storage->version, memory_order_relaxed);
   char a[128];
   if (have == want) return AC_OK;
-  return AC_FAIL(e, VERSION,
-                 "%s %d of %s (%s) is needed for its gradient but was changed in place afterwards (version "
-                 "%u, expected %u)",
-                 what, i + 1, n->op->name, aci_tensor_str(t, a, sizeof a), have, want);
+  return AC_FAIL(
+      e, VERSION,
+      "%s %d of %s (%s) is needed for its gradient but was changed in place afterwards (version "
+      "%u, expected %u)",
+      what, i + 1, n->op->name, aci_tensor_str(t, a, sizeof a), have, want);
 }
 
 static ac_status check_versions(const aci_op_node *n, ac_err *e) {
@@ -84,18 +85,21 @@ static ac_tensor *input_again(ac_expr *x, ac_tensor *t, bool create_graph) {
   return ac_expr_own(x, a);
 }
 
-/* An op composed of others is differentiated through them: it runs again on aliases of its inputs, and the gradients of
- * that run are taken. Aliases, because an input may itself be computed from another input: a path between them belongs to
- * the outer graph and must not count here too. alias, want, got are one array: per edge an alias of the saved tensor, the
- * aliases that need gradients in order, and those gradients. */
-static ac_status apply_composed(aci_op_node *n, const ac_value *saved, ac_ctx *c, ac_tensor *const *dout,
-                                ac_tensor **din, bool create_graph, ac_err *e) {
+/* An op composed of others is differentiated through them: it runs again on aliases of its inputs,
+ * and the gradients of that run are taken. Aliases, because an input may itself be computed from
+ * another input: a path between them belongs to the outer graph and must not count here too. alias,
+ * want, got are one array: per edge an alias of the saved tensor, the aliases that need gradients
+ * in order, and those gradients. */
+static ac_status apply_composed(aci_op_node *n, const ac_value *saved, ac_ctx *c,
+                                ac_tensor *const *dout, ac_tensor **din, bool create_graph,
+                                ac_err *e) {
   ac_expr x;
   ac_value args[AC_MAX_ARGS];
   ac_tensor *out[AC_MAX_RESULTS] = {0}, *from[AC_MAX_RESULTS], *cot[AC_MAX_RESULTS];
   ac_expr_init(&x, c, e);
   int ne = n->base.n_edges, n_want = 0, n_from = 0;
-  ac_tensor **alias = calloc((size_t)ne * 3 + 1, sizeof *alias), **want = alias + ne, **got = want + ne;
+  ac_tensor **alias = calloc((size_t)ne * 3 + 1, sizeof *alias), **want = alias + ne,
+            **got = want + ne;
   if (alias == NULL) return AC_FAIL(e, OOM, "no memory for a gradient");
   bool was = ac_ctx_set_grad_enabled(c, true);
   for (int i = 0; i < n->n_args && x.st == AC_OK; i++) {
@@ -133,8 +137,9 @@ static ac_status apply_composed(aci_op_node *n, const ac_value *saved, ac_ctx *c
 }
 
 /* saved, saved_out: the tensors that the node keeps, or those unpacked for this run. */
-static ac_status apply_rule(aci_op_node *n, const ac_value *saved, ac_tensor *const *saved_out, ac_ctx *c,
-                            ac_tensor *const *dout, ac_tensor **din, bool create_graph, ac_err *e) {
+static ac_status apply_rule(aci_op_node *n, const ac_value *saved, ac_tensor *const *saved_out,
+                            ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph,
+                            ac_err *e) {
   const ac_op_desc *d = n->op->desc;
   if (d->composed != NULL && (create_graph || d->grad == NULL))
     return apply_composed(n, saved, c, dout, din, create_graph, e);
@@ -145,7 +150,8 @@ static ac_status apply_rule(aci_op_node *n, const ac_value *saved, ac_tensor *co
   ac_expr_init(&g.x, c, e);
   for (int i = 0; i < n->base.n_out; i++) {
     out[i] = saved_out[i];
-    if (out[i] != NULL && create_graph) { /* give the alias its history back for the second derivative */
+    /* give the alias its history back for the second derivative */
+    if (out[i] != NULL && create_graph) {
       out[i] = ac_expr_own(&g.x, aci_tensor_detach(saved_out[i]));
       if (out[i] == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
       out[i]->grad_fn = &n->base;
@@ -167,10 +173,10 @@ static ac_status apply_rule(aci_op_node *n, const ac_value *saved, ac_tensor *co
   return st;
 }
 
-/* While hooks unpack, a backward that they start may finish this node: its packed tensors stay until the last
- * such backward has finished. */
-static ac_status apply_packed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph,
-                              ac_err *e) {
+/* While hooks unpack, a backward that they start may finish this node: its packed tensors stay
+ * until the last such backward has finished. */
+static ac_status apply_packed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din,
+                              bool create_graph, ac_err *e) {
   ac_expr u;
   ac_value args[AC_MAX_ARGS];
   ac_tensor *out[AC_MAX_RESULTS] = {0};
@@ -189,11 +195,13 @@ static ac_status op_apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_t
   aci_op_node *n = (aci_op_node *)base;
   const ac_op_desc *d = n->op->desc;
   if (base->saved_freed)
-    return AC_FAIL(e, GRAD,
-                   "backward through %s a second time: its saved tensors are freed; pass retain_graph=true to the "
-                   "first backward",
-                   n->op->name);
-  if (d->grad == NULL && d->composed == NULL) return AC_FAIL(e, GRAD, "%s has no gradient", n->op->name);
+    return AC_FAIL(
+        e, GRAD,
+        "backward through %s a second time: its saved tensors are freed; pass retain_graph=true to the "
+        "first backward",
+        n->op->name);
+  if (d->grad == NULL && d->composed == NULL)
+    return AC_FAIL(e, GRAD, "%s has no gradient", n->op->name);
   AC_TRY(check_versions(n, e));
   if (__builtin_expect(n->packed != NULL, 0)) return apply_packed(n, c, dout, din, create_graph, e);
   return apply_rule(n, n->args, n->out, c, dout, din, create_graph, e);
@@ -217,7 +225,8 @@ void ac_grad_set_at(ac_grad *g, int arg, int i, ac_tensor *t) {
   g->din[k] = t;
 }
 void ac_grad_set(ac_grad *g, int arg, ac_tensor *t) {
-  if (g->args[arg].kind == AC_T_TENSOR || g->args[arg].kind == AC_T_TENSORS) ac_grad_set_at(g, arg, 0, t);
+  if (g->args[arg].kind == AC_T_TENSOR || g->args[arg].kind == AC_T_TENSORS)
+    ac_grad_set_at(g, arg, 0, t);
 }
 
 int ac_grad_ndim(const ac_grad *g, int arg, int i) {
@@ -237,7 +246,9 @@ ac_tensor *ac_grad_reduce_to(ac_grad *g, int arg, ac_tensor *t) {
   if (t == NULL || !ac_grad_needs(g, arg)) return NULL;
   int nd = ac_grad_ndim(g, arg, 0);
   const int64_t *shape = ac_grad_shape(g, arg, 0);
-  if (t->ndim != nd || memcmp(t->shape, shape, 8 * (size_t)nd) != 0) t = x_sum_to(&g->x, t, shape, nd);
-  if (t != NULL && t->dtype != ac_grad_dtype(g, arg, 0)) t = x_cast(&g->x, t, ac_grad_dtype(g, arg, 0));
+  if (t->ndim != nd || memcmp(t->shape, shape, 8 * (size_t)nd) != 0)
+    t = x_sum_to(&g->x, t, shape, nd);
+  if (t != NULL && t->dtype != ac_grad_dtype(g, arg, 0))
+    t = x_cast(&g->x, t, ac_grad_dtype(g, arg, 0));
   return t;
 }

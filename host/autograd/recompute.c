@@ -1,11 +1,12 @@
-/* Recompute: regions of the forward that drop their saved tensors and compute them again in backward. Used by
- * accel.checkpoint (bindings/lac_saved.c).
+/* Recompute: regions of the forward that drop their saved tensors and compute them again in
+ * backward. Used by accel.checkpoint (bindings/lac_saved.c).
  *
- * In the forward every saved tensor of the region becomes a number. The first number that backward asks for makes the
- * region run again. Its saved tensors, in the same order, fill the slots, and each leaves with the node that needs it.
- * Regions nest: the hooks of the outer region keep the arguments of an inner one, and compute them again when the
- * inner one is to run. Nodes made by the second run also know their tensors by number, so the part of that graph that
- * Lua still holds keeps no bytes alive. */
+ * In the forward every saved tensor of the region becomes a number. The first number that backward
+ * asks for makes the region run again. Its saved tensors, in the same order, fill the slots, and
+ * each leaves with the node that needs it. Regions nest: the hooks of the outer region keep the
+ * arguments of an inner one, and compute them again when the inner one is to run. Nodes made by the
+ * second run also know their tensors by number, so the part of that graph that Lua still holds
+ * keeps no bytes alive. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +33,8 @@ struct ac_recompute {
   ac_saved_hooks forward, again;
 };
 
-/* A node's handle of a saved tensor: its number in the region. t: the tensor itself, if it came in the second run and its slot
- * was not waiting for it. */
+/* A node's handle of a saved tensor: its number in the region. t: the tensor itself, if it came in
+ * the second run and its slot was not waiting for it. */
 typedef struct holder {
   ac_recompute *r;
   int i;
@@ -57,7 +58,8 @@ static void drop_args(ac_recompute *r) {
   free(args);
 }
 
-/* No holder can ask any more: the data for the second run is freed at once, not with the last shell. */
+/* No holder can ask any more: the data for the second run is freed at once, not with the last
+ * shell. */
 static void unlive(ac_recompute *r) {
   if (--r->live > 0) return;
   drop_args(r);
@@ -111,7 +113,8 @@ static ac_status pack_forward(void *user, ac_tensor *t, void **packed, ac_err *e
 static ac_status stop(ac_recompute *r, ac_err *e) {
   r->stopped = true;
   if (r->spec.stop != NULL) r->spec.stop(r->spec.user);
-  return AC_FAIL(e, CALLBACK, "stopped: the recomputation is complete; pass this error on to the checkpoint");
+  return AC_FAIL(e, CALLBACK,
+                 "stopped: the recomputation is complete; pass this error on to the checkpoint");
 }
 
 static ac_status pack_again(void *user, ac_tensor *t, void **packed, ac_err *e) {
@@ -122,20 +125,22 @@ static ac_status pack_again(void *user, ac_tensor *t, void **packed, ac_err *e) 
   if (early && i > r->last) return stop(r, e); /* the first failure was caught by the callback */
   if (i >= r->n) {
     if (r->spec.check)
-      return AC_FAIL(e, STATE,
-                     "checkpoint: during recomputation the function saved more tensors than the %d of its "
-                     "forward; it must do "
-                     "the same every time it is called",
-                     r->n);
+      return AC_FAIL(
+          e, STATE,
+          "checkpoint: during recomputation the function saved more tensors than the %d of its "
+          "forward; it must do "
+          "the same every time it is called",
+          r->n);
     return hold(r, i, true, t, packed, e);
   }
   slot *p = &r->slots[i];
   if (r->spec.check && !aci_packed_fits(&p->meta, t))
-    return AC_FAIL(e, STATE,
-                   "checkpoint: during recomputation saved tensor %d of %d is %s; in the forward it was %s: the "
-                   "function must do "
-                   "the same every time it is called",
-                   i + 1, r->n, aci_tensor_str(t, a, sizeof a), aci_packed_str(&p->meta, b, sizeof b));
+    return AC_FAIL(
+        e, STATE,
+        "checkpoint: during recomputation saved tensor %d of %d is %s; in the forward it was %s: the "
+        "function must do "
+        "the same every time it is called",
+        i + 1, r->n, aci_tensor_str(t, a, sizeof a), aci_packed_str(&p->meta, b, sizeof b));
   const bool wanted = p->alive && p->got == NULL;
   if (wanted) ac_tensor_retain(p->got = t);
   if (early && i == r->last) return stop(r, e);
@@ -160,11 +165,12 @@ static ac_status replay(ac_recompute *r, ac_err *e) {
     ac_ctx_set_grad_enabled(r->ctx, grad);
     if (r->stopped) st = AC_OK;
     else if (st == AC_OK && r->next < r->n && r->spec.check)
-      st = AC_FAIL(e, STATE,
-                   "checkpoint: during recomputation the function saved %d tensors, in the forward %d: it must do "
-                   "the same every "
-                   "time it is called",
-                   r->next, r->n);
+      st = AC_FAIL(
+          e, STATE,
+          "checkpoint: during recomputation the function saved %d tensors, in the forward %d: it must do "
+          "the same every "
+          "time it is called",
+          r->next, r->n);
   }
   for (int i = 0; i < n_args; i++) ac_tensor_release(args[i]);
   free(args);
@@ -191,24 +197,26 @@ static ac_status unpack(void *packed, ac_tensor **out, ac_err *e) {
   r->ref++;
   ac_status st = AC_OK;
   if (r->slots[h->i].got == NULL)
-    st = r->replaying
-             ? AC_FAIL(e, STATE, "checkpoint: the recomputation needs a tensor that it is computing")
-             : replay(r, e);
+    st = r->replaying ? AC_FAIL(e, STATE,
+                                "checkpoint: the recomputation needs a tensor that it is computing")
+                      : replay(r, e);
   slot *p = &r->slots[h->i];
   if (st == AC_OK && p->got == NULL)
-    st = AC_FAIL(e, STATE, "checkpoint: during recomputation the function did not save tensor %d of %d", h->i + 1,
-                 r->n);
+    st = AC_FAIL(e, STATE,
+                 "checkpoint: during recomputation the function did not save tensor %d of %d",
+                 h->i + 1, r->n);
   if (st == AC_OK) {
     *out = p->got;
     if (r->replaying || r->open > 0) ac_tensor_retain(*out);
-    else p->got = NULL; /* it leaves with the node that asked. A second backward computes it again */
+    else
+      p->got = NULL; /* it leaves with the node that asked. A second backward computes it again */
   }
   unref(r);
   return st;
 }
 
-ac_status ac_recompute_new(ac_ctx *c, const ac_recompute_spec *spec, int n_args, ac_tensor *const *args,
-                           ac_recompute **out, ac_err *e) {
+ac_status ac_recompute_new(ac_ctx *c, const ac_recompute_spec *spec, int n_args,
+                           ac_tensor *const *args, ac_recompute **out, ac_err *e) {
   *out = NULL;
   if (spec->struct_size != sizeof *spec)
     return AC_FAIL(e, UNSUPPORTED, "ac_recompute_spec of another version");

@@ -1,5 +1,5 @@
-/* Recording: called by ac_call after a kernel when gradients are on. Builds the node of the call and hangs it
- * on the outputs. */
+/* Recording: called by ac_call after a kernel when gradients are on. Builds the node of the call
+ * and hangs it on the outputs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static bool needs_grad(const ac_value *v) {
 
 /* Sizes of the parts of a node for this call. */
 typedef struct sizes {
-  bool grad;    /* an input needs a gradient */
+  bool grad; /* an input needs a gradient */
   int n_edges;
   size_t bytes; /* of variable parts */
 } sizes;
@@ -34,8 +34,8 @@ static ac_status look_at(const ac_tensor *t, sizes *s, ac_err *e) {
   return t->flags & ACI_T_VIEW ? aci_check_view(t, e) : AC_OK;
 }
 
-/* Sums up s over all arguments. Refuses views taken before an in-place write to their storage: their history does not match
- * their values. */
+/* Sums up s over all arguments. Refuses views taken before an in-place write to their storage:
+ * their history does not match their values. */
 static ac_status look(const ac_frame *f, sizes *s, ac_err *e) {
   *s = (sizes){false, 0, 0};
   for (int i = 0; i < f->n_args; i++) {
@@ -69,20 +69,25 @@ static bool saves_in(const ac_frame *f, int i) {
   return i < 24 && (f->desc->save & AC_SAVE_IN(i)) && for_any(f, i < 8 ? f->desc->save_for[i] : 0);
 }
 static bool saves_out(const ac_frame *f, int i) {
-  return i < 8 && (f->desc->save & AC_SAVE_OUT(i)) && for_any(f, i < 4 ? f->desc->save_out_for[i] : 0);
+  return i < 8 && (f->desc->save & AC_SAVE_OUT(i)) &&
+         for_any(f, i < 4 ? f->desc->save_out_for[i] : 0);
 }
 
 ac_status aci_write_check(const ac_ctx *c, const ac_tensor *t, ac_err *e) {
   if (!c->grad_enabled) return AC_OK;
   if (aci_is_leaf(t) && aci_requires_grad(t))
-    return AC_FAIL(e, GRAD, "a leaf that requires gradients is written in place; do it inside accel.no_grad()");
+    return AC_FAIL(
+        e, GRAD,
+        "a leaf that requires gradients is written in place; do it inside accel.no_grad()");
   if (t->flags & ACI_T_LEAF_VIEW)
-    return AC_FAIL(e, GRAD, "a view of a leaf that requires gradients is written in place; do it inside accel.no_grad()");
+    return AC_FAIL(
+        e, GRAD,
+        "a view of a leaf that requires gradients is written in place; do it inside accel.no_grad()");
   return AC_OK;
 }
 
-/* Before a kernel that writes: a leaf that requires gradients, a view of one, or a view inside a graph may
- * not be written. */
+/* Before a kernel that writes: a leaf that requires gradients, a view of one, or a view inside a
+ * graph may not be written. */
 ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
   sizes s;
   if (!c->grad_enabled) return AC_OK;
@@ -96,20 +101,24 @@ ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
       const ac_tensor *t = v->kind == AC_T_TENSOR ? v->tensor : v->tensors[j];
       AC_TRY(aci_write_check(c, t, e));
       if ((t->flags & ACI_T_VIEW) && grad)
-        return AC_FAIL(e, GRAD,
-                       "a view is written in place while gradients are recorded; write into the whole "
-                       "tensor, use an op that returns a "
-                       "new one (cat, where, index ops), or clone the view first");
+        return AC_FAIL(
+            e, GRAD,
+            "a view is written in place while gradients are recorded; write into the whole "
+            "tensor, use an op that returns a "
+            "new one (cat, where, index ops), or clone the view first");
     }
   }
-  if (!grad || f->desc->nondiff || !(f->op->mutates & 1) || f->args[0].kind != AC_T_TENSOR || !saves_in(f, 0))
+  if (!grad || f->desc->nondiff || !(f->op->mutates & 1) || f->args[0].kind != AC_T_TENSOR ||
+      !saves_in(f, 0))
     return AC_OK;
   return ac_clone(c, f->args[0].tensor, &f->before, e);
 }
 
-/* Edge k of n leads to the target of t's gradient. *slot is n's saved reference to t (NULL: none). The edge's meta joins the
- * list of those that save it. Shapes are copied to *var, which moves on. */
-static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor **slot, char **var, ac_err *e) {
+/* Edge k of n leads to the target of t's gradient. *slot is n's saved reference to t (NULL: none).
+ * The edge's meta joins the list of those that save it. Shapes are copied to *var, which moves
+ * on. */
+static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor **slot, char **var,
+                          ac_err *e) {
   ac_tensor *const saved = *slot;
   aci_meta *m = &n->base.meta[k];
   m->dtype = t->dtype;
@@ -134,8 +143,9 @@ static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor **slot,
   return aci_edge_of(t, &n->base.edge[k], e);
 }
 
-/* Copies the call's arguments into n, lists and strings to var, and makes an edge for each tensor. After a failure the loop
- * continues with NULL tensors, so that release_saved finds every argument filled in. */
+/* Copies the call's arguments into n, lists and strings to var, and makes an edge for each tensor.
+ * After a failure the loop continues with NULL tensors, so that release_saved finds every argument
+ * filled in. */
 static ac_status fill_args(aci_op_node *n, const ac_frame *f, char *var, ac_err *e) {
   ac_status st = AC_OK;
   int k = 0;
@@ -148,7 +158,9 @@ static ac_status fill_args(aci_op_node *n, const ac_frame *f, char *var, ac_err 
     n->n_args = i + 1;
     switch (v->kind) {
       case AC_T_TENSOR:
-        w->tensor = !save || st != AC_OK ? NULL : i == 0 && f->before != NULL ? f->before : v->tensor;
+        w->tensor = !save || st != AC_OK          ? NULL
+                    : i == 0 && f->before != NULL ? f->before
+                                                  : v->tensor;
         if (st == AC_OK) st = add_edge(n, k++, v->tensor, &w->tensor, &var, e);
         break;
       case AC_T_TENSORS: {
@@ -215,9 +227,11 @@ static void cut(ac_tensor *t) {
 
 void aci_write_done(const ac_ctx *c, ac_tensor *t) {
   if (c->grad_enabled) cut(t);
-  /* no locked instruction: two threads that write one storage at a time race for its bytes as well */
+  /* no locked instruction: two threads that write one storage at a time race for its bytes as
+   * well */
   _Atomic uint32_t *version = &t->storage->version;
-  atomic_store_explicit(version, atomic_load_explicit(version, memory_order_relaxed) + 1, memory_order_relaxed);
+  atomic_store_explicit(version, atomic_load_explicit(version, memory_order_relaxed) + 1,
+                        memory_order_relaxed);
 }
 
 static void cut_written(ac_frame *f) {
@@ -229,10 +243,11 @@ static void cut_written(ac_frame *f) {
   }
 }
 
-/* Makes the node of a call whose kernel has run. Nothing happens without an input that needs a gradient, or without a
- * result of floats. The node is one allocation: aci_op_node, then args, edges, metas, saved outputs, first edges, output
- * versions and the variable part (shapes, lists, numbers, strings) that look() counted. Until the last loop only this
- * function holds the node, so a failure releases it and leaves the results without history. That loop cannot fail. */
+/* Makes the node of a call whose kernel has run. Nothing happens without an input that needs a
+ * gradient, or without a result of floats. The node is one allocation: aci_op_node, then args,
+ * edges, metas, saved outputs, first edges, output versions and the variable part (shapes, lists,
+ * numbers, strings) that look() counted. Until the last loop only this function holds the node, so
+ * a failure releases it and leaves the results without history. That loop cannot fail. */
 ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
   sizes s;
   int n_float = 0;
@@ -246,8 +261,9 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
   if (n_float == 0) return AC_OK;
 
   size_t ne = (size_t)s.n_edges, na = (size_t)f->n_args, no = (size_t)f->n_out;
-  size_t total = sizeof(aci_op_node) + na * sizeof(ac_value) + ne * (sizeof(aci_edge) + sizeof(aci_meta)) +
-                 no * (sizeof(ac_tensor *) + 4) + pad8(na * 2) + s.bytes + 16;
+  size_t total = sizeof(aci_op_node) + na * sizeof(ac_value) +
+                 ne * (sizeof(aci_edge) + sizeof(aci_meta)) + no * (sizeof(ac_tensor *) + 4) +
+                 pad8(na * 2) + s.bytes + 16;
   aci_op_node *n = aci_small_alloc(total);
   if (n == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
   *n = (aci_op_node){.base = {.ref = 1,
@@ -277,26 +293,29 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
   p += pad8(no * 4);
   ac_status st = fill_args(n, f, p, e);
 
-  /* a saved result is kept as an alias without history: the result holds this node, which must not hold it back */
+  /* a saved result is kept as an alias without history: the result holds this node, which must not
+   * hold it back */
   for (int i = 0; st == AC_OK && i < f->n_out; i++) {
     if (!saves_out(f, i)) continue;
     n->out[i] = aci_tensor_detach(f->out[i]);
     if (n->out[i] == NULL) st = AC_FAIL(e, OOM, "no memory for a tensor's head");
     else /* a written output's version rises right after recording */
-      n->out_version[i] =
-          atomic_load_explicit(&f->out[i]->storage->version, memory_order_relaxed) + (f->op->mutates != 0);
+      n->out_version[i] = atomic_load_explicit(&f->out[i]->storage->version, memory_order_relaxed) +
+                          (f->op->mutates != 0);
   }
   if (__builtin_expect(c->record_more, 0) && st == AC_OK) {
     if (c->anomaly) n->base.site = aci_site(c);
     if (c->saved_hooks != NULL) st = aci_pack_node(c, n, e);
   }
   /* written tensors get another history below: nodes that saved them may not reach it */
-  for (int i = 0; f->op->mutates != 0 && st == AC_OK && i < f->n_out; i++) st = aci_detach_saved(f->out[i], e);
+  for (int i = 0; f->op->mutates != 0 && st == AC_OK && i < f->n_out; i++)
+    st = aci_detach_saved(f->out[i], e);
   if (st != AC_OK) {
     aci_node_release(&n->base);
     return st;
   }
-  atomic_store_explicit(&n->base.ref, n_float, memory_order_relaxed); /* one reference per result of floats */
+  /* one reference per result of floats */
+  atomic_store_explicit(&n->base.ref, n_float, memory_order_relaxed);
   for (int i = 0; i < f->n_out; i++) {
     ac_tensor *t = f->out[i];
     if (!ac_dtype_is_float((ac_dtype)t->dtype)) continue;

@@ -1,6 +1,7 @@
-/* Hooks on tensors kept for backward: a stack of them in a context. Each has two sides: pack while a call is
- * recorded, unpack in its backward. A packed tensor is gone. Its node keeps its shape, dtype and device and, in its
- * edges, its origin, so that a second derivative finds the history again. */
+/* Hooks on tensors kept for backward: a stack of them in a context. Each has two sides: pack while
+ * a call is recorded, unpack in its backward. A packed tensor is gone. Its node keeps its shape,
+ * dtype and device and, in its edges, its origin, so that a second derivative finds the history
+ * again. */
 #include "autograd/saved.h"
 
 #include <stdio.h>
@@ -90,8 +91,8 @@ static ac_status unpack(ac_ctx *c, const aci_packed *p, ac_tensor **out, ac_err 
   return AC_OK;
 }
 
-/* The same bytes with the history of an edge. Leaves get their accumulation node as grad_fn, since the leaf itself may have been
- * freed. */
+/* The same bytes with the history of an edge. Leaves get their accumulation node as grad_fn, since
+ * the leaf itself may have been freed. */
 static ac_tensor *with_history(const ac_tensor *t, const aci_edge *edge) {
   ac_tensor *a = aci_tensor_detach(t);
   if (a == NULL || edge->node == NULL) return a;
@@ -109,7 +110,8 @@ ac_status aci_save(ac_ctx *c, ac_tensor *t, bool output, aci_saved *s, ac_err *e
   if (t == NULL) return AC_OK;
   if (c->saved_hooks != NULL) {
     if (!output) AC_TRY(aci_edge_of(t, &s->edge, e));
-    ac_status st = pack(c, t, s->edge.node != NULL && s->edge.node->cls == &aci_acc_class, &s->packed, e);
+    ac_status st =
+        pack(c, t, s->edge.node != NULL && s->edge.node->cls == &aci_acc_class, &s->packed, e);
     if (st != AC_OK || s->packed == NULL) {
       aci_node_release(s->edge.node);
       s->edge.node = NULL;
@@ -131,7 +133,8 @@ ac_status aci_save(ac_ctx *c, ac_tensor *t, bool output, aci_saved *s, ac_err *e
   return AC_OK;
 }
 
-ac_status aci_saved_get(ac_ctx *c, const aci_saved *s, const char *what, int i, ac_tensor **out, ac_err *e) {
+ac_status aci_saved_get(ac_ctx *c, const aci_saved *s, const char *what, int i, ac_tensor **out,
+                        ac_err *e) {
   *out = NULL;
   if (s->packed != NULL) {
     ac_tensor *t;
@@ -143,8 +146,8 @@ ac_status aci_saved_get(ac_ctx *c, const aci_saved *s, const char *what, int i, 
   if (s->t == NULL) return AC_OK;
   const uint32_t have = ac_storage_version(s->t->storage);
   if (have != s->version)
-    return AC_FAIL(e, VERSION, "%s %d was changed in place after forward (version %u, expected %u)", what,
-                   i + 1, have, s->version);
+    return AC_FAIL(e, VERSION, "%s %d was changed in place after forward (version %u, expected %u)",
+                   what, i + 1, have, s->version);
   *out = s->edge.node != NULL ? with_history(s->t, &s->edge) : s->t;
   if (*out == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
   if (*out == s->t) ac_tensor_retain(s->t);
@@ -199,7 +202,8 @@ ac_status aci_pack_node(ac_ctx *c, aci_op_node *n, ac_err *e) {
   return AC_OK;
 }
 
-static ac_tensor *unpack_input(const aci_op_node *n, int k, ac_tensor *kept, bool create_graph, ac_expr *u) {
+static ac_tensor *unpack_input(const aci_op_node *n, int k, ac_tensor *kept, bool create_graph,
+                               ac_expr *u) {
   ac_tensor *t = NULL;
   if (u->st != AC_OK) return NULL;
   if (n->packed[k] == NULL) { /* held as well: a hook's own backward may free it */
@@ -221,11 +225,13 @@ ac_status aci_unpack_node(const aci_op_node *n, bool create_graph, ac_expr *u, a
   for (int i = 0; i < n->n_args && u->st == AC_OK; i++) {
     const ac_value *v = &n->args[i];
     args[i] = *v;
-    if (v->kind == AC_T_TENSOR) args[i].tensor = unpack_input(n, n->first[i], v->tensor, create_graph, u);
+    if (v->kind == AC_T_TENSOR)
+      args[i].tensor = unpack_input(n, n->first[i], v->tensor, create_graph, u);
     if (v->kind != AC_T_TENSORS) continue;
     ac_tensor **list = aci_expr_list(u, v->n + 1);
     if (list == NULL) return AC_FAIL(e, OOM, "no memory for saved tensors");
-    for (int j = 0; j < v->n; j++) list[j] = unpack_input(n, n->first[i] + j, v->tensors[j], create_graph, u);
+    for (int j = 0; j < v->n; j++)
+      list[j] = unpack_input(n, n->first[i] + j, v->tensors[j], create_graph, u);
     args[i].tensors = list;
   }
   for (int i = 0; i < n->base.n_out && u->st == AC_OK; i++) {

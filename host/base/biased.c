@@ -22,11 +22,15 @@ static bool available;
 static bool membarrier(int cmd) { return syscall(SYS_membarrier, cmd, 0, 0) == 0; }
 static void ask(void) { available = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); }
 
-/* A barrier on all threads: each sees the stores that this one made before it, and this one sees theirs. */
+/* A barrier on all threads: each sees the stores that this one made before it, and this one sees
+ * theirs. */
 static void barrier_everywhere(void) {
   if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
-  if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
-  nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL); /* forbidden since: stores leave a core in far less */
+  if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
+      membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
+    return;
+  /* forbidden since: stores leave a core in far less */
+  nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
   atomic_thread_fence(memory_order_seq_cst);
 }
 #else
@@ -39,7 +43,8 @@ static void spin(const _Atomic bool *flag) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
-    if (++spins % 128 == 0) sched_yield(); /* the holder may have lost its core, or be mapping memory */
+    /* the holder may have lost its core, or be mapping memory */
+    if (++spins % 128 == 0) sched_yield();
   }
 }
 

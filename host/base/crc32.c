@@ -1,9 +1,9 @@
-/* CRC-32 by carry-less multiplication if the CPU has it, otherwise by tables of eight. Called by the reader of
- * PyTorch's archives.
+/* CRC-32 by carry-less multiplication if the CPU has it, otherwise by tables of eight. Called by
+ * the reader of PyTorch's archives.
  *
- * Checksums are polynomials over GF(2) in reflected bit order. Four lanes of 16 bytes are multiplied by x^512
- * modulo the polynomial and added to the data 64 bytes later. At the end they are joined at a distance of
- * x^128, and the remaining 16 bytes go through the tables. */
+ * Checksums are polynomials over GF(2) in reflected bit order. Four lanes of 16 bytes are
+ * multiplied by x^512 modulo the polynomial and added to the data 64 bytes later. At the end they
+ * are joined at a distance of x^128, and the remaining 16 bytes go through the tables. */
 #include "base/crc32.h"
 
 #include <pthread.h>
@@ -27,7 +27,8 @@ static void prepare(void) {
     tables[0][i] = c;
   }
   for (int t = 1; t < 8; t++)
-    for (int i = 0; i < 256; i++) tables[t][i] = tables[t - 1][i] >> 8 ^ tables[0][tables[t - 1][i] & 255];
+    for (int i = 0; i < 256; i++)
+      tables[t][i] = tables[t - 1][i] >> 8 ^ tables[0][tables[t - 1][i] & 255];
 #if defined(__x86_64__)
   __builtin_cpu_init();
   has_multiply = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
@@ -37,9 +38,10 @@ static void prepare(void) {
 /* c: the inverted checksum so far. */
 static uint32_t by_table(uint32_t c, const unsigned char *p, size_t n) {
   for (; n >= 8; n -= 8, p += 8) {
-    uint32_t a = c ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-    c = tables[7][a & 255] ^ tables[6][a >> 8 & 255] ^ tables[5][a >> 16 & 255] ^ tables[4][a >> 24] ^
-        tables[3][p[4]] ^ tables[2][p[5]] ^ tables[1][p[6]] ^ tables[0][p[7]];
+    uint32_t a =
+        c ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+    c = tables[7][a & 255] ^ tables[6][a >> 8 & 255] ^ tables[5][a >> 16 & 255] ^
+        tables[4][a >> 24] ^ tables[3][p[4]] ^ tables[2][p[5]] ^ tables[1][p[6]] ^ tables[0][p[7]];
   }
   for (; n > 0; n--) c = c >> 8 ^ tables[0][(c ^ *p++) & 255];
   return c;
@@ -52,7 +54,8 @@ TARGET static __m128i load(const unsigned char *p) {
   return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 
-/* Moves x forward to the position of `next`. by: x^(distance + 64) and x^distance modulo the polynomial. */
+/* Moves x forward to the position of `next`. by: x^(distance + 64) and x^distance modulo the
+ * polynomial. */
 TARGET static __m128i fold(__m128i x, __m128i by, __m128i next) {
   const __m128i low = _mm_clmulepi64_si128(x, by, 0x00), high = _mm_clmulepi64_si128(x, by, 0x11);
   return _mm_xor_si128(_mm_xor_si128(low, high), next);

@@ -1,8 +1,8 @@
-/* CRC-32C by the SSE4.2 instruction if there is one, otherwise by tables of eight. Called by file, ckpt and
- * track.
+/* CRC-32C by the SSE4.2 instruction if there is one, otherwise by tables of eight. Called by file,
+ * ckpt and track.
  *
- * Checksums are polynomials over GF(2) in reflected bit order: bit 31 is x^0. Appending n bytes multiplies by
- * x^(8n), which is how pieces are put together. */
+ * Checksums are polynomials over GF(2) in reflected bit order: bit 31 is x^0. Appending n bytes
+ * multiplies by x^(8n), which is how pieces are put together. */
 #include "base/crc32c.h"
 
 #include <pthread.h>
@@ -48,7 +48,8 @@ static void prepare(void) {
     tables[0][i] = c;
   }
   for (int t = 1; t < 8; t++)
-    for (int i = 0; i < 256; i++) tables[t][i] = tables[t - 1][i] >> 8 ^ tables[0][tables[t - 1][i] & 255];
+    for (int i = 0; i < 256; i++)
+      tables[t][i] = tables[t - 1][i] >> 8 ^ tables[0][tables[t - 1][i] & 255];
   power_of_two[0] = ONE >> 8;
   for (int i = 1; i < 64; i++) power_of_two[i] = multiply(power_of_two[i - 1], power_of_two[i - 1]);
   shift_block = power(BLOCK);
@@ -66,17 +67,18 @@ static uint64_t load64(const unsigned char *p) {
 
 static uint32_t by_table(uint32_t c, const unsigned char *p, size_t n) {
   for (; n >= 8; p += 8, n -= 8) {
-    uint32_t lo = c ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-    c = tables[7][lo & 255] ^ tables[6][lo >> 8 & 255] ^ tables[5][lo >> 16 & 255] ^ tables[4][lo >> 24] ^
-        tables[3][p[4]] ^ tables[2][p[5]] ^ tables[1][p[6]] ^ tables[0][p[7]];
+    uint32_t lo =
+        c ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+    c = tables[7][lo & 255] ^ tables[6][lo >> 8 & 255] ^ tables[5][lo >> 16 & 255] ^
+        tables[4][lo >> 24] ^ tables[3][p[4]] ^ tables[2][p[5]] ^ tables[1][p[6]] ^ tables[0][p[7]];
   }
   for (; n > 0; p++, n--) c = c >> 8 ^ tables[0][(c ^ *p) & 255];
   return c;
 }
 
 #if defined(__x86_64__)
-/* The instruction takes 3 cycles but starts one each cycle: three blocks go side by side and are joined
- * after. */
+/* The instruction takes 3 cycles but starts one each cycle: three blocks go side by side and are
+ * joined after. */
 __attribute__((target("sse4.2"))) static uint32_t by_instruction(uint32_t c, const unsigned char *p,
                                                                  size_t n) {
   for (; n >= 3 * BLOCK; p += 3 * BLOCK, n -= 3 * BLOCK) {

@@ -45,7 +45,8 @@ ac_status ac_err_set(ac_err *e, ac_status code, const char *file, int line, cons
   va_end(ap);
   /* names in it may come from others, and the message may go to a terminal */
   const size_t n = strlen(text);
-  aci_visible(e->msg, sizeof e->msg, text, n == sizeof text - 1 ? whole_characters(text, n) : n, true, NULL);
+  aci_visible(e->msg, sizeof e->msg, text, n == sizeof text - 1 ? whole_characters(text, n) : n,
+              true, NULL);
   errno = saved;
   return code;
 }
@@ -56,7 +57,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static aci_fault latest;
 
 ac_status ac_fault(ac_err *e, const char *expr, const char *file, int line) {
-  ac_log_write(AC_LOG_ERROR, "base", "%s:%d: internal check failed: %s (this is a bug in accel)", file, line, expr);
+  ac_log_write(AC_LOG_ERROR, "base", "%s:%d: internal check failed: %s (this is a bug in accel)",
+               file, line, expr);
   pthread_mutex_lock(&lock);
   latest = (aci_fault){expr, file, line};
   atomic_store(&aci_fault_pending, true);
@@ -73,6 +75,8 @@ bool aci_fault_claim(aci_fault *f) {
 }
 
 ac_status aci_fault_err(aci_fault f, ac_err *e) {
-  return ac_err_set(e, AC_INTERNAL, f.file, f.line, "internal check failed: %s (%s:%d); this is a bug in accel, and this context takes no more calls",
-                    f.expr, f.file, f.line);
+  return ac_err_set(
+      e, AC_INTERNAL, f.file, f.line,
+      "internal check failed: %s (%s:%d); this is a bug in accel, and this context takes no more calls",
+      f.expr, f.file, f.line);
 }

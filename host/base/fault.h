@@ -1,5 +1,6 @@
-/* An internal check that failed (ac_fault in accel/base.h). A context looks at the flag when it begins a call. The first one that does
- * claims the fault, and refuses every call from then on. Used by ops/ctx.c, ops/call.c and the bindings' hosts. err.c has the functions. */
+/* An internal check that failed (ac_fault in accel/base.h). A context looks at the flag when it
+ * begins a call. The first one that does claims the fault, and refuses every call from then on.
+ * Used by ops/ctx.c, ops/call.c and the bindings' hosts. err.c has the functions. */
 #ifndef ACI_FAULT_H
 #define ACI_FAULT_H
 #include "accel/base.h"
@@ -12,7 +13,8 @@ typedef struct aci_fault {
 bool aci_fault_claim(aci_fault *f);
 ac_status aci_fault_err(aci_fault f, ac_err *e); /* AC_INTERNAL with the place */
 
-#ifndef __cplusplus /* kernels in CUDA C++ include the context's header, and have no use for the flag */
+/* kernels in CUDA C++ include the context's header, and have no use for the flag */
+#ifndef __cplusplus
 #include <stdatomic.h>
 extern atomic_bool aci_fault_pending;
 #endif

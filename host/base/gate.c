@@ -43,7 +43,8 @@ int aci_gate_find(const aci_gate *g, uint64_t source, int64_t now, bool *displac
     for (int k = 0; k < 2; k++) {
       const aci_gate_place *q = least[k] < 0 ? NULL : &g->place[least[k]];
       if (k == 1 && p->source != source) continue;
-      if (q == NULL || p->bytes < q->bytes || (p->bytes == q->bytes && p->until < q->until)) least[k] = i;
+      if (q == NULL || p->bytes < q->bytes || (p->bytes == q->bytes && p->until < q->until))
+        least[k] = i;
     }
   }
   const bool full = own >= g->limits.of_source;
@@ -62,17 +63,22 @@ bool aci_gate_take(aci_gate *g, int place, size_t bytes) {
   return p->trusted || p->bytes <= g->limits.bytes;
 }
 
-bool aci_gate_late(const aci_gate *g, int place, int64_t now) { return now > g->place[place].until; }
+bool aci_gate_late(const aci_gate *g, int place, int64_t now) {
+  return now > g->place[place].until;
+}
 
 void aci_gate_trust(aci_gate *g, int place) { g->place[place].trusted = true; }
 
 void aci_gate_leave(aci_gate *g, int place) { g->place[place] = (aci_gate_place){0}; }
 
-void aci_gate_refuse(aci_gate *g, int place, const char *from, const char *why, const char *what_to_do) {
+void aci_gate_refuse(aci_gate *g, int place, const char *from, const char *why,
+                     const char *what_to_do) {
   aci_gate_leave(g, place);
   g->closed++;
   if (g->reported) return;
   g->reported = true;
-  ac_log_write(AC_LOG_WARN, g->area, "%s closed a connection from %s: %s%s%s (more of them are only counted)", g->what,
-               from[0] != 0 ? from : "an unknown address", why, what_to_do[0] != 0 ? "; " : "", what_to_do);
+  ac_log_write(AC_LOG_WARN, g->area,
+               "%s closed a connection from %s: %s%s%s (more of them are only counted)", g->what,
+               from[0] != 0 ? from : "an unknown address", why, what_to_do[0] != 0 ? "; " : "",
+               what_to_do);
 }

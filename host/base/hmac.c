@@ -22,7 +22,8 @@ ac_status aci_random_bytes(void *out, size_t n, ac_err *e) {
 #include <openssl/crypto.h>
 #include <openssl/hmac.h>
 
-#define FUNCTIONS(X) X(HMAC) X(EVP_sha256) X(CRYPTO_memcmp) X(OPENSSL_init_crypto) X(OpenSSL_version)
+#define FUNCTIONS(X) \
+  X(HMAC) X(EVP_sha256) X(CRYPTO_memcmp) X(OPENSSL_init_crypto) X(OpenSSL_version)
 
 static struct {
 #define X(name) __typeof__(name) *name;
@@ -46,9 +47,11 @@ static void load(void) {
 #define X(name) take(so, #name, &lib.name, sizeof lib.name) &&
   if (!(FUNCTIONS(X) true)) return;
 #undef X
-  /* neither openssl.cnf nor a handler at exit: the embedding program may use the library in its own way */
+  /* neither openssl.cnf nor a handler at exit: the embedding program may use the library in its own
+   * way */
   unusable = "libcrypto does not start";
-  if (lib.OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL) != 1) return;
+  if (lib.OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL) != 1)
+    return;
   unusable = NULL;
 }
 
@@ -63,10 +66,13 @@ ac_status aci_hmac_library(const char **version, ac_err *e) {
   return AC_OK;
 }
 
-ac_status aci_hmac(const void *key, size_t key_bytes, const void *text, size_t bytes, uint8_t out[ACI_HMAC], ac_err *e) {
+ac_status aci_hmac(const void *key, size_t key_bytes, const void *text, size_t bytes,
+                   uint8_t out[ACI_HMAC], ac_err *e) {
   unsigned n = 0;
   AC_TRY(ready(e));
-  if (key_bytes > INT_MAX || lib.HMAC(lib.EVP_sha256(), key, (int)key_bytes, text, bytes, out, &n) == NULL || n != ACI_HMAC)
+  if (key_bytes > INT_MAX ||
+      lib.HMAC(lib.EVP_sha256(), key, (int)key_bytes, text, bytes, out, &n) == NULL ||
+      n != ACI_HMAC)
     return AC_FAIL(e, UNSUPPORTED, "libcrypto does not compute HMAC-SHA-256");
   return AC_OK;
 }
@@ -78,10 +84,15 @@ bool aci_hmac_equal(const uint8_t a[ACI_HMAC], const uint8_t b[ACI_HMAC]) {
 #else
 
 #define ABSENT "this build lacks libcrypto; install the package libssl-dev and build again"
-ac_status aci_hmac_library(const char **version, ac_err *e) { return (void)version, AC_FAIL(e, UNSUPPORTED, ABSENT); }
-ac_status aci_hmac(const void *key, size_t key_bytes, const void *text, size_t bytes, uint8_t out[ACI_HMAC], ac_err *e) {
+ac_status aci_hmac_library(const char **version, ac_err *e) {
+  return (void)version, AC_FAIL(e, UNSUPPORTED, ABSENT);
+}
+ac_status aci_hmac(const void *key, size_t key_bytes, const void *text, size_t bytes,
+                   uint8_t out[ACI_HMAC], ac_err *e) {
   (void)key, (void)key_bytes, (void)text, (void)bytes, (void)out;
   return AC_FAIL(e, UNSUPPORTED, ABSENT);
 }
-bool aci_hmac_equal(const uint8_t a[ACI_HMAC], const uint8_t b[ACI_HMAC]) { return (void)a, (void)b, false; }
+bool aci_hmac_equal(const uint8_t a[ACI_HMAC], const uint8_t b[ACI_HMAC]) {
+  return (void)a, (void)b, false;
+}
 #endif

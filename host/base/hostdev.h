@@ -1,5 +1,5 @@
-/* AC_HOSTDEV marks functions that CPU kernels and CUDA kernels share: written once, compiled by both
- * compilers. */
+/* AC_HOSTDEV marks functions that CPU kernels and CUDA kernels share: written once, compiled by
+ * both compilers. */
 #ifndef ACI_HOSTDEV_H
 #define ACI_HOSTDEV_H
 
@@ -9,11 +9,12 @@
 #define AC_HOSTDEV
 #endif
 
-/* Marks declarations, at the beginning of a line, of private functions that modules of devices may call: the build writes the table by
- * which they do (ops/gen/emit_calls.c). */
+/* Marks declarations, at the beginning of a line, of private functions that modules of devices may
+ * call: the build writes the table by which they do (ops/gen/emit_calls.c). */
 #define ACI_MODULE_API
 
-/* Counts in structs that launchers of CUDA kernels (C++) read as well: there they are plain, and never touched. */
+/* Counts in structs that launchers of CUDA kernels (C++) read as well: there they are plain, and
+ * never touched. */
 #ifdef __cplusplus
 #define AC_ATOMIC(T) T
 #else

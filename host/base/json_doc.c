@@ -1,6 +1,6 @@
-/* The JSON document (json.h): nodes in one array in the order of the text, strings in one buffer, hash tables
- * for large objects. 16 bytes a node: `[1,1,...]`, the worst case, costs 8 bytes per byte of input. Called by
- * configs, indexes, tokenizers and the bindings. */
+/* The JSON document (json.h): nodes in one array in the order of the text, strings in one buffer,
+ * hash tables for large objects. 16 bytes a node: `[1,1,...]`, the worst case, costs 8 bytes per
+ * byte of input. Called by configs, indexes, tokenizers and the bindings. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,8 +42,9 @@ static size_t table_size(uint32_t members) {
   return n;
 }
 
-/* Appends one event's value to the nodes. A container is open until its end event, which fills in its span (how many nodes it takes,
- * itself included) and for large objects the place of its hash table, which fill_table makes when all is read. */
+/* Appends one event's value to the nodes. A container is open until its end event, which fills in
+ * its span (how many nodes it takes, itself included) and for large objects the place of its hash
+ * table, which fill_table makes when all is read. */
 static ac_status event(void *user, const aci_json_event *ev, ac_err *e) {
   builder *b = user;
   aci_json v = {.type = (uint8_t)ev->type};
@@ -69,7 +70,8 @@ static ac_status event(void *user, const aci_json_event *ev, ac_err *e) {
       break;
     case ACI_JSON_STRING:
     case ACI_JSON_KEY: {
-      /* unescaped and with its NUL it is shorter than it was with its quotes: the buffer holds all of them */
+      /* unescaped and with its NUL it is shorter than it was with its quotes: the buffer holds all
+       * of them */
       char *s = b->d->text + b->n_text;
       if (ev->len > 0) memcpy(s, ev->text, ev->len);
       s[ev->len] = '\0';
@@ -82,7 +84,8 @@ static ac_status event(void *user, const aci_json_event *ev, ac_err *e) {
     case ACI_JSON_OBJECT: v.u.c.span = 1; break;
   }
   /* members are counted by their keys, or in arrays by themselves */
-  if (b->depth > 0 && (ev->type == ACI_JSON_KEY || b->d->nodes[b->open[b->depth - 1]].type == ACI_JSON_ARRAY))
+  if (b->depth > 0 &&
+      (ev->type == ACI_JSON_KEY || b->d->nodes[b->open[b->depth - 1]].type == ACI_JSON_ARRAY))
     b->d->nodes[b->open[b->depth - 1]].len++;
   if (ev->type == ACI_JSON_ARRAY || ev->type == ACI_JSON_OBJECT) b->open[b->depth++] = b->n;
   return node_add(b, v, e);
@@ -91,7 +94,8 @@ static ac_status event(void *user, const aci_json_event *ev, ac_err *e) {
 static void fill_table(aci_json_doc *d, const aci_json *o) {
   size_t mask = table_size(o->len) - 1;
   uint32_t *t = d->index + o->u.c.index;
-  for (const aci_json *k = aci_json_first(o), *end = aci_json_after(o); k != end; k = aci_json_after(k + 1)) {
+  for (const aci_json *k = aci_json_first(o), *end = aci_json_after(o); k != end;
+       k = aci_json_after(k + 1)) {
     size_t i = aci_hash_bytes(d->hash_key, k->u.s, k->len) & mask;
     while (t[i] != 0) i = (i + 1) & mask;
     t[i] = (uint32_t)(k - o);
@@ -104,7 +108,8 @@ ac_status aci_json_parse(const char *text, size_t n, const aci_json_opts *opts, 
   aci_json_opts o = opts == NULL ? ACI_JSON_CONFIG : *opts;
   if (n > o.max_bytes || n >= UINT32_MAX)
     return AC_FAIL(e, PARSE, "JSON: %zu bytes, more than the %zu allowed", n, o.max_bytes);
-  builder b = {.d = calloc(1, sizeof *b.d), .open = malloc(((size_t)o.max_depth + 1) * sizeof *b.open)};
+  builder b = {.d = calloc(1, sizeof *b.d),
+               .open = malloc(((size_t)o.max_depth + 1) * sizeof *b.open)};
   ac_status st = AC_OK;
   const bool strings = n > 0 && memchr(text, '"', n) != NULL;
   if (b.d == NULL || b.open == NULL || (strings && (b.d->text = malloc(n + 1)) == NULL)) {
@@ -151,7 +156,8 @@ const aci_json *aci_json_get(const aci_json_doc *d, const aci_json *o, const cha
   if (o == NULL || o->type != ACI_JSON_OBJECT) return NULL;
   size_t n = strlen(key);
   if (o->u.c.index == 0) {
-    for (const aci_json *k = aci_json_first(o), *end = aci_json_after(o); k != end; k = aci_json_after(k + 1))
+    for (const aci_json *k = aci_json_first(o), *end = aci_json_after(o); k != end;
+         k = aci_json_after(k + 1))
       if (is_key(k, key, n)) return k + 1;
     return NULL;
   }

@@ -10,8 +10,8 @@ static uint64_t fold(uint64_t a, uint64_t b) {
   return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
-/* Eight bytes a step, folded with the key into both factors of a product: without the key no collisions can
- * be planned. */
+/* Eight bytes a step, folded with the key into both factors of a product: without the key no
+ * collisions can be planned. */
 uint64_t aci_hash_bytes(uint64_t key, const void *p, size_t n) {
   static const uint64_t odd = 0x9E3779B97F4A7C15u;
   const unsigned char *s = p;

@@ -1,5 +1,5 @@
-/* The JSON event reader (json.h): one pass over a buffer, an explicit stack, no recursion. Called by
- * json_doc.c and by readers of large files that keep no document (safetensors). */
+/* The JSON event reader (json.h): one pass over a buffer, an explicit stack, no recursion. Called
+ * by json_doc.c and by readers of large files that keep no document (safetensors). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,11 +9,12 @@
 #include "base/json.h"
 #include "base/number.h"
 
-enum { NUMBER_MOST = 1000 }; /* characters. Longer ones are attacks, and cost strtod more than linear time */
+/* characters. Longer ones are attacks, and cost strtod more than linear time */
+enum { NUMBER_MOST = 1000 };
 #define NONE UINT32_MAX
 
-/* Keys of the objects that are open now. Entries are added and dropped in stack order, so the entry to drop
- * is always the first of its chain. */
+/* Keys of the objects that are open now. Entries are added and dropped in stack order, so the entry
+ * to drop is always the first of its chain. */
 typedef struct key_entry {
   uint32_t hash, next; /* next in the chain: index, or NONE */
   size_t offset, len;  /* into `bytes` */
@@ -79,7 +80,8 @@ static bool keys_grow(reader *r) {
   r->chains = chains;
   r->n_chains = cap;
   for (uint32_t i = 0; i < cap; i++) chains[i] = NONE;
-  for (uint32_t i = 0; i < r->n_keys; i++) { /* in the order of arrival, which keeps the newest first */
+  /* in the order of arrival, which keeps the newest first */
+  for (uint32_t i = 0; i < r->n_keys; i++) {
     key_entry *k = &keys[i];
     k->next = chains[k->hash & (cap - 1)];
     chains[k->hash & (cap - 1)] = i;
@@ -100,7 +102,8 @@ static ac_status key_add(reader *r, const char *s, size_t n, const unsigned char
       while (shown > 0 && shown < (int)n && ((unsigned char)s[shown] & 0xC0) == 0x80) shown--;
       char name[64];
       for (int c = 0; c < shown; c++) name[c] = s[c] >= 0 && s[c] < ' ' ? '?' : s[c];
-      snprintf(what, sizeof what, "duplicate key \"%.*s%s\"", shown, name, shown < (int)n ? "..." : "");
+      snprintf(what, sizeof what, "duplicate key \"%.*s%s\"", shown, name,
+               shown < (int)n ? "..." : "");
       return refuse(r, ACI_JSON_REPEATED_KEY, at, what);
     }
   }
@@ -145,9 +148,11 @@ static void add_code_point(aci_strbuf *b, uint32_t c) {
   } else if (c < 0x800) {
     u[0] = (char)(0xC0 | c >> 6), u[1] = (char)(0x80 | (c & 63)), n = 2;
   } else if (c < 0x10000) {
-    u[0] = (char)(0xE0 | c >> 12), u[1] = (char)(0x80 | (c >> 6 & 63)), u[2] = (char)(0x80 | (c & 63)), n = 3;
+    u[0] = (char)(0xE0 | c >> 12), u[1] = (char)(0x80 | (c >> 6 & 63)),
+    u[2] = (char)(0x80 | (c & 63)), n = 3;
   } else {
-    u[0] = (char)(0xF0 | c >> 18), u[1] = (char)(0x80 | (c >> 12 & 63)), u[2] = (char)(0x80 | (c >> 6 & 63));
+    u[0] = (char)(0xF0 | c >> 18), u[1] = (char)(0x80 | (c >> 12 & 63)),
+    u[2] = (char)(0x80 | (c >> 6 & 63));
     u[3] = (char)(0x80 | (c & 63)), n = 4;
   }
   aci_strbuf_add(b, u, n);
@@ -170,8 +175,9 @@ static ac_status escape(reader *r) {
   r->p += 4;
   uint32_t code = (uint32_t)hi;
   if (hi >= 0xD800 && hi <= 0xDFFF) {
-    int lo =
-        hi <= 0xDBFF && r->end - r->p >= 2 && r->p[0] == '\\' && r->p[1] == 'u' ? hex4(r->p + 2, r->end) : -1;
+    int lo = hi <= 0xDBFF && r->end - r->p >= 2 && r->p[0] == '\\' && r->p[1] == 'u'
+                 ? hex4(r->p + 2, r->end)
+                 : -1;
     if (lo < 0xDC00 || lo > 0xDFFF) return fault_at(r, at, "lone surrogate");
     r->p += 6;
     code = 0x10000 + ((uint32_t)(hi - 0xD800) << 10) + (uint32_t)(lo - 0xDC00);
@@ -228,7 +234,8 @@ static ac_status number(reader *r, aci_json_event *ev) {
   if (*r->p == '-') r->p++;
   if (r->p < r->end && *r->p == '0') r->p++;
   else if (!digits(r)) return fault(r, "expected a digit");
-  if (r->p < r->end && *r->p >= '0' && *r->p <= '9') return refuse(r, ACI_JSON_BAD_NUMBER, at, "leading zero");
+  if (r->p < r->end && *r->p >= '0' && *r->p <= '9')
+    return refuse(r, ACI_JSON_BAD_NUMBER, at, "leading zero");
   if (r->p < r->end && *r->p == '.') {
     integer = false;
     r->p++;
@@ -241,7 +248,8 @@ static ac_status number(reader *r, aci_json_event *ev) {
     if (!digits(r)) return fault(r, "expected a digit in the exponent");
   }
   size_t n = (size_t)(r->p - at);
-  if (n > NUMBER_MOST) return refuse(r, ACI_JSON_BAD_NUMBER, at, "number of more than 1000 characters");
+  if (n > NUMBER_MOST)
+    return refuse(r, ACI_JSON_BAD_NUMBER, at, "number of more than 1000 characters");
   char copy[NUMBER_MOST + 1]; /* terminated, unlike the input */
   memcpy(copy, at, n);
   copy[n] = '\0';
@@ -260,7 +268,8 @@ static ac_status number(reader *r, aci_json_event *ev) {
     ev->type = ACI_JSON_DOUBLE;
     ev->f = aci_strtod(copy, NULL);
   }
-  return isinf(ev->f) ? refuse(r, ACI_JSON_BAD_NUMBER, at, "number is too large for a double") : AC_OK;
+  return isinf(ev->f) ? refuse(r, ACI_JSON_BAD_NUMBER, at, "number is too large for a double")
+                      : AC_OK;
 }
 
 static bool word(reader *r, const char *w, size_t n) {
@@ -276,7 +285,8 @@ static ac_status emit(reader *r, aci_json_event *ev) {
 }
 
 static ac_status open_container(reader *r, bool object) {
-  aci_json_event ev = {.type = object ? ACI_JSON_OBJECT : ACI_JSON_ARRAY, .offset = (size_t)(r->p - r->s)};
+  aci_json_event ev = {.type = object ? ACI_JSON_OBJECT : ACI_JSON_ARRAY,
+                       .offset = (size_t)(r->p - r->s)};
   if (r->depth == r->opts.max_depth) {
     char what[64];
     snprintf(what, sizeof what, "nested deeper than %d", r->opts.max_depth);
@@ -313,7 +323,8 @@ static ac_status value(reader *r) {
     case 'f':
       ev.type = ACI_JSON_BOOL;
       ev.b = *r->p == 't';
-      if (!(ev.b ? word(r, "true", 4) : word(r, "false", 5))) return fault(r, "expected true or false");
+      if (!(ev.b ? word(r, "true", 4) : word(r, "false", 5)))
+        return fault(r, "expected true or false");
       break;
     case 'n':
       if (!word(r, "null", 4)) return fault(r, "expected null");
@@ -341,7 +352,8 @@ static ac_status key(reader *r) {
 
 static ac_status text(reader *r) {
   skip_blanks(r);
-  if (r->end - r->p >= 3 && memcmp(r->p, "\xEF\xBB\xBF", 3) == 0) return fault(r, "byte order mark");
+  if (r->end - r->p >= 3 && memcmp(r->p, "\xEF\xBB\xBF", 3) == 0)
+    return fault(r, "byte order mark");
   AC_TRY(value(r));
   bool fresh = true; /* the innermost container was just opened */
   while (r->depth > 0) {
@@ -367,8 +379,8 @@ static ac_status text(reader *r) {
   return r->p < r->end ? fault(r, "more text after the value") : AC_OK;
 }
 
-ac_status aci_json_read(const char *s, size_t n, const aci_json_opts *opts, aci_json_fn fn, void *user,
-                        ac_err *e) {
+ac_status aci_json_read(const char *s, size_t n, const aci_json_opts *opts, aci_json_fn fn,
+                        void *user, ac_err *e) {
   reader r = {.opts = opts == NULL ? ACI_JSON_CONFIG : *opts, .fn = fn, .user = user, .e = e};
   r.s = r.p = (const unsigned char *)(n == 0 ? "" : s);
   r.end = r.s + n;

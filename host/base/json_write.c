@@ -1,5 +1,5 @@
-/* The JSON writer and the UTF-8 check (json.h). Called by whatever writes configs, manifests and safetensors
- * headers. */
+/* The JSON writer and the UTF-8 check (json.h). Called by whatever writes configs, manifests and
+ * safetensors headers. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,8 @@ int aci_utf8_length(const unsigned char *s, size_t n) {
   for (int i = 1; i < len; i++)
     if ((s[i] & 0xC0) != 0x80) return 0;
   if ((c == 0xE0 && s[1] < 0xA0) || (c == 0xED && s[1] > 0x9F)) return 0; /* overlong, surrogates */
-  if ((c == 0xF0 && s[1] < 0x90) || (c == 0xF4 && s[1] > 0x8F)) return 0; /* overlong, above U+10FFFF */
+  /* overlong, above U+10FFFF */
+  if ((c == 0xF0 && s[1] < 0x90) || (c == 0xF4 && s[1] > 0x8F)) return 0;
   return len;
 }
 
@@ -152,18 +153,21 @@ void aci_json_value(aci_json_writer *w, const aci_json *v) {
   }
   aci_json_begin(w, v->type == ACI_JSON_OBJECT);
   if (w->bad != AC_OK) return; /* so that this nests no deeper than the writer */
-  for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end; m = aci_json_after(m))
+  for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end;
+       m = aci_json_after(m))
     aci_json_value(w, m);
   aci_json_end(w);
 }
 
 ac_status aci_json_finish(aci_json_writer *w, ac_err *e) {
   if (w->out->failed) return AC_FAIL(e, OOM, "JSON: out of memory for the text");
-  if (w->bad == AC_INTERNAL) return AC_FAIL(e, INTERNAL, "JSON: keys and values were written in a wrong order");
+  if (w->bad == AC_INTERNAL)
+    return AC_FAIL(e, INTERNAL, "JSON: keys and values were written in a wrong order");
   if (w->bad != AC_OK)
-    return AC_FAIL(e, INVALID,
-                   "JSON: cannot write NaN, infinity, text that is not UTF-8, or more than %d levels",
-                   ACI_JSON_WRITE_DEPTH);
+    return AC_FAIL(
+        e, INVALID,
+        "JSON: cannot write NaN, infinity, text that is not UTF-8, or more than %d levels",
+        ACI_JSON_WRITE_DEPTH);
   AC_CHECK(w->depth == 0 && w->filled[0], e);
   return AC_OK;
 }

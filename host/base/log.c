@@ -1,4 +1,5 @@
-/* The process-wide log sink: one callback, installed by the program that hosts us. Called everywhere. */
+/* The process-wide log sink: one callback, installed by the program that hosts us. Called
+ * everywhere. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -9,8 +10,9 @@
 #include "accel/base.h"
 #include "base/visible.h"
 
-/* The level is an atomic of its own, so that a message below it costs one load. Sinks are called under the read lock: once
- * ac_log_set has returned, the old sink is not running and its user pointer may be freed. */
+/* The level is an atomic of its own, so that a message below it costs one load. Sinks are called
+ * under the read lock: once ac_log_set has returned, the old sink is not running and its user
+ * pointer may be freed. */
 static _Atomic int threshold = AC_LOG_OFF;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static ac_log_fn sink;
@@ -25,7 +27,8 @@ void ac_log_set(ac_log_fn fn, void *user, ac_log_level level) {
 }
 
 void ac_log_write(ac_log_level level, const char *subsystem, const char *fmt, ...) {
-  if ((int)level < atomic_load_explicit(&threshold, memory_order_relaxed) || level >= AC_LOG_OFF) return;
+  if ((int)level < atomic_load_explicit(&threshold, memory_order_relaxed) || level >= AC_LOG_OFF)
+    return;
   int saved = errno;
   char msg[1024];
   va_list ap;

@@ -1,5 +1,5 @@
-/* Finds modules that are loaded on first use (accel_onednn.so, accel_mpi.so). They are in the library's folder or in
- * accel/ next to it. Called by device/cpu, comm/mpi and the bindings. */
+/* Finds modules that are loaded on first use (accel_onednn.so, accel_mpi.so). They are in the
+ * library's folder or in accel/ next to it. Called by device/cpu, comm/mpi and the bindings. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -48,7 +48,8 @@ const char *ac_nearest(const char *word, const char *const *names, int n) {
     if (d <= allowed) {
       cost = 2 * d;
     } else if (shorter >= 3 && distance(word, (int)shorter, names[i], (int)shorter) == 0) {
-      cost = 64 + d; /* the beginning of a longer name ("keep" for keepdim) ranks after every close spelling */
+      /* the beginning of a longer name ("keep" for keepdim) ranks after every close spelling */
+      cost = 64 + d;
     } else {
       continue;
     }

@@ -1,5 +1,5 @@
-/* Numbers to text and back, the same in every locale. Called by params.c, json and everything that prints
- * values. */
+/* Numbers to text and back, the same in every locale. Called by params.c, json and everything that
+ * prints values. */
 #include "base/number.h"
 
 #include <locale.h>

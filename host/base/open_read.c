@@ -47,7 +47,8 @@ ac_status aci_open_read(const char *path, int *out, uint64_t *bytes, ac_err *e) 
   /* O_NONBLOCK: the other end of a pipe may never come, and a device may wait for its hardware */
   do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   while (fd < 0 && errno == EINTR);
-  if (fd < 0 && errno == ENXIO) return AC_FAIL(e, IO, "%s: %s", aci_path_shown(path, shown), kind_of(S_IFSOCK));
+  if (fd < 0 && errno == ENXIO)
+    return AC_FAIL(e, IO, "%s: %s", aci_path_shown(path, shown), kind_of(S_IFSOCK));
   if (fd < 0) return aci_io_error(e, path, "cannot open", errno);
   if (fstat(fd, &sb) != 0) {
     const ac_status st = aci_io_error(e, path, "cannot open", errno);

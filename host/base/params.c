@@ -1,5 +1,5 @@
-/* The typed table of ACCEL_* variables (params.def, and the rows that devices declare): parsing, checking, snapshots. Contexts
- * take one snapshot each. Accel-run env prints the table. */
+/* The typed table of ACCEL_* variables (params.def, and the rows that devices declare): parsing,
+ * checking, snapshots. Contexts take one snapshot each. Accel-run env prints the table. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -16,13 +16,15 @@
 #define PREFIX "ACCEL_"
 
 static const ac_param_info table[] = {
-#define AC_PARAM(name, type, fallback, allowed, help) {#name, AC_PARAM_##type, fallback, allowed, help},
+#define AC_PARAM(name, type, fallback, allowed, help) \
+  {#name, AC_PARAM_##type, fallback, allowed, help},
 #include "base/params.def"
 #undef AC_PARAM
 };
 enum { N_BUILTIN = sizeof table / sizeof table[0], MAX_DECLARED = 64 };
 
-/* Rows of devices, after the built-in ones. They are added and never removed. The count is written last. */
+/* Rows of devices, after the built-in ones. They are added and never removed. The count is written
+ * last. */
 static const ac_param_info *declared[MAX_DECLARED];
 static _Atomic int n_declared;
 static pthread_mutex_t declaring = PTHREAD_MUTEX_INITIALIZER;
@@ -35,11 +37,14 @@ typedef struct value {
 } value;
 
 struct ac_params {
-  int n; /* rows that this snapshot has: those that were declared when it was taken or last extended */
+  /* rows that this snapshot has: those that were declared when it was taken or last extended */
+  int n;
   value v[N_BUILTIN + MAX_DECLARED];
 };
 
-int ac_params_count(void) { return N_BUILTIN + atomic_load_explicit(&n_declared, memory_order_acquire); }
+int ac_params_count(void) {
+  return N_BUILTIN + atomic_load_explicit(&n_declared, memory_order_acquire);
+}
 
 const ac_param_info *ac_params_info(int i) {
   if (i < 0 || i >= ac_params_count()) return NULL;
@@ -57,9 +62,11 @@ ac_status aci_params_declare(const ac_param_info *rows, int n, ac_err *e) {
   pthread_mutex_lock(&declaring);
   int at = atomic_load_explicit(&n_declared, memory_order_relaxed);
   for (int i = 0; i < n && st == AC_OK; i++) {
-    if (row_of(rows[i].name) >= 0) st = AC_FAIL(e, STATE, "the parameter ACCEL_%s already exists", rows[i].name);
+    if (row_of(rows[i].name) >= 0)
+      st = AC_FAIL(e, STATE, "the parameter ACCEL_%s already exists", rows[i].name);
   }
-  if (st == AC_OK && at + n > MAX_DECLARED) st = AC_FAIL(e, STATE, "devices declare more than %d parameters", MAX_DECLARED);
+  if (st == AC_OK && at + n > MAX_DECLARED)
+    st = AC_FAIL(e, STATE, "devices declare more than %d parameters", MAX_DECLARED);
   for (int i = 0; i < n && st == AC_OK; i++) declared[at + i] = &rows[i];
   if (st == AC_OK) atomic_store_explicit(&n_declared, at + n, memory_order_release);
   pthread_mutex_unlock(&declaring);
@@ -69,8 +76,9 @@ ac_status aci_params_declare(const ac_param_info *rows, int n, ac_err *e) {
 /* ---- one value ---- */
 
 static bool parse_bool(const char *s, int64_t *out) {
-  static const char *const yes[] = {"y", "yes", "t", "true", "on", "1"}, *const no[] = {"n",     "no",  "f",
-                                                                                        "false", "off", "0"};
+  static const char *const yes[] = {"y", "yes", "t", "true", "on", "1"}, *const no[] = {
+                                                                             "n",     "no",  "f",
+                                                                             "false", "off", "0"};
   for (int i = 0; i < 6; i++) {
     if (strcasecmp(s, yes[i]) == 0) return *out = 1, true;
     if (strcasecmp(s, no[i]) == 0) return *out = 0, true;
@@ -109,7 +117,9 @@ bool ac_size_parse(const char *s, int64_t *out) {
   s = end;
   static const char units[] = "KMGTP";
   const char first = *s;
-  const char *u = first == '\0' ? NULL : strchr(units, first >= 'a' && first <= 'z' ? first - 'a' + 'A' : first);
+  const char *u = first == '\0'
+                      ? NULL
+                      : strchr(units, first >= 'a' && first <= 'z' ? first - 'a' + 'A' : first);
   if (u != NULL) {
     const bool decimal = strcasecmp(s + 1, "b") == 0;
     for (long k = u - units; k >= 0; k--) v *= decimal ? 1000 : 1024;
@@ -184,7 +194,8 @@ static const char *expected(const ac_param_info *row) {
 
 /* ---- snapshots ---- */
 
-/* "4" or "4,2" (nested levels: the first counts). The variable is OpenMP's, so a value that does not parse is ignored. */
+/* "4" or "4,2" (nested levels: the first counts). The variable is OpenMP's, so a value that does
+ * not parse is ignored. */
 static const char *omp_threads(char buf[24]) {
   const char *s = getenv("OMP_NUM_THREADS");
   if (s == NULL) return NULL;
@@ -207,7 +218,8 @@ static ac_status read_row(ac_params *p, int i, ac_err *e) {
   p->v[i].set = text != NULL;
   if (text == NULL && strcmp(row->name, "NUM_THREADS") == 0) text = omp_threads(omp);
   if (text == NULL) text = row->fallback;
-  if (!parse(row, text, &p->v[i])) return AC_FAIL(e, INVALID, "%s=%.200s: expected %s", name, text, expected(row));
+  if (!parse(row, text, &p->v[i]))
+    return AC_FAIL(e, INVALID, "%s=%.200s: expected %s", name, text, expected(row));
   p->v[i].s = strdup(text);
   return p->v[i].s != NULL ? AC_OK : AC_FAIL(e, OOM, "out of memory for the parameters");
 }
@@ -234,7 +246,8 @@ void ac_params_free(ac_params *p) {
 }
 
 static const value *value_of(const ac_params *p, const char *name) {
-  static const value unread = {.s = ""}; /* a row that came after the snapshot and could not be read since */
+  /* a row that came after the snapshot and could not be read since */
+  static const value unread = {.s = ""};
   int i = row_of(name);
   if (i < 0) {
     ac_log_write(AC_LOG_ERROR, "base", "no parameter '%s': it reads as 0 and as \"\"", name);
@@ -253,8 +266,8 @@ bool ac_params_is_set(const ac_params *p, const char *name) { return value_of(p,
 
 /* ---- variables without a row ---- */
 
-/* environ's entries are not terminated at the '=', so each name is copied once and kept for good: callers may
- * hold it. */
+/* environ's entries are not terminated at the '=', so each name is copied once and kept for good:
+ * callers may hold it. */
 typedef struct interned {
   struct interned *next;
   char name[];
@@ -286,7 +299,8 @@ int ac_params_unknown(const char **names, int max) {
     char bare[64];
     memcpy(bare, *v + sizeof PREFIX - 1, len - (sizeof PREFIX - 1));
     bare[len - (sizeof PREFIX - 1)] = '\0';
-    if (row_of(bare) >= 0 || strncmp(bare, "TEST_", 5) == 0) continue; /* ACCEL_TEST_*: for test suites */
+    /* ACCEL_TEST_*: for test suites */
+    if (row_of(bare) >= 0 || strncmp(bare, "TEST_", 5) == 0) continue;
     if (n < max) names[n] = intern(*v, len);
     n++;
   }

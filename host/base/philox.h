@@ -1,10 +1,11 @@
-/* Random numbers that are functions of their place: Philox4x32-10 (Salmon et al., "Parallel random numbers:
- * as easy as 1, 2, 3", SC11) from (key, counter), and the one way from its bits to uniforms and normals. Used
- * by random ops, dropout and initialisation, on the CPU and in CUDA kernels.
+/* Random numbers that are functions of their place: Philox4x32-10 (Salmon et al., "Parallel random
+ * numbers: as easy as 1, 2, 3", SC11) from (key, counter), and the one way from its bits to
+ * uniforms and normals. Used by random ops, dropout and initialisation, on the CPU and in CUDA
+ * kernels.
  *
- * Both sides draw the same values: the conversions use integer operations, IEEE sqrt and division, and
- * products that only feed explicit fma's, so there is nothing a compiler may contract. No libm call: those
- * differ between the two. Everything is free of branches and vectorises. */
+ * Both sides draw the same values: the conversions use integer operations, IEEE sqrt and division,
+ * and products that only feed explicit fma's, so there is nothing a compiler may contract. No libm
+ * call: those differ between the two. Everything is free of branches and vectorises. */
 #ifndef ACI_PHILOX_H
 #define ACI_PHILOX_H
 #include <math.h>
@@ -18,7 +19,8 @@ typedef struct aci_u32x4 {
 } aci_u32x4;
 
 /* The four words of a counter. Words of key and counter run from the low half up. */
-AC_HOSTDEV static inline aci_u32x4 aci_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi) {
+AC_HOSTDEV static inline aci_u32x4 aci_philox(uint64_t key, uint64_t counter_lo,
+                                              uint64_t counter_hi) {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
   uint32_t c0 = (uint32_t)counter_lo, c1 = (uint32_t)(counter_lo >> 32);
   uint32_t c2 = (uint32_t)counter_hi, c3 = (uint32_t)(counter_hi >> 32);
@@ -36,7 +38,9 @@ AC_HOSTDEV static inline aci_u32x4 aci_philox(uint64_t key, uint64_t counter_lo,
   return r;
 }
 
-AC_HOSTDEV static inline uint64_t aci_u64_of(uint32_t lo, uint32_t hi) { return (uint64_t)hi << 32 | lo; }
+AC_HOSTDEV static inline uint64_t aci_u64_of(uint32_t lo, uint32_t hi) {
+  return (uint64_t)hi << 32 | lo;
+}
 
 /* Uniform in [0,1): the top 24 (53) bits, every value exact. */
 AC_HOSTDEV static inline float aci_uniform_f32(uint32_t x) { return (float)(x >> 8) * 0x1p-24f; }
@@ -79,8 +83,8 @@ AC_HOSTDEV static inline float aci_log_f32(float u) {
 /* Two independent standard normals from 64 random bits. |z| <= 6.76. */
 AC_HOSTDEV static inline void aci_normal2_f32(uint32_t a, uint32_t b, float *z0, float *z1) {
   float r = sqrtf(-2.0f * aci_log_f32(fmaf((float)a, 0x1p-32f, 0x1p-33f)));
-  /* The angle is b / 2^32 turns: the nearest quarter turn q, and the offset t from it, in [-1/2, 1/2) quarters.
-   * Both are exact. */
+  /* The angle is b / 2^32 turns: the nearest quarter turn q, and the offset t from it, in [-1/2,
+   * 1/2) quarters. Both are exact. */
   uint32_t q = (b + 0x20000000u) >> 30;
   float t = (float)(int32_t)(b << 2) * 0x1p-32f, w = t * t;
   float s = -0.0046021631049581197648f;

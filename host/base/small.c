@@ -10,7 +10,8 @@ enum { STEP = 32, CLASSES = 24, ACI_SMALL_KEEP = 4096 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PLAIN_MALLOC 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
 #define PLAIN_MALLOC 1
 #endif
 #endif
@@ -33,7 +34,8 @@ typedef struct lists {
   bool registered;
 } lists;
 
-/* initial-exec: one load instead of a call. Small enough for the room that the loader keeps for modules. */
+/* initial-exec: one load instead of a call. Small enough for the room that the loader keeps for
+ * modules. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) lists mine;
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -1,5 +1,5 @@
-/* A growable text buffer. Appends never fail on their own: the first lack of memory is kept in `failed` and
- * asked for once, at the end. Used by writers (JSON, printing, messages). */
+/* A growable text buffer. Appends never fail on their own: the first lack of memory is kept in
+ * `failed` and asked for once, at the end. Used by writers (JSON, printing, messages). */
 #ifndef ACI_STRBUF_H
 #define ACI_STRBUF_H
 #include <stdbool.h>
@@ -20,7 +20,8 @@ void aci_strbuf_add(aci_strbuf *b, const char *s, size_t n);
 void aci_strbuf_puts(aci_strbuf *b, const char *s);
 void aci_strbuf_putc(aci_strbuf *b, char c);
 void aci_strbuf_printf(aci_strbuf *b, const char *fmt, ...) AC_PRINTF(2, 3);
-/* Hands the text over (free() it). "" when empty, NULL when an append failed. The buffer is empty after. */
+/* Hands the text over (free() it). "" when empty, NULL when an append failed. The buffer is empty
+ * after. */
 char *aci_strbuf_take(aci_strbuf *b, size_t *len);
 
 #endif

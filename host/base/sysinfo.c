@@ -1,5 +1,5 @@
-/* Memory and CPUs that the machine, its cgroups and our affinity leave us. Called when limits and teams are
- * sized. */
+/* Memory and CPUs that the machine, its cgroups and our affinity leave us. Called when limits and
+ * teams are sized. */
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -26,8 +26,8 @@ static bool read_leaf(const char *dir, const char *leaf, char *buf, int n) {
 
 typedef void group_fn(const char *dir, const char *line, void *arg);
 
-/* Calls fn with the first line of `leaf` in our own group of a controller and in each group around it, innermost first.
- * `controller` is NULL for the unified hierarchy. dir: the group's. */
+/* Calls fn with the first line of `leaf` in our own group of a controller and in each group around
+ * it, innermost first. `controller` is NULL for the unified hierarchy. dir: the group's. */
 static void each_cgroup(const char *controller, const char *leaf, group_fn *fn, void *arg) {
   FILE *f = fopen("/proc/self/cgroup", "re");
   if (f == NULL) return;
@@ -51,9 +51,10 @@ static void each_cgroup(const char *controller, const char *leaf, group_fn *fn, 
   if (!found) return;
   for (;;) {
     char dir[2 * PATH_MAX], text[256];
-    int len = snprintf(dir, sizeof dir, "/sys/fs/cgroup/%s%s%s", controller == NULL ? "" : controller,
-                       controller == NULL ? "" : "/", group);
-    if (len > 0 && (size_t)len < sizeof dir && read_leaf(dir, leaf, text, sizeof text)) fn(dir, text, arg);
+    int len = snprintf(dir, sizeof dir, "/sys/fs/cgroup/%s%s%s",
+                       controller == NULL ? "" : controller, controller == NULL ? "" : "/", group);
+    if (len > 0 && (size_t)len < sizeof dir && read_leaf(dir, leaf, text, sizeof text))
+      fn(dir, text, arg);
     char *cut = strrchr(group, '/');
     if (cut == NULL) return;
     *cut = '\0'; /* "/" becomes "": the root, read once more in vain at worst */
@@ -76,15 +77,17 @@ uint64_t aci_host_memory(void) {
   return least == UINT64_MAX ? 0 : least;
 }
 
-/* The room below a group's limit. Pages of files that have been unused for a while do not count as in use, because the system reclaims them
- * first. */
+/* The room below a group's limit. Pages of files that have been unused for a while do not count as
+ * in use, because the system reclaims them first. */
 static void lower_free(const char *dir, const char *line, void *arg) {
   uint64_t *least = arg, limit = UINT64_MAX;
   unsigned long long idle = 0, v;
   char text[256];
   lower_bytes(dir, line, &limit);
   if (limit == UINT64_MAX) return;
-  if (!read_leaf(dir, "memory.current", text, sizeof text) && !read_leaf(dir, "memory.usage_in_bytes", text, sizeof text)) return;
+  if (!read_leaf(dir, "memory.current", text, sizeof text) &&
+      !read_leaf(dir, "memory.usage_in_bytes", text, sizeof text))
+    return;
   if (sscanf(text, "%llu", &v) != 1) return;
   const uint64_t used = v;
   FILE *f = open_leaf(dir, "memory.stat");
@@ -97,7 +100,8 @@ static void lower_free(const char *dir, const char *line, void *arg) {
     }
   }
   if (f != NULL) fclose(f);
-  const uint64_t kept = used > idle ? used - idle : 0, left = limit > kept ? limit - kept : 1; /* 0 is: unknown */
+  /* 0 is: unknown */
+  const uint64_t kept = used > idle ? used - idle : 0, left = limit > kept ? limit - kept : 1;
   if (left < *least) *least = left;
 }
 
@@ -108,7 +112,8 @@ uint64_t aci_host_available(void) {
   if (least == 0) least = UINT64_MAX;
   FILE *f = fopen("/proc/meminfo", "re");
   while (f != NULL && fgets(line, sizeof line, f) != NULL)
-    if (sscanf(line, "MemAvailable: %llu", &kb) == 1 && kb < least >> 10) least = (uint64_t)kb << 10;
+    if (sscanf(line, "MemAvailable: %llu", &kb) == 1 && kb < least >> 10)
+      least = (uint64_t)kb << 10;
   if (f != NULL) fclose(f);
   each_cgroup(NULL, "memory.max", lower_free, &least);
   each_cgroup("memory", "memory.limit_in_bytes", lower_free, &least);
@@ -119,7 +124,8 @@ static void lower_cpus(const char *dir, const char *line, void *arg) {
   (void)dir;
   int *least = arg;
   long long quota, period;
-  if (sscanf(line, "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0) return; /* "max 100000" */
+  /* "max 100000" */
+  if (sscanf(line, "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0) return;
   long long cpus = (quota + period - 1) / period;
   if (cpus < *least) *least = (int)cpus;
 }
@@ -130,7 +136,8 @@ int aci_host_cpus(void) {
   for (int bits = 1024; n == 0 && bits <= 1 << 16; bits *= 4) {
     cpu_set_t *set = CPU_ALLOC(bits);
     if (set == NULL) break;
-    if (sched_getaffinity(0, CPU_ALLOC_SIZE(bits), set) == 0) n = CPU_COUNT_S(CPU_ALLOC_SIZE(bits), set);
+    if (sched_getaffinity(0, CPU_ALLOC_SIZE(bits), set) == 0)
+      n = CPU_COUNT_S(CPU_ALLOC_SIZE(bits), set);
     CPU_FREE(set);
   }
   if (n == 0) n = (int)sysconf(_SC_NPROCESSORS_ONLN);

@@ -1,14 +1,14 @@
 /* The thread team: persistent workers for ac_parallel_for, the only threading construct of kernels.
  *
- * A job is announced, not assigned: the caller opens the gate, works through the pieces itself, closes the
- * gate, and then waits only for those workers that came in. A worker that sleeps or lost its core delays
- * nobody, and a team whose threads are gone (after fork) still gives right results. The gate is one word,
- * (epoch << 32 | open bit | workers inside): workers enter by compare-and-swap while it is open, and touch
- * the job only between entering and leaving.
+ * A job is announced, not assigned: the caller opens the gate, works through the pieces itself,
+ * closes the gate, and then waits only for those workers that came in. A worker that sleeps or lost
+ * its core delays nobody, and a team whose threads are gone (after fork) still gives right results.
+ * The gate is one word, (epoch << 32 | open bit | workers inside): workers enter by
+ * compare-and-swap while it is open, and touch the job only between entering and leaving.
  *
- * Pieces: slot s of the team owns the s-th part of them and then helps the others, so that in a row of ops over
- * the same tensors a piece tends to meet the cache that already holds it. The result does not depend on which
- * thread runs a piece. */
+ * Pieces: slot s of the team owns the s-th part of them and then helps the others, so that in a row
+ * of ops over the same tensors a piece tends to meet the cache that already holds it. The result
+ * does not depend on which thread runs a piece. */
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -31,7 +31,8 @@
 enum { LINE = 64, SPIN_NS = 40000, MAX_THREADS = 1024, MAX_HOOKS = 8 };
 
 typedef struct slot {
-  alignas(LINE) _Atomic int64_t next; /* first piece of the part that is not taken yet. May run past end */
+  /* first piece of the part that is not taken yet. May run past end */
+  alignas(LINE) _Atomic int64_t next;
   int64_t end;
 } slot;
 
@@ -155,11 +156,13 @@ static bool await_job(ac_team *t, uint32_t seen) {
         relax();
       }
     } while (t->spins && now_ns() < until);
-    /* Park. Sequentially consistent, against announce(): either that sees the sleeper, or we see its increment of the bell. */
+    /* Park. Sequentially consistent, against announce(): either that sees the sleeper, or we see
+     * its increment of the bell. */
     uint32_t bell = atomic_load(&t->bell);
     atomic_fetch_add(&t->sleepers, 1);
     uint64_t g = atomic_load(&t->gate);
-    if (!((g & OPEN) && (uint32_t)(g >> 32) != seen) && !atomic_load(&t->stop)) futex_wait(&t->bell, bell);
+    if (!((g & OPEN) && (uint32_t)(g >> 32) != seen) && !atomic_load(&t->stop))
+      futex_wait(&t->bell, bell);
     atomic_fetch_sub(&t->sleepers, 1);
   }
 }
@@ -186,7 +189,8 @@ static void *work(void *arg) {
     while ((g & OPEN) && !(entered = atomic_compare_exchange_weak(&t->gate, &g, g + 1))) relax();
     seen = (uint32_t)(g >> 32);
     if (!entered) continue;
-    for (int n = atomic_load(&n_hooks); hooks_run < n; hooks_run++) atomic_load (&hooks[hooks_run])();
+    for (int n = atomic_load(&n_hooks); hooks_run < n; hooks_run++)
+      atomic_load (&hooks[hooks_run])();
     run_pieces(t, w->index);
     leave(t);
   }
@@ -216,16 +220,19 @@ static void start(ac_team *t) {
   }
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (rc != 0)
-    ac_log_write(AC_LOG_WARN, "base", "only %d of %d threads could be started: %s", t->n_started + 1, t->n_threads,
-           strerror(rc));
+    ac_log_write(AC_LOG_WARN, "base", "only %d of %d threads could be started: %s",
+                 t->n_started + 1, t->n_threads, strerror(rc));
 }
 
 /* ---- the team ---- */
 ac_status ac_team_new(int n_threads, ac_team **out, ac_err *e) {
   *out = NULL;
   if (n_threads < 0 || n_threads > MAX_THREADS)
-    return AC_FAIL(e, INVALID, "%d threads: expected 1..%d, or 0 for every core", n_threads, MAX_THREADS);
-  int cpus = aci_host_cpus(), n = n_threads > 0 ? n_threads : cpus < MAX_THREADS ? cpus : MAX_THREADS;
+    return AC_FAIL(e, INVALID, "%d threads: expected 1..%d, or 0 for every core", n_threads,
+                   MAX_THREADS);
+  int cpus = aci_host_cpus(), n = n_threads > 0        ? n_threads
+                                  : cpus < MAX_THREADS ? cpus
+                                                       : MAX_THREADS;
   ac_team *t = aligned_alloc(LINE, sizeof *t);
   slot *slots = aligned_alloc(LINE, (size_t)n * sizeof *slots);
   worker *workers = calloc((size_t)n, sizeof *workers);
@@ -247,7 +254,8 @@ ac_status ac_team_new(int n_threads, ac_team **out, ac_err *e) {
 
 void ac_team_free(ac_team *t) {
   if (t == NULL) return;
-  if (t->n_started > 0 && t->pid == getpid()) { /* a forked child has the team but not its threads */
+  /* a forked child has the team but not its threads */
+  if (t->n_started > 0 && t->pid == getpid()) {
     atomic_store(&t->stop, true);
     atomic_fetch_add(&t->bell, 1);
     futex_wake(&t->bell, INT_MAX);
@@ -261,7 +269,8 @@ void ac_team_free(ac_team *t) {
 int ac_team_size(const ac_team *t) { return t == NULL ? 1 : t->n_threads; }
 
 /* Fills the job, opens the gate and wakes as many sleepers as there are pieces for. Under busy. */
-static void announce(ac_team *t, int64_t n, int64_t grain, int64_t n_pieces, ac_range_fn fn, void *arg) {
+static void announce(ac_team *t, int64_t n, int64_t grain, int64_t n_pieces, ac_range_fn fn,
+                     void *arg) {
   t->fn = fn;
   t->arg = arg;
   t->n = n;

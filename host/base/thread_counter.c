@@ -12,7 +12,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static aci_thread_counter *threads;
 static _Atomic int64_t others; /* of threads that ended, or that could not be linked */
 
-/* The end of a thread. If the thread counts again after this, it is linked anew, and this function runs once more. */
+/* The end of a thread. If the thread counts again after this, it is linked anew, and this function
+ * runs once more. */
 static void leave(void *p) {
   aci_thread_counter *t = p;
   pthread_mutex_lock(&lock);
@@ -24,7 +25,8 @@ static void leave(void *p) {
   atomic_store(&t->n, 0);
   t->linked = false;
 }
-/* A forked child has the counts of the other threads without the threads, whose stacks it uses again. */
+/* A forked child has the counts of the other threads without the threads, whose stacks it uses
+ * again. */
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void in_parent(void) { pthread_mutex_unlock(&lock); }
 static void in_child(void) {
@@ -61,7 +63,8 @@ void aci_thread_counter_first(int64_t d) {
 int64_t aci_thread_counter_sum(void) {
   pthread_mutex_lock(&lock);
   int64_t n = atomic_load(&others);
-  for (const aci_thread_counter *t = threads; t != NULL; t = t->next) n += atomic_load_explicit(&t->n, memory_order_relaxed);
+  for (const aci_thread_counter *t = threads; t != NULL; t = t->next)
+    n += atomic_load_explicit(&t->n, memory_order_relaxed);
   pthread_mutex_unlock(&lock);
   return n;
 }

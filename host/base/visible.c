@@ -1,5 +1,5 @@
-/* Text for terminals, see visible.h. Called for every error message (err.c), for paths in messages (open_read.c), and from Lua as
- * accel.console.visible. */
+/* Text for terminals, see visible.h. Called for every error message (err.c), for paths in messages
+ * (open_read.c), and from Lua as accel.console.visible. */
 #include "base/visible.h"
 
 #include <stdint.h>
@@ -9,7 +9,11 @@
 /* The character at s and its length. 0 if no valid character begins there. */
 static int decode(const unsigned char *s, size_t n, uint32_t *code) {
   static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-  const int len = s[0] < 0x80 ? 1 : (s[0] & 0xE0) == 0xC0 ? 2 : (s[0] & 0xF0) == 0xE0 ? 3 : (s[0] & 0xF8) == 0xF0 ? 4 : 0;
+  const int len = s[0] < 0x80             ? 1
+                  : (s[0] & 0xE0) == 0xC0 ? 2
+                  : (s[0] & 0xF0) == 0xE0 ? 3
+                  : (s[0] & 0xF8) == 0xF0 ? 4
+                                          : 0;
   if (len == 0 || (size_t)len > n) return 0;
   uint32_t c = len == 1 ? s[0] : s[0] & (0xFFu >> (len + 1));
   for (int i = 1; i < len; i++) {
@@ -21,11 +25,13 @@ static int decode(const unsigned char *s, size_t n, uint32_t *code) {
   return len;
 }
 
-/* Unicode's controls of direction and layout (Bidi_Control, the separators, zero width, tags). a byte-order mark is one of them. */
+/* Unicode's controls of direction and layout (Bidi_Control, the separators, zero width, tags). a
+ * byte-order mark is one of them. */
 static bool hidden(uint32_t c, bool lines) {
   if (c < 0x20) return !lines || (c != '\n' && c != '\t');
-  return (c >= 0x7F && c <= 0x9F) || c == 0xAD || c == 0x61C || c == 0x180E || (c >= 0x200B && c <= 0x200F && c != 0x200D) ||
-         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFB) ||
+  return (c >= 0x7F && c <= 0x9F) || c == 0xAD || c == 0x61C || c == 0x180E ||
+         (c >= 0x200B && c <= 0x200F && c != 0x200D) || (c >= 0x2028 && c <= 0x202E) ||
+         (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFB) ||
          (c >= 0xE0000 && c <= 0xE0FFF);
 }
 
@@ -40,7 +46,11 @@ size_t aci_visible(char *out, size_t cap, const char *s, size_t n, bool lines, s
     const int k = decode(p + i, n - i, &c);
     size_t m = (size_t)k;
     if (k == 0 || hidden(c, lines)) {
-      m = (size_t)snprintf(as, sizeof as, k == 0 ? "\\x%02x" : c < 0x80 ? "\\x%02x" : c > 0xFFFF ? "\\U%08x" : "\\u%04x",
+      m = (size_t)snprintf(as, sizeof as,
+                           k == 0       ? "\\x%02x"
+                           : c < 0x80   ? "\\x%02x"
+                           : c > 0xFFFF ? "\\U%08x"
+                                        : "\\u%04x",
                            (unsigned)(k == 0 ? p[i] : c));
       piece = as;
     }

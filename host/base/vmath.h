@@ -1,9 +1,11 @@
-/* Elementary functions of f32 for kernels. They are branch-free, so that a loop over them becomes vector code. They give the same
- * bits on every ISA, because the only roundings are the ones written here (explicit fma, and the build forbids contraction).
+/* Elementary functions of f32 for kernels. They are branch-free, so that a loop over them becomes
+ * vector code. They give the same bits on every ISA, because the only roundings are the ones
+ * written here (explicit fma, and the build forbids contraction).
  *
- * Called from the scalar formulas of ops through the type-generic names at the end (m_exp(x), m_tanh(x), ...): float takes these
- * functions, double takes libm. Errors against the exact result: log 0.8 ulp, exp erf 1.1, expm1 log1p tanh 1.5, sin cos 1.6,
- * sigmoid 2.3, pow log2 log10 0.6, exp2 1.7. Conversions are exact or round to nearest even. Infinities, NaN, denormals and signed
+ * Called from the scalar formulas of ops through the type-generic names at the end (m_exp(x),
+ * m_tanh(x), ...): float takes these functions, double takes libm. Errors against the exact result:
+ * log 0.8 ulp, exp erf 1.1, expm1 log1p tanh 1.5, sin cos 1.6, sigmoid 2.3, pow log2 log10 0.6,
+ * exp2 1.7. Conversions are exact or round to nearest even. Infinities, NaN, denormals and signed
  * zeros come out as in C's Annex F. Needs the default rounding mode, and neither FTZ nor DAZ. */
 #ifndef ACI_VMATH_H
 #define ACI_VMATH_H
@@ -77,7 +79,8 @@ ACI_VM uint16_t aci_f32_to_f16(float x) {
 #define ACI_LN2_HI 0x1.62e400p-1f /* 15 bits: times an 8-bit integer it is exact */
 #define ACI_LN2_LO 0x1.7f7d1cp-20f
 
-ACI_VM float aci_pow2i(int32_t n) { return aci_float32((uint32_t)(n + 127) << 23); } /* -126 <= n <= 127 */
+/* -126 <= n <= 127 */
+ACI_VM float aci_pow2i(int32_t n) { return aci_float32((uint32_t)(n + 127) << 23); }
 
 ACI_VM float aci_expf(float x) {
   /* |x| cut to 104 as an integer: float comparisons that keep NaN cost more than the polynomial */
@@ -217,14 +220,16 @@ typedef struct aci_angle {
   uint32_t q; /* |x| = r + q pi/2 modulo 2 pi */
 } aci_angle;
 
-/* Payne-Hanek for every |x|: the 24-bit significand times a 96-bit window of 2/pi, modulo 4, in integers. */
+/* Payne-Hanek for every |x|: the 24-bit significand times a 96-bit window of 2/pi, modulo 4, in
+ * integers. */
 ACI_VM aci_angle aci_reduce_angle(float x) {
   static const uint32_t two_over_pi[8] = {0,          0xa2f9836e, 0x4e441529, 0xfc2757d1,
                                           0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
   uint32_t u = aci_bits32(x) & 0x7fffffffu;
   uint32_t e = u >> 23;
   e = e < 126u ? 126u : e;
-  uint32_t at = e - 120u, w = at >> 5, sh = at & 31u; /* the window starts at the bit that weighs 2 */
+  /* the window starts at the bit that weighs 2 */
+  uint32_t at = e - 120u, w = at >> 5, sh = at & 31u;
   uint64_t ab = (uint64_t)two_over_pi[w] << 32 | two_over_pi[w + 1];
   uint64_t bc = (uint64_t)two_over_pi[w + 1] << 32 | two_over_pi[w + 2];
   uint64_t cd = (uint64_t)two_over_pi[w + 2] << 32 | two_over_pi[w + 3];
@@ -290,7 +295,8 @@ ACI_VM float aci_cos2pif(float u) {
 }
 
 /* ---- logarithm to base 2 in double, and the functions built on it ---- */
-/* Of a positive float (0 and infinity give numbers that their callers replace): relative error below 2^-35. */
+/* Of a positive float (0 and infinity give numbers that their callers replace): relative error
+ * below 2^-35. */
 ACI_VM double aci_log2_wide(float x) {
   uint32_t ux = aci_bits32(x);
   float tiny = ux < 0x00800000u ? -23.0f : 0.0f;
@@ -335,8 +341,8 @@ ACI_VM float aci_exp2f(float x) {
   return p * aci_pow2i(h) * aci_pow2i(i - h);
 }
 
-/* 2^(y log2 x) with both halves in double, rounded once. Selections are flat: one inside a condition keeps the
- * loop from becoming vector code. */
+/* 2^(y log2 x) with both halves in double, rounded once. Selections are flat: one inside a
+ * condition keeps the loop from becoming vector code. */
 ACI_VM float aci_powf(float x, float y) {
   float ax = aci_float32(aci_bits32(x) & 0x7fffffffu);
   float ay = aci_float32(aci_bits32(y) & 0x7fffffffu);
@@ -406,7 +412,8 @@ ACI_VM double aci_sigmoid(double x) {
 #define m_ceil(x) ACI_VM1(x, __builtin_ceilf, __builtin_ceil)
 #define m_trunc(x) ACI_VM1(x, __builtin_truncf, __builtin_trunc)
 #define m_rint(x) ACI_VM1(x, __builtin_rintf, __builtin_rint)
-#define m_fma(a, b, c) _Generic((a) + (b) + (c), double : __builtin_fma, default : __builtin_fmaf)(a, b, c)
+#define m_fma(a, b, c) \
+  _Generic((a) + (b) + (c), double : __builtin_fma, default : __builtin_fmaf)(a, b, c)
 #define m_max(a, b) ACI_VM2(a, b, aci_maxf, aci_max)
 #define m_min(a, b) ACI_VM2(a, b, aci_minf, aci_min)
 #define m_copysign(a, b) ACI_VM2(a, b, __builtin_copysignf, __builtin_copysign)

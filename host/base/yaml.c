@@ -1,4 +1,5 @@
-/* The reader of base/yaml.h. libyaml is loaded on first use, since few runs read YAML. Only its header is needed to build. */
+/* The reader of base/yaml.h. libyaml is loaded on first use, since few runs read YAML. Only its
+ * header is needed to build. */
 #include "base/yaml.h"
 
 #include <dlfcn.h>
@@ -29,13 +30,17 @@ static bool take(void *from, const char *name, void *to, size_t n) {
 
 static ac_status load(library *l, ac_err *e) {
   void *h = dlopen("libyaml-0.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (h == NULL) return AC_FAIL(e, UNSUPPORTED, "YAML needs libyaml, which is not installed here (package libyaml-0-2)");
+  if (h == NULL)
+    return AC_FAIL(e, UNSUPPORTED,
+                   "YAML needs libyaml, which is not installed here (package libyaml-0-2)");
 #define TAKE(field, name) take(h, name, &l->field, sizeof l->field)
-  if (TAKE(initialize, "yaml_parser_initialize") && TAKE(set_input_string, "yaml_parser_set_input_string") &&
+  if (TAKE(initialize, "yaml_parser_initialize") &&
+      TAKE(set_input_string, "yaml_parser_set_input_string") &&
       TAKE(set_encoding, "yaml_parser_set_encoding") && TAKE(parse, "yaml_parser_parse") &&
       TAKE(event_delete, "yaml_event_delete") && TAKE(parser_delete, "yaml_parser_delete"))
     return AC_OK;
-  return AC_FAIL(e, UNSUPPORTED, "the libyaml that is installed here lacks functions of version 0.2");
+  return AC_FAIL(e, UNSUPPORTED,
+                 "the libyaml that is installed here lacks functions of version 0.2");
 #undef TAKE
 }
 
@@ -63,7 +68,8 @@ typedef struct reader {
 } reader;
 
 static ac_status fault(ac_err *e, const yaml_mark_t *at, const char *what) {
-  return AC_FAIL(e, PARSE, "YAML: line %d, column %d: %s", (int)at->line + 1, (int)at->column + 1, what);
+  return AC_FAIL(e, PARSE, "YAML: line %d, column %d: %s", (int)at->line + 1, (int)at->column + 1,
+                 what);
 }
 
 static ac_status too_many(const reader *r, const yaml_event_t *ev, const char *what, ac_err *e) {
@@ -97,7 +103,8 @@ static bool grow_table(reader *r) {
   }
   for (uint32_t i = 0; i < r->n_slots; i++) r->table[i].text = UINT32_MAX;
   for (uint32_t i = 0; i < before; i++)
-    if (old[i].text != UINT32_MAX) *slot(r, old[i].scope, r->d->text.s + old[i].text, old[i].len) = old[i];
+    if (old[i].text != UINT32_MAX)
+      *slot(r, old[i].scope, r->d->text.s + old[i].text, old[i].len) = old[i];
   free(old);
   return true;
 }
@@ -135,17 +142,19 @@ static bool core_tag(const yaml_char_t *tag, const char **out) {
   return *out != NULL;
 }
 
-static ac_status add(reader *r, const yaml_event_t *ev, aci_yaml node, const yaml_char_t *tag, const yaml_char_t *anchor,
-                     ac_err *e) {
+static ac_status add(reader *r, const yaml_event_t *ev, aci_yaml node, const yaml_char_t *tag,
+                     const yaml_char_t *anchor, ac_err *e) {
   aci_yaml_doc *d = r->d;
-  const bool key = r->depth > 0 && d->nodes[r->open[r->depth - 1]].type == ACI_YAML_MAP && !r->value[r->depth - 1];
+  const bool key = r->depth > 0 && d->nodes[r->open[r->depth - 1]].type == ACI_YAML_MAP &&
+                   !r->value[r->depth - 1];
   bool was = false;
   if (!core_tag(tag, &node.tag)) {
     char text[96];
     snprintf(text, sizeof text, "the tag %.40s is not one of YAML's own", (const char *)tag);
     return fault(e, &ev->start_mark, text);
   }
-  if (key && node.type != ACI_YAML_SCALAR) return fault(e, &ev->start_mark, "a key must be a word, not a list, a mapping or an alias");
+  if (key && node.type != ACI_YAML_SCALAR)
+    return fault(e, &ev->start_mark, "a key must be a word, not a list, a mapping or an alias");
   if (d->n >= r->max_nodes) return too_many(r, ev, "more than", e);
   if (d->n == d->cap) {
     const uint32_t cap = d->cap == 0 ? 64 : 2 * d->cap;
@@ -175,8 +184,10 @@ static ac_status add(reader *r, const yaml_event_t *ev, aci_yaml node, const yam
     r->value[r->depth - 1] = false;
   }
   if (anchor != NULL) {
-    if (++r->n_anchors > ACI_YAML_MAX_ANCHORS) return fault(e, &ev->start_mark, "more than 1000 anchors");
-    if (!note(r, 0, (const char *)anchor, strlen((const char *)anchor), at, &was)) return no_memory(e);
+    if (++r->n_anchors > ACI_YAML_MAX_ANCHORS)
+      return fault(e, &ev->start_mark, "more than 1000 anchors");
+    if (!note(r, 0, (const char *)anchor, strlen((const char *)anchor), at, &was))
+      return no_memory(e);
   }
   return AC_OK;
 }
@@ -184,19 +195,23 @@ static ac_status add(reader *r, const yaml_event_t *ev, aci_yaml node, const yam
 static ac_status add_scalar(reader *r, const yaml_event_t *ev, ac_err *e) {
   aci_strbuf *t = &r->d->text;
   const yaml_scalar_style_t style = ev->data.scalar.style;
-  aci_yaml node = {.type = ACI_YAML_SCALAR, .text = (uint32_t)t->len, .len = (uint32_t)ev->data.scalar.length};
-  node.style = style == YAML_PLAIN_SCALAR_STYLE                                                    ? ACI_YAML_PLAIN
-               : style == YAML_LITERAL_SCALAR_STYLE || style == YAML_FOLDED_SCALAR_STYLE ? ACI_YAML_BLOCK
-                                                                                                   : ACI_YAML_QUOTED;
+  aci_yaml node = {
+      .type = ACI_YAML_SCALAR, .text = (uint32_t)t->len, .len = (uint32_t)ev->data.scalar.length};
+  node.style = style == YAML_PLAIN_SCALAR_STYLE ? ACI_YAML_PLAIN
+               : style == YAML_LITERAL_SCALAR_STYLE || style == YAML_FOLDED_SCALAR_STYLE
+                   ? ACI_YAML_BLOCK
+                   : ACI_YAML_QUOTED;
   aci_strbuf_add(t, (const char *)ev->data.scalar.value, ev->data.scalar.length);
   aci_strbuf_putc(t, 0);
-  return t->failed ? no_memory(e) : add(r, ev, node, ev->data.scalar.tag, ev->data.scalar.anchor, e);
+  return t->failed ? no_memory(e)
+                   : add(r, ev, node, ev->data.scalar.tag, ev->data.scalar.anchor, e);
 }
 
 static ac_status add_alias(reader *r, const yaml_event_t *ev, ac_err *e) {
   const char *name = (const char *)ev->data.alias.anchor;
   char text[96];
-  if (++r->n_aliases > ACI_YAML_MAX_ALIASES) return fault(e, &ev->start_mark, "more than 1000 aliases");
+  if (++r->n_aliases > ACI_YAML_MAX_ALIASES)
+    return fault(e, &ev->start_mark, "more than 1000 aliases");
   if (!grow_table(r)) return no_memory(e);
   const entry *t = slot(r, 0, name, (uint32_t)strlen(name));
   snprintf(text, sizeof text, "the alias *%.40s names no anchor before it", name);
@@ -205,8 +220,10 @@ static ac_status add_alias(reader *r, const yaml_event_t *ev, ac_err *e) {
   for (int i = 0; i < r->depth; i++)
     if (r->open[i] == t->node) return fault(e, &ev->start_mark, text);
   const aci_yaml *target = &r->d->nodes[t->node];
-  if (r->depth + target->height > ACI_YAML_MAX_DEPTH) return fault(e, &ev->start_mark, "aliases nest it more than 64 levels deep");
-  const aci_yaml node = {.type = ACI_YAML_ALIAS, .text = t->node, .weight = target->weight, .height = target->height};
+  if (r->depth + target->height > ACI_YAML_MAX_DEPTH)
+    return fault(e, &ev->start_mark, "aliases nest it more than 64 levels deep");
+  const aci_yaml node = {
+      .type = ACI_YAML_ALIAS, .text = t->node, .weight = target->weight, .height = target->height};
   return add(r, ev, node, NULL, NULL, e);
 }
 
@@ -238,10 +255,13 @@ static ac_status close_container(reader *r, const yaml_event_t *ev, ac_err *e) {
 }
 
 static ac_status event(reader *r, const yaml_event_t *ev, int *documents, ac_err *e) {
-  if (++r->n_events > ACI_YAML_MAX_EVENTS) return fault(e, &ev->start_mark, "more than 200000 events");
+  if (++r->n_events > ACI_YAML_MAX_EVENTS)
+    return fault(e, &ev->start_mark, "more than 200000 events");
   switch (ev->type) {
     case YAML_DOCUMENT_START_EVENT:
-      return ++*documents > 1 ? fault(e, &ev->start_mark, "a second document; a configuration has one") : AC_OK;
+      return ++*documents > 1
+                 ? fault(e, &ev->start_mark, "a second document; a configuration has one")
+                 : AC_OK;
     case YAML_SCALAR_EVENT: return add_scalar(r, ev, e);
     case YAML_ALIAS_EVENT: return add_alias(r, ev, e);
     case YAML_SEQUENCE_START_EVENT: return open_container(r, ev, false, e);
@@ -260,7 +280,8 @@ static ac_status read_all(reader *r, yaml_parser_t *p, ac_err *e) {
       if (p->error == YAML_MEMORY_ERROR) return no_memory(e);
       yaml_mark_t at = p->problem_mark;
       char text[160];
-      snprintf(text, sizeof text, "%.70s%s%.70s", p->problem != NULL ? p->problem : "cannot be read", p->context != NULL ? ", " : "",
+      snprintf(text, sizeof text, "%.70s%s%.70s",
+               p->problem != NULL ? p->problem : "cannot be read", p->context != NULL ? ", " : "",
                p->context != NULL ? p->context : "");
       return fault(e, &at, text);
     }
@@ -276,7 +297,8 @@ bool aci_yaml_available(ac_err *why) {
   return load(&l, why) == AC_OK;
 }
 
-ac_status aci_yaml_parse(const char *text, size_t n, uint32_t max_nodes, aci_yaml_doc **out, ac_err *e) {
+ac_status aci_yaml_parse(const char *text, size_t n, uint32_t max_nodes, aci_yaml_doc **out,
+                         ac_err *e) {
   yaml_parser_t p;
   const bool smaller = max_nodes > 0 && max_nodes < ACI_YAML_MAX_NODES;
   reader r = {.key = aci_hash_key(), .max_nodes = smaller ? max_nodes : ACI_YAML_MAX_NODES};
@@ -310,15 +332,21 @@ const aci_yaml *aci_yaml_nodes(const aci_yaml_doc *d, uint32_t *n) {
   return d->nodes;
 }
 
-const char *aci_yaml_text(const aci_yaml_doc *d, const aci_yaml *node) { return d->text.s + node->text; }
+const char *aci_yaml_text(const aci_yaml_doc *d, const aci_yaml *node) {
+  return d->text.s + node->text;
+}
 
 #else
 
 bool aci_yaml_available(ac_err *why) {
-  return AC_FAIL(why, UNSUPPORTED, "this build cannot read YAML: libyaml's header was missing (package libyaml-dev)") == AC_OK;
+  return AC_FAIL(
+             why, UNSUPPORTED,
+             "this build cannot read YAML: libyaml's header was missing (package libyaml-dev)") ==
+         AC_OK;
 }
 
-ac_status aci_yaml_parse(const char *text, size_t n, uint32_t max_nodes, aci_yaml_doc **out, ac_err *e) {
+ac_status aci_yaml_parse(const char *text, size_t n, uint32_t max_nodes, aci_yaml_doc **out,
+                         ac_err *e) {
   (void)text, (void)n, (void)max_nodes;
   *out = NULL;
   aci_yaml_available(e);

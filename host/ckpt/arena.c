@@ -1,5 +1,6 @@
-/* Memory of asynchronous saves: one map, as large as the largest save so far, which later saves use again, since fresh pages cost more
- * than the copy. Called by the bindings, which own one per Lua state, and by save.c. */
+/* Memory of asynchronous saves: one map, as large as the largest save so far, which later saves use
+ * again, since fresh pages cost more than the copy. Called by the bindings, which own one per Lua
+ * state, and by save.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,9 @@ ac_status ac_ckpt_arena_new(ac_ckpt_arena **out, ac_err *e) {
 }
 
 size_t ac_ckpt_arena_bytes(const ac_ckpt_arena *a) { return a->bytes; }
-bool ac_ckpt_arena_busy(const ac_ckpt_arena *a) { return atomic_load_explicit(&a->busy, memory_order_acquire); }
+bool ac_ckpt_arena_busy(const ac_ckpt_arena *a) {
+  return atomic_load_explicit(&a->busy, memory_order_acquire);
+}
 
 void ac_ckpt_arena_trim(ac_ckpt_arena *a) {
   if (a->p == NULL || ac_ckpt_arena_busy(a)) return;
@@ -51,8 +54,8 @@ typedef struct job {
 } job;
 enum { UNIT = 1 << 20 };
 
-/* Bytes [begin, end) * UNIT of all pieces in a row. Their thread reads them long after they have left the caches: stores go past those, which
- * saves reading every line of the copy first. */
+/* Bytes [begin, end) * UNIT of all pieces in a row. Their thread reads them long after they have
+ * left the caches: stores go past those, which saves reading every line of the copy first. */
 static void copy(void *arg, int64_t begin, int64_t end) {
   const job *j = arg;
   uint64_t at = (uint64_t)begin * UNIT;
@@ -65,7 +68,8 @@ static void copy(void *arg, int64_t begin, int64_t end) {
   }
   for (int i = lo; i < j->n && j->v[i].at < stop; i++) {
     const piece *p = &j->v[i];
-    const uint64_t from = at > p->at ? at - p->at : 0, until = stop - p->at < p->bytes ? stop - p->at : p->bytes;
+    const uint64_t from = at > p->at ? at - p->at : 0,
+                   until = stop - p->at < p->bytes ? stop - p->at : p->bytes;
     if (from < until) aci_copy_streamed(p->to + from, p->from + from, (size_t)(until - from));
   }
 }
@@ -75,7 +79,9 @@ ac_status aci_ckpt_snapshot(ac_ckpt_save *s, ac_ckpt_arena *a, ac_team *team, ac
   int n = 0;
   for (int f = 0; f < s->n; f++)
     for (int i = 0; i < s->file[f].plan.n; i++) {
-      if (s->file[f].plan.item[i].bytes == 0 || is_copied(&s->file[f], s->file[f].plan.item[i].tensor)) continue;
+      if (s->file[f].plan.item[i].bytes == 0 ||
+          is_copied(&s->file[f], s->file[f].plan.item[i].tensor))
+        continue;
       need += round_up(s->file[f].plan.item[i].bytes);
       n++;
     }
@@ -83,7 +89,8 @@ ac_status aci_ckpt_snapshot(ac_ckpt_save *s, ac_ckpt_arena *a, ac_team *team, ac
     ac_ckpt_arena_trim(a);
     void *p = mmap(NULL, need, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-      return AC_FAIL(e, OOM, "%s: no memory for the copy of an asynchronous save (%zu bytes): %s", s->path, need, strerror(errno));
+      return AC_FAIL(e, OOM, "%s: no memory for the copy of an asynchronous save (%zu bytes): %s",
+                     s->path, need, strerror(errno));
     a->p = p;
     a->bytes = need;
   }
@@ -100,7 +107,9 @@ ac_status aci_ckpt_snapshot(ac_ckpt_save *s, ac_ckpt_arena *a, ac_team *team, ac
       if (x->data == NULL) { /* its bytes are fetched */
         aci_host_read r;
         AC_GOTO(done, st, aci_host_read_open(x->tensor, false, &r, e));
-        memcpy(a->p + at, r.base + (size_t)x->tensor->offset * aci_dsize((ac_dtype)x->tensor->dtype), (size_t)x->bytes);
+        memcpy(a->p + at,
+               r.base + (size_t)x->tensor->offset * aci_dsize((ac_dtype)x->tensor->dtype),
+               (size_t)x->bytes);
         aci_host_read_close(&r);
         x->data = a->p + at;
         at += round_up(x->bytes);

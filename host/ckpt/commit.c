@@ -1,6 +1,8 @@
-/* From files on disk to a checkpoint. Parts meet in the temporary folder alone. Each leaves a manifest of its files. Part 0 waits for
- * all of them, lists everything in MANIFEST.json and renames the folder. The others see it there. A part that fails leaves its message
- * instead, which ends the save for all. The lock reveals a part whose process has ended. Runs in the save's thread (save.c). */
+/* From files on disk to a checkpoint. Parts meet in the temporary folder alone. Each leaves a
+ * manifest of its files. Part 0 waits for all of them, lists everything in MANIFEST.json and
+ * renames the folder. The others see it there. A part that fails leaves its message instead, which
+ * ends the save for all. The lock reveals a part whose process has ended. Runs in the save's thread
+ * (save.c). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -46,12 +48,13 @@ static ac_status write_whole(const char *path, const char *text, size_t n, ac_er
   return st;
 }
 
-static ac_status write_manifest(const aci_manifest *m, const aci_json *state, char *path_take, ac_err *e) {
+static ac_status write_manifest(const aci_manifest *m, const aci_json *state, char *path_take,
+                                ac_err *e) {
   aci_strbuf text = {0};
   ac_status st = path_take != NULL ? aci_manifest_text(m, state, &text, e) : no_memory(e);
   if (st == AC_OK && text.len > ACI_CKPT_MAX_MANIFEST)
-    st = AC_FAIL(e, INVALID, "%s: the manifest would have %zu bytes (limit %llu)", path_take, text.len,
-                 (unsigned long long)ACI_CKPT_MAX_MANIFEST);
+    st = AC_FAIL(e, INVALID, "%s: the manifest would have %zu bytes (limit %llu)", path_take,
+                 text.len, (unsigned long long)ACI_CKPT_MAX_MANIFEST);
   if (st == AC_OK) st = write_whole(path_take, text.s, text.len, e);
   aci_strbuf_fini(&text);
   free(path_take);
@@ -61,7 +64,8 @@ static ac_status write_manifest(const aci_manifest *m, const aci_json *state, ch
 static ac_status own_manifest(const ac_ckpt_save *s, aci_manifest *m, ac_err *e) {
   m->parts = s->parts;
   memcpy(m->id, s->id, ACI_CKPT_ID);
-  for (int i = 0; i < s->n; i++) AC_TRY(aci_manifest_add(m, s->file[i].name, s->file[i].size, s->file[i].crc, e));
+  for (int i = 0; i < s->n; i++)
+    AC_TRY(aci_manifest_add(m, s->file[i].name, s->file[i].size, s->file[i].crc, e));
   return aci_manifest_sort(m, s->path, e);
 }
 
@@ -74,7 +78,9 @@ static ac_status look_for_failure(ac_ckpt_save *s, ac_err *e) {
   ac_status st = AC_OK;
   for (struct dirent *x; st == AC_OK && (x = readdir(d)) != NULL;) {
     int part = -1, used = 0;
-    if (sscanf(x->d_name, "part-%9d.failed%n", &part, &used) != 1 || used == 0 || x->d_name[used] != 0) continue;
+    if (sscanf(x->d_name, "part-%9d.failed%n", &part, &used) != 1 || used == 0 ||
+        x->d_name[used] != 0)
+      continue;
     if (part == s->part) continue;
     char *path = aci_ckpt_join(s->folder, x->d_name), *text = NULL, shown[ACI_PATH_SHOWN];
     size_t n = 0;
@@ -84,7 +90,8 @@ static ac_status look_for_failure(ac_ckpt_save *s, ac_err *e) {
       continue;
     }
     s->other = true;
-    st = AC_FAIL(e, IO, "%s: part %d could not write its files: %.380s", aci_path_shown(s->path, shown), part,
+    st = AC_FAIL(e, IO, "%s: part %d could not write its files: %.380s",
+                 aci_path_shown(s->path, shown), part,
                  text != NULL ? text : "its message cannot be read");
     free(text);
     free(path);
@@ -95,7 +102,8 @@ static ac_status look_for_failure(ac_ckpt_save *s, ac_err *e) {
 
 static ac_status ended(const ac_ckpt_save *s, int part, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
-  return AC_FAIL(e, PEER, "%s: the process that wrote part %d ended before it was done", aci_path_shown(s->path, shown), part);
+  return AC_FAIL(e, PEER, "%s: the process that wrote part %d ended before it was done",
+                 aci_path_shown(s->path, shown), part);
 }
 
 /* ---- part 0 ---- */
@@ -113,7 +121,8 @@ static ac_status collect(ac_ckpt_save *s, aci_manifest *m, ac_err *e) {
       aci_manifest part = {.part = -1};
       st = aci_manifest_read(&part, path, r, e);
       if (st == AC_OK && (strcmp(part.id, s->id) != 0 || part.parts != s->parts))
-        st = AC_FAIL(e, MISMATCH, "%s: part %d belongs to another save, or counts %d parts, not %d", s->path, r, part.parts, s->parts);
+        st = AC_FAIL(e, MISMATCH, "%s: part %d belongs to another save, or counts %d parts, not %d",
+                     s->path, r, part.parts, s->parts);
       for (int i = 0; i < part.n && st == AC_OK; i++)
         st = aci_manifest_add(m, part.file[i].name, part.file[i].bytes, part.file[i].crc32c, e);
       aci_manifest_fini(&part);
@@ -146,13 +155,14 @@ static ac_status remove_file(char *path_take, ac_err *e) {
   int rc;
   if (path_take == NULL) return no_memory(e);
   ACI_AGAIN(rc, unlink(path_take));
-  const ac_status st = rc == 0 || errno == ENOENT ? AC_OK : aci_io_error(e, path_take, "cannot remove", errno);
+  const ac_status st =
+      rc == 0 || errno == ENOENT ? AC_OK : aci_io_error(e, path_take, "cannot remove", errno);
   free(path_take);
   return st;
 }
 
-/* Removes the files that parts left for part 0. Its own lock stays, otherwise another save's sweep would take the
- * folder. */
+/* Removes the files that parts left for part 0. Its own lock stays, otherwise another save's sweep
+ * would take the folder. */
 static ac_status tidy(const ac_ckpt_save *s, ac_err *e) {
   for (int r = 0; r < s->parts; r++) {
     char name[32];
@@ -170,7 +180,8 @@ static ac_status sync_folders(const ac_ckpt_save *s, const aci_manifest *m, ac_e
   for (int i = 0; i < m->n && st == AC_OK; i++) {
     char *p = aci_ckpt_join(s->folder, m->file[i].name);
     if (p == NULL) st = no_memory(e);
-    /* from the file's folder up to the checkpoint's. The manifest is sorted, so that neighbours share them */
+    /* from the file's folder up to the checkpoint's. The manifest is sorted, so that neighbours
+     * share them */
     for (char *slash; st == AC_OK && (slash = strrchr(p, '/')) > p + strlen(s->folder);) {
       *slash = 0;
       if (last != NULL && strcmp(last, p) == 0) break;
@@ -187,12 +198,14 @@ static ac_status sync_folders(const ac_ckpt_save *s, const aci_manifest *m, ac_e
 static ac_status cannot_rename(const ac_ckpt_save *s, int err, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
   if (err == EEXIST || err == ENOTEMPTY)
-    return AC_FAIL(e, IO, "%s: already exists; choose another name or set the option replace", aci_path_shown(s->path, shown));
+    return AC_FAIL(e, IO, "%s: already exists; choose another name or set the option replace",
+                   aci_path_shown(s->path, shown));
   return aci_io_error(e, s->path, "cannot rename its temporary folder", err);
 }
 
-/* Replaces the committed checkpoint at path. Both are exchanged in one step if the file system can. Otherwise the old one gets a
- * name under which readers still find it. *old: the folder to remove afterwards, malloc'ed. */
+/* Replaces the committed checkpoint at path. Both are exchanged in one step if the file system can.
+ * Otherwise the old one gets a name under which readers still find it. *old: the folder to remove
+ * afterwards, malloc'ed. */
 static ac_status rename_over(const ac_ckpt_save *s, char **old, ac_err *e) {
   int rc;
   ACI_AGAIN(rc, aci_rename_as(s->folder, s->path, ACI_RENAME_EXCHANGE));
@@ -225,11 +238,14 @@ static ac_status rename_folder(const ac_ckpt_save *s, char **old, ac_err *e) {
   return rc == 0 ? AC_OK : cannot_rename(s, errno, e);
 }
 
-/* Greater than every sequence in the folder and than the run's last, even if the clock was set back. */
+/* Greater than every sequence in the folder and than the run's last, even if the clock was set
+ * back. */
 static int64_t next_sequence(const ac_ckpt_save *s) {
   struct timespec t;
-  const int64_t there = ac_ckpt_last_sequence(s->parent), last = there > s->after ? there : s->after;
-  const int64_t now = clock_gettime(CLOCK_REALTIME, &t) == 0 ? (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000 : 0;
+  const int64_t there = ac_ckpt_last_sequence(s->parent),
+                last = there > s->after ? there : s->after;
+  const int64_t now =
+      clock_gettime(CLOCK_REALTIME, &t) == 0 ? (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000 : 0;
   return now > last ? now : last < ACI_CKPT_MAX_SEQUENCE ? last + 1 : ACI_CKPT_MAX_SEQUENCE;
 }
 
@@ -240,7 +256,8 @@ static ac_status commit_all(ac_ckpt_save *s, aci_manifest *m, ac_err *e) {
   memcpy(m->run, s->run, sizeof m->run);
   m->continues = s->continues != NULL ? aci_json_root(s->continues) : NULL;
   m->sequence = next_sequence(s);
-  AC_TRY(write_manifest(m, s->state != NULL ? aci_json_root(s->state) : NULL, aci_ckpt_join(s->folder, ACI_CKPT_MANIFEST), e));
+  AC_TRY(write_manifest(m, s->state != NULL ? aci_json_root(s->state) : NULL,
+                        aci_ckpt_join(s->folder, ACI_CKPT_MANIFEST), e));
   AC_TRY(tidy(s, e));
   AC_TRY(sync_folders(s, m, e));
   AC_TRY(aci_ckpt_stopped(s, e));
@@ -264,7 +281,8 @@ static ac_status commit_all(ac_ckpt_save *s, aci_manifest *m, ac_err *e) {
 static bool is_committed(const ac_ckpt_save *s) {
   char *path = aci_ckpt_join(s->path, ACI_CKPT_MANIFEST);
   aci_manifest m = {.part = -1};
-  const bool yes = path != NULL && aci_manifest_read(&m, path, -1, NULL) == AC_OK && strcmp(m.id, s->id) == 0;
+  const bool yes =
+      path != NULL && aci_manifest_read(&m, path, -1, NULL) == AC_OK && strcmp(m.id, s->id) == 0;
   aci_manifest_fini(&m);
   free(path);
   return yes;
@@ -312,7 +330,8 @@ void aci_ckpt_give_up(ac_ckpt_save *s, const char *why) {
     if (path != NULL && access(s->folder, F_OK) == 0) {
       ac_err e;
       const char *text = why != NULL && why[0] != 0 ? why : "it was given up";
-      if (write_whole(path, text, strlen(text), &e) != AC_OK) ac_log_write(AC_LOG_WARN, "ckpt", "%s", e.msg);
+      if (write_whole(path, text, strlen(text), &e) != AC_OK)
+        ac_log_write(AC_LOG_WARN, "ckpt", "%s", e.msg);
     }
     free(path);
   }
@@ -323,8 +342,8 @@ void aci_ckpt_give_up(ac_ckpt_save *s, const char *why) {
     bool all = true;
     for (int r = 1; r < s->parts && all; r++) {
       char *failed = part_path(s, r, "failed"), *left = part_path(s, r, "left");
-      all = failed == NULL || left == NULL || access(failed, F_OK) == 0 || access(left, F_OK) == 0 ||
-            aci_owner_look(s->folder, r) != ACI_OWNER_LIVE;
+      all = failed == NULL || left == NULL || access(failed, F_OK) == 0 ||
+            access(left, F_OK) == 0 || aci_owner_look(s->folder, r) != ACI_OWNER_LIVE;
       free(failed);
       free(left);
     }

@@ -1,15 +1,17 @@
-/* Manifests: MANIFEST.json of a checkpoint, part-<r>.json with the files of one part. JSON that ends with the CRC-32C of all text
- * before the checksum's digits, so that any changed byte is detected. Called by commit.c, open.c and scan.c. The text may be
- * hostile.
+/* Manifests: MANIFEST.json of a checkpoint, part-<r>.json with the files of one part. JSON that
+ * ends with the CRC-32C of all text before the checksum's digits, so that any changed byte is
+ * detected. Called by commit.c, open.c and scan.c. The text may be hostile.
  *
- *   {"format": "accel.checkpoint", "version": "1.1", "accel": "0.1.0", "id": "...", "created": "...",
- *    "run": "...", "sequence": 1780000000000000, "continues": [], "parts": 1,
- *    "files": [{"name": "model.safetensors", "bytes": 1234, "crc32c": "0123abcd"}], "state": {...}, "crc32c": "89ab4567"}
+ *   {"format": "accel.checkpoint", "version": "1.1", "accel": "0.1.0", "id": "...", "created":
+ *   "...",
+ *    "run": "...", "sequence": 1780000000000000, "continues": [], "parts": 1, "files": [{"name":
+ *    "model.safetensors", "bytes": 1234, "crc32c": "0123abcd"}], "state": {...}, "crc32c":
+ *    "89ab4567"}
  *
  * Run, sequence and continues came with 1.1 (accel/ckpt.h defines age).
  *
- * Rules: a later major version is refused by its number, members of a later minor one are skipped. Names are relative and unique. A
- * manifest's own length bounds the memory it can ask for. */
+ * Rules: a later major version is refused by its number, members of a later minor one are skipped.
+ * Names are relative and unique. A manifest's own length bounds the memory it can ask for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +33,8 @@ void aci_manifest_fini(aci_manifest *m) {
   *m = (aci_manifest){.part = -1};
 }
 
-ac_status aci_manifest_add(aci_manifest *m, const char *name, uint64_t bytes, uint32_t crc, ac_err *e) {
+ac_status aci_manifest_add(aci_manifest *m, const char *name, uint64_t bytes, uint32_t crc,
+                           ac_err *e) {
   if (m->n == m->cap) {
     const int cap = m->cap > 0 ? 2 * m->cap : 16;
     ac_ckpt_file *v = realloc(m->file, (size_t)cap * sizeof *v);
@@ -67,7 +70,8 @@ const char *aci_ckpt_name_fault(const char *s, size_t n) {
   if (n > ACI_CKPT_MAX_NAME) return "it has more than 1024 bytes";
   if (s[0] == '/') return "it is not relative";
   for (size_t i = 0; i < n; i++)
-    if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f || s[i] == '\\') return "it holds a control character or a backslash";
+    if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f || s[i] == '\\')
+      return "it holds a control character or a backslash";
   bool top = true;
   for (size_t i = 0, from = 0; i <= n; i++) {
     if (i < n && s[i] != '/') continue;
@@ -75,10 +79,11 @@ const char *aci_ckpt_name_fault(const char *s, size_t n) {
     const char *c = s + from;
     if (k == 0) return "a component of it is empty";
     if (k > 255) return "a component of it has more than 255 bytes";
-    if ((k == 1 && c[0] == '.') || (k == 2 && c[0] == '.' && c[1] == '.')) return "it has a component '.' or '..'";
+    if ((k == 1 && c[0] == '.') || (k == 2 && c[0] == '.' && c[1] == '.'))
+      return "it has a component '.' or '..'";
     if (top && i == n &&
-        ((k == 13 && memcmp(c, ACI_CKPT_MANIFEST, 13) == 0) || (k > 5 && memcmp(c, "part-", 5) == 0) ||
-         (k > 6 && memcmp(c, "owner-", 6) == 0)))
+        ((k == 13 && memcmp(c, ACI_CKPT_MANIFEST, 13) == 0) ||
+         (k > 5 && memcmp(c, "part-", 5) == 0) || (k > 6 && memcmp(c, "owner-", 6) == 0)))
       return "checkpoints use it themselves";
     top = false;
     from = i + 1;
@@ -98,7 +103,8 @@ static void num(aci_json_writer *w, const char *key, uint64_t v) {
 }
 static void hex8(char out[9], uint32_t v) { snprintf(out, 9, "%08x", (unsigned)v); }
 
-ac_status aci_manifest_text(const aci_manifest *m, const aci_json *state, aci_strbuf *out, ac_err *e) {
+ac_status aci_manifest_text(const aci_manifest *m, const aci_json *state, aci_strbuf *out,
+                            ac_err *e) {
   aci_json_writer w = {.out = out, .pretty = true};
   char text[40];
   time_t now = time(NULL);
@@ -109,7 +115,8 @@ ac_status aci_manifest_text(const aci_manifest *m, const aci_json *state, aci_st
   str(&w, "version", text);
   str(&w, "accel", ACCEL_VERSION);
   str(&w, "id", m->id);
-  if (gmtime_r(&now, &t) != NULL && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &t) > 0) str(&w, "created", text);
+  if (gmtime_r(&now, &t) != NULL && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &t) > 0)
+    str(&w, "created", text);
   if (m->part < 0) {
     str(&w, "run", m->run);
     num(&w, "sequence", (uint64_t)m->sequence);
@@ -178,7 +185,9 @@ static bool read_hex(const char *s, uint32_t *out) {
 static bool sum_holds(const char *text, size_t n) {
   const size_t k = sizeof crc_key - 1;
   uint32_t crc;
-  if (n < N_TAIL + k || memcmp(text + n - 4, tail, 4) != 0 || memcmp(text + n - N_TAIL - k, crc_key, k) != 0) return false;
+  if (n < N_TAIL + k || memcmp(text + n - 4, tail, 4) != 0 ||
+      memcmp(text + n - N_TAIL - k, crc_key, k) != 0)
+    return false;
   return read_hex(text + n - N_TAIL, &crc) && crc == aci_crc32c(0, text, n - N_TAIL);
 }
 
@@ -196,12 +205,15 @@ static ac_status check_version(const char *path, const char *version, int *minor
   char shown[ACI_PATH_SHOWN], name[ACI_ST_SHOWN];
   int major = -1, used = 0;
   *minor = -1;
-  if (version == NULL || sscanf(version, "%4d.%4d%n", &major, minor, &used) != 2 || version[used] != 0 || major < 0 || *minor < 0)
+  if (version == NULL || sscanf(version, "%4d.%4d%n", &major, minor, &used) != 2 ||
+      version[used] != 0 || major < 0 || *minor < 0)
     return damaged(e, path, "it has no version");
   if (major == MAJOR) return AC_OK;
-  return AC_FAIL(e, UNSUPPORTED, "%s: a checkpoint of format version %s; this is accel %s, which reads version %d.x: use %s release",
-                 aci_path_shown(path, shown), aci_st_shown(version, strlen(version), name), ACCEL_VERSION, (int)MAJOR,
-                 major > MAJOR ? "a later" : "an earlier");
+  return AC_FAIL(
+      e, UNSUPPORTED,
+      "%s: a checkpoint of format version %s; this is accel %s, which reads version %d.x: use %s release",
+      aci_path_shown(path, shown), aci_st_shown(version, strlen(version), name), ACCEL_VERSION,
+      (int)MAJOR, major > MAJOR ? "a later" : "an earlier");
 }
 
 static ac_status read_file(aci_manifest *m, const char *path, const aci_json *v, ac_err *e) {
@@ -214,12 +226,13 @@ static ac_status read_file(aci_manifest *m, const char *path, const aci_json *v,
     return damaged(e, path, "an entry of 'files' is not {name, bytes, crc32c}");
   const char *fault = aci_ckpt_name_fault(f->u.s, f->len);
   if (fault != NULL)
-    return AC_FAIL(e, PARSE, "%s: damaged: '%s' cannot be a file's name: %s", aci_path_shown(path, shown),
-                   aci_st_shown(f->u.s, f->len, name), fault);
+    return AC_FAIL(e, PARSE, "%s: damaged: '%s' cannot be a file's name: %s",
+                   aci_path_shown(path, shown), aci_st_shown(f->u.s, f->len, name), fault);
   if (bytes < 0 || sum == NULL || strlen(sum) != 8 || !read_hex(sum, &crc))
-    return AC_FAIL(e, PARSE, "%s: damaged: file '%s' has no valid size or checksum", aci_path_shown(path, shown),
-                   aci_st_shown(f->u.s, f->len, name));
-  if (m->bytes + (uint64_t)bytes > (uint64_t)1 << 62) return damaged(e, path, "sizes that add up to more than any disk has");
+    return AC_FAIL(e, PARSE, "%s: damaged: file '%s' has no valid size or checksum",
+                   aci_path_shown(path, shown), aci_st_shown(f->u.s, f->len, name));
+  if (m->bytes + (uint64_t)bytes > (uint64_t)1 << 62)
+    return damaged(e, path, "sizes that add up to more than any disk has");
   return aci_manifest_add(m, f->u.s, (uint64_t)bytes, crc, e);
 }
 
@@ -227,8 +240,10 @@ static ac_status read_file(aci_manifest *m, const char *path, const aci_json *v,
 static int64_t time_of(const char *created) {
   struct tm t = {0};
   int used = 0;
-  if (created == NULL || sscanf(created, "%4d-%2d-%2dT%2d:%2d:%2dZ%n", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour, &t.tm_min,
-                                &t.tm_sec, &used) != 6 || used == 0)
+  if (created == NULL ||
+      sscanf(created, "%4d-%2d-%2dT%2d:%2d:%2dZ%n", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour,
+             &t.tm_min, &t.tm_sec, &used) != 6 ||
+      used == 0)
     return 0;
   t.tm_year -= 1900;
   t.tm_mon--;
@@ -245,18 +260,22 @@ const char *aci_ckpt_run_fault(const char *s, size_t n) {
 
 /* The run that wrote it, and the time: they determine its age. */
 static ac_status read_age(aci_manifest *m, const char *path, const aci_json *root, ac_err *e) {
-  const aci_json *run = aci_json_get(m->doc, root, "run"), *list = aci_json_get(m->doc, root, "continues");
+  const aci_json *run = aci_json_get(m->doc, root, "run"),
+                 *list = aci_json_get(m->doc, root, "continues");
   const bool has = aci_json_get(m->doc, root, "sequence") != NULL;
   if (run != NULL) {
-    if (run->type != ACI_JSON_STRING || strlen(run->u.s) != run->len || aci_ckpt_run_fault(run->u.s, run->len) != NULL)
+    if (run->type != ACI_JSON_STRING || strlen(run->u.s) != run->len ||
+        aci_ckpt_run_fault(run->u.s, run->len) != NULL)
       return damaged(e, path, "it names no run");
     memcpy(m->run, run->u.s, run->len + 1);
   }
-  m->sequence = has ? int_of(m->doc, root, "sequence", ACI_CKPT_MAX_SEQUENCE) : time_of(string_of(m->doc, root, "created"));
+  m->sequence = has ? int_of(m->doc, root, "sequence", ACI_CKPT_MAX_SEQUENCE)
+                    : time_of(string_of(m->doc, root, "created"));
   if (m->sequence < 0) return damaged(e, path, "its sequence is not an integer above 0");
   if (list == NULL) return AC_OK;
   if (list->type != ACI_JSON_ARRAY) return damaged(e, path, "'continues' is not a list");
-  for (const aci_json *v = aci_json_first(list), *end = aci_json_after(list); v != end; v = aci_json_after(v))
+  for (const aci_json *v = aci_json_first(list), *end = aci_json_after(list); v != end;
+       v = aci_json_after(v))
     if (v->type != ACI_JSON_STRING || aci_ckpt_run_fault(v->u.s, v->len) != NULL)
       return damaged(e, path, "'continues' holds something other than names");
   m->continues = list;
@@ -264,18 +283,23 @@ static ac_status read_age(aci_manifest *m, const char *path, const aci_json *roo
 }
 
 static ac_status read_members(aci_manifest *m, const char *path, int part, ac_err *e) {
-  static const char *const known[] = {"format", "version", "accel", "id", "created", "part", "parts", "files", "state", "crc32c",
-                                      "run", "sequence", "continues"};
+  static const char *const known[] = {"format", "version",  "accel",    "id",    "created",
+                                      "part",   "parts",    "files",    "state", "crc32c",
+                                      "run",    "sequence", "continues"};
   const aci_json *root = aci_json_root(m->doc), *files;
   const char *format = string_of(m->doc, root, "format"), *id = string_of(m->doc, root, "id");
   int minor;
-  if (root->type != ACI_JSON_OBJECT || format == NULL || strcmp(format, part < 0 ? whole : of_part) != 0)
+  if (root->type != ACI_JSON_OBJECT || format == NULL ||
+      strcmp(format, part < 0 ? whole : of_part) != 0)
     return damaged(e, path, "it is not the manifest of a checkpoint (member 'format')");
   AC_TRY(check_version(path, string_of(m->doc, root, "version"), &minor, e));
-  if (!sum_holds(m->text, m->text_bytes)) return damaged(e, path, "its text does not match its checksum");
-  for (const aci_json *k = aci_json_first(root), *end = aci_json_after(root); k != end && minor <= MINOR;) {
+  if (!sum_holds(m->text, m->text_bytes))
+    return damaged(e, path, "its text does not match its checksum");
+  for (const aci_json *k = aci_json_first(root), *end = aci_json_after(root);
+       k != end && minor <= MINOR;) {
     bool found = false;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) found = found || strcmp(k->u.s, known[i]) == 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+      found = found || strcmp(k->u.s, known[i]) == 0;
     if (!found) return damaged(e, path, "it has a member that the format does not know");
     k = aci_json_after(k + 1);
   }
@@ -284,27 +308,33 @@ static ac_status read_members(aci_manifest *m, const char *path, int part, ac_er
   const int64_t parts = int_of(m->doc, root, "parts", ACI_CKPT_MAX_PARTS);
   if (parts < 1) return damaged(e, path, "its number of parts is none");
   m->parts = (int)parts;
-  if (part >= 0 && int_of(m->doc, root, "part", ACI_CKPT_MAX_PARTS) != part) return damaged(e, path, "it is another part's");
+  if (part >= 0 && int_of(m->doc, root, "part", ACI_CKPT_MAX_PARTS) != part)
+    return damaged(e, path, "it is another part's");
   m->part = part;
   if ((files = aci_json_get(m->doc, root, "files")) == NULL || files->type != ACI_JSON_ARRAY)
     return damaged(e, path, "it has no list of files");
-  for (const aci_json *v = aci_json_first(files), *end = aci_json_after(files); v != end; v = aci_json_after(v))
+  for (const aci_json *v = aci_json_first(files), *end = aci_json_after(files); v != end;
+       v = aci_json_after(v))
     AC_TRY(read_file(m, path, v, e));
-  if (aci_manifest_sort(m, path, e) != AC_OK) return damaged(e, path, "two of its files have one name");
+  if (aci_manifest_sort(m, path, e) != AC_OK)
+    return damaged(e, path, "two of its files have one name");
   AC_TRY(read_age(m, path, root, e));
   m->state = aci_json_get(m->doc, root, "state");
-  if (part < 0 && (m->state == NULL || m->state->type != ACI_JSON_OBJECT)) return damaged(e, path, "it has no state");
+  if (part < 0 && (m->state == NULL || m->state->type != ACI_JSON_OBJECT))
+    return damaged(e, path, "it has no state");
   return AC_OK;
 }
 
-ac_status aci_manifest_parse_take(aci_manifest *m, const char *path, char *text, size_t n, int part, ac_err *e) {
+ac_status aci_manifest_parse_take(aci_manifest *m, const char *path, char *text, size_t n, int part,
+                                  ac_err *e) {
   const aci_json_opts opts = ACI_JSON_CONFIG;
   ac_err inner;
   char shown[ACI_PATH_SHOWN];
   m->text = text;
   m->text_bytes = n;
   const ac_status st = aci_json_parse(text, n, &opts, &m->doc, &inner);
-  if (st == AC_PARSE) return AC_FAIL(e, PARSE, "%s: damaged: %s", aci_path_shown(path, shown), inner.msg);
+  if (st == AC_PARSE)
+    return AC_FAIL(e, PARSE, "%s: damaged: %s", aci_path_shown(path, shown), inner.msg);
   if (st != AC_OK) return AC_FAIL(e, OOM, "%s: %s", aci_path_shown(path, shown), inner.msg);
   return read_members(m, path, part, e);
 }

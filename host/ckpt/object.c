@@ -1,5 +1,5 @@
-/* Objects of an opened checkpoint: which files belong to each, and their tensors as whole ones. Called by the bindings. open.c makes the
- * list. */
+/* Objects of an opened checkpoint: which files belong to each, and their tensors as whole ones.
+ * Called by the bindings. open.c makes the list. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,8 +84,8 @@ static ac_status open_object(ac_ckpt *c, const char *object, aci_sharded **out, 
   char shown[ACI_PATH_SHOWN], name[ACI_ST_SHOWN];
   aci_ckpt_object *o = object_named(c, object, strlen(object));
   if (o == NULL)
-    return AC_FAIL(e, NOT_FOUND, "%s: no object '%s' in this checkpoint", aci_path_shown(c->path, shown),
-                   aci_st_shown(object, strlen(object), name));
+    return AC_FAIL(e, NOT_FOUND, "%s: no object '%s' in this checkpoint",
+                   aci_path_shown(c->path, shown), aci_st_shown(object, strlen(object), name));
   ac_status st = AC_OK;
   if (o->s == NULL) {
     int n = 0;
@@ -119,20 +119,23 @@ static void describe(const aci_sharded_tensor *t, ac_ckpt_tensor *out) {
 ac_status ac_ckpt_tensor_at(ac_ckpt *c, const char *object, int i, ac_ckpt_tensor *out, ac_err *e) {
   aci_sharded *s;
   AC_TRY(open_object(c, object, &s, e));
-  if (i < 0 || i >= aci_sharded_count(s)) return AC_FAIL(e, INDEX, "object '%s' has no tensor %d", object, i);
+  if (i < 0 || i >= aci_sharded_count(s))
+    return AC_FAIL(e, INDEX, "object '%s' has no tensor %d", object, i);
   describe(aci_sharded_at(s, i), out);
   return AC_OK;
 }
 
-static ac_status find(ac_ckpt *c, const char *object, const char *name, aci_sharded **s, const aci_sharded_tensor **t, ac_err *e) {
+static ac_status find(ac_ckpt *c, const char *object, const char *name, aci_sharded **s,
+                      const aci_sharded_tensor **t, ac_err *e) {
   char shown[ACI_PATH_SHOWN], text[ACI_ST_SHOWN];
   AC_TRY(open_object(c, object, s, e));
   if ((*t = aci_sharded_find(*s, name)) != NULL) return AC_OK;
-  return AC_FAIL(e, NOT_FOUND, "%s: object '%.64s' has no tensor '%s'", aci_path_shown(c->path, shown), object,
-                 aci_st_shown(name, strlen(name), text));
+  return AC_FAIL(e, NOT_FOUND, "%s: object '%.64s' has no tensor '%s'",
+                 aci_path_shown(c->path, shown), object, aci_st_shown(name, strlen(name), text));
 }
 
-ac_status ac_ckpt_tensor_find(ac_ckpt *c, const char *object, const char *name, ac_ckpt_tensor *out, ac_err *e) {
+ac_status ac_ckpt_tensor_find(ac_ckpt *c, const char *object, const char *name, ac_ckpt_tensor *out,
+                              ac_err *e) {
   aci_sharded *s;
   const aci_sharded_tensor *t;
   AC_TRY(find(c, object, name, &s, &t, e));
@@ -140,14 +143,16 @@ ac_status ac_ckpt_tensor_find(ac_ckpt *c, const char *object, const char *name, 
   return AC_OK;
 }
 
-ac_status ac_ckpt_read(ac_ckpt *c, const char *object, const char *name, const int64_t *offsets, ac_tensor *dst, ac_err *e) {
+ac_status ac_ckpt_read(ac_ckpt *c, const char *object, const char *name, const int64_t *offsets,
+                       ac_tensor *dst, ac_err *e) {
   static const int64_t zeros[ACI_ST_MAX_DIMS];
   aci_sharded *s;
   const aci_sharded_tensor *t;
   char shown[ACI_PATH_SHOWN], text[ACI_ST_SHOWN], is[128];
   AC_TRY(find(c, object, name, &s, &t, e));
   if (t->ndim != dst->ndim)
-    return AC_FAIL(e, SHAPE, "%s: tensor '%s' of object '%.64s' has %d dims, its destination is %s", aci_path_shown(c->path, shown),
-                   aci_st_shown(name, strlen(name), text), object, t->ndim, aci_tensor_str(dst, is, sizeof is));
+    return AC_FAIL(e, SHAPE, "%s: tensor '%s' of object '%.64s' has %d dims, its destination is %s",
+                   aci_path_shown(c->path, shown), aci_st_shown(name, strlen(name), text), object,
+                   t->ndim, aci_tensor_str(dst, is, sizeof is));
   return aci_sharded_read(s, t, offsets != NULL ? offsets : zeros, dst->shape, dst, e);
 }

@@ -1,9 +1,11 @@
-/* The writer of a temporary folder, identified by a file that its process keeps locked, and the handling of folders whose writers have
- * ended. Called by save.c and commit.c. scan.c asks for names and removes folders.
+/* The writer of a temporary folder, identified by a file that its process keeps locked, and the
+ * handling of folders whose writers have ended. Called by save.c and commit.c. scan.c asks for
+ * names and removes folders.
  *
- * The file holds process id, start time, boot id, host name and whether it could be locked. On this machine the lock decides if there
- * are locks, otherwise whether the process lives. Nothing is known about another machine on a shared file system: its files count as
- * left over after a day without a change. */
+ * The file holds process id, start time, boot id, host name and whether it could be locked. On this
+ * machine the lock decides if there are locks, otherwise whether the process lives. Nothing is
+ * known about another machine on a shared file system: its files count as left over after a day
+ * without a change. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +22,9 @@
 
 enum { FRESH_SECONDS = 60, FOREIGN_SECONDS = 24 * 3600, LINE = 256 };
 
-void aci_ckpt_new_id(char id[ACI_CKPT_ID]) { snprintf(id, ACI_CKPT_ID, "%016llx", (unsigned long long)aci_hash_key()); }
+void aci_ckpt_new_id(char id[ACI_CKPT_ID]) {
+  snprintf(id, ACI_CKPT_ID, "%016llx", (unsigned long long)aci_hash_key());
+}
 
 size_t aci_ckpt_base_of(const char *name, const char *mark) {
   const size_t n = strlen(name), k = strlen(mark), digits = ACI_CKPT_ID - 1;
@@ -71,16 +75,20 @@ static void describe(char line[LINE], bool locked) {
   line_of("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
   if (gethostname(host, sizeof host) != 0) snprintf(host, sizeof host, "?");
   host[sizeof host - 1] = 0;
-  snprintf(line, LINE, "%ld %llu %s %s %d\n", (long)getpid(), began((long)getpid()), boot, host, locked);
+  snprintf(line, LINE, "%ld %llu %s %s %d\n", (long)getpid(), began((long)getpid()), boot, host,
+           locked);
 }
 
-/* Is the process of this line alive, when nobody holds the lock? age: seconds since the file changed. */
+/* Is the process of this line alive, when nobody holds the lock? age: seconds since the file
+ * changed. */
 static bool line_lives(const char *line, double age) {
   long pid;
   int locked;
   unsigned long long start;
   char boot[64], host[100], boot_here[64], host_here[100] = "?";
-  if (sscanf(line, "%ld %llu %63s %99s %d", &pid, &start, boot, host, &locked) != 5) return age < FRESH_SECONDS; /* being made */
+  /* being made */
+  if (sscanf(line, "%ld %llu %63s %99s %d", &pid, &start, boot, host, &locked) != 5)
+    return age < FRESH_SECONDS;
   line_of("/proc/sys/kernel/random/boot_id", boot_here, sizeof boot_here);
   gethostname(host_here, sizeof host_here - 1);
   if (strcmp(boot, boot_here) == 0) return !locked && began(pid) == start && start != 0;
@@ -103,7 +111,8 @@ ac_status aci_owner_take(const char *folder, int part, int *out, ac_err *e) {
   if (fd < 0) {
     st = aci_io_error(e, path, "cannot create", errno);
   } else {
-    describe(line, flock(fd, LOCK_EX | LOCK_NB) == 0); /* nobody else holds it: it fails only without support for locks */
+    /* nobody else holds it: it fails only without support for locks */
+    describe(line, flock(fd, LOCK_EX | LOCK_NB) == 0);
     st = aci_pwrite_all(fd, path, line, strlen(line), 0, e);
     if (st == AC_OK) *out = fd;
     else close(fd);
@@ -224,7 +233,8 @@ static bool left_over(const char *path) {
     free(file);
   }
   closedir(d);
-  if (empty) ours = difftime(time(NULL), sb.st_mtime) > FRESH_SECONDS; /* one that was just made has no owner yet */
+  /* one that was just made has no owner yet */
+  if (empty) ours = difftime(time(NULL), sb.st_mtime) > FRESH_SECONDS;
   return ours && !lives;
 }
 
@@ -246,7 +256,8 @@ void aci_ckpt_sweep(const char *parent, const char *keep) {
   DIR *d = opendir(parent);
   if (d == NULL) return;
   for (struct dirent *x; (x = readdir(d)) != NULL;) {
-    const size_t tmp = aci_ckpt_base_of(x->d_name, ".tmp-"), old = aci_ckpt_base_of(x->d_name, ".old-");
+    const size_t tmp = aci_ckpt_base_of(x->d_name, ".tmp-"),
+                 old = aci_ckpt_base_of(x->d_name, ".old-");
     if (tmp == 0 && old == 0) continue;
     char *path = aci_ckpt_join(parent, x->d_name);
     if (path != NULL && (keep == NULL || strcmp(path, keep) != 0) && left_over(path) &&

@@ -1,5 +1,6 @@
-/* One save of one part, from its creation to its end. The owner's thread adds files and starts it. From then on a thread of the save's
- * own writes and commits, whether or not anybody waits. Called by the bindings. */
+/* One save of one part, from its creation to its end. The owner's thread adds files and starts it.
+ * From then on a thread of the save's own writes and commits, whether or not anybody waits. Called
+ * by the bindings. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,8 @@ static ac_status make_parents(const char *path, ac_err *e) {
     ACI_AGAIN(rc, mkdir(p, 0777));
     const int err = errno; /* access sets its own */
     if (rc == 0) st = aci_sync_folder_of(p, e);
-    else if (err != EEXIST && access(p, F_OK) != 0) st = aci_io_error(e, p, "cannot make the folder", err);
+    else if (err != EEXIST && access(p, F_OK) != 0)
+      st = aci_io_error(e, p, "cannot make the folder", err);
     p[i] = '/';
   }
   free(p);
@@ -43,11 +45,12 @@ static ac_status refuse_existing(const ac_ckpt_save *s, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
   struct stat sb;
   if (s->replace || lstat(s->path, &sb) != 0) return AC_OK;
-  return AC_FAIL(e, STATE, "%s: already exists; choose another name or set the option replace", aci_path_shown(s->path, shown));
+  return AC_FAIL(e, STATE, "%s: already exists; choose another name or set the option replace",
+                 aci_path_shown(s->path, shown));
 }
 
-/* Of two saves that begin at once, the one that comes later learns here that the name is taken: each looks after it has made its folder
- * and locked it. */
+/* Of two saves that begin at once, the one that comes later learns here that the name is taken:
+ * each looks after it has made its folder and locked it. */
 static ac_status refuse_taken(const ac_ckpt_save *s, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
   const char *slash = strrchr(s->path, '/'), *base = slash != NULL ? slash + 1 : s->path;
@@ -59,15 +62,19 @@ static ac_status refuse_taken(const ac_ckpt_save *s, ac_err *e) {
     const size_t n = aci_ckpt_base_of(x->d_name, ".tmp-");
     if (n == 0 || n != strlen(base) || strncmp(x->d_name, base, n) != 0) continue;
     char *path = aci_ckpt_join(s->parent, x->d_name);
-    taken = path != NULL && strcmp(x->d_name + n + strlen(".tmp-"), s->id) != 0 && aci_owner_look(path, 0) == ACI_OWNER_LIVE;
+    taken = path != NULL && strcmp(x->d_name + n + strlen(".tmp-"), s->id) != 0 &&
+            aci_owner_look(path, 0) == ACI_OWNER_LIVE;
     free(path);
   }
   closedir(d);
-  if (taken) return AC_FAIL(e, STATE, "%s: another save is writing it; give this one another name", aci_path_shown(s->path, shown));
+  if (taken)
+    return AC_FAIL(e, STATE, "%s: another save is writing it; give this one another name",
+                   aci_path_shown(s->path, shown));
   return refuse_existing(s, e); /* the other one may have been committed meanwhile */
 }
 
-/* A folder of its own next to the target. Another save's sweep may remove it while it is empty: then try once more. */
+/* A folder of its own next to the target. Another save's sweep may remove it while it is empty:
+ * then try once more. */
 static ac_status make_folder(ac_ckpt_save *s, ac_err *e) {
   for (int tries = 0;; tries++) {
     aci_ckpt_new_id(s->id);
@@ -94,7 +101,8 @@ static ac_status make_folder(ac_ckpt_save *s, ac_err *e) {
 static ac_status join_folder(ac_ckpt_save *s, const char *folder, ac_err *e) {
   const char *slash = strrchr(folder, '/'), *name = slash != NULL ? slash + 1 : folder;
   const size_t base = aci_ckpt_base_of(name, ".tmp-");
-  if (base == 0) return AC_FAIL(e, INVALID, "'%.200s' is not the temporary folder of a save", folder);
+  if (base == 0)
+    return AC_FAIL(e, INVALID, "'%.200s' is not the temporary folder of a save", folder);
   memcpy(s->id, name + strlen(name) - (ACI_CKPT_ID - 1), ACI_CKPT_ID);
   if ((s->folder = strdup(folder)) == NULL) return no_memory(e);
   return aci_owner_take(s->folder, s->part, &s->owner_fd, e);
@@ -149,27 +157,34 @@ static ac_status take_run(ac_ckpt_save *s, const ac_ckpt_options *o, ac_err *e) 
     }
     aci_json_end(&w);
     ac_status st = fault != NULL ? AC_OK : aci_json_finish(&w, e);
-    if (st == AC_OK && fault == NULL) st = b.failed ? no_memory(e) : aci_json_parse(b.s, b.len, NULL, &s->continues, e);
+    if (st == AC_OK && fault == NULL)
+      st = b.failed ? no_memory(e) : aci_json_parse(b.s, b.len, NULL, &s->continues, e);
     aci_strbuf_fini(&b);
     AC_TRY(st);
   }
-  if (fault != NULL) return AC_FAIL(e, INVALID, "'%.200s' cannot be the name of a run: %s", name, fault);
+  if (fault != NULL)
+    return AC_FAIL(e, INVALID, "'%.200s' cannot be the name of a run: %s", name, fault);
   memcpy(s->run, run, strlen(run) + 1);
   return AC_OK;
 }
 
-ac_status ac_ckpt_create(const char *path, const ac_ckpt_options *o, ac_ckpt_save **out, ac_err *e) {
+ac_status ac_ckpt_create(const char *path, const ac_ckpt_options *o, ac_ckpt_save **out,
+                         ac_err *e) {
   static const ac_ckpt_options defaults = AC_CKPT_OPTIONS_INIT;
   pthread_condattr_t monotonic;
   size_t n = strlen(path);
   *out = NULL;
   if (o == NULL) o = &defaults;
   while (n > 1 && path[n - 1] == '/') n--;
-  if (n == 0 || (n == 1 && path[0] == '/')) return AC_FAIL(e, INVALID, "'%s' cannot be a checkpoint's path", path);
+  if (n == 0 || (n == 1 && path[0] == '/'))
+    return AC_FAIL(e, INVALID, "'%s' cannot be a checkpoint's path", path);
   if (o->parts < 1 || o->parts > ACI_CKPT_MAX_PARTS || o->part < 0 || o->part >= o->parts)
     return AC_FAIL(e, INVALID, "part %d of %d parts", o->part, o->parts);
   if ((o->folder == NULL) != (o->part == 0))
-    return AC_FAIL(e, INVALID, o->part == 0 ? "part 0 makes the folder itself" : "part %d needs the folder of part 0", o->part);
+    return AC_FAIL(e, INVALID,
+                   o->part == 0 ? "part 0 makes the folder itself"
+                                : "part %d needs the folder of part 0",
+                   o->part);
   ac_ckpt_save *s = calloc(1, sizeof *s);
   if (s == NULL) return no_memory(e);
   pthread_condattr_init(&monotonic);
@@ -220,10 +235,12 @@ static ac_status add(ac_ckpt_save *s, const char *name, aci_save_file **out, ac_
   const char *fault = aci_ckpt_name_fault(name, strlen(name));
   if (s->started) return AC_FAIL(e, STATE, "%s: the save was started", s->path);
   if (fault != NULL)
-    return AC_FAIL(e, INVALID, "'%s' cannot be a file of a checkpoint: %s", aci_st_shown(name, strlen(name), shown), fault);
+    return AC_FAIL(e, INVALID, "'%s' cannot be a file of a checkpoint: %s",
+                   aci_st_shown(name, strlen(name), shown), fault);
   for (int i = 0; i < s->n; i++)
     if (strcmp(s->file[i].name, name) == 0)
-      return AC_FAIL(e, INVALID, "two files are named '%s'", aci_st_shown(name, strlen(name), shown));
+      return AC_FAIL(e, INVALID, "two files are named '%s'",
+                     aci_st_shown(name, strlen(name), shown));
   if (s->n == s->cap) {
     const int cap = s->cap > 0 ? 2 * s->cap : 8;
     aci_save_file *v = realloc(s->file, (size_t)cap * sizeof *v);
@@ -246,11 +263,14 @@ static ac_status check_range(const char *file, const ac_ckpt_item *x, ac_err *e)
   for (int d = 0; d < x->tensor->ndim; d++) {
     const int64_t at = x->offsets != NULL ? x->offsets[d] : 0;
     if (at < 0 || at > INT64_MAX - x->tensor->shape[d])
-      return AC_FAIL(e, INVALID, "%s: tensor '%s': offset %lld in dim %d", file, aci_st_shown(x->name, strlen(x->name), name),
-                     (long long)at, d);
+      return AC_FAIL(e, INVALID, "%s: tensor '%s': offset %lld in dim %d", file,
+                     aci_st_shown(x->name, strlen(x->name), name), (long long)at, d);
     if (x->shape != NULL && at + x->tensor->shape[d] > x->shape[d])
-      return AC_FAIL(e, INVALID, "%s: tensor '%s': its range ends at %lld in dim %d, but the whole tensor has %lld", file,
-                     aci_st_shown(x->name, strlen(x->name), name), (long long)(at + x->tensor->shape[d]), d, (long long)x->shape[d]);
+      return AC_FAIL(
+          e, INVALID,
+          "%s: tensor '%s': its range ends at %lld in dim %d, but the whole tensor has %lld", file,
+          aci_st_shown(x->name, strlen(x->name), name), (long long)(at + x->tensor->shape[d]), d,
+          (long long)x->shape[d]);
   }
   return AC_OK;
 }
@@ -264,7 +284,8 @@ static ac_status sharding_info(int n, const ac_ckpt_item *items, aci_strbuf *out
     aci_json_begin(&w, true);
     aci_json_key(&w, "saved_offsets", 13);
     aci_json_begin(&w, false);
-    for (int d = 0; d < items[i].tensor->ndim; d++) aci_json_int(&w, items[i].offsets != NULL ? items[i].offsets[d] : 0);
+    for (int d = 0; d < items[i].tensor->ndim; d++)
+      aci_json_int(&w, items[i].offsets != NULL ? items[i].offsets[d] : 0);
     aci_json_end(&w);
     aci_json_end(&w);
   }
@@ -276,19 +297,22 @@ static ac_status sharding_info(int n, const ac_ckpt_item *items, aci_strbuf *out
 enum { OURS = 3 };
 static const char *const our_keys[OURS] = {"format", "DCP_VERSION", "DCP_SHARDING_INFO"};
 
-ac_status ac_ckpt_add_tensors(ac_ckpt_save *s, const char *file, int n, const ac_ckpt_item *items, int n_meta,
-                              const char *const *keys, const char *const *values, ac_err *e) {
+ac_status ac_ckpt_add_tensors(ac_ckpt_save *s, const char *file, int n, const ac_ckpt_item *items,
+                              int n_meta, const char *const *keys, const char *const *values,
+                              ac_err *e) {
   aci_save_file *f;
   aci_strbuf info = {0};
   bool ranges = false;
   AC_TRY(add(s, file, &f, e));
   ac_status st = AC_OK;
-  const char **k = malloc(((size_t)n_meta + OURS) * sizeof *k), **v = malloc(((size_t)n_meta + OURS) * sizeof *v);
+  const char **k = malloc(((size_t)n_meta + OURS) * sizeof *k),
+             **v = malloc(((size_t)n_meta + OURS) * sizeof *v);
   f->tensors = true;
   f->held = calloc((size_t)n + 1, sizeof *f->held);
   f->names = calloc((size_t)n + 1, sizeof *f->names);
   f->copied = calloc((size_t)n + 1, sizeof *f->copied);
-  if (k == NULL || v == NULL || f->held == NULL || f->names == NULL || f->copied == NULL) AC_GOTO(done, st, no_memory(e));
+  if (k == NULL || v == NULL || f->held == NULL || f->names == NULL || f->copied == NULL)
+    AC_GOTO(done, st, no_memory(e));
   for (int i = 0; i < n; i++) {
     AC_GOTO(done, st, check_range(file, &items[i], e));
     if ((f->names[i] = strdup(items[i].name)) == NULL) AC_GOTO(done, st, no_memory(e));
@@ -301,7 +325,8 @@ ac_status ac_ckpt_add_tensors(ac_ckpt_save *s, const char *file, int n, const ac
   for (int i = 0; i < n_meta; i++) {
     for (int j = ranges ? 0 : OURS; j < OURS; j++)
       if (strcmp(keys[i], our_keys[j]) == 0 && !(j == 0 && strcmp(values[i], "pt") == 0))
-        AC_GOTO(done, st, AC_FAIL(e, INVALID, "%s: the metadata key '%s' is reserved", file, keys[i]));
+        AC_GOTO(done, st,
+                AC_FAIL(e, INVALID, "%s: the metadata key '%s' is reserved", file, keys[i]));
     if (ranges && strcmp(keys[i], our_keys[0]) == 0) continue;
     k[m] = keys[i];
     v[m++] = values[i];
@@ -313,7 +338,9 @@ ac_status ac_ckpt_add_tensors(ac_ckpt_save *s, const char *file, int n, const ac
     v[m++] = "1.0";
     v[m++] = info.s;
   }
-  AC_GOTO(done, st, aci_st_plan_make(&f->plan, f->path, n, (const char *const *)f->names, f->held, m, k, v, ACI_DISK_PAGE, e));
+  AC_GOTO(done, st,
+          aci_st_plan_make(&f->plan, f->path, n, (const char *const *)f->names, f->held, m, k, v,
+                           ACI_DISK_PAGE, e));
   f->size = aci_st_plan_bytes(&f->plan);
   s->n++;
 done:
@@ -363,11 +390,13 @@ static void *run(void *arg) {
   return NULL;
 }
 
-ac_status ac_ckpt_start(ac_ckpt_save *s, const char *state, size_t n, ac_ckpt_arena *arena, ac_team *team, ac_err *e) {
+ac_status ac_ckpt_start(ac_ckpt_save *s, const char *state, size_t n, ac_ckpt_arena *arena,
+                        ac_team *team, ac_err *e) {
   if (s->started) return AC_FAIL(e, STATE, "%s: the save was started before", s->path);
   if (state != NULL && s->state == NULL) {
     AC_TRY(aci_json_parse(state, n, NULL, &s->state, e));
-    if (aci_json_root(s->state)->type != ACI_JSON_OBJECT) return AC_FAIL(e, INVALID, "%s: the state must be a JSON object", s->path);
+    if (aci_json_root(s->state)->type != ACI_JSON_OBJECT)
+      return AC_FAIL(e, INVALID, "%s: the state must be a JSON object", s->path);
   }
   s->all = 0;
   for (int i = 0; i < s->n; i++) s->all += s->file[i].size;
@@ -395,7 +424,8 @@ ac_status ac_ckpt_start(ac_ckpt_save *s, const char *state, size_t n, ac_ckpt_ar
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (rc == 0) return AC_OK;
   /* without a thread it is written here */
-  ac_log_write(AC_LOG_WARN, "ckpt", "no thread for a checkpoint (%s): it is written at once", strerror(rc));
+  ac_log_write(AC_LOG_WARN, "ckpt", "no thread for a checkpoint (%s): it is written at once",
+               strerror(rc));
   s->joined = true;
   run(s);
   return AC_OK;
@@ -408,9 +438,13 @@ void ac_ckpt_progress(const ac_ckpt_save *s, uint64_t *written, uint64_t *all) {
   *all = s->all;
 }
 
-int64_t ac_ckpt_save_sequence(const ac_ckpt_save *s) { return atomic_load_explicit(&s->sequence, memory_order_relaxed); }
+int64_t ac_ckpt_save_sequence(const ac_ckpt_save *s) {
+  return atomic_load_explicit(&s->sequence, memory_order_relaxed);
+}
 
-bool ac_ckpt_done(const ac_ckpt_save *s) { return atomic_load_explicit(&s->done, memory_order_acquire); }
+bool ac_ckpt_done(const ac_ckpt_save *s) {
+  return atomic_load_explicit(&s->done, memory_order_acquire);
+}
 
 ac_status ac_ckpt_wait(ac_ckpt_save *s, int64_t ns, ac_err *e) {
   if (!s->started) return AC_FAIL(e, STATE, "%s: the save was not started", s->path);
@@ -424,7 +458,8 @@ ac_status ac_ckpt_wait(ac_ckpt_save *s, int64_t ns, ac_err *e) {
   pthread_mutex_lock(&s->lock);
   int rc = 0;
   while (!s->over && rc == 0)
-    rc = ns < 0 ? pthread_cond_wait(&s->changed, &s->lock) : pthread_cond_timedwait(&s->changed, &s->lock, &until);
+    rc = ns < 0 ? pthread_cond_wait(&s->changed, &s->lock)
+                : pthread_cond_timedwait(&s->changed, &s->lock, &until);
   const bool over = s->over;
   pthread_mutex_unlock(&s->lock);
   if (!over) return AC_FAIL(e, TIMEOUT, "%s: the save is under way", s->path);

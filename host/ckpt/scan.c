@@ -1,5 +1,6 @@
-/* Folders of checkpoints: their contents in the order of age, and the ones to remove. This is the only such order: every request for
- * the newest or the oldest comes here. Called by commit.c and the bindings. */
+/* Folders of checkpoints: their contents in the order of age, and the ones to remove. This is the
+ * only such order: every request for the newest or the oldest comes here. Called by commit.c and
+ * the bindings. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -52,8 +53,9 @@ static int by_age(const void *a, const void *b) {
   return x->number != y->number ? (x->number < y->number ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Sorts. An entry without an age, usually a save under way, goes after the last one whose number is not greater. Folders that
- * are not checkpoints go in front. Damaged ones without a number stay at the end, where they are noticed. */
+/* Sorts. An entry without an age, usually a save under way, goes after the last one whose number is
+ * not greater. Folders that are not checkpoints go in front. Damaged ones without a number stay at
+ * the end, where they are noticed. */
 static void sort(ac_ckpt_list *l) {
   int aged = 0;
   if (l->n > 1) qsort(l->entry, (size_t)l->n, sizeof *l->entry, by_age);
@@ -172,8 +174,10 @@ int64_t ac_ckpt_last_sequence(const char *parent) {
   for (struct dirent *f; (f = readdir(d)) != NULL;) {
     if (f->d_name[0] == '.' || aci_ckpt_base_of(f->d_name, ".tmp-") > 0) continue;
     aci_manifest m = {.part = -1};
-    char *folder = aci_ckpt_join(parent, f->d_name), *path = folder != NULL ? aci_ckpt_join(folder, ACI_CKPT_MANIFEST) : NULL;
-    if (path != NULL && aci_manifest_read(&m, path, -1, NULL) == AC_OK && m.sequence > last) last = m.sequence;
+    char *folder = aci_ckpt_join(parent, f->d_name),
+         *path = folder != NULL ? aci_ckpt_join(folder, ACI_CKPT_MANIFEST) : NULL;
+    if (path != NULL && aci_manifest_read(&m, path, -1, NULL) == AC_OK && m.sequence > last)
+      last = m.sequence;
     aci_manifest_fini(&m);
     free(path);
     free(folder);
@@ -189,7 +193,8 @@ static bool counts(const ac_ckpt_entry *x, const ac_ckpt_prune_options *o) {
   return o->runs == NULL;
 }
 
-ac_status ac_ckpt_prune_with(const char *parent, int keep, const ac_ckpt_prune_options *o, ac_ckpt_list *out, ac_err *e) {
+ac_status ac_ckpt_prune_with(const char *parent, int keep, const ac_ckpt_prune_options *o,
+                             ac_ckpt_list *out, ac_err *e) {
   static const ac_ckpt_prune_options defaults = AC_CKPT_PRUNE_OPTIONS_INIT;
   ac_ckpt_list all;
   int whole = 0, cap = 0;

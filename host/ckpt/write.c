@@ -1,5 +1,5 @@
-/* The files of one part: all of them are made and get their space before the first byte is written, then each is written and brought to
- * disk. Runs in the save's thread (save.c). */
+/* The files of one part: all of them are made and get their space before the first byte is written,
+ * then each is written and brought to disk. Runs in the save's thread (save.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@ static ac_status make_subfolders(const ac_ckpt_save *s, const aci_save_file *f, 
   char *p = strdup(f->path);
   if (p == NULL) return AC_FAIL(e, OOM, "no memory for a checkpoint");
   ac_status st = AC_OK;
-  for (char *c = p + strlen(s->folder) + 1; st == AC_OK && (c = strchr(c, '/')) != NULL; *c++ = '/') {
+  for (char *c = p + strlen(s->folder) + 1; st == AC_OK && (c = strchr(c, '/')) != NULL;
+       *c++ = '/') {
     int rc;
     *c = 0;
     ACI_AGAIN(rc, mkdir(p, 0777));
@@ -28,12 +29,14 @@ static ac_status make_subfolders(const ac_ckpt_save *s, const aci_save_file *f, 
 
 static ac_status open_file(const aci_save_file *f, int flags, int *fd, ac_err *e) {
   ACI_AGAIN(*fd, open(f->path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0666));
-  return *fd >= 0 ? AC_OK : aci_io_error(e, f->path, flags != 0 ? "cannot create" : "cannot open", errno);
+  return *fd >= 0 ? AC_OK
+                  : aci_io_error(e, f->path, flags != 0 ? "cannot create" : "cannot open", errno);
 }
 
 static ac_status close_file(const aci_save_file *f, int fd, ac_status st, ac_err *e) {
   const int rc = close(fd);
-  return st != AC_OK || rc == 0 || errno == EINTR ? st : aci_io_error(e, f->path, "cannot close", errno);
+  return st != AC_OK || rc == 0 || errno == EINTR ? st
+                                                  : aci_io_error(e, f->path, "cannot close", errno);
 }
 
 static ac_status sync_file(const aci_save_file *f, int fd, ac_err *e) {
@@ -64,7 +67,8 @@ ac_status aci_ckpt_write_files(ac_ckpt_save *s, ac_err *e) {
     AC_TRY(aci_ckpt_stopped(s, e));
     AC_TRY(make_subfolders(s, &s->file[i], e));
     AC_TRY(open_file(&s->file[i], O_CREAT | O_EXCL, &fd, e));
-    AC_TRY(close_file(&s->file[i], fd, aci_reserve(fd, s->file[i].path, s->file[i].size, false, e), e));
+    AC_TRY(close_file(&s->file[i], fd, aci_reserve(fd, s->file[i].path, s->file[i].size, false, e),
+                      e));
   }
   aci_disk d = {.stop = &s->stop, .written = &s->written};
   aci_disk_params(&d);

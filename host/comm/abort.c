@@ -1,6 +1,6 @@
-/* The reason for the end of a job, as this rank knows it. It is set once, passed to the ranks of this machine
- * through the segment and to others through the backend. Called by every wait and by the code that finds a
- * cause. */
+/* The reason for the end of a job, as this rank knows it. It is set once, passed to the ranks of
+ * this machine through the segment and to others through the backend. Called by every wait and by
+ * the code that finds a cause. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,8 @@ static bool keep(ac_world *w, ac_status code, int rank, const char *prefix, cons
 /* Takes over the reason from the segment. False: the segment has none. */
 static bool learn(ac_world *w) {
   aci_head *h = w->segment.head;
-  if (h == NULL || atomic_load_explicit(&h->abort_reason.set, memory_order_acquire) == 0) return false;
+  if (h == NULL || atomic_load_explicit(&h->abort_reason.set, memory_order_acquire) == 0)
+    return false;
   const aci_abort_reason *v = &h->abort_reason;
   char text[sizeof v->text];
   memcpy(text, v->text, sizeof text);
@@ -52,7 +53,8 @@ void aci_abort(ac_world *w, ac_status code, int rank, const char *text) {
 ac_status aci_aborted(ac_world *w, ac_err *e) {
   int have = atomic_load_explicit(&w->aborted, memory_order_acquire);
   if (have == NOT_YET && !learn(w)) return AC_OK;
-  while ((have = atomic_load_explicit(&w->aborted, memory_order_acquire)) == BEING_WRITTEN) sched_yield();
+  while ((have = atomic_load_explicit(&w->aborted, memory_order_acquire)) == BEING_WRITTEN)
+    sched_yield();
   if (e != NULL) *e = w->abort_reason;
   return w->abort_reason.code;
 }

@@ -1,5 +1,5 @@
-/* Checks of a collective on this rank alone, and the messages for ranks that differ. Called by group.c, work.c and
- * the backends. */
+/* Checks of a collective on this rank alone, and the messages for ranks that differ. Called by
+ * group.c, work.c and the backends. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,30 +46,35 @@ int64_t aci_part_at(const ac_coll *c, int r) {
 
 int64_t aci_total(const ac_group *g, const ac_coll *c) { return aci_part_at(c, g->size); }
 
-static ac_status check_counts(const ac_group *g, const ac_coll *c, const int64_t *counts, ac_err *e) {
+static ac_status check_counts(const ac_group *g, const ac_coll *c, const int64_t *counts,
+                              ac_err *e) {
   const int64_t most = INT64_MAX / 16;
   int64_t sum = 0;
   if (counts == NULL) {
     if (c->count < 0 || c->count > most / g->size)
-      return AC_FAIL(e, INVALID, "%s: a count of %lld elements", ac_coll_name(c->kind), (long long)c->count);
+      return AC_FAIL(e, INVALID, "%s: a count of %lld elements", ac_coll_name(c->kind),
+                     (long long)c->count);
     return AC_OK;
   }
   for (int i = 0; i < g->size; i++) {
     if (counts[i] < 0 || counts[i] > most - sum)
-      return AC_FAIL(e, INVALID, "%s: a part of %lld elements for rank %d", ac_coll_name(c->kind), (long long)counts[i], i);
+      return AC_FAIL(e, INVALID, "%s: a part of %lld elements for rank %d", ac_coll_name(c->kind),
+                     (long long)counts[i], i);
     sum += counts[i];
   }
   return AC_OK;
 }
 
 ac_status aci_coll_check(const ac_group *g, const ac_coll *c, ac_err *e) {
-  if ((unsigned)c->kind >= AC_COLL_NEW_GROUP) return AC_FAIL(e, INVALID, "unknown collective %d", (int)c->kind);
+  if ((unsigned)c->kind >= AC_COLL_NEW_GROUP)
+    return AC_FAIL(e, INVALID, "unknown collective %d", (int)c->kind);
   const char *name = ac_coll_name(c->kind);
   const unsigned t = traits[c->kind];
   if (g->rank < 0)
     return AC_FAIL(e, INVALID, "%s: rank %d is not in this group", name, g->world->place.rank);
   if (c->kind == AC_COLL_BARRIER) return AC_OK;
-  if ((unsigned)c->dtype >= AC_DTYPE_COUNT) return AC_FAIL(e, DTYPE, "%s: unknown dtype %d", name, (int)c->dtype);
+  if ((unsigned)c->dtype >= AC_DTYPE_COUNT)
+    return AC_FAIL(e, DTYPE, "%s: unknown dtype %d", name, (int)c->dtype);
   if (t & (ROOTED | PAIR)) {
     if (c->root < 0 || c->root >= g->size)
       return AC_FAIL(e, INVALID, "%s: rank %d of a group of %d", name, c->root, g->size);
@@ -77,11 +82,12 @@ ac_status aci_coll_check(const ac_group *g, const ac_coll *c, ac_err *e) {
       return AC_FAIL(e, INVALID, "%s: rank %d sends to itself; copy instead", name, g->rank);
   }
   if (t & REDUCES) {
-    if ((unsigned)c->op >= AC_REDUCE_OPS) return AC_FAIL(e, INVALID, "%s: unknown reduction %d", name, (int)c->op);
+    if ((unsigned)c->op >= AC_REDUCE_OPS)
+      return AC_FAIL(e, INVALID, "%s: unknown reduction %d", name, (int)c->op);
     const bool is_float = ac_dtype_is_float(c->dtype);
     if (c->op == AC_REDUCE_MEAN && !is_float)
-      return AC_FAIL(e, DTYPE, "%s: the mean of %s is not %s; cast to a float dtype", name, ac_dtype_name(c->dtype),
-                     ac_dtype_name(c->dtype));
+      return AC_FAIL(e, DTYPE, "%s: the mean of %s is not %s; cast to a float dtype", name,
+                     ac_dtype_name(c->dtype), ac_dtype_name(c->dtype));
     if (!is_float && !ac_dtype_is_int(c->dtype) && c->dtype != AC_BOOL)
       return AC_FAIL(e, DTYPE, "%s: %s is for storage only", name, ac_dtype_name(c->dtype));
   }
@@ -90,8 +96,8 @@ ac_status aci_coll_check(const ac_group *g, const ac_coll *c, ac_err *e) {
     if (c->recv_counts == NULL) return AC_FAIL(e, INVALID, "%s: counts without recv_counts", name);
     AC_TRY(check_counts(g, c, c->recv_counts, e));
     if (c->counts[g->rank] != c->recv_counts[g->rank])
-      return AC_FAIL(e, INVALID, "%s: rank %d sends itself %lld elements and expects %lld", name, g->rank,
-                     (long long)c->counts[g->rank], (long long)c->recv_counts[g->rank]);
+      return AC_FAIL(e, INVALID, "%s: rank %d sends itself %lld elements and expects %lld", name,
+                     g->rank, (long long)c->counts[g->rank], (long long)c->recv_counts[g->rank]);
   }
   /* ranks meet over the host first, which no recording does again */
   return c->device == NULL ? AC_OK : aci_capture_refuse(c->device, "ranks communicate", e);
@@ -110,7 +116,8 @@ void aci_desc_fill(const ac_group *g, const ac_coll *c, uint32_t seq, aci_desc *
   if (t & PAIR) d->tag = c->tag;
   if (c->kind != AC_COLL_BARRIER && !((t & PARTS) && c->counts != NULL)) d->count = c->count;
   if ((t & PARTS) && c->counts != NULL && c->kind != AC_COLL_ALL_TO_ALL) {
-    d->counts_hash = aci_hash_bytes(0, c->counts, (size_t)g->size * sizeof *c->counts) | 1; /* no key: the same on all ranks */
+    /* no key: the same on all ranks */
+    d->counts_hash = aci_hash_bytes(0, c->counts, (size_t)g->size * sizeof *c->counts) | 1;
     d->count = aci_total(g, c);
   }
   size_t n = c->site == NULL ? 0 : strnlen(c->site, ACI_SITE - 1);
@@ -123,18 +130,24 @@ const char *aci_desc_text(const aci_desc *d, char *buf, size_t n) {
   char what[96] = "";
   size_t k = 0;
   const char *const dtype = d->dtype < AC_DTYPE_COUNT ? ac_dtype_name((ac_dtype)d->dtype) : "?";
-  if (d->kind == AC_COLL_NEW_GROUP || d->kind == AC_COLL_COMM_INIT) k = (size_t)snprintf(what, sizeof what, " of %lld ranks", (long long)d->count);
+  if (d->kind == AC_COLL_NEW_GROUP || d->kind == AC_COLL_COMM_INIT)
+    k = (size_t)snprintf(what, sizeof what, " of %lld ranks", (long long)d->count);
   else if (d->kind != AC_COLL_BARRIER && d->kind != AC_COLL_PROMPT)
     k = (size_t)snprintf(what, sizeof what, " %s (%lld)%s", dtype, (long long)d->count,
                          d->counts_hash != 0 ? " in uneven parts" : "");
-  if (t & REDUCES) k += (size_t)snprintf(what + k, sizeof what - k, " %s", ac_reduce_op_name((ac_reduce_op)d->op));
+  if (t & REDUCES)
+    k += (size_t)snprintf(what + k, sizeof what - k, " %s", ac_reduce_op_name((ac_reduce_op)d->op));
   if (t & (ROOTED | PAIR))
     k += (size_t)snprintf(what + k, sizeof what - k, " %s %d",
-                          d->kind == AC_COLL_RECV || d->kind == AC_COLL_BROADCAST || d->kind == AC_COLL_SCATTER ? "from" : "to",
+                          d->kind == AC_COLL_RECV || d->kind == AC_COLL_BROADCAST ||
+                                  d->kind == AC_COLL_SCATTER
+                              ? "from"
+                              : "to",
                           d->root);
   if ((t & PAIR) && d->tag != 0) snprintf(what + k, sizeof what - k, " tag %d", d->tag);
   if (d->device != 0) snprintf(what + k, sizeof what - k, " on a device");
-  snprintf(buf, n, "%s%s%s%s", ac_coll_name((ac_coll_kind)d->kind), what, d->site[0] != 0 ? " at " : "", d->site);
+  snprintf(buf, n, "%s%s%s%s", ac_coll_name((ac_coll_kind)d->kind), what,
+           d->site[0] != 0 ? " at " : "", d->site);
   return buf;
 }
 
@@ -153,7 +166,8 @@ static const char *difference(const aci_desc *a, const aci_desc *b) {
 }
 
 /* "rank 3" or "ranks 0, 2, 5 and 9 more": the ranks of the group whose descriptor is like `d`. */
-static void who(const ac_group *g, const aci_desc *const *descs, const aci_desc *d, char *buf, size_t n) {
+static void who(const ac_group *g, const aci_desc *const *descs, const aci_desc *d, char *buf,
+                size_t n) {
   int total = 0, shown = 0;
   for (int i = 0; i < g->size; i++) total += descs[i] != NULL && aci_desc_same(descs[i], d);
   size_t k = (size_t)snprintf(buf, n, "rank%s ", total > 1 ? "s" : "");
@@ -175,13 +189,16 @@ ac_status aci_mismatch(ac_group *g, const aci_desc *const *descs, ac_err *e) {
   char at[160], bt[160], ranks_a[64], ranks_b[64], text[512];
   who(g, descs, a, ranks_a, sizeof ranks_a);
   who(g, descs, b, ranks_b, sizeof ranks_b);
-  snprintf(text, sizeof text, "ranks differ in %s at call %u of %s: %s in %s, %s in %s; all must make the same calls in the same order",
-           difference(a, b), (unsigned)a->seq, g->id == 0 ? "the world" : "their group", ranks_a, aci_desc_text(a, at, sizeof at),
-           ranks_b, aci_desc_text(b, bt, sizeof bt));
+  snprintf(
+      text, sizeof text,
+      "ranks differ in %s at call %u of %s: %s in %s, %s in %s; all must make the same calls in the same order",
+      difference(a, b), (unsigned)a->seq, g->id == 0 ? "the world" : "their group", ranks_a,
+      aci_desc_text(a, at, sizeof at), ranks_b, aci_desc_text(b, bt, sizeof bt));
   aci_abort(g->world, AC_MISMATCH, -1, text);
   ac_err why;
   const ac_status st = aci_aborted(g->world, &why);
-  if (st != AC_OK && st != AC_MISMATCH) { /* an end that was there before: the mismatch may be its consequence */
+  /* an end that was there before: the mismatch may be its consequence */
+  if (st != AC_OK && st != AC_MISMATCH) {
     if (e != NULL) *e = why;
     return st;
   }

@@ -1,16 +1,19 @@
 /* Internals of the comm stage: the world, its groups, the backend table.
  *
- * Life of a collective: check.c completes and checks it on this rank alone -> record.c opens a row -> the backend's run
- * (inline on the caller when nothing is queued, else on the one communication thread, work.c) -> the row is closed. Backends
- * compare descriptors themselves, since each has its own way to exchange them (slots, messages). aci_mismatch and aci_wait
- * word every error, so that all backends report the same.
+ * Life of a collective: check.c completes and checks it on this rank alone -> record.c opens a row
+ * -> the backend's run (inline on the caller when nothing is queued, else on the one communication
+ * thread, work.c) -> the row is closed. Backends compare descriptors themselves, since each has its
+ * own way to exchange them (slots, messages). aci_mismatch and aci_wait word every error, so that
+ * all backends report the same.
  *
  *   discover.c     rank and size, from the environment of whoever started us
  *   world.c        joining and leaving. group.c: groups of ranks
  *   check.c        checks of a collective on one rank, and the messages for ranks that differ
  *   work.c         inline or on the communication thread. record.c: the flight recorder
- *   segment.[ch]   the control segment that local ranks share. heap.c: the memory that they share, the heap
- *   wait.[ch]      every wait for a local rank. watch.c: its checks (aborts, deaths, time). deadlock.c: rings of waits
+ *   segment.[ch]   the control segment that local ranks share. heap.c: the memory that they share,
+ *                  the heap
+ *   wait.[ch]      every wait for a local rank. watch.c: its checks (aborts, deaths, time).
+ *                  deadlock.c: rings of waits
  *   late.c         ranks that are later than the others
  *   abort.c        why the job ends, kept once per rank
  *   reduce.[ch]    the arithmetic of reductions, one for all backends
@@ -33,31 +36,37 @@
 typedef struct aci_backend {
   size_t struct_size;
   const char *name;
-  /* join: all ranks of the world call it once, on the owner's thread. May block up to the timeout. Fills world->impl. */
+  /* join: all ranks of the world call it once, on the owner's thread. May block up to the timeout.
+   * Fills world->impl. */
   ac_status (*join)(ac_world *w, ac_err *e);
   void (*leave)(ac_world *w, const char *site); /* notifies peers. Frees world->impl */
-  /* group_open: called on every member, in the same order everywhere. Does not communicate. (optional) */
+  /* group_open: called on every member, in the same order everywhere. Does not communicate.
+   * (optional) */
   ac_status (*group_open)(ac_group *g, ac_err *e);
   void (*group_close)(ac_group *g); /* (optional) */
-  /* run: one collective that check.c found sound, desc filled in except where_*. Blocks until it is done. One at a time
-   * per world, on the owner's or the communication thread. Everything but SEND and RECV. */
+  /* run: one collective that check.c found sound, desc filled in except where_*. Blocks until it is
+   * done. One at a time per world, on the owner's or the communication thread. Everything but SEND
+   * and RECV. */
   ac_status (*run)(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e);
-  /* send_recv: one step of a SEND or RECV, without blocking. *state belongs to the transfer and is NULL before the first call. Sets
-   * *done once it is over. After an error the transfer is over as well. Called with *done true (after an abort): only frees *state. */
-  ac_status (*send_recv)(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e);
-  /* every event that a send or receive may wait for rings the rank's doorbell (segment.h): waiters sleep there and do
-   * not poll */
+  /* send_recv: one step of a SEND or RECV, without blocking. *state belongs to the transfer and is
+   * NULL before the first call. Sets *done once it is over. After an error the transfer is over as
+   * well. Called with *done true (after an abort): only frees *state. */
+  ac_status (*send_recv)(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done,
+                         ac_err *e);
+  /* every event that a send or receive may wait for rings the rank's doorbell (segment.h): waiters
+   * sleep there and do not poll */
   bool rings;
-  /* abort: any thread. Every wait of this rank ends soon, and peers learn the abort reason. If there is a segment, its abort reason is set
-   * already. (optional) */
+  /* abort: any thread. Every wait of this rank ends soon, and peers learn the abort reason. If
+   * there is a segment, its abort reason is set already. (optional) */
   void (*abort)(ac_world *w, ac_status code, int rank, const char *text);
-  /* reset: called with no work of this rank under way after an abort. Sets the groups' seq and the backend's counters to
+  /* reset: called with no work of this rank under way after an abort. Sets the groups' seq and the
+   * backend's counters to
    * 0. (optional: without it an abort is the end) */
   ac_status (*reset)(ac_world *w, ac_err *e);
   /* hosts: names of the other machines, "a,b". (optional: there are none) */
   void (*hosts)(const ac_world *w, char *buf, size_t n);
-  /* bytes: the bytes that this rank sends for c, for ac_world_bytes_sent. (optional: the bytes that the caller passes,
-   * once) */
+  /* bytes: the bytes that this rank sends for c, for ac_world_bytes_sent. (optional: the bytes that
+   * the caller passes, once) */
   uint64_t (*bytes)(const ac_group *g, const ac_coll *c);
 } aci_backend;
 
@@ -69,18 +78,20 @@ enum { ACI_RUN_ID = 64 }; /* bytes of the name of a job with its end */
 /* Our place, from the launcher or the environment. */
 typedef struct aci_place {
   int rank, size, local_rank, local_size, machine, machines;
-  char source[24];      /* "accel-run", "torchrun", "Open MPI", "MPICH", "Slurm", "" */
-  char address[256];    /* of rank 0's rendezvous. "" none */
+  char source[24];   /* "accel-run", "torchrun", "Open MPI", "MPICH", "Slurm", "" */
+  char address[256]; /* of rank 0's rendezvous. "" none */
   int port;
   char run_id[ACI_RUN_ID];
   int restart, max_restarts;
   int fd_control, fd_segment, n_heaps; /* -1: none */
   int fd_heap[ACI_MAX_LOCAL];
-  int fd_console;              /* this rank's end of the line to the REPL's prompt. -1: none */
-  int n_fronts;                /* of the first local rank in a script: the prompt's ends, one per local rank. 0: none */
+  int fd_console; /* this rank's end of the line to the REPL's prompt. -1: none */
+  /* of the first local rank in a script: the prompt's ends, one per local rank. 0: none */
+  int n_fronts;
   int fd_front[ACI_MAX_LOCAL];
 } aci_place;
-/* Reads the environment (ecosystem's table of launchers). No variables: rank 0 of 1. INVALID names the two sets that contradict. */
+/* Reads the environment (ecosystem's table of launchers). No variables: rank 0 of 1. INVALID names
+ * the two sets that contradict. */
 ac_status aci_discover(aci_place *out, ac_err *e);
 
 /* Told of every collective that has ended, on the thread that ran it (profile). */
@@ -100,9 +111,9 @@ struct aci_nccl_group;
 typedef struct aci_deadlock_probe {
   int64_t checked_at; /* ns */
   aci_wait_kind weakest;
-  int n; /* ranks in the ring that was found then. 0: none */
-  uint8_t ring[ACI_MAX_LOCAL];    /* local ranks */
-  uint32_t turn[ACI_MAX_LOCAL];   /* their `waiting` then */
+  int n;                        /* ranks in the ring that was found then. 0: none */
+  uint8_t ring[ACI_MAX_LOCAL];  /* local ranks */
+  uint32_t turn[ACI_MAX_LOCAL]; /* their `waiting` then */
 } aci_deadlock_probe;
 
 /* The memory of a world's waits about the other ranks of this machine (watch.c). */
@@ -112,9 +123,11 @@ typedef struct aci_watchdog {
   uint32_t told[ACI_MAX_LOCAL / 32]; /* reported as stopped */
   int64_t prompt_seen;               /* ns: when some rank was last seen at a prompt */
   bool told_prompt;                  /* and that was reported */
-  int64_t late_ns;                   /* of a wait after which it is reported the first time. 0: never */
-  int64_t late_began, late_next;     /* the wait that was looked at last, its length at the next report */
-  int64_t began;                     /* the wait that aci_wait_check was last asked about */
+  /* of a wait after which it is reported the first time. 0: never */
+  int64_t late_ns;
+  /* the wait that was looked at last, its length at the next report */
+  int64_t late_began, late_next;
+  int64_t began; /* the wait that aci_wait_check was last asked about */
   int missing;
   aci_deadlock_probe probe;
 } aci_watchdog;
@@ -122,69 +135,81 @@ typedef struct aci_watchdog {
 struct ac_world {
   ac_ctx *ctx;
   aci_place place;
-  char version[24], script[104]; /* of accel. The script's path: ranks must have the same contents */
-  uint64_t script_hash;          /* 0: not known */
+  /* of accel. The script's path: ranks must have the same contents */
+  char version[24], script[104];
+  uint64_t script_hash; /* 0: not known */
   const aci_backend *backend;
   void *impl;              /* the backend's */
   aci_segment_map segment; /* of this machine. head NULL: none */
   aci_page *page;          /* this rank's. NULL: none */
   aci_heap_maps *heap;     /* NULL: none */
   struct aci_nccl *nccl;   /* of nccl/. NULL: no group has a communicator so far */
-  bool pairs_on_device;    /* sends and receives of its tensors go through it (ac_world_bind_device) */
+  /* sends and receives of its tensors go through it (ac_world_bind_device) */
+  bool pairs_on_device;
   ac_group *all;
-  ac_group *groups;        /* list of the others */
-  uint32_t next_group;     /* id of the next one, the same on all ranks */
+  ac_group *groups;    /* list of the others */
+  uint32_t next_group; /* id of the next one, the same on all ranks */
   uint64_t used_groups[ACI_GROUPS / 64];
   _Atomic int64_t timeout_ns;
   int64_t join_ns; /* the same for the start, when ranks meet. 0: timeout_ns */
-  bool sim_shares;         /* of the sim backend: local ranks share memory */
-  int spins;               /* turns of a spinning wait before it sleeps. 0 when ranks outnumber cores */
-  int thread_spins;        /* the same for the communication thread. 0 if it has no core besides the rank's own */
+  bool sim_shares; /* of the sim backend: local ranks share memory */
+  /* turns of a spinning wait before it sleeps. 0 when ranks outnumber cores */
+  int spins;
+  /* the same for the communication thread. 0 if it has no core besides the rank's own */
+  int thread_spins;
   aci_record_ring *records;
   aci_queue *queue;
   _Atomic uint64_t bytes_sent;
-  _Atomic(const aci_coll_watch *) coll_watch; /* NULL: none. Called for collectives while there is a flight recorder */
-  _Atomic int telling;                        /* calls of it under way */
+  /* NULL: none. Called for collectives while there is a flight recorder */
+  _Atomic(const aci_coll_watch *) coll_watch;
+  _Atomic int telling; /* calls of it under way */
   /* the abort reason as this rank knows it */
   aci_watchdog watch;
   pthread_t owner;                   /* the thread that joined */
   _Atomic int awaited;               /* works that the owner waits for */
   const volatile int64_t *interrupt; /* ac_world_set_interrupt. NULL: none */
-  _Atomic int aborted; /* 0 no, 1 being written, 2 abort_reason is valid */
+  _Atomic int aborted;               /* 0 no, 1 being written, 2 abort_reason is valid */
   ac_err abort_reason;
 };
 
 struct ac_group {
   ac_world *world;
   ac_group *next;
-  uint32_t id;    /* 0: all. Names it in messages */
-  int slot;       /* index of its slots in the segment. -1: none */
-  int rank, size; /* rank -1: no member */
-  int *ranks;     /* group rank -> global rank */
-  uint32_t seq;   /* collectives so far (sends and receives do not count) */
-  void *impl;     /* the backend's */
+  uint32_t id;                   /* 0: all. Names it in messages */
+  int slot;                      /* index of its slots in the segment. -1: none */
+  int rank, size;                /* rank -1: no member */
+  int *ranks;                    /* group rank -> global rank */
+  uint32_t seq;                  /* collectives so far (sends and receives do not count) */
+  void *impl;                    /* the backend's */
   struct aci_nccl_group *device; /* of nccl/. NULL: it has had no collective of a device */
 };
 
 /* ---- check.c ---- */
-/* Checks one collective on this rank alone and fills the descriptor (seq included. The caller has raised g->seq). */
+/* Checks one collective on this rank alone and fills the descriptor (seq included. The caller has
+ * raised g->seq). */
 ac_status aci_coll_check(const ac_group *g, const ac_coll *c, ac_err *e);
 void aci_desc_fill(const ac_group *g, const ac_coll *c, uint32_t seq, aci_desc *d);
-int64_t aci_part(const ac_coll *c, int r);  /* elements of rank r's part */
+int64_t aci_part(const ac_coll *c, int r);    /* elements of rank r's part */
 int64_t aci_part_at(const ac_coll *c, int r); /* elements before it */
 int64_t aci_total(const ac_group *g, const ac_coll *c);
-static inline bool aci_desc_same(const aci_desc *a, const aci_desc *b) { return memcmp(a, b, ACI_DESC_SAME) == 0; }
-/* The error for descriptors that differ: descs[i] is the descriptor of group rank i (NULL: unknown). Names two groups of ranks, the
- * field that differs and both script lines. Sets the abort reason. Returns AC_MISMATCH. */
+static inline bool aci_desc_same(const aci_desc *a, const aci_desc *b) {
+  return memcmp(a, b, ACI_DESC_SAME) == 0;
+}
+/* The error for descriptors that differ: descs[i] is the descriptor of group rank i (NULL:
+ * unknown). Names two groups of ranks, the field that differs and both script lines. Sets the abort
+ * reason. Returns AC_MISMATCH. */
 ac_status aci_mismatch(ac_group *g, const aci_desc *const *descs, ac_err *e);
 /* "all_reduce f32 (1000) sum at train.lua:12" */
 const char *aci_desc_text(const aci_desc *d, char *buf, size_t n);
 
 /* ---- wait.c: every wait for another rank of this machine ---- */
-/* Waits until the word of group rank `peer` is at or past `value` (wrapping difference). mine: the descriptor of this rank's
- * call, for the status page and messages. Serves aborts, peers that left or died, stopped peers, deadlocks, the timeout. */
-ac_status aci_wait_slow(ac_group *g, int peer, _Atomic uint32_t *word, uint32_t value, const aci_desc *mine, ac_err *e);
-static inline ac_status aci_wait(ac_group *g, int peer, _Atomic uint32_t *word, uint32_t value, const aci_desc *mine, ac_err *e) {
+/* Waits until the word of group rank `peer` is at or past `value` (wrapping difference). mine: the
+ * descriptor of this rank's call, for the status page and messages. Serves aborts, peers that left
+ * or died, stopped peers, deadlocks, the timeout. */
+ac_status aci_wait_slow(ac_group *g, int peer, _Atomic uint32_t *word, uint32_t value,
+                        const aci_desc *mine, ac_err *e);
+static inline ac_status aci_wait(ac_group *g, int peer, _Atomic uint32_t *word, uint32_t value,
+                                 const aci_desc *mine, ac_err *e) {
   for (int i = g->world->spins; i >= 0; i--) {
     if ((int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0) return AC_OK;
 #if defined(__x86_64__)
@@ -198,14 +223,15 @@ static inline void aci_signal(aci_slot *own, _Atomic uint32_t *word, uint32_t va
   atomic_store_explicit(word, value, memory_order_seq_cst);
   if (atomic_load_explicit(&own->sleepers, memory_order_seq_cst) != 0) aci_futex_wake(word);
 }
-/* For waits of other kinds (sockets, MPI): call it every few milliseconds at most. An error ends the wait. began: ns when
- * the wait began. missing: group rank that is waited for, -1 several. */
+/* For waits of other kinds (sockets, MPI): call it every few milliseconds at most. An error ends
+ * the wait. began: ns when the wait began. missing: group rank that is waited for, -1 several. */
 ac_status aci_wait_check(ac_group *g, const aci_desc *mine, int64_t began, int missing, ac_err *e);
 /* Such a wait is over (its page otherwise shows it until the next one). */
 void aci_wait_over(ac_world *w);
 
 /* ---- abort.c ---- */
-/* The job is over: kept here, given to the segment and the backend. rank: whose doing, -1 of several. */
+/* The job is over: kept here, given to the segment and the backend. rank: whose doing, -1 of
+ * several. */
 void aci_abort(ac_world *w, ac_status code, int rank, const char *text);
 /* AC_OK, or the abort reason as this rank's error ("stopped: rank 2 ..."). Cheap. */
 ac_status aci_aborted(ac_world *w, ac_err *e);
@@ -213,34 +239,42 @@ ac_status aci_aborted(ac_world *w, ac_err *e);
 /* ---- record.c ---- */
 aci_record_ring *aci_records_new(int n);
 void aci_records_free(aci_record_ring *r);
-ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *c, uint32_t seq, bool async);
+ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *c, uint32_t seq,
+                                 bool async);
 void aci_record_run(ac_world *w, ac_comm_record *row); /* a queued one begins */
 void aci_record_end(ac_world *w, ac_comm_record *row, ac_status st);
-/* Sets the watch, borrowed until it is replaced. Waits until the previous one is no longer called. */
+/* Sets the watch, borrowed until it is replaced. Waits until the previous one is no longer
+ * called. */
 void aci_coll_watch_set(ac_world *w, const aci_coll_watch *watch);
 /* Writes the recorder as JSON lines to ACCEL_RECORD_FILE, if set. Once per world. */
 void aci_records_dump(ac_world *w);
 
 /* ---- work.c ---- */
 aci_queue *aci_queue_new(ac_world *w);
-void aci_queue_free(aci_queue *q); /* ends the thread. Works not yet begun fail with the abort reason */
+/* ends the thread. Works not yet begun fail with the abort reason */
+void aci_queue_free(aci_queue *q);
 void aci_queue_drain(aci_queue *q); /* waits until nothing is queued */
 
 /* ---- nccl/: collectives of tensors on GPUs ---- */
-/* Whether NCCL takes this collective. Others go through host memory. Returns the same on all ranks. */
+/* Whether NCCL takes this collective. Others go through host memory. Returns the same on all
+ * ranks. */
 bool aci_device_takes(const ac_coll *c);
-/* Whether it does so in a group whose tensors it takes (ac_group_takes_device): not all kinds go between nodes by another way. */
+/* Whether it does so in a group whose tensors it takes (ac_group_takes_device): not all kinds go
+ * between nodes by another way. */
 bool aci_device_serves(const ac_group *g, ac_coll_kind kind);
-/* Compares over the host, then queues it after `ready` (NULL: nothing). *out: the queued operation, owned by the caller. */
-ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready, aci_device_op **out, ac_err *e);
+/* Compares over the host, then queues it after `ready` (NULL: nothing). *out: the queued operation,
+ * owned by the caller. */
+ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready,
+                         aci_device_op **out, ac_err *e);
 /* A send or receive, as a backend's send_recv. *out is set with *done, if it was queued. */
-ac_status aci_device_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready, void **state, bool *done, aci_device_op **out,
-                               ac_err *e);
-ac_status aci_device_op_join(aci_device_op *op, ac_err *e); /* the compute stream waits for its end, the host does not */
+ac_status aci_device_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready,
+                               void **state, bool *done, aci_device_op **out, ac_err *e);
+/* the compute stream waits for its end, the host does not */
+ac_status aci_device_op_join(aci_device_op *op, ac_err *e);
 bool aci_device_op_done(aci_device_op *op);
 void aci_device_op_release(aci_device_op *op); /* NULL is fine */
-/* Called when group g of w has just been made: its members' communicator is split off the world's, if the world has one.
- * Every rank calls it. */
+/* Called when group g of w has just been made: its members' communicator is split off the world's,
+ * if the world has one. Every rank calls it. */
 ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e);
 void aci_nccl_group_close(ac_group *g);
 void aci_nccl_close(ac_world *w);
@@ -248,13 +282,15 @@ void aci_nccl_close(ac_world *w);
 /* ---- prompt.c: all ranks at one prompt ---- */
 /* A barrier of its own kind. */
 ac_status aci_prompt_meet(ac_world *w, const char *site, ac_err *e);
-/* After an abort, on every rank. All ranks live and wait for the prompt's commands: reset on all of them, then
- * aci_abort_clear once, then resume on all with the greatest *next_group. UNSUPPORTED: the backend cannot. */
+/* After an abort, on every rank. All ranks live and wait for the prompt's commands: reset on all of
+ * them, then aci_abort_clear once, then resume on all with the greatest *next_group. UNSUPPORTED:
+ * the backend cannot. */
 ac_status aci_prompt_reset(ac_world *w, uint32_t *next_group, ac_err *e);
 void aci_prompt_resume(ac_world *w, uint32_t next_group);
 
 /* ---- heap.c: the memory that all local ranks map ---- */
-/* Maps the heaps of all local ranks and makes this rank's the source of parameter memory of the context's CPU device. */
+/* Maps the heaps of all local ranks and makes this rank's the source of parameter memory of the
+ * context's CPU device. */
 ac_status aci_heap_maps_open(ac_world *w, ac_err *e);
 void aci_heap_maps_close(ac_world *w);
 /* Offset of [p, p+bytes) in this rank's heap. False: it is private memory. */
@@ -264,14 +300,16 @@ unsigned char *aci_heap_base(const ac_world *w, int local_rank);
 /* Bytes of every heap that this rank maps. 0: there are none. */
 size_t aci_heap_span(const ac_world *w);
 ac_status aci_heap_make(int *fd, ac_err *e); /* for the launcher: an empty heap */
-/* Uses of the mapping in addition to the world's and the pool's. foreign: of another rank's heap, which then stays mapped when
- * the world is closed. */
+/* Uses of the mapping in addition to the world's and the pool's. foreign: of another rank's heap,
+ * which then stays mapped when the world is closed. */
 void aci_heap_maps_hold(aci_heap_maps *h, bool foreign);
 void aci_heap_maps_let_go(aci_heap_maps *h, bool foreign);
-void aci_heap_maps_keep(aci_heap_maps *h);             /* blocks freed from now on keep their pages: others read them */
+/* blocks freed from now on keep their pages: others read them */
+void aci_heap_maps_keep(aci_heap_maps *h);
 bool aci_heap_maps_closed(aci_heap_maps *h);           /* was the world closed? */
 _Atomic(void *) *aci_heap_maps_left(aci_heap_maps *h); /* shared.c's list */
-/* shared.c: frees the blocks that all members have released. all: this rank leaves, regardless of other holders. */
+/* shared.c: frees the blocks that all members have released. all: this rank leaves, regardless of
+ * other holders. */
 void aci_shared_sweep(aci_heap_maps *h, bool all);
 
 #endif

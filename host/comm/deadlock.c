@@ -1,10 +1,12 @@
-/* Ranks that wait for each other in a ring. Each page shows the ranks that its rank waits for, and every wait
- * needs all of them, so a ring can never be left. Called by watch.c, some 200 ms into a wait.
+/* Ranks that wait for each other in a ring. Each page shows the ranks that its rank waits for, and
+ * every wait needs all of them, so a ring can never be left. Called by watch.c, some 200 ms into a
+ * wait.
  *
- * There are no false alarms, because a rank stamps its page (`checked_at`) with a time at which the awaited event
- * had not come yet. A ring found at time T counts if later all its ranks show the same wait (`waiting`) with
- * stamps after T. Then all of them stood in these waits at T at once, and none could do the work that another one
- * waits for. If data may be on its way (NETWORK), the same must hold for much longer. */
+ * There are no false alarms, because a rank stamps its page (`checked_at`) with a time at which the
+ * awaited event had not come yet. A ring found at time T counts if later all its ranks show the
+ * same wait (`waiting`) with stamps after T. Then all of them stood in these waits at T at once,
+ * and none could do the work that another one waits for. If data may be on its way (NETWORK), the
+ * same must hold for much longer. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,13 +30,15 @@ static node read_node(const ac_world *w, int i, aci_desc *want) {
             .checked_at = atomic_load(&p.checked_at),
             .group = p.want.group,
             .seq = p.want.seq};
-  if (x.kind != ACI_WAIT_SOFT && atomic_load(&p.state) == ACI_RUNNING) x.waiting = atomic_load(&p.waiting);
+  if (x.kind != ACI_WAIT_SOFT && atomic_load(&p.state) == ACI_RUNNING)
+    x.waiting = atomic_load(&p.waiting);
   memcpy(x.missing, p.missing, sizeof x.missing);
   if (want != NULL) *want = p.want;
   return x;
 }
 
-/* Does a wait for b that b cannot end while it waits itself? Inside one collective parts may be under way. */
+/* Does a wait for b that b cannot end while it waits itself? Inside one collective parts may be
+ * under way. */
 static bool holds(const node *a, const node *b, int b_rank) {
   const bool same_call = a->group == b->group && a->seq == b->seq && a->seq != 0;
   return a->waiting != 0 && b->waiting != 0 && aci_bit(a->missing, b_rank) && !same_call;
@@ -98,10 +102,10 @@ static ac_status tell(ac_world *w, const aci_deadlock_probe *l, ac_err *e) {
     char what[160];
     read_node(w, l->ring[k], &want);
     want.site[sizeof want.site - 1] = 0;
-    at +=
-        (size_t)snprintf(text + at, sizeof text - at, "%srank %d waits for rank %d in %s", k > 0 ? ", " : "",
-                         aci_global_of(w, l->ring[k]), aci_global_of(w, l->ring[k + 1 == l->n ? 0 : k + 1]),
-                         aci_desc_text(&want, what, sizeof what));
+    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d waits for rank %d in %s",
+                           k > 0 ? ", " : "", aci_global_of(w, l->ring[k]),
+                           aci_global_of(w, l->ring[k + 1 == l->n ? 0 : k + 1]),
+                           aci_desc_text(&want, what, sizeof what));
     if (at < sizeof text && want.group != 0)
       at += (size_t)snprintf(text + at, sizeof text - at, " (group %u)", (unsigned)want.group);
   }

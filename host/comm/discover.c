@@ -1,8 +1,10 @@
-/* Finds this process's rank. The environment holds it, in the launcher's own variables. Called by ac_world_open.
+/* Finds this process's rank. The environment holds it, in the launcher's own variables. Called by
+ * ac_world_open.
  *
- * Launchers are asked in this order: accel-run (ACCEL_WORLD), torchrun, Open MPI, MPICH and Intel MPI, MVAPICH2, Slurm. The first
- * that gives both rank and size is used. A second one that contradicts it is an error. Slurm is never a contradiction: mpirun and
- * torchrun started by srun see the variables of their own daemons. */
+ * Launchers are asked in this order: accel-run (ACCEL_WORLD), torchrun, Open MPI, MPICH and Intel
+ * MPI, MVAPICH2, Slurm. The first that gives both rank and size is used. A second one that
+ * contradicts it is an error. Slurm is never a contradiction: mpirun and torchrun started by srun
+ * see the variables of their own daemons. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -25,7 +27,11 @@ static const names launchers[] = {
      "MV2_COMM_WORLD_LOCAL_SIZE"},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL},
 };
-enum { N_LAUNCHERS = sizeof launchers / sizeof launchers[0], SLURM = N_LAUNCHERS - 1, NOT_SET = -1 };
+enum {
+  N_LAUNCHERS = sizeof launchers / sizeof launchers[0],
+  SLURM = N_LAUNCHERS - 1,
+  NOT_SET = -1
+};
 
 /* A whole number in 0..max. Not set or empty: *out = NOT_SET. */
 static ac_status number(const char *name, long max, int *out, ac_err *e) {
@@ -80,8 +86,8 @@ static ac_status read_set(const names *l, aci_place *p, bool *complete, ac_err *
   AC_TRY(number(l->rank, INT_MAX, &rank, e));
   AC_TRY(number(l->size, INT_MAX, &size, e));
   if (l == launchers && (rank == NOT_SET) != (size == NOT_SET))
-    ac_log_write(AC_LOG_WARN, "comm", "%s is set without %s; ignored", rank == NOT_SET ? l->size : l->rank,
-                 rank == NOT_SET ? l->rank : l->size);
+    ac_log_write(AC_LOG_WARN, "comm", "%s is set without %s; ignored",
+                 rank == NOT_SET ? l->size : l->rank, rank == NOT_SET ? l->rank : l->size);
   if (rank == NOT_SET || size == NOT_SET) return AC_OK;
   if (l == &launchers[SLURM]) {
     /* a batch script and a salloc shell have these variables as well, without being one of many */
@@ -90,7 +96,8 @@ static ac_status read_set(const names *l, aci_place *p, bool *complete, ac_err *
     if (step != size || size <= 1) return AC_OK;
   }
   if (size == 0) return AC_FAIL(e, INVALID, "%s=0: a world has at least one rank", l->size);
-  if (rank >= size) return AC_FAIL(e, INVALID, "%s=%d must be below %s=%d", l->rank, rank, l->size, size);
+  if (rank >= size)
+    return AC_FAIL(e, INVALID, "%s=%d must be below %s=%d", l->rank, rank, l->size, size);
   AC_TRY(number(l->local_rank, INT_MAX, &local_rank, e));
   AC_TRY(number(l->local_size, INT_MAX, &local_size, e));
   p->machine = NOT_SET;
@@ -101,8 +108,8 @@ static ac_status read_set(const names *l, aci_place *p, bool *complete, ac_err *
   if (local_size == NOT_SET) local_size = size; /* not given: one machine */
   if (local_rank == NOT_SET) local_rank = rank % local_size;
   if (local_size < 1 || local_size > size || local_rank >= local_size)
-    return AC_FAIL(e, INVALID, "%s: local rank %d of %d does not fit rank %d of %d", l->source, local_rank, local_size,
-                   rank, size);
+    return AC_FAIL(e, INVALID, "%s: local rank %d of %d does not fit rank %d of %d", l->source,
+                   local_rank, local_size, rank, size);
   p->rank = rank;
   p->size = size;
   p->local_rank = local_rank;
@@ -125,7 +132,9 @@ static ac_status read_fds(const char *text, aci_place *p, ac_err *e) {
     for (;;) {
       char *end;
       long fd = strtol(at, &end, 10);
-      if (end == at || fd < 0 || fd > INT_MAX) return AC_FAIL(e, INVALID, "ACCEL_WORLD='%s': not a value of the launcher; leave it unset", text);
+      if (end == at || fd < 0 || fd > INT_MAX)
+        return AC_FAIL(e, INVALID, "ACCEL_WORLD='%s': not a value of the launcher; leave it unset",
+                       text);
       at = end;
       if (key == 0) p->fd_control = (int)fd;
       if (key == 1) p->fd_segment = (int)fd;
@@ -137,9 +146,12 @@ static ac_status read_fds(const char *text, aci_place *p, ac_err *e) {
     }
     if (*at == ',') at++;
   }
-  if (*at != 0 || p->fd_segment < 0 || p->n_heaps != p->local_size || (p->n_fronts != 0 && p->n_fronts != p->local_size))
-    return AC_FAIL(e, INVALID, "ACCEL_WORLD='%s' does not fit LOCAL_WORLD_SIZE=%d; it is set by accel-run for its ranks only",
-                   text, p->local_size);
+  if (*at != 0 || p->fd_segment < 0 || p->n_heaps != p->local_size ||
+      (p->n_fronts != 0 && p->n_fronts != p->local_size))
+    return AC_FAIL(
+        e, INVALID,
+        "ACCEL_WORLD='%s' does not fit LOCAL_WORLD_SIZE=%d; it is set by accel-run for its ranks only",
+        text, p->local_size);
   return AC_OK;
 }
 
@@ -150,8 +162,10 @@ static ac_status read_address(aci_place *p, ac_err *e) {
   if (address != NULL && address[0] != 0) {
     if (strlen(address) >= sizeof p->address) return AC_FAIL(e, INVALID, "MASTER_ADDR is too long");
     const size_t n = strlen(address);
-    const bool brackets = n > 2 && address[0] == '[' && address[n - 1] == ']'; /* [::1], as in a URL */
-    snprintf(p->address, sizeof p->address, "%.*s", (int)(brackets ? n - 2 : n), address + brackets);
+    /* [::1], as in a URL */
+    const bool brackets = n > 2 && address[0] == '[' && address[n - 1] == ']';
+    snprintf(p->address, sizeof p->address, "%.*s", (int)(brackets ? n - 2 : n),
+             address + brackets);
   } else if (p->local_size == p->size) {
     snprintf(p->address, sizeof p->address, "127.0.0.1");
   } else if (strcmp(p->source, "Slurm") == 0) {
@@ -159,7 +173,8 @@ static ac_status read_address(aci_place *p, ac_err *e) {
   }
   if (port == NOT_SET) {
     port = 29500;
-    if (strcmp(p->source, "Slurm") == 0 && job != NULL) port = 20000 + atoi(job) % 20000; /* jobs share machines */
+    /* jobs share machines */
+    if (strcmp(p->source, "Slurm") == 0 && job != NULL) port = 20000 + atoi(job) % 20000;
   }
   /* torchrun's agent listens on MASTER_PORT itself */
   const char *store = getenv("TORCHELASTIC_USE_AGENT_STORE");
@@ -173,14 +188,14 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
   p->size = p->local_size = p->machines = 1;
   p->fd_control = p->fd_segment = p->fd_console = -1;
   const char *fds = getenv("ACCEL_WORLD"), *id;
-  /* accel-run sets "joined=<pid>" once it has joined: programs that its script starts are not ranks, and it cannot join
-   * twice */
+  /* accel-run sets "joined=<pid>" once it has joined: programs that its script starts are not
+   * ranks, and it cannot join twice */
   if (fds != NULL && strncmp(fds, "joined=", 7) == 0 && atol(fds + 7) == (long)getpid())
     return AC_FAIL(e, INVALID, "a rank of accel-run can join its world only once, and has left it");
   if (fds != NULL && (strcmp(fds, "none") == 0 || strncmp(fds, "joined=", 7) == 0)) return AC_OK;
   const bool ours = fds != NULL && fds[0] != 0;
-  /* the first complete set is used. Later ones must agree, except Slurm's, and except all sets if our own launcher set
-   * one */
+  /* the first complete set is used. Later ones must agree, except Slurm's, and except all sets if
+   * our own launcher set one */
   bool found = false;
   for (int i = 0; i < N_LAUNCHERS; i++) {
     aci_place other = *p;
@@ -192,13 +207,17 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
       *p = other;
       found = true;
     } else if (other.rank != p->rank || other.size != p->size) {
-      return AC_FAIL(e, INVALID, "%s gives rank %d of %d, %s gives rank %d of %d; unset the variables of one of them", p->source,
-                     p->rank, p->size, other.source, other.rank, other.size);
+      return AC_FAIL(
+          e, INVALID,
+          "%s gives rank %d of %d, %s gives rank %d of %d; unset the variables of one of them",
+          p->source, p->rank, p->size, other.source, other.rank, other.size);
     }
   }
   if (ours) {
     if (!found || strcmp(p->source, "torchrun") != 0)
-      return AC_FAIL(e, INVALID, "ACCEL_WORLD is set without RANK and WORLD_SIZE; it is set by accel-run for its ranks only");
+      return AC_FAIL(
+          e, INVALID,
+          "ACCEL_WORLD is set without RANK and WORLD_SIZE; it is set by accel-run for its ranks only");
     snprintf(p->source, sizeof p->source, "accel-run");
     AC_TRY(read_fds(fds, p, e));
   }
@@ -208,7 +227,8 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
   const bool named = found && (ours || strcmp(p->source, "torchrun") == 0);
   /* without GROUP_RANK machines are taken to have equally many ranks each */
   p->machines = named && machines > 0 ? machines : (p->size + p->local_size - 1) / p->local_size;
-  if (p->machine <= 0) p->machine = named && machine >= 0 ? machine : (p->rank - p->local_rank) / p->local_size;
+  if (p->machine <= 0)
+    p->machine = named && machine >= 0 ? machine : (p->rank - p->local_rank) / p->local_size;
   AC_TRY(number("TORCHELASTIC_RESTART_COUNT", INT_MAX, &p->restart, e));
   AC_TRY(number("TORCHELASTIC_MAX_RESTARTS", INT_MAX, &p->max_restarts, e));
   if (p->restart < 0) p->restart = 0;

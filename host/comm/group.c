@@ -1,4 +1,5 @@
-/* Groups of ranks. Making one is a collective of the world: members and free slots are agreed upon there. */
+/* Groups of ranks. Making one is a collective of the world: members and free slots are agreed upon
+ * there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,24 +24,33 @@ static bool is_local(const ac_world *w, const int *ranks, int n) {
 }
 
 static ac_status check_ranks(const ac_world *w, int n, const int *ranks, ac_err *e) {
-  if (n < 1 || n > w->place.size) return AC_FAIL(e, INVALID, "new_group: %d ranks of a world of %d", n, w->place.size);
+  if (n < 1 || n > w->place.size)
+    return AC_FAIL(e, INVALID, "new_group: %d ranks of a world of %d", n, w->place.size);
   for (int i = 0; i < n; i++) {
     if (ranks[i] < 0 || ranks[i] >= w->place.size)
       return AC_FAIL(e, INVALID, "new_group: rank %d in a world of %d", ranks[i], w->place.size);
     for (int k = 0; k < i; k++)
-      if (ranks[k] == ranks[i]) return AC_FAIL(e, INVALID, "new_group: rank %d is named twice", ranks[i]);
+      if (ranks[k] == ranks[i])
+        return AC_FAIL(e, INVALID, "new_group: rank %d is named twice", ranks[i]);
   }
   return AC_OK;
 }
 
-/* All ranks exchange the slots they have in use (each rank frees groups on its own). The first slot that is free
- * everywhere is taken. The descriptor carries the members, so that different lists are a mismatch. */
-static ac_status agree(ac_world *w, int n, const int *ranks, const char *site, int *slot, ac_err *e) {
+/* All ranks exchange the slots they have in use (each rank frees groups on its own). The first slot
+ * that is free everywhere is taken. The descriptor carries the members, so that different lists are
+ * a mismatch. */
+static ac_status agree(ac_world *w, int n, const int *ranks, const char *site, int *slot,
+                       ac_err *e) {
   enum { WORDS = ACI_GROUPS / 64 };
   const size_t size = (size_t)w->place.size;
   uint64_t *used = malloc(size * sizeof w->used_groups);
   if (used == NULL) return AC_FAIL(e, OOM, "new_group: no memory");
-  const ac_coll c = {.kind = AC_COLL_ALL_GATHER, .dtype = AC_I64, .count = WORDS, .send = w->used_groups, .recv = used, .site = site};
+  const ac_coll c = {.kind = AC_COLL_ALL_GATHER,
+                     .dtype = AC_I64,
+                     .count = WORDS,
+                     .send = w->used_groups,
+                     .recv = used,
+                     .site = site};
   aci_desc d;
   aci_desc_fill(w->all, &c, ++w->all->seq, &d);
   d.kind = AC_COLL_NEW_GROUP;
@@ -60,7 +70,8 @@ static ac_status agree(ac_world *w, int n, const int *ranks, const char *site, i
   return st;
 }
 
-ac_status ac_group_new(ac_world *w, int n, const int *ranks, const char *site, ac_group **out, ac_err *e) {
+ac_status ac_group_new(ac_world *w, int n, const int *ranks, const char *site, ac_group **out,
+                       ac_err *e) {
   AC_TRY(check_ranks(w, n, ranks, e));
   AC_TRY(aci_aborted(w, e));
   /* queued work comes first on every rank: a barrier through the queue keeps the order */
@@ -74,7 +85,8 @@ ac_status ac_group_new(ac_world *w, int n, const int *ranks, const char *site, a
     return AC_FAIL(e, OOM, "new_group: no memory");
   }
   memcpy(g->ranks, ranks, (size_t)n * sizeof *ranks);
-  /* ids rise on every rank with every group of the world, members or not, so that they are the same everywhere */
+  /* ids rise on every rank with every group of the world, members or not, so that they are the same
+   * everywhere */
   g->world = w;
   g->id = w->next_group++;
   g->size = n;
@@ -85,7 +97,8 @@ ac_status ac_group_new(ac_world *w, int n, const int *ranks, const char *site, a
   ac_status st = AC_OK;
   if (g->slot < 0 && is_local(w, ranks, n))
     st = AC_FAIL(e, UNSUPPORTED, "new_group: %d groups are alive already; free some", ACI_GROUPS);
-  if (st == AC_OK && g->rank >= 0 && w->backend->group_open != NULL) st = w->backend->group_open(g, e);
+  if (st == AC_OK && g->rank >= 0 && w->backend->group_open != NULL)
+    st = w->backend->group_open(g, e);
   if (st != AC_OK) {
     free(g->ranks);
     free(g);
@@ -113,7 +126,8 @@ void ac_group_free(ac_group *g) {
     }
   }
   aci_nccl_group_close(g);
-  if (g->rank >= 0 && w->backend != NULL && w->backend->group_close != NULL) w->backend->group_close(g);
+  if (g->rank >= 0 && w->backend != NULL && w->backend->group_close != NULL)
+    w->backend->group_close(g);
   if (g->slot >= 0) w->used_groups[g->slot / 64] &= ~((uint64_t)1 << (g->slot % 64));
   free(g->ranks);
   free(g);

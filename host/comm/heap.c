@@ -1,10 +1,11 @@
-/* The heap: one file in memory per local rank, mapped by all of them, so that collectives work on parameters
- * and gradient buckets in place. It is a source of memory for the pool of the CPU device (accel/device.h).
+/* The heap: one file in memory per local rank, mapped by all of them, so that collectives work on
+ * parameters and gradient buckets in place. It is a source of memory for the pool of the CPU device
+ * (accel/device.h).
  *
- * Every rank maps the whole range of every heap once. A heap grows by giving pages to its file, so peers need
- * no message, and pages exist before they are handed out: no later access can fail for want of memory. Memory
- * that the pool frees keeps its addresses for reuse and loses its pages. Blocks may outlive the world: the
- * pool's use keeps the mapping of the own heap. */
+ * Every rank maps the whole range of every heap once. A heap grows by giving pages to its file, so
+ * peers need no message, and pages exist before they are handed out: no later access can fail for
+ * want of memory. Memory that the pool frees keeps its addresses for reuse and loses its pages.
+ * Blocks may outlive the world: the pool's use keeps the mapping of the own heap. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@
 #include "base/base_impl.h"
 #include "comm/comm_impl.h"
 
-static const size_t LEAST_SPAN = (size_t)64 << 20, USUAL_SPAN = (size_t)256 << 30, STEP = (size_t)16 << 20;
+static const size_t LEAST_SPAN = (size_t)64 << 20, USUAL_SPAN = (size_t)256 << 30,
+                    STEP = (size_t)16 << 20;
 
 typedef struct range {
   size_t at, bytes;
@@ -43,13 +45,14 @@ struct aci_heap_maps {
 
 ac_status aci_heap_make(int *fd, ac_err *e) {
   const uint64_t memory = aci_host_memory();
-  size_t span = USUAL_SPAN; /* addresses only. Several times the usable size, since ranges may be in pieces */
+  /* addresses only. Several times the usable size, since ranges may be in pieces */
+  size_t span = USUAL_SPAN;
   while (span / 4 < memory && span < SIZE_MAX / 4) span *= 2;
   *fd = memfd_create("accel-heap", MFD_CLOEXEC);
   if (*fd < 0) return AC_FAIL(e, OOM, "cannot make a heap that ranks share: %s", strerror(errno));
   if (ftruncate(*fd, (off_t)span) == 0) return AC_OK;
-  ac_status st =
-      AC_FAIL(e, OOM, "cannot make a heap of %zu GiB of addresses: %s", span >> 30, strerror(errno));
+  ac_status st = AC_FAIL(e, OOM, "cannot make a heap of %zu GiB of addresses: %s", span >> 30,
+                         strerror(errno));
   close(*fd);
   *fd = -1;
   return st;
@@ -58,13 +61,15 @@ ac_status aci_heap_make(int *fd, ac_err *e) {
 /* ---- the source ---- */
 static ac_status commit(int fd, size_t at, size_t bytes, ac_err *e) {
   for (size_t done = 0; done < bytes;) {
-    const size_t n = bytes - done < STEP ? bytes - done : STEP; /* a signal may end a long call and undo it */
+    /* a signal may end a long call and undo it */
+    const size_t n = bytes - done < STEP ? bytes - done : STEP;
     if (fallocate(fd, 0, (off_t)(at + done), (off_t)n) == 0 || errno == EOPNOTSUPP) {
       done += n;
     } else if (errno != EINTR) {
       char size[24];
-      ac_status st = AC_FAIL(e, OOM, "the system does not provide %s of memory for ranks to share: %s",
-                             aci_bytes_text(size, sizeof size, bytes), strerror(errno));
+      ac_status st =
+          AC_FAIL(e, OOM, "the system does not provide %s of memory for ranks to share: %s",
+                  aci_bytes_text(size, sizeof size, bytes), strerror(errno));
       fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes);
       return st;
     }
@@ -75,10 +80,11 @@ static ac_status commit(int fd, size_t at, size_t bytes, ac_err *e) {
 /* When the addresses run out (ulimit -v), collectives copy instead. */
 static ac_status private_map(size_t bytes, void **out, ac_err *e) {
   char size[24];
-  void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *p =
+      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
-    return AC_FAIL(e, OOM, "the system does not provide %s: %s", aci_bytes_text(size, sizeof size, bytes),
-                   strerror(errno));
+    return AC_FAIL(e, OOM, "the system does not provide %s: %s",
+                   aci_bytes_text(size, sizeof size, bytes), strerror(errno));
   *out = p;
   return AC_OK;
 }
@@ -115,7 +121,8 @@ static void heap_unmap(void *user, void *p, size_t bytes) {
     return;
   }
   const size_t where = (uintptr_t)p - base;
-  if (!atomic_load(&h->kept)) fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)where, (off_t)bytes);
+  if (!atomic_load(&h->kept))
+    fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)where, (off_t)bytes);
   atomic_fetch_sub_explicit(&h->used, bytes, memory_order_relaxed);
   range **at = &h->free, *prev = NULL;
   while (*at != NULL && (*at)->at < where) {
@@ -166,9 +173,10 @@ static ac_status map_all(aci_heap_maps *h, const int *fds, ac_err *e) {
   struct stat s;
   for (int i = 0; i < h->n; i++) {
     if (fstat(fds[i], &s) != 0 || !S_ISREG(s.st_mode) || s.st_size < (off_t)LEAST_SPAN)
-      return AC_FAIL(e, INVALID,
-                     "descriptor %d is not a heap of accel-run; ACCEL_WORLD is set by it for its ranks only",
-                     fds[i]);
+      return AC_FAIL(
+          e, INVALID,
+          "descriptor %d is not a heap of accel-run; ACCEL_WORLD is set by it for its ranks only",
+          fds[i]);
     if (i == 0 || (size_t)s.st_size < h->span) h->span = (size_t)s.st_size;
   }
   struct rlimit limit;
@@ -254,7 +262,8 @@ bool aci_heap_offset(const ac_world *w, const void *p, size_t bytes, uint64_t *o
 }
 
 unsigned char *aci_heap_base(const ac_world *w, int local_rank) {
-  return w->heap != NULL && local_rank >= 0 && local_rank < w->heap->n ? w->heap->base[local_rank] : NULL;
+  return w->heap != NULL && local_rank >= 0 && local_rank < w->heap->n ? w->heap->base[local_rank]
+                                                                       : NULL;
 }
 
 size_t aci_heap_span(const ac_world *w) { return w->heap == NULL ? 0 : w->heap->span; }

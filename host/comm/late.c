@@ -1,5 +1,6 @@
-/* Whether a rank is late: others of this machine wait for it, or are a step ahead, and it has been at its step for longer than steps take.
- * Each rank calls it about itself (bindings/attach_watch.c), on a watching thread. The result is on the rank's status page. */
+/* Whether a rank is late: others of this machine wait for it, or are a step ahead, and it has been
+ * at its step for longer than steps take. Each rank calls it about itself
+ * (bindings/attach_watch.c), on a watching thread. The result is on the rank's status page. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* The longest time in ns for which a ready thread of this process has waited for a CPU. 0: unknown. */
+/* The longest time in ns for which a ready thread of this process has waited for a CPU. 0:
+ * unknown. */
 static int64_t starved(void) {
   int64_t most = 0;
   DIR *d = opendir("/proc/self/task");
@@ -28,7 +30,8 @@ static int64_t starved(void) {
     const ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
     if (fd >= 0) close(fd);
     text[n > 0 ? n : 0] = 0;
-    if (sscanf(text, "%llu %llu", &ran, &waited) == 2 && (int64_t)waited > most) most = (int64_t)waited;
+    if (sscanf(text, "%llu %llu", &ran, &waited) == 2 && (int64_t)waited > most)
+      most = (int64_t)waited;
   }
   if (d != NULL) closedir(d);
   return most;
@@ -44,7 +47,8 @@ int64_t aci_late(const aci_head *h, int own, aci_late_watch *w, int64_t now, int
   if (stepped_at != w->stepped_at) *w = (aci_late_watch){.stepped_at = stepped_at, .starved = -1};
   if (stepped_at == 0 || now - stepped_at < SUSPECT) return 0;
   if (w->starved < 0) w->starved = starved();
-  if (now - stepped_at < SLACK || atomic_load(&p->waiting) != 0 || atomic_load(&p->prompt) != 0) return 0;
+  if (now - stepped_at < SLACK || atomic_load(&p->waiting) != 0 || atomic_load(&p->prompt) != 0)
+    return 0;
   for (int i = 0; i < (int)h->n_ranks; i++) {
     aci_page *other = aci_page_of(h, i);
     if (atomic_load(&other->state) != ACI_RUNNING) continue;
@@ -54,7 +58,9 @@ int64_t aci_late(const aci_head *h, int own, aci_late_watch *w, int64_t now, int
     aci_page copy;
     aci_page_read(other, &copy);
     if (copy.step > furthest) furthest = copy.step;
-    if (atomic_load(&copy.waiting) != 0 && now - copy.since > SLACK && (copy.missing[own / 32] >> (own % 32) & 1) != 0) waited_for = true;
+    if (atomic_load(&copy.waiting) != 0 && now - copy.since > SLACK &&
+        (copy.missing[own / 32] >> (own % 32) & 1) != 0)
+      waited_for = true;
   }
   if (n == 0 || (!waited_for && furthest <= p->step)) return 0;
   qsort(steps, (size_t)n, sizeof steps[0], by_size);

@@ -1,8 +1,10 @@
-/* Services of a world for a prompt over ranks: a meeting, as a collective that cannot be confused with another call,
- * and a restart after an abort, when all ranks stand at the prompt again. Called by bindings/lac_ranks.c.
+/* Services of a world for a prompt over ranks: a meeting, as a collective that cannot be confused
+ * with another call, and a restart after an abort, when all ranks stand at the prompt again. Called
+ * by bindings/lac_ranks.c.
  *
- * A restart is three steps of all ranks, directed by the prompt: each resets (its works are over, its words in the
- * segment count from the start), then the abort reason is cleared, then each continues. */
+ * A restart is three steps of all ranks, directed by the prompt: each resets (its works are over,
+ * its words in the segment count from the start), then the abort reason is cleared, then each
+ * continues. */
 #include "comm/comm_impl.h"
 
 ac_status aci_prompt_meet(ac_world *w, const char *site, ac_err *e) {

@@ -1,8 +1,10 @@
-/* The flight recorder: the last collectives of this rank in a ring, for scripts, timelines and the dump after a failure. The thread
- * that runs the collective writes rows. Readers may see the newest row half done.
+/* The flight recorder: the last collectives of this rank in a ring, for scripts, timelines and the
+ * dump after a failure. The thread that runs the collective writes rows. Readers may see the newest
+ * row half done.
  *
- * Times are kept as counts of the processor's clock if that runs evenly, and turned into nanoseconds when they are read: asking the
- * system for the time twice would be a fifth of a small collective. */
+ * Times are kept as counts of the processor's clock if that runs evenly, and turned into
+ * nanoseconds when they are read: asking the system for the time twice would be a fifth of a small
+ * collective. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -98,15 +100,19 @@ static bool is_remote(const ac_world *w, const ac_group *g, const ac_coll *c) {
   const int local = w->place.local_size;
   if (local < 1 || local >= w->place.size) return false;
   const bool message = c->kind == AC_COLL_SEND || c->kind == AC_COLL_RECV;
-  const int first = message ? w->place.rank : g->ranks[0], last = g->ranks[message ? c->root : g->size - 1];
+  const int first = message ? w->place.rank : g->ranks[0],
+            last = g->ranks[message ? c->root : g->size - 1];
   return first / local != last / local;
 }
 
-ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *c, uint32_t seq, bool async) {
+ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *c, uint32_t seq,
+                                 bool async) {
   aci_record_ring *r = w->records;
   const uint64_t bytes = w->backend->bytes != NULL ? w->backend->bytes(g, c) : bytes_of(g, c);
-  atomic_store_explicit(&w->bytes_sent, atomic_load_explicit(&w->bytes_sent, memory_order_relaxed) + bytes,
-                        memory_order_relaxed); /* the owner's thread alone writes: no locked instruction */
+  atomic_store_explicit(&w->bytes_sent,
+                        atomic_load_explicit(&w->bytes_sent, memory_order_relaxed) + bytes,
+                        /* the owner's thread alone writes: no locked instruction */
+                        memory_order_relaxed);
   if (r == NULL) return NULL;
   const uint64_t number = atomic_load_explicit(&r->next, memory_order_relaxed);
   atomic_store_explicit(&r->next, number + 1, memory_order_relaxed);
@@ -157,7 +163,8 @@ void aci_record_end(ac_world *w, ac_comm_record *row, ac_status st) {
   if (row != NULL) {
     row->status = st;
     row->ended = ticks(w->records);
-    if (__builtin_expect(atomic_load_explicit(&w->coll_watch, memory_order_relaxed) != NULL, 0)) tell(w, row);
+    if (__builtin_expect(atomic_load_explicit(&w->coll_watch, memory_order_relaxed) != NULL, 0))
+      tell(w, row);
   }
   if (st == AC_MISMATCH || st == AC_PEER || st == AC_TIMEOUT) aci_records_dump(w);
 }
@@ -222,7 +229,8 @@ void aci_records_dump(ac_world *w) {
   else snprintf(path, sizeof path, w->place.size > 1 ? "%s.%d" : "%s", pattern, w->place.rank);
   FILE *f = fopen(path, "we");
   if (f == NULL) {
-    ac_log_write(AC_LOG_WARN, "comm", "the flight recorder could not be written to %s: %s", path, strerror(errno));
+    ac_log_write(AC_LOG_WARN, "comm", "the flight recorder could not be written to %s: %s", path,
+                 strerror(errno));
     return;
   }
   const uint64_t next = atomic_load_explicit(&r->next, memory_order_relaxed);

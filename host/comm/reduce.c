@@ -1,5 +1,5 @@
-/* Reductions of n buffers by a fixed pairwise tree (reduce.h): blocks that stay in the first cache, so that
- * every buffer is read once whatever the number of ranks. */
+/* Reductions of n buffers by a fixed pairwise tree (reduce.h): blocks that stay in the first cache,
+ * so that every buffer is read once whatever the number of ranks. */
 #include "comm/reduce.h"
 
 #include <string.h>
@@ -8,20 +8,22 @@
 #include "device/cpu/isa.h"
 #include "device/device_impl.h"
 
-enum { BLOCK = 8192, LEVELS = 14, MOST = 1 << (LEVELS - 2) }; /* bytes of a block's sums. Sources at most */
+/* bytes of a block's sums. Sources at most */
+enum { BLOCK = 8192, LEVELS = 14, MOST = 1 << (LEVELS - 2) };
 
-/* d[i] = a[i] and b[i] joined, divided by `by` for the mean. d may be one of the sources. Sums of 16-bit
- * floats are f32. */
+/* d[i] = a[i] and b[i] joined, divided by `by` for the mean. d may be one of the sources. Sums of
+ * 16-bit floats are f32. */
 typedef void (*join_fn)(void *d, const void *a, const void *b, int64_t count, double by);
 
 /* Two sources, two targets: the everyday case of two ranks. */
-typedef void (*twice_fn)(void *d0, void *d1, const void *a, const void *b, int64_t count, double by);
+typedef void (*twice_fn)(void *d0, void *d1, const void *a, const void *b, int64_t count,
+                         double by);
 
 typedef struct kernels {
-  join_fn both;  /* elements to elements */
-  join_fn lift;  /* elements to sums */
-  join_fn join;  /* sums to sums */
-  join_fn close; /* sums to elements */
+  join_fn both;                                         /* elements to elements */
+  join_fn lift;                                         /* elements to sums */
+  join_fn join;                                         /* sums to sums */
+  join_fn close;                                        /* sums to elements */
   void (*widen)(void *d, const void *a, int64_t count); /* NULL: sums are elements */
   twice_fn twice;                                       /* NULL: both, and a copy */
 } kernels;
@@ -33,7 +35,8 @@ typedef struct kernels {
 #define NO_CARRY _Pragma("GCC ivdep")
 #endif
 
-/* From: type of the sources, LOAD converts it to a number. To: type of the result, STORE converts a number to it. */
+/* From: type of the sources, LOAD converts it to a number. To: type of the result, STORE converts a
+ * number to it. */
 #define JOIN(name, From, LOAD, To, STORE, OP)                                          \
   AC_ISA_FN(name, (void *out, const void *x, const void *y, int64_t count, double by), \
             (out, x, y, count, by)) {                                                  \
@@ -140,8 +143,11 @@ static const kernels table[AC_DTYPE_COUNT][AC_REDUCE_OPS] = {
     [AC_I16] = {ROWS(i16)},
     [AC_I8] = {ROWS(i8)},
     [AC_U8] = {ROWS(u8)},
-    [AC_BOOL] = {[AC_REDUCE_SUM] = ROW(u8, max), [AC_REDUCE_MAX] = ROW(u8, max),   /* or, including for sums: no count */
-                 [AC_REDUCE_PROD] = ROW(u8, min), [AC_REDUCE_MIN] = ROW(u8, min)}, /* and */
+    /* or, including for sums: no count */
+    [AC_BOOL] = {[AC_REDUCE_SUM] = ROW(u8, max),
+                 [AC_REDUCE_MAX] = ROW(u8, max),
+                 [AC_REDUCE_PROD] = ROW(u8, min),
+                 [AC_REDUCE_MIN] = ROW(u8, min)}, /* and */
 };
 
 typedef struct scratch {
@@ -171,8 +177,8 @@ static const void *tree(const kernels *k, int n, const void *const *src, int64_t
 }
 
 /* One block's elements into out. */
-static void block(const kernels *k, void *out, int n, const void *const *src, int64_t count, double by,
-                  scratch *s) {
+static void block(const kernels *k, void *out, int n, const void *const *src, int64_t count,
+                  double by, scratch *s) {
   if (n == 2) {
     k->both(out, src[0], src[1], count, by);
     return;
@@ -189,9 +195,11 @@ static void copy(const void *src, int n_dst, void *const *dst, size_t bytes) {
     if (dst[i] != src) memmove(dst[i], src, bytes);
 }
 
-void aci_reduce(ac_dtype dt, ac_reduce_op op, int n, const void *const *src, int n_dst, void *const *dst,
-                int64_t count, bool streamed) {
-  if (!AC_HOLDS(n >= 1 && n <= MOST && n_dst >= 0 && (unsigned)dt < AC_DTYPE_COUNT && (unsigned)op < AC_REDUCE_OPS)) return;
+void aci_reduce(ac_dtype dt, ac_reduce_op op, int n, const void *const *src, int n_dst,
+                void *const *dst, int64_t count, bool streamed) {
+  if (!AC_HOLDS(n >= 1 && n <= MOST && n_dst >= 0 && (unsigned)dt < AC_DTYPE_COUNT &&
+                (unsigned)op < AC_REDUCE_OPS))
+    return;
   const int64_t size = (int64_t)ac_dtype_bytes(dt);
   if (n_dst == 0 || count <= 0) return;
   if (n == 1) {
@@ -217,8 +225,8 @@ void aci_reduce(ac_dtype dt, ac_reduce_op op, int n, const void *const *src, int
   for (int64_t i = 0; i < count; i += step) {
     const int64_t m = count - i < step ? count - i : step;
     for (int r = 0; r < n; r++) at[r] = (const char *)src[r] + i * size;
-    /* a block is reduced once and copied from the cache to the other targets. Streamed targets have a block of their own,
-     * since a target that bypasses the caches cannot be read back cheaply */
+    /* a block is reduced once and copied from the cache to the other targets. Streamed targets have
+     * a block of their own, since a target that bypasses the caches cannot be read back cheaply */
     unsigned char *first = (unsigned char *)dst[0] + i * size;
     block(k, streamed ? result : first, n, at, m, by, &s);
     for (int r = streamed ? 0 : 1; r < n_dst; r++) {

@@ -1,7 +1,6 @@
-/* The control segment: making and mapping it, status pages, aborts, futexes. Called by the launcher,
- * world.c, the waits and the shared-memory backend. */
+/* The control segment: making and mapping it, status pages, aborts, futexes. Called by the
+ * launcher, world.c, the waits and the shared-memory backend. */
 #include "comm/segment.h"
-
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,12 +22,21 @@ static const char magic[8] = {'a', 'c', 'c', 'e', 'l', 's', 'g', '1'};
 
 /* Launcher and ranks must agree on every structure. */
 static uint32_t layout_of(void) {
-  const size_t sizes[] = {
-      sizeof(aci_head), sizeof(aci_page), sizeof(aci_slot),       sizeof(aci_stage),
-      sizeof(aci_mailbox), sizeof(aci_desc), offsetof(aci_page, at), offsetof(aci_page, want), offsetof(aci_page, late_ns),
-      ACI_GROUPS,       AC_COLL_KINDS,    AC_DTYPE_COUNT};
+  const size_t sizes[] = {sizeof(aci_head),
+                          sizeof(aci_page),
+                          sizeof(aci_slot),
+                          sizeof(aci_stage),
+                          sizeof(aci_mailbox),
+                          sizeof(aci_desc),
+                          offsetof(aci_page, at),
+                          offsetof(aci_page, want),
+                          offsetof(aci_page, late_ns),
+                          ACI_GROUPS,
+                          AC_COLL_KINDS,
+                          AC_DTYPE_COUNT};
   uint32_t h = 2166136261u;
-  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) h = (h ^ (uint32_t)sizes[i]) * 16777619u;
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    h = (h ^ (uint32_t)sizes[i]) * 16777619u;
   return h;
 }
 
@@ -37,9 +45,10 @@ static size_t page_up(size_t n) { return (n + 4095) & ~(size_t)4095; }
 static ac_status map(int fd, size_t bytes, aci_head **out, ac_err *e) {
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (p == MAP_FAILED)
-    return AC_FAIL(e, OOM,
-                   "cannot map the %zu MiB of address space of the ranks' segment: %s; raise ulimit -v",
-                   bytes >> 20, strerror(errno));
+    return AC_FAIL(
+        e, OOM,
+        "cannot map the %zu MiB of address space of the ranks' segment: %s; raise ulimit -v",
+        bytes >> 20, strerror(errno));
   madvise(p, bytes, MADV_DONTDUMP);
   *out = p;
   return AC_OK;
@@ -53,7 +62,8 @@ static ac_status commit(int fd, size_t at, size_t bytes, ac_err *e) {
     if (fallocate(fd, 0, (off_t)at, (off_t)n) != 0) {
       if (errno == EINTR) continue;
       if (errno == EOPNOTSUPP) return AC_OK;
-      return AC_FAIL(e, OOM, "no memory for %zu KiB shared by the ranks: %s", bytes >> 10, strerror(errno));
+      return AC_FAIL(e, OOM, "no memory for %zu KiB shared by the ranks: %s", bytes >> 10,
+                     strerror(errno));
     }
     at += n;
     bytes -= n;
@@ -69,9 +79,11 @@ ac_status aci_segment_commit(const aci_segment_map *m, const void *p, size_t byt
 ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e) {
   *out = (aci_segment_map){.fd = -1};
   if (n_ranks < 1 || n_ranks > ACI_MAX_LOCAL)
-    return AC_FAIL(e, INVALID, "%d ranks on one machine; 1 to %d can share memory", n_ranks, ACI_MAX_LOCAL);
+    return AC_FAIL(e, INVALID, "%d ranks on one machine; 1 to %d can share memory", n_ranks,
+                   ACI_MAX_LOCAL);
   const size_t n = (size_t)n_ranks;
-  aci_head h = {.layout = layout_of(), .n_ranks = (uint32_t)n_ranks, .n_cpus = (uint32_t)aci_host_cpus()};
+  aci_head h = {
+      .layout = layout_of(), .n_ranks = (uint32_t)n_ranks, .n_cpus = (uint32_t)aci_host_cpus()};
   memcpy(h.magic, magic, sizeof magic);
   if (getrandom(h.run_id, sizeof h.run_id, 0) != (ssize_t)sizeof h.run_id)
     h.run_id[0] = (uint64_t)aci_now_ns();
@@ -87,13 +99,14 @@ ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e) {
   aci_head *p = NULL;
   if (ftruncate(fd, (off_t)h.total) != 0) {
     const bool limit = errno == EFBIG;
-    st = AC_FAIL(e, OOM, "cannot make a segment of %zu MiB for %d ranks: %s%s", h.total >> 20, n_ranks,
-                 strerror(errno), limit ? "; raise ulimit -f" : "");
+    st = AC_FAIL(e, OOM, "cannot make a segment of %zu MiB for %d ranks: %s%s", h.total >> 20,
+                 n_ranks, strerror(errno), limit ? "; raise ulimit -f" : "");
     goto fail;
   }
   fcntl(fd, F_ADD_SEALS,
         F_SEAL_SHRINK |
-            F_SEAL_GROW); /* nobody can make accesses fail by cutting it. It works without seals as well */
+            /* nobody can make accesses fail by cutting it. It works without seals as well */
+            F_SEAL_GROW);
   AC_GOTO(fail, st, commit(fd, 0, h.at_slots, e));
   AC_GOTO(fail, st, map(fd, h.total, &p, e));
   memcpy(p, &h, sizeof h);
@@ -112,17 +125,21 @@ ac_status aci_segment_open(int fd, aci_segment_map *out, ac_err *e) {
   *out = (aci_segment_map){.fd = -1};
   struct stat s;
   if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode) || (size_t)s.st_size < sizeof(aci_head))
-    return AC_FAIL(e, INVALID,
-                   "descriptor %d is not a segment of accel-run; ACCEL_WORLD is set by it for its ranks only",
-                   fd);
+    return AC_FAIL(
+        e, INVALID,
+        "descriptor %d is not a segment of accel-run; ACCEL_WORLD is set by it for its ranks only",
+        fd);
   aci_head *h;
   AC_TRY(map(fd, (size_t)s.st_size, &h, e));
   ac_status st = AC_OK;
   if (memcmp(h->magic, magic, sizeof magic) != 0)
-    st = AC_FAIL(e, INVALID,
-                 "descriptor %d is not a segment of accel-run; ACCEL_WORLD is set by it for its ranks only", fd);
+    st = AC_FAIL(
+        e, INVALID,
+        "descriptor %d is not a segment of accel-run; ACCEL_WORLD is set by it for its ranks only",
+        fd);
   else if (h->layout != layout_of() || h->total != (size_t)s.st_size)
-    st = AC_FAIL(e, MISMATCH, "accel-run and this rank are of different versions of accel; install one");
+    st = AC_FAIL(e, MISMATCH,
+                 "accel-run and this rank are of different versions of accel; install one");
   if (st != AC_OK) {
     munmap(h, (size_t)s.st_size);
     return st;
@@ -138,7 +155,8 @@ void aci_segment_close(aci_segment_map *m) {
 }
 
 void aci_segment_key_done(aci_head *h) {
-  if (atomic_fetch_add(&h->key_done, 1) + 1 == h->n_ranks) explicit_bzero(h->job_key, sizeof h->job_key);
+  if (atomic_fetch_add(&h->key_done, 1) + 1 == h->n_ranks)
+    explicit_bzero(h->job_key, sizeof h->job_key);
 }
 
 /* ---- abort ---- */
@@ -194,8 +212,8 @@ void aci_page_lock(aci_page *p) {
 
 void aci_page_unlock(aci_page *p) { atomic_fetch_add_explicit(&p->guard, 1, memory_order_release); }
 
-/* A writer that died in the middle leaves the guard odd. Readers wait long enough for a writer that was only descheduled, then take
- * the page as it is. */
+/* A writer that died in the middle leaves the guard odd. Readers wait long enough for a writer that
+ * was only descheduled, then take the page as it is. */
 void aci_page_read(const aci_page *p, aci_page *copy) {
   enum { SPINS = 1000, SLEEPS = 1000 };
   const struct timespec pause = {.tv_nsec = 100000};
@@ -240,7 +258,8 @@ void aci_futex_wake(_Atomic uint32_t *word) {
   syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Either the ringer sees the sleeper, or the sleeper, which counts itself first, sees that the word is another one. */
+/* Either the ringer sees the sleeper, or the sleeper, which counts itself first, sees that the word
+ * is another one. */
 void aci_doorbell_ring(aci_page *p) {
   atomic_fetch_add(&p->doorbell, 1);
   if (atomic_load(&p->doorbell_sleepers) != 0) aci_futex_wake(&p->doorbell);

@@ -1,9 +1,10 @@
-/* Memory that all members of a group read and write: one of them takes it from its heap, all of them map it. Parameters of
- * sharded models lie there once per machine.
+/* Memory that all members of a group read and write: one of them takes it from its heap, all of
+ * them map it. Parameters of sharded models lie there once per machine.
  *
- * A head in front of the bytes counts the members that still hold it. The owner's pages are given back when the last one let
- * go: by the owner, the next time that it takes such memory, so that no member ever waits. An owner that leaves the world first leaves
- * the pages to those that still read them. */
+ * A head in front of the bytes counts the members that still hold it. The owner's pages are given
+ * back when the last one let go: by the owner, the next time that it takes such memory, so that no
+ * member ever waits. An owner that leaves the world first leaves the pages to those that still read
+ * them. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -92,20 +93,31 @@ static ac_status take(const ac_group *g, size_t bytes, hold *h, int64_t *at, ac_
 }
 
 /* Of the sim backend: the same collective, and memory that the owner alone accounts for. */
-static ac_status simulated(ac_group *g, size_t bytes, int owner, const char *site, ac_storage **out, ac_err *e) {
+static ac_status simulated(ac_group *g, size_t bytes, int owner, const char *site, ac_storage **out,
+                           ac_err *e) {
   int64_t at = 0;
   ac_device *d = ac_ctx_default_device(g->world->ctx);
-  const ac_coll c = {.kind = AC_COLL_BROADCAST, .dtype = AC_I64, .count = 1, .root = owner, .recv = &at, .send = &at, .site = site};
+  const ac_coll c = {.kind = AC_COLL_BROADCAST,
+                     .dtype = AC_I64,
+                     .count = 1,
+                     .root = owner,
+                     .recv = &at,
+                     .send = &at,
+                     .site = site};
   AC_TRY(ac_collective(g, &c, e));
-  if (g->rank == owner || d->kind != AC_DEV_META) return ac_storage_new(d, bytes + HEAD, AC_MEM_PARAMETER, out, e);
+  if (g->rank == owner || d->kind != AC_DEV_META)
+    return ac_storage_new(d, bytes + HEAD, AC_MEM_PARAMETER, out, e);
   return ac_storage_wrap(d, NULL, bytes, NULL, NULL, out, e);
 }
 
-ac_status ac_group_shared_storage(ac_group *g, size_t bytes, int owner, const char *site, ac_storage **out, ac_err *e) {
+ac_status ac_group_shared_storage(ac_group *g, size_t bytes, int owner, const char *site,
+                                  ac_storage **out, ac_err *e) {
   ac_world *w = g->world;
   *out = NULL;
-  if (!ac_group_shares_memory(g)) return AC_FAIL(e, UNSUPPORTED, "the ranks of this group share no memory");
-  if (owner < 0 || owner >= g->size) return AC_FAIL(e, INVALID, "rank %d of a group of %d", owner, g->size);
+  if (!ac_group_shares_memory(g))
+    return AC_FAIL(e, UNSUPPORTED, "the ranks of this group share no memory");
+  if (owner < 0 || owner >= g->size)
+    return AC_FAIL(e, INVALID, "rank %d of a group of %d", owner, g->size);
   if (w->sim_shares) return simulated(g, bytes, owner, site, out, e);
   hold *h = calloc(1, sizeof *h);
   int64_t at = -1;
@@ -114,14 +126,21 @@ ac_status ac_group_shared_storage(ac_group *g, size_t bytes, int owner, const ch
   ac_status st = h == NULL ? AC_FAIL(e, OOM, "no memory for shared storage") : AC_OK, took = AC_OK;
   if (st == AC_OK) st = ac_ctx_device(w->ctx, "cpu", &d, e);
   if (st == AC_OK && g->rank == owner) took = take(g, bytes, h, &at, &why);
-  const ac_coll c = {.kind = AC_COLL_BROADCAST, .dtype = AC_I64, .count = 1, .root = owner, .recv = &at, .send = &at, .site = site};
+  const ac_coll c = {.kind = AC_COLL_BROADCAST,
+                     .dtype = AC_I64,
+                     .count = 1,
+                     .root = owner,
+                     .recv = &at,
+                     .send = &at,
+                     .site = site};
   const ac_status told = ac_collective(g, &c, st == AC_OK ? e : NULL);
   if (st == AC_OK) st = told;
   if (st == AC_OK && took != AC_OK) {
     *e = why;
     st = took;
   } else if (st == AC_OK && at < 0) {
-    st = AC_FAIL(e, OOM, "rank %d has no %zu bytes for the ranks of its machine to share", g->ranks[owner], bytes);
+    st = AC_FAIL(e, OOM, "rank %d has no %zu bytes for the ranks of its machine to share",
+                 g->ranks[owner], bytes);
   }
   if (st == AC_OK) {
     const int local = g->ranks[owner] - (w->place.rank - w->place.local_rank);

@@ -1,5 +1,5 @@
-/* Waits for the words of other ranks' slots: sleep on a futex, look around now and then. The short spin
- * before is in comm_impl.h and shm/. */
+/* Waits for the words of other ranks' slots: sleep on a futex, look around now and then. The short
+ * spin before is in comm_impl.h and shm/. */
 #include "comm/wait.h"
 
 #include <sched.h>
@@ -7,7 +7,8 @@
 
 enum { FIRST_NAP = 1000000, LONGEST_NAP = 10000000 };
 
-static _Atomic uint32_t *word_of(const ac_group *g, int group_rank, size_t offset, aci_slot **slot) {
+static _Atomic uint32_t *word_of(const ac_group *g, int group_rank, size_t offset,
+                                 aci_slot **slot) {
   aci_slot *s = aci_slot_of(g->world->segment.head, g->slot, aci_local_of(g, group_rank));
   if (slot != NULL) *slot = s;
   return (_Atomic uint32_t *)(void *)((char *)s + offset);
@@ -61,21 +62,25 @@ static void nap(const aci_waiting *k, const want *x, int64_t ns) {
   atomic_fetch_sub(&s->sleepers, 1);
 }
 
-/* Ranks that share cores: the awaited rank may be next in line for this core. A few turns for others cost less than going to sleep and
- * being woken. After them the others have longer work. */
+/* Ranks that share cores: the awaited rank may be next in line for this core. A few turns for
+ * others cost less than going to sleep and being woken. After them the others have longer work. */
 static void let_others_run(const aci_waiting *k, const want *x) {
   enum { TURNS = 32 };
   const ac_group *g = k->g;
   for (int i = 0, r = 0; i < TURNS; i++) {
-    while (r < g->size && (!aci_bit(k->missing, aci_local_of(g, r)) || reached(word_of(g, r, x->offset, NULL), x->value))) r++;
+    while (r < g->size && (!aci_bit(k->missing, aci_local_of(g, r)) ||
+                           reached(word_of(g, r, x->offset, NULL), x->value)))
+      r++;
     if (r == g->size) return;
     sched_yield();
   }
 }
 
 /* only: the one group rank to wait for, -1: all others. */
-static ac_status wait_for(ac_group *g, int only, size_t offset, uint32_t value, const aci_desc *mine,
-                          ac_status (*came)(void *arg, int group_rank, ac_err *e), void *arg, ac_err *e) {
+static ac_status wait_for(ac_group *g, int only, size_t offset, uint32_t value,
+                          const aci_desc *mine,
+                          ac_status (*came)(void *arg, int group_rank, ac_err *e), void *arg,
+                          ac_err *e) {
   ac_world *w = g->world;
   want x = {offset, value};
   aci_deadlock_probe probe;
@@ -118,26 +123,28 @@ static ac_status wait_for(ac_group *g, int only, size_t offset, uint32_t value, 
   return st;
 }
 
-ac_status aci_wait_slow(ac_group *g, int peer, _Atomic uint32_t *word, uint32_t value, const aci_desc *mine,
-                        ac_err *e) {
+ac_status aci_wait_slow(ac_group *g, int peer, _Atomic uint32_t *word, uint32_t value,
+                        const aci_desc *mine, ac_err *e) {
   aci_slot *s;
   word_of(g, peer, 0, &s);
   return wait_for(g, peer, (size_t)((char *)word - (char *)s), value, mine, NULL, NULL, e);
 }
 
 ac_status aci_wait_all(ac_group *g, size_t offset, uint32_t value, const aci_desc *mine,
-                       ac_status (*came)(void *arg, int group_rank, ac_err *e), void *arg, ac_err *e) {
+                       ac_status (*came)(void *arg, int group_rank, ac_err *e), void *arg,
+                       ac_err *e) {
   return wait_for(g, -1, offset, value, mine, came, arg, e);
 }
 
-/* Sends and receives are shown only if their backend knows that nothing else is under way (shm/send_recv.c):
- * over sockets a transfer may be under way both ways. */
+/* Sends and receives are shown only if their backend knows that nothing else is under way
+ * (shm/send_recv.c): over sockets a transfer may be under way both ways. */
 ac_status aci_wait_check(ac_group *g, const aci_desc *mine, int64_t began, int missing, ac_err *e) {
   ac_world *w = g->world;
   const bool pair = mine->kind == AC_COLL_SEND || mine->kind == AC_COLL_RECV;
   aci_waiting k = {.g = g, .mine = mine, .began = began, .now = aci_now_ns(), .first = missing};
   k.kind = pair || missing < 0 ? ACI_WAIT_SOFT : ACI_WAIT_NETWORK;
-  if (missing >= 0 && aci_local_of(g, missing) >= 0) aci_bit_set(k.missing, aci_local_of(g, missing));
+  if (missing >= 0 && aci_local_of(g, missing) >= 0)
+    aci_bit_set(k.missing, aci_local_of(g, missing));
   if (!pair) {
     aci_watchdog *d = &w->watch;
     const bool again = d->began == began && d->missing == missing;

@@ -1,4 +1,5 @@
-/* One wait for other ranks, as the checks see it. Shared by wait.c, watch.c, deadlock.c and shm/. */
+/* One wait for other ranks, as the checks see it. Shared by wait.c, watch.c, deadlock.c and
+ * shm/. */
 #ifndef ACI_COMM_WAIT_H
 #define ACI_COMM_WAIT_H
 #include "comm/comm_impl.h"
@@ -31,18 +32,22 @@ static inline int aci_global_of(const ac_world *w, int local_rank) {
 }
 
 /* ---- wait.c ---- */
-/* Shows this rank's wait on its page. again: it is the wait shown last, and k->missing had not come at k->now. */
+/* Shows this rank's wait on its page. again: it is the wait shown last, and k->missing had not come
+ * at k->now. */
 void aci_wait_show(const aci_waiting *k, bool again);
-/* Waits until the word at `offset` of every other member's slot is at or past value. came (may be NULL) is
- * called once for each member as it comes. Its error ends the wait. */
+/* Waits until the word at `offset` of every other member's slot is at or past value. came (may be
+ * NULL) is called once for each member as it comes. Its error ends the wait. */
 ac_status aci_wait_all(ac_group *g, size_t offset, uint32_t value, const aci_desc *mine,
-                       ac_status (*came)(void *arg, int group_rank, ac_err *e), void *arg, ac_err *e);
+                       ac_status (*came)(void *arg, int group_rank, ac_err *e), void *arg,
+                       ac_err *e);
 
 /* ---- watch.c ---- */
-/* The abort reason, peers that ended or stopped, the timeout, deadlocks: an error ends the wait and the job. */
+/* The abort reason, peers that ended or stopped, the timeout, deadlocks: an error ends the wait and
+ * the job. */
 ac_status aci_watch(aci_waiting *k, ac_err *e);
 /* Ends the job: sets the abort reason, and fills *e for this rank's caller. */
-ac_status aci_stop(ac_world *w, ac_status code, int rank, ac_err *e, const char *fmt, ...) AC_PRINTF(5, 6);
+ac_status aci_stop(ac_world *w, ac_status code, int rank, ac_err *e, const char *fmt, ...)
+    AC_PRINTF(5, 6);
 
 /* ---- deadlock.c ---- */
 ac_status aci_deadlock(aci_waiting *k, ac_err *e);

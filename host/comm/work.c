@@ -1,18 +1,25 @@
-/* How a collective runs: inline on its caller when nothing is queued, otherwise in turn on the world's one communication thread.
+/* How a collective runs: inline on its caller when nothing is queued, otherwise in turn on the
+ * world's one communication thread.
  *
- * Callers    The thread that owns the context calls ac_collective and ac_collective_start, in the same order on every rank. It alone
- *            adds works, so the inline path is safe once `pending` is 0: nothing can be queued meanwhile.
- * Order      Works run in the order in which they were started. Sends and receives that stand next to each other run at the same time,
- *            so that two ranks may send to each other. Collectives are numbered (g->seq) when they are started, not when they run.
- * Ownership  A queued work has two references, the caller's and the queue's. It retains its storages and copies lists of counts, so the
- *            caller's tensors and lists may end with the call. The group must outlive the work.
- * Completion finish() alone completes a queued work: it writes the record, releases the storages, sets `done` and wakes waiters.
- *            status, err and on_device are valid only after `done` has been read. For tensors on a device, `done` means that the kernels
- *            are queued. ac_work_wait then makes the compute stream wait for them and releases the storages.
- *            A send or receive that ends at its first step, because its message has come, completes on its caller.
+ * Callers    The thread that owns the context calls ac_collective and ac_collective_start, in the
+ *            same order on every rank. It alone adds works, so the inline path is safe once
+ *            `pending` is 0: nothing can be queued meanwhile.
+ * Order      Works run in the order in which they were started. Sends and receives that stand next
+ *            to each other run at the same time, so that two ranks may send to each other.
+ *            Collectives are numbered (g->seq) when they are started, not when they run.
+ * Ownership  A queued work has two references, the caller's and the queue's. It retains its
+ *            storages and copies lists of counts, so the caller's tensors and lists may end with
+ *            the call. The group must outlive the work.
+ * Completion finish() alone completes a queued work: it writes the record, releases the storages,
+ * sets `done` and wakes waiters.
+ *            status, err and on_device are valid only after `done` has been read. For tensors on a
+ *            device, `done` means that the kernels are queued. ac_work_wait then makes the compute
+ *            stream wait for them and releases the storages. A send or receive that ends at its
+ *            first step, because its message has come, completes on its caller.
  * Locks      q->lock guards the list and `stop`. No backend call is made under it.
  *
- * The thread starts with the first work. It waits without spinning if the script's own thread needs the core. */
+ * The thread starts with the first work. It waits without spinning if the script's own thread needs
+ * the core. */
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -36,8 +43,9 @@ struct ac_work {
   ac_status status;
   ac_err err;
   ac_work *next;
-  ac_event *ready;       /* of a device: its buffers may be read after it. NULL: none */
-  aci_device_op *on_device; /* the queued operation. NULL: nothing so far, or it has been waited for */
+  ac_event *ready; /* of a device: its buffers may be read after it. NULL: none */
+  /* the queued operation. NULL: nothing so far, or it has been waited for */
+  aci_device_op *on_device;
   int n_keep;
   ac_storage *keep[MAX_KEEP];
   int64_t *counts; /* copies of both lists */
@@ -53,18 +61,22 @@ struct aci_queue {
   ac_work *first, *last;
 };
 
-static bool is_pair(const ac_work *k) { return k->coll.kind == AC_COLL_SEND || k->coll.kind == AC_COLL_RECV; }
+static bool is_pair(const ac_work *k) {
+  return k->coll.kind == AC_COLL_SEND || k->coll.kind == AC_COLL_RECV;
+}
 
 /* ---- running ---- */
-/* seen: the doorbell before the steps that made no progress, of which there were idle + 1 in a row. polls: one of them is on a device,
- * which rings no doorbell. */
+/* seen: the doorbell before the steps that made no progress, of which there were idle + 1 in a row.
+ * polls: one of them is on a device, which rings no doorbell. */
 static void pause_a_little(const ac_world *w, int spins, int idle, uint32_t seen, bool polls) {
   if (idle < spins) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
   } else if (w->backend->rings && !polls && idle < spins + TURNS) {
-    sched_yield(); /* who is waited for may be next in line for this core: a few turns for others cost less than going to sleep */
+    /* who is waited for may be next in line for this core: a few turns for others cost less than
+     * going to sleep */
+    sched_yield();
   } else if (w->backend->rings && !polls) {
     const int naps = idle - spins - TURNS;
     aci_doorbell_wait(w->page, seen, naps < 4 ? NAP * (naps + 1) : 4 * NAP);
@@ -78,14 +90,18 @@ static void pause_a_little(const ac_world *w, int spins, int idle, uint32_t seen
 
 static ac_status send_recv(ac_work *k, bool *done, ac_err *e) {
   ac_group *g = k->group;
-  if (k->coll.device != NULL) return aci_device_send_recv(g, &k->coll, &k->desc, k->ready, &k->send_recv_state, done, &k->on_device, e);
+  if (k->coll.device != NULL)
+    return aci_device_send_recv(g, &k->coll, &k->desc, k->ready, &k->send_recv_state, done,
+                                &k->on_device, e);
   return g->world->backend->send_recv(g, &k->coll, &k->desc, &k->send_recv_state, done, e);
 }
 
-static uint32_t doorbell_of(const ac_world *w) { return w->backend->rings ? atomic_load(&w->page->doorbell) : 0; }
+static uint32_t doorbell_of(const ac_world *w) {
+  return w->backend->rings ? atomic_load(&w->page->doorbell) : 0;
+}
 
-/* One step of a send or receive, and now and then a check of peers and time. True when it is over. naps: pauses since
- * spinning ended. */
+/* One step of a send or receive, and now and then a check of peers and time. True when it is over.
+ * naps: pauses since spinning ended. */
 static bool send_recv_step(ac_work *k, int naps) {
   ac_group *g = k->group;
   ac_world *w = g->world;
@@ -117,7 +133,8 @@ static void let_go(ac_work *k) {
   k->n_keep = 0;
 }
 
-/* Its kernels may still use the buffers, whose memory goes by the order of the compute stream: that waits first. */
+/* Its kernels may still use the buffers, whose memory goes by the order of the compute stream: that
+ * waits first. */
 static ac_status join_device(ac_work *k, ac_err *e) {
   ac_status st = AC_OK;
   if (k->on_device != NULL) {
@@ -146,7 +163,8 @@ static void begin(ac_work *k) {
   k->status = aci_aborted(k->group->world, &k->err);
 }
 
-/* Takes the next work, or with pairs_only the next one if it is a send or receive. The caller holds the lock. */
+/* Takes the next work, or with pairs_only the next one if it is a send or receive. The caller holds
+ * the lock. */
 static ac_work *take(aci_queue *q, bool pairs_only) {
   ac_work *k = q->first;
   if (k == NULL || (pairs_only && !is_pair(k))) return NULL;
@@ -156,7 +174,8 @@ static ac_work *take(aci_queue *q, bool pairs_only) {
   return k;
 }
 
-/* Runs k and every send and receive that directly follows it, including those that are queued meanwhile. */
+/* Runs k and every send and receive that directly follows it, including those that are queued
+ * meanwhile. */
 static void run_pairs(aci_queue *q, ac_work *k) {
   ac_world *w = q->world;
   const int spins = w->backend->rings ? w->thread_spins : w->spins;
@@ -206,7 +225,8 @@ static void *serve(void *arg) {
     begin(k);
     if (k->status == AC_OK && k->coll.device != NULL)
       k->status = aci_device_run(k->group, &k->coll, &k->desc, k->ready, &k->on_device, &k->err);
-    else if (k->status == AC_OK) k->status = q->world->backend->run(k->group, &k->coll, &k->desc, &k->err);
+    else if (k->status == AC_OK)
+      k->status = q->world->backend->run(k->group, &k->coll, &k->desc, &k->err);
     finish(q, k);
   }
 }
@@ -312,11 +332,13 @@ ac_status ac_collective(ac_group *g, const ac_coll *c, ac_err *e) {
   return st;
 }
 
-/* The first step of a send or receive on its caller, if nothing is queued. The thread takes large ones, so that copies
- * overlap with compute. */
+/* The first step of a send or receive on its caller, if nothing is queued. The thread takes large
+ * ones, so that copies overlap with compute. */
 static bool begun_and_over(aci_queue *q, ac_work *k) {
-  if (!q->world->backend->rings || atomic_load_explicit(&q->pending, memory_order_acquire) != 0) return false;
-  if ((size_t)k->coll.count * ac_dtype_bytes(k->coll.dtype) > INLINE_MOST || k->coll.device != NULL) return false;
+  if (!q->world->backend->rings || atomic_load_explicit(&q->pending, memory_order_acquire) != 0)
+    return false;
+  if ((size_t)k->coll.count * ac_dtype_bytes(k->coll.dtype) > INLINE_MOST || k->coll.device != NULL)
+    return false;
   begin(k);
   if (k->status == AC_OK && !send_recv_step(k, 0)) return false;
   aci_record_end(q->world, k->row, k->status);
@@ -326,13 +348,16 @@ static bool begun_and_over(aci_queue *q, ac_work *k) {
   return true;
 }
 
-ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *const *keep, ac_work **out, ac_err *e) {
+ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *const *keep,
+                              ac_work **out, ac_err *e) {
   ac_world *w = g->world;
   aci_queue *q = w->queue;
   AC_TRY(aci_coll_check(g, c, e));
   AC_TRY(aci_aborted(w, e));
-  if (n > MAX_KEEP) return AC_FAIL(e, INVALID, "%s: more than %d storages", ac_coll_name(c->kind), MAX_KEEP);
-  const size_t lists = (c->counts != NULL ? (size_t)g->size : 0) + (c->recv_counts != NULL ? (size_t)g->size : 0);
+  if (n > MAX_KEEP)
+    return AC_FAIL(e, INVALID, "%s: more than %d storages", ac_coll_name(c->kind), MAX_KEEP);
+  const size_t lists =
+      (c->counts != NULL ? (size_t)g->size : 0) + (c->recv_counts != NULL ? (size_t)g->size : 0);
   /* the caller's lists of counts may end with its call: both are copied */
   ac_work *k = calloc(1, sizeof *k);
   if (k == NULL || (lists > 0 && (k->counts = malloc(lists * sizeof *k->counts)) == NULL)) {
@@ -368,7 +393,8 @@ ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *
     memcpy(at, c->recv_counts, (size_t)g->size * sizeof *at);
     k->coll.recv_counts = at;
   }
-  /* numbered here, in the order of the script, not when it runs: that order is the same on every rank */
+  /* numbered here, in the order of the script, not when it runs: that order is the same on every
+   * rank */
   const bool pair = is_pair(k);
   if (!pair) g->seq++;
   aci_desc_fill(g, c, pair ? 0 : g->seq, &k->desc);
@@ -392,9 +418,13 @@ ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *
 }
 
 /* The communication thread is through with it. */
-static bool is_over(const ac_work *k) { return atomic_load_explicit(&k->done, memory_order_acquire); }
+static bool is_over(const ac_work *k) {
+  return atomic_load_explicit(&k->done, memory_order_acquire);
+}
 
-bool ac_work_done(const ac_work *k) { return is_over(k) && (k->on_device == NULL || aci_device_op_done(k->on_device)); }
+bool ac_work_done(const ac_work *k) {
+  return is_over(k) && (k->on_device == NULL || aci_device_op_done(k->on_device));
+}
 
 ac_status ac_work_wait(ac_work *k, ac_err *e) {
   if (!is_over(k)) {

@@ -1,4 +1,5 @@
-/* Joining and leaving the world, and a rank's public state. Called by bindings and by C programs that embed us. */
+/* Joining and leaving the world, and a rank's public state. Called by bindings and by C programs
+ * that embed us. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +15,11 @@
 #endif
 
 enum { SPINS = 4000 }; /* about 100 us: longer than any skew worth spinning for */
-static const int64_t LATE_NS = 10 * INT64_C(1000000000); /* longer than the usual save or evaluation of one rank */
+/* longer than the usual save or evaluation of one rank */
+static const int64_t LATE_NS = 10 * INT64_C(1000000000);
 
-/* Of the script's contents. 0: there is none, or it cannot be read. A pipe, for example, can be read only once. */
+/* Of the script's contents. 0: there is none, or it cannot be read. A pipe, for example, can be
+ * read only once. */
 static uint64_t hash_of(const char *path) {
   ac_err ignored;
   int fd;
@@ -30,7 +33,8 @@ static uint64_t hash_of(const char *path) {
 }
 
 static const aci_backend *by_name(const char *name, ac_err *e) {
-  static const aci_backend *const all[] = {&aci_solo_backend, &aci_shm_backend, &aci_tcp_backend, &aci_sim_backend};
+  static const aci_backend *const all[] = {&aci_solo_backend, &aci_shm_backend, &aci_tcp_backend,
+                                           &aci_sim_backend};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
     if (strcmp(all[i]->name, name) == 0) return all[i];
   if (strcmp(name, "mpi") == 0) return aci_mpi_backend(e);
@@ -40,22 +44,26 @@ static const aci_backend *by_name(const char *name, ac_err *e) {
 
 static const aci_backend *choose(const ac_world *w, const ac_world_options *o, ac_err *e) {
   const aci_place *p = &w->place;
-  const char *name = o->backend != NULL ? o->backend : ac_params_str(ac_ctx_params(w->ctx), "BACKEND");
+  const char *name =
+      o->backend != NULL ? o->backend : ac_params_str(ac_ctx_params(w->ctx), "BACKEND");
   if (strcmp(name, "auto") != 0) {
     if (strcmp(name, "shm") == 0 && w->segment.head == NULL) {
-      AC_FAIL(e, INVALID, "backend shm: ranks share memory only when accel-run --num_processes starts them%s%s",
+      AC_FAIL(e, INVALID,
+              "backend shm: ranks share memory only when accel-run --num_processes starts them%s%s",
               p->source[0] != 0 ? "; this one was started by " : "", p->source);
       return NULL;
     }
     if (strcmp(name, "shm") == 0 && p->local_size != p->size) {
-      AC_FAIL(e, INVALID, "backend shm: %d of %d ranks are on this machine; use tcp or mpi", p->local_size, p->size);
+      AC_FAIL(e, INVALID, "backend shm: %d of %d ranks are on this machine; use tcp or mpi",
+              p->local_size, p->size);
       return NULL;
     }
     return by_name(name, e);
   }
   if (w->segment.head != NULL && p->local_size == p->size) return &aci_shm_backend;
   if (p->size == 1) return &aci_solo_backend;
-  if (strcmp(p->source, "torchrun") == 0 || strcmp(p->source, "accel-run") == 0 || strcmp(p->source, "Slurm") == 0)
+  if (strcmp(p->source, "torchrun") == 0 || strcmp(p->source, "accel-run") == 0 ||
+      strcmp(p->source, "Slurm") == 0)
     return &aci_tcp_backend;
   return aci_mpi_backend(e);
 }
@@ -75,8 +83,9 @@ static void fill_page(ac_world *w) {
   memcpy(p->script, w->script, sizeof p->script);
 }
 
-/* CPUs that the ranks of this machine share. The launcher counted them before it gave each rank its own. mpirun and srun bind
- * ranks as well, so this rank's CPUs do not show which CPUs the others have. */
+/* CPUs that the ranks of this machine share. The launcher counted them before it gave each rank its
+ * own. mpirun and srun bind ranks as well, so this rank's CPUs do not show which CPUs the others
+ * have. */
 static int shared_cpus(const ac_world *w) {
   if (w->segment.head != NULL) return (int)w->segment.head->n_cpus;
   const long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -125,11 +134,17 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   bool joined = false;
   ac_status st;
   if (sim) {
-    w->place = (aci_place){.rank = o->sim_rank, .size = o->sim_size > 0 ? o->sim_size : 1, .local_rank = o->sim_rank,
-                           .machines = 1, .fd_control = -1, .fd_segment = -1, .fd_console = -1};
+    w->place = (aci_place){.rank = o->sim_rank,
+                           .size = o->sim_size > 0 ? o->sim_size : 1,
+                           .local_rank = o->sim_rank,
+                           .machines = 1,
+                           .fd_control = -1,
+                           .fd_segment = -1,
+                           .fd_console = -1};
     const int machines = o->sim_machines > 0 ? o->sim_machines : 1;
     if (o->sim_rank < 0 || o->sim_rank >= w->place.size || w->place.size % machines != 0) {
-      st = AC_FAIL(e, INVALID, "backend sim: rank %d of %d on %d machines", o->sim_rank, w->place.size, machines);
+      st = AC_FAIL(e, INVALID, "backend sim: rank %d of %d on %d machines", o->sim_rank,
+                   w->place.size, machines);
       goto fail;
     }
     w->place.machines = machines;
@@ -158,8 +173,8 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   if (w->place.fd_segment >= 0) {
     AC_GOTO(fail, st, aci_segment_open(w->place.fd_segment, &w->segment, e));
     if ((int)w->segment.head->n_ranks != w->place.local_size) {
-      st = AC_FAIL(e, INVALID, "the launcher's segment is for %u ranks, LOCAL_WORLD_SIZE=%d", w->segment.head->n_ranks,
-                   w->place.local_size);
+      st = AC_FAIL(e, INVALID, "the launcher's segment is for %u ranks, LOCAL_WORLD_SIZE=%d",
+                   w->segment.head->n_ranks, w->place.local_size);
       goto fail;
     }
     w->page = aci_page_of(w->segment.head, w->place.local_rank);
@@ -219,7 +234,8 @@ void ac_world_fail(ac_world *w, const char *site, const char *text) {
     atomic_store(&w->page->state, ACI_FAILED);
   }
   if (w->place.size == 1 || ac_world_aborted(w, NULL)) return;
-  snprintf(line, sizeof line, "rank %d failed%s%s: %s", w->place.rank, site != NULL ? " at " : "", site != NULL ? site : "", text);
+  snprintf(line, sizeof line, "rank %d failed%s%s: %s", w->place.rank, site != NULL ? " at " : "",
+           site != NULL ? site : "", text);
   for (char *s = line; *s != 0; s++)
     if (*s == '\n') *s = ' ';
   aci_abort(w, AC_PEER, w->place.rank, line);
@@ -231,8 +247,8 @@ void ac_world_at(ac_world *w, const char *site, uint64_t step) {
   if (w->page != NULL) aci_page_set_at(w->page, site, step);
 }
 
-/* The first rank that asks picks a step that none has passed: two beyond the furthest, since a rank may be inside the next step
- * while we look. */
+/* The first rank that asks picks a step that none has passed: two beyond the furthest, since a rank
+ * may be inside the next step while we look. */
 bool ac_world_stop_here(ac_world *w, uint64_t step, int *signal_number) {
   aci_head *h = w->segment.head;
   const bool asked = *signal_number != 0;

@@ -1,5 +1,5 @@
-/* Opening, counting and naming devices. Called by the context (which opens one per kind it uses) and by
- * tensors. */
+/* Opening, counting and naming devices. Called by the context (which opens one per kind it uses)
+ * and by tensors. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@ ac_status ac_device_open(const ac_device_vtable *vt, int index, size_t limit_byt
                          ac_device **out, ac_err *e) {
   *out = NULL;
   if (vt->struct_size != sizeof *vt)
-    return AC_FAIL(e, DEVICE, "device module '%s' was built for another version of accel", vt->name);
+    return AC_FAIL(e, DEVICE, "device module '%s' was built for another version of accel",
+                   vt->name);
   const int kind = aci_device_kind_named(vt->name, strlen(vt->name));
   if (kind < 0) return AC_FAIL(e, DEVICE, "no provider of device '%s' is registered", vt->name);
   if (index < 0 || (vt->single && index != 0))
@@ -62,7 +63,8 @@ int ac_device_index(const ac_device *d) { return d->index; }
 
 const char *ac_device_name(const ac_device *d) { return d->name; }
 
-ac_status aci_device_upload(ac_device *d, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e) {
+ac_status aci_device_upload(ac_device *d, ac_stream *s, void *dst, const void *src, size_t bytes,
+                            ac_err *e) {
   if (d->vt->upload != NULL) return d->vt->upload(d, s, dst, src, bytes, e);
   AC_TRY(d->vt->copy(d, s, dst, src, bytes, e));
   return d->vt->sync == NULL ? AC_OK : d->vt->sync(d, s, e);
@@ -72,7 +74,8 @@ ac_status aci_capture_refuse(const ac_device *d, const char *what, ac_err *e) {
   aci_device_capture *c = d->capture;
   if (c == NULL) return AC_OK;
   if (c->why[0] == '\0') snprintf(c->why, sizeof c->why, "%s", what);
-  return c->recording ? AC_FAIL(e, UNSUPPORTED, "%s: this cannot be recorded: %s", d->name, what) : AC_OK;
+  return c->recording ? AC_FAIL(e, UNSUPPORTED, "%s: this cannot be recorded: %s", d->name, what)
+                      : AC_OK;
 }
 
 ac_status ac_device_sync(ac_device *d, ac_err *e) {

@@ -1,14 +1,15 @@
-/* The caching pool (pool.h) and the public ac_block_* functions. Called by tensors and ops on every allocation. Settings and queries
- * of a pool are in pool_control.c.
+/* The caching pool (pool.h) and the public ac_block_* functions. Called by tensors and ops on every
+ * allocation. Settings and queries of a pool are in pool_control.c.
  *
- * Blocks up to 64 KiB are cells of slabs, one size each: 64..1024 bytes by 64, then four sizes per doubling.
- * A cell's structure stays with its place for the life of the slab, so that taking one is a pop from a list.
- * Larger blocks and the slabs themselves are chunks of segments (segments.h), of separate ones, so that no long-lived
- * small block keeps neighbouring large ones from being joined. Free memory is reused only by its own class and stream: reuse
- * on the stream that freed it is in order by itself.
+ * Blocks up to 64 KiB are cells of slabs, one size each: 64..1024 bytes by 64, then four sizes per
+ * doubling. A cell's structure stays with its place for the life of the slab, so that taking one is
+ * a pop from a list. Larger blocks and the slabs themselves are chunks of segments (segments.h), of
+ * separate ones, so that no long-lived small block keeps neighbouring large ones from being joined.
+ * Free memory is reused only by its own class and stream: reuse on the stream that freed it is in
+ * order by itself.
  *
- * One lock guards all of it, biased to the thread that allocates. The system is called under it, but only when the pool grows or is
- * trimmed. */
+ * One lock guards all of it, biased to the thread that allocates. The system is called under it,
+ * but only when the pool grows or is trimmed. */
 #include "device/pool_impl.h"
 
 #include <stdlib.h>
@@ -88,9 +89,10 @@ size_t aci_pool_give_back(ac_pool *p) {
   return given;
 }
 
-/* A chunk: from free ones, then from empty slabs, then from the system, then from the system after all free segments went back, and then
- * after pages inside of segments did. */
-static ac_status chunk_take(ac_pool *p, stream_cache *h, aci_segments *segments, size_t bytes, aci_chunk **out, ac_err *e) {
+/* A chunk: from free ones, then from empty slabs, then from the system, then from the system after
+ * all free segments went back, and then after pages inside of segments did. */
+static ac_status chunk_take(ac_pool *p, stream_cache *h, aci_segments *segments, size_t bytes,
+                            aci_chunk **out, ac_err *e) {
   if ((*out = aci_segments_alloc(segments, bytes)) != NULL) return AC_OK;
   if (segments == &h->small && h->n_empty > 0) {
     aci_pool_reclaim(h);
@@ -109,8 +111,10 @@ static ac_status chunk_take(ac_pool *p, stream_cache *h, aci_segments *segments,
 static ac_status slab_new(ac_pool *p, stream_cache *h, uint32_t index, ac_err *e) {
   size_t size = size_of_index(index), bytes = size * 8 < SLAB_LEAST ? SLAB_LEAST : size * 8;
   uint32_t n = (uint32_t)(bytes / size);
-  slab *s = malloc(sizeof *s + n * sizeof s->cells[0]); /* cells are filled in when they are first taken */
-  if (s == NULL) return AC_FAIL(e, OOM, "%s: out of memory for the pool's own tables", p->budget.dev->name);
+  /* cells are filled in when they are first taken */
+  slab *s = malloc(sizeof *s + n * sizeof s->cells[0]);
+  if (s == NULL)
+    return AC_FAIL(e, OOM, "%s: out of memory for the pool's own tables", p->budget.dev->name);
   *s = (slab){.kind = ACI_OWNER_SLAB, .size_index = index, .n_cells = n, .home = h};
   ac_status st = chunk_take(p, h, &h->small, bytes, &s->chunk, e);
   if (st != AC_OK) {
@@ -208,13 +212,16 @@ void aci_pool_close(ac_pool *p) {
 }
 
 ac_status ac_device_set_source(ac_device *d, ac_mem_class c, const ac_mem_source *s, ac_err *e) {
-  if (d->kind == AC_DEV_META) return AC_FAIL(e, DEVICE, "%s has no memory that could come from elsewhere", d->name);
+  if (d->kind == AC_DEV_META)
+    return AC_FAIL(e, DEVICE, "%s has no memory that could come from elsewhere", d->name);
   if (s != NULL && s->struct_size != sizeof *s)
     return AC_FAIL(e, INVALID, "a source of memory was built for another version of accel");
-  if ((unsigned)c >= AC_MEM_CLASSES) return AC_FAIL(e, INVALID, "%d is not a class of memory", (int)c);
+  if ((unsigned)c >= AC_MEM_CLASSES)
+    return AC_FAIL(e, INVALID, "%d is not a class of memory", (int)c);
   aci_source *copy = NULL;
   if (s != NULL) {
-    if ((copy = malloc(sizeof *copy)) == NULL) return AC_FAIL(e, OOM, "%s: out of memory for the pool's own tables", d->name);
+    if ((copy = malloc(sizeof *copy)) == NULL)
+      return AC_FAIL(e, OOM, "%s: out of memory for the pool's own tables", d->name);
     *copy = (aci_source){.own = *s, .refs = 1};
   }
   const bool own = aci_biased_lock(&d->pool->lock);
@@ -257,9 +264,10 @@ ac_status aci_pool_out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac
   char asked[24], live[24], reserved[24], limit[24];
   const ac_device *dev = p->budget.dev;
   ac_status st = AC_FAIL(
-      e, OOM, "%s: out of memory: asked for %s, %s live in %zu blocks, %s reserved, limit %s%s%s", dev->name,
-      aci_bytes_text(asked, sizeof asked, bytes), aci_bytes_text(live, sizeof live, p->live_bytes),
-      p->live_blocks, aci_bytes_text(reserved, sizeof reserved, p->budget.reserved),
+      e, OOM, "%s: out of memory: asked for %s, %s live in %zu blocks, %s reserved, limit %s%s%s",
+      dev->name, aci_bytes_text(asked, sizeof asked, bytes),
+      aci_bytes_text(live, sizeof live, p->live_bytes), p->live_blocks,
+      aci_bytes_text(reserved, sizeof reserved, p->budget.reserved),
       p->budget.limit == 0 ? "none" : aci_bytes_text(limit, sizeof limit, p->budget.limit),
       cause[0] == '\0' ? "" : "; ", cause);
   if (e != NULL) memcpy(e->device, dev->name, sizeof e->device);
@@ -267,7 +275,8 @@ ac_status aci_pool_out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac
 }
 
 /* A cell that is ready for use: most allocations find one. Under the lock. NULL: call take. */
-static inline any_block *take_ready(ac_pool *p, size_t bytes, ac_mem_class class, const ac_stream *s) {
+static inline any_block *take_ready(ac_pool *p, size_t bytes, ac_mem_class class,
+                                    const ac_stream *s) {
   stream_cache *h = p->stream_caches[class];
   if (bytes - 1 >= SMALL_MOST || h == NULL || h->stream != s) return NULL;
   slab *room = h->with_room[size_index(bytes)];
@@ -301,14 +310,14 @@ static ac_status take(ac_pool *p, size_t bytes, ac_mem_class class, ac_stream *s
 }
 
 /* take, with the message for people. Not inlined: it keeps a message on the stack. */
-static __attribute__((noinline)) ac_status take_or_say(ac_pool *p, size_t bytes, ac_mem_class c, ac_stream *s,
-                                                       any_block **out, ac_err *e) {
+static __attribute__((noinline)) ac_status take_or_say(ac_pool *p, size_t bytes, ac_mem_class c,
+                                                       ac_stream *s, any_block **out, ac_err *e) {
   ac_err why;
   why.msg[0] = '\0';
   ac_status st = bytes > SIZE_MAX / 4 ? AC_OOM : take(p, bytes, c, s, out, &why);
   if (st == AC_OK) return AC_OK;
-  bool limited =
-      p->budget.limit != 0 && (bytes > p->budget.limit || p->budget.reserved > p->budget.limit - bytes);
+  bool limited = p->budget.limit != 0 &&
+                 (bytes > p->budget.limit || p->budget.reserved > p->budget.limit - bytes);
   return aci_pool_out_of_memory(p, bytes, limited ? "" : why.msg, e);
 }
 
@@ -316,7 +325,8 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
                          ac_err *e) {
   ac_pool *p = d->pool;
   *out = NULL;
-  if (__builtin_expect((unsigned)c >= AC_MEM_CLASSES, 0)) return AC_FAIL(e, INVALID, "%d is not a class of memory", (int)c);
+  if (__builtin_expect((unsigned)c >= AC_MEM_CLASSES, 0))
+    return AC_FAIL(e, INVALID, "%d is not a class of memory", (int)c);
   const bool own = aci_biased_lock(&p->lock);
   p->n_allocs++;
   if (__builtin_expect(p->fail_at != 0, 0) && aci_pool_told_to_fail(p)) {
@@ -324,9 +334,11 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
     aci_biased_unlock(&p->lock, own);
     return AC_OOM;
   }
-  if (bytes <= SIZE_MAX / 4) bytes = (bytes + QUANTUM - 1) & ~(size_t)(QUANTUM - 1); /* no overflow below this */
+  /* no overflow below this */
+  if (bytes <= SIZE_MAX / 4) bytes = (bytes + QUANTUM - 1) & ~(size_t)(QUANTUM - 1);
   ac_stream *from = s; /* the key of free memory, if it is diverted */
-  if (__builtin_expect(p->divert != NULL, 0) && s == NULL && c != AC_MEM_PINNED && pthread_equal(p->diverter, pthread_self()))
+  if (__builtin_expect(p->divert != NULL, 0) && s == NULL && c != AC_MEM_PINNED &&
+      pthread_equal(p->diverter, pthread_self()))
     from = (ac_stream *)(uintptr_t)p->divert;
   any_block *b = take_ready(p, bytes, c, from);
   if (__builtin_expect(b == NULL, 0)) {
@@ -341,11 +353,13 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
   p->live_bytes += bytes;
   p->born_bytes += bytes;
   if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
-  if (__builtin_expect(p->watch != NULL, 0) && bytes > 0) p->watch->fn(p->watch->user, &b->head, bytes, c, true, p->live_bytes);
+  if (__builtin_expect(p->watch != NULL, 0) && bytes > 0)
+    p->watch->fn(p->watch->user, &b->head, bytes, c, true, p->live_bytes);
   bool poison = p->poison;
   aci_biased_unlock(&p->lock, own);
   ACI_SHOW(d, b->head.ptr, bytes);
-  if (__builtin_expect(poison, 0) && bytes > 0) d->vt->fill(d, s, b->head.ptr, ACI_POISON_FRESH, bytes, NULL);
+  if (__builtin_expect(poison, 0) && bytes > 0)
+    d->vt->fill(d, s, b->head.ptr, ACI_POISON_FRESH, bytes, NULL);
   *out = &b->head;
   return AC_OK;
 }

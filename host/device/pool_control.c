@@ -1,4 +1,5 @@
-/* Settings and queries of a pool other than its blocks (pool.h, ac_mem_*): debugging, watchers, hooks, memory of recorded steps, statistics. */
+/* Settings and queries of a pool other than its blocks (pool.h, ac_mem_*): debugging, watchers,
+ * hooks, memory of recorded steps, statistics. */
 #include "device/pool_impl.h"
 
 /* ---- debugging, watches, hooks ---- */
@@ -68,7 +69,8 @@ bool aci_pool_is_diverted(ac_device *d, const ac_block *block) {
   } else {
     const aci_segments *in = ((const aci_chunk *)b)->owner->segments;
     for (int c = 0; c < AC_MEM_CLASSES && home == NULL; c++)
-      for (const stream_cache *h = d->pool->stream_caches[c]; h != NULL && home == NULL; h = h->next)
+      for (const stream_cache *h = d->pool->stream_caches[c]; h != NULL && home == NULL;
+           h = h->next)
         if (in == &h->large || in == &h->small) home = h;
   }
   const bool is = home != NULL && home->stream != NULL && home->stream == d->pool->divert;

@@ -56,16 +56,19 @@ struct ac_pool {
   aci_budget budget;
   size_t live_bytes, live_blocks, peak_bytes, born_bytes;
   uint64_t n_allocs;
-  stream_cache *stream_caches[AC_MEM_CLASSES]; /* of the NULL stream. Caches of other streams follow by next */
+  /* of the NULL stream. Caches of other streams follow by next */
+  stream_cache *stream_caches[AC_MEM_CLASSES];
 };
 
 /* Whether ACCEL_ALLOC_FAIL wants this allocation to fail. For blocks of every kind. */
 bool aci_pool_told_to_fail(ac_pool *p);
-/* The message for people. It replaces the message of a lower level, except the system's own refusal. */
+/* The message for people. It replaces the message of a lower level, except the system's own
+ * refusal. */
 ac_status aci_pool_out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac_err *e);
 /* Empty slabs are freed to the segments they are chunks of, which can then serve other sizes. */
 void aci_pool_reclaim(stream_cache *h);
-/* Returns free segments to the system, except those kept for recorded steps. Returns their bytes. */
+/* Returns free segments to the system, except those kept for recorded steps. Returns their
+ * bytes. */
 size_t aci_pool_give_back(ac_pool *p);
 
 #endif

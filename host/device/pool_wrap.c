@@ -1,5 +1,5 @@
-/* Blocks of memory that somebody else owns, counted by a pool as its own (pool.h). Called by host/offload, whose bytes can be used in
- * place: in host memory, or in a mapped file. */
+/* Blocks of memory that somebody else owns, counted by a pool as its own (pool.h). Called by
+ * host/offload, whose bytes can be used in place: in host memory, or in a mapped file. */
 #include <stdlib.h>
 
 #include "base/base_impl.h"
@@ -31,7 +31,8 @@ ac_status aci_block_wrap(ac_device *d, void *ptr, size_t bytes, ac_block **out, 
   p->n_allocs++;
   const bool told = p->fail_at != 0 && aci_pool_told_to_fail(p);
   if (told || !reserve(p, bytes)) {
-    const ac_status st = aci_pool_out_of_memory(p, bytes, told ? "failed by ACCEL_ALLOC_FAIL" : "", e);
+    const ac_status st =
+        aci_pool_out_of_memory(p, bytes, told ? "failed by ACCEL_ALLOC_FAIL" : "", e);
     aci_biased_unlock(&p->lock, own);
     free(b);
     return st;
@@ -39,7 +40,8 @@ ac_status aci_block_wrap(ac_device *d, void *ptr, size_t bytes, ac_block **out, 
   p->live_blocks++;
   p->live_bytes += bytes;
   if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
-  if (p->watch != NULL && bytes > 0) p->watch->fn(p->watch->user, &b->head, bytes, AC_MEM_ACTIVATION, true, p->live_bytes);
+  if (p->watch != NULL && bytes > 0)
+    p->watch->fn(p->watch->user, &b->head, bytes, AC_MEM_ACTIVATION, true, p->live_bytes);
   aci_biased_unlock(&p->lock, own);
   *out = &b->head;
   return AC_OK;

@@ -1,11 +1,12 @@
 /* Segments and chunks (segments.h). Called by pool.c.
  *
- * The free chunks of an aci_segments form a treap, ordered by (size, segment age, offset): the first that fits is the
- * smallest, and of equals the one in the oldest segment. No address enters a decision, so a phantom device cuts
- * exactly like a real one.
+ * The free chunks of an aci_segments form a treap, ordered by (size, segment age, offset): the
+ * first that fits is the smallest, and of equals the one in the oldest segment. No address enters a
+ * decision, so a phantom device cuts exactly like a real one.
  *
- * At the limit, free memory may be enough but in pieces that are all too small. Pages of free chunks then go back to the system
- * (mem_release). Such a chunk is *away*. It is in a treap of its own, and its reservation serves a chunk elsewhere. */
+ * At the limit, free memory may be enough but in pieces that are all too small. Pages of free
+ * chunks then go back to the system (mem_release). Such a chunk is *away*. It is in a treap of its
+ * own, and its reservation serves a chunk elsewhere. */
 #include "device/segments.h"
 
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 #include "device/pool.h"
 
 enum {
-  KEEP_WHOLE = 64 << 10, /* a remainder below this serves no later request: it stays with its chunk */
+  /* a remainder below this serves no later request: it stays with its chunk */
+  KEEP_WHOLE = 64 << 10,
   SEGMENT_ALIGN = 2 << 20,
   SEGMENT_MOST = 512 << 20
 };
@@ -52,12 +54,14 @@ static void split(aci_chunk *t, const aci_chunk *at, aci_chunk **lo, aci_chunk *
 }
 
 static void tree_add(aci_segments *h, aci_chunk *c) {
-  h->seed = h->seed * 1664525u + 1013904223u; /* any sequence works. This one is the same in every run */
+  /* any sequence works. This one is the same in every run */
+  h->seed = h->seed * 1664525u + 1013904223u;
   c->priority = h->seed;
   c->left = c->right = NULL;
   c->free = true;
   aci_chunk **at = c->away ? &h->away : &h->root;
-  while (*at != NULL && (*at)->priority >= c->priority) at = before(c, *at) ? &(*at)->left : &(*at)->right;
+  while (*at != NULL && (*at)->priority >= c->priority)
+    at = before(c, *at) ? &(*at)->left : &(*at)->right;
   split(*at, c, &c->left, &c->right);
   *at = c;
 }
@@ -106,12 +110,14 @@ void aci_budget_set_source(aci_budget *b, ac_mem_class class, aci_source *s) {
 static ac_status segment_map(aci_segments *h, size_t bytes, void **out, ac_err *e) {
   ac_device *dev = h->budget->dev;
   const aci_source *s = h->budget->source[h->class];
-  return s != NULL ? s->own.map(s->own.user, bytes, out, e) : dev->vt->mem_map(dev, h->class, bytes, out, e);
+  return s != NULL ? s->own.map(s->own.user, bytes, out, e)
+                   : dev->vt->mem_map(dev, h->class, bytes, out, e);
 }
 
 static void segment_free(aci_segments *h, aci_segment *s) {
   ac_device *dev = h->budget->dev;
-  for (aci_unmap_hook *k = h->budget->unmap_hooks; k != NULL; k = k->next) k->fn(k->user, s->base, s->bytes);
+  for (aci_unmap_hook *k = h->budget->unmap_hooks; k != NULL; k = k->next)
+    k->fn(k->user, s->base, s->bytes);
   ACI_SHOW(dev, s->base, s->bytes);
   if (s->source != NULL) s->source->own.unmap(s->source->own.user, s->base, s->bytes);
   else dev->vt->mem_unmap(dev, h->class, s->base, s->bytes);
@@ -178,18 +184,20 @@ ac_status aci_segments_grow(aci_segments *h, size_t bytes, ac_err *e) {
   ac_device *dev = b->dev;
   size_t least = round_up(bytes, ACI_CHUNK_ALIGN), most = SIZE_MAX;
   if (b->limit != 0)
-    most = b->limit > b->reserved ? (b->limit - b->reserved) / ACI_CHUNK_ALIGN * ACI_CHUNK_ALIGN : 0;
-  if (least > most)
-    return AC_FAIL(e, OOM, "%s: over the limit", dev->name); /* pool.c makes the message that users see */
-  /* New segments grow with the reserved bytes: few large ones leave more room to join neighbours than many small ones,
-   * and untouched pages cost nothing. With a limit they stay small against it. */
+    most =
+        b->limit > b->reserved ? (b->limit - b->reserved) / ACI_CHUNK_ALIGN * ACI_CHUNK_ALIGN : 0;
+  if (least > most) /* pool.c makes the message that users see */
+    return AC_FAIL(e, OOM, "%s: over the limit", dev->name);
+  /* New segments grow with the reserved bytes: few large ones leave more room to join neighbours
+   * than many small ones, and untouched pages cost nothing. With a limit they stay small against
+   * it. */
   size_t want = h->reserved / 8;
   if (want > SEGMENT_MOST) want = SEGMENT_MOST;
   if (want < h->unit) want = h->unit;
   if (b->limit != 0 && want > b->limit / 16) want = b->limit / 16;
   if (want < least) want = least;
-  want = round_up(want,
-                  b->limit != 0 && b->limit < (size_t)64 * SEGMENT_ALIGN ? ACI_CHUNK_ALIGN : SEGMENT_ALIGN);
+  want = round_up(want, b->limit != 0 && b->limit < (size_t)64 * SEGMENT_ALIGN ? ACI_CHUNK_ALIGN
+                                                                               : SEGMENT_ALIGN);
   if (want > most) want = most;
 
   aci_segment *s = malloc(sizeof *s);
@@ -211,8 +219,12 @@ ac_status aci_segments_grow(aci_segments *h, size_t bytes, ac_err *e) {
   }
   ACI_HIDE(dev, base, want);
   c->size = want;
-  *s = (aci_segment){
-      .kind = ACI_OWNER_SEGMENT, .id = h->next_id++, .segments = h, .base = base, .bytes = want, .first = c};
+  *s = (aci_segment){.kind = ACI_OWNER_SEGMENT,
+                     .id = h->next_id++,
+                     .segments = h,
+                     .base = base,
+                     .bytes = want,
+                     .first = c};
   if ((s->source = b->source[h->class]) != NULL) s->source->refs++;
   s->next = h->segments;
   h->segments = s;
@@ -300,7 +312,8 @@ static void give_up(aci_chunk *c) {
   aci_segments *h = s->segments;
   ac_device *dev = h->budget->dev;
   tree_remove(h, c);
-  for (aci_unmap_hook *k = h->budget->unmap_hooks; k != NULL; k = k->next) k->fn(k->user, s->base, s->bytes);
+  for (aci_unmap_hook *k = h->budget->unmap_hooks; k != NULL; k = k->next)
+    k->fn(k->user, s->base, s->bytes);
   dev->vt->mem_release(dev, h->class, s->base == NULL ? NULL : s->base + c->offset, c->size);
   h->reserved -= c->size;
   h->budget->reserved -= c->size;
@@ -308,7 +321,8 @@ static void give_up(aci_chunk *c) {
   settle(h, c);
 }
 
-/* The smallest free chunk with pages that has `need` bytes, otherwise the largest. *idle: bytes of all. */
+/* The smallest free chunk with pages that has `need` bytes, otherwise the largest. *idle: bytes of
+ * all. */
 static aci_chunk *best_to_give(const aci_budget *b, size_t need, size_t *idle) {
   aci_chunk *best = NULL;
   *idle = 0;
@@ -318,7 +332,9 @@ static aci_chunk *best_to_give(const aci_budget *b, size_t need, size_t *idle) {
         /* skip chunks with a source: others map them as well */
         if (!c->free || c->away) continue;
         *idle += c->size;
-        if (best == NULL || (best->size < need ? c->size > best->size : c->size >= need && c->size < best->size)) best = c;
+        if (best == NULL ||
+            (best->size < need ? c->size > best->size : c->size >= need && c->size < best->size))
+          best = c;
       }
   return best;
 }

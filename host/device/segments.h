@@ -1,5 +1,5 @@
-/* The segments of a pool, for one memory class and stream: memory from the system, cut into chunks by best fit. Free
- * neighbours are joined again. Called by pool.c under the pool's lock. */
+/* The segments of a pool, for one memory class and stream: memory from the system, cut into chunks
+ * by best fit. Free neighbours are joined again. Called by pool.c under the pool's lock. */
 #ifndef ACI_SEGMENTS_H
 #define ACI_SEGMENTS_H
 #include "device/device_impl.h"
@@ -12,7 +12,8 @@ typedef enum aci_owner { ACI_OWNER_SLAB, ACI_OWNER_SEGMENT, ACI_OWNER_FOREIGN } 
 typedef struct aci_chunk aci_chunk;
 typedef struct aci_segments aci_segments;
 
-/* The source of a class's segments, other than the device. Alive until it is replaced and its last segment is unmapped. */
+/* The source of a class's segments, other than the device. Alive until it is replaced and its last
+ * segment is unmapped. */
 typedef struct aci_source {
   ac_mem_source own;
   size_t refs; /* segments, and the pool while it is the current one */
@@ -65,12 +66,14 @@ struct aci_segments {
 void aci_segments_init(aci_segments *h, aci_budget *b, ac_mem_class class, size_t unit);
 /* Unmaps everything. Every chunk must have been given back. */
 void aci_segments_fini(aci_segments *h);
-/* A chunk of at least `bytes` out of mapped memory, or NULL. An away chunk gets its pages anew if the limit has room. */
+/* A chunk of at least `bytes` out of mapped memory, or NULL. An away chunk gets its pages anew if
+ * the limit has room. */
 aci_chunk *aci_segments_alloc(aci_segments *h, size_t bytes);
 /* Maps a segment that holds `bytes`. OOM when the limit or the system refuses. */
 ac_status aci_segments_grow(aci_segments *h, size_t bytes, ac_err *e);
 void aci_segments_free(aci_segments *h, aci_chunk *c);
-/* Makes s (a reference is taken over, NULL: the device) the source of further segments of a class. */
+/* Makes s (a reference is taken over, NULL: the device) the source of further segments of a
+ * class. */
 void aci_budget_set_source(aci_budget *b, ac_mem_class class, aci_source *s);
 /* The largest chunk that is free. */
 size_t aci_segments_largest(const aci_segments *h);
@@ -78,12 +81,12 @@ size_t aci_segments_largest(const aci_segments *h);
 const aci_segment *aci_segments_find(const aci_segments *h, const void *p);
 /* Returns wholly free segments to the system. Returns the bytes that were reserved for them. */
 size_t aci_segments_trim(aci_segments *h);
-/* Pages of free chunks inside segments go back to the system, as few as make room for `bytes` (without a limit: as many bytes). False:
- * all of them would not be enough, or there are none. */
+/* Pages of free chunks inside segments go back to the system, as few as make room for `bytes`
+ * (without a limit: as many bytes). False: all of them would not be enough, or there are none. */
 bool aci_budget_release(aci_budget *b, size_t bytes);
 
-/* Under AddressSanitizer free pool memory is marked as such, so that kernels that run over their block are
- * caught. */
+/* Under AddressSanitizer free pool memory is marked as such, so that kernels that run over their
+ * block are caught. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define ACI_ASAN 1

@@ -23,8 +23,10 @@ static bool set_direct(int fd, bool on) {
   return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
 }
 
-/* At an aligned place, from aligned memory. A file system that took the flag and not the write gets it through the page cache. */
-static ac_status write_block(aci_disk *d, const unsigned char *p, size_t n, uint64_t place, ac_err *e) {
+/* At an aligned place, from aligned memory. A file system that took the flag and not the write gets
+ * it through the page cache. */
+static ac_status write_block(aci_disk *d, const unsigned char *p, size_t n, uint64_t place,
+                             ac_err *e) {
   while (n > 0) {
     const ssize_t w = pwrite(d->fd, p, n, (off_t)place);
     if (w < 0 && errno == EINTR) continue;
@@ -54,8 +56,10 @@ static ac_status reap(aci_disk *d, ac_err *e) {
   if (n == (int32_t)d->block[i].bytes) return AC_OK;
   if (n < 0 && n != -EINTR && n != -EAGAIN && n != -EINVAL && n != -EOPNOTSUPP)
     return aci_io_error(e, d->path, "cannot write", -n);
-  const size_t done = n > 0 ? (size_t)n / ACI_DISK_PAGE * ACI_DISK_PAGE : 0; /* from the point at which both are aligned */
-  return write_block(d, d->blocks + (size_t)i * ACI_DISK_BLOCK + done, d->block[i].bytes - done, d->block[i].place + done, e);
+  /* from the point at which both are aligned */
+  const size_t done = n > 0 ? (size_t)n / ACI_DISK_PAGE * ACI_DISK_PAGE : 0;
+  return write_block(d, d->blocks + (size_t)i * ACI_DISK_BLOCK + done, d->block[i].bytes - done,
+                     d->block[i].place + done, e);
 }
 
 static ac_status send(aci_disk *d, size_t n, ac_err *e) {
@@ -63,7 +67,8 @@ static ac_status send(aci_disk *d, size_t n, ac_err *e) {
   if (d->ring == NULL || !d->direct) {
     AC_TRY(write_block(d, p, n, d->place, e));
   } else {
-    const int err = aci_uring_begin(d->ring, true, d->fd, p, (uint32_t)n, d->place, (uint64_t)d->slot);
+    const int err =
+        aci_uring_begin(d->ring, true, d->fd, p, (uint32_t)n, d->place, (uint64_t)d->slot);
     if (err != 0) return aci_io_error(e, d->path, "cannot submit a block to io_uring", err);
     d->block[d->slot].busy = true;
     d->block[d->slot].bytes = (uint32_t)n;
@@ -79,7 +84,8 @@ static ac_status send(aci_disk *d, size_t n, ac_err *e) {
 
 /* ---- a file ---- */
 
-ac_status aci_disk_begin(aci_disk *d, int fd, const char *path, uint64_t head, uint64_t bytes, ac_err *e) {
+ac_status aci_disk_begin(aci_disk *d, int fd, const char *path, uint64_t head, uint64_t bytes,
+                         ac_err *e) {
   AC_CHECK(d->under_way == 0, e);
   d->fd = fd;
   d->path = path;
@@ -90,9 +96,11 @@ ac_status aci_disk_begin(aci_disk *d, int fd, const char *path, uint64_t head, u
   d->place = d->first_bytes;
   free(d->first);
   d->first = NULL;
-  d->staged = d->direct = !d->buffered && bytes >= ACI_DISK_LARGE && bytes > d->first_bytes && set_direct(fd, true);
+  d->staged = d->direct =
+      !d->buffered && bytes >= ACI_DISK_LARGE && bytes > d->first_bytes && set_direct(fd, true);
   if (!d->staged) return AC_OK;
-  if (d->blocks == NULL) d->blocks = aligned_alloc(ACI_DISK_PAGE, (size_t)ACI_DISK_BLOCK * ACI_DISK_BLOCKS);
+  if (d->blocks == NULL)
+    d->blocks = aligned_alloc(ACI_DISK_PAGE, (size_t)ACI_DISK_BLOCK * ACI_DISK_BLOCKS);
   if (d->first_bytes > 0) d->first = aligned_alloc(ACI_DISK_PAGE, (size_t)d->first_bytes);
   if (d->blocks == NULL || (d->first_bytes > 0 && d->first == NULL)) {
     char shown[ACI_PATH_SHOWN];

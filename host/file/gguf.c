@@ -1,4 +1,5 @@
-/* Reader of GGUF files: opens, checks every rule, finds values and tensors by name, reads tensors. Called by the bindings. */
+/* Reader of GGUF files: opens, checks every rule, finds values and tensors by name, reads tensors.
+ * Called by the bindings. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,15 +31,17 @@ struct ac_gguf {
   uint32_t alignment, version;
 };
 
-static ac_status refuse(ac_err *e, const ac_gguf *f, uint64_t at, const char *rule, const char *fmt, ...) AC_PRINTF(5, 6);
-static ac_status refuse(ac_err *e, const ac_gguf *f, uint64_t at, const char *rule, const char *fmt, ...) {
+static ac_status refuse(ac_err *e, const ac_gguf *f, uint64_t at, const char *rule, const char *fmt,
+                        ...) AC_PRINTF(5, 6);
+static ac_status refuse(ac_err *e, const ac_gguf *f, uint64_t at, const char *rule, const char *fmt,
+                        ...) {
   char text[256], path[ACI_PATH_SHOWN];
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  return AC_FAIL(e, PARSE, "%s: not a GGUF file that can be read: rule %s at byte %llu: %s", aci_path_shown(f->path, path), rule,
-                 (unsigned long long)at, text);
+  return AC_FAIL(e, PARSE, "%s: not a GGUF file that can be read: rule %s at byte %llu: %s",
+                 aci_path_shown(f->path, path), rule, (unsigned long long)at, text);
 }
 
 static ac_status no_memory(const ac_gguf *f, ac_err *e) {
@@ -58,11 +61,12 @@ static const char *shown(const unsigned char *s, uint64_t n, char buf[72]) {
 /* Makes the next n bytes of the head present. */
 static ac_status need(ac_gguf *f, uint64_t n, ac_err *e) {
   if (n > f->file_bytes - f->at)
-    return refuse(e, f, f->at, "truncated", "%llu bytes are needed, the file has %llu more", (unsigned long long)n,
-                  (unsigned long long)(f->file_bytes - f->at));
+    return refuse(e, f, f->at, "truncated", "%llu bytes are needed, the file has %llu more",
+                  (unsigned long long)n, (unsigned long long)(f->file_bytes - f->at));
   const uint64_t end = f->at + n;
   if (end <= f->have) return AC_OK;
-  if (end > ACI_GGUF_MAX_HEAD) return refuse(e, f, f->at, "truncated", "a head of more than %llu bytes", ACI_GGUF_MAX_HEAD);
+  if (end > ACI_GGUF_MAX_HEAD)
+    return refuse(e, f, f->at, "truncated", "a head of more than %llu bytes", ACI_GGUF_MAX_HEAD);
   uint64_t want = f->have * 2 < 65536 ? 65536 : f->have * 2;
   if (want < end) want = end;
   if (want > f->file_bytes) want = f->file_bytes;
@@ -91,11 +95,13 @@ static ac_status take(ac_gguf *f, int n, uint64_t *v, ac_err *e) {
 }
 
 /* A string of at most `most` bytes. *at is its first byte. */
-static ac_status take_string(ac_gguf *f, uint64_t most, const char *rule, uint64_t *at, uint64_t *n, ac_err *e) {
+static ac_status take_string(ac_gguf *f, uint64_t most, const char *rule, uint64_t *at, uint64_t *n,
+                             ac_err *e) {
   const uint64_t where = f->at;
   AC_TRY(take(f, 8, n, e));
   if (*n > most)
-    return refuse(e, f, where, rule, "a text of %llu bytes, more than %llu", (unsigned long long)*n, (unsigned long long)most);
+    return refuse(e, f, where, rule, "a text of %llu bytes, more than %llu", (unsigned long long)*n,
+                  (unsigned long long)most);
   AC_TRY(need(f, *n, e));
   *at = f->at;
   f->at += *n;
@@ -107,7 +113,8 @@ static ac_status take_name(ac_gguf *f, place *p, ac_err *e) {
   AC_TRY(take_string(f, ACI_GGUF_MAX_KEY, "key", &p->name, &p->name_n, e));
   const char *s = (const char *)f->head + p->name;
   if (p->name_n == 0) return refuse(e, f, where, "key", "an empty name");
-  if (memchr(s, 0, (size_t)p->name_n) != NULL) return refuse(e, f, where, "key", "a name with a zero byte");
+  if (memchr(s, 0, (size_t)p->name_n) != NULL)
+    return refuse(e, f, where, "key", "a name with a zero byte");
   for (uint64_t i = 0; i < p->name_n;) {
     const int k = aci_utf8_length((const unsigned char *)s + i, (size_t)(p->name_n - i));
     if (k == 0) return refuse(e, f, where, "key", "a name that is not UTF-8");
@@ -118,9 +125,10 @@ static ac_status take_name(ac_gguf *f, place *p, ac_err *e) {
 
 /* Bytes of a value of fixed size. 0: its size varies. */
 static int kind_bytes(uint32_t kind) {
-  static const unsigned char bytes[] = {[AC_GGUF_U8] = 1,  [AC_GGUF_I8] = 1,   [AC_GGUF_U16] = 2, [AC_GGUF_I16] = 2,
-                                        [AC_GGUF_U32] = 4, [AC_GGUF_I32] = 4,  [AC_GGUF_F32] = 4, [AC_GGUF_BOOL] = 1,
-                                        [AC_GGUF_U64] = 8, [AC_GGUF_I64] = 8, [AC_GGUF_F64] = 8};
+  static const unsigned char bytes[] = {
+      [AC_GGUF_U8] = 1,  [AC_GGUF_I8] = 1,  [AC_GGUF_U16] = 2, [AC_GGUF_I16] = 2,
+      [AC_GGUF_U32] = 4, [AC_GGUF_I32] = 4, [AC_GGUF_F32] = 4, [AC_GGUF_BOOL] = 1,
+      [AC_GGUF_U64] = 8, [AC_GGUF_I64] = 8, [AC_GGUF_F64] = 8};
   return kind < sizeof bytes ? bytes[kind] : 0;
 }
 
@@ -138,11 +146,13 @@ static ac_status take_array(ac_gguf *f, ac_gguf_value *v, ac_err *e) {
   if (kind == AC_GGUF_ARRAY) return refuse(e, f, where, "value", "an array of arrays");
   const int bytes = kind_bytes((uint32_t)kind);
   if (bytes == 0 && kind != AC_GGUF_STRING)
-    return refuse(e, f, where, "type", "an array of the unknown type %llu", (unsigned long long)kind);
+    return refuse(e, f, where, "type", "an array of the unknown type %llu",
+                  (unsigned long long)kind);
   const uint64_t least = bytes > 0 ? (uint64_t)bytes : 8;
   if (n > (f->file_bytes - f->at) / least)
-    return refuse(e, f, where, "count", "an array of %llu values in a file that has %llu bytes more", (unsigned long long)n,
-                  (unsigned long long)(f->file_bytes - f->at));
+    return refuse(e, f, where, "count",
+                  "an array of %llu values in a file that has %llu bytes more",
+                  (unsigned long long)n, (unsigned long long)(f->file_bytes - f->at));
   v->item_kind = (uint8_t)kind;
   v->n = n;
   if (bytes > 0) {
@@ -151,7 +161,8 @@ static ac_status take_array(ac_gguf *f, ac_gguf_value *v, ac_err *e) {
     f->at += n * (uint64_t)bytes;
     return AC_OK;
   }
-  for (uint64_t i = 0, at, len; i < n; i++) AC_TRY(take_string(f, ACI_GGUF_MAX_STRING, "value", &at, &len, e));
+  for (uint64_t i = 0, at, len; i < n; i++)
+    AC_TRY(take_string(f, ACI_GGUF_MAX_STRING, "value", &at, &len, e));
   return AC_OK;
 }
 
@@ -163,18 +174,18 @@ static void *grown(void *p, int n, int *cap, size_t size) {
   if (q != NULL) *cap = want;
   return q;
 }
-#define GROW(f, list, other, n, cap, e)                                   \
-  do {                                                                    \
-    int cap_other = (cap);                                                \
-    void *a = grown((f)->list, n, &(cap), sizeof *(f)->list);             \
-    if (a == NULL) return no_memory(f, e);                                \
-    (f)->list = a;                                                        \
-    void *b = grown((f)->other, n, &cap_other, sizeof *(f)->other);       \
-    if (b == NULL) {                                                      \
-      (cap) = cap_other;                                                  \
-      return no_memory(f, e);                                             \
-    }                                                                     \
-    (f)->other = b;                                                       \
+#define GROW(f, list, other, n, cap, e)                             \
+  do {                                                              \
+    int cap_other = (cap);                                          \
+    void *a = grown((f)->list, n, &(cap), sizeof *(f)->list);       \
+    if (a == NULL) return no_memory(f, e);                          \
+    (f)->list = a;                                                  \
+    void *b = grown((f)->other, n, &cap_other, sizeof *(f)->other); \
+    if (b == NULL) {                                                \
+      (cap) = cap_other;                                            \
+      return no_memory(f, e);                                       \
+    }                                                               \
+    (f)->other = b;                                                 \
   } while (0)
 
 static ac_status take_meta(ac_gguf *f, ac_err *e) {
@@ -201,8 +212,8 @@ static ac_status take_meta(ac_gguf *f, ac_err *e) {
     p->value += 12;
   } else {
     char text[72];
-    return refuse(e, f, where, "type", "'%s' has the unknown type %llu", shown(f->head + p->name, p->name_n, text),
-                  (unsigned long long)kind);
+    return refuse(e, f, where, "type", "'%s' has the unknown type %llu",
+                  shown(f->head + p->name, p->name_n, text), (unsigned long long)kind);
   }
   f->n_meta++;
   return AC_OK;
@@ -219,7 +230,9 @@ static ac_status take_tensor(ac_gguf *f, ac_err *e) {
   const uint64_t where = f->at;
 #define SHOWN shown(f->head + p->name, p->name_n, text)
   AC_TRY(take(f, 4, &ndim, e));
-  if (ndim > ACI_GGUF_MAX_DIMS) return refuse(e, f, where, "shape", "tensor '%s' has %llu dims", SHOWN, (unsigned long long)ndim);
+  if (ndim > ACI_GGUF_MAX_DIMS)
+    return refuse(e, f, where, "shape", "tensor '%s' has %llu dims", SHOWN,
+                  (unsigned long long)ndim);
   t->ndim = (int)ndim;
   uint64_t n = 1;
   for (int d = t->ndim - 1; d >= 0; d--) { /* the innermost comes first */
@@ -231,16 +244,20 @@ static ac_status take_tensor(ac_gguf *f, ac_err *e) {
   }
   AC_TRY(take(f, 4, &type, e));
   const aci_gguf_type *k = type > UINT32_MAX ? NULL : aci_gguf_type_at((uint32_t)type);
-  if (k == NULL) return refuse(e, f, where, "type", "tensor '%s' has the type %llu, which is not known here", SHOWN, (unsigned long long)type);
+  if (k == NULL)
+    return refuse(e, f, where, "type", "tensor '%s' has the type %llu, which is not known here",
+                  SHOWN, (unsigned long long)type);
   t->type = (int)type;
   t->type_name = k->name;
   t->dtype = k->dtype >= 0 ? (ac_dtype)k->dtype : AC_F32;
   const uint64_t row = t->ndim > 0 ? (uint64_t)t->shape[t->ndim - 1] : 1;
   if (row % (uint64_t)k->block != 0)
-    return refuse(e, f, where, "shape", "tensor '%s' has rows of %llu, which are not whole blocks of %d (%s)", SHOWN,
+    return refuse(e, f, where, "shape",
+                  "tensor '%s' has rows of %llu, which are not whole blocks of %d (%s)", SHOWN,
                   (unsigned long long)row, k->block, k->name);
   const uint64_t blocks = n / (uint64_t)k->block;
-  if (blocks > (1ull << 62) / (uint64_t)k->bytes) return refuse(e, f, where, "shape", "tensor '%s' has more than 2^62 bytes", SHOWN);
+  if (blocks > (1ull << 62) / (uint64_t)k->bytes)
+    return refuse(e, f, where, "shape", "tensor '%s' has more than 2^62 bytes", SHOWN);
   t->bytes = blocks * (uint64_t)k->bytes;
   AC_TRY(take(f, 8, &t->begin, e));
   p->value = where;
@@ -254,7 +271,9 @@ typedef struct named {
   int i;
 } named;
 
-static int by_name(const void *a, const void *b) { return strcmp(((const named *)a)->name, ((const named *)b)->name); }
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const named *)a)->name, ((const named *)b)->name);
+}
 
 /* Names as zero-terminated strings, values as pointers. Rejects repeated names. */
 static ac_status settle(ac_gguf *f, ac_err *e) {
@@ -317,11 +336,14 @@ static ac_status check_places(ac_gguf *f, ac_err *e) {
     const ac_gguf_entry *t = &f->tensor[i];
     shown((const unsigned char *)t->name, strlen(t->name), text);
     if (t->begin % f->alignment != 0)
-      st = refuse(e, f, f->tensor_at[i].value, "place", "tensor '%s' lies at %llu of the data, not aligned to %u", text,
+      st = refuse(e, f, f->tensor_at[i].value, "place",
+                  "tensor '%s' lies at %llu of the data, not aligned to %u", text,
                   (unsigned long long)t->begin, f->alignment);
     else if (t->begin > room || t->bytes > room - t->begin)
-      st = refuse(e, f, f->tensor_at[i].value, "place", "tensor '%s' has %llu bytes at %llu of the data, which has %llu", text,
-                  (unsigned long long)t->bytes, (unsigned long long)t->begin, (unsigned long long)room);
+      st = refuse(e, f, f->tensor_at[i].value, "place",
+                  "tensor '%s' has %llu bytes at %llu of the data, which has %llu", text,
+                  (unsigned long long)t->bytes, (unsigned long long)t->begin,
+                  (unsigned long long)room);
     list[i] = (span){t->begin, t->begin + t->bytes, i};
   }
   if (st == AC_OK) qsort(list, (size_t)f->n_tensors, sizeof *list, by_begin);
@@ -341,7 +363,8 @@ static ac_status find_alignment(ac_gguf *f, ac_err *e) {
   if (v == NULL) return AC_OK;
   const uint64_t a = v->kind == AC_GGUF_U32 ? little(v->at, 4) : 0;
   if (a == 0 || a > 65536 || (a & (a - 1)) != 0)
-    return refuse(e, f, (uint64_t)(v->at - f->head), "alignment", "general.alignment is not a power of two in 1 .. 65536 of type u32");
+    return refuse(e, f, (uint64_t)(v->at - f->head), "alignment",
+                  "general.alignment is not a power of two in 1 .. 65536 of type u32");
   f->alignment = (uint32_t)a;
   return AC_OK;
 }
@@ -350,17 +373,23 @@ static ac_status open_and_check(ac_gguf *f, ac_err *e) {
   uint64_t version, n_tensors, n_meta;
   AC_TRY(aci_open_read(f->path, &f->fd, &f->file_bytes, e));
   AC_TRY(need(f, 4, e));
-  if (memcmp(f->head, "GGUF", 4) != 0) return refuse(e, f, 0, "magic", "it does not begin with GGUF");
+  if (memcmp(f->head, "GGUF", 4) != 0)
+    return refuse(e, f, 0, "magic", "it does not begin with GGUF");
   f->at = 4;
   AC_TRY(take(f, 4, &version, e));
-  if ((version & 0xFFFF) == 0) return refuse(e, f, 4, "version", "it was written on a big-endian machine");
-  if (version != 2 && version != 3) return refuse(e, f, 4, "version", "version %llu; 2 and 3 are read", (unsigned long long)version);
+  if ((version & 0xFFFF) == 0)
+    return refuse(e, f, 4, "version", "it was written on a big-endian machine");
+  if (version != 2 && version != 3)
+    return refuse(e, f, 4, "version", "version %llu; 2 and 3 are read",
+                  (unsigned long long)version);
   f->version = (uint32_t)version;
   AC_TRY(take(f, 8, &n_tensors, e));
   AC_TRY(take(f, 8, &n_meta, e));
-  if (n_tensors > ACI_GGUF_MAX_COUNT || n_meta > ACI_GGUF_MAX_COUNT || n_meta > f->file_bytes / 13 || n_tensors > f->file_bytes / 24)
-    return refuse(e, f, 8, "count", "%llu tensors and %llu values in a file of %llu bytes", (unsigned long long)n_tensors,
-                  (unsigned long long)n_meta, (unsigned long long)f->file_bytes);
+  if (n_tensors > ACI_GGUF_MAX_COUNT || n_meta > ACI_GGUF_MAX_COUNT ||
+      n_meta > f->file_bytes / 13 || n_tensors > f->file_bytes / 24)
+    return refuse(e, f, 8, "count", "%llu tensors and %llu values in a file of %llu bytes",
+                  (unsigned long long)n_tensors, (unsigned long long)n_meta,
+                  (unsigned long long)f->file_bytes);
   for (uint64_t i = 0; i < n_meta; i++) AC_TRY(take_meta(f, e));
   for (uint64_t i = 0; i < n_tensors; i++) AC_TRY(take_tensor(f, e));
   AC_TRY(settle(f, e));
@@ -409,14 +438,18 @@ const ac_gguf_value *ac_gguf_find_meta(const ac_gguf *f, const char *key) {
 
 static ac_status read_blocks(ac_gguf *f, const ac_gguf_entry *t, float *dst, ac_err *e) {
   const aci_gguf_type *k = aci_gguf_type_at((uint32_t)t->type);
-  const uint64_t per = (1 << 20) / (uint64_t)k->bytes, all = t->bytes / (uint64_t)k->bytes; /* blocks at a time */
+  /* blocks at a time */
+  const uint64_t per = (1 << 20) / (uint64_t)k->bytes, all = t->bytes / (uint64_t)k->bytes;
   unsigned char *buffer = malloc((size_t)(per < all ? per : all) * (size_t)k->bytes);
   if (buffer == NULL) return AC_FAIL(e, OOM, "no memory to read tensor '%s'", t->name);
   ac_status st = AC_OK;
   for (uint64_t at = 0; at < all && st == AC_OK; at += per) {
     const uint64_t n = all - at < per ? all - at : per;
-    st = aci_pread_all(f->fd, f->path, buffer, (size_t)n * (size_t)k->bytes, f->data_at + t->begin + at * (uint64_t)k->bytes, e);
-    if (st == AC_OK) aci_gguf_to_f32((uint32_t)t->type, buffer, dst + at * (uint64_t)k->block, (int64_t)(n * (uint64_t)k->block));
+    st = aci_pread_all(f->fd, f->path, buffer, (size_t)n * (size_t)k->bytes,
+                       f->data_at + t->begin + at * (uint64_t)k->bytes, e);
+    if (st == AC_OK)
+      aci_gguf_to_f32((uint32_t)t->type, buffer, dst + at * (uint64_t)k->block,
+                      (int64_t)(n * (uint64_t)k->block));
   }
   free(buffer);
   return st;
@@ -429,15 +462,19 @@ ac_status ac_gguf_read(ac_gguf *f, int i, ac_tensor *dst, ac_err *e) {
   uint64_t n = 1;
   for (int d = 0; d < t->ndim; d++) n *= (uint64_t)t->shape[d];
   if (k->dtype < 0 && !aci_gguf_can_read((uint32_t)t->type))
-    return AC_FAIL(e, UNSUPPORTED, "%s: tensor '%s' is %s; read are F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1", aci_path_shown(f->path, path),
-                   t->name, k->name);
+    return AC_FAIL(e, UNSUPPORTED,
+                   "%s: tensor '%s' is %s; read are F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1",
+                   aci_path_shown(f->path, path), t->name, k->name);
   if ((ac_dtype)dst->dtype != t->dtype || !aci_is_contiguous(dst) || (uint64_t)dst->numel != n)
-    return AC_FAIL(e, INVALID, "%s: tensor '%s', %llu elements of %s, does not fit its destination: %s", aci_path_shown(f->path, path), t->name,
-                   (unsigned long long)n, ac_dtype_name(t->dtype), aci_tensor_str(dst, is, sizeof is));
+    return AC_FAIL(e, INVALID,
+                   "%s: tensor '%s', %llu elements of %s, does not fit its destination: %s",
+                   aci_path_shown(f->path, path), t->name, (unsigned long long)n,
+                   ac_dtype_name(t->dtype), aci_tensor_str(dst, is, sizeof is));
   if (n == 0) return AC_OK;
   void *p = ac_tensor_data(dst);
   if (p == NULL)
-    return AC_FAIL(e, DEVICE, "%s: tensor '%s' cannot be read into a tensor on %s", aci_path_shown(f->path, path), t->name, dst->device->name);
+    return AC_FAIL(e, DEVICE, "%s: tensor '%s' cannot be read into a tensor on %s",
+                   aci_path_shown(f->path, path), t->name, dst->device->name);
   atomic_fetch_add_explicit(&dst->storage->version, 1, memory_order_relaxed);
   if (k->dtype < 0) return read_blocks(f, t, p, e);
   return aci_pread_all(f->fd, f->path, p, (size_t)t->bytes, f->data_at + t->begin, e);

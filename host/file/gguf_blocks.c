@@ -1,4 +1,5 @@
-/* Types of GGUF's tensors: how many bytes their blocks have, blocks to f32 and f32 to blocks. Called by gguf.c and gguf_write.c. */
+/* Types of GGUF's tensors: how many bytes their blocks have, blocks to f32 and f32 to blocks.
+ * Called by gguf.c and gguf_write.c. */
 #include <math.h>
 #include <string.h>
 
@@ -19,12 +20,15 @@ enum {
 };
 
 static const aci_gguf_type types[N_TYPES] = {
-    [F32] = {"F32", 1, 4, AC_F32},    [F16] = {"F16", 1, 2, AC_F16},    [Q4_0] = {"Q4_0", BLOCK, 18, -1},
-    [Q4_1] = {"Q4_1", BLOCK, 20, -1}, [Q5_0] = {"Q5_0", BLOCK, 22, -1}, [Q5_1] = {"Q5_1", BLOCK, 24, -1},
-    [Q8_0] = {"Q8_0", BLOCK, 34, -1}, [9] = {"Q8_1", BLOCK, 36, -1},    [10] = {"Q2_K", 256, 84, -1},
-    [11] = {"Q3_K", 256, 110, -1},    [12] = {"Q4_K", 256, 144, -1},    [13] = {"Q5_K", 256, 176, -1},
-    [14] = {"Q6_K", 256, 210, -1},    [15] = {"Q8_K", 256, 292, -1},    [24] = {"I8", 1, 1, AC_I8},
-    [25] = {"I16", 1, 2, AC_I16},     [26] = {"I32", 1, 4, AC_I32},     [27] = {"I64", 1, 8, AC_I64},
+    [F32] = {"F32", 1, 4, AC_F32},    [F16] = {"F16", 1, 2, AC_F16},
+    [Q4_0] = {"Q4_0", BLOCK, 18, -1}, [Q4_1] = {"Q4_1", BLOCK, 20, -1},
+    [Q5_0] = {"Q5_0", BLOCK, 22, -1}, [Q5_1] = {"Q5_1", BLOCK, 24, -1},
+    [Q8_0] = {"Q8_0", BLOCK, 34, -1}, [9] = {"Q8_1", BLOCK, 36, -1},
+    [10] = {"Q2_K", 256, 84, -1},     [11] = {"Q3_K", 256, 110, -1},
+    [12] = {"Q4_K", 256, 144, -1},    [13] = {"Q5_K", 256, 176, -1},
+    [14] = {"Q6_K", 256, 210, -1},    [15] = {"Q8_K", 256, 292, -1},
+    [24] = {"I8", 1, 1, AC_I8},       [25] = {"I16", 1, 2, AC_I16},
+    [26] = {"I32", 1, 4, AC_I32},     [27] = {"I64", 1, 8, AC_I64},
     [28] = {"F64", 1, 8, AC_F64},     [BF16] = {"BF16", 1, 2, AC_BF16},
 };
 
@@ -44,11 +48,12 @@ static void put_half(unsigned char *p, float v) {
   p[1] = (unsigned char)(h >> 8);
 }
 
-/* Nibbles: the low ones are elements 0 .. 15, the high ones 16 .. 31. bits: the fifth of each, or 0. */
+/* Nibbles: the low ones are elements 0 .. 15, the high ones 16 .. 31. bits: the fifth of each, or
+ * 0. */
 static void nibbles(const unsigned char *q, uint32_t bits, int zero, float d, float m, float *y) {
   for (int j = 0; j < BLOCK / 2; j++) {
-    const int low = (q[j] & 15) | (int)(bits >> j & 1) << 4, high = q[j] >> 4 | (int)(bits >> (j + 16) & 1)
-                                                                                    << 4;
+    const int low = (q[j] & 15) | (int)(bits >> j & 1) << 4,
+              high = q[j] >> 4 | (int)(bits >> (j + 16) & 1) << 4;
     y[j] = (float)(low - zero) * d + m;
     y[j + BLOCK / 2] = (float)(high - zero) * d + m;
   }
@@ -75,7 +80,8 @@ void aci_gguf_to_f32(uint32_t number, const unsigned char *src, float *dst, int6
   }
 }
 
-/* A block with a NaN or an infinity has the scale NaN: ac_quantize_4bit and its kind do the same (ops/quant/nonfinite.h). */
+/* A block with a NaN or an infinity has the scale NaN: ac_quantize_4bit and its kind do the same
+ * (ops/quant/nonfinite.h). */
 static bool not_finite(const float *x, unsigned char *p, int codes) {
   bool finite = true;
   for (int j = 0; j < BLOCK; j++) finite = finite && isfinite(x[j]);
@@ -104,8 +110,8 @@ static void block_q4_0(const float *x, unsigned char *p) {
   if (not_finite(x, p, BLOCK / 2)) return;
   put_half(p, d);
   for (int j = 0; j < BLOCK / 2; j++)
-    p[2 + j] =
-        (unsigned char)(nibble(x[j] * inverse + 8.5f) | nibble(x[j + BLOCK / 2] * inverse + 8.5f) << 4);
+    p[2 + j] = (unsigned char)(nibble(x[j] * inverse + 8.5f) |
+                               nibble(x[j + BLOCK / 2] * inverse + 8.5f) << 4);
 }
 
 void aci_gguf_from_f32(uint32_t number, const float *src, unsigned char *dst, int64_t n) {

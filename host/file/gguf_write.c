@@ -1,5 +1,6 @@
-/* Writer of GGUF files: a head that the caller made, followed by tensors one by one, each aligned. Also blocks of quantised tensors. Called
- * by the bindings. stdlib/accel/models/gguf makes the head. */
+/* Writer of GGUF files: a head that the caller made, followed by tensors one by one, each aligned.
+ * Also blocks of quantised tensors. Called by the bindings. stdlib/accel/models/gguf makes the
+ * head. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,15 +33,20 @@ static ac_status pad(ac_gguf_writer *w, ac_err *e) {
   return AC_OK;
 }
 
-ac_status ac_gguf_create(const char *path, const void *head, size_t n_head, uint32_t alignment, uint64_t n_data, ac_gguf_writer **out, ac_err *e) {
+ac_status ac_gguf_create(const char *path, const void *head, size_t n_head, uint32_t alignment,
+                         uint64_t n_data, ac_gguf_writer **out, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
   *out = NULL;
   if (alignment == 0 || alignment > 65536 || (alignment & (alignment - 1)) != 0)
-    return AC_FAIL(e, INVALID, "%s: an alignment of %u is not a power of two in 1 .. 65536", aci_path_shown(path, shown), alignment);
+    return AC_FAIL(e, INVALID, "%s: an alignment of %u is not a power of two in 1 .. 65536",
+                   aci_path_shown(path, shown), alignment);
   if (n_data % alignment != 0)
-    return AC_FAIL(e, INVALID, "%s: %llu bytes of tensors are not a multiple of the alignment %u, to which each is padded",
-                   aci_path_shown(path, shown), (unsigned long long)n_data, alignment);
-  if (n_data > INT64_MAX) return AC_FAIL(e, INVALID, "%s: too many bytes", aci_path_shown(path, shown));
+    return AC_FAIL(
+        e, INVALID,
+        "%s: %llu bytes of tensors are not a multiple of the alignment %u, to which each is padded",
+        aci_path_shown(path, shown), (unsigned long long)n_data, alignment);
+  if (n_data > INT64_MAX)
+    return AC_FAIL(e, INVALID, "%s: too many bytes", aci_path_shown(path, shown));
   ac_gguf_writer *w = calloc(1, sizeof *w);
   if (w == NULL) return AC_FAIL(e, OOM, "out of memory for a writer");
   w->f.fd = -1;
@@ -59,8 +65,11 @@ ac_status ac_gguf_create(const char *path, const void *head, size_t n_head, uint
 }
 
 static ac_status check_open(const ac_gguf_writer *w, ac_err *e) {
-  if (w->closed) return AC_FAIL(e, RELEASED, "the GGUF file has been committed; it accepts no more data");
-  if (w->failed != AC_OK) return ac_err_set(e, w->failed, __FILE__, __LINE__, "a tensor before could not be written: the GGUF file is not whole");
+  if (w->closed)
+    return AC_FAIL(e, RELEASED, "the GGUF file has been committed; it accepts no more data");
+  if (w->failed != AC_OK)
+    return ac_err_set(e, w->failed, __FILE__, __LINE__,
+                      "a tensor before could not be written: the GGUF file is not whole");
   return AC_OK;
 }
 
@@ -81,8 +90,8 @@ ac_status ac_gguf_commit(ac_gguf_writer *w, ac_err *e) {
   w->closed = true;
   if (w->at - w->head != w->data) {
     aci_atomic_abort(&w->f);
-    return AC_FAIL(e, INVALID, "%llu bytes of tensors were written, %llu announced", (unsigned long long)(w->at - w->head),
-                   (unsigned long long)w->data);
+    return AC_FAIL(e, INVALID, "%llu bytes of tensors were written, %llu announced",
+                   (unsigned long long)(w->at - w->head), (unsigned long long)w->data);
   }
   return aci_atomic_commit(&w->f, e);
 }
@@ -94,18 +103,23 @@ void ac_gguf_abort(ac_gguf_writer *w) {
 }
 
 ac_status ac_gguf_quantize(const ac_tensor *src, int type, ac_tensor *dst, ac_err *e) {
-  const aci_gguf_type *k = type == AC_GGUF_Q4_0 || type == AC_GGUF_Q8_0 ? aci_gguf_type_at((uint32_t)type) : NULL;
-  if (k == NULL) return AC_FAIL(e, INVALID, "tensors cannot be quantised to type %d; use Q4_0 or Q8_0", type);
+  const aci_gguf_type *k =
+      type == AC_GGUF_Q4_0 || type == AC_GGUF_Q8_0 ? aci_gguf_type_at((uint32_t)type) : NULL;
+  if (k == NULL)
+    return AC_FAIL(e, INVALID, "tensors cannot be quantised to type %d; use Q4_0 or Q8_0", type);
   const int64_t row = src->ndim > 0 ? src->shape[src->ndim - 1] : 1;
   if (src->dtype != AC_F32 || !aci_is_contiguous(src) || row % k->block != 0)
-    return AC_FAIL(e, INVALID, "%s needs contiguous f32 with rows of whole blocks of %d", k->name, k->block);
-  if (dst->dtype != AC_U8 || !aci_is_contiguous(dst) || dst->numel != src->numel / k->block * k->bytes)
+    return AC_FAIL(e, INVALID, "%s needs contiguous f32 with rows of whole blocks of %d", k->name,
+                   k->block);
+  if (dst->dtype != AC_U8 || !aci_is_contiguous(dst) ||
+      dst->numel != src->numel / k->block * k->bytes)
     return AC_FAIL(e, INVALID, "%s of %lld elements has %lld bytes", k->name, (long long)src->numel,
                    (long long)(src->numel / k->block * k->bytes));
   const float *p = ac_tensor_data(src);
   unsigned char *q = ac_tensor_data(dst);
   if (src->numel == 0) return AC_OK;
-  if (p == NULL || q == NULL) return AC_FAIL(e, DEVICE, "%s is made of memory of this machine", k->name);
+  if (p == NULL || q == NULL)
+    return AC_FAIL(e, DEVICE, "%s is made of memory of this machine", k->name);
   aci_gguf_from_f32((uint32_t)type, p, q, src->numel);
   return AC_OK;
 }

@@ -46,20 +46,23 @@ bool aci_temp_hold(int fd, const char *path) {
   return lstat(path, &sb) == 0;
 }
 
-/* Removes name in the folder `at` when it is a file whose maker has ended, and which is of this boot (ours) or old. */
+/* Removes name in the folder `at` when it is a file whose maker has ended, and which is of this
+ * boot (ours) or old. */
 static void consider(int at, const char *name, bool ours) {
   struct stat sb;
   int fd, rc = -1;
   ACI_AGAIN(fd, openat(at, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (fd < 0) return;
-  if (fstat(fd, &sb) == 0 && S_ISREG(sb.st_mode) && (ours || difftime(time(NULL), sb.st_mtime) > FOREIGN_SECONDS))
+  if (fstat(fd, &sb) == 0 && S_ISREG(sb.st_mode) &&
+      (ours || difftime(time(NULL), sb.st_mtime) > FOREIGN_SECONDS))
     ACI_AGAIN(rc, flock(fd, LOCK_EX | LOCK_NB));
   if (rc == 0) unlinkat(at, name, 0);
   close(fd);
 }
 
-/* Does a process live that may still name the files of this set? Its note is locked while it is made. Once the note is in place whoever
- * completes the switch decides, and when neither is there nobody will. */
+/* Does a process live that may still name the files of this set? Its note is locked while it is
+ * made. Once the note is in place whoever completes the switch decides, and when neither is there
+ * nobody will. */
 static bool set_lives(int at, const char *id) {
   char note[sizeof ACI_SET_NOTE + sizeof MARK + ACI_TEMP_ID];
   struct stat sb;
@@ -77,7 +80,8 @@ static bool set_lives(int at, const char *id) {
 static void consider_of_set(int at, const char *name, const char *id, bool ours) {
   struct stat sb;
   if (fstatat(at, name, &sb, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(sb.st_mode)) return;
-  if ((ours || difftime(time(NULL), sb.st_mtime) > FOREIGN_SECONDS) && !set_lives(at, id)) unlinkat(at, name, 0);
+  if ((ours || difftime(time(NULL), sb.st_mtime) > FOREIGN_SECONDS) && !set_lives(at, id))
+    unlinkat(at, name, 0);
 }
 
 /* The place of the id in a name that ends in one, else 0. */
@@ -103,7 +107,8 @@ void aci_temp_sweep_files(const char *path, bool again) {
   if (folder == NULL) return;
   const bool known = stat(folder, &sb) == 0;
   const uint64_t key = known ? ((uint64_t)sb.st_dev << 40 ^ (uint64_t)sb.st_ino) + 1 : 0;
-  DIR *d = known && (atomic_exchange(&seen[key % FOLDERS], key) != key || again) ? opendir(folder) : NULL;
+  DIR *d = known && (atomic_exchange(&seen[key % FOLDERS], key) != key || again) ? opendir(folder)
+                                                                                 : NULL;
   free(folder);
   if (d == NULL) return;
   const size_t length = strlen(base);
@@ -114,7 +119,8 @@ void aci_temp_sweep_files(const char *path, bool again) {
     const bool ours = memcmp(x->d_name + id, boot, BOOT_DIGITS) == 0;
     if (aci_temp_of_set(x->d_name)) consider_of_set(dirfd(d), x->d_name, x->d_name + id, ours);
     if (memcmp(x->d_name + id - n, MARK, n) != 0) continue;
-    const bool same = id - n == (length < ACI_TEMP_BASE ? length : ACI_TEMP_BASE) && memcmp(x->d_name, base, id - n) == 0;
+    const bool same = id - n == (length < ACI_TEMP_BASE ? length : ACI_TEMP_BASE) &&
+                      memcmp(x->d_name, base, id - n) == 0;
     if (ours || same) consider(dirfd(d), x->d_name, ours);
   }
   closedir(d);

@@ -1,5 +1,5 @@
-/* Files of torch.save: which layout a file has, its values by number, the bytes of its storages. The map of
- * the parts is in pt.h. */
+/* Files of torch.save: which layout a file has, its values by number, the bytes of its storages.
+ * The map of the parts is in pt.h. */
 #include "file/pt.h"
 
 #include <stdarg.h>
@@ -14,7 +14,8 @@
 #include "file/safetensors.h"
 #include "tensor/tensor_impl.h"
 
-ac_status aci_pt_refuse(ac_err *e, const ac_pt *f, uint64_t at, const char *rule, const char *fmt, ...) {
+ac_status aci_pt_refuse(ac_err *e, const ac_pt *f, uint64_t at, const char *rule, const char *fmt,
+                        ...) {
   char what[300], path[ACI_PATH_SHOWN];
   va_list ap;
   va_start(ap, fmt);
@@ -33,9 +34,12 @@ ac_status aci_pt_no_memory(ac_err *e, const ac_pt *f) {
 
 enum { HEAD = 512 };
 static bool is_zip(const unsigned char *p, size_t n) {
-  return n >= 4 && p[0] == 'P' && p[1] == 'K' && ((p[2] == 3 && p[3] == 4) || (p[2] == 5 && p[3] == 6));
+  return n >= 4 && p[0] == 'P' && p[1] == 'K' &&
+         ((p[2] == 3 && p[3] == 4) || (p[2] == 5 && p[3] == 6));
 }
-static bool is_tar(const unsigned char *p, size_t n) { return n >= 262 && memcmp(p + 257, "ustar", 5) == 0; }
+static bool is_tar(const unsigned char *p, size_t n) {
+  return n >= 262 && memcmp(p + 257, "ustar", 5) == 0;
+}
 /* The magic number stands near the beginning of the first pickle, whatever its protocol. */
 static bool is_legacy(const unsigned char *p, size_t n) {
   static const unsigned char magic[4] = {0x6c, 0xfc, 0x9c, 0x46};
@@ -63,7 +67,8 @@ ac_status aci_pt_is(const char *path, bool *is, ac_err *e) {
   if (dot != NULL && strcmp(dot, ".safetensors") == 0) return AC_OK;
   for (size_t i = 0; dot != NULL && i < sizeof ends / sizeof *ends; i++)
     *is = *is || strcmp(dot, ends[i]) == 0;
-  if (*is && n >= 9 && head[0] != 0x80 && !is_zip(head, n) && memcmp(head + 3, "\0\0\0\0\0{", 6) == 0)
+  if (*is && n >= 9 && head[0] != 0x80 && !is_zip(head, n) &&
+      memcmp(head + 3, "\0\0\0\0\0{", 6) == 0)
     *is = false; /* safetensors under another name */
   *is = *is || is_legacy(head, n) ||
         (is_zip(head, n) && n >= 8 && (head[4] != 0 || head[6] != 0 || head[7] != 0));
@@ -76,9 +81,9 @@ static ac_status open_and_check(ac_pt *f, uint64_t bytes, ac_err *e) {
   AC_TRY(aci_open_read(f->path, &f->fd, &f->end, e));
   if (bytes != UINT64_MAX) {
     if (f->begin > f->end || bytes > f->end - f->begin)
-      return aci_pt_refuse(e, f, f->end, "truncated", "%llu bytes at %llu are to be read of a file of %llu",
-                           (unsigned long long)bytes, (unsigned long long)f->begin,
-                           (unsigned long long)f->end);
+      return aci_pt_refuse(
+          e, f, f->end, "truncated", "%llu bytes at %llu are to be read of a file of %llu",
+          (unsigned long long)bytes, (unsigned long long)f->begin, (unsigned long long)f->end);
     f->end = f->begin + bytes;
   }
   AC_TRY(read_head(f, head, &n, e));
@@ -98,16 +103,16 @@ static ac_status open_and_check(ac_pt *f, uint64_t bytes, ac_err *e) {
   } else if (head[0] == 0x80) {
     AC_TRY(aci_pt_legacy(f, e));
   } else {
-    return aci_pt_refuse(e, f, f->begin, "format", "%s",
-                         is_tar(head, n)
-                             ? "the tar layout of PyTorch before 0.2: load and save it with a newer one"
-                             : "neither an archive nor a pickle of torch.save");
+    return aci_pt_refuse(
+        e, f, f->begin, "format", "%s",
+        is_tar(head, n) ? "the tar layout of PyTorch before 0.2: load and save it with a newer one"
+                        : "neither an archive nor a pickle of torch.save");
   }
   return aci_pt_check_tree(f, f->root, e);
 }
 
-static ac_status open_new(const char *path, uint64_t begin, uint64_t bytes, bool metadata, ac_pt **out,
-                          ac_err *e) {
+static ac_status open_new(const char *path, uint64_t begin, uint64_t bytes, bool metadata,
+                          ac_pt **out, ac_err *e) {
   *out = NULL;
   ac_pt *f = calloc(1, sizeof *f);
   if (f == NULL || (f->path = strdup(path)) == NULL) {
@@ -125,7 +130,8 @@ static ac_status open_new(const char *path, uint64_t begin, uint64_t bytes, bool
 ac_status ac_pt_open(const char *path, ac_pt **out, ac_err *e) {
   return open_new(path, 0, UINT64_MAX, false, out, e);
 }
-ac_status aci_pt_open_part(const char *path, uint64_t begin, uint64_t bytes, ac_pt **out, ac_err *e) {
+ac_status aci_pt_open_part(const char *path, uint64_t begin, uint64_t bytes, ac_pt **out,
+                           ac_err *e) {
   return open_new(path, begin, bytes, false, out, e);
 }
 ac_status aci_pt_open_metadata(const char *path, ac_pt **out, ac_err *e) {
@@ -168,13 +174,14 @@ ac_status ac_pt_read(ac_pt *f, int i, ac_tensor *dst, ac_err *e) {
   const aci_pt_storage *s = &f->storage[i];
   char is[128];
   if (dst->dtype != AC_U8 || !aci_is_contiguous(dst) || (uint64_t)dst->numel != s->bytes)
-    return AC_FAIL(e, INVALID, "%s: storage '%s', %llu bytes, does not fit its destination: %s", f->path,
-                   aci_st_shown(s->key, s->key_len, (char[ACI_ST_SHOWN]){0}), (unsigned long long)s->bytes,
-                   aci_tensor_str(dst, is, sizeof is));
+    return AC_FAIL(e, INVALID, "%s: storage '%s', %llu bytes, does not fit its destination: %s",
+                   f->path, aci_st_shown(s->key, s->key_len, (char[ACI_ST_SHOWN]){0}),
+                   (unsigned long long)s->bytes, aci_tensor_str(dst, is, sizeof is));
   if (s->bytes == 0) return AC_OK;
   unsigned char *p = ac_tensor_data(dst);
   if (p == NULL)
-    return AC_FAIL(e, DEVICE, "%s: nothing can be read into a tensor on %s", f->path, dst->device->name);
+    return AC_FAIL(e, DEVICE, "%s: nothing can be read into a tensor on %s", f->path,
+                   dst->device->name);
   atomic_fetch_add_explicit(&dst->storage->version, 1, memory_order_relaxed);
   uint32_t crc = 0;
   for (uint64_t at = 0; at < s->bytes; at += PIECE) {
@@ -183,12 +190,14 @@ ac_status ac_pt_read(ac_pt *f, int i, ac_tensor *dst, ac_err *e) {
     if (f->has_crc) crc = aci_crc32(crc, p + at, n);
   }
   if (f->has_crc && crc != s->crc)
-    return aci_pt_refuse(e, f, s->at, "crc", "storage '%s' does not match its CRC-32: the file is damaged",
+    return aci_pt_refuse(e, f, s->at, "crc",
+                         "storage '%s' does not match its CRC-32: the file is damaged",
                          aci_st_shown(s->key, s->key_len, (char[ACI_ST_SHOWN]){0}));
   const int width = aci_pt_dtype_at(s->dtype)->bytes;
   const bool complex = aci_pt_dtype_at(s->dtype)->dtype < 0 && width > 1;
   if (f->big_endian) swap(p, s->bytes, complex ? (size_t)width / 2 : (size_t)width);
-  for (uint64_t k = 0; s->has_bool && k < s->bytes; k++) p[k] = p[k] != 0; /* a file may hold any byte */
+  /* a file may hold any byte */
+  for (uint64_t k = 0; s->has_bool && k < s->bytes; k++) p[k] = p[k] != 0;
   for (uint64_t k = 7; s->has_u64 && k < s->bytes; k += 8)
     if (p[k] >> 7)
       return aci_pt_refuse(e, f, s->at + k - 7, "size",

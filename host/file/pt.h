@@ -1,4 +1,5 @@
-/* Files of torch.save: declarations shared by the parts of their reader. The public face is in accel/file.h.
+/* Files of torch.save: declarations shared by the parts of their reader. The public face is in
+ * accel/file.h.
  *
  *   pt.c             opening (which layout it is), values and storages by number
  *   pt_zip.c         the archive of PyTorch 1.6 and later
@@ -15,7 +16,8 @@
  *   name            an entry that torch.save does not write, twice, "..", absolute. Two top folders
  *   compressed      an entry that is not stored as it is, or encrypted
  *   missing         data.pkl or a storage is not there
- *   size            sizes that contradict each other, overlap, leave a hole, or exceed the capacity of the file
+ *   size            sizes that contradict each other, overlap, leave a hole, or exceed the capacity
+ *                   of the file
  *   crc             an entry's CRC-32 differs
  *   opcode          one that torch.save has no use for
  *   unknown_global  a name outside the list
@@ -28,9 +30,9 @@
  *   cycle           a value inside itself
  *   bounds          a tensor that leaves its storage
  *
- * Limits: a pickle of 256 MiB, 16 M values, a stack of 1 M, 4 M memo slots (dense), 256 open marks, strings
- * of 1 MiB, integers of 1024 bytes. A byte of a pickle makes at most one value and names at most one item,
- * which bounds memory and time by its size. */
+ * Limits: a pickle of 256 MiB, 16 M values, a stack of 1 M, 4 M memo slots (dense), 256 open marks,
+ * strings of 1 MiB, integers of 1024 bytes. A byte of a pickle makes at most one value and names at
+ * most one item, which bounds memory and time by its size. */
 #ifndef ACI_FILE_PT_H
 #define ACI_FILE_PT_H
 #include "accel/file.h"
@@ -88,7 +90,8 @@ struct ac_pt {
   uint64_t begin, end; /* the part of the file that is looked at */
   bool big_endian;     /* its storages are, and this machine is not */
   bool has_crc;        /* of storages */
-  bool metadata;       /* names of torch.distributed.checkpoint's metadata are in the list, tensors are not */
+  /* names of torch.distributed.checkpoint's metadata are in the list, tensors are not */
+  bool metadata;
   /* pickle */
   unsigned char *pickle; /* strings of values point into it */
   size_t pickle_bytes;
@@ -113,18 +116,22 @@ struct ac_pt {
 };
 
 /* PARSE: "<path>: not a torch.save file that can be read: rule <rule> at byte <at>: ..." */
-ac_status aci_pt_refuse(ac_err *e, const ac_pt *f, uint64_t at, const char *rule, const char *fmt, ...)
-    AC_PRINTF(5, 6);
+ac_status aci_pt_refuse(ac_err *e, const ac_pt *f, uint64_t at, const char *rule, const char *fmt,
+                        ...) AC_PRINTF(5, 6);
 ac_status aci_pt_no_memory(ac_err *e, const ac_pt *f);
 /* Doubles *list of `size`-byte elements when n == *cap. */
-ac_status aci_pt_room(ac_err *e, const ac_pt *f, void *list, uint32_t n, uint32_t *cap, size_t size);
+ac_status aci_pt_room(ac_err *e, const ac_pt *f, void *list, uint32_t n, uint32_t *cap,
+                      size_t size);
 
-/* Opens bytes [begin, begin + bytes) of a file as one of torch.save (the whole file: 0, UINT64_MAX): items
- * of a .distcp file. */
-ac_status aci_pt_open_part(const char *path, uint64_t begin, uint64_t bytes, ac_pt **out, ac_err *e);
-/* A folder's ".metadata" of torch.distributed.checkpoint: a bare pickle of its own list of names. */
+/* Opens bytes [begin, begin + bytes) of a file as one of torch.save (the whole file: 0,
+ * UINT64_MAX): items of a .distcp file. */
+ac_status aci_pt_open_part(const char *path, uint64_t begin, uint64_t bytes, ac_pt **out,
+                           ac_err *e);
+/* A folder's ".metadata" of torch.distributed.checkpoint: a bare pickle of its own list of
+ * names. */
 ac_status aci_pt_open_metadata(const char *path, ac_pt **out, ac_err *e);
-/* Whether this reader handles a file: by its first bytes, or by its name if these are inconclusive. */
+/* Whether this reader handles a file: by its first bytes, or by its name if these are
+ * inconclusive. */
 ac_status aci_pt_is(const char *path, bool *is, ac_err *e);
 
 /* ---- layouts: each reads its pickle and places its storages ---- */
@@ -134,9 +141,10 @@ const aci_pt_entry *aci_pt_zip_find(const ac_pt *f, const char *name, size_t n);
 ac_status aci_pt_legacy(ac_pt *f, ac_err *e);
 
 /* ---- pickles ---- */
-/* Reads the pickle at bytes [from, n) of `pickle`. *used: its end. *cut (may be NULL): whether it does not end
- * within n. */
-ac_status aci_pt_pickle(ac_pt *f, size_t from, size_t n, size_t *used, uint32_t *root, bool *cut, ac_err *e);
+/* Reads the pickle at bytes [from, n) of `pickle`. *used: its end. *cut (may be NULL): whether it
+ * does not end within n. */
+ac_status aci_pt_pickle(ac_pt *f, size_t from, size_t n, size_t *used, uint32_t *root, bool *cut,
+                        ac_err *e);
 /* A new value made at byte `at` of the pickle. */
 ac_status aci_pt_value(ac_pt *f, int kind, size_t at, uint32_t *id, ac_err *e);
 /* Appends to a list, set, dict (key, then value). Items are the caller's to have counted. */
@@ -150,7 +158,8 @@ ac_status aci_pt_latin1(ac_pt *f, size_t at, const ac_pt_value *s, uint32_t *id,
 /* pt_global.c: the opcodes that use names. */
 ac_status aci_pt_global(ac_pt *f, size_t at, const char *module, size_t n_module, const char *name,
                         size_t n_name, uint32_t *id, ac_err *e);
-ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t args, uint32_t *id, ac_err *e);
+ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t args, uint32_t *id,
+                        ac_err *e);
 ac_status aci_pt_newobj(ac_pt *f, size_t at, uint32_t cls, uint32_t args, uint32_t *id, ac_err *e);
 ac_status aci_pt_build(ac_pt *f, size_t at, uint32_t object, uint32_t state, ac_err *e);
 /* pt_tensor.c */

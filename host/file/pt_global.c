@@ -1,8 +1,9 @@
-/* The names that a pickle of torch.save may hold, and the value each makes. Nothing is called. Called by pt_pickle.c.
+/* The names that a pickle of torch.save may hold, and the value each makes. Nothing is called.
+ * Called by pt_pickle.c.
  *
- * Everything else is refused by name. The names of torch.distributed.checkpoint's metadata count only while that is read.
- * DeepSpeed's checkpoints hold objects of a few classes (loss scaler, stage, addresses of fragments). They become their
- * states, as do those of the metadata. */
+ * Everything else is refused by name. The names of torch.distributed.checkpoint's metadata count
+ * only while that is read. DeepSpeed's checkpoints hold objects of a few classes (loss scaler,
+ * stage, addresses of fragments). They become their states, as do those of the metadata. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +23,11 @@ typedef enum tag {
   PARAMETER,
   SIZE,
   DEVICE,
-  STORAGE,   /* i: index of the dtype */
-  FROM_TYPE, /* a tensor of a subclass: the result of its rebuild, without the attributes of the subclass */
-  TYPE,      /* torch.Tensor, the subclass in question */
-  CLASS      /* of the metadata, of DeepSpeed: an object that keeps its state */
+  STORAGE, /* i: index of the dtype */
+  /* a tensor of a subclass: the result of its rebuild, without the attributes of the subclass */
+  FROM_TYPE,
+  TYPE, /* torch.Tensor, the subclass in question */
+  CLASS /* of the metadata, of DeepSpeed: an object that keeps its state */
 } tag;
 
 static const struct {
@@ -66,20 +68,24 @@ static const char *const metadata[][2] = {
     {"pathlib", "PosixPath"},
 };
 
-static bool is(const char *a, const char *b, size_t n) { return strlen(a) == n && memcmp(a, b, n) == 0; }
+static bool is(const char *a, const char *b, size_t n) {
+  return strlen(a) == n && memcmp(a, b, n) == 0;
+}
 
 #define REFUSE(rule, ...) aci_pt_refuse(e, f, f->pickle_at + at, rule, __VA_ARGS__)
 
-static int find(const ac_pt *f, const char *module, size_t n_module, const char *name, size_t n_name,
-                int *dtype) {
+static int find(const ac_pt *f, const char *module, size_t n_module, const char *name,
+                size_t n_name, int *dtype) {
   if (is("__builtin__", module, n_module)) module = "builtins", n_module = 8;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (is(names[i].module, module, n_module) && is(names[i].name, name, n_name)) return (int)names[i].tag;
+    if (is(names[i].module, module, n_module) && is(names[i].name, name, n_name))
+      return (int)names[i].tag;
   for (size_t i = 0; f->metadata && i < sizeof metadata / sizeof *metadata; i++)
     if (is(metadata[i][0], module, n_module) && is(metadata[i][1], name, n_name)) return CLASS;
   if (is("torch.storage", module, n_module) && is("UntypedStorage", name, n_name))
     module = "torch", n_module = 5;
-  if (is("torch", module, n_module) && (*dtype = aci_pt_dtype_find(name, n_name, true)) >= 0) return STORAGE;
+  if (is("torch", module, n_module) && (*dtype = aci_pt_dtype_find(name, n_name, true)) >= 0)
+    return STORAGE;
   return -1;
 }
 
@@ -99,7 +105,8 @@ ac_status aci_pt_global(ac_pt *f, size_t at, const char *module, size_t n_module
     f->value[*id].n = (uint32_t)strlen(f->value[*id].s);
     return AC_OK;
   }
-  return REFUSE("unknown_global", "%s.%s, which is not one of the names that data needs: nothing is called here",
+  return REFUSE("unknown_global",
+                "%s.%s, which is not one of the names that data needs: nothing is called here",
                 aci_st_shown(module, n_module, (char[ACI_ST_SHOWN]){0}),
                 aci_st_shown(name, n_name, (char[ACI_ST_SHOWN]){0}));
 }
@@ -110,8 +117,10 @@ static ac_status wrong(ac_pt *f, size_t at, const char *what, ac_err *e) {
 
 /* OrderedDict(), or of a list of pairs as Python 2 wrote it. */
 static ac_status ordered(ac_pt *f, size_t at, const ac_pt_value *args, uint32_t *id, ac_err *e) {
-  const uint32_t n_args = args->n, list = n_args > 0 ? args->item[0] : 0; /* args moves with the next value */
-  if (n_args > 1 || (n_args == 1 && f->value[list].kind != AC_PT_LIST)) return wrong(f, at, "OrderedDict", e);
+  /* args moves with the next value */
+  const uint32_t n_args = args->n, list = n_args > 0 ? args->item[0] : 0;
+  if (n_args > 1 || (n_args == 1 && f->value[list].kind != AC_PT_LIST))
+    return wrong(f, at, "OrderedDict", e);
   AC_TRY(aci_pt_value(f, AC_PT_DICT, at, id, e));
   f->value[*id].mark = ACI_PT_ORDERED;
   for (uint32_t i = 0; n_args == 1 && i < f->value[list].n; i++) {
@@ -120,7 +129,8 @@ static ac_status ordered(ac_pt *f, size_t at, const ac_pt_value *args, uint32_t 
       return wrong(f, at, "OrderedDict", e);
     const int key = f->value[pair->item[0]].kind;
     if (key != AC_PT_STR && key != AC_PT_INT) return wrong(f, at, "OrderedDict", e);
-    if ((f->copied += 2) > f->pickle_bytes) return REFUSE("size", "one list is copied again and again");
+    if ((f->copied += 2) > f->pickle_bytes)
+      return REFUSE("size", "one list is copied again and again");
     AC_TRY(aci_pt_append(f, *id, pair->item, 2, e));
   }
   return AC_OK;
@@ -139,8 +149,8 @@ static ac_status set(ac_pt *f, size_t at, const ac_pt_value *args, uint32_t *id,
   return aci_pt_append(f, *id, f->value[list].item, f->value[list].n, e);
 }
 
-static ac_status encode(ac_pt *f, size_t at, const ac_pt_value *args, const char *what, uint32_t *id,
-                        ac_err *e) {
+static ac_status encode(ac_pt *f, size_t at, const ac_pt_value *args, const char *what,
+                        uint32_t *id, ac_err *e) {
   if (args->n != 2) return wrong(f, at, what, e);
   const ac_pt_value *s = &f->value[args->item[0]], *how = &f->value[args->item[1]];
   if (s->kind != AC_PT_STR || how->kind != AC_PT_STR ||
@@ -156,7 +166,8 @@ static ac_status bytearray(ac_pt *f, size_t at, const ac_pt_value *args, uint32_
     return AC_OK;
   }
   if (args->n == 2) return encode(f, at, args, "bytearray", id, e);
-  if (args->n != 1 || f->value[args->item[0]].kind != AC_PT_BYTES) return wrong(f, at, "bytearray", e);
+  if (args->n != 1 || f->value[args->item[0]].kind != AC_PT_BYTES)
+    return wrong(f, at, "bytearray", e);
   *id = args->item[0];
   return AC_OK;
 }
@@ -168,7 +179,8 @@ static ac_status device(ac_pt *f, size_t at, const ac_pt_value *args, uint32_t *
   const ac_pt_value type = f->value[args->item[0]];
   *id = args->item[0];
   if (args->n == 1) return AC_OK;
-  if (f->value[args->item[1]].kind != AC_PT_INT || type.n > 32) return wrong(f, at, "torch.device", e);
+  if (f->value[args->item[1]].kind != AC_PT_INT || type.n > 32)
+    return wrong(f, at, "torch.device", e);
   const long long index = f->value[args->item[1]].i;
   AC_TRY(aci_pt_room(e, f, &f->text, f->n_text, &f->cap_text, sizeof *f->text));
   char *out = malloc(64);
@@ -181,7 +193,8 @@ static ac_status device(ac_pt *f, size_t at, const ac_pt_value *args, uint32_t *
   return AC_OK;
 }
 
-ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments, uint32_t *id, ac_err *e) {
+ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments, uint32_t *id,
+                        ac_err *e) {
   const ac_pt_value *c = &f->value[callee], *args = &f->value[arguments];
   if (c->kind != ACI_PT_TAG)
     return REFUSE("arguments", "REDUCE of %s, which is not a name", aci_pt_kind_name(c->kind));
@@ -209,7 +222,8 @@ ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments
     case TENSOR_V3: return aci_pt_tensor(f, at, arguments, 3, id, e);
     case PARAMETER: return aci_pt_parameter(f, at, arguments, id, e);
     case SIZE: {
-      if (args->n != 1 || (first != AC_PT_TUPLE && first != AC_PT_LIST)) return wrong(f, at, "torch.Size", e);
+      if (args->n != 1 || (first != AC_PT_TUPLE && first != AC_PT_LIST))
+        return wrong(f, at, "torch.Size", e);
       const ac_pt_value *size = &f->value[args->item[0]];
       for (uint32_t i = 0; i < size->n; i++)
         if (f->value[size->item[i]].kind != AC_PT_INT) return wrong(f, at, "torch.Size", e);
@@ -246,8 +260,7 @@ ac_status aci_pt_newobj(ac_pt *f, size_t at, uint32_t cls, uint32_t args, uint32
 /* OrderedDict's attributes (_metadata of a state dict) are left out. */
 ac_status aci_pt_build(ac_pt *f, size_t at, uint32_t object, uint32_t state, ac_err *e) {
   const ac_pt_value *o = &f->value[object], *s = &f->value[state];
-  if (o->kind == AC_PT_OBJECT && o->n == 0 &&
-      (s->kind == AC_PT_DICT || s->kind == AC_PT_TUPLE))
+  if (o->kind == AC_PT_OBJECT && o->n == 0 && (s->kind == AC_PT_DICT || s->kind == AC_PT_TUPLE))
     return aci_pt_append(f, object, &state, 1, e);
   if (o->kind == AC_PT_DICT && o->mark == ACI_PT_ORDERED && s->kind == AC_PT_DICT) return AC_OK;
   return REFUSE("build", "BUILD of %s", aci_pt_kind_name(o->kind));

@@ -1,6 +1,6 @@
-/* torch.save before PyTorch 1.6: five pickles (a magic number, 1001, sizes of C types, the tree, the keys
- * of the storages), then of every storage its number of elements, 8 bytes, and its elements, little-endian.
- * Called by pt.c. */
+/* torch.save before PyTorch 1.6: five pickles (a magic number, 1001, sizes of C types, the tree,
+ * the keys of the storages), then of every storage its number of elements, 8 bytes, and its
+ * elements, little-endian. Called by pt.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,16 +12,18 @@
 static const unsigned char magic[10] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 
 /* All five from the first n bytes of the file. *keys: the list, *end: start of the storages. */
-static ac_status read_pickles(ac_pt *f, size_t n, uint32_t *keys, size_t *end, bool *cut, ac_err *e) {
+static ac_status read_pickles(ac_pt *f, size_t n, uint32_t *keys, size_t *end, bool *cut,
+                              ac_err *e) {
   size_t at = 0;
   uint32_t id;
   const uint64_t from = f->begin;
   AC_TRY(aci_pt_pickle(f, at, n, &at, &id, cut, e));
   const ac_pt_value *v = &f->value[id];
   if (v->kind != AC_PT_WIDE_INT || v->n != sizeof magic || memcmp(v->s, magic, sizeof magic) != 0)
-    return aci_pt_refuse(e, f, from, "format",
-                         "begins with %s, not with torch.save's magic number: a bare pickle is not read",
-                         aci_pt_kind_name(v->kind));
+    return aci_pt_refuse(
+        e, f, from, "format",
+        "begins with %s, not with torch.save's magic number: a bare pickle is not read",
+        aci_pt_kind_name(v->kind));
   size_t was = at;
   AC_TRY(aci_pt_pickle(f, at, n, &at, &id, cut, e));
   if (f->value[id].kind != AC_PT_INT || f->value[id].i != 1001)
@@ -51,12 +53,14 @@ static ac_status place_storages(ac_pt *f, uint32_t keys, size_t begin, ac_err *e
     uint64_t n = 0;
     const char *key = s->key;
     if (f->end - at < 8)
-      return aci_pt_refuse(e, f, f->end, "truncated", "before storage '%s'", SHOWN(key, s->key_len));
+      return aci_pt_refuse(e, f, f->end, "truncated", "before storage '%s'",
+                           SHOWN(key, s->key_len));
     AC_TRY(aci_pread_all(f->fd, f->path, head, 8, at, e));
     for (int b = 7; b >= 0; b--) n = n << 8 | head[b];
     if (n != s->numel)
       return aci_pt_refuse(e, f, at, "size", "storage '%s' of %llu elements has %llu here",
-                           SHOWN(key, s->key_len), (unsigned long long)s->numel, (unsigned long long)n);
+                           SHOWN(key, s->key_len), (unsigned long long)s->numel,
+                           (unsigned long long)n);
     at += 8;
     if (f->end - at < s->bytes)
       return aci_pt_refuse(e, f, f->end, "truncated", "storage '%s' of %llu bytes, %llu are left",
@@ -77,7 +81,8 @@ static ac_status place_storages(ac_pt *f, uint32_t keys, size_t begin, ac_err *e
   return AC_OK;
 }
 
-/* How long the pickles are is known when they have been read: with ever more of the file in memory. */
+/* How long the pickles are is known when they have been read: with ever more of the file in
+ * memory. */
 ac_status aci_pt_legacy(ac_pt *f, ac_err *e) {
   const uint64_t all = f->end - f->begin;
   size_t n = 0, want = (size_t)1 << 20, end = 0;

@@ -1,6 +1,6 @@
-/* The opcodes of a pickle as data: a stack, a memo, values. Nothing is called. Names go to pt_global.c, which
- * knows a short list of them. Called by pt_zip.c, pt_legacy.c and for .metadata of
- * torch.distributed.checkpoint. */
+/* The opcodes of a pickle as data: a stack, a memo, values. Nothing is called. Names go to
+ * pt_global.c, which knows a short list of them. Called by pt_zip.c, pt_legacy.c and for .metadata
+ * of torch.distributed.checkpoint. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,8 @@ static ac_status top(machine *m, uint32_t *id, ac_err *e) {
 
 /* The values above the last mark, which goes. */
 static ac_status to_mark(machine *m, uint32_t *from, uint32_t *n, ac_err *e) {
-  if (m->n_marks == 0) return REFUSE("stack", "an opcode that takes values down to a mark, without one");
+  if (m->n_marks == 0)
+    return REFUSE("stack", "an opcode that takes values down to a mark, without one");
   *from = m->mark[--m->n_marks];
   *n = m->n_stack - *from;
   m->n_stack = *from;
@@ -105,7 +106,8 @@ static ac_status push_long(machine *m, uint64_t n, ac_err *e) {
   uint32_t id = 0;
   AC_TRY(need(m, n, "an integer", e));
   if (n > ACI_PT_MAX_LONG)
-    return REFUSE("size", "an integer of %llu bytes, more than %d", (unsigned long long)n, ACI_PT_MAX_LONG);
+    return REFUSE("size", "an integer of %llu bytes, more than %d", (unsigned long long)n,
+                  ACI_PT_MAX_LONG);
   const unsigned char *p = m->p + m->i;
   m->i += n;
   while (n > 8 && (p[n - 1] == 0 || p[n - 1] == 255) && p[n - 1] >> 7 == p[n - 2] >> 7) n--;
@@ -134,7 +136,8 @@ static ac_status push_string(machine *m, uint64_t n, int text, ac_err *e) {
   uint32_t id = 0;
   AC_TRY(need(m, n, "a string", e));
   if (n > ACI_PT_MAX_STRING)
-    return REFUSE("size", "a string of %llu bytes, more than %d", (unsigned long long)n, ACI_PT_MAX_STRING);
+    return REFUSE("size", "a string of %llu bytes, more than %d", (unsigned long long)n,
+                  ACI_PT_MAX_STRING);
   const unsigned char *p = m->p + m->i;
   m->i += n;
   const bool utf8 = text != 0 && is_utf8(p, n);
@@ -164,12 +167,14 @@ static ac_status push_list(machine *m, int kind, uint32_t from, uint32_t n, ac_e
 }
 
 static ac_status push_tuple(machine *m, uint32_t n, ac_err *e) {
-  if (m->n_stack - base(m) < n) return REFUSE("stack", "a tuple of %u values, but there are fewer", n);
+  if (m->n_stack - base(m) < n)
+    return REFUSE("stack", "a tuple of %u values, but there are fewer", n);
   m->n_stack -= n;
   return push_list(m, AC_PT_TUPLE, m->n_stack, n, e);
 }
 
-static ac_status append(machine *m, int kind, const char *what, uint32_t from, uint32_t n, ac_err *e) {
+static ac_status append(machine *m, int kind, const char *what, uint32_t from, uint32_t n,
+                        ac_err *e) {
   uint32_t list = 0;
   AC_TRY(top(m, &list, e));
   const int is = m->f->value[list].kind;
@@ -178,8 +183,8 @@ static ac_status append(machine *m, int kind, const char *what, uint32_t from, u
     if (n % 2 != 0) return REFUSE("stack", "a key without its value");
     for (uint32_t i = 0; i < n; i += 2) {
       const ac_pt_value *k = &m->f->value[m->stack[from + i]];
-      if (k->kind == AC_PT_LIST || k->kind == AC_PT_DICT || k->kind == AC_PT_SET || k->kind == AC_PT_TENSOR ||
-          (k->kind == AC_PT_FLOAT && isnan(k->f)))
+      if (k->kind == AC_PT_LIST || k->kind == AC_PT_DICT || k->kind == AC_PT_SET ||
+          k->kind == AC_PT_TENSOR || (k->kind == AC_PT_FLOAT && isnan(k->f)))
         return REFUSE("arguments", "%s as the key of a dict",
                       k->kind == AC_PT_FLOAT ? "nan" : aci_pt_kind_name(k->kind));
     }
@@ -227,7 +232,8 @@ static ac_status stack_global(machine *m, ac_err *e) {
   AC_TRY(pop(m, &name, e));
   AC_TRY(pop(m, &module, e));
   const ac_pt_value *x = &m->f->value[module], *y = &m->f->value[name];
-  if (x->kind != AC_PT_STR || y->kind != AC_PT_STR) return REFUSE("arguments", "STACK_GLOBAL of no strings");
+  if (x->kind != AC_PT_STR || y->kind != AC_PT_STR)
+    return REFUSE("arguments", "STACK_GLOBAL of no strings");
   AC_TRY(aci_pt_global(m->f, m->op, x->s, x->n, y->s, y->n, &id, e));
   return push(m, id, e);
 }
@@ -270,7 +276,8 @@ static ac_status step(machine *m, int op, ac_err *e) {
       return v <= 5 ? AC_OK : REFUSE("opcode", "pickle protocol %d, later than 5", (int)v);
     case 0x95: /* FRAME */ AC_TRY(number(m, 8, &v, e)); return need(m, v, "a frame", e);
     case '(':
-      if (m->n_marks == ACI_PT_MAX_MARKS) return REFUSE("depth", "more than %d open marks", ACI_PT_MAX_MARKS);
+      if (m->n_marks == ACI_PT_MAX_MARKS)
+        return REFUSE("depth", "more than %d open marks", ACI_PT_MAX_MARKS);
       m->mark[m->n_marks++] = m->n_stack;
       return AC_OK;
     case 'N': return push(m, m->none, e);
@@ -284,13 +291,17 @@ static ac_status step(machine *m, int op, ac_err *e) {
     case 'G': return push_float(m, e);
     case 0x8c: /* SHORT_BINUNICODE, BINUNICODE, BINUNICODE8 */
     case 'X':
-    case 0x8d: AC_TRY(number(m, op == 0x8c ? 1 : op == 'X' ? 4 : 8, &v, e)); return push_string(m, v, 1, e);
+    case 0x8d:
+      AC_TRY(number(m, op == 0x8c ? 1 : op == 'X' ? 4 : 8, &v, e));
+      return push_string(m, v, 1, e);
     case 'U': /* SHORT_BINSTRING, BINSTRING */
     case 'T': AC_TRY(number(m, op == 'U' ? 1 : 4, &v, e)); return push_string(m, v, 2, e);
     case 'C': /* SHORT_BINBYTES, BINBYTES, BINBYTES8, BYTEARRAY8 */
     case 'B':
     case 0x8e:
-    case 0x96: AC_TRY(number(m, op == 'C' ? 1 : op == 'B' ? 4 : 8, &v, e)); return push_string(m, v, 0, e);
+    case 0x96:
+      AC_TRY(number(m, op == 'C' ? 1 : op == 'B' ? 4 : 8, &v, e));
+      return push_string(m, v, 0, e);
     case ']': return push_new(m, AC_PT_LIST, &id, e);
     case '}': return push_new(m, AC_PT_DICT, &id, e);
     case ')': return push_new(m, AC_PT_TUPLE, &id, e);
@@ -318,7 +329,8 @@ static ac_status step(machine *m, int op, ac_err *e) {
     case 0x81:
     case 'b':
     case 'Q': return call(m, op, e);
-    default: return REFUSE("opcode", "opcode 0x%02x, which torch.save has no use for", (unsigned)op);
+    default:
+      return REFUSE("opcode", "opcode 0x%02x, which torch.save has no use for", (unsigned)op);
   }
 }
 
@@ -346,7 +358,8 @@ static ac_status run(machine *m, uint32_t *root, ac_err *e) {
   }
 }
 
-ac_status aci_pt_pickle(ac_pt *f, size_t from, size_t n, size_t *used, uint32_t *root, bool *cut, ac_err *e) {
+ac_status aci_pt_pickle(ac_pt *f, size_t from, size_t n, size_t *used, uint32_t *root, bool *cut,
+                        ac_err *e) {
   machine *m = calloc(1, sizeof *m);
   if (m == NULL) return aci_pt_no_memory(e, f);
   m->f = f;

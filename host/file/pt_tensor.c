@@ -1,6 +1,6 @@
-/* Dtypes, storages and tensors of a pickle. A tensor is a view of a storage whose bounds are checked here.
- * Storages are identified by their keys and find their bytes later, in pt_zip.c or pt_legacy.c. Called by
- * pt_pickle.c and pt_global.c. */
+/* Dtypes, storages and tensors of a pickle. A tensor is a view of a storage whose bounds are
+ * checked here. Storages are identified by their keys and find their bytes later, in pt_zip.c or
+ * pt_legacy.c. Called by pt_pickle.c and pt_global.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +77,8 @@ static ac_status grow_table(ac_pt *f, ac_err *e) {
   return AC_OK;
 }
 
-/* ('storage', type, key, location, numel), and in the old layout one more, the view, which is None. */
+/* ('storage', type, key, location, numel), and in the old layout one more, the view, which is
+ * None. */
 ac_status aci_pt_persistent(ac_pt *f, size_t at, uint32_t pid, uint32_t *id, ac_err *e) {
   const ac_pt_value *t = &f->value[pid];
   if (f->metadata || t->kind != AC_PT_TUPLE || (t->n != 5 && t->n != 6))
@@ -87,12 +88,14 @@ ac_status aci_pt_persistent(ac_pt *f, size_t at, uint32_t pid, uint32_t *id, ac_
   const ac_pt_value *location = &f->value[t->item[3]], *numel = &f->value[t->item[4]];
   const bool view = t->n == 6 && f->value[t->item[5]].kind != AC_PT_NONE;
   if (word->kind != AC_PT_STR || word->n != 7 || memcmp(word->s, "storage", 7) != 0 ||
-      type->kind != ACI_PT_TAG || type->i < 0 || key->kind != AC_PT_STR || location->kind != AC_PT_STR ||
-      numel->kind != AC_PT_INT || view)
-    return REFUSE("arguments", "a persistent id that is not ('storage', type, key, location, numel)");
+      type->kind != ACI_PT_TAG || type->i < 0 || key->kind != AC_PT_STR ||
+      location->kind != AC_PT_STR || numel->kind != AC_PT_INT || view)
+    return REFUSE("arguments",
+                  "a persistent id that is not ('storage', type, key, location, numel)");
   const int dtype = (int)type->i;
   uint64_t bytes;
-  if (numel->i < 0 || __builtin_mul_overflow((uint64_t)numel->i, (uint64_t)dtypes[dtype].bytes, &bytes) ||
+  if (numel->i < 0 ||
+      __builtin_mul_overflow((uint64_t)numel->i, (uint64_t)dtypes[dtype].bytes, &bytes) ||
       bytes > INT64_MAX)
     return REFUSE("size", "storage '%s' of %lld elements",
                   aci_st_shown(key->s, key->n, (char[ACI_ST_SHOWN]){0}), (long long)numel->i);
@@ -110,9 +113,9 @@ ac_status aci_pt_persistent(ac_pt *f, size_t at, uint32_t pid, uint32_t *id, ac_
   }
   const aci_pt_storage *s = &f->storage[f->key_hash[p] - 1];
   if (s->dtype != dtype || s->bytes != bytes)
-    return REFUSE("size", "storage '%s' is %llu elements of %s, and before it was %llu of %s", KEY(s),
-                  (unsigned long long)numel->i, dtypes[dtype].name, (unsigned long long)s->numel,
-                  dtypes[s->dtype].name);
+    return REFUSE("size", "storage '%s' is %llu elements of %s, and before it was %llu of %s",
+                  KEY(s), (unsigned long long)numel->i, dtypes[dtype].name,
+                  (unsigned long long)s->numel, dtypes[s->dtype].name);
   const uint32_t index = f->key_hash[p] - 1;
   AC_TRY(aci_pt_value(f, ACI_PT_STORAGE, at, id, e));
   f->value[*id].i = index;
@@ -121,11 +124,12 @@ ac_status aci_pt_persistent(ac_pt *f, size_t at, uint32_t pid, uint32_t *id, ac_
 
 /* ---- tensors ---- */
 
-static ac_status read_dims(ac_pt *f, size_t at, const ac_pt_value *t, const char *what, int64_t *out,
-                           ac_err *e) {
+static ac_status read_dims(ac_pt *f, size_t at, const ac_pt_value *t, const char *what,
+                           int64_t *out, ac_err *e) {
   if (t->kind != AC_PT_TUPLE)
     return REFUSE("arguments", "a tensor's %s is %s", what, aci_pt_kind_name(t->kind));
-  if (t->n > AC_MAX_DIMS) return REFUSE("bounds", "a tensor of %u dims, more than %d", t->n, AC_MAX_DIMS);
+  if (t->n > AC_MAX_DIMS)
+    return REFUSE("bounds", "a tensor of %u dims, more than %d", t->n, AC_MAX_DIMS);
   for (uint32_t i = 0; i < t->n; i++) {
     const ac_pt_value *v = &f->value[t->item[i]];
     if (v->kind == AC_PT_WIDE_INT) return REFUSE("bounds", "a tensor's %s beyond 64 bits", what);
@@ -137,8 +141,8 @@ static ac_status read_dims(ac_pt *f, size_t at, const ac_pt_value *t, const char
   return AC_OK;
 }
 
-static ac_status check_bounds(ac_pt *f, size_t at, const ac_pt_tensor *t, const aci_pt_storage *s, int width,
-                              ac_err *e) {
+static ac_status check_bounds(ac_pt *f, size_t at, const ac_pt_tensor *t, const aci_pt_storage *s,
+                              int width, ac_err *e) {
   const uint64_t room = s->bytes / (uint64_t)width;
   uint64_t last = (uint64_t)t->offset, numel = 1;
   bool none = false, wide = false;
@@ -147,7 +151,8 @@ static ac_status check_bounds(ac_pt *f, size_t at, const ac_pt_tensor *t, const 
     if (t->shape[d] == 0) none = true;
     else {
       wide = wide || __builtin_mul_overflow(numel, (uint64_t)t->shape[d], &numel);
-      wide = wide || __builtin_mul_overflow((uint64_t)t->shape[d] - 1, (uint64_t)t->stride[d], &span) ||
+      wide = wide ||
+             __builtin_mul_overflow((uint64_t)t->shape[d] - 1, (uint64_t)t->stride[d], &span) ||
              __builtin_add_overflow(last, span, &last);
     }
   }
@@ -158,14 +163,15 @@ static ac_status check_bounds(ac_pt *f, size_t at, const ac_pt_tensor *t, const 
                   (unsigned long long)last, KEY(s), (unsigned long long)room);
   const uint64_t file = f->end - f->begin, most = file > 1 << 20 ? file : 1 << 20;
   if (!none && numel * (uint64_t)width > most)
-    return REFUSE("size",
-                  "a tensor of %llu elements in the %llu of storage '%s': more than the file has bytes for",
-                  (unsigned long long)numel, (unsigned long long)room, KEY(s));
+    return REFUSE(
+        "size",
+        "a tensor of %llu elements in the %llu of storage '%s': more than the file has bytes for",
+        (unsigned long long)numel, (unsigned long long)room, KEY(s));
   return AC_OK;
 }
 
-/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]). v3 has a dtype before
- * the metadata. */
+/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]). v3 has a
+ * dtype before the metadata. */
 ac_status aci_pt_tensor(ac_pt *f, size_t at, uint32_t args, int version, uint32_t *id, ac_err *e) {
   const ac_pt_value *a = &f->value[args];
   const uint32_t least = version == 3 ? 7 : 6;
@@ -173,7 +179,8 @@ ac_status aci_pt_tensor(ac_pt *f, size_t at, uint32_t args, int version, uint32_
     return REFUSE("arguments", "_rebuild_tensor_v%d with %u arguments", version, a->n);
   const ac_pt_value *v[8];
   for (uint32_t i = 0; i < a->n; i++) v[i] = &f->value[a->item[i]];
-  if (v[0]->kind != ACI_PT_STORAGE || v[4]->kind != AC_PT_BOOL || v[5]->kind != AC_PT_DICT || v[5]->n != 0)
+  if (v[0]->kind != ACI_PT_STORAGE || v[4]->kind != AC_PT_BOOL || v[5]->kind != AC_PT_DICT ||
+      v[5]->n != 0)
     return REFUSE("arguments", "of _rebuild_tensor_v%d", version);
   const ac_pt_value *more =
       a->n > least ? v[least] : NULL; /* bits such as a conjugate's would change the values */
@@ -201,7 +208,8 @@ ac_status aci_pt_tensor(ac_pt *f, size_t at, uint32_t args, int version, uint32_
   if (t.has_dtype) t.dtype = (ac_dtype)dtypes[dtype].dtype;
   AC_TRY(read_dims(f, at, v[2], "size", t.shape, e));
   AC_TRY(read_dims(f, at, v[3], "stride", t.stride, e));
-  if (v[2]->n != v[3]->n) return REFUSE("bounds", "a tensor has %u sizes and %u strides", v[2]->n, v[3]->n);
+  if (v[2]->n != v[3]->n)
+    return REFUSE("bounds", "a tensor has %u sizes and %u strides", v[2]->n, v[3]->n);
   AC_TRY(check_bounds(f, at, &t, s, dtypes[dtype].bytes, e));
   s->has_u64 = s->has_u64 || strcmp(t.dtype_name, "uint64") == 0;
   s->has_bool = s->has_bool || t.dtype == AC_BOOL;
@@ -215,8 +223,9 @@ ac_status aci_pt_tensor(ac_pt *f, size_t at, uint32_t args, int version, uint32_
 /* _rebuild_parameter(tensor, requires_grad, hooks): another tensor on the same storage. */
 ac_status aci_pt_parameter(ac_pt *f, size_t at, uint32_t args, uint32_t *id, ac_err *e) {
   const ac_pt_value *a = &f->value[args];
-  if (a->n != 3 || f->value[a->item[0]].kind != AC_PT_TENSOR || f->value[a->item[1]].kind != AC_PT_BOOL ||
-      f->value[a->item[2]].kind != AC_PT_DICT || f->value[a->item[2]].n != 0)
+  if (a->n != 3 || f->value[a->item[0]].kind != AC_PT_TENSOR ||
+      f->value[a->item[1]].kind != AC_PT_BOOL || f->value[a->item[2]].kind != AC_PT_DICT ||
+      f->value[a->item[2]].n != 0)
     return REFUSE("arguments", "of _rebuild_parameter");
   ac_pt_tensor t = f->tensor[f->value[a->item[0]].i];
   t.requires_grad = f->value[a->item[1]].i != 0;

@@ -1,11 +1,12 @@
-/* The values that a pickle makes: their table, lists of items, and the check of the finished tree. Called
- * by pt_pickle.c and pt_global.c. */
+/* The values that a pickle makes: their table, lists of items, and the check of the finished tree.
+ * Called by pt_pickle.c and pt_global.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "file/pt.h"
 
-ac_status aci_pt_room(ac_err *e, const ac_pt *f, void *list, uint32_t n, uint32_t *cap, size_t size) {
+ac_status aci_pt_room(ac_err *e, const ac_pt *f, void *list, uint32_t n, uint32_t *cap,
+                      size_t size) {
   void *old;
   if (n < *cap) return AC_OK;
   const uint32_t more = *cap ? *cap * 2 : 64;
@@ -19,7 +20,8 @@ ac_status aci_pt_room(ac_err *e, const ac_pt *f, void *list, uint32_t n, uint32_
 
 ac_status aci_pt_value(ac_pt *f, int kind, size_t at, uint32_t *id, ac_err *e) {
   if (f->n_values == ACI_PT_MAX_VALUES)
-    return aci_pt_refuse(e, f, f->pickle_at + at, "size", "more than %d values", (int)ACI_PT_MAX_VALUES);
+    return aci_pt_refuse(e, f, f->pickle_at + at, "size", "more than %d values",
+                         (int)ACI_PT_MAX_VALUES);
   AC_TRY(aci_pt_room(e, f, &f->value, f->n_values, &f->cap_values, sizeof *f->value));
   f->value[f->n_values] = (ac_pt_value){.kind = (uint8_t)kind, .at = (uint32_t)at};
   *id = f->n_values++;
@@ -64,9 +66,10 @@ void aci_pt_clear(ac_pt *f) {
 }
 
 const char *aci_pt_kind_name(int kind) {
-  static const char *const names[] = {"None",    "a bool",   "an int",    "an int",  "a float", "a complex",
-                                      "a str",   "bytes",    "a list",    "a tuple", "a set",   "a dict",
-                                      "a dtype", "a tensor", "an object", "no kind", "a name",  "a storage"};
+  static const char *const names[] = {"None",      "a bool", "an int",   "an int",   "a float",
+                                      "a complex", "a str",  "bytes",    "a list",   "a tuple",
+                                      "a set",     "a dict", "a dtype",  "a tensor", "an object",
+                                      "no kind",   "a name", "a storage"};
   _Static_assert((int)ACI_PT_TAG == 15, "names of kinds");
   return kind <= ACI_PT_STORAGE ? names[kind == ACI_PT_TAG       ? 16
                                         : kind == ACI_PT_STORAGE ? 17
@@ -79,7 +82,8 @@ ac_status aci_pt_latin1(ac_pt *f, size_t at, const ac_pt_value *s, uint32_t *id,
   const uint32_t n = s->n;
   f->copied += n;
   if (f->copied > f->pickle_bytes)
-    return aci_pt_refuse(e, f, f->pickle_at + at, "size", "one string is made into bytes again and again");
+    return aci_pt_refuse(e, f, f->pickle_at + at, "size",
+                         "one string is made into bytes again and again");
   AC_TRY(aci_pt_room(e, f, &f->text, f->n_text, &f->cap_text, sizeof *f->text));
   char *out = malloc((size_t)n + 1);
   if (out == NULL) return aci_pt_no_memory(e, f);
@@ -93,7 +97,8 @@ ac_status aci_pt_latin1(ac_pt *f, size_t at, const ac_pt_value *s, uint32_t *id,
       out[len++] = (char)p[i];
     } else {
       out[len++] =
-          (char)((p[i] & 3) << 6 | (p[i + 1] & 0x3F)); /* UTF-8, checked: 0xC2 or 0xC3 and one more */
+          /* UTF-8, checked: 0xC2 or 0xC3 and one more */
+          (char)((p[i] & 3) << 6 | (p[i + 1] & 0x3F));
       i++;
     }
   }
@@ -120,8 +125,8 @@ static ac_status enter(ac_pt *f, visit *stack, int *depth, uint32_t id, ac_err *
     return aci_pt_refuse(e, f, f->pickle_at + v->at, "cycle", "%s contains itself",
                          aci_pt_kind_name(v->kind));
   if (*depth + v->height >= ACI_PT_MAX_DEPTH)
-    return aci_pt_refuse(e, f, f->pickle_at + v->at, "depth", "more than %d values inside each other",
-                         ACI_PT_MAX_DEPTH);
+    return aci_pt_refuse(e, f, f->pickle_at + v->at, "depth",
+                         "more than %d values inside each other", ACI_PT_MAX_DEPTH);
   if (v->mark == DONE) return AC_OK;
   if (!has_items(v->kind)) {
     v->mark = DONE;

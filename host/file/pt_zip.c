@@ -69,9 +69,10 @@ static ac_status place_storages(ac_pt *f, ac_err *e) {
     const ac_pt_tensor *t = &f->tensor[i];
     const int own = aci_pt_dtype_find(t->dtype_name, strlen(t->dtype_name), false);
     if (aci_pt_dtype_at(own)->bytes != aci_pt_dtype_at(f->storage[t->storage].dtype)->bytes)
-      return aci_pt_refuse(e, f, f->pickle_at, "format",
-                           "a big-endian %s in an untyped storage, whose byte order PyTorch leaves open",
-                           t->dtype_name);
+      return aci_pt_refuse(
+          e, f, f->pickle_at, "format",
+          "a big-endian %s in an untyped storage, whose byte order PyTorch leaves open",
+          t->dtype_name);
   }
   return AC_OK;
 }
@@ -93,6 +94,7 @@ ac_status aci_pt_zip(ac_pt *f, ac_err *e) {
   AC_TRY(read_entry(f, x, f->pickle, e));
   AC_TRY(aci_pt_pickle(f, 0, f->pickle_bytes, &used, &f->root, NULL, e));
   if (used != f->pickle_bytes)
-    return aci_pt_refuse(e, f, f->pickle_at + used, "size", "%zu bytes after STOP", f->pickle_bytes - used);
+    return aci_pt_refuse(e, f, f->pickle_at + used, "size", "%zu bytes after STOP",
+                         f->pickle_bytes - used);
   return place_storages(f, e);
 }

@@ -1,6 +1,7 @@
-/* The directory of a torch.save archive: every entry stored as it is, its local header saying the same,
- * entries side by side from the first byte to the directory, the directory to the end. Nothing lies between
- * them that another reader of the file might take for its content. Called by pt_zip.c. */
+/* The directory of a torch.save archive: every entry stored as it is, its local header saying the
+ * same, entries side by side from the first byte to the directory, the directory to the end.
+ * Nothing lies between them that another reader of the file might take for its content. Called by
+ * pt_zip.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,15 +35,18 @@ typedef struct place {
 static ac_status find_directory(ac_pt *f, place *d, ac_err *e) {
   const uint64_t size = f->end - f->begin;
   unsigned char t[EOCD64 + LOCATOR + EOCD];
-  if (size < EOCD) return REFUSE(size, "truncated", "an archive of %llu bytes", (unsigned long long)size);
+  if (size < EOCD)
+    return REFUSE(size, "truncated", "an archive of %llu bytes", (unsigned long long)size);
   const size_t tail = size < sizeof t ? (size_t)size : sizeof t;
   AC_TRY(read_at(f, t, tail, size - tail, e));
   const unsigned char *p = t + tail - EOCD;
   uint64_t end = size - EOCD;
   if (!is_magic(p, 5, 6) || le(p + 20, 2) != 0)
-    return REFUSE(end, "truncated",
-                  "the archive's directory does not end with the file: it was cut, or something follows it");
-  if (le(p + 4, 2) != 0 || le(p + 6, 2) != 0) return REFUSE(end, "format", "an archive of several files");
+    return REFUSE(
+        end, "truncated",
+        "the archive's directory does not end with the file: it was cut, or something follows it");
+  if (le(p + 4, 2) != 0 || le(p + 6, 2) != 0)
+    return REFUSE(end, "format", "an archive of several files");
   *d = (place){.n = le(p + 10, 2), .bytes = le(p + 12, 4), .at = le(p + 16, 4)};
   if (le(p + 8, 2) != d->n) return REFUSE(end, "size", "the directory's numbers of entries differ");
   if (d->at != UINT32_MAX && d->at > end)
@@ -54,11 +58,14 @@ static ac_status find_directory(ac_pt *f, place *d, ac_err *e) {
     if (le(l + 4, 4) != 0 || le(l + 16, 4) != 1)
       return REFUSE(end - LOCATOR, "format", "an archive of several files");
     if (le(l + 8, 8) != at || !is_magic(q, 6, 6) || le(q + 4, 8) != EOCD64 - 12)
-      return REFUSE(end - LOCATOR, "truncated", "the zip64 end of the directory is not before its locator");
-    if (le(q + 16, 4) != 0 || le(q + 20, 4) != 0) return REFUSE(at, "format", "an archive of several files");
+      return REFUSE(end - LOCATOR, "truncated",
+                    "the zip64 end of the directory is not before its locator");
+    if (le(q + 16, 4) != 0 || le(q + 20, 4) != 0)
+      return REFUSE(at, "format", "an archive of several files");
     const place d64 = {.n = le(q + 32, 8), .bytes = le(q + 40, 8), .at = le(q + 48, 8)};
     if (le(q + 24, 8) != d64.n || (d->n != UINT16_MAX && d->n != d64.n) ||
-        (d->bytes != UINT32_MAX && d->bytes != d64.bytes) || (d->at != UINT32_MAX && d->at != d64.at))
+        (d->bytes != UINT32_MAX && d->bytes != d64.bytes) ||
+        (d->at != UINT32_MAX && d->at != d64.at))
       return REFUSE(at, "size", "the directory's two ends differ");
     *d = d64;
     end = at;
@@ -67,8 +74,8 @@ static ac_status find_directory(ac_pt *f, place *d, ac_err *e) {
     return REFUSE(end, "size", "the directory's %llu bytes at %llu do not end at its end record",
                   (unsigned long long)d->bytes, (unsigned long long)d->at);
   if (d->n > d->bytes / CENTRAL || d->n > ACI_PT_MAX_ENTRIES || d->bytes > ACI_PT_MAX_PICKLE)
-    return REFUSE(end, "size", "%llu entries in a directory of %llu bytes", (unsigned long long)d->n,
-                  (unsigned long long)d->bytes);
+    return REFUSE(end, "size", "%llu entries in a directory of %llu bytes",
+                  (unsigned long long)d->n, (unsigned long long)d->bytes);
   return AC_OK;
 }
 
@@ -78,9 +85,11 @@ static bool starts(const char *s, size_t n, const char *with) {
   return n >= strlen(with) && memcmp(s, with, strlen(with)) == 0;
 }
 
-static ac_status check_name(const ac_pt *f, const aci_pt_entry *x, size_t root, uint64_t at, ac_err *e) {
-  static const char *const known[] = {
-      "data.pkl", "version", "byteorder", ".format_version", ".storage_alignment", ".data/serialization_id"};
+static ac_status check_name(const ac_pt *f, const aci_pt_entry *x, size_t root, uint64_t at,
+                            ac_err *e) {
+  static const char *const known[] = {"data.pkl",           "version",
+                                      "byteorder",          ".format_version",
+                                      ".storage_alignment", ".data/serialization_id"};
   const char *s = x->name, *whole = s - root;
   size_t n = x->name_len;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -97,11 +106,12 @@ static ac_status check_name(const ac_pt *f, const aci_pt_entry *x, size_t root, 
 }
 
 /* All names must be in one top folder. x->name becomes the part after the folder. */
-static ac_status split_name(const ac_pt *f, aci_pt_entry *x, const char **root, size_t *n_root, uint64_t at,
-                            ac_err *e) {
+static ac_status split_name(const ac_pt *f, aci_pt_entry *x, const char **root, size_t *n_root,
+                            uint64_t at, ac_err *e) {
   const char *s = x->name, *slash = memchr(s, '/', x->name_len);
   const size_t n = x->name_len;
-  const bool bad = slash == NULL || slash == s || memchr(s, 0, n) != NULL || memchr(s, '\\', n) != NULL;
+  const bool bad =
+      slash == NULL || slash == s || memchr(s, 0, n) != NULL || memchr(s, '\\', n) != NULL;
   if (bad) return REFUSE(at, "name", "entry '%s' is not in the archive's folder", SHOWN(s, n));
   for (size_t i = 0; i < n; i++) {
     const bool begins = i == 0 || s[i - 1] == '/';
@@ -123,8 +133,8 @@ static ac_status split_name(const ac_pt *f, aci_pt_entry *x, const char **root, 
 
 /* ---- one entry ---- */
 
-/* The zip64 field of an entry's extra data has the values that do not fit into the header, in this order.
- * False: too short. */
+/* The zip64 field of an entry's extra data has the values that do not fit into the header, in this
+ * order. False: too short. */
 static bool widen(const unsigned char *extra, size_t n, uint64_t *const *wide, int n_wide) {
   const unsigned char *end = extra + n;
   for (const unsigned char *p = extra; end - p >= 4;) {
@@ -147,7 +157,8 @@ static bool widen(const unsigned char *extra, size_t n, uint64_t *const *wide, i
   return true;
 }
 
-/* The local header and the bytes after the data must match the directory. The entry must end at `next`. */
+/* The local header and the bytes after the data must match the directory. The entry must end at
+ * `next`. */
 static ac_status check_local(const ac_pt *f, aci_pt_entry *x, uint64_t next, ac_err *e) {
   unsigned char h[LOCAL], *rest;
   const char *whole = x->name; /* still with its folder */
@@ -157,15 +168,16 @@ static ac_status check_local(const ac_pt *f, aci_pt_entry *x, uint64_t next, ac_
     return REFUSE(at, "size", "entry '%s' overlaps what follows", SHOWN(whole, x->name_len));
   AC_TRY(read_at(f, h, LOCAL, at, e));
   const size_t n_name = (size_t)le(h + 26, 2), n_extra = (size_t)le(h + 28, 2);
-  if (!is_magic(h, 3, 4)) return REFUSE(at, "name", "no entry '%s' begins here", SHOWN(whole, x->name_len));
+  if (!is_magic(h, 3, 4))
+    return REFUSE(at, "name", "no entry '%s' begins here", SHOWN(whole, x->name_len));
   if (n_name + n_extra > next - at - LOCAL)
     return REFUSE(at, "size", "entry '%s' overlaps what follows", SHOWN(whole, x->name_len));
   if ((rest = malloc(n_name + n_extra + 1)) == NULL) return aci_pt_no_memory(e, f);
   ac_status st = read_at(f, rest, n_name + n_extra, at + LOCAL, e);
   if (st != AC_OK) goto done;
   if (n_name != x->name_len || memcmp(rest, whole, n_name) != 0) {
-    st = REFUSE(at, "name", "entry '%s' is '%s' in the directory", SHOWN((const char *)rest, n_name),
-                SHOWN(whole, x->name_len));
+    st = REFUSE(at, "name", "entry '%s' is '%s' in the directory",
+                SHOWN((const char *)rest, n_name), SHOWN(whole, x->name_len));
     goto done;
   }
   uint64_t packed = le(h + 18, 4), size = le(h + 22, 4), crc = le(h + 14, 4);
@@ -173,7 +185,8 @@ static ac_status check_local(const ac_pt *f, aci_pt_entry *x, uint64_t next, ac_
   const bool later = (flags & FLAG_DESCRIPTOR) && crc == 0 && packed == 0 && size == 0;
   if (le(h + 6, 2) != flags || le(h + 8, 2) != 0 || !widen(rest + n_name, n_extra, wide, 2) ||
       (!later && (crc != x->crc || packed != x->bytes || size != x->bytes))) {
-    st = REFUSE(at, "size", "entry '%s' is described otherwise in the directory", SHOWN(whole, x->name_len));
+    st = REFUSE(at, "size", "entry '%s' is described otherwise in the directory",
+                SHOWN(whole, x->name_len));
     goto done;
   }
   x->at = at + LOCAL + n_name + n_extra;
@@ -192,17 +205,18 @@ static ac_status check_local(const ac_pt *f, aci_pt_entry *x, uint64_t next, ac_
       st = REFUSE(after, "size", "what follows the data of entry '%s' does not describe it",
                   SHOWN(whole, x->name_len));
   } else if (gap != 0) {
-    st = REFUSE(after, "size", "%llu bytes after entry '%s' belong to no entry", (unsigned long long)gap,
-                SHOWN(whole, x->name_len));
+    st = REFUSE(after, "size", "%llu bytes after entry '%s' belong to no entry",
+                (unsigned long long)gap, SHOWN(whole, x->name_len));
   }
 done:
   free(rest);
   return st;
 }
 
-static ac_status read_entry(ac_pt *f, aci_pt_entry *x, const unsigned char *p, size_t left, uint64_t at,
-                            size_t *used, ac_err *e) {
-  if (left < CENTRAL || !is_magic(p, 1, 2)) return REFUSE(at, "size", "no entry of the directory is here");
+static ac_status read_entry(ac_pt *f, aci_pt_entry *x, const unsigned char *p, size_t left,
+                            uint64_t at, size_t *used, ac_err *e) {
+  if (left < CENTRAL || !is_magic(p, 1, 2))
+    return REFUSE(at, "size", "no entry of the directory is here");
   const size_t n_name = (size_t)le(p + 28, 2), n_extra = (size_t)le(p + 30, 2),
                n_comment = (size_t)le(p + 32, 2);
   if (n_name + n_extra > left - CENTRAL || n_comment != 0)
@@ -210,11 +224,11 @@ static ac_status read_entry(ac_pt *f, aci_pt_entry *x, const unsigned char *p, s
   const char *name = (const char *)p + CENTRAL;
   const uint32_t flags = (uint32_t)le(p + 8, 2);
   if (le(p + 10, 2) != 0 || (flags & 1) != 0)
-    return REFUSE(at, "compressed", "entry '%s' is %s, which torch.save never writes", SHOWN(name, n_name),
-                  (flags & 1) ? "encrypted" : "compressed");
+    return REFUSE(at, "compressed", "entry '%s' is %s, which torch.save never writes",
+                  SHOWN(name, n_name), (flags & 1) ? "encrypted" : "compressed");
   if ((flags & ~(uint32_t)(FLAG_DESCRIPTOR | FLAG_UTF8)) != 0 || le(p + 34, 2) != 0)
-    return REFUSE(at, "format", "entry '%s' has flags 0x%x or lies in another file", SHOWN(name, n_name),
-                  flags);
+    return REFUSE(at, "format", "entry '%s' has flags 0x%x or lies in another file",
+                  SHOWN(name, n_name), flags);
   uint64_t packed = le(p + 20, 4), size = le(p + 24, 4), header = le(p + 42, 4);
   uint64_t *const wide[] = {&size, &packed, &header};
   if (!widen(p + CENTRAL + n_name, n_extra, wide, 3) || packed != size)
@@ -259,7 +273,8 @@ ac_status aci_pt_zip_directory(ac_pt *f, ac_err *e) {
     aci_pt_entry *x = &f->entry[i];
     AC_TRY(read_entry(f, x, f->directory + at, (size_t)d.bytes - at, d.at + at, &used, e));
   }
-  if (at != d.bytes) return REFUSE(d.at + at, "size", "bytes after the last entry of the directory");
+  if (at != d.bytes)
+    return REFUSE(d.at + at, "size", "bytes after the last entry of the directory");
   f->n_entries = (uint32_t)d.n;
   if (d.n > 1) qsort(f->entry, (size_t)d.n, sizeof *f->entry, by_place);
   for (uint32_t i = 0; i < f->n_entries; i++) {

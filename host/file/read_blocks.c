@@ -1,5 +1,5 @@
-/* Long reads, in blocks on several threads: a thread copies out of the page cache at a fraction of the memory's rate. Called by the readers
- * of tensors and by host/ckpt. */
+/* Long reads, in blocks on several threads: a thread copies out of the page cache at a fraction of
+ * the memory's rate. Called by the readers of tensors and by host/ckpt. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 enum { PIECE = 256 << 10, BLOCK = 1 << 20 };
 
 /* On the calling thread. p: NULL for the checksum alone. crc: NULL for the bytes alone. */
-static ac_status read_serially(int fd, const char *path, unsigned char *p, uint64_t n, uint64_t offset, uint32_t *crc, ac_err *e) {
+static ac_status read_serially(int fd, const char *path, unsigned char *p, uint64_t n,
+                               uint64_t offset, uint32_t *crc, ac_err *e) {
   if (p != NULL && crc == NULL) return aci_pread_all(fd, path, p, (size_t)n, offset, e);
   unsigned char *buf = p == NULL ? malloc(PIECE) : NULL;
   if (p == NULL && buf == NULL) return AC_FAIL(e, OOM, "no memory to read %s", path);
@@ -51,8 +52,9 @@ static void read_range(void *arg, int64_t begin, int64_t end) {
     ac_err e;
     if (i > atomic_load_explicit(&j->bad, memory_order_relaxed)) return;
     const uint64_t at = (uint64_t)i * BLOCK;
-    const ac_status st = read_serially(j->fd, j->path, j->p != NULL ? j->p + at : NULL, bytes_of(j, i), j->offset + at,
-                                       j->crc != NULL ? &j->crc[i] : NULL, &e);
+    const ac_status st =
+        read_serially(j->fd, j->path, j->p != NULL ? j->p + at : NULL, bytes_of(j, i),
+                      j->offset + at, j->crc != NULL ? &j->crc[i] : NULL, &e);
     if (st == AC_OK) continue;
     pthread_mutex_lock(&j->lock);
     if (i < atomic_load_explicit(&j->bad, memory_order_relaxed)) {
@@ -65,7 +67,8 @@ static void read_range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-ac_status aci_read_blocks(int fd, const char *path, void *p, uint64_t n, uint64_t offset, ac_team *team, uint32_t *crc, ac_err *e) {
+ac_status aci_read_blocks(int fd, const char *path, void *p, uint64_t n, uint64_t offset,
+                          ac_team *team, uint32_t *crc, ac_err *e) {
   const int64_t blocks = (int64_t)((n + BLOCK - 1) / BLOCK);
   if (team == NULL || blocks < 2) return read_serially(fd, path, p, n, offset, crc, e);
   read_job j = {.fd = fd, .path = path, .p = p, .n = n, .offset = offset, .bad = INT64_MAX};

@@ -1,5 +1,6 @@
-/* The header of a safetensors file, event by event: entries and metadata, or the rule that it breaks. Called by
- * safetensors_read.c. The header's bytes bound the allocations here, whatever sizes they claim. */
+/* The header of a safetensors file, event by event: entries and metadata, or the rule that it
+ * breaks. Called by safetensors_read.c. The header's bytes bound the allocations here, whatever
+ * sizes they claim. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +27,8 @@ const char *aci_st_shown(const char *s, size_t n, char buf[ACI_ST_SHOWN]) {
   return buf;
 }
 
-ac_status aci_st_refuse(ac_err *e, const ac_safetensors *f, uint64_t at, const char *rule, const char *fmt,
-                        ...) {
+ac_status aci_st_refuse(ac_err *e, const ac_safetensors *f, uint64_t at, const char *rule,
+                        const char *fmt, ...) {
   char what[300], path[ACI_PATH_SHOWN];
   va_list ap;
   va_start(ap, fmt);
@@ -121,7 +122,8 @@ static ac_status on_tensor_key(reader *r, const aci_json_event *ev, ac_err *e) {
              : ev->len == 12 && memcmp(ev->text, "data_offsets", 12) == 0 ? F_OFFSETS
                                                                           : F_NONE;
   if (r->field == F_NONE)
-    return RULE("R6", "tensor '%s' has a key '%s'; only dtype, shape and data_offsets may stand there",
+    return RULE("R6",
+                "tensor '%s' has a key '%s'; only dtype, shape and data_offsets may stand there",
                 CURRENT, TEXT_OF(ev));
   r->seen |= (int)r->field;
   r->at = FIELD;
@@ -134,7 +136,8 @@ static ac_status on_field(reader *r, const aci_json_event *ev, ac_err *e) {
     if (ev->type != ACI_JSON_STRING)
       return RULE("R6", "tensor '%s': dtype is %s, not a string", CURRENT, type_name(ev->type));
     const aci_st_dtype *d = aci_st_dtype_find(ev->text, ev->len);
-    if (d == NULL) return RULE("R9", "tensor '%s' has the unknown dtype '%s'", CURRENT, TEXT_OF(ev));
+    if (d == NULL)
+      return RULE("R9", "tensor '%s' has the unknown dtype '%s'", CURRENT, TEXT_OF(ev));
     t->pub.dtype_name = d->name;
     t->bits = (uint32_t)d->bits;
     t->pub.has_dtype = d->dtype >= 0;
@@ -163,7 +166,8 @@ static ac_status on_list(reader *r, const aci_json_event *ev, ac_err *e) {
                 number ? TEXT_OF(ev) : type_name(ev->type));
   }
   if (r->at == SHAPE) return add_dim(r, ev, e);
-  if (r->n_offsets == 2) return RULE("R6", "tensor '%s': data_offsets has more than 2 numbers", CURRENT);
+  if (r->n_offsets == 2)
+    return RULE("R6", "tensor '%s': data_offsets has more than 2 numbers", CURRENT);
   *(r->n_offsets++ == 0 ? &t->pub.begin : &t->pub.end) = (uint64_t)ev->i;
   return AC_OK;
 }
@@ -184,8 +188,8 @@ static ac_status end_tensor(reader *r, const aci_json_event *ev, ac_err *e) {
   if (n % 8 != 0)
     return RULE("R9", "tensor '%s': %llu bits are no whole bytes", CURRENT, (unsigned long long)n);
   if (t->pub.end < t->pub.begin || t->pub.end - t->pub.begin != n / 8)
-    return RULE("R9", "tensor '%s': offsets %llu to %llu do not span the %llu bytes of its shape", CURRENT,
-                (unsigned long long)t->pub.begin, (unsigned long long)t->pub.end,
+    return RULE("R9", "tensor '%s': offsets %llu to %llu do not span the %llu bytes of its shape",
+                CURRENT, (unsigned long long)t->pub.begin, (unsigned long long)t->pub.end,
                 (unsigned long long)(n / 8));
   r->at = NAME;
   return AC_OK;
@@ -196,8 +200,11 @@ static ac_status add_meta(reader *r, const aci_json_event *ev, ac_err *e) {
   bool key = ev->type == ACI_JSON_KEY;
   if (memchr(ev->text, 0, ev->len) != NULL)
     return RULE("R13", "__metadata__ has a zero byte in '%s'", TEXT_OF(ev));
-  if (key) r->is_crc = ev->len == strlen(ACI_ST_CRC_KEY) && memcmp(ev->text, ACI_ST_CRC_KEY, ev->len) == 0;
-  if (r->is_crc) { /* the checksums belong to this file and are not handed to callers, who might copy them into another one */
+  if (key)
+    r->is_crc = ev->len == strlen(ACI_ST_CRC_KEY) && memcmp(ev->text, ACI_ST_CRC_KEY, ev->len) == 0;
+  /* the checksums belong to this file and are not handed to callers, who might copy them into
+   * another one */
+  if (r->is_crc) {
     f->has_crc = true;
     f->crc_header_at = 8 + ev->offset;
     return key ? AC_OK : keep(f, ev->text, ev->len, &f->crc_at, e);
@@ -256,7 +263,9 @@ static ac_status on_event(void *user, const aci_json_event *ev, ac_err *e) {
 ac_status aci_st_header(ac_safetensors *f, const char *header, size_t n, ac_err *e) {
   reader r = {.f = f};
   for (size_t i = 0; i < n;) {
-    int len = (unsigned char)header[i] < 0x80 ? 1 : aci_utf8_length((const unsigned char *)header + i, n - i);
+    int len = (unsigned char)header[i] < 0x80
+                  ? 1
+                  : aci_utf8_length((const unsigned char *)header + i, n - i);
     if (len == 0) return aci_st_refuse(e, f, 8 + i, "R4", "the header is not UTF-8");
     i += (size_t)len;
   }
@@ -269,7 +278,8 @@ ac_status aci_st_header(ac_safetensors *f, const char *header, size_t n, ac_err 
                                                              : "R5";
   if (r.at >= TENSOR) {
     char name[ACI_ST_SHOWN];
-    return aci_st_refuse(e, f, 8 + r.fault.offset, rule, "tensor '%s': %s", current(&r, name), r.fault.what);
+    return aci_st_refuse(e, f, 8 + r.fault.offset, rule, "tensor '%s': %s", current(&r, name),
+                         r.fault.what);
   }
   return aci_st_refuse(e, f, 8 + r.fault.offset, rule, "%s", r.fault.what);
 }

@@ -1,5 +1,6 @@
-/* Reader of safetensors: opens, checks every rule, finds tensors by name, reads their bytes. The header
- * itself is read by safetensors_header.c. Called by the bindings and by the checkpoint code. */
+/* Reader of safetensors: opens, checks every rule, finds tensors by name, reads their bytes. The
+ * header itself is read by safetensors_header.c. Called by the bindings and by the checkpoint
+ * code. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,9 +43,9 @@ static ac_status check_places(ac_safetensors *f, ac_err *e) {
   if (at != f->file_bytes - f->data_at) {
     const char *which = f->n == 0 ? "no tensor" : NAME(&f->entry[f->n - 1]);
     uint64_t where = f->data_at + at < f->file_bytes ? f->data_at + at : f->file_bytes;
-    return aci_st_refuse(e, f, where, "R11",
-                         "the data ends with tensor '%s' after %llu bytes, the file after %llu", which,
-                         (unsigned long long)at, (unsigned long long)(f->file_bytes - f->data_at));
+    return aci_st_refuse(
+        e, f, where, "R11", "the data ends with tensor '%s' after %llu bytes, the file after %llu",
+        which, (unsigned long long)at, (unsigned long long)(f->file_bytes - f->data_at));
   }
   return AC_OK;
 }
@@ -65,7 +66,9 @@ static ac_status build_index(ac_safetensors *f, ac_err *e) {
   return AC_OK;
 }
 
-static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+static int hex(char c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
 
 /* R15: one line for each tensor, in the order of the bytes. */
 static ac_status read_checksums(ac_safetensors *f, ac_err *e) {
@@ -86,7 +89,8 @@ static ac_status read_checksums(ac_safetensors *f, ac_err *e) {
   }
   return *s == 0 ? AC_OK
                  : aci_st_refuse(e, f, f->crc_header_at, "R15",
-                                 "'%s' has more lines than the file has tensors (%d)", ACI_ST_CRC_KEY, f->n);
+                                 "'%s' has more lines than the file has tensors (%d)",
+                                 ACI_ST_CRC_KEY, f->n);
 }
 
 static ac_status open_and_check(ac_safetensors *f, ac_err *e) {
@@ -99,11 +103,11 @@ static ac_status open_and_check(ac_safetensors *f, ac_err *e) {
   AC_TRY(aci_pread_all(f->fd, f->path, head, 8, 0, e));
   for (int i = 7; i >= 0; i--) n = n << 8 | head[i];
   if (n > ACI_ST_MAX_HEADER)
-    return aci_st_refuse(e, f, 0, "R2", "a header of %llu bytes, more than %llu", (unsigned long long)n,
-                         ACI_ST_MAX_HEADER);
+    return aci_st_refuse(e, f, 0, "R2", "a header of %llu bytes, more than %llu",
+                         (unsigned long long)n, ACI_ST_MAX_HEADER);
   if (n > f->file_bytes - 8)
-    return aci_st_refuse(e, f, 0, "R3", "a header of %llu bytes in a file of %llu", (unsigned long long)n,
-                         (unsigned long long)f->file_bytes);
+    return aci_st_refuse(e, f, 0, "R3", "a header of %llu bytes in a file of %llu",
+                         (unsigned long long)n, (unsigned long long)f->file_bytes);
   f->data_at = 8 + n;
   char *header = malloc((size_t)n + 1);
   if (header == NULL) return no_memory(f, e);
@@ -143,7 +147,9 @@ void ac_safetensors_close(ac_safetensors *f) {
 }
 
 int ac_safetensors_count(const ac_safetensors *f) { return f->n; }
-const ac_safetensors_entry *ac_safetensors_at(const ac_safetensors *f, int i) { return &f->entry[i].pub; }
+const ac_safetensors_entry *ac_safetensors_at(const ac_safetensors *f, int i) {
+  return &f->entry[i].pub;
+}
 int ac_safetensors_n_metadata(const ac_safetensors *f) { return f->n_meta / 2; }
 void ac_safetensors_metadata(const ac_safetensors *f, int i, const char **key, const char **value) {
   *key = f->text + f->meta_at[2 * i];
@@ -159,11 +165,12 @@ const ac_safetensors_entry *ac_safetensors_find(const ac_safetensors *f, const c
 
 static ac_status mismatch(const ac_safetensors *f, const aci_st_entry *t, ac_err *e) {
   char path[ACI_PATH_SHOWN];
-  return AC_FAIL(e, PARSE,
-                 "%s: rule R15 at byte %llu: tensor '%s' does not match its checksum: the file is damaged, or was "
-                 "rewritten with the metadata ('%s') of another",
-                 aci_path_shown(f->path, path), (unsigned long long)(f->data_at + t->pub.begin), NAME(t),
-                 ACI_ST_CRC_KEY);
+  return AC_FAIL(
+      e, PARSE,
+      "%s: rule R15 at byte %llu: tensor '%s' does not match its checksum: the file is damaged, or was "
+      "rewritten with the metadata ('%s') of another",
+      aci_path_shown(f->path, path), (unsigned long long)(f->data_at + t->pub.begin), NAME(t),
+      ACI_ST_CRC_KEY);
 }
 
 ac_status ac_safetensors_verify(ac_safetensors *f, ac_err *e) {
@@ -171,20 +178,24 @@ ac_status ac_safetensors_verify(ac_safetensors *f, ac_err *e) {
   for (int i = 0; i < f->n; i++) {
     const aci_st_entry *t = &f->entry[i];
     uint32_t crc;
-    AC_TRY(aci_read_blocks(f->fd, f->path, NULL, t->pub.end - t->pub.begin, f->data_at + t->pub.begin, NULL, &crc, e));
+    AC_TRY(aci_read_blocks(f->fd, f->path, NULL, t->pub.end - t->pub.begin,
+                           f->data_at + t->pub.begin, NULL, &crc, e));
     if (crc != t->crc) return mismatch(f, t, e);
   }
   return AC_OK;
 }
 
 /* n bytes of t to p, dst's memory. */
-static ac_status read_into(ac_safetensors *f, const aci_st_entry *t, const ac_tensor *dst, unsigned char *p, size_t n, ac_err *e) {
+static ac_status read_into(ac_safetensors *f, const aci_st_entry *t, const ac_tensor *dst,
+                           unsigned char *p, size_t n, ac_err *e) {
   atomic_fetch_add_explicit(&dst->storage->version, 1,
                             memory_order_relaxed); /* copies and saved tensors are stale now */
   uint32_t crc = 0;
-  AC_TRY(aci_read_blocks(f->fd, f->path, p, n, f->data_at + t->pub.begin, dst->device->team, t->has_crc ? &crc : NULL, e));
+  AC_TRY(aci_read_blocks(f->fd, f->path, p, n, f->data_at + t->pub.begin, dst->device->team,
+                         t->has_crc ? &crc : NULL, e));
   if (t->has_crc && crc != t->crc) return mismatch(f, t, e);
-  if (t->pub.dtype == AC_BOOL) /* a byte of a boolean must be 0 or 1, but a file may hold any value */
+  /* a byte of a boolean must be 0 or 1, but a file may hold any value */
+  if (t->pub.dtype == AC_BOOL)
     for (size_t i = 0; i < n; i++) p[i] = p[i] != 0;
   return AC_OK;
 }
@@ -200,7 +211,8 @@ ac_status ac_safetensors_read(ac_safetensors *f, const ac_safetensors_entry *ent
   size_t n = (size_t)(entry->end - entry->begin);
   if ((ac_dtype)dst->dtype != entry->dtype || !aci_is_contiguous(dst) ||
       (size_t)dst->numel * aci_dsize(entry->dtype) != n)
-    return AC_FAIL(e, INVALID, "%s: tensor '%s', %zu bytes of %s, does not fit its destination: %s%s", shown,
+    return AC_FAIL(e, INVALID,
+                   "%s: tensor '%s', %zu bytes of %s, does not fit its destination: %s%s", shown,
                    NAME(t), n, ac_dtype_name(entry->dtype), aci_tensor_str(dst, is, sizeof is),
                    aci_is_contiguous(dst) ? "" : ", not contiguous");
   if (n == 0) return AC_OK;

@@ -1,6 +1,6 @@
-/* Writer of safetensors: descending alignment, then name. The header is padded. The metadata has a CRC-32C per tensor,
- * computed while the bytes are written. Called by the bindings (one file, replaced atomically) and by host/ckpt (many files in
- * a new folder). */
+/* Writer of safetensors: descending alignment, then name. The header is padded. The metadata has a
+ * CRC-32C per tensor, computed while the bytes are written. Called by the bindings (one file,
+ * replaced atomically) and by host/ckpt (many files in a new folder). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,10 +60,12 @@ static ac_status check(const char *path, const aci_st_item *v, int n, ac_err *e)
     char name[ACI_ST_SHOWN], shown[ACI_PATH_SHOWN], is[128];
     aci_st_shown(v[i].name, strlen(v[i].name), name);
     path = aci_path_shown(path, shown);
-    if (!aci_is_contiguous(v[i].tensor) || (v[i].tensor->numel > 0 && v[i].data == NULL && v[i].tensor->storage->provider == NULL))
-      return AC_FAIL(e, INVALID,
-                     "%s: tensor '%s' is %s; only contiguous tensors that the host can read are written",
-                     path, name, aci_tensor_str(v[i].tensor, is, sizeof is));
+    if (!aci_is_contiguous(v[i].tensor) ||
+        (v[i].tensor->numel > 0 && v[i].data == NULL && v[i].tensor->storage->provider == NULL))
+      return AC_FAIL(
+          e, INVALID,
+          "%s: tensor '%s' is %s; only contiguous tensors that the host can read are written", path,
+          name, aci_tensor_str(v[i].tensor, is, sizeof is));
     if (strlen(v[i].name) > ACI_ST_MAX_NAME || strcmp(v[i].name, "__metadata__") == 0)
       return AC_FAIL(e, INVALID, "%s: '%s' cannot be a tensor's name: %s", path, name,
                      v[i].name[0] == '_' ? "the format uses it" : "longer than 1024 bytes");
@@ -95,8 +97,10 @@ static ac_status check_unique(const char *path, const char *what, int n, const c
 static void str(aci_json_writer *w, const char *s) { aci_json_string(w, s, strlen(s)); }
 static void key(aci_json_writer *w, const char *s) { aci_json_key(w, s, strlen(s)); }
 
-/* The head, padded with blanks. The checksums are one string of the metadata, a line of zeros per tensor until they are known. */
-static ac_status make_head(aci_st_plan *p, int n_meta, const char *const *keys, const char *const *values, size_t align, ac_err *e) {
+/* The head, padded with blanks. The checksums are one string of the metadata, a line of zeros per
+ * tensor until they are known. */
+static ac_status make_head(aci_st_plan *p, int n_meta, const char *const *keys,
+                           const char *const *values, size_t align, ac_err *e) {
   aci_strbuf *out = &p->head;
   aci_json_writer w = {.out = out};
   aci_strbuf crc = {0};
@@ -147,14 +151,16 @@ static ac_status make_head(aci_st_plan *p, int n_meta, const char *const *keys, 
   return AC_OK;
 }
 
-ac_status aci_st_plan_make(aci_st_plan *p, const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,
-                           const char *const *keys, const char *const *values, size_t align, ac_err *e) {
+ac_status aci_st_plan_make(aci_st_plan *p, const char *path, int n, const char *const *names,
+                           ac_tensor *const *tensors, int n_meta, const char *const *keys,
+                           const char *const *values, size_t align, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
   AC_TRY(check_unique(path, "two tensors", n, names, e));
   AC_TRY(check_unique(path, "two metadata values", n_meta, keys, e));
   for (int i = 0; i < n_meta; i++)
     if (strcmp(keys[i], ACI_ST_CRC_KEY) == 0)
-      return AC_FAIL(e, INVALID, "%s: the metadata key '%s' is reserved", aci_path_shown(path, shown), keys[i]);
+      return AC_FAIL(e, INVALID, "%s: the metadata key '%s' is reserved",
+                     aci_path_shown(path, shown), keys[i]);
   p->item = malloc((size_t)(n > 0 ? n : 1) * sizeof *p->item);
   if (p->item == NULL) return AC_FAIL(e, OOM, "%s: no memory", aci_path_shown(path, shown));
   p->n = n;
@@ -162,7 +168,8 @@ ac_status aci_st_plan_make(aci_st_plan *p, const char *path, int n, const char *
     const ac_tensor *t = tensors[i];
     p->item[i] = (aci_st_item){.name = names[i],
                                .tensor = tensors[i],
-                               .data = t->storage->provider == NULL ? ac_tensor_data(t) : NULL, /* fetched when it is written */
+                               /* fetched when it is written */
+                               .data = t->storage->provider == NULL ? ac_tensor_data(t) : NULL,
                                .bytes = (uint64_t)t->numel * aci_dsize((ac_dtype)t->dtype)};
     p->data += p->item[i].bytes;
   }
@@ -170,20 +177,24 @@ ac_status aci_st_plan_make(aci_st_plan *p, const char *path, int n, const char *
   qsort(p->item, (size_t)n, sizeof *p->item, by_alignment_then_name);
   AC_TRY(make_head(p, n_meta, keys, values, align, e));
   if (p->head.len - 8 > ACI_ST_MAX_HEADER)
-    return AC_FAIL(e, INVALID, "%s: the header would have %zu bytes (limit %llu)", aci_path_shown(path, shown), p->head.len - 8,
-                   ACI_ST_MAX_HEADER);
+    return AC_FAIL(e, INVALID, "%s: the header would have %zu bytes (limit %llu)",
+                   aci_path_shown(path, shown), p->head.len - 8, ACI_ST_MAX_HEADER);
   return AC_OK;
 }
 
-/* Puts the checksums into their places in the head: a line is 8 digits, and a line end, escaped, 2 characters. */
+/* Puts the checksums into their places in the head: a line is 8 digits, and a line end, escaped, 2
+ * characters. */
 static void seal(aci_st_plan *p) {
   static const char digits[] = "0123456789abcdef";
   for (int i = 0; i < p->n; i++)
-    for (int k = 0; k < 8; k++) p->head.s[p->crc_at + (size_t)i * 10 + (size_t)k] = digits[p->item[i].crc >> (28 - 4 * k) & 15];
+    for (int k = 0; k < 8; k++)
+      p->head.s[p->crc_at + (size_t)i * 10 + (size_t)k] =
+          digits[p->item[i].crc >> (28 - 4 * k) & 15];
 }
 
 static ac_status put(aci_st_item *x, aci_disk *d, ac_err *e) {
-  if (x->data != NULL || x->bytes == 0) return aci_disk_put(d, x->data, (size_t)x->bytes, &x->crc, e);
+  if (x->data != NULL || x->bytes == 0)
+    return aci_disk_put(d, x->data, (size_t)x->bytes, &x->crc, e);
   aci_host_read r;
   AC_TRY(aci_host_read_open(x->tensor, false, &r, e));
   const size_t skip = (size_t)x->tensor->offset * aci_dsize((ac_dtype)x->tensor->dtype);
@@ -192,7 +203,8 @@ static ac_status put(aci_st_item *x, aci_disk *d, ac_err *e) {
   return st;
 }
 
-ac_status aci_st_plan_write(aci_st_plan *p, aci_disk *d, int fd, const char *path, uint32_t *crc, ac_err *e) {
+ac_status aci_st_plan_write(aci_st_plan *p, aci_disk *d, int fd, const char *path, uint32_t *crc,
+                            ac_err *e) {
   AC_TRY(aci_disk_begin(d, fd, path, p->head.len, aci_st_plan_bytes(p), e));
   for (int i = 0; i < p->n; i++) {
     p->item[i].crc = 0;
@@ -212,8 +224,9 @@ void aci_st_plan_fini(aci_st_plan *p) {
   *p = (aci_st_plan){0};
 }
 
-ac_status aci_st_write(struct aci_set *set, const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,
-                       const char *const *keys, const char *const *values, ac_err *e) {
+ac_status aci_st_write(struct aci_set *set, const char *path, int n, const char *const *names,
+                       ac_tensor *const *tensors, int n_meta, const char *const *keys,
+                       const char *const *values, ac_err *e) {
   ac_status st;
   aci_st_plan p = {0};
   aci_atomic_file f = {.fd = -1};
@@ -221,7 +234,8 @@ ac_status aci_st_write(struct aci_set *set, const char *path, int n, const char 
   aci_disk_params(&d);
   AC_GOTO(done, st, aci_st_plan_make(&p, path, n, names, tensors, n_meta, keys, values, 8, e));
   const uint64_t bytes = aci_st_plan_bytes(&p);
-  AC_GOTO(done, st, set != NULL ? aci_set_add(set, path, bytes, &f, e) : aci_atomic_open(&f, path, bytes, e));
+  AC_GOTO(done, st,
+          set != NULL ? aci_set_add(set, path, bytes, &f, e) : aci_atomic_open(&f, path, bytes, e));
   AC_GOTO(done, st, aci_st_plan_write(&p, &d, f.fd, f.path, NULL, e));
   st = aci_atomic_commit(&f, e);
 done:
@@ -231,7 +245,8 @@ done:
   return st;
 }
 
-ac_status ac_safetensors_write(const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,
-                               const char *const *keys, const char *const *values, ac_err *e) {
+ac_status ac_safetensors_write(const char *path, int n, const char *const *names,
+                               ac_tensor *const *tensors, int n_meta, const char *const *keys,
+                               const char *const *values, ac_err *e) {
   return aci_st_write(NULL, path, n, names, tensors, n_meta, keys, values, e);
 }

@@ -44,7 +44,8 @@ ac_status aci_set_open(const char *folder, unsigned mode, aci_set **out, ac_err 
   s->note.fd = -1;
   s->mode = mode;
   s->folder = strdup(folder[0] != 0 ? folder : ".");
-  for (size_t n = s->folder == NULL ? 0 : strlen(s->folder); n > 1 && s->folder[n - 1] == '/';) s->folder[--n] = 0;
+  for (size_t n = s->folder == NULL ? 0 : strlen(s->folder); n > 1 && s->folder[n - 1] == '/';)
+    s->folder[--n] = 0;
   char *note = s->folder == NULL ? NULL : aci_set_join(s->folder, ACI_SET_NOTE);
   if (note == NULL) {
     st = no_memory(folder, e);
@@ -65,13 +66,18 @@ fail:
 
 static ac_status new_entry(aci_set *s, const char *name, set_entry **out, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
-  if (s->closed) return AC_FAIL(e, RELEASED, "%s: the set of files is closed", aci_path_shown(s->folder, shown));
+  if (s->closed)
+    return AC_FAIL(e, RELEASED, "%s: the set of files is closed", aci_path_shown(s->folder, shown));
   if (!aci_set_fine(name) || strcmp(name, ACI_SET_NOTE) == 0)
-    return AC_FAIL(e, INVALID, "%s: '%.100s' is not a valid name for a file of a set; use one component without control characters",
-                   aci_path_shown(s->folder, shown), name);
+    return AC_FAIL(
+        e, INVALID,
+        "%s: '%.100s' is not a valid name for a file of a set; use one component without control characters",
+        aci_path_shown(s->folder, shown), name);
   for (int i = 0; i < s->n; i++)
-    if (strcmp(s->entry[i].name, name) == 0 && (s->entry[i].tmp != NULL || s->entry[i].open != NULL || s->entry[i].removed))
-      return AC_FAIL(e, INVALID, "%s: the set already has a file '%s'", aci_path_shown(s->folder, shown), name);
+    if (strcmp(s->entry[i].name, name) == 0 &&
+        (s->entry[i].tmp != NULL || s->entry[i].open != NULL || s->entry[i].removed))
+      return AC_FAIL(e, INVALID, "%s: the set already has a file '%s'",
+                     aci_path_shown(s->folder, shown), name);
   if (s->n == s->cap) {
     const int cap = s->cap > 0 ? 2 * s->cap : 8;
     set_entry *more = realloc(s->entry, (size_t)cap * sizeof *more);
@@ -87,7 +93,8 @@ static ac_status new_entry(aci_set *s, const char *name, set_entry **out, ac_err
   return AC_OK;
 }
 
-/* May this file be replaced or removed? In a sticky folder only by its owner. A note that cannot be carried out would stay for good. */
+/* May this file be replaced or removed? In a sticky folder only by its owner. A note that cannot be
+ * carried out would stay for good. */
 static ac_status may_change(const aci_set *s, const char *path, const struct stat *sb, ac_err *e) {
   struct stat there;
   if (geteuid() == 0 || sb->st_uid == geteuid() || stat(s->folder, &there) != 0) return AC_OK;
@@ -95,7 +102,8 @@ static ac_status may_change(const aci_set *s, const char *path, const struct sta
   return aci_io_error(e, path, "another user's file in a shared folder", EPERM);
 }
 
-ac_status aci_set_add(aci_set *s, const char *name, uint64_t expected_bytes, aci_atomic_file *f, ac_err *e) {
+ac_status aci_set_add(aci_set *s, const char *name, uint64_t expected_bytes, aci_atomic_file *f,
+                      ac_err *e) {
   struct stat sb;
   set_entry *x;
   ac_status st;
@@ -119,7 +127,8 @@ ac_status aci_set_add(aci_set *s, const char *name, uint64_t expected_bytes, aci
     f->tmp = NULL;
     goto fail;
   }
-  const unsigned mode = s->mode != 0 ? s->mode : exists && !linked ? 0600 : 0666; /* as in io.c: private until it has its permissions */
+  /* as in io.c: private until it has its permissions */
+  const unsigned mode = s->mode != 0 ? s->mode : exists && !linked ? 0600 : 0666;
   ACI_AGAIN(f->fd, open(f->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   if (f->fd < 0) {
     st = aci_io_error(e, f->path, "cannot create a temporary file next to it", errno);
@@ -166,7 +175,8 @@ ac_status aci_set_remove(aci_set *s, const char *name, ac_err *e) {
   if (path == NULL) return no_memory(s->folder, e);
   ac_status st = AC_OK;
   if (lstat(path, &sb) == 0) {
-    if (S_ISDIR(sb.st_mode)) st = AC_FAIL(e, IO, "%s: is a folder and cannot be removed", aci_path_shown(path, shown));
+    if (S_ISDIR(sb.st_mode))
+      st = AC_FAIL(e, IO, "%s: is a folder and cannot be removed", aci_path_shown(path, shown));
     else st = may_change(s, path, &sb, e);
   }
   free(path);
@@ -202,12 +212,18 @@ static ac_status place_note(aci_set *s, ac_err *e) {
     if (rc == 0 || errno != EEXIST) break;
     const bool there = lstat(s->note.path, &before) == 0;
     AC_TRY(aci_set_recover(s->folder, e));
-    const bool stays = there && lstat(s->note.path, &after) == 0 && before.st_ino == after.st_ino && before.st_dev == after.st_dev &&
-                       before.st_ctim.tv_sec == after.st_ctim.tv_sec && before.st_ctim.tv_nsec == after.st_ctim.tv_nsec;
+    const bool stays = there && lstat(s->note.path, &after) == 0 && before.st_ino == after.st_ino &&
+                       before.st_dev == after.st_dev &&
+                       before.st_ctim.tv_sec == after.st_ctim.tv_sec &&
+                       before.st_ctim.tv_nsec == after.st_ctim.tv_nsec;
     errno = EEXIST;
     if (stays) break; /* nobody can complete it or set it aside */
   }
-  if (rc != 0) return aci_io_error(e, s->note.path, errno == EEXIST ? "the note of another save is in the way" : "cannot be put in place", errno);
+  if (rc != 0)
+    return aci_io_error(e, s->note.path,
+                        errno == EEXIST ? "the note of another save is in the way"
+                                        : "cannot be put in place",
+                        errno);
   free(s->note.tmp); /* its name is no longer temporary */
   s->note.tmp = NULL;
   const ac_status st = aci_sync_folder(s->folder, e);
@@ -232,11 +248,13 @@ ac_status aci_set_commit(aci_set *s, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
   set_entry *last = NULL;
   int files = 0, removals = 0;
-  if (s->closed) return AC_FAIL(e, RELEASED, "%s: the set of files is closed", aci_path_shown(s->folder, shown));
+  if (s->closed)
+    return AC_FAIL(e, RELEASED, "%s: the set of files is closed", aci_path_shown(s->folder, shown));
   for (int i = 0; i < s->n; i++) {
     if (s->entry[i].open != NULL)
-      return AC_FAIL(e, STATE, "%s: the file '%s' of the set is still open; commit or close it first", aci_path_shown(s->folder, shown),
-                     s->entry[i].name);
+      return AC_FAIL(e, STATE,
+                     "%s: the file '%s' of the set is still open; commit or close it first",
+                     aci_path_shown(s->folder, shown), s->entry[i].name);
     if (s->entry[i].tmp != NULL) files++, last = &s->entry[i];
     removals += s->entry[i].removed;
   }
@@ -268,7 +286,8 @@ void aci_set_free(aci_set *s) {
     free(x->tmp);
     free(x->name);
   }
-  aci_atomic_abort(&s->note); /* after the files: while its lock is held they do not count as left over */
+  /* after the files: while its lock is held they do not count as left over */
+  aci_atomic_abort(&s->note);
   free(s->entry);
   free(s->folder);
   free(s);

@@ -1,5 +1,6 @@
-/* The note of a set of files and the switch that it stands for: see set.h. The note is text: "accel set 1", then a line for each file,
- * "put TEMPORARY\tNAME" or "remove NAME", then "end". A note that is not whole changes nothing and is set aside. */
+/* The note of a set of files and the switch that it stands for: see set.h. The note is text: "accel
+ * set 1", then a line for each file, "put TEMPORARY\tNAME" or "remove NAME", then "end". A note
+ * that is not whole changes nothing and is set aside. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@ enum { NAPS = 2000, NAP_US = 5000, MOST_NOTE = 64 << 20, A_LINK = -2 };
 
 static ac_status no_memory(const char *folder, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
-  return AC_FAIL(e, OOM, "%s: no memory for the note of a set of files", aci_path_shown(folder, shown));
+  return AC_FAIL(e, OOM, "%s: no memory for the note of a set of files",
+                 aci_path_shown(folder, shown));
 }
 
 char *aci_set_join(const char *folder, const char *name) {
@@ -26,7 +28,8 @@ char *aci_set_join(const char *folder, const char *name) {
 }
 
 bool aci_set_fine(const char *name) {
-  if (name[0] == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strlen(name) > 255) return false;
+  if (name[0] == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strlen(name) > 255)
+    return false;
   for (const char *c = name; *c != 0; c++)
     if (*c == '/' || (unsigned char)*c < 32 || *c == 127) return false;
   return true;
@@ -35,12 +38,16 @@ bool aci_set_fine(const char *name) {
 static ac_status stuck(const char *folder, const char *name, int err, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
   if (err == EROFS || err == EACCES || err == EPERM)
-    return AC_FAIL(e, IO, "%s: a save was interrupted here and cannot be completed (%s: %s); load the folder once as a user who may write to it",
-                   aci_path_shown(folder, shown), name, strerror(err));
-  return AC_FAIL(e, IO, "%s: a save was interrupted here and cannot be completed: %s: %s", aci_path_shown(folder, shown), name, strerror(err));
+    return AC_FAIL(
+        e, IO,
+        "%s: a save was interrupted here and cannot be completed (%s: %s); load the folder once as a user who may write to it",
+        aci_path_shown(folder, shown), name, strerror(err));
+  return AC_FAIL(e, IO, "%s: a save was interrupted here and cannot be completed: %s: %s",
+                 aci_path_shown(folder, shown), name, strerror(err));
 }
 
-/* Renames from to name, or removes name if from is NULL. at: the folder, -1: by its path. Returns errno, 0: done. */
+/* Renames from to name, or removes name if from is NULL. at: the folder, -1: by its path. Returns
+ * errno, 0: done. */
 static int change(const char *folder, int at, const char *from, const char *name) {
   int rc = -1;
   if (at >= 0) {
@@ -58,7 +65,8 @@ static int change(const char *folder, int at, const char *from, const char *name
   return err;
 }
 
-/* A damaged note cannot be completed: the existing files stay, and later saves may replace the note. at: as for change. */
+/* A damaged note cannot be completed: the existing files stay, and later saves may replace the
+ * note. at: as for change. */
 static ac_status set_aside(const char *folder, int at, ac_err *e) {
   char shown[ACI_PATH_SHOWN], id[ACI_TEMP_ID], name[sizeof ACI_SET_NOTE + 16 + ACI_TEMP_ID];
   aci_temp_id(id);
@@ -67,11 +75,16 @@ static ac_status set_aside(const char *folder, int at, ac_err *e) {
   if (err == ENOMEM) return no_memory(folder, e);
   const char *where = aci_path_shown(folder, shown);
   if (err == 0)
-    ac_log_write(AC_LOG_WARN, "io", "%s/%s: the note of an interrupted save is damaged, and was renamed %s; the files here may be of two "
-                 "saves, so save again or compare them", where, ACI_SET_NOTE, name);
+    ac_log_write(
+        AC_LOG_WARN, "io",
+        "%s/%s: the note of an interrupted save is damaged, and was renamed %s; the files here may be of two "
+        "saves, so save again or compare them",
+        where, ACI_SET_NOTE, name);
   else if (err != ENOENT)
-    ac_log_write(AC_LOG_WARN, "io", "%s/%s: the note of an interrupted save is damaged and cannot be renamed: %s; remove it", where,
-                 ACI_SET_NOTE, strerror(err));
+    ac_log_write(
+        AC_LOG_WARN, "io",
+        "%s/%s: the note of an interrupted save is damaged and cannot be renamed: %s; remove it",
+        where, ACI_SET_NOTE, strerror(err));
   return AC_OK;
 }
 
@@ -91,7 +104,9 @@ static bool parse(char *text, size_t n, int *lines) {
   const size_t first = sizeof ACI_SET_FIRST - 1, last = sizeof ACI_SET_LAST - 1;
   char *from, *name;
   *lines = 0;
-  if (n < first + last || memcmp(text, ACI_SET_FIRST, first) != 0 || memcmp(text + n - last, ACI_SET_LAST, last) != 0) return false;
+  if (n < first + last || memcmp(text, ACI_SET_FIRST, first) != 0 ||
+      memcmp(text + n - last, ACI_SET_LAST, last) != 0)
+    return false;
   text[n - last] = 0;
   for (char *line = text + first, *end; line < text + n - last; line = end + 1, ++*lines) {
     if ((end = strchr(line, '\n')) == NULL) return false;
@@ -102,19 +117,22 @@ static bool parse(char *text, size_t n, int *lines) {
   return true;
 }
 
-/* Carries out a note that is whole, and removes it. Repeating any part of it changes nothing. at: the folder that holds the note of another
- * user, who might meanwhile replace it by a link to some other folder. -1: the note is ours. */
+/* Carries out a note that is whole, and removes it. Repeating any part of it changes nothing. at:
+ * the folder that holds the note of another user, who might meanwhile replace it by a link to some
+ * other folder. -1: the note is ours. */
 static ac_status apply(const char *folder, int at, char *text, int lines, ac_err *e) {
   char *from, *name, *line = text + sizeof ACI_SET_FIRST - 1;
   bool in_vain = false; /* a folder has the name of a file: no later try would help */
   for (int i = 0; i < lines; i++) {
     char *next = line + strlen(line) + 1;
     if (!parse_line(line, &from, &name)) return AC_FAIL(e, INTERNAL, "a note of a set changed");
-    /* a temporary file that is missing was renamed before the process that wrote the note was killed */
+    /* a temporary file that is missing was renamed before the process that wrote the note was
+     * killed */
     const int err = change(folder, at, from, name);
     if (err == ENOMEM) return no_memory(folder, e);
     in_vain |= err == EISDIR || err == ENOTDIR;
-    if (err != 0 && err != ENOENT && err != EISDIR && err != ENOTDIR) return stuck(folder, name, err, e);
+    if (err != 0 && err != ENOENT && err != EISDIR && err != ENOTDIR)
+      return stuck(folder, name, err, e);
     line = next;
   }
   AC_TRY(aci_sync_folder(folder, e)); /* the note may only go when nothing is left to do */
@@ -125,15 +143,17 @@ static ac_status apply(const char *folder, int at, char *text, int lines, ac_err
   return aci_sync_folder(folder, e);
 }
 
-/* Whether there is a note whose writer may direct our renames and removals. Anyone who can make a file in a folder can do both himself,
- * except in a sticky folder such as /tmp: there a note counts when it belongs to us or to the folder's owner. */
+/* Whether there is a note whose writer may direct our renames and removals. Anyone who can make a
+ * file in a folder can do both himself, except in a sticky folder such as /tmp: there a note counts
+ * when it belongs to us or to the folder's owner. */
 static bool counts(const char *folder, const char *note) {
   struct stat mine, there;
   if (lstat(note, &mine) != 0 || stat(folder, &there) != 0) return false;
   return !(there.st_mode & S_ISVTX) || mine.st_uid == geteuid() || mine.st_uid == there.st_uid;
 }
 
-/* Locks the note that is in place now. *fd: -1 when there is none, A_LINK when a symbolic link has its name. */
+/* Locks the note that is in place now. *fd: -1 when there is none, A_LINK when a symbolic link has
+ * its name. */
 static ac_status hold_note(const char *folder, const char *note, int *out, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
   struct stat mine, there;
@@ -143,18 +163,24 @@ static ac_status hold_note(const char *folder, const char *note, int *out, ac_er
     if (!counts(folder, note)) return AC_OK;
     ACI_AGAIN(fd, open(note, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (fd < 0 && errno == ELOOP) *out = A_LINK;
-    if (fd < 0) return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? AC_OK : stuck(folder, ACI_SET_NOTE, errno, e);
+    if (fd < 0)
+      return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
+                 ? AC_OK
+                 : stuck(folder, ACI_SET_NOTE, errno, e);
     ACI_AGAIN(rc, flock(fd, LOCK_EX | LOCK_NB));
     const bool busy = rc != 0 && errno == EWOULDBLOCK;
-    if (!busy && fstat(fd, &mine) == 0 && lstat(note, &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev) {
+    if (!busy && fstat(fd, &mine) == 0 && lstat(note, &there) == 0 && mine.st_ino == there.st_ino &&
+        mine.st_dev == there.st_dev) {
       *out = fd;
       return AC_OK;
     }
     close(fd);
     if (busy) usleep(NAP_US);
   }
-  return AC_FAIL(e, TIMEOUT, "%s: another process has been replacing files here for %d seconds; wait for it or end it",
-                 aci_path_shown(folder, shown), NAPS / (1000000 / NAP_US));
+  return AC_FAIL(
+      e, TIMEOUT,
+      "%s: another process has been replacing files here for %d seconds; wait for it or end it",
+      aci_path_shown(folder, shown), NAPS / (1000000 / NAP_US));
 }
 
 /* The folder itself, if the note held as fd belongs to another user. -1: the note is ours. */
@@ -164,7 +190,9 @@ static ac_status pin(const char *folder, int fd, int *at, ac_err *e) {
   if (fstat(fd, &held) == 0 && held.st_uid == geteuid()) return AC_OK;
   ACI_AGAIN(*at, open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (*at < 0) return stuck(folder, ACI_SET_NOTE, errno, e);
-  if (fstatat(*at, ACI_SET_NOTE, &there, AT_SYMLINK_NOFOLLOW) == 0 && held.st_ino == there.st_ino && held.st_dev == there.st_dev) return AC_OK;
+  if (fstatat(*at, ACI_SET_NOTE, &there, AT_SYMLINK_NOFOLLOW) == 0 && held.st_ino == there.st_ino &&
+      held.st_dev == there.st_dev)
+    return AC_OK;
   return stuck(folder, ACI_SET_NOTE, ESTALE, e); /* somebody exchanges folders under us */
 }
 
@@ -173,11 +201,13 @@ static ac_status complete(const char *folder, const char *note, int fd, ac_err *
   struct stat sb;
   char *text;
   int at = -1, lines;
-  if (fstat(fd, &sb) != 0 || !S_ISREG(sb.st_mode) || sb.st_size > MOST_NOTE) return set_aside(folder, -1, e);
+  if (fstat(fd, &sb) != 0 || !S_ISREG(sb.st_mode) || sb.st_size > MOST_NOTE)
+    return set_aside(folder, -1, e);
   if ((text = malloc((size_t)sb.st_size + 1)) == NULL) return no_memory(folder, e);
   ac_status st = aci_pread_all(fd, note, text, (size_t)sb.st_size, 0, e);
   if (st == AC_OK && !parse(text, (size_t)sb.st_size, &lines)) st = set_aside(folder, -1, e);
-  else if (st == AC_OK && (st = pin(folder, fd, &at, e)) == AC_OK) st = apply(folder, at, text, lines, e);
+  else if (st == AC_OK && (st = pin(folder, fd, &at, e)) == AC_OK)
+    st = apply(folder, at, text, lines, e);
   if (at >= 0) close(at);
   free(text);
   return st;
@@ -207,5 +237,6 @@ ac_status aci_set_recover_beside(const char *path, ac_err *e) {
 
 ac_status aci_set_apply(const char *folder, char *text, size_t n, ac_err *e) {
   int lines;
-  return parse(text, n, &lines) ? apply(folder, -1, text, lines, e) : AC_FAIL(e, INTERNAL, "the note of a set is not whole");
+  return parse(text, n, &lines) ? apply(folder, -1, text, lines, e)
+                                : AC_FAIL(e, INTERNAL, "the note of a set is not whole");
 }

@@ -1,6 +1,6 @@
-/* Opening sharded safetensors: the chunks of each logical tensor, and the check that they tile it. Boxes are
- * read by sharded_read.c. The entries of the files' headers, which safetensors_read.c has checked, bound the
- * allocations. */
+/* Opening sharded safetensors: the chunks of each logical tensor, and the check that they tile it.
+ * Boxes are read by sharded_read.c. The entries of the files' headers, which safetensors_read.c has
+ * checked, bound the allocations. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,8 @@
 
 #define SHOWN(name) aci_st_shown((name), strlen(name), (char[ACI_ST_SHOWN]){0})
 
-ac_status aci_sharded_refuse(ac_err *e, const ac_safetensors *f, const char *rule, const char *fmt, ...) {
+ac_status aci_sharded_refuse(ac_err *e, const ac_safetensors *f, const char *rule, const char *fmt,
+                             ...) {
   char what[300], path[ACI_PATH_SHOWN];
   va_list ap;
   va_start(ap, fmt);
@@ -22,35 +23,40 @@ ac_status aci_sharded_refuse(ac_err *e, const ac_safetensors *f, const char *rul
   return AC_FAIL(e, PARSE, "%s: rule %s: %s", aci_path_shown(f->path, path), rule, what);
 }
 
-static ac_status no_memory(ac_err *e) { return AC_FAIL(e, OOM, "no memory for the list of tensors"); }
+static ac_status no_memory(ac_err *e) {
+  return AC_FAIL(e, OOM, "no memory for the list of tensors");
+}
 
 /* ---- offsets of a file ---- */
 
-static ac_status read_offsets(aci_sharded *s, int file, const ac_safetensors_entry *t, const aci_json *info,
-                              int64_t *offset, ac_err *e) {
+static ac_status read_offsets(aci_sharded *s, int file, const ac_safetensors_entry *t,
+                              const aci_json *info, int64_t *offset, ac_err *e) {
   const ac_safetensors *f = s->file[file];
   int n = 0;
   if (info->type != ACI_JSON_ARRAY)
-    return aci_sharded_refuse(e, f, "C1", "saved_offsets of tensor '%s' are not a list", SHOWN(t->name));
+    return aci_sharded_refuse(e, f, "C1", "saved_offsets of tensor '%s' are not a list",
+                              SHOWN(t->name));
   const aci_json *end = aci_json_after(info);
   for (const aci_json *v = aci_json_first(info); v != end; v = aci_json_after(v), n++) {
     if (v->type != ACI_JSON_INT || v->u.i < 0)
-      return aci_sharded_refuse(e, f, "C1",
-                                "saved_offsets of tensor '%s' hold something else than integers from 0",
-                                SHOWN(t->name));
+      return aci_sharded_refuse(
+          e, f, "C1", "saved_offsets of tensor '%s' hold something else than integers from 0",
+          SHOWN(t->name));
     if (n < t->ndim) offset[n] = v->u.i;
   }
   if (n != t->ndim)
-    return aci_sharded_refuse(e, f, "C3", "tensor '%s' has %d dims and %d saved_offsets", SHOWN(t->name),
-                              t->ndim, n);
+    return aci_sharded_refuse(e, f, "C3", "tensor '%s' has %d dims and %d saved_offsets",
+                              SHOWN(t->name), t->ndim, n);
   for (int d = 0; d < n; d++)
     if (offset[d] > INT64_MAX - t->shape[d])
-      return aci_sharded_refuse(e, f, "C3", "tensor '%s' ends beyond 2^63 in dim %d", SHOWN(t->name), d);
+      return aci_sharded_refuse(e, f, "C3", "tensor '%s' ends beyond 2^63 in dim %d",
+                                SHOWN(t->name), d);
   return AC_OK;
 }
 
 /* The offsets of all tensors of a file, in the order of its entries. */
-static ac_status parse_info(aci_sharded *s, int file, const char *text, int64_t *offsets, ac_err *e) {
+static ac_status parse_info(aci_sharded *s, int file, const char *text, int64_t *offsets,
+                            ac_err *e) {
   ac_safetensors *f = s->file[file];
   const aci_json_opts opts = {.max_bytes = ACI_ST_MAX_HEADER, .max_depth = 8};
   aci_json_doc *doc = NULL;
@@ -65,10 +71,11 @@ static ac_status parse_info(aci_sharded *s, int file, const char *text, int64_t 
   }
   const aci_json *end = aci_json_after(root);
   for (const aci_json *k = aci_json_first(root); k != end; k = aci_json_after(k + 1)) {
-    const ac_safetensors_entry *t = strlen(k->u.s) == k->len ? ac_safetensors_find(f, k->u.s) : NULL;
+    const ac_safetensors_entry *t =
+        strlen(k->u.s) == k->len ? ac_safetensors_find(f, k->u.s) : NULL;
     if (t == NULL) {
-      st = aci_sharded_refuse(e, f, "C2", "%s names '%s', which the file does not have", ACI_SHARDING_KEY,
-                              SHOWN(k->u.s));
+      st = aci_sharded_refuse(e, f, "C2", "%s names '%s', which the file does not have",
+                              ACI_SHARDING_KEY, SHOWN(k->u.s));
       goto done;
     }
     const aci_json *list = aci_json_get(doc, k + 1, "saved_offsets");
@@ -104,12 +111,13 @@ static ac_status read_file_info(aci_sharded *s, int file, ac_err *e) {
 
 static uint32_t *place_of(const aci_sharded *s, const char *name) {
   uint32_t p = (uint32_t)aci_hash_bytes(s->hash_key, name, strlen(name)) & s->hash_mask;
-  while (s->hash[p] && strcmp(s->tensor[s->hash[p] - 1].name, name) != 0) p = (p + 1) & s->hash_mask;
+  while (s->hash[p] && strcmp(s->tensor[s->hash[p] - 1].name, name) != 0)
+    p = (p + 1) & s->hash_mask;
   return &s->hash[p];
 }
 
-/* Counts each tensor's chunks in the first walk over all entries, then hands out room for them and fills it
- * in the second. */
+/* Counts each tensor's chunks in the first walk over all entries, then hands out room for them and
+ * fills it in the second. */
 static ac_status gather(aci_sharded *s, ac_err *e) {
   size_t total = 0, dims = 0, at = 0;
   for (int i = 0; i < s->n_files; i++) {
@@ -123,7 +131,8 @@ static ac_status gather(aci_sharded *s, ac_err *e) {
   s->tensor = calloc(total + 1, sizeof *s->tensor);
   s->chunk = calloc(total + 1, sizeof *s->chunk);
   s->dims = calloc(dims + 1, sizeof *s->dims);
-  if (s->hash == NULL || s->tensor == NULL || s->chunk == NULL || s->dims == NULL) return no_memory(e);
+  if (s->hash == NULL || s->tensor == NULL || s->chunk == NULL || s->dims == NULL)
+    return no_memory(e);
   s->hash_mask = cap - 1;
   s->hash_key = aci_hash_key();
   for (int i = 0; i < s->n_files; i++)
@@ -144,8 +153,8 @@ static ac_status gather(aci_sharded *s, ac_err *e) {
       aci_sharded_tensor *t = &s->tensor[*p - 1];
       if (t->ndim != x->ndim || strcmp(t->dtype_name, x->dtype_name) != 0)
         return aci_sharded_refuse(e, s->file[i], "C4",
-                                  "tensor '%s' is %s of %d dims, in a file before %s of %d", SHOWN(x->name),
-                                  x->dtype_name, x->ndim, t->dtype_name, t->ndim);
+                                  "tensor '%s' is %s of %d dims, in a file before %s of %d",
+                                  SHOWN(x->name), x->dtype_name, x->ndim, t->dtype_name, t->ndim);
       t->n_chunks++;
     }
   aci_shard_chunk *next = s->chunk;
@@ -192,7 +201,8 @@ static bool overlap(const aci_shard_chunk *a, const aci_shard_chunk *b) {
   return true;
 }
 
-/* The dim along which the chunks are cut: the one in which most chunks begin at another position than their predecessor. */
+/* The dim along which the chunks are cut: the one in which most chunks begin at another position
+ * than their predecessor. */
 static int cut_dim(const aci_sharded_tensor *t) {
   int best = 0, most = -1;
   for (int d = 0; d < t->ndim; d++) {
@@ -203,7 +213,8 @@ static int cut_dim(const aci_sharded_tensor *t) {
   return best;
 }
 
-static ac_status check_tiles(const aci_sharded *s, const aci_sharded_tensor *t, order *list, ac_err *e) {
+static ac_status check_tiles(const aci_sharded *s, const aci_sharded_tensor *t, order *list,
+                             ac_err *e) {
   uint64_t whole = 1, held = 0;
   int n = 0;
   for (int d = 0; d < t->ndim; d++)

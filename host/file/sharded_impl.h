@@ -18,7 +18,7 @@ struct aci_sharded {
 };
 
 /* PARSE: "<path>: rule <rule>: ..." */
-ac_status aci_sharded_refuse(ac_err *e, const ac_safetensors *f, const char *rule, const char *fmt, ...)
-    AC_PRINTF(4, 5);
+ac_status aci_sharded_refuse(ac_err *e, const ac_safetensors *f, const char *rule, const char *fmt,
+                             ...) AC_PRINTF(4, 5);
 
 #endif

@@ -1,5 +1,5 @@
-/* Reads a box of a sharded tensor: of every chunk the part that lies in the box, row by row. Called through
- * aci_sharded_read. */
+/* Reads a box of a sharded tensor: of every chunk the part that lies in the box, row by row. Called
+ * through aci_sharded_read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,8 @@
 #define SHOWN(name) aci_st_shown((name), strlen(name), (char[ACI_ST_SHOWN]){0})
 enum { WINDOW = 1 << 20, DIRECT = 1 << 17 };
 
-/* A stretch of a file in memory, through which short rows are read: one system call for many of them. */
+/* A stretch of a file in memory, through which short rows are read: one system call for many of
+ * them. */
 typedef struct window {
   unsigned char *bytes; /* WINDOW, made with its first use */
   uint64_t begin, end;  /* in the file */
@@ -26,7 +27,8 @@ static ac_status read_row(ac_safetensors *f, window *w, unsigned char *to, size_
     memcpy(to, w->bytes + (at - w->begin), n);
     return AC_OK;
   }
-  if (n >= DIRECT || step / 16 > n || at + n == last) return aci_pread_all(f->fd, f->path, to, n, at, e);
+  if (n >= DIRECT || step / 16 > n || at + n == last)
+    return aci_pread_all(f->fd, f->path, to, n, at, e);
   if (w->bytes == NULL && (w->bytes = malloc(WINDOW)) == NULL)
     return AC_FAIL(e, OOM, "no memory to read %s", f->path);
   w->begin = w->end = 0;
@@ -40,8 +42,8 @@ static ac_status read_row(ac_safetensors *f, window *w, unsigned char *to, size_
 
 /* from, size: the part in elements of the chunk. into: its position in the box. */
 static ac_status read_part(ac_safetensors *f, const aci_shard_chunk *c, const int64_t *from,
-                           const int64_t *size, const int64_t *into, const int64_t *box, unsigned char *dst,
-                           size_t width, ac_team *team, ac_err *e) {
+                           const int64_t *size, const int64_t *into, const int64_t *box,
+                           unsigned char *dst, size_t width, ac_team *team, ac_err *e) {
   const ac_safetensors_entry *x = c->entry;
   aci_st_entry *t = (aci_st_entry *)(uintptr_t)x; /* one of f's own entries */
   const int n = x->ndim;
@@ -94,9 +96,9 @@ static ac_status read_part(ac_safetensors *f, const aci_shard_chunk *c, const in
 compare:
   if (sum != NULL && crc != t->crc)
     st = aci_st_refuse(e, f, f->data_at + x->begin, "R15",
-                       "tensor '%s' does not match its checksum: the file is damaged", SHOWN(x->name));
-  else if (sum != NULL)
-    t->compared = true;
+                       "tensor '%s' does not match its checksum: the file is damaged",
+                       SHOWN(x->name));
+  else if (sum != NULL) t->compared = true;
 done:
   free(w.bytes);
   return st;
@@ -106,23 +108,26 @@ static ac_status check_box(const aci_sharded_tensor *t, const int64_t *offset, c
                            const ac_tensor *dst, ac_err *e) {
   char is[128];
   if (!t->has_dtype)
-    return AC_FAIL(e, DTYPE, "tensor '%s' is %s, which has no tensors here", SHOWN(t->name), t->dtype_name);
+    return AC_FAIL(e, DTYPE, "tensor '%s' is %s, which has no tensors here", SHOWN(t->name),
+                   t->dtype_name);
   for (int d = 0; d < t->ndim; d++)
-    if (offset[d] < 0 || shape[d] < 0 || shape[d] > t->shape[d] || offset[d] > t->shape[d] - shape[d])
-      return AC_FAIL(e, INVALID, "tensor '%s' has %lld elements in dim %d, a box of %lld from %lld leaves it",
-                     SHOWN(t->name), (long long)t->shape[d], d, (long long)shape[d], (long long)offset[d]);
+    if (offset[d] < 0 || shape[d] < 0 || shape[d] > t->shape[d] ||
+        offset[d] > t->shape[d] - shape[d])
+      return AC_FAIL(
+          e, INVALID, "tensor '%s' has %lld elements in dim %d, a box of %lld from %lld leaves it",
+          SHOWN(t->name), (long long)t->shape[d], d, (long long)shape[d], (long long)offset[d]);
   bool fits = (ac_dtype)dst->dtype == t->dtype && dst->ndim == t->ndim && aci_is_contiguous(dst);
   for (int d = 0; fits && d < t->ndim; d++) fits = dst->shape[d] == shape[d];
   if (!fits)
-    return AC_FAIL(e, INVALID, "a box of tensor '%s', %s, does not fit its destination: %s%s", SHOWN(t->name),
-                   ac_dtype_name(t->dtype), aci_tensor_str(dst, is, sizeof is),
+    return AC_FAIL(e, INVALID, "a box of tensor '%s', %s, does not fit its destination: %s%s",
+                   SHOWN(t->name), ac_dtype_name(t->dtype), aci_tensor_str(dst, is, sizeof is),
                    aci_is_contiguous(dst) ? "" : ", not contiguous");
   return AC_OK;
 }
 
 /* The box to p, dst's memory. */
-static ac_status read_box(aci_sharded *s, const aci_sharded_tensor *t, const int64_t *offset, const int64_t *shape, ac_tensor *dst,
-                          unsigned char *p, ac_err *e) {
+static ac_status read_box(aci_sharded *s, const aci_sharded_tensor *t, const int64_t *offset,
+                          const int64_t *shape, ac_tensor *dst, unsigned char *p, ac_err *e) {
   const size_t width = aci_dsize(t->dtype);
   atomic_fetch_add_explicit(&dst->storage->version, 1,
                             memory_order_relaxed); /* copies and saved tensors are stale now */
@@ -138,7 +143,9 @@ static ac_status read_box(aci_sharded *s, const aci_sharded_tensor *t, const int
       into[d] = b - offset[d];
       any = any && size[d] > 0;
     }
-    if (any) AC_TRY(read_part(s->file[c->file], c, from, size, into, shape, p, width, dst->device->team, e));
+    if (any)
+      AC_TRY(
+          read_part(s->file[c->file], c, from, size, into, shape, p, width, dst->device->team, e));
   }
   if (t->dtype == AC_BOOL) /* a byte of a boolean must be 0 or 1, but a file may hold any value */
     for (int64_t i = 0; i < dst->numel; i++) p[i] = p[i] != 0;

@@ -1,5 +1,5 @@
-/* Token files: integers on disk, read by row offsets through the page cache. Called by the loader of
- * training text.
+/* Token files: integers on disk, read by row offsets through the page cache. Called by the loader
+ * of training text.
  *
  * pread and not a map: somebody who cuts a mapped file kills us with SIGBUS. */
 #include <stdlib.h>
@@ -18,7 +18,8 @@ struct ac_tokens {
   int64_t n;
 };
 
-ac_status ac_tokens_open(const char *path, ac_dtype dt, uint64_t header_bytes, ac_tokens **out, ac_err *e) {
+ac_status ac_tokens_open(const char *path, ac_dtype dt, uint64_t header_bytes, ac_tokens **out,
+                         ac_err *e) {
   size_t es = aci_dsize(dt);
   char shown[ACI_PATH_SHOWN];
   uint64_t bytes;
@@ -30,7 +31,8 @@ ac_status ac_tokens_open(const char *path, ac_dtype dt, uint64_t header_bytes, a
   AC_TRY(aci_open_read(path, &fd, &bytes, e));
   if (bytes < header_bytes || (bytes - header_bytes) % es != 0) {
     close(fd);
-    return AC_FAIL(e, PARSE, "%s: %llu bytes are not a whole number of %s tokens after a header of %llu",
+    return AC_FAIL(e, PARSE,
+                   "%s: %llu bytes are not a whole number of %s tokens after a header of %llu",
                    aci_path_shown(path, shown), (unsigned long long)bytes, ac_dtype_name(dt),
                    (unsigned long long)header_bytes);
   }
@@ -76,21 +78,24 @@ static void widen(ac_dtype dt, const void *src, int64_t *dst, int64_t n) {
 #undef WIDEN
 }
 
-ac_status ac_tokens_read(const ac_tokens *t, int64_t n_rows, const int64_t *offset, int64_t len, int64_t *out,
-                         ac_err *e) {
+ac_status ac_tokens_read(const ac_tokens *t, int64_t n_rows, const int64_t *offset, int64_t len,
+                         int64_t *out, ac_err *e) {
   size_t es = aci_dsize(t->dt);
   char shown[ACI_PATH_SHOWN];
   if (len < 0)
-    return AC_FAIL(e, INDEX, "%s: rows of %lld tokens", aci_path_shown(t->path, shown), (long long)len);
+    return AC_FAIL(e, INDEX, "%s: rows of %lld tokens", aci_path_shown(t->path, shown),
+                   (long long)len);
   for (int64_t r = 0; r < n_rows; r++)
     if (offset[r] < 0 || offset[r] > t->n - len)
-      return AC_FAIL(e, INDEX, "%s: row %lld asks for %lld tokens from token %lld on; there are %lld",
-                     aci_path_shown(t->path, shown), (long long)r, (long long)len, (long long)offset[r],
-                     (long long)t->n);
+      return AC_FAIL(e, INDEX,
+                     "%s: row %lld asks for %lld tokens from token %lld on; there are %lld",
+                     aci_path_shown(t->path, shown), (long long)r, (long long)len,
+                     (long long)offset[r], (long long)t->n);
   for (int64_t r = 0; r < n_rows; r++) {
     int64_t *row = out + r * len;
     char *tail = (char *)row + (size_t)len * (8 - es);
-    AC_TRY(aci_pread_all(t->fd, t->path, tail, (size_t)len * es, t->header + (uint64_t)offset[r] * es, e));
+    AC_TRY(aci_pread_all(t->fd, t->path, tail, (size_t)len * es,
+                         t->header + (uint64_t)offset[r] * es, e));
     widen(t->dt, tail, row, len);
   }
   return AC_OK;

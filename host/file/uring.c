@@ -1,5 +1,5 @@
-/* The two rings that a program shares with the kernel: requests go in at the tail of one, results come out at the head of the other.
- * One thread uses a ring. */
+/* The two rings that a program shares with the kernel: requests go in at the tail of one, results
+ * come out at the head of the other. One thread uses a ring. */
 #include "file/uring.h"
 
 #if __has_include(<linux/io_uring.h>)
@@ -36,9 +36,11 @@ aci_uring *aci_uring_new(void) {
                cq = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
   r->ring_bytes = sq > cq ? sq : cq;
   r->sqe_bytes = p.sq_entries * sizeof *r->sqe;
-  r->ring = mmap(NULL, r->ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, IORING_OFF_SQ_RING);
+  r->ring = mmap(NULL, r->ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd,
+                 IORING_OFF_SQ_RING);
   if (r->ring == MAP_FAILED) goto none;
-  r->sqe = mmap(NULL, r->sqe_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, IORING_OFF_SQES);
+  r->sqe = mmap(NULL, r->sqe_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd,
+                IORING_OFF_SQES);
   if (r->sqe == MAP_FAILED) goto none;
   r->sq_tail = (_Atomic unsigned *)(void *)(r->ring + p.sq_off.tail);
   r->sq_mask = *(unsigned *)(void *)(r->ring + p.sq_off.ring_mask);
@@ -62,13 +64,20 @@ void aci_uring_free(aci_uring *r) {
 }
 
 static int enter(const aci_uring *r, unsigned submit, unsigned wait) {
-  return (int)syscall(SYS_io_uring_enter, r->fd, submit, wait, wait > 0 ? IORING_ENTER_GETEVENTS : 0u, NULL, (size_t)0);
+  return (int)syscall(SYS_io_uring_enter, r->fd, submit, wait,
+                      wait > 0 ? IORING_ENTER_GETEVENTS : 0u, NULL, (size_t)0);
 }
 
-int aci_uring_begin(aci_uring *r, bool write, int fd, void *p, uint32_t n, uint64_t offset, uint64_t tag) {
-  const unsigned tail = atomic_load_explicit(r->sq_tail, memory_order_relaxed), i = tail & r->sq_mask;
-  r->sqe[i] = (struct io_uring_sqe){
-      .opcode = write ? IORING_OP_WRITE : IORING_OP_READ, .fd = fd, .addr = (uint64_t)(uintptr_t)p, .len = n, .off = offset, .user_data = tag};
+int aci_uring_begin(aci_uring *r, bool write, int fd, void *p, uint32_t n, uint64_t offset,
+                    uint64_t tag) {
+  const unsigned tail = atomic_load_explicit(r->sq_tail, memory_order_relaxed),
+                 i = tail & r->sq_mask;
+  r->sqe[i] = (struct io_uring_sqe){.opcode = write ? IORING_OP_WRITE : IORING_OP_READ,
+                                    .fd = fd,
+                                    .addr = (uint64_t)(uintptr_t)p,
+                                    .len = n,
+                                    .off = offset,
+                                    .user_data = tag};
   r->sq_array[i] = i;
   atomic_store_explicit(r->sq_tail, tail + 1, memory_order_release);
   for (;;) {
@@ -92,6 +101,9 @@ int aci_uring_wait(aci_uring *r, uint64_t *tag, int32_t *result) {
 #else
 aci_uring *aci_uring_new(void) { return NULL; }
 void aci_uring_free(aci_uring *r) { (void)r; }
-int aci_uring_begin(aci_uring *r, bool write, int fd, void *p, uint32_t n, uint64_t offset, uint64_t tag) { return 38; }
+int aci_uring_begin(aci_uring *r, bool write, int fd, void *p, uint32_t n, uint64_t offset,
+                    uint64_t tag) {
+  return 38;
+}
 int aci_uring_wait(aci_uring *r, uint64_t *tag, int32_t *result) { return 38; }
 #endif

@@ -1,8 +1,8 @@
-/* The prompt of a REPL over the ranks, and the sockets between the two: a pair for each local rank, made before any process
- * starts, inherited by number, without names. Called by launch.c.
+/* The prompt of a REPL over the ranks, and the sockets between the two: a pair for each local rank,
+ * made before any process starts, inherited by number, without names. Called by launch.c.
  *
- * With front_argv the prompt is a process of ours. A script has the sockets as well: its first rank starts the prompt when the
- * ranks call accel.repl(). */
+ * With front_argv the prompt is a process of ours. A script has the sockets as well: its first rank
+ * starts the prompt when the ranks call accel.repl(). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,8 @@
 
 extern char **environ;
 
-enum { SCRIPT_RANKS = 64 }; /* more would take too many of the launcher's descriptors for a feature that few scripts use */
+/* more would take too many of the launcher's descriptors for a feature that few scripts use */
+enum { SCRIPT_RANKS = 64 };
 
 static void close_all(int **fds, int n) {
   for (int i = 0; *fds != NULL && i < n; i++)
@@ -50,11 +51,14 @@ ac_status aci_consoles_make(aci_job *j, ac_err *e) {
   }
   if (error == 0) return AC_OK;
   aci_consoles_close(j);
-  return needed ? AC_FAIL(e, IO, "cannot create sockets between the prompt and %d ranks: %s", j->n, strerror(error)) : AC_OK;
+  return needed ? AC_FAIL(e, IO, "cannot create sockets between the prompt and %d ranks: %s", j->n,
+                          strerror(error))
+                : AC_OK;
 }
 
 /* Between fork and exec: only async-signal-safe calls. */
-static void child(const aci_job *j, char *const *argv, char *const *env, pid_t launcher) __attribute__((noreturn));
+static void child(const aci_job *j, char *const *argv, char *const *env, pid_t launcher)
+    __attribute__((noreturn));
 static void child(const aci_job *j, char *const *argv, char *const *env, pid_t launcher) {
   prctl(PR_SET_PDEATHSIG, SIGTERM); /* and not SIGKILL: it has the terminal's modes to put back */
   if (getppid() != launcher) _exit(1);
@@ -76,7 +80,8 @@ ac_status aci_front_start(aci_job *j, ac_err *e) {
   ac_status st = AC_OK;
   while (j->o->front_argv[n_args] != NULL) n_args++;
   while (environ[n_env] != NULL) n_env++;
-  char **argv = calloc((size_t)n_args + 2, sizeof *argv), **env = calloc((size_t)n_env + 2, sizeof *env);
+  char **argv = calloc((size_t)n_args + 2, sizeof *argv),
+       **env = calloc((size_t)n_env + 2, sizeof *env);
   aci_strbuf_printf(&fds, "segment=%d,front=", j->segment.fd);
   for (int i = 0; i < j->n; i++) aci_strbuf_printf(&fds, i == 0 ? "%d" : ":%d", j->front[i]);
   if (argv == NULL || env == NULL || fds.failed) {
@@ -87,7 +92,9 @@ ac_status aci_front_start(aci_job *j, ac_err *e) {
   argv[n_args] = fds.s;
   for (int i = 0; i < n_env; i++)
     /* the secret of the job is for nobody but the launcher, as in spawn.c */
-    if (strncmp(environ[i], "ACCEL_WORLD=", 12) != 0 && strncmp(environ[i], "ACCEL_JOB_SECRET", 16) != 0) env[k++] = environ[i];
+    if (strncmp(environ[i], "ACCEL_WORLD=", 12) != 0 &&
+        strncmp(environ[i], "ACCEL_JOB_SECRET", 16) != 0)
+      env[k++] = environ[i];
   env[k] = none;
   const pid_t launcher = getpid(), pid = fork();
   if (pid == 0) child(j, argv, env, launcher);

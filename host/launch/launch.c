@@ -1,4 +1,5 @@
-/* ac_launch: from options to a plan, from the plan to attempts. Called by accel-run (app/launch.c) and by C programs. */
+/* ac_launch: from options to a plan, from the plan to attempts. Called by accel-run (app/launch.c)
+ * and by C programs. */
 #include "accel/launch.h"
 
 #include <errno.h>
@@ -35,35 +36,44 @@ static ac_status plan_ranks(aci_job *j, int cores, ac_err *e) {
   j->machine = o->machine_rank > 0 ? o->machine_rank : 0;
   if (o->num_processes != AC_LAUNCH_AUTO && o->num_processes < 1)
     return AC_FAIL(e, INVALID, "num_processes: %d is not a number of ranks", o->num_processes);
-  if (o->num_machines < 0) return AC_FAIL(e, INVALID, "num_machines: %d is not a number of machines", o->num_machines);
+  if (o->num_machines < 0)
+    return AC_FAIL(e, INVALID, "num_machines: %d is not a number of machines", o->num_machines);
   if (o->num_processes == AC_LAUNCH_AUTO) {
     j->n = cores < ACI_MAX_LOCAL ? cores : ACI_MAX_LOCAL;
     j->world = j->n * j->machines;
   } else {
     j->world = o->num_processes;
     if (j->world < j->machines)
-      return AC_FAIL(e, INVALID, "%d machines are too many for %d rank%s", j->machines, j->world, j->world == 1 ? "" : "s");
+      return AC_FAIL(e, INVALID, "%d machines are too many for %d rank%s", j->machines, j->world,
+                     j->world == 1 ? "" : "s");
     if (j->world % j->machines != 0)
-      return AC_FAIL(e, INVALID, "num_processes counts the ranks of all machines: %d cannot be split evenly over %d machines",
-                     j->world, j->machines);
+      return AC_FAIL(
+          e, INVALID,
+          "num_processes counts the ranks of all machines: %d cannot be split evenly over %d machines",
+          j->world, j->machines);
     j->n = j->world / j->machines;
   }
   if (o->machine_rank >= j->machines)
-    return AC_FAIL(e, INVALID, "machine_rank: %d must be below num_machines, which is %d", o->machine_rank, j->machines);
+    return AC_FAIL(e, INVALID, "machine_rank: %d must be below num_machines, which is %d",
+                   o->machine_rank, j->machines);
   if (j->machines > 1) {
-    const char *missing = o->machine_rank < 0    ? "machine_rank, which of them this one is"
-                          : o->main_ip == NULL   ? "main_process_ip, the address of machine 0"
-                          : o->main_port == 0    ? "main_process_port, on which machine 0 listens"
-                                                 : NULL;
+    const char *missing = o->machine_rank < 0  ? "machine_rank, which of them this one is"
+                          : o->main_ip == NULL ? "main_process_ip, the address of machine 0"
+                          : o->main_port == 0  ? "main_process_port, on which machine 0 listens"
+                                               : NULL;
     if (missing != NULL) return AC_FAIL(e, INVALID, "%d machines need %s", j->machines, missing);
   }
-  if (o->main_port < 0 || o->main_port > 65535) return AC_FAIL(e, INVALID, "main_process_port: %d is not a port", o->main_port);
-  if (j->n > ACI_MAX_LOCAL) return AC_FAIL(e, INVALID, "%d ranks on one machine; there is room for %d", j->n, ACI_MAX_LOCAL);
+  if (o->main_port < 0 || o->main_port > 65535)
+    return AC_FAIL(e, INVALID, "main_process_port: %d is not a port", o->main_port);
+  if (j->n > ACI_MAX_LOCAL)
+    return AC_FAIL(e, INVALID, "%d ranks on one machine; there is room for %d", j->n,
+                   ACI_MAX_LOCAL);
   j->first = j->machine * j->n;
   return AC_OK;
 }
 
-/* Kept bound, not listened to: rank 0 may bind it too (both allow reuse), nobody else is given it. */
+/* Kept bound, not listened to: rank 0 may bind it too (both allow reuse), nobody else is given
+ * it. */
 static void reserve_port(aci_job *j) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t n = sizeof a;
@@ -72,7 +82,8 @@ static void reserve_port(aci_job *j) {
   j->port_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (j->port_fd < 0) return;
   setsockopt(j->port_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (bind(j->port_fd, (struct sockaddr *)&a, sizeof a) == 0 && getsockname(j->port_fd, (struct sockaddr *)&a, &n) == 0)
+  if (bind(j->port_fd, (struct sockaddr *)&a, sizeof a) == 0 &&
+      getsockname(j->port_fd, (struct sockaddr *)&a, &n) == 0)
     j->port = ntohs(a.sin_port);
 }
 
@@ -88,7 +99,9 @@ static void cpus_text(const aci_cpus *c, char *buf, size_t n) {
   for (int i = 0; i < c->n; i++) has[c->cpu[i]] = true;
   for (int a = 0, b; a <= most && k + 16 < n; a = b + 1) {
     for (b = a; has[b]; b++) continue;
-    if (b > a) k += (size_t)snprintf(buf + k, n - k, b - 1 > a ? "%s%d-%d" : "%s%d", k > 0 ? "," : "", a, b - 1);
+    if (b > a)
+      k += (size_t)snprintf(buf + k, n - k, b - 1 > a ? "%s%d-%d" : "%s%d", k > 0 ? "," : "", a,
+                            b - 1);
   }
   free(has);
 }
@@ -96,7 +109,8 @@ static void cpus_text(const aci_cpus *c, char *buf, size_t n) {
 static void plan_cpus(aci_job *j, int cores) {
   const ac_launch_options *o = j->o;
   const int cpus = aci_host_cpus();
-  static const char *const own[] = {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES"};
+  static const char *const own[] = {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PROC_BIND",
+                                    "OMP_PLACES"};
   const int share = cores / j->n > 1 ? cores / j->n : 1;
   j->pin = o->cpu_affinity && j->n > 1 && j->cpus.n >= j->n;
   for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
@@ -104,21 +118,27 @@ static void plan_cpus(aci_job *j, int cores) {
   if (set("OMP_NUM_THREADS")) j->threads = 0;
   else if (o->num_threads > 0) j->threads = o->num_threads;
   else if (j->n > 1 && !set("ACCEL_NUM_THREADS")) j->threads = share;
-  if (j->n > cpus) ac_log_write(AC_LOG_WARN, "launch", "%d ranks share %d CPU%s", j->n, cpus, cpus == 1 ? "" : "s");
+  if (j->n > cpus)
+    ac_log_write(AC_LOG_WARN, "launch", "%d ranks share %d CPU%s", j->n, cpus,
+                 cpus == 1 ? "" : "s");
   char list[200], threads[40] = "threads as set";
   cpus_text(&j->cpus, list, sizeof list);
-  if (j->threads > 0) snprintf(threads, sizeof threads, "%d thread%s each", j->threads, j->threads == 1 ? "" : "s");
-  ac_log_write(AC_LOG_INFO, "launch", "%d rank%s, %s, CPUs %s%s", j->n, j->n == 1 ? "" : "s", threads, list,
-               j->pin ? ", each its own" : "");
+  if (j->threads > 0)
+    snprintf(threads, sizeof threads, "%d thread%s each", j->threads, j->threads == 1 ? "" : "s");
+  ac_log_write(AC_LOG_INFO, "launch", "%d rank%s, %s, CPUs %s%s", j->n, j->n == 1 ? "" : "s",
+               threads, list, j->pin ? ", each its own" : "");
 }
 
 /* A job inside a rank of another launcher's job would be started by each of its ranks. */
 static ac_status check_outside(ac_err *e) {
   aci_place p;
   ac_err ignored;
-  if (aci_discover(&p, &ignored) != AC_OK || p.size < 2 || strcmp(p.source, "accel-run") == 0) return AC_OK;
-  return AC_FAIL(e, INVALID, "this is already rank %d of %d, started by %s: leave num_processes out (or set ACCEL_WORLD=none)",
-                 p.rank, p.size, p.source);
+  if (aci_discover(&p, &ignored) != AC_OK || p.size < 2 || strcmp(p.source, "accel-run") == 0)
+    return AC_OK;
+  return AC_FAIL(
+      e, INVALID,
+      "this is already rank %d of %d, started by %s: leave num_processes out (or set ACCEL_WORLD=none)",
+      p.rank, p.size, p.source);
 }
 
 /* ---- folders for the ranks ---- */
@@ -126,22 +146,26 @@ static ac_status check_outside(ac_err *e) {
 static ac_status make_dir(const char *path, ac_err *e) {
   char part[PATH_MAX];
   const size_t n = strlen(path);
-  if (n == 0 || n >= sizeof part) return AC_FAIL(e, INVALID, "log_dir: '%.40s...' is not a folder's name", path);
+  if (n == 0 || n >= sizeof part)
+    return AC_FAIL(e, INVALID, "log_dir: '%.40s...' is not a folder's name", path);
   for (size_t i = 1; i <= n; i++) {
     if (path[i] != '/' && path[i] != 0) continue;
     memcpy(part, path, i);
     part[i] = 0;
-    if (mkdir(part, 0777) != 0 && errno != EEXIST) return AC_FAIL(e, IO, "log_dir: cannot make %s: %s", part, strerror(errno));
+    if (mkdir(part, 0777) != 0 && errno != EEXIST)
+      return AC_FAIL(e, IO, "log_dir: cannot make %s: %s", part, strerror(errno));
   }
   struct stat s;
-  if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) return AC_FAIL(e, IO, "log_dir: %s is not a folder", path);
+  if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode))
+    return AC_FAIL(e, IO, "log_dir: %s is not a folder", path);
   return AC_OK;
 }
 
 static ac_status copy_stdin(aci_job *j, ac_err *e) {
   char buf[4096];
   j->script_fd = memfd_create("stdin", MFD_CLOEXEC);
-  if (j->script_fd < 0) return AC_FAIL(e, IO, "no memory file for standard input: %s", strerror(errno));
+  if (j->script_fd < 0)
+    return AC_FAIL(e, IO, "no memory file for standard input: %s", strerror(errno));
   for (;;) {
     const ssize_t n = read(0, buf, sizeof buf);
     if (n < 0 && errno == EINTR) continue;
@@ -170,17 +194,20 @@ static void hand_over_key(aci_job *j) {
 
 static bool same_file(int a, int b) {
   struct stat x, y;
-  return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino && x.st_rdev == y.st_rdev;
+  return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino &&
+         x.st_rdev == y.st_rdev;
 }
 
 static ac_status prepare(aci_job *j, const ac_params *p, ac_err *e) {
   const ac_launch_options *o = j->o;
   for (int fd = 0; fd < 3; fd++) /* a pipe that got such a number would be lost to dup2 */
-    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) return AC_FAIL(e, IO, "/dev/null: %s", strerror(errno));
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+      return AC_FAIL(e, IO, "/dev/null: %s", strerror(errno));
   j->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (j->null_fd < 0) return AC_FAIL(e, IO, "/dev/null: %s", strerror(errno));
   if (o->program != NULL) {
-    if (strlen(o->program) >= sizeof j->program) return AC_FAIL(e, INVALID, "program: the path is too long");
+    if (strlen(o->program) >= sizeof j->program)
+      return AC_FAIL(e, INVALID, "program: the path is too long");
     snprintf(j->program, sizeof j->program, "%s", o->program);
   } else { /* by its name, which ps shows. A program that was replaced meanwhile: by its inode */
     ssize_t n = readlink("/proc/self/exe", j->program, sizeof j->program - 1);
@@ -189,14 +216,18 @@ static ac_status prepare(aci_job *j, const ac_params *p, ac_err *e) {
       snprintf(j->program, sizeof j->program, "/proc/self/exe");
   }
   if (gethostname(j->host, sizeof j->host - 1) != 0) j->host[0] = 0;
-  uint64_t id[3] = {(uint64_t)getpid(), (uint64_t)aci_now_ns(), (uint64_t)getpid() ^ (uint64_t)aci_now_ns()};
+  uint64_t id[3] = {(uint64_t)getpid(), (uint64_t)aci_now_ns(),
+                    (uint64_t)getpid() ^ (uint64_t)aci_now_ns()};
   const ssize_t n_random = getrandom(id, sizeof id, GRND_NONBLOCK);
   (void)n_random;
   /* of this start alone, for the case that addresses are reused */
   snprintf(j->run, sizeof j->run, "%016llx", (unsigned long long)id[2]);
   if (o->run_id != NULL || j->machines > 1) /* the same on all of them */
-    AC_TRY(aci_run_id_of(o->run_id != NULL ? o->run_id : "", o->main_ip, o->main_port, j->run_id, e));
-  else snprintf(j->run_id, sizeof j->run_id, "%016llx%016llx", (unsigned long long)id[0], (unsigned long long)id[1]);
+    AC_TRY(
+        aci_run_id_of(o->run_id != NULL ? o->run_id : "", o->main_ip, o->main_port, j->run_id, e));
+  else
+    snprintf(j->run_id, sizeof j->run_id, "%016llx%016llx", (unsigned long long)id[0],
+             (unsigned long long)id[1]);
   j->address = o->main_ip != NULL ? o->main_ip : "127.0.0.1";
   if (o->main_port != 0) j->port = o->main_port;
   else reserve_port(j);
@@ -228,7 +259,8 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
   }
   AC_GOTO(done, st, aci_segment_make(j->n, &j->segment, e));
   hand_over_key(j);
-  if (j->attempt >= j->o->max_restarts) aci_forget(j->key.key, sizeof j->key.key); /* nobody else will need it */
+  /* nobody else will need it */
+  if (j->attempt >= j->o->max_restarts) aci_forget(j->key.key, sizeof j->key.key);
   for (int r = 0; r < j->n; r++) AC_GOTO(done, st, aci_heap_make(&j->heaps[r], e));
   AC_GOTO(done, st, aci_consoles_make(j, e));
   for (int r = 0; r < j->n && st == AC_OK; r++) st = aci_rank_start(j, r, e);
@@ -252,7 +284,8 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
   } else if (j->o->front_argv != NULL) {
     const aci_rank *p = *root >= 0 && j->ranks[*root].ended_by == 0 ? &j->ranks[*root] : NULL;
     result->exit_status = j->front_sig != 0 ? 128 + j->front_sig : j->front_code;
-    if (result->exit_status == 1 && p != NULL) result->exit_status = p->sig != 0 ? 128 + p->sig : p->code;
+    if (result->exit_status == 1 && p != NULL)
+      result->exit_status = p->sig != 0 ? 128 + p->sig : p->code;
     result->signal = j->signal;
     *root = -1; /* no attempt more */
     aci_job_sweep(j);
@@ -263,7 +296,8 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
     j->refused = aci_root_refused(j, *root);
     AC_FAIL(e, PEER, "%s", text);
     result->exit_status = p->sig != 0 ? 128 + p->sig : p->code;
-    /* after a signal to us the ranks end by it, or by an exit of their own. A crash is still a failure */
+    /* after a signal to us the ranks end by it, or by an exit of their own. A crash is still a
+     * failure */
     if (j->signal != 0 && (p->sig == j->signal || p->ended_by != 0)) result->signal = j->signal;
     else if (p->sig != 0 || j->signal == 0) st = AC_PEER;
     aci_job_sweep(j);
@@ -291,10 +325,12 @@ static ac_status attempts(aci_job *j, ac_launch_result *result, ac_err *e) {
     ac_status st = attempt(j, &root, result, e);
     if (root < 0 || j->signal != 0 || j->attempt >= j->o->max_restarts) return st;
     if (result->exit_status == AC_EXIT_USAGE || j->refused) {
-      ac_log_write(AC_LOG_WARN, "launch", "not restarted: %s, which a restart cannot fix", j->refused ? AC_REFUSED_TEXT : "wrong usage");
+      ac_log_write(AC_LOG_WARN, "launch", "not restarted: %s, which a restart cannot fix",
+                   j->refused ? AC_REFUSED_TEXT : "wrong usage");
       return st;
     }
-    ac_log_write(AC_LOG_WARN, "launch", "%s; restart %d of %d", e->msg, j->attempt + 1, j->o->max_restarts);
+    ac_log_write(AC_LOG_WARN, "launch", "%s; restart %d of %d", e->msg, j->attempt + 1,
+                 j->o->max_restarts);
     if (!aci_job_sleep(j, j->o->monitor_interval)) {
       result->signal = j->signal;
       result->exit_status = 128 + j->signal;
@@ -314,18 +350,21 @@ static ac_status run(aci_job *j, ac_launch_result *result, ac_err *e) {
   sigaddset(&ours, SIGINT);
   sigaddset(&ours, SIGTERM);
   sigaddset(&ours, SIGUSR1);
-  if (sigaction(SIGHUP, NULL, &was) != 0 || was.sa_handler != SIG_IGN) sigaddset(&ours, SIGHUP); /* else: nohup */
+  /* else: nohup */
+  if (sigaction(SIGHUP, NULL, &was) != 0 || was.sa_handler != SIG_IGN) sigaddset(&ours, SIGHUP);
   int subreaper = 0;
   sigprocmask(SIG_BLOCK, &ours, &j->mask);
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, &j->pipe_action);
-  sigaction(SIGXFSZ, &action, &j->size_action); /* a file-size limit is an error of the write, not a death */
+  /* a file-size limit is an error of the write, not a death */
+  sigaction(SIGXFSZ, &action, &j->size_action);
   action.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &action, &was); /* ignored, children would vanish unseen */
   prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   j->signal_fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
-  ac_status st = j->signal_fd >= 0 ? attempts(j, result, e) : AC_FAIL(e, IO, "no signalfd: %s", strerror(errno));
+  ac_status st = j->signal_fd >= 0 ? attempts(j, result, e)
+                                   : AC_FAIL(e, IO, "no signalfd: %s", strerror(errno));
   if (j->signal_fd >= 0) close(j->signal_fd);
   prctl(PR_SET_CHILD_SUBREAPER, subreaper);
   sigaction(SIGCHLD, &was, NULL);
@@ -340,11 +379,14 @@ ac_status ac_launch(const ac_launch_options *o, ac_launch_result *result, ac_err
   if (e == NULL) e = &local;
   *result = (ac_launch_result){0, 0};
   if (o->struct_size != sizeof *o)
-    return AC_FAIL(e, UNSUPPORTED, "ac_launch_options of another version (%zu bytes)", o->struct_size);
-  if (o->argv == NULL || o->argv[0] == NULL) return AC_FAIL(e, INVALID, "argv: there is no command line for the ranks");
+    return AC_FAIL(e, UNSUPPORTED, "ac_launch_options of another version (%zu bytes)",
+                   o->struct_size);
+  if (o->argv == NULL || o->argv[0] == NULL)
+    return AC_FAIL(e, INVALID, "argv: there is no command line for the ranks");
   if (o->front_argv != NULL && (o->num_machines > 1 || o->max_restarts > 0))
     return AC_FAIL(e, INVALID, "a prompt is for the ranks of one machine, without restarts");
-  if (o->run_id != NULL && o->run_id[0] == 0) return AC_FAIL(e, INVALID, "run_id: expected 1 to %d characters", ACI_RUN_ID - 1);
+  if (o->run_id != NULL && o->run_id[0] == 0)
+    return AC_FAIL(e, INVALID, "run_id: expected 1 to %d characters", ACI_RUN_ID - 1);
   if (!(o->monitor_interval >= 0) || o->max_restarts < 0)
     return AC_FAIL(e, INVALID, "max_restarts and monitor_interval cannot be negative");
   aci_job *j = calloc(1, sizeof *j);

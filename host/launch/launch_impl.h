@@ -27,8 +27,8 @@ ac_status aci_cpus_read(const char *sys, aci_cpus *out, ac_err *e);
 /* The same for a list of CPUs. */
 ac_status aci_cpus_of(const char *sys, const int *allowed, int n, aci_cpus *out, ac_err *e);
 void aci_cpus_free(aci_cpus *c);
-/* The part of rank r of n: whole cores when there are n, else whole CPUs. Returns their number, *first is the index of
- * the first. 0: there are fewer CPUs than ranks. */
+/* The part of rank r of n: whole cores when there are n, else whole CPUs. Returns their number,
+ * *first is the index of the first. 0: there are fewer CPUs than ranks. */
 int aci_cpus_part(const aci_cpus *c, int r, int n, int *first);
 /* "0-3,8" -> numbers. -1: not such a list. Returns their number. Fills up to max. */
 int aci_cpu_list(const char *text, int *out, int max);
@@ -36,7 +36,8 @@ int aci_cpu_list(const char *text, int *out, int max);
 /* ---- output.c ---- */
 enum { ACI_LINE_MAX = 64 << 10, ACI_SINK_FULL = 1 << 20 };
 
-/* Bytes for a console descriptor, written when it can take them, so that a stuck terminal does not block supervision. */
+/* Bytes for a console descriptor, written when it can take them, so that a stuck terminal does not
+ * block supervision. */
 typedef struct aci_sink {
   int fd;
   bool dead;   /* it takes no more: later output is dropped */
@@ -54,16 +55,18 @@ static inline size_t aci_sink_waiting(const aci_sink *s) { return s->end - s->be
 
 /* One pipe from a rank. */
 typedef struct aci_stream {
-  int fd;           /* our end, not blocking. -1: closed */
-  aci_sink *show;   /* NULL: not shown */
-  int log;          /* descriptor of the log file. -1: none */
-  char prefix[24];  /* "[rank 1] ". "" (rank 0) adds nothing, and passes on a partial line after a moment */
-  char *line;       /* of ACI_LINE_MAX + 1 bytes: the start of a line that has not ended */
+  int fd;         /* our end, not blocking. -1: closed */
+  aci_sink *show; /* NULL: not shown */
+  int log;        /* descriptor of the log file. -1: none */
+  /* "[rank 1] ". "" (rank 0) adds nothing, and passes on a partial line after a moment */
+  char prefix[24];
+  char *line; /* of ACI_LINE_MAX + 1 bytes: the start of a line that has not ended */
   size_t n;
-  int64_t partial_at;  /* when to show that partial line, ns. 0: not */
+  int64_t partial_at; /* when to show that partial line, ns. 0: not */
   int rank;
 } aci_stream;
-/* Reads once, up to a line's bytes. False: nothing is there now. At the end of the pipe the stream is closed. */
+/* Reads once, up to a line's bytes. False: nothing is there now. At the end of the pipe the stream
+ * is closed. */
 bool aci_stream_read(aci_stream *s);
 /* Shows the partial line. */
 void aci_stream_flush_partial(aci_stream *s);
@@ -72,43 +75,44 @@ void aci_stream_close(aci_stream *s);
 
 /* ---- the job ---- */
 typedef struct aci_rank {
-  pid_t pid;     /* 0: not started */
+  pid_t pid; /* 0: not started */
   bool ended;
   int code, sig; /* how it ended: exit code, or signal */
   bool core;     /* with a core dump */
   int stopped;   /* by this signal. 0: it runs */
   int ended_by;  /* the signal that we sent to end it. 0: none */
   aci_stream out, err;
-  int log;       /* its log file. -1: none */
+  int log; /* its log file. -1: none */
 } aci_rank;
 
 typedef struct aci_job {
   const ac_launch_options *o;
-  int n, world, first;   /* local ranks, ranks of the world, global rank of local rank 0 */
+  int n, world, first; /* local ranks, ranks of the world, global rank of local rank 0 */
   int machines, machine;
-  int attempt;           /* 0, 1, ... */
+  int attempt; /* 0, 1, ... */
   char run_id[ACI_RUN_ID], run[17], host[64], program[512];
   const char *address;
-  aci_job_key key;       /* the key for proofs between ranks over a network */
-  int port, port_fd;     /* port_fd keeps the port ours. -1: none */
-  int threads;           /* OMP_NUM_THREADS of the ranks. 0: unchanged */
+  aci_job_key key;   /* the key for proofs between ranks over a network */
+  int port, port_fd; /* port_fd keeps the port ours. -1: none */
+  int threads;       /* OMP_NUM_THREADS of the ranks. 0: unchanged */
   bool pin;
   aci_cpus cpus;
-  int *console, *front;   /* socket pairs of the local ranks and a prompt: theirs, its. -1: closed. NULL: none */
+  /* socket pairs of the local ranks and a prompt: theirs, its. -1: closed. NULL: none */
+  int *console, *front;
   int null_fd, script_fd; /* /dev/null. A copy of standard input for all, -1: none */
-  sigset_t mask;         /* the caller's */
+  sigset_t mask;          /* the caller's */
   struct sigaction pipe_action, size_action; /* the caller's, of SIGPIPE and SIGXFSZ */
   int signal_fd;
   /* of this attempt */
   aci_segment_map segment;
   int *heaps;
   aci_rank *ranks;
-  aci_sink out, err;     /* one of them serves both if they are the same file */
+  aci_sink out, err; /* one of them serves both if they are the same file */
   bool one_sink;
   int alive;
-  pid_t front_pid;       /* the prompt of front_argv. 0: there is none, or it is gone */
+  pid_t front_pid; /* the prompt of front_argv. 0: there is none, or it is gone */
   int front_code, front_sig;
-  int failed;            /* local rank that failed first. -1: none */
+  int failed;               /* local rank that failed first. -1: none */
   int64_t term_at, kill_at; /* deadlines of survivors, ns. 0: none */
   /* signals that asked us to stop, over all attempts */
   int signal, n_signals;
@@ -121,7 +125,8 @@ typedef struct aci_job {
 /* Starts local rank r: environment, pipes, log file, process. */
 ac_status aci_rank_start(aci_job *j, int r, ac_err *e);
 void aci_rank_free(aci_rank *r);
-/* Makes the socket pairs. Without a prompt of our own a script gets them as well, if there are not too many ranks. */
+/* Makes the socket pairs. Without a prompt of our own a script gets them as well, if there are not
+ * too many ranks. */
 ac_status aci_consoles_make(aci_job *j, ac_err *e);
 void aci_consoles_close(aci_job *j);
 /* Starts the prompt. */
@@ -137,7 +142,8 @@ void aci_job_sweep(const aci_job *j);
 
 /* ---- cause.c ---- */
 const char *aci_signal_name(int n, char *buf, size_t size); /* "SIGKILL" */
-/* "rank 2 (pid 123) was killed by SIGKILL at train.lua:31 in all_reduce f32 (1000) sum": for the abort reason. */
+/* "rank 2 (pid 123) was killed by SIGKILL at train.lua:31 in all_reduce f32 (1000) sum": for the
+ * abort reason. */
 void aci_cause_of(const aci_job *j, int r, char *buf, size_t n);
 /* The rank that caused the end. -1: nobody failed. */
 int aci_root_cause(const aci_job *j);

@@ -1,5 +1,6 @@
-/* Output of ranks: from their pipes, in whole lines with a prefix, to the console, and unchanged to log files. Called by
- * supervise.c, which reads a stream only while its sink has room: a slow reader slows the ranks, not the loop. */
+/* Output of ranks: from their pipes, in whole lines with a prefix, to the console, and unchanged to
+ * log files. Called by supervise.c, which reads a stream only while its sink has room: a slow
+ * reader slows the ranks, not the loop. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 
 enum {
   AT_ONCE = 4096, /* a pipe that polls writable takes as much without blocking */
-  PARTIAL_MS = 50    /* a prompt or a progress bar without the end of its line is shown after so long */
+  /* a prompt or a progress bar without the end of its line is shown after so long */
+  PARTIAL_MS = 50
 };
 
 void aci_sink_put(aci_sink *s, const char *text, size_t n) {
@@ -78,7 +80,8 @@ static void put_lines(aci_stream *s, const char *text, size_t n) {
   while (n > 0) {
     const char *newline = memchr(text, '\n', n);
     size_t k = newline != NULL ? (size_t)(newline - text) + 1 : n;
-    const bool fits = s->n + k - (newline != NULL) <= ACI_LINE_MAX; /* there is a byte more, for the newline */
+    /* there is a byte more, for the newline */
+    const bool fits = s->n + k - (newline != NULL) <= ACI_LINE_MAX;
     if (newline != NULL && s->n == 0) {
       put_line(s, text, k, true);
     } else {
@@ -108,8 +111,8 @@ static void put_log(aci_stream *s, const char *text, size_t n) {
     ssize_t k = write(s->log, text, n);
     if (k < 0 && errno == EINTR) continue;
     if (k <= 0) {
-      ac_log_write(AC_LOG_WARN, "launch", "the log file of rank %d cannot be written any more: %s", s->rank,
-                   strerror(errno));
+      ac_log_write(AC_LOG_WARN, "launch", "the log file of rank %d cannot be written any more: %s",
+                   s->rank, strerror(errno));
       s->log = -1;
       return;
     }

@@ -1,7 +1,9 @@
-/* Starting one rank: its environment, its pipes, fork and exec. Called by launch.c for each rank of an attempt.
+/* Starting one rank: its environment, its pipes, fork and exec. Called by launch.c for each rank of
+ * an attempt.
  *
- * Between fork and exec the child makes only async-signal-safe calls. It asks for SIGKILL when we die and then checks that
- * we still live. SIGKILL and not SIGTERM, because a stopped process would not receive that. */
+ * Between fork and exec the child makes only async-signal-safe calls. It asks for SIGKILL when we
+ * die and then checks that we still live. SIGKILL and not SIGTERM, because a stopped process would
+ * not receive that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -39,8 +41,10 @@ static bool replaced(const env_list *l, const char *entry) {
   size_t name = strcspn(entry, "=");
   for (int i = 0; i < l->n; i++)
     if (strncmp(l->set[i], entry, name + 1) == 0) return true;
-  /* of an enclosing torchrun. Ranks have the key of the job, and programs that a script starts need no secret */
-  static const char *const dropped[] = {"TORCHELASTIC_USE_AGENT_STORE=", "ACCEL_JOB_SECRET=", "ACCEL_JOB_SECRET_FILE="};
+  /* of an enclosing torchrun. Ranks have the key of the job, and programs that a script starts need
+   * no secret */
+  static const char *const dropped[] = {
+      "TORCHELASTIC_USE_AGENT_STORE=", "ACCEL_JOB_SECRET=", "ACCEL_JOB_SECRET_FILE="};
   for (size_t i = 0; i < sizeof dropped / sizeof dropped[0]; i++)
     if (strncmp(entry, dropped[i], strlen(dropped[i])) == 0) return true;
   return false;
@@ -69,17 +73,20 @@ static void fill(const aci_job *j, int r, env_list *l) {
   add(l, "TORCHELASTIC_MAX_RESTARTS=%d", o->max_restarts);
   add(l, "TORCHELASTIC_RUN_ID=%s", j->run_id);
   add(l, "ACCEL_RUN_ID=%s", j->run);
-  if (j->attempt > 0 && getenv("ACCEL_RESUME") == NULL) add(l, "ACCEL_RESUME=restart"); /* of this run only */
+  /* of this run only */
+  if (j->attempt > 0 && getenv("ACCEL_RESUME") == NULL) add(l, "ACCEL_RESUME=restart");
   if (j->threads > 0) add(l, "OMP_NUM_THREADS=%d", j->threads);
   /* an error that names the limit is better than the system's choice of a victim */
-  if (j->n > 1 && getenv("ACCEL_MEM_LIMIT") == NULL) add(l, "ACCEL_MEM_LIMIT=%d%%", j->n < 90 ? 90 / j->n : 1);
+  if (j->n > 1 && getenv("ACCEL_MEM_LIMIT") == NULL)
+    add(l, "ACCEL_MEM_LIMIT=%d%%", j->n < 90 ? 90 / j->n : 1);
   if (o->log_dir != NULL && getenv("ACCEL_RECORD_FILE") == NULL)
     add(l, "ACCEL_RECORD_FILE=%s/rank_%%r_records.jsonl", o->log_dir);
   aci_strbuf_printf(&fds, "segment=%d,heaps=", j->segment.fd);
   for (int i = 0; i < j->n; i++) aci_strbuf_printf(&fds, i == 0 ? "%d" : ":%d", j->heaps[i]);
   if (j->console != NULL) {
     aci_strbuf_printf(&fds, ",console=%d", j->console[r]);
-    for (int i = 0; i < j->n && fronts_of(j, r); i++) aci_strbuf_printf(&fds, i == 0 ? ",front=%d" : ":%d", j->front[i]);
+    for (int i = 0; i < j->n && fronts_of(j, r); i++)
+      aci_strbuf_printf(&fds, i == 0 ? ",front=%d" : ":%d", j->front[i]);
   }
   if (fds.failed) l->failed = true;
   else add(l, "ACCEL_WORLD=%s", fds.s);
@@ -102,7 +109,8 @@ static char **block_of(const env_list *l) {
 }
 
 /* One pipe: *w is the rank's end. */
-static ac_status open_stream(aci_job *j, aci_stream *s, int rank, aci_sink *show, int log, int *w, ac_err *e) {
+static ac_status open_stream(aci_job *j, aci_stream *s, int rank, aci_sink *show, int log, int *w,
+                             ac_err *e) {
   int fd[2];
   s->show = show;
   s->log = log;
@@ -110,15 +118,17 @@ static ac_status open_stream(aci_job *j, aci_stream *s, int rank, aci_sink *show
   if (rank != 0) snprintf(s->prefix, sizeof s->prefix, "[rank %d] ", rank);
   s->line = malloc(ACI_LINE_MAX + 1);
   if (s->line == NULL) return AC_FAIL(e, OOM, "no memory for the output of %d ranks", j->n);
-  if (pipe2(fd, O_CLOEXEC) != 0) return AC_FAIL(e, IO, "rank %d: cannot create a pipe for its output: %s", rank, strerror(errno));
+  if (pipe2(fd, O_CLOEXEC) != 0)
+    return AC_FAIL(e, IO, "rank %d: cannot create a pipe for its output: %s", rank,
+                   strerror(errno));
   s->fd = fd[0];
   *w = fd[1];
   fcntl(s->fd, F_SETFL, O_NONBLOCK);
   return AC_OK;
 }
 
-/* The destination of the rank's output. Rank 0 without a log has our own descriptors, so that it sees a terminal when
- * there is one. */
+/* The destination of the rank's output. Rank 0 without a log has our own descriptors, so that it
+ * sees a terminal when there is one. */
 static ac_status open_output(aci_job *j, int r, int w[2], ac_err *e) {
   const ac_launch_options *o = j->o;
   const int rank = j->first + r;
@@ -127,7 +137,8 @@ static ac_status open_output(aci_job *j, int r, int w[2], ac_err *e) {
   if (o->log_dir != NULL) {
     char path[4096];
     snprintf(path, sizeof path, "%s/rank_%d.log", o->log_dir, rank);
-    log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (j->attempt == 0 ? O_TRUNC : 0), 0666);
+    log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (j->attempt == 0 ? O_TRUNC : 0),
+               0666);
     if (log < 0) return AC_FAIL(e, IO, "cannot write %s: %s", path, strerror(errno));
     j->ranks[r].log = log;
     if (j->attempt > 0) dprintf(log, "---- restart %d ----\n", j->attempt);
@@ -177,7 +188,8 @@ static void child(const aci_job *j, int r, const child_plan *p) {
   fcntl(j->segment.fd, F_SETFD, 0);
   for (int i = 0; i < j->n; i++) fcntl(j->heaps[i], F_SETFD, 0);
   if (j->console != NULL) fcntl(j->console[r], F_SETFD, 0);
-  for (int i = 0; i < j->n && j->console != NULL && fronts_of(j, r); i++) fcntl(j->front[i], F_SETFD, 0);
+  for (int i = 0; i < j->n && j->console != NULL && fronts_of(j, r); i++)
+    fcntl(j->front[i], F_SETFD, 0);
   sigaction(SIGPIPE, &j->pipe_action, NULL);
   sigaction(SIGXFSZ, &j->size_action, NULL);
   sigprocmask(SIG_SETMASK, &j->mask, NULL);

@@ -1,8 +1,11 @@
-/* The loop of a running job: one thread, one poll over the signals, the ranks' pipes and the console. Called by launch.c.
+/* The loop of a running job: one thread, one poll over the signals, the ranks' pipes and the
+ * console. Called by launch.c.
  *
- * A failure sets the abort reason first, on which waiting ranks leave by themselves. Everything else (text, deadlines) comes after.
- * The remaining ranks get SIGTERM after half a second and SIGKILL five seconds later. An interrupted job may finish. The second
- * signal starts the five seconds, the third ends them. When the reader of our output is gone (| head) all ranks get SIGPIPE. */
+ * A failure sets the abort reason first, on which waiting ranks leave by themselves. Everything
+ * else (text, deadlines) comes after. The remaining ranks get SIGTERM after half a second and
+ * SIGKILL five seconds later. An interrupted job may finish. The second signal starts the five
+ * seconds, the third ends them. When the reader of our output is gone (| head) all ranks get
+ * SIGPIPE. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -29,7 +32,8 @@ static void send_all(aci_job *j, int sig, bool to_end) {
       continue;
     }
     p->ended_by = p->stopped != 0 ? SIGKILL : sig; /* a stopped one sees nothing else */
-    sigqueue(p->pid, p->ended_by, (union sigval){0}); /* queued: accel-run can distinguish it from signals that are passed on */
+    /* queued: accel-run can distinguish it from signals that are passed on */
+    sigqueue(p->pid, p->ended_by, (union sigval){0});
   }
 }
 
@@ -46,7 +50,8 @@ static aci_page *page_of(const aci_job *j, int r) { return aci_page_of(j->segmen
 
 /* Its state is saved, and it left the world before it ended: no failure. */
 static bool requeued(const aci_job *j, int r) {
-  return j->ranks[r].sig == 0 && j->ranks[r].code == AC_EXIT_REQUEUE && atomic_load(&page_of(j, r)->state) == ACI_LEFT;
+  return j->ranks[r].sig == 0 && j->ranks[r].code == AC_EXIT_REQUEUE &&
+         atomic_load(&page_of(j, r)->state) == ACI_LEFT;
 }
 
 /* The first failure among those that went at the same time. */
@@ -68,15 +73,16 @@ static int choose(const aci_job *j, const int *batch, int n) {
   return best;
 }
 
-/* It left the world and then ended by a signal that stops all ranks at one step: the others come to that step by themselves. */
+/* It left the world and then ended by a signal that stops all ranks at one step: the others come to
+ * that step by themselves. */
 static bool stopped_in_order(const aci_job *j, int r) {
   const aci_rank *p = &j->ranks[r];
   return p->sig != 0 && p->ended_by == 0 && atomic_load(&page_of(j, r)->state) == ACI_LEFT &&
          atomic_load(&j->segment.head->stop_at) != 0;
 }
 
-/* Ends the job as a closed pipe ends a filter: by SIGPIPE, without a message. Exceptions: the caller ignores SIGPIPE, or
- * the job has failed already. */
+/* Ends the job as a closed pipe ends a filter: by SIGPIPE, without a message. Exceptions: the
+ * caller ignores SIGPIPE, or the job has failed already. */
 static bool end_by_pipe(aci_job *j) {
   if (j->pipe_action.sa_handler == SIG_IGN || j->failed >= 0) return false;
   if (j->pipe_closed) return true;
@@ -90,13 +96,15 @@ static bool end_by_pipe(aci_job *j) {
 /* Did a rank that writes to our descriptors itself end since their reader is gone? */
 static bool ended_by_pipe(const aci_job *j, int r) {
   const aci_rank *p = &j->ranks[r];
-  return p->sig == SIGPIPE && p->ended_by == 0 && (aci_reader_gone(j->o->fd_out) || aci_reader_gone(j->o->fd_err));
+  return p->sig == SIGPIPE && p->ended_by == 0 &&
+         (aci_reader_gone(j->o->fd_out) || aci_reader_gone(j->o->fd_err));
 }
 
 /* The consequences of the end of these ranks for the others. */
 static void on_ends(aci_job *j, const int *batch, int n) {
   const int worst = choose(j, batch, n);
-  for (int i = 0; i < n; i++) /* before their pages tell the others of their end, who would speak of it */
+  /* before their pages tell the others of their end, who would speak of it */
+  for (int i = 0; i < n; i++)
     if (ended_by_pipe(j, batch[i]) && end_by_pipe(j)) break;
   for (int i = 0; i < n; i++) {
     const aci_rank *p = &j->ranks[batch[i]];
@@ -115,21 +123,25 @@ static void on_ends(aci_job *j, const int *batch, int n) {
   aci_cause_of(j, worst, text, sizeof text);
   aci_abort_segment(j->segment.head, AC_PEER, j->first + worst, text);
   if (j->o->front_argv != NULL) return; /* the prompt reports who died. The others continue */
-  if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0) j->term_at = aci_now_ns() + GRACE_MS * MS;
+  if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0)
+    j->term_at = aci_now_ns() + GRACE_MS * MS;
 }
 
 /* Ranks that stand at a prompt get Ctrl-C from the terminal, and its meaning from the prompt. */
 static bool at_prompt(const aci_job *j) {
-  return j->o->front_argv != NULL || (j->segment.head != NULL && atomic_load(&j->segment.head->console) != 0);
+  return j->o->front_argv != NULL ||
+         (j->segment.head != NULL && atomic_load(&j->segment.head->console) != 0);
 }
 
-/* The prompt has ended: ranks that wait for it end by themselves, those that wait for each other by the abort reason. */
+/* The prompt has ended: ranks that wait for it end by themselves, those that wait for each other by
+ * the abort reason. */
 static void front_ended(aci_job *j, const siginfo_t *si) {
   j->front_pid = 0;
   j->front_code = si->si_code == CLD_EXITED ? si->si_status : 0;
   j->front_sig = si->si_code == CLD_EXITED ? 0 : si->si_status;
   aci_abort_segment(j->segment.head, AC_INTERRUPTED, -1, "the session has ended");
-  if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0) j->term_at = aci_now_ns() + GRACE_MS * MS;
+  if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0)
+    j->term_at = aci_now_ns() + GRACE_MS * MS;
 }
 
 static int rank_of(const aci_job *j, pid_t pid) {
@@ -143,10 +155,12 @@ static void reap(aci_job *j) {
   for (;;) {
     siginfo_t si;
     memset(&si, 0, sizeof si);
-    if (waitid(P_ALL, 0, &si, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) != 0 || si.si_pid == 0) break;
+    if (waitid(P_ALL, 0, &si, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) != 0 || si.si_pid == 0)
+      break;
     /* waitid has collected it: its number may be another process's from here on */
     const int r = rank_of(j, si.si_pid);
-    if (si.si_pid == j->front_pid && si.si_code != CLD_STOPPED && si.si_code != CLD_TRAPPED && si.si_code != CLD_CONTINUED)
+    if (si.si_pid == j->front_pid && si.si_code != CLD_STOPPED && si.si_code != CLD_TRAPPED &&
+        si.si_code != CLD_CONTINUED)
       front_ended(j, &si);
     if (r < 0) continue; /* an orphan of a rank, which is ours since then */
     aci_rank *p = &j->ranks[r];
@@ -156,12 +170,16 @@ static void reap(aci_job *j) {
       case CLD_TRAPPED:
         p->stopped = si.si_status;
         atomic_store(&page_of(j, r)->stopped, 1);
-        ac_log_write(AC_LOG_WARN, "launch", "rank %d (pid %d) is stopped (%s), not dead; 'kill -CONT %d' continues it",
-                     j->first + r, (int)p->pid, aci_signal_name(si.si_status, name, sizeof name), (int)p->pid);
+        ac_log_write(AC_LOG_WARN, "launch",
+                     "rank %d (pid %d) is stopped (%s), not dead; 'kill -CONT %d' continues it",
+                     j->first + r, (int)p->pid, aci_signal_name(si.si_status, name, sizeof name),
+                     (int)p->pid);
         break;
       case CLD_CONTINUED:
         atomic_store(&page_of(j, r)->stopped, 0);
-        if (p->stopped != 0) ac_log_write(AC_LOG_WARN, "launch", "rank %d (pid %d) continues", j->first + r, (int)p->pid);
+        if (p->stopped != 0)
+          ac_log_write(AC_LOG_WARN, "launch", "rank %d (pid %d) continues", j->first + r,
+                       (int)p->pid);
         p->stopped = 0;
         break;
       default:
@@ -175,7 +193,8 @@ static void reap(aci_job *j) {
   }
   /* collect all that ended together first: the whole batch shows which of them is the cause */
   on_ends(j, batch, n);
-  for (int i = 0; i < n; i++) { /* its last output. Programs that it started may hold the pipe open for longer */
+  /* its last output. Programs that it started may hold the pipe open for longer */
+  for (int i = 0; i < n; i++) {
     aci_rank *p = &j->ranks[batch[i]];
     while (aci_stream_read(&p->out)) continue;
     while (aci_stream_read(&p->err)) continue;
@@ -195,7 +214,9 @@ static void read_signals(aci_job *j) {
   if (children) reap(j);
 }
 
-static aci_stream *stream_of(const aci_job *j, int i) { return i % 2 == 0 ? &j->ranks[i / 2].out : &j->ranks[i / 2].err; }
+static aci_stream *stream_of(const aci_job *j, int i) {
+  return i % 2 == 0 ? &j->ranks[i / 2].out : &j->ranks[i / 2].err;
+}
 static int n_streams(const aci_job *j) { return j->ranks != NULL ? 2 * j->n : 0; }
 
 static void serve_deadlines(aci_job *j) {
@@ -262,7 +283,8 @@ void aci_supervise(aci_job *j) {
   while (j->alive > 0 || j->front_pid != 0) poll_once(j, next_deadline(j));
   j->term_at = j->kill_at = 0;
   const int n_signals = j->n_signals; /* a console that takes nothing must not keep us */
-  while (aci_sink_waiting(&j->out) + aci_sink_waiting(&j->err) > 0 && j->n_signals == n_signals) poll_once(j, -1);
+  while (aci_sink_waiting(&j->out) + aci_sink_waiting(&j->err) > 0 && j->n_signals == n_signals)
+    poll_once(j, -1);
 }
 
 bool aci_job_sleep(aci_job *j, double seconds) {

@@ -1,5 +1,6 @@
-/* Which CPUs we may use and how they hang together, cut into one part per rank. Read once per job by launch.c: an attribute of
- * every core is a file, so no more of them are opened than the cut needs. */
+/* Which CPUs we may use and how they hang together, cut into one part per rank. Read once per job
+ * by launch.c: an attribute of every core is a file, so no more of them are opened than the cut
+ * needs. */
 #include <dirent.h>
 #include <limits.h>
 #include <sched.h>
@@ -51,7 +52,9 @@ static int by_place(const void *a, const void *b) {
   return x->cpu - y->cpu;
 }
 
-static int by_cpu(const void *a, const void *b) { return ((const row *)a)->cpu - ((const row *)b)->cpu; }
+static int by_cpu(const void *a, const void *b) {
+  return ((const row *)a)->cpu - ((const row *)b)->cpu;
+}
 
 static row *row_of(row *rows, int n, int cpu) {
   const row key = {.cpu = cpu};
@@ -85,7 +88,8 @@ static void read_cores(const char *sys, row *rows, int n, int *list, char *text)
   if (read_text(path, text, LINE) && text[0] == '0') return;
   for (int i = 0; i < n; i++) {
     if (rows[i].core != rows[i].cpu) continue; /* named by a sibling */
-    snprintf(path, sizeof path, "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list", sys, rows[i].cpu);
+    snprintf(path, sizeof path, "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list", sys,
+             rows[i].cpu);
     if (!read_text(path, text, LINE)) continue;
     int k = aci_cpu_list(text, list, MAX_CPUS);
     for (int s = 0; s < k; s++) {
@@ -114,7 +118,8 @@ ac_status aci_cpus_of(const char *sys, const int *allowed, int n, aci_cpus *out,
   read_cores(sys, rows, n, list, text);
   qsort(rows, (size_t)n, sizeof *rows, by_place);
   for (int i = 0; i < n; i++) {
-    if (i == 0 || rows[i].core != rows[i - 1].core || rows[i].node != rows[i - 1].node) out->n_cores++;
+    if (i == 0 || rows[i].core != rows[i - 1].core || rows[i].node != rows[i - 1].node)
+      out->n_cores++;
     out->cpu[i] = rows[i].cpu;
     out->core[i] = out->n_cores - 1;
   }
@@ -128,7 +133,8 @@ done:
 
 ac_status aci_cpus_read(const char *sys, aci_cpus *out, ac_err *e) {
   *out = (aci_cpus){0};
-  for (int bits = 1024; bits <= MAX_CPUS; bits *= 4) { /* the kernel's mask may be larger than a cpu_set_t */
+  /* the kernel's mask may be larger than a cpu_set_t */
+  for (int bits = 1024; bits <= MAX_CPUS; bits *= 4) {
     cpu_set_t *set = CPU_ALLOC(bits);
     int *allowed = calloc((size_t)bits, sizeof *allowed), n = 0;
     const size_t bytes = CPU_ALLOC_SIZE(bits);

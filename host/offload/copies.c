@@ -1,10 +1,14 @@
-/* Copies between page-locked memory and a device, on a stream of the window's own, in parallel with the device's compute. See offload.h.
+/* Copies between page-locked memory and a device, on a stream of the window's own, in parallel with
+ * the device's compute. See offload.h.
  *
- * To the device: the I/O thread reads the bytes into page-locked memory and queues their copy on the stream, after the work that used the
- * device's memory before. When the bytes are used, the compute stream waits for the copy. The host never waits. The page-locked memory is
- * kept until the copy is done. From the device: the copy is queued on the stream at once, after the work that wrote the bytes. When it is
- * done, the I/O thread writes them home. No wait here consumes errors of kernels (an index out of range): the next caller of the device
- * gets them. Devices without streams copy in the order of their work. Called with the queue's lock held, except for aci_lane_up. */
+ * To the device: the I/O thread reads the bytes into page-locked memory and queues their copy on
+ * the stream, after the work that used the device's memory before. When the bytes are used, the
+ * compute stream waits for the copy. The host never waits. The page-locked memory is kept until the
+ * copy is done. From the device: the copy is queued on the stream at once, after the work that
+ * wrote the bytes. When it is done, the I/O thread writes them home. No wait here consumes errors
+ * of kernels (an index out of range): the next caller of the device gets them. Devices without
+ * streams copy in the order of their work. Called with the queue's lock held, except for
+ * aci_lane_up. */
 #include <time.h>
 
 #include "device/capture.h"
@@ -53,8 +57,8 @@ ac_status aci_lane_down(aci_lane *x, bool *done, ac_err *e) {
   return AC_OK;
 }
 
-/* Waits until a copy is done. It polls, which works while work is recorded. If the device fails, no copy is under way
- * any more. */
+/* Waits until a copy is done. It polls, which works while work is recorded. If the device fails, no
+ * copy is under way any more. */
 static void until(ac_device *d, ac_event *after) {
   const struct timespec nap = {0, 20000};
   bool done = false;
@@ -67,7 +71,8 @@ static bool free_spent(aci_window *w, bool all) {
   for (int i = 0; i < before; i++) {
     bool done = all;
     if (all) until(w->device, w->spent[i].after);
-    else if (w->device->vt->event_query(w->device, w->spent[i].after, &done, NULL) != AC_OK) done = false;
+    else if (w->device->vt->event_query(w->device, w->spent[i].after, &done, NULL) != AC_OK)
+      done = false;
     if (!done) {
       w->spent[n++] = w->spent[i];
       continue;
@@ -85,7 +90,8 @@ bool aci_lanes_reclaim(aci_window *w, bool all) {
   return true;
 }
 
-/* The copy under way, which work on the device's memory waits for, continues with t's page-locked memory. */
+/* The copy under way, which work on the device's memory waits for, continues with t's page-locked
+ * memory. */
 static void keep(aci_window *w, aci_tiered *t) {
   free_spent(w, w->n_spent == ACI_SPENT);
   w->spent[w->n_spent++] = (aci_spent){t->stage, t->lane.after};
@@ -107,8 +113,10 @@ void aci_lane_end(aci_window *w, aci_tiered *t) {
   aci_lane *x = &t->lane;
   if (!x->under_way) return;
   const aci_device_capture *c = x->device->capture;
-  const bool records = c != NULL && c->recording; /* its stream waits for none that does not record */
-  if (records || x->device->vt->stream_wait(x->device, NULL, x->after, NULL) != AC_OK) until(x->device, x->after);
+  /* its stream waits for none that does not record */
+  const bool records = c != NULL && c->recording;
+  if (records || x->device->vt->stream_wait(x->device, NULL, x->after, NULL) != AC_OK)
+    until(x->device, x->after);
   keep(w, t);
 }
 

@@ -1,19 +1,24 @@
-/* Bytes of read-only files, used in the page cache. A weight of a checkpoint is mapped instead of copied, as long as the machine's memory
- * has room for the whole file in addition to programs. See offload.h. Called by resident.c and queue.c.
+/* Bytes of read-only files, used in the page cache. A weight of a checkpoint is mapped instead of
+ * copied, as long as the machine's memory has room for the whole file in addition to programs. See
+ * offload.h. Called by resident.c and queue.c.
  *
- * A map has two dangers, which end a process by SIGBUS: a file that is cut, and a disk that fails while a page is read.
+ * A map has two dangers, which end a process by SIGBUS: a file that is cut, and a disk that fails
+ * while a page is read.
  *
- *   A file is cut   While an op uses a map, the file has a read lease of ours: the system makes whoever wants to write or cut it wait until the
- *                   op is over (fcntl F_SETLEASE, milliseconds, 45 seconds at most), and grants none while another process has it open for
- *                   writing. With the lease the length is looked at. Between uses nothing reads the map.
- *   A disk fails    The I/O thread requests missing pages with MADV_POPULATE_READ, which returns an error in cases that would kill a load
- *                   from memory, before the map becomes resident. Only pages that the system takes away while it is are read
- *                   by an op.
+ *   A file is cut   While an op uses a map, the file has a read lease of ours: the system makes
+ *                   whoever wants to write or cut it wait until the op is over (fcntl F_SETLEASE,
+ *                   milliseconds, 45 seconds at most), and grants none while another process has it
+ *                   open for writing. With the lease the length is looked at. Between uses nothing
+ *                   reads the map.
+ *   A disk fails    The I/O thread requests missing pages with MADV_POPULATE_READ, which returns an
+ *                   error in cases that would kill a load from memory, before the map becomes
+ *                   resident. Only pages that the system takes away while it is are read by an op.
  *
- * A map stays when its bytes are out: its pages belong to the page cache, which reclaims them when memory is short.
+ * A map stays when its bytes are out: its pages belong to the page cache, which reclaims them when
+ * memory is short.
  *
- * If one of these is not available (another user's file, a file system without leases, Linux before 5.14), bytes are read into memory, from
- * the page cache. */
+ * If one of these is not available (another user's file, a file system without leases, Linux before
+ * 5.14), bytes are read into memory, from the page cache. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -43,7 +48,8 @@ bool aci_map_make(const aci_home *h, void **map, size_t *n) {
   const uint64_t from = h->at / ACI_OFFLOAD_PAGE * ACI_OFFLOAD_PAGE;
   *n = (size_t)(h->at - from) + h->bytes;
   /* private: writes go to memory of ours, and the file stays unchanged */
-  *map = mmap(NULL, *n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, h->store->fd, (off_t)from);
+  *map = mmap(NULL, *n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, h->store->fd,
+              (off_t)from);
   if (*map == MAP_FAILED) *map = NULL;
   return *map != NULL;
 }
@@ -56,7 +62,9 @@ bool aci_map_is_filled(void *map, size_t n) {
   enum { PAGES = 2048 };
   unsigned char there[PAGES];
   for (size_t at = 0; at < n; at += (size_t)PAGES * ACI_OFFLOAD_PAGE) {
-    const size_t left = n - at, some = left < (size_t)PAGES * ACI_OFFLOAD_PAGE ? left : (size_t)PAGES * ACI_OFFLOAD_PAGE;
+    const size_t left = n - at, some = left < (size_t)PAGES * ACI_OFFLOAD_PAGE
+                                           ? left
+                                           : (size_t)PAGES * ACI_OFFLOAD_PAGE;
     const size_t pages = (some + ACI_OFFLOAD_PAGE - 1) / ACI_OFFLOAD_PAGE;
     if (mincore((char *)map + at, some, there) != 0) return false;
     for (size_t i = 0; i < pages; i++)
@@ -68,19 +76,21 @@ bool aci_map_is_filled(void *map, size_t n) {
 ac_status aci_map_fill(aci_store *s, void *map, size_t n, uint64_t end, ac_err *e) {
   int rc;
   for (size_t at = 0; at < n; at += AHEAD) /* many pages under way at once, if they are missing */
-    posix_fadvise(s->fd, (off_t)(end - n + at), (off_t)(n - at < AHEAD ? n - at : AHEAD), POSIX_FADV_WILLNEED);
+    posix_fadvise(s->fd, (off_t)(end - n + at), (off_t)(n - at < AHEAD ? n - at : AHEAD),
+                  POSIX_FADV_WILLNEED);
   do rc = madvise(map, n, MADV_POPULATE_READ);
   while (rc != 0 && (errno == EINTR || errno == EAGAIN));
   if (rc == 0) return AC_OK;
-  if (errno == EINVAL || errno == ENOSYS || errno == EPERM) return AC_FAIL(e, UNSUPPORTED, "the system does not load pages of %s", s->path);
+  if (errno == EINVAL || errno == ENOSYS || errno == EPERM)
+    return AC_FAIL(e, UNSUPPORTED, "the system does not load pages of %s", s->path);
   return AC_FAIL(e, IO, "cannot load pages of %s: error %d", s->path, errno);
 }
 
 bool aci_map_hold(aci_store *s, uint64_t end) {
   struct stat now;
   if (s->holds == 0) {
-    /* A signal announces a process that waits for us. It is ignored unless a program asks for it. Giving the lease back
-     * forgets the choice. */
+    /* A signal announces a process that waits for us. It is ignored unless a program asks for it.
+     * Giving the lease back forgets the choice. */
     if (fcntl(s->fd, F_SETSIG, SIGURG) != 0 || fcntl(s->fd, F_SETLEASE, F_RDLCK) != 0) {
       s->no_map |= errno != EAGAIN; /* EAGAIN: somebody writes it now */
       return false;

@@ -1,4 +1,5 @@
-/* The one I/O thread: transfers in the order in which they were sent, those that somebody waits for first. See offload.h. */
+/* The one I/O thread: transfers in the order in which they were sent, those that somebody waits for
+ * first. See offload.h. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,11 @@ static uint64_t now_ns(void) {
 }
 
 /* With the lock held. */
-static void tell(const aci_io_queue *q, const aci_transfer *t, aci_io_event what, uint64_t begin, uint64_t end) {
-  if (q->watch != NULL) q->watch->on_event(q->watch->user, what, t->home->store->tier, t->bytes, (int64_t)begin, (int64_t)end);
+static void tell(const aci_io_queue *q, const aci_transfer *t, aci_io_event what, uint64_t begin,
+                 uint64_t end) {
+  if (q->watch != NULL)
+    q->watch->on_event(q->watch->user, what, t->home->store->tier, t->bytes, (int64_t)begin,
+                       (int64_t)end);
 }
 
 void aci_io_queue_watch(aci_io_queue *q, const aci_io_watch *watch) {
@@ -32,15 +36,18 @@ static void carry_out(aci_io_queue *q, aci_transfer *t) {
   if (t->map != NULL) {
     t->st = aci_map_fill(h->store, t->map, t->map_bytes, h->at + h->bytes, &t->err);
   } else if (h->store->tier == ACI_TIER_FILE) {
-    t->st = aci_mover_run(&q->mover, h->store, t->write, t->p, t->bytes, h->at + t->at, t->slack, &t->err);
+    t->st = aci_mover_run(&q->mover, h->store, t->write, t->p, t->bytes, h->at + t->at, t->slack,
+                          &t->err);
   } else if (t->bytes > 0) {
     char *there = (char *)ac_block_ptr(h->block) + t->at;
     aci_copy_streamed(t->write ? there : t->p, t->write ? t->p : there, t->bytes);
   }
-  if (!t->write && t->lane != NULL && t->st == AC_OK) t->st = aci_lane_up(t->lane, t->p, t->bytes, &t->err);
+  if (!t->write && t->lane != NULL && t->st == AC_OK)
+    t->st = aci_lane_up(t->lane, t->p, t->bytes, &t->err);
 }
 
-/* Takes the first transfer that can begin: bytes that a device has not written yet do not block the others. With the lock held. */
+/* Takes the first transfer that can begin: bytes that a device has not written yet do not block the
+ * others. With the lock held. */
 static aci_transfer *take(aci_io_queue *q) {
   for (aci_transfer **at = &q->first, *t; (t = *at) != NULL; at = &t->next) {
     bool begins = true;
@@ -112,7 +119,9 @@ ac_status aci_io_queue_new(aci_io_queue **out, ac_err *e) {
   return AC_OK;
 }
 
-void aci_io_queue_retain(aci_io_queue *q) { atomic_fetch_add_explicit(&q->ref, 1, memory_order_relaxed); }
+void aci_io_queue_retain(aci_io_queue *q) {
+  atomic_fetch_add_explicit(&q->ref, 1, memory_order_relaxed);
+}
 
 void aci_io_queue_release(aci_io_queue *q) {
   if (q == NULL || !aci_unref(&q->ref)) return;
@@ -129,7 +138,8 @@ void aci_io_queue_release(aci_io_queue *q) {
 }
 
 void aci_io_queue_send(aci_io_queue *q, aci_transfer *t, bool urgent) {
-  if (!AC_HOLDS(t->state == ACI_NOT_SENT || t->state == ACI_DONE)) return; /* it is under way, and is waited for as it is */
+  /* it is under way, and is waited for as it is */
+  if (!AC_HOLDS(t->state == ACI_NOT_SENT || t->state == ACI_DONE)) return;
   t->state = ACI_SENT;
   if (urgent) {
     t->next = q->first;

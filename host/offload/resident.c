@@ -1,9 +1,13 @@
-/* The place of one storage's bytes in a device's memory. See offload.h. Called by window.c with the queue's lock held.
+/* The place of one storage's bytes in a device's memory. See offload.h. Called by window.c with the
+ * queue's lock held.
  *
- *   a block of the device  bytes are read into it, through page-locked memory if the device is not the CPU
- *   the home itself        host memory, and the device is the CPU: nothing is moved, but the bytes count as the device's while they are resident,
- *                          so that limits mean the same whatever the device
- *   a map of the file      a read-only file (map.c), counted in the same way. A write gets a block of its own */
+ *   a block of the device  bytes are read into it, through page-locked memory if the device is not
+ *                          the CPU
+ *   the home itself        host memory, and the device is the CPU: nothing is moved, but the bytes
+ *                          count as the device's while they are resident, so that limits mean the
+ *                          same whatever the device
+ *   a map of the file      a read-only file (map.c), counted in the same way. A write gets a block
+ *                          of its own */
 #include <string.h>
 
 #include "device/capture.h"
@@ -12,19 +16,23 @@
 #include "offload/window.h"
 #include "tensor/tensor_impl.h"
 
-bool aci_on_cpu(const aci_window *w) { return w->device->kind == AC_DEV_CPU || w->device->kind == AC_DEV_META; }
+bool aci_on_cpu(const aci_window *w) {
+  return w->device->kind == AC_DEV_CPU || w->device->kind == AC_DEV_META;
+}
 bool aci_is_paged(const aci_tiered *t) {
   return t->home.store->tier == ACI_TIER_FILE && t->home.bytes >= ACI_OFFLOAD_LARGE;
 }
 
-/* Start of the bytes in a block that has one page to spare, so that file and memory have the same alignment. */
+/* Start of the bytes in a block that has one page to spare, so that file and memory have the same
+ * alignment. */
 static void *placed(const aci_tiered *t, const ac_block *b) {
   char *p = ac_block_ptr(b);
   if (!aci_is_paged(t) || p == NULL) return p; /* meta has no addresses */
   return p + (-(uintptr_t)p & (ACI_OFFLOAD_PAGE - 1)) + t->home.at % ACI_OFFLOAD_PAGE;
 }
 
-/* Foreign files may have bytes at which no element can begin. Those are moved after reading. Kernels ask for no more than that. */
+/* Foreign files may have bytes at which no element can begin. Those are moved after reading.
+ * Kernels ask for no more than that. */
 static bool lies_well(const aci_tiered *t) { return t->home.at % 8 == 0; }
 
 bool aci_is_at_home(const aci_window *w, const aci_tiered *t) {
@@ -32,7 +40,8 @@ bool aci_is_at_home(const aci_window *w, const aci_tiered *t) {
   return s->tier == ACI_TIER_HOST && w->device->kind == (s->phantom ? AC_DEV_META : AC_DEV_CPU);
 }
 
-static ac_status block_for(aci_window *w, const aci_tiered *t, ac_mem_class c, ac_block **out, ac_err *e) {
+static ac_status block_for(aci_window *w, const aci_tiered *t, ac_mem_class c, ac_block **out,
+                           ac_err *e) {
   const size_t room = aci_is_paged(t) ? t->home.bytes + 3 * ACI_OFFLOAD_PAGE : t->home.bytes;
   return ac_block_alloc(w->device, room, c, NULL, out, e);
 }
@@ -57,7 +66,9 @@ void aci_resident_drop(aci_window *w, aci_tiered *t) {
 static void *place_of(aci_window *w, aci_tiered *t) {
   const aci_store *s = t->home.store;
   if (aci_is_at_home(w, t)) return ac_block_ptr(t->home.block);
-  if (w->device->kind != AC_DEV_CPU || !aci_is_paged(t) || !lies_well(t) || w->queue->no_map || s->no_map || t->no_map) return NULL;
+  if (w->device->kind != AC_DEV_CPU || !aci_is_paged(t) || !lies_well(t) || w->queue->no_map ||
+      s->no_map || t->no_map)
+    return NULL;
   if (t->map == NULL && !aci_map_make(&t->home, &t->map, &t->map_bytes)) return NULL;
   return (char *)t->map + t->home.at % ACI_OFFLOAD_PAGE;
 }
@@ -92,7 +103,8 @@ ac_status aci_resident_make(aci_window *w, aci_tiered *t, ac_err *e) {
 }
 
 ac_status aci_resident_stage(aci_window *w, aci_tiered *t, ac_err *e) {
-  AC_TRY(aci_capture_refuse(w->device, "a tensor moves between tiers of memory (offload)", e)); /* before streams are drawn into a recording */
+  /* before streams are drawn into a recording */
+  AC_TRY(aci_capture_refuse(w->device, "a tensor moves between tiers of memory (offload)", e));
   AC_TRY(block_for(w, t, AC_MEM_PINNED, &t->stage, e));
   t->io = placed(t, t->stage);
   const ac_status st = aci_lane_open(w, t, e);
@@ -131,8 +143,10 @@ void aci_resident_own(aci_window *w, aci_tiered *t) {
   if (t->block != NULL) w->stats.resident_bytes -= t->home.bytes;
   ac_block_free(t->block); /* a limit need not have room for both. The bytes stay in place */
   t->block = NULL;
-  if (block_for(w, t, AC_MEM_ACTIVATION, &own, &ignored) != AC_OK) { /* it stays mapped: the system keeps the pages that were written */
-    if (aci_block_wrap(w->device, t->ptr, t->home.bytes, &t->block, &ignored) == AC_OK) w->stats.resident_bytes += t->home.bytes;
+  /* it stays mapped: the system keeps the pages that were written */
+  if (block_for(w, t, AC_MEM_ACTIVATION, &own, &ignored) != AC_OK) {
+    if (aci_block_wrap(w->device, t->ptr, t->home.bytes, &t->block, &ignored) == AC_OK)
+      w->stats.resident_bytes += t->home.bytes;
     return;
   }
   void *to = placed(t, own);

@@ -1,5 +1,5 @@
-/* Stores: the homes of storages that are not on a device. Host memory is a CPU device of its own, whose pool has the limit. A file is
- * cut into homes that begin at pages. See offload.h. */
+/* Stores: the homes of storages that are not on a device. Host memory is a CPU device of its own,
+ * whose pool has the limit. A file is cut into homes that begin at pages. See offload.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -39,7 +39,8 @@ ac_status aci_store_host(size_t limit, aci_store **out, ac_err *e) {
   return st;
 }
 
-ac_status aci_store_create(const char *path, uint64_t limit, bool keep, aci_store **out, ac_err *e) {
+ac_status aci_store_create(const char *path, uint64_t limit, bool keep, aci_store **out,
+                           ac_err *e) {
   AC_TRY(store_new(ACI_TIER_FILE, path, out, e));
   aci_store *s = *out;
   s->limit = limit;
@@ -119,7 +120,8 @@ static ac_status take(aci_store *s, uint64_t n, uint64_t *at, ac_err *e) {
     *at = s->hole[i].at;
     s->hole[i].at += n;
     s->hole[i].bytes -= n;
-    if (s->hole[i].bytes == 0) memmove(s->hole + i, s->hole + i + 1, (size_t)(--s->n_holes - i) * sizeof *s->hole);
+    if (s->hole[i].bytes == 0)
+      memmove(s->hole + i, s->hole + i + 1, (size_t)(--s->n_holes - i) * sizeof *s->hole);
     return AC_OK;
   }
   if (!s->phantom) {
@@ -170,8 +172,9 @@ ac_status aci_home_new(aci_store *s, size_t bytes, aci_home *out, ac_err *e) {
     pthread_mutex_lock(&s->lock);
     ac_status st = AC_OK;
     if (s->limit > 0 && (n > s->limit || s->used > s->limit - n))
-      st = AC_FAIL(e, OOM, "%s: asked for %s, %s in use of the file's limit of %s", aci_path_shown(s->path, shown),
-                   aci_bytes_text(a, sizeof a, n), aci_bytes_text(b, sizeof b, s->used),
+      st = AC_FAIL(e, OOM, "%s: asked for %s, %s in use of the file's limit of %s",
+                   aci_path_shown(s->path, shown), aci_bytes_text(a, sizeof a, n),
+                   aci_bytes_text(b, sizeof b, s->used),
                    aci_bytes_text((char[24]){0}, 24, s->limit));
     if (st == AC_OK) st = take(s, n, &out->at, e);
     if (st == AC_OK) s->used += n;
@@ -187,8 +190,9 @@ ac_status aci_home_at(aci_store *s, uint64_t at, size_t bytes, aci_home *out, ac
   char shown[ACI_PATH_SHOWN];
   *out = (aci_home){.bytes = bytes, .at = at};
   if (bytes > s->end || at > s->end - bytes)
-    return AC_FAIL(e, IO, "%s: %zu bytes from %llu on are asked for, the file has %llu", aci_path_shown(s->path, shown), bytes,
-                   (unsigned long long)at, (unsigned long long)s->end);
+    return AC_FAIL(e, IO, "%s: %zu bytes from %llu on are asked for, the file has %llu",
+                   aci_path_shown(s->path, shown), bytes, (unsigned long long)at,
+                   (unsigned long long)s->end);
   aci_store_retain(s);
   out->store = s;
   return AC_OK;

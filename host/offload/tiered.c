@@ -1,4 +1,5 @@
-/* Storages whose bytes are in a device's memory while they are used and have their home elsewhere. See offload.h. */
+/* Storages whose bytes are in a device's memory while they are used and have their home elsewhere.
+ * See offload.h. */
 #include <stdlib.h>
 
 #include "offload/offload.h"
@@ -51,7 +52,8 @@ static const ac_provider providers[ACI_TIERS] = {
 };
 
 aci_tiered *aci_tiered_of(const ac_storage *s) {
-  return s != NULL && (s->provider == &providers[0] || s->provider == &providers[1]) ? s->impl : NULL;
+  return s != NULL && (s->provider == &providers[0] || s->provider == &providers[1]) ? s->impl
+                                                                                     : NULL;
 }
 
 /* Takes over the home, also on failure. */
@@ -88,18 +90,21 @@ ac_status aci_tiered_new(aci_window *w, aci_store *s, size_t bytes, ac_storage *
   return make(w, home, out, e);
 }
 
-ac_status aci_tiered_open(aci_window *w, aci_store *s, uint64_t at, size_t bytes, ac_storage **out, ac_err *e) {
+ac_status aci_tiered_open(aci_window *w, aci_store *s, uint64_t at, size_t bytes, ac_storage **out,
+                          ac_err *e) {
   aci_home home;
   *out = NULL;
   AC_TRY(aci_home_at(s, at, bytes, &home, e));
   return make(w, home, out, e);
 }
 
-ac_status aci_tiered_move(aci_tiered *t, bool write, size_t at, size_t n, void *p, aci_transfer *x, ac_err *e) {
+ac_status aci_tiered_move(aci_tiered *t, bool write, size_t at, size_t n, void *p, aci_transfer *x,
+                          ac_err *e) {
   aci_io_queue *q = t->window->queue;
   if (at > t->home.bytes || n > t->home.bytes - at)
     return AC_FAIL(e, INVALID, "bytes %zu .. %zu of %zu", at, at + n, t->home.bytes);
-  if (write && t->home.store->fixed) return AC_FAIL(e, INVALID, "%s is read-only", t->home.store->path);
+  if (write && t->home.store->fixed)
+    return AC_FAIL(e, INVALID, "%s is read-only", t->home.store->path);
   pthread_mutex_lock(&q->lock);
   const ac_status st = aci_window_out(t->window, t, e);
   if (st == AC_OK) {

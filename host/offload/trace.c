@@ -1,5 +1,5 @@
-/* The order in which the storages of a window are used: the order of the last pass, which the next one is expected to
- * repeat. */
+/* The order in which the storages of a window are used: the order of the last pass, which the next
+ * one is expected to repeat. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -13,7 +13,8 @@ static void index_trace(aci_window *w) {
   int n = 0;
   for (int i = 0; i < w->n_trace; i++)
     if (w->trace[i] >= n) n = w->trace[i] + 1;
-  int *start = calloc((size_t)n + 2, sizeof *start), *place = malloc(((size_t)w->n_trace + 1) * sizeof *place);
+  int *start = calloc((size_t)n + 2, sizeof *start),
+      *place = malloc(((size_t)w->n_trace + 1) * sizeof *place);
   free(w->start);
   free(w->place);
   w->start = start;
@@ -46,7 +47,8 @@ void aci_window_guess(aci_window *w) {
   aci_window_turn(w);
 }
 
-/* The first use of number i in the trace at pos or later. n_trace + its first of all, if it wraps around. -1: none. */
+/* The first use of number i in the trace at pos or later. n_trace + its first of all, if it wraps
+ * around. -1: none. */
 static int next_use(const aci_window *w, int i, int pos) {
   if (i >= w->n_known || w->start[i] == w->start[i + 1]) return -1;
   int lo = w->start[i], hi = w->start[i + 1];

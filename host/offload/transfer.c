@@ -1,8 +1,10 @@
-/* Bytes between memory and a file: whole pages bypass the page cache, several pieces under way by io_uring. The rest, and pieces that the
- * file system refuses, go by pread and pwrite. Runs in the I/O thread (queue.c).
+/* Bytes between memory and a file: whole pages bypass the page cache, several pieces under way by
+ * io_uring. The rest, and pieces that the file system refuses, go by pread and pwrite. Runs in the
+ * I/O thread (queue.c).
  *
- * Buffers are not registered with the ring: memory of pools would have to stay pinned, and be let go before a pool unmaps it. Measured with
- * pieces of 1 MiB it saves 20 to 30 ms of CPU a GB, 3 % of a core, and moves no more bytes a second. */
+ * Buffers are not registered with the ring: memory of pools would have to stay pinned, and be let
+ * go before a pool unmaps it. Measured with pieces of 1 MiB it saves 20 to 30 ms of CPU a GB, 3 %
+ * of a core, and moves no more bytes a second. */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -37,12 +39,15 @@ static bool set_direct(aci_store *s, bool on) {
 
 static ac_status too_short(const aci_store *s, uint64_t at, size_t n, ac_err *e) {
   char shown[ACI_PATH_SHOWN];
-  return AC_FAIL(e, IO, "%s: ends before byte %llu, though %zu bytes were to be read there: was it cut meanwhile?",
-                 aci_path_shown(s->path, shown), (unsigned long long)(at + n), n);
+  return AC_FAIL(
+      e, IO,
+      "%s: ends before byte %llu, though %zu bytes were to be read there: was it cut meanwhile?",
+      aci_path_shown(s->path, shown), (unsigned long long)(at + n), n);
 }
 
 /* By plain calls. need: of n bytes to read, those that the file must have. */
-static ac_status plain(aci_store *s, bool write, char *p, size_t n, size_t need, uint64_t at, ac_err *e) {
+static ac_status plain(aci_store *s, bool write, char *p, size_t n, size_t need, uint64_t at,
+                       ac_err *e) {
   size_t done = 0;
   while (done < n) {
     const ssize_t r = write ? pwrite(s->fd, p + done, n - done, (off_t)(at + done))
@@ -62,11 +67,14 @@ static ac_status plain(aci_store *s, bool write, char *p, size_t n, size_t need,
   return AC_OK;
 }
 
-static bool is_temporary(int err) { return err == EINTR || err == EAGAIN || err == EINVAL || err == EOPNOTSUPP; }
+static bool is_temporary(int err) {
+  return err == EINTR || err == EAGAIN || err == EINVAL || err == EOPNOTSUPP;
+}
 
-/* Takes one result. Plain calls complete the part of the piece that the ring did not do. *st keeps the first failure. */
-static void reap(aci_mover *m, aci_store *s, bool write, char *p, size_t n, size_t need, uint64_t at, ac_status *st, ac_err *e,
-                 bool *lost) {
+/* Takes one result. Plain calls complete the part of the piece that the ring did not do. *st keeps
+ * the first failure. */
+static void reap(aci_mover *m, aci_store *s, bool write, char *p, size_t n, size_t need,
+                 uint64_t at, ac_status *st, ac_err *e, bool *lost) {
   uint64_t off;
   int32_t r;
   const int err = aci_uring_wait(m->ring, &off, &r);
@@ -82,18 +90,21 @@ static void reap(aci_mover *m, aci_store *s, bool write, char *p, size_t n, size
     return;
   }
   const size_t done = r > 0 ? (size_t)r / PAGE * PAGE : 0;
-  *st = plain(s, write, p + off + done, len - done, need > off + done ? need - off - done : 0, at + off + done, e);
+  *st = plain(s, write, p + off + done, len - done, need > off + done ? need - off - done : 0,
+              at + off + done, e);
 }
 
 /* By the ring. n, at and p are at pages. */
-static ac_status by_ring(aci_mover *m, aci_store *s, bool write, char *p, size_t n, size_t need, uint64_t at, ac_err *e) {
+static ac_status by_ring(aci_mover *m, aci_store *s, bool write, char *p, size_t n, size_t need,
+                         uint64_t at, ac_err *e) {
   ac_status st = AC_OK;
   size_t next = 0;
   int under_way = 0;
   bool lost = false;
   while (st == AC_OK && next < n) {
     const size_t len = n - next < PIECE ? n - next : PIECE;
-    const int err = aci_uring_begin(m->ring, write, s->fd, p + next, (uint32_t)len, at + next, next);
+    const int err =
+        aci_uring_begin(m->ring, write, s->fd, p + next, (uint32_t)len, at + next, next);
     if (err != 0) st = aci_io_error(e, s->path, "cannot submit a block to io_uring", err);
     else under_way++;
     next += len;
@@ -114,14 +125,18 @@ static ac_status buffered(aci_store *s, bool write, char *p, size_t n, uint64_t 
   return plain(s, write, p, n, n, at, e);
 }
 
-ac_status aci_mover_run(aci_mover *m, aci_store *s, bool write, void *memory, size_t n, uint64_t at, bool slack, ac_err *e) {
+ac_status aci_mover_run(aci_mover *m, aci_store *s, bool write, void *memory, size_t n, uint64_t at,
+                        bool slack, ac_err *e) {
   char *p = memory;
   const size_t lead = at % PAGE;
-  if (n < ACI_OFFLOAD_LARGE || s->cached || (uintptr_t)p % PAGE != lead || m->no_direct || s->no_direct || !set_direct(s, true))
+  if (n < ACI_OFFLOAD_LARGE || s->cached || (uintptr_t)p % PAGE != lead || m->no_direct ||
+      s->no_direct || !set_direct(s, true))
     return buffered(s, write, p, n, at, e);
-  /* whole pages from `from` to `to`, in bytes from at - lead. The parts before and after use the page cache */
+  /* whole pages from `from` to `to`, in bytes from at - lead. The parts before and after use the
+   * page cache */
   const bool wide = slack && (lead == 0 || !write);
-  const size_t end = lead + n, from = wide || lead == 0 ? 0 : PAGE, to = (end + (wide ? PAGE - 1 : 0)) / PAGE * PAGE;
+  const size_t end = lead + n, from = wide || lead == 0 ? 0 : PAGE,
+               to = (end + (wide ? PAGE - 1 : 0)) / PAGE * PAGE;
   const size_t need = to < end ? to - from : end - from;
   if (m->ring == NULL && !m->no_uring) m->no_uring = (m->ring = aci_uring_new()) == NULL;
   p -= lead;

@@ -1,14 +1,18 @@
-/* Which offloaded storages are currently resident. Uses are recorded, and each pass is expected to repeat the last one. The next
- * storages are fetched ahead of use, and the storage with the farthest next use is evicted first (Belady's rule, which for a model
- * larger than the window keeps a part of it resident and streams the rest). See offload.h.
+/* Which offloaded storages are currently resident. Uses are recorded, and each pass is expected to
+ * repeat the last one. The next storages are fetched ahead of use, and the storage with the
+ * farthest next use is evicted first (Belady's rule, which for a model larger than the window keeps
+ * a part of it resident and streams the rest). See offload.h.
  *
- * Locks      The queue's lock guards all of it. aci_window_use, _out, _add and _remove are called with it held (tiered.c). The other public
- *            functions take it. A wait for a transfer drops it meanwhile, so read a storage's state again after settle().
- * States     OUT -> COMING -> IN -> LEAVING -> IN (clean) -> OUT. The I/O thread (queue.c) only moves bytes and marks the transfer done.
- *            settle() alone turns a finished transfer into the next state. resident.c owns the memory on the device.
+ * Locks      The queue's lock guards all of it. aci_window_use, _out, _add and _remove are called
+ *            with it held (tiered.c). The other public functions take it. A wait for a transfer
+ *            drops it meanwhile, so read a storage's state again after settle().
+ * States     OUT -> COMING -> IN -> LEAVING -> IN (clean) -> OUT. The I/O thread (queue.c) only
+ *            moves bytes and marks the transfer done. settle() alone turns a finished transfer into
+ *            the next state. resident.c owns the memory on the device.
  * Pins       A storage with pins > 0 is in use: it is never evicted or moved.
- * Failure    A failed write keeps the bytes resident and dirty, and the next use of the window reports it (w->failed). A failed fetch
- *            leaves the storage out, and its own next use reports the reason. */
+ * Failure    A failed write keeps the bytes resident and dirty, and the next use of the window
+ *            reports it (w->failed). A failed fetch leaves the storage out, and its own next use
+ *            reports the reason. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -42,7 +46,8 @@ static void send(aci_window *w, aci_tiered *t, bool write, bool urgent) {
   aci_io_queue_send(w->queue, &t->transfer, urgent);
 }
 
-/* Waits for t's transfer under way and takes its outcome. A write that failed leaves the bytes here, still to be written. */
+/* Waits for t's transfer under way and takes its outcome. A write that failed leaves the bytes
+ * here, still to be written. */
 static ac_status settle(aci_window *w, aci_tiered *t, ac_err *e) {
   if (t->state != ACI_COMING && t->state != ACI_LEAVING) return AC_OK;
   aci_io_queue_wait(w->queue, &t->transfer);
@@ -51,7 +56,8 @@ static ac_status settle(aci_window *w, aci_tiered *t, ac_err *e) {
   if (st != AC_OK && e != NULL) *e = t->transfer.err;
   if (t->state == ACI_COMING) {
     if (st == AC_OK) st = aci_resident_arrive(w, t, e);
-    if (st == AC_UNSUPPORTED && t->transfer.map != NULL) t->home.store->no_map = true; /* bytes are read, from now on ahead of uses as well */
+    /* bytes are read, from now on ahead of uses as well */
+    if (st == AC_UNSUPPORTED && t->transfer.map != NULL) t->home.store->no_map = true;
     if (st != AC_OK) aci_resident_drop(w, t);
   } else {
     aci_resident_unstage(w, t);
@@ -87,12 +93,16 @@ static ac_status begin_write(aci_window *w, aci_tiered *t, ac_err *e) {
 static bool may_leave(const aci_tiered *t) { return !t->dirty || !t->home.store->fixed; }
 
 ac_status aci_window_out(aci_window *w, aci_tiered *t, ac_err *e) {
-  if (t->pins > 0) return AC_FAIL(e, STATE, "bytes of %zu are in use and cannot be moved", t->home.bytes);
-  if (t->state == ACI_COMING && aci_io_queue_cancel(w->queue, &t->transfer)) aci_resident_drop(w, t);
-  if (t->state == ACI_COMING) (void)settle(w, t, NULL); /* a failed fetch leaves it out. Its next use reports the reason */
+  if (t->pins > 0)
+    return AC_FAIL(e, STATE, "bytes of %zu are in use and cannot be moved", t->home.bytes);
+  if (t->state == ACI_COMING && aci_io_queue_cancel(w->queue, &t->transfer))
+    aci_resident_drop(w, t);
+  /* a failed fetch leaves it out. Its next use reports the reason */
+  if (t->state == ACI_COMING) (void)settle(w, t, NULL);
   AC_TRY(settle(w, t, e));
   if (t->state == ACI_OUT) return AC_OK;
-  if (!may_leave(t)) return AC_FAIL(e, STATE, "%s is read-only, so changes stay in memory", t->home.store->path);
+  if (!may_leave(t))
+    return AC_FAIL(e, STATE, "%s is read-only, so changes stay in memory", t->home.store->path);
   if (t->dirty) {
     AC_TRY(begin_write(w, t, e));
     AC_TRY(settle(w, t, e));
@@ -104,26 +114,31 @@ ac_status aci_window_out(aci_window *w, aci_tiered *t, ac_err *e) {
 
 /* ---- who goes, who comes ---- */
 
-/* Evicts t, which must not be in use. wait: also if it has to be written first. False: it is still there. */
+/* Evicts t, which must not be in use. wait: also if it has to be written first. False: it is still
+ * there. */
 static bool evict(aci_window *w, aci_tiered *t, bool wait, ac_err *e, ac_status *st) {
   if (t->dirty && t->state == ACI_IN) {
     if ((*st = begin_write(w, t, e)) != AC_OK) return false;
     if (!wait) return false;
   }
-  if (t->state == ACI_LEAVING && !wait) return false; /* those that are through are settled already */
+  /* those that are through are settled already */
+  if (t->state == ACI_LEAVING && !wait) return false;
   if ((*st = settle(w, t, e)) != AC_OK) return false;
   aci_resident_drop(w, t);
   w->stats.evicted++;
   return true;
 }
 
-/* The storage, not in use, whose next use is farthest, at `least` uses from now or more. NULL: there is none. */
+/* The storage, not in use, whose next use is farthest, at `least` uses from now or more. NULL:
+ * there is none. */
 static aci_tiered *farthest(aci_window *w, int least) {
   aci_tiered *best = NULL;
   int far = least - 1;
   for (int i = 0; i < w->n_all; i++) {
     aci_tiered *t = w->all[i];
-    if (t == NULL || t->pins > 0 || !may_leave(t) || (t->state != ACI_IN && t->state != ACI_LEAVING)) continue;
+    if (t == NULL || t->pins > 0 || !may_leave(t) ||
+        (t->state != ACI_IN && t->state != ACI_LEAVING))
+      continue;
     if (finished(t)) {
       const ac_status st = settle(w, t, &w->failed);
       if (st != AC_OK) continue;
@@ -137,8 +152,8 @@ static aci_tiered *farthest(aci_window *w, int least) {
   return best;
 }
 
-/* Makes room for `bytes` within the budget by evicting storages whose next use is `least` uses from now or later. False:
- * there is none. */
+/* Makes room for `bytes` within the budget by evicting storages whose next use is `least` uses from
+ * now or later. False: there is none. */
 static bool room(aci_window *w, size_t bytes, int least, bool wait, ac_err *e, ac_status *st) {
   *st = AC_OK;
   while (w->budget > 0 && w->stats.resident_bytes + bytes > w->budget) {
@@ -148,10 +163,12 @@ static bool room(aci_window *w, size_t bytes, int least, bool wait, ac_err *e, a
   return true;
 }
 
-/* Memory of the device for t. For a use that cannot wait, all others are evicted if the pool has no more. */
+/* Memory of the device for t. For a use that cannot wait, all others are evicted if the pool has no
+ * more. */
 static ac_status admit(aci_window *w, aci_tiered *t, bool must, int least, ac_err *e) {
   ac_status st;
-  if (!room(w, t->home.bytes, least, must, e, &st) && (!must || st != AC_OK)) return st != AC_OK ? st : AC_OOM;
+  if (!room(w, t->home.bytes, least, must, e, &st) && (!must || st != AC_OK))
+    return st != AC_OK ? st : AC_OOM;
   while ((st = aci_resident_make(w, t, e)) == AC_OOM) {
     if (aci_lanes_reclaim(w, must)) continue; /* page-locked memory counts as well */
     aci_tiered *other = farthest(w, least);
@@ -164,7 +181,8 @@ static ac_status admit(aci_window *w, aci_tiered *t, bool must, int least, ac_er
   return st;
 }
 
-/* Whether the pages of t, which is out, are in memory. Asked of the system once a pass: it may have taken them. */
+/* Whether the pages of t, which is out, are in memory. Asked of the system once a pass: it may have
+ * taken them. */
 static bool has_pages(const aci_window *w, aci_tiered *t) {
   if (t->home.store->no_map || w->queue->no_map) return false; /* they are not used */
   if (t->filled && t->looked != w->passes) {
@@ -177,14 +195,19 @@ static bool has_pages(const aci_window *w, aci_tiered *t) {
 /* Fetches the next storages, as far as there is room, up to `ahead` bytes. */
 static void look_ahead(aci_window *w) {
   size_t bytes = 0;
-  const size_t most = w->ahead > 0 ? w->ahead : w->budget / 4 > LEAST_AHEAD ? w->budget / 4 : LEAST_AHEAD;
+  const size_t most = w->ahead > 0                  ? w->ahead
+                      : w->budget / 4 > LEAST_AHEAD ? w->budget / 4
+                                                    : LEAST_AHEAD;
   if (w->pos < 0) return;
   for (int k = 0; k < w->n_trace && (k < 2 || bytes < most); k++) {
     aci_tiered *t = w->all[w->trace[(w->pos + k) % w->n_trace]];
     ac_err e;
     if (t == NULL) continue;
-    bytes += t->home.bytes; /* count resident ones too: looking farther would push out storages that stay from pass to pass */
-    if (t->state != ACI_OUT || aci_is_at_home(w, t) || has_pages(w, t)) continue; /* resident storages need no fetch */
+    /* count resident ones too: looking farther would push out storages that stay from pass to
+     * pass */
+    bytes += t->home.bytes;
+    /* resident storages need no fetch */
+    if (t->state != ACI_OUT || aci_is_at_home(w, t) || has_pages(w, t)) continue;
     if (admit(w, t, false, k + 1, &e) != AC_OK) return;
     send(w, t, false, false);
     w->stats.prefetched++;
@@ -214,7 +237,10 @@ static ac_status hold(aci_window *w, aci_tiered *t, ac_err *e) {
     t->home.store->mapped += t->home.bytes;
     return AC_OK;
   }
-  if (t->dirty) return AC_FAIL(e, IO, "%s is being written or was cut, and its changed parts do not fit in memory", t->home.store->path);
+  if (t->dirty)
+    return AC_FAIL(e, IO,
+                   "%s is being written or was cut, and its changed parts do not fit in memory",
+                   t->home.store->path);
   aci_resident_drop(w, t);
   t->no_map = true;
   return fetch(w, t, e);
@@ -232,7 +258,8 @@ ac_status aci_window_use(aci_window *w, aci_tiered *t, ac_err *e) {
     const uint64_t from = now_ns();
     const bool was_asked = t->state != ACI_OUT, mapped = t->in_place;
     ac_status st = AC_OK;
-    if (t->state == ACI_COMING && t->transfer.state == ACI_SENT) aci_io_queue_hurry(w->queue, &t->transfer);
+    if (t->state == ACI_COMING && t->transfer.state == ACI_SENT)
+      aci_io_queue_hurry(w->queue, &t->transfer);
     if (was_asked) st = settle(w, t, e);
     if (st != AC_OK && mapped) {
       t->no_map = true;
@@ -254,7 +281,8 @@ ac_status aci_window_use(aci_window *w, aci_tiered *t, ac_err *e) {
 
 /* ---- the window as a whole ---- */
 
-ac_status aci_window_new(aci_io_queue *q, ac_device *d, size_t budget, size_t ahead, aci_window **out, ac_err *e) {
+ac_status aci_window_new(aci_io_queue *q, ac_device *d, size_t budget, size_t ahead,
+                         aci_window **out, ac_err *e) {
   aci_window *w = calloc(1, sizeof *w);
   *out = NULL;
   if (w == NULL) return AC_FAIL(e, OOM, "no memory for a window");
@@ -275,7 +303,9 @@ ac_status aci_window_new(aci_io_queue *q, ac_device *d, size_t budget, size_t ah
   return AC_OK;
 }
 
-void aci_window_retain(aci_window *w) { atomic_fetch_add_explicit(&w->ref, 1, memory_order_relaxed); }
+void aci_window_retain(aci_window *w) {
+  atomic_fetch_add_explicit(&w->ref, 1, memory_order_relaxed);
+}
 
 void aci_window_release(aci_window *w) {
   if (w == NULL || !aci_unref(&w->ref)) return;
@@ -343,7 +373,8 @@ ac_status aci_window_empty(aci_window *w, bool flush, ac_err *e) {
     }
   }
   for (int i = 0; flush && i < w->n_all; i++)
-    if (w->all[i] != NULL && w->all[i]->state == ACI_LEAVING && st == AC_OK) st = settle(w, w->all[i], e);
+    if (w->all[i] != NULL && w->all[i]->state == ACI_LEAVING && st == AC_OK)
+      st = settle(w, w->all[i], e);
   if (!flush) (void)aci_lanes_reclaim(w, true);
   if (st == AC_OK && w->failed.code != AC_OK) {
     st = w->failed.code;
@@ -369,7 +400,8 @@ bool aci_io_queue_reclaim(aci_io_queue *q, ac_device *d) {
     const size_t before = w->stats.resident_bytes;
     for (int i = 0; i < w->n_all; i++) {
       ac_err ignored; /* bytes that cannot be written stay. The next use reports the failure */
-      if (w->all[i] != NULL && w->all[i]->pins == 0 && may_leave(w->all[i])) (void)aci_window_out(w, w->all[i], &ignored);
+      if (w->all[i] != NULL && w->all[i]->pins == 0 && may_leave(w->all[i]))
+        (void)aci_window_out(w, w->all[i], &ignored);
     }
     freed |= aci_lanes_reclaim(w, true);
     if (w->stats.resident_bytes == before) continue;

@@ -1,5 +1,5 @@
-/* Recorded steps: see capture.h. The device records the step and runs it again (capture_begin and the other capture
- * functions of ac_device_vtable). */
+/* Recorded steps: see capture.h. The device records the step and runs it again (capture_begin and
+ * the other capture functions of ac_device_vtable). */
 #include "ops/capture.h"
 
 #include <stdio.h>
@@ -26,9 +26,11 @@ struct aci_capture {
   aci_tracer tracer;
   bool running, recorded, replayed;
   aci_capture_mode mode;
-  ac_block *words; /* on the device: increments of RNG counters, before and after a step boundary inside the step */
+  /* on the device: increments of RNG counters, before and after a step boundary inside the step */
+  ac_block *words;
   ac_device_graph *graph;
-  ac_generator begin, end, now; /* counters at its begin and end, and at the begin of the replay under way */
+  /* counters at its begin and end, and at the begin of the replay under way */
+  ac_generator begin, end, now;
   int steps;
   held *held; /* open addressing by storage */
   uint32_t mask, n_held;
@@ -101,7 +103,8 @@ static void let_go(aci_capture *k) {
 /* Casts and packed copies that are valid now would not be made again by a replay. */
 static void raise_versions(const aci_capture *k) {
   for (uint32_t i = 0; k->held != NULL && i <= k->mask; i++)
-    if (k->held[i].s != NULL && k->held[i].written) atomic_fetch_add_explicit(&k->held[i].s->version, 1, memory_order_relaxed);
+    if (k->held[i].s != NULL && k->held[i].written)
+      atomic_fetch_add_explicit(&k->held[i].s->version, 1, memory_order_relaxed);
 }
 
 /* ---- calls ---- */
@@ -110,7 +113,9 @@ static void before(void *user, const ac_frame *f) {
   const ac_op *op = f->op;
   if (op->is_view) return;
   if (!aci_same_device(f->device, k->dev)) {
-    if (f->device->kind != AC_DEV_META) note_op(k, op->name, f->device->kind == AC_DEV_CPU ? "runs on the cpu" : "runs on another device");
+    if (f->device->kind != AC_DEV_META)
+      note_op(k, op->name,
+              f->device->kind == AC_DEV_CPU ? "runs on the cpu" : "runs on another device");
     return;
   }
   if (f->stream != NULL) note_op(k, op->name, "runs on a stream of its own");
@@ -130,11 +135,14 @@ static void before(void *user, const ac_frame *f) {
 static void after(void *user, const ac_frame *f, ac_status st) { (void)user, (void)f, (void)st; }
 
 /* ---- gradients ---- */
-static bool filled(const ac_tensor *t) { return t->grad_slot != NULL && t->grad_slot->view != NULL && t->grad_slot->filled; }
+static bool filled(const ac_tensor *t) {
+  return t->grad_slot != NULL && t->grad_slot->view != NULL && t->grad_slot->filled;
+}
 
 static void on_leaf(void *user, const ac_tensor *leaf) {
   aci_capture *k = user;
-  if (leaf->grad_slot != NULL && leaf->grad_slot->view != NULL) hold(k, leaf->grad_slot->view, true);
+  if (leaf->grad_slot != NULL && leaf->grad_slot->view != NULL)
+    hold(k, leaf->grad_slot->view, true);
   for (int i = 0; i < k->n_leaves; i++) {
     if (k->leaf[i].leaf != leaf) continue;
     k->leaf[i].added |= k->leaf[i].before != NULL && leaf->grad == k->leaf[i].before;
@@ -159,7 +167,9 @@ static void on_leaf(void *user, const ac_tensor *leaf) {
   k->leaf[k->n_leaves++] = (leaf_grad){.leaf = t};
 }
 static void on_backward(void *user, bool begins) { (void)user, (void)begins; }
-static void on_node(void *user, const char *name, bool begins) { (void)user, (void)name, (void)begins; }
+static void on_node(void *user, const char *name, bool begins) {
+  (void)user, (void)name, (void)begins;
+}
 
 static void put(ac_tensor **slot, ac_tensor *t) {
   if (t != NULL) ac_tensor_retain(t);
@@ -178,7 +188,8 @@ static void give_gradients(aci_capture *k, bool after_it) {
   for (int i = 0; i < k->n_leaves; i++) {
     leaf_grad *l = &k->leaf[i];
     put(&l->leaf->grad, after_it ? l->after : l->before);
-    if (l->leaf->grad_slot != NULL) l->leaf->grad_slot->filled = after_it ? l->filled_after : l->filled_before;
+    if (l->leaf->grad_slot != NULL)
+      l->leaf->grad_slot->filled = after_it ? l->filled_after : l->filled_before;
   }
 }
 static void drop_gradients(aci_capture *k) {
@@ -211,7 +222,8 @@ ac_status aci_capture_open(ac_ctx *c, ac_device *d, aci_capture **out, ac_err *e
   if (d->vt->capture_begin == NULL) return AC_FAIL(e, UNSUPPORTED, "%s records no steps", d->name);
   aci_capture *k = calloc(1, sizeof *k);
   if (k == NULL) return AC_FAIL(e, OOM, "no memory for a recorded step");
-  const ac_status st = ac_block_alloc(d, 2 * sizeof(uint64_t), AC_MEM_PARAMETER, NULL, &k->words, e);
+  const ac_status st =
+      ac_block_alloc(d, 2 * sizeof(uint64_t), AC_MEM_PARAMETER, NULL, &k->words, e);
   if (st != AC_OK) {
     free(k);
     return st;
@@ -244,7 +256,8 @@ void aci_capture_close(aci_capture *k) {
   free(k);
 }
 
-/* Results of compiled functions that wait are computed on the side of a begin, an end or a replay on which they were made. */
+/* Results of compiled functions that wait are computed on the side of a begin, an end or a replay
+ * on which they were made. */
 static ac_status compute_waiting(const aci_capture *k, ac_err *e) {
   aci_fuse *z = aci_fuse_of(k->ctx);
   return z == NULL ? AC_OK : aci_fuse_compute_all(z, e);
@@ -252,7 +265,8 @@ static ac_status compute_waiting(const aci_capture *k, ac_err *e) {
 
 ac_status aci_capture_begin(aci_capture *k, aci_capture_mode mode, ac_err *e) {
   ac_ctx *c = k->ctx;
-  if (k->dev->capture != NULL || k->running) return AC_FAIL(e, STATE, "%s: a step is being recorded already", k->dev->name);
+  if (k->dev->capture != NULL || k->running)
+    return AC_FAIL(e, STATE, "%s: a step is being recorded already", k->dev->name);
   AC_TRY(compute_waiting(k, e));
   AC_TRY(aci_ctx_add_observer(c, (aci_observer){before, after, k}, e));
   ac_status st = aci_ctx_add_step_hook(c, (aci_step_hook){on_step, k}, e);
@@ -288,7 +302,8 @@ ac_status aci_capture_end(aci_capture *k, bool keep, ac_err *e) {
   ac_ctx *c = k->ctx;
   ac_status st = AC_OK;
   if (!k->running) return AC_FAIL(e, STATE, "no step is being recorded");
-  if (keep && compute_waiting(k, NULL) != AC_OK) aci_capture_note(k, "results of a compiled function could not be computed");
+  if (keep && compute_waiting(k, NULL) != AC_OK)
+    aci_capture_note(k, "results of a compiled function could not be computed");
   k->running = false;
   if (c->tracer == &k->tracer) c->tracer = NULL;
   c->replayed = NULL;
@@ -311,7 +326,9 @@ ac_status aci_capture_end(aci_capture *k, bool keep, ac_err *e) {
   return keep && good ? st : AC_OK;
 }
 
-bool aci_capture_wrote(const aci_capture *k, const ac_tensor *t) { return k->held != NULL && slot_of(k, t->storage)->written; }
+bool aci_capture_wrote(const aci_capture *k, const ac_tensor *t) {
+  return k->held != NULL && slot_of(k, t->storage)->written;
+}
 const char *aci_capture_why(const aci_capture *k) { return k->state.why; }
 int aci_capture_leaves(const aci_capture *k) { return k->n_leaves; }
 int aci_capture_steps(const aci_capture *k) { return k->steps; }
@@ -321,12 +338,15 @@ const char *aci_capture_differs(const aci_capture *k) {
   const ac_generator *now = &k->ctx->gen, *then = &k->begin;
   if (!k->recorded) return "nothing is recorded";
   if (now->seed != then->seed || now->stream != then->stream) return "the seed";
-  if (now->drawn != then->drawn || now->row0 != then->row0 || memcmp(now->range, then->range, sizeof now->range) != 0)
+  if (now->drawn != then->drawn || now->row0 != then->row0 ||
+      memcmp(now->range, then->range, sizeof now->range) != 0)
     return "the micro-batch that random numbers are drawn for";
   for (int i = 0; i < k->n_leaves; i++) {
     const leaf_grad *l = &k->leaf[i];
-    const bool other = l->before == NULL ? l->leaf->grad != NULL : l->added && l->leaf->grad != l->before;
-    if (other || filled(l->leaf) != l->filled_before) return "the gradients that are there before it";
+    const bool other =
+        l->before == NULL ? l->leaf->grad != NULL : l->added && l->leaf->grad != l->before;
+    if (other || filled(l->leaf) != l->filled_before)
+      return "the gradients that are there before it";
   }
   return NULL;
 }

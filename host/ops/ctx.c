@@ -1,5 +1,5 @@
-/* The context: modes, generators, the table of ops, the step boundary. Made by the host, handed to every call. Its devices are in
- * devices.c. */
+/* The context: modes, generators, the table of ops, the step boundary. Made by the host, handed to
+ * every call. Its devices are in devices.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,8 @@ static ac_status table_add(ac_ctx *c, const ac_op_desc *d, bool inplace, ac_err 
   }
   const size_t n = strlen(d->name);
   enum { ROOM = sizeof c->ops[0]->name - 2 };
-  if (n >= ROOM) return AC_FAIL(e, INVALID, "the name of op %.60s... is longer than %d bytes", d->name, ROOM);
+  if (n >= ROOM)
+    return AC_FAIL(e, INVALID, "the name of op %.60s... is longer than %d bytes", d->name, ROOM);
   ac_op *op = calloc(1, sizeof *op);
   if (op == NULL) return AC_FAIL(e, OOM, "no memory for op %s", d->name);
   op->desc = d;
@@ -81,7 +82,8 @@ static ac_status parse(ac_op *op, ac_err *e) {
     if (!s->param[i].has_default && !s->param[i].optional) op->needed |= 1u << i;
     if (s->param[i].has_default && s->param[i].optional) op->fallbacks |= 1u << i;
     if (t == AC_T_TENSOR || t == AC_T_OPERAND) op->tensors |= 1u << i;
-    op->takes_list |= t == AC_T_INTS || t == AC_T_DIMS || t == AC_T_SHAPE || t == AC_T_FLOATS || t == AC_T_TENSORS;
+    op->takes_list |= t == AC_T_INTS || t == AC_T_DIMS || t == AC_T_SHAPE || t == AC_T_FLOATS ||
+                      t == AC_T_TENSORS;
     if (t == AC_T_GENERATOR) op->rng_arg = (int8_t)i;
   }
   op->gives_list = s->n_results == 1 && s->result[0].type == AC_T_TENSORS;
@@ -91,7 +93,9 @@ static ac_status parse(ac_op *op, ac_err *e) {
   return AC_OK;
 }
 
-ac_status aci_op_parse(const ac_op *op, ac_err *e) { return op->parsed ? AC_OK : parse((ac_op *)(uintptr_t)op, e); }
+ac_status aci_op_parse(const ac_op *op, ac_err *e) {
+  return op->parsed ? AC_OK : parse((ac_op *)(uintptr_t)op, e);
+}
 const aci_sig *aci_op_sig(const ac_op *op) { return op->sig; }
 
 ac_status aci_ctx_usable(ac_ctx *c, ac_err *e) {
@@ -113,16 +117,20 @@ const ac_op *ac_op_find(ac_ctx *c, const char *name) {
 
 ac_status ac_op_register(ac_ctx *c, const ac_op_desc *d, ac_err *e) {
   if (d->struct_size != sizeof(ac_op_desc))
-    return AC_FAIL(e, UNSUPPORTED, "op %s was built against another version of accel/opdef.h (%zu bytes, expected %zu)", d->name,
-                   d->struct_size, sizeof(ac_op_desc));
-  if (ac_op_find(c, d->name) != NULL) return AC_FAIL(e, STATE, "op %s is already registered", d->name);
+    return AC_FAIL(
+        e, UNSUPPORTED,
+        "op %s was built against another version of accel/opdef.h (%zu bytes, expected %zu)",
+        d->name, d->struct_size, sizeof(ac_op_desc));
+  if (ac_op_find(c, d->name) != NULL)
+    return AC_FAIL(e, STATE, "op %s is already registered", d->name);
   aci_sig *s = malloc(sizeof *s);
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for op %s", d->name);
   ac_status st = aci_sig_parse(d->sig, s, e);
   bool same = st == AC_OK && strcmp(s->name, d->name) == 0;
   free(s);
   AC_TRY(st);
-  if (!same) return AC_FAIL(e, INVALID, "op %s: its signature names another op: %s", d->name, d->sig);
+  if (!same)
+    return AC_FAIL(e, INVALID, "op %s: its signature names another op: %s", d->name, d->sig);
   AC_TRY(table_add(c, d, false, e));
   return d->inplace ? table_add(c, d, true, e) : AC_OK;
 }
@@ -142,7 +150,8 @@ ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   if (seed == 0) seed = (uint64_t)ac_params_int(c->params, "SEED");
   ac_generator_seed(&c->gen, seed);
   c->check_nan = ac_params_int(c->params, "CHECK_NAN") != 0;
-  for (int i = 0; i < aci_n_builtin_ops; i++) AC_GOTO(fail, st, table_add(c, aci_builtin_ops[i], false, e));
+  for (int i = 0; i < aci_n_builtin_ops; i++)
+    AC_GOTO(fail, st, table_add(c, aci_builtin_ops[i], false, e));
   for (int i = 0; i < aci_n_builtin_inplace; i++)
     AC_GOTO(fail, st, table_add(c, aci_builtin_ops[aci_builtin_inplace[i]], true, e));
   c->local_rank = o != NULL ? o->local_rank : 0;
@@ -164,7 +173,8 @@ void ac_ctx_free(ac_ctx *c) {
   free(c->ops);
   free(c->op_hash);
   for (int i = 0; i < c->n_devices; i++) {
-    if (!c->devices_shared) c->device[i]->team = NULL; /* storages may keep the device alive longer than the team */
+    /* storages may keep the device alive longer than the team */
+    if (!c->devices_shared) c->device[i]->team = NULL;
     ac_device_release(c->device[i]);
   }
   for (int i = 0; i < AC_DEV_KINDS; i++) free(c->flags[i]);
@@ -174,7 +184,8 @@ void ac_ctx_free(ac_ctx *c) {
 }
 
 ac_team *ac_ctx_team(ac_ctx *c) { return c->team; }
-/* With the rows of devices that were registered since. An invalid value is reported when the device is opened. */
+/* With the rows of devices that were registered since. An invalid value is reported when the device
+ * is opened. */
 const ac_params *ac_ctx_params(ac_ctx *c) {
   ac_err e;
   if (aci_params_extend(c->params, &e) != AC_OK) ac_log_write(AC_LOG_WARN, "params", "%s", e.msg);
@@ -192,9 +203,7 @@ void ac_ctx_set_stream(ac_ctx *c, ac_stream *s) { c->stream = s; }
 
 ac_generator *ac_ctx_generator(ac_ctx *c) { return &c->gen; }
 
-void ac_generator_seed(ac_generator *g, uint64_t seed) {
-  *g = (ac_generator){.seed = seed};
-}
+void ac_generator_seed(ac_generator *g, uint64_t seed) { *g = (ac_generator){.seed = seed}; }
 
 ac_generator ac_generator_draw(ac_generator *g) {
   ac_generator t = *g;
@@ -218,13 +227,15 @@ ac_status ac_step(ac_ctx *c, ac_err *e) {
 }
 
 ac_status aci_ctx_add_step_hook(ac_ctx *c, aci_step_hook h, ac_err *e) {
-  if (c->n_step_hooks == ACI_MAX_STEP_HOOKS) return AC_FAIL(e, STATE, "more than %d step hooks", ACI_MAX_STEP_HOOKS);
+  if (c->n_step_hooks == ACI_MAX_STEP_HOOKS)
+    return AC_FAIL(e, STATE, "more than %d step hooks", ACI_MAX_STEP_HOOKS);
   c->step_hook[c->n_step_hooks++] = h;
   return AC_OK;
 }
 
 ac_status aci_ctx_add_observer(ac_ctx *c, aci_observer o, ac_err *e) {
-  if (c->n_observers == ACI_MAX_OBSERVERS) return AC_FAIL(e, STATE, "more than %d observers", ACI_MAX_OBSERVERS);
+  if (c->n_observers == ACI_MAX_OBSERVERS)
+    return AC_FAIL(e, STATE, "more than %d observers", ACI_MAX_OBSERVERS);
   c->observer[c->n_observers++] = o;
   return AC_OK;
 }

@@ -1,5 +1,5 @@
-/* Expressions: calls chained without a check after each, for gradient rules and composed ops. The first failure sticks. All
- * intermediate results are released together at the end. */
+/* Expressions: calls chained without a check after each, for gradient rules and composed ops. The
+ * first failure sticks. All intermediate results are released together at the end. */
 #include <stdlib.h>
 
 #include "ops/op.h"
@@ -54,7 +54,8 @@ ac_tensor *ac_expr_own(ac_expr *x, ac_tensor *t) {
   return t;
 }
 
-ac_tensor *ac_expr_call(ac_expr *x, const ac_op *op, const ac_value *args, ac_tensor **more, int n_more) {
+ac_tensor *ac_expr_call(ac_expr *x, const ac_op *op, const ac_value *args, ac_tensor **more,
+                        int n_more) {
   ac_value results[AC_MAX_RESULTS];
   int n = 0;
   for (int i = 0; i < n_more; i++) more[i] = NULL;
@@ -64,7 +65,8 @@ ac_tensor *ac_expr_call(ac_expr *x, const ac_op *op, const ac_value *args, ac_te
   for (int i = 0; i < op->n_params; i++)
     if ((args[i].kind == AC_T_TENSOR && args[i].tensor == NULL) ||
         (args[i].kind == AC_T_SCALAR && args[i].scalar.kind == AC_SCALAR_NONE)) {
-      x->st = AC_FAIL(x->e, INTERNAL, "%s: argument %d was not saved or is missing", op->name, i + 1);
+      x->st =
+          AC_FAIL(x->e, INTERNAL, "%s: argument %d was not saved or is missing", op->name, i + 1);
       return NULL;
     }
   x->st = ac_call(x->ctx, op, args, results, &n, x->e);
@@ -76,6 +78,12 @@ ac_tensor *ac_expr_call(ac_expr *x, const ac_op *op, const ac_value *args, ac_te
   return n > 0 ? ac_expr_own(x, results[0].tensor) : NULL;
 }
 
-ac_operand ac_operand_tensor(ac_tensor *t) { return (ac_operand){.tensor = t, .scalar = {.kind = AC_SCALAR_NONE}}; }
-ac_operand ac_operand_float(double f) { return (ac_operand){.tensor = NULL, .scalar = {.kind = AC_SCALAR_FLOAT, .f = f}}; }
-ac_operand ac_operand_int(int64_t i) { return (ac_operand){.tensor = NULL, .scalar = {.kind = AC_SCALAR_INT, .i = i}}; }
+ac_operand ac_operand_tensor(ac_tensor *t) {
+  return (ac_operand){.tensor = t, .scalar = {.kind = AC_SCALAR_NONE}};
+}
+ac_operand ac_operand_float(double f) {
+  return (ac_operand){.tensor = NULL, .scalar = {.kind = AC_SCALAR_FLOAT, .f = f}};
+}
+ac_operand ac_operand_int(int64_t i) {
+  return (ac_operand){.tensor = NULL, .scalar = {.kind = AC_SCALAR_INT, .i = i}};
+}

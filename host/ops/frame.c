@@ -23,25 +23,30 @@ ac_status ac_frame_out(ac_frame *f, ac_dtype dt, int ndim, const int64_t *shape,
   return push(f, t, e);
 }
 
-ac_status ac_frame_out_strided(ac_frame *f, ac_dtype dt, int ndim, const int64_t *shape, const int64_t *stride, ac_err *e) {
+ac_status ac_frame_out_strided(ac_frame *f, ac_dtype dt, int ndim, const int64_t *shape,
+                               const int64_t *stride, ac_err *e) {
   AC_TRY(aci_shape_check(ndim, shape, e));
   ac_tensor *t = aci_tensor_shell(f->device, dt, ndim, shape);
   if (t != NULL) memcpy(aci_stride_mut(t), stride, (size_t)ndim * sizeof *stride);
   return push(f, t, e);
 }
 
-ac_status ac_frame_view(ac_frame *f, int arg, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset, ac_err *e) {
+ac_status ac_frame_view(ac_frame *f, int arg, int ndim, const int64_t *shape, const int64_t *stride,
+                        int64_t offset, ac_err *e) {
   const ac_tensor *x = f->args[arg].tensor;
   AC_TRY(aci_shape_check(ndim, shape, e));
   int64_t span = aci_span(ndim, shape, stride), end;
   if (offset < 0 || span < 0 || __builtin_add_overflow(offset, span, &end) ||
-      (span > 0 && (uint64_t)end > x->storage->bytes / aci_dsize((ac_dtype)x->dtype))) /* no elements: anywhere */
+      /* no elements: anywhere */
+      (span > 0 && (uint64_t)end > x->storage->bytes / aci_dsize((ac_dtype)x->dtype)))
     return AC_FAIL(e, INTERNAL, "the view would leave the memory of its tensor");
   ac_tensor *t = aci_tensor_alias(x, ndim, shape, stride, offset);
   if (t == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
   t->flags |= ACI_T_VIEW;
-  if ((aci_is_leaf(x) && aci_requires_grad(x)) || (x->flags & ACI_T_LEAF_VIEW)) t->flags |= ACI_T_LEAF_VIEW;
-  t->view_version = x->flags & ACI_T_VIEW ? x->view_version : x->storage->graph_version; /* a stale view's views are stale */
+  if ((aci_is_leaf(x) && aci_requires_grad(x)) || (x->flags & ACI_T_LEAF_VIEW))
+    t->flags |= ACI_T_LEAF_VIEW;
+  /* a stale view's views are stale */
+  t->view_version = x->flags & ACI_T_VIEW ? x->view_version : x->storage->graph_version;
   return push(f, t, e);
 }
 
@@ -60,11 +65,12 @@ static ac_status check_dim(const ac_frame *f, int arg, int64_t v, int ndim, int 
         *dim = 0;
         return AC_OK;
       }
-      return AC_FAIL(e, INDEX, "%s %lld is out of range: the tensor has rank 0", aci_op_sig(f->op)->param[arg].name,
-                     (long long)ac_frame_show(f, v));
+      return AC_FAIL(e, INDEX, "%s %lld is out of range: the tensor has rank 0",
+                     aci_op_sig(f->op)->param[arg].name, (long long)ac_frame_show(f, v));
     }
-    return AC_FAIL(e, INDEX, "%s %lld is out of range for %d dims (%d to %d, or -%d to -1)", aci_op_sig(f->op)->param[arg].name,
-                   (long long)ac_frame_show(f, v), ndim, f->ctx->index_base, ndim - 1 + f->ctx->index_base, ndim);
+    return AC_FAIL(e, INDEX, "%s %lld is out of range for %d dims (%d to %d, or -%d to -1)",
+                   aci_op_sig(f->op)->param[arg].name, (long long)ac_frame_show(f, v), ndim,
+                   f->ctx->index_base, ndim - 1 + f->ctx->index_base, ndim);
   }
   *dim = (int)d;
   return AC_OK;
@@ -86,7 +92,8 @@ ac_status ac_frame_dims(const ac_frame *f, int arg, int ndim, uint32_t *mask, ac
   for (int i = 0; i < n; i++) {
     int d = 0;
     AC_TRY(check_dim(f, arg, dims[i], ndim, &d, e));
-    if (*mask >> d & 1) return AC_FAIL(e, INVALID, "dim %lld appears twice", (long long)ac_frame_show(f, dims[i]));
+    if (*mask >> d & 1)
+      return AC_FAIL(e, INVALID, "dim %lld appears twice", (long long)ac_frame_show(f, dims[i]));
     *mask |= 1u << d;
   }
   if (ndim == 0) *mask = 0;
@@ -114,10 +121,11 @@ static ac_dtype promote2(ac_dtype a, ac_dtype b) {
 
 static int category(ac_dtype d) { return d == AC_BOOL ? 0 : ac_dtype_is_float(d) ? 2 : 1; }
 
-/* Dimensioned tensors decide. Rank-0 tensors, then numbers, count only when their category is higher
- * (torch.result_type). */
+/* Dimensioned tensors decide. Rank-0 tensors, then numbers, count only when their category is
+ * higher (torch.result_type). */
 ac_dtype ac_frame_promote(const ac_frame *f, int first, int last) {
-  if (f->args[first].kind == AC_T_TENSOR && f->args[first].tensor->ndim > 0) { /* tensors of one dtype, the common case */
+  /* tensors of one dtype, the common case */
+  if (f->args[first].kind == AC_T_TENSOR && f->args[first].tensor->ndim > 0) {
     ac_dtype d = (ac_dtype)f->args[first].tensor->dtype;
     int i = first + 1;
     while (i <= last && f->args[i].kind == AC_T_TENSOR && f->args[i].tensor->dtype == d) i++;
@@ -137,7 +145,9 @@ ac_dtype ac_frame_promote(const ac_frame *f, int first, int last) {
         d = (ac_dtype)t->dtype;
       } else if (v->kind == AC_T_SCALAR) {
         p = 2;
-        d = v->scalar.kind == AC_SCALAR_FLOAT ? AC_F32 : v->scalar.kind == AC_SCALAR_INT ? AC_I64 : AC_BOOL;
+        d = v->scalar.kind == AC_SCALAR_FLOAT ? AC_F32
+            : v->scalar.kind == AC_SCALAR_INT ? AC_I64
+                                              : AC_BOOL;
       } else {
         continue;
       }
@@ -159,7 +169,9 @@ ac_status aci_shape_like0(ac_frame *f, ac_err *e) {
 
 ac_status aci_factor_check(const ac_frame *f, int arg, ac_dtype dt, ac_err *e) {
   ac_scalar s = f->args[arg].scalar;
-  if (ac_dtype_is_float(dt) || s.kind != AC_SCALAR_FLOAT || (fabs(s.f) < 0x1p53 && s.f == trunc(s.f))) return AC_OK;
-  return AC_FAIL(e, DTYPE, "%s is %g, but the result is %s: integers need an integer factor", aci_op_sig(f->op)->param[arg].name, s.f,
-                 ac_dtype_name(dt));
+  if (ac_dtype_is_float(dt) || s.kind != AC_SCALAR_FLOAT ||
+      (fabs(s.f) < 0x1p53 && s.f == trunc(s.f)))
+    return AC_OK;
+  return AC_FAIL(e, DTYPE, "%s is %g, but the result is %s: integers need an integer factor",
+                 aci_op_sig(f->op)->param[arg].name, s.f, ac_dtype_name(dt));
 }

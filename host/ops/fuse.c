@@ -1,4 +1,5 @@
-/* Calls that wait: see fuse.h. Reductions are in fuse_reduce.c, the pass over memory in fuse_pass.c. */
+/* Calls that wait: see fuse.h. Reductions are in fuse_reduce.c, the pass over memory in
+ * fuse_pass.c. */
 #include <stdlib.h>
 
 #include "ops/fuse_code.h"
@@ -103,8 +104,10 @@ static ac_status compute(aci_fuse_node *n, ac_err *e) {
   aci_fuse *z = n->owner;
   aci_fuse_pass p = {.numel = n->kind == ACI_FUSE_MAP ? n->numel : n->rows * n->cols};
   if (n->lost)
-    return AC_FAIL(e, STATE, "a tensor that a compiled function neither returned nor used up was read after it; return it from the function, "
-                             "or call that without accel.compile");
+    return AC_FAIL(
+        e, STATE,
+        "a tensor that a compiled function neither returned nor used up was read after it; return it from the function, "
+        "or call that without accel.compile");
   if (z->ctx == NULL) return AC_FAIL(e, STATE, "accel is closed");
   if (n->kind == ACI_FUSE_WALK) return aci_fuse_walk(n, e);
   aci_fuse_node *walk = walk_of(n);
@@ -123,10 +126,12 @@ static ac_status compute(aci_fuse_node *n, ac_err *e) {
       aci_fuse_node *child = n->in[k].storage != NULL ? node_of(n->in[k].storage) : NULL;
       if (child != NULL) AC_TRY(aci_fuse_compute_node(child, e));
     }
-    if (!aci_fuse_collect(n, &p) || !aci_fuse_lay_out(&p, n)) return AC_FAIL(e, INTERNAL, "a call alone does not fit a pass");
+    if (!aci_fuse_collect(n, &p) || !aci_fuse_lay_out(&p, n))
+      return AC_FAIL(e, INTERNAL, "a call alone does not fit a pass");
   }
   ac_frame f = {.ctx = z->ctx, .team = z->ctx->team, .device = n->out->device};
-  const aci_fuse_device *driver = f.device->kind == AC_DEV_CPU ? NULL : aci_fuse_device_of(z, f.device);
+  const aci_fuse_device *driver =
+      f.device->kind == AC_DEV_CPU ? NULL : aci_fuse_device_of(z, f.device);
   bool generated = false;
   aci_fuse_locate(&p);
   ac_status st = AC_OK;
@@ -134,7 +139,9 @@ static ac_status compute(aci_fuse_node *n, ac_err *e) {
     st = aci_fuse_device_run(z, driver, &p, &f, &generated, e);
   } else {
     aci_fuse_codes_find(z->codes, &p);
-    if ((st = aci_fuse_allocate_pass(&p, false, true, e)) == AC_OK && (st = aci_fuse_run(&p, &f, e)) != AC_OK) aci_fuse_give_back(&p);
+    if ((st = aci_fuse_allocate_pass(&p, false, true, e)) == AC_OK &&
+        (st = aci_fuse_run(&p, &f, e)) != AC_OK)
+      aci_fuse_give_back(&p);
   }
   aci_fuse_node *node[ACI_FUSE_MOST];
   const int n_nodes = p.n;
@@ -166,7 +173,8 @@ static ac_status acquire(ac_storage *s, void **ptr, ac_err *e) {
 }
 static void release(ac_storage *s, bool written) { (void)s, (void)written; }
 static void free_waiting(ac_storage *s) { drop(s->impl); }
-const ac_provider aci_fuse_waiting = {sizeof aci_fuse_waiting, "waiting", acquire, release, free_waiting};
+const ac_provider aci_fuse_waiting = {sizeof aci_fuse_waiting, "waiting", acquire, release,
+                                      free_waiting};
 
 /* Computes the waiting results that read s, because its values are about to change. */
 static ac_status before_write(aci_fuse *z, const ac_storage *s, ac_err *e) {
@@ -200,14 +208,16 @@ aci_fuse *aci_fuse_of(const ac_ctx *c) {
 ac_status aci_fuse_before_call(const ac_frame *f, ac_err *e) {
   aci_fuse *z = aci_fuse_of(f->ctx);
   if (z == NULL || z->newest == NULL) return AC_OK;
-  /* gradients are also written, and exchanged, outside of calls: nothing may wait for their old values */
+  /* gradients are also written, and exchanged, outside of calls: nothing may wait for their old
+   * values */
   if (f->ctx->in_backward != z->backward) AC_TRY(compute_kept(z, true, e));
   if (f->op->mutates == 0) return AC_OK;
   for (int i = 0; i < f->n_args; i++) {
     const ac_value *v = &f->args[i];
     if (!(f->op->mutates >> i & 1)) continue;
     const int n = v->kind == AC_T_TENSOR ? 1 : v->kind == AC_T_TENSORS ? v->n : 0;
-    for (int j = 0; j < n; j++) AC_TRY(before_write(z, (v->kind == AC_T_TENSOR ? v->tensor : v->tensors[j])->storage, e));
+    for (int j = 0; j < n; j++)
+      AC_TRY(before_write(z, (v->kind == AC_T_TENSOR ? v->tensor : v->tensors[j])->storage, e));
   }
   return AC_OK;
 }
@@ -232,14 +242,17 @@ void aci_fuse_close(aci_fuse *z) {
 
 void aci_fuse_enter(aci_fuse *z) {
   ac_err e;
-  if (z->depth == 0 && aci_ctx_add_observer(z->ctx, (aci_observer){before, after, z}, &e) != AC_OK) return; /* no room: nothing waits */
+  /* no room: nothing waits */
+  if (z->depth == 0 && aci_ctx_add_observer(z->ctx, (aci_observer){before, after, z}, &e) != AC_OK)
+    return;
   if (z->depth++ == 0 && z->ctx->in_backward == 0 && ++z->region == 0) z->region = 1;
 }
 
 ac_status aci_fuse_leave(aci_fuse *z, bool all, ac_err *e) {
   if (z->depth == 0 || --z->depth > 0) return AC_OK;
   const ac_status st = compute_between_calls(z, all, e);
-  while (z->newest != NULL) { /* garbage, as far as one can tell: operands need not wait for the collector */
+  /* garbage, as far as one can tell: operands need not wait for the collector */
+  while (z->newest != NULL) {
     aci_fuse_node *n = z->newest;
     unlink_node(n);
     n->lost = true;
@@ -259,7 +272,8 @@ ac_status aci_fuse_settle(ac_ctx *c, const ac_tensor *t, ac_err *e) {
 }
 
 void aci_fuse_want(ac_ctx *c, const ac_tensor *t) {
-  if (aci_fuse_of(c) != NULL && t->storage != NULL && node_of(t->storage) != NULL) node_of(t->storage)->keep = true;
+  if (aci_fuse_of(c) != NULL && t->storage != NULL && node_of(t->storage) != NULL)
+    node_of(t->storage)->keep = true;
 }
 
 /* The newest first: on the way to it lie others. */
@@ -278,7 +292,8 @@ static ac_status compute_kept(aci_fuse *z, bool all, ac_err *e) {
 static ac_status compute_between_calls(aci_fuse *z, bool all, ac_err *e) {
   const ac_ctx *c = z->ctx;
   ac_status st = compute_kept(z, all, e);
-  if (st == AC_OOM && c->in_backward == 0 && c->on_oom != NULL && c->on_oom(c->oom_user)) st = compute_kept(z, all, e);
+  if (st == AC_OOM && c->in_backward == 0 && c->on_oom != NULL && c->on_oom(c->oom_user))
+    st = compute_kept(z, all, e);
   return st;
 }
 
@@ -330,9 +345,11 @@ void aci_fuse_wait(aci_fuse_node *n) {
 
 bool aci_fuse_can_wait(const aci_fuse *z, const ac_frame *f, const ac_tensor *o) {
   const ac_storage *s = o->storage; /* none so far, promised, or with memory of its own */
-  return z->op == f->op && z->result == o && f->ctx->in_backward == z->backward && aci_fuse_takes(f) &&
-         (o->dtype == AC_F32 || o->dtype == AC_BF16 || o->dtype == AC_F16) && aci_is_contiguous(o) && o->offset == 0 &&
-         (s == NULL || (s->provider == NULL ? s->block != NULL : s->provider == &aci_fuse_waiting && s->impl == NULL));
+  return z->op == f->op && z->result == o && f->ctx->in_backward == z->backward &&
+         aci_fuse_takes(f) && (o->dtype == AC_F32 || o->dtype == AC_BF16 || o->dtype == AC_F16) &&
+         aci_is_contiguous(o) && o->offset == 0 &&
+         (s == NULL || (s->provider == NULL ? s->block != NULL
+                                            : s->provider == &aci_fuse_waiting && s->impl == NULL));
 }
 
 bool aci_fuse_leads_to_gradient(const ac_frame *f) {
@@ -346,7 +363,8 @@ void aci_fuse_give_operand(const ac_frame *f, aci_fuse_node *n, int k, aci_fuse_
   ac_storage *s = f->args[k].tensor->storage;
   if (child != NULL && child->depth >= n->depth) n->depth = child->depth + 1;
   /* for the gradient of another operand */
-  if (child != NULL && (f->desc->save & AC_SAVE_IN(k)) != 0 && aci_fuse_leads_to_gradient(f)) child->keep = true;
+  if (child != NULL && (f->desc->save & AC_SAVE_IN(k)) != 0 && aci_fuse_leads_to_gradient(f))
+    child->keep = true;
   n->in[k].storage = s;
   ac_storage_retain(s);
 }
@@ -364,7 +382,8 @@ static bool takes(aci_fuse *z, const ac_frame *f) {
   const ac_device_kind kind = f->device->kind;
   const bool map = d->data != NULL && (d->cpu == aci_map_cpu || d->any_device);
   if (kind == AC_DEV_CPU) return map || d->data == &aci_fuse_reduces;
-  return map && f->op->kernel[kind] == d->cpu && f->stream == NULL && aci_fuse_device_of(z, f->device) != NULL;
+  return map && f->op->kernel[kind] == d->cpu && f->stream == NULL &&
+         aci_fuse_device_of(z, f->device) != NULL;
 }
 
 bool aci_fuse_takes(const ac_frame *f) {
@@ -381,8 +400,9 @@ bool aci_fuse_takes(const ac_frame *f) {
 
 /* A node that has one value a row, and t is all of them. */
 static bool is_values(const aci_fuse_node *n, const ac_tensor *t) {
-  return n != NULL && !n->lost && (n->kind == ACI_FUSE_REDUCED || n->kind == ACI_FUSE_ROW_MAP) && t->offset == 0 && aci_is_contiguous(t) &&
-         t->numel == n->numel && (ac_dtype)t->dtype == n->dt && n->depth < ACI_FUSE_DEPTH;
+  return n != NULL && !n->lost && (n->kind == ACI_FUSE_REDUCED || n->kind == ACI_FUSE_ROW_MAP) &&
+         t->offset == 0 && aci_is_contiguous(t) && t->numel == n->numel &&
+         (ac_dtype)t->dtype == n->dt && n->depth < ACI_FUSE_DEPTH;
 }
 
 /* A pure map of rows' values, if one of them waits: its rows. */
@@ -396,16 +416,20 @@ static const aci_fuse_node *values_of(const ac_frame *f, const ac_tensor *o) {
 }
 
 /* Whether the waiting operand, laid out according to `to`, takes part in n's pass. */
-static bool joins_pass(const aci_fuse_node *n, const aci_fuse_node *child, const aci_fuse_operand *to, const aci_map_plan *plan,
-                       const ac_tensor *t) {
-  if (n->kind == ACI_FUSE_ROW_MAP) return is_values(child, t) && to->linear && child->rows == n->rows && child->cols == n->cols;
+static bool joins_pass(const aci_fuse_node *n, const aci_fuse_node *child,
+                       const aci_fuse_operand *to, const aci_map_plan *plan, const ac_tensor *t) {
+  if (n->kind == ACI_FUSE_ROW_MAP)
+    return is_values(child, t) && to->linear && child->rows == n->rows && child->cols == n->cols;
   if (is_values(child, t))
-    return plan->ndim == 2 && to->row == 1 && to->step == 0 && child->rows == plan->shape[0] && child->cols == plan->shape[1];
-  return child->kind == ACI_FUSE_MAP && !child->lost && to->linear && t->offset == 0 && child->numel == n->numel &&
-         child->dt == (ac_dtype)t->dtype && child->depth < ACI_FUSE_DEPTH;
+    return plan->ndim == 2 && to->row == 1 && to->step == 0 && child->rows == plan->shape[0] &&
+           child->cols == plan->shape[1];
+  return child->kind == ACI_FUSE_MAP && !child->lost && to->linear && t->offset == 0 &&
+         child->numel == n->numel && child->dt == (ac_dtype)t->dtype &&
+         child->depth < ACI_FUSE_DEPTH;
 }
 
-/* Operands as in the plan. Those that wait and do not go with the result are computed first, or report that they are lost. */
+/* Operands as in the plan. Those that wait and do not go with the result are computed first, or
+ * report that they are lost. */
 static ac_status take_operands(ac_frame *f, const aci_map_plan *plan, aci_fuse_node *n, ac_err *e) {
   n->n_in = plan->n_in;
   for (int k = 0; k < plan->n_in; k++) {
@@ -438,12 +462,21 @@ ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e) {
   aci_map_plan plan;
   aci_fuse_node *n = NULL;
   const aci_fuse_node *values = NULL;
-  if (m->f32 != NULL && aci_fuse_can_wait(z, f, o) && ((values = values_of(f, o)) != NULL || o->numel >= aci_fuse_fewest(f->device))) {
+  if (m->f32 != NULL && aci_fuse_can_wait(z, f, o) &&
+      ((values = values_of(f, o)) != NULL || o->numel >= aci_fuse_fewest(f->device))) {
     const aci_map_loop *loop = aci_map_plan_make(f, m, &plan);
-    if (plan.ct == ACI_C_F32 && plan.ndim <= 2) n = calloc(1, sizeof *n); /* without memory: at once */
+    /* without memory: at once */
+    if (plan.ct == ACI_C_F32 && plan.ndim <= 2) n = calloc(1, sizeof *n);
     if (n != NULL) {
-      *n = (aci_fuse_node){.owner = z, .out = o->storage, .loop = loop->run, .which = loop, .heavy = f->desc->flops_per_element,
-                           .numel = o->numel, .inner = o->numel, .dt = (ac_dtype)o->dtype, .at = -1};
+      *n = (aci_fuse_node){.owner = z,
+                           .out = o->storage,
+                           .loop = loop->run,
+                           .which = loop,
+                           .heavy = f->desc->flops_per_element,
+                           .numel = o->numel,
+                           .inner = o->numel,
+                           .dt = (ac_dtype)o->dtype,
+                           .at = -1};
       n->keep = (f->desc->save & AC_SAVE_OUT(0)) != 0 && aci_fuse_leads_to_gradient(f);
       if (values != NULL) {
         n->kind = ACI_FUSE_ROW_MAP;

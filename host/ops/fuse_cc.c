@@ -1,5 +1,6 @@
-/* Kernels in C text made into functions (fuse_code.h): compiled by the system's compiler into a shared library in a folder of the user's own, under
- * the name of a hash of text, flags, compiler and CPU, and loaded. Another process that had the same text finds the library there. */
+/* Kernels in C text made into functions (fuse_code.h): compiled by the system's compiler into a
+ * shared library in a folder of the user's own, under the name of a hash of text, flags, compiler
+ * and CPU, and loaded. Another process that had the same text finds the library there. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,8 +19,11 @@
 extern char **environ;
 
 /* As ops are compiled: no rounding but those that are written. */
-static const char *const FLAGS[] = {"-std=c11", "-O3", "-march=native", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno",
-                                    "-fno-trapping-math", "-fwrapv", "-w"};
+static const char *const FLAGS[] = {"-std=c11",        "-O3",
+                                    "-march=native",   "-fPIC",
+                                    "-shared",         "-ffp-contract=off",
+                                    "-fno-math-errno", "-fno-trapping-math",
+                                    "-fwrapv",         "-w"};
 enum { N_FLAGS = sizeof FLAGS / sizeof FLAGS[0] };
 
 typedef struct hash {
@@ -39,7 +43,9 @@ static void add_cpu(hash *h) {
   FILE *f = fopen("/proc/cpuinfo", "re");
   if (f == NULL) return;
   for (int found = 0; found < 2 && fgets(line, sizeof line, f) != NULL;) {
-    if (strncmp(line, "model name", 10) != 0 && strncmp(line, "flags", 5) != 0 && strncmp(line, "Features", 8) != 0) continue;
+    if (strncmp(line, "model name", 10) != 0 && strncmp(line, "flags", 5) != 0 &&
+        strncmp(line, "Features", 8) != 0)
+      continue;
     add(h, line, strlen(line));
     found++;
   }
@@ -53,8 +59,10 @@ static bool find_compiler(const char *name, char *path, size_t n, hash *h) {
   if (list == NULL) return false;
   for (const char *p = list;; p++) {
     const size_t length = strcspn(p, ":");
-    const int k = length == 0 ? snprintf(path, n, "%s", name) : snprintf(path, n, "%.*s/%s", (int)length, p, name);
-    if (k > 0 && (size_t)k < n && path[0] == '/' && access(path, X_OK) == 0 && stat(path, &s) == 0 && S_ISREG(s.st_mode)) {
+    const int k = length == 0 ? snprintf(path, n, "%s", name)
+                              : snprintf(path, n, "%.*s/%s", (int)length, p, name);
+    if (k > 0 && (size_t)k < n && path[0] == '/' && access(path, X_OK) == 0 &&
+        stat(path, &s) == 0 && S_ISREG(s.st_mode)) {
       add(h, path, strlen(path));
       add(h, &s.st_size, sizeof s.st_size);
       add(h, &s.st_mtime, sizeof s.st_mtime);
@@ -68,7 +76,8 @@ static bool find_compiler(const char *name, char *path, size_t n, hash *h) {
 /* Code is taken from places alone that nobody else can write to. */
 static bool is_ours(const char *path, bool folder) {
   struct stat s;
-  return lstat(path, &s) == 0 && (folder ? S_ISDIR(s.st_mode) : S_ISREG(s.st_mode)) && s.st_uid == geteuid() && (s.st_mode & 022) == 0;
+  return lstat(path, &s) == 0 && (folder ? S_ISDIR(s.st_mode) : S_ISREG(s.st_mode)) &&
+         s.st_uid == geteuid() && (s.st_mode & 022) == 0;
 }
 
 /* Makes the folder and its missing parents. */
@@ -84,7 +93,8 @@ static bool make_folder(char *path) {
 }
 
 static bool folder_of(const ac_params *p, char *path, size_t n) {
-  const char *given = ac_params_str(p, "COMPILE_CACHE"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  const char *given = ac_params_str(p, "COMPILE_CACHE"), *cache = getenv("XDG_CACHE_HOME"),
+             *home = getenv("HOME");
   int k = -1;
   if (given[0] != '\0') k = snprintf(path, n, "%s", given);
   else if (cache != NULL && cache[0] == '/') k = snprintf(path, n, "%s/accel/kernels", cache);
@@ -105,13 +115,15 @@ static bool write_file(const char *path, const char *text, size_t n) {
 }
 
 /* ---- machine code of devices ---- */
-bool aci_fuse_cache_path(const ac_params *p, const char *source, size_t n, const char *target, char *path, size_t room) {
+bool aci_fuse_cache_path(const ac_params *p, const char *source, size_t n, const char *target,
+                         char *path, size_t room) {
   char folder[1024];
   hash h = {0xCBF29CE484222325u, 0x9E3779B97F4A7C15u};
   if (!folder_of(p, folder, sizeof folder)) return false;
   add(&h, source, n);
   add(&h, target, strlen(target) + 1);
-  const int k = snprintf(path, room, "%s/%016llx%016llx.bin", folder, (unsigned long long)h.a, (unsigned long long)h.b);
+  const int k = snprintf(path, room, "%s/%016llx%016llx.bin", folder, (unsigned long long)h.a,
+                         (unsigned long long)h.b);
   return k > 0 && (size_t)k < room;
 }
 
@@ -127,7 +139,8 @@ static code_head head_of(const void *code, size_t bytes) {
 
 static bool read_all(int fd, void *p, size_t n) {
   size_t at = 0;
-  for (ssize_t k = 1; at < n && k > 0; at += k > 0 ? (size_t)k : 0) k = read(fd, (char *)p + at, n - at);
+  for (ssize_t k = 1; at < n && k > 0; at += k > 0 ? (size_t)k : 0)
+    k = read(fd, (char *)p + at, n - at);
   return at == n;
 }
 
@@ -158,7 +171,8 @@ void aci_fuse_cache_write(const char *path, const void *code, size_t bytes) {
   static atomic_uint number;
   char to[1300];
   const code_head head = head_of(code, bytes);
-  const int k = snprintf(to, sizeof to, "%s.%ld.%u", path, (long)getpid(), atomic_fetch_add(&number, 1));
+  const int k =
+      snprintf(to, sizeof to, "%s.%ld.%u", path, (long)getpid(), atomic_fetch_add(&number, 1));
   char *file = k <= 0 || (size_t)k >= sizeof to ? NULL : malloc(sizeof head + bytes);
   if (file == NULL) return;
   memcpy(file, &head, sizeof head);
@@ -193,7 +207,8 @@ static bool run(const char *compiler, const char *from, const char *to) {
 }
 
 static aci_fuse_kernel load(const char *path, void **library) {
-  if (!is_ours(path, false) || (*library = dlopen(path, RTLD_NOW | RTLD_LOCAL)) == NULL) return NULL;
+  if (!is_ours(path, false) || (*library = dlopen(path, RTLD_NOW | RTLD_LOCAL)) == NULL)
+    return NULL;
   void *symbol = dlsym(*library, "kernel");
   aci_fuse_kernel fn;
   memcpy(&fn, &symbol, sizeof fn);
@@ -206,7 +221,9 @@ aci_fuse_kernel aci_fuse_compile(const ac_params *p, const char *source, size_t 
   hash h = {0xCBF29CE484222325u, 0x9E3779B97F4A7C15u};
   *library = NULL;
   const char *name = ac_params_str(p, "COMPILE_CC");
-  if (name[0] == '\0' || strcmp(name, "off") == 0 || !find_compiler(name, compiler, sizeof compiler, &h)) return NULL;
+  if (name[0] == '\0' || strcmp(name, "off") == 0 ||
+      !find_compiler(name, compiler, sizeof compiler, &h))
+    return NULL;
   if (!folder_of(p, folder, sizeof folder)) return NULL;
   add(&h, source, n);
   for (int i = 0; i < N_FLAGS; i++) add(&h, FLAGS[i], strlen(FLAGS[i]) + 1);
@@ -220,7 +237,8 @@ aci_fuse_kernel aci_fuse_compile(const ac_params *p, const char *source, size_t 
   snprintf(from, sizeof from, "%s/%016llx%016llx.%ld.%u.c", folder, a, b, (long)getpid(), mine);
   snprintf(to, sizeof to, "%s/%016llx%016llx.%ld.%u.so", folder, a, b, (long)getpid(), mine);
   unlink(from);
-  const bool made = write_file(from, source, n) && run(compiler, from, to) && chmod(to, 0600) == 0 && rename(to, file) == 0;
+  const bool made = write_file(from, source, n) && run(compiler, from, to) &&
+                    chmod(to, 0600) == 0 && rename(to, file) == 0;
   unlink(from);
   if (!made) {
     unlink(to);

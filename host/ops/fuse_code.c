@@ -29,7 +29,8 @@ static int input_of(aci_fuse_pass *p, int at, int k) {
   const aci_fuse_operand *o = &p->node[at]->in[k];
   for (int i = 0; i < p->n_inputs; i++) { /* the same elements once */
     const aci_fuse_operand *other = p->input[i];
-    const bool alike = (p->input_of[i]->kind == ACI_FUSE_ROW_MAP) == (p->node[at]->kind == ACI_FUSE_ROW_MAP);
+    const bool alike =
+        (p->input_of[i]->kind == ACI_FUSE_ROW_MAP) == (p->node[at]->kind == ACI_FUSE_ROW_MAP);
     if (alike && other->ptr == o->ptr && other->dt == o->dt && other->linear && o->linear) return i;
   }
   if (p->n_inputs == ACI_FUSE_INPUTS) return -1;
@@ -43,17 +44,21 @@ bool aci_fuse_look_at(aci_fuse_pass *p, aci_fuse_look *l, bool device) {
   int numbers = 0;
   for (int i = 0; i < p->n; i++) {
     aci_fuse_node *n = p->node[i];
-    if ((n->dt != AC_F32 && !device) || (n->which == NULL && n->kind != ACI_FUSE_REDUCED)) return false;
+    if ((n->dt != AC_F32 && !device) || (n->which == NULL && n->kind != ACI_FUSE_REDUCED))
+      return false;
     memcpy(p->numbers + numbers, n->p, sizeof n->p);
     numbers += ACI_MAP_MAX_P;
-    l->word[l->n++] = (uint64_t)(uintptr_t)n->which << 3 | (unsigned)n->kind << 1 | aci_fuse_is_output(p, i);
+    l->word[l->n++] =
+        (uint64_t)(uintptr_t)n->which << 3 | (unsigned)n->kind << 1 | aci_fuse_is_output(p, i);
     if (device) l->word[l->n++] = n->dt;
     for (int k = 0; k < n->n_in; k++) {
       const aci_fuse_node *from = p->from[i][k];
       int input = -1;
       if (n->in[k].storage == NULL) p->numbers[numbers + k] = n->in[k].number;
       else if (from == NULL && (input = input_of(p, i, k)) < 0) return false;
-      l->word[l->n++] = n->in[k].storage == NULL ? 1 : from != NULL ? (uint64_t)from->at << 2 | 2 : (uint64_t)input << 2 | 3;
+      l->word[l->n++] = n->in[k].storage == NULL ? 1
+                        : from != NULL           ? (uint64_t)from->at << 2 | 2
+                                                 : (uint64_t)input << 2 | 3;
     }
     numbers += ACI_MAP_MAX_IN;
     if (aci_fuse_is_output(p, i)) p->output[p->n_outputs++] = i;
@@ -112,7 +117,8 @@ static void cut_pass(const aci_fuse_pass *p, cut *c) {
     if (alone || n->heavy >= HEAVY) segments++, in_it = 0;
     for (int k = 0; k < n->n_in; k++) {
       const aci_fuse_node *from = p->from[i][k];
-      if (from != NULL && from->kind == ACI_FUSE_MAP && c->segment[from->at] != c->segment[i]) c->crosses[from->at] = true;
+      if (from != NULL && from->kind == ACI_FUSE_MAP && c->segment[from->at] != c->segment[i])
+        c->crosses[from->at] = true;
     }
   }
 }
@@ -124,10 +130,12 @@ static void put_place(aci_strbuf *b, const aci_fuse_pass *p, int i, int k, uint6
   else aci_strbuf_printf(b, "%s%d", aci_fuse_is_output(p, from->at) ? "o" : "r", from->at);
 }
 
-static void put_operand(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int i, int k, uint64_t word) {
+static void put_operand(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int i, int k,
+                        uint64_t word) {
   const aci_fuse_node *from = p->from[i][k];
   if ((word & 3) == 1) aci_strbuf_printf(b, "c%d_%d", i, k);
-  else if (from != NULL && (from->kind != ACI_FUSE_MAP || c->segment[from->at] == c->segment[i])) aci_strbuf_printf(b, "v%d", from->at);
+  else if (from != NULL && (from->kind != ACI_FUSE_MAP || c->segment[from->at] == c->segment[i]))
+    aci_strbuf_printf(b, "v%d", from->at);
   else {
     put_place(b, p, i, k, word);
     aci_strbuf_puts(b, p->node[i]->kind == ACI_FUSE_ROW_MAP ? "[0]" : "[i]");
@@ -136,23 +144,30 @@ static void put_operand(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int
 
 static int put_variables(aci_strbuf *b, const aci_fuse_pass *p, const cut *c) {
   int scratch = 0;
-  for (int i = 0; i < p->n_inputs; i++) aci_strbuf_printf(b, "  const float *a%d = in[%d];\n", i, i);
-  for (int i = 0; i < p->n_outputs; i++) aci_strbuf_printf(b, "  float *o%d = out[%d];\n", p->output[i], i);
+  for (int i = 0; i < p->n_inputs; i++)
+    aci_strbuf_printf(b, "  const float *a%d = in[%d];\n", i, i);
+  for (int i = 0; i < p->n_outputs; i++)
+    aci_strbuf_printf(b, "  float *o%d = out[%d];\n", p->output[i], i);
   for (int i = 0; i < p->n; i++) {
     const int at = i * (ACI_MAP_MAX_P + ACI_MAP_MAX_IN);
-    aci_strbuf_printf(b, "  const float p%d[6] = {num[%d], num[%d], num[%d], num[%d], num[%d], num[%d]};\n", i, at, at + 1, at + 2, at + 3,
-                      at + 4, at + 5);
+    aci_strbuf_printf(
+        b, "  const float p%d[6] = {num[%d], num[%d], num[%d], num[%d], num[%d], num[%d]};\n", i,
+        at, at + 1, at + 2, at + 3, at + 4, at + 5);
     for (int k = 0; k < p->node[i]->n_in; k++)
-      if (p->node[i]->in[k].storage == NULL) aci_strbuf_printf(b, "  const float c%d_%d = num[%d];\n", i, k, at + ACI_MAP_MAX_P + k);
+      if (p->node[i]->in[k].storage == NULL)
+        aci_strbuf_printf(b, "  const float c%d_%d = num[%d];\n", i, k, at + ACI_MAP_MAX_P + k);
     if (!c->crosses[i] || aci_fuse_is_output(p, i)) continue;
     if (p->cols == 0) aci_strbuf_printf(b, "  _Alignas(64) float r%d[%d];\n", i, ACI_FUSE_BLOCK);
-    else aci_strbuf_printf(b, "  float *restrict r%d = row->scratch + %d * row->step;\n", i, scratch++);
+    else
+      aci_strbuf_printf(b, "  float *restrict r%d = row->scratch + %d * row->step;\n", i,
+                        scratch++);
   }
   return scratch;
 }
 
 /* A node's call of its formula. */
-static void put_call(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int i, const uint64_t *word) {
+static void put_call(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int i,
+                     const uint64_t *word) {
   const aci_fuse_node *n = p->node[i];
   if (n->kind == ACI_FUSE_REDUCED) {
     aci_strbuf_printf(b, "const float v%d = row->reduce(row, %d, ", i, i);
@@ -171,17 +186,21 @@ static void put_call(aci_strbuf *b, const aci_fuse_pass *p, const cut *c, int i,
 static int put_kernel(aci_strbuf *b, const aci_fuse_pass *p, const aci_fuse_look *l) {
   cut c;
   cut_pass(p, &c);
-  aci_strbuf_puts(b, "struct row { float *scratch; int64_t step; float (*reduce)(const struct row *, int, const float *); };\n"
-                     "void kernel(int64_t n, const float *const *in, float *const *out, const float *num, const struct row *row) {\n");
+  aci_strbuf_puts(
+      b,
+      "struct row { float *scratch; int64_t step; float (*reduce)(const struct row *, int, const float *); };\n"
+      "void kernel(int64_t n, const float *const *in, float *const *out, const float *num, const struct row *row) {\n");
   const int scratch = put_variables(b, p, &c);
   for (int i = 0, w = 0; i < p->n; i++) {
     const aci_fuse_node *n = p->node[i];
     const bool map = n->kind == ACI_FUSE_MAP;
-    if (map && (i == 0 || c.segment[i] != c.segment[i - 1])) aci_strbuf_puts(b, "  _Pragma(\"GCC ivdep\") for (int64_t i = 0; i < n; i++) {\n");
+    if (map && (i == 0 || c.segment[i] != c.segment[i - 1]))
+      aci_strbuf_puts(b, "  _Pragma(\"GCC ivdep\") for (int64_t i = 0; i < n; i++) {\n");
     aci_strbuf_puts(b, map ? "    " : "  ");
     put_call(b, p, &c, i, &l->word[w + 1]);
     w += 1 + n->n_in;
-    if (aci_fuse_is_output(p, i)) aci_strbuf_printf(b, "    o%d[%s] = v%d;\n", i, map ? "i" : "0", i);
+    if (aci_fuse_is_output(p, i))
+      aci_strbuf_printf(b, "    o%d[%s] = v%d;\n", i, map ? "i" : "0", i);
     else if (map && c.crosses[i]) aci_strbuf_printf(b, "    r%d[i] = v%d;\n", i, i);
     if (map && (i == p->n - 1 || c.segment[i] != c.segment[i + 1])) aci_strbuf_puts(b, "  }\n");
   }
@@ -196,14 +215,16 @@ bool aci_fuse_put_formulas(aci_strbuf *b, const aci_fuse_pass *p) {
     if (p->node[i]->which == NULL) continue;
     const aci_map_text *t = text_of(p->node[i]->which);
     bool before = false;
-    for (int j = 0; j < i && t != NULL; j++) before |= p->node[j]->which != NULL && text_of(p->node[j]->which) == t;
+    for (int j = 0; j < i && t != NULL; j++)
+      before |= p->node[j]->which != NULL && text_of(p->node[j]->which) == t;
     if (t == NULL) return false;
     if (!before) put_lines(b, t);
   }
   return true;
 }
 
-static void compile(const aci_fuse_codes *c, const aci_fuse_pass *p, const aci_fuse_look *l, aci_fuse_entry *k) {
+static void compile(const aci_fuse_codes *c, const aci_fuse_pass *p, const aci_fuse_look *l,
+                    aci_fuse_entry *k) {
   aci_strbuf b = {0};
   aci_strbuf_puts(&b, HEAD);
   const bool all = aci_fuse_put_formulas(&b, p);
@@ -216,7 +237,8 @@ aci_fuse_entry *aci_fuse_entry_of(aci_fuse_codes *c, const aci_fuse_look *l) {
   uint64_t h = 0xCBF29CE484222325u;
   for (int i = 0; i < l->n; i++) h = (h ^ l->word[i]) * 0x100000001B3u;
   aci_fuse_entry **at = &c->kind[(h ^ h >> 32) % ACI_FUSE_KINDS];
-  while (*at != NULL && !((*at)->n == l->n && memcmp((*at)->word, l->word, (size_t)l->n * 8) == 0)) at = &(*at)->next;
+  while (*at != NULL && !((*at)->n == l->n && memcmp((*at)->word, l->word, (size_t)l->n * 8) == 0))
+    at = &(*at)->next;
   if (*at == NULL) {
     *at = calloc(1, sizeof **at + (size_t)l->n * 8);
     if (*at == NULL) return NULL;
@@ -231,15 +253,18 @@ bool aci_fuse_entry_is_due(aci_fuse_codes *c, aci_fuse_entry *k, bool now) {
   const int64_t most = ac_params_int(c->params, "COMPILE_LIMIT");
   k->tried = true;
   if (c->made++ == most)
-    ac_log_write(AC_LOG_WARN, "compile", "more than %lld kinds of chains: further ones run formula by formula (ACCEL_COMPILE_LIMIT)",
-                 (long long)most);
+    ac_log_write(
+        AC_LOG_WARN, "compile",
+        "more than %lld kinds of chains: further ones run formula by formula (ACCEL_COMPILE_LIMIT)",
+        (long long)most);
   return c->made <= most;
 }
 
 void aci_fuse_codes_find(aci_fuse_codes *c, aci_fuse_pass *p) {
   aci_fuse_look l;
   p->code = NULL;
-  if (c == NULL || (p->n < 2 && p->taken == NULL) || !aci_fuse_look_at(p, &l, false)) return; /* one formula alone is compiled already */
+  /* one formula alone is compiled already */
+  if (c == NULL || (p->n < 2 && p->taken == NULL) || !aci_fuse_look_at(p, &l, false)) return;
   aci_fuse_entry *k = aci_fuse_entry_of(c, &l);
   if (k == NULL) return;
   if (aci_fuse_entry_is_due(c, k, false)) compile(c, p, &l, k);

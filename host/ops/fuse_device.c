@@ -1,6 +1,7 @@
-/* Passes of maps on a device: a kernel whose every thread computes elements by all formulas, in registers, from the text that the CPU's
- * kernels are made of. Machine code is kept in the folder of kernels, by text, chip and compiler. A pass that has none (not yet, or as its
- * text was refused) is computed map by map, each into the memory that its result has anyway. */
+/* Passes of maps on a device: a kernel whose every thread computes elements by all formulas, in
+ * registers, from the text that the CPU's kernels are made of. Machine code is kept in the folder
+ * of kernels, by text, chip and compiler. A pass that has none (not yet, or as its text was
+ * refused) is computed map by map, each into the memory that its result has anyway. */
 #include "ops/fuse_device.h"
 
 #include <stdatomic.h>
@@ -11,8 +12,10 @@
 #include "ops/fuse_code_impl.h"
 #include "ops/fuse_impl.h"
 
-_Static_assert((int)ACI_FUSE_ARG_INPUTS == (int)ACI_FUSE_INPUTS && (int)ACI_FUSE_ARG_OUTPUTS == (int)ACI_FUSE_MOST &&
-                   (int)ACI_FUSE_ARG_NUMBERS == (int)ACI_FUSE_MOST * (ACI_MAP_MAX_P + ACI_MAP_MAX_IN),
+_Static_assert((int)ACI_FUSE_ARG_INPUTS == (int)ACI_FUSE_INPUTS &&
+                   (int)ACI_FUSE_ARG_OUTPUTS == (int)ACI_FUSE_MOST &&
+                   (int)ACI_FUSE_ARG_NUMBERS ==
+                       (int)ACI_FUSE_MOST * (ACI_MAP_MAX_P + ACI_MAP_MAX_IN),
                "arguments of a kernel");
 
 enum { MODULES = 4 };
@@ -31,7 +34,8 @@ void aci_fuse_set_device(const ac_device_vtable *vt, const aci_fuse_device *d) {
 
 static const aci_fuse_device *find_driver(const ac_device *d) {
   for (int i = 0; i < MODULES; i++)
-    if (atomic_load_explicit(&vtable_of[i], memory_order_acquire) == d->vt) return atomic_load(&driver_of[i]);
+    if (atomic_load_explicit(&vtable_of[i], memory_order_acquire) == d->vt)
+      return atomic_load(&driver_of[i]);
   return NULL;
 }
 
@@ -62,26 +66,41 @@ static const char HEAD[] =
 static void put_load(aci_strbuf *b, int k, const aci_fuse_operand *o) {
   const int lies = aci_fuse_lies(o);
   if (lies == ACI_FUSE_STRIDED)
-    aci_strbuf_printf(b, "    const at_type r%d = i / a.at[%d][0], i%d = r%d * a.at[%d][1] + (i - r%d * a.at[%d][0]) * a.at[%d][2];\n", k, k, k, k,
-                      k, k, k, k);
+    aci_strbuf_printf(
+        b,
+        "    const at_type r%d = i / a.at[%d][0], i%d = r%d * a.at[%d][1] + (i - r%d * a.at[%d][0]) * a.at[%d][2];\n",
+        k, k, k, k, k, k, k, k);
   char at[16];
   snprintf(at, sizeof at, lies == ACI_FUSE_LINEAR ? "i" : lies == ACI_FUSE_ONE ? "0" : "i%d", k);
   aci_strbuf_printf(b, "    const float a%d = ", k);
   switch (o->dt) {
     case AC_F32: aci_strbuf_printf(b, "((const float *)a.in[%d])[%s];\n", k, at); break;
-    case AC_BF16: aci_strbuf_printf(b, "aci_bf16_to_f32(((const uint16_t *)a.in[%d])[%s]);\n", k, at); break;
-    case AC_F16: aci_strbuf_printf(b, "aci_f16_to_f32(((const uint16_t *)a.in[%d])[%s]);\n", k, at); break;
-    default: aci_strbuf_printf(b, "(float)((const %s *)a.in[%d])[%s];\n", o->dt == AC_I64 ? "int64_t" : o->dt == AC_I32 ? "int32_t" :
-                               o->dt == AC_I16 ? "int16_t" : o->dt == AC_I8 ? "int8_t" : "uint8_t", k, at);
+    case AC_BF16:
+      aci_strbuf_printf(b, "aci_bf16_to_f32(((const uint16_t *)a.in[%d])[%s]);\n", k, at);
+      break;
+    case AC_F16:
+      aci_strbuf_printf(b, "aci_f16_to_f32(((const uint16_t *)a.in[%d])[%s]);\n", k, at);
+      break;
+    default:
+      aci_strbuf_printf(b, "(float)((const %s *)a.in[%d])[%s];\n",
+                        o->dt == AC_I64   ? "int64_t"
+                        : o->dt == AC_I32 ? "int32_t"
+                        : o->dt == AC_I16 ? "int16_t"
+                        : o->dt == AC_I8  ? "int8_t"
+                                          : "uint8_t",
+                        k, at);
   }
 }
 
-static void put_node(aci_strbuf *b, const aci_fuse_pass *p, int i, const uint64_t *word, int output) {
+static void put_node(aci_strbuf *b, const aci_fuse_pass *p, int i, const uint64_t *word,
+                     int output) {
   const aci_fuse_node *n = p->node[i];
   const int at = i * (ACI_MAP_MAX_P + ACI_MAP_MAX_IN);
   aci_strbuf_printf(b, "    const float p%d[6] = {", i);
-  for (int k = 0; k < ACI_MAP_MAX_P; k++) aci_strbuf_printf(b, "%sa.num[%d]", k > 0 ? ", " : "", at + k);
-  aci_strbuf_printf(b, "};\n    %sfloat v%d = %s(p%d", n->dt == AC_F32 ? "const " : "", i, n->which->name, i);
+  for (int k = 0; k < ACI_MAP_MAX_P; k++)
+    aci_strbuf_printf(b, "%sa.num[%d]", k > 0 ? ", " : "", at + k);
+  aci_strbuf_printf(b, "};\n    %sfloat v%d = %s(p%d", n->dt == AC_F32 ? "const " : "", i,
+                    n->which->name, i);
   for (int k = 0; k < n->n_in; k++) {
     if ((word[k] & 3) == 1) aci_strbuf_printf(b, ", a.num[%d]", at + ACI_MAP_MAX_P + k);
     else if (p->from[i][k] != NULL) aci_strbuf_printf(b, ", v%d", p->from[i][k]->at);
@@ -90,7 +109,9 @@ static void put_node(aci_strbuf *b, const aci_fuse_pass *p, int i, const uint64_
   aci_strbuf_puts(b, ");\n");
   const char *half = n->dt == AC_BF16 ? "bf16" : "f16";
   if (n->dt != AC_F32) /* readers get the value rounded to 16 bits */
-    aci_strbuf_printf(b, "    const uint16_t h%d = aci_f32_to_%s(v%d);\n    v%d = aci_%s_to_f32(h%d);\n", i, half, i, i, half, i);
+    aci_strbuf_printf(
+        b, "    const uint16_t h%d = aci_f32_to_%s(v%d);\n    v%d = aci_%s_to_f32(h%d);\n", i, half,
+        i, i, half, i);
   if (!n->write) return;
   if (n->dt == AC_F32) aci_strbuf_printf(b, "    ((float *)a.out[%d])[i] = v%d;\n", output, i);
   else aci_strbuf_printf(b, "    ((uint16_t *)a.out[%d])[i] = h%d;\n", output, i);
@@ -99,8 +120,10 @@ static void put_node(aci_strbuf *b, const aci_fuse_pass *p, int i, const uint64_
 static bool put_text(aci_strbuf *b, const aci_fuse_pass *p, const aci_fuse_look *l) {
   aci_strbuf_puts(b, HEAD);
   if (!aci_fuse_put_formulas(b, p)) return false;
-  aci_strbuf_puts(b, "extern \"C\" __global__ void __launch_bounds__(256) fused(const __grid_constant__ args a) {\n"
-                     "  for (at_type i = (at_type)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (at_type)gridDim.x * blockDim.x) {\n");
+  aci_strbuf_puts(
+      b,
+      "extern \"C\" __global__ void __launch_bounds__(256) fused(const __grid_constant__ args a) {\n"
+      "  for (at_type i = (at_type)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += (at_type)gridDim.x * blockDim.x) {\n");
   for (int k = 0; k < p->n_inputs; k++) put_load(b, k, p->input[k]);
   int output = 0;
   for (int i = 0, w = 0; i < p->n; i++) {
@@ -113,7 +136,8 @@ static bool put_text(aci_strbuf *b, const aci_fuse_pass *p, const aci_fuse_look 
 }
 
 /* ---- running ---- */
-static void *make_kernel(const aci_fuse *z, const aci_fuse_device *driver, const ac_device *d, const aci_fuse_pass *p, const aci_fuse_look *l) {
+static void *make_kernel(const aci_fuse *z, const aci_fuse_device *driver, const ac_device *d,
+                         const aci_fuse_pass *p, const aci_fuse_look *l) {
   aci_strbuf b = {0};
   void *kernel = NULL, *code = NULL;
   size_t bytes = 0;
@@ -121,16 +145,19 @@ static void *make_kernel(const aci_fuse *z, const aci_fuse_device *driver, const
   ac_err e;
   if (put_text(&b, p, l)) {
     const ac_params *params = z->ctx->params;
-    const bool kept = aci_fuse_cache_path(params, b.s, b.len, z->target, path, sizeof path) && aci_fuse_cache_read(path, &code, &bytes);
+    const bool kept = aci_fuse_cache_path(params, b.s, b.len, z->target, path, sizeof path) &&
+                      aci_fuse_cache_read(path, &code, &bytes);
     char *made = NULL;
     if (!kept && driver->compile(d, b.s, &made, &bytes, why, sizeof why)) {
       code = made;
       if (path[0] != '\0') aci_fuse_cache_write(path, code, bytes);
     } else if (!kept) {
-      ac_log_write(AC_LOG_WARN, "compile", "a chain of %d maps runs call by call on %s: %s", p->n, d->name, why);
+      ac_log_write(AC_LOG_WARN, "compile", "a chain of %d maps runs call by call on %s: %s", p->n,
+                   d->name, why);
     }
     if (code != NULL && driver->load(d, code, bytes, &kernel, &e) != AC_OK) {
-      ac_log_write(AC_LOG_WARN, "compile", "a chain of %d maps runs call by call on %s: %s", p->n, d->name, e.msg);
+      ac_log_write(AC_LOG_WARN, "compile", "a chain of %d maps runs call by call on %s: %s", p->n,
+                   d->name, e.msg);
       if (kept) remove(path); /* the present memory serves nobody */
       kernel = NULL;
     }
@@ -147,12 +174,14 @@ static void plan_of(const aci_fuse_node *n, aci_map_plan *plan) {
     if (n->in[k].storage != NULL && !n->in[k].linear && n->inner != n->numel) plan->ndim = 2;
   plan->shape[0] = plan->ndim == 2 ? n->numel / n->inner : n->numel;
   plan->shape[1] = n->inner;
-  plan->out = (aci_map_operand){.ptr = n->out->ptr, .dt = n->dt, .stride = {plan->ndim == 2 ? n->inner : 1, 1}};
+  plan->out = (aci_map_operand){
+      .ptr = n->out->ptr, .dt = n->dt, .stride = {plan->ndim == 2 ? n->inner : 1, 1}};
   for (int k = 0; k < n->n_in; k++) {
     const aci_fuse_operand *o = &n->in[k];
     aci_map_operand *to = &plan->in[k];
     plan->number[k].f32 = o->number;
-    *to = (aci_map_operand){.ptr = (const char *)&plan->number[k], .dt = AC_F32, .number = o->storage == NULL};
+    *to = (aci_map_operand){
+        .ptr = (const char *)&plan->number[k], .dt = AC_F32, .number = o->storage == NULL};
     if (o->storage == NULL) continue;
     to->ptr = o->ptr;
     to->dt = o->dt;
@@ -162,7 +191,8 @@ static void plan_of(const aci_fuse_node *n, aci_map_plan *plan) {
   memcpy(plan->p.f32, n->p, sizeof plan->p.f32);
 }
 
-ac_status aci_fuse_device_run(aci_fuse *z, const aci_fuse_device *driver, aci_fuse_pass *p, ac_frame *f, bool *generated, ac_err *e) {
+ac_status aci_fuse_device_run(aci_fuse *z, const aci_fuse_device *driver, aci_fuse_pass *p,
+                              ac_frame *f, bool *generated, ac_err *e) {
   aci_fuse_look l;
   aci_fuse_entry *k = NULL;
   *generated = false;
@@ -170,9 +200,11 @@ ac_status aci_fuse_device_run(aci_fuse *z, const aci_fuse_device *driver, aci_fu
     l.word[l.n++] = (uint64_t)f->device->kind << 32 | (uint32_t)f->device->index;
     k = aci_fuse_entry_of(z->codes, &l);
   }
-  /* nothing is compiled while a step is recorded, but at once in the run before that, whose chains come in every replay */
+  /* nothing is compiled while a step is recorded, but at once in the run before that, whose chains
+   * come in every replay */
   const aci_device_capture *capture = f->device->capture;
-  if (k != NULL && (capture == NULL || !capture->recording) && aci_fuse_entry_is_due(z->codes, k, capture != NULL))
+  if (k != NULL && (capture == NULL || !capture->recording) &&
+      aci_fuse_entry_is_due(z->codes, k, capture != NULL))
     k->kernel = make_kernel(z, driver, f->device, p, &l);
   const bool one = k != NULL && k->kernel != NULL;
   AC_TRY(aci_fuse_allocate_pass(p, !one, one, e));

@@ -1,5 +1,5 @@
-/* The pass of fuse.c: 1024 elements by every formula, then the next 1024. f32 operands and results are read and written
- * in place. */
+/* The pass of fuse.c: 1024 elements by every formula, then the next 1024. f32 operands and results
+ * are read and written in place. */
 #include "ops/fuse_pass.h"
 
 enum { BLOCK = ACI_FUSE_BLOCK, GRAIN = 32768 };
@@ -58,10 +58,12 @@ static float *row_of(const aci_fuse_scratch *s, int k) { return s->row + k * s->
 void aci_fuse_numbers(const aci_fuse_pass *p, int64_t n, const aci_fuse_scratch *s) {
   for (int at = 0; at < p->n; at++)
     for (int k = 0; k < p->node[at]->n_in && p->node[at]->kind == ACI_FUSE_MAP; k++)
-      for (int64_t j = 0; p->node[at]->in[k].storage == NULL && j < n; j++) row_of(s, p->number[at][k])[j] = p->node[at]->in[k].number;
+      for (int64_t j = 0; p->node[at]->in[k].storage == NULL && j < n; j++)
+        row_of(s, p->number[at][k])[j] = p->node[at]->in[k].number;
 }
 
-void aci_fuse_step(const aci_fuse_pass *p, int at, int64_t i, int64_t n, const aci_fuse_scratch *s) {
+void aci_fuse_step(const aci_fuse_pass *p, int at, int64_t i, int64_t n,
+                   const aci_fuse_scratch *s) {
   aci_fuse_node *node = p->node[at];
   const void *in[ACI_MAP_MAX_IN];
   uint16_t narrow[BLOCK];
@@ -125,7 +127,8 @@ static void range_by_steps(const aci_fuse_pass *p, int64_t begin, int64_t end, f
   for (int64_t i = begin; i < end; i += BLOCK) {
     const int64_t n = end - i < BLOCK ? end - i : BLOCK;
     for (int at = 0; at < p->n; at++) aci_fuse_step(p, at, i, n, &s);
-    if (p->taken != NULL && p->taken->slot >= 0) memcpy(to + (i - begin), row[p->taken->slot], (size_t)n * 4);
+    if (p->taken != NULL && p->taken->slot >= 0)
+      memcpy(to + (i - begin), row[p->taken->slot], (size_t)n * 4);
   }
 }
 
@@ -139,7 +142,8 @@ void aci_fuse_fill(const void *pass, int64_t at, int64_t n, float *to) {
   const aci_fuse_pass *p = pass;
   if (p->code != NULL) range_by_code(p, at, at + n, to);
   else range_by_steps(p, at, at + n, to);
-  if (p->taken->write && p->taken->slot < 0) memcpy(to, (const float *)p->taken->out->ptr + at, (size_t)n * 4);
+  if (p->taken->write && p->taken->slot < 0)
+    memcpy(to, (const float *)p->taken->out->ptr + at, (size_t)n * 4);
 }
 
 ac_status aci_fuse_run(const aci_fuse_pass *p, ac_frame *f, ac_err *e) {

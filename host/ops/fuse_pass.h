@@ -1,4 +1,5 @@
-/* A pass over memory by the formulas of several maps and reductions (fuse.h): nodes in order, laid out in rows, and run.
+/* A pass over memory by the formulas of several maps and reductions (fuse.h): nodes in order, laid
+ * out in rows, and run.
  *
  *   fuse.c          waiting results, and the nodes of a pass
  *   fuse_reduce.c   the same of reductions
@@ -12,22 +13,33 @@
 #include "ops/fuse.h"
 #include "tensor/tensor_impl.h"
 
-enum { ACI_FUSE_MOST = 32, ACI_FUSE_DEPTH = 24, ACI_FUSE_ROWS = 40, ACI_FUSE_INPUTS = 16, ACI_FUSE_BLOCK = 1024 };
-/* Rows of a pass: shorter ones cost more to begin than they gain, and the cache holds too few longer ones. */
+enum {
+  ACI_FUSE_MOST = 32,
+  ACI_FUSE_DEPTH = 24,
+  ACI_FUSE_ROWS = 40,
+  ACI_FUSE_INPUTS = 16,
+  ACI_FUSE_BLOCK = 1024
+};
+/* Rows of a pass: shorter ones cost more to begin than they gain, and the cache holds too few
+ * longer ones. */
 enum { ACI_FUSE_COLS_LEAST = 64, ACI_FUSE_COLS_MOST = 8192 };
 
-/* A pass in one function (fuse_code.h): n elements, at most 1024, or a row of its inputs and results. */
+/* A pass in one function (fuse_code.h): n elements, at most 1024, or a row of its inputs and
+ * results. */
 typedef struct aci_fuse_row {
   float *scratch; /* rows of values that are read again, step apart */
   int64_t step;
-  float (*reduce)(const struct aci_fuse_row *r, int at, const float *x); /* node `at` of a row whose operand is x */
+  /* node `at` of a row whose operand is x */
+  float (*reduce)(const struct aci_fuse_row *r, int at, const float *x);
   const struct aci_fuse_pass *pass;
 } aci_fuse_row;
-typedef void (*aci_fuse_kernel)(int64_t n, const float *const *in, float *const *out, const float *num, const aci_fuse_row *row);
+typedef void (*aci_fuse_kernel)(int64_t n, const float *const *in, float *const *out,
+                                const float *num, const aci_fuse_row *row);
 
 typedef struct aci_fuse_operand {
   ac_storage *storage; /* retained. NULL: the number */
-  const char *ptr;     /* of its first element, once the pass is laid out. Offset in bytes in the storage: */
+  /* of its first element, once the pass is laid out. Offset in bytes in the storage: */
+  const char *ptr;
   int64_t begin;
   ac_dtype dt;
   bool linear;       /* element i lies at i */
@@ -39,7 +51,8 @@ typedef enum aci_fuse_kind {
   ACI_FUSE_MAP,     /* a value an element */
   ACI_FUSE_REDUCED, /* a row of elements made one value, inside a pass */
   ACI_FUSE_ROW_MAP, /* a map of such values */
-  ACI_FUSE_WALK     /* a reduction by its own kernel, which takes elements from a pass: no part of others */
+  /* a reduction by its own kernel, which takes elements from a pass: no part of others */
+  ACI_FUSE_WALK
 } aci_fuse_kind;
 
 typedef struct aci_fuse_node {
@@ -58,13 +71,15 @@ typedef struct aci_fuse_node {
   aci_fuse_reduction how;
   aci_reduce_plan *plan; /* of ACI_FUSE_WALK. Owned */
   ac_dtype dt;
-  bool keep; /* a gradient may read it */
+  bool keep;   /* a gradient may read it */
   bool shared; /* in a pass: others that wait read it */
-  bool passed; /* computed once on the way to another: the next time it is written, so that chains do not grow from reader to reader */
-  bool lost; /* its region is over */
+  /* computed once on the way to another: the next time it is written, so that chains do not grow
+   * from reader to reader */
+  bool passed;
+  bool lost;    /* its region is over */
   bool walking; /* it takes its operand from a pass, or has it computed */
   bool write;
-  int at, slot; /* in a pass: position, row. -1 if none */
+  int at, slot;          /* in a pass: position, row. -1 if none */
   ac_storage *memory_of; /* in a pass: the operand whose memory it took */
 } aci_fuse_node;
 
@@ -72,23 +87,27 @@ typedef struct aci_fuse_pass {
   int n, rows;
   int64_t numel, cols; /* elements. Of a row if reductions take part, otherwise 0 */
   aci_fuse_node *node[ACI_FUSE_MOST];
-  const aci_fuse_node *taken; /* the node whose values aci_fuse_fill returns. NULL: the pass is run */
+  /* the node whose values aci_fuse_fill returns. NULL: the pass is run */
+  const aci_fuse_node *taken;
   int number[ACI_FUSE_MOST][ACI_MAP_MAX_IN]; /* the row that holds an operand's number */
-  aci_fuse_node *from[ACI_FUSE_MOST][ACI_MAP_MAX_IN]; /* the node of this pass that an operand comes from. NULL: it is in memory */
+  /* the node of this pass that an operand comes from. NULL: it is in memory */
+  aci_fuse_node *from[ACI_FUSE_MOST][ACI_MAP_MAX_IN];
   aci_fuse_kernel code; /* NULL: formula by formula */
   int n_inputs, n_outputs, n_scratch;
   const aci_fuse_operand *input[ACI_FUSE_INPUTS];
   const aci_fuse_node *input_of[ACI_FUSE_INPUTS]; /* the node that reads it */
   int output[ACI_FUSE_MOST];                      /* nodes that are written, or taken */
-  float numbers[ACI_FUSE_MOST * (ACI_MAP_MAX_P + ACI_MAP_MAX_IN)]; /* of each node its parameters, then operands that are numbers */
+  /* of each node its parameters, then operands that are numbers */
+  float numbers[ACI_FUSE_MOST * (ACI_MAP_MAX_P + ACI_MAP_MAX_IN)];
 } aci_fuse_pass;
 
-/* Decides which nodes are written and the row of scratch of each. False: there are not enough rows. wanted NULL: only
- * p->taken is returned. */
+/* Decides which nodes are written and the row of scratch of each. False: there are not enough rows.
+ * wanted NULL: only p->taken is returned. */
 bool aci_fuse_lay_out(aci_fuse_pass *p, const aci_fuse_node *wanted);
 /* OOM without memory for scratch. f: device, team and stream. */
 ac_status aci_fuse_run(const aci_fuse_pass *p, ac_frame *f, ac_err *e);
-/* Of a pass without reductions: elements [at, at + n) of the taken node. Results to be written are written as well. */
+/* Of a pass without reductions: elements [at, at + n) of the taken node. Results to be written are
+ * written as well. */
 void aci_fuse_fill(const void *pass, int64_t at, int64_t n, float *to);
 
 /* ---- declarations shared by fuse_pass.c and fuse_rows.c ---- */

@@ -1,4 +1,5 @@
-/* Passes in which rows are reduced: a row by every formula, then the next one. Scratch is a row a value that is read again, in the cache. */
+/* Passes in which rows are reduced: a row by every formula, then the next one. Scratch is a row a
+ * value that is read again, in the cache. */
 #include "ops/fuse_pass.h"
 #include "ops/reduce/slots.h"
 
@@ -60,7 +61,8 @@ static void by_steps(const rows_job *j, int64_t begin, int64_t end, float *memor
     for (int at = 0; at < p->n; at++) {
       const aci_fuse_kind kind = p->node[at]->kind;
       if (kind == ACI_FUSE_MAP) aci_fuse_step(p, at, r * p->cols, p->cols, &s);
-      else s.value[at] = kind == ACI_FUSE_REDUCED ? reduce_row(p, at, r, &s) : map_value(p, at, r, &s);
+      else
+        s.value[at] = kind == ACI_FUSE_REDUCED ? reduce_row(p, at, r, &s) : map_value(p, at, r, &s);
     }
 }
 
@@ -72,7 +74,8 @@ static float reduce(const aci_fuse_row *r, int at, const float *x) {
 
 static void by_code(const rows_job *j, int64_t begin, int64_t end, float *memory) {
   const aci_fuse_pass *p = j->p;
-  const aci_fuse_row row = {.scratch = memory + p->n_inputs * j->step, .step = j->step, .reduce = reduce, .pass = p};
+  const aci_fuse_row row = {
+      .scratch = memory + p->n_inputs * j->step, .step = j->step, .reduce = reduce, .pass = p};
   const int64_t cols = p->cols;
   const float *in[ACI_FUSE_INPUTS];
   float *out[ACI_FUSE_MOST];
@@ -85,8 +88,10 @@ static void by_code(const rows_job *j, int64_t begin, int64_t end, float *memory
       float *buf = memory + k * j->step;
       in[k] = buf;
       if (o->dt == AC_F32 && o->linear) in[k] = x + r * (value ? 1 : cols);
-      else if (o->dt == AC_F32 && !value && reader->inner == cols && o->step == 1) in[k] = x + r * o->row;
-      else if (!value && o->row == 0 && reader->inner == cols && r > begin) continue; /* it is there from the row before */
+      else if (o->dt == AC_F32 && !value && reader->inner == cols && o->step == 1)
+        in[k] = x + r * o->row;
+      else if (!value && o->row == 0 && reader->inner == cols && r > begin)
+        continue; /* it is there from the row before */
       else aci_fuse_fetch(o, reader->inner, value ? r : r * cols, value ? 1 : cols, buf);
     }
     for (int k = 0; k < p->n_outputs; k++) {
@@ -107,7 +112,8 @@ static void range(void *arg, int64_t begin, int64_t end) {
 }
 
 ac_status aci_fuse_run_rows(const aci_fuse_pass *p, ac_frame *f, ac_err *e) {
-  rows_job j = {.p = p, .step = (p->cols + 15) / 16 * 16 + 16}; /* adjacent rows would map to the same cache sets */
+  /* adjacent rows would map to the same cache sets */
+  rows_job j = {.p = p, .step = (p->cols + 15) / 16 * 16 + 16};
   const int64_t rows = p->numel / p->cols, grain = WORK / p->cols < 1 ? 1 : WORK / p->cols;
   const int n = p->code != NULL ? p->n_inputs + p->n_scratch : p->rows;
   AC_TRY(aci_slots_open(&j.slots, f, (rows + grain - 1) / grain, (size_t)(n * j.step) * 4, e));

@@ -3,7 +3,9 @@
 #define ACI_OPS_FUSE_TEXT_H
 
 typedef struct aci_map_text {
-  const char *stem;         /* the file's name without ".c". "vmath", the first: base/vmath.h and the headers that formulas share */
+  /* the file's name without ".c". "vmath", the first: base/vmath.h and the headers that formulas
+   * share */
+  const char *stem;
   const char *const *lines; /* each with its end. NULL ends them */
 } aci_map_text;
 extern const aci_map_text aci_map_texts[]; /* ended by a row without a stem */

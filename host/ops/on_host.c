@@ -1,5 +1,5 @@
-/* Calls of accelerators by kernels of the CPU: see on_host.h. Bytes go through the device's vtable, after the queued
- * work of the call's stream. */
+/* Calls of accelerators by kernels of the CPU: see on_host.h. Bytes go through the device's vtable,
+ * after the queued work of the call's stream. */
 #include "ops/on_host.h"
 
 #include <stdlib.h>
@@ -25,7 +25,8 @@ static size_t bytes_of(const ac_tensor *t) {
   return (size_t)aci_span(t->ndim, t->shape, t->stride) * aci_dsize((ac_dtype)t->dtype);
 }
 
-/* The same shape and strides in host memory, which begins at the first element. Quantised if t is. */
+/* The same shape and strides in host memory, which begins at the first element. Quantised if t
+ * is. */
 static ac_status make(const host_copies *c, const ac_tensor *t, ac_tensor **out, ac_err *e) {
   ac_storage *s = NULL;
   const ac_layout *l = ac_tensor_layout(t);
@@ -36,7 +37,8 @@ static ac_status make(const host_copies *c, const ac_tensor *t, ac_tensor **out,
   return st;
 }
 
-static ac_status take(host_copies *c, ac_tensor *t, bool fetch, bool written, ac_tensor **host, ac_err *e) {
+static ac_status take(host_copies *c, ac_tensor *t, bool fetch, bool written, ac_tensor **host,
+                      ac_err *e) {
   ac_tensor *h = NULL;
   if (t->device->kind == AC_DEV_CPU) {
     *host = t;
@@ -57,10 +59,13 @@ static ac_status take(host_copies *c, ac_tensor *t, bool fetch, bool written, ac
   c->list[c->n++] = (host_copy){t, h, written};
   *host = h;
   const size_t bytes = bytes_of(t);
-  return fetch && bytes > 0 ? t->device->vt->copy(t->device, c->f->stream, aci_data(h), aci_data(t), bytes, e) : AC_OK;
+  return fetch && bytes > 0
+             ? t->device->vt->copy(t->device, c->f->stream, aci_data(h), aci_data(t), bytes, e)
+             : AC_OK;
 }
 
-static ac_status take_all(host_copies *c, ac_frame *g, ac_value *args, ac_tensor **lists, ac_err *e) {
+static ac_status take_all(host_copies *c, ac_frame *g, ac_value *args, ac_tensor **lists,
+                          ac_err *e) {
   ac_frame *f = c->f;
   for (int i = 0; i < f->n_args; i++) {
     const bool written = f->op->mutates >> i & 1;
@@ -68,7 +73,8 @@ static ac_status take_all(host_copies *c, ac_frame *g, ac_value *args, ac_tensor
     if (args[i].kind == AC_T_TENSOR) {
       AC_TRY(take(c, f->args[i].tensor, true, written, &args[i].tensor, e));
     } else if (args[i].kind == AC_T_TENSORS) {
-      for (int j = 0; j < args[i].n; j++) AC_TRY(take(c, f->args[i].tensors[j], true, written, &lists[j], e));
+      for (int j = 0; j < args[i].n; j++)
+        AC_TRY(take(c, f->args[i].tensors[j], true, written, &lists[j], e));
       args[i].tensors = lists;
       lists += args[i].n;
     }
@@ -82,7 +88,8 @@ static ac_status put_all(const host_copies *c, ac_err *e) {
     const host_copy *h = &c->list[i];
     const size_t bytes = bytes_of(h->device);
     if (h->written && bytes > 0)
-      AC_TRY(aci_device_upload(h->device->device, c->f->stream, aci_data(h->device), aci_data(h->host), bytes, e));
+      AC_TRY(aci_device_upload(h->device->device, c->f->stream, aci_data(h->device),
+                               aci_data(h->host), bytes, e));
   }
   return ac_device_sync(c->f->device, e); /* the copies on the host go now */
 }
@@ -92,7 +99,8 @@ ac_status aci_run_on_host(ac_frame *f, ac_kernel kernel, ac_err *e) {
   ac_frame g = *f;
   ac_value args[AC_MAX_ARGS];
   size_t n = 0;
-  for (int i = 0; i < f->n_args; i++) n += f->args[i].kind == AC_T_TENSORS ? (size_t)f->args[i].n : 0;
+  for (int i = 0; i < f->n_args; i++)
+    n += f->args[i].kind == AC_T_TENSORS ? (size_t)f->args[i].n : 0;
   ac_tensor **lists = malloc((n + 1) * sizeof *lists);
   if (lists == NULL) return AC_FAIL(e, OOM, "no memory for a list of %zu tensors", n);
   g.args = args;

@@ -1,5 +1,6 @@
-/* Parser of signatures: recursive descent over one line of text, no allocation. Called by the context when an op is first
- * used, by the registration of foreign ops, and by accel-opgen. So it knows words and numbers, but no op. */
+/* Parser of signatures: recursive descent over one line of text, no allocation. Called by the
+ * context when an op is first used, by the registration of foreign ops, and by accel-opgen. So it
+ * knows words and numbers, but no op. */
 #include "ops/sig.h"
 
 #include <errno.h>
@@ -49,11 +50,14 @@ static ac_status bad(const parser *p, const char *fmt, ...) {
   va_start(ap, fmt);
   vsnprintf(why, sizeof why, fmt, ap);
   va_end(ap);
-  return AC_FAIL(p->e, PARSE, "signature \"%.300s\", column %d: %s", p->text, (int)(at - p->text) + 1, why);
+  return AC_FAIL(p->e, PARSE, "signature \"%.300s\", column %d: %s", p->text,
+                 (int)(at - p->text) + 1, why);
 }
 
 /* ---- words ---- */
-static bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+static bool is_alpha(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static void space(parser *p) {
@@ -96,9 +100,10 @@ static ac_status word(parser *p, char *out, size_t out_bytes, const char *what) 
 
 /* Names become Lua functions and keys of option tables, so that keywords cannot be used. */
 static ac_status name(parser *p, char *out, size_t out_bytes, const char *what) {
-  static const char *const keywords[] = {
-      "and", "break", "do",  "else", "elseif", "end",    "false",  "for",  "function", "goto",  "if",
-      "in",  "local", "nil", "not",  "or",     "repeat", "return", "then", "true",     "until", "while"};
+  static const char *const keywords[] = {"and",   "break", "do",       "else", "elseif", "end",
+                                         "false", "for",   "function", "goto", "if",     "in",
+                                         "local", "nil",   "not",      "or",   "repeat", "return",
+                                         "then",  "true",  "until",    "while"};
   space(p);
   const char *start = p->at;
   AC_TRY(word(p, out, out_bytes, what));
@@ -342,7 +347,8 @@ static ac_status parse_param(parser *p) {
   AC_TRY(expect(p, ":"));
   AC_TRY(parse_type(p, a));
   if (a->mutates && a->type != AC_T_TENSOR && a->type != AC_T_TENSORS)
-    return bad(p, "only tensors can be mutated, not a parameter of type %s", aci_type_name(a->type));
+    return bad(p, "only tensors can be mutated, not a parameter of type %s",
+               aci_type_name(a->type));
   a->optional = a->has_default = accept(p, "?");
   if (accept(p, "=")) {
     a->has_default = true;
@@ -388,11 +394,13 @@ static ac_status parse_results(parser *p) {
   }
   if (accept(p, ")")) return AC_OK;
   do {
-    if (s->n_results == AC_MAX_RESULTS) return bad(p, "an op has at most %d results", AC_MAX_RESULTS);
+    if (s->n_results == AC_MAX_RESULTS)
+      return bad(p, "an op has at most %d results", AC_MAX_RESULTS);
     aci_result *r = &s->result[s->n_results];
     AC_TRY(name(p, r->name, sizeof r->name, "a result's name"));
     for (int i = 0; i < s->n_results; i++)
-      if (strcmp(s->result[i].name, r->name) == 0) return bad(p, "result '%s' is there twice", r->name);
+      if (strcmp(s->result[i].name, r->name) == 0)
+        return bad(p, "result '%s' is there twice", r->name);
     AC_TRY(expect(p, ":"));
     AC_TRY(parse_result_type(p, r));
     if (r->type == AC_T_TENSORS) return bad(p, "a list of tensors can only be the single result");

@@ -1,5 +1,5 @@
-/* Autocast: fills the context's cast slot, which ac_call asks before the shape rule. Ops that write in place
- * are left alone, as in PyTorch: a write to a cast would not reach the original. */
+/* Autocast: fills the context's cast slot, which ac_call asks before the shape rule. Ops that write
+ * in place are left alone, as in PyTorch: a write to a cast would not reach the original. */
 #include <stdlib.h>
 
 #include "accel/ops.h"
@@ -8,8 +8,8 @@
 #include "ops/matmul/product.h"
 #include "ops_x.h"
 
-/* Casts of leaves made in this region: parameters are cast once, however often they are used. A cast made
- * under no_grad has no history and serves only there. */
+/* Casts of leaves made in this region: parameters are cast once, however often they are used. A
+ * cast made under no_grad has no history and serves only there. */
 typedef struct cached {
   ac_tensor *leaf, *cast; /* both retained. cast NULL: an op rounded the leaf itself */
   uint32_t version;       /* of the leaf's storage when it was cast */
@@ -55,7 +55,8 @@ static bool room(autocast *a) {
 }
 
 static ac_tensor *cast_one(ac_ctx *c, autocast *a, ac_tensor *t, ac_dtype dt, ac_expr *x) {
-  bool keep = a->cache && aci_is_leaf(t) && aci_requires_grad(t) && !(t->flags & ACI_T_VIEW) && room(a);
+  bool keep =
+      a->cache && aci_is_leaf(t) && aci_requires_grad(t) && !(t->flags & ACI_T_VIEW) && room(a);
   if (!keep) return x_cast(x, t, dt);
   cached *s = find(a, t, dt);
   uint32_t version = ac_storage_version(t->storage);
@@ -84,7 +85,8 @@ static ac_dtype target(const ac_ctx *c, const ac_op *op, const ac_value *args) {
   for (int i = 0; i < op->n_params; i++) {
     int n = args[i].kind == AC_T_TENSOR ? 1 : args[i].kind == AC_T_TENSORS ? args[i].n : 0;
     for (int j = 0; j < n; j++) {
-      ac_dtype d = (ac_dtype)(args[i].kind == AC_T_TENSOR ? args[i].tensor : args[i].tensors[j])->dtype;
+      ac_dtype d =
+          (ac_dtype)(args[i].kind == AC_T_TENSOR ? args[i].tensor : args[i].tensors[j])->dtype;
       f32 |= is_f32(d);
       half |= is_half(d);
     }
@@ -112,10 +114,12 @@ static int64_t rows_of(const ac_op *op, const ac_value *args) {
   return most;
 }
 
-/* Trainable weights go into a product uncast if it rounds them as it reads: no copies that last until backward, and gradients that are
- * never rounded. A weight that is used again in the region, as by a recurrent cell, gets a copy, which is faster to read. Exception:
- * under saved-tensor hooks, because recompute must meet the same tensors again. */
-static bool rounded_by_op(const ac_ctx *c, autocast *a, const ac_op *op, const ac_value *args, int i, ac_dtype to) {
+/* Trainable weights go into a product uncast if it rounds them as it reads: no copies that last
+ * until backward, and gradients that are never rounded. A weight that is used again in the region,
+ * as by a recurrent cell, gets a copy, which is faster to read. Exception: under saved-tensor
+ * hooks, because recompute must meet the same tensors again. */
+static bool rounded_by_op(const ac_ctx *c, autocast *a, const ac_op *op, const ac_value *args,
+                          int i, ac_dtype to) {
   ac_tensor *w = args[i].tensor;
   if (!(op->desc->weights >> i & 1) || to != AC_BF16 || w->dtype != AC_F32) return false;
   if (!c->grad_enabled || !aci_is_leaf(w) || !aci_requires_grad(w)) return false;
@@ -140,7 +144,8 @@ static ac_status cast(ac_ctx *c, const ac_op *op, ac_value *args, ac_expr *x, ac
   if (to == AC_DTYPE_COUNT) return AC_OK;
   c->autocast_on = false; /* the casts themselves are not cast */
   for (int i = 0; i < op->n_params && x->st == AC_OK; i++) {
-    if (args[i].kind == AC_T_TENSOR && eligible(args[i].tensor, to) && !rounded_by_op(c, a, op, args, i, to))
+    if (args[i].kind == AC_T_TENSOR && eligible(args[i].tensor, to) &&
+        !rounded_by_op(c, a, op, args, i, to))
       args[i].tensor = cast_one(c, a, args[i].tensor, to, x);
     if (args[i].kind == AC_T_TENSORS) {
       int n = args[i].n;
@@ -169,8 +174,8 @@ static void drop(ac_ctx *c) {
   c->autocast = NULL;
 }
 
-ac_status ac_autocast_begin(ac_ctx *c, bool enabled, ac_dtype dtype, bool cache, ac_autocast_state *outer,
-                            ac_err *e) {
+ac_status ac_autocast_begin(ac_ctx *c, bool enabled, ac_dtype dtype, bool cache,
+                            ac_autocast_state *outer, ac_err *e) {
   if (enabled && dtype != AC_BF16 && dtype != AC_F16)
     return AC_FAIL(e, DTYPE, "autocast lowers to bf16 or f16, not %s", ac_dtype_name(dtype));
   autocast *a = c->autocast;

@@ -1,7 +1,9 @@
-/* The memory of a stretch: every block that pools made and freed, its category, and the sums over time.
+/* The memory of a stretch: every block that pools made and freed, its category, and the sums over
+ * time.
  *
- * A log per device, filled by the pool's watch. The category of a block is known late, a gradient's only once it is at its leaf. So
- * the log keeps lives and events, and the timeline is made of them after the end. */
+ * A log per device, filled by the pool's watch. The category of a block is known late, a gradient's
+ * only once it is at its leaf. So the log keeps lives and events, and the timeline is made of them
+ * after the end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +46,8 @@ static bool room(aci_memory_log *g) {
     g->cap_events = cap;
   }
   if (g->slots != NULL && g->n_slots * 2 <= g->mask) return true;
-  const uint32_t size = g->slots == NULL ? 1024 : (g->mask + 1) * 2, old = g->slots == NULL ? 0 : g->mask + 1;
+  const uint32_t size = g->slots == NULL ? 1024 : (g->mask + 1) * 2,
+                 old = g->slots == NULL ? 0 : g->mask + 1;
   struct aci_block_slot *was = g->slots, *now = calloc(size, sizeof *now);
   if (now == NULL) return false;
   g->slots = now;
@@ -60,7 +63,8 @@ static void forget(aci_memory_log *g, uint32_t hole) {
   g->n_slots--;
   for (uint32_t at = (hole + 1) & g->mask; g->slots[at].block != NULL; at = (at + 1) & g->mask) {
     const uint32_t from = home_of(g, g->slots[at].block);
-    if (((at - from) & g->mask) < ((at - hole) & g->mask)) continue; /* it may not go before its home */
+    /* it may not go before its home */
+    if (((at - from) & g->mask) < ((at - hole) & g->mask)) continue;
     g->slots[hole] = g->slots[at];
     hole = at;
   }
@@ -68,7 +72,8 @@ static void forget(aci_memory_log *g, uint32_t hole) {
 }
 
 /* A life for a block. Under the lock, after room. */
-static aci_block_life *new_life(aci_memory_log *g, const ac_block *b, size_t bytes, bool keep_slot) {
+static aci_block_life *new_life(aci_memory_log *g, const ac_block *b, size_t bytes,
+                                bool keep_slot) {
   aci_block_life *l = &g->lives[g->n_lives++];
   *l = (aci_block_life){.bytes = bytes, .category = AC_MEMORY_CATEGORIES};
   if (keep_slot) {
@@ -78,13 +83,15 @@ static aci_block_life *new_life(aci_memory_log *g, const ac_block *b, size_t byt
   return l;
 }
 
-static void on_block(void *user, const ac_block *b, size_t bytes, ac_mem_class class, bool born, size_t live) {
+static void on_block(void *user, const ac_block *b, size_t bytes, ac_mem_class class, bool born,
+                     size_t live) {
   aci_memory_log *g = user;
   ac_profile *p = g->p;
   (void)live;
   const int64_t now = aci_now_ns();
   const bool mine = pthread_equal(pthread_self(), p->owner);
-  if (mine && p->current >= 0) aci_span_at(p, p->current)->memory += born ? (int64_t)bytes : -(int64_t)bytes;
+  if (mine && p->current >= 0)
+    aci_span_at(p, p->current)->memory += born ? (int64_t)bytes : -(int64_t)bytes;
   pthread_mutex_lock(&g->lock);
   if (g->failed || !room(g)) {
     g->failed = true;
@@ -190,7 +197,8 @@ void aci_memory_free(ac_profile *p) {
 static ac_memory_category category_of(const aci_block_life *l) {
   if (l->category != AC_MEMORY_CATEGORIES) return (ac_memory_category)l->category;
   if (l->earlier) return AC_MEMORY_OTHER;
-  if (l->lasting) return AC_MEMORY_PARAMETER; /* of that class, and it never went: a frozen one, or a buffer of one */
+  /* of that class, and it never went: a frozen one, or a buffer of one */
+  if (l->lasting) return AC_MEMORY_PARAMETER;
   if (l->used == 0 || l->in_backward) return AC_MEMORY_TEMPORARY;
   /* a graph may be walked twice, and garbage may wait for its collector */
   return l->used >= (l->kept ? 2 : 3) ? AC_MEMORY_OTHER : AC_MEMORY_ACTIVATION;
@@ -199,7 +207,8 @@ static ac_memory_category category_of(const aci_block_life *l) {
 int ac_profile_n_devices(const ac_profile *p) { return p->n_memory; }
 const char *ac_profile_device(const ac_profile *p, int i) { return p->memory[i]->device->name; }
 
-int64_t ac_profile_memory(const ac_profile *p, int device, ac_memory_point *out, int64_t max, ac_memory_point *peak) {
+int64_t ac_profile_memory(const ac_profile *p, int device, ac_memory_point *out, int64_t max,
+                          ac_memory_point *peak) {
   if (p->running || device < 0 || device >= p->n_memory) return 0;
   const aci_memory_log *g = p->memory[device];
   ac_memory_point now = {.ns = p->started, .total = g->base};

@@ -53,7 +53,7 @@ typedef struct aci_memory_log {
   ac_device *device; /* retained */
   pthread_mutex_t lock;
   aci_pool_watch watch;
-  size_t base;       /* live bytes at the start */
+  size_t base; /* live bytes at the start */
   aci_block_life *lives;
   uint32_t n_lives, cap_lives;
   aci_memory_event *events;
@@ -61,7 +61,7 @@ typedef struct aci_memory_log {
   struct aci_block_slot {
     const ac_block *block;
     uint32_t life;
-  } *slots; /* living blocks: open addressing, block NULL: free */
+  } * slots; /* living blocks: open addressing, block NULL: free */
   uint32_t n_slots, mask;
   bool failed; /* no memory for the log: it ends there */
 } aci_memory_log;
@@ -76,16 +76,17 @@ struct ac_profile {
   aci_texts texts;
   aci_span **chunks;
   int64_t n, cap, dropped;
-  int64_t current; /* innermost open span, -1 */
+  int64_t current;    /* innermost open span, -1 */
   uint32_t backwards; /* outermost ones begun so far */
   aci_tracer tracer;
   aci_coll_watch coll_watch;
-  pthread_mutex_t coll_lock; /* spans of collectives, which come on two threads, until they join the others */
+  /* spans of collectives, which come on two threads, until they join the others */
+  pthread_mutex_t coll_lock;
   struct aci_coll_row {
     ac_comm_record row;
     int32_t group, parent;
     bool other_thread;
-  } *colls;
+  } * colls;
   int64_t n_colls, cap_colls;
   aci_io_watch io_watch; /* for aci_io_queue_watch */
   struct aci_io_row {
@@ -93,7 +94,7 @@ struct ac_profile {
     uint64_t bytes;
     int32_t parent; /* of a wait of the script */
     uint8_t what, tier;
-  } *ios; /* under coll_lock */
+  } * ios; /* under coll_lock */
   int64_t n_ios, cap_ios, lost_ios;
   aci_memory_log *memory[ACI_MAX_DEVICES];
   int n_memory;

@@ -1,4 +1,5 @@
-/* The recorder: spans in chunks that never move, and the callbacks that make them. Called by bindings and C programs. */
+/* The recorder: spans in chunks that never move, and the callbacks that make them. Called by
+ * bindings and C programs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,8 @@ static int64_t open_span(ac_profile *p, ac_span_kind kind, const char *name) {
   s->name = aci_texts_add(&p->texts, name, strlen(name));
   s->parent = (int32_t)p->current;
   /* backward has no line of its own: its calls come from that which began it */
-  s->site = p->ctx->in_backward > 0 && p->current >= 0 ? aci_span_at(p, p->current)->site : site_here(p);
+  s->site =
+      p->ctx->in_backward > 0 && p->current >= 0 ? aci_span_at(p, p->current)->site : site_here(p);
   p->current = p->n - 1;
   s->begin = aci_now_ns(); /* last: the time before this is not the span's */
   return p->current;
@@ -86,7 +88,8 @@ static void put_shape(const ac_tensor *t, char *buf, size_t *n) {
   size_t at = *n;
   buf[at++] = '[';
   for (int i = 0; t != NULL && i < t->ndim && at < SHAPES_TEXT - 32; i++)
-    at += (size_t)snprintf(buf + at, SHAPES_TEXT - at, i == 0 ? "%lld" : ", %lld", (long long)t->shape[i]);
+    at += (size_t)snprintf(buf + at, SHAPES_TEXT - at, i == 0 ? "%lld" : ", %lld",
+                           (long long)t->shape[i]);
   buf[at++] = ']';
   *n = at;
 }
@@ -103,7 +106,8 @@ static const char *type_of(const ac_value *v) {
   }
 }
 
-/* Shapes as torch's record_shapes lists them: one entry per argument, a list of tensors as a list of shapes. */
+/* Shapes as torch's record_shapes lists them: one entry per argument, a list of tensors as a list
+ * of shapes. */
 static void note_shapes(ac_profile *p, aci_span *s, const ac_frame *f) {
   char shapes[SHAPES_TEXT + 64], types[SHAPES_TEXT + 64];
   size_t n = 0, m = 0;
@@ -152,19 +156,24 @@ static void before(void *user, const ac_frame *f) {
 static int64_t flops_of(const ac_frame *f) {
   const ac_op_desc *d = f->desc;
   if (d->flops != NULL) return d->flops(f);
-  if (d->flops_per_element > 0 && f->n_out > 0) return (int64_t)(d->flops_per_element * (double)f->out[0]->numel);
+  if (d->flops_per_element > 0 && f->n_out > 0)
+    return (int64_t)(d->flops_per_element * (double)f->out[0]->numel);
   return f->op->is_view ? 0 : -1;
 }
 
-static uint64_t bytes_of(const ac_tensor *t) { return t == NULL ? 0 : (uint64_t)t->numel * ac_dtype_bytes((ac_dtype)t->dtype); }
+static uint64_t bytes_of(const ac_tensor *t) {
+  return t == NULL ? 0 : (uint64_t)t->numel * ac_dtype_bytes((ac_dtype)t->dtype);
+}
 
-/* The minimum traffic to and from memory. An argument that is written counts twice. Results that are views of the first argument, as
- * the results of chunk, move nothing, and neither does the memory they show. */
+/* The minimum traffic to and from memory. An argument that is written counts twice. Results that
+ * are views of the first argument, as the results of chunk, move nothing, and neither does the
+ * memory they show. */
 static uint64_t moved_by(const ac_frame *f) {
   uint64_t n = 0;
   if (f->op->is_view) return 0;
-  if (f->n_out > 0 && f->op->mutates == 0 && f->n_args > 0 && f->args[0].kind == AC_T_TENSOR && f->args[0].tensor != NULL &&
-      f->out[0] != NULL && f->out[0]->storage == f->args[0].tensor->storage)
+  if (f->n_out > 0 && f->op->mutates == 0 && f->n_args > 0 && f->args[0].kind == AC_T_TENSOR &&
+      f->args[0].tensor != NULL && f->out[0] != NULL &&
+      f->out[0]->storage == f->args[0].tensor->storage)
     return 0;
   for (int i = 0; i < f->n_args; i++) {
     const ac_value *v = &f->args[i];
@@ -179,13 +188,15 @@ static uint64_t moved_by(const ac_frame *f) {
 
 static void after(void *user, const ac_frame *f, ac_status st) {
   ac_profile *p = user;
-  /* a kernel calls no other op's span open, so the innermost is this one's, unless it was left out */
+  /* a kernel calls no other op's span open, so the innermost is this one's, unless it was left
+   * out */
   if (p->current < 0) return;
   aci_span *s = aci_span_at(p, p->current);
   if (s->kind != AC_SPAN_OP) return;
   if (p->o.sync && aci_is_accelerator(f->device)) (void)ac_device_sync(f->device, NULL);
   const int64_t now = aci_now_ns();
-  if (p->o.flops && st == AC_OK && (f->device->kind != AC_DEV_META || f->device->index == 0)) { /* else it is another rank's */
+  /* else it is another rank's */
+  if (p->o.flops && st == AC_OK && (f->device->kind != AC_DEV_META || f->device->index == 0)) {
     s->flops = flops_of(f);
     s->moved = moved_by(f);
   }
@@ -198,7 +209,8 @@ static void on_backward(void *user, bool begins) {
   if (!begins) {
     for (int64_t i = p->current; i >= 0; i = aci_span_at(p, i)->parent) {
       const aci_span *s = aci_span_at(p, i);
-      if (s->kind != AC_SPAN_BACKWARD || s->parent < 0 || aci_span_at(p, s->parent)->kind != AC_SPAN_BACKWARD) {
+      if (s->kind != AC_SPAN_BACKWARD || s->parent < 0 ||
+          aci_span_at(p, s->parent)->kind != AC_SPAN_BACKWARD) {
         if (s->kind == AC_SPAN_BACKWARD) ac_profile_end(p, i);
         return;
       }
@@ -306,7 +318,8 @@ ac_status ac_profile_new(ac_ctx *c, const ac_profile_options *o, ac_profile **ou
 
 ac_status ac_profile_start(ac_profile *p, ac_world *w, ac_err *e) {
   ac_ctx *c = p->ctx;
-  if (p->running || p->started != 0) return AC_FAIL(e, STATE, "this profile has been started already");
+  if (p->running || p->started != 0)
+    return AC_FAIL(e, STATE, "this profile has been started already");
   if (c->tracer != NULL) return AC_FAIL(e, STATE, "another profile records already; stop it first");
   if (p->o.memory) AC_TRY(aci_memory_start(p, e));
   const ac_status st = aci_ctx_add_observer(c, (aci_observer){before, after, p}, e);

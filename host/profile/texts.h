@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 typedef struct aci_texts {
-  char **text;     /* by number - 1. malloc'ed */
+  char **text; /* by number - 1. malloc'ed */
   uint32_t n, cap;
   uint32_t *slots; /* open addressing by hash: number, 0 free */
   uint32_t mask;

@@ -1,7 +1,9 @@
-/* Ranges of row-major tensors as boxes: a rank holds a range of a parameter's elements, and files name boxes.
+/* Ranges of row-major tensors as boxes: a rank holds a range of a parameter's elements, and files
+ * name boxes.
  *
- * A range that begins in the middle of a row needs the rest of that row first, then whole rows, then the beginning of the last
- * one. The same holds in every dim, which makes at most ndim - 1 heads, one middle and ndim - 1 tails. */
+ * A range that begins in the middle of a row needs the rest of that row first, then whole rows,
+ * then the beginning of the last one. The same holds in every dim, which makes at most ndim - 1
+ * heads, one middle and ndim - 1 tails. */
 #include <string.h>
 
 #include "shard/shard.h"
@@ -15,9 +17,10 @@ static void spans(int ndim, const int64_t *shape, int64_t *step) {
   }
 }
 
-/* The largest box that begins at element `from` and ends at `to` or before: whole indices of dim d, the outermost dim that fits
- * and at whose border `from` stands. */
-static void next_box(int ndim, const int64_t *shape, const int64_t *step, int64_t from, int64_t to, aci_box *b) {
+/* The largest box that begins at element `from` and ends at `to` or before: whole indices of dim d,
+ * the outermost dim that fits and at whose border `from` stands. */
+static void next_box(int ndim, const int64_t *shape, const int64_t *step, int64_t from, int64_t to,
+                     aci_box *b) {
   int d = ndim - 1;
   while (d > 0 && from % step[d - 1] == 0 && to - from >= step[d - 1]) d--;
   int64_t rest = from;
@@ -31,7 +34,8 @@ static void next_box(int ndim, const int64_t *shape, const int64_t *step, int64_
   b->count = b->shape[d] * step[d];
 }
 
-int aci_boxes(int ndim, const int64_t *shape, int64_t from, int64_t count, aci_box out[ACI_MAX_BOXES]) {
+int aci_boxes(int ndim, const int64_t *shape, int64_t from, int64_t count,
+              aci_box out[ACI_MAX_BOXES]) {
   int64_t step[AC_MAX_DIMS];
   if (count <= 0) return 0;
   if (ndim == 0) {

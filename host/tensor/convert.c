@@ -14,8 +14,8 @@ static float f8_decode(uint8_t b, int man, int bias) {
   return b & 0x80 ? -a : a;
 }
 
-/* Codes grow with the value, across exponents too: the code of a is its distance from 0 in units of its own spacing, plus
- * one binade's worth for every exponent above the smallest. */
+/* Codes grow with the value, across exponents too: the code of a is its distance from 0 in units of
+ * its own spacing, plus one binade's worth for every exponent above the smallest. */
 static int f8_encode(float x, int man, int bias) {
   float a = fabsf(x);
   int exponent = 1 - bias;

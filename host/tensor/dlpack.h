@@ -1,11 +1,20 @@
-/* The structs of DLPack 1.x as they lie in memory, under the tags that its own header uses. Private: programs that look inside
- * include <dlpack/dlpack.h>. Used by dlpack.c, by the capsules of the bindings and by tests. */
+/* The structs of DLPack 1.x as they lie in memory, under the tags that its own header uses.
+ * Private: programs that look inside include <dlpack/dlpack.h>. Used by dlpack.c, by the capsules
+ * of the bindings and by tests. */
 #ifndef ACI_TENSOR_DLPACK_H
 #define ACI_TENSOR_DLPACK_H
 #include "accel/tensor.h"
 
 enum { ACI_DL_CPU = 1 }; /* device types */
-enum { ACI_DL_INT, ACI_DL_UINT, ACI_DL_FLOAT, ACI_DL_BFLOAT = 4, ACI_DL_BOOL = 6, ACI_DL_F8_E4M3FN = 10, ACI_DL_F8_E5M2 = 12 };
+enum {
+  ACI_DL_INT,
+  ACI_DL_UINT,
+  ACI_DL_FLOAT,
+  ACI_DL_BFLOAT = 4,
+  ACI_DL_BOOL = 6,
+  ACI_DL_F8_E4M3FN = 10,
+  ACI_DL_F8_E5M2 = 12
+};
 enum { ACI_DL_MAJOR = 1, ACI_DL_MINOR = 0 };
 #define ACI_DL_READ_ONLY ((uint64_t)1)
 

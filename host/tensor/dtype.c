@@ -1,4 +1,5 @@
-/* Names and classes of dtypes. Everything comes from AC_DTYPE_LIST. Called by all stages from here on. */
+/* Names and classes of dtypes. Everything comes from AC_DTYPE_LIST. Called by all stages from here
+ * on. */
 #include "accel/tensor.h"
 
 #include <string.h>

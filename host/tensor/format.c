@@ -1,9 +1,10 @@
-/* Tensors as text, character for character as PyTorch's str() writes them. Only dtypes have our names. Called by __tostring and
- * messages.
+/* Tensors as text, character for character as PyTorch's str() writes them. Only dtypes have our
+ * names. Called by __tostring and messages.
  *
- * One format serves all visible elements. Integers: width of the widest. Floats: as integers with a point when all are whole,
- * otherwise with four decimals. Scientific when the largest exceeds 1e8 or 1000 times the smallest, or the smallest is below
- * 1e-4. Zeros and non-finite values do not count. More than 1000 elements: 3 at each end of every dim. Lines have 80 columns. */
+ * One format serves all visible elements. Integers: width of the widest. Floats: as integers with a
+ * point when all are whole, otherwise with four decimals. Scientific when the largest exceeds 1e8
+ * or 1000 times the smallest, or the smallest is below 1e-4. Zeros and non-finite values do not
+ * count. More than 1000 elements: 3 at each end of every dim. Lines have 80 columns. */
 #include "tensor/format.h"
 
 #include <math.h>
@@ -102,7 +103,9 @@ static void add_element(printer *p, int64_t at) {
 /* ---- the format of all visible elements ---- */
 typedef void (*visit_fn)(printer *p, int64_t at);
 
-static bool has_gap(const printer *p, int dim) { return p->summarize && p->t->shape[dim] > 2 * EDGE; }
+static bool has_gap(const printer *p, int dim) {
+  return p->summarize && p->t->shape[dim] > 2 * EDGE;
+}
 
 static void visit(printer *p, int dim, int64_t at, visit_fn fn) {
   if (dim == p->t->ndim) {
@@ -232,7 +235,8 @@ static void add_suffixes(text *b, const ac_tensor *t, bool has_values) {
     snprintf(s, sizeof s, "device='%s'", t->device->name);
     add_suffix(b, &line, s);
   }
-  if (!has_values && (t->numel != 0 || t->ndim != 1 || t->device == NULL || t->device->kind == AC_DEV_META)) {
+  if (!has_values &&
+      (t->numel != 0 || t->ndim != 1 || t->device == NULL || t->device->kind == AC_DEV_META)) {
     size_suffix(t, s, sizeof s);
     add_suffix(b, &line, s);
   }
@@ -241,7 +245,8 @@ static void add_suffixes(text *b, const ac_tensor *t, bool has_values) {
     add_suffix(b, &line, s);
   }
   if (t->grad_fn != NULL) {
-    snprintf(s, sizeof s, "grad_fn=<%s>", aci_tensor_grad_name != NULL ? aci_tensor_grad_name(t) : "?");
+    snprintf(s, sizeof s, "grad_fn=<%s>",
+             aci_tensor_grad_name != NULL ? aci_tensor_grad_name(t) : "?");
     add_suffix(b, &line, s);
   } else if (t->flags & ACI_T_REQUIRES_GRAD) {
     add_suffix(b, &line, "requires_grad=True");
@@ -253,9 +258,11 @@ static char *format_quantized(const ac_tensor *t, const ac_layout *l) {
   text b = {0};
   char s[AC_MAX_DIMS * 22 + 160], shape[AC_MAX_DIMS * 22 + 8];
   snprintf(s, sizeof s, "tensor(..., size=%s, quant_type=%s, blocksize=%lld, dtype=%s%s%s%s%s)",
-           aci_shape_str(l->ndim, l->shape, shape, sizeof shape), ac_quant_type_name(l->type), (long long)l->blocksize,
-           ac_dtype_name(l->dtype), l->nested ? ", nested" : "", t->device->kind != AC_DEV_CPU ? ", device='" : "",
-           t->device->kind != AC_DEV_CPU ? t->device->name : "", t->device->kind != AC_DEV_CPU ? "'" : "");
+           aci_shape_str(l->ndim, l->shape, shape, sizeof shape), ac_quant_type_name(l->type),
+           (long long)l->blocksize, ac_dtype_name(l->dtype), l->nested ? ", nested" : "",
+           t->device->kind != AC_DEV_CPU ? ", device='" : "",
+           t->device->kind != AC_DEV_CPU ? t->device->name : "",
+           t->device->kind != AC_DEV_CPU ? "'" : "");
   add_text(&b, s);
   if (!b.failed) return b.s;
   free(b.s);
@@ -263,7 +270,8 @@ static char *format_quantized(const ac_tensor *t, const ac_layout *l) {
 }
 
 char *ac_tensor_format(const ac_tensor *t) {
-  if (t->storage != NULL && ac_tensor_layout(t) != NULL) return format_quantized(t, ac_tensor_layout(t));
+  if (t->storage != NULL && ac_tensor_layout(t) != NULL)
+    return format_quantized(t, ac_tensor_layout(t));
   char cls = 'f';
   switch ((ac_dtype)t->dtype) {
 #define AC_X(id, s, torch, bytes, c) \

@@ -1,5 +1,5 @@
-/* Shapes, strides and their consequences: contiguity, broadcasting, views without copies, overlap, text for messages.
- * Called by shape rules and kernels. Nothing here reads elements. */
+/* Shapes, strides and their consequences: contiguity, broadcasting, views without copies, overlap,
+ * text for messages. Called by shape rules and kernels. Nothing here reads elements. */
 #include "tensor/geometry.h"
 
 #include <stdio.h>
@@ -74,7 +74,8 @@ void aci_contiguous_strides(int ndim, const int64_t *shape, int64_t *stride) {
   (void)aci_contiguous(ndim, shape, stride);
 }
 
-/* Dims by rising stride: no overlap when each stride is beyond everything that the smaller ones reach. */
+/* Dims by rising stride: no overlap when each stride is beyond everything that the smaller ones
+ * reach. */
 bool aci_overlaps_self(const ac_tensor *t) {
   int64_t size[AC_MAX_DIMS], stride[AC_MAX_DIMS], reach = 0;
   int n = 0;
@@ -103,8 +104,9 @@ const char *aci_shape_str(int ndim, const int64_t *shape, char *buf, size_t n) {
   buf[0] = '\0';
   for (int i = 0; i <= ndim; i++) {
     char part[32];
-    int len = i == ndim ? snprintf(part, sizeof part, ndim == 0 ? "()" : ")")
-                        : snprintf(part, sizeof part, "%s%lld", i == 0 ? "(" : ", ", (long long)shape[i]);
+    int len = i == ndim
+                  ? snprintf(part, sizeof part, ndim == 0 ? "()" : ")")
+                  : snprintf(part, sizeof part, "%s%lld", i == 0 ? "(" : ", ", (long long)shape[i]);
     if (at + (size_t)len >= n) {
       if (n > 4) memcpy(buf + (at < n - 4 ? at : n - 4), "...", 4);
       return buf;
@@ -134,8 +136,8 @@ ac_status aci_broadcast(int *ndim, int64_t *shape, const ac_tensor *b, ac_err *e
       return AC_FAIL(
           e, SHAPE,
           "shapes %s and %s cannot be broadcast together: dim -%d is %lld in one and %lld in the other",
-          aci_shape_str(*ndim, shape, s, sizeof s), aci_shape_str(b->ndim, b->shape, t, sizeof t), i,
-          (long long)x, (long long)y);
+          aci_shape_str(*ndim, shape, s, sizeof s), aci_shape_str(b->ndim, b->shape, t, sizeof t),
+          i, (long long)x, (long long)y);
     }
     out[n - i] = x == 1 ? y : x;
   }
@@ -144,8 +146,8 @@ ac_status aci_broadcast(int *ndim, int64_t *shape, const ac_tensor *b, ac_err *e
   return AC_OK;
 }
 
-/* The old dims fall into runs, each a piece of memory with one step. New extents must fill run after run exactly, from the
- * last dim to the first. Extents of 1 fit anywhere. */
+/* The old dims fall into runs, each a piece of memory with one step. New extents must fill run
+ * after run exactly, from the last dim to the first. Extents of 1 fit anywhere. */
 bool aci_view_strides(const ac_tensor *t, int ndim, const int64_t *shape, int64_t *stride) {
   if (aci_numel(ndim, shape) != t->numel) return false;
   if (t->numel == 0) {

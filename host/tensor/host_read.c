@@ -1,4 +1,5 @@
-/* Reading elements on the host: acquires offloaded bytes, and copies from other devices when asked. */
+/* Reading elements on the host: acquires offloaded bytes, and copies from other devices when
+ * asked. */
 #include "tensor/host_read.h"
 
 #include <stdlib.h>
@@ -25,7 +26,8 @@ ac_status aci_host_read_open(const ac_tensor *t, bool copy, aci_host_read *out, 
     return AC_FAIL(e, DEVICE, "a tensor on %s has a shape and no values",
                    t->device == NULL ? "no device" : t->device->name);
   if (!direct && !copy)
-    return AC_FAIL(e, DEVICE, "the host cannot read values on %s; copy the tensor to cpu", t->device->name);
+    return AC_FAIL(e, DEVICE, "the host cannot read values on %s; copy the tensor to cpu",
+                   t->device->name);
   void *base = s->ptr;
   if (s->provider != NULL) {
     AC_TRY(s->provider->acquire(s, &base, e));
@@ -45,12 +47,14 @@ ac_status aci_host_write_open(const ac_tensor *t, aci_host_read *out, void **p, 
 }
 
 void aci_host_write_close(aci_host_read *r) {
-  if (r->held != NULL && r->held->provider != NULL && r->held->provider->release != NULL) r->held->provider->release(r->held, true);
+  if (r->held != NULL && r->held->provider != NULL && r->held->provider->release != NULL)
+    r->held->provider->release(r->held, true);
   *r = (aci_host_read){NULL, NULL, NULL};
 }
 
 void aci_host_read_close(aci_host_read *r) {
-  if (r->held != NULL && r->held->provider != NULL && r->held->provider->release != NULL) r->held->provider->release(r->held, false);
+  if (r->held != NULL && r->held->provider != NULL && r->held->provider->release != NULL)
+    r->held->provider->release(r->held, false);
   free(r->copy);
   *r = (aci_host_read){NULL, NULL, NULL};
 }

@@ -24,11 +24,14 @@ struct aci_prefetch {
   size_t n_begun, cap_begun;
 };
 
-bool aci_prefetch_takes(const ac_device *d) { return aci_is_accelerator(d) && d->vt->stream_new != NULL; }
+bool aci_prefetch_takes(const ac_device *d) {
+  return aci_is_accelerator(d) && d->vt->stream_new != NULL;
+}
 
 ac_status aci_prefetch_new(ac_device *d, aci_prefetch **out, ac_err *e) {
   *out = NULL;
-  if (!aci_prefetch_takes(d)) return AC_FAIL(e, UNSUPPORTED, "%s has no streams on which copies could go ahead", d->name);
+  if (!aci_prefetch_takes(d))
+    return AC_FAIL(e, UNSUPPORTED, "%s has no streams on which copies could go ahead", d->name);
   aci_prefetch *p = calloc(1, sizeof *p);
   if (p == NULL) return AC_FAIL(e, OOM, "no memory for copies to %s", d->name);
   ac_device_retain(p->device = d);
@@ -47,7 +50,8 @@ static void reap(aci_prefetch *p, bool all) {
   while (p->flying != NULL) {
     staged *s = p->flying;
     bool done = all;
-    if (!all && (d->vt->event_query(d, s->done, &done, NULL) != AC_OK || !done)) return; /* in order: the later ones are not, either */
+    /* in order: the later ones are not, either */
+    if (!all && (d->vt->event_query(d, s->done, &done, NULL) != AC_OK || !done)) return;
     p->flying = s->next;
     ac_block_free(s->block);
     s->block = NULL;
@@ -63,7 +67,8 @@ static ac_status stage(aci_prefetch *p, size_t bytes, staged **out, ac_err *e) {
   if (s != NULL) {
     p->spare = s->next;
   } else {
-    if ((s = calloc(1, sizeof *s)) == NULL) return AC_FAIL(e, OOM, "no memory for a copy to %s", d->name);
+    if ((s = calloc(1, sizeof *s)) == NULL)
+      return AC_FAIL(e, OOM, "no memory for a copy to %s", d->name);
     const ac_status st = d->vt->event_new(d, &s->done, e);
     if (st != AC_OK) {
       free(s);
@@ -94,7 +99,8 @@ static ac_status hold(aci_prefetch *p, ac_tensor *t, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status queue_copy(aci_prefetch *p, ac_tensor *to, const ac_tensor *t, size_t bytes, ac_err *e) {
+static ac_status queue_copy(aci_prefetch *p, ac_tensor *to, const ac_tensor *t, size_t bytes,
+                            ac_err *e) {
   ac_device *d = p->device;
   staged *s = NULL;
   AC_TRY(d->vt->event_record(d, p->now, NULL, e));
@@ -113,7 +119,8 @@ ac_status aci_prefetch_begin(aci_prefetch *p, const ac_tensor *t, ac_tensor **ou
   if (t->device->kind != AC_DEV_CPU || !ac_tensor_is_contiguous(t))
     return AC_FAIL(e, INVALID, "copies go ahead from tensors on the CPU, in one run");
   ac_tensor *to;
-  AC_TRY(ac_tensor_new(p->device, ac_tensor_dtype(t), ac_tensor_ndim(t), ac_tensor_shape(t), &to, e));
+  AC_TRY(
+      ac_tensor_new(p->device, ac_tensor_dtype(t), ac_tensor_ndim(t), ac_tensor_shape(t), &to, e));
   const size_t bytes = (size_t)ac_tensor_numel(t) * ac_dtype_bytes(ac_tensor_dtype(t));
   ac_status st = hold(p, to, e);
   if (st == AC_OK && bytes > 0) st = queue_copy(p, to, t, bytes, e);
@@ -136,7 +143,8 @@ void aci_prefetch_free(aci_prefetch *p) {
   ac_device *d = p->device;
   const bool joined = aci_prefetch_join(p, NULL) == AC_OK;
   reap(p, true);
-  for (size_t i = 0; !joined && i < p->n_begun; i++) ac_tensor_release(p->begun[i]); /* the device is lost */
+  /* the device is lost */
+  for (size_t i = 0; !joined && i < p->n_begun; i++) ac_tensor_release(p->begun[i]);
   free(p->begun);
   for (staged *s = p->spare, *next; s != NULL; s = next) {
     next = s->next;

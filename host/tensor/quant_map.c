@@ -1,5 +1,6 @@
-/* The values of quantised tensors' codes. The tables of DYNAMIC are made once per process from their definition: 7 bits of
- * exponent are shared out between the power of ten and a fraction that is cut evenly between 0.1 and 1. */
+/* The values of quantised tensors' codes. The tables of DYNAMIC are made once per process from
+ * their definition: 7 bits of exponent are shared out between the power of ten and a fraction that
+ * is cut evenly between 0.1 and 1. */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,13 +8,26 @@
 #include "tensor/tensor_impl.h"
 
 /* The quantiles of N(0, 1) that QLoRA's appendix lists. */
-static const float nf4[16] = {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
-                              -0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f,
-                              0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
-                              0.7229568362236023f, 1.0f};
+static const float nf4[16] = {-1.0f,
+                              -0.6961928009986877f,
+                              -0.5250730514526367f,
+                              -0.39491748809814453f,
+                              -0.28444138169288635f,
+                              -0.18477343022823334f,
+                              -0.09105003625154495f,
+                              0.0f,
+                              0.07958029955625534f,
+                              0.16093020141124725f,
+                              0.24611230194568634f,
+                              0.33791524171829224f,
+                              0.44070982933044434f,
+                              0.5626170039176941f,
+                              0.7229568362236023f,
+                              1.0f};
 /* Twelfths: the largest, 12, is one. Bit 3 is the sign. */
-static const float fp4[16] = {0.0f, 0.0625f / 12, 8.0f / 12, 1.0f, 4.0f / 12, 6.0f / 12, 2.0f / 12, 3.0f / 12,
-                              0.0f, -0.0625f / 12, -8.0f / 12, -1.0f, -4.0f / 12, -6.0f / 12, -2.0f / 12, -3.0f / 12};
+static const float fp4[16] = {
+    0.0f, 0.0625f / 12,  8.0f / 12,  1.0f,  4.0f / 12,  6.0f / 12,  2.0f / 12,  3.0f / 12,
+    0.0f, -0.0625f / 12, -8.0f / 12, -1.0f, -4.0f / 12, -6.0f / 12, -2.0f / 12, -3.0f / 12};
 
 static float maps[2][256]; /* signed, unsigned */
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -1,5 +1,5 @@
-/* Storages: who owns the bytes, how many tensors look at them, and the version that in-place writes raise. Called by tensor.c,
- * by files and by everything that brings memory of its own. */
+/* Storages: who owns the bytes, how many tensors look at them, and the version that in-place writes
+ * raise. Called by tensor.c, by files and by everything that brings memory of its own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +14,8 @@ static ac_status make(ac_device *d, size_t bytes, ac_storage **out, ac_err *e) {
   return AC_OK;
 }
 
-/* Memory from elsewhere retains the device itself. A block retains its pool, and through it the device's
- * struct. */
+/* Memory from elsewhere retains the device itself. A block retains its pool, and through it the
+ * device's struct. */
 static ac_status make_foreign(ac_device *d, size_t bytes, ac_storage **out, ac_err *e) {
   if (!aci_device_hold(d)) return AC_FAIL(e, DEVICE, "%s was closed", d->name);
   ac_status st = make(d, bytes, out, e);
@@ -37,8 +37,8 @@ ac_status ac_storage_new(ac_device *d, size_t bytes, ac_mem_class c, ac_storage 
   return AC_OK;
 }
 
-ac_status ac_storage_wrap(ac_device *d, void *ptr, size_t bytes, void (*free_fn)(void *user), void *user,
-                          ac_storage **out, ac_err *e) {
+ac_status ac_storage_wrap(ac_device *d, void *ptr, size_t bytes, void (*free_fn)(void *user),
+                          void *user, ac_storage **out, ac_err *e) {
   *out = NULL;
   if (ptr == NULL && bytes > 0 && d->kind != AC_DEV_META)
     return AC_FAIL(e, INVALID, "no address given for %zu bytes of foreign memory", bytes);
@@ -49,8 +49,8 @@ ac_status ac_storage_wrap(ac_device *d, void *ptr, size_t bytes, void (*free_fn)
   return AC_OK;
 }
 
-ac_status ac_storage_provided(ac_device *d, size_t bytes, const ac_provider *p, void *impl, ac_storage **out,
-                              ac_err *e) {
+ac_status ac_storage_provided(ac_device *d, size_t bytes, const ac_provider *p, void *impl,
+                              ac_storage **out, ac_err *e) {
   *out = NULL;
   if (p->struct_size != sizeof *p)
     return AC_FAIL(e, INVALID, "provider '%s' was built for another version of accel", p->name);
@@ -60,7 +60,9 @@ ac_status ac_storage_provided(ac_device *d, size_t bytes, const ac_provider *p, 
   return AC_OK;
 }
 
-void ac_storage_retain(ac_storage *s) { atomic_fetch_add_explicit(&s->ref, 1, memory_order_relaxed); }
+void ac_storage_retain(ac_storage *s) {
+  atomic_fetch_add_explicit(&s->ref, 1, memory_order_relaxed);
+}
 
 void ac_storage_release(ac_storage *s) {
   if (s == NULL || !aci_unref(&s->ref)) return;

@@ -1,5 +1,5 @@
-/* Tensors: making, viewing, counting, releasing, and reading single elements. Kernels and ops work on the struct itself
- * (tensor_impl.h). All other code calls this file. */
+/* Tensors: making, viewing, counting, releasing, and reading single elements. Kernels and ops work
+ * on the struct itself (tensor_impl.h). All other code calls this file. */
 #include <stdlib.h>
 
 #include "base/small.h"
@@ -11,13 +11,19 @@
 void (*aci_tensor_drop_autograd)(ac_tensor *t);
 
 /* ---- heads ---- */
-static size_t head_bytes(int ndim) { return sizeof(ac_tensor) + 2 * (size_t)ndim * sizeof(int64_t); }
+static size_t head_bytes(int ndim) {
+  return sizeof(ac_tensor) + 2 * (size_t)ndim * sizeof(int64_t);
+}
 
 /* Without shape, strides and numel. */
 static inline ac_tensor *head(ac_device *d, ac_dtype dt, int ndim) {
   ac_tensor *t = aci_small_alloc(head_bytes(ndim));
   if (t == NULL) return NULL;
-  *t = (ac_tensor){.ref = 1, .dtype = (uint8_t)dt, .ndim = (uint8_t)ndim, .device = d, .stride = t->shape + ndim};
+  *t = (ac_tensor){.ref = 1,
+                   .dtype = (uint8_t)dt,
+                   .ndim = (uint8_t)ndim,
+                   .device = d,
+                   .stride = t->shape + ndim};
   aci_thread_counter_add(1);
   return t;
 }
@@ -35,8 +41,8 @@ ac_tensor *aci_tensor_shell(ac_device *d, ac_dtype dt, int ndim, const int64_t *
   return t;
 }
 
-ac_tensor *aci_tensor_alias(const ac_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
-                            int64_t offset) {
+ac_tensor *aci_tensor_alias(const ac_tensor *t, int ndim, const int64_t *shape,
+                            const int64_t *stride, int64_t offset) {
   ac_tensor *v = head(t->device, (ac_dtype)t->dtype, ndim);
   if (v == NULL) return NULL;
   copy_extents(ndim, v->shape, shape);
@@ -52,7 +58,8 @@ ac_status aci_tensor_alloc(ac_tensor *t, ac_mem_class c, ac_err *e) {
   if (t->numel < 0) AC_TRY(aci_shape_check(t->ndim, t->shape, e));
   int64_t span = aci_is_contiguous(t) ? t->numel : aci_span(t->ndim, t->shape, t->stride);
   if (span < 0) return AC_FAIL(e, SHAPE, "strides reach further than memory can");
-  AC_TRY(ac_storage_new(t->device, (size_t)span * aci_dsize((ac_dtype)t->dtype), c, &t->storage, e));
+  AC_TRY(
+      ac_storage_new(t->device, (size_t)span * aci_dsize((ac_dtype)t->dtype), c, &t->storage, e));
   t->storage->layout = t->layout;
   t->layout = NULL;
   return AC_OK;
@@ -82,8 +89,8 @@ static ac_status check(const void *of, const char *name, ac_dtype dt, ac_tensor 
   return AC_OK;
 }
 
-ac_status ac_tensor_new_class(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape, ac_mem_class c,
-                              ac_tensor **out, ac_err *e) {
+ac_status ac_tensor_new_class(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape,
+                              ac_mem_class c, ac_tensor **out, ac_err *e) {
   AC_TRY(check(d, "device", dt, out, e));
   AC_TRY(aci_shape_check(ndim, shape, e));
   ac_tensor *t = aci_tensor_shell(d, dt, ndim, shape);
@@ -102,8 +109,8 @@ ac_status ac_tensor_new(ac_device *d, ac_dtype dt, int ndim, const int64_t *shap
   return ac_tensor_new_class(d, dt, ndim, shape, AC_MEM_ACTIVATION, out, e);
 }
 
-ac_status ac_tensor_view(ac_storage *s, ac_dtype dt, int ndim, const int64_t *shape, const int64_t *stride,
-                         int64_t offset, ac_tensor **out, ac_err *e) {
+ac_status ac_tensor_view(ac_storage *s, ac_dtype dt, int ndim, const int64_t *shape,
+                         const int64_t *stride, int64_t offset, ac_tensor **out, ac_err *e) {
   char text[200];
   int64_t packed[AC_MAX_DIMS];
   AC_TRY(check(s, "storage", dt, out, e));
@@ -120,11 +127,13 @@ ac_status ac_tensor_view(ac_storage *s, ac_dtype dt, int ndim, const int64_t *sh
   size_t size = aci_dsize(dt);
   int64_t span = aci_span(ndim, shape, stride), room = (int64_t)(s->bytes / size), end = 0;
   if (span < 0 || __builtin_add_overflow(offset, span, &end) || end > room)
-    return AC_FAIL(e, INVALID,
-                   "a view of shape %s at element %lld reaches outside its storage of %lld elements",
-                   aci_shape_str(ndim, shape, text, sizeof text), (long long)offset, (long long)room);
+    return AC_FAIL(
+        e, INVALID,
+        "a view of shape %s at element %lld reaches outside its storage of %lld elements",
+        aci_shape_str(ndim, shape, text, sizeof text), (long long)offset, (long long)room);
   if (s->ptr != NULL && (uintptr_t)s->ptr % size != 0)
-    return AC_FAIL(e, INVALID, "the storage's address is not a multiple of %zu bytes, the size of %s", size,
+    return AC_FAIL(e, INVALID,
+                   "the storage's address is not a multiple of %zu bytes, the size of %s", size,
                    ac_dtype_name(dt));
   ac_tensor *t = head(s->device, dt, ndim);
   if (t == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
@@ -138,8 +147,8 @@ ac_status ac_tensor_view(ac_storage *s, ac_dtype dt, int ndim, const int64_t *sh
   return AC_OK;
 }
 
-ac_status ac_tensor_from_host(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape, const void *data,
-                              ac_tensor **out, ac_err *e) {
+ac_status ac_tensor_from_host(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape,
+                              const void *data, ac_tensor **out, ac_err *e) {
   ac_tensor *t = NULL;
   ac_status st = AC_OK;
   *out = NULL;
@@ -186,17 +195,21 @@ ac_status ac_tensor_item(const ac_tensor *t, int64_t i, ac_scalar *out, ac_err *
                    (long long)t->numel);
   aci_host_read r;
   ac_device *d = t->device;
-  if (t->storage != NULL && d->kind != AC_DEV_CPU && d->kind != AC_DEV_META && t->storage->provider == NULL) {
+  if (t->storage != NULL && d->kind != AC_DEV_CPU && d->kind != AC_DEV_META &&
+      t->storage->provider == NULL) {
     _Alignas(8) char one[8]; /* only that element is copied to the host, which waits for it */
     const size_t size = aci_dsize((ac_dtype)t->dtype);
-    AC_TRY(d->vt->copy(d, NULL, one, (const char *)aci_data(t) + aci_position(t, i) * (int64_t)size - t->offset * (int64_t)size, size, e));
+    AC_TRY(d->vt->copy(d, NULL, one,
+                       (const char *)aci_data(t) + aci_position(t, i) * (int64_t)size -
+                           t->offset * (int64_t)size,
+                       size, e));
     AC_TRY(ac_device_sync(d, e));
     *out = aci_item_load((ac_dtype)t->dtype, one);
     return AC_OK;
   }
   AC_TRY(aci_host_read_open(t, false, &r, e));
-  *out =
-      aci_item_load((ac_dtype)t->dtype, r.base + aci_position(t, i) * (int64_t)aci_dsize((ac_dtype)t->dtype));
+  *out = aci_item_load((ac_dtype)t->dtype,
+                       r.base + aci_position(t, i) * (int64_t)aci_dsize((ac_dtype)t->dtype));
   aci_host_read_close(&r);
   return AC_OK;
 }

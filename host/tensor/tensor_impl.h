@@ -1,8 +1,9 @@
 /* Private face of tensors: fields that ops, autograd and bindings read directly.
  *
- * Invariants: shape and stride point into dims[]. offset and strides are in elements. A tensor without storage is a shape that the
- * dispatcher has not allocated yet. grad_fn is the node that made this tensor (retained), acc the node that accumulates into
- * ->grad of a leaf (it points back without a reference). */
+ * Invariants: shape and stride point into dims[]. offset and strides are in elements. A tensor
+ * without storage is a shape that the dispatcher has not allocated yet. grad_fn is the node that
+ * made this tensor (retained), acc the node that accumulates into ->grad of a leaf (it points back
+ * without a reference). */
 #ifndef ACI_TENSOR_IMPL_H
 #define ACI_TENSOR_IMPL_H
 #include <string.h>
@@ -28,10 +29,10 @@ struct ac_storage {
   AC_ATOMIC(int32_t) ref;
   AC_ATOMIC(uint32_t) version;
   uint32_t graph_version; /* in-place writes that autograd recorded: views taken before are stale */
-  void *ptr; /* NULL while not resident, and on phantom devices */
+  void *ptr;              /* NULL while not resident, and on phantom devices */
   size_t bytes;
-  ac_device *device; /* retained if there is no block. A block keeps it */
-  ac_block *block;   /* NULL for wrapped and provided memory */
+  ac_device *device;           /* retained if there is no block. A block keeps it */
+  ac_block *block;             /* NULL for wrapped and provided memory */
   const ac_provider *provider; /* NULL: resident for life */
   struct ac_layout *layout;    /* owned. NULL: plain. See layout.h */
   void *impl;                  /* the provider's, or the wrapper's user */
@@ -41,16 +42,18 @@ struct ac_storage {
 
 /* The place of a leaf's accumulated gradient when its memory belongs to a bucket or a flat unit. */
 typedef struct aci_grad_slot {
-  struct ac_tensor *view;  /* view of the owner's buffer, dtype may differ from the parameter's. Retained */
-  bool filled;             /* false: the next gradient overwrites */
+  /* view of the owner's buffer, dtype may differ from the parameter's. Retained */
+  struct ac_tensor *view;
+  bool filled; /* false: the next gradient overwrites */
 } aci_grad_slot;
 
 enum {
   ACI_T_REQUIRES_GRAD = 1, /* leaf flag. A non-leaf requires grad when it has a grad_fn */
   ACI_T_RETAIN_GRAD = 2,
-  ACI_T_VIEW = 4,          /* shares its storage with the tensor it was taken from */
-  ACI_T_LEAF_VIEW = 8,     /* ... and that was, directly or not, a leaf that requires grad */
-  ACI_T_GRAD_DUE = 16      /* the gradient that is there still is to be multiplied (clipping): nothing may be added to it */
+  ACI_T_VIEW = 4,      /* shares its storage with the tensor it was taken from */
+  ACI_T_LEAF_VIEW = 8, /* ... and that was, directly or not, a leaf that requires grad */
+  /* the gradient that is there still is to be multiplied (clipping): nothing may be added to it */
+  ACI_T_GRAD_DUE = 16
 };
 
 struct ac_tensor {
@@ -64,40 +67,51 @@ struct ac_tensor {
   ac_storage *storage; /* retained */
   struct ac_tensor *grad;
   struct ac_node *grad_fn; /* retained */
-  struct ac_node *acc;     /* retained: the leaf's accumulation node. It points back without a reference */
-  int32_t out_nr;          /* which output of grad_fn */
-  uint32_t view_version;   /* storage->graph_version when this view was taken */
+  /* retained: the leaf's accumulation node. It points back without a reference */
+  struct ac_node *acc;
+  int32_t out_nr;            /* which output of grad_fn */
+  uint32_t view_version;     /* storage->graph_version when this view was taken */
   struct aci_meta *saved_by; /* in the nodes of ops that keep this tensor as an argument */
   aci_grad_slot *grad_slot;
   struct ac_placement *placement;
-  struct ac_layout *layout; /* owned, until the storage is there and takes it: of a result that is to be quantised */
-  ac_device *device; /* == storage->device. Also set before storage exists. Not retained without storage */
+  /* owned, until the storage is there and takes it: of a result that is to be quantised */
+  struct ac_layout *layout;
+  /* == storage->device. Also set before storage exists. Not retained without storage */
+  ac_device *device;
   const int64_t *stride;
   int64_t shape[]; /* ndim extents, then ndim strides (writable while being built) */
 };
 
-/* Called by tensor.c when a tensor that has autograd state is freed. Set once by the autograd stage. */
+/* Called by tensor.c when a tensor that has autograd state is freed. Set once by the autograd
+ * stage. */
 extern void (*aci_tensor_drop_autograd)(ac_tensor *t);
 
 /* A tensor without storage: contiguous strides filled in. NULL when memory is short. */
 ac_tensor *aci_tensor_shell(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape);
-/* A new tensor viewing t's storage with another geometry and no autograd state. The caller guarantees numel and bounds. */
-ac_tensor *aci_tensor_alias(const ac_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
+/* A new tensor viewing t's storage with another geometry and no autograd state. The caller
+ * guarantees numel and bounds. */
+ac_tensor *aci_tensor_alias(const ac_tensor *t, int ndim, const int64_t *shape,
+                            const int64_t *stride, int64_t offset);
 /* Same storage, same geometry, no autograd state. */
 static inline ac_tensor *aci_tensor_detach(const ac_tensor *t) {
   return aci_tensor_alias(t, t->ndim, t->shape, t->stride, t->offset);
 }
-ac_status aci_tensor_alloc(ac_tensor *t, ac_mem_class c, ac_err *e); /* gives a shell its storage (contiguous span of its strides) */
+/* gives a shell its storage (contiguous span of its strides) */
+ac_status aci_tensor_alloc(ac_tensor *t, ac_mem_class c, ac_err *e);
 static inline int64_t *aci_stride_mut(ac_tensor *t) { return t->shape + t->ndim; }
 
 #ifndef __cplusplus
-/* True when the caller held the last reference. A count of one cannot rise any more, so it needs no locked instruction. */
+/* True when the caller held the last reference. A count of one cannot rise any more, so it needs no
+ * locked instruction. */
 static inline bool aci_unref(_Atomic int32_t *ref) {
-  return atomic_load_explicit(ref, memory_order_acquire) == 1 || atomic_fetch_sub_explicit(ref, 1, memory_order_acq_rel) == 1;
+  return atomic_load_explicit(ref, memory_order_acquire) == 1 ||
+         atomic_fetch_sub_explicit(ref, 1, memory_order_acq_rel) == 1;
 }
 #endif
 
-static inline bool aci_requires_grad(const ac_tensor *t) { return t->grad_fn != NULL || (t->flags & ACI_T_REQUIRES_GRAD); }
+static inline bool aci_requires_grad(const ac_tensor *t) {
+  return t->grad_fn != NULL || (t->flags & ACI_T_REQUIRES_GRAD);
+}
 static inline bool aci_is_leaf(const ac_tensor *t) { return t->grad_fn == NULL; }
 static inline size_t aci_dsize(ac_dtype d) {
   static const uint8_t bytes[AC_DTYPE_COUNT] = {
@@ -108,7 +122,9 @@ static inline size_t aci_dsize(ac_dtype d) {
   return bytes[d];
 }
 static inline void *aci_data(const ac_tensor *t) {
-  return t->storage->ptr == NULL ? NULL : (char *)t->storage->ptr + t->offset * (int64_t)aci_dsize((ac_dtype)t->dtype);
+  return t->storage->ptr == NULL
+             ? NULL
+             : (char *)t->storage->ptr + t->offset * (int64_t)aci_dsize((ac_dtype)t->dtype);
 }
 /* The stride of a dim with one element is never used. A tensor without elements is contiguous. */
 static inline bool aci_is_contiguous(const ac_tensor *t) {
@@ -121,7 +137,8 @@ static inline bool aci_is_contiguous(const ac_tensor *t) {
   return true;
 }
 void aci_contiguous_strides(int ndim, const int64_t *shape, int64_t *stride);
-/* Do two elements of t share an address (expanded or otherwise overlapping)? Exact for expand, conservative for the rest. */
+/* Do two elements of t share an address (expanded or otherwise overlapping)? Exact for expand,
+ * conservative for the rest. */
 bool aci_overlaps_self(const ac_tensor *t);
 static inline bool aci_same_shape(const ac_tensor *a, const ac_tensor *b) {
   if (a->ndim != b->ndim) return false;

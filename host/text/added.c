@@ -1,5 +1,5 @@
-/* Added tokens are kept separate from the model's vocabulary. They are found in texts before anything else, the longest
- * at the leftmost place. Called by tokenizer.c. */
+/* Added tokens are kept separate from the model's vocabulary. They are found in texts before
+ * anything else, the longest at the leftmost place. Called by tokenizer.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,8 +29,8 @@ static bool is_single(const char *s, uint32_t n, uint32_t begin, uint32_t end) {
 }
 
 /* Cuts [begin, end) of a text into w->q. */
-static ac_status cut(aci_encode_scratch *w, const aci_text *text, uint32_t begin, uint32_t end, int which,
-                     bool split_special, ac_err *e) {
+static ac_status cut(aci_encode_scratch *w, const aci_text *text, uint32_t begin, uint32_t end,
+                     int which, bool split_special, ac_err *e) {
   const ac_tokenizer *t = w->t;
   const char *s = text->s + begin;
   const uint32_t n = end - begin;
@@ -48,7 +48,8 @@ static ac_status cut(aci_encode_scratch *w, const aci_text *text, uint32_t begin
     const aci_added *a = &t->added[i];
     uint32_t start = at;
     at = stop;
-    if ((split_special && a->special) || (a->single_word && !is_single(s, n, start, stop))) continue;
+    if ((split_special && a->special) || (a->single_word && !is_single(s, n, start, stop)))
+      continue;
     while (a->lstrip && start > done) {
       const char *before = s + start;
       if (!aci_uni_is_space(aci_utf8_before(&before))) break;
@@ -60,8 +61,10 @@ static ac_status cut(aci_encode_scratch *w, const aci_text *text, uint32_t begin
       if (!aci_uni_is_space(aci_utf8_next(&next))) break;
       stop = (uint32_t)(next - s);
     }
-    if (done < start && !aci_piece_add(&w->q, begin + done, begin + start, -1)) return aci_no_memory(e);
-    if (start < stop && !aci_piece_add(&w->q, begin + start, begin + stop, i)) return aci_no_memory(e);
+    if (done < start && !aci_piece_add(&w->q, begin + done, begin + start, -1))
+      return aci_no_memory(e);
+    if (start < stop && !aci_piece_add(&w->q, begin + start, begin + stop, i))
+      return aci_no_memory(e);
     done = stop;
     /* the search itself continues after the match, without the blanks taken to its right */
   }
@@ -133,7 +136,8 @@ static ac_status index_tokens(ac_tokenizer *t, ac_err *e) {
   for (size_t i = t->n_added; i-- > 0;) { /* of equal ones the first */
     const aci_added *a = &t->added[i];
     int64_t was;
-    if (!aci_map_add(&t->added_by_text, a->content, a->n, (uint32_t)i, &was)) return aci_no_memory(e);
+    if (!aci_map_add(&t->added_by_text, a->content, a->n, (uint32_t)i, &was))
+      return aci_no_memory(e);
     const char *s = a->normal != NULL ? a->normal : a->content;
     const uint32_t n = a->normal != NULL ? a->n_normal : a->n;
     if (n == 0) continue;
@@ -164,8 +168,8 @@ static ac_status normal_form(const ac_tokenizer *t, aci_added *a, ac_err *e) {
   return st;
 }
 
-/* Adds token i, or changes the properties of one of the same text. *changed: whether anything changed. It gets the id of the model's
- * entry of that text, otherwise *next_id. */
+/* Adds token i, or changes the properties of one of the same text. *changed: whether anything
+ * changed. It gets the id of the model's entry of that text, otherwise *next_id. */
 static ac_status add_one(ac_tokenizer *t, const ac_added_token *token, size_t i, uint32_t *next_id,
                          bool *changed, ac_err *e) {
   *changed = false;
@@ -178,8 +182,9 @@ static ac_status add_one(ac_tokenizer *t, const ac_added_token *token, size_t i,
   int64_t at = aci_map_get(&t->added_by_text, token->content, token->n);
   if (at >= 0) {
     aci_added *a = &t->added[at];
-    if (a->single_word == token->single_word && a->lstrip == token->lstrip && a->rstrip == token->rstrip &&
-        a->normalized == token->normalized && a->special == token->special)
+    if (a->single_word == token->single_word && a->lstrip == token->lstrip &&
+        a->rstrip == token->rstrip && a->normalized == token->normalized &&
+        a->special == token->special)
       return AC_OK;
   } else {
     const int64_t known = aci_map_get(&t->model.vocab, token->content, token->n);
@@ -198,7 +203,8 @@ static ac_status add_one(ac_tokenizer *t, const ac_added_token *token, size_t i,
       return AC_FAIL(e, INVALID, "added token %zu: there are no more ids", i + 1);
     a->id = known >= 0 ? (uint32_t)known : (*next_id)++;
     int64_t was;
-    if (!aci_map_add(&t->added_by_text, a->content, a->n, (uint32_t)at, &was)) return aci_no_memory(e);
+    if (!aci_map_add(&t->added_by_text, a->content, a->n, (uint32_t)at, &was))
+      return aci_no_memory(e);
   }
   aci_added *a = &t->added[at];
   a->single_word = token->single_word;
@@ -210,8 +216,8 @@ static ac_status add_one(ac_tokenizer *t, const ac_added_token *token, size_t i,
   return normal_form(t, a, e);
 }
 
-ac_status ac_tokenizer_add_tokens(ac_tokenizer *t, const ac_added_token *tokens, size_t n, size_t *added,
-                                  ac_err *e) {
+ac_status ac_tokenizer_add_tokens(ac_tokenizer *t, const ac_added_token *tokens, size_t n,
+                                  size_t *added, ac_err *e) {
   const uint32_t size = (uint32_t)t->model.vocab.n;
   uint32_t next_id = size;
   if (t->model.kind == ACI_UNIGRAM) next_id = t->model.n_id;
@@ -234,7 +240,7 @@ size_t ac_tokenizer_n_added(const ac_tokenizer *t) { return t->n_added; }
 
 void ac_tokenizer_added(const ac_tokenizer *t, size_t i, ac_added_token *token, int64_t *id) {
   const aci_added *a = &t->added[i];
-  *token =
-      (ac_added_token){a->content, a->n, a->single_word, a->lstrip, a->rstrip, a->normalized, a->special};
+  *token = (ac_added_token){a->content, a->n,          a->single_word, a->lstrip,
+                            a->rstrip,  a->normalized, a->special};
   *id = a->id;
 }

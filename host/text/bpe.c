@@ -1,5 +1,6 @@
-/* Byte-pair encoding: the symbols of a piece (bytes, or characters) are merged, the pair of the lowest rank first and of
- * equal ones the leftmost, until no pair is left that merges. Called for pieces not met before, by encode_scratch.c. */
+/* Byte-pair encoding: the symbols of a piece (bytes, or characters) are merged, the pair of the
+ * lowest rank first and of equal ones the leftmost, until no pair is left that merges. Called for
+ * pieces not met before, by encode_scratch.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,8 @@ enum { SHORT = 48, NONE = -1 };
 
 static const aci_merge *merge_of(const aci_model *m, uint32_t a, uint32_t b) {
   const uint64_t pair = (uint64_t)a << 32 | b;
-  for (size_t i = (size_t)(pair * m->merge_mix >> 32) & m->merge_mask;; i = (i + 1) & m->merge_mask) {
+  for (size_t i = (size_t)(pair * m->merge_mix >> 32) & m->merge_mask;;
+       i = (i + 1) & m->merge_mask) {
     if (m->merge[i].pair == pair) return &m->merge[i];
     if (m->merge[i].pair == UINT64_MAX) return NULL;
   }
@@ -30,7 +32,8 @@ static int64_t char_id(const aci_model *m, const char *s, uint32_t n, bool first
   const bool before = !first && m->prefix.s != NULL, behind = last && m->suffix.s != NULL;
   char text[4 + 2 * 256];
   size_t k = 0;
-  if (!before && !behind) return n == 1 ? m->ascii[(unsigned char)*s] : aci_map_get(&m->vocab, s, n);
+  if (!before && !behind)
+    return n == 1 ? m->ascii[(unsigned char)*s] : aci_map_get(&m->vocab, s, n);
   if (before) memcpy(text, m->prefix.s, m->prefix.n), k = m->prefix.n;
   memcpy(text + k, s, n);
   k += n;
@@ -38,7 +41,8 @@ static int64_t char_id(const aci_model *m, const char *s, uint32_t n, bool first
   return aci_map_get(&m->vocab, text, k);
 }
 
-/* Ids of <0x..> for every byte of the character with its prefix and suffix. False: one is missing. */
+/* Ids of <0x..> for every byte of the character with its prefix and suffix. False: one is
+ * missing. */
 static bool has_bytes(const aci_model *m, const char *s, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (m->byte_token[(unsigned char)s[i]] < 0) return false;
@@ -47,7 +51,8 @@ static bool has_bytes(const aci_model *m, const char *s, size_t n) {
 
 static ac_status add_bytes(aci_encode_scratch *w, const char *s, size_t n, ac_err *e) {
   for (size_t i = 0; i < n; i++)
-    if (!symbol_add(w, (uint32_t)w->t->model.byte_token[(unsigned char)s[i]], 1)) return aci_no_memory(e);
+    if (!symbol_add(w, (uint32_t)w->t->model.byte_token[(unsigned char)s[i]], 1))
+      return aci_no_memory(e);
   return AC_OK;
 }
 
@@ -65,7 +70,8 @@ static ac_status symbols_of_chars(aci_encode_scratch *w, const char *s, uint32_t
       if (!symbol_add(w, (uint32_t)id, k)) return aci_no_memory(e);
       continue;
     }
-    const ac_text before = !first ? m->prefix : (ac_text){0}, behind = last ? m->suffix : (ac_text){0};
+    const ac_text before = !first ? m->prefix : (ac_text){0},
+                  behind = last ? m->suffix : (ac_text){0};
     if (m->byte_fallback && has_bytes(m, before.s, before.n) && has_bytes(m, s + i - k, k) &&
         has_bytes(m, behind.s, behind.n)) {
       AC_TRY(add_bytes(w, before.s, before.n, e));
@@ -75,7 +81,8 @@ static ac_status symbols_of_chars(aci_encode_scratch *w, const char *s, uint32_t
     }
     if (!m->has_unk) continue;
     if (m->unk < 0)
-      return AC_FAIL(e, INVALID, "tokenizer: unk_token is not in the vocabulary, and the text needs it");
+      return AC_FAIL(e, INVALID,
+                     "tokenizer: unk_token is not in the vocabulary, and the text needs it");
     if (unknown > 0 && !m->fuse_unk) {
       if (!symbol_add(w, (uint32_t)m->unk, unknown)) return aci_no_memory(e);
       unknown = 0;
@@ -88,7 +95,8 @@ static ac_status symbols_of_chars(aci_encode_scratch *w, const char *s, uint32_t
 
 /* ---- merging, few symbols: look for the best pair each time ---- */
 
-/* Rank of the merge and the token it makes, in one number that orders by rank. All ones: they do not merge. */
+/* Rank of the merge and the token it makes, in one number that orders by rank. All ones: they do
+ * not merge. */
 static uint64_t key_of(const aci_model *m, uint64_t a, uint64_t b) {
   const aci_merge *x = merge_of(m, (uint32_t)(a >> 32), (uint32_t)(b >> 32));
   return x != NULL ? (uint64_t)x->rank << 32 | x->id : UINT64_MAX;
@@ -113,7 +121,8 @@ static void merge_short(aci_encode_scratch *w) {
     if (best > 0) key[best - 1] = key_of(m, s[best - 1], s[best]);
     if (best + 1 < n) key[best] = key_of(m, s[best], s[best + 1]);
   }
-  for (size_t i = 0; i < n; i++) w->symbol[i].id = (uint32_t)(s[i] >> 32), w->symbol[i].len = (uint32_t)s[i];
+  for (size_t i = 0; i < n; i++)
+    w->symbol[i].id = (uint32_t)(s[i] >> 32), w->symbol[i].len = (uint32_t)s[i];
   w->n_symbol = n;
 }
 
@@ -125,7 +134,8 @@ static bool before(const aci_queued *a, const aci_queued *b) {
 static bool push(aci_encode_scratch *w, aci_queued q) {
   if (!ACI_GROW(w->heap, w->cap_heap, w->n_heap + 1)) return false;
   size_t i = w->n_heap++;
-  for (; i > 0 && before(&q, &w->heap[(i - 1) / 2]); i = (i - 1) / 2) w->heap[i] = w->heap[(i - 1) / 2];
+  for (; i > 0 && before(&q, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    w->heap[i] = w->heap[(i - 1) / 2];
   w->heap[i] = q;
   return true;
 }
@@ -191,8 +201,8 @@ static ac_status merge_long(aci_encode_scratch *w, ac_err *e) {
   return AC_OK;
 }
 
-/* The model's prefix and suffix of a character have bytes as well if it falls back to bytes, so symbols may be longer
- * than the text from at to end: tokens beyond it are empty. */
+/* The model's prefix and suffix of a character have bytes as well if it falls back to bytes, so
+ * symbols may be longer than the text from at to end: tokens beyond it are empty. */
 static ac_status merge_all(aci_encode_scratch *w, uint32_t at, uint32_t end, ac_err *e) {
   if (w->n_symbol < SHORT && w->t->model.dropout <= 0) merge_short(w);
   else AC_TRY(merge_long(w, e));
@@ -205,7 +215,8 @@ static ac_status merge_all(aci_encode_scratch *w, uint32_t at, uint32_t end, ac_
   return AC_OK;
 }
 
-static ac_status bpe_of_chars(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
+static ac_status bpe_of_chars(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at,
+                              ac_err *e) {
   w->n_symbol = 0;
   AC_TRY(symbols_of_chars(w, s, n, e));
   return merge_all(w, at, at + n, e);
@@ -221,8 +232,8 @@ ac_status aci_bpe(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at,
   if (m->raw) {
     if (!ACI_GROW(w->symbol, w->cap_symbol, n)) return aci_no_memory(e);
     for (uint32_t i = 0; i < n; i++)
-      w->symbol[i] =
-          (aci_symbol){m->byte_id[(unsigned char)s[i]], 1, (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : NONE};
+      w->symbol[i] = (aci_symbol){m->byte_id[(unsigned char)s[i]], 1, (int32_t)i - 1,
+                                  i + 1 < n ? (int32_t)i + 1 : NONE};
     w->n_symbol = n;
     return merge_all(w, at, at + n, e);
   }

@@ -1,5 +1,5 @@
-/* Reading members of the objects in a tokenizer file, with messages that name the object and the member. Called by the
- * other config_*.c. */
+/* Reading members of the objects in a tokenizer file, with messages that name the object and the
+ * member. Called by the other config_*.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -10,7 +10,8 @@ static const aci_json *member(const aci_fields *f, const char *name) {
   return v != NULL && v->type != ACI_JSON_NULL ? v : NULL;
 }
 
-ac_status aci_field_text(const aci_fields *f, const char *name, bool needed, ac_text *out, ac_err *e) {
+ac_status aci_field_text(const aci_fields *f, const char *name, bool needed, ac_text *out,
+                         ac_err *e) {
   const aci_json *v = member(f, name);
   *out = (ac_text){0};
   if (v == NULL && !needed) return AC_OK;
@@ -20,7 +21,8 @@ ac_status aci_field_text(const aci_fields *f, const char *name, bool needed, ac_
   return AC_OK;
 }
 
-ac_status aci_field_bool(const aci_fields *f, const char *name, int fallback, bool *out, ac_err *e) {
+ac_status aci_field_bool(const aci_fields *f, const char *name, int fallback, bool *out,
+                         ac_err *e) {
   const aci_json *v = member(f, name);
   *out = fallback > 0;
   if (v == NULL && fallback >= 0) return AC_OK;
@@ -30,8 +32,8 @@ ac_status aci_field_bool(const aci_fields *f, const char *name, int fallback, bo
   return AC_OK;
 }
 
-ac_status aci_field_count(const aci_fields *f, const char *name, int64_t fallback, int64_t most, int64_t *out,
-                          ac_err *e) {
+ac_status aci_field_count(const aci_fields *f, const char *name, int64_t fallback, int64_t most,
+                          int64_t *out, ac_err *e) {
   const aci_json *v = member(f, name);
   *out = fallback;
   if (v == NULL && fallback >= 0) return AC_OK;
@@ -63,7 +65,8 @@ ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where
     if (s == NULL) s = aci_member(t, p, "Regex"), regex = true;
   }
   if (s == NULL || s->type != ACI_JSON_STRING)
-    return AC_FAIL(e, PARSE, "tokenizer: %s: pattern must be {\"String\": ...} or {\"Regex\": ...}", where);
+    return AC_FAIL(e, PARSE, "tokenizer: %s: pattern must be {\"String\": ...} or {\"Regex\": ...}",
+                   where);
   *out = (aci_pattern){.literal = s->u.s, .n = s->len};
   if (!regex && s->len > 0) return AC_OK;
   /* the empty string matches everywhere: a regular expression does that */

@@ -1,6 +1,7 @@
-/* The members of a tokenizer file that were read, and one warning of all others: they would change the ids elsewhere, or are a misspelt
- * name. An object counts from the first member that a reader asks for, so that vocabularies, which readers go through, do not. Called by
- * tokenizer.c around the other config_*.c. */
+/* The members of a tokenizer file that were read, and one warning of all others: they would change
+ * the ids elsewhere, or are a misspelt name. An object counts from the first member that a reader
+ * asks for, so that vocabularies, which readers go through, do not. Called by tokenizer.c around
+ * the other config_*.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,8 @@ void aci_members_close(ac_tokenizer *t) {
   free(t->seen);
   t->seen = NULL;
   if (list[0] != '\0')
-    ac_log_write(AC_LOG_WARN, "text",
-                 "tokenizer: these members have no effect: %s; remove them if the ids are right without them",
-                 list);
+    ac_log_write(
+        AC_LOG_WARN, "text",
+        "tokenizer: these members have no effect: %s; remove them if the ids are right without them",
+        list);
 }

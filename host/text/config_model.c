@@ -27,13 +27,14 @@ static ac_status read_vocab(ac_tokenizer *t, const aci_json *o, ac_err *e) {
        k = aci_json_after(k + 1)) {
     const aci_json *v = k + 1;
     if (v->type != ACI_JSON_INT || v->u.i < 0 || v->u.i > INT32_MAX)
-      return AC_FAIL(e, PARSE, "tokenizer: model: the id of '%.40s' must be an integer from 0 to 2147483647",
+      return AC_FAIL(e, PARSE,
+                     "tokenizer: model: the id of '%.40s' must be an integer from 0 to 2147483647",
                      k->u.s);
     if (v->u.i > most) most = v->u.i;
   }
   if (most >= 4 * (int64_t)vocab->len)
-    return AC_FAIL(e, PARSE, "tokenizer: model: id %lld is too large for a vocabulary of %u", (long long)most,
-                   vocab->len);
+    return AC_FAIL(e, PARSE, "tokenizer: model: id %lld is too large for a vocabulary of %u",
+                   (long long)most, vocab->len);
   AC_TRY(texts_open(m, (uint32_t)(most + 1), e));
   if (!aci_map_reserve(&m->vocab, vocab->len)) return aci_no_memory(e);
   for (const aci_json *k = aci_json_first(vocab), *end = aci_json_after(vocab); k != end;
@@ -41,8 +42,8 @@ static ac_status read_vocab(ac_tokenizer *t, const aci_json *o, ac_err *e) {
     const int64_t id = k[1].u.i;
     int64_t was;
     if (m->text[id] != NULL)
-      return AC_FAIL(e, PARSE, "tokenizer: model: '%.40s' and '%.40s' have the same id %lld", m->text[id],
-                     k->u.s, (long long)id);
+      return AC_FAIL(e, PARSE, "tokenizer: model: '%.40s' and '%.40s' have the same id %lld",
+                     m->text[id], k->u.s, (long long)id);
     m->text[id] = k->u.s;
     m->text_n[id] = k->len;
     if (!aci_map_add(&m->vocab, k->u.s, k->len, (uint32_t)id, &was)) return aci_no_memory(e);
@@ -85,7 +86,8 @@ static ac_status merge_parts(const aci_json *v, size_t rank, ac_text part[2], ac
       return AC_OK;
     }
   }
-  return AC_FAIL(e, PARSE, "tokenizer: model: merge %zu must be \"a b\" or [\"a\", \"b\"]", rank + 1);
+  return AC_FAIL(e, PARSE, "tokenizer: model: merge %zu must be \"a b\" or [\"a\", \"b\"]",
+                 rank + 1);
 }
 
 /* Marks the pairs of characters inside a token. */
@@ -98,8 +100,9 @@ static void mark_joined(aci_model *m, const char *s, size_t n) {
   }
 }
 
-/* A piece can be cut between two neighbours that no token joins: nothing would have been merged there. This does not
- * hold if characters without a token just vanish, which makes others neighbours. */
+/* A piece can be cut between two neighbours that no token joins: nothing would have been merged
+ * there. This does not hold if characters without a token just vanish, which makes others
+ * neighbours. */
 static ac_status open_joined(aci_model *m, ac_err *e) {
   bool all_bytes = m->byte_fallback;
   for (int b = 0; b < 256; b++) all_bytes = all_bytes && m->byte_token[b] >= 0;
@@ -110,8 +113,9 @@ static ac_status open_joined(aci_model *m, ac_err *e) {
   return m->joined != NULL ? AC_OK : aci_no_memory(e);
 }
 
-/* Fills m->merge, a hash table with open addressing: pair of ids -> (rank, id of the product). The vocabulary is read already. A
- * pair's second part loses the prefix of continuations in the product. */
+/* Fills m->merge, a hash table with open addressing: pair of ids -> (rank, id of the product). The
+ * vocabulary is read already. A pair's second part loses the prefix of continuations in the
+ * product. */
 static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   aci_model *m = &t->model;
   const aci_json *merges = aci_member(t, o, "merges");
@@ -127,8 +131,8 @@ static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   m->merge_mix = aci_hash_key() | 1;
   AC_TRY(open_joined(m, e));
   ac_status st = AC_OK;
-  for (const aci_json *v = aci_json_first(merges), *end = aci_json_after(merges); st == AC_OK && v != end;
-       v = aci_json_after(v)) {
+  for (const aci_json *v = aci_json_first(merges), *end = aci_json_after(merges);
+       st == AC_OK && v != end; v = aci_json_after(v)) {
     ac_text part[2];
     int64_t id[3];
     if (v->type == ACI_JSON_STRING && strncmp(v->u.s, "#version", 8) == 0) continue;
@@ -145,8 +149,8 @@ static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
     for (int k = 0; k < 3; k++)
       if (id[k] < 0) {
         text[part[1].n >= skip ? n - skip : part[0].n] = 0;
-        st = AC_FAIL(e, PARSE, "tokenizer: model: merge %zu: '%.40s' is not in the vocabulary", rank + 1,
-                     k < 2 ? part[k].s : text);
+        st = AC_FAIL(e, PARSE, "tokenizer: model: merge %zu: '%.40s' is not in the vocabulary",
+                     rank + 1, k < 2 ? part[k].s : text);
         break;
       }
     if (st != AC_OK) break;
@@ -154,13 +158,15 @@ static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
     const uint64_t pair = (uint64_t)id[0] << 32 | (uint64_t)id[1];
     size_t i = (size_t)(pair * m->merge_mix >> 32) & m->merge_mask;
     while (m->merge[i].pair != UINT64_MAX && m->merge[i].pair != pair) i = (i + 1) & m->merge_mask;
-    m->merge[i] = (aci_merge){pair, (uint32_t)rank++, (uint32_t)id[2]}; /* of repeated ones the last */
+    /* of repeated ones the last */
+    m->merge[i] = (aci_merge){pair, (uint32_t)rank++, (uint32_t)id[2]};
   }
   free(text);
   return st;
 }
 
-/* Pieces may stay bytes when ByteLevel is the last step before the model and every byte has its token. */
+/* Pieces may stay bytes when ByteLevel is the last step before the model and every byte has its
+ * token. */
 static ac_status open_raw(ac_tokenizer *t, ac_err *e) {
   aci_model *m = &t->model;
   if (t->n_pre == 0 || t->pre[t->n_pre - 1].kind != ACI_PRE_BYTE_LEVEL || m->prefix.s != NULL ||
@@ -168,7 +174,8 @@ static ac_status open_raw(ac_tokenizer *t, ac_err *e) {
     return AC_OK;
   for (int b = 0; b < 256; b++) {
     char s[4];
-    const int64_t id = aci_map_get(&m->vocab, s, (size_t)aci_utf8_put(s, aci_byte_char((unsigned char)b)));
+    const int64_t id =
+        aci_map_get(&m->vocab, s, (size_t)aci_utf8_put(s, aci_byte_char((unsigned char)b)));
     if (id < 0) return AC_OK;
     m->byte_id[b] = (uint32_t)id;
   }
@@ -185,7 +192,8 @@ static ac_status open_raw(ac_tokenizer *t, ac_err *e) {
         if ((b = aci_char_byte(aci_utf8_next(&s))) >= 0) *to++ = (char)b;
       int64_t was;
       if (b < 0 || to == begin) to = begin;
-      else if (!aci_map_add(&m->raw_vocab, begin, (size_t)(to - begin), i, &was)) return aci_no_memory(e);
+      else if (!aci_map_add(&m->raw_vocab, begin, (size_t)(to - begin), i, &was))
+        return aci_no_memory(e);
     }
   }
   m->raw = true;
@@ -210,7 +218,8 @@ static ac_status read_bpe(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
     const double d = dropout->type == ACI_JSON_DOUBLE ? dropout->u.f
                      : dropout->type == ACI_JSON_INT  ? (double)dropout->u.i
                                                       : -1;
-    if (!(d >= 0 && d <= 1)) return AC_FAIL(e, PARSE, "tokenizer: model: dropout must lie in 0 .. 1");
+    if (!(d >= 0 && d <= 1))
+      return AC_FAIL(e, PARSE, "tokenizer: model: dropout must lie in 0 .. 1");
     m->dropout = (float)d;
   }
   if (m->byte_fallback) read_byte_tokens(m);
@@ -223,7 +232,8 @@ static ac_status read_bpe(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
 static ac_status piece_fits(uint32_t n, const char *s, ac_err *e) {
   return n <= ACI_TOKEN_BYTES
              ? AC_OK
-             : AC_FAIL(e, PARSE, "tokenizer: model: '%.40s...' has more than %d bytes", s, ACI_TOKEN_BYTES);
+             : AC_FAIL(e, PARSE, "tokenizer: model: '%.40s...' has more than %d bytes", s,
+                       ACI_TOKEN_BYTES);
 }
 
 static ac_status read_wordpiece(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
@@ -259,9 +269,9 @@ static double power(int k) {
   return aci_strtod(text, NULL);
 }
 
-/* A number as the package's own reader has it: its digits, as many as fit 64 bits, divided by a power of ten.
- * The result may be one bit off the nearest double. If the sums of two paths are equal except for rounding,
- * that bit decides. */
+/* A number as the package's own reader has it: its digits, as many as fit 64 bits, divided by a
+ * power of ten. The result may be one bit off the nearest double. If the sums of two paths are
+ * equal except for rounding, that bit decides. */
 static double decimal(const char *s, const char *end) {
   const bool negative = s < end && *s == '-';
   bool point = false, full = false;
@@ -293,7 +303,8 @@ static double decimal(const char *s, const char *end) {
   return negative ? -v : v;
 }
 
-static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, const char *json, size_t n, ac_err *e) {
+static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, const char *json, size_t n,
+                              ac_err *e) {
   aci_model *m = &t->model;
   const aci_json *vocab = aci_member(t, f->o, "vocab");
   int64_t unk;
@@ -314,14 +325,17 @@ static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, const char *
   uint32_t i = 0;
   for (const aci_json *v = aci_json_first(vocab), *end = aci_json_after(vocab); v != end;
        v = aci_json_after(v), i++) {
-    const aci_json *s = v + 1, *score = v->type == ACI_JSON_ARRAY && v->len == 2 ? aci_json_after(s) : NULL;
+    const aci_json *s = v + 1,
+                   *score = v->type == ACI_JSON_ARRAY && v->len == 2 ? aci_json_after(s) : NULL;
     if (score == NULL || s->type != ACI_JSON_STRING ||
         (score->type != ACI_JSON_DOUBLE && score->type != ACI_JSON_INT))
-      return AC_FAIL(e, PARSE, "tokenizer: model: entry %u of vocab must be [\"piece\", score]", i + 1);
+      return AC_FAIL(e, PARSE, "tokenizer: model: entry %u of vocab must be [\"piece\", score]",
+                     i + 1);
     AC_TRY(piece_fits(s->len, s->u.s, e));
     m->text[i] = s->u.s;
     m->text_n[i] = s->len;
-    m->score[i] = score->type == ACI_JSON_DOUBLE ? decimal(json + score->len, json + n) : (double)score->u.i;
+    m->score[i] =
+        score->type == ACI_JSON_DOUBLE ? decimal(json + score->len, json + n) : (double)score->u.i;
     if (m->score[i] < least) least = m->score[i];
     int64_t was;
     if (!aci_map_add(&m->vocab, s->u.s, s->len, i, &was)) return aci_no_memory(e);
@@ -333,10 +347,12 @@ static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, const char *
   return AC_OK;
 }
 
-ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, const char *json, size_t n, ac_err *e) {
+ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, const char *json, size_t n,
+                         ac_err *e) {
   static const char *const names[] = {"BPE", "WordPiece", "Unigram", "WordLevel"};
   const aci_json *o = aci_member(t, root, "model");
-  if (o == NULL || o->type != ACI_JSON_OBJECT) return AC_FAIL(e, PARSE, "tokenizer: there is no model");
+  if (o == NULL || o->type != ACI_JSON_OBJECT)
+    return AC_FAIL(e, PARSE, "tokenizer: there is no model");
   const aci_fields f = {t, o, "model"};
   ac_text type;
   AC_TRY(aci_field_text(&f, "type", false, &type, e));
@@ -344,17 +360,18 @@ ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, const char *json
   if (type.s == NULL) { /* files of old */
     const aci_json *vocab = aci_member(t, o, "vocab");
     kind = aci_member(t, o, "merges") != NULL                     ? ACI_BPE
-           : vocab != NULL && vocab->type == ACI_JSON_ARRAY              ? ACI_UNIGRAM
+           : vocab != NULL && vocab->type == ACI_JSON_ARRAY       ? ACI_UNIGRAM
            : aci_member(t, o, "max_input_chars_per_word") != NULL ? ACI_WORDPIECE
-                                                                         : ACI_WORDLEVEL;
+                                                                  : ACI_WORDLEVEL;
   } else {
     for (int i = 0; i < 4; i++)
       if (strcmp(type.s, names[i]) == 0) kind = i;
   }
   if (kind < 0)
-    return AC_FAIL(e, UNSUPPORTED,
-                   "tokenizer: a model of type '%.40s' is not known (BPE, WordPiece, Unigram, WordLevel)",
-                   type.s);
+    return AC_FAIL(
+        e, UNSUPPORTED,
+        "tokenizer: a model of type '%.40s' is not known (BPE, WordPiece, Unigram, WordLevel)",
+        type.s);
   t->model.kind = (aci_model_kind)kind;
   if (kind == ACI_BPE) return read_bpe(t, &f, e);
   return kind == ACI_UNIGRAM ? read_unigram(t, &f, json, n, e) : read_wordpiece(t, &f, e);

@@ -18,7 +18,9 @@ static ac_status special_room(aci_special *s, uint32_t n, ac_err *e) {
   return s->ids != NULL && s->tokens != NULL ? AC_OK : aci_no_memory(e);
 }
 
-static bool is_id(const aci_json *v) { return v->type == ACI_JSON_INT && v->u.i >= 0 && v->u.i <= INT32_MAX; }
+static bool is_id(const aci_json *v) {
+  return v->type == ACI_JSON_INT && v->u.i >= 0 && v->u.i <= INT32_MAX;
+}
 
 /* "sep": ["[SEP]", 102] */
 static ac_status read_mark(const aci_fields *f, const char *name, aci_special *s, ac_err *e) {
@@ -41,19 +43,21 @@ static ac_status read_specials(const aci_fields *f, aci_post *p, ac_err *e) {
   aci_special *s = p->special;
   for (const aci_json *k = aci_json_first(o), *end = aci_json_after(o); k != end;
        k = aci_json_after(k + 1), s++) {
-    const aci_json *ids = aci_member(f->t, k + 1, "ids"), *tokens = aci_member(f->t, k + 1, "tokens");
+    const aci_json *ids = aci_member(f->t, k + 1, "ids"),
+                   *tokens = aci_member(f->t, k + 1, "tokens");
     aci_member(f->t, k + 1, "id"); /* the name again */
-    if (ids == NULL || tokens == NULL || ids->type != ACI_JSON_ARRAY || tokens->type != ACI_JSON_ARRAY ||
-        ids->len != tokens->len)
-      return AC_FAIL(e, PARSE, "tokenizer: %s: special token '%.40s' needs as many ids as tokens", f->where,
-                     k->u.s);
+    if (ids == NULL || tokens == NULL || ids->type != ACI_JSON_ARRAY ||
+        tokens->type != ACI_JSON_ARRAY || ids->len != tokens->len)
+      return AC_FAIL(e, PARSE, "tokenizer: %s: special token '%.40s' needs as many ids as tokens",
+                     f->where, k->u.s);
     s->name = k->u.s;
     s->n_name = k->len;
     AC_TRY(special_room(s, ids->len, e));
     const aci_json *id = aci_json_first(ids), *token = aci_json_first(tokens);
     for (uint32_t i = 0; i < s->n; i++, id = aci_json_after(id), token = aci_json_after(token)) {
       if (!is_id(id) || token->type != ACI_JSON_STRING)
-        return AC_FAIL(e, PARSE, "tokenizer: %s: special token '%.40s': ids are integers, tokens are strings",
+        return AC_FAIL(e, PARSE,
+                       "tokenizer: %s: special token '%.40s': ids are integers, tokens are strings",
                        f->where, k->u.s);
       s->ids[i] = (uint32_t)id->u.i;
       s->tokens[i] = (ac_text){token->u.s, token->len};
@@ -62,13 +66,16 @@ static ac_status read_specials(const aci_fields *f, aci_post *p, ac_err *e) {
   return AC_OK;
 }
 
-/* One piece: {"SpecialToken": {"id": "[CLS]", "type_id": 0}} or {"Sequence": {"id": "A", "type_id": 0}}. */
+/* One piece: {"SpecialToken": {"id": "[CLS]", "type_id": 0}} or {"Sequence": {"id": "A", "type_id":
+ * 0}}. */
 static ac_status read_piece(const aci_fields *f, const aci_post *p, const aci_json *v, bool pair,
                             aci_template_piece *out, ac_err *e) {
-  const aci_json *special = aci_member(f->t, v, "SpecialToken"), *sequence = aci_member(f->t, v, "Sequence");
+  const aci_json *special = aci_member(f->t, v, "SpecialToken"),
+                 *sequence = aci_member(f->t, v, "Sequence");
   const aci_json *o = special != NULL ? special : sequence;
   if (o == NULL || o->type != ACI_JSON_OBJECT)
-    return AC_FAIL(e, PARSE, "tokenizer: %s: a template consists of SpecialToken and Sequence", f->where);
+    return AC_FAIL(e, PARSE, "tokenizer: %s: a template consists of SpecialToken and Sequence",
+                   f->where);
   const aci_fields inner = {f->t, o, f->where};
   ac_text id;
   int64_t type;
@@ -77,7 +84,8 @@ static ac_status read_piece(const aci_fields *f, const aci_post *p, const aci_js
   *out = (aci_template_piece){.sequence = -1, .type_id = (uint32_t)type};
   if (special == NULL) {
     if (id.n != 1 || (id.s[0] != 'A' && id.s[0] != 'B'))
-      return AC_FAIL(e, PARSE, "tokenizer: %s: the sequences of a template are A and B, not '%.40s'",
+      return AC_FAIL(e, PARSE,
+                     "tokenizer: %s: the sequences of a template are A and B, not '%.40s'",
                      f->where, id.s);
     out->sequence = (int8_t)(id.s[0] - 'A');
     if (out->sequence == 1 && !pair)
@@ -87,8 +95,8 @@ static ac_status read_piece(const aci_fields *f, const aci_post *p, const aci_js
   for (uint32_t i = 0; i < p->n_special; i++)
     if (p->special[i].n_name == id.n && memcmp(p->special[i].name, id.s, id.n) == 0)
       return out->special = i, AC_OK;
-  return AC_FAIL(e, PARSE, "tokenizer: %s: special_tokens has no '%.40s', which the template uses", f->where,
-                 id.s);
+  return AC_FAIL(e, PARSE, "tokenizer: %s: special_tokens has no '%.40s', which the template uses",
+                 f->where, id.s);
 }
 
 static ac_status read_template(const aci_fields *f, aci_post *p, ac_err *e) {
@@ -102,7 +110,8 @@ static ac_status read_template(const aci_fields *f, aci_post *p, ac_err *e) {
       return AC_FAIL(e, PARSE, "tokenizer: %s: %s has more than 256 pieces", f->where, names[k]);
     p->piece[k] = calloc((size_t)o->len + 1, sizeof *p->piece[k]);
     if (p->piece[k] == NULL) return aci_no_memory(e);
-    for (const aci_json *v = aci_json_first(o), *end = aci_json_after(o); v != end; v = aci_json_after(v))
+    for (const aci_json *v = aci_json_first(o), *end = aci_json_after(o); v != end;
+         v = aci_json_after(v))
       AC_TRY(read_piece(f, p, v, k == 1, &p->piece[k][p->n_piece[k]++], e));
   }
   return AC_OK;
@@ -128,9 +137,11 @@ static ac_status read_post(ac_tokenizer *t, const aci_json *o, int depth, ac_err
   }
   if (t->n_post == ACI_STEPS)
     return AC_FAIL(e, PARSE, "tokenizer: post_processor: more than %d steps", ACI_STEPS);
-  if (t->post == NULL && (t->post = calloc(ACI_STEPS, sizeof *t->post)) == NULL) return aci_no_memory(e);
+  if (t->post == NULL && (t->post = calloc(ACI_STEPS, sizeof *t->post)) == NULL)
+    return aci_no_memory(e);
   aci_post *p = &t->post[t->n_post++];
-  if (strcmp(type.s, "TemplateProcessing") == 0) return p->kind = ACI_POST_TEMPLATE, read_template(&f, p, e);
+  if (strcmp(type.s, "TemplateProcessing") == 0)
+    return p->kind = ACI_POST_TEMPLATE, read_template(&f, p, e);
   if (strcmp(type.s, "ByteLevel") == 0) {
     p->kind = ACI_POST_BYTE_LEVEL;
     AC_TRY(aci_field_bool(&f, "add_prefix_space", -1, &p->add_prefix_space, e));
@@ -139,7 +150,8 @@ static ac_status read_post(ac_tokenizer *t, const aci_json *o, int depth, ac_err
   }
   const bool roberta = strcmp(type.s, "RobertaProcessing") == 0;
   if (!roberta && strcmp(type.s, "BertProcessing") != 0)
-    return AC_FAIL(e, UNSUPPORTED, "tokenizer: post_processor: type '%.40s' is not known here", type.s);
+    return AC_FAIL(e, UNSUPPORTED, "tokenizer: post_processor: type '%.40s' is not known here",
+                   type.s);
   p->kind = roberta ? ACI_POST_ROBERTA : ACI_POST_BERT;
   if (roberta) {
     AC_TRY(aci_field_bool(&f, "trim_offsets", -1, &p->trim_offsets, e));
@@ -171,7 +183,8 @@ void aci_post_fini(aci_post *p) {
 static ac_status read_added(ac_tokenizer *t, const aci_json *root, ac_err *e) {
   const aci_json *list = aci_member(t, root, "added_tokens");
   if (list == NULL || list->type == ACI_JSON_NULL) list = NULL;
-  else if (list->type != ACI_JSON_ARRAY) return AC_FAIL(e, PARSE, "tokenizer: added_tokens must be an array");
+  else if (list->type != ACI_JSON_ARRAY)
+    return AC_FAIL(e, PARSE, "tokenizer: added_tokens must be an array");
   const size_t n = list != NULL ? list->len : 0;
   ac_added_token *tokens = calloc(n + 1, sizeof *tokens), *a = tokens;
   if (tokens == NULL) return aci_no_memory(e);
@@ -187,7 +200,8 @@ static ac_status read_added(ac_tokenizer *t, const aci_json *root, ac_err *e) {
       break;
     }
     st = aci_field_text(&f, "content", true, &text, e);
-    if (st == AC_OK && text.n == 0) st = AC_FAIL(e, PARSE, "tokenizer: added_tokens: an empty token");
+    if (st == AC_OK && text.n == 0)
+      st = AC_FAIL(e, PARSE, "tokenizer: added_tokens: an empty token");
     if (st == AC_OK) st = aci_field_count(&f, "id", 0, INT32_MAX, &id, e);
     if (st == AC_OK) st = aci_field_bool(&f, "single_word", false, &a->single_word, e);
     if (st == AC_OK) st = aci_field_bool(&f, "lstrip", false, &a->lstrip, e);
@@ -207,7 +221,8 @@ static ac_status read_side(const aci_fields *f, bool *left, ac_err *e) {
   AC_TRY(aci_field_text(f, "direction", false, &s, e));
   *left = s.s != NULL && strcmp(s.s, "Left") == 0;
   if (s.s != NULL && !*left && strcmp(s.s, "Right") != 0)
-    return AC_FAIL(e, PARSE, "tokenizer: %s: direction '%.40s' is neither Left nor Right", f->where, s.s);
+    return AC_FAIL(e, PARSE, "tokenizer: %s: direction '%.40s' is neither Left nor Right", f->where,
+                   s.s);
   return AC_OK;
 }
 
@@ -246,7 +261,8 @@ static ac_status read_padding(ac_tokenizer *t, const aci_json *o, ac_err *e) {
     p.length = (uint32_t)n;
   } else if (strategy == NULL || strategy->type != ACI_JSON_STRING ||
              strcmp(strategy->u.s, "BatchLongest") != 0) {
-    return AC_FAIL(e, PARSE, "tokenizer: padding: strategy must be \"BatchLongest\" or {\"Fixed\": length}");
+    return AC_FAIL(e, PARSE,
+                   "tokenizer: padding: strategy must be \"BatchLongest\" or {\"Fixed\": length}");
   }
   AC_TRY(aci_field_count(&f, "pad_to_multiple_of", 0, INT32_MAX, &n, e));
   p.multiple = (uint32_t)n;
@@ -256,7 +272,8 @@ static ac_status read_padding(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   p.type_id = (uint32_t)n;
   AC_TRY(aci_field_text(&f, "pad_token", false, &s, e));
   if (s.n >= sizeof p.token)
-    return AC_FAIL(e, PARSE, "tokenizer: padding: pad_token has more than %zu bytes", sizeof p.token - 1);
+    return AC_FAIL(e, PARSE, "tokenizer: padding: pad_token has more than %zu bytes",
+                   sizeof p.token - 1);
   if (s.n > 0) memcpy(p.token, s.s, s.n);
   return ac_tokenizer_set_padding(t, &p, e);
 }

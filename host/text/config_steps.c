@@ -1,12 +1,13 @@
-/* Reads normalizers, pre-tokenizers and decoders. Sequences, including nested ones, become one list of steps each.
- * Called by tokenizer.c. */
+/* Reads normalizers, pre-tokenizers and decoders. Sequences, including nested ones, become one list
+ * of steps each. Called by tokenizer.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "text/tokenizer.h"
 
 /* One step of a list. */
-typedef ac_status (*read_fn)(ac_tokenizer *t, const aci_fields *f, const char *type, void *step, ac_err *e);
+typedef ac_status (*read_fn)(ac_tokenizer *t, const aci_fields *f, const char *type, void *step,
+                             ac_err *e);
 typedef struct steps {
   const char *where, *members; /* "normalizer", "normalizers" */
   read_fn read;
@@ -15,7 +16,8 @@ typedef struct steps {
   uint32_t *n;
 } steps;
 
-static ac_status read_list(ac_tokenizer *t, const steps *s, const aci_json *o, int depth, ac_err *e) {
+static ac_status read_list(ac_tokenizer *t, const steps *s, const aci_json *o, int depth,
+                           ac_err *e) {
   if (o->type != ACI_JSON_OBJECT)
     return AC_FAIL(e, PARSE, "tokenizer: %s must be an object or null", s->where);
   const aci_fields f = {t, o, s->where};
@@ -24,25 +26,30 @@ static ac_status read_list(ac_tokenizer *t, const steps *s, const aci_json *o, i
   if (strcmp(type.s, "Sequence") == 0) {
     const aci_json *members = aci_member(t, o, s->members);
     if (depth == ACI_STEPS_DEPTH)
-      return AC_FAIL(e, PARSE, "tokenizer: %s: sequences nest more than %d deep", s->where, ACI_STEPS_DEPTH);
+      return AC_FAIL(e, PARSE, "tokenizer: %s: sequences nest more than %d deep", s->where,
+                     ACI_STEPS_DEPTH);
     if (members == NULL || members->type != ACI_JSON_ARRAY)
-      return AC_FAIL(e, PARSE, "tokenizer: %s: a Sequence needs the array %s", s->where, s->members);
+      return AC_FAIL(e, PARSE, "tokenizer: %s: a Sequence needs the array %s", s->where,
+                     s->members);
     for (const aci_json *v = aci_json_first(members), *end = aci_json_after(members); v != end;
          v = aci_json_after(v))
       AC_TRY(read_list(t, s, v, depth + 1, e));
     return AC_OK;
   }
-  if (*s->n == ACI_STEPS) return AC_FAIL(e, PARSE, "tokenizer: %s: more than %d steps", s->where, ACI_STEPS);
+  if (*s->n == ACI_STEPS)
+    return AC_FAIL(e, PARSE, "tokenizer: %s: more than %d steps", s->where, ACI_STEPS);
   if (*s->list == NULL && (*s->list = calloc(ACI_STEPS, s->size)) == NULL) return aci_no_memory(e);
   void *step = (char *)*s->list + *s->n * s->size;
   ++*s->n; /* also when reading fails: it may own something */
   return s->read(t, &f, type.s, step, e);
 }
 
-static ac_status unknown(const aci_fields *f, const char *type, const char *const *names, int n, ac_err *e) {
+static ac_status unknown(const aci_fields *f, const char *type, const char *const *names, int n,
+                         ac_err *e) {
   const char *near = ac_nearest(type, names, n);
-  return AC_FAIL(e, UNSUPPORTED, "tokenizer: %s: type '%.40s' is not known here%s%s%s", f->where, type,
-                 near != NULL ? "; did you mean '" : "", near != NULL ? near : "", near != NULL ? "'?" : "");
+  return AC_FAIL(e, UNSUPPORTED, "tokenizer: %s: type '%.40s' is not known here%s%s%s", f->where,
+                 type, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                 near != NULL ? "'?" : "");
 }
 
 static int number_of(const char *type, const char *const *names, int n) {
@@ -53,10 +60,11 @@ static int number_of(const char *type, const char *const *names, int n) {
 #define COUNT(x) ((int)(sizeof(x) / sizeof(x)[0]))
 
 /* ---- normalizers ---- */
-static ac_status read_norm(ac_tokenizer *t, const aci_fields *f, const char *type, void *step, ac_err *e) {
-  static const char *const names[] = {"NFC",          "NFD",       "NFKC",       "NFKD",    "Lowercase",
-                                      "StripAccents", "Strip",     "Replace",    "Prepend", "BertNormalizer",
-                                      "Nmt",          "ByteLevel", "Precompiled"};
+static ac_status read_norm(ac_tokenizer *t, const aci_fields *f, const char *type, void *step,
+                           ac_err *e) {
+  static const char *const names[] = {
+      "NFC",     "NFD",     "NFKC",           "NFKD", "Lowercase", "StripAccents", "Strip",
+      "Replace", "Prepend", "BertNormalizer", "Nmt",  "ByteLevel", "Precompiled"};
   aci_norm *o = step;
   ac_text text;
   const int kind = number_of(type, names, COUNT(names));
@@ -66,9 +74,11 @@ static ac_status read_norm(ac_tokenizer *t, const aci_fields *f, const char *typ
     case ACI_NORM_STRIP:
       AC_TRY(aci_field_bool(f, "strip_left", -1, &o->left, e));
       return aci_field_bool(f, "strip_right", -1, &o->right, e);
-    case ACI_NORM_REPLACE: AC_TRY(aci_read_pattern(t, f->o, f->where, &o->pattern, e)); /* fallthrough */
+    case ACI_NORM_REPLACE:
+      AC_TRY(aci_read_pattern(t, f->o, f->where, &o->pattern, e)); /* fallthrough */
     case ACI_NORM_PREPEND:
-      AC_TRY(aci_field_text(f, o->kind == ACI_NORM_REPLACE ? "content" : "prepend", true, &text, e));
+      AC_TRY(
+          aci_field_text(f, o->kind == ACI_NORM_REPLACE ? "content" : "prepend", true, &text, e));
       o->content = text.s;
       o->n_content = (uint32_t)text.n;
       return AC_OK;
@@ -77,7 +87,8 @@ static ac_status read_norm(ac_tokenizer *t, const aci_fields *f, const char *typ
       AC_TRY(aci_field_bool(f, "clean_text", -1, &o->clean, e));
       AC_TRY(aci_field_bool(f, "handle_chinese_chars", -1, &o->chinese, e));
       AC_TRY(aci_field_bool(f, "lowercase", -1, &o->lowercase, e));
-      if (accents == NULL || accents->type == ACI_JSON_NULL) return o->accents = o->lowercase, AC_OK;
+      if (accents == NULL || accents->type == ACI_JSON_NULL)
+        return o->accents = o->lowercase, AC_OK;
       return aci_field_bool(f, "strip_accents", -1, &o->accents, e);
     }
     case ACI_NORM_PRECOMPILED: {
@@ -93,8 +104,8 @@ static ac_status read_norm(ac_tokenizer *t, const aci_fields *f, const char *typ
 }
 
 /* ---- pre-tokenizers ---- */
-static ac_status read_behavior(const aci_fields *f, aci_behavior fallback, bool needed, aci_behavior *out,
-                               ac_err *e) {
+static ac_status read_behavior(const aci_fields *f, aci_behavior fallback, bool needed,
+                               aci_behavior *out, ac_err *e) {
   static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
                                       "Contiguous"};
   ac_text s;
@@ -102,7 +113,8 @@ static ac_status read_behavior(const aci_fields *f, aci_behavior fallback, bool 
   *out = fallback;
   if (s.s == NULL) return AC_OK;
   const int i = number_of(s.s, names, COUNT(names));
-  if (i < 0) return AC_FAIL(e, PARSE, "tokenizer: %s: behavior '%.40s' is not known", f->where, s.s);
+  if (i < 0)
+    return AC_FAIL(e, PARSE, "tokenizer: %s: behavior '%.40s' is not known", f->where, s.s);
   *out = (aci_behavior)i;
   return AC_OK;
 }
@@ -117,7 +129,8 @@ static ac_status read_metaspace(const aci_fields *f, uint32_t *c, aci_prepend *p
   AC_TRY(aci_field_text(f, "prepend_scheme", false, &s, e));
   int i = s.s != NULL ? number_of(s.s, names, 3) : ACI_PREPEND_ALWAYS;
   if (i < 0)
-    return AC_FAIL(e, PARSE, "tokenizer: %s: prepend_scheme '%.40s' is not one of always, first, never",
+    return AC_FAIL(e, PARSE,
+                   "tokenizer: %s: prepend_scheme '%.40s' is not one of always, first, never",
                    f->where, s.s);
   *prepend = add ? (aci_prepend)i : ACI_PREPEND_NEVER;
   return AC_OK;
@@ -133,7 +146,8 @@ static ac_status gpt2_pattern(ac_tokenizer *t, aci_pattern *out, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status read_pre(ac_tokenizer *t, const aci_fields *f, const char *type, void *step, ac_err *e) {
+static ac_status read_pre(ac_tokenizer *t, const aci_fields *f, const char *type, void *step,
+                          ac_err *e) {
   static const char *const names[] = {
       "ByteLevel", "Whitespace",  "WhitespaceSplit", "BertPreTokenizer",   "Metaspace",
       "Split",     "Punctuation", "Digits",          "CharDelimiterSplit", "FixedLength"};
@@ -145,7 +159,8 @@ static ac_status read_pre(ac_tokenizer *t, const aci_fields *f, const char *type
   switch (o->kind) {
     case ACI_PRE_BYTE_LEVEL:
       AC_TRY(aci_field_bool(f, "add_prefix_space", -1, &o->add_prefix_space, e));
-      aci_members_unused(f, (const char *const[]){"trim_offsets", NULL}); /* of the post-processor */
+      /* of the post-processor */
+      aci_members_unused(f, (const char *const[]){"trim_offsets", NULL});
       AC_TRY(aci_field_bool(f, "use_regex", true, &o->split, e));
       return o->split ? gpt2_pattern(t, &o->pattern, e) : AC_OK;
     case ACI_PRE_METASPACE:
@@ -169,7 +184,8 @@ static ac_status read_pre(ac_tokenizer *t, const aci_fields *f, const char *type
 }
 
 /* ---- decoders ---- */
-static ac_status read_dec(ac_tokenizer *t, const aci_fields *f, const char *type, void *step, ac_err *e) {
+static ac_status read_dec(ac_tokenizer *t, const aci_fields *f, const char *type, void *step,
+                          ac_err *e) {
   static const char *const names[] = {"BPEDecoder", "ByteLevel", "WordPiece", "Metaspace",   "CTC",
                                       "Replace",    "Fuse",      "Strip",     "ByteFallback"};
   aci_dec *o = step;
@@ -179,7 +195,8 @@ static ac_status read_dec(ac_tokenizer *t, const aci_fields *f, const char *type
   o->kind = (aci_dec_kind)kind;
   switch (o->kind) {
     case ACI_DEC_BYTE_LEVEL: /* members of the pre-tokenizer */
-      aci_members_unused(f, (const char *const[]){"add_prefix_space", "trim_offsets", "use_regex", NULL});
+      aci_members_unused(
+          f, (const char *const[]){"add_prefix_space", "trim_offsets", "use_regex", NULL});
       return AC_OK;
     case ACI_DEC_BPE: return aci_field_text(f, "suffix", true, &o->content, e);
     case ACI_DEC_WORDPIECE:

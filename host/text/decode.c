@@ -36,7 +36,8 @@ static void put(strings *l, uint32_t c) {
   aci_strbuf_add(&l->s, s, (size_t)aci_utf8_put(s, c));
 }
 
-/* Appends bytes as text. Invalid UTF-8 becomes U+FFFD, one for each longest beginning of a character. */
+/* Appends bytes as text. Invalid UTF-8 becomes U+FFFD, one for each longest beginning of a
+ * character. */
 static void put_lossy(strings *l, const unsigned char *s, size_t n) {
   for (size_t i = 0; i < n;) {
     const int k = s[i] < 0x80 ? 1 : aci_utf8_length(s + i, n - i);
@@ -61,7 +62,8 @@ static void put_lossy(strings *l, const unsigned char *s, size_t n) {
   }
 }
 
-static bool replace_all(strings *out, ac_text x, const char *what, size_t n, const char *with, size_t k) {
+static bool replace_all(strings *out, ac_text x, const char *what, size_t n, const char *with,
+                        size_t k) {
   const char *at = x.s, *end = x.s + x.n;
   if (n == 0) return strings_add(out, x.s, x.n);
   for (const char *hit; (hit = memmem(at, (size_t)(end - at), what, n)) != NULL; at = hit + n) {
@@ -72,11 +74,13 @@ static bool replace_all(strings *out, ac_text x, const char *what, size_t n, con
   return strings_end(out);
 }
 
-/* Removes blanks that English tokens leave in wrong places of one string. Uses x, which it empties. */
+/* Removes blanks that English tokens leave in wrong places of one string. Uses x, which it
+ * empties. */
 static bool clean_up(strings *x, strings *y, ac_text text, ac_text *out) {
-  static const char *const rules[][2] = {
-      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
-      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  static const char *const rules[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
+                                         {" ,", ","},     {" ' ", "'"},          {" n't", "n't"},
+                                         {" 'm", "'m"},   {" do not", " don't"}, {" 's", "'s"},
+                                         {" 've", "'ve"}, {" 're", "'re"}};
   strings_clear(x);
   if (!strings_add(x, text.s, text.n)) return false;
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
@@ -155,7 +159,8 @@ static void strip(const aci_dec *o, ac_text *x) {
   *x = (ac_text){first, (size_t)(last - first)};
 }
 
-static ac_status replace(aci_encode_scratch *w, const aci_dec *o, ac_text x, strings *out, ac_err *e) {
+static ac_status replace(aci_encode_scratch *w, const aci_dec *o, ac_text x, strings *out,
+                         ac_err *e) {
   aci_find f = {0};
   size_t begin, end, at = 0;
   bool found = false;
@@ -176,14 +181,17 @@ typedef struct decoding {
   strings in, out, x, y;
 } decoding;
 
-/* Applies one decoder to string i of d->in and appends the results (nothing, one string or more) to d->out. d->x and d->y are
- * scratch. Exception: byte fallback collects bytes over several strings in d->x until flush_bytes turns them into text. */
+/* Applies one decoder to string i of d->in and appends the results (nothing, one string or more) to
+ * d->out. d->x and d->y are scratch. Exception: byte fallback collects bytes over several strings
+ * in d->x until flush_bytes turns them into text. */
 static ac_status one_string(decoding *d, const aci_dec *o, size_t i, ac_err *e) {
   ac_text x = string_at(&d->in, i);
   strings *out = &d->out;
   bool ok = true;
   switch (o->kind) {
-    case ACI_DEC_BPE: ok = replace_all(out, x, o->content.s, o->content.n, " ", i + 1 < d->in.n); break;
+    case ACI_DEC_BPE:
+      ok = replace_all(out, x, o->content.s, o->content.n, " ", i + 1 < d->in.n);
+      break;
     case ACI_DEC_WORDPIECE: {
       ac_text text = x;
       strings_clear(&d->y);
@@ -200,7 +208,9 @@ static ac_status one_string(decoding *d, const aci_dec *o, size_t i, ac_err *e) 
         ok = strings_add(&d->x, text.s, text.n);
         strings from = d->x;
         d->x = (strings){0};
-        if (ok) ok = clean_up(&d->x, &d->y, string_at(&from, 0), &text) && strings_add(out, text.s, text.n);
+        if (ok)
+          ok = clean_up(&d->x, &d->y, string_at(&from, 0), &text) &&
+               strings_add(out, text.s, text.n);
         strings_fini(&from);
       } else {
         ok = ok && strings_add(out, text.s, text.n);
@@ -271,8 +281,8 @@ static bool is_special(const ac_tokenizer *t, ac_text x) {
   return i >= 0 && t->added[i].special;
 }
 
-ac_status ac_tokenizer_decode(const ac_tokenizer *t, const int64_t *ids, size_t n, bool skip_special_tokens,
-                              char **text, size_t *length, ac_err *e) {
+ac_status ac_tokenizer_decode(const ac_tokenizer *t, const int64_t *ids, size_t n,
+                              bool skip_special_tokens, char **text, size_t *length, ac_err *e) {
   decoding d = {0};
   ac_status st = aci_encode_scratch_get(t, &d.w, e);
   *text = NULL;
@@ -284,7 +294,8 @@ ac_status ac_tokenizer_decode(const ac_tokenizer *t, const int64_t *ids, size_t 
     if (!t->has_decoder && d.in.n > 0) aci_strbuf_putc(&d.in.s, ' ');
     if (!strings_add(&d.in, x.s, x.n)) st = aci_no_memory(e);
   }
-  for (uint32_t i = 0; st == AC_OK && i < t->n_dec && d.in.n > 0; i++) st = one_step(&d, &t->dec[i], e);
+  for (uint32_t i = 0; st == AC_OK && i < t->n_dec && d.in.n > 0; i++)
+    st = one_step(&d, &t->dec[i], e);
   if (st == AC_OK) {
     *text = aci_strbuf_take(&d.in.s, length);
     if (*text == NULL) st = aci_no_memory(e);

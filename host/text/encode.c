@@ -9,14 +9,15 @@
 static ac_status bad_utf8(ac_text x, ac_err *e) {
   const unsigned char *s = (const unsigned char *)x.s;
   size_t i = 0;
-  for (int k; i < x.n && (k = s[i] < 0x80 ? 1 : aci_utf8_length(s + i, x.n - i)) > 0;) i += (size_t)k;
-  return AC_FAIL(e, INVALID, "encode: the text is not valid UTF-8 at byte %zu (value 0x%02x)", i + 1,
-                 i < x.n ? s[i] : 0);
+  for (int k; i < x.n && (k = s[i] < 0x80 ? 1 : aci_utf8_length(s + i, x.n - i)) > 0;)
+    i += (size_t)k;
+  return AC_FAIL(e, INVALID, "encode: the text is not valid UTF-8 at byte %zu (value 0x%02x)",
+                 i + 1, i < x.n ? s[i] : 0);
 }
 
-/* A piece through the model. BPE of characters gets long ones, whole texts even: they are cut between neighbours that no
- * token joins, so that the parts are remembered as words are. The character before a cut must have a token: unknown ones
- * may become one token with the next. */
+/* A piece through the model. BPE of characters gets long ones, whole texts even: they are cut
+ * between neighbours that no token joins, so that the parts are remembered as words are. The
+ * character before a cut must have a token: unknown ones may become one token with the next. */
 static ac_status tokenize_piece(aci_encode_scratch *w, uint32_t begin, uint32_t end, ac_err *e) {
   const aci_model *m = &w->t->model;
   const char *s = w->a.s + begin, *const stop = w->a.s + end;
@@ -35,7 +36,8 @@ static ac_status tokenize_piece(aci_encode_scratch *w, uint32_t begin, uint32_t 
   return aci_tokenize_piece(w, s, (uint32_t)(stop - s), (uint32_t)(s - w->a.s), e);
 }
 
-/* From bytes of the original to characters. Offsets mostly grow, so counting continues from the last one. */
+/* From bytes of the original to characters. Offsets mostly grow, so counting continues from the
+ * last one. */
 typedef struct counter {
   const char *s;
   uint32_t n, at, chars;
@@ -60,16 +62,18 @@ static bool is_ascii(const char *s, size_t n) {
 }
 
 /* Tokens of all pieces. word[i] of the encoding is the number of the piece. */
-static ac_status gather(aci_encode_scratch *w, ac_text text, uint32_t type, bool offsets, ac_encoding **out,
-                        ac_err *e) {
+static ac_status gather(aci_encode_scratch *w, ac_text text, uint32_t type, bool offsets,
+                        ac_encoding **out, ac_err *e) {
   const ac_tokenizer *t = w->t;
   w->n_token = 0;
   /* the end of each piece's tokens takes the place of its token number */
   for (size_t i = 0; i < w->p.n; i++) {
     aci_piece *p = &w->p.p[i];
     if (p->token < 0) AC_TRY(tokenize_piece(w, p->begin, p->end, e));
-    else if (!aci_token_add(w, t->added[p->token].id, p->begin, p->end, true)) return aci_no_memory(e);
-    if (w->n_token > INT32_MAX) return AC_FAIL(e, UNSUPPORTED, "encode: more than 2147483647 tokens");
+    else if (!aci_token_add(w, t->added[p->token].id, p->begin, p->end, true))
+      return aci_no_memory(e);
+    if (w->n_token > INT32_MAX)
+      return AC_FAIL(e, UNSUPPORTED, "encode: more than 2147483647 tokens");
     p->token = (int32_t)w->n_token;
   }
   const size_t n = w->n_token;
@@ -85,7 +89,8 @@ static ac_status gather(aci_encode_scratch *w, ac_text text, uint32_t type, bool
   memset(x->sequence, 0, n);
   size_t first = 0;
   for (size_t i = 0; i < w->p.n; i++) {
-    for (const size_t end = (size_t)w->p.p[i].token; first < end; first++) x->words[first] = (int32_t)i;
+    for (const size_t end = (size_t)w->p.p[i].token; first < end; first++)
+      x->words[first] = (int32_t)i;
   }
   for (size_t i = 0; i < n; i++) {
     if (k[i].as_written && !aci_encoding_write(x, i, w->a.s + k[i].begin, k[i].end - k[i].begin)) {
@@ -103,8 +108,8 @@ static ac_status gather(aci_encode_scratch *w, ac_text text, uint32_t type, bool
   return AC_OK;
 }
 
-static ac_status encode_one(aci_encode_scratch *w, ac_text text, uint32_t type, const ac_encode_options *o,
-                            ac_encoding **out, ac_err *e) {
+static ac_status encode_one(aci_encode_scratch *w, ac_text text, uint32_t type,
+                            const ac_encode_options *o, ac_encoding **out, ac_err *e) {
   const ac_tokenizer *t = w->t;
   if (text.n > INT32_MAX / 2)
     return AC_FAIL(e, INVALID, "encode: a text of %zu bytes; at most %d", text.n, INT32_MAX / 2);
@@ -125,8 +130,8 @@ static ac_status encode_one(aci_encode_scratch *w, ac_text text, uint32_t type, 
   return gather(w, text, type, o->offsets, out, e);
 }
 
-ac_status ac_tokenizer_encode(const ac_tokenizer *t, ac_text a, ac_text b, const ac_encode_options *o,
-                              ac_encoding **out, ac_err *e) {
+ac_status ac_tokenizer_encode(const ac_tokenizer *t, ac_text a, ac_text b,
+                              const ac_encode_options *o, ac_encoding **out, ac_err *e) {
   ac_encoding *x = NULL, *y = NULL;
   aci_encode_scratch *w;
   *out = NULL;
@@ -159,16 +164,18 @@ static void run(void *arg, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     ac_encode_options o = *x->o;
     o.seed += (uint64_t)i * 0x9E3779B97F4A7C15u;
-    x->status[i / x->grain] = ac_tokenizer_encode(x->t, x->a[i], x->b != NULL ? x->b[i] : (ac_text){0}, &o,
-                                                  &x->out[i], &x->err[i / x->grain]);
+    x->status[i / x->grain] =
+        ac_tokenizer_encode(x->t, x->a[i], x->b != NULL ? x->b[i] : (ac_text){0}, &o, &x->out[i],
+                            &x->err[i / x->grain]);
     if (x->status[i / x->grain] != AC_OK) return;
   }
 }
 
-ac_status ac_tokenizer_encode_batch(const ac_tokenizer *t, ac_team *team, size_t n, const ac_text *a,
-                                    const ac_text *b, const ac_encode_options *o, ac_encoding **out,
-                                    ac_err *e) {
-  const int64_t grain = n < 64 ? 1 : (int64_t)(n / 64), pieces = n == 0 ? 0 : ((int64_t)n - 1) / grain + 1;
+ac_status ac_tokenizer_encode_batch(const ac_tokenizer *t, ac_team *team, size_t n,
+                                    const ac_text *a, const ac_text *b, const ac_encode_options *o,
+                                    ac_encoding **out, ac_err *e) {
+  const int64_t grain = n < 64 ? 1 : (int64_t)(n / 64),
+                pieces = n == 0 ? 0 : ((int64_t)n - 1) / grain + 1;
   batch x = {t,
              a,
              b,

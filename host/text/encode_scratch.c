@@ -1,5 +1,6 @@
-/* The working state of one encode call: buffers, automata, cached words. The tokenizer keeps them in a free list for the next
- * call, one for each thread that encoded at the same time. Patterns, which need the automata, are here too. */
+/* The working state of one encode call: buffers, automata, cached words. The tokenizer keeps them
+ * in a free list for the next call, one for each thread that encoded at the same time. Patterns,
+ * which need the automata, are here too. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +76,8 @@ void aci_encode_scratch_put(const ac_tokenizer *t, aci_encode_scratch *w) {
   pthread_mutex_unlock(&t->scratch_list->mutex);
 }
 
-bool aci_token_add(aci_encode_scratch *w, uint32_t id, uint32_t begin, uint32_t end, bool as_written) {
+bool aci_token_add(aci_encode_scratch *w, uint32_t id, uint32_t begin, uint32_t end,
+                   bool as_written) {
   if (!ACI_GROW(w->token, w->cap_token, w->n_token + 1)) return false;
   w->token[w->n_token++] = (aci_token){id, begin, end, as_written};
   return true;
@@ -106,9 +108,11 @@ static inline uint64_t word_hash(const char *s, uint32_t n) {
                       (uint64_t)(unsigned char)s[n - 1] << 16);
 }
 
-/* Appends the tokens of piece s, which begins at byte `at` of the text. They come from the cache, whose offsets count from the piece's
- * start, or from the model. Long pieces and BPE with dropout, which is random, are not cached. */
-ac_status aci_tokenize_piece(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
+/* Appends the tokens of piece s, which begins at byte `at` of the text. They come from the cache,
+ * whose offsets count from the piece's start, or from the model. Long pieces and BPE with dropout,
+ * which is random, are not cached. */
+ac_status aci_tokenize_piece(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at,
+                             ac_err *e) {
   const aci_model *m = &w->t->model;
   ac_status (*const model)(aci_encode_scratch *, const char *, uint32_t, uint32_t, ac_err *) =
       m->kind == ACI_BPE       ? aci_bpe
@@ -165,8 +169,8 @@ void aci_pattern_begin(aci_encode_scratch *w, const aci_pattern *p, size_t n) {
   if (p->literal == NULL) aci_regex_begin(w->rx[p->regex], n);
 }
 
-ac_status aci_pattern_next(aci_encode_scratch *w, const aci_pattern *p, const char *s, size_t n, aci_find *f,
-                           size_t *begin, size_t *end, bool *found, ac_err *e) {
+ac_status aci_pattern_next(aci_encode_scratch *w, const aci_pattern *p, const char *s, size_t n,
+                           aci_find *f, size_t *begin, size_t *end, bool *found, ac_err *e) {
   if (p->literal != NULL) {
     const char *hit = f->at < n ? memmem(s + f->at, n - f->at, p->literal, p->n) : NULL;
     *found = hit != NULL;

@@ -1,4 +1,5 @@
-/* The free list of a tokenizer's scratch, reused by the next call of encode. For encode_scratch.c and tokenizer.c. */
+/* The free list of a tokenizer's scratch, reused by the next call of encode. For encode_scratch.c
+ * and tokenizer.c. */
 #ifndef ACI_TEXT_ENCODE_SCRATCH_H
 #define ACI_TEXT_ENCODE_SCRATCH_H
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* Encodings: arrays of one length, one entry a token. Called by encode.c and post.c. Programs read them. */
+/* Encodings: arrays of one length, one entry a token. Called by encode.c and post.c. Programs read
+ * them. */
 #include "text/encoding.h"
 
 #include <stdlib.h>
@@ -38,7 +39,8 @@ void ac_encoding_free(ac_encoding *x) {
 
 /* The text of an id as the model writes it. */
 static const char *own_text(const ac_tokenizer *t, uint32_t id, size_t *n) {
-  if (id < t->model.n_id && t->model.text[id] != NULL) return *n = t->model.text_n[id], t->model.text[id];
+  if (id < t->model.n_id && t->model.text[id] != NULL)
+    return *n = t->model.text_n[id], t->model.text[id];
   return ac_tokenizer_id_to_token(t, id, n);
 }
 
@@ -64,7 +66,8 @@ bool aci_encoding_append(ac_encoding *x, const ac_encoding *from, size_t begin, 
   memcpy(x->attention + at, from->attention + begin, n);
   memcpy(x->special + at, from->special + begin, n);
   memcpy(x->sequence + at, from->sequence + begin, n);
-  if (x->offsets != NULL) memcpy(x->offsets + 2 * at, from->offsets + 2 * begin, 2 * n * sizeof *x->offsets);
+  if (x->offsets != NULL)
+    memcpy(x->offsets + 2 * at, from->offsets + 2 * begin, 2 * n * sizeof *x->offsets);
   x->n += n;
   for (size_t i = 0; from->written != NULL && i < n; i++) {
     const uint32_t *w = from->written[begin + i];
@@ -118,7 +121,8 @@ static bool pad_one(ac_encoding *x, size_t length, const ac_padding *p) {
   y->n = length;
   for (size_t i = first; i < first + more; i++) pad_at(y, i, p);
   const size_t n = strlen(p->token);
-  for (size_t i = first; ok && n > 0 && i < first + more; i++) ok = aci_encoding_write(y, i, p->token, n);
+  for (size_t i = first; ok && n > 0 && i < first + more; i++)
+    ok = aci_encoding_write(y, i, p->token, n);
   /* y's contents move into x, whose address is held elsewhere */
   const ac_encoding old = *x;
   y->over = old.over;

@@ -1,5 +1,6 @@
-/* Normalizers: steps that rewrite the text before it is cut, one piece at a time, and track the origin of each
- * character. The forms of Unicode are in normalize_form.c, SentencePiece's tables in precompiled.c. Called by added.c. */
+/* Normalizers: steps that rewrite the text before it is cut, one piece at a time, and track the
+ * origin of each character. The forms of Unicode are in normalize_form.c, SentencePiece's tables in
+ * precompiled.c. Called by added.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -23,7 +24,8 @@ static bool is_ascii(const aci_text *t) {
   return true;
 }
 
-/* Calls fn for each character. fn returns the replacement. A value out of range removes the character. */
+/* Calls fn for each character. fn returns the replacement. A value out of range removes the
+ * character. */
 enum { GONE = 0x110000 };
 static ac_status each(const aci_text *in, aci_text *out, uint32_t (*fn)(uint32_t c), ac_err *e) {
   const char *s = in->s, *end = in->s + in->n;
@@ -45,14 +47,16 @@ static uint32_t cleaned(uint32_t c) {
   if (c == '\t' || c == '\n' || c == '\r') return ' ';
   if (c == 0 || c == 0xFFFD ||
       aci_uni_is(c, ACI_UNI_8,
-                 ACI_UNI_BIT(ACI_CC) | ACI_UNI_BIT(ACI_CF) | ACI_UNI_BIT(ACI_CO) | ACI_UNI_BIT(ACI_CS)))
+                 ACI_UNI_BIT(ACI_CC) | ACI_UNI_BIT(ACI_CF) | ACI_UNI_BIT(ACI_CO) |
+                     ACI_UNI_BIT(ACI_CS)))
     return GONE;
   return aci_uni_is_space(c) ? ' ' : c;
 }
 
 /* SentencePiece's nmt rules. */
 static uint32_t nmt(uint32_t c) {
-  if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F)
+  if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F ||
+      c == 0x9F)
     return GONE;
   if (c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
       c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD)
@@ -61,8 +65,9 @@ static uint32_t nmt(uint32_t c) {
 }
 
 static bool is_chinese(uint32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
+         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
@@ -72,7 +77,8 @@ static ac_status chinese(const aci_text *in, aci_text *out, ac_err *e) {
   while (s < end) {
     const uint32_t c = aci_utf8_next(&s);
     if (!is_chinese(c)) PUT(aci_rewrite_put(&w, c, 0));
-    else PUT(aci_rewrite_put(&w, ' ', 0) && aci_rewrite_put(&w, c, 1) && aci_rewrite_put(&w, ' ', 1));
+    else
+      PUT(aci_rewrite_put(&w, ' ', 0) && aci_rewrite_put(&w, c, 1) && aci_rewrite_put(&w, ' ', 1));
   }
   return AC_OK;
 }
@@ -123,13 +129,15 @@ static ac_status strip(const aci_norm *o, const aci_text *in, aci_text *out, ac_
   return AC_OK;
 }
 
-static ac_status put_text(aci_text *out, const char *s, uint32_t n, uint32_t from, uint32_t to, ac_err *e) {
+static ac_status put_text(aci_text *out, const char *s, uint32_t n, uint32_t from, uint32_t to,
+                          ac_err *e) {
   for (const char *end = s + n; s < end;) PUT(aci_text_put(out, aci_utf8_next(&s), from, to));
   return AC_OK;
 }
 
 /* The replacement of a match has the origin of the match's last character. */
-static ac_status replace(aci_encode_scratch *w, const aci_norm *o, const aci_text *in, aci_text *out, ac_err *e) {
+static ac_status replace(aci_encode_scratch *w, const aci_norm *o, const aci_text *in,
+                         aci_text *out, ac_err *e) {
   aci_find f = {0};
   size_t begin, end, at = 0;
   bool found;
@@ -206,7 +214,8 @@ static ac_status one(aci_encode_scratch *w, const aci_norm *o, passes *p, ac_err
     case ACI_NORM_NFKC:
     case ACI_NORM_NFKD:
       if (is_ascii(p->in)) return AC_OK;
-      AC_TRY(aci_normalize_form(w, p->in, p->out, o->kind == ACI_NORM_NFKC || o->kind == ACI_NORM_NFKD,
+      AC_TRY(aci_normalize_form(w, p->in, p->out,
+                                o->kind == ACI_NORM_NFKC || o->kind == ACI_NORM_NFKD,
                                 o->kind == ACI_NORM_NFC || o->kind == ACI_NORM_NFKC, e));
       break;
     case ACI_NORM_LOWERCASE: AC_TRY(lowercase(p->in, p->out, e)); break;
@@ -229,8 +238,8 @@ static ac_status one(aci_encode_scratch *w, const aci_norm *o, passes *p, ac_err
   return AC_OK;
 }
 
-ac_status aci_normalize(aci_encode_scratch *w, const aci_text *src, uint32_t begin, uint32_t end, aci_text **out,
-                        ac_err *e) {
+ac_status aci_normalize(aci_encode_scratch *w, const aci_text *src, uint32_t begin, uint32_t end,
+                        aci_text **out, ac_err *e) {
   const ac_tokenizer *t = w->t;
   uint32_t from = 0, to;
   if (end > begin) aci_text_span(src, begin, end, &from, &to);

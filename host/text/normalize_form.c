@@ -1,6 +1,6 @@
-/* NFC, NFD, NFKC, NFKD of Unicode 9.0. Origins follow the order of characters, as in the package `tokenizers`: a
- * decomposed character stands for the next one of the text, and its further parts are new. Composing joins them again.
- * Called by normalize.c. */
+/* NFC, NFD, NFKC, NFKD of Unicode 9.0. Origins follow the order of characters, as in the package
+ * `tokenizers`: a decomposed character stands for the next one of the text, and its further parts
+ * are new. Composing joins them again. Called by normalize.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -16,8 +16,8 @@ static bool room(aci_encode_scratch *w, size_t n) {
   return true;
 }
 
-/* Sorts marks by their classes. Marks of one class keep their order. Runs of marks are sorted by counting, since a class is
- * a byte, so a long run does not take quadratic time. */
+/* Sorts marks by their classes. Marks of one class keep their order. Runs of marks are sorted by
+ * counting, since a class is a byte, so a long run does not take quadratic time. */
 static bool sort_marks(aci_encode_scratch *w, size_t first, size_t n) {
   size_t count[257] = {0};
   bool sorted = true;
@@ -69,8 +69,9 @@ typedef struct composed {
   int change;
 } composed;
 
-/* Canonical composition of w->point[0..n), written to r: each mark is joined with the last starter unless a mark between them has the
- * same or a higher class. Marks that stay are kept at the front of w->point until the next starter. */
+/* Canonical composition of w->point[0..n), written to r: each mark is joined with the last starter
+ * unless a mark between them has the same or a higher class. Marks that stay are kept at the front
+ * of w->point until the next starter. */
 static bool compose(aci_encode_scratch *w, aci_rewrite *r, size_t n) {
   composed starter = {0, 0};
   bool has = false, blocked = false;
@@ -114,8 +115,8 @@ static bool compose(aci_encode_scratch *w, aci_rewrite *r, size_t n) {
   return true;
 }
 
-ac_status aci_normalize_form(aci_encode_scratch *w, aci_text *in, aci_text *out, bool compatible, bool composes,
-                             ac_err *e) {
+ac_status aci_normalize_form(aci_encode_scratch *w, aci_text *in, aci_text *out, bool compatible,
+                             bool composes, ac_err *e) {
   size_t n;
   if (!decompose(w, in, compatible, &n)) return aci_no_memory(e);
   aci_rewrite r = {in, out, 0};

@@ -1,4 +1,5 @@
-/* Steps after the model: truncation, offsets without blanks, special tokens, joined pairs. Called by encode.c. */
+/* Steps after the model: truncation, offsets without blanks, special tokens, joined pairs. Called
+ * by encode.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,13 +25,16 @@ static bool over_add(ac_encoding *x, ac_encoding *part, size_t *cap) {
   return true;
 }
 
-/* *x becomes its first (left: last) n tokens. The rest, in parts of n that share stride tokens, overflows. */
-static ac_status truncate_one(ac_encoding **x, size_t n, const ac_truncation *p, bool overflow, ac_err *e) {
+/* *x becomes its first (left: last) n tokens. The rest, in parts of n that share stride tokens,
+ * overflows. */
+static ac_status truncate_one(ac_encoding **x, size_t n, const ac_truncation *p, bool overflow,
+                              ac_err *e) {
   ac_encoding *all = *x;
   size_t cap = 0;
   if (n >= all->n) return AC_OK;
   if (n > 0 && p->stride >= n)
-    return AC_FAIL(e, INVALID, "truncation: stride %u must be less than the %zu tokens that a part holds",
+    return AC_FAIL(e, INVALID,
+                   "truncation: stride %u must be less than the %zu tokens that a part holds",
                    p->stride, n);
   const size_t begin = p->left ? all->n - n : 0;
   ac_encoding *first = part_of(all, begin, begin + n);
@@ -54,8 +58,8 @@ static ac_status truncate_one(ac_encoding **x, size_t n, const ac_truncation *p,
   return ok ? AC_OK : aci_no_memory(e);
 }
 
-static ac_status truncate_both(ac_encoding **a, ac_encoding **b, const ac_truncation *p, size_t most,
-                               bool overflow, ac_err *e) {
+static ac_status truncate_both(ac_encoding **a, ac_encoding **b, const ac_truncation *p,
+                               size_t most, bool overflow, ac_err *e) {
   const size_t na = (*a)->n, nb = *b != NULL ? (*b)->n : 0;
   if (most == 0) {
     AC_TRY(truncate_one(a, 0, p, overflow, e));
@@ -94,7 +98,8 @@ static void trim_offsets(ac_encoding *x, bool add_prefix_space) {
     uint32_t *o = x->offsets + 2 * i;
     if (leading == 1 && add_prefix_space && (i == 0 || o[0] == 0)) leading = 0;
     if (leading > 0) o[0] = o[0] + leading < o[1] ? o[0] + (uint32_t)leading : o[1];
-    if (trailing > 0 && o[1] >= trailing) o[1] = o[1] - trailing > o[0] ? o[1] - (uint32_t)trailing : o[0];
+    if (trailing > 0 && o[1] >= trailing)
+      o[1] = o[1] - trailing > o[0] ? o[1] - (uint32_t)trailing : o[0];
   }
   for (size_t i = 0; i < x->n_over; i++) trim_offsets(x->over[i], add_prefix_space);
 }
@@ -125,7 +130,8 @@ static bool put_special(ac_encoding *x, const aci_special *s, uint32_t type) {
   return true;
 }
 
-static ac_encoding *join(const ac_tokenizer *t, const part *parts, size_t n, const ac_encoding *const of[2]) {
+static ac_encoding *join(const ac_tokenizer *t, const part *parts, size_t n,
+                         const ac_encoding *const of[2]) {
   size_t cap = 0;
   bool offsets = true, ok = true;
   for (size_t i = 0; i < n; i++)
@@ -190,11 +196,12 @@ static void set_sequence(ac_encoding *x, int8_t k) {
 }
 
 /* Every combination of the main and overflowing parts, except for the first of both. */
-static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size_t n, ac_encoding *a,
-                                  ac_encoding *b, ac_encoding *out, ac_err *e) {
+static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size_t n,
+                                  ac_encoding *a, ac_encoding *b, ac_encoding *out, ac_err *e) {
   size_t cap = 0, first = 0;
   while (first < n && parts[first].special != NULL) first++;
-  const bool turned = b != NULL && first < n && parts[first].which == 1; /* the second text stands first */
+  /* the second text stands first */
+  const bool turned = b != NULL && first < n && parts[first].which == 1;
   if (turned) {
     ac_encoding *const was = a;
     a = b;
@@ -204,21 +211,23 @@ static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size
   if (na * (nb + 1) + nb > 1 << 16)
     return AC_FAIL(
         e, INVALID,
-        "truncation: %zu and %zu overflowing parts make too many pairs; truncate only one of the texts", na,
-        nb);
+        "truncation: %zu and %zu overflowing parts make too many pairs; truncate only one of the texts",
+        na, nb);
   for (size_t i = 1; i <= na + 1; i++)
     for (size_t k = i > na ? 1 : 0; k <= nb; k++) {
-      const ac_encoding *const x = i > na ? a : a->over[i - 1], *const y = k == 0 ? b : b->over[k - 1];
+      const ac_encoding *const x = i > na ? a : a->over[i - 1], *const y =
+                                                                    k == 0 ? b : b->over[k - 1];
       const ac_encoding *const of[2] = {turned ? y : x, turned ? x : y};
       if (!over_add(out, join(t, parts, n, of), &cap)) return aci_no_memory(e);
     }
   return AC_OK;
 }
 
-/* From the models' encodings of one text (a) or two (b) to the result: truncation, type ids and trimmed offsets, special tokens, and
- * pairs put together. Takes over a and b. The caller owns *out, which is NULL after a failure. Overflowing parts hang on the result. */
-ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, const ac_encode_options *o,
-                     ac_encoding **out, ac_err *e) {
+/* From the models' encodings of one text (a) or two (b) to the result: truncation, type ids and
+ * trimmed offsets, special tokens, and pairs put together. Takes over a and b. The caller owns
+ * *out, which is NULL after a failure. Overflowing parts hang on the result. */
+ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b,
+                     const ac_encode_options *o, ac_encoding **out, ac_err *e) {
   ac_status st = AC_OK;
   const aci_post *p = joiner_of(t);
   part parts[PARTS];
@@ -229,8 +238,8 @@ ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, cons
       st = AC_FAIL(e, INVALID, "truncation: max_length %u leaves no room for %lld special tokens",
                    o->truncation->max_length, (long long)special);
     else
-      st = truncate_both(&a, &b, o->truncation, o->truncation->max_length - (size_t)special, o->overflowing,
-                         e);
+      st = truncate_both(&a, &b, o->truncation, o->truncation->max_length - (size_t)special,
+                         o->overflowing, e);
   }
   for (int k = 0; st == AC_OK && k < 2; k++) {
     ac_encoding *x = k == 0 ? a : b;

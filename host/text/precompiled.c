@@ -1,5 +1,6 @@
-/* SentencePiece's precompiled normalisation: a double-array trie from byte strings to places in a block of replacements, in
- * base 64. Every step into the trie is checked, so that a broken one finds nothing. Called by normalize.c. */
+/* SentencePiece's precompiled normalisation: a double-array trie from byte strings to places in a
+ * block of replacements, in base 64. Every step into the trie is checked, so that a broken one
+ * finds nothing. Called by normalize.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,8 @@ static int digit(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* base64: a 32-bit size, so many bytes of 32-bit trie units, then the replacements, all little-endian. */
+/* base64: a 32-bit size, so many bytes of 32-bit trie units, then the replacements, all
+ * little-endian. */
 ac_status aci_charsmap_new(const char *base64, size_t n, aci_charsmap **out, ac_err *e) {
   ac_status st = AC_OK;
   size_t k = 0, size;
@@ -42,7 +44,8 @@ ac_status aci_charsmap_new(const char *base64, size_t n, aci_charsmap **out, ac_
     bits = bits << 6 | (uint32_t)d;
     if (i % 4 != 0) bytes[k++] = (unsigned char)(bits >> (6 - i % 4 * 2) & 255);
   }
-  size = k >= 4 ? bytes[0] | (size_t)bytes[1] << 8 | (size_t)bytes[2] << 16 | (size_t)bytes[3] << 24 : 0;
+  size = k >= 4 ? bytes[0] | (size_t)bytes[1] << 8 | (size_t)bytes[2] << 16 | (size_t)bytes[3] << 24
+                : 0;
   if (k < 8 || size < 4 || size > k - 4 || size % 4 != 0) {
     st = AC_FAIL(e, PARSE, "precompiled_charsmap: its trie does not fit in its %zu bytes", k);
     goto done;
@@ -127,8 +130,8 @@ static bool put_char(writer *w, uint32_t c, int change) {
   return true;
 }
 
-/* k characters are replaced. If the replacement has more, the extra ones are new. If it has fewer, its last one stands
- * for the rest. */
+/* k characters are replaced. If the replacement has more, the extra ones are new. If it has fewer,
+ * its last one stands for the rest. */
 static bool put(writer *w, const char *with, size_t k) {
   const size_t n = count(with, strlen(with));
   for (size_t i = 0; i < n; i++)
@@ -137,7 +140,8 @@ static bool put(writer *w, const char *with, size_t k) {
   return true;
 }
 
-ac_status aci_charsmap_apply(const aci_charsmap *m, aci_text *in, aci_text *out, bool *changed, ac_err *e) {
+ac_status aci_charsmap_apply(const aci_charsmap *m, aci_text *in, aci_text *out, bool *changed,
+                             ac_err *e) {
   writer w = {.w = {in, out, 0}};
   *changed = false;
   for (const char *s = in->s, *end = in->s + in->n; s < end;) {

@@ -1,9 +1,10 @@
-/* Regular expressions: atomic groups, (?>...) and possessive repetition, without backtracking that could be cut. An
- * atomic group matches in the first way that succeeds, so lookahead allows each later way only if all earlier ways
- * fail:
+/* Regular expressions: atomic groups, (?>...) and possessive repetition, without backtracking that
+ * could be cut. An atomic group matches in the first way that succeeds, so lookahead allows each
+ * later way only if all earlier ways fail:
  *
  *   (?>A|B)    is A|(?!A)B        with the rest of the group as a part of A and of B
- *   (?>A*B)    is A*(?!A+B)B      if A matches in at most one way: a set, a text of fixed length, an atomic group
+ *   (?>A*B)    is A*(?!A+B)B      if A matches in at most one way: a set, a text of fixed length,
+ *              an atomic group
  *   (?>A*?B)   is (?:(?!B)A)*B
  *
  * The text after the group plays no part. Called by the parser. */
@@ -11,7 +12,8 @@
 
 #include "text/regex_parse.h"
 
-/* The rest of a group: a node, the nodes after it (unless it is alone), and the rest of the enclosing group. */
+/* The rest of a group: a node, the nodes after it (unless it is alone), and the rest of the
+ * enclosing group. */
 typedef struct rest {
   uint32_t x;
   bool alone;
@@ -137,7 +139,8 @@ static ac_status sequence_of(aci_rx_parser *p, const list *l, uint32_t *out) {
 }
 
 /* (?!x, from min to max times, then the rest) */
-static ac_status put_unless(aci_rx_parser *p, list *l, uint32_t x, int32_t min, int32_t max, const rest *r) {
+static ac_status put_unless(aci_rx_parser *p, list *l, uint32_t x, int32_t min, int32_t max,
+                            const rest *r) {
   list inner = {0};
   uint32_t whole, look;
   AC_TRY(put_repeat(p, &inner, x, min, max));
@@ -156,7 +159,8 @@ typedef struct ways {
 } ways;
 
 /* x so many times, then the rest. The last way needs no lookahead for the ways after it. */
-static ac_status put_way(aci_rx_parser *p, ways *w, uint32_t x, int32_t times, const rest *r, bool last) {
+static ac_status put_way(aci_rx_parser *p, ways *w, uint32_t x, int32_t times, const rest *r,
+                         bool last) {
   list way = {0};
   uint32_t one;
   for (uint32_t c = w->unless.first; c != 0; c = p->t->node[c].next) AC_TRY(put(p, &way, c));
@@ -179,7 +183,8 @@ static ac_status put_ways(aci_rx_parser *p, list *l, const ways *w) {
   return AC_OK;
 }
 
-/* At most `most` times x, with nothing after it: so many times, or fewer if no further x follows. */
+/* At most `most` times x, with nothing after it: so many times, or fewer if no further x
+ * follows. */
 static ac_status put_most(aci_rx_parser *p, list *l, uint32_t x, int32_t most) {
   ways w = {0};
   list fewer = {0};
@@ -203,13 +208,15 @@ static ac_status put_lazy(aci_rx_parser *p, list *l, uint32_t x, const rest *r) 
 }
 
 /* *done: the rest is included in the nodes put */
-static ac_status put_repeated(aci_rx_parser *p, list *l, const aci_rx_node *n, const rest *r, bool *done) {
+static ac_status put_repeated(aci_rx_parser *p, list *l, const aci_rx_node *n, const rest *r,
+                              bool *done) {
   const uint32_t x = n->child;
   const bool lazy = n->greed == ACI_RX_LAZY;
   const int32_t more = n->max < 0 ? -1 : n->max - n->min;
   *done = false;
   if (!is_once(p->t, x) || may_be_empty(p->t, x))
-    return BAD(p, "an atomic group or possessive repetition repeats what matches in more than one way");
+    return BAD(
+        p, "an atomic group or possessive repetition repeats what matches in more than one way");
   AC_TRY(put_repeat(p, l, x, n->min, n->min));
   if (more == 0 || (lazy && r == NULL)) return AC_OK;
   if (more < 0 && lazy) return put_lazy(p, l, x, r);

@@ -1,5 +1,5 @@
-/* Regular expressions: escapes and classes of characters, [...] with nesting, intersection and names. Called by
- * regex_parse.c. */
+/* Regular expressions: escapes and classes of characters, [...] with nesting, intersection and
+ * names. Called by regex_parse.c. */
 #include <stdlib.h>
 
 #include "text/regex_parse.h"
@@ -15,13 +15,14 @@ static ac_status hex_char(aci_rx_parser *p, int least, int most, uint32_t *c) {
   int k = 0;
   for (*c = 0; k < most && hex_of(aci_rx_peek(p)) >= 0; k++, p->at++)
     *c = *c << 4 | (uint32_t)hex_of(aci_rx_peek(p));
-  if (k < least || *c > ACI_UNI_LAST) return BAD(p, "a code point in hexadecimal digits is expected");
+  if (k < least || *c > ACI_UNI_LAST)
+    return BAD(p, "a code point in hexadecimal digits is expected");
   return AC_OK;
 }
 
-/* Reads an escape. p->at is after the backslash. One character: *c, and *is_set is false. A class (\s \w \d \h \p{...} and their
- * negations): *is_set is true, and its code points are added to s. inside: between the brackets of a class, which give some names
- * other sets. */
+/* Reads an escape. p->at is after the backslash. One character: *c, and *is_set is false. A class
+ * (\s \w \d \h \p{...} and their negations): *is_set is true, and its code points are added to s.
+ * inside: between the brackets of a class, which give some names other sets. */
 ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_set, bool inside) {
   *is_set = true;
   aci_rx_set named = {0};
@@ -37,7 +38,8 @@ ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_s
     case 'D': ok = aci_rx_property(&named, "nd", 2, &known), negated = e == 'D'; break;
     case 'h':
     case 'H':
-      ok = aci_rx_add(&named, '0', '9') && aci_rx_add(&named, 'a', 'f') && aci_rx_add(&named, 'A', 'F');
+      ok = aci_rx_add(&named, '0', '9') && aci_rx_add(&named, 'a', 'f') &&
+           aci_rx_add(&named, 'A', 'F');
       negated = e == 'H';
       break;
     case 'p':
@@ -48,7 +50,8 @@ ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_s
       if (close == NULL) return BAD(p, "\\p{ without }");
       ok = aci_rx_property(&named, name, (size_t)(close - name), &known);
       /* \p{word} outside brackets is \w, which has more digits than in a class */
-      if (ok && !inside && close - name == 4 && (memcmp(name + 1, "ord", 3) == 0) && (*name | 32) == 'w')
+      if (ok && !inside && close - name == 4 && (memcmp(name + 1, "ord", 3) == 0) &&
+          (*name | 32) == 'w')
         ok = aci_rx_add_word(&named, true);
       if (known) p->at += (size_t)(close - name) + 1;
       break;
@@ -135,7 +138,8 @@ static ac_status class_item(aci_rx_parser *p, aci_rx_set *s) {
     first = aci_rx_next_char(p);
   }
   last = first;
-  if (aci_rx_peek(p) == '-' && p->at + 1 < p->n && p->s[p->at + 1] != ']' && p->s[p->at + 1] != '[') {
+  if (aci_rx_peek(p) == '-' && p->at + 1 < p->n && p->s[p->at + 1] != ']' &&
+      p->s[p->at + 1] != '[') {
     p->at++;
     if (aci_rx_take(p, "\\")) {
       if (!aci_rx_more(p)) return BAD(p, "a backslash at the end");
@@ -162,7 +166,8 @@ ac_status aci_rx_class(aci_rx_parser *p, aci_rx_set *out) {
     if (!aci_rx_more(p)) st = BAD(p, "[ without ]");
     else if (aci_rx_peek(p) == ']' && !first) break;
     else if (aci_rx_take(p, "&&")) {
-      if (meets ? !aci_rx_intersect(&whole, &part) : !aci_rx_unite(&whole, &part)) st = NO_MEMORY(p);
+      if (meets ? !aci_rx_intersect(&whole, &part) : !aci_rx_unite(&whole, &part))
+        st = NO_MEMORY(p);
       meets = true;
       part.n = 0;
     } else st = class_item(p, &part);

@@ -1,5 +1,5 @@
-/* Regular expressions: from the tree to a program over classes of characters. A class is a set of code points that no
- * part of the pattern distinguishes. Called by the readers of tokenizers. */
+/* Regular expressions: from the tree to a program over classes of characters. A class is a set of
+ * code points that no part of the pattern distinguishes. Called by the readers of tokenizers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,9 +152,10 @@ static bool map_range(mapper *m, uint32_t first, uint32_t last, int class) {
   return true;
 }
 
-/* Cuts the code points into classes that no set of the pattern distinguishes. It sweeps over the sorted ends of all ranges and keeps
- * a bit per set that holds the current code point (now). Each distinct combination is a class (members: its bits). Fills r's map from
- * code point to class, and for each set the classes it consists of. Two further classes stand for the edges of the text. */
+/* Cuts the code points into classes that no set of the pattern distinguishes. It sweeps over the
+ * sorted ends of all ranges and keeps a bit per set that holds the current code point (now). Each
+ * distinct combination is a class (members: its bits). Fills r's map from code point to class, and
+ * for each set the classes it consists of. Two further classes stand for the edges of the text. */
 static ac_status make_classes(const aci_rx_tree *t, aci_regex *r, ac_err *e) {
   const uint32_t words = (t->n_set + 63) / 64 + (t->n_set == 0);
   size_t n = 0, k = 0;
@@ -178,7 +179,8 @@ static ac_status make_classes(const aci_rx_tree *t, aci_regex *r, ac_err *e) {
   for (size_t i = 0; i < ACI_RX_CLASSES; i++) m.flat[i] = -1;
   k = 0;
   for (uint32_t c = 0; c <= ACI_UNI_LAST;) {
-    for (; k < n && events[k].at == c; k++) now[events[k].set / 64] ^= (uint64_t)1 << (events[k].set & 63);
+    for (; k < n && events[k].at == c; k++)
+      now[events[k].set / 64] ^= (uint64_t)1 << (events[k].set & 63);
     const uint32_t end = k < n ? events[k].at : ACI_UNI_LAST + 1;
     const int class = class_number(members, &r->n_class, now, words);
     if (class < 0) {
@@ -196,7 +198,8 @@ static ac_status make_classes(const aci_rx_tree *t, aci_regex *r, ac_err *e) {
   r->n_set = t->n_set;
   for (uint32_t i = 0; i < t->n_set; i++) {
     for (uint32_t c = 0; c < r->n_class; c++)
-      if (members[(size_t)c * words + i / 64] >> (i & 63) & 1) r->set[i][c >> 6] |= (uint64_t)1 << (c & 63);
+      if (members[(size_t)c * words + i / 64] >> (i & 63) & 1)
+        r->set[i][c >> 6] |= (uint64_t)1 << (c & 63);
     for (uint32_t c = r->n_class; c < r->n_class + 2; c++)
       if (t->set[i].edge) r->set[i][c >> 6] |= (uint64_t)1 << (c & 63);
   }
@@ -220,7 +223,8 @@ static ac_status find_first(const aci_regex *r, aci_rx_program *p, ac_err *e) {
     if (i->op == ACI_RX_OP_SET)
       for (int k = 0; k < 4; k++) p->first[k] |= r->set[i->set][k];
     const uint32_t to[2] = {i->x, i->y};
-    const int ways = i->op == ACI_RX_OP_SPLIT ? 2 : i->op != ACI_RX_OP_SET && i->op != ACI_RX_OP_MATCH;
+    const int ways =
+        i->op == ACI_RX_OP_SPLIT ? 2 : i->op != ACI_RX_OP_SET && i->op != ACI_RX_OP_MATCH;
     for (int k = 0; k < ways; k++)
       if (!seen[to[k]]) seen[to[k]] = true, stack[n++] = to[k];
   }
@@ -231,7 +235,8 @@ static ac_status find_first(const aci_regex *r, aci_rx_program *p, ac_err *e) {
 }
 
 /* Code of a tree. `anywhere`: a match may begin at any position before. */
-static ac_status compile(const aci_rx_tree *t, uint32_t root, bool anywhere, aci_rx_program *p, ac_err *e) {
+static ac_status compile(const aci_rx_tree *t, uint32_t root, bool anywhere, aci_rx_program *p,
+                         ac_err *e) {
   emitter m = {.t = t, .p = p, .e = e};
   if (anywhere) {
     AC_TRY(put(&m, ACI_RX_OP_SPLIT, 0, 2, 1, NULL));

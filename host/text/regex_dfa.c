@@ -1,6 +1,7 @@
-/* Regular expressions: the DFA of a program, built lazily. A state is the list of program counters (pcs, as of a Pike VM), the
- * preferred first, that the text so far leads to. Assertions are decided when the next character is known, so a match is
- * reported one character late. Called by regex_run.c. */
+/* Regular expressions: the DFA of a program, built lazily. A state is the list of program counters
+ * (pcs, as of a Pike VM), the preferred first, that the text so far leads to. Assertions are
+ * decided when the next character is known, so a match is reported one character late. Called by
+ * regex_run.c. */
 #include "text/regex_dfa.h"
 
 #include <stdlib.h>
@@ -12,7 +13,8 @@ bool aci_rx_dfa_open(aci_rx_dfa *d, const aci_regex *r, const aci_rx_program *p,
   const size_t n = p->n;
   *d = (aci_rx_dfa){.r = r, .p = p, .all = all, .stride = r->n_class + 2};
   d->row = d->stride << p->looks;
-  for (d->most = 8; d->most < STATES && d->most * 2 * d->row <= STEPS / (1 + r->n_look);) d->most *= 2;
+  for (d->most = 8; d->most < STATES && d->most * 2 * d->row <= STEPS / (1 + r->n_look);)
+    d->most *= 2;
   d->cap_states = d->most < FIRST_STATES ? d->most : FIRST_STATES;
   d->cap_pcs = FIRST_PCS;
   d->step = malloc((size_t)d->cap_states * d->row * sizeof *d->step);
@@ -26,13 +28,13 @@ bool aci_rx_dfa_open(aci_rx_dfa *d, const aci_regex *r, const aci_rx_program *p,
   d->mark_next = calloc(n, sizeof *d->mark_next);
   d->from = malloc(n * sizeof *d->from);
   d->from_next = malloc(n * sizeof *d->from_next);
-  return d->step != NULL && d->states != NULL && d->pcs != NULL && d->slots != NULL && d->stack != NULL &&
-         d->list != NULL && d->next != NULL && d->mark != NULL && d->mark_next != NULL && d->from != NULL &&
-         d->from_next != NULL;
+  return d->step != NULL && d->states != NULL && d->pcs != NULL && d->slots != NULL &&
+         d->stack != NULL && d->list != NULL && d->next != NULL && d->mark != NULL &&
+         d->mark_next != NULL && d->from != NULL && d->from_next != NULL;
 }
 
 void aci_rx_dfa_close(aci_rx_dfa *d) {
-  void *const parts[] = {d->step, d->states, d->pcs,    d->slots, d->stack,    d->list,
+  void *const parts[] = {d->step, d->states, d->pcs,       d->slots, d->stack,    d->list,
                          d->next, d->mark,   d->mark_next, d->from,  d->from_next};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) free(parts[i]);
 }
@@ -131,8 +133,9 @@ static void collect(aci_rx_dfa *d, uint32_t pc) {
   d->next[d->n_next++] = pc;
 }
 
-/* Follows the program from pc through all instructions that read no character, the preferred branch first, and appends to next the
- * pcs after the character. true: it reached a match, and less preferred branches no longer matter. */
+/* Follows the program from pc through all instructions that read no character, the preferred branch
+ * first, and appends to next the pcs after the character. true: it reached a match, and less
+ * preferred branches no longer matter. */
 bool aci_rx_dfa_follow(aci_rx_dfa *d, uint32_t pc, uint32_t before, uint32_t now, uint32_t looks) {
   const aci_regex *r = d->r;
   bool match = false;
@@ -186,6 +189,7 @@ int32_t aci_rx_dfa_compute(aci_rx_dfa *d, uint32_t number, uint32_t symbol) {
   const uint32_t age = d->age;
   const uint32_t to = state_of(d, d->next, d->n_next, d->p->behind ? now : 0);
   const int32_t step = (int32_t)(to * 2 + match);
-  if (d->age == age) d->step[(size_t)number * d->row + symbol] = step; /* else the row was dropped */
+  /* else the row was dropped */
+  if (d->age == age) d->step[(size_t)number * d->row + symbol] = step;
   return step;
 }

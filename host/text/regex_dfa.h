@@ -13,7 +13,9 @@ typedef struct aci_rx_state {
 typedef struct aci_rx_dfa {
   const aci_regex *r;
   const aci_rx_program *p;
-  bool all; /* every match counts, not only the preferred one: the pcs of a state are a set, none is dropped after a match */
+  /* every match counts, not only the preferred one: the pcs of a state are a set, none is dropped
+   * after a match */
+  bool all;
   uint32_t stride; /* classes, and the ends of the text */
   uint32_t row;    /* stride, times the number of lookaround results */
   uint32_t most;   /* states */
@@ -41,10 +43,12 @@ void aci_rx_dfa_close(aci_rx_dfa *d);
 void aci_rx_dfa_forget(aci_rx_dfa *d);
 /* The state at the first pc of the program. */
 uint32_t aci_rx_dfa_start(aci_rx_dfa *d, uint32_t before);
-/* The step from a state whose step is unknown so far. symbol: class + stride * the lookaround result */
+/* The step from a state whose step is unknown so far. symbol: class + stride * the lookaround
+ * result */
 int32_t aci_rx_dfa_compute(aci_rx_dfa *d, uint32_t number, uint32_t symbol);
 
-/* For simulating the program without states: starts a new step. Appends to next from pc, true if it reached a match. */
+/* For simulating the program without states: starts a new step. Appends to next from pc, true if it
+ * reached a match. */
 void aci_rx_dfa_stamp(aci_rx_dfa *d);
 bool aci_rx_dfa_follow(aci_rx_dfa *d, uint32_t pc, uint32_t before, uint32_t now, uint32_t looks);
 

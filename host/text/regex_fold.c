@@ -1,7 +1,7 @@
-/* Regular expressions, (?i): characters that are several when case is ignored, as the sharp s of German is "ss". If a
- * pattern contains one of them, it matches the several characters as well. If it contains the several next to each other,
- * they match the one: the longest such text from the left on counts. Not in lookbehind, and not in classes that are
- * negated. Called by the parser. */
+/* Regular expressions, (?i): characters that are several when case is ignored, as the sharp s of
+ * German is "ss". If a pattern contains one of them, it matches the several characters as well. If
+ * it contains the several next to each other, they match the one: the longest such text from the
+ * left on counts. Not in lookbehind, and not in classes that are negated. Called by the parser. */
 #include <stdlib.h>
 
 #include "text/regex_parse.h"
@@ -54,7 +54,8 @@ static ac_status either(aci_rx_parser *p, const uint32_t to[LONGEST], uint32_t *
 /* The character that stands for itself at p->at. Moves p->at past it. */
 static bool literal(aci_rx_parser *p, uint32_t *c) {
   aci_rx_skip_blanks(p);
-  if (!aci_rx_more(p) || (aci_rx_peek(p) != '\\' && strchr(".[](){}*+?|^$", aci_rx_peek(p)) != NULL))
+  if (!aci_rx_more(p) ||
+      (aci_rx_peek(p) != '\\' && strchr(".[](){}*+?|^$", aci_rx_peek(p)) != NULL))
     return false;
   if (!aci_rx_take(p, "\\")) return *c = aci_rx_next_char(p), true;
   if (aci_rx_peek(p) != 'u' && aci_rx_peek(p) != 'x') return false;

@@ -8,9 +8,10 @@ enum {
   ACI_RX_NODES = 1 << 16,
   ACI_RX_PROGRAM = 1 << 15,
   ACI_RX_STEPS = 1 << 20, /* of the passes over the tree */
-  ACI_RX_WORK = 1 << 20, /* of the parser: ranges of sets that are read, united and folded */
+  ACI_RX_WORK = 1 << 20,  /* of the parser: ranges of sets that are read, united and folded */
   ACI_RX_SETS = 1024,
-  ACI_RX_CLASSES = 250, /* of characters that no set distinguishes. Two more stand for the ends of the text */
+  /* of characters that no set distinguishes. Two more stand for the ends of the text */
+  ACI_RX_CLASSES = 250,
   ACI_RX_REPEAT = 1000,
   ACI_RX_LOOKS = 8 /* lookaround over more than one character: a bit of a byte each */
 };
@@ -117,6 +118,8 @@ struct aci_regex {
   uint8_t (*cell)[256];
 };
 
-static inline bool aci_rx_bit(const uint64_t set[4], uint32_t c) { return set[c >> 6] >> (c & 63) & 1; }
+static inline bool aci_rx_bit(const uint64_t set[4], uint32_t c) {
+  return set[c >> 6] >> (c & 63) & 1;
+}
 
 #endif

@@ -1,10 +1,12 @@
-/* Regular expressions: lookaround and its translation. Over one character it is a test of the classes on both sides of
- * a position. Over more it becomes an automaton of its own (regex_run.c). Called by the parser. */
+/* Regular expressions: lookaround and its translation. Over one character it is a test of the
+ * classes on both sides of a position. Over more it becomes an automaton of its own (regex_run.c).
+ * Called by the parser. */
 #include <stdlib.h>
 
 #include "text/regex_parse.h"
 
-/* Adds the possible characters of x at its near edge. *one is false when x is longer or may be empty. */
+/* Adds the possible characters of x at its near edge. *one is false when x is longer or may be
+ * empty. */
 static ac_status single(aci_rx_parser *p, uint32_t x, bool behind, aci_rx_set *s, bool *one) {
   const aci_rx_node *n = &p->t->node[x];
   *one = true;
@@ -28,7 +30,8 @@ static ac_status single(aci_rx_parser *p, uint32_t x, bool behind, aci_rx_set *s
   }
 }
 
-ac_status aci_rx_edge(aci_rx_parser *p, bool behind, const aci_rx_set *set, bool edge, uint32_t *out) {
+ac_status aci_rx_edge(aci_rx_parser *p, bool behind, const aci_rx_set *set, bool edge,
+                      uint32_t *out) {
   aci_rx_set s = {0};
   if (set != NULL && !aci_rx_unite(&s, set)) return NO_MEMORY(p);
   s.edge = edge;
@@ -72,7 +75,8 @@ static ac_status automaton(aci_rx_parser *p, uint32_t x, bool behind, bool negat
   return AC_OK;
 }
 
-ac_status aci_rx_look_around(aci_rx_parser *p, uint32_t x, bool behind, bool negated, uint32_t *out) {
+ac_status aci_rx_look_around(aci_rx_parser *p, uint32_t x, bool behind, bool negated,
+                             uint32_t *out) {
   aci_rx_set s = {0};
   bool one;
   ac_status st = single(p, x, behind, &s, &one);
@@ -89,7 +93,8 @@ ac_status aci_rx_look_around(aci_rx_parser *p, uint32_t x, bool behind, bool neg
 /* ---- anchors ---- */
 
 /* a then b, or c then d */
-static ac_status either(aci_rx_parser *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t *out) {
+static ac_status either(aci_rx_parser *p, uint32_t a, uint32_t b, uint32_t c, uint32_t d,
+                        uint32_t *out) {
   uint32_t one, two;
   p->t->node[a].next = b;
   p->t->node[c].next = d;
@@ -103,9 +108,10 @@ static ac_status either(aci_rx_parser *p, uint32_t a, uint32_t b, uint32_t c, ui
 ac_status aci_rx_word_edge(aci_rx_parser *p, bool inside, uint32_t *out) {
   aci_rx_set word = {0}, rest = {0};
   uint32_t a, b, c, d;
-  ac_status st = !aci_rx_add_word(&word, true) || !aci_rx_unite(&rest, &word) || !aci_rx_complement(&rest)
-                     ? NO_MEMORY(p)
-                     : AC_OK;
+  ac_status st =
+      !aci_rx_add_word(&word, true) || !aci_rx_unite(&rest, &word) || !aci_rx_complement(&rest)
+          ? NO_MEMORY(p)
+          : AC_OK;
   if (st == AC_OK) st = aci_rx_edge(p, true, &word, false, &a);
   if (st == AC_OK) st = aci_rx_edge(p, false, inside ? &word : &rest, !inside, &b);
   if (st == AC_OK) st = aci_rx_edge(p, true, &rest, true, &c);
@@ -120,7 +126,8 @@ ac_status aci_rx_word_edge(aci_rx_parser *p, bool inside, uint32_t *out) {
 ac_status aci_rx_line_begin(aci_rx_parser *p, uint32_t *out) {
   aci_rx_set end = {0}, any = {0};
   uint32_t a, b, c, d;
-  ac_status st = aci_rx_add(&end, '\n', '\n') && aci_rx_add(&any, 0, ACI_UNI_LAST) ? AC_OK : NO_MEMORY(p);
+  ac_status st =
+      aci_rx_add(&end, '\n', '\n') && aci_rx_add(&any, 0, ACI_UNI_LAST) ? AC_OK : NO_MEMORY(p);
   if (st == AC_OK) st = aci_rx_edge(p, true, NULL, true, &a);
   if (st == AC_OK) st = aci_rx_node_new(p, ACI_RX_EMPTY, 0, &b);
   if (st == AC_OK) st = aci_rx_edge(p, true, &end, false, &c);
@@ -160,8 +167,9 @@ ac_status aci_rx_line_break(aci_rx_parser *p, uint32_t *out) {
   aci_rx_set cr = {0}, lf = {0}, rest = {0}, alone = {0}, not_lf = {0};
   uint32_t a, b, c, d, e;
   ac_status st = AC_OK;
-  if (!aci_rx_add(&cr, '\r', '\r') || !aci_rx_add(&alone, '\r', '\r') || !aci_rx_add(&lf, '\n', '\n') ||
-      !aci_rx_add(&not_lf, '\n', '\n') || !aci_rx_complement(&not_lf) || !aci_rx_add(&rest, '\n', '\f') ||
+  if (!aci_rx_add(&cr, '\r', '\r') || !aci_rx_add(&alone, '\r', '\r') ||
+      !aci_rx_add(&lf, '\n', '\n') || !aci_rx_add(&not_lf, '\n', '\n') ||
+      !aci_rx_complement(&not_lf) || !aci_rx_add(&rest, '\n', '\f') ||
       !aci_rx_add(&rest, 0x85, 0x85) || !aci_rx_add(&rest, 0x2028, 0x2029))
     st = NO_MEMORY(p);
   if (st == AC_OK) st = aci_rx_edge(p, false, &not_lf, true, &d);

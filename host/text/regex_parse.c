@@ -1,5 +1,5 @@
-/* Regular expressions: from text to a tree. Recursion goes as deep as the pattern nests, at most ACI_RX_DEPTH. Long
- * sequences and long alternatives are lists. Called by aci_regex_new. */
+/* Regular expressions: from text to a tree. Recursion goes as deep as the pattern nests, at most
+ * ACI_RX_DEPTH. Long sequences and long alternatives are lists. Called by aci_regex_new. */
 #include <stdlib.h>
 
 #include "text/regex_parse.h"
@@ -35,7 +35,8 @@ ac_status aci_rx_intern(aci_rx_parser *p, aci_rx_set *s, uint16_t *out) {
     aci_rx_set *set = t->n_set >= ACI_RX_SETS ? NULL : realloc(t->set, cap * sizeof *set);
     if (set == NULL) {
       free(s->r);
-      return t->n_set >= ACI_RX_SETS ? BAD(p, "too many different sets of characters") : NO_MEMORY(p);
+      return t->n_set >= ACI_RX_SETS ? BAD(p, "too many different sets of characters")
+                                     : NO_MEMORY(p);
     }
     t->set = set;
     t->cap_set = cap;
@@ -80,8 +81,8 @@ static ac_status flags(aci_rx_parser *p, bool *rest) {
   }
 }
 
-/* A group. p->at is after "(". Lookaround, comments and (?i) in the middle of a group end here. The flags that a group sets hold
- * until its end. */
+/* A group. p->at is after "(". Lookaround, comments and (?i) in the middle of a group end here. The
+ * flags that a group sets hold until its end. */
 static ac_status group(aci_rx_parser *p, uint32_t *out) {
   if (++p->depth > ACI_RX_DEPTH) return BAD(p, "groups nest too deeply");
   const bool was_case = p->ignore_case, was_dot = p->dot_all, was_extended = p->extended;
@@ -218,7 +219,8 @@ static bool braces(aci_rx_parser *p, int32_t *min, int32_t *max) {
 /* (?x): skips blanks between parts, and the rest of a line after #. */
 void aci_rx_skip_blanks(aci_rx_parser *p) {
   while (p->extended && aci_rx_more(p) && strchr(" \t\n\v\f\r#", aci_rx_peek(p)) != NULL) {
-    const char *end = aci_rx_peek(p) == '#' ? memchr(p->s + p->at, '\n', p->n - p->at) : p->s + p->at;
+    const char *end =
+        aci_rx_peek(p) == '#' ? memchr(p->s + p->at, '\n', p->n - p->at) : p->s + p->at;
     p->at = end == NULL ? p->n : (size_t)(end - p->s) + 1;
   }
 }

@@ -1,7 +1,8 @@
-/* Regular expressions: matching. Lookaround over more than one character is decided for all positions of the text at
- * once: an automaton runs over the text from the far end and marks the positions of matches. This takes time linear in
- * the text, whatever the length of the lookaround. Searches that fail at many starts continue as one simulation of all
- * starts. Called by patterns. */
+/* Regular expressions: matching. Lookaround over more than one character is decided for all
+ * positions of the text at once: an automaton runs over the text from the far end and marks the
+ * positions of matches. This takes time linear in the text, whatever the length of the lookaround.
+ * Searches that fail at many starts continue as one simulation of all starts. Called by
+ * patterns. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@ struct aci_regex_cache {
   const aci_regex *r;
   aci_rx_dfa main;
   aci_rx_dfa look[ACI_RX_LOOKS];
-  uint8_t *looks; /* for each position of the text a bit of every lookaround. NULL before there is one */
+  /* for each position of the text a bit of every lookaround. NULL before there is one */
+  uint8_t *looks;
   size_t cap_looks;
   bool marked; /* they belong to this text */
   int64_t budget;
@@ -23,7 +25,8 @@ aci_regex_cache *aci_regex_cache_new(const aci_regex *r) {
   if (c == NULL) return NULL;
   c->r = r;
   bool ok = aci_rx_dfa_open(&c->main, r, &r->main, false);
-  for (uint32_t k = 0; ok && k < r->n_look; k++) ok = aci_rx_dfa_open(&c->look[k], r, &r->look[k].p, true);
+  for (uint32_t k = 0; ok && k < r->n_look; k++)
+    ok = aci_rx_dfa_open(&c->look[k], r, &r->look[k].p, true);
   if (ok) return c;
   aci_regex_cache_free(c);
   return NULL;
@@ -65,7 +68,8 @@ static uint32_t class_before(const aci_regex *r, const char *s, size_t at, size_
 
 /* ---- lookaround ---- */
 
-/* Marks the positions at which lookaround k holds. Lookarounds of lower numbers, which it may need, are already marked. */
+/* Marks the positions at which lookaround k holds. Lookarounds of lower numbers, which it may need,
+ * are already marked. */
 static void mark(aci_regex_cache *c, uint32_t k, const char *s, size_t n) {
   const aci_regex *r = c->r;
   aci_rx_dfa *d = &c->look[k];
@@ -115,7 +119,8 @@ static inline bool run(aci_regex_cache *c, const uint8_t *looks, const char *s, 
   aci_rx_dfa *d = &c->main;
   size_t before = at;
   uint32_t number = d->begin;
-  if (number == ACI_RX_DEAD) number = aci_rx_dfa_start(d, d->p->behind ? class_before(r, s, at, &before) : 0);
+  if (number == ACI_RX_DEAD)
+    number = aci_rx_dfa_start(d, d->p->behind ? class_before(r, s, at, &before) : 0);
   bool found = false;
   const size_t begin = at;
   const uint32_t row = d->row;
@@ -138,8 +143,10 @@ static bool match_at(aci_regex_cache *c, const char *s, size_t n, size_t at, siz
   return c->r->n_look == 0 ? run(c, NULL, s, n, at, end) : run(c, c->looks, s, n, at, end);
 }
 
-/* Simulates all starts from `at` on at once, each with the pcs it has reached. Earlier starts are preferred. */
-static bool search(aci_regex_cache *c, const char *s, size_t n, size_t at, size_t *begin, size_t *end) {
+/* Simulates all starts from `at` on at once, each with the pcs it has reached. Earlier starts are
+ * preferred. */
+static bool search(aci_regex_cache *c, const char *s, size_t n, size_t at, size_t *begin,
+                   size_t *end) {
   const aci_regex *r = c->r;
   aci_rx_dfa *d = &c->main;
   size_t previous;
@@ -174,8 +181,8 @@ static bool search(aci_regex_cache *c, const char *s, size_t n, size_t at, size_
   }
 }
 
-ac_status aci_regex_find(aci_regex_cache *c, const char *s, size_t n, size_t from, size_t *begin, size_t *end,
-                         bool *found, ac_err *e) {
+ac_status aci_regex_find(aci_regex_cache *c, const char *s, size_t n, size_t from, size_t *begin,
+                         size_t *end, bool *found, ac_err *e) {
   const aci_regex *r = c->r;
   int64_t wasted = 4096;
   *found = false;
@@ -209,6 +216,7 @@ ac_status aci_regex_find(aci_regex_cache *c, const char *s, size_t n, size_t fro
   if (c->budget < 0)
     return AC_FAIL(
         e, UNSUPPORTED,
-        "a regular expression of the tokenizer takes more than 64 steps per byte on a text of %zu bytes", n);
+        "a regular expression of the tokenizer takes more than 64 steps per byte on a text of %zu bytes",
+        n);
   return AC_OK;
 }

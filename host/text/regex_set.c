@@ -1,4 +1,5 @@
-/* Sets of code points: sorted ranges, and those that patterns name. Called by the parser of regular expressions. */
+/* Sets of code points: sorted ranges, and those that patterns name. Called by the parser of regular
+ * expressions. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,8 +134,9 @@ static bool add_categories(aci_rx_set *s, uint32_t bits) {
 
 bool aci_rx_add_space(aci_rx_set *s) {
   return aci_rx_add(s, 9, 13) && aci_rx_add(s, 32, 32) && aci_rx_add(s, 0x85, 0x85) &&
-         aci_rx_add(s, 0xA0, 0xA0) && aci_rx_add(s, 0x1680, 0x1680) && aci_rx_add(s, 0x2000, 0x200A) &&
-         aci_rx_add(s, 0x2028, 0x2029) && aci_rx_add(s, 0x202F, 0x202F) && aci_rx_add(s, 0x205F, 0x205F) &&
+         aci_rx_add(s, 0xA0, 0xA0) && aci_rx_add(s, 0x1680, 0x1680) &&
+         aci_rx_add(s, 0x2000, 0x200A) && aci_rx_add(s, 0x2028, 0x2029) &&
+         aci_rx_add(s, 0x202F, 0x202F) && aci_rx_add(s, 0x205F, 0x205F) &&
          aci_rx_add(s, 0x3000, 0x3000);
 }
 
@@ -251,20 +253,21 @@ typedef struct mixture {
 #define B ACI_UNI_BIT
 #define ALPHA ACI_UNI_L | B(ACI_NL)
 #define UNSEEN B(ACI_CC) | B(ACI_CN) | B(ACI_CS)
-static const mixture mixtures[] = {{"alpha", ALPHA, ACI_UNI_ALPHABETIC, "", false, false},
-                                   {"alphabetic", ALPHA, ACI_UNI_ALPHABETIC, "", false, false},
-                                   {"alnum", ALPHA | B(ACI_ND), ACI_UNI_ALPHABETIC, "", false, false},
-                                   {"upper", B(ACI_LU), ACI_UNI_UPPER, "", false, false},
-                                   {"uppercase", B(ACI_LU), ACI_UNI_UPPER, "", false, false},
-                                   {"lower", B(ACI_LL), ACI_UNI_LOWER, "", false, false},
-                                   {"lowercase", B(ACI_LL), ACI_UNI_LOWER, "", false, false},
-                                   {"lc", B(ACI_LU) | B(ACI_LL) | B(ACI_LT), 0, "", false, false},
-                                   {"punct", ACI_UNI_P, 0, "", false, false},
-                                   {"blank", B(ACI_ZS), 0, "\t\t", false, false},
-                                   {"xdigit", 0, 0, "09AFaf", false, false},
-                                   {"graph", UNSEEN, 0, "", true, true},
-                                   {"print", UNSEEN | B(ACI_ZL) | B(ACI_ZP), 0, "", false, true},
-                                   {"assigned", B(ACI_CN), 0, "", false, true}};
+static const mixture mixtures[] = {
+    {"alpha", ALPHA, ACI_UNI_ALPHABETIC, "", false, false},
+    {"alphabetic", ALPHA, ACI_UNI_ALPHABETIC, "", false, false},
+    {"alnum", ALPHA | B(ACI_ND), ACI_UNI_ALPHABETIC, "", false, false},
+    {"upper", B(ACI_LU), ACI_UNI_UPPER, "", false, false},
+    {"uppercase", B(ACI_LU), ACI_UNI_UPPER, "", false, false},
+    {"lower", B(ACI_LL), ACI_UNI_LOWER, "", false, false},
+    {"lowercase", B(ACI_LL), ACI_UNI_LOWER, "", false, false},
+    {"lc", B(ACI_LU) | B(ACI_LL) | B(ACI_LT), 0, "", false, false},
+    {"punct", ACI_UNI_P, 0, "", false, false},
+    {"blank", B(ACI_ZS), 0, "\t\t", false, false},
+    {"xdigit", 0, 0, "09AFaf", false, false},
+    {"graph", UNSEEN, 0, "", true, true},
+    {"print", UNSEEN | B(ACI_ZL) | B(ACI_ZP), 0, "", false, true},
+    {"assigned", B(ACI_CN), 0, "", false, true}};
 #undef B
 
 static bool add_mixture(aci_rx_set *s, const mixture *m) {
@@ -282,8 +285,9 @@ static bool add_mixture(aci_rx_set *s, const mixture *m) {
 }
 
 bool aci_rx_bracket(aci_rx_set *s, const char *name, size_t n, bool *known) {
-  static const char *const names[] = {"alnum", "alpha", "ascii", "blank", "cntrl", "digit",  "graph",
-                                      "lower", "print", "punct", "space", "upper", "xdigit", "word"};
+  static const char *const names[] = {"alnum", "alpha", "ascii",  "blank", "cntrl",
+                                      "digit", "graph", "lower",  "print", "punct",
+                                      "space", "upper", "xdigit", "word"};
   *known = false;
   for (size_t i = 0; !*known && i < sizeof names / sizeof names[0]; i++)
     *known = strlen(names[i]) == n && memcmp(names[i], name, n) == 0;

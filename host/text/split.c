@@ -1,4 +1,5 @@
-/* Pre-tokenizers: steps that cut text into the pieces that the model sees one by one. Called by tokenizer.c. */
+/* Pre-tokenizers: steps that cut text into the pieces that the model sees one by one. Called by
+ * tokenizer.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -33,7 +34,8 @@ static ac_status pieces_of(aci_encode_scratch *w, uint32_t base, aci_behavior be
     case ACI_CONTIGUOUS:
     case ACI_MERGED_WITH_PREVIOUS:
       for (size_t i = 0; i < w->n_span; i++) {
-        const bool match = s[i].match, joins = behavior == ACI_CONTIGUOUS ? match == was : match && !was;
+        const bool match = s[i].match,
+                   joins = behavior == ACI_CONTIGUOUS ? match == was : match && !was;
         if (joins && n > 0) s[n - 1].end = s[i].end;
         else s[n++] = s[i];
         was = match;
@@ -55,8 +57,8 @@ static ac_status pieces_of(aci_encode_scratch *w, uint32_t base, aci_behavior be
   return AC_OK;
 }
 
-static ac_status split_pattern(aci_encode_scratch *w, const aci_pattern *p, aci_behavior behavior, bool invert,
-                               uint32_t base, uint32_t n, ac_err *e) {
+static ac_status split_pattern(aci_encode_scratch *w, const aci_pattern *p, aci_behavior behavior,
+                               bool invert, uint32_t base, uint32_t n, ac_err *e) {
   const char *s = w->a.s + base;
   aci_find f = {0};
   size_t begin, end, at = 0;
@@ -76,14 +78,15 @@ static ac_status split_pattern(aci_encode_scratch *w, const aci_pattern *p, aci_
     at = end;
   }
   if (behavior == ACI_ISOLATED)
-    return at == n || aci_piece_add(&w->q, base + (uint32_t)at, base + n, -1) ? AC_OK : aci_no_memory(e);
+    return at == n || aci_piece_add(&w->q, base + (uint32_t)at, base + n, -1) ? AC_OK
+                                                                              : aci_no_memory(e);
   if (at < n) PUT(span_add(w, at, n, invert));
   return pieces_of(w, base, behavior, e);
 }
 
 /* Every character that is(c) matches alone. */
-static ac_status split_chars(aci_encode_scratch *w, bool (*is)(uint32_t c), aci_behavior behavior, uint32_t base,
-                             uint32_t n, ac_err *e) {
+static ac_status split_chars(aci_encode_scratch *w, bool (*is)(uint32_t c), aci_behavior behavior,
+                             uint32_t base, uint32_t n, ac_err *e) {
   const char *s = w->a.s + base, *at = s, *end = s + n;
   size_t done = 0;
   w->n_span = 0;
@@ -102,9 +105,10 @@ static bool is_number(uint32_t c) {
   return c < 0x80 ? c >= '0' && c <= '9' : aci_uni_is(c, ACI_UNI_17, ACI_UNI_N);
 }
 
-/* Runs of one kind, without the blanks between. kind_of gives 0 for blanks, a negative number for characters that stand
- * alone. */
-static ac_status split_runs(aci_encode_scratch *w, int (*kind_of)(uint32_t c), uint32_t base, uint32_t n, ac_err *e) {
+/* Runs of one kind, without the blanks between. kind_of gives 0 for blanks, a negative number for
+ * characters that stand alone. */
+static ac_status split_runs(aci_encode_scratch *w, int (*kind_of)(uint32_t c), uint32_t base,
+                            uint32_t n, ac_err *e) {
   const char *s = w->a.s + base, *at = s, *end = s + n;
   size_t begin = 0;
   int run = 0;
@@ -134,18 +138,20 @@ static int by_bert(uint32_t c) {
   return aci_uni_is_space(c) ? 0 : aci_uni_is_punctuation(c) ? -1 : 1;
 }
 
-static ac_status split_length(aci_encode_scratch *w, uint32_t length, uint32_t base, uint32_t n, ac_err *e) {
+static ac_status split_length(aci_encode_scratch *w, uint32_t length, uint32_t base, uint32_t n,
+                              ac_err *e) {
   const char *s = w->a.s + base;
   for (uint32_t at = 0; at < n;) {
     const uint32_t begin = at;
-    for (uint32_t k = 0; k < length && at < n; k++) at += (uint32_t)aci_utf8_size((unsigned char)s[at]);
+    for (uint32_t k = 0; k < length && at < n; k++)
+      at += (uint32_t)aci_utf8_size((unsigned char)s[at]);
     PUT(aci_piece_add(&w->q, base + begin, base + at, -1));
   }
   return AC_OK;
 }
 
-static ac_status split_char(aci_encode_scratch *w, uint32_t c, aci_behavior behavior, uint32_t base, uint32_t n,
-                            ac_err *e) {
+static ac_status split_char(aci_encode_scratch *w, uint32_t c, aci_behavior behavior, uint32_t base,
+                            uint32_t n, ac_err *e) {
   char literal[4];
   const aci_pattern p = {.literal = literal, .n = (uint32_t)aci_utf8_put(literal, c)};
   return split_pattern(w, &p, behavior, false, base, n, e);
@@ -173,7 +179,8 @@ static bool copy_behind(aci_encode_scratch *w, uint32_t c, const aci_piece *p) {
 
 static ac_status prefix_space(aci_encode_scratch *w, ac_err *e) {
   bool any = false;
-  for (size_t i = 0; i < w->p.n; i++) any = any || (w->p.p[i].token < 0 && w->a.s[w->p.p[i].begin] != ' ');
+  for (size_t i = 0; i < w->p.n; i++)
+    any = any || (w->p.p[i].token < 0 && w->a.s[w->p.p[i].begin] != ' ');
   if (!any) return AC_OK;
   aci_text_clear(&w->b, w->track, 0);
   for (size_t i = 0; i < w->p.n; i++) {
@@ -247,7 +254,8 @@ static ac_status metaspace(aci_encode_scratch *w, const aci_pre *o, ac_err *e) {
 }
 
 /* ---- all ---- */
-static ac_status split_one(aci_encode_scratch *w, const aci_pre *o, uint32_t begin, uint32_t n, ac_err *e) {
+static ac_status split_one(aci_encode_scratch *w, const aci_pre *o, uint32_t begin, uint32_t n,
+                           ac_err *e) {
   switch (o->kind) {
     case ACI_PRE_BYTE_LEVEL: return split_pattern(w, &o->pattern, ACI_ISOLATED, false, begin, n, e);
     case ACI_PRE_WHITESPACE: return split_runs(w, by_word, begin, n, e);
@@ -255,7 +263,8 @@ static ac_status split_one(aci_encode_scratch *w, const aci_pre *o, uint32_t beg
     case ACI_PRE_BERT: return split_runs(w, by_bert, begin, n, e);
     case ACI_PRE_METASPACE: return split_char(w, o->c, ACI_MERGED_WITH_NEXT, begin, n, e);
     case ACI_PRE_SPLIT: return split_pattern(w, &o->pattern, o->behavior, o->invert, begin, n, e);
-    case ACI_PRE_PUNCTUATION: return split_chars(w, aci_uni_is_punctuation, o->behavior, begin, n, e);
+    case ACI_PRE_PUNCTUATION:
+      return split_chars(w, aci_uni_is_punctuation, o->behavior, begin, n, e);
     case ACI_PRE_DIGITS:
       return split_chars(w, is_number, o->split ? ACI_ISOLATED : ACI_CONTIGUOUS, begin, n, e);
     case ACI_PRE_DELIMITER: return split_char(w, o->c, ACI_REMOVED, begin, n, e);
@@ -281,7 +290,8 @@ ac_status aci_pre_tokenize(aci_encode_scratch *w, bool keep_raw, ac_err *e) {
       w->p = w->q;
       w->q = was;
     }
-    if (o->kind == ACI_PRE_BYTE_LEVEL && !(keep_raw && i + 1 == t->n_pre)) AC_TRY(bytes_to_chars(w, e));
+    if (o->kind == ACI_PRE_BYTE_LEVEL && !(keep_raw && i + 1 == t->n_pre))
+      AC_TRY(bytes_to_chars(w, e));
   }
   return AC_OK;
 }

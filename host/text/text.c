@@ -1,4 +1,5 @@
-/* Text that tracks the origin of its bytes, and the pieces it is cut into. Called by the steps before the model. */
+/* Text that tracks the origin of its bytes, and the pieces it is cut into. Called by the steps
+ * before the model. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -24,8 +24,10 @@ ac_status ac_tokenizer_parse(const char *json, size_t n, ac_tokenizer **out, ac_
   if (st == AC_OK) {
     root = aci_json_root(t->doc);
     const aci_json *version = aci_member(t, root, "version");
-    if (root->type != ACI_JSON_OBJECT) st = AC_FAIL(e, PARSE, "tokenizer: the file must hold an object");
-    else if (version != NULL && version->type == ACI_JSON_STRING && strcmp(version->u.s, "1.0") != 0)
+    if (root->type != ACI_JSON_OBJECT)
+      st = AC_FAIL(e, PARSE, "tokenizer: the file must hold an object");
+    else if (version != NULL && version->type == ACI_JSON_STRING &&
+             strcmp(version->u.s, "1.0") != 0)
       st = AC_FAIL(e, UNSUPPORTED, "tokenizer: version '%.40s' is not known (1.0)", version->u.s);
   }
   if (st == AC_OK) st = aci_read_steps(t, root, e);
@@ -36,7 +38,8 @@ ac_status ac_tokenizer_parse(const char *json, size_t n, ac_tokenizer **out, ac_
     int joiners = 0;
     for (uint32_t i = 0; i < t->n_post; i++) joiners += t->post[i].kind != ACI_POST_BYTE_LEVEL;
     if (joiners > 1)
-      st = AC_FAIL(e, UNSUPPORTED, "tokenizer: post_processor: more than one step adds special tokens");
+      st = AC_FAIL(e, UNSUPPORTED,
+                   "tokenizer: post_processor: more than one step adds special tokens");
   }
   if (st == AC_OK) {
     aci_members_close(t);
@@ -52,12 +55,14 @@ ac_status ac_tokenizer_open(const char *path, ac_tokenizer **out, ac_err *e) {
   int fd;
   char *text = NULL, shown[ACI_PATH_SHOWN];
   ac_status st = aci_open_read(path, &fd, &bytes, e);
-  if (st == AC_NOT_FOUND) return AC_FAIL(e, NOT_FOUND, "%s: no such file", aci_path_shown(path, shown));
+  if (st == AC_NOT_FOUND)
+    return AC_FAIL(e, NOT_FOUND, "%s: no such file", aci_path_shown(path, shown));
   if (st != AC_OK) return st;
   size_t n = 0, cap = 0;
   ssize_t k = 0;
   do {
-    if (bytes > most || n > most) st = AC_FAIL(e, PARSE, "%s: more than %zu bytes", aci_path_shown(path, shown), most);
+    if (bytes > most || n > most)
+      st = AC_FAIL(e, PARSE, "%s: more than %zu bytes", aci_path_shown(path, shown), most);
     else if (!ACI_GROW(text, cap, n + (1 << 16))) st = aci_no_memory(e);
     else if ((k = read(fd, text + n, cap - n)) > 0) n += (size_t)k;
     else if (k < 0 && errno != EINTR) st = aci_io_error(e, path, "cannot read", errno);
@@ -65,7 +70,8 @@ ac_status ac_tokenizer_open(const char *path, ac_tokenizer **out, ac_err *e) {
   close(fd);
   ac_err inner;
   if (st == AC_OK && (st = ac_tokenizer_parse(text, n, out, &inner)) != AC_OK)
-    ac_err_set(e, inner.code, inner.file, inner.line, "%s: %.380s", aci_path_shown(path, shown), inner.msg);
+    ac_err_set(e, inner.code, inner.file, inner.line, "%s: %.380s", aci_path_shown(path, shown),
+               inner.msg);
   free(text);
   return st;
 }
@@ -152,13 +158,16 @@ enum { LONGEST = 1 << 24 };
 const ac_truncation *ac_tokenizer_truncation(const ac_tokenizer *t) {
   return t->truncates ? &t->truncation : NULL;
 }
-const ac_padding *ac_tokenizer_padding(const ac_tokenizer *t) { return t->pads ? &t->padding : NULL; }
+const ac_padding *ac_tokenizer_padding(const ac_tokenizer *t) {
+  return t->pads ? &t->padding : NULL;
+}
 
 ac_status ac_tokenizer_set_truncation(ac_tokenizer *t, const ac_truncation *p, ac_err *e) {
   if (p != NULL && p->stride > 0 && (int64_t)p->max_length - aci_n_special(t, false) <= p->stride)
-    return AC_FAIL(e, INVALID,
-                   "truncation: stride %u must be less than max_length %u without its %lld special tokens",
-                   p->stride, p->max_length, (long long)aci_n_special(t, false));
+    return AC_FAIL(
+        e, INVALID,
+        "truncation: stride %u must be less than max_length %u without its %lld special tokens",
+        p->stride, p->max_length, (long long)aci_n_special(t, false));
   t->truncates = p != NULL;
   if (p != NULL) t->truncation = *p;
   return AC_OK;
@@ -253,7 +262,8 @@ static void put_added(aci_json_writer *w, const ac_tokenizer *t) {
 }
 
 ac_status ac_tokenizer_json(const ac_tokenizer *t, bool pretty, char **text, size_t *n, ac_err *e) {
-  static const char *const parts[] = {"normalizer", "pre_tokenizer", "post_processor", "decoder", "model"};
+  static const char *const parts[] = {"normalizer", "pre_tokenizer", "post_processor", "decoder",
+                                      "model"};
   aci_strbuf s = {0};
   aci_json_writer w = {.out = &s, .pretty = pretty};
   aci_json_begin(&w, true);

@@ -1,28 +1,33 @@
 /* The inside of a tokenizer, for the files of text/. A text passes, in this order:
  *
- *   added tokens cut out (added.c) > normalizers (normalize*.c, precompiled.c) > added tokens again, on normalised text >
- *   pre-tokenizers (split.c) > the model, piece by piece (bpe.c, wordpiece.c, unigram.c) > truncation, the
- *   post-processor, padding (encoding.c, post.c)
+ *   added tokens cut out (added.c) > normalizers (normalize*.c, precompiled.c) > added tokens
+ *   again, on normalised text > pre-tokenizers (split.c) > the model, piece by piece (bpe.c,
+ *   wordpiece.c, unigram.c) > truncation, the post-processor, padding (encoding.c, post.c)
  *
  * and back through decoders (decode.c). config_*.c reads all parts from the file.
  *
- * Rules for files, in addition to JSON without repeated keys (base/json.h): at most 512 MiB. Ids from 0 to 2^31 - 1, each once, the
- * largest below 4 x entries. Both parts and the product of every merge are in the vocabulary. Special tokens and pieces of Unigram and
- * WordPiece have at most ACI_TOKEN_BYTES, added tokens are not empty. Sequences of steps nest at most 16 deep and have 64 steps in
- * all. Regular expressions are those supported by regex.h. Steps that are not known are an error.
+ * Rules for files, in addition to JSON without repeated keys (base/json.h): at most 512 MiB. Ids
+ * from 0 to 2^31 - 1, each once, the largest below 4 x entries. Both parts and the product of every
+ * merge are in the vocabulary. Special tokens and pieces of Unigram and WordPiece have at most
+ * ACI_TOKEN_BYTES, added tokens are not empty. Sequences of steps nest at most 16 deep and have 64
+ * steps in all. Regular expressions are those supported by regex.h. Steps that are not known are an
+ * error.
  *
  * Map of the folder:
  *
- *   tokenizer.c config_*.c              a tokenizer made from its file: config_steps.c, config_model.c, config_post.c, config_field.c
- *   encode.c encode_scratch.[ch]        encoding one text or many, with buffers, automata and cached words of one call
+ *   tokenizer.c config_*.c              a tokenizer made from its file: config_steps.c,
+ *                                       config_model.c, config_post.c, config_field.c
+ *   encode.c encode_scratch.[ch]        encoding one text or many, with buffers, automata and
+ *                                       cached words of one call
  *   text.c table.c                      text with its origins, and arrays, string tables and tries
  *   added.c normalize*.c precompiled.c  added tokens, normalizers
  *   split.c                             pre-tokenizers
  *   bpe.c wordpiece.c unigram.c         models
  *   encoding.[ch] post.c decode.c       results, post-processors, decoders
  *   train.[ch] train_merge.c            training of a byte-level BPE
- *   regex.h regex_*.[ch]                regular expressions in linear time: parse, class, look, fold and atomic make the tree, compile
- *                                       the program, dfa and run match it, regex_impl.h has the shared types
+ *   regex.h regex_*.[ch]                regular expressions in linear time: parse, class, look,
+ *                                       fold and atomic make the tree, compile the program, dfa and
+ *                                       run match it, regex_impl.h has the shared types
  *   unicode.[ch] unicode_impl.h         Unicode. gen/unicode.lua generates unicode_data.c */
 #ifndef ACI_TOKENIZER_H
 #define ACI_TOKENIZER_H
@@ -50,8 +55,9 @@ bool aci_text_copy(aci_text *t, const aci_text *src, uint32_t begin, uint32_t en
 /* Bytes of the original that [begin, end) came from. Begin < end. */
 void aci_text_span(const aci_text *t, uint32_t begin, uint32_t end, uint32_t *from, uint32_t *to);
 void aci_text_fini(aci_text *t);
-/* The characters of `in` are replaced one by one into `out`. change 0: the character stands for the next one. -n: for
- * that one and the n after it. 1: for none (it is new, with the origin of the one before). */
+/* The characters of `in` are replaced one by one into `out`. change 0: the character stands for the
+ * next one. -n: for that one and the n after it. 1: for none (it is new, with the origin of the one
+ * before). */
 typedef struct aci_rewrite {
   const aci_text *in;
   aci_text *out;
@@ -70,7 +76,8 @@ typedef struct aci_pieces {
 } aci_pieces;
 bool aci_piece_add(aci_pieces *l, uint32_t begin, uint32_t end, int32_t token);
 
-/* A token of the model: which bytes of the text, and whether its text is those bytes instead of the id's. */
+/* A token of the model: which bytes of the text, and whether its text is those bytes instead of the
+ * id's. */
 typedef struct aci_token {
   uint32_t id, begin, end, as_written;
 } aci_token;
@@ -129,8 +136,8 @@ typedef struct aci_find {
   bool any;
 } aci_find; /* {0} before the first */
 void aci_pattern_begin(aci_encode_scratch *w, const aci_pattern *p, size_t n);
-ac_status aci_pattern_next(aci_encode_scratch *w, const aci_pattern *p, const char *s, size_t n, aci_find *f,
-                           size_t *begin, size_t *end, bool *found, ac_err *e);
+ac_status aci_pattern_next(aci_encode_scratch *w, const aci_pattern *p, const char *s, size_t n,
+                           aci_find *f, size_t *begin, size_t *end, bool *found, ac_err *e);
 
 /* ---- steps ---- */
 typedef enum aci_norm_kind {
@@ -258,9 +265,11 @@ typedef struct aci_model {
   bool fuse_unk, ignore_merges;
   ac_text prefix, suffix;
   uint32_t *
-      joined; /* of chars that are neighbours in a merged token, by aci_joined_bit. NULL: pieces are not cut */
+      /* of chars that are neighbours in a merged token, by aci_joined_bit. NULL: pieces are not
+       * cut */
+      joined;
   int64_t ascii[128]; /* ids of its characters, -1: none */
-  bool raw;        /* pieces come as bytes that ByteLevel would have changed one to one */
+  bool raw;           /* pieces come as bytes that ByteLevel would have changed one to one */
   uint32_t byte_id[256];
   aci_map raw_vocab; /* for ignore_merges: by the bytes that a token stands for */
   char *raw_text;
@@ -283,7 +292,8 @@ typedef struct aci_added {
 
 struct ac_tokenizer {
   aci_json_doc *doc; /* strings of all parts lie in it */
-  uint8_t *seen;     /* while the file is read: a bit for each member that a reader asked for (config_members.c) */
+  /* while the file is read: a bit for each member that a reader asked for (config_members.c) */
+  uint8_t *seen;
   aci_norm *norm;
   aci_pre *pre;
   aci_post *post;
@@ -303,7 +313,7 @@ struct ac_tokenizer {
   ac_truncation truncation;
   ac_padding padding;
   bool truncates, pads, needs_origin; /* needs_origin: a step needs the origin of a piece */
-  struct aci_encode_scratch_list *scratch_list;            /* encode_scratch.h */
+  struct aci_encode_scratch_list *scratch_list; /* encode_scratch.h */
 };
 
 /* ---- the working state of one call. Several wait in the tokenizer ---- */
@@ -368,21 +378,24 @@ bool aci_grow(void **p, size_t *cap, size_t n, size_t size);
 #define ACI_GROW(p, cap, n) ((n) <= (cap) || aci_grow((void **)&(p), &(cap), (n), sizeof *(p)))
 
 /* ---- the way of a text ---- */
-ac_status aci_normalize(aci_encode_scratch *w, const aci_text *src, uint32_t begin, uint32_t end, aci_text **out,
-                        ac_err *e);
-ac_status aci_normalize_form(aci_encode_scratch *w, aci_text *in, aci_text *out, bool compatible, bool compose,
-                             ac_err *e);
+ac_status aci_normalize(aci_encode_scratch *w, const aci_text *src, uint32_t begin, uint32_t end,
+                        aci_text **out, ac_err *e);
+ac_status aci_normalize_form(aci_encode_scratch *w, aci_text *in, aci_text *out, bool compatible,
+                             bool compose, ac_err *e);
 ac_status aci_charsmap_new(const char *base64, size_t n, aci_charsmap **out, ac_err *e);
 void aci_charsmap_free(aci_charsmap *m);
-ac_status aci_charsmap_apply(const aci_charsmap *m, aci_text *in, aci_text *out, bool *changed, ac_err *e);
+ac_status aci_charsmap_apply(const aci_charsmap *m, aci_text *in, aci_text *out, bool *changed,
+                             ac_err *e);
 /* w->a, w->p in and out. */
 ac_status aci_added_find(aci_encode_scratch *w, bool normalised, bool split_special, ac_err *e);
 ac_status aci_pre_tokenize(aci_encode_scratch *w, bool keep_raw, ac_err *e);
-ac_status aci_tokenize_piece(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
+ac_status aci_tokenize_piece(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at,
+                             ac_err *e);
 ac_status aci_bpe(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
 ac_status aci_wordpiece(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
 ac_status aci_unigram(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
-bool aci_token_add(aci_encode_scratch *w, uint32_t id, uint32_t begin, uint32_t end, bool as_written);
+bool aci_token_add(aci_encode_scratch *w, uint32_t id, uint32_t begin, uint32_t end,
+                   bool as_written);
 
 /* ---- ByteLevel's alphabet ---- */
 uint32_t aci_byte_char(unsigned char byte); /* the character that stands for it */
@@ -390,7 +403,8 @@ int aci_char_byte(uint32_t c);              /* -1: none */
 
 /* ---- parts of a tokenizer that other files of text/ make ---- */
 /* json: the text that the document was made of */
-ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, const char *json, size_t n, ac_err *e);
+ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, const char *json, size_t n,
+                         ac_err *e);
 ac_status aci_read_steps(ac_tokenizer *t, const aci_json *root, ac_err *e);
 ac_status aci_read_post(ac_tokenizer *t, const aci_json *o, ac_err *e);
 ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where, aci_pattern *out,
@@ -410,8 +424,8 @@ ac_status aci_field_text(const aci_fields *f, const char *name, bool needed, ac_
                          ac_err *e); /* null, absent: s NULL */
 ac_status aci_field_bool(const aci_fields *f, const char *name, int fallback, bool *out,
                          ac_err *e); /* fallback -1: needed */
-ac_status aci_field_count(const aci_fields *f, const char *name, int64_t fallback, int64_t most, int64_t *out,
-                          ac_err *e);
+ac_status aci_field_count(const aci_fields *f, const char *name, int64_t fallback, int64_t most,
+                          int64_t *out, ac_err *e);
 ac_status aci_field_char(const aci_fields *f, const char *name, uint32_t *out, ac_err *e);
 
 /* config_members.c: between open and close, a member that no reader asks for is warned of. */

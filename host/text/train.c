@@ -1,5 +1,5 @@
-/* Training of a byte-level BPE: counts words, has train_merge.c learn from them, and writes the result as the text of a
- * tokenizer.json, from which the tokenizer is made. */
+/* Training of a byte-level BPE: counts words, has train_merge.c learn from them, and writes the
+ * result as the text of a tokenizer.json, from which the tokenizer is made. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,8 @@ ac_status ac_bpe_trainer_new(const ac_bpe_options *o, ac_bpe_trainer **out, ac_e
   for (size_t i = 0, at = 0; st == AC_OK && i < o->n_special; at += o->special[i++].n) {
     if (o->special[i].n == 0 || o->special[i].n > ACI_TOKEN_BYTES ||
         !aci_utf8_valid(o->special[i].s, o->special[i].n))
-      st = AC_FAIL(e, INVALID, "train_bpe: special token %zu is empty, too long or not UTF-8", i + 1);
+      st = AC_FAIL(e, INVALID, "train_bpe: special token %zu is empty, too long or not UTF-8",
+                   i + 1);
     memcpy(b->special_text + at, o->special[i].s, o->special[i].n);
     b->special[i] = (ac_text){b->special_text + at, o->special[i].n};
   }
@@ -70,7 +71,8 @@ static bool count_word(ac_bpe_trainer *b, const char *s, size_t n) {
   b->left = n > BLOCK ? 0 : b->left - n;
   int64_t was;
   const size_t number = b->map.n;
-  if (!ACI_GROW(b->count, b->cap_count, number + 1) || !aci_map_add(&b->map, to, n, (uint32_t)number, &was))
+  if (!ACI_GROW(b->count, b->cap_count, number + 1) ||
+      !aci_map_add(&b->map, to, n, (uint32_t)number, &was))
     return false;
   b->count[number] = 1;
   return true;
@@ -111,13 +113,15 @@ static void put_model(ac_bpe_trainer *b, aci_json_writer *w) {
   aci_json_begin(w, true);
   aci_json_key(w, "type", 4);
   put_string(w, "BPE");
-  for (const char *const *k = (const char *const[]){"dropout", "unk_token", "continuing_subword_prefix",
-                                                    "end_of_word_suffix", NULL};
+  for (const char *const *k =
+           (const char *const[]){"dropout", "unk_token", "continuing_subword_prefix",
+                                 "end_of_word_suffix", NULL};
        *k != NULL; k++) {
     aci_json_key(w, *k, strlen(*k));
     aci_json_null(w);
   }
-  for (const char *const *k = (const char *const[]){"fuse_unk", "byte_fallback", "ignore_merges", NULL};
+  for (const char *const *k =
+           (const char *const[]){"fuse_unk", "byte_fallback", "ignore_merges", NULL};
        *k != NULL; k++) {
     aci_json_key(w, *k, strlen(*k));
     aci_json_bool(w, false);
@@ -169,7 +173,9 @@ ac_status ac_bpe_trainer_finish(ac_bpe_trainer *b, ac_tokenizer **out, ac_err *e
     }
   }
   for (int k = 0; k < 3; k++) {
-    aci_strbuf_puts(&s, k == 0 ? "],\"pre_tokenizer\":" : k == 1 ? ",\"post_processor\":" : ",\"decoder\":");
+    aci_strbuf_puts(&s, k == 0   ? "],\"pre_tokenizer\":"
+                        : k == 1 ? ",\"post_processor\":"
+                                 : ",\"decoder\":");
     aci_strbuf_printf(&s, level, k == 0 && !b->o.add_prefix_space ? "false" : "true");
   }
   aci_strbuf_puts(&s, ",\"model\":");

@@ -1,4 +1,5 @@
-/* The inside of a BPE trainer, for train.c, which counts words and writes the file, and train_merge.c, which learns. */
+/* The inside of a BPE trainer, for train.c, which counts words and writes the file, and
+ * train_merge.c, which learns. */
 #ifndef ACI_TEXT_TRAIN_H
 #define ACI_TEXT_TRAIN_H
 #include "text/tokenizer.h"

@@ -1,6 +1,6 @@
-/* Learning of merges: the most frequent pair is merged everywhere, again and again. Ties go to the pair of the smaller ids, and
- * pairs that come into being later wait in entries of their own, as in the package `tokenizers`, whose merges these are.
- * Called by train.c. */
+/* Learning of merges: the most frequent pair is merged everywhere, again and again. Ties go to the
+ * pair of the smaller ids, and pairs that come into being later wait in entries of their own, as in
+ * the package `tokenizers`, whose merges these are. Called by train.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@ static int64_t token_id(ac_bpe_trainer *b, const char *s, size_t n, uint32_t cha
   const int64_t known = aci_map_get(&b->ids, s, n);
   if (known >= 0) return known;
   int64_t was;
-  if (!ACI_GROW(b->token, b->cap_token, b->n_token + 1) || !ACI_GROW(b->kept, b->cap_kept, b->n_token + 1))
+  if (!ACI_GROW(b->token, b->cap_token, b->n_token + 1) ||
+      !ACI_GROW(b->kept, b->cap_kept, b->n_token + 1))
     return -1;
   char *own = malloc(n + 1);
   if (own == NULL) return -1;
@@ -24,7 +25,8 @@ static int64_t token_id(ac_bpe_trainer *b, const char *s, size_t n, uint32_t cha
   b->token[b->n_token].n = (uint32_t)n;
   b->token[b->n_token].chars = chars;
   b->n_token++;
-  return aci_map_add(&b->ids, own, n, (uint32_t)(b->n_token - 1), &was) ? (int64_t)b->n_token - 1 : -1;
+  return aci_map_add(&b->ids, own, n, (uint32_t)(b->n_token - 1), &was) ? (int64_t)b->n_token - 1
+                                                                        : -1;
 }
 
 static ac_status first_tokens(ac_bpe_trainer *b, uint32_t byte_id[256], ac_err *e) {
@@ -77,7 +79,8 @@ static int64_t *count_of(ac_bpe_trainer *b, uint64_t pair) {
     b->cap_pairs = cap;
   }
   size_t k = (size_t)(pair * 0x9E3779B97F4A7C15u >> 20) & (b->cap_pairs - 1);
-  while (b->pairs[k].pair != UINT64_MAX && b->pairs[k].pair != pair) k = (k + 1) & (b->cap_pairs - 1);
+  while (b->pairs[k].pair != UINT64_MAX && b->pairs[k].pair != pair)
+    k = (k + 1) & (b->cap_pairs - 1);
   if (b->pairs[k].pair == UINT64_MAX) {
     b->pairs[k] = (aci_pair_count){pair, 0};
     b->n_pairs++;
@@ -92,7 +95,8 @@ static bool before(const aci_pair_entry *a, const aci_pair_entry *b) {
 static bool push(ac_bpe_trainer *b, aci_pair_entry x) {
   if (!ACI_GROW(b->heap, b->cap_heap, b->n_heap + 1)) return false;
   size_t i = b->n_heap++;
-  for (; i > 0 && before(&x, &b->heap[(i - 1) / 2]); i = (i - 1) / 2) b->heap[i] = b->heap[(i - 1) / 2];
+  for (; i > 0 && before(&x, &b->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    b->heap[i] = b->heap[(i - 1) / 2];
   b->heap[i] = x;
   return true;
 }
@@ -201,7 +205,8 @@ static ac_status learn(ac_bpe_trainer *b, ac_err *e) {
     aci_strbuf_add(&text, b->kept[left], b->token[left].n);
     aci_strbuf_add(&text, b->kept[right], b->token[right].n);
     const int64_t id =
-        text.failed ? -1 : token_id(b, text.s, text.len, b->token[left].chars + b->token[right].chars);
+        text.failed ? -1
+                    : token_id(b, text.s, text.len, b->token[left].chars + b->token[right].chars);
     if (id < 0 || !ACI_GROW(b->merge, b->cap_merge, b->n_merge + 1)) st = aci_no_memory(e);
     else b->merge[b->n_merge++] = top.pair;
     for (uint32_t i = 0; st == AC_OK && i < top.n; i++)

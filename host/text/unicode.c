@@ -1,5 +1,6 @@
-/* Tables of Unicode, unpacked from unicode_data.c on first use: a page table of 16 bits per code point (category, age,
- * grapheme class and four flags) and sorted lists for the rest. Used by all of text/. */
+/* Tables of Unicode, unpacked from unicode_data.c on first use: a page table of 16 bits per code
+ * point (category, age, grapheme class and four flags) and sorted lists for the rest. Used by all
+ * of text/. */
 #include "text/unicode.h"
 
 #include <pthread.h>
@@ -115,7 +116,8 @@ static void read_decompositions(uint16_t *cells) {
     U.from[U.n_from] = c;
     U.part_at[U.n_from] = (uint16_t)parts;
     U.compatible[U.n_from++] = (head & 2) != 0;
-    for (uint32_t i = 0; i < n; i++) U.part[parts++] = was = (uint32_t)((int32_t)was + difference(&r));
+    for (uint32_t i = 0; i < n; i++)
+      U.part[parts++] = was = (uint32_t)((int32_t)was + difference(&r));
     cells[c] |= HAS_DECOMPOSITION;
     if (!(head & 1)) {
       U.pairs[U.n_pairs++] = (pair){U.part[parts - 2], was, c};
@@ -240,17 +242,19 @@ bool aci_uni_is_space(uint32_t c) {
 
 bool aci_uni_is_word(uint32_t c) {
   if (aci_uni_is(c, ACI_UNI_16,
-                 ACI_UNI_L | ACI_UNI_M | ACI_UNI_BIT(ACI_ND) | ACI_UNI_BIT(ACI_NL) | ACI_UNI_BIT(ACI_PC)))
+                 ACI_UNI_L | ACI_UNI_M | ACI_UNI_BIT(ACI_ND) | ACI_UNI_BIT(ACI_NL) |
+                     ACI_UNI_BIT(ACI_PC)))
     return true;
   /* symbols that are alphabetic: circled and squared letters */
-  return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
-         (c >= 0x1F170 && c <= 0x1F189);
+  return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+         (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
 bool aci_uni_is_combining(uint32_t c) { return c >= 0x300 && aci_uni_is(c, ACI_UNI_9, ACI_UNI_M); }
 
 bool aci_uni_is_punctuation(uint32_t c) {
-  if (c < 0x80) return c > 32 && c < 127 && !((c | 32) >= 'a' && (c | 32) <= 'z') && !(c >= '0' && c <= '9');
+  if (c < 0x80)
+    return c > 32 && c < 127 && !((c | 32) >= 'a' && (c | 32) <= 'z') && !(c >= '0' && c <= '9');
   return aci_uni_is(c, ACI_UNI_8, ACI_UNI_P);
 }
 
@@ -404,7 +408,8 @@ size_t aci_uni_grapheme(const char *s, size_t n) {
     const int b = break_class(aci_utf8_next(&next));
     bool joined;
     if (a == G_CR) joined = b == G_LF;
-    else if (a == G_LF || a == G_CONTROL || b == G_CR || b == G_LF || b == G_CONTROL) joined = false;
+    else if (a == G_LF || a == G_CONTROL || b == G_CR || b == G_LF || b == G_CONTROL)
+      joined = false;
     else if (b == G_EXTEND || b == G_ZWJ || b == G_SPACING || a == G_PREPEND) joined = true;
     else if (a == G_L) joined = b == G_L || b == G_V || b == G_LV || b == G_LVT;
     else if (a == G_LV || a == G_V) joined = b == G_V || b == G_T;
@@ -421,8 +426,9 @@ size_t aci_uni_grapheme(const char *s, size_t n) {
 }
 
 int aci_uni_script(const char *name, size_t n) {
-  static const char *const names[] = {"Han",      "Hiragana", "Katakana", "Hangul", "Latin",      "Greek",
-                                      "Cyrillic", "Arabic",   "Hebrew",   "Thai",   "Devanagari", "Bopomofo"};
+  static const char *const names[] = {"Han",    "Hiragana", "Katakana",   "Hangul",
+                                      "Latin",  "Greek",    "Cyrillic",   "Arabic",
+                                      "Hebrew", "Thai",     "Devanagari", "Bopomofo"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (strlen(names[i]) == n && memcmp(names[i], name, n) == 0) return (int)i + 1;
   return 0;

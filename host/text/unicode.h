@@ -1,8 +1,9 @@
 /* Properties of code points from Unicode, for normalizers, pre-tokenizers and regular expressions.
  *
- * Token ids depend on the version of Unicode that a step knows, and the steps of published tokenizers know different
- * ones: normalisation and combining marks 9.0, the categories of BERT's cleaning and punctuation 8.0, regular
- * expressions 16.0, digits and lower case 17.0. The tables have version 17.0 with the age of each code point. */
+ * Token ids depend on the version of Unicode that a step knows, and the steps of published
+ * tokenizers know different ones: normalisation and combining marks 9.0, the categories of BERT's
+ * cleaning and punctuation 8.0, regular expressions 16.0, digits and lower case 17.0. The tables
+ * have version 17.0 with the age of each code point. */
 #ifndef ACI_UNICODE_H
 #define ACI_UNICODE_H
 #include "accel/base.h"
@@ -60,23 +61,27 @@ aci_uni_category aci_uni_category_of(uint32_t c, int version);
 static inline bool aci_uni_is(uint32_t c, int version, uint32_t bits) {
   return (bits >> aci_uni_category_of(c, version) & 1) != 0;
 }
-/* The i-th run of code points of one category in every version, in order and without gaps. False: there are no more. */
+/* The i-th run of code points of one category in every version, in order and without gaps. False:
+ * there are no more. */
 bool aci_uni_run(size_t i, uint32_t *first, uint32_t *last);
 
 bool aci_uni_is_space(uint32_t c); /* White_Space */
-bool aci_uni_is_word(uint32_t c);  /* \w of 16.0: letters, marks, decimal and letter numbers, connectors */
+/* \w of 16.0: letters, marks, decimal and letter numbers, connectors */
+bool aci_uni_is_word(uint32_t c);
 bool aci_uni_is_combining(uint32_t c);   /* a mark in 9.0 */
 bool aci_uni_is_punctuation(uint32_t c); /* of ASCII, or P in 8.0 */
 /* Lower case in 17.0. *more is a second code point, or 0. */
 uint32_t aci_uni_lower(uint32_t c, uint32_t *more);
-/* Calls fn for all pairs of code points that are the same when case is ignored (simple folding). The caller must
- * derive the pairs that follow from several. */
+/* Calls fn for all pairs of code points that are the same when case is ignored (simple folding).
+ * The caller must derive the pairs that follow from several. */
 void aci_uni_case_pairs(void (*fn)(void *user, uint32_t a, uint32_t b), void *user);
 
 uint32_t aci_uni_fold(uint32_t c); /* simple folding */
-/* The i-th code point that folds to several when case is ignored. Returns their number. 0: there are no more. */
+/* The i-th code point that folds to several when case is ignored. Returns their number. 0: there
+ * are no more. */
 int aci_uni_full_fold(size_t i, uint32_t *c, uint32_t out[3]);
-/* The i-th run of code points that are not letters, but alphabetic, lower or upper case. False: there are no more. */
+/* The i-th run of code points that are not letters, but alphabetic, lower or upper case. False:
+ * there are no more. */
 enum { ACI_UNI_ALPHABETIC = 1, ACI_UNI_LOWER = 2, ACI_UNI_UPPER = 4 };
 bool aci_uni_other(size_t i, uint32_t *first, uint32_t *last, uint32_t *bits);
 

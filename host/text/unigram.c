@@ -1,5 +1,5 @@
-/* Unigram: the pieces with the highest sum of scores (Viterbi's algorithm). Among equal sums the path found first. Called
- * by encode_scratch.c. */
+/* Unigram: the pieces with the highest sum of scores (Viterbi's algorithm). Among equal sums the
+ * path found first. Called by encode_scratch.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -23,32 +23,37 @@ static ac_status find_best(aci_encode_scratch *w, const char *s, uint32_t n, ac_
       const int32_t id = m->trie.value[node];
       if (id < 0) continue;
       const double score = m->score[id] + here;
-      if (r[end].from < 0 || score > r[end].score) r[end] = (aci_reach){score, (int32_t)i, (uint32_t)id};
+      if (r[end].from < 0 || score > r[end].score)
+        r[end] = (aci_reach){score, (int32_t)i, (uint32_t)id};
       single = single || end == i + k;
     }
     if (single) continue;
     const double score = m->unk_score + here;
     if (r[i + k].from >= 0 && score <= r[i + k].score) continue;
     if (m->unk < 0)
-      return AC_FAIL(e, INVALID, "tokenizer: a text needs the unknown token, and unk_id names none");
+      return AC_FAIL(e, INVALID,
+                     "tokenizer: a text needs the unknown token, and unk_id names none");
     r[i + k] = (aci_reach){score, (int32_t)i, (uint32_t)m->unk};
   }
   return AC_OK;
 }
 
-static ac_status add_unknown(aci_encode_scratch *w, const char *s, uint32_t begin, uint32_t end, uint32_t at,
-                             ac_err *e) {
+static ac_status add_unknown(aci_encode_scratch *w, const char *s, uint32_t begin, uint32_t end,
+                             uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
   /* unknown characters that are joined may spell a piece */
   const int64_t known = aci_map_get(&m->vocab, s + begin, end - begin);
   if (known >= 0)
-    return aci_token_add(w, (uint32_t)known, at + begin, at + end, false) ? AC_OK : aci_no_memory(e);
+    return aci_token_add(w, (uint32_t)known, at + begin, at + end, false) ? AC_OK
+                                                                          : aci_no_memory(e);
   bool bytes = m->byte_fallback;
   for (uint32_t i = begin; bytes && i < end; i++) bytes = m->byte_token[(unsigned char)s[i]] >= 0;
   if (!bytes)
-    return aci_token_add(w, (uint32_t)m->unk, at + begin, at + end, true) ? AC_OK : aci_no_memory(e);
+    return aci_token_add(w, (uint32_t)m->unk, at + begin, at + end, true) ? AC_OK
+                                                                          : aci_no_memory(e);
   for (uint32_t i = begin; i < end; i++)
-    if (!aci_token_add(w, (uint32_t)m->byte_token[(unsigned char)s[i]], at + begin, at + end, false))
+    if (!aci_token_add(w, (uint32_t)m->byte_token[(unsigned char)s[i]], at + begin, at + end,
+                       false))
       return aci_no_memory(e);
   return AC_OK;
 }

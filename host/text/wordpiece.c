@@ -1,5 +1,6 @@
-/* WordPiece: of each word the longest piece of the vocabulary, then of the rest, with a prefix that marks continuations. A word that
- * cannot be split so is unknown as a whole. WordLevel, the whole word or nothing, is here as well. Called by encode_scratch.c. */
+/* WordPiece: of each word the longest piece of the vocabulary, then of the rest, with a prefix that
+ * marks continuations. A word that cannot be split so is unknown as a whole. WordLevel, the whole
+ * word or nothing, is here as well. Called by encode_scratch.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -8,7 +9,8 @@
 static ac_status unknown(aci_encode_scratch *w, uint32_t n, uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
   if (m->unk < 0)
-    return AC_FAIL(e, INVALID, "tokenizer: unk_token is not in the vocabulary, and the text needs it");
+    return AC_FAIL(e, INVALID,
+                   "tokenizer: unk_token is not in the vocabulary, and the text needs it");
   return aci_token_add(w, (uint32_t)m->unk, at, at + n, false) ? AC_OK : aci_no_memory(e);
 }
 

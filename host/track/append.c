@@ -26,8 +26,11 @@ void aci_append_close(aci_append *a, const char *path) {
   if (a->fd < 0) return;
   ACI_AGAIN(rc, fsync(a->fd));
   if (rc != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
-    ac_log_write(AC_LOG_WARN, "track", "%s: cannot sync it, so its end may be lost on a power failure: %s", path, strerror(errno));
-  else if (rc == 0 && aci_sync_folder_of(path, &e) != AC_OK) ac_log_write(AC_LOG_WARN, "track", "%s", e.msg);
+    ac_log_write(AC_LOG_WARN, "track",
+                 "%s: cannot sync it, so its end may be lost on a power failure: %s", path,
+                 strerror(errno));
+  else if (rc == 0 && aci_sync_folder_of(path, &e) != AC_OK)
+    ac_log_write(AC_LOG_WARN, "track", "%s", e.msg);
   close(a->fd);
   a->fd = -1;
 }

@@ -1,11 +1,12 @@
-/* Sink: TensorBoard's event files. A file is records, each uint64 length, masked CRC-32C of these 8 bytes, data, masked CRC-32C of the
- * data, all little-endian. data is an Event of TensorBoard's event.proto. Called through ac_track_open_events.
+/* Sink: TensorBoard's event files. A file is records, each uint64 length, masked CRC-32C of these 8
+ * bytes, data, masked CRC-32C of the data, all little-endian. data is an Event of TensorBoard's
+ * event.proto. Called through ac_track_open_events.
  *
  *   Event     1 double wall_time, 2 int64 step, 3 string file_version (the first record), 5 Summary
  *   Summary   1 repeated Value { 1 string tag, 2 float simple_value, ... }
  *
- * Summaries that are more than a number come encoded (stdlib/accel/track/summary.lua). A file that ends within a record and cannot be
- * cut is abandoned, and a new one is started. */
+ * Summaries that are more than a number come encoded (stdlib/accel/track/summary.lua). A file that
+ * ends within a record and cannot be cut is abandoned, and a new one is started. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -43,7 +44,9 @@ static int varint_bytes(uint64_t v) {
   for (; v >= 0x80; v >>= 7) n++;
   return n;
 }
-static void put_key(aci_strbuf *b, int field, int wire) { put_varint(b, (uint64_t)(field << 3 | wire)); }
+static void put_key(aci_strbuf *b, int field, int wire) {
+  put_varint(b, (uint64_t)(field << 3 | wire));
+}
 static void put_bytes(aci_strbuf *b, int field, const char *p, size_t n) {
   put_key(b, field, BYTES);
   put_varint(b, n);
@@ -103,8 +106,8 @@ static ac_status open_file(events *s, ac_err *e) {
     if (*c == '/') *c = '_';
   for (;;) {
     aci_strbuf name = {0};
-    aci_strbuf_printf(&name, "%s/events.out.tfevents.%010lld.%s.%d.%u", s->folder, (long long)now, host,
-                      (int)getpid(), atomic_fetch_add(&counter, 1));
+    aci_strbuf_printf(&name, "%s/events.out.tfevents.%010lld.%s.%d.%u", s->folder, (long long)now,
+                      host, (int)getpid(), atomic_fetch_add(&counter, 1));
     char *path = aci_strbuf_take(&name, NULL);
     if (path == NULL) return AC_FAIL(e, OOM, "no memory for a path");
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
@@ -176,7 +179,8 @@ ac_status ac_track_open_events(const char *folder, ac_track **out, ac_err *e) {
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for an event file");
   s->file.fd = -1;
   s->folder = strdup(folder);
-  const ac_status st = s->folder == NULL ? AC_FAIL(e, OOM, "no memory for a path") : open_file(s, e);
+  const ac_status st =
+      s->folder == NULL ? AC_FAIL(e, OOM, "no memory for a path") : open_file(s, e);
   if (st != AC_OK) {
     close_events(s);
     return st;

@@ -1,5 +1,6 @@
-/* Usage of GPUs (gpu.h). NVML is loaded with the first sample, in the writer's thread, never in a step. The needed calls are declared here:
- * they have had one form since NVML 5 (2013), so no toolkit is needed to build. */
+/* Usage of GPUs (gpu.h). NVML is loaded with the first sample, in the writer's thread, never in a
+ * step. The needed calls are declared here: they have had one form since NVML 5 (2013), so no
+ * toolkit is needed to build. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +18,15 @@ typedef struct nvml_memory {
   unsigned long long total, free, used; /* bytes */
 } nvml_memory;
 
-/* Calls of the library: name, arguments. A device is an opaque pointer, a result 0 or the code of an error. */
-#define NVML_CALLS(X)                                         \
-  X(nvmlInit_v2, (void))                                      \
-  X(nvmlShutdown, (void))                                     \
-  X(nvmlDeviceGetCount_v2, (unsigned *))                      \
-  X(nvmlDeviceGetHandleByIndex_v2, (unsigned, void **))       \
-  X(nvmlDeviceGetUtilizationRates, (void *, nvml_rates *))    \
-  X(nvmlDeviceGetMemoryInfo, (void *, nvml_memory *))         \
+/* Calls of the library: name, arguments. A device is an opaque pointer, a result 0 or the code of
+ * an error. */
+#define NVML_CALLS(X)                                           \
+  X(nvmlInit_v2, (void))                                        \
+  X(nvmlShutdown, (void))                                       \
+  X(nvmlDeviceGetCount_v2, (unsigned *))                        \
+  X(nvmlDeviceGetHandleByIndex_v2, (unsigned, void **))         \
+  X(nvmlDeviceGetUtilizationRates, (void *, nvml_rates *))      \
+  X(nvmlDeviceGetMemoryInfo, (void *, nvml_memory *))           \
   X(nvmlDeviceGetTemperature, (void *, int sensor, unsigned *)) \
   X(nvmlDeviceGetPowerUsage, (void *, unsigned *milliwatts))
 
@@ -53,7 +55,7 @@ static void load(aci_gpus *g) {
     return;
   }
   struct aci_nvml *lib = calloc(1, sizeof *lib);
-#define X(name, args) && take(h, #name, &lib->name, sizeof lib->name)
+#define X(name, args) &&take(h, #name, &lib->name, sizeof lib->name)
   const bool whole = lib != NULL NVML_CALLS(X);
 #undef X
   const int code = whole ? lib->nvmlInit_v2() : -1;
@@ -67,8 +69,8 @@ static void load(aci_gpus *g) {
   unsigned n = 0;
   if (lib->nvmlDeviceGetCount_v2(&n) != NVML_SUCCESS) n = 0;
   g->n = n < ACI_GPUS ? n : ACI_GPUS;
-  for (unsigned i = 0; i < g->n; i++)
-    if (lib->nvmlDeviceGetHandleByIndex_v2(i, &g->device[i]) != NVML_SUCCESS) g->device[i] = NULL; /* lost, or another user's */
+  for (unsigned i = 0; i < g->n; i++) /* lost, or another user's */
+    if (lib->nvmlDeviceGetHandleByIndex_v2(i, &g->device[i]) != NVML_SUCCESS) g->device[i] = NULL;
 }
 
 static void sample(const struct aci_nvml *lib, void *device, aci_gpu_sample *out) {
@@ -77,7 +79,8 @@ static void sample(const struct aci_nvml *lib, void *device, aci_gpu_sample *out
   unsigned celsius, milliwatts;
   out->has[0] = lib->nvmlDeviceGetUtilizationRates(device, &rates) == NVML_SUCCESS;
   out->has[1] = lib->nvmlDeviceGetMemoryInfo(device, &memory) == NVML_SUCCESS;
-  out->has[2] = lib->nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &celsius) == NVML_SUCCESS;
+  out->has[2] =
+      lib->nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &celsius) == NVML_SUCCESS;
   out->has[3] = lib->nvmlDeviceGetPowerUsage(device, &milliwatts) == NVML_SUCCESS;
   if (out->has[0]) out->value[0] = rates.gpu;
   if (out->has[1]) out->value[1] = (double)memory.used / (1 << 20);

@@ -1,4 +1,5 @@
-/* The server of accel/http.h, over libmicrohttpd in the mode in which its caller polls: no threads, no locks. */
+/* The server of accel/http.h, over libmicrohttpd in the mode in which its caller polls: no threads,
+ * no locks. */
 #include "accel/http.h"
 
 #include <dlfcn.h>
@@ -17,10 +18,19 @@
 #include "base/strbuf.h"
 #include "comm/segment.h"
 
-#define FUNCTIONS(X)                                                                                             \
-  X(start_daemon) X(stop_daemon) X(run) X(get_daemon_info) X(get_timeout) X(create_response_from_buffer)         \
-  X(create_response_from_callback) X(add_response_header) X(queue_response) X(destroy_response)                  \
-  X(lookup_connection_value) X(suspend_connection) X(resume_connection) X(get_version) X(get_connection_info)
+#define FUNCTIONS(X)               \
+  X(start_daemon)                  \
+  X(stop_daemon)                   \
+  X(run)                           \
+  X(get_daemon_info)               \
+  X(get_timeout)                   \
+  X(create_response_from_buffer)   \
+  X(create_response_from_callback) \
+  X(add_response_header)           \
+  X(queue_response)                \
+  X(destroy_response)              \
+  X(lookup_connection_value)       \
+  X(suspend_connection) X(resume_connection) X(get_version) X(get_connection_info)
 
 typedef struct library {
 #define X(name) __typeof__(MHD_##name) *name;
@@ -31,7 +41,8 @@ typedef struct library {
 enum { BLOCK = 64 << 10, IDLE_SECONDS = 120, CONNECTIONS = 512, WATCH_MS = 1000 };
 
 /* A connection has authenticated once a request of it got an answer other than 401, 403 and 405. */
-static const aci_gate_limits limits = {.most = 64, .of_source = 64, .ns = 10 * INT64_C(1000000000), .bytes = 1 << 20};
+static const aci_gate_limits limits = {
+    .most = 64, .of_source = 64, .ns = 10 * INT64_C(1000000000), .bytes = 1 << 20};
 
 /* A request under way, and the stream that its answer may be. */
 struct ac_http_request {
@@ -39,7 +50,7 @@ struct ac_http_request {
   struct MHD_Connection *connection;
   const char *method, *path;
   uint64_t id;
-  aci_strbuf body;    /* of the request */
+  aci_strbuf body; /* of the request */
   bool too_long;
   aci_strbuf waiting; /* unsent bytes of the stream */
   size_t sent;        /* of waiting */
@@ -68,7 +79,9 @@ static bool take(void *from, const char *name, void *to, size_t n) {
 static ac_status load(library *l, ac_err *e) {
   void *lib = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (lib == NULL)
-    return AC_FAIL(e, UNSUPPORTED, "the page needs libmicrohttpd, which is not installed here (package libmicrohttpd12)");
+    return AC_FAIL(
+        e, UNSUPPORTED,
+        "the page needs libmicrohttpd, which is not installed here (package libmicrohttpd12)");
 #define X(name) take(lib, "MHD_" #name, &l->name, sizeof l->name) &&
   if (FUNCTIONS(X) true) return AC_OK;
 #undef X
@@ -107,17 +120,21 @@ static struct MHD_Response *response_of(ac_http_request *r, const ac_http_answer
     if (a->n > 0) aci_strbuf_add(&r->waiting, a->body, a->n);
     response = l->create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, feed, r, NULL);
   } else {
-    response = l->create_response_from_buffer(a->n, (void *)(uintptr_t)a->body, MHD_RESPMEM_MUST_COPY);
+    response =
+        l->create_response_from_buffer(a->n, (void *)(uintptr_t)a->body, MHD_RESPMEM_MUST_COPY);
   }
-  for (int i = 0; response != NULL && a->headers[i] != NULL; i += 2) l->add_response_header(response, a->headers[i], a->headers[i + 1]);
+  for (int i = 0; response != NULL && a->headers[i] != NULL; i += 2)
+    l->add_response_header(response, a->headers[i], a->headers[i + 1]);
   return response;
 }
 
 /* ---- connections that have not authenticated. The place of one, plus 1, is the context of its socket ---- */
 /* -1: it has authenticated. */
 static int place_of(const ac_http *h, struct MHD_Connection *connection) {
-  const union MHD_ConnectionInfo *i = h->lib.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT),
-                                 *fd = h->lib.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  const union MHD_ConnectionInfo *i = h->lib.get_connection_info(
+                                     connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT),
+                                 *fd = h->lib.get_connection_info(
+                                     connection, MHD_CONNECTION_INFO_CONNECTION_FD);
   const int at = i == NULL || fd == NULL ? -1 : (int)(intptr_t)i->socket_context - 1;
   return at >= 0 && h->gate.place[at].taken && h->waiting[at] == fd->connect_fd ? at : -1;
 }
@@ -128,14 +145,17 @@ static void refuse(ac_http *h, int place, const char *why) {
   aci_gate_refuse(&h->gate, place, "127.0.0.1", why, "");
 }
 
-static void connected(void *cls, struct MHD_Connection *connection, void **context, enum MHD_ConnectionNotificationCode code) {
+static void connected(void *cls, struct MHD_Connection *connection, void **context,
+                      enum MHD_ConnectionNotificationCode code) {
   ac_http *h = cls;
-  const union MHD_ConnectionInfo *fd = h->lib.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  const union MHD_ConnectionInfo *fd =
+      h->lib.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
   const int at = (int)(intptr_t)*context - 1;
   bool displaces;
   if (fd == NULL) return;
   if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-    if (at >= 0 && h->gate.place[at].taken && h->waiting[at] == fd->connect_fd) aci_gate_leave(&h->gate, at);
+    if (at >= 0 && h->gate.place[at].taken && h->waiting[at] == fd->connect_fd)
+      aci_gate_leave(&h->gate, at);
     return;
   }
   const int place = aci_gate_find(&h->gate, 0, aci_now_ns(), &displaces);
@@ -162,8 +182,9 @@ static bool watch(ac_http *h) {
   return some;
 }
 
-static enum MHD_Result access_handler(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
-                                      const char *version, const char *data, size_t *n_data, void **con_cls) {
+static enum MHD_Result access_handler(void *cls, struct MHD_Connection *connection, const char *url,
+                                      const char *method, const char *version, const char *data,
+                                      size_t *n_data, void **con_cls) {
   ac_http *h = cls;
   ac_http_request *r = *con_cls;
   (void)version;
@@ -203,7 +224,8 @@ static enum MHD_Result access_handler(void *cls, struct MHD_Connection *connecti
   return result;
 }
 
-static void completed(void *cls, struct MHD_Connection *connection, void **con_cls, enum MHD_RequestTerminationCode why) {
+static void completed(void *cls, struct MHD_Connection *connection, void **con_cls,
+                      enum MHD_RequestTerminationCode why) {
   ac_http *h = cls;
   ac_http_request *r = *con_cls;
   (void)connection, (void)why;
@@ -219,7 +241,9 @@ static void completed(void *cls, struct MHD_Connection *connection, void **con_c
 }
 
 ac_status ac_http_open(int port, ac_http **out, ac_err *e) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  struct sockaddr_in address = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)port),
+                                .sin_addr = {htonl(INADDR_LOOPBACK)}};
   if (port < 0 || port > 65535) return AC_FAIL(e, INVALID, "a port is 0 to 65535, got %d", port);
   ac_http *h = calloc(1, sizeof *h);
   if (h == NULL) return AC_FAIL(e, OOM, "no memory for a server");
@@ -227,12 +251,14 @@ ac_status ac_http_open(int port, ac_http **out, ac_err *e) {
   ac_status st = load(&h->lib, e);
   if (st == AC_OK) {
     errno = 0;
-    h->daemon = h->lib.start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, (uint16_t)port, NULL, NULL, access_handler, h,
-                                    MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&address, MHD_OPTION_NOTIFY_COMPLETED, completed, h,
-                                    MHD_OPTION_NOTIFY_CONNECTION, connected, h,
-                                    MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_LIMIT,
-                                    (unsigned)CONNECTIONS, MHD_OPTION_END);
-    if (h->daemon == NULL) st = AC_FAIL(e, IO, "cannot listen on 127.0.0.1:%d: %s", port, errno != 0 ? strerror(errno) : "it is taken");
+    h->daemon = h->lib.start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, (uint16_t)port, NULL, NULL, access_handler, h,
+        MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&address, MHD_OPTION_NOTIFY_COMPLETED, completed,
+        h, MHD_OPTION_NOTIFY_CONNECTION, connected, h, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_END);
+    if (h->daemon == NULL)
+      st = AC_FAIL(e, IO, "cannot listen on 127.0.0.1:%d: %s", port,
+                   errno != 0 ? strerror(errno) : "it is taken");
   }
   if (st != AC_OK) {
     free(h);
@@ -255,7 +281,8 @@ ac_status ac_http_poll(ac_http *h, double seconds, ac_http_handler handler, void
   if (watch(h) && ms > WATCH_MS) ms = WATCH_MS;
   if (h->lib.get_timeout(h->daemon, &soon) == MHD_YES && soon < (unsigned)ms) ms = (int)soon;
   struct pollfd fd = {.fd = h->epoll, .events = POLLIN};
-  if (poll(&fd, 1, ms) < 0 && errno != EINTR) return AC_FAIL(e, IO, "cannot wait for requests: %s", strerror(errno));
+  if (poll(&fd, 1, ms) < 0 && errno != EINTR)
+    return AC_FAIL(e, IO, "cannot wait for requests: %s", strerror(errno));
   h->handler = handler;
   h->user = user;
   const bool ok = h->lib.run(h->daemon) == MHD_YES;
@@ -322,9 +349,14 @@ uint64_t ac_http_stream(const ac_http_request *r) { return r->id; }
 
 #else
 
-#define ABSENT "the page needs libmicrohttpd, and this build was made without its header (package libmicrohttpd-dev)"
-ac_status ac_http_library(const char **version, ac_err *e) { return (void)version, AC_FAIL(e, UNSUPPORTED, ABSENT); }
-ac_status ac_http_open(int port, ac_http **out, ac_err *e) { return (void)port, (void)out, AC_FAIL(e, UNSUPPORTED, ABSENT); }
+#define ABSENT \
+  "the page needs libmicrohttpd, and this build was made without its header (package libmicrohttpd-dev)"
+ac_status ac_http_library(const char **version, ac_err *e) {
+  return (void)version, AC_FAIL(e, UNSUPPORTED, ABSENT);
+}
+ac_status ac_http_open(int port, ac_http **out, ac_err *e) {
+  return (void)port, (void)out, AC_FAIL(e, UNSUPPORTED, ABSENT);
+}
 /* Nobody has a server here. */
 int ac_http_port(const ac_http *h) { return (void)h, 0; }
 ac_status ac_http_poll(ac_http *h, double seconds, ac_http_handler handler, void *user, ac_err *e) {
@@ -334,10 +366,16 @@ ac_status ac_http_poll(ac_http *h, double seconds, ac_http_handler handler, void
 void ac_http_close(ac_http *h) { (void)h; }
 const char *ac_http_method(const ac_http_request *r) { return (void)r, ""; }
 const char *ac_http_path(const ac_http_request *r) { return (void)r, ""; }
-const char *ac_http_query(const ac_http_request *r, const char *name) { return (void)r, (void)name, NULL; }
-const char *ac_http_header(const ac_http_request *r, const char *name) { return (void)r, (void)name, NULL; }
+const char *ac_http_query(const ac_http_request *r, const char *name) {
+  return (void)r, (void)name, NULL;
+}
+const char *ac_http_header(const ac_http_request *r, const char *name) {
+  return (void)r, (void)name, NULL;
+}
 const char *ac_http_body(const ac_http_request *r, size_t *n) { return (void)r, *n = 0, ""; }
 uint64_t ac_http_stream(const ac_http_request *r) { return (void)r, 0; }
-bool ac_http_send(ac_http *h, uint64_t stream, const char *p, size_t n) { return (void)h, (void)stream, (void)p, (void)n, false; }
+bool ac_http_send(ac_http *h, uint64_t stream, const char *p, size_t n) {
+  return (void)h, (void)stream, (void)p, (void)n, false;
+}
 void ac_http_end(ac_http *h, uint64_t stream) { (void)h, (void)stream; }
 #endif

@@ -41,8 +41,9 @@ static ac_status begin(lines *s, const char *head, ac_err *e) {
   s->file.end = (uint64_t)sb.st_size;
   if (sb.st_size > 0 && pread(s->file.fd, &last, 1, sb.st_size - 1) == 1 && last != '\n')
     return aci_append_record(&s->file, s->path, "\n", 1, e);
-  return sb.st_size == 0 && head != NULL ? aci_append_record(&s->file, s->path, head, strlen(head), e)
-                                         : AC_OK;
+  return sb.st_size == 0 && head != NULL
+             ? aci_append_record(&s->file, s->path, head, strlen(head), e)
+             : AC_OK;
 }
 
 ac_status ac_track_open_lines(const char *path, const char *head, ac_track **out, ac_err *e) {
@@ -51,7 +52,8 @@ ac_status ac_track_open_lines(const char *path, const char *head, ac_track **out
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for a file of lines");
   s->file.fd = -1;
   s->path = strdup(path);
-  const ac_status st = s->path == NULL ? AC_FAIL(e, OOM, "no memory for a path") : begin(s, head, e);
+  const ac_status st =
+      s->path == NULL ? AC_FAIL(e, OOM, "no memory for a path") : begin(s, head, e);
   if (st != AC_OK) {
     close_lines(s);
     return st;

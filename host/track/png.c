@@ -1,5 +1,6 @@
-/* PNG files of pixels: a filter per row by the least sum of absolute differences, then deflate with one table of codes (RFC 1951, fixed
- * Huffman codes) and matches found by a hash of three bytes. Called through ac_png_encode. */
+/* PNG files of pixels: a filter per row by the least sum of absolute differences, then deflate with
+ * one table of codes (RFC 1951, fixed Huffman codes) and matches found by a hash of three bytes.
+ * Called through ac_png_encode. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,15 @@
 #include "base/crc32.h"
 #include "base/strbuf.h"
 
-enum { HASH_BITS = 15, WINDOW = 32768, MIN_MATCH = 3, MAX_MATCH = 258, TRIES = 16, MAX_SIDE = 16384, ADLER = 65521 };
+enum {
+  HASH_BITS = 15,
+  WINDOW = 32768,
+  MIN_MATCH = 3,
+  MAX_MATCH = 258,
+  TRIES = 16,
+  MAX_SIDE = 16384,
+  ADLER = 65521
+};
 
 typedef struct bits {
   aci_strbuf *out;
@@ -39,7 +48,8 @@ static void put_symbol(bits *b, uint32_t s) { /* literals, 256: end, 257 and mor
 static void put_match(bits *b, int length, int distance) {
   static const uint16_t from[] = {3,  4,  5,  6,  7,  8,  9,  10, 11,  13,  15,  17,  19,  23, 27,
                                   31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
-  static const uint8_t extra[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
+  static const uint8_t extra[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2,
+                                  2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
   int i = 28;
   while (from[i] > length) i--;
   put_symbol(b, 257 + (uint32_t)i);
@@ -110,8 +120,11 @@ static void filter_rows(const uint8_t *pixels, int64_t row, int height, int chan
       for (int64_t x = 0; x < row; x++) {
         const int a = x >= channels ? at[x - channels] : 0, b = above != NULL ? above[x] : 0;
         const int c = x >= channels && above != NULL ? above[x - channels] : 0;
-        const uint8_t guess = type == 0 ? 0 : type == 1 ? (uint8_t)a : type == 2 ? (uint8_t)b
-                              : type == 3 ? (uint8_t)((a + b) / 2) : paeth(a, b, c);
+        const uint8_t guess = type == 0   ? 0
+                              : type == 1 ? (uint8_t)a
+                              : type == 2 ? (uint8_t)b
+                              : type == 3 ? (uint8_t)((a + b) / 2)
+                                          : paeth(a, b, c);
         line[1 + x] = (uint8_t)(at[x] - guess);
         sum += abs((int8_t)line[1 + x]);
       }
@@ -136,17 +149,23 @@ static void put_chunk(aci_strbuf *b, const char *type, const char *p, size_t n) 
   if (!b->failed) put_be32(b, aci_crc32(0, b->s + at, n + 4));
 }
 
-ac_status ac_png_encode(const uint8_t *pixels, int width, int height, int channels, char **out, size_t *n, ac_err *e) {
-  static const uint8_t colour[] = {0, 0, 4, 2, 6}; /* by channels: grey, grey and alpha, RGB, RGBA */
-  if (width < 1 || height < 1 || width > MAX_SIDE || height > MAX_SIDE || channels < 1 || channels > 4)
-    return AC_FAIL(e, INVALID, "an image of %d x %d pixels with %d channels: sides are 1 to %d, channels 1 to 4", width, height, channels,
-                   (int)MAX_SIDE);
+ac_status ac_png_encode(const uint8_t *pixels, int width, int height, int channels, char **out,
+                        size_t *n, ac_err *e) {
+  /* by channels: grey, grey and alpha, RGB, RGBA */
+  static const uint8_t colour[] = {0, 0, 4, 2, 6};
+  if (width < 1 || height < 1 || width > MAX_SIDE || height > MAX_SIDE || channels < 1 ||
+      channels > 4)
+    return AC_FAIL(
+        e, INVALID,
+        "an image of %d x %d pixels with %d channels: sides are 1 to %d, channels 1 to 4", width,
+        height, channels, (int)MAX_SIDE);
   const int64_t row = (int64_t)width * channels, size = (row + 1) * height;
   uint8_t *lines = malloc((size_t)size);
   int32_t *head = calloc((1 << HASH_BITS) + WINDOW, sizeof *head);
   aci_strbuf data = {0}, file = {0};
   ac_status st = AC_OK;
-  if (size > INT32_MAX - 1) st = AC_FAIL(e, INVALID, "an image of %d x %d pixels is too large", width, height);
+  if (size > INT32_MAX - 1)
+    st = AC_FAIL(e, INVALID, "an image of %d x %d pixels is too large", width, height);
   else if (lines == NULL || head == NULL) st = AC_FAIL(e, OOM, "no memory for an image");
   if (st == AC_OK) {
     filter_rows(pixels, row, height, channels, lines);
@@ -158,9 +177,11 @@ ac_status ac_png_encode(const uint8_t *pixels, int width, int height, int channe
       b = (b + a) % ADLER;
     }
     put_be32(&data, b << 16 | a);
-    const uint8_t ihdr[13] = {(uint8_t)(width >> 24),  (uint8_t)(width >> 16),  (uint8_t)(width >> 8),  (uint8_t)width,
-                              (uint8_t)(height >> 24), (uint8_t)(height >> 16), (uint8_t)(height >> 8), (uint8_t)height,
-                              8, colour[channels]};
+    const uint8_t ihdr[13] = {
+        (uint8_t)(width >> 24), (uint8_t)(width >> 16),  (uint8_t)(width >> 8),
+        (uint8_t)width,         (uint8_t)(height >> 24), (uint8_t)(height >> 16),
+        (uint8_t)(height >> 8), (uint8_t)height,         8,
+        colour[channels]};
     aci_strbuf_add(&file, "\x89PNG\r\n\x1a\n", 8);
     put_chunk(&file, "IHDR", (const char *)ihdr, sizeof ihdr);
     put_chunk(&file, "IDAT", data.s, data.len);

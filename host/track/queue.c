@@ -1,4 +1,5 @@
-/* ac_track: records from the caller's thread to the writer's. Called by the sinks (aci_track_new) and through accel/track.h. */
+/* ac_track: records from the caller's thread to the writer's. Called by the sinks (aci_track_new)
+ * and through accel/track.h. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -72,21 +73,28 @@ static void put(ac_track *t, const aci_track_record *r, const void *p) {
   pthread_mutex_unlock(&t->lock);
 }
 
-ac_status ac_track_scalar(ac_track *t, const char *tag, int64_t step, double value, double wall, ac_err *e) {
+ac_status ac_track_scalar(ac_track *t, const char *tag, int64_t step, double value, double wall,
+                          ac_err *e) {
   const size_t n = strlen(tag);
   if (!t->sink->scalars) return AC_FAIL(e, INVALID, "%s takes no numbers", t->path);
   if (n > MAX_TAG)
-    return AC_FAIL(e, INVALID, "the tag '%.40s...' has %zu bytes; %d is the most", tag, n, (int)MAX_TAG);
-  put(t, &(aci_track_record){ACI_TRACK_SCALAR, (uint32_t)n, wall != 0 ? wall : now_seconds(), value, step},
+    return AC_FAIL(e, INVALID, "the tag '%.40s...' has %zu bytes; %d is the most", tag, n,
+                   (int)MAX_TAG);
+  put(t,
+      &(aci_track_record){ACI_TRACK_SCALAR, (uint32_t)n, wall != 0 ? wall : now_seconds(), value,
+                          step},
       tag);
   return AC_OK;
 }
 
-ac_status ac_track_bytes(ac_track *t, int64_t step, const void *p, size_t n, double wall, ac_err *e) {
+ac_status ac_track_bytes(ac_track *t, int64_t step, const void *p, size_t n, double wall,
+                         ac_err *e) {
   if (n > AC_TRACK_MAX_RECORD)
     return AC_FAIL(e, INVALID, "a record for %s has %zu bytes; %d is the most", t->path, n,
                    (int)AC_TRACK_MAX_RECORD);
-  put(t, &(aci_track_record){ACI_TRACK_BYTES, (uint32_t)n, wall != 0 ? wall : now_seconds(), 0, step}, p);
+  put(t,
+      &(aci_track_record){ACI_TRACK_BYTES, (uint32_t)n, wall != 0 ? wall : now_seconds(), 0, step},
+      p);
   return AC_OK;
 }
 
@@ -191,7 +199,8 @@ static void release(ac_track *t) {
   free(t);
 }
 
-ac_status aci_track_new(const aci_track_sink *sink, void *self, char *path, ac_track **out, ac_err *e) {
+ac_status aci_track_new(const aci_track_sink *sink, void *self, char *path, ac_track **out,
+                        ac_err *e) {
   ac_track *t = path != NULL && self != NULL ? calloc(1, sizeof *t) : NULL;
   if (t == NULL) {
     if (self != NULL) sink->close(self);
@@ -221,7 +230,8 @@ ac_status aci_track_new(const aci_track_sink *sink, void *self, char *path, ac_t
 
 ac_status ac_track_flush(ac_track *t, ac_err *e) {
   pthread_mutex_lock(&t->lock);
-  const uint64_t mine = t->begun + 1; /* an attempt that began before now may have missed the last records */
+  /* an attempt that began before now may have missed the last records */
+  const uint64_t mine = t->begun + 1;
   while (t->rounds < mine) {
     t->now = true;
     pthread_cond_signal(&t->wake);

@@ -19,9 +19,12 @@
 #undef curl_easy_setopt
 #undef curl_easy_getinfo
 
-#define FUNCTIONS(X)                                                                                                 \
-  X(global_init) X(version) X(easy_init) X(easy_cleanup) X(easy_perform) X(easy_setopt) X(easy_getinfo) X(easy_strerror) \
-  X(slist_append) X(slist_free_all)
+#define FUNCTIONS(X) \
+  X(global_init)     \
+  X(version)         \
+  X(easy_init)       \
+  X(easy_cleanup)    \
+  X(easy_perform) X(easy_setopt) X(easy_getinfo) X(easy_strerror) X(slist_append) X(slist_free_all)
 
 typedef struct library {
 #define X(name) __typeof__(curl_##name) *name;
@@ -29,7 +32,8 @@ typedef struct library {
 #undef X
 } library;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* of the process: curl_global_init is not a thread's own */
+/* of the process: curl_global_init is not a thread's own */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static library lib;
 static const char *absent;
 
@@ -42,7 +46,8 @@ static bool take(void *from, const char *name, void *to, size_t n) {
 static void load_once(void) {
   static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
   void *h = NULL;
-  for (int i = 0; h == NULL && i < 2; i++) h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  for (int i = 0; h == NULL && i < 2; i++)
+    h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   absent = "requests to servers need libcurl, which is not installed here (package libcurl4)";
   if (h == NULL) return;
   absent = "the libcurl that is installed here lacks functions";
@@ -87,7 +92,8 @@ static int on_progress(void *user, curl_off_t dt, curl_off_t dn, curl_off_t ut, 
 
 enum { PLACE = 256 };
 
-/* Scheme, host and port of an address: the part before the host may be a password, the part after it the key of a webhook. */
+/* Scheme, host and port of an address: the part before the host may be a password, the part after
+ * it the key of a webhook. */
 static const char *place_of(const char *url, char out[PLACE]) {
   const char *authority = strstr(url, "://");
   if (authority == NULL) return "an address without a scheme";
@@ -96,7 +102,8 @@ static const char *place_of(const char *url, char out[PLACE]) {
   const char *host = authority;
   for (size_t i = 0; i < n; i++)
     if (authority[i] == '@') host = authority + i + 1;
-  snprintf(out, PLACE, "%.*s%.*s", (int)(authority - url < 16 ? authority - url : 16), url, (int)(authority + n - host), host);
+  snprintf(out, PLACE, "%.*s%.*s", (int)(authority - url < 16 ? authority - url : 16), url,
+           (int)(authority + n - host), host);
   return out;
 }
 
@@ -112,7 +119,9 @@ static ac_status status_of(CURLcode rc, const answer *a, const char *why, ac_err
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_URL_MALFORMAT: return AC_FAIL(e, INVALID, "%s: %.200s", url, why);
     default:
-      if (a->too_long) return AC_FAIL(e, PEER, "%s: the answer has more than %d bytes", url, (int)AC_REST_MAX_ANSWER);
+      if (a->too_long)
+        return AC_FAIL(e, PEER, "%s: the answer has more than %d bytes", url,
+                       (int)AC_REST_MAX_ANSWER);
       return AC_FAIL(e, PEER, "%s: %.200s", url, why);
   }
 }
@@ -156,7 +165,8 @@ ac_status ac_rest(const ac_rest_request *r, int *status, char **out, size_t *n, 
   }
   const double seconds = r->seconds > 0 ? r->seconds : 30;
   headers = lib.slist_append(headers, "Expect:"); /* a second round trip before every large body */
-  for (int i = 0; r->headers != NULL && r->headers[i] != NULL; i++) headers = lib.slist_append(headers, r->headers[i]);
+  for (int i = 0; r->headers != NULL && r->headers[i] != NULL; i++)
+    headers = lib.slist_append(headers, r->headers[i]);
   lib.easy_setopt(c, CURLOPT_URL, r->url);
   lib.easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
   lib.easy_setopt(c, CURLOPT_ERRORBUFFER, why);
@@ -191,8 +201,11 @@ ac_status ac_rest(const ac_rest_request *r, int *status, char **out, size_t *n, 
 
 #else
 
-#define ABSENT "requests to servers need libcurl, and this build was made without its header (package libcurl4-openssl-dev)"
-ac_status ac_rest_library(const char **version, ac_err *e) { return (void)version, AC_FAIL(e, UNSUPPORTED, ABSENT); }
+#define ABSENT \
+  "requests to servers need libcurl, and this build was made without its header (package libcurl4-openssl-dev)"
+ac_status ac_rest_library(const char **version, ac_err *e) {
+  return (void)version, AC_FAIL(e, UNSUPPORTED, ABSENT);
+}
 ac_status ac_rest(const ac_rest_request *r, int *status, char **answer, size_t *n, ac_err *e) {
   (void)r, (void)status, (void)answer, (void)n;
   return AC_FAIL(e, UNSUPPORTED, ABSENT);

@@ -15,10 +15,13 @@ static bool take(void *from, const char *name, void *to, size_t n) {
 ac_status aci_sqlite_load(aci_sqlite *l, ac_err *e) {
   void *h = dlopen("libsqlite3.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (h == NULL)
-    return AC_FAIL(e, UNSUPPORTED, "the run store needs libsqlite3, which is not installed here (package libsqlite3-0)");
+    return AC_FAIL(
+        e, UNSUPPORTED,
+        "the run store needs libsqlite3, which is not installed here (package libsqlite3-0)");
 #define X(name) take(h, "sqlite3_" #name, &l->name, sizeof l->name) &&
   if (ACI_SQLITE_FUNCTIONS(X) l->libversion_number() >= 3024000) return AC_OK;
 #undef X
-  return AC_FAIL(e, UNSUPPORTED, "the libsqlite3 that is installed here is older than version 3.24");
+  return AC_FAIL(e, UNSUPPORTED,
+                 "the libsqlite3 that is installed here is older than version 3.24");
 }
 #endif

@@ -1,5 +1,6 @@
-/* Sink: the run store. A run's records become rows of its database, many a transaction. A transaction that fails (the disk is full,
- * another process holds the store) is rolled back and its records are offered again. Called through ac_track_open_run.
+/* Sink: the run store. A run's records become rows of its database, many a transaction. A
+ * transaction that fails (the disk is full, another process holds the store) is rolled back and its
+ * records are offered again. Called through ac_track_open_run.
  *
  * A record that is not a number travels as kind, 0, tag, 0, meta, 0, data. */
 #include <stdlib.h>
@@ -11,14 +12,24 @@
 #include "track/system.h"
 #include "track/track_impl.h"
 
-enum { BATCH_RECORDS = 20000, BATCH_BYTES = 8 << 20, BATCH_MS = 50, PAUSE_NS = 1000000, LOOK_EVERY = 256,
-       HEARTBEAT_S = 2, SYSTEM_S = 10, MAX_UID = 64 };
+enum {
+  BATCH_RECORDS = 20000,
+  BATCH_BYTES = 8 << 20,
+  BATCH_MS = 50,
+  PAUSE_NS = 1000000,
+  LOOK_EVERY = 256,
+  HEARTBEAT_S = 2,
+  SYSTEM_S = 10,
+  MAX_UID = 64
+};
 
-ac_status ac_run_record(ac_track *t, const char *kind, const char *tag, int64_t step, const char *meta, const void *data, size_t n,
-                        double wall, ac_err *e) {
+ac_status ac_run_record(ac_track *t, const char *kind, const char *tag, int64_t step,
+                        const char *meta, const void *data, size_t n, double wall, ac_err *e) {
   const char *const texts[] = {kind, tag, meta == NULL ? "" : meta};
   size_t size = n, at = 0;
-  if (n > AC_TRACK_MAX_RECORD) return AC_FAIL(e, INVALID, "'%s' has %zu bytes; %d is the most", tag, n, (int)AC_TRACK_MAX_RECORD);
+  if (n > AC_TRACK_MAX_RECORD)
+    return AC_FAIL(e, INVALID, "'%s' has %zu bytes; %d is the most", tag, n,
+                   (int)AC_TRACK_MAX_RECORD);
   for (int i = 0; i < 3; i++) size += strlen(texts[i]) + 1;
   char *p = malloc(size);
   if (p == NULL) return AC_FAIL(e, OOM, "no memory for '%s'", tag);
@@ -121,9 +132,9 @@ static ac_status write_batch(store *s, const char *p, size_t n, size_t *bytes, a
   for (int i = 0; st == AC_OK && at < n && i < BATCH_RECORDS && at < BATCH_BYTES; i++) {
     if (i % LOOK_EVERY == LOOK_EVERY - 1 && now_seconds() > until) break;
     const aci_track_record *r = (const void *)(p + at);
-    st = r->kind == ACI_TRACK_SCALAR
-             ? aci_series_point(&s->series, &s->db, aci_track_data(r), r->n, r->step, r->wall, r->value, e)
-             : write_record(s, r, e);
+    st = r->kind == ACI_TRACK_SCALAR ? aci_series_point(&s->series, &s->db, aci_track_data(r), r->n,
+                                                        r->step, r->wall, r->value, e)
+                                     : write_record(s, r, e);
     at += aci_track_size(r->n);
   }
   *bytes = at;
@@ -133,7 +144,8 @@ static ac_status write_batch(store *s, const char *p, size_t n, size_t *bytes, a
 static ac_status write_store(void *self, const char *p, size_t n, size_t *taken, ac_err *e) {
   for (*taken = 0; *taken < n;) {
     size_t bytes = 0;
-    /* those who wait look again after some milliseconds: without a pause they would hardly find the store free */
+    /* those who wait look again after some milliseconds: without a pause they would hardly find the
+     * store free */
     if (*taken > 0) nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     AC_TRY(write_batch(self, p + *taken, n - *taken, &bytes, e));
     *taken += bytes;
@@ -149,8 +161,8 @@ static ac_status sample_system(store *s, double now, ac_err *e) {
   AC_TRY(aci_db_exec(&s->db, "BEGIN IMMEDIATE", e));
   ac_status st = AC_OK;
   for (int i = 0; st == AC_OK && i < n; i++)
-    st = aci_series_point(&s->series, &s->db, values[i].tag, (uint32_t)strlen(values[i].tag), (int64_t)(now - s->started), now,
-                          values[i].value, e);
+    st = aci_series_point(&s->series, &s->db, values[i].tag, (uint32_t)strlen(values[i].tag),
+                          (int64_t)(now - s->started), now, values[i].value, e);
   return finish_batch(s, st, e);
 }
 
@@ -196,8 +208,9 @@ static ac_status check_uid(const char *uid, ac_err *e) {
   static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
   const size_t n = uid == NULL ? 0 : strlen(uid);
   if (n == 0 || n > MAX_UID || strspn(uid, allowed) != n)
-    return AC_FAIL(e, INVALID, "the uid of a run is 1 to %d of the characters A-Z a-z 0-9 _ -, got '%.80s'", (int)MAX_UID,
-                   uid == NULL ? "" : uid);
+    return AC_FAIL(e, INVALID,
+                   "the uid of a run is 1 to %d of the characters A-Z a-z 0-9 _ -, got '%.80s'",
+                   (int)MAX_UID, uid == NULL ? "" : uid);
   return AC_OK;
 }
 
@@ -218,15 +231,18 @@ static int64_t run_of(store *s, const char *uid) {
 
 /* The row of the run, within a transaction. */
 static ac_status begin_run(store *s, const ac_run_info *info, ac_err *e) {
-  static const char go_on[] = "UPDATE runs SET status='running',heartbeat=?1,ended=NULL,exit_code=NULL,message=NULL,host=?2,pid=?3,"
-                              "environment=?4 WHERE uid=?5";
-  static const char begin[] = "INSERT INTO runs(status,started,heartbeat,host,pid,environment,uid,project,name)"
-                              " VALUES('running',?1,?1,?2,?3,?4,?5,?6,?7)";
+  static const char go_on[] =
+      "UPDATE runs SET status='running',heartbeat=?1,ended=NULL,exit_code=NULL,message=NULL,host=?2,pid=?3,"
+      "environment=?4 WHERE uid=?5";
+  static const char begin[] =
+      "INSERT INTO runs(status,started,heartbeat,host,pid,environment,uid,project,name)"
+      " VALUES('running',?1,?1,?2,?3,?4,?5,?6,?7)";
   aci_db *d = &s->db;
   char host[256] = "localhost";
   sqlite3_stmt *q = NULL;
   s->run = run_of(s, info->uid);
-  if (s->run != 0 && !info->resume) return AC_FAIL(e, STATE, "%s has a run '%s' already", d->path, info->uid);
+  if (s->run != 0 && !info->resume)
+    return AC_FAIL(e, STATE, "%s has a run '%s' already", d->path, info->uid);
   gethostname(host, sizeof host - 1);
   AC_TRY(aci_db_prepare(d, s->run != 0 ? go_on : begin, &q, e));
   const char *const texts[] = {info->environment, info->uid, info->project, info->name};
@@ -235,7 +251,8 @@ static ac_status begin_run(store *s, const ac_run_info *info, ac_err *e) {
   d->lib.bind_double(q, 1, s->heartbeat);
   d->lib.bind_text(q, 2, host, -1, NULL);
   d->lib.bind_int64(q, 3, getpid());
-  for (int i = 0; i < (s->run != 0 ? 2 : 4); i++) d->lib.bind_text(q, 4 + i, texts[i] == NULL ? "" : texts[i], -1, NULL);
+  for (int i = 0; i < (s->run != 0 ? 2 : 4); i++)
+    d->lib.bind_text(q, 4 + i, texts[i] == NULL ? "" : texts[i], -1, NULL);
   const ac_status st = aci_db_run(d, q, e);
   d->lib.finalize(q);
   if (st == AC_OK && s->run == 0) s->run = d->lib.last_insert_rowid(d->db);
@@ -245,10 +262,12 @@ static ac_status begin_run(store *s, const ac_run_info *info, ac_err *e) {
 static ac_status open_run(store *s, const char *path, const ac_run_info *info, ac_err *e) {
   AC_TRY(check_uid(info->uid, e));
   const char *slash = strrchr(path, '/');
-  s->folder = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+  s->folder =
+      slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
   if (s->folder == NULL) return AC_FAIL(e, OOM, "no memory for a path");
   s->samples = info->system;
-  if (info->nvml != NULL && (s->nvml = strdup(info->nvml)) == NULL) return AC_FAIL(e, OOM, "no memory for a path");
+  if (info->nvml != NULL && (s->nvml = strdup(info->nvml)) == NULL)
+    return AC_FAIL(e, OOM, "no memory for a path");
   s->system.gpus.named = s->nvml;
   AC_TRY(aci_db_open(&s->db, path, true, true, e));
   AC_TRY(aci_db_exec(&s->db, "BEGIN IMMEDIATE", e));
@@ -259,9 +278,13 @@ static ac_status open_run(store *s, const char *path, const ac_run_info *info, a
     return st;
   }
   AC_TRY(aci_series_open(&s->series, &s->db, s->run, e));
-  AC_TRY(aci_db_prepare(&s->db, "INSERT INTO records(run,kind,tag,step,wall,meta,data) VALUES(?,?,?,?,?,?,?)", &s->record, e));
-  AC_TRY(aci_db_prepare(&s->db, "INSERT OR REPLACE INTO config(run,key,value) VALUES(?,?,?)", &s->config, e));
-  AC_TRY(aci_db_prepare(&s->db, "UPDATE runs SET status=?,ended=?,exit_code=?,message=? WHERE id=?", &s->end, e));
+  AC_TRY(aci_db_prepare(
+      &s->db, "INSERT INTO records(run,kind,tag,step,wall,meta,data) VALUES(?,?,?,?,?,?,?)",
+      &s->record, e));
+  AC_TRY(aci_db_prepare(&s->db, "INSERT OR REPLACE INTO config(run,key,value) VALUES(?,?,?)",
+                        &s->config, e));
+  AC_TRY(aci_db_prepare(&s->db, "UPDATE runs SET status=?,ended=?,exit_code=?,message=? WHERE id=?",
+                        &s->end, e));
   return aci_db_prepare(&s->db, "UPDATE runs SET heartbeat=? WHERE id=?", &s->alive, e);
 }
 

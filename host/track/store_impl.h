@@ -19,7 +19,8 @@ typedef struct aci_db {
 /* Opens or makes it. A store of a later version: VERSION. */
 ac_status aci_db_open(aci_db *d, const char *path, bool write, bool create, ac_err *e);
 void aci_db_close(aci_db *d);
-/* The error of the last call: IO if another process holds the store or the disk is full, otherwise INVALID. */
+/* The error of the last call: IO if another process holds the store or the disk is full, otherwise
+ * INVALID. */
 ac_status aci_db_fail(aci_db *d, const char *doing, ac_err *e);
 ac_status aci_db_exec(aci_db *d, const char *sql, ac_err *e);
 ac_status aci_db_prepare(aci_db *d, const char *sql, sqlite3_stmt **out, ac_err *e);
@@ -38,8 +39,8 @@ typedef struct aci_series {
   int64_t id;
   bool dirty;
   double last;
-  aci_bucket all;                     /* of every point */
-  aci_bucket level[AC_STORE_LEVELS];  /* the bucket that is being filled, of 8^(i + 1) points */
+  aci_bucket all;                    /* of every point */
+  aci_bucket level[AC_STORE_LEVELS]; /* the bucket that is being filled, of 8^(i + 1) points */
 } aci_series;
 
 typedef struct aci_series_set {
@@ -52,8 +53,10 @@ typedef struct aci_series_set {
 } aci_series_set;
 
 ac_status aci_series_open(aci_series_set *s, aci_db *d, int64_t run, ac_err *e);
-/* Adds a point. After a failed transaction aci_series_forget drops the later state, which is then read again. */
-ac_status aci_series_point(aci_series_set *s, aci_db *d, const char *tag, uint32_t n_tag, int64_t step, double wall, double value, ac_err *e);
+/* Adds a point. After a failed transaction aci_series_forget drops the later state, which is then
+ * read again. */
+ac_status aci_series_point(aci_series_set *s, aci_db *d, const char *tag, uint32_t n_tag,
+                           int64_t step, double wall, double value, ac_err *e);
 /* Buckets that are being filled, and sums of series, before a commit. */
 ac_status aci_series_flush(aci_series_set *s, aci_db *d, ac_err *e);
 void aci_series_forget(aci_series_set *s);

@@ -1,5 +1,6 @@
-/* Series of a run in the store: their points, and buckets of 8, 64, ... 32,768 points with least, most and sum, from which a chart of
- * any part of a long series is drawn without reading all of it. Called by store.c in the writer's thread. */
+/* Series of a run in the store: their points, and buckets of 8, 64, ... 32,768 points with least,
+ * most and sum, from which a chart of any part of a long series is drawn without reading all of it.
+ * Called by store.c in the writer's thread. */
 #include "track/store_impl.h"
 
 #ifdef ACCEL_HAVE_SQLITE
@@ -75,9 +76,10 @@ static ac_status read_bucket(aci_db *d, sqlite3_stmt *q, aci_bucket *b, ac_err *
   const int rc = d->lib.step(q);
   ac_status st = rc == SQLITE_ROW || rc == SQLITE_DONE ? AC_OK : aci_db_fail(d, "read", e);
   if (rc == SQLITE_ROW)
-    *b = (aci_bucket){d->lib.column_int64(q, 0), d->lib.column_int64(q, 1), d->lib.column_int64(q, 2),
-                      d->lib.column_int64(q, 3), d->lib.column_double(q, 4), d->lib.column_double(q, 5),
-                      number_or(d, q, 6, 0),     number_or(d, q, 7, 0),     d->lib.column_double(q, 8)};
+    *b = (aci_bucket){
+        d->lib.column_int64(q, 0), d->lib.column_int64(q, 1),  d->lib.column_int64(q, 2),
+        d->lib.column_int64(q, 3), d->lib.column_double(q, 4), d->lib.column_double(q, 5),
+        number_or(d, q, 6, 0),     number_or(d, q, 7, 0),      d->lib.column_double(q, 8)};
   d->lib.reset(q);
   return st;
 }
@@ -91,10 +93,14 @@ static ac_status find(aci_series_set *s, aci_db *d, aci_series *x, bool *found, 
   ac_status st = rc == SQLITE_ROW || rc == SQLITE_DONE ? AC_OK : aci_db_fail(d, "read", e);
   if (rc == SQLITE_ROW) {
     x->id = d->lib.column_int64(q, 0);
-    x->all = (aci_bucket){.n = d->lib.column_int64(q, 1),      .finite = d->lib.column_int64(q, 2),
-                          .step0 = d->lib.column_int64(q, 3),  .step1 = d->lib.column_int64(q, 4),
-                          .wall0 = d->lib.column_double(q, 5), .wall1 = d->lib.column_double(q, 6),
-                          .min = number_or(d, q, 7, 0),        .max = number_or(d, q, 8, 0)};
+    x->all = (aci_bucket){.n = d->lib.column_int64(q, 1),
+                          .finite = d->lib.column_int64(q, 2),
+                          .step0 = d->lib.column_int64(q, 3),
+                          .step1 = d->lib.column_int64(q, 4),
+                          .wall0 = d->lib.column_double(q, 5),
+                          .wall1 = d->lib.column_double(q, 6),
+                          .min = number_or(d, q, 7, 0),
+                          .max = number_or(d, q, 8, 0)};
     x->last = number_or(d, q, 9, NAN);
   }
   d->lib.reset(q);
@@ -109,7 +115,8 @@ static ac_status find(aci_series_set *s, aci_db *d, aci_series *x, bool *found, 
     }
     st = read_bucket(d, q, &x->level[l], e);
     if (st == AC_OK && x->level[l].n != n % width)
-      st = AC_FAIL(e, STATE, "%s: series '%s' has another number of points than its buckets", d->path, x->tag);
+      st = AC_FAIL(e, STATE, "%s: series '%s' has another number of points than its buckets",
+                   d->path, x->tag);
   }
   return st;
 }
@@ -122,7 +129,8 @@ static ac_status add(aci_series_set *s, aci_db *d, aci_series *x, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status series_of(aci_series_set *s, aci_db *d, const char *tag, uint32_t n, aci_series **out, ac_err *e) {
+static ac_status series_of(aci_series_set *s, aci_db *d, const char *tag, uint32_t n,
+                           aci_series **out, ac_err *e) {
   if (s->n_slots > 0) {
     const uint32_t at = *slot_of(s, tag, n);
     if (at > 0) {
@@ -132,7 +140,8 @@ static ac_status series_of(aci_series_set *s, aci_db *d, const char *tag, uint32
   }
   aci_series x = {.n_tag = n, .last = NAN};
   bool found = false;
-  if (!grow(s) || (x.tag = malloc((size_t)n + 1)) == NULL) return AC_FAIL(e, OOM, "no memory for a series");
+  if (!grow(s) || (x.tag = malloc((size_t)n + 1)) == NULL)
+    return AC_FAIL(e, OOM, "no memory for a series");
   memcpy(x.tag, tag, n);
   x.tag[n] = 0;
   ac_status st = find(s, d, &x, &found, e);
@@ -159,7 +168,8 @@ static void bind_extremes(aci_db *d, sqlite3_stmt *q, int at, const aci_bucket *
   }
 }
 
-static ac_status write_bucket(aci_series_set *s, aci_db *d, const aci_series *x, int level, int64_t idx, ac_err *e) {
+static ac_status write_bucket(aci_series_set *s, aci_db *d, const aci_series *x, int level,
+                              int64_t idx, ac_err *e) {
   const aci_bucket *b = &x->level[level];
   sqlite3_stmt *q = s->bucket;
   const int64_t ints[] = {x->id, level + 1, idx, b->n, b->finite, b->step0, b->step1};
@@ -171,8 +181,8 @@ static ac_status write_bucket(aci_series_set *s, aci_db *d, const aci_series *x,
   return aci_db_run(d, q, e);
 }
 
-ac_status aci_series_point(aci_series_set *s, aci_db *d, const char *tag, uint32_t n_tag, int64_t step, double wall, double value,
-                           ac_err *e) {
+ac_status aci_series_point(aci_series_set *s, aci_db *d, const char *tag, uint32_t n_tag,
+                           int64_t step, double wall, double value, ac_err *e) {
   aci_series *x;
   AC_TRY(series_of(s, d, tag, n_tag, &x, e));
   sqlite3_stmt *q = s->point;
@@ -224,23 +234,38 @@ void aci_series_forget(aci_series_set *s) {
 
 ac_status aci_series_open(aci_series_set *s, aci_db *d, int64_t run, ac_err *e) {
   *s = (aci_series_set){.run = run};
-  AC_TRY(aci_db_prepare(d, "SELECT id,n,finite,first_step,last_step,first_wall,last_wall,min,max,last FROM series WHERE run=? AND tag=?",
-                        &s->find, e));
+  AC_TRY(aci_db_prepare(
+      d,
+      "SELECT id,n,finite,first_step,last_step,first_wall,last_wall,min,max,last FROM series WHERE run=? AND tag=?",
+      &s->find, e));
   AC_TRY(aci_db_prepare(d, "INSERT INTO series(run,tag,n,finite) VALUES(?,?,0,0)", &s->add, e));
-  AC_TRY(aci_db_prepare(d, "UPDATE series SET n=?,finite=?,first_step=?,last_step=?,last=?,min=?,max=?,first_wall=?,last_wall=?"
-                           " WHERE id=?", &s->update, e));
-  AC_TRY(aci_db_prepare(d, "INSERT INTO points(series,step,seq,wall,value) VALUES(?,?,?,?,?)", &s->point, e));
-  AC_TRY(aci_db_prepare(d, "INSERT OR REPLACE INTO buckets(series,level,idx,n,finite,step0,step1,wall0,wall1,min,max,sum)"
-                           " VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", &s->bucket, e));
-  AC_TRY(aci_db_prepare(d, "SELECT n,finite,step0,step1,wall0,wall1,min,max,sum FROM buckets WHERE series=? AND level=? AND idx=?",
-                        &s->read_bucket, e));
-  return aci_db_prepare(d, "SELECT count(*),count(value) FILTER (WHERE abs(value)<9e999),min(step),max(step),min(wall),max(wall),"
-                           "min(value) FILTER (WHERE abs(value)<9e999),max(value) FILTER (WHERE abs(value)<9e999),"
-                           "total(value) FILTER (WHERE abs(value)<9e999) FROM points WHERE series=?", &s->sum_up, e);
+  AC_TRY(aci_db_prepare(
+      d,
+      "UPDATE series SET n=?,finite=?,first_step=?,last_step=?,last=?,min=?,max=?,first_wall=?,last_wall=?"
+      " WHERE id=?",
+      &s->update, e));
+  AC_TRY(aci_db_prepare(d, "INSERT INTO points(series,step,seq,wall,value) VALUES(?,?,?,?,?)",
+                        &s->point, e));
+  AC_TRY(aci_db_prepare(
+      d,
+      "INSERT OR REPLACE INTO buckets(series,level,idx,n,finite,step0,step1,wall0,wall1,min,max,sum)"
+      " VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
+      &s->bucket, e));
+  AC_TRY(aci_db_prepare(
+      d,
+      "SELECT n,finite,step0,step1,wall0,wall1,min,max,sum FROM buckets WHERE series=? AND level=? AND idx=?",
+      &s->read_bucket, e));
+  return aci_db_prepare(
+      d,
+      "SELECT count(*),count(value) FILTER (WHERE abs(value)<9e999),min(step),max(step),min(wall),max(wall),"
+      "min(value) FILTER (WHERE abs(value)<9e999),max(value) FILTER (WHERE abs(value)<9e999),"
+      "total(value) FILTER (WHERE abs(value)<9e999) FROM points WHERE series=?",
+      &s->sum_up, e);
 }
 
 void aci_series_close(aci_series_set *s, aci_db *d) {
-  sqlite3_stmt *const all[] = {s->find, s->add, s->update, s->point, s->bucket, s->read_bucket, s->sum_up};
+  sqlite3_stmt *const all[] = {s->find,   s->add,         s->update, s->point,
+                               s->bucket, s->read_bucket, s->sum_up};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) d->lib.finalize(all[i]);
   aci_series_forget(s);
   free(s->list);

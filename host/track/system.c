@@ -1,5 +1,5 @@
-/* Usage of the machine and the process, for charts next to the charts of a run: read from /proc, the file system and GPUs' drivers.
- * Called by store.c in the writer's thread. */
+/* Usage of the machine and the process, for charts next to the charts of a run: read from /proc,
+ * the file system and GPUs' drivers. Called by store.c in the writer's thread. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,8 @@ static bool cpu_times(double *busy, double *all) {
   unsigned long long t[8] = {0};
   FILE *f = fopen("/proc/stat", "re");
   if (f == NULL) return false;
-  const int n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", t, t + 1, t + 2, t + 3, t + 4, t + 5, t + 6, t + 7);
+  const int n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", t, t + 1, t + 2, t + 3,
+                       t + 4, t + 5, t + 6, t + 7);
   fclose(f);
   if (n < 4) return false;
   *all = 0;
@@ -67,7 +68,8 @@ int aci_system_sample(aci_system *s, double now, const char *folder, aci_system_
   double busy, all, value;
   struct rusage use;
   struct statvfs fs;
-#define PUT(name, v) out[n++] = (aci_system_value){"system/" name, (v)}
+#define PUT(name, v) \
+  out[n++] = (aci_system_value) { "system/" name, (v) }
   if (cpu_times(&busy, &all)) {
     if (s->all > 0 && all > s->all) PUT("cpu_percent", 100 * (busy - s->busy) / (all - s->all));
     s->busy = busy;
@@ -75,13 +77,15 @@ int aci_system_sample(aci_system *s, double now, const char *folder, aci_system_
   }
   if (getrusage(RUSAGE_SELF, &use) == 0) {
     const double own = of_timeval(use.ru_utime) + of_timeval(use.ru_stime);
-    if (s->wall > 0 && now > s->wall) PUT("process_cpu_percent", 100 * (own - s->own) / (now - s->wall));
+    if (s->wall > 0 && now > s->wall)
+      PUT("process_cpu_percent", 100 * (own - s->own) / (now - s->wall));
     s->own = own;
     s->wall = now;
   }
   if (memory_percent(&value)) PUT("memory_percent", value);
   if (resident_mib(&value)) PUT("process_memory_mib", value);
-  if (statvfs(folder, &fs) == 0) PUT("disk_free_gib", (double)fs.f_bavail * (double)fs.f_frsize / (1 << 30));
+  if (statvfs(folder, &fs) == 0)
+    PUT("disk_free_gib", (double)fs.f_bavail * (double)fs.f_frsize / (1 << 30));
 #undef PUT
   return n + put_gpus(&s->gpus, out + n);
 }

@@ -14,9 +14,9 @@ typedef struct aci_system_value {
   double value;
 } aci_system_value;
 
-/* Fills out (ACI_SYSTEM_VALUES) and returns the number of values: percentages of CPUs since the sample before (of the process: 100 is
- * one CPU), percentage of memory in use, the process's resident MiB, free GiB of folder's file system, and gpu.h's values of each GPU of
- * the machine. */
+/* Fills out (ACI_SYSTEM_VALUES) and returns the number of values: percentages of CPUs since the
+ * sample before (of the process: 100 is one CPU), percentage of memory in use, the process's
+ * resident MiB, free GiB of folder's file system, and gpu.h's values of each GPU of the machine. */
 int aci_system_sample(aci_system *s, double now, const char *folder, aci_system_value *out);
 void aci_system_close(aci_system *s);
 

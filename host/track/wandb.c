@@ -1,9 +1,12 @@
-/* Sink: the transaction log of a W&B run, run-ID.wandb, which `wandb sync` reads. Called through ac_track_open_wandb.
+/* Sink: the transaction log of a W&B run, run-ID.wandb, which `wandb sync` reads. Called through
+ * ac_track_open_wandb.
  *
- * A file is 7 bytes (":W&B", 0xBEE1 and version 0, little-endian), then blocks of 32 KiB counted from its start. A record is one encoded
- * wandb_internal.Record, cut at the end of a block. Each piece has a head of 7 bytes: CRC-32 of the kind and the data, uint16 length,
- * kind (1 whole, 2 first, 3 middle, 4 last). Less than a head at the end of a block is zeros. (LevelDB's log format, doc/log_format.md,
- * with another checksum.) Readers skip the partial record of a killed process. */
+ * A file is 7 bytes (":W&B", 0xBEE1 and version 0, little-endian), then blocks of 32 KiB counted
+ * from its start. A record is one encoded wandb_internal.Record, cut at the end of a block. Each
+ * piece has a head of 7 bytes: CRC-32 of the kind and the data, uint16 length, kind (1 whole, 2
+ * first, 3 middle, 4 last). Less than a head at the end of a block is zeros. (LevelDB's log format,
+ * doc/log_format.md, with another checksum.) Readers skip the partial record of a killed
+ * process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -26,7 +29,9 @@ typedef struct wandb {
 static void put_piece(aci_strbuf *b, int kind, const char *p, size_t n) {
   const char type = (char)kind;
   const uint32_t crc = aci_crc32(aci_crc32(0, &type, 1), p, n);
-  const char head[HEAD] = {(char)crc, (char)(crc >> 8), (char)(crc >> 16), (char)(crc >> 24), (char)n, (char)(n >> 8), type};
+  const char head[HEAD] = {
+      (char)crc, (char)(crc >> 8), (char)(crc >> 16), (char)(crc >> 24), (char)n, (char)(n >> 8),
+      type};
   aci_strbuf_add(b, head, HEAD);
   aci_strbuf_add(b, p, n);
 }

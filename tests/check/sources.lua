@@ -1,5 +1,5 @@
 -- What every source file keeps to, whoever wrote it: ASCII, no tabs or trailing blanks, a newline at the end, a head comment, no line that
--- needs scrolling, no notes to self, no file that grows into a magnet, and no two examples of one number. (The formatter aims at 110 columns;
+-- needs scrolling, no notes to self, no file that grows into a magnet, and no two examples of one number. (The formatter aims at 100 columns;
 -- this is a wall.) The top level has no entries that a test left there and somebody committed. Usage: lua sources.lua <source tree>.
 -- Prints one line per finding and exits 1 if there is one.
 

@@ -1,6 +1,6 @@
-/* all_to_all over messages, direct between every pair. Called by run.c. Only two ranks know the size of a
- * message between them, so uneven parts are announced first, and a difference is reported before any data is
- * taken. */
+/* all_to_all over messages, direct between every pair. Called by run.c. Only two ranks know the
+ * size of a message between them, so uneven parts are announced first, and a difference is reported
+ * before any data is taken. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,12 +13,13 @@ static int64_t gets_from(const aci_run *x, int r) {
 }
 
 static ac_status differ(aci_run *x, int from, int64_t sent, ac_err *e) {
-  return aci_stop(x->g->world, AC_MISMATCH, -1, e,
-                  "ranks differ in count at call %u: rank %d sends %lld elements to rank %d, which expects "
-                  "%lld in %s%s%s",
-                  (unsigned)x->d->seq, x->g->ranks[from], (long long)sent, x->g->world->place.rank,
-                  (long long)gets_from(x, from), ac_coll_name(x->c->kind), x->d->site[0] != 0 ? " at " : "",
-                  x->d->site);
+  return aci_stop(
+      x->g->world, AC_MISMATCH, -1, e,
+      "ranks differ in count at call %u: rank %d sends %lld elements to rank %d, which expects "
+      "%lld in %s%s%s",
+      (unsigned)x->d->seq, x->g->ranks[from], (long long)sent, x->g->world->place.rank,
+      (long long)gets_from(x, from), ac_coll_name(x->c->kind), x->d->site[0] != 0 ? " at " : "",
+      x->d->site);
 }
 
 /* told[0..size-1]: the elements that each sends us. */
@@ -79,7 +80,8 @@ static ac_status run(aci_run *x, ac_err *e) {
   }
   int64_t *told = malloc((size_t)size * sizeof *told);
   if (told == NULL)
-    return AC_FAIL(e, OOM, "%s: no memory for the counts of %d ranks", ac_coll_name(x->c->kind), size);
+    return AC_FAIL(e, OOM, "%s: no memory for the counts of %d ranks", ac_coll_name(x->c->kind),
+                   size);
   ac_status st = announce(x, told, e);
   if (st != AC_OK) aci_run_drop(x);
   free(told);

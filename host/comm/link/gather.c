@@ -1,12 +1,14 @@
-/* all_gather, gather and scatter over messages. Called by run.c. Few bytes go straight to everyone. Many bytes
- * travel around the ring of ranks, which crosses from machine to machine once. */
+/* all_gather, gather and scatter over messages. Called by run.c. Few bytes go straight to everyone.
+ * Many bytes travel around the ring of ranks, which crosses from machine to machine once. */
 #include <string.h>
 
 #include "comm/link/run.h"
 
 enum { FEW_BYTES = 64 << 10 };
 
-static bool is_few(const aci_run *x) { return (uint64_t)aci_total(x->g, x->c) * x->width <= FEW_BYTES; }
+static bool is_few(const aci_run *x) {
+  return (uint64_t)aci_total(x->g, x->c) * x->width <= FEW_BYTES;
+}
 static size_t bytes_of(const aci_run *x, int r) { return (size_t)aci_part(x->c, r) * x->width; }
 
 static void copy(void *dst, const void *src, size_t bytes) {
@@ -20,7 +22,8 @@ ac_status aci_link_all_gather(aci_run *x, ac_err *e) {
   if (size > 2 && !is_few(x)) {
     AC_TRY(aci_run_meet(x, e));
     const int left = aci_run_peer(x, size - 1), right = aci_run_peer(x, 1);
-    return aci_link_relay(x, left, (aci_parts){left, size - 1}, right, (aci_parts){me, size - 1}, 1, e);
+    return aci_link_relay(x, left, (aci_parts){left, size - 1}, right, (aci_parts){me, size - 1}, 1,
+                          e);
   }
   const bool early = is_few(x);
   AC_TRY(aci_run_room(x, 1, 2 * (size - 1), e));

@@ -1,9 +1,10 @@
 /* all_reduce, reduce and reduce_scatter over messages. Called by run.c.
  *
- * Small: every rank that needs the result gets the buffers of all and reduces them itself, one message deep.
- * Large: the buffer is cut into shares, one per rank. Each rank gets its share from all, reduces it in the
- * tree's order, and sends the result to its owners. Shares travel in pieces, two under way at a time, so that
- * reducing one piece overlaps the travel of the next and memory stays bounded. */
+ * Small: every rank that needs the result gets the buffers of all and reduces them itself, one
+ * message deep. Large: the buffer is cut into shares, one per rank. Each rank gets its share from
+ * all, reduces it in the tree's order, and sends the result to its owners. Shares travel in pieces,
+ * two under way at a time, so that reducing one piece overlaps the travel of the next and memory
+ * stays bounded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,11 +15,12 @@ enum { FEW_RANKS = 64, ROOM = 4 << 20, LEAST_PIECE = 64 << 10, LINE = 64 };
 
 typedef struct shares {
   aci_run *x;
-  int64_t *lo, *n;               /* of each rank's share, in elements */
-  int64_t piece;                 /* elements */
-  int64_t rounds;                /* of the longest share */
-  unsigned char *in[2], *out[2]; /* others' parts of our share, and results that have no place in recv */
-  size_t in_bytes;               /* of one rank's in in[] */
+  int64_t *lo, *n; /* of each rank's share, in elements */
+  int64_t piece;   /* elements */
+  int64_t rounds;  /* of the longest share */
+  /* others' parts of our share, and results that have no place in recv */
+  unsigned char *in[2], *out[2];
+  size_t in_bytes; /* of one rank's in in[] */
   const void **src;
 } shares;
 
@@ -35,7 +37,8 @@ static ac_status reduce_small(aci_run *x, ac_err *e) {
   const void *src[FEW_RANKS];
   unsigned char *in = gets ? malloc(bytes * (size_t)(size - 1) + 1) : NULL;
   if (gets && in == NULL)
-    return AC_FAIL(e, OOM, "%s: no memory for the buffers of %d ranks", ac_coll_name(x->c->kind), size);
+    return AC_FAIL(e, OOM, "%s: no memory for the buffers of %d ranks", ac_coll_name(x->c->kind),
+                   size);
   aci_batch *b = &x->batch[0];
   ac_status st = aci_run_room(x, 1, 2 * (size - 1), e);
   src[me] = x->c->send;
@@ -50,7 +53,8 @@ static ac_status reduce_small(aci_run *x, ac_err *e) {
   if (st == AC_OK) st = aci_run_meet(x, e);
   if (st == AC_OK) st = aci_run_wait(x, b, e);
   if (st == AC_OK && gets)
-    aci_reduce(x->c->dtype, x->c->op, size, src, 1, (void *const[]){x->c->recv}, x->c->count, false);
+    aci_reduce(x->c->dtype, x->c->op, size, src, 1, (void *const[]){x->c->recv}, x->c->count,
+               false);
   aci_run_drop(x);
   free(in);
   return st;
@@ -118,7 +122,8 @@ static void reduce_own(shares *s, int64_t k) {
   for (int i = 1; i < x->g->size; i++)
     s->src[aci_run_peer(x, x->g->size - i)] = s->in[k & 1] + s->in_bytes * (size_t)(i - 1);
   s->src[me] = aci_at(x->c->send, s->lo[me] + k * s->piece, x->width);
-  aci_reduce(x->c->dtype, x->c->op, x->g->size, s->src, 1, (void *const[]){own_result(s, k)}, n, false);
+  aci_reduce(x->c->dtype, x->c->op, x->g->size, s->src, 1, (void *const[]){own_result(s, k)}, n,
+             false);
 }
 
 static ac_status start_results(shares *s, int64_t k, ac_err *e) {
@@ -172,7 +177,8 @@ static ac_status reduce_large(aci_run *x, ac_err *e) {
     }
   }
   if (room == NULL)
-    st = AC_FAIL(e, OOM, "%s: no memory for the pieces of %d ranks", ac_coll_name(x->c->kind), size);
+    st =
+        AC_FAIL(e, OOM, "%s: no memory for the pieces of %d ranks", ac_coll_name(x->c->kind), size);
   if (st == AC_OK) st = aci_run_room(x, 4, 2 * (size - 1), e);
   if (st == AC_OK) st = aci_run_meet(x, e);
   if (st == AC_OK) st = run_shares(&s, e);

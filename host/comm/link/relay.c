@@ -1,5 +1,6 @@
-/* Parts that travel along a chain of ranks: each passes on the parts it received, piece by piece, so that all
- * its connections are busy at once. Called by gather.c (ring) and broadcast.c (chain). */
+/* Parts that travel along a chain of ranks: each passes on the parts it received, piece by piece,
+ * so that all its connections are busy at once. Called by gather.c (ring) and broadcast.c
+ * (chain). */
 #include "comm/link/run.h"
 
 enum { WINDOW = 4 };
@@ -44,13 +45,15 @@ static int still(const aci_batch *b, aci_request **ask, int n) {
   return n;
 }
 
-ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_parts out, int own, ac_err *e) {
+ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_parts out, int own,
+                         ac_err *e) {
   AC_TRY(aci_run_room(x, 2, 2 * WINDOW, e));
   aci_batch *rb = &x->batch[0], *sb = &x->batch[1];
   for (int i = 0; i < WINDOW; i++) rb->m[i].over = sb->m[i].over = true;
   rb->n = sb->n = WINDOW;
   cursor to_get = {.parts = in}, to_send = {.parts = out};
-  /* posted - came and sent - gone are the requests under way, at most WINDOW each. A piece is sent once its elements are here */
+  /* posted - came and sent - gone are the requests under way, at most WINDOW each. A piece is sent
+   * once its elements are here */
   int64_t here = 0, got = 0; /* elements that may be sent: own ones, received ones */
   unsigned posted = 0, came = 0, sent = 0, gone = 0;
   int64_t began = aci_now_ns();
@@ -63,7 +66,8 @@ ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_part
     }
     if (came + gone != was) began = aci_now_ns();
     for (piece p; posted - came < WINDOW && left >= 0 && (p = peek(x, &to_get)).n > 0; posted++) {
-      AC_TRY(aci_run_start(x, &rb->m[posted % WINDOW], left, false, p.p, (size_t)p.n * x->width, e));
+      AC_TRY(
+          aci_run_start(x, &rb->m[posted % WINDOW], left, false, p.p, (size_t)p.n * x->width, e));
       take(&to_get, p.n);
     }
     for (piece p; sent - gone < WINDOW && right >= 0 && (p = peek(x, &to_send)).n > 0; sent++) {
@@ -71,8 +75,11 @@ ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_part
       AC_TRY(aci_run_start(x, &sb->m[sent % WINDOW], right, true, p.p, (size_t)p.n * x->width, e));
       take(&to_send, p.n);
     }
-    /* transfers that finished at once are counted and passed on before any wait: the next rank may wait for them */
-    if ((came != posted && rb->m[came % WINDOW].over) || (gone != sent && sb->m[gone % WINDOW].over)) continue;
+    /* transfers that finished at once are counted and passed on before any wait: the next rank may
+     * wait for them */
+    if ((came != posted && rb->m[came % WINDOW].over) ||
+        (gone != sent && sb->m[gone % WINDOW].over))
+      continue;
     const int n = still(sb, x->ask, still(rb, x->ask, 0));
     if (n == 0) return AC_OK; /* nothing under way: nothing that waits for it either */
     AC_TRY(aci_run_wait_any(x, x->ask, n, began, e));

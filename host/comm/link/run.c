@@ -1,4 +1,5 @@
-/* The run of backends over a link: which algorithm, its transfers and waits. Called by tcp/ and mpi/. */
+/* The run of backends over a link: which algorithm, its transfers and waits. Called by tcp/ and
+ * mpi/. */
 #include "comm/link/run.h"
 
 #include <stdlib.h>
@@ -21,13 +22,15 @@ ac_status aci_run_meet(aci_run *x, ac_err *e) {
   enum { FEW = 16 };
   aci_desc few[FEW], *all = few;
   if (x->g->size > FEW && (all = malloc((size_t)x->g->size * sizeof *all)) == NULL)
-    return AC_FAIL(e, OOM, "%s: no memory for %d descriptors", ac_coll_name(x->c->kind), x->g->size);
+    return AC_FAIL(e, OOM, "%s: no memory for %d descriptors", ac_coll_name(x->c->kind),
+                   x->g->size);
   const ac_status st = x->l->exchange_descs(x->g, x->d, all, e);
   if (all != few) free(all);
   return st;
 }
 
-ac_status aci_run_start(aci_run *x, aci_request *m, int peer, bool sends, void *p, size_t bytes, ac_err *e) {
+ac_status aci_run_start(aci_run *x, aci_request *m, int peer, bool sends, void *p, size_t bytes,
+                        ac_err *e) {
   *m = (aci_request){.peer = x->g->ranks[peer],
                      .sends = sends,
                      .channel = aci_channel(x->g, x->d->seq, false),
@@ -37,7 +40,8 @@ ac_status aci_run_start(aci_run *x, aci_request *m, int peer, bool sends, void *
   return x->l->start(x->g->world, m, e);
 }
 
-static ac_status start(aci_run *x, aci_batch *b, int peer, bool sends, void *p, size_t bytes, ac_err *e) {
+static ac_status start(aci_run *x, aci_batch *b, int peer, bool sends, void *p, size_t bytes,
+                       ac_err *e) {
   if (bytes == 0) return AC_OK;
   AC_CHECK(b->n < x->most, e);
   AC_TRY(aci_run_start(x, &b->m[b->n], peer, sends, p, bytes, e));
@@ -119,8 +123,11 @@ static void copy_own(const aci_run *x) {
 }
 
 ac_status aci_link_run(const aci_link *l, ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
-  aci_run x = {
-      .l = l, .g = g, .c = c, .d = d, .width = c->kind == AC_COLL_BARRIER ? 0 : ac_dtype_bytes(c->dtype)};
+  aci_run x = {.l = l,
+               .g = g,
+               .c = c,
+               .d = d,
+               .width = c->kind == AC_COLL_BARRIER ? 0 : ac_dtype_bytes(c->dtype)};
   if (g->size == 1) {
     copy_own(&x);
     return AC_OK;

@@ -1,7 +1,9 @@
-/* send and recv over messages. Called by tcp/ and mpi/ through work.c, again and again until it is over.
+/* send and recv over messages. Called by tcp/ and mpi/ through work.c, again and again until it is
+ * over.
  *
- * A transfer is two messages on one channel: the sender's descriptor, then the data. The receiver begins
- * both at once, so that several of one tag pair up in order, and compares before it believes the data. */
+ * A transfer is two messages on one channel: the sender's descriptor, then the data. The receiver
+ * begins both at once, so that several of one tag pair up in order, and compares before it believes
+ * the data. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +18,8 @@ typedef struct transfer {
 
 static ac_status differ(ac_group *g, const transfer *t, const char *what, ac_err *e) {
   char a[160], b[160];
-  return aci_stop(g->world, AC_MISMATCH, -1, e, "ranks differ in %s: rank %d in %s, rank %d in %s", what,
-                  t->head.peer, aci_desc_text(&t->theirs, a, sizeof a), g->world->place.rank,
+  return aci_stop(g->world, AC_MISMATCH, -1, e, "ranks differ in %s: rank %d in %s, rank %d in %s",
+                  what, t->head.peer, aci_desc_text(&t->theirs, a, sizeof a), g->world->place.rank,
                   aci_desc_text(&t->mine, b, sizeof b));
 }
 
@@ -30,8 +32,8 @@ static ac_status compare(ac_group *g, transfer *t, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status begin(const aci_link *l, ac_group *g, const ac_coll *c, const aci_desc *d, transfer **out,
-                       ac_err *e) {
+static ac_status begin(const aci_link *l, ac_group *g, const ac_coll *c, const aci_desc *d,
+                       transfer **out, ac_err *e) {
   transfer *t = calloc(1, sizeof *t);
   if (t == NULL) return AC_FAIL(e, OOM, "%s: no memory", ac_coll_name(c->kind));
   aci_page *page = g->world->page;
@@ -71,8 +73,8 @@ static void end(const aci_link *l, ac_group *g, transfer *t) {
   free(t);
 }
 
-/* Works at both, or at the head alone while it is to be compared: a fault of the data is often explained
- * by it. */
+/* Works at both, or at the head alone while it is to be compared: a fault of the data is often
+ * explained by it. */
 static ac_status work(const aci_link *l, ac_group *g, transfer *t, ac_err *e) {
   for (;;) {
     aci_request *ask[2];
@@ -92,8 +94,8 @@ static ac_status work(const aci_link *l, ac_group *g, transfer *t, ac_err *e) {
   }
 }
 
-ac_status aci_link_send_recv(const aci_link *l, ac_group *g, const ac_coll *c, aci_desc *d, void **state,
-                             bool *done, ac_err *e) {
+ac_status aci_link_send_recv(const aci_link *l, ac_group *g, const ac_coll *c, aci_desc *d,
+                             void **state, bool *done, ac_err *e) {
   transfer *t = *state;
   if (*done) {
     end(l, g, t);

@@ -1,9 +1,11 @@
-/* accel_mpi.so: messages by MPI_Isend and MPI_Irecv, for the table of mpi.h. Opened by mpi.c on first use.
+/* accel_mpi.so: messages by MPI_Isend and MPI_Irecv, for the table of mpi.h. Opened by mpi.c on
+ * first use.
  *
- * A message above PIECE bytes travels as several, all begun at once: MPI counts in int, and MPI's own order keeps the
- * pieces of two messages apart. Channels become tags. Collectives of a world run one after the other on every rank, so
- * their tag only has to distinguish neighbours. Sends and receives are matched by group and tag. While both are small
- * they fit into MPI's tag. Otherwise they are hashed in a communicator of their own. */
+ * A message above PIECE bytes travels as several, all begun at once: MPI counts in int, and MPI's
+ * own order keeps the pieces of two messages apart. Channels become tags. Collectives of a world
+ * run one after the other on every rank, so their tag only has to distinguish neighbours. Sends and
+ * receives are matched by group and tag. While both are small they fit into MPI's tag. Otherwise
+ * they are hashed in a communicator of their own. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,9 +25,11 @@ typedef struct aci_mpi_requests requests;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything below, and of MPI */
 static MPI_Comm comms[N_COMMS], fresh[N_COMMS];
-static bool joined, ours, spoiled; /* a world is joined. We initialised MPI. A world ended with an error */
+/* a world is joined. We initialised MPI. A world ended with an error */
+static bool joined, ours, spoiled;
 static int tag_bits;
-static MPI_Request pending[N_COMMS] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL}; /* of gather_begin, barrier_begin, renew_begin */
+/* of gather_begin, barrier_begin, renew_begin */
+static MPI_Request pending[N_COMMS] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
 static struct {
   int room;
   MPI_Request *r;
@@ -64,12 +68,14 @@ static bool init_mpi(char *why) {
   if (has) {
     MPI_Query_thread(&level);
   } else {
-    if (!explain(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread", why)) return false;
+    if (!explain(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread", why))
+      return false;
     ours = true;
     atexit(at_exit);
   }
   if (level >= MPI_THREAD_SERIALIZED) return true;
-  snprintf(why, ACI_MPI_TEXT, "this MPI %s without MPI_THREAD_SERIALIZED, which the communication thread needs",
+  snprintf(why, ACI_MPI_TEXT,
+           "this MPI %s without MPI_THREAD_SERIALIZED, which the communication thread needs",
            has ? "was initialised" : "comes");
   return false;
 }
@@ -80,7 +86,8 @@ static bool init(int *rank, int *size, char *why) {
   joined |= ok;
   for (int i = 0; ok && i < N_COMMS; i++) {
     ok = explain(MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]), "MPI_Comm_dup", why) &&
-         explain(MPI_Comm_set_errhandler(comms[i], MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", why);
+         explain(MPI_Comm_set_errhandler(comms[i], MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
+                 why);
   }
   if (ok) {
     int *ub = NULL, found = 0;
@@ -105,7 +112,8 @@ static void fini(bool good) {
 
 static bool gather_begin(const void *mine, size_t bytes, void *all, char *why) {
   pthread_mutex_lock(&lock);
-  bool ok = explain(MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, comms[COLLECTIVE], &pending[0]),
+  bool ok = explain(MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE,
+                                   comms[COLLECTIVE], &pending[0]),
                     "MPI_Iallgather", why);
   pthread_mutex_unlock(&lock);
   return ok;
@@ -136,7 +144,8 @@ static int test(char *why) {
 static bool renew_begin(char *why) {
   pthread_mutex_lock(&lock);
   bool ok = true;
-  for (int i = 0; ok && i < N_COMMS; i++) ok = explain(MPI_Comm_idup(MPI_COMM_WORLD, &fresh[i], &pending[i]), "MPI_Comm_idup", why);
+  for (int i = 0; ok && i < N_COMMS; i++)
+    ok = explain(MPI_Comm_idup(MPI_COMM_WORLD, &fresh[i], &pending[i]), "MPI_Comm_idup", why);
   pthread_mutex_unlock(&lock);
   return ok;
 }
@@ -152,8 +161,8 @@ static void renew_end(void) {
 }
 
 /* ---- messages ---- */
-/* Which communicator and tag carry a channel: bit 32 is set for sends and receives, the group lies above it, the
- * sequence number or the user's tag below. */
+/* Which communicator and tag carry a channel: bit 32 is set for sends and receives, the group lies
+ * above it, the sequence number or the user's tag below. */
 static int tag_of(uint64_t channel, MPI_Comm *comm) {
   const uint32_t low = (uint32_t)channel, most = (uint32_t)((1ull << tag_bits) - 1);
   const uint64_t group = channel >> 33;
@@ -197,7 +206,8 @@ static int piece_bytes(const aci_mpi_transfer *t, int i) {
   return left < PIECE ? (int)left : PIECE;
 }
 
-/* Gives up the requests under way. An unmatched receive ends at once. For the rest MPI keeps the request. */
+/* Gives up the requests under way. An unmatched receive ends at once. For the rest MPI keeps the
+ * request. */
 static void abandon(requests *q) {
   for (int i = 0; i < q->n; i++) {
     if (q->r[i] == MPI_REQUEST_NULL) continue;
@@ -208,7 +218,8 @@ static void abandon(requests *q) {
   }
 }
 
-static aci_mpi_transfer *start(int peer, bool sends, uint64_t channel, void *ptr, size_t bytes, char *why) {
+static aci_mpi_transfer *start(int peer, bool sends, uint64_t channel, void *ptr, size_t bytes,
+                               char *why) {
   aci_mpi_transfer *t = make(peer, sends, bytes);
   if (t == NULL) {
     snprintf(why, ACI_MPI_TEXT, "no memory for a message");
@@ -265,8 +276,10 @@ static bool take(aci_mpi_transfer *t, int place, const MPI_Status *s, bool has_e
     t->over = true;
     return false;
   }
-  if (q->sends || MPI_Get_count(s, MPI_BYTE, &got) != MPI_SUCCESS || got == piece_bytes(t, place)) return true;
-  snprintf(why, ACI_MPI_TEXT, "rank %d sent %d bytes, expected %d", t->peer, got, piece_bytes(t, place));
+  if (q->sends || MPI_Get_count(s, MPI_BYTE, &got) != MPI_SUCCESS || got == piece_bytes(t, place))
+    return true;
+  snprintf(why, ACI_MPI_TEXT, "rank %d sent %d bytes, expected %d", t->peer, got,
+           piece_bytes(t, place));
   t->fault = ACI_MPI_LENGTH;
   t->over = true;
   return false;

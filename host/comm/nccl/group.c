@@ -1,4 +1,5 @@
-/* Communicators: made when a group first has a collective of a device, split off the world's for groups that are made later (nccl.h). */
+/* Communicators: made when a group first has a collective of a device, split off the world's for
+ * groups that are made later (nccl.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,10 @@ typedef struct introduction {
 } introduction;
 
 /* A host collective of bytes, compared as one of its own kind. */
-static ac_status on_host(ac_group *g, ac_coll_kind kind, const void *send, void *recv, int64_t bytes, const char *site, ac_err *e) {
-  const ac_coll c = {.kind = kind, .dtype = AC_U8, .count = bytes, .send = send, .recv = recv, .site = site};
+static ac_status on_host(ac_group *g, ac_coll_kind kind, const void *send, void *recv,
+                         int64_t bytes, const char *site, ac_err *e) {
+  const ac_coll c = {
+      .kind = kind, .dtype = AC_U8, .count = bytes, .send = send, .recv = recv, .site = site};
   aci_desc d;
   aci_desc_fill(g, &c, ++g->seq, &d);
   d.kind = AC_COLL_COMM_INIT;
@@ -36,8 +39,8 @@ const aci_nccl_config aci_nccl_nonblocking = {.size = sizeof aci_nccl_nonblockin
                                               .net_name = NULL,
                                               .split_share = 1};
 
-/* Whether all members have one version of NCCL and each a GPU of its own in the communicator. *why: the obstacle, ""
- * nothing to report. */
+/* Whether all members have one version of NCCL and each a GPU of its own in the communicator. *why:
+ * the obstacle, "" nothing to report. */
 static bool suitable(const introduction *all, int n, char *why, size_t size) {
   for (int i = 0; i < n; i++) {
     if (all[i].by_host != all[0].by_host) {
@@ -46,12 +49,16 @@ static bool suitable(const introduction *all, int n, char *why, size_t size) {
     }
     if (all[i].version == 0 || all[i].version != all[0].version || all[i].id[0] == 0) {
       if (all[i].version != 0 && all[0].version != 0 && all[i].version != all[0].version)
-        snprintf(why, size, "members 0 and %d have NCCL %d and %d", i, all[0].version, all[i].version);
-      else snprintf(why, size, "member %d has no %s", i, all[i].version == 0 ? "NCCL" : "GPU that NCCL takes");
+        snprintf(why, size, "members 0 and %d have NCCL %d and %d", i, all[0].version,
+                 all[i].version);
+      else
+        snprintf(why, size, "member %d has no %s", i,
+                 all[i].version == 0 ? "NCCL" : "GPU that NCCL takes");
       return false;
     }
     for (int k = 0; k < i; k++)
-      if ((all[i].by_host ? all[i].node == all[k].node : all[i].host == all[k].host) && strcmp(all[i].id, all[k].id) == 0) {
+      if ((all[i].by_host ? all[i].node == all[k].node : all[i].host == all[k].host) &&
+          strcmp(all[i].id, all[k].id) == 0) {
         snprintf(why, size, "members %d and %d share a GPU", k, i);
         return false;
       }
@@ -76,17 +83,22 @@ static ac_status join(ac_group *g, struct aci_nccl_group *x, const char *site, a
   memset(&id, 0, sizeof id);
   ac_status st = AC_OK;
   const ac_group *members = x->nodes != NULL ? aci_nccl_inner(x->nodes) : g;
-  if (members->rank == 0) st = aci_nccl_check(n, n->lib->ncclGetUniqueId(&id), "NCCL's unique id", e);
+  if (members->rank == 0)
+    st = aci_nccl_check(n, n->lib->ncclGetUniqueId(&id), "NCCL's unique id", e);
   AC_TRY(spread(g, g->rank - members->rank, &id, site, e));
   static const aci_nccl_id none; /* all zero: the first member failed */
-  if (memcmp(&id, &none, sizeof id) == 0) return st != AC_OK ? st : AC_FAIL(e, DEVICE, "its first member got no unique id of NCCL");
+  if (memcmp(&id, &none, sizeof id) == 0)
+    return st != AC_OK ? st : AC_FAIL(e, DEVICE, "its first member got no unique id of NCCL");
   aci_desc d;
   const ac_coll c = {.kind = AC_COLL_BARRIER, .site = site};
   aci_nccl_config mine = aci_nccl_nonblocking;
   aci_desc_fill(g, &c, g->seq, &d);
   d.kind = AC_COLL_COMM_INIT;
-  pthread_mutex_lock(&n->lock); /* the watch reads it, and aborts it if the job ends. Does not block */
-  const int status = n->broken ? ACI_NCCL_IN_PROGRESS : n->lib->ncclCommInitRankConfig(&x->comm, members->size, id, members->rank, &mine);
+  /* the watch reads it, and aborts it if the job ends. Does not block */
+  pthread_mutex_lock(&n->lock);
+  const int status =
+      n->broken ? ACI_NCCL_IN_PROGRESS
+                : n->lib->ncclCommInitRankConfig(&x->comm, members->size, id, members->rank, &mine);
   pthread_mutex_unlock(&n->lock);
   return aci_nccl_settle(n, g, x, &d, status, "joining NCCL's communicator", e);
 }
@@ -109,9 +121,10 @@ void aci_nccl_enlist(aci_nccl *n, struct aci_nccl_group *x) {
   pthread_mutex_unlock(&n->lock);
 }
 
-/* NCCL inside nodes, if requested and there are several: x->nodes is made. False: tensors go through the host, and *why holds the reason.
- * "": nothing to report. The same on all members. */
-static ac_status arrange(ac_group *g, struct aci_nccl_group *x, const uint64_t *node, bool *good, char *why, size_t size, ac_err *e) {
+/* NCCL inside nodes, if requested and there are several: x->nodes is made. False: tensors go
+ * through the host, and *why holds the reason. "": nothing to report. The same on all members. */
+static ac_status arrange(ac_group *g, struct aci_nccl_group *x, const uint64_t *node, bool *good,
+                         char *why, size_t size, ac_err *e) {
   const char *what = "";
   const int n = aci_nccl_nodes_of(node, g->size, &what);
   if (n == 0) snprintf(why, size, "NCCL inside of nodes: %s", what);
@@ -131,7 +144,8 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
     return AC_FAIL(e, OOM, "no memory for a communicator");
   }
   const aci_nccl_library *lib = aci_nccl_load(ac_ctx_params(w->ctx), absent, sizeof absent);
-  const bool fits = d->vt->stream_handle != NULL && d->vt->identity != NULL && (w->nccl == NULL || aci_same_device(w->nccl->device, d));
+  const bool fits = d->vt->stream_handle != NULL && d->vt->identity != NULL &&
+                    (w->nccl == NULL || aci_same_device(w->nccl->device, d));
   gethostname(host, sizeof host - 1);
   own.host = aci_hash_bytes(0, host, strlen(host));
   own.node = aci_nccl_node(host, strlen(host), w->place.machine);
@@ -146,7 +160,9 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
   x->device = d;
   ac_device_retain(d);
   g->device = x;
-  if (st == AC_OK && good && own.by_host) st = node != NULL ? arrange(g, x, node, &good, why, sizeof why, e) : AC_FAIL(e, OOM, "no memory for nodes");
+  if (st == AC_OK && good && own.by_host)
+    st = node != NULL ? arrange(g, x, node, &good, why, sizeof why, e)
+                      : AC_FAIL(e, OOM, "no memory for nodes");
   if (st != AC_OK) return free(node), st;
   bool everywhere = false;
   if (good) {
@@ -154,7 +170,8 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
     ac_status joined = w->nccl != NULL ? AC_OK : aci_nccl_open(w, d, lib, &mine);
     if (joined == AC_OK) aci_nccl_enlist(w->nccl, x);
     if (joined == AC_OK && g == w->all) w->nccl->node = node, node = NULL;
-    st = agree(g, site, joined == AC_OK, &everywhere, e); /* joining is a collective: all take part or none */
+    /* joining is a collective: all take part or none */
+    st = agree(g, site, joined == AC_OK, &everywhere, e);
     if (st == AC_OK && everywhere) {
       joined = join(g, x, site, &mine);
       st = aci_aborted(w, e);
@@ -169,13 +186,16 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
     }
   }
   free(node);
-  if (!everywhere && g->rank == 0 && (why[0] != 0 || !own.by_host) && strcmp(ac_params_str(ac_ctx_params(w->ctx), "NCCL"), "off") != 0)
-    ac_log_write(AC_LOG_WARN, "comm", "tensors on %s go through memory of the host: %s%s%s", d->name, why[0] != 0 ? why : "NCCL did not join them",
-                 absent[0] != 0 ? "; " : "", absent);
+  if (!everywhere && g->rank == 0 && (why[0] != 0 || !own.by_host) &&
+      strcmp(ac_params_str(ac_ctx_params(w->ctx), "NCCL"), "off") != 0)
+    ac_log_write(AC_LOG_WARN, "comm", "tensors on %s go through memory of the host: %s%s%s",
+                 d->name, why[0] != 0 ? why : "NCCL did not join them", absent[0] != 0 ? "; " : "",
+                 absent);
   return AC_OK;
 }
 
-ac_status ac_group_takes_device(ac_group *g, ac_device *d, const char *site, bool *direct, ac_err *e) {
+ac_status ac_group_takes_device(ac_group *g, ac_device *d, const char *site, bool *direct,
+                                ac_err *e) {
   *direct = false;
   if (!aci_is_accelerator(d) || g->size == 1 || g->world->place.size == 1) return AC_OK;
   if (g->device == NULL) {
@@ -194,11 +214,13 @@ ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
   if (n == NULL || all == NULL || all->comm == NULL) return AC_OK;
   struct aci_nccl_group *x = calloc(1, sizeof *x);
   if (x == NULL) return AC_FAIL(e, OOM, "no memory for a communicator");
-  if (all->nodes != NULL && member) { /* a communicator that failed reports it when a collective uses it */
+  /* a communicator that failed reports it when a collective uses it */
+  if (all->nodes != NULL && member) {
     char why[160];
     uint64_t *node = malloc((size_t)g->size * sizeof *node);
     for (int i = 0; node != NULL && i < g->size; i++) node[i] = n->node[g->ranks[i]];
-    const ac_status st = node != NULL ? arrange(g, x, node, &member, why, sizeof why, e) : AC_FAIL(e, OOM, "no memory for nodes");
+    const ac_status st = node != NULL ? arrange(g, x, node, &member, why, sizeof why, e)
+                                      : AC_FAIL(e, OOM, "no memory for nodes");
     free(node);
     if (st != AC_OK) return free(x), st;
   }
@@ -207,13 +229,19 @@ ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
   aci_nccl_config mine = aci_nccl_nonblocking;
   aci_desc_fill(w->all, &c, w->all->seq, &d);
   d.kind = AC_COLL_COMM_INIT;
-  pthread_mutex_lock(&n->lock); /* the watch may abort the world's communicator until then. settle sees that */
-  const int status = all->comm == NULL ? ACI_NCCL_IN_PROGRESS
-                                       : n->lib->ncclCommSplit(all->comm, member ? 0 : ACI_NCCL_NO_COLOR, g->rank < 0 ? 0 : g->rank, &x->comm, &mine);
+  /* the watch may abort the world's communicator until then. settle sees that */
+  pthread_mutex_lock(&n->lock);
+  const int status = all->comm == NULL
+                         ? ACI_NCCL_IN_PROGRESS
+                         : n->lib->ncclCommSplit(all->comm, member ? 0 : ACI_NCCL_NO_COLOR,
+                                                 g->rank < 0 ? 0 : g->rank, &x->comm, &mine);
   pthread_mutex_unlock(&n->lock);
   ac_status st = aci_nccl_settle(n, w->all, all, &d, status, "splitting NCCL's communicator", e);
-  if (st == AC_OK && x->comm != NULL) st = aci_nccl_settle(n, w->all, x, &d, ACI_NCCL_IN_PROGRESS, "splitting NCCL's communicator", e);
-  if (st != AC_OK) return st; /* the world is over. x stays, since NCCL may still write its communicator there */
+  if (st == AC_OK && x->comm != NULL)
+    st =
+        aci_nccl_settle(n, w->all, x, &d, ACI_NCCL_IN_PROGRESS, "splitting NCCL's communicator", e);
+  /* the world is over. x stays, since NCCL may still write its communicator there */
+  if (st != AC_OK) return st;
   if (!member) {
     free(x);
     return AC_OK;
@@ -228,11 +256,13 @@ ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
 void aci_nccl_end(aci_nccl *n, struct aci_nccl_group *x) {
   aci_nccl_comm comm = NULL;
   if (n != NULL) {
-    /* queued work ends first, while the watch still knows the communicator: it aborts it if a peer is gone */
+    /* queued work ends first, while the watch still knows the communicator: it aborts it if a peer
+     * is gone */
     pthread_mutex_lock(&n->lock);
     const bool made = x->comm != NULL;
     pthread_mutex_unlock(&n->lock);
-    if (made && aci_aborted(n->world, NULL) == AC_OK) n->device->vt->sync(n->device, x->stream != NULL ? x->stream : n->stream, NULL);
+    if (made && aci_aborted(n->world, NULL) == AC_OK)
+      n->device->vt->sync(n->device, x->stream != NULL ? x->stream : n->stream, NULL);
     aci_nccl_unregister(n, x);
     pthread_mutex_lock(&n->lock);
     for (struct aci_nccl_group **at = &n->groups; *at != NULL; at = &(*at)->next)

@@ -18,14 +18,15 @@ static void load(const char *named) {
   void *h = dlopen(given ? named : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   state = ABSENT;
   if (h == NULL) {
-    snprintf(reason, sizeof reason, "%s does not load (Debian: libnccl2)", given ? named : "libnccl.so.2");
+    snprintf(reason, sizeof reason, "%s does not load (Debian: libnccl2)",
+             given ? named : "libnccl.so.2");
     return;
   }
   const char *missing = NULL;
-#define FIND(name, params)                                              \
-  {                                                                     \
-    void *f = dlsym(h, #name);                                          \
-    if (f == NULL) missing = #name;                                     \
+#define FIND(name, params)                                                \
+  {                                                                       \
+    void *f = dlsym(h, #name);                                            \
+    if (f == NULL) missing = #name;                                       \
     memcpy(&lib.name, &f, sizeof f); /* a function from a data pointer */ \
   }
   ACI_NCCL_CALLS(FIND)
@@ -34,9 +35,12 @@ static void load(const char *named) {
   ACI_NCCL_LATER_CALLS(FIND)
   missing = needed;
 #undef FIND
-  if (missing == NULL && (lib.ncclGetVersion(&lib.version) != ACI_NCCL_SUCCESS || lib.version < LEAST))
-    snprintf(reason, sizeof reason, "NCCL %d.%d is too old; install 2.18 or later", lib.version / 10000, lib.version / 100 % 100);
-  else if (missing != NULL) snprintf(reason, sizeof reason, "NCCL lacks %s; install 2.18 or later", missing);
+  if (missing == NULL &&
+      (lib.ncclGetVersion(&lib.version) != ACI_NCCL_SUCCESS || lib.version < LEAST))
+    snprintf(reason, sizeof reason, "NCCL %d.%d is too old; install 2.18 or later",
+             lib.version / 10000, lib.version / 100 % 100);
+  else if (missing != NULL)
+    snprintf(reason, sizeof reason, "NCCL lacks %s; install 2.18 or later", missing);
   else state = LOADED;
 }
 

@@ -28,7 +28,8 @@ SAME(ACI_NCCL_NO_COLOR, NCCL_SPLIT_NOCOLOR);
 SAME(ACI_NCCL_ID_BYTES, NCCL_UNIQUE_ID_BYTES);
 SAME(sizeof(aci_nccl_id), sizeof(ncclUniqueId));
 SAME(ACI_NCCL_UNDEFINED, NCCL_CONFIG_UNDEF_INT);
-#define FIELD(ours, theirs) static_assert(offsetof(aci_nccl_config, ours) == offsetof(ncclConfig_t, theirs), #theirs)
+#define FIELD(ours, theirs) \
+  static_assert(offsetof(aci_nccl_config, ours) == offsetof(ncclConfig_t, theirs), #theirs)
 FIELD(magic, magic);
 FIELD(version, version);
 FIELD(blocking, blocking);
@@ -40,8 +41,11 @@ FIELD(split_share, splitShare);
 template <class P> struct alike { typedef typename aci_plain<P>::type type; };
 template <> struct alike<ncclUniqueId> { typedef aci_nccl_id type; };
 template <class F> struct taken;
-template <class R, class... P> struct taken<R(P...)> { typedef std::tuple<typename aci_plain<R>::type, typename alike<P>::type...> type; };
-#define SAME_CALL(name, params) static_assert(std::is_same<taken<decltype(::name)>::type, taken<int params>::type>::value, #name);
+template <class R, class... P> struct taken<R(P...)> {
+  typedef std::tuple<typename aci_plain<R>::type, typename alike<P>::type...> type;
+};
+#define SAME_CALL(name, params) \
+  static_assert(std::is_same<taken<decltype(::name)>::type, taken<int params>::type>::value, #name);
 ACI_NCCL_CALLS(SAME_CALL)
 #if NCCL_VERSION_CODE >= 21903
 ACI_NCCL_LATER_CALLS(SAME_CALL)

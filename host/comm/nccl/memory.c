@@ -1,8 +1,10 @@
-/* Memory that NCCL allocates itself (ncclMemAlloc, 2.19 and later), for data that is sent again and again: parameters, units and buckets of
- * gradients. It serves the class PARAMETER of the device's pool, unless the host program has set a source for that (ac_device_set_source).
- * Once registered, NVLink's switches can reduce in it and peers can map it without copies. Other memory of the device cannot be used so.
- * While a communicator of the device lives, the pool takes its segments from here. If NCCL refuses a segment, and while work is recorded,
- * the device's own memory is used. */
+/* Memory that NCCL allocates itself (ncclMemAlloc, 2.19 and later), for data that is sent again and
+ * again: parameters, units and buckets of
+ * gradients. It serves the class PARAMETER of the device's pool, unless the host program has set a
+ * source for that (ac_device_set_source). Once registered, NVLink's switches can reduce in it and
+ * peers can map it without copies. Other memory of the device cannot be used so. While a
+ * communicator of the device lives, the pool takes its segments from here. If NCCL refuses a
+ * segment, and while work is recorded, the device's own memory is used. */
 #include <stdlib.h>
 
 #include "comm/nccl/nccl.h"
@@ -37,7 +39,8 @@ static ac_status map(void *user, size_t bytes, void **out, ac_err *e) {
       return AC_OK;
     }
     if (!m->refused)
-      ac_log_write(AC_LOG_INFO, "comm", "%s: NCCL makes no memory, the device's own serves: %s", m->device->name, m->lib->ncclGetErrorString(status));
+      ac_log_write(AC_LOG_INFO, "comm", "%s: NCCL makes no memory, the device's own serves: %s",
+                   m->device->name, m->lib->ncclGetErrorString(status));
     m->refused = true;
   }
   free(x);
@@ -52,7 +55,8 @@ static void unmap(void *user, void *p, size_t bytes) {
     if (x->base != p) continue;
     *at = x->next;
     free(x);
-    vt->sync(m->device, NULL, NULL); /* unlike the device's own, NCCL's call waits for no kernel that may use it */
+    /* unlike the device's own, NCCL's call waits for no kernel that may use it */
+    vt->sync(m->device, NULL, NULL);
     m->lib->ncclMemFree(p);
     return;
   }
@@ -67,7 +71,9 @@ static void end(void *user) {
 
 void aci_nccl_memory_open(aci_nccl *n) {
   ac_device *d = n->device;
-  if (n->lib->ncclMemAlloc == NULL || n->lib->ncclMemFree == NULL || ac_params_int(ac_ctx_params(n->world->ctx), "NCCL_MEMORY") == 0) return;
+  if (n->lib->ncclMemAlloc == NULL || n->lib->ncclMemFree == NULL ||
+      ac_params_int(ac_ctx_params(n->world->ctx), "NCCL_MEMORY") == 0)
+    return;
   memory *m = calloc(1, sizeof *m);
   if (m == NULL || d->vt->event_new(d, &m->any, NULL) != AC_OK) {
     free(m);
@@ -75,7 +81,8 @@ void aci_nccl_memory_open(aci_nccl *n) {
   }
   m->lib = n->lib;
   m->device = d;
-  const ac_mem_source source = {.struct_size = sizeof source, .map = map, .unmap = unmap, .free = end, .user = m};
+  const ac_mem_source source = {
+      .struct_size = sizeof source, .map = map, .unmap = unmap, .free = end, .user = m};
   if (aci_pool_offer_source(d, AC_MEM_PARAMETER, &source)) n->memory = m;
   else end(m);
 }

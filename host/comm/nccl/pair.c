@@ -1,12 +1,16 @@
-/* Sends and receives between GPUs, in NCCL's calls (nccl.h). Called by work.c again and again until a transfer is queued on its stream.
+/* Sends and receives between GPUs, in NCCL's calls (nccl.h). Called by work.c again and again until
+ * a transfer is queued on its stream.
  *
- * NCCL pairs the sends and receives of a communicator by their order alone, and knows no tags. So two ranks meet over the host first, as the
- * backend's messages do: the sender's descriptor and a token travel on the channel of the message's tag, the receive that they match answers on a
- * channel of the token's own with the message's number. Both queue their calls in the order of these numbers, whatever the order of the script is.
+ * NCCL pairs the sends and receives of a communicator by their order alone, and knows no tags. So
+ * two ranks meet over the host first, as the backend's messages do: the sender's descriptor and a
+ * token travel on the channel of the message's tag, the receive that they match answers on a
+ * channel of the token's own with the message's number. Both queue their calls in the order of
+ * these numbers, whatever the order of the script is.
  *
- * Each direction between two ranks has a communicator of two members and a stream of its own. On the device a rank's sends never wait for
- * its receives, so schedules of pipelines and rings need no common order of calls (a group of calls would need one). The first message
- * makes them. Its note carries the communicator's unique id. */
+ * Each direction between two ranks has a communicator of two members and a stream of its own. On
+ * the device a rank's sends never wait for its receives, so schedules of pipelines and rings need
+ * no common order of calls (a group of calls would need one). The first message makes them. Its
+ * note carries the communicator's unique id. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +37,8 @@ typedef struct transfer {
 
 /* ---- directions ---- */
 
-static ac_status direction_of(aci_nccl *n, int peer, bool sends, aci_nccl_direction **out, ac_err *e) {
+static ac_status direction_of(aci_nccl *n, int peer, bool sends, aci_nccl_direction **out,
+                              ac_err *e) {
   for (aci_nccl_direction *l = n->directions; l != NULL; l = l->next_direction)
     if (l->peer == peer && l->sends == sends) return *out = l, AC_OK;
   ac_device *d = n->device;
@@ -42,7 +47,8 @@ static ac_status direction_of(aci_nccl *n, int peer, bool sends, aci_nccl_direct
   l->peer = peer;
   l->sends = sends;
   ac_status st = d->vt->stream_new(d, 1, &l->base.stream, e);
-  if (st == AC_OK && sends) st = aci_nccl_check(n, n->lib->ncclGetUniqueId(&l->id), "NCCL's unique id", e);
+  if (st == AC_OK && sends)
+    st = aci_nccl_check(n, n->lib->ncclGetUniqueId(&l->id), "NCCL's unique id", e);
   if (st != AC_OK) {
     if (l->base.stream != NULL) d->vt->stream_free(d, l->base.stream);
     free(l);
@@ -69,7 +75,8 @@ void aci_nccl_directions_close(aci_nccl *n) {
 
 /* ---- a transfer ---- */
 
-/* The next note: the sender's on the message's tag, the answer on the token's. Scripts cannot use these tags. */
+/* The next note: the sender's on the message's tag, the answer on the token's. Scripts cannot use
+ * these tags. */
 static void begin_note(transfer *t, const ac_coll *c, bool goes, int tag) {
   t->host = (ac_coll){.kind = goes ? AC_COLL_SEND : AC_COLL_RECV,
                       .dtype = AC_U8,
@@ -103,13 +110,15 @@ static ac_status join(aci_nccl *n, transfer *t, bool *ready, ac_err *e) {
     aci_nccl_config mine = aci_nccl_nonblocking;
     status = n->lib->ncclCommInitRankConfig(&l->base.comm, 2, l->id, l->sends ? 0 : 1, &mine);
     l->begun = true;
-  } else if (!l->joined && n->lib->ncclCommGetAsyncError(l->base.comm, &status) != ACI_NCCL_SUCCESS) {
+  } else if (!l->joined &&
+             n->lib->ncclCommGetAsyncError(l->base.comm, &status) != ACI_NCCL_SUCCESS) {
     status = ACI_NCCL_IN_PROGRESS;
   }
   pthread_mutex_unlock(&n->lock);
   if (gone) {
     AC_TRY(aci_aborted(n->world, e));
-    return AC_FAIL(e, DEVICE, "%s: messages with rank %d: the communicator was aborted", n->device->name, l->peer);
+    return AC_FAIL(e, DEVICE, "%s: messages with rank %d: the communicator was aborted",
+                   n->device->name, l->peer);
   }
   *ready = l->joined = l->joined || status == ACI_NCCL_SUCCESS;
   return aci_nccl_check(n, status, "joining the communicator of two ranks", e);
@@ -132,14 +141,16 @@ static ac_status enqueue(aci_nccl *n, transfer *t, const ac_coll *c, ac_event *r
   pthread_mutex_unlock(&n->lock);
   if (!broken) return AC_OK;
   AC_TRY(aci_aborted(n->world, e));
-  return AC_FAIL(e, DEVICE, "%s: messages with rank %d: the communicator was aborted", n->device->name, l->peer);
+  return AC_FAIL(e, DEVICE, "%s: messages with rank %d: the communicator was aborted",
+                 n->device->name, l->peer);
 }
 
 /* Whether the call was taken: the communicator does not block. */
 static ac_status taken(aci_nccl *n, transfer *t, const char *name, bool *over, ac_err *e) {
   pthread_mutex_lock(&n->lock);
   const bool gone = t->direction->base.comm == NULL;
-  if (!gone && t->status == ACI_NCCL_IN_PROGRESS && n->lib->ncclCommGetAsyncError(t->direction->base.comm, &t->status) != ACI_NCCL_SUCCESS)
+  if (!gone && t->status == ACI_NCCL_IN_PROGRESS &&
+      n->lib->ncclCommGetAsyncError(t->direction->base.comm, &t->status) != ACI_NCCL_SUCCESS)
     t->status = ACI_NCCL_IN_PROGRESS;
   pthread_mutex_unlock(&n->lock);
   if (gone) {
@@ -151,7 +162,8 @@ static ac_status taken(aci_nccl *n, transfer *t, const char *name, bool *over, a
   return AC_OK;
 }
 
-static ac_status step(transfer *t, ac_group *g, const ac_coll *c, ac_event *ready, bool *over, ac_err *e) {
+static ac_status step(transfer *t, ac_group *g, const ac_coll *c, ac_event *ready, bool *over,
+                      ac_err *e) {
   aci_nccl *n = g->world->nccl;
   const bool sends = c->kind == AC_COLL_SEND;
   bool done = false;
@@ -198,7 +210,8 @@ static void end(transfer *t, ac_group *g) {
   free(t);
 }
 
-static ac_status begin(ac_group *g, const ac_coll *c, const aci_desc *d, transfer **out, ac_err *e) {
+static ac_status begin(ac_group *g, const ac_coll *c, const aci_desc *d, transfer **out,
+                       ac_err *e) {
   aci_nccl *n = g->world->nccl;
   const bool sends = c->kind == AC_COLL_SEND;
   if (n == NULL) return AC_FAIL(e, STATE, "no communicator for %s", ac_coll_name(c->kind));
@@ -215,8 +228,8 @@ static ac_status begin(ac_group *g, const ac_coll *c, const aci_desc *d, transfe
   return *out = t, AC_OK;
 }
 
-ac_status aci_device_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready, void **state, bool *done, aci_device_op **out,
-                               ac_err *e) {
+ac_status aci_device_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready,
+                               void **state, bool *done, aci_device_op **out, ac_err *e) {
   transfer *t = *state;
   ac_world *w = g->world;
   ac_err own;

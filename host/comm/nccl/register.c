@@ -1,6 +1,7 @@
-/* Segments of the device's pool that communicators know (nccl.h). A segment is registered when a collective of a communicator first uses
- * it, and deregistered before its memory goes to the system, so memory that every step uses is registered once. If NCCL refuses, transfers
- * use its own buffers. */
+/* Segments of the device's pool that communicators know (nccl.h). A segment is registered when a
+ * collective of a communicator first uses it, and deregistered before its memory goes to the
+ * system, so memory that every step uses is registered once. If NCCL refuses, transfers use its own
+ * buffers. */
 #include <stdlib.h>
 
 #include "comm/nccl/nccl.h"
@@ -14,7 +15,8 @@ typedef struct aci_nccl_segment {
 /* The list position of p's segment. *NULL: unknown segment. */
 static aci_nccl_segment **find(struct aci_nccl_group *x, const void *p) {
   aci_nccl_segment **at = &x->registered;
-  while (*at != NULL && (size_t)((const char *)p - (const char *)(*at)->base) >= (*at)->bytes) at = &(*at)->next;
+  while (*at != NULL && (size_t)((const char *)p - (const char *)(*at)->base) >= (*at)->bytes)
+    at = &(*at)->next;
   return at;
 }
 
@@ -30,8 +32,9 @@ static void add(aci_nccl *n, struct aci_nccl_group *x, void *base, size_t bytes)
   }
   free(s);
   n->registers = false;
-  ac_log_write(AC_LOG_WARN, "comm", "%s: NCCL registers no memory, its transfers go through buffers of its own: %s", n->device->name,
-               n->lib->ncclGetErrorString(status));
+  ac_log_write(AC_LOG_WARN, "comm",
+               "%s: NCCL registers no memory, its transfers go through buffers of its own: %s",
+               n->device->name, n->lib->ncclGetErrorString(status));
 }
 
 void aci_nccl_register(aci_nccl *n, struct aci_nccl_group *x, const void *p) {
@@ -41,9 +44,11 @@ void aci_nccl_register(aci_nccl *n, struct aci_nccl_group *x, const void *p) {
   pthread_mutex_lock(&n->lock);
   const bool fresh = n->registers && *find(x, p) == NULL;
   pthread_mutex_unlock(&n->lock);
-  if (!fresh || !aci_pool_segment(n->device, p, &base, &bytes)) return; /* the pool's lock is never taken with ours */
+  /* the pool's lock is never taken with ours */
+  if (!fresh || !aci_pool_segment(n->device, p, &base, &bytes)) return;
   pthread_mutex_lock(&n->lock);
-  if (n->registers && !n->broken && x->comm != NULL && *find(x, base) == NULL) add(n, x, base, bytes);
+  if (n->registers && !n->broken && x->comm != NULL && *find(x, base) == NULL)
+    add(n, x, base, bytes);
   pthread_mutex_unlock(&n->lock);
 }
 
@@ -72,10 +77,12 @@ static void unmapped(void *user, void *base, size_t bytes) {
     if (x == NULL) break;
     ac_stream *s = x->stream != NULL ? x->stream : n->stream;
     pthread_mutex_unlock(&n->lock);
-    n->device->vt->sync(n->device, s, NULL); /* without our lock: the watch ends hanging operations */
+    /* without our lock: the watch ends hanging operations */
+    n->device->vt->sync(n->device, s, NULL);
     pthread_mutex_lock(&n->lock);
     aci_nccl_segment **at = NULL;
-    for (struct aci_nccl_group *y = n->groups; y != NULL; y = y->next) /* it may have been closed meanwhile */
+    /* it may have been closed meanwhile */
+    for (struct aci_nccl_group *y = n->groups; y != NULL; y = y->next)
       if (y == x && *(at = find(x, base)) != NULL) drop(n, x, at);
   }
   pthread_mutex_unlock(&n->lock);

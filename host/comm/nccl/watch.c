@@ -1,8 +1,9 @@
-/* The communication stream of a world, its events, and the thread that watches queued operations (nccl.h).
+/* The communication stream of a world, its events, and the thread that watches queued operations
+ * (nccl.h).
  *
- * The thread sleeps while nothing is queued. Otherwise it checks every few milliseconds: the oldest event, NCCL's own errors, the job's
- * abort, the time. When one of these ends the job it aborts all communicators: their kernels give up, streams continue, and the next
- * caller gets the reason. */
+ * The thread sleeps while nothing is queued. Otherwise it checks every few milliseconds: the oldest
+ * event, NCCL's own errors, the job's abort, the time. When one of these ends the job it aborts all
+ * communicators: their kernels give up, streams continue, and the next caller gets the reason. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ enum { LOOK_MS = 5, ERRORS_EVERY = 20 };
 
 ac_status aci_nccl_check(const aci_nccl *n, int status, const char *what, ac_err *e) {
   if (status == ACI_NCCL_SUCCESS || status == ACI_NCCL_IN_PROGRESS) return AC_OK;
-  return AC_FAIL(e, DEVICE, "%s: %s: %s", n->device->name, what, n->lib->ncclGetErrorString(status));
+  return AC_FAIL(e, DEVICE, "%s: %s: %s", n->device->name, what,
+                 n->lib->ncclGetErrorString(status));
 }
 
 /* ---- events ---- */
@@ -51,7 +53,8 @@ ac_status aci_nccl_op_new(aci_nccl *n, const aci_desc *d, aci_device_op **out, a
   aci_device_op *op = malloc(sizeof *op);
   *out = NULL;
   if (op == NULL) return AC_FAIL(e, OOM, "no memory for a collective");
-  *op = (aci_device_op){.ref = 2, .nccl = n, .desc = *d, .began = aci_now_ns()}; /* the caller's and the watch's */
+  *op = (aci_device_op){
+      .ref = 2, .nccl = n, .desc = *d, .began = aci_now_ns()}; /* the caller's and the watch's */
   const ac_status st = aci_nccl_event(n, &op->done, e);
   if (st != AC_OK) return free(op), st;
   atomic_fetch_add(&n->ref, 1);
@@ -91,7 +94,8 @@ static void look(aci_nccl *n, bool errors) {
   ac_world *w = n->world;
   ac_err e;
   bool done = false;
-  if (n->device->vt->event_query(n->device, op->done, &done, &e) != AC_OK) { /* the device is lost */
+  /* the device is lost */
+  if (n->device->vt->event_query(n->device, op->done, &done, &e) != AC_OK) {
     aci_stop(w, AC_DEVICE, w->place.rank, &e, "rank %d: %s", w->place.rank, e.msg);
     done = true;
   }
@@ -109,14 +113,16 @@ static void look(aci_nccl *n, bool errors) {
     n->lib->ncclCommGetAsyncError(g->comm, &status);
     if (status == ACI_NCCL_SUCCESS || status == ACI_NCCL_IN_PROGRESS) continue;
     char what[160];
-    aci_stop(w, AC_DEVICE, w->place.rank, &e, "rank %d: NCCL: %s in %s", w->place.rank, n->lib->ncclGetErrorString(status),
-             aci_desc_text(&op->desc, what, sizeof what));
+    aci_stop(w, AC_DEVICE, w->place.rank, &e, "rank %d: NCCL: %s in %s", w->place.rank,
+             n->lib->ncclGetErrorString(status), aci_desc_text(&op->desc, what, sizeof what));
   }
   const int64_t limit = atomic_load(&w->timeout_ns), now = aci_now_ns();
   if (limit > 0 && now - op->began > limit && aci_aborted(w, NULL) == AC_OK) {
     char what[160];
-    aci_stop(w, AC_TIMEOUT, -1, &e, "rank %d waited %.3g s for the end of %s on %s; raise --timeout if it is only slow", w->place.rank,
-             (double)(now - op->began) / 1e9, aci_desc_text(&op->desc, what, sizeof what), n->device->name);
+    aci_stop(w, AC_TIMEOUT, -1, &e,
+             "rank %d waited %.3g s for the end of %s on %s; raise --timeout if it is only slow",
+             w->place.rank, (double)(now - op->began) / 1e9,
+             aci_desc_text(&op->desc, what, sizeof what), n->device->name);
   }
   if (aci_aborted(w, NULL) != AC_OK) give_up(n);
 }
@@ -162,7 +168,8 @@ ac_status aci_nccl_open(ac_world *w, ac_device *d, const aci_nccl_library *lib, 
   pthread_mutex_init(&n->lock, NULL);
   pthread_cond_init(&n->more, NULL);
   ac_device_retain(d);
-  ac_status st = d->vt->stream_new(d, 1, &n->stream, e); /* before kernels of the compute stream that wait for a place */
+  /* before kernels of the compute stream that wait for a place */
+  ac_status st = d->vt->stream_new(d, 1, &n->stream, e);
   if (st == AC_OK) {
     n->handle = d->vt->stream_handle(d, n->stream);
     sigset_t all, was;
@@ -221,13 +228,15 @@ void aci_nccl_close(ac_world *w) {
   aci_nccl_release(n); /* works that nobody waited for keep it until they are released */
 }
 
-ac_status aci_nccl_settle(aci_nccl *n, ac_group *g, struct aci_nccl_group *x, const aci_desc *d, int status, const char *what, ac_err *e) {
+ac_status aci_nccl_settle(aci_nccl *n, ac_group *g, struct aci_nccl_group *x, const aci_desc *d,
+                          int status, const char *what, ac_err *e) {
   const int64_t began = aci_now_ns();
   AC_TRY(aci_nccl_check(n, status, what, e));
   for (int turn = 0; status == ACI_NCCL_IN_PROGRESS; turn++) {
     pthread_mutex_lock(&n->lock);
     const bool gone = x->comm == NULL;
-    if (!gone && n->lib->ncclCommGetAsyncError(x->comm, &status) != ACI_NCCL_SUCCESS) status = ACI_NCCL_IN_PROGRESS;
+    if (!gone && n->lib->ncclCommGetAsyncError(x->comm, &status) != ACI_NCCL_SUCCESS)
+      status = ACI_NCCL_IN_PROGRESS;
     pthread_mutex_unlock(&n->lock);
     if (gone) {
       AC_TRY(aci_aborted(n->world, e));

@@ -1,14 +1,17 @@
 /* all_reduce, reduce and reduce_scatter.
  *
- * Every rank reduces its share of the elements over all buffers and hands the result to those who want it:
+ * Every rank reduces its share of the elements over all buffers and hands the result to those who
+ * want it:
  *
  *   small    buffers travel in the slots. Each rank that needs the result reduces all of it itself
- *   heap     shares are cut from the whole. The owner reads all buffers and writes all results in place
- *   staged   step k: copy in piece k+1 | reduce the own share of piece k | copy out piece k-1, then one
- *            barrier. The own share is neither copied in nor out. Buffers in a heap are read and
- *            written there
+ *   heap     shares are cut from the whole. The owner reads all buffers and writes all results in
+ *            place
+ *   staged   step k: copy in piece k+1 | reduce the own share of piece k | copy out piece k-1, then
+ *            one barrier. The own share is neither copied in nor out. Buffers in a heap are read
+ *            and written there
  *
- * For reduce_scatter the shares are the parts themselves, for reduce only the root takes results. */
+ * For reduce_scatter the shares are the parts themselves, for reduce only the root takes
+ * results. */
 #include <string.h>
 
 #include "comm/reduce.h"
@@ -31,7 +34,9 @@ typedef struct share {
   int64_t at, count;
 } share;
 
-static bool takes(const plan *p, int r) { return p->c->c->kind != AC_COLL_REDUCE || r == p->c->c->root; }
+static bool takes(const plan *p, int r) {
+  return p->c->c->kind != AC_COLL_REDUCE || r == p->c->c->root;
+}
 
 /* Elements of rank r's share of piece k. Cuts lie at multiples of 64 bytes. */
 static share share_of(const plan *p, int64_t k, int r) {
@@ -44,7 +49,8 @@ static share share_of(const plan *p, int64_t k, int r) {
   } else {
     const int64_t n = p->c->n, line = (int64_t)(64 / p->c->size);
     const int64_t from = p->step < INT64_MAX ? k * p->step * n : 0;
-    const int64_t all = p->step < INT64_MAX && c->count - from > p->step * n ? p->step * n : c->count - from;
+    const int64_t all =
+        p->step < INT64_MAX && c->count - from > p->step * n ? p->step * n : c->count - from;
     const int64_t each = ((all + n - 1) / n + line - 1) / line * line;
     s.at = each * r < all ? each * r : all;
     s.count = all - s.at < each ? all - s.at : each;
@@ -102,7 +108,8 @@ static ac_status reduce(const plan *p, int64_t k, ac_err *e) {
       out = true;
       continue;
     } else if (r == c->me) {
-      dst[n_dst++] = (char *)x->recv + (p->scatter ? at - (size_t)aci_part_at(x, c->me) * c->size : at);
+      dst[n_dst++] =
+          (char *)x->recv + (p->scatter ? at - (size_t)aci_part_at(x, c->me) * c->size : at);
     } else if (d->where_recv == ACI_IN_HEAP) {
       AC_TRY(aci_shm_heap(c, r, d->at_recv + at, bytes, &heap, e));
       dst[n_dst++] = heap;
@@ -151,7 +158,8 @@ static ac_status small(aci_shm_call *c, bool scatter, size_t bytes, ac_err *e) {
   const void *src[ACI_MAX_LOCAL];
   for (int r = 0; r < c->n; r++) src[r] = aci_shm_data(c, r) + at;
   void *dst = c->c->recv;
-  aci_reduce(c->c->dtype, c->c->op, c->n, src, 1, &dst, scatter ? aci_part(c->c, c->me) : c->c->count, false);
+  aci_reduce(c->c->dtype, c->c->op, c->n, src, 1, &dst,
+             scatter ? aci_part(c->c, c->me) : c->c->count, false);
   return AC_OK;
 }
 
@@ -164,10 +172,12 @@ ac_status aci_shm_all_reduce(aci_shm_call *c, ac_err *e) {
   if (bytes <= ACI_INLINE) return small(c, p.scatter, bytes, e);
 
   c->d->where_send = aci_shm_where(c, x->send, bytes, &c->d->at_send);
-  if (!p.scatter && takes(&p, c->me)) c->d->where_recv = aci_shm_where(c, x->recv, bytes, &c->d->at_recv);
+  if (!p.scatter && takes(&p, c->me))
+    c->d->where_recv = aci_shm_where(c, x->recv, bytes, &c->d->at_recv);
   p.slice = (size_t)ACI_CHUNK / (size_t)c->n & ~(size_t)63;
   const int64_t slice_step = (int64_t)(p.slice / c->size);
-  if (c->d->where_send == ACI_PRIVATE && c->n > 1) { /* the first piece can be read as soon as all are here */
+  /* the first piece can be read as soon as all are here */
+  if (c->d->where_send == ACI_PRIVATE && c->n > 1) {
     AC_TRY(aci_shm_stage(c, e));
     p.step = slice_step;
     copy_in(&p, 0);
@@ -175,18 +185,21 @@ ac_status aci_shm_all_reduce(aci_shm_call *c, ac_err *e) {
   }
   AC_TRY(aci_shm_meet(c, e));
 
-  /* all members decide alike, from the descriptors that they have compared: the number of barriers must be the same */
+  /* all members decide alike, from the descriptors that they have compared: the number of barriers
+   * must be the same */
   bool send_heap = false, all_heap = true;
   for (int r = 0; r < c->n; r++) {
     const aci_desc *d = c->s->desc[r];
     send_heap |= d->where_send == ACI_IN_HEAP;
-    all_heap &= d->where_send == ACI_IN_HEAP && (p.scatter || !takes(&p, r) || d->where_recv == ACI_IN_HEAP);
+    all_heap &= d->where_send == ACI_IN_HEAP &&
+                (p.scatter || !takes(&p, r) || d->where_recv == ACI_IN_HEAP);
   }
   all_heap |= c->n == 1;
   if (!all_heap) {
     AC_TRY(aci_shm_stage(c, e));
     p.step = slice_step;
-    const int64_t all = p.scatter ? largest_part(c) : total, each = p.scatter ? p.step : p.step * c->n;
+    const int64_t all = p.scatter ? largest_part(c) : total,
+                  each = p.scatter ? p.step : p.step * c->n;
     p.pieces = (all + each - 1) / each;
   }
   const bool gets = !all_heap && !p.scatter && takes(&p, c->me) && c->d->where_recv == ACI_PRIVATE;

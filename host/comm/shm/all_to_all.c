@@ -1,8 +1,8 @@
 /* all_to_all and scatter: every giver has bytes of its own for each other rank.
  *
- * In all_to_all each rank knows only its own counts. So the slots carry them before the data: the most it gives
- * to one other rank (bytes), its part for each and, in groups that are not large, its part from each
- * (elements). */
+ * In all_to_all each rank knows only its own counts. So the slots carry them before the data: the
+ * most it gives to one other rank (bytes), its part for each and, in groups that are not large, its
+ * part from each (elements). */
 #include <string.h>
 
 #include "comm/shm/shm.h"
@@ -55,11 +55,12 @@ static size_t all_place(const aci_shm_transfer *m, int s) {
 static ac_status differ(const aci_shm_transfer *m, int s, int r, int64_t want, ac_err *e) {
   const aci_shm_call *c = m->c;
   const char *from = c->s->desc[s]->site, *to = c->s->desc[r]->site;
-  return aci_stop(c->g->world, AC_MISMATCH, -1, e,
-                  "all_to_all of %s: rank %d gives %lld elements to rank %d%s%s, which takes %lld%s%s; the "
-                  "counts must match",
-                  ac_dtype_name(c->c->dtype), c->g->ranks[s], (long long)given(m, s)[r], c->g->ranks[r],
-                  from[0] != 0 ? " at " : "", from, (long long)want, to[0] != 0 ? " at " : "", to);
+  return aci_stop(
+      c->g->world, AC_MISMATCH, -1, e,
+      "all_to_all of %s: rank %d gives %lld elements to rank %d%s%s, which takes %lld%s%s; the "
+      "counts must match",
+      ac_dtype_name(c->c->dtype), c->g->ranks[s], (long long)given(m, s)[r], c->g->ranks[r],
+      from[0] != 0 ? " at " : "", from, (long long)want, to[0] != 0 ? " at " : "", to);
 }
 
 static ac_status all_met(const aci_shm_transfer *m, ac_err *e) {
@@ -90,7 +91,8 @@ ac_status aci_shm_all_to_all(aci_shm_call *c, ac_err *e) {
   head[0] = 0;
   for (int r = 0; r < c->n; r++) {
     head[1 + r] = aci_part(x, r);
-    if (r != c->me && head[1 + r] * (int64_t)c->size > head[0]) head[0] = head[1 + r] * (int64_t)c->size;
+    if (r != c->me && head[1 + r] * (int64_t)c->size > head[0])
+      head[0] = head[1 + r] * (int64_t)c->size;
   }
   if (c->n <= COMPARE_MOST) {
     for (int r = 0; r < c->n; r++) head[n + (size_t)r] = takes(x, r);

@@ -1,13 +1,15 @@
-/* Bytes from ranks to ranks (shm.h): through the slots when they fit, straight out of the giver's heap, else
- * piece by piece through its staging buffers: copy in piece k+1 | copy out piece k of all others, one
- * barrier. Called by gather.c and all_to_all.c. */
+/* Bytes from ranks to ranks (shm.h): through the slots when they fit, straight out of the giver's
+ * heap, else piece by piece through its staging buffers: copy in piece k+1 | copy out piece k of
+ * all others, one barrier. Called by gather.c and all_to_all.c. */
 #include <string.h>
 
 #include "comm/shm/shm.h"
 #include "device/device_impl.h"
 
 static const size_t STREAM_FROM = (size_t)32
-                                  << 20; /* from here on copies out of staging buffers go around the caches */
+                                  /* from here on copies out of staging buffers go around the
+                                   * caches */
+                                  << 20;
 
 typedef struct pieces {
   size_t step;  /* bytes of a piece */

@@ -1,7 +1,9 @@
 /* all_gather, gather and broadcast: every giver has one run of bytes for all who take it. */
 #include "comm/shm/shm.h"
 
-static size_t part(const aci_shm_transfer *m, int s) { return (size_t)aci_part(m->c->c, s) * m->c->size; }
+static size_t part(const aci_shm_transfer *m, int s) {
+  return (size_t)aci_part(m->c->c, s) * m->c->size;
+}
 
 static size_t part_place(const aci_shm_transfer *m, int s) {
   return (size_t)aci_part_at(m->c->c, s) * m->c->size;

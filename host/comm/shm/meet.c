@@ -1,5 +1,5 @@
-/* A meeting of ranks: each shows its descriptor and small data in its slot, raises a word and compares the
- * others' slots. Called by every algorithm of shm/. */
+/* A meeting of ranks: each shows its descriptor and small data in its slot, raises a word and
+ * compares the others' slots. Called by every algorithm of shm/. */
 #include <string.h>
 
 #include "comm/shm/shm.h"
@@ -20,7 +20,9 @@ static inline bool reached(const _Atomic uint32_t *word, uint32_t value) {
 }
 
 /* ---- descriptors ---- */
-static const aci_desc *desc_of(const aci_shm_call *c, int r) { return &c->s->slot[r]->desc[c->d->seq & 1]; }
+static const aci_desc *desc_of(const aci_shm_call *c, int r) {
+  return &c->s->slot[r]->desc[c->d->seq & 1];
+}
 
 /* Member r is here. Its descriptor stays until it comes to the call after the next. */
 static inline bool take(aci_shm_call *c, int r) {
@@ -30,14 +32,15 @@ static inline bool take(aci_shm_call *c, int r) {
 
 static inline void fetch_to_write(const void *p) {
 #if defined(__x86_64__)
-  __asm__ volatile("prefetchw %0" : : "m"(*(const char *)p)); /* the builtin gives it only with -mprfchw */
+  /* the builtin gives it only with -mprfchw */
+  __asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
 #else
   __builtin_prefetch(p, 1);
 #endif
 }
 
-/* Prefetches this rank's side of the next call, which nobody reads any more, while nobody waits for it: a sixth
- * of the time of 1 KiB. More lines than that get in each other's way. */
+/* Prefetches this rank's side of the next call, which nobody reads any more, while nobody waits for
+ * it: a sixth of the time of 1 KiB. More lines than that get in each other's way. */
 static inline void prefetch_next(const aci_shm_call *c) {
   aci_slot *s = c->s->own;
   const unsigned i = (c->d->seq + 1) & 1;
@@ -102,7 +105,8 @@ ac_status aci_shm_barrier(aci_shm_call *c, ac_err *e) {
   for (int r = 0; r < c->n; r++) {
     if (r == c->me) continue;
     while (!reached(&s->slot[r]->phase, value)) {
-      if (i-- <= 0) return aci_wait_all(c->g, offsetof(aci_slot, phase), value, c->d, NULL, NULL, e);
+      if (i-- <= 0)
+        return aci_wait_all(c->g, offsetof(aci_slot, phase), value, c->d, NULL, NULL, e);
       relax();
     }
   }
@@ -129,8 +133,8 @@ ac_status aci_shm_heap(const aci_shm_call *c, int r, uint64_t at, size_t bytes, 
   *out = aci_heap_base(w, c->s->local[r]);
   if (*out == NULL || at > span || bytes > span - at)
     return aci_stop(w, AC_INTERNAL, w->place.rank, e,
-                    "rank %d maps %zu bytes of the heap of rank %d, whose buffer ends at %llu", w->place.rank,
-                    span, c->g->ranks[r], (unsigned long long)(at + bytes));
+                    "rank %d maps %zu bytes of the heap of rank %d, whose buffer ends at %llu",
+                    w->place.rank, span, c->g->ranks[r], (unsigned long long)(at + bytes));
   *out += at;
   return AC_OK;
 }

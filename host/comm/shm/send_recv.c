@@ -1,19 +1,19 @@
 /* Send and receive: a message takes an entry of the mailbox of its pair of ranks.
  *
- *   FREE -> OFFERED   by the sender. Small data is in the entry, or of private memory in the eager buffer that the
- *                     first entries have, and the sender is done
- *   OFFERED -> TAKEN  by the receive that matches it: the oldest of its group and tag, in the order of the
- *                     offers
- *   TAKEN -> READ     when the receiver has all of it, out of the sender's heap or through the mailbox's two
- *                     pieces, which serve one message at a time. The sender frees the entry. Messages in the
- *                     entry or its eager buffer go from OFFERED to FREE
+ *   FREE -> OFFERED   by the sender. Small data is in the entry, or of private memory in the eager
+ *                     buffer that the first entries have, and the sender is done
+ *   OFFERED -> TAKEN  by the receive that matches it: the oldest of its group and tag, in the order
+ *                     of the offers
+ *   TAKEN -> READ     when the receiver has all of it, out of the sender's heap or through the
+ *                     mailbox's two pieces, which serve one message at a time. The sender frees the
+ *                     entry. Messages in the entry or its eager buffer go from OFFERED to FREE
  *
- * When all entries are full of messages that nobody receives yet, the last one carries the message that the
- * receiver's `want` names, so the order in which a rank receives does not matter. Sends that wait for an entry keep
- * their order.
+ * When all entries are full of messages that nobody receives yet, the last one carries the message
+ * that the receiver's `want` names, so the order in which a rank receives does not matter. Sends
+ * that wait for an entry keep their order.
  *
- * Each change that the other side may wait for rings its doorbell. It rings the own one as well if it ends other
- * transfers of this rank than the caller's. */
+ * Each change that the other side may wait for rings its doorbell. It rings the own one as well if
+ * it ends other transfers of this rank than the caller's. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -26,7 +26,8 @@ enum { AT_ONCE = 16 << 20, LOOK_EVERY = 8 };
 typedef struct transfer transfer;
 struct transfer {
   transfer *next, *prev; /* all of this rank's */
-  transfer *later;       /* of its peer: waiting for an entry (sends) or a message (receives), oldest first */
+  /* of its peer: waiting for an entry (sends) or a message (receives), oldest first */
+  transfer *later;
   const ac_coll *c;
   const aci_desc *d;
   ac_group *g;
@@ -48,7 +49,7 @@ typedef struct peer {
   bool fresh;                 /* a receive came since the last look */
   bool entries, pieces;       /* have their memory */
   bool eager[ACI_EAGER_ENTRIES];
-  bool asked;                 /* a receive from it was there */
+  bool asked; /* a receive from it was there */
 } peer;
 
 struct aci_shm_pairs {
@@ -140,7 +141,9 @@ static void end(transfer *t) {
 }
 
 /* ---- doorbells ---- */
-static void ring(const transfer *t) { aci_doorbell_ring(aci_page_of(t->g->world->segment.head, t->peer)); }
+static void ring(const transfer *t) {
+  aci_doorbell_ring(aci_page_of(t->g->world->segment.head, t->peer));
+}
 static void ring_own(const transfer *t) { aci_doorbell_ring(t->g->world->page); }
 
 /* ---- send ---- */
@@ -151,11 +154,13 @@ static bool is_eager(const transfer *t, int i) {
          !aci_heap_offset(t->g->world, t->c->send, t->bytes, &at);
 }
 
-/* Whether the eager buffer of entry i has its memory, which is requested on first use. It only saves time: without it a message waits
- * for its receiver. */
+/* Whether the eager buffer of entry i has its memory, which is requested on first use. It only
+ * saves time: without it a message waits for its receiver. */
 static bool has_eager(const transfer *t, aci_mailbox *m, int i) {
   peer *q = peer_of(t);
-  if (!q->eager[i]) q->eager[i] = aci_segment_commit(&t->g->world->segment, m->eager[i], sizeof m->eager[i], NULL) == AC_OK;
+  if (!q->eager[i])
+    q->eager[i] =
+        aci_segment_commit(&t->g->world->segment, m->eager[i], sizeof m->eager[i], NULL) == AC_OK;
   return q->eager[i];
 }
 
@@ -180,7 +185,8 @@ static void offer(transfer *t, aci_mailbox *m, int i) {
     t->over = true;
   } else {
     uint64_t at = 0;
-    l->desc.where_send = aci_heap_offset(t->g->world, t->c->send, t->bytes, &at) ? ACI_IN_HEAP : ACI_PRIVATE;
+    l->desc.where_send =
+        aci_heap_offset(t->g->world, t->c->send, t->bytes, &at) ? ACI_IN_HEAP : ACI_PRIVATE;
     l->desc.at_send = at;
   }
   atomic_store_explicit(&l->state, ACI_ENTRY_OFFERED, memory_order_release);
@@ -188,7 +194,8 @@ static void offer(transfer *t, aci_mailbox *m, int i) {
   ring(t);
 }
 
-/* A free entry for a message. Messages that fit an eager buffer take the first entries, others the rest. */
+/* A free entry for a message. Messages that fit an eager buffer take the first entries, others the
+ * rest. */
 static int free_entry(const transfer *t, aci_mailbox *m) {
   enum { N = ACI_MAILBOX_ENTRIES - 1 };
   const int first = is_eager(t, 0) ? 0 : ACI_EAGER_ENTRIES;
@@ -203,15 +210,16 @@ static int free_entry(const transfer *t, aci_mailbox *m) {
 static ac_status place(transfer *asks, ac_err *e) {
   peer *q = peer_of(asks);
   aci_mailbox *m = mailbox_of(asks);
-  if (!q->entries) AC_TRY(aci_segment_commit(&asks->g->world->segment, m, offsetof(aci_mailbox, eager), e));
+  if (!q->entries)
+    AC_TRY(aci_segment_commit(&asks->g->world->segment, m, offsetof(aci_mailbox, eager), e));
   q->entries = true;
   for (int i; q->first != NULL && (i = free_entry(q->first, m)) >= 0;) {
     if (q->first != asks) ring_own(asks);
     offer(q->first, m, i);
   }
   const uint64_t want = q->first == NULL ? 0 : atomic_load_explicit(&m->want, memory_order_acquire);
-  if (want == 0 ||
-      atomic_load_explicit(&m->entry[ACI_MAILBOX_ENTRIES - 1].state, memory_order_acquire) != ACI_ENTRY_FREE)
+  if (want == 0 || atomic_load_explicit(&m->entry[ACI_MAILBOX_ENTRIES - 1].state,
+                                        memory_order_acquire) != ACI_ENTRY_FREE)
     return AC_OK;
   for (transfer *t = q->first; t != NULL; t = t->later) {
     if (t->channel != want) continue;
@@ -238,11 +246,14 @@ static ac_status send_step(transfer *t, bool *waits, ac_err *e) {
              (q->streams == NULL || q->streams == t)) {
     ac_world *w = t->g->world;
     ac_err why;
-    if (!q->pieces && aci_segment_commit(&w->segment, m->piece, sizeof m->piece, &why) != AC_OK) /* the receiver waits for them */
-      return aci_stop(w, why.code, w->place.rank, e, "rank %d cannot send: %s", w->place.rank, why.msg);
+    /* the receiver waits for them */
+    if (!q->pieces && aci_segment_commit(&w->segment, m->piece, sizeof m->piece, &why) != AC_OK)
+      return aci_stop(w, why.code, w->place.rank, e, "rank %d cannot send: %s", w->place.rank,
+                      why.msg);
     q->pieces = true;
     q->streams = t;
-    while (t->done < t->bytes && t->pieces - atomic_load_explicit(&l->emptied, memory_order_acquire) < 2) {
+    while (t->done < t->bytes &&
+           t->pieces - atomic_load_explicit(&l->emptied, memory_order_acquire) < 2) {
       const size_t n = t->bytes - t->done < ACI_CHUNK ? t->bytes - t->done : ACI_CHUNK;
       memcpy(m->piece[t->pieces & 1], (const char *)t->c->send + t->done, n);
       t->done += n;
@@ -259,29 +270,33 @@ static ac_status take(transfer *t, aci_mailbox *m, int i, ac_err *e) {
   aci_mailbox_entry *l = &m->entry[i];
   drop(&peer_of(t)->first_in, t);
   t->entry = i;
-  if (l->desc.dtype != t->d->dtype || l->desc.count != t->d->count || l->desc.device != t->d->device) {
+  if (l->desc.dtype != t->d->dtype || l->desc.count != t->d->count ||
+      l->desc.device != t->d->device) {
     char sent[160], wanted[160];
     ac_world *w = t->g->world;
     return aci_stop(
         w, AC_MISMATCH, -1, e,
         "a message does not match its receive: rank %d in %s, rank %d in %s; %s must be equal",
         aci_global_of(w, t->peer), aci_desc_text(&l->desc, sent, sizeof sent), w->place.rank,
-        aci_desc_text(t->d, wanted, sizeof wanted), l->desc.device != t->d->device ? "the kind of device" : "dtype and count");
+        aci_desc_text(t->d, wanted, sizeof wanted),
+        l->desc.device != t->d->device ? "the kind of device" : "dtype and count");
   }
   if (l->desc.where_send != ACI_IN_SLOT && l->desc.where_send != ACI_IN_EAGER) {
     atomic_store_explicit(&l->state, ACI_ENTRY_TAKEN, memory_order_release);
     ring(t);
     return AC_OK;
   }
-  if (t->bytes > 0) memcpy(t->c->recv, l->desc.where_send == ACI_IN_SLOT ? l->data : m->eager[i], t->bytes);
+  if (t->bytes > 0)
+    memcpy(t->c->recv, l->desc.where_send == ACI_IN_SLOT ? l->data : m->eager[i], t->bytes);
   t->over = true;
   atomic_store_explicit(&l->state, ACI_ENTRY_FREE, memory_order_release);
   ring(t);
   return AC_OK;
 }
 
-/* Finds messages for the receives of a peer, in the order in which they were offered. Only those up to the count that was
- * read before the entries are: of later ones, offered meanwhile, a first may lie in an entry that was looked at already. */
+/* Finds messages for the receives of a peer, in the order in which they were offered. Only those up
+ * to the count that was read before the entries are: of later ones, offered meanwhile, a first may
+ * lie in an entry that was looked at already. */
 static ac_status match(transfer *asks, ac_err *e) {
   peer *q = peer_of(asks);
   aci_mailbox *m = mailbox_of(asks);
@@ -291,7 +306,8 @@ static ac_status match(transfer *asks, ac_err *e) {
   q->fresh = false;
   int entries[ACI_MAILBOX_ENTRIES], n = 0;
   for (int i = 0; i < ACI_MAILBOX_ENTRIES; i++) {
-    if (atomic_load_explicit(&m->entry[i].state, memory_order_acquire) != ACI_ENTRY_OFFERED) continue;
+    if (atomic_load_explicit(&m->entry[i].state, memory_order_acquire) != ACI_ENTRY_OFFERED)
+      continue;
     if ((int32_t)(m->entry[i].order - offers) > 0) continue;
     int at = n++;
     for (; at > 0 && (int32_t)(m->entry[entries[at - 1]].order - m->entry[i].order) > 0; at--)
@@ -323,9 +339,11 @@ static ac_status recv_step(transfer *t, bool *waits, ac_err *e) {
   if (l->desc.where_send == ACI_IN_HEAP) {
     ac_world *w = t->g->world;
     const unsigned char *heap = aci_heap_base(w, t->peer);
-    if (heap == NULL || l->desc.at_send > aci_heap_span(w) || t->bytes > aci_heap_span(w) - l->desc.at_send)
-      return aci_stop(w, AC_INTERNAL, w->place.rank, e, "rank %d does not map all of the heap of rank %d",
-                      w->place.rank, aci_global_of(w, t->peer));
+    if (heap == NULL || l->desc.at_send > aci_heap_span(w) ||
+        t->bytes > aci_heap_span(w) - l->desc.at_send)
+      return aci_stop(w, AC_INTERNAL, w->place.rank, e,
+                      "rank %d does not map all of the heap of rank %d", w->place.rank,
+                      aci_global_of(w, t->peer));
     const size_t n = t->bytes - t->done < AT_ONCE ? t->bytes - t->done : AT_ONCE;
     memcpy(to + t->done, heap + l->desc.at_send + t->done, n);
     t->done += n;
@@ -349,10 +367,15 @@ static ac_status recv_step(transfer *t, bool *waits, ac_err *e) {
 }
 
 /* ---- both ---- */
-/* Shows the transfer on the page as long as the other side has not met it. `now` is before the step that found nothing. */
+/* Shows the transfer on the page as long as the other side has not met it. `now` is before the step
+ * that found nothing. */
 static ac_status check_wait(transfer *t, int64_t now, ac_err *e) {
-  aci_waiting k = {
-      .g = t->g, .mine = t->d, .began = t->began, .now = now, .first = t->c->root, .probe = &t->probe};
+  aci_waiting k = {.g = t->g,
+                   .mine = t->d,
+                   .began = t->began,
+                   .now = now,
+                   .first = t->c->root,
+                   .probe = &t->probe};
   /* the thread that runs the script waits for just this one */
   const bool alone = (int32_t)syscall(SYS_gettid) == t->g->world->page->tid;
   k.kind = alone ? ACI_WAIT_MEMORY : ACI_WAIT_SOFT;
@@ -362,7 +385,8 @@ static ac_status check_wait(transfer *t, int64_t now, ac_err *e) {
   return aci_deadlock(&k, e);
 }
 
-ac_status aci_shm_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
+ac_status aci_shm_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done,
+                            ac_err *e) {
   transfer *t = *state;
   ac_status st = aci_aborted(g->world, e);
   if (st == AC_OK && t == NULL && (t = *state = begin(g, c, d)) == NULL)

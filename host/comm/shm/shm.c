@@ -1,5 +1,5 @@
-/* The backend "shm" (shm.h): joining, leaving, groups, and which algorithm serves which collective. Called
- * through its table. */
+/* The backend "shm" (shm.h): joining, leaving, groups, and which algorithm serves which collective.
+ * Called through its table. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +22,9 @@ static ac_status wait_for(ac_world *w, int i, int64_t began, ac_err *e) {
     if (state != ACI_ABSENT && now - began > NAP) { /* whoever ended it may be about to say why */
       aci_page page;
       aci_page_read(p, &page);
-      return aci_stop(w, AC_PEER, aci_global_of(w, i), e, "rank %d ended before all ranks had joined%s%s",
-                      aci_global_of(w, i), page.last[0] != 0 ? ": " : "", page.last);
+      return aci_stop(w, AC_PEER, aci_global_of(w, i), e,
+                      "rank %d ended before all ranks had joined%s%s", aci_global_of(w, i),
+                      page.last[0] != 0 ? ": " : "", page.last);
     }
     if (limit > 0 && now - began > limit)
       return aci_stop(w, AC_TIMEOUT, aci_global_of(w, i), e,
@@ -42,25 +43,26 @@ static ac_status compare(ac_world *w, ac_err *e) {
     const int r = aci_global_of(w, 0), s = aci_global_of(w, i);
     if (strcmp(a.version, b.version) != 0)
       return aci_stop(w, AC_MISMATCH, -1, e,
-                      "ranks run different versions of accel: rank %d %s, rank %d %s; install one", r,
-                      a.version, s, b.version);
+                      "ranks run different versions of accel: rank %d %s, rank %d %s; install one",
+                      r, a.version, s, b.version);
     if (a.script_hash != 0 && b.script_hash != 0 && a.script_hash != b.script_hash)
       return aci_stop(w, AC_MISMATCH, -1, e,
-                      "ranks run different scripts: rank %d %s, rank %d %s, whose contents differ", r,
-                      a.script, s, b.script);
+                      "ranks run different scripts: rank %d %s, rank %d %s, whose contents differ",
+                      r, a.script, s, b.script);
     if (a.heap_span != b.heap_span)
       return aci_stop(
           w, AC_MISMATCH, -1, e,
-          "ranks map heaps of different size: rank %d %zu MiB, rank %d %zu MiB; set ulimit -v alike", r,
-          a.heap_span >> 20, s, b.heap_span >> 20);
+          "ranks map heaps of different size: rank %d %zu MiB, rank %d %zu MiB; set ulimit -v alike",
+          r, a.heap_span >> 20, s, b.heap_span >> 20);
   }
   return AC_OK;
 }
 
 static ac_status join(ac_world *w, ac_err *e) {
   if (w->segment.head == NULL || w->page == NULL)
-    return AC_FAIL(e, INVALID,
-                   "backend shm: ranks share memory only when accel-run --num_processes starts them");
+    return AC_FAIL(
+        e, INVALID,
+        "backend shm: ranks share memory only when accel-run --num_processes starts them");
   if (w->place.size != w->place.local_size || w->place.rank != w->place.local_rank)
     return AC_FAIL(e, INVALID, "backend shm: %d of %d ranks are on this machine; use tcp or mpi",
                    w->place.local_size, w->place.size);
@@ -91,16 +93,17 @@ static void leave(ac_world *w, const char *site) {
 }
 
 /* ---- groups ---- */
-/* A slot may have served another group before. Its words never go back: the new group counts from the
- * furthest that any member of the old one had come, which they noted when they closed it, before the call in
- * which the new group was made. */
+/* A slot may have served another group before. Its words never go back: the new group counts from
+ * the furthest that any member of the old one had come, which they noted when they closed it,
+ * before the call in which the new group was made. */
 static ac_status group_open(ac_group *g, ac_err *e) {
   ac_world *w = g->world;
   aci_head *h = w->segment.head;
   if (g->slot < 0 || g->slot >= ACI_GROUPS || g->size > ACI_MAX_LOCAL)
     return AC_FAIL(e, UNSUPPORTED, "a group of %d ranks has no place in the segment", g->size);
   const size_t n = (size_t)g->size;
-  aci_shm_group *s = calloc(1, sizeof *s + n * (sizeof *s->slot + sizeof *s->desc + sizeof *s->local));
+  aci_shm_group *s =
+      calloc(1, sizeof *s + n * (sizeof *s->slot + sizeof *s->desc + sizeof *s->local));
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for a group of %d ranks", g->size);
   /* one allocation: the struct and its three arrays */
   s->slot = (aci_slot **)(s + 1);
@@ -121,7 +124,8 @@ static ac_status group_open(ac_group *g, ac_err *e) {
     free(s);
     return st;
   }
-  /* the world's slot serves one group only: a rank that failed early may have closed it before others open it */
+  /* the world's slot serves one group only: a rank that failed early may have closed it before
+   * others open it */
   s->base = g == w->all ? 0 : atomic_load(&h->base[g->slot]);
   atomic_store(&s->own->arrived, s->base);
   atomic_store(&s->own->phase, s->base);
@@ -191,14 +195,16 @@ static ac_status run(ac_group *g, const ac_coll *x, aci_desc *d, ac_err *e) {
   aci_shm_call c = {.g = g, .s = s, .c = x, .d = d, .n = g->size, .me = g->rank};
   c.size = ac_dtype_bytes(x->dtype);
   c.data = s->own->data[d->seq & 1];
-  atomic_store_explicit(&w->page->beat, atomic_load_explicit(&w->page->beat, memory_order_relaxed) + 1,
+  atomic_store_explicit(&w->page->beat,
+                        atomic_load_explicit(&w->page->beat, memory_order_relaxed) + 1,
                         memory_order_relaxed);
   ac_err own;
   if (e == NULL) e = &own;
   AC_TRY(aci_aborted(w, e)); /* one that comes late might find all others arrived */
   const ac_status st = serve(&c, e);
   if (st != AC_OK &&
-      aci_aborted(w, NULL) == AC_OK) { /* something of this rank alone: the others would wait for it */
+      /* something of this rank alone: the others would wait for it */
+      aci_aborted(w, NULL) == AC_OK) {
     char text[512], what[160];
     snprintf(text, sizeof text, "rank %d failed in %s: %.*s", w->place.rank,
              aci_desc_text(d, what, sizeof what), 300, e->msg);

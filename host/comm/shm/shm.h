@@ -1,14 +1,15 @@
-/* The shared-memory backend: ranks of one machine meet in the slots of the launcher's segment. Shared by the
- * files of shm/.
+/* The shared-memory backend: ranks of one machine meet in the slots of the launcher's segment.
+ * Shared by the files of shm/.
  *
- * Small buffers travel in the slots, so that a collective is one meeting. Large ones are read in place if they
- * are in the ranks' heaps. Private ones go piece by piece through staging buffers.
+ * Small buffers travel in the slots, so that a collective is one meeting. Large ones are read in
+ * place if they are in the ranks' heaps. Private ones go piece by piece through staging buffers.
  *
  * When may memory be written again?
- *   slot data     two turns: written for call s only after all arrived at s-1, when nobody reads s-2 any more
- *   stage in      pieces alternate between two buffers, over the borders of calls (`pieces`): the other one was
- *                 read before the last barrier or arrival. The first piece of a call may so be written before
- *                 its arrival
+ *   slot data     two turns: written for call s only after all arrived at s-1, when nobody reads
+ *                 s-2 any more
+ *   stage in      pieces alternate between two buffers, over the borders of calls (`pieces`): the
+ *                 other one was read before the last barrier or arrival. The first piece of a call
+ *                 may so be written before its arrival
  *   stage out     the same, but only after the arrival of the call
  *   user buffers  a barrier after the last read by others */
 #ifndef ACI_COMM_SHM_H
@@ -65,17 +66,21 @@ ac_status aci_shm_copy(const aci_shm_call *c, void *dst, const void *src, size_t
 /* ---- exchange.c: bytes from ranks to ranks, the machinery of everything that does not reduce ---- */
 typedef struct aci_shm_transfer {
   aci_shm_call *c;
-  bool split; /* every receiver gets bytes of its own. Otherwise all get the same, from the start of `from` */
+  /* every receiver gets bytes of its own. Otherwise all get the same, from the start of `from` */
+  bool split;
   const void *from; /* this rank's data to send */
   size_t from_bytes;
   void *to;
   size_t slot_at; /* bytes of the slot's data that are in use already */
-  /* Bytes that s gives to r, and their start in its buffer. Asked after the meeting, and for this rank's own
-   * also before. */
+  /* Bytes that s gives to r, and their start in its buffer. Asked after the meeting, and for this
+   * rank's own also before. */
   size_t (*sent)(const struct aci_shm_transfer *m, int s, int r, size_t *at);
-  size_t (*largest)(const struct aci_shm_transfer *m, int s);    /* the most that s gives to one other */
-  size_t (*place)(const struct aci_shm_transfer *m, int s);      /* position in `to` of the bytes of s */
-  ac_status (*met)(const struct aci_shm_transfer *m, ac_err *e); /* right after the meeting. May be NULL */
+  /* the most that s gives to one other */
+  size_t (*largest)(const struct aci_shm_transfer *m, int s);
+  /* position in `to` of the bytes of s */
+  size_t (*place)(const struct aci_shm_transfer *m, int s);
+  /* right after the meeting. May be NULL */
+  ac_status (*met)(const struct aci_shm_transfer *m, ac_err *e);
 } aci_shm_transfer;
 ac_status aci_shm_exchange(aci_shm_transfer *m, ac_err *e);
 
@@ -83,7 +88,8 @@ ac_status aci_shm_exchange(aci_shm_transfer *m, ac_err *e);
 ac_status aci_shm_all_reduce(aci_shm_call *c, ac_err *e); /* also reduce, reduce_scatter */
 ac_status aci_shm_gather(aci_shm_call *c, ac_err *e);     /* all_gather, gather, broadcast */
 ac_status aci_shm_all_to_all(aci_shm_call *c, ac_err *e); /* also scatter */
-ac_status aci_shm_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e);
+ac_status aci_shm_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done,
+                            ac_err *e);
 
 typedef struct aci_shm_pairs aci_shm_pairs; /* sends and receives of this rank */
 aci_shm_pairs *aci_shm_pairs_new(int n_local);

@@ -37,7 +37,8 @@ static double real(ac_reduce_op op, double x, int64_t copies) {
     }                                                                 \
   } while (0)
 
-void aci_sim_copies(ac_dtype dt, ac_reduce_op op, int64_t copies, const void *src, void *dst, int64_t n) {
+void aci_sim_copies(ac_dtype dt, ac_reduce_op op, int64_t copies, const void *src, void *dst,
+                    int64_t n) {
   if (n <= 0) return;
   if ((op != AC_REDUCE_SUM && op != AC_REDUCE_PROD) || copies == 1 || dt == AC_BOOL) {
     if (dst != src) memmove(dst, src, (size_t)n * ac_dtype_bytes(dt));
@@ -46,8 +47,12 @@ void aci_sim_copies(ac_dtype dt, ac_reduce_op op, int64_t copies, const void *sr
   switch (dt) {
     case AC_F64: ACI_EACH(double, real(op, x, copies)); break;
     case AC_F32: ACI_EACH(float, real(op, (double)x, copies)); break;
-    case AC_F16: ACI_EACH(uint16_t, aci_f32_to_f16((float)real(op, (double)aci_f16_to_f32(x), copies))); break;
-    case AC_BF16: ACI_EACH(uint16_t, aci_f32_to_bf16((float)real(op, (double)aci_bf16_to_f32(x), copies))); break;
+    case AC_F16:
+      ACI_EACH(uint16_t, aci_f32_to_f16((float)real(op, (double)aci_f16_to_f32(x), copies)));
+      break;
+    case AC_BF16:
+      ACI_EACH(uint16_t, aci_f32_to_bf16((float)real(op, (double)aci_bf16_to_f32(x), copies)));
+      break;
     default: /* two's complement: the low bits of a product do not depend on sign or width */
       switch (ac_dtype_bytes(dt)) {
         case 1: ACI_EACH(uint8_t, whole(op, x, copies)); break;

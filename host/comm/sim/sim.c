@@ -1,11 +1,12 @@
-/* One rank of a simulated world, for dry runs: collectives return at once and count the bytes that would travel
- * (ac_world_bytes_sent). Buffers may be NULL (tensors without memory). Then only the counting is done.
+/* One rank of a simulated world, for dry runs: collectives return at once and count the bytes that
+ * would travel (ac_world_bytes_sent). Buffers may be NULL (tensors without memory). Then only the
+ * counting is done.
  *
- * Contents match a world in which every rank holds this rank's data, so that a script continues with numbers of the
- * right size. Sums are own * P, means and extremes own, gathered parts copies of the own part (cut or repeated if parts
- * are uneven). Broadcasts leave the buffer unchanged, and all_to_all brings P times this rank's part for itself. Values
- * that only another rank can know are zero: a scatter from another root, every recv. Called by world.c, group.c and
- * work.c. */
+ * Contents match a world in which every rank holds this rank's data, so that a script continues
+ * with numbers of the right size. Sums are own * P, means and extremes own, gathered parts copies
+ * of the own part (cut or repeated if parts are uneven). Broadcasts leave the buffer unchanged, and
+ * all_to_all brings P times this rank's part for itself. Values that only another rank can know are
+ * zero: a scatter from another root, every recv. Called by world.c, group.c and work.c. */
 #include <string.h>
 
 #include "comm/sim/sim.h"
@@ -32,7 +33,8 @@ static void repeat(char *dst, int64_t n, const char *src, int64_t have, size_t w
 
 /* recv_counts is ALL_TO_ALL's alone. */
 static int64_t recv_part(const ac_coll *c, int r) {
-  return c->kind == AC_COLL_ALL_TO_ALL && c->recv_counts != NULL ? c->recv_counts[r] : aci_part(c, r);
+  return c->kind == AC_COLL_ALL_TO_ALL && c->recv_counts != NULL ? c->recv_counts[r]
+                                                                 : aci_part(c, r);
 }
 
 /* recv of all ranks' parts, each a copy of `own` (have elements), which may be one of the parts. */
@@ -50,10 +52,13 @@ static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
   if (c->kind == AC_COLL_BARRIER || c->kind == AC_COLL_BROADCAST || c->recv == NULL) return AC_OK;
   const size_t width = ac_dtype_bytes(c->dtype);
   const int64_t mine = aci_part(c, g->rank);
-  const char *own_of_all = c->send == NULL ? NULL : (const char *)c->send + (size_t)aci_part_at(c, g->rank) * width;
+  const char *own_of_all =
+      c->send == NULL ? NULL : (const char *)c->send + (size_t)aci_part_at(c, g->rank) * width;
   if (c->send == NULL && c->kind != AC_COLL_SCATTER) return AC_OK;
   switch (c->kind) {
-    case AC_COLL_ALL_REDUCE: aci_sim_copies(c->dtype, c->op, g->size, c->send, c->recv, c->count); break;
+    case AC_COLL_ALL_REDUCE:
+      aci_sim_copies(c->dtype, c->op, g->size, c->send, c->recv, c->count);
+      break;
     case AC_COLL_REDUCE:
       if (g->rank == c->root) aci_sim_copies(c->dtype, c->op, g->size, c->send, c->recv, c->count);
       break;
@@ -74,8 +79,10 @@ static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
-  if (c->kind == AC_COLL_RECV && c->recv != NULL) memset(c->recv, 0, (size_t)c->count * ac_dtype_bytes(c->dtype));
+static ac_status send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done,
+                           ac_err *e) {
+  if (c->kind == AC_COLL_RECV && c->recv != NULL)
+    memset(c->recv, 0, (size_t)c->count * ac_dtype_bytes(c->dtype));
   *done = true;
   return AC_OK;
 }
@@ -84,7 +91,8 @@ static ac_status send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **st
 static uint64_t but_one(uint64_t n, uint64_t p) { return n / p * (p - 1) + n % p * (p - 1) / p; }
 
 uint64_t aci_sim_bytes(const ac_group *g, const ac_coll *c) {
-  const uint64_t width = c->kind == AC_COLL_BARRIER ? 0 : ac_dtype_bytes(c->dtype), p = (uint64_t)g->size;
+  const uint64_t width = c->kind == AC_COLL_BARRIER ? 0 : ac_dtype_bytes(c->dtype),
+                 p = (uint64_t)g->size;
   const uint64_t buffer = (uint64_t)c->count * width;
   const int next = (g->rank + 1) % g->size;
   if (width == 0 || p == 1) return 0;
@@ -94,7 +102,8 @@ uint64_t aci_sim_bytes(const ac_group *g, const ac_coll *c) {
     case AC_COLL_BROADCAST: return next == c->root ? 0 : buffer;
     case AC_COLL_ALL_GATHER: return (uint64_t)(aci_total(g, c) - aci_part(c, next)) * width;
     case AC_COLL_GATHER: return g->rank == c->root ? 0 : (uint64_t)aci_part(c, g->rank) * width;
-    case AC_COLL_SCATTER: return g->rank != c->root ? 0 : (uint64_t)(aci_total(g, c) - aci_part(c, g->rank)) * width;
+    case AC_COLL_SCATTER:
+      return g->rank != c->root ? 0 : (uint64_t)(aci_total(g, c) - aci_part(c, g->rank)) * width;
     case AC_COLL_REDUCE_SCATTER:
     case AC_COLL_ALL_TO_ALL: return (uint64_t)(aci_total(g, c) - aci_part(c, g->rank)) * width;
     case AC_COLL_SEND: return buffer;

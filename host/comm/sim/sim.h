@@ -3,8 +3,10 @@
 #define ACI_COMM_SIM_H
 #include "comm/comm_impl.h"
 
-/* dst[i] = the reduction of `copies` values equal to src[i]. dst may be src. MEAN, MIN, MAX, and all of bool: src itself. */
-void aci_sim_copies(ac_dtype dt, ac_reduce_op op, int64_t copies, const void *src, void *dst, int64_t n);
+/* dst[i] = the reduction of `copies` values equal to src[i]. dst may be src. MEAN, MIN, MAX, and
+ * all of bool: src itself. */
+void aci_sim_copies(ac_dtype dt, ac_reduce_op op, int64_t copies, const void *src, void *dst,
+                    int64_t n);
 /* Bytes that this rank would send if the collective ran by the usual bandwidth-optimal algorithms:
  *   all_reduce           ring: 2 (P-1)/P of the buffer
  *   reduce_scatter       ring: all parts but its own

@@ -7,10 +7,20 @@
 
 static const char magic[8] = {'a', 'c', 'c', 'e', 'l', 'a', 'u', '1'}, protocol[] = "accel peer 1";
 
-enum { OPEN = 1, AT_FLAGS = 8, AT_PURPOSE = 9, AT_GENERATION = 12, AT_FROM = 12, AT_TO = 16, AT_WORLD = 20 };
+enum {
+  OPEN = 1,
+  AT_FLAGS = 8,
+  AT_PURPOSE = 9,
+  AT_GENERATION = 12,
+  AT_FROM = 12,
+  AT_TO = 16,
+  AT_WORLD = 20
+};
 enum { AT_NONCE_L = 16, AT_NONCE_D = 24, AT_PROOF_D = 56, AT_PROOF_L = 8 };
-_Static_assert(AT_NONCE_L + ACI_NONCE == ACI_CHALLENGE && AT_PROOF_L + ACI_HMAC == ACI_CONFIRM, "messages end with their last field");
-_Static_assert(AT_NONCE_D + ACI_NONCE == AT_PROOF_D && AT_PROOF_D + ACI_HMAC == ACI_RESPONSE, "fields follow each other");
+_Static_assert(AT_NONCE_L + ACI_NONCE == ACI_CHALLENGE && AT_PROOF_L + ACI_HMAC == ACI_CONFIRM,
+               "messages end with their last field");
+_Static_assert(AT_NONCE_D + ACI_NONCE == AT_PROOF_D && AT_PROOF_D + ACI_HMAC == ACI_RESPONSE,
+               "fields follow each other");
 
 static void put(uint8_t *p, uint32_t v) {
   for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> 8 * i);
@@ -27,13 +37,14 @@ static aci_auth_state failed(aci_auth *a, aci_auth_fault fault) {
 
 /* The bytes that both messages begin with. */
 static bool is_ours(const aci_auth *a) {
-  return (a->in[AT_FLAGS] & ~OPEN) == 0 && a->in[AT_PURPOSE] == (uint8_t)a->purpose && a->in[AT_PURPOSE + 1] == 0 &&
-         a->in[AT_PURPOSE + 2] == 0;
+  return (a->in[AT_FLAGS] & ~OPEN) == 0 && a->in[AT_PURPOSE] == (uint8_t)a->purpose &&
+         a->in[AT_PURPOSE + 1] == 0 && a->in[AT_PURPOSE + 2] == 0;
 }
 
 /* role: 'D' or 'L'. False: there is no library. */
 static bool prove(const aci_auth *a, char role, uint8_t out[ACI_HMAC]) {
-  uint8_t text[sizeof protocol + 2 + 4 * 5 + ACI_AUTH_TOKEN + 2 * ACI_NONCE + ACI_RUN_ID], *p = text;
+  uint8_t text[sizeof protocol + 2 + 4 * 5 + ACI_AUTH_TOKEN + 2 * ACI_NONCE + ACI_RUN_ID],
+      *p = text;
   const size_t n = strnlen(a->run_id, ACI_RUN_ID);
   if (a->key == NULL) {
     memset(out, 0, ACI_HMAC);
@@ -44,7 +55,8 @@ static bool prove(const aci_auth *a, char role, uint8_t out[ACI_HMAC]) {
   p += sizeof protocol;
   *p++ = (uint8_t)role;
   *p++ = (uint8_t)a->purpose;
-  const uint32_t numbers[] = {(uint32_t)a->from, (uint32_t)a->to, (uint32_t)a->world, a->generation, (uint32_t)n};
+  const uint32_t numbers[] = {(uint32_t)a->from, (uint32_t)a->to, (uint32_t)a->world, a->generation,
+                              (uint32_t)n};
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++, p += 4) put(p, numbers[i]);
   memcpy(p, a->token, sizeof a->token);
   p += sizeof a->token;
@@ -95,7 +107,8 @@ static aci_auth_state respond(aci_auth *a, int fd) {
   const bool they_open = (a->in[AT_FLAGS] & OPEN) != 0, differ = they_open != (a->key == NULL);
   if (aci_random_bytes(a->nonce[1], ACI_NONCE, NULL) != AC_OK) return failed(a, ACI_AUTH_BROKEN);
   memcpy(m + AT_NONCE_D, a->nonce[1], ACI_NONCE);
-  /* if the ends differ, the listener gets only the difference, never data that could serve as a proof */
+  /* if the ends differ, the listener gets only the difference, never data that could serve as a
+   * proof */
   if (!differ && !prove(a, 'D', m + AT_PROOF_D)) return failed(a, ACI_AUTH_BROKEN);
   if (!say(a, fd, m, sizeof m)) return failed(a, ACI_AUTH_BROKEN);
   if (differ) return failed(a, they_open ? ACI_AUTH_THEY_OPEN : ACI_AUTH_WE_OPEN);
@@ -108,7 +121,8 @@ static aci_auth_state judge(aci_auth *a, int fd) {
   uint8_t m[ACI_CONFIRM] = {0};
   const bool they_open = (a->in[AT_FLAGS] & OPEN) != 0;
   if (!is_ours(a)) return failed(a, ACI_AUTH_STRANGER);
-  if (they_open != (a->key == NULL)) return failed(a, they_open ? ACI_AUTH_THEY_OPEN : ACI_AUTH_WE_OPEN);
+  if (they_open != (a->key == NULL))
+    return failed(a, they_open ? ACI_AUTH_THEY_OPEN : ACI_AUTH_WE_OPEN);
   if ((int32_t)get(a->in + AT_TO) != a->to) return failed(a, ACI_AUTH_STRANGER);
   a->from = (int32_t)get(a->in + AT_FROM);
   a->world = (int32_t)get(a->in + AT_WORLD);
@@ -139,10 +153,12 @@ aci_auth_state aci_auth_step(aci_auth *a, int fd, size_t *taken) {
     a->got += (size_t)n;
     *taken += (size_t)n;
     /* a program of another kind is known by its first bytes */
-    if (memcmp(a->in, magic, a->got < sizeof magic ? a->got : sizeof magic) != 0) return failed(a, ACI_AUTH_STRANGER);
+    if (memcmp(a->in, magic, a->got < sizeof magic ? a->got : sizeof magic) != 0)
+      return failed(a, ACI_AUTH_STRANGER);
     if (a->got < a->wanted) continue;
     if (a->listens) return judge(a, fd);
-    if (a->wanted == ACI_CONFIRM) return proves(a, 'L', a->in + AT_PROOF_L) ? ACI_AUTH_DONE : failed(a, ACI_AUTH_NO_PROOF);
+    if (a->wanted == ACI_CONFIRM)
+      return proves(a, 'L', a->in + AT_PROOF_L) ? ACI_AUTH_DONE : failed(a, ACI_AUTH_NO_PROOF);
     const aci_auth_state s = respond(a, fd);
     if (s != ACI_AUTH_MORE) return s;
   }

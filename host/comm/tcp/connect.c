@@ -1,6 +1,6 @@
-/* Links every rank to every other: each connects to those below it, which listen. Both ends prove that they know the key of the job and
- * the world's token (auth.h), so a stranger on the port, or an address that leads to another machine, is found out. Called once, by
- * aci_mesh_connect. */
+/* Links every rank to every other: each connects to those below it, which listen. Both ends prove
+ * that they know the key of the job and the world's token (auth.h), so a stranger on the port, or
+ * an address that leads to another machine, is found out. Called once, by aci_mesh_connect. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -35,7 +35,9 @@ typedef struct linking {
 static bool is_linked(const aci_mesh *m, int rank) { return m->peers[rank].state != ACI_ABSENT; }
 
 /* ---- to lower ranks ---- */
-static const char *address_of(const dial *d, const aci_peer_info *c) { return c->address[d->which]; }
+static const char *address_of(const dial *d, const aci_peer_info *c) {
+  return c->address[d->which];
+}
 
 static void dial_failed(linking *k, dial *d, const char *why, int64_t now) {
   const aci_peer_info *c = &k->m->infos[d->rank];
@@ -68,8 +70,12 @@ static const char *dial_step(linking *k, dial *d) {
     const int error = aci_socket_error(d->fd);
     if (error != 0) return strerror(error);
     d->connected = true;
-    d->auth = (aci_auth){.key = m->key.insecure ? NULL : m->key.key, .run_id = m->run_id, .purpose = ACI_FOR_LINK,
-                         .from = m->rank, .to = d->rank, .world = m->size};
+    d->auth = (aci_auth){.key = m->key.insecure ? NULL : m->key.key,
+                         .run_id = m->run_id,
+                         .purpose = ACI_FOR_LINK,
+                         .from = m->rank,
+                         .to = d->rank,
+                         .world = m->size};
     memcpy(d->auth.token, k->token, sizeof d->auth.token);
   }
   const aci_auth_state s = aci_auth_step(&d->auth, d->fd, &taken);
@@ -113,7 +119,8 @@ static void poll_once(linking *k, int64_t now) {
   for (int i = 0; i < k->n_dials; i++) {
     dial *d = &k->dials[i];
     if (!is_linked(m, d->rank) && d->fd < 0 && now >= d->until) dial_begin(k, d, now);
-    k->polls[n++] = (struct pollfd){.fd = d->fd, .events = (short)(d->connected ? POLLIN : POLLOUT)};
+    k->polls[n++] =
+        (struct pollfd){.fd = d->fd, .events = (short)(d->connected ? POLLIN : POLLOUT)};
   }
   if (poll(k->polls, (nfds_t)n, POLL_MS) < 0) return;
   now = aci_now_ns();
@@ -130,15 +137,16 @@ static ac_status gave_up(linking *k, int first, int n, ac_err *e) {
     const char *why = "";
     for (int i = 0; i < k->n_dials; i++)
       if (k->dials[i].rank == first) why = k->dials[i].why;
-    return aci_stop(m->world, AC_PEER, first, e,
-                    "rank %d cannot reach %s at %s; let machines reach each other on all ports, or choose "
-                    "another interface by "
-                    "--main_process_ip",
-                    m->rank, name, why);
+    return aci_stop(
+        m->world, AC_PEER, first, e,
+        "rank %d cannot reach %s at %s; let machines reach each other on all ports, or choose "
+        "another interface by "
+        "--main_process_ip",
+        m->rank, name, why);
   }
   return aci_stop(m->world, AC_PEER, first, e,
-                  "%s%s did not connect to rank %d; let machines reach each other on all ports", name,
-                  n > 1 ? " and others" : "", m->rank);
+                  "%s%s did not connect to rank %d; let machines reach each other on all ports",
+                  name, n > 1 ? " and others" : "", m->rank);
 }
 
 static ac_status link_all(linking *k, ac_err *e) {

@@ -1,9 +1,11 @@
-/* Ranks that wait for each other in different calls: found from unexpected descriptors, and over several ranks
- * from their WAIT messages. The mesh's lock is held throughout. Called by exchange_descs.c and progress.c.
+/* Ranks that wait for each other in different calls: found from unexpected descriptors, and over
+ * several ranks from their WAIT messages. The mesh's lock is held throughout. Called by
+ * exchange_descs.c and progress.c.
  *
- * A ring of waits is never a false alarm, however late messages are. A rank that announces a wait for b also
- * announces which wait of b it knew of then. On their link b's descriptors come before b's announcement of a
- * later wait, so b had not entered the call before that wait. In a wait it enters no other. */
+ * A ring of waits is never a false alarm, however late messages are. A rank that announces a wait
+ * for b also announces which wait of b it knew of then. On their link b's descriptors come before
+ * b's announcement of a later wait, so b had not entered the call before that wait. In a wait it
+ * enters no other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +23,12 @@ static size_t waits_text(int rank, int whom, const aci_desc *d, char *buf, size_
   return k < 0 ? 0 : (size_t)k < n ? (size_t)k : n - 1;
 }
 
-static const char end_text[] = ": none can continue; make these calls in the same order on all ranks";
+static const char end_text[] =
+    ": none can continue; make these calls in the same order on all ranks";
 
-/* A rank that announced its next call continues only when all members of that group came. A peer's descriptor
- * that this rank has not answered means that the peer waits for this rank. One collective runs at a time, so
- * the peer does nothing else. */
+/* A rank that announced its next call continues only when all members of that group came. A peer's
+ * descriptor that this rank has not answered means that the peer waits for this rank. One
+ * collective runs at a time, so the peer does nothing else. */
 bool aci_mesh_mutual_wait(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n) {
   const aci_pending_desc *s = m->peers[peer].descs;
   while (s != NULL && s->desc.group == mine->group && mine->kind != AC_COLL_SEND &&
@@ -62,7 +65,8 @@ void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, i
   for (uint32_t i = 0, was = 0; i < w.n; i++) {
     w.ranks[i] = missing[i];
     w.known_wait[i] = wait_of(m, missing[i]);
-    while (was < m->wait.n && m->wait.ranks[was] != missing[i]) was++; /* they are as before, some less */
+    /* they are as before, some less */
+    while (was < m->wait.n && m->wait.ranks[was] != missing[i]) was++;
     news = news || was == m->wait.n || m->wait.known_wait[was] != w.known_wait[i];
   }
   if (!news) return;
@@ -75,7 +79,8 @@ void aci_mesh_wait_over(aci_mesh *m) {
   tell(m);
 }
 
-/* Depth first from rank `at`. via[r]: the rank that waits for r. True when this rank is reached again. */
+/* Depth first from rank `at`. via[r]: the rank that waits for r. True when this rank is reached
+ * again. */
 static bool leads_back(const aci_mesh *m, int at, int *via) {
   const aci_wait_body *w = &m->peers[at].wait;
   for (uint32_t i = 0; i < w->n; i++) {
@@ -108,8 +113,8 @@ bool aci_mesh_wait_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, 
       if (shown == SHOWN) break;
       if (shown > 0) at += (size_t)snprintf(text + at, bytes - at, ", ");
       if (at < bytes)
-        at +=
-            waits_text(rank, whom, rank == m->rank ? mine : &m->peers[rank].wait.want, text + at, bytes - at);
+        at += waits_text(rank, whom, rank == m->rank ? mine : &m->peers[rank].wait.want, text + at,
+                         bytes - at);
       if (rank == m->rank) break;
       whom = rank;
     }

@@ -12,9 +12,11 @@ enum { MS = 1000000, ACCEPTS = 64 };
 #define NOBODY UINT64_MAX /* source of no connection. ::1 is 0 */
 
 /* A machine's ranks come from one address, and most of them at once. */
-static const aci_gate_limits limits = {
-    .most = ACI_GATE_MOST, .of_source = ACI_GATE_MOST / 2, .ns = 5000 * (int64_t)MS, .bytes = ACI_RESPONSE,
-    .grace_ns = 5 * (int64_t)MS};
+static const aci_gate_limits limits = {.most = ACI_GATE_MOST,
+                                       .of_source = ACI_GATE_MOST / 2,
+                                       .ns = 5000 * (int64_t)MS,
+                                       .bytes = ACI_RESPONSE,
+                                       .grace_ns = 5 * (int64_t)MS};
 
 static const char *what_to_do(aci_auth_fault fault) {
   switch (fault) {
@@ -22,13 +24,16 @@ static const char *what_to_do(aci_auth_fault fault) {
       return "if it is a machine of this job, give all machines the same secret (ACCEL_JOB_SECRET, --job-secret-file) and the same "
              "address of rank 0 or --run-id";
     case ACI_AUTH_THEY_OPEN:
-    case ACI_AUTH_WE_OPEN: return "if it is a machine of this job, give --insecure to all machines or to none";
-    case ACI_AUTH_STRANGER: return "if it is a machine of this job, install the same version of accel everywhere";
+    case ACI_AUTH_WE_OPEN:
+      return "if it is a machine of this job, give --insecure to all machines or to none";
+    case ACI_AUTH_STRANGER:
+      return "if it is a machine of this job, install the same version of accel everywhere";
     default: return "";
   }
 }
 
-aci_door *aci_door_new(const aci_mesh *m, aci_auth_purpose purpose, const uint8_t *token, int listener) {
+aci_door *aci_door_new(const aci_mesh *m, aci_auth_purpose purpose, const uint8_t *token,
+                       int listener) {
   aci_door *d = calloc(1, sizeof *d);
   if (d == NULL) return NULL;
   d->m = m;
@@ -71,19 +76,23 @@ static void step(aci_door *d, int i, aci_door_admit admit, void *user) {
   }
 }
 
-/* Makes room for others. A reset: a peer whose proof was on its way must not take it for a refusal. */
+/* Makes room for others. A reset: a peer whose proof was on its way must not take it for a
+ * refusal. */
 static void displace(aci_door *d, int i, const char *why) {
-  setsockopt(d->visitor[i].fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+  setsockopt(d->visitor[i].fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+             sizeof(struct linger));
   refuse(d, i, why, "");
 }
 
-/* Whom a gate without places would displace: the last to come may be a peer that is about to answer. -1: all are within their grace. */
+/* Whom a gate without places would displace: the last to come may be a peer that is about to
+ * answer. -1: all are within their grace. */
 static int least_of_all(const aci_door *d, int64_t now) {
   int least = -1;
   for (int i = 0; i < ACI_GATE_MOST; i++) {
     const aci_gate_place *p = &d->gate.place[i], *q = least < 0 ? NULL : &d->gate.place[least];
     if (d->visitor[i].fd < 0 || now < p->until - limits.ns + limits.grace_ns) continue;
-    if (q == NULL || p->bytes < q->bytes || (p->bytes == q->bytes && p->until < q->until)) least = i;
+    if (q == NULL || p->bytes < q->bytes || (p->bytes == q->bytes && p->until < q->until))
+      least = i;
   }
   return least;
 }
@@ -94,9 +103,11 @@ static bool accept_one(aci_door *d, int64_t now, aci_door_admit admit, void *use
   socklen_t n = sizeof a;
   bool displaces;
   memset(&a, 0, sizeof a);
-  if (aci_gate_find(&d->gate, NOBODY, now, &displaces) < 0) return false; /* the kernel keeps it for a moment */
+  /* the kernel keeps it for a moment */
+  if (aci_gate_find(&d->gate, NOBODY, now, &displaces) < 0) return false;
   const int fd = accept4(d->listener, (struct sockaddr *)&a, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (fd < 0 && (errno == EMFILE || errno == ENFILE)) { /* visitors hold descriptors that a peer needs */
+  /* visitors hold descriptors that a peer needs */
+  if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
     const int i = least_of_all(d, now);
     if (i >= 0) displace(d, i, "this rank has no more file descriptors");
     return i >= 0;
@@ -114,8 +125,13 @@ static bool accept_one(aci_door *d, int64_t now, aci_door_admit admit, void *use
   aci_socket_tune(fd);
   aci_visitor *v = &d->visitor[i];
   const aci_mesh *m = d->m;
-  *v = (aci_visitor){.fd = fd, .auth = {.key = m->key.insecure ? NULL : m->key.key, .run_id = m->run_id, .purpose = d->purpose,
-                                        .listens = true, .generation = m->generation, .to = m->rank}};
+  *v = (aci_visitor){.fd = fd,
+                     .auth = {.key = m->key.insecure ? NULL : m->key.key,
+                              .run_id = m->run_id,
+                              .purpose = d->purpose,
+                              .listens = true,
+                              .generation = m->generation,
+                              .to = m->rank}};
   aci_socket_address(fd, true, v->from, sizeof v->from);
   if (d->token != NULL) memcpy(v->auth.token, d->token, sizeof v->auth.token);
   aci_gate_enter(&d->gate, i, source, now);
@@ -128,7 +144,8 @@ void aci_door_serve(aci_door *d, aci_door_admit admit, void *user) {
   for (int i = 0; i < ACI_GATE_MOST; i++) {
     if (d->visitor[i].fd < 0) continue;
     step(d, i, admit, user);
-    if (d->visitor[i].fd >= 0 && aci_gate_late(&d->gate, i, now)) refuse(d, i, "it did not authenticate in time", "");
+    if (d->visitor[i].fd >= 0 && aci_gate_late(&d->gate, i, now))
+      refuse(d, i, "it did not authenticate in time", "");
   }
   for (int k = 0; d->listener >= 0 && k < ACCEPTS && accept_one(d, now, admit, user); k++) continue;
 }
@@ -138,6 +155,7 @@ void aci_door_free(aci_door *d) {
   for (int i = 0; i < ACI_GATE_MOST; i++)
     if (d->visitor[i].fd >= 0) close(d->visitor[i].fd);
   if (d->gate.closed > 1)
-    ac_log_write(AC_LOG_INFO, "comm", "%s closed %llu connections that did not authenticate", d->name, (unsigned long long)d->gate.closed);
+    ac_log_write(AC_LOG_INFO, "comm", "%s closed %llu connections that did not authenticate",
+                 d->name, (unsigned long long)d->gate.closed);
   free(d);
 }

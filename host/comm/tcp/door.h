@@ -1,5 +1,6 @@
-/* A listener that lets in peers which have proved who they are: accepts, runs the handshake within the limits of a gate, and hands over
- * authenticated connections. Used by serve.c (rendezvous) and connect.c (links). One thread. */
+/* A listener that lets in peers which have proved who they are: accepts, runs the handshake within
+ * the limits of a gate, and hands over authenticated connections. Used by serve.c (rendezvous) and
+ * connect.c (links). One thread. */
 #ifndef ACI_COMM_DOOR_H
 #define ACI_COMM_DOOR_H
 #include <poll.h>
@@ -26,11 +27,13 @@ typedef struct aci_door {
   aci_visitor visitor[ACI_GATE_MOST];
 } aci_door;
 
-/* Takes over an authenticated socket: the rank that it proved to be, the size of the world that it believes in. */
+/* Takes over an authenticated socket: the rank that it proved to be, the size of the world that it
+ * believes in. */
 typedef void (*aci_door_admit)(void *user, int fd, int from, int world);
 
 /* NULL: no memory. */
-aci_door *aci_door_new(const aci_mesh *m, aci_auth_purpose purpose, const uint8_t *token, int listener);
+aci_door *aci_door_new(const aci_mesh *m, aci_auth_purpose purpose, const uint8_t *token,
+                       int listener);
 /* Fills p[ACI_DOOR_POLLS] with the descriptors to poll. Returns the number of entries. */
 int aci_door_polls(const aci_door *d, struct pollfd *p);
 /* After poll: serves incoming data, then accepts. */

@@ -1,5 +1,5 @@
-/* Descriptors of all members of a group, before a collective begins: sent to all, compared as they come.
- * Called by link/ and mpi/. */
+/* Descriptors of all members of a group, before a collective begins: sent to all, compared as they
+ * come. Called by link/ and mpi/. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,13 @@
 #include "comm/tcp/mesh_impl.h"
 #include "comm/wait.h"
 
-enum { MS = 1000000, POLL_MS = 5, OTHERS_GRACE = 30 * MS, TELL_AFTER = 200 * MS, TELL_AGAIN = 20 * MS };
+enum {
+  MS = 1000000,
+  POLL_MS = 5,
+  OTHERS_GRACE = 30 * MS,
+  TELL_AFTER = 200 * MS,
+  TELL_AGAIN = 20 * MS
+};
 
 typedef struct exchange {
   aci_mesh *m;
@@ -17,7 +23,8 @@ typedef struct exchange {
   int *missing, n;                 /* group ranks */
   int *ranks;                      /* the same as global ranks */
   int64_t began, checked, differs; /* differs: start time of the difference. 0: none */
-  int64_t told;                    /* time at which this wait was announced to the others, or news were looked for. 0: not yet */
+  /* time at which this wait was announced to the others, or news were looked for. 0: not yet */
+  int64_t told;
 } exchange;
 
 /* Takes the peer's descriptor for this group. False: nothing yet. */
@@ -81,10 +88,11 @@ static ac_status timed_out(exchange *s, int64_t now, ac_err *e) {
   pthread_mutex_lock(&s->m->lock);
   last_seen(s, seen, sizeof seen);
   pthread_mutex_unlock(&s->m->lock);
-  return aci_stop(s->m->world, AC_TIMEOUT, s->n == 1 ? s->ranks[0] : -1, e,
-                  "rank %d waited %.3g s for rank%s %s in %s%s; raise --timeout if they are only slow",
-                  s->m->rank, (double)(now - s->began) / 1e9, s->n > 1 ? "s" : "", list,
-                  aci_desc_text(s->mine, what, sizeof what), seen);
+  return aci_stop(
+      s->m->world, AC_TIMEOUT, s->n == 1 ? s->ranks[0] : -1, e,
+      "rank %d waited %.3g s for rank%s %s in %s%s; raise --timeout if they are only slow",
+      s->m->rank, (double)(now - s->began) / 1e9, s->n > 1 ? "s" : "", list,
+      aci_desc_text(s->mine, what, sizeof what), seen);
 }
 
 /* The others' ends, circles, the time. Called when something is missing. */
@@ -100,11 +108,13 @@ static ac_status check_wait(exchange *s, ac_err *e) {
     else deadlocked = aci_mesh_mutual_wait(m, s->ranks[i], s->mine, text, sizeof text);
   }
   const bool again = s->told != 0;
-  if (left < 0 && !deadlocked && now - (again ? s->told : s->began) > (again ? TELL_AGAIN : TELL_AFTER)) {
+  if (left < 0 && !deadlocked &&
+      now - (again ? s->told : s->began) > (again ? TELL_AGAIN : TELL_AFTER)) {
     aci_mesh_tell_wait(m, s->mine, s->ranks, s->n, !again);
     s->told = now;
   }
-  if (left < 0 && !deadlocked && again) deadlocked = aci_mesh_wait_cycle(m, s->mine, s->ranks, s->n, text, sizeof text);
+  if (left < 0 && !deadlocked && again)
+    deadlocked = aci_mesh_wait_cycle(m, s->mine, s->ranks, s->n, text, sizeof text);
   pthread_mutex_unlock(&m->lock);
   if (s->differs != 0)
     return left >= 0 || deadlocked || now - s->differs > OTHERS_GRACE ? mismatch(s, e) : AC_OK;
@@ -129,7 +139,8 @@ static ac_status run(exchange *s, ac_err *e) {
   }
 }
 
-ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
+ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, aci_desc *all,
+                                  ac_err *e) {
   enum { FEW = 32 };
   int few[2 * FEW], *ranks = few;
   AC_TRY(aci_aborted(m->world, e));
@@ -137,12 +148,12 @@ ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, a
     return AC_FAIL(e, OOM, "no memory for the descriptors of %d ranks", g->size);
   /* one allocation for both lists of missing ranks, by group rank and by global rank */
   exchange s = {.m = m,
-            .g = g,
-            .mine = d,
-            .all = all,
-            .missing = ranks,
-            .ranks = ranks + g->size,
-            .began = aci_now_ns()};
+                .g = g,
+                .mine = d,
+                .all = all,
+                .missing = ranks,
+                .ranks = ranks + g->size,
+                .began = aci_now_ns()};
   s.checked = s.began;
   all[g->rank] = *d;
   pthread_mutex_lock(&m->lock);
@@ -151,7 +162,8 @@ ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, a
     const int r = (g->rank + i) % g->size;
     s.missing[s.n++] = r;
     if (m->peers[g->ranks[r]].state == ACI_RUNNING)
-      aci_out_control(m, g->ranks[r], &(aci_message){.type = ACI_MSG_DESC, .channel = g->id, .bytes = sizeof *d},
+      aci_out_control(m, g->ranks[r],
+                      &(aci_message){.type = ACI_MSG_DESC, .channel = g->id, .bytes = sizeof *d},
                       d);
     aci_out_flush(m, g->ranks[r]);
   }

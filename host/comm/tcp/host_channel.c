@@ -1,5 +1,5 @@
-/* The mesh as the host channel of a backend that moves its data elsewhere: whether a message of that
- * backend can still come about, and leaving in two steps. Called by mpi/. */
+/* The mesh as the host channel of a backend that moves its data elsewhere: whether a message of
+ * that backend can still come about, and leaving in two steps. Called by mpi/. */
 #include <string.h>
 
 #include "comm/tcp/mesh_impl.h"

@@ -1,6 +1,6 @@
-/* Incoming data of a link. Messages are checked like any outside data. DATA goes straight to the place that was
- * requested. The mesh's lock is held throughout. Only the waiting thread reads. Called by the other files of
- * the mesh. */
+/* Incoming data of a link. Messages are checked like any outside data. DATA goes straight to the
+ * place that was requested. The mesh's lock is held throughout. Only the waiting thread reads.
+ * Called by the other files of the mesh. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +56,8 @@ static void grant(aci_mesh *m, int rank, aci_transfer *t) {
   aci_out_control(m, rank, &(aci_message){.type = ACI_MSG_GRANT, .number = t->number}, NULL);
 }
 
-/* All of it has come. A message whose size differs from the request stays, for progress to report. */
+/* All of it has come. A message whose size differs from the request stays, for progress to
+ * report. */
 static void finish_if_whole(aci_peer *p, aci_transfer *t) {
   if (t->at < t->total || !t->wanted || (t->other_size && t->move != NULL)) return;
   if (t->move != NULL) {
@@ -138,8 +139,8 @@ static bool begin_data(aci_mesh *m, int rank, const aci_message *f) {
   } else {
     aci_transfer *t = p->incoming.first;
     while (t != NULL && t->number != f->number) t = t->next;
-    if (t == NULL || !t->granted || t->total != f->total || f->bytes == 0 || f->bytes > ACI_DATA_MOST ||
-        f->bytes > t->total - t->at)
+    if (t == NULL || !t->granted || t->total != f->total || f->bytes == 0 ||
+        f->bytes > ACI_DATA_MOST || f->bytes > t->total - t->at)
       return false;
     p->receiving = t;
   }
@@ -210,7 +211,9 @@ static bool take_message(aci_mesh *m, int rank) {
   bool ok = data || f.bytes <= ACI_CONTROL_MOST;
   const size_t size = sizeof f + (data || !ok ? 0 : f.bytes);
   if (ok && p->stage_bytes < size) return false;
-  if (ok) ok = data ? begin_data(m, rank, &f) : take_control(m, rank, &f, p->stage + p->stage_at + sizeof f);
+  if (ok)
+    ok = data ? begin_data(m, rank, &f)
+              : take_control(m, rank, &f, p->stage + p->stage_at + sizeof f);
   p->stage_at += size;
   p->stage_bytes -= size;
   if (!ok) aci_peer_dies(m, rank, "sent data that violates the protocol");
@@ -245,7 +248,8 @@ static void take_staged(aci_peer *p) {
   arrived(p, n);
 }
 
-/* One call of the kernel. The rest of a message's data goes to its place, later bytes to the stage. */
+/* One call of the kernel. The rest of a message's data goes to its place, later bytes to the
+ * stage. */
 static ssize_t receive(aci_peer *p, unsigned char *nowhere, size_t nowhere_bytes) {
   struct iovec v[2];
   size_t n = 0, direct = 0;
@@ -293,7 +297,8 @@ bool aci_in_read(aci_mesh *m, int rank) {
       any = true;
       budget -= (size_t)k < budget ? (size_t)k : budget;
     } else if (k == 0) {
-      aci_peer_dies(m, rank, p->why[0] != 0 ? p->why : "its connection was closed without a leave notice");
+      aci_peer_dies(m, rank,
+                    p->why[0] != 0 ? p->why : "its connection was closed without a leave notice");
       close(p->fd);
       p->fd = -1;
       return true;

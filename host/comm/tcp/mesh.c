@@ -1,5 +1,5 @@
-/* The life of a mesh: made, listening, linked (connect.c), notified of the end of the job, closed. Called by
- * tcp.c and mpi/. */
+/* The life of a mesh: made, listening, linked (connect.c), notified of the end of the job, closed.
+ * Called by tcp.c and mpi/. */
 #include "comm/tcp/mesh.h"
 
 #include <errno.h>
@@ -97,7 +97,8 @@ ac_status aci_mesh_new(ac_world *w, aci_mesh **out, ac_err *e) {
     m->peers[r].state = ACI_ABSENT;
   }
   ac_status st = fill_info(w, &m->own, e);
-  if (st == AC_OK) st = aci_run_id_of(w->place.run_id, w->place.address, w->place.port, m->run_id, e);
+  if (st == AC_OK)
+    st = aci_run_id_of(w->place.run_id, w->place.address, w->place.port, m->run_id, e);
   m->generation = (uint32_t)w->place.restart;
   if (m->peers != NULL && m->infos != NULL && m->polls != NULL && m->wake >= 0 && st == AC_OK) {
     *out = m;
@@ -125,7 +126,8 @@ ac_status aci_mesh_listen(aci_mesh *m, const char *address, ac_err *e) {
   return AC_OK;
 }
 
-ac_status aci_mesh_open(ac_world *w, const char *address, aci_mesh **out, aci_peer_info *info, ac_err *e) {
+ac_status aci_mesh_open(ac_world *w, const char *address, aci_mesh **out, aci_peer_info *info,
+                        ac_err *e) {
   aci_mesh *m;
   AC_TRY(aci_mesh_new(w, &m, e));
   ac_status st = aci_mesh_listen(m, address, e);
@@ -165,8 +167,8 @@ void aci_mesh_abort(aci_mesh *m, ac_status code, int rank, const char *text) {
   if (write(m->wake, &one, sizeof one) < 0) return; /* it is awake already */
 }
 
-/* Whether everything is on its way. Bytes that the kernel still holds could be lost if the peer sends to a
- * closed socket. */
+/* Whether everything is on its way. Bytes that the kernel still holds could be lost if the peer
+ * sends to a closed socket. */
 static bool is_delivered(const aci_mesh *m, int rank) {
   const aci_peer *p = &m->peers[rank];
   int left = 0;

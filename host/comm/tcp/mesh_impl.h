@@ -1,8 +1,9 @@
 /* Declarations shared by the files of the mesh: peers, messages, transfers.
  *
- * Wire: messages of a 32-byte head and a body, in the byte order of the machine. DATA goes out in start order
- * per peer, at most EAGER bytes of a message before the receiver has a place for it (GRANT). So the data kept
- * for late receivers stays small, and a busy receiver never blocks others' descriptors.
+ * Wire: messages of a 32-byte head and a body, in the byte order of the machine. DATA goes out in
+ * start order per peer, at most EAGER bytes of a message before the receiver has a place for it
+ * (GRANT). So the data kept for late receivers stays small, and a busy receiver never blocks
+ * others' descriptors.
  *
  * `lock` guards all of it. poll and every call that leaves this folder happen without it. */
 #ifndef ACI_COMM_MESH_IMPL_H
@@ -12,12 +13,13 @@
 
 enum {
   ACI_PROTOCOL = 4,
-  ACI_EAGER = 64 << 10,  /* bytes of a message that travel unasked */
+  ACI_EAGER = 64 << 10,      /* bytes of a message that travel unasked */
   ACI_DATA_MOST = 256 << 10, /* most bytes of a DATA message */
-  ACI_CONTROL_MOST = 1024,    /* most bytes of any other message's body */
-  ACI_RECV_BUFFER = 8 << 10,   /* receive buffer of a peer */
-  ACI_UNEXPECTED_MOST = 256 << 20,  /* bytes kept for late receivers per peer, beyond which it is not read */
-  ACI_WAIT_RANKS = 64    /* missing ranks that a WAIT message names */
+  ACI_CONTROL_MOST = 1024,   /* most bytes of any other message's body */
+  ACI_RECV_BUFFER = 8 << 10, /* receive buffer of a peer */
+  /* bytes kept for late receivers per peer, beyond which it is not read */
+  ACI_UNEXPECTED_MOST = 256 << 20,
+  ACI_WAIT_RANKS = 64 /* missing ranks that a WAIT message names */
 };
 
 typedef enum aci_message_type {
@@ -42,10 +44,11 @@ typedef struct aci_message {
 _Static_assert(sizeof(aci_message) == 32, "no padding");
 
 typedef struct aci_wait_body { /* WAIT: the ranks that the sender waits for. n 0: no longer */
-  uint32_t n, number;           /* number: the sender's own for this wait. Never 0 */
+  uint32_t n, number;          /* number: the sender's own for this wait. Never 0 */
   aci_desc want;
   int32_t ranks[ACI_WAIT_RANKS];
-  uint32_t known_wait[ACI_WAIT_RANKS]; /* the wait of each of them that the sender knew of. 0: none */
+  /* the wait of each of them that the sender knew of. 0: none */
+  uint32_t known_wait[ACI_WAIT_RANKS];
 } aci_wait_body;
 _Static_assert(sizeof(aci_wait_body) <= ACI_CONTROL_MOST, "fits a message");
 
@@ -57,7 +60,7 @@ typedef struct aci_abort_body {
 /* A transfer to a peer, or from it once its first message was matched. */
 typedef struct aci_transfer {
   struct aci_transfer *next;
-  aci_request *move;              /* NULL: cancelled, or nobody asked for it yet */
+  aci_request *move;           /* NULL: cancelled, or nobody asked for it yet */
   uint64_t channel, total, at; /* at: bytes gone or come */
   uint32_t number;
   bool begun, granted; /* sends: first message is out, may continue */
@@ -85,7 +88,7 @@ typedef struct aci_peer {
   size_t control_at, control_bytes, control_room;
   aci_list sends;
   uint32_t next_transfer_number;
-  aci_message head;   /* the DATA message under way */
+  aci_message head; /* the DATA message under way */
   size_t head_at;   /* bytes of it gone */
   size_t body_left; /* 0 and head_at 0: no message is under way */
   const unsigned char *body;
@@ -97,7 +100,7 @@ typedef struct aci_peer {
   size_t stage_at, stage_bytes;
   size_t body_wanted; /* of the DATA message under way */
   aci_transfer *receiving;
-  aci_list posted;    /* receives without a message */
+  aci_list posted;   /* receives without a message */
   aci_list incoming; /* messages that are not complete or not asked for */
   size_t kept;
   aci_pending_desc *descs;
@@ -105,7 +108,7 @@ typedef struct aci_peer {
   char last_site[ACI_SITE]; /* of its last DESC */
   aci_wait_body wait;       /* n 0: does not wait, as far as we know */
   bool reset;               /* its RESET has come, ours is still to follow up */
-  int unresponsive; /* looks at the connection without an answer */
+  int unresponsive;         /* looks at the connection without an answer */
 } aci_peer;
 
 struct aci_mesh {
@@ -116,15 +119,16 @@ struct aci_mesh {
   aci_peer *peers;
   aci_peer_info *infos;
   aci_peer_info own;
-  aci_job_key key;        /* the key for proofs between peers (auth.h) */
+  aci_job_key key; /* the key for proofs between peers (auth.h) */
   char run_id[ACI_RUN_ID];
-  uint32_t generation;    /* rank 0's count of restarts: connections of an earlier attempt prove nothing */
+  /* rank 0's count of restarts: connections of an earlier attempt prove nothing */
+  uint32_t generation;
   struct pollfd *polls;
   bool abort_sent; /* the abort reason is known to the others */
   bool leave_sent;
-  aci_wait_body wait; /* the last announced wait. Its number stays when it is over */
+  aci_wait_body wait;           /* the last announced wait. Its number stays when it is over */
   void (*other_progress)(void); /* NULL: none */
-  bool has_abort;     /* of a peer, not yet passed on */
+  bool has_abort;               /* of a peer, not yet passed on */
   aci_abort_body abort_reason;
   int64_t checked_at; /* at the connections */
 };
@@ -148,7 +152,8 @@ bool aci_out_waits(const aci_peer *p); /* something is to be sent */
 void aci_out_cancel(aci_mesh *m, int rank, aci_transfer *t);
 void aci_list_add(aci_list *l, aci_transfer *t);
 void aci_list_remove(aci_list *l, aci_transfer *t);
-void aci_list_drop(aci_list *l); /* frees the contents. The handles of those moves have no transfer any more */
+/* frees the contents. The handles of those moves have no transfer any more */
+void aci_list_drop(aci_list *l);
 
 /* ---- in.c (lock held) ---- */
 /* Reads available data. False: there was none. */
@@ -173,11 +178,14 @@ ac_status aci_mesh_check_end(aci_mesh *m, ac_err *e);
 ac_status aci_mesh_left(aci_mesh *m, int peer, const aci_desc *want, ac_err *e);
 
 /* ---- deadlock.c (lock held) ---- */
-/* Whether a peer that this rank waits for waits for this rank. Fills the text of a deadlock. False: none. */
+/* Whether a peer that this rank waits for waits for this rank. Fills the text of a deadlock. False:
+ * none. */
 bool aci_mesh_mutual_wait(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n);
 /* The same over several ranks, from their WAIT messages. missing: n global ranks. */
-bool aci_mesh_wait_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, char *text, size_t bytes);
-/* fresh: announces a new wait. Otherwise it is announced again if one of the missing ranks waits anew. */
+bool aci_mesh_wait_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, char *text,
+                         size_t bytes);
+/* fresh: announces a new wait. Otherwise it is announced again if one of the missing ranks waits
+ * anew. */
 void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, int n, bool fresh);
 void aci_mesh_wait_over(aci_mesh *m);
 
@@ -186,7 +194,8 @@ void aci_mesh_wait_over(aci_mesh *m);
 void aci_socket_tune(int fd);
 int aci_socket_listen(const char *address, int port, int *got_port, char *why,
                       size_t n); /* numeric address, NULL: all. -1: see why */
-int aci_socket_dial(const char *address, int port, char *why, size_t n); /* begins. Numeric address */
+/* begins. Numeric address */
+int aci_socket_dial(const char *address, int port, char *why, size_t n);
 int aci_socket_error(int fd); /* errno of a finished connect, 0: connected */
 /* Numeric text of either end. "" when unknown. */
 void aci_socket_address(int fd, bool of_peer, char *buf, size_t n);
@@ -199,10 +208,11 @@ const char *aci_endpoint_text(const char *address, int port, char *buf, size_t n
 bool aci_socket_is_unresponsive(int fd);
 
 /* ---- rendezvous.c ---- */
-/* Every rank's info to all: infos[size]. Ranks but 0 listen first (aci_mesh_listen) and are linked to
- * rank 0 afterwards. */
+/* Every rank's info to all: infos[size]. Ranks but 0 listen first (aci_mesh_listen) and are linked
+ * to rank 0 afterwards. */
 ac_status aci_rendezvous(aci_mesh *m, aci_peer_info *infos, ac_err *e);
 /* May these two be in one world? text: why not. whose: true when the newcomer is of another job. */
-ac_status aci_peer_info_check(const aci_peer_info *ours, const aci_peer_info *theirs, bool *foreign, char *text, size_t n);
+ac_status aci_peer_info_check(const aci_peer_info *ours, const aci_peer_info *theirs, bool *foreign,
+                              char *text, size_t n);
 
 #endif

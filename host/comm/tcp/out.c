@@ -1,5 +1,5 @@
-/* Outgoing data of a link: control messages first, then messages in pieces. The mesh's lock is held throughout.
- * Called by the other files of the mesh. */
+/* Outgoing data of a link: control messages first, then messages in pieces. The mesh's lock is held
+ * throughout. Called by the other files of the mesh. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,9 @@ void aci_list_drop(aci_list *l) {
   *l = (aci_list){0};
 }
 
-static bool may_go_on(const aci_transfer *t) { return !t->begun || (t->granted && t->at < t->total); }
+static bool may_go_on(const aci_transfer *t) {
+  return !t->begun || (t->granted && t->at < t->total);
+}
 
 bool aci_out_waits(const aci_peer *p) {
   if (p->fd < 0 || p->broken) return false;
@@ -71,8 +73,8 @@ void aci_out_control(aci_mesh *m, int rank, const aci_message *f, const void *bo
   p->control_bytes += sizeof *f + f->bytes;
 }
 
-/* Begins the next DATA message. Messages begin in order, so that receivers can pair them up. Granted messages
- * continue in between. */
+/* Begins the next DATA message. Messages begin in order, so that receivers can pair them up.
+ * Granted messages continue in between. */
 static bool next_message(aci_peer *p) {
   aci_transfer *t = p->sends.first;
   while (t != NULL && t->begun) t = t->next;
@@ -117,7 +119,8 @@ static size_t gone(size_t *n, size_t most) {
   return k;
 }
 
-/* Counts n bytes that the socket took. control_first: the control messages stood before the DATA message. */
+/* Counts n bytes that the socket took. control_first: the control messages stood before the DATA
+ * message. */
 static void account(aci_peer *p, size_t n, bool control_first) {
   for (int turn = 0; turn < 2; turn++) {
     if ((turn == 0) == control_first) {
@@ -147,7 +150,8 @@ void aci_out_flush(aci_mesh *m, int rank) {
     size_t n = 0;
     for (int turn = 0; turn < 2; turn++) {
       if ((turn == 0) == control_first) {
-        if (p->control_bytes > 0) v[n++] = (struct iovec){p->control + p->control_at, p->control_bytes};
+        if (p->control_bytes > 0)
+          v[n++] = (struct iovec){p->control + p->control_at, p->control_bytes};
       } else if (has_message) {
         if (p->head_at < sizeof p->head)
           v[n++] = (struct iovec){(char *)&p->head + p->head_at, sizeof p->head - p->head_at};
@@ -159,12 +163,14 @@ void aci_out_flush(aci_mesh *m, int rank) {
     const ssize_t k = sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (k > 0) {
       account(p, (size_t)k, control_first);
-    } else if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM)) {
+    } else if (k < 0 &&
+               (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM)) {
       p->full = true;
       return;
     } else if (k == 0 || errno != EINTR) {
       p->broken = true; /* it counts as dead once its earlier data has been read */
-      if (p->state == ACI_RUNNING && errno != EPIPE) snprintf(p->why, sizeof p->why, "%s", strerror(errno));
+      if (p->state == ACI_RUNNING && errno != EPIPE)
+        snprintf(p->why, sizeof p->why, "%s", strerror(errno));
     }
   }
 }
@@ -177,8 +183,8 @@ void aci_out_cancel(aci_mesh *m, int rank, aci_transfer *t) {
     if (p->head_at == 0) {
       p->body_left = 0;
     } else {
-      /* the stream needs the rest of the message. The receiver waits for a message that never ends, as after
-       * every abort */
+      /* the stream needs the rest of the message. The receiver waits for a message that never ends,
+       * as after every abort */
       p->orphan = malloc(p->body_left + 1);
       if (p->orphan == NULL) p->broken = true;
       else if (p->body_left > 0) memcpy(p->orphan, p->body, p->body_left);

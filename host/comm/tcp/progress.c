@@ -1,5 +1,5 @@
-/* Work at the links: one turn of sending and receiving, transfers, checks for the end of the job. Called by
- * link/ through tcp.c, by the mesh's own waits, and by mpi/ through aci_mesh_check. */
+/* Work at the links: one turn of sending and receiving, transfers, checks for the end of the job.
+ * Called by link/ through tcp.c, by the mesh's own waits, and by mpi/ through aci_mesh_check. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -34,7 +34,8 @@ static int prepare(aci_mesh *m) {
     aci_peer *p = &m->peers[r];
     if (p->fd < 0) continue;
     if (!p->full && aci_out_waits(p)) aci_out_flush(m, r);
-    const int events = (aci_in_may_read(p) ? POLLIN : 0) | (p->full && aci_out_waits(p) ? POLLOUT : 0);
+    const int events =
+        (aci_in_may_read(p) ? POLLIN : 0) | (p->full && aci_out_waits(p) ? POLLOUT : 0);
     m->polls[n++] = (struct pollfd){.fd = events != 0 ? p->fd : -1, .events = (short)events};
   }
   return n;
@@ -79,7 +80,8 @@ static ac_status pass_on(aci_mesh *m, ac_err *e) {
   m->abort_sent = true; /* its originator tells everyone */
   const aci_abort_body v = m->abort_reason;
   pthread_mutex_unlock(&m->lock);
-  snprintf(text, sizeof text, "%s%s", strncmp(v.text, "stopped: ", 9) == 0 ? "" : "stopped: ", v.text);
+  snprintf(text, sizeof text, "%s%s",
+           strncmp(v.text, "stopped: ", 9) == 0 ? "" : "stopped: ", v.text);
   const bool known = v.code > 0 && v.code <= AC_TIMEOUT;
   aci_abort(m->world, known ? (ac_status)v.code : AC_PEER, v.rank, text);
   return aci_aborted(m->world, e);
@@ -95,7 +97,8 @@ ac_status aci_mesh_check_end(aci_mesh *m, ac_err *e) {
   for (int r = 0; r < m->size && dead < 0; r++) {
     const aci_peer *p = &m->peers[r];
     /* who knows the cause may be about to say it */
-    if (p->state != ACI_DEAD || (now - p->died < CAUSE_GRACE && (m->size > 2 || m->world->page != NULL)))
+    if (p->state != ACI_DEAD ||
+        (now - p->died < CAUSE_GRACE && (m->size > 2 || m->world->page != NULL)))
       continue;
     dead = r;
     memcpy(why, p->why, sizeof why);
@@ -104,8 +107,9 @@ ac_status aci_mesh_check_end(aci_mesh *m, ac_err *e) {
   pthread_mutex_unlock(&m->lock);
   if (has_abort) return pass_on(m, e);
   if (dead < 0) return AC_OK;
-  return aci_stop(m->world, AC_PEER, dead, e, "%s died: %s%s%s", aci_peer_name(m, dead, name, sizeof name),
-                  why, site[0] != 0 ? "; it was last seen at " : "", site);
+  return aci_stop(m->world, AC_PEER, dead, e, "%s died: %s%s%s",
+                  aci_peer_name(m, dead, name, sizeof name), why,
+                  site[0] != 0 ? "; it was last seen at " : "", site);
 }
 
 ac_status aci_mesh_left(aci_mesh *m, int peer, const aci_desc *want, ac_err *e) {
@@ -163,8 +167,8 @@ void aci_mesh_cancel(aci_mesh *m, aci_request *v) {
 
 typedef enum outcome { GOES_ON, OVER, OTHER_SIZE, LEFT, DEADLOCKED } outcome;
 
-/* A message of send and recv that cannot come about, because the peer is in a collective that this rank
- * has not reached. */
+/* A message of send and recv that cannot come about, because the peer is in a collective that this
+ * rank has not reached. */
 static bool is_stuck(const aci_peer *p, const aci_request *v) {
   const aci_transfer *t = v->impl;
   if ((v->channel >> 32 & 1) == 0 || p->descs == NULL || t == NULL) return false;
@@ -176,7 +180,8 @@ static outcome look(aci_mesh *m, const aci_request *v, char *text, size_t n) {
   const aci_transfer *t = v->impl;
   if (v->over) return OVER;
   if (!v->sends && t != NULL && t->other_size) {
-    snprintf(text, n, "ranks differ in count: rank %d sends %llu bytes to rank %d, which expects %zu",
+    snprintf(text, n,
+             "ranks differ in count: rank %d sends %llu bytes to rank %d, which expects %zu",
              v->peer, (unsigned long long)t->total, m->rank, v->bytes);
     return OTHER_SIZE;
   }

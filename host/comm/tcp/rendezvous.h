@@ -1,8 +1,9 @@
-/* How ranks of several machines find each other. Rank 0 listens at the address that all were given. The others connect, show their
- * infos, and get the infos of all. Shared by rendezvous.c (the other ranks) and serve.c (rank 0).
+/* How ranks of several machines find each other. Rank 0 listens at the address that all were given.
+ * The others connect, show their infos, and get the infos of all. Shared by rendezvous.c (the other
+ * ranks) and serve.c (rank 0).
  *
- * Wire: after the handshake (auth.h) the newcomer sends RV_MAGIC and its info. The answer is a head, then `size` infos or a line with
- * the reason of a refusal. */
+ * Wire: after the handshake (auth.h) the newcomer sends RV_MAGIC and its info. The answer is a
+ * head, then `size` infos or a line with the reason of a refusal. */
 #ifndef ACI_COMM_RENDEZVOUS_H
 #define ACI_COMM_RENDEZVOUS_H
 #include "comm/tcp/auth.h"
@@ -23,9 +24,11 @@ typedef struct aci_rv_head {
 } aci_rv_head;
 
 /* Numeric addresses of a name. 0: none, *why has the reason. */
-int aci_resolve(const char *name, char (*out)[ACI_ADDRESS], int max, bool *may_change, char *why, size_t n);
-/* Whether ranks must listen on all interfaces because the address of rank 0 was found to be the loopback. Only if several machines use a
- * host name that /etc/hosts of this one maps to the loopback: others find another address. */
+int aci_resolve(const char *name, char (*out)[ACI_ADDRESS], int max, bool *may_change, char *why,
+                size_t n);
+/* Whether ranks must listen on all interfaces because the address of rank 0 was found to be the
+ * loopback. Only if several machines use a host name that /etc/hosts of this one maps to the
+ * loopback: others find another address. */
 bool aci_listens_everywhere(const aci_place *p, const char *found);
 ac_status aci_rendezvous_serve(aci_mesh *m, aci_peer_info *infos, ac_err *e); /* rank 0 */
 

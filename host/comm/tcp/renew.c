@@ -1,6 +1,7 @@
-/* A mesh begins anew after an abort that all ranks have survived: nothing from before is waited for or trusted. Every rank sends RESET on
- * every link, and reads each up to the other's RESET. Data before it belongs to finished calls. Nothing new is sent until the prompt, which
- * directs all ranks, has heard from all of them. Called by tcp.c and mpi/. */
+/* A mesh begins anew after an abort that all ranks have survived: nothing from before is waited for
+ * or trusted. Every rank sends RESET on every link, and reads each up to the other's RESET. Data
+ * before it belongs to finished calls. Nothing new is sent until the prompt, which directs all
+ * ranks, has heard from all of them. Called by tcp.c and mpi/. */
 #include <stdlib.h>
 
 #include "comm/tcp/mesh_impl.h"
@@ -67,7 +68,8 @@ ac_status aci_mesh_reset(aci_mesh *m, ac_err *e) {
     if (lost >= 0) return AC_FAIL(e, PEER, "%s is gone", aci_peer_name(m, lost, name, sizeof name));
     if (waits < 0) break;
     if (limit > 0 && aci_now_ns() - began > limit)
-      return AC_FAIL(e, TIMEOUT, "%s has not restarted within %.3g s", aci_peer_name(m, waits, name, sizeof name), (double)limit * 1e-9);
+      return AC_FAIL(e, TIMEOUT, "%s has not restarted within %.3g s",
+                     aci_peer_name(m, waits, name, sizeof name), (double)limit * 1e-9);
     aci_mesh_poll(m, POLL_MS);
   }
   pthread_mutex_lock(&m->lock);

@@ -1,6 +1,7 @@
-/* Rank 0's side of the rendezvous: waits until every rank has shown its info, then hands all infos to all. A connection shows its info
- * after it has authenticated (door.h). Others are closed, learn nothing and change nothing. A mismatch within the job (versions, sizes,
- * scripts, a rank that comes twice) ends it with one line on every rank. Called by rendezvous.c. */
+/* Rank 0's side of the rendezvous: waits until every rank has shown its info, then hands all infos
+ * to all. A connection shows its info after it has authenticated (door.h). Others are closed, learn
+ * nothing and change nothing. A mismatch within the job (versions, sizes, scripts, a rank that
+ * comes twice) ends it with one line on every rank. Called by rendezvous.c. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -55,11 +56,12 @@ static ac_status cannot_listen(const aci_place *p, int reason, const char *why, 
                    "--main_process_port (MASTER_PORT)",
                    at);
   if (reason == EADDRNOTAVAIL)
-    return AC_FAIL(e, IO,
-                   "rank 0 cannot listen at %s: this machine (%s) does not have the address; rank 0 must run on the machine that "
-                   "--main_process_ip "
-                   "(MASTER_ADDR) names",
-                   at, here);
+    return AC_FAIL(
+        e, IO,
+        "rank 0 cannot listen at %s: this machine (%s) does not have the address; rank 0 must run on the machine that "
+        "--main_process_ip "
+        "(MASTER_ADDR) names",
+        at, here);
   return AC_FAIL(e, IO,
                  "rank 0 cannot listen at %s: %s; check --main_process_ip and --main_process_port "
                  "(MASTER_ADDR, MASTER_PORT)",
@@ -81,8 +83,11 @@ static ac_status begin_listening(server *s, ac_err *e) {
       s->listener = aci_socket_listen(all ? NULL : found[i], p->port, NULL, why, sizeof why);
       if (s->listener >= 0) {
         if (all)
-          ac_log_write(AC_LOG_INFO, "comm", "rank 0 listens on all interfaces: '%s' is the loopback (%s) here, and other machines cannot "
-                       "reach that; give a numeric address (--main_process_ip) to listen only there", p->address, found[0]);
+          ac_log_write(
+              AC_LOG_INFO, "comm",
+              "rank 0 listens on all interfaces: '%s' is the loopback (%s) here, and other machines cannot "
+              "reach that; give a numeric address (--main_process_ip) to listen only there",
+              p->address, found[0]);
         return AC_OK;
       }
       if (reason == EADDRNOTAVAIL) reason = errno;
@@ -140,7 +145,8 @@ static ac_status admit(server *s, inbound *g, ac_err *e) {
   aci_peer_info *c = &g->hello.info;
   char text[ACI_RV_TEXT], source[ACI_ADDRESS];
   bool foreign;
-  /* a peer from another job is refused and changes nothing. A difference within the job ends it for all */
+  /* a peer from another job is refused and changes nothing. A difference within the job ends it for
+   * all */
   ac_status st = aci_peer_info_check(&m->own, c, &foreign, text, sizeof text);
   if (s->failed != AC_OK) {
     refuse(g->fd, s->failed, s->text);
@@ -156,11 +162,12 @@ static ac_status admit(server *s, inbound *g, ac_err *e) {
     const aci_peer_info *first = c->rank == 0 ? &m->own : &s->infos[c->rank];
     st = AC_MISMATCH;
     aci_text_clean(c->host, sizeof c->host);
-    snprintf(text, sizeof text,
-             "two processes are rank %d: %s:%d and %s:%d; give each machine a --machine_rank of its own, "
-             "each job a "
-             "--main_process_port of its own",
-             (int)c->rank, first->host, (int)first->pid, c->host, (int)c->pid);
+    snprintf(
+        text, sizeof text,
+        "two processes are rank %d: %s:%d and %s:%d; give each machine a --machine_rank of its own, "
+        "each job a "
+        "--main_process_port of its own",
+        (int)c->rank, first->host, (int)first->pid, c->host, (int)c->pid);
   }
   if (st != AC_OK) {
     refuse(g->fd, st, text);
@@ -168,8 +175,8 @@ static ac_status admit(server *s, inbound *g, ac_err *e) {
     keep_connection(s, g);
     return st;
   }
-  /* the address is the source of the connection. For rank 0's own machine it is left empty: the address at which rank 0
-   * was reached */
+  /* the address is the source of the connection. For rank 0's own machine it is left empty: the
+   * address at which rank 0 was reached */
   aci_peer_info *place = &s->infos[c->rank];
   *place = *c;
   aci_text_clean(place->host, sizeof place->host);
@@ -189,7 +196,8 @@ static void drop(server *s, inbound *g) {
 
 static void authenticated(void *user, int fd, int from, int world) {
   server *s = user;
-  (void)world; /* its world size is compared when its info has come, so that every rank gets the error */
+  /* its world size is compared when its info has come, so that every rank gets the error */
+  (void)world;
   if (s->n_inbound == MOST_INBOUND) { /* it comes again */
     close(fd);
     return;
@@ -206,7 +214,8 @@ static ac_status serve_inbound(server *s, inbound *g, int64_t now, ac_err *e) {
   bool ok = now <= g->until && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)));
   if (n > 0) g->got += (size_t)n;
   if (ok && g->got < sizeof g->hello) return AC_OK;
-  ok = ok && memcmp(g->hello.magic, ACI_RV_MAGIC, sizeof g->hello.magic) == 0 && g->hello.info.rank == g->from;
+  ok = ok && memcmp(g->hello.magic, ACI_RV_MAGIC, sizeof g->hello.magic) == 0 &&
+       g->hello.info.rank == g->from;
   const ac_status st = ok ? admit(s, g, e) : AC_OK;
   drop(s, g);
   return st;
@@ -237,7 +246,8 @@ static ac_status poll_once(server *s, ac_err *e) {
   const int first = n;
   for (int r = 1; r < s->m->size; r++)
     s->polls[n++] = (struct pollfd){.fd = s->failed == AC_OK ? s->fds[r] : -1, .events = POLLIN};
-  for (int i = 0; i < s->n_inbound; i++) s->polls[n++] = (struct pollfd){.fd = s->inbounds[i].fd, .events = POLLIN};
+  for (int i = 0; i < s->n_inbound; i++)
+    s->polls[n++] = (struct pollfd){.fd = s->inbounds[i].fd, .events = POLLIN};
   if (poll(s->polls, (nfds_t)n, POLL_MS) < 0) return AC_OK;
   for (int r = 1; r < s->m->size; r++)
     if (s->fds[r] >= 0 && s->polls[first + r - 1].revents != 0) serve_rank(s, r);
@@ -251,7 +261,9 @@ static ac_status poll_once(server *s, ac_err *e) {
 static const char *strangers(const server *s, char *buf, size_t n) {
   const unsigned long long closed = s->door->gate.closed;
   buf[0] = 0;
-  if (closed > 0) snprintf(buf, n, ", and closed %llu connection%s without the secret of the job", closed, closed > 1 ? "s" : "");
+  if (closed > 0)
+    snprintf(buf, n, ", and closed %llu connection%s without the secret of the job", closed,
+             closed > 1 ? "s" : "");
   return buf;
 }
 
@@ -267,16 +279,18 @@ static ac_status wait_for_all(server *s, ac_err *e) {
     if (aci_aborted(s->m->world, &why) != AC_OK) return refuse_all(s, why.code, why.msg, e);
     const int64_t now = aci_now_ns();
     if (now - began > limit) {
-      snprintf(text, sizeof text,
-               "rank 0 waited %.3g s at %s for rank%s %s of %d%s; check that they were started, and that they "
-               "can reach this address",
-               (double)(now - began) / 1e9, at, n > 1 ? "s" : "", list, s->m->size, strangers(s, others, sizeof others));
+      snprintf(
+          text, sizeof text,
+          "rank 0 waited %.3g s at %s for rank%s %s of %d%s; check that they were started, and that they "
+          "can reach this address",
+          (double)(now - began) / 1e9, at, n > 1 ? "s" : "", list, s->m->size,
+          strangers(s, others, sizeof others));
       return refuse_all(s, AC_TIMEOUT, text, e);
     }
     if (now - said > SAY_EVERY_MS * (int64_t)MS) {
       said = now;
-      ac_log_write(AC_LOG_INFO, "comm", "rank 0 waits at %s for rank%s %s of %d", at, n > 1 ? "s" : "", list,
-                   s->m->size);
+      ac_log_write(AC_LOG_INFO, "comm", "rank 0 waits at %s for rank%s %s of %d", at,
+                   n > 1 ? "s" : "", list, s->m->size);
     }
     AC_TRY(poll_once(s, e));
   }
@@ -291,15 +305,16 @@ static void tell_late_ones(server *s) {
 
 static ac_status hand_out(server *s, ac_err *e) {
   aci_mesh *m = s->m;
-  aci_rv_head head = {.kind = ACI_RV_TABLE, .bytes = (uint32_t)((size_t)m->size * sizeof *s->infos)};
+  aci_rv_head head = {.kind = ACI_RV_TABLE,
+                      .bytes = (uint32_t)((size_t)m->size * sizeof *s->infos)};
   memcpy(head.magic, ACI_RV_MAGIC, sizeof head.magic);
   s->infos[0] = m->own;
   memset(s->infos[0].address, 0, sizeof s->infos[0].address);
   for (int r = 1; r < m->size; r++) {
     if (!give(s->fds[r], &head, sizeof head) || !give(s->fds[r], s->infos, head.bytes)) {
       char text[ACI_RV_TEXT];
-      snprintf(text, sizeof text, "rank %d (%s:%d) went away while the ranks met", r, s->infos[r].host,
-               (int)s->infos[r].pid);
+      snprintf(text, sizeof text, "rank %d (%s:%d) went away while the ranks met", r,
+               s->infos[r].host, (int)s->infos[r].pid);
       return refuse_all(s, AC_PEER, text, e);
     }
   }

@@ -1,10 +1,10 @@
-/* Sockets of the mesh and the rendezvous: made, tuned, named, watched. Addresses are numeric here. rendezvous.c
- * resolves names.
+/* Sockets of the mesh and the rendezvous: made, tuned, named, watched. Addresses are numeric here.
+ * rendezvous.c resolves names.
  *
- * TCP_USER_TIMEOUT is not used: it also ends connections to a peer that lives but does not read for a
- * while (busy, or stopped in a debugger), since answers to window probes do not reset it.
- * aci_socket_is_unresponsive asks the kernel instead whether the other end still answers at all. Idle
- * connections are watched by keepalive. */
+ * TCP_USER_TIMEOUT is not used: it also ends connections to a peer that lives but does not read for
+ * a while (busy, or stopped in a debugger), since answers to window probes do not reset it.
+ * aci_socket_is_unresponsive asks the kernel instead whether the other end still answers at all.
+ * Idle connections are watched by keepalive. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -68,8 +68,9 @@ static int listen_all(int port) {
   }
   fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
-  struct sockaddr_in a = {
-      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_ANY)};
+  struct sockaddr_in a = {.sin_family = AF_INET,
+                          .sin_port = htons((uint16_t)port),
+                          .sin_addr.s_addr = htonl(INADDR_ANY)};
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (bind(fd, (struct sockaddr *)&a, sizeof a) == 0) return fd;
   const int why = errno;
@@ -146,7 +147,8 @@ void aci_socket_address(int fd, bool of_peer, char *buf, size_t n) {
     inet_ntop(AF_INET, &six->sin6_addr.s6_addr[12], buf, (socklen_t)n);
     return;
   }
-  if (getnameinfo((struct sockaddr *)&a, len, buf, (socklen_t)n, NULL, 0, NI_NUMERICHOST) != 0) buf[0] = 0;
+  if (getnameinfo((struct sockaddr *)&a, len, buf, (socklen_t)n, NULL, 0, NI_NUMERICHOST) != 0)
+    buf[0] = 0;
 }
 
 bool aci_address_is_loopback(const char *numeric) {
@@ -180,7 +182,8 @@ const char *aci_endpoint_text(const char *address, int port, char *buf, size_t n
 bool aci_socket_is_unresponsive(int fd) {
   struct tcp_info i;
   socklen_t len = sizeof i;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &len) != 0 || len < offsetof(struct tcp_info, tcpi_pmtu))
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &len) != 0 ||
+      len < offsetof(struct tcp_info, tcpi_pmtu))
     return false;
   return (i.tcpi_retransmits > 0 || i.tcpi_probes > 0) && i.tcpi_last_ack_recv > UNRESPONSIVE_MS;
 }

@@ -1,5 +1,6 @@
-/* The tcp backend: ranks of several machines meet at an address of rank 0 and keep a socket to every other
- * rank. Collectives are in link/. Called through the table by world.c, group.c and work.c. */
+/* The tcp backend: ranks of several machines meet at an address of rank 0 and keep a socket to
+ * every other rank. Collectives are in link/. Called through the table by world.c, group.c and
+ * work.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@ static ac_status find_key(ac_world *w, aci_mesh *m, ac_err *e) {
   aci_mesh_set_key(m, h->has_key == ACI_HAS_KEY ? h->job_key : NULL);
   snprintf(m->key.origin, sizeof m->key.origin, "%.119s", h->key_origin);
   if (m->key.insecure || !one_machine || aci_hmac_library(&version, &why) == AC_OK) return AC_OK;
-  if (w->place.rank == 0) ac_log_write(AC_LOG_WARN, "comm", "ranks do not prove who they are: %s", why.msg);
+  if (w->place.rank == 0)
+    ac_log_write(AC_LOG_WARN, "comm", "ranks do not prove who they are: %s", why.msg);
   aci_mesh_set_key(m, NULL);
   return AC_OK;
 }
@@ -60,7 +62,9 @@ static void leave(ac_world *w, const char *site) {
   w->impl = NULL;
 }
 
-static ac_status start(ac_world *w, aci_request *v, ac_err *e) { return aci_mesh_start(w->impl, v, e); }
+static ac_status start(ac_world *w, aci_request *v, ac_err *e) {
+  return aci_mesh_start(w->impl, v, e);
+}
 static ac_status progress(ac_world *w, aci_request *const *v, int n, int wait_ms, ac_err *e) {
   return aci_mesh_progress(w->impl, v, n, wait_ms, e);
 }
@@ -74,14 +78,17 @@ static const aci_link table = {
 static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
   return aci_link_run(&table, g, c, d, e);
 }
-static ac_status send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
+static ac_status send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done,
+                           ac_err *e) {
   return aci_link_send_recv(&table, g, c, d, state, done, e);
 }
 static void tell_abort(ac_world *w, ac_status code, int rank, const char *text) {
   if (w->impl != NULL) aci_mesh_abort(w->impl, code, rank, text);
 }
 
-static ac_status reset(ac_world *w, ac_err *e) { return w->impl != NULL ? aci_mesh_reset(w->impl, e) : AC_OK; }
+static ac_status reset(ac_world *w, ac_err *e) {
+  return w->impl != NULL ? aci_mesh_reset(w->impl, e) : AC_OK;
+}
 
 static void hosts(const ac_world *w, char *buf, size_t n) {
   if (w->impl != NULL) aci_mesh_hosts(w->impl, buf, n);

@@ -1,4 +1,5 @@
-/* The CPU device: memory by mmap, copies and fills over the device's team. Called through its vtable. */
+/* The CPU device: memory by mmap, copies and fills over the device's team. Called through its
+ * vtable. */
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
@@ -12,22 +13,26 @@
 #include "device/device_impl.h"
 
 enum { PIECE = 1 << 20 };
-/* Segments of parameters from here on ask for huge pages: they stay, and are read again and again from one end to the other. A step of
- * generation, which only reads parameters, takes 10 to 20 % less time. The first touch may take longer if memory is fragmented. */
+/* Segments of parameters from here on ask for huge pages: they stay, and are read again and again
+ * from one end to the other. A step of generation, which only reads parameters, takes 10 to 20 %
+ * less time. The first touch may take longer if memory is fragmented. */
 static const size_t HUGE = (size_t)32 << 20;
-/* From here on a copy would only push everything else out of the caches: stores go around them, which also
- * saves the read of the lines that are overwritten. */
+/* From here on a copy would only push everything else out of the caches: stores go around them,
+ * which also saves the read of the lines that are overwritten. */
 static const size_t STREAMED = (size_t)32 << 20;
 
 static ac_status map(ac_device *dev, ac_mem_class c, size_t bytes, void **out, ac_err *e) {
   char size[24];
-  /* no MAP_POPULATE: pages that are never touched cost nothing, and the toucher's NUMA node gets them */
-  void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  /* no MAP_POPULATE: pages that are never touched cost nothing, and the toucher's NUMA node gets
+   * them */
+  void *p =
+      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
     return AC_FAIL(e, OOM, "%s: the system does not provide %s: %s", dev->name,
                    aci_bytes_text(size, sizeof size, bytes), strerror(errno));
 #ifdef MADV_HUGEPAGE
-  if (c == AC_MEM_PARAMETER && bytes >= HUGE) (void)madvise(p, bytes, MADV_HUGEPAGE); /* a kernel without them refuses */
+  /* a kernel without them refuses */
+  if (c == AC_MEM_PARAMETER && bytes >= HUGE) (void)madvise(p, bytes, MADV_HUGEPAGE);
 #else
   (void)c;
 #endif
@@ -40,11 +45,13 @@ static void unmap(ac_device *dev, ac_mem_class c, void *p, size_t bytes) {
   (void)AC_HOLDS(munmap(p, bytes) == 0);
 }
 
-/* Releases the system's pages, which may be larger than the pool's, that lie inside. Memory locked by mlock stays. That is harmless. */
+/* Releases the system's pages, which may be larger than the pool's, that lie inside. Memory locked
+ * by mlock stays. That is harmless. */
 static void release(ac_device *dev, ac_mem_class c, void *p, size_t bytes) {
   (void)dev, (void)c;
   const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = -(uintptr_t)p & (page - 1);
-  if (bytes > before && bytes - before >= page) (void)madvise((char *)p + before, (bytes - before) & ~(page - 1), MADV_DONTNEED);
+  if (bytes > before && bytes - before >= page)
+    (void)madvise((char *)p + before, (bytes - before) & ~(page - 1), MADV_DONTNEED);
 }
 
 typedef struct move {
@@ -65,7 +72,8 @@ void aci_copy_streamed(void *dst, const void *src, size_t n) {
   d += head, s += head, n -= head;
   for (; n >= 64; d += 64, s += 64, n -= 64) {
     __m128i a = _mm_loadu_si128((const __m128i *)s), b = _mm_loadu_si128((const __m128i *)(s + 16));
-    __m128i c = _mm_loadu_si128((const __m128i *)(s + 32)), f = _mm_loadu_si128((const __m128i *)(s + 48));
+    __m128i c = _mm_loadu_si128((const __m128i *)(s + 32)),
+            f = _mm_loadu_si128((const __m128i *)(s + 48));
     _mm_stream_si128((__m128i *)d, a);
     _mm_stream_si128((__m128i *)(d + 16), b);
     _mm_stream_si128((__m128i *)(d + 32), c);
@@ -108,7 +116,8 @@ static void move_range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static ac_status copy(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e) {
+static ac_status copy(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes,
+                      ac_err *e) {
   (void)s, (void)e;
   if (bytes == 0 || dst == src) return AC_OK;
   uintptr_t d = (uintptr_t)dst, f = (uintptr_t)src;

@@ -1,13 +1,14 @@
-/* Micro-kernels of the matrix product: a tile of C held in registers while k runs over two packed panels.
- * Called through aci_gemm_kernel_for by gemm.c and by the attention kernels.
+/* Micro-kernels of the matrix product: a tile of C held in registers while k runs over two packed
+ * panels. Called through aci_gemm_kernel_for by gemm.c and by the attention kernels.
  *
- * One body per instruction set, instantiated for a few row counts so that a short last panel does not cost a
- * full one: AVX-512 14 x 32 f32 (28 accumulators), AVX2 6 x 16, baseline 4 x 8, and half of these columns in
- * f64. The chain of fma of an element is the same in all of them except the baseline, which has no fma
- * instruction and rounds twice.
+ * One body per instruction set, instantiated for a few row counts so that a short last panel does
+ * not cost a full one: AVX-512 14 x 32 f32 (28 accumulators), AVX2 6 x 16, baseline 4 x 8, and half
+ * of these columns in f64. The chain of fma of an element is the same in all of them except the
+ * baseline, which has no fma instruction and rounds twice.
  *
- * Panels come from L2 or further, and the CPU's own prefetching ends with each page. AVX-512 kernels have slots to
- * spare next to their multiply-adds, so they prefetch the lines of some steps ahead, and C if they add to it. */
+ * Panels come from L2 or further, and the CPU's own prefetching ends with each page. AVX-512
+ * kernels have slots to spare next to their multiply-adds, so they prefetch the lines of some steps
+ * ahead, and C if they add to it. */
 #include "device/cpu/gemm_impl.h"
 
 #include <string.h>
@@ -20,44 +21,46 @@
 enum { AHEAD_A = 512, AHEAD_B = 1024, LINE = 64 }; /* bytes */
 #define AHEAD(p, bytes) __builtin_prefetch((const void *)((uintptr_t)(p) + (bytes)))
 
-/* T: packed step (float, double, or a pair of bf16 as uint32_t). U: element of C. V: vector of L values of C.
- * B: vector as loaded from the panels. rs, ks: bytes from row to row and from step to step of A. */
-#define MICRO(NAME, TARGET, T, U, V, B, L, ZERO, LOADB, BCAST, MADD, LOAD, STORE, ADD)                    \
-  TARGET static inline AC_INLINE void NAME##_body(const int rows, const int nv, int64_t kc, const char *a, \
-                                                  const int64_t rs, const int64_t ks, const T *b, U *c,   \
-                                                  int64_t ldc, bool add) {                                \
-    V acc[ACI_GEMM_MR_MAX][2];                                                                            \
-    _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                             \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                              \
-        acc[i][j] = ZERO();                                                                               \
-        if (sizeof(V) == LINE && add) __builtin_prefetch(c + i * ldc + j * L, 1);                         \
-      }                                                                                                   \
-    }                                                                                                     \
-    for (int64_t k = 0; k < kc; k++, a += ks, b += nv * L) {                                              \
-      B bv[2];                                                                                            \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                              \
-        bv[j] = LOADB(b + j * L);                                                                         \
-        if (sizeof(V) == LINE) AHEAD(b + j * L, AHEAD_B);                                                 \
-      }                                                                                                   \
-      if (sizeof(V) == LINE && rs < ks) AHEAD(a, AHEAD_A); /* packed */                                   \
-      _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                           \
-        B av = BCAST((const T *)(const void *)(a + i * rs));                                              \
-        _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] = MADD(acc[i][j], av, bv[j]);      \
-      }                                                                                                   \
-    }                                                                                                     \
-    _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                             \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                              \
-        U *p = c + i * ldc + j * L;                                                                       \
-        V v = acc[i][j];                                                                                  \
-        if (add) v = ADD(LOAD(p), v);                                                                     \
-        STORE(p, v);                                                                                      \
-      }                                                                                                   \
-    }                                                                                                     \
+/* T: packed step (float, double, or a pair of bf16 as uint32_t). U: element of C. V: vector of L
+ * values of C. B: vector as loaded from the panels. rs, ks: bytes from row to row and from step to
+ * step of A. */
+#define MICRO(NAME, TARGET, T, U, V, B, L, ZERO, LOADB, BCAST, MADD, LOAD, STORE, ADD)             \
+  TARGET static inline AC_INLINE void NAME##_body(                                                 \
+      const int rows, const int nv, int64_t kc, const char *a, const int64_t rs, const int64_t ks, \
+      const T *b, U *c, int64_t ldc, bool add) {                                                   \
+    V acc[ACI_GEMM_MR_MAX][2];                                                                     \
+    _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                      \
+      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                       \
+        acc[i][j] = ZERO();                                                                        \
+        if (sizeof(V) == LINE && add) __builtin_prefetch(c + i * ldc + j * L, 1);                  \
+      }                                                                                            \
+    }                                                                                              \
+    for (int64_t k = 0; k < kc; k++, a += ks, b += nv * L) {                                       \
+      B bv[2];                                                                                     \
+      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                       \
+        bv[j] = LOADB(b + j * L);                                                                  \
+        if (sizeof(V) == LINE) AHEAD(b + j * L, AHEAD_B);                                          \
+      }                                                                                            \
+      if (sizeof(V) == LINE && rs < ks) AHEAD(a, AHEAD_A); /* packed */                            \
+      _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                    \
+        B av = BCAST((const T *)(const void *)(a + i * rs));                                       \
+        _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] =                           \
+            MADD(acc[i][j], av, bv[j]);                                                            \
+      }                                                                                            \
+    }                                                                                              \
+    _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                      \
+      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                       \
+        U *p = c + i * ldc + j * L;                                                                \
+        V v = acc[i][j];                                                                           \
+        if (add) v = ADD(LOAD(p), v);                                                              \
+        STORE(p, v);                                                                               \
+      }                                                                                            \
+    }                                                                                              \
   }
 
 /* rows as rounded by aci_gemm_rows. */
 #define RUN(NAME, T, U, R, MR, NV) \
-  NAME##_body(R, NV, kc, a, sizeof(T), MR * (int64_t)sizeof(T), (const T *)b, (U *)c, ldc, add)
+  NAME##_body(R, NV, kc, a, sizeof(T), MR *(int64_t)sizeof(T), (const T *)b, (U *)c, ldc, add)
 #define ROWS_14(NAME, T, U, NV)                  \
   switch (rows) {                                \
     case 1: RUN(NAME, T, U, 1, 14, NV); break;   \
@@ -79,22 +82,22 @@ enum { AHEAD_A = 512, AHEAD_B = 1024, LINE = 64 }; /* bytes */
     case 2: RUN(NAME, T, U, 2, 4, NV); break;  \
     default: RUN(NAME, T, U, 4, 4, NV); break; \
   }
-#define ENTRY(NAME, TARGET, T, U, L, MR)                                                                   \
-  TARGET static void NAME(int rows, int cols, int64_t kc, const void *a, const void *b, void *c,           \
-                          int64_t ldc, bool add) {                                                         \
-    if (cols > L) ROWS_##MR(NAME, T, U, 2) else ROWS_##MR(NAME, T, U, 1)                                   \
-  }                                                                                                        \
-  TARGET static void NAME##_rows(int cols, int64_t kc, const void *a, int64_t row_bytes, const void *b,    \
-                                 void *c, int64_t ldc, bool add) {                                         \
-    const T *panel = b;                                                                                    \
-    if (cols > L) NAME##_body(MR, 2, kc, a, row_bytes, sizeof(T), panel, (U *)c, ldc, add);                \
-    else NAME##_body(MR, 1, kc, a, row_bytes, sizeof(T), panel, (U *)c, ldc, add);                         \
-  }                                                                                                        \
-  TARGET static void NAME##_across(int cols, int64_t kc, const void *a, int64_t step_bytes, const void *b, \
-                                   void *c, int64_t ldc, bool add) {                                       \
-    const T *panel = b;                                                                                    \
-    if (cols > L) NAME##_body(MR, 2, kc, a, sizeof(T), step_bytes, panel, (U *)c, ldc, add);               \
-    else NAME##_body(MR, 1, kc, a, sizeof(T), step_bytes, panel, (U *)c, ldc, add);                        \
+#define ENTRY(NAME, TARGET, T, U, L, MR)                                                         \
+  TARGET static void NAME(int rows, int cols, int64_t kc, const void *a, const void *b, void *c, \
+                          int64_t ldc, bool add) {                                               \
+    if (cols > L) ROWS_##MR(NAME, T, U, 2) else ROWS_##MR(NAME, T, U, 1)                         \
+  }                                                                                              \
+  TARGET static void NAME##_rows(int cols, int64_t kc, const void *a, int64_t row_bytes,         \
+                                 const void *b, void *c, int64_t ldc, bool add) {                \
+    const T *panel = b;                                                                          \
+    if (cols > L) NAME##_body(MR, 2, kc, a, row_bytes, sizeof(T), panel, (U *)c, ldc, add);      \
+    else NAME##_body(MR, 1, kc, a, row_bytes, sizeof(T), panel, (U *)c, ldc, add);               \
+  }                                                                                              \
+  TARGET static void NAME##_across(int cols, int64_t kc, const void *a, int64_t step_bytes,      \
+                                   const void *b, void *c, int64_t ldc, bool add) {              \
+    const T *panel = b;                                                                          \
+    if (cols > L) NAME##_body(MR, 2, kc, a, sizeof(T), step_bytes, panel, (U *)c, ldc, add);     \
+    else NAME##_body(MR, 1, kc, a, sizeof(T), step_bytes, panel, (U *)c, ldc, add);              \
   }
 
 /* ---- baseline: 16-byte vectors of the compiler ---- */
@@ -111,11 +114,11 @@ typedef double v2d __attribute__((vector_size(16), aligned(8), may_alias));
 #define V2_BCAST(p) ((v2d){*(p), *(p)})
 #define V_MADD(c, a, b) ((c) + (a) * (b))
 #define V_ADD(a, b) ((a) + (b))
-MICRO(f32_base, NO_TARGET, float, float, v4f, v4f, 4, V4_ZERO, V4_LOAD, V4_BCAST, V_MADD, V4_LOAD, V4_STORE,
-      V_ADD)
+MICRO(f32_base, NO_TARGET, float, float, v4f, v4f, 4, V4_ZERO, V4_LOAD, V4_BCAST, V_MADD, V4_LOAD,
+      V4_STORE, V_ADD)
 ENTRY(f32_base, NO_TARGET, float, float, 4, 4)
-MICRO(f64_base, NO_TARGET, double, double, v2d, v2d, 2, V2_ZERO, V2_LOAD, V2_BCAST, V_MADD, V2_LOAD, V2_STORE,
-      V_ADD)
+MICRO(f64_base, NO_TARGET, double, double, v2d, v2d, 2, V2_ZERO, V2_LOAD, V2_BCAST, V_MADD, V2_LOAD,
+      V2_STORE, V_ADD)
 ENTRY(f64_base, NO_TARGET, double, double, 2, 4)
 
 #if defined(__x86_64__)
@@ -124,11 +127,11 @@ ENTRY(f64_base, NO_TARGET, double, double, 2, 4)
 #define Y_BCAST64(p) _mm256_broadcast_sd(p)
 #define Y_MADD32(c, a, b) _mm256_fmadd_ps(a, b, c)
 #define Y_MADD64(c, a, b) _mm256_fmadd_pd(a, b, c)
-MICRO(f32_avx2, ACI_TARGET_AVX2, float, float, __m256, __m256, 8, _mm256_setzero_ps, _mm256_loadu_ps,
-      Y_BCAST32, Y_MADD32, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps)
+MICRO(f32_avx2, ACI_TARGET_AVX2, float, float, __m256, __m256, 8, _mm256_setzero_ps,
+      _mm256_loadu_ps, Y_BCAST32, Y_MADD32, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps)
 ENTRY(f32_avx2, ACI_TARGET_AVX2, float, float, 8, 6)
-MICRO(f64_avx2, ACI_TARGET_AVX2, double, double, __m256d, __m256d, 4, _mm256_setzero_pd, _mm256_loadu_pd,
-      Y_BCAST64, Y_MADD64, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd)
+MICRO(f64_avx2, ACI_TARGET_AVX2, double, double, __m256d, __m256d, 4, _mm256_setzero_pd,
+      _mm256_loadu_pd, Y_BCAST64, Y_MADD64, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd)
 ENTRY(f64_avx2, ACI_TARGET_AVX2, double, double, 4, 6)
 
 /* ---- AVX-512 ---- */
@@ -136,16 +139,17 @@ ENTRY(f64_avx2, ACI_TARGET_AVX2, double, double, 4, 6)
 #define Z_BCAST64(p) _mm512_set1_pd(*(p))
 #define Z_MADD32(c, a, b) _mm512_fmadd_ps(a, b, c)
 #define Z_MADD64(c, a, b) _mm512_fmadd_pd(a, b, c)
-MICRO(f32_avx512, ACI_TARGET_AVX512, float, float, __m512, __m512, 16, _mm512_setzero_ps, _mm512_loadu_ps,
-      Z_BCAST32, Z_MADD32, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps)
+MICRO(f32_avx512, ACI_TARGET_AVX512, float, float, __m512, __m512, 16, _mm512_setzero_ps,
+      _mm512_loadu_ps, Z_BCAST32, Z_MADD32, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps)
 ENTRY(f32_avx512, ACI_TARGET_AVX512, float, float, 16, 14)
-MICRO(f64_avx512, ACI_TARGET_AVX512, double, double, __m512d, __m512d, 8, _mm512_setzero_pd, _mm512_loadu_pd,
-      Z_BCAST64, Z_MADD64, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd)
+MICRO(f64_avx512, ACI_TARGET_AVX512, double, double, __m512d, __m512d, 8, _mm512_setzero_pd,
+      _mm512_loadu_pd, Z_BCAST64, Z_MADD64, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd)
 ENTRY(f64_avx512, ACI_TARGET_AVX512, double, double, 8, 14)
 
 /* ---- AVX-512 with bf16 dot products: one step of k is a pair of values ---- */
 #define Z_LOAD_PAIR(p) ((__m512bh)_mm512_loadu_si512(p))
-static inline AC_INLINE int pair_at(const void *p) { /* pairs in rows that lie are aligned as their values are */
+/* pairs in rows that lie are aligned as their values are */
+static inline AC_INLINE int pair_at(const void *p) {
   int v;
   memcpy(&v, p, sizeof v);
   return v;
@@ -157,12 +161,16 @@ ENTRY(bf16_avx512, ACI_TARGET_AVX512_BF16, uint32_t, float, 16, 14)
 #endif
 
 /* ---- choice ---- */
-#define KERNEL(NAME, PACK, MR, NR, PAIR, BYTES) {NAME, NAME##_rows, NAME##_across, PACK, MR, NR, PAIR, BYTES}
+#define KERNEL(NAME, PACK, MR, NR, PAIR, BYTES) \
+  { NAME, NAME##_rows, NAME##_across, PACK, MR, NR, PAIR, BYTES }
 static const aci_gemm_kernel kernels[] = {
-    KERNEL(f32_base, ACI_PACK_F32, 4, 8, 1, 4),       KERNEL(f64_base, ACI_PACK_F64, 4, 4, 1, 8),
+    KERNEL(f32_base, ACI_PACK_F32, 4, 8, 1, 4),
+    KERNEL(f64_base, ACI_PACK_F64, 4, 4, 1, 8),
 #if defined(__x86_64__)
-    KERNEL(f32_avx2, ACI_PACK_F32, 6, 16, 1, 4),      KERNEL(f64_avx2, ACI_PACK_F64, 6, 8, 1, 8),
-    KERNEL(f32_avx512, ACI_PACK_F32, 14, 32, 1, 4),   KERNEL(f64_avx512, ACI_PACK_F64, 14, 16, 1, 8),
+    KERNEL(f32_avx2, ACI_PACK_F32, 6, 16, 1, 4),
+    KERNEL(f64_avx2, ACI_PACK_F64, 6, 8, 1, 8),
+    KERNEL(f32_avx512, ACI_PACK_F32, 14, 32, 1, 4),
+    KERNEL(f64_avx512, ACI_PACK_F64, 14, 16, 1, 8),
     KERNEL(bf16_avx512, ACI_PACK_BF16, 14, 32, 2, 2),
 #endif
 };

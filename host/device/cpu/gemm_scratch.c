@@ -1,5 +1,6 @@
-/* Scratch of kernels: a few buffers per thread that grow to the largest request and are freed with the thread,
- * so that steady state makes no system allocations. Called by the matrix product and by attention. */
+/* Scratch of kernels: a few buffers per thread that grow to the largest request and are freed with
+ * the thread, so that steady state makes no system allocations. Called by the matrix product and by
+ * attention. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -31,7 +32,8 @@ static void drop(void *arg) {
 
 static void make_key(void) { have_key = pthread_key_create(&key, drop) == 0; }
 
-/* The library may be unloaded before its threads end: then the destructor must not be called any more. */
+/* The library may be unloaded before its threads end: then the destructor must not be called any
+ * more. */
 static __attribute__((destructor)) void unload(void) {
   drop(&mine);
   if (have_key) pthread_key_delete(key);

@@ -53,7 +53,8 @@ static void integer_rows(void *arg, int64_t begin, int64_t end) {
       for (int64_t k = 0; k < g->k; k++) {
         uint64_t a = load_int(g->in_type, g->a[b], i * g->a_rs + k * g->a_cs);
         int64_t at = k * g->b_rs + j0 * g->b_cs;
-        for (int64_t j = 0; j < nj; j++) acc[j] += a * load_int(g->in_type, g->b[b], at + j * g->b_cs);
+        for (int64_t j = 0; j < nj; j++)
+          acc[j] += a * load_int(g->in_type, g->b[b], at + j * g->b_cs);
       }
       for (int64_t j = 0; j < nj; j++) {
         int64_t at = i * g->c_rs + j0 + j;

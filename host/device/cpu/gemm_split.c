@@ -1,11 +1,12 @@
-/* Products of f32 as products of bf16, to f32's accuracy: x = x1 + x2 + x3 of 8 bits each, and of the nine products those
- * six that matter, summed in f32 (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
- * Higher-Precision Computations", 2019). Called by gemm.c when ACCEL_F32_SPLIT asks for it. It pays if the CPU multiplies
- * bf16 at more than six times the speed of f32 (AMX).
+/* Products of f32 as products of bf16, to f32's accuracy: x = x1 + x2 + x3 of 8 bits each, and of
+ * the nine products those six that matter, summed in f32 (Henry, Tang and Heinecke, "Leveraging the
+ * bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", 2019). Called by
+ * gemm.c when ACCEL_F32_SPLIT asks for it. It pays if the CPU multiplies bf16 at more than six
+ * times the speed of f32 (AMX).
  *
- * A block of k makes two products: x1 y1, and the five others as one of five times that depth, whose sums are small, so
- * that their roundings are. Errors are relative to the largest operands. If those are very large or very small, or not
- * finite, the plain product runs instead. */
+ * A block of k makes two products: x1 y1, and the five others as one of five times that depth,
+ * whose sums are small, so that their roundings are. Errors are relative to the largest operands.
+ * If those are very large or very small, or not finite, the plain product runs instead. */
 #include <math.h>
 #include <stdatomic.h>
 
@@ -21,9 +22,9 @@ enum {
   LEAST_EXTENT = 32
 };
 static const double MIN_FLOPS = 100e6;
-/* Of the largest magnitude of an operand. Above HIGH, products of two could overflow before the small ones are taken
- * off. Below LOW, small parts and their products are too small for bf16 instructions, which flush subnormal numbers
- * to 0. */
+/* Of the largest magnitude of an operand. Above HIGH, products of two could overflow before the
+ * small ones are taken off. Below LOW, small parts and their products are too small for bf16
+ * instructions, which flush subnormal numbers to 0. */
 #define HIGH 0x1p60F
 #define LOW 0x1p-30F
 
@@ -38,8 +39,8 @@ bool aci_gemm_split_wants(const aci_gemm *g) {
          g->k >= LEAST_EXTENT && 2.0 * (double)g->m * (double)g->n * (double)g->k >= MIN_FLOPS;
 }
 
-/* A block of an operand: `lines` rows of A or columns of B over `depth` values of k. It is split in the direction in
- * which it lies, the runs. */
+/* A block of an operand: `lines` rows of A or columns of B over `depth` values of k. It is split in
+ * the direction in which it lies, the runs. */
 typedef struct side {
   const float *p;
   int64_t lines, depth, line_step, k_step;
@@ -53,14 +54,16 @@ static int64_t runs(const side *s) { return s->along_k ? s->lines : s->depth; }
 static int64_t run_length(const side *s) { return s->along_k ? s->depth : s->lines; }
 
 AC_ISA_FN(split,
-          (const float *x, int64_t step, int64_t n, uint16_t *x1, uint16_t *const to[PARTS], bool second),
+          (const float *x, int64_t step, int64_t n, uint16_t *x1, uint16_t *const to[PARTS],
+           bool second),
           (x, step, n, x1, to, second)) {
   uint16_t *a = to[0], *b = to[1], *c = to[2], *d = to[3], *e = to[4];
   _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {
     const float v = x[i * step];
     const uint16_t one = aci_f32_to_bf16(v);
     const float left = v - aci_bf16_to_f32(one);
-    const uint16_t two = aci_f32_to_bf16(left), three = aci_f32_to_bf16(left - aci_bf16_to_f32(two));
+    const uint16_t two = aci_f32_to_bf16(left),
+                   three = aci_f32_to_bf16(left - aci_bf16_to_f32(two));
     x1[i] = one;
     a[i] = second ? two : one;
     b[i] = second ? one : two;
@@ -97,9 +100,10 @@ static void split_piece(void *arg, int64_t begin, int64_t end) {
   const int64_t n = run_length(s);
   for (int64_t r = begin; r < end; r++) {
     uint16_t *to[PARTS];
-    for (int i = 0; i < PARTS; i++) to[i] = s->rest + (s->along_k ? r * PARTS + i : r + i * s->depth) * n;
-    split(s->p + r * (s->along_k ? s->line_step : s->k_step), s->along_k ? s->k_step : s->line_step, n,
-          s->main + r * n, to, s->second);
+    for (int i = 0; i < PARTS; i++)
+      to[i] = s->rest + (s->along_k ? r * PARTS + i : r + i * s->depth) * n;
+    split(s->p + r * (s->along_k ? s->line_step : s->k_step), s->along_k ? s->k_step : s->line_step,
+          n, s->main + r * n, to, s->second);
   }
 }
 
@@ -130,8 +134,8 @@ static bool fits(ac_team *team, const aci_gemm *g) {
 }
 
 /* The block of `lines` from l0 and `depth` from k0, split into at's parts. */
-static void make(ac_team *team, const side *of, int64_t l0, int64_t lines, int64_t k0, int64_t depth,
-                 uint16_t *at, side *s) {
+static void make(ac_team *team, const side *of, int64_t l0, int64_t lines, int64_t k0,
+                 int64_t depth, uint16_t *at, side *s) {
   *s = (side){.p = of->p + l0 * of->line_step + k0 * of->k_step,
               .lines = lines,
               .depth = depth,
@@ -173,8 +177,8 @@ static ac_status multiply(ac_team *team, const aci_gemm *g, const side *a, const
   return aci_cpu_gemm(team, &h, e);
 }
 
-static ac_status run_one(ac_team *team, const aci_gemm *g, int64_t batch, uint16_t *space, int64_t depth,
-                         int64_t most, ac_err *e) {
+static ac_status run_one(ac_team *team, const aci_gemm *g, int64_t batch, uint16_t *space,
+                         int64_t depth, int64_t most, ac_err *e) {
   const side of_a = whole(g, false, batch), of_b = whole(g, true, batch);
   uint16_t *space_b = space + most * (PARTS + 1) * depth;
   side a, b;
@@ -196,13 +200,16 @@ static ac_status run_one(ac_team *team, const aci_gemm *g, int64_t batch, uint16
 }
 
 bool aci_gemm_split(ac_team *team, const aci_gemm *g, ac_status *st, ac_err *e) {
-  const int64_t depth = aci_gemm_min(g->k, DEPTH), line = (PARTS + 1) * depth * (int64_t)sizeof(uint16_t);
-  const int64_t extent = g->m > g->n ? g->m : g->n, most = aci_gemm_min(extent, OPERAND_BYTES / line);
+  const int64_t depth = aci_gemm_min(g->k, DEPTH),
+                line = (PARTS + 1) * depth * (int64_t)sizeof(uint16_t);
+  const int64_t extent = g->m > g->n ? g->m : g->n,
+                most = aci_gemm_min(extent, OPERAND_BYTES / line);
   if (!fits(team, g)) return false;
   uint16_t *space = aci_scratch(ACI_SCRATCH_SPLIT, (size_t)(2 * most * line));
-  *st = space != NULL
-            ? AC_OK
-            : AC_FAIL(e, OOM, "out of memory for %lld bytes of split operands", (long long)(2 * most * line));
-  for (int64_t b = 0; b < g->n_batch && *st == AC_OK; b++) *st = run_one(team, g, b, space, depth, most, e);
+  *st = space != NULL ? AC_OK
+                      : AC_FAIL(e, OOM, "out of memory for %lld bytes of split operands",
+                                (long long)(2 * most * line));
+  for (int64_t b = 0; b < g->n_batch && *st == AC_OK; b++)
+    *st = run_one(team, g, b, space, depth, most, e);
   return true;
 }

@@ -14,8 +14,8 @@ static int detect(void) {
 #if defined(__x86_64__)
   unsigned a, b, c, d;
   __builtin_cpu_init();
-  /* f16c by cpuid: compilers differ in whether __builtin_cpu_supports knows it. The builtin also checks that
-   * the kernel saves the wide registers. */
+  /* f16c by cpuid: compilers differ in whether __builtin_cpu_supports knows it. The builtin also
+   * checks that the kernel saves the wide registers. */
   bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
   if (f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("bmi2")) {
@@ -26,7 +26,8 @@ static int detect(void) {
   }
 #endif
   const char *want =
-      getenv("ACCEL_CPU_ISA"); /* read here: kernels may run before any context. params.c checks the value */
+      /* read here: kernels may run before any context. params.c checks the value */
+      getenv("ACCEL_CPU_ISA");
   if (want != NULL) {
     if (strcmp(want, "base") == 0) isa = ACI_ISA_BASE;
     else if (strcmp(want, "avx2") == 0 && isa > ACI_ISA_AVX2) isa = ACI_ISA_AVX2;
@@ -39,7 +40,8 @@ int aci_cpu_isa(void) {
   int isa = atomic_load_explicit(&cached, memory_order_relaxed);
   if (__builtin_expect(isa < 0, 0)) {
     isa = detect();
-    atomic_store_explicit(&cached, isa, memory_order_relaxed); /* racing threads store the same value */
+    /* racing threads store the same value */
+    atomic_store_explicit(&cached, isa, memory_order_relaxed);
   }
   return isa;
 }

@@ -1,9 +1,10 @@
-/* The module accel_onednn.so: matrix products through oneDNN 2.x or 3.x, one tile per call, single-threaded.
- * Convolutions are in onednn_conv.c. Loaded by onednn_load.c, which cuts products into tiles and gives every
- * thread its own scratch.
+/* The module accel_onednn.so: matrix products through oneDNN 2.x or 3.x, one tile per call,
+ * single-threaded. Convolutions are in onednn_conv.c. Loaded by onednn_load.c, which cuts products
+ * into tiles and gives every thread its own scratch.
  *
- * A plan is a matmul primitive for one tile shape, strides included, and a reorder that brings B into the layout
- * the primitive wants, so that a product with many row tiles lays B out once. onednn_cache.c keeps them. */
+ * A plan is a matmul primitive for one tile shape, strides included, and a reorder that brings B
+ * into the layout the primitive wants, so that a product with many row tiles lays B out once.
+ * onednn_cache.c keeps them. */
 #include "device/cpu/onednn.h"
 
 #include <pthread.h>
@@ -16,13 +17,16 @@ static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
   return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
 }
 static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const desc *a,
-                                 const desc *b, const desc *bias, const desc *c, dnnl_primitive_attr_t attr) {
-  return dnnl_matmul_primitive_desc_create(pd, engine, *a, *b, bias == NULL ? NULL : *bias, *c, attr);
+                                 const desc *b, const desc *bias, const desc *c,
+                                 dnnl_primitive_attr_t attr) {
+  return dnnl_matmul_primitive_desc_create(pd, engine, *a, *b, bias == NULL ? NULL : *bias, *c,
+                                           attr);
 }
 #else
 static dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f); }
 static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const desc *a,
-                                 const desc *b, const desc *bias, const desc *c, dnnl_primitive_attr_t attr) {
+                                 const desc *b, const desc *bias, const desc *c,
+                                 dnnl_primitive_attr_t attr) {
   dnnl_matmul_desc_t d;
   dnnl_status_t st = dnnl_matmul_desc_init(&d, a, b, bias, c);
   return st != dnnl_success ? st : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
@@ -37,7 +41,8 @@ extern void omp_set_num_threads(int n) __attribute__((weak));
 extern int omp_get_max_threads(void) __attribute__((weak));
 
 int aci_dnnl_alone_begin(void) {
-  int threads = omp_get_max_threads != NULL && omp_set_num_threads != NULL ? omp_get_max_threads() : 1;
+  int threads =
+      omp_get_max_threads != NULL && omp_set_num_threads != NULL ? omp_get_max_threads() : 1;
   if (threads != 1) omp_set_num_threads(1);
   return threads;
 }
@@ -68,8 +73,8 @@ bool aci_dnnl_reorder(const desc *from, const desc *to, dnnl_primitive_t *prim, 
   bool ok = false;
   TRY(dnnl_primitive_attr_create(&attr));
   TRY(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
-  TRY(dnnl_reorder_primitive_desc_create(&pd, desc_of(from), aci_dnnl_engine, desc_of(to), aci_dnnl_engine,
-                                         attr));
+  TRY(dnnl_reorder_primitive_desc_create(&pd, desc_of(from), aci_dnnl_engine, desc_of(to),
+                                         aci_dnnl_engine, attr));
   TRY(desc_query(scratch, pd, dnnl_query_scratchpad_md));
   TRY(dnnl_primitive_create(prim, pd));
   ok = true;
@@ -103,7 +108,8 @@ static bool make_matmul(plan *p, dnnl_primitive_attr_t attr, bool choose_b) {
   desc any = p->b;
   bool ok = false;
   if (choose_b) TRY(desc_init(&any, 2, kn, type_of(s->in_type), NULL));
-  TRY(matmul_desc(&pd, aci_dnnl_engine, &p->a, &any, s->bias_type < 0 ? NULL : &p->bias, &p->c, attr));
+  TRY(matmul_desc(&pd, aci_dnnl_engine, &p->a, &any, s->bias_type < 0 ? NULL : &p->bias, &p->c,
+                  attr));
   TRY(desc_query(&p->b_packed, pd, dnnl_query_weights_md));
   TRY(desc_query(&p->scratch, pd, dnnl_query_scratchpad_md));
   TRY(dnnl_primitive_create(&p->matmul, pd));
@@ -121,7 +127,8 @@ static bool plan_make(void *of) {
   dnnl_post_ops_t ops = NULL;
   bool ok = false;
   dnnl_dims_t mk = {s->m, s->k}, kn = {s->k, s->n}, mn = {s->m, s->n}, one_n = {1, s->n};
-  dnnl_dims_t as = {s->a_rs, s->a_cs}, bs = {s->b_rs, s->b_cs}, cs = {s->c_rs, 1}, bias_s = {s->n, 1};
+  dnnl_dims_t as = {s->a_rs, s->a_cs}, bs = {s->b_rs, s->b_cs}, cs = {s->c_rs, 1},
+              bias_s = {s->n, 1};
   TRY(dnnl_primitive_attr_create(&attr));
   TRY(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
   TRY(desc_init(&p->a, 2, mk, type_of(s->in_type), as));
@@ -148,7 +155,8 @@ done:
 }
 
 static const aci_onednn_plan *get(const aci_onednn_shape *s) {
-  static const aci_dnnl_kind kind = {sizeof(plan), offsetof(plan, shape), sizeof(aci_onednn_shape), plan_make, plan_free};
+  static const aci_dnnl_kind kind = {sizeof(plan), offsetof(plan, shape), sizeof(aci_onednn_shape),
+                                     plan_make, plan_free};
   return aci_dnnl_get(&kind, s);
 }
 
@@ -172,22 +180,34 @@ static bool run(const aci_onednn_plan *pub, const void *a, const void *b, const 
   return aci_dnnl_execute(p->matmul, args, p->shape.bias_type < 0 ? 4 : 5);
 }
 
-/* The instructions that oneDNN uses: those of the CPU, lowered by its own environment variable DNNL_MAX_CPU_ISA. */
-static bool has_isa(dnnl_cpu_isa_t isa) { return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa; }
+/* The instructions that oneDNN uses: those of the CPU, lowered by its own environment variable
+ * DNNL_MAX_CPU_ISA. */
+static bool has_isa(dnnl_cpu_isa_t isa) {
+  return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
+}
 
 __attribute__((visibility("default"))) const aci_onednn_api *accel_onednn_open(void);
 const aci_onednn_api *accel_onednn_open(void) {
   static char version[32];
-  static aci_onednn_api api = {
-      ACI_ONEDNN_API_VERSION, false, version, get, aci_dnnl_conv_get, aci_dnnl_put, pack_b, run, aci_dnnl_conv_pack, aci_dnnl_conv_run};
+  static aci_onednn_api api = {ACI_ONEDNN_API_VERSION,
+                               false,
+                               version,
+                               get,
+                               aci_dnnl_conv_get,
+                               aci_dnnl_put,
+                               pack_b,
+                               run,
+                               aci_dnnl_conv_pack,
+                               aci_dnnl_conv_run};
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   const dnnl_version_t *v = dnnl_version();
   snprintf(version, sizeof version, "%d.%d.%d", v->major, v->minor, v->patch);
   pthread_mutex_lock(&lock);
   api.exact_int8 = has_isa(dnnl_cpu_isa_avx512_core_vnni) || has_isa(dnnl_cpu_isa_avx2_vnni);
-  bool ok = aci_dnnl_engine != NULL || dnnl_engine_create(&aci_dnnl_engine, dnnl_cpu, 0) == dnnl_success;
-  ok = ok && (stream != NULL ||
-              dnnl_stream_create(&stream, aci_dnnl_engine, dnnl_stream_default_flags) == dnnl_success);
+  bool ok =
+      aci_dnnl_engine != NULL || dnnl_engine_create(&aci_dnnl_engine, dnnl_cpu, 0) == dnnl_success;
+  ok = ok && (stream != NULL || dnnl_stream_create(&stream, aci_dnnl_engine,
+                                                   dnnl_stream_default_flags) == dnnl_success);
   pthread_mutex_unlock(&lock);
   return ok ? &api : NULL;
 }

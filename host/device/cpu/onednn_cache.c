@@ -1,20 +1,24 @@
-/* Plans of the module accel_onednn.so, products' and convolutions' in one cache: primitives take 0.2 to 10 ms to make. A plan is found
- * by its kind and the bytes of its whole shape. When the cache is full, it drops the least recently used plan that has no holder. Called
- * by onednn.c and onednn_conv.c. */
+/* Plans of the module accel_onednn.so, products' and convolutions' in one cache: primitives take
+ * 0.2 to 10 ms to make. A plan is found by its kind and the bytes of its whole shape. When the
+ * cache is full, it drops the least recently used plan that has no holder. Called by onednn.c and
+ * onednn_conv.c. */
 #include <pthread.h>
 
 #include "device/cpu/onednn_module.h"
 
 enum { BUCKETS = 256, MAX_PLANS = 1024 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below, and the making of plans */
+/* guards all below, and the making of plans */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static aci_dnnl_plan *buckets[BUCKETS];
 static int n_plans;
 static uint64_t clock_now;
 
 static void *shape_of(const aci_dnnl_plan *p) { return (char *)(uintptr_t)p + p->kind->shape_at; }
 
-_Static_assert(sizeof(aci_onednn_shape) == 8 * 8 + 4 * 4 && sizeof(aci_onednn_conv_shape) == 22 * 8 + 4 * 4, "shapes have no padding");
+_Static_assert(sizeof(aci_onednn_shape) == 8 * 8 + 4 * 4 &&
+                   sizeof(aci_onednn_conv_shape) == 22 * 8 + 4 * 4,
+               "shapes have no padding");
 
 /* shape_bytes is a multiple of 8. */
 static uint64_t hash(const aci_dnnl_kind *kind, const void *shape) {

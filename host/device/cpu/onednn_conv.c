@@ -1,8 +1,9 @@
-/* Convolutions of the module accel_onednn.so: plain (batch, channels, space...) tensors in, plain ones out, one
- * single-threaded call each. Tensors are converted to the primitive's layout on the way. Loaded by
- * onednn_load.c, called by kernels/conv_onednn.c through the table of onednn.h.
+/* Convolutions of the module accel_onednn.so: plain (batch, channels, space...) tensors in, plain
+ * ones out, one single-threaded call each. Tensors are converted to the primitive's layout on the
+ * way. Loaded by onednn_load.c, called by kernels/conv_onednn.c through the table of onednn.h.
  *
- * A plan is a primitive for one shape and direction with up to three reorders. onednn_cache.c keeps them. */
+ * A plan is a primitive for one shape and direction with up to three reorders. onednn_cache.c keeps
+ * them. */
 #include "device/cpu/onednn_module.h"
 
 enum { X, W, Y, OPERANDS };
@@ -38,43 +39,43 @@ typedef struct geometry {
 static dnnl_status_t forward_pd(dnnl_primitive_desc_t *pd, dnnl_prop_kind_t kind, const desc *x,
                                 const desc *w, const desc *bias, const desc *y, const geometry *g,
                                 dnnl_primitive_attr_t attr) {
-  return dnnl_convolution_forward_primitive_desc_create(pd, aci_dnnl_engine, kind, dnnl_convolution_direct,
-                                                        *x, *w, bias == NULL ? NULL : *bias, *y, g->stride,
-                                                        g->dil, g->left, g->right, attr);
+  return dnnl_convolution_forward_primitive_desc_create(
+      pd, aci_dnnl_engine, kind, dnnl_convolution_direct, *x, *w, bias == NULL ? NULL : *bias, *y,
+      g->stride, g->dil, g->left, g->right, attr);
 }
-static dnnl_status_t input_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y,
-                              const geometry *g, dnnl_primitive_attr_t attr,
+static dnnl_status_t input_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w,
+                              const desc *y, const geometry *g, dnnl_primitive_attr_t attr,
                               const_dnnl_primitive_desc_t hint) {
-  return dnnl_convolution_backward_data_primitive_desc_create(pd, aci_dnnl_engine, dnnl_convolution_direct,
-                                                              *x, *w, *y, g->stride, g->dil, g->left,
-                                                              g->right, hint, attr);
+  return dnnl_convolution_backward_data_primitive_desc_create(
+      pd, aci_dnnl_engine, dnnl_convolution_direct, *x, *w, *y, g->stride, g->dil, g->left,
+      g->right, hint, attr);
 }
-static dnnl_status_t weight_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y,
-                               const geometry *g, dnnl_primitive_attr_t attr,
+static dnnl_status_t weight_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w,
+                               const desc *y, const geometry *g, dnnl_primitive_attr_t attr,
                                const_dnnl_primitive_desc_t hint) {
-  return dnnl_convolution_backward_weights_primitive_desc_create(pd, aci_dnnl_engine, dnnl_convolution_direct,
-                                                                 *x, *w, NULL, *y, g->stride, g->dil, g->left,
-                                                                 g->right, hint, attr);
+  return dnnl_convolution_backward_weights_primitive_desc_create(
+      pd, aci_dnnl_engine, dnnl_convolution_direct, *x, *w, NULL, *y, g->stride, g->dil, g->left,
+      g->right, hint, attr);
 }
 #else
 static dnnl_status_t forward_pd(dnnl_primitive_desc_t *pd, dnnl_prop_kind_t kind, const desc *x,
                                 const desc *w, const desc *bias, const desc *y, const geometry *g,
                                 dnnl_primitive_attr_t attr) {
   dnnl_convolution_desc_t d;
-  dnnl_status_t st = dnnl_dilated_convolution_forward_desc_init(&d, kind, dnnl_convolution_direct, x, w, bias,
-                                                                y, g->stride, g->dil, g->left, g->right);
+  dnnl_status_t st = dnnl_dilated_convolution_forward_desc_init(
+      &d, kind, dnnl_convolution_direct, x, w, bias, y, g->stride, g->dil, g->left, g->right);
   return st != dnnl_success ? st : dnnl_primitive_desc_create(pd, &d, attr, aci_dnnl_engine, NULL);
 }
-static dnnl_status_t input_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y,
-                              const geometry *g, dnnl_primitive_attr_t attr,
+static dnnl_status_t input_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w,
+                              const desc *y, const geometry *g, dnnl_primitive_attr_t attr,
                               const_dnnl_primitive_desc_t hint) {
   dnnl_convolution_desc_t d;
-  dnnl_status_t st = dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, x, w, y,
-                                                                      g->stride, g->dil, g->left, g->right);
+  dnnl_status_t st = dnnl_dilated_convolution_backward_data_desc_init(
+      &d, dnnl_convolution_direct, x, w, y, g->stride, g->dil, g->left, g->right);
   return st != dnnl_success ? st : dnnl_primitive_desc_create(pd, &d, attr, aci_dnnl_engine, hint);
 }
-static dnnl_status_t weight_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y,
-                               const geometry *g, dnnl_primitive_attr_t attr,
+static dnnl_status_t weight_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w,
+                               const desc *y, const geometry *g, dnnl_primitive_attr_t attr,
                                const_dnnl_primitive_desc_t hint) {
   dnnl_convolution_desc_t d;
   dnnl_status_t st = dnnl_dilated_convolution_backward_weights_desc_init(
@@ -108,7 +109,8 @@ static geometry geometry_of(const aci_onednn_conv_shape *s) {
     g.stride[i] = s->stride[k];
     g.dil[i] = s->dil[k] - 1;
     g.left[i] = s->pad[k];
-    g.right[i] = (s->out[k] - 1) * s->stride[k] + s->dil[k] * (s->k[k] - 1) + 1 - s->in[k] - s->pad[k];
+    g.right[i] =
+        (s->out[k] - 1) * s->stride[k] + s->dil[k] * (s->k[k] - 1) + 1 - s->in[k] - s->pad[k];
   }
   return g;
 }
@@ -118,7 +120,8 @@ static bool make_operands(plan *p, desc any[OPERANDS]) {
   for (int i = 0; i < OPERANDS; i++) {
     dnnl_dims_t d, stride;
     int n = extents(s, i, d);
-    int32_t type = i == W && s->direction == ACI_ONEDNN_CONV_WEIGHT ? (int32_t)ACI_GEMM_F32 : s->type;
+    int32_t type =
+        i == W && s->direction == ACI_ONEDNN_CONV_WEIGHT ? (int32_t)ACI_GEMM_F32 : s->type;
     int64_t step = 1;
     for (int k = n - 1; k >= 0; k--) {
       stride[k] = step;
@@ -150,8 +153,8 @@ static bool make_conv(plan *p, const desc any[OPERANDS]) {
   TRY(dnnl_primitive_attr_create(&attr));
   TRY(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
   if (s->direction == ACI_ONEDNN_CONV_FORWARD) {
-    TRY(forward_pd(&pd, dnnl_forward_inference, &any[X], &any[W], s->bias ? &p->bias : NULL, &any[Y], &g,
-                   attr));
+    TRY(forward_pd(&pd, dnnl_forward_inference, &any[X], &any[W], s->bias ? &p->bias : NULL,
+                   &any[Y], &g, attr));
   } else {
     if (s->direction == ACI_ONEDNN_CONV_WEIGHT &&
         s->type != (int32_t)ACI_GEMM_F32) { /* forward weights: their type */
@@ -161,7 +164,8 @@ static bool make_conv(plan *p, const desc any[OPERANDS]) {
       own_w = true;
     }
     TRY(forward_pd(&hint, dnnl_forward_training, &any[X], &w, NULL, &any[Y], &g, attr));
-    if (s->direction == ACI_ONEDNN_CONV_INPUT) TRY(input_pd(&pd, &any[X], &any[W], &any[Y], &g, attr, hint));
+    if (s->direction == ACI_ONEDNN_CONV_INPUT)
+      TRY(input_pd(&pd, &any[X], &any[W], &any[Y], &g, attr, hint));
     else TRY(weight_pd(&pd, &any[X], &any[W], &any[Y], &g, attr, hint));
   }
   for (int i = 0; i < OPERANDS; i++) TRY(desc_query(&p->wanted[i], pd, queries[s->direction][i]));
@@ -193,8 +197,9 @@ static bool plan_make(void *of) {
   for (int i = 0; ok && i < OPERANDS; i++) {
     if (desc_equal(&p->plain[i], &p->wanted[i])) continue;
     const bool result = i == result_of(p);
-    ok = aci_dnnl_reorder(result ? &p->wanted[i] : &p->plain[i], result ? &p->plain[i] : &p->wanted[i],
-                          &p->reorder[i], &p->reorder_scratch[i]);
+    ok = aci_dnnl_reorder(result ? &p->wanted[i] : &p->plain[i],
+                          result ? &p->plain[i] : &p->wanted[i], &p->reorder[i],
+                          &p->reorder_scratch[i]);
     if (!ok) break;
     size_t bytes = dnnl_memory_desc_get_size(desc_of(&p->wanted[i]));
     size_t more = dnnl_memory_desc_get_size(desc_of(&p->reorder_scratch[i]));
@@ -213,7 +218,8 @@ static bool plan_make(void *of) {
 }
 
 const aci_onednn_plan *aci_dnnl_conv_get(const aci_onednn_conv_shape *s) {
-  static const aci_dnnl_kind kind = {sizeof(plan), offsetof(plan, shape), sizeof(aci_onednn_conv_shape), plan_make, plan_free};
+  static const aci_dnnl_kind kind = {sizeof(plan), offsetof(plan, shape),
+                                     sizeof(aci_onednn_conv_shape), plan_make, plan_free};
   return aci_dnnl_get(&kind, s);
 }
 
@@ -243,7 +249,8 @@ bool aci_dnnl_conv_run(const aci_onednn_plan *pub, const void *x, const void *w,
   arg args[ACI_DNNL_MAX_ARGS];
   int n = 0;
   for (int i = 0; i < OPERANDS; i++) {
-    const bool moved = p->reorder[i] != NULL && (i != W || result == W); /* weights to read come laid out */
+    /* weights to read come laid out */
+    const bool moved = p->reorder[i] != NULL && (i != W || result == W);
     laid[i] = moved ? space + p->at[i] : given[i];
     if (moved && i != result && !lay_out(p, i, given[i], space + p->at[i], space)) return false;
     args[n++] = (arg){names[p->shape.direction][i], &p->wanted[i], laid[i]};

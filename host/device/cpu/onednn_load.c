@@ -1,9 +1,11 @@
-/* The library's side of oneDNN. It opens the module on first use, chooses the products that go there, and cuts them into
- * single-threaded tiles that our own threads run (oneDNN's threading would change bits with the number of threads).
+/* The library's side of oneDNN. It opens the module on first use, chooses the products that go
+ * there, and cuts them into single-threaded tiles that our own threads run (oneDNN's threading
+ * would change bits with the number of threads).
  *
- * Taken are large bf16 products on CPUs with AMX. Elsewhere our kernels are level or faster: f32 runs at about 92 % of the
- * multiply-add peak, and bf16 dot products of AVX-512 are as fast here as there. Products of int8 go there if their sums are exact
- * and there are enough rows to pay for laying out the weights. */
+ * Taken are large bf16 products on CPUs with AMX. Elsewhere our kernels are level or faster: f32
+ * runs at about 92 % of the multiply-add peak, and bf16 dot products of AVX-512 are as fast here as
+ * there. Products of int8 go there if their sums are exact and there are enough rows to pay for
+ * laying out the weights. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,11 +26,15 @@ enum {
   TM_UNIT = 32,           /* rows of a tile are a multiple: two AMX tiles */
   MAX_TILES = 256,
   INT8_TM = 256,
-  INT8_MIN_ROWS = 128,    /* without AMX: level or faster from there for 768 to 8192 values a row, below it at most for short rows */
-  INT8_MIN_ROWS_AMX = 64, /* reckoned: there the layout alone takes as long as our loop takes for the whole product */
+  /* without AMX: level or faster from there for 768 to 8192 values a row, below it at most for
+   * short rows */
+  INT8_MIN_ROWS = 128,
+  /* reckoned: there the layout alone takes as long as our loop takes for the whole product */
+  INT8_MIN_ROWS_AMX = 64,
   INT8_MAX_K = 131071 /* 128 x 128 each: the range of an i32 */
 };
-static const double MIN_FLOPS = 16e6; /* below, calls and layout cost more than the multiplication gains */
+/* below, calls and layout cost more than the multiplication gains */
+static const double MIN_FLOPS = 16e6;
 static const double TILE_FLOPS = 40e6;
 static const double INT8_TILE_FLOPS = 300e6;
 static const double TILE_FLOPS_TRANSPOSED =
@@ -97,9 +103,15 @@ static bool lead_ok(int64_t rs, int64_t cs, int64_t rows, int64_t cols) {
 
 /* int8: the one way to sums in i32, so that neither scales nor a bias come with it. */
 static bool wants_int8(const aci_gemm *g) {
-  if (g->out_type != ACI_GEMM_I32 || g->alpha != 1 || g->beta != 0 || g->bias != NULL || g->k > INT8_MAX_K) return false;
-  if (g->m < 1 || g->n < 1 || g->k < 1 || g->a_cs != 1 || g->a_rs < g->k || g->c_rs < g->n || !lead_ok(g->b_rs, g->b_cs, g->k, g->n)) return false;
-  if (!aci_onednn_forced() && (g->m < (aci_onednn_amx() ? INT8_MIN_ROWS_AMX : INT8_MIN_ROWS) || g->n < 64 || g->k < 64)) return false;
+  if (g->out_type != ACI_GEMM_I32 || g->alpha != 1 || g->beta != 0 || g->bias != NULL ||
+      g->k > INT8_MAX_K)
+    return false;
+  if (g->m < 1 || g->n < 1 || g->k < 1 || g->a_cs != 1 || g->a_rs < g->k || g->c_rs < g->n ||
+      !lead_ok(g->b_rs, g->b_cs, g->k, g->n))
+    return false;
+  if (!aci_onednn_forced() &&
+      (g->m < (aci_onednn_amx() ? INT8_MIN_ROWS_AMX : INT8_MIN_ROWS) || g->n < 64 || g->k < 64))
+    return false;
   return aci_cpu_isa() != ACI_ISA_BASE && aci_onednn_api_get() != NULL && api->exact_int8;
 }
 
@@ -108,12 +120,16 @@ bool aci_onednn_wants(const aci_gemm *g) {
   if (g->in_type != ACI_GEMM_BF16 || g->round_b) return false;
   bool force = aci_onednn_forced();
   if (!force && 2.0 * (double)g->m * (double)g->n * (double)g->k < MIN_FLOPS) return false;
-  if (g->m < 1 || g->n < 1 || g->k < 1 || (!force && (g->m < 16 || g->k < 32 || g->n < 16))) return false;
-  if (g->alpha != 1 || (g->beta != 0 && g->beta != 1)) return false;
-  if (g->bias != NULL && g->bias_type != ACI_GEMM_F32 && g->bias_type != ACI_GEMM_BF16) return false;
-  if (!lead_ok(g->a_rs, g->a_cs, g->m, g->k) || !lead_ok(g->b_rs, g->b_cs, g->k, g->n) || g->c_rs < g->n)
+  if (g->m < 1 || g->n < 1 || g->k < 1 || (!force && (g->m < 16 || g->k < 32 || g->n < 16)))
     return false;
-  /* oneDNN 3.7.2 reads one row of a transposed A as if its elements lay side by side (avx512_core_bf16): no tile may have one row. */
+  if (g->alpha != 1 || (g->beta != 0 && g->beta != 1)) return false;
+  if (g->bias != NULL && g->bias_type != ACI_GEMM_F32 && g->bias_type != ACI_GEMM_BF16)
+    return false;
+  if (!lead_ok(g->a_rs, g->a_cs, g->m, g->k) || !lead_ok(g->b_rs, g->b_cs, g->k, g->n) ||
+      g->c_rs < g->n)
+    return false;
+  /* oneDNN 3.7.2 reads one row of a transposed A as if its elements lay side by side
+   * (avx512_core_bf16): no tile may have one row. */
   if (g->a_cs != 1 && g->m % TM_UNIT == 1) return false;
   return (force || aci_onednn_amx()) && aci_onednn_api_get() != NULL;
 }
@@ -159,11 +175,12 @@ static void run_tiles(void *arg, int64_t begin, int64_t end) {
     int64_t it = t % j->n_mt, jt = t / j->n_mt, i0 = it * j->tm, j0 = j->j0 + jt * j->tn;
     const aci_onednn_plan *p = j->plans[it == j->n_mt - 1][jt == j->n_nt - 1];
     const void *b = p->packed_bytes > 0 ? j->packed + (size_t)jt * j->packed_stride
-                                   : element(g->b[j->b], g->in_type, j0 * g->b_cs);
+                                        : element(g->b[j->b], g->in_type, j0 * g->b_cs);
     const void *bias = g->bias == NULL ? NULL : element(g->bias, g->bias_type, j0);
     char *c = (char *)g->c[j->b] + (i0 * g->c_rs + j0) * aci_gemm_type_bytes(g->out_type);
     void *scratch = scratch_for(p);
-    if (scratch == NULL || !api->run(p, element(g->a[j->b], g->in_type, i0 * g->a_rs), b, bias, c, scratch))
+    if (scratch == NULL ||
+        !api->run(p, element(g->a[j->b], g->in_type, i0 * g->a_rs), b, bias, c, scratch))
       j->failed = true;
   }
 }
@@ -175,8 +192,8 @@ static void put_plans(onednn_gemm_job *j) {
   }
 }
 
-/* The four tile shapes of the chunk (full and last, in both directions) must agree on whether B is packed:
- * they share it. */
+/* The four tile shapes of the chunk (full and last, in both directions) must agree on whether B is
+ * packed: they share it. */
 static bool get_plans(onednn_gemm_job *j) {
   const aci_gemm *g = j->g;
   int64_t last_m = g->m - (j->n_mt - 1) * j->tm, last_n = j->cols - (j->n_nt - 1) * j->tn;
@@ -218,8 +235,8 @@ static void cut(onednn_gemm_job *j) {
   j->n_mt = ceil_div(g->m, j->tm);
 }
 
-/* Tiles of int8: each call lays out its part of both operands (a reorder of transposed int8 beforehand is slower by far: 0.2 GB/s), so
- * tiles have many rows. */
+/* Tiles of int8: each call lays out its part of both operands (a reorder of transposed int8
+ * beforehand is slower by far: 0.2 GB/s), so tiles have many rows. */
 static void cut_int8(onednn_gemm_job *j) {
   const aci_gemm *g = j->g;
   j->tm = min64(g->m, INT8_TM);
@@ -237,8 +254,9 @@ static bool run_chunk(ac_team *team, onednn_gemm_job *j) {
   else cut(j);
   bool ok = get_plans(j);
   if (ok) {
-    size_t bytes =
-        j->plans[0][0]->packed_bytes > j->plans[0][1]->packed_bytes ? j->plans[0][0]->packed_bytes : j->plans[0][1]->packed_bytes;
+    size_t bytes = j->plans[0][0]->packed_bytes > j->plans[0][1]->packed_bytes
+                       ? j->plans[0][0]->packed_bytes
+                       : j->plans[0][1]->packed_bytes;
     j->packed_stride = (bytes + 63) / 64 * 64;
     if (bytes > 0) {
       j->packed = aci_scratch(ACI_SCRATCH_SHARED, j->packed_stride * (size_t)j->n_nt);

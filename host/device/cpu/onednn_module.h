@@ -1,5 +1,5 @@
-/* Declarations shared by the files of the module accel_onednn.so: both interfaces of oneDNN under one name, the
- * engine, and execution on the calling thread alone. */
+/* Declarations shared by the files of the module accel_onednn.so: both interfaces of oneDNN under
+ * one name, the engine, and execution on the calling thread alone. */
 #ifndef ACI_ONEDNN_MODULE_H
 #define ACI_ONEDNN_MODULE_H
 #include <dnnl.h>
@@ -28,7 +28,9 @@ static inline dnnl_status_t desc_query(desc *d, const_dnnl_primitive_desc_t pd, 
   const_dnnl_memory_desc_t q = dnnl_primitive_desc_query_md(pd, what, 0);
   return q == NULL ? dnnl_unimplemented : dnnl_memory_desc_clone(d, q);
 }
-static inline bool desc_equal(const desc *a, const desc *b) { return dnnl_memory_desc_equal(*a, *b) != 0; }
+static inline bool desc_equal(const desc *a, const desc *b) {
+  return dnnl_memory_desc_equal(*a, *b) != 0;
+}
 #else
 typedef dnnl_memory_desc_t desc;
 typedef const dnnl_memory_desc_t *desc_ref;
@@ -45,7 +47,9 @@ static inline dnnl_status_t desc_query(desc *d, const_dnnl_primitive_desc_t pd, 
   *d = *q;
   return dnnl_success;
 }
-static inline bool desc_equal(const desc *a, const desc *b) { return dnnl_memory_desc_equal(a, b) != 0; }
+static inline bool desc_equal(const desc *a, const desc *b) {
+  return dnnl_memory_desc_equal(a, b) != 0;
+}
 #endif
 
 #define TRY(expr)                          \
@@ -66,9 +70,9 @@ static inline dnnl_data_type_t type_of(int32_t t) {
 
 extern dnnl_engine_t aci_dnnl_engine; /* made by accel_onednn_open */
 
-/* oneDNN threads by OpenMP in some builds. Our use of it runs on the calling thread alone. This includes making
- * primitives, which remember the number of threads. The setting is per thread and restored, because the thread
- * may be the program's, with OpenMP of its own. */
+/* oneDNN threads by OpenMP in some builds. Our use of it runs on the calling thread alone. This
+ * includes making primitives, which remember the number of threads. The setting is per thread and
+ * restored, because the thread may be the program's, with OpenMP of its own. */
 int aci_dnnl_alone_begin(void);
 void aci_dnnl_alone_end(int threads);
 
@@ -82,11 +86,13 @@ bool aci_dnnl_execute(dnnl_primitive_t prim, const arg *args, int n);
 bool aci_dnnl_reorder(const desc *from, const desc *to, dnnl_primitive_t *prim, desc *scratch);
 
 /* ---- the cache of plans, onednn_cache.c ---- */
-/* A kind of plan. Plans begin with aci_dnnl_plan and hold their shape, which is the key, byte by byte. */
+/* A kind of plan. Plans begin with aci_dnnl_plan and hold their shape, which is the key, byte by
+ * byte. */
 typedef struct aci_dnnl_kind {
   size_t plan_bytes, shape_at, shape_bytes;
   bool (*make)(void *plan); /* from the shape. False: there is no such primitive */
-  void (*free)(void *plan); /* the fields that make filled in, even when it failed. Not the plan itself */
+  /* the fields that make filled in, even when it failed. Not the plan itself */
+  void (*free)(void *plan);
 } aci_dnnl_kind;
 
 typedef struct aci_dnnl_plan {

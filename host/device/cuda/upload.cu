@@ -1,6 +1,7 @@
-/* Uploads that do not make the host wait: bytes are put into page-locked slots in a ring, and the device takes them from there in the order
- * of the stream. A slot is used again when its copy is done. The host waits only when all slots are under way. The driver copies larger
- * uploads than all slots together, and the host waits for them. */
+/* Uploads that do not make the host wait: bytes are put into page-locked slots in a ring, and the
+ * device takes them from there in the order of the stream. A slot is used again when its copy is
+ * done. The host waits only when all slots are under way. The driver copies larger uploads than all
+ * slots together, and the host waits for them. */
 #include "device/cuda/cuda_impl.h"
 
 #include <pthread.h>
@@ -33,20 +34,23 @@ static ac_status make(ac_device *dev, aci_cuda *c, ac_err *e) {
   if (u == NULL) return AC_FAIL(e, OOM, "no memory for uploads");
   pthread_mutex_init(&u->lock, NULL);
   c->uploads = u;
-  ac_status st = aci_cuda_check(dev, cudaHostAlloc((void **)&u->room, (size_t)SLOTS * SLOT_BYTES, cudaHostAllocPortable),
-                                "page-locked memory", e);
+  ac_status st = aci_cuda_check(
+      dev, cudaHostAlloc((void **)&u->room, (size_t)SLOTS * SLOT_BYTES, cudaHostAllocPortable),
+      "page-locked memory", e);
   for (; st == AC_OK && u->n_events < SLOTS; u->n_events += st == AC_OK)
-    st = aci_cuda_check(dev, cudaEventCreateWithFlags(&u->done[u->n_events], cudaEventDisableTiming), "event", e);
+    st = aci_cuda_check(
+        dev, cudaEventCreateWithFlags(&u->done[u->n_events], cudaEventDisableTiming), "event", e);
   if (st != AC_OK) aci_cuda_uploads_close(c);
   return st;
 }
 
-static ac_status through_slots(ac_device *dev, aci_cuda_uploads *u, cudaStream_t s, char *dst, const char *src, size_t bytes,
-                               ac_err *e) {
+static ac_status through_slots(ac_device *dev, aci_cuda_uploads *u, cudaStream_t s, char *dst,
+                               const char *src, size_t bytes, ac_err *e) {
   for (size_t at = 0; at < bytes; at += SLOT_BYTES) {
     const size_t n = bytes - at < SLOT_BYTES ? bytes - at : (size_t)SLOT_BYTES;
     const int i = u->next;
-    cudaError_t code = cudaEventQuery(u->done[i]); /* an event that was never recorded is complete */
+    /* an event that was never recorded is complete */
+    cudaError_t code = cudaEventQuery(u->done[i]);
     if (code == cudaErrorNotReady) {
       cudaGetLastError();
       code = cudaEventSynchronize(u->done[i]);
@@ -54,20 +58,24 @@ static ac_status through_slots(ac_device *dev, aci_cuda_uploads *u, cudaStream_t
     AC_TRY(aci_cuda_check(dev, code, "copy", e));
     char *slot = u->room + (size_t)i * SLOT_BYTES;
     memcpy(slot, src + at, n);
-    AC_TRY(aci_cuda_check(dev, cudaMemcpyAsync(dst + at, slot, n, cudaMemcpyHostToDevice, s), "copy", e));
+    AC_TRY(aci_cuda_check(dev, cudaMemcpyAsync(dst + at, slot, n, cudaMemcpyHostToDevice, s),
+                          "copy", e));
     AC_TRY(aci_cuda_check(dev, cudaEventRecord(u->done[i], s), "event", e));
     u->next = (i + 1) % SLOTS;
   }
   return AC_OK;
 }
 
-ac_status aci_cuda_upload(ac_device *dev, ac_stream *stream, void *dst, const void *src, size_t bytes, ac_err *e) {
+ac_status aci_cuda_upload(ac_device *dev, ac_stream *stream, void *dst, const void *src,
+                          size_t bytes, ac_err *e) {
   if (bytes == 0) return AC_OK;
   AC_TRY(aci_cuda_enter(dev, e));
-  if (dev->capture != NULL && dev->capture->recording) return aci_cuda_capture_upload(dev, dst, src, bytes, e);
+  if (dev->capture != NULL && dev->capture->recording)
+    return aci_cuda_capture_upload(dev, dst, src, bytes, e);
   const cudaStream_t s = aci_cuda_stream(dev, stream);
   if (bytes > (size_t)SLOTS * SLOT_BYTES) {
-    AC_TRY(aci_cuda_check(dev, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, s), "copy", e));
+    AC_TRY(aci_cuda_check(dev, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, s), "copy",
+                          e));
     return aci_cuda_check(dev, cudaStreamSynchronize(s), "copy", e);
   }
   aci_cuda *c = (aci_cuda *)dev->impl;

@@ -1,5 +1,5 @@
-/* The meta device: shapes, dtypes and bytes without bytes. Its pool does the same accounting as the CPU's, so
- * that a dry run predicts the memory of a real one. Called through its vtable. */
+/* The meta device: shapes, dtypes and bytes without bytes. Its pool does the same accounting as the
+ * CPU's, so that a dry run predicts the memory of a real one. Called through its vtable. */
 #include "device/device_impl.h"
 
 static ac_status map(ac_device *dev, ac_mem_class c, size_t bytes, void **out, ac_err *e) {
@@ -12,7 +12,8 @@ static void unmap(ac_device *dev, ac_mem_class c, void *p, size_t bytes) {
   (void)dev, (void)c, (void)p, (void)bytes;
 }
 
-static ac_status copy(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e) {
+static ac_status copy(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes,
+                      ac_err *e) {
   (void)dev, (void)s, (void)dst, (void)src, (void)bytes, (void)e;
   return AC_OK;
 }

@@ -1,5 +1,6 @@
-/* Flags of the meta device in addition to ACI_META_ACCELERATOR (device_impl.h), for ops whose shape depends on values, and indices of
- * further meta devices: 1 to 9 for the stages of pipelines (accel.parallel), and one for the CPU in the dry run of an accelerator. */
+/* Flags of the meta device in addition to ACI_META_ACCELERATOR (device_impl.h), for ops whose shape
+ * depends on values, and indices of further meta devices: 1 to 9 for the stages of pipelines
+ * (accel.parallel), and one for the CPU in the dry run of an accelerator. */
 #ifndef ACI_META_FLAGS_H
 #define ACI_META_FLAGS_H
 

@@ -1,9 +1,9 @@
 /* accel/lua.h - accel as modules of a Lua 5.4 state that somebody else made.
  *
- * accel.core is the native part. accel is the whole library: it needs the Lua files of share/lua/5.4/accel on
- * package.path. A stock interpreter finds both as accel/core.so and accel/init.lua through LUA_CPATH and
- * LUA_PATH. A C program may put these into package.preload. Each Lua state gets a context of its own, which
- * lives as long as the state. */
+ * accel.core is the native part. accel is the whole library: it needs the Lua files of
+ * share/lua/5.4/accel on package.path. A stock interpreter finds both as accel/core.so and
+ * accel/init.lua through LUA_CPATH and LUA_PATH. A C program may put these into package.preload.
+ * Each Lua state gets a context of its own, which lives as long as the state. */
 #ifndef ACCEL_LUA_H
 #define ACCEL_LUA_H
 #include "accel/op.h"
@@ -25,9 +25,11 @@ AC_API void ac_lua_push(struct lua_State *L, ac_tensor *t);
 AC_API ac_tensor *ac_lua_check(struct lua_State *L, int idx);
 /* The same, but NULL when there is none. */
 AC_API ac_tensor *ac_lua_test(struct lua_State *L, int idx);
-/* Pushes a capsule for accel.from_dlpack, which owns m (and calls its deleter when nobody takes it). Raises only for want of memory. */
+/* Pushes a capsule for accel.from_dlpack, which owns m (and calls its deleter when nobody takes
+ * it). Raises only for want of memory. */
 AC_API void ac_lua_push_dlpack(struct lua_State *L, struct DLManagedTensor *m);
-/* Takes the tensor out of the capsule at idx: the caller calls its deleter. NULL: no capsule, or taken before. */
+/* Takes the tensor out of the capsule at idx: the caller calls its deleter. NULL: no capsule, or
+ * taken before. */
 AC_API struct DLManagedTensor *ac_lua_take_dlpack(struct lua_State *L, int idx);
 
 #ifdef __cplusplus

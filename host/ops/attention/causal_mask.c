@@ -17,5 +17,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-AC_OP(causal_mask, .sig = "causal_mask(scores: tensor) -> tensor", .shape = shape, .cpu = cpu, .nondiff = true,
-      .hidden = true);
+AC_OP(causal_mask, .sig = "causal_mask(scores: tensor) -> tensor", .shape = shape, .cpu = cpu,
+      .nondiff = true, .hidden = true);

@@ -7,8 +7,10 @@ struct positions_args {
   ac_dtype dt;
   int64_t tq, tk, shift;
 };
-static __global__ void __launch_bounds__(ACI_BLOCK) causal_mask_kernel(const __grid_constant__ positions_args a) {
-  for (int64_t i = aci_first(); i < a.tq * a.tk; i += aci_step()) ((uint8_t *)a.y)[i] = i % a.tk > i / a.tk;
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    causal_mask_kernel(const __grid_constant__ positions_args a) {
+  for (int64_t i = aci_first(); i < a.tq * a.tk; i += aci_step())
+    ((uint8_t *)a.y)[i] = i % a.tk > i / a.tk;
 }
 static __global__ void __launch_bounds__(ACI_BLOCK)
     distance_kernel(const __grid_constant__ positions_args a) {
@@ -26,7 +28,8 @@ static positions_args args_of(const ac_frame *f) {
 static ac_status causal_mask(ac_frame *f, ac_err *e) {
   const positions_args a = args_of(f);
   return a.tq * a.tk == 0 ? AC_OK
-                          : aci_launch(f, "causal_mask", causal_mask_kernel, aci_blocks(f->device, a.tq * a.tk), e, a);
+                          : aci_launch(f, "causal_mask", causal_mask_kernel,
+                                       aci_blocks(f->device, a.tq * a.tk), e, a);
 }
 static ac_status distance(ac_frame *f, ac_err *e) {
   positions_args a = args_of(f);

@@ -25,10 +25,11 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
         int64_t d = i + shift - j - k;
         row[k] = (double)(d < 0 ? -d : d);
       }
-      aci_store(ACI_C_F64, row, dt, (char *)aci_data(y) + (i * tk + j) * (int64_t)aci_dsize(dt), 1, n);
+      aci_store(ACI_C_F64, row, dt, (char *)aci_data(y) + (i * tk + j) * (int64_t)aci_dsize(dt), 1,
+                n);
     }
   return AC_OK;
 }
 
-AC_OP(distance, .sig = "distance(scores: tensor, causal: bool) -> tensor", .shape = shape, .cpu = cpu,
-      .nondiff = true, .hidden = true);
+AC_OP(distance, .sig = "distance(scores: tensor, causal: bool) -> tensor", .shape = shape,
+      .cpu = cpu, .nondiff = true, .hidden = true);

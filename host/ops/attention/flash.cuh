@@ -1,10 +1,12 @@
-/* Attention on CUDA: arguments of its kernels, and the definition of a score. Called by flash_attention.cu (the ops), flash_forward.cu
- * and flash_backward.cu (tensor cores: bf16 and f16, heads up to 128 wide), flash_plain.cu (everything else).
+/* Attention on CUDA: arguments of its kernels, and the definition of a score. Called by
+ * flash_attention.cu (the ops), flash_forward.cu and flash_backward.cu (tensor cores: bf16 and f16,
+ * heads up to 128 wide), flash_plain.cu (everything else).
  *
- * As on the CPU (device/cpu/kernels/flash.h): scores in units of log 2, t = scale log2(e) q k + mask - ALiBi. The weight of query i and
- * key j is 2^(t - lse2[i]). Rows that attend to no key give zeros. Work is cut by shape and nothing is added atomically: dK and dV are
- * sums of the block that owns the keys, dQ of the one that owns the queries, so that scores are computed once more, but always in one
- * order. */
+ * As on the CPU (device/cpu/kernels/flash.h): scores in units of log 2, t = scale log2(e) q k +
+ * mask - ALiBi. The weight of query i and key j is 2^(t - lse2[i]). Rows that attend to no key give
+ * zeros. Work is cut by shape and nothing is added atomically: dK and dV are sums of the block that
+ * owns the keys, dQ of the one that owns the queries, so that scores are computed once more, but
+ * always in one order. */
 #ifndef ACI_OPS_FLASH_CUH
 #define ACI_OPS_FLASH_CUH
 #include "base/philox.h"
@@ -31,7 +33,9 @@ struct flash_args {
   ac_dtype alibi_dt;
   int64_t alibi_s;
   bool
-      drop; /* element e = (((drop_b0 + b) hq + h) tq + i) tk + j is kept if word e % 4 of counter e / 4 is drop_below or more */
+      /* element e = (((drop_b0 + b) hq + h) tq + i) tk + j is kept if word e % 4 of counter e / 4
+       * is drop_below or more */
+      drop;
   uint64_t drop_key;
   aci_counter drop_counter;
   uint32_t drop_below;
@@ -39,8 +43,8 @@ struct flash_args {
   double drop_by;
   void *lse; /* (b, hq, tq): natural log, in the compute type */
   void *lse2,
-      /* backward, (b hq, tq_pad): log2 sum, +inf for rows that attend to no key. dot(dout, out). From tq on: +inf and
-       * 0 */
+      /* backward, (b hq, tq_pad): log2 sum, +inf for rows that attend to no key. dot(dout, out).
+       * From tq on: +inf and 0 */
       *delta;
   int64_t tq_pad;
 };
@@ -55,13 +59,14 @@ template <class T> ACI_DEVICE T *flash_row(const flash_tensor &x, int64_t b, int
 template <class C> struct flash_scores {
   const flash_args &a;
   int64_t mask, shift,
-      /* first element of the head in the mask, the shift that aligns query i with key i + shift, and the first element
-       * for dropout */
+      /* first element of the head in the mask, the shift that aligns query i with key i + shift,
+       * and the first element for dropout */
       drop;
   C c, slope;
   __device__ __forceinline__ flash_scores(const flash_args &a, int64_t b, int64_t h)
       : a(a), mask(b * a.mask_s[0] + h * a.mask_s[1]), shift(a.causal ? 0 : a.tk - a.tq),
-        drop(((a.drop_b0 + b) * a.hq + h) * a.tq * a.tk), c((C)(a.scale * 1.4426950408889634074)), slope(0) {
+        drop(((a.drop_b0 + b) * a.hq + h) * a.tq * a.tk), c((C)(a.scale * 1.4426950408889634074)),
+        slope(0) {
     if (a.alibi != NULL)
       slope = (C)(aci_get<double>(a.alibi_dt, a.alibi, h * a.alibi_s) * 1.4426950408889634074);
   }
@@ -103,7 +108,8 @@ ac_status aci_flash_warp_backward(ac_frame *f, const flash_args &a, ac_err *e);
 ac_status aci_flash_plain_forward(ac_frame *f, const flash_args &a, ac_err *e);
 ac_status aci_flash_plain_backward(ac_frame *f, const flash_args &a, ac_err *e);
 
-/* No mask, slopes, dropout, and a scale that lets maxima be found before scaling: nothing between product and exponential. */
+/* No mask, slopes, dropout, and a scale that lets maxima be found before scaling: nothing between
+ * product and exponential. */
 static inline bool flash_bare(const flash_args &a) {
   return a.mask == NULL && a.alibi == NULL && !a.drop && a.scale > 1e-30;
 }

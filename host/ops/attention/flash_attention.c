@@ -13,7 +13,20 @@
 
 enum { Q, K, V, MASK, DROPOUT, CAUSAL, SCALE, GENERATOR, ALIBI };
 /* parameters of the backward op */
-enum { B_DOUT, B_Q, B_K, B_V, B_OUT, B_LSE, B_MASK, B_DROPOUT, B_CAUSAL, B_SCALE, B_GENERATOR, B_ALIBI };
+enum {
+  B_DOUT,
+  B_Q,
+  B_K,
+  B_V,
+  B_OUT,
+  B_LSE,
+  B_MASK,
+  B_DROPOUT,
+  B_CAUSAL,
+  B_SCALE,
+  B_GENERATOR,
+  B_ALIBI
+};
 
 /* A tensor of x's shape (b, h, t, d) whose memory is (b, t, h, d). */
 static ac_status out_by_time(ac_frame *f, const ac_tensor *x, ac_err *e) {
@@ -37,10 +50,11 @@ static aci_gemm_type type_of(ac_dtype d) {
 
 static void strides(int64_t *s, const ac_tensor *t) { memcpy(s, t->stride, 3 * sizeof *s); }
 
-/* Fills *a from a call. q (b, hq, tq, d), k and v (b, hkv, tk, d) are borrowed with their strides. mask: the argument's number.
- * dropout_p, is_causal, scale, generator and alibi_slopes follow it. Slopes are converted into *slopes, which the caller frees. */
-static ac_status describe(ac_frame *f, const ac_tensor *q, const ac_tensor *k, const ac_tensor *v, int mask,
-                          aci_flash *a, ac_block **slopes, ac_err *e) {
+/* Fills *a from a call. q (b, hq, tq, d), k and v (b, hkv, tk, d) are borrowed with their strides.
+ * mask: the argument's number. dropout_p, is_causal, scale, generator and alibi_slopes follow it.
+ * Slopes are converted into *slopes, which the caller frees. */
+static ac_status describe(ac_frame *f, const ac_tensor *q, const ac_tensor *k, const ac_tensor *v,
+                          int mask, aci_flash *a, ac_block **slopes, ac_err *e) {
   const int alibi = mask + ALIBI - MASK;
   *slopes = NULL;
   *a = (aci_flash){.type = type_of((ac_dtype)q->dtype),
@@ -82,9 +96,10 @@ static ac_status describe(ac_frame *f, const ac_tensor *q, const ac_tensor *k, c
   }
   if (!ARG_NONE(f, alibi)) {
     const ac_tensor *s = ARG_T(f, alibi);
-    AC_TRY(ac_block_alloc(f->device, (size_t)s->numel * sizeof(double), AC_MEM_ACTIVATION, f->stream, slopes,
-                          e));
-    aci_load(ACI_C_F64, ac_block_ptr(*slopes), (ac_dtype)s->dtype, aci_data(s), s->stride[0], s->numel);
+    AC_TRY(ac_block_alloc(f->device, (size_t)s->numel * sizeof(double), AC_MEM_ACTIVATION,
+                          f->stream, slopes, e));
+    aci_load(ACI_C_F64, ac_block_ptr(*slopes), (ac_dtype)s->dtype, aci_data(s), s->stride[0],
+             s->numel);
     a->alibi = ac_block_ptr(*slopes);
   }
   return AC_OK;
@@ -98,7 +113,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   a.out = aci_data(f->out[0]);
   strides(a.out_s, f->out[0]);
   a.lse = aci_data(f->out[1]);
-  a.inference = !ac_ctx_grad_enabled(f->ctx) || !(aci_requires_grad(ARG_T(f, Q)) || aci_requires_grad(ARG_T(f, K)) || aci_requires_grad(ARG_T(f, V)));
+  a.inference = !ac_ctx_grad_enabled(f->ctx) ||
+                !(aci_requires_grad(ARG_T(f, Q)) || aci_requires_grad(ARG_T(f, K)) ||
+                  aci_requires_grad(ARG_T(f, V)));
   ac_status st = aci_flash_forward(f->team, &a, e);
   ac_block_free(slopes);
   return st;
@@ -125,20 +142,21 @@ static void grad(ac_grad *g) {
   if (g->dout[0] == NULL) return; /* lse leads nowhere */
   ac_tensor *mask = ARG_NONE(g, MASK) ? NULL : ARG_T(g, MASK),
             *slopes = ARG_NONE(g, ALIBI) ? NULL : ARG_T(g, ALIBI);
-  ac_tensor *dq = x_flash_attention_backward(&g->x, rows(&g->x, g->dout[0]), ARG_T(g, Q), ARG_T(g, K),
-                                             ARG_T(g, V), g->out[0], g->out[1], mask, ARG_F(g, DROPOUT),
-                                             ARG_B(g, CAUSAL), ARG_F(g, SCALE), &g->rng_counter, slopes, &dk, &dv);
+  ac_tensor *dq = x_flash_attention_backward(&g->x, rows(&g->x, g->dout[0]), ARG_T(g, Q),
+                                             ARG_T(g, K), ARG_T(g, V), g->out[0], g->out[1], mask,
+                                             ARG_F(g, DROPOUT), ARG_B(g, CAUSAL), ARG_F(g, SCALE),
+                                             &g->rng_counter, slopes, &dk, &dv);
   ac_grad_set(g, Q, dq);
   ac_grad_set(g, K, dk);
   ac_grad_set(g, V, dv);
 }
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
-  out[0] =
-      aci_plain_attention(x, a[Q].tensor, a[K].tensor, a[V].tensor,
-                          a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL, a[DROPOUT].f, a[CAUSAL].b,
-                          a[SCALE].f, a[GENERATOR].kind == AC_T_GENERATOR ? a[GENERATOR].generator : NULL,
-                          a[ALIBI].kind == AC_T_TENSOR ? a[ALIBI].tensor : NULL);
+  out[0] = aci_plain_attention(x, a[Q].tensor, a[K].tensor, a[V].tensor,
+                               a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL, a[DROPOUT].f,
+                               a[CAUSAL].b, a[SCALE].f,
+                               a[GENERATOR].kind == AC_T_GENERATOR ? a[GENERATOR].generator : NULL,
+                               a[ALIBI].kind == AC_T_TENSOR ? a[ALIBI].tensor : NULL);
   return 1;
 }
 
@@ -158,7 +176,8 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   if (f->out[0]->numel == 0 || f->out[1]->numel == 0) {
     for (int i = 0; i < 3; i++)
       if (f->out[i]->numel > 0)
-        memset(aci_data(f->out[i]), 0, (size_t)f->out[i]->numel * aci_dsize((ac_dtype)f->out[i]->dtype));
+        memset(aci_data(f->out[i]), 0,
+               (size_t)f->out[i]->numel * aci_dsize((ac_dtype)f->out[i]->dtype));
     return AC_OK;
   }
   AC_TRY(describe(f, ARG_T(f, B_Q), ARG_T(f, B_K), ARG_T(f, B_V), B_MASK, &a, &slopes, e));
@@ -174,15 +193,19 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   return st;
 }
 
-AC_OP(flash_attention,
-      .sig = "flash_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, dropout_p: "
-             "float, is_causal: bool, "
-             "scale: float, generator: generator?, alibi_slopes: tensor?) -> (out: tensor, lse: tensor)",
-      .shape = shape, .cpu = cpu, .grad = grad, .composed = composed, .flops = flops,
-      .save = AC_SAVE_OUT(0) | AC_SAVE_OUT(1), .hidden = true);
-AC_OP(flash_attention_backward,
-      .sig = "flash_attention_backward(dout: tensor, query: tensor, key: tensor, value: tensor, out: tensor, "
-             "lse: tensor, "
-             "attn_mask: tensor?, dropout_p: float, is_causal: bool, scale: float, generator: generator?, "
-             "alibi_slopes: tensor?) -> (dq: tensor, dk: tensor, dv: tensor)",
-      .shape = shape_back, .cpu = cpu_back, .flops = flops_back, .hidden = true);
+AC_OP(
+    flash_attention,
+    .sig =
+        "flash_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, dropout_p: "
+        "float, is_causal: bool, "
+        "scale: float, generator: generator?, alibi_slopes: tensor?) -> (out: tensor, lse: tensor)",
+    .shape = shape, .cpu = cpu, .grad = grad, .composed = composed, .flops = flops,
+    .save = AC_SAVE_OUT(0) | AC_SAVE_OUT(1), .hidden = true);
+AC_OP(
+    flash_attention_backward,
+    .sig =
+        "flash_attention_backward(dout: tensor, query: tensor, key: tensor, value: tensor, out: tensor, "
+        "lse: tensor, "
+        "attn_mask: tensor?, dropout_p: float, is_causal: bool, scale: float, generator: generator?, "
+        "alibi_slopes: tensor?) -> (dq: tensor, dk: tensor, dv: tensor)",
+    .shape = shape_back, .cpu = cpu_back, .flops = flops_back, .hidden = true);

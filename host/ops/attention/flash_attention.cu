@@ -1,5 +1,5 @@
-/* flash_attention and its backward on CUDA: converts the ops' arguments into kernel arguments (flash.cuh), and computes the
- * sums over rows that both gradient kernels need. */
+/* flash_attention and its backward on CUDA: converts the ops' arguments into kernel arguments
+ * (flash.cuh), and computes the sums over rows that both gradient kernels need. */
 #include "ops/attention/flash.cuh"
 #include "ops/cuda/warp.cuh"
 
@@ -8,12 +8,14 @@ static flash_tensor tensor_of(const ac_tensor *t) {
   const int64_t es = (int64_t)aci_dsize((ac_dtype)t->dtype);
   flash_tensor x = {aci_data(t), {t->stride[0], t->stride[1], t->stride[2]}, false};
   x.vectors = (uintptr_t)x.p % 16 == 0 && t->shape[3] * es % 16 == 0;
-  for (int d = 0; d < 3; d++) x.vectors = x.vectors && (t->shape[d] <= 1 || t->stride[d] * es % 16 == 0);
+  for (int d = 0; d < 3; d++)
+    x.vectors = x.vectors && (t->shape[d] <= 1 || t->stride[d] * es % 16 == 0);
   return x;
 }
 
-/* A call's data for a kernel: tensors (borrowed, with strides), mask and slopes, and the constants of dropout, which must draw as the
- * CPU does (random/draw.h). q and mask: numbers of the query's and of the mask's argument. */
+/* A call's data for a kernel: tensors (borrowed, with strides), mask and slopes, and the constants
+ * of dropout, which must draw as the CPU does (random/draw.h). q and mask: numbers of the query's
+ * and of the mask's argument. */
 static flash_args args_of(const ac_frame *f, int q, int mask) {
   const ac_tensor *query = f->args[q].tensor, *key = f->args[q + 1].tensor;
   const ac_value *o = f->args + mask; /* mask, dropout, causal, scale, generator, slopes */
@@ -48,8 +50,10 @@ static flash_args args_of(const ac_frame *f, int q, int mask) {
   const double p = o[1].f;
   if (p > 0) {
     a.drop = true;
-    a.drop_key = f->rng_counter.seed ^ (uint64_t)f->rng_counter.stream * 0x9E3779B97F4A7C15u; /* random/draw.h */
-    a.drop_counter = aci_counter_of(f, (uint64_t)f->rng_counter.step << 32 | f->rng_counter.ordinal);
+    /* random/draw.h */
+    a.drop_key = f->rng_counter.seed ^ (uint64_t)f->rng_counter.stream * 0x9E3779B97F4A7C15u;
+    a.drop_counter =
+        aci_counter_of(f, (uint64_t)f->rng_counter.step << 32 | f->rng_counter.ordinal);
     a.drop_below = (uint32_t)(p * 0x1p32);
     if (a.drop_below == 0) a.drop_below = 1;
     a.drop_b0 = f->rng_counter.row0;
@@ -62,17 +66,20 @@ static ac_status forward(ac_frame *f, ac_err *e) {
   if (f->out[0]->numel == 0) return AC_OK;
   flash_args a = args_of(f, 0, 3);
   if (a.drop && f->rng_counter.range[0].dim != 0)
-    return AC_FAIL(e, UNSUPPORTED, "dropout of a part of the heads or positions is not supported on this device");
+    return AC_FAIL(e, UNSUPPORTED,
+                   "dropout of a part of the heads or positions is not supported on this device");
   a.out = tensor_of(f->out[0]);
   a.lse = aci_data(f->out[1]);
-  return aci_flash_warp_fits(f, a) ? aci_flash_warp_forward(f, a, e) : aci_flash_plain_forward(f, a, e);
+  return aci_flash_warp_fits(f, a) ? aci_flash_warp_forward(f, a, e)
+                                   : aci_flash_plain_forward(f, a, e);
 }
 AC_KERNEL(cuda, flash_attention, forward)
 
 /* ---- backward ---- */
 /* A warp per query. */
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) flash_rows(const __grid_constant__ flash_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    flash_rows(const __grid_constant__ flash_args a) {
   const int lane = aci_lane();
   for (int64_t r = aci_first() / 32; r < a.b * a.hq * a.tq_pad; r += aci_step() / 32) {
     const int64_t i = r % a.tq_pad, bh = r / a.tq_pad,
@@ -85,7 +92,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) flash_rows(const __grid_cons
       const int64_t b = bh / a.hq, h = bh % a.hq;
       o += (b * a.out.s[0] + h * a.out.s[1] + i * a.out.s[2]) * es;
       g += (b * a.dout.s[0] + h * a.dout.s[1] + i * a.dout.s[2]) * es;
-      for (int64_t d = lane; d < a.d; d += 32) sum += aci_get<C>(a.dt, o, d) * aci_get<C>(a.dt, g, d);
+      for (int64_t d = lane; d < a.d; d += 32)
+        sum += aci_get<C>(a.dt, o, d) * aci_get<C>(a.dt, g, d);
       const C lse = ((const C *)a.lse)[bh * a.tq + i];
       if (lse != (C)-INFINITY) lse2 = lse * (C)1.4426950408889634074;
     }
@@ -101,7 +109,8 @@ static ac_status zeros(ac_frame *f, const ac_tensor *t, ac_err *e) {
   if (t->numel == 0) return AC_OK;
   AC_TRY(aci_cuda_enter(f->device, e));
   return aci_cuda_check(f->device,
-                        cudaMemsetAsync(aci_data(t), 0, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype),
+                        cudaMemsetAsync(aci_data(t), 0,
+                                        (size_t)t->numel * aci_dsize((ac_dtype)t->dtype),
                                         aci_cuda_stream(f->device, f->stream)),
                         "fill", e);
 }
@@ -129,7 +138,8 @@ static ac_status backward(ac_frame *f, ac_err *e) {
   ac_status st = aci_launch(f, "attention (rows)", wide ? flash_rows<double> : flash_rows<float>,
                             aci_blocks(f->device, rows * 32), e, a);
   if (st == AC_OK)
-    st = aci_flash_warp_fits(f, a) ? aci_flash_warp_backward(f, a, e) : aci_flash_plain_backward(f, a, e);
+    st = aci_flash_warp_fits(f, a) ? aci_flash_warp_backward(f, a, e)
+                                   : aci_flash_plain_backward(f, a, e);
   ac_block_free(scratch);
   return st;
 }

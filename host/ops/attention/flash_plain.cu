@@ -1,6 +1,7 @@
-/* Attention without tensor cores, forward and backward: f32 and f64, heads of any width, and 16-bit types on chips or for heads that the
- * tensor cores' kernels do not take. A block of T x T threads owns 4T queries (dK, dV: keys) and DV of their columns. Tiles of 4T keys
- * (queries) come through shared memory. A thread has 4 x 4 scores and 4 rows of its columns. Sums run in one order. */
+/* Attention without tensor cores, forward and backward: f32 and f64, heads of any width, and 16-bit
+ * types on chips or for heads that the tensor cores' kernels do not take. A block of T x T threads
+ * owns 4T queries (dK, dV: keys) and DV of their columns. Tiles of 4T keys (queries) come through
+ * shared memory. A thread has 4 x 4 scores and 4 rows of its columns. Sums run in one order. */
 #include "ops/attention/flash.cuh"
 #include "ops/cuda/warp.cuh"
 
@@ -22,12 +23,13 @@ template <> struct plain_side<double> {
 };
 #endif
 
-/* The block's own part of the work: `row` 0 .. T - 1 owns rows row + T i of a tile, `col` columns col + T j of scores and 4 col .. + 3
- * of every 4T of the output. */
+/* The block's own part of the work: `row` 0 .. T - 1 owns rows row + T i of a tile, `col` columns
+ * col + T j of scores and 4 col .. + 3 of every 4T of the output. */
 template <class C> struct plain_thread {
   enum { T = plain_side<C>::T, N = 4 * T };
   int row, col;
-  __device__ __forceinline__ plain_thread() : row((int)threadIdx.x / T), col((int)threadIdx.x % T) {}
+  __device__ __forceinline__ plain_thread()
+      : row((int)threadIdx.x / T), col((int)threadIdx.x % T) {}
 };
 /* Rows of a matrix: n of them exist. */
 template <class S> struct plain_rows {
@@ -36,7 +38,11 @@ template <class S> struct plain_rows {
 };
 template <class C, int DV> struct plain_shared {
   enum { N = 4 * plain_side<C>::T, STEP = plain_side<C>::STEP };
-  enum { SCORES = 2 * N * (STEP + 4), VALUES = STEP * DV, MOST = SCORES > VALUES ? SCORES : VALUES };
+  enum {
+    SCORES = 2 * N * (STEP + 4),
+    VALUES = STEP * DV,
+    MOST = SCORES > VALUES ? SCORES : VALUES
+  };
   aci_vector<C, 4> staged[MOST / 4];
   aci_vector<C, 4> tile[N * (N + 4) / 4]; /* scores, then weights. A row has N + 4 elements */
 };
@@ -57,9 +63,10 @@ ACI_DEVICE void plain_scores(C (&x)[4][4], plain_rows<S> left, plain_rows<S> rig
       l[row * LD + c] = row < left.n && c0 + c < d
                             ? aci_element<DT>::template load<C>(left.p[row * left.stride + c0 + c])
                             : (C)0;
-      r[row * LD + c] = row < right.n && c0 + c < d
-                            ? aci_element<DT>::template load<C>(right.p[row * right.stride + c0 + c])
-                            : (C)0;
+      r[row * LD + c] =
+          row < right.n && c0 + c < d
+              ? aci_element<DT>::template load<C>(right.p[row * right.stride + c0 + c])
+              : (C)0;
     }
     __syncthreads();
 #pragma unroll 2
@@ -82,8 +89,8 @@ ACI_DEVICE void plain_scores(C (&x)[4][4], plain_rows<S> left, plain_rows<S> rig
 
 /* o += the tile in sh times N rows of v, columns c0 .. c0 + DV of d. */
 template <int DT, class C, class S, int DV>
-ACI_DEVICE void plain_weigh(C (&o)[4][DV / plain_side<C>::T], plain_rows<S> v, int64_t c0, int64_t d,
-                            plain_shared<C, DV> &sh) {
+ACI_DEVICE void plain_weigh(C (&o)[4][DV / plain_side<C>::T], plain_rows<S> v, int64_t c0,
+                            int64_t d, plain_shared<C, DV> &sh) {
   enum { T = plain_side<C>::T, N = 4 * T, STEP = plain_side<C>::STEP };
   const plain_thread<C> me;
   C *x = (C *)sh.staged;
@@ -92,19 +99,23 @@ ACI_DEVICE void plain_weigh(C (&o)[4][DV / plain_side<C>::T], plain_rows<S> v, i
     __syncthreads(); /* the tile is written, the old contents of x were read */
     for (int i = (int)threadIdx.x; i < STEP * DV; i += T * T) {
       const int row = k0 + i / DV, c = i % DV;
-      x[i] = row < v.n && c0 + c < d ? aci_element<DT>::template load<C>(v.p[row * v.stride + c0 + c]) : (C)0;
+      x[i] = row < v.n && c0 + c < d
+                 ? aci_element<DT>::template load<C>(v.p[row * v.stride + c0 + c])
+                 : (C)0;
     }
     __syncthreads();
 #pragma unroll 1
     for (int k = 0; k < STEP; k += 4) {
       aci_vector<C, 4> w[4];
 #pragma unroll
-      for (int i = 0; i < 4; i++) w[i] = *(const aci_vector<C, 4> *)(p + (me.row + T * i) * (N + 4) + k0 + k);
+      for (int i = 0; i < 4; i++)
+        w[i] = *(const aci_vector<C, 4> *)(p + (me.row + T * i) * (N + 4) + k0 + k);
 #pragma unroll
       for (int kk = 0; kk < 4; kk++)
 #pragma unroll
         for (int c = 0; c < DV / N; c++) {
-          const aci_vector<C, 4> y = *(const aci_vector<C, 4> *)(x + (k + kk) * DV + c * N + 4 * me.col);
+          const aci_vector<C, 4> y =
+              *(const aci_vector<C, 4> *)(x + (k + kk) * DV + c * N + 4 * me.col);
 #pragma unroll
           for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -115,14 +126,15 @@ ACI_DEVICE void plain_weigh(C (&o)[4][DV / plain_side<C>::T], plain_rows<S> v, i
 }
 
 template <int DT, class C, class S, int DV>
-ACI_DEVICE void plain_put(const C (&o)[4][DV / plain_side<C>::T], const C (&by)[4], S *x, int64_t stride,
-                          int64_t rows, int64_t c0, int64_t d) {
+ACI_DEVICE void plain_put(const C (&o)[4][DV / plain_side<C>::T], const C (&by)[4], S *x,
+                          int64_t stride, int64_t rows, int64_t c0, int64_t d) {
   enum { T = plain_side<C>::T, N = 4 * T };
   const plain_thread<C> me;
   for (int i = 0; i < 4; i++)
     for (int c = 0; c < DV / T; c++) {
       const int64_t row = me.row + T * i, at = c0 + c / 4 * N + 4 * me.col + c % 4;
-      if (row < rows && at < d) x[row * stride + at] = aci_element<DT>::template store<C>(o[i][c] * by[i]);
+      if (row < rows && at < d)
+        x[row * stride + at] = aci_element<DT>::template store<C>(o[i][c] * by[i]);
     }
 }
 
@@ -149,7 +161,8 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, 2)
   __shared__ C most[N], sum[N], old[N];
   const plain_thread<C> me;
   const plain_task w((a.tq + N - 1) / N, a.hq, a.d, DV);
-  const int64_t q0 = w.tile * N, hk = w.h / (a.hq / a.hkv), keys = a.causal && q0 + N < a.tk ? q0 + N : a.tk;
+  const int64_t q0 = w.tile * N, hk = w.h / (a.hq / a.hkv),
+                keys = a.causal && q0 + N < a.tk ? q0 + N : a.tk;
   const flash_scores<C> score(a, w.b, w.h);
   const plain_rows<S> q = {flash_row<S>(a.q, w.b, w.h, q0), a.q.s[2], a.tq - q0};
   C o[4][DV / T] = {}, s[4][4];
@@ -183,8 +196,8 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, 2)
       for (int c = 0; c < EACH; c += 4) {
         const int64_t key = k0 + first + c;
         if (a.tk % 4 == 0) { /* four keys, one counter */
-          const aci_u32x4 word =
-              aci_philox(a.drop_key, (uint64_t)(score.drop + (q0 + row) * a.tk + key) / 4, a.drop_counter);
+          const aci_u32x4 word = aci_philox(
+              a.drop_key, (uint64_t)(score.drop + (q0 + row) * a.tk + key) / 4, a.drop_counter);
           for (int e = 0; e < 4; e++) p[c + e] *= score.factor(word.v[e]);
         } else {
           for (int e = 0; e < 4; e++) p[c + e] *= score.drop_one(q0 + row, key + e);
@@ -210,14 +223,16 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, 2)
       ((C *)a.lse)[(w.b * a.hq + w.h) * a.tq + q0 + row] =
           l == 0 ? (C)-INFINITY : fma(most[row], (C)0.69314718055994530942, (C)log(l));
   }
-  plain_put<DT, C, S, DV>(o, by, flash_row<S>(a.out, w.b, w.h, q0), a.out.s[2], a.tq - q0, w.c0, a.d);
+  plain_put<DT, C, S, DV>(o, by, flash_row<S>(a.out, w.b, w.h, q0), a.out.s[2], a.tq - q0, w.c0,
+                          a.d);
 }
 
 /* ---- backward ---- */
-/* Weight p of query i and key j, and its gradient, from products s and dp. With dropout p becomes the factor of V. */
+/* Weight p of query i and key j, and its gradient, from products s and dp. With dropout p becomes
+ * the factor of V. */
 template <class C>
-ACI_DEVICE void plain_grads(const flash_scores<C> &score, int64_t bh, int64_t i, int64_t j, C s, C dp, C *p,
-                            C *ds) {
+ACI_DEVICE void plain_grads(const flash_scores<C> &score, int64_t bh, int64_t i, int64_t j, C s,
+                            C dp, C *p, C *ds) {
   const flash_args &a = score.a;
   *p = *ds = 0;
   if (!score.seen(i, j)) return;
@@ -234,7 +249,8 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, DV 
   __shared__ plain_shared<C, DV> sh;
   const plain_thread<C> me;
   const plain_task w((a.tq + N - 1) / N, a.hq, a.d, DV);
-  const int64_t q0 = w.tile * N, hk = w.h / (a.hq / a.hkv), keys = a.causal && q0 + N < a.tk ? q0 + N : a.tk;
+  const int64_t q0 = w.tile * N, hk = w.h / (a.hq / a.hkv),
+                keys = a.causal && q0 + N < a.tk ? q0 + N : a.tk;
   const flash_scores<C> score(a, w.b, w.h);
   const plain_rows<S> q = {flash_row<S>(a.q, w.b, w.h, q0), a.q.s[2], a.tq - q0},
                       g = {flash_row<S>(a.dout, w.b, w.h, q0), a.dout.s[2], a.tq - q0};
@@ -247,8 +263,8 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, DV 
     for (int i = 0; i < 4; i++)
       for (int j = 0; j < 4; j++) {
         C p;
-        plain_grads(score, w.b * a.hq + w.h, q0 + me.row + T * i, k0 + me.col + T * j, s[i][j], dp[i][j], &p,
-                    &((C *)sh.tile)[(me.row + T * i) * (N + 4) + me.col + T * j]);
+        plain_grads(score, w.b * a.hq + w.h, q0 + me.row + T * i, k0 + me.col + T * j, s[i][j],
+                    dp[i][j], &p, &((C *)sh.tile)[(me.row + T * i) * (N + 4) + me.col + T * j]);
       }
     plain_weigh<DT>(o, k, w.c0, a.d, sh);
     __syncthreads(); /* the tile was read */
@@ -280,8 +296,8 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, DV 
       for (int i = 0; i < 4; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-          plain_grads(score, w.b * a.hq + h, q0 + me.col + T * j, k0 + me.row + T * i, s[i][j], dp[i][j],
-                      &tile[(me.row + T * i) * (N + 4) + me.col + T * j], &dp[i][j]);
+          plain_grads(score, w.b * a.hq + h, q0 + me.col + T * j, k0 + me.row + T * i, s[i][j],
+                      dp[i][j], &tile[(me.row + T * i) * (N + 4) + me.col + T * j], &dp[i][j]);
         }
       plain_weigh<DT>(dv, g, w.c0, a.d, sh);
       __syncthreads(); /* the tile was read */
@@ -294,18 +310,21 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, DV 
     }
   }
   const C c = (C)a.scale, by[4] = {c, c, c, c}, one[4] = {1, 1, 1, 1};
-  plain_put<DT, C, S, DV>(dk, by, flash_row<S>(a.dk, w.b, w.h, k0), a.dk.s[2], a.tk - k0, w.c0, a.d);
-  plain_put<DT, C, S, DV>(dv, one, flash_row<S>(a.dv, w.b, w.h, k0), a.dv.s[2], a.tk - k0, w.c0, a.d);
+  plain_put<DT, C, S, DV>(dk, by, flash_row<S>(a.dk, w.b, w.h, k0), a.dk.s[2], a.tk - k0, w.c0,
+                          a.d);
+  plain_put<DT, C, S, DV>(dv, one, flash_row<S>(a.dv, w.b, w.h, k0), a.dv.s[2], a.tk - k0, w.c0,
+                          a.d);
 }
 
 /* ---- launches ---- */
 template <class C>
-static ac_status launch(ac_frame *f, const char *name, void (*kernel)(flash_args), const flash_args &a,
-                        int64_t heads, int64_t length, int dv, ac_err *e) {
+static ac_status launch(ac_frame *f, const char *name, void (*kernel)(flash_args),
+                        const flash_args &a, int64_t heads, int64_t length, int dv, ac_err *e) {
   enum { T = plain_side<C>::T, N = 4 * T };
   const int64_t blocks = a.b * heads * ((length + N - 1) / N) * ((a.d + dv - 1) / dv);
   if (blocks > INT32_MAX) return AC_FAIL(e, SHAPE, "attention over %lld blocks", (long long)blocks);
-  return aci_launch(f, name, kernel, aci_shape_of_launch(dim3((unsigned)blocks), dim3(T * T)), e, a);
+  return aci_launch(f, name, kernel, aci_shape_of_launch(dim3((unsigned)blocks), dim3(T * T)), e,
+                    a);
 }
 template <int DT, class C, class S, int DV>
 static ac_status run(ac_frame *f, bool back, const flash_args &a, ac_err *e) {

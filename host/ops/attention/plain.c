@@ -11,11 +11,12 @@ static ac_tensor *repeat_heads(ac_expr *x, ac_tensor *t, int64_t hq) {
   return x_reshape(x, x_expand(x, x_unsqueeze(x, t, 2), wide, 5), flat, 4);
 }
 
-ac_tensor *aci_plain_attention(ac_expr *x, ac_tensor *q, ac_tensor *k, ac_tensor *v, ac_tensor *mask,
-                               double dropout_p, bool causal, double scale, ac_generator *gen,
-                               ac_tensor *slopes) {
+ac_tensor *aci_plain_attention(ac_expr *x, ac_tensor *q, ac_tensor *k, ac_tensor *v,
+                               ac_tensor *mask, double dropout_p, bool causal, double scale,
+                               ac_generator *gen, ac_tensor *slopes) {
   const ac_dtype dt = (ac_dtype)q->dtype, wide = dt == AC_F64 ? AC_F64 : AC_F32;
-  const ac_operand zero = F(0), low = F(-1e30); /* finite, so that a row with no key left has a softmax to drop */
+  /* finite, so that a row with no key left has a softmax to drop */
+  const ac_operand zero = F(0), low = F(-1e30);
   if (dt != wide) {
     q = x_cast(x, q, wide);
     k = x_cast(x, k, wide);
@@ -31,7 +32,8 @@ ac_tensor *aci_plain_attention(ac_expr *x, ac_tensor *q, ac_tensor *k, ac_tensor
   } else if (mask != NULL) {
     if (mask->dtype != wide) mask = x_cast(x, mask, wide);
     hidden = x_eq(x, T(mask), F(-(double)INFINITY));
-    s = x_add(x, T(s), T(x_masked_fill(x, mask, hidden, zero)), (ac_scalar){.kind = AC_SCALAR_INT, .i = 1});
+    s = x_add(x, T(s), T(x_masked_fill(x, mask, hidden, zero)),
+              (ac_scalar){.kind = AC_SCALAR_INT, .i = 1});
   }
   if (slopes != NULL && s != NULL) {
     const int64_t per_head[4] = {1, slopes->numel, 1, 1};

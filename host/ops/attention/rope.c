@@ -19,8 +19,8 @@ enum { TABLE_STEP = 16, PAIRS = 256, SPARSE = 4 };
 enum { X, THETA, INTERLEAVED, OFFSET, POSITIONS, INV_FREQ, SCALING, FACTOR, LOW, HIGH, ORIGINAL };
 static const int64_t most_positions = (int64_t)1 << 40;
 
-/* The order of dims in memory is kept, so that a transposed input gives an output that can be transposed back
-   into a view. */
+/* The order of dims in memory is kept, so that a transposed input gives an output that can be
+   transposed back into a view. */
 static void dense_like(const ac_tensor *x, int64_t *stride) {
   int order[AC_MAX_DIMS], n = x->ndim;
   bool ok = x->stride[n - 1] == 1 && x->numel > 0;
@@ -46,14 +46,15 @@ static ac_status check_positions(const ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, X), *p = ARG_T(f, POSITIONS);
   const int64_t t = x->shape[x->ndim - 2];
   char a[128], b[128];
-  bool fits =
-      p->ndim == 1 || (p->ndim == 2 && x->ndim > 2 && (p->shape[0] == 1 || p->shape[0] == x->shape[0]));
+  bool fits = p->ndim == 1 ||
+              (p->ndim == 2 && x->ndim > 2 && (p->shape[0] == 1 || p->shape[0] == x->shape[0]));
   AC_TRY(aci_index_dtype(f, POSITIONS, e));
   if (!fits || p->shape[p->ndim - 1] != t)
-    return AC_FAIL(e, SHAPE,
-                   "positions of shape %s do not fit x %s: it takes (%lld), or one such row per first dim",
-                   aci_shape_str(p->ndim, p->shape, a, sizeof a),
-                   aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)t);
+    return AC_FAIL(
+        e, SHAPE,
+        "positions of shape %s do not fit x %s: it takes (%lld), or one such row per first dim",
+        aci_shape_str(p->ndim, p->shape, a, sizeof a),
+        aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)t);
   if (ARG_I(f, OFFSET) != 0) return AC_FAIL(e, INVALID, "offset and positions exclude each other");
   return AC_OK;
 }
@@ -61,7 +62,8 @@ static ac_status check_positions(const ac_frame *f, ac_err *e) {
 static ac_status check_frequencies(const ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, X);
   char a[128];
-  if (!(ARG_F(f, THETA) > 0)) return AC_FAIL(e, INVALID, "theta must be positive, got %g", ARG_F(f, THETA));
+  if (!(ARG_F(f, THETA) > 0))
+    return AC_FAIL(e, INVALID, "theta must be positive, got %g", ARG_F(f, THETA));
   if (!ARG_NONE(f, INV_FREQ)) {
     const ac_tensor *w = ARG_T(f, INV_FREQ);
     if (!ac_dtype_is_float((ac_dtype)w->dtype))
@@ -69,15 +71,18 @@ static ac_status check_frequencies(const ac_frame *f, ac_err *e) {
                      ac_dtype_name((ac_dtype)w->dtype));
     if (w->ndim != 1 || 2 * w->shape[0] != x->shape[x->ndim - 1])
       return AC_FAIL(e, SHAPE, "inv_freq has shape %s, but x has %lld pairs",
-                     aci_shape_str(w->ndim, w->shape, a, sizeof a), (long long)x->shape[x->ndim - 1] / 2);
+                     aci_shape_str(w->ndim, w->shape, a, sizeof a),
+                     (long long)x->shape[x->ndim - 1] / 2);
     if (ARG_I(f, SCALING) != AC_ROPE_SCALING_NONE)
       return AC_FAIL(e, INVALID, "inv_freq is used as it is: it excludes scaling");
   }
   if (ARG_I(f, SCALING) == AC_ROPE_SCALING_NONE) return AC_OK;
   if (!(ARG_F(f, FACTOR) > 0))
     return AC_FAIL(e, INVALID, "scaling_factor must be positive, got %g", ARG_F(f, FACTOR));
-  if (ARG_I(f, SCALING) == AC_ROPE_SCALING_LLAMA3 && !(ARG_F(f, LOW) > 0 && ARG_F(f, HIGH) > ARG_F(f, LOW)))
-    return AC_FAIL(e, INVALID, "high_freq_factor %g must be above low_freq_factor %g, and both positive",
+  if (ARG_I(f, SCALING) == AC_ROPE_SCALING_LLAMA3 &&
+      !(ARG_F(f, LOW) > 0 && ARG_F(f, HIGH) > ARG_F(f, LOW)))
+    return AC_FAIL(e, INVALID,
+                   "high_freq_factor %g must be above low_freq_factor %g, and both positive",
                    ARG_F(f, HIGH), ARG_F(f, LOW));
   if (ARG_I(f, ORIGINAL) < 1)
     return AC_FAIL(e, INVALID, "original_max_position must be positive, got %lld",
@@ -102,8 +107,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out_strided(f, (ac_dtype)x->dtype, x->ndim, x->shape, stride, e);
 }
 
-/* Tables hold (n_angles, 2, half): cosines, then sines, in the compute type. Without positions, or if they are
-   close together, angle k belongs to position first + k. Otherwise it belongs to row k of positions. */
+/* Tables hold (n_angles, 2, half): cosines, then sines, in the compute type. Without positions, or
+   if they are close together, angle k belongs to position first + k. Otherwise it belongs to row k
+   of positions. */
 typedef struct rope_job {
   const ac_tensor *x, *y;
   aci_ctype ct;
@@ -142,7 +148,8 @@ static void put_angle(const rope_job *j, int64_t k, int64_t i, double c, double 
   }
 }
 
-/* Every 16th absolute position is computed exactly, those between by rotating on from it: a function of the position alone. */
+/* Every 16th absolute position is computed exactly, those between by rotating on from it: a
+ * function of the position alone. */
 static void fill_table(void *arg, int64_t begin, int64_t end) {
   const rope_job *j = arg;
   for (int64_t i = begin; i < end; i++) {
@@ -150,7 +157,8 @@ static void fill_table(void *arg, int64_t begin, int64_t end) {
     double c = 1, s = 0;
     for (int64_t k = 0; k < j->n_angles; k++) {
       const int64_t to = j->dense ? j->first + k : j->positions[k], exact = to - to % TABLE_STEP;
-      const bool on = j->dense && k > 0 && to > exact; /* c and s hold the previous position's values */
+      /* c and s hold the previous position's values */
+      const bool on = j->dense && k > 0 && to > exact;
       if (!on) {
         c = cos((double)exact * w);
         s = sin((double)exact * w);
@@ -165,14 +173,15 @@ static void fill_table(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-#define TURN(NAME, T)                                                                                  \
-  AC_ISA_FN(NAME, (int64_t n, T *restrict a, T *restrict b, const T *restrict c, const T *restrict s), \
-            (n, a, b, c, s)) {                                                                         \
-    for (int64_t i = 0; i < n; i++) {                                                                  \
-      T p = a[i] * c[i] - b[i] * s[i], q = b[i] * c[i] + a[i] * s[i];                                  \
-      a[i] = p;                                                                                        \
-      b[i] = q;                                                                                        \
-    }                                                                                                  \
+#define TURN(NAME, T)                                                                            \
+  AC_ISA_FN(NAME,                                                                                \
+            (int64_t n, T *restrict a, T *restrict b, const T *restrict c, const T *restrict s), \
+            (n, a, b, c, s)) {                                                                   \
+    for (int64_t i = 0; i < n; i++) {                                                            \
+      T p = a[i] * c[i] - b[i] * s[i], q = b[i] * c[i] + a[i] * s[i];                            \
+      a[i] = p;                                                                                  \
+      b[i] = q;                                                                                  \
+    }                                                                                            \
   }
 TURN(turn_f32, float)
 TURN(turn_f64, double)
@@ -228,15 +237,15 @@ static ac_status rotate(ac_frame *f, double sign, ac_err *e) {
   ac_block *block = NULL, *indices = NULL;
   if (x->numel == 0) return AC_OK;
   rope_job j = {.x = x,
-           .y = f->out[0],
-           .ct = aci_ctype_of((ac_dtype)x->dtype),
-           .interleaved = ARG_B(f, INTERLEAVED),
-           .dense = true,
-           .t = x->shape[x->ndim - 2],
-           .half = x->shape[x->ndim - 1] / 2,
-           .first = ARG_I(f, OFFSET),
-           .n_angles = x->shape[x->ndim - 2],
-           .sign = sign};
+                .y = f->out[0],
+                .ct = aci_ctype_of((ac_dtype)x->dtype),
+                .interleaved = ARG_B(f, INTERLEAVED),
+                .dense = true,
+                .t = x->shape[x->ndim - 2],
+                .half = x->shape[x->ndim - 1] / 2,
+                .first = ARG_I(f, OFFSET),
+                .n_angles = x->shape[x->ndim - 2],
+                .sign = sign};
   if (!ARG_NONE(f, POSITIONS)) {
     const ac_tensor *p = ARG_T(f, POSITIONS);
     AC_TRY(aci_index_values(f, POSITIONS, most_positions, "positions", &j.positions, &indices, e));
@@ -263,24 +272,31 @@ static ac_status cpu(ac_frame *f, ac_err *e) { return rotate(f, 1, e); }
 static ac_status cpu_back(ac_frame *f, ac_err *e) { return rotate(f, -1, e); }
 
 static ac_tensor *tensor_at(const ac_grad *g, int i) { return ARG_NONE(g, i) ? NULL : ARG_T(g, i); }
-#define SAME_ARGUMENTS                                                                                       \
-  ARG_F(g, THETA), ARG_B(g, INTERLEAVED), ARG_I(g, OFFSET), tensor_at(g, POSITIONS), tensor_at(g, INV_FREQ), \
-      (int)ARG_I(g, SCALING), ARG_F(g, FACTOR), ARG_F(g, LOW), ARG_F(g, HIGH), ARG_I(g, ORIGINAL)
-static void grad(ac_grad *g) { ac_grad_set(g, X, x_rope_backward(&g->x, g->dout[0], SAME_ARGUMENTS)); }
+#define SAME_ARGUMENTS                                                                 \
+  ARG_F(g, THETA), ARG_B(g, INTERLEAVED), ARG_I(g, OFFSET), tensor_at(g, POSITIONS),   \
+      tensor_at(g, INV_FREQ), (int)ARG_I(g, SCALING), ARG_F(g, FACTOR), ARG_F(g, LOW), \
+      ARG_F(g, HIGH), ARG_I(g, ORIGINAL)
+static void grad(ac_grad *g) {
+  ac_grad_set(g, X, x_rope_backward(&g->x, g->dout[0], SAME_ARGUMENTS));
+}
 static void grad_back(ac_grad *g) { ac_grad_set(g, X, x_rope(&g->x, g->dout[0], SAME_ARGUMENTS)); }
 
-AC_OP(rope,
-      .sig = "rope(x: tensor, theta: float = 10000, interleaved: bool = false, offset: int = 0, positions: "
-             "tensor?, "
-             "inv_freq: tensor?, scaling: enum(none|linear|llama3) = none, scaling_factor: float = 1, "
-             "low_freq_factor: float = 1, high_freq_factor: float = 4, original_max_position: int = 8192) -> "
-             "tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(POSITIONS) | AC_SAVE_IN(INV_FREQ),
-      .flops_per_element = 3);
-AC_OP(rope_backward,
-      .sig = "rope_backward(dy: tensor, theta: float, interleaved: bool, offset: int, positions: tensor?, "
-             "inv_freq: tensor?, scaling: enum(none|linear|llama3), scaling_factor: float, low_freq_factor: "
-             "float, "
-             "high_freq_factor: float, original_max_position: int) -> tensor",
-      .shape = shape, .cpu = cpu_back, .grad = grad_back,
-      .save = AC_SAVE_IN(POSITIONS) | AC_SAVE_IN(INV_FREQ), .hidden = true);
+AC_OP(
+    rope,
+    .sig =
+        "rope(x: tensor, theta: float = 10000, interleaved: bool = false, offset: int = 0, positions: "
+        "tensor?, "
+        "inv_freq: tensor?, scaling: enum(none|linear|llama3) = none, scaling_factor: float = 1, "
+        "low_freq_factor: float = 1, high_freq_factor: float = 4, original_max_position: int = 8192) -> "
+        "tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(POSITIONS) | AC_SAVE_IN(INV_FREQ),
+    .flops_per_element = 3);
+AC_OP(
+    rope_backward,
+    .sig =
+        "rope_backward(dy: tensor, theta: float, interleaved: bool, offset: int, positions: tensor?, "
+        "inv_freq: tensor?, scaling: enum(none|linear|llama3), scaling_factor: float, low_freq_factor: "
+        "float, "
+        "high_freq_factor: float, original_max_position: int) -> tensor",
+    .shape = shape, .cpu = cpu_back, .grad = grad_back,
+    .save = AC_SAVE_IN(POSITIONS) | AC_SAVE_IN(INV_FREQ), .hidden = true);

@@ -1,6 +1,6 @@
-/* rope and its backward on CUDA. Angles are double, one sine and cosine per pair and position, as in rope.c's table at its exact
- * positions. Each position is computed once, into a table that all heads read, because a double's power and sine cost more than everything
- * else together. */
+/* rope and its backward on CUDA. Angles are double, one sine and cosine per pair and position, as
+ * in rope.c's table at its exact positions. Each position is computed once, into a table that all
+ * heads read, because a double's power and sine cost more than everything else together. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 
@@ -13,7 +13,8 @@ struct rope_args {
   ac_dtype dt, positions_dt, inv_freq_dt;
   int ndim, scaling;
   int64_t n, t, half, offset, entries, per_batch, positions_stride[2], inv_freq_stride;
-  int64_t shape[AC_MAX_DIMS], x_stride[AC_MAX_DIMS], y_stride[AC_MAX_DIMS]; /* rows: without the last dim */
+  /* rows: without the last dim */
+  int64_t shape[AC_MAX_DIMS], x_stride[AC_MAX_DIMS], y_stride[AC_MAX_DIMS];
   int64_t x_last, y_last;
   double theta, factor, low, high, original, sign;
   bool interleaved;
@@ -32,7 +33,8 @@ ACI_DEVICE double frequency(const rope_args &a, int64_t i) {
 }
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) rope_table(const __grid_constant__ rope_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    rope_table(const __grid_constant__ rope_args a) {
   for (int64_t k = aci_first(); k < a.entries * a.t * a.half; k += aci_step()) {
     const int64_t i = k % a.half, at = k / a.half, p = at % a.t;
     int64_t position = a.offset + p;
@@ -51,7 +53,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) rope_table(const __grid_cons
   }
 }
 
-/* V neighbouring pairs a thread: as vectors of 16 bytes (halves apart, dt and strides allowing), or one. */
+/* V neighbouring pairs a thread: as vectors of 16 bytes (halves apart, dt and strides allowing), or
+ * one. */
 template <int DT, class C>
 static __global__ void __launch_bounds__(ACI_BLOCK) rope_turn(const __grid_constant__ rope_args a) {
   typedef typename aci_element<DT>::bits S;
@@ -74,7 +77,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) rope_turn(const __grid_const
 #pragma unroll
     for (int j = 0; j < V; j++) {
       const C c = cs[j / 4].v[j % 4], z = sn[j / 4].v[j % 4];
-      const C uj = aci_element<DT>::template load<C>(u.v[j]), vj = aci_element<DT>::template load<C>(v.v[j]);
+      const C uj = aci_element<DT>::template load<C>(u.v[j]),
+              vj = aci_element<DT>::template load<C>(v.v[j]);
       p.v[j] = aci_element<DT>::template store<C>(uj * c - vj * z);
       q.v[j] = aci_element<DT>::template store<C>(vj * c + uj * z);
     }
@@ -83,12 +87,14 @@ static __global__ void __launch_bounds__(ACI_BLOCK) rope_turn(const __grid_const
   }
 }
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) rope_turn_any(const __grid_constant__ rope_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    rope_turn_any(const __grid_constant__ rope_args a) {
   for (int64_t k = aci_first(); k < a.n; k += aci_step()) { /* (row, pair) */
     const int64_t i = k % a.half, r = k / a.half, entry = a.entries > 1 ? r / a.per_batch : 0;
     const C *const table = (const C *)a.table + (entry * a.t + r % a.t) * 2 * a.half + i;
     const C cs = table[0], sn = table[a.half];
-    const int64_t first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : i + a.half;
+    const int64_t first = a.interleaved ? 2 * i : i,
+                  second = a.interleaved ? 2 * i + 1 : i + a.half;
     const int64_t xo = aci_element_offset(r, a.ndim, a.shape, a.x_stride),
                   yo = aci_element_offset(r, a.ndim, a.shape, a.y_stride);
     const C u = aci_get<C>(a.dt, a.x, xo + first * a.x_last),
@@ -107,17 +113,21 @@ static bool in_vectors(const rope_args &a, const void *p, const int64_t *stride,
 }
 static ac_status turn(ac_frame *f, const rope_args &a, ac_err *e) {
   const unsigned blocks = aci_blocks(f->device, a.n), short_blocks = aci_blocks(f->device, a.n / 8);
-  const bool vectors =
-      !a.interleaved && in_vectors(a, a.x, a.x_stride, a.x_last) && in_vectors(a, a.y, a.y_stride, a.y_last);
+  const bool vectors = !a.interleaved && in_vectors(a, a.x, a.x_stride, a.x_last) &&
+                       in_vectors(a, a.y, a.y_stride, a.y_last);
   if (a.dt == AC_F64) return aci_launch(f, "rope", rope_turn_any<double>, blocks, e, a);
-  if (vectors && a.dt == AC_F32) return aci_launch(f, "rope", rope_turn<AC_F32, float>, blocks, e, a);
-  if (vectors && a.dt == AC_BF16) return aci_launch(f, "rope", rope_turn<AC_BF16, float>, short_blocks, e, a);
-  if (vectors && a.dt == AC_F16) return aci_launch(f, "rope", rope_turn<AC_F16, float>, short_blocks, e, a);
+  if (vectors && a.dt == AC_F32)
+    return aci_launch(f, "rope", rope_turn<AC_F32, float>, blocks, e, a);
+  if (vectors && a.dt == AC_BF16)
+    return aci_launch(f, "rope", rope_turn<AC_BF16, float>, short_blocks, e, a);
+  if (vectors && a.dt == AC_F16)
+    return aci_launch(f, "rope", rope_turn<AC_F16, float>, short_blocks, e, a);
   return aci_launch(f, "rope", rope_turn_any<float>, blocks, e, a);
 }
 
-/* x (..., t, 2 half) -> y: first a table (entries, t, half) of cosines and sines, then every pair is turned by its entry. entries is 1
- * unless positions differ by batch entry. sign -1 turns back, which is the gradient. */
+/* x (..., t, 2 half) -> y: first a table (entries, t, half) of cosines and sines, then every pair
+ * is turned by its entry. entries is 1 unless positions differ by batch entry. sign -1 turns back,
+ * which is the gradient. */
 static ac_status rotate(ac_frame *f, double sign, ac_err *e) {
   const ac_value *v = f->args;
   const ac_tensor *x = v[X].tensor, *y = f->out[0];

@@ -32,31 +32,36 @@ static ac_status check(const ac_value *a, ac_err *e) {
                    ac_dtype_name((ac_dtype)q->dtype), ac_dtype_name((ac_dtype)k->dtype),
                    ac_dtype_name((ac_dtype)v->dtype));
   if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2)
-    return AC_FAIL(e, SHAPE, "query, key and value need at least 2 dims, got shapes %s, %s and %s", s, t, u);
+    return AC_FAIL(e, SHAPE, "query, key and value need at least 2 dims, got shapes %s, %s and %s",
+                   s, t, u);
   if (q->shape[q->ndim - 1] != k->shape[k->ndim - 1])
     return AC_FAIL(e, SHAPE, "query %s and key %s differ in their last dim", s, t);
   if (k->shape[k->ndim - 2] != v->shape[v->ndim - 2])
     return AC_FAIL(e, SHAPE, "key %s and value %s differ in their number of positions", t, u);
   if (a[GQA].b) {
-    int64_t h = q->ndim > 2 ? q->shape[q->ndim - 3] : 1, hk = k->ndim > 2 ? k->shape[k->ndim - 3] : 1;
-    if (q->ndim < 3 || k->ndim != q->ndim || v->ndim != q->ndim || hk != v->shape[v->ndim - 3] || hk == 0 ||
-        h % hk != 0)
-      return AC_FAIL(e, SHAPE,
-                     "enable_gqa: query %s must have a multiple of the heads of key %s and value %s",
-                     s, t, u);
+    int64_t h = q->ndim > 2 ? q->shape[q->ndim - 3] : 1,
+            hk = k->ndim > 2 ? k->shape[k->ndim - 3] : 1;
+    if (q->ndim < 3 || k->ndim != q->ndim || v->ndim != q->ndim || hk != v->shape[v->ndim - 3] ||
+        hk == 0 || h % hk != 0)
+      return AC_FAIL(
+          e, SHAPE, "enable_gqa: query %s must have a multiple of the heads of key %s and value %s",
+          s, t, u);
   }
   if (!(a[DROPOUT].f >= 0 && a[DROPOUT].f <= 1))
     return AC_FAIL(e, INVALID, "dropout_p must lie between 0 and 1, got %g", a[DROPOUT].f);
-  if (m != NULL && a[CAUSAL].b) return AC_FAIL(e, INVALID, "is_causal and attn_mask exclude each other");
+  if (m != NULL && a[CAUSAL].b)
+    return AC_FAIL(e, INVALID, "is_causal and attn_mask exclude each other");
   if (m != NULL && m->dtype != AC_BOOL && !ac_dtype_is_float((ac_dtype)m->dtype))
-    return AC_FAIL(e, DTYPE, "attn_mask must be bool or float, got %s", ac_dtype_name((ac_dtype)m->dtype));
+    return AC_FAIL(e, DTYPE, "attn_mask must be bool or float, got %s",
+                   ac_dtype_name((ac_dtype)m->dtype));
   return AC_OK;
 }
 
 static ac_status check_slopes(const ac_tensor *slopes, int64_t heads, ac_err *e) {
   char s[128];
   if (!ac_dtype_is_float((ac_dtype)slopes->dtype))
-    return AC_FAIL(e, DTYPE, "alibi_slopes must be floats, got %s", ac_dtype_name((ac_dtype)slopes->dtype));
+    return AC_FAIL(e, DTYPE, "alibi_slopes must be floats, got %s",
+                   ac_dtype_name((ac_dtype)slopes->dtype));
   if (slopes->ndim != 1 || slopes->shape[0] != heads)
     return AC_FAIL(e, SHAPE, "alibi_slopes has shape %s, but there are %lld heads",
                    aci_shape_str(slopes->ndim, slopes->shape, s, sizeof s), (long long)heads);
@@ -64,7 +69,8 @@ static ac_status check_slopes(const ac_tensor *slopes, int64_t heads, ac_err *e)
 }
 
 /* t as (b, h, n, d): lead broadcasts to the leading dims of all three. */
-static ac_tensor *as4(ac_expr *x, ac_tensor *t, int n_lead, const int64_t *lead, int64_t b, bool gqa) {
+static ac_tensor *as4(ac_expr *x, ac_tensor *t, int n_lead, const int64_t *lead, int64_t b,
+                      bool gqa) {
   int64_t s[AC_MAX_DIMS], heads = n_lead > 0 ? lead[n_lead - 1] : 1;
   bool same = t->ndim == n_lead + 2;
   if (gqa) heads = t->shape[t->ndim - 3];
@@ -80,7 +86,8 @@ static ac_tensor *as4(ac_expr *x, ac_tensor *t, int n_lead, const int64_t *lead,
 }
 
 /* The mask with four dims or fewer, which broadcast as they are. */
-static ac_tensor *mask4(ac_expr *x, ac_tensor *m, int n_lead, const int64_t *lead, const int64_t *four) {
+static ac_tensor *mask4(ac_expr *x, ac_tensor *m, int n_lead, const int64_t *lead,
+                        const int64_t *four) {
   int64_t s[AC_MAX_DIMS];
   char a[128], b[128];
   int nd = n_lead + 2;
@@ -88,18 +95,20 @@ static ac_tensor *mask4(ac_expr *x, ac_tensor *m, int n_lead, const int64_t *lea
   s[n_lead] = four[2];
   s[n_lead + 1] = four[3];
   bool fits = m->ndim <= nd;
-  for (int d = 0; fits && d < m->ndim; d++) fits = m->shape[d] == 1 || m->shape[d] == s[nd - m->ndim + d];
+  for (int d = 0; fits && d < m->ndim; d++)
+    fits = m->shape[d] == 1 || m->shape[d] == s[nd - m->ndim + d];
   if (!fits) {
-    x->st = AC_FAIL(x->e, SHAPE, "attn_mask of shape %s does not broadcast to %s",
-                    aci_shape_str(m->ndim, m->shape, a, sizeof a), aci_shape_str(nd, s, b, sizeof b));
+    x->st =
+        AC_FAIL(x->e, SHAPE, "attn_mask of shape %s does not broadcast to %s",
+                aci_shape_str(m->ndim, m->shape, a, sizeof a), aci_shape_str(nd, s, b, sizeof b));
     return NULL;
   }
   if (n_lead == 2 || m->ndim <= 2) return m;
   return x_reshape(x, x_expand(x, m, s, nd), four, 4);
 }
 
-/* Leading dims are broadcast and joined to (batch, heads), which flash_attention takes, and restored at the end. With gqa the heads of key and
- * value keep their smaller number. */
+/* Leading dims are broadcast and joined to (batch, heads), which flash_attention takes, and
+ * restored at the end. With gqa the heads of key and value keep their smaller number. */
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *q = a[Q].tensor, *k = a[K].tensor, *v = a[V].tensor,
             *m = a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL,
@@ -118,7 +127,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     lead[d] = 1;
     for (int i = 0; i < 3; i++) {
       int j = d - (n - (ts[i]->ndim - 2));
-      if (j < 0 || (gqa && d == n - 1 && i > 0) || ts[i]->shape[j] == lead[d] || ts[i]->shape[j] == 1)
+      if (j < 0 || (gqa && d == n - 1 && i > 0) || ts[i]->shape[j] == lead[d] ||
+          ts[i]->shape[j] == 1)
         continue;
       if (lead[d] != 1) {
         char s[128], t[128];
@@ -146,7 +156,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const bool bias_grad = x->ctx->grad_enabled && ((m != NULL && aci_requires_grad(m)) ||
                                                   (slopes != NULL && aci_requires_grad(slopes)));
   /* a device may come without a fused kernel */
-  const bool flash = !aci_is_accelerator(q->device) || ac_op_find(x->ctx, "flash_attention")->kernel[q->device->kind] != NULL;
+  const bool flash = !aci_is_accelerator(q->device) ||
+                     ac_op_find(x->ctx, "flash_attention")->kernel[q->device->kind] != NULL;
   ac_tensor *y;
   if (!flash || bias_grad || dv != dk || dk == 0 || tk == 0)
     y = aci_plain_attention(x, q, k, v, m, p, a[CAUSAL].b, scale, gen, slopes);
@@ -160,9 +171,11 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(scaled_dot_product_attention,
-      .sig = "scaled_dot_product_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, "
-             "dropout_p: float = 0, "
-             "is_causal: bool = false, scale: float?, enable_gqa: bool = false, generator: generator?, "
-             "alibi_slopes: tensor?) -> tensor",
-      .composed = composed, .autocast = AC_CAST_LOWER);
+AC_OP(
+    scaled_dot_product_attention,
+    .sig =
+        "scaled_dot_product_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, "
+        "dropout_p: float = 0, "
+        "is_causal: bool = false, scale: float?, enable_gqa: bool = false, generator: generator?, "
+        "alibi_slopes: tensor?) -> tensor",
+    .composed = composed, .autocast = AC_CAST_LOWER);

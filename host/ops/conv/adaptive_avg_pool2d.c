@@ -12,5 +12,6 @@ static ac_status shape(ac_frame *f, ac_err *e) { return aci_adaptive_avg_pool_sh
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_adaptive_avg_pool_run(f, 2, e); }
 static void grad(ac_grad *g) { aci_adaptive_avg_pool_grad(g, 2); }
 
-AC_OP(adaptive_avg_pool2d, .sig = "adaptive_avg_pool2d(x: tensor, output_size: ints|none) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad);
+AC_OP(adaptive_avg_pool2d,
+      .sig = "adaptive_avg_pool2d(x: tensor, output_size: ints|none) -> tensor", .shape = shape,
+      .cpu = cpu, .grad = grad);

@@ -12,6 +12,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) { return aci_adaptive_max_pool_run(
 static void grad(ac_grad *g) { aci_adaptive_max_pool_grad(g, 2); }
 
 AC_OP(adaptive_max_pool2d,
-      .sig = "adaptive_max_pool2d(x: tensor, output_size: ints|none, return_indices: bool = false) -> "
-             "(values: tensor, indices: tensor?)",
+      .sig =
+          "adaptive_max_pool2d(x: tensor, output_size: ints|none, return_indices: bool = false) -> "
+          "(values: tensor, indices: tensor?)",
       .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0));

@@ -10,8 +10,10 @@ static ac_status shape(ac_frame *f, ac_err *e) { return aci_avg_pool_shape(f, 1,
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_avg_pool_run(f, 1, e); }
 static void grad(ac_grad *g) { aci_avg_pool_grad(g, 1); }
 
-AC_OP(avg_pool1d,
-      .sig = "avg_pool1d(x: tensor, kernel_size: ints, stride: ints?, padding: ints = [0], ceil_mode: bool = "
-             "false, "
-             "count_include_pad: bool = true) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad);
+AC_OP(
+    avg_pool1d,
+    .sig =
+        "avg_pool1d(x: tensor, kernel_size: ints, stride: ints?, padding: ints = [0], ceil_mode: bool = "
+        "false, "
+        "count_include_pad: bool = true) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad);

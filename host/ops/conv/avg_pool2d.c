@@ -12,8 +12,10 @@ static ac_status shape(ac_frame *f, ac_err *e) { return aci_avg_pool_shape(f, 2,
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_avg_pool_run(f, 2, e); }
 static void grad(ac_grad *g) { aci_avg_pool_grad(g, 2); }
 
-AC_OP(avg_pool2d,
-      .sig = "avg_pool2d(x: tensor, kernel_size: ints, stride: ints?, padding: ints = [0], ceil_mode: bool = "
-             "false, "
-             "count_include_pad: bool = true, divisor_override: int?) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad);
+AC_OP(
+    avg_pool2d,
+    .sig =
+        "avg_pool2d(x: tensor, kernel_size: ints, stride: ints?, padding: ints = [0], ceil_mode: bool = "
+        "false, "
+        "count_include_pad: bool = true, divisor_override: int?) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad);

@@ -1,7 +1,7 @@
-/* avg_pool_backward: dx of avg_pool1d, avg_pool2d and the adaptive ones: every dy, divided as its window's
-   sum was, added to the elements of its window. size is the shape of x. space counts the pooled dims. adaptive:
-   kernel_size is the output size.
-   dy (like the pool's result) -> dx (size). gradient: ddy = the pool of ddx. */
+/* avg_pool_backward: dx of avg_pool1d, avg_pool2d and the adaptive ones: every dy, divided as its
+   window's sum was, added to the elements of its window. size is the shape of x. space counts the
+   pooled dims. adaptive: kernel_size is the output size. dy (like the pool's result) -> dx (size).
+   gradient: ddy = the pool of ddx. */
 #include "ops/conv/pool.h"
 
 static ac_status make(const ac_frame *f, aci_pool *p, ac_err *e) {
@@ -28,7 +28,8 @@ static void grad(ac_grad *g) {
   ac_tensor *t = g->dout[0];
   const ac_value *k = &g->args[2], *stride = &g->args[3], *pad = &g->args[4];
   const bool one = ARG_I(g, 9) == 1, ceil_mode = ARG_B(g, 5), count = ARG_B(g, 6);
-  if (ARG_B(g, 8)) t = one ? x_adaptive_avg_pool1d(ex, t, LIST(k)) : x_adaptive_avg_pool2d(ex, t, LIST(k));
+  if (ARG_B(g, 8))
+    t = one ? x_adaptive_avg_pool1d(ex, t, LIST(k)) : x_adaptive_avg_pool2d(ex, t, LIST(k));
   else if (one) t = x_avg_pool1d(ex, t, LIST(k), LIST(stride), LIST(pad), ceil_mode, count);
   else
     t = x_avg_pool2d(ex, t, LIST(k), LIST(stride), LIST(pad), ceil_mode, count,
@@ -36,8 +37,10 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, t);
 }
 
-AC_OP(avg_pool_backward,
-      .sig = "avg_pool_backward(dy: tensor, size: shape, kernel_size: ints|none, stride: ints, padding: ints, "
-             "ceil_mode: bool, "
-             "count_include_pad: bool, divisor_override: int?, adaptive: bool, space: int) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .hidden = true);
+AC_OP(
+    avg_pool_backward,
+    .sig =
+        "avg_pool_backward(dy: tensor, size: shape, kernel_size: ints|none, stride: ints, padding: ints, "
+        "ceil_mode: bool, "
+        "count_include_pad: bool, divisor_override: int?, adaptive: bool, space: int) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .hidden = true);

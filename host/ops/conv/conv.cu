@@ -1,5 +1,6 @@
-/* Convolutions, their gradients and transposed convolutions on CUDA. Reads the call, lays operands out in runs, and chooses cuDNN if
- * installed, products of matrices, kernels for few channels, or the tiles of conv_gemm.cu. */
+/* Convolutions, their gradients and transposed convolutions on CUDA. Reads the call, lays operands
+ * out in runs, and chooses cuDNN if installed, products of matrices, kernels for few channels, or
+ * the tiles of conv_gemm.cu. */
 #include "ops/conv/conv.cuh"
 
 #include "ops/cuda/launch.cuh"
@@ -16,9 +17,9 @@ ac_status aci_cuda_conv_bias(ac_frame *f, const aci_conv_call *k, ac_err *e) {
   const unsigned blocks = aci_blocks(f->device, k->numel);
   const int64_t channels = k->c.groups * (k->kind == ACI_CONV_INPUT ? k->c.ci : k->c.co);
   const size_t size = aci_dsize(k->dt);
-#define BIAS(S)                                                                                       \
-  aci_launch(f, "bias", bias_kernel<S>, blocks, e, (S *)k->y, (const S *)k->bias, k->numel, k->plane, \
-             channels)
+#define BIAS(S)                                                                             \
+  aci_launch(f, "bias", bias_kernel<S>, blocks, e, (S *)k->y, (const S *)k->bias, k->numel, \
+             k->plane, channels)
   return size == 2 ? BIAS(uint16_t) : size == 4 ? BIAS(uint32_t) : BIAS(uint64_t);
 #undef BIAS
 }
@@ -28,14 +29,16 @@ ac_status aci_cuda_conv_bias(ac_frame *f, const aci_conv_call *k, ac_err *e) {
 #else
 #define ACI_CONV_PRODUCT aci_cuda_product_lt
 #endif
-/* A kernel of one tap over every position is a product per image, y = w x or dx = w^T dy, which cuBLASLt has tensor cores for. UNSUPPORTED,
- * without a message, for other convolutions or without cuBLASLt. */
+/* A kernel of one tap over every position is a product per image, y = w x or dx = w^T dy, which
+ * cuBLASLt has tensor cores for. UNSUPPORTED, without a message, for other convolutions or without
+ * cuBLASLt. */
 static ac_status pointwise(ac_frame *f, const aci_conv_call *k, ac_err *e) {
   const aci_conv &c = k->c;
   const bool back = k->kind == ACI_CONV_INPUT;
   if (k->kind == ACI_CONV_WEIGHT || c.groups != 1 || c.ci < 1 || c.co < 1) return AC_UNSUPPORTED;
   for (int d = 0; d < 3; d++)
-    if (c.k[d] != 1 || c.stride[d] != 1 || c.pad[d] != 0 || c.in[d] != c.out[d]) return AC_UNSUPPORTED;
+    if (c.k[d] != 1 || c.stride[d] != 1 || c.pad[d] != 0 || c.in[d] != c.out[d])
+      return AC_UNSUPPORTED;
   aci_product p = {};
   p.dtype = p.bias_dtype = k->dt;
   p.m = back ? c.ci : c.co;
@@ -76,7 +79,8 @@ static ac_status run(ac_frame *f, aci_conv_call k, int a, int b, int bias, ac_er
   if (st == AC_OK) st = aci_cuda_conv_dnn(f, &k, e);
   if (st == AC_UNSUPPORTED) st = pointwise(f, &k, e);
   if (st == AC_UNSUPPORTED)
-    st = aci_cuda_conv_is_direct(&k) ? aci_cuda_conv_direct(f, &k, e) : aci_cuda_conv_gemm(f, &k, e);
+    st =
+        aci_cuda_conv_is_direct(&k) ? aci_cuda_conv_direct(f, &k, e) : aci_cuda_conv_gemm(f, &k, e);
   for (int i = 0; i < 3; i++) ac_block_free(block[i]);
   return st;
 }
@@ -100,7 +104,8 @@ static ac_status transposed(ac_frame *f, ac_err *e) {
 /* (dy, weight, size, stride, padding, dilation, groups) */
 static ac_status backward_input(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = f->args[0].tensor, *w = f->args[1].tensor, *dx = f->out[0];
-  const aci_conv_operands o = {dx->shape, w->shape, dy->shape, dx->ndim, w->ndim, dy->ndim, 3, 5, 6};
+  const aci_conv_operands o = {dx->shape, w->shape, dy->shape, dx->ndim, w->ndim,
+                               dy->ndim,  3,        5,         6};
   aci_conv_call k = {ACI_CONV_INPUT};
   AC_TRY(aci_conv_describe(f, &o, &k.c, e));
   return run(f, k, 0, 1, -1, e);
@@ -108,7 +113,8 @@ static ac_status backward_input(ac_frame *f, ac_err *e) {
 /* (dy, x, size, stride, padding, dilation, groups) */
 static ac_status backward_weight(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = f->args[0].tensor, *x = f->args[1].tensor, *dw = f->out[0];
-  const aci_conv_operands o = {x->shape, dw->shape, dy->shape, x->ndim, dw->ndim, dy->ndim, 3, 5, 6};
+  const aci_conv_operands o = {x->shape, dw->shape, dy->shape, x->ndim, dw->ndim,
+                               dy->ndim, 3,         5,         6};
   aci_conv_call k = {ACI_CONV_WEIGHT};
   AC_TRY(aci_conv_describe(f, &o, &k.c, e));
   return run(f, k, 0, 1, -1, e);

@@ -1,5 +1,5 @@
-/* Convolutions on CUDA, between the files: conv.cu reads calls and takes products, conv_gemm.cu and conv_direct.cu are kernels of our
- * own, conv_dnn.cu goes through cuDNN. */
+/* Convolutions on CUDA, between the files: conv.cu reads calls and takes products, conv_gemm.cu and
+ * conv_direct.cu are kernels of our own, conv_dnn.cu goes through cuDNN. */
 #ifndef ACI_OPS_CONV_CUH
 #define ACI_OPS_CONV_CUH
 #include "ops/conv/plan.h"
@@ -24,7 +24,8 @@ AC_HOSTDEV static inline int64_t aci_conv_volume(const int64_t *extents) {
   return extents[0] * extents[1] * extents[2];
 }
 
-/* Through cuDNN. UNSUPPORTED, without a message, for calls that it does not take or if it is missing. */
+/* Through cuDNN. UNSUPPORTED, without a message, for calls that it does not take or if it is
+ * missing. */
 ac_status aci_cuda_conv_dnn(ac_frame *f, const aci_conv_call *k, ac_err *e);
 ac_status aci_cuda_conv_gemm(ac_frame *f, const aci_conv_call *k, ac_err *e);
 /* For few channels a group: a thread per result. */

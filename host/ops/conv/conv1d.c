@@ -14,8 +14,10 @@ static ac_status shape(ac_frame *f, ac_err *e) { return aci_conv_shape(f, 1, e);
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_conv_run(f, 1, e); }
 static void grad(ac_grad *g) { aci_conv_grad(g, 1); }
 
-AC_OP(conv1d,
-      .sig = "conv1d(x: tensor, weight: tensor, bias: tensor?, stride: ints = [1], padding: ints = [0], "
-             "dilation: ints = [1], groups: int = 1) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_flops,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);
+AC_OP(
+    conv1d,
+    .sig =
+        "conv1d(x: tensor, weight: tensor, bias: tensor?, stride: ints = [1], padding: ints = [0], "
+        "dilation: ints = [1], groups: int = 1) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_flops,
+    .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);

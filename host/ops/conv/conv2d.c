@@ -17,8 +17,10 @@ static ac_status shape(ac_frame *f, ac_err *e) { return aci_conv_shape(f, 2, e);
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_conv_run(f, 2, e); }
 static void grad(ac_grad *g) { aci_conv_grad(g, 2); }
 
-AC_OP(conv2d,
-      .sig = "conv2d(x: tensor, weight: tensor, bias: tensor?, stride: ints = [1], padding: ints = [0], "
-             "dilation: ints = [1], groups: int = 1) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_flops,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);
+AC_OP(
+    conv2d,
+    .sig =
+        "conv2d(x: tensor, weight: tensor, bias: tensor?, stride: ints = [1], padding: ints = [0], "
+        "dilation: ints = [1], groups: int = 1) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_flops,
+    .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);

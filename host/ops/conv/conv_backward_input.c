@@ -33,20 +33,25 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 }
 
 static void grad(ac_grad *g) {
-  const aci_conv_lists l = {&g->args[STRIDE], &g->args[PADDING], &g->args[DILATION], ARG_I(g, GROUPS)};
+  const aci_conv_lists l = {&g->args[STRIDE], &g->args[PADDING], &g->args[DILATION],
+                            ARG_I(g, GROUPS)};
   ac_tensor *ddx = g->dout[0];
   const int n = ac_grad_ndim(g, WEIGHT, 0) - 2;
   if (ac_grad_needs(g, DY))
-    ac_grad_set(
-        g, DY,
-        aci_conv_expr(&g->x, n, ddx, ARG_T(g, WEIGHT), &l, ac_grad_shape(g, DY, 0), ac_grad_ndim(g, DY, 0)));
+    ac_grad_set(g, DY,
+                aci_conv_expr(&g->x, n, ddx, ARG_T(g, WEIGHT), &l, ac_grad_shape(g, DY, 0),
+                              ac_grad_ndim(g, DY, 0)));
   if (ac_grad_needs(g, WEIGHT))
-    ac_grad_set(g, WEIGHT,
-                aci_conv_weight_expr(&g->x, ARG_T(g, DY), ddx, &l, ac_grad_shape(g, WEIGHT, 0), n + 2));
+    ac_grad_set(
+        g, WEIGHT,
+        aci_conv_weight_expr(&g->x, ARG_T(g, DY), ddx, &l, ac_grad_shape(g, WEIGHT, 0), n + 2));
 }
 
-AC_OP(conv_backward_input,
-      .sig = "conv_backward_input(dy: tensor, weight: tensor, size: shape, stride: ints, padding: ints, "
-             "dilation: ints, groups: int) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_transpose_flops,
-      .save = AC_SAVE_IN(DY) | AC_SAVE_IN(WEIGHT), .save_for = {1 << WEIGHT, 1 << DY}, .hidden = true);
+AC_OP(
+    conv_backward_input,
+    .sig =
+        "conv_backward_input(dy: tensor, weight: tensor, size: shape, stride: ints, padding: ints, "
+        "dilation: ints, groups: int) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_transpose_flops,
+    .save = AC_SAVE_IN(DY) | AC_SAVE_IN(WEIGHT), .save_for = {1 << WEIGHT, 1 << DY},
+    .hidden = true);

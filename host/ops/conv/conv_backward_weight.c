@@ -9,7 +9,8 @@ enum { DY, X, SIZE, STRIDE, PADDING, DILATION, GROUPS };
 
 static ac_status describe(const ac_frame *f, aci_conv *c, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, DY), *x = ARG_T(f, X);
-  const aci_conv_operands o = {x->shape, f->args[SIZE].ints, dy->shape, x->ndim, f->args[SIZE].n, dy->ndim,
+  const aci_conv_operands o = {x->shape, f->args[SIZE].ints, dy->shape,
+                               x->ndim,  f->args[SIZE].n,    dy->ndim,
                                STRIDE,   DILATION,           GROUPS};
   return aci_conv_describe(f, &o, c, e);
 }
@@ -39,20 +40,22 @@ static int64_t flops(const ac_frame *f) {
 }
 
 static void grad(ac_grad *g) {
-  const aci_conv_lists l = {&g->args[STRIDE], &g->args[PADDING], &g->args[DILATION], ARG_I(g, GROUPS)};
+  const aci_conv_lists l = {&g->args[STRIDE], &g->args[PADDING], &g->args[DILATION],
+                            ARG_I(g, GROUPS)};
   ac_tensor *ddw = g->dout[0];
   if (ac_grad_needs(g, DY))
     ac_grad_set(g, DY,
                 aci_conv_expr(&g->x, ddw->ndim - 2, ARG_T(g, X), ddw, &l, ac_grad_shape(g, DY, 0),
                               ac_grad_ndim(g, DY, 0)));
   if (ac_grad_needs(g, X))
-    ac_grad_set(
-        g, X,
-        aci_conv_input_expr(&g->x, ARG_T(g, DY), ddw, &l, ac_grad_shape(g, X, 0), ac_grad_ndim(g, X, 0)));
+    ac_grad_set(g, X,
+                aci_conv_input_expr(&g->x, ARG_T(g, DY), ddw, &l, ac_grad_shape(g, X, 0),
+                                    ac_grad_ndim(g, X, 0)));
 }
 
 AC_OP(conv_backward_weight,
-      .sig = "conv_backward_weight(dy: tensor, x: tensor, size: shape, stride: ints, padding: ints, "
-             "dilation: ints, groups: int) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .flops = flops, .save = AC_SAVE_IN(DY) | AC_SAVE_IN(X),
-      .save_for = {1 << X, 1 << DY}, .hidden = true);
+      .sig =
+          "conv_backward_weight(dy: tensor, x: tensor, size: shape, stride: ints, padding: ints, "
+          "dilation: ints, groups: int) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .flops = flops,
+      .save = AC_SAVE_IN(DY) | AC_SAVE_IN(X), .save_for = {1 << X, 1 << DY}, .hidden = true);

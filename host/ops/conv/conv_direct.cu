@@ -1,5 +1,6 @@
-/* Convolutions of few channels a group (mostly depthwise ones): a thread per result, a block per element of a weight's gradient. Tiles of
- * a product would be mostly empty. Sums go in the order (channel, tap). Sums of weights go lane by lane and then as a tree. */
+/* Convolutions of few channels a group (mostly depthwise ones): a thread per result, a block per
+ * element of a weight's gradient. Tiles of a product would be mostly empty. Sums go in the order
+ * (channel, tap). Sums of weights go lane by lane and then as a tree. */
 #include "ops/conv/conv.cuh"
 
 #include "ops/cuda/divide.cuh"
@@ -50,7 +51,8 @@ ACI_DEVICE bool looks_at(const direct_args &a, const int64_t *at, const int64_t 
 }
 
 template <int D, class ACC>
-static __global__ void __launch_bounds__(ACI_BLOCK) conv_positions(const __grid_constant__ direct_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    conv_positions(const __grid_constant__ direct_args a) {
   const aci_conv &c = a.call.c;
   const bool back = a.call.kind == ACI_CONV_INPUT;
   const int64_t taps = aci_conv_volume(c.k), channels = back ? c.co : c.ci,
@@ -69,8 +71,10 @@ static __global__ void __launch_bounds__(ACI_BLOCK) conv_positions(const __grid_
         for (t[1] = 0; t[1] < c.k[1]; t[1]++)
           for (t[2] = 0; t[2] < c.k[2]; t[2]++)
             if (looks_at(a, at, t, to))
-              sum = fma(element<D, ACC>(a.call.b, w + n * step + linear(t, c.k)),
-                        element<D, ACC>(a.call.a, base + n * plane + linear(to, back ? c.out : c.in)), sum);
+              sum =
+                  fma(element<D, ACC>(a.call.b, w + n * step + linear(t, c.k)),
+                      element<D, ACC>(a.call.a, base + n * plane + linear(to, back ? c.out : c.in)),
+                      sum);
     if (a.call.bias != NULL) sum += element<D, ACC>(a.call.bias, group * (back ? c.ci : c.co) + m);
     ((typename aci_element<D>::bits *)a.call.y)[i] = aci_element<D>::template store<ACC>(sum);
   }
@@ -78,7 +82,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) conv_positions(const __grid_
 
 /* WEIGHT: a block per element and piece of (image, position of y). */
 template <int D, class ACC>
-static __global__ void __launch_bounds__(ACI_BLOCK) conv_weights(const __grid_constant__ direct_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    conv_weights(const __grid_constant__ direct_args a) {
   __shared__ ACC shared[ACI_BLOCK];
   const aci_conv &c = a.call.c;
   const int64_t positions = aci_conv_volume(c.out), plane = aci_conv_volume(c.in);
@@ -97,8 +102,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) conv_weights(const __grid_co
       for (int d = 0; d < 3; d++) at[d] = at[d] * c.stride[d] - c.pad[d] + t[d] * c.dil[d];
       if (inside(at, c.in))
         sum = fma(element<D, ACC>(a.call.a, (image * c.groups * c.co + o) * positions + q),
-                  element<D, ACC>(a.call.b,
-                                  ((image * c.groups + group) * c.ci + channel) * plane + linear(at, c.in)),
+                  element<D, ACC>(a.call.b, ((image * c.groups + group) * c.ci + channel) * plane +
+                                                linear(at, c.in)),
                   sum);
     }
     sum = aci_block_join<aci_add_op>(sum, shared);
@@ -111,7 +116,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) conv_weights(const __grid_co
 /* ---- sums of pieces, used by conv_gemm.cu as well ---- */
 template <int D, class ACC>
 static __global__ void __launch_bounds__(ACI_BLOCK)
-    conv_pieces(const __grid_constant__ aci_conv_call k, const ACC *part, int64_t n_parts, int64_t channels) {
+    conv_pieces(const __grid_constant__ aci_conv_call k, const ACC *part, int64_t n_parts,
+                int64_t channels) {
   for (int64_t i = aci_first(); i < k.numel; i += aci_step()) {
     ACC sum = part[i];
     for (int64_t n = 1; n < n_parts; n++) sum += part[n * k.numel + i];
@@ -120,21 +126,24 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
-ac_status aci_cuda_conv_join(ac_frame *f, const aci_conv_call *k, const void *part, int64_t n, ac_err *e) {
+ac_status aci_cuda_conv_join(ac_frame *f, const aci_conv_call *k, const void *part, int64_t n,
+                             ac_err *e) {
   const unsigned blocks = aci_blocks(f->device, k->numel);
   const int64_t channels = k->c.groups * (k->kind == ACI_CONV_INPUT ? k->c.ci : k->c.co);
   const char *name = "convolution (pieces)";
   switch (k->dt) {
     case AC_F64:
-      return aci_launch(f, name, conv_pieces<AC_F64, double>, blocks, e, *k, (const double *)part, n,
-                        channels);
+      return aci_launch(f, name, conv_pieces<AC_F64, double>, blocks, e, *k, (const double *)part,
+                        n, channels);
     case AC_BF16:
       return aci_launch(f, name, conv_pieces<AC_BF16, float>, blocks, e, *k, (const float *)part, n,
                         channels);
     case AC_F16:
-      return aci_launch(f, name, conv_pieces<AC_F16, float>, blocks, e, *k, (const float *)part, n, channels);
+      return aci_launch(f, name, conv_pieces<AC_F16, float>, blocks, e, *k, (const float *)part, n,
+                        channels);
     default:
-      return aci_launch(f, name, conv_pieces<AC_F32, float>, blocks, e, *k, (const float *)part, n, channels);
+      return aci_launch(f, name, conv_pieces<AC_F32, float>, blocks, e, *k, (const float *)part, n,
+                        channels);
   }
 }
 
@@ -151,15 +160,16 @@ template <int D, class ACC> static ac_status run(ac_frame *f, direct_args a, ac_
   const aci_conv_call &k = a.call;
   ac_block *scratch = NULL;
   if (k.kind != ACI_CONV_WEIGHT)
-    return aci_launch(f, "convolution (direct)", conv_positions<D, ACC>, aci_blocks(f->device, k.numel), e, a);
+    return aci_launch(f, "convolution (direct)", conv_positions<D, ACC>,
+                      aci_blocks(f->device, k.numel), e, a);
   const int64_t terms = k.c.n * aci_conv_volume(k.c.out);
   a.n_pieces = k.numel < ENOUGH ? (terms + PIECE - 1) / PIECE : 1;
   if (a.n_pieces > MOST_PIECES) a.n_pieces = MOST_PIECES;
   if (a.n_pieces < 1) a.n_pieces = 1;
   a.piece = (terms + a.n_pieces - 1) / a.n_pieces;
   if (a.n_pieces > 1) {
-    AC_TRY(ac_block_alloc(f->device, sizeof(ACC) * (size_t)(a.n_pieces * k.numel), AC_MEM_ACTIVATION,
-                          f->stream, &scratch, e));
+    AC_TRY(ac_block_alloc(f->device, sizeof(ACC) * (size_t)(a.n_pieces * k.numel),
+                          AC_MEM_ACTIVATION, f->stream, &scratch, e));
     a.part = scratch->ptr;
   }
   ac_status st = aci_launch(f, "convolution (weight)", conv_weights<D, ACC>,

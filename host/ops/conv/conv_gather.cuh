@@ -1,7 +1,9 @@
-/* Gather parameters of a convolution's tiles (conv_gemm.cu): classes of positions, taps of a class, coordinates of a column.
+/* Gather parameters of a convolution's tiles (conv_gemm.cu): classes of positions, taps of a class,
+ * coordinates of a column.
  *
- * With a stride, the taps of a position of dx depend on its residue: positions of one residue per dim form a class, whose taps are
- * first + j * step. FORWARD and WEIGHT are one class. Tap j of a column looks at origin + j * step, in all directions. */
+ * With a stride, the taps of a position of dx depend on its residue: positions of one residue per
+ * dim form a class, whose taps are first + j * step. FORWARD and WEIGHT are one class. Tap j of a
+ * column looks at origin + j * step, in all directions. */
 #ifndef ACI_OPS_CONV_GATHER_CUH
 #define ACI_OPS_CONV_GATHER_CUH
 #include "ops/conv/conv.cuh"
@@ -27,8 +29,8 @@ struct gather {
   int first[3], every[3]; /* positions of the result */
 };
 
-/* x with first + x * d = a (mod s): the first one below s / gcd(d, s), or -1 if none of n is. *step is the
- * distance to the next. */
+/* x with first + x * d = a (mod s): the first one below s / gcd(d, s), or -1 if none of n is. *step
+ * is the distance to the next. */
 ACI_DEVICE int first_tap(int64_t a, int64_t d, int64_t s, int64_t n, int *step) {
   int64_t x = d, y = s;
   while (y != 0) {
@@ -42,9 +44,9 @@ ACI_DEVICE int first_tap(int64_t a, int64_t d, int64_t s, int64_t n, int *step) 
   return -1;
 }
 
-/* The gather parameters of the tiles of class cls. Forward and weights: one class. Input gradients: a class per residue of the
- * stride in each dim. Only every `step`-th tap falls on its positions, from the first one on. k: channels times those taps. cols:
- * images times the class's positions. */
+/* The gather parameters of the tiles of class cls. Forward and weights: one class. Input gradients:
+ * a class per residue of the stride in each dim. Only every `step`-th tap falls on its positions,
+ * from the first one on. k: channels times those taps. cols: images times the class's positions. */
 ACI_DEVICE gather gather_of(const gemm_args &a, int64_t cls) {
   const aci_conv &c = a.call.c;
   const bool back = a.call.kind == ACI_CONV_INPUT;
@@ -68,7 +70,8 @@ ACI_DEVICE gather gather_of(const gemm_args &a, int64_t cls) {
       const int t = first_tap(at, c.dil[d], c.stride[d], c.k[d], &step);
       count = t < 0 ? 0 : (c.k[d] - t + step - 1) / step;
       g.origin[d] =
-          count == 0 ? 0 : (int)((at - t * c.dil[d]) / c.stride[d]); /* of the class's first position */
+          /* of the class's first position */
+          count == 0 ? 0 : (int)((at - t * c.dil[d]) / c.stride[d]);
       g.step[d] = -(int)(step * c.dil[d] / c.stride[d]);
       g.w_tap[d] = step * tap_stride[d];
       g.w_first += count == 0 ? 0 : t * tap_stride[d];
@@ -89,7 +92,8 @@ ACI_DEVICE gather gather_of(const gemm_args &a, int64_t cls) {
   g.w_channel = back ? c.ci * taps : taps;
   return g;
 }
-/* The coordinate's change from one position of a class to the next: `every` positions, one if classes are the strides. */
+/* The coordinate's change from one position of a class to the next: `every` positions, one if
+ * classes are the strides. */
 ACI_DEVICE int pace(const gemm_args &a, int d) {
   return a.call.kind == ACI_CONV_INPUT ? 1 : (int)a.call.c.stride[d];
 }
@@ -130,8 +134,8 @@ ACI_DEVICE int64_t linear(const int *at, const int *extent) {
   return ((int64_t)at[0] * extent[1] + at[1]) * extent[2] + at[2];
 }
 
-/* Elements by their size: double, float, or uint16_t, which holds bf16 or f16. Those are distinguished at run time, as
- * nothing else of a kernel differs. */
+/* Elements by their size: double, float, or uint16_t, which holds bf16 or f16. Those are
+ * distinguished at run time, as nothing else of a kernel differs. */
 ACI_DEVICE double value_of(ac_dtype, double x) { return x; }
 ACI_DEVICE float value_of(ac_dtype, float x) { return x; }
 ACI_DEVICE float value_of(ac_dtype dt, uint16_t x) {

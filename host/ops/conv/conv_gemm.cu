@@ -1,13 +1,14 @@
-/* Convolutions as matrix products whose right factor is never laid out (implicit GEMM): a block computes a tile of the result from tiles
- * of both factors in shared memory, gathering patches on the way there.
+/* Convolutions as matrix products whose right factor is never laid out (implicit GEMM): a block
+ * computes a tile of the result from tiles of both factors in shared memory, gathering patches on
+ * the way there.
  *
  *                rows            columns                     k, added in order
  *   FORWARD      out channels    (image, position of y)         (in channel, tap)
  *   INPUT        in channels     (image, position of dx)        (out channel, tap)
  *   WEIGHT       out channels    (in channel, tap)           (image, position of y)
  *
- * Long sums of few tiles are cut into pieces, which meet in a second kernel. All cuts follow from shapes. f32, bf16 and f16 accumulate in
- * f32, f64 in f64. */
+ * Long sums of few tiles are cut into pieces, which meet in a second kernel. All cuts follow from
+ * shapes. f32, bf16 and f16 accumulate in f32, f64 in f64. */
 #include "ops/conv/conv_gather.cuh"
 
 #include "ops/cuda/launch.cuh"
@@ -15,7 +16,8 @@
 /* A block's tile: N x K and M x K values in shared memory, TM x TN results a thread. */
 template <int M_, int N_, int K_, int TM_, int TN_> struct tile_of {
   enum { M = M_, N = N_, K = K_, TM = TM_, TN = TN_, THREADS = (M_ / TM_) * (N_ / TN_) };
-  static_assert(THREADS % N_ == 0 && THREADS % K_ == 0 && M_ * K_ % THREADS == 0 && N_ * K_ % THREADS == 0,
+  static_assert(THREADS % N_ == 0 && THREADS % K_ == 0 && M_ * K_ % THREADS == 0 &&
+                    N_ * K_ % THREADS == 0,
                 "a thread keeps its column, or its position in k");
 };
 #ifdef ACI_CUDA_EMULATED
@@ -32,7 +34,8 @@ enum { FEW_ROWS = 32, MANY_ROWS = 96, ENOUGH_TILES = 256, LEAST_PIECE = 256 };
 enum { PAD = 4, MOST_PIECES = 64 };
 const int64_t MOST_SCRATCH = (int64_t)256 << 20;
 
-/* Tiles of both factors on their way to shared memory. FORWARD and INPUT: columns side by side to threads side by side. */
+/* Tiles of both factors on their way to shared memory. FORWARD and INPUT: columns side by side to
+ * threads side by side. */
 template <class S, class ACC, class T, bool ROWS_FIRST> struct patches_of {
   enum { LEFT = T::M * T::K / T::THREADS, RIGHT = T::N * T::K / T::THREADS };
   const gemm_args &a;
@@ -42,8 +45,8 @@ template <class S, class ACC, class T, bool ROWS_FIRST> struct patches_of {
   bool in_cols;
   ACC left[LEFT], right[RIGHT];
 
-  __device__ __forceinline__ patches_of(const gemm_args &a, const gather &g, int64_t group, int64_t row0,
-                                        int64_t col0)
+  __device__ __forceinline__ patches_of(const gemm_args &a, const gather &g, int64_t group,
+                                        int64_t row0, int64_t col0)
       : a(a), g(g), row0(row0) {
     const aci_conv &c = a.call.c;
     const int64_t col = col0 + (int)threadIdx.x % T::N,
@@ -63,7 +66,8 @@ template <class S, class ACC, class T, bool ROWS_FIRST> struct patches_of {
                 s = ROWS_FIRST ? n / T::M : n % T::K;
       left[i] = row0 + row < a.rows && k + s < end
                     ? element<S>(a.call.dt, a.call.b,
-                                 w_base + (row0 + row) * g.w_row + weight_at(g, tap_of(g, (uint32_t)(k + s))))
+                                 w_base + (row0 + row) * g.w_row +
+                                     weight_at(g, tap_of(g, (uint32_t)(k + s))))
                     : (ACC)0;
     }
     for (int i = 0; i < RIGHT; i++) {
@@ -71,9 +75,11 @@ template <class S, class ACC, class T, bool ROWS_FIRST> struct patches_of {
       right[i] = (ACC)0;
       if (!in_cols || k + s >= end) continue;
       const tap_at t = tap_of(g, (uint32_t)(k + s));
-      const int to[3] = {at[0] + t.j[0] * g.step[0], at[1] + t.j[1] * g.step[1], at[2] + t.j[2] * g.step[2]};
+      const int to[3] = {at[0] + t.j[0] * g.step[0], at[1] + t.j[1] * g.step[1],
+                         at[2] + t.j[2] * g.step[2]};
       if (inside(to, g.extent))
-        right[i] = element<S>(a.call.dt, a.call.a, base + t.channel * g.volume + linear(to, g.extent));
+        right[i] =
+            element<S>(a.call.dt, a.call.a, base + t.channel * g.volume + linear(to, g.extent));
     }
   }
   __device__ __forceinline__ void store(ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD]) const {
@@ -89,7 +95,8 @@ template <class S, class ACC, class T, bool ROWS_FIRST> struct patches_of {
   }
 };
 
-/* WEIGHT: adjacent positions of y go to adjacent threads. A thread's columns stay, its position moves. */
+/* WEIGHT: adjacent positions of y go to adjacent threads. A thread's columns stay, its position
+ * moves. */
 template <class S, class ACC, class T> struct positions_of {
   enum { LEFT = T::M * T::K / T::THREADS, RIGHT = T::N * T::K / T::THREADS };
   const gemm_args &a;
@@ -102,8 +109,8 @@ template <class S, class ACC, class T> struct positions_of {
   bool in_cols[RIGHT];
   ACC left[LEFT], right[RIGHT];
 
-  __device__ __forceinline__ positions_of(const gemm_args &a, const gather &g, int64_t group, int64_t row0,
-                                          int64_t col0, int64_t begin)
+  __device__ __forceinline__ positions_of(const gemm_args &a, const gather &g, int64_t group,
+                                          int64_t row0, int64_t col0, int64_t begin)
       : a(a), g(g), row0(row0), group(group), begin(begin) {
     positions = aci_divide_by(aci_conv_volume(a.call.c.out));
     image0 = begin / positions.d;
@@ -120,7 +127,8 @@ template <class S, class ACC, class T> struct positions_of {
     const aci_conv &c = a.call.c;
     const int64_t mine = k + (int)threadIdx.x % T::K;
     const bool in_k = mine < end;
-    const uint32_t r = rest0 + (uint32_t)(in_k ? mine - begin : 0), more = aci_quotient32(r, positions);
+    const uint32_t r = rest0 + (uint32_t)(in_k ? mine - begin : 0),
+                   more = aci_quotient32(r, positions);
     const int64_t q = r - more * (uint32_t)positions.d, image = image0 + more;
     int at[3];
     int64_t none;
@@ -130,8 +138,9 @@ template <class S, class ACC, class T> struct positions_of {
                   base = (image * c.groups + group) * c.ci * g.volume;
     for (int i = 0; i < LEFT; i++) {
       const int row = ((int)threadIdx.x + i * T::THREADS) / T::K;
-      left[i] =
-          in_k && row0 + row < a.rows ? element<S>(a.call.dt, a.call.a, from + row * positions.d) : (ACC)0;
+      left[i] = in_k && row0 + row < a.rows
+                    ? element<S>(a.call.dt, a.call.a, from + row * positions.d)
+                    : (ACC)0;
     }
     for (int i = 0; i < RIGHT; i++) {
       const int to[3] = {at[0] + tap[i][0], at[1] + tap[i][1], at[2] + tap[i][2]};
@@ -152,8 +161,8 @@ template <class S, class ACC, class T> struct positions_of {
   }
 };
 
-/* Which row (column) of the tile is number i of a thread's: vectors of V, as far apart as all threads' vectors are wide, so that threads
- * read neighbouring vectors of shared memory. */
+/* Which row (column) of the tile is number i of a thread's: vectors of V, as far apart as all
+ * threads' vectors are wide, so that threads read neighbouring vectors of shared memory. */
 template <int V, int T, int ALL> ACI_DEVICE int thread_row(int thread, int i) {
   return i / V * (ALL * V / T) + thread * V + i % V;
 }
@@ -163,8 +172,8 @@ template <int V, class ACC> ACI_DEVICE void read(ACC *to, const ACC *from) {
 
 /* The tile's sums over [begin, end) of k. */
 template <class ACC, class T, class LOAD>
-ACI_DEVICE void multiply(LOAD &load, ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD], int64_t begin, int64_t end,
-                         ACC (*sum)[T::TN]) {
+ACI_DEVICE void multiply(LOAD &load, ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD], int64_t begin,
+                         int64_t end, ACC (*sum)[T::TN]) {
   enum { FIT = 16 / sizeof(ACC), VM = T::TM < FIT ? T::TM : FIT, VN = T::TN < FIT ? T::TN : FIT };
   const int tx = (int)threadIdx.x % (T::N / T::TN), ty = (int)threadIdx.x / (T::N / T::TN);
   alignas(16) ACC x[T::TM], y[T::TN];
@@ -176,9 +185,11 @@ ACI_DEVICE void multiply(LOAD &load, ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD],
 #pragma unroll
     for (int s = 0; s < T::K; s++) {
 #pragma unroll
-      for (int i = 0; i < T::TM; i += VM) read<VM>(x + i, &l[s][thread_row<VM, T::TM, T::M>(ty, i)]);
+      for (int i = 0; i < T::TM; i += VM)
+        read<VM>(x + i, &l[s][thread_row<VM, T::TM, T::M>(ty, i)]);
 #pragma unroll
-      for (int j = 0; j < T::TN; j += VN) read<VN>(y + j, &r[s][thread_row<VN, T::TN, T::N>(tx, j)]);
+      for (int j = 0; j < T::TN; j += VN)
+        read<VN>(y + j, &r[s][thread_row<VN, T::TN, T::N>(tx, j)]);
 #pragma unroll
       for (int i = 0; i < T::TM; i++)
 #pragma unroll
@@ -188,11 +199,13 @@ ACI_DEVICE void multiply(LOAD &load, ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD],
   }
 }
 
-/* A block computes tiles of T::M x T::N results. An item is (row tile, column tile, class, group, piece of k). Both factors pass through
- * shared memory T::K steps of k at a time (l, r), a thread holds TM x TN sums in registers. With pieces, sums go to part[piece] and are
- * joined in order by another kernel. */
+/* A block computes tiles of T::M x T::N results. An item is (row tile, column tile, class, group,
+ * piece of k). Both factors pass through shared memory T::K steps of k at a time (l, r), a thread
+ * holds TM x TN sums in registers. With pieces, sums go to part[piece] and are joined in order by
+ * another kernel. */
 template <class S, class ACC, class T, int KIND>
-static __global__ void __launch_bounds__(T::THREADS, 2) conv_tiles(const __grid_constant__ gemm_args a) {
+static __global__ void __launch_bounds__(T::THREADS, 2)
+    conv_tiles(const __grid_constant__ gemm_args a) {
   enum { FIT = 16 / sizeof(ACC), VM = T::TM < FIT ? T::TM : FIT, VN = T::TN < FIT ? T::TN : FIT };
   alignas(16) __shared__ ACC l[T::K][T::M + PAD];
   alignas(16) __shared__ ACC r[T::K][T::N + PAD];
@@ -270,16 +283,18 @@ template <class S, class ACC, class T> static ac_status run(ac_frame *f, gemm_ar
   if (a.n_pieces < 1 || (a.k + a.n_pieces - 1) / a.n_pieces > 1 << 30) a.n_pieces = (a.k >> 30) + 1;
   a.piece = ((a.k + a.n_pieces - 1) / a.n_pieces + T::K - 1) / T::K * T::K;
   if (a.n_pieces > 1) {
-    AC_TRY(ac_block_alloc(f->device, sizeof(ACC) * (size_t)(a.n_pieces * a.call.numel), AC_MEM_ACTIVATION,
-                          f->stream, &scratch, e));
+    AC_TRY(ac_block_alloc(f->device, sizeof(ACC) * (size_t)(a.n_pieces * a.call.numel),
+                          AC_MEM_ACTIVATION, f->stream, &scratch, e));
     a.part = scratch->ptr;
   }
-  const aci_shape_of_launch shape(dim3(aci_blocks(f->device, tiles * a.n_pieces, 1)), dim3(T::THREADS));
-  ac_status st = a.call.kind == ACI_CONV_FORWARD
-                     ? aci_launch(f, "convolution", conv_tiles<S, ACC, T, ACI_CONV_FORWARD>, shape, e, a)
-                 : a.call.kind == ACI_CONV_INPUT
-                     ? aci_launch(f, "convolution", conv_tiles<S, ACC, T, ACI_CONV_INPUT>, shape, e, a)
-                     : aci_launch(f, "convolution", conv_tiles<S, ACC, T, ACI_CONV_WEIGHT>, shape, e, a);
+  const aci_shape_of_launch shape(dim3(aci_blocks(f->device, tiles * a.n_pieces, 1)),
+                                  dim3(T::THREADS));
+  ac_status st =
+      a.call.kind == ACI_CONV_FORWARD
+          ? aci_launch(f, "convolution", conv_tiles<S, ACC, T, ACI_CONV_FORWARD>, shape, e, a)
+      : a.call.kind == ACI_CONV_INPUT
+          ? aci_launch(f, "convolution", conv_tiles<S, ACC, T, ACI_CONV_INPUT>, shape, e, a)
+          : aci_launch(f, "convolution", conv_tiles<S, ACC, T, ACI_CONV_WEIGHT>, shape, e, a);
   if (st == AC_OK && a.n_pieces > 1) st = aci_cuda_conv_join(f, &a.call, a.part, a.n_pieces, e);
   ac_block_free(scratch);
   return st;
@@ -287,32 +302,40 @@ template <class S, class ACC, class T> static ac_status run(ac_frame *f, gemm_ar
 
 template <class S> static ac_status run_float(ac_frame *f, const gemm_args &a, ac_err *e) {
   if (a.rows <= FEW_ROWS) return run<S, float, narrow>(f, a, e);
-  if (a.rows >= MANY_ROWS && tiles_of<large>(a) >= ENOUGH_TILES / 2) return run<S, float, large>(f, a, e);
+  if (a.rows >= MANY_ROWS && tiles_of<large>(a) >= ENOUGH_TILES / 2)
+    return run<S, float, large>(f, a, e);
   return run<S, float, small>(f, a, e);
 }
 
 ac_status aci_cuda_conv_gemm(ac_frame *f, const aci_conv_call *k, ac_err *e) {
   const aci_conv &c = k->c;
-  const int64_t taps = aci_conv_volume(c.k), positions = aci_conv_volume(c.out), most = (int64_t)1 << 30;
+  const int64_t taps = aci_conv_volume(c.k), positions = aci_conv_volume(c.out),
+                most = (int64_t)1 << 30;
   gemm_args a = {};
   a.call = *k;
   a.rows = k->kind == ACI_CONV_INPUT ? c.ci : c.co;
   a.n_classes = 1;
   int64_t cols = c.n;
-  bool fits = c.ci * taps < most && c.co * taps < most && aci_conv_volume(c.in) < most && positions < most;
+  bool fits =
+      c.ci * taps < most && c.co * taps < most && aci_conv_volume(c.in) < most && positions < most;
   for (int d = 0; d < 3; d++) {
     const int64_t extent = k->kind == ACI_CONV_INPUT ? c.in[d] : c.out[d];
-    a.classes[d] = (int)(k->kind != ACI_CONV_INPUT ? 1 : c.stride[d] < extent ? c.stride[d] : extent);
+    a.classes[d] = (int)(k->kind != ACI_CONV_INPUT ? 1
+                         : c.stride[d] < extent    ? c.stride[d]
+                                                   : extent);
     a.n_classes *= a.classes[d];
     cols *= (extent + a.classes[d] - 1) / a.classes[d];
     fits = fits && c.in[d] + 2 * c.pad[d] < most;
   }
   if (!fits)
-    return AC_FAIL(e, UNSUPPORTED,
-                   "unsupported on device %s: a convolution over more than 2^30 positions, padding counted",
-                   f->device->name);
+    return AC_FAIL(
+        e, UNSUPPORTED,
+        "unsupported on device %s: a convolution over more than 2^30 positions, padding counted",
+        f->device->name);
   a.cols = k->kind == ACI_CONV_WEIGHT ? c.ci * taps : cols;
-  a.k = k->kind == ACI_CONV_FORWARD ? c.ci * taps : k->kind == ACI_CONV_INPUT ? c.co * taps : c.n * positions;
+  a.k = k->kind == ACI_CONV_FORWARD ? c.ci * taps
+        : k->kind == ACI_CONV_INPUT ? c.co * taps
+                                    : c.n * positions;
   if (k->dt == AC_F64) return run<double, double, small>(f, a, e);
   return k->dt == AC_F32 ? run_float<float>(f, a, e) : run_float<uint16_t>(f, a, e);
 }

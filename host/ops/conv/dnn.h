@@ -1,16 +1,32 @@
-/* The part of cuDNN's classic interface (versions 8 and 9) that conv_dnn.cu calls, declared from its documentation. The library is loaded
- * if present, and is not needed to build. The twin's stand-in (tests/cuda/twin/cudnn.cpp) defines the same functions. Enumerations are
- * ints, and every call returns a status, 0 for success. */
+/* The part of cuDNN's classic interface (versions 8 and 9) that conv_dnn.cu calls, declared from
+ * its documentation. The library is loaded if present, and is not needed to build. The twin's
+ * stand-in (tests/cuda/twin/cudnn.cpp) defines the same functions. Enumerations are ints, and every
+ * call returns a status, 0 for success. */
 #ifndef ACI_OPS_CONV_DNN_H
 #define ACI_OPS_CONV_DNN_H
 #include <stddef.h>
 
-enum { ACI_DNN_FLOAT = 0, ACI_DNN_DOUBLE = 1, ACI_DNN_HALF = 2, ACI_DNN_BFLOAT16 = 9 };      /* cudnnDataType_t */
-enum { ACI_DNN_NCHW = 0 };                                                                   /* cudnnTensorFormat_t */
-enum { ACI_DNN_CROSS_CORRELATION = 1 };                                                      /* cudnnConvolutionMode_t */
-enum { ACI_DNN_DEFAULT_MATH = 0, ACI_DNN_TENSOR_MATH = 1, ACI_DNN_CONVERTING_MATH = 2, ACI_DNN_FMA_MATH = 3 }; /* cudnnMathType_t */
-enum { ACI_DNN_DETERMINISTIC = 1 };                                                          /* cudnnDeterminism_t */
-enum { ACI_DNN_NOT_SUPPORTED_8 = 9, ACI_DNN_NOT_SUPPORTED = 3000, ACI_DNN_NOT_SUPPORTED_END = 4000 }; /* cudnnStatus_t */
+/* cudnnDataType_t */
+enum { ACI_DNN_FLOAT = 0, ACI_DNN_DOUBLE = 1, ACI_DNN_HALF = 2, ACI_DNN_BFLOAT16 = 9 };
+/* cudnnTensorFormat_t */
+enum { ACI_DNN_NCHW = 0 };
+/* cudnnConvolutionMode_t */
+enum { ACI_DNN_CROSS_CORRELATION = 1 };
+/* cudnnMathType_t */
+enum {
+  ACI_DNN_DEFAULT_MATH = 0,
+  ACI_DNN_TENSOR_MATH = 1,
+  ACI_DNN_CONVERTING_MATH = 2,
+  ACI_DNN_FMA_MATH = 3
+};
+/* cudnnDeterminism_t */
+enum { ACI_DNN_DETERMINISTIC = 1 };
+/* cudnnStatus_t */
+enum {
+  ACI_DNN_NOT_SUPPORTED_8 = 9,
+  ACI_DNN_NOT_SUPPORTED = 3000,
+  ACI_DNN_NOT_SUPPORTED_END = 4000
+};
 
 typedef struct cudnnContext *aci_dnn_handle;
 typedef struct cudnnTensorStruct *aci_dnn_tensor;

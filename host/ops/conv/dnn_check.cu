@@ -26,12 +26,12 @@ SAME(ACI_DNN_NOT_SUPPORTED, CUDNN_STATUS_NOT_SUPPORTED);
 #else
 SAME(ACI_DNN_NOT_SUPPORTED_8, CUDNN_STATUS_NOT_SUPPORTED);
 #endif
-#define SAME_ALGO(theirs)                                                       \
-  SAME(sizeof(aci_dnn_algo), sizeof(theirs));                                   \
-  SAME(offsetof(aci_dnn_algo, algo), offsetof(theirs, algo));                   \
-  SAME(offsetof(aci_dnn_algo, status), offsetof(theirs, status));               \
-  SAME(offsetof(aci_dnn_algo, memory), offsetof(theirs, memory));               \
-  SAME(offsetof(aci_dnn_algo, determinism), offsetof(theirs, determinism));     \
+#define SAME_ALGO(theirs)                                                   \
+  SAME(sizeof(aci_dnn_algo), sizeof(theirs));                               \
+  SAME(offsetof(aci_dnn_algo, algo), offsetof(theirs, algo));               \
+  SAME(offsetof(aci_dnn_algo, status), offsetof(theirs, status));           \
+  SAME(offsetof(aci_dnn_algo, memory), offsetof(theirs, memory));           \
+  SAME(offsetof(aci_dnn_algo, determinism), offsetof(theirs, determinism)); \
   SAME(offsetof(aci_dnn_algo, math), offsetof(theirs, mathType))
 SAME_ALGO(cudnnConvolutionFwdAlgoPerf_t);
 SAME_ALGO(cudnnConvolutionBwdDataAlgoPerf_t);

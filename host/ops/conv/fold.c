@@ -12,28 +12,33 @@ static ac_status make(const ac_frame *f, aci_patches *p, int64_t *s, ac_err *e) 
   int64_t size[2], k[2];
   char a[128];
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE,
-                   "works on floating point (f64, f32, f16, bf16), not %s; cast it with x:to(\"f32\")",
-                   ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(
+        e, DTYPE,
+        "works on floating point (f64, f32, f16, bf16), not %s; cast it with x:to(\"f32\")",
+        ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim != 2 && x->ndim != 3)
-    return AC_FAIL(e, SHAPE, "needs patches of shape (N, C * kernel, positions) or (C * kernel, positions), got %s",
-                   aci_shape_str(x->ndim, x->shape, a, sizeof a));
+    return AC_FAIL(
+        e, SHAPE,
+        "needs patches of shape (N, C * kernel, positions) or (C * kernel, positions), got %s",
+        aci_shape_str(x->ndim, x->shape, a, sizeof a));
   AC_TRY(aci_window_ints(f, 1, 2, 1, size, e));
   AC_TRY(aci_window_ints(f, 2, 2, 1, k, e));
   const int64_t rows = x->shape[x->ndim - 2];
   if (rows % (k[0] * k[1]) != 0)
     return AC_FAIL(e, SHAPE, "%lld rows of patches %s do not divide by the %lld taps of the kernel",
-                   (long long)rows, aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)(k[0] * k[1]));
+                   (long long)rows, aci_shape_str(x->ndim, x->shape, a, sizeof a),
+                   (long long)(k[0] * k[1]));
   if (x->ndim == 3) s[0] = x->shape[0];
   s[x->ndim - 2] = rows / (k[0] * k[1]);
   s[x->ndim - 1] = size[0];
   s[x->ndim] = size[1];
   AC_TRY(aci_patches_make(f, 2, s, x->ndim + 1, p, e));
   if (p->out[0] * p->out[1] == x->shape[x->ndim - 1]) return AC_OK;
-  return AC_FAIL(e, SHAPE,
-                 "an output of (%lld, %lld) has %lld x %lld positions of the window, the patches %s have %lld",
-                 (long long)size[0], (long long)size[1], (long long)p->out[0], (long long)p->out[1],
-                 aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)x->shape[x->ndim - 1]);
+  return AC_FAIL(
+      e, SHAPE,
+      "an output of (%lld, %lld) has %lld x %lld positions of the window, the patches %s have %lld",
+      (long long)size[0], (long long)size[1], (long long)p->out[0], (long long)p->out[1],
+      aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)x->shape[x->ndim - 1]);
 }
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -57,8 +62,9 @@ static void grad(ac_grad *g) {
                        LIST(&g->args[5])));
 }
 
-AC_OP(fold,
-      .sig =
-          "fold(x: tensor, output_size: ints, kernel_size: ints, dilation: ints = [1], padding: ints = [0], "
-          "stride: ints = [1]) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad);
+AC_OP(
+    fold,
+    .sig =
+        "fold(x: tensor, output_size: ints, kernel_size: ints, dilation: ints = [1], padding: ints = [0], "
+        "stride: ints = [1]) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad);

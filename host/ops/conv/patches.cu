@@ -1,4 +1,5 @@
-/* unfold and fold on CUDA: a thread per element of the result. fold gathers: a position adds up the taps that saw it, in their order. */
+/* unfold and fold on CUDA: a thread per element of the result. fold gathers: a position adds up the
+ * taps that saw it, in their order. */
 #include "ops/conv/plan.h"
 #include "ops/conv/planes.cuh"
 
@@ -14,7 +15,8 @@ struct patches_args {
 };
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) unfold_positions(const __grid_constant__ patches_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    unfold_positions(const __grid_constant__ patches_args a) {
   const aci_patches &p = a.p;
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t c = i;
@@ -23,7 +25,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) unfold_positions(const __gri
     const int64_t h = oh * p.stride[0] - p.pad[0] + kh * p.dil[0],
                   w = ow * p.stride[1] - p.pad[1] + kw * p.dil[1];
     const bool inside = h >= 0 && h < p.in[0] && w >= 0 && w < p.in[1];
-    aci_put(a.dt, a.y, i, inside ? aci_get<C>(a.dt, a.x.ptr, a.x.plane(c) + h * a.x.h + w * a.x.w) : (C)0);
+    aci_put(a.dt, a.y, i,
+            inside ? aci_get<C>(a.dt, a.x.ptr, a.x.plane(c) + h * a.x.h + w * a.x.w) : (C)0);
   }
 }
 
@@ -35,12 +38,14 @@ ACI_DEVICE int64_t window_of(const aci_patches &p, int d, int64_t i, int64_t k) 
 }
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) fold_positions(const __grid_constant__ patches_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    fold_positions(const __grid_constant__ patches_args a) {
   const aci_patches &p = a.p;
   const int64_t taps = p.k[0] * p.k[1];
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t image = i;
-    const int64_t w = aci_take(&image, a.d1), h = aci_take(&image, a.d0), c = aci_take(&image, a.channels);
+    const int64_t w = aci_take(&image, a.d1), h = aci_take(&image, a.d0),
+                  c = aci_take(&image, a.channels);
     C sum = 0;
     for (int64_t kh = 0; kh < p.k[0]; kh++) {
       const int64_t oh = window_of(p, 0, h, kh);

@@ -1,5 +1,5 @@
-/* Tensors (N, C, space) or (C, space) with up to two dims of space, of any strides, as planes (H, W). Pools, patches and
- * resizing on CUDA read them. */
+/* Tensors (N, C, space) or (C, space) with up to two dims of space, of any strides, as planes (H,
+ * W). Pools, patches and resizing on CUDA read them. */
 #ifndef ACI_OPS_PLANES_CUH
 #define ACI_OPS_PLANES_CUH
 #include "ops/cuda/divide.cuh"

@@ -4,7 +4,8 @@
 #include "ops/ctx_impl.h"
 
 /* ---- windows ---- */
-static ac_status adaptive_windows(const ac_frame *f, const aci_pool_args *a, aci_pool *p, ac_err *e) {
+static ac_status adaptive_windows(const ac_frame *f, const aci_pool_args *a, aci_pool *p,
+                                  ac_err *e) {
   int64_t out[ACI_POOL_DIMS];
   AC_TRY(aci_window_ints(f, a->kernel, p->n, 0, out, e));
   for (int i = 0; i < p->n; i++) {
@@ -12,7 +13,8 @@ static ac_status adaptive_windows(const ac_frame *f, const aci_pool_args *a, aci
     if (out[i] == AC_INT_NONE) out[i] = p->in[d];
     p->out[d] = out[i];
     if (p->in[d] == 0 && out[i] > 0)
-      return AC_FAIL(e, SHAPE, "an empty space cannot be pooled to an extent of %lld", (long long)out[i]);
+      return AC_FAIL(e, SHAPE, "an empty space cannot be pooled to an extent of %lld",
+                     (long long)out[i]);
   }
   return AC_OK;
 }
@@ -33,25 +35,27 @@ static ac_status fixed_windows(const ac_frame *f, const aci_pool_args *a, aci_po
     p->pad[d] = pad[i];
     p->dil[d] = dil[i];
     if (pad[i] > span / 2)
-      return AC_FAIL(e, INVALID,
-                     "padding %lld is more than half of the window, which spans %lld: some windows would be "
-                     "all padding",
-                     (long long)pad[i], (long long)span);
+      return AC_FAIL(
+          e, INVALID,
+          "padding %lld is more than half of the window, which spans %lld: some windows would be "
+          "all padding",
+          (long long)pad[i], (long long)span);
     int64_t room = p->in[d] + 2 * pad[i] - span, out = 0;
     if (room >= 0 || ceil_mode) out = (room + (ceil_mode ? stride[i] - 1 : 0)) / stride[i] + 1;
     if (room < 0 && ceil_mode && room + stride[i] - 1 < 0) out = 0;
     /* the last window starts inside the input or its left padding */
     if (ceil_mode && out > 0 && (out - 1) * stride[i] >= p->in[d] + pad[i]) out--;
     if (out < 1 || p->in[d] == 0)
-      return AC_FAIL(e, SHAPE, "a window that spans %lld does not fit into %lld elements with padding %lld",
+      return AC_FAIL(e, SHAPE,
+                     "a window that spans %lld does not fit into %lld elements with padding %lld",
                      (long long)span, (long long)p->in[d], (long long)pad[i]);
     p->out[d] = out;
   }
   return AC_OK;
 }
 
-ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape,
-                        int ndim, aci_pool *p, ac_err *e) {
+ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt,
+                        const int64_t *shape, int ndim, aci_pool *p, ac_err *e) {
   *p = (aci_pool){.dtype = dt,
                   .ct = aci_ctype_of(dt),
                   .n = a->n > 0 ? a->n : (int)ARG_I(f, a->space),
@@ -89,14 +93,17 @@ ac_status aci_pool_out(ac_frame *f, const aci_pool_args *a, aci_pool *p, ac_err 
   return aci_pool_push(f, p, x->shape, x->ndim, (ac_dtype)x->dtype, e);
 }
 
-ac_status aci_pool_fits(const aci_pool *p, const ac_tensor *dy, const int64_t *shape, int ndim, ac_err *e) {
+ac_status aci_pool_fits(const aci_pool *p, const ac_tensor *dy, const int64_t *shape, int ndim,
+                        ac_err *e) {
   char a[128], b[128];
   bool ok = dy->ndim == ndim;
   for (int d = 0; ok && d < ndim - p->n; d++) ok = dy->shape[d] == shape[d];
-  for (int i = 0; ok && i < p->n; i++) ok = dy->shape[ndim - p->n + i] == p->out[ACI_POOL_DIMS - p->n + i];
+  for (int i = 0; ok && i < p->n; i++)
+    ok = dy->shape[ndim - p->n + i] == p->out[ACI_POOL_DIMS - p->n + i];
   if (ok) return AC_OK;
   return AC_FAIL(e, SHAPE, "a gradient of shape %s does not fit windows over %s",
-                 aci_shape_str(dy->ndim, dy->shape, a, sizeof a), aci_shape_str(ndim, shape, b, sizeof b));
+                 aci_shape_str(dy->ndim, dy->shape, a, sizeof a),
+                 aci_shape_str(ndim, shape, b, sizeof b));
 }
 
 /* ---- max ---- */
@@ -137,14 +144,14 @@ void aci_max_pool_grad(ac_grad *g, int n) {
   const ac_value *k = &g->args[1], *stride = ARG_NONE(g, 2) ? k : &g->args[2];
   if (g->dout[0] == NULL) return;
   ac_grad_set(g, 0,
-              x_max_pool_backward(&g->x, g->dout[0], ARG_T(g, 0), LIST(k), LIST(stride), LIST(&g->args[3]),
-                                  LIST(&g->args[4]), ARG_B(g, 5), false, n));
+              x_max_pool_backward(&g->x, g->dout[0], ARG_T(g, 0), LIST(k), LIST(stride),
+                                  LIST(&g->args[3]), LIST(&g->args[4]), ARG_B(g, 5), false, n));
 }
 void aci_adaptive_max_pool_grad(ac_grad *g, int n) {
   if (g->dout[0] == NULL) return;
   ac_grad_set(g, 0,
-              x_max_pool_backward(&g->x, g->dout[0], ARG_T(g, 0), LIST(&g->args[1]), &one, 1, &zero, 1, &one,
-                                  1, false, true, n));
+              x_max_pool_backward(&g->x, g->dout[0], ARG_T(g, 0), LIST(&g->args[1]), &one, 1, &zero,
+                                  1, &one, 1, false, true, n));
 }
 
 /* ---- averages ---- */
@@ -178,12 +185,13 @@ void aci_avg_pool_grad(ac_grad *g, int n) {
   const ac_value *k = &g->args[1], *stride = ARG_NONE(g, 2) ? k : &g->args[2];
   const int64_t *divisor = n == 1 || ARG_NONE(g, 6) ? NULL : &g->args[6].i;
   ac_grad_set(g, 0,
-              x_avg_pool_backward(&g->x, g->dout[0], ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0), LIST(k),
-                                  LIST(stride), LIST(&g->args[3]), ARG_B(g, 4), ARG_B(g, 5), divisor, false,
-                                  n));
+              x_avg_pool_backward(&g->x, g->dout[0], ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0),
+                                  LIST(k), LIST(stride), LIST(&g->args[3]), ARG_B(g, 4),
+                                  ARG_B(g, 5), divisor, false, n));
 }
 void aci_adaptive_avg_pool_grad(ac_grad *g, int n) {
   ac_grad_set(g, 0,
               x_avg_pool_backward(&g->x, g->dout[0], ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0),
-                                  LIST(&g->args[1]), &one, 1, &zero, 1, false, true, NULL, true, n));
+                                  LIST(&g->args[1]), &one, 1, &zero, 1, false, true, NULL, true,
+                                  n));
 }

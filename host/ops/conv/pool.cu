@@ -1,6 +1,6 @@
-/* Pools on CUDA: a thread per element of the result. Sums go in the order of the CPU's rows. Gradients gather: an element adds the
- * contributions of the windows over it, so that no element is added to from two sides at once. Gradients of max pools find every
- * window's position first. */
+/* Pools on CUDA: a thread per element of the result. Sums go in the order of the CPU's rows.
+ * Gradients gather: an element adds the contributions of the windows over it, so that no element is
+ * added to from two sides at once. Gradients of max pools find every window's position first. */
 #include "ops/conv/plan.h"
 #include "ops/conv/planes.cuh"
 #include "ops/reduce/rows.cuh"
@@ -9,8 +9,8 @@ struct pool_args {
   aci_pool p;
   aci_planes x, t; /* t: dy, or the tensor to take from */
   void *y;
-  int64_t *indices; /* may be NULL */
-  int32_t *positions;  /* backward: of every window's largest element */
+  int64_t *indices;   /* may be NULL */
+  int32_t *positions; /* backward: of every window's largest element */
   int64_t n;
   aci_divisor d1, d0; /* extents of the element's own space */
 };
@@ -28,8 +28,9 @@ ACI_DEVICE void windows_over(const aci_pool &p, int d, int64_t i, int64_t *lo, i
   if (*hi > p.out[d]) *hi = p.out[d];
 }
 
-/* The largest element of window (oh, ow) and its position in the plane. -1 if the window has no element. Larger elements and NaN replace
- * the current one, so that the first of equals stays, as on the CPU. */
+/* The largest element of window (oh, ow) and its position in the plane. -1 if the window has no
+ * element. Larger elements and NaN replace the current one, so that the first of equals stays, as
+ * on the CPU. */
 template <class C>
 ACI_DEVICE C largest(const pool_args &a, int64_t base, int64_t oh, int64_t ow, int64_t *position) {
   const aci_pool &p = a.p;
@@ -60,7 +61,8 @@ ACI_DEVICE C largest(const pool_args &a, int64_t base, int64_t oh, int64_t ow, i
 
 enum pool_max { POOL_VALUES, POOL_POSITIONS, POOL_TAKE };
 template <class C, int WHAT>
-static __global__ void __launch_bounds__(ACI_BLOCK) max_windows(const __grid_constant__ pool_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    max_windows(const __grid_constant__ pool_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t c = i, position;
     const int64_t ow = aci_take(&c, a.d1), oh = aci_take(&c, a.d0);
@@ -70,7 +72,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) max_windows(const __grid_con
     } else if (WHAT == POOL_TAKE) {
       const int64_t h = position / a.p.in[1], w = position - h * a.p.in[1];
       aci_put(a.p.dtype, a.y, i,
-              position < 0 ? (C)0 : aci_get<C>(a.t.dt, a.t.ptr, a.t.plane(c) + h * a.t.h + w * a.t.w));
+              position < 0 ? (C)0
+                           : aci_get<C>(a.t.dt, a.t.ptr, a.t.plane(c) + h * a.t.h + w * a.t.w));
     } else {
       aci_put(a.p.dtype, a.y, i, top);
       if (a.indices != NULL) a.indices[i] = position;
@@ -105,7 +108,8 @@ template <class C> ACI_DEVICE C count_of(const aci_pool &p, int64_t oh, int64_t 
 }
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) avg_windows(const __grid_constant__ pool_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    avg_windows(const __grid_constant__ pool_args a) {
   const aci_pool &p = a.p;
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t c = i, h0, h1, w0, w1;
@@ -114,14 +118,16 @@ static __global__ void __launch_bounds__(ACI_BLOCK) avg_windows(const __grid_con
     aci_pool_span(&p, 0, oh, &h0, &h1);
     aci_pool_span(&p, 1, ow, &w0, &w1);
     for (int64_t h = h0; h < h1; h++)
-      for (int64_t w = w0; w < w1; w++) sum += aci_get<C>(a.x.dt, a.x.ptr, base + h * a.x.h + w * a.x.w);
+      for (int64_t w = w0; w < w1; w++)
+        sum += aci_get<C>(a.x.dt, a.x.ptr, base + h * a.x.h + w * a.x.w);
     aci_put(p.dtype, a.y, i, sum / count_of<C>(p, oh, ow));
   }
 }
 
 /* The same for windows that are worth a block: elements side by side to threads side by side. */
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) avg_large_windows(const __grid_constant__ pool_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    avg_large_windows(const __grid_constant__ pool_args a) {
   __shared__ double shared[ACI_BLOCK];
   const aci_pool &p = a.p;
   for (int64_t i = blockIdx.x; i < a.n; i += gridDim.x) {
@@ -133,7 +139,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) avg_large_windows(const __gr
     const int64_t wide = w1 - w0, n = wide > 0 ? (h1 - h0) * wide : 0;
     for (int64_t k = threadIdx.x; k < n; k += blockDim.x) {
       const int64_t row = k / wide;
-      sum += (double)aci_get<C>(a.x.dt, a.x.ptr, base + (h0 + row) * a.x.h + (w0 + k - row * wide) * a.x.w);
+      sum += (double)aci_get<C>(a.x.dt, a.x.ptr,
+                                base + (h0 + row) * a.x.h + (w0 + k - row * wide) * a.x.w);
     }
     sum = aci_block_join<aci_add_op>(sum, shared);
     if (threadIdx.x == 0) aci_put(p.dtype, a.y, i, (C)(sum / (double)count_of<C>(p, oh, ow)));
@@ -153,7 +160,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) avg_back(const __grid_consta
       C row = p.adaptive ? (C)0 : sum;
       for (int64_t k = w0; k < w1; k++) {
         const int64_t ow =
-            p.adaptive ? k : w1 - 1 - (k - w0); /* by taps, the first of which belongs to the last window */
+            /* by taps, the first of which belongs to the last window */
+            p.adaptive ? k : w1 - 1 - (k - w0);
         row += aci_get<C>(a.t.dt, a.t.ptr, base + oh * a.t.h + ow * a.t.w) / count_of<C>(p, oh, ow);
       }
       sum = p.adaptive ? sum + row : row;
@@ -175,7 +183,8 @@ static pool_args args_of(const aci_pool &p, const ac_tensor *out, const int64_t 
 }
 static bool wide(const aci_pool &p) { return p.ct == ACI_C_F64; }
 
-template <int WHAT> static ac_status launch_windows(ac_frame *f, const pool_args &a, int64_t n, ac_err *e) {
+template <int WHAT>
+static ac_status launch_windows(ac_frame *f, const pool_args &a, int64_t n, ac_err *e) {
   const unsigned blocks = aci_blocks(f->device, n);
   return wide(a.p) ? aci_launch(f, "max pool", max_windows<double, WHAT>, blocks, e, a)
                    : aci_launch(f, "max pool", max_windows<float, WHAT>, blocks, e, a);
@@ -212,8 +221,8 @@ static ac_status max_pool_backward(ac_frame *f, ac_err *e) {
   if (p.in[0] * p.in[1] > INT32_MAX)
     return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: planes of more than %d elements",
                    f->device->name, INT32_MAX);
-  AC_TRY(ac_block_alloc(f->device, sizeof(int32_t) * (size_t)(dy->numel + 1), AC_MEM_ACTIVATION, f->stream,
-                        &positions, e));
+  AC_TRY(ac_block_alloc(f->device, sizeof(int32_t) * (size_t)(dy->numel + 1), AC_MEM_ACTIVATION,
+                        f->stream, &positions, e));
   pool_args a = args_of(p, dy, p.out);
   a.x = aci_planes_of(x, p.n);
   a.positions = (int32_t *)positions->ptr;
@@ -251,7 +260,8 @@ static ac_status avg_forward(ac_frame *f, const aci_pool_args &w, ac_err *e) {
   pool_args a = args_of(p, f->out[0], p.out);
   if (a.n == 0) return AC_OK;
   a.x = aci_planes_of(x, p.n);
-  const int64_t window = p.adaptive ? (p.in[0] / p.out[0] + 1) * (p.in[1] / p.out[1] + 1) : p.k[0] * p.k[1];
+  const int64_t window =
+      p.adaptive ? (p.in[0] / p.out[0] + 1) * (p.in[1] / p.out[1] + 1) : p.k[0] * p.k[1];
   if (window >= 2 * ACI_BLOCK) {
     const unsigned blocks = aci_blocks(f->device, a.n, 1);
     return wide(p) ? aci_launch(f, "average pool", avg_large_windows<double>, blocks, e, a)

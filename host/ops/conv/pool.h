@@ -9,15 +9,16 @@ ac_status aci_pool_out(ac_frame *f, const aci_pool_args *a, aci_pool *p, ac_err 
 ac_status aci_pool_push(ac_frame *f, const aci_pool *p, const int64_t *shape, int ndim, ac_dtype dt,
                         ac_err *e);
 /* SHAPE unless dy has the shape that windows p give over x. */
-ac_status aci_pool_fits(const aci_pool *p, const ac_tensor *dy, const int64_t *shape, int ndim, ac_err *e);
+ac_status aci_pool_fits(const aci_pool *p, const ac_tensor *dy, const int64_t *shape, int ndim,
+                        ac_err *e);
 
 /* ---- kernels. Every tensor has p's dtype, and any strides if it is const ---- */
 /* values and indices (i64, may be NULL) are contiguous outputs. */
 ac_status aci_pool_max(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *values,
                        ac_tensor *indices, ac_err *e);
 /* dx = dy added at the positions of the largest elements. */
-ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, const ac_tensor *x,
-                                ac_tensor *dx, ac_err *e);
+ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy,
+                                const ac_tensor *x, ac_tensor *dx, ac_err *e);
 /* y = t at the positions of the largest elements of x. */
 ac_status aci_pool_max_take(ac_frame *f, const aci_pool *p, const ac_tensor *t, const ac_tensor *x,
                             ac_tensor *y, ac_err *e);
@@ -34,7 +35,8 @@ void aci_max_pool_grad(ac_grad *g, int n);
 ac_status aci_adaptive_max_pool_shape(ac_frame *f, int n, ac_err *e);
 ac_status aci_adaptive_max_pool_run(ac_frame *f, int n, ac_err *e);
 void aci_adaptive_max_pool_grad(ac_grad *g, int n);
-/* avg_pool<n>d: (x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override of 2d). */
+/* avg_pool<n>d: (x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override of
+ * 2d). */
 ac_status aci_avg_pool_shape(ac_frame *f, int n, ac_err *e);
 ac_status aci_avg_pool_run(ac_frame *f, int n, ac_err *e);
 void aci_avg_pool_grad(ac_grad *g, int n);

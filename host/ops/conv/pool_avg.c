@@ -1,5 +1,5 @@
-/* Averages over windows. Fixed windows add taps row by row. Adaptive ones add up the rows of a window, then its
- * columns. Called through pool.h. */
+/* Averages over windows. Fixed windows add taps row by row. Adaptive ones add up the rows of a
+ * window, then its columns. Called through pool.h. */
 #include "device/cpu/isa.h"
 #include "ops/conv/pool.h"
 #include "ops/index/index.h"
@@ -17,77 +17,81 @@ typedef struct avg_pool_job {
   const double *count;    /* per position of a row: the width its window counts with */
 } avg_pool_job;
 
-#define ROWS(SFX, T, SUM)                                                                                   \
-  AC_ISA_FN(add_##SFX, (T *restrict a, const T *restrict x, int64_t step, int64_t n), (a, x, step, n)) {    \
-    if (step == 1)                                                                                          \
-      for (int64_t i = 0; i < n; i++) a[i] += x[i];                                                         \
-    else if (step == 2)                                                                                     \
-      for (int64_t i = 0; i < n; i++) a[i] += x[2 * i];                                                     \
-    else                                                                                                    \
-      for (int64_t i = 0; i < n; i++) a[i] += x[i * step];                                                  \
-  }                                                                                                         \
-  AC_ISA_FN(spread_##SFX, (T *restrict d, const T *restrict a, int64_t step, int64_t n), (d, a, step, n)) { \
-    if (step == 1)                                                                                          \
-      for (int64_t i = 0; i < n; i++) d[i] += a[i];                                                         \
-    else                                                                                                    \
-      for (int64_t i = 0; i < n; i++) d[i * step] += a[i];                                                  \
-  }                                                                                                         \
-  AC_ISA_FN(divide_##SFX, (T *restrict a, const double *restrict count, double by, int64_t n),              \
-            (a, count, by, n)) {                                                                            \
-    for (int64_t i = 0; i < n; i++) a[i] /= (T)(by * count[i]);                                             \
-  }                                                                                                         \
-  /* y[i] = the mean of window i of row o */                                                                \
-  static void mean_##SFX(const avg_pool_job *j, const T *plane, int64_t o, T *y, T *sums) {                 \
-    const aci_pool *p = j->p;                                                                               \
-    const int64_t width = p->in[1];                                                                         \
-    int64_t h0, h1, w0, w1;                                                                                 \
-    aci_pool_span(p, 0, o, &h0, &h1);                                                                       \
-    if (p->adaptive && p->out[1] == 1) {                                                                    \
-      y[0] = (T)(SUM(plane + h0 * width, (h1 - h0) * width) / (double)((h1 - h0) * width));                 \
-      return;                                                                                               \
-    }                                                                                                       \
-    if (p->adaptive) {                                                                                      \
-      memset(sums, 0, (size_t)width * sizeof(T));                                                           \
-      for (int64_t h = h0; h < h1; h++) add_##SFX(sums, plane + h * width, 1, width);                       \
-      for (int64_t i = 0; i < p->out[1]; i++) {                                                             \
-        T sum = 0;                                                                                          \
-        aci_pool_span(p, 1, i, &w0, &w1);                                                                   \
-        for (int64_t w = w0; w < w1; w++) sum += sums[w];                                                   \
-        y[i] = sum;                                                                                         \
-      }                                                                                                     \
-    } else {                                                                                                \
-      memset(y, 0, (size_t)p->out[1] * sizeof(T));                                                          \
-      for (int64_t h = h0; h < h1; h++)                                                                     \
-        for (int64_t q = 0; q < p->k[1]; q++)                                                               \
-          if (j->hi[q] > j->lo[q])                                                                          \
-            add_##SFX(y + j->lo[q], plane + h * width + j->lo[q] * p->stride[1] - p->pad[1] + q,            \
-                      p->stride[1], j->hi[q] - j->lo[q]);                                                   \
-    }                                                                                                       \
-    divide_##SFX(y, j->count, p->divisor != 0 ? (double)p->divisor : (double)aci_pool_extent(p, 0, o),      \
-                 p->out[1]);                                                                                \
-  }                                                                                                         \
-  /* dx += dy of row o, which is divided in place, over its windows */                                      \
-  static void back_##SFX(const avg_pool_job *j, T *dx, int64_t o, T *dy, T *sums) {                         \
-    const aci_pool *p = j->p;                                                                               \
-    const int64_t width = p->in[1];                                                                         \
-    int64_t h0, h1, w0, w1;                                                                                 \
-    aci_pool_span(p, 0, o, &h0, &h1);                                                                       \
-    divide_##SFX(dy, j->count, p->divisor != 0 ? (double)p->divisor : (double)aci_pool_extent(p, 0, o),     \
-                 p->out[1]);                                                                                \
-    if (!p->adaptive) {                                                                                     \
-      for (int64_t h = h0; h < h1; h++)                                                                     \
-        for (int64_t q = 0; q < p->k[1]; q++)                                                               \
-          if (j->hi[q] > j->lo[q])                                                                          \
-            spread_##SFX(dx + h * width + j->lo[q] * p->stride[1] - p->pad[1] + q, dy + j->lo[q],           \
-                         p->stride[1], j->hi[q] - j->lo[q]);                                                \
-      return;                                                                                               \
-    }                                                                                                       \
-    memset(sums, 0, (size_t)width * sizeof(T));                                                             \
-    for (int64_t i = 0; i < p->out[1]; i++) {                                                               \
-      aci_pool_span(p, 1, i, &w0, &w1);                                                                     \
-      for (int64_t w = w0; w < w1; w++) sums[w] += dy[i];                                                   \
-    }                                                                                                       \
-    for (int64_t h = h0; h < h1; h++) add_##SFX(dx + h * width, sums, 1, width);                            \
+#define ROWS(SFX, T, SUM)                                                                         \
+  AC_ISA_FN(add_##SFX, (T *restrict a, const T *restrict x, int64_t step, int64_t n),             \
+            (a, x, step, n)) {                                                                    \
+    if (step == 1)                                                                                \
+      for (int64_t i = 0; i < n; i++) a[i] += x[i];                                               \
+    else if (step == 2)                                                                           \
+      for (int64_t i = 0; i < n; i++) a[i] += x[2 * i];                                           \
+    else                                                                                          \
+      for (int64_t i = 0; i < n; i++) a[i] += x[i * step];                                        \
+  }                                                                                               \
+  AC_ISA_FN(spread_##SFX, (T *restrict d, const T *restrict a, int64_t step, int64_t n),          \
+            (d, a, step, n)) {                                                                    \
+    if (step == 1)                                                                                \
+      for (int64_t i = 0; i < n; i++) d[i] += a[i];                                               \
+    else                                                                                          \
+      for (int64_t i = 0; i < n; i++) d[i * step] += a[i];                                        \
+  }                                                                                               \
+  AC_ISA_FN(divide_##SFX, (T *restrict a, const double *restrict count, double by, int64_t n),    \
+            (a, count, by, n)) {                                                                  \
+    for (int64_t i = 0; i < n; i++) a[i] /= (T)(by * count[i]);                                   \
+  }                                                                                               \
+  /* y[i] = the mean of window i of row o */                                                      \
+  static void mean_##SFX(const avg_pool_job *j, const T *plane, int64_t o, T *y, T *sums) {       \
+    const aci_pool *p = j->p;                                                                     \
+    const int64_t width = p->in[1];                                                               \
+    int64_t h0, h1, w0, w1;                                                                       \
+    aci_pool_span(p, 0, o, &h0, &h1);                                                             \
+    if (p->adaptive && p->out[1] == 1) {                                                          \
+      y[0] = (T)(SUM(plane + h0 * width, (h1 - h0) * width) / (double)((h1 - h0) * width));       \
+      return;                                                                                     \
+    }                                                                                             \
+    if (p->adaptive) {                                                                            \
+      memset(sums, 0, (size_t)width * sizeof(T));                                                 \
+      for (int64_t h = h0; h < h1; h++) add_##SFX(sums, plane + h * width, 1, width);             \
+      for (int64_t i = 0; i < p->out[1]; i++) {                                                   \
+        T sum = 0;                                                                                \
+        aci_pool_span(p, 1, i, &w0, &w1);                                                         \
+        for (int64_t w = w0; w < w1; w++) sum += sums[w];                                         \
+        y[i] = sum;                                                                               \
+      }                                                                                           \
+    } else {                                                                                      \
+      memset(y, 0, (size_t)p->out[1] * sizeof(T));                                                \
+      for (int64_t h = h0; h < h1; h++)                                                           \
+        for (int64_t q = 0; q < p->k[1]; q++)                                                     \
+          if (j->hi[q] > j->lo[q])                                                                \
+            add_##SFX(y + j->lo[q], plane + h * width + j->lo[q] * p->stride[1] - p->pad[1] + q,  \
+                      p->stride[1], j->hi[q] - j->lo[q]);                                         \
+    }                                                                                             \
+    divide_##SFX(y, j->count,                                                                     \
+                 p->divisor != 0 ? (double)p->divisor : (double)aci_pool_extent(p, 0, o),         \
+                 p->out[1]);                                                                      \
+  }                                                                                               \
+  /* dx += dy of row o, which is divided in place, over its windows */                            \
+  static void back_##SFX(const avg_pool_job *j, T *dx, int64_t o, T *dy, T *sums) {               \
+    const aci_pool *p = j->p;                                                                     \
+    const int64_t width = p->in[1];                                                               \
+    int64_t h0, h1, w0, w1;                                                                       \
+    aci_pool_span(p, 0, o, &h0, &h1);                                                             \
+    divide_##SFX(dy, j->count,                                                                    \
+                 p->divisor != 0 ? (double)p->divisor : (double)aci_pool_extent(p, 0, o),         \
+                 p->out[1]);                                                                      \
+    if (!p->adaptive) {                                                                           \
+      for (int64_t h = h0; h < h1; h++)                                                           \
+        for (int64_t q = 0; q < p->k[1]; q++)                                                     \
+          if (j->hi[q] > j->lo[q])                                                                \
+            spread_##SFX(dx + h * width + j->lo[q] * p->stride[1] - p->pad[1] + q, dy + j->lo[q], \
+                         p->stride[1], j->hi[q] - j->lo[q]);                                      \
+      return;                                                                                     \
+    }                                                                                             \
+    memset(sums, 0, (size_t)width * sizeof(T));                                                   \
+    for (int64_t i = 0; i < p->out[1]; i++) {                                                     \
+      aci_pool_span(p, 1, i, &w0, &w1);                                                           \
+      for (int64_t w = w0; w < w1; w++) sums[w] += dy[i];                                         \
+    }                                                                                             \
+    for (int64_t h = h0; h < h1; h++) add_##SFX(dx + h * width, sums, 1, width);                  \
   }
 ROWS(f32, float, aci_sum_f32)
 ROWS(f64, double, aci_sum_f64)
@@ -97,7 +101,8 @@ static void forward_piece(void *arg, int64_t begin, int64_t end) {
   avg_pool_job *j = arg;
   const aci_pool *p = j->p;
   const int slot = aci_slots_take(&j->slots);
-  char *buf = aci_slots_at(&j->slots, slot), *row = buf + j->plane_n * j->cb, *sums = row + p->out[1] * j->cb;
+  char *buf = aci_slots_at(&j->slots, slot), *row = buf + j->plane_n * j->cb,
+       *sums = row + p->out[1] * j->cb;
   for (int64_t c = begin; c < end; c++) {
     const void *plane = buf;
     if (j->whole) plane = (const char *)aci_data(j->x) + c * j->plane_n * j->cb;
@@ -115,7 +120,8 @@ static void backward_piece(void *arg, int64_t begin, int64_t end) {
   avg_pool_job *j = arg;
   const aci_pool *p = j->p;
   const int slot = aci_slots_take(&j->slots);
-  char *buf = aci_slots_at(&j->slots, slot), *row = buf + j->plane_n * j->cb, *sums = row + p->out[1] * j->cb;
+  char *buf = aci_slots_at(&j->slots, slot), *row = buf + j->plane_n * j->cb,
+       *sums = row + p->out[1] * j->cb;
   for (int64_t c = begin; c < end; c++) {
     char *dx = j->whole ? (char *)aci_data(j->y) + c * j->plane_n * j->cb : buf;
     memset(dx, 0, (size_t)(j->plane_n * j->cb));
@@ -136,8 +142,8 @@ static ac_status over_planes(ac_frame *f, avg_pool_job *j, ac_range_fn fn, ac_er
   ac_block *block = NULL;
   j->plane_n = p->in[0] * p->in[1];
   j->cb = (int64_t)aci_ctype_bytes(p->ct);
-  AC_TRY(ac_block_alloc(f->device, (size_t)(2 * taps + p->out[1] + 1) * 8, AC_MEM_ACTIVATION, f->stream,
-                        &block, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(2 * taps + p->out[1] + 1) * 8, AC_MEM_ACTIVATION,
+                        f->stream, &block, e));
   int64_t *lo = ac_block_ptr(block), *hi = lo + taps;
   double *count = (double *)(hi + taps);
   for (int64_t q = 0; q < taps; q++) {
@@ -146,13 +152,14 @@ static ac_status over_planes(ac_frame *f, avg_pool_job *j, ac_range_fn fn, ac_er
     hi[q] = off >= p->in[1] ? 0 : (p->in[1] - 1 - off) / s + 1;
     if (hi[q] > p->out[1]) hi[q] = p->out[1];
   }
-  for (int64_t i = 0; i < p->out[1]; i++) count[i] = p->divisor != 0 ? 1 : (double)aci_pool_extent(p, 1, i);
+  for (int64_t i = 0; i < p->out[1]; i++)
+    count[i] = p->divisor != 0 ? 1 : (double)aci_pool_extent(p, 1, i);
   j->lo = lo;
   j->hi = hi;
   j->count = count;
   const int64_t work = p->out[0] * p->out[1] * (p->adaptive ? 2 : p->k[0] * p->k[1]) + j->plane_n;
-  ac_status st =
-      aci_slots_open(&j->slots, f, p->planes, (size_t)(j->plane_n + p->out[1] + p->in[1]) * (size_t)j->cb, e);
+  ac_status st = aci_slots_open(&j->slots, f, p->planes,
+                                (size_t)(j->plane_n + p->out[1] + p->in[1]) * (size_t)j->cb, e);
   if (st == AC_OK) {
     ac_parallel_for(f->team, p->planes, work >= 1 << 15 ? 1 : (1 << 15) / (work + 1) + 1, fn, j);
     aci_slots_close(&j->slots);
@@ -161,9 +168,12 @@ static ac_status over_planes(ac_frame *f, avg_pool_job *j, ac_range_fn fn, ac_er
   return st;
 }
 
-static bool computed_as_stored(const aci_pool *p) { return p->dtype == AC_F32 || p->dtype == AC_F64; }
+static bool computed_as_stored(const aci_pool *p) {
+  return p->dtype == AC_F32 || p->dtype == AC_F64;
+}
 
-ac_status aci_pool_avg(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *y, ac_err *e) {
+ac_status aci_pool_avg(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *y,
+                       ac_err *e) {
   avg_pool_job j = {.p = p, .x = x, .y = y, .whole = computed_as_stored(p) && aci_is_contiguous(x)};
   return y->numel == 0 ? AC_OK : over_planes(f, &j, forward_piece, e);
 }

@@ -1,5 +1,6 @@
-/* Max pools: rows of windows at a time. The positions of the largest elements are found again in the backward
- * pass, which costs one more look at x and saves a tensor of indices. Called through pool.h. */
+/* Max pools: rows of windows at a time. The positions of the largest elements are found again in
+ * the backward pass, which costs one more look at x and saves a tensor of indices. Called through
+ * pool.h. */
 #include <math.h>
 
 #include "device/cpu/isa.h"
@@ -10,11 +11,13 @@
 enum { LANES = 16 };
 
 typedef struct max_pool_job max_pool_job;
-/* Largest elements of output row o: m in the compute type, which cols (a row of the input) helps with. */
+/* Largest elements of output row o: m in the compute type, which cols (a row of the input) helps
+ * with. */
 typedef void (*values_fn)(const max_pool_job *j, const void *plane, int64_t o, void *m, void *cols);
-/* The same and their positions in the plane, as integers of the compute type's width. m and position have room for
- * `padded`. */
-typedef void (*positions_fn)(const max_pool_job *j, const void *plane, int64_t o, void *m, void *position, void *rows);
+/* The same and their positions in the plane, as integers of the compute type's width. m and
+ * position have room for `padded`. */
+typedef void (*positions_fn)(const max_pool_job *j, const void *plane, int64_t o, void *m,
+                             void *position, void *rows);
 
 struct max_pool_job {
   const aci_pool *p;
@@ -27,126 +30,134 @@ struct max_pool_job {
   bool plain;                   /* tensors hold the compute type */
   int64_t padded;               /* positions of a row, rounded up to LANES */
   int64_t residues, sorted_len; /* of a row that is sorted by residue, and the values for each */
-  /* fixed windows: per tap of the width the positions [lo, hi) that have it inside. Per position the first tap inside */
+  /* fixed windows: per tap of the width the positions [lo, hi) that have it inside. Per position
+   * the first tap inside */
   const int64_t *lo, *hi, *first;
 };
 
 /* Larger elements and NaN replace the current one, so that the first of equals stays. */
 #define WINS(v, m) (((v) > (m)) | ((v) != (v)))
 
-#define ROWS(NAME, T, I)                                                                                    \
-  AC_ISA_FN(NAME##_join, (T *restrict m, const T *restrict x, int64_t step, int64_t n), (m, x, step, n)) {  \
-    if (step == 1)                                                                                          \
-      for (int64_t i = 0; i < n; i++) m[i] = WINS(x[i], m[i]) ? x[i] : m[i];                                \
-    else if (step == 2)                                                                                     \
-      for (int64_t i = 0; i < n; i++) m[i] = WINS(x[2 * i], m[i]) ? x[2 * i] : m[i];                        \
-    else                                                                                                    \
-      for (int64_t i = 0; i < n; i++) m[i] = WINS(x[i * step], m[i]) ? x[i * step] : m[i];                  \
-  }                                                                                                         \
-  /* A row of the input, sorted by residue of the stride, -infinity in the padding and after it. */        \
-  AC_ISA_FN(NAME##_sort, (const max_pool_job *j, const T *restrict x, T *restrict d), (j, x, d)) {          \
-    const int64_t s = j->p->stride[1], n = j->p->in[1], len = j->sorted_len;                                \
-    for (int64_t r = 0; r < j->residues; r++, d += len) {                                                   \
-      const int64_t off = r - j->p->pad[1], lo = off >= 0 ? 0 : (-off + s - 1) / s;                         \
-      int64_t hi = off >= n ? 0 : (n - 1 - off) / s + 1;                                                    \
-      if (hi > len) hi = len;                                                                               \
-      for (int64_t i = 0; i < lo && i < len; i++) d[i] = -(T)INFINITY;                                      \
-      if (s == 1)                                                                                           \
-        for (int64_t i = lo; i < hi; i++) d[i] = x[i + off];                                                \
-      else if (s == 2)                                                                                      \
-        for (int64_t i = lo; i < hi; i++) d[i] = x[2 * i + off];                                            \
-      else                                                                                                  \
-        for (int64_t i = lo; i < hi; i++) d[i] = x[i * s + off];                                            \
-      for (int64_t i = hi > lo ? hi : lo; i < len; i++) d[i] = -(T)INFINITY;                                \
-    }                                                                                                       \
-  }                                                                                                         \
-  AC_ISA_FN(NAME##_find, (T *restrict m, I *restrict position, const T *restrict x, I at, I step, int64_t n), \
-            (m, position, x, at, step, n)) {                                                                \
-    for (int64_t b = 0; b < n; b += LANES, at += LANES * step)                                              \
-      for (int l = 0; l < LANES; l++) {                                                                     \
-        const T v = x[b + l];                                                                               \
-        const bool wins = WINS(v, m[b + l]);                                                                \
-        position[b + l] = wins ? at + step * (I)l : position[b + l];                                        \
-        m[b + l] = wins ? v : m[b + l];                                                                     \
-      }                                                                                                     \
-  }                                                                                                         \
-  /* the rows of the windows first, then their columns */                                                   \
-  static void NAME##_values(const max_pool_job *j, const void *plane, int64_t o, void *mv, void *cv) {      \
-    const aci_pool *p = j->p;                                                                               \
-    const int64_t h0 = o * p->stride[0] - p->pad[0], s = p->stride[1], width = p->in[1];                    \
-    T *m = mv, *cols = cv;                                                                                  \
-    const T *row = NULL;                                                                                    \
-    for (int64_t k = 0; k < p->k[0]; k++) {                                                                 \
-      const int64_t h = h0 + k * p->dil[0];                                                                 \
-      if (h < 0 || h >= p->in[0]) continue;                                                                 \
-      const T *x = (const T *)plane + h * width;                                                            \
-      if (row == NULL) {                                                                                    \
-        row = x;                                                                                            \
-      } else {                                                                                              \
-        if (row != cols) memcpy(cols, row, (size_t)width * sizeof(T));                                      \
-        NAME##_join(cols, x, 1, width);                                                                     \
-        row = cols;                                                                                         \
-      }                                                                                                     \
-    }                                                                                                       \
-    for (int64_t i = 0; i < p->out[1]; i++) m[i] = -(T)INFINITY;                                            \
-    for (int64_t q = 0; row != NULL && q < p->k[1]; q++)                                                    \
-      if (j->hi[q] > j->lo[q])                                                                              \
-        NAME##_join(m + j->lo[q], row + j->lo[q] * s - p->pad[1] + q * p->dil[1], s, j->hi[q] - j->lo[q]);  \
-  }                                                                                                         \
-  static void NAME##_positions(const max_pool_job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) { \
-    const aci_pool *p = j->p;                                                                               \
-    const int64_t h0 = o * p->stride[0] - p->pad[0], s = p->stride[1], width = p->in[1];                    \
-    T *m = mv, *sorted = cv;                                                                                \
-    I *position = pv;                                                                                       \
-    bool started = false;                                                                                   \
-    for (int64_t i = 0; i < j->padded; i++) m[i] = -(T)INFINITY, position[i] = -1;                          \
-    for (int64_t k = 0; k < p->k[0]; k++) {                                                                 \
-      const int64_t h = h0 + k * p->dil[0];                                                                 \
-      if (h < 0 || h >= p->in[0]) continue;                                                                 \
-      for (int64_t i = 0; !started && i < p->out[1]; i++)                                                   \
-        if (j->first[i] < width) position[i] = (I)(h * width + j->first[i]);                                \
-      started = true;                                                                                       \
-      NAME##_sort(j, (const T *)plane + h * width, sorted);                                                 \
-      for (int64_t q = 0; q < p->k[1]; q++) {                                                               \
-        const int64_t off = q * p->dil[1];                                                                  \
-        NAME##_find(m, position, sorted + off % s * j->sorted_len + off / s, (I)(h * width + off - p->pad[1]), \
-                    (I)s, j->padded);                                                                       \
-      }                                                                                                     \
-    }                                                                                                       \
-  }                                                                                                         \
-  static void NAME##_adaptive(const max_pool_job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) { \
-    const aci_pool *p = j->p;                                                                               \
-    T *m = mv;                                                                                              \
-    I *position = pv;                                                                                       \
-    (void)cv;                                                                                               \
-    int64_t h0, h1, w0, w1;                                                                                 \
-    aci_pool_span(p, 0, o, &h0, &h1);                                                                       \
-    for (int64_t i = 0; i < p->out[1]; i++) {                                                               \
-      aci_pool_span(p, 1, i, &w0, &w1);                                                                     \
-      int64_t best = h0 * p->in[1] + w0;                                                                    \
-      T top = -(T)INFINITY;                                                                                 \
-      for (int64_t h = h0; h < h1; h++)                                                                     \
-        for (int64_t w = w0; w < w1; w++) {                                                                 \
-          T v = ((const T *)plane)[h * p->in[1] + w];                                                       \
-          if (!WINS(v, top)) continue;                                                                      \
-          top = v;                                                                                          \
-          best = h * p->in[1] + w;                                                                          \
-        }                                                                                                   \
-      m[i] = top;                                                                                           \
-      position[i] = (I)best;                                                                                \
-    }                                                                                                       \
-  }                                                                                                         \
+#define ROWS(NAME, T, I)                                                                                 \
+  AC_ISA_FN(NAME##_join, (T *restrict m, const T *restrict x, int64_t step, int64_t n),                  \
+            (m, x, step, n)) {                                                                           \
+    if (step == 1)                                                                                       \
+      for (int64_t i = 0; i < n; i++) m[i] = WINS(x[i], m[i]) ? x[i] : m[i];                             \
+    else if (step == 2)                                                                                  \
+      for (int64_t i = 0; i < n; i++) m[i] = WINS(x[2 * i], m[i]) ? x[2 * i] : m[i];                     \
+    else                                                                                                 \
+      for (int64_t i = 0; i < n; i++) m[i] = WINS(x[i * step], m[i]) ? x[i * step] : m[i];               \
+  }                                                                                                      \
+  /* A row of the input, sorted by residue of the stride, -infinity in the padding and after it. */      \
+  AC_ISA_FN(NAME##_sort, (const max_pool_job *j, const T *restrict x, T *restrict d), (j, x, d)) {       \
+    const int64_t s = j->p->stride[1], n = j->p->in[1], len = j->sorted_len;                             \
+    for (int64_t r = 0; r < j->residues; r++, d += len) {                                                \
+      const int64_t off = r - j->p->pad[1], lo = off >= 0 ? 0 : (-off + s - 1) / s;                      \
+      int64_t hi = off >= n ? 0 : (n - 1 - off) / s + 1;                                                 \
+      if (hi > len) hi = len;                                                                            \
+      for (int64_t i = 0; i < lo && i < len; i++) d[i] = -(T)INFINITY;                                   \
+      if (s == 1)                                                                                        \
+        for (int64_t i = lo; i < hi; i++) d[i] = x[i + off];                                             \
+      else if (s == 2)                                                                                   \
+        for (int64_t i = lo; i < hi; i++) d[i] = x[2 * i + off];                                         \
+      else                                                                                               \
+        for (int64_t i = lo; i < hi; i++) d[i] = x[i * s + off];                                         \
+      for (int64_t i = hi > lo ? hi : lo; i < len; i++) d[i] = -(T)INFINITY;                             \
+    }                                                                                                    \
+  }                                                                                                      \
+  AC_ISA_FN(NAME##_find,                                                                                 \
+            (T *restrict m, I *restrict position, const T *restrict x, I at, I step, int64_t n),         \
+            (m, position, x, at, step, n)) {                                                             \
+    for (int64_t b = 0; b < n; b += LANES, at += LANES * step)                                           \
+      for (int l = 0; l < LANES; l++) {                                                                  \
+        const T v = x[b + l];                                                                            \
+        const bool wins = WINS(v, m[b + l]);                                                             \
+        position[b + l] = wins ? at + step * (I)l : position[b + l];                                     \
+        m[b + l] = wins ? v : m[b + l];                                                                  \
+      }                                                                                                  \
+  }                                                                                                      \
+  /* the rows of the windows first, then their columns */                                                \
+  static void NAME##_values(const max_pool_job *j, const void *plane, int64_t o, void *mv,               \
+                            void *cv) {                                                                  \
+    const aci_pool *p = j->p;                                                                            \
+    const int64_t h0 = o * p->stride[0] - p->pad[0], s = p->stride[1], width = p->in[1];                 \
+    T *m = mv, *cols = cv;                                                                               \
+    const T *row = NULL;                                                                                 \
+    for (int64_t k = 0; k < p->k[0]; k++) {                                                              \
+      const int64_t h = h0 + k * p->dil[0];                                                              \
+      if (h < 0 || h >= p->in[0]) continue;                                                              \
+      const T *x = (const T *)plane + h * width;                                                         \
+      if (row == NULL) {                                                                                 \
+        row = x;                                                                                         \
+      } else {                                                                                           \
+        if (row != cols) memcpy(cols, row, (size_t)width * sizeof(T));                                   \
+        NAME##_join(cols, x, 1, width);                                                                  \
+        row = cols;                                                                                      \
+      }                                                                                                  \
+    }                                                                                                    \
+    for (int64_t i = 0; i < p->out[1]; i++) m[i] = -(T)INFINITY;                                         \
+    for (int64_t q = 0; row != NULL && q < p->k[1]; q++)                                                 \
+      if (j->hi[q] > j->lo[q])                                                                           \
+        NAME##_join(m + j->lo[q], row + j->lo[q] * s - p->pad[1] + q * p->dil[1], s,                     \
+                    j->hi[q] - j->lo[q]);                                                                \
+  }                                                                                                      \
+  static void NAME##_positions(const max_pool_job *j, const void *plane, int64_t o, void *mv,            \
+                               void *pv, void *cv) {                                                     \
+    const aci_pool *p = j->p;                                                                            \
+    const int64_t h0 = o * p->stride[0] - p->pad[0], s = p->stride[1], width = p->in[1];                 \
+    T *m = mv, *sorted = cv;                                                                             \
+    I *position = pv;                                                                                    \
+    bool started = false;                                                                                \
+    for (int64_t i = 0; i < j->padded; i++) m[i] = -(T)INFINITY, position[i] = -1;                       \
+    for (int64_t k = 0; k < p->k[0]; k++) {                                                              \
+      const int64_t h = h0 + k * p->dil[0];                                                              \
+      if (h < 0 || h >= p->in[0]) continue;                                                              \
+      for (int64_t i = 0; !started && i < p->out[1]; i++)                                                \
+        if (j->first[i] < width) position[i] = (I)(h * width + j->first[i]);                             \
+      started = true;                                                                                    \
+      NAME##_sort(j, (const T *)plane + h * width, sorted);                                              \
+      for (int64_t q = 0; q < p->k[1]; q++) {                                                            \
+        const int64_t off = q * p->dil[1];                                                               \
+        NAME##_find(m, position, sorted + off % s * j->sorted_len + off / s,                             \
+                    (I)(h * width + off - p->pad[1]), (I)s, j->padded);                                  \
+      }                                                                                                  \
+    }                                                                                                    \
+  }                                                                                                      \
+  static void NAME##_adaptive(const max_pool_job *j, const void *plane, int64_t o, void *mv,             \
+                              void *pv, void *cv) {                                                      \
+    const aci_pool *p = j->p;                                                                            \
+    T *m = mv;                                                                                           \
+    I *position = pv;                                                                                    \
+    (void)cv;                                                                                            \
+    int64_t h0, h1, w0, w1;                                                                              \
+    aci_pool_span(p, 0, o, &h0, &h1);                                                                    \
+    for (int64_t i = 0; i < p->out[1]; i++) {                                                            \
+      aci_pool_span(p, 1, i, &w0, &w1);                                                                  \
+      int64_t best = h0 * p->in[1] + w0;                                                                 \
+      T top = -(T)INFINITY;                                                                              \
+      for (int64_t h = h0; h < h1; h++)                                                                  \
+        for (int64_t w = w0; w < w1; w++) {                                                              \
+          T v = ((const T *)plane)[h * p->in[1] + w];                                                    \
+          if (!WINS(v, top)) continue;                                                                   \
+          top = v;                                                                                       \
+          best = h * p->in[1] + w;                                                                       \
+        }                                                                                                \
+      m[i] = top;                                                                                        \
+      position[i] = (I)best;                                                                             \
+    }                                                                                                    \
+  }                                                                                                      \
   /* dx[position] += dy. m = t[position]. position -1: a dilated window with only padding at its taps */ \
-  static void NAME##_scatter(void *dx, const void *dy, const void *position, int64_t n) {                   \
-    for (int64_t i = 0; i < n; i++)                                                                         \
-      if (((const I *)position)[i] >= 0) ((T *)dx)[((const I *)position)[i]] += ((const T *)dy)[i];         \
-  }                                                                                                         \
-  static void NAME##_pick(void *m, const void *t, const void *position, int64_t n) {                        \
-    for (int64_t i = 0; i < n; i++)                                                                         \
-      ((T *)m)[i] = ((const I *)position)[i] >= 0 ? ((const T *)t)[((const I *)position)[i]] : 0;           \
-  }                                                                                                         \
-  static void NAME##_widen(int64_t *d, const void *position, int64_t n) {                                   \
-    for (int64_t i = 0; i < n; i++) d[i] = ((const I *)position)[i];                                        \
+  static void NAME##_scatter(void *dx, const void *dy, const void *position, int64_t n) {                \
+    for (int64_t i = 0; i < n; i++)                                                                      \
+      if (((const I *)position)[i] >= 0)                                                                 \
+        ((T *)dx)[((const I *)position)[i]] += ((const T *)dy)[i];                                       \
+  }                                                                                                      \
+  static void NAME##_pick(void *m, const void *t, const void *position, int64_t n) {                     \
+    for (int64_t i = 0; i < n; i++)                                                                      \
+      ((T *)m)[i] = ((const I *)position)[i] >= 0 ? ((const T *)t)[((const I *)position)[i]] : 0;        \
+  }                                                                                                      \
+  static void NAME##_widen(int64_t *d, const void *position, int64_t n) {                                \
+    for (int64_t i = 0; i < n; i++) d[i] = ((const I *)position)[i];                                     \
   }
 ROWS(f32, float, int32_t)
 ROWS(f64, double, int64_t)
@@ -154,7 +165,8 @@ ROWS(f64, double, int64_t)
 /* ---- pieces: planes [begin, end) ---- */
 typedef struct space {
   int slot;
-  char *plane, *other, *m, *position, *cols; /* two planes, two rows of the output, rows of the input */
+  /* two planes, two rows of the output, rows of the input */
+  char *plane, *other, *m, *position, *cols;
 } space;
 
 static space space_take(max_pool_job *j) {
@@ -168,7 +180,8 @@ static space space_take(max_pool_job *j) {
 }
 
 /* n elements of t from `begin` on: in place, or copied to buf. */
-static const void *load(const max_pool_job *j, const ac_tensor *t, int64_t begin, int64_t n, char *buf) {
+static const void *load(const max_pool_job *j, const ac_tensor *t, int64_t begin, int64_t n,
+                        char *buf) {
   if (j->plain && aci_is_contiguous(t)) return (const char *)aci_data(t) + begin * j->cb;
   aci_elems_load(t, j->p->ct, begin, n, buf);
   return buf;
@@ -247,8 +260,9 @@ static void take_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 /* ---- entry ---- */
-/* Runs fn over all planes (one channel of one image each). Fixed windows get tables over the width: per tap the range of results that
- * have it inside, and per result its first tap inside. Scratch per task: two planes, two rows of results, one row of the input. */
+/* Runs fn over all planes (one channel of one image each). Fixed windows get tables over the width:
+ * per tap the range of results that have it inside, and per result its first tap inside. Scratch
+ * per task: two planes, two rows of results, one row of the input. */
 static ac_status over_planes(ac_frame *f, max_pool_job *j, ac_range_fn fn, ac_err *e) {
   const aci_pool *p = j->p;
   const bool wide = p->ct == ACI_C_F64;
@@ -256,19 +270,20 @@ static ac_status over_planes(ac_frame *f, max_pool_job *j, ac_range_fn fn, ac_er
   if (p->planes == 0) return AC_OK;
   j->plane_n = p->in[0] * p->in[1];
   if (!wide && j->plane_n > INT32_MAX)
-    return AC_FAIL(e, UNSUPPORTED, "planes of more than %d elements need f64, these have %lld", INT32_MAX,
-                   (long long)j->plane_n);
+    return AC_FAIL(e, UNSUPPORTED, "planes of more than %d elements need f64, these have %lld",
+                   INT32_MAX, (long long)j->plane_n);
   j->cb = (int64_t)aci_ctype_bytes(p->ct);
   j->plain = p->dtype == AC_F32 || p->dtype == AC_F64;
   j->padded = (p->out[1] + LANES - 1) / LANES * LANES;
   const int64_t span = p->dil[1] * (p->k[1] - 1), step = p->stride[1];
   j->residues = span + 1 < step ? span + 1 : step;
   j->sorted_len = j->padded + span / step;
-  j->positions = p->adaptive ? (wide ? f64_adaptive : f32_adaptive) : (wide ? f64_positions : f32_positions);
+  j->positions =
+      p->adaptive ? (wide ? f64_adaptive : f32_adaptive) : (wide ? f64_positions : f32_positions);
   if (!p->adaptive && j->indices == NULL) j->values = wide ? f64_values : f32_values;
   if (!p->adaptive) {
-    AC_TRY(ac_block_alloc(f->device, (size_t)(2 * p->k[1] + p->out[1]) * 8, AC_MEM_ACTIVATION, f->stream,
-                          &block, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)(2 * p->k[1] + p->out[1]) * 8, AC_MEM_ACTIVATION,
+                          f->stream, &block, e));
     int64_t *lo = ac_block_ptr(block), *hi = lo + p->k[1], *first = hi + p->k[1];
     for (int64_t q = 0; q < p->k[1]; q++) {
       const int64_t off = q * p->dil[1] - p->pad[1], s = p->stride[1];
@@ -285,7 +300,8 @@ static ac_status over_planes(ac_frame *f, max_pool_job *j, ac_range_fn fn, ac_er
     j->first = first;
   }
   const int64_t work = p->out[0] * p->out[1] * (p->adaptive ? 4 : p->k[0] * p->k[1]) + j->plane_n;
-  const int64_t rows = p->in[1] > j->residues * j->sorted_len ? p->in[1] : j->residues * j->sorted_len;
+  const int64_t rows =
+      p->in[1] > j->residues * j->sorted_len ? p->in[1] : j->residues * j->sorted_len;
   size_t bytes = (size_t)(2 * j->plane_n + 2 * j->padded + rows) * (size_t)j->cb;
   ac_status st = aci_slots_open(&j->slots, f, p->planes, bytes, e);
   if (st == AC_OK) {
@@ -302,8 +318,8 @@ ac_status aci_pool_max(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_te
   return values->numel == 0 ? AC_OK : over_planes(f, &j, forward_piece, e);
 }
 
-ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, const ac_tensor *x,
-                                ac_tensor *dx, ac_err *e) {
+ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy,
+                                const ac_tensor *x, ac_tensor *dx, ac_err *e) {
   max_pool_job j = {.p = p, .x = x, .t = dy, .y = dx};
   return dx->numel == 0 ? AC_OK : over_planes(f, &j, backward_piece, e);
 }

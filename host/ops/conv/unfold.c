@@ -26,12 +26,14 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 static void grad(ac_grad *g) {
   const int64_t *size = aci_space(ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0), 2);
   ac_grad_set(g, 0,
-              x_fold(&g->x, g->dout[0], size, 2, LIST(&g->args[1]), LIST(&g->args[2]), LIST(&g->args[3]),
-                     LIST(&g->args[4])));
+              x_fold(&g->x, g->dout[0], size, 2, LIST(&g->args[1]), LIST(&g->args[2]),
+                     LIST(&g->args[3]), LIST(&g->args[4])));
 }
 
-AC_OP(unfold,
-      .sig = "unfold(x: tensor, kernel_size: ints, dilation: ints = [1], padding: ints = [0], stride: ints = "
-             "[1]) -> "
-             "tensor",
-      .shape = shape, .cpu = cpu, .grad = grad);
+AC_OP(
+    unfold,
+    .sig =
+        "unfold(x: tensor, kernel_size: ints, dilation: ints = [1], padding: ints = [0], stride: ints = "
+        "[1]) -> "
+        "tensor",
+    .shape = shape, .cpu = cpu, .grad = grad);

@@ -1,5 +1,5 @@
-/* Division by numbers known at launch: a multiplication and a shift if dividend and divisor fit 31 bits (Granlund and
- * Montgomery), otherwise a division, which is a subroutine of its own. */
+/* Division by numbers known at launch: a multiplication and a shift if dividend and divisor fit 31
+ * bits (Granlund and Montgomery), otherwise a division, which is a subroutine of its own. */
 #ifndef ACI_CUDA_DIVIDE_CUH
 #define ACI_CUDA_DIVIDE_CUH
 #include <cuda_runtime.h>
@@ -27,7 +27,8 @@ static __device__ __forceinline__ uint32_t aci_quotient32(uint32_t n, const aci_
 static __device__ __forceinline__ int64_t aci_quotient(int64_t n, const aci_divisor &v) {
   return n <= 0x7fffffff && v.factor != 0 ? (int64_t)aci_quotient32((uint32_t)n, v) : n / v.d;
 }
-/* n becomes the quotient, the rest is returned: positions of a row-major shape from its last dim on. */
+/* n becomes the quotient, the rest is returned: positions of a row-major shape from its last dim
+ * on. */
 static __device__ __forceinline__ int64_t aci_take(int64_t *n, const aci_divisor &v) {
   const int64_t q = aci_quotient(*n, v), rest = *n - q * v.d;
   *n = q;

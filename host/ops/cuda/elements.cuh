@@ -1,6 +1,7 @@
-/* Elements of any dtype in and out of the types that kernels compute in, one by one and as vectors of 16 bytes. The same formulas as
- * the CPU's rows (ops/map/convert.c), so the same bits. Exception: a float that does not fit the integer dtype gives the hardware's
- * result, which differs, as in PyTorch. */
+/* Elements of any dtype in and out of the types that kernels compute in, one by one and as vectors
+ * of 16 bytes. The same formulas as the CPU's rows (ops/map/convert.c), so the same bits.
+ * Exception: a float that does not fit the integer dtype gives the hardware's result, which
+ * differs, as in PyTorch. */
 #ifndef ACI_CUDA_ELEMENTS_CUH
 #define ACI_CUDA_ELEMENTS_CUH
 #include <cuda_runtime.h>
@@ -88,7 +89,8 @@ template <class S, int N> struct alignas(sizeof(S) * N) aci_vector { S v[N]; };
 
 /* ---- positions: offset (in elements) of row-major position i under a shape ---- */
 /* 32 bits wide if all positions fit. A 64-bit division is a subroutine. */
-ACI_DEVICE_CALL int64_t aci_long_offset(int64_t i, int ndim, const int64_t *shape, const int64_t *stride) {
+ACI_DEVICE_CALL int64_t aci_long_offset(int64_t i, int ndim, const int64_t *shape,
+                                        const int64_t *stride) {
   int64_t off = 0;
   for (int d = ndim - 1; d > 0; d--) {
     const int64_t q = i / shape[d];
@@ -97,7 +99,8 @@ ACI_DEVICE_CALL int64_t aci_long_offset(int64_t i, int ndim, const int64_t *shap
   }
   return off + i * stride[0];
 }
-ACI_DEVICE int64_t aci_element_offset(int64_t i, int ndim, const int64_t *shape, const int64_t *stride) {
+ACI_DEVICE int64_t aci_element_offset(int64_t i, int ndim, const int64_t *shape,
+                                      const int64_t *stride) {
   if (i > 0x7fffffff) return aci_long_offset(i, ndim, shape, stride);
   int64_t off = 0;
   uint32_t r = (uint32_t)i;

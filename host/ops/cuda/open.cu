@@ -1,4 +1,5 @@
-/* The module's entry: takes the functions of the library and hands over kernels, drivers and the device. */
+/* The module's entry: takes the functions of the library and hands over kernels, drivers and the
+ * device. */
 #include <stdio.h>
 
 #include "ops/cuda/launch.cuh"
@@ -31,7 +32,8 @@ static void range_pop() {
 static const ac_device_kernel *kernel_list() {
   static ac_device_kernel list[513]; /* the last row has no op */
   int n = 0;
-  for (aci_cuda_entry *k = aci_cuda_entry::head(); k != NULL && n < 512; k = k->next, n++) list[n] = {k->op, k->run};
+  for (aci_cuda_entry *k = aci_cuda_entry::head(); k != NULL && n < 512; k = k->next, n++)
+    list[n] = {k->op, k->run};
   return list;
 }
 

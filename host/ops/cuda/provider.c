@@ -1,5 +1,5 @@
-/* CUDA in the table of devices: the library's side of the module accel_cuda.so, which is opened when a device is first asked for. One
- * line reports a missing part. */
+/* CUDA in the table of devices: the library's side of the module accel_cuda.so, which is opened
+ * when a device is first asked for. One line reports a missing part. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -52,16 +52,23 @@ static const aci_cuda_api *module(const ac_params *p) {
 
 /* The first three are flags: enum aci_cuda_flag. */
 static const ac_param_info params[] = {
-    [ACI_CUDA_SYNC] = {"CUDA_SYNC", AC_PARAM_BOOL, "0", NULL, "wait for every CUDA kernel, so that an error names its op"},
-    [ACI_CUDA_TF32] = {"CUDA_TF32", AC_PARAM_BOOL, "0", NULL, "round factors of f32 products on CUDA to 10 bits (TF32)"},
-    [ACI_CUDA_CUDNN] = {"CUDA_CUDNN", AC_PARAM_BOOL, "1", NULL, "run convolutions on CUDA by cuDNN if it is installed"},
-    {"CUDA_MODULE", AC_PARAM_STR, "accel_cuda.so", NULL, "file of the CUDA half (tests take their emulated twin)"},
-    {"CUDA_MEM_LIMIT", AC_PARAM_SIZE, "0", NULL, "memory limit of each CUDA device's pool, 0: all of the device's memory"},
-    {"CUDA_NVTX", AC_PARAM_BOOL, "0", NULL, "mark every op as an NVTX range (a profiler that starts the program switches it on)"},
+    [ACI_CUDA_SYNC] = {"CUDA_SYNC", AC_PARAM_BOOL, "0", NULL,
+                       "wait for every CUDA kernel, so that an error names its op"},
+    [ACI_CUDA_TF32] = {"CUDA_TF32", AC_PARAM_BOOL, "0", NULL,
+                       "round factors of f32 products on CUDA to 10 bits (TF32)"},
+    [ACI_CUDA_CUDNN] = {"CUDA_CUDNN", AC_PARAM_BOOL, "1", NULL,
+                        "run convolutions on CUDA by cuDNN if it is installed"},
+    {"CUDA_MODULE", AC_PARAM_STR, "accel_cuda.so", NULL,
+     "file of the CUDA half (tests take their emulated twin)"},
+    {"CUDA_MEM_LIMIT", AC_PARAM_SIZE, "0", NULL,
+     "memory limit of each CUDA device's pool, 0: all of the device's memory"},
+    {"CUDA_NVTX", AC_PARAM_BOOL, "0", NULL,
+     "mark every op as an NVTX range (a profiler that starts the program switches it on)"},
 };
 
 static bool likely(const ac_params *p) {
-  if (api != NULL || strcmp(ac_params_str(p, "CUDA_MODULE"), "accel_cuda.so") != 0) return true; /* the twin needs no driver */
+  /* the twin needs no driver */
+  if (api != NULL || strcmp(ac_params_str(p, "CUDA_MODULE"), "accel_cuda.so") != 0) return true;
   void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver != NULL) dlclose(driver);
   return driver != NULL;
@@ -78,9 +85,11 @@ static void describe(int index, char *text, size_t n) { api->describe(index, tex
 static const ac_device_kernel *kernels(void) { return api->kernels; }
 static const aci_drivers *drivers(void) { return api->drivers; }
 
-static ac_status open_device(const ac_params *p, int index, ac_team *team, ac_device **out, ac_err *e) {
+static ac_status open_device(const ac_params *p, int index, ac_team *team, ac_device **out,
+                             ac_err *e) {
   (void)team; /* kernels run on the device */
-  return ac_device_open(api->vtable, index, (size_t)ac_params_int(p, "CUDA_MEM_LIMIT"), NULL, out, e);
+  return ac_device_open(api->vtable, index, (size_t)ac_params_int(p, "CUDA_MEM_LIMIT"), NULL, out,
+                        e);
 }
 
 /* ---- NVTX ranges ---- */
@@ -93,12 +102,14 @@ static void range_end(void *user, const ac_frame *f, ac_status st) {
   api->range_pop();
 }
 
-/* The profiler that starts us sets the variable. Without one a range would cost time for nothing. */
+/* The profiler that starts us sets the variable. Without one a range would cost time for
+ * nothing. */
 static void attach(ac_ctx *c) {
   if (getenv("NVTX_INJECTION64_PATH") != NULL || ac_params_int(c->params, "CUDA_NVTX") != 0)
     aci_ctx_add_observer(c, (aci_observer){range_begin, range_end, c}, NULL);
 }
 
-AC_DEVICE(cuda, .preference = 10, .params = params, .n_params = sizeof params / sizeof params[0], .n_flags = 3, .probe = probe,
-          .likely = likely, .libraries = libraries, .describe = describe, .open = open_device, .kernels = kernels,
-          .drivers = drivers, .attach = attach);
+AC_DEVICE(cuda, .preference = 10, .params = params, .n_params = sizeof params / sizeof params[0],
+          .n_flags = 3, .probe = probe, .likely = likely, .libraries = libraries,
+          .describe = describe, .open = open_device, .kernels = kernels, .drivers = drivers,
+          .attach = attach);

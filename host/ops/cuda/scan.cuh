@@ -1,5 +1,5 @@
-/* Prefix sums over the threads of a block, and stream compaction (the positions that a predicate chooses, in order). Radix sort and masks
- * on CUDA use them. */
+/* Prefix sums over the threads of a block, and stream compaction (the positions that a predicate
+ * chooses, in order). Radix sort and masks on CUDA use them. */
 #ifndef ACI_CUDA_SCAN_CUH
 #define ACI_CUDA_SCAN_CUH
 #include "ops/cuda/elements.cuh"
@@ -22,10 +22,12 @@ template <class T> ACI_DEVICE T aci_block_before(T v, T *shared, T *total) {
 }
 
 enum { ACI_SCAN_EACH = 16, ACI_SCAN_CHUNK = ACI_BLOCK * ACI_SCAN_EACH };
-static inline int64_t aci_scan_chunks(int64_t n) { return (n + ACI_SCAN_CHUNK - 1) / ACI_SCAN_CHUNK; }
+static inline int64_t aci_scan_chunks(int64_t n) {
+  return (n + ACI_SCAN_CHUNK - 1) / ACI_SCAN_CHUNK;
+}
 
-/* v[i] := the sum of the elements before it, for each of `lines` lists of n. With total, v[n] := the sum of all. One
- * block a list. */
+/* v[i] := the sum of the elements before it, for each of `lines` lists of n. With total, v[n] :=
+ * the sum of all. One block a list. */
 template <class T>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     aci_scan_lists(T *v, int64_t lines, int64_t n, int64_t apart, bool total) {
@@ -94,19 +96,21 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
-/* Counts chunk by chunk. *first (freed by the caller): the number before each chunk, and at the end the total. */
+/* Counts chunk by chunk. *first (freed by the caller): the number before each chunk, and at the end
+ * the total. */
 template <class P>
 static ac_status aci_choose(ac_frame *f, const P &p, int64_t n, ac_block **first, ac_err *e) {
   const int64_t chunks = aci_scan_chunks(n);
-  AC_TRY(ac_block_alloc(f->device, (size_t)(chunks + 1) * 8, AC_MEM_ACTIVATION, f->stream, first, e));
+  AC_TRY(
+      ac_block_alloc(f->device, (size_t)(chunks + 1) * 8, AC_MEM_ACTIVATION, f->stream, first, e));
   int64_t *count = (int64_t *)(*first)->ptr;
   ac_status st = AC_OK;
   if (chunks > 0)
-    st =
-        aci_launch(f, "count", aci_count_chosen<P>, aci_blocks(f->device, chunks, 1), e, p, n, chunks, count);
+    st = aci_launch(f, "count", aci_count_chosen<P>, aci_blocks(f->device, chunks, 1), e, p, n,
+                    chunks, count);
   if (st == AC_OK)
-    st = aci_launch(f, "count (scan)", aci_scan_lists<int64_t>, 1u, e, count, (int64_t)1, chunks, chunks + 1,
-                    true);
+    st = aci_launch(f, "count (scan)", aci_scan_lists<int64_t>, 1u, e, count, (int64_t)1, chunks,
+                    chunks + 1, true);
   if (st != AC_OK) {
     ac_block_free(*first);
     *first = NULL;
@@ -124,9 +128,11 @@ static inline const int64_t *aci_chosen(const ac_block *first, int64_t n) {
   return (const int64_t *)first->ptr + aci_scan_chunks(n);
 }
 
-/* n bytes of device memory: waits for all earlier work of the stream. Only for values that the host cannot continue without:
+/* n bytes of device memory: waits for all earlier work of the stream. Only for values that the host
+ * cannot continue without:
  * shapes that depend on data. */
-static inline ac_status aci_cuda_read(const ac_frame *f, void *to, const void *from, size_t n, ac_err *e) {
+static inline ac_status aci_cuda_read(const ac_frame *f, void *to, const void *from, size_t n,
+                                      ac_err *e) {
   AC_TRY(f->device->vt->copy(f->device, f->stream, to, from, n, e));
   AC_TRY(aci_cuda_check(f->device, cudaStreamSynchronize(aci_cuda_stream(f->device, f->stream)),
                         "reading a size", e));

@@ -1,9 +1,11 @@
-/* Operations of a warp's 32 lanes together: shuffles, products of small matrices on the tensor cores, loads of their operands, copies
- * that overlap with compute. Each function is one instruction of PTX. The twin emulates them, lane by lane and register by register
+/* Operations of a warp's 32 lanes together: shuffles, products of small matrices on the tensor
+ * cores, loads of their operands, copies that overlap with compute. Each function is one
+ * instruction of PTX. The twin emulates them, lane by lane and register by register
  * (tests/cuda/twin/emulated_warp.h), so that layouts are tested without a GPU.
  *
- * Every lane of the warp must come to each call. Products, loads of operands and asynchronous copies need code for compute capability 8.0
- * (ACI_TENSOR_CORES). aci_cuda.code shows which code a device runs. Kernels keep uses of them within #ifdef ACI_TENSOR_CORES. */
+ * Every lane of the warp must come to each call. Products, loads of operands and asynchronous
+ * copies need code for compute capability 8.0 (ACI_TENSOR_CORES). aci_cuda.code shows which code a
+ * device runs. Kernels keep uses of them within #ifdef ACI_TENSOR_CORES. */
 #ifndef ACI_CUDA_WARP_CUH
 #define ACI_CUDA_WARP_CUH
 #include "ops/cuda/elements.cuh"
@@ -47,7 +49,8 @@ template <int D> ACI_DEVICE uint32_t aci_pack2(float low, float high) {
   else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
   return y;
 }
-template <int D> ACI_DEVICE void aci_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <int D>
+ACI_DEVICE void aci_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   if (D == AC_BF16)
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%0,%1,%2,%3};"
@@ -59,8 +62,9 @@ template <int D> ACI_DEVICE void aci_mma(float (&c)[4], const uint32_t (&a)[4], 
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-/* Four 8 x 8 matrices of 16-bit elements out of shared memory. Lane 8 i + r names the 16 bytes of row r of matrix i. Register i of lane
- * 4 g + t gets columns 2t, 2t+1 of row g of matrix i - with _t rows 2t, 2t+1 of column g. */
+/* Four 8 x 8 matrices of 16-bit elements out of shared memory. Lane 8 i + r names the 16 bytes of
+ * row r of matrix i. Register i of lane 4 g + t gets columns 2t, 2t+1 of row g of matrix i - with
+ * _t rows 2t, 2t+1 of column g. */
 ACI_DEVICE void aci_load_matrices(uint32_t (&r)[4], aci_shared row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -73,8 +77,9 @@ ACI_DEVICE void aci_load_matrices_t(uint32_t (&r)[4], aci_shared row) {
                : "r"(row)
                : "memory");
 }
-/* 16 bytes to shared memory, of which the first `bytes` (0 or 16) are read and the rest are zeros. Both positions are multiples of 16.
- * Copies since the last commit are a group. wait: until at most GROUPS groups of this thread are under way. */
+/* 16 bytes to shared memory, of which the first `bytes` (0 or 16) are read and the rest are zeros.
+ * Both positions are multiples of 16. Copies since the last commit are a group. wait: until at most
+ * GROUPS groups of this thread are under way. */
 ACI_DEVICE void aci_copy16(aci_shared to, const void *global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
                "l"(__cvta_generic_to_global(global)), "r"(bytes)

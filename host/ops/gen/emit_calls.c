@@ -1,9 +1,12 @@
-/* The table of functions that modules of devices take from the library. A module cannot link them: a stock interpreter loads the library
- * privately (RTLD_LOCAL), and one module file serves every way in which the library is loaded.
+/* The table of functions that modules of devices take from the library. A module cannot link them:
+ * a stock interpreter loads the library privately (RTLD_LOCAL), and one module file serves every
+ * way in which the library is loaded.
  *
- * Headers are read for declarations that begin a line with AC_API (public headers) or ACI_MODULE_API (private functions that modules may
- * call). Of each follow a field of the table, its row in the library, and a function of the same name in the module, which calls through
- * the table. Both sides read structs of one another: the table begins with a hash of all headers that were given, which must agree. */
+ * Headers are read for declarations that begin a line with AC_API (public headers) or
+ * ACI_MODULE_API (private functions that modules may call). Of each follow a field of the table,
+ * its row in the library, and a function of the same name in the module, which calls through the
+ * table. Both sides read structs of one another: the table begins with a hash of all headers that
+ * were given, which must agree. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +24,12 @@ typedef struct call_list {
   buf includes;
 } call_list;
 
-static bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+static bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 
-/* The text without comments, with each run of blanks as one. Ends of lines stay. Strings in headers hold no comment
- * signs. */
+/* The text without comments, with each run of blanks as one. Ends of lines stay. Strings in headers
+ * hold no comment signs. */
 static void strip(const char *s, buf *out) {
   put_bytes(out, "\n", 1);
   while (*s != '\0') {
@@ -70,8 +75,9 @@ static bool take_declaration(const char *path, char *text, call_list *list) {
   char *end = name;
   while (end > text && end[-1] == ' ') end--;
   while (*text == ' ') text++;
-  list->v[list->n++] = (call){copy_text(text, (size_t)(end - text)), copy_text(name, (size_t)(open - name)),
-                              copy_text(open + 1, (size_t)(close - open - 1))};
+  list->v[list->n++] =
+      (call){copy_text(text, (size_t)(end - text)), copy_text(name, (size_t)(open - name)),
+             copy_text(open + 1, (size_t)(close - open - 1))};
   return true;
 }
 
@@ -97,10 +103,12 @@ static bool scan_header(const char *root, const char *path, call_list *list) {
       any = true;
     }
   for (size_t i = 0; i < plain.n; i++)
-    if (plain.s[i] != ' ' && plain.s[i] != '\n') list->hash = (list->hash ^ (unsigned char)plain.s[i]) * UINT64_C(1099511628211);
+    if (plain.s[i] != ' ' && plain.s[i] != '\n')
+      list->hash = (list->hash ^ (unsigned char)plain.s[i]) * UINT64_C(1099511628211);
   const size_t skip = strlen(root);
   const char *name = strncmp(path, root, skip) == 0 ? path + skip + 1 : path;
-  if (any) put(&list->includes, "#include \"%s\"\n", strncmp(name, "include/", 8) == 0 ? name + 8 : name);
+  if (any)
+    put(&list->includes, "#include \"%s\"\n", strncmp(name, "include/", 8) == 0 ? name + 8 : name);
   buf_free(&plain);
   free(text);
   return ok;
@@ -114,7 +122,8 @@ static void put_arguments(buf *b, const char *params, bool *variadic) {
     int depth = 0;
     const char *end = at, *name;
     size_t n = 0;
-    for (; *end != '\0' && (*end != ',' || depth > 0); end++) depth += (*end == '(') - (*end == ')');
+    for (; *end != '\0' && (*end != ',' || depth > 0); end++)
+      depth += (*end == '(') - (*end == ')');
     const char *inner = memchr(at, '(', (size_t)(end - at)); /* void (*fn)(void *user) */
     if (inner != NULL) {
       for (name = inner; *name == '(' || *name == '*' || *name == ' ';) name++;
@@ -136,17 +145,24 @@ static void put_variadic(buf *b, const call *c, const char *arguments) {
   const char *format = strrchr(arguments, ' ');
   const size_t fixed = format != NULL ? (size_t)(format - arguments) : 0;
   format = format != NULL ? format + 1 : arguments;
-  put(b, "  char text[1024];\n  va_list ap;\n  va_start(ap, %s);\n  vsnprintf(text, sizeof text, %s, ap);\n  va_end(ap);\n", format, format);
-  put(b, "  %slibrary.%s(%.*s \"%%s\", text);\n", strcmp(c->result, "void") == 0 ? "" : "return ", c->name, (int)fixed, arguments);
+  put(b,
+      "  char text[1024];\n  va_list ap;\n  va_start(ap, %s);\n  vsnprintf(text, sizeof text, %s, ap);\n  va_end(ap);\n",
+      format, format);
+  put(b, "  %slibrary.%s(%.*s \"%%s\", text);\n", strcmp(c->result, "void") == 0 ? "" : "return ",
+      c->name, (int)fixed, arguments);
 }
 
 static bool write_header(const char *out, const call_list *list) {
   buf b = {0};
-  put(&b, "/* Generated by accel-opgen: what modules of devices take from the library. */\n#ifndef ACI_MODULE_CALLS_H\n"
-          "#define ACI_MODULE_CALLS_H\n");
+  put(&b,
+      "/* Generated by accel-opgen: what modules of devices take from the library. */\n#ifndef ACI_MODULE_CALLS_H\n"
+      "#define ACI_MODULE_CALLS_H\n");
   put_bytes(&b, list->includes.s, list->includes.n);
-  put(&b, "#define ACI_MODULE_HASH UINT64_C(0x%llx)\ntypedef struct aci_module_calls {\n  uint64_t hash;\n", (unsigned long long)list->hash);
-  for (int i = 0; i < list->n; i++) put(&b, "  %s (*%s)(%s);\n", list->v[i].result, list->v[i].name, list->v[i].params);
+  put(&b,
+      "#define ACI_MODULE_HASH UINT64_C(0x%llx)\ntypedef struct aci_module_calls {\n  uint64_t hash;\n",
+      (unsigned long long)list->hash);
+  for (int i = 0; i < list->n; i++)
+    put(&b, "  %s (*%s)(%s);\n", list->v[i].result, list->v[i].name, list->v[i].params);
   put(&b, "} aci_module_calls;\n#endif\n");
   const bool ok = write_if_changed(out, "module_calls.h", &b);
   buf_free(&b);
@@ -155,8 +171,9 @@ static bool write_header(const char *out, const call_list *list) {
 
 static bool write_table(const char *out, const call_list *list) {
   buf b = {0};
-  put(&b, "#include \"module_calls.h\"\n\nextern const aci_module_calls aci_module_table;\nconst aci_module_calls aci_module_table = {\n"
-          "    ACI_MODULE_HASH,\n");
+  put(&b,
+      "#include \"module_calls.h\"\n\nextern const aci_module_calls aci_module_table;\nconst aci_module_calls aci_module_table = {\n"
+      "    ACI_MODULE_HASH,\n");
   for (int i = 0; i < list->n; i++) put(&b, "    %s,\n", list->v[i].name);
   put(&b, "};\n");
   const bool ok = write_if_changed(out, "module_table.c", &b);
@@ -166,9 +183,10 @@ static bool write_table(const char *out, const call_list *list) {
 
 static bool write_stubs(const char *out, const call_list *list) {
   buf b = {0};
-  put(&b, "#include <stdarg.h>\n#include <stdio.h>\n\n#include \"module_calls.h\"\n\nstatic aci_module_calls library;\n\n"
-          "bool aci_module_take(const aci_module_calls *calls);\nbool aci_module_take(const aci_module_calls *calls) {\n"
-          "  if (calls->hash != ACI_MODULE_HASH) return false;\n  library = *calls;\n  return true;\n}\n");
+  put(&b,
+      "#include <stdarg.h>\n#include <stdio.h>\n\n#include \"module_calls.h\"\n\nstatic aci_module_calls library;\n\n"
+      "bool aci_module_take(const aci_module_calls *calls);\nbool aci_module_take(const aci_module_calls *calls) {\n"
+      "  if (calls->hash != ACI_MODULE_HASH) return false;\n  library = *calls;\n  return true;\n}\n");
   for (int i = 0; i < list->n; i++) {
     const call *c = &list->v[i];
     buf arguments = {0};
@@ -176,7 +194,9 @@ static bool write_stubs(const char *out, const call_list *list) {
     put_arguments(&arguments, c->params, &variadic);
     put(&b, "\n%s %s(%s) {\n", c->result, c->name, c->params);
     if (variadic) put_variadic(&b, c, arguments.s);
-    else put(&b, "  %slibrary.%s(%s);\n", strcmp(c->result, "void") == 0 ? "" : "return ", c->name, arguments.n > 0 ? arguments.s : "");
+    else
+      put(&b, "  %slibrary.%s(%s);\n", strcmp(c->result, "void") == 0 ? "" : "return ", c->name,
+          arguments.n > 0 ? arguments.s : "");
     put(&b, "}\n");
     buf_free(&arguments);
   }

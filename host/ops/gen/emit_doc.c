@@ -1,4 +1,5 @@
-/* The reference page (ops.md) for people and the list of ops (ops.json) for tests and tools. The page shows ops as scripts
+/* The reference page (ops.md) for people and the list of ops (ops.json) for tests and tools. The
+ * page shows ops as scripts
  * see them, counted from 1. The list holds the signatures' own values. */
 #include <math.h>
 #include <stdlib.h>
@@ -55,7 +56,8 @@ static void put_kind(buf *b, const aci_param *a) {
     case AC_T_SHAPE: put(b, "list of extents"); break;
     case AC_T_BOOL: put(b, "boolean"); break;
     case AC_T_ENUM:
-      for (int i = 0; i < a->n_enum; i++) put(b, "%s`\"%s\"`", i > 0 ? " or " : "", a->enum_name[i]);
+      for (int i = 0; i < a->n_enum; i++)
+        put(b, "%s`\"%s\"`", i > 0 ? " or " : "", a->enum_name[i]);
       break;
     case AC_T_NONE:
     case AC_T_TENSOR:
@@ -100,15 +102,16 @@ static void put_reference(buf *b, const op_def *d) {
 }
 
 void emit_reference(buf *b, const op_list *ops) {
-  put(b, "# Ops\n\nGenerated from the signatures in `host/ops`. Every op is a function `accel.<op>` and, "
-         "when its first argument is a\n"
-         "tensor, a method; `<op>_` writes into its first argument. Arguments are positional, then at most "
-         "one table with\n"
-         "names. Dims and positions count from 1, negative ones from the end; what index tensors hold counts "
-         "from 0.\n"
-         "Examples are run by the tests: behind the arrow stands what comes out, tensors as lists.\n"
-         "\nAutocast: `lower` runs in the lower precision of `accel.autocast`, `f32` in f32, `promote` in "
-         "the widest of its inputs.\n");
+  put(b,
+      "# Ops\n\nGenerated from the signatures in `host/ops`. Every op is a function `accel.<op>` and, "
+      "when its first argument is a\n"
+      "tensor, a method; `<op>_` writes into its first argument. Arguments are positional, then at most "
+      "one table with\n"
+      "names. Dims and positions count from 1, negative ones from the end; what index tensors hold counts "
+      "from 0.\n"
+      "Examples are run by the tests: behind the arrow stands what comes out, tensors as lists.\n"
+      "\nAutocast: `lower` runs in the lower precision of `accel.autocast`, `f32` in f32, `promote` in "
+      "the widest of its inputs.\n");
   for (int i = 0; i < ops->n; i++) {
     const op_def *d = ops->v[i];
     bool first = !d->hidden;
@@ -230,7 +233,8 @@ static void put_json_op(buf *b, const op_def *d) {
   put(b, "],\n   \"results\": [");
   for (int i = 0; i < s->n_results; i++) {
     const aci_result *r = &s->result[i];
-    put(b, "%s{\"name\": \"%s\", \"type\": \"%s\", \"optional\": %s, \"view_of\": ", i > 0 ? ", " : "",
+    put(b,
+        "%s{\"name\": \"%s\", \"type\": \"%s\", \"optional\": %s, \"view_of\": ", i > 0 ? ", " : "",
         r->name, aci_type_name(r->type), r->optional ? "true" : "false");
     put(b, r->view_of >= 0 ? "\"%s\"}" : "null}", r->view_of >= 0 ? s->param[r->view_of].name : "");
   }

@@ -1,5 +1,6 @@
-/* Data on the ops for editors: LuaCATS stubs (lua/meta/ops.lua), one function and, if the first argument is a tensor, one
- * method per op and in-place form. Positional arguments first, then at most one table that names the optional ones. */
+/* Data on the ops for editors: LuaCATS stubs (lua/meta/ops.lua), one function and, if the first
+ * argument is a tensor, one method per op and in-place form. Positional arguments first, then at
+ * most one table that names the optional ones. */
 #include <string.h>
 
 #include "base/number.h"
@@ -34,7 +35,10 @@ static void put_type(buf *b, const aci_param *a) {
 static void put_lua_number(buf *b, double f) {
   char text[32];
   aci_f64_text(text, f);
-  put(b, "%s", strcmp(text, "inf") == 0 ? "math.huge" : strcmp(text, "-inf") == 0 ? "-math.huge" : text);
+  put(b, "%s",
+      strcmp(text, "inf") == 0    ? "math.huge"
+      : strcmp(text, "-inf") == 0 ? "-math.huge"
+                                  : text);
 }
 
 void put_lua_default(buf *b, const aci_param *a) {
@@ -85,7 +89,8 @@ static void put_result_types(buf *b, const aci_sig *s) {
   }
 }
 
-/* fun(required, ..., opts: {optional?: type, ...}): results. Nothing when no parameter is optional. */
+/* fun(required, ..., opts: {optional?: type, ...}): results. Nothing when no parameter is
+ * optional. */
 static void put_overload(buf *b, const aci_sig *s, bool method) {
   int n_opts = 0;
   for (int i = 0; i < s->n_params; i++) n_opts += s->param[i].has_default;
@@ -133,8 +138,8 @@ static void put_function(buf *b, const op_def *d, bool inplace, bool method) {
   }
   for (int i = 0; i < s->n_results; i++) {
     const aci_result *r = &s->result[i];
-    put(b, "---@return accel.Tensor%s%s %s\n", r->type == AC_T_TENSORS ? "[]" : "", r->optional ? "?" : "",
-        r->name);
+    put(b, "---@return accel.Tensor%s%s %s\n", r->type == AC_T_TENSORS ? "[]" : "",
+        r->optional ? "?" : "", r->name);
     if (r->name[0] == '\0') {
       put_back(b, 2);
       put(b, "\n");
@@ -142,7 +147,8 @@ static void put_function(buf *b, const op_def *d, bool inplace, bool method) {
   }
   put_overload(b, s, method);
   put(b, "function %s%s%s(", method ? "Tensor:" : "accel.", d->name, inplace ? "_" : "");
-  for (int i = method; i < s->n_params; i++) put(b, "%s%s", i > method ? ", " : "", s->param[i].name);
+  for (int i = method; i < s->n_params; i++)
+    put(b, "%s%s", i > method ? ", " : "", s->param[i].name);
   put(b, ") end\n");
 }
 

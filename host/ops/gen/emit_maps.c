@@ -1,11 +1,13 @@
-/* The formulas of map-like ops and optimizers, out of their .c files into gen/cuda/map_<i>.cu, which CUDA compiles (ops/map/map.cuh and
- * ops/optim/step.cuh use them).
+/* The formulas of map-like ops and optimizers, out of their .c files into gen/cuda/map_<i>.cu,
+ * which CUDA compiles (ops/map/map.cuh and ops/optim/step.cuh use them).
  *
- * From a file that makes maps or steps it takes these top-level pieces. Macros. `static inline` functions of values (no pointers: a formula
- * may call only functions that touch nothing but their arguments). Shared parts of an optimizer's elements (factors, and the functions
- * marked ACI_STEP_FACTORS that make them). Enums. Invocations of the macros that define loops (AC_MAP*, ACI_LOOP*, ACI_LOSS, ACI_STEP*) or
- * that the file itself defines without touching the CPU's multiversioning. Everything else - gradient rules, shape rules, kernels - is host
- * code and is not taken. Every file gets a namespace of its own, and its macros end with it. */
+ * From a file that makes maps or steps it takes these top-level pieces. Macros. `static inline`
+ * functions of values (no pointers: a formula may call only functions that touch nothing but their
+ * arguments). Shared parts of an optimizer's elements (factors, and the functions marked
+ * ACI_STEP_FACTORS that make them). Enums. Invocations of the macros that define loops (AC_MAP*,
+ * ACI_LOOP*, ACI_LOSS, ACI_STEP*) or that the file itself defines without touching the CPU's
+ * multiversioning. Everything else - gradient rules, shape rules, kernels - is host code and is not
+ * taken. Every file gets a namespace of its own, and its macros end with it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,17 +74,20 @@ static const char *definition(const char *p) {
 }
 
 static bool makes_maps(const char *w, size_t n) {
-  return (n > 6 && begins(w, "AC_MAP")) || (n > 8 && begins(w, "ACI_LOOP")) || (n == 8 && begins(w, "ACI_LOSS")) ||
-         (n > 8 && begins(w, "ACI_STEP"));
+  return (n > 6 && begins(w, "AC_MAP")) || (n > 8 && begins(w, "ACI_LOOP")) ||
+         (n == 8 && begins(w, "ACI_LOSS")) || (n > 8 && begins(w, "ACI_STEP"));
 }
 
-/* Whether w is a macro defined in the pieces taken so far, and does not make functions for the CPU's instruction sets. */
+/* Whether w is a macro defined in the pieces taken so far, and does not make functions for the
+ * CPU's instruction sets. */
 static bool own_macro(const char *taken, const char *w, size_t n) {
   for (const char *p = taken; p != NULL && *p != '\0'; p = strchr(p, '\n'), p += p != NULL) {
     if (!begins(p, "#define ") || strncmp(p + 8, w, n) != 0 || p[8 + n] != '(') continue;
     const char *end = line_end(p);
     for (const char *q = p; q < end; q++)
-      if (begins(q, "AC_ISA_FN") || begins(q, "ac_") || begins(q, "aci_reduce") || begins(q, "AC_OP")) return false;
+      if (begins(q, "AC_ISA_FN") || begins(q, "ac_") || begins(q, "aci_reduce") ||
+          begins(q, "AC_OP"))
+        return false;
     return true;
   }
   return false;
@@ -116,8 +121,10 @@ bool map_pieces(const char *text, buf *b) {
       p = definition(p);
       const char *list = memchr(from, '(', (size_t)(p - from));
       const bool function = begins(from, "static inline") || begins(from, "ACI_VM");
-      if (function && list != NULL && memchr(list, '*', (size_t)(parens(list) - list)) == NULL) take(b, from, p);
-      if (begins(from, "ACI_STEP_FACTORS") || begins(from, "typedef struct factors")) take(b, from, p);
+      if (function && list != NULL && memchr(list, '*', (size_t)(parens(list) - list)) == NULL)
+        take(b, from, p);
+      if (begins(from, "ACI_STEP_FACTORS") || begins(from, "typedef struct factors"))
+        take(b, from, p);
       if (begins(from, "enum")) put(b, "%.*s;\n", (int)(p - from), from);
     }
   }

@@ -1,8 +1,8 @@
 /* accel-opgen --out DIR [--src DIR] [FILE.c ...] [--calls ROOT HEADER.h ...]
  *
- * Run by the build. --src takes every <family>/<op>.c below a folder (except the generator's own folder). Further files,
- * for example of a test, may be named one by one. --calls reads headers below ROOT for the functions that modules of
- * devices may call. */
+ * Run by the build. --src takes every <family>/<op>.c below a folder (except the generator's own
+ * folder). Further files, for example of a test, may be named one by one. --calls reads headers
+ * below ROOT for the functions that modules of devices may call. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,9 @@ static void add_path(paths *p, const char *s) {
   p->v[p->n++] = copy_text(s, strlen(s));
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_text(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
 static int by_name(const void *a, const void *b) {
   return strcmp((*(op_def *const *)a)->name, (*(op_def *const *)b)->name);
 }
@@ -64,8 +66,8 @@ static bool check_names(const op_list *ops) {
     const op_def *a = ops->v[i];
     if (i > 0 && strcmp(a->name, ops->v[i - 1]->name) == 0) {
       const op_def *b = ops->v[i - 1];
-      fprintf(stderr, "%s:%d: op '%s' is also defined at %s:%d\n", a->path, a->line, a->name, b->path,
-              b->line);
+      fprintf(stderr, "%s:%d: op '%s' is also defined at %s:%d\n", a->path, a->line, a->name,
+              b->path, b->line);
       ok = false;
     }
     if (!a->inplace) continue;
@@ -73,8 +75,8 @@ static bool check_names(const op_list *ops) {
       const op_def *b = ops->v[k];
       size_t n = strlen(a->name);
       if (strncmp(b->name, a->name, n) != 0 || strcmp(b->name + n, "_") != 0) continue;
-      fprintf(stderr, "%s:%d: op '%s' is also the in-place form of '%s'\n", b->path, b->line, b->name,
-              a->name);
+      fprintf(stderr, "%s:%d: op '%s' is also the in-place form of '%s'\n", b->path, b->line,
+              b->name, a->name);
       ok = false;
     }
   }
@@ -119,13 +121,15 @@ int main(int argc, char **argv) {
     else add_path(root != NULL ? &headers : &files, argv[i]);
   }
   if (out == NULL) {
-    fprintf(stderr, "usage: accel-opgen --out DIR [--src DIR] [FILE.c ...] [--calls ROOT HEADER.h ...]\n");
+    fprintf(stderr,
+            "usage: accel-opgen --out DIR [--src DIR] [FILE.c ...] [--calls ROOT HEADER.h ...]\n");
     ok = false;
   }
   if (files.n > 0) qsort(files.v, (size_t)files.n, sizeof *files.v, by_text);
   for (int i = 0; out != NULL && i < files.n; i++) ok = scan_file(files.v[i], &ops) && ok;
   if (ops.n > 0) qsort(ops.v, (size_t)ops.n, sizeof *ops.v, by_name);
-  ok = ok && check_names(&ops) && write_all(out, &ops) && emit_maps(out, files.v, files.n) && emit_map_texts(out, files.v, files.n);
+  ok = ok && check_names(&ops) && write_all(out, &ops) && emit_maps(out, files.v, files.n) &&
+       emit_map_texts(out, files.v, files.n);
   if (headers.n > 0) qsort(headers.v, (size_t)headers.n, sizeof *headers.v, by_text);
   if (root != NULL) ok = ok && emit_calls(out, root, headers.v, headers.n);
 

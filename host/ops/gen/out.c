@@ -1,5 +1,5 @@
-/* Text buffers and files of accel-opgen. A file is replaced only when its text changes, so that a touched op recompiles
- * only its dependents. */
+/* Text buffers and files of accel-opgen. A file is replaced only when its text changes, so that a
+ * touched op recompiles only its dependents. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
-/* Finds the definitions of ops in a C file: AC_OP(name, ...), AC_MAP*(name, ...) and AC_REDUCE*(name, ...) that start a
- * line outside comments and strings. It reads designators (.sig = "...") and not the values of other arguments, so that it
- * needs no preprocessor. That is why the signature must be written as string literals. */
+/* Finds the definitions of ops in a C file: AC_OP(name, ...), AC_MAP*(name, ...) and
+ * AC_REDUCE*(name, ...) that start a line outside comments and strings. It reads designators (.sig
+ * = "...") and not the values of other arguments, so that it needs no preprocessor. That is why the
+ * signature must be written as string literals. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +82,9 @@ static size_t take_word(scanner *s, char *out, size_t out_bytes) {
 /* AC_OP, AC_MAP<X>, AC_REDUCE<X> with X of capitals, digits and underscores. */
 static bool is_macro(const char *w) {
   if (strcmp(w, "AC_OP") == 0) return true;
-  const char *rest = strncmp(w, "AC_MAP", 6) == 0 ? w + 6 : strncmp(w, "AC_REDUCE", 9) == 0 ? w + 9 : NULL;
+  const char *rest = strncmp(w, "AC_MAP", 6) == 0      ? w + 6
+                     : strncmp(w, "AC_REDUCE", 9) == 0 ? w + 9
+                                                       : NULL;
   if (rest == NULL) return false;
   for (; *rest != '\0'; rest++)
     if (*rest >= 'a' && *rest <= 'z') return false;
@@ -97,7 +100,8 @@ static bool take_literals(scanner *s, buf *out) {
       if (c == '\0' || c == '\n') return complain(s, s->line, "string without end"), false;
       if (c == '\\') {
         c = *++s->at;
-        if (c != '"' && c != '\\') return complain(s, s->line, "escape '\\%c' in a signature", c), false;
+        if (c != '"' && c != '\\')
+          return complain(s, s->line, "escape '\\%c' in a signature", c), false;
       }
       put_bytes(out, &c, 1);
     }
@@ -182,9 +186,11 @@ static bool take_argument(scanner *s, op_def *d, buf *sig) {
   return true;
 }
 
-/* Reads one definition, s->at being after the macro's name, and appends it to ops, which owns it. Mistakes are reported with their line,
- * and s->failed is set. Scanning continues, so that one run reports all of them. */
-static void take_definition(scanner *s, const char *macro, const char *doc, const char *examples, op_list *ops) {
+/* Reads one definition, s->at being after the macro's name, and appends it to ops, which owns it.
+ * Mistakes are reported with their line, and s->failed is set. Scanning continues, so that one run
+ * reports all of them. */
+static void take_definition(scanner *s, const char *macro, const char *doc, const char *examples,
+                            op_list *ops) {
   op_def *d = need(calloc(1, sizeof *d));
   buf sig = {0};
   ac_err e;
@@ -223,8 +229,8 @@ static void take_definition(scanner *s, const char *macro, const char *doc, cons
   const aci_param *first = &d->sig.param[0];
   if (ok && d->inplace &&
       (d->sig.n_params == 0 || d->sig.n_results == 0 ||
-       (first->type != AC_T_TENSOR && first->type != AC_T_OPERAND) || first->optional || first->mutates ||
-       d->sig.result[0].type != AC_T_TENSOR || d->sig.result[0].view_of >= 0)) {
+       (first->type != AC_T_TENSOR && first->type != AC_T_OPERAND) || first->optional ||
+       first->mutates || d->sig.result[0].type != AC_T_TENSOR || d->sig.result[0].view_of >= 0)) {
     complain(
         s, line,
         "'%s' cannot be in place: its first parameter must be a tensor or operand, its result a tensor",
@@ -255,8 +261,8 @@ static void take_definition(scanner *s, const char *macro, const char *doc, cons
   ops->v[ops->n++] = d;
 }
 
-/* The comment at the top of the file, without slashes, stars, common indent and trailing blanks. Text from
- * "example:" up to the line with its arrow goes to the examples, as one line. */
+/* The comment at the top of the file, without slashes, stars, common indent and trailing blanks.
+ * Text from "example:" up to the line with its arrow goes to the examples, as one line. */
 static void head_comment(const char *text, buf *out, buf *examples) {
   static const char mark[] = "example: ";
   const size_t n_mark = sizeof mark - 1;

@@ -1,4 +1,5 @@
-/* Index tensors broadcast and turned into addresses, and the moves along them: see advanced_index.h. */
+/* Index tensors broadcast and turned into addresses, and the moves along them: see
+ * advanced_index.h. */
 #include "ops/index/advanced_index.h"
 
 #include "ops/ctx_impl.h"
@@ -8,7 +9,8 @@ static const ac_tensor *index_of(const ac_frame *f, int arg, int i) {
 }
 
 /* Dims of the index tensors, ascending. */
-static ac_status read_dims(const ac_frame *f, int arg, int dims, int ndim, aci_advanced_index *p, ac_err *e) {
+static ac_status read_dims(const ac_frame *f, int arg, int dims, int ndim, aci_advanced_index *p,
+                           ac_err *e) {
   const ac_value *v = dims >= 0 ? &f->args[dims] : NULL;
   char a[128];
   p->n_index = f->args[arg].kind == AC_T_TENSORS ? f->args[arg].n : 1;
@@ -23,7 +25,9 @@ static ac_status read_dims(const ac_frame *f, int arg, int dims, int ndim, aci_a
   if (p->n_index == 0) return AC_FAIL(e, INVALID, "needs at least one index tensor");
   for (int i = 0; i < p->n_index; i++) {
     const ac_tensor *t = index_of(f, arg, i);
-    const int64_t *list = mask == 0 ? NULL : v->kind == AC_T_DIM || v->kind == AC_T_INT ? &v->i : v->ints;
+    const int64_t *list = mask == 0                                    ? NULL
+                          : v->kind == AC_T_DIM || v->kind == AC_T_INT ? &v->i
+                                                                       : v->ints;
     const int d = list == NULL ? i : aci_wrap_dim(list[i], ndim);
     if (t->dtype != AC_I64 && t->dtype != AC_I32)
       return AC_FAIL(e, DTYPE, "%s: tensor %d must hold i64 or i32, got %s%s",
@@ -40,8 +44,8 @@ static ac_status read_dims(const ac_frame *f, int arg, int dims, int ndim, aci_a
   return AC_OK;
 }
 
-ac_status aci_advanced_index_plan(const ac_frame *f, int arg, int dims, int ndim, const int64_t *shape, aci_advanced_index *p,
-                          ac_err *e) {
+ac_status aci_advanced_index_plan(const ac_frame *f, int arg, int dims, int ndim,
+                                  const int64_t *shape, aci_advanced_index *p, ac_err *e) {
   char a[128], b[128];
   memset(p, 0, sizeof *p);
   AC_TRY(read_dims(f, arg, dims, ndim, p, e));
@@ -62,8 +66,8 @@ ac_status aci_advanced_index_plan(const ac_frame *f, int arg, int dims, int ndim
   for (int i = 0; i < p->n_index; i++) {
     const ac_tensor *t = index_of(f, arg, i);
     if (aci_broadcast(&p->n_batch, p->batch, t, NULL) != AC_OK)
-      return AC_FAIL(e, SHAPE, "index tensors %d and those before it do not broadcast: %s and %s", i + 1,
-                     aci_shape_str(t->ndim, t->shape, a, sizeof a),
+      return AC_FAIL(e, SHAPE, "index tensors %d and those before it do not broadcast: %s and %s",
+                     i + 1, aci_shape_str(t->ndim, t->shape, a, sizeof a),
                      aci_shape_str(p->n_batch, p->batch, b, sizeof b));
   }
   for (int d = 0; d < p->n_batch; d++) p->n *= p->batch[d];
@@ -80,24 +84,26 @@ int aci_advanced_index_shape(const aci_advanced_index *p, const int64_t *shape, 
   return n;
 }
 
-static ac_status out_of_range(const ac_frame *f, const aci_advanced_index *p, int k, int arg, const int64_t *shape,
-                              int64_t value, int64_t at, ac_err *e) {
+static ac_status out_of_range(const ac_frame *f, const aci_advanced_index *p, int k, int arg,
+                              const int64_t *shape, int64_t value, int64_t at, ac_err *e) {
   char pos[128];
   int64_t idx[AC_MAX_DIMS];
   for (int d = p->n_batch - 1; d >= 0; d--) {
     idx[d] = ac_frame_show(f, at % p->batch[d]);
     at /= p->batch[d];
   }
-  return AC_FAIL(e, INDEX,
-                 "%s: tensor %d holds %lld at %s, but dim %lld has %lld positions (values count from 0, "
-                 "negative ones from the end)",
-                 aci_op_sig(f->op)->param[arg].name, p->arg[k] + 1, (long long)value,
-                 aci_shape_str(p->n_batch, idx, pos, sizeof pos), (long long)ac_frame_show(f, p->dim[k]),
-                 (long long)shape[p->dim[k]]);
+  return AC_FAIL(
+      e, INDEX,
+      "%s: tensor %d holds %lld at %s, but dim %lld has %lld positions (values count from 0, "
+      "negative ones from the end)",
+      aci_op_sig(f->op)->param[arg].name, p->arg[k] + 1, (long long)value,
+      aci_shape_str(p->n_batch, idx, pos, sizeof pos), (long long)ac_frame_show(f, p->dim[k]),
+      (long long)shape[p->dim[k]]);
 }
 
-ac_status aci_advanced_index_offsets(ac_frame *f, const aci_advanced_index *p, int arg, const int64_t *shape,
-                             const int64_t *weight, const int64_t **offsets, ac_block **block, ac_err *e) {
+ac_status aci_advanced_index_offsets(ac_frame *f, const aci_advanced_index *p, int arg,
+                                     const int64_t *shape, const int64_t *weight,
+                                     const int64_t **offsets, ac_block **block, ac_err *e) {
   enum { RUN = 512 };
   int64_t buf[RUN];
   *block = NULL;
@@ -191,7 +197,8 @@ static void run(const advanced_index_job *j, char *x, int64_t stride, char *v, i
   }
 }
 
-static void inner_dims(const advanced_index_job *j, int d, char *x, char *v, int64_t lo, int64_t n) {
+static void inner_dims(const advanced_index_job *j, int d, char *x, char *v, int64_t lo,
+                       int64_t n) {
   const int64_t es = (int64_t)j->es, vs = j->single * es;
   if (d == j->n_inner - 1) {
     run(j, x + lo * j->inner_stride[d] * es, j->inner_stride[d], v + lo * vs, n);
@@ -204,7 +211,8 @@ static void inner_dims(const advanced_index_job *j, int d, char *x, char *v, int
 }
 
 /* Positions [lo, hi) of b, each a single element. */
-static void element_by_element(const advanced_index_job *j, char *x, char *v, int64_t lo, int64_t hi) {
+static void element_by_element(const advanced_index_job *j, char *x, char *v, int64_t lo,
+                               int64_t hi) {
   const int64_t vs = j->single;
 #define EACH(T, STATEMENT)                          \
   do {                                              \
@@ -228,13 +236,15 @@ static void element_by_element(const advanced_index_job *j, char *x, char *v, in
 #undef EACH
 }
 
-/* A task is one outer position, one chunk of the inner elements and, if order does not matter, a piece of the
- * batch. */
+/* A task is one outer position, one chunk of the inner elements and, if order does not matter, a
+ * piece of the batch. */
 static void range(void *arg, int64_t begin, int64_t end) {
   const advanced_index_job *j = arg;
-  const int64_t es = (int64_t)j->es, pieces = (j->n + j->batch_cut - 1) / j->batch_cut, vs = j->single * es;
+  const int64_t es = (int64_t)j->es, pieces = (j->n + j->batch_cut - 1) / j->batch_cut,
+                vs = j->single * es;
   for (int64_t t = begin; t < end; t++) {
-    int64_t lo = t % pieces * j->batch_cut, hi = lo + j->batch_cut < j->n ? lo + j->batch_cut : j->n;
+    int64_t lo = t % pieces * j->batch_cut,
+            hi = lo + j->batch_cut < j->n ? lo + j->batch_cut : j->n;
     int64_t c = t / pieces % j->chunks, o = t / pieces / j->chunks, r = o, off = 0;
     for (int d = j->n_outer - 1; d >= 0; d--) {
       off += r % j->outer_shape[d] * j->outer_stride[d];
@@ -253,7 +263,8 @@ static void range(void *arg, int64_t begin, int64_t end) {
 }
 
 /* x_shape/x_stride: of the tensor that is indexed. */
-static void move(ac_frame *f, const aci_advanced_index *p, advanced_index_job *j, const int64_t *shape, const int64_t *stride) {
+static void move(ac_frame *f, const aci_advanced_index *p, advanced_index_job *j,
+                 const int64_t *shape, const int64_t *stride) {
   j->n = p->n;
   j->outer = p->n_outer_elems;
   j->inner = p->n_inner_elems;
@@ -282,30 +293,30 @@ static void move(ac_frame *f, const aci_advanced_index *p, advanced_index_job *j
   else ac_parallel_for(f->team, tasks, grain, range, j);
 }
 
-void aci_advanced_index_gather(ac_frame *f, const aci_advanced_index *p, ac_tensor *out, const ac_tensor *x,
-                     const int64_t *offsets) {
+void aci_advanced_index_gather(ac_frame *f, const aci_advanced_index *p, ac_tensor *out,
+                               const ac_tensor *x, const int64_t *offsets) {
   advanced_index_job j = {.es = aci_dsize((ac_dtype)x->dtype),
-           .how = TAKE,
-           .single = 1,
-           .x = aci_data(x),
-           .v = aci_data(out),
-           .offset = offsets};
+                          .how = TAKE,
+                          .single = 1,
+                          .x = aci_data(x),
+                          .v = aci_data(out),
+                          .offset = offsets};
   move(f, p, &j, x->shape, x->stride);
 }
 
-void aci_advanced_index_put(ac_frame *f, const aci_advanced_index *p, ac_tensor *y, const void *values, bool single,
-                    const int64_t *offsets) {
+void aci_advanced_index_put(ac_frame *f, const aci_advanced_index *p, ac_tensor *y,
+                            const void *values, bool single, const int64_t *offsets) {
   advanced_index_job j = {.es = aci_dsize((ac_dtype)y->dtype),
-           .how = PUT,
-           .single = single ? 0 : 1,
-           .x = aci_data(y),
-           .v = (char *)(uintptr_t)values,
-           .offset = offsets};
+                          .how = PUT,
+                          .single = single ? 0 : 1,
+                          .x = aci_data(y),
+                          .v = (char *)(uintptr_t)values,
+                          .offset = offsets};
   move(f, p, &j, y->shape, y->stride);
 }
 
-ac_status aci_advanced_index_add(ac_frame *f, const aci_advanced_index *p, int arg, ac_tensor *y, const void *values,
-                         bool single, ac_err *e) {
+ac_status aci_advanced_index_add(ac_frame *f, const aci_advanced_index *p, int arg, ac_tensor *y,
+                                 const void *values, bool single, ac_err *e) {
   const ac_dtype dt = (ac_dtype)y->dtype;
   const aci_ctype ct = aci_ctype_of(dt);
   const bool native = dt == AC_F32 || dt == AC_F64 || dt == AC_I64;
@@ -313,11 +324,11 @@ ac_status aci_advanced_index_add(ac_frame *f, const aci_advanced_index *p, int a
   int64_t stride[AC_MAX_DIMS];
   ac_block *block = NULL, *wide = NULL;
   advanced_index_job j = {.es = aci_ctype_bytes(ct),
-           .how = ADD,
-           .ct = ct,
-           .single = single ? 0 : 1,
-           .x = aci_data(y),
-           .v = (char *)(uintptr_t)values};
+                          .how = ADD,
+                          .ct = ct,
+                          .single = single ? 0 : 1,
+                          .x = aci_data(y),
+                          .v = (char *)(uintptr_t)values};
   memcpy(stride, y->stride, (size_t)y->ndim * 8);
   if (!native) aci_contiguous_strides(y->ndim, y->shape, stride);
   ac_status st = aci_advanced_index_offsets(f, p, arg, y->shape, stride, &offsets, &block, e);
@@ -325,8 +336,8 @@ ac_status aci_advanced_index_add(ac_frame *f, const aci_advanced_index *p, int a
   j.offset = offsets;
   if (!native) { /* both sides in the compute type */
     AC_GOTO(done, st,
-            ac_block_alloc(f->device, (size_t)(y->numel + n_values) * j.es, AC_MEM_ACTIVATION, f->stream,
-                           &wide, e));
+            ac_block_alloc(f->device, (size_t)(y->numel + n_values) * j.es, AC_MEM_ACTIVATION,
+                           f->stream, &wide, e));
     j.x = ac_block_ptr(wide);
     j.v = j.x + (size_t)y->numel * j.es;
     aci_elems_load(y, ct, 0, y->numel, j.x);

@@ -1,7 +1,9 @@
-/* Several index tensors at once on CUDA (advanced_index.h): index, index_backward, index_put, index_copy, index_fill and index_last.
+/* Several index tensors at once on CUDA (advanced_index.h): index, index_backward, index_put,
+ * index_copy, index_fill and index_last.
  *
- * Every b of the joint shape names a position. If positions may be named twice and that matters, their numbers are sorted (order.cuh): the
- * last of a run of equal ones is the last b that names the position, and a run walked in order adds in the order of b. */
+ * Every b of the joint shape names a position. If positions may be named twice and that matters,
+ * their numbers are sorted (order.cuh): the last of a run of equal ones is the last b that names
+ * the position, and a run walked in order adds in the order of b. */
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
 #include "ops/index/advanced_index_plan.h"
@@ -16,8 +18,8 @@ struct index_args {
   int n_index, n_batch;
   const void *ptr[AC_MAX_DIMS];
   unsigned char dt[AC_MAX_DIMS];
-  int64_t batch[AC_MAX_DIMS], stride[AC_MAX_DIMS][AC_MAX_DIMS], bound[AC_MAX_DIMS], weight[AC_MAX_DIMS],
-      number[AC_MAX_DIMS];
+  int64_t batch[AC_MAX_DIMS], stride[AC_MAX_DIMS][AC_MAX_DIMS], bound[AC_MAX_DIMS],
+      weight[AC_MAX_DIMS], number[AC_MAX_DIMS];
   int64_t n, n_dst;
   int64_t *offset; /* sum of value * weight. -1: out of range */
   aci_order order; /* keys: sum of value * number, n_dst when out of range. Unused without memory */
@@ -35,12 +37,14 @@ struct move_args {
 };
 } // namespace
 
-static __global__ void __launch_bounds__(ACI_BLOCK) find_positions(const __grid_constant__ index_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    find_positions(const __grid_constant__ index_args a) {
   for (int64_t b = aci_first(); b < a.n; b += aci_step()) {
     int64_t offset = 0, key = 0;
     for (int k = 0; k < a.n_index && key >= 0; k++) {
-      int64_t v = aci_get<int64_t>((ac_dtype)a.dt[k], a.ptr[k],
-                                   a.n_batch > 0 ? aci_element_offset(b, a.n_batch, a.batch, a.stride[k]) : 0);
+      int64_t v = aci_get<int64_t>(
+          (ac_dtype)a.dt[k], a.ptr[k],
+          a.n_batch > 0 ? aci_element_offset(b, a.n_batch, a.batch, a.stride[k]) : 0);
       if (v < 0) v += a.bound[k];
       if ((uint64_t)v >= (uint64_t)a.bound[k]) {
         *a.fault = ACI_FAULT_INDEX;
@@ -66,7 +70,8 @@ ACI_DEVICE int64_t offset_at(const move_args &a, int64_t o, int64_t b, int64_t i
 }
 
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) take_positions(const __grid_constant__ move_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    take_positions(const __grid_constant__ move_args a) {
   for (int64_t e = aci_first(); e < a.n_outer * a.n * a.n_inner; e += aci_step()) {
     const int64_t i = e % a.n_inner, b = e / a.n_inner % a.n, o = e / a.n_inner / a.n;
     ((S *)a.v)[e] = a.offset[b] < 0 ? (S)0 : ((const S *)a.x)[offset_at(a, o, b, i)];
@@ -74,18 +79,21 @@ static __global__ void __launch_bounds__(ACI_BLOCK) take_positions(const __grid_
 }
 /* Without an order any b may write: they all write the same. */
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) put_positions(const __grid_constant__ move_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    put_positions(const __grid_constant__ move_args a) {
   for (int64_t e = aci_first(); e < a.n_outer * a.n * a.n_inner; e += aci_step()) {
     const int64_t i = e % a.n_inner, k = e / a.n_inner % a.n, o = e / a.n_inner / a.n;
     if (a.order.keys != NULL && !aci_order_ends(a.order, k, k)) continue;
     const int64_t b = a.order.keys != NULL ? a.order.at[k] : k;
     if (a.offset[b] < 0) continue;
-    ((S *)a.x)[offset_at(a, o, b, i)] = a.v != NULL ? ((const S *)a.v)[value_at(a, o, b, i)] : (S)a.number;
+    ((S *)a.x)[offset_at(a, o, b, i)] =
+        a.v != NULL ? ((const S *)a.v)[value_at(a, o, b, i)] : (S)a.number;
   }
 }
 /* Added in the compute type, rounded once. */
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) add_positions(const __grid_constant__ move_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    add_positions(const __grid_constant__ move_args a) {
   for (int64_t e = aci_first(); e < a.n_outer * a.n * a.n_inner; e += aci_step()) {
     const int64_t i = e % a.n_inner, k = e / a.n_inner % a.n, o = e / a.n_inner / a.n;
     if (!aci_order_begins(a.order, k, k)) continue;
@@ -118,9 +126,9 @@ static void release(found *w) {
   ac_block_free(w->offsets);
 }
 
-/* Fills *w: the plan, and on the device the offset of each named position of a tensor of this shape and strides (strides NULL: only the
- * numbers matter). sorted: also the numbers of the positions in ascending order, each with its origin. The caller releases *w, also after
- * a failure. */
+/* Fills *w: the plan, and on the device the offset of each named position of a tensor of this shape
+ * and strides (strides NULL: only the numbers matter). sorted: also the numbers of the positions in
+ * ascending order, each with its origin. The caller releases *w, also after a failure. */
 static ac_status find(ac_frame *f, int arg, int dims_arg, int ndim, const int64_t *shape,
                       const int64_t *stride, bool sorted, found *w, ac_err *e) {
   memset(w, 0, sizeof *w);
@@ -177,23 +185,31 @@ static ac_status move(ac_frame *f, move_args a, how h, ac_dtype dt, ac_err *e) {
   a.dt = dt;
   const unsigned blocks = aci_blocks(f->device, n);
   if (h == ADD)
-    return dt == AC_F64            ? aci_launch(f, "positions (add)", add_positions<double>, blocks, e, a)
-           : ac_dtype_is_float(dt) ? aci_launch(f, "positions (add)", add_positions<float>, blocks, e, a)
-                                   : aci_launch(f, "positions (add)", add_positions<int64_t>, blocks, e, a);
+    return dt == AC_F64 ? aci_launch(f, "positions (add)", add_positions<double>, blocks, e, a)
+           : ac_dtype_is_float(dt)
+               ? aci_launch(f, "positions (add)", add_positions<float>, blocks, e, a)
+               : aci_launch(f, "positions (add)", add_positions<int64_t>, blocks, e, a);
   switch (aci_dsize(dt)) {
     case 1:
-      return aci_launch(f, "positions", h == TAKE ? take_positions<uint8_t> : put_positions<uint8_t>, blocks, e, a);
+      return aci_launch(f, "positions",
+                        h == TAKE ? take_positions<uint8_t> : put_positions<uint8_t>, blocks, e, a);
     case 2:
-      return aci_launch(f, "positions", h == TAKE ? take_positions<uint16_t> : put_positions<uint16_t>, blocks, e, a);
+      return aci_launch(f, "positions",
+                        h == TAKE ? take_positions<uint16_t> : put_positions<uint16_t>, blocks, e,
+                        a);
     case 4:
-      return aci_launch(f, "positions", h == TAKE ? take_positions<uint32_t> : put_positions<uint32_t>, blocks, e, a);
+      return aci_launch(f, "positions",
+                        h == TAKE ? take_positions<uint32_t> : put_positions<uint32_t>, blocks, e,
+                        a);
     default:
-      return aci_launch(f, "positions", h == TAKE ? take_positions<uint64_t> : put_positions<uint64_t>, blocks, e, a);
+      return aci_launch(f, "positions",
+                        h == TAKE ? take_positions<uint64_t> : put_positions<uint64_t>, blocks, e,
+                        a);
   }
 }
 
-/* Values that broadcast to outer, batch and inner dims in a row. skip: one of their dims, of extent 1, that is left out.
- * -1: none. */
+/* Values that broadcast to outer, batch and inner dims in a row. skip: one of their dims, of extent
+ * 1, that is left out. -1: none. */
 static void spread(move_args *m, const ac_tensor *v, int skip) {
   const int n = m->outer.n + m->batch.n + m->inner.n, lead = n - v->ndim + (skip >= 0);
   for (int d = 0; d < n; d++) {

@@ -1,5 +1,7 @@
-/* alias: another tensor on the same elements, which is a node of its own in the graph. Used by the engine to tell an input's own gradient
-   from gradients through other inputs.          x (any shape) -> view of x.          gradient: dx = dy. */
+/* alias: another tensor on the same elements, which is a node of its own in the graph. Used by the
+   engine to tell an input's own gradient
+   from gradients through other inputs.          x (any shape) -> view of x.          gradient: dx =
+   dy. */
 #include "ops/op.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

@@ -19,6 +19,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return aci_sort_lines(f, x, aci_wrap_dim(ARG_I(f, 1), x->ndim), ARG_B(f, 2), NULL, f->out[0], e);
 }
 
-AC_OP(argsort,
-      .sig = "argsort(x: tensor, dim: dim = -1, descending: bool = false, stable: bool = false) -> tensor",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(
+    argsort,
+    .sig =
+        "argsort(x: tensor, dim: dim = -1, descending: bool = false, stable: bool = false) -> tensor",
+    .shape = shape, .cpu = cpu, .nondiff = true);

@@ -15,13 +15,17 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   if (!ac_dtype_is_int((ac_dtype)x->dtype))
     return AC_FAIL(e, DTYPE, "x must hold integers, got %s", ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim != 1)
-    return AC_FAIL(e, SHAPE, "x must have one dim, got shape %s", aci_shape_str(x->ndim, x->shape, a, sizeof a));
+    return AC_FAIL(e, SHAPE, "x must have one dim, got shape %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a));
   if (w != NULL && !aci_same_shape(x, w))
     return AC_FAIL(e, SHAPE, "weights of shape %s do not match x of shape %s",
-                   aci_shape_str(w->ndim, w->shape, a, sizeof a), aci_shape_str(x->ndim, x->shape, b, sizeof b));
+                   aci_shape_str(w->ndim, w->shape, a, sizeof a),
+                   aci_shape_str(x->ndim, x->shape, b, sizeof b));
   if (w != NULL && w->dtype > AC_BOOL)
-    return AC_FAIL(e, DTYPE, "weights are %s, a storage dtype; cast them first", ac_dtype_name((ac_dtype)w->dtype));
-  if (least < 0) return AC_FAIL(e, INVALID, "minlength is %lld, it cannot be negative", (long long)least);
+    return AC_FAIL(e, DTYPE, "weights are %s, a storage dtype; cast them first",
+                   ac_dtype_name((ac_dtype)w->dtype));
+  if (least < 0)
+    return AC_FAIL(e, INVALID, "minlength is %lld, it cannot be negative", (long long)least);
   if (least == 0 && f->device->kind == AC_DEV_META)
     return AC_FAIL(e, INVALID, "the largest value is unknown on the meta device; give minlength");
   return ac_frame_out(f, w == NULL ? AC_I64 : w->dtype == AC_F32 ? AC_F32 : AC_F64, 1, &least, e);
@@ -63,5 +67,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return st;
 }
 
-AC_OP(bincount, .sig = "bincount(x: tensor, weights: tensor?, minlength: int = 0) -> dynamic", .shape = shape,
-      .cpu = cpu, .nondiff = true);
+AC_OP(bincount, .sig = "bincount(x: tensor, weights: tensor?, minlength: int = 0) -> dynamic",
+      .shape = shape, .cpu = cpu, .nondiff = true);

@@ -9,10 +9,11 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *b = ARG_T(f, 1);
   char a[128];
   if (b->ndim != 1)
-    return AC_FAIL(e, SHAPE, "boundaries must have one dim, got shape %s", aci_shape_str(b->ndim, b->shape, a, sizeof a));
+    return AC_FAIL(e, SHAPE, "boundaries must have one dim, got shape %s",
+                   aci_shape_str(b->ndim, b->shape, a, sizeof a));
   return aci_search_shape(f, 1, 0, e);
 }
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_search_run(f, 1, 0, ARG_B(f, 2), e); }
 
-AC_OP(bucketize, .sig = "bucketize(x: operand, boundaries: tensor, right: bool = false) -> tensor", .shape = shape,
-      .cpu = cpu, .nondiff = true);
+AC_OP(bucketize, .sig = "bucketize(x: operand, boundaries: tensor, right: bool = false) -> tensor",
+      .shape = shape, .cpu = cpu, .nondiff = true);

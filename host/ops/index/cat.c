@@ -30,10 +30,11 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     bool ok = t->ndim == first->ndim;
     for (int k = 0; ok && k < t->ndim; k++) ok = k == d || t->shape[k] == s[k];
     if (!ok)
-      return AC_FAIL(e, SHAPE,
-                     "tensors %d and %d have shapes %s and %s, which differ elsewhere than in dim %lld",
-                     where + 1, i + 1, aci_shape_str(first->ndim, first->shape, a, sizeof a),
-                     aci_shape_str(t->ndim, t->shape, b, sizeof b), (long long)ac_frame_show(f, d));
+      return AC_FAIL(
+          e, SHAPE,
+          "tensors %d and %d have shapes %s and %s, which differ elsewhere than in dim %lld",
+          where + 1, i + 1, aci_shape_str(first->ndim, first->shape, a, sizeof a),
+          aci_shape_str(t->ndim, t->shape, b, sizeof b), (long long)ac_frame_show(f, d));
     s[d] += t->shape[d];
   }
   return ac_frame_out(f, ac_frame_promote(f, 0, 0), first->ndim, s, e);
@@ -76,5 +77,5 @@ static void grad(ac_grad *g) {
   }
 }
 
-AC_OP(cat, .sig = "cat(tensors: tensors, dim: dim = 0) -> tensor", .shape = shape, .cpu = cpu, .any_device = true, .grad = grad,
-      .autocast = AC_CAST_PROMOTE);
+AC_OP(cat, .sig = "cat(tensors: tensors, dim: dim = 0) -> tensor", .shape = shape, .cpu = cpu,
+      .any_device = true, .grad = grad, .autocast = AC_CAST_PROMOTE);

@@ -1,5 +1,5 @@
-/* Shared by vstack and hstack: tensors are brought to a minimum rank (a number becomes one element, a vector
- * one row), then joined. */
+/* Shared by vstack and hstack: tensors are brought to a minimum rank (a number becomes one element,
+ * a vector one row), then joined. */
 #ifndef ACI_OPS_CAT_ATLEAST_H
 #define ACI_OPS_CAT_ATLEAST_H
 #include <stdlib.h>

@@ -38,4 +38,5 @@ static void grad(ac_grad *g) {
   aci_split_grad(g, d, n, size);
 }
 
-AC_OP(chunk, .sig = "chunk(x: tensor, chunks: int, dim: dim = 0) -> tensors", .shape = shape, .grad = grad);
+AC_OP(chunk, .sig = "chunk(x: tensor, chunks: int, dim: dim = 0) -> tensors", .shape = shape,
+      .grad = grad);

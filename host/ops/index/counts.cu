@@ -1,5 +1,6 @@
-/* bincount and one_hot on CUDA. Bins come from the sorted values: a bin is a run of equal ones, found by halving, and its weights are
- * added in the order of x. If the largest value decides the shape, the host waits for it: one number, in the order of the stream. */
+/* bincount and one_hot on CUDA. Bins come from the sorted values: a bin is a run of equal ones,
+ * found by halving, and its weights are added in the order of x. If the largest value decides the
+ * shape, the host waits for it: one number, in the order of the stream. */
 #include "ops/cuda/module.h"
 #include "ops/index/order.cuh"
 #include "ops/reduce/rows.cuh"
@@ -24,7 +25,8 @@ struct largest_op {
 };
 } // namespace
 ACI_DEVICE int64_t value_at(const values_args &a, int64_t i) {
-  return aci_get<int64_t>(a.dt, a.x, a.ndim > 0 ? aci_element_offset(i, a.ndim, a.shape, a.stride) : 0);
+  return aci_get<int64_t>(a.dt, a.x,
+                          a.ndim > 0 ? aci_element_offset(i, a.ndim, a.shape, a.stride) : 0);
 }
 static values_args values_of(const ac_frame *f) {
   const ac_tensor *x = f->args[0].tensor;
@@ -56,7 +58,8 @@ static ac_status largest(ac_frame *f, const values_args &a, int64_t *out, ac_err
   const unsigned blocks = aci_blocks(f->device, a.n);
   values_args parts = {};
   ac_block *block;
-  AC_TRY(ac_block_alloc(f->device, (blocks + 1) * sizeof *out, AC_MEM_ACTIVATION, f->stream, &block, e));
+  AC_TRY(ac_block_alloc(f->device, (blocks + 1) * sizeof *out, AC_MEM_ACTIVATION, f->stream, &block,
+                        e));
   int64_t *found = (int64_t *)block->ptr;
   parts.x = found;
   parts.dt = AC_I64;
@@ -74,7 +77,8 @@ static ac_status largest(ac_frame *f, const values_args &a, int64_t *out, ac_err
 /* ---- bincount ---- */
 static __global__ void __launch_bounds__(ACI_BLOCK)
     load_values(const __grid_constant__ values_args a, aci_order o) {
-  for (int64_t i = aci_first(); i < a.n; i += aci_step()) aci_order_put_key(o, i, (uint64_t)value_at(a, i));
+  for (int64_t i = aci_first(); i < a.n; i += aci_step())
+    aci_order_put_key(o, i, (uint64_t)value_at(a, i));
 }
 /* How many keys are below v. */
 ACI_DEVICE int64_t keys_below(const aci_order &o, uint64_t v) {
@@ -94,7 +98,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) fill_bins(const __grid_const
       continue;
     }
     double sum = 0;
-    for (int64_t k = begin; k < end; k++) sum += aci_get<double>(a.w_dt, a.weights, a.o.at[k] * a.step);
+    for (int64_t k = begin; k < end; k++)
+      sum += aci_get<double>(a.w_dt, a.weights, a.o.at[k] * a.step);
     aci_put(a.out_dt, a.out, b, sum);
   }
 }
@@ -109,7 +114,8 @@ static ac_status bincount(ac_frame *f, ac_err *e) {
   if (a.bins == 0) return AC_OK;
   AC_TRY(aci_order_open(f, 1, v.n, aci_order_bits(most + 1), &a.o, e));
   ac_status st = AC_OK;
-  if (v.n > 0) st = aci_launch(f, "bins (values)", load_values, aci_blocks(f->device, v.n), e, v, a.o);
+  if (v.n > 0)
+    st = aci_launch(f, "bins (values)", load_values, aci_blocks(f->device, v.n), e, v, a.o);
   if (st == AC_OK) st = aci_order_sort(f, &a.o, e);
   a.out = aci_data(f->out[0]);
   a.out_dt = (ac_dtype)f->out[0]->dtype;
@@ -139,7 +145,8 @@ static ac_status one_hot(ac_frame *f, ac_err *e) {
   int64_t classes = f->args[1].i, shape[AC_MAX_DIMS + 1];
   if (classes < 0) {
     if (a.n == 0)
-      return AC_FAIL(e, INVALID, "x has no elements, so the number of classes is unknown; give num_classes");
+      return AC_FAIL(e, INVALID,
+                     "x has no elements, so the number of classes is unknown; give num_classes");
     AC_TRY(largest(f, a, &classes, e));
     classes++;
   }

@@ -6,10 +6,10 @@
 #include "ops/index/index.h"
 #include "ops/map/fill.h"
 
-/* The view's geometry. If an offset leaves nothing, its extent is 0. Parameters: offset at `arg`, then two
- * dims. */
-static ac_status geometry(ac_frame *f, int arg, int ndim, const int64_t *shape, const int64_t *stride,
-                          int64_t *s, int64_t *st, int64_t *off, ac_err *e) {
+/* The view's geometry. If an offset leaves nothing, its extent is 0. Parameters: offset at `arg`,
+ * then two dims. */
+static ac_status geometry(ac_frame *f, int arg, int ndim, const int64_t *shape,
+                          const int64_t *stride, int64_t *s, int64_t *st, int64_t *off, ac_err *e) {
   const int64_t offset = ARG_I(f, arg);
   int a, b, w = 0;
   char text[128];
@@ -18,7 +18,8 @@ static ac_status geometry(ac_frame *f, int arg, int ndim, const int64_t *shape, 
   if (ndim < 2)
     return AC_FAIL(e, SHAPE, "needs at least 2 dims, got shape %s",
                    aci_shape_str(ndim, shape, text, sizeof text));
-  if (a == b) return AC_FAIL(e, INVALID, "dim1 and dim2 are both %lld", (long long)ac_frame_show(f, a));
+  if (a == b)
+    return AC_FAIL(e, INVALID, "dim1 and dim2 are both %lld", (long long)ac_frame_show(f, a));
   for (int d = 0; d < ndim; d++) {
     if (d == a || d == b) continue;
     s[w] = shape[d];
@@ -60,7 +61,8 @@ static ac_status shape_back(ac_frame *f, ac_err *e) {
 
 static ac_status cpu_back(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, 0), *dx = f->out[0];
-  aci_range dst = {.dtype = (ac_dtype)dx->dtype}, src = {.ptr = aci_data(dy), .dtype = (ac_dtype)dy->dtype};
+  aci_range dst = {.dtype = (ac_dtype)dx->dtype},
+            src = {.ptr = aci_data(dy), .dtype = (ac_dtype)dy->dtype};
   int64_t s[AC_MAX_DIMS], off = 0;
   if (dx->numel == 0) return AC_OK;
   AC_TRY(aci_fill(f, aci_float(0), e));
@@ -75,8 +77,11 @@ static void grad_back(ac_grad *g) {
   ac_grad_set(g, 0, x_diagonal(&g->x, g->dout[0], ARG_I(g, 2), ARG_I(g, 3), ARG_I(g, 4)));
 }
 
-AC_OP(diagonal, .sig = "diagonal(x: tensor, offset: int = 0, dim1: dim = 0, dim2: dim = 1) -> view(x)",
+AC_OP(diagonal,
+      .sig = "diagonal(x: tensor, offset: int = 0, dim1: dim = 0, dim2: dim = 1) -> view(x)",
       .shape = shape, .grad = grad);
-AC_OP(diagonal_backward,
-      .sig = "diagonal_backward(dy: tensor, shape: shape, offset: int, dim1: dim, dim2: dim) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .any_device = true, .grad = grad_back, .hidden = true);
+AC_OP(
+    diagonal_backward,
+    .sig =
+        "diagonal_backward(dy: tensor, shape: shape, offset: int, dim1: dim, dim2: dim) -> tensor",
+    .shape = shape_back, .cpu = cpu_back, .any_device = true, .grad = grad_back, .hidden = true);

@@ -11,8 +11,8 @@ static ac_status padding(const ac_frame *f, int arg, int64_t rows, int64_t *pad,
   if (ARG_NONE(f, arg)) return AC_OK;
   *pad = ARG_I(f, arg) < 0 ? ARG_I(f, arg) + rows : ARG_I(f, arg);
   if (*pad < 0 || *pad >= rows)
-    return AC_FAIL(e, INDEX, "padding_idx %lld is out of range for %lld rows", (long long)ARG_I(f, arg),
-                   (long long)rows);
+    return AC_FAIL(e, INDEX, "padding_idx %lld is out of range for %lld rows",
+                   (long long)ARG_I(f, arg), (long long)rows);
   return AC_OK;
 }
 
@@ -24,7 +24,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   if (w->ndim != 2)
     return AC_FAIL(e, SHAPE, "weight must have 2 dims, got %s",
                    aci_shape_str(w->ndim, w->shape, a, sizeof a));
-  if (ids->ndim == AC_MAX_DIMS) return AC_FAIL(e, SHAPE, "a tensor has at most %d dims", AC_MAX_DIMS);
+  if (ids->ndim == AC_MAX_DIMS)
+    return AC_FAIL(e, SHAPE, "a tensor has at most %d dims", AC_MAX_DIMS);
   AC_TRY(padding(f, 2, w->shape[0], &pad, e));
   memcpy(s, ids->shape, (size_t)ids->ndim * 8);
   s[ids->ndim] = w->shape[1];
@@ -48,7 +49,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) {
   const int64_t *pad = ARG_NONE(g, 2) ? NULL : &g->args[2].i;
-  ac_grad_set(g, 1, x_embedding_backward(&g->x, g->dout[0], ARG_T(g, 0), ac_grad_shape(g, 1, 0)[0], pad));
+  ac_grad_set(g, 1,
+              x_embedding_backward(&g->x, g->dout[0], ARG_T(g, 0), ac_grad_shape(g, 1, 0)[0], pad));
 }
 
 static ac_status shape_back(ac_frame *f, ac_err *e) {
@@ -67,8 +69,8 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   AC_TRY(aci_index_values(f, 1, dw->shape[0], "rows in weight", &values, &b1, e));
   ac_status st = aci_contiguous_data(f, dy, &rows, &b2, e);
   if (st == AC_OK)
-    st = aci_rows_add(f, (ac_dtype)dw->dtype, aci_data(dw), NULL, rows, values, 1, ids->numel, dw->shape[0],
-                      dw->shape[1], 1, pad, e);
+    st = aci_rows_add(f, (ac_dtype)dw->dtype, aci_data(dw), NULL, rows, values, 1, ids->numel,
+                      dw->shape[0], dw->shape[1], 1, pad, e);
   ac_block_free(b2);
   ac_block_free(b1);
   return st;
@@ -86,8 +88,9 @@ static void grad_back(ac_grad *g) {
   ac_grad_set(g, 0, d);
 }
 
-AC_OP(embedding, .sig = "embedding(ids: tensor, weight: tensor, padding_idx: int?) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0));
+AC_OP(embedding, .sig = "embedding(ids: tensor, weight: tensor, padding_idx: int?) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0));
 AC_OP(embedding_backward,
       .sig = "embedding_backward(dy: tensor, ids: tensor, rows: int, padding_idx: int?) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1), .hidden = true);
+      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1),
+      .hidden = true);

@@ -17,7 +17,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     st[d] = d < lead || (have == 1 && s[d] != 1) ? 0 : x->stride[d - lead];
   }
   if (!ok)
-    return AC_FAIL(e, SHAPE, "shape %s cannot be expanded to %s", aci_shape_str(x->ndim, x->shape, a, sizeof a),
+    return AC_FAIL(e, SHAPE, "shape %s cannot be expanded to %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a),
                    aci_shape_str(n, want, b, sizeof b));
   return ac_frame_view(f, 0, n, s, st, x->offset, e);
 }

@@ -13,9 +13,12 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   char s[128];
   if (first < 0 || first >= nd || last < 0 || last >= nd || first > last) {
     const int base = x->ctx->index_base;
-    x->st = AC_FAIL(x->e, INDEX, "start_dim %lld and end_dim %lld do not name a range of the %d dims of shape %s",
-                    (long long)(a[1].i < 0 ? a[1].i : a[1].i + base), (long long)(a[2].i < 0 ? a[2].i : a[2].i + base), t->ndim,
-                    aci_shape_str(t->ndim, t->shape, s, sizeof s));
+    x->st =
+        AC_FAIL(x->e, INDEX,
+                "start_dim %lld and end_dim %lld do not name a range of the %d dims of shape %s",
+                (long long)(a[1].i < 0 ? a[1].i : a[1].i + base),
+                (long long)(a[2].i < 0 ? a[2].i : a[2].i + base), t->ndim,
+                aci_shape_str(t->ndim, t->shape, s, sizeof s));
     return 0;
   }
   int64_t shape[AC_MAX_DIMS], joined = 1;

@@ -25,6 +25,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return aci_remap_run(f, f->out[0], aci_data(x), &m, NULL, e);
 }
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_flip(&g->x, g->dout[0], g->args[1].ints, g->args[1].n)); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_flip(&g->x, g->dout[0], g->args[1].ints, g->args[1].n));
+}
 
-AC_OP(flip, .sig = "flip(x: tensor, dims: dims) -> tensor", .shape = shape, .cpu = cpu, .any_device = true, .grad = grad);
+AC_OP(flip, .sig = "flip(x: tensor, dims: dims) -> tensor", .shape = shape, .cpu = cpu,
+      .any_device = true, .grad = grad);

@@ -40,7 +40,9 @@ static void grad_back(ac_grad *g) {
   ac_grad_set(g, 0, x_gather(&g->x, g->dout[0], ARG_I(g, 1), ARG_T(g, 2)));
 }
 
-AC_OP(gather, .sig = "gather(x: tensor, dim: dim, index: tensor) -> tensor", .shape = shape, .cpu = cpu,
-      .grad = grad, .save = AC_SAVE_IN(2));
-AC_OP(gather_backward, .sig = "gather_backward(dy: tensor, dim: int, index: tensor, shape: shape) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(2), .hidden = true);
+AC_OP(gather, .sig = "gather(x: tensor, dim: dim, index: tensor) -> tensor", .shape = shape,
+      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2));
+AC_OP(gather_backward,
+      .sig = "gather_backward(dy: tensor, dim: int, index: tensor, shape: shape) -> tensor",
+      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(2),
+      .hidden = true);

@@ -1,18 +1,20 @@
-/* Kernels of gather, scatter and scatter_add: see gather_scatter.h. The work is cut over everything but dim, so that no two
-   pieces write to one position. */
+/* Kernels of gather, scatter and scatter_add: see gather_scatter.h. The work is cut over everything
+   but dim, so that no two pieces write to one position. */
 #include "ops/index/gather_scatter.h"
 
 #include "ops/ctx_impl.h"
 
 enum { GATHER_BLOCK = 256 };
 
-ac_status aci_gather_check(const ac_frame *f, const ac_tensor *x, const ac_tensor *index, int dim, ac_err *e) {
+ac_status aci_gather_check(const ac_frame *f, const ac_tensor *x, const ac_tensor *index, int dim,
+                           ac_err *e) {
   char a[128], b[128];
   bool ok = x->ndim == index->ndim;
   if (index->numel == 0 && ok) return AC_OK;
   for (int d = 0; ok && d < x->ndim; d++) ok = d == dim || index->shape[d] <= x->shape[d];
   if (!ok)
-    return AC_FAIL(e, SHAPE, "an index of shape %s does not fit a tensor of shape %s along dim %lld",
+    return AC_FAIL(e, SHAPE,
+                   "an index of shape %s does not fit a tensor of shape %s along dim %lld",
                    aci_shape_str(index->ndim, index->shape, a, sizeof a),
                    aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)ac_frame_show(f, dim));
   return AC_OK;
@@ -28,11 +30,13 @@ ac_status aci_scatter_check(const ac_frame *f, ac_err *e) {
   if (f->args[3].kind == AC_T_SCALAR) return AC_OK;
   const ac_tensor *src = ARG_T(f, 3);
   if (src->dtype != x->dtype)
-    return AC_FAIL(e, DTYPE, "src is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype), ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "src is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype),
+                   ac_dtype_name((ac_dtype)x->dtype));
   bool ok = src->ndim == index->ndim;
   for (int i = 0; ok && i < src->ndim; i++) ok = index->shape[i] <= src->shape[i];
   return ok ? AC_OK
-            : AC_FAIL(e, SHAPE, "an index of shape %s is larger than src, %s", aci_shape_str(index->ndim, index->shape, a, sizeof a),
+            : AC_FAIL(e, SHAPE, "an index of shape %s is larger than src, %s",
+                      aci_shape_str(index->ndim, index->shape, a, sizeof a),
                       aci_shape_str(src->ndim, src->shape, b, sizeof b));
 }
 
@@ -73,8 +77,9 @@ static void offsets(const gather_job *j, int lo, int hi, int64_t r, int64_t *nea
   }
 }
 
-/* A task is one outer position and a block of up to GATHER_BLOCK inner ones. It walks the index along dim in order. near, far: offsets of
- * the block's elements in both tensors, without dim, in elements. No two tasks write to the same element. */
+/* A task is one outer position and a block of up to GATHER_BLOCK inner ones. It walks the index
+ * along dim in order. near, far: offsets of the block's elements in both tensors, without dim, in
+ * elements. No two tasks write to the same element. */
 static void gather_range(void *arg, int64_t begin, int64_t end) {
   const gather_job *j = arg;
   const int nd = j->index->ndim;
@@ -133,7 +138,8 @@ static void gather_run(ac_frame *f, gather_job *j) {
     if (d > j->dim) j->inner *= ix->shape[d];
   }
   j->blocks = (j->inner + GATHER_BLOCK - 1) / GATHER_BLOCK;
-  int64_t per = j->n * (j->inner < GATHER_BLOCK ? j->inner : GATHER_BLOCK), tasks = outer * j->blocks;
+  int64_t per = j->n * (j->inner < GATHER_BLOCK ? j->inner : GATHER_BLOCK),
+          tasks = outer * j->blocks;
   int64_t grain = 1 + 16384 / (per + 1);
   if (tasks <= grain) gather_range(j, 0, tasks);
   else ac_parallel_for(f->team, tasks, grain, gather_range, j);
@@ -142,10 +148,10 @@ static void gather_run(ac_frame *f, gather_job *j) {
 ac_status aci_gather(ac_frame *f, ac_tensor *out, const ac_tensor *x, int dim, int arg, ac_err *e) {
   ac_block *block;
   gather_job j = {.index = ARG_T(f, arg),
-                .dim = dim,
-                .es = aci_dsize((ac_dtype)x->dtype),
-                .near = aci_data(out),
-                .far = aci_data(x)};
+                  .dim = dim,
+                  .es = aci_dsize((ac_dtype)x->dtype),
+                  .near = aci_data(out),
+                  .far = aci_data(x)};
   AC_TRY(aci_index_values(f, arg, x->ndim > 0 ? x->shape[dim] : 1, "positions", &j.ids, &block, e));
   memcpy(j.near_stride, out->stride, (size_t)out->ndim * 8);
   memcpy(j.far_stride, x->stride, (size_t)x->ndim * 8);
@@ -154,17 +160,17 @@ ac_status aci_gather(ac_frame *f, ac_tensor *out, const ac_tensor *x, int dim, i
   return AC_OK;
 }
 
-ac_status aci_scatter(ac_frame *f, ac_tensor *out, const ac_tensor *src, const void *number, int dim,
-                       int arg, ac_err *e) {
+ac_status aci_scatter(ac_frame *f, ac_tensor *out, const ac_tensor *src, const void *number,
+                      int dim, int arg, ac_err *e) {
   ac_block *block;
   gather_job j = {.index = ARG_T(f, arg),
-                .dim = dim,
-                .es = aci_dsize((ac_dtype)out->dtype),
-                .how = PUT,
-                .near = src != NULL ? aci_data(src) : (char *)(uintptr_t)number,
-                .far = aci_data(out)};
-  AC_TRY(
-      aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "positions", &j.ids, &block, e));
+                  .dim = dim,
+                  .es = aci_dsize((ac_dtype)out->dtype),
+                  .how = PUT,
+                  .near = src != NULL ? aci_data(src) : (char *)(uintptr_t)number,
+                  .far = aci_data(out)};
+  AC_TRY(aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "positions", &j.ids, &block,
+                          e));
   if (src != NULL) memcpy(j.near_stride, src->stride, (size_t)src->ndim * 8);
   memcpy(j.far_stride, out->stride, (size_t)out->ndim * 8);
   if (j.index->numel > 0) gather_run(f, &j);
@@ -172,24 +178,30 @@ ac_status aci_scatter(ac_frame *f, ac_tensor *out, const ac_tensor *src, const v
   return AC_OK;
 }
 
-ac_status aci_scatter_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int dim, int arg, ac_err *e) {
+ac_status aci_scatter_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int dim, int arg,
+                          ac_err *e) {
   const ac_dtype dt = (ac_dtype)out->dtype;
   const aci_ctype ct = aci_ctype_of(dt);
   const bool native = dt == AC_F32 || dt == AC_F64 || dt == AC_I64;
   ac_block *ids = NULL, *wide = NULL;
   ac_status st;
-  gather_job j = {
-      .index = ARG_T(f, arg), .dim = dim, .ct = ct, .how = ADD, .near = aci_data(src), .far = aci_data(out)};
-  AC_GOTO(done, st,
-          aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "positions", &j.ids, &ids, e));
+  gather_job j = {.index = ARG_T(f, arg),
+                  .dim = dim,
+                  .ct = ct,
+                  .how = ADD,
+                  .near = aci_data(src),
+                  .far = aci_data(out)};
+  AC_GOTO(
+      done, st,
+      aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "positions", &j.ids, &ids, e));
   if (j.index->numel == 0) goto done;
   memcpy(j.near_stride, src->stride, (size_t)src->ndim * 8);
   memcpy(j.far_stride, out->stride, (size_t)out->ndim * 8);
   if (!native) { /* both sides in the compute type */
     size_t cs = aci_ctype_bytes(ct);
     AC_GOTO(done, st,
-            ac_block_alloc(f->device, (size_t)(out->numel + src->numel) * cs, AC_MEM_ACTIVATION, f->stream,
-                           &wide, e));
+            ac_block_alloc(f->device, (size_t)(out->numel + src->numel) * cs, AC_MEM_ACTIVATION,
+                           f->stream, &wide, e));
     j.far = ac_block_ptr(wide);
     j.near = j.far + (size_t)out->numel * cs;
     aci_elems_load(out, ct, 0, out->numel, j.far);

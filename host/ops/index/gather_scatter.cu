@@ -1,7 +1,9 @@
-/* gather, its backward, scatter, scatter_add and scatter_last on CUDA: elements whose position along one dim an index names.
+/* gather, its backward, scatter, scatter_add and scatter_last on CUDA: elements whose position
+ * along one dim an index names.
  *
- * Short lines of the index are scanned: adding goes by positions of the result, each in the order of its line. Of several that name one
- * position the last one writes. Long lines are sorted (order.cuh): a run of equal numbers is added in its order, and its last one writes. */
+ * Short lines of the index are scanned: adding goes by positions of the result, each in the order
+ * of its line. Of several that name one position the last one writes. Long lines are sorted
+ * (order.cuh): a run of equal numbers is added in its order, and its last one writes. */
 #include "ops/cuda/module.h"
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
@@ -27,7 +29,8 @@ struct gather_args {
 
 /* y[e] = x[.. index[e] ..]: near = y, far = x */
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) gather_kernel(const __grid_constant__ gather_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    gather_kernel(const __grid_constant__ gather_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t r = i, near_at = 0, far_at = 0, index_at = 0;
     for (int d = a.ndim - 1; d >= 0; d--) {
@@ -44,7 +47,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) gather_kernel(const __grid_c
   }
 }
 
-/* far[p] (+)= the near elements whose index is p, in the order of the index. One thread a position. */
+/* far[p] (+)= the near elements whose index is p, in the order of the index. One thread a
+ * position. */
 template <class C>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     scatter_positions(const __grid_constant__ gather_args a, bool add) {
@@ -66,7 +70,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     C sum = add ? aci_get<C>(a.dt, a.far_, far_at) : (C)0;
     const int64_t m = a.n == 0 || !inside ? 0 : a.ndim > 0 ? a.shape[a.dim] : 1;
     for (int64_t j = 0; j < m; j++) {
-      const int64_t id = aci_get<int64_t>(a.index_dt, a.index, index_at + j * a.index_stride[a.dim]);
+      const int64_t id =
+          aci_get<int64_t>(a.index_dt, a.index, index_at + j * a.index_stride[a.dim]);
       if ((uint64_t)id >= (uint64_t)a.bound) *a.fault = ACI_FAULT_INDEX;
       else if (id == position) sum += aci_get<C>(a.dt, a.near_, near_at + j * a.near_stride[a.dim]);
     }
@@ -92,17 +97,20 @@ struct line_start {
 };
 } // namespace
 
-static __global__ void __launch_bounds__(ACI_BLOCK) load_lines(const __grid_constant__ gather_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    load_lines(const __grid_constant__ gather_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     const line_start at(a, i / a.o.n);
-    const int64_t id = aci_get<int64_t>(a.index_dt, a.index, at.index_at + i % a.o.n * a.index_stride[a.dim]);
+    const int64_t id =
+        aci_get<int64_t>(a.index_dt, a.index, at.index_at + i % a.o.n * a.index_stride[a.dim]);
     const bool ok = (uint64_t)id < (uint64_t)a.bound;
     if (!ok) *a.fault = ACI_FAULT_INDEX;
     aci_order_put_key(a.o, i, (uint64_t)(ok ? id : a.bound));
   }
 }
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) add_runs(const __grid_constant__ gather_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    add_runs(const __grid_constant__ gather_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     const int64_t line = i / a.o.n, k = i % a.o.n;
     const uint64_t key = aci_order_key_at(a.o, i);
@@ -111,14 +119,17 @@ static __global__ void __launch_bounds__(ACI_BLOCK) add_runs(const __grid_consta
     const int64_t to = at.far_at + (int64_t)key * a.far_stride[a.dim];
     C sum = aci_get<C>(a.dt, a.far_, to);
     for (int64_t j = k; j < a.o.n && aci_order_key_at(a.o, line * a.o.n + j) == key; j++)
-      sum += aci_get<C>(a.dt, a.near_, at.near_at + a.o.at[line * a.o.n + j] * a.near_stride[a.dim]);
+      sum +=
+          aci_get<C>(a.dt, a.near_, at.near_at + a.o.at[line * a.o.n + j] * a.near_stride[a.dim]);
     aci_put(a.dt, a.far_, to, sum);
   }
 }
 
-/* far[p] := the near element that names p last (near NULL: the number). mark: near[e] := is e that one? */
+/* far[p] := the near element that names p last (near NULL: the number). mark: near[e] := is e that
+ * one? */
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) put_last(const __grid_constant__ gather_args a, bool mark) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    put_last(const __grid_constant__ gather_args a, bool mark) {
   const int64_t m = a.shape[a.dim];
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     const int64_t line = i / m;
@@ -148,8 +159,8 @@ static void strides_of(const ac_tensor *t, int64_t *to) {
   for (int d = 0; d < t->ndim; d++) to[d] = t->stride[d];
   if (t->ndim == 0) to[0] = 0; /* rank 0 counts as one position */
 }
-static gather_args args_of(const ac_frame *f, const ac_tensor *index, int64_t dim, const ac_tensor *near_,
-                         const ac_tensor *far_) {
+static gather_args args_of(const ac_frame *f, const ac_tensor *index, int64_t dim,
+                           const ac_tensor *near_, const ac_tensor *far_) {
   gather_args a = {};
   a.index = aci_data(index);
   a.index_dt = (ac_dtype)index->dtype;
@@ -196,10 +207,10 @@ static ac_status in_order(ac_frame *f, gather_args *a, ac_err *e) {
 static ac_status add_sorted(ac_frame *f, gather_args a, ac_err *e) {
   AC_TRY(in_order(f, &a, e));
   const unsigned blocks = aci_blocks(f->device, a.n);
-  const ac_status st = a.dt == AC_F64 ? aci_launch(f, "scatter (add)", add_runs<double>, blocks, e, a)
-                       : ac_dtype_is_float(a.dt)
-                           ? aci_launch(f, "scatter (add)", add_runs<float>, blocks, e, a)
-                           : aci_launch(f, "scatter (add)", add_runs<int64_t>, blocks, e, a);
+  const ac_status st =
+      a.dt == AC_F64            ? aci_launch(f, "scatter (add)", add_runs<double>, blocks, e, a)
+      : ac_dtype_is_float(a.dt) ? aci_launch(f, "scatter (add)", add_runs<float>, blocks, e, a)
+                                : aci_launch(f, "scatter (add)", add_runs<int64_t>, blocks, e, a);
   aci_order_close(&a.o);
   return st;
 }
@@ -209,12 +220,15 @@ static ac_status add(ac_frame *f, const gather_args &a, bool onto, ac_err *e) {
   if (a.far_n == 0) return AC_OK;
   if (a.n > 0 && a.shape[a.dim] > LONG) {
     if (!onto)
-      AC_TRY(f->device->vt->fill(f->device, f->stream, a.far_, 0, (size_t)a.far_n * aci_dsize(a.dt), e));
+      AC_TRY(f->device->vt->fill(f->device, f->stream, a.far_, 0, (size_t)a.far_n * aci_dsize(a.dt),
+                                 e));
     return add_sorted(f, a, e);
   }
   const unsigned blocks = aci_blocks(f->device, a.far_n);
-  if (a.dt == AC_F64) return aci_launch(f, "scatter", scatter_positions<double>, blocks, e, a, onto);
-  if (ac_dtype_is_float(a.dt)) return aci_launch(f, "scatter", scatter_positions<float>, blocks, e, a, onto);
+  if (a.dt == AC_F64)
+    return aci_launch(f, "scatter", scatter_positions<double>, blocks, e, a, onto);
+  if (ac_dtype_is_float(a.dt))
+    return aci_launch(f, "scatter", scatter_positions<float>, blocks, e, a, onto);
   return aci_launch(f, "scatter", scatter_positions<int64_t>, blocks, e, a, onto);
 }
 
@@ -248,7 +262,8 @@ static ac_status scatter(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor, *y = f->out[0];
   const ac_value *src = &f->args[3];
   if (!f->inplace) AC_TRY(aci_cuda_copy_tensor(f, y, x, e));
-  gather_args a = args_of(f, f->args[2].tensor, f->args[1].i, src->kind == AC_T_TENSOR ? src->tensor : y, y);
+  gather_args a =
+      args_of(f, f->args[2].tensor, f->args[1].i, src->kind == AC_T_TENSOR ? src->tensor : y, y);
   if (src->kind != AC_T_TENSOR) {
     a.near_ = NULL;
     aci_scalar_bytes(src->scalar, a.dt, &a.number);

@@ -10,4 +10,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(hstack, .sig = "hstack(tensors: tensors) -> tensor", .composed = composed, .autocast = AC_CAST_PROMOTE);
+AC_OP(hstack, .sig = "hstack(tensors: tensors) -> tensor", .composed = composed,
+      .autocast = AC_CAST_PROMOTE);

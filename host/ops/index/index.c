@@ -33,8 +33,8 @@ static void grad(ac_grad *g) {
   const ac_value *v = &g->args[1], *dims = &g->args[2];
   ac_grad_set(g, 0,
               x_index_backward(&g->x, g->dout[0], v->tensors, v->n,
-                               dims->kind == AC_T_NONE ? NULL : dims->ints, dims->n, ac_grad_shape(g, 0, 0),
-                               ac_grad_ndim(g, 0, 0)));
+                               dims->kind == AC_T_NONE ? NULL : dims->ints, dims->n,
+                               ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
 }
 
 /* ---- dy added to its positions in zeros ---- */
@@ -70,8 +70,8 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
       step *= dx->shape[p.dim[k]];
     }
     AC_GOTO(done, st, aci_advanced_index_offsets(f, &p, 1, dx->shape, weight, &ids, &b2, e));
-    st = aci_rows_add(f, (ac_dtype)dx->dtype, aci_data(dx), NULL, values, ids, p.n_outer_elems, p.n, p.n_dst,
-                      p.n_inner_elems, 1, -1, e);
+    st = aci_rows_add(f, (ac_dtype)dx->dtype, aci_data(dx), NULL, values, ids, p.n_outer_elems, p.n,
+                      p.n_dst, p.n_inner_elems, 1, -1, e);
   } else {
     memset(aci_data(dx), 0, (size_t)dx->numel * aci_dsize((ac_dtype)dx->dtype));
     st = aci_advanced_index_add(f, &p, 1, dx, values, false, e);
@@ -84,13 +84,14 @@ done:
 
 static void grad_back(ac_grad *g) {
   const ac_value *v = &g->args[1], *dims = &g->args[2];
-  ac_grad_set(
-      g, 0,
-      x_index(&g->x, g->dout[0], v->tensors, v->n, dims->kind == AC_T_NONE ? NULL : dims->ints, dims->n));
+  ac_grad_set(g, 0,
+              x_index(&g->x, g->dout[0], v->tensors, v->n,
+                      dims->kind == AC_T_NONE ? NULL : dims->ints, dims->n));
 }
 
-AC_OP(index, .sig = "index(x: tensor, indices: tensors, dims: dims?) -> tensor", .shape = shape, .cpu = cpu,
-      .grad = grad, .save = AC_SAVE_IN(1));
+AC_OP(index, .sig = "index(x: tensor, indices: tensors, dims: dims?) -> tensor", .shape = shape,
+      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1));
 AC_OP(index_backward,
       .sig = "index_backward(dy: tensor, indices: tensors, dims: dims?, shape: shape) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1), .hidden = true);
+      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1),
+      .hidden = true);

@@ -43,6 +43,8 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 3, alpha == 1 ? d : x_mul(&g->x, T(d), F(alpha)));
 }
 
-AC_OP(index_add,
-      .sig = "index_add(x: tensor, dim: dim, index: tensor, source: tensor, alpha: scalar = 1) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2));
+AC_OP(
+    index_add,
+    .sig =
+        "index_add(x: tensor, dim: dim, index: tensor, source: tensor, alpha: scalar = 1) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2));

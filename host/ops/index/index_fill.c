@@ -12,8 +12,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   AC_TRY(aci_index_dtype(f, 2, e));
   if (index->ndim > 1 || x->ndim == 0)
-    return AC_FAIL(e, SHAPE, "takes an index of one dim and a tensor of at least one, got %s and %s",
-                   aci_shape_str(index->ndim, index->shape, a, sizeof a), x->ndim == 0 ? "rank 0" : "more");
+    return AC_FAIL(
+        e, SHAPE, "takes an index of one dim and a tensor of at least one, got %s and %s",
+        aci_shape_str(index->ndim, index->shape, a, sizeof a), x->ndim == 0 ? "rank 0" : "more");
   AC_TRY(aci_fill_check(f->args[3].scalar, (ac_dtype)x->dtype, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }

@@ -1,12 +1,12 @@
-/* index_last: of several index tensors that name positions, which names are the last ones of their position.
-   indices (shapes that broadcast to s), extents (of the dims they index) -> y (s), bool
+/* index_last: of several index tensors that name positions, which names are the last ones of their
+   position. indices (shapes that broadcast to s), extents (of the dims they index) -> y (s), bool
    No gradient. See index_last.h. */
 #include "ops/index/index_last.h"
 
 #include "ops/index/advanced_index.h"
 
-ac_tensor *aci_where_last(ac_expr *x, ac_tensor *d, ac_tensor *const *indices, int n, const int64_t *extents,
-                          int inner) {
+ac_tensor *aci_where_last(ac_expr *x, ac_tensor *d, ac_tensor *const *indices, int n,
+                          const int64_t *extents, int inner) {
   int64_t s[AC_MAX_DIMS];
   ac_tensor *last = x_index_last(x, indices, n, extents, n);
   if (last == NULL) return NULL;
@@ -24,7 +24,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 
 /* y[b] = no later b has the same id. ids are below n_dst. */
-static ac_status mark(ac_frame *f, uint8_t *y, const int64_t *ids, int64_t n, int64_t n_dst, ac_err *e) {
+static ac_status mark(ac_frame *f, uint8_t *y, const int64_t *ids, int64_t n, int64_t n_dst,
+                      ac_err *e) {
   ac_block *block;
   if (n == 0) return AC_OK;
   AC_TRY(ac_block_alloc(f->device, (size_t)n_dst, AC_MEM_ACTIVATION, f->stream, &block, e));
@@ -52,5 +53,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return st;
 }
 
-AC_OP(index_last, .sig = "index_last(indices: tensors, extents: ints) -> tensor", .shape = shape, .cpu = cpu,
-      .nondiff = true, .hidden = true);
+AC_OP(index_last, .sig = "index_last(indices: tensors, extents: ints) -> tensor", .shape = shape,
+      .cpu = cpu, .nondiff = true, .hidden = true);

@@ -30,7 +30,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     for (int d = 0; ok && d < v->ndim; d++) ok = v->shape[d] == 1 || v->shape[d] == s[lead + d];
     if (!ok)
       return AC_FAIL(e, SHAPE, "values of shape %s do not fit the positions, which have shape %s",
-                     aci_shape_str(v->ndim, v->shape, a, sizeof a), aci_shape_str(n, s, b, sizeof b));
+                     aci_shape_str(v->ndim, v->shape, a, sizeof a),
+                     aci_shape_str(n, s, b, sizeof b));
   }
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
@@ -48,7 +49,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   AC_TRY(aci_advanced_index_plan(f, 1, 4, x->ndim, x->shape, &p, e));
   if (v == NULL) aci_scalar_bytes(f->args[2].scalar, (ac_dtype)x->dtype, number);
   else if (v->numel == 1) values = aci_data(v);
-  else AC_TRY(aci_broadcast_data(f, v, aci_advanced_index_shape(&p, x->shape, shape_of), shape_of, &values, &b1, e));
+  else
+    AC_TRY(aci_broadcast_data(f, v, aci_advanced_index_shape(&p, x->shape, shape_of), shape_of,
+                              &values, &b1, e));
   const bool single = v == NULL || v->numel == 1;
   /* offsets first: nothing may be written when a value is out of range */
   AC_GOTO(done, st, aci_advanced_index_offsets(f, &p, 1, x->shape, y->stride, &offsets, &b2, e));
@@ -68,8 +71,9 @@ static void grad(ac_grad *g) {
   const int64_t *list = dims->kind == AC_T_NONE ? NULL : dims->ints;
   const bool add = ARG_B(g, 3);
   if (ac_grad_needs(g, 0))
-    ac_grad_set(g, 0,
-                add ? dy : x_index_put(ex, dy, v->tensors, v->n, ac_operand_int(0), false, list, dims->n));
+    ac_grad_set(
+        g, 0,
+        add ? dy : x_index_put(ex, dy, v->tensors, v->n, ac_operand_int(0), false, list, dims->n));
   if (g->args[2].kind != AC_T_TENSOR || !ac_grad_needs(g, 2)) return;
   ac_tensor *d = x_index(ex, dy, v->tensors, v->n, list, dims->n);
   if (!add && d != NULL) {
@@ -86,7 +90,9 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 2, ac_grad_reduce_to(g, 2, d));
 }
 
-AC_OP(index_put,
-      .sig = "index_put(x: tensor, indices: tensors, values: operand, accumulate: bool = false, dims: dims?) "
-             "-> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .inplace = true);
+AC_OP(
+    index_put,
+    .sig =
+        "index_put(x: tensor, indices: tensors, values: operand, accumulate: bool = false, dims: dims?) "
+        "-> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .inplace = true);

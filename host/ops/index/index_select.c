@@ -17,12 +17,14 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   memcpy(s, x->shape, (size_t)x->ndim * 8);
   if (x->ndim > 0) s[d] = index->numel;
   else if (index->numel != 1)
-    return AC_FAIL(e, SHAPE, "a tensor of rank 0 has one position, index has %lld", (long long)index->numel);
+    return AC_FAIL(e, SHAPE, "a tensor of rank 0 has one position, index has %lld",
+                   (long long)index->numel);
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, s, e);
 }
 
 /* x seen as (outer, n, row). */
-static void split_dims(int ndim, const int64_t *shape, int dim, int64_t *outer, int64_t *n, int64_t *row) {
+static void split_dims(int ndim, const int64_t *shape, int dim, int64_t *outer, int64_t *n,
+                       int64_t *row) {
   *outer = *row = *n = 1;
   for (int d = 0; d < ndim; d++) {
     if (d < dim) *outer *= shape[d];
@@ -50,8 +52,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) {
   ac_grad_set(g, 0,
-              x_index_select_backward(&g->x, g->dout[0], aci_wrap_dim(ARG_I(g, 1), ac_grad_ndim(g, 0, 0)),
-                                      ARG_T(g, 2), ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
+              x_index_select_backward(&g->x, g->dout[0],
+                                      aci_wrap_dim(ARG_I(g, 1), ac_grad_ndim(g, 0, 0)), ARG_T(g, 2),
+                                      ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
 }
 
 static ac_status shape_back(ac_frame *f, ac_err *e) {
@@ -68,8 +71,8 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   AC_TRY(aci_index_values(f, 2, n, "positions", &ids, &b1, e));
   ac_status st = aci_contiguous_data(f, dy, &data, &b2, e);
   if (st == AC_OK)
-    st = aci_rows_add(f, (ac_dtype)dx->dtype, aci_data(dx), NULL, data, ids, outer, ARG_T(f, 2)->numel, n,
-                      row, 1, -1, e);
+    st = aci_rows_add(f, (ac_dtype)dx->dtype, aci_data(dx), NULL, data, ids, outer,
+                      ARG_T(f, 2)->numel, n, row, 1, -1, e);
   ac_block_free(b2);
   ac_block_free(b1);
   return st;
@@ -79,8 +82,9 @@ static void grad_back(ac_grad *g) {
   ac_grad_set(g, 0, x_index_select(&g->x, g->dout[0], ARG_I(g, 1), ARG_T(g, 2)));
 }
 
-AC_OP(index_select, .sig = "index_select(x: tensor, dim: dim, index: tensor) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2));
+AC_OP(index_select, .sig = "index_select(x: tensor, dim: dim, index: tensor) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2));
 AC_OP(index_select_backward,
       .sig = "index_select_backward(dy: tensor, dim: int, index: tensor, shape: shape) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(2), .hidden = true);
+      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(2),
+      .hidden = true);

@@ -1,4 +1,5 @@
-/* index_view: the part of x that a list of positions, ranges and new dims names (index_view.h defines the list).
+/* index_view: the part of x that a list of positions, ranges and new dims names (index_view.h
+   defines the list).
    x (any shape), spec -> view of x.          gradient: dx = dy at its positions, zeros elsewhere
    (index_view_backward). */
 #include "ops/index/index_view.h"
@@ -8,9 +9,9 @@
 #include "ops/map/fill.h"
 #include "ops/map/map.h"
 
-ac_status aci_view_geometry(int ndim, const int64_t *shape, const int64_t *stride, const ac_value *spec,
-                            int *out_ndim, int64_t *out_shape, int64_t *out_stride, int64_t *offset,
-                            ac_err *e) {
+ac_status aci_view_geometry(int ndim, const int64_t *shape, const int64_t *stride,
+                            const ac_value *spec, int *out_ndim, int64_t *out_shape,
+                            int64_t *out_stride, int64_t *offset, ac_err *e) {
   int d = 0, w = 0;
   *offset = 0;
   for (int i = 0; i + 2 < spec->n; i += 3) {
@@ -29,7 +30,8 @@ ac_status aci_view_geometry(int ndim, const int64_t *shape, const int64_t *strid
     if (ok && length > 1) ok = step > 0 && length - 1 <= (n - 1 - start) / step;
     if (ok && length == 1) ok = start < n;
     if (!ok)
-      return AC_FAIL(e, INVALID, "entry %d of the spec does not fit %lld positions", i / 3 + 1, (long long)n);
+      return AC_FAIL(e, INVALID, "entry %d of the spec does not fit %lld positions", i / 3 + 1,
+                     (long long)n);
     if (length != 0) *offset += start * stride[d]; /* an empty part may start past the end */
     if (length != ACI_VIEW_SELECT) {
       out_shape[w] = length;
@@ -57,8 +59,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) {
   ac_grad_set(g, 0,
-              x_index_view_backward(&g->x, g->dout[0], g->args[1].ints, g->args[1].n, ac_grad_shape(g, 0, 0),
-                                    ac_grad_ndim(g, 0, 0)));
+              x_index_view_backward(&g->x, g->dout[0], g->args[1].ints, g->args[1].n,
+                                    ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
 }
 
 /* ---- dy at its positions in zeros ---- */
@@ -75,7 +77,8 @@ static ac_status shape_back(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-/* Zeros at elements that dy does not cover. If a single dim is sliced, these are only before and after it. */
+/* Zeros at elements that dy does not cover. If a single dim is sliced, these are only before and
+ * after it. */
 static ac_status zero_rest(ac_frame *f, ac_err *e) {
   const ac_tensor *dx = f->out[0];
   const ac_value *spec = &f->args[1];
@@ -98,9 +101,9 @@ static ac_status zero_rest(ac_frame *f, ac_err *e) {
   memcpy(s, dx->shape, (size_t)dx->ndim * 8);
   for (int side = 0; side < 2; side++) {
     int64_t at = side == 0 ? 0 : start + length;
-    aci_range dst = {.ptr =
-                       (char *)aci_data(dx) + at * dx->stride[cut] * (int64_t)aci_dsize((ac_dtype)dx->dtype),
-                   .dtype = (ac_dtype)dx->dtype};
+    aci_range dst = {.ptr = (char *)aci_data(dx) +
+                            at * dx->stride[cut] * (int64_t)aci_dsize((ac_dtype)dx->dtype),
+                     .dtype = (ac_dtype)dx->dtype};
     s[cut] = side == 0 ? start : dx->shape[cut] - at;
     memcpy(dst.stride, dx->stride, (size_t)dx->ndim * 8);
     AC_TRY(aci_range_copy(f, dx->ndim, s, &dst, NULL, e));
@@ -110,12 +113,14 @@ static ac_status zero_rest(ac_frame *f, ac_err *e) {
 
 static ac_status cpu_back(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, 0), *dx = f->out[0];
-  aci_range dst = {.dtype = (ac_dtype)dx->dtype}, src = {.ptr = aci_data(dy), .dtype = (ac_dtype)dy->dtype};
+  aci_range dst = {.dtype = (ac_dtype)dx->dtype},
+            src = {.ptr = aci_data(dy), .dtype = (ac_dtype)dy->dtype};
   int64_t s[AC_MAX_DIMS], off;
   int nd;
   if (dx->numel == 0) return AC_OK;
   AC_TRY(zero_rest(f, e));
-  AC_TRY(aci_view_geometry(dx->ndim, dx->shape, dx->stride, &f->args[1], &nd, s, dst.stride, &off, e));
+  AC_TRY(
+      aci_view_geometry(dx->ndim, dx->shape, dx->stride, &f->args[1], &nd, s, dst.stride, &off, e));
   dst.ptr = (char *)aci_data(dx) + off * (int64_t)aci_dsize(dst.dtype);
   memcpy(src.stride, dy->stride, (size_t)nd * 8);
   AC_TRY(aci_range_copy(f, nd, s, &dst, &src, e));
@@ -147,10 +152,12 @@ static ac_status shape_put(ac_frame *f, ac_err *e) {
     const ac_tensor *v = ARG_T(f, 1);
     int skip = value_dims(v, nd), lead = nd - (v->ndim - skip);
     bool ok = lead >= 0;
-    for (int d = skip; ok && d < v->ndim; d++) ok = v->shape[d] == 1 || v->shape[d] == s[lead + d - skip];
+    for (int d = skip; ok && d < v->ndim; d++)
+      ok = v->shape[d] == 1 || v->shape[d] == s[lead + d - skip];
     if (!ok)
-      return AC_FAIL(e, SHAPE, "a value of shape %s does not fit the part of shape %s that it is assigned to",
-                     aci_shape_str(v->ndim, v->shape, a, sizeof a), aci_shape_str(nd, s, b, sizeof b));
+      return AC_FAIL(
+          e, SHAPE, "a value of shape %s does not fit the part of shape %s that it is assigned to",
+          aci_shape_str(v->ndim, v->shape, a, sizeof a), aci_shape_str(nd, s, b, sizeof b));
   }
   return ac_frame_alias(f, 0, e);
 }
@@ -180,7 +187,8 @@ static ac_status cpu_put(ac_frame *f, ac_err *e) {
     int skip = value_dims(v, nd), lead = nd - (v->ndim - skip);
     src.ptr = aci_data(v);
     src.dtype = (ac_dtype)v->dtype;
-    for (int d = skip; d < v->ndim; d++) src.stride[lead + d - skip] = v->shape[d] == 1 ? 0 : v->stride[d];
+    for (int d = skip; d < v->ndim; d++)
+      src.stride[lead + d - skip] = v->shape[d] == 1 ? 0 : v->stride[d];
   }
   AC_TRY(aci_range_copy(f, nd, s, &dst, &src, e));
   return AC_OK;
@@ -190,7 +198,8 @@ static void grad_put(ac_grad *g) {
   ac_expr *ex = &g->x;
   const int64_t *spec = g->args[2].ints;
   const int n = g->args[2].n;
-  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, x_index_view_put_(ex, x_clone(ex, g->dout[0]), F(0), spec, n));
+  if (ac_grad_needs(g, 0))
+    ac_grad_set(g, 0, x_index_view_put_(ex, x_clone(ex, g->dout[0]), F(0), spec, n));
   if (g->args[1].kind != AC_T_TENSOR || !ac_grad_needs(g, 1)) return;
   ac_tensor *d = x_index_view(ex, g->dout[0], spec, n);
   int nd = ac_grad_ndim(g, 1, 0);
@@ -201,9 +210,10 @@ static void grad_put(ac_grad *g) {
   ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, d));
 }
 
-AC_OP(index_view, .sig = "index_view(x: tensor, spec: ints) -> view(x)", .shape = shape, .grad = grad,
-      .hidden = true);
-AC_OP(index_view_backward, .sig = "index_view_backward(dy: tensor, spec: ints, shape: shape) -> tensor",
+AC_OP(index_view, .sig = "index_view(x: tensor, spec: ints) -> view(x)", .shape = shape,
+      .grad = grad, .hidden = true);
+AC_OP(index_view_backward,
+      .sig = "index_view_backward(dy: tensor, spec: ints, shape: shape) -> tensor",
       .shape = shape_back, .cpu = cpu_back, .any_device = true, .grad = grad_back, .hidden = true);
 AC_OP(index_view_put_, .sig = "index_view_put_(x!: tensor, value: operand, spec: ints) -> tensor",
       .shape = shape_put, .cpu = cpu_put, .any_device = true, .grad = grad_put, .hidden = true);

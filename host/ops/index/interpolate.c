@@ -20,14 +20,17 @@ static int64_t resized(int64_t n, double factor) {
 }
 
 /* The weights of one dim. factor: the given scale, 0 to use the sizes. */
-static ac_status weights(ac_frame *f, int64_t mode, bool corners, int64_t n, int64_t n_out, double factor,
-                         aci_taps *t, ac_err *e) {
+static ac_status weights(ac_frame *f, int64_t mode, bool corners, int64_t n, int64_t n_out,
+                         double factor, aci_taps *t, ac_err *e) {
   const aci_resize r = aci_resize_of(mode, corners, n, n_out, factor);
-  const int64_t most = mode == ACI_AREA ? n + 2 * n_out : mode == ACI_BICUBIC ? 4 * n_out : 2 * n_out;
+  const int64_t most = mode == ACI_AREA      ? n + 2 * n_out
+                       : mode == ACI_BICUBIC ? 4 * n_out
+                                             : 2 * n_out;
   AC_TRY(aci_taps_new(f, n, n_out, most, t, e));
   for (int64_t o = 0; o < n_out; o++) {
     const aci_resize_taps k = aci_resize_at(&r, o);
-    for (int64_t i = 0; i < k.count; i++) aci_taps_add(t, aci_resize_position(&r, &k, i), aci_resize_weight(&k, i));
+    for (int64_t i = 0; i < k.count; i++)
+      aci_taps_add(t, aci_resize_position(&r, &k, i), aci_resize_weight(&k, i));
     aci_taps_row(t, o);
   }
   return AC_OK;
@@ -41,7 +44,10 @@ static ac_status check(ac_expr *x, const ac_value *a, int64_t *size) {
   const int n = t->ndim - 2;
   char s[128];
   aci_shape_str(t->ndim, t->shape, s, sizeof s);
-  const int due = mode == ACI_LINEAR ? 1 : mode == ACI_BILINEAR || mode == ACI_BICUBIC ? 2 : mode == ACI_TRILINEAR ? 3 : 0;
+  const int due = mode == ACI_LINEAR                            ? 1
+                  : mode == ACI_BILINEAR || mode == ACI_BICUBIC ? 2
+                  : mode == ACI_TRILINEAR                       ? 3
+                                                                : 0;
   if (n < 1 || n > 3 || (due > 0 && n != due))
     return AC_FAIL(x->e, SHAPE, "this mode takes a tensor (batch, channels, %s), got shape %s",
                    due == 0   ? "1 to 3 more dims"
@@ -53,17 +59,21 @@ static ac_status check(ac_expr *x, const ac_value *a, int64_t *size) {
     return AC_FAIL(x->e, INVALID, "give either size or scale_factor");
   const int given = want->kind == AC_T_NONE ? factor->n : want->n;
   if (given != 1 && given != n)
-    return AC_FAIL(x->e, INVALID, "%d numbers are given for the %d resized dims of %s", given, n, s);
+    return AC_FAIL(x->e, INVALID, "%d numbers are given for the %d resized dims of %s", given, n,
+                   s);
   if (a[4].b && (is_nearest(mode) || mode == ACI_AREA))
-    return AC_FAIL(x->e, INVALID,
-                   "align_corners means something for linear, bilinear, bicubic and trilinear only");
+    return AC_FAIL(
+        x->e, INVALID,
+        "align_corners means something for linear, bilinear, bicubic and trilinear only");
   if (!is_nearest(mode) && !ac_dtype_is_float((ac_dtype)t->dtype))
-    return AC_FAIL(x->e, DTYPE, "this mode takes floats, got %s", ac_dtype_name((ac_dtype)t->dtype));
+    return AC_FAIL(x->e, DTYPE, "this mode takes floats, got %s",
+                   ac_dtype_name((ac_dtype)t->dtype));
   for (int d = 0; d < n; d++) {
     const int i = given == 1 ? 0 : d;
     size[d] = want->kind == AC_T_NONE ? resized(t->shape[d + 2], factor->floats[i]) : want->ints[i];
     if (size[d] < 1 || t->shape[d + 2] < 1)
-      return AC_FAIL(x->e, SHAPE, "dim %d of %s cannot be resized so", d + 2 + x->ctx->index_base, s);
+      return AC_FAIL(x->e, SHAPE, "dim %d of %s cannot be resized so", d + 2 + x->ctx->index_base,
+                     s);
   }
   return AC_OK;
 }
@@ -81,8 +91,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 /* ---- interpolate_to: sizes and factors final ---- */
-static ac_status resize_check(const ac_frame *f, int ndim, int n, int n_factors, const int64_t *from,
-                              const int64_t *to, ac_err *e) {
+static ac_status resize_check(const ac_frame *f, int ndim, int n, int n_factors,
+                              const int64_t *from, const int64_t *to, ac_err *e) {
   bool ok = n >= 1 && n == ndim - 2 && n_factors == n && ARG_I(f, f->n_args - 2) >= 0 &&
             ARG_I(f, f->n_args - 2) <= ACI_AREA;
   for (int d = 0; ok && d < n; d++)
@@ -107,7 +117,8 @@ static ac_status move(ac_frame *f, ac_err *e) {
   ac_block *block;
   int64_t runs = 1;
   for (int d = 2; d < x->ndim; d++) runs += y->shape[d];
-  AC_TRY(ac_block_alloc(f->device, (size_t)runs * sizeof(aci_run), AC_MEM_ACTIVATION, f->stream, &block, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)runs * sizeof(aci_run), AC_MEM_ACTIVATION, f->stream,
+                        &block, e));
   aci_run *run = ac_block_ptr(block);
   aci_remap_init(&m, x->ndim, x->shape, x->stride, 0);
   for (int d = 2; d < x->ndim; d++) {
@@ -140,7 +151,8 @@ static ac_status weigh(ac_frame *f, const ac_tensor *x, const int64_t *from, con
     taps[d] = aci_taps_identity(y->shape[d]);
     if (d < 2) continue;
     AC_GOTO(done, st,
-            weights(f, mode, ARG_B(f, f->n_args - 1), from[d - 2], to[d - 2], factor[d - 2], &taps[d], e));
+            weights(f, mode, ARG_B(f, f->n_args - 1), from[d - 2], to[d - 2], factor[d - 2],
+                    &taps[d], e));
     if (back) AC_GOTO(done, st, aci_taps_transpose(f, &taps[d], e));
   }
   st = aci_resample(f, y, x, taps, e);
@@ -158,8 +170,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) {
   ac_grad_set(g, 0,
-              x_interpolate_backward(&g->x, g->dout[0], ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0),
-                                     g->args[2].floats, g->args[2].n, ARG_I(g, 3), ARG_B(g, 4)));
+              x_interpolate_backward(&g->x, g->dout[0], ac_grad_shape(g, 0, 0),
+                                     ac_grad_ndim(g, 0, 0), g->args[2].floats, g->args[2].n,
+                                     ARG_I(g, 3), ARG_B(g, 4)));
 }
 
 static ac_status shape_back(ac_frame *f, ac_err *e) {
@@ -180,21 +193,28 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
 
 static void grad_back(ac_grad *g) {
   ac_grad_set(g, 0,
-              x_interpolate_to(&g->x, g->dout[0], ac_grad_shape(g, 0, 0) + 2, ac_grad_ndim(g, 0, 0) - 2,
-                               g->args[2].floats, g->args[2].n, ARG_I(g, 3), ARG_B(g, 4)));
+              x_interpolate_to(&g->x, g->dout[0], ac_grad_shape(g, 0, 0) + 2,
+                               ac_grad_ndim(g, 0, 0) - 2, g->args[2].floats, g->args[2].n,
+                               ARG_I(g, 3), ARG_B(g, 4)));
 }
 
-AC_OP(interpolate,
-      .sig = "interpolate(x: tensor, size: ints?, scale_factor: floats?, mode: "
-             "enum(nearest|nearest_exact|linear|bilinear|bicubic|trilinear|area) = nearest, align_corners: "
-             "bool = false) "
-             "-> tensor",
-      .composed = composed);
-AC_OP(interpolate_to,
-      .sig = "interpolate_to(x: tensor, size: ints, scale_factor: floats, mode: int, align_corners: bool) -> "
-             "tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .hidden = true);
-AC_OP(interpolate_backward,
-      .sig = "interpolate_backward(dy: tensor, shape: shape, scale_factor: floats, mode: int, align_corners: "
-             "bool) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .hidden = true);
+AC_OP(
+    interpolate,
+    .sig =
+        "interpolate(x: tensor, size: ints?, scale_factor: floats?, mode: "
+        "enum(nearest|nearest_exact|linear|bilinear|bicubic|trilinear|area) = nearest, align_corners: "
+        "bool = false) "
+        "-> tensor",
+    .composed = composed);
+AC_OP(
+    interpolate_to,
+    .sig =
+        "interpolate_to(x: tensor, size: ints, scale_factor: floats, mode: int, align_corners: bool) -> "
+        "tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .hidden = true);
+AC_OP(
+    interpolate_backward,
+    .sig =
+        "interpolate_backward(dy: tensor, shape: shape, scale_factor: floats, mode: int, align_corners: "
+        "bool) -> tensor",
+    .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .hidden = true);

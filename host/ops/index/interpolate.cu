@@ -1,5 +1,6 @@
-/* interpolate and its gradient on CUDA: a thread per position of the result and a few planes, for which the weights of the position hold alike.
- * The gradient gathers: the positions of dy that look at one of dx lie side by side in every dim, and are found by bisection. */
+/* interpolate and its gradient on CUDA: a thread per position of the result and a few planes, for
+ * which the weights of the position hold alike. The gradient gathers: the positions of dy that look
+ * at one of dx lie side by side in every dim, and are found by bisection. */
 #include "ops/index/resize.h"
 
 #include "ops/cuda/divide.cuh"
@@ -8,7 +9,8 @@
 
 enum { DIMS = 3, PLANES = 4 };
 
-/* Space is (depth, height, width). Missing leading dims have extent 1. x is the input, of any strides. y is contiguous. */
+/* Space is (depth, height, width). Missing leading dims have extent 1. x is the input, of any
+ * strides. y is contiguous. */
 struct resize_args {
   aci_resize dim[DIMS]; /* from the tensor resized to the resized one */
   const void *x;
@@ -32,7 +34,8 @@ ACI_DEVICE int planes_of(const resize_args &a, int64_t group, int64_t *base) {
 }
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) resize_positions(const __grid_constant__ resize_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    resize_positions(const __grid_constant__ resize_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t group = i, base[PLANES], o[DIMS];
     const int64_t position = aci_take(&group, a.positions);
@@ -54,13 +57,15 @@ static __global__ void __launch_bounds__(ACI_BLOCK) resize_positions(const __gri
         }
       }
     }
-    for (int p = 0; p < planes; p++) aci_put(a.dt, a.y, (group * PLANES + p) * a.n_positions + position, sum[p]);
+    for (int p = 0; p < planes; p++)
+      aci_put(a.dt, a.y, (group * PLANES + p) * a.n_positions + position, sum[p]);
   }
 }
 
 /* The nearest modes: bits are moved. */
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) resize_moves(const __grid_constant__ resize_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    resize_moves(const __grid_constant__ resize_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t group = i, base[PLANES], at = 0;
     const int64_t position = aci_take(&group, a.positions);
@@ -73,7 +78,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) resize_moves(const __grid_co
   }
 }
 
-/* The positions of the resized dim that look at position i, as [lo, hi): first and last elements looked at never go back. */
+/* The positions of the resized dim that look at position i, as [lo, hi): first and last elements
+ * looked at never go back. */
 ACI_DEVICE void seen_by(const aci_resize &r, int64_t i, int64_t *lo, int64_t *hi) {
   int64_t from = 0, to = r.n_out;
   while (from < to) { /* the first whose last element is i or later */
@@ -103,7 +109,8 @@ ACI_DEVICE double share_of(const aci_resize &r, int64_t o, int64_t i) {
 }
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) resize_back(const __grid_constant__ resize_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    resize_back(const __grid_constant__ resize_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t group = i, base[PLANES], at[DIMS], lo[DIMS], hi[DIMS];
     const int64_t position = aci_take(&group, a.positions);
@@ -126,7 +133,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) resize_back(const __grid_con
         }
       }
     }
-    for (int p = 0; p < planes; p++) aci_put(a.dt, a.y, (group * PLANES + p) * a.n_positions + position, sum[p]);
+    for (int p = 0; p < planes; p++)
+      aci_put(a.dt, a.y, (group * PLANES + p) * a.n_positions + position, sum[p]);
   }
 }
 

@@ -14,7 +14,9 @@ static ac_tensor *tensor_of(ac_expr *x, const ac_value *v, ac_tensor *like, ac_d
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const int64_t row = -1;
-  ac_tensor *like = a[0].kind == AC_T_TENSOR ? a[0].tensor : a[1].kind == AC_T_TENSOR ? a[1].tensor : NULL;
+  ac_tensor *like = a[0].kind == AC_T_TENSOR   ? a[0].tensor
+                    : a[1].kind == AC_T_TENSOR ? a[1].tensor
+                                               : NULL;
   if (like == NULL) {
     x->st = AC_FAIL(x->e, INVALID, "needs at least one tensor");
     return 0;
@@ -31,7 +33,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   }
   const ac_operand last = ac_operand_int(among->numel - 1);
   ac_tensor *sorted = x_sort(x, x_reshape(x, among, &row, 1), 0, false, false, NULL);
-  ac_tensor *at = x_clamp(x, x_reshape(x, x_searchsorted(x, sorted, T(v), false), &row, 1), NULL, &last);
+  ac_tensor *at =
+      x_clamp(x, x_reshape(x, x_searchsorted(x, sorted, T(v), false), &row, 1), NULL, &last);
   ac_tensor *near = x_reshape(x, x_index_select(x, sorted, 0, at), v->shape, v->ndim);
   out[0] = a[2].b ? x_ne(x, T(near), T(v)) : x_eq(x, T(near), T(v));
   return 1;

@@ -8,7 +8,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128];
   const int n = x->ndim;
   if (n < 2)
-    return AC_FAIL(e, SHAPE, "needs at least 2 dims, got shape %s", aci_shape_str(n, x->shape, a, sizeof a));
+    return AC_FAIL(e, SHAPE, "needs at least 2 dims, got shape %s",
+                   aci_shape_str(n, x->shape, a, sizeof a));
   int64_t s[AC_MAX_DIMS], st[AC_MAX_DIMS];
   memcpy(s, x->shape, (size_t)n * 8);
   memcpy(st, x->stride, (size_t)n * 8);

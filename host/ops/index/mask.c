@@ -3,8 +3,8 @@
 
 #include "device/cpu/isa.h"
 
-ac_status aci_broadcast_data(ac_frame *f, const ac_tensor *t, int ndim, const int64_t *shape, const void **data,
-                             ac_block **block, ac_err *e) {
+ac_status aci_broadcast_data(ac_frame *f, const ac_tensor *t, int ndim, const int64_t *shape,
+                             const void **data, ac_block **block, ac_err *e) {
   const ac_dtype dt = (ac_dtype)t->dtype;
   const int lead = ndim - t->ndim;
   aci_range src = {.ptr = aci_data(t), .dtype = dt}, dst = {.dtype = dt};
@@ -16,7 +16,8 @@ ac_status aci_broadcast_data(ac_frame *f, const ac_tensor *t, int ndim, const in
   }
   *data = src.ptr;
   if (n == 0 || (n == t->numel && aci_is_contiguous(t))) return AC_OK;
-  AC_TRY(ac_block_alloc(f->device, (size_t)n * aci_dsize(dt), AC_MEM_ACTIVATION, f->stream, block, e));
+  AC_TRY(
+      ac_block_alloc(f->device, (size_t)n * aci_dsize(dt), AC_MEM_ACTIVATION, f->stream, block, e));
   dst.ptr = ac_block_ptr(*block);
   aci_contiguous_strides(ndim, shape, dst.stride);
   aci_range_copy_cpu(f->team, ndim, shape, &dst, &src);

@@ -11,7 +11,8 @@ static ac_status mask_check(const ac_tensor *x, const ac_tensor *mask, ac_err *e
     return AC_FAIL(e, DTYPE, "the mask must be bool, not %s", ac_dtype_name((ac_dtype)mask->dtype));
   const int lead = x->ndim - mask->ndim;
   bool ok = lead >= 0;
-  for (int d = 0; ok && d < mask->ndim; d++) ok = mask->shape[d] == 1 || mask->shape[d] == x->shape[lead + d];
+  for (int d = 0; ok && d < mask->ndim; d++)
+    ok = mask->shape[d] == 1 || mask->shape[d] == x->shape[lead + d];
   if (ok) return AC_OK;
   return AC_FAIL(e, SHAPE, "a mask of shape %s does not broadcast to %s",
                  aci_shape_str(mask->ndim, mask->shape, a, sizeof a),
@@ -55,21 +56,21 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* The mask in the shape of x, counted. At most `limit` positions may be true. The caller frees the blocks in every
- * case. */
-static ac_status read_mask(ac_frame *f, const ac_tensor *x, int64_t limit, masked_scatter_job *j, int64_t *total,
-                           ac_block **b1, ac_block **b2, ac_err *e) {
+/* The mask in the shape of x, counted. At most `limit` positions may be true. The caller frees the
+ * blocks in every case. */
+static ac_status read_mask(ac_frame *f, const ac_tensor *x, int64_t limit, masked_scatter_job *j,
+                           int64_t *total, ac_block **b1, ac_block **b2, ac_err *e) {
   const void *mask;
   *b1 = *b2 = NULL;
   AC_TRY(aci_broadcast_data(f, ARG_T(f, 1), x->ndim, x->shape, &mask, b1, e));
-  AC_TRY(ac_block_alloc(f->device, (size_t)(aci_mask_chunks(x->numel) + 1) * 8, AC_MEM_ACTIVATION, f->stream,
-                        b2, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(aci_mask_chunks(x->numel) + 1) * 8, AC_MEM_ACTIVATION,
+                        f->stream, b2, e));
   *total = aci_mask_count(f->team, mask, x->numel, ac_block_ptr(*b2));
   j->mask = mask;
   j->first = ac_block_ptr(*b2);
   if (*total <= limit) return AC_OK;
-  return AC_FAIL(e, SHAPE, "the mask is true %lld times, but source has %lld elements", (long long)*total,
-                 (long long)limit);
+  return AC_FAIL(e, SHAPE, "the mask is true %lld times, but source has %lld elements",
+                 (long long)*total, (long long)limit);
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
@@ -84,13 +85,14 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   if (st == AC_OK) st = aci_contiguous_data(f, src, &some, &b3, e);
   if (st != AC_OK) goto done;
   if (!f->inplace) aci_copy_into(f->team, y, x);
-  AC_GOTO(done, st, aci_contiguous_data(f, y, &all, &b4, e)); /* a copy if y, written in place, has gaps */
+  /* a copy if y, written in place, has gaps */
+  AC_GOTO(done, st, aci_contiguous_data(f, y, &all, &b4, e));
   j.all = (char *)(uintptr_t)all;
   j.some = (char *)(uintptr_t)some;
   ac_parallel_for(f->team, y->numel, ACI_MASK_CHUNK, range, &j);
   if (b4 != NULL) {
     aci_range dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},
-            from = {.ptr = j.all, .dtype = dst.dtype};
+              from = {.ptr = j.all, .dtype = dst.dtype};
     memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
     aci_contiguous_strides(y->ndim, y->shape, from.stride);
     aci_range_copy_cpu(f->team, y->ndim, y->shape, &dst, &from);
@@ -108,7 +110,9 @@ static void grad(ac_grad *g) {
   ac_tensor *dy = g->dout[0], *mask = ARG_T(g, 1);
   if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, x_masked_fill(ex, dy, mask, F(0)));
   if (ac_grad_needs(g, 2))
-    ac_grad_set(g, 2, x_masked_scatter_backward(ex, dy, mask, ac_grad_shape(g, 2, 0), ac_grad_ndim(g, 2, 0)));
+    ac_grad_set(
+        g, 2,
+        x_masked_scatter_backward(ex, dy, mask, ac_grad_shape(g, 2, 0), ac_grad_ndim(g, 2, 0)));
 }
 
 static ac_status shape_back(ac_frame *f, ac_err *e) {
@@ -142,12 +146,14 @@ done:
 static void grad_back(ac_grad *g) {
   ac_expr *ex = &g->x;
   const ac_dtype dt = ac_grad_dtype(g, 0, 0);
-  ac_tensor *mask = ARG_T(g, 1), *wide = x_expand(ex, mask, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0));
+  ac_tensor *mask = ARG_T(g, 1),
+            *wide = x_expand(ex, mask, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0));
   ac_grad_set(g, 0, x_masked_scatter(ex, x_zeros_like(ex, wide, &dt, NULL), mask, g->dout[0]));
 }
 
 AC_OP(masked_scatter, .sig = "masked_scatter(x: tensor, mask: tensor, source: tensor) -> tensor",
       .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .inplace = true);
 AC_OP(masked_scatter_backward,
-      .sig = "masked_scatter_backward(dy: tensor, mask: tensor, shape: shape) -> tensor", .shape = shape_back,
-      .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1), .hidden = true);
+      .sig = "masked_scatter_backward(dy: tensor, mask: tensor, shape: shape) -> tensor",
+      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1),
+      .hidden = true);

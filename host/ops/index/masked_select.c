@@ -7,7 +7,8 @@
 
 static ac_status mask_check(const ac_tensor *mask, ac_err *e) {
   if (mask->dtype == AC_BOOL) return AC_OK;
-  return AC_FAIL(e, DTYPE, "mask must be bool, got %s; compare it first (mask:ne(0))", ac_dtype_name((ac_dtype)mask->dtype));
+  return AC_FAIL(e, DTYPE, "mask must be bool, got %s; compare it first (mask:ne(0))",
+                 ac_dtype_name((ac_dtype)mask->dtype));
 }
 
 static ac_status joint_shape(const ac_frame *f, int *ndim, int64_t *shape, ac_err *e) {
@@ -22,7 +23,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(mask_check(ARG_T(f, 1), e));
   AC_TRY(joint_shape(f, &ndim, s, e));
   for (int d = 0; d < ndim; d++)
-    if (__builtin_mul_overflow(n, s[d], &n)) return AC_FAIL(e, SHAPE, "x and mask have too many elements together");
+    if (__builtin_mul_overflow(n, s[d], &n))
+      return AC_FAIL(e, SHAPE, "x and mask have too many elements together");
   return ac_frame_out(f, (ac_dtype)ARG_T(f, 0)->dtype, 1, &n, e);
 }
 
@@ -35,37 +37,38 @@ typedef struct mask_job {
 
 enum { BLOCK = 512 };
 
-/* Branch-free into a block on the stack: every element is written, the position advances if mask is true. */
-#define TAKE(T)                                                                                 \
-  static void take_##T(const T *x, const uint8_t *m, int64_t n, T *y) {                         \
-    T buf[BLOCK];                                                                               \
-    for (int64_t b = 0; b < n; b += BLOCK) {                                                    \
-      int64_t c = n - b < BLOCK ? n - b : BLOCK, k = 0;                                         \
-      for (int64_t i = 0; i < c; i++) {                                                         \
-        buf[k] = x[b + i];                                                                      \
-        k += m[b + i] != 0;                                                                     \
-      }                                                                                         \
-      memcpy(y, buf, (size_t)k * sizeof *y);                                                    \
-      y += k;                                                                                   \
-    }                                                                                           \
-  }                                                                                             \
-  static void give_##T(const T *y, const uint8_t *m, int64_t n, T *x) {                         \
-    for (int64_t i = 0; i < n; i++) {                                                           \
-      if (m[i]) x[i] = *y++;                                                                    \
-      else x[i] = 0;                                                                            \
-    }                                                                                           \
+/* Branch-free into a block on the stack: every element is written, the position advances if mask is
+ * true. */
+#define TAKE(T)                                                         \
+  static void take_##T(const T *x, const uint8_t *m, int64_t n, T *y) { \
+    T buf[BLOCK];                                                       \
+    for (int64_t b = 0; b < n; b += BLOCK) {                            \
+      int64_t c = n - b < BLOCK ? n - b : BLOCK, k = 0;                 \
+      for (int64_t i = 0; i < c; i++) {                                 \
+        buf[k] = x[b + i];                                              \
+        k += m[b + i] != 0;                                             \
+      }                                                                 \
+      memcpy(y, buf, (size_t)k * sizeof *y);                            \
+      y += k;                                                           \
+    }                                                                   \
+  }                                                                     \
+  static void give_##T(const T *y, const uint8_t *m, int64_t n, T *x) { \
+    for (int64_t i = 0; i < n; i++) {                                   \
+      if (m[i]) x[i] = *y++;                                            \
+      else x[i] = 0;                                                    \
+    }                                                                   \
   }
 TAKE(uint8_t)
 TAKE(uint16_t)
 TAKE(uint32_t)
 TAKE(uint64_t)
 
-#define EACH(FN, FROM, TO)                                                      \
-  switch (j->es) {                                                              \
-    case 1: FN##_uint8_t(FROM, m, end - begin, TO); break;                      \
-    case 2: FN##_uint16_t(FROM, m, end - begin, TO); break;                     \
-    case 4: FN##_uint32_t(FROM, m, end - begin, TO); break;                     \
-    default: FN##_uint64_t(FROM, m, end - begin, TO); break;                    \
+#define EACH(FN, FROM, TO)                                   \
+  switch (j->es) {                                           \
+    case 1: FN##_uint8_t(FROM, m, end - begin, TO); break;   \
+    case 2: FN##_uint16_t(FROM, m, end - begin, TO); break;  \
+    case 4: FN##_uint32_t(FROM, m, end - begin, TO); break;  \
+    default: FN##_uint64_t(FROM, m, end - begin, TO); break; \
   }
 
 static void take_range(void *arg, int64_t begin, int64_t end) {
@@ -85,14 +88,15 @@ static void give_range(void *arg, int64_t begin, int64_t end) {
 }
 
 /* Counts mask (argument 1, broadcast). The caller frees both blocks in every case. */
-static ac_status prepare(ac_frame *f, int ndim, const int64_t *s, int64_t *n, mask_job *j, int64_t *total,
-                         ac_block **b1, ac_block **b2, ac_err *e) {
+static ac_status prepare(ac_frame *f, int ndim, const int64_t *s, int64_t *n, mask_job *j,
+                         int64_t *total, ac_block **b1, ac_block **b2, ac_err *e) {
   const void *mask;
   *n = 1;
   *b1 = *b2 = NULL;
   for (int d = 0; d < ndim; d++) *n *= s[d];
   AC_TRY(aci_broadcast_data(f, ARG_T(f, 1), ndim, s, &mask, b1, e));
-  AC_TRY(ac_block_alloc(f->device, (size_t)(aci_mask_chunks(*n) + 1) * 8, AC_MEM_ACTIVATION, f->stream, b2, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(aci_mask_chunks(*n) + 1) * 8, AC_MEM_ACTIVATION,
+                        f->stream, b2, e));
   j->mask = mask;
   j->first = ac_block_ptr(*b2);
   *total = aci_mask_count(f->team, mask, *n, ac_block_ptr(*b2));
@@ -128,10 +132,13 @@ static void grad(ac_grad *g) {
   const int xn = ac_grad_ndim(g, 0, 0), n = xn > mask->ndim ? xn : mask->ndim;
   int64_t s[AC_MAX_DIMS];
   for (int d = 0; d < n; d++) {
-    int64_t a = d < n - xn ? 1 : xs[d - (n - xn)], b = d < n - mask->ndim ? 1 : mask->shape[d - (n - mask->ndim)];
+    int64_t a = d < n - xn ? 1 : xs[d - (n - xn)],
+            b = d < n - mask->ndim ? 1 : mask->shape[d - (n - mask->ndim)];
     s[d] = a == 1 ? b : a;
   }
-  ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_masked_select_backward(&g->x, g->dout[0], ARG_T(g, 1), s, n)));
+  ac_grad_set(
+      g, 0,
+      ac_grad_reduce_to(g, 0, x_masked_select_backward(&g->x, g->dout[0], ARG_T(g, 1), s, n)));
 }
 
 static ac_status shape_back(ac_frame *f, ac_err *e) {
@@ -146,7 +153,8 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   int64_t n, total;
   ac_status st = prepare(f, f->args[2].n, f->args[2].ints, &n, &j, &total, &b1, &b2, e);
   if (st == AC_OK && total != dy->numel)
-    st = AC_FAIL(e, SHAPE, "dy has %lld elements, mask selects %lld", (long long)dy->numel, (long long)total);
+    st = AC_FAIL(e, SHAPE, "dy has %lld elements, mask selects %lld", (long long)dy->numel,
+                 (long long)total);
   if (st == AC_OK) st = aci_contiguous_data(f, dy, &data, &b3, e);
   if (st == AC_OK) {
     j.some = (char *)(uintptr_t)data;
@@ -158,9 +166,13 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   return st;
 }
 
-static void grad_back(ac_grad *g) { ac_grad_set(g, 0, x_masked_select(&g->x, g->dout[0], ARG_T(g, 1))); }
+static void grad_back(ac_grad *g) {
+  ac_grad_set(g, 0, x_masked_select(&g->x, g->dout[0], ARG_T(g, 1)));
+}
 
-AC_OP(masked_select, .sig = "masked_select(x: tensor, mask: tensor) -> dynamic", .shape = shape, .cpu = cpu,
-      .grad = grad, .save = AC_SAVE_IN(1));
-AC_OP(masked_select_backward, .sig = "masked_select_backward(dy: tensor, mask: tensor, shape: shape) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1), .hidden = true);
+AC_OP(masked_select, .sig = "masked_select(x: tensor, mask: tensor) -> dynamic", .shape = shape,
+      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1));
+AC_OP(masked_select_backward,
+      .sig = "masked_select_backward(dy: tensor, mask: tensor, shape: shape) -> tensor",
+      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1),
+      .hidden = true);

@@ -1,8 +1,10 @@
-/* Masks on CUDA: masked_select, masked_scatter, nonzero and the backwards. Chunks count, a scan gives the start of each chunk's share,
- * and chunks write it (scan.cuh), so the order of elements is kept.
+/* Masks on CUDA: masked_select, masked_scatter, nonzero and the backwards. Chunks count, a scan
+ * gives the start of each chunk's share, and chunks write it (scan.cuh), so the order of elements
+ * is kept.
  *
- * masked_select and nonzero cannot be sized before the device has counted: they wait for it once, for one number, in the order of the
- * stream. The others never wait. A mask with a wrong number of true elements is reported at the next wait. */
+ * masked_select and nonzero cannot be sized before the device has counted: they wait for it once,
+ * for one number, in the order of the stream. The others never wait. A mask with a wrong number of
+ * true elements is reported at the next wait. */
 #include "ops/cuda/module.h"
 #include "ops/cuda/scan.cuh"
 #include "ops/index/range.cuh"
@@ -120,8 +122,8 @@ template <class S> static ac_status select_as(ac_frame *f, ac_err *e) {
 
 /* y (ndim, shape) gets the elements of some at the positions with mask true. */
 template <class S>
-static ac_status give_as(ac_frame *f, const ac_tensor *y, const ac_tensor *mask, const ac_tensor *some,
-                         bool blank, ac_err *e) {
+static ac_status give_as(ac_frame *f, const ac_tensor *y, const ac_tensor *mask,
+                         const ac_tensor *some, bool blank, ac_err *e) {
   give<S> g = {};
   ac_block *first;
   g.mask = seen_as(mask, y->ndim, y->shape);
@@ -140,7 +142,8 @@ template <class S> static ac_status scatter_back_as(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = f->args[0].tensor, *y = f->out[0];
   take<S> t = {};
   ac_block *first;
-  AC_TRY(f->device->vt->fill(f->device, f->stream, aci_data(y), 0, (size_t)y->numel * sizeof(S), e));
+  AC_TRY(
+      f->device->vt->fill(f->device, f->stream, aci_data(y), 0, (size_t)y->numel * sizeof(S), e));
   if (dy->numel == 0) return AC_OK;
   t.mask = seen_as(f->args[1].tensor, dy->ndim, dy->shape);
   t.all = seen_as(dy, dy->ndim, dy->shape);
@@ -161,7 +164,9 @@ template <class S> static ac_status scatter_back_as(ac_frame *f, ac_err *e) {
     default: return FN<uint64_t>(__VA_ARGS__); \
   }
 
-static ac_status masked_select(ac_frame *f, ac_err *e) { BY_SIZE(f->args[0].tensor, select_as, f, e) }
+static ac_status masked_select(ac_frame *f, ac_err *e) {
+  BY_SIZE(f->args[0].tensor, select_as, f, e)
+}
 static ac_status masked_select_backward(ac_frame *f, ac_err *e) {
   const ac_tensor *y = f->out[0];
   if (y->numel == 0) return AC_OK;

@@ -13,7 +13,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   uint32_t taken, filled;
   AC_TRY(ac_frame_dims(f, 1, x->ndim, &taken, e));
   AC_TRY(ac_frame_dims(f, 2, x->ndim, &filled, e));
-  if (from->n != to->n) return AC_FAIL(e, INVALID, "%d dims are moved to %d positions", from->n, to->n);
+  if (from->n != to->n)
+    return AC_FAIL(e, INVALID, "%d dims are moved to %d positions", from->n, to->n);
   for (int d = 0, k = 0; d < x->ndim; d++) {
     if (filled >> d & 1) continue;
     while (taken >> k & 1) k++;
@@ -33,5 +34,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_movedim(&g->x, g->dout[0], to->ints, to->n, from->ints, from->n));
 }
 
-AC_OP(movedim, .sig = "movedim(x: tensor, source: dims, destination: dims) -> view(x)", .shape = shape,
-      .grad = grad);
+AC_OP(movedim, .sig = "movedim(x: tensor, source: dims, destination: dims) -> view(x)",
+      .shape = shape, .grad = grad);

@@ -35,5 +35,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_slice_backward(&g->x, &g->dout[0], 1, s, nd, d, &start, 1));
 }
 
-AC_OP(narrow, .sig = "narrow(x: tensor, dim: dim, start: pos, length: int) -> view(x)", .shape = shape,
-      .grad = grad);
+AC_OP(narrow, .sig = "narrow(x: tensor, dim: dim, start: pos, length: int) -> view(x)",
+      .shape = shape, .grad = grad);

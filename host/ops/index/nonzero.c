@@ -21,10 +21,10 @@ typedef struct nonzero_job {
   int64_t *out;
 } nonzero_job;
 
-#define MARK(T)                                                                              \
-  do {                                                                                       \
-    const T *v = (const T *)(const void *)buf;                                               \
-    for (int64_t i = 0; i < c; i++) j->mask[b + i] = v[i] != 0;                              \
+#define MARK(T)                                                 \
+  do {                                                          \
+    const T *v = (const T *)(const void *)buf;                  \
+    for (int64_t i = 0; i < c; i++) j->mask[b + i] = v[i] != 0; \
   } while (0)
 
 static void mark_range(void *arg, int64_t begin, int64_t end) {
@@ -71,7 +71,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const int64_t n = x->numel, chunks = aci_mask_chunks(n);
   ac_block *block;
   nonzero_job j = {.x = x, .ct = aci_ctype_of((ac_dtype)x->dtype)};
-  AC_TRY(ac_block_alloc(f->device, (size_t)(chunks + 1) * 8 + (size_t)n, AC_MEM_ACTIVATION, f->stream, &block, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(chunks + 1) * 8 + (size_t)n, AC_MEM_ACTIVATION,
+                        f->stream, &block, e));
   int64_t *first = ac_block_ptr(block);
   j.first = first;
   j.mask = (uint8_t *)(first + chunks + 1);

@@ -11,10 +11,13 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   int64_t n = ARG_I(f, 1), s[AC_MAX_DIMS + 1];
   AC_TRY(aci_index_dtype(f, 0, e));
   if (n < -1 || n == 0)
-    return AC_FAIL(e, INVALID, "num_classes is %lld: expected at least 1, or -1 for as many as there are", (long long)n);
+    return AC_FAIL(e, INVALID,
+                   "num_classes is %lld: expected at least 1, or -1 for as many as there are",
+                   (long long)n);
   if (n < 0 && f->device->kind == AC_DEV_META && ac_frame_flag(f, ACI_META_ZEROS)) n = 1;
   if (n < 0 && f->device->kind == AC_DEV_META)
-    return AC_FAIL(e, INVALID, "the number of classes is unknown on the meta device; give num_classes");
+    return AC_FAIL(e, INVALID,
+                   "the number of classes is unknown on the meta device; give num_classes");
   memcpy(s, x->shape, (size_t)x->ndim * 8);
   s[x->ndim] = n < 0 ? 0 : n;
   return ac_frame_out(f, AC_I64, x->ndim + 1, s, e);
@@ -38,7 +41,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_block *block;
   int64_t s[AC_MAX_DIMS + 1];
   if (j.n < 0 && x->numel == 0)
-    return AC_FAIL(e, INVALID, "x has no elements, so the number of classes is unknown; give num_classes");
+    return AC_FAIL(e, INVALID,
+                   "x has no elements, so the number of classes is unknown; give num_classes");
   AC_TRY(aci_index_values(f, 0, j.n < 0 ? INT64_MAX : j.n, "classes", &j.ids, &block, e));
   for (int64_t i = 0; ARG_I(f, 1) < 0 && i < x->numel; i++)
     if (j.ids[i] >= j.n) j.n = j.ids[i] + 1;
@@ -53,5 +57,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return st;
 }
 
-AC_OP(one_hot, .sig = "one_hot(x: tensor, num_classes: int = -1) -> dynamic", .shape = shape, .cpu = cpu,
-      .nondiff = true);
+AC_OP(one_hot, .sig = "one_hot(x: tensor, num_classes: int = -1) -> dynamic", .shape = shape,
+      .cpu = cpu, .nondiff = true);

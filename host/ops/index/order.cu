@@ -4,7 +4,8 @@
 enum { EACH = 8, RADIX = 16, DIGIT_BITS = 4, TILE = ACI_BLOCK * EACH, PARTS = ACI_BLOCK / RADIX };
 
 /* ---- short lines ---- */
-/* In shared memory, runs of `segment` = 2^k positions in order, whatever order the scheduler takes: all (key, pos) differ. */
+/* In shared memory, runs of `segment` = 2^k positions in order, whatever order the scheduler takes:
+ * all (key, pos) differ. */
 template <class K> ACI_DEVICE void sort_segments(K *key, uint32_t *pos, int segment) {
   for (int run = 2; run <= segment; run *= 2)
     for (int apart = run / 2; apart > 0; apart /= 2) {
@@ -50,12 +51,12 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
-/* The `best` first of every tile of a line, next to each other. at NULL: indices are the positions. Missing elements of a
- * tile sort last. */
+/* The `best` first of every tile of a line, next to each other. at NULL: indices are the positions.
+ * Missing elements of a tile sort last. */
 template <class K>
 static __global__ void __launch_bounds__(ACI_BLOCK)
-    order_best(const K *keys, const uint32_t *at, int64_t lines, int64_t n, int64_t best, K *out_keys,
-               uint32_t *out_at) {
+    order_best(const K *keys, const uint32_t *at, int64_t lines, int64_t n, int64_t best,
+               K *out_keys, uint32_t *out_at) {
   __shared__ K key[ACI_ORDER_SMALL];
   __shared__ uint32_t pos[ACI_ORDER_SMALL];
   const int64_t tiles = (n + ACI_ORDER_SMALL - 1) / ACI_ORDER_SMALL;
@@ -115,9 +116,10 @@ static __global__ void __launch_bounds__(ACI_BLOCK) order_count(const __grid_con
   }
 }
 
-/* One digit of a stable radix sort: moves a tile's elements to the positions that the counts of their digits give. A thread takes EACH
- * neighbours, so that elements of a digit keep their order: counts by (digit, thread) are turned into positions by an exclusive scan. The
- * tile is sorted in shared memory first, so that neighbours are written to neighbouring addresses. */
+/* One digit of a stable radix sort: moves a tile's elements to the positions that the counts of
+ * their digits give. A thread takes EACH neighbours, so that elements of a digit keep their order:
+ * counts by (digit, thread) are turned into positions by an exclusive scan. The tile is sorted in
+ * shared memory first, so that neighbours are written to neighbouring addresses. */
 template <class K>
 static __global__ void __launch_bounds__(ACI_BLOCK) order_deal(const __grid_constant__ pass a) {
   __shared__ K key[TILE];
@@ -165,7 +167,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) order_deal(const __grid_cons
     __syncthreads();
     for (int i = t; i < m; i += ACI_BLOCK) {
       const int d = (int)(key[i] >> a.shift & (RADIX - 1));
-      const int64_t to = line * a.n + a.counts[(line * RADIX + d) * a.tiles + tile] + (i - (int)scan[d]);
+      const int64_t to =
+          line * a.n + a.counts[(line * RADIX + d) * a.tiles + tile] + (i - (int)scan[d]);
       ((K *)a.out_keys)[to] = key[i];
       a.out_at[to] = pos[i];
     }
@@ -187,8 +190,8 @@ template <class K> static ac_status sort_long(ac_frame *f, aci_order *o, ac_err 
     a.out_at = o->other_at;
     AC_TRY(aci_launch(f, "sort (count)", order_count<K>, blocks, e, a));
     const int64_t entries = RADIX * a.tiles;
-    AC_TRY(aci_launch(f, "sort (scan)", aci_scan_lists<uint32_t>, aci_blocks(f->device, a.lines, 1), e,
-                      a.counts, a.lines, entries, entries, false));
+    AC_TRY(aci_launch(f, "sort (scan)", aci_scan_lists<uint32_t>, aci_blocks(f->device, a.lines, 1),
+                      e, a.counts, a.lines, entries, entries, false));
     AC_TRY(aci_launch(f, "sort (deal)", order_deal<K>, blocks, e, a));
     o->other_keys = o->keys;
     o->other_at = o->at;
@@ -200,16 +203,17 @@ template <class K> static ac_status sort_long(ac_frame *f, aci_order *o, ac_err 
 
 ac_status aci_order_sort(ac_frame *f, aci_order *o, ac_err *e) {
   if (o->lines * o->n == 0) return AC_OK;
-  if (o->n > ACI_ORDER_SMALL) return o->wide ? sort_long<uint64_t>(f, o, e) : sort_long<uint32_t>(f, o, e);
+  if (o->n > ACI_ORDER_SMALL)
+    return o->wide ? sort_long<uint64_t>(f, o, e) : sort_long<uint32_t>(f, o, e);
   int segment = 2;
   while (segment < o->n) segment *= 2;
   const int64_t per_block = ACI_ORDER_SMALL / segment;
   const unsigned blocks = aci_blocks(f->device, (o->lines + per_block - 1) / per_block, 1);
   if (o->wide)
-    return aci_launch(f, "sort", order_small<uint64_t>, blocks, e, (uint64_t *)o->keys, o->at, o->lines, o->n,
-                      segment);
-  return aci_launch(f, "sort", order_small<uint32_t>, blocks, e, (uint32_t *)o->keys, o->at, o->lines, o->n,
-                    segment);
+    return aci_launch(f, "sort", order_small<uint64_t>, blocks, e, (uint64_t *)o->keys, o->at,
+                      o->lines, o->n, segment);
+  return aci_launch(f, "sort", order_small<uint32_t>, blocks, e, (uint32_t *)o->keys, o->at,
+                    o->lines, o->n, segment);
 }
 
 /* Tiles give their best until one tile holds the rest. */
@@ -218,9 +222,9 @@ template <class K> static ac_status best_of(ac_frame *f, aci_order *o, int64_t b
   int64_t tiles;
   do {
     tiles = (o->n + ACI_ORDER_SMALL - 1) / ACI_ORDER_SMALL;
-    AC_TRY(aci_launch(f, "sort (best)", order_best<K>, aci_blocks(f->device, o->lines * tiles, 1), e,
-                      (const K *)o->keys, (const uint32_t *)(first ? NULL : o->at), o->lines, o->n, best,
-                      (K *)o->other_keys, o->other_at));
+    AC_TRY(aci_launch(f, "sort (best)", order_best<K>, aci_blocks(f->device, o->lines * tiles, 1),
+                      e, (const K *)o->keys, (const uint32_t *)(first ? NULL : o->at), o->lines,
+                      o->n, best, (K *)o->other_keys, o->other_at));
     void *const keys = o->keys;
     uint32_t *const at = o->at;
     o->keys = o->other_keys;
@@ -234,7 +238,8 @@ template <class K> static ac_status best_of(ac_frame *f, aci_order *o, int64_t b
 }
 
 ac_status aci_order_best(ac_frame *f, aci_order *o, int64_t best, ac_err *e) {
-  if (o->n <= ACI_ORDER_SMALL || best > ACI_ORDER_SMALL / 4 || o->lines == 0) return aci_order_sort(f, o, e);
+  if (o->n <= ACI_ORDER_SMALL || best > ACI_ORDER_SMALL / 4 || o->lines == 0)
+    return aci_order_sort(f, o, e);
   return o->wide ? best_of<uint64_t>(f, o, best, e) : best_of<uint32_t>(f, o, best, e);
 }
 
@@ -249,8 +254,8 @@ ac_status aci_order_open(ac_frame *f, int64_t lines, int64_t n, int bits, aci_or
   const size_t all = (size_t)lines * (size_t)n, key = o->wide ? 8 : 4;
   const bool is_long = n > ACI_ORDER_SMALL;
   const size_t counts = is_long ? (size_t)lines * RADIX * (size_t)((n + TILE - 1) / TILE) : 0;
-  AC_TRY(ac_block_alloc(f->device, (is_long ? 2 : 1) * all * (key + 4) + counts * 4 + 8, AC_MEM_ACTIVATION,
-                        f->stream, &o->block, e));
+  AC_TRY(ac_block_alloc(f->device, (is_long ? 2 : 1) * all * (key + 4) + counts * 4 + 8,
+                        AC_MEM_ACTIVATION, f->stream, &o->block, e));
   char *at = (char *)o->block->ptr;
   o->keys = at;
   if (is_long) o->other_keys = at += all * key;
@@ -270,16 +275,19 @@ struct load_args {
   bool descending;
 };
 } // namespace
-static __global__ void __launch_bounds__(ACI_BLOCK) order_load(const __grid_constant__ load_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    order_load(const __grid_constant__ load_args a) {
   for (int64_t i = aci_first(); i < a.o.lines * a.o.n; i += aci_step()) {
-    const int64_t base = aci_element_offset(a.first + i / a.o.n, a.p.n_keep, a.p.keep_shape, a.p.keep_stride);
-    aci_order_put_key(a.o, i,
-                      aci_order_load(a.p.dt, a.p.ptr, base + i % a.o.n * a.p.red_stride[0], a.descending));
+    const int64_t base =
+        aci_element_offset(a.first + i / a.o.n, a.p.n_keep, a.p.keep_shape, a.p.keep_stride);
+    aci_order_put_key(
+        a.o, i,
+        aci_order_load(a.p.dt, a.p.ptr, base + i % a.o.n * a.p.red_stride[0], a.descending));
   }
 }
 
-ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, int64_t lines, int64_t best,
-                          bool descending, aci_order *o, ac_err *e) {
+ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, int64_t lines,
+                          int64_t best, bool descending, aci_order *o, ac_err *e) {
   AC_TRY(aci_order_open(f, lines, p->n_reduced, 8 * (int)aci_dsize(p->dt), o, e));
   load_args a = {};
   a.p = *p;
@@ -288,8 +296,10 @@ ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, 
   a.descending = descending;
   ac_status st = AC_OK;
   if (lines * p->n_reduced > 0)
-    st = aci_launch(f, "sort (keys)", order_load, aci_blocks(f->device, lines * p->n_reduced), e, a);
-  if (st == AC_OK) st = best < p->n_reduced ? aci_order_best(f, o, best, e) : aci_order_sort(f, o, e);
+    st =
+        aci_launch(f, "sort (keys)", order_load, aci_blocks(f->device, lines * p->n_reduced), e, a);
+  if (st == AC_OK)
+    st = best < p->n_reduced ? aci_order_best(f, o, best, e) : aci_order_sort(f, o, e);
   if (st != AC_OK) aci_order_close(o);
   return st;
 }

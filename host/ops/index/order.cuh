@@ -1,8 +1,10 @@
-/* Order on CUDA: elements as integers that compare as the CPU's keys do (sort_keys.h: NaN last, -0 as 0), lines of them sorted with the
- * positions they had. Stable, and the same whatever the scheduler does.
+/* Order on CUDA: elements as integers that compare as the CPU's keys do (sort_keys.h: NaN last, -0
+ * as 0), lines of them sorted with the positions they had. Stable, and the same whatever the
+ * scheduler does.
  *
- * Lines of up to ACI_ORDER_SMALL are sorted in shared memory (bitonic, several in a block). Longer ones go digit by digit from the
- * lowest: tiles count, a scan gives the start of each tile's share of a digit, tiles deal their elements. */
+ * Lines of up to ACI_ORDER_SMALL are sorted in shared memory (bitonic, several in a block). Longer
+ * ones go digit by digit from the lowest: tiles count, a scan gives the start of each tile's share
+ * of a digit, tiles deal their elements. */
 #ifndef ACI_OPS_ORDER_CUH
 #define ACI_OPS_ORDER_CUH
 #include "ops/cuda/scan.cuh"
@@ -31,7 +33,8 @@ ACI_DEVICE void aci_order_put_key(const aci_order &o, int64_t i, uint64_t key) {
   if (o.wide) ((uint64_t *)o.keys)[i] = key;
   else ((uint32_t *)o.keys)[i] = (uint32_t)key;
 }
-/* Does an element begin (end) a run of equal keys of its line? i: position in all lines, k: in its own. */
+/* Does an element begin (end) a run of equal keys of its line? i: position in all lines, k: in its
+ * own. */
 ACI_DEVICE bool aci_order_begins(const aci_order &o, int64_t i, int64_t k) {
   return k == 0 || aci_order_key_at(o, i - 1) != aci_order_key_at(o, i);
 }
@@ -39,10 +42,12 @@ ACI_DEVICE bool aci_order_ends(const aci_order &o, int64_t i, int64_t k) {
   return k == o.n - 1 || aci_order_key_at(o, i + 1) != aci_order_key_at(o, i);
 }
 
-/* Memory for lines x n keys that differ in their lowest bits only. UNSUPPORTED above 2^32 - 1 elements a line. */
+/* Memory for lines x n keys that differ in their lowest bits only. UNSUPPORTED above 2^32 - 1
+ * elements a line. */
 ac_status aci_order_open(ac_frame *f, int64_t lines, int64_t n, int bits, aci_order *o, ac_err *e);
 ac_status aci_order_sort(ac_frame *f, aci_order *o, ac_err *e);
-/* So that at least the `best` first of each line are in order: o->n, how far the lines lie apart, may become smaller. */
+/* So that at least the `best` first of each line are in order: o->n, how far the lines lie apart,
+ * may become smaller. */
 ac_status aci_order_best(ac_frame *f, aci_order *o, int64_t best, ac_err *e);
 static inline void aci_order_close(aci_order *o) { ac_block_free(o->block); }
 /* Bits that numbers below n take. */
@@ -88,10 +93,13 @@ ACI_DEVICE uint64_t aci_order_nan(ac_dtype dt) {
   }
 }
 
-/* Lines [first, first + lines) of a plan whose reduced dims are one, the `best` first of each in order. The caller closes o. */
-ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, int64_t lines, int64_t best,
-                          bool descending, aci_order *o, ac_err *e);
+/* Lines [first, first + lines) of a plan whose reduced dims are one, the `best` first of each in
+ * order. The caller closes o. */
+ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, int64_t lines,
+                          int64_t best, bool descending, aci_order *o, ac_err *e);
 /* How many lines of n are sorted at a time, so that the memory has a bound. */
-static inline int64_t aci_order_group(int64_t n) { return n >= 1 << 23 ? 1 : (1 << 23) / (n < 1 ? 1 : n); }
+static inline int64_t aci_order_group(int64_t n) {
+  return n >= 1 << 23 ? 1 : (1 << 23) / (n < 1 ? 1 : n);
+}
 
 #endif

@@ -19,7 +19,9 @@ static void sides(const ac_value *pad, int ndim, int d, int64_t *left, int64_t *
 }
 
 /* How many of a dim's own positions are taken away. */
-static int64_t cropped(int64_t left, int64_t right) { return (left < 0 ? -left : 0) + (right < 0 ? -right : 0); }
+static int64_t cropped(int64_t left, int64_t right) {
+  return (left < 0 ? -left : 0) + (right < 0 ? -right : 0);
+}
 
 /* The padded shape of `shape`, or why it cannot be padded so. */
 static ac_status padded(const ac_frame *f, int ndim, const int64_t *shape, int64_t mode, int64_t *s,
@@ -30,8 +32,10 @@ static ac_status padded(const ac_frame *f, int ndim, const int64_t *shape, int64
   char a[128];
   aci_shape_str(ndim, shape, a, sizeof a);
   if (pad->n % 2 != 0 || pad->n > 2 * ndim)
-    return AC_FAIL(e, INVALID, "pad has %d numbers; two are needed for each padded dim, %d at most for shape %s",
-                   pad->n, 2 * ndim, a);
+    return AC_FAIL(
+        e, INVALID,
+        "pad has %d numbers; two are needed for each padded dim, %d at most for shape %s", pad->n,
+        2 * ndim, a);
   for (int d = 0; d < ndim; d++) {
     const int64_t n = shape[d], dim = ac_frame_show(f, d);
     sides(pad, ndim, d, &left, &right);
@@ -39,14 +43,16 @@ static ac_status padded(const ac_frame *f, int ndim, const int64_t *shape, int64
     bool ok = left > -most && left < most && right > -most && right < most;
     s[d] = ok ? n + left + right : -1;
     if (s[d] < 0)
-      return AC_FAIL(e, SHAPE, "padding dim %lld of %s by %lld and %lld leaves no shape", (long long)dim, a,
-                     (long long)left, (long long)right);
+      return AC_FAIL(e, SHAPE, "padding dim %lld of %s by %lld and %lld leaves no shape",
+                     (long long)dim, a, (long long)left, (long long)right);
     if (mode == AC_PAD_MODE_REFLECT && more > 0 && more >= n)
-      return AC_FAIL(e, SHAPE, "reflect adds less than a dim has: dim %lld of %s cannot be padded by %lld",
+      return AC_FAIL(e, SHAPE,
+                     "reflect adds less than a dim has: dim %lld of %s cannot be padded by %lld",
                      (long long)dim, a, (long long)more);
-    if ((mode == AC_PAD_MODE_CIRCULAR && more > n - cropped(left, right)) || (mode == AC_PAD_MODE_REPLICATE && n == 0 && s[d] > 0))
-      return AC_FAIL(e, SHAPE, "dim %lld of %s is too short to be padded by %lld", (long long)dim, a,
-                     (long long)more);
+    if ((mode == AC_PAD_MODE_CIRCULAR && more > n - cropped(left, right)) ||
+        (mode == AC_PAD_MODE_REPLICATE && n == 0 && s[d] > 0))
+      return AC_FAIL(e, SHAPE, "dim %lld of %s is too short to be padded by %lld", (long long)dim,
+                     a, (long long)more);
   }
   return AC_OK;
 }
@@ -56,7 +62,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   int64_t s[AC_MAX_DIMS];
   if (ARG_I(f, 2) == AC_PAD_MODE_CONSTANT)
     AC_TRY(aci_fill_check(aci_float(ARG_F(f, 3)), (ac_dtype)x->dtype, e));
-  else if (ARG_F(f, 3) != 0) return AC_FAIL(e, INVALID, "a value is given, but mode is not constant");
+  else if (ARG_F(f, 3) != 0)
+    return AC_FAIL(e, INVALID, "a value is given, but mode is not constant");
   AC_TRY(padded(f, x->ndim, x->shape, ARG_I(f, 2), s, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, s, e);
 }
@@ -89,7 +96,8 @@ static void map_dim(aci_dim_map *k, int mode, int64_t n, int64_t left, int64_t r
   }
 }
 
-void aci_pad_maps(const ac_frame *f, int ndim, const int64_t *shape, const int64_t *stride, aci_remap *m) {
+void aci_pad_maps(const ac_frame *f, int ndim, const int64_t *shape, const int64_t *stride,
+                  aci_remap *m) {
   int64_t left, right;
   aci_remap_init(m, ndim, shape, stride, 0);
   for (int d = 0; d < ndim; d++) {
@@ -116,8 +124,8 @@ static void grad(ac_grad *g) {
     ac_grad_set(g, 0, x_pad(&g->x, g->dout[0], back, pad->n, AC_PAD_MODE_CONSTANT, 0));
   } else {
     ac_grad_set(g, 0,
-                x_pad_backward(&g->x, g->dout[0], pad->ints, pad->n, ARG_I(g, 2), ac_grad_shape(g, 0, 0),
-                               ac_grad_ndim(g, 0, 0)));
+                x_pad_backward(&g->x, g->dout[0], pad->ints, pad->n, ARG_I(g, 2),
+                               ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
   }
 }
 
@@ -167,9 +175,11 @@ static void grad_back(ac_grad *g) {
   ac_grad_set(g, 0, x_pad(&g->x, g->dout[0], g->args[1].ints, g->args[1].n, (int)ARG_I(g, 2), 0));
 }
 
-AC_OP(pad,
-      .sig = "pad(x: tensor, pad: ints, mode: enum(constant|reflect|replicate|circular) = constant, value: "
-             "float = 0) -> tensor",
-      .shape = shape, .cpu = cpu, .any_device = true, .grad = grad);
+AC_OP(
+    pad,
+    .sig =
+        "pad(x: tensor, pad: ints, mode: enum(constant|reflect|replicate|circular) = constant, value: "
+        "float = 0) -> tensor",
+    .shape = shape, .cpu = cpu, .any_device = true, .grad = grad);
 AC_OP(pad_backward, .sig = "pad_backward(dy: tensor, pad: ints, mode: int, shape: shape) -> tensor",
       .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .hidden = true);

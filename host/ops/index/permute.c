@@ -8,9 +8,11 @@ static ac_status order(const ac_frame *f, const ac_tensor *x, int *perm, ac_err 
   uint32_t mask;
   char a[128];
   if (v->n != x->ndim)
-    return AC_FAIL(e, SHAPE, "%d dims given for a tensor of shape %s", v->n, aci_shape_str(x->ndim, x->shape, a, sizeof a));
+    return AC_FAIL(e, SHAPE, "%d dims given for a tensor of shape %s", v->n,
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a));
   AC_TRY(ac_frame_dims(f, 1, x->ndim, &mask, e));
-  for (int i = 0; i < v->n; i++) perm[i] = (int)(v->ints[i] < 0 ? v->ints[i] + x->ndim : v->ints[i]);
+  for (int i = 0; i < v->n; i++)
+    perm[i] = (int)(v->ints[i] < 0 ? v->ints[i] + x->ndim : v->ints[i]);
   return AC_OK;
 }
 
@@ -29,7 +31,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 static void grad(ac_grad *g) {
   int64_t back[AC_MAX_DIMS];
   int n = g->args[1].n;
-  for (int i = 0; i < n; i++) back[g->args[1].ints[i] < 0 ? g->args[1].ints[i] + n : g->args[1].ints[i]] = i;
+  for (int i = 0; i < n; i++)
+    back[g->args[1].ints[i] < 0 ? g->args[1].ints[i] + n : g->args[1].ints[i]] = i;
   ac_grad_set(g, 0, x_permute(&g->x, g->dout[0], back, n));
 }
 

@@ -1,9 +1,11 @@
-/* Helpers of the view and join ops - shapes, copies of ranges, contiguous elements, pieces along a dim: see index.h. */
+/* Helpers of the view and join ops - shapes, copies of ranges, contiguous elements, pieces along a
+ * dim: see index.h. */
 #include "ops/index/index.h"
 
 #include "ops/ctx_impl.h"
 
-ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_t *shape, ac_err *e) {
+ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_t *shape,
+                          ac_err *e) {
   char a[128], b[128];
   int open = -1;
   int64_t known = 1;
@@ -12,7 +14,8 @@ ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_
     shape[d] = want[d];
     if (want[d] == -1) {
       if (open >= 0)
-        return AC_FAIL(e, SHAPE, "only one extent may be -1, got %s", aci_shape_str(n, want, b, sizeof b));
+        return AC_FAIL(e, SHAPE, "only one extent may be -1, got %s",
+                       aci_shape_str(n, want, b, sizeof b));
       open = d;
     } else {
       ok = want[d] >= 0 && !__builtin_mul_overflow(known, want[d], &known);
@@ -44,8 +47,8 @@ typedef struct range_job {
   bool zero;
 } range_job;
 
-/* n elements along the last dim: zeros, a copy, or a conversion through the compute type that holds both dtypes' values (i64 for
- * two integers, f32 for two floats below f64, else f64). */
+/* n elements along the last dim: zeros, a copy, or a conversion through the compute type that holds
+ * both dtypes' values (i64 for two integers, f32 for two floats below f64, else f64). */
 static void range_row(const range_job *j, char *dst, const char *src, int64_t n) {
   const int last = j->ndim - 1;
   const int64_t ds = j->dst.stride[last], ss = j->zero ? 0 : j->src.stride[last];
@@ -65,8 +68,9 @@ static void range_row(const range_job *j, char *dst, const char *src, int64_t n)
       memcpy(dst, src, (size_t)n * es);
       return;
     }
-#define MOVE(T) \
-  for (int64_t i = 0; i < n; i++) ((T *)(void *)dst)[i * ds] = ((const T *)(const void *)src)[i * ss]
+#define MOVE(T)                   \
+  for (int64_t i = 0; i < n; i++) \
+  ((T *)(void *)dst)[i * ds] = ((const T *)(const void *)src)[i * ss]
     switch (es) {
       case 1: MOVE(uint8_t); return;
       case 2: MOVE(uint16_t); return;
@@ -98,20 +102,22 @@ static void range_row(const range_job *j, char *dst, const char *src, int64_t n)
 static void range_rows(void *arg, int64_t begin, int64_t end) {
   const range_job *j = arg;
   const int last = j->ndim - 1;
-  const int64_t de = (int64_t)aci_dsize(j->dst.dtype), se = j->zero ? 0 : (int64_t)aci_dsize(j->src.dtype);
+  const int64_t de = (int64_t)aci_dsize(j->dst.dtype),
+                se = j->zero ? 0 : (int64_t)aci_dsize(j->src.dtype);
   int64_t idx[AC_MAX_DIMS], r = begin;
   for (int d = last; d >= 0; d--) {
     idx[d] = r % j->shape[d];
     r /= j->shape[d];
   }
   while (begin < end) {
-    int64_t n = j->shape[last] - idx[last] < end - begin ? j->shape[last] - idx[last] : end - begin, di = 0,
-            si = 0;
+    int64_t n = j->shape[last] - idx[last] < end - begin ? j->shape[last] - idx[last] : end - begin,
+            di = 0, si = 0;
     for (int d = 0; d <= last; d++) {
       di += idx[d] * j->dst.stride[d];
       if (!j->zero) si += idx[d] * j->src.stride[d];
     }
-    range_row(j, (char *)j->dst.ptr + di * de, j->zero ? NULL : (const char *)j->src.ptr + si * se, n);
+    range_row(j, (char *)j->dst.ptr + di * de, j->zero ? NULL : (const char *)j->src.ptr + si * se,
+              n);
     begin += n;
     idx[last] += n;
     for (int d = last; d > 0 && idx[d] == j->shape[d]; d--) {
@@ -121,7 +127,8 @@ static void range_rows(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-void aci_range_copy_cpu(ac_team *team, int ndim, const int64_t *shape, const aci_range *dst, const aci_range *src) {
+void aci_range_copy_cpu(ac_team *team, int ndim, const int64_t *shape, const aci_range *dst,
+                        const aci_range *src) {
   range_job j = {.dst = *dst, .zero = src == NULL};
   int w = -1;
   int64_t numel = 1;
@@ -147,7 +154,8 @@ void aci_range_copy_cpu(ac_team *team, int ndim, const int64_t *shape, const aci
   else ac_parallel_for(team, numel, GRAIN, range_rows, &j);
 }
 
-ac_status aci_range_copy(ac_frame *f, int ndim, const int64_t *shape, const aci_range *dst, const aci_range *src, ac_err *e) {
+ac_status aci_range_copy(ac_frame *f, int ndim, const int64_t *shape, const aci_range *dst,
+                         const aci_range *src, ac_err *e) {
   const aci_drivers *d = f->ctx->drivers[f->device->kind];
   if (d != NULL) return d->copy_range(f, ndim, shape, dst, src, e);
   aci_range_copy_cpu(f->team, ndim, shape, dst, src);
@@ -156,19 +164,22 @@ ac_status aci_range_copy(ac_frame *f, int ndim, const int64_t *shape, const aci_
 
 void aci_copy_into(ac_team *team, ac_tensor *y, const ac_tensor *x) {
   aci_range dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},
-          src = {.ptr = aci_data(x), .dtype = (ac_dtype)x->dtype};
+            src = {.ptr = aci_data(x), .dtype = (ac_dtype)x->dtype};
   memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
   memcpy(src.stride, x->stride, (size_t)x->ndim * 8);
   aci_range_copy_cpu(team, y->ndim, y->shape, &dst, &src);
 }
 
 /* ---- runs of elements ---- */
-typedef void (*run_fn)(const ac_tensor *t, aci_ctype c, char *position, int64_t stride, int64_t n, char *row);
+typedef void (*run_fn)(const ac_tensor *t, aci_ctype c, char *position, int64_t stride, int64_t n,
+                       char *row);
 
-static void run_load(const ac_tensor *t, aci_ctype c, char *position, int64_t stride, int64_t n, char *row) {
+static void run_load(const ac_tensor *t, aci_ctype c, char *position, int64_t stride, int64_t n,
+                     char *row) {
   aci_load(c, row, (ac_dtype)t->dtype, position, stride, n);
 }
-static void run_store(const ac_tensor *t, aci_ctype c, char *position, int64_t stride, int64_t n, char *row) {
+static void run_store(const ac_tensor *t, aci_ctype c, char *position, int64_t stride, int64_t n,
+                      char *row) {
   aci_store(c, row, (ac_dtype)t->dtype, position, stride, n);
 }
 
@@ -211,10 +222,10 @@ ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data
   *block = NULL;
   *data = aci_data(t);
   if (aci_is_contiguous(t) || t->numel == 0) return AC_OK;
-  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), AC_MEM_ACTIVATION,
-                        f->stream, block, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype),
+                        AC_MEM_ACTIVATION, f->stream, block, e));
   aci_range dst = {.ptr = ac_block_ptr(*block), .dtype = (ac_dtype)t->dtype},
-          src = {.ptr = aci_data(t), .dtype = (ac_dtype)t->dtype};
+            src = {.ptr = aci_data(t), .dtype = (ac_dtype)t->dtype};
   aci_contiguous_strides(t->ndim, t->shape, dst.stride);
   memcpy(src.stride, t->stride, (size_t)t->ndim * 8);
   const ac_status st = aci_range_copy(f, t->ndim, t->shape, &dst, &src, e);
@@ -232,7 +243,8 @@ ac_status aci_split_views(ac_frame *f, int dim, int n, const int64_t *size, ac_e
   const ac_tensor *x = ARG_T(f, 0);
   int64_t shape[AC_MAX_DIMS], at = 0;
   if (n > AC_MAX_RESULTS)
-    return AC_FAIL(e, INVALID, "%d pieces; an op has at most %d results (use narrow)", n, AC_MAX_RESULTS);
+    return AC_FAIL(e, INVALID, "%d pieces; an op has at most %d results (use narrow)", n,
+                   AC_MAX_RESULTS);
   memcpy(shape, x->shape, (size_t)x->ndim * 8);
   for (int i = 0; i < n; i++) {
     shape[dim] = size[i];
@@ -254,6 +266,7 @@ void aci_split_grad(ac_grad *g, int dim, int n, const int64_t *size) {
     at += size[i];
   }
   if (m == 0) return;
-  ac_grad_set(g, 0,
-              x_slice_backward(&g->x, dy, m, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0), dim, start, m));
+  ac_grad_set(
+      g, 0,
+      x_slice_backward(&g->x, dy, m, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0), dim, start, m));
 }

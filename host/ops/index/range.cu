@@ -1,5 +1,6 @@
-/* Ranges copied on CUDA (range.cuh): contiguous ones by the driver's copy, others by one thread per element. Called by the kernels of cat, slices
- * and views through the context's table of drivers. */
+/* Ranges copied on CUDA (range.cuh): contiguous ones by the driver's copy, others by one thread per
+ * element. Called by the kernels of cat, slices and views through the context's table of
+ * drivers. */
 #include "ops/index/range.cuh"
 
 #include "ops/cuda/elements.cuh"
@@ -14,21 +15,25 @@ struct range_args {
 
 /* Same dtype: the bits. */
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) range_bits(const __grid_constant__ range_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    range_bits(const __grid_constant__ range_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step())
     ((S *)a.dst.ptr)[aci_element_offset(i, a.ndim, a.shape, a.dst.stride)] =
-        a.zero ? (S)0 : ((const S *)a.src.ptr)[aci_element_offset(i, a.ndim, a.shape, a.src.stride)];
+        a.zero ? (S)0
+               : ((const S *)a.src.ptr)[aci_element_offset(i, a.ndim, a.shape, a.src.stride)];
 }
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) range_cast(const __grid_constant__ range_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    range_cast(const __grid_constant__ range_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step())
-    aci_put(a.dst.dtype, a.dst.ptr, aci_element_offset(i, a.ndim, a.shape, a.dst.stride),
-            aci_get<C>(a.src.dtype, a.src.ptr, aci_element_offset(i, a.ndim, a.shape, a.src.stride)));
+    aci_put(
+        a.dst.dtype, a.dst.ptr, aci_element_offset(i, a.ndim, a.shape, a.dst.stride),
+        aci_get<C>(a.src.dtype, a.src.ptr, aci_element_offset(i, a.ndim, a.shape, a.src.stride)));
 }
 
 ac_status aci_cuda_copy_range(ac_frame *f, int ndim, const int64_t *shape, const aci_range *dst,
-                            const aci_range *src, ac_err *e) {
+                              const aci_range *src, ac_err *e) {
   range_args a = {};
   int w = -1;
   a.dst = *dst;
@@ -82,12 +87,13 @@ ac_status aci_cuda_copy_tensor(ac_frame *f, const ac_tensor *y, const ac_tensor 
   return aci_cuda_copy_range(f, y->ndim, y->shape, &dst, &src, e);
 }
 
-ac_status aci_cuda_in_a_run(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block, ac_err *e) {
+ac_status aci_cuda_in_a_run(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block,
+                            ac_err *e) {
   *block = NULL;
   *data = aci_data(t);
   if (aci_is_contiguous(t) || t->numel == 0) return AC_OK;
-  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), AC_MEM_ACTIVATION,
-                        f->stream, block, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype),
+                        AC_MEM_ACTIVATION, f->stream, block, e));
   aci_range dst = {}, src = {};
   *data = dst.ptr = (*block)->ptr;
   src.ptr = aci_data(t);
@@ -101,7 +107,8 @@ ac_status aci_cuda_in_a_run(ac_frame *f, const ac_tensor *t, const void **data, 
   return aci_cuda_copy_range(f, t->ndim, t->shape, &dst, &src, e);
 }
 
-ac_status aci_cuda_aligned(ac_frame *f, const void **p, int64_t n, ac_dtype dt, ac_block **block, ac_err *e) {
+ac_status aci_cuda_aligned(ac_frame *f, const void **p, int64_t n, ac_dtype dt, ac_block **block,
+                           ac_err *e) {
   *block = NULL;
   if ((uintptr_t)*p % 16 == 0) return AC_OK;
   const size_t bytes = (size_t)n * aci_dsize(dt);

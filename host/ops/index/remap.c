@@ -70,59 +70,60 @@ static int64_t find_run(const aci_dim_map *d, int64_t o) {
   return lo;
 }
 
-#define ROWS(T, bits)                                                                                 \
-  AC_ISA_FN(reverse_##bits, (T *restrict y, const T *restrict x, int64_t n), (y, x, n)) {             \
-    for (int64_t i = 0; i < n; i++) y[i] = x[-i];                                                     \
-  }                                                                                                   \
-  AC_ISA_FN(twice_##bits, (T *restrict y, const T *restrict x, int64_t n), (y, x, n)) {               \
-    for (int64_t i = 0; i < n; i++) y[2 * i] = y[2 * i + 1] = x[i];                                   \
-  }                                                                                                   \
-  /* Positions [lo, hi) of a row into y. */                                                           \
-  static void repeat_##bits(const aci_dim_map *d, T *y, const T *x, int64_t lo, int64_t hi) {         \
-    const int64_t k = d->repeat, s = d->stride;                                                       \
-    int64_t i = lo / k, left = (i + 1) * k - lo;                                                      \
-    while (lo < hi && left < k) {                                                                     \
-      *y++ = x[i * s];                                                                                \
-      lo++;                                                                                           \
-      if (--left == 0) i++, left = k;                                                                 \
-    }                                                                                                 \
-    int64_t whole = (hi - lo) / k;                                                                    \
-    if (k == 2 && s == 1) {                                                                           \
-      twice_##bits(y, x + i, whole);                                                                  \
-      y += 2 * whole;                                                                                 \
-    } else {                                                                                          \
-      for (int64_t q = 0; q < whole; q++) {                                                           \
-        const T v = x[(i + q) * s];                                                                   \
-        for (int64_t p = 0; p < k; p++) *y++ = v;                                                     \
-      }                                                                                               \
-    }                                                                                                 \
-    lo += whole * k;                                                                                  \
-    for (; lo < hi; lo++) *y++ = x[(i + whole) * s];                                                  \
-  }                                                                                                   \
-  static void row_##bits(const remap_job *j, const aci_dim_map *d, void *out, const void *in, int64_t lo, \
-                         int64_t hi) {                                                                \
-    T *y = out;                                                                                       \
-    const T *x = in;                                                                                  \
-    if (d->repeat > 0) {                                                                              \
-      repeat_##bits(d, y, x, lo, hi);                                                                 \
-      return;                                                                                         \
-    }                                                                                                 \
-    for (int64_t r = find_run(d, lo); lo < hi; r++) {                                                 \
-      const aci_run *k = &d->run[r];                                                                  \
-      int64_t end = r + 1 < d->n_runs && d->run[r + 1].at < hi ? d->run[r + 1].at : hi, n = end - lo; \
-      const int64_t step = k->step * d->stride;                                                       \
-      if (k->from < 0) {                                                                              \
-        for (int64_t i = 0; i < n; i++) y[i] = j->fill.bits;                                          \
-      } else {                                                                                        \
-        const T *s = x + (k->from + (lo - k->at) * k->step) * d->stride;                              \
-        if (step == 1) memcpy(y, s, (size_t)n * sizeof *y);                                           \
-        else if (step == -1) reverse_##bits(y, s, n);                                                 \
-        else                                                                                          \
-          for (int64_t i = 0; i < n; i++) y[i] = s[i * step];                                         \
-      }                                                                                               \
-      y += n;                                                                                         \
-      lo = end;                                                                                       \
-    }                                                                                                 \
+#define ROWS(T, bits)                                                                         \
+  AC_ISA_FN(reverse_##bits, (T *restrict y, const T *restrict x, int64_t n), (y, x, n)) {     \
+    for (int64_t i = 0; i < n; i++) y[i] = x[-i];                                             \
+  }                                                                                           \
+  AC_ISA_FN(twice_##bits, (T *restrict y, const T *restrict x, int64_t n), (y, x, n)) {       \
+    for (int64_t i = 0; i < n; i++) y[2 * i] = y[2 * i + 1] = x[i];                           \
+  }                                                                                           \
+  /* Positions [lo, hi) of a row into y. */                                                   \
+  static void repeat_##bits(const aci_dim_map *d, T *y, const T *x, int64_t lo, int64_t hi) { \
+    const int64_t k = d->repeat, s = d->stride;                                               \
+    int64_t i = lo / k, left = (i + 1) * k - lo;                                              \
+    while (lo < hi && left < k) {                                                             \
+      *y++ = x[i * s];                                                                        \
+      lo++;                                                                                   \
+      if (--left == 0) i++, left = k;                                                         \
+    }                                                                                         \
+    int64_t whole = (hi - lo) / k;                                                            \
+    if (k == 2 && s == 1) {                                                                   \
+      twice_##bits(y, x + i, whole);                                                          \
+      y += 2 * whole;                                                                         \
+    } else {                                                                                  \
+      for (int64_t q = 0; q < whole; q++) {                                                   \
+        const T v = x[(i + q) * s];                                                           \
+        for (int64_t p = 0; p < k; p++) *y++ = v;                                             \
+      }                                                                                       \
+    }                                                                                         \
+    lo += whole * k;                                                                          \
+    for (; lo < hi; lo++) *y++ = x[(i + whole) * s];                                          \
+  }                                                                                           \
+  static void row_##bits(const remap_job *j, const aci_dim_map *d, void *out, const void *in, \
+                         int64_t lo, int64_t hi) {                                            \
+    T *y = out;                                                                               \
+    const T *x = in;                                                                          \
+    if (d->repeat > 0) {                                                                      \
+      repeat_##bits(d, y, x, lo, hi);                                                         \
+      return;                                                                                 \
+    }                                                                                         \
+    for (int64_t r = find_run(d, lo); lo < hi; r++) {                                         \
+      const aci_run *k = &d->run[r];                                                          \
+      int64_t end = r + 1 < d->n_runs && d->run[r + 1].at < hi ? d->run[r + 1].at : hi,       \
+              n = end - lo;                                                                   \
+      const int64_t step = k->step * d->stride;                                               \
+      if (k->from < 0) {                                                                      \
+        for (int64_t i = 0; i < n; i++) y[i] = j->fill.bits;                                  \
+      } else {                                                                                \
+        const T *s = x + (k->from + (lo - k->at) * k->step) * d->stride;                      \
+        if (step == 1) memcpy(y, s, (size_t)n * sizeof *y);                                   \
+        else if (step == -1) reverse_##bits(y, s, n);                                         \
+        else                                                                                  \
+          for (int64_t i = 0; i < n; i++) y[i] = s[i * step];                                 \
+      }                                                                                       \
+      y += n;                                                                                 \
+      lo = end;                                                                               \
+    }                                                                                         \
   }
 ROWS(uint8_t, u8)
 ROWS(uint16_t, u16)
@@ -178,14 +179,16 @@ static void range(void *arg, int64_t begin, int64_t end) {
     locate(&j->dim[d], &c[d]);
   }
   for (; begin < end; begin++) {
-    int64_t off = 0, lo = seg * j->segment, hi = lo + j->segment < row->n_out ? lo + j->segment : row->n_out;
+    int64_t off = 0, lo = seg * j->segment,
+            hi = lo + j->segment < row->n_out ? lo + j->segment : row->n_out;
     bool fills = false;
     for (int d = 0; d < last; d++) {
       off += c[d].offset;
       fills |= c[d].fills;
     }
     const char *x =
-        j->x != NULL ? j->x + off * (int64_t)j->es : NULL; /* without elements every position is filled */
+        /* without elements every position is filled */
+        j->x != NULL ? j->x + off * (int64_t)j->es : NULL;
     if (fills) fill_row(j, y, hi - lo);
     else if (j->es == 1) row_u8(j, row, y, x, lo, hi);
     else if (j->es == 2) row_u16(j, row, y, x, lo, hi);
@@ -218,8 +221,8 @@ static bool moves_blocks(const aci_dim_map *d) {
   return true;
 }
 
-/* Drops dims of one position and joins a dim with the whole dim after it if x has that layout. Returns the number of
- * remaining dims. */
+/* Drops dims of one position and joins a dim with the whole dim after it if x has that layout.
+ * Returns the number of remaining dims. */
 static int join(aci_remap *m, aci_dim_map *dim) {
   int w = -1;
   for (int d = 0; d < m->ndim; d++) {
@@ -245,7 +248,8 @@ static int join(aci_remap *m, aci_dim_map *dim) {
   return w + 1;
 }
 
-ac_status aci_remap_run(ac_frame *f, ac_tensor *y, const void *x, aci_remap *m, const void *fill, ac_err *e) {
+ac_status aci_remap_run(ac_frame *f, ac_tensor *y, const void *x, aci_remap *m, const void *fill,
+                        ac_err *e) {
   const aci_drivers *driver = f->ctx->drivers[f->device->kind];
   aci_dim_map dim[AC_MAX_DIMS];
   remap_job j = {.es = aci_dsize((ac_dtype)y->dtype), .y = aci_data(y), .x = x, .dim = dim};

@@ -1,5 +1,5 @@
-/* Pieces moved whole on CUDA (remap.h): an element a thread, which finds the run of its position in every dim. flip, roll and pad use
- * it. */
+/* Pieces moved whole on CUDA (remap.h): an element a thread, which finds the run of its position in
+ * every dim. flip, roll and pad use it. */
 #include "ops/index/range.cuh"
 #include "ops/index/remap_plan.h"
 
@@ -15,7 +15,8 @@ struct remap_args {
 };
 
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) remap_kernel(const __grid_constant__ remap_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    remap_kernel(const __grid_constant__ remap_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t r = i, at = 0;
     bool filled = false;
@@ -29,7 +30,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) remap_kernel(const __grid_co
       } else {
         int64_t run = k.n_runs - 1;
         while (run > 0 && k.own[run].at > position) run--;
-        from = k.own[run].from < 0 ? -1 : k.own[run].from + (position - k.own[run].at) * k.own[run].step;
+        from = k.own[run].from < 0 ? -1
+                                   : k.own[run].from + (position - k.own[run].at) * k.own[run].step;
       }
       filled = filled || from < 0;
       at += from * k.stride;
@@ -38,12 +40,13 @@ static __global__ void __launch_bounds__(ACI_BLOCK) remap_kernel(const __grid_co
   }
 }
 
-ac_status aci_cuda_remap(ac_frame *f, const ac_tensor *y, const void *x, const aci_remap *m, const void *fill,
-                         ac_err *e) {
+ac_status aci_cuda_remap(ac_frame *f, const ac_tensor *y, const void *x, const aci_remap *m,
+                         const void *fill, ac_err *e) {
   remap_args a = {};
   for (int d = 0; d < m->ndim; d++)
     if (m->dim[d].repeat <= 0 && m->dim[d].run != m->dim[d].own)
-      return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: so many pieces in one dim", f->device->name);
+      return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: so many pieces in one dim",
+                     f->device->name);
   const size_t size = aci_dsize((ac_dtype)y->dtype);
   a.m = *m;
   a.x = x;

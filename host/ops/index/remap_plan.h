@@ -8,7 +8,8 @@
 extern "C" {
 #endif
 
-/* Positions [at, at of the next run) of the result show positions from, from + step, ... of x. from < 0: the fill value. */
+/* Positions [at, at of the next run) of the result show positions from, from + step, ... of x. from
+ * < 0: the fill value. */
 typedef struct aci_run {
   int64_t at, from, step;
 } aci_run;
@@ -29,8 +30,10 @@ typedef struct aci_remap {
   aci_dim_map dim[AC_MAX_DIMS];
 } aci_remap;
 
-/* The maps of pad and pad_backward, whose arguments 1 and 2 are pad and mode, for x of this shape. */
-ACI_MODULE_API void aci_pad_maps(const ac_frame *f, int ndim, const int64_t *shape, const int64_t *stride, aci_remap *m);
+/* The maps of pad and pad_backward, whose arguments 1 and 2 are pad and mode, for x of this
+ * shape. */
+ACI_MODULE_API void aci_pad_maps(const ac_frame *f, int ndim, const int64_t *shape,
+                                 const int64_t *stride, aci_remap *m);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   if (d < 0 || d >= x->ndim) return AC_FAIL(e, INDEX, "dim %d is out of range", d);
   memcpy(s, x->shape, (size_t)x->ndim * 8);
   if (ARG_I(f, 1) < 0 || __builtin_mul_overflow(s[d], ARG_I(f, 1), &s[d]))
-    return AC_FAIL(e, INVALID, "repeats must be a number of times, got %lld", (long long)ARG_I(f, 1));
+    return AC_FAIL(e, INVALID, "repeats must be a number of times, got %lld",
+                   (long long)ARG_I(f, 1));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, s, e);
 }
 
@@ -69,12 +70,13 @@ static ac_status cpu_positions(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-static ac_tensor *by_tensor(ac_expr *x, ac_tensor *t, ac_tensor *repeats, int dim, const ac_value *size) {
+static ac_tensor *by_tensor(ac_expr *x, ac_tensor *t, ac_tensor *repeats, int dim,
+                            const ac_value *size) {
   char a[128];
   int64_t total = 0;
   if (repeats->dtype != AC_I64 && repeats->dtype != AC_I32) {
-    x->st =
-        AC_FAIL(x->e, DTYPE, "repeats must hold i64 or i32, got %s", ac_dtype_name((ac_dtype)repeats->dtype));
+    x->st = AC_FAIL(x->e, DTYPE, "repeats must hold i64 or i32, got %s",
+                    ac_dtype_name((ac_dtype)repeats->dtype));
     return NULL;
   }
   if (repeats->ndim > 1 || (repeats->numel != 1 && repeats->numel != t->shape[dim])) {
@@ -92,7 +94,8 @@ static ac_tensor *by_tensor(ac_expr *x, ac_tensor *t, ac_tensor *repeats, int di
     const bool meta = repeats != NULL && repeats->device->kind == AC_DEV_META;
     const bool zeros = meta && flags != NULL && flags[ACI_META_ZEROS];
     if (meta && !zeros) {
-      x->st = AC_FAIL(x->e, DEVICE, "repeats on the meta device has no values to add up; give output_size");
+      x->st = AC_FAIL(x->e, DEVICE,
+                      "repeats on the meta device has no values to add up; give output_size");
       return NULL;
     }
     ac_tensor *sum = x_sum(x, repeats, NULL, 0, false, NULL);
@@ -127,15 +130,16 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   }
   out[0] = x_repeat_each(x, t, r.i, d);
   if (a[3].kind == AC_T_INT && out[0] != NULL && out[0]->shape[d] != a[3].i)
-    x->st = AC_FAIL(x->e, INVALID, "output_size is %lld, but %lld positions come out", (long long)a[3].i,
-                    (long long)out[0]->shape[d]);
+    x->st = AC_FAIL(x->e, INVALID, "output_size is %lld, but %lld positions come out",
+                    (long long)a[3].i, (long long)out[0]->shape[d]);
   return 1;
 }
 
-AC_OP(repeat_interleave,
-      .sig = "repeat_interleave(x: tensor, repeats: operand, dim: dim?, output_size: int?) -> tensor",
-      .composed = composed);
-AC_OP(repeat_each, .sig = "repeat_each(x: tensor, repeats: int, dim: int) -> tensor", .shape = shape,
-      .cpu = cpu, .any_device = true, .grad = grad, .hidden = true);
+AC_OP(
+    repeat_interleave,
+    .sig = "repeat_interleave(x: tensor, repeats: operand, dim: dim?, output_size: int?) -> tensor",
+    .composed = composed);
+AC_OP(repeat_each, .sig = "repeat_each(x: tensor, repeats: int, dim: int) -> tensor",
+      .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .hidden = true);
 AC_OP(repeat_positions, .sig = "repeat_positions(repeats: tensor, output_size: int) -> tensor",
       .shape = shape_positions, .cpu = cpu_positions, .nondiff = true, .hidden = true);

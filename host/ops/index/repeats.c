@@ -1,10 +1,11 @@
 /* Sums over repeats, as a sum over dims of a view: see repeats.h. */
 #include "ops/index/repeats.h"
 
-enum { AT_ONCE = 5 }; /* dims split in one pass: with the dims between they stay within AC_MAX_DIMS */
+/* dims split in one pass: with the dims between they stay within AC_MAX_DIMS */
+enum { AT_ONCE = 5 };
 
-ac_tensor *aci_sum_repeats(ac_expr *x, ac_tensor *dy, int ndim, const int64_t *shape, const int64_t *times,
-                           bool blocks) {
+ac_tensor *aci_sum_repeats(ac_expr *x, ac_tensor *dy, int ndim, const int64_t *shape,
+                           const int64_t *times, bool blocks) {
   int64_t left[AC_MAX_DIMS];
   memcpy(left, times, (size_t)ndim * 8);
   for (;;) {

@@ -1,12 +1,13 @@
-/* The kernel of resample.h: for each row of the result the contributing rows of x are blended, then the row is
- * mapped along the last dim. Intermediate results are single rows. */
+/* The kernel of resample.h: for each row of the result the contributing rows of x are blended, then
+ * the row is mapped along the last dim. Intermediate results are single rows. */
 #include "ops/index/resample.h"
 
 #include "device/cpu/isa.h"
 
 aci_taps aci_taps_identity(int64_t n) { return (aci_taps){.n_in = n, .n_out = n}; }
 
-ac_status aci_taps_new(ac_frame *f, int64_t n_in, int64_t n_out, int64_t max, aci_taps *out, ac_err *e) {
+ac_status aci_taps_new(ac_frame *f, int64_t n_in, int64_t n_out, int64_t max, aci_taps *out,
+                       ac_err *e) {
   *out = aci_taps_identity(n_in);
   out->n_out = n_out;
   AC_TRY(ac_block_alloc(f->device, (size_t)(n_out + 1 + 2 * max) * 8, AC_MEM_ACTIVATION, f->stream,
@@ -63,16 +64,20 @@ typedef struct resample_job {
   int64_t scratch_bytes;
 } resample_job;
 
-AC_ISA_FN(scale_f32, (float *restrict y, const float *restrict x, float w, int64_t n), (y, x, w, n)) {
+AC_ISA_FN(scale_f32, (float *restrict y, const float *restrict x, float w, int64_t n),
+          (y, x, w, n)) {
   for (int64_t i = 0; i < n; i++) y[i] = w * x[i];
 }
-AC_ISA_FN(scale_f64, (double *restrict y, const double *restrict x, double w, int64_t n), (y, x, w, n)) {
+AC_ISA_FN(scale_f64, (double *restrict y, const double *restrict x, double w, int64_t n),
+          (y, x, w, n)) {
   for (int64_t i = 0; i < n; i++) y[i] = w * x[i];
 }
-AC_ISA_FN(blend_f32, (float *restrict y, const float *restrict x, float w, int64_t n), (y, x, w, n)) {
+AC_ISA_FN(blend_f32, (float *restrict y, const float *restrict x, float w, int64_t n),
+          (y, x, w, n)) {
   for (int64_t i = 0; i < n; i++) y[i] += w * x[i];
 }
-AC_ISA_FN(blend_f64, (double *restrict y, const double *restrict x, double w, int64_t n), (y, x, w, n)) {
+AC_ISA_FN(blend_f64, (double *restrict y, const double *restrict x, double w, int64_t n),
+          (y, x, w, n)) {
   for (int64_t i = 0; i < n; i++) y[i] += w * x[i];
 }
 
@@ -118,9 +123,11 @@ static void blend(const resample_job *j, bool first, char *y, const char *x, dou
 ALONG(float, f32)
 ALONG(double, f64)
 
-/* Row r of the result before its last dim: the weighted sum of rows of x, columns [lo, lo + n) into y. If a single row with
- * weight 1 needs no conversion, *one (when given) points to it and y stays unwritten. */
-static void gather_rows(const resample_job *j, int64_t r, int64_t lo, int64_t n, char *y, const char **one) {
+/* Row r of the result before its last dim: the weighted sum of rows of x, columns [lo, lo + n) into
+ * y. If a single row with weight 1 needs no conversion, *one (when given) points to it and y stays
+ * unwritten. */
+static void gather_rows(const resample_job *j, int64_t r, int64_t lo, int64_t n, char *y,
+                        const char **one) {
   int64_t position[AC_MAX_DIMS], k[AC_MAX_DIMS];
   bool first = true, none = false;
   for (int d = j->n_outer - 1; d >= 0; d--) {
@@ -212,8 +219,10 @@ static void plan(resample_job *j, int ndim, const aci_taps *taps) {
   }
 }
 
-ac_status aci_resample(ac_frame *f, ac_tensor *y, const ac_tensor *x, const aci_taps *taps, ac_err *e) {
-  resample_job j = {.dt = (ac_dtype)y->dtype, .ct = aci_ctype_of((ac_dtype)y->dtype), .y = aci_data(y)};
+ac_status aci_resample(ac_frame *f, ac_tensor *y, const ac_tensor *x, const aci_taps *taps,
+                       ac_err *e) {
+  resample_job j = {
+      .dt = (ac_dtype)y->dtype, .ct = aci_ctype_of((ac_dtype)y->dtype), .y = aci_data(y)};
   ac_block *copy = NULL, *scratch = NULL;
   const void *data;
   if (y->numel == 0) return AC_OK;

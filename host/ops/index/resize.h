@@ -1,5 +1,5 @@
-/* The weights of interpolate, by dim: the elements of x in position o of the result, with their weights. Written once
- * for interpolate.c and interpolate.cu. */
+/* The weights of interpolate, by dim: the elements of x in position o of the result, with their
+ * weights. Written once for interpolate.c and interpolate.cu. */
 #ifndef ACI_OPS_RESIZE_H
 #define ACI_OPS_RESIZE_H
 #include <math.h>
@@ -9,7 +9,13 @@
 #include "base/hostdev.h"
 
 enum aci_resize_mode { /* as in the signature of interpolate */
-  ACI_NEAREST, ACI_NEAREST_EXACT, ACI_LINEAR, ACI_BILINEAR, ACI_BICUBIC, ACI_TRILINEAR, ACI_AREA
+                       ACI_NEAREST,
+                       ACI_NEAREST_EXACT,
+                       ACI_LINEAR,
+                       ACI_BILINEAR,
+                       ACI_BICUBIC,
+                       ACI_TRILINEAR,
+                       ACI_AREA
 };
 
 typedef struct aci_resize {
@@ -17,25 +23,28 @@ typedef struct aci_resize {
   bool corners;
   int64_t n, n_out;
   double scale;
-  float step; /* of the nearest modes: single precision, as PyTorch, since at exact edges the rounding decides */
+  /* of the nearest modes: single precision, as PyTorch, since at exact edges the rounding
+   * decides */
+  float step;
 } aci_resize;
 
 /* factor: the given scale, 0 to use the sizes. */
-static inline aci_resize aci_resize_of(int64_t mode, bool corners, int64_t n, int64_t n_out, double factor) {
+static inline aci_resize aci_resize_of(int64_t mode, bool corners, int64_t n, int64_t n_out,
+                                       double factor) {
   aci_resize r;
   r.mode = (int)mode;
   r.corners = corners;
   r.n = n;
   r.n_out = n_out;
-  r.scale = corners                          ? (n_out > 1 ? (double)(n - 1) / (double)(n_out - 1) : 0)
+  r.scale = corners ? (n_out > 1 ? (double)(n - 1) / (double)(n_out - 1) : 0)
             : factor > 0 && mode != ACI_AREA ? 1 / factor
                                              : (double)n / (double)n_out;
   r.step = factor > 0 ? (float)(1 / factor) : (float)n / (float)n_out;
   return r;
 }
 
-/* Elements first, first + 1, ... of x, clamped to it. w has at most 4 weights. If more elements count, each weighs 1 /
- * count. */
+/* Elements first, first + 1, ... of x, clamped to it. w has at most 4 weights. If more elements
+ * count, each weighs 1 / count. */
 typedef struct aci_resize_taps {
   int64_t first, count;
   double w[4];
@@ -43,7 +52,8 @@ typedef struct aci_resize_taps {
 
 AC_HOSTDEV static inline int64_t aci_resize_nearest(const aci_resize *r, int64_t o) {
   if (r->n == r->n_out && r->mode == ACI_NEAREST) return o;
-  const int64_t i = (int64_t)floorf(((float)o + (r->mode == ACI_NEAREST_EXACT ? 0.5f : 0.0f)) * r->step);
+  const int64_t i =
+      (int64_t)floorf(((float)o + (r->mode == ACI_NEAREST_EXACT ? 0.5f : 0.0f)) * r->step);
   return i < r->n - 1 ? i : r->n - 1;
 }
 
@@ -58,15 +68,16 @@ AC_HOSTDEV static inline aci_resize_taps aci_resize_at(const aci_resize *r, int6
     t.first = o * r->n / r->n_out;
     t.count = ((o + 1) * r->n + r->n_out - 1) / r->n_out - t.first;
     for (int i = 0; i < 4; i++) t.w[i] = 1 / (double)t.count;
-  } else if (r->mode == ACI_BICUBIC) { /* the cubic convolution kernel with a = -0.75 at 4 distances */
+  } else if (r->mode ==
+             ACI_BICUBIC) { /* the cubic convolution kernel with a = -0.75 at 4 distances */
     const double a = -0.75, low = floor(at);
     at -= low;
     t.first = (int64_t)low - 1;
     t.count = 4;
     for (int i = 0; i < 4; i++) {
       const double x = i == 0 ? at + 1 : i == 1 ? at : i == 2 ? 1 - at : 2 - at;
-      t.w[i] =
-          i == 1 || i == 2 ? ((a + 2) * x - (a + 3)) * x * x + 1 : ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+      t.w[i] = i == 1 || i == 2 ? ((a + 2) * x - (a + 3)) * x * x + 1
+                                : ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
     }
   } else {
     if (r->n == r->n_out) at = (double)o; /* whatever the factor */
@@ -78,7 +89,8 @@ AC_HOSTDEV static inline aci_resize_taps aci_resize_at(const aci_resize *r, int6
   }
   return t;
 }
-AC_HOSTDEV static inline int64_t aci_resize_position(const aci_resize *r, const aci_resize_taps *t, int64_t i) {
+AC_HOSTDEV static inline int64_t aci_resize_position(const aci_resize *r, const aci_resize_taps *t,
+                                                     int64_t i) {
   const int64_t c = t->first + i;
   return c < 0 ? 0 : c < r->n ? c : r->n - 1;
 }

@@ -10,12 +10,14 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   uint32_t mask;
   if (dims->kind == AC_T_NONE) {
     if (shifts->n != 1)
-      return AC_FAIL(e, INVALID,
-                     "%d shifts without dims; without dims the tensor counts as one row, which has one shift",
-                     shifts->n);
+      return AC_FAIL(
+          e, INVALID,
+          "%d shifts without dims; without dims the tensor counts as one row, which has one shift",
+          shifts->n);
   } else {
     AC_TRY(ac_frame_dims(f, 2, ARG_T(f, 0)->ndim, &mask, e));
-    if (shifts->n != dims->n) return AC_FAIL(e, INVALID, "%d shifts for %d dims", shifts->n, dims->n);
+    if (shifts->n != dims->n)
+      return AC_FAIL(e, INVALID, "%d shifts for %d dims", shifts->n, dims->n);
   }
   return aci_shape_like0(f, e);
 }
@@ -56,11 +58,13 @@ static void grad(ac_grad *g) {
   const ac_value *shifts = &g->args[1], *dims = &g->args[2];
   const bool row = dims->kind == AC_T_NONE;
   for (int i = 0; i < shifts->n && i < AC_MAX_DIMS; i++) {
-    int64_t n = row ? dy->numel : dy->ndim > 0 ? dy->shape[aci_wrap_dim(dims->ints[i], dy->ndim)] : 1;
+    int64_t n = row            ? dy->numel
+                : dy->ndim > 0 ? dy->shape[aci_wrap_dim(dims->ints[i], dy->ndim)]
+                               : 1;
     back[i] = n > 0 ? -(shifts->ints[i] % n) : 0;
   }
   ac_grad_set(g, 0, x_roll(&g->x, g->dout[0], back, shifts->n, row ? NULL : dims->ints, dims->n));
 }
 
-AC_OP(roll, .sig = "roll(x: tensor, shifts: ints, dims: dims?) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
-      .grad = grad);
+AC_OP(roll, .sig = "roll(x: tensor, shifts: ints, dims: dims?) -> tensor", .shape = shape,
+      .cpu = cpu, .any_device = true, .grad = grad);

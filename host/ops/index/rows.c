@@ -1,4 +1,5 @@
-/* Rows picked and added by index: the kernels of embedding, index_select and their gradients. See index.h. */
+/* Rows picked and added by index: the kernels of embedding, index_select and their gradients. See
+ * index.h. */
 #include <stdio.h>
 
 #include "device/cpu/isa.h"
@@ -20,18 +21,22 @@ ac_status aci_rows_source_shape(ac_frame *f, ac_err *e) {
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   AC_TRY(aci_index_dtype(f, 2, e));
   if (src->dtype != x->dtype)
-    return AC_FAIL(e, DTYPE, "source is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype), ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "source is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype),
+                   ac_dtype_name((ac_dtype)x->dtype));
   bool ok = index->ndim <= 1 && src->ndim == x->ndim && x->ndim > 0;
-  for (int i = 0; ok && i < x->ndim; i++) ok = src->shape[i] == (i == d ? index->numel : x->shape[i]);
+  for (int i = 0; ok && i < x->ndim; i++)
+    ok = src->shape[i] == (i == d ? index->numel : x->shape[i]);
   if (!ok)
-    return AC_FAIL(e, SHAPE, "a source of shape %s does not fit %s with %lld positions along dim %lld",
-                   aci_shape_str(src->ndim, src->shape, a, sizeof a), aci_shape_str(x->ndim, x->shape, b, sizeof b),
-                   (long long)index->numel, (long long)ac_frame_show(f, d));
+    return AC_FAIL(e, SHAPE,
+                   "a source of shape %s does not fit %s with %lld positions along dim %lld",
+                   aci_shape_str(src->ndim, src->shape, a, sizeof a),
+                   aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)index->numel,
+                   (long long)ac_frame_show(f, d));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 
-ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what, const int64_t **values,
-                           ac_block **block, ac_err *e) {
+ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what,
+                           const int64_t **values, ac_block **block, ac_err *e) {
   const ac_tensor *t = ARG_T(f, arg);
   *block = NULL;
   *values = NULL;
@@ -61,7 +66,8 @@ ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what
   for (int k = 0; k < f->n_args; k++)
     if (strcmp(aci_op_sig(f->op)->param[k].name, "dim") == 0)
       snprintf(along, sizeof along, " along dim %lld", (long long)ac_frame_show(f, ARG_I(f, k)));
-  return AC_FAIL(e, INDEX, "%s holds %lld at %s, but there are only %lld %s%s (values count from 0)",
+  return AC_FAIL(e, INDEX,
+                 "%s holds %lld at %s, but there are only %lld %s%s (values count from 0)",
                  aci_op_sig(f->op)->param[arg].name, (long long)value,
                  aci_shape_str(t->ndim, idx, pos, sizeof pos), (long long)bound, what, along);
 }
@@ -78,12 +84,13 @@ static void take_range(void *arg, int64_t begin, int64_t end) {
   const take_job *j = arg;
   for (int64_t r = begin; r < end; r++) {
     int64_t o = r / j->n, i = r % j->n;
-    memcpy(j->out + r * j->row_bytes, j->x + (o * j->n_src + j->ids[i]) * j->row_bytes, (size_t)j->row_bytes);
+    memcpy(j->out + r * j->row_bytes, j->x + (o * j->n_src + j->ids[i]) * j->row_bytes,
+           (size_t)j->row_bytes);
   }
 }
 
-void aci_rows_take(ac_team *team, void *out, const void *x, const int64_t *ids, int64_t outer, int64_t n,
-                   int64_t n_src, int64_t row_bytes) {
+void aci_rows_take(ac_team *team, void *out, const void *x, const int64_t *ids, int64_t outer,
+                   int64_t n, int64_t n_src, int64_t row_bytes) {
   take_job j = {out, x, ids, n, n_src, row_bytes};
   int64_t rows = outer * n, grain = 1 + 65536 / (row_bytes + 16);
   if (rows == 0 || row_bytes == 0) return;
@@ -164,7 +171,8 @@ static void add_row(const add_job *j, int64_t o, int64_t r, int64_t c0, int64_t 
 static void add_range(void *arg, int64_t begin, int64_t end) {
   const add_job *j = arg;
   for (int64_t t = begin; t < end; t++) {
-    int64_t ct = t % j->col_tasks, rt = t / j->col_tasks % j->row_tasks, o = t / j->col_tasks / j->row_tasks;
+    int64_t ct = t % j->col_tasks, rt = t / j->col_tasks % j->row_tasks,
+            o = t / j->col_tasks / j->row_tasks;
     int64_t c0 = ct * COLS, m = j->row - c0 < COLS ? j->row - c0 : COLS;
     int64_t r0 = rt * j->rows_per_task,
             r1 = r0 + j->rows_per_task < j->n_dst ? r0 + j->rows_per_task : j->n_dst;
@@ -173,12 +181,13 @@ static void add_range(void *arg, int64_t begin, int64_t end) {
 }
 
 ac_status aci_rows_add(ac_frame *f, ac_dtype dt, void *out, const void *base, const void *src,
-                       const int64_t *ids, int64_t outer, int64_t n, int64_t n_dst, int64_t row, double scale,
-                       int64_t skip, ac_err *e) {
+                       const int64_t *ids, int64_t outer, int64_t n, int64_t n_dst, int64_t row,
+                       double scale, int64_t skip, ac_err *e) {
   ac_block *block;
   if (outer * n_dst * row == 0) return AC_OK;
   if (n >= INT32_MAX || n_dst >= INT32_MAX) return AC_FAIL(e, UNSUPPORTED, "more than 2^31 rows");
-  AC_TRY(ac_block_alloc(f->device, (size_t)(n_dst + 1 + n) * 4, AC_MEM_ACTIVATION, f->stream, &block, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(n_dst + 1 + n) * 4, AC_MEM_ACTIVATION, f->stream,
+                        &block, e));
   int32_t *first = ac_block_ptr(block), *order = first + n_dst + 1; /* a counting sort, stable */
   memset(first, 0, (size_t)(n_dst + 1) * 4);
   for (int64_t i = 0; i < n; i++)
@@ -186,7 +195,8 @@ ac_status aci_rows_add(ac_frame *f, ac_dtype dt, void *out, const void *base, co
   for (int64_t r = 0; r < n_dst; r++) first[r + 1] += first[r];
   for (int64_t i = 0; i < n; i++)
     if (ids[i] != skip) order[first[ids[i]]++] = (int32_t)i;
-  for (int64_t r = n_dst; r > 0; r--) first[r] = first[r - 1]; /* filling moved every start to its end */
+  /* filling moved every start to its end */
+  for (int64_t r = n_dst; r > 0; r--) first[r] = first[r - 1];
   first[0] = 0;
   add_job j = {.dt = dt,
                .ct = aci_ctype_of(dt),

@@ -1,7 +1,8 @@
 /* Whole rows by their numbers on CUDA: embedding, index_select, their backwards, and index_add.
  *
- * Adding rows: ids are sorted with their positions (order.cuh), so that equal ids are adjacent in their original order.
- * Then one thread a column walks each run. Additions follow the order of the ids, independent of the scheduler. */
+ * Adding rows: ids are sorted with their positions (order.cuh), so that equal ids are adjacent in
+ * their original order. Then one thread a column walks each run. Additions follow the order of the
+ * ids, independent of the scheduler. */
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
 
@@ -17,8 +18,9 @@ struct take_args {
 };
 } // namespace
 ACI_DEVICE int64_t id_at(const take_args &a, int64_t j) {
-  return aci_get<int64_t>(a.ids_dt, a.ids,
-                          a.ids_ndim == 0 ? j : aci_element_offset(j, a.ids_ndim, a.ids_shape, a.ids_stride));
+  return aci_get<int64_t>(
+      a.ids_dt, a.ids,
+      a.ids_ndim == 0 ? j : aci_element_offset(j, a.ids_ndim, a.ids_shape, a.ids_stride));
 }
 
 template <class S>
@@ -106,8 +108,8 @@ static ac_status add(ac_frame *f, take_args ids, const ac_tensor *src, int64_t o
   ac_block *run = NULL;
   if (ids.n == 0 || outer * row == 0 || n_dst == 0) return AC_OK;
   AC_TRY(aci_order_open(f, 1, ids.n, aci_order_bits(n_dst + 1), &a.o, e));
-  ac_status st =
-      aci_launch(f, "rows (keys)", make_keys, aci_blocks(f->device, ids.n), e, ids, n_dst, skip, a.o);
+  ac_status st = aci_launch(f, "rows (keys)", make_keys, aci_blocks(f->device, ids.n), e, ids,
+                            n_dst, skip, a.o);
   if (st == AC_OK) st = aci_order_sort(f, &a.o, e);
   a.outer = outer;
   a.n_dst = n_dst;

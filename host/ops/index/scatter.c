@@ -12,7 +12,8 @@
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   AC_TRY(aci_scatter_check(f, e));
-  if (f->args[3].kind == AC_T_SCALAR) AC_TRY(aci_fill_check(f->args[3].scalar, (ac_dtype)x->dtype, e));
+  if (f->args[3].kind == AC_T_SCALAR)
+    AC_TRY(aci_fill_check(f->args[3].scalar, (ac_dtype)x->dtype, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 
@@ -23,7 +24,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const bool one = f->args[3].kind == AC_T_SCALAR;
   if (one) aci_scalar_bytes(f->args[3].scalar, (ac_dtype)x->dtype, number);
   if (!f->inplace) aci_copy_into(f->team, y, x);
-  return aci_scatter(f, y, one ? NULL : ARG_T(f, 3), number, aci_wrap_dim(ARG_I(f, 1), x->ndim), 2, e);
+  return aci_scatter(f, y, one ? NULL : ARG_T(f, 3), number, aci_wrap_dim(ARG_I(f, 1), x->ndim), 2,
+                     e);
 }
 
 static void grad(ac_grad *g) {
@@ -37,7 +39,8 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 3, aci_scatter_source_grad(g, d));
 }
 
-/* scatter_last: true if no later element of index along dim has the same value. n: extent that index addresses. */
+/* scatter_last: true if no later element of index along dim has the same value. n: extent that
+ * index addresses. */
 static ac_status shape_last(ac_frame *f, ac_err *e) {
   const ac_tensor *index = ARG_T(f, 0);
   AC_TRY(aci_index_dtype(f, 0, e));
@@ -73,7 +76,7 @@ static ac_status cpu_last(ac_frame *f, ac_err *e) {
   return st;
 }
 
-AC_OP(scatter, .sig = "scatter(x: tensor, dim: dim, index: tensor, src: operand) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);
-AC_OP(scatter_last, .sig = "scatter_last(index: tensor, dim: int, n: int) -> tensor", .shape = shape_last,
-      .cpu = cpu_last, .nondiff = true, .hidden = true);
+AC_OP(scatter, .sig = "scatter(x: tensor, dim: dim, index: tensor, src: operand) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);
+AC_OP(scatter_last, .sig = "scatter_last(index: tensor, dim: int, n: int) -> tensor",
+      .shape = shape_last, .cpu = cpu_last, .nondiff = true, .hidden = true);

@@ -22,7 +22,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     ac_block_free(block);
   } else {
     aci_range dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},
-            src = {.ptr = aci_data(x), .dtype = (ac_dtype)x->dtype};
+              src = {.ptr = aci_data(x), .dtype = (ac_dtype)x->dtype};
     memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
     memcpy(src.stride, x->stride, (size_t)x->ndim * 8);
     aci_range_copy_cpu(f->team, x->ndim, x->shape, &dst, &src);
@@ -32,7 +32,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) {
   ac_grad_set(g, 0, g->dout[0]);
-  if (ac_grad_needs(g, 3)) ac_grad_set(g, 3, aci_scatter_source_grad(g, x_gather(&g->x, g->dout[0], ARG_I(g, 1), ARG_T(g, 2))));
+  if (ac_grad_needs(g, 3))
+    ac_grad_set(g, 3,
+                aci_scatter_source_grad(g, x_gather(&g->x, g->dout[0], ARG_I(g, 1), ARG_T(g, 2))));
 }
 
 AC_OP(scatter_add, .sig = "scatter_add(x: tensor, dim: dim, index: tensor, src: tensor) -> tensor",

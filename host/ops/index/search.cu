@@ -1,5 +1,5 @@
-/* Positions in ascending sequences on CUDA: searchsorted and bucketize, and the positions that repeats give (repeat_interleave). NaN is
- * larger than every number. */
+/* Positions in ascending sequences on CUDA: searchsorted and bucketize, and the positions that
+ * repeats give (repeat_interleave). NaN is larger than every number. */
 #include "ops/cuda/scan.cuh"
 
 namespace {
@@ -8,7 +8,8 @@ struct search_args {
   ac_dtype seq_dt, values_dt;
   int seq_ndim, ndim; /* rows of sequences: dims before the last */
   int64_t seq_shape[AC_MAX_DIMS], seq_stride[AC_MAX_DIMS], shape[AC_MAX_DIMS], stride[AC_MAX_DIMS];
-  int64_t n, n_seq, step, width; /* of values. Of a sequence and between its elements. Of a row of values */
+  /* of values. Of a sequence and between its elements. Of a row of values */
+  int64_t n, n_seq, step, width;
   double number;
   int64_t whole;
   bool right;
@@ -24,12 +25,16 @@ ACI_DEVICE void number_of(const search_args &a, float *v) { *v = (float)a.number
 ACI_DEVICE void number_of(const search_args &a, int64_t *v) { *v = a.whole; }
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) search_kernel(const __grid_constant__ search_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    search_kernel(const __grid_constant__ search_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     C v;
     if (a.values == NULL) number_of(a, &v);
-    else v = aci_get<C>(a.values_dt, a.values, a.ndim > 0 ? aci_element_offset(i, a.ndim, a.shape, a.stride) : 0);
-    const int64_t base = a.seq_ndim > 0 ? aci_element_offset(i / a.width, a.seq_ndim, a.seq_shape, a.seq_stride) : 0;
+    else
+      v = aci_get<C>(a.values_dt, a.values,
+                     a.ndim > 0 ? aci_element_offset(i, a.ndim, a.shape, a.stride) : 0);
+    const int64_t base =
+        a.seq_ndim > 0 ? aci_element_offset(i / a.width, a.seq_ndim, a.seq_shape, a.seq_stride) : 0;
     int64_t lo = 0, hi = a.n_seq;
     while (lo < hi) {
       const int64_t mid = (lo + hi) / 2;
@@ -94,14 +99,16 @@ struct repeat_args {
   int *fault;
 };
 } // namespace
-static __global__ void __launch_bounds__(ACI_BLOCK) load_repeats(const __grid_constant__ repeat_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    load_repeats(const __grid_constant__ repeat_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     const int64_t k = aci_get<int64_t>(a.dt, a.x, i * a.step);
     if (k < 0) *a.fault = ACI_FAULT_INDEX;
     a.sum[i] = k < 0 ? 0 : k;
   }
 }
-static __global__ void __launch_bounds__(ACI_BLOCK) put_repeats(const __grid_constant__ repeat_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    put_repeats(const __grid_constant__ repeat_args a) {
   if (aci_first() == 0 && a.sum[a.n] != a.m) *a.fault = ACI_FAULT_INDEX;
   for (int64_t j = aci_first(); j < a.m; j += aci_step()) {
     int64_t lo = 0, hi = a.n; /* the last position whose sum is not above j */
@@ -130,9 +137,10 @@ static ac_status repeat_positions(ac_frame *f, ac_err *e) {
   a.sum = (int64_t *)block->ptr;
   ac_status st = aci_launch(f, "repeats", load_repeats, aci_blocks(f->device, a.n), e, a);
   if (st == AC_OK)
-    st = aci_launch(f, "repeats (scan)", aci_scan_lists<int64_t>, 1u, e, a.sum, (int64_t)1, a.n, a.n + 1,
-                    true);
-  if (st == AC_OK) st = aci_launch(f, "repeats (put)", put_repeats, aci_blocks(f->device, a.m), e, a);
+    st = aci_launch(f, "repeats (scan)", aci_scan_lists<int64_t>, 1u, e, a.sum, (int64_t)1, a.n,
+                    a.n + 1, true);
+  if (st == AC_OK)
+    st = aci_launch(f, "repeats (put)", put_repeats, aci_blocks(f->device, a.m), e, a);
   ac_block_free(block);
   return st;
 }

@@ -9,5 +9,7 @@
 static ac_status shape(ac_frame *f, ac_err *e) { return aci_search_shape(f, 0, 1, e); }
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_search_run(f, 0, 1, ARG_B(f, 2), e); }
 
-AC_OP(searchsorted, .sig = "searchsorted(sorted_sequence: tensor, values: operand, right: bool = false) -> tensor",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(
+    searchsorted,
+    .sig = "searchsorted(sorted_sequence: tensor, values: operand, right: bool = false) -> tensor",
+    .shape = shape, .cpu = cpu, .nondiff = true);

@@ -32,4 +32,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_slice_backward(&g->x, &dy, 1, s, nd, d, &start, 1));
 }
 
-AC_OP(select, .sig = "select(x: tensor, dim: dim, index: pos) -> view(x)", .shape = shape, .grad = grad);
+AC_OP(select, .sig = "select(x: tensor, dim: dim, index: pos) -> view(x)", .shape = shape,
+      .grad = grad);

@@ -46,8 +46,10 @@ static void grad(ac_grad *g) {
   int d = (int)ARG_I(g, 2);
   for (int i = 0; i < g->args[0].n; i++)
     if (ac_grad_needs_at(g, 0, i))
-      ac_grad_set_at(g, 0, i, x_narrow(&g->x, g->dout[0], d, g->args[3].ints[i], ac_grad_shape(g, 0, i)[d]));
+      ac_grad_set_at(g, 0, i,
+                     x_narrow(&g->x, g->dout[0], d, g->args[3].ints[i], ac_grad_shape(g, 0, i)[d]));
 }
 
-AC_OP(slice_backward, .sig = "slice_backward(dys: tensors, shape: shape, dim: int, starts: ints) -> tensor",
+AC_OP(slice_backward,
+      .sig = "slice_backward(dys: tensors, shape: shape, dim: int, starts: ints) -> tensor",
       .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .hidden = true);

@@ -21,7 +21,9 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(slice_scatter,
-      .sig = "slice_scatter(x: tensor, src: tensor, dim: dim = 0, start: pos = 0, stop: pos?, step: int = 1) "
-             "-> tensor",
-      .composed = composed);
+AC_OP(
+    slice_scatter,
+    .sig =
+        "slice_scatter(x: tensor, src: tensor, dim: dim = 0, start: pos = 0, stop: pos?, step: int = 1) "
+        "-> tensor",
+    .composed = composed);

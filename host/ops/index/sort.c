@@ -18,7 +18,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  return aci_sort_lines(f, x, aci_wrap_dim(ARG_I(f, 1), x->ndim), ARG_B(f, 2), f->out[0], f->out[1], e);
+  return aci_sort_lines(f, x, aci_wrap_dim(ARG_I(f, 1), x->ndim), ARG_B(f, 2), f->out[0], f->out[1],
+                        e);
 }
 
 static void grad(ac_grad *g) { aci_sort_keys_grad(g, 1); }

@@ -1,4 +1,5 @@
-/* sort, argsort, topk and median on CUDA: lines in order (order.cuh), of which each op takes its part. */
+/* sort, argsort, topk and median on CUDA: lines in order (order.cuh), of which each op takes its
+ * part. */
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
 
@@ -13,9 +14,11 @@ struct line_args {
 } // namespace
 
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) take_first(const __grid_constant__ line_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    take_first(const __grid_constant__ line_args a) {
   for (int64_t i = aci_first(); i < a.o.lines * a.best; i += aci_step()) {
-    const int64_t own = i / a.best, k = i % a.best, line = a.first + own, at = a.o.at[own * a.o.n + k];
+    const int64_t own = i / a.best, k = i % a.best, line = a.first + own,
+                  at = a.o.at[own * a.o.n + k];
     const int64_t to = line / a.inner * a.best * a.inner + line % a.inner + k * a.inner;
     if (a.values != NULL) {
       const int64_t base = aci_element_offset(line, a.p.n_keep, a.p.keep_shape, a.p.keep_stride);
@@ -26,7 +29,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) take_first(const __grid_cons
 }
 /* The middle one, the lower of two. The first NaN when there is one. */
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) take_middle(const __grid_constant__ line_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    take_middle(const __grid_constant__ line_args a) {
   const uint64_t nan = aci_order_nan(a.p.dt);
   for (int64_t i = aci_first(); i < a.o.lines; i += aci_step()) {
     int64_t k = (a.o.n - 1) / 2;
@@ -51,7 +55,8 @@ static ac_status run(ac_frame *f, line_args a, bool descending, bool middle, ac_
   const int64_t group = aci_order_group(a.p.n_reduced);
   for (a.first = 0; a.first < a.p.n_out; a.first += group) {
     const int64_t lines = a.p.n_out - a.first < group ? a.p.n_out - a.first : group;
-    AC_TRY(aci_order_lines(f, &a.p, a.first, lines, middle ? a.p.n_reduced : a.best, descending, &a.o, e));
+    AC_TRY(aci_order_lines(f, &a.p, a.first, lines, middle ? a.p.n_reduced : a.best, descending,
+                           &a.o, e));
     const unsigned blocks = aci_blocks(f->device, middle ? lines : lines * a.best);
     const char *name = "sort (values)";
     ac_status st;
@@ -60,13 +65,16 @@ static ac_status run(ac_frame *f, line_args a, bool descending, bool middle, ac_
         st = aci_launch(f, name, middle ? take_middle<uint8_t> : take_first<uint8_t>, blocks, e, a);
         break;
       case 2:
-        st = aci_launch(f, name, middle ? take_middle<uint16_t> : take_first<uint16_t>, blocks, e, a);
+        st = aci_launch(f, name, middle ? take_middle<uint16_t> : take_first<uint16_t>, blocks, e,
+                        a);
         break;
       case 4:
-        st = aci_launch(f, name, middle ? take_middle<uint32_t> : take_first<uint32_t>, blocks, e, a);
+        st = aci_launch(f, name, middle ? take_middle<uint32_t> : take_first<uint32_t>, blocks, e,
+                        a);
         break;
       default:
-        st = aci_launch(f, name, middle ? take_middle<uint64_t> : take_first<uint64_t>, blocks, e, a);
+        st = aci_launch(f, name, middle ? take_middle<uint64_t> : take_first<uint64_t>, blocks, e,
+                        a);
         break;
     }
     aci_order_close(&a.o);
@@ -75,8 +83,8 @@ static ac_status run(ac_frame *f, line_args a, bool descending, bool middle, ac_
   return AC_OK;
 }
 
-static ac_status along(ac_frame *f, int64_t dim, bool descending, int64_t best, const ac_tensor *values,
-                       const ac_tensor *indices, ac_err *e) {
+static ac_status along(ac_frame *f, int64_t dim, bool descending, int64_t best,
+                       const ac_tensor *values, const ac_tensor *indices, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
   const int d = (int)(dim < 0 ? dim + (x->ndim > 0 ? x->ndim : 1) : dim);
   line_args a = {};
@@ -105,7 +113,8 @@ static ac_status median(ac_frame *f, ac_err *e) {
   ac_block *run_of_all = NULL;
   const void *data = NULL;
   if (f->out[0]->numel == 0) return AC_OK;
-  aci_reduce_plan_make(&a.p, x, aci_reduce_mask(&f->args[1], x->ndim), aci_ctype_of((ac_dtype)x->dtype));
+  aci_reduce_plan_make(&a.p, x, aci_reduce_mask(&f->args[1], x->ndim),
+                       aci_ctype_of((ac_dtype)x->dtype));
   if (a.p.n_red > 1) { /* all dims: one line */
     AC_TRY(aci_cuda_in_a_run(f, x, &data, &run_of_all, e));
     a.p.ptr = (const char *)data;

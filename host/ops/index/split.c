@@ -38,8 +38,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   if (n == -1) return AC_FAIL(e, INVALID, "more than %d pieces; use narrow", AC_MAX_RESULTS);
   if (n < 0)
     return AC_FAIL(e, SHAPE, "pieces of %s do not cut dim %lld of %s, which has %lld positions",
-                   aci_shape_str(f->args[1].n, f->args[1].ints, a, sizeof a), (long long)ac_frame_show(f, d),
-                   aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)x->shape[d]);
+                   aci_shape_str(f->args[1].n, f->args[1].ints, a, sizeof a),
+                   (long long)ac_frame_show(f, d), aci_shape_str(x->ndim, x->shape, b, sizeof b),
+                   (long long)x->shape[d]);
   return aci_split_views(f, d, n, size, e);
 }
 

@@ -32,11 +32,13 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     x->st = AC_FAIL(x->e, SHAPE,
                     "x of shape %s and indices of shape %s do not broadcast; they need the same "
                     "rank, and equal extents or 1 except along dim",
-                    aci_shape_str(t->ndim, t->shape, p, sizeof p), aci_shape_str(at->ndim, at->shape, q, sizeof q));
+                    aci_shape_str(t->ndim, t->shape, p, sizeof p),
+                    aci_shape_str(at->ndim, at->shape, q, sizeof q));
     return 0;
   }
   out[0] = x_gather(x, x_expand(x, t, s, t->ndim), d, x_expand(x, at, si, t->ndim));
   return 1;
 }
 
-AC_OP(take_along_dim, .sig = "take_along_dim(x: tensor, indices: tensor, dim: dim?) -> tensor", .composed = composed);
+AC_OP(take_along_dim, .sig = "take_along_dim(x: tensor, indices: tensor, dim: dim?) -> tensor",
+      .composed = composed);

@@ -8,7 +8,8 @@
 #include "ops/index/repeats.h"
 
 /* x's shape and the repeats, both with n dims. */
-static int align(int ndim, const int64_t *x_shape, const ac_value *repeats, int64_t *shape, int64_t *times) {
+static int align(int ndim, const int64_t *x_shape, const ac_value *repeats, int64_t *shape,
+                 int64_t *times) {
   const int n = repeats->n > ndim ? repeats->n : ndim;
   for (int d = 0; d < n; d++) {
     shape[d] = d < n - ndim ? 1 : x_shape[d - (n - ndim)];
@@ -21,10 +22,12 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   int64_t s[AC_MAX_DIMS], times[AC_MAX_DIMS];
   char a[128], b[128];
-  if (f->args[1].n > AC_MAX_DIMS) return AC_FAIL(e, SHAPE, "a tensor has at most %d dims", AC_MAX_DIMS);
+  if (f->args[1].n > AC_MAX_DIMS)
+    return AC_FAIL(e, SHAPE, "a tensor has at most %d dims", AC_MAX_DIMS);
   const int n = align(x->ndim, x->shape, &f->args[1], s, times);
   bool ok = true;
-  for (int d = 0; d < n; d++) ok = ok && times[d] >= 0 && !__builtin_mul_overflow(s[d], times[d], &s[d]);
+  for (int d = 0; d < n; d++)
+    ok = ok && times[d] >= 0 && !__builtin_mul_overflow(s[d], times[d], &s[d]);
   if (!ok)
     return AC_FAIL(e, INVALID, "repeats %s cannot be taken of a tensor of shape %s",
                    aci_shape_str(f->args[1].n, f->args[1].ints, a, sizeof a),
@@ -41,8 +44,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   if (f->out[0]->numel == 0) return AC_OK;
   for (int d = 0; d < n; d++)
     if (s[d] > 1 && times[d] > 1) many += times[d];
-  AC_TRY(ac_block_alloc(f->device, (size_t)(many + 1) * sizeof(aci_run), AC_MEM_ACTIVATION, f->stream, &block,
-                        e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(many + 1) * sizeof(aci_run), AC_MEM_ACTIVATION,
+                        f->stream, &block, e));
   aci_run *run = ac_block_ptr(block);
   aci_remap_init(&m, x->ndim, x->shape, x->stride, n - x->ndim);
   for (int d = 0; d < n; d++) {
@@ -63,9 +66,11 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) {
   int64_t s[AC_MAX_DIMS], times[AC_MAX_DIMS];
-  const int nd = ac_grad_ndim(g, 0, 0), n = align(nd, ac_grad_shape(g, 0, 0), &g->args[1], s, times);
+  const int nd = ac_grad_ndim(g, 0, 0),
+            n = align(nd, ac_grad_shape(g, 0, 0), &g->args[1], s, times);
   ac_tensor *d = aci_sum_repeats(&g->x, g->dout[0], n, s, times, true);
   ac_grad_set(g, 0, n > nd ? x_reshape(&g->x, d, ac_grad_shape(g, 0, 0), nd) : d);
 }
 
-AC_OP(tile, .sig = "tile(x: tensor, repeats: ints) -> tensor", .shape = shape, .cpu = cpu, .grad = grad);
+AC_OP(tile, .sig = "tile(x: tensor, repeats: ints) -> tensor", .shape = shape, .cpu = cpu,
+      .grad = grad);

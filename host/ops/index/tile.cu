@@ -1,4 +1,5 @@
-/* tile and pad_backward on CUDA: map positions of one tensor to positions of another, dim by dim. */
+/* tile and pad_backward on CUDA: map positions of one tensor to positions of another, dim by
+ * dim. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/module.h"
@@ -12,7 +13,8 @@ struct tile_args {
 };
 } // namespace
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) tile_kernel(const __grid_constant__ tile_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    tile_kernel(const __grid_constant__ tile_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t r = i, at = 0;
     for (int d = a.ndim - 1; d >= 0; d--) {

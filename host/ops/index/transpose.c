@@ -20,7 +20,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_view(f, 0, x->ndim, s, st, x->offset, e);
 }
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_transpose(&g->x, g->dout[0], ARG_I(g, 1), ARG_I(g, 2))); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_transpose(&g->x, g->dout[0], ARG_I(g, 1), ARG_I(g, 2)));
+}
 
 AC_OP(transpose, .sig = "transpose(x: tensor, dim0: dim, dim1: dim) -> view(x)", .shape = shape,
       .grad = grad);

@@ -21,7 +21,8 @@ typedef struct triangle_job {
 static void range(void *arg, int64_t begin, int64_t end) {
   const triangle_job *j = arg;
   for (int64_t r = begin; r < end; r++) {
-    int64_t cut = r % j->m + j->diagonal + (j->upper ? 0 : 1); /* first column of the part after the cut */
+    /* first column of the part after the cut */
+    int64_t cut = r % j->m + j->diagonal + (j->upper ? 0 : 1);
     cut = cut < 0 ? 0 : cut > j->n ? j->n : cut;
     char *y = j->y + (size_t)(r * j->n) * j->es;
     const char *x = j->x + (size_t)(r * j->n) * j->es;

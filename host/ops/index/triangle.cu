@@ -10,11 +10,13 @@ struct triangle_args {
   bool upper;
 };
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) triangle_kernel(const __grid_constant__ triangle_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    triangle_kernel(const __grid_constant__ triangle_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     const int64_t c = i % a.columns, r = i / a.columns % a.rows;
     const bool keep = a.upper ? c >= r + a.diagonal : c <= r + a.diagonal;
-    ((S *)a.y)[i] = keep ? ((const S *)a.x)[aci_element_offset(i, a.ndim, a.shape, a.stride)] : (S)0;
+    ((S *)a.y)[i] =
+        keep ? ((const S *)a.x)[aci_element_offset(i, a.ndim, a.shape, a.stride)] : (S)0;
   }
 }
 
@@ -29,7 +31,8 @@ static ac_status run(ac_frame *f, bool upper, ac_err *e) {
   a.rows = x->shape[x->ndim - 2];
   a.columns = x->shape[x->ndim - 1];
   const int64_t d = f->args[1].i;
-  a.diagonal = d > a.columns ? a.columns : d < -a.rows ? -a.rows : d; /* all the same beyond the corners */
+  /* all the same beyond the corners */
+  a.diagonal = d > a.columns ? a.columns : d < -a.rows ? -a.rows : d;
   a.upper = upper;
   memcpy(a.shape, x->shape, 8 * (size_t)x->ndim);
   memcpy(a.stride, x->stride, 8 * (size_t)x->ndim);

@@ -11,7 +11,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   if (x->ndim == 0) return AC_FAIL(e, SHAPE, "a tensor of rank 0 cannot be cut");
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   if (x->shape[d] > AC_MAX_RESULTS)
-    return AC_FAIL(e, INVALID, "%lld pieces; an op has at most %d results (use t:select(dim, i) or t[i])",
+    return AC_FAIL(e, INVALID,
+                   "%lld pieces; an op has at most %d results (use t:select(dim, i) or t[i])",
                    (long long)x->shape[d], AC_MAX_RESULTS);
   for (int k = 0; k < x->ndim; k++) {
     if (k == d) continue;
@@ -44,4 +45,5 @@ static void grad(ac_grad *g) {
   if (n > 0) ac_grad_set(g, 0, x_slice_backward(&g->x, dy, n, s, nd, d, start, n));
 }
 
-AC_OP(unbind, .sig = "unbind(x: tensor, dim: dim = 0) -> tensors", .shape = shape, .cpu = cpu, .grad = grad);
+AC_OP(unbind, .sig = "unbind(x: tensor, dim: dim = 0) -> tensors", .shape = shape, .cpu = cpu,
+      .grad = grad);

@@ -31,9 +31,10 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     ok = ok && known == t->shape[d];
   }
   if (!ok) {
-    x->st = AC_FAIL(x->e, SHAPE, "the %lld positions of dim %lld of shape %s cannot be arranged as %s",
-                    (long long)t->shape[d], (long long)(a[1].i < 0 ? a[1].i : a[1].i + x->ctx->index_base),
-                    aci_shape_str(t->ndim, t->shape, s, sizeof s), aci_shape_str(n, a[2].ints, w, sizeof w));
+    x->st = AC_FAIL(
+        x->e, SHAPE, "the %lld positions of dim %lld of shape %s cannot be arranged as %s",
+        (long long)t->shape[d], (long long)(a[1].i < 0 ? a[1].i : a[1].i + x->ctx->index_base),
+        aci_shape_str(t->ndim, t->shape, s, sizeof s), aci_shape_str(n, a[2].ints, w, sizeof w));
     return 0;
   }
   memcpy(shape, t->shape, (size_t)d * 8);
@@ -42,4 +43,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(unflatten, .sig = "unflatten(x: tensor, dim: dim, sizes: ints) -> tensor", .composed = composed);
+AC_OP(unflatten, .sig = "unflatten(x: tensor, dim: dim, sizes: ints) -> tensor",
+      .composed = composed);

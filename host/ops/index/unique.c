@@ -40,7 +40,8 @@ typedef struct unique_job {
 
 static bool begins(const unique_job *j, int64_t i) {
   if (i == 0 || aci_sort_keys_is_nan(&j->k, j->keys, i)) return true;
-  if (j->k.wide) return ((const aci_wide_key *)j->keys)[i].key != ((const aci_wide_key *)j->keys)[i - 1].key;
+  if (j->k.wide)
+    return ((const aci_wide_key *)j->keys)[i].key != ((const aci_wide_key *)j->keys)[i - 1].key;
   return ((const uint64_t *)j->keys)[i] >> 32 != ((const uint64_t *)j->keys)[i - 1] >> 32;
 }
 
@@ -64,7 +65,8 @@ static void put_range(void *arg, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     if (begins(j, i)) {
       j->counts[++m] = i;
-      aci_sort_keys_store(&j->k, aci_sort_keys_at(&j->k, j->keys, i), 1, j->x, 1, j->values + m * es, 1, NULL, 0);
+      aci_sort_keys_store(&j->k, aci_sort_keys_at(&j->k, j->keys, i), 1, j->x, 1,
+                          j->values + m * es, 1, NULL, 0);
     }
     j->inverse[aci_sort_keys_index(&j->k, j->keys, i)] = m;
   }
@@ -89,7 +91,8 @@ static ac_status fill(ac_frame *f, unique_job *j, ac_err *e) {
   j->inverse = aci_data(f->out[1]);
   j->counts = aci_data(f->out[2]);
   ac_parallel_for(f->team, j->n, CHUNK, put_range, j);
-  for (int64_t i = 0; i < m; i++) j->counts[i] = (i + 1 < m ? j->counts[i + 1] : j->n) - j->counts[i];
+  for (int64_t i = 0; i < m; i++)
+    j->counts[i] = (i + 1 < m ? j->counts[i + 1] : j->n) - j->counts[i];
   return AC_OK;
 }
 
@@ -100,7 +103,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const void *data;
   const int64_t none = 0, chunks = (j.n + CHUNK - 1) / CHUNK;
   ac_status st;
-  if (!ARG_NONE(f, 1) && x->ndim > 0) return aci_unique_slices(f, x, aci_wrap_dim(ARG_I(f, 1), x->ndim), e);
+  if (!ARG_NONE(f, 1) && x->ndim > 0)
+    return aci_unique_slices(f, x, aci_wrap_dim(ARG_I(f, 1), x->ndim), e);
   AC_TRY(aci_sort_keys_of((ac_dtype)x->dtype, j.n, false, &j.k, e));
   AC_TRY(aci_frame_size(f, 1, x->ndim, x->shape, e));
   if (j.n == 0) {
@@ -109,8 +113,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   }
   AC_GOTO(done, st, aci_contiguous_data(f, x, &data, &b1, e));
   AC_GOTO(done, st,
-          ac_block_alloc(f->device, 2 * (size_t)j.n * j.k.bytes + (size_t)chunks * 8, AC_MEM_ACTIVATION, f->stream, &b2,
-                         e));
+          ac_block_alloc(f->device, 2 * (size_t)j.n * j.k.bytes + (size_t)chunks * 8,
+                         AC_MEM_ACTIVATION, f->stream, &b2, e));
   j.x = data;
   j.keys = ac_block_ptr(b2);
   j.first = aci_sort_keys_at(&j.k, j.keys, 2 * j.n);
@@ -121,5 +125,8 @@ done:
   return st;
 }
 
-AC_OP(unique, .sig = "unique(x: tensor, dim: dim?) -> (values: tensor, inverse: tensor, counts: tensor) dynamic",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(
+    unique,
+    .sig =
+        "unique(x: tensor, dim: dim?) -> (values: tensor, inverse: tensor, counts: tensor) dynamic",
+    .shape = shape, .cpu = cpu, .nondiff = true);

@@ -1,5 +1,6 @@
-/* unique on CUDA: elements are sorted (order.cuh), and every start of a run of equal keys is the start of a value. How many there are the
- * host waits for: one number, in the order of the stream. Slices along a dim are sorted column by column from the last, each time stably. */
+/* unique on CUDA: elements are sorted (order.cuh), and every start of a run of equal keys is the
+ * start of a value. How many there are the host waits for: one number, in the order of the stream.
+ * Slices along a dim are sorted column by column from the last, each time stably. */
 #include "ops/cuda/module.h"
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
@@ -25,13 +26,16 @@ struct begins {
     start[rank] = i;
     inverse[at] = rank;
   }
-  __device__ __forceinline__ void rest(int64_t i, int64_t rank) const { inverse[o.at[i]] = rank - 1; }
+  __device__ __forceinline__ void rest(int64_t i, int64_t rank) const {
+    inverse[o.at[i]] = rank - 1;
+  }
 };
 } // namespace
 
 static __global__ void __launch_bounds__(ACI_BLOCK)
     lengths(const int64_t *start, int64_t m, int64_t n, int64_t *counts) {
-  for (int64_t i = aci_first(); i < m; i += aci_step()) counts[i] = (i + 1 < m ? start[i + 1] : n) - start[i];
+  for (int64_t i = aci_first(); i < m; i += aci_step())
+    counts[i] = (i + 1 < m ? start[i + 1] : n) - start[i];
 }
 
 static ac_status fill(ac_frame *f, begins &b, int64_t n, ac_block *first, ac_err *e) {
@@ -46,8 +50,8 @@ static ac_status fill(ac_frame *f, begins &b, int64_t n, ac_block *first, ac_err
   b.start = (int64_t *)start->ptr;
   ac_status st = aci_put(f, b, n, first, e);
   if (st == AC_OK)
-    st = aci_launch(f, "unique (counts)", lengths, aci_blocks(f->device, m), e, (const int64_t *)b.start, m,
-                    n, (int64_t *)aci_data(f->out[2]));
+    st = aci_launch(f, "unique (counts)", lengths, aci_blocks(f->device, m), e,
+                    (const int64_t *)b.start, m, n, (int64_t *)aci_data(f->out[2]));
   ac_block_free(start);
   return st;
 }
@@ -100,7 +104,8 @@ struct slices {
   void *values; /* (outer, m, inner) */
   int64_t *inverse, *start;
   int64_t m, inner;
-  __device__ __forceinline__ bool has(int64_t i) const { /* another than the one before, or with a NaN */
+  /* another than the one before, or with a NaN */
+  __device__ __forceinline__ bool has(int64_t i) const {
     if (i == 0) return true;
     const int64_t a = order[i - 1] * width, b = order[i] * width;
     const uint64_t nan = aci_order_nan(dt);
@@ -114,19 +119,23 @@ struct slices {
     start[rank] = i;
     inverse[order[i]] = rank;
   }
-  __device__ __forceinline__ void rest(int64_t i, int64_t rank) const { inverse[order[i]] = rank - 1; }
+  __device__ __forceinline__ void rest(int64_t i, int64_t rank) const {
+    inverse[order[i]] = rank - 1;
+  }
 };
 } // namespace
 static __global__ void __launch_bounds__(ACI_BLOCK)
     column_keys(const __grid_constant__ slices s, int64_t column, aci_order o) {
   for (int64_t i = aci_first(); i < s.n; i += aci_step())
     aci_order_put_key(
-        o, i, aci_order_load(s.dt, s.rows, (s.order != NULL ? s.order[i] : i) * s.width + column, false));
+        o, i,
+        aci_order_load(s.dt, s.rows, (s.order != NULL ? s.order[i] : i) * s.width + column, false));
 }
 /* to := before, in the order that was found */
 static __global__ void __launch_bounds__(ACI_BLOCK)
     follow(const uint32_t *before, const uint32_t *at, int64_t n, uint32_t *to) {
-  for (int64_t i = aci_first(); i < n; i += aci_step()) to[i] = before != NULL ? before[at[i]] : at[i];
+  for (int64_t i = aci_first(); i < n; i += aci_step())
+    to[i] = before != NULL ? before[at[i]] : at[i];
 }
 template <class S>
 static __global__ void __launch_bounds__(ACI_BLOCK) take_slices(const __grid_constant__ slices s) {
@@ -141,7 +150,8 @@ static ac_status sort_slices(ac_frame *f, slices *s, uint32_t *orders, ac_err *e
     aci_order o;
     uint32_t *to = orders + (s->width - 1 - c) % 2 * s->n;
     AC_TRY(aci_order_open(f, 1, s->n, 8 * (int)aci_dsize(s->dt), &o, e));
-    ac_status st = aci_launch(f, "unique (keys)", column_keys, aci_blocks(f->device, s->n), e, *s, c, o);
+    ac_status st =
+        aci_launch(f, "unique (keys)", column_keys, aci_blocks(f->device, s->n), e, *s, c, o);
     if (st == AC_OK) st = aci_order_sort(f, &o, e);
     if (st == AC_OK)
       st = aci_launch(f, "unique (order)", follow, aci_blocks(f->device, s->n), e, s->order,
@@ -168,8 +178,8 @@ static ac_status fill_slices(ac_frame *f, slices *s, int dim, const ac_block *fi
   s->values = aci_data(f->out[0]);
   ac_status st = aci_put(f, *s, s->n, first, e);
   if (st == AC_OK)
-    st = aci_launch(f, "unique (counts)", lengths, aci_blocks(f->device, s->m), e, (const int64_t *)s->start,
-                    s->m, s->n, (int64_t *)aci_data(f->out[2]));
+    st = aci_launch(f, "unique (counts)", lengths, aci_blocks(f->device, s->m), e,
+                    (const int64_t *)s->start, s->m, s->n, (int64_t *)aci_data(f->out[2]));
   const unsigned blocks = aci_blocks(f->device, s->m * s->width);
   if (st == AC_OK) switch (aci_dsize(s->dt)) {
       case 1: st = aci_launch(f, "unique", take_slices<uint8_t>, blocks, e, *s); break;
@@ -195,7 +205,8 @@ static ac_status along(ac_frame *f, const ac_tensor *x, int dim, ac_err *e) {
     return aci_frame_size(f, 2, 1, &s.n, e);
   }
   const size_t rows = ((size_t)x->numel * aci_dsize(s.dt) + 7) / 8 * 8;
-  AC_TRY(ac_block_alloc(f->device, rows + (size_t)s.n * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
+  AC_TRY(
+      ac_block_alloc(f->device, rows + (size_t)s.n * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
   aci_range dst = {}, src = {};
   s.rows = dst.ptr = block->ptr;
   src.ptr = aci_data(x);

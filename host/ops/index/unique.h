@@ -1,10 +1,12 @@
-/* The two halves of unique: single elements (unique.c) and the slices along a dim (unique_slices.c). */
+/* The two halves of unique: single elements (unique.c) and the slices along a dim
+ * (unique_slices.c). */
 #ifndef ACI_OPS_UNIQUE_H
 #define ACI_OPS_UNIQUE_H
 #include "ops/index/index.h"
 #include "ops/index/sort_keys.h"
 
-/* Sizes and fills the three results: distinct slices of x along dim, in ascending order element by element. */
+/* Sizes and fills the three results: distinct slices of x along dim, in ascending order element by
+ * element. */
 ac_status aci_unique_slices(ac_frame *f, const ac_tensor *x, int dim, ac_err *e);
 
 #endif

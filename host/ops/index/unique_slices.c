@@ -1,5 +1,5 @@
-/* Distinct slices along a dim: every slice becomes a row of keys, the rows are merged into order by their first
- * difference, neighbours that are equal are one. Called by unique.c. */
+/* Distinct slices along a dim: every slice becomes a row of keys, the rows are merged into order by
+ * their first difference, neighbours that are equal are one. Called by unique.c. */
 #include "ops/index/unique.h"
 
 typedef struct slices {
@@ -11,11 +11,13 @@ typedef struct slices {
 /* -1, 0, 1. Elements of one column have one position, so that words compare as their keys do. */
 static int compare(const slices *s, int64_t a, int64_t b) {
   if (s->k.wide) {
-    const aci_wide_key *x = (const aci_wide_key *)(const void *)s->keys + a * s->width, *y = x + (b - a) * s->width;
+    const aci_wide_key *x = (const aci_wide_key *)(const void *)s->keys + a * s->width,
+                       *y = x + (b - a) * s->width;
     for (int64_t i = 0; i < s->width; i++)
       if (x[i].key != y[i].key) return x[i].key < y[i].key ? -1 : 1;
   } else {
-    const uint64_t *x = (const uint64_t *)(const void *)s->keys + a * s->width, *y = x + (b - a) * s->width;
+    const uint64_t *x = (const uint64_t *)(const void *)s->keys + a * s->width,
+                   *y = x + (b - a) * s->width;
     for (int64_t i = 0; i < s->width; i++)
       if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
   }
@@ -27,7 +29,8 @@ static void sort_slices(const slices *s, int64_t *order, int64_t *tmp) {
   for (int64_t i = 0; i < s->n; i++) order[i] = i;
   for (int64_t w = 1; w < s->n; w *= 2) {
     for (int64_t i = 0; i < s->n; i += 2 * w) {
-      int64_t l = i, mid = i + w < s->n ? i + w : s->n, r = mid, end = i + 2 * w < s->n ? i + 2 * w : s->n;
+      int64_t l = i, mid = i + w < s->n ? i + w : s->n, r = mid,
+              end = i + 2 * w < s->n ? i + 2 * w : s->n;
       for (int64_t o = i; o < end; o++)
         to[o] = r == end || (l < mid && compare(s, from[l], from[r]) <= 0) ? from[l++] : from[r++];
     }
@@ -46,7 +49,8 @@ static bool same(const slices *s, int64_t a, int64_t b) {
   return true;
 }
 
-static ac_status fill(ac_frame *f, const slices *s, const char *rows, int dim, int64_t *order, int64_t *tmp, ac_err *e) {
+static ac_status fill(ac_frame *f, const slices *s, const char *rows, int dim, int64_t *order,
+                      int64_t *tmp, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   const int64_t es = (int64_t)aci_dsize(s->k.dt);
   int64_t shape[AC_MAX_DIMS], m = 0;
@@ -84,8 +88,8 @@ ac_status aci_unique_slices(ac_frame *f, const ac_tensor *x, int dim, ac_err *e)
   AC_TRY(aci_sort_keys_of((ac_dtype)x->dtype, s.width, false, &s.k, e));
   /* keys, then two orders, then the slices themselves as rows */
   size_t keys = (size_t)x->numel * s.k.bytes;
-  AC_TRY(ac_block_alloc(f->device, keys + (size_t)s.n * 16 + (size_t)(x->numel * es), AC_MEM_ACTIVATION, f->stream, &block,
-                        e));
+  AC_TRY(ac_block_alloc(f->device, keys + (size_t)s.n * 16 + (size_t)(x->numel * es),
+                        AC_MEM_ACTIVATION, f->stream, &block, e));
   s.keys = ac_block_ptr(block);
   int64_t *order = s.n > 0 ? (int64_t *)(void *)((char *)ac_block_ptr(block) + keys) : NULL;
   char *rows = s.n > 0 ? (char *)(order + 2 * s.n) : NULL;
@@ -99,7 +103,8 @@ ac_status aci_unique_slices(ac_frame *f, const ac_tensor *x, int dim, ac_err *e)
     memcpy(src.stride, x->stride, (size_t)x->ndim * 8);
     aci_range_copy_cpu(f->team, x->ndim, x->shape, &dst, &src);
     for (int64_t i = 0; i < s.n; i++)
-      aci_sort_keys_load(&s.k, rows + i * s.width * es, 1, 0, s.width, aci_sort_keys_at(&s.k, ac_block_ptr(block), i * s.width));
+      aci_sort_keys_load(&s.k, rows + i * s.width * es, 1, 0, s.width,
+                         aci_sort_keys_at(&s.k, ac_block_ptr(block), i * s.width));
   }
   ac_status st = fill(f, &s, rows, dim, order, s.n > 0 ? order + s.n : NULL, e);
   ac_block_free(block);

@@ -11,11 +11,12 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128], b[128];
   AC_TRY(aci_infer_shape(x, f->args[1].ints, n, s, e));
   if (!aci_view_strides(x, n, s, st))
-    return AC_FAIL(e, SHAPE,
-                   "the memory of a tensor of shape %s and strides %s cannot be viewed in the shape asked "
-                   "for; use reshape",
-                   aci_shape_str(x->ndim, x->shape, a, sizeof a),
-                   aci_shape_str(x->ndim, x->stride, b, sizeof b));
+    return AC_FAIL(
+        e, SHAPE,
+        "the memory of a tensor of shape %s and strides %s cannot be viewed in the shape asked "
+        "for; use reshape",
+        aci_shape_str(x->ndim, x->shape, a, sizeof a),
+        aci_shape_str(x->ndim, x->stride, b, sizeof b));
   return ac_frame_view(f, 0, n, s, st, x->offset, e);
 }
 

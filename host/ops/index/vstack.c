@@ -9,4 +9,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(vstack, .sig = "vstack(tensors: tensors) -> tensor", .composed = composed, .autocast = AC_CAST_PROMOTE);
+AC_OP(vstack, .sig = "vstack(tensors: tensors) -> tensor", .composed = composed,
+      .autocast = AC_CAST_PROMOTE);

@@ -1,6 +1,6 @@
-/* Householder QR (householder.h). Reflection i is I - tau v v^T with v[i] = 1 and zeros above. NB of them together
- * are I - V T V^T with T upper triangular (Schreiber and Van Loan), so that everything outside a panel of columns
- * is matrix products. */
+/* Householder QR (householder.h). Reflection i is I - tau v v^T with v[i] = 1 and zeros above. NB
+ * of them together are I - V T V^T with T upper triangular (Schreiber and Van Loan), so that
+ * everything outside a panel of columns is matrix products. */
 #include "ops/linalg/householder.h"
 
 #include <math.h>
@@ -19,7 +19,8 @@ AC_ISA_FN(dot, (const double *x, const double *y, int64_t n, double *out), (x, y
   for (; i < n; i++) s[0] += x[i] * y[i];
   *out = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
-AC_ISA_FN(add, (double *restrict y, const double *restrict x, double by, int64_t n), (y, x, by, n)) {
+AC_ISA_FN(add, (double *restrict y, const double *restrict x, double by, int64_t n),
+          (y, x, by, n)) {
   for (int64_t i = 0; i < n; i++) y[i] += by * x[i];
 }
 AC_ISA_FN(divide, (double *y, double by, int64_t n), (y, by, n)) {
@@ -37,8 +38,9 @@ static double length(const double *x, int64_t n) {
   return most * sqrt(s);
 }
 
-/* The reflection that leaves only the first of x's n values: x becomes that value, then v[1..]. Returns tau. 0
-   when there is nothing to do, as in LAPACK: so the last column of a square matrix keeps its sign. */
+/* The reflection that leaves only the first of x's n values: x becomes that value, then v[1..].
+   Returns tau. 0 when there is nothing to do, as in LAPACK: so the last column of a square matrix
+   keeps its sign. */
 static double reflection(double *x, int64_t n) {
   double rest = n > 1 ? length(x + 1, n - 1) : 0, alpha = x[0];
   if (rest == 0) return 0;
@@ -87,7 +89,8 @@ static void spread_panel(const work *w, int64_t j0, int64_t nb, bool want_t) {
     double *v = w->v + i * n;
     memset(v, 0, (size_t)i * sizeof *v);
     v[i] = 1;
-    if (n - i > 1) memcpy(v + i + 1, w->a + (j0 + i) * w->m + j0 + i + 1, (size_t)(n - i - 1) * sizeof *v);
+    if (n - i > 1)
+      memcpy(v + i + 1, w->a + (j0 + i) * w->m + j0 + i + 1, (size_t)(n - i - 1) * sizeof *v);
   }
   for (int64_t i = 0; i < nb && want_t; i++) { /* T[0..i, i] = -tau T V^T v */
     double tau = w->tau[j0 + i], s[NB];
@@ -100,9 +103,9 @@ static void spread_panel(const work *w, int64_t j0, int64_t nb, bool want_t) {
 }
 
 /* c (rows x cols, row stride ldc) := alpha * a b + beta * c */
-static ac_status product(const work *w, int64_t rows, int64_t cols, int64_t k, const double *a, int64_t a_rs,
-                         const double *b, int64_t b_rs, int64_t b_cs, double alpha, double beta, double *c,
-                         int64_t ldc, ac_err *e) {
+static ac_status product(const work *w, int64_t rows, int64_t cols, int64_t k, const double *a,
+                         int64_t a_rs, const double *b, int64_t b_rs, int64_t b_cs, double alpha,
+                         double beta, double *c, int64_t ldc, ac_err *e) {
   const void *pa = a, *pb = b;
   void *pc = c;
   aci_gemm g = {.in_type = ACI_GEMM_F64,
@@ -124,15 +127,16 @@ static ac_status product(const work *w, int64_t rows, int64_t cols, int64_t k, c
   return aci_cpu_gemm(w->team, &g, e);
 }
 
-/* Columns x (n_x of them, in an array whose rows are w->m long, from row j0 of the matrix on) := H x, or H^T x:
-   x^T := x^T - (x^T V) T' V^T with T' = T^T for H, T for H^T. */
-static ac_status apply_panel(const work *w, int64_t j0, int64_t nb, bool transposed, double *x, int64_t n_x,
-                             ac_err *e) {
+/* Columns x (n_x of them, in an array whose rows are w->m long, from row j0 of the matrix on) := H
+   x, or H^T x: x^T := x^T - (x^T V) T' V^T with T' = T^T for H, T for H^T. */
+static ac_status apply_panel(const work *w, int64_t j0, int64_t nb, bool transposed, double *x,
+                             int64_t n_x, ac_err *e) {
   const int64_t n = w->m - j0;
   const double *t = w->t + j0 / NB * NB * NB;
   if (n_x == 0) return AC_OK;
   AC_TRY(product(w, n_x, nb, n, x, w->m, w->v, 1, n, 1, 0, w->p, NB, e));
-  AC_TRY(product(w, n_x, nb, nb, w->p, NB, t, transposed ? NB : 1, transposed ? 1 : NB, 1, 0, w->q, NB, e));
+  AC_TRY(product(w, n_x, nb, nb, w->p, NB, t, transposed ? NB : 1, transposed ? 1 : NB, 1, 0, w->q,
+                 NB, e));
   return product(w, n_x, n, nb, w->q, NB, w->v, n, 1, -1, 1, x, w->m, e);
 }
 

@@ -56,7 +56,8 @@ static ac_status one(const qr_job *j, int64_t i, double *a, ac_err *e) {
   }
   const char *src = (const char *)aci_data(x) + off * es;
   for (int64_t c = 0; c < n; c++)
-    aci_load(ACI_C_F64, a + c * m, dt, src + c * x->stride[x->ndim - 1] * es, x->stride[x->ndim - 2], m);
+    aci_load(ACI_C_F64, a + c * m, dt, src + c * x->stride[x->ndim - 1] * es,
+             x->stride[x->ndim - 2], m);
   AC_TRY(aci_householder_qr(j->team, m, n, a, j->kq, q, scratch, e));
   char *pr = j->r->numel > 0 ? (char *)aci_data(j->r) + i * j->kr * n * es : NULL,
        *pq = j->kq > 0 ? (char *)aci_data(j->q) + i * m * j->kq * es : NULL;
@@ -81,7 +82,12 @@ static void batches(void *arg, int64_t begin, int64_t end) {
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, X), *q = f->out[0], *r = f->out[1];
   aci_slots slots;
-  qr_job j = {.x = x, .q = q, .r = r, .slots = &slots, .m = x->shape[x->ndim - 2], .n = x->shape[x->ndim - 1]};
+  qr_job j = {.x = x,
+              .q = q,
+              .r = r,
+              .slots = &slots,
+              .m = x->shape[x->ndim - 2],
+              .n = x->shape[x->ndim - 1]};
   j.kr = r->shape[r->ndim - 2];
   j.kq = ARG_I(f, MODE) == AC_QR_MODE_R ? 0 : q->shape[q->ndim - 1];
   if (q->numel == 0 && r->numel == 0) return AC_OK;
@@ -108,7 +114,8 @@ static ac_tensor *plus(ac_expr *x, ac_tensor *a, ac_tensor *b) {
 }
 
 /* For q (m, k) and square r. dq or dr may be NULL. */
-static ac_tensor *square_grad(ac_expr *x, ac_tensor *q, ac_tensor *r, ac_tensor *dq, ac_tensor *dr) {
+static ac_tensor *square_grad(ac_expr *x, ac_tensor *q, ac_tensor *r, ac_tensor *dq,
+                              ac_tensor *dr) {
   ac_tensor *a = dr != NULL ? x_matmul(x, r, mT(x, dr)) : NULL,
             *b = dq != NULL ? x_neg(x, x_matmul(x, mT(x, dq), q)) : NULL, *s = plus(x, a, b);
   s = plus(x, x_tril(x, s, 0), mT(x, x_tril(x, s, -1)));
@@ -123,10 +130,12 @@ static void grad(ac_grad *g) {
   const int nd = ac_grad_ndim(g, X, 0);
   const int64_t m = ac_grad_shape(g, X, 0)[nd - 2], n = ac_grad_shape(g, X, 0)[nd - 1];
   if (ARG_I(g, MODE) == AC_QR_MODE_R) {
-    x->st = AC_FAIL(x->e, GRAD, "qr in mode r keeps no q, which its gradient needs; use mode reduced");
+    x->st =
+        AC_FAIL(x->e, GRAD, "qr in mode r keeps no q, which its gradient needs; use mode reduced");
   } else if (ARG_I(g, MODE) == AC_QR_MODE_COMPLETE && m > n) {
-    x->st = AC_FAIL(x->e, GRAD,
-                    "qr in mode complete has no gradient for more rows than columns; use mode reduced");
+    x->st =
+        AC_FAIL(x->e, GRAD,
+                "qr in mode complete has no gradient for more rows than columns; use mode reduced");
   }
   if (x->st != AC_OK || q == NULL || r == NULL) return;
   ac_tensor *dx;
@@ -148,5 +157,6 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, X, ac_grad_reduce_to(g, X, dx));
 }
 
-AC_OP(qr, .sig = "qr(x: tensor, mode: enum(reduced|complete|r) = reduced) -> (q: tensor, r: tensor)",
+AC_OP(qr,
+      .sig = "qr(x: tensor, mode: enum(reduced|complete|r) = reduced) -> (q: tensor, r: tensor)",
       .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_OUT(0) | AC_SAVE_OUT(1));

@@ -1,5 +1,5 @@
-/* qr on CUDA: Householder's reflections in double (qr.c, householder.h), one block of threads per matrix, column after column:
- * simple rather than fast. */
+/* qr on CUDA: Householder's reflections in double (qr.c, householder.h), one block of threads per
+ * matrix, column after column: simple rather than fast. */
 #include "ops/reduce/rows.cuh"
 
 namespace {
@@ -41,7 +41,8 @@ ACI_DEVICE double length(const double *x, int64_t n, double *shared) {
   return most * sqrt(aci_block_join<aci_add_op>(s, shared));
 }
 
-/* Columns [first, last) of x (m long each), from row j on, := (I - tau v v^T) of them. v[0] counts as 1. */
+/* Columns [first, last) of x (m long each), from row j on, := (I - tau v v^T) of them. v[0] counts
+ * as 1. */
 ACI_DEVICE void reflect(const double *v, double tau, double *x, int64_t m, int64_t j, int64_t first,
                         int64_t last, double *shared) {
   const int lane = (int)threadIdx.x % LANES, own = (int)threadIdx.x / LANES;
@@ -68,7 +69,9 @@ static __global__ void __launch_bounds__(ACI_BLOCK) qr_kernel(const __grid_const
   const int64_t m = a.m, n = a.n, k = m < n ? m : n, each = m * (n + a.kq) + k;
   for (int64_t b = blockIdx.x; b < a.batches; b += gridDim.x) {
     double *x = a.scratch + b * each, *q = x + m * n, *tau = q + m * a.kq;
-    const int64_t base = a.n_batch_dims > 0 ? aci_element_offset(b, a.n_batch_dims, a.batch_shape, a.batch_stride) : 0;
+    const int64_t base = a.n_batch_dims > 0
+                             ? aci_element_offset(b, a.n_batch_dims, a.batch_shape, a.batch_stride)
+                             : 0;
     for (int64_t i = threadIdx.x; i < m * n; i += blockDim.x)
       x[i] = aci_get<double>(a.dt, a.x, base + i % m * a.rs + i / m * a.cs);
     __syncthreads();
@@ -95,7 +98,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) qr_kernel(const __grid_const
     for (int64_t j = k - 1; j >= 0 && a.kq > 0; j--) /* columns before j still equal those of I */
       if (tau[j] != 0) reflect(x + j * m + j, tau[j], q, m, j, j, a.kq, shared);
     for (int64_t i = threadIdx.x; i < a.kr * n; i += blockDim.x)
-      aci_put(a.dt, a.r, b * a.kr * n + i, i / n <= i % n && i / n < m ? x[i % n * m + i / n] : 0.0);
+      aci_put(a.dt, a.r, b * a.kr * n + i,
+              i / n <= i % n && i / n < m ? x[i % n * m + i / n] : 0.0);
     for (int64_t i = threadIdx.x; i < m * a.kq; i += blockDim.x)
       aci_put(a.dt, a.q, b * m * a.kq + i, q[i % a.kq * m + i / a.kq]);
   }

@@ -26,7 +26,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
                    ARG_B(f, LEFT) ? "" : " (left = false: x A = B)");
   const int na = a->ndim - 2, nb = b->ndim - 2, n = na > nb ? na : nb;
   for (int d = 0; d < n; d++) {
-    int64_t p = d < n - na ? 1 : a->shape[d - (n - na)], q = d < n - nb ? 1 : b->shape[d - (n - nb)];
+    int64_t p = d < n - na ? 1 : a->shape[d - (n - na)],
+            q = d < n - nb ? 1 : b->shape[d - (n - nb)];
     if (p != q && p != 1 && q != 1)
       return AC_FAIL(e, SHAPE, "leading dims of A %s and B %s do not broadcast", s, t);
     out[d] = p == 1 ? q : p;
@@ -35,7 +36,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, (ac_dtype)b->dtype, n + 2, out, e);
 }
 
-AC_ISA_FN(subtract, (double *restrict y, const double *restrict x, double by, int64_t n), (y, x, by, n)) {
+AC_ISA_FN(subtract, (double *restrict y, const double *restrict x, double by, int64_t n),
+          (y, x, by, n)) {
   for (int64_t i = 0; i < n; i++) y[i] -= by * x[i];
 }
 AC_ISA_FN(divide, (double *y, double by, int64_t n), (y, by, n)) {
@@ -65,16 +67,19 @@ static int64_t batch_of(const ac_tensor *out, const ac_tensor *t, int64_t i) {
 /* x (n rows of w) := A^-1 x, row by row, the ones that are known first. */
 static void solve_left(const solve_job *j, const double *m, double *x, int64_t w) {
   for (int64_t s = 0; s < j->n; s++) {
-    const int64_t i = j->upper ? j->n - 1 - s : s, from = j->upper ? i + 1 : 0, to = j->upper ? j->n : i;
+    const int64_t i = j->upper ? j->n - 1 - s : s, from = j->upper ? i + 1 : 0,
+                  to = j->upper ? j->n : i;
     for (int64_t k = from; k < to; k++) subtract(x + i * w, x + k * w, m[i * j->n + k], w);
     if (!j->unit) divide(x + i * w, m[i * j->n + i], w);
   }
 }
 
-/* x (n values) := x A^-1: each value that is found is subtracted from those that are left at once. */
+/* x (n values) := x A^-1: each value that is found is subtracted from those that are left at
+ * once. */
 static void solve_right(const solve_job *j, const double *m, double *x) {
   for (int64_t s = 0; s < j->n; s++) {
-    const int64_t i = j->upper ? s : j->n - 1 - s, from = j->upper ? i + 1 : 0, to = j->upper ? j->n : i;
+    const int64_t i = j->upper ? s : j->n - 1 - s, from = j->upper ? i + 1 : 0,
+                  to = j->upper ? j->n : i;
     if (!j->unit) x[i] /= m[i * j->n + i];
     subtract(x + from, m + i * j->n + from, x[i], to - from);
   }
@@ -84,7 +89,8 @@ static void run(void *arg, int64_t begin, int64_t end) {
   const solve_job *j = arg;
   const ac_tensor *b = j->b;
   const ac_dtype dt = (ac_dtype)b->dtype;
-  const int64_t es = (int64_t)aci_dsize(dt), rs = b->stride[b->ndim - 2], cs = b->stride[b->ndim - 1];
+  const int64_t es = (int64_t)aci_dsize(dt), rs = b->stride[b->ndim - 2],
+                cs = b->stride[b->ndim - 1];
   for (int64_t task = begin; task < end; task++) {
     const int64_t i = task / j->n_blocks, at = task % j->n_blocks * BLOCK,
                   w = j->k - at < BLOCK ? j->k - at : BLOCK;
@@ -117,17 +123,18 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_tensor *wide = aci_tensor_shell(f->device, AC_F64, a->ndim, a->shape);
   if (wide == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
   solve_job j = {.a = wide,
-           .b = b,
-           .out = out,
-           .n = a->shape[a->ndim - 1],
-           .upper = ARG_B(f, UPPER),
-           .left = ARG_B(f, LEFT),
-           .unit = ARG_B(f, UNIT)};
+                 .b = b,
+                 .out = out,
+                 .n = a->shape[a->ndim - 1],
+                 .upper = ARG_B(f, UPPER),
+                 .left = ARG_B(f, LEFT),
+                 .unit = ARG_B(f, UNIT)};
   j.k = b->shape[b->ndim - (j.left ? 1 : 2)];
   j.n_blocks = (j.k + BLOCK - 1) / BLOCK;
   const int64_t tasks = out->numel / (j.n * j.k) * j.n_blocks;
-  ac_status st = ac_block_alloc(f->device, (size_t)(a->numel + tasks * j.n * BLOCK) * sizeof(double),
-                                AC_MEM_ACTIVATION, f->stream, &block, e);
+  ac_status st =
+      ac_block_alloc(f->device, (size_t)(a->numel + tasks * j.n * BLOCK) * sizeof(double),
+                     AC_MEM_ACTIVATION, f->stream, &block, e);
   if (st == AC_OK) {
     double *m = ac_block_ptr(block);
     aci_elems_load(a, ACI_C_F64, 0, a->numel, m);
@@ -144,18 +151,21 @@ static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
   const bool upper = ARG_B(g, UPPER), left = ARG_B(g, LEFT), unit = ARG_B(g, UNIT);
   ac_tensor *y = g->out[0];
-  ac_tensor *db = x_solve_triangular(x, x_transpose(x, ARG_T(g, A), -2, -1), g->dout[0], !upper, left, unit);
+  ac_tensor *db =
+      x_solve_triangular(x, x_transpose(x, ARG_T(g, A), -2, -1), g->dout[0], !upper, left, unit);
   ac_grad_set(g, B, ac_grad_reduce_to(g, B, db));
   if (!ac_grad_needs(g, A)) return;
-  ac_tensor *da =
-      left ? x_matmul(x, db, x_transpose(x, y, -2, -1)) : x_matmul(x, x_transpose(x, y, -2, -1), db);
+  ac_tensor *da = left ? x_matmul(x, db, x_transpose(x, y, -2, -1))
+                       : x_matmul(x, x_transpose(x, y, -2, -1), db);
   da = x_neg(x, upper ? x_triu(x, da, unit ? 1 : 0) : x_tril(x, da, unit ? -1 : 0));
   ac_grad_set(g, A, ac_grad_reduce_to(g, A, da));
 }
 
-AC_OP(solve_triangular,
-      .sig = "solve_triangular(A: tensor, B: tensor, upper: bool, left: bool = true, unitriangular: bool = "
-             "false) -> "
-             "tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0),
-      .save_out_for = {1 << 0});
+AC_OP(
+    solve_triangular,
+    .sig =
+        "solve_triangular(A: tensor, B: tensor, upper: bool, left: bool = true, unitriangular: bool = "
+        "false) -> "
+        "tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0),
+    .save_out_for = {1 << 0});

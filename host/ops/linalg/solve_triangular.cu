@@ -1,5 +1,5 @@
-/* solve_triangular on CUDA, in double: a block of threads a right-hand side, which subtracts each value that
- * it finds from those that are left. Simple rather than fast. */
+/* solve_triangular on CUDA, in double: a block of threads a right-hand side, which subtracts each
+ * value that it finds from those that are left. Simple rather than fast. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 
@@ -19,19 +19,23 @@ struct solve_args {
 };
 } // namespace
 
-static __global__ void __launch_bounds__(ACI_BLOCK) solve_kernel(const __grid_constant__ solve_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    solve_kernel(const __grid_constant__ solve_args a) {
   for (int64_t item = blockIdx.x; item < a.batches * a.k; item += gridDim.x) {
     const int64_t batch = item / a.k, side = item % a.k;
-    const int64_t m = a.n_batch_dims > 0 ? aci_element_offset(batch, a.n_batch_dims, a.shape, a.m_stride) : 0;
+    const int64_t m =
+        a.n_batch_dims > 0 ? aci_element_offset(batch, a.n_batch_dims, a.shape, a.m_stride) : 0;
     const int64_t b =
-        (a.n_batch_dims > 0 ? aci_element_offset(batch, a.n_batch_dims, a.shape, a.b_stride) : 0) + side * a.side;
+        (a.n_batch_dims > 0 ? aci_element_offset(batch, a.n_batch_dims, a.shape, a.b_stride) : 0) +
+        side * a.side;
     double *x = a.x + item * a.n;
     for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)
       x[i] = aci_get<double>(a.dt, a.b, b + i * a.along);
     __syncthreads();
     for (int64_t s = 0; s < a.n; s++) {
       const int64_t i = a.lower ? s : a.n - 1 - s, left = a.n - 1 - s;
-      const double found = a.unit ? x[i] : x[i] / aci_get<double>(a.dt, a.m, m + i * (a.row + a.col));
+      const double found =
+          a.unit ? x[i] : x[i] / aci_get<double>(a.dt, a.m, m + i * (a.row + a.col));
       __syncthreads(); /* all have read it */
       if (threadIdx.x == 0) x[i] = found;
       for (int64_t t = threadIdx.x; t < left; t += blockDim.x) {
@@ -41,7 +45,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) solve_kernel(const __grid_co
       __syncthreads();
     }
     const int64_t out = batch * a.n * a.k + side * a.out_side;
-    for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) aci_put(a.dt, a.out, out + i * a.out_along, x[i]);
+    for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)
+      aci_put(a.dt, a.out, out + i * a.out_along, x[i]);
     __syncthreads();
   }
 }
@@ -74,10 +79,11 @@ static ac_status solve(ac_frame *f, ac_err *e) {
   a.out_side = left ? 1 : a.n;
   a.lower = upper != left;
   a.unit = f->args[4].b;
-  AC_TRY(ac_block_alloc(f->device, (size_t)out->numel * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
+  AC_TRY(
+      ac_block_alloc(f->device, (size_t)out->numel * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
   a.x = (double *)block->ptr;
-  const ac_status st =
-      aci_launch(f, "solve_triangular", solve_kernel, aci_blocks(f->device, a.batches * a.k, 1), e, a);
+  const ac_status st = aci_launch(f, "solve_triangular", solve_kernel,
+                                  aci_blocks(f->device, a.batches * a.k, 1), e, a);
   ac_block_free(block);
   return st;
 }

@@ -10,9 +10,9 @@
 #include "ops/loss/elementwise.h"
 
 #define LEAST(T, x) ((x) < (T)-100 ? (T)-100 : (x))
-#define FWD(T, p, x, t) (((t) - 1) * LEAST(T, m_log1p(-(x))) - (t) * LEAST(T, m_log(x)))
+#define FWD(T, p, x, t) (((t)-1) * LEAST(T, m_log1p(-(x))) - (t)*LEAST(T, m_log(x)))
 #define SPREAD(T, x) ((1 - (x)) * (x) < (T)1e-12 ? (T)1e-12 : (1 - (x)) * (x))
-#define BWD(T, p, dy, x, t) ((dy) * p[1] * ((x) - (t)) / SPREAD(T, x))
+#define BWD(T, p, dy, x, t) ((dy)*p[1] * ((x) - (t)) / SPREAD(T, x))
 ACI_LOSS(bce, FWD)
 
 enum { INPUT, TARGET, WEIGHT, REDUCTION };
@@ -32,13 +32,16 @@ static void grad(ac_grad *g) {
   ac_tensor *in = ARG_T(g, 0), *t = ARG_T(g, 1), *dy = g->dout[0];
   double scale = aci_elementwise_loss_scale(g);
   if (ac_grad_needs(g, 0))
-    ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_bce_backward(x, dy, in, t, (int)ARG_I(g, 2), scale)));
+    ac_grad_set(g, 0,
+                ac_grad_reduce_to(g, 0, x_bce_backward(x, dy, in, t, (int)ARG_I(g, 2), scale)));
   if (ac_grad_needs(g, 1)) {
-    ac_tensor *slope = x_sub(x, T(log_of(x, x_log1p(x, x_neg(x, in)))), T(log_of(x, x_log(x, in))), aci_float(1));
+    ac_tensor *slope =
+        x_sub(x, T(log_of(x, x_log1p(x, x_neg(x, in)))), T(log_of(x, x_log(x, in))), aci_float(1));
     ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_mul(x, T(x_mul(x, T(slope), F(scale))), T(dy))));
   }
 }
-/* Logarithms of values that are not probabilities are NaN: the input is only checked when the result is NaN. */
+/* Logarithms of values that are not probabilities are NaN: the input is only checked when the
+ * result is NaN. */
 static ac_status cpu(ac_frame *f, ac_err *e) {
   AC_TRY(aci_elementwise_loss_cpu(f, e));
   const ac_tensor *in = ARG_T(f, 0), *out = f->out[0];
@@ -54,7 +57,10 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     aci_elems_load(in, ACI_C_F64, at, n, row);
     for (int64_t i = 0; i < n; i++)
       if (row[i] < 0 || row[i] > 1)
-        return AC_FAIL(e, INVALID, "input holds %g, but probabilities lie in 0 .. 1 (for logits there is another op)", row[i]);
+        return AC_FAIL(
+            e, INVALID,
+            "input holds %g, but probabilities lie in 0 .. 1 (for logits there is another op)",
+            row[i]);
   }
   return AC_OK;
 }
@@ -73,12 +79,17 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(binary_cross_entropy,
-      .sig = "binary_cross_entropy(input: tensor, target: tensor, weight: tensor?, reduction: enum(none|mean|sum) = mean) -> tensor",
-      .composed = composed, .autocast = AC_CAST_F32);
-AC_OP(bce, .sig = "bce(input: tensor, target: tensor, reduction: enum(none|mean|sum)) -> tensor", .shape = aci_elementwise_loss_shape,
-      .cpu = cpu, .data = &bce_map, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .hidden = true,
+AC_OP(
+    binary_cross_entropy,
+    .sig =
+        "binary_cross_entropy(input: tensor, target: tensor, weight: tensor?, reduction: enum(none|mean|sum) = mean) -> tensor",
+    .composed = composed, .autocast = AC_CAST_F32);
+AC_OP(bce, .sig = "bce(input: tensor, target: tensor, reduction: enum(none|mean|sum)) -> tensor",
+      .shape = aci_elementwise_loss_shape, .cpu = cpu, .data = &bce_map, .grad = grad,
+      .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .hidden = true,
       .flops_per_element = 20);
-AC_MAP3(bce_backward, BWD,
-        .sig = "bce_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum), scale: float) -> tensor",
-        .hidden = true);
+AC_MAP3(
+    bce_backward, BWD,
+    .sig =
+        "bce_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum), scale: float) -> tensor",
+    .hidden = true);

@@ -8,7 +8,7 @@
 #include "ops/loss/elementwise.h"
 
 #define FWD(T, p, x, t) (((x) > 0 ? (x) * (1 - (t)) : -(x) * (t)) + m_log1p(m_exp(-m_abs(x))))
-#define BWD(T, p, dy, x, t) ((dy) * p[1] * (m_sigmoid(x) - (t)))
+#define BWD(T, p, dy, x, t) ((dy)*p[1] * (m_sigmoid(x) - (t)))
 ACI_LOSS(bce_logits, FWD)
 
 enum { INPUT, TARGET, WEIGHT, REDUCTION, POS_WEIGHT };
@@ -18,7 +18,9 @@ static void grad(ac_grad *g) {
   double scale = aci_elementwise_loss_scale(g);
   ac_tensor *in = ARG_T(g, 0), *t = ARG_T(g, 1), *dy = g->dout[0];
   if (ac_grad_needs(g, 0))
-    ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_bce_logits_backward(x, dy, in, t, (int)ARG_I(g, 2), scale)));
+    ac_grad_set(
+        g, 0,
+        ac_grad_reduce_to(g, 0, x_bce_logits_backward(x, dy, in, t, (int)ARG_I(g, 2), scale)));
   if (ac_grad_needs(g, 1))
     ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_mul(x, T(x_mul(x, T(in), F(-scale))), T(dy))));
 }
@@ -53,14 +55,20 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(binary_cross_entropy_with_logits,
-      .sig = "binary_cross_entropy_with_logits(input: tensor, target: tensor, weight: tensor?, reduction: enum(none|mean|sum) = mean, "
-             "pos_weight: tensor?) -> tensor",
-      .composed = composed, .autocast = AC_CAST_F32);
-AC_OP(bce_logits, .sig = "bce_logits(input: tensor, target: tensor, reduction: enum(none|mean|sum)) -> tensor",
-      .shape = aci_elementwise_loss_shape, .cpu = aci_elementwise_loss_cpu, .data = &bce_logits_map, .grad = grad, .composed = plain,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .hidden = true, .flops_per_element = 20);
-AC_MAP3(bce_logits_backward, BWD,
-        .sig = "bce_logits_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum), scale: float) -> "
-               "tensor",
-        .hidden = true);
+AC_OP(
+    binary_cross_entropy_with_logits,
+    .sig =
+        "binary_cross_entropy_with_logits(input: tensor, target: tensor, weight: tensor?, reduction: enum(none|mean|sum) = mean, "
+        "pos_weight: tensor?) -> tensor",
+    .composed = composed, .autocast = AC_CAST_F32);
+AC_OP(bce_logits,
+      .sig = "bce_logits(input: tensor, target: tensor, reduction: enum(none|mean|sum)) -> tensor",
+      .shape = aci_elementwise_loss_shape, .cpu = aci_elementwise_loss_cpu, .data = &bce_logits_map,
+      .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .hidden = true,
+      .flops_per_element = 20);
+AC_MAP3(
+    bce_logits_backward, BWD,
+    .sig =
+        "bce_logits_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum), scale: float) -> "
+        "tensor",
+    .hidden = true);

@@ -17,20 +17,25 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   for (int i = 0; fits && i < t->ndim; i++) fits = t->shape[i] == p->shape[i];
   if (!fits) {
     char s[128], u[128];
-    x->st = AC_FAIL(x->e, SHAPE, "target %s has to have the shape of x1 %s without its last dim", aci_shape_str(t->ndim, t->shape, s, sizeof s),
+    x->st = AC_FAIL(x->e, SHAPE, "target %s has to have the shape of x1 %s without its last dim",
+                    aci_shape_str(t->ndim, t->shape, s, sizeof s),
                     aci_shape_str(p->ndim, p->shape, u, sizeof u));
     return 1;
   }
-  ac_tensor *np = x_add(x, T(dot(x, p, p)), F(1e-12), one), *nq = x_add(x, T(dot(x, q, q)), F(1e-12), one);
+  ac_tensor *np = x_add(x, T(dot(x, p, p)), F(1e-12), one),
+            *nq = x_add(x, T(dot(x, q, q)), F(1e-12), one);
   ac_tensor *cos = x_div(x, T(dot(x, p, q)), T(x_sqrt(x, x_mul(x, T(np), T(nq)))));
-  ac_tensor *alike = x_sub(x, F(1), T(cos), one), *apart = x_relu(x, x_sub(x, T(cos), F(a[3].f), one));
+  ac_tensor *alike = x_sub(x, F(1), T(cos), one),
+            *apart = x_relu(x, x_sub(x, T(cos), F(a[3].f), one));
   ac_tensor *l = x_where(x, x_eq(x, T(t), F(1)), T(alike), F(0));
   l = x_add(x, T(l), T(x_where(x, x_eq(x, T(t), F(-1)), T(apart), F(0))), one);
   out[0] = aci_loss_reduce(x, l, a[4].i);
   return 1;
 }
 
-AC_OP(cosine_embedding_loss,
-      .sig = "cosine_embedding_loss(x1: tensor, x2: tensor, target: tensor, margin: float = 0.0, reduction: enum(none|mean|sum) = mean) "
-             "-> tensor",
-      .composed = composed, .autocast = AC_CAST_F32);
+AC_OP(
+    cosine_embedding_loss,
+    .sig =
+        "cosine_embedding_loss(x1: tensor, x2: tensor, target: tensor, margin: float = 0.0, reduction: enum(none|mean|sum) = mean) "
+        "-> tensor",
+    .composed = composed, .autocast = AC_CAST_F32);

@@ -14,9 +14,12 @@
 
 /* Axis of classes. */
 static int class_dim(const ac_tensor *input) { return input->ndim > 1 ? 1 : 0; }
-static bool by_class(const ac_tensor *target) { return !ac_dtype_is_float((ac_dtype)target->dtype); }
+static bool by_class(const ac_tensor *target) {
+  return !ac_dtype_is_float((ac_dtype)target->dtype);
+}
 
-ac_status aci_ce_check_options(const ac_tensor *weight, int64_t n_classes, double smoothing, ac_err *e) {
+ac_status aci_ce_check_options(const ac_tensor *weight, int64_t n_classes, double smoothing,
+                               ac_err *e) {
   char a[128];
   if (weight != NULL && (weight->ndim != 1 || weight->shape[0] != n_classes))
     return AC_FAIL(e, SHAPE, "weight of shape %s does not fit %lld classes",
@@ -34,12 +37,14 @@ static ac_status check(const ac_frame *f, int at, ac_err *e) {
   const ac_tensor *w = ARG_NONE(f, at + 2) ? NULL : ARG_T(f, at + 2);
   char a[128], b[128];
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE, "input must be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "input must be floating point, not %s",
+                   ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim == 0) return AC_FAIL(e, SHAPE, "input has no dim of classes: its rank is 0");
   if (t->dtype != AC_I64 && t->dtype != AC_I32 && !ac_dtype_is_float((ac_dtype)t->dtype))
-    return AC_FAIL(e, DTYPE,
-                   "target has to hold classes (i64 or i32) or probabilities (floating point), not %s",
-                   ac_dtype_name((ac_dtype)t->dtype));
+    return AC_FAIL(
+        e, DTYPE,
+        "target has to hold classes (i64 or i32) or probabilities (floating point), not %s",
+        ac_dtype_name((ac_dtype)t->dtype));
   int d = class_dim(x), n = 0;
   int64_t want[AC_MAX_DIMS];
   for (int i = 0; i < x->ndim; i++)
@@ -56,7 +61,8 @@ static ac_status check(const ac_frame *f, int at, ac_err *e) {
                    aci_shape_str(x->ndim, x->shape, b, sizeof b));
   AC_TRY(aci_ce_check_options(w, x->shape[d], ARG_F(f, at + 5), e));
   if (!by_class(t) && ARG_I(f, at + 3) >= 0)
-    return AC_FAIL(e, INVALID, "ignore_index is for targets that are classes; these are probabilities");
+    return AC_FAIL(e, INVALID,
+                   "ignore_index is for targets that are classes; these are probabilities");
   return AC_OK;
 }
 
@@ -67,18 +73,22 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   int n = 0;
   /* autocast keeps the loss in f32. The logits are read directly */
   ac_dtype dt = f->autocast && x->dtype != AC_F64 ? AC_F32 : (ac_dtype)x->dtype;
-  if (ARG_I(f, 4) == AC_CROSS_ENTROPY_REDUCTION_NONE) n = aci_reduce_shape(x, 1u << class_dim(x), false, s);
+  if (ARG_I(f, 4) == AC_CROSS_ENTROPY_REDUCTION_NONE)
+    n = aci_reduce_shape(x, 1u << class_dim(x), false, s);
   return ac_frame_out(f, dt, n, s, e);
 }
-static ac_status cpu(ac_frame *f, ac_err *e) { return aci_ce_run(f, 1u << class_dim(ARG_T(f, 0)), e); }
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  return aci_ce_run(f, 1u << class_dim(ARG_T(f, 0)), e);
+}
 
 static ac_status shape_backward(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, 0), *x = ARG_T(f, 1);
   int64_t s[AC_MAX_DIMS];
   char a[128];
   AC_TRY(check(f, 1, e));
-  int n =
-      ARG_I(f, 5) == AC_CROSS_ENTROPY_REDUCTION_NONE ? aci_reduce_shape(x, 1u << class_dim(x), false, s) : 0;
+  int n = ARG_I(f, 5) == AC_CROSS_ENTROPY_REDUCTION_NONE
+              ? aci_reduce_shape(x, 1u << class_dim(x), false, s)
+              : 0;
   if (dy->ndim != n || memcmp(dy->shape, s, 8 * (size_t)n) != 0)
     return AC_FAIL(e, SHAPE, "a gradient of shape %s does not fit the loss",
                    aci_shape_str(dy->ndim, dy->shape, a, sizeof a));
@@ -147,7 +157,8 @@ static ac_tensor *grad_target(ac_grad *g) {
   int64_t s[AC_MAX_DIMS];
   const int d = class_dim(x);
   double scale = -(1 - ARG_F(g, 5));
-  if (ARG_I(g, 4) == AC_CROSS_ENTROPY_REDUCTION_MEAN) scale *= (double)x->shape[d] / (double)x->numel;
+  if (ARG_I(g, 4) == AC_CROSS_ENTROPY_REDUCTION_MEAN)
+    scale *= (double)x->shape[d] / (double)x->numel;
   ac_tensor *v = x_mul(e, T(x_log_softmax(e, x, d, NULL)), F(scale));
   if (!ARG_NONE(g, 2)) {
     for (int i = 0; i < x->ndim; i++) s[i] = i == d ? x->shape[d] : 1;
@@ -166,16 +177,17 @@ static void grad(ac_grad *g) {
   ac_tensor *w = ARG_NONE(g, 2) ? NULL : ARG_T(g, 2);
   if (ac_grad_needs(g, 0))
     ac_grad_set(g, 0,
-                x_cross_entropy_backward(&g->x, g->dout[0], a[0].tensor, a[1].tensor, w, a[3].i, (int)a[4].i,
-                                         a[5].f));
+                x_cross_entropy_backward(&g->x, g->dout[0], a[0].tensor, a[1].tensor, w, a[3].i,
+                                         (int)a[4].i, a[5].f));
   if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, grad_target(g));
 }
 
 static int64_t flops(const ac_frame *f) { return 12 * ARG_T(f, 0)->numel; }
 
 AC_OP(cross_entropy,
-      .sig = "cross_entropy(input: tensor, target: tensor, weight: tensor?, ignore_index: int = -100, "
-             "reduction: enum(none|mean|sum) = mean, label_smoothing: float = 0) -> tensor",
+      .sig =
+          "cross_entropy(input: tensor, target: tensor, weight: tensor?, ignore_index: int = -100, "
+          "reduction: enum(none|mean|sum) = mean, label_smoothing: float = 0) -> tensor",
       .shape = shape, .cpu = cpu, .grad = grad, .composed = plain,
       .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2), .flops = flops);
 AC_OP(cross_entropy_backward,

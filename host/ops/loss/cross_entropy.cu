@@ -1,13 +1,15 @@
-/* cross_entropy on CUDA, forward and backward: a block per row, which is read once for its maximum and sum. In backward the row goes into
- * shared memory if it fits, and the gradients are made from there. So no probabilities are in memory. Rows of few classes have a thread
- * each. With m the largest logit, S = sum of e^(x - m) and r[c] = w[c] * ((1 - s) q[c] + s / C), a row's loss is sum of r[c] * (m + ln S -
- * x[c]) and its gradient e^(x[c] - m) / S * sum(r) - r[c]. */
+/* cross_entropy on CUDA, forward and backward: a block per row, which is read once for its maximum
+ * and sum. In backward the row goes into shared memory if it fits, and the gradients are made from
+ * there. So no probabilities are in memory. Rows of few classes have a thread each. With m the
+ * largest logit, S = sum of e^(x - m) and r[c] = w[c] * ((1 - s) q[c] + s / C), a row's loss is sum
+ * of r[c] * (m + ln S - x[c]) and its gradient e^(x[c] - m) / S * sum(r) - r[c]. */
 #include "ops/loss/cross_entropy.cuh"
 
 #include "accel/ops.h"
 
 struct ce_args {
-  aci_reduce_plan x, t, o, dy; /* logits, target probabilities, gradients of logits and of the loss */
+  /* logits, target probabilities, gradients of logits and of the loss */
+  aci_reduce_plan x, t, o, dy;
   ce_labels y;
   double smooth;
   double *loss, *weight; /* forward: of every row, */
@@ -143,7 +145,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) ce_runs(const __grid_constan
 }
 
 template <int DT, class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) ce_runs_back(const __grid_constant__ ce_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    ce_runs_back(const __grid_constant__ ce_args a) {
   typedef typename aci_element<DT>::bits S;
   ACI_SHARED(kept);
   __shared__ ce_sum<C> sums[ACI_BLOCK];
@@ -165,18 +168,23 @@ static __global__ void __launch_bounds__(ACI_BLOCK) ce_runs_back(const __grid_co
         ce_sum<C>::base(row.sum.m),    (C)(g * (hit + a.smooth) / (double)row.sum.s),
         (C)(g * a.smooth / (double)n), (C)(g * hit)};
     ce_walk<DT, C>(a.keep ? keep : x, n, turn, NULL);
-    __syncthreads(); /* the next row may begin elsewhere within 16 bytes: other threads write values that were read here */
+    /* the next row may begin elsewhere within 16 bytes: other threads write values that were read
+     * here */
+    __syncthreads();
   }
 }
 
-/* Rows of any strides and kind of target. ALONE: one thread per row, otherwise one block. row.all is the sum of the target's weights,
- * row.met the sum of weight times logit. back: writes the gradient of the logits instead of the loss. */
+/* Rows of any strides and kind of target. ALONE: one thread per row, otherwise one block. row.all
+ * is the sum of the target's weights, row.met the sum of weight times logit. back: writes the
+ * gradient of the logits instead of the loss. */
 template <class C, bool ALONE>
-static __global__ void __launch_bounds__(ACI_BLOCK) ce_rows(const __grid_constant__ ce_args a, bool back) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    ce_rows(const __grid_constant__ ce_args a, bool back) {
   __shared__ ce_sum<C> sums[ACI_BLOCK];
   __shared__ double shared[ACI_BLOCK];
   const int64_t begin = ALONE ? 0 : threadIdx.x, step = ALONE ? 1 : blockDim.x, n = a.x.n_reduced;
-  for (int64_t r = ALONE ? aci_first() : blockIdx.x; r < a.x.n_out; r += ALONE ? aci_step() : gridDim.x) {
+  for (int64_t r = ALONE ? aci_first() : blockIdx.x; r < a.x.n_out;
+       r += ALONE ? aci_step() : gridDim.x) {
     const int64_t y = a.y.ids != NULL ? a.y.id(r) : 0;
     const aci_row<C> x(a.x, r);
     const bool weigh = a.y.ids == NULL || (a.smooth > 0 && !back);
@@ -203,8 +211,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) ce_rows(const __grid_constan
     }
     const double g = y < 0 ? 0 : ce_dy(a, r), less = a.smooth / (double)n;
     if (a.y.ids != NULL && y >= 0)
-      row.all =
-          (1 - a.smooth) * a.y.weight(y) + less * (a.y.w != NULL && a.smooth > 0 ? a.totals[0] : (double)n);
+      row.all = (1 - a.smooth) * a.y.weight(y) +
+                less * (a.y.w != NULL && a.smooth > 0 ? a.totals[0] : (double)n);
     const ce_backward_row<C> turn = {row.target,
                                      aci_row<C>(a.o, r),
                                      weigh || a.smooth > 0,
@@ -247,15 +255,18 @@ static ac_status run_rows(ac_frame *f, ce_args &a, bool back, ac_err *e) {
     runs = runs && in_runs(a.o) && (uintptr_t)a.x.ptr % 16 == (uintptr_t)a.o.ptr % 16 &&
            a.x.n_keep == a.o.n_keep;
     for (int d = 0; runs && d < a.x.n_keep; d++)
-      runs =
-          a.x.keep_shape[d] == a.o.keep_shape[d] && (a.x.keep_stride[d] - a.o.keep_stride[d]) * es % 16 == 0;
+      runs = a.x.keep_shape[d] == a.o.keep_shape[d] &&
+             (a.x.keep_stride[d] - a.o.keep_stride[d]) * es % 16 == 0;
   }
   aci_shape_of_launch shape(aci_blocks(f->device, a.x.n_out, 1));
   if (!runs)
-    return aci_launch(f, name, wide ? ce_rows<double, false> : ce_rows<float, false>, shape, e, a, back);
-  const int64_t bytes = (a.x.n_reduced * es + 16 + 15) / 16 * 16; /* shifted by the elements before whole pieces */
+    return aci_launch(f, name, wide ? ce_rows<double, false> : ce_rows<float, false>, shape, e, a,
+                      back);
+  /* shifted by the elements before whole pieces */
+  const int64_t bytes = (a.x.n_reduced * es + 16 + 15) / 16 * 16;
   const int64_t room =
-      (int64_t)aci_cuda_of(f->device)->shared_bytes - (4 << 10); /* less the kernel's declared bytes */
+      /* less the kernel's declared bytes */
+      (int64_t)aci_cuda_of(f->device)->shared_bytes - (4 << 10);
   a.keep = back && bytes <= KEPT && bytes <= room;
   if (a.keep) shape.shared = (size_t)bytes;
   void (*kernel)(ce_args);
@@ -291,8 +302,8 @@ static ac_status forward(ac_frame *f, ac_err *e) {
   a.out = aci_data(out);
   a.out_dt = (ac_dtype)out->dtype;
   if (!a.each && a.x.n_out > 0) {
-    AC_TRY(ac_block_alloc(f->device, (size_t)a.x.n_out * 2 * sizeof(double), AC_MEM_ACTIVATION, f->stream,
-                          &scratch, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)a.x.n_out * 2 * sizeof(double), AC_MEM_ACTIVATION,
+                          f->stream, &scratch, e));
     a.loss = (double *)scratch->ptr;
     a.weight = a.loss + a.x.n_out;
   }
@@ -311,7 +322,8 @@ static ac_status backward(ac_frame *f, ac_err *e) {
   aci_reduce_plan_make(&a.dy, f->args[0].tensor, 0, ACI_C_F64);
   ac_status st = AC_OK;
   if (a.y.ids != NULL && (a.mean || (a.smooth > 0 && a.y.w != NULL))) {
-    AC_TRY(ac_block_alloc(f->device, 2 * sizeof(double), AC_MEM_ACTIVATION, f->stream, &scratch, e));
+    AC_TRY(
+        ac_block_alloc(f->device, 2 * sizeof(double), AC_MEM_ACTIVATION, f->stream, &scratch, e));
     a.totals = (double *)scratch->ptr;
     st = aci_ce_totals(f, a.y, a.mean ? a.x.n_out : 0, (double *)scratch->ptr, e);
   }

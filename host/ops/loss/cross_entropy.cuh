@@ -1,5 +1,5 @@
-/* Code shared by cross_entropy and linear_cross_entropy on CUDA: labels and weights of classes, a row's running maximum and
- * sum of exponentials, and the step from rows to the result. */
+/* Code shared by cross_entropy and linear_cross_entropy on CUDA: labels and weights of classes, a
+ * row's running maximum and sum of exponentials, and the step from rows to the result. */
 #ifndef ACI_OPS_CROSS_ENTROPY_CUH
 #define ACI_OPS_CROSS_ENTROPY_CUH
 #include "ops/cuda/warp.cuh"
@@ -16,9 +16,11 @@ struct ce_labels {
   ac_dtype w_dt;
   int64_t w_stride;
   int *fault;
-  /* The class of row r. -1 if it does not count: ignored, or not a class, which the next wait reports. */
+  /* The class of row r. -1 if it does not count: ignored, or not a class, which the next wait
+   * reports. */
   __device__ __forceinline__ int64_t id(int64_t r) const {
-    const int64_t y = aci_get<int64_t>(ids_dt, ids, aci_element_offset(r, ids_ndim, ids_shape, ids_stride));
+    const int64_t y =
+        aci_get<int64_t>(ids_dt, ids, aci_element_offset(r, ids_ndim, ids_shape, ids_stride));
     if (y == ignore) return -1;
     if ((uint64_t)y < (uint64_t)n_classes) return y;
     *fault = ACI_FAULT_INDEX;
@@ -29,14 +31,14 @@ struct ce_labels {
   }
 };
 /* target NULL or floats: no ids. */
-ce_labels aci_ce_labels(const ac_frame *f, const ac_tensor *target, int64_t n_classes, int64_t ignore,
-                        const ac_value *weight);
+ce_labels aci_ce_labels(const ac_frame *f, const ac_tensor *target, int64_t n_classes,
+                        int64_t ignore, const ac_value *weight);
 
 ACI_DEVICE float ce_exp(float x) { return aci_exp2(x * 1.44269504f); }
 ACI_DEVICE double ce_exp(double x) { return exp(x); }
 
-/* The running maximum m and s, the sum of e^(x - m), rescaled when m rises. NaN in x makes s NaN. States join in any order to the same m,
- * and in a fixed tree to the same s. */
+/* The running maximum m and s, the sum of e^(x - m), rescaled when m rises. NaN in x makes s NaN.
+ * States join in any order to the same m, and in a fixed tree to the same s. */
 template <class C> struct ce_sum {
   C m, s;
   __device__ __forceinline__ void clear() {
@@ -64,15 +66,16 @@ template <class C> struct ce_sum {
   }
 };
 
-/* The n adjacent elements of a row, by the threads of the block, 16 bytes at a time if aligned: f.take(values, position of the first).
- * keep, if given, has the row's alignment and gets a copy, in which every thread wrote the elements it will read. */
+/* The n adjacent elements of a row, by the threads of the block, 16 bytes at a time if aligned:
+ * f.take(values, position of the first). keep, if given, has the row's alignment and gets a copy,
+ * in which every thread wrote the elements it will read. */
 template <int DT, class C, class F>
 ACI_DEVICE void ce_walk(const typename aci_element<DT>::bits *x, int64_t n, F &f,
                         typename aci_element<DT>::bits *keep) {
   typedef typename aci_element<DT>::bits S;
   constexpr int V = 16 / (int)sizeof(S);
-  const int64_t off = (int64_t)((16 - (uintptr_t)x % 16) % 16 / sizeof(S)), head = off < n ? off : n,
-                body = (n - head) / V;
+  const int64_t off = (int64_t)((16 - (uintptr_t)x % 16) % 16 / sizeof(S)),
+                head = off < n ? off : n, body = (n - head) / V;
   for (int64_t part = 0; part < 2;
        part++) { /* the elements before the first whole piece and after the last */
     const int64_t i = (part == 0 ? 0 : head + body * V) + threadIdx.x;
@@ -93,11 +96,12 @@ ACI_DEVICE void ce_walk(const typename aci_element<DT>::bits *x, int64_t n, F &f
   }
 }
 
-/* out := the sum of n losses, divided by the sum of their weights (mean) or not. weight NULL: 1 each. */
+/* out := the sum of n losses, divided by the sum of their weights (mean) or not. weight NULL: 1
+ * each. */
 ac_status aci_ce_finish(ac_frame *f, const double *loss, const double *weight, int64_t n, bool mean,
                         const ac_tensor *out, ac_err *e);
-/* totals[0] := the sum of the classes' weights, totals[1] := the sum of n rows' label weights. Labels that are
- * probabilities have weight 1. */
+/* totals[0] := the sum of the classes' weights, totals[1] := the sum of n rows' label weights.
+ * Labels that are probabilities have weight 1. */
 ac_status aci_ce_totals(ac_frame *f, const ce_labels &y, int64_t n, double *totals, ac_err *e);
 
 #endif

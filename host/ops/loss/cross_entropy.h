@@ -1,5 +1,6 @@
-/* The kernels of cross_entropy, and helpers shared with linear_cross_entropy. Arguments of a forward frame:
- * input, target, weight, ignore_index, reduction, label_smoothing. A backward frame has dy in front. */
+/* The kernels of cross_entropy, and helpers shared with linear_cross_entropy. Arguments of a
+ * forward frame: input, target, weight, ignore_index, reduction, label_smoothing. A backward frame
+ * has dy in front. */
 #ifndef ACI_OPS_CROSS_ENTROPY_H
 #define ACI_OPS_CROSS_ENTROPY_H
 #include "ops/reduce/reduce.h"
@@ -18,10 +19,11 @@ typedef struct aci_ce_targets {
   double total;  /* of the weights of rows that are not ignored: the divisor of mean */
   ac_block *id_block, *w_block;
 } aci_ce_targets;
-/* target NULL: only the weights are read. INDEX names the first value that is not a class. Call aci_ce_targets_free, also after a
- * failure. */
-ac_status aci_ce_targets_read(ac_frame *f, const ac_tensor *target, int64_t n_classes, int64_t ignore,
-                              const ac_tensor *weight, aci_ctype ct, aci_ce_targets *y, ac_err *e);
+/* target NULL: only the weights are read. INDEX names the first value that is not a class. Call
+ * aci_ce_targets_free, also after a failure. */
+ac_status aci_ce_targets_read(ac_frame *f, const ac_tensor *target, int64_t n_classes,
+                              int64_t ignore, const ac_tensor *weight, aci_ctype ct,
+                              aci_ce_targets *y, ac_err *e);
 void aci_ce_targets_free(aci_ce_targets *y);
 static inline double aci_ce_weight(const aci_ce_targets *y, int64_t c) {
   return y->w == NULL         ? 1.0
@@ -29,7 +31,9 @@ static inline double aci_ce_weight(const aci_ce_targets *y, int64_t c) {
                               : ((const double *)y->w)[c];
 }
 
-/* DTYPE / SHAPE / INVALID unless weight (or NULL) is a float per class and smoothing lies between 0 and 1. */
-ac_status aci_ce_check_options(const ac_tensor *weight, int64_t n_classes, double smoothing, ac_err *e);
+/* DTYPE / SHAPE / INVALID unless weight (or NULL) is a float per class and smoothing lies between 0
+ * and 1. */
+ac_status aci_ce_check_options(const ac_tensor *weight, int64_t n_classes, double smoothing,
+                               ac_err *e);
 
 #endif

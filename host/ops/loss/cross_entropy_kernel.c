@@ -1,7 +1,7 @@
-/* Rows of cross_entropy: one row is the logits of one element over the classes, used in place or copied to a
- * buffer in f32 (f64). With m the largest logit, S = sum of e^(x - m) and r[c] = w[c] * ((1 - s) q[c] + s / C),
- * a row's loss is sum of r[c] * ((m - x[c]) + ln S), which is safe for logits of any size, and its gradient
- * e^(x[c] - m) / S * sum(r) - r[c]. */
+/* Rows of cross_entropy: one row is the logits of one element over the classes, used in place or
+ * copied to a buffer in f32 (f64). With m the largest logit, S = sum of e^(x - m) and r[c] = w[c] *
+ * ((1 - s) q[c] + s / C), a row's loss is sum of r[c] * ((m - x[c]) + ln S), which is safe for
+ * logits of any size, and its gradient e^(x[c] - m) / S * sum(r) - r[c]. */
 #include <math.h>
 
 #include "device/cpu/isa.h"
@@ -30,34 +30,40 @@ typedef struct cross_entropy_job {
 AXPBY(float, f32)
 AXPBY(double, f64)
 
-#define ROW_FNS(T, sfx)                                                                                   \
-  static inline double r_##sfx(const cross_entropy_job *j, const T *q, int64_t y, int64_t c, int64_t n) { \
-    double v = (1 - j->smooth) * (q != NULL ? (double)q[c] : c == y ? 1.0 : 0.0) + j->smooth / (double)n; \
-    return j->y.w != NULL ? v * (double)((const T *)j->y.w)[c] : v;                                       \
-  }                                                                                                       \
-  static double row_##sfx(const cross_entropy_job *j, const T *x, const T *q, int64_t y, T *buf) {        \
-    const int64_t n = j->x.n_reduced;                                                                     \
-    const T m = aci_row_max_##sfx(x, n);                                                                  \
-    const double ln = log(aci_row_exp_##sfx(x, m, n, buf));                                               \
-    double l = 0;                                                                                         \
-    if (q == NULL && j->smooth == 0) return r_##sfx(j, q, y, y, n) * ((double)(m - x[y]) + ln);           \
-    for (int64_t c = 0; c < n; c++) l += r_##sfx(j, q, y, c, n) * ((double)m - (double)x[c] + ln);        \
-    return l;                                                                                             \
-  }                                                                                                       \
-  static void row_back_##sfx(const cross_entropy_job *j, const T *x, const T *q, int64_t y, double g, T *dx) { \
-    const int64_t n = j->x.n_reduced;                                                                     \
-    double sum = aci_row_exp_##sfx(x, aci_row_max_##sfx(x, n), n, dx), r = 0,                             \
-           each = g * j->smooth / (double)n;                                                              \
-    const double wy = j->y.w == NULL || q != NULL ? 1 : (double)((const T *)j->y.w)[y];                   \
-    if (q == NULL) {                                                                                      \
-      r = (1 - j->smooth) * wy + j->smooth / (double)n * j->y.sum_w;                                      \
-      if (j->y.w != NULL && each != 0) axpby_##sfx(dx, (T)(g * r / sum), (T)each, j->y.w, n);             \
-      else scale_##sfx(dx, (T)(g * r / sum), (T)each, n);                                                 \
-      dx[y] -= (T)(g * (1 - j->smooth) * wy);                                                             \
-      return;                                                                                             \
-    }                                                                                                     \
-    for (int64_t c = 0; c < n; c++) r += r_##sfx(j, q, y, c, n);                                          \
-    for (int64_t c = 0; c < n; c++) dx[c] = (T)(g * (r / sum * (double)dx[c] - r_##sfx(j, q, y, c, n)));  \
+#define ROW_FNS(T, sfx)                                                                            \
+  static inline double r_##sfx(const cross_entropy_job *j, const T *q, int64_t y, int64_t c,       \
+                               int64_t n) {                                                        \
+    double v = (1 - j->smooth) * (q != NULL ? (double)q[c]                                         \
+                                  : c == y  ? 1.0                                                  \
+                                            : 0.0) +                                                \
+               j->smooth / (double)n;                                                              \
+    return j->y.w != NULL ? v * (double)((const T *)j->y.w)[c] : v;                                \
+  }                                                                                                \
+  static double row_##sfx(const cross_entropy_job *j, const T *x, const T *q, int64_t y, T *buf) { \
+    const int64_t n = j->x.n_reduced;                                                              \
+    const T m = aci_row_max_##sfx(x, n);                                                           \
+    const double ln = log(aci_row_exp_##sfx(x, m, n, buf));                                        \
+    double l = 0;                                                                                  \
+    if (q == NULL && j->smooth == 0) return r_##sfx(j, q, y, y, n) * ((double)(m - x[y]) + ln);    \
+    for (int64_t c = 0; c < n; c++) l += r_##sfx(j, q, y, c, n) * ((double)m - (double)x[c] + ln); \
+    return l;                                                                                      \
+  }                                                                                                \
+  static void row_back_##sfx(const cross_entropy_job *j, const T *x, const T *q, int64_t y,        \
+                             double g, T *dx) {                                                    \
+    const int64_t n = j->x.n_reduced;                                                              \
+    double sum = aci_row_exp_##sfx(x, aci_row_max_##sfx(x, n), n, dx), r = 0,                      \
+           each = g * j->smooth / (double)n;                                                       \
+    const double wy = j->y.w == NULL || q != NULL ? 1 : (double)((const T *)j->y.w)[y];            \
+    if (q == NULL) {                                                                               \
+      r = (1 - j->smooth) * wy + j->smooth / (double)n * j->y.sum_w;                               \
+      if (j->y.w != NULL && each != 0) axpby_##sfx(dx, (T)(g * r / sum), (T)each, j->y.w, n);      \
+      else scale_##sfx(dx, (T)(g * r / sum), (T)each, n);                                          \
+      dx[y] -= (T)(g * (1 - j->smooth) * wy);                                                      \
+      return;                                                                                      \
+    }                                                                                              \
+    for (int64_t c = 0; c < n; c++) r += r_##sfx(j, q, y, c, n);                                   \
+    for (int64_t c = 0; c < n; c++)                                                                \
+      dx[c] = (T)(g * (r / sum * (double)dx[c] - r_##sfx(j, q, y, c, n)));                         \
   }
 ROW_FNS(float, f32)
 ROW_FNS(double, f64)
@@ -75,8 +81,9 @@ static void forward(void *arg, int64_t begin, int64_t end) {
       continue;
     }
     const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, i), 0, n, buf);
-    const void *q =
-        j->y.id != NULL ? NULL : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
+    const void *q = j->y.id != NULL
+                        ? NULL
+                        : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
     j->loss[i] = j->x.ct == ACI_C_F32 ? row_f32(j, x, q, y, (float *)(void *)(buf + 2 * row))
                                       : row_f64(j, x, q, y, (double *)(void *)(buf + 2 * row));
   }
@@ -95,14 +102,16 @@ static void backward(void *arg, int64_t begin, int64_t end) {
     char *dx = direct ? dst : buf + 2 * row;
     int64_t y = j->y.id != NULL ? j->y.id[i] : -1;
     double g;
-    int64_t dy_at = aci_reduce_base(&j->dy, j->reduction == AC_CROSS_ENTROPY_REDUCTION_NONE ? i : 0);
+    int64_t dy_at =
+        aci_reduce_base(&j->dy, j->reduction == AC_CROSS_ENTROPY_REDUCTION_NONE ? i : 0);
     aci_load(ACI_C_F64, &g, j->dy.dt, j->dy.ptr + dy_at * (int64_t)aci_dsize(j->dy.dt), 1, 1);
     if (j->y.id != NULL && y == j->y.ignore) {
       memset(dx, 0, row);
     } else {
       const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, i), 0, n, buf);
-      const void *q =
-          j->y.id != NULL ? NULL : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
+      const void *q = j->y.id != NULL
+                          ? NULL
+                          : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
       if (j->x.ct == ACI_C_F32) row_back_f32(j, x, q, y, g / j->divisor, (float *)(void *)dx);
       else row_back_f64(j, x, q, y, g / j->divisor, (double *)(void *)dx);
     }
@@ -111,31 +120,35 @@ static void backward(void *arg, int64_t begin, int64_t end) {
   aci_slots_give(j->slots, slot);
 }
 
-static ac_status read_ids(ac_frame *f, const ac_tensor *t, int64_t n_classes, aci_ce_targets *y, ac_err *e) {
+static ac_status read_ids(ac_frame *f, const ac_tensor *t, int64_t n_classes, aci_ce_targets *y,
+                          ac_err *e) {
   aci_reduce_plan p;
   aci_reduce_plan_make(&p, t, ACI_ALL_DIMS, ACI_C_I64);
-  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * 8, AC_MEM_ACTIVATION, f->stream, &y->id_block, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * 8, AC_MEM_ACTIVATION, f->stream, &y->id_block,
+                        e));
   const int64_t *v = aci_reduce_block(&p, 0, 0, t->numel, ac_block_ptr(y->id_block));
   for (int64_t i = 0; i < t->numel; i++)
     if (v[i] != y->ignore && (v[i] < 0 || v[i] >= n_classes))
       return AC_FAIL(
           e, INDEX,
           "target %lld at position %lld is not one of the %lld classes (0 to %lld; ignore_index is %lld)",
-          (long long)v[i], (long long)ac_frame_show(f, i), (long long)n_classes, (long long)n_classes - 1,
-          (long long)y->ignore);
+          (long long)v[i], (long long)ac_frame_show(f, i), (long long)n_classes,
+          (long long)n_classes - 1, (long long)y->ignore);
   y->id = v;
   y->n_rows = t->numel;
   return AC_OK;
 }
 
-ac_status aci_ce_targets_read(ac_frame *f, const ac_tensor *target, int64_t n_classes, int64_t ignore,
-                              const ac_tensor *weight, aci_ctype ct, aci_ce_targets *y, ac_err *e) {
+ac_status aci_ce_targets_read(ac_frame *f, const ac_tensor *target, int64_t n_classes,
+                              int64_t ignore, const ac_tensor *weight, aci_ctype ct,
+                              aci_ce_targets *y, ac_err *e) {
   *y = (aci_ce_targets){.ignore = ignore, .ct = ct, .sum_w = (double)n_classes};
   if (target != NULL) AC_TRY(read_ids(f, target, n_classes, y, e));
   if (weight != NULL) {
     aci_reduce_plan p;
     aci_reduce_plan_make(&p, weight, ACI_ALL_DIMS, ct);
-    AC_TRY(ac_block_alloc(f->device, (size_t)p.n_reduced * 8, AC_MEM_ACTIVATION, f->stream, &y->w_block, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)p.n_reduced * 8, AC_MEM_ACTIVATION, f->stream,
+                          &y->w_block, e));
     aci_reduce_fetch(&p, 0, 0, p.n_reduced, ac_block_ptr(y->w_block));
     y->w = ac_block_ptr(y->w_block);
     y->sum_w = ct == ACI_C_F32 ? aci_sum_f32(y->w, p.n_reduced) : aci_sum_f64(y->w, p.n_reduced);
@@ -167,7 +180,8 @@ static ac_status prepare(cross_entropy_job *j, ac_frame *f, int at, uint32_t mas
   return AC_OK;
 }
 
-static ac_status run(cross_entropy_job *j, ac_frame *f, void (*fn)(void *, int64_t, int64_t), ac_err *e) {
+static ac_status run(cross_entropy_job *j, ac_frame *f, void (*fn)(void *, int64_t, int64_t),
+                     ac_err *e) {
   aci_slots slots;
   const int64_t grain = aci_reduce_grain(&j->x);
   const size_t row = (size_t)j->x.n_reduced * aci_ctype_bytes(j->x.ct);

@@ -1,15 +1,16 @@
-/* Labels of cross entropies and the sums over their rows: see cross_entropy.cuh. One block, whose threads take rows in turns and join as
- * a tree. */
+/* Labels of cross entropies and the sums over their rows: see cross_entropy.cuh. One block, whose
+ * threads take rows in turns and join as a tree. */
 #include "ops/loss/cross_entropy.cuh"
 
 #ifdef ACI_CUDA_EMULATED
 enum { MANY = 64 };
 #else
-enum { MANY = 1024 }; /* one multiprocessor reads some megabytes in microseconds when all of its threads do */
+/* one multiprocessor reads some megabytes in microseconds when all of its threads do */
+enum { MANY = 1024 };
 #endif
 
-ce_labels aci_ce_labels(const ac_frame *f, const ac_tensor *target, int64_t n_classes, int64_t ignore,
-                        const ac_value *weight) {
+ce_labels aci_ce_labels(const ac_frame *f, const ac_tensor *target, int64_t n_classes,
+                        int64_t ignore, const ac_value *weight) {
   ce_labels y = {};
   y.ignore = ignore;
   y.n_classes = n_classes;
@@ -51,7 +52,8 @@ static __global__ void __launch_bounds__(MANY) ce_finish(const __grid_constant__
 ac_status aci_ce_finish(ac_frame *f, const double *loss, const double *weight, int64_t n, bool mean,
                         const ac_tensor *out, ac_err *e) {
   const finish_args a = {loss, weight, n, mean, aci_data(out), (ac_dtype)out->dtype};
-  return aci_launch(f, "cross entropy (sum)", ce_finish, aci_shape_of_launch(dim3(1), dim3(MANY)), e, a);
+  return aci_launch(f, "cross entropy (sum)", ce_finish, aci_shape_of_launch(dim3(1), dim3(MANY)),
+                    e, a);
 }
 
 static __global__ void __launch_bounds__(MANY)
@@ -73,6 +75,6 @@ static __global__ void __launch_bounds__(MANY)
   }
 }
 ac_status aci_ce_totals(ac_frame *f, const ce_labels &y, int64_t n, double *totals, ac_err *e) {
-  return aci_launch(f, "cross entropy (weights)", ce_totals, aci_shape_of_launch(dim3(1), dim3(MANY)), e, y,
-                    n, totals);
+  return aci_launch(f, "cross entropy (weights)", ce_totals,
+                    aci_shape_of_launch(dim3(1), dim3(MANY)), e, y, n, totals);
 }

@@ -9,7 +9,7 @@
 #define BODY(T, d, delta) (d) <= (delta) ? (T)0.5 * (d) * (d) : (delta) * ((d) - (T)0.5 * (delta))
 #define FWD(T, p, x, t) (BODY(T, m_abs((x) - (t)), p[1]))
 #define SLOPE(d, delta) ((d) > (delta) ? (delta) : (d) < -(delta) ? -(delta) : (d))
-#define BWD(T, p, dy, x, t) ((dy) * p[2] * SLOPE((x) - (t), p[1]))
+#define BWD(T, p, dy, x, t) ((dy)*p[2] * SLOPE((x) - (t), p[1]))
 ACI_LOSS(huber_loss, FWD)
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -17,8 +17,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_elementwise_loss_shape(f, e);
 }
 static void grad(ac_grad *g) {
-  aci_elementwise_loss_grad(g, x_huber_loss_backward(&g->x, g->dout[0], ARG_T(g, 0), ARG_T(g, 1), (int)ARG_I(g, 2), ARG_F(g, 3),
-                                         aci_elementwise_loss_scale(g)));
+  aci_elementwise_loss_grad(g, x_huber_loss_backward(&g->x, g->dout[0], ARG_T(g, 0), ARG_T(g, 1),
+                                                     (int)ARG_I(g, 2), ARG_F(g, 3),
+                                                     aci_elementwise_loss_scale(g)));
 }
 static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *d = x_abs(x, x_sub(x, T(a[0].tensor), T(a[1].tensor), aci_float(1)));
@@ -28,11 +29,16 @@ static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(huber_loss,
-      .sig = "huber_loss(input: tensor, target: tensor, reduction: enum(none|mean|sum) = mean, delta: float = 1.0) -> tensor",
-      .shape = shape, .cpu = aci_elementwise_loss_cpu, .data = &huber_loss_map, .grad = grad, .composed = plain,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .autocast = AC_CAST_F32, .flops_per_element = 6);
-AC_MAP3(huber_loss_backward, BWD,
-        .sig = "huber_loss_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum), delta: float, "
-               "scale: float) -> tensor",
-        .hidden = true);
+AC_OP(
+    huber_loss,
+    .sig =
+        "huber_loss(input: tensor, target: tensor, reduction: enum(none|mean|sum) = mean, delta: float = 1.0) -> tensor",
+    .shape = shape, .cpu = aci_elementwise_loss_cpu, .data = &huber_loss_map, .grad = grad,
+    .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .autocast = AC_CAST_F32,
+    .flops_per_element = 6);
+AC_MAP3(
+    huber_loss_backward, BWD,
+    .sig =
+        "huber_loss_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum), delta: float, "
+        "scale: float) -> tensor",
+    .hidden = true);

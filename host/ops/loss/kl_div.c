@@ -9,7 +9,7 @@
 #include "ops/loss/elementwise.h"
 
 #define FWD(T, p, x, t) \
-  (p[1] != 0 ? m_exp(t) * ((t) - (x)) : ((t) == 0 ? 0 : (t) * m_log(t)) - (t) * (x))
+  (p[1] != 0 ? m_exp(t) * ((t) - (x)) : ((t) == 0 ? 0 : (t)*m_log(t)) - (t) * (x))
 #define BWD(T, p, dy, x, t) ((void)(x), -(dy)*p[2] * (p[1] != 0 ? m_exp(t) : (t)))
 ACI_LOSS(kl_div, FWD)
 
@@ -18,7 +18,9 @@ static void grad(ac_grad *g) {
   ac_tensor *in = ARG_T(g, 0), *t = ARG_T(g, 1), *dy = g->dout[0];
   double scale = aci_elementwise_loss_scale(g);
   if (ac_grad_needs(g, 0))
-    ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_kl_div_backward(x, dy, in, t, (int)ARG_I(g, 2), ARG_B(g, 3), scale)));
+    ac_grad_set(g, 0,
+                ac_grad_reduce_to(
+                    g, 0, x_kl_div_backward(x, dy, in, t, (int)ARG_I(g, 2), ARG_B(g, 3), scale)));
   if (!ac_grad_needs(g, 1)) return;
   ac_scalar one = aci_float(1);
   ac_tensor *slope = x_sub(x, T(x_add(x, T(ARG_B(g, 3) ? t : x_log(x, t)), F(1), one)), T(in), one);
@@ -38,12 +40,17 @@ static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(kl_div,
-      .sig = "kl_div(input: tensor, target: tensor, reduction: enum(none|mean|sum|batchmean) = mean, log_target: bool = false) -> "
-             "tensor",
-      .shape = aci_elementwise_loss_shape, .cpu = aci_elementwise_loss_cpu, .data = &kl_div_map, .grad = grad, .composed = plain,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .autocast = AC_CAST_F32, .flops_per_element = 12);
-AC_MAP3(kl_div_backward, BWD,
-        .sig = "kl_div_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum|batchmean), log_target: bool, "
-               "scale: float) -> tensor",
-        .hidden = true);
+AC_OP(
+    kl_div,
+    .sig =
+        "kl_div(input: tensor, target: tensor, reduction: enum(none|mean|sum|batchmean) = mean, log_target: bool = false) -> "
+        "tensor",
+    .shape = aci_elementwise_loss_shape, .cpu = aci_elementwise_loss_cpu, .data = &kl_div_map,
+    .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .autocast = AC_CAST_F32,
+    .flops_per_element = 12);
+AC_MAP3(
+    kl_div_backward, BWD,
+    .sig =
+        "kl_div_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum|batchmean), log_target: bool, "
+        "scale: float) -> tensor",
+    .hidden = true);

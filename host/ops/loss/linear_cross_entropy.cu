@@ -1,7 +1,8 @@
-/* linear_cross_entropy on CUDA: logits in tiles of the vocabulary, one product each into scratch (f32 of 16-bit operands, f64 of f64). In
- * forward every row takes its values from a tile, in backward a tile becomes gradients, which enter further products. Tiles follow from
- * the shape alone and are taken in ascending order. The values kept between the two, kept and shifts, are as on the CPU, but in this
- * file's tiles. */
+/* linear_cross_entropy on CUDA: logits in tiles of the vocabulary, one product each into scratch
+ * (f32 of 16-bit operands, f64 of f64). In forward every row takes its values from a tile, in
+ * backward a tile becomes gradients, which enter further products. Tiles follow from the shape
+ * alone and are taken in ascending order. The values kept between the two, kept and shifts, are as
+ * on the CPU, but in this file's tiles. */
 #include "accel/ops.h"
 #include "ops/index/range.cuh"
 #include "ops/loss/linear_cross_entropy.cuh"
@@ -30,8 +31,8 @@ struct call {
     for (int i = 0; i < n_blocks; i++) ac_block_free(block[i]);
   }
   template <class T> ac_status take(int64_t n, T **p, ac_err *e) {
-    AC_TRY(
-        ac_block_alloc(f->device, (size_t)n * sizeof(T), AC_MEM_ACTIVATION, f->stream, &block[n_blocks], e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)n * sizeof(T), AC_MEM_ACTIVATION, f->stream,
+                          &block[n_blocks], e));
     *p = (T *)block[n_blocks++]->ptr;
     return AC_OK;
   }
@@ -55,11 +56,12 @@ static ac_status convert(const call &j, int64_t rows, int64_t cols, void *to, ac
   return aci_cuda_copy_range(j.f, 2, shape, &d, &s, e);
 }
 
-/* Fills j from a call: sizes of tiles, operands (copied if they do not have the product's dtype), labels, weights and totals. at:
- * position of the first argument that forward and backward have in common. x is (n, k), w (v, k), a tile (rows, cols) of logits.
- * Blocks belong to j, which frees them. */
-static ac_status prepare(call &j, ac_frame *f, int at, const ac_tensor *kept, const ac_tensor *shifts,
-                         ac_err *e) {
+/* Fills j from a call: sizes of tiles, operands (copied if they do not have the product's dtype),
+ * labels, weights and totals. at: position of the first argument that forward and backward have in
+ * common. x is (n, k), w (v, k), a tile (rows, cols) of logits. Blocks belong to j, which frees
+ * them. */
+static ac_status prepare(call &j, ac_frame *f, int at, const ac_tensor *kept,
+                         const ac_tensor *shifts, ac_err *e) {
   const ac_value *args = f->args + at;
   const ac_tensor *x = args[ACI_LCE_INPUT].tensor, *w = args[ACI_LCE_LINEAR].tensor;
   const int64_t reduction = args[ACI_LCE_REDUCTION].i;
@@ -71,7 +73,8 @@ static ac_status prepare(call &j, ac_frame *f, int at, const ac_tensor *kept, co
   j.linear = w;
   a.product = args[ACI_LCE_PRODUCT].dtype;
   a.acc = a.product == AC_F64 ? AC_F64 : AC_F32;
-  a.y = aci_ce_labels(f, args[ACI_LCE_TARGET].tensor, a.v, args[ACI_LCE_IGNORE].i, &args[ACI_LCE_WEIGHT]);
+  a.y = aci_ce_labels(f, args[ACI_LCE_TARGET].tensor, a.v, args[ACI_LCE_IGNORE].i,
+                      &args[ACI_LCE_WEIGHT]);
   a.smooth = args[ACI_LCE_SMOOTHING].f;
   a.each = reduction == AC_LINEAR_CROSS_ENTROPY_REDUCTION_NONE;
   a.mean = reduction == AC_LINEAR_CROSS_ENTROPY_REDUCTION_MEAN;
@@ -83,7 +86,9 @@ static ac_status prepare(call &j, ac_frame *f, int at, const ac_tensor *kept, co
   }
   if (a.n == 0 || a.v == 0) return AC_OK;
   /* a sixteenth of all logits, within bounds: below, products lose speed, above, memory is lost */
-  const int64_t share = a.n * a.v / 16, elements = share < LEAST ? LEAST : share > MOST ? MOST : share;
+  const int64_t share = a.n * a.v / 16, elements = share < LEAST  ? LEAST
+                                                   : share > MOST ? MOST
+                                                                  : share;
   j.rows = least(a.n, ROWS);
   j.cols = (elements / j.rows + 127) / 128 * 128;
   if (kept->numel > 0) { /* no more tiles than the shape rule made room for */
@@ -140,9 +145,9 @@ static void to_rows(call &j, int64_t i0) {
 }
 
 /* c (m, n) := a b, + c with add. */
-static ac_status multiply(const call &j, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_rs,
-                          int64_t a_cs, const void *b, int64_t b_rs, int64_t b_cs, void *c, ac_dtype c_dt,
-                          bool add, ac_err *e) {
+static ac_status multiply(const call &j, int64_t m, int64_t n, int64_t k, const void *a,
+                          int64_t a_rs, int64_t a_cs, const void *b, int64_t b_rs, int64_t b_cs,
+                          void *c, ac_dtype c_dt, bool add, ac_err *e) {
   aci_product p = {};
   p.dtype = j.a.product;
   p.m = m;
@@ -161,8 +166,8 @@ static ac_status multiply(const call &j, int64_t m, int64_t n, int64_t k, const 
   return m == 0 || n == 0 ? AC_OK : aci_cuda_product(j.f, &p, e);
 }
 static ac_status logits(const call &j, ac_err *e) {
-  return multiply(j, j.a.n_rows, j.a.n_cols, j.k, j.x, j.x_rs, j.x_cs, j.w, j.w_cs, j.w_rs, j.a.tile, j.a.acc,
-                  false, e);
+  return multiply(j, j.a.n_rows, j.a.n_cols, j.k, j.x, j.x_rs, j.x_cs, j.w, j.w_cs, j.w_rs,
+                  j.a.tile, j.a.acc, false, e);
 }
 
 static ac_status forward(ac_frame *f, ac_err *e) {
@@ -190,7 +195,8 @@ static ac_status forward(ac_frame *f, ac_err *e) {
   return a.each ? AC_OK : aci_ce_finish(f, a.loss, a.weight, a.n, a.mean, out, e);
 }
 
-/* A gradient under summation: the accumulator of the products, which is a copy if the result has another dtype. */
+/* A gradient under summation: the accumulator of the products, which is a copy if the result has
+ * another dtype. */
 struct target {
   const ac_tensor *out; /* NULL: not wanted */
   char *sum;
@@ -221,17 +227,19 @@ static ac_status zeros(ac_frame *f, ac_err *e) {
   AC_TRY(aci_cuda_enter(f->device, e));
   for (int i = 0; i < 3; i++)
     if (f->out[i]->numel > 0)
-      AC_TRY(aci_cuda_check(f->device,
-                            cudaMemsetAsync(aci_data(f->out[i]), 0,
-                                            (size_t)f->out[i]->numel * aci_dsize((ac_dtype)f->out[i]->dtype),
-                                            aci_cuda_stream(f->device, f->stream)),
-                            "fill", e));
+      AC_TRY(aci_cuda_check(
+          f->device,
+          cudaMemsetAsync(aci_data(f->out[i]), 0,
+                          (size_t)f->out[i]->numel * aci_dsize((ac_dtype)f->out[i]->dtype),
+                          aci_cuda_stream(f->device, f->stream)),
+          "fill", e));
   return AC_OK;
 }
 
-/* For every tile (rows i0.., classes j0..): logits, or the values forward kept of them, become the gradient of the logits dl (rows, cols).
- * Then dx += dl w, dw += dl' x and db += sums of dl. Classes are the outer loop: a tile of dw is complete, and converted, at its end. dx is
- * complete only at the end of all. Blocks belong to j. */
+/* For every tile (rows i0.., classes j0..): logits, or the values forward kept of them, become the
+ * gradient of the logits dl (rows, cols). Then dx += dl w, dw += dl' x and db += sums of dl.
+ * Classes are the outer loop: a tile of dw is complete, and converted, at its end. dx is complete
+ * only at the end of all. Blocks belong to j. */
 static ac_status backward(ac_frame *f, ac_err *e) {
   call j;
   lce_args &a = j.a;
@@ -277,7 +285,8 @@ static ac_status backward(ac_frame *f, ac_err *e) {
                      (ac_dtype)dw.out->dtype, dw.sum, dw.dtype, j.k, 1, e));
   }
   if (dx.copy)
-    return convert(j, a.n, j.k, aci_data(dx.out), (ac_dtype)dx.out->dtype, dx.sum, dx.dtype, j.k, 1, e);
+    return convert(j, a.n, j.k, aci_data(dx.out), (ac_dtype)dx.out->dtype, dx.sum, dx.dtype, j.k, 1,
+                   e);
   return AC_OK;
 }
 AC_KERNEL(cuda, linear_cross_entropy_tiles, forward)

@@ -1,5 +1,5 @@
-/* A tile of linear_cross_entropy on CUDA, between linear_cross_entropy.cu, which cuts and multiplies, and linear_cross_entropy_tile.cu,
- * whose kernels read and turn it. */
+/* A tile of linear_cross_entropy on CUDA, between linear_cross_entropy.cu, which cuts and
+ * multiplies, and linear_cross_entropy_tile.cu, whose kernels read and turn it. */
 #ifndef ACI_OPS_LINEAR_CROSS_ENTROPY_CUH
 #define ACI_OPS_LINEAR_CROSS_ENTROPY_CUH
 #include "ops/loss/cross_entropy.cuh"
@@ -35,8 +35,8 @@ ac_status aci_lce_take_tile(ac_frame *f, const lce_args &a, ac_err *e);
 ac_status aci_lce_finish_rows(ac_frame *f, const lce_args &a, ac_err *e);
 /* dl := gradients of the tile's logits, or of their kept values. */
 ac_status aci_lce_turn_tile(ac_frame *f, const lce_args &a, ac_err *e);
-/* Adds the columns of dl to the sums of earlier rows. part: (ACI_LCE_PIECES + 1, n_cols). The last rows write the
- * result. */
+/* Adds the columns of dl to the sums of earlier rows. part: (ACI_LCE_PIECES + 1, n_cols). The last
+ * rows write the result. */
 enum { ACI_LCE_PIECES = 32 };
 ac_status aci_lce_add_bias(ac_frame *f, const lce_args &a, double *part, ac_err *e);
 

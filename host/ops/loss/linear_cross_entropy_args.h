@@ -2,7 +2,8 @@
 #ifndef ACI_OPS_LINEAR_CROSS_ENTROPY_ARGS_H
 #define ACI_OPS_LINEAR_CROSS_ENTROPY_ARGS_H
 
-/* Arguments of linear_cross_entropy_tiles. linear_cross_entropy_backward has them as well, after its own. */
+/* Arguments of linear_cross_entropy_tiles. linear_cross_entropy_backward has them as well, after
+ * its own. */
 enum {
   ACI_LCE_INPUT,  /* (n, k) */
   ACI_LCE_LINEAR, /* (v, k) */

@@ -1,8 +1,9 @@
-/* The passes of linear_cross_entropy over its tiles. Forward takes from each tile its rows' values: the largest logit m and S = sum
- * of e^(x - m) so far, the logit of the target, with smoothing the sum of the weighted logits. A row's loss is then a sum of r[c] *
- * (lse - x[c]) with lse = m + ln S and r as in cross_entropy_kernel.c. Backward makes each tile again (or takes its kept values),
- * turns it into gradients of logits, and multiplies those by the tile's part of linear_weight, which adds to dinput, and by input,
- * which gives the tile's part of dlinear. */
+/* The passes of linear_cross_entropy over its tiles. Forward takes from each tile its rows' values:
+ * the largest logit m and S = sum of e^(x - m) so far, the logit of the target, with smoothing the
+ * sum of the weighted logits. A row's loss is then a sum of r[c] * (lse - x[c]) with lse = m + ln S
+ * and r as in cross_entropy_kernel.c. Backward makes each tile again (or takes its kept values),
+ * turns it into gradients of logits, and multiplies those by the tile's part of linear_weight,
+ * which adds to dinput, and by input, which gives the tile's part of dlinear. */
 #include <math.h>
 
 #include "ops/index/index.h"
@@ -77,14 +78,15 @@ static ac_status prepare_rows(aci_lce *j, ac_err *e) {
                       : reduction == AC_LINEAR_CROSS_ENTROPY_REDUCTION_MEAN ? whole / j->y.total
                                                                             : whole;
     if (j->y.id[i] == j->y.ignore) continue;
-    const double wy = (1 - j->smooth) * aci_ce_weight(&j->y, j->y.id[i]), each = j->smooth / (double)j->v;
+    const double wy = (1 - j->smooth) * aci_ce_weight(&j->y, j->y.id[i]),
+                 each = j->smooth / (double)j->v;
     /* lse as the row's type rounds it. The rounding error goes into the factor */
     const double shift = j->acc == AC_F64 ? lse[i] : (double)(float)lse[i];
-    j->back[i] =
-        (aci_lce_back){.shift = shift,
-                       .scale = dl * (wy + each * j->y.sum_w) * (shift == lse[i] ? 1 : exp(shift - lse[i])),
-                       .each = dl * each,
-                       .at_target = dl * wy};
+    j->back[i] = (aci_lce_back){.shift = shift,
+                                .scale = dl * (wy + each * j->y.sum_w) *
+                                         (shift == lse[i] ? 1 : exp(shift - lse[i])),
+                                .each = dl * each,
+                                .at_target = dl * wy};
   }
   return AC_OK;
 }
@@ -97,13 +99,15 @@ static void add_bias(void *arg, int64_t begin, int64_t end) {
   for (int64_t p = begin; p < end; p++) {
     const int64_t c = p * PIECE, n = aci_lce_min(PIECE, j->n_cols - c);
     for (int64_t i = 0; i < j->n_rows; i++) {
-      aci_load(ACI_C_F64, buf, j->product, aci_lce_row(j, i) + c * (int64_t)aci_dsize(j->product), 1, n);
+      aci_load(ACI_C_F64, buf, j->product, aci_lce_row(j, i) + c * (int64_t)aci_dsize(j->product),
+               1, n);
       for (int64_t k = 0; k < n; k++) j->dbias[c + k] += buf[k];
     }
   }
 }
 
-/* A gradient under summation: the accumulator of the products, which is a copy if the result has another dtype. */
+/* A gradient under summation: the accumulator of the products, which is a copy if the result has
+ * another dtype. */
 typedef struct target {
   ac_tensor *out; /* NULL: not wanted */
   char *sum;
@@ -111,7 +115,8 @@ typedef struct target {
 } target;
 
 /* direct: one product makes each element, which may be rounded at once. */
-static ac_status open_target(aci_lce *j, int result, int64_t rows, bool direct, target *t, ac_err *e) {
+static ac_status open_target(aci_lce *j, int result, int64_t rows, bool direct, target *t,
+                             ac_err *e) {
   *t = (target){.dtype = j->acc};
   if (!ARG_B(j->f, ACI_LCE_NEEDS + result)) return AC_OK;
   t->out = j->f->out[result];
@@ -158,7 +163,8 @@ static ac_status add_dlinear(const aci_lce *j, const target *t, int64_t step, ac
 }
 
 static ac_status backward(aci_lce *j, ac_err *e) {
-  /* elements of the product's dtype from row to row of a tile whose rows are of the accumulator's */
+  /* elements of the product's dtype from row to row of a tile whose rows are of the
+   * accumulator's */
   const int64_t step = j->ld * (int64_t)(aci_dsize(j->acc) / aci_dsize(j->product));
   const ac_tensor *db = ARG_B(j->f, ACI_LCE_NEEDS + 2) ? j->f->out[2] : NULL;
   target dx, dw;
@@ -178,25 +184,29 @@ static ac_status backward(aci_lce *j, ac_err *e) {
       if (db != NULL) ac_parallel_for(j->f->team, (j->n_cols + 63) / 64, 1, add_bias, j);
     }
     if (is_copy(&dw))
-      aci_lce_convert(j, j->n_cols, j->k, at_row(aci_data(dw.out), j0, j->k, (ac_dtype)dw.out->dtype),
+      aci_lce_convert(j, j->n_cols, j->k,
+                      at_row(aci_data(dw.out), j0, j->k, (ac_dtype)dw.out->dtype),
                       (ac_dtype)dw.out->dtype, dw.sum, dw.dtype, j->k, 1);
     if (db != NULL)
-      aci_store(ACI_C_F64, j->dbias, (ac_dtype)db->dtype, at_row(aci_data(db), j0, 1, (ac_dtype)db->dtype), 1,
-                j->n_cols);
+      aci_store(ACI_C_F64, j->dbias, (ac_dtype)db->dtype,
+                at_row(aci_data(db), j0, 1, (ac_dtype)db->dtype), 1, j->n_cols);
   }
   if (is_copy(&dx))
-    aci_lce_convert(j, j->n, j->k, aci_data(dx.out), (ac_dtype)dx.out->dtype, dx.sum, dx.dtype, j->k, 1);
+    aci_lce_convert(j, j->n, j->k, aci_data(dx.out), (ac_dtype)dx.out->dtype, dx.sum, dx.dtype,
+                    j->k, 1);
   return AC_OK;
 }
 
 ac_status aci_lce_run_backward(ac_frame *f, ac_err *e) {
   aci_lce j;
-  ac_status st = aci_lce_prepare(&j, f, ACI_LCE_BACK, ARG_T(f, ACI_LCE_KEPT), ARG_T(f, ACI_LCE_SHIFTS), e);
+  ac_status st =
+      aci_lce_prepare(&j, f, ACI_LCE_BACK, ARG_T(f, ACI_LCE_KEPT), ARG_T(f, ACI_LCE_SHIFTS), e);
   if (st == AC_OK && j.n > 0 && j.v > 0) st = backward(&j, e);
   if (j.n == 0 || j.v == 0) /* no product writes the existing results */
     for (int i = 0; i < 3; i++)
       if (f->out[i]->numel > 0)
-        memset(aci_data(f->out[i]), 0, (size_t)f->out[i]->numel * aci_dsize((ac_dtype)f->out[i]->dtype));
+        memset(aci_data(f->out[i]), 0,
+               (size_t)f->out[i]->numel * aci_dsize((ac_dtype)f->out[i]->dtype));
   aci_lce_release(&j);
   return st;
 }

@@ -1,7 +1,7 @@
-/* Tiles of linear_cross_entropy: the cut of the logits, making a tile, and its rows' contributions or gradients.
- * A tile is one product into scratch in f32 (f64), of a block of rows over a run of classes, small enough for a
- * last-level cache. Tiles follow from the shape alone and are taken in ascending order, so that bits do not
- * depend on threads. */
+/* Tiles of linear_cross_entropy: the cut of the logits, making a tile, and its rows' contributions
+ * or gradients. A tile is one product into scratch in f32 (f64), of a block of rows over a run of
+ * classes, small enough for a last-level cache. Tiles follow from the shape alone and are taken in
+ * ascending order, so that bits do not depend on threads. */
 #include <math.h>
 
 #include "base/vmath.h"
@@ -24,18 +24,20 @@ void aci_lce_release(aci_lce *j) {
   for (int i = 0; i < j->n_blocks; i++) ac_block_free(j->block[i]);
 }
 
-void aci_lce_convert(const aci_lce *j, int64_t rows, int64_t cols, void *dst, ac_dtype to, const void *src,
-                     ac_dtype from, int64_t rs, int64_t cs) {
+void aci_lce_convert(const aci_lce *j, int64_t rows, int64_t cols, void *dst, ac_dtype to,
+                     const void *src, ac_dtype from, int64_t rs, int64_t cs) {
   const int64_t shape[2] = {rows, cols};
   aci_range d = {.ptr = dst, .dtype = to, .stride = {cols, 1}};
   aci_range s = {.ptr = (void *)(uintptr_t)src, .dtype = from, .stride = {rs, cs}};
   aci_range_copy_cpu(j->f->team, 2, shape, &d, &s);
 }
 
-/* Fills j for a forward or backward frame, whose common arguments begin at `at`: x is (n, k), linear (v, k). Tiles are (rows, cols) of
- * logits with row stride ld, in the accumulator's type. x is copied to the product's dtype as a whole, the weights tile by tile (w_copy),
- * unless the product rounds f32 weights itself. aci_lce_release frees j's memory, also after a failure. */
-ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_tensor *shifts, ac_err *e) {
+/* Fills j for a forward or backward frame, whose common arguments begin at `at`: x is (n, k),
+ * linear (v, k). Tiles are (rows, cols) of logits with row stride ld, in the accumulator's type. x
+ * is copied to the product's dtype as a whole, the weights tile by tile (w_copy), unless the
+ * product rounds f32 weights itself. aci_lce_release frees j's memory, also after a failure. */
+ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_tensor *shifts,
+                          ac_err *e) {
   const ac_tensor *x = ARG_T(f, at + ACI_LCE_INPUT), *w = ARG_T(f, at + ACI_LCE_LINEAR);
   *j = (aci_lce){.f = f,
                  .n = x->shape[0],
@@ -47,12 +49,14 @@ ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_t
   j->acc = j->product == AC_F64 ? AC_F64 : AC_F32;
   aci_product_type(j->product, &j->in_type);
   aci_product_type(j->acc, &j->acc_type);
-  AC_TRY(aci_ce_targets_read(f, ARG_T(f, at + ACI_LCE_TARGET), j->v, ARG_I(f, at + ACI_LCE_IGNORE),
-                             ARG_NONE(f, at + ACI_LCE_WEIGHT) ? NULL : ARG_T(f, at + ACI_LCE_WEIGHT),
-                             aci_ctype_of(j->acc), &j->y, e));
+  AC_TRY(
+      aci_ce_targets_read(f, ARG_T(f, at + ACI_LCE_TARGET), j->v, ARG_I(f, at + ACI_LCE_IGNORE),
+                          ARG_NONE(f, at + ACI_LCE_WEIGHT) ? NULL : ARG_T(f, at + ACI_LCE_WEIGHT),
+                          aci_ctype_of(j->acc), &j->y, e));
   if (j->n == 0 || j->v == 0) return AC_OK;
   aci_lce_plan(j->n, j->v, &j->rows, &j->cols, NULL);
-  j->ld = (j->cols + 15) / 16 * 16 + 16; /* rows of a power of two would fall on the same cache sets */
+  /* rows of a power of two would fall on the same cache sets */
+  j->ld = (j->cols + 15) / 16 * 16 + 16;
   AC_TRY(aci_lce_take(j, (size_t)(j->rows * j->ld) * aci_dsize(j->acc), &j->tile, e));
   if (kept->numel > 0) {
     j->kept = aci_data(kept);
@@ -100,7 +104,8 @@ void aci_lce_to_rows(aci_lce *j, int64_t i0) {
   j->n_rows = aci_lce_min(j->rows, j->n - i0);
 }
 
-ac_status aci_lce_multiply(const aci_lce *j, aci_gemm *g, const void *a, const void *b, void *c, ac_err *e) {
+ac_status aci_lce_multiply(const aci_lce *j, aci_gemm *g, const void *a, const void *b, void *c,
+                           ac_err *e) {
   g->in_type = j->in_type;
   g->round_b = j->round_w && b == j->w;
   g->n_batch = 1;
@@ -133,65 +138,68 @@ ac_status aci_lce_logits(const aci_lce *j, ac_err *e) {
 /* ---- rows of a tile ---- */
 enum { CHUNK = 1024 };
 
-#define ROW_FNS(T, sfx)                                                                                    \
-  AC_ISA_FN(prob_##sfx, (const T *x, T shift, T scale, T less, int64_t n, T *y),                           \
-            (x, shift, scale, less, n, y)) {                                                               \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_exp(x[i] - shift) * scale - less;        \
-  }                                                                                                        \
-  AC_ISA_FN(less_##sfx, (T * y, T a, const T *w, int64_t n), (y, a, w, n)) {                               \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] -= a * w[i];                                 \
-  }                                                                                                        \
-  AC_ISA_FN(times_##sfx, (T * y, const T *x, const T *w, int64_t n), (y, x, w, n)) {                       \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] * w[i];                               \
-  }                                                                                                        \
-  static void row_##sfx(const aci_lce *j, const T *x, int64_t id, aci_lce_state *s, char *kept,            \
-                        double *kept_shift) {                                                              \
-    const int64_t n = j->n_cols, size = (int64_t)aci_dsize(j->product);                                    \
-    const T *w = j->y.w == NULL ? NULL : (const T *)j->y.w + j->j0;                                        \
-    T buf[CHUNK];                                                                                          \
-    const double m = (double)aci_row_max_##sfx(x, n);                                                      \
-    if (!(m <= s->max)) {                                                                                  \
-      s->sum *= s->sum == 0 ? 1 : exp(s->max - m);                                                         \
-      s->max = m;                                                                                          \
-    }                                                                                                      \
-    const T shift = s->max == -INFINITY ? 0 : (T)s->max; /* nothing but -inf so far, which adds nothing */ \
-    for (int64_t c = 0; c < n; c += CHUNK) {                                                               \
-      const int64_t len = aci_lce_min(CHUNK, n - c);                                                       \
-      s->sum += aci_row_exp_##sfx(x + c, shift, len, buf);                                                 \
-      if (kept != NULL) aci_store(j->y.ct, buf, j->product, kept + c * size, 1, len);                      \
-    }                                                                                                      \
-    if (kept != NULL) *kept_shift = s->max == -INFINITY ? s->max : (double)shift;                                                         \
-    if (id >= j->j0 && id < j->j0 + n) s->at_target = (double)x[id - j->j0];                               \
-    if (j->smooth == 0) return;                                                                            \
-    for (int64_t c = 0; c < n; c += CHUNK) {                                                               \
-      const int64_t len = aci_lce_min(CHUNK, n - c);                                                       \
-      if (w != NULL) times_##sfx(buf, x + c, w + c, len);                                                  \
-      s->weighted += aci_sum_##sfx(w != NULL ? buf : x + c, len);                                          \
-    }                                                                                                      \
-  }                                                                                                        \
-  AC_ISA_FN(scaled_##sfx, (T * y, T scale, T less, int64_t n), (y, scale, less, n)) {                      \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = y[i] * scale - less;                       \
-  }                                                                                                        \
-  static void row_back_##sfx(const aci_lce *j, T *x, int64_t id, const aci_lce_back *r, const char *kept,  \
-                             double kept_scale) {                                                          \
-    const int64_t n = j->n_cols, size = (int64_t)aci_dsize(j->product);                                    \
-    const T *w = j->y.w == NULL ? NULL : (const T *)j->y.w + j->j0;                                        \
-    const bool stays = j->product == j->acc; /* otherwise stored values are shorter and never overtake */      \
-    T buf[CHUNK];                                                                                          \
-    for (int64_t c = 0; c < n; c += CHUNK) {                                                               \
-      const int64_t len = aci_lce_min(CHUNK, n - c), at = id - j->j0 - c;                                  \
-      T *y = stays ? x + c : buf;                                                                          \
-      const T less = w == NULL ? (T)r->each : 0;                                                           \
-      if (kept == NULL) {                                                                                  \
-        prob_##sfx(x + c, (T)r->shift, (T)r->scale, less, len, y);                                         \
-      } else {                                                                                             \
-        aci_load(j->y.ct, y, j->product, kept + c * size, 1, len);                                         \
-        scaled_##sfx(y, (T)kept_scale, less, len);                                                         \
-      }                                                                                                    \
-      if (w != NULL && r->each != 0) less_##sfx(y, (T)r->each, w + c, len);                                \
-      if (at >= 0 && at < len) y[at] -= (T)r->at_target;                                                   \
-      if (!stays) aci_store(j->y.ct, y, j->product, (uint16_t *)(void *)x + c, 1, len);                    \
-    }                                                                                                      \
+#define ROW_FNS(T, sfx)                                                                         \
+  AC_ISA_FN(prob_##sfx, (const T *x, T shift, T scale, T less, int64_t n, T *y),                \
+            (x, shift, scale, less, n, y)) {                                                    \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] =                                 \
+        m_exp(x[i] - shift) * scale - less;                                                     \
+  }                                                                                             \
+  AC_ISA_FN(less_##sfx, (T * y, T a, const T *w, int64_t n), (y, a, w, n)) {                    \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] -= a * w[i];                      \
+  }                                                                                             \
+  AC_ISA_FN(times_##sfx, (T * y, const T *x, const T *w, int64_t n), (y, x, w, n)) {            \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] * w[i];                    \
+  }                                                                                             \
+  static void row_##sfx(const aci_lce *j, const T *x, int64_t id, aci_lce_state *s, char *kept, \
+                        double *kept_shift) {                                                   \
+    const int64_t n = j->n_cols, size = (int64_t)aci_dsize(j->product);                         \
+    const T *w = j->y.w == NULL ? NULL : (const T *)j->y.w + j->j0;                             \
+    T buf[CHUNK];                                                                               \
+    const double m = (double)aci_row_max_##sfx(x, n);                                           \
+    if (!(m <= s->max)) {                                                                       \
+      s->sum *= s->sum == 0 ? 1 : exp(s->max - m);                                              \
+      s->max = m;                                                                               \
+    }                                                                                           \
+    const T shift =                                                                             \
+        s->max == -INFINITY ? 0 : (T)s->max; /* nothing but -inf so far, which adds nothing */  \
+    for (int64_t c = 0; c < n; c += CHUNK) {                                                    \
+      const int64_t len = aci_lce_min(CHUNK, n - c);                                            \
+      s->sum += aci_row_exp_##sfx(x + c, shift, len, buf);                                      \
+      if (kept != NULL) aci_store(j->y.ct, buf, j->product, kept + c * size, 1, len);           \
+    }                                                                                           \
+    if (kept != NULL) *kept_shift = s->max == -INFINITY ? s->max : (double)shift;               \
+    if (id >= j->j0 && id < j->j0 + n) s->at_target = (double)x[id - j->j0];                    \
+    if (j->smooth == 0) return;                                                                 \
+    for (int64_t c = 0; c < n; c += CHUNK) {                                                    \
+      const int64_t len = aci_lce_min(CHUNK, n - c);                                            \
+      if (w != NULL) times_##sfx(buf, x + c, w + c, len);                                       \
+      s->weighted += aci_sum_##sfx(w != NULL ? buf : x + c, len);                               \
+    }                                                                                           \
+  }                                                                                             \
+  AC_ISA_FN(scaled_##sfx, (T * y, T scale, T less, int64_t n), (y, scale, less, n)) {           \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = y[i] * scale - less;            \
+  }                                                                                             \
+  static void row_back_##sfx(const aci_lce *j, T *x, int64_t id, const aci_lce_back *r,         \
+                             const char *kept, double kept_scale) {                             \
+    const int64_t n = j->n_cols, size = (int64_t)aci_dsize(j->product);                         \
+    const T *w = j->y.w == NULL ? NULL : (const T *)j->y.w + j->j0;                             \
+    const bool stays =                                                                          \
+        j->product == j->acc; /* otherwise stored values are shorter and never overtake */      \
+    T buf[CHUNK];                                                                               \
+    for (int64_t c = 0; c < n; c += CHUNK) {                                                    \
+      const int64_t len = aci_lce_min(CHUNK, n - c), at = id - j->j0 - c;                       \
+      T *y = stays ? x + c : buf;                                                               \
+      const T less = w == NULL ? (T)r->each : 0;                                                \
+      if (kept == NULL) {                                                                       \
+        prob_##sfx(x + c, (T)r->shift, (T)r->scale, less, len, y);                              \
+      } else {                                                                                  \
+        aci_load(j->y.ct, y, j->product, kept + c * size, 1, len);                              \
+        scaled_##sfx(y, (T)kept_scale, less, len);                                              \
+      }                                                                                         \
+      if (w != NULL && r->each != 0) less_##sfx(y, (T)r->each, w + c, len);                     \
+      if (at >= 0 && at < len) y[at] -= (T)r->at_target;                                        \
+      if (!stays) aci_store(j->y.ct, y, j->product, (uint16_t *)(void *)x + c, 1, len);         \
+    }                                                                                           \
   }
 ROW_FNS(float, f32)
 ROW_FNS(double, f64)

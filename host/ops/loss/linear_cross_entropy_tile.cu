@@ -1,5 +1,5 @@
-/* Kernels on the current tile of linear_cross_entropy: each row's maximum, sum and label from its logits, and in backward the gradients that
- * replace the logits. One block per row. */
+/* Kernels on the current tile of linear_cross_entropy: each row's maximum, sum and label from its
+ * logits, and in backward the gradients that replace the logits. One block per row. */
 #include "ops/loss/linear_cross_entropy.cuh"
 
 template <class C> ACI_DEVICE C lce_logit(const lce_args &a, int64_t i, int64_t c) {
@@ -50,7 +50,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) lce_done(const __grid_consta
       lse = s.max + log(s.sum);
       if (a.smooth < 1) loss = (1 - a.smooth) * weight * (lse - s.at_target);
       if (a.smooth > 0)
-        loss += a.smooth / (double)a.v * ((a.y.w != NULL ? a.totals[0] : (double)a.v) * lse - s.weighted);
+        loss += a.smooth / (double)a.v *
+                ((a.y.w != NULL ? a.totals[0] : (double)a.v) * lse - s.weighted);
     }
     a.lse[r] = lse;
     if (a.each) {
@@ -74,8 +75,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) lce_turn(const __grid_consta
       if (a.mean) dl /= a.totals[1];
       lse = aci_row<double>(a.saved, r).get(0);
       wy = (1 - a.smooth) * a.y.weight(y);
-      scale =
-          dl * (wy + a.smooth / (double)a.v * (a.y.w != NULL && a.smooth > 0 ? a.totals[0] : (double)a.v));
+      scale = dl * (wy + a.smooth / (double)a.v *
+                             (a.y.w != NULL && a.smooth > 0 ? a.totals[0] : (double)a.v));
       /* lse as the row's type rounds it. The rounding error goes into the factor */
       shift = (C)lse;
       scale *= a.kept == NULL ? exp((double)shift - lse) : exp(a.shifts[r] - lse);
@@ -126,11 +127,13 @@ ac_status aci_lce_finish_rows(ac_frame *f, const lce_args &a, ac_err *e) {
   return aci_launch(f, "cross entropy (rows)", lce_done, aci_blocks(f->device, a.n), e, a);
 }
 ac_status aci_lce_turn_tile(ac_frame *f, const lce_args &a, ac_err *e) {
-  return aci_launch(f, "cross entropy (gradients)", a.acc == AC_F64 ? lce_turn<double> : lce_turn<float>,
+  return aci_launch(f, "cross entropy (gradients)",
+                    a.acc == AC_F64 ? lce_turn<double> : lce_turn<float>,
                     aci_blocks(f->device, a.n_rows, 1), e, a);
 }
 ac_status aci_lce_add_bias(ac_frame *f, const lce_args &a, double *part, ac_err *e) {
-  AC_TRY(aci_launch(f, "cross entropy (bias)", lce_columns, aci_blocks(f->device, ACI_LCE_PIECES * a.n_cols),
-                    e, a, part));
-  return aci_launch(f, "cross entropy (bias)", lce_bias, aci_blocks(f->device, a.n_cols), e, a, part);
+  AC_TRY(aci_launch(f, "cross entropy (bias)", lce_columns,
+                    aci_blocks(f->device, ACI_LCE_PIECES * a.n_cols), e, a, part));
+  return aci_launch(f, "cross entropy (bias)", lce_bias, aci_blocks(f->device, a.n_cols), e, a,
+                    part);
 }

@@ -13,7 +13,9 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(margin_ranking_loss,
-      .sig = "margin_ranking_loss(x1: tensor, x2: tensor, target: tensor, margin: float = 0.0, reduction: enum(none|mean|sum) = mean) "
-             "-> tensor",
-      .composed = composed, .autocast = AC_CAST_F32);
+AC_OP(
+    margin_ranking_loss,
+    .sig =
+        "margin_ranking_loss(x1: tensor, x2: tensor, target: tensor, margin: float = 0.0, reduction: enum(none|mean|sum) = mean) "
+        "-> tensor",
+    .composed = composed, .autocast = AC_CAST_F32);

@@ -11,7 +11,9 @@
 ACI_LOSS(mse_loss, FWD)
 
 static void grad(ac_grad *g) {
-  aci_elementwise_loss_grad(g, x_mse_loss_backward(&g->x, g->dout[0], ARG_T(g, 0), ARG_T(g, 1), (int)ARG_I(g, 2), aci_elementwise_loss_scale(g)));
+  aci_elementwise_loss_grad(g,
+                            x_mse_loss_backward(&g->x, g->dout[0], ARG_T(g, 0), ARG_T(g, 1),
+                                                (int)ARG_I(g, 2), aci_elementwise_loss_scale(g)));
 }
 static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *d = x_sub(x, T(a[0].tensor), T(a[1].tensor), aci_float(1));
@@ -19,10 +21,16 @@ static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(mse_loss, .sig = "mse_loss(input: tensor, target: tensor, reduction: enum(none|mean|sum) = mean) -> tensor",
-      .shape = aci_elementwise_loss_shape, .cpu = aci_elementwise_loss_cpu, .data = &mse_loss_map, .grad = grad, .composed = plain,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .autocast = AC_CAST_F32, .flops_per_element = 3);
-AC_MAP3(mse_loss_backward, BWD,
-        .sig = "mse_loss_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum), scale: float) -> "
-               "tensor",
-        .hidden = true);
+AC_OP(
+    mse_loss,
+    .sig =
+        "mse_loss(input: tensor, target: tensor, reduction: enum(none|mean|sum) = mean) -> tensor",
+    .shape = aci_elementwise_loss_shape, .cpu = aci_elementwise_loss_cpu, .data = &mse_loss_map,
+    .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .autocast = AC_CAST_F32,
+    .flops_per_element = 3);
+AC_MAP3(
+    mse_loss_backward, BWD,
+    .sig =
+        "mse_loss_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum), scale: float) -> "
+        "tensor",
+    .hidden = true);

@@ -18,16 +18,20 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     l = x_sub(x, T(in), T(x_mul(x, T(t), T(log))), one);
   }
   if (a[FULL].b) {
-    ac_tensor *few = x_le(x, T(t), F(1)), *safe = x_masked_fill(x, t, few, F(1)), *log = x_log(x, safe);
+    ac_tensor *few = x_le(x, T(t), F(1)), *safe = x_masked_fill(x, t, few, F(1)),
+              *log = x_log(x, safe);
     ac_tensor *s = x_sub(x, T(x_mul(x, T(safe), T(log))), T(safe), one);
-    s = x_add(x, T(s), T(x_add(x, T(log), F(1.83787706640934548356), one)), aci_float(0.5)); /* ln(2 pi) */
+    /* ln(2 pi) */
+    s = x_add(x, T(s), T(x_add(x, T(log), F(1.83787706640934548356), one)), aci_float(0.5));
     l = x_add(x, T(l), T(x_masked_fill(x, s, few, F(0))), one);
   }
   out[0] = aci_loss_reduce(x, l, a[REDUCTION].i);
   return 1;
 }
 
-AC_OP(poisson_nll_loss,
-      .sig = "poisson_nll_loss(input: tensor, target: tensor, log_input: bool = true, full: bool = false, eps: float = 1e-8, "
-             "reduction: enum(none|mean|sum) = mean) -> tensor",
-      .composed = composed, .autocast = AC_CAST_F32);
+AC_OP(
+    poisson_nll_loss,
+    .sig =
+        "poisson_nll_loss(input: tensor, target: tensor, log_input: bool = true, full: bool = false, eps: float = 1e-8, "
+        "reduction: enum(none|mean|sum) = mean) -> tensor",
+    .composed = composed, .autocast = AC_CAST_F32);

@@ -29,7 +29,9 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(triplet_margin_loss,
-      .sig = "triplet_margin_loss(anchor: tensor, positive: tensor, negative: tensor, margin: float = 1.0, p: float = 2.0, "
-             "eps: float = 1e-6, swap: bool = false, reduction: enum(none|mean|sum) = mean) -> tensor",
-      .composed = composed, .autocast = AC_CAST_F32);
+AC_OP(
+    triplet_margin_loss,
+    .sig =
+        "triplet_margin_loss(anchor: tensor, positive: tensor, negative: tensor, margin: float = 1.0, p: float = 2.0, "
+        "eps: float = 1e-6, swap: bool = false, reduction: enum(none|mean|sum) = mean) -> tensor",
+    .composed = composed, .autocast = AC_CAST_F32);

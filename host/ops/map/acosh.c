@@ -18,5 +18,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(x, T(g->dout[0]), T(x_rsqrt(x, under))));
 }
 
-AC_MAP1(acosh, FWD, .sig = "acosh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 30);
+AC_MAP1(acosh, FWD, .sig = "acosh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 30);

@@ -15,7 +15,8 @@ static void grad(ac_grad *g) {
   ac_tensor *dy = g->dout[0];
   double alpha = aci_scalar_f(g->args[2].scalar);
   ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, dy));
-  if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, alpha == 1 ? dy : x_mul(x, T(dy), F(alpha))));
+  if (ac_grad_needs(g, 1))
+    ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, alpha == 1 ? dy : x_mul(x, T(dy), F(alpha))));
 }
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -23,5 +24,5 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_factor_check(f, 2, (ac_dtype)f->out[0]->dtype, e);
 }
 
-AC_OP(add, .sig = "add(x: operand, other: operand, alpha: scalar = 1) -> tensor", .shape = shape, .cpu = aci_map_cpu,
-      .data = &add_map, .grad = grad, .inplace = true, .flops_per_element = 1);
+AC_OP(add, .sig = "add(x: operand, other: operand, alpha: scalar = 1) -> tensor", .shape = shape,
+      .cpu = aci_map_cpu, .data = &add_map, .grad = grad, .inplace = true, .flops_per_element = 1);

@@ -21,6 +21,7 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 2, ac_grad_reduce_to(g, 2, x_neg(x, x_mul(x, T(d), T(q)))));
 }
 
-AC_MAP3(addcdiv, FWD, .sig = "addcdiv(x: tensor, tensor1: tensor, tensor2: tensor, value: scalar = 1) -> tensor",
-        .grad = grad, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2), .save_for = {0, 1 << 2, 1 << 1 | 1 << 2},
-        .inplace = true, .flops_per_element = 3);
+AC_MAP3(addcdiv, FWD,
+        .sig = "addcdiv(x: tensor, tensor1: tensor, tensor2: tensor, value: scalar = 1) -> tensor",
+        .grad = grad, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2),
+        .save_for = {0, 1 << 2, 1 << 1 | 1 << 2}, .inplace = true, .flops_per_element = 3);

@@ -28,7 +28,8 @@ static void grad(ac_grad *g) {
   }
 }
 
-AC_OP(addcmul, .sig = "addcmul(x: tensor, tensor1: tensor, tensor2: tensor, value: scalar = 1) -> tensor",
+AC_OP(addcmul,
+      .sig = "addcmul(x: tensor, tensor1: tensor, tensor2: tensor, value: scalar = 1) -> tensor",
       .shape = shape, .cpu = aci_map_cpu, .elementwise = true, .data = &addcmul_map, .grad = grad,
       .save = AC_SAVE_IN(1) | AC_SAVE_IN(2), .save_for = {0, 1 << 2, 1 << 1}, .inplace = true,
       .flops_per_element = 3);

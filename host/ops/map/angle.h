@@ -1,5 +1,6 @@
-/* Inverse circular functions of f32, branch-free like base/vmath.h and with its conventions, shared by atan, atan2,
- * asin and acos. Doubles take libm. Errors against the exact result: atan acos 1.4 ulp, asin atan2 1.8. */
+/* Inverse circular functions of f32, branch-free like base/vmath.h and with its conventions, shared
+ * by atan, atan2, asin and acos. Doubles take libm. Errors against the exact result: atan acos 1.4
+ * ulp, asin atan2 1.8. */
 #ifndef ACI_OPS_ANGLE_H
 #define ACI_OPS_ANGLE_H
 #include "base/vmath.h"
@@ -34,7 +35,8 @@ ACI_VM float aci_atanf(float x) {
 
 /* The angle of the point (x, y), in (-pi, pi]. */
 ACI_VM float aci_atan2f(float y, float x) {
-  float ax = aci_float32(aci_bits32(x) & 0x7fffffffu), ay = aci_float32(aci_bits32(y) & 0x7fffffffu);
+  float ax = aci_float32(aci_bits32(x) & 0x7fffffffu),
+        ay = aci_float32(aci_bits32(y) & 0x7fffffffu);
   float big = ay > ax ? ay : ax, small = ay > ax ? ax : ay;
   float t = small / big;
   t = big == 0.0f ? 0.0f : t;

@@ -12,5 +12,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_div(x, T(g->dout[0]), T(under)));
 }
 
-AC_MAP1(atan, FWD, .sig = "atan(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 20);
+AC_MAP1(atan, FWD, .sig = "atan(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 20);

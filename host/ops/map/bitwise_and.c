@@ -9,6 +9,6 @@
 ACI_LOOP2(bitwise_and, int64_t, i64, FWD)
 static const aci_map bitwise_and_map = {2, NULL, NULL, bitwise_and_i64};
 
-AC_OP(bitwise_and, .sig = "bitwise_and(x: operand, other: operand) -> tensor", .shape = aci_bitwise_shape,
-      .cpu = aci_map_cpu, .elementwise = true, .data = &bitwise_and_map, .nondiff = true,
-      .inplace = true);
+AC_OP(bitwise_and, .sig = "bitwise_and(x: operand, other: operand) -> tensor",
+      .shape = aci_bitwise_shape, .cpu = aci_map_cpu, .elementwise = true, .data = &bitwise_and_map,
+      .nondiff = true, .inplace = true);

@@ -15,5 +15,6 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return aci_map_run(f, ARG_T(f, 0)->dtype == AC_BOOL ? &bool_not_map : &bitwise_not_map, e);
 }
 
-AC_OP(bitwise_not, .sig = "bitwise_not(x: tensor) -> tensor", .shape = aci_bitwise_shape, .cpu = cpu, .any_device = true,
-      .elementwise = true, .data = &bitwise_not_map, .nondiff = true, .inplace = true);
+AC_OP(bitwise_not, .sig = "bitwise_not(x: tensor) -> tensor", .shape = aci_bitwise_shape,
+      .cpu = cpu, .any_device = true, .elementwise = true, .data = &bitwise_not_map,
+      .nondiff = true, .inplace = true);

@@ -9,6 +9,6 @@
 ACI_LOOP2(bitwise_or, int64_t, i64, FWD)
 static const aci_map bitwise_or_map = {2, NULL, NULL, bitwise_or_i64};
 
-AC_OP(bitwise_or, .sig = "bitwise_or(x: operand, other: operand) -> tensor", .shape = aci_bitwise_shape,
-      .cpu = aci_map_cpu, .elementwise = true, .data = &bitwise_or_map, .nondiff = true,
-      .inplace = true);
+AC_OP(bitwise_or, .sig = "bitwise_or(x: operand, other: operand) -> tensor",
+      .shape = aci_bitwise_shape, .cpu = aci_map_cpu, .elementwise = true, .data = &bitwise_or_map,
+      .nondiff = true, .inplace = true);

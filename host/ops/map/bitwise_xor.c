@@ -9,6 +9,6 @@
 ACI_LOOP2(bitwise_xor, int64_t, i64, FWD)
 static const aci_map bitwise_xor_map = {2, NULL, NULL, bitwise_xor_i64};
 
-AC_OP(bitwise_xor, .sig = "bitwise_xor(x: operand, other: operand) -> tensor", .shape = aci_bitwise_shape,
-      .cpu = aci_map_cpu, .elementwise = true, .data = &bitwise_xor_map, .nondiff = true,
-      .inplace = true);
+AC_OP(bitwise_xor, .sig = "bitwise_xor(x: operand, other: operand) -> tensor",
+      .shape = aci_bitwise_shape, .cpu = aci_map_cpu, .elementwise = true, .data = &bitwise_xor_map,
+      .nondiff = true, .inplace = true);

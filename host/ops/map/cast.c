@@ -16,6 +16,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, f->args[1].dtype, x->ndim, x->shape, e);
 }
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_cast(&g->x, g->dout[0], ac_grad_dtype(g, 0, 0))); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_cast(&g->x, g->dout[0], ac_grad_dtype(g, 0, 0)));
+}
 
-AC_OP(cast, .sig = "cast(x: tensor, dtype: dtype) -> tensor", .shape = shape, .cpu = aci_map_cpu, .data = &cast_map, .grad = grad);
+AC_OP(cast, .sig = "cast(x: tensor, dtype: dtype) -> tensor", .shape = shape, .cpu = aci_map_cpu,
+      .data = &cast_map, .grad = grad);

@@ -19,6 +19,6 @@ ACI_LOOP1(celu, float, f32, FWD)
 ACI_LOOP1(celu, double, f64, FWD)
 static const aci_map celu_map = {1, celu_f32, celu_f64, NULL};
 
-AC_OP(celu, .sig = "celu(x: tensor, alpha: float = 1) -> tensor", .shape = shape, .cpu = aci_map_cpu,
-      .elementwise = true, .data = &celu_map, .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-      .flops_per_element = 10);
+AC_OP(celu, .sig = "celu(x: tensor, alpha: float = 1) -> tensor", .shape = shape,
+      .cpu = aci_map_cpu, .elementwise = true, .data = &celu_map, .grad = grad,
+      .save = AC_SAVE_IN(0), .inplace = true, .flops_per_element = 10);

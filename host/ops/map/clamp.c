@@ -9,8 +9,10 @@
 
 #include "ops/ctx_impl.h"
 
-#define FWD(T, p, x, lo, hi) \
-  ((lo) != (lo) || (x) < (lo) ? ((hi) < (lo) || (hi) != (hi) ? (hi) : (lo)) : (x) > (hi) || (hi) != (hi) ? (hi) : (x))
+#define FWD(T, p, x, lo, hi)                                                  \
+  ((lo) != (lo) || (x) < (lo)   ? ((hi) < (lo) || (hi) != (hi) ? (hi) : (lo)) \
+   : (x) > (hi) || (hi) != (hi) ? (hi)                                        \
+                                : (x))
 #define BWD(T, p, dy, x, lo, hi) \
   (((x) > (lo) || (lo) == -(T)INFINITY) && ((x) < (hi) || (hi) == (T)INFINITY) ? (dy) : 0)
 ACI_LOOP3(clamp, float, f32, FWD)
@@ -21,7 +23,8 @@ ACI_LOOP4(clamp_dx, double, f64, BWD)
 static const aci_map clamp_map = {3, clamp_f32, clamp_f64, clamp_i64};
 static const aci_map backward_map = {4, clamp_dx_f32, clamp_dx_f64, NULL};
 
-/* A missing bound becomes one that nothing crosses, of the kind that does not change the promotion. */
+/* A missing bound becomes one that nothing crosses, of the kind that does not change the
+ * promotion. */
 static ac_value bound(const ac_value *v, const ac_tensor *x, bool upper) {
   if (v->kind != AC_T_NONE) return *v;
   bool flt = ac_dtype_is_float((ac_dtype)x->dtype);
@@ -59,24 +62,32 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return aci_map_run(&g, f->desc->data, e);
 }
 
-static const ac_scalar *number(const ac_grad *g, int i) { return ARG_NONE(g, i) ? NULL : &g->args[i].scalar; }
+static const ac_scalar *number(const ac_grad *g, int i) {
+  return ARG_NONE(g, i) ? NULL : &g->args[i].scalar;
+}
 
 /* 1 if `all`, a half if `half`, else 0. */
 static ac_tensor *share(ac_expr *ex, ac_tensor *all, ac_tensor *half) {
   return x_where(ex, all, F(1), T(x_where(ex, half, F(0.5), F(0))));
 }
 
-static ac_tensor *rest(ac_expr *ex, ac_tensor *taken) { return x_sub(ex, F(1), T(taken), aci_float(1)); }
+static ac_tensor *rest(ac_expr *ex, ac_tensor *taken) {
+  return x_sub(ex, F(1), T(taken), aci_float(1));
+}
 
-/* With tensors as bounds dy is divided among x, min and max as in maximum and minimum: halves if two are equal.
-   With one bound, both get all of dy if one is NaN. With two, x gets it, and max if it is below min. */
+/* With tensors as bounds dy is divided among x, min and max as in maximum and minimum: halves if
+   two are equal. With one bound, both get all of dy if one is NaN. With two, x gets it, and max if
+   it is below min. */
 static void grad_tensors(ac_grad *g) {
   ac_expr *ex = &g->x;
   ac_tensor *dy = g->dout[0], *x = ARG_T(g, 0), *own, *low = NULL, *high = NULL;
   const bool has_lo = !ARG_NONE(g, 1), has_hi = !ARG_NONE(g, 2);
-  const ac_operand lo = has_lo ? aci_grad_operand(g, 1) : F(0), hi = has_hi ? aci_grad_operand(g, 2) : F(0);
-  ac_tensor *below = has_lo ? x_lt(ex, T(x), lo) : NULL, *at_lo = has_lo ? x_eq(ex, T(x), lo) : NULL;
-  ac_tensor *above = has_hi ? x_gt(ex, T(x), hi) : NULL, *at_hi = has_hi ? x_eq(ex, T(x), hi) : NULL;
+  const ac_operand lo = has_lo ? aci_grad_operand(g, 1) : F(0),
+                   hi = has_hi ? aci_grad_operand(g, 2) : F(0);
+  ac_tensor *below = has_lo ? x_lt(ex, T(x), lo) : NULL,
+            *at_lo = has_lo ? x_eq(ex, T(x), lo) : NULL;
+  ac_tensor *above = has_hi ? x_gt(ex, T(x), hi) : NULL,
+            *at_hi = has_hi ? x_eq(ex, T(x), hi) : NULL;
   if (has_lo && has_hi) {
     ac_tensor *ordered = x_le(ex, lo, hi), *apart = x_lt(ex, lo, hi);
     at_lo = x_logical_and(ex, T(at_lo), T(apart));
@@ -92,14 +103,16 @@ static void grad_tensors(ac_grad *g) {
     own = share(ex, above, at_hi);
     high = rest(ex, share(ex, x_lt(ex, T(x), hi), at_hi));
   }
-  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_mul(ex, T(dy), T(rest(ex, own)))));
+  if (ac_grad_needs(g, 0))
+    ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_mul(ex, T(dy), T(rest(ex, own)))));
   if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_mul(ex, T(dy), T(low))));
   if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, ac_grad_reduce_to(g, 2, x_mul(ex, T(dy), T(high))));
 }
 
 static void grad(ac_grad *g) {
   if (g->args[1].kind == AC_T_TENSOR || g->args[2].kind == AC_T_TENSOR) grad_tensors(g);
-  else ac_grad_set(g, 0, x_clamp_backward(&g->x, g->dout[0], ARG_T(g, 0), number(g, 1), number(g, 2)));
+  else
+    ac_grad_set(g, 0, x_clamp_backward(&g->x, g->dout[0], ARG_T(g, 0), number(g, 1), number(g, 2)));
 }
 static void grad_backward(ac_grad *g) { /* linear in dy, constant in x almost everywhere */
   if (ac_grad_needs(g, 0))
@@ -107,8 +120,11 @@ static void grad_backward(ac_grad *g) { /* linear in dy, constant in x almost ev
   aci_grad_zero(g, 1);
 }
 
-AC_OP(clamp, .sig = "clamp(x: tensor, min: operand?, max: operand?) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
-      .data = &clamp_map, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2), .inplace = true, .flops_per_element = 2);
-AC_OP(clamp_backward, .sig = "clamp_backward(dy: tensor, x: tensor, min: scalar?, max: scalar?) -> tensor",
-      .shape = shape, .cpu = cpu, .any_device = true, .data = &backward_map, .grad = grad_backward, .save = AC_SAVE_IN(1),
-      .hidden = true);
+AC_OP(clamp, .sig = "clamp(x: tensor, min: operand?, max: operand?) -> tensor", .shape = shape,
+      .cpu = cpu, .any_device = true, .data = &clamp_map, .grad = grad,
+      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2), .inplace = true,
+      .flops_per_element = 2);
+AC_OP(clamp_backward,
+      .sig = "clamp_backward(dy: tensor, x: tensor, min: scalar?, max: scalar?) -> tensor",
+      .shape = shape, .cpu = cpu, .any_device = true, .data = &backward_map, .grad = grad_backward,
+      .save = AC_SAVE_IN(1), .hidden = true);

@@ -19,49 +19,59 @@
 #define E5M2_STORE(x) aci_e5m2_bits((float)(x))
 
 /* X(dtype, C type of its bytes, load expression, store expression) */
-#define DTYPES(X)                                                                                     \
-  X(F64, double, SAME, SAME) X(F32, float, SAME, SAME) X(F16, uint16_t, F16_LOAD, F16_STORE)          \
-  X(BF16, uint16_t, BF16_LOAD, BF16_STORE) X(I64, int64_t, SAME, SAME) X(I32, int32_t, SAME, SAME)    \
-  X(I16, int16_t, SAME, SAME) X(I8, int8_t, SAME, SAME) X(U8, uint8_t, SAME, SAME)                    \
-  X(BOOL, uint8_t, NONZERO, NONZERO) X(U16, uint16_t, SAME, SAME) X(U32, uint32_t, SAME, SAME)                        \
+#define DTYPES(X)                          \
+  X(F64, double, SAME, SAME)               \
+  X(F32, float, SAME, SAME)                \
+  X(F16, uint16_t, F16_LOAD, F16_STORE)    \
+  X(BF16, uint16_t, BF16_LOAD, BF16_STORE) \
+  X(I64, int64_t, SAME, SAME)              \
+  X(I32, int32_t, SAME, SAME)              \
+  X(I16, int16_t, SAME, SAME)              \
+  X(I8, int8_t, SAME, SAME)                \
+  X(U8, uint8_t, SAME, SAME)               \
+  X(BOOL, uint8_t, NONZERO, NONZERO)       \
+  X(U16, uint16_t, SAME, SAME)             \
+  X(U32, uint32_t, SAME, SAME)             \
   X(F8_E4M3, uint8_t, E4M3_LOAD, E4M3_STORE) X(F8_E5M2, uint8_t, E5M2_LOAD, E5M2_STORE)
 
-#define ROWS(dt, S, C, sfx, LOAD, STORE)                                                                               \
-  AC_ISA_FN(load_##dt##_##sfx, (C *restrict d, const char *restrict s, int64_t st, int64_t n), (d, s, st, n)) {         \
-    const S *p = (const S *)(const void *)s;                                                                           \
-    if (st == 1)                                                                                                       \
-      for (int64_t i = 0; i < n; i++) d[i] = (C)LOAD(p[i]);                                                            \
-    else                                                                                                               \
-      for (int64_t i = 0; i < n; i++) d[i] = (C)LOAD(p[i * st]);                                                       \
-  }                                                                                                                    \
-  AC_ISA_FN(store_##dt##_##sfx, (const C *restrict s, char *restrict d, int64_t st, int64_t n), (s, d, st, n)) {        \
-    S *p = (S *)(void *)d;                                                                                             \
-    if (st == 1)                                                                                                       \
-      for (int64_t i = 0; i < n; i++) p[i] = (S)STORE(s[i]);                                                           \
-    else                                                                                                               \
-      for (int64_t i = 0; i < n; i++) p[i * st] = (S)STORE(s[i]);                                                      \
+#define ROWS(dt, S, C, sfx, LOAD, STORE)                                                        \
+  AC_ISA_FN(load_##dt##_##sfx, (C *restrict d, const char *restrict s, int64_t st, int64_t n),  \
+            (d, s, st, n)) {                                                                    \
+    const S *p = (const S *)(const void *)s;                                                    \
+    if (st == 1)                                                                                \
+      for (int64_t i = 0; i < n; i++) d[i] = (C)LOAD(p[i]);                                     \
+    else                                                                                        \
+      for (int64_t i = 0; i < n; i++) d[i] = (C)LOAD(p[i * st]);                                \
+  }                                                                                             \
+  AC_ISA_FN(store_##dt##_##sfx, (const C *restrict s, char *restrict d, int64_t st, int64_t n), \
+            (s, d, st, n)) {                                                                    \
+    S *p = (S *)(void *)d;                                                                      \
+    if (st == 1)                                                                                \
+      for (int64_t i = 0; i < n; i++) p[i] = (S)STORE(s[i]);                                    \
+    else                                                                                        \
+      for (int64_t i = 0; i < n; i++) p[i * st] = (S)STORE(s[i]);                               \
   }
 
-#define ALL_ROWS(dt, S, LOAD, STORE)           \
-  ROWS(dt, S, float, f32, LOAD, STORE)         \
-  ROWS(dt, S, double, f64, LOAD, STORE)        \
+#define ALL_ROWS(dt, S, LOAD, STORE)    \
+  ROWS(dt, S, float, f32, LOAD, STORE)  \
+  ROWS(dt, S, double, f64, LOAD, STORE) \
   ROWS(dt, S, int64_t, i64, LOAD, STORE)
 DTYPES(ALL_ROWS)
 
-#define FILL(C)                                    \
-  do {                                             \
-    C v = ((C *)dst)[0];                           \
+#define FILL(C)                                        \
+  do {                                                 \
+    C v = ((C *)dst)[0];                               \
     for (int64_t i = 1; i < n; i++) ((C *)dst)[i] = v; \
   } while (0)
 
 void aci_load(aci_ctype c, void *dst, ac_dtype dt, const void *src, int64_t stride, int64_t n) {
   int64_t m = stride == 0 && n > 1 ? 1 : n;
   switch (dt) {
-#define LOAD_CASE(D, S, L, W)                                        \
-  case AC_##D:                                                       \
-    if (c == ACI_C_F32) load_##D##_f32(dst, src, stride, m);         \
-    else if (c == ACI_C_F64) load_##D##_f64(dst, src, stride, m);    \
-    else load_##D##_i64(dst, src, stride, m);                        \
+#define LOAD_CASE(D, S, L, W)                                     \
+  case AC_##D:                                                    \
+    if (c == ACI_C_F32) load_##D##_f32(dst, src, stride, m);      \
+    else if (c == ACI_C_F64) load_##D##_f64(dst, src, stride, m); \
+    else load_##D##_i64(dst, src, stride, m);                     \
     break;
     DTYPES(LOAD_CASE)
     default: memset(dst, 0, (size_t)n * aci_ctype_bytes(c));
@@ -74,11 +84,11 @@ void aci_load(aci_ctype c, void *dst, ac_dtype dt, const void *src, int64_t stri
 
 void aci_store(aci_ctype c, const void *src, ac_dtype dt, void *dst, int64_t stride, int64_t n) {
   switch (dt) {
-#define STORE_CASE(D, S, L, W)                                       \
-  case AC_##D:                                                       \
-    if (c == ACI_C_F32) store_##D##_f32(src, dst, stride, n);        \
-    else if (c == ACI_C_F64) store_##D##_f64(src, dst, stride, n);   \
-    else store_##D##_i64(src, dst, stride, n);                       \
+#define STORE_CASE(D, S, L, W)                                     \
+  case AC_##D:                                                     \
+    if (c == ACI_C_F32) store_##D##_f32(src, dst, stride, n);      \
+    else if (c == ACI_C_F64) store_##D##_f64(src, dst, stride, n); \
+    else store_##D##_i64(src, dst, stride, n);                     \
     break;
     DTYPES(STORE_CASE)
     default: break;

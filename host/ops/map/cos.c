@@ -11,5 +11,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(x, T(dy), T(x_neg(x, x_sin(x, ARG_T(g, 0))))));
 }
 
-AC_MAP1(cos, FWD, .sig = "cos(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 20);
+AC_MAP1(cos, FWD, .sig = "cos(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 20);

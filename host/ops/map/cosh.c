@@ -16,5 +16,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(x, T(g->dout[0]), T(x_sinh(x, ARG_T(g, 0)))));
 }
 
-AC_MAP1(cosh, FWD, .sig = "cosh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 20);
+AC_MAP1(cosh, FWD, .sig = "cosh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 20);

@@ -19,8 +19,9 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_MAP1(elu, FWD, .sig = "elu(x: tensor, alpha: float = 1) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
-        .inplace = true, .flops_per_element = 10);
-AC_MAP2(elu_backward, BWD,
-        .sig = "elu_backward(dy: tensor, x: tensor, scale: float, alpha: float, rate: float) -> tensor",
-        .composed = plain_backward, .hidden = true, .flops_per_element = 10);
+AC_MAP1(elu, FWD, .sig = "elu(x: tensor, alpha: float = 1) -> tensor", .grad = grad,
+        .save = AC_SAVE_IN(0), .inplace = true, .flops_per_element = 10);
+AC_MAP2(
+    elu_backward, BWD,
+    .sig = "elu_backward(dy: tensor, x: tensor, scale: float, alpha: float, rate: float) -> tensor",
+    .composed = plain_backward, .hidden = true, .flops_per_element = 10);

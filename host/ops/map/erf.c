@@ -12,5 +12,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(x, T(dy), T(x_mul(x, T(e), F(1.1283791670955126)))));
 }
 
-AC_MAP1(erf, FWD, .sig = "erf(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 20);
+AC_MAP1(erf, FWD, .sig = "erf(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 20);

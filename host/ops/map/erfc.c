@@ -5,8 +5,9 @@
    example: accel.tensor { 4.0, 6.0 }:erfc():log() --> { -17.987778, -38.377561 } */
 #include "ops/map/map.h"
 
-/* For |x| from 1/2: e^(-a^2) t P(t) with a = |x|, t = 2 / (2 + a). P is a fit of degree 10 to e^(a^2) erfc(a) / t
- * over 0 .. 10.6, beyond which erfc is 0 in f32. The rounding error of a^2 returns as a factor. */
+/* For |x| from 1/2: e^(-a^2) t P(t) with a = |x|, t = 2 / (2 + a). P is a fit of degree 10 to
+ * e^(a^2) erfc(a) / t over 0 .. 10.6, beyond which erfc is 0 in f32. The rounding error of a^2
+ * returns as a factor. */
 static inline AC_INLINE float erfc_near(float x) {
   float a = m_abs(x);
   a = a > 10.6f ? 10.6f : a;
@@ -34,5 +35,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(x, T(g->dout[0]), T(x_mul(x, T(e), F(-1.1283791670955126)))));
 }
 
-AC_MAP1(erfc, FWD, .sig = "erfc(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 45);
+AC_MAP1(erfc, FWD, .sig = "erfc(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 45);

@@ -7,5 +7,5 @@
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_mul(&g->x, T(g->dout[0]), T(g->out[0]))); }
 
-AC_MAP1(exp, FWD, .sig = "exp(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true,
-        .flops_per_element = 8);
+AC_MAP1(exp, FWD, .sig = "exp(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
+        .inplace = true, .flops_per_element = 8);

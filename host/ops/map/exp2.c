@@ -10,5 +10,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(x, T(x_mul(x, T(g->dout[0]), T(g->out[0]))), F(0.69314718055994530942)));
 }
 
-AC_MAP1(exp2, FWD, .sig = "exp2(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true,
-        .flops_per_element = 12);
+AC_MAP1(exp2, FWD, .sig = "exp2(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
+        .inplace = true, .flops_per_element = 12);

@@ -8,7 +8,7 @@
 #endif
 
 #define ACI_ELU(T, x, scale, alpha, rate) \
-  ((x) > 0 ? (scale) * (x) : (scale) * (alpha) * m_expm1((x) * (T)(rate)))
+  ((x) > 0 ? (scale) * (x) : (scale) * (alpha)*m_expm1((x) * (T)(rate)))
 #define ACI_ELU_SLOPE(T, dy, x, scale, alpha, rate) \
   ((x) > 0 ? (dy) * (scale) : (dy) * ((scale) * (alpha) * (rate)) * m_exp((x) * (rate)))
 

@@ -55,14 +55,16 @@ static void range(void *arg, int64_t begin, int64_t end) {
 
 ac_status aci_fill_check(ac_scalar v, ac_dtype dt, ac_err *e) {
   if (ac_dtype_is_int(dt) && v.kind == AC_SCALAR_FLOAT && !(v.f >= -0x1p63 && v.f < 0x1p63))
-    return AC_FAIL(e, DTYPE, "the value %g cannot be stored in a tensor of dtype %s", v.f, ac_dtype_name(dt));
+    return AC_FAIL(e, DTYPE, "the value %g cannot be stored in a tensor of dtype %s", v.f,
+                   ac_dtype_name(dt));
   return AC_OK;
 }
 
 ac_status aci_fill(ac_frame *f, ac_scalar v, ac_err *e) {
   const ac_tensor *t = f->out[0];
   const ac_dtype dt = (ac_dtype)t->dtype;
-  fill_job j = {.ptr = aci_data(t), .size = aci_dsize(dt), .ndim = 1, .shape = {t->numel}, .stride = {1}};
+  fill_job j = {
+      .ptr = aci_data(t), .size = aci_dsize(dt), .ndim = 1, .shape = {t->numel}, .stride = {1}};
   if (t->numel == 0) return AC_OK;
   if (ac_dtype_is_float(dt) || (dt == AC_BOOL && v.kind == AC_SCALAR_FLOAT)) {
     double d = aci_scalar_f(v);
@@ -71,7 +73,8 @@ ac_status aci_fill(ac_frame *f, ac_scalar v, ac_err *e) {
     int64_t i = aci_scalar_i(v);
     aci_store(ACI_C_I64, &i, dt, j.v.bytes, 1, 1);
   }
-  if (f->ctx->drivers[f->device->kind] != NULL) return f->ctx->drivers[f->device->kind]->fill(f, t, j.v.bytes, e);
+  if (f->ctx->drivers[f->device->kind] != NULL)
+    return f->ctx->drivers[f->device->kind]->fill(f, t, j.v.bytes, e);
   if (!aci_is_contiguous(t)) {
     j.ndim = t->ndim;
     memcpy(j.shape, t->shape, 8 * (size_t)t->ndim);

@@ -6,15 +6,16 @@
    example: accel.tensor { 5.5, -5.5 } // accel.tensor { 2.0, 2.0 } --> { 2, -3 } */
 #include "ops/map/modulo.h"
 
-/* (x - remainder) / other is whole except for rounding. A divisor of zero gives the result of division. */
-#define FLOOR_DIVIDE(T, sfx)                                 \
-  static inline AC_INLINE T quotient_##sfx(T x, T y) {       \
-    T plain = x / y, r = y == 0 ? 0 : MOD_##sfx(x, y);       \
-    T q = (x - r) / y;                                       \
-    q = r != 0 && (r < 0) != (y < 0) ? q - 1 : q;            \
-    T w = m_rint(q);                                         \
-    w = w == 0 ? m_copysign((T)0, plain) : w;                \
-    return y == 0 ? plain : w;                               \
+/* (x - remainder) / other is whole except for rounding. A divisor of zero gives the result of
+ * division. */
+#define FLOOR_DIVIDE(T, sfx)                           \
+  static inline AC_INLINE T quotient_##sfx(T x, T y) { \
+    T plain = x / y, r = y == 0 ? 0 : MOD_##sfx(x, y); \
+    T q = (x - r) / y;                                 \
+    q = r != 0 && (r < 0) != (y < 0) ? q - 1 : q;      \
+    T w = m_rint(q);                                   \
+    w = w == 0 ? m_copysign((T)0, plain) : w;          \
+    return y == 0 ? plain : w;                         \
   }
 #define MOD_f32(x, y) fmodf(x, y)
 #define MOD_f64(x, y) fmod(x, y)
@@ -38,6 +39,6 @@ static void grad(ac_grad *g) {
   aci_grad_zero(g, 1);
 }
 
-AC_OP(floor_divide, .sig = "floor_divide(x: operand, other: operand) -> tensor", .shape = aci_modulo_shape,
-      .cpu = aci_modulo_cpu, .any_device = true, .elementwise = true, .data = &floor_divide_map, .grad = grad, .inplace = true,
-      .flops_per_element = 6);
+AC_OP(floor_divide, .sig = "floor_divide(x: operand, other: operand) -> tensor",
+      .shape = aci_modulo_shape, .cpu = aci_modulo_cpu, .any_device = true, .elementwise = true,
+      .data = &floor_divide_map, .grad = grad, .inplace = true, .flops_per_element = 6);

@@ -14,4 +14,5 @@ static const aci_map fmod_map = {2, fmod_f32, fmod_f64, fmod_i64};
 
 AC_OP(fmod, .sig = "fmod(x: operand, other: operand) -> tensor", .shape = aci_modulo_shape,
       .cpu = aci_modulo_cpu, .any_device = true, .data = &fmod_map, .grad = aci_modulo_grad,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 4);
+      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0), .inplace = true,
+      .flops_per_element = 4);

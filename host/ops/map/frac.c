@@ -7,4 +7,5 @@
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, g->dout[0]); }
 
-AC_MAP1(frac, FWD, .sig = "frac(x: tensor) -> tensor", .grad = grad, .inplace = true, .flops_per_element = 2);
+AC_MAP1(frac, FWD, .sig = "frac(x: tensor) -> tensor", .grad = grad, .inplace = true,
+        .flops_per_element = 2);

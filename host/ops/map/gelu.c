@@ -14,8 +14,9 @@
 #define BWD_ERF(T, p, dy, x) \
   ((dy) * ((T)0.5 * (1 + m_erf((x) * (T)RSQRT2)) + (x)*m_exp((T)-0.5 * (x) * (x)) * (T)RSQRT_2PI))
 
-/* P(X <= -|x|) of f32, given e = e^(-x^2 / 2): e times a polynomial in 1 / (1 + 0.3 |x|). Its relative error is below
- * 5e-8 up to |x| = 3 and 1e-6 beyond, where 1 + erf has lost all but a few digits. */
+/* P(X <= -|x|) of f32, given e = e^(-x^2 / 2): e times a polynomial in 1 / (1 + 0.3 |x|). Its
+ * relative error is below 5e-8 up to |x| = 3 and 1e-6 beyond, where 1 + erf has lost all but a few
+ * digits. */
 static inline AC_INLINE float tail(float x, float e) {
   float t = 1.0f / (1.0f + 0.3f * m_abs(x));
   float p = 0x1.283734p-5f;
@@ -42,17 +43,17 @@ static inline AC_INLINE float slope_of(float x) {
 /* 1 + tanh u = 2 sigmoid(2u), which costs one exponential. V is 2u, D its derivative */
 #define V(T, x) ((T)(2 * SQRT_2_PI) * (x) * (1 + (T)CUBE * (x) * (x)))
 #define D(T, x) ((T)(2 * SQRT_2_PI) * (1 + (T)(3 * CUBE) * (x) * (x)))
-#define FWD_TANH(T, p, x) ((x) * m_sigmoid(V(T, x)))
+#define FWD_TANH(T, p, x) ((x)*m_sigmoid(V(T, x)))
 /* s + x s (1 - s) dv, from z = e^-|v| so that 1 - s loses nothing */
-#define SLOPE(name, T)                                            \
-  static inline AC_INLINE T name(T x) {                           \
-    T v = V(T, x), z = m_exp(-m_abs(v)), r = 1 / (1 + z);         \
-    T s = (v >= 0 ? 1 : z) * r;                                   \
-    return s + (z == 0 ? 0 : x * (z * r * r) * D(T, x));          \
+#define SLOPE(name, T)                                    \
+  static inline AC_INLINE T name(T x) {                   \
+    T v = V(T, x), z = m_exp(-m_abs(v)), r = 1 / (1 + z); \
+    T s = (v >= 0 ? 1 : z) * r;                           \
+    return s + (z == 0 ? 0 : x * (z * r * r) * D(T, x));  \
   }
 SLOPE(slope_f32, float)
 SLOPE(slope_f64, double)
-#define BWD_TANH(T, p, dy, x) ((dy) * ACI_VM1(x, slope_f32, slope_f64))
+#define BWD_TANH(T, p, dy, x) ((dy)*ACI_VM1(x, slope_f32, slope_f64))
 
 ACI_LOOP1(erf_y, float, f32, FWD_F32)
 ACI_LOOP1(erf_y, double, f64, FWD_ERF)
@@ -62,11 +63,15 @@ ACI_LOOP2(erf_dx, float, f32, BWD_F32)
 ACI_LOOP2(erf_dx, double, f64, BWD_ERF)
 ACI_LOOP2(tanh_dx, float, f32, BWD_TANH)
 ACI_LOOP2(tanh_dx, double, f64, BWD_TANH)
-static const aci_map forward[2] = {{1, erf_y_f32, erf_y_f64, NULL}, {1, tanh_y_f32, tanh_y_f64, NULL}};
-static const aci_map backward[2] = {{2, erf_dx_f32, erf_dx_f64, NULL}, {2, tanh_dx_f32, tanh_dx_f64, NULL}};
+static const aci_map forward[2] = {{1, erf_y_f32, erf_y_f64, NULL},
+                                   {1, tanh_y_f32, tanh_y_f64, NULL}};
+static const aci_map backward[2] = {{2, erf_dx_f32, erf_dx_f64, NULL},
+                                    {2, tanh_dx_f32, tanh_dx_f64, NULL}};
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_map_run(f, &forward[ARG_I(f, 1)], e); }
-static ac_status cpu_backward(ac_frame *f, ac_err *e) { return aci_map_run(f, &backward[ARG_I(f, 2)], e); }
+static ac_status cpu_backward(ac_frame *f, ac_err *e) {
+  return aci_map_run(f, &backward[ARG_I(f, 2)], e);
+}
 
 static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_gelu_backward(&g->x, g->dout[0], ARG_T(g, 0), (int)ARG_I(g, 1)));
@@ -85,9 +90,10 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(gelu, .sig = "gelu(x: tensor, approximate: enum(none|tanh) = none) -> tensor", .shape = aci_map_shape,
-      .cpu = cpu, .any_device = true, .data = &forward[0], .grad = grad, .composed = plain, .save = AC_SAVE_IN(0),
-      .flops_per_element = 25);
-AC_OP(gelu_backward, .sig = "gelu_backward(dy: tensor, x: tensor, approximate: enum(none|tanh)) -> tensor",
-      .shape = aci_map_shape, .cpu = cpu_backward, .any_device = true, .data = &backward[0], .hidden = true,
-      .flops_per_element = 40);
+AC_OP(gelu, .sig = "gelu(x: tensor, approximate: enum(none|tanh) = none) -> tensor",
+      .shape = aci_map_shape, .cpu = cpu, .any_device = true, .data = &forward[0], .grad = grad,
+      .composed = plain, .save = AC_SAVE_IN(0), .flops_per_element = 25);
+AC_OP(gelu_backward,
+      .sig = "gelu_backward(dy: tensor, x: tensor, approximate: enum(none|tanh)) -> tensor",
+      .shape = aci_map_shape, .cpu = cpu_backward, .any_device = true, .data = &backward[0],
+      .hidden = true, .flops_per_element = 40);

@@ -7,7 +7,9 @@
 #define FWD(T, p, x) ((x) * (m_min(m_max((x) + 3, (T)0), (T)6) / 6))
 #define BWD(T, p, dy, x) ((x) <= -3 ? 0 : (x) >= 3 ? (dy) : (dy) * ((x) / 3 + (T)0.5))
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_hardswish_backward(&g->x, g->dout[0], ARG_T(g, 0))); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_hardswish_backward(&g->x, g->dout[0], ARG_T(g, 0)));
+}
 
 static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *in = a[1].tensor;
@@ -17,7 +19,7 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_MAP1(hardswish, FWD, .sig = "hardswish(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
-        .inplace = true, .flops_per_element = 4);
+AC_MAP1(hardswish, FWD, .sig = "hardswish(x: tensor) -> tensor", .grad = grad,
+        .save = AC_SAVE_IN(0), .inplace = true, .flops_per_element = 4);
 AC_MAP2(hardswish_backward, BWD, .sig = "hardswish_backward(dy: tensor, x: tensor) -> tensor",
         .composed = plain_backward, .hidden = true);

@@ -13,10 +13,11 @@ static const aci_map hardtanh_map = {1, hardtanh_f32, hardtanh_f64, hardtanh_i64
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   if (!(ARG_F(f, 1) <= ARG_F(f, 2)))
-    return AC_FAIL(e, INVALID, "min_val is %g and max_val %g: the first must be the smaller", ARG_F(f, 1),
-                   ARG_F(f, 2));
+    return AC_FAIL(e, INVALID, "min_val is %g and max_val %g: the first must be the smaller",
+                   ARG_F(f, 1), ARG_F(f, 2));
   if (ARG_T(f, 0)->dtype == AC_U8 && ARG_F(f, 1) < 0)
-    return AC_FAIL(e, DTYPE, "min_val is %g, which u8 does not have; cast to a signed dtype first", ARG_F(f, 1));
+    return AC_FAIL(e, DTYPE, "min_val is %g, which u8 does not have; cast to a signed dtype first",
+                   ARG_F(f, 1));
   return aci_map_shape_nobool(f, e);
 }
 
@@ -25,13 +26,14 @@ static void grad(ac_grad *g) {
 }
 static void grad_backward(ac_grad *g) { /* linear in dy, constant in x almost everywhere */
   if (ac_grad_needs(g, 0))
-    ac_grad_set(g, 0, x_hardtanh_backward(&g->x, g->dout[0], ARG_T(g, 1), ARG_F(g, 2), ARG_F(g, 3)));
+    ac_grad_set(g, 0,
+                x_hardtanh_backward(&g->x, g->dout[0], ARG_T(g, 1), ARG_F(g, 2), ARG_F(g, 3)));
   aci_grad_zero(g, 1);
 }
 
-AC_OP(hardtanh, .sig = "hardtanh(x: tensor, min_val: float = -1, max_val: float = 1) -> tensor", .shape = shape,
-      .cpu = aci_map_cpu, .elementwise = true, .data = &hardtanh_map, .grad = grad, .save = AC_SAVE_IN(0),
-      .inplace = true, .flops_per_element = 2);
+AC_OP(hardtanh, .sig = "hardtanh(x: tensor, min_val: float = -1, max_val: float = 1) -> tensor",
+      .shape = shape, .cpu = aci_map_cpu, .elementwise = true, .data = &hardtanh_map, .grad = grad,
+      .save = AC_SAVE_IN(0), .inplace = true, .flops_per_element = 2);
 AC_MAP2(hardtanh_backward, BWD,
         .sig = "hardtanh_backward(dy: tensor, x: tensor, min_val: float, max_val: float) -> tensor",
         .grad = grad_backward, .save = AC_SAVE_IN(1), .hidden = true);

@@ -15,8 +15,8 @@ static void grad_backward(ac_grad *g) { /* linear in dy, constant in x almost ev
   aci_grad_zero(g, 1);
 }
 
-AC_MAP1(leaky_relu, FWD, .sig = "leaky_relu(x: tensor, negative_slope: float = 0.01) -> tensor", .grad = grad,
-        .save = AC_SAVE_IN(0), .inplace = true);
+AC_MAP1(leaky_relu, FWD, .sig = "leaky_relu(x: tensor, negative_slope: float = 0.01) -> tensor",
+        .grad = grad, .save = AC_SAVE_IN(0), .inplace = true);
 AC_MAP2(leaky_relu_backward, BWD,
         .sig = "leaky_relu_backward(dy: tensor, x: tensor, negative_slope: float) -> tensor",
         .grad = grad_backward, .save = AC_SAVE_IN(1), .hidden = true);

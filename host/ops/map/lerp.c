@@ -7,7 +7,7 @@
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y, w) \
-  ((w) < (T)0.5 ? m_fma((w), (y) - (x), (x)) : m_fma((w) - 1, (y) - (x), (y)))
+  ((w) < (T)0.5 ? m_fma((w), (y) - (x), (x)) : m_fma((w)-1, (y) - (x), (y)))
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
@@ -26,5 +26,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_MAP3(lerp, FWD, .sig = "lerp(x: tensor, other: tensor, weight: operand) -> tensor", .grad = grad,
-        .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2), .save_for = {1 << 2, 1 << 2, 1 << 0 | 1 << 1},
-        .inplace = true, .flops_per_element = 4);
+        .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2),
+        .save_for = {1 << 2, 1 << 2, 1 << 0 | 1 << 1}, .inplace = true, .flops_per_element = 4);

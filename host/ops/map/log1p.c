@@ -12,5 +12,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_div(x, T(dy), T(x_add(x, T(ARG_T(g, 0)), F(1), one))));
 }
 
-AC_MAP1(log1p, FWD, .sig = "log1p(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 8);
+AC_MAP1(log1p, FWD, .sig = "log1p(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 8);

@@ -7,8 +7,9 @@
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
-  ac_grad_set(g, 0, x_div(x, T(g->dout[0]), T(x_mul(x, T(ARG_T(g, 0)), F(0.69314718055994530942)))));
+  ac_grad_set(g, 0,
+              x_div(x, T(g->dout[0]), T(x_mul(x, T(ARG_T(g, 0)), F(0.69314718055994530942)))));
 }
 
-AC_MAP1(log2, FWD, .sig = "log2(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 15);
+AC_MAP1(log2, FWD, .sig = "log2(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 15);

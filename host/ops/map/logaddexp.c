@@ -26,5 +26,6 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
 
 AC_MAP2(logaddexp, FWD, .sig = "logaddexp(x: operand, other: operand) -> tensor", .grad = grad,
         .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .flops_per_element = 20);
-AC_MAP3(logaddexp_backward, BWD, .sig = "logaddexp_backward(dy: tensor, x: operand, other: operand) -> tensor",
+AC_MAP3(logaddexp_backward, BWD,
+        .sig = "logaddexp_backward(dy: tensor, x: operand, other: operand) -> tensor",
         .composed = plain_backward, .hidden = true);

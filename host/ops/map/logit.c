@@ -9,11 +9,13 @@
 #define CUT(T, e, x) ((e) < 0 ? (x) : (x) < (e) ? (e) : (x) > (T)1 - (e) ? (T)1 - (e) : (x))
 #define ODDS(T, x) m_log((x) / ((T)1 - (x)))
 #define FWD(T, p, x) ODDS(T, CUT(T, (p)[0], x))
-#define BWD(T, p, dy, x)                                                                          \
-  ((p)[0] < 0 ? ((x) < 0 || (x) > 1 ? (T)NAN : (dy) / ((x) * ((T)1 - (x))))                       \
+#define BWD(T, p, dy, x)                                                    \
+  ((p)[0] < 0 ? ((x) < 0 || (x) > 1 ? (T)NAN : (dy) / ((x) * ((T)1 - (x)))) \
               : ((x) < (p)[0] || (x) > (T)1 - (p)[0] ? (T)0 : (dy) / ((x) * ((T)1 - (x)))))
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_logit_backward(&g->x, g->dout[0], ARG_T(g, 0), ARG_F(g, 1))); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_logit_backward(&g->x, g->dout[0], ARG_T(g, 0), ARG_F(g, 1)));
+}
 
 static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *in = a[1].tensor, *slope = x_mul(x, T(in), T(x_sub(x, F(1), T(in), aci_float(1))));
@@ -23,7 +25,7 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_MAP1(logit, FWD, .sig = "logit(x: tensor, eps: float = -1) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
-        .flops_per_element = 12);
+AC_MAP1(logit, FWD, .sig = "logit(x: tensor, eps: float = -1) -> tensor", .grad = grad,
+        .save = AC_SAVE_IN(0), .flops_per_element = 12);
 AC_MAP2(logit_backward, BWD, .sig = "logit_backward(dy: tensor, x: tensor, eps: float) -> tensor",
         .composed = plain_backward, .hidden = true, .flops_per_element = 4);

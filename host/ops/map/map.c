@@ -1,4 +1,5 @@
-/* The driver of map-like ops: broadcasting, strides, dtypes and threads, so that a formula only sees contiguous rows of its type. */
+/* The driver of map-like ops: broadcasting, strides, dtypes and threads, so that a formula only
+ * sees contiguous rows of its type. */
 #include "ops/map/map.h"
 
 #include "ops/ctx_impl.h"
@@ -24,7 +25,8 @@ static bool all_alike(const ac_frame *f, const aci_map *m) {
   if (f->args[0].kind != AC_T_TENSOR || a->dtype > AC_BOOL) return false;
   for (int i = 1; i < m->n_in; i++) {
     const ac_tensor *b = f->args[i].tensor;
-    if (f->args[i].kind != AC_T_TENSOR || b->dtype != a->dtype || !aci_same_shape(a, b)) return false;
+    if (f->args[i].kind != AC_T_TENSOR || b->dtype != a->dtype || !aci_same_shape(a, b))
+      return false;
   }
   return true;
 }
@@ -34,7 +36,11 @@ static ac_status shape_as(ac_frame *f, bool is_bool, ac_err *e) {
   if (all_alike(f, m)) {
     const ac_tensor *x = f->args[0].tensor;
     const bool as_f32 = m->i64 == NULL && !ac_dtype_is_float((ac_dtype)x->dtype);
-    return ac_frame_out(f, is_bool ? AC_BOOL : as_f32 ? AC_F32 : (ac_dtype)x->dtype, x->ndim, x->shape, e);
+    return ac_frame_out(f,
+                        is_bool  ? AC_BOOL
+                        : as_f32 ? AC_F32
+                                 : (ac_dtype)x->dtype,
+                        x->ndim, x->shape, e);
   }
   bool any = false;
   for (int i = 0; i < m->n_in; i++) {
@@ -47,7 +53,8 @@ static ac_status shape_as(ac_frame *f, bool is_bool, ac_err *e) {
   if (!any) return AC_FAIL(e, INVALID, "needs at least one tensor");
   ac_dtype d = is_bool ? AC_BOOL : compute_dtype(f, m);
   const ac_tensor *a = f->args[0].kind == AC_T_TENSOR ? f->args[0].tensor : NULL;
-  if (a != NULL && m->n_in == 2 && f->args[1].kind != AC_T_TENSOR) return ac_frame_out(f, d, a->ndim, a->shape, e);
+  if (a != NULL && m->n_in == 2 && f->args[1].kind != AC_T_TENSOR)
+    return ac_frame_out(f, d, a->ndim, a->shape, e);
   int ndim;
   int64_t shape[AC_MAX_DIMS];
   AC_TRY(out_shape(f, m->n_in, &ndim, shape, e));
@@ -110,7 +117,8 @@ static void stretch(const map_job *all, const char *const *in, char *out, int64_
       all->loop(m, out + b * (int64_t)es, src, &j->p);
     } else {
       all->loop(m, buf[ACI_MAP_MAX_IN], src, &j->p);
-      aci_store(j->ct, buf[ACI_MAP_MAX_IN], j->out.dt, out + b * os * (int64_t)aci_dsize(j->out.dt), os, m);
+      aci_store(j->ct, buf[ACI_MAP_MAX_IN], j->out.dt, out + b * os * (int64_t)aci_dsize(j->out.dt),
+                os, m);
     }
   }
 }
@@ -186,7 +194,8 @@ static void put_param(aci_map_plan *j, int i, const ac_value *v) {
   put_number(j, s, (char *)&j->p + (size_t)i * aci_ctype_bytes(j->ct));
 }
 
-/* The common case on its own path: contiguous tensors of one shape in a type that kernels compute in. */
+/* The common case on its own path: contiguous tensors of one shape in a type that kernels compute
+ * in. */
 typedef struct contiguous_map_job {
   aci_map_fn loop;
   int n_in;
@@ -204,11 +213,12 @@ static void plain_range(void *arg, int64_t begin, int64_t end) {
 }
 
 static bool is_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
-  if (o->dtype != AC_F32 && o->dtype != AC_F64 && (o->dtype != AC_I64 || m->i64 == NULL)) return false;
+  if (o->dtype != AC_F32 && o->dtype != AC_F64 && (o->dtype != AC_I64 || m->i64 == NULL))
+    return false;
   for (int k = 0; k < m->n_in; k++) {
     const ac_tensor *t = f->args[k].tensor;
-    if (f->args[k].kind != AC_T_TENSOR || t->dtype != o->dtype || t->numel != o->numel || !aci_is_contiguous(t) ||
-        !aci_same_shape(t, o))
+    if (f->args[k].kind != AC_T_TENSOR || t->dtype != o->dtype || t->numel != o->numel ||
+        !aci_is_contiguous(t) || !aci_same_shape(t, o))
       return false;
   }
   return aci_is_contiguous(o);
@@ -220,8 +230,10 @@ static const aci_map_loop *loop_of(const aci_map *m, aci_ctype ct) {
 
 static void run_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
   aci_map_plan params;
-  contiguous_map_job j = {
-      .n_in = m->n_in, .bytes = (int64_t)aci_dsize((ac_dtype)o->dtype), .out = aci_data(o), .p = &params.p};
+  contiguous_map_job j = {.n_in = m->n_in,
+                          .bytes = (int64_t)aci_dsize((ac_dtype)o->dtype),
+                          .out = aci_data(o),
+                          .p = &params.p};
   params.ct = aci_ctype_of((ac_dtype)o->dtype);
   j.loop = loop_of(m, params.ct)->run;
   for (int i = m->n_in; i < f->n_args && i - m->n_in < ACI_MAP_MAX_P; i++)
@@ -249,7 +261,8 @@ const aci_map_loop *aci_map_plan_make(const ac_frame *f, const aci_map *m, aci_m
     put_param(j, i - m->n_in, &f->args[i]);
   for (int k = 0; k < m->n_in; k++) {
     operand *p = &j->in[k];
-    if ((p->number = f->args[k].kind != AC_T_TENSOR)) { /* one element of the compute type, repeated */
+    /* one element of the compute type, repeated */
+    if ((p->number = f->args[k].kind != AC_T_TENSOR)) {
       static const ac_dtype of[] = {AC_F32, AC_F64, AC_I64};
       put_number(j, f->args[k].scalar, &j->number[k]);
       if (o->dtype == AC_BOOL && j->ct == ACI_C_F32 &&
@@ -267,7 +280,8 @@ const aci_map_loop *aci_map_plan_make(const ac_frame *f, const aci_map *m, aci_m
       p->ptr = aci_data(t);
       p->dt = (ac_dtype)t->dtype;
       for (int d = 0; d < o->ndim; d++)
-        p->stride[d] = d < lead || (t->shape[d - lead] == 1 && o->shape[d] != 1) ? 0 : t->stride[d - lead];
+        p->stride[d] =
+            d < lead || (t->shape[d - lead] == 1 && o->shape[d] != 1) ? 0 : t->stride[d - lead];
     }
   }
   coalesce(j);
@@ -283,7 +297,8 @@ ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
     AC_TRY(aci_fuse_map(f, m, &waits, e));
     if (waits) return AC_OK;
   }
-  if (f->ctx->drivers[f->device->kind] != NULL) return f->ctx->drivers[f->device->kind]->run_map(f, m, e);
+  if (f->ctx->drivers[f->device->kind] != NULL)
+    return f->ctx->drivers[f->device->kind]->run_map(f, m, e);
   if (is_plain(f, m, o)) {
     run_plain(f, m, o);
     return AC_OK;

@@ -1,5 +1,5 @@
-/* The driver of maps on CUDA: finds the kernels of a formula and lays out a call's operands for them. Called instead of the
- * CPU's driver (map.c) through the context's table of drivers. */
+/* The driver of maps on CUDA: finds the kernels of a formula and lays out a call's operands for
+ * them. Called instead of the CPU's driver (map.c) through the context's table of drivers. */
 #include "ops/map/map.cuh"
 
 #include <atomic>
@@ -16,7 +16,8 @@ aci_map_entry *&aci_map_entry::head() {
 }
 
 /* ---- loop -> kernels ---- */
-/* Names are compared once per formula. After that its address finds it. Filled under the lock, read without. */
+/* Names are compared once per formula. After that its address finds it. Filled under the lock, read
+ * without. */
 enum { N_FOUND = 4096 };
 static std::atomic<const aci_map_loop *> found_key[N_FOUND];
 static const aci_map_entry *found[N_FOUND];
@@ -27,7 +28,8 @@ static const aci_map_entry *by_name(const aci_map_loop *l) {
              *dot = strrchr(base, '.');
   const size_t n = dot != NULL ? (size_t)(dot - base) : strlen(base);
   for (const aci_map_entry *m = aci_map_entry::head(); m != NULL; m = m->next)
-    if (strlen(m->stem) == n && strncmp(m->stem, base, n) == 0 && strcmp(m->name, l->name) == 0) return m;
+    if (strlen(m->stem) == n && strncmp(m->stem, base, n) == 0 && strcmp(m->name, l->name) == 0)
+      return m;
   return NULL;
 }
 
@@ -59,7 +61,8 @@ static bool pack(const aci_map_plan *p, aci_packed_args *a) {
   if (d != AC_F32 && d != AC_BF16 && d != AC_F16) return false;
   const auto fits = [&](const aci_map_operand &o) {
     const bool mask = o.dt == AC_BOOL;
-    return o.stride[0] == 1 && (mask || o.dt == d) && (uintptr_t)o.ptr % (mask ? ACI_PACKED : 16) == 0;
+    return o.stride[0] == 1 && (mask || o.dt == d) &&
+           (uintptr_t)o.ptr % (mask ? ACI_PACKED : 16) == 0;
   };
   if (!fits(p->out)) return false;
   a->n = p->numel;
@@ -89,8 +92,8 @@ const int64_t MOST_POSITIONS = 1000; /* so that small tests are cut */
 #else
 const int64_t MOST_POSITIONS = INT32_MAX;
 #endif
-static ac_status launch_strided(const ac_frame *f, const aci_map_entry *entry, const aci_map_plan *p,
-                                ac_err *e) {
+static ac_status launch_strided(const ac_frame *f, const aci_map_entry *entry,
+                                const aci_map_plan *p, ac_err *e) {
   if (p->numel <= MOST_POSITIONS)
     return aci_launch(f, "map (strided)", entry->strided, aci_blocks(f->device, p->numel), e, *p);
   int d = 0;
@@ -109,15 +112,17 @@ static ac_status launch_strided(const ac_frame *f, const aci_map_entry *entry, c
   return launch_strided(f, entry, &part, e);
 }
 
-ac_status aci_cuda_run_plan(const ac_frame *f, const aci_map_loop *loop, const aci_map_plan *plan, ac_err *e) {
+ac_status aci_cuda_run_plan(const ac_frame *f, const aci_map_loop *loop, const aci_map_plan *plan,
+                            ac_err *e) {
   const aci_map_plan &p = *plan;
   const aci_map_entry *entry = find(loop);
   aci_packed_args a = {};
   if (entry == NULL)
-    return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: %s has no kernel", f->device->name, loop->name);
+    return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: %s has no kernel", f->device->name,
+                   loop->name);
   if (entry->packed != NULL && pack(&p, &a))
-    return aci_launch(f, "map", entry->packed, aci_blocks(f->device, (p.numel + ACI_PACKED - 1) / ACI_PACKED),
-                      e, a);
+    return aci_launch(f, "map", entry->packed,
+                      aci_blocks(f->device, (p.numel + ACI_PACKED - 1) / ACI_PACKED), e, a);
   return launch_strided(f, entry, &p, e);
 }
 
@@ -135,7 +140,8 @@ struct fill_args {
   uint64_t bits;
 };
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) fill_kernel(const __grid_constant__ fill_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    fill_kernel(const __grid_constant__ fill_args a) {
   const S v = (S)a.bits;
   S *out = (S *)a.out;
   for (int64_t i = aci_first(); i < a.n; i += aci_step())
@@ -176,10 +182,12 @@ static ac_status copy_to(ac_frame *f, ac_err *e) {
     AC_TRY(aci_capture_refuse(f->device, ACI_CAPTURE_FROM_CPU, e));
     return f->device->vt->upload(f->device, f->stream, aci_data(y), aci_data(x), bytes, e);
   }
-  if (x->device->kind == y->device->kind && x->device != y->device) /* the work that x waits for is on its own device */
+  /* the work that x waits for is on its own device */
+  if (x->device->kind == y->device->kind && x->device != y->device)
     AC_TRY(x->device->vt->sync(x->device, NULL, e));
   AC_TRY(f->device->vt->copy(f->device, f->stream, aci_data(y), aci_data(x), bytes, e));
   /* x is the caller's again */
-  return aci_cuda_check(f->device, cudaStreamSynchronize(aci_cuda_stream(f->device, f->stream)), "copy", e);
+  return aci_cuda_check(f->device, cudaStreamSynchronize(aci_cuda_stream(f->device, f->stream)),
+                        "copy", e);
 }
 AC_KERNEL(cuda, copy_to, copy_to)

@@ -1,9 +1,12 @@
-/* Map-like ops on CUDA: the formulas of the .c files (which the build collects into gen/cuda/map_*.cu) made into kernels. The macros
- * have the names used in the formulas and replace those of map.h. map.cu launches them.
+/* Map-like ops on CUDA: the formulas of the .c files (which the build collects into
+ * gen/cuda/map_*.cu) made into kernels. The macros have the names used in the formulas and replace
+ * those of map.h. map.cu launches them.
  *
- * There are hundreds of formulas, and compiling them is most of the module's build: each compute type of one has a single kernel for any
- * mix of dtypes and any strides, an element at a time, and f32 one more. Packed: all operands are contiguous, in one of f32, bf16 and
- * f16 - except masks (bool) and single values - and go in vectors of 16 bytes. Dtypes are distinguished before and after the formula. */
+ * There are hundreds of formulas, and compiling them is most of the module's build: each compute
+ * type of one has a single kernel for any mix of dtypes and any strides, an element at a time, and
+ * f32 one more. Packed: all operands are contiguous, in one of f32, bf16 and f16 - except masks
+ * (bool) and single values - and go in vectors of 16 bytes. Dtypes are distinguished before and
+ * after the formula. */
 #ifndef ACI_OPS_MAP_CUH
 #define ACI_OPS_MAP_CUH
 #include "ops/cuda/elements.cuh"
@@ -11,7 +14,8 @@
 #include "ops/map/plan.h"
 
 /* ---- packed ---- */
-enum { ACI_PACKED = 8 }; /* elements that a thread takes at a time: a vector of 16-bit ones, two of f32 */
+/* elements that a thread takes at a time: a vector of 16-bit ones, two of f32 */
+enum { ACI_PACKED = 8 };
 enum aci_packed_kind { ACI_PACKED_SAME, ACI_PACKED_MASK, ACI_PACKED_ONE };
 struct aci_packed_args {
   int64_t n;
@@ -25,8 +29,8 @@ struct aci_packed_args {
   bool truth; /* results are bool */
 };
 
-/* The bytes of elements as they lie in memory: ACI_PACKED of them (8, 16 or 32 bytes), or the first alone (1, 2 or 4), which is how those
- * at the end go that fill no vector. */
+/* The bytes of elements as they lie in memory: ACI_PACKED of them (8, 16 or 32 bytes), or the first
+ * alone (1, 2 or 4), which is how those at the end go that fill no vector. */
 struct aci_packed_bytes {
   typedef aci_vector<uint32_t, 4> vector;
   typedef aci_vector<uint32_t, 2> half;
@@ -40,7 +44,9 @@ struct aci_packed_bytes {
       const half h = *(const half *)p;
       v[0].v[0] = h.v[0], v[0].v[1] = h.v[1];
     } else {
-      v[0].v[0] = bytes == 4 ? *(const uint32_t *)p : bytes == 2 ? *(const uint16_t *)p : *(const uint8_t *)p;
+      v[0].v[0] = bytes == 4   ? *(const uint32_t *)p
+                  : bytes == 2 ? *(const uint16_t *)p
+                               : *(const uint8_t *)p;
     }
   }
   __device__ __forceinline__ void store(void *p, int bytes) const {
@@ -69,7 +75,8 @@ struct aci_packed_bytes {
   }
 };
 template <int D, int N>
-ACI_DEVICE void aci_packed_values(const aci_packed_args &a, const aci_packed_bytes *b, float (*x)[N]) {
+ACI_DEVICE void aci_packed_values(const aci_packed_args &a, const aci_packed_bytes *b,
+                                  float (*x)[N]) {
 #pragma unroll
   for (int k = 0; k < N; k++)
     if (a.kind[k] == ACI_PACKED_SAME) {
@@ -82,14 +89,18 @@ template <int D> ACI_DEVICE void aci_packed_results(const float *y, aci_packed_b
 #pragma unroll
   for (int j = 0; j < ACI_PACKED; j++) b->put(j, aci_element<D>::template store<float>(y[j]));
 }
-ACI_DEVICE_CALL float aci_packed_one(ac_dtype dt, const void *p) { return aci_get<float>(dt, p, 0); }
+ACI_DEVICE_CALL float aci_packed_one(ac_dtype dt, const void *p) {
+  return aci_get<float>(dt, p, 0);
+}
 
 template <class F>
-__global__ void __launch_bounds__(ACI_BLOCK) aci_map_packed(const __grid_constant__ aci_packed_args a) {
+__global__ void __launch_bounds__(ACI_BLOCK)
+    aci_map_packed(const __grid_constant__ aci_packed_args a) {
   enum { N = F::n_in, E = ACI_PACKED };
   float one[N];
 #pragma unroll
-  for (int k = 0; k < N; k++) one[k] = a.ones[k] != NULL ? aci_packed_one(a.ones_dt[k], a.ones[k]) : a.one[k];
+  for (int k = 0; k < N; k++)
+    one[k] = a.ones[k] != NULL ? aci_packed_one(a.ones_dt[k], a.ones[k]) : a.one[k];
   const int64_t vectors = a.n / E;
   for (int64_t i = aci_first(); i < vectors + a.n % E; i += aci_step()) {
     const int64_t at = i < vectors ? i * E : vectors * E + (i - vectors);
@@ -98,14 +109,16 @@ __global__ void __launch_bounds__(ACI_BLOCK) aci_map_packed(const __grid_constan
     float x[E][N], y[E];
 #pragma unroll
     for (int k = 0; k < N; k++) { /* all are on their way before the first is used */
-      if (a.kind[k] == ACI_PACKED_SAME) in[k].load((const char *)a.in[k] + at * a.size, count * a.size);
+      if (a.kind[k] == ACI_PACKED_SAME)
+        in[k].load((const char *)a.in[k] + at * a.size, count * a.size);
       else if (a.kind[k] == ACI_PACKED_MASK) in[k].load((const char *)a.in[k] + at, count);
     }
 #pragma unroll
     for (int k = 0; k < N; k++) {
 #pragma unroll
       for (int j = 0; j < E; j++)
-        x[j][k] = a.kind[k] == ACI_PACKED_MASK ? (float)(in[k].template get<uint8_t>(j) != 0) : one[k];
+        x[j][k] =
+            a.kind[k] == ACI_PACKED_MASK ? (float)(in[k].template get<uint8_t>(j) != 0) : one[k];
     }
     if (a.dt == AC_F32) aci_packed_values<AC_F32, N>(a, in, x);
     else if (a.dt == AC_BF16) aci_packed_values<AC_BF16, N>(a, in, x);
@@ -127,7 +140,8 @@ __global__ void __launch_bounds__(ACI_BLOCK) aci_map_packed(const __grid_constan
 
 /* ---- strided: positions of 32 bits, because a 64-bit division is a subroutine. map.cu cuts longer ones ---- */
 template <class F>
-__global__ void __launch_bounds__(ACI_BLOCK) aci_map_strided(const __grid_constant__ aci_map_plan p) {
+__global__ void __launch_bounds__(ACI_BLOCK)
+    aci_map_strided(const __grid_constant__ aci_map_plan p) {
   typedef typename F::type T;
   const T *params = (const T *)&p.p;
   const uint32_t n = (uint32_t)p.numel, step = (uint32_t)aci_step();
@@ -188,16 +202,19 @@ template <class T> struct aci_is_int {
 template <> struct aci_is_int<int64_t> {
   enum { value = 1 };
 };
-#define ACI_BY_INT(x, for_int, for_float) (aci_is_int<decltype((x) + 0)>::value ? (for_int) : (for_float))
+#define ACI_BY_INT(x, for_int, for_float) \
+  (aci_is_int<decltype((x) + 0)>::value ? (for_int) : (for_float))
 
-#define ACI_FORMULA(op, T, sfx, K, ...)                                                                 \
-  struct op##_##sfx##_formula {                                                                         \
-    typedef T type;                                                                                     \
-    enum { n_in = K };                                                                                  \
-    static __device__ __forceinline__ T run(const T *p, const T *v) { return (void)p, (T)__VA_ARGS__; } \
-  };                                                                                                    \
-  static aci_map_entry op##_##sfx##_entry(ACI_STEM, #op "_" #sfx,                                       \
-                                          aci_map_packs<op##_##sfx##_formula>::kernel,                  \
+#define ACI_FORMULA(op, T, sfx, K, ...)                                                \
+  struct op##_##sfx##_formula {                                                        \
+    typedef T type;                                                                    \
+    enum { n_in = K };                                                                 \
+    static __device__ __forceinline__ T run(const T *p, const T *v) {                  \
+      return (void)p, (T)__VA_ARGS__;                                                  \
+    }                                                                                  \
+  };                                                                                   \
+  static aci_map_entry op##_##sfx##_entry(ACI_STEM, #op "_" #sfx,                      \
+                                          aci_map_packs<op##_##sfx##_formula>::kernel, \
                                           aci_map_strided<op##_##sfx##_formula>);
 #define ACI_LOOP1(op, T, sfx, F) ACI_FORMULA(op, T, sfx, 1, F(T, p, v[0]))
 #define ACI_LOOP2(op, T, sfx, F) ACI_FORMULA(op, T, sfx, 2, F(T, p, v[0], v[1]))

@@ -12,7 +12,8 @@ ACI_LOOP2(masked_fill, int64_t, i64, FWD)
 ACI_LOOP3(masked_fill_tensor, float, f32, FWD3)
 ACI_LOOP3(masked_fill_tensor, double, f64, FWD3)
 ACI_LOOP3(masked_fill_tensor, int64_t, i64, FWD3)
-static const aci_map tensor_map = {3, masked_fill_tensor_f32, masked_fill_tensor_f64, masked_fill_tensor_i64};
+static const aci_map tensor_map = {3, masked_fill_tensor_f32, masked_fill_tensor_f64,
+                                   masked_fill_tensor_i64};
 static const aci_map masked_fill_map = {2, masked_fill_f32, masked_fill_f64, masked_fill_i64};
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -25,10 +26,12 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     const ac_tensor *t = given->tensor;
     char s[128];
     if (t->ndim != 0)
-      return AC_FAIL(e, SHAPE, "value must be a number or a tensor of rank 0, not of shape %s; use where",
+      return AC_FAIL(e, SHAPE,
+                     "value must be a number or a tensor of rank 0, not of shape %s; use where",
                      aci_shape_str(t->ndim, t->shape, s, sizeof s));
     if (ac_dtype_is_float((ac_dtype)t->dtype) && !ac_dtype_is_float((ac_dtype)x->dtype))
-      return AC_FAIL(e, DTYPE, "value is %s, which a tensor of dtype %s does not hold; cast it first",
+      return AC_FAIL(e, DTYPE,
+                     "value is %s, which a tensor of dtype %s does not hold; cast it first",
                      ac_dtype_name((ac_dtype)t->dtype), ac_dtype_name((ac_dtype)x->dtype));
     return aci_map_shape(f, e);
   }
@@ -44,9 +47,12 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) {
   ac_tensor *dy = g->dout[0], *mask = ARG_T(g, 1);
-  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_masked_fill(&g->x, dy, mask, F(0))));
-  if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, ac_grad_reduce_to(g, 2, x_where(&g->x, mask, T(dy), F(0))));
+  if (ac_grad_needs(g, 0))
+    ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_masked_fill(&g->x, dy, mask, F(0))));
+  if (ac_grad_needs(g, 2))
+    ac_grad_set(g, 2, ac_grad_reduce_to(g, 2, x_where(&g->x, mask, T(dy), F(0))));
 }
 
-AC_OP(masked_fill, .sig = "masked_fill(x: tensor, mask: tensor, value: operand) -> tensor", .shape = shape,
-      .cpu = cpu, .any_device = true, .data = &masked_fill_map, .grad = grad, .save = AC_SAVE_IN(1), .inplace = true);
+AC_OP(masked_fill, .sig = "masked_fill(x: tensor, mask: tensor, value: operand) -> tensor",
+      .shape = shape, .cpu = cpu, .any_device = true, .data = &masked_fill_map, .grad = grad,
+      .save = AC_SAVE_IN(1), .inplace = true);

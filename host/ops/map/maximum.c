@@ -16,15 +16,18 @@ static void grad(ac_grad *g) {
                                                        aci_grad_operand(g, 1 - i))));
 }
 
-static void grad_backward(ac_grad *g) { /* linear in dy, constant in x and other almost everywhere */
+/* linear in dy, constant in x and other almost everywhere */
+static void grad_backward(ac_grad *g) {
   ac_expr *x = &g->x;
   if (ac_grad_needs(g, 0))
-    ac_grad_set(g, 0, x_maximum_backward(x, g->dout[0], aci_grad_operand(g, 1), aci_grad_operand(g, 2)));
+    ac_grad_set(g, 0,
+                x_maximum_backward(x, g->dout[0], aci_grad_operand(g, 1), aci_grad_operand(g, 2)));
   aci_grad_zero(g, 1);
   aci_grad_zero(g, 2);
 }
 
 AC_MAP2N(maximum, FWD, .sig = "maximum(x: operand, other: operand) -> tensor", .grad = grad,
          .save = AC_SAVE_IN(0) | AC_SAVE_IN(1));
-AC_MAP3(maximum_backward, BWD, .sig = "maximum_backward(dy: tensor, x: operand, other: operand) -> tensor",
+AC_MAP3(maximum_backward, BWD,
+        .sig = "maximum_backward(dy: tensor, x: operand, other: operand) -> tensor",
         .grad = grad_backward, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2), .hidden = true);

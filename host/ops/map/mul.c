@@ -7,7 +7,9 @@
 
 static void grad(ac_grad *g) {
   for (int i = 0; i < 2; i++)
-    if (ac_grad_needs(g, i)) ac_grad_set(g, i, ac_grad_reduce_to(g, i, x_mul(&g->x, T(g->dout[0]), aci_grad_operand(g, 1 - i))));
+    if (ac_grad_needs(g, i))
+      ac_grad_set(g, i,
+                  ac_grad_reduce_to(g, i, x_mul(&g->x, T(g->dout[0]), aci_grad_operand(g, 1 - i))));
 }
 
 AC_MAP2N(mul, FWD, .sig = "mul(x: operand, other: operand) -> tensor", .grad = grad,

@@ -12,7 +12,8 @@ enum { ACI_MAP_MAX_IN = 4, ACI_MAP_MAX_P = 6 };
 
 typedef void (*aci_map_fn)(int64_t n, void *out, const void *const *in, const void *p);
 
-/* A formula in one compute type: the CPU's loop, and its source file and name, by which device modules find their own. */
+/* A formula in one compute type: the CPU's loop, and its source file and name, by which device
+ * modules find their own. */
 typedef struct aci_map_loop {
   aci_map_fn run;
   const char *file, *name; /* "/.../host/ops/map/exp.c", "exp_f32" */
@@ -23,7 +24,8 @@ typedef struct aci_map {
   const aci_map_loop *f32, *f64, *i64; /* i64 NULL: integers are computed in f32 */
 } aci_map;
 
-/* A call of a map laid out: operands walked with the strides of the output's dims, which are joined as far as all of them allow. */
+/* A call of a map laid out: operands walked with the strides of the output's dims, which are joined
+ * as far as all of them allow. */
 typedef struct aci_map_operand {
   const char *ptr;
   ac_dtype dt;
@@ -46,8 +48,10 @@ typedef struct aci_map_plan {
     int64_t i64;
   } number[ACI_MAP_MAX_IN];
 } aci_map_plan;
-/* The loop that computes it. Operands that are numbers point into *plan, so a copy of it has to correct those pointers. */
-ACI_MODULE_API const aci_map_loop *aci_map_plan_make(const ac_frame *f, const aci_map *m, aci_map_plan *plan);
+/* The loop that computes it. Operands that are numbers point into *plan, so a copy of it has to
+ * correct those pointers. */
+ACI_MODULE_API const aci_map_loop *aci_map_plan_make(const ac_frame *f, const aci_map *m,
+                                                     aci_map_plan *plan);
 
 #ifdef __cplusplus
 }

@@ -32,9 +32,10 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_value *x = &f->args[0], *p = &f->args[1];
   if (p->kind == AC_T_SCALAR && p->scalar.kind == AC_SCALAR_INT && p->scalar.i < 0 &&
       x->kind == AC_T_TENSOR && !ac_dtype_is_float((ac_dtype)x->tensor->dtype))
-    return AC_FAIL(e, INVALID,
-                   "an integer tensor (%s) has no power of exponent %lld; cast it to a float dtype first",
-                   ac_dtype_name((ac_dtype)x->tensor->dtype), (long long)p->scalar.i);
+    return AC_FAIL(
+        e, INVALID,
+        "an integer tensor (%s) has no power of exponent %lld; cast it to a float dtype first",
+        ac_dtype_name((ac_dtype)x->tensor->dtype), (long long)p->scalar.i);
   return aci_map_shape(f, e);
 }
 
@@ -75,6 +76,7 @@ static void grad(ac_grad *g) {
   if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, grad_exponent(g)));
 }
 
-AC_OP(pow, .sig = "pow(x: operand, exponent: operand) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
-      .data = &pow_map, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0),
-      .save_out_for = {1 << 1}, .inplace = true, .flops_per_element = 20);
+AC_OP(pow, .sig = "pow(x: operand, exponent: operand) -> tensor", .shape = shape, .cpu = cpu,
+      .any_device = true, .data = &pow_map, .grad = grad,
+      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0), .save_out_for = {1 << 1},
+      .inplace = true, .flops_per_element = 20);

@@ -22,9 +22,11 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   int64_t shape[AC_MAX_DIMS];
   char p[128], q[128];
   if (w->ndim > 1 || (w->numel != 1 && w->numel != channels)) {
-    e->st = AC_FAIL(e->e, SHAPE, "the weight has shape %s, and x %s: it takes one element, or one per channel (%lld)",
-                    aci_shape_str(w->ndim, w->shape, p, sizeof p), aci_shape_str(x->ndim, x->shape, q, sizeof q),
-                    (long long)channels);
+    e->st = AC_FAIL(
+        e->e, SHAPE,
+        "the weight has shape %s, and x %s: it takes one element, or one per channel (%lld)",
+        aci_shape_str(w->ndim, w->shape, p, sizeof p),
+        aci_shape_str(x->ndim, x->shape, q, sizeof q), (long long)channels);
     return 0;
   }
   for (int d = 0; d < x->ndim; d++) shape[d] = d == 1 ? w->numel : 1;

@@ -12,5 +12,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_neg(x, x_mul(x, T(dy), T(x_mul(x, T(y), T(y))))));
 }
 
-AC_MAP1(reciprocal, FWD, .sig = "reciprocal(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
-        .inplace = true, .flops_per_element = 1);
+AC_MAP1(reciprocal, FWD, .sig = "reciprocal(x: tensor) -> tensor", .grad = grad,
+        .save = AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 1);

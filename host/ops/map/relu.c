@@ -17,6 +17,7 @@ static void grad_backward(ac_grad *g) { /* linear in dy, constant in y almost ev
 }
 
 AC_OP(relu, .sig = "relu(x: tensor) -> tensor", .shape = aci_map_shape_nobool, .cpu = aci_map_cpu,
-      .data = &relu_map, .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 1);
-AC_MAP2(relu_backward, BWD, .sig = "relu_backward(dy: tensor, y: tensor) -> tensor", .grad = grad_backward,
-        .save = AC_SAVE_IN(1), .hidden = true);
+      .data = &relu_map, .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true,
+      .flops_per_element = 1);
+AC_MAP2(relu_backward, BWD, .sig = "relu_backward(dy: tensor, y: tensor) -> tensor",
+        .grad = grad_backward, .save = AC_SAVE_IN(1), .hidden = true);

@@ -24,6 +24,7 @@ ACI_LOOP2(remainder, double, f64, FWD64)
 ACI_LOOP2(remainder, int64_t, i64, FWDI)
 static const aci_map remainder_map = {2, remainder_f32, remainder_f64, remainder_i64};
 
-AC_OP(remainder, .sig = "remainder(x: operand, other: operand) -> tensor", .shape = aci_modulo_shape,
-      .cpu = aci_modulo_cpu, .any_device = true, .data = &remainder_map, .grad = aci_modulo_grad,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 4);
+AC_OP(remainder, .sig = "remainder(x: operand, other: operand) -> tensor",
+      .shape = aci_modulo_shape, .cpu = aci_modulo_cpu, .any_device = true, .data = &remainder_map,
+      .grad = aci_modulo_grad, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0),
+      .inplace = true, .flops_per_element = 4);

@@ -9,7 +9,8 @@ static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
   ac_tensor *dy = g->dout[0];
   ac_tensor *y = g->out[0];
-  ac_grad_set(g, 0, x_mul(x, T(x_mul(x, T(dy), F(-0.5))), T(x_mul(x, T(y), T(x_mul(x, T(y), T(y)))))));
+  ac_grad_set(g, 0,
+              x_mul(x, T(x_mul(x, T(dy), F(-0.5))), T(x_mul(x, T(y), T(x_mul(x, T(y), T(y)))))));
 }
 
 AC_MAP1(rsqrt, FWD, .sig = "rsqrt(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),

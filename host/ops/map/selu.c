@@ -13,5 +13,5 @@ static void grad(ac_grad *g) {
 
 #define FWD(T, p, x) ACI_ELU(T, x, (T)SCALE, (T)ALPHA, 1)
 
-AC_MAP1(selu, FWD, .sig = "selu(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 10);
+AC_MAP1(selu, FWD, .sig = "selu(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 10);

@@ -6,7 +6,9 @@
 #define FWD(T, p, x) (m_sigmoid(x))
 #define BWD(T, p, dy, y) ((dy) * (1 - (y)) * (y))
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_sigmoid_backward(&g->x, g->dout[0], g->out[0])); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_sigmoid_backward(&g->x, g->dout[0], g->out[0]));
+}
 
 static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *dy = a[0].tensor, *y = a[1].tensor;

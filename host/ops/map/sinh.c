@@ -3,7 +3,8 @@
    example: accel.tensor { -1.0, 0.0, 2.0 }:sinh() --> { -1.175201, 0, 3.626860 } */
 #include "ops/map/map.h"
 
-/* Small: by e^|x| - 1. Large: the square of e^(|x| / 2), which does not overflow before the result does. */
+/* Small: by e^|x| - 1. Large: the square of e^(|x| / 2), which does not overflow before the result
+ * does. */
 static inline AC_INLINE float sinh_one(float x) {
   float a = m_abs(x), u = aci_expm1f(a > 20.0f ? 20.0f : a), h = aci_expf(0.5f * a);
   float y = a > 20.0f ? (0.5f * h) * h : 0.5f * (u + u / (u + 1.0f));
@@ -17,5 +18,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(x, T(g->dout[0]), T(x_cosh(x, ARG_T(g, 0)))));
 }
 
-AC_MAP1(sinh, FWD, .sig = "sinh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 25);
+AC_MAP1(sinh, FWD, .sig = "sinh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 25);

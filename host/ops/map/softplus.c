@@ -18,7 +18,8 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_MAP1(softplus, FWD, .sig = "softplus(x: tensor, beta: float = 1, threshold: float = 20) -> tensor",
+AC_MAP1(softplus, FWD,
+        .sig = "softplus(x: tensor, beta: float = 1, threshold: float = 20) -> tensor",
         .grad = grad, .save = AC_SAVE_IN(0), .flops_per_element = 20);
 AC_MAP2(softplus_backward, BWD,
         .sig = "softplus_backward(dy: tensor, x: tensor, beta: float, threshold: float) -> tensor",

@@ -9,7 +9,8 @@ ACI_LOOP1(softshrink, double, f64, FWD)
 static const aci_map softshrink_map = {1, softshrink_f32, softshrink_f64, NULL};
 
 static ac_status shape(ac_frame *f, ac_err *e) {
-  if (!(ARG_F(f, 1) >= 0)) return AC_FAIL(e, INVALID, "lambd must be 0 or more, not %g", ARG_F(f, 1));
+  if (!(ARG_F(f, 1) >= 0))
+    return AC_FAIL(e, INVALID, "lambd must be 0 or more, not %g", ARG_F(f, 1));
   return aci_map_shape(f, e);
 }
 
@@ -19,5 +20,6 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_where(x, beyond, T(g->dout[0]), F(0)));
 }
 
-AC_OP(softshrink, .sig = "softshrink(x: tensor, lambd: float = 0.5) -> tensor", .shape = shape, .cpu = aci_map_cpu,
-      .elementwise = true, .data = &softshrink_map, .grad = grad, .save = AC_SAVE_IN(0), .flops_per_element = 2);
+AC_OP(softshrink, .sig = "softshrink(x: tensor, lambd: float = 0.5) -> tensor", .shape = shape,
+      .cpu = aci_map_cpu, .elementwise = true, .data = &softshrink_map, .grad = grad,
+      .save = AC_SAVE_IN(0), .flops_per_element = 2);

@@ -6,7 +6,9 @@
 #define FWD(T, p, x) ((x) / (1 + m_abs(x)))
 #define BWD(T, p, dy, x) ((dy) / (1 + m_abs(x)) / (1 + m_abs(x)))
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_softsign_backward(&g->x, g->dout[0], ARG_T(g, 0))); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_softsign_backward(&g->x, g->dout[0], ARG_T(g, 0)));
+}
 
 static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *under = x_add(x, T(x_abs(x, a[1].tensor)), F(1), aci_float(1));

@@ -11,5 +11,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_div(x, T(dy), T(x_mul(x, T(g->out[0]), F(2)))));
 }
 
-AC_MAP1(sqrt, FWD, .sig = "sqrt(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true,
-        .flops_per_element = 4);
+AC_MAP1(sqrt, FWD, .sig = "sqrt(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
+        .inplace = true, .flops_per_element = 4);

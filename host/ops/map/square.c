@@ -18,5 +18,6 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(&g->x, T(g->dout[0]), T(x_mul(&g->x, T(ARG_T(g, 0)), F(2)))));
 }
 
-AC_OP(square, .sig = "square(x: tensor) -> tensor", .shape = shape, .cpu = aci_map_cpu, .data = &square_map,
-      .grad = grad, .save = AC_SAVE_IN(0), .inplace = true, .flops_per_element = 1);
+AC_OP(square, .sig = "square(x: tensor) -> tensor", .shape = shape, .cpu = aci_map_cpu,
+      .data = &square_map, .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
+      .flops_per_element = 1);

@@ -15,8 +15,9 @@ static void grad(ac_grad *g) {
   double alpha = aci_scalar_f(g->args[2].scalar);
   ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, dy));
   if (ac_grad_needs(g, 1))
-    ac_grad_set(g, 1,
-                ac_grad_reduce_to(g, 1, alpha == 1 ? x_neg(&g->x, dy) : x_mul(&g->x, T(dy), F(-alpha))));
+    ac_grad_set(
+        g, 1,
+        ac_grad_reduce_to(g, 1, alpha == 1 ? x_neg(&g->x, dy) : x_mul(&g->x, T(dy), F(-alpha))));
 }
 
 static ac_status shape(ac_frame *f, ac_err *e) {

@@ -8,16 +8,16 @@
 
 #define FWD(T, p, x, y) ((x)*m_sigmoid(x) * (y))
 
-#define BACK(T, sfx)                                                                                     \
-  AC_ISA_FN(back_##sfx,                                                                                  \
-            (int64_t n, const T *restrict dz, const T *restrict x, const T *restrict y, T *restrict dx,  \
-             T *restrict dy),                                                                            \
-            (n, dz, x, y, dx, dy)) {                                                                     \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                               \
-      T s = m_sigmoid(x[i]), z = dz[i] * s, a = x[i], b = y[i];                                          \
-      dx[i] = z * b * (1 + a * (1 - s));                                                                 \
-      dy[i] = z * a;                                                                                     \
-    }                                                                                                    \
+#define BACK(T, sfx)                                                                    \
+  AC_ISA_FN(back_##sfx,                                                                 \
+            (int64_t n, const T *restrict dz, const T *restrict x, const T *restrict y, \
+             T *restrict dx, T *restrict dy),                                           \
+            (n, dz, x, y, dx, dy)) {                                                    \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                              \
+      T s = m_sigmoid(x[i]), z = dz[i] * s, a = x[i], b = y[i];                         \
+      dx[i] = z * b * (1 + a * (1 - s));                                                \
+      dy[i] = z * a;                                                                    \
+    }                                                                                   \
   }
 BACK(float, f32)
 BACK(double, f64)
@@ -34,7 +34,8 @@ static void range(void *arg, int64_t begin, int64_t end) {
   const bool direct = aci_ctype_bytes(ct) == aci_dsize(j->dt);
   _Alignas(64) double buf[5][ACI_RED_BLOCK];
   for (int64_t i = begin; i < end; i += ACI_RED_BLOCK) {
-    const int64_t n = end - i < ACI_RED_BLOCK ? end - i : ACI_RED_BLOCK, at = i * (int64_t)aci_dsize(j->dt);
+    const int64_t n = end - i < ACI_RED_BLOCK ? end - i : ACI_RED_BLOCK,
+                  at = i * (int64_t)aci_dsize(j->dt);
     const void *v[3];
     void *o[2];
     for (int k = 0; k < 3; k++) v[k] = aci_reduce_block(&j->in[k], 0, i, n, buf[k]);
@@ -48,7 +49,8 @@ static void range(void *arg, int64_t begin, int64_t end) {
 static ac_status shape_backward(ac_frame *f, ac_err *e) {
   const ac_tensor *dz = ARG_T(f, 0);
   for (int k = 1; k < 3; k++)
-    if (!aci_same_shape(dz, ARG_T(f, k))) return AC_FAIL(e, SHAPE, "argument %d is not of the gradient's shape", k + 1);
+    if (!aci_same_shape(dz, ARG_T(f, k)))
+      return AC_FAIL(e, SHAPE, "argument %d is not of the gradient's shape", k + 1);
   for (int k = 0; k < 2; k++) AC_TRY(ac_frame_out(f, (ac_dtype)dz->dtype, dz->ndim, dz->shape, e));
   return AC_OK;
 }
@@ -57,7 +59,8 @@ static ac_status cpu_backward(ac_frame *f, ac_err *e) {
   swiglu_job j = {.dt = (ac_dtype)f->out[0]->dtype};
   (void)e;
   if (f->out[0]->numel == 0) return AC_OK;
-  for (int k = 0; k < 3; k++) aci_reduce_plan_make(&j.in[k], ARG_T(f, k), ACI_ALL_DIMS, aci_ctype_of(j.dt));
+  for (int k = 0; k < 3; k++)
+    aci_reduce_plan_make(&j.in[k], ARG_T(f, k), ACI_ALL_DIMS, aci_ctype_of(j.dt));
   for (int k = 0; k < 2; k++) j.out[k] = aci_data(f->out[k]);
   ac_parallel_for(f->team, f->out[0]->numel, 32 * ACI_RED_BLOCK, range, &j);
   return AC_OK;
@@ -80,7 +83,8 @@ static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_MAP2(swiglu, FWD, .sig = "swiglu(x: tensor, y: tensor) -> tensor", .grad = grad, .composed = plain,
-        .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .flops_per_element = 12);
-AC_OP(swiglu_backward, .sig = "swiglu_backward(dz: tensor, x: tensor, y: tensor) -> (dx: tensor, dy: tensor)",
+AC_MAP2(swiglu, FWD, .sig = "swiglu(x: tensor, y: tensor) -> tensor", .grad = grad,
+        .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .flops_per_element = 12);
+AC_OP(swiglu_backward,
+      .sig = "swiglu_backward(dz: tensor, x: tensor, y: tensor) -> (dx: tensor, dy: tensor)",
       .shape = shape_backward, .cpu = cpu_backward, .hidden = true, .flops_per_element = 18);

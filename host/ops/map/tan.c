@@ -20,5 +20,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_addcmul(x, dy, x_mul(x, T(dy), T(y)), y, aci_float(1)));
 }
 
-AC_MAP1(tan, FWD, .sig = "tan(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true,
-        .flops_per_element = 30);
+AC_MAP1(tan, FWD, .sig = "tan(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
+        .inplace = true, .flops_per_element = 30);

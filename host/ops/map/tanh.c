@@ -14,7 +14,7 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_MAP1(tanh, FWD, .sig = "tanh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true,
-        .flops_per_element = 12);
+AC_MAP1(tanh, FWD, .sig = "tanh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
+        .inplace = true, .flops_per_element = 12);
 AC_MAP2(tanh_backward, BWD, .sig = "tanh_backward(dy: tensor, y: tensor) -> tensor",
         .composed = plain_backward, .hidden = true);

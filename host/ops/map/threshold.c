@@ -16,6 +16,7 @@ ACI_LOOP1(threshold, double, f64, FWD)
 ACI_LOOP1(threshold, int64_t, i64, FWD)
 static const aci_map threshold_map = {1, threshold_f32, threshold_f64, threshold_i64};
 
-AC_OP(threshold, .sig = "threshold(x: tensor, threshold: float, value: float) -> tensor", .shape = aci_map_shape_nobool,
-      .cpu = aci_map_cpu, .elementwise = true, .data = &threshold_map, .grad = grad, .save = AC_SAVE_IN(0),
-      .inplace = true, .flops_per_element = 2);
+AC_OP(threshold, .sig = "threshold(x: tensor, threshold: float, value: float) -> tensor",
+      .shape = aci_map_shape_nobool, .cpu = aci_map_cpu, .elementwise = true,
+      .data = &threshold_map, .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
+      .flops_per_element = 2);

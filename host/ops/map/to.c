@@ -10,18 +10,20 @@
 static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *t = a[0].tensor;
   if (a[1].kind == AC_T_DTYPE && a[1].dtype != (ac_dtype)t->dtype)
-    t = t->storage->layout != NULL && ac_tensor_layout(t) != NULL ? x_dequantize(x, t, &a[1].dtype) : x_cast(x, t, a[1].dtype);
+    t = t->storage->layout != NULL && ac_tensor_layout(t) != NULL ? x_dequantize(x, t, &a[1].dtype)
+                                                                  : x_cast(x, t, a[1].dtype);
   if (t != NULL && a[2].kind == AC_T_DEVICE && !aci_same_device(a[2].device, t->device)) {
     if (!aci_is_contiguous(t)) t = x_clone(x, t);
-    if (t != NULL && aci_accelerators_differ(t->device, a[2].device)) t = x_copy_to(x, t, x->ctx->device[0], t->device);
+    if (t != NULL && aci_accelerators_differ(t->device, a[2].device))
+      t = x_copy_to(x, t, x->ctx->device[0], t->device);
     t = x_copy_to(x, t, a[2].device, t != NULL ? t->device : NULL);
   }
   out[0] = t;
   return 1;
 }
 
-/* copy_to: x (contiguous) on another device. The device that is not the host's copies. Between two kinds neither of which is the host's
- * there are two copies. */
+/* copy_to: x (contiguous) on another device. The device that is not the host's copies. Between two
+ * kinds neither of which is the host's there are two copies. */
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_device *to = f->args[1].device;
@@ -45,7 +47,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return ac_device_sync(d, e);
 }
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_to(&g->x, g->dout[0], NULL, ac_grad_device(g, 0, 0))); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_to(&g->x, g->dout[0], NULL, ac_grad_device(g, 0, 0)));
+}
 
 AC_OP(to, .sig = "to(x: tensor, dtype: dtype?, device: device?) -> tensor", .composed = plain);
 AC_OP(copy_to, .sig = "copy_to(x: tensor, device: device, from: device) -> tensor", .shape = shape,

@@ -14,14 +14,17 @@ static const aci_map where_map = {3, where_f32, where_f64, where_i64};
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *c = ARG_T(f, 0);
   if (c->dtype != AC_BOOL)
-    return AC_FAIL(e, DTYPE, "the condition must be bool, not %s", ac_dtype_name((ac_dtype)c->dtype));
+    return AC_FAIL(e, DTYPE, "the condition must be bool, not %s",
+                   ac_dtype_name((ac_dtype)c->dtype));
   return aci_map_shape(f, e);
 }
 
 static void grad(ac_grad *g) {
   ac_tensor *c = ARG_T(g, 0), *dy = g->dout[0];
-  if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_where(&g->x, c, T(dy), F(0))));
-  if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, ac_grad_reduce_to(g, 2, x_where(&g->x, c, F(0), T(dy))));
+  if (ac_grad_needs(g, 1))
+    ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_where(&g->x, c, T(dy), F(0))));
+  if (ac_grad_needs(g, 2))
+    ac_grad_set(g, 2, ac_grad_reduce_to(g, 2, x_where(&g->x, c, F(0), T(dy))));
 }
 
 AC_OP(where, .sig = "where(cond: tensor, a: operand, b: operand) -> tensor", .shape = shape,

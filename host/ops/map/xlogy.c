@@ -22,7 +22,8 @@ static void grad(ac_grad *g) {
 /* xlogy of dy without the elements that have no gradient: it is 0 for a dy of 0. */
 static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_operand other = aci_value_operand(&a[2]);
-  ac_operand under = other.tensor == NULL ? F(aci_scalar_f(other.scalar) <= 0) : T(x_le(x, other, F(0)));
+  ac_operand under =
+      other.tensor == NULL ? F(aci_scalar_f(other.scalar) <= 0) : T(x_le(x, other, F(0)));
   ac_tensor *none = x_logical_and(x, T(x_eq(x, T(a[1].tensor), F(0))), under);
   out[0] = x_xlogy(x, T(x_masked_fill(x, a[0].tensor, none, F(0))), other);
   return 1;
@@ -30,5 +31,6 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
 
 AC_MAP2(xlogy, FWD, .sig = "xlogy(x: operand, other: operand) -> tensor", .grad = grad,
         .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .inplace = true, .flops_per_element = 12);
-AC_MAP3(xlogy_backward, BWD, .sig = "xlogy_backward(dy: tensor, x: tensor, other: operand) -> tensor",
+AC_MAP3(xlogy_backward, BWD,
+        .sig = "xlogy_backward(dy: tensor, x: tensor, other: operand) -> tensor",
         .composed = plain_backward, .hidden = true);

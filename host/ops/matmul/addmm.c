@@ -21,17 +21,19 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   s[x->ndim - 1] = w->shape[1];
   memcpy(t, s, sizeof t);
   int nd = x->ndim;
-  if (aci_broadcast(&nd, t, in, NULL) != AC_OK || nd != x->ndim || memcmp(s, t, (size_t)nd * 8) != 0)
+  if (aci_broadcast(&nd, t, in, NULL) != AC_OK || nd != x->ndim ||
+      memcmp(s, t, (size_t)nd * 8) != 0)
     return AC_FAIL(e, SHAPE, "an input of shape %s does not broadcast to the product, %s",
-                   aci_shape_str(in->ndim, in->shape, a, sizeof a), aci_shape_str(x->ndim, s, b, sizeof b));
+                   aci_shape_str(in->ndim, in->shape, a, sizeof a),
+                   aci_shape_str(x->ndim, s, b, sizeof b));
   AC_TRY(aci_factor_check(f, 3, (ac_dtype)x->dtype, e));
   AC_TRY(aci_factor_check(f, 4, (ac_dtype)x->dtype, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, s, e);
 }
 
 /* beta * input as the bias of the product: one row, shared by all. */
-static ac_status make_bias(ac_frame *f, const ac_tensor *in, double beta, aci_product *p, ac_block **block,
-                           ac_err *e) {
+static ac_status make_bias(ac_frame *f, const ac_tensor *in, double beta, aci_product *p,
+                           ac_block **block, ac_err *e) {
   aci_ctype c = aci_ctype_of((ac_dtype)in->dtype);
   AC_TRY(ac_block_alloc(f->device, (size_t)p->n * 8, AC_MEM_ACTIVATION, f->stream, block, e));
   void *row = ac_block_ptr(*block);
@@ -69,11 +71,12 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     p.a_batch[d] = x->stride[d];
   }
   if (y->numel == 0) return AC_OK;
-  if (f->device->kind == AC_DEV_CPU && beta != 0 && in->numel == p.n && in->ndim > 0 && in->shape[in->ndim - 1] == p.n &&
-      ac_dtype_is_float(p.dtype)) {
+  if (f->device->kind == AC_DEV_CPU && beta != 0 && in->numel == p.n && in->ndim > 0 &&
+      in->shape[in->ndim - 1] == p.n && ac_dtype_is_float(p.dtype)) {
     AC_TRY(make_bias(f, in, beta, &p, &block, e));
   } else if (beta != 0) {
-    aci_range dst = {.ptr = aci_data(y), .dtype = p.dtype}, src = {.ptr = aci_data(in), .dtype = p.dtype};
+    aci_range dst = {.ptr = aci_data(y), .dtype = p.dtype},
+              src = {.ptr = aci_data(in), .dtype = p.dtype};
     memcpy(dst.stride, y->stride, (size_t)nd * 8);
     for (int d = 0; d < nd; d++) {
       int i = d - (nd - in->ndim);
@@ -98,14 +101,20 @@ static void grad(ac_grad *g) {
   ac_tensor *x = ARG_T(g, 1), *w = ARG_T(g, 2), *dy = g->dout[0];
   double beta = aci_scalar_f(g->args[3].scalar), alpha = aci_scalar_f(g->args[4].scalar);
   if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, scaled(ex, ac_grad_reduce_to(g, 0, dy), beta));
-  if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, scaled(ex, aci_product_as(ex, dy, x_t(ex, w), ac_grad_dtype(g, 1, 0)), alpha));
+  if (ac_grad_needs(g, 1))
+    ac_grad_set(g, 1,
+                scaled(ex, aci_product_as(ex, dy, x_t(ex, w), ac_grad_dtype(g, 1, 0)), alpha));
   if (!ac_grad_needs(g, 2)) return;
   ac_tensor *rows = x_t(ex, aci_product_flat(ex, x));
-  ac_grad_set(g, 2, scaled(ex, aci_product_as(ex, rows, aci_product_flat(ex, dy), ac_grad_dtype(g, 2, 0)), alpha));
+  ac_grad_set(g, 2,
+              scaled(ex, aci_product_as(ex, rows, aci_product_flat(ex, dy), ac_grad_dtype(g, 2, 0)),
+                     alpha));
 }
 
 AC_OP(
     addmm,
-    .sig = "addmm(input: tensor, mat1: tensor, mat2: tensor, beta: scalar = 1, alpha: scalar = 1) -> tensor",
-    .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .flops = flops, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2),
-    .save_for = {0, 1 << 2, 1 << 1}, .weights = 1 << 2, .autocast = AC_CAST_LOWER);
+    .sig =
+        "addmm(input: tensor, mat1: tensor, mat2: tensor, beta: scalar = 1, alpha: scalar = 1) -> tensor",
+    .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .flops = flops,
+    .save = AC_SAVE_IN(1) | AC_SAVE_IN(2), .save_for = {0, 1 << 2, 1 << 1}, .weights = 1 << 2,
+    .autocast = AC_CAST_LOWER);

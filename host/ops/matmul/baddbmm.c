@@ -12,7 +12,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *in = ARG_T(f, INPUT), *x = ARG_T(f, BATCH1), *w = ARG_T(f, BATCH2);
   char a[128], b[128];
   if (x->ndim != 3 || w->ndim != 3 || x->shape[0] != w->shape[0])
-    return AC_FAIL(e, SHAPE, "needs two batches of as many matrices, got shapes %s and %s; matmul broadcasts",
+    return AC_FAIL(e, SHAPE,
+                   "needs two batches of as many matrices, got shapes %s and %s; matmul broadcasts",
                    aci_shape_str(x->ndim, x->shape, a, sizeof a),
                    aci_shape_str(w->ndim, w->shape, b, sizeof b));
   AC_TRY(aci_product_dtypes(f, INPUT, BATCH2, e));
@@ -22,14 +23,16 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   memcpy(t, s, sizeof s);
   if (aci_broadcast(&nd, t, in, NULL) != AC_OK || nd != 3 || memcmp(s, t, sizeof s) != 0)
     return AC_FAIL(e, SHAPE, "an input of shape %s does not broadcast to the product, %s",
-                   aci_shape_str(in->ndim, in->shape, a, sizeof a), aci_shape_str(3, s, b, sizeof b));
+                   aci_shape_str(in->ndim, in->shape, a, sizeof a),
+                   aci_shape_str(3, s, b, sizeof b));
   AC_TRY(aci_factor_check(f, BETA, (ac_dtype)x->dtype, e));
   AC_TRY(aci_factor_check(f, ALPHA, (ac_dtype)x->dtype, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, 3, s, e);
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
-  const ac_tensor *in = ARG_T(f, INPUT), *x = ARG_T(f, BATCH1), *w = ARG_T(f, BATCH2), *y = f->out[0];
+  const ac_tensor *in = ARG_T(f, INPUT), *x = ARG_T(f, BATCH1), *w = ARG_T(f, BATCH2),
+                  *y = f->out[0];
   aci_product p = {.dtype = (ac_dtype)x->dtype,
                    .n_batch_dims = 1,
                    .batch = {x->shape[0]},
@@ -49,7 +52,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
                    .beta = aci_scalar_f(f->args[BETA].scalar)};
   if (y->numel == 0) return AC_OK;
   if (p.beta != 0) {
-    aci_range dst = {.ptr = aci_data(y), .dtype = p.dtype}, src = {.ptr = aci_data(in), .dtype = p.dtype};
+    aci_range dst = {.ptr = aci_data(y), .dtype = p.dtype},
+              src = {.ptr = aci_data(in), .dtype = p.dtype};
     memcpy(dst.stride, y->stride, 3 * sizeof *dst.stride);
     for (int d = 0; d < 3; d++) {
       int i = d - (3 - in->ndim);
@@ -60,23 +64,34 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return aci_product_run(f, &p, e);
 }
 
-static int64_t flops(const ac_frame *f) { return 2 * f->out[0]->numel * ARG_T(f, BATCH1)->shape[2]; }
+static int64_t flops(const ac_frame *f) {
+  return 2 * f->out[0]->numel * ARG_T(f, BATCH1)->shape[2];
+}
 
-static ac_tensor *scaled(ac_expr *x, ac_tensor *t, double by) { return by == 1 ? t : x_mul(x, T(t), F(by)); }
+static ac_tensor *scaled(ac_expr *x, ac_tensor *t, double by) {
+  return by == 1 ? t : x_mul(x, T(t), F(by));
+}
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
   ac_tensor *dy = g->dout[0];
-  const double beta = aci_scalar_f(g->args[BETA].scalar), alpha = aci_scalar_f(g->args[ALPHA].scalar);
-  if (ac_grad_needs(g, INPUT)) ac_grad_set(g, INPUT, scaled(x, ac_grad_reduce_to(g, INPUT, dy), beta));
+  const double beta = aci_scalar_f(g->args[BETA].scalar),
+               alpha = aci_scalar_f(g->args[ALPHA].scalar);
+  if (ac_grad_needs(g, INPUT))
+    ac_grad_set(g, INPUT, scaled(x, ac_grad_reduce_to(g, INPUT, dy), beta));
   if (ac_grad_needs(g, BATCH1))
-    ac_grad_set(g, BATCH1, scaled(x, x_matmul(x, dy, x_transpose(x, ARG_T(g, BATCH2), -2, -1)), alpha));
+    ac_grad_set(g, BATCH1,
+                scaled(x, x_matmul(x, dy, x_transpose(x, ARG_T(g, BATCH2), -2, -1)), alpha));
   if (ac_grad_needs(g, BATCH2))
-    ac_grad_set(g, BATCH2, scaled(x, x_matmul(x, x_transpose(x, ARG_T(g, BATCH1), -2, -1), dy), alpha));
+    ac_grad_set(g, BATCH2,
+                scaled(x, x_matmul(x, x_transpose(x, ARG_T(g, BATCH1), -2, -1), dy), alpha));
 }
 
-AC_OP(baddbmm,
-      .sig = "baddbmm(input: tensor, batch1: tensor, batch2: tensor, beta: scalar = 1, alpha: scalar = 1) -> "
-             "tensor",
-      .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .flops = flops, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2),
-      .save_for = {0, 1 << 2, 1 << 1}, .autocast = AC_CAST_LOWER);
+AC_OP(
+    baddbmm,
+    .sig =
+        "baddbmm(input: tensor, batch1: tensor, batch2: tensor, beta: scalar = 1, alpha: scalar = 1) -> "
+        "tensor",
+    .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .flops = flops,
+    .save = AC_SAVE_IN(1) | AC_SAVE_IN(2), .save_for = {0, 1 << 2, 1 << 1},
+    .autocast = AC_CAST_LOWER);

@@ -9,10 +9,11 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   char s[128], t[128];
   if (!aci_product_ranks(x, p, 3, q, 3, "matmul takes other ranks")) return 0;
   if (p->shape[0] != q->shape[0])
-    x->st =
-        AC_FAIL(x->e, SHAPE, "batches of %lld and %lld differ in shapes %s and %s; matmul broadcasts",
-                (long long)p->shape[0], (long long)q->shape[0], aci_shape_str(p->ndim, p->shape, s, sizeof s),
-                aci_shape_str(q->ndim, q->shape, t, sizeof t));
+    x->st = AC_FAIL(x->e, SHAPE,
+                    "batches of %lld and %lld differ in shapes %s and %s; matmul broadcasts",
+                    (long long)p->shape[0], (long long)q->shape[0],
+                    aci_shape_str(p->ndim, p->shape, s, sizeof s),
+                    aci_shape_str(q->ndim, q->shape, t, sizeof t));
   out[0] = x_matmul(x, a[0].tensor, a[1].tensor);
   return 1;
 }

@@ -10,12 +10,14 @@
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *p = a[0].tensor, *q = a[1].tensor;
   const ac_dtype dt = (ac_dtype)p->dtype;
-  const bool narrow = p->dtype == q->dtype && (dt == AC_BF16 || dt == AC_F16); /* rounded once, at the end */
+  /* rounded once, at the end */
+  const bool narrow = p->dtype == q->dtype && (dt == AC_BF16 || dt == AC_F16);
   const int64_t last = -1;
   char s[128], t[128];
   if (p->ndim < 2 || q->ndim < 2 || p->shape[p->ndim - 1] != q->shape[q->ndim - 1]) {
     x->st = AC_FAIL(x->e, SHAPE, "needs two lists of rows of one length, got shapes %s and %s",
-                    aci_shape_str(p->ndim, p->shape, s, sizeof s), aci_shape_str(q->ndim, q->shape, t, sizeof t));
+                    aci_shape_str(p->ndim, p->shape, s, sizeof s),
+                    aci_shape_str(q->ndim, q->shape, t, sizeof t));
     return 0;
   }
   if (!(a[2].f >= 0)) {

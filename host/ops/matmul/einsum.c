@@ -15,7 +15,8 @@
 
 enum { LETTERS = 52, MAX_LABELS = LETTERS + AC_MAX_DIMS, MAX_TERMS = 64, DOTS = 255 };
 
-/* An operand, or the product of some, with the label of each dim: letters, then the dims under "..." . */
+/* An operand, or the product of some, with the label of each dim: letters, then the dims under
+ * "..." . */
 typedef struct term {
   ac_tensor *t;
   int n;
@@ -43,12 +44,14 @@ static void fail(plan *p, const char *fmt, ...) {
   va_start(ap, fmt);
   vsnprintf(why, sizeof why, fmt, ap);
   va_end(ap);
-  if (p->x->st == AC_OK) p->x->st = AC_FAIL(p->x->e, INVALID, "equation \"%.100s\": %s", p->equation, why);
+  if (p->x->st == AC_OK)
+    p->x->st = AC_FAIL(p->x->e, INVALID, "equation \"%.100s\": %s", p->equation, why);
 }
 
 /* ---- the equation ---- */
 
-/* Labels from *at up to a comma, "->" or the end. DOTS for "...". Returns their number, -1 after an error. */
+/* Labels from *at up to a comma, "->" or the end. DOTS for "...". Returns their number, -1 after an
+ * error. */
 static int read_term(plan *p, const char **at, uint8_t *label, int most, const char *what) {
   int n = 0;
   bool dots = false;
@@ -90,8 +93,8 @@ static bool take_size(plan *p, int i, int d) {
   if (size == 1 || p->size[label] == size) return true;
   aci_shape_str(t->t->ndim, t->t->shape, shape, sizeof shape);
   if (label >= LETTERS)
-    fail(p, "a dim under '...' has %lld elements in operand %d of shape %s, but %lld before", (long long)size,
-         i + 1, shape, (long long)p->size[label]);
+    fail(p, "a dim under '...' has %lld elements in operand %d of shape %s, but %lld before",
+         (long long)size, i + 1, shape, (long long)p->size[label]);
   else
     fail(p, "'%c' has %lld elements in operand %d of shape %s, but %lld before", letter(label),
          (long long)size, i + 1, shape, (long long)p->size[label]);
@@ -111,7 +114,8 @@ static bool read_operands(plan *p, const char **at, const ac_value *operands) {
     if (count[n++] < 0) return false;
     if (*s != ',') break;
   }
-  if (n != operands->n) return fail(p, "it names %d operands, but %d were given", n, operands->n), false;
+  if (n != operands->n)
+    return fail(p, "it names %d operands, but %d were given", n, operands->n), false;
   p->n_terms = n;
   for (int i = 0; i < n; i++) { /* how many dims stand under "..." */
     ac_tensor *t = operands->tensors[i];
@@ -130,7 +134,8 @@ static bool read_operands(plan *p, const char **at, const ac_value *operands) {
     for (int k = 0; k < count[i]; k++) {
       if (written[i][k] != DOTS) t->label[t->n++] = written[i][k];
       else
-        for (int d = p->n_dots - hidden; d < p->n_dots; d++) t->label[t->n++] = (uint8_t)(LETTERS + d);
+        for (int d = p->n_dots - hidden; d < p->n_dots; d++)
+          t->label[t->n++] = (uint8_t)(LETTERS + d);
     }
     for (int d = 0; d < t->n; d++)
       if (!take_size(p, i, d)) return false;
@@ -140,7 +145,8 @@ static bool read_operands(plan *p, const char **at, const ac_value *operands) {
 }
 
 static bool add_out(plan *p, int label) {
-  if (p->n_out == AC_MAX_DIMS) return fail(p, "the result has more than %d dims", AC_MAX_DIMS), false;
+  if (p->n_out == AC_MAX_DIMS)
+    return fail(p, "the result has more than %d dims", AC_MAX_DIMS), false;
   p->out[p->n_out++] = (uint8_t)label;
   return true;
 }
@@ -157,19 +163,22 @@ static bool read_result(plan *p, const char *s) {
       if (times[label] == 1) ok = add_out(p, label);
     return ok;
   }
-  if (s[1] != '>') return fail(p, "character %d: '-' without '>'", (int)(s - p->equation) + 1), false;
+  if (s[1] != '>')
+    return fail(p, "character %d: '-' without '>'", (int)(s - p->equation) + 1), false;
   s += 2;
   int n = read_term(p, &s, written, AC_MAX_DIMS + 1, "the result");
   if (n < 0) return false;
   if (*s != '\0')
-    return fail(p, "character %d: nothing may follow the result", (int)(s - p->equation) + 1), false;
+    return fail(p, "character %d: nothing may follow the result", (int)(s - p->equation) + 1),
+           false;
   for (int k = 0; ok && k < n; k++) {
     const int label = written[k];
     if (label == DOTS) {
       for (int d = 0; ok && d < p->n_dots; d++) ok = add_out(p, LETTERS + d);
       continue;
     }
-    if (p->size[label] == -1) return fail(p, "'%c' of the result is in no operand", letter(label)), false;
+    if (p->size[label] == -1)
+      return fail(p, "'%c' of the result is in no operand", letter(label)), false;
     if (memchr(p->out, label, (size_t)p->n_out) != NULL)
       return fail(p, "'%c' is in the result twice", letter(label)), false;
     ok = add_out(p, label);
@@ -189,7 +198,8 @@ static void drop(term *t, int d) {
   t->n--;
 }
 
-/* Turns repeated letters into diagonals, and removes dims of one element that are longer elsewhere. */
+/* Turns repeated letters into diagonals, and removes dims of one element that are longer
+ * elsewhere. */
 static void simplify(plan *p, term *t) {
   for (int a = 0; a < t->n; a++)
     for (int b = a + 1; b < t->n; b++) {
@@ -224,7 +234,8 @@ static void sum_out(plan *p, term *t, const bool *needed) {
 
 /* ---- two operands ---- */
 
-/* The dims of t in the order of these labels, those without a position of their own as extents of 1. */
+/* The dims of t in the order of these labels, those without a position of their own as extents of
+ * 1. */
 static ac_tensor *arrange(plan *p, const term *t, const uint8_t *label, int n) {
   int64_t dims[AC_MAX_DIMS], missing[AC_MAX_DIMS];
   int m = 0, n_missing = 0;
@@ -272,11 +283,13 @@ static term contract(plan *p, term a, term b, const bool *needed) {
   labels batch = {.size = 1}, rows = {.size = 1}, columns = {.size = 1}, inner = {.size = 1};
   bool keep[MAX_LABELS];
   term r = {.n = 0};
-  for (int l = 0; l < MAX_LABELS; l++) keep[l] = needed[l] || (find(&a, l) >= 0 && find(&b, l) >= 0);
+  for (int l = 0; l < MAX_LABELS; l++)
+    keep[l] = needed[l] || (find(&a, l) >= 0 && find(&b, l) >= 0);
   const ac_tensor *a0 = a.t, *b0 = b.t;
   sum_out(p, &a, keep);
   sum_out(p, &b, keep);
-  if (a.t != NULL && b.t != NULL && a.t->dtype != b.t->dtype) { /* the other one follows a sum of integers */
+  /* the other one follows a sum of integers */
+  if (a.t != NULL && b.t != NULL && a.t->dtype != b.t->dtype) {
     if (a.t != a0 && a.t->dtype == AC_I64) b.t = x_cast(p->x, b.t, AC_I64);
     else if (b.t != b0 && b.t->dtype == AC_I64) a.t = x_cast(p->x, a.t, AC_I64);
   }
@@ -298,8 +311,8 @@ static term contract(plan *p, term a, term b, const bool *needed) {
     r.t = x_mul(p->x, T(arrange(p, &a, r.label, r.n)), T(arrange(p, &b, r.label, r.n)));
     return r;
   }
-  r.t =
-      x_matmul(p->x, as_matrices(p, &a, &batch, &rows, &inner), as_matrices(p, &b, &batch, &inner, &columns));
+  r.t = x_matmul(p->x, as_matrices(p, &a, &batch, &rows, &inner),
+                 as_matrices(p, &b, &batch, &inner, &columns));
   if (rows.n != 1 || columns.n != 1) {
     int64_t shape[AC_MAX_DIMS];
     for (int d = 0; d < r.n; d++) shape[d] = p->size[r.label[d]];

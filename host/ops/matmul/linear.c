@@ -11,7 +11,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   if (x->ndim == 0 || w->ndim != 2)
     return AC_FAIL(
         e, SHAPE, "needs an input of at least one dim and a weight (out, in), got shapes %s and %s",
-        aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(w->ndim, w->shape, b, sizeof b));
+        aci_shape_str(x->ndim, x->shape, a, sizeof a),
+        aci_shape_str(w->ndim, w->shape, b, sizeof b));
   AC_TRY(aci_product_dtypes(f, 0, 2, e));
   if (x->shape[x->ndim - 1] != w->shape[1])
     return aci_product_mismatch(x, w, x->shape[x->ndim - 1], w->shape[1], e);
@@ -47,13 +48,16 @@ static void grad(ac_grad *g) {
   ac_expr *ex = &g->x;
   ac_tensor *x = ARG_T(g, 0), *w = ARG_T(g, 1), *dy = g->dout[0];
   int64_t rows = 0; /* first: if dy is still to be computed, it is summed in that pass (fuse.h) */
-  if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, x_sum(ex, aci_product_flat(ex, dy), &rows, 1, false, NULL));
+  if (ac_grad_needs(g, 2))
+    ac_grad_set(g, 2, x_sum(ex, aci_product_flat(ex, dy), &rows, 1, false, NULL));
   if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, aci_product_as(ex, dy, w, ac_grad_dtype(g, 0, 0)));
   dy = aci_product_flat(ex, dy);
   if (ac_grad_needs(g, 1))
-    ac_grad_set(g, 1, aci_product_as(ex, x_t(ex, dy), aci_product_flat(ex, x), ac_grad_dtype(g, 1, 0)));
+    ac_grad_set(g, 1,
+                aci_product_as(ex, x_t(ex, dy), aci_product_flat(ex, x), ac_grad_dtype(g, 1, 0)));
 }
 
-AC_OP(linear, .sig = "linear(x: tensor, weight: tensor, bias: tensor?) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
-      .grad = grad, .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .weights = 1 << 1,
+AC_OP(linear, .sig = "linear(x: tensor, weight: tensor, bias: tensor?) -> tensor", .shape = shape,
+      .cpu = cpu, .any_device = true, .grad = grad, .flops = flops,
+      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .weights = 1 << 1,
       .autocast = AC_CAST_LOWER);

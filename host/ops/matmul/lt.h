@@ -1,25 +1,39 @@
-/* The part of cuBLASLt (versions 12 and 13) that product_lt.cu calls, declared from its documentation. The library is loaded if
- * present, and is not needed to build. The twin's stand-in (tests/cuda/twin/cublaslt.cpp) defines the same functions. Enumerations are
- * ints, and every call returns a status, 0 for success. If the toolkit's header is available, lt_check.cu compares. */
+/* The part of cuBLASLt (versions 12 and 13) that product_lt.cu calls, declared from its
+ * documentation. The library is loaded if present, and is not needed to build. The twin's stand-in
+ * (tests/cuda/twin/cublaslt.cpp) defines the same functions. Enumerations are ints, and every call
+ * returns a status, 0 for success. If the toolkit's header is available, lt_check.cu compares. */
 #ifndef ACI_OPS_MATMUL_LT_H
 #define ACI_OPS_MATMUL_LT_H
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ACI_LT_F32 = 0, ACI_LT_F64 = 1, ACI_LT_F16 = 2, ACI_LT_BF16 = 14, ACI_LT_E4M3 = 28, ACI_LT_E5M2 = 29 }; /* cudaDataType */
-enum { ACI_LT_COMPUTE_F32 = 68, ACI_LT_COMPUTE_F64 = 70, ACI_LT_COMPUTE_TF32 = 77 }; /* cublasComputeType_t */
-enum { ACI_LT_NOT_SUPPORTED = 15 };                                                  /* cublasStatus_t */
-enum { ACI_LT_OP_N = 0, ACI_LT_OP_T = 1 };                                           /* cublasOperation_t */
-enum { ACI_LT_LAYOUT_BATCH_COUNT = 5, ACI_LT_LAYOUT_BATCH_STRIDE = 6 }; /* cublasLtMatrixLayoutAttribute_t */
-enum {                                                                  /* cublasLtMatmulDescAttributes_t */
-       ACI_LT_DESC_TRANSA = 3,
-       ACI_LT_DESC_TRANSB = 4,
-       ACI_LT_DESC_EPILOGUE = 7,
-       ACI_LT_DESC_BIAS_POINTER = 8,
-       ACI_LT_DESC_AUX_POINTER = 11,
-       ACI_LT_DESC_AUX_LD = 12,
-       ACI_LT_DESC_A_SCALE_POINTER = 17,
-       ACI_LT_DESC_B_SCALE_POINTER = 18
+/* cudaDataType */
+enum {
+  ACI_LT_F32 = 0,
+  ACI_LT_F64 = 1,
+  ACI_LT_F16 = 2,
+  ACI_LT_BF16 = 14,
+  ACI_LT_E4M3 = 28,
+  ACI_LT_E5M2 = 29
+};
+/* cublasComputeType_t */
+enum { ACI_LT_COMPUTE_F32 = 68, ACI_LT_COMPUTE_F64 = 70, ACI_LT_COMPUTE_TF32 = 77 };
+/* cublasStatus_t */
+enum { ACI_LT_NOT_SUPPORTED = 15 };
+/* cublasOperation_t */
+enum { ACI_LT_OP_N = 0, ACI_LT_OP_T = 1 };
+/* cublasLtMatrixLayoutAttribute_t */
+enum { ACI_LT_LAYOUT_BATCH_COUNT = 5, ACI_LT_LAYOUT_BATCH_STRIDE = 6 };
+/* cublasLtMatmulDescAttributes_t */
+enum {
+  ACI_LT_DESC_TRANSA = 3,
+  ACI_LT_DESC_TRANSB = 4,
+  ACI_LT_DESC_EPILOGUE = 7,
+  ACI_LT_DESC_BIAS_POINTER = 8,
+  ACI_LT_DESC_AUX_POINTER = 11,
+  ACI_LT_DESC_AUX_LD = 12,
+  ACI_LT_DESC_A_SCALE_POINTER = 17,
+  ACI_LT_DESC_B_SCALE_POINTER = 18
 };
 enum { /* cublasLtEpilogue_t: bits */
        ACI_LT_EPILOGUE_NONE = 1,
@@ -38,11 +52,8 @@ enum { /* cublasLtMatmulPreferenceAttributes_t */
        ACI_LT_PREFERENCE_ALIGNMENT_C = 7,
        ACI_LT_PREFERENCE_ALIGNMENT_D = 8
 };
-enum { /* cublasLtReductionScheme_t: bits for adding parts of a sum that were computed in parallel */
-       ACI_LT_REDUCE_IN_PLACE = 1,
-       ACI_LT_REDUCE_COMPUTE_TYPE = 2,
-       ACI_LT_REDUCE_OUTPUT_TYPE = 4
-};
+/* cublasLtReductionScheme_t: bits for adding parts of a sum that were computed in parallel */
+enum { ACI_LT_REDUCE_IN_PLACE = 1, ACI_LT_REDUCE_COMPUTE_TYPE = 2, ACI_LT_REDUCE_OUTPUT_TYPE = 4 };
 
 typedef struct cublasLtContext *aci_lt_handle;
 typedef struct aci_lt_layout_opaque *aci_lt_layout;

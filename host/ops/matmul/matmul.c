@@ -32,10 +32,11 @@ static ac_status plan(const ac_frame *f, aci_product *p, int *ndim, int64_t *out
     int i = d - (nb - xb), j = d - (nb - yb);
     int64_t ex = i < 0 ? 1 : x->shape[i], ey = j < 0 ? 1 : y->shape[j];
     if (ex != ey && ex != 1 && ey != 1)
-      return AC_FAIL(e, SHAPE,
-                     "shapes %s and %s cannot be multiplied: leading dims of %lld and %lld do not broadcast",
-                     aci_shape_str(x->ndim, x->shape, a, sizeof a),
-                     aci_shape_str(y->ndim, y->shape, b, sizeof b), (long long)ex, (long long)ey);
+      return AC_FAIL(
+          e, SHAPE,
+          "shapes %s and %s cannot be multiplied: leading dims of %lld and %lld do not broadcast",
+          aci_shape_str(x->ndim, x->shape, a, sizeof a),
+          aci_shape_str(y->ndim, y->shape, b, sizeof b), (long long)ex, (long long)ey);
     out[d] = p->batch[d] = ex == 1 ? ey : ex;
     p->a_batch[d] = ex == 1 ? 0 : x->stride[i];
     p->b_batch[d] = ey == 1 ? 0 : y->stride[j];
@@ -100,6 +101,6 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, col && d != NULL ? x_squeeze(ex, d, &last, 1) : d));
 }
 
-AC_OP(matmul, .sig = "matmul(x: tensor, other: tensor) -> tensor", .shape = shape, .cpu = cpu, .any_device = true, .grad = grad,
-      .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0},
-      .autocast = AC_CAST_LOWER);
+AC_OP(matmul, .sig = "matmul(x: tensor, other: tensor) -> tensor", .shape = shape, .cpu = cpu,
+      .any_device = true, .grad = grad, .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1),
+      .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);

@@ -12,10 +12,12 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128], b[128];
   int64_t s[AC_MAX_DIMS];
   if (x->ndim < 2 || w->ndim != 2)
-    return AC_FAIL(e, SHAPE, "needs matrices, got shapes %s and %s", aci_shape_str(x->ndim, x->shape, a, sizeof a),
+    return AC_FAIL(e, SHAPE, "needs matrices, got shapes %s and %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a),
                    aci_shape_str(w->ndim, w->shape, b, sizeof b));
   AC_TRY(aci_product_dtypes(f, X, OTHER, e));
-  if (x->shape[x->ndim - 1] != w->shape[0]) return aci_product_mismatch(x, w, x->shape[x->ndim - 1], w->shape[0], e);
+  if (x->shape[x->ndim - 1] != w->shape[0])
+    return aci_product_mismatch(x, w, x->shape[x->ndim - 1], w->shape[0], e);
   const bool wide = ARG_B(f, WIDE) && (x->dtype == AC_BF16 || x->dtype == AC_F16);
   memcpy(s, x->shape, (size_t)x->ndim * 8);
   s[x->ndim - 1] = w->shape[1];
@@ -39,9 +41,12 @@ static void grad(ac_grad *g) {
   if ((ac_dtype)dy->dtype != dt) dy = x_cast(x, dy, dt);
   if (ac_grad_needs(g, X)) ac_grad_set(g, X, aci_product_as(x, dy, x_t(x, ARG_T(g, OTHER)), dt));
   if (ac_grad_needs(g, OTHER))
-    ac_grad_set(g, OTHER, aci_product_as(x, x_t(x, aci_product_flat(x, ARG_T(g, X))), aci_product_flat(x, dy), ac_grad_dtype(g, OTHER, 0)));
+    ac_grad_set(g, OTHER,
+                aci_product_as(x, x_t(x, aci_product_flat(x, ARG_T(g, X))), aci_product_flat(x, dy),
+                               ac_grad_dtype(g, OTHER, 0)));
 }
 
-AC_OP(mixed_product, .sig = "mixed_product(x: tensor, other: tensor, wide: bool) -> tensor", .shape = shape, .cpu = run,
-      .any_device = true, .grad = grad, .flops = flops, .save = AC_SAVE_IN(X) | AC_SAVE_IN(OTHER),
-      .save_for = {1 << OTHER, 1 << X}, .weights = 1 << OTHER, .hidden = true);
+AC_OP(mixed_product, .sig = "mixed_product(x: tensor, other: tensor, wide: bool) -> tensor",
+      .shape = shape, .cpu = run, .any_device = true, .grad = grad, .flops = flops,
+      .save = AC_SAVE_IN(X) | AC_SAVE_IN(OTHER), .save_for = {1 << OTHER, 1 << X},
+      .weights = 1 << OTHER, .hidden = true);

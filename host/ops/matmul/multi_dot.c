@@ -11,7 +11,8 @@ enum { MAX_CHAIN = 64 };
 typedef struct chain {
   ac_expr *x;
   ac_tensor *m[MAX_CHAIN];
-  uint8_t split[MAX_CHAIN][MAX_CHAIN]; /* the best last product of i..j is (i..split) (split+1..j) */
+  /* the best last product of i..j is (i..split) (split+1..j) */
+  uint8_t split[MAX_CHAIN][MAX_CHAIN];
 } chain;
 
 static ac_tensor *multiply(chain *c, int i, int j) {
@@ -40,8 +41,8 @@ static void plan(chain *c, int n, const int64_t *extent) {
     }
 }
 
-/* Matrix i is (extent[i], extent[i + 1]). A vector at the front counts as a row, one at the end as a column, and that dim is removed
- * from the result. */
+/* Matrix i is (extent[i], extent[i + 1]). A vector at the front counts as a row, one at the end as
+ * a column, and that dim is removed from the result. */
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const int n = a[0].n;
   chain c = {.x = x};
@@ -64,12 +65,13 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     if (m == NULL) return 0;
     if (i > 0 && m->shape[0] != extent[i]) {
       const ac_tensor *before = a[0].tensors[i - 1], *here = a[0].tensors[i];
-      x->st = AC_FAIL(x->e, SHAPE,
-                      "tensors %d and %d of shapes %s and %s cannot be multiplied: %lld and %lld must be "
-                      "equal",
-                      i, i + 1, aci_shape_str(before->ndim, before->shape, s, sizeof s),
-                      aci_shape_str(here->ndim, here->shape, t, sizeof t), (long long)extent[i],
-                      (long long)m->shape[0]);
+      x->st = AC_FAIL(
+          x->e, SHAPE,
+          "tensors %d and %d of shapes %s and %s cannot be multiplied: %lld and %lld must be "
+          "equal",
+          i, i + 1, aci_shape_str(before->ndim, before->shape, s, sizeof s),
+          aci_shape_str(here->ndim, here->shape, t, sizeof t), (long long)extent[i],
+          (long long)m->shape[0]);
       return 0;
     }
     c.m[i] = m;

@@ -5,7 +5,8 @@
 #include "ops/matmul/check.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
-  if (!aci_product_ranks(x, a[0].tensor, 1, a[1].tensor, 1, "flatten them, or use einsum")) return 0;
+  if (!aci_product_ranks(x, a[0].tensor, 1, a[1].tensor, 1, "flatten them, or use einsum"))
+    return 0;
   out[0] = x_mul(x, T(x_unsqueeze(x, a[0].tensor, 1)), T(a[1].tensor));
   return 1;
 }

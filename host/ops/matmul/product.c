@@ -21,7 +21,8 @@ bool aci_product_type(ac_dtype d, aci_gemm_type *out) {
   }
 }
 
-void aci_product_rows(aci_product *p, const ac_tensor *x, const ac_tensor *weight, bool transposed) {
+void aci_product_rows(aci_product *p, const ac_tensor *x, const ac_tensor *weight,
+                      bool transposed) {
   const int nd = x->ndim, k = transposed ? 0 : 1, n = 1 - k;
   *p = (aci_product){.dtype = (ac_dtype)x->dtype,
                      .n_batch_dims = nd > 2 ? nd - 2 : 0,
@@ -46,15 +47,19 @@ void aci_product_rows(aci_product *p, const ac_tensor *x, const ac_tensor *weigh
 static bool as_cpu(const ac_ctx *c, const ac_device *d) {
   if (d->kind != AC_DEV_META) return d->kind == AC_DEV_CPU;
   const int64_t *flags = c->flags[AC_DEV_META];
-  return flags != NULL ? flags[ACI_META_ACCELERATOR] == 0 : ac_params_int(c->params, "META_ACCELERATOR") == 0;
+  return flags != NULL ? flags[ACI_META_ACCELERATOR] == 0
+                       : ac_params_int(c->params, "META_ACCELERATOR") == 0;
 }
 
-bool aci_product_rounds(const ac_ctx *c, const ac_device *d) { return as_cpu(c, d) && !aci_onednn_amx() && !aci_onednn_forced(); }
+bool aci_product_rounds(const ac_ctx *c, const ac_device *d) {
+  return as_cpu(c, d) && !aci_onednn_amx() && !aci_onednn_forced();
+}
 
-/* A weight left in f32: by autocast, or, without autocast, passed on by the gradient of an op that met one. */
+/* A weight left in f32: by autocast, or, without autocast, passed on by the gradient of an op that
+ * met one. */
 static bool to_round(const ac_frame *f, int arg, const ac_tensor *x) {
-  return (f->desc->weights >> arg & 1) && (f->autocast || f->desc->autocast == AC_CAST_NONE) && x->dtype == AC_BF16 &&
-         f->args[arg].tensor->dtype == AC_F32;
+  return (f->desc->weights >> arg & 1) && (f->autocast || f->desc->autocast == AC_CAST_NONE) &&
+         x->dtype == AC_BF16 && f->args[arg].tensor->dtype == AC_F32;
 }
 
 ac_status aci_product_dtypes(const ac_frame *f, int a, int b, ac_err *e) {
@@ -62,32 +67,38 @@ ac_status aci_product_dtypes(const ac_frame *f, int a, int b, ac_err *e) {
   aci_gemm_type t;
   char p[160], q[160];
   if (!aci_product_type((ac_dtype)x->dtype, &t))
-    return AC_FAIL(e, DTYPE, "there are no matrix products of %s", ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "there are no matrix products of %s",
+                   ac_dtype_name((ac_dtype)x->dtype));
   for (int i = a + 1; i <= b; i++) {
-    if (f->args[i].kind != AC_T_TENSOR || f->args[i].tensor->dtype == x->dtype || to_round(f, i, x)) continue;
-    return AC_FAIL(e, DTYPE, "%s is %s but %s is %s; cast one of them", aci_op_sig(f->op)->param[a].name,
-                   aci_tensor_str(x, p, sizeof p), aci_op_sig(f->op)->param[i].name,
+    if (f->args[i].kind != AC_T_TENSOR || f->args[i].tensor->dtype == x->dtype || to_round(f, i, x))
+      continue;
+    return AC_FAIL(e, DTYPE, "%s is %s but %s is %s; cast one of them",
+                   aci_op_sig(f->op)->param[a].name, aci_tensor_str(x, p, sizeof p),
+                   aci_op_sig(f->op)->param[i].name,
                    aci_tensor_str(f->args[i].tensor, q, sizeof q));
   }
   return AC_OK;
 }
 
-ac_status aci_product_mismatch(const ac_tensor *x, const ac_tensor *y, int64_t kx, int64_t ky, ac_err *e) {
+ac_status aci_product_mismatch(const ac_tensor *x, const ac_tensor *y, int64_t kx, int64_t ky,
+                               ac_err *e) {
   char a[128], b[128];
   return AC_FAIL(e, SHAPE, "shapes %s and %s cannot be multiplied: %lld and %lld must be equal",
-                 aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(y->ndim, y->shape, b, sizeof b),
-                 (long long)kx, (long long)ky);
+                 aci_shape_str(x->ndim, x->shape, a, sizeof a),
+                 aci_shape_str(y->ndim, y->shape, b, sizeof b), (long long)kx, (long long)ky);
 }
 
-/* Simplifies the batch (p changes): removes dims of extent 1. If B is the same over innermost dims and the rows of A follow one
- * another, these dims become rows of one larger product. Then the device's driver takes it, or the CPU's gemm with one address per
- * operand and batch entry. C is contiguous: (batch..., m, n). */
+/* Simplifies the batch (p changes): removes dims of extent 1. If B is the same over innermost dims
+ * and the rows of A follow one another, these dims become rows of one larger product. Then the
+ * device's driver takes it, or the CPU's gemm with one address per operand and batch entry. C is
+ * contiguous: (batch..., m, n). */
 ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   enum { SMALL = 64 };
   aci_gemm g = {0};
   int64_t n_batch = 1;
   int nb = 0;
-  const int64_t es = (int64_t)aci_dsize(p->dtype), es_b = p->round_b ? 4 : es, es_c = p->wide ? 4 : es;
+  const int64_t es = (int64_t)aci_dsize(p->dtype), es_b = p->round_b ? 4 : es,
+                es_c = p->wide ? 4 : es;
   if (!aci_product_type(p->dtype, &g.in_type))
     return AC_FAIL(e, DTYPE, "there are no matrix products of %s", ac_dtype_name(p->dtype));
   g.out_type = p->wide ? ACI_GEMM_F32 : g.in_type;
@@ -109,7 +120,9 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   p->n_batch_dims = nb;
   const aci_drivers *driver = f->ctx->drivers[f->device->kind];
   if (driver != NULL && p->round_b)
-    return AC_FAIL(e, UNSUPPORTED, "products that round a matrix of f32 run on the CPU only, not on %s", f->device->name);
+    return AC_FAIL(e, UNSUPPORTED,
+                   "products that round a matrix of f32 run on the CPU only, not on %s",
+                   f->device->name);
   if (driver != NULL) return driver->product(f, p, e);
   g.m = p->m;
   g.n = p->n;
@@ -128,7 +141,8 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   if (list == NULL)
     return AC_FAIL(e, OOM, "no memory for the addresses of %lld products", (long long)n_batch);
   void **a = list, **b = list + n_batch, **c = b + n_batch;
-  int64_t idx[AC_MAX_DIMS] = {0}, ao = 0, bo = 0; /* index over the batch, and the offsets of A and B there, in elements */
+  /* index over the batch, and the offsets of A and B there, in elements */
+  int64_t idx[AC_MAX_DIMS] = {0}, ao = 0, bo = 0;
   for (int64_t i = 0; i < n_batch; i++) {
     a[i] = (char *)(uintptr_t)p->a + ao * es;
     b[i] = (char *)(uintptr_t)p->b + bo * es_b;

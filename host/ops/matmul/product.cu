@@ -1,5 +1,6 @@
-/* Matrix products on CUDA: cuBLASLt for floats that have one of its layouts, tiles of our own for everything else - integers, any
- * strides - and if cuBLASLt is not installed. The tiles are simple: products that matter go through cuBLASLt. */
+/* Matrix products on CUDA: cuBLASLt for floats that have one of its layouts, tiles of our own for
+ * everything else - integers, any strides - and if cuBLASLt is not installed. The tiles are simple:
+ * products that matter go through cuBLASLt. */
 #include "ops/matmul/product.cuh"
 
 #include "ops/cuda/elements.cuh"
@@ -16,18 +17,21 @@ struct product_args {
   int64_t n_batch;
 };
 
-/* A TILE x TILE piece of C per block. k goes in steps of TILE through shared memory, added in order. ACC: f32 for floats up to 32
- * bits, f64, i64. */
+/* A TILE x TILE piece of C per block. k goes in steps of TILE through shared memory, added in
+ * order. ACC: f32 for floats up to 32 bits, f64, i64. */
 template <class ACC>
-static __global__ void __launch_bounds__(TILE *TILE) product_tiles(const __grid_constant__ product_args a) {
+static __global__ void __launch_bounds__(TILE *TILE)
+    product_tiles(const __grid_constant__ product_args a) {
   __shared__ ACC left[TILE][TILE + 1], right[TILE][TILE + 1];
   const aci_product &p = a.p;
   const int row = (int)threadIdx.x / TILE, col = (int)threadIdx.x % TILE;
   const int64_t mt = (p.m + TILE - 1) / TILE, nt = (p.n + TILE - 1) / TILE;
   for (int64_t t = blockIdx.x; t < a.n_batch * mt * nt; t += gridDim.x) {
     const int64_t b = t / (mt * nt), i = t / nt % mt * TILE + row, j = t % nt * TILE + col;
-    const int64_t ao = p.n_batch_dims > 0 ? aci_element_offset(b, p.n_batch_dims, p.batch, p.a_batch) : 0;
-    const int64_t bo = p.n_batch_dims > 0 ? aci_element_offset(b, p.n_batch_dims, p.batch, p.b_batch) : 0;
+    const int64_t ao =
+        p.n_batch_dims > 0 ? aci_element_offset(b, p.n_batch_dims, p.batch, p.a_batch) : 0;
+    const int64_t bo =
+        p.n_batch_dims > 0 ? aci_element_offset(b, p.n_batch_dims, p.batch, p.b_batch) : 0;
     ACC sum = 0;
     for (int64_t k = 0; k < p.k; k += TILE) {
       left[row][col] = i < p.m && k + col < p.k
@@ -63,6 +67,7 @@ ac_status aci_cuda_product(ac_frame *f, const aci_product *p, ac_err *e) {
   const int64_t tiles = a.n_batch * ((p->m + TILE - 1) / TILE) * ((p->n + TILE - 1) / TILE);
   const aci_shape_of_launch shape(dim3(aci_blocks(f->device, tiles, 1)), dim3(TILE * TILE));
   if (p->dtype == AC_F64) return aci_launch(f, "product", product_tiles<double>, shape, e, a);
-  if (ac_dtype_is_float(p->dtype)) return aci_launch(f, "product", product_tiles<float>, shape, e, a);
+  if (ac_dtype_is_float(p->dtype))
+    return aci_launch(f, "product", product_tiles<float>, shape, e, a);
   return aci_launch(f, "product", product_tiles<int64_t>, shape, e, a);
 }

@@ -17,15 +17,18 @@ static void grad(ac_grad *g) {
   const ac_value *a = g->args;
   ac_tensor *w = ARG_NONE(g, 3) ? NULL : ARG_T(g, 3);
   if (dy != NULL)
-    d = x_layer_norm_backward(&g->x, dy, g->out[1], a[2].ints, a[2].n, w, ARG_F(g, 5), d, &more[0], &more[1]);
+    d = x_layer_norm_backward(&g->x, dy, g->out[1], a[2].ints, a[2].n, w, ARG_F(g, 5), d, &more[0],
+                              &more[1]);
   ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, d));
   ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, d));
   ac_grad_set(g, 3, more[0]);
   if (!ARG_NONE(g, 4)) ac_grad_set(g, 4, w != NULL ? more[1] : ac_grad_reduce_to(g, 4, dy));
 }
 
-AC_OP(add_layer_norm,
-      .sig = "add_layer_norm(x: tensor, residual: tensor, normalized_shape: shape, weight: tensor?, bias: "
-             "tensor?, eps: float = 1e-5) -> (y: tensor, sum: tensor)",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(3) | AC_SAVE_OUT(1),
-      .flops_per_element = 9);
+AC_OP(
+    add_layer_norm,
+    .sig =
+        "add_layer_norm(x: tensor, residual: tensor, normalized_shape: shape, weight: tensor?, bias: "
+        "tensor?, eps: float = 1e-5) -> (y: tensor, sum: tensor)",
+    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(3) | AC_SAVE_OUT(1),
+    .flops_per_element = 9);

@@ -29,4 +29,5 @@ AC_OP(
     .sig =
         "add_rms_norm(x: tensor, residual: tensor, normalized_shape: shape, weight: tensor?, eps: float?) -> "
         "(y: tensor, sum: tensor)",
-    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(3) | AC_SAVE_OUT(1), .flops_per_element = 6);
+    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(3) | AC_SAVE_OUT(1),
+    .flops_per_element = 6);

@@ -33,12 +33,13 @@ static ac_status train_shape(ac_frame *f, ac_err *e) {
 static ac_status train_cpu(ac_frame *f, ac_err *e) {
   aci_channels g = {.eps = ARG_F(f, T_EPS)};
   aci_channels_extents(&g, ARG_T(f, T_X), 0);
-  return aci_channels_forward(f, &g, ARG_T(f, T_X), &f->args[T_WEIGHT], &f->args[T_BIAS], aci_data(f->out[1]),
-                              aci_data(f->out[2]), e);
+  return aci_channels_forward(f, &g, ARG_T(f, T_X), &f->args[T_WEIGHT], &f->args[T_BIAS],
+                              aci_data(f->out[1]), aci_data(f->out[2]), e);
 }
 
 /* Sets the gradients of x, weight and bias (the latter two at `param` and after it). */
-static void give(ac_grad *g, int param, ac_tensor *mean, ac_tensor *var, double eps, bool training) {
+static void give(ac_grad *g, int param, ac_tensor *mean, ac_tensor *var, double eps,
+                 bool training) {
   ac_tensor *dw = NULL, *db = NULL, *w = ARG_NONE(g, param) ? NULL : ARG_T(g, param);
   ac_tensor *dx =
       x_batch_norm_backward(&g->x, g->dout[0], ARG_T(g, 0), mean, var, w, eps, training, &dw, &db);
@@ -72,8 +73,8 @@ static ac_status infer_shape(ac_frame *f, ac_err *e) {
 /* mean and var (two arguments from `at` on) as doubles, freed with the block. */
 static ac_status constants(ac_frame *f, int at, double **mean, ac_block **block, ac_err *e) {
   const int64_t c = ARG_T(f, at)->numel;
-  AC_TRY(ac_block_alloc(f->device, (size_t)(2 * c + 1) * sizeof(double), AC_MEM_ACTIVATION, f->stream, block,
-                        e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(2 * c + 1) * sizeof(double), AC_MEM_ACTIVATION,
+                        f->stream, block, e));
   *mean = ac_block_ptr(*block);
   for (int i = 0; i < 2; i++) aci_elems_load(ARG_T(f, at + i), ACI_C_F64, 0, c, *mean + i * c);
   return AC_OK;
@@ -86,7 +87,8 @@ static ac_status infer_cpu(ac_frame *f, ac_err *e) {
   double *mean;
   aci_channels_extents(&g, x, 0);
   AC_TRY(constants(f, I_MEAN, &mean, &block, e));
-  ac_status st = aci_channels_forward(f, &g, x, &f->args[I_WEIGHT], &f->args[I_BIAS], mean, mean + g.c, e);
+  ac_status st =
+      aci_channels_forward(f, &g, x, &f->args[I_WEIGHT], &f->args[I_BIAS], mean, mean + g.c, e);
   ac_block_free(block);
   return st;
 }
@@ -102,7 +104,8 @@ static int infer_plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   int64_t s[AC_MAX_DIMS];
   for (int d = 0; d < x->ndim; d++) s[d] = d == 1 ? x->shape[1] : 1;
   for (int i = 0; i < 4; i++) {
-    p[i] = a[I_MEAN + i].kind == AC_T_TENSOR ? x_reshape(e, a[I_MEAN + i].tensor, s, x->ndim) : NULL;
+    p[i] =
+        a[I_MEAN + i].kind == AC_T_TENSOR ? x_reshape(e, a[I_MEAN + i].tensor, s, x->ndim) : NULL;
     if (p[i] != NULL && p[i]->dtype != wide) p[i] = x_cast(e, p[i], wide);
   }
   ac_tensor *rstd = x_rsqrt(e, x_add(e, T(p[1]), F(a[I_EPS].f), aci_float(1)));
@@ -127,7 +130,8 @@ static ac_status back_cpu(ac_frame *f, ac_err *e) {
   double *mean;
   aci_channels_extents(&g, x, 0);
   AC_TRY(constants(f, B_MEAN, &mean, &block, e));
-  ac_status st = aci_channels_backward(f, &g, ARG_T(f, B_DY), x, &f->args[B_WEIGHT], mean, mean + g.c, e);
+  ac_status st =
+      aci_channels_backward(f, &g, ARG_T(f, B_DY), x, &f->args[B_WEIGHT], mean, mean + g.c, e);
   ac_block_free(block);
   return st;
 }
@@ -176,10 +180,12 @@ static ac_tensor *tensor_of(const ac_value *v) { return v->kind == AC_T_TENSOR ?
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *in = a[X].tensor, *mean = NULL, *var = NULL, *w = tensor_of(&a[WEIGHT]),
-            *b = tensor_of(&a[BIAS]), *running_mean = tensor_of(&a[MEAN]), *running_var = tensor_of(&a[VAR]);
+            *b = tensor_of(&a[BIAS]), *running_mean = tensor_of(&a[MEAN]),
+            *running_var = tensor_of(&a[VAR]);
   if (!a[TRAINING].b) {
     if (running_mean == NULL || running_var == NULL)
-      x->st = AC_FAIL(x->e, INVALID, "without training = true it needs running_mean and running_var");
+      x->st =
+          AC_FAIL(x->e, INVALID, "without training = true it needs running_mean and running_var");
     out[0] = x_batch_norm_infer(x, in, running_mean, running_var, w, b, a[EPS].f);
     return 1;
   }
@@ -198,31 +204,37 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(batch_norm,
-      .sig = "batch_norm(x: tensor, running_mean!: tensor?, running_var!: tensor?, weight: tensor?, bias: "
-             "tensor?, "
-             "training: bool = false, momentum: float = 0.1, eps: float = 1e-5) -> tensor",
-      .composed = composed);
+AC_OP(
+    batch_norm,
+    .sig =
+        "batch_norm(x: tensor, running_mean!: tensor?, running_var!: tensor?, weight: tensor?, bias: "
+        "tensor?, "
+        "training: bool = false, momentum: float = 0.1, eps: float = 1e-5) -> tensor",
+    .composed = composed);
 AC_OP(batch_norm_train,
       .sig = "batch_norm_train(x: tensor, weight: tensor?, bias: tensor?, eps: float) -> "
              "(out: tensor, mean: tensor, var: tensor)",
       .shape = train_shape, .cpu = train_cpu, .grad = train_grad, .composed = train_plain,
       .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(1) | AC_SAVE_OUT(2), .hidden = true,
       .flops_per_element = 8);
-AC_OP(batch_norm_infer,
-      .sig = "batch_norm_infer(x: tensor, mean: tensor, var: tensor, weight: tensor?, bias: tensor?, eps: "
-             "float) -> "
-             "tensor",
-      .shape = infer_shape, .cpu = infer_cpu, .grad = infer_grad, .composed = infer_plain,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2) | AC_SAVE_IN(3), .hidden = true,
-      .flops_per_element = 4);
+AC_OP(
+    batch_norm_infer,
+    .sig =
+        "batch_norm_infer(x: tensor, mean: tensor, var: tensor, weight: tensor?, bias: tensor?, eps: "
+        "float) -> "
+        "tensor",
+    .shape = infer_shape, .cpu = infer_cpu, .grad = infer_grad, .composed = infer_plain,
+    .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2) | AC_SAVE_IN(3), .hidden = true,
+    .flops_per_element = 4);
 AC_OP(
     batch_norm_backward,
     .sig =
         "batch_norm_backward(dy: tensor, x: tensor, mean: tensor, var: tensor, weight: tensor?, eps: float, "
         "training: bool) -> (dx: tensor, dweight: tensor, dbias: tensor)",
     .shape = back_shape, .cpu = back_cpu, .hidden = true, .flops_per_element = 16);
-AC_OP(batch_norm_update_,
-      .sig = "batch_norm_update_(running_mean!: tensor?, running_var!: tensor?, mean: tensor, var: tensor, "
-             "momentum: float, count: int) -> ()",
-      .shape = update_shape, .cpu = update_cpu, .hidden = true, .nondiff = true);
+AC_OP(
+    batch_norm_update_,
+    .sig =
+        "batch_norm_update_(running_mean!: tensor?, running_var!: tensor?, mean: tensor, var: tensor, "
+        "momentum: float, count: int) -> ()",
+    .shape = update_shape, .cpu = update_cpu, .hidden = true, .nondiff = true);

@@ -9,7 +9,8 @@ struct update_args {
   int64_t n, running_stride, batch_stride;
   double keep, factor;
 };
-static __global__ void __launch_bounds__(ACI_BLOCK) update_kernel(const __grid_constant__ update_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    update_kernel(const __grid_constant__ update_args a) {
   for (int64_t c = aci_first(); c < a.n; c += aci_step())
     aci_put(a.running_dt, a.running, c * a.running_stride,
             a.keep * aci_get<double>(a.running_dt, a.running, c * a.running_stride) +
@@ -34,7 +35,8 @@ static ac_status update(ac_frame *f, ac_err *e) {
                      batch->ndim > 0 ? batch->stride[0] : 1,
                      1 - m,
                      i == 0 ? m : m * (count / (count - 1))};
-    if (a.n > 0) AC_TRY(aci_launch(f, "running statistics", update_kernel, aci_blocks(f->device, a.n), e, a));
+    if (a.n > 0)
+      AC_TRY(aci_launch(f, "running statistics", update_kernel, aci_blocks(f->device, a.n), e, a));
   }
   return AC_OK;
 }

@@ -1,4 +1,5 @@
-/* batch_norm and group_norm outside of their loops: checks, preparation, the choice of loops (channel.h). */
+/* batch_norm and group_norm outside of their loops: checks, preparation, the choice of loops
+ * (channel.h). */
 #include "ops/norm/channel.h"
 
 #include "ops/ctx_impl.h"
@@ -31,7 +32,8 @@ ac_status aci_channels_check(const ac_tensor *x, ac_err *e) {
   return AC_OK;
 }
 
-ac_status aci_channels_param(const ac_frame *f, const ac_tensor *x, int param, bool any, ac_err *e) {
+ac_status aci_channels_param(const ac_frame *f, const ac_tensor *x, int param, bool any,
+                             ac_err *e) {
   char a[128];
   if (ARG_NONE(f, param)) return AC_OK;
   const ac_tensor *p = ARG_T(f, param);
@@ -59,7 +61,8 @@ static void fill(const aci_channels *g, const ac_value *v, double missing, void 
 }
 
 /* Dispatch between the two ways: w and b are filled in, results are in y, dw and db. */
-static ac_status work(ac_frame *f, aci_channels *g, const ac_value *weight, const ac_value *bias, ac_err *e) {
+static ac_status work(ac_frame *f, aci_channels *g, const ac_value *weight, const ac_value *bias,
+                      ac_err *e) {
   ac_block *block;
   size_t row = (size_t)g->c * aci_ctype_bytes(g->ct);
   AC_TRY(ac_block_alloc(f->device, 2 * row, AC_MEM_ACTIVATION, f->stream, &block, e));
@@ -74,8 +77,9 @@ static ac_status work(ac_frame *f, aci_channels *g, const ac_value *weight, cons
   return st;
 }
 
-ac_status aci_channels_forward(ac_frame *f, aci_channels *g, const ac_tensor *x, const ac_value *weight,
-                               const ac_value *bias, double *mean, double *var, ac_err *e) {
+ac_status aci_channels_forward(ac_frame *f, aci_channels *g, const ac_tensor *x,
+                               const ac_value *weight, const ac_value *bias, double *mean,
+                               double *var, ac_err *e) {
   const void *data;
   ac_block *block;
   g->mean = mean;
@@ -93,8 +97,8 @@ ac_status aci_channels_forward(ac_frame *f, aci_channels *g, const ac_tensor *x,
   return st;
 }
 
-ac_status aci_channels_backward_shape(ac_frame *f, const ac_tensor *dy, const ac_tensor *x, int param,
-                                      ac_err *e) {
+ac_status aci_channels_backward_shape(ac_frame *f, const ac_tensor *dy, const ac_tensor *x,
+                                      int param, ac_err *e) {
   char a[128], b[128];
   const ac_dtype wide = x->dtype == AC_F64 ? AC_F64 : AC_F32;
   const ac_dtype dt = ARG_NONE(f, param) ? wide : (ac_dtype)ARG_T(f, param)->dtype;
@@ -107,16 +111,17 @@ ac_status aci_channels_backward_shape(ac_frame *f, const ac_tensor *dy, const ac
   return ac_frame_out(f, dt, 1, x->shape + 1, e);
 }
 
-ac_status aci_channels_backward(ac_frame *f, aci_channels *g, const ac_tensor *dy, const ac_tensor *x,
-                                const ac_value *weight, const double *mean, const double *var, ac_err *e) {
+ac_status aci_channels_backward(ac_frame *f, aci_channels *g, const ac_tensor *dy,
+                                const ac_tensor *x, const ac_value *weight, const double *mean,
+                                const double *var, ac_err *e) {
   const void *px, *pdy = NULL;
   ac_block *bx, *bdy = NULL, *stats = NULL;
   const size_t c = (size_t)g->c, sets = mean == NULL ? (size_t)g->n_sets : 0;
   AC_TRY(aci_contiguous_data(f, x, &px, &bx, e));
   ac_status st = aci_contiguous_data(f, dy, &pdy, &bdy, e);
   if (st == AC_OK)
-    st = ac_block_alloc(f->device, (2 * c + 2 * sets + 1) * sizeof(double), AC_MEM_ACTIVATION, f->stream,
-                        &stats, e);
+    st = ac_block_alloc(f->device, (2 * c + 2 * sets + 1) * sizeof(double), AC_MEM_ACTIVATION,
+                        f->stream, &stats, e);
   if (st == AC_OK) {
     g->dw = ac_block_ptr(stats);
     g->db = g->dw + c;
@@ -143,8 +148,9 @@ static ac_tensor *per_channel(ac_expr *e, const ac_value *v, int ndim) {
   return x_reshape(e, v->tensor, s, ndim);
 }
 
-ac_tensor *aci_channels_plain(ac_expr *e, ac_tensor *x, const int64_t *shape, int n_dims, uint32_t mask,
-                              const ac_value *weight, const ac_value *bias, double eps) {
+ac_tensor *aci_channels_plain(ac_expr *e, ac_tensor *x, const int64_t *shape, int n_dims,
+                              uint32_t mask, const ac_value *weight, const ac_value *bias,
+                              double eps) {
   const ac_dtype dt = (ac_dtype)x->dtype, wide = dt == AC_F64 ? AC_F64 : AC_F32;
   const ac_scalar one = aci_float(1);
   const int ndim = x->ndim;

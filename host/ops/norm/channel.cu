@@ -1,6 +1,7 @@
-/* batch_norm and group_norm on CUDA. x is (n, c, l) in one run. Statistics belong to sets: a channel over all samples, or a group of a
- * sample's neighbouring channels. Sums (channel_sums.cuh) are double. Backward sums dy and dy * (x - mean) over every channel (batch) or
- * every sample's channel (group). Both dx and the parameters' gradients follow from these sums. */
+/* batch_norm and group_norm on CUDA. x is (n, c, l) in one run. Statistics belong to sets: a
+ * channel over all samples, or a group of a sample's neighbouring channels. Sums (channel_sums.cuh)
+ * are double. Backward sums dy and dy * (x - mean) over every channel (batch) or every sample's
+ * channel (group). Both dx and the parameters' gradients follow from these sums. */
 #include "ops/index/range.cuh"
 #include "ops/norm/channel_sums.cuh"
 
@@ -19,7 +20,8 @@ static values values_of(const ac_value *a) {
   return a->kind == AC_T_TENSOR ? values_of(a->tensor) : none;
 }
 
-/* y = ((x - mean) - rest) * rstd * w + b. dx = dy * rstd * w - ((x - mean) - rest) * q - r. rest: the rounding error of the mean. */
+/* y = ((x - mean) - rest) * rstd * w + b. dx = dy * rstd * w - ((x - mean) - rest) * q - r. rest:
+ * the rounding error of the mean. */
 template <class C> struct coef_of { C mean, rest, rstd, q, r; };
 template <class C> struct param_of { C w, b; };
 
@@ -44,7 +46,8 @@ struct channel_args {
 };
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) prepare(const __grid_constant__ channel_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    prepare(const __grid_constant__ channel_args a) {
   const int64_t n = a.n_sets > a.c ? a.n_sets : a.c;
   for (int64_t i = aci_first(); i < n; i += aci_step()) {
     if (i < a.n_sets) {
@@ -73,7 +76,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) prepare(const __grid_constan
 }
 
 /* ---- backward: pieces of lists, then sets and channels ---- */
-static __global__ void __launch_bounds__(ACI_BLOCK) join_dots(const __grid_constant__ channel_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    join_dots(const __grid_constant__ channel_args a) {
   for (int64_t i = aci_first(); i < a.n_lists; i += aci_step()) {
     dots::state s = a.dot_part[i * a.dot_pieces];
     for (int64_t k = 1; k < a.dot_pieces; k++) dots::join(s, a.dot_part[i * a.dot_pieces + k]);
@@ -129,15 +133,16 @@ static __global__ void __launch_bounds__(ACI_BLOCK) apply(const __grid_constant_
 #pragma unroll
     for (int j = 0; j < V; j++) {
       const C d = (E::template load<C>(x.v[j]) - k.mean) - k.rest;
-      const C v =
-          BACK ? E::template load<C>(dy.v[j]) * k.rstd * p.w - d * k.q - k.r : fma(d * k.rstd, p.w, p.b);
+      const C v = BACK ? E::template load<C>(dy.v[j]) * k.rstd * p.w - d * k.q - k.r
+                       : fma(d * k.rstd, p.w, p.b);
       y.v[j] = E::template store<C>(v);
     }
     ((vector *)a.y)[i] = y;
   }
 }
 
-template <int D, class C, bool BACK> static ac_status apply_to(ac_frame *f, channel_args a, ac_err *e) {
+template <int D, class C, bool BACK>
+static ac_status apply_to(ac_frame *f, channel_args a, ac_err *e) {
   enum { V = 16 / sizeof(typename aci_element<D>::bits) };
   const bool wide = a.l % V == 0 && ((uintptr_t)a.x | (uintptr_t)a.dy | (uintptr_t)a.y) % 16 == 0;
   const int64_t v = wide ? V : 1;
@@ -149,7 +154,8 @@ template <int D, class C, bool BACK> static ac_status apply_to(ac_frame *f, chan
   if (wide) return aci_launch(f, "norm", apply<D, C, V, BACK>, blocks, e, a);
   return aci_launch(f, "norm", apply<D, C, 1, BACK>, blocks, e, a);
 }
-template <bool BACK> static ac_status apply_all(ac_frame *f, ac_dtype dt, const channel_args &a, ac_err *e) {
+template <bool BACK>
+static ac_status apply_all(ac_frame *f, ac_dtype dt, const channel_args &a, ac_err *e) {
   switch (dt) {
     case AC_F64: return apply_to<AC_F64, double, BACK>(f, a, e);
     case AC_BF16: return apply_to<AC_BF16, float, BACK>(f, a, e);
@@ -180,9 +186,9 @@ static ac_status scratch_of(ac_frame *f, channel_args *a, bool back, ac_block **
   const size_t sets = (size_t)a->n_sets, c = (size_t)a->c;
   const size_t coef = sets * sizeof(coef_of<double>), param = c * sizeof(param_of<double>),
                stat = sets * sizeof(double);
-  AC_TRY(ac_block_alloc(f->device,
-                        coef + param + 2 * stat + (back ? (size_t)a->n_lists * sizeof(dots::state) : 0),
-                        AC_MEM_ACTIVATION, f->stream, block, e));
+  AC_TRY(ac_block_alloc(
+      f->device, coef + param + 2 * stat + (back ? (size_t)a->n_lists * sizeof(dots::state) : 0),
+      AC_MEM_ACTIVATION, f->stream, block, e));
   char *p = (char *)(*block)->ptr;
   a->coef = p;
   a->param = p += coef;
@@ -261,7 +267,8 @@ static ac_status zeros(ac_frame *f, const ac_tensor *t, ac_err *e) {
                              (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), e);
 }
 
-static ac_status backward(ac_frame *f, channel_args a, const ac_tensor *dy, const ac_tensor *x, ac_err *e) {
+static ac_status backward(ac_frame *f, channel_args a, const ac_tensor *dy, const ac_tensor *x,
+                          ac_err *e) {
   ac_block *copy[2] = {NULL, NULL}, *scratch = NULL;
   if (x->numel == 0) {
     AC_TRY(zeros(f, f->out[1], e));

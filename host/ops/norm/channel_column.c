@@ -1,5 +1,5 @@
-/* batch_norm for channels with few elements per sample (channel.h): a sample is a row of c * l columns, and
- * every loop runs along rows. Columns of one channel are combined after the rows. */
+/* batch_norm for channels with few elements per sample (channel.h): a sample is a row of c * l
+ * columns, and every loop runs along rows. Columns of one channel are combined after the rows. */
 #include "base/vmath.h"
 #include "device/cpu/isa.h"
 #include "ops/norm/channel.h"
@@ -8,61 +8,62 @@
 /* Statistics are taken from tiles of ROWS x TILE. f32 sums of ROWS rows, double between them. */
 enum { ROWS = 32, TILE = 256, MAX_PIECES = 64, GRAIN = 1 << 15 };
 
-#define COLUMN_FNS(T, sfx)                                                                                   \
-  /* Adds the moments of rows x n elements to per-column moments (count so far: seen). */                          \
-  AC_ISA_FN(moments_##sfx,                                                                                   \
-            (const T *restrict x, int64_t step, int64_t rows, int64_t n, double seen, double *restrict mean, \
-             double *restrict m2),                                                                           \
-            (x, step, rows, n, seen, mean, m2)) {                                                            \
-    T s[TILE], q[TILE], d[TILE];                                                                             \
-    const double count = (double)rows, all = seen + count, share = count / all;                              \
-    for (int64_t i = 0; i < n; i++) s[i] = q[i] = d[i] = 0;                                                  \
-    for (int64_t r = 0; r < rows; r++)                                                                       \
-      for (int64_t i = 0; i < n; i++) s[i] += x[r * step + i];                                               \
-    for (int64_t i = 0; i < n; i++) s[i] = (T)((double)s[i] / count);                                        \
-    for (int64_t r = 0; r < rows; r++)                                                                       \
-      for (int64_t i = 0; i < n; i++) {                                                                      \
-        T v = x[r * step + i] - s[i];                                                                        \
-        q[i] = m_fma(v, v, q[i]);                                                                            \
-        d[i] += v;                                                                                           \
-      }                                                                                                      \
-    for (int64_t i = 0; i < n; i++) {                                                                        \
-      double rest = (double)d[i] / count, off = (double)s[i] + rest - mean[i];                               \
-      mean[i] += off * share;                                                                                \
-      m2[i] += (double)q[i] - rest * (double)d[i] + off * off * (seen * share);                              \
-    }                                                                                                        \
-  }                                                                                                          \
-  AC_ISA_FN(dots_##sfx,                                                                                      \
-            (const T *restrict dy, int64_t gs, const T *restrict x, int64_t xs, const T *restrict mean,      \
-             int64_t rows, int64_t n, double *restrict sum, double *restrict dot),                           \
-            (dy, gs, x, xs, mean, rows, n, sum, dot)) {                                                      \
-    T s[TILE], d[TILE];                                                                                      \
-    for (int64_t i = 0; i < n; i++) s[i] = d[i] = 0;                                                         \
-    for (int64_t r = 0; r < rows; r++)                                                                       \
-      for (int64_t i = 0; i < n; i++) {                                                                      \
-        s[i] += dy[r * gs + i];                                                                              \
-        d[i] = m_fma(dy[r * gs + i], x[r * xs + i] - mean[i], d[i]);                                         \
-      }                                                                                                      \
-    for (int64_t i = 0; i < n; i++) {                                                                        \
-      sum[i] += (double)s[i];                                                                                \
-      dot[i] += (double)d[i];                                                                                \
-    }                                                                                                        \
-  }                                                                                                          \
-  AC_ISA_FN(apply_##sfx,                                                                                     \
-            (const T *x, const T *mean, const T *rest, const T *a, const T *b, int64_t n, T *y),             \
-            (x, mean, rest, a, b, n, y)) {                                                                   \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] =                                              \
-        m_fma((x[i] - mean[i]) - rest[i], a[i], b[i]);                                                       \
-  }                                                                                                          \
-  AC_ISA_FN(back_##sfx,                                                                                      \
-            (const T *dy, const T *x, const T *mean, const T *rest, const T *a, const T *q, const T *c,      \
-             int64_t n, T *dx),                                                                              \
-            (dy, x, mean, rest, a, q, c, n, dx)) {                                                           \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] =                                             \
-        m_fma(dy[i], a[i], -m_fma((x[i] - mean[i]) - rest[i], q[i], c[i]));                                  \
-  }                                                                                                          \
-  AC_ISA_FN(scale_##sfx, (const T *dy, const T *a, int64_t n, T *dx), (dy, a, n, dx)) {                      \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * a[i];                               \
+#define COLUMN_FNS(T, sfx)                                                                       \
+  /* Adds the moments of rows x n elements to per-column moments (count so far: seen). */        \
+  AC_ISA_FN(moments_##sfx,                                                                       \
+            (const T *restrict x, int64_t step, int64_t rows, int64_t n, double seen,            \
+             double *restrict mean, double *restrict m2),                                        \
+            (x, step, rows, n, seen, mean, m2)) {                                                \
+    T s[TILE], q[TILE], d[TILE];                                                                 \
+    const double count = (double)rows, all = seen + count, share = count / all;                  \
+    for (int64_t i = 0; i < n; i++) s[i] = q[i] = d[i] = 0;                                      \
+    for (int64_t r = 0; r < rows; r++)                                                           \
+      for (int64_t i = 0; i < n; i++) s[i] += x[r * step + i];                                   \
+    for (int64_t i = 0; i < n; i++) s[i] = (T)((double)s[i] / count);                            \
+    for (int64_t r = 0; r < rows; r++)                                                           \
+      for (int64_t i = 0; i < n; i++) {                                                          \
+        T v = x[r * step + i] - s[i];                                                            \
+        q[i] = m_fma(v, v, q[i]);                                                                \
+        d[i] += v;                                                                               \
+      }                                                                                          \
+    for (int64_t i = 0; i < n; i++) {                                                            \
+      double rest = (double)d[i] / count, off = (double)s[i] + rest - mean[i];                   \
+      mean[i] += off * share;                                                                    \
+      m2[i] += (double)q[i] - rest * (double)d[i] + off * off * (seen * share);                  \
+    }                                                                                            \
+  }                                                                                              \
+  AC_ISA_FN(dots_##sfx,                                                                          \
+            (const T *restrict dy, int64_t gs, const T *restrict x, int64_t xs,                  \
+             const T *restrict mean, int64_t rows, int64_t n, double *restrict sum,              \
+             double *restrict dot),                                                              \
+            (dy, gs, x, xs, mean, rows, n, sum, dot)) {                                          \
+    T s[TILE], d[TILE];                                                                          \
+    for (int64_t i = 0; i < n; i++) s[i] = d[i] = 0;                                             \
+    for (int64_t r = 0; r < rows; r++)                                                           \
+      for (int64_t i = 0; i < n; i++) {                                                          \
+        s[i] += dy[r * gs + i];                                                                  \
+        d[i] = m_fma(dy[r * gs + i], x[r * xs + i] - mean[i], d[i]);                             \
+      }                                                                                          \
+    for (int64_t i = 0; i < n; i++) {                                                            \
+      sum[i] += (double)s[i];                                                                    \
+      dot[i] += (double)d[i];                                                                    \
+    }                                                                                            \
+  }                                                                                              \
+  AC_ISA_FN(apply_##sfx,                                                                         \
+            (const T *x, const T *mean, const T *rest, const T *a, const T *b, int64_t n, T *y), \
+            (x, mean, rest, a, b, n, y)) {                                                       \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] =                                  \
+        m_fma((x[i] - mean[i]) - rest[i], a[i], b[i]);                                           \
+  }                                                                                              \
+  AC_ISA_FN(back_##sfx,                                                                          \
+            (const T *dy, const T *x, const T *mean, const T *rest, const T *a, const T *q,      \
+             const T *c, int64_t n, T *dx),                                                      \
+            (dy, x, mean, rest, a, q, c, n, dx)) {                                               \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] =                                 \
+        m_fma(dy[i], a[i], -m_fma((x[i] - mean[i]) - rest[i], q[i], c[i]));                      \
+  }                                                                                              \
+  AC_ISA_FN(scale_##sfx, (const T *dy, const T *a, int64_t n, T *dx), (dy, a, n, dx)) {          \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * a[i];                   \
   }
 COLUMN_FNS(float, f32)
 COLUMN_FNS(double, f64)
@@ -79,7 +80,9 @@ typedef struct channel_column_job {
   aci_slots *slots;
 } channel_column_job;
 
-static void *coef(const channel_column_job *j, int row, int64_t i) { return j->coef + (size_t)(row * j->width + i) * j->cs; }
+static void *coef(const channel_column_job *j, int row, int64_t i) {
+  return j->coef + (size_t)(row * j->width + i) * j->cs;
+}
 static void put(const channel_column_job *j, int row, int64_t i, double v) {
   void *p = coef(j, row, i);
   if (j->g->ct == ACI_C_F32) *(float *)p = (float)v;
@@ -87,13 +90,14 @@ static void put(const channel_column_job *j, int row, int64_t i, double v) {
 }
 
 /* rows x n elements from row r, column i on, in the compute type. buf holds ROWS x TILE of them. */
-static const void *load(const channel_column_job *j, const char *base, int64_t r, int64_t i, int64_t rows, int64_t n,
-                        char *buf, int64_t *step) {
+static const void *load(const channel_column_job *j, const char *base, int64_t r, int64_t i,
+                        int64_t rows, int64_t n, char *buf, int64_t *step) {
   const char *p = base + (r * j->width + i) * (int64_t)j->es;
   *step = j->width;
   if (j->direct) return p;
   for (int64_t k = 0; k < rows; k++)
-    aci_load(j->g->ct, buf + (size_t)(k * TILE) * j->cs, j->g->dt, p + k * j->width * (int64_t)j->es, 1, n);
+    aci_load(j->g->ct, buf + (size_t)(k * TILE) * j->cs, j->g->dt,
+             p + k * j->width * (int64_t)j->es, 1, n);
   *step = TILE;
   return buf;
 }
@@ -148,7 +152,8 @@ static double value(const aci_channels *g, const void *p, int64_t c) {
   return g->ct == ACI_C_F32 ? (double)((const float *)p)[c] : ((const double *)p)[c];
 }
 
-/* Rows of coefficients from the statistics. In the backward Q and C follow when the sums are known. */
+/* Rows of coefficients from the statistics. In the backward Q and C follow when the sums are
+ * known. */
 static void fill(void *arg, int64_t first, int64_t last) {
   const channel_column_job *j = arg;
   const aci_channels *g = j->g;
@@ -199,8 +204,9 @@ static void finish(void *arg, int64_t first, int64_t last) {
     for (int64_t i = 0; i < j->width; i += most) {
       int64_t n = j->width - i < most ? j->width - i : most, step;
       char *dst = g->y + (r * j->width + i) * (int64_t)j->es;
-      const void *x = load(j, g->x, r, i, 1, n, bx, &step), *m = coef(j, MEAN, i), *rest = coef(j, REST, i),
-                 *a = coef(j, A, i), *b = coef(j, B, i), *q = coef(j, Q, i), *c = coef(j, C, i);
+      const void *x = load(j, g->x, r, i, 1, n, bx, &step), *m = coef(j, MEAN, i),
+                 *rest = coef(j, REST, i), *a = coef(j, A, i), *b = coef(j, B, i),
+                 *q = coef(j, Q, i), *c = coef(j, C, i);
       const void *dy = g->dy != NULL ? load(j, g->dy, r, i, 1, n, bg, &step) : NULL;
       void *y = j->direct ? (void *)dst : bx;
       if (dy == NULL && f32) apply_f32(x, m, rest, a, b, n, y);
@@ -216,8 +222,11 @@ static void finish(void *arg, int64_t first, int64_t last) {
 
 ac_status aci_channel_column(ac_frame *f, aci_channels *g, ac_err *e) {
   aci_slots slots;
-  channel_column_job j = {
-      .g = g, .es = aci_dsize(g->dt), .cs = aci_ctype_bytes(g->ct), .width = g->c * g->l, .slots = &slots};
+  channel_column_job j = {.g = g,
+                          .es = aci_dsize(g->dt),
+                          .cs = aci_ctype_bytes(g->ct),
+                          .width = g->c * g->l,
+                          .slots = &slots};
   j.direct = j.es == j.cs;
   j.n_tiles = (j.width + TILE - 1) / TILE;
   j.piece_rows = ((g->n + MAX_PIECES - 1) / MAX_PIECES + ROWS - 1) / ROWS * ROWS;
@@ -226,9 +235,10 @@ ac_status aci_channel_column(ac_frame *f, aci_channels *g, ac_err *e) {
                 channels = GRAIN / (64 * g->l) + 1, rows = GRAIN / j.width + 1;
   const size_t part = (size_t)(j.n_pieces * 2 * j.width) * sizeof(double);
   ac_block *block;
-  AC_TRY(ac_block_alloc(f->device, part + (size_t)(N_ROWS * j.width) * j.cs, AC_MEM_ACTIVATION, f->stream,
-                        &block, e));
-  ac_status st = aci_slots_open(&slots, f, tasks > g->n ? tasks : g->n, 2 * (size_t)(ROWS * TILE) * j.cs, e);
+  AC_TRY(ac_block_alloc(f->device, part + (size_t)(N_ROWS * j.width) * j.cs, AC_MEM_ACTIVATION,
+                        f->stream, &block, e));
+  ac_status st =
+      aci_slots_open(&slots, f, tasks > g->n ? tasks : g->n, 2 * (size_t)(ROWS * TILE) * j.cs, e);
   if (st == AC_OK) {
     j.part = ac_block_ptr(block);
     j.coef = (char *)ac_block_ptr(block) + part;

@@ -1,5 +1,5 @@
-/* batch_norm and group_norm over runs of consecutive elements (channel.h): one task works on a set, or, if
- * there are few sets, on a piece of the runs of a set. */
+/* batch_norm and group_norm over runs of consecutive elements (channel.h): one task works on a set,
+ * or, if there are few sets, on a piece of the runs of a set. */
 #include "base/vmath.h"
 #include "ops/norm/channel.h"
 #include "ops/reduce/lanes.h"
@@ -46,71 +46,75 @@ enum { PAIR_LANES = 64, PAIR_FEW = 8 };
 #define GRAD(i) (g[i])
 #define GRAD_OFF(i, a) m_fma(g[i], v[i] - mean, a)
 
-/* Tiles are `runs` runs of n elements, `step` apart. Runs of one element side by side are one vector. */
-#define RUN_FNS(T, sfx)                                                                                     \
-  /* Mean and squared deviations, by way of deviations from a number that should be near the mean. */       \
-  AC_ISA_FN(moments_##sfx,                                                                                  \
-            (const T *restrict x, int64_t runs, int64_t step, int64_t n, T mean, double *restrict out),     \
-            (x, runs, step, n, mean, out)) {                                                                \
-    const double count = (double)(runs * n);                                                                \
-    double sum = 0, square = 0;                                                                             \
-    for (int64_t r = 0; r < runs; r++) {                                                                    \
-      const T *restrict v = x + r * step;                                                                   \
-      PAIR_RUN(T, s, q, n, OFF, OFF_SQUARE);                                                                \
-      sum += (double)s;                                                                                     \
-      square += (double)q;                                                                                  \
-    }                                                                                                       \
-    out[0] = (double)mean + sum / count;                                                                    \
-    out[1] = square - sum * (sum / count);                                                                  \
-  }                                                                                                         \
-  AC_ISA_FN(apply_##sfx,                                                                                    \
-            (const T *x, int64_t xs, T mean, T rest, T rstd, const T *w, const T *b, int64_t ws,            \
-             int64_t runs, int64_t n, T *y, int64_t ys),                                                    \
-            (x, xs, mean, rest, rstd, w, b, ws, runs, n, y, ys)) {                                          \
-    if (n == 1 && ws == 1 && xs == 1 && ys == 1) {                                                          \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < runs; i++) y[i] =                                        \
-          m_fma((x[i] - mean) - rest, rstd * w[i], b[i]);                                                   \
-      return;                                                                                               \
-    }                                                                                                       \
-    for (int64_t r = 0; r < runs; r++) {                                                                    \
-      const T a = rstd * w[r * ws], c = b[r * ws], *v = x + r * xs;                                         \
-      T *o = y + r * ys;                                                                                    \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = m_fma((v[i] - mean) - rest, a, c);        \
-    }                                                                                                       \
-  }                                                                                                         \
-  AC_ISA_FN(dots_##sfx,                                                                                     \
-            (const T *restrict dy, int64_t gs, const T *restrict x, int64_t xs, T mean, int64_t runs,       \
-             int64_t n, double *restrict out),                                                              \
-            (dy, gs, x, xs, mean, runs, n, out)) { /* per run: sums of dy and of dy * (x - mean), added */  \
-    if (n == 1 && gs == 1 && xs == 1) {                                                                     \
-      for (int64_t i = 0; i < runs; i++) {                                                                  \
-        out[2 * i] += (double)dy[i];                                                                        \
-        out[2 * i + 1] += (double)(dy[i] * (x[i] - mean));                                                  \
-      }                                                                                                     \
-      return;                                                                                               \
-    }                                                                                                       \
-    for (int64_t r = 0; r < runs; r++) {                                                                    \
-      const T *restrict g = dy + r * gs, *restrict v = x + r * xs;                                          \
-      PAIR_RUN(T, s, d, n, GRAD, GRAD_OFF);                                                                 \
-      out[2 * r] += (double)s;                                                                              \
-      out[2 * r + 1] += (double)d;                                                                          \
-    }                                                                                                       \
-  }                                                                                                         \
-  AC_ISA_FN(back_##sfx,                                                                                     \
-            (const T *dy, int64_t gs, const T *x, int64_t xs, T mean, T rest, T rstd, T q, T c, const T *w, \
-             int64_t ws, int64_t runs, int64_t n, T *dx, int64_t ds),                                       \
-            (dy, gs, x, xs, mean, rest, rstd, q, c, w, ws, runs, n, dx, ds)) {                              \
-    if (n == 1 && ws == 1 && gs == 1 && xs == 1 && ds == 1) {                                               \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < runs; i++) dx[i] =                                       \
-          m_fma(dy[i], rstd * w[i], -m_fma((x[i] - mean) - rest, q, c));                                    \
-      return;                                                                                               \
-    }                                                                                                       \
-    for (int64_t r = 0; r < runs; r++) {                                                                    \
-      const T a = rstd * w[r * ws], *g = dy + r * gs, *v = x + r * xs;                                      \
-      T *o = dx + r * ds;                                                                                   \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] =                                           \
-          m_fma(g[i], a, -m_fma((v[i] - mean) - rest, q, c));                                               \
-    }                                                                                                       \
+/* Tiles are `runs` runs of n elements, `step` apart. Runs of one element side by side are one
+ * vector. */
+#define RUN_FNS(T, sfx)                                                                               \
+  /* Mean and squared deviations, by way of deviations from a number that should be near the mean. */ \
+  AC_ISA_FN(                                                                                          \
+      moments_##sfx,                                                                                  \
+      (const T *restrict x, int64_t runs, int64_t step, int64_t n, T mean, double *restrict out),     \
+      (x, runs, step, n, mean, out)) {                                                                \
+    const double count = (double)(runs * n);                                                          \
+    double sum = 0, square = 0;                                                                       \
+    for (int64_t r = 0; r < runs; r++) {                                                              \
+      const T *restrict v = x + r * step;                                                             \
+      PAIR_RUN(T, s, q, n, OFF, OFF_SQUARE);                                                          \
+      sum += (double)s;                                                                               \
+      square += (double)q;                                                                            \
+    }                                                                                                 \
+    out[0] = (double)mean + sum / count;                                                              \
+    out[1] = square - sum * (sum / count);                                                            \
+  }                                                                                                   \
+  AC_ISA_FN(apply_##sfx,                                                                              \
+            (const T *x, int64_t xs, T mean, T rest, T rstd, const T *w, const T *b, int64_t ws,      \
+             int64_t runs, int64_t n, T *y, int64_t ys),                                              \
+            (x, xs, mean, rest, rstd, w, b, ws, runs, n, y, ys)) {                                    \
+    if (n == 1 && ws == 1 && xs == 1 && ys == 1) {                                                    \
+      _Pragma("GCC ivdep") for (int64_t i = 0; i < runs; i++) y[i] =                                  \
+          m_fma((x[i] - mean) - rest, rstd * w[i], b[i]);                                             \
+      return;                                                                                         \
+    }                                                                                                 \
+    for (int64_t r = 0; r < runs; r++) {                                                              \
+      const T a = rstd * w[r * ws], c = b[r * ws], *v = x + r * xs;                                   \
+      T *o = y + r * ys;                                                                              \
+      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] =                                     \
+          m_fma((v[i] - mean) - rest, a, c);                                                          \
+    }                                                                                                 \
+  }                                                                                                   \
+  AC_ISA_FN(dots_##sfx,                                                                               \
+            (const T *restrict dy, int64_t gs, const T *restrict x, int64_t xs, T mean,               \
+             int64_t runs, int64_t n, double *restrict out),                                          \
+            (dy, gs, x, xs, mean, runs, n,                                                            \
+             out)) { /* per run: sums of dy and of dy * (x - mean), added */                          \
+    if (n == 1 && gs == 1 && xs == 1) {                                                               \
+      for (int64_t i = 0; i < runs; i++) {                                                            \
+        out[2 * i] += (double)dy[i];                                                                  \
+        out[2 * i + 1] += (double)(dy[i] * (x[i] - mean));                                            \
+      }                                                                                               \
+      return;                                                                                         \
+    }                                                                                                 \
+    for (int64_t r = 0; r < runs; r++) {                                                              \
+      const T *restrict g = dy + r * gs, *restrict v = x + r * xs;                                    \
+      PAIR_RUN(T, s, d, n, GRAD, GRAD_OFF);                                                           \
+      out[2 * r] += (double)s;                                                                        \
+      out[2 * r + 1] += (double)d;                                                                    \
+    }                                                                                                 \
+  }                                                                                                   \
+  AC_ISA_FN(back_##sfx,                                                                               \
+            (const T *dy, int64_t gs, const T *x, int64_t xs, T mean, T rest, T rstd, T q, T c,       \
+             const T *w, int64_t ws, int64_t runs, int64_t n, T *dx, int64_t ds),                     \
+            (dy, gs, x, xs, mean, rest, rstd, q, c, w, ws, runs, n, dx, ds)) {                        \
+    if (n == 1 && ws == 1 && gs == 1 && xs == 1 && ds == 1) {                                         \
+      _Pragma("GCC ivdep") for (int64_t i = 0; i < runs; i++) dx[i] =                                 \
+          m_fma(dy[i], rstd * w[i], -m_fma((x[i] - mean) - rest, q, c));                              \
+      return;                                                                                         \
+    }                                                                                                 \
+    for (int64_t r = 0; r < runs; r++) {                                                              \
+      const T a = rstd * w[r * ws], *g = dy + r * gs, *v = x + r * xs;                                \
+      T *o = dx + r * ds;                                                                             \
+      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] =                                     \
+          m_fma(g[i], a, -m_fma((v[i] - mean) - rest, q, c));                                         \
+    }                                                                                                 \
   }
 RUN_FNS(float, f32)
 RUN_FNS(double, f64)
@@ -144,15 +148,17 @@ static bool next(const channel_run_job *j, int64_t end, tile *t) {
 }
 
 /* Elements from one run of a set to the next, and from the beginning to a tile. */
-static int64_t step_of(const channel_run_job *j) { return j->g->batch ? j->g->c * j->g->l : j->g->l; }
+static int64_t step_of(const channel_run_job *j) {
+  return j->g->batch ? j->g->c * j->g->l : j->g->l;
+}
 static int64_t offset_of(const channel_run_job *j, int64_t set, const tile *t) {
   const aci_channels *g = j->g;
   return (g->batch ? (t->run * g->c + set) * g->l : (set * g->n_runs + t->run) * g->l) + t->at;
 }
 
 /* The tile in the compute type: in place, or in buf. */
-static const void *load(const channel_run_job *j, const char *base, int64_t set, const tile *t, void *buf,
-                        int64_t *step) {
+static const void *load(const channel_run_job *j, const char *base, int64_t set, const tile *t,
+                        void *buf, int64_t *step) {
   const aci_channels *g = j->g;
   const char *p = base + offset_of(j, set, t) * (int64_t)j->es;
   *step = step_of(j);
@@ -165,7 +171,8 @@ static const void *load(const channel_run_job *j, const char *base, int64_t set,
   return buf;
 }
 
-static void *target(const channel_run_job *j, int64_t set, const tile *t, void *buf, int64_t *step) {
+static void *target(const channel_run_job *j, int64_t set, const tile *t, void *buf,
+                    int64_t *step) {
   *step = j->direct ? step_of(j) : t->len;
   return j->direct ? j->g->y + offset_of(j, set, t) * (int64_t)j->es : buf;
 }
@@ -179,8 +186,10 @@ static void store(const channel_run_job *j, int64_t set, const tile *t, const vo
               p + r * step * (int64_t)j->es, 1, t->len * joined);
 }
 
-static void tile_moments(aci_ctype ct, const void *x, const tile *t, int64_t step, double mean, double *out) {
-  const int64_t n = t->runs * t->len, runs = step == t->len ? 1 : t->runs; /* one after another: as one */
+static void tile_moments(aci_ctype ct, const void *x, const tile *t, int64_t step, double mean,
+                         double *out) {
+  /* one after another: as one */
+  const int64_t n = t->runs * t->len, runs = step == t->len ? 1 : t->runs;
   if (ct == ACI_C_F32) moments_f32(x, runs, step, n / runs, (float)mean, out);
   else moments_f64(x, runs, step, n / runs, mean, out);
 }
@@ -275,8 +284,8 @@ static void back(const channel_run_job *j, int64_t set, int64_t begin, int64_t e
       apply_f32(dy, gs, 0, 0, (float)k.rstd, w, g->b, 0, t.runs, t.len, dx, ds);
     else if (g->given) apply_f64(dy, gs, 0, 0, k.rstd, w, g->b, 0, t.runs, t.len, dx, ds);
     else if (g->ct == ACI_C_F32)
-      back_f32(dy, gs, x, xs, (float)k.mean, (float)k.rest, (float)k.rstd, (float)k.q, (float)k.r, w, ws,
-               t.runs, t.len, dx, ds);
+      back_f32(dy, gs, x, xs, (float)k.mean, (float)k.rest, (float)k.rstd, (float)k.q, (float)k.r,
+               w, ws, t.runs, t.len, dx, ds);
     else back_f64(dy, gs, x, xs, k.mean, k.rest, k.rstd, k.q, k.r, w, ws, t.runs, t.len, dx, ds);
     store(j, set, &t, dx);
   }
@@ -328,7 +337,8 @@ static void join_moments(const channel_run_job *j) {
   }
 }
 
-/* dweight and dbias: over the samples in order. The sums of a group kind's sample lie in the order of channels. */
+/* dweight and dbias: over the samples in order. The sums of a group kind's sample lie in the order
+ * of channels. */
 static void add_sums(const channel_run_job *j, int64_t c, int64_t set, int64_t run) {
   const double *s = j->sums + 2 * (set * j->g->n_runs + run), *k = j->scale + 2 * set;
   j->g->db[c] += s[0];
@@ -367,7 +377,8 @@ ac_status aci_channel_run(ac_frame *f, aci_channels *g, ac_err *e) {
                sums = backward ? (size_t)(g->n_sets * g->n_runs) * 2 * sizeof(double) : 0,
                scale = backward ? (size_t)g->n_sets * 2 * sizeof(double) : 0;
   ac_block *block;
-  AC_TRY(ac_block_alloc(f->device, part + sums + scale + 8, AC_MEM_ACTIVATION, f->stream, &block, e));
+  AC_TRY(
+      ac_block_alloc(f->device, part + sums + scale + 8, AC_MEM_ACTIVATION, f->stream, &block, e));
   j.part = ac_block_ptr(block);
   j.sums = (double *)(void *)((char *)ac_block_ptr(block) + part);
   j.scale = (double *)(void *)((char *)ac_block_ptr(block) + part + sums);

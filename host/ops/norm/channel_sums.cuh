@@ -1,8 +1,9 @@
-/* Sums over the lists of batch_norm and group_norm on CUDA (channel.cu): x is (n, c, l) in one run, a list is runs of l elements, one from
- * each of n_runs positions that lie run_stride apart.
+/* Sums over the lists of batch_norm and group_norm on CUDA (channel.cu): x is (n, c, l) in one run,
+ * a list is runs of l elements, one from each of n_runs positions that lie run_stride apart.
  *
- * The threads of a list's piece (a block, or a part of one if lists are short) read 16 bytes each if runs allow it. Short runs of a batch
- * are read across lists. A piece gives a state. Readers join them in their order. */
+ * The threads of a list's piece (a block, or a part of one if lists are short) read 16 bytes each
+ * if runs allow it. Short runs of a batch are read across lists. A piece gives a state. Readers
+ * join them in their order. */
 #ifndef ACI_OPS_CHANNEL_SUMS_CUH
 #define ACI_OPS_CHANNEL_SUMS_CUH
 #include "ops/cuda/divide.cuh"
@@ -28,7 +29,8 @@ struct lists_args {
 };
 
 /* ---- the sums ---- */
-/* Count, mean and squared deviations, joined as Chan et al. A thread's own from the first element of its list, in double. */
+/* Count, mean and squared deviations, joined as Chan et al. A thread's own from the first element
+ * of its list, in double. */
 struct moments {
   struct state {
     double n, mean, m2;
@@ -75,7 +77,9 @@ struct dots {
     s.gx = fma(dy, x - mean, s.gx);
   }
   static __device__ __forceinline__ void finish(state &, double) {}
-  static __device__ __forceinline__ void join(state &s, const state &t) { s.g += t.g, s.gx += t.gx; }
+  static __device__ __forceinline__ void join(state &s, const state &t) {
+    s.g += t.g, s.gx += t.gx;
+  }
 };
 
 template <int D> ACI_DEVICE double element(const void *p, int64_t i) {
@@ -86,10 +90,12 @@ template <class A, int D> ACI_DEVICE double middle(const lists_args &a, int64_t 
   return A::PAIRS ? a.mean[list / a.lists_of_set] : element<D>(a.x, list * a.list_stride);
 }
 
-/* The state of each piece of each list: `lanes` threads per piece read V elements at a time, AHEAD loads under way, and join as a tree.
- * part[list * n_pieces + piece]. The order of additions follows from the shape. */
+/* The state of each piece of each list: `lanes` threads per piece read V elements at a time, AHEAD
+ * loads under way, and join as a tree. part[list * n_pieces + piece]. The order of additions
+ * follows from the shape. */
 template <class A, int D, int V>
-static __global__ void __launch_bounds__(ACI_BLOCK) channel_lists(const __grid_constant__ lists_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    channel_lists(const __grid_constant__ lists_args a) {
   typedef typename aci_element<D>::bits bits;
   typedef aci_vector<bits, V> vector;
   __shared__ typename A::state shared[ACI_BLOCK];
@@ -97,8 +103,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) channel_lists(const __grid_c
   const int64_t vectors = a.n_runs * a.run_vectors.d, items = a.n_lists * a.n_pieces;
   for (int64_t first = (int64_t)blockIdx.x * items_of_block; first < items;
        first += (int64_t)gridDim.x * items_of_block) {
-    const int64_t item = first + t / a.lanes, list = item / a.n_pieces, begin = item % a.n_pieces * a.piece,
-                  until = begin + a.piece;
+    const int64_t item = first + t / a.lanes, list = item / a.n_pieces,
+                  begin = item % a.n_pieces * a.piece, until = begin + a.piece;
     const bool mine = item < items;
     const int64_t end = !mine ? 0 : until < vectors ? until : vectors;
     const double at = mine ? middle<A, D>(a, list) : 0;
@@ -136,13 +142,15 @@ static __global__ void __launch_bounds__(ACI_BLOCK) channel_lists(const __grid_c
 
 /* Short runs: SIDE adjacent lists, whose elements are neighbours in memory. Lanes walk the runs. */
 template <class A, int D>
-static __global__ void __launch_bounds__(ACI_BLOCK) channel_columns(const __grid_constant__ lists_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    channel_columns(const __grid_constant__ lists_args a) {
   __shared__ typename A::state shared[ACI_BLOCK];
   const int lanes = ACI_BLOCK / SIDE, lane = (int)threadIdx.x / SIDE;
   const int64_t tiles = (a.n_lists + SIDE - 1) / SIDE;
   for (int64_t item = blockIdx.x; item < tiles * a.n_pieces; item += gridDim.x) {
     const int64_t list = item % tiles * SIDE + (int)threadIdx.x % SIDE, piece = item / tiles;
-    const int64_t begin = piece * a.piece, until = begin + a.piece, end = until < a.n_runs ? until : a.n_runs;
+    const int64_t begin = piece * a.piece, until = begin + a.piece,
+                  end = until < a.n_runs ? until : a.n_runs;
     const bool mine = list < a.n_lists;
     const double at = mine ? middle<A, D>(a, list) : 0;
     typename A::state s = A::start();
@@ -157,7 +165,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) channel_columns(const __grid
       __syncthreads();
       if (lane < half) A::join(shared[threadIdx.x], shared[threadIdx.x + half * SIDE]);
     }
-    if (lane == 0 && mine) ((typename A::state *)a.part)[list * a.n_pieces + piece] = shared[threadIdx.x];
+    if (lane == 0 && mine)
+      ((typename A::state *)a.part)[list * a.n_pieces + piece] = shared[threadIdx.x];
     __syncthreads();
   }
 }
@@ -177,7 +186,8 @@ static int64_t cut(lists_args *a, int vector, bool columns) {
   return (blocks * a->n_pieces + ACI_BLOCK / a->lanes - 1) / (ACI_BLOCK / a->lanes);
 }
 
-template <class A, int D> static ac_status sum_up(ac_frame *f, lists_args *a, ac_block **part, ac_err *e) {
+template <class A, int D>
+static ac_status sum_up(ac_frame *f, lists_args *a, ac_block **part, ac_err *e) {
   enum { V = 16 / sizeof(typename aci_element<D>::bits) };
   const bool columns = a->n_runs > 1 && a->l < SHORT_RUN,
              wide = a->l % V == 0 && (uintptr_t)a->x % 16 == 0 && (uintptr_t)a->dy % 16 == 0;

@@ -11,8 +11,8 @@ static ac_tensor *unit(ac_expr *x, ac_tensor *t, int64_t dim, double eps) {
   return x_div(x, T(t), T(x_clamp(x, norm, &least, NULL)));
 }
 
-/* t with nd dims, and with the common extent along dim: before the norms, because an extent of 1 counts there as often as it is
-   repeated. */
+/* t with nd dims, and with the common extent along dim: before the norms, because an extent of 1
+   counts there as often as it is repeated. */
 static ac_tensor *aligned(ac_expr *x, ac_tensor *t, int nd, const int64_t *common, int64_t dim) {
   int64_t shape[AC_MAX_DIMS];
   const int lead = nd - t->ndim;
@@ -27,7 +27,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   int64_t shape[AC_MAX_DIMS], dim = a[2].i;
   int nd = p->ndim;
   const bool narrow =
-      p->dtype == q->dtype && (p->dtype == AC_BF16 || p->dtype == AC_F16); /* rounded once, at the end */
+      /* rounded once, at the end */
+      p->dtype == q->dtype && (p->dtype == AC_BF16 || p->dtype == AC_F16);
   const ac_dtype dt = (ac_dtype)p->dtype;
   memcpy(shape, p->shape, (size_t)nd * 8);
   x->st = aci_broadcast(&nd, shape, q, x->e);
@@ -39,8 +40,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   if (x->st != AC_OK) return 0;
   p = aligned(x, p, nd, shape, dim);
   q = aligned(x, q, nd, shape, dim);
-  ac_tensor *y =
-      x_sum(x, x_mul(x, T(unit(x, p, dim, a[3].f)), T(unit(x, q, dim, a[3].f))), &dim, 1, false, NULL);
+  ac_tensor *y = x_sum(x, x_mul(x, T(unit(x, p, dim, a[3].f)), T(unit(x, q, dim, a[3].f))), &dim, 1,
+                       false, NULL);
   out[0] = narrow ? x_cast(x, y, dt) : y;
   return 1;
 }

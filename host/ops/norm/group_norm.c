@@ -16,8 +16,9 @@ static ac_status check(const ac_frame *f, int at, int n_params, ac_err *e) {
   char a[128];
   AC_TRY(aci_channels_check(x, e));
   if (groups < 1 || x->shape[1] % groups != 0)
-    return AC_FAIL(e, SHAPE, "num_groups %lld does not divide the %lld channels of x %s", (long long)groups,
-                   (long long)x->shape[1], aci_shape_str(x->ndim, x->shape, a, sizeof a));
+    return AC_FAIL(e, SHAPE, "num_groups %lld does not divide the %lld channels of x %s",
+                   (long long)groups, (long long)x->shape[1],
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a));
   for (int i = 0; i < n_params; i++) AC_TRY(aci_channels_param(f, x, at + 2 + i, false, e));
   return AC_OK;
 }
@@ -33,10 +34,11 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   aci_channels g = {.eps = ARG_F(f, EPS)};
   ac_block *stats;
   aci_channels_extents(&g, x, ARG_I(f, GROUPS));
-  AC_TRY(ac_block_alloc(f->device, (size_t)(2 * g.n_sets + 1) * sizeof(double), AC_MEM_ACTIVATION, f->stream,
-                        &stats, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(2 * g.n_sets + 1) * sizeof(double), AC_MEM_ACTIVATION,
+                        f->stream, &stats, e));
   double *mean = ac_block_ptr(stats);
-  ac_status st = aci_channels_forward(f, &g, x, &f->args[WEIGHT], &f->args[BIAS], mean, mean + g.n_sets, e);
+  ac_status st =
+      aci_channels_forward(f, &g, x, &f->args[WEIGHT], &f->args[BIAS], mean, mean + g.n_sets, e);
   ac_block_free(stats);
   return st;
 }
@@ -44,7 +46,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 static void grad(ac_grad *g) {
   ac_tensor *dw = NULL, *db = NULL, *dy = g->dout[0];
   ac_tensor *w = ARG_NONE(g, WEIGHT) ? NULL : ARG_T(g, WEIGHT);
-  ac_tensor *dx = x_group_norm_backward(&g->x, dy, ARG_T(g, X), ARG_I(g, GROUPS), w, ARG_F(g, EPS), &dw, &db);
+  ac_tensor *dx =
+      x_group_norm_backward(&g->x, dy, ARG_T(g, X), ARG_I(g, GROUPS), w, ARG_F(g, EPS), &dw, &db);
   ac_grad_set(g, X, dx);
   if (w != NULL) ac_grad_set(g, WEIGHT, dw);
   if (!ARG_NONE(g, BIAS)) ac_grad_set(g, BIAS, ac_grad_reduce_to(g, BIAS, db));
@@ -60,8 +63,8 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
     return 0;
   }
   memcpy(s + 3, x->shape + 2, (size_t)rest * 8);
-  out[0] = aci_channels_plain(e, x, s, x->ndim + 1, aci_norm_mask(x->ndim + 1, x->ndim - 1), &a[WEIGHT],
-                              &a[BIAS], a[EPS].f);
+  out[0] = aci_channels_plain(e, x, s, x->ndim + 1, aci_norm_mask(x->ndim + 1, x->ndim - 1),
+                              &a[WEIGHT], &a[BIAS], a[EPS].f);
   return 1;
 }
 
@@ -82,9 +85,11 @@ AC_OP(
     group_norm,
     .sig =
         "group_norm(x: tensor, num_groups: int, weight: tensor?, bias: tensor?, eps: float = 1e-5) -> tensor",
-    .shape = shape, .cpu = cpu, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(2),
-    .flops_per_element = 8);
-AC_OP(group_norm_backward,
-      .sig = "group_norm_backward(dy: tensor, x: tensor, num_groups: int, weight: tensor?, eps: float) -> "
-             "(dx: tensor, dweight: tensor, dbias: tensor)",
-      .shape = shape_backward, .cpu = cpu_backward, .hidden = true, .flops_per_element = 16);
+    .shape = shape, .cpu = cpu, .grad = grad, .composed = plain,
+    .save = AC_SAVE_IN(0) | AC_SAVE_IN(2), .flops_per_element = 8);
+AC_OP(
+    group_norm_backward,
+    .sig =
+        "group_norm_backward(dy: tensor, x: tensor, num_groups: int, weight: tensor?, eps: float) -> "
+        "(dx: tensor, dweight: tensor, dbias: tensor)",
+    .shape = shape_backward, .cpu = cpu_backward, .hidden = true, .flops_per_element = 16);

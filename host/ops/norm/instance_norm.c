@@ -25,7 +25,8 @@ static void update(ac_expr *e, ac_tensor *x, ac_tensor *mean, ac_tensor *var, do
   ac_tensor *same = ac_expr_own(e, aci_tensor_detach(x));
   x_batch_norm_train(e, x_reshape(e, same, flat, 3), NULL, NULL, 1, &m, &v);
   if (m == NULL || v == NULL) return; /* e has the reason */
-  x_batch_norm_update_(e, mean, var, over_samples(e, m, nc), over_samples(e, v, nc), momentum, count);
+  x_batch_norm_update_(e, mean, var, over_samples(e, m, nc), over_samples(e, v, nc), momentum,
+                       count);
 }
 
 static int composed(ac_expr *e, const ac_value *a, ac_tensor **out) {
@@ -34,7 +35,8 @@ static int composed(ac_expr *e, const ac_value *a, ac_tensor **out) {
   char s[128];
   if (!a[STATS].b) {
     if (mean == NULL || var == NULL)
-      e->st = AC_FAIL(e->e, INVALID, "with use_input_stats = false it needs running_mean and running_var");
+      e->st = AC_FAIL(e->e, INVALID,
+                      "with use_input_stats = false it needs running_mean and running_var");
     out[0] = x_batch_norm_infer(e, x, mean, var, w, b, a[EPS].f);
     return 1;
   }
@@ -48,8 +50,10 @@ static int composed(ac_expr *e, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(instance_norm,
-      .sig = "instance_norm(x: tensor, running_mean!: tensor?, running_var!: tensor?, weight: tensor?, bias: "
-             "tensor?, "
-             "use_input_stats: bool = true, momentum: float = 0.1, eps: float = 1e-5) -> tensor",
-      .composed = composed);
+AC_OP(
+    instance_norm,
+    .sig =
+        "instance_norm(x: tensor, running_mean!: tensor?, running_var!: tensor?, weight: tensor?, bias: "
+        "tensor?, "
+        "use_input_stats: bool = true, momentum: float = 0.1, eps: float = 1e-5) -> tensor",
+    .composed = composed);

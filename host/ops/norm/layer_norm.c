@@ -19,8 +19,8 @@ static void grad(ac_grad *g) {
   ac_tensor *more[2] = {NULL, NULL}, *dy = g->dout[0];
   const ac_value *a = g->args;
   ac_tensor *w = ARG_NONE(g, 2) ? NULL : ARG_T(g, 2);
-  ac_tensor *dx = x_layer_norm_backward(&g->x, dy, ARG_T(g, 0), a[1].ints, a[1].n, w, ARG_F(g, 4), NULL,
-                                        &more[0], &more[1]);
+  ac_tensor *dx = x_layer_norm_backward(&g->x, dy, ARG_T(g, 0), a[1].ints, a[1].n, w, ARG_F(g, 4),
+                                        NULL, &more[0], &more[1]);
   ac_grad_set(g, 0, dx);
   ac_grad_set(g, 2, more[0]);
   if (!ARG_NONE(g, 3)) ac_grad_set(g, 3, w != NULL ? more[1] : ac_grad_reduce_to(g, 3, dy));
@@ -41,7 +41,9 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-static ac_status shape_backward(ac_frame *f, ac_err *e) { return aci_norm_backward_shape(f, false, e); }
+static ac_status shape_backward(ac_frame *f, ac_err *e) {
+  return aci_norm_backward_shape(f, false, e);
+}
 static ac_status cpu_backward(ac_frame *f, ac_err *e) {
   return aci_norm_backward_run(f, false, ARG_F(f, 4), e);
 }
@@ -49,14 +51,17 @@ static int plain_backward(ac_expr *e, const ac_value *a, ac_tensor **out) {
   return aci_norm_backward_plain(e, a, false, out);
 }
 
-AC_OP(layer_norm,
-      .sig = "layer_norm(x: tensor, normalized_shape: shape, weight: tensor?, bias: tensor?, eps: float = "
-             "1e-5) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(2),
-      .flops_per_element = 8);
-AC_OP(layer_norm_backward,
-      .sig =
-          "layer_norm_backward(dy: tensor, x: tensor, normalized_shape: shape, weight: tensor?, eps: float, "
-          "dsum: tensor?) -> (dx: tensor, dweight: tensor?, dbias: tensor?)",
-      .shape = shape_backward, .cpu = cpu_backward, .composed = plain_backward, .hidden = true,
-      .flops_per_element = 16);
+AC_OP(
+    layer_norm,
+    .sig =
+        "layer_norm(x: tensor, normalized_shape: shape, weight: tensor?, bias: tensor?, eps: float = "
+        "1e-5) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .composed = plain,
+    .save = AC_SAVE_IN(0) | AC_SAVE_IN(2), .flops_per_element = 8);
+AC_OP(
+    layer_norm_backward,
+    .sig =
+        "layer_norm_backward(dy: tensor, x: tensor, normalized_shape: shape, weight: tensor?, eps: float, "
+        "dsum: tensor?) -> (dx: tensor, dweight: tensor?, dbias: tensor?)",
+    .shape = shape_backward, .cpu = cpu_backward, .composed = plain_backward, .hidden = true,
+    .flops_per_element = 16);

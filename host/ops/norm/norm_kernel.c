@@ -1,8 +1,9 @@
-/* Rows of layer_norm and rms_norm, forward and backward. rms is layer_norm whose mean is taken as 0. With a residual a row
- * of sum is written first, as rounded, and is read back from the cache as the row to normalise.
+/* Rows of layer_norm and rms_norm, forward and backward. rms is layer_norm whose mean is taken as
+ * 0. With a residual a row of sum is written first, as rounded, and is read back from the cache as
+ * the row to normalise.
  *
- * dweight and dbias are sums over all rows: pieces of a number of rows that follows from the shape add up
- * partial sums of their own, which then meet in double in the order of the pieces. */
+ * dweight and dbias are sums over all rows: pieces of a number of rows that follows from the shape
+ * add up partial sums of their own, which then meet in double in the order of the pieces. */
 #include "base/vmath.h"
 #include "ops/ctx_impl.h"
 #include "ops/norm/norm.h"
@@ -11,7 +12,8 @@
 
 enum { MAX_PIECES = 64, MIN_ROWS = 16 };
 
-/* A row: mean as rounded, the rounding error (so that a large mean costs no accuracy), 1 / deviation. */
+/* A row: mean as rounded, the rounding error (so that a large mean costs no accuracy), 1 /
+ * deviation. */
 typedef struct stat_f32 {
   float mean, rest, rstd;
 } stat_f32;
@@ -24,79 +26,83 @@ typedef struct stat_f64 {
 #define SUM_G(a, i) m_fma(dy[i], w[i], a)
 #define SUM_GX(a, i) m_fma(dy[i] * w[i], x[i] - mean, a)
 
-#define ROW_FNS(T, sfx)                                                                                      \
-  AC_ISA_FN(square_##sfx, (const T *restrict x, T mean, int64_t n, T *restrict out), (x, mean, n, out)) {    \
-    /* sums of (x - mean)^2 and of x - mean */                                                               \
-    ACI_LANES_SUM2(T, s, d, n, SQUARE_X, SUM_X);                                                             \
-    out[0] = s;                                                                                              \
-    out[1] = d;                                                                                              \
-  }                                                                                                          \
-  AC_ISA_FN(apply_##sfx, (const T *x, stat_##sfx t, const T *w, const T *b, int64_t n, T *y),                \
-            (x, t, w, b, n, y)) {                                                                            \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] =                                              \
-        m_fma(((x[i] - t.mean) - t.rest) * t.rstd, w[i], b[i]);                                              \
-  }                                                                                                          \
-  AC_ISA_FN(                                                                                                 \
-      dots_##sfx,                                                                                            \
-      (const T *restrict dy, const T *restrict w, const T *restrict x, T mean, int64_t n, T *restrict out),  \
-      (dy, w, x, mean, n, out)) { /* sums of g and of g * (x - mean) */                                      \
-    ACI_LANES_SUM2(T, s, d, n, SUM_G, SUM_GX);                                                               \
-    out[0] = s;                                                                                              \
-    out[1] = d;                                                                                              \
-  }                                                                                                          \
-  AC_ISA_FN(back_##sfx,                                                                                      \
-            (const T *dy, const T *w, const T *x, stat_##sfx t, T c1, T c2, int64_t n, T *dx, T *dw, T *db), \
-            (dy, w, x, t, c1, c2, n, dx, dw, db)) {                                                          \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                                   \
-      T h = ((x[i] - t.mean) - t.rest) * t.rstd;                                                             \
-      dw[i] = m_fma(dy[i], h, dw[i]);                                                                        \
-      db[i] += dy[i];                                                                                        \
-      dx[i] = t.rstd * (m_fma(dy[i], w[i], -c1) - h * c2);                                                   \
-    }                                                                                                        \
-  }                                                                                                          \
-  AC_ISA_FN(add_##sfx, (const T *a, const T *b, int64_t n, T *y), (a, b, n, y)) { /* y may be a or b */      \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];                                 \
-  }                                                                                                          \
-  static stat_##sfx stats_##sfx(const T *x, int64_t n, bool rms, double eps) {                               \
-    stat_##sfx t = {0, 0, 0};                                                                                \
-    double square = 0, rest = 0;                                                                             \
-    if (!rms) t.mean = (T)(aci_sum_##sfx(x, n) / (double)n);                                                 \
-    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                         \
-      T s[2];                                                                                                \
-      square_##sfx(x + i, t.mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s);                         \
-      square += (double)s[0];                                                                                \
-      rest += (double)s[1];                                                                                  \
-    }                                                                                                        \
-    rest = rms ? 0 : rest / (double)n;                                                                       \
-    t.rest = (T)rest;                                                                                        \
-    t.rstd = (T)(1 / sqrt(square / (double)n - rest * rest + eps));                                          \
-    return t;                                                                                                \
-  }                                                                                                          \
-  static void row_##sfx(const void *x, const void *w, const void *b, int64_t n, bool rms, double eps,        \
-                        void *y) {                                                                           \
-    apply_##sfx(x, stats_##sfx(x, n, rms, eps), w, b, n, y);                                                 \
-  }                                                                                                          \
-  static void row_back_##sfx(const void *dy, const void *w, const T *x, int64_t n, bool rms, double eps,     \
-                             void *dx, void *dw, void *db) {                                                 \
-    const stat_##sfx t = stats_##sfx(x, n, rms, eps);                                                        \
-    T s[2];                                                                                                  \
-    double c1 = 0, c2 = 0;                                                                                   \
-    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                         \
-      dots_##sfx((const T *)dy + i, (const T *)w + i, x + i, t.mean,                                         \
-                 n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s);                                          \
-      c1 += (double)s[0];                                                                                    \
-      c2 += (double)s[1];                                                                                    \
-    }                                                                                                        \
-    c2 = (c2 - c1 * (double)t.rest) * (double)t.rstd / (double)n;                                            \
-    c1 = rms ? 0 : c1 / (double)n;                                                                           \
-    back_##sfx(dy, w, x, t, (T)c1, (T)c2, n, dx, dw, db);                                                    \
+#define ROW_FNS(T, sfx)                                                                         \
+  AC_ISA_FN(square_##sfx, (const T *restrict x, T mean, int64_t n, T *restrict out),            \
+            (x, mean, n, out)) {                                                                \
+    /* sums of (x - mean)^2 and of x - mean */                                                  \
+    ACI_LANES_SUM2(T, s, d, n, SQUARE_X, SUM_X);                                                \
+    out[0] = s;                                                                                 \
+    out[1] = d;                                                                                 \
+  }                                                                                             \
+  AC_ISA_FN(apply_##sfx, (const T *x, stat_##sfx t, const T *w, const T *b, int64_t n, T *y),   \
+            (x, t, w, b, n, y)) {                                                               \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] =                                 \
+        m_fma(((x[i] - t.mean) - t.rest) * t.rstd, w[i], b[i]);                                 \
+  }                                                                                             \
+  AC_ISA_FN(dots_##sfx,                                                                         \
+            (const T *restrict dy, const T *restrict w, const T *restrict x, T mean, int64_t n, \
+             T *restrict out),                                                                  \
+            (dy, w, x, mean, n, out)) { /* sums of g and of g * (x - mean) */                   \
+    ACI_LANES_SUM2(T, s, d, n, SUM_G, SUM_GX);                                                  \
+    out[0] = s;                                                                                 \
+    out[1] = d;                                                                                 \
+  }                                                                                             \
+  AC_ISA_FN(back_##sfx,                                                                         \
+            (const T *dy, const T *w, const T *x, stat_##sfx t, T c1, T c2, int64_t n, T *dx,   \
+             T *dw, T *db),                                                                     \
+            (dy, w, x, t, c1, c2, n, dx, dw, db)) {                                             \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                      \
+      T h = ((x[i] - t.mean) - t.rest) * t.rstd;                                                \
+      dw[i] = m_fma(dy[i], h, dw[i]);                                                           \
+      db[i] += dy[i];                                                                           \
+      dx[i] = t.rstd * (m_fma(dy[i], w[i], -c1) - h * c2);                                      \
+    }                                                                                           \
+  }                                                                                             \
+  AC_ISA_FN(add_##sfx, (const T *a, const T *b, int64_t n, T *y),                               \
+            (a, b, n, y)) { /* y may be a or b */                                               \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];                    \
+  }                                                                                             \
+  static stat_##sfx stats_##sfx(const T *x, int64_t n, bool rms, double eps) {                  \
+    stat_##sfx t = {0, 0, 0};                                                                   \
+    double square = 0, rest = 0;                                                                \
+    if (!rms) t.mean = (T)(aci_sum_##sfx(x, n) / (double)n);                                    \
+    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                            \
+      T s[2];                                                                                   \
+      square_##sfx(x + i, t.mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s);            \
+      square += (double)s[0];                                                                   \
+      rest += (double)s[1];                                                                     \
+    }                                                                                           \
+    rest = rms ? 0 : rest / (double)n;                                                          \
+    t.rest = (T)rest;                                                                           \
+    t.rstd = (T)(1 / sqrt(square / (double)n - rest * rest + eps));                             \
+    return t;                                                                                   \
+  }                                                                                             \
+  static void row_##sfx(const void *x, const void *w, const void *b, int64_t n, bool rms,       \
+                        double eps, void *y) {                                                  \
+    apply_##sfx(x, stats_##sfx(x, n, rms, eps), w, b, n, y);                                    \
+  }                                                                                             \
+  static void row_back_##sfx(const void *dy, const void *w, const T *x, int64_t n, bool rms,    \
+                             double eps, void *dx, void *dw, void *db) {                        \
+    const stat_##sfx t = stats_##sfx(x, n, rms, eps);                                           \
+    T s[2];                                                                                     \
+    double c1 = 0, c2 = 0;                                                                      \
+    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                            \
+      dots_##sfx((const T *)dy + i, (const T *)w + i, x + i, t.mean,                            \
+                 n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s);                             \
+      c1 += (double)s[0];                                                                       \
+      c2 += (double)s[1];                                                                       \
+    }                                                                                           \
+    c2 = (c2 - c1 * (double)t.rest) * (double)t.rstd / (double)n;                               \
+    c1 = rms ? 0 : c1 / (double)n;                                                              \
+    back_##sfx(dy, w, x, t, (T)c1, (T)c2, n, dx, dw, db);                                       \
   }
 ROW_FNS(float, f32)
 ROW_FNS(double, f64)
 
 typedef struct norm_job {
   aci_reduce_plan x, dy;
-  const aci_reduce_plan *residual, *addend; /* forward: sum, which is x, is their sum. backward: dsum */
+  /* forward: sum, which is x, is their sum. backward: dsum */
+  const aci_reduce_plan *residual, *addend;
   bool rms;
   double eps;
   const ac_tensor *out, *sum; /* sum NULL: no residual */
@@ -106,7 +112,9 @@ typedef struct norm_job {
   int64_t rows;
 } norm_job;
 
-static bool direct(const norm_job *j) { return aci_ctype_bytes(j->x.ct) == aci_dsize((ac_dtype)j->out->dtype); }
+static bool direct(const norm_job *j) {
+  return aci_ctype_bytes(j->x.ct) == aci_dsize((ac_dtype)j->out->dtype);
+}
 
 static void add(aci_ctype ct, const void *a, const void *b, int64_t n, void *y) {
   if (ct == ACI_C_F32) add_f32(a, b, n, y);
@@ -210,7 +218,8 @@ ac_status aci_norm_run(ac_frame *f, bool rms, double eps, ac_err *e) {
   const int64_t n = j.x.n_reduced, grain = aci_reduce_grain(&j.x);
   const size_t row = (size_t)n * aci_ctype_bytes(ct);
   AC_TRY(ac_block_alloc(f->device, 2 * row, AC_MEM_ACTIVATION, f->stream, &params, e));
-  ac_status st = aci_slots_open(&slots, f, (j.x.n_out + grain - 1) / grain, adds ? 2 * row : row, e);
+  ac_status st =
+      aci_slots_open(&slots, f, (j.x.n_out + grain - 1) / grain, adds ? 2 * row : row, e);
   if (st == AC_OK) {
     char *p = ac_block_ptr(params);
     fill_row(&args[1], ct, 1, n, p);
@@ -257,7 +266,8 @@ ac_status aci_norm_backward_run(ac_frame *f, bool rms, double eps, ac_err *e) {
   const size_t row = (size_t)n * aci_ctype_bytes(ct);
   j.rows = rows < MIN_ROWS ? MIN_ROWS : rows;
   const int64_t n_pieces = x->numel == 0 ? 0 : (j.x.n_out + j.rows - 1) / j.rows;
-  AC_TRY(ac_block_alloc(f->device, (size_t)(1 + 2 * n_pieces) * row, AC_MEM_ACTIVATION, f->stream, &mem, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(1 + 2 * n_pieces) * row, AC_MEM_ACTIVATION, f->stream,
+                        &mem, e));
   ac_status st = aci_slots_open(&slots, f, n_pieces, (j.addend != NULL ? 4 : 3) * row, e);
   if (st == AC_OK) {
     j.w = ac_block_ptr(mem);

@@ -1,7 +1,8 @@
-/* layer_norm and rms_norm on CUDA, with a residual and without, forward and backward: the calls, and rows of any strides. A row is the
- * elements of the normalised dims. A block works on one at a time. Statistics are double between threads. dweight and dbias: every row's
- * share goes to scratch by pieces of rows, columns are added in the order of the pieces, so that the sum does not depend on which block
- * came first. */
+/* layer_norm and rms_norm on CUDA, with a residual and without, forward and backward: the calls,
+ * and rows of any strides. A row is the elements of the normalised dims. A block works on one at a
+ * time. Statistics are double between threads. dweight and dbias: every row's share goes to scratch
+ * by pieces of rows, columns are added in the order of the pieces, so that the sum does not depend
+ * on which block came first. */
 #include "ops/norm/norm_rows.cuh"
 
 /* Mean (0 for rms) and 1 / deviation of a row. */
@@ -50,12 +51,15 @@ static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows(const __grid_const
 
 /* dx, and the columns' sums of a piece of rows: each thread keeps to its columns, row after row. */
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows_back(const __grid_constant__ norm_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    norm_rows_back(const __grid_constant__ norm_args a) {
   __shared__ double shared[ACI_BLOCK];
   const int64_t n = a.x.n_reduced;
   for (int64_t k = blockIdx.x; k < a.n_pieces; k += gridDim.x) {
-    const int64_t begin = k * a.piece, end = begin + a.piece < a.x.n_out ? begin + a.piece : a.x.n_out;
-    double *dw = a.part != NULL ? (double *)a.part + k * 2 * n : NULL, *db = dw != NULL ? dw + n : NULL;
+    const int64_t begin = k * a.piece,
+                  end = begin + a.piece < a.x.n_out ? begin + a.piece : a.x.n_out;
+    double *dw = a.part != NULL ? (double *)a.part + k * 2 * n : NULL,
+           *db = dw != NULL ? dw + n : NULL;
     for (int64_t i = threadIdx.x; dw != NULL && i < 2 * n; i += blockDim.x) dw[i] = 0;
     __syncthreads();
     for (int64_t r = begin; r < end; r++) {
@@ -174,11 +178,17 @@ static double epsilon(const ac_frame *f, int arg) {
                                       : 1.1920928955078125e-07;
 }
 static ac_status layer_norm(ac_frame *f, ac_err *e) { return forward(f, false, f->args[4].f, e); }
-static ac_status add_layer_norm(ac_frame *f, ac_err *e) { return forward(f, false, f->args[5].f, e); }
+static ac_status add_layer_norm(ac_frame *f, ac_err *e) {
+  return forward(f, false, f->args[5].f, e);
+}
 static ac_status rms_norm(ac_frame *f, ac_err *e) { return forward(f, true, epsilon(f, 3), e); }
 static ac_status add_rms_norm(ac_frame *f, ac_err *e) { return forward(f, true, epsilon(f, 4), e); }
-static ac_status layer_norm_backward(ac_frame *f, ac_err *e) { return backward(f, false, f->args[4].f, e); }
-static ac_status rms_norm_backward(ac_frame *f, ac_err *e) { return backward(f, true, f->args[4].f, e); }
+static ac_status layer_norm_backward(ac_frame *f, ac_err *e) {
+  return backward(f, false, f->args[4].f, e);
+}
+static ac_status rms_norm_backward(ac_frame *f, ac_err *e) {
+  return backward(f, true, f->args[4].f, e);
+}
 AC_KERNEL(cuda, layer_norm, layer_norm)
 AC_KERNEL(cuda, rms_norm, rms_norm)
 AC_KERNEL(cuda, add_layer_norm, add_layer_norm)

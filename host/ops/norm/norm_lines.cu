@@ -1,8 +1,10 @@
-/* layer_norm and rms_norm of contiguous rows (lines.cuh), called by norm_kernel.cu. Mean and deviation as on the CPU: the mean is rounded
- * to the compute type. rest, its rounding error, is the mean of the deviations and corrects both.
+/* layer_norm and rms_norm of contiguous rows (lines.cuh), called by norm_kernel.cu. Mean and
+ * deviation as on the CPU: the mean is rounded to the compute type. rest, its rounding error, is
+ * the mean of the deviations and corrects both.
  *
- * Backward: a block takes a piece of the rows. If a row fits its threads, each thread also keeps the sums of its own columns. For longer
- * rows the statistics are stored, and a kernel of columns then reads x and dy again. Pieces meet in a last kernel, in their order. */
+ * Backward: a block takes a piece of the rows. If a row fits its threads, each thread also keeps
+ * the sums of its own columns. For longer rows the statistics are stored, and a kernel of columns
+ * then reads x and dy again. Pieces meet in a last kernel, in their order. */
 #include "ops/norm/norm_rows.cuh"
 #include "ops/reduce/lines.cuh"
 
@@ -12,7 +14,8 @@ enum { PIECES = 3, SIDE = 8, DEEP = 2, COLUMN_VECTORS = 4 };
 enum { PIECES = 256, SIDE = 32, DEEP = 8, COLUMN_VECTORS = 64 };
 #endif
 
-/* A tensor to be added: rows of x's dtype. Rows of an f32 sum may be of 16 bits, rows of an f64 sum f32. */
+/* A tensor to be added: rows of x's dtype. Rows of an f32 sum may be of 16 bits, rows of an f64 sum
+ * f32. */
 struct line_rows {
   const void *p; /* NULL: none */
   int64_t stride;
@@ -23,7 +26,8 @@ struct line_args {
   const void *x, *dy, *w, *b;
   void *out;
   int64_t x_stride, dy_stride, out_stride;
-  line_rows residual, addend; /* forward: x, which is sum, := residual + addend first. backward: dsum */
+  /* forward: x, which is sum, := residual + addend first. backward: dsum */
+  line_rows residual, addend;
   ac_dtype w_dt, b_dt;
   bool rms;
   double eps;
@@ -34,14 +38,16 @@ struct line_args {
 
 template <class C> struct line_stats { C mean, rest, rstd; };
 
-template <int D, class C, int V> ACI_DEVICE void addends(const line_rows &r, int64_t row, int64_t at, C *to) {
+template <int D, class C, int V>
+ACI_DEVICE void addends(const line_rows &r, int64_t row, int64_t at, C *to) {
   const int64_t i = row * r.stride + at;
   if (D == AC_F32 && r.dt == AC_BF16) aci_line_values<AC_BF16, C, V>(r.dt, r.p, i, to);
   else if (D == AC_F32 && r.dt == AC_F16) aci_line_values<AC_F16, C, V>(r.dt, r.p, i, to);
   else aci_line_values<D, C, V>(r.dt, r.p, i, to);
 }
 
-/* Chunk c of a row of sum, as rounded: into memory and into x. All loads are started before the first is used. */
+/* Chunk c of a row of sum, as rounded: into memory and into x. All loads are started before the
+ * first is used. */
 template <int D, class C, int V>
 ACI_DEVICE void add_chunk(const line_args &a, aci_line<D, C, V> &x, int64_t row, int64_t c) {
   typedef aci_element<D> E;
@@ -61,8 +67,8 @@ ACI_DEVICE void add_chunk(const line_args &a, aci_line<D, C, V> &x, int64_t row,
 }
 
 template <bool ADD, int D, class C, int V>
-ACI_DEVICE line_stats<C> stats_of(const line_args &a, aci_line<D, C, V> &x, int64_t row, aci_two *shared,
-                                  int lane) {
+ACI_DEVICE line_stats<C> stats_of(const line_args &a, aci_line<D, C, V> &x, int64_t row,
+                                  aci_two *shared, int lane) {
   const double n = (double)a.l.n;
   line_stats<C> s = {0, 0, 0};
   aci_two sum = {0, 0};
@@ -108,7 +114,8 @@ static __global__ void __launch_bounds__(THREADS, THREADS <= ACI_LINE_BLOCK ? 3 
     norm_lines(const __grid_constant__ line_args a) {
   __shared__ aci_two shared[THREADS];
   const int lane = (int)threadIdx.x % a.l.lanes, side = (int)blockDim.x / a.l.lanes;
-  for (int64_t first = (int64_t)blockIdx.x * side; first < a.l.rows; first += (int64_t)gridDim.x * side) {
+  for (int64_t first = (int64_t)blockIdx.x * side; first < a.l.rows;
+       first += (int64_t)gridDim.x * side) {
     const int64_t row = first + (int)threadIdx.x / a.l.lanes;
     aci_line<D, C, V> x(a.x, row, a.x_stride, row < a.l.rows, lane, a.l);
     const line_stats<C> s = stats_of<ADD>(a, x, row, shared, lane);
@@ -120,21 +127,24 @@ static __global__ void __launch_bounds__(THREADS, THREADS <= ACI_LINE_BLOCK ? 3 
         weights<D, C, V>(a.w, a.w_dt, (C)1, x.at(c, u), x.n, w);
         weights<D, C, V>(a.b, a.b_dt, (C)0, x.at(c, u), x.n, b);
 #pragma unroll
-        for (int k = 0; k < V; k++) y[k] = fma(((x.v[u + k] - s.mean) - s.rest) * s.rstd, w[k], b[k]);
+        for (int k = 0; k < V; k++)
+          y[k] = fma(((x.v[u + k] - s.mean) - s.rest) * s.rstd, w[k], b[k]);
         aci_line_store(a.out, row * a.out_stride + x.at(c, u), x.at(c, u) < x.n, x, y);
       }
     }
   }
 }
 
-/* dx of one row: with h = (x - mean) * rstd and g = dy * w, dx = rstd * (g - mean(g) - h * mean(g * h)), without mean(g) for rms. The
- * `lanes` threads of the row hold its elements in registers if it is one chunk. Longer rows are read again for the second pass. FUSED
- * (rows of one chunk): adds this row's dy * h and dy to the thread's dw and db. mine: the row exists. All threads must call it, since
- * they meet in the joins. */
+/* dx of one row: with h = (x - mean) * rstd and g = dy * w, dx = rstd * (g - mean(g) - h * mean(g *
+ * h)), without mean(g) for rms. The `lanes` threads of the row hold its elements in registers if it
+ * is one chunk. Longer rows are read again for the second pass. FUSED (rows of one chunk): adds
+ * this row's dy * h and dy to the thread's dw and db. mine: the row exists. All threads must call
+ * it, since they meet in the joins. */
 template <int D, class C, int V, bool FUSED>
-ACI_DEVICE void back_row(const line_args &a, int64_t row, bool mine, int lane, aci_two *shared, C *dw,
-                         C *db) {
-  aci_line<D, C, V> x(a.x, row, a.x_stride, mine, lane, a.l), dy(a.dy, row, a.dy_stride, mine, lane, a.l);
+ACI_DEVICE void back_row(const line_args &a, int64_t row, bool mine, int lane, aci_two *shared,
+                         C *dw, C *db) {
+  aci_line<D, C, V> x(a.x, row, a.x_stride, mine, lane, a.l),
+      dy(a.dy, row, a.dy_stride, mine, lane, a.l);
   const bool again = a.l.n_chunks > 1;
   aci_two sum = {0, 0};
   dy.load(0, !again); /* loads that run while the statistics are computed */
@@ -172,7 +182,8 @@ ACI_DEVICE void back_row(const line_args &a, int64_t row, bool mine, int lane, a
       weights<D, C, V>(a.w, a.w_dt, (C)1, x.at(c, u), x.n, w);
 #pragma unroll
       for (int k = 0; k < V; k++)
-        dx[k] = s.rstd * (fma(dy.v[u + k], w[k], -c1) - ((x.v[u + k] - s.mean) - s.rest) * s.rstd * c2);
+        dx[k] =
+            s.rstd * (fma(dy.v[u + k], w[k], -c1) - ((x.v[u + k] - s.mean) - s.rest) * s.rstd * c2);
       if (a.addend.p != NULL && x.at(c, u) < x.n) {
         C more[V];
         addends<D, C, V>(a.addend, row, x.at(c, u), more);
@@ -191,7 +202,8 @@ static __global__ void __launch_bounds__(ACI_LINE_THREADS)
   __shared__ aci_two shared[ACI_LINE_THREADS];
   const int t = (int)threadIdx.x, lane = t % a.l.lanes, side = (int)blockDim.x / a.l.lanes;
   for (int64_t k = blockIdx.x; k < a.n_pieces; k += gridDim.x) {
-    const int64_t begin = k * a.piece, end = begin + a.piece < a.l.rows ? begin + a.piece : a.l.rows;
+    const int64_t begin = k * a.piece,
+                  end = begin + a.piece < a.l.rows ? begin + a.piece : a.l.rows;
     C dw[ACI_LINE] = {}, db[ACI_LINE] = {};
     for (int64_t first = begin; first < end; first += side) {
       const int64_t row = first + t / a.l.lanes;
@@ -205,7 +217,8 @@ static __global__ void __launch_bounds__(ACI_LINE_THREADS)
       shared[t] = mine;
       for (int half = side / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (t / a.l.lanes < half) shared[t] = aci_add_two::of(shared[t], shared[t + half * a.l.lanes]);
+        if (t / a.l.lanes < half)
+          shared[t] = aci_add_two::of(shared[t], shared[t + half * a.l.lanes]);
       }
       if (t < a.l.lanes && like.at(0, i) < a.l.n) {
         C *to = (C *)a.part + k * 2 * a.l.n + like.at(0, i);
@@ -262,15 +275,18 @@ struct column_args {
 };
 /* Pieces together: SIDE columns of DEEP lanes a block. */
 template <class C>
-static __global__ void __launch_bounds__(SIDE *DEEP) norm_pieces(const __grid_constant__ column_args a) {
+static __global__ void __launch_bounds__(SIDE *DEEP)
+    norm_pieces(const __grid_constant__ column_args a) {
   __shared__ double shared[SIDE * DEEP];
   const int t = (int)threadIdx.x, deep = t / SIDE;
-  for (int64_t first = (int64_t)blockIdx.x * SIDE; first < 2 * a.n; first += (int64_t)gridDim.x * SIDE) {
+  for (int64_t first = (int64_t)blockIdx.x * SIDE; first < 2 * a.n;
+       first += (int64_t)gridDim.x * SIDE) {
     const int64_t i = first + t % SIDE;
     double sum = 0;
     if (i < 2 * a.n) {
 #pragma unroll 8
-      for (int64_t k = deep; k < a.n_pieces; k += DEEP) sum += (double)((const C *)a.part)[k * 2 * a.n + i];
+      for (int64_t k = deep; k < a.n_pieces; k += DEEP)
+        sum += (double)((const C *)a.part)[k * 2 * a.n + i];
     }
     __syncthreads();
     shared[t] = sum;
@@ -285,8 +301,13 @@ static __global__ void __launch_bounds__(SIDE *DEEP) norm_pieces(const __grid_co
 }
 
 /* ---- launches ---- */
-template <int D, class C, bool ADD> static ac_status forward(ac_frame *f, line_args a, bool wide, ac_err *e) {
-  enum { V = 16 / sizeof(typename aci_element<D>::bits), LONG = ACI_LINE_THREADS, SHORT = ACI_LINE_BLOCK };
+template <int D, class C, bool ADD>
+static ac_status forward(ac_frame *f, line_args a, bool wide, ac_err *e) {
+  enum {
+    V = 16 / sizeof(typename aci_element<D>::bits),
+    LONG = ACI_LINE_THREADS,
+    SHORT = ACI_LINE_BLOCK
+  };
   a.l = aci_lines_cut(a.l.rows, a.l.n);
   const int block = aci_lines_block(a.l);
   const aci_shape_of_launch shape(dim3(aci_blocks(f->device, a.l.rows, block / a.l.lanes)),
@@ -306,17 +327,20 @@ template <int D, class C, int V> static ac_status backward_by(ac_frame *f, line_
   a.l = aci_lines_cut(a.l.rows, a.l.n);
   const bool fused = a.l.n_chunks == 1;
   if (parameters > 0) {
-    AC_TRY(ac_block_alloc(f->device, parameters + (fused ? 0 : (size_t)a.l.rows * sizeof(line_stats<C>)),
+    AC_TRY(ac_block_alloc(f->device,
+                          parameters + (fused ? 0 : (size_t)a.l.rows * sizeof(line_stats<C>)),
                           AC_MEM_ACTIVATION, f->stream, &scratch, e));
     a.part = scratch->ptr;
     if (!fused) a.stats = (char *)scratch->ptr + parameters;
   }
   if (fused) {
     const int block = aci_lines_block(a.l);
-    const aci_shape_of_launch shape(dim3(aci_blocks(f->device, a.n_pieces, 1)), dim3((unsigned)block));
+    const aci_shape_of_launch shape(dim3(aci_blocks(f->device, a.n_pieces, 1)),
+                                    dim3((unsigned)block));
     st = aci_launch(f, "norm (backward)", norm_lines_back<D, C, V>, shape, e, a);
   } else {
-    const aci_shape_of_launch shape(dim3(aci_blocks(f->device, a.l.rows, 1)), dim3((unsigned)a.l.lanes));
+    const aci_shape_of_launch shape(dim3(aci_blocks(f->device, a.l.rows, 1)),
+                                    dim3((unsigned)a.l.lanes));
     st = aci_launch(f, "norm (backward)", norm_long_lines_back<D, C, V>, shape, e, a);
     const int64_t tiles = (a.l.n / V + COLUMN_VECTORS - 1) / COLUMN_VECTORS;
     const aci_shape_of_launch columns(dim3(aci_blocks(f->device, tiles * a.n_pieces, 1)),
@@ -330,7 +354,8 @@ template <int D, class C, int V> static ac_status backward_by(ac_frame *f, line_
       p.out[k - 1] = aci_data(f->out[k]);
       p.dt[k - 1] = (ac_dtype)f->out[k]->dtype;
     }
-    const aci_shape_of_launch shape(dim3(aci_blocks(f->device, 2 * a.l.n, SIDE)), dim3(SIDE * DEEP));
+    const aci_shape_of_launch shape(dim3(aci_blocks(f->device, 2 * a.l.n, SIDE)),
+                                    dim3(SIDE * DEEP));
     st = aci_launch(f, "norm (pieces)", norm_pieces<C>, shape, e, p);
   }
   ac_block_free(scratch);
@@ -340,12 +365,13 @@ template <int D, class C>
 static ac_status run(ac_frame *f, const line_args &a, bool back, bool wide, ac_err *e) {
   enum { V = 16 / sizeof(typename aci_element<D>::bits) };
   if (back) return wide ? backward_by<D, C, V>(f, a, e) : backward_by<D, C, 1>(f, a, e);
-  return a.residual.p != NULL ? forward<D, C, true>(f, a, wide, e) : forward<D, C, false>(f, a, wide, e);
+  return a.residual.p != NULL ? forward<D, C, true>(f, a, wide, e)
+                              : forward<D, C, false>(f, a, wide, e);
 }
 
 /* A parameter as a run of x's dtype or of f32, an addend as rows. False: it has another layout. */
-static bool parameter(const norm_args &n, bool there, const aci_reduce_plan &p, const void **to, ac_dtype *dt,
-                      bool *wide) {
+static bool parameter(const norm_args &n, bool there, const aci_reduce_plan &p, const void **to,
+                      ac_dtype *dt, bool *wide) {
   int64_t stride;
   *to = NULL;
   *dt = AC_F32;
@@ -357,7 +383,8 @@ static bool parameter(const norm_args &n, bool there, const aci_reduce_plan &p, 
   return true;
 }
 
-static bool added(const norm_args &n, bool there, const aci_reduce_plan &p, line_rows *to, bool *wide) {
+static bool added(const norm_args &n, bool there, const aci_reduce_plan &p, line_rows *to,
+                  bool *wide) {
   const ac_dtype sum = n.x.dt;
   if (!there) return true;
   if (!aci_lines_of(p, &to->stride)) return false;
@@ -377,7 +404,8 @@ ac_status aci_cuda_norm_lines(ac_frame *f, const norm_args *n, bool back, ac_err
   a.out = (void *)n->out.ptr;
   a.rms = n->rms;
   a.eps = n->eps;
-  if (!aci_lines_of(n->x, &a.x_stride) || !aci_lines_of(n->out, &a.out_stride)) return AC_UNSUPPORTED;
+  if (!aci_lines_of(n->x, &a.x_stride) || !aci_lines_of(n->out, &a.out_stride))
+    return AC_UNSUPPORTED;
   if (back && !aci_lines_of(n->dy, &a.dy_stride)) return AC_UNSUPPORTED;
   if (!parameter(*n, n->has_w, n->w, &a.w, &a.w_dt, &wide) ||
       !parameter(*n, n->has_b, n->b, &a.b, &a.b_dt, &wide))
@@ -389,7 +417,8 @@ ac_status aci_cuda_norm_lines(ac_frame *f, const norm_args *n, bool back, ac_err
     a.dy = n->dy.ptr;
     wide = wide && aci_lines_wide(a.dy, n->x.dt, a.l.n, a.dy_stride);
   }
-  bool all_wide = wide; /* the order of sums depends on it: a forward uses the choice for sum alone */
+  /* the order of sums depends on it: a forward uses the choice for sum alone */
+  bool all_wide = wide;
   if (!added(*n, n->has_residual, n->residual, &a.residual, &all_wide) ||
       !added(*n, n->has_addend, n->addend, &a.addend, &all_wide) || (all_wide != wide && !back))
     return AC_UNSUPPORTED;

@@ -1,23 +1,26 @@
-/* layer_norm and rms_norm outside their kernels: the shape rules' checks and outputs, and the backward in plain ops. */
+/* layer_norm and rms_norm outside their kernels: the shape rules' checks and outputs, and the
+ * backward in plain ops. */
 #include "ops/ctx_impl.h"
 #include "ops/norm/norm.h"
 
 static ac_status check_rows(const ac_frame *f, int at, const ac_value *s, ac_err *e) {
   const ac_tensor *x = ARG_T(f, at);
   char a[128], b[128];
-  bool ok = s->n > 0 && s->n <= x->ndim && memcmp(x->shape + x->ndim - s->n, s->ints, 8 * (size_t)s->n) == 0;
+  bool ok = s->n > 0 && s->n <= x->ndim &&
+            memcmp(x->shape + x->ndim - s->n, s->ints, 8 * (size_t)s->n) == 0;
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
     return AC_FAIL(e, DTYPE, "%s must be floating point, not %s", aci_op_sig(f->op)->param[at].name,
                    ac_dtype_name((ac_dtype)x->dtype));
   if (!ok)
     return AC_FAIL(e, SHAPE, "a tensor of shape %s does not end in normalized_shape %s",
-                   aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(s->n, s->ints, b, sizeof b));
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a),
+                   aci_shape_str(s->n, s->ints, b, sizeof b));
   return AC_OK;
 }
 
 /* what, of dtype dt, is normalised. */
-static ac_status check_param(const ac_frame *f, int param, const ac_value *s, const char *what, ac_dtype dt,
-                             ac_err *e) {
+static ac_status check_param(const ac_frame *f, int param, const ac_value *s, const char *what,
+                             ac_dtype dt, ac_err *e) {
   const ac_value *p = &f->args[param];
   char a[128], b[128];
   if (p->kind != AC_T_TENSOR) return AC_OK;

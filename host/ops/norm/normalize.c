@@ -17,5 +17,6 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(normalize, .sig = "normalize(x: tensor, p: float = 2, dim: dims = [1], eps: float = 1e-12) -> tensor",
+AC_OP(normalize,
+      .sig = "normalize(x: tensor, p: float = 2, dim: dims = [1], eps: float = 1e-12) -> tensor",
       .composed = composed);

@@ -20,8 +20,8 @@ static void grad(ac_grad *g) {
   const ac_value *a = g->args;
   ac_tensor *w = ARG_NONE(g, 2) ? NULL : ARG_T(g, 2);
   double eps = aci_norm_epsilon(&a[3], ARG_T(g, 0)->dtype);
-  ac_tensor *dx =
-      x_rms_norm_backward(&g->x, g->dout[0], ARG_T(g, 0), a[1].ints, a[1].n, w, eps, NULL, &dweight);
+  ac_tensor *dx = x_rms_norm_backward(&g->x, g->dout[0], ARG_T(g, 0), a[1].ints, a[1].n, w, eps,
+                                      NULL, &dweight);
   ac_grad_set(g, 0, dx);
   ac_grad_set(g, 2, dweight);
 }
@@ -39,7 +39,9 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-static ac_status shape_backward(ac_frame *f, ac_err *e) { return aci_norm_backward_shape(f, true, e); }
+static ac_status shape_backward(ac_frame *f, ac_err *e) {
+  return aci_norm_backward_shape(f, true, e);
+}
 static ac_status cpu_backward(ac_frame *f, ac_err *e) {
   return aci_norm_backward_run(f, true, ARG_F(f, 4), e);
 }
@@ -47,11 +49,14 @@ static int plain_backward(ac_expr *e, const ac_value *a, ac_tensor **out) {
   return aci_norm_backward_plain(e, a, true, out);
 }
 
-AC_OP(rms_norm, .sig = "rms_norm(x: tensor, normalized_shape: shape, weight: tensor?, eps: float?) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(2),
-      .flops_per_element = 5);
-AC_OP(rms_norm_backward,
-      .sig = "rms_norm_backward(dy: tensor, x: tensor, normalized_shape: shape, weight: tensor?, eps: float, "
-             "dsum: tensor?) -> (dx: tensor, dweight: tensor?)",
-      .shape = shape_backward, .cpu = cpu_backward, .composed = plain_backward, .hidden = true,
-      .flops_per_element = 10);
+AC_OP(rms_norm,
+      .sig = "rms_norm(x: tensor, normalized_shape: shape, weight: tensor?, eps: float?) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .composed = plain,
+      .save = AC_SAVE_IN(0) | AC_SAVE_IN(2), .flops_per_element = 5);
+AC_OP(
+    rms_norm_backward,
+    .sig =
+        "rms_norm_backward(dy: tensor, x: tensor, normalized_shape: shape, weight: tensor?, eps: float, "
+        "dsum: tensor?) -> (dx: tensor, dweight: tensor?)",
+    .shape = shape_backward, .cpu = cpu_backward, .composed = plain_backward, .hidden = true,
+    .flops_per_element = 10);

@@ -14,21 +14,23 @@ typedef struct factors {
   double lr, rho, fresh, eps, decay, sign;
 } factors;
 
-#define FORMULA(T)                                                                                    \
-  const T lr = (T)-k->lr, rho = (T)k->rho, fresh = (T)k->fresh, eps = (T)k->eps, decay = (T)k->decay; \
-  const T sign = (T)k->sign;                                                                          \
-  for (int64_t i = 0; i < n; i++) {                                                                   \
-    T gi = m_fma(decay, p[i], g[i] * sign), vi = m_fma(fresh * gi, gi, v[i] * rho);                   \
-    T d = m_sqrt(u[i] + eps) / m_sqrt(vi + eps) * gi;                                                 \
-    p[i] = m_fma(lr, d, p[i]);                                                                        \
-    v[i] = vi;                                                                                        \
-    u[i] = m_fma(fresh * d, d, u[i] * rho);                                                           \
+#define FORMULA(T)                                                                  \
+  const T lr = (T)-k->lr, rho = (T)k->rho, fresh = (T)k->fresh, eps = (T)k->eps,    \
+          decay = (T)k->decay;                                                      \
+  const T sign = (T)k->sign;                                                        \
+  for (int64_t i = 0; i < n; i++) {                                                 \
+    T gi = m_fma(decay, p[i], g[i] * sign), vi = m_fma(fresh * gi, gi, v[i] * rho); \
+    T d = m_sqrt(u[i] + eps) / m_sqrt(vi + eps) * gi;                               \
+    p[i] = m_fma(lr, d, p[i]);                                                      \
+    v[i] = vi;                                                                      \
+    u[i] = m_fma(fresh * d, d, u[i] * rho);                                         \
   }
 ACI_STEP4(adadelta, FORMULA, p, g, v, u)
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(aci_step_shape(f, e));
-  if (!(ARG_F(f, RHO) <= 1)) return AC_FAIL(e, INVALID, "rho must lie in [0, 1], got %g", ARG_F(f, RHO));
+  if (!(ARG_F(f, RHO) <= 1))
+    return AC_FAIL(e, INVALID, "rho must lie in [0, 1], got %g", ARG_F(f, RHO));
   return aci_step_not_negative(f, RHO, DECAY, e);
 }
 
@@ -43,8 +45,10 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
 }
 ACI_STEP_KERNEL(adadelta_step_, adadelta, prepare)
 
-AC_OP(adadelta_step_,
-      .sig = "adadelta_step_(params!: tensors, grads: tensors, square_avgs!: tensors, acc_deltas!: tensors, "
-             "lr: tensor, step!: tensor, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0, "
-             "maximize: bool = false) -> ()",
-      .shape = shape, .cpu = aci_cpu_adadelta_step_, .nondiff = true);
+AC_OP(
+    adadelta_step_,
+    .sig =
+        "adadelta_step_(params!: tensors, grads: tensors, square_avgs!: tensors, acc_deltas!: tensors, "
+        "lr: tensor, step!: tensor, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0, "
+        "maximize: bool = false) -> ()",
+    .shape = shape, .cpu = aci_cpu_adadelta_step_, .nondiff = true);

@@ -1,5 +1,5 @@
-/* Passes of adafactor_step_ over tiles of a parameter: see adafactor.h. Sums are taken in LANES interleaved parts, so
- * that they become vector code and do not depend on the ISA. */
+/* Passes of adafactor_step_ over tiles of a parameter: see adafactor.h. Sums are taken in LANES
+ * interleaved parts, so that they become vector code and do not depend on the ISA. */
 #include "ops/optim/adafactor.h"
 
 #include "ops/optim/step.h"
@@ -50,12 +50,13 @@ STATS(stats_f64, double)
 LENGTH(length_f32, float)
 LENGTH(length_f64, double)
 
-#define UPDATE(NAME, T)                                                                                      \
-  AC_ISA_FN(                                                                                                 \
-      NAME,                                                                                                  \
-      (int64_t n, T *restrict p, const T *restrict g, const T *restrict v, T row, T eps, T keep, T scale),   \
-      (n, p, g, v, row, eps, keep, scale)) {                                                                 \
-    for (int64_t i = 0; i < n; i++) p[i] = m_fma(scale, g[i] / m_sqrt(m_max(row * v[i], eps)), p[i] * keep); \
+#define UPDATE(NAME, T)                                                                        \
+  AC_ISA_FN(NAME,                                                                              \
+            (int64_t n, T *restrict p, const T *restrict g, const T *restrict v, T row, T eps, \
+             T keep, T scale),                                                                 \
+            (n, p, g, v, row, eps, keep, scale)) {                                             \
+    for (int64_t i = 0; i < n; i++)                                                            \
+      p[i] = m_fma(scale, g[i] / m_sqrt(m_max(row * v[i], eps)), p[i] * keep);                 \
   }
 UPDATE(update_f32, float)
 UPDATE(update_f64, double)
@@ -63,7 +64,8 @@ UPDATE(update_f64, double)
 static void variance_f64(int64_t n, double *v, const double *g, double w) {
   for (int64_t i = 0; i < n; i++) v[i] += w * (g[i] * g[i] - v[i]);
 }
-AC_ISA_FN(variance_f32, (int64_t n, float *restrict v, const float *restrict g, float w), (n, v, g, w)) {
+AC_ISA_FN(variance_f32, (int64_t n, float *restrict v, const float *restrict g, float w),
+          (n, v, g, w)) {
   for (int64_t i = 0; i < n; i++) v[i] = aci_fma32(w, g[i] * g[i] - v[i], v[i]);
 }
 
@@ -74,7 +76,8 @@ typedef struct tile_range {
 
 static tile_range tile_range_of(const aci_factor_part *a, int64_t tile) {
   int64_t per = a->row_tiles * a->col_tiles, in = tile % per;
-  tile_range x = {.b0 = tile / per * a->per_tile, .row_tile = in / a->col_tiles, .col_tile = in % a->col_tiles};
+  tile_range x = {
+      .b0 = tile / per * a->per_tile, .row_tile = in / a->col_tiles, .col_tile = in % a->col_tiles};
   x.b1 = x.b0 + a->per_tile < a->batch ? x.b0 + a->per_tile : a->batch;
   x.r0 = x.row_tile * ACI_FACTOR_ROWS;
   x.r1 = x.r0 + ACI_FACTOR_ROWS < a->rows ? x.r0 + ACI_FACTOR_ROWS : a->rows;
@@ -87,7 +90,8 @@ static void *fetch(const aci_factor_part *a, const ac_tensor *t, int64_t at, int
   const aci_ctype ct = a->wide ? ACI_C_F64 : ACI_C_F32;
   return aci_list_row(t, ct, aci_list_direct(t, ct), at, n, buf);
 }
-static void put(const aci_factor_part *a, const ac_tensor *t, int64_t at, int64_t n, const void *row) {
+static void put(const aci_factor_part *a, const ac_tensor *t, int64_t at, int64_t n,
+                const void *row) {
   const aci_ctype ct = a->wide ? ACI_C_F64 : ACI_C_F32;
   if (!aci_list_direct(t, ct)) aci_elems_store(t, ct, at, n, row);
 }
@@ -118,7 +122,8 @@ static void measure_small(const aci_factor_part *a, int64_t tile) {
   a->p_part[tile] = total;
 }
 
-static void walk_small(const aci_factor_job *j, const aci_factor_part *a, int64_t tile, bool write) {
+static void walk_small(const aci_factor_job *j, const aci_factor_part *a, int64_t tile,
+                       bool write) {
   _Alignas(64) char pb[ACI_FACTOR_COLS * 8], gb[ACI_FACTOR_COLS * 8];
   const tile_range x = tile_range_of(a, tile);
   const int64_t each = a->rows * a->cols, at = x.b0 * each, n = (x.b1 - x.b0) * each;
@@ -126,7 +131,8 @@ static void walk_small(const aci_factor_job *j, const aci_factor_part *a, int64_
   double v[ACI_FACTOR_COLS], *next = v;
   for (int64_t b = x.b0; b < x.b1; b++)
     for (int64_t r = 0; r < a->rows; r++)
-      for (int64_t c = 0; c < a->cols; c++) *next++ = a->row[b * a->rows + r] * a->col[b * a->cols + c];
+      for (int64_t c = 0; c < a->cols; c++)
+        *next++ = a->row[b * a->rows + r] * a->col[b * a->cols + c];
   if (!write) {
     a->u_part[tile] = 0;
     length_f64(n, g, v, 1, a->eps, &a->u_part[tile]);
@@ -148,7 +154,8 @@ void aci_factor_measure(const aci_factor_job *j, aci_factor_part *a, int64_t til
     return;
   }
   for (int64_t b = x.b0; b < x.b1; b++) {
-    double *col = a->v != NULL ? scrap : a->col_part + (b * a->row_tiles + x.row_tile) * a->cols + x.c0;
+    double *col =
+        a->v != NULL ? scrap : a->col_part + (b * a->row_tiles + x.row_tile) * a->cols + x.c0;
     memset(col, 0, (size_t)x.n * sizeof *col);
     for (int64_t r = x.r0; r < x.r1; r++) {
       int64_t at = (b * a->rows + r) * a->cols + x.c0;
@@ -170,8 +177,10 @@ void aci_factor_measure(const aci_factor_job *j, aci_factor_part *a, int64_t til
   a->p_part[tile] = total;
 }
 
-/* The factors V is made of, for the columns of a tile: rows of the compute type in buf, or in the variances. */
-static const void *factors_of(const aci_factor_part *a, const tile_range *x, int64_t b, int64_t at, void *buf) {
+/* The factors V is made of, for the columns of a tile: rows of the compute type in buf, or in the
+ * variances. */
+static const void *factors_of(const aci_factor_part *a, const tile_range *x, int64_t b, int64_t at,
+                              void *buf) {
   if (a->v != NULL) return fetch(a, a->v, at, x->n, buf);
   const double *col = a->col + b * a->cols + x->c0;
   if (a->wide) return col;
@@ -210,5 +219,9 @@ static void walk(const aci_factor_job *j, aci_factor_part *a, int64_t tile, bool
   }
   if (!write) a->u_part[tile] = total;
 }
-void aci_factor_length(const aci_factor_job *j, aci_factor_part *a, int64_t tile) { walk(j, a, tile, false); }
-void aci_factor_update(const aci_factor_job *j, aci_factor_part *a, int64_t tile) { walk(j, a, tile, true); }
+void aci_factor_length(const aci_factor_job *j, aci_factor_part *a, int64_t tile) {
+  walk(j, a, tile, false);
+}
+void aci_factor_update(const aci_factor_job *j, aci_factor_part *a, int64_t tile) {
+  walk(j, a, tile, true);
+}

@@ -5,17 +5,19 @@
 
 enum { ACI_FACTOR_ROWS = 64, ACI_FACTOR_COLS = 1024, ACI_FACTOR_SMALL = 512 };
 
-/* A parameter as `batch` matrices of rows x cols, cut into tiles of at most ACI_FACTOR_ROWS x ACI_FACTOR_COLS.
- * Small matrices of up to ACI_FACTOR_SMALL elements, such as those of convolutions, share a tile of at most
- * ACI_FACTOR_COLS elements and are computed in f64. Unfactored parameters are one row. */
+/* A parameter as `batch` matrices of rows x cols, cut into tiles of at most ACI_FACTOR_ROWS x
+ * ACI_FACTOR_COLS. Small matrices of up to ACI_FACTOR_SMALL elements, such as those of
+ * convolutions, share a tile of at most ACI_FACTOR_COLS elements and are computed in f64.
+ * Unfactored parameters are one row. */
 typedef struct aci_factor_part {
   const ac_tensor *p, *g, *r, *c, *v;
   int64_t batch, rows, cols, row_tiles, col_tiles, per_tile;
   bool wide;
   double eps1, eps, alpha, scale; /* eps: eps1 squared. scale: alpha / max(1, rms(u) / d) */
-  double *row_part, *col_part;    /* (batch, rows, col_tiles), (batch, row_tiles, cols): sums of g^2 */
-  double *row, *col;              /* (batch, rows) R / mean of R, (batch, cols) C */
-  double *p_part, *u_part;        /* by tile: sums of p^2 and u^2 */
+  /* (batch, rows, col_tiles), (batch, row_tiles, cols): sums of g^2 */
+  double *row_part, *col_part;
+  double *row, *col;       /* (batch, rows) R / mean of R, (batch, cols) C */
+  double *p_part, *u_part; /* by tile: sums of p^2 and u^2 */
 } aci_factor_part;
 
 typedef struct aci_factor_job {

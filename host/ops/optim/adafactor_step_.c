@@ -47,8 +47,8 @@ static void factor(const aci_factor_job *j, aci_factor_part *a) {
   aci_elems_load(a->r, ACI_C_F64, 0, n_rows, a->row);
   aci_elems_load(a->c, ACI_C_F64, 0, n_cols, a->col);
   for (int64_t i = 0; i < n_rows; i++)
-    a->row[i] +=
-        j->weight * (mean_squares(a->row_part + i * a->col_tiles, a->col_tiles, a->cols) - a->row[i]);
+    a->row[i] += j->weight *
+                 (mean_squares(a->row_part + i * a->col_tiles, a->col_tiles, a->cols) - a->row[i]);
   for (int64_t b = 0; b < a->batch; b++) {
     double *sum = a->col_part + b * a->row_tiles * a->cols, *col = a->col + b * a->cols;
     for (int64_t t = 1; t < a->row_tiles; t++)
@@ -79,7 +79,8 @@ static void settle(void *arg, int64_t begin, int64_t end) {
 /* ---- the call ---- */
 static bool is_factored(const ac_tensor *p) { return p->ndim > 1; }
 
-/* State `at` of a list must have the shape of p, with the extent `one` positions before the end (0: none) set to 1. */
+/* State `at` of a list must have the shape of p, with the extent `one` positions before the end (0:
+ * none) set to 1. */
 static ac_status match(const ac_frame *f, int arg, int at, const ac_tensor *p, int one, ac_err *e) {
   const ac_value *list = &f->args[arg];
   int64_t want[AC_MAX_DIMS];
@@ -94,9 +95,10 @@ static ac_status match(const ac_frame *f, int arg, int at, const ac_tensor *p, i
   memcpy(want, p->shape, (size_t)p->ndim * 8);
   if (one > 0) want[p->ndim - one] = 1;
   if (t->ndim != p->ndim || memcmp(t->shape, want, (size_t)p->ndim * 8) != 0)
-    return AC_FAIL(e, SHAPE, "%s: tensor %d has shape %s, a parameter of shape %s needs %s", name, at + 1,
-                   aci_shape_str(t->ndim, t->shape, a, sizeof a),
-                   aci_shape_str(p->ndim, p->shape, b, sizeof b), aci_shape_str(p->ndim, want, c, sizeof c));
+    return AC_FAIL(e, SHAPE, "%s: tensor %d has shape %s, a parameter of shape %s needs %s", name,
+                   at + 1, aci_shape_str(t->ndim, t->shape, a, sizeof a),
+                   aci_shape_str(p->ndim, p->shape, b, sizeof b),
+                   aci_shape_str(p->ndim, want, c, sizeof c));
   return AC_OK;
 }
 
@@ -129,7 +131,10 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 
 static double epsilon(ac_dtype dt) {
-  return dt == AC_F64 ? DBL_EPSILON : dt == AC_F32 ? (double)FLT_EPSILON : dt == AC_BF16 ? 0x1p-7 : 0x1p-10;
+  return dt == AC_F64    ? DBL_EPSILON
+         : dt == AC_F32  ? (double)FLT_EPSILON
+         : dt == AC_BF16 ? 0x1p-7
+                         : 0x1p-10;
 }
 
 /* Sizes of a part, its tiles and how many doubles it needs. */
@@ -150,8 +155,10 @@ static int64_t plan(const ac_frame *f, aci_factor_part *a, int64_t *n_tiles) {
   a->per_tile = small ? ACI_FACTOR_COLS / each : 1;
   a->row_tiles = small ? 1 : (a->rows + ACI_FACTOR_ROWS - 1) / ACI_FACTOR_ROWS;
   a->col_tiles = small ? 1 : (a->cols + ACI_FACTOR_COLS - 1) / ACI_FACTOR_COLS;
-  *n_tiles = p->numel == 0 ? 0 : (a->batch + a->per_tile - 1) / a->per_tile * a->row_tiles * a->col_tiles;
-  int64_t own = a->v != NULL ? 0 : a->batch * (a->rows * (a->col_tiles + 1) + a->cols * (a->row_tiles + 1));
+  *n_tiles =
+      p->numel == 0 ? 0 : (a->batch + a->per_tile - 1) / a->per_tile * a->row_tiles * a->col_tiles;
+  int64_t own =
+      a->v != NULL ? 0 : a->batch * (a->rows * (a->col_tiles + 1) + a->cols * (a->row_tiles + 1));
   return own + 2 * *n_tiles;
 }
 
@@ -184,11 +191,13 @@ static void run(const ac_frame *f, aci_factor_job *j) {
   pass(f, j, aci_factor_update);
 }
 
-/* parts[i] describes parameter i. Its tiles are numbers first[i] .. first[i + 1] - 1 of the passes. One block holds the scratch of all
- * parameters, which plan() sizes and deal() hands out, so that nothing is allocated once parameters change. */
+/* parts[i] describes parameter i. Its tiles are numbers first[i] .. first[i + 1] - 1 of the passes.
+ * One block holds the scratch of all parameters, which plan() sizes and deal() hands out, so that
+ * nothing is allocated once parameters change. */
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const int n = f->args[PARAMS].n;
-  double lr = aci_number_get(ARG_T(f, LR)), step = aci_number_get(ARG_T(f, STEP)) + 1, rho = 1 / sqrt(step);
+  double lr = aci_number_get(ARG_T(f, LR)), step = aci_number_get(ARG_T(f, STEP)) + 1,
+         rho = 1 / sqrt(step);
   ac_block *block = NULL;
   ac_status st = AC_OK;
   int64_t total = 0, factored = 0, plain = 0;
@@ -219,8 +228,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     total += plan(f, a, &n_tiles);
     j.first[i + 1] = j.first[i] + n_tiles;
   }
-  AC_GOTO(done, st,
-          ac_block_alloc(f->device, (size_t)(total + 1) * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
+  AC_GOTO(
+      done, st,
+      ac_block_alloc(f->device, (size_t)(total + 1) * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
   double *at = ac_block_ptr(block);
   for (int i = 0; i < n; i++) {
     int64_t n_tiles;
@@ -237,8 +247,10 @@ done:
   return st;
 }
 
-AC_OP(adafactor_step_,
-      .sig = "adafactor_step_(params!: tensors, grads: tensors, row_vars!: tensors, col_vars!: tensors, "
-             "variances!: tensors, lr: tensor, step!: tensor, beta2_decay: float = -0.8, eps1: float?, "
-             "eps2: float = 0.001, d: float = 1, weight_decay: float = 0, maximize: bool = false) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(
+    adafactor_step_,
+    .sig =
+        "adafactor_step_(params!: tensors, grads: tensors, row_vars!: tensors, col_vars!: tensors, "
+        "variances!: tensors, lr: tensor, step!: tensor, beta2_decay: float = -0.8, eps1: float?, "
+        "eps2: float = 0.001, d: float = 1, weight_decay: float = 0, maximize: bool = false) -> ()",
+    .shape = shape, .cpu = cpu, .nondiff = true);

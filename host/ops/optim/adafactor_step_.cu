@@ -1,16 +1,25 @@
-/* adafactor_step_ on CUDA: the formula of adafactor_step_.c, MOST parameters in seven launches. Sums are double and in an order that the
+/* adafactor_step_ on CUDA: the formula of adafactor_step_.c, MOST parameters in seven launches.
+ * Sums are double and in an order that the
  * shapes give. Learning rate and step count are read on the device.
  *
- * A parameter is `batch` matrices of rows x cols, or one row with its own variances. Doubles that the launches pass on are in its
- * scratch: alpha and scale, then by chunk of elements the sums of p^2 and u^2, by row R and by matrix its divisor, by column C and,
- * before it, the sums of g^2 in tiles of TALL rows. */
+ * A parameter is `batch` matrices of rows x cols, or one row with its own variances. Doubles that
+ * the launches pass on are in its scratch: alpha and scale, then by chunk of elements the sums of
+ * p^2 and u^2, by row R and by matrix its divisor, by column C and, before it, the sums of g^2 in
+ * tiles of TALL rows. */
 #include "ops/optim/lists.cuh"
 #include "ops/reduce/rows.cuh"
 
 #include <float.h>
 
 enum { PARAMS, GRADS, ROWS, COLS, VARS, LR, STEP, BETA2_DECAY, EPS1, EPS2, D, DECAY, MAXIMIZE };
-enum { MOST = 32, CHUNK = 4096, TALL = 512, WIDE = 32 /* columns side by side */, SMALL = 512, SHORT = 64 };
+enum {
+  MOST = 32,
+  CHUNK = 4096,
+  TALL = 512,
+  WIDE = 32 /* columns side by side */,
+  SMALL = 512,
+  SHORT = 64
+};
 
 namespace {
 struct factor_part {
@@ -57,8 +66,8 @@ ACI_DEVICE const factor_part &part_of(const factor_batch &b, int64_t *item) {
   return b.part[lo];
 }
 
-static __global__ void prepare(aci_number lr, aci_number step, double beta2_decay, double weight_decay,
-                               factor_numbers *out) {
+static __global__ void prepare(aci_number lr, aci_number step, double beta2_decay,
+                               double weight_decay, factor_numbers *out) {
   if (aci_first() != 0) return;
   const double rate = lr.get(), n = step.get() + 1, most = 1 / sqrt(n);
   out->weight = pow(n, beta2_decay);
@@ -70,7 +79,8 @@ static __global__ void prepare(aci_number lr, aci_number step, double beta2_deca
 /* By chunk of elements: the sum of p^2. Also the variances of unfactored parameters. */
 struct measure {
   static int64_t items(const factor_part &a) { return a.chunks(); }
-  static __device__ void run(const factor_batch &b, const factor_part &a, int64_t item, double *shared) {
+  static __device__ void run(const factor_batch &b, const factor_part &a, int64_t item,
+                             double *shared) {
     const double w = b.numbers->weight;
     double sum = 0;
     const int64_t end = (item + 1) * CHUNK < a.numel() ? (item + 1) * CHUNK : a.numel();
@@ -109,7 +119,8 @@ struct along_rows {
     const int64_t n = a.v != NULL ? 0 : a.batch * a.rows;
     return a.cols <= SHORT ? (n + ACI_BLOCK - 1) / ACI_BLOCK : n;
   }
-  static __device__ void run(const factor_batch &b, const factor_part &a, int64_t item, double *shared) {
+  static __device__ void run(const factor_batch &b, const factor_part &a, int64_t item,
+                             double *shared) {
     const double w = b.numbers->weight;
     double sum = 0;
     if (a.cols <= SHORT) {
@@ -119,7 +130,8 @@ struct along_rows {
       move_row(a, row, sum, w);
       return;
     }
-    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) sum += square_of_grad(a, item * a.cols + c);
+    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x)
+      sum += square_of_grad(a, item * a.cols + c);
     sum = aci_block_join<aci_add_op>(sum, shared);
     if (threadIdx.x == 0) move_row(a, item, sum, w);
   }
@@ -130,10 +142,12 @@ struct along_cols {
   static int64_t items(const factor_part &a) {
     return a.v != NULL ? 0 : a.batch * a.tiles() * ((a.cols + WIDE - 1) / WIDE);
   }
-  static __device__ void run(const factor_batch &, const factor_part &a, int64_t item, double *shared) {
+  static __device__ void run(const factor_batch &, const factor_part &a, int64_t item,
+                             double *shared) {
     const int64_t across = (a.cols + WIDE - 1) / WIDE, tile = item / across; /* of all matrices */
     const int64_t c = item % across * WIDE + threadIdx.x % WIDE, m = tile / a.tiles();
-    const int64_t begin = tile % a.tiles() * TALL, end = begin + TALL < a.rows ? begin + TALL : a.rows;
+    const int64_t begin = tile % a.tiles() * TALL,
+                  end = begin + TALL < a.rows ? begin + TALL : a.rows;
     const int lane = (int)threadIdx.x / WIDE, lanes = (int)blockDim.x / WIDE;
     double sum = 0;
     for (int64_t r = begin + lane; r < end && c < a.cols; r += lanes)
@@ -153,12 +167,14 @@ struct settle {
   static int64_t items(const factor_part &a) {
     return a.v != NULL ? 1 : 1 + a.batch + (a.batch * a.cols + ACI_BLOCK - 1) / ACI_BLOCK;
   }
-  static __device__ void run(const factor_batch &b, const factor_part &a, int64_t item, double *shared) {
+  static __device__ void run(const factor_batch &b, const factor_part &a, int64_t item,
+                             double *shared) {
     double sum = 0;
     if (item == 0) {
       for (int64_t i = threadIdx.x; i < a.chunks(); i += blockDim.x) sum += a.p_part()[i];
       sum = aci_block_join<aci_add_op>(sum, shared);
-      if (threadIdx.x == 0) a.scratch[0] = m_max(sqrt(sum / (double)a.numel()), b.eps2) * b.numbers->rho;
+      if (threadIdx.x == 0)
+        a.scratch[0] = m_max(sqrt(sum / (double)a.numel()), b.eps2) * b.numbers->rho;
       return;
     }
     if (item <= a.batch) {
@@ -194,7 +210,8 @@ template <class T> ACI_DEVICE T direction(const factor_part &a, int64_t i) {
 /* By chunk: the sum of u^2. */
 struct length {
   static int64_t items(const factor_part &a) { return a.chunks(); }
-  static __device__ void run(const factor_batch &, const factor_part &a, int64_t item, double *shared) {
+  static __device__ void run(const factor_batch &, const factor_part &a, int64_t item,
+                             double *shared) {
     double sum = 0;
     const int64_t end = (item + 1) * CHUNK < a.numel() ? (item + 1) * CHUNK : a.numel();
     for (int64_t i = item * CHUNK + threadIdx.x; i < end; i += blockDim.x) {
@@ -212,13 +229,15 @@ struct limit {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < a.chunks(); i += blockDim.x) sum += a.u_part()[i];
     sum = aci_block_join<aci_add_op>(sum, shared);
-    if (threadIdx.x == 0) a.scratch[1] = a.scratch[0] / m_max(1.0, sqrt(sum / (double)a.numel()) / b.d);
+    if (threadIdx.x == 0)
+      a.scratch[1] = a.scratch[0] / m_max(1.0, sqrt(sum / (double)a.numel()) / b.d);
   }
 };
 
 struct update {
   static int64_t items(const factor_part &a) { return a.chunks(); }
-  template <class T> static __device__ void each(const factor_part &a, int64_t i, double keep, double scale) {
+  template <class T>
+  static __device__ void each(const factor_part &a, int64_t i, double keep, double scale) {
     const T p = aci_get<T>((ac_dtype)a.p_dt, a.p, i);
     aci_put((ac_dtype)a.p_dt, a.p, i, m_fma((T)scale, direction<T>(a, i), p * (T)keep));
   }
@@ -235,7 +254,8 @@ struct update {
 } // namespace
 
 template <class K>
-static __global__ void __launch_bounds__(ACI_BLOCK) factor_kernel(const __grid_constant__ factor_batch b) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    factor_kernel(const __grid_constant__ factor_batch b) {
   __shared__ double shared[ACI_BLOCK];
   for (int64_t i = blockIdx.x; i < b.first[b.n]; i += gridDim.x) {
     int64_t item = i;
@@ -247,11 +267,15 @@ static __global__ void __launch_bounds__(ACI_BLOCK) factor_kernel(const __grid_c
 template <class K> static ac_status launch(ac_frame *f, factor_batch *b, ac_err *e) {
   for (int i = 0; i < b->n; i++) b->first[i + 1] = b->first[i] + K::items(b->part[i]);
   if (b->first[b->n] == 0) return AC_OK;
-  return aci_launch(f, "adafactor", factor_kernel<K>, aci_blocks(f->device, b->first[b->n], 1), e, *b);
+  return aci_launch(f, "adafactor", factor_kernel<K>, aci_blocks(f->device, b->first[b->n], 1), e,
+                    *b);
 }
 
 static double epsilon(ac_dtype dt) {
-  return dt == AC_F64 ? DBL_EPSILON : dt == AC_F32 ? (double)FLT_EPSILON : dt == AC_BF16 ? 0x1p-7 : 0x1p-10;
+  return dt == AC_F64    ? DBL_EPSILON
+         : dt == AC_F32  ? (double)FLT_EPSILON
+         : dt == AC_BF16 ? 0x1p-7
+                         : 0x1p-10;
 }
 
 namespace {
@@ -291,7 +315,8 @@ static factor_part part_at(const ac_frame *f, factor_lists *l) {
   return a;
 }
 
-static ac_status walk(ac_frame *f, factor_lists l, factor_numbers *numbers, double *scratch, ac_err *e) {
+static ac_status walk(ac_frame *f, factor_lists l, factor_numbers *numbers, double *scratch,
+                      ac_err *e) {
   const ac_value *a = f->args;
   AC_TRY(aci_launch(f, "adafactor", prepare, 1u, e, aci_number_of(a[LR].tensor),
                     aci_number_of(a[STEP].tensor), a[BETA2_DECAY].f, a[DECAY].f, numbers));
@@ -335,8 +360,8 @@ static ac_status run(ac_frame *f, ac_err *e) {
     factor_lists all = l;
     size_t doubles = 0;
     while (all.next[PARAMS] < f->args[PARAMS].n) doubles += (size_t)part_at(f, &all).doubles();
-    st = ac_block_alloc(f->device, doubles * 8 + sizeof(factor_numbers), AC_MEM_ACTIVATION, f->stream, &block,
-                        e);
+    st = ac_block_alloc(f->device, doubles * 8 + sizeof(factor_numbers), AC_MEM_ACTIVATION,
+                        f->stream, &block, e);
   }
   if (st == AC_OK) {
     factor_numbers *numbers = (factor_numbers *)block->ptr;

@@ -37,8 +37,9 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
 }
 ACI_STEP_KERNEL(adagrad_step_, adagrad, prepare)
 
-AC_OP(adagrad_step_,
-      .sig =
-          "adagrad_step_(params!: tensors, grads: tensors, sums!: tensors, lr: tensor, step!: tensor, "
-          "lr_decay: float = 0, weight_decay: float = 0, eps: float = 1e-10, maximize: bool = false) -> ()",
-      .shape = shape, .cpu = aci_cpu_adagrad_step_, .nondiff = true);
+AC_OP(
+    adagrad_step_,
+    .sig =
+        "adagrad_step_(params!: tensors, grads: tensors, sums!: tensors, lr: tensor, step!: tensor, "
+        "lr_decay: float = 0, weight_decay: float = 0, eps: float = 1e-10, maximize: bool = false) -> ()",
+    .shape = shape, .cpu = aci_cpu_adagrad_step_, .nondiff = true);

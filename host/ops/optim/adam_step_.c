@@ -11,9 +11,11 @@
    example: local p = accel.ones(1) accel.adam_step_({p}, {p * 1}, {p * 0}, {p * 0}, p * 0.1, p * 0) return p --> { 0.9 } */
 #include "ops/optim/adam.h"
 
-AC_OP(adam_step_,
-      .sig = "adam_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
-             "lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, "
-             "weight_decay: float = 0, maximize: bool = false, max_exp_avg_sqs!: tensors?, inv_scale: tensor?, found_inf: "
-             "tensor?) -> ()",
-      .shape = aci_adam_shape, .cpu = aci_cpu_adam_step_, .nondiff = true);
+AC_OP(
+    adam_step_,
+    .sig =
+        "adam_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
+        "lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, "
+        "weight_decay: float = 0, maximize: bool = false, max_exp_avg_sqs!: tensors?, inv_scale: tensor?, found_inf: "
+        "tensor?) -> ()",
+    .shape = aci_adam_shape, .cpu = aci_cpu_adam_step_, .nondiff = true);

@@ -13,7 +13,23 @@
 #include "ops/optim/schedule_free.h"
 #include "ops/optim/step.h"
 
-enum { PARAMS, GRADS, ZS, SQS, LR, STEP, WEIGHT_SUM, LR_MAX, BETA1, BETA2, EPS, DECAY, WARMUP, R, POWER };
+enum {
+  PARAMS,
+  GRADS,
+  ZS,
+  SQS,
+  LR,
+  STEP,
+  WEIGHT_SUM,
+  LR_MAX,
+  BETA1,
+  BETA2,
+  EPS,
+  DECAY,
+  WARMUP,
+  R,
+  POWER
+};
 
 typedef struct factors {
   double c, back, lr, beta2, square, root, eps, decay;
@@ -52,10 +68,11 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
 }
 ACI_STEP_KERNEL(adamw_schedule_free_step_, free_adamw, prepare)
 
-AC_OP(adamw_schedule_free_step_,
-      .sig =
-          "adamw_schedule_free_step_(params!: tensors, grads: tensors, zs!: tensors, exp_avg_sqs!: tensors, "
-          "lr: tensor, step!: tensor, weight_sum!: tensor, lr_max!: tensor, beta1: float = 0.9, "
-          "beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0, warmup_steps: int = 0, "
-          "r: float = 0, weight_lr_power: float = 2) -> ()",
-      .shape = shape, .cpu = aci_cpu_adamw_schedule_free_step_, .nondiff = true);
+AC_OP(
+    adamw_schedule_free_step_,
+    .sig =
+        "adamw_schedule_free_step_(params!: tensors, grads: tensors, zs!: tensors, exp_avg_sqs!: tensors, "
+        "lr: tensor, step!: tensor, weight_sum!: tensor, lr_max!: tensor, beta1: float = 0.9, "
+        "beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0, warmup_steps: int = 0, "
+        "r: float = 0, weight_lr_power: float = 2) -> ()",
+    .shape = shape, .cpu = aci_cpu_adamw_schedule_free_step_, .nondiff = true);

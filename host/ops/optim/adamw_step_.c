@@ -11,9 +11,11 @@
    example: local p = accel.ones(1) accel.adamw_step_({p}, {p * 1}, {p * 0}, {p * 0}, p * 0.1, p * 0) return p --> { 0.899 } */
 #include "ops/optim/adam.h"
 
-AC_OP(adamw_step_,
-      .sig = "adamw_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
-             "lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, "
-             "weight_decay: float = 0.01, maximize: bool = false, max_exp_avg_sqs!: tensors?, inv_scale: tensor?, found_inf: "
-             "tensor?) -> ()",
-      .shape = aci_adam_shape, .cpu = aci_cpu_adamw_step_, .nondiff = true);
+AC_OP(
+    adamw_step_,
+    .sig =
+        "adamw_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
+        "lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, "
+        "weight_decay: float = 0.01, maximize: bool = false, max_exp_avg_sqs!: tensors?, inv_scale: tensor?, found_inf: "
+        "tensor?) -> ()",
+    .shape = aci_adam_shape, .cpu = aci_cpu_adamw_step_, .nondiff = true);

@@ -1,4 +1,5 @@
-/* Loss scaling on CUDA: amp_foreach_unscale_ and amp_update_scale_, which never wait for the device. */
+/* Loss scaling on CUDA: amp_foreach_unscale_ and amp_update_scale_, which never wait for the
+ * device. */
 #include "ops/optim/lists.cuh"
 
 template <class T> struct unscale {
@@ -33,8 +34,8 @@ static ac_status foreach_unscale(ac_frame *f, ac_err *e) {
 }
 AC_KERNEL(cuda, amp_foreach_unscale_, foreach_unscale)
 
-static __global__ void update_kernel(aci_number scale, aci_number tracker, aci_number found, double growth,
-                                     double backoff, double interval) {
+static __global__ void update_kernel(aci_number scale, aci_number tracker, aci_number found,
+                                     double growth, double backoff, double interval) {
   if (aci_first() != 0) return;
   const double now = scale.get(), good = tracker.get() + 1;
   if (found.get() != 0) {
@@ -51,6 +52,7 @@ static __global__ void update_kernel(aci_number scale, aci_number tracker, aci_n
 static ac_status update_scale(ac_frame *f, ac_err *e) {
   const ac_value *a = f->args;
   return aci_launch(f, "update_scale", update_kernel, 1u, e, aci_number_of(a[0].tensor),
-                    aci_number_of(a[1].tensor), aci_number_of(a[2].tensor), a[3].f, a[4].f, (double)a[5].i);
+                    aci_number_of(a[1].tensor), aci_number_of(a[2].tensor), a[3].f, a[4].f,
+                    (double)a[5].i);
 }
 AC_KERNEL(cuda, amp_update_scale_, update_scale)

@@ -16,7 +16,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     return AC_FAIL(e, DTYPE, "scale is %s; it must be a float",
                    ac_dtype_name((ac_dtype)ARG_T(f, SCALE)->dtype));
   if (ARG_I(f, INTERVAL) < 1)
-    return AC_FAIL(e, INVALID, "growth_interval must be at least 1, got %lld", (long long)ARG_I(f, INTERVAL));
+    return AC_FAIL(e, INVALID, "growth_interval must be at least 1, got %lld",
+                   (long long)ARG_I(f, INTERVAL));
   return AC_OK;
 }
 

@@ -15,12 +15,13 @@ typedef struct factors {
   double keep, eta, mu, decay, sign;
 } factors;
 
-#define FORMULA(T)                                                                                    \
-  const T keep = (T)k->keep, eta = (T)-k->eta, mu = (T)k->mu, decay = (T)k->decay, sign = (T)k->sign; \
-  for (int64_t i = 0; i < n; i++) {                                                                   \
-    T gi = m_fma(decay, p[i], g[i] * sign), pi = m_fma(eta, gi, p[i] * keep);                         \
-    a[i] = mu == 1 ? pi : m_fma(mu, pi - a[i], a[i]);                                                 \
-    p[i] = pi;                                                                                        \
+#define FORMULA(T)                                                                 \
+  const T keep = (T)k->keep, eta = (T)-k->eta, mu = (T)k->mu, decay = (T)k->decay, \
+          sign = (T)k->sign;                                                       \
+  for (int64_t i = 0; i < n; i++) {                                                \
+    T gi = m_fma(decay, p[i], g[i] * sign), pi = m_fma(eta, gi, p[i] * keep);      \
+    a[i] = mu == 1 ? pi : m_fma(mu, pi - a[i], a[i]);                              \
+    p[i] = pi;                                                                     \
   }
 ACI_STEP3(asgd, FORMULA, p, g, a)
 
@@ -43,10 +44,11 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
 }
 ACI_STEP_KERNEL(asgd_step_, asgd, prepare)
 
-AC_OP(asgd_step_,
-      .sig =
-          "asgd_step_(params!: tensors, grads: tensors, axs!: tensors, lr: tensor, step!: tensor, eta!: "
-          "tensor, "
-          "mu!: tensor, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6, weight_decay: float = 0, "
-          "maximize: bool = false) -> ()",
-      .shape = shape, .cpu = aci_cpu_asgd_step_, .nondiff = true);
+AC_OP(
+    asgd_step_,
+    .sig =
+        "asgd_step_(params!: tensors, grads: tensors, axs!: tensors, lr: tensor, step!: tensor, eta!: "
+        "tensor, "
+        "mu!: tensor, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6, weight_decay: float = 0, "
+        "maximize: bool = false) -> ()",
+    .shape = shape, .cpu = aci_cpu_asgd_step_, .nondiff = true);

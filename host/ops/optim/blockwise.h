@@ -1,4 +1,5 @@
-/* Shared by blockwise_step_ and blockwise_step_stochastic_: everything except the rounding of 16-bit parameters. */
+/* Shared by blockwise_step_ and blockwise_step_stochastic_: everything except the rounding of
+ * 16-bit parameters. */
 #ifndef ACI_OPS_BLOCKWISE_H
 #define ACI_OPS_BLOCKWISE_H
 #include "ops/op.h"

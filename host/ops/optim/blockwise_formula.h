@@ -1,5 +1,6 @@
-/* The rules of optimizers with 8-bit states, element by element in f32, for blockwise.c and blockwise_step.cu. blockwise_step_.c states
- * them. Fused operations with one rounding less are the same as in bitsandbytes. */
+/* The rules of optimizers with 8-bit states, element by element in f32, for blockwise.c and
+ * blockwise_step.cu. blockwise_step_.c states them. Fused operations with one rounding less are the
+ * same as in bitsandbytes. */
 #ifndef ACI_OPS_BLOCKWISE_FORMULA_H
 #define ACI_OPS_BLOCKWISE_FORMULA_H
 #include <math.h>
@@ -50,12 +51,14 @@ typedef struct aci_bw_options {
   double beta1, beta2, beta3, alpha, eps, decay;
 } aci_bw_options;
 typedef struct aci_bw_factors {
-  float beta1, fresh1, beta2, fresh2, beta3, fresh3, alpha, eps, decay, keep, lr, step1, root, correction1;
+  float beta1, fresh1, beta2, fresh2, beta3, fresh3, alpha, eps, decay, keep, lr, step1, root,
+      correction1;
   bool first;
 } aci_bw_factors;
 
 /* step: of this update, from 1. */
-AC_HOSTDEV static inline aci_bw_factors aci_bw_factors_of(const aci_bw_options *o, double lr, double step) {
+AC_HOSTDEV static inline aci_bw_factors aci_bw_factors_of(const aci_bw_options *o, double lr,
+                                                          double step) {
   const double correction1 = 1 - pow(o->beta1, step), correction2 = sqrt(1 - pow(o->beta2, step));
   aci_bw_factors k;
   k.beta1 = o->rule == ACI_BW_ADAGRAD ? 1 : (float)o->beta1;
@@ -76,13 +79,15 @@ AC_HOSTDEV static inline aci_bw_factors aci_bw_factors_of(const aci_bw_options *
   return k;
 }
 
-AC_HOSTDEV static inline void aci_bw_adam(const aci_bw_factors *k, float *p, float g, float *m, float *v) {
+AC_HOSTDEV static inline void aci_bw_adam(const aci_bw_factors *k, float *p, float g, float *m,
+                                          float *v) {
   *m = m_fma(k->fresh1, g, *m * k->beta1);
   *v = *v * k->beta2 + k->fresh2 * g * g;
   const float denom = m_sqrt(*v) / k->root + k->eps;
   *p = *p * k->keep + k->step1 * *m / denom;
 }
-AC_HOSTDEV static inline void aci_bw_momentum(const aci_bw_factors *k, float *p, float g, float *m) {
+AC_HOSTDEV static inline void aci_bw_momentum(const aci_bw_factors *k, float *p, float g,
+                                              float *m) {
   const float gi = m_fma(k->decay, *p, g);
   *m = k->first ? gi : *m * k->beta1 + gi;
   *p = m_fma(-k->lr, *m, *p);
@@ -98,8 +103,8 @@ AC_HOSTDEV static inline void aci_bw_squares(const aci_bw_factors *k, float *p, 
   *v = *v * k->beta1 + k->fresh1 * gi * gi;
   *p = *p - k->lr * gi / (m_sqrt(*v) + k->eps);
 }
-AC_HOSTDEV static inline void aci_bw_ademamix(const aci_bw_factors *k, float *p, float g, float *m, float *v,
-                                              float *slow) {
+AC_HOSTDEV static inline void aci_bw_ademamix(const aci_bw_factors *k, float *p, float g, float *m,
+                                              float *v, float *slow) {
   *m = m_fma(k->fresh1, g, *m * k->beta1);
   *slow = m_fma(k->fresh3, g, *slow * k->beta3);
   *v = *v * k->beta2 + k->fresh2 * g * g;
@@ -107,7 +112,8 @@ AC_HOSTDEV static inline void aci_bw_ademamix(const aci_bw_factors *k, float *p,
   *p = m_fma(-k->lr, u, *p * k->keep);
 }
 
-/* A value in f32 to one of its two neighbours in bf16, the nearer the more often, by 16 random bits: as if they were added below. */
+/* A value in f32 to one of its two neighbours in bf16, the nearer the more often, by 16 random
+ * bits: as if they were added below. */
 AC_HOSTDEV static inline uint32_t aci_bw_round(uint32_t bits, uint32_t word) {
   return (bits & 0x7f800000u) == 0x7f800000u ? bits /* infinities and NaN stay */
                                              : (bits + (word & 0xffffu)) & 0xffff0000u;

@@ -1,6 +1,7 @@
-/* blockwise_step_ and blockwise_step_stochastic_ on CUDA, in the CPU's numbers. A first kernel of one thread computes the factors from
- * learning rate and step count, which live on the device, so that a captured step can be replayed. Then a block of threads takes 256
- * elements of a parameter at a time, and decodes, steps and encodes their states in shared memory. */
+/* blockwise_step_ and blockwise_step_stochastic_ on CUDA, in the CPU's numbers. A first kernel of
+ * one thread computes the factors from learning rate and step count, which live on the device, so
+ * that a captured step can be replayed. Then a block of threads takes 256 elements of a parameter
+ * at a time, and decodes, steps and encodes their states in shared memory. */
 #include "base/philox.h"
 #include "ops/optim/blockwise_formula.h"
 #include "ops/optim/lists.cuh"
@@ -26,7 +27,8 @@ struct step_args {
 static_assert(sizeof(batch) + sizeof(step_args) <= 4096, "parameters of a kernel");
 } // namespace
 
-static __global__ void prepare_kernel(aci_bw_options o, aci_number lr, aci_number step, aci_bw_factors *k) {
+static __global__ void prepare_kernel(aci_bw_options o, aci_number lr, aci_number step,
+                                      aci_bw_factors *k) {
   if (aci_first() != 0) return;
   const double t = step.get() + 1;
   *k = aci_bw_factors_of(&o, lr.get(), t);
@@ -67,7 +69,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
       }
       if (a.stochastic && b.param_dt[t] == AC_BF16) {
         const uint64_t drawn = (uint64_t)(b.drawn[t] + at + i);
-        x = aci_float32(aci_bw_round(aci_bits32(x), aci_philox(a.key, drawn / 4, a.call).v[drawn % 4]));
+        x = aci_float32(
+            aci_bw_round(aci_bits32(x), aci_philox(a.key, drawn / 4, a.call).v[drawn % 4]));
       }
       aci_put((ac_dtype)b.param_dt[t], b.param[t], at + i, x);
 #pragma unroll
@@ -86,7 +89,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
       most[threadIdx.x] = mine;
       for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) most[threadIdx.x] = aci_larger(most[threadIdx.x], most[threadIdx.x + half]);
+        if (threadIdx.x < half)
+          most[threadIdx.x] = aci_larger(most[threadIdx.x], most[threadIdx.x + half]);
       }
       __syncthreads();
       const float absmax = most[0];
@@ -122,9 +126,9 @@ static ac_status step(ac_frame *f, bool stochastic, ac_err *e) {
     a.call = aci_counter_of(f, ((uint64_t)g->step << 32 | g->ordinal) +
                                    (g->drawn != 0 ? g->drawn | UINT32_C(1) << 31 : 0));
   }
-  ac_status st =
-      aci_launch(f, "blockwise_step (factors)", prepare_kernel, 1u, e, o, aci_number_of(v[ACI_BW_LR].tensor),
-                 aci_number_of(v[ACI_BW_STEP].tensor), (aci_bw_factors *)l.room->ptr);
+  ac_status st = aci_launch(f, "blockwise_step (factors)", prepare_kernel, 1u, e, o,
+                            aci_number_of(v[ACI_BW_LR].tensor),
+                            aci_number_of(v[ACI_BW_STEP].tensor), (aci_bw_factors *)l.room->ptr);
   int64_t drawn = stochastic ? v[ACI_BW_FIRST].i : 0;
   size_t at = 0;
   for (int i = 0; i < n && st == AC_OK;) {
@@ -152,8 +156,8 @@ static ac_status step(ac_frame *f, bool stochastic, ac_err *e) {
       }
     }
     if (b.first[b.tensors] > 0)
-      st =
-          aci_launch(f, "blockwise_step", step_kernel, aci_blocks(f->device, b.first[b.tensors], 1), e, b, a);
+      st = aci_launch(f, "blockwise_step", step_kernel,
+                      aci_blocks(f->device, b.first[b.tensors], 1), e, b, a);
   }
   if (st == AC_OK) st = aci_lists_back(&l, 1u, e);
   ac_block_free(l.room); /* the next user works after us in the same order */

@@ -13,9 +13,12 @@
      accel.blockwise_step_({ p }, { p * 3 }, { q }, { m }, p * 0.1, p * 0, { rule = "momentum" }) return p, q, m --> { 0.7 }, { 255 }, { 3 } */
 #include "ops/optim/blockwise.h"
 
-AC_OP(blockwise_step_,
-      .sig = "blockwise_step_(params!: tensors, grads: tensors, state1!: tensors, absmax1!: tensors, lr: tensor, step!: tensor, "
-             "rule: enum(adam|momentum|lion|rmsprop|adagrad|ademamix) = adam, beta1: float = 0.9, beta2: float = 0.999, "
-             "beta3: float = 0, alpha: float = 0, eps: float = 1e-8, weight_decay: float = 0, state2!: tensors?, "
-             "absmax2!: tensors?, state3!: tensors?, absmax3!: tensors?) -> ()",
-      .shape = aci_blockwise_shape, .cpu = aci_cpu_blockwise_step_, .by_vtable = true, .nondiff = true);
+AC_OP(
+    blockwise_step_,
+    .sig =
+        "blockwise_step_(params!: tensors, grads: tensors, state1!: tensors, absmax1!: tensors, lr: tensor, step!: tensor, "
+        "rule: enum(adam|momentum|lion|rmsprop|adagrad|ademamix) = adam, beta1: float = 0.9, beta2: float = 0.999, "
+        "beta3: float = 0, alpha: float = 0, eps: float = 1e-8, weight_decay: float = 0, state2!: tensors?, "
+        "absmax2!: tensors?, state3!: tensors?, absmax3!: tensors?) -> ()",
+    .shape = aci_blockwise_shape, .cpu = aci_cpu_blockwise_step_, .by_vtable = true,
+    .nondiff = true);

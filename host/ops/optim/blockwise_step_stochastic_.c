@@ -9,10 +9,13 @@
    local mean = p:float():mean():item() return mean > 255.4 and mean < 255.6 --> true */
 #include "ops/optim/blockwise.h"
 
-AC_OP(blockwise_step_stochastic_,
-      .sig = "blockwise_step_stochastic_(params!: tensors, grads: tensors, state1!: tensors, absmax1!: tensors, lr: tensor, "
-             "step!: tensor, rule: enum(adam|momentum|lion|rmsprop|adagrad|ademamix) = adam, beta1: float = 0.9, "
-             "beta2: float = 0.999, beta3: float = 0, alpha: float = 0, eps: float = 1e-8, weight_decay: float = 0, "
-             "state2!: tensors?, absmax2!: tensors?, state3!: tensors?, absmax3!: tensors?, generator: generator?, "
-             "first: int = 0) -> ()",
-      .shape = aci_blockwise_shape, .cpu = aci_cpu_blockwise_step_stochastic_, .by_vtable = true, .nondiff = true);
+AC_OP(
+    blockwise_step_stochastic_,
+    .sig =
+        "blockwise_step_stochastic_(params!: tensors, grads: tensors, state1!: tensors, absmax1!: tensors, lr: tensor, "
+        "step!: tensor, rule: enum(adam|momentum|lion|rmsprop|adagrad|ademamix) = adam, beta1: float = 0.9, "
+        "beta2: float = 0.999, beta3: float = 0, alpha: float = 0, eps: float = 1e-8, weight_decay: float = 0, "
+        "state2!: tensors?, absmax2!: tensors?, state3!: tensors?, absmax3!: tensors?, generator: generator?, "
+        "first: int = 0) -> ()",
+    .shape = aci_blockwise_shape, .cpu = aci_cpu_blockwise_step_stochastic_, .by_vtable = true,
+    .nondiff = true);

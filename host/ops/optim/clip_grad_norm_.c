@@ -15,7 +15,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   bool wide = false;
   AC_TRY(aci_list_floats(f, 0, e));
   AC_TRY(aci_list_gradients(f, 0, e));
-  if (!(ARG_F(f, 2) >= 0)) return AC_FAIL(e, INVALID, "norm_type must not be negative, got %g", ARG_F(f, 2));
+  if (!(ARG_F(f, 2) >= 0))
+    return AC_FAIL(e, INVALID, "norm_type must not be negative, got %g", ARG_F(f, 2));
   for (int i = 0; i < f->args[0].n; i++) wide |= f->args[0].tensors[i]->dtype == AC_F64;
   return ac_frame_out(f, wide ? AC_F64 : AC_F32, 0, NULL, e);
 }
@@ -132,7 +133,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return aci_list_run(f, v->n, v->tensors, shrink, &j, e);
 }
 
-AC_OP(clip_grad_norm_,
-      .sig = "clip_grad_norm_(grads!: tensors, max_norm: float, norm_type: float = 2, error_if_nonfinite: "
-             "bool = false) -> tensor",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(
+    clip_grad_norm_,
+    .sig =
+        "clip_grad_norm_(grads!: tensors, max_norm: float, norm_type: float = 2, error_if_nonfinite: "
+        "bool = false) -> tensor",
+    .shape = shape, .cpu = cpu, .nondiff = true);

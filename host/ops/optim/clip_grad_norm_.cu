@@ -1,6 +1,6 @@
-/* clip_grad_norm_ on CUDA: one pass over all gradients for the norm, one that scales. Nothing waits for the device, unless
- * error_if_nonfinite asks for it. Each block's sum is double and in a fixed order. The sums are joined in the order of the blocks'
- * pieces. */
+/* clip_grad_norm_ on CUDA: one pass over all gradients for the norm, one that scales. Nothing waits
+ * for the device, unless error_if_nonfinite asks for it. Each block's sum is double and in a fixed
+ * order. The sums are joined in the order of the blocks' pieces. */
 #include "ops/optim/lists.cuh"
 #include "ops/reduce/rows.cuh"
 
@@ -31,7 +31,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     shared[threadIdx.x] = sum;
     for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
       __syncthreads();
-      if (threadIdx.x < half) shared[threadIdx.x] = join.of(shared[threadIdx.x], shared[threadIdx.x + half]);
+      if (threadIdx.x < half)
+        shared[threadIdx.x] = join.of(shared[threadIdx.x], shared[threadIdx.x + half]);
     }
     if (threadIdx.x == 0) part[piece] = shared[0];
     __syncthreads();
@@ -48,7 +49,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   shared[threadIdx.x] = sum;
   for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (threadIdx.x < half) shared[threadIdx.x] = join.of(shared[threadIdx.x], shared[threadIdx.x + half]);
+    if (threadIdx.x < half)
+      shared[threadIdx.x] = join.of(shared[threadIdx.x], shared[threadIdx.x + half]);
   }
   if (threadIdx.x == 0) {
     const double s = shared[0];
@@ -82,19 +84,21 @@ static ac_status clip(const aci_lists *l, int64_t pieces, ac_err *e) {
     part += n;
   }
   const aci_number out = aci_number_of(f->out[0]);
-  AC_TRY(aci_launch(f, "norm of gradients", conclude, 1u, e, (const double *)l->room->ptr, pieces, p, out));
+  AC_TRY(aci_launch(f, "norm of gradients", conclude, 1u, e, (const double *)l->room->ptr, pieces,
+                    p, out));
   if (f->args[3].b) {
     char bytes[8];
     AC_TRY(f->device->vt->copy(f->device, f->stream, bytes, out.ptr, aci_dsize(out.dt), e));
-    AC_TRY(
-        aci_cuda_check(f->device, cudaStreamSynchronize(aci_cuda_stream(f->device, f->stream)), "copy", e));
+    AC_TRY(aci_cuda_check(f->device, cudaStreamSynchronize(aci_cuda_stream(f->device, f->stream)),
+                          "copy", e));
     float narrow;
     double norm;
     memcpy(&norm, bytes, sizeof norm);
     memcpy(&narrow, bytes, sizeof narrow);
     if (out.dt == AC_F32) norm = narrow;
     if (!(fabs(norm) <= 1.7976931348623157e308))
-      return AC_FAIL(e, INVALID, "the total norm of the gradients is %g; nothing was changed", norm);
+      return AC_FAIL(e, INVALID, "the total norm of the gradients is %g; nothing was changed",
+                     norm);
   }
   if (max_norm == (double)INFINITY) return AC_OK; /* measured only */
   const auto make = [&](auto c) {

@@ -28,5 +28,5 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) { k->limit = a->x[LIMIT]; }
 ACI_STEP_KERNEL(clip_grad_value_, clip, prepare)
 
-AC_OP(clip_grad_value_, .sig = "clip_grad_value_(grads!: tensors, clip_value: float) -> ()", .shape = shape,
-      .cpu = aci_cpu_clip_grad_value_, .nondiff = true);
+AC_OP(clip_grad_value_, .sig = "clip_grad_value_(grads!: tensors, clip_value: float) -> ()",
+      .shape = shape, .cpu = aci_cpu_clip_grad_value_, .nondiff = true);

@@ -19,5 +19,6 @@ ACI_STEP2(lerp, FORMULA, x, y)
 ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) { k->weight = a->x[WEIGHT]; }
 ACI_STEP_KERNEL(foreach_lerp_, lerp, prepare)
 
-AC_OP(foreach_lerp_, .sig = "foreach_lerp_(tensors!: tensors, others: tensors, weight: float) -> ()",
+AC_OP(foreach_lerp_,
+      .sig = "foreach_lerp_(tensors!: tensors, others: tensors, weight: float) -> ()",
       .shape = aci_step_shape, .cpu = aci_cpu_foreach_lerp_, .nondiff = true);

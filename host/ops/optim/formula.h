@@ -24,14 +24,16 @@ enum { ACI_STEP_LISTS = 5, ACI_STEP_BYTES = 128 /* most that factors take */ };
 /* Numbers of a call by their position in the signature. */
 typedef struct aci_step_args {
   double x
-      [AC_MAX_ARGS]; /* options, and tensors of one element: the mutated ones take the values that prepare leaves here */
+      /* options, and tensors of one element: the mutated ones take the values that prepare leaves
+       * here */
+      [AC_MAX_ARGS];
   uint32_t wide;  /* bit: a tensor in f64 */
   uint32_t given; /* bit: not none */
   bool skip;      /* set by prepare: the step is left out, nothing is written */
 } aci_step_args;
 
-/* For prepare, if the signature has inv_scale: tensor? at `at` and found_inf: tensor? after it, for gradients of scaled or clipped
- * losses: the factor of every gradient. */
+/* For prepare, if the signature has inv_scale: tensor? at `at` and found_inf: tensor? after it, for
+ * gradients of scaled or clipped losses: the factor of every gradient. */
 #define ACI_STEP_SCALE(a, at) \
   ((a)->skip = (a)->x[(at) + 1] != 0, ((a)->given >> (at)&1) != 0 ? (a)->x[at] : 1.0)
 
@@ -62,8 +64,8 @@ static inline aci_step_lists aci_step_lists_of(const ac_frame *f, uint32_t gated
     const ac_value *v = &f->args[i];
     if (v->kind == AC_T_FLOATS) s.scale = v->floats;
     if (f->op->sig->param[i].type != AC_T_TENSORS) continue;
-    const bool missing =
-        v->kind != AC_T_TENSORS || ((gated >> s.n_lists & 1) && aci_step_option(&f->args[gate]) == 0);
+    const bool missing = v->kind != AC_T_TENSORS ||
+                         ((gated >> s.n_lists & 1) && aci_step_option(&f->args[gate]) == 0);
     s.lists[s.n_lists] = missing ? NULL : v->tensors;
     s.writes |= (f->op->mutates >> i & 1) << s.n_lists++;
   }

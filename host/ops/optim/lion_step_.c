@@ -43,8 +43,9 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
 }
 ACI_STEP_KERNEL(lion_step_, lion, prepare)
 
-AC_OP(lion_step_,
-      .sig =
-          "lion_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, lr: tensor, beta1: float = 0.9, "
-          "beta2: float = 0.99, weight_decay: float = 0, maximize: bool = false) -> ()",
-      .shape = shape, .cpu = aci_cpu_lion_step_, .nondiff = true);
+AC_OP(
+    lion_step_,
+    .sig =
+        "lion_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, lr: tensor, beta1: float = 0.9, "
+        "beta2: float = 0.99, weight_decay: float = 0, maximize: bool = false) -> ()",
+    .shape = shape, .cpu = aci_cpu_lion_step_, .nondiff = true);

@@ -5,7 +5,9 @@
 
 #include "ops/ctx_impl.h"
 
-static int64_t chunks_of(const ac_tensor *t) { return (t->numel + ACI_LIST_CHUNK - 1) / ACI_LIST_CHUNK; }
+static int64_t chunks_of(const ac_tensor *t) {
+  return (t->numel + ACI_LIST_CHUNK - 1) / ACI_LIST_CHUNK;
+}
 
 int64_t aci_list_chunks(int n, ac_tensor *const *tensors) {
   int64_t sum = 0;
@@ -21,9 +23,9 @@ typedef struct list_job {
   void *arg;
 } list_job;
 
-/* Pieces are as many elements as a chunk: piece u has the chunks that begin at its elements u * ACI_LIST_CHUNK .. of the
- * row. So threads get equal work if small tensors stand among large ones, and much the same part of a tensor as in
- * products that are cut by rows. */
+/* Pieces are as many elements as a chunk: piece u has the chunks that begin at its elements u *
+ * ACI_LIST_CHUNK .. of the row. So threads get equal work if small tensors stand among large ones,
+ * and much the same part of a tensor as in products that are cut by rows. */
 static void list_range(void *arg, int64_t begin, int64_t end) {
   const list_job *j = arg;
   const int64_t from = begin * ACI_LIST_CHUNK, to = end * ACI_LIST_CHUNK;
@@ -33,7 +35,8 @@ static void list_range(void *arg, int64_t begin, int64_t end) {
     if (j->element[mid] <= from) lo = mid;
     else hi = mid;
   }
-  int64_t k = (from - j->element[lo] + ACI_LIST_CHUNK - 1) / ACI_LIST_CHUNK; /* chunk of that tensor */
+  /* chunk of that tensor */
+  int64_t k = (from - j->element[lo] + ACI_LIST_CHUNK - 1) / ACI_LIST_CHUNK;
   for (; lo < j->n && j->element[lo] < to; lo++, k = 0) {
     const int64_t numel = j->tensors[lo]->numel, most = to - j->element[lo];
     for (int64_t at = k * ACI_LIST_CHUNK; at < numel && at < most; at += ACI_LIST_CHUNK, k++) {
@@ -43,7 +46,8 @@ static void list_range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-ac_status aci_list_run(ac_frame *f, int n, ac_tensor *const *tensors, aci_list_fn fn, void *arg, ac_err *e) {
+ac_status aci_list_run(ac_frame *f, int n, ac_tensor *const *tensors, aci_list_fn fn, void *arg,
+                       ac_err *e) {
   int64_t small[2 * 129], *chunk = n < 129 ? small : malloc(((size_t)n + 1) * 16);
   if (chunk == NULL) return AC_FAIL(e, OOM, "no memory for a list of %d tensors", n);
   int64_t *element = chunk + n + 1;
@@ -53,7 +57,8 @@ ac_status aci_list_run(ac_frame *f, int n, ac_tensor *const *tensors, aci_list_f
     element[i + 1] = element[i] + tensors[i]->numel;
   }
   list_job j = {n, tensors, chunk, element, fn, arg};
-  if (element[n] > 0) ac_parallel_for(f->team, (element[n] - 1) / ACI_LIST_CHUNK + 1, 1, list_range, &j);
+  if (element[n] > 0)
+    ac_parallel_for(f->team, (element[n] - 1) / ACI_LIST_CHUNK + 1, 1, list_range, &j);
   if (chunk != small) free(chunk);
   return AC_OK;
 }
@@ -63,7 +68,8 @@ static ac_status apart(const ac_frame *f, int arg, ac_err *e) {
   const ac_value *v = &f->args[arg];
   for (int i = 0; (f->op->mutates >> arg & 1) && i < v->n; i++)
     if (v->tensors[i]->numel > 1 && aci_overlaps_self(v->tensors[i]))
-      return AC_FAIL(e, SHAPE, "%s: tensor %d has elements that share memory (expanded?); clone it first",
+      return AC_FAIL(e, SHAPE,
+                     "%s: tensor %d has elements that share memory (expanded?); clone it first",
                      aci_op_sig(f->op)->param[arg].name, i + 1);
   return AC_OK;
 }
@@ -72,8 +78,10 @@ ac_status aci_list_gradients(const ac_frame *f, int arg, ac_err *e) {
   const ac_value *v = &f->args[arg];
   for (int i = 0; i < v->n; i++)
     if (v->tensors[i]->flags & ACI_T_REQUIRES_GRAD)
-      return AC_FAIL(e, INVALID, "%s: tensor %d is a leaf that requires gradients; give the gradients, not the parameters",
-                     aci_op_sig(f->op)->param[arg].name, i + 1);
+      return AC_FAIL(
+          e, INVALID,
+          "%s: tensor %d is a leaf that requires gradients; give the gradients, not the parameters",
+          aci_op_sig(f->op)->param[arg].name, i + 1);
   return AC_OK;
 }
 
@@ -114,6 +122,6 @@ ac_status aci_number_check(const ac_frame *f, int arg, ac_err *e) {
   const ac_tensor *t = ARG_T(f, arg);
   char a[128];
   if (t->numel == 1) return AC_OK;
-  return AC_FAIL(e, SHAPE, "%s must have one element, got shape %s", aci_op_sig(f->op)->param[arg].name,
-                 aci_shape_str(t->ndim, t->shape, a, sizeof a));
+  return AC_FAIL(e, SHAPE, "%s must have one element, got shape %s",
+                 aci_op_sig(f->op)->param[arg].name, aci_shape_str(t->ndim, t->shape, a, sizeof a));
 }

@@ -1,4 +1,5 @@
-/* Lists of tensors on CUDA: tables of pointers for kernels, and copies of non-contiguous tensors. See lists.cuh. */
+/* Lists of tensors on CUDA: tables of pointers for kernels, and copies of non-contiguous tensors.
+ * See lists.cuh. */
 #include "ops/optim/lists.cuh"
 
 #include "ops/index/range.cuh"
@@ -44,7 +45,8 @@ ac_status aci_lists_open(aci_lists *l, size_t front, ac_err *e) {
     for (int k = 0; k < l->n_lists; k++)
       if (l->list[k] != NULL) bytes += copy_bytes(l->list[k][i]);
   if (l->front + bytes == 0) return AC_OK;
-  AC_TRY(ac_block_alloc(l->f->device, l->front + bytes, AC_MEM_ACTIVATION, l->f->stream, &l->room, e));
+  AC_TRY(
+      ac_block_alloc(l->f->device, l->front + bytes, AC_MEM_ACTIVATION, l->f->stream, &l->room, e));
   const ac_status st = bytes > 0 ? copy_all(l, ~0u, false, e) : AC_OK;
   if (st == AC_OK) return AC_OK;
   ac_block_free(l->room);
@@ -77,10 +79,12 @@ void aci_lists_batch(const aci_lists *l, int *i, size_t *at, aci_list_batch *b) 
       if (l->list[k] == NULL) continue;
       b->ptr[k][t] = aci_lists_data(l, k, *i, at);
       b->dt[k][t] = l->list[k][*i]->dtype;
-      b->fours[t] = b->fours[t] && (uintptr_t)b->ptr[k][t] % (4 * aci_dsize((ac_dtype)b->dt[k][t])) == 0;
+      b->fours[t] =
+          b->fours[t] && (uintptr_t)b->ptr[k][t] % (4 * aci_dsize((ac_dtype)b->dt[k][t])) == 0;
     }
     b->n[t] = l->list[0][*i]->numel;
     b->scale[t] = l->scale != NULL ? l->scale[*i] : 1;
-    b->first_piece[t + 1] = b->first_piece[t] + (int)((b->n[t] + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE);
+    b->first_piece[t + 1] =
+        b->first_piece[t] + (int)((b->n[t] + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE);
   }
 }

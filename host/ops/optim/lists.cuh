@@ -1,5 +1,6 @@
-/* Lists of tensors on CUDA: optimizer formulas walk several tensors in one launch, so that a model's hundreds of parameters cost a few
- * launches. Tables of tensors travel as kernel parameters (4 KiB), LIST_MOST tensors at a time: no copy, nothing to keep alive. */
+/* Lists of tensors on CUDA: optimizer formulas walk several tensors in one launch, so that a
+ * model's hundreds of parameters cost a few launches. Tables of tensors travel as kernel parameters
+ * (4 KiB), LIST_MOST tensors at a time: no copy, nothing to keep alive. */
 #ifndef ACI_OPS_LISTS_CUH
 #define ACI_OPS_LISTS_CUH
 #include "ops/cuda/elements.cuh"
@@ -14,7 +15,8 @@ struct aci_list_batch {
   int64_t n[ACI_LIST_MOST];
   double scale[ACI_LIST_MOST];        /* a number that each tensor may have */
   int first_piece[ACI_LIST_MOST + 1]; /* pieces of the tensors before */
-  bool fours[ACI_LIST_MOST];          /* four elements of any list lie at a multiple of their size */
+  /* four elements of any list lie at a multiple of their size */
+  bool fours[ACI_LIST_MOST];
   int tensors;
   bool wide; /* any list is f64: all is computed in it */
 };
@@ -40,9 +42,11 @@ template <class C> ACI_DEVICE void aci_list_get4(ac_dtype dt, const void *p, int
     for (int j = 0; j < 4; j++) v[j] = E::load<C>(x.v[j]);                                      \
   } break;
     ACI_LIST_GET4(F32)
-    ACI_LIST_GET4(BF16) ACI_LIST_GET4(F16) ACI_LIST_GET4(F64)
+    ACI_LIST_GET4(BF16)
+    ACI_LIST_GET4(F16)
+    ACI_LIST_GET4(F64)
 #undef ACI_LIST_GET4
-        default : break;
+    default: break;
   }
 }
 template <class C> ACI_DEVICE void aci_list_put4(ac_dtype dt, void *p, int64_t i, const C *v) {
@@ -55,14 +59,17 @@ template <class C> ACI_DEVICE void aci_list_put4(ac_dtype dt, void *p, int64_t i
     *(aci_vector<E::bits, 4> *)((E::bits *)p + i) = x;   \
   } break;
     ACI_LIST_PUT4(F32)
-    ACI_LIST_PUT4(BF16) ACI_LIST_PUT4(F16) ACI_LIST_PUT4(F64)
+    ACI_LIST_PUT4(BF16)
+    ACI_LIST_PUT4(F16)
+    ACI_LIST_PUT4(F64)
 #undef ACI_LIST_PUT4
-        default : break;
+    default: break;
   }
 }
 
-/* F::prepare(): once a thread, before its elements. False: there is nothing to do. f.element(v, b, t): v[k] is the element of list k,
- * of tensor t of the batch. The new values of the lists in `writes` are stored. */
+/* F::prepare(): once a thread, before its elements. False: there is nothing to do. f.element(v, b,
+ * t): v[k] is the element of list k, of tensor t of the batch. The new values of the lists in
+ * `writes` are stored. */
 template <class C, class F>
 __global__ void __launch_bounds__(ACI_BLOCK)
     aci_list_kernel(const __grid_constant__ aci_list_batch b, unsigned writes, F f) {
@@ -92,7 +99,8 @@ __global__ void __launch_bounds__(ACI_BLOCK)
         if ((writes >> k & 1) && b.ptr[k][t] != NULL)
           aci_list_put4((ac_dtype)b.dt[k][t], b.ptr[k][t], i, x[k]);
     }
-    for (int64_t i = fours + threadIdx.x; i < end; i += blockDim.x) { /* elements outside groups of four */
+    /* elements outside groups of four */
+    for (int64_t i = fours + threadIdx.x; i < end; i += blockDim.x) {
       C v[N];
 #pragma unroll
       for (int k = 0; k < N; k++)
@@ -100,21 +108,25 @@ __global__ void __launch_bounds__(ACI_BLOCK)
       f.element(v, b, t);
 #pragma unroll
       for (int k = 0; k < N; k++)
-        if ((writes >> k & 1) && b.ptr[k][t] != NULL) aci_put((ac_dtype)b.dt[k][t], b.ptr[k][t], i, v[k]);
+        if ((writes >> k & 1) && b.ptr[k][t] != NULL)
+          aci_put((ac_dtype)b.dt[k][t], b.ptr[k][t], i, v[k]);
     }
   }
 }
 
-/* Lists of a call. Tensors that do not lie in one run are worked on as copies, which go back when all is done. */
+/* Lists of a call. Tensors that do not lie in one run are worked on as copies, which go back when
+ * all is done. */
 struct aci_lists {
   ac_frame *f;
   int n, n_lists;
   ac_tensor *const *list[ACI_LIST_LISTS]; /* NULL: missing */
   const double *scale;                    /* by tensor. NULL: 1 */
-  ac_block *room;                         /* `front` bytes, then the copies. NULL: neither is needed */
+  /* `front` bytes, then the copies. NULL: neither is needed */
+  ac_block *room;
   size_t front;
 };
-/* Allocates all memory that the call needs, so that nothing has been written when there is none. Then makes the copies. */
+/* Allocates all memory that the call needs, so that nothing has been written when there is none.
+ * Then makes the copies. */
 ac_status aci_lists_open(aci_lists *l, size_t front, ac_err *e);
 /* The working address of tensor i of list k. *at as in aci_lists_batch. */
 void *aci_lists_data(const aci_lists *l, int k, int i, size_t *at);
@@ -125,24 +137,27 @@ ac_status aci_lists_back(const aci_lists *l, unsigned writes, ac_err *e);
 
 /* Runs formula F<float> or F<double>, made by make(C()), over all tensors. */
 template <template <class> class F, class Make>
-ac_status aci_lists_run(const aci_lists *l, const char *name, unsigned writes, Make make, ac_err *e) {
+ac_status aci_lists_run(const aci_lists *l, const char *name, unsigned writes, Make make,
+                        ac_err *e) {
   size_t at = 0;
   for (int i = 0; i < l->n;) {
     aci_list_batch b;
     aci_lists_batch(l, &i, &at, &b);
     const unsigned blocks = aci_blocks(l->f->device, b.first_piece[b.tensors], 1);
     if (b.wide)
-      AC_TRY(
-          (aci_launch(l->f, name, aci_list_kernel<double, F<double>>, blocks, e, b, writes, make(double()))));
+      AC_TRY((aci_launch(l->f, name, aci_list_kernel<double, F<double>>, blocks, e, b, writes,
+                         make(double()))));
     else
-      AC_TRY((aci_launch(l->f, name, aci_list_kernel<float, F<float>>, blocks, e, b, writes, make(float()))));
+      AC_TRY((aci_launch(l->f, name, aci_list_kernel<float, F<float>>, blocks, e, b, writes,
+                         make(float()))));
   }
   return aci_lists_back(l, writes, e);
 }
 
 /* The same over one list of the call. */
 template <template <class> class F, class Make>
-ac_status aci_list_launch(ac_frame *f, const char *name, const ac_value *list, Make make, ac_err *e) {
+ac_status aci_list_launch(ac_frame *f, const char *name, const ac_value *list, Make make,
+                          ac_err *e) {
   aci_lists l = {f, list->n, 1, {list->tensors}};
   AC_TRY(aci_lists_open(&l, 0, e));
   const ac_status st = aci_lists_run<F>(&l, name, 1u, make, e);

@@ -63,7 +63,8 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
   const double mu = momentum(b1, step, slow), next = momentum(b1, step + 1, slow);
   /* in the arithmetic of the tensor: this step uses the stored value */
   const double before = a->x[MU_PRODUCT];
-  const double product = a->wide >> MU_PRODUCT & 1 ? before * mu : (double)((float)before * (float)mu);
+  const double product =
+      a->wide >> MU_PRODUCT & 1 ? before * mu : (double)((float)before * (float)mu);
   const bool decoupled = a->x[DECOUPLED] != 0;
   a->x[MU_PRODUCT] = product;
   k->keep = decoupled ? 1 - lr * decay : 1;
@@ -79,9 +80,11 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
 }
 ACI_STEP_KERNEL(nadam_step_, nadam, prepare)
 
-AC_OP(nadam_step_,
-      .sig = "nadam_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
-             "mu_product!: tensor, lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, "
-             "eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 0.004, "
-             "decoupled_weight_decay: bool = false, maximize: bool = false) -> ()",
-      .shape = shape, .cpu = aci_cpu_nadam_step_, .nondiff = true);
+AC_OP(
+    nadam_step_,
+    .sig =
+        "nadam_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
+        "mu_product!: tensor, lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, "
+        "eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 0.004, "
+        "decoupled_weight_decay: bool = false, maximize: bool = false) -> ()",
+    .shape = shape, .cpu = aci_cpu_nadam_step_, .nondiff = true);

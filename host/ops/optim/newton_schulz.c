@@ -8,7 +8,8 @@
 #include "ops/op.h"
 
 enum { X, COEFFICIENTS, STEPS, EPS, DTYPE };
-enum { MOST_STEPS = 100 }; /* as in PyTorch. The results of all iterations stay allocated until the end */
+/* as in PyTorch. The results of all iterations stay allocated until the end */
+enum { MOST_STEPS = 100 };
 
 static int composed(ac_expr *ex, const ac_value *args, ac_tensor **out) {
   ac_tensor *x = args[X].tensor;
@@ -17,8 +18,8 @@ static int composed(ac_expr *ex, const ac_value *args, ac_tensor **out) {
   const ac_operand eps = F(args[EPS].f);
   char a[128];
   if (x->ndim != 2) {
-    ex->st =
-        AC_FAIL(ex->e, SHAPE, "needs a matrix, got shape %s", aci_shape_str(x->ndim, x->shape, a, sizeof a));
+    ex->st = AC_FAIL(ex->e, SHAPE, "needs a matrix, got shape %s",
+                     aci_shape_str(x->ndim, x->shape, a, sizeof a));
     return 0;
   }
   if (!ac_dtype_is_float((ac_dtype)x->dtype) || !ac_dtype_is_float(dt)) {
@@ -26,15 +27,19 @@ static int composed(ac_expr *ex, const ac_value *args, ac_tensor **out) {
                      ac_dtype_name((ac_dtype)x->dtype), ac_dtype_name(dt));
     return 0;
   }
-  if (args[COEFFICIENTS].n != 3 || args[STEPS].i < 0 || args[STEPS].i >= MOST_STEPS || !(args[EPS].f >= 0)) {
-    ex->st = AC_FAIL(ex->e, INVALID, "needs 3 coefficients, steps in 0 .. %d and eps not below zero, got %d, %lld and %g", MOST_STEPS - 1,
-                     args[COEFFICIENTS].n, (long long)args[STEPS].i, args[EPS].f);
+  if (args[COEFFICIENTS].n != 3 || args[STEPS].i < 0 || args[STEPS].i >= MOST_STEPS ||
+      !(args[EPS].f >= 0)) {
+    ex->st = AC_FAIL(
+        ex->e, INVALID,
+        "needs 3 coefficients, steps in 0 .. %d and eps not below zero, got %d, %lld and %g",
+        MOST_STEPS - 1, args[COEFFICIENTS].n, (long long)args[STEPS].i, args[EPS].f);
     return 0;
   }
   const bool tall = x->shape[0] > x->shape[1];
   ac_tensor *y = x_to(ex, x, &dt, NULL);
   if (tall) y = x_t(ex, y);
-  ac_tensor *norm = x_sqrt(ex, x_sum(ex, x_square(ex, x_to(ex, y, &wide, NULL)), NULL, 0, false, NULL));
+  ac_tensor *norm =
+      x_sqrt(ex, x_sum(ex, x_square(ex, x_to(ex, y, &wide, NULL)), NULL, 0, false, NULL));
   y = x_div(ex, T(y), T(x_to(ex, x_clamp(ex, norm, &eps, NULL), &dt, NULL)));
   for (int64_t i = 0; i < args[STEPS].i && ex->st == AC_OK; i++) {
     ac_tensor *s = x_matmul(ex, y, x_t(ex, y));
@@ -46,7 +51,9 @@ static int composed(ac_expr *ex, const ac_value *args, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(newton_schulz,
-      .sig = "newton_schulz(x: tensor, coefficients: floats = [3.4445, -4.775, 2.0315], steps: int = 5, "
-             "eps: float = 1e-7, dtype: dtype = bf16) -> tensor",
-      .composed = composed);
+AC_OP(
+    newton_schulz,
+    .sig =
+        "newton_schulz(x: tensor, coefficients: floats = [3.4445, -4.775, 2.0315], steps: int = 5, "
+        "eps: float = 1e-7, dtype: dtype = bf16) -> tensor",
+    .composed = composed);

@@ -42,11 +42,13 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
   const double lr = a->x[LR], step = a->x[STEP] += 1, decay = a->x[DECAY];
   const double b1 = a->x[BETA1], b2 = a->x[BETA2];
-  const double rest = 1 - pow(b2, step), r = 2 / (1 - b2) - 1, rho = r - 2 * step * pow(b2, step) / rest;
+  const double rest = 1 - pow(b2, step), r = 2 / (1 - b2) - 1,
+               rho = r - 2 * step * pow(b2, step) / rest;
   const bool decoupled = a->x[DECOUPLED] != 0;
   k->rectified = rho > 5;
   k->rate = lr / (1 - pow(b1, step));
-  if (k->rectified) k->rate *= sqrt(rest) * sqrt((rho - 4) * (rho - 2) * r / ((r - 4) * (r - 2) * rho));
+  if (k->rectified)
+    k->rate *= sqrt(rest) * sqrt((rho - 4) * (rho - 2) * r / ((r - 4) * (r - 2) * rho));
   k->keep = decoupled ? 1 - lr * decay : 1;
   k->decay = decoupled ? 0 : decay;
   k->lerp = 1 - b1;
@@ -57,8 +59,10 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
 }
 ACI_STEP_KERNEL(radam_step_, radam, prepare)
 
-AC_OP(radam_step_,
-      .sig = "radam_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
-             "lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, "
-             "weight_decay: float = 0, decoupled_weight_decay: bool = false, maximize: bool = false) -> ()",
-      .shape = shape, .cpu = aci_cpu_radam_step_, .nondiff = true);
+AC_OP(
+    radam_step_,
+    .sig =
+        "radam_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
+        "lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, "
+        "weight_decay: float = 0, decoupled_weight_decay: bool = false, maximize: bool = false) -> ()",
+    .shape = shape, .cpu = aci_cpu_radam_step_, .nondiff = true);

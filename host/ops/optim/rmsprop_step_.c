@@ -30,15 +30,16 @@ typedef struct factors {
     p[i] = m_fma(lr, d, p[i]);                            \
     v[i] = vi;                                            \
   }
-#define FORMULA(T)                                                                                        \
-  const T lr = (T)-k->lr, alpha = (T)k->alpha, fresh = (T)k->fresh, eps = (T)k->eps, decay = (T)k->decay; \
-  const T mu = (T)k->momentum, sign = (T)k->sign;                                                         \
-  if (a == NULL) {                                                                                        \
-    if (b == NULL) LOOP(T, false, false)                                                                  \
-    else LOOP(T, false, true)                                                                             \
-  } else {                                                                                                \
-    if (b == NULL) LOOP(T, true, false)                                                                   \
-    else LOOP(T, true, true)                                                                              \
+#define FORMULA(T)                                                                   \
+  const T lr = (T)-k->lr, alpha = (T)k->alpha, fresh = (T)k->fresh, eps = (T)k->eps, \
+          decay = (T)k->decay;                                                       \
+  const T mu = (T)k->momentum, sign = (T)k->sign;                                    \
+  if (a == NULL) {                                                                   \
+    if (b == NULL) LOOP(T, false, false)                                             \
+    else LOOP(T, false, true)                                                        \
+  } else {                                                                           \
+    if (b == NULL) LOOP(T, true, false)                                              \
+    else LOOP(T, true, true)                                                         \
   }
 ACI_STEP5(rmsprop, FORMULA, p, g, v, b, a)
 
@@ -62,9 +63,10 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
 }
 ACI_STEP_KERNEL_OPT(rmsprop_step_, rmsprop, prepare, 1 << 3 | 1 << 4, 1 << 3, MOMENTUM)
 
-AC_OP(rmsprop_step_,
-      .sig =
-          "rmsprop_step_(params!: tensors, grads: tensors, square_avgs!: tensors, lr: tensor, step!: tensor, "
-          "alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0, momentum: float = 0, "
-          "maximize: bool = false, momentum_buffers!: tensors?, grad_avgs!: tensors?) -> ()",
-      .shape = shape, .cpu = aci_cpu_rmsprop_step_, .nondiff = true);
+AC_OP(
+    rmsprop_step_,
+    .sig =
+        "rmsprop_step_(params!: tensors, grads: tensors, square_avgs!: tensors, lr: tensor, step!: tensor, "
+        "alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0, momentum: float = 0, "
+        "maximize: bool = false, momentum_buffers!: tensors?, grad_avgs!: tensors?) -> ()",
+    .shape = shape, .cpu = aci_cpu_rmsprop_step_, .nondiff = true);

@@ -1,6 +1,8 @@
-/* Shared by the schedule-free optimizers: the weight of this step's point in the running average, after "The
- * Road Less Scheduled" (Defazio and others). With k steps done, the rate rises linearly over warmup_steps,
- * lr_max = max(lr_max, rate);  w = (k + 1)^r lr_max^weight_lr_power;  weight_sum += w;  c = w / weight_sum. */
+/* Shared by the schedule-free optimizers: the weight of this step's point in the running average,
+ * after "The Road Less Scheduled" (Defazio and others). With k steps done, the rate rises linearly
+ * over warmup_steps,
+ * lr_max = max(lr_max, rate);  w = (k + 1)^r lr_max^weight_lr_power;  weight_sum += w;  c = w /
+ *                              weight_sum. */
 #ifndef ACI_OPS_SCHEDULE_FREE_H
 #define ACI_OPS_SCHEDULE_FREE_H
 #include "ops/optim/formula.h"
@@ -9,8 +11,8 @@ typedef struct aci_free_step {
   double lr, count, c;
 } aci_free_step;
 
-/* Arguments at .. at + 3: lr, step, weight_sum, lr_max, of which the last three are updated. options .. options + 2:
- * warmup_steps, r, weight_lr_power. */
+/* Arguments at .. at + 3: lr, step, weight_sum, lr_max, of which the last three are updated.
+ * options .. options + 2: warmup_steps, r, weight_lr_power. */
 ACI_VM aci_free_step aci_free_now(aci_step_args *a, int at, int options) {
   double *x = a->x + at;
   const double done = x[1], warmup = a->x[options];

@@ -11,7 +11,19 @@
    example: local p = accel.ones(1) accel.sgd_step_({p}, {p * 1}, {}, p * 0.1) return p --> { 0.9 } */
 #include "ops/optim/step.h"
 
-enum { PARAMS, GRADS, BUFFERS, LR, MOMENTUM, DAMPENING, DECAY, NESTEROV, MAXIMIZE, FIRST, INV_SCALE };
+enum {
+  PARAMS,
+  GRADS,
+  BUFFERS,
+  LR,
+  MOMENTUM,
+  DAMPENING,
+  DECAY,
+  NESTEROV,
+  MAXIMIZE,
+  FIRST,
+  INV_SCALE
+};
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   double momentum = ARG_F(f, MOMENTUM);
@@ -20,7 +32,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(aci_step_not_negative(f, MOMENTUM, MOMENTUM, e));
   if (momentum != 0 || f->args[BUFFERS].n != 0) AC_TRY(aci_list_match(f, BUFFERS, e));
   if (ARG_B(f, NESTEROV) && (momentum == 0 || ARG_F(f, DAMPENING) != 0))
-    return AC_FAIL(e, INVALID, "nesterov needs a momentum and no dampening, got momentum %g and dampening %g",
+    return AC_FAIL(e, INVALID,
+                   "nesterov needs a momentum and no dampening, got momentum %g and dampening %g",
                    momentum, ARG_F(f, DAMPENING));
   for (int i = LR; i < f->n_args; i++)
     if (f->args[i].kind == AC_T_TENSOR) AC_TRY(aci_number_check(f, i, e));
@@ -64,9 +77,11 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
 }
 ACI_STEP_KERNEL_OPT(sgd_step_, sgd, prepare, 1 << 2, 1 << 2, MOMENTUM)
 
-AC_OP(sgd_step_,
-      .sig = "sgd_step_(params!: tensors, grads: tensors, momentum_buffers!: tensors, lr: tensor, momentum: "
-             "float = 0, "
-             "dampening: float = 0, weight_decay: float = 0, nesterov: bool = false, maximize: bool = false, "
-             "first: bool = false, inv_scale: tensor?, found_inf: tensor?) -> ()",
-      .shape = shape, .cpu = aci_cpu_sgd_step_, .nondiff = true);
+AC_OP(
+    sgd_step_,
+    .sig =
+        "sgd_step_(params!: tensors, grads: tensors, momentum_buffers!: tensors, lr: tensor, momentum: "
+        "float = 0, "
+        "dampening: float = 0, weight_decay: float = 0, nesterov: bool = false, maximize: bool = false, "
+        "first: bool = false, inv_scale: tensor?, found_inf: tensor?) -> ()",
+    .shape = shape, .cpu = aci_cpu_sgd_step_, .nondiff = true);

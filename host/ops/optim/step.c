@@ -40,7 +40,8 @@ ac_status aci_step_run(ac_frame *f, const aci_step *s, ac_err *e) {
   aci_step_args a = {.wide = 0};
   step_job j = {aci_step_lists_of(f, s->gated, s->gate), s, k};
   for (int i = 0; i < f->n_args; i++) {
-    a.x[i] = f->args[i].kind == AC_T_TENSOR ? aci_number_get(ARG_T(f, i)) : aci_step_option(&f->args[i]);
+    a.x[i] =
+        f->args[i].kind == AC_T_TENSOR ? aci_number_get(ARG_T(f, i)) : aci_step_option(&f->args[i]);
     if (f->args[i].kind == AC_T_TENSOR && ARG_T(f, i)->dtype == AC_F64) a.wide |= 1u << i;
     if (f->args[i].kind != AC_T_NONE) a.given |= 1u << i;
   }
@@ -48,7 +49,8 @@ ac_status aci_step_run(ac_frame *f, const aci_step *s, ac_err *e) {
   if (a.skip) return AC_OK;
   AC_TRY(aci_list_run(f, j.l.n, j.l.lists[0], piece, &j, e));
   for (int i = 0; i < f->n_args; i++)
-    if (f->args[i].kind == AC_T_TENSOR && (f->op->mutates >> i & 1)) aci_number_set(ARG_T(f, i), a.x[i]);
+    if (f->args[i].kind == AC_T_TENSOR && (f->op->mutates >> i & 1))
+      aci_number_set(ARG_T(f, i), a.x[i]);
   return AC_OK;
 }
 
@@ -64,8 +66,8 @@ ac_status aci_step_shape(ac_frame *f, ac_err *e) {
 ac_status aci_step_not_negative(const ac_frame *f, int first, int last, ac_err *e) {
   for (int i = first; i <= last; i++)
     if (!(aci_step_option(&f->args[i]) >= 0))
-      return AC_FAIL(e, INVALID, "%s must not be negative, got %g", aci_op_sig(f->op)->param[i].name,
-                     aci_step_option(&f->args[i]));
+      return AC_FAIL(e, INVALID, "%s must not be negative, got %g",
+                     aci_op_sig(f->op)->param[i].name, aci_step_option(&f->args[i]));
   return AC_OK;
 }
 

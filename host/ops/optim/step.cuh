@@ -1,8 +1,9 @@
-/* Optimizers on CUDA: the formulas of the .c files (formula.h), which the build collects into gen/cuda/map_*.cu. The macros have the
- * names used in the formulas and replace those of step.h.
+/* Optimizers on CUDA: the formulas of the .c files (formula.h), which the build collects into
+ * gen/cuda/map_*.cu. The macros have the names used in the formulas and replace those of step.h.
  *
- * A first kernel of one thread reads learning rate, step count and the like on the device, so that a captured step replays with new
- * ones. It computes the factors from them and updates them. Then all tensors go in a few launches, an element of every list at a time. */
+ * A first kernel of one thread reads learning rate, step count and the like on the device, so that
+ * a captured step replays with new ones. It computes the factors from them and updates them. Then
+ * all tensors go in a few launches, an element of every list at a time. */
 #ifndef ACI_OPS_STEP_CUH
 #define ACI_OPS_STEP_CUH
 #include "ops/optim/formula.h"
@@ -26,7 +27,8 @@ template <class T> struct aci_step_factors {
 
 /* P::factors, P::run(args, factors): an op's prepare. */
 template <class P>
-__global__ void aci_step_prepare(const __grid_constant__ aci_step_numbers m, aci_step_factors<typename P::type> *k) {
+__global__ void aci_step_prepare(const __grid_constant__ aci_step_numbers m,
+                                 aci_step_factors<typename P::type> *k) {
   if (aci_first() != 0) return;
   aci_step_args a = {};
   a.given = m.given;
@@ -83,8 +85,8 @@ ac_status aci_step_launch(ac_frame *f, ac_err *e) {
   }
   AC_TRY(aci_lists_open(&l, sizeof(factors), e));
   const char *name = f->op->name;
-  ac_status st =
-      aci_launch(f, name, aci_step_prepare<P>, 1u, e, aci_step_numbers_of(f), (factors *)l.room->ptr);
+  ac_status st = aci_launch(f, name, aci_step_prepare<P>, 1u, e, aci_step_numbers_of(f),
+                            (factors *)l.room->ptr);
   if (st == AC_OK) switch (missing & OPTIONAL) { /* of equal cases one kernel is made */
       case 4: st = aci_step_walk<N, 4 & OPTIONAL>(&l, name, s.writes, e); break;
       case 8: st = aci_step_walk<N, 8 & OPTIONAL>(&l, name, s.writes, e); break;
@@ -119,8 +121,9 @@ ac_status aci_step_launch(ac_frame *f, ac_err *e) {
   ACI_STEP_FORMULA(NAME, 3, F, (r[0], r[1], r[2], k, scale), T *a, T *b, T *c)
 #define ACI_STEP4(NAME, F, a, b, c, d) \
   ACI_STEP_FORMULA(NAME, 4, F, (r[0], r[1], r[2], r[3], k, scale), T *a, T *b, T *c, T *d)
-#define ACI_STEP5(NAME, F, a, b, c, d, x) \
-  ACI_STEP_FORMULA(NAME, 5, F, (r[0], r[1], r[2], r[3], r[4], k, scale), T *a, T *b, T *c, T *d, T *x)
+#define ACI_STEP5(NAME, F, a, b, c, d, x)                                                        \
+  ACI_STEP_FORMULA(NAME, 5, F, (r[0], r[1], r[2], r[3], r[4], k, scale), T *a, T *b, T *c, T *d, \
+                   T *x)
 
 #define ACI_STEP_KERNEL(op, NAME, PREPARE) ACI_STEP_KERNEL_OPT(op, NAME, PREPARE, 0, 0, 0)
 #define ACI_STEP_KERNEL_OPT(op, NAME, PREPARE, OPTIONAL, GATED, GATE)                        \

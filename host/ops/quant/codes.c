@@ -23,7 +23,8 @@ ac_status aci_frame_out_quantized(ac_frame *f, const ac_layout *l, ac_err *e) {
 
 ac_status aci_quantizable(const ac_tensor *x, ac_err *e) {
   if (x->dtype == AC_F32 || x->dtype == AC_F16 || x->dtype == AC_BF16) return AC_OK;
-  return AC_FAIL(e, DTYPE, "f32, f16 and bf16 can be quantised, not %s", ac_dtype_name((ac_dtype)x->dtype));
+  return AC_FAIL(e, DTYPE, "f32, f16 and bf16 can be quantised, not %s",
+                 ac_dtype_name((ac_dtype)x->dtype));
 }
 
 /* ---- 8 bits, dynamic ---- */
@@ -93,7 +94,8 @@ void aci_encode_dynamic(ac_quant_type type, const float *x, int64_t n, uint8_t *
 }
 
 AC_ISA_FN(decode,
-          (const uint8_t *restrict q, int64_t n, const float *restrict map, float absmax, float *restrict y),
+          (const uint8_t *restrict q, int64_t n, const float *restrict map, float absmax,
+           float *restrict y),
           (q, n, map, absmax, y)) {
   for (int64_t i = 0; i < n; i++) y[i] = map[q[i]] * absmax;
 }
@@ -127,7 +129,8 @@ AC_ISA_FN(decode_add,
   for (int64_t i = 0; i < n; i++) y[i] = map[q[i]] * most + mean;
 }
 
-void aci_absmax_load(const ac_tensor *t, const ac_layout *l, int64_t first, int64_t n, float *absmax) {
+void aci_absmax_load(const ac_tensor *t, const ac_layout *l, int64_t first, int64_t n,
+                     float *absmax) {
   const aci_part part = aci_layout_part(l, AC_PART_ABSMAX);
   if (!l->nested) {
     memcpy(absmax, (const float *)aci_part_data(t, &part) + first, (size_t)n * sizeof *absmax);
@@ -140,15 +143,17 @@ void aci_absmax_load(const ac_tensor *t, const ac_layout *l, int64_t first, int6
   int size;
   const float *map = ac_quant_map(AC_QUANT_DYNAMIC, &size);
   for (int64_t at = first, end = first + n; at < end;) {
-    const int64_t block = at / ACI_NESTED_BLOCK,
-                  stop = (block + 1) * ACI_NESTED_BLOCK < end ? (block + 1) * ACI_NESTED_BLOCK : end;
+    const int64_t block = at / ACI_NESTED_BLOCK, stop = (block + 1) * ACI_NESTED_BLOCK < end
+                                                            ? (block + 1) * ACI_NESTED_BLOCK
+                                                            : end;
     decode_add(q + at, stop - at, map, most[block], mean, absmax + (at - first));
     at = stop;
   }
 }
 
 /* ---- values ---- */
-/* Blocks of `pairs` bytes: y[2 i], y[2 i + 1] = map of the high and the low half of q[i], times the block's absmax. */
+/* Blocks of `pairs` bytes: y[2 i], y[2 i + 1] = map of the high and the low half of q[i], times the
+ * block's absmax. */
 AC_ISA_FN(decode4_plain,
           (const uint8_t *restrict q, int64_t pairs, const float *restrict map, float absmax,
            float *restrict y),
@@ -160,14 +165,15 @@ AC_ISA_FN(decode4_plain,
 }
 
 #if defined(__x86_64__)
-ACI_TARGET_AVX512 static void decode4_512(const uint8_t *q, int64_t n, int64_t pairs, const float *map,
-                                          const float *absmax, float *y) {
+ACI_TARGET_AVX512 static void decode4_512(const uint8_t *q, int64_t n, int64_t pairs,
+                                          const float *map, const float *absmax, float *y) {
   const __m512 values = _mm512_loadu_ps(map);
   const __m512i first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
   for (int64_t b = 0; b < n; b++) {
     const __m512 table = _mm512_mul_ps(values, _mm512_set1_ps(absmax[b]));
-    for (int64_t i = 0; i < pairs; i += 16, q += 16, y += 32) { /* the permutation looks at four bits */
+    /* the permutation looks at four bits */
+    for (int64_t i = 0; i < pairs; i += 16, q += 16, y += 32) {
       const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)q));
       const __m512 even = _mm512_permutexvar_ps(_mm512_srli_epi32(code, 4), table),
                    odd = _mm512_permutexvar_ps(code, table);
@@ -177,20 +183,22 @@ ACI_TARGET_AVX512 static void decode4_512(const uint8_t *q, int64_t n, int64_t p
   }
 }
 
-ACI_TARGET_AVX512_BF16 static void decode4_bf16(const uint8_t *q, int64_t n, int64_t pairs, const float *map,
-                                                const float *absmax, uint16_t *y) {
+ACI_TARGET_AVX512_BF16 static void decode4_bf16(const uint8_t *q, int64_t n, int64_t pairs,
+                                                const float *map, const float *absmax,
+                                                uint16_t *y) {
   const __m512 values = _mm512_loadu_ps(map);
   for (int64_t b = 0; b < n; b++) {
     const __m512 some = _mm512_mul_ps(values, _mm512_set1_ps(absmax[b]));
-    __m512i table = (__m512i)_mm512_cvtne2ps_pbh(some, some); /* twice: the permutation looks at five bits */
+    /* twice: the permutation looks at five bits */
+    __m512i table = (__m512i)_mm512_cvtne2ps_pbh(some, some);
     const __mmask16 denormal =
         _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(some, _mm512_setzero_ps(), _CMP_NEQ_UQ),
                                 _mm512_abs_ps(some), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
     if (__builtin_expect(denormal != 0, 0)) { /* which that instruction takes for 0 */
       const __m512i bits = _mm512_castps_si512(some),
                     odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-      const __m256i near = _mm512_cvtepi32_epi16(
-          _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7FFF)), 16));
+      const __m256i near = _mm512_cvtepi32_epi16(_mm512_srli_epi32(
+          _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7FFF)), 16));
       const __m256i half = _mm256_mask_mov_epi16(_mm512_castsi512_si256(table), denormal, near);
       table = _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
     }
@@ -204,20 +212,23 @@ ACI_TARGET_AVX512_BF16 static void decode4_bf16(const uint8_t *q, int64_t n, int
 }
 
 ACI_TARGET_AVX2 static inline AC_INLINE __m256 of_16(__m256i code, __m256 small,
-                                                     __m256 large) { /* three bits, then the fourth */
-  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(small, code), _mm256_permutevar8x32_ps(large, code),
+                                                     /* three bits, then the fourth */
+                                                     __m256 large) {
+  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(small, code),
+                          _mm256_permutevar8x32_ps(large, code),
                           _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
 }
 
-ACI_TARGET_AVX2 static void decode4_256(const uint8_t *q, int64_t n, int64_t pairs, const float *map,
-                                        const float *absmax, float *y) {
+ACI_TARGET_AVX2 static void decode4_256(const uint8_t *q, int64_t n, int64_t pairs,
+                                        const float *map, const float *absmax, float *y) {
   for (int64_t b = 0; b < n; b++) {
     const __m256 scale = _mm256_set1_ps(absmax[b]);
     const __m256 small = _mm256_mul_ps(_mm256_loadu_ps(map), scale),
                  large = _mm256_mul_ps(_mm256_loadu_ps(map + 8), scale);
     for (int64_t i = 0; i < pairs; i += 8, q += 8, y += 16) {
       const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)q));
-      const __m256 even = of_16(_mm256_srli_epi32(code, 4), small, large), odd = of_16(code, small, large);
+      const __m256 even = of_16(_mm256_srli_epi32(code, 4), small, large),
+                   odd = of_16(code, small, large);
       const __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
       _mm256_storeu_ps(y, _mm256_permute2f128_ps(low, high, 0x20));
       _mm256_storeu_ps(y + 8, _mm256_permute2f128_ps(low, high, 0x31));
@@ -227,8 +238,8 @@ ACI_TARGET_AVX2 static void decode4_256(const uint8_t *q, int64_t n, int64_t pai
 #endif
 
 /* n whole blocks. */
-static void decode4(const uint8_t *q, int64_t n, int64_t pairs, const float *map, const float *absmax,
-                    float *y) {
+static void decode4(const uint8_t *q, int64_t n, int64_t pairs, const float *map,
+                    const float *absmax, float *y) {
 #if defined(__x86_64__)
   const int isa = aci_cpu_isa();
   if (isa != ACI_ISA_BASE && pairs % 16 == 0) {
@@ -236,10 +247,12 @@ static void decode4(const uint8_t *q, int64_t n, int64_t pairs, const float *map
     return;
   }
 #endif
-  for (int64_t b = 0; b < n; b++) decode4_plain(q + b * pairs, pairs, map, absmax[b], y + 2 * b * pairs);
+  for (int64_t b = 0; b < n; b++)
+    decode4_plain(q + b * pairs, pairs, map, absmax[b], y + 2 * b * pairs);
 }
 
-bool aci_dequantize_bf16(const ac_tensor *t, const ac_layout *l, int64_t begin, int64_t n, uint16_t *y) {
+bool aci_dequantize_bf16(const ac_tensor *t, const ac_layout *l, int64_t begin, int64_t n,
+                         uint16_t *y) {
 #if defined(__x86_64__)
   const int64_t size = l->blocksize;
   if (!aci_layout_is_4bit(l) || !aci_dot_4bit_bf16_fits() || size % 32 != 0 || begin % size != 0 ||
@@ -266,7 +279,8 @@ bool aci_dequantize_bf16(const ac_tensor *t, const ac_layout *l, int64_t begin, 
 }
 
 /* n values from an element of one block. */
-static void load_4bit(const uint8_t *q, const float *map, int64_t begin, int64_t n, float absmax, float *y) {
+static void load_4bit(const uint8_t *q, const float *map, int64_t begin, int64_t n, float absmax,
+                      float *y) {
   if (n > 0 && begin % 2 != 0) {
     *y++ = map[q[begin / 2] & 15] * absmax;
     begin++;
@@ -276,11 +290,13 @@ static void load_4bit(const uint8_t *q, const float *map, int64_t begin, int64_t
   if (n % 2 != 0) y[n - 1] = map[q[(begin + n - 1) / 2] >> 4] * absmax;
 }
 
-AC_ISA_FN(scale8, (const int8_t *restrict q, int64_t n, float scale, float *restrict y), (q, n, scale, y)) {
+AC_ISA_FN(scale8, (const int8_t *restrict q, int64_t n, float scale, float *restrict y),
+          (q, n, scale, y)) {
   for (int64_t i = 0; i < n; i++) y[i] = (float)q[i] * scale;
 }
 
-void aci_dequantize_load(const ac_tensor *t, const ac_layout *l, int64_t begin, int64_t n, float *y) {
+void aci_dequantize_load(const ac_tensor *t, const ac_layout *l, int64_t begin, int64_t n,
+                         float *y) {
   const aci_part values = aci_layout_part(l, AC_PART_VALUES);
   const void *q = aci_part_data(t, &values);
   const int64_t end = begin + n;
@@ -300,7 +316,8 @@ void aci_dequantize_load(const ac_tensor *t, const ac_layout *l, int64_t begin, 
       y += whole * l->blocksize;
     }
     for (int64_t b = first; b < block + blocks; b++) {
-      const int64_t stop = (b + 1) * l->blocksize < end ? (b + 1) * l->blocksize : end, m = stop - at;
+      const int64_t stop = (b + 1) * l->blocksize < end ? (b + 1) * l->blocksize : end,
+                    m = stop - at;
       const float most = absmax[b - block];
       if (aci_layout_is_4bit(l)) load_4bit(q, map, at, m, most, y);
       else if (l->type == AC_QUANT_INT8) scale8((const int8_t *)q + at, m, most * (1.0f / 127), y);

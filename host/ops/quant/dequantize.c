@@ -9,9 +9,13 @@ enum { PIECE = 4096 };
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_layout *l = ac_tensor_layout(ARG_T(f, 0));
-  if (l == NULL) return AC_FAIL(e, INVALID, "q is not quantised: quantize_4bit, quantize_int8 and quantize_dynamic make such tensors");
+  if (l == NULL)
+    return AC_FAIL(
+        e, INVALID,
+        "q is not quantised: quantize_4bit, quantize_int8 and quantize_dynamic make such tensors");
   const ac_dtype dt = ARG_NONE(f, 1) ? l->dtype : f->args[1].dtype;
-  if (!ac_dtype_is_float(dt)) return AC_FAIL(e, DTYPE, "dtype must be a float, got %s", ac_dtype_name(dt));
+  if (!ac_dtype_is_float(dt))
+    return AC_FAIL(e, DTYPE, "dtype must be a float, got %s", ac_dtype_name(dt));
   return ac_frame_out(f, dt, l->ndim, l->shape, e);
 }
 
@@ -27,7 +31,9 @@ static void range(void *arg, int64_t begin, int64_t end) {
   for (int64_t p = begin; p < end; p++) {
     const int64_t at = p * PIECE, n = j->y->numel - at < PIECE ? j->y->numel - at : PIECE;
     const bool direct = j->y->dtype == AC_F32;
-    if (j->y->dtype == AC_BF16 && aci_dequantize_bf16(j->q, j->l, at, n, (uint16_t *)aci_data(j->y) + at)) continue;
+    if (j->y->dtype == AC_BF16 &&
+        aci_dequantize_bf16(j->q, j->l, at, n, (uint16_t *)aci_data(j->y) + at))
+      continue;
     float *to = direct ? (float *)aci_data(j->y) + at : row;
     aci_dequantize_load(j->q, j->l, at, n, to);
     if (!direct) aci_elems_store(j->y, ACI_C_F32, at, n, row);

@@ -18,23 +18,27 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   int64_t n = 1;
   AC_TRY(aci_quant_check(bits, block, e));
   if (q->dtype != (bits == 8 ? AC_I8 : AC_U8))
-    return AC_FAIL(e, DTYPE, "q is %s, %d bits lie in %s", ac_dtype_name((ac_dtype)q->dtype), (int)bits,
-                   bits == 8 ? "i8" : "u8");
+    return AC_FAIL(e, DTYPE, "q is %s, %d bits lie in %s", ac_dtype_name((ac_dtype)q->dtype),
+                   (int)bits, bits == 8 ? "i8" : "u8");
   if (!ac_dtype_is_float((ac_dtype)scale->dtype) || scale->dtype > AC_BOOL)
-    return AC_FAIL(e, DTYPE, "scale is %s, expected a float", ac_dtype_name((ac_dtype)scale->dtype));
+    return AC_FAIL(e, DTYPE, "scale is %s, expected a float",
+                   ac_dtype_name((ac_dtype)scale->dtype));
   if (!ac_dtype_is_float(f->args[5].dtype) || f->args[5].dtype > AC_BOOL)
     return AC_FAIL(e, DTYPE, "dtype must be a float, got %s", ac_dtype_name(f->args[5].dtype));
-  if (s->n > AC_MAX_DIMS) return AC_FAIL(e, SHAPE, "shape has %d dims, at most %d are possible", s->n, AC_MAX_DIMS);
+  if (s->n > AC_MAX_DIMS)
+    return AC_FAIL(e, SHAPE, "shape has %d dims, at most %d are possible", s->n, AC_MAX_DIMS);
   for (int i = 0; i < s->n; i++)
-    if (s->ints[i] < 0 || __builtin_mul_overflow(n, s->ints[i], &n) || n > INT64_MAX - ACI_QUANT_MAX_BLOCK)
+    if (s->ints[i] < 0 || __builtin_mul_overflow(n, s->ints[i], &n) ||
+        n > INT64_MAX - ACI_QUANT_MAX_BLOCK)
       return AC_FAIL(e, SHAPE, "%s is not a shape", aci_shape_str(s->n, s->ints, a, sizeof a));
   if (q->numel != aci_quant_bytes(n, bits) || scale->numel != aci_quant_blocks(n, block))
-    return AC_FAIL(e, SHAPE,
-                   "a tensor of shape %s takes %lld bytes and %lld scales with %d bits in blocks of %lld, got %lld "
-                   "and %lld",
-                   aci_shape_str(s->n, s->ints, a, sizeof a), (long long)aci_quant_bytes(n, bits),
-                   (long long)aci_quant_blocks(n, block), (int)bits, (long long)block, (long long)q->numel,
-                   (long long)scale->numel);
+    return AC_FAIL(
+        e, SHAPE,
+        "a tensor of shape %s takes %lld bytes and %lld scales with %d bits in blocks of %lld, got %lld "
+        "and %lld",
+        aci_shape_str(s->n, s->ints, a, sizeof a), (long long)aci_quant_bytes(n, bits),
+        (long long)aci_quant_blocks(n, block), (int)bits, (long long)block, (long long)q->numel,
+        (long long)scale->numel);
   return ac_frame_out(f, f->args[5].dtype, s->n, s->ints, e);
 }
 
@@ -49,7 +53,8 @@ typedef struct dequantize_job {
 AC_ISA_FN(widen8, (const int8_t *restrict q, int64_t n, float s, float *restrict y), (q, n, s, y)) {
   for (int64_t i = 0; i < n; i++) y[i] = (float)q[i] * s;
 }
-AC_ISA_FN(widen4, (const uint8_t *restrict q, int64_t pairs, float s, float *restrict y), (q, pairs, s, y)) {
+AC_ISA_FN(widen4, (const uint8_t *restrict q, int64_t pairs, float s, float *restrict y),
+          (q, pairs, s, y)) {
   for (int64_t i = 0; i < pairs; i++) {
     y[2 * i] = (float)((int8_t)(q[i] << 4) >> 4) * s;
     y[2 * i + 1] = (float)((int8_t)q[i] >> 4) * s;
@@ -60,7 +65,8 @@ static void range(void *arg, int64_t begin, int64_t end) {
   const dequantize_job *j = arg;
   _Alignas(64) float row[PIECE];
   for (int64_t b = begin; b < end; b++) {
-    const int64_t from = b * j->block, to = j->y->numel - from < j->block ? j->y->numel : from + j->block;
+    const int64_t from = b * j->block,
+                  to = j->y->numel - from < j->block ? j->y->numel : from + j->block;
     float s;
     aci_elems_load(j->scale, ACI_C_F32, b, 1, &s);
     for (int64_t at = from; at < to; at += PIECE) {
@@ -85,17 +91,20 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   if (y->numel == 0) return AC_OK;
   AC_TRY(aci_contiguous_data(f, ARG_T(f, 0), &q, &block, e));
   dequantize_job j = {.y = y,
-           .direct = y->dtype == AC_F32 ? aci_data(y) : NULL,
-           .q = q,
-           .scale = ARG_T(f, 1),
-           .block = ARG_I(f, 4),
-           .bits = ARG_I(f, 3)};
-  ac_parallel_for(f->team, aci_quant_blocks(y->numel, j.block), aci_quant_grain(j.block), range, &j);
+                      .direct = y->dtype == AC_F32 ? aci_data(y) : NULL,
+                      .q = q,
+                      .scale = ARG_T(f, 1),
+                      .block = ARG_I(f, 4),
+                      .bits = ARG_I(f, 3)};
+  ac_parallel_for(f->team, aci_quant_blocks(y->numel, j.block), aci_quant_grain(j.block), range,
+                  &j);
   ac_block_free(block);
   return AC_OK;
 }
 
-AC_OP(dequantize_blockwise,
-      .sig = "dequantize_blockwise(q: tensor, scale: tensor, shape: shape, bits: int = 8, block_size: int = 256, "
-             "dtype: dtype = f32) -> tensor",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(
+    dequantize_blockwise,
+    .sig =
+        "dequantize_blockwise(q: tensor, scale: tensor, shape: shape, bits: int = 8, block_size: int = 256, "
+        "dtype: dtype = f32) -> tensor",
+    .shape = shape, .cpu = cpu, .nondiff = true);

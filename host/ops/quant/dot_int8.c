@@ -1,5 +1,5 @@
-/* Products of rows of int8: see dot.h. VNNI multiplies unsigned by signed bytes: weights are taken with 128 added, and 128 times the sum
- * of x is taken off again. */
+/* Products of rows of int8: see dot.h. VNNI multiplies unsigned by signed bytes: weights are taken
+ * with 128 added, and 128 times the sum of x is taken off again. */
 #include "ops/quant/dot.h"
 
 #include <stdatomic.h>
@@ -9,18 +9,24 @@
 #include <immintrin.h>
 #endif
 
-enum { AHEAD = 16384 /* bytes */, PIECE = 32768 /* bytes whose sum, 255 x 128 each, an i32 holds */ };
+enum {
+  AHEAD = 16384 /* bytes */,
+  PIECE = 32768 /* bytes whose sum, 255 x 128 each, an i32 holds */
+};
 
 #if defined(__x86_64__)
 #if defined(__clang__)
-#define TARGET_VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi2")))
-#else
 #define TARGET_VNNI \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi2")))
+#else
+#define TARGET_VNNI      \
+  __attribute__((target( \
+      "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
 #endif
 
 /* y[r * step] += for one row of w. */
-TARGET_VNNI static inline AC_INLINE void dot_vnni(const int8_t *w, const int8_t *x, int64_t stride, const int m, int64_t k, int64_t *y,
+TARGET_VNNI static inline AC_INLINE void dot_vnni(const int8_t *w, const int8_t *x, int64_t stride,
+                                                  const int m, int64_t k, int64_t *y,
                                                   int64_t step) {
   const __m512i flip = _mm512_set1_epi8((char)0x80);
   __m512i sum[ACI_DOT_ROWS], other[ACI_DOT_ROWS]; /* two chains: the instruction takes 4 cycles */
@@ -28,7 +34,8 @@ TARGET_VNNI static inline AC_INLINE void dot_vnni(const int8_t *w, const int8_t 
   for (int r = 0; r < m; r++) sum[r] = other[r] = _mm512_setzero_si512();
   int64_t at = 0;
   for (; at + 128 <= k; at += 128) {
-    const __m512i a = _mm512_xor_si512(_mm512_loadu_si512(w + at), flip), b = _mm512_xor_si512(_mm512_loadu_si512(w + at + 64), flip);
+    const __m512i a = _mm512_xor_si512(_mm512_loadu_si512(w + at), flip),
+                  b = _mm512_xor_si512(_mm512_loadu_si512(w + at + 64), flip);
     __builtin_prefetch((const void *)((uintptr_t)(w + at) + AHEAD), 0, 2);
     __builtin_prefetch((const void *)((uintptr_t)(w + at) + AHEAD + 64), 0, 2);
 #pragma GCC unroll 4
@@ -37,17 +44,21 @@ TARGET_VNNI static inline AC_INLINE void dot_vnni(const int8_t *w, const int8_t 
       other[r] = _mm512_dpbusd_epi32(other[r], b, _mm512_loadu_si512(x + r * stride + at + 64));
     }
   }
-  for (; at < k; at += 64) { /* bytes after the row are not read. Zeros of x remove the flipped zeros of w */
+  /* bytes after the row are not read. Zeros of x remove the flipped zeros of w */
+  for (; at < k; at += 64) {
     const __mmask64 in = k - at < 64 ? (__mmask64)((UINT64_C(1) << (k - at)) - 1) : ~(__mmask64)0;
     const __m512i a = _mm512_xor_si512(_mm512_maskz_loadu_epi8(in, w + at), flip);
 #pragma GCC unroll 4
-    for (int r = 0; r < m; r++) sum[r] = _mm512_dpbusd_epi32(sum[r], a, _mm512_maskz_loadu_epi8(in, x + r * stride + at));
+    for (int r = 0; r < m; r++)
+      sum[r] = _mm512_dpbusd_epi32(sum[r], a, _mm512_maskz_loadu_epi8(in, x + r * stride + at));
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < m; r++) y[r * step] += _mm512_reduce_add_epi32(_mm512_add_epi32(sum[r], other[r]));
+  for (int r = 0; r < m; r++)
+    y[r * step] += _mm512_reduce_add_epi32(_mm512_add_epi32(sum[r], other[r]));
 }
 
-TARGET_VNNI static void dot_vnni_rows(const int8_t *w, int64_t n, int64_t row, const int8_t *x, int64_t stride, int m, int64_t k, int64_t *y) {
+TARGET_VNNI static void dot_vnni_rows(const int8_t *w, int64_t n, int64_t row, const int8_t *x,
+                                      int64_t stride, int m, int64_t k, int64_t *y) {
 #define ROWS(M) \
   for (int64_t i = 0; i < n; i++) dot_vnni(w + i * row, x, stride, M, k, y + i, n)
   if (m == 1) ROWS(1);
@@ -68,13 +79,15 @@ static bool has_vnni(void) {
 }
 #endif
 
-AC_ISA_FN(dot_plain, (const int8_t *restrict w, const int8_t *restrict x, int64_t k, int64_t *y), (w, x, k, y)) {
+AC_ISA_FN(dot_plain, (const int8_t *restrict w, const int8_t *restrict x, int64_t k, int64_t *y),
+          (w, x, k, y)) {
   int32_t sum = 0;
   for (int64_t i = 0; i < k; i++) sum += (int16_t)w[i] * (int16_t)x[i];
   *y += sum;
 }
 
-void aci_dot_int8(const int8_t *w, int64_t n, const int8_t *x, int64_t stride, const int64_t *sums, int m, int64_t k, int64_t *y) {
+void aci_dot_int8(const int8_t *w, int64_t n, const int8_t *x, int64_t stride, const int64_t *sums,
+                  int m, int64_t k, int64_t *y) {
   for (int64_t i = 0; i < m * n; i++) y[i] = 0;
   for (int64_t at = 0; at < k; at += PIECE) {
     const int64_t some = k - at < PIECE ? k - at : PIECE;
@@ -85,7 +98,8 @@ void aci_dot_int8(const int8_t *w, int64_t n, const int8_t *x, int64_t stride, c
     }
 #endif
     for (int64_t i = 0; i < n; i++)
-      for (int r = 0; r < m; r++) dot_plain(w + i * k + at, x + at + r * stride, some, &y[r * n + i]);
+      for (int r = 0; r < m; r++)
+        dot_plain(w + i * k + at, x + at + r * stride, some, &y[r * n + i]);
   }
 #if defined(__x86_64__)
   if (has_vnni())

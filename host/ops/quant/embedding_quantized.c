@@ -16,10 +16,14 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128];
   AC_TRY(aci_index_dtype(f, 0, e));
   if (l == NULL) return AC_FAIL(e, INVALID, "weight is not quantised: embedding takes it as it is");
-  if (l->ndim != 2) return AC_FAIL(e, SHAPE, "weight must have 2 dims, got %s", aci_shape_str(l->ndim, l->shape, a, sizeof a));
-  if (ids->ndim == AC_MAX_DIMS) return AC_FAIL(e, SHAPE, "a tensor has at most %d dims", AC_MAX_DIMS);
+  if (l->ndim != 2)
+    return AC_FAIL(e, SHAPE, "weight must have 2 dims, got %s",
+                   aci_shape_str(l->ndim, l->shape, a, sizeof a));
+  if (ids->ndim == AC_MAX_DIMS)
+    return AC_FAIL(e, SHAPE, "a tensor has at most %d dims", AC_MAX_DIMS);
   const ac_dtype dt = ARG_NONE(f, 2) ? l->dtype : f->args[2].dtype;
-  if (!ac_dtype_is_float(dt)) return AC_FAIL(e, DTYPE, "dtype must be a float, got %s", ac_dtype_name(dt));
+  if (!ac_dtype_is_float(dt))
+    return AC_FAIL(e, DTYPE, "dtype must be a float, got %s", ac_dtype_name(dt));
   memcpy(s, ids->shape, (size_t)ids->ndim * 8);
   s[ids->ndim] = l->shape[1];
   return ac_frame_out(f, dt, ids->ndim + 1, s, e);
@@ -52,11 +56,13 @@ static ac_status run(ac_frame *f, ac_err *e) {
   rows_job j = {.w = ARG_T(f, 1), .l = l, .y = f->out[0]};
   ac_block *copied;
   AC_TRY(aci_index_values(f, 0, l->shape[0], "rows in weight", &j.ids, &copied, e));
-  if (j.y->numel > 0) ac_parallel_for(f->team, ARG_T(f, 0)->numel, 1 + PIECE / l->shape[1], rows, &j);
+  if (j.y->numel > 0)
+    ac_parallel_for(f->team, ARG_T(f, 0)->numel, 1 + PIECE / l->shape[1], rows, &j);
   ac_block_free(copied);
   return AC_OK;
 }
 ACI_ON_HOST(run)
 
-AC_OP(embedding_quantized, .sig = "embedding_quantized(ids: tensor, weight: tensor, dtype: dtype?) -> tensor", .shape = shape,
-      .cpu = cpu, .by_vtable = true, .nondiff = true, .quantized = 1 << 1);
+AC_OP(embedding_quantized,
+      .sig = "embedding_quantized(ids: tensor, weight: tensor, dtype: dtype?) -> tensor",
+      .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true, .quantized = 1 << 1);

@@ -1,5 +1,6 @@
-/* quantize_4bit, quantize_dynamic, quantize_int8 and int8_vectorwise_quant on CUDA, bit for bit the CPU's. A warp takes a block, or a row, at
- * a time: once for its largest magnitude, once for its codes. */
+/* quantize_4bit, quantize_dynamic, quantize_int8 and int8_vectorwise_quant on CUDA, bit for bit the
+ * CPU's. A warp takes a block, or a row, at a time: once for its largest magnitude, once for its
+ * codes. */
 #include "ops/quant/encode.cuh"
 
 namespace {
@@ -50,7 +51,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     const bool part = n < a.block; /* bitsandbytes divides there, and stores the bound */
     if (aci_lane() == 0) a.absmax[b] = part ? divisor : most;
     for (int64_t i = 2 * aci_lane(); i < n; i += 2 * ACI_WARP) {
-      const float low = aci_source_at(a.x, from + i), high = i + 1 < n ? aci_source_at(a.x, from + i + 1) : 0;
+      const float low = aci_source_at(a.x, from + i),
+                  high = i + 1 < n ? aci_source_at(a.x, from + i + 1) : 0;
       a.q[(from + i) / 2] = (uint8_t)(code4(a, scaled4(low, divisor, part)) << 4 |
                                       code4(a, i + 1 == n ? 0 : scaled4(high, divisor, part)));
     }
@@ -107,7 +109,8 @@ static __global__ void mean_kernel(const __grid_constant__ nest_args a) {
   for (int i = 0; i < lanes; i++) total += sum[i];
   *a.mean = a.n == 0 ? 0 : total / (float)a.n;
 }
-static __global__ void __launch_bounds__(ACI_BLOCK) nest_kernel(const __grid_constant__ nest_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    nest_kernel(const __grid_constant__ nest_args a) {
   const float mean = *a.mean;
   for (int64_t b = warp_number(); b * ACI_NESTED_BLOCK < a.n; b += warps()) {
     const int64_t from = b * ACI_NESTED_BLOCK,
@@ -121,7 +124,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) nest_kernel(const __grid_con
       a.q[from + i] = aci_dynamic_code(a.map, a.absmax[from + i] - mean, most);
   }
 }
-static ac_status nest(ac_frame *f, ac_tensor *y, const ac_layout *l, const float *absmax, ac_err *e) {
+static ac_status nest(ac_frame *f, ac_tensor *y, const ac_layout *l, const float *absmax,
+                      ac_err *e) {
   const aci_part codes = aci_layout_part(l, AC_PART_ABSMAX),
                  outer = aci_layout_part(l, AC_PART_NESTED_ABSMAX),
                  offset = aci_layout_part(l, AC_PART_OFFSET);
@@ -133,7 +137,8 @@ static ac_status nest(ac_frame *f, ac_tensor *y, const ac_layout *l, const float
                  {}};
   int size;
   memcpy(a.map, ac_quant_map(AC_QUANT_DYNAMIC, &size), sizeof a.map);
-  AC_TRY(aci_launch(f, "nest (mean)", mean_kernel, aci_shape_of_launch(dim3(1), dim3(ACI_WARP)), e, a));
+  AC_TRY(aci_launch(f, "nest (mean)", mean_kernel, aci_shape_of_launch(dim3(1), dim3(ACI_WARP)), e,
+                    a));
   return aci_launch(f, "nest", nest_kernel, aci_blocks(f->device, outer.n * ACI_WARP), e, a);
 }
 
@@ -141,12 +146,14 @@ static ac_status nest(ac_frame *f, ac_tensor *y, const ac_layout *l, const float
 static ac_status encode(ac_frame *f, ac_err *e) {
   ac_tensor *y = f->out[0];
   const ac_layout *l = ac_tensor_layout(y);
-  const aci_part values = aci_layout_part(l, AC_PART_VALUES), absmax = aci_layout_part(l, AC_PART_ABSMAX);
+  const aci_part values = aci_layout_part(l, AC_PART_VALUES),
+                 absmax = aci_layout_part(l, AC_PART_ABSMAX);
   ac_block *block = NULL;
   void *scratch = NULL;
   encode_args a = {};
   int size;
-  if (l->nested) AC_TRY(aci_workspace(f, (size_t)absmax.n * sizeof(float) + 4, &block, &scratch, e));
+  if (l->nested)
+    AC_TRY(aci_workspace(f, (size_t)absmax.n * sizeof(float) + 4, &block, &scratch, e));
   a.x = aci_source_of(f->args[0].tensor);
   a.block = l->blocksize;
   a.blocks = absmax.n;
@@ -163,7 +170,8 @@ static ac_status encode(ac_frame *f, ac_err *e) {
   }
   ac_status st = AC_OK;
   if (a.blocks > 0)
-    st = aci_launch(f, "quantize", aci_layout_is_4bit(l) ? encode_4bit_kernel : encode_dynamic_kernel,
+    st = aci_launch(f, "quantize",
+                    aci_layout_is_4bit(l) ? encode_4bit_kernel : encode_dynamic_kernel,
                     aci_blocks(f->device, a.blocks * ACI_WARP), e, a);
   if (st == AC_OK && l->nested) st = nest(f, y, l, a.absmax, e);
   ac_block_free(block);
@@ -194,7 +202,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     }
   }
 }
-static __global__ void __launch_bounds__(ACI_BLOCK) no_outliers_kernel(int64_t n, uint8_t *outlier) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    no_outliers_kernel(int64_t n, uint8_t *outlier) {
   for (int64_t i = aci_first(); i < n; i += aci_step()) outlier[i] = 0;
 }
 static __global__ void __launch_bounds__(ACI_BLOCK)
@@ -206,19 +215,23 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
 ac_status aci_cuda_rows_int8(ac_frame *f, const aci_rows_int8 &rows, ac_err *e) {
   aci_rows_int8 a = rows;
   if (a.outlier != NULL && a.n > 0)
-    AC_TRY(aci_launch(f, "outliers", no_outliers_kernel, aci_blocks(f->device, a.n), e, a.n, a.outlier));
+    AC_TRY(aci_launch(f, "outliers", no_outliers_kernel, aci_blocks(f->device, a.n), e, a.n,
+                      a.outlier));
   if (a.below == INFINITY) a.outlier = NULL;
   if (a.rows > 0)
-    AC_TRY(aci_launch(f, "rows_int8", rows_int8_kernel, aci_blocks(f->device, a.rows * ACI_WARP), e, a));
+    AC_TRY(aci_launch(f, "rows_int8", rows_int8_kernel, aci_blocks(f->device, a.rows * ACI_WARP), e,
+                      a));
   if (a.outlier == NULL || a.rows * a.n == 0) return AC_OK;
-  return aci_launch(f, "drop_columns", drop_columns_kernel, aci_blocks(f->device, a.rows * a.n), e, a);
+  return aci_launch(f, "drop_columns", drop_columns_kernel, aci_blocks(f->device, a.rows * a.n), e,
+                    a);
 }
 
 static ac_status quantize_int8(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
   ac_tensor *y = f->out[0];
   const ac_layout *l = ac_tensor_layout(y);
-  const aci_part values = aci_layout_part(l, AC_PART_VALUES), absmax = aci_layout_part(l, AC_PART_ABSMAX);
+  const aci_part values = aci_layout_part(l, AC_PART_VALUES),
+                 absmax = aci_layout_part(l, AC_PART_ABSMAX);
   aci_rows_int8 a = {};
   a.x = aci_source_of(x);
   a.rows = x->shape[0];

@@ -22,7 +22,8 @@ static inline aci_source aci_source_of(const ac_tensor *x) {
   return s;
 }
 ACI_DEVICE float aci_source_at(const aci_source &x, int64_t i) {
-  return aci_get<float>(x.dt, x.p, x.ndim == 0 ? i : aci_element_offset(i, x.ndim, x.shape, x.stride));
+  return aci_get<float>(x.dt, x.p,
+                        x.ndim == 0 ? i : aci_element_offset(i, x.ndim, x.shape, x.stride));
 }
 
 /* rows_int8.h's numbers: rows of n values, each as n of `stride` bytes, the others 0. */
@@ -41,7 +42,7 @@ ACI_DEVICE float aci_row_value(const aci_rows_int8 &a, int64_t i) {
 }
 ac_status aci_cuda_rows_int8(ac_frame *f, const aci_rows_int8 &a, ac_err *e);
 /* Values of a quantised tensor, row after row at y. */
-ac_status aci_cuda_dequantize(ac_frame *f, const ac_tensor *t, const ac_layout *l, ac_dtype dt, void *y,
-                              ac_err *e);
+ac_status aci_cuda_dequantize(ac_frame *f, const ac_tensor *t, const ac_layout *l, ac_dtype dt,
+                              void *y, ac_err *e);
 
 #endif

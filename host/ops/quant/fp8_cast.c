@@ -28,7 +28,8 @@ static ac_status one_f32(const ac_frame *f, int arg, const char *name, ac_err *e
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, X);
   if (x->dtype != AC_F32 && x->dtype != AC_F16 && x->dtype != AC_BF16)
-    return AC_FAIL(e, DTYPE, "x must be f32, f16 or bf16, not %s", ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "x must be f32, f16 or bf16, not %s",
+                   ac_dtype_name((ac_dtype)x->dtype));
   AC_TRY(one_f32(f, SCALE, "scale", e));
   AC_TRY(one_f32(f, AMAX, "amax", e));
   AC_TRY(ac_frame_out(f, ARG_I(f, FORMAT) == 0 ? AC_F8_E4M3 : AC_F8_E5M2, x->ndim, x->shape, e));
@@ -43,13 +44,16 @@ typedef struct cast_job {
   bool e5m2, write;
 } cast_job;
 
-AC_ISA_FN(encode_e4m3, (const float *restrict x, float scale, uint8_t *restrict y, int64_t n), (x, scale, y, n)) {
+AC_ISA_FN(encode_e4m3, (const float *restrict x, float scale, uint8_t *restrict y, int64_t n),
+          (x, scale, y, n)) {
   for (int64_t i = 0; i < n; i++) y[i] = aci_e4m3_saturated(x[i] * scale);
 }
-AC_ISA_FN(encode_e5m2, (const float *restrict x, float scale, uint8_t *restrict y, int64_t n), (x, scale, y, n)) {
+AC_ISA_FN(encode_e5m2, (const float *restrict x, float scale, uint8_t *restrict y, int64_t n),
+          (x, scale, y, n)) {
   for (int64_t i = 0; i < n; i++) y[i] = aci_e5m2_saturated(x[i] * scale);
 }
-/* The largest magnitude as bits: of numbers they are ordered as the numbers are, and NaN, above infinity, counts as 0. */
+/* The largest magnitude as bits: of numbers they are ordered as the numbers are, and NaN, above
+ * infinity, counts as 0. */
 AC_ISA_FN(largest, (const float *restrict x, int64_t n, uint32_t *restrict out), (x, n, out)) {
   uint32_t most = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -86,7 +90,8 @@ static ac_status run(ac_frame *f, ac_err *e) {
   cast_job j = {.x = x, .y = aci_data(f->out[0]), .e5m2 = e5m2, .write = !current};
   float amax = 0;
   if (current || !ARG_NONE(f, AMAX)) {
-    AC_TRY(ac_block_alloc(f->device, (size_t)n * sizeof(float) + 1, AC_MEM_ACTIVATION, f->stream, &block, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)n * sizeof(float) + 1, AC_MEM_ACTIVATION, f->stream,
+                          &block, e));
     j.most = block->ptr;
   }
   if (!current) j.scale = *(const float *)aci_data(ARG_T(f, SCALE));
@@ -108,7 +113,9 @@ static ac_status run(ac_frame *f, ac_err *e) {
 }
 ACI_ON_HOST(run)
 
-AC_OP(fp8_cast,
-      .sig = "fp8_cast(x: tensor, scale: tensor?, amax!: tensor?, format: enum(e4m3|e5m2) = e4m3, pow2: bool = false) -> "
-             "(y: tensor, scale_inv: tensor)",
-      .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true);
+AC_OP(
+    fp8_cast,
+    .sig =
+        "fp8_cast(x: tensor, scale: tensor?, amax!: tensor?, format: enum(e4m3|e5m2) = e4m3, pow2: bool = false) -> "
+        "(y: tensor, scale_inv: tensor)",
+    .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true);

@@ -16,11 +16,13 @@ enum { SCALE, HISTORY, FP8_MAX, MARGIN, MOST_RECENT, UPDATE };
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *s = ARG_T(f, SCALE), *h = ARG_T(f, HISTORY);
   char a[160], b[160];
-  if (s->ndim != 1 || h->ndim != 2 || h->shape[1] != s->shape[0] || h->shape[0] < 1 || s->dtype != AC_F32 || h->dtype != AC_F32 ||
-      !aci_is_contiguous(s) || !aci_is_contiguous(h))
-    return AC_FAIL(e, SHAPE, "needs scale (n) and history (rows, n), contiguous and f32, got %s and %s", aci_tensor_str(s, a, sizeof a),
-                   aci_tensor_str(h, b, sizeof b));
-  if (!(ARG_F(f, FP8_MAX) > 0)) return AC_FAIL(e, INVALID, "fp8_max must be above 0, got %g", ARG_F(f, FP8_MAX));
+  if (s->ndim != 1 || h->ndim != 2 || h->shape[1] != s->shape[0] || h->shape[0] < 1 ||
+      s->dtype != AC_F32 || h->dtype != AC_F32 || !aci_is_contiguous(s) || !aci_is_contiguous(h))
+    return AC_FAIL(e, SHAPE,
+                   "needs scale (n) and history (rows, n), contiguous and f32, got %s and %s",
+                   aci_tensor_str(s, a, sizeof a), aci_tensor_str(h, b, sizeof b));
+  if (!(ARG_F(f, FP8_MAX) > 0))
+    return AC_FAIL(e, INVALID, "fp8_max must be above 0, got %g", ARG_F(f, FP8_MAX));
   return AC_OK;
 }
 
@@ -31,7 +33,8 @@ static ac_status run(ac_frame *f, ac_err *e) {
   (void)e;
   for (int64_t i = 0; ARG_B(f, UPDATE) && i < n; i++) {
     float amax = history[i];
-    for (int64_t r = 1; !ARG_B(f, MOST_RECENT) && r < rows; r++) amax = fmaxf(amax, history[r * n + i]);
+    for (int64_t r = 1; !ARG_B(f, MOST_RECENT) && r < rows; r++)
+      amax = fmaxf(amax, history[r * n + i]);
     if (!isfinite(amax) || !(amax > 0)) continue;
     const float s = top / amax;
     scale[i] = isinf(s) ? FLT_MAX : s;
@@ -47,7 +50,9 @@ static ac_status run(ac_frame *f, ac_err *e) {
 }
 ACI_ON_HOST(run)
 
-AC_OP(fp8_update_scale_,
-      .sig = "fp8_update_scale_(scale!: tensor, history!: tensor, fp8_max: float, margin: int = 0, most_recent: bool = true, "
-             "update: bool = true) -> ()",
-      .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true);
+AC_OP(
+    fp8_update_scale_,
+    .sig =
+        "fp8_update_scale_(scale!: tensor, history!: tensor, fp8_max: float, margin: int = 0, most_recent: bool = true, "
+        "update: bool = true) -> ()",
+    .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true);

@@ -12,9 +12,11 @@
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  if (!ac_dtype_is_float((ac_dtype)x->dtype)) return AC_FAIL(e, DTYPE, "needs a float tensor, got %s", ac_dtype_name((ac_dtype)x->dtype));
+  if (!ac_dtype_is_float((ac_dtype)x->dtype))
+    return AC_FAIL(e, DTYPE, "needs a float tensor, got %s", ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim == 0) return AC_FAIL(e, SHAPE, "needs rows of at least one dim, got a number");
-  if (!(ARG_F(f, 1) >= 0)) return AC_FAIL(e, INVALID, "threshold must not be negative, got %g", ARG_F(f, 1));
+  if (!(ARG_F(f, 1) >= 0))
+    return AC_FAIL(e, INVALID, "threshold must not be negative, got %g", ARG_F(f, 1));
   int64_t rows = 1;
   for (int d = 0; d < x->ndim - 1; d++) rows *= x->shape[d];
   AC_TRY(ac_frame_out(f, AC_I8, x->ndim, x->shape, e));
@@ -30,7 +32,8 @@ static ac_status run(ac_frame *f, ac_err *e) {
   float *stats = aci_data(f->out[1]);
   uint8_t *outlier = aci_data(f->out[2]);
   ac_block *scratch = NULL;
-  AC_TRY(ac_block_alloc(f->device, (size_t)n * sizeof(float) + 1, AC_MEM_ACTIVATION, f->stream, &scratch, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)n * sizeof(float) + 1, AC_MEM_ACTIVATION, f->stream,
+                        &scratch, e));
   float *row = scratch->ptr;
   if (n > 0) memset(outlier, 0, (size_t)n);
   for (int64_t r = 0; r < rows; r++) {
@@ -45,6 +48,8 @@ static ac_status run(ac_frame *f, ac_err *e) {
 }
 ACI_ON_HOST(run)
 
-AC_OP(int8_vectorwise_quant,
-      .sig = "int8_vectorwise_quant(x: tensor, threshold: float = 0) -> (q: tensor, stats: tensor, outliers: tensor)", .shape = shape,
-      .cpu = cpu, .by_vtable = true, .nondiff = true);
+AC_OP(
+    int8_vectorwise_quant,
+    .sig =
+        "int8_vectorwise_quant(x: tensor, threshold: float = 0) -> (q: tensor, stats: tensor, outliers: tensor)",
+    .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true);

@@ -1,5 +1,6 @@
-/* Quantised tensors on CUDA: a layout for kernels, values out of codes and codes of values. The numbers equal codes.c's, bit for bit. Used
- * by layout.cu, encode.cu, linear_quantized.cu and optim/blockwise_step.cu. */
+/* Quantised tensors on CUDA: a layout for kernels, values out of codes and codes of values. The
+ * numbers equal codes.c's, bit for bit. Used by layout.cu, encode.cu, linear_quantized.cu and
+ * optim/blockwise_step.cu. */
 #ifndef ACI_QUANT_LAYOUT_CUH
 #define ACI_QUANT_LAYOUT_CUH
 #include "ops/cuda/elements.cuh"
@@ -24,7 +25,8 @@ struct aci_quantized {
 static inline aci_quantized aci_quantized_of(const ac_tensor *t, const ac_layout *l) {
   aci_quantized a = {};
   int size;
-  const aci_part values = aci_layout_part(l, AC_PART_VALUES), absmax = aci_layout_part(l, AC_PART_ABSMAX);
+  const aci_part values = aci_layout_part(l, AC_PART_VALUES),
+                 absmax = aci_layout_part(l, AC_PART_ABSMAX);
   a.q = (const uint8_t *)aci_part_data(t, &values);
   a.absmax = aci_part_data(t, &absmax);
   a.blocksize = l->blocksize;
@@ -46,7 +48,8 @@ static inline aci_quantized aci_quantized_of(const ac_tensor *t, const ac_layout
 /* absmax of a block. */
 ACI_DEVICE float aci_absmax_of(const aci_quantized &a, int64_t block) {
   if (!a.nested) return ((const float *)a.absmax)[block];
-  return a.of_absmax[((const uint8_t *)a.absmax)[block]] * a.most[block / ACI_NESTED_BLOCK] + *a.mean;
+  return a.of_absmax[((const uint8_t *)a.absmax)[block]] * a.most[block / ACI_NESTED_BLOCK] +
+         *a.mean;
 }
 
 /* ---- codes: every lane of the warp comes to these ---- */
@@ -64,8 +67,8 @@ ACI_DEVICE float aci_warp_sum(float sum) {
   return sum;
 }
 
-/* The code of x in a block of this largest magnitude under a dynamic map of 256 ascending numbers: the nearest to the middle of the step
- * that x / absmax falls into. */
+/* The code of x in a block of this largest magnitude under a dynamic map of 256 ascending numbers:
+ * the nearest to the middle of the step that x / absmax falls into. */
 ACI_DEVICE uint8_t aci_dynamic_code(const float *map, float x, float absmax) {
   if (absmax == 0) return 0;
   if (!aci_is_finite(absmax)) {

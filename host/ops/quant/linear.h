@@ -19,7 +19,8 @@ typedef struct aci_qlinear {
 bool aci_linear_4bit_fits(const aci_qlinear *p);
 ac_status aci_linear_4bit(const aci_qlinear *p, ac_err *e);
 ac_status aci_linear_int8(const aci_qlinear *p, float threshold, ac_err *e);
-/* Any layout: some rows of the weight at a time are dequantised to the dtype of x and multiplied by gemm. */
+/* Any layout: some rows of the weight at a time are dequantised to the dtype of x and multiplied by
+ * gemm. */
 ac_status aci_linear_panels(const aci_qlinear *p, ac_err *e);
 
 #endif

@@ -1,7 +1,8 @@
-/* linear_quantized on CUDA. Few rows of x: a warp makes the outputs of one row of the weight from its packed bytes, each of which is read
- * once. Sums are f32, weights are rounded to the dtype of x as on the CPU. More rows of x, or rows of the weight that are not whole runs of
- * 8: dequantised to the dtype of x and multiplied by the library. int8: rows of x become int8, and products are exact in integers. Columns
- * with outliers are multiplied unquantised. */
+/* linear_quantized on CUDA. Few rows of x: a warp makes the outputs of one row of the weight from
+ * its packed bytes, each of which is read once. Sums are f32, weights are rounded to the dtype of x
+ * as on the CPU. More rows of x, or rows of the weight that are not whole runs of 8: dequantised to
+ * the dtype of x and multiplied by the library. int8: rows of x become int8, and products are exact
+ * in integers. Columns with outliers are multiplied unquantised. */
 #include "ops/index/range.cuh"
 #include "ops/matmul/product.cuh"
 #include "ops/quant/encode.cuh"
@@ -50,8 +51,9 @@ ACI_DEVICE void put(const operands &o, int64_t r, int64_t j, float y) {
 }
 
 /* ---- 4 bits ---- */
-/* D: dtype of x. ROWS of it from row `first`. A lane takes RUN values of the weight at a time, whose 4 bytes and values of x are adjacent
- * to its neighbours'. AHEAD of them are requested before the first is used. */
+/* D: dtype of x. ROWS of it from row `first`. A lane takes RUN values of the weight at a time,
+ * whose 4 bytes and values of x are adjacent to its neighbours'. AHEAD of them are requested before
+ * the first is used. */
 template <int D, int ROWS>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     rows_4bit_kernel(const __grid_constant__ product4 a, int64_t first) {
@@ -64,7 +66,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   const bits *x = (const bits *)a.o.x + first * a.o.k;
   for (int64_t j = aci_first() / ACI_WARP; j < a.o.n; j += aci_step() / ACI_WARP) {
     float sum[ROWS] = {};
-    for (int64_t begin = (int64_t)aci_lane() * RUN; begin < a.o.k; begin += ACI_WARP * RUN * AHEAD) {
+    for (int64_t begin = (int64_t)aci_lane() * RUN; begin < a.o.k;
+         begin += ACI_WARP * RUN * AHEAD) {
       uint32_t packed[AHEAD];
       float absmax[AHEAD];
 #pragma unroll
@@ -161,7 +164,8 @@ static __global__ void columns_kernel(const uint8_t *outlier, int64_t n, int32_t
 
 /* ROWS of x from row `first`, of which there are o.m. FOURS: rows are whole runs of 16 bytes. */
 template <int ROWS, bool FOURS>
-static __global__ void __launch_bounds__(ACI_BLOCK) rows_8bit_kernel(const __grid_constant__ product8 a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    rows_8bit_kernel(const __grid_constant__ product8 a) {
   const int64_t groups = (a.o.m + ROWS - 1) / ROWS;
   for (int64_t at = aci_first() / ACI_WARP; at < a.o.n * groups; at += aci_step() / ACI_WARP) {
     const int64_t j = at % a.o.n, first = at / a.o.n * ROWS;
@@ -205,7 +209,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) rows_8bit_kernel(const __gri
 
 static ac_status by_int8(ac_frame *f, const operands &o, const ac_layout *l, ac_err *e) {
   const ac_tensor *t = f->args[W].tensor;
-  const aci_part values = aci_layout_part(l, AC_PART_VALUES), absmax = aci_layout_part(l, AC_PART_ABSMAX);
+  const aci_part values = aci_layout_part(l, AC_PART_VALUES),
+                 absmax = aci_layout_part(l, AC_PART_ABSMAX);
   const float threshold = (float)f->args[THRESHOLD].f;
   const int64_t stride = (o.k + 15) / 16 * 16;
   const size_t q_bytes = (size_t)(o.m * stride), stats = (size_t)o.m * 4,
@@ -213,8 +218,8 @@ static ac_status by_int8(ac_frame *f, const operands &o, const ac_layout *l, ac_
   ac_block *block;
   void *scratch;
   AC_TRY(aci_workspace(
-      f, q_bytes + (stats + 15) / 16 * 16 + flags + (flags > 0 ? (size_t)(o.k + 1) * 4 : 0) + 16, &block,
-      &scratch, e));
+      f, q_bytes + (stats + 15) / 16 * 16 + flags + (flags > 0 ? (size_t)(o.k + 1) * 4 : 0) + 16,
+      &block, &scratch, e));
   char *p = (char *)scratch;
   aci_rows_int8 rows = {};
   rows.x.p = o.x;
@@ -254,7 +259,8 @@ static ac_status by_layout(ac_frame *f, const ac_layout *l, const void *x, ac_er
   product4 a = {{}, operands_of(f, l, x)};
   const operands &o = a.o;
   if (l->type == AC_QUANT_INT8) return by_int8(f, o, l, e);
-  if (!aci_layout_is_4bit(l) || o.m > FEW || o.k % RUN != 0 || o.dt == AC_F64) return by_values(f, o, l, e);
+  if (!aci_layout_is_4bit(l) || o.m > FEW || o.k % RUN != 0 || o.dt == AC_F64)
+    return by_values(f, o, l, e);
   a.w = aci_quantized_of(f->args[W].tensor, l);
   return o.dt == AC_BF16  ? rows_4bit<AC_BF16>(f, a, e)
          : o.dt == AC_F16 ? rows_4bit<AC_F16>(f, a, e)

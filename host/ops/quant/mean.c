@@ -1,5 +1,6 @@
-/* The mean that nested layouts subtract from absmax, added up in the order in which PyTorch adds, so that files agree to the last bit: 4
- * rows of 8 lanes (of one if there are fewer values), each a cascade of four sums that take over from one another at powers of two. */
+/* The mean that nested layouts subtract from absmax, added up in the order in which PyTorch adds,
+ * so that files agree to the last bit: 4 rows of 8 lanes (of one if there are fewer values), each a
+ * cascade of four sums that take over from one another at powers of two. */
 #include <string.h>
 
 #include "ops/quant/codes.h"

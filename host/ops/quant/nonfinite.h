@@ -1,8 +1,9 @@
-/* Blocks and rows with a NaN or an infinity, for all that quantises: codes.c, rows_int8.c, the ops of this folder, their CUDA twins, states
- * of 8 bits and GGUF's blocks. The largest magnitude of such a block is not finite and is stored, so that no element of the block decodes
- * to a finite number: NaN if there is one. In a block with infinities alone these stay (as in bitsandbytes) if a code for 1 exists, and the
- * rest is NaN, 0 times infinity. Magnitudes are compared as integers, in which order NaN stands above the infinities and those above all
- * numbers. */
+/* Blocks and rows with a NaN or an infinity, for all that quantises: codes.c, rows_int8.c, the ops
+ * of this folder, their CUDA twins, states of 8 bits and GGUF's blocks. The largest magnitude of
+ * such a block is not finite and is stored, so that no element of the block decodes to a finite
+ * number: NaN if there is one. In a block with infinities alone these stay (as in bitsandbytes) if
+ * a code for 1 exists, and the rest is NaN, 0 times infinity. Magnitudes are compared as integers,
+ * in which order NaN stands above the infinities and those above all numbers. */
 #ifndef ACI_OPS_NONFINITE_H
 #define ACI_OPS_NONFINITE_H
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* quantize_blockwise and dequantize_blockwise on CUDA, bit for bit the CPU's. A block of threads takes a block of elements at a time. */
+/* quantize_blockwise and dequantize_blockwise on CUDA, bit for bit the CPU's. A block of threads
+ * takes a block of elements at a time. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/index/range.cuh"
@@ -26,18 +27,21 @@ struct widen_args {
 
 /* Rounded to nearest even by adding 1.5 x 2^23. */
 ACI_DEVICE int rounded(const quant_args &a, int64_t i, float inverse) {
-  const float x = aci_get<float>(a.dt, a.x, a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride));
+  const float x =
+      aci_get<float>(a.dt, a.x, a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride));
   return (int)(aci_bits32(x * inverse + 12582912.0f) - 0x4b400000u);
 }
 
-static __global__ void __launch_bounds__(ACI_BLOCK) quantize_kernel(const __grid_constant__ quant_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    quantize_kernel(const __grid_constant__ quant_args a) {
   __shared__ uint32_t shared[ACI_BLOCK];
   for (int64_t b = blockIdx.x; b < a.blocks; b += gridDim.x) {
     const int64_t begin = b * a.block, end = begin + a.block < a.n ? begin + a.block : a.n;
     uint32_t most =
         0; /* magnitudes as integers: NaN stands above the infinities and those above all numbers */
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-      const float x = aci_get<float>(a.dt, a.x, a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride));
+      const float x = aci_get<float>(
+          a.dt, a.x, a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride));
       const uint32_t u = aci_bits32(x) & 0x7fffffffu;
       most = u > most ? u : most;
     }
@@ -87,7 +91,8 @@ static ac_status quantize(ac_frame *f, ac_err *e) {
 }
 AC_KERNEL(cuda, quantize_blockwise, quantize)
 
-static __global__ void __launch_bounds__(ACI_BLOCK) dequantize_kernel(const __grid_constant__ widen_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    dequantize_kernel(const __grid_constant__ widen_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     const int q = !a.half      ? (int8_t)a.q[i]
                   : i % 2 == 0 ? (int8_t)(uint8_t)(a.q[i / 2] << 4) >> 4

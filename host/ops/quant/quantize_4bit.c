@@ -73,9 +73,11 @@ static void range(void *arg, int64_t begin, int64_t end) {
     aci_elems_load(j->x, ACI_C_F32, from, n, row);
     const float most = aci_largest(row, n), divisor = most < 1e-38f ? 1e-38f : most;
     const bool finite = aci_is_finite(most), scaled = n < j->blocksize || !finite;
-    j->absmax[b] = n < j->blocksize ? divisor : most; /* bitsandbytes stores the bound of a short block */
+    /* bitsandbytes stores the bound of a short block */
+    j->absmax[b] = n < j->blocksize ? divisor : most;
     if (scaled)
-      for (int64_t i = 0; i < n; i++) row[i] = finite ? row[i] / divisor : aci_infinity_sign(row[i]);
+      for (int64_t i = 0; i < n; i++)
+        row[i] = finite ? row[i] / divisor : aci_infinity_sign(row[i]);
     row[n] = 0; /* the unused half of the last byte */
     rank16(row, n + n % 2, scaled ? 1.0f : 1.0f / divisor, j->s.middle, at);
     for (int64_t i = 0; i < n; i += 2)
@@ -86,11 +88,12 @@ static void range(void *arg, int64_t begin, int64_t end) {
 static ac_status run(ac_frame *f, ac_err *e) {
   ac_tensor *y = f->out[0];
   const ac_layout *l = ac_tensor_layout(y);
-  const aci_part values = aci_layout_part(l, AC_PART_VALUES), absmax = aci_layout_part(l, AC_PART_ABSMAX);
+  const aci_part values = aci_layout_part(l, AC_PART_VALUES),
+                 absmax = aci_layout_part(l, AC_PART_ABSMAX);
   ac_block *scratch = NULL;
   if (l->nested)
-    AC_TRY(ac_block_alloc(f->device, (size_t)absmax.n * sizeof(float) + 1, AC_MEM_ACTIVATION, f->stream,
-                          &scratch, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)absmax.n * sizeof(float) + 1, AC_MEM_ACTIVATION,
+                          f->stream, &scratch, e));
   quantize_job j = {.x = ARG_T(f, 0),
                     .q = aci_part_data(y, &values),
                     .absmax = l->nested ? scratch->ptr : aci_part_data(y, &absmax),

@@ -88,11 +88,13 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
                     .block = ARG_I(f, 2),
                     .top = ARG_I(f, 1) == 8 ? 127 : 7};
   (void)e;
-  ac_parallel_for(f->team, aci_quant_blocks(x->numel, j.block), aci_quant_grain(j.block), range, &j);
+  ac_parallel_for(f->team, aci_quant_blocks(x->numel, j.block), aci_quant_grain(j.block), range,
+                  &j);
   return AC_OK;
 }
 
-AC_OP(quantize_blockwise,
-      .sig =
-          "quantize_blockwise(x: tensor, bits: int = 8, block_size: int = 256) -> (q: tensor, scale: tensor)",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(
+    quantize_blockwise,
+    .sig =
+        "quantize_blockwise(x: tensor, bits: int = 8, block_size: int = 256) -> (q: tensor, scale: tensor)",
+    .shape = shape, .cpu = cpu, .nondiff = true);

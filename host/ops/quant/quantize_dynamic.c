@@ -33,7 +33,8 @@ static void range(void *arg, int64_t begin, int64_t end) {
   const quantize_job *j = arg;
   _Alignas(64) float row[MAX_BLOCK];
   for (int64_t b = begin; b < end; b++) {
-    const int64_t from = b * j->l->blocksize, left = j->x->numel - from, n = left < j->l->blocksize ? left : j->l->blocksize;
+    const int64_t from = b * j->l->blocksize, left = j->x->numel - from,
+                  n = left < j->l->blocksize ? left : j->l->blocksize;
     aci_elems_load(j->x, ACI_C_F32, from, n, row);
     aci_encode_dynamic(j->l->type, row, n, j->q + from, &j->absmax[b]);
   }
@@ -42,10 +43,14 @@ static void range(void *arg, int64_t begin, int64_t end) {
 static ac_status run(ac_frame *f, ac_err *e) {
   ac_tensor *y = f->out[0];
   const ac_layout *l = ac_tensor_layout(y);
-  const aci_part values = aci_layout_part(l, AC_PART_VALUES), absmax = aci_layout_part(l, AC_PART_ABSMAX);
+  const aci_part values = aci_layout_part(l, AC_PART_VALUES),
+                 absmax = aci_layout_part(l, AC_PART_ABSMAX);
   ac_block *scratch = NULL;
-  if (l->nested) AC_TRY(ac_block_alloc(f->device, (size_t)absmax.n * sizeof(float) + 1, AC_MEM_ACTIVATION, f->stream, &scratch, e));
-  quantize_job j = {ARG_T(f, 0), aci_part_data(y, &values), l->nested ? scratch->ptr : aci_part_data(y, &absmax), l};
+  if (l->nested)
+    AC_TRY(ac_block_alloc(f->device, (size_t)absmax.n * sizeof(float) + 1, AC_MEM_ACTIVATION,
+                          f->stream, &scratch, e));
+  quantize_job j = {ARG_T(f, 0), aci_part_data(y, &values),
+                    l->nested ? scratch->ptr : aci_part_data(y, &absmax), l};
   ac_parallel_for(f->team, absmax.n, 1 + 16384 / l->blocksize, range, &j);
   if (l->nested) aci_nest_absmax(y, l, j.absmax);
   ac_block_free(scratch);
@@ -53,6 +58,8 @@ static ac_status run(ac_frame *f, ac_err *e) {
 }
 ACI_ON_HOST(run)
 
-AC_OP(quantize_dynamic,
-      .sig = "quantize_dynamic(x: tensor, blocksize: int = 256, signed: bool = true, nested: bool = false) -> tensor", .shape = shape,
-      .cpu = cpu, .by_vtable = true, .nondiff = true);
+AC_OP(
+    quantize_dynamic,
+    .sig =
+        "quantize_dynamic(x: tensor, blocksize: int = 256, signed: bool = true, nested: bool = false) -> tensor",
+    .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true);

@@ -12,8 +12,12 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128];
   AC_TRY(aci_quantizable(x, e));
   if (x->ndim != 2)
-    return AC_FAIL(e, SHAPE, "needs a matrix (rows, columns), got shape %s", aci_shape_str(x->ndim, x->shape, a, sizeof a));
-  const ac_layout l = {.type = AC_QUANT_INT8, .dtype = (ac_dtype)x->dtype, .ndim = 2, .blocksize = x->shape[1],
+    return AC_FAIL(e, SHAPE, "needs a matrix (rows, columns), got shape %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a));
+  const ac_layout l = {.type = AC_QUANT_INT8,
+                       .dtype = (ac_dtype)x->dtype,
+                       .ndim = 2,
+                       .blocksize = x->shape[1],
                        .shape = {x->shape[0], x->shape[1]}};
   return aci_frame_out_quantized(f, &l, e);
 }
@@ -39,18 +43,23 @@ static ac_status run(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_tensor *y = f->out[0];
   const ac_layout *l = ac_tensor_layout(y);
-  const aci_part values = aci_layout_part(l, AC_PART_VALUES), absmax = aci_layout_part(l, AC_PART_ABSMAX);
+  const aci_part values = aci_layout_part(l, AC_PART_VALUES),
+                 absmax = aci_layout_part(l, AC_PART_ABSMAX);
   const int64_t rows = x->shape[0], n = x->shape[1], at_once = 1 + 262144 / (n + 1);
   ac_block *scratch = NULL;
-  AC_TRY(ac_block_alloc(f->device, (size_t)(at_once * n) * sizeof(float) + 1, AC_MEM_ACTIVATION, f->stream, &scratch, e));
-  for (int64_t r = 0; r < rows; r += at_once) { /* some rows at a time, so that scratch stays small */
+  AC_TRY(ac_block_alloc(f->device, (size_t)(at_once * n) * sizeof(float) + 1, AC_MEM_ACTIVATION,
+                        f->stream, &scratch, e));
+  /* some rows at a time, so that scratch stays small */
+  for (int64_t r = 0; r < rows; r += at_once) {
     const int64_t m = rows - r < at_once ? rows - r : at_once;
-    ac_tensor *part = aci_tensor_alias(x, 2, (int64_t[]){m, n}, x->stride, x->offset + r * x->stride[0]);
+    ac_tensor *part =
+        aci_tensor_alias(x, 2, (int64_t[]){m, n}, x->stride, x->offset + r * x->stride[0]);
     if (part == NULL) {
       ac_block_free(scratch);
       return AC_FAIL(e, OOM, "no memory for a tensor's head");
     }
-    quantize_job j = {part, (int8_t *)aci_part_data(y, &values) + r * n, (float *)aci_part_data(y, &absmax) + r, scratch->ptr};
+    quantize_job j = {part, (int8_t *)aci_part_data(y, &values) + r * n,
+                      (float *)aci_part_data(y, &absmax) + r, scratch->ptr};
     ac_parallel_for(f->team, m, 1 + 16384 / (n + 1), range, &j);
     ac_tensor_release(part);
   }
@@ -59,4 +68,5 @@ static ac_status run(ac_frame *f, ac_err *e) {
 }
 ACI_ON_HOST(run)
 
-AC_OP(quantize_int8, .sig = "quantize_int8(x: tensor) -> tensor", .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true);
+AC_OP(quantize_int8, .sig = "quantize_int8(x: tensor) -> tensor", .shape = shape, .cpu = cpu,
+      .by_vtable = true, .nondiff = true);

@@ -20,7 +20,8 @@ AC_ISA_FN(most_below, (const float *restrict x, int64_t n, float threshold, floa
 }
 
 /* To nearest even, by adding 1.5 x 2^23. */
-AC_ISA_FN(round8, (const float *restrict x, int64_t n, float threshold, float scale, int8_t *restrict q),
+AC_ISA_FN(round8,
+          (const float *restrict x, int64_t n, float threshold, float scale, int8_t *restrict q),
           (x, n, threshold, scale, q)) {
   for (int64_t i = 0; i < n; i++) {
     const float a = x[i] < 0 ? -x[i] : x[i];
@@ -44,8 +45,9 @@ void aci_row_int8(const float *x, int64_t n, float threshold, int8_t *q, float *
   if (threshold > 0) most_below(x, n, below, absmax);
   else *absmax = aci_largest(x, n);
   if ((*absmax == 0 || !aci_is_finite(*absmax)) && n > 0)
-    memset(q, 0, (size_t)n);                            /* 0 times infinity is NaN */
-  else round8(x, n, below, 1.0f / *absmax * 127.0f, q); /* as PyTorch divides a number by a tensor */
+    memset(q, 0, (size_t)n); /* 0 times infinity is NaN */
+  else
+    round8(x, n, below, 1.0f / *absmax * 127.0f, q); /* as PyTorch divides a number by a tensor */
 }
 
 AC_ISA_FN(through_f16, (float *x, int64_t n), (x, n)) {

@@ -19,18 +19,22 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_dtype dt = f->args[DTYPE].dtype;
   char a[160], b[160];
   if (!is_f8(x) || !is_f8(w) || x->ndim != 2 || w->ndim != 2)
-    return AC_FAIL(e, DTYPE, "needs matrices of f8_e4m3 or f8_e5m2, which fp8_cast makes, got %s and %s", aci_tensor_str(x, a, sizeof a),
-                   aci_tensor_str(w, b, sizeof b));
+    return AC_FAIL(e, DTYPE,
+                   "needs matrices of f8_e4m3 or f8_e5m2, which fp8_cast makes, got %s and %s",
+                   aci_tensor_str(x, a, sizeof a), aci_tensor_str(w, b, sizeof b));
   if (x->shape[1] != w->shape[0]) return aci_product_mismatch(x, w, x->shape[1], w->shape[0], e);
   for (int i = SCALE_X; i <= SCALE_OTHER; i++)
     if (ARG_T(f, i)->numel != 1 || ARG_T(f, i)->dtype != AC_F32)
-      return AC_FAIL(e, SHAPE, "%s must be one f32, got %s", i == SCALE_X ? "scale_x" : "scale_other",
+      return AC_FAIL(e, SHAPE, "%s must be one f32, got %s",
+                     i == SCALE_X ? "scale_x" : "scale_other",
                      aci_tensor_str(ARG_T(f, i), a, sizeof a));
-  if (!is_result(dt)) return AC_FAIL(e, DTYPE, "results are f32, f16 or bf16, not %s", ac_dtype_name(dt));
+  if (!is_result(dt))
+    return AC_FAIL(e, DTYPE, "results are f32, f16 or bf16, not %s", ac_dtype_name(dt));
   if (!ARG_NONE(f, BIAS)) {
     const ac_tensor *bias = ARG_T(f, BIAS);
     if (bias->ndim != 1 || bias->shape[0] != w->shape[1] || !is_result((ac_dtype)bias->dtype))
-      return AC_FAIL(e, SHAPE, "bias must be (%lld) of f32, f16 or bf16, got %s", (long long)w->shape[1], aci_tensor_str(bias, a, sizeof a));
+      return AC_FAIL(e, SHAPE, "bias must be (%lld) of f32, f16 or bf16, got %s",
+                     (long long)w->shape[1], aci_tensor_str(bias, a, sizeof a));
   }
   return ac_frame_out(f, dt, 2, (int64_t[]){x->shape[0], w->shape[1]}, e);
 }
@@ -47,14 +51,17 @@ static void unpack_rows(void *arg, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; r++)
     for (int64_t c = 0; c < j->cols; c += 1024) {
       const int64_t n = j->cols - c < 1024 ? j->cols - c : 1024;
-      aci_load(ACI_C_F32, row, (ac_dtype)j->t->dtype, (const uint8_t *)aci_data(j->t) + r * j->row_stride + c, 1, n);
+      aci_load(ACI_C_F32, row, (ac_dtype)j->t->dtype,
+               (const uint8_t *)aci_data(j->t) + r * j->row_stride + c, 1, n);
       aci_store(ACI_C_F32, row, AC_BF16, j->to + r * j->cols + c, 1, n);
     }
 }
 
 /* t's values as bf16 in scratch, and the strides that its rows and columns have there. */
-static ac_status unpack(ac_frame *f, const ac_tensor *t, ac_block **block, int64_t *rs, int64_t *cs, ac_err *e) {
-  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * 2 + 1, AC_MEM_ACTIVATION, f->stream, block, e));
+static ac_status unpack(ac_frame *f, const ac_tensor *t, ac_block **block, int64_t *rs, int64_t *cs,
+                        ac_err *e) {
+  AC_TRY(
+      ac_block_alloc(f->device, (size_t)t->numel * 2 + 1, AC_MEM_ACTIVATION, f->stream, block, e));
   unpack_job j = {.t = t, .to = (*block)->ptr};
   const bool turned = t->stride[0] == 1 && t->stride[1] >= t->shape[0] && t->shape[0] > 1;
   const int r = turned ? 1 : 0, c = 1 - r;
@@ -106,7 +113,8 @@ static ac_status multiply(ac_frame *f, aci_product *p, ac_err *e) {
     p->c = aci_data(y);
     st = aci_product_run(f, p, e);
   } else {
-    st = ac_block_alloc(f->device, (size_t)y->numel * 4 + 1, AC_MEM_ACTIVATION, f->stream, &sums, e);
+    st =
+        ac_block_alloc(f->device, (size_t)y->numel * 4 + 1, AC_MEM_ACTIVATION, f->stream, &sums, e);
     if (st == AC_OK) {
       p->c = sums->ptr;
       st = aci_product_run(f, p, e);
@@ -131,7 +139,8 @@ static ac_status run(ac_frame *f, ac_err *e) {
   if (st == AC_OK) {
     p.a = a->ptr;
     p.b = b->ptr;
-    p.alpha = (double)(*(const float *)aci_data(ARG_T(f, SCALE_X)) * *(const float *)aci_data(ARG_T(f, SCALE_OTHER)));
+    p.alpha = (double)(*(const float *)aci_data(ARG_T(f, SCALE_X)) *
+                       *(const float *)aci_data(ARG_T(f, SCALE_OTHER)));
     st = multiply(f, &p, e);
   }
   ac_block_free(b);
@@ -142,6 +151,8 @@ ACI_ON_HOST(run)
 
 static int64_t flops(const ac_frame *f) { return 2 * f->out[0]->numel * ARG_T(f, X)->shape[1]; }
 
-AC_OP(scaled_mm,
-      .sig = "scaled_mm(x: tensor, other: tensor, scale_x: tensor, scale_other: tensor, bias: tensor?, dtype: dtype = bf16) -> tensor",
-      .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true, .flops = flops);
+AC_OP(
+    scaled_mm,
+    .sig =
+        "scaled_mm(x: tensor, other: tensor, scale_x: tensor, scale_other: tensor, bias: tensor?, dtype: dtype = bf16) -> tensor",
+    .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true, .flops = flops);

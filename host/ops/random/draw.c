@@ -20,15 +20,18 @@ void aci_draw_words(const aci_draw *d, uint64_t first, int64_t n, uint32_t *w) {
   words(d->key, d->call, first, n, w);
 }
 
-ac_status aci_draw_ranges(const ac_generator *rng_counter, int ndim, int64_t *first, int64_t *extent, ac_err *e) {
+ac_status aci_draw_ranges(const ac_generator *rng_counter, int ndim, int64_t *first,
+                          int64_t *extent, ac_err *e) {
   if (ndim > 0) first[0] += rng_counter->row0;
   for (int i = 0; i < AC_DRAW_RANGES && rng_counter->range[i].dim != 0; i++) {
     const ac_draw_range *r = &rng_counter->range[i];
     const int d = r->dim - 1;
-    if (d >= ndim) return AC_FAIL(e, SHAPE, "a random range of dim %d, but there are %d dims", r->dim, ndim);
+    if (d >= ndim)
+      return AC_FAIL(e, SHAPE, "a random range of dim %d, but there are %d dims", r->dim, ndim);
     if (r->at < 0 || extent[d] > r->of - r->at)
-      return AC_FAIL(e, SHAPE, "positions %lld .. %lld of dim %d do not lie in the %lld of the whole", (long long)r->at,
-                     (long long)(r->at + extent[d]), r->dim, (long long)r->of);
+      return AC_FAIL(e, SHAPE,
+                     "positions %lld .. %lld of dim %d do not lie in the %lld of the whole",
+                     (long long)r->at, (long long)(r->at + extent[d]), r->dim, (long long)r->of);
     first[d] += r->at;
     extent[d] = r->of;
   }

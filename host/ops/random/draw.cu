@@ -1,5 +1,6 @@
-/* Random ops on CUDA: the values of the CPU's, bit for bit, since each is a function of its position alone (draw.h defines it). A thread
- * makes the values of one Philox counter - four values of 32 bits or two of 64 - and keeps them in registers. */
+/* Random ops on CUDA: the values of the CPU's, bit for bit, since each is a function of its
+ * position alone (draw.h defines it). A thread makes the values of one Philox counter - four values
+ * of 32 bits or two of 64 - and keeps them in registers. */
 #include "base/philox.h"
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
@@ -17,7 +18,9 @@ struct draw_args {
   int x_ndim;
 };
 
-static uint64_t key_of(const ac_generator *t) { return t->seed ^ (uint64_t)t->stream * 0x9E3779B97F4A7C15u; }
+static uint64_t key_of(const ac_generator *t) {
+  return t->seed ^ (uint64_t)t->stream * 0x9E3779B97F4A7C15u;
+}
 static uint64_t call_of_rows(const ac_generator *t) { return (uint64_t)t->step << 32 | t->ordinal; }
 static uint64_t call_of(const ac_generator *t) {
   return call_of_rows(t) + (t->drawn != 0 ? t->drawn | UINT32_C(1) << 31 : 0);
@@ -42,9 +45,11 @@ ACI_DEVICE int64_t position(const draw_args &a, int64_t i) {
   return a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride);
 }
 
-/* F::LANES values out of the words of one counter. The values of counter c are elements LANES c ... */
+/* F::LANES values out of the words of one counter. The values of counter c are elements LANES c
+ * ... */
 template <class F>
-static __global__ void __launch_bounds__(ACI_BLOCK) draw_fill(const __grid_constant__ draw_args a, F f) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    draw_fill(const __grid_constant__ draw_args a, F f) {
   const int64_t counters = (a.n + F::LANES - 1) / F::LANES;
   for (int64_t c = aci_first(); c < counters; c += aci_step()) {
     const aci_u32x4 w = aci_philox(a.key, (uint64_t)c, a.call);
@@ -59,8 +64,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) draw_fill(const __grid_const
 template <class F> static ac_status fill(ac_frame *f, F fn, ac_err *e) {
   const draw_args a = args_of(f, f->out[0], call_of(&f->rng_counter));
   if (a.n == 0) return AC_OK;
-  return aci_launch(f, "draw", draw_fill<F>, aci_blocks(f->device, (a.n + F::LANES - 1) / F::LANES), e, a,
-                    fn);
+  return aci_launch(f, "draw", draw_fill<F>, aci_blocks(f->device, (a.n + F::LANES - 1) / F::LANES),
+                    e, a, fn);
 }
 
 /* ---- uniform_ ---- */
@@ -90,7 +95,8 @@ struct uniform64 {
   __device__ __forceinline__ void values(const aci_u32x4 &w, ac_dtype, double *y) const {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      const double v = aci_fma64(aci_uniform_f64(aci_u64_of(w.v[2 * i], w.v[2 * i + 1])), to - from, from);
+      const double v =
+          aci_fma64(aci_uniform_f64(aci_u64_of(w.v[2 * i], w.v[2 * i + 1])), to - from, from);
       y[i] = v >= to ? from : v;
     }
   }
@@ -187,7 +193,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     for (int k = 0; k < 4; k++) {
       const int64_t i = c * 4 + k - (int64_t)skip;
       if (i < 0 || i >= a.n) continue;
-      const C x = aci_get<C>(a.dt, a.x, a.x_ndim == 0 ? i : aci_element_offset(i, a.x_ndim, a.shape, a.x_stride));
+      const C x = aci_get<C>(
+          a.dt, a.x, a.x_ndim == 0 ? i : aci_element_offset(i, a.x_ndim, a.shape, a.x_stride));
       aci_put(a.dt, a.y, i, w.v[k] >= drop ? x * scale : (C)0);
     }
   }
@@ -210,7 +217,8 @@ static ac_status random_mask(ac_frame *f, ac_err *e) {
   if (x->ndim > 0 && f->rng_counter.row0 != 0)
     a.first = (uint64_t)f->rng_counter.row0 * (uint64_t)(x->numel / x->shape[0]);
   const unsigned blocks = aci_blocks(f->device, a.n / 4 + 1);
-  if (a.dt == AC_F64) return aci_launch(f, "random_mask", draw_mask<double>, blocks, e, a, drop, scale);
+  if (a.dt == AC_F64)
+    return aci_launch(f, "random_mask", draw_mask<double>, blocks, e, a, drop, scale);
   return aci_launch(f, "random_mask", draw_mask<float>, blocks, e, a, drop, (float)scale);
 }
 AC_KERNEL(cuda, random_mask, random_mask)

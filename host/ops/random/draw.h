@@ -1,18 +1,23 @@
-/* How random ops draw. Every value is a function of its position, never of threads, memory layout or earlier draws:
+/* How random ops draw. Every value is a function of its position, never of threads, memory layout
+ * or earlier draws:
  *
  *   key     = seed ^ stream * 0x9E3779B97F4A7C15
- *   counter = (block, step << 32 | ordinal)          step and ordinal come from the call's RNG counter
+ *   counter = (block, step << 32 | ordinal)          step and ordinal come from the call's RNG
+ *   counter
  *
- * Draws that belong to rows of the global batch (dropout) use the ordinal within the micro-batch, so that they do not
- * depend on the cut of the batch. All others count through the step, with bit 31 set from its second micro-batch on.
+ * Draws that belong to rows of the global batch (dropout) use the ordinal within the micro-batch,
+ * so that they do not depend on the cut of the batch. All others count through the step, with bit
+ * 31 set from its second micro-batch on.
  *
- * Philox gives four 32-bit words per counter. Element i (row-major position in the tensor, from 0) takes
- *   32-bit draws (f32, f16, bf16, dropout, bernoulli): word i % 4 of block i / 4,
- *   64-bit draws (f64, integers, permutations): words 2 (i % 2) and 2 (i % 2) + 1 of block i / 2, low half
+ * Philox gives four 32-bit words per counter. Element i (row-major position in the tensor, from 0)
+ * takes
+ *   32-bit draws (f32, f16, bf16, dropout, bernoulli): word i % 4 of block i / 4, 64-bit draws
+ *   (f64, integers, permutations): words 2 (i % 2) and 2 (i % 2) + 1 of block i / 2, low half
  *     first.
- *   normals: Box-Muller on neighbours: elements 2j and 2j + 1 from the words (f64: the 64-bit draws) of both.
- * Dropout counts elements of the global batch: i = row0 * (elements per row) + local position, with row0 from
- * the call's counter. */
+ *   normals: Box-Muller on neighbours: elements 2j and 2j + 1 from the words (f64: the 64-bit
+ *   draws) of both.
+ * Dropout counts elements of the global batch: i = row0 * (elements per row) + local position, with
+ * row0 from the call's counter. */
 #ifndef ACI_OPS_DRAW_H
 #define ACI_OPS_DRAW_H
 #include "base/philox.h"
@@ -33,9 +38,11 @@ static inline aci_draw aci_draw_of(const ac_generator *rng_counter) {
   return d;
 }
 
-/* Places a tensor of ndim dims among those of all ranks: adds the counter's first row and ranges to first[], and puts the larger
- * extents into extent[], which holds the tensor's own. SHAPE if a range does not hold the tensor. */
-ac_status aci_draw_ranges(const ac_generator *rng_counter, int ndim, int64_t *first, int64_t *extent, ac_err *e);
+/* Places a tensor of ndim dims among those of all ranks: adds the counter's first row and ranges to
+ * first[], and puts the larger extents into extent[], which holds the tensor's own. SHAPE if a
+ * range does not hold the tensor. */
+ac_status aci_draw_ranges(const ac_generator *rng_counter, int ndim, int64_t *first,
+                          int64_t *extent, ac_err *e);
 
 enum { ACI_DRAW_ROW = 1024 }; /* elements drawn at a time */
 /* Words 4 first .. 4 (first + n) - 1. */

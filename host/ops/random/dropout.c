@@ -14,9 +14,9 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     x->st = AC_FAIL(x->e, INVALID, "p must lie between 0 and 1, got %g", p);
     return 0;
   }
-  out[0] = a[2].b && p > 0
-               ? x_random_mask(x, a[0].tensor, p, a[3].kind == AC_T_GENERATOR ? a[3].generator : NULL)
-               : a[0].tensor;
+  out[0] = a[2].b && p > 0 ? x_random_mask(x, a[0].tensor, p,
+                                           a[3].kind == AC_T_GENERATOR ? a[3].generator : NULL)
+                           : a[0].tensor;
   return 1;
 }
 
@@ -36,13 +36,14 @@ typedef struct dropout_job {
 } dropout_job;
 
 AC_ISA_FN(mask32,
-          (int64_t n, const uint32_t *restrict w, uint64_t drop, float scale, const float *x, float *y),
+          (int64_t n, const uint32_t *restrict w, uint64_t drop, float scale, const float *x,
+           float *y),
           (n, w, drop, scale, x, y)) {
   uint32_t last = (uint32_t)(drop - 1); /* drop >= 1 */
   for (int64_t i = 0; i < n; i++) y[i] = w[i] > last ? x[i] * scale : 0.0f;
 }
-static void mask64(int64_t n, const uint32_t *restrict w, uint64_t drop, double scale, const double *x,
-                   double *y) {
+static void mask64(int64_t n, const uint32_t *restrict w, uint64_t drop, double scale,
+                   const double *x, double *y) {
   for (int64_t i = 0; i < n; i++) y[i] = w[i] >= drop ? x[i] * scale : 0.0;
 }
 
@@ -65,7 +66,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
 /* Elements of a part: runs of neighbours that are also neighbours in the whole tensor. */
 typedef struct part_job {
   dropout_job j;
-  int ndim; /* outer dims, of shape[] */
+  int ndim;                                                    /* outer dims, of shape[] */
   int64_t run, shape[AC_MAX_DIMS], stride[AC_MAX_DIMS], first; /* strides in the whole tensor */
 } part_job;
 
@@ -86,7 +87,8 @@ static void part_range(void *arg, int64_t begin, int64_t end) {
 }
 
 /* extent: of the whole tensor. first: position of x in it. */
-static void run_part(ac_frame *f, const dropout_job *j, const int64_t *first, const int64_t *extent) {
+static void run_part(ac_frame *f, const dropout_job *j, const int64_t *first,
+                     const int64_t *extent) {
   const ac_tensor *x = j->x;
   part_job p = {.j = *j, .run = 1};
   int64_t stride = 1;
@@ -109,11 +111,11 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   double p = ARG_F(f, 1);
   dropout_job j = {.x = x,
-           .y = f->out[0],
-           .ct = aci_ctype_of((ac_dtype)x->dtype),
-           .draw = aci_draw_of_rows(&f->rng_counter),
-           .drop = (uint64_t)(p * 0x1p32),
-           .scale = p < 1 ? 1 / (1 - p) : 0};
+                   .y = f->out[0],
+                   .ct = aci_ctype_of((ac_dtype)x->dtype),
+                   .draw = aci_draw_of_rows(&f->rng_counter),
+                   .drop = (uint64_t)(p * 0x1p32),
+                   .scale = p < 1 ? 1 / (1 - p) : 0};
   if (x->numel == 0) return AC_OK;
   if (j.drop == 0) j.drop = 1;
   if (f->rng_counter.range[0].dim != 0) {
@@ -129,10 +131,14 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_random_mask(&g->x, g->dout[0], ARG_F(g, 1), &g->rng_counter)); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_random_mask(&g->x, g->dout[0], ARG_F(g, 1), &g->rng_counter));
+}
 
-AC_OP(dropout,
-      .sig = "dropout(x: tensor, p: float = 0.5, training: bool = true, generator: generator?) -> tensor",
-      .composed = composed);
-AC_OP(random_mask, .sig = "random_mask(x: tensor, p: float, generator: generator?) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .hidden = true);
+AC_OP(
+    dropout,
+    .sig =
+        "dropout(x: tensor, p: float = 0.5, training: bool = true, generator: generator?) -> tensor",
+    .composed = composed);
+AC_OP(random_mask, .sig = "random_mask(x: tensor, p: float, generator: generator?) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .hidden = true);

@@ -16,19 +16,22 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const int64_t k = ARG_I(f, 1);
   char a[128];
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE, "needs float weights, got %s; cast them", ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "needs float weights, got %s; cast them",
+                   ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim != 1 && x->ndim != 2)
     return AC_FAIL(e, SHAPE, "needs weights of 1 or 2 dims, got shape %s",
                    aci_shape_str(x->ndim, x->shape, a, sizeof a));
   const int64_t n = x->shape[x->ndim - 1];
   if (k < 1) return AC_FAIL(e, INVALID, "num_samples must be at least 1, got %lld", (long long)k);
-  if (n == 0 && x->ndim == 1) return AC_FAIL(e, SHAPE, "nothing to choose from in a tensor of shape [0]");
+  if (n == 0 && x->ndim == 1)
+    return AC_FAIL(e, SHAPE, "nothing to choose from in a tensor of shape [0]");
   if (n == 0 && x->shape[0] > 0)
     return AC_FAIL(e, SHAPE, "nothing to choose from in a tensor of shape %s",
                    aci_shape_str(x->ndim, x->shape, a, sizeof a));
   if (!ARG_B(f, 2) && k > n && x->numel > 0)
-    return AC_FAIL(e, INVALID, "num_samples is %lld, but there are %lld positions; draw with replacement", (long long)k,
-                   (long long)n);
+    return AC_FAIL(e, INVALID,
+                   "num_samples is %lld, but there are %lld positions; draw with replacement",
+                   (long long)k, (long long)n);
   int64_t s[2] = {x->shape[0], k};
   return x->ndim == 1 ? ac_frame_out(f, AC_I64, 1, &k, e) : ac_frame_out(f, AC_I64, 2, s, e);
 }
@@ -50,8 +53,8 @@ static double uniform_at(const aci_draw *d, uint64_t i) {
   return aci_uniform_f64(aci_u64_of(w[2 * (i % 2)], w[2 * (i % 2) + 1]));
 }
 
-/* w := its running sum. Then for each sample the first position whose sum exceeds the drawn number. Positions without
- * weight never do. */
+/* w := its running sum. Then for each sample the first position whose sum exceeds the drawn number.
+ * Positions without weight never do. */
 static void search(const multinomial_job *j, int64_t row, double *w) {
   double total = 0;
   int64_t last = 0;
@@ -71,7 +74,8 @@ static void search(const multinomial_job *j, int64_t row, double *w) {
   }
 }
 
-/* w := the times. Takes the k earliest. A position without weight gets NaN, which is later than everything. */
+/* w := the times. Takes the k earliest. A position without weight gets NaN, which is later than
+ * everything. */
 static void race(const multinomial_job *j, int64_t row, double *w, char *keys) {
   uint32_t words[ACI_DRAW_ROW * 2 + 4];
   const uint64_t first = (uint64_t)((row + j->row0) * j->n);
@@ -81,7 +85,8 @@ static void race(const multinomial_job *j, int64_t row, double *w, char *keys) {
     aci_draw_words(&j->draw, at / 2, (int64_t)(skip + (uint64_t)m + 1) / 2, words);
     for (int64_t i = 0; i < m; i++) {
       const uint32_t *p = words + 2 * (skip + (uint64_t)i);
-      w[b + i] = w[b + i] > 0 ? -log1p(-aci_uniform_f64(aci_u64_of(p[0], p[1]))) / w[b + i] : (double)NAN;
+      w[b + i] =
+          w[b + i] > 0 ? -log1p(-aci_uniform_f64(aci_u64_of(p[0], p[1]))) / w[b + i] : (double)NAN;
     }
   }
   aci_sort_keys_topk(&j->keys, w, 1, 0, j->n, j->k, keys);
@@ -112,18 +117,21 @@ static ac_status check(const ac_frame *f, int64_t n_rows, int64_t n, int64_t lea
       aci_elems_load(ARG_T(f, 0), ACI_C_F64, r * n + b, m, buf);
       for (int64_t i = 0; i < m; i++) {
         if (!(buf[i] >= 0) || isinf(buf[i]))
-          return AC_FAIL(e, INVALID, "weight %lld of row %lld is %g; weights are finite and not negative",
-                         (long long)ac_frame_show(f, b + i), (long long)ac_frame_show(f, r), buf[i]);
+          return AC_FAIL(
+              e, INVALID, "weight %lld of row %lld is %g; weights are finite and not negative",
+              (long long)ac_frame_show(f, b + i), (long long)ac_frame_show(f, r), buf[i]);
         total += buf[i];
         some += buf[i] > 0;
       }
     }
     if (some == 0 || isinf(total))
-      return AC_FAIL(e, INVALID, "the weights of row %lld sum to %g", (long long)ac_frame_show(f, r), total);
+      return AC_FAIL(e, INVALID, "the weights of row %lld sum to %g",
+                     (long long)ac_frame_show(f, r), total);
     if (some < least)
-      return AC_FAIL(e, INVALID,
-                     "num_samples is %lld, but row %lld has only %lld weights above 0; draw with replacement",
-                     (long long)least, (long long)ac_frame_show(f, r), (long long)some);
+      return AC_FAIL(
+          e, INVALID,
+          "num_samples is %lld, but row %lld has only %lld weights above 0; draw with replacement",
+          (long long)least, (long long)ac_frame_show(f, r), (long long)some);
   }
   return AC_OK;
 }
@@ -131,9 +139,11 @@ static ac_status check(const ac_frame *f, int64_t n_rows, int64_t n, int64_t lea
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   multinomial_job j = {.x = x,
-                       .draw = x->ndim == 2 ? aci_draw_of_rows(&f->rng_counter) : aci_draw_of(&f->rng_counter),
-                       .n = x->shape[x->ndim - 1], .k = ARG_I(f, 1),
-           .y = aci_data(f->out[0])};
+                       .draw = x->ndim == 2 ? aci_draw_of_rows(&f->rng_counter)
+                                            : aci_draw_of(&f->rng_counter),
+                       .n = x->shape[x->ndim - 1],
+                       .k = ARG_I(f, 1),
+                       .y = aci_data(f->out[0])};
   const int64_t n_rows = x->ndim == 1 ? 1 : x->shape[0];
   if (f->out[0]->numel == 0) return AC_OK;
   j.search = ARG_B(f, 2) || j.k == 1;
@@ -149,6 +159,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-AC_OP(multinomial,
-      .sig = "multinomial(x: tensor, num_samples: int, replacement: bool = false, generator: generator?) -> tensor",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(
+    multinomial,
+    .sig =
+        "multinomial(x: tensor, num_samples: int, replacement: bool = false, generator: generator?) -> tensor",
+    .shape = shape, .cpu = cpu, .nondiff = true);

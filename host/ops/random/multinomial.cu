@@ -1,5 +1,6 @@
-/* multinomial on CUDA: the CPU's draws (multinomial.c), rows by blocks of threads. Invalid weights are reported at the next wait.
- * Running sums are added in pieces. If a drawn number equals one within a rounding, the neighbour may be taken. */
+/* multinomial on CUDA: the CPU's draws (multinomial.c), rows by blocks of threads. Invalid weights
+ * are reported at the next wait. Running sums are added in pieces. If a drawn number equals one
+ * within a rounding, the neighbour may be taken. */
 #include "base/philox.h"
 #include "ops/index/order.cuh"
 
@@ -28,7 +29,8 @@ ACI_DEVICE double weight_at(const draw_args &a, int64_t row, int64_t i) {
 }
 
 /* A row a block: weights are checked. w := their running sums, each thread a piece. */
-static __global__ void __launch_bounds__(ACI_BLOCK) sum_weights(const __grid_constant__ draw_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    sum_weights(const __grid_constant__ draw_args a) {
   __shared__ double sums[ACI_BLOCK];
   __shared__ int64_t some[ACI_BLOCK];
   const int64_t each = (a.n + blockDim.x - 1) / blockDim.x, begin = threadIdx.x * each,
@@ -62,8 +64,10 @@ static __global__ void __launch_bounds__(ACI_BLOCK) sum_weights(const __grid_con
   }
 }
 
-/* For each sample the first position whose sum exceeds the number drawn. Positions without weight never do. */
-static __global__ void __launch_bounds__(ACI_BLOCK) search_sums(const __grid_constant__ draw_args a) {
+/* For each sample the first position whose sum exceeds the number drawn. Positions without weight
+ * never do. */
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    search_sums(const __grid_constant__ draw_args a) {
   for (int64_t i = aci_first(); i < a.rows * a.k; i += aci_step()) {
     const int64_t row = i / a.k;
     const double *w = a.w + row * a.n, total = w[a.n - 1];
@@ -79,32 +83,41 @@ static __global__ void __launch_bounds__(ACI_BLOCK) search_sums(const __grid_con
 }
 
 /* Without replacement: an exponential time for each position at the rate of its weight. */
-static __global__ void __launch_bounds__(ACI_BLOCK) draw_times(const __grid_constant__ draw_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    draw_times(const __grid_constant__ draw_args a) {
   for (int64_t i = aci_first(); i < a.rows * a.n; i += aci_step()) {
     const double w = weight_at(a, i / a.n, i % a.n);
     const double u = uniform_at(a, (uint64_t)(i + a.row0 * a.n));
     const double time = w > 0 ? -log1p(-u) / w : aci_float64(0x7ff8000000000000u);
-    aci_order_put_key(a.o, i,
-                      aci_order_key<uint64_t>(aci_bits64(time), 0x8000000000000000u, 0x7ff0000000000000u));
+    aci_order_put_key(
+        a.o, i,
+        aci_order_key<uint64_t>(aci_bits64(time), 0x8000000000000000u, 0x7ff0000000000000u));
   }
 }
-static __global__ void __launch_bounds__(ACI_BLOCK) take_earliest(const __grid_constant__ draw_args a) {
-  for (int64_t i = aci_first(); i < a.rows * a.k; i += aci_step()) a.y[i] = a.o.at[i / a.k * a.o.n + i % a.k];
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    take_earliest(const __grid_constant__ draw_args a) {
+  for (int64_t i = aci_first(); i < a.rows * a.k; i += aci_step())
+    a.y[i] = a.o.at[i / a.k * a.o.n + i % a.k];
 }
 
 static ac_status by_search(ac_frame *f, draw_args a, ac_err *e) {
   ac_block *block;
-  AC_TRY(ac_block_alloc(f->device, (size_t)(a.rows * a.n) * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(a.rows * a.n) * 8, AC_MEM_ACTIVATION, f->stream, &block,
+                        e));
   a.w = (double *)block->ptr;
-  ac_status st = aci_launch(f, "multinomial (sums)", sum_weights, aci_blocks(f->device, a.rows, 1), e, a);
-  if (st == AC_OK) st = aci_launch(f, "multinomial", search_sums, aci_blocks(f->device, a.rows * a.k), e, a);
+  ac_status st =
+      aci_launch(f, "multinomial (sums)", sum_weights, aci_blocks(f->device, a.rows, 1), e, a);
+  if (st == AC_OK)
+    st = aci_launch(f, "multinomial", search_sums, aci_blocks(f->device, a.rows * a.k), e, a);
   ac_block_free(block);
   return st;
 }
 static ac_status by_race(ac_frame *f, draw_args a, ac_err *e) {
-  AC_TRY(aci_launch(f, "multinomial (weights)", sum_weights, aci_blocks(f->device, a.rows, 1), e, a));
+  AC_TRY(
+      aci_launch(f, "multinomial (weights)", sum_weights, aci_blocks(f->device, a.rows, 1), e, a));
   AC_TRY(aci_order_open(f, a.rows, a.n, 64, &a.o, e));
-  ac_status st = aci_launch(f, "multinomial (times)", draw_times, aci_blocks(f->device, a.rows * a.n), e, a);
+  ac_status st =
+      aci_launch(f, "multinomial (times)", draw_times, aci_blocks(f->device, a.rows * a.n), e, a);
   if (st == AC_OK) st = aci_order_best(f, &a.o, a.k, e);
   if (st == AC_OK)
     st = aci_launch(f, "multinomial", take_earliest, aci_blocks(f->device, a.rows * a.k), e, a);

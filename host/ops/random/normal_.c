@@ -11,11 +11,13 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
     return AC_FAIL(e, DTYPE, "needs a float tensor, got %s", ac_dtype_name((ac_dtype)x->dtype));
-  if (!(ARG_F(f, 2) >= 0)) return AC_FAIL(e, INVALID, "std must not be negative, got %g", ARG_F(f, 2));
+  if (!(ARG_F(f, 2) >= 0))
+    return AC_FAIL(e, INVALID, "std must not be negative, got %g", ARG_F(f, 2));
   return ac_frame_alias(f, 0, e);
 }
 
-AC_ISA_FN(normal32, (int64_t n, const uint32_t *restrict w, float mean, float std, float *restrict y),
+AC_ISA_FN(normal32,
+          (int64_t n, const uint32_t *restrict w, float mean, float std, float *restrict y),
           (n, w, mean, std, y)) {
   for (int64_t i = 0; i < n / 2; i++) {
     float a, b;
@@ -34,8 +36,8 @@ static void draw64(int64_t n, const uint32_t *w, const void *params, void *row) 
   const double *p = params;
   double *y = row;
   for (int64_t i = 0; i < n; i += 2) {
-    aci_normal2_f64(aci_u64_of(w[2 * i], w[2 * i + 1]), aci_u64_of(w[2 * i + 2], w[2 * i + 3]), &y[i],
-                    &y[i + 1]);
+    aci_normal2_f64(aci_u64_of(w[2 * i], w[2 * i + 1]), aci_u64_of(w[2 * i + 2], w[2 * i + 3]),
+                    &y[i], &y[i + 1]);
     y[i] = aci_fma64(y[i], p[1], p[0]);
     y[i + 1] = aci_fma64(y[i + 1], p[1], p[0]);
   }
@@ -50,5 +52,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-AC_OP(normal_, .sig = "normal_(x!: tensor, mean: float = 0, std: float = 1, generator: generator?) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = aci_draw_no_grad);
+AC_OP(
+    normal_,
+    .sig = "normal_(x!: tensor, mean: float = 0, std: float = 1, generator: generator?) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = aci_draw_no_grad);

@@ -22,10 +22,12 @@ static bool holds(ac_dtype d, int64_t low, int64_t last) {
 static ac_status shape(ac_frame *f, ac_err *e) {
   int64_t low = ARG_I(f, 1), high = ARG_I(f, 2);
   if (low >= high)
-    return AC_FAIL(e, INVALID, "low %lld must be less than high %lld", (long long)low, (long long)high);
+    return AC_FAIL(e, INVALID, "low %lld must be less than high %lld", (long long)low,
+                   (long long)high);
   if (!holds((ac_dtype)ARG_T(f, 0)->dtype, low, high - 1))
     return AC_FAIL(e, INVALID, "%s cannot hold every integer of %lld to %lld",
-                   ac_dtype_name((ac_dtype)ARG_T(f, 0)->dtype), (long long)low, (long long)(high - 1));
+                   ac_dtype_name((ac_dtype)ARG_T(f, 0)->dtype), (long long)low,
+                   (long long)(high - 1));
   return ac_frame_alias(f, 0, e);
 }
 

@@ -22,7 +22,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 
 AC_ISA_FN(uniform32,
-          (int64_t n, const uint32_t *restrict w, float from, float to, int drop, float *restrict y),
+          (int64_t n, const uint32_t *restrict w, float from, float to, int drop,
+           float *restrict y),
           (n, w, from, to, drop, y)) {
   float unit = 1.0f / (float)(1u << (32 - drop)), d = to - from;
   for (int64_t i = 0; i < n; i++) {
@@ -37,7 +38,8 @@ static void draw32(int64_t n, const uint32_t *w, const void *params, void *row) 
   /* as many random bits as the dtype's significand holds */
   uniform32(n, w, from, to, r->dt == AC_BF16 ? 24 : r->dt == AC_F16 ? 21 : 8, y);
   if (r->dt == AC_BF16)
-    for (int64_t i = 0; i < n; i++) y[i] = aci_bf16_to_f32(aci_f32_to_bf16(y[i])) >= to ? from : y[i];
+    for (int64_t i = 0; i < n; i++)
+      y[i] = aci_bf16_to_f32(aci_f32_to_bf16(y[i])) >= to ? from : y[i];
   if (r->dt == AC_F16)
     for (int64_t i = 0; i < n; i++) y[i] = aci_f16_to_f32(aci_f32_to_f16(y[i])) >= to ? from : y[i];
 }
@@ -60,6 +62,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-AC_OP(uniform_,
-      .sig = "uniform_(x!: tensor, from: float = 0, to: float = 1, generator: generator?) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = aci_draw_no_grad);
+AC_OP(
+    uniform_,
+    .sig = "uniform_(x!: tensor, from: float = 0, to: float = 1, generator: generator?) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = aci_draw_no_grad);

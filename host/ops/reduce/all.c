@@ -15,5 +15,5 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_count_run(f, finish, e); }
 
-AC_OP(all, .sig = "all(x: tensor, dim: dims?, keepdim: bool = false) -> tensor", .shape = shape, .cpu = cpu,
-      .nondiff = true);
+AC_OP(all, .sig = "all(x: tensor, dim: dims?, keepdim: bool = false) -> tensor", .shape = shape,
+      .cpu = cpu, .nondiff = true);

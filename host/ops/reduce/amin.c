@@ -9,5 +9,5 @@
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_minmax_values_run(f, true, e); }
 
 AC_OP(amin, .sig = "amin(x: tensor, dim: dims?, keepdim: bool = false) -> tensor",
-      .shape = aci_minmax_values_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = aci_minmax_values_grad,
-      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0));
+      .shape = aci_minmax_values_shape, .cpu = cpu, .data = &aci_fuse_reduces,
+      .grad = aci_minmax_values_grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0));

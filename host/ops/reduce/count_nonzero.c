@@ -15,5 +15,5 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_count_run(f, NULL, e); }
 
-AC_OP(count_nonzero, .sig = "count_nonzero(x: tensor, dim: dims?) -> tensor", .shape = shape, .cpu = cpu,
-      .nondiff = true);
+AC_OP(count_nonzero, .sig = "count_nonzero(x: tensor, dim: dims?) -> tensor", .shape = shape,
+      .cpu = cpu, .nondiff = true);

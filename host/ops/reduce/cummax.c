@@ -9,5 +9,5 @@
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_cumminmax_run(f, false, e); }
 
 AC_OP(cummax, .sig = "cummax(x: tensor, dim: dim) -> (values: tensor, indices: tensor)",
-      .shape = aci_cumminmax_shape, .cpu = cpu,
-      .grad = aci_cumminmax_grad, .save = AC_SAVE_OUT(1), .flops_per_element = 1);
+      .shape = aci_cumminmax_shape, .cpu = cpu, .grad = aci_cumminmax_grad, .save = AC_SAVE_OUT(1),
+      .flops_per_element = 1);

@@ -1,4 +1,5 @@
-/* Running minima and maxima, a line at a time in blocks of the compute type. Threads share the lines. */
+/* Running minima and maxima, a line at a time in blocks of the compute type. Threads share the
+ * lines. */
 #include "ops/reduce/cumminmax.h"
 
 #include "ops/index/index.h"
@@ -13,23 +14,23 @@ static char *address(const aci_reduce_plan *p, int64_t off) {
   return (char *)(uintptr_t)p->ptr + off * (int64_t)aci_dsize(p->dt);
 }
 
-/* From element `first` of a line on: x becomes the values, at their positions. Of equal ones the last. NaN beats
- * everything. */
-#define RUNNING(T, sfx)                                                                                 \
+/* From element `first` of a line on: x becomes the values, at their positions. Of equal ones the
+ * last. NaN beats everything. */
+#define RUNNING(T, sfx)                                                                          \
   static void run_##sfx(T *x, int64_t *at, int64_t n, int64_t first, T *best, int64_t *position, \
-                        bool min) {                                                             \
-    T b = *best;                                                                                        \
-    int64_t k = *position;                                                                              \
-    for (int64_t i = 0; i < n; i++) {                                                                   \
-      const T v = x[i];                                                                                 \
-      const bool take = first + i == 0 || v != v || (b == b && (min ? v <= b : v >= b));                \
-      b = take ? v : b;                                                                                 \
-      k = take ? first + i : k;                                                                         \
-      x[i] = b;                                                                                         \
-      at[i] = k;                                                                                        \
-    }                                                                                                   \
-    *best = b;                                                                                          \
-    *position = k;                                                                                      \
+                        bool min) {                                                              \
+    T b = *best;                                                                                 \
+    int64_t k = *position;                                                                       \
+    for (int64_t i = 0; i < n; i++) {                                                            \
+      const T v = x[i];                                                                          \
+      const bool take = first + i == 0 || v != v || (b == b && (min ? v <= b : v >= b));         \
+      b = take ? v : b;                                                                          \
+      k = take ? first + i : k;                                                                  \
+      x[i] = b;                                                                                  \
+      at[i] = k;                                                                                 \
+    }                                                                                            \
+    *best = b;                                                                                   \
+    *position = k;                                                                               \
   }
 RUNNING(float, f32)
 RUNNING(double, f64)
@@ -45,7 +46,8 @@ static void lines(void *arg, int64_t begin, int64_t end) {
   } row;
   int64_t at[ACI_RED_BLOCK];
   for (int64_t l = begin; l < end; l++) {
-    const int64_t xb = aci_reduce_base(&j->x, l), yb = aci_reduce_base(&j->y, l), ab = aci_reduce_base(&j->at, l);
+    const int64_t xb = aci_reduce_base(&j->x, l), yb = aci_reduce_base(&j->y, l),
+                  ab = aci_reduce_base(&j->at, l);
     float f32 = 0;
     double f64 = 0;
     int64_t i64 = 0, position = 0;

@@ -20,7 +20,8 @@ template <class C, bool MIN> struct best {
   }
   static __device__ __forceinline__ state join(const state &a, const state &b) {
     if (b.position < 0) return a;
-    const bool take = a.position < 0 || b.v != b.v || (a.v == a.v && (MIN ? b.v <= a.v : b.v >= a.v));
+    const bool take =
+        a.position < 0 || b.v != b.v || (a.v == a.v && (MIN ? b.v <= a.v : b.v >= a.v));
     return take ? b : a;
   }
   static __device__ __forceinline__ void put(const aci_scan_args &a, int64_t line, int64_t i,
@@ -52,7 +53,8 @@ AC_KERNEL(cuda, cummax, running<false>)
 AC_KERNEL(cuda, cummin, running<true>)
 
 /* Forwards the product before each element, backwards the sum: see cumprod.c. */
-static __global__ void __launch_bounds__(ACI_BLOCK) cumprod_back(const __grid_constant__ back_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    cumprod_back(const __grid_constant__ back_args a) {
   for (int64_t r = aci_first(); r < a.x.n_out; r += aci_step()) {
     const aci_row<double> dy(a.dy, r), x(a.x, r), dx(a.dx, r);
     double p = 1, s = 0;

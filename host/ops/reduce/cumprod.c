@@ -39,7 +39,8 @@ static void lines(void *arg, int64_t begin, int64_t end) {
       dy[i] = before[i] * s;
       s *= x[i];
     }
-    char *to = (char *)(uintptr_t)j->dx.ptr + aci_reduce_base(&j->dx, l) * (int64_t)aci_dsize(j->dx.dt);
+    char *to =
+        (char *)(uintptr_t)j->dx.ptr + aci_reduce_base(&j->dx, l) * (int64_t)aci_dsize(j->dx.dt);
     aci_store(ACI_C_F64, dy, j->dx.dt, to, j->dx.red_stride[0], n);
   }
   aci_slots_give(j->slots, slot);
@@ -60,34 +61,37 @@ static ac_status cpu_backward(ac_frame *f, ac_err *e) {
   aci_reduce_plan_make(&j.x, x, mask, ACI_C_F64);
   aci_reduce_plan_make(&j.dx, f->out[0], mask, ACI_C_F64);
   const int64_t n = j.x.n_reduced, grain = aci_reduce_grain(&j.x);
-  AC_TRY(aci_slots_open(&slots, f, (j.x.n_out + grain - 1) / grain, 3 * (size_t)n * sizeof(double), e));
+  AC_TRY(aci_slots_open(&slots, f, (j.x.n_out + grain - 1) / grain, 3 * (size_t)n * sizeof(double),
+                        e));
   ac_parallel_for(f->team, j.x.n_out, grain, lines, &j);
   aci_slots_close(&slots);
   return AC_OK;
 }
 
 static void grad(ac_grad *g) {
-  ac_tensor *dx =
-      x_cumprod_backward(&g->x, g->dout[0], ARG_T(g, 0), dim_of(ARG_I(g, 1), ac_grad_ndim(g, 0, 0)));
+  ac_tensor *dx = x_cumprod_backward(&g->x, g->dout[0], ARG_T(g, 0),
+                                     dim_of(ARG_I(g, 1), ac_grad_ndim(g, 0, 0)));
   ac_grad_set(g, 0, dx);
 }
 
-/* Doubling: after a step each element holds the product of twice as many. For gradients of gradients. */
+/* Doubling: after a step each element holds the product of twice as many. For gradients of
+ * gradients. */
 static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   ac_tensor *x = a[0].tensor;
   const int d = dim_of(a[1].i, x->ndim);
   if (a[2].kind == AC_T_DTYPE && a[2].dtype != (ac_dtype)x->dtype) x = x_cast(e, x, a[2].dtype);
   const int64_t n = x != NULL && x->ndim > 0 ? x->shape[d] : 1;
   for (int64_t step = 1; step < n && x != NULL; step *= 2) {
-    ac_tensor *both[] = {x_narrow(e, x, d, 0, step),
-                         x_mul(e, T(x_narrow(e, x, d, step, n - step)), T(x_narrow(e, x, d, 0, n - step)))};
+    ac_tensor *both[] = {x_narrow(e, x, d, 0, step), x_mul(e, T(x_narrow(e, x, d, step, n - step)),
+                                                           T(x_narrow(e, x, d, 0, n - step)))};
     x = x_cat(e, both, 2, d);
   }
   out[0] = n > 1 ? x : x_alias(e, x);
   return 1;
 }
 
-AC_OP(cumprod, .sig = "cumprod(x: tensor, dim: dim, dtype: dtype?) -> tensor", .shape = aci_scan_shape, .cpu = cpu,
-      .grad = grad, .composed = plain, .save = AC_SAVE_IN(0), .flops_per_element = 1);
-AC_OP(cumprod_backward, .sig = "cumprod_backward(dy: tensor, x: tensor, dim: int) -> tensor", .shape = shape_backward,
-      .cpu = cpu_backward, .hidden = true, .flops_per_element = 4);
+AC_OP(cumprod, .sig = "cumprod(x: tensor, dim: dim, dtype: dtype?) -> tensor",
+      .shape = aci_scan_shape, .cpu = cpu, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0),
+      .flops_per_element = 1);
+AC_OP(cumprod_backward, .sig = "cumprod_backward(dy: tensor, x: tensor, dim: int) -> tensor",
+      .shape = shape_backward, .cpu = cpu_backward, .hidden = true, .flops_per_element = 4);

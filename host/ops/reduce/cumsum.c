@@ -19,9 +19,12 @@ static void grad(ac_grad *g) {
   ac_tensor *dx = x_cumsum_backward(&g->x, g->dout[0], dim_of(ARG_I(g, 1), ac_grad_ndim(g, 0, 0)));
   ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, dx));
 }
-static void grad_backward(ac_grad *g) { ac_grad_set(g, 0, x_cumsum(&g->x, g->dout[0], ARG_I(g, 1), NULL)); }
+static void grad_backward(ac_grad *g) {
+  ac_grad_set(g, 0, x_cumsum(&g->x, g->dout[0], ARG_I(g, 1), NULL));
+}
 
-AC_OP(cumsum, .sig = "cumsum(x: tensor, dim: dim, dtype: dtype?) -> tensor", .shape = aci_scan_shape, .cpu = cpu,
-      .grad = grad, .flops_per_element = 1);
-AC_OP(cumsum_backward, .sig = "cumsum_backward(dy: tensor, dim: int) -> tensor", .shape = aci_shape_like0,
-      .cpu = cpu_backward, .grad = grad_backward, .hidden = true, .flops_per_element = 1);
+AC_OP(cumsum, .sig = "cumsum(x: tensor, dim: dim, dtype: dtype?) -> tensor",
+      .shape = aci_scan_shape, .cpu = cpu, .grad = grad, .flops_per_element = 1);
+AC_OP(cumsum_backward, .sig = "cumsum_backward(dy: tensor, dim: int) -> tensor",
+      .shape = aci_shape_like0, .cpu = cpu_backward, .grad = grad_backward, .hidden = true,
+      .flops_per_element = 1);

@@ -1,20 +1,23 @@
-/* Contiguous rows on CUDA: `lanes` threads of a block hold a row in registers, 16 bytes a load if they can, so that a kernel of rows
- * (norms, softmax) reads it once. Rows that are longer than that go in chunks, read again for every pass.
+/* Contiguous rows on CUDA: `lanes` threads of a block hold a row in registers, 16 bytes a load if
+ * they can, so that a kernel of rows (norms, softmax) reads it once. Rows that are longer than that
+ * go in chunks, read again for every pass.
  *
- *   aci_line<D, C, V> x(ptr, row, ...);             this thread's elements: C values x.v[0 .. ACI_LINE), those of chunk c after x.load(c)
- *   for (int64_t c = 0; c < a.n_chunks; c++) {
+ *   aci_line<D, C, V> x(ptr, row, ...);             this thread's elements: C values x.v[0 ..
+ *   ACI_LINE), those of chunk c after x.load(c) for (int64_t c = 0; c < a.n_chunks; c++) {
  *     x.load(c, a.n_chunks > 1 || first pass);
- *     ACI_LINE_EACH(i) sum += x.v[i];               0 after the row's end: use ACI_LINE_EACH_INSIDE if zeros would spoil the result
- *   }
- *   s = aci_line_join<op>(s, shared, lane, a.lanes); of all lanes, in the order of a tree */
+ *     ACI_LINE_EACH(i) sum += x.v[i];               0 after the row's end: use ACI_LINE_EACH_INSIDE
+ *     if zeros would spoil the result
+ *   } s = aci_line_join<op>(s, shared, lane, a.lanes); of all lanes, in the order of a tree */
 #ifndef ACI_OPS_LINES_CUH
 #define ACI_OPS_LINES_CUH
 #include "ops/reduce/rows.cuh"
 
 #ifdef ACI_CUDA_EMULATED
-enum { ACI_LINE_THREADS = 16, ACI_LINE_BLOCK = 8 }; /* so that small tests reach rows of several chunks */
+/* so that small tests reach rows of several chunks */
+enum { ACI_LINE_THREADS = 16, ACI_LINE_BLOCK = 8 };
 #else
-enum { ACI_LINE_THREADS = 512, ACI_LINE_BLOCK = 256 }; /* most of a row, and of a block of shorter ones */
+/* most of a row, and of a block of shorter ones */
+enum { ACI_LINE_THREADS = 512, ACI_LINE_BLOCK = 256 };
 #endif
 enum { ACI_LINE = 16 }; /* values of a thread */
 
@@ -76,9 +79,10 @@ template <int D, class C, int V> struct aci_line {
   int64_t n;
   int lane, lanes;
 
-  __device__ __forceinline__ aci_line(const void *ptr, int64_t row, int64_t stride, bool mine, int lane,
-                                      const aci_lines &a)
-      : p((const typename E::bits *)ptr + row * stride), n(mine ? a.n : 0), lane(lane), lanes(a.lanes) {}
+  __device__ __forceinline__ aci_line(const void *ptr, int64_t row, int64_t stride, bool mine,
+                                      int lane, const aci_lines &a)
+      : p((const typename E::bits *)ptr + row * stride), n(mine ? a.n : 0), lane(lane),
+        lanes(a.lanes) {}
   /* Place of value i in the row. */
   __device__ __forceinline__ int64_t at(int64_t chunk, int i) const {
     return chunk * (ACI_LINE * lanes) + ((lane + i / V * lanes) * V + i % V);
@@ -92,13 +96,15 @@ template <int D, class C, int V> struct aci_line {
 #pragma unroll
     for (int u = 0; u < ACI_LINE / V; u++)
 #pragma unroll
-      for (int k = 0; k < V; k++) v[u * V + k] = at(chunk, u * V) < n ? E::template load<C>(x[u].v[k]) : (C)0;
+      for (int k = 0; k < V; k++)
+        v[u * V + k] = at(chunk, u * V) < n ? E::template load<C>(x[u].v[k]) : (C)0;
   }
 };
 
 /* V values, rounded to the dtype of a line like this, to element `at`. */
 template <int D, class C, int V>
-ACI_DEVICE void aci_line_store(void *ptr, int64_t at, bool inside, const aci_line<D, C, V> &, const C *v) {
+ACI_DEVICE void aci_line_store(void *ptr, int64_t at, bool inside, const aci_line<D, C, V> &,
+                               const C *v) {
   typedef aci_element<D> E;
   aci_vector<typename E::bits, V> x;
 #pragma unroll

@@ -6,8 +6,8 @@
 #include "ops/map/map.h"
 #include "ops/reduce/reduction.h"
 
-/* State: a shift that is finite (-inf over nothing) and the sum of e^(x - shift). A growing shift rescales the sum.
- * An infinite sum stays, as infinity times e^(far less) would be NaN. */
+/* State: a shift that is finite (-inf over nothing) and the sum of e^(x - shift). A growing shift
+ * rescales the sum. An infinite sum stays, as infinity times e^(far less) would be NaN. */
 static inline AC_INLINE void join_one(aci_word *shift, aci_word *sum, double shift2, double sum2) {
   if (shift->f == -INFINITY) {
     shift->f = shift2;
@@ -22,7 +22,8 @@ static inline AC_INLINE void join_one(aci_word *shift, aci_word *sum, double shi
 }
 static void join(aci_word *s, const aci_word *t, int64_t n, double p) {
   (void)p;
-  for (int64_t i = 0; i < n; i++) join_one(&s[i], &s[ACI_REDUCTION_TILE + i], t[i].f, t[ACI_REDUCTION_TILE + i].f);
+  for (int64_t i = 0; i < n; i++)
+    join_one(&s[i], &s[ACI_REDUCTION_TILE + i], t[i].f, t[ACI_REDUCTION_TILE + i].f);
 }
 static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, double p) {
   (void)count, (void)p;
@@ -33,54 +34,67 @@ static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, dou
 #define MAX_X(a, i) (x[i] > (a) ? x[i] : (a))
 #define JOIN_MAX(a, b) ((b) > (a) ? (b) : (a))
 #define EXP_X(a, i) ((a) + m_exp(x[i] - shift))
-#define LSE(T, sfx)                                                                                                 \
-  AC_ISA_FN(lse_##sfx##_rows,                                                                                       \
-            (aci_word * s, const void *xv, int64_t step, int64_t n_rows, int64_t n, double p),                      \
-            (s, xv, step, n_rows, n, p)) {                                                                          \
-    (void)p;                                                                                                        \
-    for (int64_t r = 0; r < n_rows; r++) {                                                                          \
-      const T *restrict x = (const T *)xv + r * step;                                                               \
-      ACI_LANES_RUN(T, top, n, x[0], MAX_X, JOIN_MAX);                                                              \
-      const T shift = m_abs(top) < (T)INFINITY ? top : 0;                                                           \
-      ACI_LANES_RUN(T, sum, n, 0, EXP_X, ACI_JOIN_ADD);                                                             \
-      join_one(&s[r], &s[ACI_REDUCTION_TILE + r], (double)shift, (double)sum);                                      \
-    }                                                                                                               \
-  }                                                                                                                 \
-  AC_ISA_FN(lse_##sfx##_top, (T *restrict top, const T *x, int64_t n), (top, x, n)) {                               \
-    for (int64_t i = 0; i < n; i++) top[i] = x[i] > top[i] ? x[i] : top[i];                                         \
-  }                                                                                                                 \
-  AC_ISA_FN(lse_##sfx##_add, (T *restrict sum, const T *restrict shift, const T *x, int64_t n), (sum, shift, x, n)) {\
-    for (int64_t i = 0; i < n; i++) sum[i] += m_exp(x[i] - shift[i]);                                               \
-  }                                                                                                                 \
-  AC_ISA_FN(lse_##sfx##_meet, (aci_word *restrict s, const T *restrict shift, const T *restrict sum, int64_t n),    \
-            (s, shift, sum, n)) { /* as join_one. e^0 is 1 exactly */                                               \
-    aci_word *of = s + ACI_REDUCTION_TILE;                                                                          \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                                          \
-      const T a = (T)s[i].f, b = shift[i], top = a > b ? a : b;                                                     \
-      const T wa = of[i].f == INFINITY ? 1 : m_exp(a - top), wb = sum[i] == (T)INFINITY ? 1 : m_exp(b - top);       \
-      of[i].f = of[i].f * (double)wa + (double)sum[i] * (double)wb;                                                 \
-      s[i].f = (double)top;                                                                                         \
-    }                                                                                                               \
-  }                                                                                                                 \
-  static void lse_##sfx##_columns(aci_word *s, const void *const *xv, int64_t m, int64_t n, double p) {             \
-    T shift[ACI_REDUCTION_TILE], sum[ACI_REDUCTION_TILE];                                                           \
-    (void)p;                                                                                                        \
-    memcpy(shift, xv[0], (size_t)n * sizeof *shift);                                                                \
-    for (int64_t r = 1; r < m; r++) lse_##sfx##_top(shift, xv[r], n);                                               \
-    for (int64_t i = 0; i < n; i++) {                                                                               \
-      shift[i] = m_abs(shift[i]) < (T)INFINITY ? shift[i] : 0;                                                      \
-      sum[i] = 0;                                                                                                   \
-    }                                                                                                               \
-    for (int64_t r = 0; r < m; r++) lse_##sfx##_add(sum, shift, xv[r], n);                                          \
-    lse_##sfx##_meet(s, shift, sum, n);                                                                             \
+#define LSE(T, sfx)                                                                             \
+  AC_ISA_FN(lse_##sfx##_rows,                                                                   \
+            (aci_word * s, const void *xv, int64_t step, int64_t n_rows, int64_t n, double p),  \
+            (s, xv, step, n_rows, n, p)) {                                                      \
+    (void)p;                                                                                    \
+    for (int64_t r = 0; r < n_rows; r++) {                                                      \
+      const T *restrict x = (const T *)xv + r * step;                                           \
+      ACI_LANES_RUN(T, top, n, x[0], MAX_X, JOIN_MAX);                                          \
+      const T shift = m_abs(top) < (T)INFINITY ? top : 0;                                       \
+      ACI_LANES_RUN(T, sum, n, 0, EXP_X, ACI_JOIN_ADD);                                         \
+      join_one(&s[r], &s[ACI_REDUCTION_TILE + r], (double)shift, (double)sum);                  \
+    }                                                                                           \
+  }                                                                                             \
+  AC_ISA_FN(lse_##sfx##_top, (T *restrict top, const T *x, int64_t n), (top, x, n)) {           \
+    for (int64_t i = 0; i < n; i++) top[i] = x[i] > top[i] ? x[i] : top[i];                     \
+  }                                                                                             \
+  AC_ISA_FN(lse_##sfx##_add, (T *restrict sum, const T *restrict shift, const T *x, int64_t n), \
+            (sum, shift, x, n)) {                                                               \
+    for (int64_t i = 0; i < n; i++) sum[i] += m_exp(x[i] - shift[i]);                           \
+  }                                                                                             \
+  AC_ISA_FN(lse_##sfx##_meet,                                                                   \
+            (aci_word *restrict s, const T *restrict shift, const T *restrict sum, int64_t n),  \
+            (s, shift, sum, n)) { /* as join_one. e^0 is 1 exactly */                           \
+    aci_word *of = s + ACI_REDUCTION_TILE;                                                      \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                      \
+      const T a = (T)s[i].f, b = shift[i], top = a > b ? a : b;                                 \
+      const T wa = of[i].f == INFINITY ? 1 : m_exp(a - top),                                    \
+              wb = sum[i] == (T)INFINITY ? 1 : m_exp(b - top);                                  \
+      of[i].f = of[i].f * (double)wa + (double)sum[i] * (double)wb;                             \
+      s[i].f = (double)top;                                                                     \
+    }                                                                                           \
+  }                                                                                             \
+  static void lse_##sfx##_columns(aci_word *s, const void *const *xv, int64_t m, int64_t n,     \
+                                  double p) {                                                   \
+    T shift[ACI_REDUCTION_TILE], sum[ACI_REDUCTION_TILE];                                       \
+    (void)p;                                                                                    \
+    memcpy(shift, xv[0], (size_t)n * sizeof *shift);                                            \
+    for (int64_t r = 1; r < m; r++) lse_##sfx##_top(shift, xv[r], n);                           \
+    for (int64_t i = 0; i < n; i++) {                                                           \
+      shift[i] = m_abs(shift[i]) < (T)INFINITY ? shift[i] : 0;                                  \
+      sum[i] = 0;                                                                               \
+    }                                                                                           \
+    for (int64_t r = 0; r < m; r++) lse_##sfx##_add(sum, shift, xv[r], n);                      \
+    lse_##sfx##_meet(s, shift, sum, n);                                                         \
   }
 LSE(float, f32)
 LSE(double, f64)
-static const aci_reduction reductions[] = {
-    {.reads = AC_F32, .words = 2, .start = {{.f = -INFINITY}}, .rows = lse_f32_rows, .columns = lse_f32_columns,
-     .join = join, .finish = finish},
-    {.reads = AC_F64, .words = 2, .start = {{.f = -INFINITY}}, .rows = lse_f64_rows, .columns = lse_f64_columns,
-     .join = join, .finish = finish}};
+static const aci_reduction reductions[] = {{.reads = AC_F32,
+                                            .words = 2,
+                                            .start = {{.f = -INFINITY}},
+                                            .rows = lse_f32_rows,
+                                            .columns = lse_f32_columns,
+                                            .join = join,
+                                            .finish = finish},
+                                           {.reads = AC_F64,
+                                            .words = 2,
+                                            .start = {{.f = -INFINITY}},
+                                            .rows = lse_f64_rows,
+                                            .columns = lse_f64_columns,
+                                            .join = join,
+                                            .finish = finish}};
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   ac_dtype dt = (ac_dtype)ARG_T(f, 0)->dtype;
@@ -89,7 +103,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), &reductions[x->dtype == AC_F64], 0, f->out[0], NULL, e);
+  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim),
+                           &reductions[x->dtype == AC_F64], 0, f->out[0], NULL, e);
 }
 
 static void grad(ac_grad *g) {
@@ -102,12 +117,15 @@ static void grad(ac_grad *g) {
 
 static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *y = a[2].tensor, *nothing = x_eq(x, T(y), F(-INFINITY));
-  ac_tensor *w = x_exp(x, x_sub(x, T(a[1].tensor), T(x_masked_fill(x, y, nothing, F(0))), aci_float(1)));
+  ac_tensor *w =
+      x_exp(x, x_sub(x, T(a[1].tensor), T(x_masked_fill(x, y, nothing, F(0))), aci_float(1)));
   out[0] = x_mul(x, T(a[0].tensor), T(w)); /* there e^x is 0 as well */
   return 1;
 }
 
-AC_OP(logsumexp, .sig = "logsumexp(x: tensor, dim: dims, keepdim: bool = false) -> tensor", .shape = shape,
-      .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 10);
-AC_MAP3(logsumexp_backward, BWD, .sig = "logsumexp_backward(dy: tensor, x: tensor, y: tensor) -> tensor",
+AC_OP(logsumexp, .sig = "logsumexp(x: tensor, dim: dims, keepdim: bool = false) -> tensor",
+      .shape = shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
+      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 10);
+AC_MAP3(logsumexp_backward, BWD,
+        .sig = "logsumexp_backward(dy: tensor, x: tensor, y: tensor) -> tensor",
         .composed = plain_backward, .hidden = true, .flops_per_element = 10);

@@ -9,6 +9,8 @@
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_minmax_pair_run(f, true, e); }
 
-AC_OP(min, .sig = "min(x: tensor, dim: dim?, keepdim: bool = false) -> (values: tensor, indices: tensor?)",
-      .shape = aci_minmax_pair_shape, .cpu = cpu, .grad = aci_minmax_pair_grad,
-      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0) | AC_SAVE_OUT(1));
+AC_OP(
+    min,
+    .sig = "min(x: tensor, dim: dim?, keepdim: bool = false) -> (values: tensor, indices: tensor?)",
+    .shape = aci_minmax_pair_shape, .cpu = cpu, .grad = aci_minmax_pair_grad,
+    .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0) | AC_SAVE_OUT(1));

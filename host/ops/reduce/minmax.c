@@ -1,6 +1,6 @@
-/* Largest and smallest elements, with their positions: one pass in lanes finds the value of a block, a second
- * over that block alone, and only when it holds a new best, finds the position. Lists whose elements lie apart
- * while neighbouring lists lie together go by tiles of lists. */
+/* Largest and smallest elements, with their positions: one pass in lanes finds the value of a
+ * block, a second over that block alone, and only when it holds a new best, finds the position.
+ * Lists whose elements lie apart while neighbouring lists lie together go by tiles of lists. */
 #include "ops/reduce/minmax.h"
 
 #include "ops/fuse.h"
@@ -23,7 +23,8 @@ enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192, SHOR
 #define SAME_FLT(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
 #define SAME_INT(a, b) ((a) == (b))
 
-/* X(name, type, index as wide as it, whether a is beyond b, whether both are the same) of largest and smallest. */
+/* X(name, type, index as wide as it, whether a is beyond b, whether both are the same) of largest
+ * and smallest. */
 #define EACH(X)                                   \
   X(max_f32, float, int32_t, MAX_FLT, SAME_FLT)   \
   X(max_f64, double, int64_t, MAX_FLT, SAME_FLT)  \
@@ -32,84 +33,90 @@ enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192, SHOR
   X(min_f64, double, int64_t, MIN_FLT, SAME_FLT)  \
   X(min_i64, int64_t, int64_t, MIN_INT, SAME_INT)
 
-/* The largest (smallest) of n >= 1 elements. name_find: the first index of value, which is there. beats: is a strictly beyond b?
- * NaN is beyond everything. */
-#define MINMAX(name, T, I, TAKE, SAME)                                                               \
-  AC_ISA_FN(name, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {                  \
-    ACI_LANES_RUN(T, m, n, x[0], TAKE##_X, TAKE##_JOIN);                                             \
-    *out = m;                                                                                        \
-  }                                                                                                  \
-  AC_ISA_FN(name##_find, (const T *restrict x, int64_t n, T value, int64_t *restrict at), (x, n, value, at)) { \
-    for (int64_t i = 0;; i += FIND) {                                                                \
-      const I m = (I)(n - i < FIND ? n - i : FIND);                                                  \
-      I lane[LANES];                                                                                 \
-      for (I k = 0; k < LANES; k++) lane[k] = FIND;                                                  \
-      I k = 0;                                                                                       \
-      for (; k + LANES <= m; k += LANES)                                                             \
-        for (I l = 0; l < LANES; l++) {                                                              \
-          I here = SAME(x[i + k + l], value) ? k : FIND;                                             \
-          lane[l] = here < lane[l] ? here : lane[l];                                                 \
-        }                                                                                            \
-      I first = FIND;                                                                                \
-      for (I l = 0; l < LANES; l++) {                                                                \
-        I here = lane[l] + l;                                                                        \
-        first = here < first ? here : first;                                                         \
-      }                                                                                              \
-      for (; k < m && first >= FIND; k++) first = SAME(x[i + k], value) ? k : FIND;                  \
-      if (first < FIND) {                                                                            \
-        *at = i + first;                                                                             \
-        return;                                                                                      \
-      }                                                                                              \
-    }                                                                                                \
-  }                                                                                                  \
-  static void name##_list(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b, void *value, \
-                          int64_t *at) {                                                             \
-    _Alignas(64) T buf[ACI_RED_BLOCK];                                                               \
-    const bool direct = p->source == NULL && aci_reduce_block(p, base, a, 1, buf) != (const void *)buf; \
-    const int64_t block = direct ? DIRECT : ACI_RED_BLOCK;                                           \
-    T best = 0;                                                                                      \
-    for (int64_t i = a; i < b; i += block) {                                                         \
-      int64_t n = b - i < block ? b - i : block, k = 0;                                              \
-      const T *x = aci_reduce_block(p, base, i, n, buf);                                             \
-      T m;                                                                                           \
-      if (direct) aci_row_ahead(x, n * (int64_t)sizeof(T));                                          \
-      name(x, n, &m);                                                                                \
-      if (i > a && (!TAKE(m, best) || SAME(m, best))) continue;                                      \
-      best = m;                                                                                      \
-      if (at == NULL) continue;                                                                      \
-      name##_find(x, n, m, &k);                                                                      \
-      *at = i + k;                                                                                   \
-    }                                                                                                \
-    memcpy(value, &best, sizeof best);                                                               \
-  }                                                                                                  \
-  static bool name##_beats(const void *a, const void *b) {                                           \
-    T x, y;                                                                                          \
-    memcpy(&x, a, sizeof x);                                                                         \
-    memcpy(&y, b, sizeof y);                                                                         \
-    return TAKE(x, y) && !SAME(x, y);                                                                \
+/* The largest (smallest) of n >= 1 elements. name_find: the first index of value, which is there.
+ * beats: is a strictly beyond b? NaN is beyond everything. */
+#define MINMAX(name, T, I, TAKE, SAME)                                                    \
+  AC_ISA_FN(name, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {       \
+    ACI_LANES_RUN(T, m, n, x[0], TAKE##_X, TAKE##_JOIN);                                  \
+    *out = m;                                                                             \
+  }                                                                                       \
+  AC_ISA_FN(name##_find, (const T *restrict x, int64_t n, T value, int64_t *restrict at), \
+            (x, n, value, at)) {                                                          \
+    for (int64_t i = 0;; i += FIND) {                                                     \
+      const I m = (I)(n - i < FIND ? n - i : FIND);                                       \
+      I lane[LANES];                                                                      \
+      for (I k = 0; k < LANES; k++) lane[k] = FIND;                                       \
+      I k = 0;                                                                            \
+      for (; k + LANES <= m; k += LANES)                                                  \
+        for (I l = 0; l < LANES; l++) {                                                   \
+          I here = SAME(x[i + k + l], value) ? k : FIND;                                  \
+          lane[l] = here < lane[l] ? here : lane[l];                                      \
+        }                                                                                 \
+      I first = FIND;                                                                     \
+      for (I l = 0; l < LANES; l++) {                                                     \
+        I here = lane[l] + l;                                                             \
+        first = here < first ? here : first;                                              \
+      }                                                                                   \
+      for (; k < m && first >= FIND; k++) first = SAME(x[i + k], value) ? k : FIND;       \
+      if (first < FIND) {                                                                 \
+        *at = i + first;                                                                  \
+        return;                                                                           \
+      }                                                                                   \
+    }                                                                                     \
+  }                                                                                       \
+  static void name##_list(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b,   \
+                          void *value, int64_t *at) {                                     \
+    _Alignas(64) T buf[ACI_RED_BLOCK];                                                    \
+    const bool direct =                                                                   \
+        p->source == NULL && aci_reduce_block(p, base, a, 1, buf) != (const void *)buf;   \
+    const int64_t block = direct ? DIRECT : ACI_RED_BLOCK;                                \
+    T best = 0;                                                                           \
+    for (int64_t i = a; i < b; i += block) {                                              \
+      int64_t n = b - i < block ? b - i : block, k = 0;                                   \
+      const T *x = aci_reduce_block(p, base, i, n, buf);                                  \
+      T m;                                                                                \
+      if (direct) aci_row_ahead(x, n *(int64_t)sizeof(T));                                \
+      name(x, n, &m);                                                                     \
+      if (i > a && (!TAKE(m, best) || SAME(m, best))) continue;                           \
+      best = m;                                                                           \
+      if (at == NULL) continue;                                                           \
+      name##_find(x, n, m, &k);                                                           \
+      *at = i + k;                                                                        \
+    }                                                                                     \
+    memcpy(value, &best, sizeof best);                                                    \
+  }                                                                                       \
+  static bool name##_beats(const void *a, const void *b) {                                \
+    T x, y;                                                                               \
+    memcpy(&x, a, sizeof x);                                                              \
+    memcpy(&y, b, sizeof y);                                                              \
+    return TAKE(x, y) && !SAME(x, y);                                                     \
   }
 EACH(MINMAX)
 
-/* Kept dims outside in memory: best and position of a tile of outputs, row by row. Position: I is as wide as T. */
-#define COLUMN(name, T, I, TAKE, SAME)                                                                  \
-  AC_ISA_FN(name##_row, (const T *restrict x, T *restrict best, I *restrict at, I row, int64_t n),      \
-            (x, best, at, row, n)) {                                                                    \
-    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) {                                              \
-      bool better = TAKE(x[k], best[k]) && !SAME(x[k], best[k]);                                        \
-      best[k] = better ? x[k] : best[k];                                                                \
-      at[k] = better ? row : at[k];                                                                     \
-    }                                                                                                   \
-  }                                                                                                     \
-  static void name##_tile(const aci_reduce_plan *p, int64_t base, int64_t n, void *best, int64_t *at) { \
-    _Alignas(64) T buf[TILE];                                                                           \
-    _Alignas(64) I position[TILE] = {0};                                                                \
-    for (int64_t r = 0; r < p->n_reduced; r++) {                                                        \
-      const char *src = p->ptr + (base + aci_reduce_offset(p, r)) * (int64_t)aci_dsize(p->dt);          \
-      if (p->source != NULL) p->source(p->from, base + aci_reduce_offset(p, r), n, (float *)(r == 0 ? best : (void *)buf)); \
-      else aci_load(p->ct, r == 0 ? best : buf, p->dt, src, 1, n);                                      \
-      if (r > 0) name##_row(buf, best, position, (I)r, n);                                              \
-    }                                                                                                   \
-    for (int64_t k = 0; k < n; k++) at[k] = position[k];                                                \
+/* Kept dims outside in memory: best and position of a tile of outputs, row by row. Position: I is
+ * as wide as T. */
+#define COLUMN(name, T, I, TAKE, SAME)                                                             \
+  AC_ISA_FN(name##_row, (const T *restrict x, T *restrict best, I *restrict at, I row, int64_t n), \
+            (x, best, at, row, n)) {                                                               \
+    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) {                                         \
+      bool better = TAKE(x[k], best[k]) && !SAME(x[k], best[k]);                                   \
+      best[k] = better ? x[k] : best[k];                                                           \
+      at[k] = better ? row : at[k];                                                                \
+    }                                                                                              \
+  }                                                                                                \
+  static void name##_tile(const aci_reduce_plan *p, int64_t base, int64_t n, void *best,           \
+                          int64_t *at) {                                                           \
+    _Alignas(64) T buf[TILE];                                                                      \
+    _Alignas(64) I position[TILE] = {0};                                                           \
+    for (int64_t r = 0; r < p->n_reduced; r++) {                                                   \
+      const char *src = p->ptr + (base + aci_reduce_offset(p, r)) * (int64_t)aci_dsize(p->dt);     \
+      if (p->source != NULL)                                                                       \
+        p->source(p->from, base + aci_reduce_offset(p, r), n,                                      \
+                  (float *)(r == 0 ? best : (void *)buf));                                         \
+      else aci_load(p->ct, r == 0 ? best : buf, p->dt, src, 1, n);                                 \
+      if (r > 0) name##_row(buf, best, position, (I)r, n);                                         \
+    }                                                                                              \
+    for (int64_t k = 0; k < n; k++) at[k] = position[k];                                           \
   }
 EACH(COLUMN)
 
@@ -177,18 +184,20 @@ static ac_status run(ac_frame *f, minmax_job j, bool min, ac_err *e) {
   const int64_t width = j.p.keep_shape[j.p.n_keep - 1];
   if (j.p.keep_stride[j.p.n_keep - 1] == 1 && width >= 16 && j.p.red_stride[j.p.n_red - 1] != 1 &&
       j.p.n_reduced < INT32_MAX) {
-    int64_t items = j.p.n_out / width * ((width + TILE - 1) / TILE), grain = 32768 / (j.p.n_reduced * TILE);
+    int64_t items = j.p.n_out / width * ((width + TILE - 1) / TILE),
+            grain = 32768 / (j.p.n_reduced * TILE);
     ac_parallel_for(f->team, items, grain < 1 ? 1 : grain, tiles, &j);
     return AC_OK;
   }
   j.chunk = j.p.n_out >= 64 ? j.p.n_reduced : CHUNK;
   j.n_chunks = (j.p.n_reduced + j.chunk - 1) / j.chunk;
   if (j.n_chunks > 1) {
-    AC_TRY(ac_block_alloc(f->device, (size_t)(j.n_chunks * j.p.n_out) * sizeof(found), AC_MEM_ACTIVATION,
-                          f->stream, &block, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)(j.n_chunks * j.p.n_out) * sizeof(found),
+                          AC_MEM_ACTIVATION, f->stream, &block, e));
     j.part = ac_block_ptr(block);
   }
-  ac_parallel_for(f->team, j.p.n_out * j.n_chunks, j.n_chunks > 1 ? 1 : aci_reduce_grain(&j.p), range, &j);
+  ac_parallel_for(f->team, j.p.n_out * j.n_chunks, j.n_chunks > 1 ? 1 : aci_reduce_grain(&j.p),
+                  range, &j);
   for (int64_t o = 0; j.n_chunks > 1 && o < j.p.n_out; o++) {
     const found *c = j.part + o * j.n_chunks, *best = c;
     for (int64_t i = 1; i < j.n_chunks; i++)
@@ -199,7 +208,8 @@ static ac_status run(ac_frame *f, minmax_job j, bool min, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status walk(ac_frame *f, const aci_reduce_plan *p, const aci_fuse_reduction *r, ac_tensor *out, ac_err *e) {
+static ac_status walk(ac_frame *f, const aci_reduce_plan *p, const aci_fuse_reduction *r,
+                      ac_tensor *out, ac_err *e) {
   return run(f, (minmax_job){.p = *p, .values = out}, r->number != 0, e);
 }
 
@@ -217,13 +227,15 @@ static double row_of(const aci_fuse_reduction *r, const float *x, int64_t n, boo
 }
 
 ac_status aci_minmax(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values,
-                      ac_tensor *indices, ac_err *e) {
+                     ac_tensor *indices, ac_err *e) {
   const aci_fuse_reduction how = {.walk = walk, .row = row_of, .number = min};
   aci_reduce_plan p;
   if ((values != NULL ? values : indices)->numel == 0) return AC_OK;
   aci_reduce_plan_make(&p, x, mask, aci_ctype_of((ac_dtype)x->dtype));
-  if (indices != NULL) return run(f, (minmax_job){.p = p, .values = values, .indices = indices}, min, e);
-  if (p.n_reduced <= SHORT && ac_dtype_is_float((ac_dtype)x->dtype)) return aci_minmax_short(f, x, mask, min, values, e);
+  if (indices != NULL)
+    return run(f, (minmax_job){.p = p, .values = values, .indices = indices}, min, e);
+  if (p.n_reduced <= SHORT && ac_dtype_is_float((ac_dtype)x->dtype))
+    return aci_minmax_short(f, x, mask, min, values, e);
   return aci_fuse_reduce(f, x, &p, &how, values, e);
 }
 
@@ -233,7 +245,8 @@ ac_status aci_minmax_check(const ac_frame *f, uint32_t mask, ac_err *e) {
   int64_t out = 1, under = 1;
   for (int d = 0; d < x->ndim; d++) *(mask >> d & 1 ? &under : &out) *= x->shape[d];
   if (x->dtype > AC_BOOL)
-    return AC_FAIL(e, DTYPE, "%s is a storage dtype; cast it first", ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "%s is a storage dtype; cast it first",
+                   ac_dtype_name((ac_dtype)x->dtype));
   if (under == 0 && out != 0)
     return AC_FAIL(e, SHAPE, "nothing to choose from in a tensor of shape %s",
                    aci_shape_str(x->ndim, x->shape, a, sizeof a));
@@ -257,10 +270,11 @@ ac_status aci_minmax_pair_shape(ac_frame *f, ac_err *e) {
 ac_status aci_minmax_pair_run(ac_frame *f, bool min, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   return aci_minmax(f, x, aci_reduce_mask(&f->args[1], x->ndim), min, f->out[0],
-                     f->n_out > 1 ? f->out[1] : NULL, e);
+                    f->n_out > 1 ? f->out[1] : NULL, e);
 }
 
-/* Over everything: dy shared equally by all elements that are the extreme one (NaN, if that is it). */
+/* Over everything: dy shared equally by all elements that are the extreme one (NaN, if that is
+ * it). */
 static ac_tensor *share(ac_grad *g) {
   ac_expr *x = &g->x;
   ac_tensor *in = ARG_T(g, 0), *y = g->out[0];
@@ -279,8 +293,8 @@ void aci_minmax_pair_grad(ac_grad *g) {
   ac_tensor *dy = aci_reduce_unsqueeze(g, &g->args[1], g->dout[0]),
             *at = aci_reduce_unsqueeze(g, &g->args[1], g->out[1]);
   if (n > 0)
-    dy = x_gather_backward(x, dy, ARG_I(g, 1) < 0 ? ARG_I(g, 1) + n : ARG_I(g, 1), at, ac_grad_shape(g, 0, 0),
-                           n);
+    dy = x_gather_backward(x, dy, ARG_I(g, 1) < 0 ? ARG_I(g, 1) + n : ARG_I(g, 1), at,
+                           ac_grad_shape(g, 0, 0), n);
   ac_grad_set(g, 0, dy);
 }
 
@@ -302,7 +316,8 @@ void aci_minmax_values_grad(ac_grad *g) {
   ac_expr *x = &g->x;
   const ac_value *dims = &g->args[1];
   const int64_t *list = dims->kind == AC_T_NONE ? NULL : dims->ints;
-  ac_tensor *y = aci_reduce_unsqueeze(g, dims, g->out[0]), *dy = aci_reduce_unsqueeze(g, dims, g->dout[0]);
+  ac_tensor *y = aci_reduce_unsqueeze(g, dims, g->out[0]),
+            *dy = aci_reduce_unsqueeze(g, dims, g->dout[0]);
   ac_tensor *is = x_eq(x, T(ARG_T(g, 0)), T(y));
   ac_tensor *count = x_sum(x, is, list, list == NULL ? 0 : dims->n, true, NULL);
   ac_grad_set(g, 0, x_div(x, T(x_mul(x, T(dy), T(is))), T(count)));

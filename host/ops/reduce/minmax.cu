@@ -1,5 +1,5 @@
-/* max, min, amax, amin, argmax and argmin on CUDA: the best element of a list and its first position. NaN beats every number, the
- * first NaN the others. */
+/* max, min, amax, amin, argmax and argmin on CUDA: the best element of a list and its first
+ * position. NaN beats every number, the first NaN the others. */
 #include "ops/reduce/reduction.cuh"
 
 template <class T, bool MIN> struct extreme {
@@ -25,7 +25,8 @@ template <class T, bool MIN> struct extreme {
     if (t.at < 0) return;
     if (s.at < 0 || beats(t.value, s.value) || (!beats(s.value, t.value) && t.at < s.at)) s = t;
   }
-  static __device__ __forceinline__ void put(const aci_reduction_out &o, int64_t at, const state &s) {
+  static __device__ __forceinline__ void put(const aci_reduction_out &o, int64_t at,
+                                             const state &s) {
     if (o.out[0] != NULL) aci_put(o.dt[0], o.out[0], at, s.value);
     if (o.out[1] != NULL) ((int64_t *)o.out[1])[at] = s.at;
   }

@@ -3,12 +3,14 @@
 #define ACI_OPS_MINMAX_H
 #include "ops/reduce/reduce.h"
 
-/* Largest (min: smallest) element under each output, and its first position in the list of reduced elements.
- * NaN is beyond everything. values has the dtype of x, indices is i64. Either may be NULL, both are contiguous. */
+/* Largest (min: smallest) element under each output, and its first position in the list of reduced
+ * elements. NaN is beyond everything. values has the dtype of x, indices is i64. Either may be
+ * NULL, both are contiguous. */
 ac_status aci_minmax(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values,
-                      ac_tensor *indices, ac_err *e);
+                     ac_tensor *indices, ac_err *e);
 /* The same for values alone, for short lists of floats. */
-ac_status aci_minmax_short(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values, ac_err *e);
+ac_status aci_minmax_short(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min,
+                           ac_tensor *values, ac_err *e);
 /* SHAPE when outputs would have nothing to choose from. */
 ac_status aci_minmax_check(const ac_frame *f, uint32_t mask, ac_err *e);
 

@@ -1,6 +1,7 @@
-/* Variance in one pass over memory: each block of elements has its own mean and sum of squared distances, found in two
- * passes while it is in cache, and blocks join by the formula of Chan, Golub and LeVeque. No sum of squares is ever
- * subtracted from another, so a large mean costs nothing. */
+/* Variance in one pass over memory: each block of elements has its own mean and sum of squared
+ * distances, found in two passes while it is in cache, and blocks join by the formula of Chan,
+ * Golub and LeVeque. No sum of squares is ever subtracted from another, so a large mean costs
+ * nothing. */
 #include "ops/reduce/moments.h"
 
 #include "ops/reduce/reduction.h"
@@ -15,7 +16,8 @@ static inline AC_INLINE void join_one(aci_word *s, double n, double mean, double
 }
 static void join(aci_word *s, const aci_word *t, int64_t n, double p) {
   (void)p;
-  for (int64_t i = 0; i < n; i++) join_one(s + i, t[i].f, t[ACI_REDUCTION_TILE + i].f, t[2 * ACI_REDUCTION_TILE + i].f);
+  for (int64_t i = 0; i < n; i++)
+    join_one(s + i, t[i].f, t[ACI_REDUCTION_TILE + i].f, t[2 * ACI_REDUCTION_TILE + i].f);
 }
 
 static double variance(const aci_word *s, int64_t i, int64_t count, double correction) {
@@ -31,76 +33,84 @@ static void finish_std(aci_word *y, const aci_word *s, int64_t n, int64_t count,
 
 #define SUM_X(a, i) ((a) + (double)x[i])
 #define DISTANCE_X(a, i) m_fma((double)x[i] - mean, (double)x[i] - mean, a)
-#define MOMENTS(T, sfx)                                                                                        \
-  AC_ISA_FN(moments_##sfx##_rows,                                                                              \
-            (aci_word * s, const void *xv, int64_t step, int64_t n_rows, int64_t n, double p),                 \
-            (s, xv, step, n_rows, n, p)) {                                                                     \
-    (void)p;                                                                                                   \
-    for (int64_t r = 0; r < n_rows; r++) {                                                                     \
-      const T *restrict x = (const T *)xv + r * step;                                                          \
-      ACI_LANES_RUN(double, sum, n, 0, SUM_X, ACI_JOIN_ADD);                                                   \
-      const double mean = sum / (double)n;                                                                     \
-      ACI_LANES_RUN(double, m2, n, 0, DISTANCE_X, ACI_JOIN_ADD);                                               \
-      join_one(s + r, (double)n, mean, m2);                                                                    \
-    }                                                                                                          \
-  }                                                                                                            \
-  AC_ISA_FN(moments_##sfx##_columns, (aci_word * s, const void *const *xv, int64_t m, int64_t n, double p),    \
-            (s, xv, m, n, p)) {                                                                                \
-    double mean[ACI_REDUCTION_TILE], m2[ACI_REDUCTION_TILE];                                                   \
-    const double one = 1 / (double)m, have = s[0].f, share = (double)m / (have + (double)m);                   \
-    (void)p;                                                                                                   \
-    int64_t r = 0;                                                                                             \
-    for (int64_t i = 0; i < n; i++) mean[i] = m2[i] = 0;                                                       \
-    for (; r + 4 <= m; r += 4) {                                                                               \
-      const T *x = xv[r], *y = xv[r + 1], *z = xv[r + 2], *w = xv[r + 3];                                      \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                                     \
-        mean[i] += ((double)x[i] + (double)y[i]) + ((double)z[i] + (double)w[i]);                              \
-    }                                                                                                          \
-    for (; r < m; r++) {                                                                                       \
-      const T *x = xv[r];                                                                                      \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) mean[i] += (double)x[i];                            \
-    }                                                                                                          \
-    for (int64_t i = 0; i < n; i++) mean[i] *= one;                                                            \
-    for (r = 0; r + 4 <= m; r += 4) {                                                                          \
-      const T *x = xv[r], *y = xv[r + 1], *z = xv[r + 2], *w = xv[r + 3];                                      \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                                   \
-        const double c = mean[i], d = (double)x[i] - c, e = (double)y[i] - c, f = (double)z[i] - c;            \
-        const double g = (double)w[i] - c;                                                                     \
-        m2[i] = m_fma(d, d, m_fma(e, e, m_fma(f, f, m_fma(g, g, m2[i]))));                                     \
-      }                                                                                                        \
-    }                                                                                                          \
-    for (; r < m; r++) {                                                                                       \
-      const T *x = xv[r];                                                                                      \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                                     \
-        m2[i] = m_fma((double)x[i] - mean[i], (double)x[i] - mean[i], m2[i]);                                  \
-    }                                                                                                          \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) { /* join_one, with the same count for all */         \
-      const double way = mean[i] - s[ACI_REDUCTION_TILE + i].f;                                                \
-      s[i].f = have + (double)m;                                                                               \
-      s[ACI_REDUCTION_TILE + i].f += way * share;                                                              \
-      s[2 * ACI_REDUCTION_TILE + i].f += m2[i] + way * way * have * share;                                     \
-    }                                                                                                          \
+#define MOMENTS(T, sfx)                                                                        \
+  AC_ISA_FN(moments_##sfx##_rows,                                                              \
+            (aci_word * s, const void *xv, int64_t step, int64_t n_rows, int64_t n, double p), \
+            (s, xv, step, n_rows, n, p)) {                                                     \
+    (void)p;                                                                                   \
+    for (int64_t r = 0; r < n_rows; r++) {                                                     \
+      const T *restrict x = (const T *)xv + r * step;                                          \
+      ACI_LANES_RUN(double, sum, n, 0, SUM_X, ACI_JOIN_ADD);                                   \
+      const double mean = sum / (double)n;                                                     \
+      ACI_LANES_RUN(double, m2, n, 0, DISTANCE_X, ACI_JOIN_ADD);                               \
+      join_one(s + r, (double)n, mean, m2);                                                    \
+    }                                                                                          \
+  }                                                                                            \
+  AC_ISA_FN(moments_##sfx##_columns,                                                           \
+            (aci_word * s, const void *const *xv, int64_t m, int64_t n, double p),             \
+            (s, xv, m, n, p)) {                                                                \
+    double mean[ACI_REDUCTION_TILE], m2[ACI_REDUCTION_TILE];                                   \
+    const double one = 1 / (double)m, have = s[0].f, share = (double)m / (have + (double)m);   \
+    (void)p;                                                                                   \
+    int64_t r = 0;                                                                             \
+    for (int64_t i = 0; i < n; i++) mean[i] = m2[i] = 0;                                       \
+    for (; r + 4 <= m; r += 4) {                                                               \
+      const T *x = xv[r], *y = xv[r + 1], *z = xv[r + 2], *w = xv[r + 3];                      \
+      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) mean[i] +=                          \
+          ((double)x[i] + (double)y[i]) + ((double)z[i] + (double)w[i]);                       \
+    }                                                                                          \
+    for (; r < m; r++) {                                                                       \
+      const T *x = xv[r];                                                                      \
+      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) mean[i] += (double)x[i];            \
+    }                                                                                          \
+    for (int64_t i = 0; i < n; i++) mean[i] *= one;                                            \
+    for (r = 0; r + 4 <= m; r += 4) {                                                          \
+      const T *x = xv[r], *y = xv[r + 1], *z = xv[r + 2], *w = xv[r + 3];                      \
+      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                   \
+        const double c = mean[i], d = (double)x[i] - c, e = (double)y[i] - c,                  \
+                     f = (double)z[i] - c;                                                     \
+        const double g = (double)w[i] - c;                                                     \
+        m2[i] = m_fma(d, d, m_fma(e, e, m_fma(f, f, m_fma(g, g, m2[i]))));                     \
+      }                                                                                        \
+    }                                                                                          \
+    for (; r < m; r++) {                                                                       \
+      const T *x = xv[r];                                                                      \
+      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) m2[i] =                             \
+          m_fma((double)x[i] - mean[i], (double)x[i] - mean[i], m2[i]);                        \
+    }                                                                                          \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n;                                            \
+                              i++) { /* join_one, with the same count for all */               \
+      const double way = mean[i] - s[ACI_REDUCTION_TILE + i].f;                                \
+      s[i].f = have + (double)m;                                                               \
+      s[ACI_REDUCTION_TILE + i].f += way * share;                                              \
+      s[2 * ACI_REDUCTION_TILE + i].f += m2[i] + way * way * have * share;                     \
+    }                                                                                          \
   }
 MOMENTS(float, f32)
 MOMENTS(double, f64)
 
-#define REDUCTION(sfx, READS, FINISH)                                                       \
-  {.reads = READS, .words = 3, .rows = moments_##sfx##_rows, .columns = moments_##sfx##_columns, .join = join, \
-   .finish = FINISH}
-static const aci_reduction reductions[2][2] = {{REDUCTION(f32, AC_F32, finish_var), REDUCTION(f32, AC_F32, finish_std)},
-                                     {REDUCTION(f64, AC_F64, finish_var), REDUCTION(f64, AC_F64, finish_std)}};
+#define REDUCTION(sfx, READS, FINISH)                                                             \
+  {                                                                                               \
+    .reads = READS, .words = 3, .rows = moments_##sfx##_rows, .columns = moments_##sfx##_columns, \
+    .join = join, .finish = FINISH                                                                \
+  }
+static const aci_reduction reductions[2][2] = {
+    {REDUCTION(f32, AC_F32, finish_var), REDUCTION(f32, AC_F32, finish_std)},
+    {REDUCTION(f64, AC_F64, finish_var), REDUCTION(f64, AC_F64, finish_std)}};
 
 ac_status aci_moments_shape(ac_frame *f, ac_err *e) {
   ac_dtype dt = (ac_dtype)ARG_T(f, 0)->dtype;
   if (!ac_dtype_is_float(dt))
-    return AC_FAIL(e, DTYPE, "is for floating point, not %s; cast the tensor first", ac_dtype_name(dt));
+    return AC_FAIL(e, DTYPE, "is for floating point, not %s; cast the tensor first",
+                   ac_dtype_name(dt));
   return aci_reduce_out(f, 1, 2, dt, e);
 }
 
 ac_status aci_moments_run(ac_frame *f, bool root, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), &reductions[x->dtype == AC_F64][root],
-                      aci_scalar_f(f->args[3].scalar), f->out[0], NULL, e);
+  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim),
+                           &reductions[x->dtype == AC_F64][root], aci_scalar_f(f->args[3].scalar),
+                           f->out[0], NULL, e);
 }
 
 /* 2 (x - mean) / (n - correction) */
@@ -114,6 +124,7 @@ void aci_moments_grad(ac_grad *g, ac_tensor *dvar) {
   for (int k = 0; k < ndim; k++)
     if (mask >> k & 1) n *= (double)shape[k];
   ac_tensor *in = ARG_T(g, 0), *mean = x_mean(x, in, list, list == NULL ? 0 : d->n, true, NULL);
-  ac_tensor *scale = x_mul(x, T(aci_reduce_unsqueeze(g, d, dvar)), F(2 / (n - aci_scalar_f(g->args[3].scalar))));
+  ac_tensor *scale =
+      x_mul(x, T(aci_reduce_unsqueeze(g, d, dvar)), F(2 / (n - aci_scalar_f(g->args[3].scalar))));
   ac_grad_set(g, 0, x_mul(x, T(x_sub(x, T(in), T(mean), aci_float(1))), T(scale)));
 }

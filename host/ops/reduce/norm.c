@@ -51,17 +51,19 @@ static void root(aci_word *y, const aci_word *s, int64_t n, int64_t count, doubl
   for (int64_t i = 0; i < n; i++) y[i].f = pow(s[i].f, 1 / p);
 }
 
-#define REDUCTION(name, READS, START, FINISH)                                                            \
-  {.reads = READS, .words = 1, .start = {{.f = START}}, .rows = name##_rows, .columns = name##_columns,  \
-   .join = name##_join, .finish = FINISH}
+#define REDUCTION(name, READS, START, FINISH)                                 \
+  {                                                                           \
+    .reads = READS, .words = 1, .start = {{.f = START}}, .rows = name##_rows, \
+    .columns = name##_columns, .join = name##_join, .finish = FINISH          \
+  }
 enum { P_ZERO, P_ONE, P_TWO, P_INF, P_NEG_INF, P_OTHER };
 static const aci_reduction reductions[2][6] = {
-    {REDUCTION(zero_f32, AC_F32, 0, NULL), REDUCTION(one_f32, AC_F32, 0, NULL), REDUCTION(two_f32, AC_F32, 0, root2),
-     REDUCTION(largest_f32, AC_F32, 0, NULL), REDUCTION(smallest_f32, AC_F32, INFINITY, NULL),
-     REDUCTION(power_f32, AC_F32, 0, root)},
-    {REDUCTION(zero_f64, AC_F64, 0, NULL), REDUCTION(one_f64, AC_F64, 0, NULL), REDUCTION(two_f64, AC_F64, 0, root2),
-     REDUCTION(largest_f64, AC_F64, 0, NULL), REDUCTION(smallest_f64, AC_F64, INFINITY, NULL),
-     REDUCTION(power_f64, AC_F64, 0, root)}};
+    {REDUCTION(zero_f32, AC_F32, 0, NULL), REDUCTION(one_f32, AC_F32, 0, NULL),
+     REDUCTION(two_f32, AC_F32, 0, root2), REDUCTION(largest_f32, AC_F32, 0, NULL),
+     REDUCTION(smallest_f32, AC_F32, INFINITY, NULL), REDUCTION(power_f32, AC_F32, 0, root)},
+    {REDUCTION(zero_f64, AC_F64, 0, NULL), REDUCTION(one_f64, AC_F64, 0, NULL),
+     REDUCTION(two_f64, AC_F64, 0, root2), REDUCTION(largest_f64, AC_F64, 0, NULL),
+     REDUCTION(smallest_f64, AC_F64, INFINITY, NULL), REDUCTION(power_f64, AC_F64, 0, root)}};
 
 static int kind_of(double p) {
   if (p == 0 || p == 1 || p == 2) return p == 0 ? P_ZERO : p == 1 ? P_ONE : P_TWO;
@@ -73,7 +75,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const double p = aci_scalar_f(f->args[1].scalar);
   uint32_t mask;
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE, "is for floating point, not %s; cast the tensor first", ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "is for floating point, not %s; cast the tensor first",
+                   ac_dtype_name((ac_dtype)x->dtype));
   if (p != p) return AC_FAIL(e, INVALID, "p is NaN");
   AC_TRY(ac_frame_dims(f, 2, x->ndim, &mask, e));
   if (p < 0 || p == INFINITY) AC_TRY(aci_minmax_check(f, aci_reduce_mask(&f->args[2], x->ndim), e));
@@ -83,15 +86,16 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   const double p = aci_scalar_f(f->args[1].scalar);
-  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[2], x->ndim), &reductions[x->dtype == AC_F64][kind_of(p)], p,
-                      f->out[0], NULL, e);
+  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[2], x->ndim),
+                           &reductions[x->dtype == AC_F64][kind_of(p)], p, f->out[0], NULL, e);
 }
 
 /* ---- gradient for finite p other than 0 ---- */
 #define SIGN(T, x) ((T)((x) > 0) - (T)((x) < 0))
 #define BWD_ONE(T, p, dy, x, y) ((y) == 0 ? 0 : (dy)*SIGN(T, x))
 #define BWD_TWO(T, p, dy, x, y) ((y) == 0 ? 0 : (dy) * ((x) / (y)))
-#define BWD(T, p, dy, x, y) ((y) == 0 || (x) == 0 ? 0 : (dy)*SIGN(T, x) * m_pow(m_abs(x) / (y), p[0] - 1))
+#define BWD(T, p, dy, x, y) \
+  ((y) == 0 || (x) == 0 ? 0 : (dy)*SIGN(T, x) * m_pow(m_abs(x) / (y), p[0] - 1))
 ACI_LOOP3(one, float, dx_f32, BWD_ONE)
 ACI_LOOP3(one, double, dx_f64, BWD_ONE)
 ACI_LOOP3(two, float, dx_f32, BWD_TWO)
@@ -132,7 +136,8 @@ static void grad(ac_grad *g) {
   if (p == 0) {
     ac_grad_set(g, 0, x_zeros_like(x, in, NULL, NULL));
   } else if (p == INFINITY || p == -INFINITY) {
-    ac_tensor *is = x_eq(x, T(x_abs(x, in)), T(y)), *n = x_sum(x, is, list, list == NULL ? 0 : d->n, true, NULL);
+    ac_tensor *is = x_eq(x, T(x_abs(x, in)), T(y)),
+              *n = x_sum(x, is, list, list == NULL ? 0 : d->n, true, NULL);
     ac_tensor *share = x_mul(x, T(x_sign(x, in)), T(x_div(x, T(dy), T(n))));
     ac_grad_set(g, 0, x_where(x, is, T(share), F(0)));
   } else {
@@ -140,8 +145,9 @@ static void grad(ac_grad *g) {
   }
 }
 
-AC_OP(norm, .sig = "norm(x: tensor, p: scalar = 2, dim: dims?, keepdim: bool = false) -> tensor", .shape = shape,
-      .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 2);
+AC_OP(norm, .sig = "norm(x: tensor, p: scalar = 2, dim: dims?, keepdim: bool = false) -> tensor",
+      .shape = shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
+      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 2);
 AC_OP(norm_backward, .sig = "norm_backward(dy: tensor, x: tensor, y: tensor, p: float) -> tensor",
-      .shape = aci_map_shape, .cpu = cpu_backward, .any_device = true, .elementwise = true, .data = &maps[0],
-      .composed = plain_backward, .hidden = true, .flops_per_element = 3);
+      .shape = aci_map_shape, .cpu = cpu_backward, .any_device = true, .elementwise = true,
+      .data = &maps[0], .composed = plain_backward, .hidden = true, .flops_per_element = 3);

@@ -18,13 +18,25 @@
 ACI_REDUCTION_ONE(prod_f32, float, double, f, 1, TIMES, JOIN)
 ACI_REDUCTION_ONE(prod_f64, double, double, f, 1, TIMES, JOIN)
 ACI_REDUCTION_ONE(prod_i64, int64_t, uint64_t, u, 1, TIMES_INT, JOIN)
-static const aci_reduction reductions[] = {
-    {.reads = AC_F32, .words = 1, .start = {{.f = 1}}, .rows = prod_f32_rows, .columns = prod_f32_columns,
-     .join = prod_f32_join},
-    {.reads = AC_F64, .words = 1, .start = {{.f = 1}}, .rows = prod_f64_rows, .columns = prod_f64_columns,
-     .join = prod_f64_join},
-    {.reads = AC_I64, .words = 1, .whole = true, .start = {{.u = 1}}, .rows = prod_i64_rows,
-     .columns = prod_i64_columns, .join = prod_i64_join}};
+static const aci_reduction reductions[] = {{.reads = AC_F32,
+                                            .words = 1,
+                                            .start = {{.f = 1}},
+                                            .rows = prod_f32_rows,
+                                            .columns = prod_f32_columns,
+                                            .join = prod_f32_join},
+                                           {.reads = AC_F64,
+                                            .words = 1,
+                                            .start = {{.f = 1}},
+                                            .rows = prod_f64_rows,
+                                            .columns = prod_f64_columns,
+                                            .join = prod_f64_join},
+                                           {.reads = AC_I64,
+                                            .words = 1,
+                                            .whole = true,
+                                            .start = {{.u = 1}},
+                                            .rows = prod_i64_rows,
+                                            .columns = prod_i64_columns,
+                                            .join = prod_i64_join}};
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   ac_dtype dt = ARG_NONE(f, 3) ? (ac_dtype)ARG_T(f, 0)->dtype : f->args[3].dtype;
@@ -35,33 +47,35 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   const aci_reduction *reduction = &reductions[aci_ctype_of((ac_dtype)f->out[0]->dtype)];
-  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), reduction, 0, f->out[0], NULL, e);
+  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), reduction, 0, f->out[0],
+                           NULL, e);
 }
 
 /* ---- gradient: from the product of the elements that are not 0, and how many are 0 and not finite (ACI_PROD_COUNT) ---- */
-#define PARTS(T, sfx)                                                                                      \
-  AC_ISA_FN(parts_##sfx##_rows,                                                                            \
-            (aci_word * s, const void *xv, int64_t step, int64_t n_rows, int64_t n, double p),             \
-            (s, xv, step, n_rows, n, p)) {                                                                 \
-    (void)p;                                                                                               \
-    for (int64_t r = 0; r < n_rows; r++) {                                                                 \
-      const T *restrict x = (const T *)xv + r * step;                                                      \
-      ACI_LANES_RUN(double, v, n, 1, OTHERS_X, JOIN);                                                      \
-      ACI_LANES_RUN(double, zeros, n, 0, ZEROS_X, ACI_JOIN_ADD);                                           \
-      s[r].f *= v;                                                                                         \
-      s[ACI_REDUCTION_TILE + r].f += zeros;                                                                \
-    }                                                                                                      \
-  }                                                                                                        \
-  AC_ISA_FN(parts_##sfx##_columns, (aci_word * s, const void *const *xv, int64_t m, int64_t n, double p),  \
-            (s, xv, m, n, p)) {                                                                            \
-    (void)p;                                                                                               \
-    for (int64_t r = 0; r < m; r++) {                                                                      \
-      const T *x = xv[r];                                                                                  \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                               \
-        s[i].f = OTHERS_X(s[i].f, i);                                                                      \
-        s[ACI_REDUCTION_TILE + i].f = ZEROS_X(s[ACI_REDUCTION_TILE + i].f, i);                             \
-      }                                                                                                    \
-    }                                                                                                      \
+#define PARTS(T, sfx)                                                                          \
+  AC_ISA_FN(parts_##sfx##_rows,                                                                \
+            (aci_word * s, const void *xv, int64_t step, int64_t n_rows, int64_t n, double p), \
+            (s, xv, step, n_rows, n, p)) {                                                     \
+    (void)p;                                                                                   \
+    for (int64_t r = 0; r < n_rows; r++) {                                                     \
+      const T *restrict x = (const T *)xv + r * step;                                          \
+      ACI_LANES_RUN(double, v, n, 1, OTHERS_X, JOIN);                                          \
+      ACI_LANES_RUN(double, zeros, n, 0, ZEROS_X, ACI_JOIN_ADD);                               \
+      s[r].f *= v;                                                                             \
+      s[ACI_REDUCTION_TILE + r].f += zeros;                                                    \
+    }                                                                                          \
+  }                                                                                            \
+  AC_ISA_FN(parts_##sfx##_columns,                                                             \
+            (aci_word * s, const void *const *xv, int64_t m, int64_t n, double p),             \
+            (s, xv, m, n, p)) {                                                                \
+    (void)p;                                                                                   \
+    for (int64_t r = 0; r < m; r++) {                                                          \
+      const T *x = xv[r];                                                                      \
+      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                   \
+        s[i].f = OTHERS_X(s[i].f, i);                                                          \
+        s[ACI_REDUCTION_TILE + i].f = ZEROS_X(s[ACI_REDUCTION_TILE + i].f, i);                 \
+      }                                                                                        \
+    }                                                                                          \
   }
 #define OTHERS_X(a, i) ((a) * (x[i] == 0 ? 1.0 : (double)x[i]))
 #define ZEROS_X(a, i) ((a) + ACI_PROD_COUNT(x[i]))
@@ -75,11 +89,18 @@ static void parts_join(aci_word *s, const aci_word *t, int64_t n, double p) {
     s[ACI_REDUCTION_TILE + i].f += t[ACI_REDUCTION_TILE + i].f;
   }
 }
-static const aci_reduction parts[] = {
-    {.reads = AC_F32, .words = 2, .start = {{.f = 1}}, .rows = parts_f32_rows, .columns = parts_f32_columns,
-     .join = parts_join},
-    {.reads = AC_F64, .words = 2, .start = {{.f = 1}}, .rows = parts_f64_rows, .columns = parts_f64_columns,
-     .join = parts_join}};
+static const aci_reduction parts[] = {{.reads = AC_F32,
+                                       .words = 2,
+                                       .start = {{.f = 1}},
+                                       .rows = parts_f32_rows,
+                                       .columns = parts_f32_columns,
+                                       .join = parts_join},
+                                      {.reads = AC_F64,
+                                       .words = 2,
+                                       .start = {{.f = 1}},
+                                       .rows = parts_f64_rows,
+                                       .columns = parts_f64_columns,
+                                       .join = parts_join}};
 
 static ac_status shape_parts(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
@@ -91,18 +112,19 @@ static ac_status shape_parts(ac_frame *f, ac_err *e) {
 
 static ac_status cpu_parts(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), &parts[x->dtype == AC_F64], 0, f->out[0],
-                      f->out[1], e);
+  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), &parts[x->dtype == AC_F64],
+                           0, f->out[0], f->out[1], e);
 }
 
-/* counts: up to 2 zeros, and 4 for each of up to 2 elements that are not finite. The others decide the result if there
- * is a zero among them. */
+/* counts: up to 2 zeros, and 4 for each of up to 2 elements that are not finite. The others decide
+ * the result if there is a zero among them. */
 #define NOT_FINITE(x) ((x) - (x) != 0)
 #define BESIDE(x, counts) ((int)(counts) / 4 - (NOT_FINITE(x) ? 1 : 0))
-#define BWD(T, p, dy, x, others, counts)                              \
-  ((int)(counts) % 4 == 0              ? (dy) * ((others) / (x))      \
-   : (int)(counts) % 4 == 1 && (x) == 0 ? (dy) * (others)             \
-   : BESIDE(x, counts) > 0              ? (dy) * (T)NAN : (T)0)
+#define BWD(T, p, dy, x, others, counts)                          \
+  ((int)(counts) % 4 == 0               ? (dy) * ((others) / (x)) \
+   : (int)(counts) % 4 == 1 && (x) == 0 ? (dy) * (others)         \
+   : BESIDE(x, counts) > 0              ? (dy) * (T)NAN           \
+                                        : (T)0)
 ACI_LOOP4(backward, float, f32, BWD)
 ACI_LOOP4(backward, double, f64, BWD)
 static const aci_map backward_map = {4, backward_f32, backward_f64, NULL};
@@ -147,9 +169,12 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(prod, .sig = "prod(x: tensor, dim: dims?, keepdim: bool = false, dtype: dtype?) -> tensor", .shape = shape,
-      .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0), .flops_per_element = 1);
+AC_OP(prod, .sig = "prod(x: tensor, dim: dims?, keepdim: bool = false, dtype: dtype?) -> tensor",
+      .shape = shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .composed = plain,
+      .save = AC_SAVE_IN(0), .flops_per_element = 1);
 AC_OP(prod_parts, .sig = "prod_parts(x: tensor, dim: dims?) -> (others: tensor, zeros: tensor)",
       .shape = shape_parts, .cpu = cpu_parts, .nondiff = true, .hidden = true);
-AC_OP(prod_backward, .sig = "prod_backward(dy: tensor, x: tensor, others: tensor, counts: tensor) -> tensor",
-      .shape = shape_backward, .cpu = aci_map_cpu, .elementwise = true, .data = &backward_map, .hidden = true);
+AC_OP(prod_backward,
+      .sig = "prod_backward(dy: tensor, x: tensor, others: tensor, counts: tensor) -> tensor",
+      .shape = shape_backward, .cpu = aci_map_cpu, .elementwise = true, .data = &backward_map,
+      .hidden = true);

@@ -1,5 +1,6 @@
-/* The count of prod_parts on every device, in one f64: 1 for an element that is 0, ACI_PROD_ODD for one that is not finite. The number
- * of zeros stays exact up to 2^32. Used by prod.c and reductions.cu. */
+/* The count of prod_parts on every device, in one f64: 1 for an element that is 0, ACI_PROD_ODD for
+ * one that is not finite. The number of zeros stays exact up to 2^32. Used by prod.c and
+ * reductions.cu. */
 #ifndef ACI_OPS_REDUCE_PROD_H
 #define ACI_OPS_REDUCE_PROD_H
 

@@ -19,11 +19,14 @@ static bool check(ac_expr *x, const ac_value *a, int64_t n, bool some) {
   const ac_tensor *t = a[0].tensor;
   char s[128];
   if (!ac_dtype_is_float((ac_dtype)t->dtype))
-    x->st = AC_FAIL(x->e, DTYPE, "needs a float tensor, got %s; cast it first", ac_dtype_name((ac_dtype)t->dtype));
+    x->st = AC_FAIL(x->e, DTYPE, "needs a float tensor, got %s; cast it first",
+                    ac_dtype_name((ac_dtype)t->dtype));
   else if (a[1].kind == AC_T_TENSOR && (a[1].tensor->ndim > 1 || a[1].tensor->dtype != t->dtype))
-    x->st = AC_FAIL(x->e, INVALID, "q must be a number, or a tensor of dtype %s with at most one dim; got %s of shape %s",
-                    ac_dtype_name((ac_dtype)t->dtype), ac_dtype_name((ac_dtype)a[1].tensor->dtype),
-                    aci_shape_str(a[1].tensor->ndim, a[1].tensor->shape, s, sizeof s));
+    x->st = AC_FAIL(
+        x->e, INVALID,
+        "q must be a number, or a tensor of dtype %s with at most one dim; got %s of shape %s",
+        ac_dtype_name((ac_dtype)t->dtype), ac_dtype_name((ac_dtype)a[1].tensor->dtype),
+        aci_shape_str(a[1].tensor->ndim, a[1].tensor->shape, s, sizeof s));
   else if (a[1].kind == AC_T_SCALAR && !(number(&a[1]) >= 0 && number(&a[1]) <= 1))
     x->st = AC_FAIL(x->e, INVALID, "q must lie between 0 and 1, got %g", number(&a[1]));
   else if (n == 0 && some)
@@ -49,9 +52,10 @@ static ac_tensor *one(ac_expr *x, ac_tensor *t, double q, int64_t d, int64_t int
   return w > 0 && w < 1 ? x_lerp(x, y, x_narrow(x, t, d, hi, 1), F(w)) : y;
 }
 
-/* The quantiles q, a tensor, of the sorted t along d. Their number replaces the extent. A q that is not in 0 .. 1
-   is a position outside of the line, which index_select refuses. */
-static ac_tensor *several(ac_expr *x, ac_tensor *t, ac_tensor *q, int64_t d, int64_t interpolation) {
+/* The quantiles q, a tensor, of the sorted t along d. Their number replaces the extent. A q that is
+   not in 0 .. 1 is a position outside of the line, which index_select refuses. */
+static ac_tensor *several(ac_expr *x, ac_tensor *t, ac_tensor *q, int64_t d,
+                          int64_t interpolation) {
   if (t == NULL) return NULL;
   const ac_dtype wide = (ac_dtype)t->dtype;
   const int64_t row = -1, n = t->shape[d];
@@ -74,9 +78,10 @@ static ac_tensor *several(ac_expr *x, ac_tensor *t, ac_tensor *q, int64_t d, int
   return x_lerp(x, from, to, T(x_reshape(x, w, shape, t->ndim)));
 }
 
-/* Moves the quantiles of dim d to the front. A single one of rank 0 is removed. keep: the reduced dims stay with extent
- * 1. */
-static ac_tensor *leading(ac_expr *x, ac_tensor *y, bool single, int64_t d, int rank, bool keep, bool all) {
+/* Moves the quantiles of dim d to the front. A single one of rank 0 is removed. keep: the reduced
+ * dims stay with extent 1. */
+static ac_tensor *leading(ac_expr *x, ac_tensor *y, bool single, int64_t d, int rank, bool keep,
+                          bool all) {
   const int64_t front = 0;
   const int64_t n = y->shape[d];
   int64_t shape[AC_MAX_DIMS];
@@ -101,7 +106,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const ac_dtype dt = (ac_dtype)t->dtype;
   const int64_t row = -1;
   const int rank = t->ndim;
-  const bool all = a[2].kind == AC_T_NONE, narrow = dt == AC_BF16 || dt == AC_F16; /* rounded once, at the end */
+  /* rounded once, at the end */
+  const bool all = a[2].kind == AC_T_NONE, narrow = dt == AC_BF16 || dt == AC_F16;
   const int nd = rank > 0 && !all ? rank : 1;
   const int64_t d = all ? 0 : a[2].i < 0 ? a[2].i + nd : a[2].i;
   if (d < 0 || d >= nd) {
@@ -114,7 +120,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   if (all || rank == 0) t = x_reshape(x, t, &row, 1);
   t = x_sort(x, t, d, false, false, NULL);
   ac_tensor *last = x_narrow(x, t, d, n - 1, 1);
-  ac_tensor *y = a[1].kind == AC_T_TENSOR ? several(x, t, a[1].tensor, d, a[4].i) : one(x, t, number(&a[1]), d, a[4].i);
+  ac_tensor *y = a[1].kind == AC_T_TENSOR ? several(x, t, a[1].tensor, d, a[4].i)
+                                          : one(x, t, number(&a[1]), d, a[4].i);
   y = x_where(x, x_isnan(x, last), T(last), T(y));
   if (a[1].kind == AC_T_TENSOR && x->st == AC_OK) {
     out[0] = leading(x, y, a[1].tensor->ndim == 0, d, all ? rank : nd, a[3].b && rank > 0, all);

@@ -1,4 +1,5 @@
-/* Views of a tensor as kept times reduced dims, and helpers for shape and gradient rules of reductions. */
+/* Views of a tensor as kept times reduced dims, and helpers for shape and gradient rules of
+ * reductions. */
 #include "ops/reduce/reduce.h"
 
 int aci_reduce_shape(const ac_tensor *x, uint32_t mask, bool keepdim, int64_t *shape) {
@@ -30,7 +31,8 @@ ac_status aci_reduce_out(ac_frame *f, int dims_arg, int keepdim_arg, ac_dtype dt
   int64_t shape[AC_MAX_DIMS];
   uint32_t mask;
   AC_TRY(ac_frame_dims(f, dims_arg, x->ndim, &mask, e));
-  int n = aci_reduce_shape(x, aci_reduce_mask(&f->args[dims_arg], x->ndim), ARG_B(f, keepdim_arg), shape);
+  int n = aci_reduce_shape(x, aci_reduce_mask(&f->args[dims_arg], x->ndim), ARG_B(f, keepdim_arg),
+                           shape);
   return ac_frame_out(f, dt, n, shape, e);
 }
 
@@ -45,7 +47,8 @@ ac_tensor *aci_reduce_unsqueeze(ac_grad *g, const ac_value *dims, ac_tensor *t) 
 }
 
 ac_tensor *aci_reduce_spread(ac_grad *g, const ac_value *dims, ac_tensor *t) {
-  return x_expand(&g->x, aci_reduce_unsqueeze(g, dims, t), ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0));
+  return x_expand(&g->x, aci_reduce_unsqueeze(g, dims, t), ac_grad_shape(g, 0, 0),
+                  ac_grad_ndim(g, 0, 0));
 }
 
 /* Appends a dim, joining it with the one before when the two are walked as one. */
@@ -103,7 +106,8 @@ int64_t aci_reduce_offset(const aci_reduce_plan *p, int64_t i) {
 
 void aci_reduce_fetch(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t n, void *dst) {
   const int last = p->n_red - 1;
-  const int64_t inner = p->red_shape[last], stride = p->red_stride[last], es = (int64_t)aci_dsize(p->dt);
+  const int64_t inner = p->red_shape[last], stride = p->red_stride[last],
+                es = (int64_t)aci_dsize(p->dt);
   char *d = dst;
   while (n > 0) {
     int64_t m = inner - begin % inner < n ? inner - begin % inner : n;
@@ -115,7 +119,8 @@ void aci_reduce_fetch(const aci_reduce_plan *p, int64_t base, int64_t begin, int
   }
 }
 
-const void *aci_reduce_block(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t n, void *buf) {
+const void *aci_reduce_block(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t n,
+                             void *buf) {
   static const ac_dtype same[] = {AC_F32, AC_F64, AC_I64};
   if (p->source != NULL) {
     p->source(p->from, base + begin, n, buf);

@@ -1,5 +1,6 @@
-/* The walk of reductions (see reduction.h). Work is cut into tiles of outputs times chunks of reduced elements. A tile's state
- * is on the stack. If lists are cut, it goes to scratch memory to be joined in the order of the chunks. */
+/* The walk of reductions (see reduction.h). Work is cut into tiles of outputs times chunks of
+ * reduced elements. A tile's state is on the stack. If lists are cut, it goes to scratch memory to
+ * be joined in the order of the chunks. */
 #include "ops/reduce/reduction.h"
 
 #include "ops/fuse.h"
@@ -11,13 +12,16 @@ typedef struct reduction_job {
   const aci_reduction *reduction;
   double param;
   ac_tensor *out[2];
-  int64_t tile, n_tiles;   /* outputs of a tile. Tiles (of a row of the last kept dim, by columns) */
+  /* outputs of a tile. Tiles (of a row of the last kept dim, by columns) */
+  int64_t tile, n_tiles;
   int64_t chunk, n_chunks; /* reduced elements */
   bool columns;
   aci_word *part; /* [tile][chunk][word][output]. NULL when one chunk does */
 } reduction_job;
 
-static size_t element_bytes(const aci_reduction *o) { return o->reads == AC_BOOL ? 1 : aci_dsize(o->reads); }
+static size_t element_bytes(const aci_reduction *o) {
+  return o->reads == AC_BOOL ? 1 : aci_dsize(o->reads);
+}
 
 /* n elements from offset off on, stride apart, as the reduction reads them. */
 static void load(const reduction_job *j, int64_t off, int64_t stride, int64_t n, void *dst) {
@@ -35,11 +39,13 @@ static void load(const reduction_job *j, int64_t off, int64_t stride, int64_t n,
 }
 
 /* Elements [begin, begin + n) of the list at base: in place, or copied into buf. */
-static const void *block(const reduction_job *j, int64_t base, int64_t begin, int64_t n, void *buf) {
+static const void *block(const reduction_job *j, int64_t base, int64_t begin, int64_t n,
+                         void *buf) {
   const aci_reduce_plan *p = &j->p;
   const int last = p->n_red - 1;
   const int64_t inner = p->red_shape[last], stride = p->red_stride[last];
-  if (p->source == NULL && p->n_red == 1 && (stride == 1 || p->n_reduced == 1) && p->dt == j->reduction->reads)
+  if (p->source == NULL && p->n_red == 1 && (stride == 1 || p->n_reduced == 1) &&
+      p->dt == j->reduction->reads)
     return p->ptr + (base + begin) * (int64_t)element_bytes(j->reduction);
   char *d = buf;
   while (n > 0) {
@@ -53,11 +59,14 @@ static const void *block(const reduction_job *j, int64_t base, int64_t begin, in
 }
 
 /* Outputs [o, o + n), elements [a, b) of their lists. */
-static void by_rows(const reduction_job *j, int64_t o, int64_t n, int64_t a, int64_t b, aci_word *s) {
+static void by_rows(const reduction_job *j, int64_t o, int64_t n, int64_t a, int64_t b,
+                    aci_word *s) {
   const aci_reduce_plan *p = &j->p;
   _Alignas(64) double buf[ACI_RED_BLOCK];
-  if (p->source == NULL && b - a <= ACI_RED_BLOCK && b > a && p->n_keep == 1 && p->n_red == 1 && p->dt == j->reduction->reads &&
-      (p->red_stride[0] == 1 || p->n_reduced == 1)) { /* short lists one after the other in memory */
+  if (p->source == NULL && b - a <= ACI_RED_BLOCK && b > a && p->n_keep == 1 && p->n_red == 1 &&
+      p->dt == j->reduction->reads &&
+      /* short lists one after the other in memory */
+      (p->red_stride[0] == 1 || p->n_reduced == 1)) {
     const char *x = p->ptr + (aci_reduce_base(p, o) + a) * (int64_t)element_bytes(j->reduction);
     j->reduction->rows(s, x, p->keep_stride[0], n, b - a, j->param);
     return;
@@ -72,7 +81,8 @@ static void by_rows(const reduction_job *j, int64_t o, int64_t n, int64_t a, int
 }
 
 /* The same if the outputs' elements are adjacent. */
-static void by_columns(const reduction_job *j, int64_t o, int64_t n, int64_t a, int64_t b, aci_word *s) {
+static void by_columns(const reduction_job *j, int64_t o, int64_t n, int64_t a, int64_t b,
+                       aci_word *s) {
   const aci_reduce_plan *p = &j->p;
   const int64_t base = aci_reduce_base(p, o);
   const bool direct = p->source == NULL && p->dt == j->reduction->reads;
@@ -82,7 +92,8 @@ static void by_columns(const reduction_job *j, int64_t o, int64_t n, int64_t a, 
     const int64_t m = b - r < ACI_REDUCTION_ROWS ? b - r : ACI_REDUCTION_ROWS;
     for (int64_t k = 0; k < m; k++) {
       const int64_t off = base + aci_reduce_offset(p, r + k);
-      row[k] = direct ? (const void *)(p->ptr + off * (int64_t)aci_dsize(p->dt)) : (const void *)buf[k];
+      row[k] =
+          direct ? (const void *)(p->ptr + off * (int64_t)aci_dsize(p->dt)) : (const void *)buf[k];
       if (!direct) load(j, off, 1, n, buf[k]);
     }
     j->reduction->columns(s, row, m, n, j->param);
@@ -104,7 +115,8 @@ static void start(const reduction_job *j, int64_t n, aci_word *s) {
 
 static void put(const ac_tensor *t, int64_t o, int64_t n, const aci_word *y, bool whole) {
   const ac_dtype dt = (ac_dtype)t->dtype;
-  aci_store(whole ? ACI_C_I64 : ACI_C_F64, y, dt, (char *)aci_data(t) + o * (int64_t)aci_dsize(dt), 1, n);
+  aci_store(whole ? ACI_C_I64 : ACI_C_F64, y, dt, (char *)aci_data(t) + o * (int64_t)aci_dsize(dt),
+            1, n);
 }
 
 static void finish(const reduction_job *j, int64_t o, int64_t n, const aci_word *s) {
@@ -170,7 +182,8 @@ static ac_status run(ac_frame *f, reduction_job j, ac_err *e) {
   const int k = j.p.n_keep - 1;
   const int64_t width = j.p.keep_shape[k], n = j.p.n_reduced;
   j.columns = n > 1 && j.p.keep_stride[k] == 1 && width >= 8 && j.p.red_stride[j.p.n_red - 1] != 1;
-  j.tile = j.columns ? clamp(width, 1, ACI_REDUCTION_TILE) : clamp(WORK / (n + 1), 1, ACI_REDUCTION_TILE);
+  j.tile = j.columns ? clamp(width, 1, ACI_REDUCTION_TILE)
+                     : clamp(WORK / (n + 1), 1, ACI_REDUCTION_TILE);
   if (!j.columns && j.tile > j.p.n_out) j.tile = j.p.n_out;
   j.n_tiles = ((j.columns ? width : j.p.n_out) + j.tile - 1) / j.tile;
   const int64_t tiles = j.columns ? j.p.n_out / width * j.n_tiles : j.n_tiles;
@@ -182,7 +195,8 @@ static ac_status run(ac_frame *f, reduction_job j, ac_err *e) {
   j.n_chunks = n > 0 ? (n + j.chunk - 1) / j.chunk : 1;
   if (j.n_chunks > 1) {
     const size_t words = (size_t)(tiles * j.n_chunks * reduction->words * j.tile);
-    AC_TRY(ac_block_alloc(f->device, words * sizeof(aci_word), AC_MEM_ACTIVATION, f->stream, &scratch, e));
+    AC_TRY(ac_block_alloc(f->device, words * sizeof(aci_word), AC_MEM_ACTIVATION, f->stream,
+                          &scratch, e));
     j.part = ac_block_ptr(scratch);
   }
   const int64_t work = j.tile * ((j.chunk < n ? j.chunk : n) + 1);
@@ -192,8 +206,10 @@ static ac_status run(ac_frame *f, reduction_job j, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status walk(ac_frame *f, const aci_reduce_plan *p, const aci_fuse_reduction *r, ac_tensor *out, ac_err *e) {
-  return run(f, (reduction_job){.p = *p, .reduction = r->data, .param = r->number, .out = {out, NULL}}, e);
+static ac_status walk(ac_frame *f, const aci_reduce_plan *p, const aci_fuse_reduction *r,
+                      ac_tensor *out, ac_err *e) {
+  return run(
+      f, (reduction_job){.p = *p, .reduction = r->data, .param = r->number, .out = {out, NULL}}, e);
 }
 
 /* As by_rows, of one list that lies at x. */
@@ -202,19 +218,26 @@ static double row_of(const aci_fuse_reduction *r, const float *x, int64_t n, boo
   aci_word s[ACI_REDUCTION_WORDS * ACI_REDUCTION_TILE], y;
   (void)direct;
   for (int w = 0; w < o->words; w++) s[w * ACI_REDUCTION_TILE] = o->start[w];
-  for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) o->rows(s, x + i, 0, 1, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, r->number);
+  for (int64_t i = 0; i < n; i += ACI_RED_BLOCK)
+    o->rows(s, x + i, 0, 1, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, r->number);
   if (o->finish == NULL) return s[0].f;
   o->finish(&y, s, 1, n, r->number);
   return y.f;
 }
 
-ac_status aci_reduction_run(ac_frame *f, const ac_tensor *x, uint32_t mask, const aci_reduction *reduction, double p, ac_tensor *out,
+ac_status aci_reduction_run(ac_frame *f, const ac_tensor *x, uint32_t mask,
+                            const aci_reduction *reduction, double p, ac_tensor *out,
                             ac_tensor *second, ac_err *e) {
   const bool floats = reduction->reads == AC_F32 && !reduction->whole;
-  const aci_fuse_reduction how = {.walk = walk, .row = floats ? row_of : NULL, .number = p, .data = reduction};
+  const aci_fuse_reduction how = {
+      .walk = walk, .row = floats ? row_of : NULL, .number = p, .data = reduction};
   aci_reduce_plan plan;
   if (out->numel == 0) return AC_OK;
-  aci_reduce_plan_make(&plan, x, mask, reduction->reads == AC_F32 ? ACI_C_F32 : reduction->reads == AC_F64 ? ACI_C_F64 : ACI_C_I64);
+  aci_reduce_plan_make(&plan, x, mask,
+                       reduction->reads == AC_F32   ? ACI_C_F32
+                       : reduction->reads == AC_F64 ? ACI_C_F64
+                                                    : ACI_C_I64);
   if (second == NULL) return aci_fuse_reduce(f, x, &plan, &how, out, e);
-  return run(f, (reduction_job){.p = plan, .reduction = reduction, .param = p, .out = {out, second}}, e);
+  return run(
+      f, (reduction_job){.p = plan, .reduction = reduction, .param = p, .out = {out, second}}, e);
 }

@@ -13,11 +13,12 @@ enum {
 void aci_reduction_cut(aci_reduction_args *a) {
   const aci_reduce_plan *p = &a->plan;
   const int64_t n = p->n_reduced;
-  a->columns =
-      n > 1 && p->n_out > 1 && p->keep_stride[p->n_keep - 1] == 1 && p->red_stride[p->n_red - 1] != 1;
+  a->columns = n > 1 && p->n_out > 1 && p->keep_stride[p->n_keep - 1] == 1 &&
+               p->red_stride[p->n_red - 1] != 1;
   /* rows: as many lanes as the list can use. Columns: a warp of adjacent outputs */
   a->lanes = ACI_BLOCK;
-  while (a->lanes > 1 && (a->columns ? a->lanes > ACI_BLOCK / 32 : a->lanes / 2 >= n)) a->lanes /= 2;
+  while (a->lanes > 1 && (a->columns ? a->lanes > ACI_BLOCK / 32 : a->lanes / 2 >= n))
+    a->lanes /= 2;
   a->lists = ACI_BLOCK / a->lanes;
   a->piece = n > 0 ? n : 1;
   if (p->n_out < ENOUGH && n > PIECE) a->piece = PIECE;

@@ -1,18 +1,22 @@
-/* Reductions on CUDA: a tensor as kept times reduced dims (plan.h), elements joined into a state per output.
+/* Reductions on CUDA: a tensor as kept times reduced dims (plan.h), elements joined into a state
+ * per output.
  *
  *   struct sum_f32 {
  *     typedef float element;             the type x is read as: float, double or int64_t
  *     typedef float state;
  *     static __device__ state start();   of no elements
- *     static __device__ void step(state &s, element v, int64_t i, double p);   joins element i of the list
- *     static __device__ void join(state &s, const state &t);                   t's elements come after s's
+ *     static __device__ void step(state &s, element v, int64_t i, double p);   joins element i of
+ *     the list
+ *     static __device__ void join(state &s, const state &t);                   t's elements come
+ *     after s's
  *     static __device__ void put(const aci_reduction_out &o, int64_t at, const state &s);
  *   };
  *   return aci_reduction_cuda<sum_f32>(f, &plan, p, out, e);
  *
- * A block holds `lists` outputs of `lanes` threads each. Lane k takes elements k, k + lanes, ... and lanes are joined as a tree in
- * shared memory. Neighbouring threads are neighbouring lanes, or, if the outputs are adjacent in memory, neighbouring outputs. Few
- * long lists are cut into pieces whose states meet in a second kernel. All of it follows from shape and strides alone. */
+ * A block holds `lists` outputs of `lanes` threads each. Lane k takes elements k, k + lanes, ...
+ * and lanes are joined as a tree in shared memory. Neighbouring threads are neighbouring lanes, or,
+ * if the outputs are adjacent in memory, neighbouring outputs. Few long lists are cut into pieces
+ * whose states meet in a second kernel. All of it follows from shape and strides alone. */
 #ifndef ACI_OPS_REDUCTION_CUH
 #define ACI_OPS_REDUCTION_CUH
 #include "ops/cuda/elements.cuh"
@@ -36,7 +40,8 @@ struct aci_reduction_args {
 };
 
 template <class Op>
-__global__ void __launch_bounds__(ACI_BLOCK) aci_reduction_lists(const __grid_constant__ aci_reduction_args a) {
+__global__ void __launch_bounds__(ACI_BLOCK)
+    aci_reduction_lists(const __grid_constant__ aci_reduction_args a) {
   typedef typename Op::state state;
   __shared__ state shared[ACI_BLOCK];
   const aci_reduce_plan &p = a.plan;
@@ -52,7 +57,8 @@ __global__ void __launch_bounds__(ACI_BLOCK) aci_reduction_lists(const __grid_co
       const int64_t base = aci_element_offset(o, p.n_keep, p.keep_shape, p.keep_stride);
       for (int64_t i = begin + lane; i < end; i += a.lanes) {
         const int64_t at =
-            base + (p.n_red == 1 ? i * p.red_stride[0] : aci_element_offset(i, p.n_red, p.red_shape, p.red_stride));
+            base + (p.n_red == 1 ? i * p.red_stride[0]
+                                 : aci_element_offset(i, p.n_red, p.red_shape, p.red_stride));
         Op::step(s, aci_get<typename Op::element>(p.dt, p.ptr, at), i, a.out.p);
       }
     }
@@ -71,11 +77,13 @@ __global__ void __launch_bounds__(ACI_BLOCK) aci_reduction_lists(const __grid_co
 }
 
 template <class Op>
-__global__ void __launch_bounds__(ACI_BLOCK) aci_reduction_pieces(const __grid_constant__ aci_reduction_args a) {
+__global__ void __launch_bounds__(ACI_BLOCK)
+    aci_reduction_pieces(const __grid_constant__ aci_reduction_args a) {
   typedef typename Op::state state;
   for (int64_t o = aci_first(); o < a.plan.n_out; o += aci_step()) {
     state s = ((const state *)a.part)[o];
-    for (int64_t k = 1; k < a.n_pieces; k++) Op::join(s, ((const state *)a.part)[k * a.plan.n_out + o]);
+    for (int64_t k = 1; k < a.n_pieces; k++)
+      Op::join(s, ((const state *)a.part)[k * a.plan.n_out + o]);
     Op::put(a.out, o, s);
   }
 }
@@ -84,8 +92,8 @@ __global__ void __launch_bounds__(ACI_BLOCK) aci_reduction_pieces(const __grid_c
 void aci_reduction_cut(aci_reduction_args *a);
 
 template <class Op>
-ac_status aci_reduction_cuda(ac_frame *f, const aci_reduce_plan *plan, double p, ac_tensor *out, ac_tensor *second,
-                        ac_err *e) {
+ac_status aci_reduction_cuda(ac_frame *f, const aci_reduce_plan *plan, double p, ac_tensor *out,
+                             ac_tensor *second, ac_err *e) {
   aci_reduction_args a = {};
   ac_block *scratch = NULL;
   if (plan->n_out == 0) return AC_OK;
@@ -101,13 +109,16 @@ ac_status aci_reduction_cuda(ac_frame *f, const aci_reduce_plan *plan, double p,
   aci_reduction_cut(&a);
   const int64_t items = (plan->n_out + a.lists - 1) / a.lists * a.n_pieces;
   if (a.n_pieces > 1) {
-    AC_TRY(ac_block_alloc(f->device, sizeof(typename Op::state) * (size_t)(a.n_pieces * plan->n_out),
+    AC_TRY(ac_block_alloc(f->device,
+                          sizeof(typename Op::state) * (size_t)(a.n_pieces * plan->n_out),
                           AC_MEM_ACTIVATION, f->stream, &scratch, e));
     a.part = scratch->ptr;
   }
-  ac_status st = aci_launch(f, "reduction", aci_reduction_lists<Op>, aci_blocks(f->device, items, 1), e, a);
+  ac_status st =
+      aci_launch(f, "reduction", aci_reduction_lists<Op>, aci_blocks(f->device, items, 1), e, a);
   if (st == AC_OK && a.n_pieces > 1)
-    st = aci_launch(f, "reduction (pieces)", aci_reduction_pieces<Op>, aci_blocks(f->device, plan->n_out), e, a);
+    st = aci_launch(f, "reduction (pieces)", aci_reduction_pieces<Op>,
+                    aci_blocks(f->device, plan->n_out), e, a);
   ac_block_free(scratch); /* the next user works after us in the same order */
   return st;
 }

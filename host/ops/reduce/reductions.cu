@@ -1,5 +1,5 @@
-/* Further reductions on CUDA: any, all, count_nonzero, prod with the parts of its gradient, norm, var, std and logsumexp. Sums of floats
- * are double, as the CPU's. */
+/* Further reductions on CUDA: any, all, count_nonzero, prod with the parts of its gradient, norm,
+ * var, std and logsumexp. Sums of floats are double, as the CPU's. */
 #include "ops/reduce/prod.h"
 #include "ops/reduce/reduction.cuh"
 
@@ -31,8 +31,10 @@ template <int WHAT> static ac_status count(ac_frame *f, ac_err *e) {
   aci_reduce_plan p;
   const aci_ctype ct = aci_ctype_of((ac_dtype)f->args[0].tensor->dtype);
   AC_TRY(plan(f, ct, 1, &p));
-  if (ct == ACI_C_F32) return aci_reduction_cuda<nonzero<float, WHAT>>(f, &p, 0, f->out[0], NULL, e);
-  if (ct == ACI_C_F64) return aci_reduction_cuda<nonzero<double, WHAT>>(f, &p, 0, f->out[0], NULL, e);
+  if (ct == ACI_C_F32)
+    return aci_reduction_cuda<nonzero<float, WHAT>>(f, &p, 0, f->out[0], NULL, e);
+  if (ct == ACI_C_F64)
+    return aci_reduction_cuda<nonzero<double, WHAT>>(f, &p, 0, f->out[0], NULL, e);
   return aci_reduction_cuda<nonzero<int64_t, WHAT>>(f, &p, 0, f->out[0], NULL, e);
 }
 AC_KERNEL(cuda, any, count<COUNT_ANY>)
@@ -46,7 +48,9 @@ template <class T, class S> struct product {
   FOLD_FN state start() { return 1; }
   FOLD_FN void step(state &s, T v, int64_t, double) { s *= (S)v; }
   FOLD_FN void join(state &s, const state &t) { s *= t; }
-  FOLD_FN void put(const aci_reduction_out &o, int64_t at, const state &s) { aci_put(o.dt[0], o.out[0], at, s); }
+  FOLD_FN void put(const aci_reduction_out &o, int64_t at, const state &s) {
+    aci_put(o.dt[0], o.out[0], at, s);
+  }
 };
 /* wraps as unsigned, stored as signed */
 struct product_int : product<int64_t, uint64_t> {
@@ -58,8 +62,10 @@ static ac_status prod(ac_frame *f, ac_err *e) {
   aci_reduce_plan p;
   const aci_ctype ct = aci_ctype_of((ac_dtype)f->out[0]->dtype);
   AC_TRY(plan(f, ct, 1, &p));
-  if (ct == ACI_C_F32) return aci_reduction_cuda<product<float, double>>(f, &p, 0, f->out[0], NULL, e);
-  if (ct == ACI_C_F64) return aci_reduction_cuda<product<double, double>>(f, &p, 0, f->out[0], NULL, e);
+  if (ct == ACI_C_F32)
+    return aci_reduction_cuda<product<float, double>>(f, &p, 0, f->out[0], NULL, e);
+  if (ct == ACI_C_F64)
+    return aci_reduction_cuda<product<double, double>>(f, &p, 0, f->out[0], NULL, e);
   return aci_reduction_cuda<product_int>(f, &p, 0, f->out[0], NULL, e);
 }
 AC_KERNEL(cuda, prod, prod)
@@ -116,12 +122,15 @@ template <class T, int P> struct norm_reduction {
     aci_put(o.dt[0], o.out[0], at, P == NORM_TWO ? sqrt(s) : P == NORM_OTHER ? pow(s, 1 / o.p) : s);
   }
 };
-template <class T> static ac_status norm_of(ac_frame *f, const aci_reduce_plan *q, double p, ac_err *e) {
+template <class T>
+static ac_status norm_of(ac_frame *f, const aci_reduce_plan *q, double p, ac_err *e) {
   if (p == 0) return aci_reduction_cuda<norm_reduction<T, NORM_ZERO>>(f, q, p, f->out[0], NULL, e);
   if (p == 1) return aci_reduction_cuda<norm_reduction<T, NORM_ONE>>(f, q, p, f->out[0], NULL, e);
   if (p == 2) return aci_reduction_cuda<norm_reduction<T, NORM_TWO>>(f, q, p, f->out[0], NULL, e);
-  if (p == (double)INFINITY) return aci_reduction_cuda<norm_reduction<T, NORM_MOST>>(f, q, p, f->out[0], NULL, e);
-  if (p == -(double)INFINITY) return aci_reduction_cuda<norm_reduction<T, NORM_LEAST>>(f, q, p, f->out[0], NULL, e);
+  if (p == (double)INFINITY)
+    return aci_reduction_cuda<norm_reduction<T, NORM_MOST>>(f, q, p, f->out[0], NULL, e);
+  if (p == -(double)INFINITY)
+    return aci_reduction_cuda<norm_reduction<T, NORM_LEAST>>(f, q, p, f->out[0], NULL, e);
   return aci_reduction_cuda<norm_reduction<T, NORM_OTHER>>(f, q, p, f->out[0], NULL, e);
 }
 static double number(const ac_value *v) {
@@ -167,7 +176,8 @@ template <bool ROOT> static ac_status moments_run(ac_frame *f, ac_err *e) {
   aci_reduce_plan p;
   const double correction = number(&f->args[3]);
   AC_TRY(plan(f, wide(f) ? ACI_C_F64 : ACI_C_F32, 1, &p));
-  if (wide(f)) return aci_reduction_cuda<moments<double, ROOT>>(f, &p, correction, f->out[0], NULL, e);
+  if (wide(f))
+    return aci_reduction_cuda<moments<double, ROOT>>(f, &p, correction, f->out[0], NULL, e);
   return aci_reduction_cuda<moments<float, ROOT>>(f, &p, correction, f->out[0], NULL, e);
 }
 AC_KERNEL(cuda, var, moments_run<false>)
@@ -183,7 +193,8 @@ template <class T> struct log_sum_exp {
     state s = {-(double)INFINITY, 0};
     return s;
   }
-  /* As the CPU's blocks: infinities shift by the largest float, so that e^(x - shift) is 0 or infinite and not NaN. */
+  /* As the CPU's blocks: infinities shift by the largest float, so that e^(x - shift) is 0 or
+   * infinite and not NaN. */
   FOLD_FN void step(state &s, T v, int64_t, double) {
     const double most = sizeof(T) == 4 ? 3.4028234663852886e38 : 1.7976931348623157e308;
     const double x = (double)v, shift = x != x ? 0 : x > most ? most : x < -most ? -most : x;

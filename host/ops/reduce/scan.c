@@ -1,6 +1,7 @@
-/* Scans. Lines whose neighbours lie side by side in memory go together, a row of running values at a time. Others go
- * four at once, since each waits for its own last addition. A long line is cut into segments: totals of all segments
- * in parallel, the running value before each, then the segments in parallel. The cut follows from the shape alone. */
+/* Scans. Lines whose neighbours lie side by side in memory go together, a row of running values at
+ * a time. Others go four at once, since each waits for its own last addition. A long line is cut
+ * into segments: totals of all segments in parallel, the running value before each, then the
+ * segments in parallel. The cut follows from the shape alone. */
 #include "ops/reduce/scan.h"
 
 #include "device/cpu/isa.h"
@@ -15,52 +16,54 @@ typedef union word {
 
 #define ADD(a, b) ((a) + (b))
 #define MUL(a, b) ((a) * (b))
-/* step: a row of running values. line: n elements from *at on. four: as many lines at once. total: n elements. */
-#define SCAN(name, T, W, A, JOIN, START)                                                                          \
-  AC_ISA_FN(name##_step, (word *restrict s, const T *x, T *y, int64_t n), (s, x, y, n)) {                         \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                                        \
-      s[i].W = JOIN(s[i].W, (A)x[i]);                                                                             \
-      y[i] = (T)s[i].W;                                                                                           \
-    }                                                                                                             \
-  }                                                                                                               \
-  static void name##_row(word *s, const void *x, void *y, int64_t n) { name##_step(s, x, y, n); }                 \
-  static void name##_line(word *at, const void *xv, void *yv, int64_t n) {                                        \
-    const T *x = xv;                                                                                              \
-    T *y = yv;                                                                                                    \
-    A v = at->W;                                                                                                  \
-    for (int64_t i = 0; i < n; i++) {                                                                             \
-      v = JOIN(v, (A)x[i]);                                                                                       \
-      y[i] = (T)v;                                                                                                \
-    }                                                                                                             \
-    at->W = v;                                                                                                    \
-  }                                                                                                               \
-  static void name##_four(word *at, const void *const *xv, void *const *yv, int64_t n) {                          \
-    const T *x0 = xv[0], *x1 = xv[1], *x2 = xv[2], *x3 = xv[3];                                                   \
-    T *y0 = yv[0], *y1 = yv[1], *y2 = yv[2], *y3 = yv[3];                                                         \
-    A a = at[0].W, b = at[1].W, c = at[2].W, d = at[3].W;                                                         \
-    for (int64_t i = 0; i < n; i++) {                                                                             \
-      a = JOIN(a, (A)x0[i]);                                                                                      \
-      b = JOIN(b, (A)x1[i]);                                                                                      \
-      c = JOIN(c, (A)x2[i]);                                                                                      \
-      d = JOIN(d, (A)x3[i]);                                                                                      \
-      y0[i] = (T)a;                                                                                               \
-      y1[i] = (T)b;                                                                                               \
-      y2[i] = (T)c;                                                                                               \
-      y3[i] = (T)d;                                                                                               \
-    }                                                                                                             \
-    at[0].W = a, at[1].W = b, at[2].W = c, at[3].W = d;                                                           \
-  }                                                                                                               \
-  static void name##_total(word *at, const void *xv, int64_t n) {                                                 \
-    const T *x = xv;                                                                                              \
-    A v[8];                                                                                                       \
-    int64_t i = 0;                                                                                                \
-    for (int k = 0; k < 8; k++) v[k] = START;                                                                     \
-    for (; i + 8 <= n; i += 8)                                                                                    \
-      for (int k = 0; k < 8; k++) v[k] = JOIN(v[k], (A)x[i + k]);                                                 \
-    for (; i < n; i++) v[0] = JOIN(v[0], (A)x[i]);                                                                \
-    v[0] = JOIN(JOIN(JOIN(v[0], v[1]), JOIN(v[2], v[3])), JOIN(JOIN(v[4], v[5]), JOIN(v[6], v[7])));              \
-    at->W = JOIN(at->W, v[0]);                                                                                    \
-  }                                                                                                               \
+/* step: a row of running values. line: n elements from *at on. four: as many lines at once. total:
+ * n elements. */
+#define SCAN(name, T, W, A, JOIN, START)                                                          \
+  AC_ISA_FN(name##_step, (word *restrict s, const T *x, T *y, int64_t n), (s, x, y, n)) {         \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                        \
+      s[i].W = JOIN(s[i].W, (A)x[i]);                                                             \
+      y[i] = (T)s[i].W;                                                                           \
+    }                                                                                             \
+  }                                                                                               \
+  static void name##_row(word *s, const void *x, void *y, int64_t n) { name##_step(s, x, y, n); } \
+  static void name##_line(word *at, const void *xv, void *yv, int64_t n) {                        \
+    const T *x = xv;                                                                              \
+    T *y = yv;                                                                                    \
+    A v = at->W;                                                                                  \
+    for (int64_t i = 0; i < n; i++) {                                                             \
+      v = JOIN(v, (A)x[i]);                                                                       \
+      y[i] = (T)v;                                                                                \
+    }                                                                                             \
+    at->W = v;                                                                                    \
+  }                                                                                               \
+  static void name##_four(word *at, const void *const *xv, void *const *yv, int64_t n) {          \
+    const T *x0 = xv[0], *x1 = xv[1], *x2 = xv[2], *x3 = xv[3];                                   \
+    T *y0 = yv[0], *y1 = yv[1], *y2 = yv[2], *y3 = yv[3];                                         \
+    A a = at[0].W, b = at[1].W, c = at[2].W, d = at[3].W;                                         \
+    for (int64_t i = 0; i < n; i++) {                                                             \
+      a = JOIN(a, (A)x0[i]);                                                                      \
+      b = JOIN(b, (A)x1[i]);                                                                      \
+      c = JOIN(c, (A)x2[i]);                                                                      \
+      d = JOIN(d, (A)x3[i]);                                                                      \
+      y0[i] = (T)a;                                                                               \
+      y1[i] = (T)b;                                                                               \
+      y2[i] = (T)c;                                                                               \
+      y3[i] = (T)d;                                                                               \
+    }                                                                                             \
+    at[0].W = a, at[1].W = b, at[2].W = c, at[3].W = d;                                           \
+  }                                                                                               \
+  static void name##_total(word *at, const void *xv, int64_t n) {                                 \
+    const T *x = xv;                                                                              \
+    A v[8];                                                                                       \
+    int64_t i = 0;                                                                                \
+    for (int k = 0; k < 8; k++) v[k] = START;                                                     \
+    for (; i + 8 <= n; i += 8)                                                                    \
+      for (int k = 0; k < 8; k++) v[k] = JOIN(v[k], (A)x[i + k]);                                 \
+    for (; i < n; i++) v[0] = JOIN(v[0], (A)x[i]);                                                \
+    v[0] =                                                                                        \
+        JOIN(JOIN(JOIN(v[0], v[1]), JOIN(v[2], v[3])), JOIN(JOIN(v[4], v[5]), JOIN(v[6], v[7]))); \
+    at->W = JOIN(at->W, v[0]);                                                                    \
+  }                                                                                               \
   static void name##_join(word *at, const word *b) { at->W = JOIN(at->W, b->W); }
 SCAN(sum_f32, float, f, double, ADD, 0)
 SCAN(sum_f64, double, f, double, ADD, 0)
@@ -77,15 +80,18 @@ typedef struct kind {
   void (*total)(word *, const void *, int64_t);
   void (*join)(word *, const word *);
 } kind;
-#define KIND(name, ...) {{__VA_ARGS__}, name##_row, name##_line, name##_four, name##_total, name##_join}
-static const kind kinds[2][3] = {{KIND(sum_f32, .f = 0), KIND(sum_f64, .f = 0), KIND(sum_i64, .u = 0)},
-                                 {KIND(prod_f32, .f = 1), KIND(prod_f64, .f = 1), KIND(prod_i64, .u = 1)}};
+#define KIND(name, ...) \
+  { {__VA_ARGS__}, name##_row, name##_line, name##_four, name##_total, name##_join }
+static const kind kinds[2][3] = {
+    {KIND(sum_f32, .f = 0), KIND(sum_f64, .f = 0), KIND(sum_i64, .u = 0)},
+    {KIND(prod_f32, .f = 1), KIND(prod_f64, .f = 1), KIND(prod_i64, .u = 1)}};
 
 typedef struct scan_job {
   aci_reduce_plan x, y; /* kept dims are the lines, the one reduced dim runs along them */
   const kind *k;
   int64_t n, segment, n_segments; /* of a line */
-  word *before;                   /* [line][segment]: totals, then the running value before. NULL when one segment does */
+  /* [line][segment]: totals, then the running value before. NULL when one segment does */
+  word *before;
 } scan_job;
 
 static bool same_type(const aci_reduce_plan *p) {
@@ -166,13 +172,15 @@ static void lines(void *arg, int64_t begin, int64_t end) {
       if (count == LINES) j->k->four(at, x, y, m);
       else
         for (int k = 0; k < count; k++) j->k->line(&at[k], x[k], y[k], m);
-      for (int k = 0; k < count && !direct; k++) aci_store(j->y.ct, out[k], j->y.dt, dst[k], j->y.red_stride[0], m);
+      for (int k = 0; k < count && !direct; k++)
+        aci_store(j->y.ct, out[k], j->y.dt, dst[k], j->y.red_stride[0], m);
     }
   }
 }
 
 static bool side_by_side(const aci_reduce_plan *p, int64_t width) {
-  return p->keep_stride[p->n_keep - 1] == 1 && p->keep_shape[p->n_keep - 1] == width && p->red_stride[0] != 1;
+  return p->keep_stride[p->n_keep - 1] == 1 && p->keep_shape[p->n_keep - 1] == width &&
+         p->red_stride[0] != 1;
 }
 
 /* The plan of t's lines from their other end. */
@@ -181,8 +189,8 @@ static void turn(aci_reduce_plan *p, int64_t n) {
   p->red_stride[0] = -p->red_stride[0];
 }
 
-ac_status aci_scan_run(ac_frame *f, const ac_tensor *x, int dim, bool product, bool reverse, ac_tensor *out,
-                       ac_err *e) {
+ac_status aci_scan_run(ac_frame *f, const ac_tensor *x, int dim, bool product, bool reverse,
+                       ac_tensor *out, ac_err *e) {
   const aci_ctype ct = aci_ctype_of((ac_dtype)out->dtype);
   scan_job j = {.k = &kinds[product][ct], .n_segments = 1};
   const uint32_t mask = out->ndim > 0 ? 1u << dim : 0;
@@ -198,14 +206,16 @@ ac_status aci_scan_run(ac_frame *f, const ac_tensor *x, int dim, bool product, b
   const int64_t width = j.y.keep_shape[j.y.n_keep - 1], n_lines = j.y.n_out;
   if (j.n > 1 && width >= 8 && side_by_side(&j.y, width) && side_by_side(&j.x, width)) {
     const int64_t grain = WORK / (j.n * (width < TILE ? width : TILE));
-    ac_parallel_for(f->team, n_lines / width * ((width + TILE - 1) / TILE), grain < 1 ? 1 : grain, tiles, &j);
+    ac_parallel_for(f->team, n_lines / width * ((width + TILE - 1) / TILE), grain < 1 ? 1 : grain,
+                    tiles, &j);
     return AC_OK;
   }
   if (j.n >= 2 * SEGMENT && n_lines < 64) {
     j.segment = SEGMENT;
     j.n_segments = (j.n + SEGMENT - 1) / SEGMENT;
     const int64_t items = n_lines * j.n_segments;
-    AC_TRY(ac_block_alloc(f->device, (size_t)items * sizeof(word), AC_MEM_ACTIVATION, f->stream, &scratch, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)items * sizeof(word), AC_MEM_ACTIVATION, f->stream,
+                          &scratch, e));
     j.before = ac_block_ptr(scratch);
     ac_parallel_for(f->team, items, WORK / SEGMENT, totals, &j);
     for (int64_t l = 0; l < n_lines; l++) {
@@ -231,5 +241,6 @@ ac_status aci_scan_shape(ac_frame *f, ac_err *e) {
     return AC_FAIL(e, DTYPE, "%s is a storage dtype; cast to another",
                    ac_dtype_name(dt > AC_BOOL ? dt : (ac_dtype)x->dtype));
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
-  return ac_frame_out(f, ARG_NONE(f, 2) && !ac_dtype_is_float(dt) ? AC_I64 : dt, x->ndim, x->shape, e);
+  return ac_frame_out(f, ARG_NONE(f, 2) && !ac_dtype_is_float(dt) ? AC_I64 : dt, x->ndim, x->shape,
+                      e);
 }

@@ -7,8 +7,11 @@ template <class C, bool PRODUCT> struct running_total {
   typedef C state;
   static __device__ __forceinline__ C none() { return PRODUCT ? (C)1 : (C)0; }
   static __device__ __forceinline__ C of(C v, int64_t) { return v; }
-  static __device__ __forceinline__ C join(const C &a, const C &b) { return PRODUCT ? a * b : a + b; }
-  static __device__ __forceinline__ void put(const aci_scan_args &a, int64_t line, int64_t i, const C &s) {
+  static __device__ __forceinline__ C join(const C &a, const C &b) {
+    return PRODUCT ? a * b : a + b;
+  }
+  static __device__ __forceinline__ void put(const aci_scan_args &a, int64_t line, int64_t i,
+                                             const C &s) {
     aci_row<C>(a.y, line).put(i, s);
   }
 };

@@ -1,4 +1,5 @@
-/* Running results along lines on CUDA: a thread a line if many are adjacent, a block of threads a line if it is long.
+/* Running results along lines on CUDA: a thread a line if many are adjacent, a block of threads a
+ * line if it is long.
  *
  *   struct sum {
  *     typedef double element;              the type x is read as
@@ -21,8 +22,9 @@ struct aci_scan_args {
 };
 
 template <class Op>
-ACI_DEVICE typename Op::state aci_scan_step(const aci_scan_args &a, const aci_row<typename Op::element> &x,
-                                            int64_t k, const typename Op::state &s, int64_t *position) {
+ACI_DEVICE typename Op::state aci_scan_step(const aci_scan_args &a,
+                                            const aci_row<typename Op::element> &x, int64_t k,
+                                            const typename Op::state &s, int64_t *position) {
   *position = a.reverse ? a.x.n_reduced - 1 - k : k;
   return Op::join(s, Op::of(x.get(*position), *position));
 }
@@ -41,7 +43,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
 }
 
 template <class Op>
-static __global__ void __launch_bounds__(ACI_BLOCK) aci_scan_blocks(const __grid_constant__ aci_scan_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    aci_scan_blocks(const __grid_constant__ aci_scan_args a) {
   typedef typename Op::state state;
   __shared__ state shared[ACI_BLOCK];
   const int64_t n = a.x.n_reduced;

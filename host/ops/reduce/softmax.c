@@ -6,7 +6,9 @@
 #include "ops/reduce/softmax.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_softmax_run(f, false, e); }
-static ac_status cpu_backward(ac_frame *f, ac_err *e) { return aci_softmax_run_backward(f, false, e); }
+static ac_status cpu_backward(ac_frame *f, ac_err *e) {
+  return aci_softmax_run_backward(f, false, e);
+}
 
 static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_softmax_backward(&g->x, g->dout[0], g->out[0], ARG_I(g, 1)));
@@ -19,8 +21,9 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(softmax, .sig = "softmax(x: tensor, dim: dim, dtype: dtype?) -> tensor", .shape = aci_softmax_shape,
-      .cpu = cpu, .grad = grad, .save = AC_SAVE_OUT(0), .flops_per_element = 12);
+AC_OP(softmax, .sig = "softmax(x: tensor, dim: dim, dtype: dtype?) -> tensor",
+      .shape = aci_softmax_shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_OUT(0),
+      .flops_per_element = 12);
 AC_OP(softmax_backward, .sig = "softmax_backward(dy: tensor, y: tensor, dim: dim) -> tensor",
-      .shape = aci_softmax_shape_backward, .cpu = cpu_backward, .composed = plain_backward, .hidden = true,
-      .flops_per_element = 4);
+      .shape = aci_softmax_shape_backward, .cpu = cpu_backward, .composed = plain_backward,
+      .hidden = true, .flops_per_element = 4);

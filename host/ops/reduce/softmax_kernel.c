@@ -1,19 +1,20 @@
-/* Kernels of softmax and log_softmax, forward and backward. A slice along dim is a row: used in place when it is
- * contiguous and of the compute type, copied into a buffer otherwise, with its neighbours when they share cache
- * lines. Adjacent short rows go in batches: each operation runs over all of their elements in one loop. Rows run
- * in parallel. */
+/* Kernels of softmax and log_softmax, forward and backward. A slice along dim is a row: used in
+ * place when it is contiguous and of the compute type, copied into a buffer otherwise, with its
+ * neighbours when they share cache lines. Adjacent short rows go in batches: each operation runs
+ * over all of their elements in one loop. Rows run in parallel. */
 #include "base/vmath.h"
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/slots.h"
 #include "ops/reduce/softmax.h"
 
-/* Rows turned together, their maximum length for that, and a padding that keeps them from falling on the same
- * cache sets. */
+/* Rows turned together, their maximum length for that, and a padding that keeps them from falling
+ * on the same cache sets. */
 enum { GROUP = 32, GROUP_ROW = 8192, PAD = 16 };
 /* The longest row that goes by batches, and elements of a batch. */
 enum { SHORT = 96, BATCH = 2048 };
 
-/* One instruction, which vectorises in short rows as well. NaN may be skipped, as it comes back with its exponential. */
+/* One instruction, which vectorises in short rows as well. NaN may be skipped, as it comes back
+ * with its exponential. */
 #define MAX_X(a, i) (x[i] > (a) ? x[i] : (a))
 #define JOIN_MAX(a, b) ((b) > (a) ? (b) : (a))
 #define DOT_XY(a, i) m_fma(x[i], y[i], a)
@@ -75,52 +76,54 @@ ROW_FNS(float, f32)
 ROW_FNS(double, f64)
 
 /* n_rows <= BATCH / n rows of n, without gaps. */
-#define SHORT_FNS(T, sfx)                                                                                    \
-  AC_ISA_FN(short_##sfx, (const T *restrict xs, T *restrict ys, int64_t n_rows, int64_t n, bool logs),       \
-            (xs, ys, n_rows, n, logs)) {                                                                     \
-    T e[BATCH], sum[BATCH];                                                                                  \
-    for (int64_t r = 0; r < n_rows; r++) {                                                                   \
-      const T *restrict x = xs + r * n;                                                                      \
-      T *restrict y = ys + r * n;                                                                            \
-      ACI_LANES_RUN(T, m, n, x[0], MAX_X, JOIN_MAX);                                                         \
-      for (int64_t i = 0; i < n; i++) y[i] = x[i] - m;                                                       \
-    }                                                                                                        \
-    for (int64_t i = 0; i < n_rows * n; i++) e[i] = m_exp(ys[i]);                                            \
-    for (int64_t r = 0; r < n_rows; r++) {                                                                   \
-      const T *restrict x = e + r * n;                                                                       \
-      ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                                        \
-      sum[r] = s;                                                                                            \
-    }                                                                                                        \
-    if (logs)                                                                                                \
-      for (int64_t r = 0; r < n_rows; r++) sum[r] = m_log(sum[r]);                                           \
-    else                                                                                                     \
-      for (int64_t r = 0; r < n_rows; r++) sum[r] = 1 / sum[r];                                              \
-    for (int64_t r = 0; r < n_rows; r++) {                                                                   \
-      const T *restrict x = e + r * n;                                                                       \
-      T *restrict y = ys + r * n;                                                                            \
-      const T s = sum[r];                                                                                    \
-      if (logs)                                                                                              \
-        for (int64_t i = 0; i < n; i++) y[i] -= s;                                                           \
-      else                                                                                                   \
-        for (int64_t i = 0; i < n; i++) y[i] = x[i] * s;                                                     \
-    }                                                                                                        \
-  }                                                                                                          \
-  AC_ISA_FN(short_back_##sfx,                                                                                \
-            (const T *restrict gs, const T *restrict ys, T *restrict ds, int64_t n_rows, int64_t n, bool logs), \
-            (gs, ys, ds, n_rows, n, logs)) {                                                                 \
-    if (logs)                                                                                                \
-      for (int64_t i = 0; i < n_rows * n; i++) ds[i] = m_exp(ys[i]);                                         \
-    for (int64_t r = 0; r < n_rows; r++) {                                                                   \
-      const T *restrict x = gs + r * n, *restrict y = ys + r * n;                                            \
-      T *restrict dx = ds + r * n;                                                                           \
-      if (logs) {                                                                                            \
-        ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                                      \
-        for (int64_t i = 0; i < n; i++) dx[i] = x[i] - dx[i] * s;                                            \
-      } else {                                                                                               \
-        ACI_LANES_RUN(T, s, n, 0, DOT_XY, ACI_JOIN_ADD);                                                     \
-        for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (x[i] - s);                                           \
-      }                                                                                                      \
-    }                                                                                                        \
+#define SHORT_FNS(T, sfx)                                                                 \
+  AC_ISA_FN(short_##sfx,                                                                  \
+            (const T *restrict xs, T *restrict ys, int64_t n_rows, int64_t n, bool logs), \
+            (xs, ys, n_rows, n, logs)) {                                                  \
+    T e[BATCH], sum[BATCH];                                                               \
+    for (int64_t r = 0; r < n_rows; r++) {                                                \
+      const T *restrict x = xs + r * n;                                                   \
+      T *restrict y = ys + r * n;                                                         \
+      ACI_LANES_RUN(T, m, n, x[0], MAX_X, JOIN_MAX);                                      \
+      for (int64_t i = 0; i < n; i++) y[i] = x[i] - m;                                    \
+    }                                                                                     \
+    for (int64_t i = 0; i < n_rows * n; i++) e[i] = m_exp(ys[i]);                         \
+    for (int64_t r = 0; r < n_rows; r++) {                                                \
+      const T *restrict x = e + r * n;                                                    \
+      ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                     \
+      sum[r] = s;                                                                         \
+    }                                                                                     \
+    if (logs)                                                                             \
+      for (int64_t r = 0; r < n_rows; r++) sum[r] = m_log(sum[r]);                        \
+    else                                                                                  \
+      for (int64_t r = 0; r < n_rows; r++) sum[r] = 1 / sum[r];                           \
+    for (int64_t r = 0; r < n_rows; r++) {                                                \
+      const T *restrict x = e + r * n;                                                    \
+      T *restrict y = ys + r * n;                                                         \
+      const T s = sum[r];                                                                 \
+      if (logs)                                                                           \
+        for (int64_t i = 0; i < n; i++) y[i] -= s;                                        \
+      else                                                                                \
+        for (int64_t i = 0; i < n; i++) y[i] = x[i] * s;                                  \
+    }                                                                                     \
+  }                                                                                       \
+  AC_ISA_FN(short_back_##sfx,                                                             \
+            (const T *restrict gs, const T *restrict ys, T *restrict ds, int64_t n_rows,  \
+             int64_t n, bool logs),                                                       \
+            (gs, ys, ds, n_rows, n, logs)) {                                              \
+    if (logs)                                                                             \
+      for (int64_t i = 0; i < n_rows * n; i++) ds[i] = m_exp(ys[i]);                      \
+    for (int64_t r = 0; r < n_rows; r++) {                                                \
+      const T *restrict x = gs + r * n, *restrict y = ys + r * n;                         \
+      T *restrict dx = ds + r * n;                                                        \
+      if (logs) {                                                                         \
+        ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                   \
+        for (int64_t i = 0; i < n; i++) dx[i] = x[i] - dx[i] * s;                         \
+      } else {                                                                            \
+        ACI_LANES_RUN(T, s, n, 0, DOT_XY, ACI_JOIN_ADD);                                  \
+        for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (x[i] - s);                        \
+      }                                                                                   \
+    }                                                                                     \
   }
 #define ADD_X(a, i) ((a) + x[i])
 SHORT_FNS(float, f32)
@@ -150,10 +153,12 @@ static void turn(const aci_reduce_plan *p, int64_t base, int64_t m, char *buf, b
     if (!back) aci_load(p->ct, tmp, p->dt, at, 1, m);
     if (p->ct == ACI_C_F32) {
       float *t = (float *)(void *)tmp, *v = (float *)(void *)buf + i;
-      for (int64_t k = 0; k < m; k++) *(back ? t + k : v + k * pitch) = *(back ? v + k * pitch : t + k);
+      for (int64_t k = 0; k < m; k++)
+        *(back ? t + k : v + k * pitch) = *(back ? v + k * pitch : t + k);
     } else {
       double *v = (double *)(void *)buf + i;
-      for (int64_t k = 0; k < m; k++) *(back ? tmp + k : v + k * pitch) = *(back ? v + k * pitch : tmp + k);
+      for (int64_t k = 0; k < m; k++)
+        *(back ? tmp + k : v + k * pitch) = *(back ? v + k * pitch : tmp + k);
     }
     if (back) aci_store(p->ct, tmp, p->dt, at, 1, m);
   }
@@ -196,15 +201,18 @@ static void range(void *arg, int64_t begin, int64_t end) {
   const int64_t n = j->a.n_reduced;
   const aci_ctype ct = j->a.ct;
   const size_t bytes = (size_t)n * aci_ctype_bytes(ct);
-  const bool direct = (n == 1 || j->o.red_stride[0] == 1) && aci_ctype_bytes(ct) == aci_dsize(j->o.dt);
+  const bool direct =
+      (n == 1 || j->o.red_stride[0] == 1) && aci_ctype_bytes(ct) == aci_dsize(j->o.dt);
   int slot = aci_slots_take(j->slots);
   char *buf = aci_slots_at(j->slots, slot);
   if (j->group > 1) groups(j, begin, end, buf);
   else
     for (int64_t r = begin; r < end; r++) {
-      char *dst = (char *)(uintptr_t)j->o.ptr + aci_reduce_base(&j->o, r) * (int64_t)aci_dsize(j->o.dt);
+      char *dst =
+          (char *)(uintptr_t)j->o.ptr + aci_reduce_base(&j->o, r) * (int64_t)aci_dsize(j->o.dt);
       const void *a = aci_reduce_block(&j->a, aci_reduce_base(&j->a, r), 0, n, buf);
-      const void *b = j->two ? aci_reduce_block(&j->b, aci_reduce_base(&j->b, r), 0, n, buf + bytes) : NULL;
+      const void *b =
+          j->two ? aci_reduce_block(&j->b, aci_reduce_base(&j->b, r), 0, n, buf + bytes) : NULL;
       void *y = direct ? dst : buf + 2 * bytes;
       if (a != buf) aci_row_ahead(a, (int64_t)bytes);
       if (b != NULL && b != buf + bytes) aci_row_ahead(b, (int64_t)bytes);
@@ -214,19 +222,21 @@ static void range(void *arg, int64_t begin, int64_t end) {
   aci_slots_give(j->slots, slot);
 }
 
-/* Rows along another dim than the last, whose elements are apart while those of neighbouring rows are together. */
+/* Rows along another dim than the last, whose elements are apart while those of neighbouring rows
+ * are together. */
 static bool side_by_side(const aci_reduce_plan *p, int64_t width) {
-  return p->n_red == 1 && p->keep_stride[p->n_keep - 1] == 1 && p->keep_shape[p->n_keep - 1] == width &&
-         p->red_stride[0] != 1;
+  return p->n_red == 1 && p->keep_stride[p->n_keep - 1] == 1 &&
+         p->keep_shape[p->n_keep - 1] == width && p->red_stride[0] != 1;
 }
 
 /* Rows one after the other, and of the type that is computed in. */
 static bool no_gaps(const aci_reduce_plan *p) {
-  return p->n_red == 1 && p->n_keep == 1 && p->red_stride[0] == 1 && p->keep_stride[0] == p->n_reduced &&
-         p->dt == (p->ct == ACI_C_F32 ? AC_F32 : AC_F64);
+  return p->n_red == 1 && p->n_keep == 1 && p->red_stride[0] == 1 &&
+         p->keep_stride[0] == p->n_reduced && p->dt == (p->ct == ACI_C_F32 ? AC_F32 : AC_F64);
 }
 
-static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int dim_arg, bool logs, ac_err *e) {
+static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int dim_arg, bool logs,
+                     ac_err *e) {
   aci_slots slots;
   softmax_job j = {.two = b != NULL, .logs = logs, .group = 1, .slots = &slots};
   uint32_t mask = aci_reduce_mask(&f->args[dim_arg], a->ndim);
@@ -253,7 +263,9 @@ static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int di
   return AC_OK;
 }
 
-ac_status aci_softmax_run(ac_frame *f, bool logs, ac_err *e) { return run(f, ARG_T(f, 0), NULL, 1, logs, e); }
+ac_status aci_softmax_run(ac_frame *f, bool logs, ac_err *e) {
+  return run(f, ARG_T(f, 0), NULL, 1, logs, e);
+}
 ac_status aci_softmax_run_backward(ac_frame *f, bool logs, ac_err *e) {
   return run(f, ARG_T(f, 0), ARG_T(f, 1), 2, logs, e);
 }
@@ -263,7 +275,8 @@ ac_status aci_softmax_shape(ac_frame *f, ac_err *e) {
   ac_dtype dt = ARG_NONE(f, 2) ? (ac_dtype)x->dtype : f->args[2].dtype;
   int d;
   if (!ac_dtype_is_float(dt))
-    return AC_FAIL(e, DTYPE, "the result must be floating point, not %s; pass dtype or cast the tensor",
+    return AC_FAIL(e, DTYPE,
+                   "the result must be floating point, not %s; pass dtype or cast the tensor",
                    ac_dtype_name(dt));
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   return ac_frame_out(f, dt, x->ndim, x->shape, e);

@@ -1,6 +1,7 @@
-/* softmax and log_softmax on CUDA, forward and backward. Contiguous rows are held in registers (lines.cuh). Longer ones are read twice:
- * largest element and sum are found together. Many rows across runs have a thread each. Others go a block per row, which is read again for
- * each of its passes. */
+/* softmax and log_softmax on CUDA, forward and backward. Contiguous rows are held in registers
+ * (lines.cuh). Longer ones are read twice: largest element and sum are found together. Many rows
+ * across runs have a thread each. Others go a block per row, which is read again for each of its
+ * passes. */
 #include "ops/reduce/lines.cuh"
 
 struct softmax_args {
@@ -9,7 +10,8 @@ struct softmax_args {
 };
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) softmax_rows(const __grid_constant__ softmax_args s) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    softmax_rows(const __grid_constant__ softmax_args s) {
   __shared__ C most[ACI_BLOCK];
   __shared__ double sums[ACI_BLOCK];
   const int64_t n = s.a.n_reduced;
@@ -57,7 +59,8 @@ static bool across(const aci_reduce_plan &p) {
 }
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) softmax_across(const __grid_constant__ softmax_args s) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    softmax_across(const __grid_constant__ softmax_args s) {
   const int64_t n = s.a.n_reduced;
   const C least = (C)-INFINITY;
   for (int64_t r = aci_first(); r < s.a.n_out; r += aci_step()) {
@@ -110,11 +113,14 @@ static __global__ void __launch_bounds__(ACI_LINE_THREADS)
   const int lane = (int)threadIdx.x % s.l.lanes, side = (int)blockDim.x / s.l.lanes;
   const bool again = s.l.n_chunks > 1;
   const C least = (C)-INFINITY;
-  for (int64_t first = (int64_t)blockIdx.x * side; first < s.l.rows; first += (int64_t)gridDim.x * side) {
+  for (int64_t first = (int64_t)blockIdx.x * side; first < s.l.rows;
+       first += (int64_t)gridDim.x * side) {
     const int64_t row = first + (int)threadIdx.x / s.l.lanes;
     aci_line<D, C, V> x(s.a, row, s.a_stride, row < s.l.rows, lane, s.l);
     C top =
-        least; /* of this thread so far, sum by it: NaN is passed over, it comes back with its exponential */
+        /* of this thread so far, sum by it: NaN is passed over, it comes back with its
+         * exponential */
+        least;
     double sum = 0;
     for (int64_t c = 0; c < s.l.n_chunks; c++) {
       C most = top, more = 0;
@@ -157,7 +163,8 @@ static __global__ void __launch_bounds__(ACI_LINE_THREADS)
   __shared__ double shared[ACI_LINE_THREADS];
   const int lane = (int)threadIdx.x % s.l.lanes, side = (int)blockDim.x / s.l.lanes;
   const bool again = s.l.n_chunks > 1;
-  for (int64_t first = (int64_t)blockIdx.x * side; first < s.l.rows; first += (int64_t)gridDim.x * side) {
+  for (int64_t first = (int64_t)blockIdx.x * side; first < s.l.rows;
+       first += (int64_t)gridDim.x * side) {
     const int64_t row = first + (int)threadIdx.x / s.l.lanes;
     aci_line<D, C, V> dy(s.a, row, s.a_stride, row < s.l.rows, lane, s.l),
         y(s.b, row, s.b_stride, row < s.l.rows, lane, s.l);
@@ -186,15 +193,18 @@ static __global__ void __launch_bounds__(ACI_LINE_THREADS)
 }
 
 template <int D, class C>
-static ac_status run_lines(ac_frame *f, const softmax_lines_args &s, bool back, bool wide, ac_err *e) {
+static ac_status run_lines(ac_frame *f, const softmax_lines_args &s, bool back, bool wide,
+                           ac_err *e) {
   enum { V = 16 / sizeof(typename aci_element<D>::bits) };
   const int block = aci_lines_block(s.l);
   const aci_shape_of_launch shape(dim3(aci_blocks(f->device, s.l.rows, block / s.l.lanes)),
                                   dim3((unsigned)block));
   if (back)
     return aci_launch(f, "softmax (backward)",
-                      wide ? softmax_lines_back<D, C, V> : softmax_lines_back<D, C, 1>, shape, e, s);
-  return aci_launch(f, "softmax", wide ? softmax_lines<D, C, V> : softmax_lines<D, C, 1>, shape, e, s);
+                      wide ? softmax_lines_back<D, C, V> : softmax_lines_back<D, C, 1>, shape, e,
+                      s);
+  return aci_launch(f, "softmax", wide ? softmax_lines<D, C, V> : softmax_lines<D, C, 1>, shape, e,
+                    s);
 }
 
 /* UNSUPPORTED, without a message: rows lie otherwise, or dtypes differ. */
@@ -204,8 +214,8 @@ static ac_status lines(ac_frame *f, const softmax_args &p, bool back, ac_err *e)
     return AC_UNSUPPORTED;
   if (back && (!aci_lines_of(p.b, &s.b_stride) || p.b.dt != p.out.dt)) return AC_UNSUPPORTED;
   const int64_t n = p.a.n_reduced;
-  bool wide =
-      aci_lines_wide(p.a.ptr, p.a.dt, n, s.a_stride) && aci_lines_wide(p.out.ptr, p.out.dt, n, s.out_stride);
+  bool wide = aci_lines_wide(p.a.ptr, p.a.dt, n, s.a_stride) &&
+              aci_lines_wide(p.out.ptr, p.out.dt, n, s.out_stride);
   if (back) wide = wide && aci_lines_wide(p.b.ptr, p.b.dt, n, s.b_stride);
   s.l = aci_lines_cut(p.a.n_out, n);
   s.a = p.a.ptr;
@@ -242,12 +252,14 @@ static ac_status run(ac_frame *f, bool back, bool logs, ac_err *e) {
     const unsigned grid = aci_blocks(f->device, s.a.n_out);
     if (back)
       return aci_launch(f, "softmax (backward)",
-                        wide ? softmax_across_back<double> : softmax_across_back<float>, grid, e, s);
-    return aci_launch(f, "softmax", wide ? softmax_across<double> : softmax_across<float>, grid, e, s);
+                        wide ? softmax_across_back<double> : softmax_across_back<float>, grid, e,
+                        s);
+    return aci_launch(f, "softmax", wide ? softmax_across<double> : softmax_across<float>, grid, e,
+                      s);
   }
   if (back)
-    return aci_launch(f, "softmax (backward)", wide ? softmax_rows_back<double> : softmax_rows_back<float>,
-                      blocks, e, s);
+    return aci_launch(f, "softmax (backward)",
+                      wide ? softmax_rows_back<double> : softmax_rows_back<float>, blocks, e, s);
   return aci_launch(f, "softmax", wide ? softmax_rows<double> : softmax_rows<float>, blocks, e, s);
 }
 

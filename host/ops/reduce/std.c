@@ -11,10 +11,12 @@ static ac_status cpu(ac_frame *f, ac_err *e) { return aci_moments_run(f, true, e
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
   ac_tensor *y = g->out[0], *flat = x_eq(x, T(y), F(0));
-  ac_tensor *half = x_div(x, T(x_mul(x, T(g->dout[0]), F(0.5))), T(x_masked_fill(x, y, flat, F(1))));
+  ac_tensor *half =
+      x_div(x, T(x_mul(x, T(g->dout[0]), F(0.5))), T(x_masked_fill(x, y, flat, F(1))));
   aci_moments_grad(g, x_masked_fill(x, half, flat, F(0)));
 }
 
-AC_OP(std, .sig = "std(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
-      .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0),
-      .flops_per_element = 5);
+AC_OP(std,
+      .sig = "std(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
+      .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
+      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 5);

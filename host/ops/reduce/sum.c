@@ -13,7 +13,9 @@ static ac_dtype result_dtype(const ac_frame *f) {
   return ac_dtype_is_float(dt) ? dt : AC_I64;
 }
 
-static ac_status shape(ac_frame *f, ac_err *e) { return aci_reduce_out(f, 1, 2, result_dtype(f), e); }
+static ac_status shape(ac_frame *f, ac_err *e) {
+  return aci_reduce_out(f, 1, 2, result_dtype(f), e);
+}
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);

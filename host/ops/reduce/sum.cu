@@ -1,10 +1,10 @@
-/* sum and mean on CUDA: lanes add in f32 (f64 of doubles), their tree and the pieces in double, integers in i64 and wrap. The divisor
- * of a mean comes once, last. */
+/* sum and mean on CUDA: lanes add in f32 (f64 of doubles), their tree and the pieces in double,
+ * integers in i64 and wrap. The divisor of a mean comes once, last. */
 #include "ops/reduce/reduction.cuh"
 #include "ops/reduce/rows.cuh"
 
-/* Four running sums of the element's type, so that rounding errors of long lists stay small and additions do not wait for one
- * another. */
+/* Four running sums of the element's type, so that rounding errors of long lists stay small and
+ * additions do not wait for one another. */
 template <class T> struct sum_floats {
   typedef T element;
   struct state {
@@ -27,7 +27,8 @@ template <class T> struct sum_floats {
     s.sum = total(s) + total(t);
     s.run[0] = s.run[1] = s.run[2] = s.run[3] = 0;
   }
-  static __device__ __forceinline__ void put(const aci_reduction_out &o, int64_t at, const state &s) {
+  static __device__ __forceinline__ void put(const aci_reduction_out &o, int64_t at,
+                                             const state &s) {
     aci_put(o.dt[0], o.out[0], at, total(s) / o.p);
   }
 };
@@ -36,9 +37,12 @@ struct sum_integers {
   typedef int64_t element;
   typedef uint64_t state;
   static __device__ __forceinline__ state start() { return 0; }
-  static __device__ __forceinline__ void step(state &s, int64_t v, int64_t, double) { s += (uint64_t)v; }
+  static __device__ __forceinline__ void step(state &s, int64_t v, int64_t, double) {
+    s += (uint64_t)v;
+  }
   static __device__ __forceinline__ void join(state &s, const state &t) { s += t; }
-  static __device__ __forceinline__ void put(const aci_reduction_out &o, int64_t at, const state &s) {
+  static __device__ __forceinline__ void put(const aci_reduction_out &o, int64_t at,
+                                             const state &s) {
     aci_put(o.dt[0], o.out[0], at, (int64_t)s);
   }
 };
@@ -49,9 +53,11 @@ struct columns_args {
   int64_t rows, step, n, piece, n_pieces; /* piece: rows */
   double *part;                           /* [piece][column] */
 };
-/* A thread has V columns of a piece and takes its rows in turns with the other warps, in f32. These are added in order. */
+/* A thread has V columns of a piece and takes its rows in turns with the other warps, in f32. These
+ * are added in order. */
 template <int DT>
-static __global__ void __launch_bounds__(ACI_BLOCK) sum_columns(const __grid_constant__ columns_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    sum_columns(const __grid_constant__ columns_args a) {
   typedef typename aci_element<DT>::bits S;
   constexpr int V = 16 / (int)sizeof(S), WARPS = ACI_BLOCK / 32;
   __shared__ aci_vector<float, V> shared[ACI_BLOCK];
@@ -83,20 +89,23 @@ static __global__ void __launch_bounds__(ACI_BLOCK) sum_columns(const __grid_con
 #ifdef ACI_CUDA_EMULATED
 enum { ITEMS = 6, LEAST_ROWS = 4, MOST_ROWS = 64 };
 #else
-enum { ITEMS = 1024, LEAST_ROWS = 32, MOST_ROWS = 1024 }; /* blocks that fill the machine. Rows of a piece */
+/* blocks that fill the machine. Rows of a piece */
+enum { ITEMS = 1024, LEAST_ROWS = 32, MOST_ROWS = 1024 };
 #endif
 
 /* UNSUPPORTED, without a message, for other layouts. */
-static ac_status sum_of_columns(ac_frame *f, const aci_reduce_plan &p, double divisor, const ac_tensor *out,
-                                ac_err *e) {
+static ac_status sum_of_columns(ac_frame *f, const aci_reduce_plan &p, double divisor,
+                                const ac_tensor *out, ac_err *e) {
   const int64_t es = (int64_t)aci_dsize(p.dt), v = 16 / es;
   columns_args a = {};
   ac_block *scratch;
-  if ((p.dt != AC_F32 && p.dt != AC_BF16 && p.dt != AC_F16) || p.ct != ACI_C_F32) return AC_UNSUPPORTED;
+  if ((p.dt != AC_F32 && p.dt != AC_BF16 && p.dt != AC_F16) || p.ct != ACI_C_F32)
+    return AC_UNSUPPORTED;
   if (p.n_keep != 1 || p.n_red != 1 || p.keep_stride[0] != 1 || p.n_out % v != 0 ||
       p.n_reduced < 2 * LEAST_ROWS)
     return AC_UNSUPPORTED;
-  if ((uintptr_t)p.ptr % 16 != 0 || p.red_stride[0] % v != 0 || p.n_out < 2 * v) return AC_UNSUPPORTED;
+  if ((uintptr_t)p.ptr % 16 != 0 || p.red_stride[0] % v != 0 || p.n_out < 2 * v)
+    return AC_UNSUPPORTED;
   a.x = p.ptr;
   a.rows = p.n_reduced;
   a.step = p.red_stride[0];
@@ -105,13 +114,14 @@ static ac_status sum_of_columns(ac_frame *f, const aci_reduce_plan &p, double di
   a.piece = (a.rows + want - 1) / want;
   a.piece = a.piece < LEAST_ROWS ? LEAST_ROWS : a.piece > MOST_ROWS ? MOST_ROWS : a.piece;
   a.n_pieces = (a.rows + a.piece - 1) / a.piece;
-  AC_TRY(ac_block_alloc(f->device, sizeof(double) * (size_t)(a.n_pieces * a.n), AC_MEM_ACTIVATION, f->stream,
-                        &scratch, e));
+  AC_TRY(ac_block_alloc(f->device, sizeof(double) * (size_t)(a.n_pieces * a.n), AC_MEM_ACTIVATION,
+                        f->stream, &scratch, e));
   a.part = (double *)scratch->ptr;
   void (*const kernel)(columns_args) = p.dt == AC_F32    ? sum_columns<AC_F32>
                                        : p.dt == AC_BF16 ? sum_columns<AC_BF16>
                                                          : sum_columns<AC_F16>;
-  ac_status st = aci_launch(f, "sum of columns", kernel, aci_blocks(f->device, tiles * a.n_pieces, 1), e, a);
+  ac_status st =
+      aci_launch(f, "sum of columns", kernel, aci_blocks(f->device, tiles * a.n_pieces, 1), e, a);
   if (st == AC_OK)
     st = aci_join_columns(f, (const double *)a.part, a.n_pieces, a.n, a.n, divisor, aci_data(out),
                           (ac_dtype)out->dtype, e);
@@ -119,9 +129,10 @@ static ac_status sum_of_columns(ac_frame *f, const aci_reduce_plan &p, double di
   return st;
 }
 
-/* out := the sum of the elements under each output / divisor. divisor 0: the number of those elements. */
-ac_status aci_cuda_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out,
-                       ac_err *e) {
+/* out := the sum of the elements under each output / divisor. divisor 0: the number of those
+ * elements. */
+ac_status aci_cuda_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor,
+                       ac_tensor *out, ac_err *e) {
   aci_reduce_plan p;
   const aci_ctype ct = aci_ctype_of((ac_dtype)out->dtype);
   aci_reduce_plan_make(&p, x, mask, ct);

@@ -1,16 +1,25 @@
 /* Sums: the kernels of sum, mean and every gradient that undoes broadcasting.
  *
- * Rows: the elements of one output come in blocks of ACI_RED_BLOCK, each added in lanes. Blocks are joined in
- * double, added pairwise by a binary counter. Lists beyond CHUNK elements are cut into chunks that run in
- * parallel and meet the same way. Columns: when the kept dims are the contiguous ones, whole rows are added to
- * a tile of outputs: GROUP rows in f32, groups in double, and chunks of rows in parallel. Both keep to memory
- * speed and to errors that grow with the logarithm of the length. */
+ * Rows: the elements of one output come in blocks of ACI_RED_BLOCK, each added in lanes. Blocks are
+ * joined in double, added pairwise by a binary counter. Lists beyond CHUNK elements are cut into
+ * chunks that run in parallel and meet the same way. Columns: when the kept dims are the contiguous
+ * ones, whole rows are added to a tile of outputs: GROUP rows in f32, groups in double, and chunks
+ * of rows in parallel. Both keep to memory speed and to errors that grow with the logarithm of the
+ * length. */
 #include "base/vmath.h"
 #include "ops/fuse.h"
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/reduce.h"
 
-enum { BATCH = 64, CHUNK = 1 << 16, TILE = 1024, PIECES = 64, GROUP = 64, DIRECT = 4096, MAX_LEVELS = 48 };
+enum {
+  BATCH = 64,
+  CHUNK = 1 << 16,
+  TILE = 1024,
+  PIECES = 64,
+  GROUP = 64,
+  DIRECT = 4096,
+  MAX_LEVELS = 48
+};
 
 /* ---- a block ---- */
 #define ADD_X(a, i) ((a) + x[i])
@@ -98,7 +107,9 @@ static void put_i64(const sum_job *j, int64_t o, uint64_t v) {
 static double row_f(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t end) {
   _Alignas(64) double buf[DIRECT / 2];
   /* a source of f32 is added as memory of f32 is */
-  const bool direct = p->source != NULL ? p->dt == AC_F32 : begin < end && aci_reduce_block(p, base, begin, 1, buf) != (const void *)buf;
+  const bool direct = p->source != NULL ? p->dt == AC_F32
+                                        : begin < end && aci_reduce_block(p, base, begin, 1, buf) !=
+                                                             (const void *)buf;
   const int64_t block = direct ? DIRECT : ACI_RED_BLOCK;
   counter c;
   c.n = 0; /* levels are written before they are read */
@@ -145,7 +156,8 @@ static void rows_whole(const sum_job *j, int64_t begin, int64_t end) {
   int64_t iv[BATCH];
   const ac_dtype dt = (ac_dtype)j->out->dtype;
   const bool narrow = p->source == NULL && n <= ACI_RED_BLOCK && p->n_keep == 1 && p->n_red == 1 &&
-                      (p->red_stride[0] == 1 || n == 1) && p->dt == (p->ct == ACI_C_F32 ? AC_F32 : AC_F64);
+                      (p->red_stride[0] == 1 || n == 1) &&
+                      p->dt == (p->ct == ACI_C_F32 ? AC_F32 : AC_F64);
   for (int64_t o = begin; o < end; o += BATCH) {
     int64_t m = end - o < BATCH ? end - o : BATCH;
     char *dst = (char *)aci_data(j->out) + o * (int64_t)aci_dsize(dt);
@@ -155,9 +167,11 @@ static void rows_whole(const sum_job *j, int64_t begin, int64_t end) {
       continue;
     }
     if (narrow && p->ct == ACI_C_F32) {
-      narrow_f32((const float *)(const void *)p->ptr + aci_reduce_base(p, o), p->keep_stride[0], m, n, v);
+      narrow_f32((const float *)(const void *)p->ptr + aci_reduce_base(p, o), p->keep_stride[0], m,
+                 n, v);
     } else if (narrow) {
-      narrow_f64((const double *)(const void *)p->ptr + aci_reduce_base(p, o), p->keep_stride[0], m, n, v);
+      narrow_f64((const double *)(const void *)p->ptr + aci_reduce_base(p, o), p->keep_stride[0], m,
+                 n, v);
     } else {
       for (int64_t k = 0; k < m; k++) v[k] = row_f(p, aci_reduce_base(p, o + k), 0, n);
     }
@@ -184,13 +198,14 @@ static void rows(void *arg, int64_t begin, int64_t end) {
 }
 
 /* ---- columns ---- */
-#define ADD_ROWS(T, sfx)                                                                            \
-  AC_ISA_FN(add4_##sfx, (T *restrict s, const T *a, const T *b, const T *c, const T *d, int64_t n), \
-            (s, a, b, c, d, n)) {                                                                   \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i] += (a[i] + b[i]) + (c[i] + d[i]);     \
-  }                                                                                                 \
-  AC_ISA_FN(add1_##sfx, (T *restrict s, const T *a, int64_t n), (s, a, n)) {                        \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i] += a[i];                              \
+#define ADD_ROWS(T, sfx)                                                                        \
+  AC_ISA_FN(add4_##sfx,                                                                         \
+            (T *restrict s, const T *a, const T *b, const T *c, const T *d, int64_t n),         \
+            (s, a, b, c, d, n)) {                                                               \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i] += (a[i] + b[i]) + (c[i] + d[i]); \
+  }                                                                                             \
+  AC_ISA_FN(add1_##sfx, (T *restrict s, const T *a, int64_t n), (s, a, n)) {                    \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i] += a[i];                          \
   }
 ADD_ROWS(float, f32)
 ADD_ROWS(double, f64)
@@ -203,7 +218,8 @@ AC_ISA_FN(flush_f32, (double *restrict d, float *restrict s, int64_t n), (d, s, 
   }
 }
 
-static const void *column_row(const aci_reduce_plan *p, int64_t base, int64_t r, int64_t n, void *buf) {
+static const void *column_row(const aci_reduce_plan *p, int64_t base, int64_t r, int64_t n,
+                              void *buf) {
   static const ac_dtype same[] = {AC_F32, AC_F64, AC_I64};
   int64_t off = base + aci_reduce_offset(p, r);
   if (p->source != NULL) {
@@ -216,8 +232,10 @@ static const void *column_row(const aci_reduce_plan *p, int64_t base, int64_t r,
   return buf;
 }
 
-/* Sums rows [a, b) of a tile of n outputs that starts at offset base into acc (n values of 8 bytes). */
-static void column(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b, int64_t n, void *acc) {
+/* Sums rows [a, b) of a tile of n outputs that starts at offset base into acc (n values of 8
+ * bytes). */
+static void column(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b, int64_t n,
+                   void *acc) {
   _Alignas(64) char buf[4][TILE * 8];
   _Alignas(64) float s32[TILE];
   const void *row[4];
@@ -229,7 +247,8 @@ static void column(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b,
       row[k] = column_row(p, base, r + k, n, buf[k]);
       if (p->source == NULL && r + m + k < b) {
         int64_t ahead = base + aci_reduce_offset(p, r + m + k);
-        aci_prefetch((uintptr_t)(p->ptr + ahead * (int64_t)aci_dsize(p->dt)), n * (int64_t)aci_dsize(p->dt));
+        aci_prefetch((uintptr_t)(p->ptr + ahead * (int64_t)aci_dsize(p->dt)),
+                     n * (int64_t)aci_dsize(p->dt));
       }
     }
     switch (p->ct) {
@@ -298,7 +317,8 @@ static bool by_columns(const aci_reduce_plan *p) {
          p->red_stride[p->n_red - 1] != 1;
 }
 
-static ac_status walk(ac_frame *f, const aci_reduce_plan *p, const aci_fuse_reduction *r, ac_tensor *out, ac_err *e) {
+static ac_status walk(ac_frame *f, const aci_reduce_plan *p, const aci_fuse_reduction *r,
+                      ac_tensor *out, ac_err *e) {
   sum_job j = {.p = *p, .divisor = r->number, .out = out};
   ac_block *block = NULL;
   const bool cols = by_columns(&j.p);
@@ -317,8 +337,8 @@ static ac_status walk(ac_frame *f, const aci_reduce_plan *p, const aci_fuse_redu
   if (j.chunk < 1) j.chunk = 1;
   j.n_chunks = j.p.n_reduced > 0 ? (j.p.n_reduced + j.chunk - 1) / j.chunk : 1;
   if (j.n_chunks > 1) {
-    AC_TRY(ac_block_alloc(f->device, (size_t)(j.n_chunks * j.p.n_out) * 8, AC_MEM_ACTIVATION, f->stream,
-                          &block, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)(j.n_chunks * j.p.n_out) * 8, AC_MEM_ACTIVATION,
+                          f->stream, &block, e));
     if (j.p.ct == ACI_C_I64) j.ipart = ac_block_ptr(block);
     else j.part = ac_block_ptr(block);
   }
@@ -343,7 +363,8 @@ static double row_of(const aci_fuse_reduction *r, const float *x, int64_t n, boo
   return count_out(&c) / r->number;
 }
 
-ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out, ac_err *e) {
+ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor,
+                         ac_tensor *out, ac_err *e) {
   const aci_fuse_reduction how = {.walk = walk, .row = row_of, .number = divisor};
   aci_reduce_plan p;
   if (out->numel == 0) return AC_OK;

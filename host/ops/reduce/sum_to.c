@@ -14,4 +14,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(sum_to, .sig = "sum_to(x: tensor, shape: shape) -> tensor", .composed = composed, .hidden = true);
+AC_OP(sum_to, .sig = "sum_to(x: tensor, shape: shape) -> tensor", .composed = composed,
+      .hidden = true);

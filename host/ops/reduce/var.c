@@ -11,5 +11,7 @@
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_moments_run(f, false, e); }
 static void grad(ac_grad *g) { aci_moments_grad(g, g->dout[0]); }
 
-AC_OP(var, .sig = "var(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
-      .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad, .save = AC_SAVE_IN(0), .flops_per_element = 5);
+AC_OP(var,
+      .sig = "var(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
+      .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
+      .save = AC_SAVE_IN(0), .flops_per_element = 5);

@@ -6,11 +6,12 @@
 #include "device/cpu/kernels/conv_impl.h"
 
 static ac_status run(ac_team *team, aci_conv_product *p, ac_err *e) {
-  return p->rows <= ACI_CONV_DIRECT ? aci_conv_run_direct(team, p, e) : aci_conv_run_blocked(team, p, e);
+  return p->rows <= ACI_CONV_DIRECT ? aci_conv_run_direct(team, p, e)
+                                    : aci_conv_run_blocked(team, p, e);
 }
 
-ac_status aci_conv_forward(ac_team *team, const aci_conv *c, const void *x, const void *w, const void *bias,
-                           void *y, ac_err *e) {
+ac_status aci_conv_forward(ac_team *team, const aci_conv *c, const void *x, const void *w,
+                           const void *bias, void *y, ac_err *e) {
   const int64_t taps = aci_conv_size(c->k);
   if (aci_conv_wants_upcast(c)) return aci_conv_run_upcast(team, c, false, x, w, bias, y, e);
   if (aci_conv_wants_winograd(c)) return aci_conv_run_winograd(team, c, false, x, w, bias, y, e);
@@ -48,8 +49,8 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a;
 }
 
-/* Positions r, r + stride, ... of x: the taps k with (r + pad - k dil) divisible by stride, and the positions
- * of y that they read. */
+/* Positions r, r + stride, ... of x: the taps k with (r + pad - k dil) divisible by stride, and the
+ * positions of y that they read. */
 static aci_conv_axis residue(const aci_conv *c, int d, int64_t r) {
   const int64_t s = c->stride[d], every = s / gcd(s, c->dil[d]);
   aci_conv_axis a = {.src = c->out[d],
@@ -59,7 +60,8 @@ static aci_conv_axis residue(const aci_conv *c, int d, int64_t r) {
                      .dst = c->in[d],
                      .at = r,
                      .by = s};
-  while (a.tap0 < every && a.tap0 < c->k[d] && (r + c->pad[d] - a.tap0 * c->dil[d]) % s != 0) a.tap0++;
+  while (a.tap0 < every && a.tap0 < c->k[d] && (r + c->pad[d] - a.tap0 * c->dil[d]) % s != 0)
+    a.tap0++;
   if (a.tap0 < every && a.tap0 < c->k[d]) a.taps = (c->k[d] - 1 - a.tap0) / every + 1;
   a.off = (r + c->pad[d] - a.tap0 * c->dil[d]) / s;
   a.doff = -(every * c->dil[d] / s);
@@ -95,19 +97,21 @@ ac_status aci_conv_backward_input(ac_team *team, const aci_conv *c, const void *
     for (int64_t r = 0; r < n[d]; r++) gaps = gaps || residue(c, d, r).taps == 0;
   }
   gaps = gaps && bias == NULL;
-  if (gaps) zero(team, dx, c->n * c->groups * c->ci * aci_conv_size(c->in) * aci_gemm_type_bytes(c->type));
+  if (gaps)
+    zero(team, dx, c->n * c->groups * c->ci * aci_conv_size(c->in) * aci_gemm_type_bytes(c->type));
   for (int64_t i = 0; i < aci_conv_size(n); i++) {
-    aci_conv_product p = {.w = {.type = c->type, .n = c->n, .channels = c->groups * c->co, .src = dy},
-                          .groups = c->groups,
-                          .chans = c->co,
-                          .rows = c->ci,
-                          .weight = w,
-                          .bias = bias,
-                          .w_group = c->co * c->ci * taps,
-                          .w_row = taps,
-                          .w_chan = c->ci * taps,
-                          .k = {c->k[0], c->k[1], c->k[2]},
-                          .dst = dx};
+    aci_conv_product p = {
+        .w = {.type = c->type, .n = c->n, .channels = c->groups * c->co, .src = dy},
+        .groups = c->groups,
+        .chans = c->co,
+        .rows = c->ci,
+        .weight = w,
+        .bias = bias,
+        .w_group = c->co * c->ci * taps,
+        .w_row = taps,
+        .w_chan = c->ci * taps,
+        .k = {c->k[0], c->k[1], c->k[2]},
+        .dst = dx};
     p.w.a[0] = residue(c, 0, i / (n[1] * n[2]));
     p.w.a[1] = residue(c, 1, i / n[2] % n[1]);
     p.w.a[2] = residue(c, 2, i % n[2]);

@@ -1,10 +1,11 @@
-/* Transposed convolutions with few result channels, or with a wide stride. First the products of weights and
- * positions, one matrix of (result channel and tap) rows per image, then its rows are added to their positions
- * in the result. Gathering them, as conv_product.c does, would stage all source channels for little work each.
- * Called by conv.c.
+/* Transposed convolutions with few result channels, or with a wide stride. First the products of
+ * weights and positions, one matrix of (result channel and tap) rows per image, then its rows are
+ * added to their positions in the result. Gathering them, as conv_product.c does, would stage all
+ * source channels for little work each. Called by conv.c.
  *
- * Large batches are shared out by images. In small batches the threads share every image. Positions that meet in
- * one element of the result are added in the order of taps, whatever the number of threads. */
+ * Large batches are shared out by images. In small batches the threads share every image. Positions
+ * that meet in one element of the result are added in the order of taps, whatever the number of
+ * threads. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -34,27 +35,31 @@ typedef struct image {
   char *sums;
 } image;
 
-#define ADD(NAME, T)                                                                                \
-  AC_ISA_FN(NAME, (T *restrict d, const T *restrict s, int64_t step, int64_t n), (d, s, step, n)) { \
-    if (step == 1)                                                                                  \
-      for (int64_t i = 0; i < n; i++) d[i] += s[i];                                                 \
-    else                                                                                            \
-      for (int64_t i = 0; i < n; i++) d[i * step] += s[i];                                          \
+#define ADD(NAME, T)                                                             \
+  AC_ISA_FN(NAME, (T *restrict d, const T *restrict s, int64_t step, int64_t n), \
+            (d, s, step, n)) {                                                   \
+    if (step == 1)                                                               \
+      for (int64_t i = 0; i < n; i++) d[i] += s[i];                              \
+    else                                                                         \
+      for (int64_t i = 0; i < n; i++) d[i * step] += s[i];                       \
   }
 ADD(add_f32, float)
 ADD(add_f64, double)
 
-/* The position q of a dim whose tap k lands at position p of the result: q * stride + k * dil - pad = p. -1: none. */
+/* The position q of a dim whose tap k lands at position p of the result: q * stride + k * dil - pad
+ * = p. -1: none. */
 static int64_t position_of(const aci_conv *c, int d, int64_t p, int64_t k) {
   const int64_t at = p + c->pad[d] - k * c->dil[d];
-  return at >= 0 && at % c->stride[d] == 0 && at / c->stride[d] < c->out[d] ? at / c->stride[d] : -1;
+  return at >= 0 && at % c->stride[d] == 0 && at / c->stride[d] < c->out[d] ? at / c->stride[d]
+                                                                            : -1;
 }
 
 /* Rows [begin, end) of the result, (channel, depth, height) of them. */
 static void add_rows(void *arg, int64_t begin, int64_t end) {
   const image *m = arg;
   const aci_conv *c = m->j->c;
-  const int64_t ab = aci_gemm_type_bytes(m->j->acc), ld = m->rows * c->out[2], stride = c->stride[2];
+  const int64_t ab = aci_gemm_type_bytes(m->j->acc), ld = m->rows * c->out[2],
+                stride = c->stride[2];
   for (int64_t r = begin; r < end; r++) {
     const int64_t h = r % c->in[1], d = r / c->in[1] % c->in[0], channel = r / c->in[1] / c->in[0];
     char *to = m->sums + r * c->in[2] * ab;
@@ -66,12 +71,14 @@ static void add_rows(void *arg, int64_t begin, int64_t end) {
         for (int64_t kw = 0; kw < c->k[2]; kw++) {
           const int64_t off = kw * c->dil[2] - c->pad[2], k = (kd * c->k[1] + kh) * c->k[2] + kw;
           const int64_t lo = off >= 0 ? 0 : aci_conv_ceil(-off, stride);
-          const int64_t hi = off >= c->in[2] ? 0 : aci_conv_min((c->in[2] - 1 - off) / stride + 1, c->out[2]);
+          const int64_t hi =
+              off >= c->in[2] ? 0 : aci_conv_min((c->in[2] - 1 - off) / stride + 1, c->out[2]);
           if (hi <= lo) continue;
           const char *from =
               m->columns + ((channel * aci_conv_size(c->k) + k) * ld + row * c->out[2] + lo) * ab;
           char *at = to + (lo * stride + off) * ab;
-          if (ab == 8) add_f64((double *)(void *)at, (const double *)(const void *)from, stride, hi - lo);
+          if (ab == 8)
+            add_f64((double *)(void *)at, (const double *)(const void *)from, stride, hi - lo);
           else add_f32((float *)(void *)at, (const float *)(const void *)from, stride, hi - lo);
         }
       }
@@ -92,15 +99,18 @@ FILL(fill_f64, double)
 STORE(store_bf16, aci_f32_to_bf16)
 STORE(store_f16, aci_f32_to_f16)
 
-/* dx of image n: columns (ci * taps, positions) = weights' dy, some rows of positions at a time, and then each row of the result adds the
- * taps that fall on it (col2im). Sums are made in dx itself if it has the accumulator's type, otherwise in scratch, and rounded once. */
+/* dx of image n: columns (ci * taps, positions) = weights' dy, some rows of positions at a time,
+ * and then each row of the result adds the taps that fall on it (col2im). Sums are made in dx
+ * itself if it has the accumulator's type, otherwise in scratch, and rounded once. */
 static ac_status run_image(const conv_fold_job *j, int64_t n, ac_err *e) {
   const aci_conv *c = j->c;
   const int64_t es = aci_gemm_type_bytes(c->type), ab = aci_gemm_type_bytes(j->acc),
                 plane = aci_conv_size(c->in);
-  const int64_t positions = aci_conv_size(c->out), taps = aci_conv_size(c->k), rows = c->out[0] * c->out[1];
+  const int64_t positions = aci_conv_size(c->out), taps = aci_conv_size(c->k),
+                rows = c->out[0] * c->out[1];
   const int64_t bytes = (c->ci * taps * j->rows * c->out[2] * ab + 63) / 64 * 64;
-  char *columns = aci_scratch(ACI_SCRATCH_COLUMNS, (size_t)(bytes + (es < ab ? c->ci * plane * ab : 0)));
+  char *columns =
+      aci_scratch(ACI_SCRATCH_COLUMNS, (size_t)(bytes + (es < ab ? c->ci * plane * ab : 0)));
   if (columns == NULL) return AC_FAIL(e, OOM, "out of memory for the products of a convolution");
   image m = {.j = j, .n = n, .columns = columns};
   m.sums = es < ab ? columns + bytes : (char *)j->dx + n * c->ci * plane * es;
@@ -111,7 +121,8 @@ static ac_status run_image(const conv_fold_job *j, int64_t n, ac_err *e) {
   }
   for (m.row0 = 0; m.row0 < rows; m.row0 += j->rows) {
     m.rows = aci_conv_min(j->rows, rows - m.row0);
-    const void *a = j->w, *b = (const char *)j->dy + (n * c->co * positions + m.row0 * c->out[2]) * es;
+    const void *a = j->w,
+               *b = (const char *)j->dy + (n * c->co * positions + m.row0 * c->out[2]) * es;
     void *out = columns;
     const aci_gemm g = {.in_type = c->type,
                         .out_type = j->acc,
@@ -154,20 +165,23 @@ static int64_t row_bytes(const aci_conv *c) {
 }
 
 bool aci_conv_wants_fold(const aci_conv *c) {
-  if (c->groups != 1 || c->co == 0 || aci_conv_size(c->out) == 0 || row_bytes(c) > 4 * COLUMNS_BYTES)
+  if (c->groups != 1 || c->co == 0 || aci_conv_size(c->out) == 0 ||
+      row_bytes(c) > 4 * COLUMNS_BYTES)
     return false;
-  return c->ci <= 2 * ACI_CONV_DIRECT || (aci_conv_size(c->stride) >= 64 && aci_conv_size(c->k) >= 64);
+  return c->ci <= 2 * ACI_CONV_DIRECT ||
+         (aci_conv_size(c->stride) >= 64 && aci_conv_size(c->k) >= 64);
 }
 
-ac_status aci_conv_run_fold(ac_team *team, const aci_conv *c, const void *dy, const void *w, const void *bias,
-                            void *dx, ac_err *e) {
+ac_status aci_conv_run_fold(ac_team *team, const aci_conv *c, const void *dy, const void *w,
+                            const void *bias, void *dx, ac_err *e) {
   conv_fold_job j = {.c = c, .dy = dy, .w = w, .bias = bias, .dx = dx, .st = AC_OK};
   j.acc = c->type == ACI_GEMM_F64 ? ACI_GEMM_F64 : ACI_GEMM_F32;
   if (c->n * c->ci * aci_conv_size(c->in) == 0) return AC_OK;
   j.rows = aci_conv_min(aci_conv_max(COLUMNS_BYTES / row_bytes(c), 1), c->out[0] * c->out[1]);
   if (c->n >= MANY_IMAGES) {
     ac_parallel_for(team, c->n, 1, image_piece, &j);
-    return j.st == AC_OK ? AC_OK : AC_FAIL(e, OOM, "out of memory for the products of a convolution");
+    return j.st == AC_OK ? AC_OK
+                         : AC_FAIL(e, OOM, "out of memory for the products of a convolution");
   }
   j.inner = team;
   for (int64_t n = 0; n < c->n; n++) AC_TRY(run_image(&j, n, e));

@@ -1,11 +1,12 @@
-/* The library's side of convolutions through oneDNN. It chooses the convolutions that go there and cuts the batch
- * into single-threaded calls that our own threads run (oneDNN's threading would change bits with the number of
- * threads). Called by conv.c and conv_weight.c.
+/* The library's side of convolutions through oneDNN. It chooses the convolutions that go there and
+ * cuts the batch into single-threaded calls that our own threads run (oneDNN's threading would
+ * change bits with the number of threads). Called by conv.c and conv_weight.c.
  *
- * With AVX-512 it takes results and gradients of inputs for kernels beyond 1 x 1: oneDNN's direct kernels avoid
- * packing columns (10 to 20 % faster than conv_product.c). It also takes bf16 products for AMX. Elsewhere our
- * kernels are level or faster: 1 x 1 (no other layout of the tensors is needed), gradients of weights, few channels,
- * small batches, results of few positions (the last layers of a ResNet on small images, up to 1.8 times as fast). */
+ * With AVX-512 it takes results and gradients of inputs for kernels beyond 1 x 1: oneDNN's direct
+ * kernels avoid packing columns (10 to 20 % faster than conv_product.c). It also takes bf16
+ * products for AMX. Elsewhere our kernels are level or faster: 1 x 1 (no other layout of the
+ * tensors is needed), gradients of weights, few channels, small batches, results of few positions
+ * (the last layers of a ResNet on small images, up to 1.8 times as fast). */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -19,9 +20,11 @@ enum {
   MIN_CHANNELS = 32,
   MIN_POSITIONS = 32 /* of a result */
 };
-static const double MIN_FLOPS = 100e6; /* below, calls and layouts cost more than the multiplication gains */
+/* below, calls and layouts cost more than the multiplication gains */
+static const double MIN_FLOPS = 100e6;
 static const double CALL_FLOPS = 30e6; /* of a call, if the batch allows it */
-static const double SUM_FLOPS = 60;    /* of a call that sums up weights' gradients, per byte of them */
+/* of a call that sums up weights' gradients, per byte of them */
+static const double SUM_FLOPS = 60;
 static const int64_t PARTS_BYTES = 64 << 20;
 
 typedef struct conv_onednn_job {
@@ -40,16 +43,20 @@ static double image_flops(const aci_conv *c) {
          (double)aci_conv_size(c->out);
 }
 
-/* Whether oneDNN multiplies bf16 correctly on AMX. With strides or dilation, and if a tap reads only padding, version 2.6.3 returns wrong
- * results, in some cases whatever was in memory before. Later versions have not been tried on AMX, so the rule holds for them as well. */
+/* Whether oneDNN multiplies bf16 correctly on AMX. With strides or dilation, and if a tap reads
+ * only padding, version 2.6.3 returns wrong results, in some cases whatever was in memory before.
+ * Later versions have not been tried on AMX, so the rule holds for them as well. */
 static bool right_on_amx(const aci_conv *c) {
   for (int d = 0; d < ACI_CONV_DIMS; d++)
-    if (c->stride[d] > 1 || c->dil[d] > 1 || c->pad[d] >= c->in[d] || c->k[d] - c->pad[d] > c->in[d] || c->pad[d] >= c->out[d]) return false;
+    if (c->stride[d] > 1 || c->dil[d] > 1 || c->pad[d] >= c->in[d] ||
+        c->k[d] - c->pad[d] > c->in[d] || c->pad[d] >= c->out[d])
+      return false;
   return true;
 }
 
 static bool wants(const aci_conv *c, aci_onednn_direction direction) {
-  if (c->n < 1 || c->groups * c->co * c->ci < 1 || aci_conv_size(c->out) < 1 || aci_conv_size(c->in) < 1)
+  if (c->n < 1 || c->groups * c->co * c->ci < 1 || aci_conv_size(c->out) < 1 ||
+      aci_conv_size(c->in) < 1)
     return false;
   if (c->type != ACI_GEMM_BF16 && c->type != ACI_GEMM_F32) return false;
   if (c->type == ACI_GEMM_BF16 && aci_onednn_amx() && !right_on_amx(c)) return false;
@@ -122,8 +129,9 @@ static void call_piece(void *arg, int64_t begin, int64_t end) {
     const int64_t first = i * j->per_call;
     void *scratch = aci_scratch(ACI_SCRATCH_TILE, plan->scratch_bytes + 64);
     const void *w = j->parts == NULL ? j->w : j->parts + i * j->w_count * 4;
-    if (scratch == NULL || !j->api->conv_run(plan, (const char *)j->x + first * j->x_bytes, w, j->bias,
-                                             (const char *)j->y + first * j->y_bytes, scratch))
+    if (scratch == NULL ||
+        !j->api->conv_run(plan, (const char *)j->x + first * j->x_bytes, w, j->bias,
+                          (const char *)j->y + first * j->y_bytes, scratch))
       j->failed = true;
   }
 }
@@ -143,18 +151,20 @@ static bool job_run(ac_team *team, conv_onednn_job *j) {
   return ok && !j->failed;
 }
 
-bool aci_conv_onednn_forward(ac_team *team, const aci_conv *c, const void *x, const void *w, const void *bias,
-                             void *y) {
+bool aci_conv_onednn_forward(ac_team *team, const aci_conv *c, const void *x, const void *w,
+                             const void *bias, void *y) {
   conv_onednn_job j = {.c = c, .x = x, .w = w, .bias = bias, .y = y};
   return job_open(&j, ACI_ONEDNN_CONV_FORWARD, bias != NULL) && job_run(team, &j);
 }
 
-bool aci_conv_onednn_input(ac_team *team, const aci_conv *c, const void *dy, const void *w, void *dx) {
+bool aci_conv_onednn_input(ac_team *team, const aci_conv *c, const void *dy, const void *w,
+                           void *dx) {
   conv_onednn_job j = {.c = c, .x = dx, .w = w, .y = dy};
   return job_open(&j, ACI_ONEDNN_CONV_INPUT, false) && job_run(team, &j);
 }
 
-bool aci_conv_onednn_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw) {
+bool aci_conv_onednn_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x,
+                            void *dw) {
   conv_onednn_job j = {.c = c, .x = x, .y = dy};
   if (!job_open(&j, ACI_ONEDNN_CONV_WEIGHT, false)) return false;
   j.parts = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(j.n_calls * j.w_count * 4));

@@ -1,8 +1,8 @@
-/* Products of a walk with weights by packed panels: weights (result channels x K) times columns (K x positions),
- * K running over source channels and taps. Columns are packed straight from the stage of a channel
- * (conv_tile.c). Two plans. Usually tiles pack their own columns, one block of K at a time. If the result
- * channels are cut as well, because they are many or tiles are few, the columns of some tiles are packed first,
- * for all. Called by conv.c. */
+/* Products of a walk with weights by packed panels: weights (result channels x K) times columns (K
+ * x positions), K running over source channels and taps. Columns are packed straight from the stage
+ * of a channel (conv_tile.c). Two plans. Usually tiles pack their own columns, one block of K at a
+ * time. If the result channels are cut as well, because they are many or tiles are few, the columns
+ * of some tiles are packed first, for all. Called by conv.c. */
 #include <string.h>
 
 #include "base/vmath.h"
@@ -27,28 +27,29 @@ static int64_t chunk_rows(const aci_conv_product *p, int64_t rc) {
 }
 
 /* ---- weights ---- */
-/* Panels of mr rows whose taps lie in another order than the kernel's: row i, channel c, tap t from w[i *
- * p->w_row + c * p->w_chan + at[t]], K from k0 to k1. Reads run along the kernel, whose rows are neighbours.
- * */
-#define TURN(NAME, S, D, GET)                                                                       \
-  AC_ISA_FN(NAME,                                                                                   \
-            (const aci_conv_product *p, const int64_t *at, const char *w, int64_t rows, int64_t k0, \
-             int64_t k1, D *d),                                                                     \
-            (p, at, w, rows, k0, k1, d)) {                                                          \
-    const int64_t taps = p->w.taps, mr = p->kn->mr;                                                 \
-    for (int64_t first = 0; first < rows; first += mr, d += mr * (k1 - k0)) {                       \
-      const int64_t n = rows - first < mr ? rows - first : mr;                                      \
-      const S *from = (const S *)(const void *)w + first * p->w_row;                                \
-      for (int64_t k = k0; k < k1;) {                                                               \
-        const S *chan = from + k / taps * p->w_chan;                                                \
-        for (int64_t t = k % taps; t < taps && k < k1; t++, k++) {                                  \
-          const S *s = chan + at[t];                                                                \
-          D *o = d + (k - k0) * mr;                                                                 \
-          for (int64_t i = 0; i < n; i++) o[i] = GET(s[i * p->w_row]);                              \
-          for (int64_t i = n; i < mr; i++) o[i] = 0;                                                \
-        }                                                                                           \
-      }                                                                                             \
-    }                                                                                               \
+/* Panels of mr rows whose taps lie in another order than the kernel's: row i, channel c, tap t from
+ * w[i * p->w_row + c * p->w_chan + at[t]], K from k0 to k1. Reads run along the kernel, whose rows
+ * are neighbours.
+ */
+#define TURN(NAME, S, D, GET)                                                           \
+  AC_ISA_FN(NAME,                                                                       \
+            (const aci_conv_product *p, const int64_t *at, const char *w, int64_t rows, \
+             int64_t k0, int64_t k1, D *d),                                             \
+            (p, at, w, rows, k0, k1, d)) {                                              \
+    const int64_t taps = p->w.taps, mr = p->kn->mr;                                     \
+    for (int64_t first = 0; first < rows; first += mr, d += mr * (k1 - k0)) {           \
+      const int64_t n = rows - first < mr ? rows - first : mr;                          \
+      const S *from = (const S *)(const void *)w + first * p->w_row;                    \
+      for (int64_t k = k0; k < k1;) {                                                   \
+        const S *chan = from + k / taps * p->w_chan;                                    \
+        for (int64_t t = k % taps; t < taps && k < k1; t++, k++) {                      \
+          const S *s = chan + at[t];                                                    \
+          D *o = d + (k - k0) * mr;                                                     \
+          for (int64_t i = 0; i < n; i++) o[i] = GET(s[i * p->w_row]);                  \
+          for (int64_t i = n; i < mr; i++) o[i] = 0;                                    \
+        }                                                                               \
+      }                                                                                 \
+    }                                                                                   \
   }
 #define SAME(x) (x)
 TURN(turn_f64, double, double, SAME)
@@ -57,8 +58,8 @@ TURN(turn_bf16, uint16_t, float, aci_bf16_to_f32)
 TURN(turn_f16, uint16_t, float, aci_f16_to_f32)
 
 /* The same for micro-kernels that take pairs: rows are copied out first. */
-static void turn_pairs(const aci_conv_product *p, const int64_t *at, const char *w, int64_t rows, int64_t k0,
-                       int64_t k1, char *d, uint16_t *tmp) {
+static void turn_pairs(const aci_conv_product *p, const int64_t *at, const char *w, int64_t rows,
+                       int64_t k0, int64_t k1, char *d, uint16_t *tmp) {
   const int64_t taps = p->w.taps, mr = p->kn->mr, kc = k1 - k0,
                 kp = aci_conv_ceil(kc, p->kn->pair) * p->kn->pair;
   for (int64_t first = 0; first < rows; first += mr) {
@@ -69,7 +70,8 @@ static void turn_pairs(const aci_conv_product *p, const int64_t *at, const char 
       for (int64_t t = k % taps; t < taps && k < k1; t++, k++)
         for (int64_t i = 0; i < n; i++) tmp[i * kc + k - k0] = chan[at[t] + i * p->w_row];
     }
-    aci_gemm_pack(p->kn, p->w.type, d + first * kp * p->kn->bytes, (int)mr, false, n, kc, tmp, kc, 1);
+    aci_gemm_pack(p->kn, p->w.type, d + first * kp * p->kn->bytes, (int)mr, false, n, kc, tmp, kc,
+                  1);
   }
 }
 
@@ -98,10 +100,11 @@ static void pack_piece(void *arg, int64_t begin, int64_t end) {
     const int64_t k0 = kb * p->kc, kc = block_len(p, kb), rows = chunk_rows(p, rc);
     const char *w = (const char *)p->weight + (g * p->w_group + rc * p->rm * p->w_row) * es;
     void *d = p->packed + b * p->packed_bytes;
-    if (whole) aci_gemm_pack(p->kn, p->w.type, d, (int)mr, false, rows, kc, w + k0 * es, p->w_row, 1);
+    if (whole)
+      aci_gemm_pack(p->kn, p->w.type, d, (int)mr, false, rows, kc, w + k0 * es, p->w_row, 1);
     else if (taps == 1)
-      aci_gemm_pack(p->kn, p->w.type, d, (int)mr, false, rows, kc, w + (k0 * p->w_chan + at[0]) * es,
-                    p->w_row, p->w_chan);
+      aci_gemm_pack(p->kn, p->w.type, d, (int)mr, false, rows, kc,
+                    w + (k0 * p->w_chan + at[0]) * es, p->w_row, p->w_chan);
     else if (p->kn->pair > 1) turn_pairs(p, at, w, rows, k0, k0 + kc, d, (uint16_t *)(at + taps));
     else if (p->w.type == ACI_GEMM_F64) turn_f64(p, at, w, rows, k0, k0 + kc, d);
     else if (p->w.type == ACI_GEMM_F32) turn_f32(p, at, w, rows, k0, k0 + kc, d);
@@ -120,10 +123,12 @@ typedef struct space {
 
 static bool space_get(const aci_conv_product *p, space *s) {
   const aci_gemm_kernel *kn = p->kn;
-  const int64_t n_panels = aci_conv_ceil(p->cols, kn->nr), rows = aci_conv_ceil(p->rm, kn->mr) * kn->mr;
+  const int64_t n_panels = aci_conv_ceil(p->cols, kn->nr),
+                rows = aci_conv_ceil(p->rm, kn->mr) * kn->mr;
   s->pitch = aci_gemm_lines(p->cols * p->w.stage_bytes) + ACI_CONV_SLACK;
   s->ldt = n_panels * kn->nr;
-  int64_t acc = rows * s->ldt * aci_gemm_type_bytes(p->acc), panels = p->columns == NULL ? p->block_bytes : 0;
+  int64_t acc = rows * s->ldt * aci_gemm_type_bytes(p->acc),
+          panels = p->columns == NULL ? p->block_bytes : 0;
   int64_t strip = kn->pair > 1 ? STRIP * s->pitch : 0, stage = aci_conv_stage_bytes(&p->w, p->cols);
   s->acc = aci_scratch(ACI_SCRATCH_TILE, (size_t)(acc + panels + strip + stage + p->w.taps * 8));
   if (s->acc == NULL) return false;
@@ -135,25 +140,27 @@ static bool space_get(const aci_conv_product *p, space *s) {
 }
 
 /* Rows k0.. of a strip that was laid out one row after another, as panels of pairs. */
-static void interleave(const aci_conv_product *p, const aci_conv_tile *t, const space *s, int64_t k0,
-                       int64_t n) {
+static void interleave(const aci_conv_product *p, const aci_conv_tile *t, const space *s,
+                       int64_t k0, int64_t n) {
   const aci_gemm_kernel *kn = p->kn;
   for (int64_t j = 0; j < t->n_panels; j++) {
     const int64_t cols = aci_conv_min(kn->nr, t->n_cols - j * kn->nr),
                   width = cols <= kn->nr / 2 ? kn->nr / 2 : kn->nr;
-    aci_gemm_pack(kn, p->w.type, s->panels + j * p->panel_bytes + k0 * width * kn->bytes, (int)width, false,
-                  cols, n, s->rows + j * kn->nr * kn->bytes, 1, s->pitch / kn->bytes);
+    aci_gemm_pack(kn, p->w.type, s->panels + j * p->panel_bytes + k0 * width * kn->bytes,
+                  (int)width, false, cols, n, s->rows + j * kn->nr * kn->bytes, 1,
+                  s->pitch / kn->bytes);
   }
 }
 
 /* Block kb of the columns, in panels. */
-static void pack_columns(const aci_conv_product *p, const aci_conv_tile *t, const space *s, int64_t g,
-                         int64_t kb) {
+static void pack_columns(const aci_conv_product *p, const aci_conv_tile *t, const space *s,
+                         int64_t g, int64_t kb) {
   const int64_t k0 = kb * p->kc, kc = block_len(p, kb), taps = p->w.taps;
   const bool pairs = p->kn->pair > 1;
   int64_t c = k0 / taps, tap = k0 % taps;
   if (!pairs && t->n_cols % t->width != 0)
-    memset(s->panels + (t->n_panels - 1) * p->panel_bytes, 0, (size_t)(kc * t->tail * p->kn->bytes));
+    memset(s->panels + (t->n_panels - 1) * p->panel_bytes, 0,
+           (size_t)(kc * t->tail * p->kn->bytes));
   for (int64_t k = 0; k < kc; k++) {
     const int64_t channel = g * p->chans + c;
     if (k == 0 || tap == 0) aci_conv_stage(t, channel, s->stage);
@@ -161,7 +168,8 @@ static void pack_columns(const aci_conv_product *p, const aci_conv_tile *t, cons
       aci_conv_row(t, s->stage, channel, s->tap[tap], s->panels, k);
     } else {
       aci_conv_row(t, s->stage, channel, s->tap[tap], s->rows + k % STRIP * s->pitch, 0);
-      if (k % STRIP == STRIP - 1 || k == kc - 1) interleave(p, t, s, k / STRIP * STRIP, k % STRIP + 1);
+      if (k % STRIP == STRIP - 1 || k == kc - 1)
+        interleave(p, t, s, k / STRIP * STRIP, k % STRIP + 1);
     }
     if (++tap == taps) {
       tap = 0;
@@ -171,15 +179,17 @@ static void pack_columns(const aci_conv_product *p, const aci_conv_tile *t, cons
 }
 
 /* ---- tasks ---- */
-static void multiply(const aci_conv_product *p, const aci_conv_tile *t, const space *s, const char *panels,
-                     const char *a, int64_t rows, int64_t kc, bool add) {
+static void multiply(const aci_conv_product *p, const aci_conv_tile *t, const space *s,
+                     const char *panels, const char *a, int64_t rows, int64_t kc, bool add) {
   const aci_gemm_kernel *kn = p->kn;
-  const int64_t steps = aci_conv_ceil(kc, kn->pair), kp = steps * kn->pair, ab = aci_gemm_type_bytes(p->acc);
+  const int64_t steps = aci_conv_ceil(kc, kn->pair), kp = steps * kn->pair,
+                ab = aci_gemm_type_bytes(p->acc);
   for (int64_t j = 0; j < t->n_panels; j++) {
     const int width = j == t->n_panels - 1 ? t->tail : kn->nr;
     for (int64_t i = 0; i < rows; i += kn->mr)
-      kn->run(aci_gemm_rows(kn, (int)aci_conv_min(kn->mr, rows - i)), width, steps, a + i * kp * kn->bytes,
-              panels + j * p->panel_bytes, s->acc + (i * s->ldt + j * kn->nr) * ab, s->ldt, add);
+      kn->run(aci_gemm_rows(kn, (int)aci_conv_min(kn->mr, rows - i)), width, steps,
+              a + i * kp * kn->bytes, panels + j * p->panel_bytes,
+              s->acc + (i * s->ldt + j * kn->nr) * ab, s->ldt, add);
   }
 }
 
@@ -224,7 +234,8 @@ static void task_piece(void *arg, int64_t begin, int64_t end) {
     if (p->depth == 0) memset(s.acc, 0, (size_t)(rows * s.ldt * aci_gemm_type_bytes(p->acc)));
     for (int64_t kb = 0; kb < p->n_kb; kb++) {
       if (p->columns == NULL) pack_columns(p, &t, &s, g, kb);
-      multiply(p, &t, &s, p->columns == NULL ? s.panels : p->columns + (i * p->n_kb + kb) * p->block_bytes,
+      multiply(p, &t, &s,
+               p->columns == NULL ? s.panels : p->columns + (i * p->n_kb + kb) * p->block_bytes,
                a + kb * p->packed_bytes, rows, block_len(p, kb), kb > 0);
     }
     aci_conv_store(p, &t, g, rc * p->rm, rows, s.acc, s.ldt);
@@ -268,7 +279,8 @@ ac_status aci_conv_run_blocked(ac_team *team, aci_conv_product *p, ac_err *e) {
   p->kc = p->n_kb == 0 ? 0 : (aci_conv_ceil(p->depth, p->n_kb) + 7) / 8 * 8;
   if (p->n_kb > 0) p->n_kb = aci_conv_ceil(p->depth, p->kc);
   cut(p);
-  p->panel_bytes = aci_gemm_lines((p->kc + p->kn->pair) * p->kn->nr * p->kn->bytes + ACI_CONV_SLACK);
+  p->panel_bytes =
+      aci_gemm_lines((p->kc + p->kn->pair) * p->kn->nr * p->kn->bytes + ACI_CONV_SLACK);
   p->block_bytes = aci_conv_ceil(p->cols, p->kn->nr) * p->panel_bytes;
   p->packed_bytes = aci_gemm_lines(aci_gemm_packed_bytes(p->kn, p->rm, p->kn->mr, p->kc) + 64);
   const int64_t blocks = p->groups * p->n_rc * p->n_kb, tiles = p->n_tiles * p->groups;
@@ -276,7 +288,8 @@ ac_status aci_conv_run_blocked(ac_team *team, aci_conv_product *p, ac_err *e) {
   int64_t at_once = tiles;
   if (p->n_rc > 1 && tile_bytes > 0)
     at_once = aci_conv_min(tiles, aci_conv_max(SHARED_BYTES / tile_bytes, 1));
-  p->packed = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(weights + (p->n_rc > 1 ? at_once * tile_bytes : 0)));
+  p->packed =
+      aci_scratch(ACI_SCRATCH_SHARED, (size_t)(weights + (p->n_rc > 1 ? at_once * tile_bytes : 0)));
   if (p->packed == NULL)
     return AC_FAIL(e, OOM, "out of memory for %lld bytes of packed weights", (long long)weights);
   if (p->n_rc > 1) p->columns = p->packed + aci_gemm_lines(weights - 63);

@@ -1,5 +1,5 @@
-/* From the sums of a tile to the result of a convolution: bias, conversion, and the positions' way into the
- * result. Called by conv_product.c and conv_direct.c. */
+/* From the sums of a tile to the result of a convolution: bias, conversion, and the positions' way
+ * into the result. Called by conv_product.c and conv_direct.c. */
 #include "base/vmath.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels/conv_impl.h"
@@ -12,39 +12,45 @@ int64_t aci_conv_kernel_tap(const aci_conv_product *p, int64_t t) {
 }
 
 #define SAME(x) (x)
-#define STORE(NAME, T, ACC, PUT)                                                                            \
-  AC_ISA_FN(NAME, (T *restrict d, int64_t by, const ACC *restrict s, int64_t n, ACC b), (d, by, s, n, b)) { \
-    if (by == 1)                                                                                            \
-      for (int64_t i = 0; i < n; i++) d[i] = PUT(s[i] + b);                                                 \
-    else                                                                                                    \
-      for (int64_t i = 0; i < n; i++) d[i * by] = PUT(s[i] + b);                                            \
+#define STORE(NAME, T, ACC, PUT)                                                        \
+  AC_ISA_FN(NAME, (T *restrict d, int64_t by, const ACC *restrict s, int64_t n, ACC b), \
+            (d, by, s, n, b)) {                                                         \
+    if (by == 1)                                                                        \
+      for (int64_t i = 0; i < n; i++) d[i] = PUT(s[i] + b);                             \
+    else                                                                                \
+      for (int64_t i = 0; i < n; i++) d[i * by] = PUT(s[i] + b);                        \
   }
 STORE(store_f64, double, double, SAME)
 STORE(store_f32, float, float, SAME)
 STORE(store_bf16, uint16_t, float, aci_f32_to_bf16)
 STORE(store_f16, uint16_t, float, aci_f32_to_f16)
 
-static void store(aci_gemm_type t, void *d, int64_t at, int64_t by, const char *acc, int64_t col, int64_t n,
-                  double b) {
+static void store(aci_gemm_type t, void *d, int64_t at, int64_t by, const char *acc, int64_t col,
+                  int64_t n, double b) {
   switch (t) {
-    case ACI_GEMM_F64: store_f64((double *)d + at, by, (const double *)(const void *)acc + col, n, b); break;
+    case ACI_GEMM_F64:
+      store_f64((double *)d + at, by, (const double *)(const void *)acc + col, n, b);
+      break;
     case ACI_GEMM_F32:
       store_f32((float *)d + at, by, (const float *)(const void *)acc + col, n, (float)b);
       break;
     case ACI_GEMM_BF16:
       store_bf16((uint16_t *)d + at, by, (const float *)(const void *)acc + col, n, (float)b);
       break;
-    default: store_f16((uint16_t *)d + at, by, (const float *)(const void *)acc + col, n, (float)b); break;
+    default:
+      store_f16((uint16_t *)d + at, by, (const float *)(const void *)acc + col, n, (float)b);
+      break;
   }
 }
 
-void aci_conv_store(const aci_conv_product *p, const aci_conv_tile *t, int64_t g, int64_t r0, int64_t rows,
-                    const char *sums, int64_t ldt) {
+void aci_conv_store(const aci_conv_product *p, const aci_conv_tile *t, int64_t g, int64_t r0,
+                    int64_t rows, const char *sums, int64_t ldt) {
   const aci_conv_axis *a = p->w.a;
   const int64_t plane = a[0].dst * a[1].dst * a[2].dst, ab = aci_gemm_type_bytes(p->acc);
   const int64_t channels = p->groups * p->rows;
   bool full = true; /* positions follow each other in the result */
-  for (int d = 0; d < ACI_CONV_DIMS; d++) full = full && a[d].by == 1 && a[d].at == 0 && a[d].q == a[d].dst;
+  for (int d = 0; d < ACI_CONV_DIMS; d++)
+    full = full && a[d].by == 1 && a[d].at == 0 && a[d].q == a[d].dst;
   for (int64_t r = 0; r < rows; r++) {
     const int64_t channel = g * p->rows + r0 + r;
     const double b = p->bias == NULL ? 0 : aci_gemm_load(p->w.type, p->bias, channel);
@@ -58,7 +64,8 @@ void aci_conv_store(const aci_conv_product *p, const aci_conv_tile *t, int64_t g
       } else {
         const int64_t d = run->position / (a[1].q * a[2].q), h = run->position / a[2].q % a[1].q,
                       x = run->position % a[2].q;
-        at += ((a[0].at + d * a[0].by) * a[1].dst + a[1].at + h * a[1].by) * a[2].dst + a[2].at + x * a[2].by;
+        at += ((a[0].at + d * a[0].by) * a[1].dst + a[1].at + h * a[1].by) * a[2].dst + a[2].at +
+              x * a[2].by;
       }
       store(p->w.type, p->dst, at, a[2].by, acc, run->col, n, b);
     }

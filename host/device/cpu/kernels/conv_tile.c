@@ -1,5 +1,5 @@
-/* Tiles of positions, their stage, and the matrix rows made of it: see conv_impl.h. Called by conv.c and
- * conv_weight.c. */
+/* Tiles of positions, their stage, and the matrix rows made of it: see conv_impl.h. Called by
+ * conv.c and conv_weight.c. */
 #include <string.h>
 
 #include "base/vmath.h"
@@ -13,15 +13,17 @@ void aci_conv_walk_finish(aci_conv_walk *w, aci_gemm_type staged) {
     const aci_conv_axis *a = &w->a[d];
     w->taps *= a->taps;
     w->positions *= a->q;
-    plain = plain && a->taps == 1 && a->step == 1 && a->off == 0 && a->q == a->src && a->q == a->dst &&
-            a->by == 1;
+    plain = plain && a->taps == 1 && a->step == 1 && a->off == 0 && a->q == a->src &&
+            a->q == a->dst && a->by == 1;
   }
   w->stage_bytes = aci_gemm_type_bytes(staged);
   w->direct = plain && staged == w->type;
 }
 
 /* ---- tiles ---- */
-static bool row_parts(const aci_conv_walk *w, int64_t cols) { return !w->direct && w->a[2].q > cols; }
+static bool row_parts(const aci_conv_walk *w, int64_t cols) {
+  return !w->direct && w->a[2].q > cols;
+}
 
 int64_t aci_conv_tiles(const aci_conv_walk *w, int64_t cols) {
   if (row_parts(w, cols)) return w->n * (w->positions / w->a[2].q) * aci_conv_ceil(w->a[2].q, cols);
@@ -36,7 +38,8 @@ static int64_t spread(const aci_conv_axis *a) {
   return a->taps > 1 ? (a->taps - 1) * (a->doff < 0 ? -a->doff : a->doff) : 0;
 }
 
-/* Staged rows that n consecutive positions of an axis read, and the distance between the rows of neighbours. */
+/* Staged rows that n consecutive positions of an axis read, and the distance between the rows of
+ * neighbours. */
 static int64_t staged(const aci_conv_axis *a, int64_t n) {
   return a->taps > 1 ? (n - 1) * a->step + spread(a) + 1 : n;
 }
@@ -66,8 +69,8 @@ static void staged_runs(aci_conv_tile *t, int64_t first, int64_t n) {
   const int64_t plane = h->q * x->q;
   int64_t most = 0;
   for (int d = 0; d < ACI_CONV_DIMS; d++) t->low[d] = least(&w->a[d]);
-  int64_t image = first / w->positions, depth = first % w->positions / plane, row = first % plane / x->q,
-          at = first % x->q;
+  int64_t image = first / w->positions, depth = first % w->positions / plane,
+          row = first % plane / x->q, at = first % x->q;
   aci_conv_slab *s = NULL;
   for (int64_t col = 0; col < n;) {
     if (s == NULL || s->image != image || s->depth != depth) {
@@ -77,8 +80,8 @@ static void staged_runs(aci_conv_tile *t, int64_t first, int64_t n) {
     s->n_rows = row - s->row + 1;
     most = aci_conv_max(most, s->n_rows);
     aci_conv_run *r = &t->run[t->n_runs++];
-    *r = (aci_conv_run){(int32_t)col, (int32_t)aci_conv_min(t->col0 + t->n_at - at, n - col), at - t->col0,
-                        image, (depth * h->q + row) * x->q + at};
+    *r = (aci_conv_run){(int32_t)col, (int32_t)aci_conv_min(t->col0 + t->n_at - at, n - col),
+                        at - t->col0, image, (depth * h->q + row) * x->q + at};
     col += r->len;
     at = t->col0;
     if (++row == h->q) {
@@ -107,8 +110,8 @@ void aci_conv_tile_panels(aci_conv_tile *t, int nr) {
   t->tail = t->n_cols - (t->n_panels - 1) * nr <= nr / 2 ? nr / 2 : nr;
 }
 
-/* The copies that make one row of the matrix: runs, joined if they follow each other in the stage, cut into
- * panels. */
+/* The copies that make one row of the matrix: runs, joined if they follow each other in the stage,
+ * cut into panels. */
 static void cut_pieces(aci_conv_tile *t, int nr, int64_t panel_bytes) {
   const int64_t es = t->w->stage_bytes;
   const int width = nr > 0 ? nr : t->n_cols, whole = t->n_cols / width;
@@ -135,8 +138,8 @@ static void cut_pieces(aci_conv_tile *t, int nr, int64_t panel_bytes) {
   }
 }
 
-void aci_conv_tile_make(const aci_conv_walk *w, int64_t cols, int64_t index, int nr, int64_t panel_bytes,
-                        aci_conv_tile *t) {
+void aci_conv_tile_make(const aci_conv_walk *w, int64_t cols, int64_t index, int nr,
+                        int64_t panel_bytes, aci_conv_tile *t) {
   const int64_t width = w->a[2].q;
   int64_t first, n;
   t->w = w;
@@ -221,8 +224,8 @@ static inline AC_INLINE void copy_exact(char *restrict d, const char *restrict s
 }
 
 /* ---- stage ---- */
-/* Sources of the values of one residue: values of [lo, hi) come from source positions x0 + i * step, the others
- * are 0. */
+/* Sources of the values of one residue: values of [lo, hi) come from source positions x0 + i *
+ * step, the others are 0. */
 typedef struct phase {
   int64_t x0, lo, hi;
 } phase;
@@ -237,33 +240,34 @@ static phase phase_of(const aci_conv_tile *t, int64_t i) {
   return p;
 }
 
-/* One residue of a depth slice: row r of it is source row first + r * by, zeros outside. S: source values, D:
- * staged. */
-#define STAGE(NAME, S, D, PUT, RAW)                                                                      \
-  AC_ISA_FN(NAME,                                                                                        \
-            (const aci_conv_tile *t, const char *plane, int64_t first, int64_t by, int64_t n_rows,       \
-             const phase *p, char *d),                                                                   \
-            (t, plane, first, by, n_rows, p, d)) {                                                       \
-    const aci_conv_axis *x = &t->w->a[2];                                                                \
-    const int64_t n = t->row_len, step = x->step, es = (int64_t)sizeof(D);                               \
-    for (int64_t r = 0; r < n_rows; r++, d += n * es) {                                                  \
-      const int64_t row = first + r * by;                                                                \
-      if (row < 0 || row >= t->w->a[1].src) {                                                            \
-        zero_over(d, n *es);                                                                             \
-        continue;                                                                                        \
-      }                                                                                                  \
-      const S *s = (const S *)(const void *)plane + row * x->src + p->x0;                                \
-      D *o = (D *)(void *)d;                                                                             \
-      zero_over(d, p->lo *es);                                                                           \
-      if (step == 1 && RAW) copy_exact(d + p->lo * es, (const char *)(s + p->lo), (p->hi - p->lo) * es); \
-      else if (step == 1)                                                                                \
-        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[i]);                                        \
-      else if (step == 2)                                                                                \
-        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[2 * i]);                                    \
-      else                                                                                               \
-        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[i * step]);                                 \
-      zero_over(d + p->hi * es, (n - p->hi) * es);                                                       \
-    }                                                                                                    \
+/* One residue of a depth slice: row r of it is source row first + r * by, zeros outside. S: source
+ * values, D: staged. */
+#define STAGE(NAME, S, D, PUT, RAW)                                                                \
+  AC_ISA_FN(NAME,                                                                                  \
+            (const aci_conv_tile *t, const char *plane, int64_t first, int64_t by, int64_t n_rows, \
+             const phase *p, char *d),                                                             \
+            (t, plane, first, by, n_rows, p, d)) {                                                 \
+    const aci_conv_axis *x = &t->w->a[2];                                                          \
+    const int64_t n = t->row_len, step = x->step, es = (int64_t)sizeof(D);                         \
+    for (int64_t r = 0; r < n_rows; r++, d += n * es) {                                            \
+      const int64_t row = first + r * by;                                                          \
+      if (row < 0 || row >= t->w->a[1].src) {                                                      \
+        zero_over(d, n *es);                                                                       \
+        continue;                                                                                  \
+      }                                                                                            \
+      const S *s = (const S *)(const void *)plane + row * x->src + p->x0;                          \
+      D *o = (D *)(void *)d;                                                                       \
+      zero_over(d, p->lo *es);                                                                     \
+      if (step == 1 && RAW)                                                                        \
+        copy_exact(d + p->lo * es, (const char *)(s + p->lo), (p->hi - p->lo) * es);               \
+      else if (step == 1)                                                                          \
+        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[i]);                                  \
+      else if (step == 2)                                                                          \
+        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[2 * i]);                              \
+      else                                                                                         \
+        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[i * step]);                           \
+      zero_over(d + p->hi * es, (n - p->hi) * es);                                                 \
+    }                                                                                              \
   }
 #define SAME(x) (x)
 STAGE(stage_raw16, uint16_t, uint16_t, SAME, true)
@@ -272,8 +276,8 @@ STAGE(stage_f64, double, double, SAME, true)
 STAGE(stage_bf16, uint16_t, float, aci_bf16_to_f32, false)
 STAGE(stage_f16, uint16_t, float, aci_f16_to_f32, false)
 
-static void stage_rows(const aci_conv_tile *t, const char *plane, int64_t first, int64_t by, int64_t n_rows,
-                       const phase *p, char *d) {
+static void stage_rows(const aci_conv_tile *t, const char *plane, int64_t first, int64_t by,
+                       int64_t n_rows, const phase *p, char *d) {
   switch (t->w->type) {
     case ACI_GEMM_F64: stage_f64(t, plane, first, by, n_rows, p, d); break;
     case ACI_GEMM_F32: stage_f32(t, plane, first, by, n_rows, p, d); break;
@@ -320,13 +324,14 @@ AC_ISA_FN(copy_pieces, (char *restrict dst, const char *stage, const aci_conv_pi
     if (piece[i].bytes > 64) copy_over(d + 64, s + 64, piece[i].bytes - 64);
   }
 }
-AC_ISA_FN(copy_pieces_exact, (char *restrict dst, const char *stage, const aci_conv_piece *piece, int n),
+AC_ISA_FN(copy_pieces_exact,
+          (char *restrict dst, const char *stage, const aci_conv_piece *piece, int n),
           (dst, stage, piece, n)) {
   for (int i = 0; i < n; i++) copy_exact(dst + piece[i].dst, stage + piece[i].src, piece[i].bytes);
 }
 
-void aci_conv_row(const aci_conv_tile *t, const char *stage, int64_t channel, int64_t tap, char *dst,
-                  int64_t k) {
+void aci_conv_row(const aci_conv_tile *t, const char *stage, int64_t channel, int64_t tap,
+                  char *dst, int64_t k) {
   const int64_t es = t->w->stage_bytes;
   const aci_conv_piece *last = t->piece + t->n_whole;
   char *whole = dst + k * t->width * es;

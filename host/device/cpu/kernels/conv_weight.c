@@ -1,9 +1,10 @@
-/* The gradient of a convolution's weights: dw (result channels x source channels and taps) = dy (result channels x
- * positions) times the transposed columns of x. K runs over the positions of the whole batch, a tile at a time. If
- * weights are few, the tiles are cut into parts with sums of their own, which are added up in order. Two plans.
- * Usually columns are laid out one after another and transposed. If a micro-kernel's width of source channels has
- * several taps, these channels are transposed as they are staged, and each tap then reads one run of memory along
- * a row of positions. Called by host/ops/conv. */
+/* The gradient of a convolution's weights: dw (result channels x source channels and taps) = dy
+ * (result channels x positions) times the transposed columns of x. K runs over the positions of the
+ * whole batch, a tile at a time. If weights are few, the tiles are cut into parts with sums of
+ * their own, which are added up in order. Two plans. Usually columns are laid out one after another
+ * and transposed. If a micro-kernel's width of source channels has several taps, these channels are
+ * transposed as they are staged, and each tap then reads one run of memory along a row of
+ * positions. Called by host/ops/conv. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@ enum {
   MANY_TASKS = 40,
   MAX_PARTS = 64,
 };
-static const double PART_FLOPS = 2e6;          /* flops that make a part of the tiles worth its own sums */
+/* flops that make a part of the tiles worth its own sums */
+static const double PART_FLOPS = 2e6;
 static const int64_t PARTS_BYTES = 64 << 20;   /* of all of them */
 static const int64_t TURNED_BYTES = 512 << 10; /* of staged channels that are transposed together */
 
@@ -25,7 +27,8 @@ typedef struct conv_weight_job {
   aci_conv_walk w;
   const aci_gemm_kernel *kn;
   aci_gemm_type acc, staged;
-  int64_t groups, rows, chans, depth; /* result and source channels per group. columns = chans * taps */
+  /* result and source channels per group. columns = chans * taps */
+  int64_t groups, rows, chans, depth;
   const void *dy;
   void *dw;
   bool turned;       /* channels are transposed in the stage */
@@ -36,7 +39,6 @@ typedef struct conv_weight_job {
   char *parts; /* sums, one set of weights per part. NULL: straight into dw */
   _Atomic bool oom;
 } conv_weight_job;
-
 
 #define STORE(NAME, T, ACC, PUT)                                                  \
   AC_ISA_FN(NAME, (T *restrict d, const ACC *restrict s, int64_t n), (d, s, n)) { \
@@ -71,7 +73,8 @@ static bool space_get(const conv_weight_job *j, space *s) {
   int64_t a = aci_gemm_lines(aci_gemm_packed_bytes(kn, j->rm, mr, j->positions) + 64);
   int64_t panel = aci_gemm_lines(aci_gemm_packed_bytes(kn, kn->nr, kn->nr, j->positions) + 64);
   int64_t acc = aci_conv_ceil(j->rm, mr) * mr * s->ldt * aci_gemm_type_bytes(j->acc);
-  s->acc = aci_scratch(ACI_SCRATCH_TILE, (size_t)(acc + a + panel + rows + stage + turned + j->w.taps * 8));
+  s->acc = aci_scratch(ACI_SCRATCH_TILE,
+                       (size_t)(acc + a + panel + rows + stage + turned + j->w.taps * 8));
   if (s->acc == NULL) return false;
   s->a = s->acc + acc;
   s->panel = s->a + a;
@@ -84,12 +87,15 @@ static bool space_get(const conv_weight_job *j, space *s) {
 }
 
 /* Rows of dy over the positions of a tile. */
-static void pack_rows(const conv_weight_job *j, const aci_conv_tile *t, const space *s, int64_t channel, int64_t rows) {
-  const int64_t es = aci_gemm_type_bytes(j->w.type), channels = j->groups * j->rows, positions = j->w.positions;
+static void pack_rows(const conv_weight_job *j, const aci_conv_tile *t, const space *s,
+                      int64_t channel, int64_t rows) {
+  const int64_t es = aci_gemm_type_bytes(j->w.type), channels = j->groups * j->rows,
+                positions = j->w.positions;
   const aci_conv_run *first = &t->run[0], *last = &t->run[t->n_runs - 1];
   if (first->image == last->image) {
     aci_gemm_pack(j->kn, j->w.type, s->a, j->kn->mr, false, rows, t->n_cols,
-                  (const char *)j->dy + ((first->image * channels + channel) * positions + first->position) * es,
+                  (const char *)j->dy +
+                      ((first->image * channels + channel) * positions + first->position) * es,
                   positions, 1);
     return;
   }
@@ -99,14 +105,16 @@ static void pack_rows(const conv_weight_job *j, const aci_conv_tile *t, const sp
       int64_t n = run->len;
       while (i < t->n_runs && t->run[i].image == run->image) n += t->run[i++].len;
       memcpy(s->rows + r * s->pitch + run->col * es,
-             (const char *)j->dy + ((run->image * channels + channel + r) * positions + run->position) * es,
+             (const char *)j->dy +
+                 ((run->image * channels + channel + r) * positions + run->position) * es,
              (size_t)(n * es));
     }
-  aci_gemm_pack(j->kn, j->w.type, s->a, j->kn->mr, false, rows, t->n_cols, s->rows, s->pitch / es, 1);
+  aci_gemm_pack(j->kn, j->w.type, s->a, j->kn->mr, false, rows, t->n_cols, s->rows, s->pitch / es,
+                1);
 }
 
-static void tile_product(const conv_weight_job *j, const aci_conv_tile *t, const space *s, int64_t g, int64_t r0,
-                         int64_t rows, int64_t c0, int64_t cols, bool add) {
+static void tile_product(const conv_weight_job *j, const aci_conv_tile *t, const space *s,
+                         int64_t g, int64_t r0, int64_t rows, int64_t c0, int64_t cols, bool add) {
   const aci_gemm_kernel *kn = j->kn;
   const int64_t steps = aci_conv_ceil(t->n_cols, kn->pair), kp = steps * kn->pair, taps = j->w.taps;
   const int64_t ab = aci_gemm_type_bytes(j->acc);
@@ -118,10 +126,11 @@ static void tile_product(const conv_weight_job *j, const aci_conv_tile *t, const
       const int64_t c = (c0 + col + i) / taps;
       if (c != staged) aci_conv_stage(t, g * j->chans + c, s->stage);
       staged = c;
-      aci_conv_row(t, s->stage, g * j->chans + c, s->tap[(c0 + col + i) % taps], s->rows + i * s->pitch, 0);
+      aci_conv_row(t, s->stage, g * j->chans + c, s->tap[(c0 + col + i) % taps],
+                   s->rows + i * s->pitch, 0);
     }
-    aci_gemm_pack(kn, j->staged, s->panel, kn->nr, false, n, t->n_cols, s->rows, s->pitch / j->w.stage_bytes,
-                  1);
+    aci_gemm_pack(kn, j->staged, s->panel, kn->nr, false, n, t->n_cols, s->rows,
+                  s->pitch / j->w.stage_bytes, 1);
     for (int64_t i = 0; i < rows; i += kn->mr)
       kn->run(aci_gemm_rows(kn, (int)aci_conv_min(kn->mr, rows - i)), kn->nr, steps,
               s->a + i * kp * kn->bytes, s->panel, s->acc + (i * s->ldt + col) * ab, s->ldt, add);
@@ -130,14 +139,17 @@ static void tile_product(const conv_weight_job *j, const aci_conv_tile *t, const
 
 /* Channels c0.. (n of them, at most a panel) and taps t0..: the panel of a tap is copied out of the
    transposed stage. */
-static void tile_product_turned(const conv_weight_job *j, const aci_conv_tile *t, const space *s, int64_t g, int64_t r0,
-                                int64_t rows, int64_t c0, int64_t n, int64_t t0, int64_t taps, bool add) {
+static void tile_product_turned(const conv_weight_job *j, const aci_conv_tile *t, const space *s,
+                                int64_t g, int64_t r0, int64_t rows, int64_t c0, int64_t n,
+                                int64_t t0, int64_t taps, bool add) {
   const aci_gemm_kernel *kn = j->kn;
   const int64_t es = j->w.stage_bytes, width = n <= kn->nr / 2 ? kn->nr / 2 : kn->nr,
                 len = t->n_slabs * t->slab_len;
   pack_rows(j, t, s, g * j->rows + r0, rows);
-  for (int64_t i = 0; i < n; i++) aci_conv_stage(t, g * j->chans + c0 + i, s->stage + i * s->stage_bytes);
-  aci_gemm_pack(kn, j->staged, s->turned, (int)width, false, n, len, s->stage, s->stage_bytes / es, 1);
+  for (int64_t i = 0; i < n; i++)
+    aci_conv_stage(t, g * j->chans + c0 + i, s->stage + i * s->stage_bytes);
+  aci_gemm_pack(kn, j->staged, s->turned, (int)width, false, n, len, s->stage, s->stage_bytes / es,
+                1);
   for (int64_t k = 0; k < taps; k++) {
     for (int i = 0; i < t->n_runs; i++)
       memcpy(s->panel + t->run[i].col * width * es,
@@ -145,12 +157,14 @@ static void tile_product_turned(const conv_weight_job *j, const aci_conv_tile *t
              (size_t)(t->run[i].len * width * es));
     for (int64_t i = 0; i < rows; i += kn->mr)
       kn->run(aci_gemm_rows(kn, (int)aci_conv_min(kn->mr, rows - i)), (int)width, t->n_cols,
-              s->a + i * t->n_cols * es, s->panel, s->acc + (i * s->ldt + k * kn->nr) * es, s->ldt, add);
+              s->a + i * t->n_cols * es, s->panel, s->acc + (i * s->ldt + k * kn->nr) * es, s->ldt,
+              add);
   }
 }
 
 /* Sums of one row in the order of the weights: columns (tap, channel) to (channel, tap). */
-static void store_turned(const conv_weight_job *j, char *to, const char *sums, int64_t n, int64_t taps) {
+static void store_turned(const conv_weight_job *j, char *to, const char *sums, int64_t n,
+                         int64_t taps) {
   const int64_t all = j->w.taps, nr = j->kn->nr;
   for (int64_t c = 0; c < n; c++)
     for (int64_t k = 0; k < taps; k++) {
@@ -173,7 +187,8 @@ static void task_piece(void *arg, int64_t begin, int64_t end) {
     const int64_t first = part * j->per_part, last = aci_conv_min(first + j->per_part, j->n_tiles);
     /* columns, or channels and taps */
     const int64_t c0 = j->turned ? cc / j->n_tc * j->kn->nr : cc * j->cm;
-    const int64_t cols = aci_conv_min(j->turned ? j->kn->nr : j->cm, (j->turned ? j->chans : j->depth) - c0);
+    const int64_t cols =
+        aci_conv_min(j->turned ? j->kn->nr : j->cm, (j->turned ? j->chans : j->depth) - c0);
     const int64_t t0 = j->turned ? cc % j->n_tc * j->tap_chunk : 0,
                   taps = aci_conv_min(j->tap_chunk, j->w.taps - t0);
     if (!space_get(j, &s)) {
@@ -189,7 +204,8 @@ static void task_piece(void *arg, int64_t begin, int64_t end) {
     for (int64_t r = 0; r < rows; r++) {
       const int64_t at = (g * j->rows + r0 + r) * j->depth + (j->turned ? c0 * j->w.taps + t0 : c0);
       const char *sums = s.acc + r * s.ldt * ab;
-      char *to = j->parts == NULL ? NULL : j->parts + (part * j->groups * j->rows * j->depth + at) * ab;
+      char *to =
+          j->parts == NULL ? NULL : j->parts + (part * j->groups * j->rows * j->depth + at) * ab;
       if (j->turned) store_turned(j, to, sums, cols, taps);
       else if (to == NULL) store(j->w.type, j->dw, at, sums, cols);
       else memcpy(to, sums, (size_t)(cols * ab));
@@ -233,9 +249,10 @@ void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all,
   ac_parallel_for(team, aci_conv_ceil(all, SUM_PIECE), 1, sum_piece, &p);
 }
 
-/* The cut into tasks, from the shape and the kernel alone: n_rc blocks of rm rows times n_cc blocks of cm columns of the weights. If
- * these are few, the tiles of positions are cut into n_parts parts as well, each with sums of its own. turned: channels are the
- * columns of a panel and a task has tap_chunk taps of it. */
+/* The cut into tasks, from the shape and the kernel alone: n_rc blocks of rm rows times n_cc blocks
+ * of cm columns of the weights. If these are few, the tiles of positions are cut into n_parts parts
+ * as well, each with sums of its own. turned: channels are the columns of a panel and a task has
+ * tap_chunk taps of it. */
 static void cut(conv_weight_job *j) {
   const int64_t mr = j->kn->mr, nr = j->kn->nr, ab = aci_gemm_type_bytes(j->acc);
   j->positions = j->w.n * j->w.positions < ACI_CONV_COLS ? j->w.n * j->w.positions : ACI_CONV_COLS;
@@ -243,7 +260,8 @@ static void cut(conv_weight_job *j) {
   j->n_rc = aci_conv_ceil(j->rows, ROWS);
   j->rm = aci_conv_ceil(aci_conv_ceil(j->rows, j->n_rc), mr) * mr;
   j->n_rc = aci_conv_ceil(j->rows, j->rm);
-  j->turned = j->kn->pair == 1 && j->w.taps > 1 && 5 * j->chans >= 4 * aci_conv_ceil(j->chans, nr) * nr &&
+  j->turned = j->kn->pair == 1 && j->w.taps > 1 &&
+              5 * j->chans >= 4 * aci_conv_ceil(j->chans, nr) * nr &&
               aci_conv_stage_bytes(&j->w, j->positions) * nr <= TURNED_BYTES;
   if (j->turned) {
     j->tap_chunk = aci_conv_max(COLS / nr, 1);
@@ -267,19 +285,20 @@ static void cut(conv_weight_job *j) {
   j->n_parts = aci_conv_ceil(j->n_tiles, j->per_part);
 }
 
-/* dw (groups, co, ci, taps) from dy (n, groups * co, out...) and x (n, groups * ci, in...), all contiguous. Tries the special ways first:
- * f32 copies of 16-bit floats, Winograd, oneDNN, few result channels. Partial sums lie in the calling thread's scratch. */
-ac_status aci_conv_backward_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw,
-                                   ac_err *e) {
+/* dw (groups, co, ci, taps) from dy (n, groups * co, out...) and x (n, groups * ci, in...), all
+ * contiguous. Tries the special ways first: f32 copies of 16-bit floats, Winograd, oneDNN, few
+ * result channels. Partial sums lie in the calling thread's scratch. */
+ac_status aci_conv_backward_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x,
+                                   void *dw, ac_err *e) {
   conv_weight_job j = {.w = {.type = c->type, .n = c->n, .channels = c->groups * c->ci, .src = x},
-           .kn = aci_gemm_kernel_for(c->type),
-           .acc = c->type == ACI_GEMM_F64 ? ACI_GEMM_F64 : ACI_GEMM_F32,
-           .staged = aci_conv_staged_type(c->type),
-           .groups = c->groups,
-           .rows = c->co,
-           .chans = c->ci,
-           .dy = dy,
-           .dw = dw};
+                       .kn = aci_gemm_kernel_for(c->type),
+                       .acc = c->type == ACI_GEMM_F64 ? ACI_GEMM_F64 : ACI_GEMM_F32,
+                       .staged = aci_conv_staged_type(c->type),
+                       .groups = c->groups,
+                       .rows = c->co,
+                       .chans = c->ci,
+                       .dy = dy,
+                       .dw = dw};
   for (int d = 0; d < ACI_CONV_DIMS; d++)
     j.w.a[d] = (aci_conv_axis){.src = c->in[d],
                                .q = c->out[d],
@@ -301,19 +320,20 @@ ac_status aci_conv_backward_weight(ac_team *team, const aci_conv *c, const void 
   if (aci_conv_wants_upcast(c)) return aci_conv_upcast_weight(team, c, dy, x, dw, e);
   if (aci_conv_wants_winograd(c)) return aci_conv_winograd_weight(team, c, dy, x, dw, e);
   if (aci_conv_onednn_weight(team, c, dy, x, dw)) return AC_OK;
-  if (j.rows <= ACI_CONV_DIRECT) return aci_conv_weight_direct(team, &j.w, j.groups, j.rows, j.chans, dy, dw, e);
+  if (j.rows <= ACI_CONV_DIRECT)
+    return aci_conv_weight_direct(team, &j.w, j.groups, j.rows, j.chans, dy, dw, e);
   cut(&j);
   const bool sums = j.n_parts > 1 || (j.turned && ab != aci_gemm_type_bytes(c->type));
   if (j.turned && !sums) j.parts = dw;
   if (sums) {
     j.parts = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(j.n_parts * all * ab));
     if (j.parts == NULL)
-      return AC_FAIL(e, OOM, "out of memory for %lld partial sums of %lld weights", (long long)j.n_parts,
-                     (long long)all);
+      return AC_FAIL(e, OOM, "out of memory for %lld partial sums of %lld weights",
+                     (long long)j.n_parts, (long long)all);
   }
   double flops = 2.0 * (double)j.rm * (double)j.cm * (double)(j.w.n * j.w.positions);
-  ac_parallel_for(team, j.groups * j.n_rc * j.n_cc * j.n_parts, flops >= 4e5 ? 1 : (int64_t)(4e5 / flops),
-                  task_piece, &j);
+  ac_parallel_for(team, j.groups * j.n_rc * j.n_cc * j.n_parts,
+                  flops >= 4e5 ? 1 : (int64_t)(4e5 / flops), task_piece, &j);
   if (j.oom) return AC_FAIL(e, OOM, "out of memory for the tiles of a convolution");
   if (sums) aci_conv_sum_parts(team, j.parts, j.n_parts, all, c->type, dw);
   return AC_OK;

@@ -1,14 +1,15 @@
-/* Convolutions of 3 x 3 taps with stride 1 in f32 by Winograd's minimal filtering F(2 x 2, 3 x 3): 16 multiplications
- * for the 36 of four results (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015, section 4.1).
- * Called by conv.c.
+/* Convolutions of 3 x 3 taps with stride 1 in f32 by Winograd's minimal filtering F(2 x 2, 3 x 3):
+ * 16 multiplications for the 36 of four results (Lavin and Gray, "Fast Algorithms for Convolutional
+ * Neural Networks", 2015, section 4.1). Called by conv.c.
  *
- * A result tile of 2 x 2 is A' [(G g G') . (B' d B)] A of its 4 x 4 source tile d and the taps g. The sums over
- * channels are, for each of the 16 positions, one product of (result channel, channel) and (channel, tile). A task is a
- * block of whole rows of tiles, possibly of several images: its tiles are transformed channel by channel into panels,
- * multiplied by the weights' panels, and transformed back while the products are in cache. Blocks follow from the shape
- * alone. The transforms of tiles only add, and the transforms of weights halve. For values of similar size the errors
- * equal those of a plain sum, but they are relative to the largest value of a tile. Infinities, and sums of four that
- * overflow, become NaN in the whole tile. */
+ * A result tile of 2 x 2 is A' [(G g G') . (B' d B)] A of its 4 x 4 source tile d and the taps g.
+ * The sums over channels are, for each of the 16 positions, one product of (result channel,
+ * channel) and (channel, tile). A task is a block of whole rows of tiles, possibly of several
+ * images: its tiles are transformed channel by channel into panels, multiplied by the weights'
+ * panels, and transformed back while the products are in cache. Blocks follow from the shape alone.
+ * The transforms of tiles only add, and the transforms of weights halve. For values of similar size
+ * the errors equal those of a plain sum, but they are relative to the largest value of a tile.
+ * Infinities, and sums of four that overflow, become NaN in the whole tile. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -78,7 +79,8 @@ static void weights_piece(void *arg, int64_t begin, int64_t end) {
 /* ---- results ---- */
 
 /* Result channel `row` from its products m. */
-AC_ISA_FN(result, (const winograd_job *j, int64_t g0, int64_t g1, int64_t row, const float *m, work *s),
+AC_ISA_FN(result,
+          (const winograd_job *j, int64_t g0, int64_t g1, int64_t row, const float *m, work *s),
           (j, g0, g1, row, m, s)) {
   const int64_t tw = j->t.tiles[1], spot = j->kn->mr * j->t.cols;
   const float bias = j->bias == NULL ? 0 : j->bias[row];
@@ -101,7 +103,8 @@ AC_ISA_FN(result, (const winograd_job *j, int64_t g0, int64_t g1, int64_t row, c
     const int64_t i = g % j->t.tiles[0], at = (g - g0) * tw;
     float *to = j->dst + ((g / j->t.tiles[0] * j->rows + row) * j->t.out[0] + 2 * i) * j->t.out[1];
     for (int a = 0; a < 2 && 2 * i + a < j->t.out[0]; a++, to += j->t.out[1]) {
-      const float *restrict even = s->results + 2 * a * j->t.cols + at, *restrict odd = even + j->t.cols;
+      const float *restrict even = s->results + 2 * a * j->t.cols + at, *restrict odd =
+                                                                            even + j->t.cols;
       float *restrict y = to;
       for (int64_t k = 0; k < j->t.out[1] / 2; k++) {
         y[2 * k] = even[k];
@@ -116,8 +119,9 @@ AC_ISA_FN(result, (const winograd_job *j, int64_t g0, int64_t g1, int64_t row, c
 static bool work_get(const winograd_job *j, work *s) {
   const int64_t panels = aci_wino_up16(SPOTS * j->t.spot),
                 products = aci_wino_up16(SPOTS * j->kn->mr * j->t.cols);
-  float *p = aci_scratch(ACI_SCRATCH_TILE,
-                         (size_t)(panels + products + 4 * j->t.cols + aci_wino_size(&j->t)) * sizeof *p);
+  float *p =
+      aci_scratch(ACI_SCRATCH_TILE,
+                  (size_t)(panels + products + 4 * j->t.cols + aci_wino_size(&j->t)) * sizeof *p);
   if (p == NULL) return false;
   s->t.panels = p;
   s->products = s->t.panels + panels;
@@ -137,7 +141,8 @@ static void block(const winograd_job *j, int64_t g0, int64_t g1, work *s) {
     for (int k = 0; k < SPOTS; k++, u += chans * kn->mr)
       for (int64_t c = 0; c < cols; c += kn->nr)
         kn->run(aci_gemm_rows(kn, (int)rows), (int)aci_conv_min(kn->nr, cols - c), chans, u,
-                s->t.panels + k * j->t.spot + c * chans, s->products + k * kn->mr * cols + c, cols, false);
+                s->t.panels + k * j->t.spot + c * chans, s->products + k * kn->mr * cols + c, cols,
+                false);
     for (int64_t r = 0; r < rows; r++) result(j, g0, g1, r0 + r, s->products + r * cols, s);
   }
 }
@@ -154,8 +159,8 @@ static void blocks_piece(void *arg, int64_t begin, int64_t end) {
     block(j, b * j->t.block_rows, aci_conv_min((b + 1) * j->t.block_rows, all), &s);
 }
 
-/* Rows of tiles in a block, by shape alone: as many as keep a block's panels in cache. Of the upper half of these
- * counts, the one that leaves the fewest columns empty. */
+/* Rows of tiles in a block, by shape alone: as many as keep a block's panels in cache. Of the upper
+ * half of these counts, the one that leaves the fewest columns empty. */
 static void cut(winograd_job *j) {
   aci_wino *t = &j->t;
   const int64_t unit = j->kn->nr / 2, tw = t->tiles[1];
@@ -179,21 +184,23 @@ static void cut(winograd_job *j) {
 ac_status aci_conv_run_winograd(ac_team *team, const aci_conv *c, bool backward, const void *src,
                                 const void *weight, const void *bias, void *dst, ac_err *e) {
   winograd_job j = {.t = {.src = src},
-           .weight = weight,
-           .bias = bias,
-           .dst = dst,
-           .rows = backward ? c->ci : c->co,
-           .w_row = backward ? 9 : c->ci * 9,
-           .w_chan = backward ? c->ci * 9 : 9,
-           .flipped = backward,
-           .kn = aci_gemm_kernel_for(ACI_GEMM_F32),
-           .oom = false};
+                    .weight = weight,
+                    .bias = bias,
+                    .dst = dst,
+                    .rows = backward ? c->ci : c->co,
+                    .w_row = backward ? 9 : c->ci * 9,
+                    .w_chan = backward ? c->ci * 9 : 9,
+                    .flipped = backward,
+                    .kn = aci_gemm_kernel_for(ACI_GEMM_F32),
+                    .oom = false};
   aci_wino_set(&j.t, c, backward);
   cut(&j);
-  const int64_t panels = aci_conv_ceil(j.rows, j.kn->mr), count = panels * SPOTS * j.t.chans * j.kn->mr;
+  const int64_t panels = aci_conv_ceil(j.rows, j.kn->mr),
+                count = panels * SPOTS * j.t.chans * j.kn->mr;
   j.u = aci_scratch(ACI_SCRATCH_SHARED, (size_t)count * sizeof *j.u);
   if (j.u == NULL)
-    return AC_FAIL(e, OOM, "out of memory for %lld bytes of transformed weights", (long long)count * 4);
+    return AC_FAIL(e, OOM, "out of memory for %lld bytes of transformed weights",
+                   (long long)count * 4);
   ac_parallel_for(team, panels, 1, weights_piece, &j);
   ac_parallel_for(team, aci_conv_ceil(j.t.n * j.t.tiles[0], j.t.block_rows), 1, blocks_piece, &j);
   if (j.oom) return AC_FAIL(e, OOM, "out of memory for the tiles of a convolution");

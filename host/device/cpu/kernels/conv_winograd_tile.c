@@ -23,8 +23,8 @@ static bool is_on(void) {
 }
 
 bool aci_conv_wants_winograd(const aci_conv *c) {
-  if (c->type != ACI_GEMM_F32 || c->groups != 1 || c->in[0] != 1 || c->k[0] != 1 || c->out[0] != 1 ||
-      c->pad[0] != 0)
+  if (c->type != ACI_GEMM_F32 || c->groups != 1 || c->in[0] != 1 || c->k[0] != 1 ||
+      c->out[0] != 1 || c->pad[0] != 0)
     return false;
   double flops = 2.0 * 9 * (double)c->n * (double)c->ci * (double)c->co, tiles = (double)c->n;
   for (int d = 1; d < ACI_CONV_DIMS; d++) {
@@ -35,8 +35,8 @@ bool aci_conv_wants_winograd(const aci_conv *c) {
   }
   const int64_t wide = aci_conv_max(c->in[2], c->out[2]), chans = aci_conv_max(c->ci, c->co);
   return aci_conv_min(c->ci, c->co) >= MIN_CHANNELS && chans <= MAX_CHANNELS &&
-         c->ci * c->co <= MAX_WEIGHTS && wide <= MAX_WIDE && tiles >= MIN_TILES && flops >= MIN_FLOPS &&
-         aci_cpu_isa() != ACI_ISA_BASE && !aci_onednn_forced() && is_on();
+         c->ci * c->co <= MAX_WEIGHTS && wide <= MAX_WIDE && tiles >= MIN_TILES &&
+         flops >= MIN_FLOPS && aci_cpu_isa() != ACI_ISA_BASE && !aci_onednn_forced() && is_on();
 }
 
 void aci_wino_set(aci_wino *w, const aci_conv *c, bool backward) {
@@ -52,9 +52,11 @@ void aci_wino_set(aci_wino *w, const aci_conv *c, bool backward) {
 
 void aci_wino_finish(aci_wino *w) {
   /* one row of tiles more per image and at the end, and the last tile's reads beyond */
-  w->sequence = aci_wino_up16((w->block_rows + w->block_rows / w->tiles[0] + 3) * (w->tiles[1] + 1) + 4) + 16;
+  w->sequence =
+      aci_wino_up16((w->block_rows + w->block_rows / w->tiles[0] + 3) * (w->tiles[1] + 1) + 4) + 16;
   w->spot =
-      aci_wino_up16(w->depth * w->cols) + 16; /* a power of two would put all spots into one set of L1 */
+      /* a power of two would put all spots into one set of L1 */
+      aci_wino_up16(w->depth * w->cols) + 16;
 }
 
 int64_t aci_wino_size(const aci_wino *w) { return (4 + 8 + ACI_WINO_SPOTS) * w->sequence; }
@@ -69,9 +71,10 @@ void aci_wino_open(const aci_wino *w, aci_wino_work *s) {
   memset(s->lines, 0, (size_t)(4 * w->sequence) * sizeof *s->lines);
 }
 
-/* The source rows of a block lie in one sequence per parity of their position in a tile: row of tiles i reads its rows i and
- * i + 1 of both. Between images one more row of tiles is counted, and in each row one more tile, so that the distance
- * between a tile's reads is constant. The results of these extra tiles are not put into panels. */
+/* The source rows of a block lie in one sequence per parity of their position in a tile: row of
+ * tiles i reads its rows i and i + 1 of both. Between images one more row of tiles is counted, and
+ * in each row one more tile, so that the distance between a tile's reads is constant. The results
+ * of these extra tiles are not put into panels. */
 static int64_t sequence_row(const aci_wino *w, int64_t g0, int64_t g) {
   return g - g0 + g / w->tiles[0] - g0 / w->tiles[0];
 }
@@ -91,7 +94,8 @@ static inline AC_INLINE void copy_lines(const aci_wino *w, int64_t g0, int64_t g
   }
 }
 
-/* One channel's source rows of the rows of tiles [g0, g1), counted over all images. The padding is never written. */
+/* One channel's source rows of the rows of tiles [g0, g1), counted over all images. The padding is
+ * never written. */
 AC_ISA_FN(take_lines, (const aci_wino *w, int64_t g0, int64_t g1, int64_t chan, aci_wino_work *s),
           (w, g0, g1, chan, s)) {
   const int64_t width = w->in[1];
@@ -153,7 +157,8 @@ AC_ISA_FN(lay, (const aci_wino *w, int64_t g0, int64_t g1, int64_t row, const ac
   else lay_rows(w, g0, g1, row, s, tw, true);
 }
 
-void aci_wino_take(const aci_wino *w, int64_t g0, int64_t g1, int64_t chan, int64_t row, aci_wino_work *s) {
+void aci_wino_take(const aci_wino *w, int64_t g0, int64_t g1, int64_t chan, int64_t row,
+                   aci_wino_work *s) {
   take_lines(w, g0, g1, chan, s);
   transform(w, (sequence_row(w, g0, g1 - 1) + 1) * (w->tiles[1] + 1), s);
   lay(w, g0, g1, row, s);

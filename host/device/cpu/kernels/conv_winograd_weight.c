@@ -1,9 +1,10 @@
-/* Gradients of 3 x 3 taps with stride 1 in f32 as the adjoint of Winograd's F(2 x 2, 3 x 3): with V the transformed
- * source tiles of conv_winograd_tile.c and M = A dy A' of result tiles, dU[spot] = the sum over tiles of M[spot] by
- * V[spot], and dw = G' dU G. Called by conv_weight.c.
+/* Gradients of 3 x 3 taps with stride 1 in f32 as the adjoint of Winograd's F(2 x 2, 3 x 3): with V
+ * the transformed source tiles of conv_winograd_tile.c and M = A dy A' of result tiles, dU[spot] =
+ * the sum over tiles of M[spot] by V[spot], and dw = G' dU G. Called by conv_weight.c.
  *
- * The tiles are taken in chunks that the caches hold. Of a chunk, first all channels are transformed and laid into
- * panels with the tiles downwards, then the products of all spots are added to dU: bits depend on the shape alone. */
+ * The tiles are taken in chunks that the caches hold. Of a chunk, first all channels are
+ * transformed and laid into panels with the tiles downwards, then the products of all spots are
+ * added to dU: bits depend on the shape alone. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -41,7 +42,8 @@ static int64_t lanes(const winograd_weight_job *j) { return aci_conv_max(j->kn->
 
 static bool work_get(const winograd_weight_job *j, work *s) {
   const int64_t panels = aci_wino_up16(SPOTS * j->t.spot), quad = aci_wino_up16(4 * j->t.cols);
-  float *p = aci_scratch(ACI_SCRATCH_TILE, (size_t)(panels + quad + aci_wino_size(&j->t)) * sizeof *p);
+  float *p =
+      aci_scratch(ACI_SCRATCH_TILE, (size_t)(panels + quad + aci_wino_size(&j->t)) * sizeof *p);
   if (p == NULL) return false;
   s->t.panels = p;
   s->quad = p + panels;
@@ -50,7 +52,9 @@ static bool work_get(const winograd_weight_job *j, work *s) {
 }
 
 /* M of result channel `chan` of the rows of tiles [g0, g1), as row `row` of the panels. */
-AC_ISA_FN(spread, (const winograd_weight_job *j, int64_t g0, int64_t g1, int64_t chan, int64_t row, work *s),
+AC_ISA_FN(spread,
+          (const winograd_weight_job *j, int64_t g0, int64_t g1, int64_t chan, int64_t row,
+           work *s),
           (j, g0, g1, chan, row, s)) {
   const aci_wino *t = &j->t;
   const int64_t tw = t->tiles[1], n = (g1 - g0) * tw;
@@ -131,11 +135,13 @@ static void multiply_piece(void *arg, int64_t begin, int64_t end) {
   const int64_t n_tiles = (j->g1 - j->g0) * j->t.tiles[1];
   for (int64_t i = begin; i < end; i++) {
     const int64_t k = i / j->n_result, r0 = i % j->n_result * kn->mr;
-    const float *a = j->result + i * j->tiles * kn->mr, *b = j->source + k * j->n_source * j->tiles * kn->nr;
+    const float *a = j->result + i * j->tiles * kn->mr,
+                *b = j->source + k * j->n_source * j->tiles * kn->nr;
     float *du = j->du + (k * j->n_result * kn->mr + r0) * j->ld;
     for (int64_t c = 0; c < j->ld; c += kn->nr)
       kn->run(aci_gemm_rows(kn, (int)aci_conv_min(kn->mr, j->rows - r0)),
-              (int)aci_conv_min(kn->nr, j->ld - c), n_tiles, a, b + c * j->tiles, du + c, j->ld, j->g0 > 0);
+              (int)aci_conv_min(kn->nr, j->ld - c), n_tiles, a, b + c * j->tiles, du + c, j->ld,
+              j->g0 > 0);
   }
 }
 
@@ -172,15 +178,15 @@ static void gather_piece(void *arg, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; r++) gather(j, r);
 }
 
-ac_status aci_conv_winograd_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw,
-                                   ac_err *e) {
+ac_status aci_conv_winograd_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x,
+                                   void *dw, ac_err *e) {
   winograd_weight_job j = {.t = {.src = x},
-           .dy = dy,
-           .dw = dw,
-           .rows = c->co,
-           .chans = c->ci,
-           .kn = aci_gemm_kernel_for(ACI_GEMM_F32),
-           .oom = false};
+                           .dy = dy,
+                           .dw = dw,
+                           .rows = c->co,
+                           .chans = c->ci,
+                           .kn = aci_gemm_kernel_for(ACI_GEMM_F32),
+                           .oom = false};
   aci_wino_set(&j.t, c, false);
   const int64_t tw = j.t.tiles[1], all = j.t.n * j.t.tiles[0], nr = j.kn->nr, mr = j.kn->mr;
   const int64_t fit = CHUNK_BYTES / (SPOTS * (int64_t)sizeof(float)) / (c->ci + c->co);
@@ -198,7 +204,8 @@ ac_status aci_conv_winograd_weight(ac_team *team, const aci_conv *c, const void 
                 du = j.n_result * mr * j.ld;
   const size_t bytes = (size_t)(SPOTS * (source + result + du)) * sizeof(float);
   j.source = aci_scratch(ACI_SCRATCH_SHARED, bytes);
-  if (j.source == NULL) return AC_FAIL(e, OOM, "out of memory for %zu bytes of transformed tiles", bytes);
+  if (j.source == NULL)
+    return AC_FAIL(e, OOM, "out of memory for %zu bytes of transformed tiles", bytes);
   j.result = j.source + SPOTS * source;
   j.du = j.result + SPOTS * result;
   for (j.g0 = 0; j.g0 < all && !j.oom; j.g0 = j.g1) {

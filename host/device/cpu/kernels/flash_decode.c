@@ -1,9 +1,11 @@
-/* Attention of one query, as decoding asks for: keys and values are read once, as they lie, by up to four of the query heads that share
- * them. Called by flash.c, whose packed tiles pay from several queries on.
+/* Attention of one query, as decoding asks for: keys and values are read once, as they lie, by up
+ * to four of the query heads that share them. Called by flash.c, whose packed tiles pay from
+ * several queries on.
  *
- * For each chunk of keys: scores, their largest, weights, their sum, weighted values. Earlier sums are rescaled when the largest grows.
- * Sums of products run over 16 interleaved lanes, on every ISA, so that bits do not depend on it nor on the number of threads. The lanes
- * of eight keys are added up together, by a tree of permutations that ends with the eight scores adjacent. */
+ * For each chunk of keys: scores, their largest, weights, their sum, weighted values. Earlier sums
+ * are rescaled when the largest grows. Sums of products run over 16 interleaved lanes, on every
+ * ISA, so that bits do not depend on it nor on the number of threads. The lanes of eight keys are
+ * added up together, by a tree of permutations that ends with the eight scores adjacent. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +13,14 @@
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels/flash_impl.h"
 
-enum { V = 8, LANES = 2 * V, CHUNK = 256, MAX_D = 256, TOGETHER = 4 /* heads */, HELD = 8 /* vectors of sums in registers */ };
+enum {
+  V = 8,
+  LANES = 2 * V,
+  CHUNK = 256,
+  MAX_D = 256,
+  TOGETHER = 4 /* heads */,
+  HELD = 8 /* vectors of sums in registers */
+};
 
 typedef float vec __attribute__((vector_size(4 * V), aligned(4), may_alias));
 #if defined(__clang__) || __GNUC__ >= 12
@@ -50,16 +59,20 @@ static inline AC_INLINE void tree(const vec *x, vec *to) {
   vec y[4], z[2];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; i++)
-    y[i] = PICK(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11) + PICK(x[2 * i], x[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15);
+    y[i] = PICK(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11) +
+           PICK(x[2 * i], x[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15);
 #pragma GCC unroll 2
   for (int i = 0; i < 2; i++)
-    z[i] = PICK(y[2 * i], y[2 * i + 1], 0, 1, 4, 5, 8, 9, 12, 13) + PICK(y[2 * i], y[2 * i + 1], 2, 3, 6, 7, 10, 11, 14, 15);
+    z[i] = PICK(y[2 * i], y[2 * i + 1], 0, 1, 4, 5, 8, 9, 12, 13) +
+           PICK(y[2 * i], y[2 * i + 1], 2, 3, 6, 7, 10, 11, 14, 15);
   *to = PICK(z[0], z[1], 0, 2, 4, 6, 8, 10, 12, 14) + PICK(z[0], z[1], 1, 3, 5, 7, 9, 11, 13, 15);
 }
 
-/* score[h][j] = q_h k_j scale for n keys from k on, stride bytes apart. Written to a multiple of 8 keys. */
-static inline AC_INLINE void scores(const aci_flash *f, const aci_gemm_type type, const int heads, const head *s, const char *k,
-                                    int64_t stride, int64_t n, float (*score)[CHUNK]) {
+/* score[h][j] = q_h k_j scale for n keys from k on, stride bytes apart. Written to a multiple of 8
+ * keys. */
+static inline AC_INLINE void scores(const aci_flash *f, const aci_gemm_type type, const int heads,
+                                    const head *s, const char *k, int64_t stride, int64_t n,
+                                    float (*score)[CHUNK]) {
   const int64_t d = f->d, whole = d / LANES * LANES;
   for (int64_t j0 = 0; j0 < n; j0 += V) {
     vec part[TOGETHER][V];
@@ -98,9 +111,11 @@ static inline AC_INLINE void scores(const aci_flash *f, const aci_gemm_type type
   }
 }
 
-/* acc_h[i] += sum over keys j of w[h][j] v_j[i] for n_vecs vectors of elements from i on. Weights of 0 do not look at their value. */
-static inline AC_INLINE void add_some(const aci_gemm_type type, const int heads, const int n_vecs, head *s, const char *v, int64_t stride,
-                                      int64_t n, const float (*w)[CHUNK], int64_t i) {
+/* acc_h[i] += sum over keys j of w[h][j] v_j[i] for n_vecs vectors of elements from i on. Weights
+ * of 0 do not look at their value. */
+static inline AC_INLINE void add_some(const aci_gemm_type type, const int heads, const int n_vecs,
+                                      head *s, const char *v, int64_t stride, int64_t n,
+                                      const float (*w)[CHUNK], int64_t i) {
   vec acc[TOGETHER][HELD], x[HELD];
 #pragma GCC unroll 8
   for (int h = 0; h < heads; h++)
@@ -121,8 +136,9 @@ static inline AC_INLINE void add_some(const aci_gemm_type type, const int heads,
     for (int c = 0; c < n_vecs; c++) *(vec *)(s[h].acc + i + c * V) = acc[h][c];
 }
 
-static inline AC_INLINE void add_values(const aci_flash *f, const aci_gemm_type type, const int heads, head *s, const char *v,
-                                        int64_t stride, int64_t n, const float (*w)[CHUNK]) {
+static inline AC_INLINE void add_values(const aci_flash *f, const aci_gemm_type type,
+                                        const int heads, head *s, const char *v, int64_t stride,
+                                        int64_t n, const float (*w)[CHUNK]) {
   const int step = HELD / heads;
   int64_t i = 0;
   for (; i + step * V <= f->d; i += step * V) add_some(type, heads, step, s, v, stride, n, w, i);
@@ -136,12 +152,14 @@ static inline AC_INLINE void add_values(const aci_flash *f, const aci_gemm_type 
 
 static float mask_at(const aci_flash *f, int64_t b, int64_t h, int64_t j) {
   const int64_t at = b * f->mask_s[0] + h * f->mask_s[1] + j * f->mask_s[3];
-  if (f->mask_kind == ACI_FLASH_BOOL_MASK) return ((const unsigned char *)f->mask)[at] ? 0 : -INFINITY;
+  if (f->mask_kind == ACI_FLASH_BOOL_MASK)
+    return ((const unsigned char *)f->mask)[at] ? 0 : -INFINITY;
   if (f->mask_type == ACI_GEMM_F64) return (float)((const double *)f->mask)[at];
   return load(f->mask_type, f->mask, at);
 }
 
-/* Turns scores of one head into weights and rescales the earlier sums. False if every key so far is masked. */
+/* Turns scores of one head into weights and rescales the earlier sums. False if every key so far is
+ * masked. */
 static inline AC_INLINE bool weigh(const aci_flash *f, head *s, int64_t n, float *score) {
   const int64_t end = (n + LANES - 1) / LANES * LANES;
   float part[LANES] = {0}, most = s->most;
@@ -168,7 +186,8 @@ static inline AC_INLINE bool weigh(const aci_flash *f, head *s, int64_t n, float
   return true;
 }
 
-static inline AC_INLINE void finish(const aci_flash *f, const aci_gemm_type type, const head *s, int64_t b, int64_t h) {
+static inline AC_INLINE void finish(const aci_flash *f, const aci_gemm_type type, const head *s,
+                                    int64_t b, int64_t h) {
   void *out = (void *)(uintptr_t)aci_flash_at(type, f->out, f->out_s, b, h, 0);
   const float inverse = s->sum == 0 ? 0 : 1 / s->sum;
   for (int64_t i = 0; i < f->d; i++) {
@@ -176,11 +195,13 @@ static inline AC_INLINE void finish(const aci_flash *f, const aci_gemm_type type
     if (type == ACI_GEMM_F32) ((float *)out)[i] = y;
     else ((uint16_t *)out)[i] = type == ACI_GEMM_BF16 ? aci_f32_to_bf16(y) : aci_f32_to_f16(y);
   }
-  if (f->lse != NULL) ((float *)f->lse)[b * f->hq + h] = s->sum == 0 ? -INFINITY : s->most + logf(s->sum);
+  if (f->lse != NULL)
+    ((float *)f->lse)[b * f->hq + h] = s->sum == 0 ? -INFINITY : s->most + logf(s->sum);
 }
 
 /* `heads` query heads from h on, which read key head hk. */
-static inline AC_INLINE void group(const aci_flash *f, const aci_gemm_type type, const int heads, int64_t b, int64_t h, int64_t hk) {
+static inline AC_INLINE void group(const aci_flash *f, const aci_gemm_type type, const int heads,
+                                   int64_t b, int64_t h, int64_t hk) {
   _Alignas(64) float score[TOGETHER][CHUNK];
   head s[TOGETHER];
   const int64_t n_keys = f->causal && f->tk > 1 ? 1 : f->tk, size = aci_gemm_type_bytes(type);
@@ -195,19 +216,23 @@ static inline AC_INLINE void group(const aci_flash *f, const aci_gemm_type type,
   for (int64_t c0 = 0; c0 < n_keys; c0 += CHUNK) {
     const int64_t n = n_keys - c0 < CHUNK ? n_keys - c0 : CHUNK;
     bool any = false;
-    scores(f, type, heads, s, aci_flash_at(type, f->k, f->k_s, b, hk, c0), f->k_s[2] * size, n, score);
+    scores(f, type, heads, s, aci_flash_at(type, f->k, f->k_s, b, hk, c0), f->k_s[2] * size, n,
+           score);
     for (int g = 0; g < heads; g++) {
-      for (int64_t j = 0; f->mask_kind != ACI_FLASH_NO_MASK && j < n; j++) score[g][j] += mask_at(f, b, h + g, c0 + j);
+      for (int64_t j = 0; f->mask_kind != ACI_FLASH_NO_MASK && j < n; j++)
+        score[g][j] += mask_at(f, b, h + g, c0 + j);
       if (weigh(f, &s[g], n, score[g])) any = true;
       else memset(score[g], 0, (size_t)n * sizeof(float));
     }
     if (any)
-      add_values(f, type, heads, s, aci_flash_at(type, f->v, f->v_s, b, hk, c0), f->v_s[2] * size, n, (const float (*)[CHUNK])score);
+      add_values(f, type, heads, s, aci_flash_at(type, f->v, f->v_s, b, hk, c0), f->v_s[2] * size,
+                 n, (const float(*)[CHUNK])score);
   }
   for (int g = 0; g < heads; g++) finish(f, type, &s[g], b, h + g);
 }
 
-static inline AC_INLINE void of_type(const aci_flash *f, const aci_gemm_type type, int64_t b, int64_t h, int64_t n, int64_t hk) {
+static inline AC_INLINE void of_type(const aci_flash *f, const aci_gemm_type type, int64_t b,
+                                     int64_t h, int64_t n, int64_t hk) {
   if (n == TOGETHER) {
     group(f, type, TOGETHER, b, h, hk);
     return;
@@ -215,7 +240,8 @@ static inline AC_INLINE void of_type(const aci_flash *f, const aci_gemm_type typ
   for (int64_t g = 0; g < n; g++) group(f, type, 1, b, h + g, hk);
 }
 
-AC_ISA_FN(any_type, (const aci_flash *f, int64_t b, int64_t h, int64_t n, int64_t hk), (f, b, h, n, hk)) {
+AC_ISA_FN(any_type, (const aci_flash *f, int64_t b, int64_t h, int64_t n, int64_t hk),
+          (f, b, h, n, hk)) {
   if (f->type == ACI_GEMM_F32) of_type(f, ACI_GEMM_F32, b, h, n, hk);
   else if (f->type == ACI_GEMM_BF16) of_type(f, ACI_GEMM_BF16, b, h, n, hk);
   else of_type(f, ACI_GEMM_F16, b, h, n, hk);
@@ -230,7 +256,8 @@ static void piece(void *arg, int64_t begin, int64_t end) {
   const job *w = arg;
   for (int64_t i = begin; i < end; i++) {
     const int64_t bk = i / w->parts, first = i % w->parts * TOGETHER, hk = bk % w->f->hkv;
-    any_type(w->f, bk / w->f->hkv, hk * w->share + first, aci_least(TOGETHER, w->share - first), hk);
+    any_type(w->f, bk / w->f->hkv, hk * w->share + first, aci_least(TOGETHER, w->share - first),
+             hk);
   }
 }
 

@@ -1,5 +1,5 @@
-/* Passes over tiles of scores (flash_tile.h). Every loop runs over a constant number of columns, so that it
- * becomes whole vectors. f32 and f64 come from the same text. */
+/* Passes over tiles of scores (flash_tile.h). Every loop runs over a constant number of columns, so
+ * that it becomes whole vectors. f32 and f64 come from the same text. */
 #include "device/cpu/kernels/flash_tile.h"
 
 #include <math.h>
@@ -25,8 +25,8 @@ static inline AC_INLINE float exp2_f32(float t) {
 }
 static inline AC_INLINE double exp2_f64(double t) { return exp2(t); }
 
-/* One clone per ISA, each with the constant nr of that ISA's micro-kernel (vectors of 64, 32 and 16 bytes,
- * two wide). */
+/* One clone per ISA, each with the constant nr of that ISA's micro-kernel (vectors of 64, 32 and 16
+ * bytes, two wide). */
 #define NR_OF(T, vector_bytes) (2 * (vector_bytes) / (int)sizeof(T))
 #if defined(__x86_64__)
 #define TILE_FN(NAME, T, PARAMS, ARGS)                        \
@@ -58,121 +58,123 @@ static inline AC_INLINE double exp2_f64(double t) { return exp2(t); }
 #endif
 #define ARGS_OF(nr, ...) (__VA_ARGS__)
 
-#define FLASH_PASSES(S, T)                                                                                   \
-  static inline AC_INLINE void max_##S(const int nr, T *s, int64_t rows, T c, int64_t diag, T *m_io) {       \
-    T m[ACI_GEMM_NR_MAX];                                                                                    \
-    for (int j = 0; j < nr; j++) m[j] = m_io[j];                                                             \
-    int64_t full = rows <= diag + 1 ? rows : diag + 1 > 0 ? diag + 1 : 0;                                    \
-    for (int64_t r = 0; r < full; r++, s += nr)                                                              \
-      for (int j = 0; j < nr; j++) {                                                                         \
-        T t = s[j] * c;                                                                                      \
-        s[j] = t;                                                                                            \
-        m[j] = t > m[j] ? t : m[j];                                                                          \
-      }                                                                                                      \
-    for (int64_t r = full; r < rows; r++, s += nr) {                                                         \
-      int first = r - diag < nr ? (int)(r - diag) : nr;                                                      \
-      for (int j = 0; j < nr; j++) {                                                                         \
-        T t = j < first ? (T)-INFINITY : s[j] * c;                                                           \
-        s[j] = t;                                                                                            \
-        m[j] = t > m[j] ? t : m[j];                                                                          \
-      }                                                                                                      \
-    }                                                                                                        \
-    for (int j = 0; j < nr; j++) m_io[j] = m[j];                                                             \
-  }                                                                                                          \
-  TILE_FN(max_##S, T, (T * s, int64_t rows, T c, int64_t diag, T * m), (nr, s, rows, c, diag, m))            \
-                                                                                                             \
-  static inline AC_INLINE void exp_##S(const int nr, T *s, int64_t rows, const T *m_in, T *l_io,             \
-                                       const aci_drop *drop) {                                               \
-    T m[ACI_GEMM_NR_MAX], l[ACI_GEMM_NR_MAX];                                                                \
-    for (int j = 0; j < nr; j++) m[j] = m_in[j] == (T)-INFINITY ? 0 : m_in[j];                               \
-    for (int j = 0; j < nr; j++) l[j] = 0;                                                                   \
-    if (drop == NULL) {                                                                                      \
-      for (int64_t r = 0; r < rows; r++, s += nr)                                                            \
-        for (int j = 0; j < nr; j++) {                                                                       \
-          T p = exp2_##S(s[j] - m[j]);                                                                       \
-          s[j] = p;                                                                                          \
-          l[j] += p;                                                                                         \
-        }                                                                                                    \
-    } else {                                                                                                 \
-      const uint32_t *words = drop->words, below = drop->below;                                              \
-      T by = (T)drop->by;                                                                                    \
-      for (int64_t r = 0; r < rows; r++, s += nr, words += nr)                                               \
-        for (int j = 0; j < nr; j++) {                                                                       \
-          T p = exp2_##S(s[j] - m[j]);                                                                       \
-          s[j] = words[j] >= below ? p * by : 0;                                                             \
-          l[j] += p;                                                                                         \
-        }                                                                                                    \
-    }                                                                                                        \
-    for (int j = 0; j < nr; j++) l_io[j] += l[j];                                                            \
-  }                                                                                                          \
-  TILE_FN(exp_##S, T, (T * s, int64_t rows, const T *m, T *l, const aci_drop *drop),                         \
-          (nr, s, rows, m, l, drop))                                                                         \
-                                                                                                             \
-  static inline AC_INLINE void grad_##S(const int nr, T *restrict s, T *restrict dp, int64_t rows, int cols, \
-                                        T c, int64_t diag, const T *lse2, const T *delta,                    \
-                                        const aci_drop *drop) {                                              \
-    for (int64_t r = 0; r < rows; r++, s += nr, dp += nr) {                                                  \
-      int64_t seen = r + diag + 1;                                                                           \
-      int n = seen >= cols ? cols : seen > 0 ? (int)seen : 0;                                                \
-      T lse = lse2[r], dl = delta[r];                                                                        \
-      if (drop == NULL) {                                                                                    \
-        for (int j = 0; j < nr; j++) {                                                                       \
-          T p = exp2_##S(m_fma(s[j], c, -lse));                                                              \
-          p = j < n ? p : 0;                                                                                 \
-          s[j] = p;                                                                                          \
-          dp[j] = p * (dp[j] - dl);                                                                          \
-        }                                                                                                    \
-      } else {                                                                                               \
-        const uint32_t *words = drop->words + r * nr, below = drop->below;                                   \
-        T by = (T)drop->by;                                                                                  \
-        for (int j = 0; j < nr; j++) {                                                                       \
-          T p = exp2_##S(m_fma(s[j], c, -lse)), k = words[j] >= below ? by : 0;                              \
-          p = j < n ? p : 0;                                                                                 \
-          s[j] = p * k;                                                                                      \
-          dp[j] = p * (dp[j] * k - dl);                                                                      \
-        }                                                                                                    \
-      }                                                                                                      \
-    }                                                                                                        \
-  }                                                                                                          \
-  TILE_FN(grad_##S, T,                                                                                       \
-          (T * s, T * dp, int64_t rows, int cols, T c, int64_t diag, const T *lse2, const T *delta,          \
-           const aci_drop *drop),                                                                            \
-          (nr, s, dp, rows, cols, c, diag, lse2, delta, drop))                                               \
-                                                                                                             \
-  static inline AC_INLINE void bias_##S(const int nr, T *s, int64_t rows, T c, T slope, int64_t distance,    \
-                                        int64_t down) {                                                      \
-    for (int64_t r = 0; r < rows; r++, s += nr) {                                                            \
-      T d = (T)(distance + r * down), by = (T)-down; /* columns are the other kind */                        \
-      for (int j = 0; j < nr; j++) {                                                                         \
-        T at = d + by * (T)j;                                                                                \
-        s[j] = m_fma(-slope, at < 0 ? -at : at, s[j] * c);                                                   \
-      }                                                                                                      \
-    }                                                                                                        \
-  }                                                                                                          \
-  TILE_FN(bias_##S, T, (T * s, int64_t rows, T c, T slope, int64_t distance, int64_t down),                  \
-          (nr, s, rows, c, slope, distance, down))                                                           \
-  void aci_tile_alibi_##S(const aci_tile *t, T *s, T c) {                                                    \
-    const aci_flash *f = t->f;                                                                               \
-    const int64_t shift = f->causal ? 0 : f->tk - f->tq;                                                     \
-    const int64_t query = (t->keys_are_rows ? t->col0 : t->row0) + shift,                                    \
-                  key = t->keys_are_rows ? t->row0 : t->col0;                                                \
-    aci_tile_bias_##S(s, t->rows, c, (T)(f->alibi[t->h] * ACI_LOG2E_64), query - key,                        \
-                      t->keys_are_rows ? -1 : 1);                                                            \
-  }                                                                                                          \
-                                                                                                             \
-  static inline AC_INLINE void scale_##S(const int nr, T *restrict x, int64_t rows, const T *restrict by) {  \
-    for (int64_t r = 0; r < rows; r++, x += nr)                                                              \
-      for (int j = 0; j < nr; j++) x[j] *= by[j];                                                            \
-  }                                                                                                          \
-  TILE_FN(scale_##S, T, (T * x, int64_t rows, const T *by), (nr, x, rows, by))                               \
-                                                                                                             \
-  static inline AC_INLINE void lse_##S(const int nr, const T *m, const T *l, T *restrict inverse,            \
-                                       T *restrict lse) {                                                    \
-    for (int j = 0; j < nr; j++) {                                                                           \
-      inverse[j] = l[j] == 0 ? 0 : 1 / l[j];                                                                 \
-      lse[j] = l[j] == 0 ? (T)-INFINITY : m_fma(m[j], (T)ACI_LN2_64, m_log(l[j]));                           \
-    }                                                                                                        \
-  }                                                                                                          \
+#define FLASH_PASSES(S, T)                                                                         \
+  static inline AC_INLINE void max_##S(const int nr, T *s, int64_t rows, T c, int64_t diag,        \
+                                       T *m_io) {                                                  \
+    T m[ACI_GEMM_NR_MAX];                                                                          \
+    for (int j = 0; j < nr; j++) m[j] = m_io[j];                                                   \
+    int64_t full = rows <= diag + 1 ? rows : diag + 1 > 0 ? diag + 1 : 0;                          \
+    for (int64_t r = 0; r < full; r++, s += nr)                                                    \
+      for (int j = 0; j < nr; j++) {                                                               \
+        T t = s[j] * c;                                                                            \
+        s[j] = t;                                                                                  \
+        m[j] = t > m[j] ? t : m[j];                                                                \
+      }                                                                                            \
+    for (int64_t r = full; r < rows; r++, s += nr) {                                               \
+      int first = r - diag < nr ? (int)(r - diag) : nr;                                            \
+      for (int j = 0; j < nr; j++) {                                                               \
+        T t = j < first ? (T)-INFINITY : s[j] * c;                                                 \
+        s[j] = t;                                                                                  \
+        m[j] = t > m[j] ? t : m[j];                                                                \
+      }                                                                                            \
+    }                                                                                              \
+    for (int j = 0; j < nr; j++) m_io[j] = m[j];                                                   \
+  }                                                                                                \
+  TILE_FN(max_##S, T, (T * s, int64_t rows, T c, int64_t diag, T * m), (nr, s, rows, c, diag, m))  \
+                                                                                                   \
+  static inline AC_INLINE void exp_##S(const int nr, T *s, int64_t rows, const T *m_in, T *l_io,   \
+                                       const aci_drop *drop) {                                     \
+    T m[ACI_GEMM_NR_MAX], l[ACI_GEMM_NR_MAX];                                                      \
+    for (int j = 0; j < nr; j++) m[j] = m_in[j] == (T)-INFINITY ? 0 : m_in[j];                     \
+    for (int j = 0; j < nr; j++) l[j] = 0;                                                         \
+    if (drop == NULL) {                                                                            \
+      for (int64_t r = 0; r < rows; r++, s += nr)                                                  \
+        for (int j = 0; j < nr; j++) {                                                             \
+          T p = exp2_##S(s[j] - m[j]);                                                             \
+          s[j] = p;                                                                                \
+          l[j] += p;                                                                               \
+        }                                                                                          \
+    } else {                                                                                       \
+      const uint32_t *words = drop->words, below = drop->below;                                    \
+      T by = (T)drop->by;                                                                          \
+      for (int64_t r = 0; r < rows; r++, s += nr, words += nr)                                     \
+        for (int j = 0; j < nr; j++) {                                                             \
+          T p = exp2_##S(s[j] - m[j]);                                                             \
+          s[j] = words[j] >= below ? p * by : 0;                                                   \
+          l[j] += p;                                                                               \
+        }                                                                                          \
+    }                                                                                              \
+    for (int j = 0; j < nr; j++) l_io[j] += l[j];                                                  \
+  }                                                                                                \
+  TILE_FN(exp_##S, T, (T * s, int64_t rows, const T *m, T *l, const aci_drop *drop),               \
+          (nr, s, rows, m, l, drop))                                                               \
+                                                                                                   \
+  static inline AC_INLINE void grad_##S(const int nr, T *restrict s, T *restrict dp, int64_t rows, \
+                                        int cols, T c, int64_t diag, const T *lse2,                \
+                                        const T *delta, const aci_drop *drop) {                    \
+    for (int64_t r = 0; r < rows; r++, s += nr, dp += nr) {                                        \
+      int64_t seen = r + diag + 1;                                                                 \
+      int n = seen >= cols ? cols : seen > 0 ? (int)seen : 0;                                      \
+      T lse = lse2[r], dl = delta[r];                                                              \
+      if (drop == NULL) {                                                                          \
+        for (int j = 0; j < nr; j++) {                                                             \
+          T p = exp2_##S(m_fma(s[j], c, -lse));                                                    \
+          p = j < n ? p : 0;                                                                       \
+          s[j] = p;                                                                                \
+          dp[j] = p * (dp[j] - dl);                                                                \
+        }                                                                                          \
+      } else {                                                                                     \
+        const uint32_t *words = drop->words + r * nr, below = drop->below;                         \
+        T by = (T)drop->by;                                                                        \
+        for (int j = 0; j < nr; j++) {                                                             \
+          T p = exp2_##S(m_fma(s[j], c, -lse)), k = words[j] >= below ? by : 0;                    \
+          p = j < n ? p : 0;                                                                       \
+          s[j] = p * k;                                                                            \
+          dp[j] = p * (dp[j] * k - dl);                                                            \
+        }                                                                                          \
+      }                                                                                            \
+    }                                                                                              \
+  }                                                                                                \
+  TILE_FN(grad_##S, T,                                                                             \
+          (T * s, T * dp, int64_t rows, int cols, T c, int64_t diag, const T *lse2,                \
+           const T *delta, const aci_drop *drop),                                                  \
+          (nr, s, dp, rows, cols, c, diag, lse2, delta, drop))                                     \
+                                                                                                   \
+  static inline AC_INLINE void bias_##S(const int nr, T *s, int64_t rows, T c, T slope,            \
+                                        int64_t distance, int64_t down) {                          \
+    for (int64_t r = 0; r < rows; r++, s += nr) {                                                  \
+      T d = (T)(distance + r * down), by = (T)-down; /* columns are the other kind */              \
+      for (int j = 0; j < nr; j++) {                                                               \
+        T at = d + by * (T)j;                                                                      \
+        s[j] = m_fma(-slope, at < 0 ? -at : at, s[j] * c);                                         \
+      }                                                                                            \
+    }                                                                                              \
+  }                                                                                                \
+  TILE_FN(bias_##S, T, (T * s, int64_t rows, T c, T slope, int64_t distance, int64_t down),        \
+          (nr, s, rows, c, slope, distance, down))                                                 \
+  void aci_tile_alibi_##S(const aci_tile *t, T *s, T c) {                                          \
+    const aci_flash *f = t->f;                                                                     \
+    const int64_t shift = f->causal ? 0 : f->tk - f->tq;                                           \
+    const int64_t query = (t->keys_are_rows ? t->col0 : t->row0) + shift,                          \
+                  key = t->keys_are_rows ? t->row0 : t->col0;                                      \
+    aci_tile_bias_##S(s, t->rows, c, (T)(f->alibi[t->h] * ACI_LOG2E_64), query - key,              \
+                      t->keys_are_rows ? -1 : 1);                                                  \
+  }                                                                                                \
+                                                                                                   \
+  static inline AC_INLINE void scale_##S(const int nr, T *restrict x, int64_t rows,                \
+                                         const T *restrict by) {                                   \
+    for (int64_t r = 0; r < rows; r++, x += nr)                                                    \
+      for (int j = 0; j < nr; j++) x[j] *= by[j];                                                  \
+  }                                                                                                \
+  TILE_FN(scale_##S, T, (T * x, int64_t rows, const T *by), (nr, x, rows, by))                     \
+                                                                                                   \
+  static inline AC_INLINE void lse_##S(const int nr, const T *m, const T *l, T *restrict inverse,  \
+                                       T *restrict lse) {                                          \
+    for (int j = 0; j < nr; j++) {                                                                 \
+      inverse[j] = l[j] == 0 ? 0 : 1 / l[j];                                                       \
+      lse[j] = l[j] == 0 ? (T)-INFINITY : m_fma(m[j], (T)ACI_LN2_64, m_log(l[j]));                 \
+    }                                                                                              \
+  }                                                                                                \
   TILE_FN(lse_##S, T, (const T *m, const T *l, T *inverse, T *lse), (nr, m, l, inverse, lse))
 
 FLASH_PASSES(f32, float)
@@ -187,7 +189,8 @@ static inline AC_INLINE uint32_t round_bf16(float x) {
 static inline AC_INLINE void pairs(const int nr, uint32_t *dst, const float *src, int64_t rows) {
   uint32_t out[ACI_GEMM_NR_MAX]; /* dst may be src: a row is read before it is written */
   for (int64_t r = 0; r + 1 < rows; r += 2, src += 2 * nr, dst += nr) {
-    for (int j = 0; j < nr; j++) out[j] = round_bf16(src[j]) >> 16 | (round_bf16(src[j + nr]) & 0xffff0000u);
+    for (int j = 0; j < nr; j++)
+      out[j] = round_bf16(src[j]) >> 16 | (round_bf16(src[j + nr]) & 0xffff0000u);
     memcpy(dst, out, (size_t)nr * 4);
   }
   if (rows & 1) {
@@ -250,9 +253,9 @@ MASK_PASS(f64, double)
 
 /* ---- dropout ---- */
 
-/* The words of a tile. w has rows rounded up to 4. Neighbours along the keys share a counter, so runs of 4
- * aligned keys are drawn together: 4 rows when keys are rows, 4 columns when they are columns. Otherwise each
- * element draws for itself. */
+/* The words of a tile. w has rows rounded up to 4. Neighbours along the keys share a counter, so
+ * runs of 4 aligned keys are drawn together: 4 rows when keys are rows, 4 columns when they are
+ * columns. Otherwise each element draws for itself. */
 AC_ISA_FN(words_of_rows,
           (uint32_t *restrict w, int64_t rows, int nr, uint64_t e0, uint64_t col_step, uint64_t key,
            uint64_t counter),
@@ -277,8 +280,8 @@ AC_ISA_FN(words_of_columns,
     }
 }
 AC_ISA_FN(words_one_by_one,
-          (uint32_t *restrict w, int64_t rows, int nr, uint64_t e0, uint64_t row_step, uint64_t col_step,
-           uint64_t key, uint64_t counter),
+          (uint32_t *restrict w, int64_t rows, int nr, uint64_t e0, uint64_t row_step,
+           uint64_t col_step, uint64_t key, uint64_t counter),
           (w, rows, nr, e0, row_step, col_step, key, counter)) {
   for (int64_t r = 0; r < rows; r++)
     for (int j = 0; j < nr; j++) {
@@ -293,15 +296,20 @@ const aci_drop *aci_tile_drop(const aci_tile *t, uint32_t *w, aci_drop *drop) {
   const aci_flash *f = t->f;
   if (f->drop_p <= 0) return NULL;
   *drop = (aci_drop){w, f->drop_below, 1.0 / (1.0 - f->drop_p)};
-  int64_t key0 = t->keys_are_rows ? t->row0 : t->col0, query0 = t->keys_are_rows ? t->col0 : t->row0;
+  int64_t key0 = t->keys_are_rows ? t->row0 : t->col0,
+          query0 = t->keys_are_rows ? t->col0 : t->row0;
   const int64_t *first = f->drop_0, *n = f->drop_n, key = first[3] + key0;
-  uint64_t e0 = (uint64_t)((((first[0] + t->b) * n[1] + first[1] + t->h) * n[2] + first[2] + query0) * n[3] + key),
+  uint64_t e0 = (uint64_t)((((first[0] + t->b) * n[1] + first[1] + t->h) * n[2] + first[2] +
+                            query0) *
+                               n[3] +
+                           key),
            tk = (uint64_t)n[3];
   bool aligned = n[3] % 4 == 0 && key % 4 == 0;
-  if (aligned && t->keys_are_rows) words_of_rows(w, t->rows, t->nr, e0, tk, f->drop_key, f->drop_counter);
+  if (aligned && t->keys_are_rows)
+    words_of_rows(w, t->rows, t->nr, e0, tk, f->drop_key, f->drop_counter);
   else if (aligned) words_of_columns(w, t->rows, t->nr, e0, tk, f->drop_key, f->drop_counter);
   else
-    words_one_by_one(w, t->rows, t->nr, e0, t->keys_are_rows ? 1 : tk, t->keys_are_rows ? tk : 1, f->drop_key,
-                     f->drop_counter);
+    words_one_by_one(w, t->rows, t->nr, e0, t->keys_are_rows ? 1 : tk, t->keys_are_rows ? tk : 1,
+                     f->drop_key, f->drop_counter);
   return drop;
 }
