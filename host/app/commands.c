@@ -46,8 +46,7 @@ const app_command_row app_commands[] = {
      "launch ranks with Accelerate's flags and configurations"},
     {"to-fsdp2", "to-fsdp2 --config-file FILE", APP_TOOL, 0, "to_fsdp2",
      "a configuration of FSDP version 1 in the words of version 2"},
-    {"tpu-config", "tpu-config", APP_TOOL, 0, "tpu_config",
-     "the command that prepares the machines of a TPU pod, printed"},
+    {"tpu-config", "tpu-config", APP_TOOL, 0, "tpu_config", NULL}, /* refuses, and is not listed */
     {"test", "test", APP_TOOL, 0, "test",
      "run a sanity check on several ranks: collectives, loaders, precision, training"},
     {"doctor", "doctor", APP_TOOL, APP_ON_TENSORS, "doctor",

@@ -54,8 +54,6 @@ do
   write("fsdp.yaml", "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_offload_params: true\n")
   write("two.yaml", "distributed_type: MULTI_CPU\nnum_processes: 2\nuse_cpu: true\nmixed_precision: bf16\n")
   write("wrong.yaml", "mixed_precisoin: bf16\n")
-  write("tpu.yaml", "tpu_name: pod\ntpu_zone: zone\ncommands: [ls]\n")
-  write("commands.txt", "date\n")
   write("t.lua", [[
 local accel = require "accel"
 local a = accel.Accelerator {}
@@ -128,9 +126,6 @@ case["config update"] = { base = "", config_file = "two.yaml" }
 case["config show"] = { base = "--num_processes 3", origin = true, diff = true }
 case["config validate"] = { base = "", config_file = "wrong.yaml" }
 case["to-fsdp2"] = { base = "--config_file fsdp.yaml", config_file = "two.yaml", output_file = "new.yaml", overwrite = true }
-case["tpu-config"] = { base = "--config_file tpu.yaml", config_file = { "tpu.yaml", base = "--tpu_name a --tpu_zone b" },
-  tpu_name = "other", tpu_zone = "other",
-  command = "x", command_file = "commands.txt", use_alpha = true, install_accelerate = true, accelerate_version = "1.0", debug = true }
 case.test = { base = "", config_file = "nowhere.yaml", num_processes = "1" }
 case["--dry-run"] = { base = DRY, num_processes = "4", num_machines = "2", rank = "1", plan = "zero3", mixed_precision = "bf16",
   config_file = { "two.yaml", base = "--rates rates.json" }, device = "cuda", memory_limit = "1K", steps = "2", bandwidth = "1",
@@ -207,7 +202,7 @@ shell("rm '%s/report.json'", fixture)
 
 local started = accel.clock()
 for _, name in ipairs { "ckpt", "runs", "merge-weights", "estimate-memory", "preprocess", "generate", "gguf", "quantize", "config", "to-fsdp2",
-  "tpu-config", "test", "ui", "ps", "top", "stacks", "attach", "dap", "doctor", "completion", "plan", "bench", "--dry-run" } do
+  "test", "ui", "ps", "top", "stacks", "attach", "dap", "doctor", "completion", "plan", "bench", "--dry-run" } do
   local module = name == "--dry-run" and "dry_run" or name:gsub("-", "_")
   local chosen = not ONLY or ONLY == name
   for _, found in ipairs(chosen and (name == "bench" and bench_options() or command.describe(require("accel.cli." .. module), name)) or {}) do
