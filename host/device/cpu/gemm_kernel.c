@@ -21,43 +21,6 @@
 enum { AHEAD_A = 512, AHEAD_B = 1024, LINE = 64 }; /* bytes */
 #define AHEAD(p, bytes) __builtin_prefetch((const void *)((uintptr_t)(p) + (bytes)))
 
-/* T: packed step (float, double, or a pair of bf16 as uint32_t). U: element of C. V: vector of L
- * values of C. B: vector as loaded from the panels. rs, ks: bytes from row to row and from step to
- * step of A. */
-#define MICRO(NAME, TARGET, T, U, V, B, L, ZERO, LOADB, BCAST, MADD, LOAD, STORE, ADD)             \
-  TARGET static inline AC_INLINE void NAME##_body(                                                 \
-      const int rows, const int nv, int64_t kc, const char *a, const int64_t rs, const int64_t ks, \
-      const T *b, U *c, int64_t ldc, bool add) {                                                   \
-    V acc[ACI_GEMM_MR_MAX][2];                                                                     \
-    _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                      \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                       \
-        acc[i][j] = ZERO();                                                                        \
-        if (sizeof(V) == LINE && add) __builtin_prefetch(c + i * ldc + j * L, 1);                  \
-      }                                                                                            \
-    }                                                                                              \
-    for (int64_t k = 0; k < kc; k++, a += ks, b += nv * L) {                                       \
-      B bv[2];                                                                                     \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                       \
-        bv[j] = LOADB(b + j * L);                                                                  \
-        if (sizeof(V) == LINE) AHEAD(b + j * L, AHEAD_B);                                          \
-      }                                                                                            \
-      if (sizeof(V) == LINE && rs < ks) AHEAD(a, AHEAD_A); /* packed */                            \
-      _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                    \
-        B av = BCAST((const T *)(const void *)(a + i * rs));                                       \
-        _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] =                           \
-            MADD(acc[i][j], av, bv[j]);                                                            \
-      }                                                                                            \
-    }                                                                                              \
-    _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                      \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                       \
-        U *p = c + i * ldc + j * L;                                                                \
-        V v = acc[i][j];                                                                           \
-        if (add) v = ADD(LOAD(p), v);                                                              \
-        STORE(p, v);                                                                               \
-      }                                                                                            \
-    }                                                                                              \
-  }
-
 /* rows as rounded by aci_gemm_rows. */
 #define RUN(NAME, T, U, R, MR, NV) \
   NAME##_body(R, NV, kc, a, sizeof(T), MR *(int64_t)sizeof(T), (const T *)b, (U *)c, ldc, add)
@@ -114,11 +77,39 @@ typedef double v2d __attribute__((vector_size(16), aligned(8), may_alias));
 #define V2_BCAST(p) ((v2d){*(p), *(p)})
 #define V_MADD(c, a, b) ((c) + (a) * (b))
 #define V_ADD(a, b) ((a) + (b))
-MICRO(f32_base, NO_TARGET, float, float, v4f, v4f, 4, V4_ZERO, V4_LOAD, V4_BCAST, V_MADD, V4_LOAD,
-      V4_STORE, V_ADD)
+#define NAME f32_base
+#define TARGET NO_TARGET
+#define T float
+#define U float
+#define V v4f
+#define B v4f
+#define L 4
+#define ZERO V4_ZERO
+#define LOADB V4_LOAD
+#define BCAST V4_BCAST
+#define MADD V_MADD
+#define LOAD V4_LOAD
+#define STORE V4_STORE
+#define ADD V_ADD
+#include "device/cpu/gemm_micro.h"
+
 ENTRY(f32_base, NO_TARGET, float, float, 4, 4)
-MICRO(f64_base, NO_TARGET, double, double, v2d, v2d, 2, V2_ZERO, V2_LOAD, V2_BCAST, V_MADD, V2_LOAD,
-      V2_STORE, V_ADD)
+#define NAME f64_base
+#define TARGET NO_TARGET
+#define T double
+#define U double
+#define V v2d
+#define B v2d
+#define L 2
+#define ZERO V2_ZERO
+#define LOADB V2_LOAD
+#define BCAST V2_BCAST
+#define MADD V_MADD
+#define LOAD V2_LOAD
+#define STORE V2_STORE
+#define ADD V_ADD
+#include "device/cpu/gemm_micro.h"
+
 ENTRY(f64_base, NO_TARGET, double, double, 2, 4)
 
 #if defined(__x86_64__)
@@ -127,11 +118,39 @@ ENTRY(f64_base, NO_TARGET, double, double, 2, 4)
 #define Y_BCAST64(p) _mm256_broadcast_sd(p)
 #define Y_MADD32(c, a, b) _mm256_fmadd_ps(a, b, c)
 #define Y_MADD64(c, a, b) _mm256_fmadd_pd(a, b, c)
-MICRO(f32_avx2, ACI_TARGET_AVX2, float, float, __m256, __m256, 8, _mm256_setzero_ps,
-      _mm256_loadu_ps, Y_BCAST32, Y_MADD32, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps)
+#define NAME f32_avx2
+#define TARGET ACI_TARGET_AVX2
+#define T float
+#define U float
+#define V __m256
+#define B __m256
+#define L 8
+#define ZERO _mm256_setzero_ps
+#define LOADB _mm256_loadu_ps
+#define BCAST Y_BCAST32
+#define MADD Y_MADD32
+#define LOAD _mm256_loadu_ps
+#define STORE _mm256_storeu_ps
+#define ADD _mm256_add_ps
+#include "device/cpu/gemm_micro.h"
+
 ENTRY(f32_avx2, ACI_TARGET_AVX2, float, float, 8, 6)
-MICRO(f64_avx2, ACI_TARGET_AVX2, double, double, __m256d, __m256d, 4, _mm256_setzero_pd,
-      _mm256_loadu_pd, Y_BCAST64, Y_MADD64, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd)
+#define NAME f64_avx2
+#define TARGET ACI_TARGET_AVX2
+#define T double
+#define U double
+#define V __m256d
+#define B __m256d
+#define L 4
+#define ZERO _mm256_setzero_pd
+#define LOADB _mm256_loadu_pd
+#define BCAST Y_BCAST64
+#define MADD Y_MADD64
+#define LOAD _mm256_loadu_pd
+#define STORE _mm256_storeu_pd
+#define ADD _mm256_add_pd
+#include "device/cpu/gemm_micro.h"
+
 ENTRY(f64_avx2, ACI_TARGET_AVX2, double, double, 4, 6)
 
 /* ---- AVX-512 ---- */
@@ -139,11 +158,39 @@ ENTRY(f64_avx2, ACI_TARGET_AVX2, double, double, 4, 6)
 #define Z_BCAST64(p) _mm512_set1_pd(*(p))
 #define Z_MADD32(c, a, b) _mm512_fmadd_ps(a, b, c)
 #define Z_MADD64(c, a, b) _mm512_fmadd_pd(a, b, c)
-MICRO(f32_avx512, ACI_TARGET_AVX512, float, float, __m512, __m512, 16, _mm512_setzero_ps,
-      _mm512_loadu_ps, Z_BCAST32, Z_MADD32, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps)
+#define NAME f32_avx512
+#define TARGET ACI_TARGET_AVX512
+#define T float
+#define U float
+#define V __m512
+#define B __m512
+#define L 16
+#define ZERO _mm512_setzero_ps
+#define LOADB _mm512_loadu_ps
+#define BCAST Z_BCAST32
+#define MADD Z_MADD32
+#define LOAD _mm512_loadu_ps
+#define STORE _mm512_storeu_ps
+#define ADD _mm512_add_ps
+#include "device/cpu/gemm_micro.h"
+
 ENTRY(f32_avx512, ACI_TARGET_AVX512, float, float, 16, 14)
-MICRO(f64_avx512, ACI_TARGET_AVX512, double, double, __m512d, __m512d, 8, _mm512_setzero_pd,
-      _mm512_loadu_pd, Z_BCAST64, Z_MADD64, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd)
+#define NAME f64_avx512
+#define TARGET ACI_TARGET_AVX512
+#define T double
+#define U double
+#define V __m512d
+#define B __m512d
+#define L 8
+#define ZERO _mm512_setzero_pd
+#define LOADB _mm512_loadu_pd
+#define BCAST Z_BCAST64
+#define MADD Z_MADD64
+#define LOAD _mm512_loadu_pd
+#define STORE _mm512_storeu_pd
+#define ADD _mm512_add_pd
+#include "device/cpu/gemm_micro.h"
+
 ENTRY(f64_avx512, ACI_TARGET_AVX512, double, double, 8, 14)
 
 /* ---- AVX-512 with bf16 dot products: one step of k is a pair of values ---- */
@@ -155,8 +202,22 @@ static inline AC_INLINE int pair_at(const void *p) {
   return v;
 }
 #define Z_BCAST_PAIR(p) ((__m512bh)_mm512_set1_epi32(pair_at(p)))
-MICRO(bf16_avx512, ACI_TARGET_AVX512_BF16, uint32_t, float, __m512, __m512bh, 16, _mm512_setzero_ps,
-      Z_LOAD_PAIR, Z_BCAST_PAIR, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps)
+#define NAME bf16_avx512
+#define TARGET ACI_TARGET_AVX512_BF16
+#define T uint32_t
+#define U float
+#define V __m512
+#define B __m512bh
+#define L 16
+#define ZERO _mm512_setzero_ps
+#define LOADB Z_LOAD_PAIR
+#define BCAST Z_BCAST_PAIR
+#define MADD _mm512_dpbf16_ps
+#define LOAD _mm512_loadu_ps
+#define STORE _mm512_storeu_ps
+#define ADD _mm512_add_ps
+#include "device/cpu/gemm_micro.h"
+
 ENTRY(bf16_avx512, ACI_TARGET_AVX512_BF16, uint32_t, float, 16, 14)
 #endif
 

@@ -28,7 +28,8 @@ int aci_cpu_isa(void);
   __attribute__((         \
       target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
 #endif
-#define AC_ISA_FN(name, params, args)                                                            \
+#define AC_ISA_FN(name, params, args) AC_ISA_FN_(name, params, args) /* replaces name first */
+#define AC_ISA_FN_(name, params, args)                                                           \
   static inline AC_INLINE void name##_body params;                                               \
   ACI_TARGET_AVX512 static __attribute__((noinline)) void name##_avx512 params {                 \
     name##_body args;                                                                            \

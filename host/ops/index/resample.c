@@ -99,29 +99,13 @@ static void blend(const resample_job *j, bool first, char *y, const char *x, dou
   }
 }
 
-#define ALONG(T, sfx)                                                                          \
-  AC_ISA_FN(along_##sfx, (T *restrict y, const T *restrict x, const aci_taps *t, int per_row), \
-            (y, x, t, per_row)) {                                                              \
-    const int64_t *first = t->first, *c = t->col;                                              \
-    const double *w = t->weight;                                                               \
-    switch (per_row) {                                                                         \
-      case 1:                                                                                  \
-        for (int64_t o = 0; o < t->n_out; o++) y[o] = (T)w[o] * x[c[o]];                       \
-        return;                                                                                \
-      case 2:                                                                                  \
-        for (int64_t o = 0; o < t->n_out; o++)                                                 \
-          y[o] = (T)w[2 * o] * x[c[2 * o]] + (T)w[2 * o + 1] * x[c[2 * o + 1]];                \
-        return;                                                                                \
-      default:                                                                                 \
-        for (int64_t o = 0; o < t->n_out; o++) {                                               \
-          T sum = 0;                                                                           \
-          for (int64_t k = first[o]; k < first[o + 1]; k++) sum += (T)w[k] * x[c[k]];          \
-          y[o] = sum;                                                                          \
-        }                                                                                      \
-    }                                                                                          \
-  }
-ALONG(float, f32)
-ALONG(double, f64)
+#define T float
+#define sfx f32
+#include "ops/index/resample_along.h"
+
+#define T double
+#define sfx f64
+#include "ops/index/resample_along.h"
 
 /* Row r of the result before its last dim: the weighted sum of rows of x, columns [lo, lo + n) into
  * y. If a single row with weight 1 needs no conversion, *one (when given) points to it and y stays

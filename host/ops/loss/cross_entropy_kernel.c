@@ -30,43 +30,13 @@ typedef struct cross_entropy_job {
 AXPBY(float, f32)
 AXPBY(double, f64)
 
-#define ROW_FNS(T, sfx)                                                                            \
-  static inline double r_##sfx(const cross_entropy_job *j, const T *q, int64_t y, int64_t c,       \
-                               int64_t n) {                                                        \
-    double v = (1 - j->smooth) * (q != NULL ? (double)q[c]                                         \
-                                  : c == y  ? 1.0                                                  \
-                                            : 0.0) +                                                \
-               j->smooth / (double)n;                                                              \
-    return j->y.w != NULL ? v * (double)((const T *)j->y.w)[c] : v;                                \
-  }                                                                                                \
-  static double row_##sfx(const cross_entropy_job *j, const T *x, const T *q, int64_t y, T *buf) { \
-    const int64_t n = j->x.n_reduced;                                                              \
-    const T m = aci_row_max_##sfx(x, n);                                                           \
-    const double ln = log(aci_row_exp_##sfx(x, m, n, buf));                                        \
-    double l = 0;                                                                                  \
-    if (q == NULL && j->smooth == 0) return r_##sfx(j, q, y, y, n) * ((double)(m - x[y]) + ln);    \
-    for (int64_t c = 0; c < n; c++) l += r_##sfx(j, q, y, c, n) * ((double)m - (double)x[c] + ln); \
-    return l;                                                                                      \
-  }                                                                                                \
-  static void row_back_##sfx(const cross_entropy_job *j, const T *x, const T *q, int64_t y,        \
-                             double g, T *dx) {                                                    \
-    const int64_t n = j->x.n_reduced;                                                              \
-    double sum = aci_row_exp_##sfx(x, aci_row_max_##sfx(x, n), n, dx), r = 0,                      \
-           each = g * j->smooth / (double)n;                                                       \
-    const double wy = j->y.w == NULL || q != NULL ? 1 : (double)((const T *)j->y.w)[y];            \
-    if (q == NULL) {                                                                               \
-      r = (1 - j->smooth) * wy + j->smooth / (double)n * j->y.sum_w;                               \
-      if (j->y.w != NULL && each != 0) axpby_##sfx(dx, (T)(g * r / sum), (T)each, j->y.w, n);      \
-      else scale_##sfx(dx, (T)(g * r / sum), (T)each, n);                                          \
-      dx[y] -= (T)(g * (1 - j->smooth) * wy);                                                      \
-      return;                                                                                      \
-    }                                                                                              \
-    for (int64_t c = 0; c < n; c++) r += r_##sfx(j, q, y, c, n);                                   \
-    for (int64_t c = 0; c < n; c++)                                                                \
-      dx[c] = (T)(g * (r / sum * (double)dx[c] - r_##sfx(j, q, y, c, n)));                         \
-  }
-ROW_FNS(float, f32)
-ROW_FNS(double, f64)
+#define T float
+#define sfx f32
+#include "ops/loss/cross_entropy_rows.h"
+
+#define T double
+#define sfx f64
+#include "ops/loss/cross_entropy_rows.h"
 
 static void forward(void *arg, int64_t begin, int64_t end) {
   const cross_entropy_job *j = arg;

@@ -11,34 +11,29 @@
 #define BELOW(a, b) ((b) < (a) ? (b) : (a))
 #define NANS_X(a, i) ((a) + (x[i] != x[i] ? 1 : 0))
 
-#define SHORT(name, T, TAKE, WAY)                                                                  \
-  AC_ISA_FN(name##_rows,                                                                           \
-            (aci_word * s, const void *xv, int64_t step, int64_t n_rows, int64_t n, double p),     \
-            (s, xv, step, n_rows, n, p)) {                                                         \
-    (void)p;                                                                                       \
-    for (int64_t r = 0; r < n_rows; r++) {                                                         \
-      const T *restrict x = (const T *)xv + r * step;                                              \
-      ACI_LANES_RUN(T, best, n, x[0], WAY##_X, WAY);                                               \
-      ACI_LANES_RUN(T, nans, n, 0, NANS_X, ACI_JOIN_ADD);                                          \
-      s[r].f = TAKE(s[r].f, nans > 0 ? (T)NAN : best);                                             \
-    }                                                                                              \
-  }                                                                                                \
-  AC_ISA_FN(name##_columns, (aci_word * s, const void *const *xv, int64_t m, int64_t n, double p), \
-            (s, xv, m, n, p)) {                                                                    \
-    (void)p;                                                                                       \
-    for (int64_t r = 0; r < m; r++) {                                                              \
-      const T *x = xv[r];                                                                          \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i].f = TAKE(s[i].f, x[i]);            \
-    }                                                                                              \
-  }                                                                                                \
-  static void name##_join(aci_word *s, const aci_word *t, int64_t n, double p) {                   \
-    (void)p;                                                                                       \
-    for (int64_t i = 0; i < n; i++) s[i].f = TAKE(s[i].f, t[i].f);                                 \
-  }
-SHORT(max_f32, float, TAKE_MAX, ABOVE)
-SHORT(max_f64, double, TAKE_MAX, ABOVE)
-SHORT(min_f32, float, TAKE_MIN, BELOW)
-SHORT(min_f64, double, TAKE_MIN, BELOW)
+#define name max_f32
+#define T float
+#define TAKE TAKE_MAX
+#define WAY ABOVE
+#include "ops/reduce/minmax_short_rows.h"
+
+#define name max_f64
+#define T double
+#define TAKE TAKE_MAX
+#define WAY ABOVE
+#include "ops/reduce/minmax_short_rows.h"
+
+#define name min_f32
+#define T float
+#define TAKE TAKE_MIN
+#define WAY BELOW
+#include "ops/reduce/minmax_short_rows.h"
+
+#define name min_f64
+#define T double
+#define TAKE TAKE_MIN
+#define WAY BELOW
+#include "ops/reduce/minmax_short_rows.h"
 
 #define REDUCTION(name, READS, START)                                         \
   {                                                                           \

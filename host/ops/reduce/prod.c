@@ -51,36 +51,15 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
                            NULL, e);
 }
 
-/* ---- gradient: from the product of the elements that are not 0, and how many are 0 and not finite (ACI_PROD_COUNT) ---- */
-#define PARTS(T, sfx)                                                                          \
-  AC_ISA_FN(parts_##sfx##_rows,                                                                \
-            (aci_word * s, const void *xv, int64_t step, int64_t n_rows, int64_t n, double p), \
-            (s, xv, step, n_rows, n, p)) {                                                     \
-    (void)p;                                                                                   \
-    for (int64_t r = 0; r < n_rows; r++) {                                                     \
-      const T *restrict x = (const T *)xv + r * step;                                          \
-      ACI_LANES_RUN(double, v, n, 1, OTHERS_X, JOIN);                                          \
-      ACI_LANES_RUN(double, zeros, n, 0, ZEROS_X, ACI_JOIN_ADD);                               \
-      s[r].f *= v;                                                                             \
-      s[ACI_REDUCTION_TILE + r].f += zeros;                                                    \
-    }                                                                                          \
-  }                                                                                            \
-  AC_ISA_FN(parts_##sfx##_columns,                                                             \
-            (aci_word * s, const void *const *xv, int64_t m, int64_t n, double p),             \
-            (s, xv, m, n, p)) {                                                                \
-    (void)p;                                                                                   \
-    for (int64_t r = 0; r < m; r++) {                                                          \
-      const T *x = xv[r];                                                                      \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                   \
-        s[i].f = OTHERS_X(s[i].f, i);                                                          \
-        s[ACI_REDUCTION_TILE + i].f = ZEROS_X(s[ACI_REDUCTION_TILE + i].f, i);                 \
-      }                                                                                        \
-    }                                                                                          \
-  }
 #define OTHERS_X(a, i) ((a) * (x[i] == 0 ? 1.0 : (double)x[i]))
 #define ZEROS_X(a, i) ((a) + ACI_PROD_COUNT(x[i]))
-PARTS(float, f32)
-PARTS(double, f64)
+#define T float
+#define sfx f32
+#include "ops/reduce/prod_parts.h"
+
+#define T double
+#define sfx f64
+#include "ops/reduce/prod_parts.h"
 
 static void parts_join(aci_word *s, const aci_word *t, int64_t n, double p) {
   (void)p;

@@ -16,61 +16,53 @@ typedef union word {
 
 #define ADD(a, b) ((a) + (b))
 #define MUL(a, b) ((a) * (b))
-/* step: a row of running values. line: n elements from *at on. four: as many lines at once. total:
- * n elements. */
-#define SCAN(name, T, W, A, JOIN, START)                                                          \
-  AC_ISA_FN(name##_step, (word *restrict s, const T *x, T *y, int64_t n), (s, x, y, n)) {         \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                        \
-      s[i].W = JOIN(s[i].W, (A)x[i]);                                                             \
-      y[i] = (T)s[i].W;                                                                           \
-    }                                                                                             \
-  }                                                                                               \
-  static void name##_row(word *s, const void *x, void *y, int64_t n) { name##_step(s, x, y, n); } \
-  static void name##_line(word *at, const void *xv, void *yv, int64_t n) {                        \
-    const T *x = xv;                                                                              \
-    T *y = yv;                                                                                    \
-    A v = at->W;                                                                                  \
-    for (int64_t i = 0; i < n; i++) {                                                             \
-      v = JOIN(v, (A)x[i]);                                                                       \
-      y[i] = (T)v;                                                                                \
-    }                                                                                             \
-    at->W = v;                                                                                    \
-  }                                                                                               \
-  static void name##_four(word *at, const void *const *xv, void *const *yv, int64_t n) {          \
-    const T *x0 = xv[0], *x1 = xv[1], *x2 = xv[2], *x3 = xv[3];                                   \
-    T *y0 = yv[0], *y1 = yv[1], *y2 = yv[2], *y3 = yv[3];                                         \
-    A a = at[0].W, b = at[1].W, c = at[2].W, d = at[3].W;                                         \
-    for (int64_t i = 0; i < n; i++) {                                                             \
-      a = JOIN(a, (A)x0[i]);                                                                      \
-      b = JOIN(b, (A)x1[i]);                                                                      \
-      c = JOIN(c, (A)x2[i]);                                                                      \
-      d = JOIN(d, (A)x3[i]);                                                                      \
-      y0[i] = (T)a;                                                                               \
-      y1[i] = (T)b;                                                                               \
-      y2[i] = (T)c;                                                                               \
-      y3[i] = (T)d;                                                                               \
-    }                                                                                             \
-    at[0].W = a, at[1].W = b, at[2].W = c, at[3].W = d;                                           \
-  }                                                                                               \
-  static void name##_total(word *at, const void *xv, int64_t n) {                                 \
-    const T *x = xv;                                                                              \
-    A v[8];                                                                                       \
-    int64_t i = 0;                                                                                \
-    for (int k = 0; k < 8; k++) v[k] = START;                                                     \
-    for (; i + 8 <= n; i += 8)                                                                    \
-      for (int k = 0; k < 8; k++) v[k] = JOIN(v[k], (A)x[i + k]);                                 \
-    for (; i < n; i++) v[0] = JOIN(v[0], (A)x[i]);                                                \
-    v[0] =                                                                                        \
-        JOIN(JOIN(JOIN(v[0], v[1]), JOIN(v[2], v[3])), JOIN(JOIN(v[4], v[5]), JOIN(v[6], v[7]))); \
-    at->W = JOIN(at->W, v[0]);                                                                    \
-  }                                                                                               \
-  static void name##_join(word *at, const word *b) { at->W = JOIN(at->W, b->W); }
-SCAN(sum_f32, float, f, double, ADD, 0)
-SCAN(sum_f64, double, f, double, ADD, 0)
-SCAN(sum_i64, int64_t, u, uint64_t, ADD, 0)
-SCAN(prod_f32, float, f, double, MUL, 1)
-SCAN(prod_f64, double, f, double, MUL, 1)
-SCAN(prod_i64, int64_t, u, uint64_t, MUL, 1)
+#define name sum_f32
+#define T float
+#define W f
+#define A double
+#define JOIN ADD
+#define START 0
+#include "ops/reduce/scan_rows.h"
+
+#define name sum_f64
+#define T double
+#define W f
+#define A double
+#define JOIN ADD
+#define START 0
+#include "ops/reduce/scan_rows.h"
+
+#define name sum_i64
+#define T int64_t
+#define W u
+#define A uint64_t
+#define JOIN ADD
+#define START 0
+#include "ops/reduce/scan_rows.h"
+
+#define name prod_f32
+#define T float
+#define W f
+#define A double
+#define JOIN MUL
+#define START 1
+#include "ops/reduce/scan_rows.h"
+
+#define name prod_f64
+#define T double
+#define W f
+#define A double
+#define JOIN MUL
+#define START 1
+#include "ops/reduce/scan_rows.h"
+
+#define name prod_i64
+#define T int64_t
+#define W u
+#define A uint64_t
+#define JOIN MUL
+#define START 1
+#include "ops/reduce/scan_rows.h"
 
 typedef struct kind {
   word start;

@@ -19,115 +19,22 @@ enum { SHORT = 96, BATCH = 2048 };
 #define JOIN_MAX(a, b) ((b) > (a) ? (b) : (a))
 #define DOT_XY(a, i) m_fma(x[i], y[i], a)
 
-#define ROW_FNS(T, sfx)                                                                            \
-  AC_ISA_FN(max_##sfx, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {           \
-    ACI_LANES_RUN(T, m, n, x[0], MAX_X, JOIN_MAX);                                                 \
-    *out = m;                                                                                      \
-  }                                                                                                \
-  AC_ISA_FN(exp_##sfx, (const T *x, T m, int64_t n, T *y), (x, m, n, y)) {                         \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_exp(x[i] - m);                   \
-  }                                                                                                \
-  AC_ISA_FN(scale_##sfx, (const T *x, T a, T b, int64_t n, T *y), (x, a, b, n, y)) {               \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) * b;                    \
-  }                                                                                                \
-  AC_ISA_FN(shift_##sfx, (const T *x, T a, T b, int64_t n, T *y), (x, a, b, n, y)) {               \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) - b;                    \
-  }                                                                                                \
-  AC_ISA_FN(dot_##sfx, (const T *restrict x, const T *restrict y, int64_t n, T *restrict out),     \
-            (x, y, n, out)) {                                                                      \
-    ACI_LANES_RUN(T, s, n, 0, DOT_XY, ACI_JOIN_ADD);                                               \
-    *out = s;                                                                                      \
-  }                                                                                                \
-  AC_ISA_FN(back_##sfx, (const T *dy, const T *y, T s, int64_t n, T *dx), (dy, y, s, n, dx)) {     \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - s);               \
-  }                                                                                                \
-  AC_ISA_FN(log_back_##sfx, (const T *dy, const T *y, T s, int64_t n, T *dx), (dy, y, s, n, dx)) { \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - m_exp(y[i]) * s;          \
-  }                                                                                                \
-  T aci_row_max_##sfx(const T *x, int64_t n) {                                                     \
-    T m;                                                                                           \
-    max_##sfx(x, n, &m);                                                                           \
-    return m;                                                                                      \
-  }                                                                                                \
-  double aci_row_exp_##sfx(const T *x, T m, int64_t n, T *y) {                                     \
-    exp_##sfx(x, m, n, y);                                                                         \
-    return aci_sum_##sfx(y, n);                                                                    \
-  }                                                                                                \
-  static double row_dot_##sfx(const T *x, const T *y, int64_t n) {                                 \
-    double s = 0;                                                                                  \
-    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                               \
-      T v;                                                                                         \
-      dot_##sfx(x + i, y + i, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, &v);                  \
-      s += (double)v;                                                                              \
-    }                                                                                              \
-    return s;                                                                                      \
-  }                                                                                                \
-  static void row_##sfx(const T *x, T *y, int64_t n, bool logs) {                                  \
-    T m = aci_row_max_##sfx(x, n);                                                                 \
-    double s = aci_row_exp_##sfx(x, m, n, y);                                                      \
-    if (logs) shift_##sfx(x, m, (T)m_log(s), n, y);                                                \
-    else scale_##sfx(y, 0, (T)(1 / s), n, y);                                                      \
-  }                                                                                                \
-  static void row_backward_##sfx(const T *dy, const T *y, T *dx, int64_t n, bool logs) {           \
-    if (logs) log_back_##sfx(dy, y, (T)aci_sum_##sfx(dy, n), n, dx);                               \
-    else back_##sfx(dy, y, (T)row_dot_##sfx(dy, y, n), n, dx);                                     \
-  }
-ROW_FNS(float, f32)
-ROW_FNS(double, f64)
+#define T float
+#define sfx f32
+#include "ops/reduce/softmax_rows.h"
 
-/* n_rows <= BATCH / n rows of n, without gaps. */
-#define SHORT_FNS(T, sfx)                                                                 \
-  AC_ISA_FN(short_##sfx,                                                                  \
-            (const T *restrict xs, T *restrict ys, int64_t n_rows, int64_t n, bool logs), \
-            (xs, ys, n_rows, n, logs)) {                                                  \
-    T e[BATCH], sum[BATCH];                                                               \
-    for (int64_t r = 0; r < n_rows; r++) {                                                \
-      const T *restrict x = xs + r * n;                                                   \
-      T *restrict y = ys + r * n;                                                         \
-      ACI_LANES_RUN(T, m, n, x[0], MAX_X, JOIN_MAX);                                      \
-      for (int64_t i = 0; i < n; i++) y[i] = x[i] - m;                                    \
-    }                                                                                     \
-    for (int64_t i = 0; i < n_rows * n; i++) e[i] = m_exp(ys[i]);                         \
-    for (int64_t r = 0; r < n_rows; r++) {                                                \
-      const T *restrict x = e + r * n;                                                    \
-      ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                     \
-      sum[r] = s;                                                                         \
-    }                                                                                     \
-    if (logs)                                                                             \
-      for (int64_t r = 0; r < n_rows; r++) sum[r] = m_log(sum[r]);                        \
-    else                                                                                  \
-      for (int64_t r = 0; r < n_rows; r++) sum[r] = 1 / sum[r];                           \
-    for (int64_t r = 0; r < n_rows; r++) {                                                \
-      const T *restrict x = e + r * n;                                                    \
-      T *restrict y = ys + r * n;                                                         \
-      const T s = sum[r];                                                                 \
-      if (logs)                                                                           \
-        for (int64_t i = 0; i < n; i++) y[i] -= s;                                        \
-      else                                                                                \
-        for (int64_t i = 0; i < n; i++) y[i] = x[i] * s;                                  \
-    }                                                                                     \
-  }                                                                                       \
-  AC_ISA_FN(short_back_##sfx,                                                             \
-            (const T *restrict gs, const T *restrict ys, T *restrict ds, int64_t n_rows,  \
-             int64_t n, bool logs),                                                       \
-            (gs, ys, ds, n_rows, n, logs)) {                                              \
-    if (logs)                                                                             \
-      for (int64_t i = 0; i < n_rows * n; i++) ds[i] = m_exp(ys[i]);                      \
-    for (int64_t r = 0; r < n_rows; r++) {                                                \
-      const T *restrict x = gs + r * n, *restrict y = ys + r * n;                         \
-      T *restrict dx = ds + r * n;                                                        \
-      if (logs) {                                                                         \
-        ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                   \
-        for (int64_t i = 0; i < n; i++) dx[i] = x[i] - dx[i] * s;                         \
-      } else {                                                                            \
-        ACI_LANES_RUN(T, s, n, 0, DOT_XY, ACI_JOIN_ADD);                                  \
-        for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (x[i] - s);                        \
-      }                                                                                   \
-    }                                                                                     \
-  }
+#define T double
+#define sfx f64
+#include "ops/reduce/softmax_rows.h"
+
 #define ADD_X(a, i) ((a) + x[i])
-SHORT_FNS(float, f32)
-SHORT_FNS(double, f64)
+#define T float
+#define sfx f32
+#include "ops/reduce/softmax_short.h"
+
+#define T double
+#define sfx f64
+#include "ops/reduce/softmax_short.h"
 
 typedef struct softmax_job {
   aci_reduce_plan a, b, o; /* inputs (x, or dy and y) and the output */

@@ -240,41 +240,41 @@ static phase phase_of(const aci_conv_tile *t, int64_t i) {
   return p;
 }
 
-/* One residue of a depth slice: row r of it is source row first + r * by, zeros outside. S: source
- * values, D: staged. */
-#define STAGE(NAME, S, D, PUT, RAW)                                                                \
-  AC_ISA_FN(NAME,                                                                                  \
-            (const aci_conv_tile *t, const char *plane, int64_t first, int64_t by, int64_t n_rows, \
-             const phase *p, char *d),                                                             \
-            (t, plane, first, by, n_rows, p, d)) {                                                 \
-    const aci_conv_axis *x = &t->w->a[2];                                                          \
-    const int64_t n = t->row_len, step = x->step, es = (int64_t)sizeof(D);                         \
-    for (int64_t r = 0; r < n_rows; r++, d += n * es) {                                            \
-      const int64_t row = first + r * by;                                                          \
-      if (row < 0 || row >= t->w->a[1].src) {                                                      \
-        zero_over(d, n *es);                                                                       \
-        continue;                                                                                  \
-      }                                                                                            \
-      const S *s = (const S *)(const void *)plane + row * x->src + p->x0;                          \
-      D *o = (D *)(void *)d;                                                                       \
-      zero_over(d, p->lo *es);                                                                     \
-      if (step == 1 && RAW)                                                                        \
-        copy_exact(d + p->lo * es, (const char *)(s + p->lo), (p->hi - p->lo) * es);               \
-      else if (step == 1)                                                                          \
-        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[i]);                                  \
-      else if (step == 2)                                                                          \
-        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[2 * i]);                              \
-      else                                                                                         \
-        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[i * step]);                           \
-      zero_over(d + p->hi * es, (n - p->hi) * es);                                                 \
-    }                                                                                              \
-  }
 #define SAME(x) (x)
-STAGE(stage_raw16, uint16_t, uint16_t, SAME, true)
-STAGE(stage_f32, float, float, SAME, true)
-STAGE(stage_f64, double, double, SAME, true)
-STAGE(stage_bf16, uint16_t, float, aci_bf16_to_f32, false)
-STAGE(stage_f16, uint16_t, float, aci_f16_to_f32, false)
+#define NAME stage_raw16
+#define S uint16_t
+#define D uint16_t
+#define PUT SAME
+#define RAW true
+#include "device/cpu/kernels/conv_stage.h"
+
+#define NAME stage_f32
+#define S float
+#define D float
+#define PUT SAME
+#define RAW true
+#include "device/cpu/kernels/conv_stage.h"
+
+#define NAME stage_f64
+#define S double
+#define D double
+#define PUT SAME
+#define RAW true
+#include "device/cpu/kernels/conv_stage.h"
+
+#define NAME stage_bf16
+#define S uint16_t
+#define D float
+#define PUT aci_bf16_to_f32
+#define RAW false
+#include "device/cpu/kernels/conv_stage.h"
+
+#define NAME stage_f16
+#define S uint16_t
+#define D float
+#define PUT aci_f16_to_f32
+#define RAW false
+#include "device/cpu/kernels/conv_stage.h"
 
 static void stage_rows(const aci_conv_tile *t, const char *plane, int64_t first, int64_t by,
                        int64_t n_rows, const phase *p, char *d) {
