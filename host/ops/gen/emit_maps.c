@@ -98,6 +98,19 @@ static void take(buf *b, const char *from, const char *to) {
   put(b, "\n");
 }
 
+/* Whether the macro defined at p is of a template, whose #include follows: its type, or a name. Kernels
+ * are templates, formulas are not. */
+static bool of_template(const char *p) {
+  const char *name = p + sizeof "#define " - 1;
+  while (is_word(*name)) name++;
+  if (*name == '(') return false;
+  while (begins(p, "#define ")) {
+    p = line_end(p);
+    p += *p == '\n';
+  }
+  return begins(p, "#include \"");
+}
+
 bool map_pieces(const char *text, buf *b) {
   bool any = false;
   put_bytes(b, "", 0);
@@ -105,7 +118,8 @@ bool map_pieces(const char *text, buf *b) {
     const char *from = p;
     if (*p == '#') {
       p = line_end(p);
-      if (begins(from, "#define") || begins(from, "#undef")) take(b, from, p);
+      if ((begins(from, "#define") && !of_template(from)) || begins(from, "#undef"))
+        take(b, from, p);
       continue;
     }
     size_t n = 0;
