@@ -260,7 +260,7 @@ static int push_entry(lua_State *L, lac_state *S, const reader *r, const char *n
   ac_err e;
   ac_device *cpu;
   ac_tensor *out = NULL;
-  if (!t->has_dtype)
+  if (!t->has_dtype && !t->widens)
     return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' is %s, which has no dtype here",
                      t->name, t->dtype_name);
   if (t->ndim > AC_MAX_DIMS)
@@ -303,6 +303,28 @@ static bool is_script(const char *path) {
   return n > 4 && strcmp(path + n - 4, ".lua") == 0 && access(path, R_OK) == 0;
 }
 
+/* One warning for all tensors of a file that no dtype of accel can hold. */
+static void warn_of_left_out(lua_State *L, const char *path, const ac_safetensors *f) {
+  enum { SHOWN = 6 };
+  char text[ACI_PATH_SHOWN], name[ACI_ST_SHOWN];
+  int left = 0;
+  for (int i = 0; i < ac_safetensors_count(f); i++) {
+    const ac_safetensors_entry *t = ac_safetensors_at(f, i);
+    if (t->has_dtype || t->widens || left++ >= SHOWN) continue;
+    if (left == 1) {
+      lua_warning(L, "load: ", 1);
+      lua_warning(L, aci_path_shown(path, text), 1);
+      lua_warning(L, ": left out tensors of types that accel does not have: ", 1);
+    }
+    lua_warning(L, left == 1 ? "'" : ", '", 1);
+    lua_warning(L, aci_st_shown(t->name, strlen(t->name), name), 1);
+    lua_warning(L, "' (", 1);
+    lua_warning(L, t->dtype_name, 1);
+    lua_warning(L, ")", 1);
+  }
+  if (left > 0) lua_warning(L, left > SHOWN ? ", ..." : "", 0);
+}
+
 /* accel.load(path [, {device =}]) -> tensors by name, or of a torch.save file its tree. Or nil,
  * message, code */
 static int load(lua_State *L) {
@@ -336,8 +358,11 @@ static int load(lua_State *L) {
   lua_toclose(L, -1);
   n = ac_safetensors_count(r->f);
   lua_createtable(L, 0, n);
+  warn_of_left_out(L, path, r->f);
   for (int i = 0; i < n; i++) {
-    const char *name = ac_safetensors_at(r->f, i)->name;
+    const ac_safetensors_entry *t = ac_safetensors_at(r->f, i);
+    if (!t->has_dtype && !t->widens) continue;
+    const char *name = t->name;
     int got = push_entry(L, S, r, name, d);
     if (got != 1) return got;
     lua_setfield(L, -2, name);
@@ -418,7 +443,7 @@ static int reader_info(lua_State *L) {
   lua_createtable(L, 0, 3);
   lua_pushinteger(L, (lua_Integer)(r->f->data_at + t->begin));
   lua_setfield(L, -2, "offset");
-  lua_pushstring(L, t->has_dtype ? ac_dtype_name(t->dtype) : t->dtype_name);
+  lua_pushstring(L, t->has_dtype || t->widens ? ac_dtype_name(t->dtype) : t->dtype_name);
   lua_setfield(L, -2, "dtype");
   lua_createtable(L, t->ndim, 0);
   for (int i = 0; i < t->ndim; i++) {

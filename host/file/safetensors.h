@@ -30,9 +30,10 @@ const aci_st_dtype *aci_st_dtype_of(ac_dtype d);
 typedef struct aci_st_entry {
   ac_safetensors_entry
       pub; /* first: the public pointer is cast back. name and shape are set when all is read */
-  size_t name_at, dims_at; /* into text and dims, which move while they grow */
-  size_t header_at;        /* byte in the file of its key */
-  uint32_t bits;           /* of one element */
+  size_t name_at, dims_at;           /* into text and dims, which move while they grow */
+  size_t header_at;                  /* byte in the file of its key */
+  uint32_t bits;                     /* of one element */
+  const struct aci_element *element; /* pub.widens: how its values become pub.dtype */
   uint32_t crc;
   bool has_crc;
   bool compared; /* the bytes were read since the file was opened, and have this checksum */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "file/elements.h"
 #include "file/io.h"
 #include "file/safetensors.h"
 
@@ -141,7 +142,9 @@ static ac_status on_field(reader *r, const aci_json_event *ev, ac_err *e) {
     t->pub.dtype_name = d->name;
     t->bits = (uint32_t)d->bits;
     t->pub.has_dtype = d->dtype >= 0;
-    t->pub.dtype = d->dtype >= 0 ? (ac_dtype)d->dtype : AC_U8;
+    t->element = d->dtype >= 0 ? NULL : aci_element_of(d->name, NULL);
+    t->pub.widens = t->element != NULL;
+    t->pub.dtype = t->element != NULL ? t->element->to : d->dtype >= 0 ? (ac_dtype)d->dtype : AC_U8;
     r->at = TENSOR;
     return AC_OK;
   }

@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "base/json.h"
 #include "device/device_impl.h"
+#include "file/elements.h"
 #include "file/io.h"
 #include "file/safetensors.h"
 #include "tensor/host_read.h"
@@ -200,17 +201,33 @@ static ac_status read_into(ac_safetensors *f, const aci_st_entry *t, const ac_te
   return AC_OK;
 }
 
+/* The same for elements that become values of another dtype. */
+static ac_status read_widened(ac_safetensors *f, const aci_st_entry *t, const ac_tensor *dst,
+                              void *p, size_t n, ac_err *e) {
+  unsigned char *bytes = malloc(n);
+  if (bytes == NULL) return AC_FAIL(e, OOM, "no memory to read tensor '%s'", NAME(t));
+  ac_err inner;
+  ac_status st = read_into(f, t, dst, bytes, n, e);
+  if (st == AC_OK && aci_element_widen(t->element, bytes, p, dst->numel, &inner) != AC_OK) {
+    char path[ACI_PATH_SHOWN];
+    st = AC_FAIL(e, DTYPE, "%s: tensor '%s' (%s): %s", aci_path_shown(f->path, path), NAME(t),
+                 t->pub.dtype_name, inner.msg);
+  }
+  free(bytes);
+  return st;
+}
+
 ac_status ac_safetensors_read(ac_safetensors *f, const ac_safetensors_entry *entry, ac_tensor *dst,
                               ac_err *e) {
   const aci_st_entry *t = (const aci_st_entry *)(const void *)entry;
   char path[ACI_PATH_SHOWN], is[128];
   const char *shown = aci_path_shown(f->path, path);
-  if (!entry->has_dtype)
+  if (!entry->has_dtype && !entry->widens)
     return AC_FAIL(e, DTYPE, "%s: tensor '%s' is %s, which has no tensors here", shown, NAME(t),
                    entry->dtype_name);
   size_t n = (size_t)(entry->end - entry->begin);
   if ((ac_dtype)dst->dtype != entry->dtype || !aci_is_contiguous(dst) ||
-      (size_t)dst->numel * aci_dsize(entry->dtype) != n)
+      (uint64_t)dst->numel * t->bits != (uint64_t)n * 8)
     return AC_FAIL(e, INVALID,
                    "%s: tensor '%s', %zu bytes of %s, does not fit its destination: %s%s", shown,
                    NAME(t), n, ac_dtype_name(entry->dtype), aci_tensor_str(dst, is, sizeof is),
@@ -222,7 +239,8 @@ ac_status ac_safetensors_read(ac_safetensors *f, const ac_safetensors_entry *ent
   aci_host_read w;
   void *p;
   AC_TRY(aci_host_write_open(dst, &w, &p, e));
-  const ac_status st = read_into(f, t, dst, p, n, e);
+  const ac_status st =
+      t->element != NULL ? read_widened(f, t, dst, p, n, e) : read_into(f, t, dst, p, n, e);
   aci_host_write_close(&w);
   return st;
 }

@@ -22,6 +22,8 @@ typedef struct ac_safetensors_entry {
   int ndim;
   const int64_t *shape;
   uint64_t begin, end; /* bytes after the header */
+  bool
+      widens; /* without has_dtype: values are read as `dtype`, which holds all of them (U64 as i64) */
 } ac_safetensors_entry;
 
 /* Opens and validates. NOT_FOUND, IO, or PARSE: "<path>: not a valid safetensors file: rule R10 at
@@ -150,7 +152,18 @@ typedef enum ac_gguf_kind { /* of values, by their numbers in files */
                             AC_GGUF_F64
 } ac_gguf_kind;
 /* types of tensors that can be written. 0: f32 */
-enum { AC_GGUF_F16 = 1, AC_GGUF_Q4_0 = 2, AC_GGUF_Q8_0 = 8 };
+enum {
+  AC_GGUF_F16 = 1,
+  AC_GGUF_Q4_0 = 2,
+  AC_GGUF_Q4_1 = 3,
+  AC_GGUF_Q5_0 = 6,
+  AC_GGUF_Q5_1 = 7,
+  AC_GGUF_Q8_0 = 8,
+  AC_GGUF_Q4_K = 12,
+  AC_GGUF_Q5_K = 13,
+  AC_GGUF_Q6_K = 14,
+  AC_GGUF_BF16 = 30
+};
 typedef struct ac_gguf_value {
   const char *key;
   uint8_t kind, item_kind; /* ac_gguf_kind. item_kind: of an array's items */
@@ -177,11 +190,11 @@ AC_API const ac_gguf_value *ac_gguf_find_meta(const ac_gguf *f, const char *key)
 AC_API int ac_gguf_n_tensors(const ac_gguf *f);
 AC_API const ac_gguf_entry *ac_gguf_tensor(const ac_gguf *f, int i);
 /* Reads tensor i into dst: contiguous, host-readable, of its dtype and number of elements.
- * UNSUPPORTED: blocks of a type of which only the size is known (the K types). IO when the file was
+ * UNSUPPORTED: blocks of a type of which only the size is known (IQ1, IQ2, IQ3). IO when the file was
  * cut meanwhile. */
 AC_API ac_status ac_gguf_read(ac_gguf *f, int i, ac_tensor *dst, ac_err *e);
-/* f32 to blocks of AC_GGUF_Q4_0 (18 bytes for 32 elements) or AC_GGUF_Q8_0 (34), which dst holds as
- * u8. */
+/* f32 to blocks, which dst holds as u8: AC_GGUF_Q4_0 has 18 bytes for 32 elements, Q4_1 20, Q5_0 22,
+ * Q5_1 24, Q8_0 34, Q4_K 144 for 256, Q5_K 176, Q6_K 210. */
 AC_API ac_status ac_gguf_quantize(const ac_tensor *src, int type, ac_tensor *dst, ac_err *e);
 /* A file that is written tensor by tensor, so that memory holds one of them: head (all before the
  * data, unpadded), then each tensor's bytes, aligned. n_data: bytes of all tensors, each with its
