@@ -5,6 +5,7 @@
 #include "accel/file.h"
 #include "core/lac.h"
 #include "core/op.h"
+#include "file/gguf.h"
 
 #define READER "accel.gguf"
 #define WRITER "accel.gguf_writer"
@@ -166,15 +167,14 @@ static int get(lua_State *L) {
   return 1;
 }
 
-/* gguf_quantize(t, type) -> u8 tensor [blocks of all rows]: t contiguous f32, type AC_GGUF_Q4_0 or
- * AC_GGUF_Q8_0 */
+/* gguf_quantize(t, type) -> u8 tensor [blocks of all rows]: t contiguous f32, type the number of one
+ * that ac_gguf_quantize takes */
 static int quantize(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tensor *src = lac_check_tensor(L, S, 1, "x");
   const int64_t type = lac_check_int(L, S, 2, "type");
-  if (type != AC_GGUF_Q4_0 && type != AC_GGUF_Q8_0)
-    return lac_error(L, S, AC_INVALID, "type must be 2 (Q4_0) or 8 (Q8_0)");
-  const int64_t n = ac_tensor_numel(src) / 32 * (type == AC_GGUF_Q8_0 ? 34 : 18);
+  const aci_gguf_type *k = type < 0 || type > 255 ? NULL : aci_gguf_type_at((uint32_t)type);
+  const int64_t n = k == NULL ? 0 : ac_tensor_numel(src) / k->block * k->bytes;
   ac_device *cpu;
   ac_tensor *out = NULL;
   ac_err e;

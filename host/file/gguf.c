@@ -436,7 +436,8 @@ const ac_gguf_value *ac_gguf_find_meta(const ac_gguf *f, const char *key) {
   return NULL;
 }
 
-static ac_status read_blocks(ac_gguf *f, const ac_gguf_entry *t, float *dst, ac_err *e) {
+static ac_status read_blocks(ac_gguf *f, const ac_gguf_entry *t, ac_team *team, float *dst,
+                             ac_err *e) {
   const aci_gguf_type *k = aci_gguf_type_at((uint32_t)t->type);
   /* blocks at a time */
   const uint64_t per = (1 << 20) / (uint64_t)k->bytes, all = t->bytes / (uint64_t)k->bytes;
@@ -447,9 +448,7 @@ static ac_status read_blocks(ac_gguf *f, const ac_gguf_entry *t, float *dst, ac_
     const uint64_t n = all - at < per ? all - at : per;
     st = aci_pread_all(f->fd, f->path, buffer, (size_t)n * (size_t)k->bytes,
                        f->data_at + t->begin + at * (uint64_t)k->bytes, e);
-    if (st == AC_OK)
-      aci_gguf_to_f32((uint32_t)t->type, buffer, dst + at * (uint64_t)k->block,
-                      (int64_t)(n * (uint64_t)k->block));
+    if (st == AC_OK) aci_gguf_to_f32(team, k, buffer, dst + at * (uint64_t)k->block, (int64_t)n);
   }
   free(buffer);
   return st;
@@ -461,9 +460,10 @@ ac_status ac_gguf_read(ac_gguf *f, int i, ac_tensor *dst, ac_err *e) {
   char path[ACI_PATH_SHOWN], is[128];
   uint64_t n = 1;
   for (int d = 0; d < t->ndim; d++) n *= (uint64_t)t->shape[d];
-  if (k->dtype < 0 && !aci_gguf_can_read((uint32_t)t->type))
+  if (k->dtype < 0 && k->decode == NULL)
     return AC_FAIL(e, UNSUPPORTED,
-                   "%s: tensor '%s' is %s; read are F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1",
+                   "%s: tensor '%s' is %s, whose blocks accel cannot decode; requantize the file "
+                   "to a type such as Q4_K_M with llama.cpp's llama-quantize",
                    aci_path_shown(f->path, path), t->name, k->name);
   if ((ac_dtype)dst->dtype != t->dtype || !aci_is_contiguous(dst) || (uint64_t)dst->numel != n)
     return AC_FAIL(e, INVALID,
@@ -476,6 +476,6 @@ ac_status ac_gguf_read(ac_gguf *f, int i, ac_tensor *dst, ac_err *e) {
     return AC_FAIL(e, DEVICE, "%s: tensor '%s' cannot be read into a tensor on %s",
                    aci_path_shown(f->path, path), t->name, dst->device->name);
   atomic_fetch_add_explicit(&dst->storage->version, 1, memory_order_relaxed);
-  if (k->dtype < 0) return read_blocks(f, t, p, e);
+  if (k->dtype < 0) return read_blocks(f, t, dst->device->team, p, e);
   return aci_pread_all(f->fd, f->path, p, (size_t)t->bytes, f->data_at + t->begin, e);
 }

@@ -2,7 +2,8 @@
  * is in accel/file.h.
  *
  *   gguf.c         opening: metadata and tensors, every rule checked, and reading
- *   gguf_blocks.c  types of tensors: their blocks, to f32 and back
+ *   gguf_blocks.c  types of tensors: their blocks, to f32 and back (gguf_types.h)
+ *   gguf_k.c, gguf_k_write.c   the same for blocks of 256 elements
  *   gguf_write.c   writing
  *
  * A file is magic, version, counts, metadata (key, type, value), tensors (name, dims, type,
@@ -43,14 +44,16 @@ typedef struct aci_gguf_type {
   int block;        /* elements of a block, */
   int bytes;        /* which has so many bytes */
   int dtype;        /* ac_dtype of plain elements. -1: blocks */
+  void (*decode)(const unsigned char *block, float *y); /* NULL: not read */
+  void (*encode)(const float *x, unsigned char *block); /* of finite values. NULL: not written */
+  int scale_at; /* the byte of the half whose NaN makes the whole block NaN */
 } aci_gguf_type;
 /* NULL: unknown. */
 const aci_gguf_type *aci_gguf_type_at(uint32_t number);
-/* Whether blocks of this type can be read as f32. */
-bool aci_gguf_can_read(uint32_t number);
-/* n elements, whole blocks. */
-void aci_gguf_to_f32(uint32_t number, const unsigned char *src, float *dst, int64_t n);
-/* To Q4_0 or Q8_0, rounded as llama.cpp does. */
-void aci_gguf_from_f32(uint32_t number, const float *src, unsigned char *dst, int64_t n);
+/* So many blocks of a type with decode, or with encode. */
+void aci_gguf_to_f32(ac_team *team, const aci_gguf_type *k, const unsigned char *src, float *dst,
+                     int64_t blocks);
+void aci_gguf_from_f32(ac_team *team, const aci_gguf_type *k, const float *src, unsigned char *dst,
+                       int64_t blocks);
 
 #endif

@@ -103,10 +103,12 @@ void ac_gguf_abort(ac_gguf_writer *w) {
 }
 
 ac_status ac_gguf_quantize(const ac_tensor *src, int type, ac_tensor *dst, ac_err *e) {
-  const aci_gguf_type *k =
-      type == AC_GGUF_Q4_0 || type == AC_GGUF_Q8_0 ? aci_gguf_type_at((uint32_t)type) : NULL;
-  if (k == NULL)
-    return AC_FAIL(e, INVALID, "tensors cannot be quantised to type %d; use Q4_0 or Q8_0", type);
+  const aci_gguf_type *k = aci_gguf_type_at((uint32_t)type);
+  if (k == NULL || k->encode == NULL)
+    return AC_FAIL(e, INVALID,
+                   "tensors cannot be quantised to type %d; use Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, "
+                   "Q4_K, Q5_K or Q6_K",
+                   type);
   const int64_t row = src->ndim > 0 ? src->shape[src->ndim - 1] : 1;
   if (src->dtype != AC_F32 || !aci_is_contiguous(src) || row % k->block != 0)
     return AC_FAIL(e, INVALID, "%s needs contiguous f32 with rows of whole blocks of %d", k->name,
@@ -120,6 +122,6 @@ ac_status ac_gguf_quantize(const ac_tensor *src, int type, ac_tensor *dst, ac_er
   if (src->numel == 0) return AC_OK;
   if (p == NULL || q == NULL)
     return AC_FAIL(e, DEVICE, "%s is made of memory of this machine", k->name);
-  aci_gguf_from_f32((uint32_t)type, p, q, src->numel);
+  aci_gguf_from_f32(src->device->team, k, p, q, src->numel / k->block);
   return AC_OK;
 }
