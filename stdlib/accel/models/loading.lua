@@ -7,21 +7,25 @@
 --- override those of config.json), strict (true: no missing or unexpected names. By default a head may be missing, and starts
 --- from initial values), ignore_mismatched_sizes (tensors of other shapes count as missing), quantization_config (an
 --- accel.quant.BnbQuantizationConfig: weights of linear layers in 4 or 8 bits. A folder saved in this form records it in its
---- config.json).
+--- config.json). Weights that other tools quantised (models/packed) are dequantised as they are read.
 local accel = require "accel"
 local GenerationConfig = require "accel.models.generation.config"
 local PreTrainedModel = require "accel.models.pretrained_model"
 local divided = require "accel.nn.divided"
+local Conv1D = require "accel.models.conv1d"
 local class = require "accel.util.class"
 local configuration = require "accel.models.config"
 local declared = require "accel.models.declared_size"
+local dist = require "accel.dist"
 local list = require "accel.util.listed"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
+local packed = require "accel.models.packed"
 local pretrained = require "accel.models.pretrained"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
+local terminal = require "accel.util.terminal"
 local weights = require "accel.ckpt.weights"
 
 local FEW <const> = 64 -- blocks that are built without a look at the files
@@ -98,33 +102,56 @@ local function too_many(config, dir, files)
   return false
 end
 
---- The content of the files, without reading values: own name -> {file, key, shape, dtype}, and unexpected names.
-local function survey(model, slots, files, dir)
+--- The tensors of the files: name -> {file, key, shape, dtype}, in their order.
+local function contents(files, dir)
   local names, map, code = pretrained.files(dir)
   if not names then return nil, map, code end
-  local given, unexpected, held = ordered(), {}, {}
+  local found = ordered()
   for _, file in ipairs(names) do
     local reader, message, why = files:open(file)
     if not reader then return nil, message, why end
     for _, key in ipairs(reader:keys()) do
-      if held[key] then
-        return nil, ("%s: '%s' is in %s and in %s"):format(dir, key, held[key], file), "format"
-      end
-      held[key] = file
-      local info, name = reader:info(key), model:resolve(slots, key)
-      if name == nil then
-        unexpected[#unexpected + 1] = key
-      elseif name and (name == key or not rawget(given, name)) then -- today's spelling wins over an older one
-        given[name] = { file = file, key = key, shape = info.shape, dtype = info.dtype }
-      end
+      local other = rawget(found, key)
+      if other then return nil, ("%s: '%s' is in %s and in %s"):format(dir, key, other.file, file), "format" end
+      local info = reader:info(key)
+      found[key] = { file = file, key = key, shape = info.shape, dtype = info.dtype }
     end
   end
   for key, file in ordered.iterate(type(map) == "table" and map or {}) do
-    if held[key] ~= file then
+    local entry = rawget(found, key)
+    if not entry or entry.file ~= file then
       return nil, ("%s: the index places '%s' in %s, which lacks it"):format(dir, key, file), "format"
     end
   end
-  return given, unexpected
+  return found
+end
+
+--- The content of the files, without reading values: own name -> {file, key, shape, dtype}, and unexpected names. format: of weights that
+--- another tool quantised (models/packed). Third the number of these.
+local function survey(model, slots, files, dir, format)
+  local found, message, code = contents(files, dir)
+  if not found then return nil, message, code end
+  local n = 0
+  if format then
+    found, n = packed.compose(format, found, function(entry)
+      local reader = files:open(entry.file)
+      return accel.device("cpu", reader.get, reader, entry.key)
+    end)
+    if not found then return nil, ("%s: %s"):format(dir, n), "format" end
+  end
+  local given, unexpected = ordered(), {}
+  for key, entry in ordered.iterate(found) do
+    local name = model:resolve(slots, key)
+    if name == nil then
+      unexpected[#unexpected + 1] = key
+    elseif name and (name == key or not rawget(given, name)) then -- today's spelling wins over an older one
+      given[name] = entry
+      if entry.linear and class.isinstance(slots[name].module, Conv1D) then
+        entry.shape, entry.transposed = { entry.shape[2], entry.shape[1] }, true
+      end
+    end
+  end
+  return given, unexpected, n
 end
 
 --- Whether two tensors hold the same numbers, looking at some rows at a time.
@@ -218,20 +245,28 @@ local function complete(model, dir, info)
   return model:eval(), info
 end
 
---- A model in 4 or 8 bits, by the caller's option, or for a folder with bitsandbytes' weights.
+--- A model in 4 or 8 bits, by the caller's option, or for a folder with bitsandbytes' weights. Errors in such a folder are its own.
 local function quantised(cls, dir, config, o)
   local quant = require "accel.models"._quant
-  local how = o.quantization_config or quant.BnbQuantizationConfig.from_dict(config.quantization_config)
-  if not class.isinstance(how, quant.BnbQuantizationConfig) then
-    raise("from_pretrained: quantization_config must be an accel.quant.BnbQuantizationConfig, got %s", type(how))
-  end
-  if o.dtype then how.torch_dtype = accel.empty(0, { dtype = o.dtype, device = "meta" }).dtype
-  elseif not o.quantization_config then how.torch_dtype = short_names[config.dtype or config.torch_dtype] or how.torch_dtype end
   local found, message, code = pretrained.files(dir)
   if not found then return nil, message, code end
-  local model = cls(config, { device = "meta" })
-  quant.load_and_quantize_model(model, how, { weights_location = dir, device_map = { [""] = o.device } })
-  model.config.quantization_config = how:to_dict()
+  local ok, model = pcall(function()
+    local how = o.quantization_config or quant.BnbQuantizationConfig.from_dict(config.quantization_config)
+    if not class.isinstance(how, quant.BnbQuantizationConfig) then
+      raise("from_pretrained: quantization_config must be an accel.quant.BnbQuantizationConfig, got %s", type(how))
+    end
+    if o.dtype then how.torch_dtype = accel.empty(0, { dtype = o.dtype, device = "meta" }).dtype
+    elseif not o.quantization_config then how.torch_dtype = short_names[config.dtype or config.torch_dtype] or how.torch_dtype end
+    local made = cls(config, { device = "meta" })
+    quant.load_and_quantize_model(made, how, { weights_location = dir, device_map = { [""] = o.device } })
+    made.config.quantization_config = how:to_dict()
+    return made
+  end)
+  if not ok and type(model) == "string" and not o.quantization_config then -- raised with the script's line, which is not to blame
+    return nil, ("%s: %s"):format(dir, (model:gsub("^[^\n]-:%d+: ", ""))), "format"
+  elseif not ok then
+    error(model, 0)
+  end
   return complete(model, dir, { missing_keys = {}, unexpected_keys = {}, mismatched_keys = {} })
 end
 
@@ -258,7 +293,20 @@ return function(cls, dir, opts, ...)
   local many
   many, message, code = too_many(config, dir, files)
   if many == nil then return nil, message, code end
-  if o.quantization_config or config.quantization_config then return quantised(cls, dir, config, o) end
+  local q, format
+  q, message, code = packed.config_of(dir, config)
+  if message then return nil, message, code end
+  if q and not packed.is_kept(q) then
+    format, message, code = packed.format(q)
+    if not format then return nil, ("%s: %s"):format(dir, message), code end
+    if o.quantization_config then
+      return nil, ("%s: its weights are quantised already (%s); leave out quantization_config, save the model with save_pretrained and "
+        .. "load that folder with it"):format(dir, format.name), "unsupported"
+    end
+    config.quantization_config = nil
+  elseif o.quantization_config or q then
+    return quantised(cls, dir, config, o)
+  end
   local built, model = pcall(cls, config, { device = "meta" })
   if not built then
     if type(model) == "table" and model.code == "shape" then -- more elements than can be counted
@@ -267,11 +315,16 @@ return function(cls, dir, opts, ...)
     error(model, 0)
   end
   local slots = model:_slots()
-  local given, unexpected, why = survey(model, slots, files, dir)
-  if not given then return nil, unexpected, why end
+  local given, unexpected, n_packed = survey(model, slots, files, dir, format)
+  if not given then return nil, unexpected, n_packed end
   local dtype = dtype_for(o, config, given)
   if not tensors.is_floating(dtype) then raise("from_pretrained: dtype '%s' is not a floating one", o.dtype) end
   local function read(g)
+    if g.make then
+      local w, problem, kind = g.make()
+      if not w then return nil, ("%s: %s"):format(dir, problem), kind end
+      return (g.transposed and w:t():contiguous() or w):to(o.device)
+    end
     local reader = files:open(g.file)
     return accel.device(o.device, reader.get, reader, g.key)
   end
@@ -314,6 +367,9 @@ return function(cls, dir, opts, ...)
     return converted
   end)
   if failed then return nil, message, code end
+  if format and n_packed > 0 and dist.get_rank() == 0 then
+    io.stderr:write(terminal.format("accel: %s: %d weights (%s) are dequantised to %s\n", dir, n_packed, format.name, dtype))
+  end
   local fresh = {}
   for _, names in ipairs { missing, mismatched } do table.move(names, 1, #names, #fresh + 1, fresh) end
   if #fresh > 0 and not leaves then

@@ -110,6 +110,14 @@ local function count(name, what, t, n)
   if t:numel() ~= n then raise("%s: %s has %d elements, the shape in its state needs %d", name, what, t:numel(), n) end
 end
 
+--- Raises unless t is a vector of n elements of a dtype, as a file holds what belongs to n blocks or rows.
+local function vector(name, what, t, n, dtype)
+  if t.ndim ~= 1 or t.shape[1] ~= n then
+    raise("%s: %s has shape %s, the shape in its state needs (%d)", name, what, tensors.shape_string(t), n)
+  end
+  if t.dtype ~= dtype then raise("%s: %s is %s, expected %s", name, what, t.dtype, dtype) end
+end
+
 --- The fields of a 4-bit state, checked.
 local function read_state(name, kind, t)
   local ok, s = pcall(accel.json.decode, bytes_of(t):to "cpu":to_bytes())
@@ -139,7 +147,7 @@ local function read_4bit(name, kind, state, device)
   local used = { name, name .. ".absmax", name .. ".quant_map", name .. STATE .. kind }
   local function fill(part, what, t)
     local to = q:quant_part(part)
-    count(name, what, t, to:numel())
+    if part == "values" then count(name, what, t, to:numel()) else vector(name, what, t, to:numel(), to.dtype) end
     if device ~= "meta" then to:copy_(t:reshape(to.shape)) end
   end
   packed = bytes_of(packed)
