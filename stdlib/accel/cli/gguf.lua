@@ -1,8 +1,12 @@
 --- accel-run gguf: files of llama.cpp: show, export from a model's folder, import into one.
 local accel = require "accel"
 local command = require "accel.cli.command"
+local types = require "accel.models.gguf.types"
 
 local PROGRAM <const> = "accel-run gguf"
+
+local TYPES <const> = {}
+for i, name in ipairs(types.names) do TYPES[i] = name:lower() end
 
 local function shape_text(shape)
   local parts = {}
@@ -35,8 +39,8 @@ end
 
 local function export(...)
   local o, words = command.parse({
-    name = PROGRAM .. " export", usage = "DIR FILE [options]", summary = "Writes the model in DIR (Llama or GPT-2) with its tokenizer into FILE.",
-    { "type", { "f32", "f16", "bf16", "q8_0", "q4_0" }, "f16", "WORD", "of matrices" },
+    name = PROGRAM .. " export", usage = "DIR FILE [options]", summary = "Writes the language model in DIR with its tokenizer into FILE.",
+    { "type", TYPES, "f16", "WORD", "of matrices; K types give some tensors more bits, as llama.cpp does" },
     { "name", "string", nil, "TEXT", "the model's name in the file" },
     { "class", "string", nil, "NAME", "load this class of DIR, in place of the one that config.json names" },
     { "no_tokenizer", "flag", false, nil, "leave the tokenizer out" },
@@ -60,7 +64,7 @@ end
 local function import(...)
   local o, words = command.parse({
     name = PROGRAM .. " import", usage = "FILE DIR [options]",
-    summary = "Writes the model in FILE (Llama or GPT-2) and its tokenizer into DIR, which is made.",
+    summary = "Writes the model in FILE and its tokenizer into DIR, which is made. Of a file in parts, name the first.",
     { "dtype", { "auto", "f32", "f16", "bf16" }, "f32", "WORD", "of the weights; auto: the file's if they are f16 or bf16" },
   }, 2, 2, ...)
   local writable, reason = require "accel.util.writable".folder(words[2])
@@ -76,7 +80,7 @@ end
 return function(...)
   return command.dispatch(PROGRAM, "Files of llama.cpp (GGUF).", {
     { "show", "FILE", "metadata and tensors", show },
-    { "export", "DIR FILE", "a model's folder as a file: --type f32|f16|bf16|q8_0|q4_0", function(...)
+    { "export", "DIR FILE", "a model's folder as a file: --type f16|q8_0|q4_k_m|...", function(...)
       return command.until_interrupted(PROGRAM, "FILE is as it was", export, ...)
     end },
     { "import", "FILE DIR", "a file as a model's folder", function(...)

@@ -1,35 +1,22 @@
 --- Byte-level BPE in GGUF's metadata, as GPT-2, Llama 3 and Qwen have it: the tokenizer "gpt2". Used by models.gguf's tokenizer.lua.
 local accel = require "accel"
+local cuts = require "accel.models.gguf.cuts"
 local parts = require "accel.models.gguf.tokenizer_parts"
 local raise = require "accel.util.raise"
 
 local M = {}
 
---- The patterns by which text is cut into words before its bytes, under llama.cpp's names for them. digits: each digit is a word, and
---- the rest is cut as GPT-2 does.
-local CUTS <const> = {
-  { name = "llama-bpe", ignore_merges = true, regex = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
-    .. " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" },
-  { name = "qwen2", nfc = true, regex = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
-    .. " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" },
-  { name = "smollm", digits = true },
-  { name = "gpt-2" },
-}
-local ALIASES <const> = {
-  llama3 = "llama-bpe", ["llama-v3"] = "llama-bpe", ["falcon3"] = "llama-bpe", ["deepseek-r1-qwen"] = "qwen2", starcoder = "smollm",
-  ["gpt2"] = "gpt-2", ["phi-2"] = "gpt-2", ["mpt"] = "gpt-2",
-}
-
---- The row of CUTS of a tokenizer.json's pre_tokenizer. Raises if llama.cpp has no name for it.
+--- The way of cutting of a tokenizer.json's pre_tokenizer. Raises if llama.cpp has no name for it.
 local function cut_of(pre)
   local steps = pre.type == "Sequence" and pre.pretokenizers or { pre }
   local bytes, first = steps[#steps], steps[1]
   if type(bytes) == "table" and bytes.type == "ByteLevel" and #steps <= 2 then
     if bytes.add_prefix_space then raise "gguf.save: llama.cpp puts no space before the text, this tokenizer does (add_prefix_space)" end
     local own = bytes.use_regex ~= false
-    for _, cut in ipairs(CUTS) do
-      if cut.regex then
-        if not own and #steps == 2 and first.type == "Split" and type(first.pattern) == "table" and first.pattern.Regex == cut.regex
+    for _, cut in ipairs(cuts.list) do
+      if cut.only_read then -- not a name to write
+      elseif cut.regexes then
+        if not own and #steps == 2 and first.type == "Split" and type(first.pattern) == "table" and first.pattern.Regex == cut.regexes[1]
           and first.behavior == "Isolated" and not first.invert then return cut end
       elseif own and (cut.digits and #steps == 2 and first.type == "Digits" and first.individual_digits or not cut.digits and #steps == 1) then
         return cut
@@ -80,30 +67,22 @@ function M.read(meta)
   if type(merges) ~= "table" then return nil, "the tokenizer has no merges" end
   local vocab, added = parts.vocab(meta)
   if not vocab then return nil, added end
-  local bytes = { type = "ByteLevel", add_prefix_space = false, trim_offsets = true, use_regex = true }
-  local name, pre, normalizer, ignore_merges = meta["tokenizer.ggml.pre"], bytes, nil, false
-  for _, cut in ipairs(CUTS) do
-    if cut.name == (ALIASES[name] or name) then
-      local first
-      if cut.regex then
-        bytes.use_regex = false
-        first = { type = "Split", pattern = { Regex = cut.regex }, behavior = "Isolated", invert = false }
-      elseif cut.digits then
-        first = { type = "Digits", individual_digits = true }
-      end
-      if first then pre = { type = "Sequence", pretokenizers = { first, bytes } } end
-      if cut.nfc then normalizer = { type = "NFC" } end
-      ignore_merges = cut.ignore_merges == true
-      goto found
-    end
+  local name = meta["tokenizer.ggml.pre"]
+  local cut = cuts.find(name)
+  if not cut then return nil, ("the tokenizer cuts text by '%s', which is not known here"):format(tostring(name)) end
+  local bytes = { type = "ByteLevel", add_prefix_space = false, trim_offsets = true, use_regex = cut.regexes == nil }
+  local steps = {}
+  for i, regex in ipairs(cut.regexes or {}) do
+    steps[i] = { type = "Split", pattern = { Regex = regex }, behavior = "Isolated", invert = false }
   end
-  if name ~= nil and name ~= "default" then return nil, ("the tokenizer cuts text by '%s', which is not known here"):format(tostring(name)) end
-  ::found::
+  if cut.digits then steps[1] = { type = "Digits", individual_digits = true } end
+  steps[#steps + 1] = bytes
+  local pre = #steps == 1 and bytes or { type = "Sequence", pretokenizers = accel.json.array(steps) }
   return {
-    version = "1.0", added_tokens = accel.json.array(added), normalizer = normalizer, pre_tokenizer = pre,
-    post_processor = parts.post_processor(meta, (ALIASES[name] or name) == "llama-bpe"),
+    version = "1.0", added_tokens = accel.json.array(added), pre_tokenizer = pre,
+    post_processor = parts.post_processor(meta, cut.bos == true),
     decoder = { type = "ByteLevel", add_prefix_space = true, trim_offsets = true, use_regex = true },
-    model = { type = "BPE", vocab = vocab, merges = accel.json.array(merges), ignore_merges = ignore_merges, fuse_unk = false,
+    model = { type = "BPE", vocab = vocab, merges = accel.json.array(merges), ignore_merges = cut.ignore_merges == true, fuse_unk = false,
       byte_fallback = false },
   }
 end

@@ -1,5 +1,6 @@
---- models.gguf: GGUF, the files of llama.cpp, for Llama and GPT-2: written in F32, F16, BF16, Q8_0 or Q4_0, read from these and from
---- Q4_1, Q5_0, Q5_1. Names and metadata of each family stand in families.lua, tokenizers in tokenizer.lua, the head in head.lua.
+--- models.gguf: GGUF, the files of llama.cpp, for the architectures of architectures.lua and GPT-2. Blocks of types.lua's types are
+--- written, those of all types but IQ1, IQ2 and IQ3 are read. Names and metadata are in families.lua and decoder.lua, tokenizers in
+--- tokenizer.lua, the head in head.lua.
 ---
 ---   assert(accel.models.gguf.save(model, "model.gguf", { type = "Q8_0", tokenizer = tok }))
 ---   local model, extra = assert(accel.models.gguf.load "model.gguf")          -- extra.tokenizer
@@ -8,29 +9,15 @@ local accel = require "accel"
 local Head = require "accel.models.gguf.head"
 local core = require "accel.file.core"
 local families = require "accel.models.gguf.families"
+local open = require "accel.models.gguf.files"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tokenizers = require "accel.models.gguf.tokenizer"
+local types = require "accel.models.gguf.types"
 
 local M = {}
 
 local ALIGNMENT <const> = 32
---- Numbers of types in files, general.file_type, and bytes of an element or of a block of 32.
-local TYPES <const> = {
-  F32 = { number = 0, file = 0, dtype = "f32", bytes = 4 }, F16 = { number = 1, file = 1, dtype = "f16", bytes = 2 },
-  BF16 = { number = 30, file = 32, dtype = "bf16", bytes = 2 }, Q4_0 = { number = 2, file = 2, bytes = 18 },
-  Q8_0 = { number = 8, file = 7, bytes = 34 },
-}
-
---- How the file holds a tensor: its type and bytes. Vectors, norms and positions stay f32, as in llama.cpp. Rows that are not
---- whole blocks are f16.
-local function place(shape, wanted, keep)
-  local name, n = (#shape < 2 or keep) and "F32" or wanted, 1
-  if not TYPES[name].dtype and shape[#shape] % 32 ~= 0 then name = "F16" end
-  for _, d in ipairs(shape) do n = n * d end
-  local kind = TYPES[name]
-  return kind, n // (kind.dtype and 1 or 32) * kind.bytes
-end
 
 --- Contiguous memory as the file holds it.
 local function stored(t, kind)
@@ -41,31 +28,37 @@ end
 --- Writes a model into a file, tensor by tensor: in addition to the model, memory holds the largest tensor in f32 and in its written
 --- form. Returns true. On a disk error returns nil, message, code, and an existing file is unchanged. Raises for parts that the format
 --- cannot represent.
----@param model accel.models.PreTrainedModel a Llama or GPT-2 with its head
+---@param model accel.models.PreTrainedModel a language model of an architecture that llama.cpp has
 ---@param path string
 ---@param opts? table
----  type "F32"|"F16"|"BF16"|"Q8_0"|"Q4_0" = "F16": of matrices
+---  type "F32"|"F16"|"BF16"|"Q8_0"|"Q6_K"|"Q5_K_M"|"Q5_K_S"|"Q5_1"|"Q5_0"|"Q4_K_M"|"Q4_K_S"|"Q4_1"|"Q4_0" = "F16": of matrices. Files of
+---    K types give some tensors more bits, by llama.cpp's rules
 ---  tokenizer accel.text.Tokenizer: goes into the file with its chat template (byte-level BPE, or SentencePiece's BPE)
 ---  name string: general.name
 ---@return boolean?, string?, string?
 function M.save(model, path, opts, ...)
   check.surplus("gguf.save", ...)
   local o = options("gguf.save", opts, { type = "F16", tokenizer = options.none, name = options.none })
-  local kind = TYPES[o.type:upper()] or raise("gguf.save: type must be F32, F16, BF16, Q8_0 or Q4_0, got '%s'", o.type)
+  local kind = types.files[tostring(o.type):upper()]
+    or raise("gguf.save: type must be one of %s, got '%s'", table.concat(types.names, ", "), tostring(o.type))
   local family = families.of_model(model)
   local head = Head()
   head:string("general.architecture", family.name)
   if o.name then head:string("general.name", o.name) end
-  head:u32("general.file_type", kind.file)
-  if not kind.dtype then head:u32("general.quantization_version", 2) end
+  head:u32("general.file_type", kind.number)
+  if not types.types[kind.usual].dtype then head:u32("general.quantization_version", 2) end
   head:u32("general.alignment", ALIGNMENT)
-  family.write(head, model.config)
+  family.write(head, model.config, model)
   if o.tokenizer then tokenizers.write(head, o.tokenizer, model.config)
   else head:string("tokenizer.ggml.model", "no_vocab") end -- llama.cpp asks for it, and takes ids then
-  local list, kinds = family.tensors(model), {}
+  local list, kinds, layers, logits = family.tensors(model), {}, 0, "token_embd.weight"
+  for _, entry in ipairs(list) do
+    layers = math.max(layers, 1 + (tonumber(entry.name:match "^blk%.(%d+)%.") or -1))
+    if entry.name == "output.weight" then logits = entry.name end
+  end
   for i, entry in ipairs(list) do
     local bytes
-    kinds[i], bytes = place(entry.shape, o.type:upper(), entry.keep)
+    kinds[i], bytes = types.place(kind, entry, math.tointeger(layers), logits)
     head:tensor(entry.name, entry.shape, kinds[i].number, bytes, ALIGNMENT)
   end
   local _ <close> = accel.no_grad()
@@ -84,13 +77,25 @@ end
 ---@param path string
 ---@return table?, string?, string?
 function M.info(path)
-  local file <close>, message, code = core.open_gguf(path)
+  local file <close>, message, code = open(path)
   if not file then return nil, message, code end
   return { metadata = file:metadata(), tensors = file:tensors() }
 end
 
---- A model of a file, in eval mode, and {metadata =, tokenizer =}. nil, message, code if the file is missing or wrong, or has
---- unknown content.
+--- The tokenizer of a file, which may have no tensors. On failure returns nil, message, code.
+---@param path string
+---@return accel.text.Tokenizer?, string?, string?
+function M.tokenizer(path, ...)
+  check.surplus("gguf.tokenizer", ...)
+  local file <close>, message, code = open(path)
+  if not file then return nil, message, code end
+  local tokenizer, problem = tokenizers.read(file:metadata())
+  if not tokenizer then return nil, ("%s: %s"):format(path, problem), "unsupported" end
+  return tokenizer
+end
+
+--- A model of a file, or of the first of the parts that one was cut into, in eval mode, and {metadata =, tokenizer =}. nil, message, code
+--- if the file is missing or wrong, or has unknown content.
 ---@param path string
 ---@param opts? table
 ---  dtype string = "f32": of the parameters. "auto": f16 or bf16 if the file's matrices are
@@ -99,7 +104,7 @@ end
 function M.load(path, opts, ...)
   check.surplus("gguf.load", ...)
   local o = options("gguf.load", opts, { dtype = "f32", device = accel.get_default_device() })
-  local file <close>, message, code = core.open_gguf(path)
+  local file <close>, message, code = open(path)
   if not file then return nil, message, code end
   local meta, given = file:metadata(), {}
   for i, t in ipairs(file:tensors()) do
@@ -119,7 +124,7 @@ function M.load(path, opts, ...)
   end
   local built, model = pcall(family.class(), config, { device = "meta" })
   if not built then return nil, ("%s: %s"):format(path, tostring(type(model) == "table" and model.message or model)), "format" end
-  local failed, names = nil, family.names(config)
+  local failed, names = nil, family.names(model)
   model:_fill(function(t, at)
     if failed then return t end
     local want = names[at.name]

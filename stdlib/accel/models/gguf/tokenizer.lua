@@ -1,13 +1,16 @@
---- Tokenizers in GGUF's metadata: byte_level.lua and sentencepiece.lua, and their common fields. Used by models.gguf.
+--- Tokenizers in GGUF's metadata: byte_level.lua, sentencepiece.lua, and only read unigram.lua and word_piece.lua, and their common fields.
+--- Used by models.gguf.
 local accel = require "accel"
 local byte_level = require "accel.models.gguf.byte_level"
 local parts = require "accel.models.gguf.tokenizer_parts"
 local raise = require "accel.util.raise"
 local sentencepiece = require "accel.models.gguf.sentencepiece"
+local unigram = require "accel.models.gguf.unigram"
+local word_piece = require "accel.models.gguf.word_piece"
 
 local M = {}
 
-local KINDS <const> = { gpt2 = byte_level, llama = sentencepiece }
+local KINDS <const> = { gpt2 = byte_level, llama = sentencepiece, t5 = unigram, bert = word_piece }
 
 --- Puts a tokenizer into a head.
 ---@param head accel.models.gguf.Head
@@ -38,13 +41,14 @@ function M.read(meta)
   local name = meta["tokenizer.ggml.model"]
   local kind = KINDS[name]
   if not kind or type(meta["tokenizer.ggml.tokens"]) ~= "table" then
-    return nil, ("a tokenizer of kind '%s' is not read (gpt2, byte-level BPE, and llama, SentencePiece's, are)"):format(tostring(name))
+    return nil, ("a tokenizer of kind '%s' is not read (gpt2, llama, t5 and bert are)"):format(tostring(name))
   end
   local spec, problem = kind.read(meta)
   if not spec then return nil, problem end
   local ok, tok = pcall(function() return accel.text.Tokenizer.from_str(accel.json.encode(spec)) end)
   if not ok then return nil, "the tokenizer: " .. tostring(type(tok) == "table" and tok.message or tok) end
-  for token, key in next, { bos_token = "bos", eos_token = "eos", pad_token = "padding", unk_token = "unknown" } do
+  for token, key in next, { bos_token = "bos", eos_token = "eos", pad_token = "padding", unk_token = "unknown", mask_token = "mask",
+    sep_token = "seperator", cls_token = "cls" } do -- (sic)
     tok[token] = parts.named(meta, key)
   end
   if type(meta["tokenizer.chat_template"]) == "string" then tok.chat_template = meta["tokenizer.chat_template"] end

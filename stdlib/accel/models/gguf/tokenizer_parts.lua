@@ -41,9 +41,11 @@ end
 --- The post_processor of a tokenizer.json that puts <bos> before and <eos> after the text, if the file requests it. nil:
 --- neither.
 ---@param bos_first boolean the default for a file without the setting
-function M.post_processor(meta, bos_first)
+---@param eos_last? boolean
+function M.post_processor(meta, bos_first, eos_last)
   local first, last = meta["tokenizer.ggml.add_bos_token"], meta["tokenizer.ggml.add_eos_token"]
   if first == nil then first = bos_first end
+  if last == nil then last = eos_last end
   local single, pair, tokens = {}, {}, {}
   local function put(list, token, id, segment)
     list[#list + 1] = { SpecialToken = { id = token, type_id = segment } }
