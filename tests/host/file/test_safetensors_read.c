@@ -106,20 +106,21 @@ static void unaligned_data(void **state) {
 }
 
 static void every_dtype(void **state) {
+#define AS(dtype) (-2 - (int)(dtype)) /* its values become this dtype's */
   static const struct {
     const char *name;
-    int n, bytes, dtype; /* n elements are that many bytes */
+    int n, bytes, dtype; /* n elements are that many bytes. -1: no tensors of it */
   } all[] = {{"BOOL", 3, 3, AC_BOOL},
-             {"F4", 2, 1, -1},
+             {"F4", 2, 1, AS(AC_F32)},
              {"F6_E2M3", 4, 3, -1},
              {"F6_E3M2", 4, 3, -1},
              {"U8", 3, 3, AC_U8},
              {"I8", 3, 3, AC_I8},
              {"F8_E5M2", 3, 3, AC_F8_E5M2},
              {"F8_E4M3", 3, 3, AC_F8_E4M3},
-             {"F8_E8M0", 3, 3, -1},
-             {"F8_E4M3FNUZ", 3, 3, -1},
-             {"F8_E5M2FNUZ", 3, 3, -1},
+             {"F8_E8M0", 3, 3, AS(AC_F32)},
+             {"F8_E4M3FNUZ", 3, 3, AS(AC_F32)},
+             {"F8_E5M2FNUZ", 3, 3, AS(AC_F32)},
              {"I16", 3, 6, AC_I16},
              {"U16", 3, 6, AC_U16},
              {"F16", 3, 6, AC_F16},
@@ -130,7 +131,8 @@ static void every_dtype(void **state) {
              {"C64", 3, 24, -1},
              {"F64", 3, 24, AC_F64},
              {"I64", 3, 24, AC_I64},
-             {"U64", 3, 24, -1}};
+             {"U64", 3, 24, AS(AC_I64)}};
+#undef AS
   ac_err e;
   char header[200];
   assert_int_equal(sizeof all / sizeof *all, 22);
@@ -151,8 +153,15 @@ static void every_dtype(void **state) {
                             "\0\1\2\3\4\5\6\7\x8\x9\xa\xb\xc\xd\xe\xf\x10\x11\x12\x13\x14\x15\x16\x17",
                             all[i].bytes);
       ac_tensor_release(x);
+    } else if (all[i].dtype < -1) {
+      assert_true(t->widens && (int)t->dtype == -2 - all[i].dtype);
+      ac_tensor *x = read_one(f, "a");
+      if (t->dtype == AC_I64) assert_true(((const int64_t *)ac_tensor_data(x))[1] == 0x0f0e0d0c0b0a0908);
+      else assert_true(((const float *)ac_tensor_data(x))[0] == (all[i].n == 2 ? 0.0f : i == 8 ? 0x1p-127f : 0.0f));
+      ac_tensor_release(x);
     } else {
       ac_tensor *x;
+      assert_false(t->widens);
       assert_ok(ac_tensor_new(cpu, AC_U8, 1, (int64_t[]){all[i].bytes}, &x, &e), e);
       assert_fails(ac_safetensors_read(f, t, x, &e), DTYPE, "which has no tensors here", e);
       ac_tensor_release(x);

@@ -44,11 +44,13 @@ local SILU <const> = { silu = true, swish = true }
 local function described(model)
   local d = model[model.base_model_prefix].d
   if d then return d end
-  local c = model.config
+  local c, set = model.config, {}
+  for _, key in ipairs { "head_dim", "rope_parameters", "rope_scaling", "rope_theta", "max_position_embeddings",
+    "original_max_position_embeddings", "partial_rotary_factor" } do set[key] = c[key] end
   return { names = describe.names(), layer_norms = { before_attention = "input_layernorm", before_mlp = "post_attention_layernorm" },
     attention = { heads = c.num_attention_heads, kv_heads = c.num_key_value_heads, head_dim = c.head_dim },
     mlp = { width = c.intermediate_size, act = c.hidden_act, gated = true }, norm = { kind = "rms", eps = c.rms_norm_eps }, kinds = {},
-    layers = c.num_hidden_layers, rotary = { sets = { all = c } }, logits = {} }
+    layers = c.num_hidden_layers, rotary = { sets = { all = set } }, logits = {} }
 end
 
 --- What is wrong with a file's metadata, or nil.

@@ -14,6 +14,7 @@ M.THETA = 10000.0
 ---@param set table
 function M.write(head, arch, set)
   local kind, theta, p = Rotary.parameters(set, set.theta or M.THETA)
+  if (set.partial_rotary_factor or 1) ~= 1 then raise("gguf.save: llama.cpp turns whole heads of %s (partial_rotary_factor)", arch) end
   head:u32(arch .. ".rope.dimension_count", set.head_dim)
   head:f32(arch .. ".rope.freq_base", theta)
   if kind == "linear" or kind == "yarn" then
