@@ -89,6 +89,10 @@ local CASES <const> = {
   GraniteForCausalLM = { { attention_multiplier = 0.3, embedding_multiplier = 3.0, residual_multiplier = 0.5, logits_scaling = 2.0 } },
   SmolLM3ForCausalLM = { {} }, CohereForCausalLM = { { logit_scale = 0.5 } },
   Cohere2ForCausalLM = { { sliding_window = 8 } },
+  Qwen3MoeForCausalLM = { { num_local_experts = 4, num_experts_per_tok = 2, moe_intermediate_size = 32, norm_topk_prob = true, head_dim = 8,
+    num_hidden_layers = 2 } },
+  Qwen2MoeForCausalLM = { { num_experts = 4, num_experts_per_tok = 2, moe_intermediate_size = 32, shared_expert_intermediate_size = 64,
+    num_hidden_layers = 2 } }, OlmoForCausalLM = { {}, { clip_qkv = 0.5 } },
   Starcoder2ForCausalLM = { {} }, NemotronForCausalLM = { {} }, Glm4ForCausalLM = { { head_dim = 8, attention_bias = true } },
 }
 local seen = {}
@@ -111,7 +115,7 @@ for _, description in ipairs(require "accel.models.gguf.architectures") do
     local off = ((again(ids) - want):abs():max() / want:abs():max()):item()
     assert(off < 1e-5, ("%s %d: %g"):format(class, i, off))
     seen[class] = true
-    if i == 1 and (class == "LlamaForCausalLM" or class == "Phi3ForCausalLM") then
+    if i == 1 and (class == "LlamaForCausalLM" or class == "Phi3ForCausalLM" or class == "Qwen2MoeForCausalLM") then
       -- rows of 32 and 64 have no blocks of 256: their type is the one with smaller blocks
       for kind, usual in accel.pairs { q4_k_m = "Q5_0", q5_k_m = "Q5_1", q6_k = "Q8_0" } do
         assert(gguf.save(model, path, { type = kind }))
@@ -139,6 +143,11 @@ do -- what llama.cpp computes by constants of its own
   refused("scales these scores by 1 / sqrt%(8%), this model by 1 / sqrt%(16%)", "Gemma2ForCausalLM",
     with(gemma, { query_pre_attn_scalar = 16 }))
   refused("computes no window of", "Gemma3ForCausalLM", with(gemma, { sliding_window_pattern = 3 }))
+  local experts = { num_local_experts = 2, num_experts_per_tok = 1, moe_intermediate_size = 32, norm_topk_prob = true,
+    num_hidden_layers = 2 }
+  refused("normalises the weights of qwen3moe's chosen experts, this model does not", "Qwen3MoeForCausalLM",
+    with(experts, { norm_topk_prob = false }))
+  refused("layer 1 of this model has none", "Qwen3MoeForCausalLM", with(experts, { mlp_only_layers = { 1 } }))
   refused("in every fourth layer of smollm3", "SmolLM3ForCausalLM", { no_rope_layer_interval = 3 })
   refused("gemma in GGUF has no head of its own", "GemmaForCausalLM", { head_dim = 8, tie_word_embeddings = false })
   refused("norms of queries and keys of command%-r from 64 layers on", "CohereForCausalLM", { use_qk_norm = true })

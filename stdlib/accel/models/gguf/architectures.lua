@@ -46,6 +46,19 @@ return {
   { name = "llama", class = "MistralForCausalLM", turned = true, only_written = true },
   { name = "qwen2", class = "Qwen2ForCausalLM" },
   { name = "qwen3", class = "Qwen3ForCausalLM" },
+  { name = "qwen3moe", class = "Qwen3MoeForCausalLM", moe = { normalise = true },
+    declared = "expert_used_count expert_feed_forward_length" },
+  { name = "qwen2moe", class = "Qwen2MoeForCausalLM", own_head = true, moe = { normalise = false },
+    declared = "expert_used_count expert_feed_forward_length expert_shared_feed_forward_length",
+    read = function(_, c) c.qkv_bias = c.attention_bias end },
+  { name = "olmo", class = "OlmoForCausalLM", turned = true, eps = "none", declared = "attention.clamp_kqv",
+    write = function(put, c) if c.clip_qkv then put.f32("attention.clamp_kqv", c.clip_qkv) end end,
+    read = function(key, c)
+      local clip, eps = key "attention.clamp_kqv", key "attention.layer_norm_epsilon"
+      if clip ~= nil and type(clip) ~= "number" then return "olmo.attention.clamp_kqv must be a number" end
+      if eps and math.abs(eps - 1e-5) > 1e-9 then return ("olmo.attention.layer_norm_epsilon = %g is not 1e-5"):format(eps) end
+      c.clip_qkv = clip and clip > 0 and clip or nil
+    end },
   { name = "gemma", class = "GemmaForCausalLM", offset = true, acts = GELU, write = function(_, c) tied(c, "gemma") end },
   {
     name = "gemma2", class = "Gemma2ForCausalLM", offset = true, acts = GELU, norms = SANDWICH, window = windows(even),

@@ -11,7 +11,7 @@ local rope = require "accel.models.gguf.rope"
 ---@field class string of accel
 ---@field turned? boolean llama.cpp turns neighbouring elements: rows of q and k are interleaved
 ---@field offset? boolean norms are stored plus one
----@field eps? string the configuration's key of a LayerNorm's epsilon. Default: RMSNorm's
+---@field eps? string the configuration's key of a LayerNorm's epsilon ("none": it has no key). Default: RMSNorm's
 ---@field part? string the configuration's key of the share of a head that turns
 ---@field norms? table<string, string> names of norms by role, if different
 ---@field acts? table<string, boolean> activations that llama.cpp computes. Default: silu
@@ -20,6 +20,7 @@ local rope = require "accel.models.gguf.rope"
 ---@field write? fun(put: accel.models.gguf.Put, c: table, d: table) further metadata. Raises for what llama.cpp computes otherwise
 ---@field read? fun(key: fun(name: string): any, c: table, given: table): string? completes a configuration. Returns a problem
 ---@field rotary? fun(head: accel.models.gguf.Head, c: table, d: table) in place of the one set
+---@field moe? {normalise: boolean} every layer has experts. Whether the weights of the chosen ones sum to one
 ---@field own_head? boolean llama.cpp needs output.weight, of a tied model also
 ---@field no_rope? boolean of read: rope_parameters are made by `read`
 
@@ -30,11 +31,13 @@ local rope = require "accel.models.gguf.rope"
 
 -- Keys that must be positive integers, and keys that must be numbers, if they are present.
 local SIZES <const> = { "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
-  "attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count", "attention.sliding_window" }
+  "attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count", "attention.sliding_window",
+  "expert_count", "expert_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length" }
+local MAY_BE_ZERO <const> = { ["attention.sliding_window"] = true, expert_count = true, expert_used_count = true }
 local NUMBERS <const> = { "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", "rope.freq_base", "rope.freq_base_swa",
   "rope.scaling.factor", "rope.scale_linear", "attention.scale", "embedding_scale", "residual_scale", "logit_scale",
   "attn_logit_softcapping", "final_logit_softcapping" }
-local MOST_LAYERS <const> = 4096
+local MOST_LAYERS <const>, MOST_EXPERTS <const> = 4096, 4096
 
 local NORMS <const> = { before_attention = "attn_norm", after_attention = "post_attention_norm", before_mlp = "ffn_norm",
   after_mlp = "post_ffw_norm" }
@@ -54,13 +57,13 @@ local function described(model)
 end
 
 --- What is wrong with a file's metadata, or nil.
-local function fault(arch, key)
+local function fault(arch, key, moe)
   for _, name in ipairs { "attention.head_count", "embedding_length", "block_count" } do
     if key(name) == nil then return ("%s.%s is missing"):format(arch, name) end
   end
   for _, name in ipairs(SIZES) do
     local v = key(name)
-    local least = name == "attention.sliding_window" and 0 or 1
+    local least = MAY_BE_ZERO[name] and 0 or 1
     if v ~= nil and (math.type(v) ~= "integer" or v < least or v > 1 << 31) then
       return ("%s.%s must be a positive integer, got %s"):format(arch, name, type(v) == "table" and "a list" or tostring(v))
     end
@@ -70,7 +73,11 @@ local function fault(arch, key)
     if v ~= nil and (type(v) ~= "number" or v ~= v) then return ("%s.%s must be a number, got %s"):format(arch, name, type(v)) end
   end
   if key "block_count" > MOST_LAYERS then return ("%s.block_count = %d exceeds %d"):format(arch, key "block_count", MOST_LAYERS) end
-  if (key "expert_count" or 0) ~= 0 then return "a mixture of experts is not read" end
+  local experts = key "expert_count" or 0
+  if experts ~= 0 and not moe then return ("a mixture of experts of %s is not read"):format(arch) end
+  if moe and (experts < 1 or experts > MOST_EXPERTS or (key "expert_used_count" or 0) < 1) then
+    return ("%s.expert_count or expert_used_count is missing, zero or above %d"):format(arch, MOST_EXPERTS)
+  end
 end
 
 local function plus_one(t) return t + 1 end
@@ -106,8 +113,19 @@ return function(f)
   function family.names(model)
     local d = described(model)
     local a, n = d.attention, d.names
-    if d.moe then raise("gguf.save: mixtures of experts are not written") end
     local each, attention, mlp = {}, n.attention .. ".", n.mlp .. "."
+    if d.moe then
+      local moe = n.moe .. "."
+      each[moe .. n.router .. ".weight"] = { name = "ffn_gate_inp.weight", keep = true }
+      each[moe .. "shared_expert_gate.weight"] = { name = "ffn_gate_inp_shexp.weight", keep = true, flat = true,
+        write = function(t) return t:reshape(-1) end, read = function(t) return t:reshape(1, -1) end }
+      for _, part in ipairs { "gate", "up", "down" } do
+        for e = 1, d.moe.n do
+          each[("%sexperts.%d.%s.weight"):format(moe, e - 1, n[part])] = { name = ("ffn_%s_exps.weight"):format(part), part = e }
+        end
+        each[("%s%s.%s.weight"):format(moe, n.shared, n[part])] = ("ffn_%s_shexp.weight"):format(part)
+      end
+    end
     local function norm(name, to, kept)
       each[name .. ".weight"] = { name = to .. ".weight", keep = true, write = f.offset and plus_one, read = f.offset and minus_one }
       if not kept then each[name .. ".bias"] = to .. ".bias" end
@@ -157,6 +175,15 @@ return function(f)
         raise("gguf.save: llama.cpp computes no window of %s in layer %d of %s", tostring(kind.window or kind.chunk), i - 1, arch)
       end
     end
+    if d.moe then
+      for i, kind in ipairs(d.kinds) do
+        if not kind.moe then raise("gguf.save: every layer of %s in GGUF has experts, layer %d of this model has none", arch, i - 1) end
+      end
+      if (d.moe.normalise or false) ~= f.moe.normalise then
+        raise("gguf.save: llama.cpp %s the weights of %s's chosen experts, this model %s (norm_topk_prob)",
+          f.moe.normalise and "normalises" or "does not normalise", arch, f.moe.normalise and "does not" or "does")
+      end
+    end
     if d.bidirectional then raise("gguf.save: %s in GGUF attends to earlier tokens only", arch) end
     local put = {}
     for _, kind in ipairs { "u32", "f32", "bool", "string" } do
@@ -172,6 +199,12 @@ return function(f)
     put.u32("attention.value_length", a.head_dim)
     put.f32(f.eps and "attention.layer_norm_epsilon" or "attention.layer_norm_rms_epsilon", d.norm.eps)
     if f.rotary then f.rotary(head, c, d) else rope.write(head, arch, d.rotary.sets.all) end
+    if d.moe then
+      put.u32("expert_count", d.moe.n)
+      put.u32("expert_used_count", d.moe.k)
+      put.u32("expert_feed_forward_length", d.moe.width)
+      if d.moe.shared then put.u32("expert_shared_feed_forward_length", d.moe.shared) end
+    end
     if f.write then f.write(put, c, d) end
     put.u32("vocab_size", c.vocab_size)
   end
@@ -197,7 +230,7 @@ return function(f)
   --- The configuration of a file. nil and the reason if it cannot be.
   function family.read(meta, given, get)
     local function key(name) return meta[f.name .. "." .. name] end
-    local problem = fault(f.name, key)
+    local problem = fault(f.name, key, f.moe)
     if problem then return nil, problem end
     local heads, width = key "attention.head_count", key "embedding_length"
     local eps = f.eps or "rms_norm_eps"
@@ -211,6 +244,12 @@ return function(f)
       bos_token_id = meta["tokenizer.ggml.bos_token_id"], eos_token_id = meta["tokenizer.ggml.eos_token_id"],
       pad_token_id = meta["tokenizer.ggml.padding_token_id"],
     }
+    if f.moe then
+      c.num_experts, c.num_experts_per_tok = key "expert_count", key "expert_used_count"
+      c.num_local_experts, c.norm_topk_prob, c.decoder_sparse_step = c.num_experts, f.moe.normalise, 1
+      c.moe_intermediate_size = key "expert_feed_forward_length" or (c.intermediate_size or 1) // c.num_experts_per_tok
+      c.shared_expert_intermediate_size = key "expert_shared_feed_forward_length" or c.intermediate_size
+    end
     local columns = key "rope.dimension_count" or c.head_dim
     if f.part then c[f.part] = columns / c.head_dim end
     if not f.no_rope then

@@ -22,7 +22,7 @@ for _, family in ipairs(families) do
   --- The tensors of a model: list of {name =, shape =, make =, keep =}, in the order of the model. make returns the tensor. It creates one
   --- if elements are reordered or the tensor is quantised (f32).
   function family.tensors(model)
-    local rows, out, seen = family.names(model), family.extra(model.config, model), {}
+    local rows, out, seen, whole = family.names(model), family.extra(model.config, model), {}, {}
     for name, slot in pairs(model:_slots()) do
       local row = rows[name] or raise("gguf.save: '%s' has no name in the format", name)
       if not seen[slot.tensor] then
@@ -30,15 +30,32 @@ for _, family in ipairs(families) do
         local t, write, state = slot.tensor, row.write, slot.tensor.quant_state
         if state and write == names.transposed then write = nil end -- a Conv1D that is quantised is a linear layer, [out, in] as there
         local shape = state and state.shape or t.shape
+        local function plain() return state and t:dequantize "f32" or t:detach() end
+        if row.part and whole[row.name] then -- one more expert
+          local parts = whole[row.name]
+          parts[row.part], parts.entry.shape[1] = plain, parts.entry.shape[1] + 1
+          goto next
+        elseif row.part then
+          local parts = { [row.part] = plain }
+          whole[row.name], parts.entry = parts, { name = row.name, shape = { 1, table.unpack(shape) }, make = function()
+            local list = {}
+            for i, part in ipairs(parts) do list[i] = part() end
+            return accel.stack(list, 1)
+          end }
+          out[#out + 1] = parts.entry
+          goto next
+        end
+        if row.flat then shape = { shape[#shape] } end
         out[#out + 1] = {
           name = row.name, shape = write == names.transposed and { shape[2], shape[1] } or shape,
           keep = row.keep or row.name:find "_norm" ~= nil,
           make = function()
-            local plain = state and t:dequantize "f32" or t:detach()
-            return write and write(plain) or plain
+            local values = plain()
+            return write and write(values) or values
           end,
         }
       end
+      ::next::
     end
     return out
   end

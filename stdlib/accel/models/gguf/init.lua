@@ -125,6 +125,14 @@ function M.load(path, opts, ...)
   local built, model = pcall(family.class(), config, { device = "meta" })
   if not built then return nil, ("%s: %s"):format(path, tostring(type(model) == "table" and model.message or model)), "format" end
   local failed, names = nil, family.names(model)
+  local shared, layer = {}, nil -- tensors of this layer that hold all experts
+  local function whole(name, index)
+    local of = name:match "^blk%.%d+%."
+    if of ~= layer then shared, layer = {}, of end
+    local why
+    if not shared[name] then shared[name], why = file:get(index) end
+    return shared[name], why
+  end
   model:_fill(function(t, at)
     if failed then return t end
     local want = names[at.name]
@@ -134,7 +142,16 @@ function M.load(path, opts, ...)
       return t
     end
     entry.taken = true
-    local new, why = file:get(entry.index)
+    local new, why
+    if want.part then
+      new, why = whole(want.name, entry.index)
+      if new and (#new.shape ~= 3 or new.shape[1] < want.part) then
+        new, why = nil, ("tensor '%s' has shape %s, without expert %d"):format(want.name, accel.json.encode(new.shape), want.part - 1)
+      end
+      new = new and new:select(1, want.part):clone()
+    else
+      new, why = file:get(entry.index)
+    end
     if not new then
       failed = why
       return t

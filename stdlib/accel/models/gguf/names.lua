@@ -26,7 +26,7 @@ function M.parted(heads)
   end
 end
 
---- Names here -> {name in files, write = , read = , keep = stays f32}.
+--- Names here -> {name in files, write = , read = , keep = stays f32, part = index in a tensor that holds several, flat = of one dim}.
 ---@param fixed table<string, string|table>
 ---@param layers integer
 ---@param prefix string with %d for the layer
@@ -38,7 +38,8 @@ function M.of(fixed, layers, prefix, each)
   for i = 0, layers - 1 do
     for name, row in next, each do
       local copy = type(row) == "string" and { name = row } or row
-      out[prefix:format(i) .. name] = { name = ("blk.%d.%s"):format(i, copy.name), write = copy.write, read = copy.read, keep = copy.keep }
+      out[prefix:format(i) .. name] = { name = ("blk.%d.%s"):format(i, copy.name), write = copy.write, read = copy.read, keep = copy.keep,
+        part = copy.part, flat = copy.flat }
     end
   end
   return out

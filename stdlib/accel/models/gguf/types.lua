@@ -44,9 +44,9 @@ local function mixed(kind, name, layers, head)
   if name == head then return "Q6_K" end
   if kind.mixed == "M" then
     if part == "attn_qkv" then return kind.usual == "Q4_K" and "Q5_K" or "Q6_K" end
-    if (part == "attn_v" or part == "ffn_down") and more_bits(i, layers) then return "Q6_K" end
+    if (part == "attn_v" or (part or ""):find "^ffn_down") and more_bits(i, layers) then return "Q6_K" end
   elseif kind.usual == "Q4_K" then
-    if part == "attn_v" and i < 4 or part == "ffn_down" and i < layers // 8 then return "Q5_K" end
+    if part == "attn_v" and i < 4 or (part or ""):find "^ffn_down" and i < layers // 8 then return "Q5_K" end
   elseif kind.usual == "Q5_K" and part == "attn_qkv" then
     return "Q5_K"
   end
