@@ -23,6 +23,9 @@ function accel.save(path, tensors, metadata, set) end
 
 ---The tensors of a safetensors file by name, in the order of the file; or nil, message, code.
 ---
+---Tensors of a safetensors file whose type accel has no dtype for are widened if all their values fit: U64 becomes i64, F8_E8M0 and F4
+---become f32. Other types (C64, F6) are left out, and one warning names those tensors.
+---
 ---A file of PyTorch's torch.save (.pt, .pth, .bin) is read as data: nothing in it is run, and one that needs more than tensors
 ---and plain values is refused by name. It gives what was saved: dicts as tables in the file's order, lists, tuples and sets as
 ---arrays, None as accel.json.null in them and as nothing in a dict, integers beyond 64 bits as strings of digits; tensors that
