@@ -31,6 +31,8 @@ typedef struct lac_attach {
 
 /* Nobody can attach any more, and nothing is left in the user's folder. */
 void lac_attach_close(lac_state *S);
+/* Publishes the status with which a process without a launcher is about to end. */
+void lac_attach_ends(lac_state *S, int exit_code);
 /* The status page of this process. NULL: there is none. */
 static inline aci_page *lac_attach_page(const lac_state *S) { return S->attach->page; }
 /* After each step: publishes it, and stands at a prompt if one was requested. May raise an error

@@ -82,7 +82,7 @@ static int on_error(lua_State *L) {
   const ac_world *w = h->S != NULL ? h->S->ranks->world : NULL;
   const bool by_others =
       w != NULL && ac_world_aborted(h->S->ranks->world, &why) && why.rank != ac_world_rank(w);
-  if (h->S != NULL && h->S->ctx != NULL && h->S->attach->a != NULL && !by_others &&
+  if (h->S != NULL && h->S->ctx != NULL && !by_others &&
       ac_params_int(ac_ctx_params(h->S->ctx), "PDB") != 0) {
     lac_chunk(L, h->S, "repl/attached"); /* the frames are still there */
     lua_getfield(L, -1, "post_mortem");
@@ -370,6 +370,7 @@ ac_world *ac_host_world(ac_host *h) { return lac_host_is_open(h) ? h->S->ranks->
 void ac_host_leave(ac_host *h, int exit_code) {
   if (!lac_host_is_open(h)) return;
   lac_state *S = h->S;
+  lac_attach_ends(S, exit_code);
   lac_attach_close(S);
   if (S->ranks->world == NULL) return;
   lac_site(S->now != NULL ? S->now : h->L, S, 0, S->ranks->end_site);
@@ -380,6 +381,10 @@ void ac_host_leave(ac_host *h, int exit_code) {
   }
   lac_world_leave(S, S->ranks->end_site[0] != 0 ? S->ranks->end_site : NULL);
   S->ranks->left = true;
+}
+
+void ac_host_ends(ac_host *h, int exit_code) {
+  if (lac_host_is_open(h)) lac_attach_ends(h->S, exit_code);
 }
 
 const char *ac_host_error_text(const ac_host *h) {

@@ -83,6 +83,13 @@ void lac_attach_close(lac_state *S) {
   close_pages(A);
 }
 
+void lac_attach_ends(lac_state *S, int exit_code) {
+  aci_page *p = S->attach->page;
+  if (p == NULL || !S->attach->alone) return; /* a launcher sees it */
+  p->exit_code = exit_code;
+  atomic_store(&p->state, exit_code != 0 ? ACI_DEAD : ACI_LEFT);
+}
+
 static void close_attach(lua_State *L, lac_state *S) {
   (void)L;
   lac_attach_close(S);
@@ -136,6 +143,12 @@ ac_status ac_host_listen(ac_host *h, const char *script, ac_err *e) {
   return st;
 }
 
+/* Called by handlers of signals. */
+bool ac_host_at_prompt(const ac_host *h) {
+  const ac_world *w = h->S->ranks->world;
+  return w != NULL && w->segment.head != NULL && atomic_load(&w->segment.head->console) != 0;
+}
+
 /* ---- steps ---- */
 
 void lac_attach_step(lua_State *L, lac_state *S) {
@@ -151,7 +164,7 @@ void lac_attach_step(lua_State *L, lac_state *S) {
     if (before != 0) atomic_store_explicit(&p->step_ns, now - before, memory_order_relaxed);
     atomic_store_explicit(&p->stepped_at, now, memory_order_relaxed);
   }
-  const unsigned what = ac_attach_step(A->a, S->ctx->step);
+  const unsigned what = A->a != NULL ? ac_attach_step(A->a, S->ctx->step) : 0;
   if (what == 0 && !A->every_step) return;
   const int top = lua_gettop(L);
   lac_chunk(L, S, "repl/attached");

@@ -165,6 +165,11 @@ static void set_up(const lac_line_api *a) {
   *a->attempted = complete;
   *a->breaks = *a->basic_breaks = breaks;
   a->stifle(2000); /* libedit makes its map of keys here */
+  /* Ctrl-R searches the history, as readline's does by itself */
+  if (a->bind != NULL && strcmp(a->name, lac_line_name(0)) == 0) {
+    char search[] = "bind ^R em-inc-search-prev";
+    a->bind(search);
+  }
   leave_locale(&p);
 }
 

@@ -4,7 +4,9 @@
  *   console.place() -> nil, or {rank, ranks, local_ranks, console, segment, fronts}   values that
  *   accel-run gave this rank
  *   console.at(site)                  sets the line on this rank's page
- *   console.prompting(on)             this machine's ranks stand at a prompt, or no longer
+ *   console.prompting(on) -> before   this machine's ranks stand at a prompt, or no longer: Ctrl-C
+ *                                     is the prompt's. before: how many prompts there were, nil
+ *                                     without a launcher
  *   console.meet()                    a barrier of all ranks that no other call is taken for:
  *                                     accel.repl()
  *   console.reset() -> next, or nil, message   collectives begin anew (comm/prompt.c): first step,
@@ -13,7 +15,7 @@
  *   console.pages(segment) -> p     by its descriptor here, or its path in /proc (nil, message if
  *                                   it cannot be opened)
  *     p:read() -> list of {rank, pid, state, stopped, step, at, waits, missing, seconds, ended,
- *     prompt,
+ *     exit_code, signal, prompt,
  *                 stepped (seconds ago), step_seconds, loss, tokens_per_s, late (for so many
  *                 seconds), usual (time of a step)}, the abort reason or nil
  *     p:resume()                      the step on which ranks agreed to stop is past
@@ -69,10 +71,12 @@ static int at(lua_State *L) {
 
 static int prompting(lua_State *L) {
   const lac_state *S = lac_get(L);
+  uint32_t before;
   if (S->ranks->world == NULL || S->ranks->world->segment.head == NULL) return 0;
-  if (lua_toboolean(L, 1)) atomic_fetch_add(&S->ranks->world->segment.head->console, 1);
-  else atomic_fetch_sub(&S->ranks->world->segment.head->console, 1);
-  return 0;
+  if (lua_toboolean(L, 1)) before = atomic_fetch_add(&S->ranks->world->segment.head->console, 1);
+  else before = atomic_fetch_sub(&S->ranks->world->segment.head->console, 1);
+  lua_pushinteger(L, (lua_Integer)before);
+  return 1;
 }
 
 static int meet(lua_State *L) {
@@ -144,6 +148,8 @@ static void push_page(lua_State *L, const aci_head *h, int i) {
   set_int(L, "rank", first + i);
   set_int(L, "pid", p.pid);
   set_int(L, "step", (int64_t)p.step);
+  set_int(L, "exit_code", p.exit_code);
+  set_int(L, "signal", p.signal);
   lua_pushstring(L, state < sizeof states / sizeof states[0] ? states[state] : "?");
   lua_setfield(L, -2, "state");
   lua_pushboolean(L, atomic_load(&p.stopped) != 0);

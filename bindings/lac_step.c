@@ -33,7 +33,7 @@ static int step(lua_State *L) {
   ac_status st = ac_step(S->ctx, &e);
   lac_leave(S, was);
   if (st != AC_OK) return lac_raise(L, S, &e);
-  if (S->attach->a != NULL) lac_attach_step(L, S);
+  if (S->attach->a != NULL || S->attach->every_step) lac_attach_step(L, S);
   lac_gc_check(L, S);
   return 0;
 }

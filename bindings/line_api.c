@@ -69,6 +69,7 @@ const lac_line_api *lac_line_load(int i) {
   /* for conditions in ~/.inputrc */
   if (find(lib, "rl_readline_name", &name)) *name = (char *)(uintptr_t) "accel";
   find(lib, "rl_catch_sigwinch", &a.catch_winch);
+  find(lib, "rl_parse_and_bind", &a.bind);
   a.name = libraries[i][0];
   loaded = a;
   return &loaded;

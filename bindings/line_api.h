@@ -16,6 +16,7 @@ typedef struct lac_line_api {
   void (*stifle)(int);
   char **(*matches)(const char *, char *(*)(const char *, int));
   char **(**attempted)(const char *, int, int);
+  int (*bind)(const char *line); /* NULL: it has none */
   int *attempted_over, *append, *catch_signals, *catch_winch, *point;
   char **line;
   const char **breaks, **basic_breaks;

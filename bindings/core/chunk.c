@@ -70,5 +70,9 @@ LAC_OPEN("accel", chunks) {
     lac_push_lazy(L, names[i]);
     lua_setfield(L, -2, names[i]);
   }
+  lua_createtable(L, 0, 1); /* accel.pdb */
+  lac_push_lazy(L, "set_trace");
+  lua_setfield(L, -2, "set_trace");
+  lua_setfield(L, -2, "pdb");
   lac_setfuncs(L, S, funcs);
 }

@@ -13,7 +13,7 @@
 
 typedef struct lac_state lac_state;
 typedef void lac_closer(lua_State *L, lac_state *S);
-enum { LAC_CLOSERS = 6 };
+enum { LAC_CLOSERS = 8 };
 
 struct lac_state {
   ac_ctx *ctx;     /* NULL once the Lua state is being closed */
@@ -31,6 +31,7 @@ struct lac_state {
   struct lac_profiling *profiling; /* profile.h */
   struct lac_offload *offload;     /* lac_offload.c. NULL before the first store */
   struct lac_attach *attach;       /* attach.h */
+  struct lac_look *look;           /* lac_look.c */
   lac_closer *closer[LAC_CLOSERS]; /* see lac_at_close */
   int n_closers;
 };

@@ -16,6 +16,7 @@
 
 static int finish(ac_host *h, int code) {
   if (h != NULL) app_signals_stop();
+  ac_host_ends(h, code);
   bool check = h != NULL && ac_params_int(ac_ctx_params(ac_host_ctx(h)), "LEAK_CHECK") != 0;
   ac_host_close(h);
   if (check && ac_tensor_live() != 0) {
@@ -82,6 +83,7 @@ static int fail(ac_host *h, ac_status st, const char *text, const ac_err *e, boo
   if (signal_number != 0 && (others || st == AC_INTERRUPTED)) {
     if (reports) fprintf(stderr, "accel-run: %s\n", e->msg);
     app_signals_stop();
+    ac_host_ends(h, 128 + signal_number);
     ac_host_close(h);
     app_signals_die(signal_number);
   }

@@ -83,6 +83,9 @@ static void on_signal(int n, siginfo_t *info, void *context) {
   int was = errno;
   (void)context;
   if (n == SIGUSR1 && (host == NULL || !ac_host_requeues(host))) app_signals_die(n);
+  /* the terminal's Ctrl-C is for the prompt, which asks the ranks to stop at a step */
+  if (n == SIGINT && launcher != 0 && info->si_pid == 0 && host != NULL && ac_host_at_prompt(host))
+    return;
   const bool ours = launcher != 0 && info->si_pid == launcher &&
                     (info->si_code == SI_USER || info->si_code == SI_QUEUE);
   if (ours && info->si_code == SI_QUEUE) {

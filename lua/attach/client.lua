@@ -11,7 +11,7 @@ local answers = accel.host_chunk "repl/answers"
 local Front = accel.host_chunk("repl/front").Front
 
 local names = Ranks.names
-local Client = setmetatable({}, { __index = Front })
+local Client = setmetatable({}, { __index = accel.host_chunk "attach/moves" })
 Client.__index = Client
 
 -- ---- which ranks are here ----
@@ -35,12 +35,26 @@ function Client:away()
   return list
 end
 
---- A rank has stopped: it receives the current breakpoints and watches before any other request.
+--- A rank has stopped: it receives the current breakpoints and watches before any other request. One that came for these alone (deliver)
+--- continues.
 function Client:arrived(rank, hello)
   local r = self.ranks[rank]
-  r.hello, r.away = hello, false
+  local brief = r.brief and hello.why.reason == "step" and not (r.agreed and hello.step >= r.agreed)
+  r.hello, r.away, r.brief = hello, false, nil
+  if not brief then r.agreed = nil end
   self.places[rank] = hello.at
-  self.news[#self.news + 1] = rank
+  table.insert(brief and self.briefs or self.news, rank)
+end
+
+function Client:take(rank)
+  Front.take(self, rank)
+  while #self.briefs > 0 do
+    local brief = { table.remove(self.briefs) }
+    self:send_stops(brief)
+    local r = self.ranks[brief[1]]
+    local left = r.agreed and r.agreed - r.hello.step -- the ranks have agreed on a step meanwhile
+    self:go(left and "step" or "continue", brief, { count = left })
+  end
 end
 
 --- Messages since the last check, grouped by place and reason.
@@ -57,15 +71,23 @@ function Client:tell_news()
     table.insert(by_text[text], rank)
   end
   self.news = {}
-  for _, text in ipairs(order) do self:say(answers.label(self, by_text[text]) .. text) end
+  for _, text in ipairs(order) do
+    local hello = self.ranks[by_text[text][1]].hello
+    local lines = { answers.label(self, by_text[text]) .. text, hello.source }
+    if hello.why.message and not (self.here and hello.why.reason == "an error") then -- the rank has printed it
+      table.insert(lines, 1, answers.label(self, by_text[text]) .. hello.why.message)
+    end
+    self:say(lines)
+  end
   self:follow { answers = {} }
   self:send_stops()
 end
 
---- Breakpoints and watches to the ranks at the prompt that do not have the newest.
-function Client:send_stops()
+--- Breakpoints and watches to the ranks at the prompt that do not have the newest. ranks: only to these.
+---@param ranks? integer[]
+function Client:send_stops(ranks)
   local late = {}
-  for _, rank in ipairs(self:alive()) do
+  for _, rank in ipairs(ranks or self:alive()) do
     if self.ranks[rank].stops ~= self.stops_version and not self.ranks[rank].job then late[#late + 1] = rank end
   end
   if #late == 0 then return end
@@ -77,128 +99,31 @@ function Client:send_stops()
   for _, rank in ipairs(late) do self.ranks[rank].stops = self.stops_version end
 end
 
--- ---- coming and going ----
-
--- Requests to these ranks' control connections. Returns a list of answers by rank.
-local function each(self, ranks, text)
-  local list = {}
-  for _, rank in ipairs(ranks) do list[rank] = self.ranks[rank].control:ask(text) or "gone" end
-  return list
-end
-
---- Ranks that stopped for a pause which others reached too late continue.
-function Client:release(ranks)
-  local limit = accel.clock() + 2
-  for _, rank in ipairs(ranks) do
-    local r = self.ranks[rank]
-    while r.away and not r.dead and accel.clock() < limit do
-      local what, i = accel.console.poll(self:channels(), 0.05)
-      if what == "ready" then self:take(i - 1) end
-    end
-    if not r.away and not r.dead and r.hello.why.reason == "step" then
-      for i = #self.news, 1, -1 do
-        if self.news[i] == rank then table.remove(self.news, i) end
-      end
-      self:go("continue", { rank })
-    end
-  end
-end
-
---- All ranks that run agree to stand after a step that none has made yet. Those that would be late let it be for all, and a later one is tried.
---- Ranks that were let go stand until they have read it, and one that came to a prompt by itself is about to say so: both are waited for.
-function Client:agree()
-  local margin, tries, limit = 2, 0, accel.clock() + 5
-  self:reach_silent()
-  while tries < 24 do
-    local running, furthest, standing = {}, 0, false
-    for rank, text in accel.pairs(each(self, self:away(), "status")) do
-      local what, step = text:match "^(%a+) (%d+)$"
-      furthest = math.max(furthest, tonumber(step) or 0)
-      if what == "step" then running[#running + 1] = rank end
-      standing = standing or what == "paused"
-    end
-    if standing and accel.clock() < limit then
-      local what, i = accel.console.poll(self:channels(), 0.02)
-      if what == "ready" then self:take(i - 1)
-      elseif what == "break" then return true end
-    else
-      tries = tries + 1
-      local late, armed, stand = false, {}, {}
-      for rank, text in accel.pairs(each(self, running, ("pause %d"):format(furthest + margin))) do
-        late = late or text:find "^late" ~= nil
-        if text == "armed" then armed[#armed + 1] = rank end
-      end
-      if not late then return true end
-      for rank, text in accel.pairs(each(self, armed, "cancel")) do
-        if text == "none" then stand[#stand + 1] = rank end
-      end
-      self:release(stand)
-      margin = margin * 2
-    end
-  end
-  return false
-end
-
---- Waits until the stopped ranks are here. Ctrl-C lets them arrive later.
-function Client:wait_for_ranks(ranks)
-  local told, began = false, accel.clock()
-  while true do
-    local missing = {}
-    for _, rank in ipairs(ranks) do
-      if self.ranks[rank].away and not self.ranks[rank].dead then missing[#missing + 1] = rank end
-    end
-    if #missing == 0 then break end
-    local what, i = accel.console.poll(self:channels(), 0.25)
-    if what == "ready" then self:take(i - 1)
-    elseif what == "break" then break end
-    if not told and accel.clock() - began > 1 then
-      told = true
-      self:report_away(missing)
-      self:say "they come to the prompt after the step; Ctrl-C continues without them"
-    end
-    if not self.interactive and told and #self:alive() > 0 and accel.clock() - began > 5 then break end
-  end
-  self:tell_news()
-end
-
--- The current activity of ranks that are not here.
-function Client:report_away(ranks)
-  local pages = self.pages:read()
-  for _, rank in ipairs(ranks) do
-    local page = self:page_of(pages, rank)
-    local what = page.stopped and ("is stopped (SIGSTOP), last seen at %s"):format(page.at or "?")
-      or page.waits and "waits in " .. page.waits .. self.for_whom(page.missing)
-      or ("runs, last seen at %s, step %d"):format(page.at or "?", page.step)
-    self:say(answers.label(self, { rank }) .. what)
-  end
-end
-
---- Lets ranks at the prompt continue.
-function Client:go(how, ranks, more)
+--- The breakpoints or watches are others now: ranks at the prompt know it when this returns, running ones from their next step on.
+function Client:stops_changed()
+  self.stops_version = self.stops_version + 1
   self:send_stops()
-  local request = { op = "end", how = how }
-  for key, value in accel.pairs(more or {}) do request[key] = value end
-  for _, rank in ipairs(ranks) do
-    local r = self.ranks[rank]
-    if not r.job then
-      r.away = true
-      if not r.channel:send(accel.encode(request)) then self:died(rank) end
-    end
-  end
-  self.pages:resume()
+  self:deliver()
 end
 
-function Client:pause()
-  local away = self:away()
-  if not self:agree() then self:complain "the ranks never reach a common step; :stacks shows their lines" end
-  self:wait_for_ranks(away)
+--- Why the ranks at the prompt are there: "an error" if one of them has failed.
+function Client:reason()
+  local reason
+  for _, rank in ipairs(self:alive()) do
+    local why = self.ranks[rank].hello.why.reason
+    reason = why == "an error" and why or reason or why
+  end
+  return reason
 end
+
+--- The file at which the prompt stands. nil: ranks stand in different ones.
+function Client:file() return self.at and self.at:match "^(.*):%d+$" end
 
 -- Ctrl-C: stops the ranks' evaluation. If none evaluates, running ranks come to the prompt.
 function Client:interrupted()
   Front.interrupted(self)
   local busy = self:busy()
-  if #busy > 0 then each(self, busy, "interrupt")
+  if #busy > 0 then self:each(busy, "interrupt")
   elseif #self:away() > 0 then self:pause() end
 end
 
@@ -226,13 +151,7 @@ function Client:run(request, line, targets)
 end
 
 function Client:show_help()
-  local list = commands.help_lines { ranks = self.size > 1, paused = true }
-  local shown = {}
-  for _, text in ipairs(list) do
-    if not text:find "^%s*:c%s" and not text:find "^%s*:quit" and not text:find "^%s*:save" then shown[#shown + 1] = text end
-  end
-  for _, row in ipairs(own.help) do shown[#shown + 1] = ("%-18s %s"):format(row[1], row[2]) end
-  self:say(shown)
+  self:say(commands.help_lines { ranks = self.size > 1, paused = true, own = own.help })
 end
 
 function Client:input(text, line)
@@ -247,7 +166,7 @@ function Client:input(text, line)
     if why then self:complain(why) end
     return ok, how
   end
-  if #self:alive() == 0 and name ~= "ranks" and name ~= "help" and name ~= "doc" then
+  if #self:alive() == 0 and name ~= "ranks" and name ~= "help" and name ~= "doc" and name ~= "sh" then
     self:complain "no rank is at the prompt: Ctrl-C brings them, :stacks shows their lines"
     return false
   end
@@ -277,17 +196,32 @@ function Client:prompt_text()
   return ("[%s] %s> "):format(text, self.at or "")
 end
 
+function Client:ended() return #self:alive() + #self:away() == 0 end
+
+-- A prompt that the script opened: while ranks run, the terminal is theirs.
+function Client:let_run()
+  if #self:alive() > 0 then return end
+  while #self:alive() == 0 and not self:ended() do
+    if not self:gather() and not self:ended() then self:interrupted() end
+  end
+  self:tell_news()
+  if self:reason() == "an error" and #self:away() > 0 then self:report_away(self:away()) end
+end
+
 function Client:loop()
   local ok = true
   while true do
     self:tell_news()
-    if #self:alive() + #self:away() == 0 then
-      self:say "the job has ended"
+    if self.here then self:let_run() end
+    if self:ended() then
+      if not self.here then self:say "the job has ended" end
       return ok
     end
     local text, line = self.reader:read()
     local how
-    if not text and line == "eof" then
+    if not text and line == "eof" and self:ended() then
+      how = nil
+    elseif not text and line == "eof" then
       if self.interactive then self:say "" end
       return ok
     elseif not text then
@@ -297,16 +231,41 @@ function Client:loop()
       worked, how = self:input(text, line)
       ok = ok and (worked or self.interactive) or false
     end
-    if how then return ok end
+    if how then return ok, how end
   end
 end
 
--- Reports ends of ranks. The launcher handles them.
+-- Reports ends of ranks. The launcher handles them, and reports those of a script that opened this prompt.
 function Client:died(rank)
   local r = self.ranks[rank]
   if r.dead then return end
   r.away = false
+  local over = self.over
+  self.over = over or self.here
   Front.died(self, rank)
+  self.over = over
+end
+
+local function status_of(page) return page.signal > 0 and 128 + page.signal or page.exit_code end
+
+--- The status with which the job has ended: of the rank that ended it. nil: it runs.
+---@return integer?
+function Client:status()
+  if not self:ended() then return nil end
+  local limit = accel.clock() + 1
+  while true do
+    local pages, reason = self.pages:read()
+    local cause, unknown, worst = tonumber((reason or ""):match "rank (%d+)"), false, 0
+    for _, page in ipairs(pages) do
+      -- a launcher learns of the end a moment later than its peers
+      unknown = unknown or page.state == "running" or (page.state == "failed" and status_of(page) == 0)
+      if page.rank == cause and status_of(page) > 0 then return status_of(page) end
+      worst = math.max(worst, status_of(page))
+    end
+    if not unknown then return worst end
+    if accel.clock() > limit then return math.max(worst, 1) end
+    accel.console.poll({}, 0.02)
+  end
 end
 
 local M = { Client = Client }
@@ -346,7 +305,7 @@ end
 --- A client of a job, its prompts parked and no rank paused. only: one rank. nil, why.
 function M.open(job, only, class)
   local self = setmetatable({ job = job, ranks = {}, size = 0, open = {}, last_id = 0, inputs = {}, places = {}, news = {},
-    breaks = {}, watches = {}, notes = {}, told = {}, stops_version = 0, last_stop = 0, paused = true,
+    breaks = {}, watches = {}, notes = {}, told = {}, briefs = {}, stops_version = 0, last_stop = 0, paused = true,
     interactive = accel.isatty(0) }, class or Client)
   local why, found
   self.pages, why = jobs.pages(job)
@@ -373,6 +332,7 @@ end
 
 --- accel-run attach. options: rank (that one alone), here (a breakpoint opened this prompt, nothing is to be paused).
 ---@return boolean ok
+---@return integer? status of the job, if it has ended
 function M.run(job, options)
   local _ <close> = accel.console.session()
   local self, why = M.open(job, options.rank)
@@ -388,20 +348,25 @@ function M.run(job, options)
       self:on_ready(i)
       if #self.news > 0 then self:tell_news() end
     end,
+    over = function() return self:ended() end,
     on_time = function() self:show_late() end,
     seconds = function() return next(self.open) and Ranks.APART or nil end,
   }
   self.reader = reader
-  if self.interactive then
+  self.here = options.here and self.interactive
+  if self.here then
+    self:say ":help lists the commands"
+  elseif self.interactive then
     self:say(("%s: %s, %d rank%s; :help tells more, :detach leaves"):format(job.id, job.script, self.size, self.size == 1 and "" or "s"))
   end
-  if options.here then self:wait_for_ranks(self:away())
-  else self:pause() end
-  local ok = self:loop()
-  self:go("detach", self:alive())
+  if options.here and not self.here then self:wait_for_ranks(self:away())
+  elseif not options.here then self:pause() end
+  local ok, how = self:loop()
+  local status = self:status()
+  self:go(how == "quit" and how or "detach", self:alive())
   self.over = true
   for rank = 0, self.size - 1 do self.ranks[rank].control:close() end
-  return ok
+  return ok, status
 end
 
 return M

@@ -13,7 +13,7 @@ local array = accel.json.array
 local Adapter = setmetatable({}, { __index = Client })
 Adapter.__index = Adapter
 
-local START_SECONDS, PAUSE_SECONDS = 20, 2
+local START_SECONDS = 20
 
 -- ---- messages ----
 
@@ -226,31 +226,9 @@ function serve.setBreakpoints(session, a)
   local self = session.client
   if not self then return { breakpoints = list } end
   self.breaks = kept
-  self.stops_version = self.stops_version + 1
-  local away = self:away()
   return { breakpoints = list }, function()
-    self:send_stops()
+    self:stops_changed()
     tell_notes(self)
-    if #away == 0 or not session.configured then return end
-    -- training ranks receive it at a step, and continue
-    local was = self.tell_news
-    self.tell_news = function() end
-    local limit = accel.clock() + PAUSE_SECONDS
-    if self:agree() then
-      while #self:away() > 0 and accel.clock() < limit do
-        local what, i = accel.console.poll(self:channels(), 0.1)
-        if what == "ready" then self:take(i - 1) end
-      end
-    end
-    self.tell_news = was
-    local brief = {}
-    for k = #self.news, 1, -1 do
-      if self.ranks[self.news[k]].hello.why.reason == "step" then brief[#brief + 1] = table.remove(self.news, k) end
-    end
-    self:send_stops()
-    tell_notes(self)
-    self:go("continue", brief)
-    self:tell_news()
   end
 end
 

@@ -346,6 +346,14 @@ function accel.repl(text) end
 ---@param condition? any false or nil: go on
 function accel.breakpoint(condition) end
 
+---@class accel.pdb the debugger by the names of Python's pdb
+accel.pdb = {}
+
+---Stops the script here as accel.breakpoint() does. Its prompt has pdb's commands with a colon: :n :s :c :r :unt :w :u :d :l :p :b :q.
+---example: type(accel.pdb.set_trace) --> "function"
+---@param header? string|{header: string?} a text to print first
+function accel.pdb.set_trace(header) end
+
 -- ## Ops by name
 
 ---The function of an op.

@@ -61,16 +61,54 @@ function commands.time(session, rest, line, width)
   return { ok = r.ok, lines = lines, message = r.message, values = r.ok and r or nil }
 end
 
---- :mem
-function commands.mem()
+local AT_LEAST <const>, RUNS <const>, ALIKE <const> = 0.1, 5, 10
+
+--- :timeit INPUT. With several ranks each of them makes as many runs, for the input may have a collective.
+function commands.timeit(session, rest, line)
+  if rest == "" then return { ok = false, lines = {}, message = "an expression or a statement is missing" } end
+  local core = require "accel.dist.core"
+  local many = core.is_initialized() and core.get_world_size() > 1
+  local loops, r = many and ALIKE or 1, session:times(rest, line, 1) -- the first warms up
+  while r.ok and not many do
+    r = session:times(rest, line, loops)
+    if not r.ok or r.seconds >= AT_LEAST / RUNS or loops > 1e7 then break end
+    loops = loops * (r.seconds < AT_LEAST / RUNS / 20 and 10 or 2)
+  end
+  local times = {}
+  for i = 1, r.ok and RUNS or 0 do
+    r = session:times(rest, line, loops)
+    if not r.ok then break end
+    times[i] = r.seconds / loops
+  end
+  if not r.ok then return failed(r) end
+  table.sort(times)
+  return { ok = true, lines = { ("%s the median of %d runs of %d, %s to %s"):format(duration(times[RUNS // 2 + 1]), RUNS, loops,
+    duration(times[1]), duration(times[RUNS])) } }
+end
+
+--- :sh COMMAND
+function commands.sh(_, rest)
+  if rest == "" then return { ok = false, lines = {}, message = "a command is missing" } end
+  io.stdout:flush()
+  local ok, how, code = os.execute(rest)
+  return { ok = ok == true, lines = {}, message = not ok and ("%s: %s %d"):format(rest, how, code) or nil }
+end
+
+--- :mem [on|off]
+function commands.mem(_, rest, _, width)
   local m, lines = accel.mem_stats(), {}
+  if rest ~= "" and rest ~= "on" and rest ~= "off" then
+    return { ok = false, lines = {}, message = (":mem %s: it takes on, off or nothing"):format(rest) }
+  end
   lines[1] = ("tensors  %s live, %s peak, %s kept for reuse%s"):format(bytes(m.live_bytes), bytes(m.peak_bytes),
     bytes(math.max(m.reserved_bytes - m.live_bytes, 0)),
     m.limit_bytes > 0 and (" (limit %s)"):format(bytes(m.limit_bytes)) or "")
   lines[2] = ("handles  %d; Lua itself %s"):format(accel.live(), bytes(collectgarbage "count" * 1024))
   local rss = resident()
   if rss then lines[3] = ("process  %s resident"):format(bytes(rss)) end
-  return { ok = true, lines = lines }
+  local by_line = accel.host_chunk "repl/inspecting".memory(rest, width)
+  if rest ~= "" then return { ok = true, lines = by_line } end
+  return { ok = true, lines = table.move(by_line, 1, #by_line, #lines + 1, lines) }
 end
 
 local function split(text)
@@ -114,6 +152,26 @@ function commands.locals(session, _, _, width)
   return { ok = true, lines = lines }
 end
 
+commands.where = commands.bt
+
+--- :p EXPR, as the input EXPR itself
+function commands.p(session, rest, line, width)
+  if rest == "" then return { ok = false, lines = {}, message = "an expression is missing" } end
+  local r = session:evaluate(rest, line)
+  return { ok = r.ok, lines = r.ok and (show.is_nothing(r) and { "nil" } or show.values(r, width)) or {}, message = r.message,
+    values = r.ok and r or nil }
+end
+
+--- :list [FIRST [LAST]]
+function commands.list(session, rest, _, width)
+  local at = session.frames and session.frames:selected()
+  if not at then return { ok = false, lines = {}, message = "no script stands here" } end
+  local first, last = rest:match "^(%d*)[%s,]*(%d*)$"
+  if not first then return { ok = false, lines = {}, message = (":list %s: not numbers of lines"):format(rest) } end
+  local lines, why = accel.host_chunk "repl/source".list(at, tonumber(first), tonumber(last), width)
+  return { ok = lines ~= nil, lines = lines or {}, message = why }
+end
+
 -- by: "" or the number of functions. sign: 1 to the callers, -1 back.
 local function move(session, by, sign, none)
   local n = by == "" and 1 or by:find "^%d+$" and math.tointeger(tonumber(by))
@@ -130,6 +188,14 @@ function commands.up(session, rest)
 end
 function commands.down(session, rest) return move(session, rest, -1, "the script has stopped here") end
 
+-- The short names of Python's pdb.
+local SHORT = { n = "next", s = "into", c = "continue", cont = "continue", r = "return", unt = "until", j = "jump", q = "quit",
+  exit = "quit", w = "where", u = "up", d = "down", l = "list", b = "break", cl = "delete", clear = "delete", pp = "p" }
+
+for _, name in ipairs { "stats", "grad", "nan", "graph" } do
+  commands[name] = function(...) return accel.host_chunk "repl/inspecting"[name](...) end
+end
+
 M.names = {}
 for name in next, commands do M.names[#M.names + 1] = name end
 table.sort(M.names)
@@ -144,19 +210,26 @@ end
 --- The purpose of each command of a prompt, in the order of :help. ranks: on several ranks. paused: in a script.
 M.help = {
   { ":help [NAME]", "this text, or the page of an op, class, module or option" },
-  { ":doc NAME", "the same page; NAME? does the same" },
+  { ":doc NAME", "the same page; NAME? does the same, EXPR? prints a kind" },
   { ":type EXPR", "the kind of a value" },
   { ":time INPUT", "run it and print its time" },
-  { ":mem", "memory of tensors, of Lua, of the process" },
-  { ":bt [all]", "the stack of the last error, or of a stopped script" },
+  { ":timeit INPUT", "run it many times and print the time of one" },
+  { ":stats EXPR", "values of a tensor with a histogram, of a module by row" },
+  { ":grad [MODEL]", "gradients by parameter" },
+  { ":graph LOSS", "the operations and parameters that a tensor depends on" },
+  { ":nan on|off", "stop at the op that makes the first NaN", paused = true },
+  { ":mem [on]", "memory of the process; on: note the lines that make tensors" },
+  { ":bt [all]  :where", "the stack of the last error, or of a stopped script" },
+  { ":list [A [B]]", "the text around the line at which it stands", paused = true },
   { ":locals", "variables of the selected function, and of this session" },
   { ":up  :down", "select the caller of that function, and return; :up 2", paused = true },
   { "@0,2 INPUT", "run it on ranks 0 and 2 alone (so does :on 0,2 INPUT)", ranks = true },
-  { ":diff EXPR", "compare tensors (alone, in a table or module) between ranks", ranks = true },
+  { ":diff [EXPR]", "compare tensors between ranks; alone: parameters, gradients", ranks = true },
   { ":ranks", "the current activity of each rank", ranks = true },
+  { "!COMMAND", "run a command of the shell" },
   { ":save FILE", "write the inputs that worked to a file" },
-  { ":c", "let the script continue (same as Ctrl-D)", paused = true },
-  { ":quit", "end (in a script: end the script)" },
+  { ":c", "let the script continue (same as Ctrl-D)", paused = true, own = false },
+  { ":quit", "end (in a script: end the script)", own = false },
 }
 
 --- "@0,2 x = 1", ":on 0,2 x = 1", ":all x = 1" -> "0,2" or "all", "x = 1". Otherwise nil, the text.
@@ -182,7 +255,12 @@ end
 ---@return string?
 ---@return boolean own
 function M.kind(session, name)
-  local value, own = session:lookup(name)
+  local root, fields = name:match "^([%a_][%w_]*)(.*)$"
+  local value, own = session:lookup(root or name)
+  for field in (fields or ""):gmatch "[.:]([%a_][%w_]*)" do
+    local ok, inner = pcall(function() return value[field] end)
+    value = ok and inner or nil
+  end
   return value ~= nil and ("%s: %s"):format(name, show.type(value)) or nil, own
 end
 
@@ -203,24 +281,38 @@ function M.explain(name, kind, own, width, say)
   return true
 end
 
---- Lines of :help.
+--- Lines of :help. own: those of further commands (attach/commands.lua), which replace some here.
 function M.help_lines(what)
   local lines = { "Type an expression or a statement, over as many lines as it needs. _ is the",
     "last value. TAB completes, Ctrl-C stops the evaluation, a leading `local` stays." }
   for _, row in ipairs(M.help) do
-    if (what.ranks or not row.ranks) and (what.paused or not row.paused) then
-      lines[#lines + 1] = ("  %-14s %s"):format(row[1], row[2])
+    if (what.ranks or not row.ranks) and (what.paused or not row.paused) and not (what.own and row.own == false) then
+      lines[#lines + 1] = ("  %-18s %s"):format(row[1], row[2])
     end
   end
+  for _, row in ipairs(what.own or {}) do lines[#lines + 1] = ("  %-18s %s"):format(row[1], row[2]) end
   return lines
 end
 
+--- IPython's forms of commands in ours: "%time f(x)" -> ":time f(x)", "!ls" -> ":sh ls".
+---@return string
+function M.normal(text)
+  return (text:gsub("^%s*%%(%a)", ":%1"):gsub("^%s*!%s*", ":sh "))
+end
+
+--- Whether a command is followed by an input, which may need more lines.
+function M.takes_input(text) return text:find "^%s*:timei?t?%s" ~= nil end
+
+--- Whether an input asks about an expression: "x.shape?".
+function M.is_question(text) return text:find "^%s*[^\"':][^\"']-%?%s*$" ~= nil end
+
 --- ":time f(x)" -> "time", "f(x)". nil: no command.
 function M.split(text)
-  local name = text:match "^([%w_.:]+)%?$"
+  local name = text:match "^%s*([%w_.:]+)%?%s*$"
   if name and not name:find "^:" then return "doc", name end
+  if M.is_question(text) then return "type", text:match "^%s*(.-)%s*%?%s*$" end
   local command, rest = text:match "^:(%a%w*)%s*(.-)%s*$"
-  return command, rest
+  return command and (SHORT[command] or command), rest
 end
 
 return M

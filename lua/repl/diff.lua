@@ -1,4 +1,5 @@
--- :diff EXPR: a tensor, or the tensors of a table or module, compared between ranks: which ranks are equal, how far the
+-- :diff EXPR: a tensor, or the tensors of a table or module, compared between ranks, and :diff alone: all parameters and gradients of the
+-- modules among the variables: which ranks are equal, how far the
 -- others differ and at which elements. Values travel in pieces, and only of tensors that differ. Used by front.lua.
 local accel = ...
 local answers = accel.host_chunk "repl/answers"
@@ -123,10 +124,6 @@ end
 
 --- Whether it worked (also when the tensors differ).
 function M.run(front, text, line, targets)
-  if text == "" then
-    front:complain "an expression is missing: :diff EXPR"
-    return false
-  end
   for _, rank in ipairs(targets) do
     if front.ranks[rank].job then
       front:complain(("rank %d is busy; Ctrl-C interrupts it, @0,2 :diff %s uses other ranks"):format(rank, text))

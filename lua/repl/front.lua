@@ -76,8 +76,8 @@ end
 function Front:input(text, line)
   local name, rest = commands.split(text)
   if name == "on" or name == "all" then name = nil end
-  if name == "quit" or name == "q" then return true, "quit" end
-  if self.paused and (name == "c" or name == "continue") then return true, "continue" end
+  if name == "quit" then return true, "quit" end
+  if self.paused and name == "continue" then return true, "continue" end
   if name == "ranks" then
     self:show_ranks()
     return true
@@ -93,6 +93,11 @@ function Front:input(text, line)
     local found, why = commands.explain(rest, a and a.kind, a and a.own, self:width(), function(lines) self:say(lines) end)
     if why then self:complain(why) end
     return found == true
+  end
+  if name == "sh" then
+    local r = commands.run(nil, name, rest)
+    if not r.ok then self:complain(r.message) end
+    return r.ok
   end
   local targets, code = self:targets(text, line)
   if not targets then

@@ -2,6 +2,7 @@
 local accel = ...
 
 local Frames = accel.host_chunk "repl/frames"
+local code_lines = accel.host_chunk "repl/code_lines"
 
 local M = {}
 
@@ -59,14 +60,17 @@ function M.look(b, frames)
     return { pending = ("no file %s is loaded so far%s"):format(b.file, near and ("; did you mean %s.lua?"):format(near) or "") }
   end
   table.sort(found)
-  local n, line = 0, nil
-  for text in io.lines(found[1]) do
+  local file <close> = assert(io.open(found[1], "rb"))
+  local n, line, whole = 0, nil, file:read "a"
+  local set = code_lines.of(whole)
+  for text in whole:gmatch "([^\n]*)\n?" do
     n = n + 1
-    if n >= b.line and has_code(text) then
+    if n >= b.line and (set and set[n] or not set and has_code(text)) then
       line = n
       break
     end
   end
+  if not line then n = select(2, whole:gsub("[^\n]*\n", "")) + (whole:find "[^\n]$" and 1 or 0) end
   if line == b.line then return {} end
   if line then return { line = line } end
   return { never = n < b.line and ("%s has %d lines"):format(b.file, n) or ("%s has no code from line %d on"):format(b.file, b.line) }

@@ -10,12 +10,16 @@ local show = accel.host_chunk "repl/show"
 local M = {}
 
 local function terminal() return require "accel.util.terminal" end
-local function width() return math.max(40, math.min(80, terminal().width())) end
+--- Columns that values may take.
+function M.width() return math.max(40, math.min(80, terminal().width())) end
+local width = M.width
 
-local function say(lines)
+--- Prints lines.
+function M.say(lines)
   if #lines > 0 then io.stdout:write(table.concat(lines, "\n"), "\n") end
   io.stdout:flush()
 end
+local say = M.say
 
 local function say_error(text, interactive)
   text = accel.console.visible(text, true)
@@ -97,28 +101,38 @@ end
 ---@class repl.PromptOptions
 ---@field frames? table of a script that stands here
 ---@field text? string to show first
+---@field lines? string[] the first lines, in place of the position and text
 ---@field greet? boolean
 ---@field predefine? boolean
 ---@field stop_on_error? boolean
+---@field state? table {inputs, kept} of a prompt that opens again and again: its reader and session names stay there
+---@field own? {self: table, commands: table<string, function>, help: table, names: string[], ended: fun(): string?} further commands
+
+-- Reads inputs for the session of `state`, which may be a later one than when it was made.
+local function new_reader(state, names)
+  return Reader.new {
+    complete = function(line, word) return complete.words(state.session, line, word, names) end,
+    prompt = function()
+      local frames = state.session.frames
+      return (frames and frames.place(frames:selected()) or "") .. "> "
+    end,
+  }
+end
 
 --- Until the end of input: true. "quit": the whole script is to end. false: an error stopped it.
 ---@param o repl.PromptOptions
 function M.run(o)
-  local session <close> = Session.new(o.frames)
+  local state = o.state or { inputs = {} }
+  local session <close> = Session.new(o.frames, state.kept)
   if o.predefine then M.predefine(session) end
-  local inputs, paused = {}, o.frames ~= nil
-  local reader <close> = Reader.new {
-    complete = function(line, word)
-      return complete.words(session, line, word, paused and { "c", "continue" } or nil)
-    end,
-    prompt = function()
-      local at = session.frames and session.frames:selected()
-      return (at and session.frames.place(at) or "") .. "> "
-    end,
-  }
+  local inputs, paused, own = state.inputs, o.frames ~= nil, o.own or { commands = {} }
+  state.session = session
+  local reader = state.reader or new_reader(state, own.names or paused and { "continue" } or nil)
+  if o.state then state.reader = reader end
+  local _ <close> = not o.state and reader or nil
   local interactive = reader.interactive
   if o.greet and interactive then say { M.banner() } end
-  if paused or o.text then say(M.pause_lines(o.frames, o.text)) end
+  if o.lines then say(o.lines) elseif paused or o.text then say(M.pause_lines(o.frames, o.text)) end
 
   local written <close> = M.note_writes()
 
@@ -136,26 +150,32 @@ function M.run(o)
       return true
     elseif not text then -- Ctrl-C at the prompt: the line is gone, that is all
       failed = false
-    elseif name == "quit" or name == "q" then
+    elseif name and own.commands[name] then
+      written:end_line()
+      local ok, why, how = own.commands[name](own.self, rest, line)
+      failed = not ok
+      if why then say_error(why, interactive) end
+      if how or own.ended() then return how or true end
+    elseif name == "quit" then
       return paused and "quit" or true
-    elseif paused and (name == "c" or name == "continue") then
+    elseif paused and name == "continue" then
       return true
     elseif name == "save" then
       local why, done = M.save(inputs, rest)
       failed = why ~= nil
       if why then say_error(why, interactive) else say { done } end
     elseif name == "help" and rest == "" then
-      say(commands.help_lines { paused = paused })
+      say(commands.help_lines { paused = paused, own = own.help })
     elseif name == "help" or name == "doc" then
-      local kind, own = commands.kind(session, rest)
-      local found, why = commands.explain(rest, kind, own, width(), say)
+      local kind, mine = commands.kind(session, rest)
+      local found, why = commands.explain(rest, kind, mine, width(), say)
       failed = not found
       if why then say_error(why, interactive) end
     elseif name then
       local r = commands.run(session, name, rest, line, width())
       failed = not r or not r.ok
       if interactive or (r and #r.lines > 0) then written:end_line() end
-      if failed then say_error(r and r.message or commands.unknown(name, line, paused and { "c" } or nil), interactive)
+      if failed then say_error(r and r.message or commands.unknown(name, line, own.names or paused and { "continue" } or nil), interactive)
       else say(r.lines) end
     elseif text:find "^%s*@" then
       failed = true

@@ -27,6 +27,7 @@ end
 ---@field prompt fun(): string
 ---@field channels? table of other processes, whose
 ---@field on_ready? fun(i: integer) is called when they send
+---@field over? fun(): boolean after that: whether there is nothing more to read for
 ---@field seconds? fun(): number? after which
 ---@field on_time? fun() is called
 
@@ -61,33 +62,51 @@ function Reader:remember(line)
   if self.history then accel.console.append(self.history, line:gsub("\n", " ") .. "\n") end
 end
 
+-- An input of several lines is one line of the history, to be edited as a whole. With a comment or a long text in it, its lines stay.
+function Reader:remember_all(lines)
+  local text = table.concat(lines, "\n")
+  if #lines > 1 and not text:find "%-%-" and not text:find "%[=*%[" then lines = { (table.concat(lines, " "):gsub("%s+$", "")) } end
+  for _, line in ipairs(lines) do self:remember(line) end
+end
+
 --- The next input and the number of its first line. nil, "eof" or "break" (Ctrl-C at the prompt).
 function Reader:read()
-  local o, lines = self.o, {}
+  local o, lines, typed = self.o, {}, {}
   while true do
     local prompt = o.prompt()
     if #lines > 0 then prompt = (" "):rep(math.max(0, #prompt - 3)) .. ">> " end
     local what, value = self.editor:wait(prompt, o.channels, o.seconds and o.seconds() or nil)
     if what == "line" then
       self.line = self.line + 1
-      self:remember(value)
+      typed[#typed + 1] = value
+      if #lines == 0 then value = commands.normal(value) end
       if #lines > 0 or not value:match "^%s*$" then lines[#lines + 1] = value end
       local text = table.concat(lines, "\n")
       local first = self.line - #lines + 1
-      if #lines == 1 and value:match "^%s*[:?]" and not value:find "^%s*:time%s"
-        and not commands.addressed(value) then
+      if #lines == 1 and value:match "^%s*[:?]" and not commands.takes_input(value)
+        and not commands.addressed(value) or #lines == 1 and commands.is_question(value) then
+        self:remember_all(typed)
         return value:match "^%s*(.-)%s*$", first
       end
-      if #lines == 1 and value:find "^%s*[%w_.:]+%?%s*$" then return value:match "^%s*(.-)%s*$", first end
       local _, code = commands.addressed(text)
-      if #lines > 0 and not Session.incomplete((code:gsub("^:time%s+", ""))) then return text, first end
+      if #lines == 0 then
+        typed = {}
+      elseif not Session.incomplete((code:gsub("^:timei?t?%s+", ""))) then
+        self:remember_all(typed)
+        return text, first
+      end
     elseif what == "eof" then
       if #lines > 0 and not self.interactive then return table.concat(lines, "\n"), self.line - #lines + 1 end
       return nil, "eof"
     elseif what == "break" then
+      self:remember_all(typed)
       return nil, "break"
     elseif what == "ready" and o.on_ready then
       o.on_ready(value)
+      if o.over and o.over() then
+        self.editor:hide()
+        return nil, "eof"
+      end
     elseif what == "time" and o.on_time then
       o.on_time()
     end

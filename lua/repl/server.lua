@@ -6,10 +6,9 @@ local commands = accel.host_chunk "repl/commands"
 local complete = accel.host_chunk "repl/complete"
 local show = accel.host_chunk "repl/show"
 local prompt = accel.host_chunk "repl/prompt"
+local tensors = accel.host_chunk "repl/tensors"
 
 local M = {}
-
-local MOST_TENSORS = 100000
 
 -- ---- output of inputs ----
 
@@ -54,27 +53,6 @@ local function digest_of(values)
   return table.concat(parts, " ")
 end
 
--- Tensors of a value with their names: itself, a table's entries, or a module's state_dict.
-local function tensors_of(value)
-  local list, seen = {}, {}
-  local function walk(name, x, depth)
-    if #list >= MOST_TENSORS or depth > 20 then return end
-    if accel.is_tensor(x) then
-      if x.device ~= "meta" then list[#list + 1] = { name = name, tensor = x } end
-    elseif type(x) == "table" and not seen[x] then
-      seen[x] = true
-      if type(x.state_dict) == "function" then x = x:state_dict() end
-      for key, item in accel.pairs(x) do
-        local part = type(key) == "number" and ("[%s]"):format(key) or tostring(key)
-        local dot = name ~= "" and type(key) ~= "number" and "." or ""
-        walk(name .. dot .. part, item, depth + 1)
-      end
-    end
-  end
-  walk("", value, 0)
-  return list
-end
-
 -- ---- requests ----
 
 local handlers = {}
@@ -95,7 +73,7 @@ end
 
 function handlers.command(session, q)
   local r = commands.run(session, q.name, q.rest, q.line, q.width)
-  if not r then return { ok = false, lines = {}, message = commands.unknown(q.name, q.line, { "diff", "ranks", "c" }) } end
+  if not r then return { ok = false, lines = {}, message = commands.unknown(q.name, q.line, { "diff", "ranks", "continue" }) } end
   local digest = r.values and digest_of(r.values) or nil
   local at = session.frames and session.frames:selected()
   return { ok = r.ok, lines = r.ok and r.lines or {}, message = r.message, digest = digest,
@@ -118,20 +96,30 @@ function handlers.kind(session, q)
 end
 
 function handlers.complete(session, q)
-  return { ok = true, lines = complete.words(session, q.text, q.word, { "diff", "ranks", q.paused and "c" or nil }) }
+  return { ok = true, lines = complete.words(session, q.text, q.word, { "diff", "ranks", q.paused and "continue" or nil }) }
+end
+
+-- Parameters of the modules here and their gradients.
+local function trained(session)
+  local list = {}
+  for _, item in ipairs(tensors.parameters(session)) do
+    list[#list + 1] = item
+    if item.tensor.grad then list[#list + 1] = { name = item.name .. ".grad", tensor = item.tensor.grad } end
+  end
+  return list
 end
 
 function handlers.tensors(session, q)
-  local r = session:evaluate("return " .. q.text, q.line)
+  local r = q.text ~= "" and session:evaluate("return " .. q.text, q.line) or { ok = true }
   if not r.ok then return answer(r, {}) end
-  local list, told = tensors_of(r[1]), {}
+  local list, told = q.text ~= "" and tensors.of(r[1]) or trained(session), {}
   for i, item in ipairs(list) do
     item.flat = accel.no_grad(flat, item.tensor)
     told[i] = { name = item.name, dtype = item.tensor.dtype, shape = { table.unpack(item.tensor.shape) },
       digest = accel.console.digest(item.flat) }
   end
   session.compared = list
-  return { ok = true, lines = {}, tensors = told, kind = show.type(r[1]) }
+  return { ok = true, lines = {}, tensors = told, kind = q.text == "" and "no module among the variables" or show.type(r[1]) }
 end
 
 function handlers.part(session, q)

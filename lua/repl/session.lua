@@ -6,10 +6,11 @@ local accel = ...
 local Session = {}
 Session.__index = Session
 
---- A session. frames: of a script stopped here (frames.lua), nil: none.
+--- A session. frames: of a script stopped here (frames.lua), nil: none. kept: the names of an earlier session.
 ---@param frames? table
-function Session.new(frames)
-  local self = setmetatable({ kept = {}, frames = frames, predefined = {}, before = {} }, Session)
+---@param kept? table
+function Session.new(frames, kept)
+  local self = setmetatable({ kept = kept or {}, frames = frames, predefined = {}, before = {} }, Session)
   for name in next, _G do self.before[name] = true end
   self.env = frames and self:frame_env() or setmetatable(self.kept, { __index = _G, __newindex = _G })
   self.guard = accel.console.session()
@@ -120,8 +121,9 @@ Session.__close = Session.close
 
 -- ---- text to code ----
 
--- A `local` at the start of an input would be gone with its line: its names belong to the session.
+-- A `local` at the start of an input would be gone with its line: its names belong to the session. `= x`, a habit of older Lua, is x.
 local function unlocal(text)
+  text = text:gsub("^(%s*)=%f[^=]", "%1 ")
   local head, name = text:match "^(%s*local)%s+function%s+([%a_][%w_]*)"
   if head then return (" "):rep(#head) .. text:sub(#head + 1), { name } end
   local list
@@ -210,6 +212,17 @@ function Session:run(skip, f, ...)
   failure.ok, failure.seconds, failure.interrupted = false, seconds, presses > 0
   self.failure = failure
   return failure
+end
+
+--- Runs an input n times: {ok, seconds}, or as in run. The code is compiled once.
+function Session:times(text, line, n)
+  local f, why = Session.compile((unlocal(text)), line, self.env)
+  if not f then return { ok = false, message = why, trace = why } end
+  local varargs = self.frames and self.frames:varargs() or { n = 0 }
+  return self:run(0, function()
+    for _ = 1, n do f(table.unpack(varargs, 1, varargs.n)) end
+    return true
+  end)
 end
 
 --- Evaluates an input whose first line has this number. Results as in run. incomplete: its end is missing.

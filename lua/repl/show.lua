@@ -106,7 +106,7 @@ function M.type(x)
   end
   if type(x) == "table" then
     local class = require "accel.util.class"
-    if class.isclass(x) then return "class " .. tostring(x.__name) end
+    if class.isclass(x) and rawget(x, "__name") then return "class " .. tostring(x.__name) end
     local library = names.module(x)
     if library then return "module " .. library end
     local of = class.of(x)

@@ -61,6 +61,8 @@ AC_API ac_world *ac_host_world(ac_host *h);
 /* Leaves the world, for programs that end in the middle of a script (os.exit): peers learn the
  * script's line, and with an exit code other than 0 that this rank failed. */
 AC_API void ac_host_leave(ac_host *h, int exit_code);
+/* Tells programs that are attached the status with which the process is about to end. */
+AC_API void ac_host_ends(ac_host *h, int exit_code);
 
 /* Lets other programs of the same user look into this host while it runs scripts: accel-run ps,
  * top, stacks and attach (accel/attach.h). To show the stack of a script in a loop or a wait it
@@ -136,6 +138,8 @@ AC_API int ac_host_interrupt_grace(const ac_host *h);
 /* Whether the script serves SIGUSR1, as it does SIGTERM, by accel.on_interrupt("requeue"): it saves
  * its state and ends. */
 AC_API bool ac_host_requeues(const ac_host *h);
+/* Whether the ranks of this machine have a prompt, whose Ctrl-C a rank must not serve. */
+AC_API bool ac_host_at_prompt(const ac_host *h);
 /* Raises at the next instruction of Lua. */
 AC_API void ac_host_interrupt_now(ac_host *h);
 

@@ -22,5 +22,13 @@ return function(...)
   end
   local job, why = jobs.find_everywhere(words[1], o.hosts)
   if not job then return command.refuse("accel-run attach", "%s", why) end
-  return accel.host_chunk("attach/client").run(job, o)
+  local client = accel.host_chunk "attach/client"
+  if o.here then -- the script's end ends it, without a word in the script's terminal
+    local ok, done = pcall(client.run, job, o)
+    if not ok and not (type(done) == "table" and done.code == "interrupted") then error(done, 0) end
+    return ok and done
+  end
+  local done, ended = client.run(job, o)
+  if ended and ended > 1 then os.exit(ended) end -- the job's status
+  return done and ended ~= 1
 end
