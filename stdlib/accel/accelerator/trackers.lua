@@ -88,11 +88,25 @@ end
 -- The logged values that accel-run top shows, if they are plain numbers.
 local SHOWN = { loss = { "loss", "train_loss", "train/loss" },
   tokens_per_s = { "tokens_per_s", "tokens_per_second", "tokens_per_sec", "tokens/s" } }
+local NOT_TRAINING = { eval = true, evaluation = true, val = true, valid = true, validation = true, test = true }
+
+-- A value by one of these names, in the table or in one of its groups, { train = { loss = 1 } }: that of training comes first.
+local function find(values, keys)
+  for _, key in ipairs(keys) do
+    if type(values[key]) == "number" then return values[key] end
+  end
+  local found
+  for group, inner in pairs(values) do
+    local value = type(inner) == "table" and getmetatable(inner) == nil and not NOT_TRAINING[group] and find(inner, keys)
+    if value and (not found or group == "train" or group == "training") then found = value end
+  end
+  return found or nil
+end
+
 local function show(values)
   for name, keys in pairs(SHOWN) do
-    for _, key in ipairs(keys) do
-      if type(values[key]) == "number" then accel.console.attach.note(name, values[key]) end
-    end
+    local value = find(values, keys)
+    if value then accel.console.attach.note(name, value) end
   end
 end
 

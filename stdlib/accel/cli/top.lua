@@ -64,9 +64,24 @@ local function lines(job, pages, width, most)
   return table.move(below, 1, #below, #out + 1, out), any
 end
 
+-- Waits for the next look. Whether the user leaves.
+local function left(keys, seconds)
+  local limit = accel.clock() + seconds
+  repeat
+    local what = accel.console.poll({}, math.max(0, limit - accel.clock()), keys ~= nil)
+    if what == "break" then return true end
+    if what == "input" then
+      local key = keys:read()
+      if key == "q" or key == "Q" or key == "break" or key == "eof" then return true end
+      if key == "redraw" then return false end
+    end
+  until accel.clock() >= limit
+  return false
+end
+
 return function(...)
   local o, words, given = command.parse({
-    name = "accel-run top", usage = "[options] [JOB]", summary = "A live table of a job's ranks; Ctrl-C leaves. In a pipe it prints one table.",
+    name = "accel-run top", usage = "[options] [JOB]", summary = "A live table of a job's ranks; q or Ctrl-C leaves. In a pipe it prints one table.",
     { "interval", "number", 1, "S", "seconds between two looks", least = 0.05 },
     { "count", "int", nil, "N", "leave after N looks", least = 1 },
     { "hosts", "string", nil, "A,B", "the job's other machines [those that its ranks know of]" },
@@ -78,6 +93,7 @@ return function(...)
   if not pages then return command.refuse("accel-run top", "%s: %s", job.id, why) end
   local live = terminal.interactive(1)
   local _ <close> = accel.console.session()
+  local keys <close> = live and accel.isatty(0) and accel.console.keys() or nil
   local looks = o.count or (live and math.huge or 1)
   if given.interval and looks == 1 then command.no_effect("accel-run top", "--interval", "with a single sample; add --count") end
   local drawn, drawn_width = 0, nil
@@ -97,7 +113,7 @@ return function(...)
     drawn, drawn_width = #shown, width
     looks = looks - 1
     if not running then break end
-    if looks > 0 and accel.console.poll({}, o.interval) == "break" then break end
+    if looks > 0 and left(keys, o.interval) then break end
   end
   return true
 end
