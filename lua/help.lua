@@ -218,16 +218,18 @@ function M.lines(topic, width)
   return unknown(p, ours or topic, width)
 end
 
---- Keys of the option table of a function or class, from its page, for completion.
----@return string[]
+--- Keys of the option table of a function or class, from its page, for completion, and what the page has of each by key:
+--- "number = 1e-3: learning rate".
+---@return string[] keys
+---@return table<string, string> texts
 function M.option_keys(topic)
-  local p, keys = pages.load(), {}
+  local p, keys, texts = pages.load(), {}, {}
   local entry = p and pages.find(p, topic)
   for _, line in ipairs(entry and entry.lines or {}) do
-    local key = line:match "^  %- `([%a_][%w_]*)`"
-    if key then keys[#keys + 1] = key end
+    local key, text = line:match "^  %- `([%a_][%w_]*)%??`:?%s*(.*)$"
+    if key then keys[#keys + 1], texts[key] = key, text end
   end
-  return keys
+  return keys, texts
 end
 
 -- ---- writing ----

@@ -339,9 +339,10 @@ function accel.launch(module, args, opts) end
 ---@param text? string
 function accel.repl(text) end
 
----Stops the script here with the prompt of `accel-run attach`, on the ranks where the condition holds; without one on all that come here. Ranks
----that go on wait at their next collective, with their timeouts suspended, and say for whom. On a terminal the prompt opens at once; else the
----script waits, and says how, for accel-run attach. For scripts that accel-run runs.
+---Stops the script here with a prompt, on the ranks where the condition holds; without one on all that come here. On a terminal the prompt
+---opens at once: of one rank in its process, of several in a client that stays until the job ends. Without a terminal the script waits, and
+---prints how accel-run attach opens the prompt. Ranks that continue wait at their next collective, with their timeouts suspended. :help lists
+---the commands of the prompt.
 ---example: type(accel.breakpoint) --> "function"
 ---@param condition? any false or nil: go on
 function accel.breakpoint(condition) end

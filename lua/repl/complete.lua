@@ -50,6 +50,17 @@ local function modules(part)
   return list
 end
 
+-- The function that the text is in a call of, or that stands at its end: "AdamW" for "AdamW(net:parameters(), " and for "AdamW ".
+local function called(head)
+  local name, depth = head:match "([%a_][%w_.:]*)%s*$", 0
+  if name and name ~= "return" then return name end
+  for i = #head, 1, -1 do
+    local c = head:sub(i, i)
+    depth = depth + (c == ")" and 1 or c == "(" and -1 or 0)
+    if depth < 0 then return head:sub(1, i - 1):match "([%a_][%w_.:]*)%s*$" end
+  end
+end
+
 -- The function in whose table of options the line ends, "optim.AdamW(params, {": its name. nil: in none, or after a
 -- `=`.
 local function options_of(before)
@@ -60,8 +71,7 @@ local function options_of(before)
     if c == "{" then depth = depth - 1 end
     if depth < 0 then
       if not before:sub(i + 1):find "^%s*$" and not before:find ",%s*$" then return nil end
-      local head = before:sub(1, i - 1)
-      return head:match "([%a_][%w_.:]*)%s*%([^()]*$" or head:match "([%a_][%w_.:]*)%s*$"
+      return called(before:sub(1, i - 1))
     end
   end
 end
@@ -82,12 +92,49 @@ end
 local function option_keys(lookup, call)
   local owner, method = call:match "^(.*):([%w_]+)$"
   if owner and accel.is_tensor(value_of(lookup, owner)) then call = "Tensor:" .. method end
-  local keys = accel.host_chunk("help").option_keys(call)
-  return #keys > 0 and keys or op_keys(method or call:match "[%w_]+$")
+  local keys, texts = accel.host_chunk("help").option_keys(call)
+  if #keys > 0 then return keys, texts end
+  return op_keys(method or call:match "[%w_]+$"), {}
 end
 
---- Words that could stand in place of `word`, the last of the line before the cursor.
+-- Lines of at most 80 columns on these options, "lr  number = 1e-3: learning rate".
+local function help_of(keys, texts)
+  local lines, longest = {}, 0
+  for _, key in ipairs(keys) do longest = math.max(longest, #key) end
+  for _, key in ipairs(keys) do
+    if texts[key] then
+      local line = ("  %-" .. longest .. "s  %s"):format(key, texts[key])
+      lines[#lines + 1] = #line > 79 and line:sub(1, 76) .. "..." or line
+    end
+  end
+  return lines
+end
+
+-- The longest beginning that all of these have.
+local function common(list)
+  local prefix = list[1] or ""
+  for _, name in ipairs(list) do
+    while name:sub(1, #prefix) ~= prefix do prefix = prefix:sub(1, -2) end
+  end
+  return prefix
+end
+
+--- For an editor: the words, after `say` has shown the help of options among them, which it then does not list once more.
+---@param words string[]
+---@param help? string[]
+---@param word string
+---@param say fun(lines: string[])
 ---@return string[]
+function M.offer(words, help, word, say)
+  if not help or #help == 0 then return words end
+  say(help)
+  local prefix = common(words)
+  return #prefix > #word and { prefix } or {}
+end
+
+--- Words that could stand in place of `word`, the last of the line before the cursor, and lines of help if they are options.
+---@return string[]
+---@return string[]? help
 function M.words(session, line, word, more_commands)
   local list, seen = {}, {}
   if line:match "^%s*:%a*$" and word:sub(1, 1) == ":" or line:match "^%s*:%a*$" then
@@ -104,9 +151,10 @@ function M.words(session, line, word, more_commands)
   if line:match "[\"'][^\"']*$" and select(2, line:gsub("[\"']", "")) % 2 == 1 then return list end -- inside a text
   local function lookup(name) return (session:lookup(name)) end
   local call = options_of(line:sub(1, #line - #word))
-  local keys = call and option_keys(lookup, call) or list
+  local keys, texts = list, nil
+  if call then keys, texts = option_keys(lookup, call) end
   for _, key in ipairs(keys) do add(list, seen, "", word, key) end
-  if #list > 0 then return list end
+  if #list > 0 then return list, texts and help_of(list, texts) end
   local path, mark, part = word:match "^(.*)([.:])([%w_]*)$"
   if path then
     -- "a[1].b" is two words for the editor

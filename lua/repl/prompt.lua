@@ -110,13 +110,22 @@ end
 
 -- Reads inputs for the session of `state`, which may be a later one than when it was made.
 local function new_reader(state, names)
-  return Reader.new {
-    complete = function(line, word) return complete.words(state.session, line, word, names) end,
+  local reader
+  local function above(lines)
+    reader.editor:hide()
+    say(lines)
+  end
+  reader = Reader.new {
+    complete = function(line, word)
+      local words, help = complete.words(state.session, line, word, names)
+      return complete.offer(words, help, word, above)
+    end,
     prompt = function()
       local frames = state.session.frames
       return (frames and frames.place(frames:selected()) or "") .. "> "
     end,
   }
+  return reader
 end
 
 --- Until the end of input: true. "quit": the whole script is to end. false: an error stopped it.

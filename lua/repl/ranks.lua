@@ -6,6 +6,7 @@
 local accel = ...
 local answers = accel.host_chunk "repl/answers"
 local commands = accel.host_chunk "repl/commands"
+local complete = accel.host_chunk "repl/complete"
 
 --- A job is a request to some ranks, `targets`: `left` are those that have not answered, `answers` and `out` by rank.
 local Ranks = setmetatable({}, { __index = accel.host_chunk "repl/health" })
@@ -294,7 +295,7 @@ end
 function Ranks:complete(line, word)
   local _, code = commands.addressed(line)
   local a = self:peek { op = "complete", text = code, word = word, paused = self.paused }
-  return a and a.lines or {}
+  return a and complete.offer(a.lines, a.help, word, function(lines) self:say(lines) end) or {}
 end
 
 --- Waits until every rank has introduced itself, or is gone. They load the library meanwhile.

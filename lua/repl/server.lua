@@ -96,7 +96,8 @@ function handlers.kind(session, q)
 end
 
 function handlers.complete(session, q)
-  return { ok = true, lines = complete.words(session, q.text, q.word, { "diff", "ranks", q.paused and "continue" or nil }) }
+  local words, help = complete.words(session, q.text, q.word, { "diff", "ranks", q.paused and "continue" or nil })
+  return { ok = true, lines = words, help = help }
 end
 
 -- Parameters of the modules here and their gradients.

@@ -84,6 +84,7 @@ end 0
 ]], "step.lua")
 
 play("habits", [[
+timeout 10
 expect explains more
 line = 3 + 4
 expect 7
@@ -115,6 +116,7 @@ end 0
 
 -- an input of several lines is edited as one, and found by Ctrl-R
 if #pty.editors() > 0 then play("history", [[
+timeout 10
 expect explains more
 line x = accel.ones(2, 3)
 line x.shape?
@@ -130,6 +132,14 @@ expect for i = 1, 2 do   print("round", i) end
 send \r
 expect round
 expect 2
+send optim.AdamW(accel.nn.Linear(1, 1):parameters(), { l\t
+expect lr  number = 1e-3: learning rate
+expect { lr
+send  = 0.1, am\t
+expect amsgrad  boolean
+expect amsgrad
+send  = true }).defaults.amsgrad\r
+expect true
 send \x12
 send x.shape
 quiet 0.3
