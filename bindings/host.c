@@ -83,7 +83,7 @@ static int on_error(lua_State *L) {
   const bool by_others =
       w != NULL && ac_world_aborted(h->S->ranks->world, &why) && why.rank != ac_world_rank(w);
   if (h->S != NULL && h->S->ctx != NULL && !by_others &&
-      ac_params_int(ac_ctx_params(h->S->ctx), "PDB") != 0) {
+      (h->S->attach->on_error || ac_params_int(ac_ctx_params(h->S->ctx), "PDB") != 0)) {
     lac_chunk(L, h->S, "repl/attached"); /* the frames are still there */
     lua_getfield(L, -1, "post_mortem");
     lua_pushvalue(L, 1);

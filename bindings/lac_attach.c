@@ -8,6 +8,7 @@
  *   attach.go(keep)                                 the script continues
  *   attach.pause_at(step)                           stand at this step
  *   attach.every_step(on)                           attached.lua looks at every step, for :watch
+ *   attach.stop_on_error(on)                        an uncaught error opens a prompt, as with --pdb
  *   attach.wait(seconds) -> whether a client came   seconds nil: no limit. Ctrl-C ends it
  *   attach.prompt(on)                               the status page shows that this rank stands:
  *   others' timeouts are suspended
@@ -213,6 +214,11 @@ static int pause_at(lua_State *L) {
   return 0;
 }
 
+static int stop_on_error(lua_State *L) {
+  lac_get(L)->attach->on_error = lua_toboolean(L, 1);
+  return 0;
+}
+
 static int every_step(lua_State *L) {
   lac_get(L)->attach->every_step = lua_toboolean(L, 1);
   return 0;
@@ -282,6 +288,7 @@ LAC_OPEN("accel.console", attach) {
                                    {"go", go},
                                    {"pause_at", pause_at},
                                    {"every_step", every_step},
+                                   {"stop_on_error", stop_on_error},
                                    {"wait", wait_},
                                    {"prompt", prompt},
                                    {"note", note},

@@ -91,7 +91,7 @@ function Client:send_stops(ranks)
     if self.ranks[rank].stops ~= self.stops_version and not self.ranks[rank].job then late[#late + 1] = rank end
   end
   if #late == 0 then return end
-  local told = self:ask({ op = "breaks", list = self.breaks }, 0, late)
+  local told = self:ask({ op = "breaks", list = self.breaks, errors = self.errors }, 0, late)
   for _, a in accel.pairs(told or {}) do
     for id, note in accel.pairs(a.notes or {}) do self.notes[id] = note end
   end

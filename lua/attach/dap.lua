@@ -1,13 +1,14 @@
 -- A debug adapter (Debug Adapter Protocol 1.6x, messages as headers and JSON over standard input and output): attaches to a job or launches
 -- one, shows each rank as a thread, and passes an editor's requests to the ranks, as client.lua does for people.
 --
--- Supported requests: initialize launch attach setBreakpoints setExceptionBreakpoints configurationDone threads stackTrace scopes variables
--- evaluate continue next stepIn stepOut pause disconnect terminate. launch takes program, args, cwd, env, numProcesses, stopOnEntry. attach
--- takes job, rank.
+-- Supported requests: initialize launch attach setBreakpoints setFunctionBreakpoints setExceptionBreakpoints configurationDone threads
+-- continue next stepIn stepOut pause disconnect terminate, and those of dap_values.lua. launch takes program, args, cwd, env, numProcesses,
+-- stopOnEntry. attach takes job, rank, hosts.
 local accel = ...
 local client = accel.host_chunk "attach/client"
 local Client = accel.host_chunk("attach/client").Client
 local jobs = accel.host_chunk "attach/jobs"
+local places = accel.host_chunk "repl/places"
 local array = accel.json.array
 
 local Adapter = setmetatable({}, { __index = Client })
@@ -60,12 +61,12 @@ function Adapter:tell_news()
   for _, rank in ipairs(news) do
     local why = self.ranks[rank].hello.why
     local reasons = { step = self.asked_pause and "pause" or "step", line = "step", watch = "data breakpoint", entry = "entry",
-      breakpoint = "breakpoint", ["an error"] = "exception" }
+      breakpoint = "breakpoint", ["an error"] = "exception", exception = "exception" }
     if why.reason == "entry" and not self.stop_on_entry then
       self:go("continue", { rank })
     else
-      event("stopped", { reason = reasons[why.reason] or "breakpoint", threadId = rank + 1, allThreadsStopped = false, text = why.text,
-        description = why.text, hitBreakpointIds = why.id and array { why.id } or nil })
+      event("stopped", { reason = reasons[why.reason] or "breakpoint", threadId = rank + 1, allThreadsStopped = false,
+        text = why.message or why.text, description = why.text, hitBreakpointIds = why.id and array { why.id } or nil })
     end
   end
 end
@@ -78,6 +79,8 @@ local function here(self, thread)
   return rank
 end
 
+local serve = {}
+
 -- Objects that an editor refers to by a number: a frame or a value of a rank.
 local function number(self, what)
   self.things[#self.things + 1] = what
@@ -86,24 +89,15 @@ end
 
 -- One rank's answer to a request. nil, reason.
 local function ask(self, rank, request)
-  local got = self:ask(request, 1, { rank })
+  local got, job = self:ask(request, 1, { rank })
   local a = got and got[rank]
+  for _, line in ipairs(job.out[rank]) do output(line.text .. "\n", "stdout") end
   if not a then return nil, ("rank %d does not answer"):format(rank) end
   if not a.ok then return nil, a.message end
   return a
 end
 
-local function variables(self, rank, request)
-  request.op = "variables"
-  local a, why = ask(self, rank, request)
-  if not a then return nil, why end
-  local list = array {}
-  for _, v in ipairs(a.variables) do
-    list[#list + 1] = { name = v.name, value = v.value, type = v.type,
-      variablesReference = v.ref and number(self, { rank = rank, ref = v.ref }) or 0 }
-  end
-  return { variables = list }
-end
+accel.host_chunk "attach/dap_values"(serve, { ask = ask, here = here, number = number })
 
 local function resume(self, how, more)
   self.things, self.asked_pause = {}, false
@@ -114,11 +108,13 @@ end
 
 -- ---- requests ----
 
-local serve = {}
-
 function serve.initialize()
   return { supportsConfigurationDoneRequest = true, supportsConditionalBreakpoints = true, supportsEvaluateForHovers = true,
-    supportTerminateDebuggee = true, supportsTerminateRequest = true }, function() event "initialized" end
+    supportTerminateDebuggee = true, supportsTerminateRequest = true, supportsHitConditionalBreakpoints = true, supportsLogPoints = true,
+    supportsFunctionBreakpoints = true, supportsSetVariable = true, supportsCompletionsRequest = true, supportsExceptionInfoRequest = true,
+    supportsLoadedSourcesRequest = true, exceptionBreakpointFilters = array {
+      { filter = "uncaught", label = "Uncaught errors", default = true }, { filter = "all", label = "All errors" } } },
+    function() event "initialized" end
 end
 
 -- The client for a job. It replaces the data kept before there was one.
@@ -127,7 +123,7 @@ local function connect(session, job, only)
   if not self then return nil, why end
   self.interactive = false
   self.things = {}
-  self.breaks, self.last_stop = session.breaks, session.last_stop
+  self.breaks, self.last_stop, self.errors = session.breaks, session.last_stop, session.errors
   self.stops_version = 1
   session.client = self
   for rank = 0, self.size - 1 do event("thread", { reason = "started", threadId = rank + 1 }) end
@@ -135,7 +131,7 @@ local function connect(session, job, only)
 end
 
 function serve.attach(session, a)
-  local job, why = jobs.find(a.job)
+  local job, why = jobs.find_everywhere(a.job, a.hosts)
   if not job then return nil, why end
   local self
   self, why = connect(session, job, a.rank)
@@ -199,7 +195,7 @@ local function tell_notes(self)
     local note = self.notes[b.id] or {}
     local trouble = note.pending or note.never
     b.line = note.line or b.line
-    local text = ("%d %s"):format(b.line, trouble or "")
+    local text = ("%s %s"):format(b.line or b.name, trouble or "")
     if self.told[b.id] ~= text and (trouble or note.line or self.told[b.id]) then
       event("breakpoint", { reason = "changed", breakpoint = { id = b.id, verified = trouble == nil, line = b.line, message = trouble } })
       self.told[b.id] = text
@@ -207,21 +203,8 @@ local function tell_notes(self)
   end
 end
 
-function serve.setBreakpoints(session, a)
-  local file, kept, list = a.source and a.source.path or "", {}, array {}
-  for _, b in ipairs(session.breaks) do
-    if b.file ~= file then kept[#kept + 1] = b end
-  end
-  for _, b in ipairs(a.breakpoints or {}) do
-    session.last_stop = session.last_stop + 1
-    local condition, why = b.condition ~= "" and b.condition or nil, nil
-    if condition then
-      local f, message = load("return " .. condition, "=condition", "t")
-      why = not f and message or nil
-    end
-    if not why then kept[#kept + 1] = { id = session.last_stop, file = file, line = b.line, condition = condition } end
-    list[#list + 1] = { id = session.last_stop, verified = why == nil, line = b.line, message = why }
-  end
+-- The list of breakpoints is another one: the ranks receive it, running ones at their next step.
+local function changed(session, list, kept)
   session.breaks = kept
   local self = session.client
   if not self then return { breakpoints = list } end
@@ -232,7 +215,67 @@ function serve.setBreakpoints(session, a)
   end
 end
 
-function serve.setExceptionBreakpoints() return {} end
+-- A breakpoint of an editor, as ranks know it, and why it is none.
+local function breakpoint_of(session, a, b)
+  session.last_stop = session.last_stop + 1
+  b.id, b.condition = session.last_stop, a.condition ~= "" and a.condition or nil
+  b.hits, b.log = a.hitCondition ~= "" and a.hitCondition or nil, a.logMessage
+  if b.condition then
+    local f, why = load("return " .. b.condition, "=condition", "t")
+    if not f then return nil, why end
+  end
+  if b.hits and not b.hits:find "^%s*[<>=%%]*%s*%d+%s*$" then
+    return nil, ("hit condition '%s' is not a number, as in 10, >= 10, %% 10"):format(b.hits)
+  end
+  return b
+end
+
+function serve.setBreakpoints(session, a)
+  local file, kept, list = a.source and a.source.path or "", {}, array {}
+  for _, b in ipairs(session.breaks) do
+    if b.file ~= file then kept[#kept + 1] = b end
+  end
+  for _, wanted in ipairs(a.breakpoints or {}) do
+    local b, why = breakpoint_of(session, wanted, { file = file, line = wanted.line })
+    local ok, note = pcall(places.in_file, file, wanted.line)
+    if b and ok then
+      why = note.never
+      b.line = note.line or b.line
+    end
+    if b and not why then kept[#kept + 1] = b end
+    list[#list + 1] = { id = session.last_stop, verified = why == nil and ok, line = b and b.line or wanted.line,
+      message = why or not ok and ("%s cannot be read so far"):format(file) or nil }
+  end
+  return changed(session, list, kept)
+end
+
+function serve.setFunctionBreakpoints(session, a)
+  local kept, list = {}, array {}
+  for _, b in ipairs(session.breaks) do
+    if not b.name then kept[#kept + 1] = b end
+  end
+  for _, wanted in ipairs(a.breakpoints or {}) do
+    local b, why = breakpoint_of(session, wanted, { name = tostring(wanted.name):match "[%w_]+$" })
+    if b and not b.name then b, why = nil, "the name of a function is missing" end
+    kept[#kept + 1] = b
+    list[#list + 1] = { id = session.last_stop, verified = b ~= nil, message = why }
+  end
+  return changed(session, list, kept)
+end
+
+function serve.setExceptionBreakpoints(session, a)
+  local list, mode = array {}, nil
+  for _, filter in ipairs(a.filters or {}) do
+    local known = filter == "uncaught" or filter == "all"
+    if known and mode ~= "all" then mode = filter end
+    list[#list + 1] = { verified = known,
+      message = not known and ("no filter '%s'; there are uncaught and all"):format(tostring(filter)) or nil }
+  end
+  session.errors = mode
+  local self = session.client
+  if self then self.errors = mode end
+  return { breakpoints = list }, self and function() self:stops_changed() end
+end
 
 function serve.configurationDone(session)
   session.configured = true
@@ -241,59 +284,14 @@ end
 
 function serve.threads(session)
   local list = array {}
-  for rank = 0, (session.client and session.client.size or 1) - 1 do
-    list[#list + 1] = { id = rank + 1, name = ("rank %d"):format(rank) }
+  local self = session.client
+  local pages = self and self.pages:read()
+  for rank = 0, (self and self.size or 1) - 1 do
+    local page = self and self.ranks[rank].away and self:page_of(pages, rank)
+    list[#list + 1] = { id = rank + 1, name = ("rank %d%s"):format(rank, page and page.waits
+      and (" (waits in %s%s)"):format(page.waits, self.for_whom(page.missing)) or "") }
   end
   return { threads = list }
-end
-
-local function path_of(path)
-  if path:sub(1, 1) ~= "@" then return path end
-  path = path:sub(2)
-  return path:sub(1, 1) == "/" and path or ("%s/%s"):format(os.getenv "PWD" or ".", path)
-end
-
-function serve.stackTrace(session, a)
-  local self = session.client
-  local rank, why = here(self, a.threadId)
-  if not rank then return nil, why end
-  local answer
-  answer, why = ask(self, rank, { op = "stack" })
-  if not answer then return nil, why end
-  local list = array {}
-  for i, frame in ipairs(answer.frames) do
-    list[i] = { id = number(self, { rank = rank, frame = i }), name = frame.name, line = frame.line, column = 1,
-      source = { name = frame.path:match "[^/]*$", path = path_of(frame.path) }, presentationHint = frame.library and "subtle" or "normal" }
-  end
-  return { stackFrames = list, totalFrames = #list }
-end
-
-function serve.scopes(session, a)
-  local self = session.client
-  local frame = self.things[a.frameId]
-  if not frame then return nil, "the stack is not shown any more" end
-  local list = array {}
-  for _, scope in ipairs { { "Locals", "local" }, { "Upvalues", "upvalue" }, { "Globals", "global" } } do
-    list[#list + 1] = { name = scope[1], expensive = scope[2] == "global",
-      variablesReference = number(self, { rank = frame.rank, frame = frame.frame, scope = scope[2] }) }
-  end
-  return { scopes = list }
-end
-
-function serve.variables(session, a)
-  local what = session.client.things[a.variablesReference]
-  if not what then return nil, "the value is not shown any more" end
-  return variables(session.client, what.rank, { ref = what.ref, frame = what.frame, scope = what.scope })
-end
-
-function serve.evaluate(session, a)
-  local self = session.client
-  local frame = a.frameId and self.things[a.frameId]
-  local rank = frame and frame.rank or self:alive()[1]
-  if not rank then return nil, "no rank stands" end
-  local answer, why = ask(self, rank, { op = "evaluate_at", text = a.expression, frame = frame and frame.frame })
-  if not answer then return nil, why end
-  return { result = answer.value, type = answer.type, variablesReference = answer.ref and number(self, { rank = rank, ref = answer.ref }) or 0 }
 end
 
 serve["continue"] = function(session)
@@ -330,8 +328,9 @@ end
 
 -- ---- the loop ----
 
-local NEEDS_CLIENT = { stackTrace = true, scopes = true, variables = true, evaluate = true, ["continue"] = true, next = true, stepIn = true,
-  stepOut = true, pause = true, terminate = true }
+local NEEDS_CLIENT = {}
+for _, name in ipairs { "stackTrace", "scopes", "variables", "setVariable", "evaluate", "completions", "exceptionInfo", "loadedSources",
+  "continue", "next", "stepIn", "stepOut", "pause", "terminate" } do NEEDS_CLIENT[name] = true end
 
 local function on_request(session, q)
   local handler = serve[q.command]

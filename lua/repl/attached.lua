@@ -78,6 +78,7 @@ end
 --- counts. why: {reason, text} for people and adapters.
 ---@return boolean stood
 function M.stand(why, level)
+  if M.standing then return false end -- code of the prompt does not stop in turn
   local frames = Frames.capture(level + 1)
   if #frames.list > 0 then
     if why.own ~= false then frames:select_own() end
@@ -85,10 +86,12 @@ function M.stand(why, level)
   end
   local at = frames:selected()
   stops.stepping = nil
+  M.standing = true
   attach.prompt(true)
   accel.console.look.quiet(true) -- ops of the prompt are not the script's
   local done <close> = setmetatable({}, { __close = function()
     accel.console.look.quiet(false)
+    M.standing = false
     attach.prompt(false)
   end })
   local how, request = serve(why, frames)
@@ -117,6 +120,7 @@ end
 -- ---- requests ----
 
 function server.handlers.breaks(session, q)
+  stops.set_errors(q.errors)
   return { ok = true, lines = {}, notes = stops.set_breaks(q.list, session.frames) }
 end
 
@@ -132,6 +136,9 @@ end
 server.handlers.stack = variables.stack
 server.handlers.variables = variables.list
 server.handlers.evaluate_at = variables.evaluate
+server.handlers.set_variable = variables.set
+server.handlers.complete_at = variables.complete
+server.handlers.sources = variables.sources
 
 -- ---- accel.breakpoint, errors ----
 

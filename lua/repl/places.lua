@@ -60,20 +60,39 @@ function M.look(b, frames)
     return { pending = ("no file %s is loaded so far%s"):format(b.file, near and ("; did you mean %s.lua?"):format(near) or "") }
   end
   table.sort(found)
-  local file <close> = assert(io.open(found[1], "rb"))
+  return M.in_file(found[1], b.line, b.file)
+end
+
+--- The same for a line of a file that can be read, if it cannot it raises. name: for messages.
+---@param name? string
+---@return {line?: integer, never?: string}
+function M.in_file(path, wanted, name)
+  local file <close> = assert(io.open(path, "rb"))
   local n, line, whole = 0, nil, file:read "a"
   local set = code_lines.of(whole)
   for text in whole:gmatch "([^\n]*)\n?" do
     n = n + 1
-    if n >= b.line and (set and set[n] or not set and has_code(text)) then
+    if n >= wanted and (set and set[n] or not set and has_code(text)) then
       line = n
       break
     end
   end
   if not line then n = select(2, whole:gsub("[^\n]*\n", "")) + (whole:find "[^\n]$" and 1 or 0) end
-  if line == b.line then return {} end
+  if line == wanted then return {} end
   if line then return { line = line } end
-  return { never = n < b.line and ("%s has %d lines"):format(b.file, n) or ("%s has no code from line %d on"):format(b.file, b.line) }
+  name = name or path
+  return { never = n < wanted and ("%s has %d lines"):format(name, n) or ("%s has no code from line %d on"):format(name, wanted) }
+end
+
+--- The files of loaded code, "@train.lua" each.
+---@return string[]
+function M.files(frames)
+  local list = {}
+  for source in next, sources(frames) do
+    if source:sub(1, 1) == "@" then list[#list + 1] = source end
+  end
+  table.sort(list)
+  return list
 end
 
 return M

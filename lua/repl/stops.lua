@@ -229,6 +229,46 @@ function M.set_breaks(list, frames)
   return notes
 end
 
+-- pcall and xpcall of the script that stop at an error before they return it.
+local function stopping_calls(protected)
+  local function stop(err)
+    local text = accel.host_chunk "error_text"(err):match "^[^\n]*"
+    if type(err) ~= "table" or err.code ~= "interrupted" then
+      M.stand({ reason = "exception", text = "an error that is caught", message = text, own = true }, 2)
+    end
+    return err
+  end
+  local function of_script()
+    local source = debug.getinfo(3, "S").source
+    return not source:find "^=lua/" and not Frames.is_library(source)
+  end
+  local function pcall_(f, ...)
+    if not of_script() then return protected.pcall(f, ...) end
+    return protected.xpcall(f, stop, ...)
+  end
+  local function xpcall_(f, handler, ...)
+    if not of_script() then return protected.xpcall(f, handler, ...) end
+    return protected.xpcall(f, function(err) return handler(stop(err)) end, ...)
+  end
+  return { pcall = pcall_, xpcall = xpcall_ }
+end
+
+--- Which errors stop the script: "uncaught", "all", nil.
+function M.set_errors(mode)
+  attach.stop_on_error(mode ~= nil)
+  if (mode == "all") == (M.protected ~= nil) then return end
+  if mode == "all" then
+    M.protected = { pcall = pcall, xpcall = xpcall }
+    M.calls = stopping_calls(M.protected)
+    rawset(_G, "pcall", M.calls.pcall)
+    rawset(_G, "xpcall", M.calls.xpcall)
+  else
+    if rawget(_G, "pcall") == M.calls.pcall then rawset(_G, "pcall", M.protected.pcall) end -- the script's own stay
+    if rawget(_G, "xpcall") == M.calls.xpcall then rawset(_G, "xpcall", M.protected.xpcall) end
+    M.protected, M.calls = nil, nil
+  end
+end
+
 function M.set_watches(list)
   M.watches = list
   look_at_steps()
@@ -250,6 +290,7 @@ end
 function M.forget()
   M.breaks, M.watches, M.by_line, M.by_name, M.stepping = {}, {}, nil, nil, nil
   M.after_steps(nil)
+  M.set_errors(nil)
   M.hook()
 end
 

@@ -4,7 +4,7 @@ local accel = ...
 
 local M = {}
 
-local MOST = 500
+local MOST, MOST_PARTS = 500, 20
 
 local function one_line(value)
   local text = accel.inspect(value, { depth = 1, width = 100, items = 8 }):gsub("%s*\n%s*", " ")
@@ -41,6 +41,10 @@ local function children(value)
         add("mean", x:mean():item())
         add("finite", x:isfinite():all():item())
       end)
+    end
+    if value.device ~= "meta" and value.ndim > 0 then -- its parts, which open in turn
+      for i = 1, math.min(#value, MOST_PARTS) do add(("[%d]"):format(i), value.ndim > 1 and value[i] or value[i]:item()) end
+      if #value > MOST_PARTS then add("...", ("%d more"):format(#value - MOST_PARTS)) end
     end
     return list
   end
@@ -84,12 +88,53 @@ function M.list(session, q)
   return { ok = true, lines = {}, variables = rows }
 end
 
+-- f() with a frame of the stack selected.
+local function at_frame(session, frame, f)
+  local at = session.frames.at
+  session.frames.at = math.max(1, math.min(frame or at, #session.frames.list))
+  local r = f()
+  session.frames.at = at
+  return r
+end
+
+--- { op = "set_variable", name, text, frame or ref } -> value, type, ref: assigns to a variable of a frame, or to an entry of a table.
+function M.set(session, q)
+  local r = at_frame(session, q.frame, function()
+    if q.ref then return session:evaluate("return " .. q.text, q.line) end
+    if not q.name:find "^[%a_][%w_]*$" or session:lookup(q.name) == nil and not session.frames:get(q.name) then
+      return { ok = false, message = ("there is no variable '%s' here"):format(q.name) }
+    end
+    return session:evaluate(("%s = %s\nreturn %s"):format(q.name, q.text, q.name), q.line)
+  end)
+  if not r.ok then return { ok = false, lines = {}, message = r.message } end
+  if q.ref then
+    local parent = session.refs and session.refs[q.ref]
+    if type(parent) ~= "table" then
+      return { ok = false, lines = {}, message = "only entries of tables can be set; for a tensor evaluate t:fill_(x)" }
+    end
+    local key = q.name:match "^%[(.*)%]$"
+    local ok, why = pcall(function() parent[key and (tonumber(key) or key) or q.name] = r[1] end)
+    if not ok then return { ok = false, lines = {}, message = tostring(why) } end
+  end
+  local shown = row(session, q.name, r[1])
+  return { ok = true, lines = {}, value = shown.value, type = shown.type, ref = shown.ref }
+end
+
+--- { op = "complete_at", text, word, frame } -> lines
+function M.complete(session, q)
+  return at_frame(session, q.frame, function()
+    return { ok = true, lines = accel.host_chunk "repl/complete".words(session, q.text, q.word) }
+  end)
+end
+
+--- { op = "sources" } -> paths
+function M.sources(session)
+  return { ok = true, lines = {}, paths = accel.host_chunk "repl/places".files(session.frames) }
+end
+
 --- { op = "evaluate_at", text, frame } -> value (text), type, ref: an input in a frame of the stack, for editors.
 function M.evaluate(session, q)
-  local at = session.frames.at
-  session.frames.at = math.max(1, math.min(q.frame or at, #session.frames.list))
-  local r = session:evaluate(q.text, q.line)
-  session.frames.at = at
+  local r = at_frame(session, q.frame, function() return session:evaluate(q.text, q.line) end)
   if not r.ok then return { ok = false, lines = {}, message = r.message } end
   local shown = row(session, "", r[1])
   return { ok = true, lines = {}, value = r.n == 0 and "" or shown.value, type = shown.type, ref = shown.ref }

@@ -12,9 +12,11 @@ assert(os.execute(("mkdir -m 700 '%s/run'"):format(root)))
 
 -- No launch: what it starts is its caller's to choose. No job is there to attach to.
 local COMMANDS <const> = { "initialize", "attach", "setBreakpoints", "setExceptionBreakpoints", "configurationDone", "threads", "stackTrace",
-  "scopes", "variables", "evaluate", "continue", "next", "stepIn", "stepOut", "pause", "terminate", "disconnect", "", "nothing", "__index" }
+  "scopes", "variables",
+  "setVariable", "completions", "exceptionInfo", "loadedSources", "setFunctionBreakpoints", "evaluate", "continue", "next", "stepIn", "stepOut", "pause", "terminate", "disconnect", "", "nothing", "__index" }
 local NAMES <const> = { "job", "rank", "source", "breakpoints", "path", "line", "condition", "threadId", "frameId", "variablesReference",
-  "expression", "stopOnEntry", "terminateDebuggee" }
+  "expression", "stopOnEntry", "terminateDebuggee",
+  "hitCondition", "logMessage", "name", "value", "text", "column", "filters", "context" }
 local ODD <const> = { 0, -1, 1, 2 ^ 53, 1e308, 0.5, "", "x", "\0", "\u{e9}", ("a"):rep(3000), "return 1", ")", true, false, "../..", "-1" }
 
 local function pick(list) return list[math.random(#list)] end

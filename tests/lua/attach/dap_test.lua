@@ -132,6 +132,95 @@ c:ask "disconnect"
 local how, status = c.process:wait(20)
 assert(how == "exit" and status == 0, t.read(c.err))
 
+-- ---- what editors rely on: values that are set, completions, the console, functions, hits, log points, errors of one of two ranks ----
+do
+  local path = t.tmp .. "/editor.lua"
+  local file <close> = assert(io.open(path, "w"))
+  file:write [[
+local accel = require "accel"
+local rank = accel.dist.get_rank()
+local settings = { scale = 2 }
+local function product(a, b)
+  local both = a * settings.scale
+
+  return both + b
+end
+local total = 0
+for i = 1, 20 do
+  total = total + product(i, 1)
+end
+print("total", total)
+pcall(error, "caught")
+if rank == 1 then accel.ones(2):add(accel.ones(3)) end
+accel.dist.all_reduce(accel.ones(2))
+]]
+  file:close()
+  local d = Client.new()
+  local able = d:ask("initialize", { adapterID = "accel" })
+  for _, what in ipairs { "HitConditionalBreakpoints", "LogPoints", "FunctionBreakpoints", "SetVariable", "CompletionsRequest",
+    "ExceptionInfoRequest", "LoadedSourcesRequest" } do assert(able["supports" .. what], what) end
+  assert(able.exceptionBreakpointFilters[2].filter == "all")
+  d:event "initialized"
+  assert(select(2, d:ask("launch", { program = path, numProcesses = 2 })))
+  local list = d:ask("setBreakpoints", { source = { path = path }, breakpoints = { { line = 6, hitCondition = "% 4" }, { line = 99 },
+    { line = 11, hitCondition = "often" }, { line = 13, logMessage = "total is {total} of {nobody}" } } }).breakpoints
+  assert(list[1].verified and list[1].line == 7, accel.json.encode(list))
+  assert(not list[2].verified and list[2].message:find "has 16 lines" and not list[3].verified and list[3].message:find "often")
+  local filters = d:ask("setExceptionBreakpoints", { filters = { "uncaught", "some" } }).breakpoints
+  assert(filters[1].verified and not filters[2].verified)
+  assert(select(2, d:ask "configurationDone"))
+  local function stopped(thread, reason)
+    local body = d:event("stopped", function(body) return body.threadId == thread end)
+    assert(body.reason == reason, accel.json.encode(body))
+    return body
+  end
+  for thread = 1, 2 do stopped(thread, "breakpoint") end
+  local all = d:ask("stackTrace", { threadId = 2, startFrame = 0, levels = 1 })
+  assert(#all.stackFrames == 1 and all.totalFrames == 2 and all.stackFrames[1].line == 7)
+  local frame = all.stackFrames[1].id
+  local where = d:ask("scopes", { frameId = frame }).scopes
+  local here_, above = by_name(where, "Locals").variablesReference, by_name(where, "Upvalues").variablesReference
+  assert(by_name(d:ask("variables", { variablesReference = here_ }).variables, "a").value == "4")
+  assert(d:ask("setVariable", { variablesReference = here_, name = "both", value = "a * 100" }).value == "400")
+  assert(d:ask("evaluate", { expression = "both", frameId = frame, context = "watch" }).result == "400")
+  local inner = by_name(d:ask("variables", { variablesReference = above }).variables, "settings").variablesReference
+  assert(d:ask("setVariable", { variablesReference = inner, name = "scale", value = "3" }).value == "3")
+  assert(d:ask("evaluate", { expression = "settings.scale", frameId = frame, context = "hover" }).result == "3")
+  local _, fine, reason = d:ask("setVariable", { variablesReference = here_, name = "nobody", value = "1" })
+  assert(not fine and reason:find "no variable 'nobody'", reason)
+  assert(d:ask("completions", { text = "x = bo", column = 7, frameId = frame }).targets[1].label == "both")
+  local said, good_, why_ = d:ask("evaluate", { expression = ":stats require 'accel'.ones(4)", frameId = frame, context = "repl" })
+  assert(good_ and said.result:find "4 values, 0 NaN", why_)
+  local values = d:ask("evaluate", { expression = "require 'accel'.ones(3, 2)", frameId = frame, context = "watch" }).variablesReference
+  local part = by_name(d:ask("variables", { variablesReference = values }).variables, "[2]")
+  assert(by_name(d:ask("variables", { variablesReference = part.variablesReference }).variables, "[1]").value == "1")
+  d:ask("evaluate", { expression = "print('from the console')", frameId = frame, context = "repl" })
+  d:event("output", function(body) return body.output:find "from the console" end)
+  local known = d:ask("loadedSources").sources
+  assert(by_name(known, "editor.lua").path == path)
+  assert(d:ask("setFunctionBreakpoints", { breakpoints = { { name = "product", condition = "a == 6" } } }).breakpoints[1].verified)
+  d:ask("continue", { threadId = 1 })
+  for thread = 1, 2 do stopped(thread, "breakpoint") end
+  assert(d:ask("evaluate", { expression = "a", frameId = d:ask("stackTrace", { threadId = 1 }).stackFrames[1].id }).result == "6")
+  d:ask("setFunctionBreakpoints", { breakpoints = accel.json.array {} })
+  d:ask("setBreakpoints", { source = { path = path }, breakpoints = { { line = 13, logMessage = "total is {total} of {nobody}" } } })
+  d:ask("setExceptionBreakpoints", { filters = { "all" } })
+  d:ask("continue", { threadId = 1 })
+  for thread = 1, 2 do stopped(thread, "exception") end -- the caught one
+  assert(d:ask("exceptionInfo", { threadId = 1 }).breakMode == "always")
+  d:event("output", function(body) return body.output:find "total is %d+ of {nobody: 'nobody' is not defined here}" end)
+  d:ask("continue", { threadId = 1 })
+  local failed = stopped(2, "exception")
+  assert(failed.text:find "editor.lua:15: add: shapes", failed.text)
+  local info = d:ask("exceptionInfo", { threadId = 2 })
+  assert(info.breakMode == "unhandled" and info.description:find "add: shapes")
+  t.wait("a thread that waits", function() return d:ask("threads").threads[1].name:find "waits in all_reduce" end)
+  d:ask("continue", { threadId = 2 })
+  assert(d:event("exited").exitCode == 1)
+  d:ask "disconnect"
+  d.process:wait(20)
+end
+
 -- ---- attaching to a job, a pause, a breakpoint that is set while it trains ----
 local job = t.start(("--num-processes 2 '%s' 1000000 slow"):format(t.case))
 local row = t.running(2, 5)
