@@ -25,6 +25,8 @@ typedef struct lac_attach {
   char told[ACI_SITE];  /* the line of the last report that it is late */
   int64_t told_at;      /* the step, by when the one before was made */
   bool every_step;      /* lua/repl/attached.lua is called at every step: it watches something */
+  bool console;         /* this process has a prompt of its own: Ctrl-C opens it */
+  atomic_bool breaking; /* Ctrl-C was pressed, and the prompt is about to open */
   bool on_error;        /* an error that would end the script opens a prompt, as --pdb has it */
   int thread;           /* id of the thread that runs scripts */
   lac_running *running; /* the innermost coroutine. NULL: the main thread runs */

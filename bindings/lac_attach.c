@@ -8,6 +8,8 @@
  *   attach.go(keep)                                 the script continues
  *   attach.pause_at(step)                           stand at this step
  *   attach.every_step(on)                           attached.lua looks at every step, for :watch
+ *   attach.console(on)                              this process has a prompt: while the script runs,
+ *                                                   Ctrl-C opens it
  *   attach.stop_on_error(on)                        an uncaught error opens a prompt, as with --pdb
  *   attach.wait(seconds) -> whether a client came   seconds nil: no limit. Ctrl-C ends it
  *   attach.prompt(on)                               the status page shows that this rank stands:
@@ -144,7 +146,32 @@ ac_status ac_host_listen(ac_host *h, const char *script, ac_err *e) {
   return st;
 }
 
-/* Called by handlers of signals. */
+/* At the next instruction of the script, or of a library function that it runs. */
+static void break_hook(lua_State *L, lua_Debug *ar) {
+  lac_state *S = lac_state_of(L);
+  if (S == NULL) return; /* the state closes */
+  lua_getinfo(L, "S", ar);
+  if (ar->what[0] == 'C' || strncmp(ar->source, "=lua/", 5) == 0) return;
+  lua_sethook(L, NULL, 0, 0);
+  atomic_store(&S->attach->breaking, false);
+  const int top = lua_gettop(L);
+  luaL_checkstack(L, 8, "Ctrl-C");
+  lac_chunk(L, S, "repl/attached");
+  lua_getfield(L, -1, "interrupted");
+  lua_call(L, 0, 0);
+  lua_settop(L, top);
+}
+
+/* The next two are called by handlers of signals. */
+bool ac_host_breaks(ac_host *h) {
+  lac_attach *A = h->S->attach;
+  bool none = false;
+  if (!A->console || !atomic_compare_exchange_strong(&A->breaking, &none, true)) return false;
+  const int mask = LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT;
+  lua_sethook(A->running != NULL ? A->running->L : h->S->main, break_hook, mask, 1);
+  return true;
+}
+
 bool ac_host_at_prompt(const ac_host *h) {
   const ac_world *w = h->S->ranks->world;
   return w != NULL && w->segment.head != NULL && atomic_load(&w->segment.head->console) != 0;
@@ -211,6 +238,11 @@ static int go(lua_State *L) {
 static int pause_at(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_attach_pause_at(check_open(L, S), (uint64_t)lac_check_int(L, S, 1, "step"));
+  return 0;
+}
+
+static int console(lua_State *L) {
+  lac_get(L)->attach->console = lua_toboolean(L, 1);
   return 0;
 }
 
@@ -289,6 +321,7 @@ LAC_OPEN("accel.console", attach) {
                                    {"pause_at", pause_at},
                                    {"every_step", every_step},
                                    {"stop_on_error", stop_on_error},
+                                   {"console", console},
                                    {"wait", wait_},
                                    {"prompt", prompt},
                                    {"note", note},

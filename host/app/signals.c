@@ -86,6 +86,11 @@ static void on_signal(int n, siginfo_t *info, void *context) {
   /* the terminal's Ctrl-C is for the prompt, which asks the ranks to stop at a step */
   if (n == SIGINT && launcher != 0 && info->si_pid == 0 && host != NULL && ac_host_at_prompt(host))
     return;
+  /* a debugger in this process stops the script. If it does not come to that, the next one counts */
+  if (n == SIGINT && launcher == 0 && host != NULL && ac_host_breaks(host)) {
+    errno = was;
+    return;
+  }
   const bool ours = launcher != 0 && info->si_pid == launcher &&
                     (info->si_code == SI_USER || info->si_code == SI_QUEUE);
   if (ours && info->si_code == SI_QUEUE) {

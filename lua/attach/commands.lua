@@ -145,7 +145,7 @@ function own.detach() return true, nil, "detach" end
 function own.quit(self) return true, nil, self.here and "quit" or "detach" end
 
 local help = { -- lines of :help
-  { ":c  :continue", "let the script continue; Ctrl-C stops several ranks again" },
+  { ":c  :continue", "let the script continue; Ctrl-C stops it again" },
   { ":step [N]", "let it make one training step, or N" },
   { ":next :into :out", "run to the next line, into a call, out of this function" },
   { ":until [LINE]", "run to a later line of this function: out of a loop" },

@@ -66,6 +66,7 @@ end
 local function ask(why, frames)
   local console = M.console
   if not console or #frames.list == 0 then return nil end
+  attach.console(true)
   for name, value in next, M.names or {} do console.state.kept[name] = value end
   local run = coroutine.create(console.run)
   local ok, how, request = coroutine.resume(run, console, why, frames)
@@ -98,7 +99,10 @@ function M.stand(why, level)
   if not how then how, request = ask(why, frames) end
   if not how then return false end
   if how == "quit" and why.reason ~= "an error" then os.exit(0) end
-  if how == "detach" then stops.forget() end
+  if how == "detach" then
+    stops.forget()
+    attach.console(false) -- Ctrl-C ends the script
+  end
   if how == "step" then stops.after_steps(math.max(1, request.count or 1)) end
   if how == "line" then stops.step_lines(request, at) end
   stops.hook()
@@ -170,6 +174,9 @@ function M.nan(text, inputs)
   stop({ reason = "nan", text = text }, 2)
   M.names = nil
 end
+
+--- Called by the host (bindings/lac_attach.c) after Ctrl-C, in a process with a prompt.
+function M.interrupted() M.stand({ reason = "interrupt", text = "Ctrl-C" }, 2) end
 
 --- Before the first line of a script, with ACCEL_ATTACH_WAIT: waits for a client, and stands at that line.
 function M.entry()

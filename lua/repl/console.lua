@@ -53,7 +53,8 @@ function Console:run(why, frames)
   local lines = { text, accel.host_chunk "repl/source".line(at, prompt.width()) }
   local how = prompt.run { frames = frames, state = self.state, lines = lines, own = { self = self, commands = own.commands,
     help = own.help, names = own.names, ended = function() return self.how end } }
-  if how == "quit" then return "quit", {} end
+  if how == "detach" then self.breaks, self.watches = {}, {} end
+  if type(how) == "string" then return how, {} end
   return self.how or "continue", self.request
 end
 

@@ -12,8 +12,8 @@ assert(os.execute(("mkdir -m 700 '%s/run'"):format(root)))
 
 -- No launch: what it starts is its caller's to choose. No job is there to attach to.
 local COMMANDS <const> = { "initialize", "attach", "setBreakpoints", "setExceptionBreakpoints", "configurationDone", "threads", "stackTrace",
-  "scopes", "variables",
-  "setVariable", "completions", "exceptionInfo", "loadedSources", "setFunctionBreakpoints", "evaluate", "continue", "next", "stepIn", "stepOut", "pause", "terminate", "disconnect", "", "nothing", "__index" }
+  "scopes", "variables", "setVariable", "completions", "exceptionInfo", "loadedSources", "setFunctionBreakpoints", "evaluate", "continue",
+  "next", "stepIn", "stepOut", "pause", "terminate", "disconnect", "", "nothing", "__index" }
 local NAMES <const> = { "job", "rank", "source", "breakpoints", "path", "line", "condition", "threadId", "frameId", "variablesReference",
   "expression", "stopOnEntry", "terminateDebuggee",
   "hitCondition", "logMessage", "name", "value", "text", "column", "filters", "context" }

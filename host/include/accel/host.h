@@ -138,6 +138,9 @@ AC_API int ac_host_interrupt_grace(const ac_host *h);
 /* Whether the script serves SIGUSR1, as it does SIGTERM, by accel.on_interrupt("requeue"): it saves
  * its state and ends. */
 AC_API bool ac_host_requeues(const ac_host *h);
+/* Ctrl-C: true if the script is stopped by a debugger's prompt in this process. False: it has none,
+ * or the last Ctrl-C is not served so far. Only calls what a handler of signals may. */
+AC_API bool ac_host_breaks(ac_host *h);
 /* Whether the ranks of this machine have a prompt, whose Ctrl-C a rank must not serve. */
 AC_API bool ac_host_at_prompt(const ac_host *h);
 /* Raises at the next instruction of Lua. */

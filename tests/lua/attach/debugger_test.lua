@@ -104,6 +104,28 @@ line :next
 expect over
 end 0
 ]], "loop.lua")
+write("spin.lua", "accel = require 'accel'\nlocal n = 0\naccel.breakpoint()\nwhile true do\n  n = n + 1\nend\n")
+play("Ctrl-C", [[
+expect spin.lua:3>
+timeout 5
+line :c
+quiet 0.2
+send \x03
+expect (Ctrl-C)
+line n > 1000
+expect true
+line :c
+quiet 0.1
+send \x03
+expect (Ctrl-C)
+line :next
+expect after a step of lines
+line :detach
+quiet 0.1
+send \x03
+expect interrupted
+end 130
+]], "spin.lua")
 play("the end of a script by :quit", "expect loop.lua:8>\nline :q\nabsent total\nend 0\n", "loop.lua")
 play("the end of the input", [[
 expect loop.lua:8>
