@@ -6,8 +6,9 @@ local Ranks = accel.host_chunk "repl/ranks"
 local answers = accel.host_chunk "repl/answers"
 local Front = accel.host_chunk("repl/front").Front
 
--- Seconds: for which running ranks may take to get breakpoints before the prompt returns; in which ranks that stop together come.
-local DELIVERY <const>, TOGETHER <const> = 0.5, 0.015
+-- Seconds: for which running ranks may take to get breakpoints before the prompt returns; in which ranks that stop together come, at first
+-- after a start.
+local DELIVERY <const>, TOGETHER <const>, FIRST <const> = 0.5, 0.015, 0.3
 
 local names = Ranks.names
 local Moves = setmetatable({}, { __index = Front })
@@ -112,14 +113,25 @@ function Moves:deliver()
   if #late > 0 then self:say(("rank%s %s: from the next step on"):format(#late > 1 and "s" or "", names(late))) end
 end
 
+-- Whether each of these ranks waits in a collective.
+function Moves:all_wait(ranks)
+  local pages = self.pages:read()
+  for _, rank in ipairs(ranks) do
+    if not self:page_of(pages, rank).waits then return false end
+  end
+  return true
+end
+
 --- Waits until a rank has stopped, and a moment for those that come along. False: the job has ended, or Ctrl-C.
 function Moves:gather()
   local limit
+  local patience = self.gathered and TOGETHER or FIRST
+  self.gathered = true
   while #self:alive() + #self:away() > 0 do
     local here, away = #self:alive(), self:away()
     if here > 0 and #away == 0 then return true end
-    limit = limit or here > 0 and accel.clock() + TOGETHER or nil
-    if limit and accel.clock() >= limit then return true end
+    limit = limit or here > 0 and accel.clock() + patience or nil
+    if limit and accel.clock() >= limit or here > 0 and self:all_wait(away) then return true end
     local what, i = accel.console.poll(self:channels(), limit and limit - accel.clock() or nil)
     if what == "ready" then self:take(i - 1)
     elseif what == "break" then return false end

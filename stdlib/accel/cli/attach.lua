@@ -4,6 +4,25 @@ local accel = require "accel"
 local command = require "accel.cli.command"
 local jobs = accel.host_chunk "attach/jobs"
 
+local START_SECONDS <const> = 10
+
+-- Waits until every rank of this machine can be reached: a script that opens a prompt may run before its other ranks have started.
+local function wait_for_ranks(word)
+  local limit = accel.clock() + START_SECONDS
+  repeat
+    local job = jobs.find(word)
+    local first = job and job.list[1]
+    local pages = first and accel.console.pages(("/proc/%d/fd/%d"):format(first.pid, first.segment))
+    local alive = 0
+    for _, page in ipairs(pages and pages:read() or {}) do
+      if page.state == "running" or page.state == "absent" then alive = alive + 1 end
+    end
+    if pages then pages:close() end
+    if not pages or #job.list >= alive then return end
+    accel.console.poll({}, 0.01)
+  until accel.clock() > limit
+end
+
 return function(...)
   local o, words = command.parse({
     name = "accel-run attach", usage = "[options] [JOB]",
@@ -20,6 +39,7 @@ return function(...)
     local ok, done = pcall(o.serve and relay.serve or relay.tunnel, words[1], o.tunnel, o.hosts)
     return ok and done
   end
+  if o.here then wait_for_ranks(words[1]) end
   local job, why = jobs.find_everywhere(words[1], o.hosts)
   if not job then return command.refuse("accel-run attach", "%s", why) end
   local client = accel.host_chunk "attach/client"

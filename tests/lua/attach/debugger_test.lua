@@ -131,7 +131,8 @@ play("the end of the input", [[
 expect loop.lua:8>
 line accel.breakpoint = function() end
 line :detach
-expect the last
+expect loop.lua:14>
+quiet 0.2
 send \x04
 expect over
 end 0
@@ -181,10 +182,10 @@ end
 ]])
 play("three ranks", [[
 timeout 30
-expect [all] at train.lua:5, after step 0 (accel.breakpoint())
+expect at train.lua:5, after step 0 (accel.breakpoint())
 expect 5  accel.breakpoint()
 expect [0-2] train.lua:5>
-timeout 5
+timeout 10
 line :next
 expect [all] at train.lua:6
 line :step 2

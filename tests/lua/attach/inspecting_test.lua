@@ -126,12 +126,14 @@ line   print("round", i)
 line end
 expect round
 expect 2
+expect >
 send \x1b[A
 quiet 0.3
 expect for i = 1, 2 do   print("round", i) end
 send \r
 expect round
 expect 2
+expect >
 send optim.AdamW(accel.nn.Linear(1, 1):parameters(), { l\t
 expect lr  number = 1e-3: learning rate
 expect { lr
@@ -140,6 +142,8 @@ expect amsgrad  boolean
 expect amsgrad
 send  = true }).defaults.amsgrad\r
 expect true
+expect >
+quiet 0.2
 send \x12
 send x.shape
 quiet 0.3
