@@ -77,9 +77,16 @@ function Moves:agree()
   return false
 end
 
--- Asks a running rank to stop after its next step, before it makes one more.
-local function stop_soon(r)
-  local step, margin = (r.control:ask "status" or ""):match "^step (%d+)$", 1
+-- Asks a running rank to stop after its next step, before it makes one more. One that was let go a moment ago may not have read it.
+local function stop_soon(self, rank)
+  local r, limit, status = self.ranks[rank], accel.clock() + DELIVERY, nil
+  repeat
+    status = r.control:ask "status" or ""
+    local stands = status:find "^paused" ~= nil
+    if stands and accel.console.poll({ r.channel }, 0.005) == "ready" then self:take(rank) end
+    if not r.away or r.stops == self.stops_version then return false end -- it has them
+  until not stands or accel.clock() > limit
+  local step, margin = status:match "^step (%d+)$", 1
   while step and margin < 1000 do
     local answer = r.control:ask(("pause %d"):format(tonumber(step) + margin)) or ""
     if answer == "armed" then return true end
@@ -96,7 +103,7 @@ function Moves:deliver()
     local r = self.ranks[rank]
     local before = r.brief -- it may stand already, for others
     r.brief = true
-    if stop_soon(r) or before then asked[#asked + 1] = rank else r.brief = nil end
+    if stop_soon(self, rank) or before and r.brief then asked[#asked + 1] = rank else r.brief = nil end
   end
   local limit, late = accel.clock() + DELIVERY, nil
   repeat

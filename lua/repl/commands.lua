@@ -196,6 +196,14 @@ for _, name in ipairs { "stats", "grad", "nan", "graph" } do
   commands[name] = function(...) return accel.host_chunk "repl/inspecting"[name](...) end
 end
 
+--- The message of an input that failed: "n" is a command of pdb, which has a colon here.
+---@return string
+function M.with_hint(session, text, message)
+  local name = text:match "^%s*(%a+)%s*%d*%s*$"
+  local command = name and session.frames and (SHORT[name] or (name == "next" or name == "where" or name == "list") and name)
+  return command and message:find "undeclared global" and ("%s; the command is :%s"):format(message, name) or message
+end
+
 M.names = {}
 for name in next, commands do M.names[#M.names + 1] = name end
 table.sort(M.names)

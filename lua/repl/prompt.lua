@@ -199,6 +199,7 @@ function M.run(o)
         inputs[#inputs + 1] = text
         say(shown)
       else
+        r.message = commands.with_hint(session, text, r.message)
         report(r)
       end
     end

@@ -64,6 +64,7 @@ end
 
 function handlers.eval(session, q)
   local r = session:evaluate(q.text, q.line)
+  if not r.ok then r.message = commands.with_hint(session, q.text, r.message) end
   if not r.ok then return answer(r, {}) end
   local nothing = show.is_nothing(r)
   local a = answer(r, nothing and {} or show.values(r, q.width))

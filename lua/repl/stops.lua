@@ -291,6 +291,7 @@ function M.forget()
   M.breaks, M.watches, M.by_line, M.by_name, M.stepping = {}, {}, nil, nil, nil
   M.after_steps(nil)
   M.set_errors(nil)
+  accel.console.look.nan(false)
   M.hook()
 end
 

@@ -51,6 +51,9 @@ line :n
 expect loop.lua:9: in main chunk (after a step of lines)
 line kept
 expect 3
+line n
+expect undeclared global 'n'
+expect the command is :n
 line :into
 expect loop.lua:3: in local 'double'
 line :p x

@@ -90,3 +90,22 @@ local job = t.start(script)
 t.running(1, 2)
 play("top", "expect RANK\nexpect 1.375\nexpect 512\nexpect RANK\nsend q\nend 0\n", exe .. " top --interval 0.2")
 t.kill(job)
+
+-- ---- a client that has asked for the first NaN and leaves takes that with it: nobody would let the script continue ----
+script = write("later.lua", [[
+local accel = require "accel"
+local p = accel.nn.Linear(2, 1)
+local opt = accel.optim.SGD(p:parameters(), { lr = 0.1 })
+for i = 1, 200 do
+  p(accel.ones(2, 2)):sum():backward()
+  opt:step()
+  opt:zero_grad()
+  os.execute "sleep 0.01"
+end
+local bad = (accel.ones(2) - 3):sqrt()
+print("over", bad)
+]])
+job = t.start(script)
+t.running(1, 2)
+play("leave", "expect later.lua:6>\nline :nan on\nexpect the first NaN\nline :detach\nend 0\n", exe .. " attach")
+assert(job.process:wait(30) == "exit" and t.read(job.out):find "over", t.read(job.err))
