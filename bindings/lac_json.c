@@ -1,10 +1,11 @@
-/* accel.json: decode(text [, {wide_integers =, nulls =}]) and encode(value [, {pretty =}]).
+/* accel.json: decode(text [, {wide_integers =, nulls =, ordered =}]) and encode(value [, {pretty =}]).
  *
  * Objects become tables with string keys, arrays tables that remember being arrays (metatable
  * accel.json.array), so that an empty one is written back as an array. null is dropped from
  * objects, unless nulls is set, and is accel.json.null in arrays. Encoding writes keys in sorted
- * order. A table is an array if it is marked as one or holds exactly 1 .. n, and an object
- * otherwise ({} is an object). */
+ * order. With ordered, objects are tables of accel.util.ordered, which keep the order of the text,
+ * and encoding follows the __pairs of a table. A table is an array if it is marked as one or holds
+ * exactly 1 .. n, and an object otherwise ({} is an object). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +28,9 @@ static int doc_gc(lua_State *L) {
 
 void lac_push_json_array(lua_State *L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &key_array); }
 
-/* keep: null is accel.json.null here. nulls: in objects as well. */
-static void push_value(lua_State *L, const aci_json *v, bool keep, bool nulls) {
+/* keep: null is accel.json.null here. nulls: in objects as well. make: the stack index of the
+ * function that makes ordered tables. 0: objects are plain tables. */
+static void push_value(lua_State *L, const aci_json *v, bool keep, bool nulls, int make) {
   luaL_checkstack(L, 6, "json");
   switch (v->type) {
     case ACI_JSON_BOOL: lua_pushboolean(L, v->u.b); break;
@@ -40,7 +42,7 @@ static void push_value(lua_State *L, const aci_json *v, bool keep, bool nulls) {
       lua_createtable(L, (int)v->len, 0);
       for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end;
            m = aci_json_after(m)) {
-        push_value(L, m, true, nulls);
+        push_value(L, m, true, nulls, make);
         lua_rawseti(L, -2, ++i);
       }
       lac_push_json_array(L);
@@ -48,12 +50,18 @@ static void push_value(lua_State *L, const aci_json *v, bool keep, bool nulls) {
       break;
     }
     case ACI_JSON_OBJECT:
-      lua_createtable(L, 0, (int)v->len);
+      if (make > 0) {
+        lua_pushvalue(L, make);
+        lua_call(L, 0, 1);
+      } else {
+        lua_createtable(L, 0, (int)v->len);
+      }
       for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end;) {
         const aci_json *value = aci_json_after(m);
         lua_pushlstring(L, m->u.s, m->len);
-        push_value(L, value, nulls, nulls);
-        lua_rawset(L, -3);
+        push_value(L, value, nulls, nulls, make);
+        if (make > 0) lua_settable(L, -3);
+        else lua_rawset(L, -3);
         m = aci_json_after(value);
       }
       break;
@@ -64,7 +72,7 @@ static void push_value(lua_State *L, const aci_json *v, bool keep, bool nulls) {
 }
 
 static int decode(lua_State *L) {
-  static const char *const names[] = {"wide_integers", "nulls", NULL};
+  static const char *const names[] = {"wide_integers", "nulls", "ordered", NULL};
   lac_state *S = lac_get(L);
   size_t n;
   const char *text = lac_check_string(L, S, 1, "text", &n);
@@ -72,6 +80,14 @@ static int decode(lua_State *L) {
   aci_json_opts opts = ACI_JSON_TOKENIZER;
   opts.wide_integers = lac_opt_bool(&o, "wide_integers", false);
   bool nulls = lac_opt_bool(&o, "nulls", false);
+  int make = 0;
+  if (lac_opt_bool(&o, "ordered", false)) {
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "accel.util.ordered");
+    lua_call(L, 1, 1);
+    lua_getfield(L, -1, "new");
+    make = lua_gettop(L);
+  }
   aci_json_doc **d = lua_newuserdatauv(L, sizeof *d, 0);
   *d = NULL;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &key_doc);
@@ -79,7 +95,7 @@ static int decode(lua_State *L) {
   ac_err e;
   ac_status st = aci_json_parse(text, n, &opts, d, &e);
   if (st != AC_OK) return lac_raise(L, S, &e);
-  push_value(L, aci_json_root(*d), true, nulls);
+  push_value(L, aci_json_root(*d), true, nulls, make);
   aci_json_free(*d);
   *d = NULL;
   return 1;
@@ -171,7 +187,39 @@ static void check_text(lua_State *L, lac_state *S, const place *p, const char *s
 
 static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx, const place *p);
 
+/* The members of a table in the order of its __pairs, which is on top of the stack. */
+static void encode_ordered(lua_State *L, lac_state *S, aci_json_writer *w, int idx,
+                           const place *p) {
+  lua_pushvalue(L, idx);
+  lua_call(L, 1, 3);
+  const int next = lua_gettop(L) - 2;
+  aci_json_begin(w, true);
+  for (;;) {
+    lua_pushvalue(L, next);
+    lua_pushvalue(L, next + 1);
+    lua_pushvalue(L, next + 2);
+    lua_call(L, 2, 2);
+    if (lua_isnil(L, -2)) break;
+    if (lua_type(L, -2) != LUA_TSTRING)
+      cannot_write(L, S, p, "a table whose __pairs gives a key that is not a string");
+    size_t n;
+    const char *s = lua_tolstring(L, -2, &n);
+    check_text(L, S, p, s, n);
+    aci_json_key(w, s, n);
+    const place at = {p, p->depth + 1, s, 0};
+    encode_value(L, S, w, lua_gettop(L), &at);
+    lua_pop(L, 1);
+    lua_replace(L, next + 2);
+  }
+  aci_json_end(w);
+  lua_settop(L, next - 1);
+}
+
 static void encode_object(lua_State *L, lac_state *S, aci_json_writer *w, int idx, const place *p) {
+  if (luaL_getmetafield(L, idx, "__pairs") != LUA_TNIL) {
+    encode_ordered(L, S, w, idx, p);
+    return;
+  }
   size_t n = 0, i = 0;
   for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) n++;
   key *keys = lua_newuserdatauv(L, (n + 1) * sizeof *keys, 0);

@@ -109,16 +109,18 @@ function accel.listdir(path) end
 accel.json = {}
 
 ---The value of a JSON text: objects as tables by name, without their nulls, arrays as lists, with accel.json.null
----in place of null; nulls = true keeps them in objects too. A malformed text is nil, message, code.
+---in place of null; nulls = true keeps them in objects too. ordered = true makes tables of accel.util.ordered: pairs,
+---accel.json.encode and chat templates visit their members in the order of the text. A malformed text is nil, message, code.
 ---example: accel.json.decode '{"a": [1, 2.5]}'.a --> { 1, 2.5 }
 ---@param text string
----@param opts? {wide_integers: boolean?, nulls: boolean?}
+---@param opts? {wide_integers: boolean?, nulls: boolean?, ordered: boolean?}
 ---@return any value
 ---@return string? message
 ---@return string? code
 function accel.json.decode(text, opts) end
 
----A value as JSON, keys sorted; {} is an object, accel.json.array {} an array. NaN and infinities raise.
+---A value as JSON, keys sorted; {} is an object, accel.json.array {} an array. NaN and infinities raise. Tables of
+---accel.util.ordered keep their order.
 ---example: accel.json.encode { b = { 1, 2 }, a = true } --> '{"a":true,"b":[1,2]}'
 ---@param value any
 ---@param opts? {pretty: boolean?}

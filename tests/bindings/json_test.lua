@@ -29,6 +29,24 @@ for _, x in ipairs { 0.1, 1 / 3, 1e300, -0.0, math.maxinteger, math.mininteger }
   assert(y == x and math.type(y) == math.type(x))
 end
 
+-- The order of a text is kept on request, at every depth, also of members that are set later and of repeated writing.
+do
+  local ordered = require "accel.util.ordered"
+  local text <const> = '{"z":1,"a":{"y":[{"q":null,"b":2}],"x":{}},"m":"t"}'
+  local t = json.decode(text, { ordered = true, nulls = true })
+  assert(ordered.is(t) and ordered.is(t.a.y[1]) and json.encode(t) == text)
+  assert(json.encode(json.decode(text)) == '{"a":{"x":{},"y":[{"b":2}]},"m":"t","z":1}')
+  assert(json.encode(json.decode(text, { ordered = true })) == '{"z":1,"a":{"y":[{"b":2}],"x":{}},"m":"t"}')
+  t.new, t.z, t.m = 1, nil, "n"
+  assert(json.encode(t) == '{"a":{"y":[{"q":null,"b":2}],"x":{}},"m":"n","new":1}')
+  local keys = {}
+  for key in pairs(t) do keys[#keys + 1] = key end
+  assert(table.concat(keys, " ") == "a m new")
+  assert(json.encode(t.a, { pretty = true }):find '"y".*"x"' and json.encode(ordered()) == "{}")
+  fails("a key that is not a string", json.encode, setmetatable({}, { __pairs = function() return next, { 1 } end }))
+  fails("line 1", json.decode, '{"a":', { ordered = true })
+end
+
 fails("line 1", json.decode, "[1,")
 fails("", json.decode, '{"a":1,"a":2}')
 fails("expected string", json.decode, 3)

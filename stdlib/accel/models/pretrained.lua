@@ -25,7 +25,7 @@ local function exists(path) return lfs.attributes(path, "mode") ~= nil end
 ---@param dir string
 ---@return table?, string?, string?
 function M.read_config(dir)
-  local config, message, code = read_json(dir .. "/" .. CONFIG, { nulls = true })
+  local config, message, code = read_json(dir .. "/" .. CONFIG, { nulls = true, ordered = true })
   if config then
     for _, key in ipairs { "architectures", "model_type", "quantization_config" } do -- which mean the same there
       if config[key] == accel.json.null then config[key] = nil end

@@ -35,7 +35,7 @@ end
 ---@return table<string, accel.Tensor>|string state
 ---@return string? code
 function M.read(dir)
-  local given, message, code = read_json(dir .. "/" .. CONFIG)
+  local given, message, code = read_json(dir .. "/" .. CONFIG, { ordered = true })
   if not given then return nil, message, code end
   local ok, config = pcall(configs.from_dict, given)
   if not ok then return nil, ("%s/%s: %s"):format(dir, CONFIG, type(config) == "table" and config.message or tostring(config)), "format" end

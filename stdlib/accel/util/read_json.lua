@@ -7,7 +7,7 @@ local writer = require "accel.util.writer"
 local MOST <const> = 64 * 1024 * 1024
 
 ---@param path string
----@param opts? {nulls: boolean?} of accel.json.decode
+---@param opts? {nulls: boolean?, ordered: boolean?} of accel.json.decode
 ---@return table?, string?, string?
 return function(path, opts)
   local text, ok, value
