@@ -22,7 +22,7 @@ do
   local tok = accel.text.train_bpe({ "the cat sat on the mat and the dog ran to the door" }, { vocab_size = 275,
     special_tokens = { "<|endoftext|>", "<user>", "<bot>", "<system>" } })
   tok.eos_token = "<|endoftext|>"
-  tok.chat_template = "{% for m in messages %}<{{ 'bot' if m.role == 'assistant' else m.role }}>{{ m.content }}{% endfor %}<bot>"
+  tok.chat_template = "{{ mood }}{% for m in messages %}<{{ 'bot' if m.role == 'assistant' else m.role }}>{{ m.content }}{% endfor %}<bot>"
   accel.manual_seed(5)
   local model = accel.models.GPT2 { vocab_size = tok:id_limit(), n_positions = 128, n_embd = 64, n_layer = 2, n_head = 2, eos_token_id = 0 }
   do
@@ -112,7 +112,8 @@ case.generate = { base = GENERATE, max_new_tokens = "5", do_sample = true, tempe
   length_penalty = { "-9", base = "m 'dog' --max-new-tokens 60 --num-beams 5" }, num_return_sequences = { "2", base = GENERATE .. " --top-k 20" },
   repetition_penalty = "9", no_repeat_ngram_size = "1", stop = ",",
   ignore_eos = { true, base = "m 'the cat' --top-k 300 --temperature 9 --seed 4 --max-new-tokens 100" }, chat = true,
-  system = { "x", base = GENERATE .. " --chat" }, lines = { true, base = "m --max-new-tokens 5 <lines.txt" }, class = "NoSuchClass",
+  system = { "x", base = GENERATE .. " --chat" }, template_var = { "mood=dog", base = GENERATE .. " --chat" },
+  lines = { true, base = "m --max-new-tokens 5 <lines.txt" }, class = "NoSuchClass",
   dtype = { "bf16", base = GENERATE .. " --top-k 50 --max-new-tokens 100" },
   cache_dtype = { "int8", base = GENERATE .. " --top-k 50 --max-new-tokens 100" }, assistant = "nowhere", lookup = "0", echo = true, json = true,
   stats = true }

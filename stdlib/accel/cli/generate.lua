@@ -31,6 +31,7 @@ local declared = {
   { "ignore_eos", "flag", false, nil, "continue after the end-of-text token" },
   { "chat", "flag", false, nil, "the prompt is a user's message: apply the chat template" },
   { "system", "string", nil, "TEXT", "with --chat: the system's message" },
+  { "template_var", "list", nil, "NAME=VALUE", "with --chat: a variable of the chat template, as JSON or text", needs = "chat" },
   { "lines", "flag", false, nil, "every line of standard input is a prompt, all in one batch" },
   { "class", "string", nil, "NAME", "load this class, in place of the one that config.json names" },
   { "dtype", { "f32", "bf16", "f16", "f64" }, nil, "WORD", "format of the weights (default: the folder's)" },
@@ -82,7 +83,19 @@ local function encode(o, tok, prompt)
   if not o.chat then return tok:encode(prompt).ids end
   local messages = { { role = "user", content = prompt } }
   if o.system then table.insert(messages, 1, { role = "system", content = o.system }) end
-  return tok:apply_chat_template(messages, { add_generation_prompt = true })
+  return tok:apply_chat_template(messages, { add_generation_prompt = true, variables = o.variables })
+end
+
+--- Variables of NAME=VALUE: values are JSON (false, 3, "text", [1]), or else text. nil and the faulty one.
+local function variables_of(list)
+  local out = {}
+  for _, word in ipairs(list or {}) do
+    local name, text = word:match "^([%a_][%w_]*)=(.*)$"
+    if not name then return nil, word end
+    local ok, value = pcall(accel.json.decode, text, { ordered = true, nulls = true })
+    if ok then out[name] = value else out[name] = text end
+  end
+  return out
 end
 
 --- The words of a raised error without the script's place and without the function's name, which is the command's.
@@ -194,6 +207,9 @@ return function(...)
   if o.lines and #words > 1 then cli.fail(declared, "--lines reads prompts from standard input, but a prompt was given; leave one out") end
   if o.assistant and o.lookup then cli.fail(declared, "--assistant and --lookup both propose tokens: give one") end
   if o.system and not o.chat then cli.fail(declared, "--system belongs to --chat") end
+  local wrong
+  o.variables, wrong = variables_of(o.template_var)
+  if wrong then cli.fail(declared, ("--template-var must be NAME=VALUE, got '%s'"):format(wrong)) end
   if o.class and words[1]:find "%.gguf$" then
     cli.fail(declared, ("--class has no effect on %s: a GGUF file names its own architecture; leave it out"):format(words[1]))
   end

@@ -2,7 +2,10 @@
 --- or from chat_template in tokenizer_config.json: one, or several by name.
 local accel = require "accel"
 local Template = require "accel.text.template"
+local absent = require "accel.util.absent"
+local chat_messages = require "accel.text.chat_messages"
 local limits = require "accel.text.jinja.limits"
+local nearest = require "accel.util.nearest"
 local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -96,44 +99,110 @@ local function check_messages(messages)
   end
 end
 
---- Cuts a rendered chat after the text of its last message, so that a model continues it.
-local function without_end(text, messages)
-  local last = messages[#messages].content
-  if type(last) ~= "string" then raise "apply_chat_template: continue_final_message needs a text in the last message" end
-  last = last:match "^%s*(.-)%s*$"
-  local at, from = nil, 1
-  while true do
-    local a, b = text:find(last, from, true)
-    if not a then break end
-    at, from = b, a + 1
+local declared <const> = {
+  tools = options.none, documents = options.none, chat_template = options.none, add_generation_prompt = false,
+  continue_final_message = options.none, tokenize = true, variables = {}, return_tensors = false, return_dict = false,
+  return_assistant_tokens_mask = false, template_limit = 1,
+}
+
+--- Declared options, completed, and all others, which are variables of the template.
+local function split(opts, ...)
+  if opts ~= nil and type(opts) ~= "table" then return options("apply_chat_template", opts, declared, ...), {} end
+  local own, variables = {}, {}
+  for name, value in next, opts or {} do
+    if declared[name] ~= nil or type(name) ~= "string" then own[name] = value else variables[name] = value end
   end
-  if not at then raise "apply_chat_template: the template changes the last message: it cannot be continued" end
-  return text:sub(1, at)
+  return options("apply_chat_template", own, declared, ...), variables
+end
+
+--- Raises or warns if a template reads no variable of this name: it may be a misspelt option.
+local function check_variable(template, name, is_option)
+  if template:reads(name) then return end
+  if is_option then
+    absent.refuse_option("apply_chat_template", name)
+    local near = nearest(name, declared)
+    if near then raise("apply_chat_template: unknown option '%s'; did you mean '%s'?", name, near) end
+  end
+  no_effect.once("apply_chat_template", name, "because the chat template reads no variable of this name; leave it out")
+end
+
+--- The text that apply_chat_template gives to a tokenizer, and the parts of it that the assistant wrote.
+---@param template accel.text.Template
+---@param messages table[]
+---@param names table<string, any> variables of the template
+---@param o {continue_final_message: string|boolean|nil, template_limit: number?}
+---@return string
+---@return integer[][] spans pairs of characters, from 0 and half open
+function M.render(template, messages, names, o)
+  local list = chat_messages.with_reasoning(messages)
+  local continued
+  if o.continue_final_message then continued = chat_messages.mark_last(list, o.continue_final_message, template.source) end
+  names.messages = list
+  local text, more = template:try_render(names, { limit = o.template_limit or 1, generation_spans = true })
+  if not text then raise("apply_chat_template: %s", more) end
+  if continued then text = chat_messages.cut_at_mark(text, continued) end
+  local n, spans = utf8.len(text), {}
+  for i, span in ipairs(more) do spans[i] = { math.min(span[1], n), math.min(span[2], n) } end
+  return text, spans
+end
+
+--- 1 for each token of the assistant's parts, 0 for the others.
+local function mask_of(offsets, spans)
+  local mask = {}
+  for i = 1, #offsets do mask[i] = 0 end
+  for _, span in ipairs(spans) do
+    for i, o in ipairs(offsets) do
+      if o[2] > span[1] and o[1] < span[2] then mask[i] = 1 end
+    end
+  end
+  return mask
 end
 
 --- See Tokenizer:apply_chat_template.
 function M.apply(tok, messages, opts, ...)
-  local o = options("apply_chat_template", opts, {
-    tools = options.none, documents = options.none, chat_template = options.none, add_generation_prompt = false,
-    continue_final_message = false, tokenize = true, variables = {}, return_tensors = false, template_limit = 1,
-  }, ...)
+  local o, variables = split(opts, ...)
   check_messages(messages)
-  if o.continue_final_message and o.add_generation_prompt then
+  local continues = o.continue_final_message
+  if continues ~= nil and type(continues) ~= "boolean" and type(continues) ~= "string" then
+    raise("apply_chat_template: option 'continue_final_message' must be a boolean or the name of a field, got %s", type(continues))
+  end
+  if continues and o.add_generation_prompt then
     raise "apply_chat_template: add_generation_prompt begins a message, continue_final_message continues one; set only one"
   end
-  local names = { messages = messages, tools = o.tools, documents = o.documents, add_generation_prompt = o.add_generation_prompt }
+  local template = template_of(tok, o)
+  local names = { tools = o.tools, documents = o.documents, add_generation_prompt = o.add_generation_prompt }
   for _, name in ipairs(special_tokens.names) do names[name] = tok[name] end
-  for name, value in next, o.variables do names[name] = value end
-  local text, message = template_of(tok, o):try_render(names, { limit = o.template_limit })
-  if not text then raise("apply_chat_template: %s", message) end
-  if o.continue_final_message then text = without_end(text, messages) end
+  for name, value in next, o.variables do
+    check_variable(template, name)
+    names[name] = value
+  end
+  for name, value in next, variables do
+    check_variable(template, name, true)
+    names[name] = value
+  end
+  local wants_mask = o.return_assistant_tokens_mask
+  if wants_mask and o.tokenize and not o.return_dict then
+    raise("apply_chat_template: return_assistant_tokens_mask needs return_dict = true, or tokenize = false for the places in the text")
+  end
+  if wants_mask and not template:generates() then
+    no_effect.once("apply_chat_template", "return_assistant_tokens_mask",
+      "because the chat template has no {% generation %}: no token is the assistant's")
+  end
+  local text, spans = M.render(template, chat_messages.without_nulls(messages), names, o)
   if not o.tokenize then
-    if o.return_tensors then no_effect.once("apply_chat_template", "return_tensors", "with tokenize = false; leave it out") end
+    no_effect.given("apply_chat_template", o, { "return_tensors", "return_dict" }, "with tokenize = false; leave it out")
+    if wants_mask then return text, spans end
     return text
   end
-  local ids = tok:encode(text, { add_special_tokens = false }).ids
-  if not o.return_tensors then return ids end
-  return accel.tensor({ ids }, { dtype = "i64" })
+  local encoding = tok:encode(text, { add_special_tokens = false, offsets = wants_mask })
+  local function shaped(list)
+    return o.return_tensors and accel.tensor({ list }, { dtype = "i64" }) or list
+  end
+  if not o.return_dict then return shaped(encoding.ids) end
+  return {
+    input_ids = shaped(encoding.ids), attention_mask = shaped(encoding.attention_mask),
+    assistant_masks = wants_mask and shaped(mask_of(encoding.offsets, spans)) or nil,
+  }
 end
 
 return M

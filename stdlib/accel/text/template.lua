@@ -23,8 +23,8 @@ local Template = class("accel.text.Template")
 
 --- Runs fn. An error of the template becomes nil and one line with its name and line.
 local function guarded(name, fn, ...)
-  local ok, result = pcall(fn, ...)
-  if ok then return result end
+  local ok, result, more = pcall(fn, ...)
+  if ok then return result, more end
   if type(result) == "table" and result.template_error then
     return nil, ("%s%s: %s"):format(name, result.line and (", line %d"):format(result.line) or "", result.message)
   end
@@ -128,15 +128,33 @@ local function size_of(v)
   return n
 end
 
+--- Bytes of a text, from 0 and half open, as characters.
+local function characters_of(text, spans)
+  for i, span in ipairs(spans) do spans[i] = { utf8.len(text, 1, span[1]), utf8.len(text, 1, span[2]) } end
+  return spans
+end
+
+--- Whether a {% generation %} marks a part of the text as the assistant's.
+---@return boolean
+function Template:generates() return self.tree.generates end
+
+--- Whether the template reads a variable of this name.
+---@param name string
+---@return boolean
+function Template:reads(name)
+  self.names_read = self.names_read or parser.names(self.tree)
+  return self.names_read[name] == true
+end
+
 --- The text with these names. A failure is nil and one line.
 ---@param names? table<string, any>
----@param opts? {limit: number?} limit: how many times the usual work is allowed
+---@param opts? {limit: number?, generation_spans: boolean?} limit: how many times the usual work is allowed. generation_spans: as of render
 ---@return string?
----@return string? message
+---@return string|integer[][]|nil message or the spans
 function Template:try_render(names, opts, ...)
-  local o = options("Template:render", opts, { limit = 1 }, ...)
+  local o = options("Template:render", opts, { limit = 1, generation_spans = false }, ...)
   if not (o.limit > 0 and o.limit <= 1e6) then raise("Template:render: limit must be above 0 and at most 1e6, got %g", o.limit) end
-  return guarded(self.name, function()
+  local text, more = guarded(self.name, function()
     local all, input = {}, 0
     for name, fn in next, globals do all[name] = fn end
     for name, value in next, names or {} do
@@ -146,15 +164,22 @@ function Template:try_render(names, opts, ...)
     end
     return render.render(self.tree, all, input, o.limit)
   end)
+  if not text then return nil, more end
+  if o.generation_spans then return text, characters_of(text, more) end
+  return text
 end
 
 --- The text of the template with these names. Its own errors (raise_exception) and faults raise an error with the line.
 ---@param names? table<string, any> strings, numbers, booleans, tables, functions
----@param opts? {limit: number?} limit: a template may take 50 ms and 8 MiB for every 16 KiB that it reads or writes. 10: ten times as much
+---@param opts? table
+---  limit number = 1: a template may take 50 ms and 8 MiB for every 16 KiB that it reads or writes. 10: ten times as much
+---  generation_spans boolean = false: also return what {% generation %} marks, as pairs of characters, from 0 and half open
 ---@return string
+---@return integer[][]? spans
 function Template:render(names, opts, ...)
-  local text, message = self:try_render(names, opts, ...)
-  if not text then raise("%s", message) end
+  local text, more = self:try_render(names, opts, ...)
+  if not text then raise("%s", more) end
+  if more then return text, more end
   return text
 end
 

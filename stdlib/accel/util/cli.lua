@@ -15,7 +15,7 @@
 ---   needs         an option without which this one has no effect ("a|b": one of them). excludes: one with which it has no effect
 ---   ignored       why it is accepted and does nothing: a warning
 --- others = true of the whole: options of others stay among the words.
---- An option that is given twice with different values is a warning: the last one counts.
+--- An option that is given twice with different values is a warning: the last one counts. One of type "list" is given once for each text.
 local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 local terminal = require "accel.util.terminal"
@@ -34,6 +34,7 @@ local readers = {
     return n, "a number"
   end,
   string = function(text) return text, "text" end,
+  list = function(text) return text, "text" end,
 }
 
 local function shown(name) return "--" .. name:gsub("_", "-") end
@@ -175,7 +176,9 @@ function M.parse(declared, args)
           return nil, ("option '--%s' must be %s, got '%s'"):format(name, wanted, text)
         end
       end
-      if given[key] and o[key] ~= value then
+      if spec and spec[2] == "list" then
+        value = given[key] and table.move({ value }, 1, 1, #o[key] + 1, o[key]) or { value }
+      elseif given[key] and o[key] ~= value then
         twice[#twice + 1] = ("%s is given twice, as %s and as %s; the last one counts, leave one out"):format(shown(key), tostring(o[key]),
           tostring(value))
       end

@@ -9,7 +9,7 @@ local tok = accel.text.train_bpe({ "the cat sat on the mat and the dog ran to th
   vocab_size = 275, special_tokens = { "<end>", "<user>", "<bot>" },
 })
 tok.eos_token = "<end>"
-tok.chat_template = "{% for m in messages %}<{{ 'bot' if m.role == 'assistant' else m.role }}>{{ m.content }}{% endfor %}<bot>"
+tok.chat_template = "{{ mood }}{% for m in messages %}<{{ 'bot' if m.role == 'assistant' else m.role }}>{{ m.content }}{% endfor %}<bot>"
 local config = { vocab_size = tok:id_limit(), n_positions = 128, n_embd = 32, n_layer = 2, n_head = 2, eos_token_id = 0 }
 local model = models.GPT2(config)
 do
@@ -73,6 +73,12 @@ do -- a chat
   local ids = tok:apply_chat_template { { role = "system", content = "s" }, { role = "user", content = "the cat" } }
   local want = tok:decode(model:generate(ids, { max_new_tokens = 8, eos_token_id = false })) .. "\n"
   same(run "m the cat --chat --system s --max-new-tokens 8 --ignore-eos", want)
+  -- variables of the template: JSON, or else text
+  for given, value in next, { ["mood=door"] = "door", ["mood=[1,true]"] = "[1, True]" } do
+    ids = tok:apply_chat_template({ { role = "user", content = "the cat" } }, { variables = { mood = value } })
+    want = tok:decode(model:generate(ids, { max_new_tokens = 8, eos_token_id = false })) .. "\n"
+    same(run("m the cat --chat --template-var mood=x --template-var '" .. given .. "' --max-new-tokens 8 --ignore-eos"), want)
+  end
 end
 
 do -- llama.cpp's files: export, import, show, and text from one
@@ -207,4 +213,6 @@ refused("m hi --top-p 7", 1, "^accel%-run generate: top_p must lie in %(0, 1%], 
 refused("m hi --top-q 7", 2, "unknown option '%-%-top%-q'; did you mean '%-%-top_k'")
 refused("m hi --lines", 2, "but a prompt was given")
 refused("m hi --system x", 2, "belongs to %-%-chat")
+refused("m hi --template-var mood=x", 2, "%-%-template%-var has no effect without %-%-chat")
+refused("m hi --chat --template-var mood", 2, "%-%-template%-var must be NAME=VALUE, got 'mood'")
 refused("", 2, "needs DIR")

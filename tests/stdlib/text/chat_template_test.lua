@@ -29,6 +29,61 @@ fails("continue_final_message continues one", text, { continue_final_message = t
 fails("the template changes the last message", text, { chat_template = "x", continue_final_message = true })
 fails("chat_template, line 1: unexpected", text, { chat_template = "{{ ) }}" })
 fails("unknown option 'tool'; did you mean 'tools'", text, { tool = {} })
+assert(text { mood = "!" }:find "!$" and text { mood = false }:find "False$", "other options are variables")
+do
+  local before, told = warn, nil
+  warn = function(...) told = table.concat { ... } end -- luacheck: ignore
+  text { enable_thinking = false }
+  warn = before -- luacheck: ignore
+  assert(told:find "enable_thinking has no effect because the chat template reads no variable of this name", told)
+end
+
+-- the last message may go on in another field, in a part of its content, and where a template strips it
+local function continued(template, message, field)
+  return tok:apply_chat_template({ { role = "user", content = "q" }, message }, { tokenize = false, chat_template = template,
+    continue_final_message = field or true })
+end
+local PLAIN <const> = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
+assert(continued(PLAIN, { role = "assistant", content = "q]" }) == "[q][q]")
+assert(continued(PLAIN, { role = "assistant", content = "a  " }) == "[q][a  ")
+assert(continued("{% for m in messages %}[{{ m.content | trim }}]{% endfor %}", { role = "assistant", content = "a  " }) == "[q][a")
+local parts = { { type = "image" }, { type = "text", text = "t" } }
+assert(continued("{{ messages[1].content[1].text }}!", { role = "assistant", content = parts }) == "t")
+local REASONING <const> = "{{ messages[1].reasoning_content }}|{{ messages[1].thinking }}"
+assert(tok:apply_chat_template({ { role = "user", content = "q" }, { role = "assistant", thinking = "why" } }, { tokenize = false,
+  chat_template = REASONING }) == "why|why", "reasoning is found under each of its names")
+assert(continued("<{{ messages[1].reasoning_content }}|", { role = "assistant", reasoning = "why" }, "reasoning_content") == "<why")
+fails("needs a text in the last message's 'content'", continued, PLAIN, { role = "assistant" })
+fails("must be a boolean or the name of a field", text, { continue_final_message = 3 })
+
+do -- the assistant's tokens
+  local messages = { { role = "user", content = "the" }, { role = "assistant", content = "weather" } }
+  local o = { chat_template = "{% for m in messages %}<{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+    .. "{% else %}{{ m.content }}{% endif %}>{% endfor %}", return_assistant_tokens_mask = true }
+  fails("needs return_dict = true, or tokenize = false", tok.apply_chat_template, tok, messages, o)
+  o.return_dict = true
+  local out, n = tok:apply_chat_template(messages, o), 0
+  assert(#out.input_ids == #out.assistant_masks and #out.attention_mask == #out.input_ids)
+  local of = {}
+  for i, bit in ipairs(out.assistant_masks) do
+    if bit == 1 then of[#of + 1], n = out.input_ids[i], n + 1 end
+  end
+  assert(n > 0 and tok:decode(of) == "weather")
+  o.return_tensors = true
+  assert(tok:apply_chat_template(messages, o).assistant_masks:sum():item() == n)
+  o.return_tensors, o.return_dict, o.tokenize = nil, nil, false
+  local rendered, spans = tok:apply_chat_template(messages, o)
+  assert(rendered == "<the><weather>" and #spans == 1 and spans[1][1] == 6 and spans[1][2] == 13)
+end
+
+do -- keys of tools stand in the order of their JSON, and fields that are null are left out
+  local tools = accel.json.decode('[{"type":"function","function":{"name":"w","description":"d","parameters":{"type":"object"}}}]',
+    { ordered = true })
+  assert(text { chat_template = "{{ tools | tojson }}", tools = tools }
+    == '[{"type": "function", "function": {"name": "w", "description": "d", "parameters": {"type": "object"}}}]')
+  assert(tok:apply_chat_template({ { role = "user", content = accel.json.null } }, { tokenize = false,
+    chat_template = "{{ messages[0].content is defined }}" }) == "False")
+end
 fails("message 1 must be a table with a role", tok.apply_chat_template, tok, { { content = "x" } })
 fails("messages must be a list", tok.apply_chat_template, tok, "hi")
 

@@ -99,7 +99,10 @@ do
   assert(#chat:render { messages = messages } > 500000)
   for _, limit in ipairs { 0, -1, 0 / 0, 1e9 } do assert(not pcall(chat.render, chat, {}, { limit = limit })) end
 end
-fails("is too large", "{{ 99999999999999999999 }}")
+gives("99999999999999999999 99999999999999999999", "{% set n = 99999999999999999999 %}{{ n }} {{ n | tojson }}")
+fails("the integer '99999999999999999999' is too large to reckon with", "{{ 99999999999999999999 + 1 }}")
+fails("the integer '99999999999999999999' is too large to order", "{{ 99999999999999999999 < 1 }}")
+fails("the integer .* is too large", "{{ " .. ("9"):rep(5000) .. " }}")
 do
   local deep = {}
   for _ = 1, 100 do deep = { deep } end
@@ -136,3 +139,29 @@ gives("", "{{ missing }}")
 -- a template is used many times, each with its own variables
 local t = Template "{% set n = n + 1 %}{{ n }}"
 assert(t:render { n = 1 } == "2" and t:render { n = 5 } == "6")
+
+-- formatting as Python has it: jinja2 3.1 gave these
+gives("[end| 3.14|42]", "{{ '[%s|%5.2f|%d]' | format('end', 3.14159, 42) }}")
+gives("a   |   a|+7|007|-07|0x1f|%|1e+03|x|  2.50|'q'",
+  "{{ '%-4s|%4s|%+d|%03d|%03d|%#x|%%|%.0e|%c|%6.2f|%r' | format('a', 'a', 7, 7, -7, 31, 1000, 'x', 2.5, 'q') }}")
+gives("v=3 w=x", "{{ 'v=%(v)d w=%(w)s' | format(v=3.9, w='x') }}")
+gives("1-[2] {'a': 1} True", "{{ '%s-%s' % (1, [2]) }} {{ '%s' % {'a': 1} }} {{ '%s' % true }}")
+gives("h\u{e9}|\u{4e16}  ", "{{ '%.2s|%-3s' | format('h\u{e9}llo', '\u{4e16}') }}")
+fails("format: 1 values are not enough", "{{ '%s %s' | format('a') }}")
+fails("format: 2 values, but '%%s' takes 1", "{{ '%s' | format('a', 'b') }}")
+fails("%%d needs an integer, got str", "{{ '%d' | format('a') }}")
+fails("unknown conversion '%%y'", "{{ '%y' | format('a') }}")
+fails("a width or precision that is too large", "{{ '%99999s' | format('a') }}")
+fails("there is no value for '%%%(b%)'", "{{ '%(b)s' | format(a=1) }}")
+fails("in order or by name, not both", "{{ '%s' | format(1, a=1) }}")
+gives("abcdefghijk|abcdefgh|ab...|a...", "{{ 'abcdefghijk' | truncate(6, true) }}|{{ 'abcdefgh' | truncate(6) }}|"
+  .. "{{ 'ab def ghij klmn' | truncate(9) }}|{{ 'a b c d e f g h' | truncate(5, leeway=0) }}")
+fails("length must be at least that of end", "{{ 'abcdefghijk' | truncate(1) }}")
+
+do -- the parts that {% generation %} marks, in characters
+  local t = Template "\u{e9}{% for x in l %}<{% generation %}{{ x }}!{% endgeneration %}>{% endfor %}"
+  local text, spans = t:render({ l = { "\u{4e16}", "" } }, { generation_spans = true })
+  assert(text == "\u{e9}<\u{4e16}!><!>" and #spans == 2 and spans[1][1] == 2 and spans[1][2] == 4 and spans[2][1] == 6 and spans[2][2] == 7)
+  assert(select("#", t:render { l = {} }) == 1)
+  assert(t:generates() and not Template("{{ x }}"):generates() and t:reads "l" and not t:reads "y")
+end

@@ -2,6 +2,7 @@
 local case = require "accel.text.jinja.case"
 local json = require "accel.text.jinja.json"
 local limits = require "accel.text.jinja.limits"
+local printf = require "accel.text.jinja.printf"
 local strings = require "accel.text.jinja.strings"
 local values = require "accel.text.jinja.values"
 
@@ -300,6 +301,25 @@ function M.indent(v, args, named, env, line)
     parts[#parts + 1] = (wanted and pad or "") .. row
   end
   return env.budget:joined(parts, "\n", line)
+end
+
+function M.truncate(v, args, named, env, line)
+  local s, most = text(v, env), integer(argument(args, named, 1, "length", 255), "truncate", line)
+  local ending, leeway = text(argument(args, named, 3, "end", "..."), env), argument(args, named, 4, "leeway", 5)
+  leeway = kind(leeway) == "none" and 5 or integer(leeway, "truncate", line)
+  env.budget:work((#s + #ending) // 16)
+  local n = most - utf8.len(ending)
+  if n < 0 then problem(line, "truncate: length must be at least that of end, got %d", most) end
+  if leeway < 0 then problem(line, "truncate: leeway must not be negative, got %d", leeway) end
+  if utf8.len(s) <= most + leeway then return s end
+  local head = values.characters(s, 1, n)
+  if argument(args, named, 2, "killwords", false) ~= true then head = head:match "^(.*) [^ ]*$" or head end
+  return env.budget:joined({ head, ending }, "", line)
+end
+
+function M.format(v, args, named, env, line)
+  if #args > 0 and next(named) ~= nil then problem(line, "format takes values in order or by name, not both") end
+  return printf(text(v, env), args, named, env.budget, line)
 end
 
 function M.wordcount(v, _, _, env)

@@ -49,6 +49,7 @@ function write(v, o, depth)
   if k == "none" then return "null" end
   if k == "boolean" then return v and "true" or "false" end
   if k == "integer" then return ("%d"):format(v) end
+  if k == "big" then return v.text end
   if k == "float" then
     local text = values.float_text(v)
     return ({ inf = "Infinity", ["-inf"] = "-Infinity", nan = "NaN" })[text] or text

@@ -2,6 +2,7 @@
 --- lstrip_blocks, as Transformers sets them for chat templates: a newline after {% %} or {# #} is removed, and so are blanks of
 --- a line before one. `-` strips all whitespace on its side, `+` keeps it.
 local limits = require "accel.text.jinja.limits"
+local values = require "accel.text.jinja.values"
 
 local problem, quoted = limits.problem, limits.quoted
 
@@ -82,7 +83,8 @@ local function lex_tag(src, at, close, line, tokens)
       else
         local clean = digits:gsub("_", "")
         local value = math.tointeger(tonumber(clean))
-        if not value or #clean > 18 then problem(line, "the integer %s is too large", quoted(digits)) end
+        if #clean > limits.NUMBER then problem(line, "the integer %s is too large", quoted(digits)) end
+        if not value or #clean > 18 then value = values.big(clean) end
         push("integer", value)
         at = at + #digits
       end

@@ -1,5 +1,6 @@
 --- Operators of templates with Python's results: + - * / // % **, comparisons and slices. Integers that leave 64 bits are an error.
 local limits = require "accel.text.jinja.limits"
+local printf = require "accel.text.jinja.printf"
 local values = require "accel.text.jinja.values"
 
 local problem = limits.problem
@@ -77,6 +78,7 @@ function M.binary(budget, op, a, b, line, negating)
   end
   for _, v in ipairs { a, b } do
     if kind(v) == "undefined" then problem(line, "%s is undefined", limits.quoted(v.name)) end
+    if kind(v) == "big" then problem(line, "the integer %s is too large to reckon with", limits.quoted(v.text)) end
   end
   if op == "+" and type(a) == "string" and type(b) == "string" then return budget:joined({ a, b }, "", line) end
   if op == "+" and kind(a) == "list" and kind(b) == "list" and a.tuple == b.tuple then
@@ -89,7 +91,10 @@ function M.binary(budget, op, a, b, line, negating)
     if x then seq, n = b, x end
     if math.type(n) == "integer" and (type(seq) == "string" or kind(seq) == "list") then return times(budget, seq, n, line) end
   end
-  if op == "%" and type(a) == "string" then problem(line, "formatting by %% is not supported: use ~") end
+  if op == "%" and type(a) == "string" then
+    if kind(b) == "dict" then return printf(a, { b }, b.map, budget, line) end
+    return printf(a, kind(b) == "list" and b.tuple and b.items or { b }, nil, budget, line)
+  end
   if negating then problem(line, "%s has no negative", values.type_name(b)) end
   problem(line, "%s %s %s is not defined", values.type_name(a), op, values.type_name(b))
 end
@@ -101,6 +106,7 @@ function M.compare(budget, op, a, b, line)
   if op == "not in" then return not values.contains(b, a, budget, line) end
   for _, v in ipairs { a, b } do
     if kind(v) == "undefined" then problem(line, "%s is undefined", limits.quoted(v.name)) end
+    if kind(v) == "big" then problem(line, "the integer %s is too large to order", limits.quoted(v.text)) end
   end
   local x, y = values.number(a), values.number(b)
   if x and y then

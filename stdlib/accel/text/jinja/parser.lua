@@ -144,7 +144,8 @@ function tags.generation(p, line)
   p:expect "block_end"
   local body = parse_body(p, { endgeneration = true })
   p:expect "block_end"
-  return { kind = "with", line = line, names = {}, values = {}, body = body }
+  p.generates = true
+  return { kind = "generation", line = line, body = body }
 end
 
 for _, word in ipairs { "break", "continue" } do
@@ -198,12 +199,29 @@ function parse_body(p, stops)
   end
 end
 
---- The tree of a template.
+--- The tree of a template. Its field `generates` tells whether a {% generation %} is in it.
 ---@param src string
 ---@return table[] statements
 function M.parse(src)
   local p = expressions.parser(lexer.tokens(src))
-  return (parse_body(p, nil))
+  local tree = parse_body(p, nil)
+  tree.generates = p.generates == true
+  return tree
+end
+
+--- Names that a tree reads or sets, as a set: variables that are given under other names have no effect.
+---@param tree table
+---@return table<string, boolean>
+function M.names(tree)
+  local found = {}
+  local function visit(node)
+    if node.kind == "name" then found[node.name] = true end
+    for _, part in next, node do
+      if type(part) == "table" then visit(part) end
+    end
+  end
+  visit(tree)
+  return found
 end
 
 return M

@@ -249,6 +249,7 @@ end
 --- The output of statements, as a string.
 local function capture(env, scope, body)
   local out, bytes = env.out, env.bytes
+  if env.captures == 0 then env.bytes_outside = bytes end
   env.out, env.bytes, env.captures = {}, 0, env.captures + 1
   local jump = run(env, scope, body)
   local text = table.concat(env.out)
@@ -300,6 +301,16 @@ end
 function statements.filter_block(env, scope, node)
   local text, jump = capture(env, scope_of(scope), node.body)
   write(env, values.text(filtered(env, scope, node.filters, text), env.budget))
+  return jump
+end
+
+--- {% generation %}: its place in the output is kept, in bytes. Inside a macro or a captured block this is where the output stands.
+function statements.generation(env, scope, node)
+  local from = env.captures == 0 and env.bytes or env.bytes_outside
+  local before = env.bytes
+  local jump = run(env, scope_of(scope), node.body)
+  env.budget:work(12)
+  env.spans[#env.spans + 1] = { from, from + env.bytes - before }
   return jump
 end
 
@@ -423,15 +434,16 @@ end
 ---@param input integer bytes of the input
 ---@param limit? number
 ---@return string
+---@return integer[][] spans bytes of the text that {% generation %} marks, from 0, half open
 function M.render(tree, names, input, limit)
-  local env = { budget = new_budget(input, limit), out = {}, bytes = 0, calls = 0, captures = 0 }
+  local env = { budget = new_budget(input, limit), out = {}, bytes = 0, calls = 0, captures = 0, spans = {} }
   env.filter = function(...) return apply_filter(env, ...) end
   env.test = function(...) return apply_test(env, ...) end
   env.item = function(...) return item(env, ...) end
   env.attribute = function(...) return attribute(env, ...) end
   env.binary = function(...) return operators.binary(env.budget, ...) end
   run(env, scope_of({ names = names }), tree)
-  return table.concat(env.out)
+  return table.concat(env.out), env.spans
 end
 
 return M

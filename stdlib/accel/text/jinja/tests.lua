@@ -24,9 +24,9 @@ function M.none(v) return kind(v) == "none" end
 function M.boolean(v) return type(v) == "boolean" end
 M["true"] = function(v) return v == true end
 M["false"] = function(v) return v == false end
-function M.integer(v) return math.type(v) == "integer" end
+function M.integer(v) return math.type(v) == "integer" or kind(v) == "big" end
 function M.float(v) return math.type(v) == "float" end
-function M.number(v) return type(v) == "number" or type(v) == "boolean" end
+function M.number(v) return type(v) == "number" or type(v) == "boolean" or kind(v) == "big" end
 function M.string(v) return type(v) == "string" end
 function M.mapping(v) return kind(v) == "dict" end
 function M.iterable(v)

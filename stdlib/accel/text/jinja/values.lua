@@ -23,9 +23,16 @@ function M.set(dict, key, value)
   dict.map[key] = value
 end
 
+--- An integer that 64 bits may not hold: it can be written and compared, and is no operand.
+---@param digits string
+function M.big(digits)
+  local text = digits:gsub("^0+(%d)", "%1")
+  return math.type(tonumber(text)) == "integer" and math.tointeger(tonumber(text)) or { kind = "big", text = text }
+end
+
 function M.fn(name, call) return { kind = "function", name = name, call = call } end
 
---- The kind of a value: string integer float boolean none undefined list dict namespace function.
+--- The kind of a value: string integer float boolean big none undefined list dict namespace function.
 function M.kind(v)
   local t = type(v)
   if t == "table" then return v.kind end
@@ -35,7 +42,7 @@ end
 
 local kind = M.kind
 local names = {
-  string = "str", integer = "int", float = "float", boolean = "bool", none = "NoneType", undefined = "Undefined", list = "list",
+  string = "str", integer = "int", float = "float", boolean = "bool", big = "int", none = "NoneType", undefined = "Undefined", list = "list",
   dict = "dict", namespace = "Namespace", ["function"] = "function",
 }
 
@@ -80,6 +87,7 @@ end
 function M.export(v)
   local k = kind(v)
   if k == "none" or k == "undefined" then return nil end
+  if k == "big" then return tonumber(v.text) + 0.0 end
   if k == "list" then
     local out = {}
     for i = 1, v.n do out[i] = M.export(v.items[i]) end
@@ -174,6 +182,7 @@ function M.text(v, budget)
   if k == "none" then return "None" end
   if k == "boolean" then return v and "True" or "False" end
   if k == "integer" then return ("%d"):format(v) end
+  if k == "big" then return v.text end
   if k == "float" then
     budget:work(40)
     return M.float_text(v)
@@ -199,6 +208,7 @@ function M.equal(a, b, budget, depth)
   local k = kind(a)
   if k ~= kind(b) then return false end
   if k == "none" or k == "undefined" then return true end
+  if k == "big" then return a.text == b.text end
   if k == "list" then
     if a.n ~= b.n or a.tuple ~= b.tuple then return false end
     for i = 1, a.n do
