@@ -60,9 +60,12 @@ static ac_status symbols_of_chars(aci_encode_scratch *w, const char *s, uint32_t
   const aci_model *m = &w->t->model;
   uint32_t unknown = 0; /* bytes of the unknown token that is open */
   for (uint32_t i = 0; i < n;) {
-    const uint32_t k = (uint32_t)aci_utf8_size((unsigned char)s[i]);
+    uint32_t k = (uint32_t)aci_utf8_size((unsigned char)s[i]);
     const bool first = i == 0, last = i + k == n;
-    const int64_t id = char_id(m, s + i, k, first, last);
+    int32_t symbol;
+    const uint32_t length = m->symbols ? aci_longest(&m->trie, s + i, n - i, &symbol) : 0;
+    if (length > 0) k = length;
+    const int64_t id = length > 0 ? symbol : char_id(m, s + i, k, first, last);
     i += k;
     if (id >= 0) {
       if (unknown > 0 && !symbol_add(w, (uint32_t)m->unk, unknown)) return aci_no_memory(e);

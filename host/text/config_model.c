@@ -67,6 +67,40 @@ static ac_status read_unk(ac_tokenizer *t, const aci_fields *f, bool needed, ac_
   return AC_OK;
 }
 
+/* "sentencepiece": {"control": [ids], "user_defined": [ids]}: the model follows SentencePiece's own
+ * rules. */
+static ac_status read_sentencepiece(const aci_fields *f, aci_model *m, ac_err *e) {
+  static const char *const names[] = {"control", "user_defined"};
+  const aci_json *o = aci_member(f->t, f->o, "sentencepiece");
+  if (o == NULL || o->type == ACI_JSON_NULL) return AC_OK;
+  if (o->type != ACI_JSON_OBJECT)
+    return AC_FAIL(e, PARSE, "tokenizer: model: sentencepiece must be an object");
+  m->sp = true;
+  m->sp_kind = calloc((size_t)m->n_id + 1, 1);
+  if (m->sp_kind == NULL) return aci_no_memory(e);
+  for (int k = 0; k < 2; k++) {
+    const aci_json *list = aci_member(f->t, o, names[k]);
+    if (list == NULL || list->type != ACI_JSON_ARRAY)
+      return AC_FAIL(e, PARSE, "tokenizer: model: sentencepiece: %s must be an array", names[k]);
+    for (const aci_json *v = aci_json_first(list), *end = aci_json_after(list); v != end;
+         v = aci_json_after(v)) {
+      if (v->type != ACI_JSON_INT || v->u.i < 0 || v->u.i >= m->n_id || m->text[v->u.i] == NULL)
+        return AC_FAIL(e, PARSE,
+                       "tokenizer: model: sentencepiece: %s must hold ids of the vocabulary",
+                       names[k]);
+      m->sp_kind[v->u.i] = k == 0 ? ACI_SP_CONTROL : ACI_SP_USER_DEFINED;
+      if (k == 0 || m->kind != ACI_BPE) continue; /* other models find them in their vocabulary */
+      const uint32_t n = m->text_n[v->u.i];
+      if (n == 0 || n > ACI_TOKEN_BYTES)
+        return AC_FAIL(e, PARSE, "tokenizer: model: sentencepiece: a symbol of %u bytes", n);
+      if (!m->symbols && !aci_trie_open(&m->trie)) return aci_no_memory(e);
+      m->symbols = true;
+      if (!aci_trie_add(&m->trie, m->text[v->u.i], n, (int32_t)v->u.i)) return aci_no_memory(e);
+    }
+  }
+  return AC_OK;
+}
+
 /* ---- bpe ---- */
 
 /* Both parts of one merge. */
@@ -130,6 +164,12 @@ static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   m->merge_mask = cap - 1;
   m->merge_mix = aci_hash_key() | 1;
   AC_TRY(open_joined(m, e));
+  for (uint32_t i = 0; m->joined != NULL && m->symbols && i < m->n_id; i++) {
+    int32_t id;
+    if (m->text[i] != NULL && m->text_n[i] > 0 &&
+        aci_longest(&m->trie, m->text[i], m->text_n[i], &id) == m->text_n[i])
+      mark_joined(m, m->text[i], m->text_n[i]);
+  }
   ac_status st = AC_OK;
   for (const aci_json *v = aci_json_first(merges), *end = aci_json_after(merges);
        st == AC_OK && v != end; v = aci_json_after(v)) {
@@ -223,6 +263,7 @@ static ac_status read_bpe(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
     m->dropout = (float)d;
   }
   if (m->byte_fallback) read_byte_tokens(m);
+  AC_TRY(read_sentencepiece(f, m, e));
   for (int c = 0; c < 128; c++) m->ascii[c] = aci_map_get(&m->vocab, &(char){(char)c}, 1);
   AC_TRY(read_merges(t, f->o, e));
   return open_raw(t, e);
@@ -241,7 +282,7 @@ static ac_status read_wordpiece(ac_tokenizer *t, const aci_fields *f, ac_err *e)
   int64_t most;
   AC_TRY(read_vocab(t, f->o, e));
   AC_TRY(read_unk(t, f, true, e));
-  if (m->kind == ACI_WORDLEVEL) return AC_OK;
+  if (m->kind == ACI_WORDLEVEL) return read_sentencepiece(f, m, e);
   AC_TRY(aci_field_text(f, "continuing_subword_prefix", true, &m->prefix, e));
   AC_TRY(aci_field_count(f, "max_input_chars_per_word", -1, INT32_MAX, &most, e));
   m->max_chars = (uint32_t)most;
@@ -303,10 +344,17 @@ static double decimal(const char *s, const char *end) {
   return negative ? -v : v;
 }
 
+/* Whether no text is this piece, by SentencePiece's rules: it is unknown, control or byte. */
+static bool is_hidden(const aci_model *m, uint32_t id) {
+  return m->sp && (id == (uint32_t)m->unk || m->sp_kind[id] == ACI_SP_CONTROL ||
+                   m->sp_kind[id] == ACI_SP_BYTE);
+}
+
 static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, const char *json, size_t n,
                               ac_err *e) {
   aci_model *m = &t->model;
   const aci_json *vocab = aci_member(t, f->o, "vocab");
+  const bool own = aci_member(t, f->o, "sentencepiece") != NULL;
   int64_t unk;
   if (vocab == NULL || vocab->type != ACI_JSON_ARRAY)
     return AC_FAIL(e, PARSE, "tokenizer: model: vocab must be an array");
@@ -321,7 +369,6 @@ static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, const char *
   m->score = malloc(((size_t)vocab->len + 1) * sizeof *m->score);
   if (m->score == NULL || !aci_trie_open(&m->trie) || !aci_map_reserve(&m->vocab, vocab->len))
     return aci_no_memory(e);
-  double least = INFINITY;
   uint32_t i = 0;
   for (const aci_json *v = aci_json_first(vocab), *end = aci_json_after(vocab); v != end;
        v = aci_json_after(v), i++) {
@@ -334,16 +381,27 @@ static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, const char *
     AC_TRY(piece_fits(s->len, s->u.s, e));
     m->text[i] = s->u.s;
     m->text_n[i] = s->len;
-    m->score[i] =
-        score->type == ACI_JSON_DOUBLE ? decimal(json + score->len, json + n) : (double)score->u.i;
-    if (m->score[i] < least) least = m->score[i];
+    m->score[i] = score->type == ACI_JSON_INT ? (double)score->u.i
+                  : own                       ? score->u.f
+                                              : decimal(json + score->len, json + n);
     int64_t was;
     if (!aci_map_add(&m->vocab, s->u.s, s->len, i, &was)) return aci_no_memory(e);
     if (was >= 0) aci_map_set(&m->vocab, s->u.s, s->len, i); /* of repeated ones the last */
-    if (s->len > 0 && !aci_trie_add(&m->trie, s->u.s, s->len, (int32_t)i)) return aci_no_memory(e);
+  }
+  if (m->byte_fallback) read_byte_tokens(m);
+  AC_TRY(read_sentencepiece(f, m, e));
+  for (int b = 0; m->sp && m->byte_fallback && b < 256; b++)
+    if (m->byte_token[b] >= 0) m->sp_kind[m->byte_token[b]] = ACI_SP_BYTE;
+  double least = INFINITY;
+  for (i = 0; i < m->n_id; i++) {
+    const bool hidden = is_hidden(m, i);
+    if (!hidden && m->score[i] < least && !(m->sp && m->sp_kind[i] == ACI_SP_USER_DEFINED))
+      least = m->score[i];
+    if (!hidden && m->text_n[i] > 0 &&
+        !aci_trie_add(&m->trie, m->text[i], m->text_n[i], (int32_t)i))
+      return aci_no_memory(e);
   }
   m->unk_score = least - 10;
-  if (m->byte_fallback) read_byte_tokens(m);
   return AC_OK;
 }
 
@@ -388,4 +446,5 @@ void aci_model_fini(aci_model *m) {
   free(m->joined);
   free(m->raw_text);
   free(m->score);
+  free(m->sp_kind);
 }

@@ -64,7 +64,7 @@ static ac_status read_norm(ac_tokenizer *t, const aci_fields *f, const char *typ
                            ac_err *e) {
   static const char *const names[] = {
       "NFC",     "NFD",     "NFKC",           "NFKD", "Lowercase", "StripAccents", "Strip",
-      "Replace", "Prepend", "BertNormalizer", "Nmt",  "ByteLevel", "Precompiled"};
+      "Replace", "Prepend", "BertNormalizer", "Nmt",  "ByteLevel", "Precompiled",  "SentencePiece"};
   aci_norm *o = step;
   ac_text text;
   const int kind = number_of(type, names, COUNT(names));
@@ -99,6 +99,7 @@ static ac_status read_norm(ac_tokenizer *t, const aci_fields *f, const char *typ
              : st == AC_OOM ? aci_no_memory(e)
                             : AC_FAIL(e, PARSE, "tokenizer: normalizer: %.300s", inner.msg);
     }
+    case ACI_NORM_SENTENCEPIECE: return aci_sp_norm_new(f, &o->sp, e);
     default: return AC_OK;
   }
 }
@@ -148,9 +149,10 @@ static ac_status gpt2_pattern(ac_tokenizer *t, aci_pattern *out, ac_err *e) {
 
 static ac_status read_pre(ac_tokenizer *t, const aci_fields *f, const char *type, void *step,
                           ac_err *e) {
-  static const char *const names[] = {
-      "ByteLevel", "Whitespace",  "WhitespaceSplit", "BertPreTokenizer",   "Metaspace",
-      "Split",     "Punctuation", "Digits",          "CharDelimiterSplit", "FixedLength"};
+  static const char *const names[] = {"ByteLevel",        "Whitespace",    "WhitespaceSplit",
+                                      "BertPreTokenizer", "Metaspace",     "Split",
+                                      "Punctuation",      "Digits",        "CharDelimiterSplit",
+                                      "FixedLength",      "UnicodeScripts"};
   aci_pre *o = step;
   int64_t n;
   const int kind = number_of(type, names, COUNT(names));
@@ -186,8 +188,9 @@ static ac_status read_pre(ac_tokenizer *t, const aci_fields *f, const char *type
 /* ---- decoders ---- */
 static ac_status read_dec(ac_tokenizer *t, const aci_fields *f, const char *type, void *step,
                           ac_err *e) {
-  static const char *const names[] = {"BPEDecoder", "ByteLevel", "WordPiece", "Metaspace",   "CTC",
-                                      "Replace",    "Fuse",      "Strip",     "ByteFallback"};
+  static const char *const names[] = {"BPEDecoder",   "ByteLevel",    "WordPiece", "Metaspace",
+                                      "CTC",          "Replace",      "Fuse",      "Strip",
+                                      "ByteFallback", "SentencePiece"};
   aci_dec *o = step;
   int64_t n;
   const int kind = number_of(type, names, COUNT(names));
@@ -212,6 +215,11 @@ static ac_status read_dec(ac_tokenizer *t, const aci_fields *f, const char *type
     case ACI_DEC_REPLACE:
       AC_TRY(aci_read_pattern(t, f->o, f->where, &o->pattern, e));
       return aci_field_text(f, "content", true, &o->content, e);
+    case ACI_DEC_SENTENCEPIECE:
+      AC_TRY(aci_field_text(f, "unk_piece", true, &o->content, e));
+      AC_TRY(aci_field_text(f, "unk_surface", true, &o->delimiter, e));
+      AC_TRY(aci_field_bool(f, "strip_first", -1, &o->strip_first, e));
+      return aci_field_bool(f, "strip_all", -1, &o->strip_all, e);
     case ACI_DEC_STRIP:
       AC_TRY(aci_field_char(f, "content", &o->c, e));
       AC_TRY(aci_field_count(f, "start", -1, INT32_MAX, &n, e));

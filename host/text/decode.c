@@ -259,11 +259,53 @@ static ac_status one_string(decoding *d, const aci_dec *o, size_t i, ac_err *e) 
   return ok ? AC_OK : aci_no_memory(e);
 }
 
+/* Appends the collected bytes as text. Bytes that are not UTF-8 become U+FFFD each. */
+static bool flush_sentencepiece(strings *out, strings *bytes) {
+  const unsigned char *s = (const unsigned char *)bytes->s.s;
+  for (size_t i = 0, n = bytes->s.len; i < n;) {
+    const int k = s[i] < 0x80 ? 1 : aci_utf8_length(s + i, n - i);
+    if (k > 0) aci_strbuf_add(&out->s, (const char *)s + i, (size_t)k);
+    else put(out, 0xFFFD);
+    i += k > 0 ? (size_t)k : 1;
+  }
+  strings_clear(bytes);
+  return !out->s.failed;
+}
+
+/* SentencePiece: spaces become visible again, but for the first one, or those of all tokens before
+ * the first text. */
+static bool sentencepiece(const aci_dec *o, const strings *in, strings *out, strings *bytes) {
+  bool seen = false; /* the first space was left out */
+  for (size_t i = 0; i < in->n; i++) {
+    ac_text x = string_at(in, i);
+    const int b = byte_token(x);
+    if (b >= 0) {
+      aci_strbuf_putc(&bytes->s, (char)b);
+      continue;
+    }
+    if (!flush_sentencepiece(out, bytes)) return false;
+    if (x.n == o->content.n && memcmp(x.s, o->content.s, x.n) == 0) {
+      aci_strbuf_add(&out->s, o->delimiter.s, o->delimiter.n);
+      continue;
+    }
+    size_t skip = 0;
+    if (o->strip_first && !seen && out->s.len == 0) skip = aci_sp_leading(x.s, x.n);
+    seen = seen || (skip > 0 && !o->strip_all);
+    for (const char *s = x.s + skip, *end = x.s + x.n; s < end;) {
+      const uint32_t c = aci_utf8_next(&s);
+      put(out, c == 0x2581 ? ' ' : c);
+    }
+  }
+  return flush_sentencepiece(out, bytes) && strings_end(out);
+}
+
 static ac_status one_step(decoding *d, const aci_dec *o, ac_err *e) {
   strings_clear(&d->out);
   strings_clear(&d->x);
   if (o->kind == ACI_DEC_BYTE_LEVEL) {
     if (!byte_level(&d->in, &d->out, &d->x)) return aci_no_memory(e);
+  } else if (o->kind == ACI_DEC_SENTENCEPIECE) {
+    if (!sentencepiece(o, &d->in, &d->out, &d->x)) return aci_no_memory(e);
   } else if (o->kind == ACI_DEC_FUSE) {
     if (!strings_add(&d->out, d->in.s.s, d->in.s.len)) return aci_no_memory(e);
   } else {
@@ -291,6 +333,9 @@ ac_status ac_tokenizer_decode(const ac_tokenizer *t, const int64_t *ids, size_t 
     ac_text x;
     x.s = ac_tokenizer_id_to_token(t, ids[i], &x.n);
     if (x.s == NULL || (skip_special_tokens && is_special(t, x))) continue;
+    if (t->model.sp && ids[i] < (int64_t)t->model.n_id &&
+        t->model.sp_kind[ids[i]] == ACI_SP_CONTROL)
+      continue;
     if (!t->has_decoder && d.in.n > 0) aci_strbuf_putc(&d.in.s, ' ');
     if (!strings_add(&d.in, x.s, x.n)) st = aci_no_memory(e);
   }

@@ -61,6 +61,30 @@ static bool is_ascii(const char *s, size_t n) {
   return true;
 }
 
+/* Whether a part of the text begins and ends between characters. */
+static bool is_whole(const aci_text *t, uint32_t begin, uint32_t end) {
+  return ((unsigned char)t->s[begin] & 0xC0) != 0x80 &&
+         (end >= t->n || ((unsigned char)t->s[end] & 0xC0) != 0x80);
+}
+
+/* SentencePiece's unknown pieces: shown as written, and those that follow each other are one. */
+static void join_unknown(aci_encode_scratch *w, size_t first) {
+  const aci_model *m = &w->t->model;
+  size_t n = first;
+  for (size_t i = first; i < w->n_token; i++) {
+    aci_token *k = &w->token[i], *before = n > 0 ? &w->token[n - 1] : NULL;
+    const bool unknown = m->unk >= 0 && k->id == (uint32_t)m->unk;
+    if (unknown && k->begin < k->end && is_whole(&w->a, k->begin, k->end)) k->as_written = true;
+    if (unknown && before != NULL && before->id == k->id && before->end == k->begin) {
+      before->end = k->end;
+      before->as_written = before->begin < k->end && is_whole(&w->a, before->begin, k->end);
+    } else {
+      w->token[n++] = *k;
+    }
+  }
+  w->n_token = n;
+}
+
 /* Tokens of all pieces. word[i] of the encoding is the number of the piece. */
 static ac_status gather(aci_encode_scratch *w, ac_text text, uint32_t type, bool offsets,
                         ac_encoding **out, ac_err *e) {
@@ -69,8 +93,11 @@ static ac_status gather(aci_encode_scratch *w, ac_text text, uint32_t type, bool
   /* the end of each piece's tokens takes the place of its token number */
   for (size_t i = 0; i < w->p.n; i++) {
     aci_piece *p = &w->p.p[i];
-    if (p->token < 0) AC_TRY(tokenize_piece(w, p->begin, p->end, e));
-    else if (!aci_token_add(w, t->added[p->token].id, p->begin, p->end, true))
+    const size_t before = w->n_token;
+    if (p->token < 0) {
+      AC_TRY(tokenize_piece(w, p->begin, p->end, e));
+      if (t->model.sp) join_unknown(w, before);
+    } else if (!aci_token_add(w, t->added[p->token].id, p->begin, p->end, true))
       return aci_no_memory(e);
     if (w->n_token > INT32_MAX)
       return AC_FAIL(e, UNSUPPORTED, "encode: more than 2147483647 tokens");
@@ -101,6 +128,9 @@ static ac_status gather(aci_encode_scratch *w, ac_text text, uint32_t type, bool
   for (size_t i = 0; offsets && i < n; i++) {
     uint32_t from, to;
     aci_text_span(&w->a, k[i].begin, k[i].end, &from, &to);
+    /* of the bytes of a character the last one has its place */
+    if (t->model.sp && k[i].end < w->a.n && ((unsigned char)w->a.s[k[i].end] & 0xC0) == 0x80)
+      to = from;
     x->offsets[2 * i] = chars_before(&c, from);
     x->offsets[2 * i + 1] = chars_before(&c, to);
   }

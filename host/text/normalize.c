@@ -229,6 +229,7 @@ static ac_status one(aci_encode_scratch *w, const aci_norm *o, passes *p, ac_err
     case ACI_NORM_BERT: return bert(w, o, p, e);
     case ACI_NORM_NMT: AC_TRY(each(p->in, p->out, nmt, e)); break;
     case ACI_NORM_BYTE_LEVEL: AC_TRY(byte_level(p->in, p->out, e)); break;
+    case ACI_NORM_SENTENCEPIECE: AC_TRY(aci_sp_normalize(o->sp, p->in, p->out, e)); break;
     case ACI_NORM_PRECOMPILED:
       AC_TRY(aci_charsmap_apply(o->map, p->in, p->out, &changed, e));
       if (!changed) aci_text_clear(p->out, p->in->tracked, p->in->origin);

@@ -102,6 +102,25 @@ static const char *replacement(const aci_charsmap *m, const char *s, size_t n) {
   return NULL;
 }
 
+const char *aci_charsmap_longest(const aci_charsmap *m, const char *s, size_t n, size_t *length) {
+  const char *found = NULL;
+  uint32_t unit = m->unit[0];
+  size_t node = unit >> 10 << ((unit & 1u << 9) >> 6);
+  for (size_t i = 0; i < n && s[i] != 0; i++) {
+    node ^= (unsigned char)s[i];
+    if (node >= m->n_unit) break;
+    unit = m->unit[node];
+    if ((unit & (1u << 31 | 0xFF)) != (unsigned char)s[i]) break;
+    node ^= (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
+    if ((unit >> 8 & 1) == 0) continue;
+    if (node >= m->n_unit) break;
+    const size_t at = m->unit[node] & ((1u << 31) - 1);
+    if (at < m->n_text && ((unsigned char)m->text[at] & 0xC0) != 0x80)
+      found = m->text + at, *length = i + 1;
+  }
+  return found;
+}
+
 static size_t count(const char *s, size_t n) {
   size_t k = 0;
   for (size_t i = 0; i < n; i++) k += ((unsigned char)s[i] & 0xC0) != 0x80;

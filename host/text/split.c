@@ -157,6 +157,25 @@ static ac_status split_char(aci_encode_scratch *w, uint32_t c, aci_behavior beha
   return split_pattern(w, &p, behavior, false, base, n, e);
 }
 
+/* Runs of one script. Blanks, and characters without a script, belong to the run before them. Those at
+ * the beginning belong to none. */
+static ac_status split_scripts(aci_encode_scratch *w, uint32_t base, uint32_t n, ac_err *e) {
+  const char *s = w->a.s + base, *at = s, *end = s + n;
+  size_t begin = 0;
+  int run = 0;
+  while (at < end) {
+    const size_t i = (size_t)(at - s);
+    const uint32_t c = aci_utf8_next(&at);
+    const int script = c == ' ' ? 0 : aci_uni_joint_script(c);
+    if (script == 0 || script == run) continue;
+    if (run != 0) PUT(aci_piece_add(&w->q, base + (uint32_t)begin, base + (uint32_t)i, -1));
+    begin = i;
+    run = script;
+  }
+  if (run != 0) PUT(aci_piece_add(&w->q, base + (uint32_t)begin, base + n, -1));
+  return AC_OK;
+}
+
 /* ---- steps that also rewrite: into w->b, which then is the text ---- */
 static void swap_text(aci_encode_scratch *w) {
   const aci_text was = w->a;
@@ -269,6 +288,7 @@ static ac_status split_one(aci_encode_scratch *w, const aci_pre *o, uint32_t beg
       return split_chars(w, is_number, o->split ? ACI_ISOLATED : ACI_CONTIGUOUS, begin, n, e);
     case ACI_PRE_DELIMITER: return split_char(w, o->c, ACI_REMOVED, begin, n, e);
     case ACI_PRE_FIXED_LENGTH: return split_length(w, o->c, begin, n, e);
+    case ACI_PRE_SCRIPTS: return split_scripts(w, begin, n, e);
   }
   return AC_OK;
 }

@@ -79,7 +79,10 @@ ac_status ac_tokenizer_open(const char *path, ac_tokenizer **out, ac_err *e) {
 void ac_tokenizer_free(ac_tokenizer *t) {
   if (t == NULL) return;
   aci_encode_scratch_list_close(t);
-  for (uint32_t i = 0; i < t->n_norm; i++) aci_charsmap_free(t->norm[i].map);
+  for (uint32_t i = 0; i < t->n_norm; i++) {
+    aci_charsmap_free(t->norm[i].map);
+    aci_sp_norm_free(t->norm[i].sp);
+  }
   for (uint32_t i = 0; i < t->n_post; i++) aci_post_fini(&t->post[i]);
   for (uint32_t i = 0; i < t->n_regex; i++) aci_regex_free(t->regex[i]);
   for (size_t i = 0; i < t->n_added; i++) {

@@ -22,13 +22,15 @@
  *   text.c table.c                      text with its origins, and arrays, string tables and tries
  *   added.c normalize*.c precompiled.c  added tokens, normalizers
  *   split.c                             pre-tokenizers
+ *   sentencepiece.c                     SentencePiece's own normalizer and decoder, whose results its offsets follow
  *   bpe.c wordpiece.c unigram.c         models
  *   encoding.[ch] post.c decode.c       results, post-processors, decoders
  *   train.[ch] train_merge.c            training of a byte-level BPE
  *   regex.h regex_*.[ch]                regular expressions in linear time: parse, class, look,
  *                                       fold and atomic make the tree, compile the program, dfa and
  *                                       run match it, regex_impl.h has the shared types
- *   unicode.[ch] unicode_impl.h         Unicode. gen/unicode.lua generates unicode_data.c */
+ *   unicode.[ch] unicode_impl.h         Unicode. gen/unicode.lua generates unicode_data.c, gen/unicode_scripts.lua
+ *                                       unicode_scripts.c */
 #ifndef ACI_TOKENIZER_H
 #define ACI_TOKENIZER_H
 #include "accel/text.h"
@@ -153,9 +155,11 @@ typedef enum aci_norm_kind {
   ACI_NORM_BERT,
   ACI_NORM_NMT,
   ACI_NORM_BYTE_LEVEL,
-  ACI_NORM_PRECOMPILED
+  ACI_NORM_PRECOMPILED,
+  ACI_NORM_SENTENCEPIECE
 } aci_norm_kind;
 typedef struct aci_charsmap aci_charsmap;
+typedef struct aci_sp_norm aci_sp_norm;
 typedef struct aci_norm {
   aci_norm_kind kind;
   bool left, right;                        /* strip */
@@ -164,6 +168,7 @@ typedef struct aci_norm {
   const char *content; /* replace, prepend */
   uint32_t n_content;
   aci_charsmap *map;
+  aci_sp_norm *sp;
 } aci_norm;
 
 typedef enum aci_behavior {
@@ -183,7 +188,8 @@ typedef enum aci_pre_kind {
   ACI_PRE_PUNCTUATION,
   ACI_PRE_DIGITS,
   ACI_PRE_DELIMITER,
-  ACI_PRE_FIXED_LENGTH
+  ACI_PRE_FIXED_LENGTH,
+  ACI_PRE_SCRIPTS
 } aci_pre_kind;
 typedef enum aci_prepend { ACI_PREPEND_ALWAYS, ACI_PREPEND_FIRST, ACI_PREPEND_NEVER } aci_prepend;
 typedef struct aci_pre {
@@ -230,11 +236,12 @@ typedef enum aci_dec_kind {
   ACI_DEC_REPLACE,
   ACI_DEC_FUSE,
   ACI_DEC_STRIP,
-  ACI_DEC_BYTE_FALLBACK
+  ACI_DEC_BYTE_FALLBACK,
+  ACI_DEC_SENTENCEPIECE
 } aci_dec_kind;
 typedef struct aci_dec {
   aci_dec_kind kind;
-  bool cleanup;
+  bool cleanup, strip_first, strip_all; /* strip: the blank of the first token, of all first ones */
   aci_prepend prepend;
   aci_pattern pattern;
   ac_text content, delimiter; /* suffix, prefix, replacement, pad token */
@@ -247,6 +254,8 @@ typedef struct aci_merge {
   uint64_t pair; /* left << 32 | right. All ones: free */
   uint32_t rank, id;
 } aci_merge;
+/* tokens without text, tokens that are never cut, tokens of a byte */
+enum { ACI_SP_CONTROL = 1, ACI_SP_USER_DEFINED, ACI_SP_BYTE };
 typedef struct aci_model {
   aci_model_kind kind;
   aci_map vocab;
@@ -277,6 +286,11 @@ typedef struct aci_model {
   aci_trie trie, rest;
   uint32_t max_chars;
   double *score, unk_score;
+  /* SentencePiece's own rules: scores are floats, unknown pieces that follow each other are one and shown as written, the
+   * bytes of a character are one place in the text */
+  bool sp;
+  uint8_t *sp_kind; /* by id, of sp: ACI_SP_CONTROL ... NULL: none */
+  bool symbols;     /* of sp and bpe: trie has texts that are one symbol each and never merge */
 } aci_model;
 
 enum { ACI_JOINED_BITS = 1 << 18 };
@@ -386,6 +400,8 @@ ac_status aci_charsmap_new(const char *base64, size_t n, aci_charsmap **out, ac_
 void aci_charsmap_free(aci_charsmap *m);
 ac_status aci_charsmap_apply(const aci_charsmap *m, aci_text *in, aci_text *out, bool *changed,
                              ac_err *e);
+/* The replacement of the longest beginning of s that has one. *length: its bytes. NULL: none. */
+const char *aci_charsmap_longest(const aci_charsmap *m, const char *s, size_t n, size_t *length);
 /* w->a, w->p in and out. */
 ac_status aci_added_find(aci_encode_scratch *w, bool normalised, bool split_special, ac_err *e);
 ac_status aci_pre_tokenize(aci_encode_scratch *w, bool keep_raw, ac_err *e);
@@ -411,15 +427,23 @@ ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where
                            ac_err *e);
 ac_status aci_read_extras(ac_tokenizer *t, const aci_json *root,
                           ac_err *e); /* added tokens, truncation, padding */
+typedef struct aci_fields aci_fields;
+ac_status aci_sp_norm_new(const aci_fields *f, aci_sp_norm **out, ac_err *e);
+void aci_sp_norm_free(aci_sp_norm *m);
+ac_status aci_sp_normalize(const aci_sp_norm *m, const aci_text *in, aci_text *out, ac_err *e);
+/* Bytes of the visible space at the beginning of s, or 0. */
+size_t aci_sp_leading(const char *s, size_t n);
+/* Bytes of the longest entry of a trie at s, or 0. *value: its value. */
+uint32_t aci_longest(const aci_trie *t, const char *s, uint32_t n, int32_t *value);
 void aci_model_fini(aci_model *m);
 void aci_post_fini(aci_post *p);
 
 /* Reading members of an object. `where` names it in messages ("normalizer"). */
-typedef struct aci_fields {
+struct aci_fields {
   const ac_tokenizer *t;
   const aci_json *o;
   const char *where;
-} aci_fields;
+};
 ac_status aci_field_text(const aci_fields *f, const char *name, bool needed, ac_text *out,
                          ac_err *e); /* null, absent: s NULL */
 ac_status aci_field_bool(const aci_fields *f, const char *name, int fallback, bool *out,

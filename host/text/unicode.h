@@ -99,6 +99,8 @@ size_t aci_uni_grapheme(const char *s, size_t n);
 int aci_uni_script(const char *name, size_t n);
 /* The i-th range of a script. false: there is none. */
 bool aci_uni_script_range(int script, size_t i, uint32_t *first, uint32_t *last);
+/* The number of the script of c in 17.0. Hiragana, Katakana and their long vowel are Han. 0: none. */
+int aci_uni_joint_script(uint32_t c);
 
 /* Reads the code point at s, which is valid UTF-8. Moves *s past it. */
 static inline uint32_t aci_utf8_next(const char **s) {

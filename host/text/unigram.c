@@ -22,13 +22,15 @@ static ac_status find_best(aci_encode_scratch *w, const char *s, uint32_t n, ac_
       end++;
       const int32_t id = m->trie.value[node];
       if (id < 0) continue;
-      const double score = m->score[id] + here;
+      double score = m->score[id] + here;
+      if (m->sp) score = (float)score;
       if (r[end].from < 0 || score > r[end].score)
         r[end] = (aci_reach){score, (int32_t)i, (uint32_t)id};
       single = single || end == i + k;
     }
     if (single) continue;
-    const double score = m->unk_score + here;
+    double score = m->unk_score + here;
+    if (m->sp) score = (float)score;
     if (r[i + k].from >= 0 && score <= r[i + k].score) continue;
     if (m->unk < 0)
       return AC_FAIL(e, INVALID,
@@ -42,7 +44,7 @@ static ac_status add_unknown(aci_encode_scratch *w, const char *s, uint32_t begi
                              uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
   /* unknown characters that are joined may spell a piece */
-  const int64_t known = aci_map_get(&m->vocab, s + begin, end - begin);
+  const int64_t known = m->sp ? -1 : aci_map_get(&m->vocab, s + begin, end - begin);
   if (known >= 0)
     return aci_token_add(w, (uint32_t)known, at + begin, at + end, false) ? AC_OK
                                                                           : aci_no_memory(e);
@@ -52,8 +54,8 @@ static ac_status add_unknown(aci_encode_scratch *w, const char *s, uint32_t begi
     return aci_token_add(w, (uint32_t)m->unk, at + begin, at + end, true) ? AC_OK
                                                                           : aci_no_memory(e);
   for (uint32_t i = begin; i < end; i++)
-    if (!aci_token_add(w, (uint32_t)m->byte_token[(unsigned char)s[i]], at + begin, at + end,
-                       false))
+    if (!aci_token_add(w, (uint32_t)m->byte_token[(unsigned char)s[i]], at + (m->sp ? i : begin),
+                       at + (m->sp ? i + 1 : end), false))
       return aci_no_memory(e);
   return AC_OK;
 }

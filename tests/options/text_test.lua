@@ -118,17 +118,27 @@ s:recipe("accel.text.Tokenizer:apply_chat_template", {
   base = function() return { messages = { { role = "user", content = "the fox" } } } end,
   run = function(call, given)
     local tok = tokenizer()
-    tok.chat_template = "{{ extra }}{% for m in messages %}{{ m.content }} dog{% endfor %}{% if add_generation_prompt %} over{% endif %}"
+    tok.chat_template = "{{ extra }}{% for m in messages %}{% generation %}{{ m.content }} dog{% endgeneration %}{% endfor %}"
+      .. "{% if add_generation_prompt %} over{% endif %}"
       .. "{{ tools | length if tools else '' }}{{ documents | length if documents else '' }}"
     return call(tok)
   end,
   values = {
     chat_template = { "{{ messages[0].content }} lazy" }, variables = { { extra = "brown" } }, tools = { { { name = "f" } } },
     documents = { { { title = "t" } } }, tokenize = { false }, return_tensors = { true }, add_generation_prompt = { true },
-    continue_final_message = { true }, role = { "user" }, content = { "x" }, template_limit = { 0 },
+    continue_final_message = { true }, role = { "user" }, content = { "x" }, template_limit = { 0 }, return_dict = { true },
+    return_assistant_tokens_mask = { true },
   },
+  with = { return_assistant_tokens_mask = { return_dict = true } },
   raises = { template_limit = "limit must be above 0" },
   elsewhere = { role = "tests/stdlib/text/chat_template_test.lua", content = "tests/stdlib/text/chat_template_test.lua" }, -- of messages
+})
+local ranks = os.tmpname()
+assert(accel.write_file(ranks, "YQ== 0\nYg== 1\nYWI= 2\nIA== 3\n")) -- a, b, ab and a space
+s:recipe("accel.text.Tokenizer:from_tiktoken", {
+  base = function() return { path = ranks, pattern = "\\S+|\\s+" } end,
+  run = function(call) return call():encode("ab ba<x>", { offsets = false }).ids end,
+  values = { pattern = { "." }, special_tokens = { { ["<x>"] = 7 } } },
 })
 s:recipe({ "accel.text.Encoding:char_to_token", "accel.text.Encoding:word_to_tokens" }, {
   base = function() return { char = 5, word = 1 } end,
@@ -148,8 +158,8 @@ s:recipe({ "accel.text.Template", "accel.text.Template:parse" }, {
   values = { name = { "mine" } },
 })
 s:recipe({ "accel.text.Template:render", "accel.text.Template:try_render" }, {
-  base = function() return { names = {} } end, run = function(call) return call(text.Template "{{ x }}") end,
-  values = { names = { { x = "seen" } }, limit = { 0 } }, raises = { limit = "limit must be above 0" },
+  base = function() return { names = {} } end, run = function(call) return call(text.Template "{% generation %}{{ x }}{% endgeneration %}") end,
+  values = { names = { { x = "seen" } }, limit = { 0 }, generation_spans = { true } }, raises = { limit = "limit must be above 0" },
   passes_on = true,
 })
 s:recipe("accel.text.Trigram", {

@@ -11,28 +11,28 @@ local MOST <const> = 64 << 20 -- bytes of a file
 
 M.names = { "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token" }
 
--- Members of tokenizer_config.json that are read: names of files and programs change nothing, and tokenizer.json has its own copy of what
--- a slow tokenizer is made from.
+-- Members of tokenizer_config.json that are read (those of single classes by accel.text.sources), names of files and programs.
 local KNOWN <const> = {
   added_tokens_decoder = true, additional_special_tokens = true, extra_special_tokens = true, chat_template = true, padding_side = true,
   truncation_side = true, model_max_length = true, model_input_names = true, tokenizer_class = true, processor_class = true,
   name_or_path = true, _name_or_path = true, _commit_hash = true, tokenizer_file = true, vocab_file = true, merges_file = true,
   special_tokens_map_file = true, use_fast = true, from_slow = true, legacy = true, sp_model_kwargs = true, errors = true, backend = true,
   is_local = true, local_files_only = true, use_default_system_prompt = true, transformers_version = true, add_prefix_space = true,
-  do_lower_case = true, strip_accents = true, tokenize_chinese_chars = true, do_basic_tokenize = true, never_split = true,
+  do_lower_case = true, strip_accents = true, tokenize_chinese_chars = true, keep_accents = true, remove_space = true, split_by_punct = true,
   extra_ids = true, full_tokenizer_file = true, trim_offsets = true, unk_id = true, spm_file = true, language = true, task = true,
 }
 
 -- Members that change ids or texts in Transformers: these values are what accel does.
 local FIXED <const> = {
   clean_up_tokenization_spaces = { [false] = true }, split_special_tokens = { [false] = true }, spaces_between_special_tokens = { [false] = true },
-  add_bos_token = {}, add_eos_token = {},
+  add_bos_token = {}, add_eos_token = {}, do_basic_tokenize = { [true] = true }, never_split = {},
 }
 
 local WHY <const> = {
   clean_up_tokenization_spaces = "decode returns the text of tokenizer.json's decoder", add_bos_token = "tokenizer.json's post_processor adds tokens",
   add_eos_token = "tokenizer.json's post_processor adds tokens", split_special_tokens = "special tokens in a text are never split",
-  spaces_between_special_tokens = "decode puts no spaces between them",
+  spaces_between_special_tokens = "decode puts no spaces between them", do_basic_tokenize = "words are always cut before WordPiece",
+  never_split = "as in Transformers' fast tokenizers; add_tokens keeps texts whole",
 }
 
 --- Whether tokenizer.json adds this token to each text.
@@ -75,7 +75,7 @@ local function read(path)
   local text, message, code = read_file(path, MOST)
   if code == "not_found" then return nil end
   if not text then return nil, message, code end
-  local ok, value = pcall(accel.json.decode, text, { wide_integers = true })
+  local ok, value = pcall(accel.json.decode, text, { wide_integers = true, ordered = true })
   if not ok then return nil, path .. ": " .. tostring(value.message or value), "parse" end
   if type(value) ~= "table" then return nil, path .. ": must hold an object", "parse" end
   return value
@@ -91,7 +91,23 @@ local function token_of(value)
   }
 end
 
---- Reads both files into {tokens = {pad_token = {content =, ...}, ...}, extra = list of tokens, config = table}.
+--- The tokens of added_tokens.json, as older versions wrote them, by id.
+local function added_of(added, tokens, extra)
+  local special, list = {}, {}
+  for _, token in next, tokens do special[token.content] = true end
+  for _, token in ipairs(extra) do special[token.content] = true end
+  for content, id in next, added or {} do
+    if type(content) == "string" and math.type(id) == "integer" then
+      list[#list + 1] = { id = id, content = content, special = special[content] == true, normalized = not special[content] }
+    end
+  end
+  table.sort(list, function(a, b) return a.id < b.id end)
+  for _, token in ipairs(list) do token.id = nil end
+  return list
+end
+
+--- Reads the files into {tokens = {pad_token = {content =, ...}, ...}, decoder = tokens by id, additional = further ones, extra = both,
+--- config = table}.
 ---@param dir string
 ---@return table?
 ---@return string? message
@@ -103,7 +119,7 @@ function M.read(dir)
   map, message, code = read(dir .. "/special_tokens_map.json")
   if message then return nil, message, code end
   config, map = config or {}, map or {}
-  local out = { tokens = {}, extra = {}, config = config }
+  local out = { tokens = {}, decoder = {}, additional = {}, extra = {}, config = config }
   for _, name in ipairs(M.names) do out.tokens[name] = token_of(config[name]) or token_of(map[name]) end
   local decoder = type(config.added_tokens_decoder) == "table" and config.added_tokens_decoder or {}
   local ids = {}
@@ -115,13 +131,20 @@ function M.read(dir)
     local token = token_of(decoder[tostring(id)])
     if token then
       token.special = decoder[tostring(id)].special == true
-      out.extra[#out.extra + 1] = token
+      out.decoder[#out.decoder + 1] = token
     end
   end
   for _, source in ipairs { config, map } do
     local list = source.additional_special_tokens or source.extra_special_tokens
-    for _, value in ipairs(type(list) == "table" and list or {}) do out.extra[#out.extra + 1] = token_of(value) end
+    for _, value in ipairs(type(list) == "table" and list or {}) do out.additional[#out.additional + 1] = token_of(value) end
   end
+  if config.added_tokens_decoder == nil then
+    local added
+    added, message, code = read(dir .. "/added_tokens.json")
+    if message then return nil, message, code end
+    out.decoder = added_of(added, out.tokens, out.additional)
+  end
+  for _, list in ipairs { out.decoder, out.additional } do table.move(list, 1, #list, #out.extra + 1, out.extra) end
   return out
 end
 

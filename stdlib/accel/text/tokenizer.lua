@@ -15,11 +15,13 @@ local check = require "accel.util.check"
 local arguments = require "accel.util.arguments"
 local class = require "accel.util.class"
 local core = require "accel.text.core"
-local model_folder = require "accel.util.model_folder"
 local options = require "accel.util.options"
+local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
+local read_file = require "accel.util.read_file"
 local special_tokens = require "accel.text.special_tokens"
 local tensors = require "accel.util.tensors"
+local tokenizer_folder = require "accel.text.tokenizer_folder"
 local writer = require "accel.util.writer"
 
 --- example: local tok = accel.text.train_bpe({ "to be or not to be" }, { vocab_size = 262 })
@@ -35,6 +37,8 @@ local Tokenizer = class("accel.text.Tokenizer")
 local to_str_arguments = arguments("to_str", { "pretty", true })
 local size_arguments = arguments("get_vocab_size", { "with_added_tokens", true })
 local pair_arguments = arguments("num_special_tokens_to_add", { "is_pair", false })
+
+local SOURCE <const> = 256 << 20 -- bytes of a file that is not a tokenizer.json
 
 ---@param native userdata the object of C
 function Tokenizer:init(native)
@@ -80,7 +84,9 @@ end
 function Tokenizer.from_str(json) return Tokenizer(core.parse(json)) end
 
 --- The tokenizer of a model's folder: tokenizer.json, with the names of special tokens and the longest text from
---- tokenizer_config.json and special_tokens_map.json. Tokens that only these name are added.
+--- tokenizer_config.json and special_tokens_map.json. Tokens that only these name are added. Folders without a tokenizer.json are read
+--- by the files of their class: vocab.txt, vocab.json with merges.txt, or SentencePiece's tokenizer.model. save_pretrained writes a
+--- tokenizer.json.
 ---@param dir string
 ---@return accel.text.Tokenizer?
 ---@return string? message
@@ -89,36 +95,61 @@ function Tokenizer.from_pretrained(dir)
   if type(dir) ~= "string" then raise("Tokenizer.from_pretrained: dir must be a string, got %s", check.shown(dir)) end
   local fine, why, kind = writer.recover(dir)
   if not fine then return nil, why, kind end
-  local self, message, code = Tokenizer.from_file(dir .. "/tokenizer.json")
-  if not self then return nil, model_folder.missing(dir, message), code end
-  local beside
-  beside, message, code = special_tokens.read(dir)
-  if not beside then return nil, message, code end
-  local config, extra = beside.config, beside.extra
-  for _, name in ipairs(special_tokens.names) do
-    local token = beside.tokens[name]
-    if token then
-      self[name] = token.content
-      extra[#extra + 1] = token
+  local native, fields, code = tokenizer_folder.read(dir)
+  if not native then return nil, fields, code end
+  local self = Tokenizer(native)
+  for name, value in next, fields do self[name] = value end
+  special_tokens.warn_unread(self, self.config)
+  return self
+end
+
+--- The tokenizer of a SentencePiece model: the pieces, ids and places in the text that SentencePiece gives. A folder whose
+--- tokenizer_config.json names a class (LlamaTokenizer, T5Tokenizer) has its rules instead: use Tokenizer.from_pretrained.
+---@param path string
+---@return accel.text.Tokenizer?
+---@return string? message
+---@return string? code
+function Tokenizer.from_sentencepiece(path)
+  if type(path) ~= "string" then raise("Tokenizer.from_sentencepiece: path must be a string, got %s", check.shown(path)) end
+  local bytes, message, code = read_file(path, SOURCE)
+  if not bytes then return nil, message, code end
+  local d, named = require "accel.text.sources.sentencepiece_own".read(bytes)
+  if not d then return nil, ("%s: %s"):format(path, named), "parse" end
+  local native, why, kind = tokenizer_folder.parse(d:json(), path)
+  if not native then return nil, why, kind end
+  local self = Tokenizer(native)
+  for name, token in next, named do self[name] = token end
+  return self
+end
+
+--- The tokenizer of a file of tiktoken: lines of a token in base 64 and its rank. How texts are cut (pattern, a regular expression) and the
+--- ids of special tokens do not stand in the file.
+---
+---   local tok = assert(accel.text.Tokenizer.from_tiktoken("qwen.tiktoken", {
+---     pattern = PATTERN, special_tokens = { ["<|endoftext|>"] = 151643 },
+---   }))
+---
+---@param path string
+---@param opts {pattern: string, special_tokens: table<string, integer>?}
+---@return accel.text.Tokenizer?
+---@return string? message
+---@return string? code
+function Tokenizer.from_tiktoken(path, opts, ...)
+  if type(path) ~= "string" then raise("Tokenizer.from_tiktoken: path must be a string, got %s", check.shown(path)) end
+  local o = options("Tokenizer.from_tiktoken", opts, { pattern = "", special_tokens = {} }, ...)
+  if o.pattern == "" then raise "Tokenizer.from_tiktoken: pattern is missing; give the regular expression that cuts texts" end
+  for token, id in next, o.special_tokens do
+    if type(token) ~= "string" or math.type(id) ~= "integer" or id < 0 then
+      raise("Tokenizer.from_tiktoken: special_tokens must hold ids by token, got %s = %s", check.shown(token), check.shown(id))
     end
   end
-  local new = {}
-  for _, token in ipairs(extra) do
-    if token.content ~= "" and not self.native:token_to_id(token.content) then new[#new + 1] = token end
-  end
-  if #new > 0 then self.native:add_tokens(new) end
-  for _, side in ipairs { "padding_side", "truncation_side" } do
-    if config[side] == "left" or config[side] == "right" then self[side] = config[side] end
-  end
-  local most = math.tointeger(config.model_max_length)
-  if most and most < 2 ^ 31 then self.model_max_length = most end
-  if type(config.model_input_names) == "table" then self.model_input_names = config.model_input_names end
-  local templates
-  templates, message, code = chat_template.find(dir, config)
-  if message then return nil, message, code end
-  self.config, self.chat_template = config, templates
-  special_tokens.warn_unread(self, config)
-  return self
+  local bytes, message, code = read_file(path, SOURCE)
+  if not bytes then return nil, message, code end
+  local d, why = require "accel.text.sources.tiktoken".read(bytes, o.pattern, o.special_tokens)
+  if not d then return nil, ("%s: %s"):format(path, why), "parse" end
+  local native, fault, kind = tokenizer_folder.parse(d:json(), path)
+  if not native then return nil, fault, kind end
+  return Tokenizer(native)
 end
 
 --- The text of a tokenizer.json with all additions and settings.
@@ -145,25 +176,37 @@ function Tokenizer.from_worker_spec(json, fields)
   return self
 end
 
+local told_of_steps = false
+
+--- The text of a tokenizer.json that is going to be written.
+local function written(self)
+  local text = self:to_str()
+  if not told_of_steps and text:find('"type": "SentencePiece"', 1, true) then
+    told_of_steps = true
+    warn "tokenizer.json: its steps of type SentencePiece are read by accel alone; keep the .model file for other programs"
+  end
+  return text
+end
+
 --- Writes a tokenizer.json. Returns true. On failure returns nil, message, code.
 ---@param path string
 ---@return boolean?
 ---@return string? message
 ---@return string? code
-function Tokenizer:save(path) return accel.write_file(path, self:to_str()) end
+function Tokenizer:save(path) return accel.write_file(path, written(self)) end
 
 --- Its files of a model's folder, texts by name: tokenizer.json, tokenizer_config.json, special_tokens_map.json and the chat template.
 ---@return table<string, string>
 function Tokenizer:_files()
-  local config, map = {}, {}
-  for key, value in next, self.config or {} do config[key] = value end
+  local config, map = ordered(), ordered() -- a configuration that was read keeps its order
+  for key, value in ordered.iterate(self.config or {}) do config[key] = value end
   for _, name in ipairs(special_tokens.names) do
     if rawget(self, name) then config[name], map[name] = self[name], self[name] end
   end
   config.padding_side, config.truncation_side = self.padding_side, self.truncation_side
   config.model_max_length = self.model_max_length
   config.tokenizer_class = config.tokenizer_class or "PreTrainedTokenizerFast"
-  local files = { ["tokenizer.json"] = self:to_str(), [chat_template.FILE] = chat_template.place(config, self.chat_template) }
+  local files = { ["tokenizer.json"] = written(self), [chat_template.FILE] = chat_template.place(config, self.chat_template) }
   files["tokenizer_config.json"] = accel.json.encode(config, { pretty = true }) .. "\n"
   files["special_tokens_map.json"] = accel.json.encode(map, { pretty = true }) .. "\n"
   return files
@@ -376,13 +419,18 @@ function Tokenizer:ids(text, opts, ...) return self(text, nil, opts, ...).input_
 ---@param messages {role: string, content: any}[]
 ---@param opts? table
 ---  add_generation_prompt boolean = false: end with the beginning of an answer
----  continue_final_message boolean = false: the last message stays open
----  tokenize boolean = true, return_tensors boolean = false: ids as an i64 tensor [1, T]
----  tools, documents list: for the template (keys of plain tables are sorted, accel.util.ordered keeps their order)
+---  continue_final_message boolean|string = false: the last message stays open, or the text of its field with this name
+---  tokenize boolean = true: ids. false: the text
+---  return_tensors boolean = false: ids as an i64 tensor [1, T]
+---  return_dict boolean = false: a table of input_ids, attention_mask and, if asked for, assistant_masks
+---  return_assistant_tokens_mask boolean = false: 1 for tokens that {% generation %} of the template marks. With tokenize = false the
+---    second result has their places: pairs of characters, from 0 and half open
+---  tools, documents list: for the template (keys of plain tables are sorted, json.decode(text, { ordered = true }) keeps their order)
 ---  chat_template string: another template, or the name of one of several
----  variables table: further names
+---  variables table: variables of the template. All other options are variables: enable_thinking = false
 ---  template_limit number = 1: how many times the usual work the template may take (accel.text.Template:render)
----@return integer[]|string|accel.Tensor
+---@return integer[]|string|accel.Tensor|table
+---@return integer[][]? spans
 function Tokenizer:apply_chat_template(messages, opts, ...) return chat_template.apply(self, messages, opts, ...) end
 
 -- ---- decoding ----

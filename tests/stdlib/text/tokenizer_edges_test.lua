@@ -130,3 +130,20 @@ do -- to data workers: as an argument of a data set, in threads of their own
   assert(i == 3)
   os.execute(("rm -rf '%s'"):format(dir))
 end
+
+-- UnicodeScripts cuts where the script changes. Blanks and characters without a script belong to the part before them, and at the begin
+-- to none.
+do
+  local tok = Tokenizer.from_str(accel.json.encode { pre_tokenizer = { type = "UnicodeScripts" },
+    model = { type = "WordLevel", vocab = { ["<unk>"] = 0 }, unk_token = "<unk>" } })
+  for text, want in next, {
+    ["\u{3069}\u{3053}\u{3067}\u{751f}\u{308c}\u{3002}Yes"] = "0-5 5-6 6-9",
+    ["I like \u{6771}\u{4eac}\u{30bf}\u{30ef}\u{30fc} 12"] = "0-7 7-13 13-15",
+    ["  a"] = "2-3", ["  12a \u{65e5}\u{672c}"] = "2-4 4-6 6-8", ["na\u{ef}ve"] = "0-5", ["a\u{301}b"] = "0-1 1-2 2-3", ["\u{378}a"] = "1-2",
+    ["\u{3042} \u{30fc}"] = "0-3", ["\u{d55c}\u{ad6d}\u{c5b4} \u{939}\u{93f}\u{928}\u{94d}\u{926}\u{940}!"] = "0-4 4-10 10-11",
+  } do
+    local got = {}
+    for i, o in ipairs(tok:encode(text).offsets) do got[i] = o[1] .. "-" .. o[2] end
+    assert(table.concat(got, " ") == want, ("%s: %s, not %s"):format(text, table.concat(got, " "), want))
+  end
+end
