@@ -1,4 +1,5 @@
---- The configurations of adapters: LoraConfig, IA3Config and PromptTuningConfig, as in adapter_config.json.
+--- The common part of the configurations of adapters, as in adapter_config.json, and LoraConfig and IA3Config. Those of the other types
+--- are in kinds/, one file a type.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -10,16 +11,28 @@ local raise = require "accel.util.raise"
 local M = {}
 
 --- PEFT's fields without meaning here, which must have these values. Other values raise.
-local IDLE <const> = { alora_invocation_tokens = false, arrow_config = false, corda_config = false,
-  ensure_weight_tying = false, eva_config = false, kasa_config = false, layer_replication = false, loftq_config = {}, lora_ga_config = false,
-  megatron_config = false, megatron_core = "megatron.core", monteclora_config = false, qalora_group_size = 16, revision = false,
-  target_parameters = false, trainable_token_indices = false, use_bdlora = false, use_qalora = false,
-  velora_config = false, runtime_config = false, tokenizer_kwargs = false }
+local IDLE <const> = { alora_invocation_tokens = false, arrow_config = false, corda_config = false, eva_config = false, kasa_config = false,
+  loftq_config = {}, lora_ga_config = false, megatron_config = false, megatron_core = "megatron.core", monteclora_config = false,
+  qalora_group_size = 16, revision = false, use_bdlora = false, use_qalora = false, velora_config = false, runtime_config = false,
+  tokenizer_kwargs = false }
 
 --- Fields that record where an adapter is from.
 local RECORDS <const> = { auto_mapping = true, peft_type = true, peft_version = true }
 
+--- The base of all. A type's class has the fields below, and one of a type in weight_layer.lua those that are listed there.
+---@class accel.peft.Config : accel.util.class.Object
+---@field peft_type string
+---@field defaults table<string, any> the fields of the file with their defaults
+---@field lists table<string, boolean> fields that are lists in files
+---@field loose table<string, boolean> fields that take values of several types
+---@field prompt boolean virtual tokens in front of the input instead of changed layers
+---@field bases table<string, boolean> kinds of layers that the adapters of a type of weight_layer.lua go to
 local Config = class("accel.peft.Config")
+Config.lists, Config.loose, Config.prompt, Config.bases = {}, {}, false, { linear = true }
+for _, key in ipairs { "delta", "update", "weight", "input", "output", "output_before_bias", "shared", "dropout", "fit", "layers", "penalty", "skips", "file_beside",
+  "parameters" } do
+  Config[key] = false
+end
 
 local function idle(value, default)
   if value == nil or value == accel.json.null or value == default then return true end
@@ -36,7 +49,7 @@ function Config:init(opts)
     if self.defaults[key] ~= nil then
       if value == accel.json.null then value = nil end
       local default = self.defaults[key]
-      if value ~= nil and default ~= M.none and type(value) ~= type(default) and not (self.loose and self.loose[key]) then
+      if value ~= nil and default ~= M.none and type(value) ~= type(default) and not self.loose[key] then
         raise("%s: %s must be a %s, got %s", name, key, type(default), check.shown(value))
       end
       self[key] = value
@@ -67,10 +80,46 @@ end
 
 M.none = setmetatable({}, { __tostring = function() return "none" end })
 local none = M.none
+M.Config = Config
+
+--- A class of configurations. While ACCEL_TEST_STRICT is set, as in accel's tests, reading a field that a type of adapter does not have
+--- raises (models/config.lua has the same for models). Elsewhere it is nil. Code that serves several types reads by M.get.
+---@param name string
+---@param fields table peft_type and the other fields of the class
+---@return any
+function M.define(name, fields)
+  local kind = Config:extend("accel.peft." .. name)
+  for key, value in next, fields do kind[key] = value end
+  if os.getenv "ACCEL_TEST_STRICT" == "1" then
+    kind.__index = function(_, key)
+      local value = kind[key]
+      if value == nil and kind.defaults[key] == nil and type(key) == "string" and not key:find "^_" then
+        error(("%s: '%s' is read, which it does not declare"):format(kind.__name, key), 2)
+      end
+      return value
+    end
+  end
+  return kind
+end
+
+--- The fields of types whose adapters are in the target modules, with the type's own. Several types lack some, which `but` names.
+---@param own table
+---@param but? string names of fields that the type lacks
+---@return table
+function M.targets(own, but)
+  local all = { target_modules = none, exclude_modules = none, layers_to_transform = none, layers_pattern = none, modules_to_save = none,
+    bias = "none", task_type = none, inference_mode = false, base_model_name_or_path = none }
+  for key in (but or ""):gmatch "%S+" do all[key] = nil end
+  for key, value in next, own do all[key] = value end
+  return all
+end
+
+M.target_lists = { target_modules = true, modules_to_save = true, exclude_modules = true }
 
 local TASKS <const> = { CAUSAL_LM = true, SEQ_CLS = true, SEQ_2_SEQ_LM = true, TOKEN_CLS = true, QUESTION_ANS = true,
   FEATURE_EXTRACTION = true }
 
+--- Raises unless a field is nil, a string or a list of strings.
 local function strings(name, key, value)
   if type(value) ~= "table" then return end
   for _, text in ipairs(value) do
@@ -78,6 +127,9 @@ local function strings(name, key, value)
   end
 end
 
+--- Checks the fields that types share. The own checks of a type follow it.
+---@param self accel.peft.Config
+---@param name string
 local function common(self, name)
   if self.task_type and not TASKS[self.task_type] then
     raise("%s: task_type %s is not one of CAUSAL_LM, SEQ_CLS, SEQ_2_SEQ_LM, TOKEN_CLS, QUESTION_ANS, FEATURE_EXTRACTION", name,
@@ -87,23 +139,48 @@ local function common(self, name)
   for _, key in ipairs { "target_modules", "modules_to_save", "exclude_modules" } do
     if self.defaults[key] ~= nil then strings(name, key, self[key]) end
   end
+  local bias = self.defaults.bias ~= nil and self.bias
+  if bias and bias ~= "none" and bias ~= "all" and (type(bias) ~= "string" or not bias:find "_only$") then
+    raise("%s: bias must be 'none', 'all' or 'TYPE_only' ('%s_only'), got %s", name, self.peft_type:lower(), check.shown(bias))
+  end
+end
+M.common = common
+
+--- The fields of types with virtual tokens, with the type's own.
+---@param own table
+---@return table
+function M.prompts(own)
+  local all = { num_virtual_tokens = none, token_dim = none, num_layers = none, num_attention_heads = none, num_transformer_submodules = none,
+    modules_to_save = none, task_type = none, inference_mode = false, base_model_name_or_path = none }
+  for key, value in next, own do all[key] = value end
+  return all
 end
 
-local INITS <const> = { gaussian = true, orthogonal = true, olora = true }
+--- Checks what types with virtual tokens share. Their prompts in files are computed ones, so that these load without what they were computed
+--- from (M.flat).
+---@param self accel.peft.Config
+---@param name string
+function M.common_prompt(self, name)
+  common(self, name)
+  check.positive(name, "num_virtual_tokens", self.num_virtual_tokens)
+end
+
+--- The `fit` of types whose prompt is computed: one from a file is taken as it is.
+---@param self accel.peft.Config
+function M.flat(self) self._flat = true end
+
+local INITS <const> = { gaussian = true, orthogonal = true, olora = true, pissa = true }
 
 --- LoRA (Hu and others, "LoRA: Low-Rank Adaptation of Large Language Models"): y = W x + B A x * lora_alpha / r.
 --- example: accel.peft.LoraConfig { r = 4, lora_alpha = 8 }.bias --> "none"
 ---@class accel.peft.LoraConfig
 ---@field peft_type string "LORA"
-local LoraConfig = Config:extend("accel.peft.LoraConfig")
-LoraConfig.peft_type = "LORA"
-LoraConfig.lists = { target_modules = true, modules_to_save = true }
-LoraConfig.loose = { init_lora_weights = true }
-LoraConfig.defaults = {
+local LoraConfig = M.define("LoraConfig", { peft_type = "LORA", lists = M.target_lists, loose = { init_lora_weights = true }, defaults = {
   r = 8, lora_alpha = 8, lora_dropout = 0, target_modules = none, exclude_modules = none, bias = "none", modules_to_save = none,
   use_rslora = false, use_dora = false, fan_in_fan_out = false, init_lora_weights = true, rank_pattern = {}, alpha_pattern = {}, lora_bias = false,
   layers_to_transform = none, layers_pattern = none, task_type = none, inference_mode = false, base_model_name_or_path = none,
-}
+  trainable_token_indices = none, target_parameters = none, layer_replication = none, ensure_weight_tying = false,
+} })
 
 ---@param opts? table
 ---  r integer = 8: rank
@@ -118,10 +195,16 @@ LoraConfig.defaults = {
 ---  use_dora boolean = false: magnitudes of the rows of the weight with its update learn as well (DoRA)
 ---  fan_in_fan_out boolean = false: set for Conv1D layers
 ---  init_lora_weights boolean|string = true: B zero; "gaussian": A normal too; false: B as A; "orthogonal": rows of A and columns of B are
----  orthogonal to each other; "olora": both from a QR of the model's weights, of which their product is taken off
+---  orthogonal to each other; "olora" and "pissa": both from a QR or a singular value decomposition of the model's weights, of which their
+---  product is taken off
 ---  rank_pattern table = {}: other ranks by name
 ---  alpha_pattern table = {}: other lora_alpha by name
 ---  lora_bias boolean = false: B has a bias
+---  trainable_token_indices integer[]|table<string, integer[]>: rows of the embedding (or of the embeddings by name) that learn as well
+---  target_parameters string[]: parameters of stacked experts, [experts, in, out], by the ends of their names
+---  layer_replication integer[][]: ranges of blocks, {first, last + 1} from 0, that the model consists of then. Copies share their weights
+---  and have adapters of their own
+---  ensure_weight_tying boolean = false: adapters of tied modules are tied, as they always are in accel
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted
 ---  task_type string: CAUSAL_LM and others, for PEFT
@@ -136,16 +219,13 @@ function LoraConfig:validate(name)
   check.positive(name, "r", self.r)
   check.number(name, "lora_alpha", self.lora_alpha, 0)
   check.number(name, "lora_dropout", self.lora_dropout, 0, 1)
-  if self.bias ~= "none" and self.bias ~= "all" and self.bias ~= "lora_only" then
-    raise("%s: bias must be 'none', 'all' or 'lora_only', got %s", name, check.shown(self.bias))
-  end
   if self.use_dora and self.lora_bias then raise("%s: lora_bias does not go with use_dora", name) end
   local init = self.init_lora_weights
-  if type(init) == "string" and init:find "^pissa" then
-    raise("%s: init_lora_weights = %s changes the model's weights by their singular values, which accel has no op for; let PEFT save the "
-      .. "adapter as LoRA (save_pretrained with path_initial_model_for_weight_conversion)", name, check.shown(init))
+  if type(init) == "string" and init:find "^pissa_niter_" then
+    raise("%s: init_lora_weights = %s draws at random, so that a file does not give the model back; use 'pissa', or let PEFT save the adapter "
+      .. "as LoRA (save_pretrained with path_initial_model_for_weight_conversion)", name, check.shown(init))
   elseif type(init) ~= "boolean" and not INITS[init] then
-    raise("%s: init_lora_weights must be true, false, 'gaussian', 'orthogonal' or 'olora', got %s", name, check.shown(init))
+    raise("%s: init_lora_weights must be true, false, 'gaussian', 'orthogonal', 'olora' or 'pissa', got %s", name, check.shown(init))
   end
   if init == "orthogonal" and self.r % 2 == 1 then raise("%s: init_lora_weights = 'orthogonal' needs an even r, got %d", name, self.r) end
 end
@@ -155,13 +235,11 @@ end
 --- example: accel.peft.IA3Config {}.init_ia3_weights --> true
 ---@class accel.peft.IA3Config
 ---@field peft_type string "IA3"
-local IA3Config = Config:extend("accel.peft.IA3Config")
-IA3Config.peft_type = "IA3"
-IA3Config.lists = { target_modules = true, modules_to_save = true, feedforward_modules = true }
-IA3Config.defaults = {
+local IA3Config = M.define("IA3Config", { peft_type = "IA3", lists = { target_modules = true, modules_to_save = true, feedforward_modules = true },
+  defaults = {
   target_modules = none, exclude_modules = none, feedforward_modules = none, fan_in_fan_out = false, modules_to_save = none,
   init_ia3_weights = true, task_type = none, inference_mode = false, base_model_name_or_path = none,
-}
+} })
 
 ---@param opts? table
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names (default: by the
@@ -191,68 +269,7 @@ function IA3Config:validate(name)
   end
 end
 
---- Prompt tuning (Lester and others, "The Power of Scale for Parameter-Efficient Prompt Tuning"): embeddings of virtual tokens before the
---- input are learned, nothing else.
---- example: accel.peft.PromptTuningConfig { num_virtual_tokens = 5 }.prompt_tuning_init --> "RANDOM"
----@class accel.peft.PromptTuningConfig
----@field peft_type string "PROMPT_TUNING"
-local PromptTuningConfig = Config:extend("accel.peft.PromptTuningConfig")
-PromptTuningConfig.peft_type = "PROMPT_TUNING"
-PromptTuningConfig.lists = {}
-PromptTuningConfig.defaults = {
-  num_virtual_tokens = none, prompt_tuning_init = "RANDOM", prompt_tuning_init_text = none, tokenizer_name_or_path = none,
-  token_dim = none, num_layers = none, num_attention_heads = none, num_transformer_submodules = none, modules_to_save = none,
-  task_type = none, inference_mode = false, base_model_name_or_path = none,
-}
-
----@param opts? table
----  num_virtual_tokens integer: how many
----  prompt_tuning_init string = "RANDOM": or "SAMPLE_VOCAB", embeddings of tokens drawn from the vocabulary, or "TEXT"
----  prompt_tuning_init_text string: with "TEXT": the text whose tokens begin the prompt
----  tokenizer_name_or_path string: with "TEXT": the folder of its tokenizer.json
----  token_dim integer: filled in from the model, as the next three
----  num_layers integer: of the model
----  num_attention_heads integer: of the model
----  num_transformer_submodules integer: 2 of encoder and decoder, else 1
----  modules_to_save string[]: not with this kind
----  task_type string: CAUSAL_LM and others, for PEFT
----  base_model_name_or_path string: for PEFT
----  inference_mode boolean = false: nothing learns
-function PromptTuningConfig:init(opts) Config.init(self, opts) end
-
---- Raises for values that no adapter can have.
----@param name string name of the adapter, for messages
-function PromptTuningConfig:validate(name)
-  common(self, name)
-  check.positive(name, "num_virtual_tokens", self.num_virtual_tokens)
-  local how = self.prompt_tuning_init
-  if how ~= "RANDOM" and how ~= "SAMPLE_VOCAB" and how ~= "TEXT" then
-    raise("%s: prompt_tuning_init must be 'RANDOM', 'SAMPLE_VOCAB' or 'TEXT', got %s", name, check.shown(how))
-  end
-  if how == "TEXT" and not (self.prompt_tuning_init_text and self.tokenizer_name_or_path) then
-    raise("%s: 'TEXT' needs prompt_tuning_init_text and tokenizer_name_or_path", name)
-  end
-  if how ~= "TEXT" then
-    no_effect.given(name, self, { "prompt_tuning_init_text", "tokenizer_name_or_path" }, "with prompt_tuning_init = '" .. how .. "'; say 'TEXT'")
-  end
-  if self.modules_to_save then raise("%s: modules_to_save has no meaning here", name) end
-end
-
-M.LoraConfig, M.IA3Config, M.PromptTuningConfig = LoraConfig, IA3Config, PromptTuningConfig
-
--- While this is set, as in accel's tests, reading a field that a kind of adapter does not have raises (models/config.lua has the same for
--- models). Elsewhere they are nil. Code that serves several kinds reads by M.get.
-if os.getenv "ACCEL_TEST_STRICT" == "1" then
-  for _, kind in ipairs { LoraConfig, IA3Config, PromptTuningConfig } do
-    kind.__index = function(_, key)
-      local value = kind[key]
-      if value == nil and kind.defaults[key] == nil and type(key) == "string" and not key:find "^_" then
-        error(("%s: '%s' is read, which it does not declare"):format(kind.__name, key), 2)
-      end
-      return value
-    end
-  end
-end
+M.LoraConfig, M.IA3Config = LoraConfig, IA3Config
 
 --- The value of a field if the kind of configuration has it, otherwise nil.
 ---@param config table
@@ -263,14 +280,15 @@ function M.get(config, key)
   return config[key]
 end
 
-local KINDS <const> = { LORA = LoraConfig, IA3 = IA3Config, PROMPT_TUNING = PromptTuningConfig }
-
 --- The configuration that an adapter_config.json describes.
 ---@param given table
 ---@return table
 function M.from_dict(given)
-  local kind = KINDS[given.peft_type]
-  if not kind then raise("adapter_config.json: peft_type %s is not one of LORA, IA3, PROMPT_TUNING", check.shown(given.peft_type)) end
+  local kind = require("accel.peft.kinds").by_type(given.peft_type)
+  if not kind then
+    raise("adapter_config.json: peft_type %s is not one of %s", check.shown(given.peft_type),
+      table.concat(require("accel.peft.kinds").types(), ", "))
+  end
   return kind(given)
 end
 

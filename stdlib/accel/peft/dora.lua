@@ -4,7 +4,8 @@ local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
 
---- The magnitudes of one adapter of a layer, as PEFT keeps them: lora_magnitude_vector.<adapter>.weight [out].
+--- The magnitudes of one adapter of a layer, as PEFT keeps them: lora_magnitude_vector.<adapter>.weight [out], of
+--- convolutions [1, out, 1 ...].
 --- example: local c = accel.peft.LoraConfig { target_modules = { "0" }, use_dora = true }
 ---   local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), c)
 ---   return m.base_model.model[1].lora_magnitude_vector.default.weight.shape --> { 3 }
@@ -31,7 +32,7 @@ end
 ---@return accel.Tensor
 function Dora:factors(values, delta)
   local norms = Dora.norms(values, delta)
-  return self.weight / norms:to(self.weight.dtype)
+  return self.weight:reshape(-1) / norms:to(self.weight.dtype)
 end
 
 return Dora

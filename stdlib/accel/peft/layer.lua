@@ -1,6 +1,7 @@
 --- The common part of layers with adapters: a frozen base layer, adapters by name, merging into the base and back.
 local accel = require "accel"
 local Conv1D = require "accel.models.conv1d"
+local conv = require "accel.nn.conv"
 local Embedding = require "accel.nn.embedding"
 local divided = require "accel.nn.divided"
 local Linear = require "accel.nn.linear"
@@ -24,11 +25,14 @@ local function turned(base)
   return kind == Conv1D or kind == Embedding
 end
 
---- What a layer is as the base of one: "linear" or "embedding"; nil: it cannot be one.
+local CONVS <const> = { [conv.Conv1d] = "conv1d", [conv.Conv2d] = "conv2d", [conv.Conv3d] = "conv3d" }
+
+--- What a layer is as the base of one: "linear", "embedding", "conv1d", "conv2d" or "conv3d"; nil: it cannot be one.
 ---@param module accel.nn.Module
 ---@return string?
 function AdapterLayer.base_kind(module)
   local kind = class.of(module)
+  if CONVS[kind] then return CONVS[kind] end
   if kind == Embedding then return not module.norms and "embedding" or nil end -- max_norm changes the weight in forward
   local linear = kind == Linear or kind == Conv1D or class.isinstance(module, Quantized) and module.in_features ~= nil
   return linear and "linear" or nil
@@ -36,7 +40,8 @@ end
 
 function AdapterLayer:take(base)
   self.base_layer = base
-  self.in_features, self.out_features = base.in_features or base.num_embeddings, base.out_features or base.embedding_dim
+  self.in_features = base.in_features or base.num_embeddings or base.in_channels
+  self.out_features = base.out_features or base.embedding_dim or base.out_channels
   self.disabled, self.names = false, {}
   rawset(self, "kept", nil)
 end

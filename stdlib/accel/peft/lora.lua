@@ -34,19 +34,38 @@ function LoraLinear:init(base)
   self.scaling = {}
 end
 
---- Takes OLoRA's product off the base's weight, s B A with Q R = W, B the first r columns of Q and A the first r rows of R (Buyukakyuz,
---- "OLoRA: Orthonormal Low-Rank Adaptation of Large Language Models"). Loading repeats it, as in PEFT, since files hold A and B alone.
-local function olora(self, a, b, scaling)
+--- B and A, [out, r] and [r, in], that begin as a part of a weight, f32.
+local parts = {}
+
+--- OLoRA: with Q R = W, B the first r columns of Q and A the first r rows of R (Buyukakyuz, "OLoRA: Orthonormal Low-Rank Adaptation of Large
+--- Language Models").
+function parts.olora(w, r)
+  local q, upper = w:qr()
+  return q:narrow(2, 1, r), upper:narrow(1, 1, r)
+end
+
+--- PiSSA: with U S V = W, B = U sqrt(S / scaling) and A = sqrt(S / scaling) V of the r largest singular values (Meng and others, "PiSSA:
+--- Principal Singular Values and Singular Vectors Adaptation of Large Language Models").
+function parts.pissa(w, r, scaling)
+  local u, s, v = w:svd()
+  local root = (s:narrow(1, 1, r) / scaling):sqrt()
+  return u:narrow(2, 1, r) * root, v:narrow(1, 1, r) * root:unsqueeze(2)
+end
+
+--- Begins A and B with a part of the base's weight, and takes B A * scaling off the weight. Loading repeats it, as in PEFT, since files hold
+--- A and B alone.
+local function begin_with(self, which, a, b, scaling)
   local base = self.base_layer
-  if base.weight.quant_state then raise "init_lora_weights = 'olora' changes the model's weights, which are quantised; quantise the result" end
+  if base.weight.quant_state then
+    raise("init_lora_weights = '%s' changes the model's weights, which are quantised; quantise the result", which)
+  end
   if divided.placements and divided.placements.of[base.weight] then
-    raise "init_lora_weights = 'olora' changes the model's weights, of which this rank has a part; add the adapter before prepare"
+    raise("init_lora_weights = '%s' changes the model's weights, of which this rank has a part; add the adapter before prepare", which)
   end
   local _ <close> = accel.no_grad()
   local r, w = a.weight.shape[1], self:base_values():to "f32"
-  if r > math.min(w.shape[1], w.shape[2]) then raise("init_lora_weights = 'olora': r = %d is more than a side of the weight", r) end
-  local q, upper = w:qr()
-  local left, right = q:narrow(2, 1, r), upper:narrow(1, 1, r)
+  if r > math.min(w.shape[1], w.shape[2]) then raise("init_lora_weights = '%s': r = %d is more than a side of the weight", which, r) end
+  local left, right = parts[which](w, r, scaling)
   a.weight:detach():copy_(right)
   b.weight:detach():copy_(left)
   w = w - left:matmul(right) * scaling
@@ -72,6 +91,18 @@ function LoraLinear.sizes(config, full)
   return r, targets.by_pattern(full, config.alpha_pattern, config.lora_alpha) / (config.use_rslora and math.sqrt(r) or r)
 end
 
+--- A and B of a new adapter.
+---@param r integer
+---@param config accel.peft.LoraConfig
+---@param kind {dtype: string, device: string}
+function LoraLinear:factors(r, config, kind)
+  return Linear(self.in_features, r, { bias = false, dtype = kind.dtype, device = kind.device }),
+    Linear(r, self.out_features, { bias = config.lora_bias, dtype = kind.dtype, device = kind.device })
+end
+
+--- The shape of DoRA's magnitudes in files.
+function LoraLinear:magnitude_shape() return { self.out_features } end
+
 --- Adds an adapter: A as Linear begins, B zero, so that nothing changes yet.
 ---@param name string
 ---@param config accel.peft.LoraConfig
@@ -79,8 +110,7 @@ end
 function LoraLinear:add(name, config, full)
   local r, scaling = LoraLinear.sizes(config, full)
   local kind = self:kind()
-  local a = Linear(self.in_features, r, { bias = false, dtype = kind.dtype, device = kind.device })
-  local b = Linear(r, self.out_features, { bias = config.lora_bias, dtype = kind.dtype, device = kind.device })
+  local a, b = self:factors(r, config, kind)
   if kind.device ~= "meta" then
     if config.init_lora_weights == "gaussian" then init.normal_(a.weight, 0, 1 / r) end
     if config.init_lora_weights then
@@ -88,7 +118,7 @@ function LoraLinear:add(name, config, full)
       if b.bias then init.zeros_(b.bias) end
     end
     if config.init_lora_weights == "orthogonal" then orthogonal(a, b)
-    elseif config.init_lora_weights == "olora" then olora(self, a, b, scaling) end
+    elseif parts[config.init_lora_weights] then begin_with(self, config.init_lora_weights, a, b, scaling) end
   end
   self.lora_A:set(name, a)
   self.lora_B:set(name, b)
@@ -99,8 +129,8 @@ function LoraLinear:add(name, config, full)
   end
   self.scaling[name] = scaling
   if config.use_dora then -- rows begin with the norms that they have
-    local magnitudes = accel.empty(self.out_features, kind)
-    if kind.device ~= "meta" then magnitudes:copy_(Dora.norms(self:base_values(), self:delta(name))) end
+    local magnitudes = accel.empty(self:magnitude_shape(), kind)
+    if kind.device ~= "meta" then magnitudes:copy_(Dora.norms(self:base_values(), self:delta(name)):reshape(magnitudes.shape)) end
     self.lora_magnitude_vector:set(name, Dora(magnitudes))
   end
   self.names[#self.names + 1] = name

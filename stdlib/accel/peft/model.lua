@@ -1,22 +1,18 @@
 --- get_peft_model and PeftModel: a model with adapters, of which alone the weights learn.
 local accel = require "accel"
 local AdapterLayer = require "accel.peft.layer"
-local Conv1D = require "accel.models.conv1d"
-local IA3Linear = require "accel.peft.ia3"
-local LoraEmbedding = require "accel.peft.lora_embedding"
-local LoraLinear = require "accel.peft.lora"
 local Module = require "accel.nn.module"
 local Wrapper = require "accel.peft.modules_to_save"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local configs = require "accel.peft.config"
 local files = require "accel.peft.files"
+local inject = require "accel.peft.inject"
+local means = require "accel.autograd.means"
 local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local states = require "accel.peft.state"
-local targets = require "accel.peft.targets"
-
 local M = {}
 
 --- The wrapper between a PeftModel and the model, so that names are PEFT's: base_model.model.<name>.
@@ -26,6 +22,20 @@ local Tuner = Module:extend("accel.peft.Tuner")
 ---@param model accel.nn.Module
 function Tuner:init(model) self.model = model end
 function Tuner:forward(...) return self.model(...) end
+
+--- One step of AdaLoRA's schedule, which cuts the least important ranks. Call it after backward and before zero_grad.
+---@param global_step integer counted from 0
+function Tuner:update_and_allocate(global_step, ...)
+  check.surplus("update_and_allocate", ...)
+  check.count("update_and_allocate", "global_step", global_step)
+  local name, config, layers = nil, nil, {}
+  for _, layer in pairs(self:named_modules()) do
+    local at = layer.places and layer.places[layer.active]
+    if at and at.config.allocate then name, config, layers[#layers + 1] = layer.active, at.config, layer end
+  end
+  if not config then raise "update_and_allocate: the active adapter is not of type ADALORA" end
+  config:allocate(layers, name, global_step)
+end
 
 --- A model with adapters by name. Calls, fields and methods that it lacks are the model's.
 --- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.LoraConfig { target_modules = { "0" } })
@@ -51,10 +61,32 @@ end
 --- The configuration of the active adapter. nil once the last one is deleted.
 local function active(self) return self.active_adapter and self.peft_config[self.active_adapter] or nil end
 
+--- The results of a call, with an adapter's own loss added to the first.
+local function penalised(self, config, loss, ...)
+  local layers = {}
+  for _, layer in pairs(self:named_modules()) do
+    if layer.places and layer:has(self.active_adapter) then layers[#layers + 1] = layer end
+  end
+  local more = config:penalty(layers, self.active_adapter)
+  if not more then return loss, ... end
+  local terms, sum = means.of(loss), loss + more:to(loss.dtype)
+  if terms then
+    local all = { table.unpack(terms) }
+    all[#all + 1] = { loss = more, count = terms[1].count }
+    means.mark(sum, all)
+  end
+  return sum, ...
+end
+
 function PeftModel:forward(...)
   local config = active(self)
-  if config and config.peft_type == "PROMPT_TUNING" and not self.disabled then
-    return require("accel.peft.prompt").call(self, config.num_virtual_tokens, ...)
+  if not config or self.disabled then return self.base_model(...) end
+  if config.prompt then return require("accel.peft.prompt").call(self, config, ...) end
+  if config.penalty and self.training then
+    for i = 1, select("#", ...) do
+      local o = select(i, ...)
+      if type(o) == "table" and not class.of(o) and (o.labels or o.shift_labels) then return penalised(self, config, self.base_model(...)) end
+    end
   end
   return self.base_model(...)
 end
@@ -65,8 +97,8 @@ function PeftModel:generate(...) return require "accel.models.generate"(self, ..
 --- The model for generation: the model itself, or with a tuned prompt a module that prepends the prompt.
 function PeftModel:_for_generation()
   local config = active(self)
-  if not config or config.peft_type ~= "PROMPT_TUNING" or self.disabled then return self:get_base_model() end
-  return require("accel.peft.prompt").for_generation(self, config.num_virtual_tokens)
+  if not config or not config.prompt or self.disabled then return self:get_base_model() end
+  return require("accel.peft.prompt").for_generation(self, config)
 end
 
 local function each_layer(self, fn)
@@ -77,10 +109,10 @@ end
 
 --- Calls fn(weight) for the weights of one adapter.
 local function each_weight(self, name, fn)
-  if self.peft_config[name].peft_type == "PROMPT_TUNING" then
+  if self.peft_config[name].prompt then
     for _, p in ipairs(self.prompt_encoder[name] and self.prompt_encoder[name]:parameters() or {}) do fn(p) end
-    return
   end
+  for _, p in ipairs(inject.shared_weights(self, name)) do fn(p) end
   each_layer(self, function(layer)
     for _, p in ipairs(layer:weights_of(name)) do fn(p) end
   end)
@@ -111,9 +143,9 @@ end
 --- them as the script has set them, as in PEFT.
 local function freeze(self, config)
   local learns, bias = {}, configs.get(config, "bias")
-  if bias == "lora_only" then
+  if bias and bias:find "_only$" then
     each_layer(self, function(layer)
-      if class.isinstance(layer, LoraLinear) and layer.base_layer.bias then learns[layer.base_layer.bias] = true end
+      if class.isinstance(layer, AdapterLayer) and layer.base_layer.bias then learns[layer.base_layer.bias] = true end
     end)
   elseif bias == "all" then
     for name, p in pairs(self:named_parameters()) do learns[p] = name:find "bias$" ~= nil end
@@ -121,64 +153,6 @@ local function freeze(self, config)
   for _, p in ipairs(self:parameters()) do
     if not p.quant_state then p.requires_grad = learns[p] and not config.inference_mode or false end
   end
-end
-
---- The layer around a base of each kind, by the type of the adapter.
-local LAYERS <const> = { LORA = { linear = LoraLinear, embedding = LoraEmbedding }, IA3 = { linear = IA3Linear } }
-
---- Puts the adapter's layers in the place of the model's.
-local function inject(self, name, config)
-  local model = self:get_base_model()
-  local kinds = LAYERS[config.peft_type]
-  targets.complete(model, config)
-  local function base_kind(module) -- of what would be the base of this layer, or is it already
-    if class.isinstance(module, AdapterLayer) then module = module.base_layer end
-    local kind = AdapterLayer.base_kind(module)
-    return kinds[kind] and kind
-  end
-  local turned, made = false, {} -- made: a layer that has several names gets one adapter
-  for _, at in ipairs(targets.find(model, config, base_kind)) do
-    local layer = at.module
-    if made[layer] then
-      at.parent[at.field] = made[layer]
-    else
-      if not class.isinstance(layer, AdapterLayer) then
-        layer = kinds[base_kind(layer)](layer)
-        layer.training = at.module.training
-        at.parent[at.field] = layer
-      end
-      made[at.module], made[layer] = layer, layer
-      turned = turned or class.of(layer.base_layer) == Conv1D
-      layer:add(name, config, at.name)
-    end
-  end
-  if config.fan_in_fan_out and not turned then
-    warn "get_peft_model: fan_in_fan_out is true, but no target is a Conv1D; it is set to false"
-  end
-  config.fan_in_fan_out = turned
-  if not config.modules_to_save then return end
-  local found
-  local function visit(module, prefix)
-    for key, child, kind, field in module:_itself():_fields() do
-      if kind == "module" then
-        local full = prefix .. key
-        if made[child] then
-          module[field] = made[child]
-        elseif class.isinstance(child, Wrapper) and targets.ends(full, config.modules_to_save) then
-          child:add(name)
-          made[child], found = child, true
-        elseif targets.ends(full, config.modules_to_save) then
-          local wrapper = Wrapper(child, name)
-          made[child], made[wrapper] = wrapper, wrapper
-          module[field], found = wrapper, true
-        elseif not class.isinstance(child, AdapterLayer) then
-          visit(child, full .. ".")
-        end
-      end
-    end
-  end
-  visit(model, "")
-  if not found then raise("get_peft_model: no module is called %s", table.concat(config.modules_to_save, ", ")) end
 end
 
 --- Adds an adapter. Its weights are frozen until set_adapter makes it the active one.
@@ -196,10 +170,11 @@ function PeftModel:add_adapter(adapter_name, config)
   elseif first and (configs.get(config, "bias") or "none") ~= "none" then
     raise('add_adapter: bias is "%s", but biases belong to the model, so its other adapters would get them as well; set bias = "none"', config.bias)
   end
-  if config.peft_type == "PROMPT_TUNING" then
+  if config.prompt then
     require("accel.peft.prompt").add(self, adapter_name, config)
+    inject.modules_to_save(self:get_base_model(), adapter_name, config, {})
   else
-    inject(self, adapter_name, config)
+    inject.layers(self, adapter_name, config)
   end
   self.peft_config[adapter_name] = config
   if not first then return freeze(self, config) end
@@ -233,11 +208,9 @@ function PeftModel:delete_adapter(adapter_name, ...)
       raise("delete_adapter: '%s' is merged into the model's weights; call unmerge_adapter first", adapter_name)
     end
   end)
-  if config.peft_type == "PROMPT_TUNING" then
-    self.prompt_encoder[adapter_name] = nil
-  else
-    each_layer(self, function(layer) layer:delete(adapter_name) end)
-  end
+  if config.prompt then self.prompt_encoder[adapter_name] = nil end
+  each_layer(self, function(layer) layer:delete(adapter_name) end)
+  inject.delete_shared(self, adapter_name)
   self.peft_config[adapter_name] = nil
   if self.active_adapter ~= adapter_name then return end
   local following
@@ -302,7 +275,7 @@ end
 function PeftModel:merge_adapter()
   local config = active(self)
   if not config then raise "merge_adapter: the model has no adapter; add one" end
-  if config.peft_type == "PROMPT_TUNING" then raise "merge_adapter: a prompt cannot be merged" end
+  if config.prompt then raise "merge_adapter: a prompt cannot be merged" end
   local dtype = activation_dtype(self)
   each_layer(self, function(layer)
     if class.isinstance(layer, AdapterLayer) and layer:has(self.active_adapter) then
@@ -328,7 +301,7 @@ local function unload(self, merge)
     module = module:_itself()
     for _, child, kind, field in module:_fields() do
       if kind == "module" then
-        if class.isinstance(child, AdapterLayer) then module[field] = child.base_layer
+        if class.isinstance(child, AdapterLayer) then module[field] = not child.own_module and child.base_layer or nil
         elseif class.isinstance(child, Wrapper) then
           module[field] = merge and child.modules_to_save[self.active_adapter] or child.original_module
         else visit(child) end
@@ -384,6 +357,7 @@ function PeftModel:load_adapter(dir, adapter_name, opts, ...)
   local config, state, code = files.read(dir)
   if not config then return nil, state, code end
   config.inference_mode = not o.is_trainable
+  if config.fit then config:fit(state) end
   self:add_adapter(adapter_name or "default", config)
   states.set_peft_model_state_dict(self, state, adapter_name or "default")
   if not o.is_trainable then self:eval() end -- as PEFT does
@@ -405,6 +379,7 @@ function PeftModel.from_pretrained(model, dir, opts, ...)
   local config, state, code = files.read(dir)
   if not config then return nil, state, code end
   config.inference_mode = not o.is_trainable
+  if config.fit then config:fit(state) end
   local peft = M.get_peft_model(model, config, { adapter_name = o.adapter_name })
   states.set_peft_model_state_dict(peft, state, o.adapter_name)
   if not o.is_trainable then peft:eval() end
@@ -425,8 +400,7 @@ function M.get_peft_model(model, peft_config, opts, ...)
   if not Module.is_module(model) then raise("get_peft_model: %s", Module.not_a_module(model)) end
   if not configs.is(peft_config) then raise("get_peft_model: expected a configuration of accel.peft, got %s", check.shown(peft_config)) end
   local o = options("get_peft_model", opts, { adapter_name = "default" })
-  local prompt = peft_config.peft_type == "PROMPT_TUNING"
-  local peft = PeftModel(prompt and model or Tuner(model))
+  local peft = PeftModel(peft_config.prompt and model or Tuner(model))
   peft.config = model.config
   peft.training = model.training
   peft:add_adapter(o.adapter_name, peft_config)

@@ -3,7 +3,9 @@
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local configs = require "accel.peft.config"
 local listed = require "accel.util.listed"
+local names_of = require "accel.peft.names"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
@@ -16,12 +18,11 @@ local function check_model(who, model)
   end
 end
 
---- The name in files of a parameter of the model, nil if it does not belong to the adapter.
+--- The name in files of a parameter of the model that no layer of a type in kinds/ has, nil if it does not belong to the adapter.
 local function file_name(name, adapter, config, layers)
   local escaped = adapter:gsub("%p", "%%%0")
-  if config.peft_type == "PROMPT_TUNING" then return name == "prompt_encoder." .. adapter .. ".embedding.weight" and "prompt_embeddings" or nil end
   if name:find("%.modules_to_save%." .. escaped .. "%.") then return (name:gsub("%.modules_to_save%." .. escaped .. "%.", ".", 1)) end
-  if name:find "%.original_module%." then return nil end
+  if config.prompt or name:find "%.original_module%." then return nil end
   if config.peft_type == "IA3" then return name:find "%.ia3_l%." and name:gsub("%." .. escaped .. "$", "") or nil end
   if name:find "%.lora_embedding_[AB]%." then
     local plain, n = name:gsub("%." .. escaped .. "$", "")
@@ -33,9 +34,16 @@ local function file_name(name, adapter, config, layers)
     local plain, n = name:gsub("(%.lora_[AB])%." .. escaped .. "%.", "%1.", 1)
     return n > 0 and plain or nil
   end
-  local bias = require "accel.peft.config".get(config, "bias")
+  local bias = configs.get(config, "bias")
   if bias == "all" and name:find "bias$" then return name end
-  if bias == "lora_only" and name:find "bias$" and layers[name:match "^(.*)%.base_layer%.bias$"] then return name end
+  if bias and bias:find "_only$" and name:find "bias$" and layers[name:match "^(.*)%.base_layer%.bias$"] then return name end
+end
+
+--- A key of a file with the names that its modules have in today's Transformers, nil if they are the same.
+local function todays(model, key)
+  local rest = key:match "^base_model%.model%.(.*)$"
+  local new = rest and names_of.today(model, rest)
+  return new and "base_model.model." .. new
 end
 
 --- The adapter's parameters, and their own names, by the names of files.
@@ -46,13 +54,30 @@ end
 local function entries(model, adapter)
   local AdapterLayer, layers = require "accel.peft.layer", {}
   local config = model.peft_config[adapter] or raise("there is no adapter '%s'", tostring(adapter))
-  for name, module in pairs(model:named_modules()) do
-    if class.isinstance(module, AdapterLayer) then layers[name] = true end
+  local out, names, own, done = ordered(), {}, {}, {}
+  for name, p in pairs(model:named_parameters()) do own[p] = name end
+  local base = model:get_base_model()
+  local function put(key, p)
+    if config._today then key = todays(base, key) or key end
+    out[key], names[key], done[p] = p, own[p], true
   end
-  local out, names = ordered(), {}
+  if config.prompt then
+    for _, at in ipairs(model.prompt_encoder[adapter]:saved()) do put(at[2], model.prompt_encoder[adapter]:get_parameter(at[1])) end
+  end
+  for _, at in ipairs(require("accel.peft.inject").shared(model, adapter)) do
+    if not at.unsaved then put("base_model." .. at.key, model.base_model[at.key][adapter]) end
+  end
+  for name, module in pairs(model:named_modules()) do
+    if class.isinstance(module, AdapterLayer) then
+      layers[name] = true
+      local saved = module.saved and module:saved(adapter) or {}
+      local path = saved.up and name:gsub("[^.]*$", saved.up) or name
+      for _, at in ipairs(saved) do put(path .. "." .. at[2], at[3] or module:get_parameter(at[1])) end
+    end
+  end
   for name, p in pairs(model:named_parameters()) do
-    local key = file_name(name, adapter, config, layers)
-    if key then out[key], names[key] = p, name end
+    local key = not done[p] and file_name(name, adapter, config, layers)
+    if key then put(key, p) end
   end
   return out, names
 end
@@ -75,6 +100,24 @@ function M.names(model, adapter)
   return of
 end
 
+--- What a file holds of a prompt that is computed from further parameters, which files do not have. nil for other adapters.
+---@param model accel.peft.PeftModel
+---@param adapter string
+---@return table<string, accel.Tensor>? ordered
+function M.computed(model, adapter)
+  local config = model.peft_config[adapter]
+  local encoder = config and config.prompt and model.prompt_encoder[adapter]
+  if not encoder or encoder.flat then return nil end
+  local _ <close> = accel.no_grad()
+  local out = ordered()
+  out.prompt_embeddings = encoder:rows():detach()
+  for name, p in pairs(model:named_parameters()) do
+    local key = file_name(name, adapter, config, {})
+    if key then out[key] = p:detach() end
+  end
+  return out
+end
+
 --- The adapter's weights alone, in the form of its file. state_dict: take them from this state of the model, for example from
 --- accelerator:get_state_dict(model) if parameters are sharded over ranks.
 --- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.LoraConfig { target_modules = { "0" } })
@@ -87,7 +130,15 @@ function M.get_peft_model_state_dict(model, adapter_name, opts, ...)
   check_model("get_peft_model_state_dict", model)
   if type(adapter_name) == "table" and opts == nil then adapter_name, opts = nil, adapter_name end
   local o = options("get_peft_model_state_dict", opts, { state_dict = options.none }, ...)
-  local out = ordered()
+  local config = model.peft_config[adapter_name or "default"]
+  local out = config and M.computed(model, adapter_name or "default")
+  if out then
+    if o.state_dict then
+      raise("get_peft_model_state_dict: the prompt of a %s adapter is computed from its parameters, not from a state_dict", config.peft_type)
+    end
+    return out
+  end
+  out = ordered()
   local own, names = entries(model, adapter_name or "default")
   for key, p in pairs(own) do
     local t = p
@@ -96,6 +147,7 @@ function M.get_peft_model_state_dict(model, adapter_name, opts, ...)
     end
     out[key] = t:detach()
   end
+  if config.trim then config:trim(out) end
   return out
 end
 
@@ -115,17 +167,36 @@ end
 function M.set_peft_model_state_dict(model, state, adapter_name, ...)
   check.surplus("set_peft_model_state_dict", ...)
   check_model("set_peft_model_state_dict", model)
-  local own, missing, unexpected, wrong = (entries(model, adapter_name or "default")), {}, {}, {}
+  local adapter = adapter_name or "default"
+  if M.computed(model, adapter) then
+    raise("set_peft_model_state_dict: files of %s hold computed prompts without what they are computed from; load the folder by load_adapter",
+      model.peft_config[adapter].peft_type)
+  end
+  local own, missing, unexpected, wrong = (entries(model, adapter)), {}, {}, {}
+  local base_model, values, used, given = model:get_base_model(), {}, {}, {}
+  for key, p in pairs(own) do -- files may have today's names of modules, or those of before
+    local other = todays(base_model, key)
+    local from = rawget(state, key) ~= nil and key or other and rawget(state, other) ~= nil and other or key
+    values[key], used[from] = state[from], true
+    if values[key] ~= nil then given[p] = true end
+  end
+  if model.peft_config[adapter]._today then -- the entries have today's names; files may have accel's
+    for key in ordered.iterate(state) do
+      local new = not used[key] and todays(base_model, key)
+      if new and rawget(own, new) and values[new] == nil then values[new], used[key], given[own[new]] = state[key], true, true end
+    end
+  end
   for key, p in pairs(own) do
-    local value = state[key]
-    if value == nil then missing[#missing + 1] = key
+    local value = values[key]
+    if value == nil and given[p] then -- a tied parameter that the file has under its other name
+    elseif value == nil then missing[#missing + 1] = key
     elseif value.shape ~= p.shape then
       wrong[#wrong + 1] = ("'%s' has shape %s, the adapter needs %s"):format(key, tostring(value.shape), tostring(p.shape))
     end
   end
   local base, all = {}, nil
   for key, value in ordered.iterate(state) do
-    if rawget(own, key) == nil and not beside(key, own) then
+    if not used[key] and rawget(own, key) == nil and not beside(key, own) then
       if key:find "%.base_layer%.weight$" then
         all = all or model:state_dict()
         base[key] = all[key]
@@ -140,7 +211,9 @@ function M.set_peft_model_state_dict(model, state, adapter_name, ...)
   if #unexpected > 0 then table.insert(wrong, 1, "unexpected " .. listed(unexpected)) end
   if #wrong > 0 then raise("set_peft_model_state_dict: %s", table.concat(wrong, "; ")) end
   local _ <close> = accel.no_grad()
-  for key, p in pairs(own) do p:detach():copy_(state[key]) end
+  for key, p in pairs(own) do
+    if values[key] ~= nil then p:detach():copy_(values[key]) end
+  end
   for key, p in next, base do p:detach():copy_(state[key]) end -- PEFT writes the embeddings that have adapters too
 end
 

@@ -2,16 +2,49 @@
 local class = require "accel.util.class"
 local listed = require "accel.util.listed"
 local configs = require "accel.peft.config"
+local names = require "accel.peft.names"
 local raise = require "accel.util.raise"
 
 local M = {}
 
 --- Layers by the model's family (config.model_type), as PEFT has them.
-local LORA <const> = { gpt2 = { "c_attn" }, llama = { "q_proj", "v_proj" }, mixtral = { "q_proj", "v_proj" }, t5 = { "q", "v" },
-  bert = { "query", "value" }, vit = { "query", "value" } }
+local QV <const> = { "q_proj", "v_proj" }
+local LORA <const> = { gpt2 = { "c_attn" }, t5 = { "q", "v" }, mt5 = { "q", "v" }, bert = { "query", "value" }, vit = { "query", "value" },
+  roberta = { "query", "value" }, ["xlm-roberta"] = { "query", "value" }, electra = { "query", "value" }, bloom = { "query_key_value" },
+  gpt_neox = { "query_key_value" }, falcon = { "query_key_value" }, gpt_bigcode = { "c_attn" }, ["deberta-v2"] = { "query_proj", "value_proj" },
+  phi = { "q_proj", "v_proj", "fc1", "fc2" } }
+for family in ("llama mixtral bart opt gptj gpt_neo mistral stablelm gemma gemma2 gemma3_text qwen2 qwen3"):gmatch "%S+" do LORA[family] = QV end
 local IA3 <const> = { gpt2 = { { "c_attn", "mlp.c_proj" }, { "mlp.c_proj" } },
   llama = { { "k_proj", "v_proj", "down_proj" }, { "down_proj" } }, t5 = { { "k", "v", "wo" }, { "wo" } },
   bert = { { "key", "value", "output.dense" }, { "output.dense" } } }
+
+--- Where a type has other layers than LoRA.
+local LN <const> = { "input_layernorm", "post_attention_layernorm", "norm" }
+local SANDWICH <const> = { "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm", "norm" }
+local FIRST_MLP <const> = { gpt2 = { "mlp.c_proj" }, gpt_bigcode = { "mlp.c_proj" } }
+local OTHERS <const> = {
+  LN_TUNING = { llama = LN, mistral = LN, gemma = LN, gemma2 = SANDWICH, gemma3_text = SANDWICH, gpt2 = { "ln_1", "ln_2", "ln_f" },
+    t5 = { "layer_norm", "final_layer_norm" }, mt5 = { "layer_norm", "final_layer_norm" }, gptj = { "ln_1", "ln_f" },
+    bart = { "self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm" }, phi = { "input_layernorm", "final_layernorm" },
+    bloom = { "input_layernorm", "post_attention_layernorm", "ln_f" }, falcon = { "input_layernorm", "post_attention_layernorm", "ln_f" },
+    qwen2 = { "post_attention_layernorm" }, qwen3 = { "post_attention_layernorm" } },
+  FOURIERFT = FIRST_MLP, C3A = FIRST_MLP, WAVEFT = FIRST_MLP, VERA = { phi = QV }, SHIRA = { phi = QV },
+  ADALORA = { t5 = { "q", "k", "v", "o", "wi", "wo" }, mt5 = { "q", "k", "v", "o", "wi_0", "wi_1", "wo" },
+    bart = { "q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2" }, opt = { "q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2" },
+    roberta = { "query", "key", "value", "dense" }, ["deberta-v2"] = { "query_proj", "key_proj", "value_proj", "dense" } },
+  ADAPTION_PROMPT = { llama = "self_attn", mistral = "self_attn", gpt2 = "attn" },
+}
+OTHERS.VBLORA = { t5 = OTHERS.ADALORA.t5, mt5 = OTHERS.ADALORA.mt5, bart = OTHERS.ADALORA.bart, opt = OTHERS.ADALORA.opt,
+  ["deberta-v2"] = OTHERS.ADALORA["deberta-v2"] }
+
+--- The default of a type and a family, nil if there is none.
+local function default(peft_type, family)
+  if peft_type == "IA3" then return IA3[family] and IA3[family][1] end
+  local own = OTHERS[peft_type]
+  if own and own[family] then return own[family] end
+  if peft_type == "LN_TUNING" or peft_type == "ADAPTION_PROMPT" then return nil end
+  return LORA[family]
+end
 
 local function fullmatch(name, pattern, what)
   local ok, found = pcall(require "accel.text.core".fullmatch, pattern, { name })
@@ -80,10 +113,18 @@ end
 ---@param config table
 function M.complete(model, config)
   local family = model.config and model.config.model_type
-  if config.target_modules == nil then
-    local known = config.peft_type == "LORA" and LORA[family] or config.peft_type == "IA3" and IA3[family] and IA3[family][1]
+  if config.target_modules == nil and configs.get(config, "target_parameters") then
+    config.target_modules = {}
+  elseif config.target_modules == nil then
+    local known = default(config.peft_type, family)
+    if config.peft_type == "TRAINABLE_TOKENS" then
+      local words = model.get_input_embeddings and model:get_input_embeddings()
+      for name, module in pairs(model:named_modules()) do
+        if module == words then known = { name } end
+      end
+    end
     if not known then raise("get_peft_model: target_modules is missing, and there is no default for %s; give it", family or "this model") end
-    config.target_modules = { table.unpack(known) }
+    config.target_modules = type(known) == "table" and { table.unpack(known) } or known
   end
   if config.peft_type == "IA3" and config.feedforward_modules == nil then
     local known = IA3[family]
@@ -102,12 +143,32 @@ local function candidates(model, base_kind)
   return #out > 0 and "; there are " .. table.concat(out, ", ") or ""
 end
 
+--- Calls fn({ name, module, parent, field }) for all modules below a model, in its order. What fn puts in the place of one is not visited.
+---@param model accel.nn.Module
+---@param fn fun(at: table)
+function M.visit(model, fn)
+  local function visit(module, prefix)
+    module = module:_itself()
+    for key, child, kind, field in module:_fields() do
+      if kind == "module" then
+        local name = prefix .. key
+        fn { name = name, module = child, parent = module, field = field }
+        if module[field] == child then visit(child, name .. ".") end
+      end
+    end
+  end
+  visit(model, "")
+end
+
 --- The layers of a model that an adapter goes to: { name, module, parent, field } in the model's order.
 ---@param model accel.nn.Module
 ---@param config table
----@param base_kind fun(module: accel.nn.Module): string? "linear" or "embedding", where this can have an adapter
+---@param base_kind fun(module: accel.nn.Module): string? the kind of a module that can have an adapter
 ---@return table[]
 function M.find(model, config, base_kind)
+  local targets = config.target_modules
+  if config.peft_type == "ADAPTION_PROMPT" and type(targets) == "string" then targets = { targets } end -- a name, not an expression
+  local exclude, to_save = configs.get(config, "exclude_modules"), configs.get(config, "modules_to_save")
   local all, out, refused = config.target_modules == "all-linear", {}, nil
   local head
   if all then
@@ -118,9 +179,14 @@ function M.find(model, config, base_kind)
     for key, child, kind, field in module:_fields() do
       if kind == "module" then
         local name = prefix .. key
-        local wanted = all and base_kind(child) == "linear" and name ~= head or not all and M.matches(name, config.target_modules)
-        if wanted and config.exclude_modules and M.matches(name, config.exclude_modules) then wanted = false end
-        if wanted and config.modules_to_save and M.ends(name, config.modules_to_save) then wanted = false end
+        local wanted = all and base_kind(child) == "linear" and name ~= head or not all and M.matches(name, targets)
+        if not wanted and not all then
+          local today = names.today(model, name)
+          wanted = today and M.matches(today, targets)
+          if wanted and base_kind(child) then config._today = true end -- so that files have these names
+        end
+        if wanted and exclude and M.matches(name, exclude) then wanted = false end
+        if wanted and to_save and M.ends(name, to_save) then wanted = false end
         if wanted and not in_blocks(name, config) then wanted = false end
         if wanted and base_kind(child) then
           out[#out + 1] = { name = name, module = child, parent = module, field = field }
@@ -132,11 +198,10 @@ function M.find(model, config, base_kind)
     end
   end
   visit(model, "")
-  if #out > 0 then return out end
+  if #out > 0 or #config.target_modules == 0 and configs.get(config, "target_parameters") then return out end
   if refused then
-    raise("get_peft_model: '%s' is a %s; adapters support nn.Linear, models.Conv1D, nn.Linear4bit, nn.Linear8bitLt and, of LoRA, nn.Embedding",
-      refused[1],
-      refused[2])
+    raise("get_peft_model: '%s' is a %s; adapters support nn.Linear, models.Conv1D, nn.Linear4bit, nn.Linear8bitLt and, of some types, "
+      .. "nn.Conv1d, nn.Conv2d, nn.Conv3d and nn.Embedding", refused[1], refused[2])
   end
   local wanted = type(config.target_modules) == "table" and listed(config.target_modules) or config.target_modules
   raise("get_peft_model: no layer of the model is called %s%s", wanted, candidates(model, base_kind))
