@@ -22,6 +22,7 @@ local function base_model()
   return models.Llama { vocab_size = 16, hidden_size = 8, intermediate_size = 16, num_hidden_layers = 2, num_attention_heads = 2,
     max_position_embeddings = 32, attention_bias = true }
 end
+local plain = base_model():state_dict()
 local ids = accel.tensor({ { 1, 2, 3, 4 } }, { dtype = "i64" })
 
 --- Which parameters learn, what the model computes in training and evaluation, and one step of it.
@@ -29,17 +30,19 @@ local function learned(model)
   local seen = {}
   model:train()
   accel.manual_seed(5)
-  local loss = model(ids, { labels = ids })
+  local tasks = model.peft_config[model.active_adapter].peft_type == "MULTITASK_PROMPT_TUNING"
+    and accel.tensor({ 1 }, { dtype = "i64" }) or nil
+  local loss = model(ids, { labels = ids, task_ids = tasks })
   if type(loss) == "table" then loss = loss.loss or loss[1] end
   if loss.requires_grad then loss:backward() end
   for name, p in pairs(model:named_parameters()) do
-    if name:find "lora" or name:find "ia3" or name:find "prompt" or p.requires_grad then
+    if not (name:find "^base_model%.model%." and plain[name:gsub("^base_model%.model%.", ""):gsub("%.base_layer", "")]) or p.requires_grad then
       seen[#seen + 1] = { name, p.shape, p.requires_grad, p:detach(), p.grad and p.grad:detach() }
     end
   end
   model:eval()
   local _ <close> = accel.no_grad()
-  local out = model(ids)
+  local out = model(ids, tasks and { task_ids = tasks } or nil)
   return seen, loss:detach(), accel.is_tensor(out) and out or out.logits
 end
 local function files(dir)
@@ -75,8 +78,9 @@ s:recipe("accel.peft.LoraConfig", {
   run = adapted,
   values = with { r = { 3 }, lora_alpha = { 4 }, lora_dropout = { 0.5 }, bias = { "all", "lora_only" }, use_rslora = { true }, use_dora = { true },
     fan_in_fan_out = { true }, init_lora_weights = { true, "gaussian" }, rank_pattern = { { q_proj = 3 } }, alpha_pattern = { { q_proj = 3 } },
-    lora_bias = { true }, layers_to_transform = { 1, { 0 } }, layers_pattern = { "blocks" } },
-  with = { layers_pattern = { layers_to_transform = 1 } }, raises = { layers_pattern = "no layer" },
+    lora_bias = { true }, layers_to_transform = { 1, { 0 } }, layers_pattern = { "blocks" }, trainable_token_indices = { { 1, 2 } },
+    target_parameters = { { "experts.down_proj" } }, layer_replication = { { { 0, 2 }, { 1, 2 } } } },
+  with = { layers_pattern = { layers_to_transform = 1 } }, raises = { layers_pattern = "no layer", target_parameters = "no experts" },
 })
 s:recipe("accel.peft.IA3Config", {
   base = function()
@@ -91,9 +95,11 @@ s:recipe("accel.peft.PromptTuningConfig", {
   run = adapted,
   values = with { num_virtual_tokens = { 3 }, prompt_tuning_init = { "SAMPLE_VOCAB" }, token_dim = { 4 }, num_layers = { 1 },
     num_attention_heads = { 4 }, num_transformer_submodules = { 2 }, prompt_tuning_init_text = { "a b" }, tokenizer_name_or_path = { "/none" } },
-  raises = { modules_to_save = "no meaning", token_dim = "token_dim" },
+  raises = { token_dim = "token_dim" },
   elsewhere = { task_type = "tests/stdlib/peft/prompt_encoder_test.lua" },
 })
+
+require("peft_recipes").add(s, peft, adapted, SHARED)
 
 -- ---- the model with its adapters ----
 local function two()
@@ -203,6 +209,31 @@ s:recipe({ "accel.peft.LoraLinear:merge" }, {
   end,
   values = { name = { "other" } },
 })
+local function with_convolutions()
+  accel.manual_seed(7)
+  local c = { r = 2, init_lora_weights = false, target_modules = { "0" } }
+  local model = peft.get_peft_model(accel.nn.Sequential(accel.nn.Conv2d(2, 3, 2)), peft.LoraConfig(c))
+  model:add_adapter("other", peft.LoraConfig(c))
+  return lora_of(model, peft.LoraConv)
+end
+local function with_weights()
+  accel.manual_seed(7)
+  local c = { r = 2, init_weights = false, target_modules = { "0" } }
+  local model = peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), peft.LoHaConfig(c))
+  model:add_adapter("other", peft.LoHaConfig(c))
+  return lora_of(model, peft.WeightLayer)
+end
+for name, make in pairs { LoraConv = with_convolutions, WeightLayer = with_weights } do
+  s:recipe({ "accel.peft." .. name .. ":get_delta_weight" }, { run = function(call) return call(make()) end, values = { name = { "other" } } })
+  s:recipe({ "accel.peft." .. name .. ":merge" }, {
+    run = function(call)
+      local layer = make()
+      call(layer)
+      return layer:state_dict()
+    end,
+    values = { name = { "other" } },
+  })
+end
 s:recipe({ "accel.peft.LoraEmbedding:get_delta_weight" }, {
   run = function(call) return call(with_embeddings()) end, values = { name = { "other" } },
 })

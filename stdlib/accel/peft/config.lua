@@ -11,7 +11,8 @@ local raise = require "accel.util.raise"
 local M = {}
 
 --- PEFT's fields without meaning here, which must have these values. Other values raise.
-local IDLE <const> = { alora_invocation_tokens = false, arrow_config = false, corda_config = false, eva_config = false, kasa_config = false,
+local IDLE <const> = { alora_invocation_tokens = false, arrow_config = false, corda_config = false,
+  ensure_weight_tying = false, eva_config = false, kasa_config = false,
   loftq_config = {}, lora_ga_config = false, megatron_config = false, megatron_core = "megatron.core", monteclora_config = false,
   qalora_group_size = 16, revision = false, use_bdlora = false, use_qalora = false, velora_config = false, runtime_config = false,
   tokenizer_kwargs = false }
@@ -29,8 +30,8 @@ local RECORDS <const> = { auto_mapping = true, peft_type = true, peft_version = 
 ---@field bases table<string, boolean> kinds of layers that the adapters of a type of weight_layer.lua go to
 local Config = class("accel.peft.Config")
 Config.lists, Config.loose, Config.prompt, Config.bases = {}, {}, false, { linear = true }
-for _, key in ipairs { "delta", "update", "weight", "input", "output", "output_before_bias", "shared", "dropout", "fit", "layers", "penalty", "skips", "file_beside",
-  "parameters" } do
+for _, key in ipairs { "delta", "update", "weight", "input", "output", "output_before_bias", "shared", "dropout", "skips", "file_beside", "fit",
+  "trim", "penalty", "allocate" } do
   Config[key] = false
 end
 
@@ -135,7 +136,7 @@ local function common(self, name)
     raise("%s: task_type %s is not one of CAUSAL_LM, SEQ_CLS, SEQ_2_SEQ_LM, TOKEN_CLS, QUESTION_ANS, FEATURE_EXTRACTION", name,
       check.shown(self.task_type))
   end
-  if type(self.modules_to_save) == "string" then self.modules_to_save = { self.modules_to_save } end
+  if self.defaults.modules_to_save ~= nil and type(self.modules_to_save) == "string" then self.modules_to_save = { self.modules_to_save } end
   for _, key in ipairs { "target_modules", "modules_to_save", "exclude_modules" } do
     if self.defaults[key] ~= nil then strings(name, key, self[key]) end
   end
@@ -179,7 +180,7 @@ local LoraConfig = M.define("LoraConfig", { peft_type = "LORA", lists = M.target
   r = 8, lora_alpha = 8, lora_dropout = 0, target_modules = none, exclude_modules = none, bias = "none", modules_to_save = none,
   use_rslora = false, use_dora = false, fan_in_fan_out = false, init_lora_weights = true, rank_pattern = {}, alpha_pattern = {}, lora_bias = false,
   layers_to_transform = none, layers_pattern = none, task_type = none, inference_mode = false, base_model_name_or_path = none,
-  trainable_token_indices = none, target_parameters = none, layer_replication = none, ensure_weight_tying = false,
+  trainable_token_indices = none, target_parameters = none, layer_replication = none,
 } })
 
 ---@param opts? table
@@ -204,7 +205,6 @@ local LoraConfig = M.define("LoraConfig", { peft_type = "LORA", lists = M.target
 ---  target_parameters string[]: parameters of stacked experts, [experts, in, out], by the ends of their names
 ---  layer_replication integer[][]: ranges of blocks, {first, last + 1} from 0, that the model consists of then. Copies share their weights
 ---  and have adapters of their own
----  ensure_weight_tying boolean = false: adapters of tied modules are tied, as they always are in accel
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted
 ---  task_type string: CAUSAL_LM and others, for PEFT

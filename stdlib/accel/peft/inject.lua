@@ -128,15 +128,16 @@ local function lora_tokens(model, name, config)
   local words = model.get_input_embeddings and model:get_input_embeddings()
   local found, indices = {}, {}
   targets.visit(model, function(at)
-    local wanted
+    if class.isinstance(at.parent, AdapterLayer) then return end
+    local base, wanted = class.isinstance(at.module, AdapterLayer) and at.module.base_layer or at.module, nil
     if given[1] ~= nil then
-      wanted = at.module == words and given
+      wanted = base == words and given
     else
       for key, list in accel.pairs(given) do
         if targets.matches(at.name, { key }) then wanted = list end
       end
     end
-    if wanted and AdapterLayer.base_kind(at.module) then found[#found + 1], indices[at.module] = at, wanted end
+    if wanted and AdapterLayer.base_kind(base) then found[#found + 1], indices[at.module] = at, wanted end
   end)
   if #found == 0 then raise "get_peft_model: trainable_token_indices names no embedding of the model; give its name: { embed_tokens = { 1, 2 } }" end
   tokens(model, name, found, function(at) return indices[at.module] end, { init_weights = true, prefix = "token_adapter." })

@@ -94,7 +94,7 @@ end
 --- A and B of a new adapter.
 ---@param r integer
 ---@param config accel.peft.LoraConfig
----@param kind {dtype: string, device: string}
+---@param kind table dtype and device
 function LoraLinear:factors(r, config, kind)
   return Linear(self.in_features, r, { bias = false, dtype = kind.dtype, device = kind.device }),
     Linear(r, self.out_features, { bias = config.lora_bias, dtype = kind.dtype, device = kind.device })

@@ -120,7 +120,7 @@ function M.complete(model, config)
     if config.peft_type == "TRAINABLE_TOKENS" then
       local words = model.get_input_embeddings and model:get_input_embeddings()
       for name, module in pairs(model:named_modules()) do
-        if module == words then known = { name } end
+        if module == words then known = { (name:gsub("%.base_layer$", "")) } end
       end
     end
     if not known then raise("get_peft_model: target_modules is missing, and there is no default for %s; give it", family or "this model") end

@@ -169,25 +169,8 @@ function WeightLayer:delete(name)
   self.places[name] = nil
 end
 
---- What an adapter adds to the weight, [out, in] or the shape of a convolution's.
----@param name? string default the active one
----@return accel.Tensor
-function WeightLayer:get_delta_weight(name, ...)
-  check.surplus("WeightLayer:get_delta_weight", ...)
-  name = self:known(name or self.active)
-  local _ <close> = accel.no_grad()
-  local w = self:base_values()
-  w = w:to(AdapterLayer.wide(w))
-  return (self:changed(name, w)) - w
-end
-
 --- A weight [out, in], or of a convolution, and a bias as the adapter changes them.
----@param name string
----@param w accel.Tensor
----@param b? accel.Tensor
----@return accel.Tensor w
----@return accel.Tensor? b
-function WeightLayer:changed(name, w, b)
+local function changed(self, name, w, b)
   local at, p = self.places[name], self:values(name)
   local config = at.config
   at.training = false
@@ -207,11 +190,22 @@ function WeightLayer:changed(name, w, b)
   if config.delta then w = w + config:delta(p, at, self):to(w.dtype):reshape(w.shape)
   elseif config.update then w = w + columns(call "update"):t() end
   if config.output then
-    local rows = w:reshape(w.shape[1], -1):t()
-    w = config:output(p, { config = config, kind = "linear", outputs = at.outputs }, rows):t():reshape(w.shape)
-    if b and not config.output_before_bias then b = config:output(p, { config = config, kind = "linear", outputs = at.outputs }, b:unsqueeze(1)):squeeze(1) end
+    w = config:output(p, at, w:t()):t()
+    if b and not config.output_before_bias then b = config:output(p, at, b:unsqueeze(1)):squeeze(1) end
   end
   return w, b
+end
+
+--- What an adapter adds to the weight, [out, in] or the shape of a convolution's.
+---@param name? string default the active one
+---@return accel.Tensor
+function WeightLayer:get_delta_weight(name, ...)
+  check.surplus("WeightLayer:get_delta_weight", ...)
+  name = self:known(name or self.active)
+  local _ <close> = accel.no_grad()
+  local w = self:base_values()
+  w = w:to(AdapterLayer.wide(w))
+  return (changed(self, name, w)) - w
 end
 
 --- Merges the adapter into the base's weight.
@@ -219,7 +213,7 @@ end
 function WeightLayer:merge(name, ...)
   check.surplus("WeightLayer:merge", ...)
   name = self:known(name or self.active)
-  self:merge_with(name, function(w, b) return self:changed(name, w, b) end)
+  self:merge_with(name, function(w, b) return changed(self, name, w, b) end)
 end
 
 --- The base's computation with another weight, [out, in] or a convolution's, without its bias.
