@@ -131,6 +131,17 @@ for _, k in ipairs { case("complete", { real(4, 2) }, factors "complete"), case(
 end
 for _, k in ipairs(L.qr) do k.full_rank = true end -- of equal columns the later ones have no direction of their own
 
+-- vectors have free signs: their products are compared
+local function singular(f, x)
+  local u, s, vh = f(x)
+  return s, (u * s:unsqueeze(-2)):matmul(vh)
+end
+L.svd = {}
+for _, shape in ipairs { { 3, 3 }, { 4, 2 }, { 2, 4 }, { 2, 2, 3, 2 }, { 3, 1 }, { 0, 3 } } do
+  table.insert(L.svd, case(table.concat(shape, " x "), { real(table.unpack(shape)) }, { loss = 64, floor = 1, ints = false, call = singular }))
+end
+for _, k in ipairs(L.svd) do k.grad, k.full_rank = false, true end
+
 local function solve(upper, left, unit)
   return { loss = 16, ints = false, call = function(f, a, b) return f(a, b, upper, left, unit) end }
 end
