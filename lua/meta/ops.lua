@@ -4463,6 +4463,19 @@ function accel.sum(x, dim, keepdim, dtype) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function Tensor:sum(dim, keepdim, dtype) end
 
+---x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending, by one-sided Jacobi rotations (Hestenes).
+---@param x accel.Tensor
+---@return accel.Tensor u
+---@return accel.Tensor s
+---@return accel.Tensor vh
+function accel.svd(x) end
+
+---x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending, by one-sided Jacobi rotations (Hestenes).
+---@return accel.Tensor u
+---@return accel.Tensor s
+---@return accel.Tensor vh
+function Tensor:svd() end
+
 ---z = silu(x) y = x sigmoid(x) y, the gate of Llama's feed-forward block.
 ---@param x accel.Tensor
 ---@param y accel.Tensor

@@ -131,11 +131,8 @@ for _, k in ipairs { case("complete", { real(4, 2) }, factors "complete"), case(
 end
 for _, k in ipairs(L.qr) do k.full_rank = true end -- of equal columns the later ones have no direction of their own
 
--- vectors have free signs: their products are compared
-local function singular(f, x)
-  local u, s, vh = f(x)
-  return s, (u * s:unsqueeze(-2)):matmul(vh)
-end
+-- vectors have free signs: svd_test.lua looks at them
+local function singular(f, x) return (select(2, f(x))) end
 L.svd = {}
 for _, shape in ipairs { { 3, 3 }, { 4, 2 }, { 2, 4 }, { 2, 2, 3, 2 }, { 3, 1 }, { 0, 3 } } do
   table.insert(L.svd, case(table.concat(shape, " x "), { real(table.unpack(shape)) }, { loss = 64, floor = 1, ints = false, call = singular }))

@@ -33,7 +33,8 @@ M.list = {
     init_weights = { true }, coft = { true }, eps = { 1e-3 }, block_share = { true }, use_cayley_neumann = { false },
     num_cayley_neumann_terms = { 3 }, fan_in_fan_out = { true } }, with = { r = { oft_block_size = sweep.none }, eps = { coft = true } } },
   BOFTConfig = { { boft_block_size = 4, init_weights = false }, { boft_block_size = { 2 }, boft_block_num = { 4 }, boft_dropout = { 0.5 },
-    boft_n_butterfly_factor = { 2 }, init_weights = { true }, fan_in_fan_out = { true } }, with = { boft_block_num = { boft_block_size = sweep.none } } },
+    boft_n_butterfly_factor = { 2 }, init_weights = { true }, fan_in_fan_out = { true } },
+    with = { boft_block_num = { boft_block_size = sweep.none } } },
   VeraConfig = { { r = 2, init_weights = false }, { r = { 3 }, projection_prng_key = { 4 }, save_projection = { false }, vera_dropout = { 0.5 },
     d_initial = { 0.3 }, init_weights = { true }, fan_in_fan_out = { true } }, with = { d_initial = { init_weights = true } },
     elsewhere = { save_projection = "tests/stdlib/peft/kinds_test.lua" } },
@@ -63,7 +64,8 @@ M.list = {
     init_weights = { true }, fan_in_fan_out = { true } } },
   HiraConfig = { { r = 2, init_weights = false }, { r = { 3 }, hira_dropout = { 0.5 }, init_weights = { true, "gaussian" },
     rank_pattern = { { q_proj = 3 } }, fan_in_fan_out = { true } } },
-  LNTuningConfig = { { target_modules = { "input_layernorm" } }, { target_modules = { { "norm" } }, exclude_modules = { { "layers.0.input_layernorm" } } } },
+  LNTuningConfig = { { target_modules = { "input_layernorm" } }, { target_modules = { { "norm" } },
+    exclude_modules = { { "layers.0.input_layernorm" } } } },
   TrainableTokensConfig = { { token_indices = { 1, 2 }, target_modules = { "embed_tokens" } }, { token_indices = { { 1, 3 } },
     init_weights = { false }, target_modules = { { "lm_head" } } } },
   AdaptionPromptConfig = { { adapter_len = 2, adapter_layers = 1, target_modules = "self_attn" }, { adapter_len = { 3 }, adapter_layers = { 2 },
@@ -117,7 +119,8 @@ function M.add(s, peft, run, shared)
         for key, value in pairs(about[1]) do args[key] = value end
         return args
       end,
-      run = run, values = values, with = join(with, about.with or {}), raises = join(raises, about.raises or {}), elsewhere = join(base.task_type and { task_type = "tests/stdlib/peft/prompt_encoder_test.lua" } or {}, about.elsewhere or {}),
+      run = run, values = values, with = join(with, about.with or {}), raises = join(raises, about.raises or {}),
+      elsewhere = join(base.task_type and { task_type = "tests/stdlib/peft/prompt_encoder_test.lua" } or {}, about.elsewhere or {}),
     })
   end
   for name, about in pairs(M.list) do

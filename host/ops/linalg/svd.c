@@ -146,7 +146,8 @@ static void one(const svd_job *job, int64_t index, double *scratch) {
   const ac_tensor *x = job->x;
   const ac_dtype dt = (ac_dtype)x->dtype;
   const int64_t es = (int64_t)aci_dsize(dt), m = job->m, n = job->n;
-  double *a = scratch, *turns = a + m * n, *u = turns + n * n, *v = u + m * n, *s = v + n * n, *length = s + n;
+  double *a = scratch, *turns = a + m * n, *u = turns + n * n, *v = u + m * n, *s = v + n * n,
+         *length = s + n;
   int64_t off = 0, rest = index;
   for (int d = x->ndim - 3; d >= 0; d--) {
     off += rest % x->shape[d] * x->stride[d];
@@ -155,14 +156,16 @@ static void one(const svd_job *job, int64_t index, double *scratch) {
   const char *src = (const char *)aci_data(x) + off * es;
   const int64_t rows = x->stride[x->ndim - 2], columns = x->stride[x->ndim - 1];
   for (int64_t c = 0; c < n; c++)
-    aci_load(ACI_C_F64, a + c * m, dt, src + c * (job->turned ? rows : columns) * es, job->turned ? columns : rows, m);
+    aci_load(ACI_C_F64, a + c * m, dt, src + c * (job->turned ? rows : columns) * es,
+             job->turned ? columns : rows, m);
   double most = 0;
   bool finite = true;
   for (int64_t i = 0; i < m * n; i++) {
     finite = finite && isfinite(a[i]);
     most = fabs(a[i]) > most ? fabs(a[i]) : most;
   }
-  for (int64_t i = 0; i < m * n && most > 0; i++) a[i] = finite ? a[i] / most : NAN; /* so that no square overflows */
+  for (int64_t i = 0; i < m * n && most > 0; i++)
+    a[i] = finite ? a[i] / most : NAN; /* so that no square overflows */
   jacobi j = {.m = m, .n = n, .a = a, .v = turns};
   memset(turns, 0, (size_t)(n * n) * sizeof *turns);
   for (int64_t c = 0; c < n; c++) turns[c * n + c] = 1;
@@ -226,4 +229,5 @@ static ac_status svd_cpu(ac_frame *f, ac_err *e) {
 }
 ACI_ON_HOST(svd_cpu)
 
-AC_OP(svd, .sig = "svd(x: tensor) -> (u: tensor, s: tensor, vh: tensor)", .shape = shape, .cpu = cpu, .nondiff = true, .by_vtable = true);
+AC_OP(svd, .sig = "svd(x: tensor) -> (u: tensor, s: tensor, vh: tensor)", .shape = shape, .cpu = cpu,
+      .nondiff = true, .by_vtable = true);

@@ -57,7 +57,8 @@ function M.follow(region, model)
       if style then
         if region.sequence then refuse(name, "an adapter", "with sequence_parallel its gradients would be of a part of the sequence") end
         local placement = placements.of[module.base_layer.weight]
-        if module.lora_A then cut_lora(region, name, module, style, placement)
+        if module.places then refuse(name, "an adapter of its type", "only LoRA's and IA3's follow a cut layer")
+        elseif module.lora_A then cut_lora(region, name, module, style, placement)
         elseif module.ia3_l then cut_ia3(region, module, style, placement)
         else refuse(name, "an adapter", "a rank has some of its rows") end
       end

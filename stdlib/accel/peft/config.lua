@@ -4,7 +4,6 @@ local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
-local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
@@ -31,7 +30,7 @@ local RECORDS <const> = { auto_mapping = true, peft_type = true, peft_version = 
 local Config = class("accel.peft.Config")
 Config.lists, Config.loose, Config.prompt, Config.bases = {}, {}, false, { linear = true }
 for _, key in ipairs { "delta", "update", "weight", "input", "output", "output_before_bias", "shared", "dropout", "skips", "file_beside", "fit",
-  "trim", "penalty", "allocate" } do
+  "trim", "file_version", "penalty", "allocate" } do
   Config[key] = false
 end
 

@@ -22,6 +22,7 @@ function M.write(folder, config, state)
   if not set then return nil, message, code end
   local dict = config:to_dict()
   dict.inference_mode = true
+  dict.peft_version = config.file_version or nil -- of types whose meaning changed with it
   made, message, code = accel.save(WEIGHTS, state, { format = "pt" }, set)
   if made == nil and message then return nil, message, code end
   made, message, code = set:write(CONFIG, accel.json.encode(dict, { pretty = true }) .. "\n")

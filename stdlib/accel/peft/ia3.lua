@@ -7,7 +7,8 @@ local ParameterDict = require "accel.nn.parameter_dict"
 local raise = require "accel.util.raise"
 local targets = require "accel.peft.targets"
 
---- y = base(x) * l, or base(x * l) in a feed-forward layer. Of a convolution the vector is for its channels. Made by get_peft_model in the place of its base.
+--- y = base(x) * l, or base(x * l) in a feed-forward layer. Of a convolution the vector is for its channels.
+--- Made by get_peft_model in the place of its base.
 --- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.IA3Config { target_modules = { "0" } })
 ---   return m.base_model.model[1].ia3_l.default.shape --> { 3, 1 }
 ---@class accel.peft.IA3Linear : accel.peft.AdapterLayer

@@ -19,7 +19,11 @@ end
 
 function PrefixCache:append(layer, k, v)
   local own = self.prefix[layer]
-  local function joined(prefix, t) return accel.cat({ prefix:to(t.dtype):expand({ t.shape[1], prefix.shape[2], prefix.shape[3], prefix.shape[4] }), t }, 3) end
+  local function joined(prefix, t)
+    local shape = prefix.shape
+    shape[1] = t.shape[1]
+    return accel.cat({ prefix:to(t.dtype):expand(shape), t }, 3)
+  end
   return joined(own[1], k), joined(own[2], v)
 end
 

@@ -119,12 +119,14 @@ function M.call(peft, config, ids, opts, ...)
     more.cache = prefix.Cache(peft.prompt_encoder[peft.active_adapter]:rows(), config, ids.shape[1])
     return peft.base_model(ids, more)
   end
+  local encodes = peft:get_base_model().begin_generation ~= nil or more.decoder_input_ids ~= nil -- so that labels are a decoder's
   for key, value in next, FILL do
-    if accel.is_tensor(more[key]) and more[key].ndim == 2 then more[key] = before(more[key], n, value) end
+    if encodes and (key == "labels" or key == "shift_labels") then value = nil end
+    if value and accel.is_tensor(more[key]) and more[key].ndim == 2 then more[key] = before(more[key], n, value) end
   end
   more.position_ids = nil
   if more.encoder_outputs then raise "a model with a tuned prompt takes no encoder_outputs: virtual tokens come before the encoder's ids" end
-  local virtual = { n = n, once = more.decoder_input_ids ~= nil, tasks = more.task_ids }
+  local virtual = { n = n, once = encodes, tasks = more.task_ids }
   more.task_ids = nil
   return with_prompt(peft, virtual, ids, next(more) and more or nil)
 end

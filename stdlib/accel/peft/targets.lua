@@ -38,7 +38,7 @@ OTHERS.VBLORA = { t5 = OTHERS.ADALORA.t5, mt5 = OTHERS.ADALORA.mt5, bart = OTHER
   ["deberta-v2"] = OTHERS.ADALORA["deberta-v2"] }
 
 --- The default of a type and a family, nil if there is none.
-local function default(peft_type, family)
+local function family_default(peft_type, family)
   if peft_type == "IA3" then return IA3[family] and IA3[family][1] end
   local own = OTHERS[peft_type]
   if own and own[family] then return own[family] end
@@ -116,7 +116,7 @@ function M.complete(model, config)
   if config.target_modules == nil and configs.get(config, "target_parameters") then
     config.target_modules = {}
   elseif config.target_modules == nil then
-    local known = default(config.peft_type, family)
+    local known = family_default(config.peft_type, family)
     if config.peft_type == "TRAINABLE_TOKENS" then
       local words = model.get_input_embeddings and model:get_input_embeddings()
       for name, module in pairs(model:named_modules()) do

@@ -30,6 +30,8 @@ for _, task_type in ipairs { "SEQ_2_SEQ_LM", false } do
     local want = base(longer, { attention_mask = longer_mask, decoder_input_ids = decoder })
     near(p(ids, { attention_mask = mask, decoder_input_ids = decoder }), want, "T5")
   end
+  local answer = ids_of { { 5, 6, 1 }, { 3, 7, 1 } } -- which is the decoder's, so that it is not made longer
+  near(p(ids, { attention_mask = mask, labels = answer }), base(longer, { attention_mask = longer_mask, labels = answer }), "T5 with labels")
   local ok, err = pcall(p, ids, { decoder_input_ids = ids, encoder_outputs = base:encode(ids) })
   assert(not ok and tostring(err):find "takes no encoder_outputs", err)
 end

@@ -16,7 +16,7 @@ local KINDS <const> = {
   MULTITASK_PROMPT_TUNING = { "kinds.multitask_prompt_tuning", "MultitaskPromptTuningConfig" },
 }
 
---- The class of a type, nil if there is none of that name.
+--- The class of a type. nil for an unknown name.
 ---@param peft_type any
 ---@return any
 function M.by_type(peft_type)

@@ -13,6 +13,7 @@ local rotations = require "accel.peft.kinds.rotations"
 ---@class accel.peft.OFTConfig
 ---@field peft_type string "OFT"
 local OFTConfig = configs.define("OFTConfig", { peft_type = "OFT", bases = { linear = true, conv2d = true }, lists = configs.target_lists,
+  file_version = "0.18.0", -- in which PEFT's series became this one
   defaults = configs.targets { r = 0, oft_block_size = 32, module_dropout = 0, fan_in_fan_out = false, init_weights = true, coft = false,
     eps = 6e-5, block_share = false, use_cayley_neumann = true, num_cayley_neumann_terms = 5 } })
 
@@ -35,6 +36,13 @@ function OFTConfig:init(opts)
     opts = given
   end
   configs.Config.init(self, opts)
+  if type(opts) == "table" and opts.peft_type and self.use_cayley_neumann then -- from a file
+    local major, minor = tostring(opts.peft_version):match "^(%d+)%.(%d+)"
+    if (tonumber(major) or 0) == 0 and (tonumber(minor) or 0) < 18 then
+      warn("OFTConfig: the adapter was saved by PEFT before 0.18, whose series for use_cayley_neumann differs a little; train it again, or set "
+        .. "use_cayley_neumann = false if it was trained so")
+    end
+  end
 end
 
 --- Raises for values that no adapter can have.
