@@ -47,15 +47,22 @@ function M.state(accelerator, who, model, adapter)
   local names = M.names(accelerator, who, model, adapter)
   if not names then raise("%s: adapter_only: the model has no adapters; make one by peft.get_peft_model", who) end
   local inner, engine, whole = accelerator:unwrap_model(model), rawget(model, "reducer"), {}
+  local for_file, name = who == "get_state_dict", adapter or inner.active_adapter
   if engine and engine.units and engine:gathers() then
+    if for_file and states.computed(inner, name) then
+      raise("%s: adapter_only: the prompt of this adapter is computed from parameters that ranks have parts of; leave adapter_only out", who)
+    end
     local _ <close> = require("accel").no_grad()
     whole = require("accel.shard.summon").tensors(engine, accelerator.is_main_process, names)
     if not accelerator.is_main_process then return ordered() end
+  elseif for_file then
+    return states.get_peft_model_state_dict(inner, name)
   end
   local out = ordered()
   for _, p in pairs(inner:named_parameters()) do
     if names[p] then out[names[p]] = whole[p] or p:detach() end
   end
+  if for_file then states.complete(inner, name, out) end
   return out
 end
 

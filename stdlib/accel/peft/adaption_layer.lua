@@ -5,8 +5,8 @@ local Parameter = require "accel.nn.parameter"
 local ParameterDict = require "accel.nn.parameter_dict"
 local raise = require "accel.util.raise"
 
---- y = attention(x) + O(gate * softmax(q k^T / sqrt(d)) v), k and v of the prompt by the layer's own projections, q with its rotary positions.
---- Made by get_peft_model in the place of its base.
+--- y = attention(x) + O(gate * softmax(q k^T / sqrt(d)) v), k and v of the prompt by the layer's own projections, q with its rotary
+--- positions. Made by get_peft_model in the place of its base.
 ---@class accel.peft.AdaptionLayer : accel.peft.AdapterLayer
 ---@field adaption_prompt accel.nn.ParameterDict [1, adapter_len, hidden]
 ---@field adaption_gate accel.nn.ParameterDict [1]

@@ -156,8 +156,8 @@ function M.prompts(own)
   return all
 end
 
---- Checks what types with virtual tokens share. Their prompts in files are computed ones, so that these load without what they were computed
---- from (M.flat).
+--- Checks what types with virtual tokens share. Their prompts in files are computed ones, so that these load without what they were
+--- computed from (M.flat).
 ---@param self accel.peft.Config
 ---@param name string
 function M.common_prompt(self, name)

@@ -1,5 +1,5 @@
---- target_parameters of LoRA: updates of the stacked weights of experts, gate_up_proj and down_proj, whose factors are stacked as well. accel's
---- experts are separate modules, or functions of one module that holds the stacks (models/decoder/experts.lua). Used by inject.lua.
+--- target_parameters of LoRA: updates of the stacked weights of experts, gate_up_proj and down_proj, whose factors are stacked as well.
+--- accel's experts are separate modules, or functions of one module that holds the stacks (models/decoder/experts.lua). Used by inject.lua.
 local accel = require "accel"
 local AdapterLayer = require "accel.peft.layer"
 local LoraLinear = require "accel.peft.lora"

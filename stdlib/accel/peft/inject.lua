@@ -1,5 +1,5 @@
---- Puts an adapter into a model: its layers in the place of the model's, the parameters that all layers share, the copies of modules_to_save.
---- Used by model.lua.
+--- Puts an adapter into a model: its layers in the place of the model's, the parameters that all layers share, the copies of
+--- modules_to_save. Used by model.lua.
 local accel = require "accel"
 local AdapterLayer = require "accel.peft.layer"
 local Conv1D = require "accel.models.conv1d"

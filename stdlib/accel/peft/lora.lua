@@ -37,8 +37,8 @@ end
 --- B and A, [out, r] and [r, in], that begin as a part of a weight, f32.
 local parts = {}
 
---- OLoRA: with Q R = W, B the first r columns of Q and A the first r rows of R (Buyukakyuz, "OLoRA: Orthonormal Low-Rank Adaptation of Large
---- Language Models").
+--- OLoRA: with Q R = W, B the first r columns of Q and A the first r rows of R (Buyukakyuz, "OLoRA: Orthonormal Low-Rank Adaptation of
+--- Large Language Models").
 function parts.olora(w, r)
   local q, upper = w:qr()
   return q:narrow(2, 1, r), upper:narrow(1, 1, r)
@@ -52,8 +52,8 @@ function parts.pissa(w, r, scaling)
   return u:narrow(2, 1, r) * root, v:narrow(1, 1, r) * root:unsqueeze(2)
 end
 
---- Begins A and B with a part of the base's weight, and takes B A * scaling off the weight. Loading repeats it, as in PEFT, since files hold
---- A and B alone.
+--- Begins A and B with a part of the base's weight, and takes B A * scaling off the weight. Loading repeats it, as in PEFT, since files
+--- hold A and B alone.
 local function begin_with(self, which, a, b, scaling)
   local base = self.base_layer
   if base.weight.quant_state then

@@ -6,8 +6,8 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
---- y = base(x) + B(A(dropout(x))) * scaling: A a convolution as the base with r outputs, B one of single pixels. With use_dora the sum of both
---- weights has trained magnitudes, one for each output. Made by get_peft_model in the place of its base.
+--- y = base(x) + B(A(dropout(x))) * scaling: A a convolution as the base with r outputs, B one of single pixels. With use_dora the sum of
+--- both weights has trained magnitudes, one for each output. Made by get_peft_model in the place of its base.
 --- example: local c = accel.peft.LoraConfig { target_modules = { "0" } }
 ---   local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Conv2d(3, 4, 3)), c)
 ---   return m.base_model.model[1].lora_A.default.weight.shape --> { 8, 3, 3, 3 }

@@ -1,5 +1,5 @@
---- Virtual tokens before the input: of prompt tuning, P-tuning and multitask prompt tuning the model's own embedding sees tokens that are not
---- there, whose rows the prompt takes. Of prefix tuning the layers see a cache that learns (prefix.lua).
+--- Virtual tokens before the input: of prompt tuning, P-tuning and multitask prompt tuning the model's own embedding sees tokens that are
+--- not there, whose rows the prompt takes. Of prefix tuning the layers see a cache that learns (prefix.lua).
 local accel = require "accel"
 local Embedding = require "accel.nn.embedding"
 local ModuleDict = require "accel.nn.module_dict"

@@ -1,6 +1,6 @@
---- layer_replication: a model whose stack consists of ranges of its blocks (Upstage, "SOLAR 10.7B: Scaling Large Language Models with Simple yet
---- Effective Depth Up-Scaling"). Blocks that come again are copies with the same weights, so that each may have an adapter of its own. Used
---- by inject.lua.
+--- layer_replication: a model whose stack consists of ranges of its blocks (Upstage, "SOLAR 10.7B: Scaling Large Language Models with
+--- Simple yet Effective Depth Up-Scaling"). Blocks that come again are copies with the same weights, so that each may have an adapter of
+--- its own. Used by inject.lua.
 local accel = require "accel"
 local ModuleList = require "accel.nn.module_list"
 local class = require "accel.util.class"

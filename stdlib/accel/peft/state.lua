@@ -147,8 +147,23 @@ function M.get_peft_model_state_dict(model, adapter_name, opts, ...)
     end
     out[key] = t:detach()
   end
-  if config.trim then config:trim(out) end
+  M.complete(model, adapter_name or "default", out)
   return out
+end
+
+--- Makes a state of parameters by their names in files that of a file: with the other names of tied parameters, and without ranks that are cut.
+---@param model accel.peft.PeftModel
+---@param adapter string
+---@param out table<string, accel.Tensor> ordered
+function M.complete(model, adapter, out)
+  local by_parameter = {}
+  local own = entries(model, adapter)
+  for key, p in pairs(own) do by_parameter[p] = by_parameter[p] or out[key] end
+  for key, p in pairs(own) do
+    if out[key] == nil then out[key] = by_parameter[p] end
+  end
+  local config = model.peft_config[adapter]
+  if config.trim then config:trim(out) end
 end
 
 --- Whether a file has a value twice: with bias = "all" PEFT also writes the biases of modules_to_save by the names of their copy and of

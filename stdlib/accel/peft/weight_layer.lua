@@ -1,9 +1,9 @@
 --- peft.WeightLayer: any layer whose weight is changed by an adapter, or whose input or output is. The type's class in kinds/ describes
 --- how. Merging, switching and deleting follow from the description. LoRA and IA3 have layers of their own (lora.lua, ia3.lua).
 ---
---- A class has `bases`, the kinds of layers that it goes to, and `parameters(config, at)`: a list of { name, shape, init?, frozen?, dtype? },
---- names being PEFT's, with a dot for a parameter of a module. `p` is the table of their values by these names, `at` the place of the layer.
---- Then it has one or more of these functions, of which x and y are rows, or images in convolutions:
+--- A class has `bases`, the kinds of layers that it goes to, and `parameters(config, at)`: a list of { name, shape, init?, frozen?, dtype?
+--- }, names being PEFT's, with a dot for a parameter of a module. `p` is the table of their values by these names, `at` the place of the
+--- layer. Then it has one or more of these functions, of which x and y are rows, or images in convolutions:
 ---   delta(p, at, layer)   what is added to the weight, in its shape
 ---   update(p, at, x)      what is added to the output. Default: that of delta. delta follows from it in linear layers
 ---   weight(p, at, w)      the weight instead of w

@@ -1,6 +1,6 @@
--- Adapters of every type on a small model: an adapter that has begun changes nothing until a step, a step lowers the loss and changes its own
--- weights alone, merging gives the same outputs and unmerging the former weights bit for bit, a folder gives bit-equal outputs, a second
--- adapter can be switched to and deleted. Also what single types promise: save_projection, use_effective_conv2d, butterfly factors,
+-- Adapters of every type on a small model: an adapter that has begun changes nothing until a step, a step lowers the loss and changes its
+-- own weights alone, merging gives the same outputs and unmerging the former weights bit for bit, a folder gives bit-equal outputs, a
+-- second adapter can be switched to and deleted. Also what single types promise: save_projection, use_effective_conv2d, butterfly factors,
 -- prompts from other files (prompt_tuning_init_task, prompt_tuning_init_text with tokenizer_name_or_path).
 --   accel-run tests/stdlib/peft/kinds_test.lua
 local accel = require "accel"
@@ -183,6 +183,17 @@ do
   local ok, err = pcall(peft.get_peft_model, llama(), peft.MultitaskPromptTuningConfig { num_virtual_tokens = 2, prompt_tuning_init = "TEXT",
     prompt_tuning_init_text = "a b", tokenizer_name_or_path = dir .. "/none" })
   assert(not ok and tostring(err):find "none/tokenizer.json", err)
+end
+
+-- get_state_dict with adapter_only gives what save_pretrained writes, also computed prompts and parameters with two names.
+do
+  local accelerator = accel.Accelerator { cpu = true }
+  for _, name in ipairs { "PromptEncoderConfig", "RandLoraConfig", "TrainableTokensConfig", "VeraConfig", "AdaLoraConfig" } do
+    local model = accelerator:prepare(peft.get_peft_model(llama(), of(name)))
+    local state, want = accelerator:get_state_dict(model, { adapter_only = true }), peft.get_peft_model_state_dict(accelerator:unwrap_model(model))
+    for key, t in pairs(want) do assert(state[key] and distance(state[key], t) == 0, ("%s: %s"):format(name, key)) end
+    for key in pairs(state) do assert(want[key], ("%s: %s"):format(name, key)) end
+  end
 end
 
 -- Generation continues from a tuned prefix, with and without a cache.

@@ -1,5 +1,5 @@
--- A tuned prompt before models with an encoder, and what callers give for each token: the decoder's ids stay as they are and PEFT's shape of
--- the prompt is taken (peft 0.21.2: logits and gradients of a T5 differ by 6e-7); segments and shifted labels are made longer.
+-- A tuned prompt before models with an encoder, and what callers give for each token: the decoder's ids stay as they are and PEFT's shape
+-- of the prompt is taken (peft 0.21.2: logits and gradients of a T5 differ by 6e-7); segments and shifted labels are made longer.
 --   accel-run tests/stdlib/peft/prompt_encoder_test.lua
 local accel = require "accel"
 local models, peft = accel.models, accel.peft

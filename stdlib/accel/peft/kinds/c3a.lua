@@ -6,8 +6,8 @@ local init = require "accel.nn.initialization"
 local raise = require "accel.util.raise"
 local targets = require "accel.peft.targets"
 
---- C3A (Chen and others, "Parameter-Efficient Fine-Tuning via Circular Convolution"): W' = W + C / in, each block of C a circulant matrix of
---- block_size values.
+--- C3A (Chen and others, "Parameter-Efficient Fine-Tuning via Circular Convolution"): W' = W + C / in, each block of C a circulant matrix
+--- of block_size values.
 --- example: accel.peft.C3AConfig {}.block_size --> 256
 ---@class accel.peft.C3AConfig
 ---@field peft_type string "C3A"

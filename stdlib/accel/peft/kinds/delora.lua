@@ -5,8 +5,8 @@ local configs = require "accel.peft.config"
 local initial = require "accel.peft.kinds.initial"
 local targets = require "accel.peft.targets"
 
---- DeLoRA (Bini and others, "Decoupling Angles and Strength in Low-rank Adaptation"): y = base(x) + B D A (n * x), where n are the norms of the
---- weight's columns and D scales each of the r products to the length lambda / r.
+--- DeLoRA (Bini and others, "Decoupling Angles and Strength in Low-rank Adaptation"): y = base(x) + B D A (n * x), where n are the norms of
+--- the weight's columns and D scales each of the r products to the length lambda / r.
 --- example: accel.peft.DeloraConfig {}.delora_lambda --> 15
 ---@class accel.peft.DeloraConfig
 ---@field peft_type string "DELORA"

@@ -5,8 +5,8 @@ local configs = require "accel.peft.config"
 local initial = require "accel.peft.kinds.initial"
 local spectrum = require "accel.peft.kinds.spectrum"
 
---- FourierFT (Gao and others, "Parameter-Efficient Fine-Tuning with Discrete Fourier Transform"): W' = W + scaling * Re(ifft2(S)), S zero but
---- for n_frequency entries, whose places follow from a seed.
+--- FourierFT (Gao and others, "Parameter-Efficient Fine-Tuning with Discrete Fourier Transform"): W' = W + scaling * Re(ifft2(S)), S zero
+--- but for n_frequency entries, whose places follow from a seed.
 --- example: accel.peft.FourierFTConfig {}.scaling --> 150.0
 ---@class accel.peft.FourierFTConfig
 ---@field peft_type string "FOURIERFT"

@@ -6,7 +6,8 @@ local initial = require "accel.peft.kinds.initial"
 local raise = require "accel.util.raise"
 local targets = require "accel.peft.targets"
 
---- HiRA (Huang and others, "HiRA: Parameter-Efficient Hadamard High-Rank Adaptation for Large Language Models"): W' = W + W * (B A), by entries.
+--- HiRA (Huang and others, "HiRA: Parameter-Efficient Hadamard High-Rank Adaptation for Large Language Models"): W' = W + W * (B A), by
+--- entries.
 --- example: accel.peft.HiraConfig {}.r --> 32
 ---@class accel.peft.HiraConfig
 ---@field peft_type string "HIRA"

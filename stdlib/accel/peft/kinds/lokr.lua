@@ -6,8 +6,8 @@ local initial = require "accel.peft.kinds.initial"
 local lycoris = require "accel.peft.kinds.lycoris"
 local raise = require "accel.util.raise"
 
---- LoKr (Yeh and others, "Navigating Text-To-Image Customization: From LyCORIS Fine-Tuning to Model Evaluation"): the update is the Kronecker
---- product of two factors. Large factors are products of low rank themselves.
+--- LoKr (Yeh and others, "Navigating Text-To-Image Customization: From LyCORIS Fine-Tuning to Model Evaluation"): the update is the
+--- Kronecker product of two factors. Large factors are products of low rank themselves.
 --- example: accel.peft.LoKrConfig { r = 4 }.decompose_factor --> -1
 ---@class accel.peft.LoKrConfig
 ---@field peft_type string "LOKR"

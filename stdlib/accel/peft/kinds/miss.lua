@@ -5,8 +5,8 @@ local configs = require "accel.peft.config"
 local initial = require "accel.peft.kinds.initial"
 local raise = require "accel.util.raise"
 
---- MiSS (Kang and Yin, "MiSS: Revisiting the Trade-off in LoRA with an Efficient Shard-Sharing Structure"): y = base(x) + (sum of the pieces of
---- x of length r) D. With init_weights = "bat" blocks of the weight are changed by their product with D.
+--- MiSS (Kang and Yin, "MiSS: Revisiting the Trade-off in LoRA with an Efficient Shard-Sharing Structure"): y = base(x) + (sum of the
+--- pieces of x of length r) D. With init_weights = "bat" blocks of the weight are changed by their product with D.
 --- example: accel.peft.MissConfig {}.r --> 64
 ---@class accel.peft.MissConfig
 ---@field peft_type string "MISS"

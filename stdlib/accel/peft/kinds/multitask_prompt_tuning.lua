@@ -4,9 +4,9 @@ local configs = require "accel.peft.config"
 local no_effect = require "accel.util.no_effect"
 local raise = require "accel.util.raise"
 
---- Multitask prompt tuning (Wang and others, "Multitask Prompt Tuning Enables Parameter-Efficient Transfer Learning"): the embeddings of virtual
---- tokens before the input are those that all tasks share times a low-rank matrix of the row's task. Call the model with
---- task_ids = a tensor [batch].
+--- Multitask prompt tuning (Wang and others, "Multitask Prompt Tuning Enables Parameter-Efficient Transfer Learning"): the embeddings of
+--- virtual tokens before the input are those that all tasks share times a low-rank matrix of the row's task. Call the model with task_ids =
+--- a tensor [batch].
 --- example: accel.peft.MultitaskPromptTuningConfig { num_virtual_tokens = 5, num_tasks = 2 }.num_ranks --> 1
 ---@class accel.peft.MultitaskPromptTuningConfig
 ---@field peft_type string "MULTITASK_PROMPT_TUNING"

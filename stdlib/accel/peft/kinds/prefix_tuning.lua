@@ -4,8 +4,9 @@ local configs = require "accel.peft.config"
 local no_effect = require "accel.util.no_effect"
 local raise = require "accel.util.raise"
 
---- Prefix tuning (Li and Liang, "Prefix-Tuning: Optimizing Continuous Prompts for Generation"): attention also sees num_virtual_tokens learned
---- keys and values in each layer. Files hold them alone: an adapter from a file learns them directly, also if they began from a projection.
+--- Prefix tuning (Li and Liang, "Prefix-Tuning: Optimizing Continuous Prompts for Generation"): attention also sees num_virtual_tokens
+--- learned keys and values in each layer. Files hold them alone: an adapter from a file learns them directly, also if they began from a
+--- projection.
 --- example: accel.peft.PrefixTuningConfig { num_virtual_tokens = 5 }.prefix_projection --> false
 ---@class accel.peft.PrefixTuningConfig
 ---@field peft_type string "PREFIX_TUNING"

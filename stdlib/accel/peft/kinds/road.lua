@@ -5,8 +5,8 @@ local configs = require "accel.peft.config"
 local initial = require "accel.peft.kinds.initial"
 local raise = require "accel.util.raise"
 
---- RoAd (Liao and others, "3-in-1: 2D Rotary Adaptation for Efficient Finetuning, Efficient Batching and Composability"): each pair of outputs,
---- half a group apart, is turned by an angle and scaled.
+--- RoAd (Liao and others, "3-in-1: 2D Rotary Adaptation for Efficient Finetuning, Efficient Batching and Composability"): each pair of
+--- outputs, half a group apart, is turned by an angle and scaled.
 --- example: accel.peft.RoadConfig {}.variant --> "road_1"
 ---@class accel.peft.RoadConfig
 ---@field peft_type string "ROAD"

@@ -1,5 +1,5 @@
---- Random numbers as torch.Generator draws them on the CPU, for files that hold a seed in the place of values: positions of entries (FourierFT,
---- WaveFT, SHiRA) and VeRA's projections.
+--- Random numbers as torch.Generator draws them on the CPU, for files that hold a seed in the place of values: positions of entries
+--- (FourierFT, WaveFT, SHiRA) and VeRA's projections.
 local accel = require "accel"
 local MT19937 = require "accel.data.mt19937"
 local raise = require "accel.util.raise"

@@ -5,8 +5,8 @@ local configs = require "accel.peft.config"
 local initial = require "accel.peft.kinds.initial"
 local raise = require "accel.util.raise"
 
---- VB-LoRA (Li and others, "VB-LoRA: Extreme Parameter Efficient Fine-Tuning with Vector Banks"): y = base(x) + B A x, where each piece of A
---- and B is a mixture of the topk vectors of largest logits.
+--- VB-LoRA (Li and others, "VB-LoRA: Extreme Parameter Efficient Fine-Tuning with Vector Banks"): y = base(x) + B A x, where each piece of
+--- A and B is a mixture of the topk vectors of largest logits.
 --- example: accel.peft.VBLoRAConfig {}.topk --> 2
 ---@class accel.peft.VBLoRAConfig
 ---@field peft_type string "VBLORA"

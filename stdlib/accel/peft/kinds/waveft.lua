@@ -6,8 +6,8 @@ local initial = require "accel.peft.kinds.initial"
 local raise = require "accel.util.raise"
 local spectrum = require "accel.peft.kinds.spectrum"
 
---- WaveFT (Bilican and others, "Exploring Sparsity for Parameter Efficient Fine Tuning Using Wavelets"): W' = W + scaling * idwt(S), S zero but
---- for n_frequency entries, whose places follow from a seed. Of the wavelets accel has "db1", Haar's.
+--- WaveFT (Bilican and others, "Exploring Sparsity for Parameter Efficient Fine Tuning Using Wavelets"): W' = W + scaling * idwt(S), S zero
+--- but for n_frequency entries, whose places follow from a seed. Of the wavelets accel has "db1", Haar's.
 --- example: accel.peft.WaveFTConfig {}.wavelet_family --> "db1"
 ---@class accel.peft.WaveFTConfig
 ---@field peft_type string "WAVEFT"

@@ -1,5 +1,5 @@
--- svd: the factors of every shape multiply to what they came from and are orthonormal; singular values are in order, of any size; ranks that
--- are missing; batches; threads; what is refused.
+-- svd: the factors of every shape multiply to what they came from and are orthonormal; singular values are in order, of any size; ranks
+-- that are missing; batches; threads; what is refused.
 local accel = require "accel"
 
 local function most(t) return t:numel() > 0 and t:abs():max():item() or 0 end
