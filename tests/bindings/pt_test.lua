@@ -49,7 +49,7 @@ fails("invalid_argument", "devise", accel.load, reference .. "files/pt/training.
 -- safetensors under another name are read as what they are, text as nothing
 do
   local path = tmp .. "/model.bin"
-  assert(accel.save(path, { w = accel.ones(2) }))
+  assert(accel.save(path, { w = accel.ones(2) }, { format = "safetensors" }))
   assert(accel.load(path).w:tolist()[2] == 1)
   assert(accel.write_file(path, "hello"))
   refuses("parse", "rule format at byte 0", accel.load(path))
