@@ -4,6 +4,7 @@
 ---
 --- Tensors that share memory share a storage in the file, as far as their bytes overlap: of a large buffer only the parts that tensors
 --- see are written.
+local accel = require "accel.core"
 local core = require "accel.file.core"
 local pickle = require "accel.util.pickle"
 local raise = require "accel.util.raise"
@@ -125,6 +126,15 @@ function M.write(file, value, who)
   return write(file, encode(value, who or "save"))
 end
 
+--- Whether a value is a table of tensors by name.
+local function is_flat(value)
+  if type(value) ~= "table" then return false end
+  for key, t in next, value do
+    if type(key) ~= "string" or not accel.is_tensor(t) then return false end
+  end
+  return true
+end
+
 --- Writes a tree of plain data and tensors as a file of torch.save. With a set of accel.util.writer, path is a name in it. On failure returns
 --- nil, message, code. Raises for values that such a file cannot hold.
 --- example: local path = os.tmpname() require "accel.util.torch_file".save(path, { epoch = 3, w = accel.ones(2) })
@@ -135,7 +145,10 @@ end
 ---@param who? string begins messages
 ---@return boolean?, string?, string?
 function M.save(path, value, set, who)
-  if unwritten.skips(path) then return true end
+  if unwritten.dry_run() then
+    if is_flat(value) then return accel.save(path, value, { format = "safetensors" }, set) end -- the script may load it
+    if unwritten.leaves_state(path) then return true end
+  end
   local text, storages = encode(value, who or "save")
   local create = set and set.create or writer.create
   local file <close>, why, kind = create(set or path, set and path)
