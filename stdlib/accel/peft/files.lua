@@ -14,16 +14,19 @@ local CONFIG <const>, WEIGHTS <const>, TORCH <const> = "adapter_config.json", "a
 ---@param folder string
 ---@param config table
 ---@param state table<string, accel.Tensor> of get_peft_model_state_dict
+---@param safe_serialization? boolean false: PyTorch's adapter_model.bin
 ---@return true?, string?, string?
-function M.write(folder, config, state)
+function M.write(folder, config, state, safe_serialization)
   if unwritten.skips(folder) then return true end
   local made
   local set <close>, message, code = writer.set(folder)
   if not set then return nil, message, code end
   local dict = config:to_dict()
   dict.inference_mode = true
-  made, message, code = accel.save(WEIGHTS, state, { format = "pt" }, set)
+  local torch = safe_serialization == false
+  made, message, code = accel.save(torch and TORCH or WEIGHTS, state, { format = torch and "torch" or "pt" }, set)
   if made == nil and message then return nil, message, code end
+  if torch then set:remove(WEIGHTS) end -- readers prefer it
   made, message, code = set:write(CONFIG, accel.json.encode(dict, { pretty = true }) .. "\n")
   if not made then return nil, message, code end
   return set:commit()
