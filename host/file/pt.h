@@ -33,8 +33,8 @@
  *   bounds          a tensor that leaves its storage
  *
  * Limits: a pickle of 256 MiB, 16 M values, a stack of 1 M, 4 M memo slots (dense), 256 open marks,
- * strings of 1 MiB, integers of 1024 bytes. A byte of a pickle makes at most one value and names at
- * most one item, which bounds memory and time by its size. */
+ * integers of 1024 bytes. Strings end with the pickle. A byte of a pickle makes at most one value and
+ * names at most one item, which bounds memory and time by its size. */
 #ifndef ACI_FILE_PT_H
 #define ACI_FILE_PT_H
 #include "accel/file.h"
@@ -45,7 +45,6 @@ enum {
   ACI_PT_MAX_STACK = 1 << 20,
   ACI_PT_MAX_MEMO = 1 << 22,
   ACI_PT_MAX_VALUES = 1 << 24,
-  ACI_PT_MAX_STRING = 1 << 20,
   ACI_PT_MAX_LONG = 1024,
   ACI_PT_MAX_PICKLE = 256 << 20,
   ACI_PT_MAX_ENTRIES = 1 << 22

@@ -14,6 +14,9 @@ local M = {}
 local DEPTH <const> = 250 -- of values inside each other; accel.load reads 256 levels
 local BATCH <const> = 1000 -- items that one opcode adds, as in Python's pickler
 
+local LATIN1 <const> = {} -- bytes above 127 as characters
+for b = 128, 255 do LATIN1[string.char(b)] = utf8.char(b) end
+
 --- A value with a Python type that its Lua value does not imply.
 local Mark = { __name = "accel.util.pickle.Mark" }
 
@@ -103,7 +106,7 @@ function Encoder:bytes(s)
   local key = "b" .. s
   if self:get(key) then return end
   self:global("_codecs", "encode")
-  self:text((s:gsub("[\x80-\xff]", function(c) return utf8.char(c:byte()) end)))
+  self:text((s:gsub("[\x80-\xff]", LATIN1)))
   self:text "latin1"
   self:emit "\x86R"
   self:put(key)

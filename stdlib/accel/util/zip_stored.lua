@@ -11,18 +11,30 @@ local core = require "accel.file.core"
 
 local ALIGNMENT <const> = 64
 local FLAGS <const> = 0x0808 -- the checksum follows the bytes, names are UTF-8
+local WAITING <const> = 1 << 16 -- bytes of short entries that are written at once
 local MAX32 <const>, MAX16 <const> = 0xffffffff, 0xffff
 
 ---@class accel.util.Zip
 ---@field file accel.util.writer.File
----@field at integer bytes written
+---@field at integer bytes of the archive so far
 ---@field entries table[]
 local Zip = {}
 Zip.__index = Zip
 
+--- Writes the bytes that are waiting.
+function Zip:flush()
+  local bytes = table.concat(self.waiting)
+  self.waiting, self.n_waiting = {}, 0
+  return self.file:write(bytes)
+end
+
 function Zip:write(...)
-  for _, bytes in ipairs { ... } do self.at = self.at + #bytes end
-  return self.file:write(...)
+  for _, bytes in ipairs { ... } do
+    self.waiting[#self.waiting + 1] = bytes
+    self.at, self.n_waiting = self.at + #bytes, self.n_waiting + #bytes
+  end
+  if self.n_waiting < WAITING then return true end
+  return self:flush()
 end
 
 --- The size and checksum of the current entry, after its bytes.
@@ -60,6 +72,8 @@ end
 ---@param first integer byte of its storage
 ---@param bytes integer
 function Zip:storage(t, first, bytes)
+  local done, why, kind = self:flush()
+  if not done then return nil, why, kind end
   local crc, message, code = core.write_storage(self.file, t, first, bytes, self.current.crc)
   if not crc then return nil, message, code end
   self.current.crc, self.at = crc, self.at + bytes
@@ -94,10 +108,12 @@ function Zip:finish()
       string.pack("<c4I4I8I4", "PK\6\7", 0, after, 1))
     if not done then return nil, message, code end
   end
-  return self:write(string.pack("<c4I2I2I2I2I4I4I2", "PK\5\6", 0, 0, math.min(n, MAX16), math.min(n, MAX16), math.min(bytes, MAX32),
-    math.min(begin, MAX32), 0))
+  done, message, code = self:write(string.pack("<c4I2I2I2I2I4I4I2", "PK\5\6", 0, 0, math.min(n, MAX16), math.min(n, MAX16),
+    math.min(bytes, MAX32), math.min(begin, MAX32), 0))
+  if not done then return nil, message, code end
+  return self:flush()
 end
 
 ---@param file accel.util.writer.File
 ---@return accel.util.Zip
-return function(file) return setmetatable({ file = file, at = 0, entries = {} }, Zip) end
+return function(file) return setmetatable({ file = file, at = 0, entries = {}, waiting = {}, n_waiting = 0 }, Zip) end
