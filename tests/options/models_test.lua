@@ -340,7 +340,8 @@ s:recipe("accel.models.pretrained.save", {
     assert(call())
     return files(given.dir)
   end,
-  values = { max_shard_size = { 500 }, beside = { { ["notes.txt"] = "a" } }, safe_serialization = { false } }, passes_on = true, -- beside holds any names
+  values = { max_shard_size = { 500 }, beside = { { ["notes.txt"] = "a" } }, safe_serialization = { false } },
+  passes_on = true, -- beside holds any names
 })
 
 do

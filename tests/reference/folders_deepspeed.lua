@@ -1,5 +1,5 @@
--- Folders that DeepSpeed wrote: the weights that its zero_to_fp32.py makes of them and the whole optimizer states, both put together from the files
--- of all ranks. Used by folders.lua.
+-- Folders that DeepSpeed wrote: the weights that its zero_to_fp32.py makes of them and the whole optimizer states, both put together from
+-- the files of all ranks. Used by folders.lua.
 local accel = require "accel"
 local deepspeed = require "accel.ckpt.deepspeed"
 local raw = require "raw"

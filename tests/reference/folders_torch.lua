@@ -1,5 +1,5 @@
--- Files of torch.save by old versions of torch and with unusual content: read with the recorded values, or refused by a message that names the
--- file and what to do, as the row's `answer` allows. Used by folders.lua.
+-- Files of torch.save by old versions of torch and with unusual content: read with the recorded values, or refused by a message that
+-- names the file and what to do, as the row's `answer` allows. Used by folders.lua.
 local accel = require "accel"
 local raw = require "raw"
 local typed = require "typed"
@@ -52,11 +52,14 @@ local function comparison(expected)
       local list = values(want.dtype, wanted.bytes)
       if got.dtype ~= "f32" or got:numel() ~= #list then return false, says end
       for i, x in ipairs(got:reshape(-1):tolist()) do
-        if x ~= list[i] and not (x ~= x and list[i] ~= list[i]) then return false, ("%s: value %d is %s, not %s"):format(says, i, x, list[i]) end
+        if x ~= list[i] and not (x ~= x and list[i] ~= list[i]) then
+          return false, ("%s: value %d is %s, not %s"):format(says, i, x, list[i])
+        end
       end
       return true
     end
-    return got.dtype == (PARTS[want.dtype] or raw.dtype(want.dtype)) and raw.same_list(got.shape, wanted.shape) and got:to_bytes() == wanted.bytes, says
+    return got.dtype == (PARTS[want.dtype] or raw.dtype(want.dtype)) and raw.same_list(got.shape, wanted.shape)
+      and got:to_bytes() == wanted.bytes, says
   end
 end
 

@@ -9,7 +9,8 @@ local N <const>, M32 <const> = 624, 0xffffffff
 ---@param position integer
 function M.new(state, position) return { state = state, at = position } end
 
---- A generator from PyTorch's state of a CPU: after the seed (8 bytes) `left`, whether it is seeded, the position, the numbers in 8 bytes each.
+--- A generator from PyTorch's state of a CPU: after the seed (8 bytes) `left`, whether it is seeded, the position, the numbers in 8 bytes
+--- each.
 ---@param bytes string
 function M.of_torch(bytes)
   local left, _, at = string.unpack("<i4i4I8", bytes, 9)

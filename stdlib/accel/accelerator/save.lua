@@ -7,8 +7,8 @@ local unwritten = require "accel.util.unwritten"
 
 local M = {}
 
---- Writes tensors by name to a safetensors file, or any data in PyTorch's format, on the main process (on the first process of every machine with
---- project_config.save_on_each_node). All processes may call it. A file that cannot be written is an error there, which
+--- Writes tensors by name to a safetensors file, or any data in PyTorch's format, on the main process (on the first process of every
+--- machine with project_config.save_on_each_node). All processes may call it. A file that cannot be written is an error there, which
 --- other processes meet at their next step or collective.
 ---@param tensors table<string, accel.Tensor>|any
 ---@param path string
@@ -29,8 +29,9 @@ end
 ---@param model accel.nn.Module
 ---@param save_directory string created if it is missing
 ---@param max_shard_size? integer|string|{max_shard_size: integer|string?, safe_serialization: boolean?, adapter_only: boolean?}
----  largest file in bytes or as a size such as "5GB" (10^9 bytes), "10GB" by default. It may be a table with this option and others. adapter_only
----  writes the active adapter alone, as a folder for PEFT. safe_serialization = false writes PyTorch's files, pytorch_model.bin.
+---  largest file in bytes or as a size such as "5GB" (10^9 bytes), "10GB" by default. It may be a table with this option and others.
+---  With adapter_only the active adapter alone is written, as a folder for PEFT. safe_serialization = false writes PyTorch's
+---  files, pytorch_model.bin.
 function M.save_model(self, model, save_directory, max_shard_size, ...)
   check.surplus("save_model", ...)
   local who, given = "save_model", max_shard_size

@@ -107,7 +107,8 @@ function M.prepare_data_loader(dataloader, device, opts, ...)
   })
 end
 
---- Writes tensors by name to a safetensors file, or any data in PyTorch's format, on the main process, or on the first one of every machine.
+--- Writes tensors by name to a safetensors file, or any data in PyTorch's format, on the main process, or on the first one of every
+--- machine.
 ---@param tensors table<string, accel.Tensor>|any
 ---@param path string
 ---@param opts? {save_on_each_node: boolean?, safe_serialization: boolean?} safe_serialization: false writes PyTorch's format and true

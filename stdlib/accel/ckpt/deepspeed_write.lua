@@ -1,5 +1,5 @@
---- Writes a folder of DeepSpeed, ZeRO stage 2 on one rank: `latest`, the file of the model and the file of the optimizer. zero_to_fp32.py makes
---- whole weights of it, and accel.ckpt.deepspeed reads it. Called by torch_folders.
+--- Writes a folder of DeepSpeed, ZeRO stage 2 on one rank: `latest`, the file of the model and the file of the optimizer. zero_to_fp32.py
+--- makes whole weights of it, and accel.ckpt.deepspeed reads it. Called by torch_folders.
 ---
 --- A parameter group is one flat f32 vector of its parameters in order, and so is each of their states.
 local accel = require "accel"
@@ -107,7 +107,8 @@ end
 
 --- Writes the folder: DIR/latest and DIR/global_step<N>. Tensors that no group trains are written as buffers.
 ---@param dir string
----@param contents {model: table<string, accel.Tensor>, groups: {names: string[], options: table, states: table<string, table>}[], step: integer,
+---@param contents {model: table<string, accel.Tensor>, groups: {names: string[], options: table, states: table<string, table>}[], step:
+---  integer,
 ---  shared: table<string, string>?} shared: aliases of tied tensors
 ---@return boolean?, string?, string?
 return function(dir, contents)

@@ -125,7 +125,8 @@ end
 ---@param safe_serialization boolean?
 function M.only_safetensors(who, safe_serialization)
   if safe_serialization ~= false then return end
-  raise("%s: safe_serialization = false asks for PyTorch's files, but accel's own checkpoints are safetensors; add format = \"accelerate\"", who)
+  raise("%s: safe_serialization = false asks for PyTorch's files, but accel's own checkpoints are safetensors; add format = \"accelerate\"",
+    who)
 end
 
 --- The names of weight files that an earlier save left in a folder, and which are not among those written now.
@@ -142,7 +143,8 @@ local function stale(dir, written, names)
 end
 
 --- Writes a state into a folder, which is created if missing: model.safetensors, or shards and their index if max_shard_size requires
---- several. Of tensors that are the same bytes the first is written, and all of them, as views of one storage, in PyTorch's files. Weights of an earlier save in the folder are replaced, and so are the
+--- several. Of tensors that are the same bytes the first is written, and all of them, as views of one storage, in PyTorch's files.
+--- Weights of an earlier save in the folder are replaced, and so are the
 --- files of `beside`, a configuration for example: all switch together once they are on disk (accel.util.writer). Shards get other names
 --- than those that they replace, and the index comes last, so that readers of other libraries find the old weights or the new ones at any
 --- moment. Returns the names of the weight files. On failure returns nil, message, code. With read, the tensors of state have no values

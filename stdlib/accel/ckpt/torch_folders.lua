@@ -1,5 +1,5 @@
---- Checkpoints of accelerator:save_state as folders of PyTorch's tools: of torch.distributed.checkpoint (.distcp) and of DeepSpeed. Whole tensors are
---- read whichever ranks wrote them. Used by accel-run ckpt convert.
+--- Checkpoints of accelerator:save_state as folders of PyTorch's tools: of torch.distributed.checkpoint (.distcp) and of DeepSpeed. Whole
+--- tensors are read whichever ranks wrote them. Used by accel-run ckpt convert.
 local accel = require "accel"
 local ordered = require "accel.util.ordered"
 local pickle = require "accel.util.pickle"

@@ -1,6 +1,6 @@
---- Writes a folder in torch.distributed.checkpoint's own format, which torch.distributed.checkpoint.load and accel.load read: __0_0.distcp with
---- every value as a stream of torch.save, and .metadata with their places. Called by accel.save with format = "dcp" and by accel-run ckpt
---- convert. accel.util.distcp reads such folders.
+--- Writes a folder in torch.distributed.checkpoint's own format, which torch.distributed.checkpoint.load and accel.load read:
+--- __0_0.distcp with every value as a stream of torch.save, and .metadata with their places. Called by accel.save with format = "dcp" and
+--- by accel-run ckpt convert. accel.util.distcp reads such folders.
 ---
 --- As in torch, a tree is flattened: names are paths joined by dots, and a list without tensors is one value.
 local accel = require "accel.core"
@@ -66,7 +66,8 @@ local function metadata_of_tensor(t)
   }), pickle.size(zeros)
 end
 
---- Writes the folder. The tensors of a tree whose values are read later are on the meta device: read(name) returns one, or nil, message, code.
+--- Writes the folder. The tensors of a tree whose values are read later are on the meta device: read(name) returns one, or nil, message,
+--- code.
 ---@param dir string
 ---@param tree table
 ---@param opts? {read: (fun(name: string): accel.Tensor?, string?, string?)?, who: string?}

@@ -295,14 +295,16 @@ function Encoder:value(v)
     self:value(self.tensor(v, table.concat(self.path, ".")))
     self:put(v)
   else
-    self:fail("%s cannot be stored; expected plain data%s", accel.is_tensor(v) and "a tensor" or "a " .. kind, self.tensor and " and tensors" or "")
+    self:fail("%s cannot be stored; expected plain data%s", accel.is_tensor(v) and "a tensor" or "a " .. kind,
+      self.tensor and " and tensors" or "")
   end
 end
 
 --- The pickle of a value.
 --- example: return #require "accel.util.pickle".encode { 1, "a" } --> 18
 ---@param value any
----@param opts? {who: string?, tensor: (fun(t: accel.Tensor, at: string): any)?} who: begins messages. tensor: the mark that stands for a tensor
+---@param opts? {who: string?, tensor: (fun(t: accel.Tensor, at: string): any)?} who: begins messages. tensor: the mark that stands for a
+---  tensor
 ---@return string
 function M.encode(value, opts)
   local e = setmetatable({ out = { "\x80\x02" }, memo = {}, slots = 0, open = {}, path = {}, depth = 0, who = opts and opts.who or "pickle",

@@ -116,8 +116,8 @@ local function write(file, text, storages)
   return zip.at
 end
 
---- Appends a tree to an open file of accel.util.writer, as a stream of torch.save. Returns its length in bytes. On failure returns nil, message,
---- code.
+--- Appends a tree to an open file of accel.util.writer, as a stream of torch.save. Returns its length in bytes. On failure returns nil,
+--- message, code.
 ---@param file accel.util.writer.File
 ---@param value any
 ---@param who? string begins messages
@@ -135,8 +135,8 @@ local function is_flat(value)
   return true
 end
 
---- Writes a tree of plain data and tensors as a file of torch.save. With a set of accel.util.writer, path is a name in it. On failure returns
---- nil, message, code. Raises for values that such a file cannot hold.
+--- Writes a tree of plain data and tensors as a file of torch.save. With a set of accel.util.writer, path is a name in it. On failure
+--- returns nil, message, code. Raises for values that such a file cannot hold.
 --- example: local path = os.tmpname() require "accel.util.torch_file".save(path, { epoch = 3, w = accel.ones(2) })
 ---   local back = accel.load(path) os.remove(path) return back.epoch --> 3
 ---@param path string

@@ -98,8 +98,8 @@ function Zip:finish()
     local wide = (e.bytes >= MAX32 and string.pack("<I8I8", e.bytes, e.bytes) or "") .. (e.at >= MAX32 and string.pack("<I8", e.at) or "")
     local extra = wide ~= "" and string.pack("<I2s2", 1, wide) or ""
     local size = math.min(e.bytes, MAX32)
-    done, message, code = self:write(string.pack("<c4I2I2I2I2I4I4I4I4I2I2I2I2I2I4I4", "PK\1\2", 0, 0, FLAGS, 0, 0, e.crc, size, size, #e.name,
-      #extra, 0, 0, 0, 0, math.min(e.at, MAX32)), e.name, extra)
+    done, message, code = self:write(string.pack("<c4I2I2I2I2I4I4I4I4I2I2I2I2I2I4I4", "PK\1\2", 0, 0, FLAGS, 0, 0, e.crc, size, size,
+      #e.name, #extra, 0, 0, 0, 0, math.min(e.at, MAX32)), e.name, extra)
     if not done then return nil, message, code end
   end
   local n, bytes, after = #self.entries, self.at - begin, self.at

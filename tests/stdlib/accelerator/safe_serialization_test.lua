@@ -1,6 +1,6 @@
--- safe_serialization of every function that writes tensors. false: a file of torch.save by the reference's name, which holds what safetensors
--- hold and which every reader of weights finds, also where safetensors of an earlier save stood. save_state raises, since accel's own checkpoints
--- have one format. accel.save goes by the name.
+-- safe_serialization of every function that writes tensors. false: a file of torch.save by the reference's name, which holds what
+-- safetensors hold and which every reader of weights finds, also where safetensors of an earlier save stood. save_state raises, since
+-- accel's own checkpoints have one format. accel.save goes by the name.
 local accel = require "accel"
 local nn, peft = accel.nn, accel.peft
 
@@ -54,7 +54,8 @@ accelerator:save_model(model, root .. "/adapter", { safe_serialization = false }
 for _, size in ipairs { false, 2000 } do
   local dir = root .. "/pretrained" .. tostring(size)
   assert(gpt2:save_pretrained(dir, { safe_serialization = false, max_shard_size = size or nil }))
-  assert(names(dir):find(size and "pytorch_model%-00001%-of%-%d+%.bin .*pytorch_model%.bin%.index%.json" or "pytorch_model%.bin"), names(dir))
+  local wanted = size and "pytorch_model%-00001%-of%-%d+%.bin .*pytorch_model%.bin%.index%.json" or "pytorch_model%.bin"
+  assert(names(dir):find(wanted), names(dir))
   assert(not names(dir):find "safetensors")
   same(gpt2:state_dict(), assert(accel.models.from_pretrained(dir)):state_dict())
 end

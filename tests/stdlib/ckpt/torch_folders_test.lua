@@ -1,5 +1,6 @@
--- accel.ckpt.torch_folders: a checkpoint of accelerator:save_state as folders of torch.distributed.checkpoint and of DeepSpeed. Both hold its values
--- and its optimizer, accel continues from DeepSpeed's with the same losses, and torch and zero_to_fp32.py read them where they are installed.
+-- accel.ckpt.torch_folders: a checkpoint of accelerator:save_state as folders of torch.distributed.checkpoint and of DeepSpeed. Both hold
+-- its values and its optimizer, accel continues from DeepSpeed's with the same losses, and torch and zero_to_fp32.py read them where they
+-- are installed.
 --   accel-run tests/stdlib/ckpt/torch_folders_test.lua
 local accel = require "accel"
 local ckpt = require "accel.ckpt"
@@ -84,7 +85,8 @@ want = load_file(folder + "/want.safetensors")
 whole = get_fp32_state_dict_from_zero_checkpoint(folder + "/deepspeed")
 assert set(whole) == set(want), set(whole) ^ set(want)
 for name, t in want.items(): assert torch.equal(whole[name], t), name
-state = {"model": {name: torch.zeros_like(t) for name, t in want.items()}, "optimizer": {"state": {"norm.weight": {"step": torch.zeros(()), "exp_avg": torch.zeros(4)}}}}
+state = {"model": {name: torch.zeros_like(t) for name, t in want.items()},
+         "optimizer": {"state": {"norm.weight": {"step": torch.zeros(()), "exp_avg": torch.zeros(4)}}}}
 dcp.load(state, checkpoint_id=folder + "/dcp", no_dist=True)
 for name, t in want.items(): assert torch.equal(state["model"][name], t), name
 assert state["optimizer"]["state"]["norm.weight"]["step"] == 3
