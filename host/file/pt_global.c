@@ -245,7 +245,18 @@ ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments
   return REFUSE("arguments", "a call that makes no value of data; save plain values and tensors");
 }
 
+/* What builtins.getattr made: the class of an object and the name of its member. */
+static bool is_member(const ac_pt *f, uint32_t id) {
+  const ac_pt_value *v = &f->value[id];
+  return v->kind == AC_PT_OBJECT && v->n == 2 && f->value[v->item[1]].kind == AC_PT_STR;
+}
+
 ac_status aci_pt_newobj(ac_pt *f, size_t at, uint32_t cls, uint32_t args, uint32_t *id, ac_err *e) {
+  if (is_member(f, cls) && f->value[args].kind == AC_PT_TUPLE && f->value[args].n == 0) {
+    const uint32_t name = f->value[cls].item[1]; /* a class inside another one */
+    AC_TRY(aci_pt_value(f, AC_PT_OBJECT, at, id, e));
+    return aci_pt_append(f, *id, &name, 1, e);
+  }
   if (!is_tag(f, cls, ACI_PT_CLASS)) return REFUSE("opcode", "NEWOBJ, which data has no use for");
   if (f->value[args].kind != AC_PT_TUPLE) return wrong(f, at, "a class", e);
   if (f->value[args].n > 0) return object_of(f, at, cls, args, id, e); /* a tuple with names */
