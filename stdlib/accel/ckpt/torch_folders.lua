@@ -30,8 +30,12 @@ local function object_of(c, object)
   end
 end
 
---- Names of tied tensors that the files of a model leave out: alias -> the name that they have.
-local function aliases_of(c, object, list)
+--- Names of tied tensors that the files of a model leave out: alias -> the name that they have. accel-run ckpt convert calls it as well.
+---@param c table of accel.ckpt.open
+---@param object string
+---@param list {name: string}[] the object's tensors
+---@return table<string, string>
+function M.aliases_of(c, object, list)
   local known, found = {}, ordered()
   for _, t in ipairs(list) do known[t.name] = true end
   for _, file in ipairs(c.manifest.files) do
@@ -92,7 +96,7 @@ function M.dcp(c, folder)
     local list, read = object_of(c, object)
     whole[object] = ordered()
     for _, t in ipairs(list) do whole[object][t.name] = shape_of(t) end
-    local aliases = aliases_of(c, object, list) -- torch's names all tied tensors
+    local aliases = M.aliases_of(c, object, list) -- torch's names all tied tensors
     for alias, name in ordered.iterate(aliases) do whole[object][alias] = whole[object][name] end
     readers[object] = function(name) return read(aliases[name] or name) end
   end
@@ -126,7 +130,7 @@ function M.deepspeed(c, folder)
   local list, read = object_of(c, "model")
   local contents = { model = ordered(), groups = {}, step = (c.manifest.state or {}).step or 0 }
   for _, t in ipairs(list) do contents.model[t.name] = read(t.name) end
-  contents.shared = aliases_of(c, "model", list)
+  contents.shared = M.aliases_of(c, "model", list)
   local plain = objects_of(c, "optimizer")[1] and plain_of(c, "optimizer")
   if plain and plain.other ~= nil then raise "its optimizer's state does not name parameters, so it has no form in PyTorch" end
   local _, read_state
