@@ -116,11 +116,14 @@ static void add_meta(lua_State *L, lac_state *S, void *arg) {
   m->values[m->n++] = lua_tostring(L, -1);
 }
 
-/* format = "pt", where the script names no format: readers of Hugging Face refuse a file without
- * one. The lists have room for it. */
+/* format = "pt", where the script names no format but its own for save: readers of Hugging Face
+ * refuse a file without one. The lists have room for it. */
 static void name_format(meta_list *m) {
-  for (int i = 0; i < m->n; i++)
-    if (strcmp(m->keys[i], "format") == 0) return;
+  for (int i = 0; i < m->n; i++) {
+    if (strcmp(m->keys[i], "format") != 0) continue;
+    if (strcmp(m->values[i], "safetensors") == 0) m->values[i] = "pt";
+    return;
+  }
   m->keys[m->n] = "format";
   m->values[m->n++] = "pt";
 }
@@ -174,30 +177,54 @@ static void refuse_object(lua_State *L, lac_state *S, int idx) {
   lua_pop(L, 2);
 }
 
-/* Warns, once per state, of a name that other programs take for a pickle of PyTorch's. */
-static void warn_of_name(lua_State *L) {
-  static const char *const endings[] = {".bin", ".pt", ".pth", ".ckpt"};
-  static const char warned;
+/* The module of stdlib that writes what save is asked for. NULL: safetensors. metadata.format decides, or
+ * else the names that PyTorch's files have. Such files have no metadata. */
+static const char *foreign_writer(lua_State *L, lac_state *S) {
+  static const char *const endings[] = {".bin", ".pt", ".pth", ".ckpt", ".pkl"};
   size_t n;
-  const char *path = lua_tolstring(L, 1, &n);
-  bool foreign = false;
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-    size_t m = strlen(endings[i]);
-    foreign = foreign || (n > m && strcmp(path + n - m, endings[i]) == 0);
+  int given = 0;
+  const char *path = lua_tolstring(L, 1, &n), *format = "";
+  if (lua_istable(L, 3)) {
+    if (lua_getfield(L, 3, "format") == LUA_TSTRING) format = lua_tostring(L, -1);
+    lua_pop(L, 1); /* the table keeps the string */
+    each(L, 3, count_one, S, &given);
   }
-  if (!foreign || lua_rawgetp(L, LUA_REGISTRYINDEX, &warned) != LUA_TNIL) return;
-  lua_pushboolean(L, 1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &warned);
-  lua_warning(L, "save: ", 1);
-  lua_warning(L, path, 1);
-  lua_warning(
-      L,
-      ": the file holds safetensors, which torch.load does not read under this name; name it .safetensors",
-      0);
+  const bool dcp = strcmp(format, "dcp") == 0, asked = dcp || strcmp(format, "torch") == 0;
+  bool torch = asked;
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+    const size_t m = strlen(endings[i]);
+    torch = torch || (n > m && strcmp(path + n - m, endings[i]) == 0);
+  }
+  if (!torch || strcmp(format, "safetensors") == 0) return NULL;
+  if (asked && n > 12 && strcmp(path + n - 12, ".safetensors") == 0)
+    lac_argerror(L, S, AC_INVALID, "save", 3, "format", "'%s' does not fit the name %s; rename it",
+                 format, path);
+  if (given > (asked ? 1 : 0))
+    lac_argerror(L, S, AC_INVALID, "save", 3, "metadata",
+                 "PyTorch's files have no metadata; store the values next to the tensors, or name "
+                 "the file .safetensors");
+  if (dcp && !lua_isnil(L, 4))
+    lac_argerror(L, S, AC_INVALID, "save", 4, "set", "a folder is not a file of a set");
+  return dcp ? "accel.util.distcp_write" : "accel.util.torch_file";
+}
+
+/* Calls the module, or its function save, with path, value and set. */
+static int save_foreign(lua_State *L, const char *module) {
+  lua_getglobal(L, "require");
+  lua_pushstring(L, module);
+  lua_call(L, 1, 1);
+  if (lua_istable(L, -1)) lua_getfield(L, -1, "save");
+  const int before = lua_gettop(L) - 1;
+  lua_pushvalue(L, 1);
+  lua_pushvalue(L, 2);
+  lua_pushvalue(L, 4);
+  lua_call(L, 3, LUA_MULTRET);
+  return lua_gettop(L) - before;
 }
 
 /* accel.save(path, tensors by name [, metadata [, set]]) -> true, or nil, message, code. With a set
- * of files, path is a name in it. */
+ * of files, path is a name in it. metadata.format = "torch", or the name, asks for a file of torch.save, which
+ * holds any tree of plain data and tensors, and "dcp" for a folder of torch.distributed.checkpoint. */
 static int save(lua_State *L) {
   lac_state *S = lac_get(L);
   if (lua_type(L, 2) == LUA_TSTRING && lua_type(L, 1) != LUA_TSTRING) /* torch.save's order */
@@ -205,17 +232,17 @@ static int save(lua_State *L) {
                         "expected string, got %s; the path comes first: save(path, tensors)",
                         luaL_typename(L, 1));
   lac_check_string(L, S, 1, "path", NULL);
-  if (!lua_istable(L, 2))
-    return lac_argerror(L, S, AC_INVALID, "save", 2, "tensors", "expected table of tensors, got %s",
-                        luaL_typename(L, 2));
-  refuse_object(L, S, 2);
   lac_args_end(L, S, 4);
   if (!lua_isnil(L, 3) && !lua_istable(L, 3))
     return lac_argerror(L, S, AC_INVALID, "save", 3, "metadata",
                         "expected table of strings, got %s", luaL_typename(L, 3));
+  const char *foreign = foreign_writer(L, S);
+  if (!lua_istable(L, 2) && !(foreign != NULL && !lua_isnil(L, 2)))
+    return lac_argerror(L, S, AC_INVALID, "save", 2, "tensors", "expected table of tensors, got %s",
+                        luaL_typename(L, 2));
+  if (lua_istable(L, 2)) refuse_object(L, S, 2);
   lac_check_set(L, S, 4, "set");
-  warn_of_name(L);
-  lua_settop(L, 4);
+  if (foreign != NULL) return save_foreign(L, foreign);
   lac_pushfunction(L, S, save_grad_off);
   lua_insert(L, 1);
   lac_guard *g = lac_guard_push(L, S, "save", restore_grad);

@@ -150,14 +150,37 @@ static bool fill_dict(walk *w, const ac_pt_value *v) {
   return true;
 }
 
+/* An object: its fields, and its class's name under `class`. The state of one with __slots__ is (None, fields). */
+static bool push_object(walk *w, const ac_pt_value *v) {
+  lua_State *L = w->L;
+  const ac_pt_value *state = v->n > 1 ? ac_pt_at(w->f, v->item[1]) : NULL;
+  if (state != NULL && state->kind == AC_PT_TUPLE && state->n == 2 &&
+      ac_pt_at(w->f, state->item[0])->kind == AC_PT_NONE &&
+      ac_pt_at(w->f, state->item[1])->kind == AC_PT_DICT)
+    state = ac_pt_at(w->f, state->item[1]);
+  lua_pushvalue(L, w->new_ordered);
+  lua_call(L, 0, 1);
+  if (!push_value(w, v->item[0])) return false;
+  lua_setfield(L, -2, "class");
+  if (v->n > 2) {
+    if (!push_value(w, v->item[2])) return false;
+    lua_setfield(L, -2, "size");
+  }
+  if (state == NULL) return true;
+  if (state->kind == AC_PT_DICT) return fill_dict(w, state);
+  if (state->kind == AC_PT_TUPLE) return fill_list(w, state);
+  if (!push_value(w, v->item[1])) return false;
+  lua_rawseti(L, -2, 1);
+  return true;
+}
+
 static bool push_container(walk *w, uint32_t id, const ac_pt_value *v) {
   lua_State *L = w->L;
   luaL_checkstack(L, 12, "values inside each other");
   if (lua_rawgeti(L, w->seen, (lua_Integer)id + 1) != LUA_TNIL) return true;
   lua_pop(L, 1);
   if (v->kind == AC_PT_OBJECT) {
-    if (v->n == 0) lua_newtable(L);
-    else if (!push_value(w, v->item[0])) return false;
+    if (!push_object(w, v)) return false;
   } else if (v->kind == AC_PT_TENSOR) {
     if (!push_tensor(w, ac_pt_tensor_at(w->f, v->i))) return false;
   } else if (v->kind == AC_PT_DICT) {

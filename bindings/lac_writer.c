@@ -64,13 +64,19 @@ static int create_file(lua_State *L) {
   return 1;
 }
 
-static writer *check_writer(lua_State *L, lac_state *S) {
-  writer *w = luaL_testudata(L, 1, FILE_WRITER);
+static writer *check_writer_at(lua_State *L, lac_state *S, int idx, const char *name) {
+  writer *w = luaL_testudata(L, idx, FILE_WRITER);
   if (w == NULL)
-    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a file that is written, got %s",
-                 luaL_typename(L, 1));
+    lac_argerror(L, S, AC_INVALID, NULL, idx, name, "expected a file that is written, got %s",
+                 luaL_typename(L, idx));
   if (w->f.fd < 0) lac_error(L, S, AC_RELEASED, "the file is closed");
   return w;
+}
+
+static writer *check_writer(lua_State *L, lac_state *S) { return check_writer_at(L, S, 1, "self"); }
+
+aci_atomic_file *lac_check_file(lua_State *L, lac_state *S, int idx) {
+  return &check_writer_at(L, S, idx, "file")->f;
 }
 
 /* file:write(bytes, ...) -> true, or nil, message, code */

@@ -10,6 +10,7 @@
 
 #include "base/crc32.h"
 #include "base/strbuf.h"
+#include "file/elements.h"
 #include "file/io.h"
 #include "file/safetensors.h"
 #include "tensor/tensor_impl.h"
@@ -105,8 +106,8 @@ static ac_status open_and_check(ac_pt *f, uint64_t bytes, ac_err *e) {
   } else {
     return aci_pt_refuse(
         e, f, f->begin, "format", "%s",
-        is_tar(head, n) ? "the tar layout of PyTorch before 0.2: load and save it with a newer one"
-                        : "neither an archive nor a pickle of torch.save");
+        is_tar(head, n) ? "the tar layout of PyTorch before 0.2; load and save it with a newer one"
+                        : "neither an archive nor a pickle of torch.save; save it with torch.save");
   }
   return aci_pt_check_tree(f, f->root, e);
 }
@@ -148,6 +149,7 @@ void ac_pt_close(ac_pt *f) {
   free(f->text);
   free(f->tensor);
   free(f->storage);
+  free(f->view);
   free(f->directory);
   free(f->entry);
   free(f);
@@ -169,8 +171,47 @@ static void swap(unsigned char *p, uint64_t bytes, size_t width) {
     }
 }
 
-ac_status ac_pt_read(ac_pt *f, int i, ac_tensor *dst, ac_err *e) {
+/* The bytes of a storage, in this machine's order. */
+static ac_status read_bytes(ac_pt *f, const aci_pt_storage *s, unsigned char *p, ac_err *e) {
   enum { PIECE = 1 << 20 }; /* bytes are summed while they are in the cache */
+  const aci_pt_dtype *d = aci_pt_dtype_at(s->dtype);
+  const size_t width = d->pairs ? (size_t)d->bytes / 2 : (size_t)d->bytes;
+  uint32_t crc = 0;
+  if (s->data != NULL) {
+    memcpy(p, s->data, s->bytes);
+    if (s->data_swapped) swap(p, s->bytes, width);
+    return AC_OK;
+  }
+  for (uint64_t at = 0; at < s->bytes; at += PIECE) {
+    const size_t n = s->bytes - at < PIECE ? (size_t)(s->bytes - at) : PIECE;
+    AC_TRY(aci_pread_all(f->fd, f->path, p + at, n, s->at + at, e));
+    if (f->has_crc) crc = aci_crc32(crc, p + at, n);
+  }
+  if (f->has_crc && crc != s->crc)
+    return aci_pt_refuse(e, f, s->at, "crc",
+                         "storage '%s' does not match its CRC-32: the file is damaged",
+                         aci_st_shown(s->key, s->key_len, (char[ACI_ST_SHOWN]){0}));
+  if (f->big_endian) swap(p, s->bytes, width);
+  return AC_OK;
+}
+
+/* A storage that holds another one's elements, converted. */
+static ac_status read_converted(ac_pt *f, const aci_pt_storage *s, unsigned char *p, ac_err *e) {
+  const aci_pt_storage *from = &f->storage[s->from - 1];
+  unsigned char *raw = malloc(from->bytes);
+  ac_err why;
+  if (raw == NULL) return aci_pt_no_memory(e, f);
+  ac_status st = read_bytes(f, from, raw, e);
+  if (st == AC_OK && aci_element_widen(s->element, raw, p, (int64_t)s->numel, &why) != AC_OK)
+    st = aci_pt_refuse(e, f, from->data != NULL ? f->pickle_at + s->made_at : from->at, "size",
+                       "a %s in storage '%s' that no dtype holds: %s; save it in another dtype",
+                       s->element->torch_name,
+                       aci_st_shown(s->key, s->key_len, (char[ACI_ST_SHOWN]){0}), why.msg);
+  free(raw);
+  return st;
+}
+
+ac_status ac_pt_read(ac_pt *f, int i, ac_tensor *dst, ac_err *e) {
   const aci_pt_storage *s = &f->storage[i];
   char is[128];
   if (dst->dtype != AC_U8 || !aci_is_contiguous(dst) || (uint64_t)dst->numel != s->bytes)
@@ -183,26 +224,10 @@ ac_status ac_pt_read(ac_pt *f, int i, ac_tensor *dst, ac_err *e) {
     return AC_FAIL(e, DEVICE, "%s: nothing can be read into a tensor on %s", f->path,
                    dst->device->name);
   atomic_fetch_add_explicit(&dst->storage->version, 1, memory_order_relaxed);
-  uint32_t crc = 0;
-  for (uint64_t at = 0; at < s->bytes; at += PIECE) {
-    const size_t n = s->bytes - at < PIECE ? (size_t)(s->bytes - at) : PIECE;
-    AC_TRY(aci_pread_all(f->fd, f->path, p + at, n, s->at + at, e));
-    if (f->has_crc) crc = aci_crc32(crc, p + at, n);
-  }
-  if (f->has_crc && crc != s->crc)
-    return aci_pt_refuse(e, f, s->at, "crc",
-                         "storage '%s' does not match its CRC-32: the file is damaged",
-                         aci_st_shown(s->key, s->key_len, (char[ACI_ST_SHOWN]){0}));
-  const int width = aci_pt_dtype_at(s->dtype)->bytes;
-  const bool complex = aci_pt_dtype_at(s->dtype)->dtype < 0 && width > 1;
-  if (f->big_endian) swap(p, s->bytes, complex ? (size_t)width / 2 : (size_t)width);
-  /* a file may hold any byte */
-  for (uint64_t k = 0; s->has_bool && k < s->bytes; k++) p[k] = p[k] != 0;
-  for (uint64_t k = 7; s->has_u64 && k < s->bytes; k += 8)
-    if (p[k] >> 7)
-      return aci_pt_refuse(e, f, s->at + k - 7, "size",
-                           "a uint64 beyond 2^63 - 1 in storage '%s': integers here have a sign",
-                           aci_st_shown(s->key, s->key_len, (char[ACI_ST_SHOWN]){0}));
+  if (s->from > 0) return read_converted(f, s, p, e);
+  AC_TRY(read_bytes(f, s, p, e));
+  for (uint64_t k = 0; s->has_bool && k < s->bytes; k++)
+    p[k] = p[k] != 0; /* a file may hold any byte */
   return AC_OK;
 }
 

@@ -7,7 +7,9 @@
  *   pt_legacy.c      the layout before
  *   pt_pickle.c      the opcodes of a pickle, which make values
  *   pt_values.c      values, lists, the check of the finished tree
- *   pt_global.c      the names a pickle may hold and the values they make: tags, never calls
+ *   pt_names.c       the names a pickle may hold
+ *   pt_global.c      the values they make: tags, never calls
+ *   pt_numpy.c       NumPy's arrays, scalars and dtypes
  *   pt_tensor.c      dtypes, storages (persistent ids), tensors and their bounds
  *
  * Rules, by the names that messages use:
@@ -22,7 +24,7 @@
  *   opcode          one that torch.save has no use for
  *   unknown_global  a name outside the list
  *   arguments       of a name that is in it
- *   build           of anything but an OrderedDict, or an object whose state is kept
+ *   build           of anything but an OrderedDict, an array, or an object whose state is kept
  *   stack           too few values, no mark, too many
  *   memo            a slot that was never put
  *   utf8            a string that is not UTF-8
@@ -31,8 +33,8 @@
  *   bounds          a tensor that leaves its storage
  *
  * Limits: a pickle of 256 MiB, 16 M values, a stack of 1 M, 4 M memo slots (dense), 256 open marks,
- * strings of 1 MiB, integers of 1024 bytes. A byte of a pickle makes at most one value and names at
- * most one item, which bounds memory and time by its size. */
+ * integers of 1024 bytes. Strings end with the pickle. A byte of a pickle makes at most one value and
+ * names at most one item, which bounds memory and time by its size. */
 #ifndef ACI_FILE_PT_H
 #define ACI_FILE_PT_H
 #include "accel/file.h"
@@ -43,24 +45,31 @@ enum {
   ACI_PT_MAX_STACK = 1 << 20,
   ACI_PT_MAX_MEMO = 1 << 22,
   ACI_PT_MAX_VALUES = 1 << 24,
-  ACI_PT_MAX_STRING = 1 << 20,
   ACI_PT_MAX_LONG = 1024,
   ACI_PT_MAX_PICKLE = 256 << 20,
   ACI_PT_MAX_ENTRIES = 1 << 22
 };
 /* Kinds of values that only exist while a pickle is read. */
-enum { ACI_PT_TAG = AC_PT_KINDS, ACI_PT_STORAGE };
+enum {
+  ACI_PT_TAG = AC_PT_KINDS,
+  ACI_PT_STORAGE, /* i: number of the storage. n: 1 + number of the view, 0 for the whole */
+  ACI_PT_NPDTYPE, /* n: the value of its name. i: dtype, and from bit 8 on whether it is big-endian */
+  ACI_PT_ARRAY    /* NumPy's, before BUILD makes a tensor of it */
+};
+enum { ACI_PT_NO_DTYPE = 255, ACI_PT_BIG = 256 }; /* in i of ACI_PT_NPDTYPE */
 enum { ACI_PT_ORDERED = 4 }; /* the mark of an OrderedDict until the tree is checked */
 
 /* ---- dtypes ---- */
 typedef struct aci_pt_dtype {
   const char *name, *storage; /* "float32", "FloatStorage". NULL: there is no storage class */
-  int dtype;                  /* ac_dtype. -1: no tensors here */
+  int dtype;                  /* ac_dtype. -1: elements.h converts it */
   int bytes;                  /* of one element */
+  bool pairs;                 /* complex: two elements of our dtype */
 } aci_pt_dtype;
 /* Index into the table, -1 when there is none. ACI_PT_UNTYPED is UntypedStorage's. */
 enum { ACI_PT_UNTYPED = 0 };
 int aci_pt_dtype_find(const char *name, size_t n, bool of_storage);
+int aci_pt_dtype_of(ac_dtype d); /* PyTorch's dtype of ours */
 const aci_pt_dtype *aci_pt_dtype_at(int i);
 
 /* ---- the file ---- */
@@ -72,10 +81,19 @@ typedef struct aci_pt_storage {
   uint64_t numel, bytes;
   uint64_t at; /* byte of the file. Set by the layout's reader */
   uint32_t crc;
-  bool placed;  /* the layout's reader has found it */
-  bool has_u64; /* a uint64 tensor looks at it */
+  bool placed; /* the layout's reader has found it */
   bool has_bool;
+  const char *data;  /* not NULL: NumPy's, bytes of the pickle */
+  bool data_swapped; /* ... in the other byte order than this machine's */
+  /* elements that have no dtype here, and the storage that holds them converted: 1 + its number */
+  uint32_t converted;
+  uint32_t from; /* of such a storage: 1 + the number of its source */
+  const struct aci_element *element;
 } aci_pt_storage;
+
+typedef struct aci_pt_view { /* a part of a storage, as the layout before PyTorch 0.4 has it */
+  uint64_t first, numel;     /* in elements of the storage */
+} aci_pt_view;
 
 typedef struct aci_pt_entry { /* of an archive: stored bytes */
   const char *name;           /* after the top folder, in `directory` */
@@ -106,6 +124,8 @@ struct ac_pt {
   uint32_t n_tensors, cap_tensors;
   aci_pt_storage *storage;
   uint32_t n_storages, cap_storages;
+  aci_pt_view *view;
+  uint32_t n_views, cap_views;
   uint32_t *key_hash; /* index + 1 by key */
   uint32_t key_mask;
   uint64_t hash_key;
@@ -162,10 +182,21 @@ ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t args, uin
                         ac_err *e);
 ac_status aci_pt_newobj(ac_pt *f, size_t at, uint32_t cls, uint32_t args, uint32_t *id, ac_err *e);
 ac_status aci_pt_build(ac_pt *f, size_t at, uint32_t object, uint32_t state, ac_err *e);
+ac_status aci_pt_dtype_value(ac_pt *f, size_t at, int dtype, uint32_t *id, ac_err *e);
+/* pt_numpy.c: calls of NumPy's names, and BUILD of the dtypes and arrays that they make. */
+ac_status aci_pt_numpy(ac_pt *f, size_t at, int tag, uint32_t args, uint32_t *id, ac_err *e);
+ac_status aci_pt_numpy_build(ac_pt *f, size_t at, uint32_t object, uint32_t state, ac_err *e);
 /* pt_tensor.c */
 ac_status aci_pt_persistent(ac_pt *f, size_t at, uint32_t pid, uint32_t *id, ac_err *e);
 ac_status aci_pt_tensor(ac_pt *f, size_t at, uint32_t args, int version, uint32_t *id, ac_err *e);
 ac_status aci_pt_parameter(ac_pt *f, size_t at, uint32_t args, uint32_t *id, ac_err *e);
+/* Adds a tensor of this dtype (by its number) on t->storage, whose geometry is in elements of the dtype. It is
+ * checked, and converted to a dtype of ours. *index: its number. */
+ac_status aci_pt_tensor_add(ac_pt *f, size_t at, ac_pt_tensor t, int dtype, int64_t *index,
+                            ac_err *e);
+/* Nonnegative integers of a tuple. */
+ac_status aci_pt_dims(ac_pt *f, size_t at, const ac_pt_value *t, const char *what, int64_t *out,
+                      ac_err *e);
 aci_pt_storage *aci_pt_storage_find(const ac_pt *f, const char *key, size_t n);
 
 /* The kind of a value, for messages: "an int", "a tensor". */

@@ -1,114 +1,42 @@
-/* The names that a pickle of torch.save may hold, and the value each makes. Nothing is called.
- * Called by pt_pickle.c.
- *
- * Everything else is refused by name. The names of torch.distributed.checkpoint's metadata count
- * only while that is read. DeepSpeed's checkpoints hold objects of a few classes (loss scaler,
- * stage, addresses of fragments). They become their states, as do those of the metadata. */
+/* The values that the names of a pickle make (pt_names.c lists the names): tags, never calls. Called by
+ * pt_pickle.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "file/pt.h"
+#include "file/pt_names.h"
 #include "file/safetensors.h"
 
-typedef enum tag {
-  ODICT,
-  COUNTER,
-  SET,
-  BYTEARRAY,
-  COMPLEX,
-  ENCODE,
-  TENSOR_V2,
-  TENSOR_V3,
-  PARAMETER,
-  SIZE,
-  DEVICE,
-  STORAGE, /* i: index of the dtype */
-  /* a tensor of a subclass: the result of its rebuild, without the attributes of the subclass */
-  FROM_TYPE,
-  TYPE, /* torch.Tensor, the subclass in question */
-  CLASS /* of the metadata, of DeepSpeed: an object that keeps its state */
-} tag;
-
-static const struct {
-  const char *module, *name;
-  tag tag;
-} names[] = {
-    {"collections", "OrderedDict", ODICT},
-    {"collections", "Counter", COUNTER},
-    {"builtins", "set", SET},
-    {"builtins", "frozenset", SET},
-    {"builtins", "bytearray", BYTEARRAY},
-    {"builtins", "complex", COMPLEX},
-    {"_codecs", "encode", ENCODE},
-    {"torch._utils", "_rebuild_tensor_v2", TENSOR_V2},
-    {"torch._utils", "_rebuild_tensor_v3", TENSOR_V3},
-    {"torch._utils", "_rebuild_parameter", PARAMETER},
-    {"torch", "Size", SIZE},
-    {"torch", "device", DEVICE},
-    {"torch._tensor", "_rebuild_from_type_v2", FROM_TYPE},
-    {"torch", "Tensor", TYPE},
-    {"deepspeed.runtime.fp16.loss_scaler", "LossScaler", CLASS},
-    {"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler", CLASS},
-    {"deepspeed.runtime.zero.config", "ZeroStageEnum", CLASS},
-    {"deepspeed.utils.tensor_fragment", "fragment_address", CLASS},
-};
-static const char *const metadata[][2] = {
-    {"torch.distributed.checkpoint.metadata", "Metadata"},
-    {"torch.distributed.checkpoint.metadata", "TensorStorageMetadata"},
-    {"torch.distributed.checkpoint.metadata", "BytesStorageMetadata"},
-    {"torch.distributed.checkpoint.metadata", "ChunkStorageMetadata"},
-    {"torch.distributed.checkpoint.metadata", "TensorProperties"},
-    {"torch.distributed.checkpoint.metadata", "MetadataIndex"},
-    {"torch.distributed.checkpoint.metadata", "StorageMeta"},
-    {"torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"},
-    {"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
-    {"torch.distributed.checkpoint.filesystem", "_StoragePrefix"},
-    {"torch.serialization", "_get_layout"},
-    {"pathlib", "PosixPath"},
-};
+#define REFUSE(rule, ...) aci_pt_refuse(e, f, f->pickle_at + at, rule, __VA_ARGS__)
 
 static bool is(const char *a, const char *b, size_t n) {
   return strlen(a) == n && memcmp(a, b, n) == 0;
 }
 
-#define REFUSE(rule, ...) aci_pt_refuse(e, f, f->pickle_at + at, rule, __VA_ARGS__)
-
-static int find(const ac_pt *f, const char *module, size_t n_module, const char *name,
-                size_t n_name, int *dtype) {
-  if (is("__builtin__", module, n_module)) module = "builtins", n_module = 8;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (is(names[i].module, module, n_module) && is(names[i].name, name, n_name))
-      return (int)names[i].tag;
-  for (size_t i = 0; f->metadata && i < sizeof metadata / sizeof *metadata; i++)
-    if (is(metadata[i][0], module, n_module) && is(metadata[i][1], name, n_name)) return CLASS;
-  if (is("torch.storage", module, n_module) && is("UntypedStorage", name, n_name))
-    module = "torch", n_module = 5;
-  if (is("torch", module, n_module) && (*dtype = aci_pt_dtype_find(name, n_name, true)) >= 0)
-    return STORAGE;
-  return -1;
-}
-
 ac_status aci_pt_global(ac_pt *f, size_t at, const char *module, size_t n_module, const char *name,
                         size_t n_name, uint32_t *id, ac_err *e) {
-  int dtype = -1;
-  const int t = find(f, module, n_module, name, n_name, &dtype);
+  int number = -1;
+  const int t = aci_pt_name_find(f, module, n_module, name, n_name, &number);
   if (t >= 0) {
     AC_TRY(aci_pt_value(f, ACI_PT_TAG, at, id, e));
     f->value[*id].n = (uint32_t)t;
-    f->value[*id].i = dtype;
+    f->value[*id].i = number;
     return AC_OK;
   }
-  if (is("torch", module, n_module) && (dtype = aci_pt_dtype_find(name, n_name, false)) >= 0) {
-    AC_TRY(aci_pt_value(f, AC_PT_DTYPE, at, id, e));
-    f->value[*id].s = aci_pt_dtype_at(dtype)->name;
-    f->value[*id].n = (uint32_t)strlen(f->value[*id].s);
-    return AC_OK;
-  }
+  if (is("torch", module, n_module) && (number = aci_pt_dtype_find(name, n_name, false)) >= 0)
+    return aci_pt_dtype_value(f, at, number, id, e);
   return REFUSE("unknown_global",
-                "%s.%s, which is not one of the names that data needs: nothing is called here",
+                "%s.%s, which is not one of the names that data needs: nothing is called here; %s",
                 aci_st_shown(module, n_module, (char[ACI_ST_SHOWN]){0}),
-                aci_st_shown(name, n_name, (char[ACI_ST_SHOWN]){0}));
+                aci_st_shown(name, n_name, (char[ACI_ST_SHOWN]){0}),
+                aci_pt_name_advice(module, n_module, name, n_name));
+}
+
+ac_status aci_pt_dtype_value(ac_pt *f, size_t at, int dtype, uint32_t *id, ac_err *e) {
+  AC_TRY(aci_pt_value(f, AC_PT_DTYPE, at, id, e));
+  f->value[*id].s = aci_pt_dtype_at(dtype)->name;
+  f->value[*id].n = (uint32_t)strlen(f->value[*id].s);
+  return AC_OK;
 }
 
 static ac_status wrong(ac_pt *f, size_t at, const char *what, ac_err *e) {
@@ -193,6 +121,63 @@ static ac_status device(ac_pt *f, size_t at, const ac_pt_value *args, uint32_t *
   return AC_OK;
 }
 
+static bool is_tag(const ac_pt *f, uint32_t id, aci_pt_tag tag) {
+  return f->value[id].kind == ACI_PT_TAG && f->value[id].n == (uint32_t)tag;
+}
+
+/* A defaultdict without its factory. */
+static ac_status defaultdict(ac_pt *f, size_t at, const ac_pt_value *args, uint32_t *id,
+                             ac_err *e) {
+  if (args->n > 1 || (args->n == 1 && !is_tag(f, args->item[0], ACI_PT_FACTORY) &&
+                      f->value[args->item[0]].kind != AC_PT_NONE))
+    return wrong(f, at, "defaultdict", e);
+  return aci_pt_value(f, AC_PT_DICT, at, id, e);
+}
+
+/* deque((), maximal length), which APPENDS fills. */
+static ac_status deque(ac_pt *f, size_t at, const ac_pt_value *args, uint32_t *id, ac_err *e) {
+  if (args->n > 2 || (args->n > 0 && (f->value[args->item[0]].kind != AC_PT_TUPLE ||
+                                      f->value[args->item[0]].n != 0)))
+    return wrong(f, at, "deque", e);
+  return aci_pt_value(f, AC_PT_LIST, at, id, e);
+}
+
+/* An object of a class: its name, and then its state. */
+static ac_status object(ac_pt *f, size_t at, uint32_t cls, uint32_t *id, ac_err *e) {
+  const char *name = aci_pt_class_name((int)f->value[cls].i);
+  uint32_t text = 0;
+  AC_TRY(aci_pt_value(f, AC_PT_STR, at, &text, e));
+  f->value[text].s = name;
+  f->value[text].n = (uint32_t)strlen(name);
+  AC_TRY(aci_pt_value(f, AC_PT_OBJECT, at, id, e));
+  return aci_pt_append(f, *id, &text, 1, e);
+}
+
+static ac_status object_of(ac_pt *f, size_t at, uint32_t cls, uint32_t state, uint32_t *id,
+                           ac_err *e) {
+  AC_TRY(object(f, at, cls, id, e));
+  return aci_pt_append(f, *id, &state, 1, e);
+}
+
+/* (rebuild, type, its arguments, state) */
+static ac_status from_type(ac_pt *f, size_t at, const ac_pt_value *args, uint32_t *id, ac_err *e) {
+  static const char what[] = "_rebuild_from_type_v2";
+  if (args->n != 4 || f->value[args->item[2]].kind != AC_PT_TUPLE) return wrong(f, at, what, e);
+  const uint32_t made = args->item[0], type = args->item[1], inner = args->item[2],
+                 state = args->item[3];
+  if (is_tag(f, type, ACI_PT_TYPE) && is_tag(f, made, ACI_PT_TENSOR_V2))
+    return aci_pt_tensor(f, at, inner, 2, id, e);
+  if (is_tag(f, type, ACI_PT_TYPE) && is_tag(f, made, ACI_PT_TENSOR_V3))
+    return aci_pt_tensor(f, at, inner, 3, id, e);
+  if (!is_tag(f, made, ACI_PT_WRAPPER) || !is_tag(f, type, ACI_PT_CLASS) || f->value[inner].n < 3)
+    return wrong(f, at, what, e);
+  const uint32_t size = f->value[inner].item[2]; /* (class, dtype, size, ...) */
+  const int kind = f->value[size].kind, of = f->value[state].kind;
+  if (kind != AC_PT_TUPLE || (of != AC_PT_DICT && of != AC_PT_TUPLE)) return wrong(f, at, what, e);
+  AC_TRY(object_of(f, at, type, state, id, e));
+  return aci_pt_append(f, *id, &size, 1, e);
+}
+
 ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments, uint32_t *id,
                         ac_err *e) {
   const ac_pt_value *c = &f->value[callee], *args = &f->value[arguments];
@@ -201,27 +186,30 @@ ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments
   if (args->kind != AC_PT_TUPLE)
     return REFUSE("arguments", "REDUCE with %s for its arguments", aci_pt_kind_name(args->kind));
   const int first = args->n > 0 ? f->value[args->item[0]].kind : AC_PT_KINDS;
-  switch ((tag)c->n) {
-    case ODICT: return ordered(f, at, args, id, e);
-    case COUNTER:
+  switch ((aci_pt_tag)c->n) {
+    case ACI_PT_ODICT: return ordered(f, at, args, id, e);
+    case ACI_PT_COUNTER:
       if (args->n == 0) return aci_pt_value(f, AC_PT_DICT, at, id, e);
       if (args->n != 1 || first != AC_PT_DICT) return wrong(f, at, "Counter", e);
       *id = args->item[0];
       return AC_OK;
-    case SET: return set(f, at, args, id, e);
-    case BYTEARRAY: return bytearray(f, at, args, id, e);
-    case COMPLEX: {
+    case ACI_PT_DEFAULTDICT: return defaultdict(f, at, args, id, e);
+    case ACI_PT_DEQUE: return deque(f, at, args, id, e);
+    case ACI_PT_SET_OF: return set(f, at, args, id, e);
+    case ACI_PT_BYTEARRAY: return bytearray(f, at, args, id, e);
+    case ACI_PT_COMPLEX_OF: {
       if (args->n != 2 || first != AC_PT_FLOAT || f->value[args->item[1]].kind != AC_PT_FLOAT)
         return wrong(f, at, "complex", e);
       const uint32_t parts[2] = {args->item[0], args->item[1]};
       AC_TRY(aci_pt_value(f, AC_PT_COMPLEX, at, id, e));
       return aci_pt_append(f, *id, parts, 2, e);
     }
-    case ENCODE: return encode(f, at, args, "_codecs.encode", id, e);
-    case TENSOR_V2: return aci_pt_tensor(f, at, arguments, 2, id, e);
-    case TENSOR_V3: return aci_pt_tensor(f, at, arguments, 3, id, e);
-    case PARAMETER: return aci_pt_parameter(f, at, arguments, id, e);
-    case SIZE: {
+    case ACI_PT_ENCODE: return encode(f, at, args, "_codecs.encode", id, e);
+    case ACI_PT_TENSOR_V1: return aci_pt_tensor(f, at, arguments, 1, id, e);
+    case ACI_PT_TENSOR_V2: return aci_pt_tensor(f, at, arguments, 2, id, e);
+    case ACI_PT_TENSOR_V3: return aci_pt_tensor(f, at, arguments, 3, id, e);
+    case ACI_PT_PARAMETER: return aci_pt_parameter(f, at, arguments, id, e);
+    case ACI_PT_SIZE: {
       if (args->n != 1 || (first != AC_PT_TUPLE && first != AC_PT_LIST))
         return wrong(f, at, "torch.Size", e);
       const ac_pt_value *size = &f->value[args->item[0]];
@@ -230,38 +218,58 @@ ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments
       *id = args->item[0];
       return AC_OK;
     }
-    case DEVICE: return device(f, at, args, id, e);
-    case STORAGE: return REFUSE("arguments", "a storage made of values");
-    case TYPE: return REFUSE("arguments", "a torch.Tensor made of values");
-    case FROM_TYPE: { /* (rebuild, type, its arguments, attributes) */
-      if (args->n != 4) return wrong(f, at, "_rebuild_from_type_v2", e);
-      const ac_pt_value *made = &f->value[args->item[0]], *type = &f->value[args->item[1]];
-      if (made->kind != ACI_PT_TAG || (made->n != TENSOR_V2 && made->n != TENSOR_V3) ||
-          type->kind != ACI_PT_TAG || type->n != TYPE ||
-          f->value[args->item[2]].kind != AC_PT_TUPLE)
-        return wrong(f, at, "_rebuild_from_type_v2", e);
-      return aci_pt_tensor(f, at, args->item[2], made->n == TENSOR_V2 ? 2 : 3, id, e);
-    }
-    case CLASS: /* a member of an enumeration, a layout, a path: its constructor's argument */
-      AC_TRY(aci_pt_value(f, AC_PT_OBJECT, at, id, e));
-      return aci_pt_append(f, *id, &arguments, 1, e);
+    case ACI_PT_DEVICE: return device(f, at, args, id, e);
+    case ACI_PT_LAYOUT:
+      if (args->n != 1 || first != AC_PT_STR) return wrong(f, at, "_get_layout", e);
+      *id = args->item[0];
+      return AC_OK;
+    case ACI_PT_FROM_TYPE: return from_type(f, at, args, id, e);
+    case ACI_PT_GETATTR: /* a member of an enumeration that is in the list */
+      if (args->n != 2 || !is_tag(f, args->item[0], ACI_PT_CLASS) ||
+          f->value[args->item[1]].kind != AC_PT_STR)
+        return REFUSE("unknown_global",
+                      "builtins.getattr of anything but an enumeration; save plain values");
+      return object_of(f, at, args->item[0], args->item[1], id, e);
+    case ACI_PT_CLASS: /* a member of an enumeration, a path: its constructor's argument */
+      return object_of(f, at, callee, arguments, id, e);
+    case ACI_PT_ARRAY_OF:
+    case ACI_PT_ARRAY_FROM:
+    case ACI_PT_SCALAR_OF:
+    case ACI_PT_NPDTYPE_OF: return aci_pt_numpy(f, at, (int)c->n, arguments, id, e);
+    case ACI_PT_STORAGE_OF: return REFUSE("arguments", "a storage made of values");
+    case ACI_PT_FACTORY:
+    case ACI_PT_WRAPPER:
+    case ACI_PT_TYPE:
+    case ACI_PT_NDARRAY: break;
   }
-  return REFUSE("arguments", "REDUCE of an unknown name");
+  return REFUSE("arguments", "a call that makes no value of data; save plain values and tensors");
+}
+
+/* What builtins.getattr made: the class of an object and the name of its member. */
+static bool is_member(const ac_pt *f, uint32_t id) {
+  const ac_pt_value *v = &f->value[id];
+  return v->kind == AC_PT_OBJECT && v->n == 2 && f->value[v->item[1]].kind == AC_PT_STR;
 }
 
 ac_status aci_pt_newobj(ac_pt *f, size_t at, uint32_t cls, uint32_t args, uint32_t *id, ac_err *e) {
-  const ac_pt_value *c = &f->value[cls], *a = &f->value[args];
-  if (c->kind != ACI_PT_TAG || c->n != CLASS)
-    return REFUSE("opcode", "NEWOBJ, which data has no use for");
-  if (a->kind != AC_PT_TUPLE || a->n != 0) return wrong(f, at, "a class of the metadata", e);
-  return aci_pt_value(f, AC_PT_OBJECT, at, id, e);
+  if (is_member(f, cls) && f->value[args].kind == AC_PT_TUPLE && f->value[args].n == 0) {
+    const uint32_t name = f->value[cls].item[1]; /* a class inside another one */
+    AC_TRY(aci_pt_value(f, AC_PT_OBJECT, at, id, e));
+    return aci_pt_append(f, *id, &name, 1, e);
+  }
+  if (!is_tag(f, cls, ACI_PT_CLASS)) return REFUSE("opcode", "NEWOBJ, which data has no use for");
+  if (f->value[args].kind != AC_PT_TUPLE) return wrong(f, at, "a class", e);
+  if (f->value[args].n > 0) return object_of(f, at, cls, args, id, e); /* a tuple with names */
+  return object(f, at, cls, id, e);
 }
 
 /* OrderedDict's attributes (_metadata of a state dict) are left out. */
 ac_status aci_pt_build(ac_pt *f, size_t at, uint32_t object, uint32_t state, ac_err *e) {
   const ac_pt_value *o = &f->value[object], *s = &f->value[state];
-  if (o->kind == AC_PT_OBJECT && o->n == 0 && (s->kind == AC_PT_DICT || s->kind == AC_PT_TUPLE))
+  if (o->kind == AC_PT_OBJECT && o->n == 1 && (s->kind == AC_PT_DICT || s->kind == AC_PT_TUPLE))
     return aci_pt_append(f, object, &state, 1, e);
   if (o->kind == AC_PT_DICT && o->mark == ACI_PT_ORDERED && s->kind == AC_PT_DICT) return AC_OK;
+  if (o->kind == ACI_PT_ARRAY || o->kind == ACI_PT_NPDTYPE)
+    return aci_pt_numpy_build(f, at, object, state, e);
   return REFUSE("build", "BUILD of %s", aci_pt_kind_name(o->kind));
 }

@@ -22,7 +22,7 @@ static ac_status read_pickles(ac_pt *f, size_t n, uint32_t *keys, size_t *end, b
   if (v->kind != AC_PT_WIDE_INT || v->n != sizeof magic || memcmp(v->s, magic, sizeof magic) != 0)
     return aci_pt_refuse(
         e, f, from, "format",
-        "begins with %s, not with torch.save's magic number: a bare pickle is not read",
+        "begins with %s, not with torch.save's magic number: a bare pickle is not read; save it with torch.save",
         aci_pt_kind_name(v->kind));
   size_t was = at;
   AC_TRY(aci_pt_pickle(f, at, n, &at, &id, cut, e));

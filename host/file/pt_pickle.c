@@ -135,9 +135,6 @@ static bool is_utf8(const unsigned char *p, size_t n) {
 static ac_status push_string(machine *m, uint64_t n, int text, ac_err *e) {
   uint32_t id = 0;
   AC_TRY(need(m, n, "a string", e));
-  if (n > ACI_PT_MAX_STRING)
-    return REFUSE("size", "a string of %llu bytes, more than %d", (unsigned long long)n,
-                  ACI_PT_MAX_STRING);
   const unsigned char *p = m->p + m->i;
   m->i += n;
   const bool utf8 = text != 0 && is_utf8(p, n);

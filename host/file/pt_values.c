@@ -61,20 +61,32 @@ void aci_pt_clear(ac_pt *f) {
   for (uint32_t i = 0; i < f->n_text; i++) free(f->text[i]);
   free(f->key_hash);
   f->key_hash = NULL;
-  f->n_values = f->n_text = f->n_tensors = f->n_storages = f->key_mask = 0;
+  f->n_values = f->n_text = f->n_tensors = f->n_storages = f->n_views = f->key_mask = 0;
   f->copied = 0;
 }
 
 const char *aci_pt_kind_name(int kind) {
-  static const char *const names[] = {"None",      "a bool", "an int",   "an int",   "a float",
-                                      "a complex", "a str",  "bytes",    "a list",   "a tuple",
-                                      "a set",     "a dict", "a dtype",  "a tensor", "an object",
-                                      "no kind",   "a name", "a storage"};
-  _Static_assert((int)ACI_PT_TAG == 15, "names of kinds");
-  return kind <= ACI_PT_STORAGE ? names[kind == ACI_PT_TAG       ? 16
-                                        : kind == ACI_PT_STORAGE ? 17
-                                                                 : kind]
-                                : "no kind";
+  static const char *const names[] = {"None",
+                                      "a bool",
+                                      "an int",
+                                      "an int",
+                                      "a float",
+                                      "a complex",
+                                      "a str",
+                                      "bytes",
+                                      "a list",
+                                      "a tuple",
+                                      "a set",
+                                      "a dict",
+                                      "a dtype",
+                                      "a tensor",
+                                      "an object",
+                                      "a name",
+                                      "a storage",
+                                      "a NumPy dtype",
+                                      "an unfinished array"};
+  _Static_assert((int)ACI_PT_TAG == 15 && (int)ACI_PT_ARRAY == 18, "names of kinds");
+  return kind >= 0 && kind <= ACI_PT_ARRAY ? names[kind] : "no kind";
 }
 
 ac_status aci_pt_latin1(ac_pt *f, size_t at, const ac_pt_value *s, uint32_t *id, ac_err *e) {
@@ -118,9 +130,15 @@ enum { NEW, OPEN, DONE };
 
 static ac_status enter(ac_pt *f, visit *stack, int *depth, uint32_t id, ac_err *e) {
   ac_pt_value *v = &f->value[id];
-  if (v->kind == ACI_PT_TAG || v->kind == ACI_PT_STORAGE)
-    return aci_pt_refuse(e, f, f->pickle_at + v->at, "arguments", "%s instead of a value",
-                         aci_pt_kind_name(v->kind));
+  if (v->kind == ACI_PT_NPDTYPE && v->i % ACI_PT_BIG != ACI_PT_NO_DTYPE) {
+    const char *name = aci_pt_dtype_at((int)(v->i % ACI_PT_BIG))->name;
+    *v = (ac_pt_value){.kind = AC_PT_DTYPE, .at = v->at, .n = (uint32_t)strlen(name), .s = name};
+  }
+  if (v->kind >= AC_PT_KINDS)
+    return aci_pt_refuse(e, f, f->pickle_at + v->at, "arguments", "%s instead of a value; %s",
+                         aci_pt_kind_name(v->kind),
+                         v->kind == ACI_PT_STORAGE ? "save a tensor of it"
+                                                   : "save plain values and tensors");
   if (v->mark == OPEN)
     return aci_pt_refuse(e, f, f->pickle_at + v->at, "cycle", "%s contains itself",
                          aci_pt_kind_name(v->kind));

@@ -48,6 +48,7 @@ static ac_status place_storages(ac_pt *f, ac_err *e) {
   for (uint32_t i = 0; i < f->n_storages; i++) {
     aci_pt_storage *s = &f->storage[i];
     const uint64_t at = f->pickle_at + s->made_at;
+    if (s->placed) continue; /* in the pickle, or made of another */
     char name[32] = "data/";
     const aci_pt_entry *x = NULL;
     if (s->key_len <= 20) {
@@ -68,7 +69,9 @@ static ac_status place_storages(ac_pt *f, ac_err *e) {
   for (uint32_t i = 0; f->big_endian && i < f->n_tensors; i++) {
     const ac_pt_tensor *t = &f->tensor[i];
     const int own = aci_pt_dtype_find(t->dtype_name, strlen(t->dtype_name), false);
-    if (aci_pt_dtype_at(own)->bytes != aci_pt_dtype_at(f->storage[t->storage].dtype)->bytes)
+    const aci_pt_storage *s = &f->storage[t->storage];
+    if (s->from > 0) s = &f->storage[s->from - 1];
+    if (s->data == NULL && aci_pt_dtype_at(own)->bytes != aci_pt_dtype_at(s->dtype)->bytes)
       return aci_pt_refuse(
           e, f, f->pickle_at, "format",
           "a big-endian %s in an untyped storage, whose byte order PyTorch leaves open",

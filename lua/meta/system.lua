@@ -9,11 +9,15 @@ local accel = {}
 
 ---Writes tensors into a safetensors file, which is there whole or as it was before. Names are strings: a state
 ---dict, or any flat table of tensors; metadata are strings by name. Nested tables have to be flattened first.
+---
+---Under a name that ends with .pt, .pth, .bin, .ckpt or .pkl, or with { format = "torch" } for the metadata, the file has PyTorch's
+---format: any tree of plain data and tensors, which torch.load reads with weights_only = True. { format = "dcp" } writes a folder that
+---torch.distributed.checkpoint.load reads, { format = "safetensors" } safetensors under any name.
 ---Misuse raises. A file that fails is nil, message, code, as io.open's: scripts write assert(accel.save(...)), or the failure goes
 ---unseen; accelerator:save and save_model raise.
 ---example: accel.save("/nowhere/x.safetensors", { w = accel.ones(2) }) == nil --> true
 ---@param path string
----@param tensors table<string, accel.Tensor>
+---@param tensors table<string, accel.Tensor>|any any plain data and tensors in PyTorch's formats
 ---@param metadata? table<string, string>
 ---@param set? accel.util.writer.Set the file belongs to this set of files, and path is its name there
 ---@return boolean? ok

@@ -49,7 +49,7 @@ fails("invalid_argument", "devise", accel.load, reference .. "files/pt/training.
 -- safetensors under another name are read as what they are, text as nothing
 do
   local path = tmp .. "/model.bin"
-  assert(accel.save(path, { w = accel.ones(2) }))
+  assert(accel.save(path, { w = accel.ones(2) }, { format = "safetensors" }))
   assert(accel.load(path).w:tolist()[2] == 1)
   assert(accel.write_file(path, "hello"))
   refuses("parse", "rule format at byte 0", accel.load(path))
@@ -124,4 +124,37 @@ do
   refuses("parse", "rule C5: tensor", accel.open_sharded { one, one })
   local count = select(2, pcall(function() return #accel.open_sharded({}):keys() end))
   assert(count == 0)
+end
+
+-- types that accel lacks: elements, complex numbers, objects as tables of their fields
+do
+  local pickle, writer, zip_stored = require "accel.util.pickle", require "accel.util.writer", require "accel.util.zip_stored"
+  local path = tmp .. "/types.pt"
+  local function load(value, bytes)
+    local file = assert(writer.create(path))
+    local zip = zip_stored(file)
+    assert(zip:entry("a/data.pkl", pickle.encode(value)) and zip:entry("a/data/0", bytes) and zip:finish() and file:commit())
+    return accel.load(path)
+  end
+  local function tensor(dtype, bytes, size, stride)
+    local storage = pickle.persistent(pickle.tuple { "storage", pickle.global("torch.storage", "UntypedStorage"), "0", "cpu", bytes })
+    return pickle.call("torch._utils", "_rebuild_tensor_v3", { storage, 0, pickle.tuple(size), pickle.tuple(stride), false, accel.json.null,
+      pickle.global("torch", dtype) })
+  end
+  local t = load(tensor("uint64", 16, { 2 }, { 1 }), ("<I8I8"):pack(7, math.maxinteger))
+  assert(t.dtype == "i64" and t[1]:item() == 7 and t[2]:item() == math.maxinteger)
+  refuses("parse", "a uint64 in storage '0' that no dtype holds", load(tensor("uint64", 8, { 1 }, { 1 }), ("<I8"):pack(-1)))
+  t = load(tensor("complex64", 32, { 2, 2 }, { 1, 2 }), ("<ffffffff"):pack(1, 2, 3, 4, 5, 6, 7, 8)) -- transposed
+  assert(t.dtype == "f32" and #t.shape == 3 and t[1][2][2]:item() == 6 and t[2][1][1]:item() == 3)
+  t = load(tensor("float8_e4m3fnuz", 3, { 3 }, { 1 }), "\x40\xc0\x80")
+  assert(t.dtype == "f32" and t[1]:item() == 1 and t[2]:item() == -1 and t[3]:item() ~= t[3]:item())
+  t = load(tensor("float4_e2m1fn_x2", 2, { 1, 2 }, { 2, 1 }), "\x21\xf7")
+  assert(t.shape[2] == 4 and t[1]:tolist()[1] == 0.5 and t[1]:tolist()[2] == 1 and t[1]:tolist()[3] == 6 and t[1]:tolist()[4] == -6)
+  refuses("parse", "whose last dim is not dense", load(tensor("float4_e2m1fn_x2", 4, { 2, 2 }, { 1, 2 }), "abcd"))
+  local args = load({ args = pickle.object("argparse", "Namespace", { lr = 0.5, name = "x" }) }, "").args
+  assert(args.class == "Namespace" and args.lr == 0.5 and args.name == "x")
+  local placement = pickle.object("torch.distributed.tensor.placement_types", "Shard", { dim = 1 })
+  local d = load(pickle.call("torch._tensor", "_rebuild_from_type_v2", { pickle.global("torch._utils", "_rebuild_wrapper_subclass"),
+    pickle.global("torch.distributed.tensor", "DTensor"), pickle.tuple { 1, 2, pickle.tuple { 4, 6 } }, { _spec = { placement } } }), "")
+  assert(d.class == "DTensor" and d.size[2] == 6 and d._spec[1].class == "Shard" and d._spec[1].dim == 1)
 end

@@ -16,6 +16,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 #define REQUIRE(x) \
   if (!(x)) (fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x), abort())
 
+static ac_device *cpu;
+
+/* Bytes of every storage: in the archive, in the pickle, and converted from another. */
+static void read_storages(ac_pt *f) {
+  ac_err e;
+  if (cpu == NULL) REQUIRE(ac_device_open(ac_device_cpu_vtable(), 0, 1 << 26, NULL, &cpu, &e) == AC_OK);
+  for (int i = 0; i < ac_pt_n_storages(f) && i < 100; i++) {
+    ac_tensor *bytes;
+    const int64_t n = (int64_t)ac_pt_storage_bytes(f, i);
+    REQUIRE(ac_tensor_new(cpu, AC_U8, 1, &n, &bytes, &e) == AC_OK);
+    const ac_status st = ac_pt_read(f, i, bytes, &e);
+    REQUIRE(st == AC_OK || st == AC_PARSE); /* a uint64 that is too large */
+    ac_tensor_release(bytes);
+  }
+}
+
 static const char *in_memory(const void *p, size_t n) {
   static int fd = -1;
   static char path[40];
@@ -76,6 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     return 0;
   }
   check_value(f, ac_pt_root(f), 0, &budget);
+  read_storages(f);
   ac_pt_close(f);
   return 0;
 }

@@ -198,13 +198,14 @@ recipe("LocalSGD", {
 
 -- ---- files, environment, words ----
 recipe("save", {
-  base = function() return { tensors = { w = accel.ones(2) }, path = folder() .. ".safetensors" } end,
+  base = function() return { tensors = { w = accel.ones(2) }, path = folder() .. ".weights" } end,
   run = function(call, given)
     call()
     dist.barrier()
-    return accel.load(given.path)
+    local file <close> = assert(io.open(given.path, "rb"))
+    return accel.load(given.path), file:read(2)
   end,
-  values = { safe_serialization = { false } }, raises = { safe_serialization = "safetensors" },
+  values = { safe_serialization = { false } },
   elsewhere = { save_on_each_node = "tests/stdlib/accelerator/checkpoint_nodes_test.lua" },
 })
 recipe("clear_environment", { run = scope, values = FN, passes_on = true })

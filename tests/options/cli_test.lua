@@ -99,7 +99,8 @@ case["runs tail"] = { base = "run1", store = "m", lines = "2", follow = true, me
 case["runs rm"] = { base = "run1", store = "m", force = { true, base = "open" }, pack = true }
 case["runs export"] = { base = "run1", store = "m", format = "jsonl", out = { "d", base = "run1 --format tensorboard" } }
 case["runs sync"] = { base = "", seconds = "-1" }
-case["merge-weights"] = { base = "p/checkpoints/checkpoint_0 out", max_shard_size = "100B", object = "model_1", remove_checkpoint_dir = true }
+case["merge-weights"] = { base = "p/checkpoints/checkpoint_0 out", max_shard_size = "100B", object = "model_1",
+  remove_checkpoint_dir = true, unsafe_serialization = true }
 case["estimate-memory"] = { base = "m", dtypes = "int4", library_name = "timm", trust_remote_code = true, json = true }
 case.plan = { base = PLAN, num_processes = "4", num_machines = "2", memory = "2G", class = "GPT2LMHeadModel", device = "cuda", mixed_precision = "no",
   global_batch_size = "32", seq_length = "16", micro_batch_size = "2", tp = "2", pp = "2", cp = "2", ep = "2", zero = "1", flops = "0.5",

@@ -166,7 +166,6 @@ s:recipe("accel.peft.PeftModel:save_pretrained", {
       for name, t in pairs(two():state_dict()) do state[name] = t + 1 end
       return { state }
     end },
-  raises = { safe_serialization = "safetensors" },
 })
 s:recipe("accel.peft.PeftModel:disable_adapter", {
   run = function(call)

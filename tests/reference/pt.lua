@@ -6,6 +6,7 @@ local accel = require "accel"
 local here = arg[0]:match "^(.*)/[^/]*$" or "."
 package.path = here .. "/?.lua;" .. package.path
 local raw = require "raw"
+local typed = require "typed"
 local dir = arg[1] or here .. "/pt"
 local passed, failed = 0, 0
 
@@ -20,61 +21,6 @@ local function check(ok, fmt, ...)
 end
 
 local null = accel.json.null
-local same
-
-local function same_items(want, got, at)
-  if type(got) ~= "table" or #got ~= #want then
-    return false, ("%s: %s instead of %d items"):format(at, type(got) == "table" and #got or tostring(got), #want)
-  end
-  for i, w in ipairs(want) do
-    local g = got[i]
-    if g == null then g = nil end
-    local ok, why = same(w, g, at .. "/" .. i - 1)
-    if not ok then return false, why end
-  end
-  return true
-end
-
--- Entries in the order of the file; None as a value is absent.
-local function same_dict(want, got, at)
-  if type(got) ~= "table" then return false, at .. ": " .. tostring(got) .. " instead of a dict" end
-  local entries = {}
-  for k, v in pairs(got) do entries[#entries + 1] = { k, v } end
-  local i = 0
-  for _, pair in ipairs(want) do
-    if not pair[2].none then
-      i = i + 1
-      local e = entries[i]
-      if not e then return false, at .. ": too few entries" end
-      local key = e[1]
-      if key == null then key = nil end
-      local ok, why = same(pair[1], key, at .. "/key")
-      if not ok then return false, why end
-      ok, why = same(pair[2], e[2], ("%s/%s"):format(at, tostring(e[1])))
-      if not ok then return false, why end
-    end
-  end
-  return i == #entries, at .. ": too many entries"
-end
-
-local function same_set(want, got, at)
-  if type(got) ~= "table" or #got ~= #want then return false, at .. ": another set" end
-  for _, w in ipairs(want) do
-    local found = false
-    for _, g in ipairs(got) do found = found or same(w, g, at) end
-    if not found then return false, at .. ": a member is missing" end
-  end
-  return true
-end
-
-local function same_bits(a, b) return math.type(b) == "float" and string.pack("d", a) == string.pack("d", b) end
-
-local function same_float(want, got)
-  if math.type(got) ~= "float" then return false end
-  local named = { nan = 0 / 0, inf = math.huge, ["-inf"] = -math.huge }
-  if want.float == "nan" then return got ~= got end
-  return same_bits(named[want.float] or tonumber(want.hex), got)
-end
 
 -- Each tensor with what is said of it, for the check of what shares storage.
 local expected, seen
@@ -88,41 +34,6 @@ local function same_tensor(want, got, at)
   return bytes and got.dtype == raw.dtype(want.dtype) and raw.same_list(got.shape, want.shape)
     and raw.same_list(got:stride(), want.stride) and got:storage_offset() == want.offset
     and got.requires_grad == want.requires_grad and got:detach():to_bytes() == bytes.bytes, says
-end
-
-function same(want, got, at)
-  local kind, v = next(want)
-  if want.tensor then return same_tensor(want, got, at) end
-  if want.float then return same_float(want, got), ("%s: %s instead of %s"):format(at, tostring(got), want.float) end
-  for _, k in ipairs { "dict", "odict", "counter" } do
-    if want[k] then return same_dict(want[k], got, at) end
-  end
-  for _, k in ipairs { "list", "tuple", "size" } do
-    if want[k] then return same_items(want[k], got, at) end
-  end
-  if kind == "set" then return same_set(v, got, at) end
-  local ok
-  if kind == "none" then ok = got == nil
-  elseif kind == "bool" or kind == "str" then ok = got == v
-  elseif kind == "int" then ok = tostring(got) == v and (math.type(got) == "integer" or math.type(tonumber(v)) == "float")
-  elseif kind == "bytes" or kind == "bytearray" then
-    ok = type(got) == "string" and got:gsub(".", function(c) return ("%02x"):format(c:byte()) end) == v
-  elseif kind == "complex" then
-    ok = type(got) == "table" and same_bits(tonumber(v[1]), got.real) and same_bits(tonumber(v[2]), got.imag)
-  elseif kind == "dtype" then ok = got == raw.dtype(v)
-  elseif kind == "device" then ok = got == v
-  else return false, ("%s: the runner knows no '%s'"):format(at, tostring(kind)) end
-  return ok, ("%s: %s instead of the %s %s"):format(at, tostring(got), kind, tostring(v))
-end
-
--- "size" lists plain numbers, everything else typed values.
-local function typed(tree)
-  if type(tree) ~= "table" then return end
-  if tree.size then
-    for i, n in ipairs(tree.size) do tree.size[i] = { int = tostring(n) } end
-    return
-  end
-  for _, v in pairs(tree) do typed(v) end
 end
 
 -- One address per storage, and another one for every other storage.
@@ -145,8 +56,7 @@ local function good(name)
   local tree, message = accel.load(("%s/%s.pt"):format(dir, name), { device = "cpu" })
   if not check(tree ~= nil, "%s: %s", name, message) then return end
   if tree == null then tree = nil end
-  typed(says.tree)
-  local ok, differs = same(says.tree, tree, name)
+  local ok, differs = typed.same(says.tree, tree, name, same_tensor)
   check(ok, "%s", differs)
   local n = 0
   for _ in pairs(expected) do n = n + 1 end

@@ -85,8 +85,8 @@ typedef enum ac_pt_kind {
   AC_PT_DICT,
   AC_PT_DTYPE,  /* s, n bytes: PyTorch's name, "float32" */
   AC_PT_TENSOR, /* i: ac_pt_tensor_at */
-  /* item, n (0 or 1) values: the state of an object, of torch.distributed.checkpoint's metadata or
-   * DeepSpeed's */
+  /* item: the class's name (a str), its state (a dict or tuple, if it has one), and of a DTensor or
+   * ShardedTensor the size. Never made here, only described */
   AC_PT_OBJECT,
   AC_PT_KINDS
 } ac_pt_kind;
@@ -106,8 +106,10 @@ typedef struct ac_pt_value {
 } ac_pt_value;
 typedef struct ac_pt_tensor {
   const char *dtype_name; /* PyTorch's */
-  bool has_dtype;         /* false: a dtype without tensors here (complex, ...) */
-  ac_dtype dtype;         /* uint64 is I64: ac_pt_read refuses values beyond */
+  bool has_dtype;         /* false: a dtype without tensors here */
+  /* Of complex numbers the dtype of their parts, which are one more dim. Of others that are unknown
+   * here one that holds their values: uint64 is I64, and ac_pt_read refuses values beyond */
+  ac_dtype dtype;
   bool requires_grad, parameter;
   int ndim;
   /* in elements of its storage. Checked to lie within it */

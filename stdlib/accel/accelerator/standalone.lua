@@ -107,19 +107,22 @@ function M.prepare_data_loader(dataloader, device, opts, ...)
   })
 end
 
---- Writes tensors by name to a safetensors file, on the main process, or on the first one of every machine.
----@param tensors table<string, accel.Tensor>
+--- Writes tensors by name to a safetensors file, or any data in PyTorch's format, on the main process, or on the first one of every
+--- machine.
+---@param tensors table<string, accel.Tensor>|any
 ---@param path string
----@param opts? {save_on_each_node: boolean?, safe_serialization: boolean?} files are always safetensors: false raises
+---@param opts? {save_on_each_node: boolean?, safe_serialization: boolean?} safe_serialization: false writes PyTorch's format and true
+---  safetensors. Without it a name with .bin, .pt, .pth, .ckpt or .pkl means PyTorch's format
 function M.save(tensors, path, opts, ...)
   check.surplus("save", ...)
-  local o = options("save", opts, { save_on_each_node = false, safe_serialization = true })
-  require("accel.ckpt.model_files").only_safetensors("save", o.safe_serialization)
+  local o = options("save", opts, { save_on_each_node = false, safe_serialization = options.none })
   local process = state.PartialState()
   local mine = process.is_main_process
   if o.save_on_each_node then mine = process.is_local_main_process end
   if not mine then return end
-  local done, message = accel.save(path, tensors)
+  local format
+  if o.safe_serialization ~= nil then format = { format = o.safe_serialization and "safetensors" or "torch" } end
+  local done, message = accel.save(path, tensors, format)
   if not done then raise("save: %s", message) end
 end
 

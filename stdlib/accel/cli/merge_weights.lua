@@ -1,6 +1,6 @@
 --- accel-run merge-weights DIR OUT: the weights of a sharded checkpoint as files that everybody reads: OUT/model.safetensors, or shards
---- with an index. DIR is a checkpoint of accelerator:save_state, a folder that torch.distributed.checkpoint wrote, one of
---- Accelerate with such a folder in it, or a checkpoint of DeepSpeed.
+--- with an index, or with --unsafe_serialization PyTorch's files. DIR is a checkpoint of accelerator:save_state, a folder that
+--- torch.distributed.checkpoint wrote, one of Accelerate with such a folder in it, or a checkpoint of DeepSpeed.
 local accel = require "accel"
 local command = require "accel.cli.command"
 local folders = require "accel.util.folders"
@@ -93,9 +93,10 @@ end
 return function(...)
   local o, words, given = command.parse({
     name = NAME, usage = "DIR OUT",
-    summary = "Writes the weights of a sharded checkpoint into the folder OUT as model.safetensors.",
+    summary = "Writes the weights of a sharded checkpoint into the folder OUT as model.safetensors, or as PyTorch's files.",
     { "max_shard_size", "string", nil, "SIZE", 'several files of at most "5GB" and their index' },
     { "object", "string", "model", "NAME", "which model of a checkpoint with several: model, model_1 ..." },
+    { "unsafe_serialization", "flag", false, nil, "PyTorch's files, pytorch_model.bin, instead of safetensors" },
     { "remove_checkpoint_dir", "flag", false, nil, "remove DIR when OUT is written" },
   }, 2, 2, ...)
   local dir, out = words[1]:gsub("(.)/+$", "%1"), words[2]:gsub("(.)/+$", "%1")
@@ -117,7 +118,8 @@ return function(...)
   if not state then return command.refuse(NAME, "%s", read) end
   local _ <close> = setmetatable({}, { __close = close })
   if next(state) == nil then return command.refuse(NAME, "%s holds no tensors", dir) end
-  local files, message = model_files.save(out, state, { max_shard_size = limit, read = read })
+  local files, message = model_files.save(out, state, { max_shard_size = limit, read = read,
+    safe_serialization = not o.unsafe_serialization })
   if not files then return command.refuse(NAME, "%s", message) end
   for _, file in ipairs(files) do command.say("%s/%s", out, file) end
   if o.remove_checkpoint_dir then

@@ -53,7 +53,8 @@ end
 ---@param state table<string, accel.Tensor> ordered
 ---@param max_shard_size? integer|string default: one file
 ---@param beside? table<string, string> texts of further files by name
-function M.save(dir, config, state, max_shard_size, beside, ...)
+---@param safe_serialization? boolean false: PyTorch's files, pytorch_model.bin
+function M.save(dir, config, state, max_shard_size, beside, safe_serialization, ...)
   check.surplus("pretrained.save", ...)
   if type(dir) ~= "string" then raise("save_pretrained: dir must be a string, got %s", type(dir)) end
   local texts, parameters = { [CONFIG] = accel.json.encode(config, { pretty = true }) .. "\n" }, 0
@@ -61,6 +62,7 @@ function M.save(dir, config, state, max_shard_size, beside, ...)
   for _, t in pairs(state) do parameters = parameters + t:numel() end
   local files, message, code = model_files.save(dir, state, {
     max_shard_size = max_shard_size, index_metadata = { total_parameters = parameters }, beside = texts,
+    safe_serialization = safe_serialization,
   })
   if not files then return nil, message, code end
   return true

@@ -297,7 +297,7 @@ end
 ---@param dir string
 ---@param opts? table
 ---  max_shard_size integer|string: bytes of a file
----  safe_serialization boolean = true: files are always safetensors; false raises
+---  safe_serialization boolean = true: false writes PyTorch's files, pytorch_model.bin
 ---  beside table<string, string>: texts by the names of further files of the folder, which switch together with the weights
 ---  is_main_process boolean = true: false writes nothing, on ranks that leave the folder to another one
 ---  state_dict table: values by name to write in the place of the model's own, as accelerator:get_state_dict(model) gathers them
@@ -306,7 +306,6 @@ function PreTrainedModel:save_pretrained(dir, opts, ...)
   local pretrained = require "accel.models.pretrained"
   local o = options("save_pretrained", opts, { max_shard_size = options.none, safe_serialization = true, beside = options.none,
     is_main_process = true, state_dict = options.none, save_function = options.none }, ...)
-  require("accel.ckpt.model_files").only_safetensors("save_pretrained", o.safe_serialization)
   if o.save_function ~= nil then
     check.callable("save_pretrained", "save_function", o.save_function)
     no_effect.once("save_pretrained", "save_function", "since accel's own writer writes the folder as a whole")
@@ -353,7 +352,7 @@ function PreTrainedModel:save_pretrained(dir, opts, ...)
     local name, text = self.generation_config:_file()
     beside[name] = text
   end
-  return pretrained.save(dir, config, state, o.max_shard_size, beside)
+  return pretrained.save(dir, config, state, o.max_shard_size, beside, o.safe_serialization)
 end
 
 --- The stacks of layers in this model that can run as checkpoints.

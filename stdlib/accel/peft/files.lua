@@ -14,8 +14,9 @@ local CONFIG <const>, WEIGHTS <const>, TORCH <const> = "adapter_config.json", "a
 ---@param folder string
 ---@param config table
 ---@param state table<string, accel.Tensor> of get_peft_model_state_dict
+---@param safe_serialization? boolean false: PyTorch's adapter_model.bin
 ---@return true?, string?, string?
-function M.write(folder, config, state)
+function M.write(folder, config, state, safe_serialization)
   if unwritten.skips(folder) then return true end
   local made
   local set <close>, message, code = writer.set(folder)
@@ -23,8 +24,10 @@ function M.write(folder, config, state)
   local dict = config:to_dict()
   dict.inference_mode = true
   dict.peft_version = config.file_version or nil -- of types whose meaning changed with it
-  made, message, code = accel.save(WEIGHTS, state, { format = "pt" }, set)
+  local torch = safe_serialization == false
+  made, message, code = accel.save(torch and TORCH or WEIGHTS, state, { format = torch and "torch" or "pt" }, set)
   if made == nil and message then return nil, message, code end
+  if torch then set:remove(WEIGHTS) end -- readers prefer it
   made, message, code = set:write(CONFIG, accel.json.encode(dict, { pretty = true }) .. "\n")
   if not made then return nil, message, code end
   return set:commit()

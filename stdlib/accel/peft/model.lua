@@ -325,19 +325,18 @@ function PeftModel:unload() return unload(self, false) end
 --- Writes adapter_config.json and adapter_model.safetensors, which PEFT reads. Further adapters go to folders of their names.
 ---@param dir string
 ---@param opts? {selected_adapters: string[]?, state_dict: table<string, accel.Tensor>?, safe_serialization: boolean?} state_dict: of the
----  whole model, from accelerator:get_state_dict if ranks have shards. Files are always safetensors: false raises
+---  whole model, from accelerator:get_state_dict if ranks have shards. safe_serialization = false writes PyTorch's adapter_model.bin
 ---@return true?, string?, string?
 function PeftModel:save_pretrained(dir, opts, ...)
   check.surplus("save_pretrained", ...)
   local o = options("save_pretrained", opts, { selected_adapters = options.none, state_dict = options.none, safe_serialization = true })
-  require("accel.ckpt.model_files").only_safetensors("save_pretrained", o.safe_serialization)
   for name, config in accel.pairs(self.peft_config) do
     local wanted = o.selected_adapters == nil
     for _, selected in ipairs(o.selected_adapters or {}) do wanted = wanted or selected == name end
     if wanted then
       local folder = name == "default" and dir or dir .. "/" .. name
       local state = states.get_peft_model_state_dict(self, name, { state_dict = o.state_dict })
-      local made, message, code = files.write(folder, config, state)
+      local made, message, code = files.write(folder, config, state, o.safe_serialization)
       if not made then return nil, message, code end
     end
   end

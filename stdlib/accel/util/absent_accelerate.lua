@@ -72,7 +72,6 @@ return {
   -- flags of commands, with underscores
   { false, "oneDNN's kernels are used wherever they are installed; there is no IPEX", "--ipex" },
   { false, "there are CPUs and CUDA GPUs, no XPU", "--use_xpu" },
-  { false, "files are always safetensors", "--unsafe_serialization" },
   -- members of plugins and classes: the constructor does what these methods do in Accelerate
   { false, "give the options to the constructor, accel.FullyShardedDataParallelPlugin { auto_wrap_policy = ..., cpu_offload = ... }",
     [[FullyShardedDataParallelPlugin#set_auto_wrap_policy FullyShardedDataParallelPlugin#set_cpu_offload

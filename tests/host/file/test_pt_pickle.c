@@ -122,6 +122,57 @@ static void tensors_and_parameters(void **state) {
   ac_pt_close(f);
 }
 
+#define NP_DTYPE(name, order) "cnumpy\ndtype\nX\2\0\0\0" name "\x85R(K\3X\1\0\0\0" order "NNNtb"
+#define NP_ARRAY "cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85"
+static void old_tensors_and_collections(void **state) {
+  ac_pt *f = OPEN("\x80\2(ctorch._utils\n_rebuild_tensor\n(" PT_PID "K\1K\2\x85K\2\x85tR"
+                  "ctorch._utils\n_rebuild_tensor_v2\n(" PT_PID "K\0K\4\x85K\1\x85\x88NtR"
+                  "ccollections\ndefaultdict\nc__builtin__\nlong\n\x85RK\1K\2s"
+                  "ccollections\ndeque\n)K\5\x86R(K\1K\2e"
+                  "cargparse\nNamespace\n)\x81}X\2\0\0\0lrK\1sb"
+                  "ctorch.serialization\n_get_layout\nX\7\0\0\0strided\x85R"
+                  "ctorch._utils\n_rebuild_parameter_with_state\n(ctorch._utils\n_rebuild_tensor\n(" PT_PID
+                  "K\0K\4\x85K\1\x85tR\x88}}tRt.");
+  const ac_pt_tensor *t = ac_pt_tensor_at(f, item(f, 0)->i), *u = ac_pt_tensor_at(f, item(f, 1)->i);
+  assert_true(t->offset == 1 && t->shape[0] == 2 && t->stride[0] == 2 && !t->requires_grad);
+  assert_true(u->shape[0] == 4 && u->requires_grad);
+  assert_true(item(f, 2)->kind == AC_PT_DICT && item(f, 2)->n == 2);
+  assert_true(item(f, 3)->kind == AC_PT_LIST && item(f, 3)->n == 2);
+  assert_true(item(f, 4)->kind == AC_PT_OBJECT && item(f, 4)->n == 2);
+  const ac_pt_value *name = ac_pt_at(f, item(f, 4)->item[0]), *fields = ac_pt_at(f, item(f, 4)->item[1]);
+  assert_true(name->n == 9 && memcmp(name->s, "Namespace", 9) == 0 && fields->kind == AC_PT_DICT);
+  assert_true(item(f, 5)->kind == AC_PT_STR && item(f, 5)->n == 7);
+  assert_true(ac_pt_tensor_at(f, item(f, 6)->i)->parameter);
+  ac_pt_close(f);
+}
+
+static void numpy_values(void **state) {
+  ac_pt *f = OPEN("\x80\3(" NP_ARRAY "C\1b\x87R(K\1K\2K\1\x86" NP_DTYPE("i2", ">") "\x89"
+                  "C\4\0\1\xff\xfetb"
+                  "cnumpy._core.multiarray\nscalar\n" NP_DTYPE("i2", ">") "C\2\xff\xfe\x86R"
+                  "cnumpy.core.multiarray\nscalar\n" NP_DTYPE("u8", "<")
+                  "C\x08\xff\xff\xff\xff\xff\xff\xff\xff\x86R"
+                  "cnumpy.core.multiarray\nscalar\n" NP_DTYPE("f2", "<") "C\2\0\x3e\x86R"
+                  "cnumpy.core.multiarray\nscalar\n" NP_DTYPE("c8", "<") "C\x08\0\0\x80\x3f\0\0\0\x40\x86R"
+                  NP_DTYPE("f4", "<")
+                  "cnumpy._core.numeric\n_frombuffer\n(C\x18"
+                  "\1\0\0\0\2\0\0\0\3\0\0\0\4\0\0\0\5\0\0\0\6\0\0\0" NP_DTYPE("i4", "<")
+                  "K\2K\3\x86X\1\0\0\0" "FtR"
+                  "t.");
+  const ac_pt_tensor *t = ac_pt_tensor_at(f, item(f, 0)->i), *u = ac_pt_tensor_at(f, item(f, 6)->i);
+  assert_true(t->dtype == AC_I16 && t->ndim == 2 && t->shape[0] == 2 && t->stride[0] == 1);
+  assert_true(item(f, 1)->kind == AC_PT_INT && item(f, 1)->i == -2);
+  assert_true(item(f, 2)->kind == AC_PT_WIDE_INT);
+  char *digits = ac_pt_decimal(item(f, 2));
+  assert_string_equal(digits, "18446744073709551615");
+  free(digits);
+  assert_true(item(f, 3)->kind == AC_PT_FLOAT && item(f, 3)->f == 1.5);
+  assert_true(item(f, 4)->kind == AC_PT_COMPLEX && ac_pt_at(f, item(f, 4)->item[1])->f == 2);
+  assert_true(item(f, 5)->kind == AC_PT_DTYPE && memcmp(item(f, 5)->s, "float32", 7) == 0);
+  assert_true(u->dtype == AC_I32 && u->stride[0] == 1 && u->stride[1] == 2);
+  ac_pt_close(f);
+}
+
 #define CASE(literal, rule, at, says) \
   { literal, sizeof literal - 1, rule, at, says }
 #define TENSOR(args) "\x80\2ctorch._utils\n_rebuild_tensor_v2\n(" PT_PID args
@@ -214,11 +265,21 @@ static const struct {
     CASE(TENSOR("K\0\x8a\5\0\0\0\0\1\x85K\0\x85\x89}tR."), "size", ARGS + 16,
          "a tensor of 4294967296 elements"),
     CASE(TENSOR("K\0K\4\x85K\1\x85N}tR."), "arguments", ARGS + 11, "of _rebuild_tensor_v2"),
-    CASE(TENSOR("K\0K\4\x85K\1\x85\x89NtR."), "arguments", ARGS + 11, "of _rebuild_tensor_v2"),
+    CASE(TENSOR("K\0K\4\x85K\1\x85\x89K\1tR."), "arguments", ARGS + 12, "of _rebuild_tensor_v2"),
     CASE(TENSOR("K\0N\x85K\1\x85\x89}tR."), "arguments", ARGS + 10, "size holds None"),
     CASE(TENSOR("K\0K\4\x85K\1\x85\x89}}X\4\0\0\0conj\x88stR."), "arguments", ARGS + 23, "with attributes"),
     CASE(TENSOR("tR."), "arguments", ARGS + 1, "_rebuild_tensor_v2 with 1 arguments"),
     CASE("\x80\2ctorch._utils\n_rebuild_parameter\nN\x88}\x87R.", "arguments", 39, "of _rebuild_parameter"),
+    CASE("\x80\2cnumpy\ndtype\nX\2\0\0\0ab\x85R.", "arguments", 23, "a NumPy dtype instead of a value"),
+    CASE("\x80\3" NP_ARRAY "C\1b\x87R.", "arguments", 60, "an unfinished array instead of a value"),
+    CASE("\x80\3" NP_ARRAY "C\1b\x87R(K\1K\2\x85" NP_DTYPE("i4", "<") "\x89" "C\4abcdtb.", "size", 111,
+         "an array of 2 elements of 4 bytes, which has 4"),
+    CASE("\x80\3" NP_ARRAY "C\1b\x87R(K\1K\2\x85" NP_DTYPE("|O", "<") "\x89" "]tb.", "arguments", 106,
+         "NumPy's dtype '|O', which has no tensors"),
+    CASE("\x80\2cbuiltins\ngetattr\nctorch\nSize\nX\1\0\0\0a\x86R.", "unknown_global", 39,
+         "getattr of anything but an enumeration"),
+    CASE("\x80\2cbuiltins\nlist\n)R.", "arguments", 18, "a call that makes no value of data"),
+    CASE("\x80\2ccollections\ndefaultdict\nN\x85R)\x85R.", "arguments", 32, "REDUCE of a dict"),
     CASE("\x80\2]q\0h\0a.", "cycle", 2, "a list contains itself"),
     CASE("\x80\2}q\0K\1h\0s.", "cycle", 2, "a dict contains itself"),
 };
@@ -312,7 +373,8 @@ int main(void) {
       cmocka_unit_test(an_empty_stack),
       cmocka_unit_test(decimals),
       cmocka_unit_test(names_that_make_values),
-      cmocka_unit_test(tensors_and_parameters),
+      cmocka_unit_test(tensors_and_parameters), cmocka_unit_test(old_tensors_and_collections),
+      cmocka_unit_test(numpy_values),
       cmocka_unit_test(every_rule),
       cmocka_unit_test(limits),
       cmocka_unit_test(copies_are_limited),

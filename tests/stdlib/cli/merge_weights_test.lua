@@ -37,6 +37,8 @@ local function check(file)
 end
 run("checkpoint_0 out", 0, "^out/model.safetensors\n$")
 check "out/model.safetensors"
+run("checkpoint_0 unsafe --unsafe_serialization", 0, "^unsafe/pytorch_model.bin\n$")
+assert(accel.equal(accel.load(root .. "/unsafe/pytorch_model.bin").w, w))
 run("checkpoint_0/ sharded --max_shard_size 50X", 2, "max_shard_size must be")
 run("checkpoint_0/ sharded --max-shard-size 0.05KB", 0, "model%-00001%-of%-00002.safetensors\n.*index.json")
 assert(#accel.listdir(root .. "/sharded") == 3)
