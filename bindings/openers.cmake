@@ -17,7 +17,7 @@ foreach(file IN LISTS files)
   endforeach()
 endforeach()
 file(WRITE "${OUT}.new" "/* Generated from the LAC_OPEN lines of bindings/. */
-#include \"core/lac.h\"
+#include \"bindings/core/lac.h\"
 ${prototypes}
 const lac_opener lac_openers[] = {
 ${rows}};

@@ -11,8 +11,8 @@
  * finalizers while a state closes. The remaining references are released from the slots then. */
 #include <stdlib.h>
 
-#include "core/gc.h"
-#include "core/lac.h"
+#include "bindings/core/gc.h"
+#include "bindings/core/lac.h"
 
 static const char key_leaves;
 const char lac_box_magic;

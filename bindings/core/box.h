@@ -1,7 +1,7 @@
 /* Boxes, the handles of tensors in Lua: box.c. */
 #ifndef LAC_BOX_H
 #define LAC_BOX_H
-#include "core/state.h"
+#include "bindings/core/state.h"
 #include "tensor/tensor_impl.h"
 
 /* A tensor's handle in Lua. t NULL: not filled yet, or released. */

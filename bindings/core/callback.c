@@ -8,9 +8,9 @@
  * traceback of the place that raised. */
 #include <stdlib.h>
 
-#include "core/callback.h"
-#include "core/chunk.h"
-#include "core/lac.h"
+#include "bindings/core/callback.h"
+#include "bindings/core/chunk.h"
+#include "bindings/core/lac.h"
 
 static lac_hub *hub_new(void) {
   lac_hub *h = calloc(1, sizeof *h);

@@ -3,7 +3,7 @@
 #define LAC_CALLBACK_H
 #include <stdatomic.h>
 
-#include "core/raise.h"
+#include "bindings/core/raise.h"
 
 /* Callbacks that the core has freed, possibly on another thread. lac_callbacks_drain empties it. */
 typedef struct lac_hub {

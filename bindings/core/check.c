@@ -3,9 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/lac.h"
-#include "ops/ctx_impl.h"
-#include "ops/fuse.h"
+#include "bindings/core/lac.h"
+#include "ops/core/ctx_impl.h"
+#include "ops/core/fuse.h"
 
 bool lac_is_opts(lua_State *L, int idx) {
   if (!lua_istable(L, idx) || lua_rawlen(L, idx) > 0) return false;

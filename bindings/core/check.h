@@ -1,8 +1,8 @@
 /* Arguments of hand-written functions: check.c. `name` is the parameter's. */
 #ifndef LAC_CHECK_H
 #define LAC_CHECK_H
-#include "core/box.h"
-#include "core/raise.h"
+#include "bindings/core/box.h"
+#include "bindings/core/raise.h"
 
 lac_box *lac_check_box(lua_State *L, lac_state *S, int idx, const char *name);
 ac_tensor *lac_check_tensor(lua_State *L, lac_state *S, int idx, const char *name);

@@ -1,8 +1,8 @@
 /* The Lua files of the host, embedded in the library at build time (lua/CMakeLists.txt). */
 #include <string.h>
 
-#include "core/chunk.h"
-#include "core/lac.h"
+#include "bindings/core/chunk.h"
+#include "bindings/core/lac.h"
 
 extern const struct aci_lua_chunk {
   const char *name; /* "lua/strict.lua" */

@@ -1,7 +1,7 @@
 /* The Lua files: chunk.c has those inside the library, path.c finds the others. */
 #ifndef LAC_CHUNK_H
 #define LAC_CHUNK_H
-#include "core/state.h"
+#include "bindings/core/state.h"
 
 /* Runs lua/<name>.lua once with the accel table and lib_dir as its arguments and pushes its
  * result. */

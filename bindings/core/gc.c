@@ -11,10 +11,10 @@
  * module exit, backward and step. ACCEL_GC=off: only when memory is short. */
 #include <string.h>
 
-#include "core/callback.h"
-#include "core/gc.h"
-#include "core/lac.h"
-#include "ops/ctx_impl.h"
+#include "bindings/core/callback.h"
+#include "bindings/core/gc.h"
+#include "bindings/core/lac.h"
+#include "ops/core/ctx_impl.h"
 
 enum { PER_HEAP = 7 };
 

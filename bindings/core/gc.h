@@ -1,7 +1,7 @@
 /* Collection because of native memory: gc.c defines when. */
 #ifndef LAC_GC_H
 #define LAC_GC_H
-#include "core/box.h"
+#include "bindings/core/box.h"
 
 typedef enum lac_gc_mode { LAC_GC_AUTO, LAC_GC_EXACT, LAC_GC_OFF } lac_gc_mode;
 

@@ -1,8 +1,8 @@
 /* Modes that last until the end of a block: `local _ <close> = accel.no_grad()`, or for one
  * function: accel.no_grad(f, ...). A guard restores once: by __close, by :close(), or - with a
  * warning - when it was forgotten and is collected. */
-#include "core/guard.h"
-#include "core/lac.h"
+#include "bindings/core/guard.h"
+#include "bindings/core/lac.h"
 
 #define GUARD "accel.guard"
 

@@ -2,7 +2,7 @@
 #ifndef LAC_GUARD_H
 #define LAC_GUARD_H
 #include "accel/precision.h"
-#include "core/state.h"
+#include "bindings/core/state.h"
 
 typedef struct lac_guard {
   lac_state *state;

@@ -1,5 +1,5 @@
 /* The key of t[key], checked entry by entry: see key.h. */
-#include "core/key.h"
+#include "bindings/core/key.h"
 
 #include <string.h>
 

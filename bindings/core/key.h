@@ -1,7 +1,7 @@
 /* Keys of t[key], parsed: lac_index.c lists the forms of a key. */
 #ifndef LAC_KEY_H
 #define LAC_KEY_H
-#include "core/lac.h"
+#include "bindings/core/lac.h"
 
 #define LAC_NEWAXIS "newaxis" /* the value of accel.newaxis */
 

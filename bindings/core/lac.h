@@ -36,11 +36,11 @@
  * (check/circles). */
 #ifndef LAC_LAC_H
 #define LAC_LAC_H
-#include "core/box.h"
-#include "core/check.h"
-#include "core/opts.h"
-#include "core/raise.h"
-#include "core/site.h"
-#include "core/state.h"
+#include "bindings/core/box.h"
+#include "bindings/core/check.h"
+#include "bindings/core/opts.h"
+#include "bindings/core/raise.h"
+#include "bindings/core/site.h"
+#include "bindings/core/state.h"
 
 #endif

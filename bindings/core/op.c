@@ -1,10 +1,10 @@
 /* Calls of ops by the bindings themselves: by name with ready values, and new tensors. Each
  * collects and tries again when memory is short. */
-#include "core/op.h"
+#include "bindings/core/op.h"
 
-#include "core/gc.h"
-#include "core/lac.h"
-#include "ops/ctx_impl.h"
+#include "bindings/core/gc.h"
+#include "bindings/core/lac.h"
+#include "ops/core/ctx_impl.h"
 
 /* Hooks are scripts: they may release this call's arguments. */
 static ac_status call_watched(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v,

@@ -2,7 +2,7 @@
 #ifndef LAC_OP_H
 #define LAC_OP_H
 #include "accel/opdef.h"
-#include "core/gc.h"
+#include "bindings/core/gc.h"
 
 /* Pushes the function of an op: call.c. */
 void lac_push_op(lua_State *L, lac_state *S, const ac_op *op);

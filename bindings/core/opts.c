@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/lac.h"
+#include "bindings/core/lac.h"
 
 /* Lua drops arguments beyond those that a function reads, and a misplaced option with them. */
 static void refuse_after(lua_State *L, lac_state *S, int idx) {

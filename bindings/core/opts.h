@@ -1,7 +1,7 @@
 /* One table of declared options at the end of the arguments: opts.c. */
 #ifndef LAC_OPTS_H
 #define LAC_OPTS_H
-#include "core/check.h"
+#include "bindings/core/check.h"
 
 typedef struct lac_opts {
   lua_State *L;

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/chunk.h"
-#include "core/lac.h"
+#include "bindings/core/chunk.h"
+#include "bindings/core/lac.h"
 
 #ifndef ACCEL_LUA_DIR
 #define ACCEL_LUA_DIR "/usr/local/share/lua/5.4"

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/lac.h"
+#include "bindings/core/lac.h"
 
 static const char key_error;
 

@@ -1,7 +1,7 @@
 /* Errors: raise.c. */
 #ifndef LAC_RAISE_H
 #define LAC_RAISE_H
-#include "core/site.h"
+#include "bindings/core/site.h"
 
 /* A state's part: errors of callbacks on their way through the core. Both are registry references
  * of Lua values. */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "accel/autograd.h"
-#include "core/lac.h"
+#include "bindings/core/lac.h"
 
 static const char key_sites;
 

@@ -1,7 +1,7 @@
 /* Lines of scripts: site.c. */
 #ifndef LAC_SITE_H
 #define LAC_SITE_H
-#include "core/state.h"
+#include "bindings/core/state.h"
 
 enum { LAC_SITE = 64 }; /* bytes of a script line's text */
 

@@ -3,7 +3,7 @@
  * before it). */
 #include <string.h>
 
-#include "core/lac.h"
+#include "bindings/core/lac.h"
 
 static const char key_state, key_meta;
 

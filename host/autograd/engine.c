@@ -21,7 +21,7 @@
 #include "autograd/deferred.h"
 #include "autograd/op_node.h"
 #include "base/small.h"
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 
 typedef struct entry {
   ac_node *n;

@@ -4,7 +4,7 @@
 
 #include "accel/ops.h"
 #include "autograd/node.h"
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "tensor/format.h"
 
 ac_status aci_gradient_add(ac_ctx *c, ac_tensor **slot, ac_tensor *v, bool create_graph,

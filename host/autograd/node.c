@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "accel/ops.h"
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "tensor/format.h"
 
 /* Freeing a node may free tensors that hold the next node: deep graphs are unwound by this list

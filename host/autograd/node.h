@@ -10,7 +10,7 @@
 #ifndef ACI_AUTOGRAD_NODE_H
 #define ACI_AUTOGRAD_NODE_H
 #include "accel/autograd.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 typedef struct aci_edge {
   ac_node *node; /* retained */
@@ -65,8 +65,9 @@ struct ac_node {
   /* an op that wrote its first argument: edge[0] leads to the node of the previous value */
   bool overwrites;
   bool saved_freed; /* something was saved and is gone: the node cannot run again */
-  uint32_t fused;   /* the region of accel.compile that it was recorded in (ops/fuse.h). 0: none */
-  uint32_t site;    /* line of the forward call, in anomaly mode. 0: unknown */
+  uint32_t
+      fused; /* the region of accel.compile that it was recorded in (ops/core/fuse.h). 0: none */
+  uint32_t site; /* line of the forward call, in anomaly mode. 0: unknown */
   uint64_t seq;
   const aci_node_class *cls;
   const char *name;

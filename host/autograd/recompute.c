@@ -1,5 +1,5 @@
 /* Recompute: regions of the forward that drop their saved tensors and compute them again in
- * backward. Used by accel.checkpoint (bindings/lac_saved.c).
+ * backward. Used by accel.checkpoint (bindings/autograd/lac_saved.c).
  *
  * In the forward every saved tensor of the region becomes a number. The first number that backward
  * asks for makes the region run again. Its saved tensors, in the same order, fill the slots, and

@@ -8,7 +8,7 @@
 #include "autograd/op_node.h"
 #include "autograd/saved.h"
 #include "base/small.h"
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 
 static size_t pad8(size_t n) { return (n + 7) & ~(size_t)7; }
 

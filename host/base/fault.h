@@ -1,6 +1,6 @@
 /* An internal check that failed (ac_fault in accel/base.h). A context looks at the flag when it
  * begins a call. The first one that does claims the fault, and refuses every call from then on.
- * Used by ops/ctx.c, ops/call.c and the bindings' hosts. err.c has the functions. */
+ * Used by ops/core/ctx.c, ops/core/call.c and the bindings' hosts. err.c has the functions. */
 #ifndef ACI_FAULT_H
 #define ACI_FAULT_H
 #include "accel/base.h"

@@ -10,7 +10,7 @@
 #endif
 
 /* Marks declarations, at the beginning of a line, of private functions that modules of devices may
- * call: the build writes the table by which they do (ops/gen/emit_calls.c). */
+ * call: the build writes the table by which they do (ops/core/gen/emit_calls.c). */
 #define ACI_MODULE_API
 
 /* Counts in structs that launchers of CUDA kernels (C++) read as well: there they are plain, and

@@ -1,6 +1,6 @@
 /* Whether a rank is late: others of this machine wait for it, or are a step ahead, and it has been
  * at its step for longer than steps take. Each rank calls it about itself
- * (bindings/attach_watch.c), on a watching thread. The result is on the rank's status page. */
+ * (bindings/attach/attach_watch.c), on a watching thread. The result is on the rank's status page. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

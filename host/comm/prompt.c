@@ -1,6 +1,6 @@
 /* Services of a world for a prompt over ranks: a meeting, as a collective that cannot be confused
  * with another call, and a restart after an abort, when all ranks stand at the prompt again. Called
- * by bindings/lac_ranks.c.
+ * by bindings/attach/lac_ranks.c.
  *
  * A restart is three steps of all ranks, directed by the prompt: each resets (its works are over,
  * its words in the segment count from the start), then the abort reason is cleared, then each

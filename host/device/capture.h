@@ -1,4 +1,4 @@
-/* The events of a device while work on it is recorded (ops/capture.h), or watched for operations
+/* The events of a device while work on it is recorded (ops/core/capture.h), or watched for operations
  * that cannot be recorded: ac_device.capture. */
 #ifndef ACI_CAPTURE_H
 #define ACI_CAPTURE_H

@@ -1,5 +1,5 @@
 /* Elements of files that no dtype of accel has, as values of a wider one, and integers of a few bits in
- * words. Called by safetensors_read.c, the reader of PyTorch's files and bindings/lac_elements.c.
+ * words. Called by safetensors_read.c, the reader of PyTorch's files and bindings/file/lac_elements.c.
  *
  * Formats: OCP Microscaling 1.0 (F8_E8M0, F4 = E2M1), Noune et al. 2022 (the FNUZ types). */
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Tiers of memory: tensors whose home is host memory or a file and that are in a device's memory
  * only while they are used. Storages get their bytes through a provider (accel/tensor.h), so that
- * ops, autograd and sharding do not learn of it. Called by bindings/lac_offload.c. Policies are in
+ * ops, autograd and sharding do not learn of it. Called by bindings/offload/lac_offload.c. Policies are in
  * stdlib/accel/offload.
  *
  *   store.c    aci_store: host memory with a limit of its own, or a file, and the homes of storages

@@ -4,7 +4,7 @@
 
 #include "accel/ops.h"
 #include "accel/precision.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/matmul/product.h"
 #include "ops_x.h"
 

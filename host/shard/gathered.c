@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/base_impl.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "shard/shard.h"
 
 typedef struct gathered {

@@ -1,6 +1,6 @@
 /* The placement of parameters on ranks: the part of sharding that needs the internals of tensors.
  * Policies, units and their order are stdlib/accel/shard, which reaches this through
- * bindings/lac_shard.c.
+ * bindings/shard/lac_shard.c.
  *
  *   boxes.c      a range of a row-major tensor as boxes, for checkpoints
  *   gathered.c   storage that is there only between unshard and reshard

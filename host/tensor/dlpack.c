@@ -1,5 +1,5 @@
 /* DLPack: tensors given to other libraries and taken from them without a copy. Called by programs
- * that embed accel and by bindings/lac_dlpack.c. */
+ * that embed accel and by bindings/tensor/lac_dlpack.c. */
 #include "tensor/dlpack.h"
 
 #include <stdlib.h>

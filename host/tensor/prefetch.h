@@ -1,6 +1,6 @@
 /* Tensors of the host copied to a device ahead of their use, on a stream of their own, so that
  * kernels of the current step and copies of the next batch overlap. Used by the loaders of an
- * Accelerator with non_blocking (bindings/lac_prefetch.c).
+ * Accelerator with non_blocking (bindings/tensor/lac_prefetch.c).
  *
  * Bytes go through page-locked memory of the device's pool, so that neither the host nor the
  * device's own order of work waits for a copy:

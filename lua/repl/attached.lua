@@ -1,5 +1,5 @@
 -- A rank stops at a step, at a breakpoint or after an error, with a prompt: of a client of `accel-run attach` (lua/attach/client.lua), else
--- in this process (console.lua). Called by accel.step() (bindings/lac_attach.c) on a client's request, by accel.breakpoint(), by the hook of
+-- in this process (console.lua). Called by accel.step() (bindings/attach/lac_attach.c) on a client's request, by accel.breakpoint(), by the hook of
 -- stops.lua, and by the host after an error with --pdb.
 --
 -- A client's requests are server.lua's, and: { op = "breaks", list = { { id, file, line, condition }, ... } }, { op = "watches", list =
@@ -168,14 +168,14 @@ function M.breakpoint(level, header)
   stop({ reason = "breakpoint()", text = header and "accel.pdb.set_trace()" or "accel.breakpoint()", message = header }, level + 1)
 end
 
---- Called by the host (bindings/lac_look.c) after `:nan on`: an op has made the first NaN. inputs: its tensors.
+--- Called by the host (bindings/attach/lac_look.c) after `:nan on`: an op has made the first NaN. inputs: its tensors.
 function M.nan(text, inputs)
   M.names = { inputs = inputs }
   stop({ reason = "nan", text = text }, 2)
   M.names = nil
 end
 
---- Called by the host (bindings/lac_attach.c) after Ctrl-C, in a process with a prompt.
+--- Called by the host (bindings/attach/lac_attach.c) after Ctrl-C, in a process with a prompt.
 function M.interrupted() M.stand({ reason = "interrupt", text = "Ctrl-C" }, 2) end
 
 --- Before the first line of a script, with ACCEL_ATTACH_WAIT: waits for a client, and stands at that line.

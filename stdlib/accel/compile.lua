@@ -1,8 +1,8 @@
 --- accel.compile(fn or model): chains of elementwise operations and reductions inside become one pass over memory. The function runs
 --- unchanged, every time: no trace can miss a branch, and no guard is needed. An elementwise operation on many elements
---- (host/ops/fuse.h) only waits until something reads its result. Then the whole chain before it is computed, piece by piece in the
+--- (host/ops/core/fuse.h) only waits until something reads its result. Then the whole chain before it is computed, piece by piece in the
 --- first-level cache, by the loops of single calls, so that results are equal to the last bit. Unread intermediates are never written. Of a
---- chain that comes again the system's C compiler makes a kernel (host/ops/fuse_code.h), from the same formulas and with the same bits.
+--- chain that comes again the system's C compiler makes a kernel (host/ops/core/fuse_code.h), from the same formulas and with the same bits.
 local accel = require "accel.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"

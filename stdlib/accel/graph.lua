@@ -1,5 +1,5 @@
 --- accel.graph(fn): a training step that the device records once and replays by one call. The first calls run fn unchanged. One of them
---- searches for obstacles to recording. Then fn runs while the device records (ops/capture.h), and from there on a call copies the batch
+--- searches for obstacles to recording. Then fn runs while the device records (ops/core/capture.h), and from there on a call copies the batch
 --- into the tensors that the recorded step reads and starts all of its kernels at once. Changing values are in device memory. This module
 --- and capture.c update the host's part: counters of generators, optimizers and step boundaries, gradients, versions.
 local accel = require "accel.core"

@@ -1,5 +1,5 @@
--- Gradients from Lua: backward, grad, modes, hooks, custom functions: bindings/lac_autograd.c,
--- bindings/lac_function.c.
+-- Gradients from Lua: backward, grad, modes, hooks, custom functions: bindings/autograd/lac_autograd.c,
+-- bindings/autograd/lac_function.c.
 local accel = require "accel"
 
 local function fails(code, part, f, ...)

@@ -1,4 +1,4 @@
--- Arguments of ops as scripts write them, and what is said about wrong ones: bindings/call.c.
+-- Arguments of ops as scripts write them, and what is said about wrong ones: bindings/ops/call.c.
 local accel = require "accel"
 
 -- The error of f(...): its fields are checked, and every part must stand in its message.

@@ -1,4 +1,4 @@
--- accel.console.channel: messages over one socket and over two; private folders (bindings/lac_channel.c). The prompts over them are
+-- accel.console.channel: messages over one socket and over two; private folders (bindings/attach/lac_channel.c). The prompts over them are
 -- tests/lua/attach's.
 local accel = require "accel"
 local console = accel.console

@@ -1,4 +1,4 @@
--- accel.encode and accel.decode (bindings/codec.h has the format): round trips of plain data and tensors, sharing and
+-- accel.encode and accel.decode (bindings/base/codec.h has the format): round trips of plain data and tensors, sharing and
 -- cycles, equal bytes for equal data, refusals by path, limits, and input that nobody encoded.
 local accel = require "accel"
 local ordered = require "accel.util.ordered"

@@ -1,4 +1,4 @@
--- Making tensors: bindings/lac_factory.c and lac_bytes.c; the list of ops: lac_ops.c.
+-- Making tensors: bindings/tensor/lac_factory.c and lac_bytes.c; the list of ops: lac_ops.c.
 local accel = require "accel"
 
 local function fails(code, part, f, ...)

@@ -1,4 +1,4 @@
--- accel.save, load, open_safetensors: bindings/lac_file.c; open_tokens: lac_tokens.c (the rules of the formats are
+-- accel.save, load, open_safetensors: bindings/file/lac_file.c; open_tokens: lac_tokens.c (the rules of the formats are
 -- tested with host/file).
 local accel = require "accel"
 

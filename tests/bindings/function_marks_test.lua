@@ -1,5 +1,5 @@
 -- What a ctx of accel.Function may say: mark_dirty, mark_non_differentiable, set_materialize_grads, setup_context,
--- needs_input_grad; second derivatives through a backward in Lua; once_differentiable (bindings/lac_function.c).
+-- needs_input_grad; second derivatives through a backward in Lua; once_differentiable (bindings/autograd/lac_function.c).
 local accel = require "accel"
 
 local function fails(part, f, ...)

@@ -1,5 +1,5 @@
 -- accel.Function at its edges: second derivatives through saved results, a ctx that outlives its node, results
--- that share memory, inputs written in place (bindings/lac_function.c).
+-- that share memory, inputs written in place (bindings/autograd/lac_function.c).
 local accel = require "accel"
 
 local function fails(code, part, f, ...)

@@ -1,4 +1,4 @@
--- t[key] and t[key] = value: bindings/lac_index.c against a plain Lua model of what a key names, for reading,
+-- t[key] and t[key] = value: bindings/tensor/lac_index.c against a plain Lua model of what a key names, for reading,
 -- writing and gradients; then what views share, what a graph keeps, and what errors say.
 local accel = require "accel"
 package.path = arg[0]:match("^(.*)/[^/]*$") .. "/../support/?.lua;" .. package.path

@@ -1,4 +1,4 @@
--- accel.json: bindings/lac_json.c (the format itself is tested with host/base/json.h).
+-- accel.json: bindings/base/lac_json.c (the format itself is tested with host/base/json.h).
 local accel = require "accel"
 local json = accel.json
 

@@ -1,4 +1,4 @@
--- accel.load of torch.save files and of torch.distributed.checkpoint's folders, accel.open_sharded: bindings/lac_pt.c,
+-- accel.load of torch.save files and of torch.distributed.checkpoint's folders, accel.open_sharded: bindings/file/lac_pt.c,
 -- lac_sharded.c (every recorded file is compared by tests/reference/pt.lua and dcp.lua, the rules by tests/host/file).
 local accel = require "accel"
 local core = require "accel.file.core"

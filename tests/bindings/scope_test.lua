@@ -1,4 +1,4 @@
--- Scopes and the collection policy: bindings/lac_scope.c, bindings/core/gc.c.
+-- Scopes and the collection policy: bindings/tensor/lac_scope.c, bindings/core/gc.c.
 local accel = require "accel"
 
 local function released(t) return tostring(t):find("released", 1, true) ~= nil end

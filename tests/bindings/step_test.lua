@@ -1,4 +1,4 @@
--- The step boundary, devices, generators across steps: bindings/lac_step.c, lac_device.c, lac_precision.c.
+-- The step boundary, devices, generators across steps: bindings/embed/lac_step.c, lac_device.c, lac_precision.c.
 local accel = require "accel"
 
 local n = accel.step_count()

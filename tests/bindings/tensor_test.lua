@@ -1,4 +1,4 @@
--- Tensors as Lua values: fields, indexing, conversion, table keys: bindings/lac_tensor.c,
+-- Tensors as Lua values: fields, indexing, conversion, table keys: bindings/tensor/lac_tensor.c,
 -- bindings/core/box.c.
 local accel = require "accel"
 

@@ -6,7 +6,7 @@
 
 #include "accel/accel.h"
 #include "accel/lua.h"
-#include "core/lac.h"
+#include "bindings/core/lac.h"
 
 static void run(lua_State *L, const char *code) {
   if (luaL_dostring(L, code) != LUA_OK) fail_msg("%s", lua_tostring(L, -1));

@@ -20,8 +20,8 @@
 #include <linux/seccomp.h>
 
 #include "accel/accel.h"
-#include "plain.h"
-#include "sandbox_filter.h"
+#include "bindings/base/plain.h"
+#include "bindings/launch/sandbox_filter.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1 /* such builds go without the filter (lac_sandbox.c) */

@@ -45,7 +45,6 @@ local function target_of(file, name)
   if exists(root .. "/" .. folder .. "/" .. name) then return (stage_of(folder .. "/" .. name)), false end
   local first = name:match("^([%w_]+)/")
   if RANK[first] then return first, false end
-  if file:match("^bindings/") and exists(root .. "/bindings/" .. name) then return "bindings", false end
   return nil, false
 end
 

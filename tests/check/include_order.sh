@@ -16,12 +16,12 @@ failed=0
 plant() {
   rm -rf "$work/tree"
   mkdir -p "$work/tree/host/include/accel" "$work/tree/host/base" "$work/tree/host/tensor" \
-    "$work/tree/host/ops/map" "$work/tree/host/app" "$work/tree/host/extras" "$work/tree/bindings/core"
+    "$work/tree/host/ops/map" "$work/tree/host/app" "$work/tree/host/extras" "$work/tree/bindings/core" "$work/tree/bindings/tensor"
   echo '#include <stddef.h>' > "$work/tree/host/include/accel/base.h"
   echo '#include "accel/base.h"' > "$work/tree/host/include/accel/tensor.h"
   echo '#include "accel/tensor.h"' > "$work/tree/host/tensor/tensor_impl.h"
   echo '#include "tensor/tensor_impl.h"' > "$work/tree/host/ops/map/exp.c"
-  echo '#include "core/box.h"' > "$work/tree/bindings/lac_tensor.c"
+  echo '#include "bindings/core/box.h"' > "$work/tree/bindings/tensor/lac_tensor.c"
   echo '#include <lua.h>' > "$work/tree/bindings/core/box.h"
   printf '%s\n' "$3" >> "$work/tree/$2"
   if out=$("$lua" "$check" "$work/tree" 2>&1); then status=ok; else status=refused; fi

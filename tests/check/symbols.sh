@@ -54,7 +54,7 @@ only 'fork|vfork|execve|execv|execvp|posix_spawn|sigprocmask' lac_process.c.o la
 # comm/watch.c, the signal 0, and in lac_keys.c the stop that Ctrl-Z at a prompt asks for.
 calls='\b(kill|tgkill|pthread_kill|sigqueue|killpg) ?\(|__builtin_(trap|unreachable|abort)'
 calls="$calls|SYS_(exit|exit_group|kill|tkill|tgkill|rt_sigqueueinfo|rt_tgsigqueueinfo|pidfd_send_signal)\\b"
-places='host/(app|launch)/|host/comm/watch\.c:|bindings/(attach_stacks|lac_keys|lac_attach|lac_process|lac_sandbox|sandbox_filter)\.c:'
+places='host/(app|launch)/|host/comm/watch\.c:|bindings/[a-z]+/(attach_stacks|lac_keys|lac_attach|lac_process|lac_sandbox|sandbox_filter)\.c:'
 odd=$(cd "$src" && grep -rnE "$calls" --include='*.[ch]' host bindings | grep -vE "^($places)" || true)
 [ -z "$odd" ] || say "may end the own process: $odd"
 n=$(nm -A --undefined-only "$archive" 2> /dev/null | grep -c ' U malloc') || true

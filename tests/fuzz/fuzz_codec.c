@@ -1,4 +1,4 @@
-/* Fuzz entry of the codec (bindings/codec.h): any bytes are refused with their place, or a value that says the same when
+/* Fuzz entry of the codec (bindings/base/codec.h): any bytes are refused with their place, or a value that says the same when
  * it is encoded and decoded again. Nothing stays alive. Built with libFuzzer by clang, with driver.c otherwise
  * (CMakeLists.txt here). */
 #include <stdio.h>

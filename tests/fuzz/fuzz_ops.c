@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "accel/autograd.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,10 +1,10 @@
-/* Fuzz entry of the parser of op signatures (ops/sig.h): any text is refused with its column, or becomes a signature whose parts
+/* Fuzz entry of the parser of op signatures (ops/core/sig.h): any text is refused with its column, or becomes a signature whose parts
  * keep to their bounds. Built with libFuzzer by clang, with driver.c otherwise (CMakeLists.txt here). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/sig.h"
+#include "ops/core/sig.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,5 +1,5 @@
 /* Work that is recorded as a CUDA graph, and run again by one call. Called through the vtable by
- * ops/capture.c.
+ * ops/core/capture.c.
  *
  * A separate stream records, in the place of the compute stream and for this device handle alone.
  * Work of other contexts of the process on the GPU runs meanwhile and is not recorded. Streams that

@@ -1,7 +1,7 @@
 /* causal_mask: the keys that a causal query may not see.
    scores (..., tq, tk) -> y (tq, tk) bool, true (masked out) if the key's position is after the query's.
    gradient: none. */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);

@@ -3,7 +3,7 @@
    when causal.
    gradient: none. */
 #include "ops/map/convert.h"
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 enum { ROW = 256 };
 

@@ -3,7 +3,7 @@
  * flash_attention, dropout included. */
 #ifndef ACI_OPS_PLAIN_H
 #define ACI_OPS_PLAIN_H
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 /* query (b, hq, tq, d), key (b, hkv, tk, d), value (b, hkv, tk, dv) -> (b, hq, tq, dv). mask,
  * slopes (hq, of ALiBi) NULL: none. gen NULL: the context's. */

@@ -16,7 +16,7 @@
 #include <math.h>
 
 #include "ops/attention/plain.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 enum { Q, K, V, MASK, DROPOUT, CAUSAL, SCALE, GQA, GENERATOR, ALIBI };
 

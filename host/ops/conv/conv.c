@@ -1,7 +1,7 @@
 /* Shape and gradient rules of convolutions, and their way to the kernels: see conv.h. */
 #include "ops/conv/conv.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 
 /* ---- arguments ---- */

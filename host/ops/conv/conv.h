@@ -19,7 +19,7 @@
 #ifndef ACI_OPS_CONV_H
 #define ACI_OPS_CONV_H
 #include "ops/conv/plan.h"
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 /* ---- windows, for pools as well ---- */
 enum { ACI_WINDOW_MAX = 1 << 30 };

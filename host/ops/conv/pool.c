@@ -1,7 +1,7 @@
 /* Windows, shape rules and gradient rules of pools: see pool.h. */
 #include "ops/conv/pool.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 /* ---- windows ---- */
 static ac_status adaptive_windows(const ac_frame *f, const aci_pool_args *a, aci_pool *p,

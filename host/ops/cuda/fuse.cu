@@ -1,6 +1,6 @@
-/* Chains of maps compiled by NVRTC while a program runs: the compiler that ops/fuse_device.c
+/* Chains of maps compiled by NVRTC while a program runs: the compiler that ops/core/fuse_device.c
  * needs. */
-#include "ops/fuse_device.h"
+#include "ops/core/fuse_device.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -3,13 +3,13 @@
  * asked for a device.
  *
  * Library -> module: one call of ACI_CUDA_SYMBOL hands over the functions that the module takes
- * from the library, which it cannot link (ops/gen/emit_calls.c). Module -> library: kernels of ops,
+ * from the library, which it cannot link (ops/core/gen/emit_calls.c). Module -> library: kernels of ops,
  * drivers of shared kernels, the device. */
 #ifndef ACI_OPS_CUDA_MODULE_H
 #define ACI_OPS_CUDA_MODULE_H
 #include "ops/conv/plan.h"
-#include "ops/ctx_impl.h"
-#include "ops/dynamic.h"
+#include "ops/core/ctx_impl.h"
+#include "ops/core/dynamic.h"
 #include "ops/index/advanced_index_plan.h"
 #include "ops/index/remap_plan.h"
 #include "ops/map/plan.h"

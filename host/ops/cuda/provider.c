@@ -8,7 +8,7 @@
 
 #include "base/base_impl.h"
 #include "ops/cuda/module.h"
-#include "ops/fuse_device.h"
+#include "ops/core/fuse_device.h"
 
 /* The result of the search, once per process: a module cannot be opened twice. */
 static const aci_cuda_api *api;

@@ -2,7 +2,7 @@
  * advanced_index.h. */
 #include "ops/index/advanced_index.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 static const ac_tensor *index_of(const ac_frame *f, int arg, int i) {
   return f->args[arg].kind == AC_T_TENSORS ? f->args[arg].tensors[i] : ARG_T(f, arg);

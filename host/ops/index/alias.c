@@ -2,7 +2,7 @@
    engine to tell an input's own gradient
    from gradients through other inputs.          x (any shape) -> view of x.          gradient: dx =
    dy. */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);

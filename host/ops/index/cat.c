@@ -3,7 +3,7 @@
    gradient: each its part of dy.
    example: accel.cat({ accel.tensor { 1, 2 }, accel.tensor { 3 } }) --> { 1, 2, 3 }
    example: accel.cat({ accel.tensor { { 1 }, { 2 } }, accel.tensor { { 3 }, { 4 } } }, 2) --> { { 1, 3 }, { 2, 4 } } */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 
 /* PyTorch's old rule: an empty tensor of one dim is skipped. */

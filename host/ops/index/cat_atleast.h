@@ -4,7 +4,7 @@
 #define ACI_OPS_CAT_ATLEAST_H
 #include <stdlib.h>
 
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static inline ac_tensor *aci_cat_atleast(ac_expr *x, const ac_value *list, int rank, int64_t dim) {
   const int n = list->n;

@@ -1,7 +1,7 @@
 /* expand: x repeated along dims of extent 1 and new leading dims, without copying. -1 keeps an extent.
    x (broadcasts to shape) -> view of x (shape).          gradient: dx = dy summed over the repeated dims.
    example: accel.tensor({ { 1 }, { 2 } }):expand(-1, 3) --> { { 1, 1, 1 }, { 2, 2, 2 } } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);

@@ -3,7 +3,7 @@
    A tensor of rank 0 becomes one of rank 1.          gradient: through reshape.
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):flatten() --> { 1, 2, 3, 4 }
    example: accel.zeros(2, 3, 4):flatten(2).shape --> { 2, 12 } */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {

@@ -2,7 +2,7 @@
    but dim, so that no two pieces write to one position. */
 #include "ops/index/gather_scatter.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 enum { GATHER_BLOCK = 256 };
 

@@ -36,7 +36,7 @@
 #ifndef ACI_OPS_INDEX_H
 #define ACI_OPS_INDEX_H
 #include "ops/map/convert.h"
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 /* want (n extents, at most one of them -1) as a shape of as many elements as x has. SHAPE names
  * both. */

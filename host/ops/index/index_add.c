@@ -3,7 +3,7 @@
    in the order of j.
    gradient: dx = dy, dsource = alpha * dy selected by index.
    example: accel.zeros(3):index_add(1, accel.tensor { 0, 2, 0 }, accel.tensor { 1.0, 2, 3 }) --> { 4, 0, 2 } */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

@@ -2,7 +2,7 @@
  * gradients of scatter, index_copy and index_put use it. */
 #ifndef ACI_OPS_INDEX_LAST_H
 #define ACI_OPS_INDEX_LAST_H
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 /* d, the gradient picked at every position written, with zeros if a later write to the same
  * position won. For the n index tensors of an op that writes the dims of these extents. wins is

@@ -4,7 +4,7 @@
    (index_view_backward). */
 #include "ops/index/index_view.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/map/convert.h"
 #include "ops/map/fill.h"
 #include "ops/map/map.h"

@@ -6,7 +6,7 @@
    gradient: dx = dy summed with the same weights (interpolate_backward).
    example: accel.tensor { { { 1.0, 2.0 } } }:interpolate { scale_factor = 2 } --> { { { 1, 1, 2, 2 } } }
    example: accel.tensor { { { 1.0, 3.0 } } }:interpolate(3, { mode = "linear", align_corners = true }) --> { { { 1, 2, 3 } } } */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/remap.h"
 #include "ops/index/resample.h"
 #include "ops/index/resize.h"

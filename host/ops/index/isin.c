@@ -2,7 +2,7 @@
    elements, test_elements (tensors of any shape, or one of them a number) -> y (shape of elements, bool).          No gradient.
    example: accel.isin(accel.tensor { 1, 2, 3 }, accel.tensor { 3, 1 }) --> { true, false, true }
    example: accel.isin(accel.tensor { 1, 2, 3 }, 2, { invert = true }) --> { true, false, true } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 /* v in dtype dt. A number becomes a tensor of rank 0 on the device of `like`. */
 static ac_tensor *tensor_of(ac_expr *x, const ac_value *v, ac_tensor *like, ac_dtype dt) {

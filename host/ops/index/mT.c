@@ -1,7 +1,7 @@
 /* mT: matrices transposed: the last two dims change places.          x (..., m, n) -> view of x (..., n, m)
    gradient: dx = dy transposed.
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):mT() --> { { 1, 3 }, { 2, 4 } } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);

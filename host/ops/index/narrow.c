@@ -3,7 +3,7 @@
    gradient: dx = dy in that range, zeros elsewhere (slice_backward).
    example: accel.arange(5):narrow(1, 2, 3) --> { 1, 2, 3 }
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):narrow(2, -1, 1) --> { { 2 }, { 4 } } */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

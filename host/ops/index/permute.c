@@ -1,7 +1,7 @@
 /* permute: the dims of x in another order.          x (n dims), dims a permutation of them -> view of x
    gradient: dx = dy permuted back.
    example: accel.zeros(2, 3, 4):permute(3, 1, 2).shape --> { 4, 2, 3 } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static ac_status order(const ac_frame *f, const ac_tensor *x, int *perm, ac_err *e) {
   const ac_value *v = &f->args[1];

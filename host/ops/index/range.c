@@ -2,7 +2,7 @@
  * dim: see index.h. */
 #include "ops/index/index.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_t *shape,
                           ac_err *e) {

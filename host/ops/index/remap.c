@@ -1,7 +1,7 @@
 /* The kernel of remap.h: the result's rows are cut into segments, and each is copied run by run. */
 #include "ops/index/remap.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 #include "device/cpu/isa.h"
 

@@ -6,7 +6,7 @@
    example: accel.tensor { 1, 2 }:repeat_interleave(2) --> { 1, 1, 2, 2 }
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:repeat_interleave(accel.tensor { 1, 2 }, 1) --> { { 1, 2 }, { 3, 4 }, { 3, 4 } } */
 #include "device/meta/meta_flags.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/remap.h"
 #include "ops/index/repeats.h"
 

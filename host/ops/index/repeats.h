@@ -2,7 +2,7 @@
  * repeat_interleave.c. */
 #ifndef ACI_OPS_REPEATS_H
 #define ACI_OPS_REPEATS_H
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 /* dy summed over repeats: its dim d holds times[d] * shape[d] positions, either the whole dim again
  * and again (blocks) or each position several times in a row. Returns a tensor of this shape. */

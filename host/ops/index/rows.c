@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "device/cpu/isa.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 
 ac_status aci_index_dtype(const ac_frame *f, int arg, ac_err *e) {

@@ -1,7 +1,7 @@
 /* See search.h. NaN is larger than every number, as sort puts it. */
 #include "ops/index/search.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 static const char *name_of(const ac_frame *f, int arg) {
   return aci_op_sig(f->op)->param[arg].name;

@@ -5,7 +5,7 @@
    gradient: dx = dy at its positions, zeros elsewhere.
    example: accel.arange(5):slice(1, 2, 4) --> { 1, 2, 3 }
    example: accel.tensor { { 1, 2, 3 }, { 4, 5, 6 } }:slice(2, { step = 2 }) --> { { 1, 3 }, { 4, 6 } } */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index_view.h"
 
 /* The slice as a spec: the dims before it whole. */

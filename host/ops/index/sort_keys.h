@@ -7,7 +7,7 @@
  * method gives the same result, whatever the cut into pieces. */
 #ifndef ACI_OPS_SORT_KEYS_H
 #define ACI_OPS_SORT_KEYS_H
-#include "ops/op.h"
+#include "ops/core/op.h"
 #include "ops/reduce/slots.h"
 
 typedef struct aci_wide_key {

@@ -4,7 +4,7 @@
    gradient: dx = the dys concatenated along dim, in one pass.
    example: accel.split(accel.arange(5), 2) --> { { 0, 1 }, { 2, 3 }, { 4 } }
    example: accel.split(accel.arange(5), { 1, 4 }) --> { { 0 }, { 1, 2, 3, 4 } } */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 
 /* The extents of the pieces. -1: too many, -2: a bad list. */

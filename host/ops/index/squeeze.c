@@ -2,7 +2,7 @@
    gradient: dx = dy in the shape of x.
    example: accel.zeros(1, 3, 1):squeeze().shape --> { 3 }
    example: accel.zeros(1, 3, 1):squeeze(1).shape --> { 3, 1 } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);

@@ -5,7 +5,7 @@
    example: accel.stack({ accel.tensor { 1, 2 }, accel.tensor { 3, 4 } }, 2) --> { { 1, 3 }, { 2, 4 } } */
 #include <stdlib.h>
 
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   char s[128], t[128];

@@ -2,7 +2,7 @@
    x (m, n) -> y () (integers and bool give i64)
    gradient: dx = dy on the diagonal, 0 elsewhere.
    example: accel.tensor({ { 1.0, 2 }, { 3, 4 } }):trace() --> 5 */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *t = a[0].tensor;

@@ -1,7 +1,7 @@
 /* transpose: two dims of x exchanged.          x (n dims), dim0, dim1 -> view of x.
    gradient: dx = dy transposed back.
    example: accel.zeros(2, 3, 4):transpose(1, -1).shape --> { 4, 3, 2 } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);

@@ -3,7 +3,7 @@
    gradient: as for view.
    example: accel.arange(6):unflatten(1, { 2, 3 }) --> { { 0, 1, 2 }, { 3, 4, 5 } }
    example: accel.zeros(4, 6):unflatten(-1, { -1, 2 }).shape --> { 4, 3, 2 } */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {

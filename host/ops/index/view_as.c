@@ -2,7 +2,7 @@
    x (as many elements as other, in memory that allows it), other -> view of x (shape of other)
    gradient: as for view. other gets none.
    example: accel.arange(4):view_as(accel.zeros(2, 2)) --> { { 0, 1 }, { 2, 3 } } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   out[0] = x_view(x, a[0].tensor, a[1].tensor->shape, a[1].tensor->ndim);

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 #include "ops/index/index.h"
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 #include "ops/reduce/slots.h"
 
 enum { X, SWEEPS = 60 };
@@ -63,7 +63,8 @@ static bool pair(const jacobi *j, int64_t p, int64_t q) {
   double *x = j->a + p * j->m, *y = j->a + q * j->m;
   const double a = dot(x, x, j->m), b = dot(y, y, j->m), d = dot(x, y, j->m);
   if (!(fabs(d) > 1e-15 * sqrt(a) * sqrt(b))) return false;
-  const double z = (b - a) / (2 * d), t = copysign(1, z) / (fabs(z) + hypot(1, z)), c = 1 / hypot(1, t);
+  const double z = (b - a) / (2 * d), t = copysign(1, z) / (fabs(z) + hypot(1, z)),
+               c = 1 / hypot(1, t);
   rotate(x, y, c, c * t, j->m);
   rotate(j->v + p * j->n, j->v + q * j->n, c, c * t, j->n);
   return true;
@@ -174,7 +175,8 @@ static void one(const svd_job *job, int64_t index, double *scratch) {
     sweep(&j, job->team);
     if (!j.turned) break;
   }
-  char *pu = (char *)aci_data(job->u) + index * m * n * es, *ps = (char *)aci_data(job->s) + index * n * es,
+  char *pu = (char *)aci_data(job->u) + index * m * n * es,
+       *ps = (char *)aci_data(job->s) + index * n * es,
        *pv = (char *)aci_data(job->vh) + index * n * n * es;
   if (job->turned) {
     pu = (char *)aci_data(job->u) + index * n * n * es;
@@ -190,7 +192,8 @@ static void one(const svd_job *job, int64_t index, double *scratch) {
   }
   aci_store(ACI_C_F64, s, dt, ps, 1, n);
   for (int64_t c = 0; c < n; c++) { /* x = U S V^T, or x^T = U S V^T and so x = V S U^T */
-    const double *left = job->turned ? v + c * n : u + c * m, *right = job->turned ? u + c * m : v + c * n;
+    const double *left = job->turned ? v + c * n : u + c * m,
+                 *right = job->turned ? u + c * m : v + c * n;
     aci_store(ACI_C_F64, left, dt, pu + c * es, n, job->turned ? n : m);
     aci_store(ACI_C_F64, right, dt, pv + c * (job->turned ? m : n) * es, 1, job->turned ? m : n);
   }
@@ -229,5 +232,5 @@ static ac_status svd_cpu(ac_frame *f, ac_err *e) {
 }
 ACI_ON_HOST(svd_cpu)
 
-AC_OP(svd, .sig = "svd(x: tensor) -> (u: tensor, s: tensor, vh: tensor)", .shape = shape, .cpu = cpu,
-      .nondiff = true, .by_vtable = true);
+AC_OP(svd, .sig = "svd(x: tensor) -> (u: tensor, s: tensor, vh: tensor)", .shape = shape,
+      .cpu = cpu, .nondiff = true, .by_vtable = true);

@@ -10,7 +10,7 @@
    example: accel.cross_entropy(accel.zeros(2, 4), accel.tensor { 1, 3 }, { reduction = "none" }) --> { 1.386294, 1.386294 } */
 #include "ops/loss/cross_entropy.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 /* Axis of classes. */
 static int class_dim(const ac_tensor *input) { return input->ndim > 1 ? 1 : 0; }

@@ -1,7 +1,7 @@
 /* The driver of losses of pairs. */
 #include "ops/loss/elementwise.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 #include "ops/reduce/reduce.h"
 

@@ -3,7 +3,7 @@
    dim) -> () | that shape with reduction = none
    gradient: to all three, to var as if v were var, so that variances below eps can grow, any number of times.
    example: accel.gaussian_nll_loss(accel.tensor { 1.0 }, accel.tensor { 3.0 }, accel.tensor { 2.0 }) --> 1.346574 */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/loss/elementwise.h"
 
 enum { INPUT, TARGET, VAR, FULL, EPS, REDUCTION };

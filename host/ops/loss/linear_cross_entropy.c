@@ -12,7 +12,7 @@
    example: accel.linear_cross_entropy(accel.zeros(2, 3), accel.ones(4, 3), accel.tensor { 1, 3 }, { reduction = "sum" }) --> 2.772589 */
 #include "ops/loss/linear_cross_entropy.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/matmul/product.h"
 
 enum { INPUT, LINEAR, TARGET, BIAS, WEIGHT, REDUCTION, IGNORE, SMOOTHING, KEEP };

@@ -7,7 +7,7 @@
    example: accel.nll_loss(accel.tensor { { -1.0, -2.0 }, { -3.0, -0.5 } }, accel.tensor { 0, 1 }) --> 0.75 */
 #include "ops/loss/elementwise.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 enum { INPUT, TARGET, WEIGHT, IGNORE, REDUCTION };
 

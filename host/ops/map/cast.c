@@ -3,7 +3,7 @@
    example: accel.tensor({ 1.7, -1.7 }):cast("i64") --> { 1, -1 } */
 #include "ops/map/map.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 #define FWD(T, p, x) (x)
 ACI_LOOP1(cast, float, f32, FWD)

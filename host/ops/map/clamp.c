@@ -7,7 +7,7 @@
    example: accel.tensor { -2.0, 9 }:clamp { max = accel.tensor { -3.0, 5 } } --> { -3, 5 } */
 #include "ops/map/map.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 #define FWD(T, p, x, lo, hi)                                                  \
   ((lo) != (lo) || (x) < (lo)   ? ((hi) < (lo) || (hi) != (hi) ? (hi) : (lo)) \

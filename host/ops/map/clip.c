@@ -3,7 +3,7 @@
    gradient: as for clamp.
    example: accel.tensor { -2.0, 0.5, 9 }:clip(-1, 1) --> { -1, 0.5, 1 }
    example: accel.tensor { -2, 5, 9 }:clip { max = 6 } --> { -2, 5, 6 } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static const ac_operand *bound(const ac_value *v, ac_operand *o) {
   if (v->kind == AC_T_NONE) return NULL;

@@ -4,7 +4,7 @@
    example: accel.zeros(2):copy_(accel.tensor { 3, 4 }) --> { 3, 4 } */
 #include "ops/map/map.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 #define FWD(T, p, x) (x)
 ACI_LOOP1(copy_, float, f32, FWD)

@@ -1,7 +1,7 @@
 /* Writing one value everywhere: the kernel of fill_, zero_ and the *_like ops, for any strides. */
 #include "ops/map/fill.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/map/convert.h"
 
 enum { GRAIN = 65536 };

@@ -1,7 +1,7 @@
 /* Writing one value everywhere, shared by fill_, zero_ and the *_like ops. */
 #ifndef ACI_OPS_FILL_H
 #define ACI_OPS_FILL_H
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 /* Is v representable in dt at all? Floats outside of the range of integers, and NaN, are not:
  * DTYPE. */

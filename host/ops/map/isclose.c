@@ -1,7 +1,7 @@
 /* isclose: y = true if |x - other| <= atol + rtol |other|, or if both are the same infinity, or, with equal_nan,
    both are NaN.          x, other (any shapes that broadcast) -> y (bool).          No gradient.
    example: accel.tensor { 1.0, 2.0 }:isclose(accel.tensor { 1.0000001, 2.1 }) --> { true, false } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   ac_tensor *x = a[0].tensor, *y = a[1].tensor;

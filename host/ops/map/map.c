@@ -2,8 +2,8 @@
  * sees contiguous rows of its type. */
 #include "ops/map/map.h"
 
-#include "ops/ctx_impl.h"
-#include "ops/fuse.h"
+#include "ops/core/ctx_impl.h"
+#include "ops/core/fuse.h"
 
 enum { ROW = 1024, GRAIN = 32768 };
 

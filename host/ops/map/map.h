@@ -27,7 +27,7 @@
 #include "base/vmath.h"
 #include "device/cpu/isa.h"
 #include "ops/map/plan.h"
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 ac_status aci_map_shape(ac_frame *f, ac_err *e);
 ac_status aci_map_shape_bool(ac_frame *f, ac_err *e);

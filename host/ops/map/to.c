@@ -4,8 +4,8 @@
    example: accel.tensor({ 1.5, -2 }):to("i32") --> { 1, -2 }
    example: accel.tensor({ 1, 2 }):to("f64").dtype --> "f64" */
 #include "device/capture.h"
-#include "ops/ctx_impl.h"
-#include "ops/op.h"
+#include "ops/core/ctx_impl.h"
+#include "ops/core/op.h"
 
 static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *t = a[0].tensor;

@@ -5,7 +5,7 @@
    gradient: as for sub and norm. 0 if two rows are equal.
    example: accel.cdist(accel.tensor { { 0.0, 0 } }, accel.tensor { { 3.0, 4 }, { 1, 0 } }) --> { { 5, 1 } }
    example: accel.cdist(accel.tensor { { 0.0, 0 } }, accel.tensor { { 3.0, 4 } }, 1) --> { { 7 } } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *p = a[0].tensor, *q = a[1].tensor;

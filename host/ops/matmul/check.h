@@ -2,7 +2,7 @@
  * matmul. */
 #ifndef ACI_OPS_MATMUL_CHECK_H
 #define ACI_OPS_MATMUL_CHECK_H
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 /* False, with SHAPE in the expression, unless a has na dims and b has nb. */
 static inline bool aci_product_ranks(ac_expr *x, const ac_tensor *a, int na, const ac_tensor *b,

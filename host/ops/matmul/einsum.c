@@ -11,7 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 enum { LETTERS = 52, MAX_LABELS = LETTERS + AC_MAX_DIMS, MAX_TERMS = 64, DOTS = 255 };
 

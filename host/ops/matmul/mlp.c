@@ -10,7 +10,7 @@
    derivatives go through plain ops.
    example: accel.mlp(accel.tensor { 1.0, -2 }, accel.tensor { { 1.0, 0 }, { 0, 1 } }, accel.tensor { { 3.0, 5 } }, { activation = "relu" }) --> { 3 }
    example: accel.mlp(accel.ones(2, 3), accel.ones(3, 4), accel.ones(4, 3), { transposed = true }).shape --> { 2, 3 } */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 #include "ops/matmul/product.h"
 

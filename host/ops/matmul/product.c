@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "device/cpu/onednn.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 bool aci_product_type(ac_dtype d, aci_gemm_type *out) {
   switch (d) {

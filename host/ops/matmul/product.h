@@ -16,7 +16,7 @@
 #define ACI_OPS_PRODUCT_H
 #include "device/cpu/gemm.h"
 #include "ops/matmul/plan.h"
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 /* Adjacent rows of A become one large product when B is shared. */
 ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e);

@@ -9,7 +9,7 @@
    example: accel.tensor({ { 1.0 }, { 3.0 } }):batch_norm { training = true } --> { { -1 }, { 1 } }
    example: local m = accel.zeros(1) accel.tensor({ { 1.0 }, { 3.0 } }):batch_norm(m, { training = true }) return m --> { 0.2 }
    example: accel.tensor({ { 1.0 } }):batch_norm(accel.zeros(1), accel.full({ 1 }, 4.0)) --> { { 0.5 } } */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 #include "ops/norm/channel.h"
 

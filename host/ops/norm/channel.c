@@ -2,7 +2,7 @@
  * (channel.h). */
 #include "ops/norm/channel.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/index/index.h"
 
 /* Shorter runs of a batch go by columns. Of the longer ones, only those with many samples. */

@@ -3,7 +3,7 @@
    x1, x2 (broadcast) -> y (without dim, the second by default). Dtypes: floats.
    gradient: as for its component ops.
    example: accel.tensor({ { 3.0, 4.0 } }):cosine_similarity(accel.tensor { { 1.0, 0.0 } }) --> { 0.6 } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static ac_tensor *unit(ac_expr *x, ac_tensor *t, int64_t dim, double eps) {
   const ac_operand least = F(eps);

@@ -5,7 +5,7 @@
  * dweight and dbias are sums over all rows: pieces of a number of rows that follows from the shape
  * add up partial sums of their own, which then meet in double in the order of the pieces. */
 #include "base/vmath.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/norm/norm.h"
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/slots.h"

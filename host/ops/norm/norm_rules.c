@@ -1,6 +1,6 @@
 /* layer_norm and rms_norm outside their kernels: the shape rules' checks and outputs, and the
  * backward in plain ops. */
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/norm/norm.h"
 
 static ac_status check_rows(const ac_frame *f, int at, const ac_value *s, ac_err *e) {

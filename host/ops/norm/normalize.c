@@ -3,7 +3,7 @@
    gradient: as for its component ops. A vector of zeros gets dy / eps.
    example: accel.tensor({ { 3.0, 4.0 } }):normalize() --> { { 0.6, 0.8 } }
    example: accel.tensor({ 1.0, 3.0 }):normalize { p = 1, dim = 1 } --> { 0.25, 0.75 } */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const ac_operand least = F(a[3].f);

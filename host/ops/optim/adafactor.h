@@ -1,7 +1,7 @@
 /* Declarations shared by adafactor_step_ and its passes over tiles. */
 #ifndef ACI_OPS_ADAFACTOR_H
 #define ACI_OPS_ADAFACTOR_H
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 enum { ACI_FACTOR_ROWS = 64, ACI_FACTOR_COLS = 1024, ACI_FACTOR_SMALL = 512 };
 

@@ -14,7 +14,7 @@
 #include <float.h>
 #include <stdlib.h>
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 #include "ops/optim/adafactor.h"
 #include "ops/optim/step.h"
 

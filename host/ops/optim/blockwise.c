@@ -5,8 +5,8 @@
 #include "ops/optim/blockwise.h"
 
 #include "device/cpu/isa.h"
-#include "ops/ctx_impl.h"
-#include "ops/on_host.h"
+#include "ops/core/ctx_impl.h"
+#include "ops/core/on_host.h"
 #include "ops/optim/blockwise_formula.h"
 #include "ops/optim/lists.h"
 #include "ops/quant/codes.h"

@@ -2,7 +2,7 @@
  * 16-bit parameters. */
 #ifndef ACI_OPS_BLOCKWISE_H
 #define ACI_OPS_BLOCKWISE_H
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 ac_status aci_blockwise_shape(ac_frame *f, ac_err *e);
 ac_status aci_cpu_blockwise_step_(ac_frame *f, ac_err *e);

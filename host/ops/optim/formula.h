@@ -17,7 +17,7 @@
 #ifndef ACI_OPS_FORMULA_H
 #define ACI_OPS_FORMULA_H
 #include "base/vmath.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 enum { ACI_STEP_LISTS = 5, ACI_STEP_BYTES = 128 /* most that factors take */ };
 

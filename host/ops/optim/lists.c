@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 static int64_t chunks_of(const ac_tensor *t) {
   return (t->numel + ACI_LIST_CHUNK - 1) / ACI_LIST_CHUNK;

@@ -5,7 +5,7 @@
    default coefficients (a, b, c) rise fastest from zero and end between 0.7 and 1.2.
    gradient: through the iteration.
    example: accel.tensor {{3, 0}, {0, 0.3}}:newton_schulz({dtype = "f64"}) --> {{ 0.7020, 0 }, { 0, 0.7087 }} */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 enum { X, COEFFICIENTS, STEPS, EPS, DTYPE };
 /* as in PyTorch. The results of all iterations stay allocated until the end */

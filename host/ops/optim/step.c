@@ -1,7 +1,7 @@
 /* Lists of tensors walked by an optimizer's formula: see step.h. */
 #include "ops/optim/step.h"
 
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 typedef struct step_job {
   aci_step_lists l;

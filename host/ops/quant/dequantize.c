@@ -2,7 +2,7 @@
    No gradient: quantised tensors do not learn.
    example: accel.quantize_4bit(accel.tensor { { 1.0, -1 }, { 0, 1 } }, "nf4"):dequantize() --> { { 1, -1 }, { 0, 1 } }
    example: accel.quantize_int8(accel.ones(2, 3)):dequantize("f64").dtype --> "f64" */
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 #include "ops/quant/codes.h"
 
 enum { PIECE = 4096 };

@@ -4,7 +4,7 @@
    gradient: quantised weights do not learn.
    Ids count from 0.
    example: local w = accel.quantize_int8(accel.eye(3)) return accel.embedding_quantized(accel.tensor { 2, 0 }, w) --> { { 0, 0, 1 }, { 1, 0, 0 } } */
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 #include "ops/quant/codes.h"
 
 enum { PIECE = 4096 };

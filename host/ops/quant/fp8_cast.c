@@ -11,7 +11,7 @@
 #include "device/cpu/isa.h"
 #include "ops/index/index.h"
 #include "ops/map/convert.h"
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 
 enum { X, SCALE, AMAX, FORMAT, POW2 };
 enum { CHUNK = 4096 };

@@ -9,7 +9,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 
 enum { SCALE, HISTORY, FP8_MAX, MARGIN, MOST_RECENT, UPDATE };
 

@@ -6,7 +6,7 @@
    gradient.
    example: accel.int8_vectorwise_quant(accel.tensor { { 1.0, -2 } }) --> { { 64, -127 } }, { 2 }, { false, false }
    example: accel.int8_vectorwise_quant(accel.tensor { { 1.0, 7 }, { 2, 1 } }, 6) --> { { 127, 0 }, { 127, 0 } }, { 1, 2 }, { false, true } */
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 #include "ops/quant/codes.h"
 #include "ops/quant/rows_int8.h"
 

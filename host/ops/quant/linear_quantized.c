@@ -6,7 +6,7 @@
    example: accel.linear_quantized(accel.tensor { 1.0, 1 }, accel.quantize_int8(accel.tensor { { 127.0, 127 }, { 0, 127 } })) --> { 254, 127 }
    example: local w = accel.quantize_4bit(accel.eye(64), "nf4") return accel.linear_quantized(accel.ones(2, 64), w):sum():item() --> 128 */
 #include "ops/matmul/product.h"
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 #include "ops/quant/linear.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

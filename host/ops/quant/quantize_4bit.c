@@ -8,7 +8,7 @@
    example: accel.quantize_4bit(accel.tensor { 12.0, -6, 3, 0 }):dequantize() --> { 12, -6, 3, 0 }
    example: accel.quantize_4bit(accel.zeros(128, 64), "nf4").quant_state.shape --> { 128, 64 } */
 #include "device/cpu/isa.h"
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 #include "ops/quant/codes.h"
 #include "ops/quant/nonfinite.h"
 

@@ -5,7 +5,7 @@
    x (any shape, f32, f16, bf16) -> y, a quantised tensor with values of this shape and dtype. No gradient.
    example: accel.quantize_dynamic(accel.tensor { 2.0, 0.2, 2 }):quant_part "absmax" --> { 2 }
    example: accel.quantize_dynamic(accel.zeros(10, 300), 64).quant_state.blocksize --> 64 */
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 #include "ops/quant/codes.h"
 
 enum { MAX_BLOCK = 4096 };

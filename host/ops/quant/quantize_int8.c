@@ -3,7 +3,7 @@
    x (rows, columns, f32, f16, bf16) -> y, a quantised tensor with values of this shape and dtype. No gradient.
    example: accel.quantize_int8(accel.tensor { { 127.0, -64 }, { 0.5, 0 } }):dequantize() --> { { 127, -64 }, { 0.5, 0 } }
    example: accel.quantize_int8(accel.zeros(4, 3)).quant_state.quant_type --> "int8" */
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 #include "ops/quant/codes.h"
 #include "ops/quant/rows_int8.h"
 

@@ -7,7 +7,7 @@
 #include "ops/index/index.h"
 #include "ops/map/convert.h"
 #include "ops/matmul/product.h"
-#include "ops/on_host.h"
+#include "ops/core/on_host.h"
 
 enum { X, OTHER, SCALE_X, SCALE_OTHER, BIAS, DTYPE };
 

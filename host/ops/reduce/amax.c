@@ -3,7 +3,7 @@
    gradient: dy shared equally by the elements that are the largest.
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):amax() --> 7
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):amax(2) --> { 5, 7 } */
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/reduce/minmax.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_minmax_values_run(f, false, e); }

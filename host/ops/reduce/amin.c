@@ -3,7 +3,7 @@
    x (any shape) -> y (without those dims, or 1 with keepdim)
    gradient: dy shared equally by the elements that are the smallest.
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):amin(1, true) --> { { 1, 2 } } */
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/reduce/minmax.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_minmax_values_run(f, true, e); }

@@ -2,7 +2,7 @@
    x (any shape, integers as f32) -> y (without those dims, or 1 with keepdim)
    gradient: dx = dy e^(x - y), 0 if y is -inf, in one pass by logsumexp_backward.
    example: accel.tensor { { 0.0, 0.0 }, { 1000.0, 1000.0 } }:logsumexp(2) --> { 0.693147, 1000.693147 } */
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/map/map.h"
 #include "ops/reduce/reduction.h"
 

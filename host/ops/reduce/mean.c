@@ -3,7 +3,7 @@
    gradient: dx = dy / n repeated along the reduced dims, n the number of elements under one output.
    example: accel.tensor({ { 1.0, 5 }, { 7, 2 } }):mean() --> 3.75
    example: accel.tensor({ { 1.0, 5 }, { 7, 2 } }):mean(2, true) --> { { 3 }, { 4.5 } } */
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/reduce/reduce.h"
 
 static int64_t count(const int64_t *shape, uint32_t mask, int ndim) {

@@ -3,7 +3,7 @@
  * Lists whose elements lie apart while neighbouring lists lie together go by tiles of lists. */
 #include "ops/reduce/minmax.h"
 
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/reduce/lanes.h"
 
 enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192, SHORT = 128 };

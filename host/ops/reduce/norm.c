@@ -6,7 +6,7 @@
    example: accel.tensor { { 3.0, 4.0 }, { 0.0, -2.0 } }:norm { dim = 2 } --> { 5, 2 }
    example: accel.tensor { 3.0, -4.0 }:norm(1) --> 7
    example: accel.tensor { 3.0, -4.0 }:norm(math.huge) --> 4 */
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/map/map.h"
 #include "ops/reduce/minmax.h"
 #include "ops/reduce/reduction.h"

@@ -21,7 +21,7 @@ typedef struct aci_reduce_plan {
   int64_t keep_shape[AC_MAX_DIMS], keep_stride[AC_MAX_DIMS];
   int64_t red_shape[AC_MAX_DIMS], red_stride[AC_MAX_DIMS];
   int64_t n_out, n_reduced;
-  /* NULL, or the source of elements other than memory (ops/fuse.h): n of them from offset `at` on,
+  /* NULL, or the source of elements other than memory (ops/core/fuse.h): n of them from offset `at` on,
    * adjacent there, as f32. */
   void (*source)(const void *from, int64_t at, int64_t n, float *to);
   const void *from;

@@ -5,7 +5,7 @@
    the product of the others of an infinity.
    example: accel.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } }:prod(2) --> { 2, 12 }
    example: accel.tensor { 2, 3, 4 }:prod() --> 24 */
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/map/map.h"
 #include "ops/reduce/prod.h"
 #include "ops/reduce/reduction.h"

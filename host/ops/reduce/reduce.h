@@ -27,7 +27,7 @@
 #ifndef ACI_OPS_REDUCE_H
 #define ACI_OPS_REDUCE_H
 #include "ops/map/convert.h"
-#include "ops/op.h"
+#include "ops/core/op.h"
 #include "ops/reduce/plan.h"
 
 enum { ACI_RED_BLOCK = 1024 };

@@ -3,7 +3,7 @@
  * be joined in the order of the chunks. */
 #include "ops/reduce/reduction.h"
 
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 
 enum { CHUNK = 1 << 16, WORK = 32768 };
 

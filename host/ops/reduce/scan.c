@@ -5,7 +5,7 @@
 #include "ops/reduce/scan.h"
 
 #include "device/cpu/isa.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 enum { TILE = 256, SEGMENT = 16384, WORK = 32768, LINES = 4 };
 

@@ -3,7 +3,7 @@
    gradient: dx = dy (x - mean) / (y (n - correction)), 0 if y is 0.
    example: accel.tensor { 1.0, 2.0, 4.0, 5.0 }:std() --> 1.825742
    example: accel.tensor { { 1.0, 3.0 }, { 2.0, 8.0 } }:std(1, { correction = 0 }) --> { 0.5, 2.5 } */
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/reduce/moments.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_moments_run(f, true, e); }

@@ -4,7 +4,7 @@
    gradient: dx = dy repeated along the reduced dims (a view).
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):sum() --> 15
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):sum(1) --> { 8, 7 } */
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/reduce/reduce.h"
 
 static ac_dtype result_dtype(const ac_frame *f) {

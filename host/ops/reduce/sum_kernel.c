@@ -7,7 +7,7 @@
  * of rows in parallel. Both keep to memory speed and to errors that grow with the logarithm of the
  * length. */
 #include "base/vmath.h"
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/reduce.h"
 

@@ -1,6 +1,6 @@
 /* sum_to: x summed down to a shape that broadcasts to its own. It undoes broadcasting in gradients.
    x (broadcast shape), shape -> y (shape).          gradient: dx = dy expanded. */
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *t = a[0].tensor;

@@ -5,7 +5,7 @@
    gradient: dx = dy 2 (x - mean) / (n - correction).
    example: accel.tensor { 1.0, 2.0, 4.0, 5.0 }:var() --> 3.333333
    example: accel.tensor { { 1.0, 3.0 }, { 2.0, 8.0 } }:var(2, { correction = 0 }) --> { 1, 9 } */
-#include "ops/fuse.h"
+#include "ops/core/fuse.h"
 #include "ops/reduce/moments.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_moments_run(f, false, e); }

@@ -1,4 +1,4 @@
---- Lua from anybody, run in a process that can do nothing but compute (bindings/lac_sandbox.c): configurations (accel.lua) and launch
+--- Lua from anybody, run in a process that can do nothing but compute (bindings/launch/lac_sandbox.c): configurations (accel.lua) and launch
 --- policies. The result is plain data.
 local accel = require "accel"
 local read_file = require "accel.util.read_file"

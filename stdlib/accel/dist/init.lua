@@ -16,7 +16,7 @@ local arguments = require "accel.util.arguments"
 local class = require "accel.util.class"
 local lazy = require "accel.util.lazy"
 local raise = require "accel.util.raise"
-local dist = require "accel.dist.core" -- native: bindings/lac_dist.c and its neighbours
+local dist = require "accel.dist.core" -- native: bindings/comm/lac_dist.c and its neighbours
 
 --- Modules of names loaded on first use.
 local home = {

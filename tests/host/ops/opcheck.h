@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "accel/autograd.h"
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 enum { OC_MAX_IN = 6 };
 

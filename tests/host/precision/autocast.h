@@ -9,7 +9,7 @@
 #include "accel/autograd.h"
 #include "accel/ops.h"
 #include "accel/precision.h"
-#include "ops/ctx_impl.h"
+#include "ops/core/ctx_impl.h"
 
 static ac_ctx *ctx;
 static ac_device *cpu;
