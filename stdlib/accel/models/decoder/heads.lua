@@ -9,6 +9,7 @@ local config = require "accel.models.config"
 local context = require "accel.models.context"
 local means = require "accel.autograd.means"
 local nn = require "accel.nn"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -57,6 +58,10 @@ function M.causal(cls, prefix, Base)
     local head = self[d.names.head]
     if d.logits.softcap then head = setmetatable({ head = head, cap = d.logits.softcap }, Capped) end
     local y = causal_head.run(head, x, own)
+    if router_logits and d.moe.unbalanced then
+      no_effect.once(who, "output_router_logits", "on a loss: Transformers has no load-balancing loss for this family; set it to false")
+      router_logits = nil
+    end
     if not router_logits then return means.from(self, y, cache, opts) end
     local c, mask, T = self.config, context.options(who, cache, opts, { output_router_logits = options.none }).attention_mask, ids.shape[2]
     if mask and mask.ndim == 2 and mask.shape[2] > T then mask = mask:narrow(2, mask.shape[2] - T + 1, T) end -- tokens seen earlier by a cache
@@ -82,6 +87,7 @@ function M.causal(cls, prefix, Base)
     local o = context.options(self.config.model_type, cache, opts, { output_router_logits = options.none })
     local balances = o.output_router_logits
     if balances == nil then balances = config.get(self.config, "output_router_logits") end
+    if balances and self[prefix].d.moe.unbalanced then balances = false end
     return { causal_head.count(own), balances and require("accel.models.mixture").tokens(ids, o.attention_mask) or nil }
   end
 end
@@ -212,9 +218,15 @@ function M.span_loss(first, last, starts, ends)
 end
 
 --- Answers as spans of the text: scores of first and last tokens, [B, T] each, or with start_positions and end_positions [B] the loss.
-function M.question(cls, prefix, Base, width)
+---@param cls table
+---@param prefix string
+---@param Base table
+---@param width fun(c: table): integer
+---@param dropout? fun(c: table): number of the hidden states
+function M.question(cls, prefix, Base, width, dropout)
   function cls:build(c)
     self[prefix] = Base:part(c, false)
+    if dropout then self.dropout = nn.Dropout(dropout(c)) end
     self.qa_outputs = nn.Linear(width(c), 2)
   end
 
@@ -226,6 +238,7 @@ function M.question(cls, prefix, Base, width)
     check.surplus("forward", ...)
     local own, rest = taken(opts, "start_positions", "end_positions")
     local x = self[prefix](ids, rest)
+    if dropout then x = self.dropout(x) end
     local scores = self.qa_outputs(x)
     local first, last = scores:select(3, 1), scores:select(3, 2)
     if not own.start_positions then return first, last end

@@ -188,8 +188,9 @@ end
 --- Answers as spans: scores of first and last tokens, [B, T] each.
 ---@param cls table
 ---@param e accel.models.EncoderHead
-function M.question(cls, e, _)
-  decoder_heads.question(cls, e.prefix, e.Base, e.width)
+---@param h table dropout, if the family has one in front of the scores
+function M.question(cls, e, h)
+  decoder_heads.question(cls, e.prefix, e.Base, e.width, h.dropout)
 end
 
 return M
