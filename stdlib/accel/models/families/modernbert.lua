@@ -7,6 +7,7 @@ local config = require "accel.models.config"
 local decoder_heads = require "accel.models.decoder.heads"
 local describe = require "accel.models.decoder.describe"
 local encoder_heads = require "accel.models.encoder.heads"
+local means = require "accel.autograd.means"
 local nn = require "accel.nn"
 
 local function norm_of(c) return nn.LayerNorm(c.hidden_size, { eps = c.norm_eps, bias = c.norm_bias }) end
@@ -118,7 +119,7 @@ return require "accel.models.decoder.family" {
     end, function(self, logits, labels) return decoder_heads.classification_loss(self.config, logits, labels) end)
     out.ModernBertForTokenClassification = Root:define("ModernBertForTokenClassification", {})
     classifier(out.ModernBertForTokenClassification, Base, function(_, x) return x end, function(_, logits, labels)
-      return accel.cross_entropy(logits:reshape(-1, logits.shape[3]), labels:reshape(-1))
+      return means.over(accel.cross_entropy(logits:reshape(-1, logits.shape[3]), labels:reshape(-1)), labels)
     end)
   end,
 }
