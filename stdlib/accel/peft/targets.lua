@@ -2,6 +2,7 @@
 local class = require "accel.util.class"
 local listed = require "accel.util.listed"
 local configs = require "accel.peft.config"
+local no_effect = require "accel.util.no_effect"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -102,13 +103,34 @@ local function candidates(model, base_kind)
   return #out > 0 and "; there are " .. table.concat(out, ", ") or ""
 end
 
+--- Warns of names in a configuration that fit no layer.
+---@param config table
+---@param layers table[] with adapters
+---@param seen string[] names that target_modules has, with those that were left out again. excluded: exclude_modules left some out
+local function warn_unused(config, layers, seen)
+  local function once(name, what) no_effect.once("get_peft_model", name, ("on this model: %s; correct or remove it"):format(what)) end
+  for _, key in ipairs(type(config.target_modules) == "table" and config.target_modules or {}) do
+    local found = false
+    for _, name in ipairs(seen) do found = found or M.matches(name, { key }) end
+    if not found then once(("'%s' in target_modules"):format(key), "no layer has that name") end
+  end
+  if config.exclude_modules and not seen.excluded then once("exclude_modules", "no layer of target_modules has such a name") end
+  for _, option in ipairs { "rank_pattern", "alpha_pattern" } do
+    for key in require("accel").pairs(configs.get(config, option) or {}) do
+      local found = false
+      for _, layer in ipairs(layers) do found = found or M.by_pattern(layer.name, { [key] = true }, false) end
+      if not found then once(("'%s' in %s"):format(key, option), "no layer with an adapter has that name") end
+    end
+  end
+end
+
 --- The layers of a model that an adapter goes to: { name, module, parent, field } in the model's order.
 ---@param model accel.nn.Module
 ---@param config table
 ---@param base_kind fun(module: accel.nn.Module): string? "linear" or "embedding", where this can have an adapter
 ---@return table[]
 function M.find(model, config, base_kind)
-  local all, out, refused = config.target_modules == "all-linear", {}, nil
+  local all, out, refused, seen = config.target_modules == "all-linear", {}, nil, {}
   local head
   if all then
     for name in pairs(model:named_children()) do head = name end
@@ -119,7 +141,8 @@ function M.find(model, config, base_kind)
       if kind == "module" then
         local name = prefix .. key
         local wanted = all and base_kind(child) == "linear" and name ~= head or not all and M.matches(name, config.target_modules)
-        if wanted and config.exclude_modules and M.matches(name, config.exclude_modules) then wanted = false end
+        if wanted then seen[#seen + 1] = name end
+        if wanted and config.exclude_modules and M.matches(name, config.exclude_modules) then wanted, seen.excluded = false, true end
         if wanted and config.modules_to_save and M.ends(name, config.modules_to_save) then wanted = false end
         if wanted and not in_blocks(name, config) then wanted = false end
         if wanted and base_kind(child) then
@@ -132,13 +155,20 @@ function M.find(model, config, base_kind)
     end
   end
   visit(model, "")
-  if #out > 0 then return out end
+  if #out > 0 then
+    warn_unused(config, out, seen)
+    return out
+  end
   if refused then
     raise("get_peft_model: '%s' is a %s; adapters support nn.Linear, models.Conv1D, nn.Linear4bit, nn.Linear8bitLt and, of LoRA, nn.Embedding",
       refused[1],
       refused[2])
   end
   local wanted = type(config.target_modules) == "table" and listed(config.target_modules) or config.target_modules
+  if #seen > 0 and configs.get(config, "layers_to_transform") ~= nil then
+    raise("get_peft_model: no layer called %s is in a block of layers_to_transform, such as '%s'; blocks count from 0, layers_pattern names their list",
+      wanted, seen[1])
+  end
   raise("get_peft_model: no layer of the model is called %s%s", wanted, candidates(model, base_kind))
 end
 
