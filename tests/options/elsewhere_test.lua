@@ -10,7 +10,7 @@ if not here:find "^/" then here = require "lfs".currentdir() .. "/" .. here end
 local sample = dofile(here .. "/../support/sample.lua")
 local root, program = here .. "/../..", accel.process.program()
 local tmp = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/elsewhere-")
-local LIST <const> = os.getenv "ACCEL_TEST_LIST" == "1" -- of all verdicts, also of those that hold
+local LIST <const> = os.getenv "ACCEL_TEST_LIST" == "1" -- of all verdicts with their seconds, also of those that hold
 
 local function run(env, words, err)
   local pipe = assert(io.popen(("unset ACCEL_TEST_FULL ACCEL_TEST_PART; %s timeout -k 5 400 '%s' %s </dev/null 2>%s"):format(env, program,
@@ -37,12 +37,15 @@ end
 assert(#left > 100, "the sweeps list what they leave to other tests")
 table.sort(left, function(a, b) return table.concat(a, " ") < table.concat(b, " ") end)
 
+-- Of a test that is itself a sweep, its own checks alone: no entry has this name, and the sweep leaves the option out in any case.
+local SWEEPS <const>, NO_ENTRY <const> = "^tests/options/", "no_entry"
+
 --- The status of a test that loses an option; "": that loses none.
 local function status_of(row, option, log)
   local name, _, place, file = table.unpack(row)
   accel.makedirs(log .. ".d")
   return (run(("cd '%s' && ACCEL_TEST_TMP='%s' ACCEL_TEST_DROP='%s %s %s %s'"):format(log .. ".d", log .. ".d", name, option, place, log),
-    ("'%s/tests/support/option_drop.lua' '%s/%s'"):format(root, root, file)))
+    ("'%s/tests/support/option_drop.lua' '%s/%s'%s"):format(root, root, file, file:find(SWEEPS) and " " .. NO_ENTRY or "")))
 end
 
 local whole = {} -- file -> status with all options
@@ -52,7 +55,7 @@ local n, skipped, wrong = 0, 0, {}
 for i, row in ipairs(left) do
   local name, option, place, file = table.unpack(row)
   if taken() and (not part or i % 8 + 1 == part) and (not arg[1] or name:find(arg[1])) and (not arg[2] or option:find(arg[2])) then
-    local log = ("%s/%d"):format(tmp, i)
+    local log, began = ("%s/%d"):format(tmp, i), accel.clock()
     whole[file] = whole[file] or status_of({ name, "", 0, file }, "/", log .. ".whole")
     local status = whole[file] == 0 and status_of(row, option, log) or whole[file]
     local dropped = io.open(log)
@@ -62,7 +65,10 @@ for i, row in ipairs(left) do
     if verdict == "skipped" then skipped = skipped + 1
     elseif verdict ~= "ok" then wrong[#wrong + 1] = ("%s: %s: %s: %s"):format(name, option, file, verdict) end
     n = n + 1
-    if LIST then print(("%s %s %s: %s"):format(name, option, file, verdict)) end
+    if LIST then
+      print(("%s %s %s: %s, %.1f s"):format(name, option, file, verdict, accel.clock() - began))
+      io.stdout:flush()
+    end
   end
 end
 for _, line in ipairs(wrong) do print("FAIL " .. line) end
