@@ -18,7 +18,8 @@ local args = accel.decode(assert(io.open(arg[1], "rb")):read "a")
 local ok, why = pcall(dist.init_process_group, table.unpack(args, 1, args.n))
 if not ok then print("failed " .. tostring(why)) os.exit(0, true) end
 dist.all_reduce(accel.ones(3)) -- of no other rank: alone, or simulated
-print(dist.get_backend(), dist.get_timeout(), dist.get_rank(), dist.get_world_size(), dist.get_num_nodes(), require "accel.shard.core".shares(dist.group.WORLD))
+print(dist.get_backend(), dist.get_timeout(), dist.get_rank(), dist.get_world_size(), dist.get_num_nodes())
+print(require "accel.shard.core".shares(dist.group.WORLD))
 ]]
 file:close()
 

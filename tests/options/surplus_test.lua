@@ -95,6 +95,6 @@ assert(taken == 3)
 assert(pcall(hooked.apply, hooked, accel.nn.Module.is_module), "a callback may be given more")
 
 for _, line in ipairs(failures) do print("FAIL " .. line) end
-print(("surplus arguments: %d calls refused, and %d of modules; %d functions check their own, %d take any number, %d are of C; %d failures"):format(n.called, n.forwards, n.own,
-  n.any, n.native, #failures))
+print(("surplus arguments: %d calls refused, and %d of modules; %d functions check their own, %d take any number, %d are of C; "
+  .. "%d failures"):format(n.called, n.forwards, n.own, n.any, n.native, #failures))
 if #failures > 0 then os.exit(1, true) end

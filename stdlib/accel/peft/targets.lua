@@ -166,8 +166,8 @@ function M.find(model, config, base_kind)
   end
   local wanted = type(config.target_modules) == "table" and listed(config.target_modules) or config.target_modules
   if #seen > 0 and configs.get(config, "layers_to_transform") ~= nil then
-    raise("get_peft_model: no layer called %s is in a block of layers_to_transform, such as '%s'; blocks count from 0, layers_pattern names their list",
-      wanted, seen[1])
+    raise("get_peft_model: no layer called %s, such as '%s', is in a block of layers_to_transform; blocks count from 0, and layers_pattern "
+      .. "names their list", wanted, seen[1])
   end
   raise("get_peft_model: no layer of the model is called %s%s", wanted, candidates(model, base_kind))
 end

@@ -31,4 +31,4 @@ for text, config in accel.pairs {
   assert(told:find(text, 1, true) and select(2, told:gsub("\n", "")) == 1, told)
 end
 local ok, why = pcall(made, { target_modules = { "query" }, layers_to_transform = { 7 } })
-assert(not ok and tostring(why):find("no layer called 'query' is in a block of layers_to_transform, such as 'query'", 1, true), tostring(why))
+assert(not ok and tostring(why):find("no layer called 'query', such as 'query', is in a block of layers_to_transform", 1, true), tostring(why))
