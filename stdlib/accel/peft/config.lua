@@ -139,6 +139,10 @@ function LoraConfig:validate(name)
   if self.bias ~= "none" and self.bias ~= "all" and self.bias ~= "lora_only" then
     raise("%s: bias must be 'none', 'all' or 'lora_only', got %s", name, check.shown(self.bias))
   end
+  local pattern = self.layers_pattern
+  if pattern ~= nil and pattern ~= "" and (type(pattern) ~= "table" or #pattern > 0) and self.layers_to_transform == nil then
+    raise("%s: layers_pattern names the list of the blocks that layers_to_transform chooses; give layers_to_transform, or leave it out", name)
+  end
   if self.use_dora and self.lora_bias then raise("%s: lora_bias does not go with use_dora", name) end
   local init = self.init_lora_weights
   if type(init) == "string" and init:find "^pissa" then

@@ -30,5 +30,7 @@ for text, config in accel.pairs {
   made(config)
   assert(told:find(text, 1, true) and select(2, told:gsub("\n", "")) == 1, told)
 end
+local alone, because = pcall(made, { layers_pattern = "blocks" })
+assert(not alone and tostring(because):find("layers_pattern names the list of the blocks that layers_to_transform chooses", 1, true))
 local ok, why = pcall(made, { target_modules = { "query" }, layers_to_transform = { 7 } })
 assert(not ok and tostring(why):find("no layer called 'query', such as 'query', is in a block of layers_to_transform", 1, true), tostring(why))
