@@ -234,7 +234,7 @@ static int irecv(lua_State *L) { return pair(L, "irecv", AC_COLL_RECV, true); }
 static int barrier(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
-  lua_settop(L, 1);
+  lac_args_end(L, S, 1);
   lac_coll_open(L, S, &k, "barrier", AC_COLL_BARRIER, 1, LAC_O_ASYNC);
   return run(L, S, &k, 0, 0);
 }

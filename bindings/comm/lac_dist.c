@@ -85,6 +85,7 @@ static int init_process_group(lua_State *L) {
 /* destroy_process_group([group]): a group, or all ranks: then the world is left */
 static int destroy_process_group(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 1);
   lac_group *own = NULL;
   if (S->ranks->world == NULL && lua_isnoneornil(L, 1)) return 0;
   lac_check_group(L, S, 1, &own);
@@ -101,7 +102,9 @@ static int destroy_process_group(lua_State *L) {
 }
 
 static int is_initialized(lua_State *L) {
-  lua_pushboolean(L, lac_get(L)->ranks->world != NULL);
+  lac_state *S = lac_get(L);
+  lac_args_end(L, S, 0);
+  lua_pushboolean(L, S->ranks->world != NULL);
   return 1;
 }
 
@@ -109,30 +112,35 @@ static int is_initialized(lua_State *L) {
 
 static int get_local_rank(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 0);
   lua_pushinteger(L, ac_world_local_rank(lac_world(L, S)));
   return 1;
 }
 
 static int get_local_world_size(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 0);
   lua_pushinteger(L, ac_world_local_size(lac_world(L, S)));
   return 1;
 }
 
 static int get_node_rank(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 0);
   lua_pushinteger(L, ac_world_machine(lac_world(L, S)));
   return 1;
 }
 
 static int get_num_nodes(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 0);
   lua_pushinteger(L, ac_world_machines(lac_world(L, S)));
   return 1;
 }
 
 static int get_backend(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 1);
   lac_group *own;
   lac_check_group(L, S, 1, &own);
   lua_pushstring(L, ac_world_backend(S->ranks->world));
@@ -141,6 +149,7 @@ static int get_backend(lua_State *L) {
 
 static int set_timeout(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 1);
   const double s = lac_check_number(L, S, 1, "seconds");
   if (!(s > 0))
     return lac_argerror(L, S, AC_INVALID, NULL, 1, "seconds", "expected more than 0, got %g", s);
@@ -150,18 +159,21 @@ static int set_timeout(lua_State *L) {
 
 static int get_timeout(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 0);
   lua_pushnumber(L, ac_world_timeout(lac_world(L, S)));
   return 1;
 }
 
 static int bytes_sent(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 0);
   lua_pushinteger(L, (lua_Integer)ac_world_bytes_sent(lac_world(L, S)));
   return 1;
 }
 
 static int heap_bytes(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 0);
   lua_pushinteger(L, (lua_Integer)ac_world_heap_bytes(lac_world(L, S)));
   return 1;
 }
@@ -212,6 +224,7 @@ static bool reduces(ac_coll_kind k) {
 /* records([n]): the last n collectives, oldest first */
 static int records(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 1);
   ac_world *w = lac_world(L, S);
   int64_t most = ac_params_int(ac_ctx_params(S->ctx), "RECORDS");
   if (!lua_isnoneornil(L, 1)) {

@@ -53,6 +53,7 @@ static int by_value(const void *a, const void *b) { return *(const int *)a - *(c
 /* new_group([ranks]): collective over the world. Ranks are sorted in rising order */
 static int new_group(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 1);
   ac_err e;
   char site[LAC_SITE];
   ac_world *w = lac_world(L, S);
@@ -112,6 +113,7 @@ static int new_group(lua_State *L) {
 
 static int group_rank(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 1);
   lac_group *own;
   lua_pushinteger(L, ac_group_rank(lac_check_group(L, S, 1, &own)));
   return 1;
@@ -120,6 +122,7 @@ static int group_rank(lua_State *L) {
 /* Of a group without this rank: -1. */
 static int group_size(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 1);
   lac_group *own;
   const ac_group *g = lac_check_group(L, S, 1, &own);
   lua_pushinteger(L, ac_group_rank(g) < 0 ? -1 : ac_group_size(g));
@@ -128,6 +131,7 @@ static int group_size(lua_State *L) {
 
 static int group_ranks(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 1);
   lac_group *own;
   const ac_group *g = lac_check_group(L, S, 1, &own);
   const int n = ac_group_size(g);
@@ -142,6 +146,7 @@ static int group_ranks(lua_State *L) {
 /* get_global_rank(group, group_rank) */
 static int get_global_rank(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 2);
   lac_group *own;
   const ac_group *g = lac_check_group(L, S, 1, &own);
   const int64_t r = lac_check_int(L, S, 2, "group_rank");
@@ -155,6 +160,7 @@ static int get_global_rank(lua_State *L) {
 /* get_group_rank(group, global_rank): nil when it is not a member */
 static int get_group_rank(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 2);
   lac_group *own;
   const ac_group *g = lac_check_group(L, S, 1, &own);
   const int64_t r = lac_check_int(L, S, 2, "global_rank");

@@ -237,6 +237,7 @@ static lac_work *self_of(lua_State *L, lac_state *S) {
 /* work:wait(): true. Raises the collective's error, on every call */
 static int wait_(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 1);
   lac_work *w = self_of(L, S);
   ac_err e;
   const lac_coll k = {.name = ac_coll_name(w->kind), .c = {.kind = w->kind}};
@@ -254,6 +255,7 @@ static int wait_(lua_State *L) {
 
 static int is_completed(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_args_end(L, S, 1);
   lua_pushboolean(L, ac_work_done(self_of(L, S)->work));
   return 1;
 }

@@ -21,12 +21,14 @@ local Work = {}
 
 ---Joins the other ranks, when the launcher has not done so already. backend: "shm", "tcp", "mpi", "solo"; "gloo"
 ---and "auto" are the best that serves. "sim" plays rank `rank` of a world of `world_size` that is not there:
----collectives count bytes and return, also for tensors on meta. timeout: seconds of every wait for another rank. device_id: the device
+---collectives count bytes and return, also for tensors on meta; machines (1) is how many the ranks are on, and shares_memory whether those of
+---one have memory in common. timeout: seconds of every wait for another rank. device_id: the device
 ---that this rank works on ("cuda:1"), given on all ranks alike: where each has a GPU of its own and NCCL, their communicator is made at once,
 ---and send, recv, isend and irecv of tensors on it go from GPU to GPU; without it they go through memory of the host. An Accelerator says so.
 ---example: accel.dist.init_process_group("gloo", { timeout = 60 }) return accel.dist.get_timeout() --> 60
 ---@param backend? string
----@param opts? {backend: string?, timeout: number?, rank: integer?, world_size: integer?, device_id: string?}
+---@param opts? {backend: string?, timeout: number?, rank: integer?, world_size: integer?, machines: integer?, shares_memory: boolean?,
+---  device_id: string?}
 function accel.dist.init_process_group(backend, opts) end
 
 ---Lets a group go; without one, leaves the world: ranks that still wait for this one are told. A script need not:

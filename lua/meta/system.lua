@@ -325,13 +325,26 @@ function accel.interrupted() end
 ---gave back: result[rank + 1], several values as a list with n. The function is what a module ("my.trainer", found
 ---by package.path) or a file ("trainer.lua") returns, or its field main; arguments and results travel by
 ---accel.encode. A rank that fails raises here, with its message and the field rank. After time_limit seconds the ranks
----are ended. Further options are accel-run's: num_threads, seed, memory_limit, timeout (of a wait for another rank),
----backend, cpu_affinity, log_dir, tee, max_restarts, monitor_interval. What ranks print goes to this stdout. Ctrl-C is
----passed on; nothing stays behind.
+---are ended. The options after env are those of accel-run: `accel-run --help` describes them. What ranks print goes to
+---this stdout. Ctrl-C is passed on; nothing stays behind.
 ---example: select(2, pcall(accel.launch, print)):match "cannot receive a function" --> "cannot receive a function"
 ---@param module string
 ---@param args? any[] a list; with a field n it may hold nils
----@param opts? {num_processes: integer|"auto"|nil, time_limit: number?, env: table<string, string|number|false>?}
+---@param opts? table
+---  num_processes integer|"auto": ranks, one for each core if not given
+---  time_limit number: seconds, after which the ranks are ended
+---  env table<string, string|number|false>: variables of the ranks. false: without this one
+---  timeout number: seconds of each wait for another rank
+---  backend string: as of accel.dist.init_process_group
+---  num_threads integer: threads of each rank
+---  seed integer: of accel.manual_seed
+---  memory_limit string: "6GiB", for each rank
+---  cpu_affinity "auto"|"none": CPUs of its own for each rank, if there are enough
+---  log_dir string: a folder for what each rank prints
+---  tee boolean: with log_dir, prints it, too
+---  max_restarts integer: new starts of all ranks after one fails
+---  resume string: what the ranks continue, "auto" or a folder of a checkpoint
+---  monitor_interval number: with max_restarts, seconds before each new start
 ---@return any[] results
 function accel.launch(module, args, opts) end
 

@@ -292,6 +292,14 @@ recipe("HfDeepSpeedConfig:get_value", { base = function() return { key = "no.suc
   values = { default = { 3 } }, passes_on = true })
 recipe("HfDeepSpeedConfig:del_config_sub_tree", { base = function() return { key = "no.such" } end,
   run = function(call) return call(config_of()) end, values = { must_exist = { true } }, raises = { must_exist = "no.such" } })
+recipe("HfDeepSpeedConfig:fill", { base = function() return { key = "a.b", values = { ["a.b"] = 2 } } end,
+  run = function(call) return call(config_of()) end, values = { must_match = { false } } })
+recipe("LayerwiseCastingHook", { base = function() return { storage_dtype = "bf16", compute_dtype = "f32" } end,
+  run = function(call)
+    local m = nn.Linear(2, 1)
+    A.add_hook_to_module(m, call())
+    return m.weight.dtype, m(accel.ones(1, 2)).dtype
+  end, values = { non_blocking = { true } } })
 recipe("HfDeepSpeedConfig:process", {
   base = function() return { values = { ["a.b"] = 1 }, must_match = false } end,
   run = function(call)

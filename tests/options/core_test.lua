@@ -197,6 +197,6 @@ s:leave({ "accel.scope", "accel.unscoped", "accel.device" }, "the function that 
 s:leave({ "accel.mem_stats", "accel.reset_peak_memory", "accel.empty_cache", "accel.synchronize", "accel.device_flags" },
   "of devices: tests/host/device and tests/cuda/device_suite.lua")
 s:leave({ "accel.isatty", "accel.repl", "accel.breakpoint", "accel.pdb.set_trace" }, "of terminals: tests/lua/repl_test.lua")
-s:leave("accel.launch", "starts ranks: tests/stdlib/launch_test.lua")
+s:leave("accel.launch", "starts ranks: tests/options/launch_test.lua")
 
 s:finish()

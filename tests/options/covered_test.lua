@@ -19,7 +19,7 @@ local INTERNAL <const> = {
 }
 --- Files of lua/meta: the stubs of C.
 local STUBS <const> = {
-  ["ops.lua"] = "tests/options/ops_test.lua", ["dist.lua"] = "collectives: tests/stdlib/dist", ["config.lua"] = "generated from the schema of config",
+  ["ops.lua"] = "tests/options/ops_test.lua", ["config.lua"] = "generated from the schema of config",
   ["modules.lua"] = "names of modules",
 }
 -- ---- what the tests sweep ----
@@ -54,9 +54,9 @@ for _, file in ipairs(assert(accel.listdir(here))) do
       for _, stub in ipairs(noted.folder) do own[stub] = file end
     else
       own[noted.folder] = file
-      for _, entry in ipairs(entries_of(noted.folder)) do
-        if not noted.keep or noted.keep(entry) then swept[entry.name], swept[entry.target] = file, file end
-      end
+    end
+    for _, entry in ipairs(entries_of(noted.folder)) do
+      if not noted.keep or noted.keep(entry) then swept[entry.name], swept[entry.target or entry.name] = file, file end
     end
   end
 end
@@ -70,6 +70,16 @@ local function file_is_there(path)
   if f then f:close() end
   return f ~= nil
 end
+local function check(entries)
+  for _, entry in ipairs(entries) do
+    n = n + 1
+    local takes = next(entry.options) ~= nil or entry.takes_table or entry.open
+    if takes then with = with + 1 end
+    if takes and not (swept[entry.name] or swept[entry.target]) then
+      fail("%s takes options, and no test in tests/options sweeps it", entry.name)
+    end
+  end
+end
 for name in accel.pairs(getmetatable(accel).__names) do
   local f = type(name) == "string" and file_is_there("stdlib/accel/" .. name .. "/init.lua")
   if f and OTHER[name] then
@@ -77,16 +87,7 @@ for name in accel.pairs(getmetatable(accel).__names) do
   elseif f and not own[name] then
     fail("accel.%s: no test in tests/options sweeps it (sweep.folder \"%s\"), nor is it in OTHER", name, name)
   end
-  if f and (own[name] or name == "offload") then
-    for _, entry in ipairs(entries_of(name)) do
-      n = n + 1
-      local takes = next(entry.options) ~= nil or entry.takes_table or entry.open
-      if takes then with = with + 1 end
-      if takes and not (swept[entry.name] or swept[entry.target]) then
-        fail("%s takes options, and no test in tests/options sweeps it", entry.name)
-      end
-    end
-  end
+  if f and (own[name] or name == "offload") then check(entries_of(name)) end
 end
 for _, folder in ipairs(assert(accel.listdir(reader.root .. "/stdlib/accel"))) do
   local public = getmetatable(accel).__names[folder]
@@ -96,6 +97,7 @@ for _, folder in ipairs(assert(accel.listdir(reader.root .. "/stdlib/accel"))) d
 end
 for _, file in ipairs(assert(accel.listdir(reader.root .. "/lua/meta"))) do
   if not own[file] and not STUBS[file] then fail("lua/meta/%s: no test in tests/options sweeps its functions, nor is it in STUBS", file) end
+  if own[file] then check(reader.stubs { file }) end
 end
 for _, line in ipairs(failures) do print("FAIL " .. line) end
 print(("options: %d tests have all %d public entries with options among %d; %d failures"):format(tests, with, n, #failures))

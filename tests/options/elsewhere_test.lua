@@ -10,7 +10,7 @@ if not here:find "^/" then here = require "lfs".currentdir() .. "/" .. here end
 local sample = dofile(here .. "/../support/sample.lua")
 local root, program = here .. "/../..", accel.process.program()
 local tmp = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/elsewhere-")
-local LIST <const> = os.getenv "ACCEL_TEST_LIST" == "1" -- of all verdicts, also of those that hold
+local LIST <const> = os.getenv "ACCEL_TEST_LIST" == "1" -- of all verdicts with their seconds, also of those that hold
 
 local function run(env, words, err)
   local pipe = assert(io.popen(("unset ACCEL_TEST_FULL ACCEL_TEST_PART; %s timeout -k 5 400 '%s' %s </dev/null 2>%s"):format(env, program,
@@ -37,32 +37,45 @@ end
 assert(#left > 100, "the sweeps list what they leave to other tests")
 table.sort(left, function(a, b) return table.concat(a, " ") < table.concat(b, " ") end)
 
---- The status of a test that loses an option; "": that loses none.
-local function status_of(row, option, log)
+--- The status of a test that loses an option; "": that loses none. words: arguments of the test.
+local function status_of(row, option, log, words)
   local name, _, place, file = table.unpack(row)
   accel.makedirs(log .. ".d")
   return (run(("cd '%s' && ACCEL_TEST_TMP='%s' ACCEL_TEST_DROP='%s %s %s %s'"):format(log .. ".d", log .. ".d", name, option, place, log),
-    ("'%s/tests/support/option_drop.lua' '%s/%s'"):format(root, root, file)))
+    ("'%s/tests/support/option_drop.lua' '%s/%s' %s"):format(root, root, file, words)))
 end
 
-local whole = {} -- file -> status with all options
+local whole = {} -- file and arguments -> status with all options
+
+--- The verdict of a test with these arguments.
+local function verdict_of(row, log, words)
+  local name, option, _, file = table.unpack(row)
+  local key = file .. " " .. words
+  whole[key] = whole[key] or status_of({ name, "", 0, file }, "/", log .. ".whole", words)
+  local status = whole[key] == 0 and status_of(row, option, log, words) or whole[key]
+  local dropped = io.open(log)
+  if dropped then dropped:close() end
+  return (status == 77 or status == 124) and "skipped" or whole[key] ~= 0 and "the test fails" or not dropped and "the test never sets it"
+    or status == 0 and "the test passes without it" or "ok"
+end
+
 local part = tonumber(os.getenv "ACCEL_TEST_PART")
 local taken = arg[1] and function() return true end or sample.one_of(12)
 local n, skipped, wrong = 0, 0, {}
 for i, row in ipairs(left) do
-  local name, option, place, file = table.unpack(row)
+  local name, option, _, file = table.unpack(row)
   if taken() and (not part or i % 8 + 1 == part) and (not arg[1] or name:find(arg[1])) and (not arg[2] or option:find(arg[2])) then
-    local log = ("%s/%d"):format(tmp, i)
-    whole[file] = whole[file] or status_of({ name, "", 0, file }, "/", log .. ".whole")
-    local status = whole[file] == 0 and status_of(row, option, log) or whole[file]
-    local dropped = io.open(log)
-    if dropped then dropped:close() end
-    local verdict = (status == 77 or status == 124) and "skipped" or whole[file] ~= 0 and "the test fails" or not dropped and "the test never sets it"
-      or status == 0 and "the test passes without it" or "ok"
+    local log, began = ("%s/%d"):format(tmp, i), accel.clock()
+    local verdict -- a sweep is tried with its checks and one entry first, and as a whole if these do not show the option
+    if file:find "^tests/options/" then verdict = verdict_of(row, log .. ".entry", ("'%s'"):format(name)) end
+    if verdict ~= "ok" then verdict = verdict_of(row, log, "") end
     if verdict == "skipped" then skipped = skipped + 1
     elseif verdict ~= "ok" then wrong[#wrong + 1] = ("%s: %s: %s: %s"):format(name, option, file, verdict) end
     n = n + 1
-    if LIST then print(("%s %s %s: %s"):format(name, option, file, verdict)) end
+    if LIST then
+      print(("%s %s %s: %s, %.1f s"):format(name, option, file, verdict, accel.clock() - began))
+      io.stdout:flush()
+    end
   end
 end
 for _, line in ipairs(wrong) do print("FAIL " .. line) end

@@ -213,6 +213,10 @@ for _, entry in ipairs(s.entries) do
     if method == "loss_counts" then -- of labels; the other options of forward change no count
       recipe.passes_on = true
       entry.options = { labels = entry.options.labels or { name = "labels" } }
+      if entry.name:find "Question" then -- two places count
+        entry.options, values.start_positions = { start_positions = { name = "start_positions" } }, { sentence }
+        recipe.with = { start_positions = { end_positions = sentence } }
+      end
     end
     if next(entry.options) or entry.takes_table then s:recipe(entry.name, recipe) end
   end

@@ -22,7 +22,7 @@ local groups = {
 
 local function group_of(entry)
   local path = entry.path or ""
-  local elsewhere = path:find "/accel/track/" or path:find "/accel/quant/"
+  local elsewhere = path:find "/accel/track/" or path:find "/accel/quant/" or path:find "/accel/data/"
   if elsewhere and not entry.name:find "%.GeneralTracker" then return "of another folder" end
   for name, members in pairs(groups) do
     if members[entry.name] then return name end

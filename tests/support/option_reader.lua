@@ -132,7 +132,7 @@ end
 ---@param files string[] of lua/meta
 ---@return table[]
 function M.stubs(files)
-  local aliases = options.aliases { root .. "/lua/meta/core.lua" }
+  local aliases = options.aliases { root .. "/lua/meta/core.lua", root .. "/lua/meta/dist.lua" }
   local entries = {}
   for _, e in ipairs(stubs.entries(root .. "/lua/meta", stdlib.sort_out, files)) do
     if not e.field then

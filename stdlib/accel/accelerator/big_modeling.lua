@@ -395,7 +395,7 @@ function M.attach_layerwise_casting_hooks(module, storage_dtype, compute_dtype, 
     for _, pattern in ipairs(patterns) do skip = skip or name:find(pattern) ~= nil end
     if skip then return end
     if among(m, kinds) then
-      model_hooks.add_hook_to_module(m, model_hooks.LayerwiseCastingHook(storage_dtype, compute_dtype, o.non_blocking), true)
+      model_hooks.add_hook_to_module(m, model_hooks.LayerwiseCastingHook(storage_dtype, compute_dtype), true)
       n = n + 1
       return
     end

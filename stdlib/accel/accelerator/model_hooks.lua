@@ -368,9 +368,10 @@ M.LayerwiseCastingHook = LayerwiseCastingHook
 
 ---@param storage_dtype string dtype of the weights between calls
 ---@param compute_dtype string dtype of the computation
----@param non_blocking? boolean copy without waiting [false]
+---@param non_blocking? boolean without effect, because a device always keeps the order of its work [false]
 function LayerwiseCastingHook:init(storage_dtype, compute_dtype, non_blocking)
-  self.storage_dtype, self.compute_dtype, self.non_blocking = storage_dtype, compute_dtype, non_blocking
+  no_effect("accel.accelerator.LayerwiseCastingHook", { non_blocking = non_blocking })
+  self.storage_dtype, self.compute_dtype = storage_dtype, compute_dtype
 end
 
 local function cast(module, dtype)

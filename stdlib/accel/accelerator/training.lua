@@ -68,8 +68,9 @@ local declared = {
 --- number, and scaled in fp16.
 ---
 --- A model's loss from labels is weighted by their number: gradients follow the mean over the labels of all ranks and micro-steps.
---- Rows of a loader's last batch that are padding have no part in gradients, and a loss of other kind counts by the rows that a rank
---- has. Without accumulation, a model that you never prepared has gradients of this rank's own mean.
+--- A loss that is the sum of several means (first and last tokens of answers, words and order of sentences) weighs its micro-steps by the
+--- labels of the first. Rows of a loader's last batch that are padding have no part in gradients, and a loss of other kind counts by the
+--- rows that a rank has. Without accumulation, a model that you never prepared has gradients of this rank's own mean.
 ---
 --- With weight = w the loss is a sum over w tokens or samples (a number, or a tensor of one element). Gradients then follow
 --- the sum of all losses of the update, divided by the sum of all weights, on all ranks and in all micro-batches, for any

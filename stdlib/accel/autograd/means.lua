@@ -1,6 +1,6 @@
 --- Means and their counts. A loss that is a mean over labels has the number of these labels as its count, so that means of parts (of
 --- micro-batches, stages, ranks) can be joined: the sum of all losses over the sum of all counts. A part without labels has the loss 0 and
---- the count 0. A part without labels has the loss 0 and the count 0. Models mark their losses. accel.parallel, accelerator:backward and
+--- the count 0. Models mark their losses. accel.parallel, accelerator:backward and
 --- others read the marks.
 local accel = require "accel.core"
 local core = require "accel.autograd.core"
@@ -69,9 +69,10 @@ function M.labels(target, ignore) return target:ne(ignore or -100):sum() end
 --- A marked mean over the labels of a target. 0 if no label counts.
 ---@param loss accel.Tensor the mean, or NaN if no label counts
 ---@param target accel.Tensor
+---@param ignore? integer -100
 ---@return accel.Tensor
-function M.over(loss, target)
-  local count = M.labels(target)
+function M.over(loss, target, ignore)
+  local count = M.labels(target, ignore)
   loss = loss:masked_fill(count:eq(0), 0)
   return M.mark(loss, { { loss = loss, count = count } })
 end

@@ -410,7 +410,7 @@ encoder_heads.token(Token, HEAD, { dropout = dropout })
 --- example: accel.models.BertForQuestionAnswering(accel.models.tiny.bert)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3 }
 ---@class accel.models.BertForQuestionAnswering : accel.models.PreTrainedModel
 local Question = Base:define("BertForQuestionAnswering", {})
-encoder_heads.question(Question, HEAD)
+encoder_heads.question(Question, HEAD, {})
 
 --- Scores for one of several texts.
 --- example: accel.models.BertForMultipleChoice(accel.models.tiny.bert)(accel.tensor { { { 1, 2 }, { 3, 4 } } }).shape --> { 1, 2 }

@@ -60,15 +60,16 @@ function M.fixed(value)
   return f
 end
 
---- A flag that adds results which no model here returns: one warning.
+--- A key that no model here reads: one warning for any value but the usual one.
 ---@param key string
 ---@param why string
+---@param usual? any the value that changes nothing in Transformers (false)
 ---@return accel.models.Field
-function M.no_effect(key, why)
+function M.no_effect(key, why, usual)
   return field(nil, function(v)
-    if v == true and not M.warned[key] then
+    if v ~= (usual or false) and not M.warned[key] then
       M.warned[key] = true
-      warn(("config.json: %s = true has no effect: %s; set it to false"):format(key, why))
+      warn(("config.json: %s = %s has no effect: %s; set it to %s"):format(key, check.shown(v), why, check.shown(usual or false)))
     end
     return v
   end)

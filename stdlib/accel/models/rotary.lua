@@ -8,6 +8,7 @@
 local accel = require "accel"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
+local no_effect = require "accel.util.no_effect"
 
 ---@class accel.models.Rotary
 ---@field theta number
@@ -98,8 +99,11 @@ function Rotary.parameters(c, default_theta)
       near and ("; did you mean '%s'?"):format(near) or ""), "unsupported"
   end
   local part = rope.partial_rotary_factor or c.partial_rotary_factor
-  if part ~= nil and part ~= 1 and kind ~= "default" then -- which rotates whole heads in Transformers, regardless of it
-    return nil, ("partial_rotary_factor %s is not supported with rope_type '%s'"):format(tostring(part), kind), "unsupported"
+  if part ~= nil and part ~= 1 then
+    if kind ~= "default" then
+      return nil, ("partial_rotary_factor %s is not supported with rope_type '%s'"):format(tostring(part), kind), "unsupported"
+    end
+    no_effect.once("config.json", "partial_rotary_factor", "with rope_type 'default': as in Transformers, whole heads turn; remove it")
   end
   local theta = rope.rope_theta or c.rope_theta or default_theta
   local ok, p = pcall(function()

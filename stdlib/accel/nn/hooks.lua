@@ -1,6 +1,7 @@
 --- The hooks of one module: made by nn.Module on the first register_*_hook, run by its call.
 local accel = require "accel"
 local class = require "accel.util.class"
+local module_call = require "accel.nn.module_call"
 local options = require "accel.util.options"
 local tensors = require "accel.util.tensors"
 
@@ -87,6 +88,8 @@ function Hooks:run(module, ...)
       args = { new, n = 1 }
     end
   end
+  local forward = module.forward
+  module_call.check(module, forward, table.unpack(args, 1, args.n))
   local call, ins
   if #self.full_backward > 0 and accel.is_grad_enabled() then
     ins = alias(args, args.n)
@@ -103,7 +106,7 @@ function Hooks:run(module, ...)
       end)
     end
   end
-  local out = table.pack(module:forward(table.unpack(args, 1, args.n)))
+  local out = table.pack(forward(module, table.unpack(args, 1, args.n)))
   for _, entry in ipairs({ table.unpack(self.forward) }) do
     local new = table.pack(entry.fn(module, args, table.unpack(out, 1, out.n)))
     if new[1] ~= nil then out = new end

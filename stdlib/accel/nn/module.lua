@@ -9,19 +9,17 @@
 --- (class.fallback), so that every assignment of one is seen: a plain tensor in place of a parameter is an error. Assigning
 --- over a raw field cannot be intercepted: walks of the tree inspect it (module_tree.lua), register later assignments and
 --- refuse values that replaced a module. To hold a module without registering it, put it in a table. An integer field i has
---- key i-1 in a state_dict, as in Hugging Face's files. An integer field i has key i-1 in a state_dict, as in Hugging
---- Face's files. Assigning to a registered field again replaces the value under the same key. nil removes it.
+--- key i-1 in a state_dict, as in Hugging Face's files. Assigning to a registered field again replaces the value under the same key. nil removes it.
 ---
 --- nn/module_tree.lua and nn/module_state.lua walk the tree (parameters, state_dict, to ...).
-local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local core = require "accel.optim.core"
+local module_call = require "accel.nn.module_call"
 local parameter = require "accel.nn.parameter"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
-local gc_check = accel.gc_check
 local getmetatable, type, rawset, rawget = getmetatable, type, rawset, rawget
 
 --- The base of everything with parameters. A subclass, `local Net = nn.Module:extend("Net")`, defines init and forward.
@@ -230,16 +228,8 @@ function Module:forward(...) -- luacheck: ignore
   raise("%s does not define forward", getmetatable(self).__name)
 end
 
-local function leave(...)
-  gc_check()
-  return ...
-end
-
---- net(x): hooks, forward, and the collector's turn.
-function Module.__call(self, ...)
-  if self._hooks then return leave(self._hooks:run(self, ...)) end
-  return leave(self:forward(...))
-end
+--- net(x): hooks, forward, and the collector's turn (module_call.lua).
+Module.__call = module_call.any
 
 local function add_hook(self, kind, fn, opts, ...)
   if type(fn) ~= "function" then raise("register_%s_hook: expected a function, got %s", kind, type(fn)) end

@@ -7,10 +7,10 @@ local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 local no_effect = require "accel.util.no_effect"
 local raise = require "accel.util.raise"
-local steps = require "accel.nn.rnn_cell".steps
+local rnn_cell = require "accel.nn.rnn_cell"
 local tensors = require "accel.util.tensors"
 
-local linear = accel.linear
+local linear, steps = accel.linear, rnn_cell.steps
 
 local M = {}
 
@@ -216,7 +216,7 @@ function LSTM:init(...) setup(self, "LSTM", 4, lstm_arguments(...)) end
 ---@return accel.Tensor h_n
 ---@return accel.Tensor c_n
 function LSTM:forward(x, h0, c0)
-  if type(h0) == "table" then h0, c0 = h0[1], h0[2] end
+  if type(h0) == "table" then h0, c0 = rnn_cell.pair("LSTM", h0, c0) end
   return forward(self, "LSTM", steps.lstm, true, x, h0, c0)
 end
 

@@ -11,6 +11,23 @@ local linear = accel.linear
 
 local M = {}
 
+--- The two initial states of an LSTM that were given as one list.
+---@param who string
+---@param given table
+---@param other any what stands after the list: nothing
+---@return accel.Tensor h
+---@return accel.Tensor c
+function M.pair(who, given, other)
+  for key in next, given do
+    if key ~= 1 and key ~= 2 and key ~= "n" then
+      raise("%s: the initial states must be a list of two tensors, found the key %s", who, check.shown(key))
+    end
+  end
+  if given[1] == nil or given[2] == nil then raise("%s: the list of initial states must have two tensors, { h, c }", who) end
+  if other ~= nil then raise("%s: the initial states are given twice, as a list and as an argument after it", who) end
+  return given[1], given[2]
+end
+
 --- Steps: from gx, the input's part of the gates (..., gates * H), and the state to the next state. Gates stand
 --- in PyTorch's order.
 M.steps = {}
@@ -108,7 +125,7 @@ end
 M.LSTMCell = class("LSTMCell", 4, { "device" }, { "dtype", "f32" })
 
 function M.LSTMCell:forward(x, h, c)
-  if type(h) == "table" then h, c = h[1], h[2] end
+  if type(h) == "table" then h, c = M.pair("LSTMCell", h, c) end
   h, c = self:states(x, h, c)
   return M.steps.lstm(linear(x, self.weight_ih, self.bias_ih), self.weight_hh, self.bias_hh, h, c)
 end

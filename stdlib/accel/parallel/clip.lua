@@ -19,7 +19,7 @@ local M = {}
 function M.norm(params, max_norm, opts, parallel)
   local p = opts and opts.norm_type or 2
   local owners = package.loaded["accel.shard.owners"]
-  local counted, all = {}, {}
+  local counted, all, wide = {}, {}, false
   local function add(param, stepped, cut)
     local grads = core.gradients(stepped)
     for i in ipairs(stepped) do
@@ -31,6 +31,7 @@ function M.norm(params, max_norm, opts, parallel)
     end
   end
   for _, param in ipairs(params) do
+    wide = wide or param.dtype == "f64"
     if not absent.is(param) then
       local place = owners and owners.of[param]
       if place then
@@ -60,7 +61,7 @@ function M.norm(params, max_norm, opts, parallel)
     accel.amp_foreach_unscale_(all, accel.zeros({}, { device = at }), accel.full({}, factor, { dtype = "f64", device = at }))
     core.spend(all)
   end
-  return accel.full({}, norm, { dtype = "f32" })
+  return accel.full({}, norm, { dtype = wide and "f64" or "f32" })
 end
 
 return M

@@ -218,6 +218,10 @@ function LoraConfig:validate(name)
   check.positive(name, "r", self.r)
   check.number(name, "lora_alpha", self.lora_alpha, 0)
   check.number(name, "lora_dropout", self.lora_dropout, 0, 1)
+  local pattern = self.layers_pattern
+  if pattern ~= nil and pattern ~= "" and (type(pattern) ~= "table" or #pattern > 0) and self.layers_to_transform == nil then
+    raise("%s: layers_pattern names the list of the blocks that layers_to_transform chooses; give layers_to_transform, or leave it out", name)
+  end
   if self.use_dora and self.lora_bias then raise("%s: lora_bias does not go with use_dora", name) end
   local init = self.init_lora_weights
   if type(init) == "string" and init:find "^pissa_niter_" then

@@ -3,6 +3,7 @@ local class = require "accel.util.class"
 local listed = require "accel.util.listed"
 local configs = require "accel.peft.config"
 local names = require "accel.peft.names"
+local no_effect = require "accel.util.no_effect"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -160,6 +161,27 @@ function M.visit(model, fn)
   visit(model, "")
 end
 
+--- Warns of names in a configuration that fit no layer.
+---@param config table
+---@param layers table[] with adapters
+---@param seen string[] names as target_modules has them, with those that were left out again. excluded: exclude_modules left some out
+local function warn_unused(config, layers, seen)
+  local function once(name, what) no_effect.once("get_peft_model", name, ("on this model: %s; correct or remove it"):format(what)) end
+  for _, key in ipairs(type(config.target_modules) == "table" and config.target_modules or {}) do
+    local found = false
+    for _, name in ipairs(seen) do found = found or M.matches(name, { key }) end
+    if not found then once(("'%s' in target_modules"):format(key), "no layer has that name") end
+  end
+  if config.exclude_modules and not seen.excluded then once("exclude_modules", "no layer of target_modules has such a name") end
+  for _, option in ipairs { "rank_pattern", "alpha_pattern" } do
+    for key in require("accel").pairs(configs.get(config, option) or {}) do
+      local found = false
+      for _, layer in ipairs(layers) do found = found or M.by_pattern(layer.name, { [key] = true }, false) end
+      if not found then once(("'%s' in %s"):format(key, option), "no layer with an adapter has that name") end
+    end
+  end
+end
+
 --- The layers of a model that an adapter goes to: { name, module, parent, field } in the model's order.
 ---@param model accel.nn.Module
 ---@param config table
@@ -169,7 +191,7 @@ function M.find(model, config, base_kind)
   local targets = config.target_modules
   if config.peft_type == "ADAPTION_PROMPT" and type(targets) == "string" then targets = { targets } end -- a name, not an expression
   local exclude, to_save = configs.get(config, "exclude_modules"), configs.get(config, "modules_to_save")
-  local all, out, refused = config.target_modules == "all-linear", {}, nil
+  local all, out, refused, seen = config.target_modules == "all-linear", {}, nil, {}
   local head
   if all then
     for name in pairs(model:named_children()) do head = name end
@@ -180,12 +202,14 @@ function M.find(model, config, base_kind)
       if kind == "module" then
         local name = prefix .. key
         local wanted = all and base_kind(child) == "linear" and name ~= head or not all and M.matches(name, targets)
+        local met = name
         if not wanted and not all then
           local today = names.today(model, name)
-          wanted = today and M.matches(today, targets)
+          wanted, met = today and M.matches(today, targets), today
           if wanted and base_kind(child) then config._today = true end -- so that files have these names
         end
-        if wanted and exclude and M.matches(name, exclude) then wanted = false end
+        if wanted then seen[#seen + 1] = met end
+        if wanted and exclude and M.matches(name, exclude) then wanted, seen.excluded = false, true end
         if wanted and to_save and M.ends(name, to_save) then wanted = false end
         if wanted and not in_blocks(name, config) then wanted = false end
         if wanted and base_kind(child) then
@@ -198,12 +222,20 @@ function M.find(model, config, base_kind)
     end
   end
   visit(model, "")
-  if #out > 0 or #config.target_modules == 0 and configs.get(config, "target_parameters") then return out end
+  if #out > 0 then
+    warn_unused(config, out, seen)
+    return out
+  end
+  if #config.target_modules == 0 and configs.get(config, "target_parameters") then return out end
   if refused then
     raise("get_peft_model: '%s' is a %s; adapters support nn.Linear, models.Conv1D, nn.Linear4bit, nn.Linear8bitLt and, of some types, "
       .. "nn.Conv1d, nn.Conv2d, nn.Conv3d and nn.Embedding", refused[1], refused[2])
   end
   local wanted = type(config.target_modules) == "table" and listed(config.target_modules) or config.target_modules
+  if #seen > 0 and configs.get(config, "layers_to_transform") ~= nil then
+    raise("get_peft_model: no layer called %s, such as '%s', is in a block of layers_to_transform; blocks count from 0, and layers_pattern "
+      .. "names their list", wanted, seen[1])
+  end
   raise("get_peft_model: no layer of the model is called %s%s", wanted, candidates(model, base_kind))
 end
 

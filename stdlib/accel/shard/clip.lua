@@ -95,9 +95,10 @@ function M.norm(params, max_norm, opts)
   if first.tier and first.tier.overlap then first.tier.overlap:refuse "clip_grad_norm_" end
   deferred.among(pieces)
   if first.counter and all_of(first, params) then return clip_whole(first, params, max_norm, p) end
-  local of, engines, rest = {}, { first }, {}
+  local of, engines, rest, wide = {}, { first }, {}, false
   of[first] = {}
   for _, piece in ipairs(pieces) do
+    wide = wide or piece.dtype == "f64"
     local engine = owners.engine_of[piece]
     if not engine then
       rest[#rest + 1] = piece
@@ -125,7 +126,7 @@ function M.norm(params, max_norm, opts)
     end)
     core.spend(grads)
   end
-  return accel.full({}, norm, { dtype = "f32" })
+  return accel.full({}, norm, { dtype = wide and "f64" or "f32" })
 end
 
 return M

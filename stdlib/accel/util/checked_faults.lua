@@ -26,7 +26,10 @@ local function shown(kind)
   return table.concat(words, " or ")
 end
 
-local function got(value)
+--- A value in messages: what kind it is, and for a table of options a name in it.
+---@param value any
+---@return string
+function M.shown_value(value)
   local text = check.shown(value)
   if math.type(value) == "integer" then return "integer " .. text end
   if type(value) == "string" then return "string " .. text end
@@ -34,6 +37,8 @@ local function got(value)
   if type(key) == "string" then return ("a table with '%s'"):format(key) end
   return text
 end
+
+local got = M.shown_value
 
 --- The message about an option.
 function M.option(who, key, kind, value)

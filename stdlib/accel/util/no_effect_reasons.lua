@@ -41,7 +41,8 @@ each("accel.accelerator.", "cpu_offload disk_offload attach_align_device_hook", 
 each("accel.accelerator.", "AlignDevicesHook", { tied_params_map = "tied weights are one tensor, which is on a device once" })
 each("accel.accelerator.", "dispatch_model load_checkpoint_and_dispatch load_checkpoint_in_model", { preload_module_classes = LOADED_LATE,
   offload_state_dict = ONE_BY_ONE, full_state_dict = "files hold whole tensors" })
-each("accel.accelerator.", "attach_layerwise_casting_hooks send_to_device", { non_blocking = "the order of work on a device is kept in any case" })
+each("accel.accelerator.", "attach_layerwise_casting_hooks LayerwiseCastingHook send_to_device",
+  { non_blocking = "the order of work on a device is kept in any case" })
 each("accel.accelerator.", "notebook_launcher", { use_port = "ranks of one machine need no port", log_line_prefix_template = "lines of ranks"
   .. " begin with [rank N]", master_addr = "ranks are on this machine", rdzv_backend = "ranks of one machine need no rendezvous",
   rdzv_endpoint = "ranks of one machine need no rendezvous", rdzv_conf = "ranks of one machine need no rendezvous",

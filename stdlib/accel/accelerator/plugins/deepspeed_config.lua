@@ -171,7 +171,7 @@ function HfDeepSpeedConfig:fill(key, values, must_match)
   if node[last] == "auto" then
     if values[key] == nil then return "absent" end
     node[last] = values[key]
-  elseif must_match and node[last] ~= nil and values[key] ~= nil and node[last] ~= values[key] then
+  elseif must_match ~= false and node[last] ~= nil and values[key] ~= nil and node[last] ~= values[key] then
     return "mismatch", ("- ds %s=%s vs arg %s=%s"):format(key, scalar.python_text(node[last]), key,
       scalar.python_text(values[key]))
   end

@@ -1,6 +1,7 @@
 --- FullyShardedDataParallelPlugin: how a model is sharded over ranks, versions 1 and 2.
 local base = require "accel.accelerator.plugins.base"
 local check = require "accel.util.check"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local scalar = require "accel.config.scalar"
@@ -111,10 +112,21 @@ function Fsdp:set_state_dict_type(kind)
   end
 end
 
+--- Warns of fields that a script has set and that have no effect with the others.
+local function unused(self, names, why)
+  for _, name in ipairs(names) do
+    if self[name] ~= nil then no_effect.once(WHO, name, why) end
+  end
+end
+
 local function wrap_policy(self)
   local value = from(self.auto_wrap_policy, "AUTO_WRAP_POLICY", "text", "NO_WRAP")
-  if type(value) == "function" then return end
-  local word = tostring(value):upper()
+  local word = type(value) == "function" and "FUNCTION" or tostring(value):upper()
+  if word ~= "SIZE_BASED_WRAP" then unused(self, { "min_num_params" }, "without auto_wrap_policy = 'SIZE_BASED_WRAP'; leave it out") end
+  if word ~= "TRANSFORMER_BASED_WRAP" then
+    unused(self, { "transformer_cls_names_to_wrap" }, "without auto_wrap_policy = 'TRANSFORMER_BASED_WRAP'; leave it out")
+  end
+  if word == "FUNCTION" then return end
   if word ~= POLICIES[1] and word ~= POLICIES[2] and word ~= POLICIES[3] then
     raise("%s: invalid auto wrap policy %s; expected one of %s", WHO, tostring(value), table.concat(POLICIES, ", "))
   end
@@ -171,12 +183,19 @@ function Fsdp:init(...)
   activations(self)
   self.cpu_ram_efficient_loading = from(self.cpu_ram_efficient_loading, "CPU_RAM_EFFICIENT_LOADING", "bool", false)
   if self.fsdp_version == 1 then
+    local given = self.sync_module_states
     of_version_1(self)
-    if self.cpu_ram_efficient_loading then self.sync_module_states = true end
+    if self.cpu_ram_efficient_loading then
+      if given == false then
+        no_effect.once(WHO, "sync_module_states", "if false: with cpu_ram_efficient_loading only rank 0 has values; set it to true")
+      end
+      self.sync_module_states = true
+    end
     -- ranks but the first have no values to begin with: memory is made, rank 0's values come
     if self.sync_module_states then self.param_init_fn = self.param_init_fn or function(module) return module end end
   else
     if self.forward_prefetch then raise("%s: forward_prefetch needs version 1; leave it out, or set fsdp_version = 1", WHO) end
+    unused(self, { "use_orig_params", "sync_module_states", "param_init_fn" }, "in version 2; leave it out, or set fsdp_version = 1")
     self.use_orig_params, self.sync_module_states, self.forward_prefetch, self.param_init_fn = nil, nil, nil, nil
   end
 end

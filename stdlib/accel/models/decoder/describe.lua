@@ -15,7 +15,8 @@ local M = {}
 ---@field attention table heads, kv_heads, head_dim, bias, o_bias, fused ("rows", "heads", "groups"), qk_norm ("head", "whole", "each", "list",
 ---  "l2"), scale, softcap, sinks, clip, dropout, o_dropout, latent
 ---@field mlp {width: integer, act: string|function, gated: boolean, fused: boolean?, bias: boolean?, dropout: number?}
----@field moe? table decoder/experts.lua: n, k, width, router, normalise, fused, shared, shared_gate
+---@field moe? table decoder/experts.lua: n, k, width, router, normalise, fused, shared, shared_gate. unbalanced: the loss has no part for
+---  the balance of experts
 ---@field kinds accel.models.DecoderLayerKind[] by layer
 ---@field layer_norms table<string, string?> decoder/layer.lua
 ---@field parallel? boolean attention and feed-forward read the same stream and are added together

@@ -60,7 +60,7 @@ local FusedExperts = nn.Module:extend("FusedExperts")
 
 function FusedExperts:init(d)
   local m, E, W = d.moe, d.moe.n, d.moe.width
-  self.clamp, self.gate_act = m.clamp, activation.gate(d.mlp.act)
+  self.clamp, self.gate_act = m.clamp, not m.clamp and activation.gate(d.mlp.act) or nil
   self.gate_up_proj = Parameter(accel.zeros(E, d.width, 2 * W))
   if m.bias then self.gate_up_proj_bias = Parameter(accel.zeros(E, 2 * W)) end
   self.down_proj = Parameter(accel.zeros(E, W, d.width))

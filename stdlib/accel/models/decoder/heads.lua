@@ -9,6 +9,7 @@ local config = require "accel.models.config"
 local context = require "accel.models.context"
 local means = require "accel.autograd.means"
 local nn = require "accel.nn"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -57,6 +58,10 @@ function M.causal(cls, prefix, Base)
     local head = self[d.names.head]
     if d.logits.softcap then head = setmetatable({ head = head, cap = d.logits.softcap }, Capped) end
     local y = causal_head.run(head, x, own)
+    if router_logits and d.moe.unbalanced then
+      no_effect.once(who, "output_router_logits", "on a loss: Transformers has no load-balancing loss for this family; set it to false")
+      router_logits = nil
+    end
     if not router_logits then return means.from(self, y, cache, opts) end
     local c, mask, T = self.config, context.options(who, cache, opts, { output_router_logits = options.none }).attention_mask, ids.shape[2]
     if mask and mask.ndim == 2 and mask.shape[2] > T then mask = mask:narrow(2, mask.shape[2] - T + 1, T) end -- tokens seen earlier by a cache
@@ -82,6 +87,7 @@ function M.causal(cls, prefix, Base)
     local o = context.options(self.config.model_type, cache, opts, { output_router_logits = options.none })
     local balances = o.output_router_logits
     if balances == nil then balances = config.get(self.config, "output_router_logits") end
+    if balances and self[prefix].d.moe.unbalanced then balances = false end
     return { causal_head.count(own), balances and require("accel.models.mixture").tokens(ids, o.attention_mask) or nil }
   end
 end
@@ -129,7 +135,7 @@ function M.classification_loss(c, logits, labels)
   if kind == "regression" then
     return accel.mse_loss(n == 1 and logits:reshape(-1) or logits, (n == 1 and labels:reshape(-1) or labels):to(logits.dtype))
   elseif kind == "single_label_classification" then
-    return accel.cross_entropy(logits:reshape(-1, n), labels:reshape(-1))
+    return means.over(accel.cross_entropy(logits:reshape(-1, n), labels:reshape(-1)), labels)
   elseif kind == "multi_label_classification" then
     return accel.binary_cross_entropy_with_logits(logits, labels:to(logits.dtype))
   end
@@ -192,9 +198,12 @@ function M.token(cls, prefix, Base, width)
     local x = self[prefix](ids, rest)
     local logits = self.score(self.dropout(x))
     if not own.labels then return logits end
-    return accel.cross_entropy(logits:reshape(-1, logits.shape[3]), own.labels:reshape(-1))
+    return means.from(self, means.over(accel.cross_entropy(logits:reshape(-1, logits.shape[3]), own.labels:reshape(-1)), own.labels), rest)
   end
 end
+
+--- Places of first or last tokens. T: outside of the text, which does not count.
+local function places(at, T) return at:reshape(-1):clamp(0, T) end
 
 --- The loss of spans: the mean of the cross entropies of first and last tokens. Places outside of the text do not count.
 ---@param first accel.Tensor [B, T] scores
@@ -203,18 +212,35 @@ end
 ---@param ends accel.Tensor
 ---@return accel.Tensor
 function M.span_loss(first, last, starts, ends)
-  local T = first.shape[2]
-  local function loss(scores, at)
-    at = at:reshape(-1):clamp(0, T)
-    return accel.cross_entropy(scores, at, { ignore_index = T })
+  local T, terms = first.shape[2], {}
+  for i, of in ipairs { { first, starts }, { last, ends } } do
+    local at = places(of[2], T)
+    local count = means.labels(at, T)
+    terms[i] = { loss = accel.cross_entropy(of[1], at, { ignore_index = T }):masked_fill(count:eq(0), 0) / 2, count = count }
   end
-  return (loss(first, starts) + loss(last, ends)) / 2
+  return means.mark(terms[1].loss + terms[2].loss, terms)
+end
+
+--- The counts of the two means in a loss of spans. nil if a call has none.
+---@param ids accel.Tensor [B, T]
+---@param opts? table options of the call
+---@return accel.Tensor[]?
+function M.span_counts(ids, opts)
+  local T = ids.shape[2]
+  if type(opts) ~= "table" or not opts.start_positions or not opts.end_positions then return nil end
+  return { means.labels(places(opts.start_positions, T), T), means.labels(places(opts.end_positions, T), T) }
 end
 
 --- Answers as spans of the text: scores of first and last tokens, [B, T] each, or with start_positions and end_positions [B] the loss.
-function M.question(cls, prefix, Base, width)
+---@param cls table
+---@param prefix string
+---@param Base table
+---@param width fun(c: table): integer
+---@param dropout? fun(c: table): number of the hidden states
+function M.question(cls, prefix, Base, width, dropout)
   function cls:build(c)
     self[prefix] = Base:part(c, false)
+    if dropout then self.dropout = nn.Dropout(dropout(c)) end
     self.qa_outputs = nn.Linear(width(c), 2)
   end
 
@@ -226,11 +252,18 @@ function M.question(cls, prefix, Base, width)
     check.surplus("forward", ...)
     local own, rest = taken(opts, "start_positions", "end_positions")
     local x = self[prefix](ids, rest)
+    if dropout then x = self.dropout(x) end
     local scores = self.qa_outputs(x)
     local first, last = scores:select(3, 1), scores:select(3, 2)
     if not own.start_positions then return first, last end
-    return M.span_loss(first, last, own.start_positions, own.end_positions)
+    return means.from(self, M.span_loss(first, last, own.start_positions, own.end_positions), rest)
   end
+
+  --- The counts of the means in forward's loss.
+  ---@param ids accel.Tensor
+  ---@param opts? table options of forward
+  ---@return accel.Tensor[]?
+  function cls:loss_counts(ids, opts) return M.span_counts(ids, opts) end -- luacheck: no self
 end
 
 return M

@@ -122,7 +122,7 @@ function M.token(cls, e, h)
     local x = self[e.prefix](ids, rest)
     local logits = self.classifier(self.dropout(x))
     if not own.labels then return logits end
-    return accel.cross_entropy(logits:reshape(-1, logits.shape[3]), own.labels:reshape(-1))
+    return means.from(self, means.over(accel.cross_entropy(logits:reshape(-1, logits.shape[3]), own.labels:reshape(-1)), own.labels), rest)
   end
 end
 
@@ -151,7 +151,7 @@ function M.choice(cls, e, h)
     end
     local _, pooled = self[e.prefix](ids:reshape(B * n, T), next(flat) and flat or nil)
     local logits = self.classifier(self.dropout(pooled)):reshape(B, n)
-    return own.labels and accel.cross_entropy(logits, own.labels) or logits
+    return own.labels and means.from(self, means.over(accel.cross_entropy(logits, own.labels), own.labels), rest) or logits
   end
 end
 
@@ -181,15 +181,27 @@ function M.replaced(cls, e, h)
     local each = accel.binary_cross_entropy_with_logits(scores, own.labels:to(scores.dtype), { reduction = "none" })
     if not mask then return each:mean() end
     mask = mask:ne(0):to(scores.dtype)
-    return (each * mask):sum() / mask:sum()
+    local count = mask:sum()
+    local loss = (each * mask):sum() / count:clamp(1)
+    return means.from(self, means.mark(loss, { { loss = loss, count = count } }), rest)
+  end
+
+  --- The count of the mean in forward's loss: tokens of the mask.
+  ---@param ids accel.Tensor
+  ---@param opts? table options of forward
+  ---@return accel.Tensor[]?
+  function cls:loss_counts(ids, opts) -- luacheck: no self
+    if type(opts) ~= "table" or not opts.labels then return nil end
+    return { opts.attention_mask and opts.attention_mask:ne(0):sum() or accel.tensor(ids:numel(), { device = ids.device }) }
   end
 end
 
 --- Answers as spans: scores of first and last tokens, [B, T] each.
 ---@param cls table
 ---@param e accel.models.EncoderHead
-function M.question(cls, e, _)
-  decoder_heads.question(cls, e.prefix, e.Base, e.width)
+---@param h table dropout, if the family has one in front of the scores
+function M.question(cls, e, h)
+  decoder_heads.question(cls, e.prefix, e.Base, e.width, h.dropout)
 end
 
 return M

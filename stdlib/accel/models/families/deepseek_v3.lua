@@ -47,7 +47,7 @@ return require "accel.models.decoder.family" {
     d.moe = { n = c.n_routed_experts, k = c.num_experts_per_tok, width = c.moe_intermediate_size, router = "sigmoid",
       normalise = c.norm_topk_prob,
       scale = c.routed_scaling_factor, groups = c.n_group, top_groups = c.topk_group,
-        shared = c.moe_intermediate_size * c.n_shared_experts }
+        shared = c.moe_intermediate_size * c.n_shared_experts, unbalanced = true }
     return d
   end,
 }

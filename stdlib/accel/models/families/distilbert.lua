@@ -34,6 +34,7 @@ return bert_like {
     },
     ForSequenceClassification = { kind = "sequence", dense = "pre_classifier", act = "relu", classifier = "classifier",
       dropout = function(c) return c.seq_classif_dropout end },
-    ForTokenClassification = { kind = "token", dropout = function(c) return c.dropout end }, ForQuestionAnswering = { kind = "question" },
+    ForTokenClassification = { kind = "token", dropout = function(c) return c.dropout end },
+    ForQuestionAnswering = { kind = "question", dropout = function(c) return c.qa_dropout end },
   },
 }

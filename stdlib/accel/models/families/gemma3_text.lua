@@ -6,16 +6,15 @@ local describe = require "accel.models.decoder.describe"
 local NAMES <const> = { before_attention = "input_layernorm", after_attention = "post_attention_layernorm",
   before_mlp = "pre_feedforward_layernorm", after_mlp = "post_feedforward_layernorm" }
 
---- Two rotary sets: rope_parameters by kind of layer, or in old files rope_theta, rope_scaling and rope_local_base_freq.
+--- Two rotary sets: rope_parameters by kind of layer, or in old files rope_theta, rope_scaling and rope_local_base_freq. The bases of old
+--- files also complete a set of rope_parameters that has none.
 local function rotaries(c)
   local given = c.rope_parameters or {}
   local full, near = given.full_attention, given.sliding_attention
-  if type(full) ~= "table" then
-    full = {}
-    for key, value in next, c.rope_scaling or given do full[key] = value end
-    full.rope_theta = full.rope_theta or c.rope_theta
-  end
-  if type(near) ~= "table" then near = { rope_theta = c.rope_local_base_freq } end
+  full = config.plain(type(full) == "table" and full or c.rope_scaling or given)
+  full.rope_theta = full.rope_theta or c.rope_theta
+  near = config.plain(type(near) == "table" and near or nil)
+  near.rope_theta = near.rope_theta or c.rope_local_base_freq
   return {
     full_attention = describe.rotary_set(c, { rope = full, theta = 1000000.0, head_dim = c.head_dim }),
     sliding_attention = describe.rotary_set(c, { rope = near, theta = 10000.0, head_dim = c.head_dim }),

@@ -38,7 +38,7 @@ return require "accel.models.decoder.family" {
     local d = describe.llama(c, { theta = 500000.0, all_kinds = kinds })
     d.attention.qk_norm, d.rotary.interleaved, d.mlp.width = c.use_qk_norm and "l2" or nil, true, c.intermediate_size_mlp
     d.moe = { n = c.num_local_experts, k = c.num_experts_per_tok, width = c.intermediate_size, router = "sigmoid_input", fused = true,
-      shared = c.intermediate_size }
+      shared = c.intermediate_size, unbalanced = true }
     return d
   end,
 }

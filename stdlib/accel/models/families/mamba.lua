@@ -108,10 +108,11 @@ function Block:init(c)
   self.wide = c.residual_in_fp32
 end
 
-function Block:forward(x, mask, cache, layer)
-  local y = self.mixer(self.norm(x), mask, cache, layer)
-  if self.wide and (x.dtype == "bf16" or x.dtype == "f16") then return (x:to "f32" + y:to "f32"):to(x.dtype) end
-  return x + y
+--- x + mixer(norm(x)). With residual_in_fp32 the sum is f32 from the first layer on. The mixer computes in the dtype of the embeddings.
+function Block:forward(x, mask, cache, layer, dtype)
+  local y = self.mixer(self.norm(x:to(dtype)), mask, cache, layer)
+  if self.wide and (x.dtype == "bf16" or x.dtype == "f16") then x = x:to "f32" end
+  return x + y:to(x.dtype)
 end
 
 ---@class accel.models.MambaModel : accel.models.PreTrainedModel
@@ -148,9 +149,10 @@ function Model:forward(ids, cache, opts, ...)
   context.check_whole("mamba", ids.shape[2])
   local x, mask, T = self.embeddings(ids), o.attention_mask, ids.shape[2]
   if mask then mask = mask:narrow(2, mask.shape[2] - T + 1, T):ne(0):to(x.dtype):unsqueeze(3) end
-  for i, layer in ipairs(self.layers) do x = run_layer(self, layer, o.cache, x, mask, o.cache, i) end
+  local dtype = x.dtype
+  for i, layer in ipairs(self.layers) do x = run_layer(self, layer, o.cache, x, mask, o.cache, i, dtype) end
   if o.cache then o.cache:advance(T) end
-  return self.norm_f(x)
+  return self.norm_f(x:to(dtype))
 end
 
 ---@class accel.models.MambaForCausalLM : accel.models.PreTrainedModel

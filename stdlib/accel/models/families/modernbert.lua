@@ -7,6 +7,7 @@ local config = require "accel.models.config"
 local decoder_heads = require "accel.models.decoder.heads"
 local describe = require "accel.models.decoder.describe"
 local encoder_heads = require "accel.models.encoder.heads"
+local means = require "accel.autograd.means"
 local nn = require "accel.nn"
 
 local function norm_of(c) return nn.LayerNorm(c.hidden_size, { eps = c.norm_eps, bias = c.norm_bias }) end
@@ -25,6 +26,11 @@ function Prediction:forward(x) return self.norm(self.act(self.dense(x))) end
 --- Two rotary sets, by kind of layer. Old files have a base for each.
 local function rotaries(c)
   local sets, given = {}, c.rope_parameters or {}
+  for key in next, given do
+    if key ~= "full_attention" and key ~= "sliding_attention" then
+      describe.fail(("rope_parameters must have the keys full_attention and sliding_attention, found %s"):format(check.shown(key)))
+    end
+  end
   for word, theta in next, { full_attention = c.global_rope_theta or 160000.0, sliding_attention = c.local_rope_theta or 10000.0 } do
     local rope = type(given[word]) == "table" and given[word] or { rope_theta = theta }
     sets[word] = describe.rotary_set(c, { rope = rope, theta = theta, head_dim = c.hidden_size // c.num_attention_heads })
@@ -72,7 +78,7 @@ return require "accel.models.decoder.family" {
     deterministic_flash_attn = config.unused(), sparse_prediction = config.unused(),
     sparse_pred_ignore_index = config.unused(), reference_compile = config.unused(),
     repad_logits_with_grad = config.unused(), tie_word_embeddings = config.flag(true),
-    cls_token_id = config.token(50281), sep_token_id = config.token(50282),
+    cls_token_id = config.unused(), sep_token_id = config.unused(),
     pad_token_id = config.in_files(config.token(), 50283),
     bos_token_id = config.in_files(config.token(), 50281),
     eos_token_id = config.in_files(config.tokens(), 50282), position_embedding_type = config.unused(),
@@ -113,7 +119,7 @@ return require "accel.models.decoder.family" {
     end, function(self, logits, labels) return decoder_heads.classification_loss(self.config, logits, labels) end)
     out.ModernBertForTokenClassification = Root:define("ModernBertForTokenClassification", {})
     classifier(out.ModernBertForTokenClassification, Base, function(_, x) return x end, function(_, logits, labels)
-      return accel.cross_entropy(logits:reshape(-1, logits.shape[3]), labels:reshape(-1))
+      return means.over(accel.cross_entropy(logits:reshape(-1, logits.shape[3]), labels:reshape(-1)), labels)
     end)
   end,
 }

@@ -6,7 +6,8 @@ local describe = require "accel.models.decoder.describe"
 return require "accel.models.decoder.family" {
   model_type = "phi3", prefix = "Phi3", heads = { "causal", "sequence", "token" },
   keys = describe.keys {
-    sliding_window = config.nullable(config.size()), embd_pdrop = config.rate(0.0),
+    sliding_window = config.nullable(config.size()),
+    embd_pdrop = config.no_effect("embd_pdrop", "Transformers does not apply it to Phi 3", 0),
     resid_pdrop = config.rate(0.0), partial_rotary_factor = config.number(1, 1e-6, 1), attention_bias = false,
     head_dim = false, rms_norm_eps = config.number(1e-5),
     original_max_position_embeddings = config.size(4096), max_position_embeddings = config.size(4096),
@@ -16,7 +17,7 @@ return require "accel.models.decoder.family" {
   describe = function(c)
     local d = describe.llama(c, { window = c.sliding_window, part = c.partial_rotary_factor })
     d.attention.fused, d.mlp.fused = "rows", true
-    d.attention.o_dropout, d.mlp.dropout = c.resid_pdrop, c.resid_pdrop -- embd_pdrop is not applied in Transformers
+    d.attention.o_dropout, d.mlp.dropout = c.resid_pdrop, c.resid_pdrop
     return d
   end,
 }

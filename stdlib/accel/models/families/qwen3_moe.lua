@@ -6,8 +6,8 @@ local describe = require "accel.models.decoder.describe"
 return require "accel.models.decoder.family" {
   model_type = "qwen3_moe", prefix = "Qwen3Moe",
   keys = describe.keys {
-    use_sliding_window = config.flag(false), sliding_window = config.nullable(config.size()),
-    max_window_layers = config.number(28), head_dim = config.nullable(config.size()),
+    use_sliding_window = config.flag(false), sliding_window = config.nullable(config.size(4096)),
+    max_window_layers = config.unused(), head_dim = config.nullable(config.size()),
     decoder_sparse_step = config.count(1), mlp_only_layers = config.table(),
     moe_intermediate_size = config.size(768), norm_topk_prob = config.flag(false),
     num_local_experts = config.count(128), num_experts_per_tok = config.count(8),

@@ -9,6 +9,7 @@ local classify = require "accel.models.vision.classify"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
 local decoder_heads = require "accel.models.decoder.heads"
+local means = require "accel.autograd.means"
 local nn = require "accel.nn"
 local raise = require "accel.util.raise"
 local run_layer = require "accel.models.run_layer"
@@ -167,7 +168,7 @@ function Segmentation:forward(pixel_values, opts, ...)
   if not labels then return logits end
   local ignored = math.tointeger(self.config.semantic_loss_ignore_index)
   logits = accel.interpolate(logits, { labels.shape[2], labels.shape[3] }, { mode = "bilinear" })
-  if logits.shape[2] > 1 then return accel.cross_entropy(logits, labels, { ignore_index = ignored }) end
+  if logits.shape[2] > 1 then return means.over(accel.cross_entropy(logits, labels, { ignore_index = ignored }), labels, ignored) end
   local counts = (labels:ge(0) * labels:ne(ignored)):to(logits.dtype)
   return (accel.binary_cross_entropy_with_logits(logits:squeeze(2), labels:to(logits.dtype), { reduction = "none" }) * counts):mean()
 end

@@ -165,7 +165,8 @@ function Model:forward(waves, opts, ...)
   local o, e = options("wav2vec2", opts, { attention_mask = options.none }), self.encoder
   local c = self.config
   if self.training and c.apply_spec_augment and (c.mask_time_prob > 0 or c.mask_feature_prob > 0) then
-    no_effect.once("wav2vec2", "apply_spec_augment", "in training: features are not masked; set it to false")
+    no_effect.once("wav2vec2", "apply_spec_augment",
+      "in training: features are not masked, whatever mask_time_prob and mask_feature_prob are; set it to false")
   end
   if waves.ndim ~= 2 then raise("wav2vec2: expected waves [batch, samples], got %s", tostring(waves.shape)) end
   local x = waves:unsqueeze(2)

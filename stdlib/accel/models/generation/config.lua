@@ -250,6 +250,8 @@ local NEEDS <const> = {
   { "prompt_lookup_num_tokens", function(o) return o.prompt_lookup_num_tokens end, "max_matching_ngram_size" },
   { "eos_token_id", function(o) return o.eos_token_id end, "exponential_decay_length_penalty" },
   { "a prompt that lacks it", function() return false end, "bos_token_id" },
+  { "a call without max_new_tokens", function(o) return not o.max_new_tokens end, "max_length" },
+  { "use_cache = true", function(o) return o.use_cache end, "cache_implementation cache_config" },
 }
 local told = {}
 

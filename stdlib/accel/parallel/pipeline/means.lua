@@ -128,6 +128,7 @@ end
 --- Adds to the parts of a call's loss. Nothing waits for the device.
 local function note(call, loss, factor)
   local _ <close> = accel.no_grad()
+  call.wide = call.wide or loss.dtype == "f64"
   call.numerators[#call.numerators + 1] = loss:detach():to "f64" * factor
 end
 
@@ -205,10 +206,10 @@ end
 ---@return number
 function Means:close(call, axis, last)
   local sums = sums_of(call)
-  local t = accel.cat({ sums, accel.tensor({ self.unit or 0, call.mode }, { dtype = "f64", device = "cpu" }) }, 1)
+  local t = accel.cat({ sums, accel.tensor({ self.unit or 0, call.mode, call.wide and 1 or 0 }, { dtype = "f64", device = "cpu" }) }, 1)
   if axis.size > 1 then dist.broadcast(t, { group_src = last, group = axis.group }) end
   local told = t:tolist()
-  call.mode = told[4]
+  call.mode, call.wide = told[4], told[5] == 1
   if absent.simulated and axis.rank ~= last and not self.by_micro_batch then -- unknown: assume a cross entropy, like most losses
     call.mode = call.own and 1 or 2
   end
@@ -283,7 +284,7 @@ end
 ---@param value number
 ---@return accel.Tensor
 function Means:loss(call, value)
-  local leaf = accel.tensor(value, { dtype = "f32", device = "cpu", requires_grad = true })
+  local leaf = accel.tensor(value, { dtype = call.wide and "f64" or "f32", device = "cpu", requires_grad = true })
   self.last = { leaf = leaf, count = call.count, micro_batches = call.n }
   local loss = leaf * 1
   return call.count and means.mark(loss, { { loss = loss, count = accel.tensor(call.count, { dtype = "f64" }) } }) or loss

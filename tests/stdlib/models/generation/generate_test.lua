@@ -216,3 +216,14 @@ do -- least and most that do not go together: one warning, and the most holds
   warn = old -- luacheck: ignore 121
   assert(#short == 3 and #said == 1 and said[1]:find "the minimum of 30 new tokens exceeds the room for 3", said[1])
 end
+
+do -- options that another one overrides
+  local said, old = {}, warn
+  warn = function(...) said[#said + 1] = table.concat { ... } end -- luacheck: ignore 121
+  models.GenerationConfig._reset_warnings()
+  same(model:generate(prompt, with { max_length = 6 }), new)
+  model:generate(prompt, with { use_cache = false, cache_implementation = "static" })
+  warn = old -- luacheck: ignore 121
+  assert(#said == 2 and said[1]:find("max_length has no effect here: it needs a call without max_new_tokens", 1, true), said[1])
+  assert(said[2]:find("cache_implementation has no effect here: it needs use_cache = true", 1, true), said[2])
+end
