@@ -15,7 +15,7 @@ local PROMPT <const>, TEMPERATURE <const>, SEED <const> = "To be", 0.6, 5
 local WIDTH <const>, HEIGHT <const>, PLOT <const>, COLUMNS <const> = 860, 330, 470, 52
 
 local c = assert(accel.ckpt.open(checkpoint))
-local progress = accel.decode(assert(c:bytes "custom_checkpoint_0.bin"))
+local progress = accel.decode(assert(c:bytes "custom_checkpoint_0.accel"))
 c:close()
 local history = progress.history
 -- The last one is over the whole validation text, the others are over windows spread over it.

@@ -208,7 +208,7 @@ local saved -- this script's state besides model, optimizer and schedule: the ob
 if o.resume then
   local c, message = accel.ckpt.open(o.out)
   if not c then stop_with(3, "cannot resume: %s", message) end
-  local bytes, why = c:bytes "custom_checkpoint_0.bin"
+  local bytes, why = c:bytes "custom_checkpoint_0.accel"
   c:close()
   saved = bytes and accel.decode(bytes)
   if not saved or saved.script ~= "train_gpt" then

@@ -46,7 +46,7 @@ local function open(name)
       bits[object .. "." .. entry.name] = t:to_bytes()
     end
   end
-  local progress = accel.decode(assert(c:bytes "custom_checkpoint_0.bin"))
+  local progress = accel.decode(assert(c:bytes "custom_checkpoint_0.accel"))
   c:close()
   return bits, progress
 end

@@ -397,7 +397,7 @@ method("save_state", {
     return pending, files(given.output_dir), files(root)
   end,
   values = { output_dir = function() return { folder() } end, asynchronous = { true }, safe_serialization = { false },
-    adapter_only = { true } },
+    adapter_only = { true }, format = { "accelerate" } },
   with = { adapter_only = { adapter_only = false } }, raises = { safe_serialization = "safetensors" },
 })
 method("load_state", {

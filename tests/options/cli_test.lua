@@ -89,6 +89,7 @@ local PLAN <const> = "tiny:gpt2 --num-processes 2 --memory 1G --device cpu --tri
 local DRY <const> = "--num-processes 2 --rates rates.json"
 case["ckpt ls"] = { base = "p", json = true }
 case["ckpt show"] = { base = "p/checkpoints/checkpoint_0", json = true }
+case["ckpt convert"] = { base = "p/checkpoints/checkpoint_0 converted", pickle = true, format = "dcp" }
 case["ckpt prune"] = { base = "--keep 2 p", keep = "1", dry_run = true }
 case["runs ls"] = { base = "", store = "m", project = "project1", status = "finished", limit = "1", json = true }
 case["runs show"] = { base = "run1", store = "m", json = true }

@@ -147,17 +147,21 @@ L.asgd_step_ = join(
   end))
 
 -- Factored states: two matrices and a vector.
-local function adafactor(f, p, g, r, cv, q, h, v)
-  local t = copies { p, g, r, cv, q, h, v }
-  local options = { eps1 = 1e-3, weight_decay = 0.1 }
-  f({ t[1], t[5] }, { t[2], t[6] }, { t[3] }, { t[4] }, { t[7] }, on(p, 0.1), on(p, 3), options)
-  return t[1], t[3], t[4], t[5], t[7]
+local function adafactor_with(scale_parameter)
+  return function(f, p, g, r, cv, q, h, v)
+    local t = copies { p, g, r, cv, q, h, v }
+    local options = { eps1 = 1e-3, weight_decay = 0.1, scale_parameter = scale_parameter }
+    f({ t[1], t[5] }, { t[2], t[6] }, { t[3] }, { t[4] }, { t[7] }, on(p, 0.1), on(p, 3), options)
+    return t[1], t[3], t[4], t[5], t[7]
+  end
 end
+local adafactor <const> = adafactor_with(nil)
 local function factored(n, m, k)
   return real(n, m), real(n, m), positive(n, 1), positive(1, m), real(k), real(k), positive(k)
 end
 L.adafactor_step_ = {
   case("matrix and vector", { factored(3, 4, 5) }, { grad = false, ints = false, loss = 8, call = adafactor }),
+  case("steps of lr", { factored(3, 4, 5) }, { grad = false, ints = false, loss = 8, call = adafactor_with(false) }),
   case("three dims", { real(2, 3, 4), real(2, 3, 4), positive(2, 3, 1), positive(2, 1, 4), real(), real(), positive() },
     { grad = false, ints = false, loss = 8, call = adafactor }),
   big({ grad = false, call = adafactor }, factored(150, 1100, 40000)),

@@ -25,6 +25,7 @@ typedef struct aci_factor_job {
   aci_factor_part *parts;
   int64_t *first; /* first tile of each part, n + 1 */
   double weight, keep, sign, eps2, rho, d;
+  bool scaled; /* rates are relative to the size of the parameter */
   void (*tile)(const struct aci_factor_job *j, aci_factor_part *a, int64_t tile);
 } aci_factor_job;
 

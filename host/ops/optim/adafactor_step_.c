@@ -1,7 +1,7 @@
 /* adafactor_step_: one Adafactor update of a list of parameters (Shazeer and Stern, with PyTorch's arithmetic).
    The second moment of a parameter of two dims or more is kept as its means over rows and over columns.
    step += 1,  w = step^beta2_decay,  g = -g when maximizing
-   alpha = max(eps2, rms(p)) min(lr, 1 / sqrt(step)),  p *= 1 - lr weight_decay
+   alpha = max(eps2, rms(p)) min(lr, 1 / sqrt(step)), or lr without scale_parameter,  p *= 1 - lr weight_decay
    two dims or more: R += w (mean of g^2 along the last dim - R),  C += w (mean of g^2 along the one before - C)
    V = R C / max(mean of R, eps1),  fewer: v += w (g^2 - v), V = v
    u = g / sqrt(max(V, eps1^2)),  p -= alpha / max(1, rms(u) / d) u
@@ -18,7 +18,22 @@
 #include "ops/optim/adafactor.h"
 #include "ops/optim/step.h"
 
-enum { PARAMS, GRADS, ROWS, COLS, VARS, LR, STEP, BETA2_DECAY, EPS1, EPS2, D, DECAY, MAXIMIZE };
+enum {
+  PARAMS,
+  GRADS,
+  ROWS,
+  COLS,
+  VARS,
+  LR,
+  STEP,
+  BETA2_DECAY,
+  EPS1,
+  EPS2,
+  D,
+  DECAY,
+  MAXIMIZE,
+  SCALED
+};
 
 static void tiles(void *arg, int64_t begin, int64_t end) {
   const aci_factor_job *j = arg;
@@ -71,7 +86,7 @@ static void settle(void *arg, int64_t begin, int64_t end) {
     aci_factor_part *a = &j->parts[i];
     if (a->p->numel == 0) continue;
     double rms = sqrt(mean_squares(a->p_part, j->first[i + 1] - j->first[i], a->p->numel));
-    a->alpha = m_max(rms, j->eps2) * j->rho;
+    a->alpha = j->scaled ? m_max(rms, j->eps2) * j->rho : j->rho;
     if (a->v == NULL) factor(j, a);
   }
 }
@@ -208,7 +223,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
                       .keep = 1 - lr * ARG_F(f, DECAY),
                       .sign = ARG_B(f, MAXIMIZE) ? -1 : 1,
                       .eps2 = ARG_F(f, EPS2),
-                      .rho = lr < rho ? lr : rho,
+                      .rho = lr < rho || !ARG_B(f, SCALED) ? lr : rho,
+                      .scaled = ARG_B(f, SCALED),
                       .d = ARG_F(f, D)};
   if (j.parts == NULL || j.first == NULL) {
     st = AC_FAIL(e, OOM, "no memory for a list of %d tensors", n);
@@ -252,5 +268,6 @@ AC_OP(
     .sig =
         "adafactor_step_(params!: tensors, grads: tensors, row_vars!: tensors, col_vars!: tensors, "
         "variances!: tensors, lr: tensor, step!: tensor, beta2_decay: float = -0.8, eps1: float?, "
-        "eps2: float = 0.001, d: float = 1, weight_decay: float = 0, maximize: bool = false) -> ()",
+        "eps2: float = 0.001, d: float = 1, weight_decay: float = 0, maximize: bool = false, "
+        "scale_parameter: bool = true) -> ()",
     .shape = shape, .cpu = cpu, .nondiff = true);

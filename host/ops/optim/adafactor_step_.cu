@@ -11,7 +11,22 @@
 
 #include <float.h>
 
-enum { PARAMS, GRADS, ROWS, COLS, VARS, LR, STEP, BETA2_DECAY, EPS1, EPS2, D, DECAY, MAXIMIZE };
+enum {
+  PARAMS,
+  GRADS,
+  ROWS,
+  COLS,
+  VARS,
+  LR,
+  STEP,
+  BETA2_DECAY,
+  EPS1,
+  EPS2,
+  D,
+  DECAY,
+  MAXIMIZE,
+  SCALED
+};
 enum {
   MOST = 32,
   CHUNK = 4096,
@@ -52,6 +67,7 @@ struct factor_batch {
   int64_t first[MOST + 1]; /* work items of the parts before, of the launch at hand */
   int n;
   double eps2, d, sign;
+  bool scaled;
   const factor_numbers *numbers;
 };
 
@@ -67,12 +83,12 @@ ACI_DEVICE const factor_part &part_of(const factor_batch &b, int64_t *item) {
 }
 
 static __global__ void prepare(aci_number lr, aci_number step, double beta2_decay,
-                               double weight_decay, factor_numbers *out) {
+                               double weight_decay, bool scaled, factor_numbers *out) {
   if (aci_first() != 0) return;
   const double rate = lr.get(), n = step.get() + 1, most = 1 / sqrt(n);
   out->weight = pow(n, beta2_decay);
   out->keep = 1 - rate * weight_decay;
-  out->rho = rate < most ? rate : most;
+  out->rho = rate < most || !scaled ? rate : most;
   step.set(n);
 }
 
@@ -174,7 +190,8 @@ struct settle {
       for (int64_t i = threadIdx.x; i < a.chunks(); i += blockDim.x) sum += a.p_part()[i];
       sum = aci_block_join<aci_add_op>(sum, shared);
       if (threadIdx.x == 0)
-        a.scratch[0] = m_max(sqrt(sum / (double)a.numel()), b.eps2) * b.numbers->rho;
+        a.scratch[0] =
+            (b.scaled ? m_max(sqrt(sum / (double)a.numel()), b.eps2) : 1) * b.numbers->rho;
       return;
     }
     if (item <= a.batch) {
@@ -319,12 +336,14 @@ static ac_status walk(ac_frame *f, factor_lists l, factor_numbers *numbers, doub
                       ac_err *e) {
   const ac_value *a = f->args;
   AC_TRY(aci_launch(f, "adafactor", prepare, 1u, e, aci_number_of(a[LR].tensor),
-                    aci_number_of(a[STEP].tensor), a[BETA2_DECAY].f, a[DECAY].f, numbers));
+                    aci_number_of(a[STEP].tensor), a[BETA2_DECAY].f, a[DECAY].f, a[SCALED].b,
+                    numbers));
   while (l.next[PARAMS] < a[PARAMS].n) {
     factor_batch b = {};
     b.eps2 = a[EPS2].f;
     b.d = a[D].f;
     b.sign = a[MAXIMIZE].b ? -1 : 1;
+    b.scaled = a[SCALED].b;
     b.numbers = numbers;
     while (b.n < MOST && l.next[PARAMS] < a[PARAMS].n) {
       factor_part p = part_at(f, &l);

@@ -56,7 +56,7 @@ local METHODS <const> = { "prepare", "accumulation", "training", "collectives", 
 ---@field device string
 ---@field mixed_precision string "no", "fp16", "bf16" or "fp8"
 ---@field fp8_backend string? with fp8 whose recipe: "AO", "TE" or "MSAMP"
----@field scaler accel.amp.GradScaler? with fp16
+---@field scaler accel.amp.GradScaler? with fp16. Settable, for a scaler with other settings or another precision
 ---@field num_processes integer
 ---@field process_index integer
 ---@field local_process_index integer
@@ -110,9 +110,8 @@ function Accelerator:init(opts)
   self.dataloader_config, self.project_configuration = resolved.dataloader_config, resolved.project_configuration
   self._parallel = parallelism.open(resolved.values, self.num_processes)
   state.bind(self.state, resolved.values, self._parallel and self._parallel.mesh)
-  self.scaler = make_scaler(self.config)
   self._prepared = Prepared()
-  self._update = Update(self._prepared, self.scaler, self._parallel and self._parallel:axis "data")
+  self._update = Update(self._prepared, make_scaler(self.config), self._parallel and self._parallel:axis "data")
   self._micro_steps = MicroSteps()
   self._checkpointing = { custom = {}, save_hooks = {}, load_hooks = {} }
   self._trackers = { entries = filter_trackers(resolved.log_with, self.logging_dir), running = {} }
@@ -153,6 +152,10 @@ for _, key in ipairs { "models", "optimizers", "schedulers", "dataloaders" } do
   attributes["_" .. key] = function(self) return self._prepared[key] end
 end
 
+function attributes:scaler()
+  local update = rawget(self, "_update")
+  return update and update._scaler
+end
 function attributes:project_dir() return self.project_configuration.project_dir end
 function attributes:logging_dir() return self.project_configuration.logging_dir end
 function attributes:save_iteration() return self.project_configuration.iteration end
@@ -205,6 +208,12 @@ local setters = {
   sync_gradients = function(self, value) self.gradient_state.sync_gradients = value and true or false end,
   gradient_accumulation_steps = function(self, value)
     self.gradient_state.num_steps = check.positive("Accelerator", "gradient_accumulation_steps", value)
+  end,
+  scaler = function(self, value)
+    if value ~= nil and not class.isinstance(value, require("accel.amp").GradScaler) then
+      raise("Accelerator: scaler must be an accel.amp.GradScaler or nil, got %s", check.shown(value))
+    end
+    self._update._scaler = value
   end,
   even_batches = function(self, value)
     if type(value) ~= "boolean" then raise("even_batches must be a boolean, got %s", check.shown(value)) end

@@ -9,18 +9,18 @@
 ---   next         the number of the next automatic name, as this Accelerator has counted it. nil before the first
 ---   entering     until the first step or save: { text =, parent = }, the folder of automatic names and the reason not to write there
 ---                there, or false
-local accel = require "accel"
 local check = require "accel.util.check"
 local check_self = require "accel.accelerator.check_self"
 local ckpt_content = require "accel.accelerator.checkpoint_content"
+local ckpt_form = require "accel.accelerator.checkpoint_form"
 local dist = require "accel.dist"
 local folder = require "accel.accelerator.checkpoint_folder"
+local foreign = require "accel.accelerator.checkpoint_foreign"
 local loading = require "accel.accelerator.checkpoint_load"
 local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local run = require "accel.ckpt.run"
-local share = require "accel.ckpt.share"
 local verdict = require "accel.dist.verdict"
 local writing = require "accel.ckpt.write"
 local unwritten = require "accel.util.unwritten"
@@ -115,8 +115,9 @@ local function run_save_hooks(self, to, adapters)
 end
 
 --- Begins to write. All ranks call it, and each adds its own part. Returns the save, its path, and the number in that.
-local function begin(self, path, opts, asynchronous, adapter_only)
-  local adapters = adapter_only and require "accel.accelerator.adapter_only".all(self, "save_state") or nil
+--- o: options of save_state.
+local function begin(self, path, opts, o)
+  local adapters = o.adapter_only and require "accel.accelerator.adapter_only".all(self, "save_state") or nil
   local part, parts, own = writing.parts(self)
   local save, number
   save, path, number = writing.create(self, path, part, parts, own, opts)
@@ -127,22 +128,15 @@ local function begin(self, path, opts, asynchronous, adapter_only)
   if ok then
     ok, why = pcall(verdict, self, "save_state", function()
       local content = ckpt_content.collect(self, weights, adapters)
-      if part == 0 then
-        for _, name in ipairs(files) do writing.adopt(save, name) end
-        for name, bytes in accel.pairs(content.files) do save:add_bytes(name, bytes) end
-      end
-      for name, bytes in accel.pairs(content.own) do save:add_bytes(name, bytes) end
-      for _, object in ipairs(content.objects) do
-        local lists, writers = share.files(share.boxes(object.entries, part, parts)), object.whole and 1 or parts
-        for k, boxes in ipairs(lists) do
-          save:add_tensors(ckpt_content.file(object.name, part, writers, k, #lists), boxes, object.metadata)
-        end
-      end
+      for _, name in ipairs(part == 0 and files or {}) do writing.adopt(save, name) end
+      ckpt_form[o.format](self, save, content, { part = part, parts = parts, safe_serialization = o.safe_serialization })
       local hooked = {}
       for i, state in ipairs(weights) do
         if not state then hooked[#hooked + 1] = i - 1 end
       end
-      save:start { state = part == 0 and ckpt_content.record(self, hooked, adapters) or nil, asynchronous = asynchronous }
+      local record = part == 0 and ckpt_content.record(self, hooked, adapters) or nil
+      if record and o.format ~= "accel" then record.format = o.format end
+      save:start { state = record, asynchronous = o.asynchronous }
     end)
   end
   if not ok then
@@ -177,25 +171,31 @@ end
 --- adapter_only = true: of models with adapters (accel.peft), save only the active adapter, by the names of PEFT's files. load_state
 --- recognizes such a checkpoint and leaves the rest of the model unchanged. Other models are saved whole.
 ---@param output_dir? string ~ is the home
----@param opts? {asynchronous: boolean?, safe_serialization: boolean?, adapter_only: boolean?} files are always safetensors:
----  safe_serialization = false raises
+---
+--- format = "accelerate": the folder loads in Accelerate, and here, with accel's additional data. The whole state lies in memory while it is
+--- written, so parameters must not be sharded. safe_serialization = false then writes pytorch_model.bin.
+---@param opts? {asynchronous: boolean?, safe_serialization: boolean?, adapter_only: boolean?, format: "accel"|"accelerate"?} files of accel's own
+---  format are always safetensors: safe_serialization = false raises
 ---@return string folder
 function M.save_state(self, output_dir, opts, ...)
   check.surplus("save_state", ...)
   check_self(self, "save_state")
   if type(output_dir) == "table" and opts == nil then output_dir, opts = nil, output_dir end
-  local o = options("save_state", opts, { asynchronous = options.none, safe_serialization = true, adapter_only = false })
-  require("accel.ckpt.model_files").only_safetensors("save_state", o.safe_serialization)
+  local o = options("save_state", opts, { asynchronous = options.none, safe_serialization = true, adapter_only = false, format = "accel" })
+  check.word("save_state", "format", o.format, { "accel", "accelerate" })
+  if o.format == "accel" then require("accel.ckpt.model_files").only_safetensors("save_state", o.safe_serialization)
+  elseif o.adapter_only then
+    raise "save_state: adapter_only has no form in Accelerate's folders; leave out one of adapter_only and format"
+  end
   if output_dir ~= nil and (type(output_dir) ~= "string" or output_dir == "") then
     raise("save_state: the folder must be a string, got %s", check.shown(output_dir))
   end
-  local asynchronous = o.asynchronous
-  if asynchronous == nil then asynchronous = self.project_configuration.asynchronous_save end
-  return self:_save(output_dir, asynchronous, false, o.adapter_only)
+  if o.asynchronous == nil then o.asynchronous = self.project_configuration.asynchronous_save end
+  return self:_save(output_dir, o)
 end
 
---- save_state, and with `always` under an automatic name in any case.
-function M._save(self, output_dir, asynchronous, always, adapter_only)
+--- save_state, and with `always` under an automatic name in any case. o: options of save_state.
+function M._save(self, output_dir, o, always)
   if unwritten.leaves_state(output_dir) then return output_dir or "?" end
   require "accel.accelerator.changes".settle(self)
   self:wait_for_save()
@@ -210,12 +210,12 @@ function M._save(self, output_dir, asynchronous, always, adapter_only)
   end
   if number then project.iteration, kept.next = number, number end
   local save
-  save, path, number = begin(self, path, { replace = not number, after = after, number = number or nil }, asynchronous, adapter_only)
+  save, path, number = begin(self, path, { replace = not number, after = after, number = number or nil }, o)
   local pending = { save = save, path = path, number = number, step = ckpt_content.step(self) }
   if number then project.iteration, kept.next = number + 1, number + 1 end
   kept.pending, kept.entering = pending, nil
   self._resume.moved = true -- there is a newer state than the one that --resume has loaded
-  if not asynchronous then self:wait_for_save() end
+  if not o.asynchronous then self:wait_for_save() end
   return path
 end
 
@@ -261,9 +261,12 @@ end
 --- Goes on from a saved state, on any number of processes. Everything is read, compared and verified before anything is changed: a state
 --- that is damaged, or of another run, raises on all processes and leaves this one as it was. Prepared loaders continue with the next
 --- batch of the interrupted pass, and loader.iteration is the number of finished passes. Without a folder, and with
---- automatic_checkpoint_naming, it loads the newest checkpoint that passes verification and names the ones it skipped. A folder that
---- DeepSpeed wrote (stages 1 to 3, any number of ranks) gives parameters, optimizer states, steps, loss scale and schedule. Returns the
---- folder.
+--- automatic_checkpoint_naming, it loads the newest checkpoint that passes verification and names the ones it skipped. Returns the folder.
+---
+--- Folders of other tools also load. DeepSpeed's (any number of ranks) give parameters, optimizer states, steps, loss scale and schedule.
+--- Accelerate's (one process, DDP, FSDP 1 and 2) and checkpoint-N of Transformers' Trainer also give registered objects and the number of
+--- micro-batches. Parameters of an optimizer are identified by their positions in its groups. One warning names everything that stays
+--- as it was, above all random states.
 ---@param input_dir? string
 ---@param opts? {map_location: string?} without effect: tensors go to the devices of the model
 ---@return string folder
@@ -281,21 +284,33 @@ function M.load_state(self, input_dir, opts, ...)
   return self:_load(input_dir)
 end
 
+--- Opens a checkpoint: accel's, or the folder of another tool. nil and the reason on failure. The third result, if there is one, returns a
+--- warning about what was not loaded.
+local function open(self, path)
+  local function adapted(fn, ...)
+    local ok, made, warning = pcall(fn, self, ...)
+    if ok then return made, nil, warning end
+    return nil, ("%s: %s"):format(path, (tostring(made):gsub("^[^\n:]*%.lua:%d+: ", "")))
+  end
+  if require "accel.ckpt.deepspeed".is(path) then return adapted(require "accel.accelerator.deepspeed_state".open, path) end
+  local reader = foreign.opener(path)
+  if reader then return adapted(foreign.open, reader, path) end
+  local c, why = require "accel.ckpt".open(path)
+  if c and c.manifest.state.format == "accelerate" then return adapted(foreign.mixed, c) end
+  return c, why
+end
+
 --- load_state of a folder, or of the newest one.
 function M._load(self, input_dir)
   self:wait_for_save()
   require "accel.accelerator.changes".settle(self)
   self._resume:explicit()
   local path = writing.of_first(self, "load_state", function() return folder.to_load(self, input_dir) end)
+  local warning
   local plan = verdict(self, "load_state", function()
     local skip = run_load_hooks(self, path)
     local c, why
-    if require "accel.ckpt.deepspeed".is(path) then
-      local ok, made = pcall(require "accel.accelerator.deepspeed_state".open, self, path)
-      c, why = ok and made or nil, ("%s: %s"):format(path, (tostring(made):gsub("^[^\n:]*%.lua:%d+: ", "")))
-    else
-      c, why = require "accel.ckpt".open(path)
-    end
+    c, why, warning = open(self, path)
     if not c then raise("load_state: %s", why) end
     local ok, result = pcall(function()
       for _, i in ipairs(c.manifest.state.hooked or {}) do
@@ -326,7 +341,8 @@ function M._load(self, input_dir)
   local _ <close> = setmetatable({}, { __close = function() plan.c:close() end })
   verdict(self, "load_state", loading.apply, self, plan)
   loading.publish(self)
-  run.continue(not require "accel.ckpt.deepspeed".is(path) and plan.c.manifest or nil)
+  run.continue(plan.c.manifest.version and plan.c.manifest or nil) -- other tools have none
+  if warning then self:_warn(warning()) end
   self._checkpointing.next = 1 + writing.of_first(self, "load_state", function()
     local last = plan.record.iteration
     local parent = folder.checkpoints(self)

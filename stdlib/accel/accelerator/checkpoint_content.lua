@@ -2,12 +2,14 @@
 --- manifest. checkpoint.lua writes it, checkpoint_load.lua reads it.
 ---
 ---   model, model_1 ...           tensors of the models, by their names before prepare. Tied ones are stored once
----   optimizer, optimizer_1 ...   state tensors, state.<parameter>.<key>. optimizer.bin has groups and plain state
+---   optimizer, optimizer_1 ...   state tensors, state.<parameter>.<key>. The plain data of that name has groups and plain state
 ---   gradients                    only inside an update (checkpoint_gradients.lua)
----   scheduler.bin, scaler.bin, fp8.bin, dl_state_dict.bin, sampler.bin, custom_checkpoint_0.bin, random_states_<rank>.bin
+---
+--- Plain data: optimizer, scheduler, scaler, fp8, dl_state_dict, sampler, custom_checkpoint_0, random_states_<rank>. Each is a file
+--- <name>.accel of accel.encode. Earlier releases wrote <name>.bin, which is the name of PyTorch's files in Accelerate's folders.
 ---
 --- One process writes an object to <object>.safetensors, several to <object>/shard-<part>-..., as PyTorch's distributed
---- checkpoints are laid out. Files .bin are accel.encode's.
+--- checkpoints are laid out. checkpoint_foreign.lua reads folders of other tools into the same form.
 local accel = require "accel"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
@@ -49,6 +51,12 @@ function M.file(object, part, parts, k, n)
   if parts == 1 and n == 1 then return object .. ".safetensors" end
   return ("%s/shard-%05d-model-%05d-of-%05d.safetensors"):format(object, part + 1, k, n)
 end
+
+--- The file of plain data by its name, and its file in checkpoints of earlier releases.
+---@param name string
+---@return string file
+---@return string earlier
+function M.plain_file(name) return name .. ".accel", name .. ".bin" end
 
 ---@param value any plain data and tensors
 ---@return string
@@ -184,11 +192,11 @@ end
 ---@param accelerator accel.Accelerator
 ---@param weights table<integer, table<string, accel.Tensor>> by model. nil if hooks have taken over
 ---@param adapters? (table|false)[] of adapter_only.all
----@return {objects: table[], files: table<string, string>, own: table<string, string>} files: of the first part, own: of this one
+---@return {objects: table[], data: table<string, any>, own: table<string, any>} data: plain data of the first part by name, own: of this
 ---  rank
 function M.collect(accelerator, weights, adapters)
   local prepared, shared, known = accelerator._prepared, replicated(accelerator), M.parameters(accelerator)
-  local objects, files = {}, {}
+  local objects, data = {}, {}
   for i in ipairs(prepared.models) do
     if weights[i] then objects[#objects + 1] = model_object(accelerator, i, weights[i], shared, adapters and adapters[i]) end
   end
@@ -196,33 +204,31 @@ function M.collect(accelerator, weights, adapters)
   for i in ipairs(without and {} or prepared.optimizers) do
     local object, plain = optimizer_object(accelerator, i, known, shared)
     objects[#objects + 1] = object
-    files[M.name("optimizer", i) .. ".bin"] = M.encode(plain)
+    data[M.name("optimizer", i)] = plain
   end
   for i, schedule in ipairs(without and {} or prepared.schedulers) do
-    files[M.name("scheduler", i) .. ".bin"] = M.encode {
-      state = schedule:state_dict(), seen = schedule.seen, skipped = schedule.skipped,
-    }
+    data[M.name("scheduler", i)] = { state = schedule:state_dict(), seen = schedule.seen, skipped = schedule.skipped }
   end
   for i, loader in ipairs(prepared.dataloaders) do
-    files[M.name("dl_state_dict", i) .. ".bin"] = M.encode(loader:state_dict())
+    data[M.name("dl_state_dict", i)] = loader:state_dict()
     local sampler = M.sampler(loader)
-    if sampler then files[M.name("sampler", i) .. ".bin"] = M.encode(sampler:state_dict()) end
+    if sampler then data[M.name("sampler", i)] = sampler:state_dict() end
   end
   for i, object in ipairs(accelerator._checkpointing.custom) do
-    files[("custom_checkpoint_%d.bin"):format(i - 1)] = M.encode(object:state_dict())
+    data[("custom_checkpoint_%d"):format(i - 1)] = object:state_dict()
   end
   local scalings, any = recipes.stateful(accelerator)
   for i, scaling in ipairs(scalings) do scalings[i] = scaling and scaling:state_dict() end
-  if any then files["fp8.bin"] = M.encode(scalings) end
-  if accelerator.scaler then files["scaler.bin"] = M.encode(accelerator.scaler:state_dict()) end
+  if any then data.fp8 = scalings end
+  if accelerator.scaler then data.scaler = accelerator.scaler:state_dict() end
   if gradients.pending(accelerator) then
     if meshed(accelerator) then
       raise "save_state: an update is not complete, and the model is split over a mesh; save after optimizer:step()"
     end
     objects[#objects + 1] = { name = "gradients", entries = gradients.entries(accelerator) }
   end
-  local own = { [("random_states_%d.bin"):format(accelerator.process_index)] = M.encode(random.get(accelerator)) }
-  return { objects = objects, files = files, own = own }
+  local own = { [("random_states_%d"):format(accelerator.process_index)] = random.get(accelerator) }
+  return { objects = objects, data = data, own = own }
 end
 
 --- Whether states of optimizers and schedules are left out, by an option of Megatron-LM's plugin.

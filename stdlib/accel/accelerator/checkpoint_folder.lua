@@ -204,8 +204,7 @@ function M.to_load(accelerator, given)
   local parent = M.checkpoints(accelerator)
   if not parent then raise "load_state: automatic_checkpoint_naming needs a project_dir" end
   local path, why = M.newest(accelerator, parent)
-  if not path then raise("load_state: %s", why) end
-  return path
+  return path or require "accel.ckpt.accelerate".newest(parent) or raise("load_state: %s", why)
 end
 
 --- The files below a folder, by their path in it.

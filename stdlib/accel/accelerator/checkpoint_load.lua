@@ -22,7 +22,17 @@ local STAGED <const> = 256 << 20
 
 -- ---- phase 1: the stored objects ----
 
-local function plain(c, file)
+--- The plain data of a name. A folder of another tool has it as a value.
+local function plain(c, name)
+  if c.value then
+    local value, message = c:value(name)
+    if value == nil then raise("%s", message) end
+    return value
+  end
+  local file, earlier = ckpt_content.plain_file(name)
+  for _, entry in ipairs(c.manifest.files) do
+    if entry.name == earlier then file = earlier end
+  end
   local bytes, why = c:bytes(file)
   if not bytes then raise("%s: %s", file, why or "it is not in the checkpoint") end
   local value, message, code = accel.decode(bytes, { max_bytes = math.maxinteger })
@@ -120,6 +130,12 @@ local function check_model(c, accelerator, i, plan)
     own, targets = model_part.untied(state), {}
     for name, t in ordered.iterate(own) do targets[#targets + 1] = { name = name, target = t } end
   end
+  if c.converts then -- other tools convert floating dtypes
+    for _, s in ipairs(stored) do
+      local t = own[s.name]
+      if t and t:is_floating_point() and tensors.is_floating(s.dtype) then s.dtype = t.dtype end
+    end
+  end
   local problem = model_part.misfit(own, stored)
   if problem then raise("%s: %s", object, problem) end
   local has = {}
@@ -135,7 +151,7 @@ end
 --- The state dict that optimizer i takes over, in fresh memory.
 local function check_optimizer(c, optimizer, i, known, parameters, mesh)
   local object = ckpt_content.name("optimizer", i)
-  local stored, names, own = plain(c, object .. ".bin"), ckpt_content.names(optimizer, known)
+  local stored, names, own = plain(c, object), ckpt_content.names(optimizer, known)
   local problem = optimizer_part.misfit(stored, names)
   if problem then raise("%s: %s", object, problem) end
   local shapes = {}
@@ -186,18 +202,18 @@ function M.check(accelerator, c, skip)
   for i, optimizer in ipairs(plan.without and {} or prepared.optimizers) do
     plan.optimizers[i] = check_optimizer(c, optimizer, i, known, devices, ckpt_content.meshed(accelerator))
   end
-  for i in ipairs(plan.without and {} or prepared.schedulers) do plan.schedulers[i] = plain(c, ckpt_content.name("scheduler", i) .. ".bin") end
+  for i in ipairs(plan.without and {} or prepared.schedulers) do plan.schedulers[i] = plain(c, ckpt_content.name("scheduler", i)) end
   for i, loader in ipairs(prepared.dataloaders) do
-    plan.loaders[i] = plain(c, ckpt_content.name("dl_state_dict", i) .. ".bin")
+    plan.loaders[i] = plain(c, ckpt_content.name("dl_state_dict", i))
     loader_position.from_state(loader, plan.loaders[i])
-    if ckpt_content.sampler(loader) then plan.samplers[i] = plain(c, ckpt_content.name("sampler", i) .. ".bin") end
+    if ckpt_content.sampler(loader) then plan.samplers[i] = plain(c, ckpt_content.name("sampler", i)) end
   end
   for i in ipairs(accelerator._checkpointing.custom) do
-    plan.custom[i] = plain(c, ("custom_checkpoint_%d.bin"):format(i - 1))
+    plan.custom[i] = plain(c, ("custom_checkpoint_%d"):format(i - 1))
   end
-  if record.scaler then plan.scaler = plain(c, "scaler.bin") end
-  if record.fp8 then plan.fp8 = plain(c, "fp8.bin") end
-  plan.random = random.take(accelerator, function(rank) return plain(c, ("random_states_%d.bin"):format(rank)) end,
+  if record.scaler then plan.scaler = plain(c, "scaler") end
+  if record.fp8 then plan.fp8 = plain(c, "fp8") end
+  plan.random = random.take(accelerator, function(rank) return plain(c, ("random_states_%d"):format(rank)) end,
     accelerator.project_configuration.save_on_each_node and accelerator.num_processes or record.world.num_processes)
   if record.accumulation.pending then
     plan.gradients = gradients.read(accelerator, stored_of(c, "gradients"), function(name, t, offsets)

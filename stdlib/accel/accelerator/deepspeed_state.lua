@@ -24,7 +24,7 @@ end
 
 function Checkpoint:objects() return { "model", "optimizer" } end
 
-function Checkpoint:bytes(file) return self.files[file], "a checkpoint of DeepSpeed has no " .. file end
+function Checkpoint:value(name) return self.values[name], "a checkpoint of DeepSpeed has no " .. name end
 
 function Checkpoint:tensors(object) return self.list[object] or {} end
 
@@ -88,22 +88,16 @@ local function add_optimizer(c, optimizer, found, names)
       end
     end
   end
-  c.files["optimizer.bin"] = content.encode(plain)
+  c.values.optimizer = plain
 end
 
 --- The kept part of the present state, with the loss scale and the place of schedules from the checkpoint.
 local function adopt(c, accelerator, found, steps)
-  local scaler = c.files["scaler.bin"]
-  if scaler and found.scale then
-    local state = accel.decode(scaler, { max_bytes = math.maxinteger })
-    state.scale = found.scale
-    c.files["scaler.bin"] = content.encode(state)
-  end
+  local scaler = c.values.scaler
+  if scaler and found.scale then scaler.scale = found.scale end
   for i in ipairs(found.model.lr_scheduler and accelerator._prepared.schedulers or {}) do
-    local file = content.name("scheduler", i) .. ".bin"
-    local state = accel.decode(c.files[file], { max_bytes = math.maxinteger })
-    if type(state.state) == "table" and math.type(state.state.last_epoch) == "integer" then state.state.last_epoch = steps end
-    c.files[file] = content.encode(state)
+    local state = c.values[content.name("scheduler", i)].state
+    if type(state) == "table" and math.type(state.last_epoch) == "integer" then state.last_epoch = steps end
   end
 end
 
@@ -119,10 +113,10 @@ function M.open(accelerator, dir)
     raise("a checkpoint of DeepSpeed holds one model and one optimizer, prepared are %d and %d", #prepared.models, #prepared.optimizers)
   end
   local now, record = content.collect(accelerator, { {} }), content.record(accelerator, {})
-  local c = setmetatable({ files = {}, list = { model = {}, optimizer = {} }, readers = { model = {}, optimizer = {} },
+  local c = setmetatable({ values = {}, list = { model = {}, optimizer = {} }, readers = { model = {}, optimizer = {} },
     manifest = { state = record } }, Checkpoint)
-  for name, bytes in next, now.files do c.files[name] = bytes end
-  for name, bytes in next, now.own do c.files[name] = bytes end
+  for name, value in next, now.data do c.values[name] = value end
+  for name, value in next, now.own do c.values[name] = value end
   add_model(c, dir)
   if prepared.optimizers[1] then
     local known = content.parameters(accelerator)

@@ -180,7 +180,7 @@ end
 
 local function stop(self, signal)
   local accelerator = self.accelerator
-  local path = accelerator:_save(nil, false, true)
+  local path = accelerator:_save(nil, { asynchronous = false, format = "accel" }, true)
   if accelerator.is_main_process then
     io.stderr:write(terminal.format("accel: %s: stopped at step %d, saved in %s; status %d asks for a restart with --resume auto\n",
       SIGNALS[signal], ckpt_content.step(accelerator), path, REQUEUE))

@@ -1,4 +1,4 @@
---- accel-run ckpt: lists folders of checkpoints, verifies them, and removes old ones.
+--- accel-run ckpt: lists folders of checkpoints, verifies, compares and converts them, and removes old ones.
 local accel = require "accel"
 local ckpt = require "accel.ckpt"
 local command = require "accel.cli.command"
@@ -64,7 +64,7 @@ local function ls(...)
   return not failed
 end
 
---- Plain data of a .bin file as text.
+--- Plain data of a file as text.
 local function shown_file(c, file)
   local bytes, message = c:bytes(file)
   if not bytes then return message end
@@ -75,7 +75,7 @@ end
 local function show(...)
   local o, words = command.parse({
     name = PROGRAM .. " show", usage = "CHECKPOINT [OBJECT | FILE]",
-    summary = "Lists the content of a checkpoint: its record, files and objects; or an object's tensors, or a .bin file's values.",
+    summary = "Lists the content of a checkpoint: its record, files and objects; or an object's tensors, or the values of a file.",
     { "json", "flag", false, nil, "print the manifest as JSON" },
   }, 1, 2, ...)
   if o.json and words[2] then
@@ -177,6 +177,7 @@ return function(...)
     { "show", "CHECKPOINT [WHAT]", "list the content of one", show },
     { "verify", "CHECKPOINT ...", "whether every byte is as it was written", verify },
     { "diff", "CHECKPOINT CHECKPOINT", "compare two of them", require "accel.cli.ckpt_diff" },
+    { "convert", "CHECKPOINT FOLDER", "write one for another tool", require "accel.cli.ckpt_convert" },
     { "prune", "--keep N FOLDER ...", "remove the oldest", prune },
   }, ...)
 end

@@ -123,7 +123,7 @@ return function(...)
   local function plain(list)
     local files = {}
     for _, file in ipairs(list) do
-      if file.name:find "%.bin$" then files[#files + 1] = file.name end
+      if file.name:find "%.accel$" or file.name:find "%.bin$" then files[#files + 1] = file.name end
     end
     return by_name(files)
   end

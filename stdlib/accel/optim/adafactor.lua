@@ -11,6 +11,7 @@ local Adafactor = Optimizer:extend("accel.optim.Adafactor")
 
 Adafactor.defaults = {
   lr = 1e-2, beta2_decay = -0.8, eps = { false, 1e-3 }, d = 1.0, weight_decay = 0, maximize = false,
+  scale_parameter = true,
 }
 Adafactor.buffers = { "row_var", "col_var", "variance" }
 Adafactor.elementwise = false
@@ -24,6 +25,8 @@ Adafactor.whole_states = true -- as large as a matrix's rows and columns
 ---  d number = 1.0: largest size (root mean square) of an update
 ---  weight_decay number = 0: share of the parameter that each step takes off, times lr
 ---  maximize boolean = false: climb instead of descend
+---  scale_parameter boolean = true: the step is relative to the size of the parameter, and at most 1 / sqrt(steps). false: it is lr, as in
+---    Transformers' Adafactor with relative_step = False, which its Trainer uses
 function Adafactor:init(params, opts) Optimizer.init(self, params, opts) end
 
 function Adafactor:check_options(o)
@@ -51,7 +54,7 @@ end
 local function options_of(group)
   return {
     beta2_decay = group.beta2_decay, eps1 = group.eps[1] or nil, eps2 = group.eps[2], d = group.d,
-    weight_decay = group.weight_decay, maximize = group.maximize,
+    weight_decay = group.weight_decay, maximize = group.maximize, scale_parameter = group.scale_parameter,
   }
 end
 

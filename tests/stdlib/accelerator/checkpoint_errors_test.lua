@@ -45,8 +45,8 @@ local function changed(command)
 end
 local weights = P == 1 and "model.safetensors" or "model/shard-00002-model-00001-of-00001.safetensors"
 local states = P == 1 and "optimizer.safetensors" or "optimizer/shard-00001-model-00001-of-00001.safetensors"
-for _, file in ipairs { weights, states, "optimizer.bin", "scheduler.bin", "dl_state_dict.bin",
-  ("random_states_%d.bin"):format(P - 1) } do
+for _, file in ipairs { weights, states, "optimizer.accel", "scheduler.accel", "dl_state_dict.accel",
+  ("random_states_%d.accel"):format(P - 1) } do
   local name = file:gsub("%-", "%%-")
   refuses(file, changed(("rm '%s'"):format(file)))
   refuses(file, changed(("truncate -s -1 '%s'"):format(file)))

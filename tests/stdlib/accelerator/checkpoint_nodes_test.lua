@@ -79,7 +79,7 @@ for machine = 0, 1 do
   assert(#names == 1 and names[1] == "checkpoint_1", "one is kept on each machine")
   assert(accel.load(("%s%d.safetensors"):format(tmp, machine)).w:sum():item() == 2, "a file on each machine")
   local c = assert(accel.ckpt.open(("%s%d/checkpoints/checkpoint_1"):format(tmp, machine)))
-  assert(c:verify() and c:bytes(("random_states_%d.bin"):format(2 * machine)) and c:tensors "gradients"[1].shape[1] == 2)
+  assert(c:verify() and c:bytes(("random_states_%d.accel"):format(2 * machine)) and c:tensors "gradients"[1].shape[1] == 2)
   c:close()
 end
 local out

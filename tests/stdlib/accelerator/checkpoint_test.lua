@@ -204,7 +204,7 @@ do -- names, numbers and limits
   -- the newest that is whole: those that are not are passed over, and are no number that is free
   dist.barrier()
   if ranks.rank == 0 then
-    os.execute(("rm '%s/checkpoints/checkpoint_11/dl_state_dict.bin'"):format(project))
+    os.execute(("rm '%s/checkpoints/checkpoint_11/dl_state_dict.accel'"):format(project))
     os.execute(("mkdir -p '%s/checkpoints/checkpoint_12.tmp-0123456789abcdef'"):format(project))
   end
   dist.barrier()

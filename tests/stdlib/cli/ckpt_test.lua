@@ -28,7 +28,7 @@ end
 local function write(name, step, w)
   local save = assert(ckpt.create(parent .. "/" .. name))
   save:add_tensors("model.safetensors", { { name = "w", tensor = w }, { name = "n", tensor = accel.full({}, 3, { dtype = "i64" }) } })
-  save:add_bytes("scheduler.bin", accel.encode { last = { 0.5, 1 / 3 }, name = "x" .. step })
+  save:add_bytes("scheduler.accel", accel.encode { last = { 0.5, 1 / 3 }, name = "x" .. step })
   save:start { state = { step = step, epoch = 2, world = { num_processes = 1 } } }
   assert(save:wait())
 end
@@ -57,9 +57,9 @@ end
 
 do -- show
   gives("show checkpoints/checkpoint_1", 0, "checkpoint_1: written %d%d%d%d%-%d%d%-%d%d", "step = 20", "model +2 +7 +32 bytes",
-    "scheduler.bin +%d+ bytes")
+    "scheduler.accel +%d+ bytes")
   gives("show checkpoints/checkpoint_1 model", 0, "w +f32 +%(2, 3%) +24 bytes", "n +i64 +%(%) +8 bytes")
-  gives("show checkpoints/checkpoint_1 scheduler.bin", 0, "name = \"x20\"")
+  gives("show checkpoints/checkpoint_1 scheduler.accel", 0, "name = \"x20\"")
   gives("show checkpoints/checkpoint_1 optimizer", 1, "has no object and no file 'optimizer'")
   gives("show checkpoints", 1, "not a checkpoint: it has no MANIFEST.json")
   gives("show", 2, "needs CHECKPOINT")
@@ -68,7 +68,7 @@ end
 
 do -- diff: as diff does; NaN is the same as NaN
   assert(gives("diff checkpoints/checkpoint_1 checkpoints/checkpoint_1", 0) == "")
-  gives("diff checkpoints/checkpoint_2 checkpoints/checkpoint_10", 1, "^scheduler.bin.name: \"x30\", \"x40\"\nrecord.step: 30, 40\n$")
+  gives("diff checkpoints/checkpoint_2 checkpoints/checkpoint_10", 1, "^scheduler.accel.name: \"x30\", \"x40\"\nrecord.step: 30, 40\n$")
   gives("diff checkpoints/checkpoint_1 checkpoints/checkpoint_2", 1, "model w: 2 values differ, at most by ")
   gives("diff checkpoints/checkpoint_1", 2, "needs CHECKPOINT CHECKPOINT")
   gives("diff checkpoints/checkpoint_1 /nowhere", 1, "/nowhere")

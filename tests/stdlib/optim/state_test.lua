@@ -194,4 +194,13 @@ do -- a state that does not fit changes nothing
   end
   assert(run(true) == run(false))
 end
+do -- Adafactor: the first update of a constant gradient is 1. Relative steps are max(eps2, rms(p)) times lr, others lr
+  for scaled, want in pairs { [true] = 3 - 0.1 * 3, [false] = 3 - 0.1 } do
+    local p = accel.full(4, 3.0, { requires_grad = true })
+    p.grad = accel.full(4, 2.0)
+    accel.optim.Adafactor({ p }, { lr = 0.1, scale_parameter = scaled }):step()
+    local far = (p:detach() - want):abs():max():item()
+    assert(far < 1e-6, ("scale_parameter = %s: off by %g"):format(tostring(scaled), far))
+  end
+end
 case "states of all optimizers"

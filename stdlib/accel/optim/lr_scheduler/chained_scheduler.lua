@@ -37,4 +37,11 @@ function ChainedScheduler:momentum(step, group)
   return momentum
 end
 
+function ChainedScheduler:_state_at(step)
+  local state = LRScheduler._state_at(self, step)
+  state._schedulers = {}
+  for k, schedule in ipairs(self.schedulers) do state._schedulers[k] = schedule:_state_at(step) end
+  return state
+end
+
 return ChainedScheduler

@@ -127,8 +127,13 @@ end
 --- example: local s = accel.optim.lr_scheduler.StepLR(accel.optim.SGD(accel.ones(1), { lr = 1 }), 2)
 ---   return s:state_dict() --> { base_lrs = { 1 }, last_epoch = 0 }
 ---@return table
-function LRScheduler:state_dict()
-  return { last_epoch = self.last_epoch, base_lrs = table.move(self.base_lrs, 1, #self.base_lrs, 1, {}) }
+function LRScheduler:state_dict() return self:_state_at(self.last_epoch) end
+
+--- The state after `step` steps. Schedules made of others add theirs, as PyTorch does.
+---@param step integer
+---@return table
+function LRScheduler:_state_at(step)
+  return { last_epoch = step, base_lrs = table.move(self.base_lrs, 1, #self.base_lrs, 1, {}) }
 end
 
 --- Continues from a saved state: sets the rates of that step. The kind of schedule comes from its constructor.

@@ -57,4 +57,15 @@ function SequentialLR:momentum(step, group)
   return schedule:momentum(own, group)
 end
 
+--- Each part counts from its milestone, and -1 means that it has not begun.
+function SequentialLR:_state_at(step)
+  local state, milestones = LRScheduler._state_at(self, step), self.milestones
+  state._milestones, state._schedulers = table.move(milestones, 1, #milestones, 1, {}), {}
+  for k, schedule in ipairs(self.schedulers) do
+    local first, last = milestones[k - 1] or 0, milestones[k] and milestones[k] - 1 or step
+    state._schedulers[k] = schedule:_state_at(step < first and -1 or math.min(step, last) - first)
+  end
+  return state
+end
+
 return SequentialLR
