@@ -61,7 +61,7 @@ static const double eps1 = 1e-3, decay = 0.1;
 
 static ac_status step(oc_rig *r, lists *l, bool maximize) {
   return ac_adafactor_step_(r->c, l->p, N, l->g, N, l->row, l->n_factored, l->col, l->n_factored, l->var,
-                            l->n_plain, l->lr, l->step, -0.8, &eps1, 1e-3, 1.2, decay, maximize, &r->e);
+                            l->n_plain, l->lr, l->step, -0.8, &eps1, 1e-3, 1.2, decay, maximize, true, &r->e);
 }
 
 static double rms(const double *v, int64_t n) {
@@ -180,11 +180,11 @@ static void test_errors(void **state) {
   ac_tensor *more[N];
   memcpy(more, l.var, sizeof more);
   assert_fails(ac_adafactor_step_(r.c, l.p, 3, l.g, 3, l.row, 3, l.col, 3, more, 1, l.lr, l.step, -0.8, NULL,
-                                  1e-3, 1, 0, false, &r.e),
+                                  1e-3, 1, 0, false, true, &r.e),
                INVALID,
                "3 row_vars, 3 col_vars and 1 variances for 3 params of two dims or more and 0 others", r.e);
   assert_fails(ac_adafactor_step_(r.c, l.p, 3, l.g, 3, l.row, 3, l.col, 3, NULL, 0, l.lr, l.step, 0.8, NULL,
-                                  1e-3, 1, 0, false, &r.e),
+                                  1e-3, 1, 0, false, true, &r.e),
                INVALID, "beta2_decay must not be positive", r.e);
   double *after = oc_values(l.p[0]);
   assert_close(after, before, l.p[0]->numel, 0, 0);
