@@ -14,7 +14,7 @@ local allowed = {
   ["host/ops/core/gen/out.c"] = "the build",
   ["host/track/system.c"] = KERNEL,
   ["host/text/gen/unicode.lua"] = "the tables of Unicode, made by hand",
-  ["host/text/gen/unicode_scripts.lua"] = "the tables of Unicode, made by hand", ["bindings/embed/host.c"] = "scripts, which may come from a pipe",
+  ["host/text/gen/unicode_scripts.lua"] = "the tables of Unicode, made by hand", ["bindings/embed/host_run.c"] = "scripts, which may come from a pipe",
   ["bindings/embed/init.c"] = "the library's own init.lua", ["bindings/track/lac_rest.c"] = "whether a file of accel's own is there",
   ["stdlib/accel/util/model_folder.lua"] = "asks whether a folder is there", ["stdlib/accel/config/machine.lua"] = KERNEL,
   ["stdlib/accel/dist/worker.lua"] = OWN, ["stdlib/accel/cli/dry_run_rank.lua"] = "writes", ["stdlib/accel/cli/doctor.lua"] = KERNEL,
