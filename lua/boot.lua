@@ -1,17 +1,26 @@
 -- A host's changes to its Lua state before any script: text-only loading, sorted pairs, strict globals, module search
--- paths, os.exit. Called once by ac_host_open with {lua_dir =, strict =, sorted_pairs =, lfs = the library with
--- LuaFileSystem, exit = function or nil}.
-local accel = ...
+-- paths, os.exit. Called once by ac_host_open with {lua_dir =, strict =, sorted_pairs =, limited = whether scripts
+-- lack rights, with the fields of lua/rights.lua, lfs = the library with LuaFileSystem, exit = function or nil}.
+local accel, lib_dir = ...
+
+local environment = _G -- of the library's own files: lua/rights.lua makes another one
 
 -- Chunks are text. Lua's own functions take binary ones as well, which can crash the interpreter.
-local function text_only()
+-- limited: a chunk of a script cannot have a name of the library's files, by which the host knows them. Returns the load for these.
+local function text_only(limited)
   local load_, loadfile_ = load, loadfile
+  local function is_own(path) return lib_dir ~= "" and path:sub(1, #lib_dir - 1) == lib_dir:sub(2) end
+  local function allowed(name)
+    if not limited or type(name) ~= "string" then return name end
+    local ours = name:sub(1, 5) == "=lua/" or (lib_dir ~= "" and name:sub(1, #lib_dir) == lib_dir)
+    return ours and "=(load)" or name
+  end
   local function refuse(mode)
     return mode ~= nil and not tostring(mode):find("t", 1, true)
   end
   rawset(_G, "load", function(chunk, name, mode, ...)
     if refuse(mode) then return nil, "binary chunks are not loaded" end
-    return load_(chunk, name, "t", ...)
+    return load_(chunk, allowed(name), "t", ...)
   end)
   rawset(_G, "loadfile", function(file, mode, ...)
     if refuse(mode) then return nil, "binary chunks are not loaded" end
@@ -26,17 +35,18 @@ local function text_only()
     -- most files are in the first folder: opened once there, while a search and a load open twice
     local first = package.path:match "^[^;]+"
     local path = first and first:gsub("%?", function() return (name:gsub("%.", "/")) end)
-    local found, why = loadfile_(path or "", "t")
+    local found, why = loadfile_(path or "", "t", path and is_own(path) and environment or _G)
     if found then return found, path end
     if why:sub(1, 12) ~= "cannot open " then
       error(("error loading module '%s' from file '%s':\n\t%s"):format(name, path, why), 0)
     end
     local file, message = package.searchpath(name, package.path)
     if not file then return message end
-    local f, reason = loadfile_(file, "t")
+    local f, reason = loadfile_(file, "t", is_own(file) and environment or _G)
     if not f then error(("error loading module '%s' from file '%s':\n\t%s"):format(name, file, reason), 0) end
     return f, file
   end
+  return function(chunk, name, _, ...) return load_(chunk, name, "t", ...) end
 end
 
 -- Libraries keep their state in the registry, and cannot run without it. Scripts may look at its names.
@@ -59,18 +69,19 @@ end
 -- LuaFileSystem from the library that the build found, on first use. If that file moved, the loader's path and then
 -- package.cpath are tried.
 local function preload_lfs(path)
+  local loadlib = package.loadlib
   package.preload.lfs = function(name)
-    local open, why = package.loadlib(path, "luaopen_lfs")
-    open = open or package.loadlib(path:match "[^/]*$", "luaopen_lfs")
+    local open, why = loadlib(path, "luaopen_lfs")
+    open = open or loadlib(path:match "[^/]*$", "luaopen_lfs")
     local found = not open and package.searchpath("lfs", package.cpath)
-    open = open or found and package.loadlib(found, "luaopen_lfs")
+    open = open or found and loadlib(found, "luaopen_lfs")
     if not open then error(("LuaFileSystem cannot be loaded: %s; install lua-filesystem"):format(why), 0) end
     return open(name)
   end
 end
 
 return function(options)
-  text_only()
+  local own_load = text_only(options.limited)
   preload_lfs(options.lfs)
   registry_to_read()
   if options.lua_dir then
@@ -81,4 +92,7 @@ return function(options)
   end
   if options.exit then rawset(os, "exit", options.exit) end
   if options.strict then accel.host_chunk("strict")(_G) end
+  if not options.limited then return nil end
+  environment = accel.host_chunk("rights")(options, own_load)
+  return environment
 end

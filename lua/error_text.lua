@@ -1,5 +1,5 @@
 -- The text of an error value, in one line, and whether it comes from accel.util.refuse. Never raises. Used by the host's message
--- handler (lua/traceback.lua), by hosts for their callers (bindings/embed/host.c) and by ranks of accel.launch.
+-- handler (lua/traceback.lua), by hosts for their callers (bindings/embed/host_protect.c) and by ranks of accel.launch.
 local accel = ...
 
 local WIDEST = 300

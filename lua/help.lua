@@ -128,6 +128,17 @@ local function instead_of_command(word)
   return text and text:find(command, 1, true) and text or nil
 end
 
+-- An op that the program of this host registered: no page has it, and its signature is all that is known.
+local function registered(topic)
+  local name = topic:match "^accel%.([%w_]+)$" or topic:match "^Tensor[.:]([%w_]+)$" or topic
+  for _, op in ipairs(accel.ops()) do
+    if op.name == name and not op.hidden then
+      return append(titled(name), { "", op.signature, "", ("An op, registered by the program. %s"):format(
+        op.differentiable and "It has a gradient." or "It has no gradient.") })
+    end
+  end
+end
+
 -- The exact match of a name: a guide, a module, an entry of the pages or an entry of topics.lua.
 local function named(p, topic, width)
   if p then
@@ -137,7 +148,7 @@ local function named(p, topic, width)
     if entry then return entry_lines(p, entry, topic, others, width) end
   end
   return topics.lua(topic, width) or topics.parameter(topic, width) or topics.example(topic, width)
-    or p and topic:find "^[%a_][%w_]*$" and methods_lines(p, topic, width) or topics.option(topic) or nil
+    or p and topic:find "^[%a_][%w_]*$" and methods_lines(p, topic, width) or topics.option(topic) or registered(topic)
 end
 
 -- Places for words that nothing is named after; nil and what the topic may have meant.

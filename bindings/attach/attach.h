@@ -57,7 +57,8 @@ size_t lac_stacks_take(lac_state *S, bool all, char *buf, size_t n);
 void lac_attach_look(void *S);
 
 /* ---- attach_coroutines.c ---- */
-/* From then on S->attach->running is kept, by coroutine.resume and coroutine.wrap of its own. */
+/* Called once, when a host is opened: S->attach->running is kept, by functions of its own in
+ * coroutine. */
 void lac_coroutines_open(lua_State *L, lac_state *S);
 
 #endif

@@ -137,10 +137,7 @@ ac_status ac_host_listen(ac_host *h, const char *script, ac_err *e) {
   o.user = S;
   ac_status st = lac_stacks_open(S, A->thread, e) ? AC_OK : AC_STATE;
   if (st == AC_OK) st = ac_attach_open(&o, &A->a, e);
-  if (st == AC_OK) {
-    lac_coroutines_open(S->main, S);
-    return AC_OK;
-  }
+  if (st == AC_OK) return AC_OK;
   lac_stacks_close(S);
   close_pages(A);
   return st;
@@ -289,7 +286,7 @@ static int interruptible(lua_State *L) {
 
 static int tidy(lua_State *L) {
   lac_state *S = lac_get(L);
-  lua_pushboolean(L, ac_attach_tidy(lac_check_string(L, S, 1, "folder", NULL)));
+  lua_pushboolean(L, ac_attach_tidy(lac_check_path(L, S, 1, "folder", NULL)));
   return 1;
 }
 

@@ -72,7 +72,7 @@ static bool is_own_folder(const char *path) {
 static int private_folder(lua_State *L) {
   lac_state *S = lac_get(L);
   char path[PATH_MAX];
-  const char *parent = lac_check_string(L, S, 1, "parent", NULL),
+  const char *parent = lac_check_path(L, S, 1, "parent", NULL),
              *name = lac_check_string(L, S, 2, "name", NULL);
   mkdir(parent, 0700);
   if (!is_own_folder(parent)) /* who else may write there could put another one in its place */
@@ -107,7 +107,7 @@ static int socket_at(const char *folder, const char *name,
  * that name. c:accept() returns a channel to it, nil if it is gone again */
 static int listen_(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *folder = lac_check_string(L, S, 1, "folder", NULL),
+  const char *folder = lac_check_path(L, S, 1, "folder", NULL),
              *name = lac_check_string(L, S, 2, "name", NULL);
   const int fd = socket_at(folder, name, bind, true);
   if (fd < 0)
@@ -129,7 +129,7 @@ static int channel_accept(lua_State *L) {
  * waits: a stopped process accepts nobody, and its queue may be full. */
 static int connect_(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *folder = lac_check_string(L, S, 1, "folder", NULL),
+  const char *folder = lac_check_path(L, S, 1, "folder", NULL),
              *name = lac_check_string(L, S, 2, "name", NULL);
   const int fd = socket_at(folder, name, connect, false);
   if (fd < 0) {
@@ -146,7 +146,7 @@ static int connect_(lua_State *L) {
  * may enter */
 static int is_private(lua_State *L) {
   lac_state *S = lac_get(L);
-  lua_pushboolean(L, is_own_folder(lac_check_string(L, S, 1, "path", NULL)));
+  lua_pushboolean(L, is_own_folder(lac_check_path(L, S, 1, "path", NULL)));
   return 1;
 }
 

@@ -241,7 +241,7 @@ static int append(lua_State *L) {
   lac_state *S = lac_get(L);
   char part[PATH_MAX];
   size_t n_text, n = 0;
-  const char *path = lac_check_string(L, S, 1, "path", &n),
+  const char *path = lac_check_path(L, S, 1, "path", &n),
              *text = lac_check_string(L, S, 2, "text", &n_text);
   bool done = false;
   if (n > 0 && n < sizeof part) {

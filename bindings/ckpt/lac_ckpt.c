@@ -110,7 +110,7 @@ static int create(lua_State *L) {
                                       "run",  "continues", "after",  NULL};
   lac_state *S = lac_get(L);
   ac_err e;
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   lac_args_end(L, S, 2);
   const lac_opts o = lac_opts_open(L, S, 2, names);
   ac_ckpt_options opts = AC_CKPT_OPTIONS_INIT;

@@ -35,7 +35,7 @@ static ac_ckpt *ckpt_of(lua_State *L, lac_state *S) {
 /* core.open(path) -> checkpoint, manifest as JSON, or nil, message, code */
 static int open_(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   ac_err e;
   size_t n;
   ckpt *k = lua_newuserdatauv(L, sizeof *k, 0);
@@ -180,7 +180,7 @@ static void set(lua_State *L, const char *key, const char *value) {
  * JSON, run, sequence}, by age, or nil, message, code */
 static int scan(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *parent = lac_check_string(L, S, 1, "parent", NULL);
+  const char *parent = lac_check_path(L, S, 1, "parent", NULL);
   ac_err e;
   list *l = list_push(L);
   if (ac_ckpt_scan(parent, &l->l, &e) != AC_OK) return lac_fail(L, &e);
@@ -229,7 +229,7 @@ const char **lac_ckpt_strings(lua_State *L, lac_state *S, int idx, const char *n
 static int prune(lua_State *L) {
   static const char *const names[] = {"runs", "spare", "dry_run", NULL};
   lac_state *S = lac_get(L);
-  const char *parent = lac_check_string(L, S, 1, "parent", NULL);
+  const char *parent = lac_check_path(L, S, 1, "parent", NULL);
   const int64_t keep = lac_check_int(L, S, 2, "keep");
   ac_ckpt_prune_options o = AC_CKPT_PRUNE_OPTIONS_INIT;
   ac_err e;
@@ -255,7 +255,7 @@ static int prune(lua_State *L) {
 
 /* core.last_sequence(parent) -> integer, 0 without checkpoints */
 static int last_sequence(lua_State *L) {
-  lua_pushinteger(L, ac_ckpt_last_sequence(lac_check_string(L, lac_get(L), 1, "parent", NULL)));
+  lua_pushinteger(L, ac_ckpt_last_sequence(lac_check_path(L, lac_get(L), 1, "parent", NULL)));
   return 1;
 }
 

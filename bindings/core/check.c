@@ -71,6 +71,12 @@ const char *lac_check_string(lua_State *L, lac_state *S, int idx, const char *na
   return lua_tolstring(L, idx, len);
 }
 
+const char *lac_check_path(lua_State *L, lac_state *S, int idx, const char *name, size_t *len) {
+  lac_check_string(L, S, idx, name, NULL);
+  if (S->map_path != NULL) S->map_path(L, S, lua_absindex(L, idx));
+  return lua_tolstring(L, idx, len);
+}
+
 ac_dtype lac_check_dtype(lua_State *L, lac_state *S, int idx, const char *name) {
   ac_dtype d = AC_F32;
   if (lua_type(L, idx) != LUA_TSTRING) expected(L, S, idx, name, "dtype such as \"f32\"");

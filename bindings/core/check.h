@@ -10,6 +10,8 @@ int64_t lac_check_int(lua_State *L, lac_state *S, int idx, const char *name);
 double lac_check_number(lua_State *L, lac_state *S, int idx, const char *name);
 bool lac_check_bool(lua_State *L, lac_state *S, int idx, const char *name);
 const char *lac_check_string(lua_State *L, lac_state *S, int idx, const char *name, size_t *len);
+/* A string that names a file or folder: as the program of the host wants it, if it limits paths. */
+const char *lac_check_path(lua_State *L, lac_state *S, int idx, const char *name, size_t *len);
 ac_dtype lac_check_dtype(lua_State *L, lac_state *S, int idx, const char *name);
 ac_device *lac_check_device(lua_State *L, lac_state *S, int idx, const char *name);
 ac_generator *lac_check_generator(lua_State *L, lac_state *S, int idx, const char *name);

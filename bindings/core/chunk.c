@@ -11,6 +11,23 @@ extern const struct aci_lua_chunk {
 } aci_lua_chunks[];
 extern const int aci_n_lua_chunks;
 
+static const char key_env; /* registry: the environment of lua/rights.lua, if there is one */
+
+void lac_chunk_env(lua_State *L) { lua_rawsetp(L, LUA_REGISTRYINDEX, &key_env); }
+
+/* (chunk) -> chunk, its first argument: in its environment, where the table accel has all fields. */
+static void give_env(lua_State *L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &key_env) == LUA_TTABLE) {
+    lua_pushliteral(L, "accel");
+    lua_rawget(L, -2);
+    lua_insert(L, -2);
+    lua_setupvalue(L, -3, 1);
+  } else {
+    lua_pop(L, 1);
+    lua_getfield(L, LUA_REGISTRYINDEX, "accel.core");
+  }
+}
+
 void lac_chunk(lua_State *L, lac_state *S, const char *name) {
   luaL_checkstack(L, 8, "chunk");
   if (luaL_getsubtable(L, LUA_REGISTRYINDEX, "accel.chunks") &&
@@ -29,7 +46,7 @@ void lac_chunk(lua_State *L, lac_state *S, const char *name) {
     int st = luaL_loadbufferx(L, c->text, c->len, lua_tostring(L, -1), "t");
     lua_remove(L, -2);
     if (st != LUA_OK) lua_error(L);
-    lua_getfield(L, LUA_REGISTRYINDEX, "accel.core");
+    give_env(L);
     lua_pushstring(L, S->lib_dir);
     lua_call(L, 2, 1);
     lua_pushvalue(L, -1);

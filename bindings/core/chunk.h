@@ -3,6 +3,9 @@
 #define LAC_CHUNK_H
 #include "bindings/core/state.h"
 
+/* Pops the environment of the files that are run from now on (lua/rights.lua), or nil: the
+ * globals. */
+void lac_chunk_env(lua_State *L);
 /* Runs lua/<name>.lua once with the accel table and lib_dir as its arguments and pushes its
  * result. */
 void lac_chunk(lua_State *L, lac_state *S, const char *name);

@@ -10,7 +10,7 @@
  *   core/chunk    Lua files inside the library                  core/path    the place of the other
  *                 Lua files
  *   core/key      keys of t[key]
- *   init          accel.core, put together from the openers     host, host_call, host_memory
+ *   init          accel.core, put together from the openers     host with host_*
  *                 ac_host_* (accel/host.h)
  *   call          the function of every op, over lac_ops        lac_tensor, lac_convert, lac_index,
  *                 lac_scope   tensors

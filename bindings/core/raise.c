@@ -1,7 +1,7 @@
 /* From ac_err to Lua errors.
  *
- * An error of accel is a table: code ("shape"), message, op, where ("train.lua:12"), traceback, and
- * rank if one of the ranks is the cause. It prints as "where: op: message", and the methods of
+ * An error of accel is a table: code ("shape"), message, op, where ("train.lua:12"), traceback,
+ * device if an op failed there, and rank if one of the ranks is the cause. It prints as "where: op: message", and the methods of
  * strings work on that text, so that scripts may treat it as the string they expect from Lua. The
  * line named is the nearest one of the caller's own: frames of the library itself are skipped (the
  * traceback has them all). */
@@ -72,9 +72,10 @@ static void push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_wh
   luaL_checkstack(L, 8, "error");
   size_t n = strlen(e->op);
   bool named = n == 0 || (strncmp(e->msg, e->op, n) == 0 && (e->msg[n] == ':' || e->msg[n] == ' '));
-  lua_createtable(L, 0, 6);
+  lua_createtable(L, 0, 7);
   set_string(L, "code", ac_status_name(e->code));
   if (n > 0) set_string(L, "op", e->op);
+  if (e->device[0] != 0) set_string(L, "device", e->device);
   if (e->rank >= 0) {
     lua_pushinteger(L, e->rank);
     lua_setfield(L, -2, "rank");

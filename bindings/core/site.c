@@ -7,8 +7,7 @@
 
 static const char key_sites;
 
-/* Frames of the library: its Lua files, and those inside the binary ("=lua/..."). */
-static bool is_own(const lac_state *S, const char *source) {
+bool lac_site_own(const lac_state *S, const char *source) {
   const char *d = S->lib_dir;
   if (source[0] == '=') return strncmp(source, "=lua/", 5) == 0;
   if (*d == 0) return false;
@@ -22,7 +21,7 @@ void lac_push_where(lua_State *L, lac_state *S) {
   for (int level = 0; lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "Sl", &ar);
     if (ar.currentline <= 0) continue;
-    if (!is_own(S, ar.source)) {
+    if (!lac_site_own(S, ar.source)) {
       lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
       return;
     }
@@ -57,7 +56,7 @@ const char *lac_site(lua_State *L, const lac_state *S, int level, char buf[LAC_S
   for (; lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "Sl", &ar);
     if (ar.currentline <= 0) continue;
-    const bool own = is_own(S, ar.source);
+    const bool own = lac_site_own(S, ar.source);
     if (!own || buf[0] == 0) lac_site_text(ar.short_src, ar.currentline, buf);
     if (!own) break;
   }

@@ -6,6 +6,9 @@
 enum { LAC_SITE = 64 }; /* bytes of a script line's text */
 
 void lac_sites_open(lua_State *L);
+/* Whether a source belongs to the library: its Lua files, and those inside the binary
+ * ("=lua/..."). */
+bool lac_site_own(const lac_state *S, const char *source);
 /* Pushes "train.lua:12: " of the first frame that is the caller's own, or "". */
 void lac_push_where(lua_State *L, lac_state *S);
 /* The same line as "train.lua:12", "" when there is none. The search starts with the function at

@@ -16,10 +16,15 @@ typedef void lac_closer(lua_State *L, lac_state *S);
 enum { LAC_CLOSERS = 8 };
 
 struct lac_state {
-  ac_ctx *ctx;     /* NULL once the Lua state is being closed */
-  lua_State *main; /* for callbacks when no call of ours is in flight */
-  lua_State *now;  /* the thread whose call may lead to callbacks */
-  void *host;      /* the ac_host that owns us, NULL under another interpreter */
+  ac_ctx *ctx;       /* NULL once the Lua state is being closed */
+  lua_State *main;   /* for callbacks when no call of ours is in flight */
+  lua_State *now;    /* the thread whose call may lead to callbacks */
+  lua_State *driven; /* a coroutine of the host that accel.step yields from. NULL: none */
+  bool at_step;      /* it did */
+  void *host;        /* the ac_host that owns us, NULL under another interpreter */
+  /* replaces the path at an index of the stack, or raises (host_rights.c). NULL: paths are used as
+   * they are */
+  void (*map_path)(lua_State *L, lac_state *S, int idx);
   /* "@/usr/share/lua/5.4/accel/": frames below it are ours, errors point at the caller's */
   char lib_dir[256];
   struct lac_boxes *boxes;         /* core/box.h */

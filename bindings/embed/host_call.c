@@ -1,53 +1,11 @@
-/* Values between a C program and its scripts: ac_host_call and ac_host_register (accel/host.h). */
+/* Calls between a C program and its scripts: ac_host_call, ac_host_call_value and ac_host_register
+ * (accel/host.h). */
 #include <stdio.h>
 #include <string.h>
 
 #include "bindings/core/lac.h"
 #include "host_check.h"
-
-static const char key_results;
-
-/* ---- values ---- */
-
-static void push_value(lua_State *L, lac_state *S, const ac_host_value *v) {
-  switch (v->type) {
-    case AC_HOST_BOOL: lua_pushboolean(L, v->b); break;
-    case AC_HOST_INT: lua_pushinteger(L, v->i); break;
-    case AC_HOST_NUMBER: lua_pushnumber(L, v->n); break;
-    case AC_HOST_STRING: lua_pushlstring(L, v->s != NULL ? v->s : "", v->len); break;
-    case AC_HOST_TENSOR: lac_push_tensor(L, S, v->t); break;
-    default: lua_pushnil(L);
-  }
-}
-
-/* Borrowed: valid while the value is on the stack. false: no such value. */
-static bool read_value(lua_State *L, int idx, ac_host_value *v) {
-  const lac_box *b;
-  *v = (ac_host_value){.type = AC_HOST_NIL};
-  switch (lua_type(L, idx)) {
-    case LUA_TNIL: return true;
-    case LUA_TBOOLEAN:
-      v->type = AC_HOST_BOOL;
-      v->b = lua_toboolean(L, idx);
-      return true;
-    case LUA_TNUMBER:
-      v->type = lua_isinteger(L, idx) ? AC_HOST_INT : AC_HOST_NUMBER;
-      if (v->type == AC_HOST_INT) v->i = lua_tointeger(L, idx);
-      else v->n = lua_tonumber(L, idx);
-      return true;
-    case LUA_TSTRING:
-      v->type = AC_HOST_STRING;
-      v->s = lua_tolstring(L, idx, &v->len);
-      return true;
-    case LUA_TUSERDATA:
-      b = lac_box_test(L, idx);
-      if (b == NULL || b->t == NULL) return false;
-      v->type = AC_HOST_TENSOR;
-      v->t = b->t;
-      return true;
-    default: return false;
-  }
-}
+#include "host_value.h"
 
 /* Splits "a.b.c": pushes the table that holds c and returns c, or NULL when there is none and
  * `make` is false. */
@@ -74,64 +32,89 @@ static const char *find_table(lua_State *L, const char *name, bool make) {
 
 typedef struct invocation {
   ac_host *h;
-  const char *function;
+  const char *name;              /* of a global, or */
+  const ac_host_value *function; /* ... a value */
   int n_args, max_results, n_results;
   const ac_host_value *args;
   ac_host_value *results;
 } invocation;
 
+/* Pushes the function. Raises for an unknown name, and for a value that cannot be called. */
+static void push_function(lua_State *L, const invocation *c) {
+  lac_state *S = c->h->S;
+  int type = LUA_TNIL;
+  if (c->function != NULL) {
+    lac_value_push(L, c->h, c->function);
+    type = lua_type(L, -1);
+  } else {
+    const char *last = find_table(L, c->name, false);
+    if (last != NULL) {
+      lua_pushstring(L, last);
+      type = lua_rawget(L, -2);
+    }
+  }
+  if (type == LUA_TFUNCTION) return;
+  if (luaL_getmetafield(L, -1, "__call") != LUA_TNIL) {
+    lua_pop(L, 1);
+  } else if (c->function != NULL) {
+    lac_error(L, S, AC_INVALID, "ac_host_call_value: expected a function, got %s",
+              luaL_typename(L, -1));
+  } else {
+    lac_error(L, S, AC_NOT_FOUND, "no function '%s' in the script", c->name);
+  }
+}
+
 static int call_body(lua_State *L) {
   invocation *c = lua_touserdata(L, 1);
-  lac_state *S = c->h->S;
-  const char *last = find_table(L, c->function, false);
-  int type = LUA_TNIL;
-  if (last != NULL) {
-    lua_pushstring(L, last);
-    type = lua_rawget(L, -2);
-  }
-  if (type != LUA_TFUNCTION && luaL_getmetafield(L, -1, "__call") == LUA_TNIL)
-    return lac_error(L, S, AC_NOT_FOUND, "no function '%s' in the script", c->function);
-  lua_settop(L, type == LUA_TFUNCTION ? lua_gettop(L) : lua_gettop(L) - 1);
-  int base = lua_gettop(L);
+  push_function(L, c);
+  const int base = lua_gettop(L);
   luaL_checkstack(L, c->n_args + 8, "arguments");
-  for (int i = 0; i < c->n_args; i++) push_value(L, S, &c->args[i]);
+  for (int i = 0; i < c->n_args; i++) lac_value_push(L, c->h, &c->args[i]);
   lua_call(L, c->n_args, LUA_MULTRET);
   int n = lua_gettop(L) - base + 1;
   if (n > c->max_results) n = c->max_results;
-  for (int i = 0; i < n; i++)
-    if (!read_value(L, base + i, &c->results[i]))
-      return lac_error(L, S, AC_DTYPE, "%s: result %d is %s, which a host cannot take", c->function,
-                       i + 1, luaL_typename(L, base + i));
-  lua_createtable(L, n, 0); /* strings live until the next call */
-  for (int i = 0; i < n; i++) {
-    lua_pushvalue(L, base + i);
-    lua_rawseti(L, -2, i + 1);
-  }
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_results);
-  /* again, now that nothing can run the collector and its finalizers any more */
-  for (int i = 0; i < n; i++) {
-    read_value(L, base + i, &c->results[i]);
-    if (c->results[i].type == AC_HOST_TENSOR) ac_tensor_retain(c->results[i].t);
-  }
+  luaL_checkstack(L, 8, "results");
   c->n_results = n;
+  lac_values_take(L, c->h, base, n, c->results);
   return 0;
+}
+
+static ac_status call(invocation *c, const char *who, int *n_results, ac_err *e) {
+  ac_err local;
+  if (n_results != NULL) *n_results = 0;
+  if (c->n_args < 0 || (c->n_args > 0 && c->args == NULL))
+    return lac_host_invalid(e, who, "%d arguments at %s", c->n_args,
+                            c->args != NULL ? "an address" : "NULL");
+  if (c->max_results < 0 || (c->max_results > 0 && c->results == NULL))
+    return lac_host_invalid(e, who, "up to %d results into %s", c->max_results,
+                            c->results != NULL ? "an address" : "NULL");
+  AC_TRY(lac_host_check_values(who, "argument", c->n_args, c->args, e));
+  for (int i = 0; i < c->max_results; i++) c->results[i] = (ac_host_value){.type = AC_HOST_NIL};
+  const ac_status st = lac_host_protect(c->h, call_body, c, e != NULL ? e : &local);
+  if (st != AC_OK) {
+    lac_values_drop(c->n_results, c->results);
+    c->n_results = 0;
+  }
+  if (n_results != NULL) *n_results = c->n_results;
+  return st;
 }
 
 ac_status ac_host_call(ac_host *h, const char *function, int n_args, const ac_host_value *args,
                        int max_results, ac_host_value *results, int *n_results, ac_err *e) {
-  ac_err local;
-  if (n_results != NULL) *n_results = 0;
   AC_TRY(lac_host_check_open(h, __func__, e));
   AC_TRY(lac_host_check_name(__func__, function, e));
-  HOST_NEEDS(n_args >= 0 && (n_args == 0 || args != NULL), e, "%d arguments at %s", n_args,
-             args != NULL ? "an address" : "NULL");
-  HOST_NEEDS(max_results >= 0 && (max_results == 0 || results != NULL), e,
-             "up to %d results into %s", max_results, results != NULL ? "an address" : "NULL");
-  AC_TRY(lac_host_check_values(__func__, "argument", n_args, args, e));
-  invocation c = {h, function, n_args, max_results, 0, args, results};
-  ac_status st = lac_host_protect(h, call_body, &c, e != NULL ? e : &local);
-  if (n_results != NULL) *n_results = c.n_results;
-  return st;
+  invocation c = {h, function, NULL, n_args, max_results, 0, args, results};
+  return call(&c, __func__, n_results, e);
+}
+
+ac_status ac_host_call_value(ac_host *h, const ac_host_value *function, int n_args,
+                             const ac_host_value *args, int max_results, ac_host_value *results,
+                             int *n_results, ac_err *e) {
+  AC_TRY(lac_host_check_open(h, __func__, e));
+  HOST_NEEDS(function != NULL, e, "the function is NULL");
+  AC_TRY(lac_host_check_values(__func__, "function", 1, function, e));
+  invocation c = {h, NULL, function, n_args, max_results, 0, args, results};
+  return call(&c, __func__, n_results, e);
 }
 
 /* ---- C functions for scripts ---- */
@@ -144,22 +127,44 @@ typedef struct registration {
   void *user;
 } registration;
 
-/* Holds result tensors between the C function and their boxes. */
+/* Holds results of the C function until they are on the stack, and the references among its
+ * arguments until it has returned: tensors, and references with the lowest bit set. Small, because
+ * every call makes one. */
 typedef struct holder {
   int n;
-  ac_tensor *t[MAX_FN_VALUES];
+  uintptr_t owned[];
 } holder;
 
+static void hold(holder *k, const ac_host_value *v) {
+  if (v->type == AC_HOST_TENSOR && v->t != NULL) k->owned[k->n++] = (uintptr_t)v->t;
+  else if (lac_value_is_ref(v) && v->ref != NULL) k->owned[k->n++] = (uintptr_t)v->ref | 1;
+}
+
+static void release_held(holder *k) {
+  while (k->n > 0) {
+    const uintptr_t p = k->owned[--k->n];
+    ac_host_value v = {.type = p & 1 ? AC_HOST_TABLE : AC_HOST_TENSOR};
+    if (p & 1) v.ref = (ac_host_ref *)(p & ~(uintptr_t)1);
+    else v.t = (ac_tensor *)p;
+    ac_host_value_release(&v);
+  }
+}
+
+/* Arguments that may need a reference. */
+static int count_objects(lua_State *L, int n) {
+  int objects = 0;
+  for (int i = 1; i <= n; i++) objects += lua_type(L, i) >= LUA_TTABLE || lua_islightuserdata(L, i);
+  return objects;
+}
+
 static int holder_gc(lua_State *L) {
-  holder *k = lua_touserdata(L, 1);
-  for (int i = 0; i < k->n; i++) ac_tensor_release(k->t[i]);
-  k->n = 0;
+  release_held(lua_touserdata(L, 1));
   return 0;
 }
 
 /* Upvalues: the registration (userdata), metatable of holders. Arguments are borrowed from the
- * stack for the call. The holder owns result tensors from the return of the C function until each
- * has its box. */
+ * stack for the call. The holder owns results from the return of the C function until each is on
+ * the stack. */
 static int call_host(lua_State *L) {
   const registration *r = lua_touserdata(L, lua_upvalueindex(1));
   lac_state *S = r->h->S;
@@ -168,18 +173,18 @@ static int call_host(lua_State *L) {
   if (n > MAX_FN_VALUES)
     return lac_error(L, S, AC_INVALID, "%s: %d arguments at most", r->name, MAX_FN_VALUES);
   luaL_checkstack(L, MAX_FN_VALUES + 8, "results");
-  holder *k = lua_newuserdatauv(L, sizeof *k, 0);
+  const size_t room = (size_t)(MAX_FN_VALUES + count_objects(L, n));
+  holder *k = lua_newuserdatauv(L, sizeof *k + room * sizeof k->owned[0], 0);
   k->n = 0;
   lua_pushvalue(L, lua_upvalueindex(2));
   lua_setmetatable(L, -2);
-  char buf[96];
-  for (int i = 0; i < n; i++)
-    if (!read_value(L, i + 1, &args[i]))
-      return lac_argerror(L, S, AC_INVALID, r->name, i + 1, "value",
-                          "expected nil, boolean, number, string or tensor, got %s",
-                          lac_typename(L, i + 1, buf, sizeof buf));
+  for (int i = 0; i < n; i++) {
+    lac_value_read(L, r->h, i + 1, &args[i]);
+    if (lac_value_is_ref(&args[i])) hold(k, &args[i]);
+  }
   ac_err e;
   e.op[0] = 0;
+  e.device[0] = 0;
   e.msg[0] = 0;
   e.rank = -1;
   lua_State *was = lac_enter(L, S);
@@ -198,13 +203,11 @@ static int call_host(lua_State *L) {
   if (n_results < 0 || n_results > MAX_FN_VALUES)
     return lac_error(L, S, AC_INVALID, "%s: the function set n_results to %d; expected 0 to %d",
                      r->name, n_results, MAX_FN_VALUES);
-  for (int i = 0; i < n_results; i++)
-    if (results[i].type == AC_HOST_TENSOR && results[i].t != NULL) k->t[k->n++] = results[i].t;
+  for (int i = 0; i < n_results; i++) hold(k, &results[i]);
   if (lac_host_check_values(r->name, "result", n_results, results, &e) != AC_OK)
     return lac_raise(L, S, &e);
-  for (int i = 0; i < n_results; i++) push_value(L, S, &results[i]);
-  for (int i = 0; i < k->n; i++) ac_tensor_release(k->t[i]);
-  k->n = 0;
+  for (int i = 0; i < n_results; i++) lac_value_push(L, r->h, &results[i]);
+  release_held(k);
   return n_results;
 }
 

@@ -1,5 +1,6 @@
 /* luaopen_accel_core: the native module, put together from the openers of its files. luaopen_accel:
  * the whole library. */
+#include <dlfcn.h>
 #include <limits.h>
 #include <string.h>
 
@@ -92,6 +93,15 @@ static void join(lua_State *L, lac_state *S) {
   lua_settop(L, top);
 }
 
+/* A stock interpreter loads modules without showing their symbols to others. Modules in C that work
+ * on accel's tensors (pkg-config accel-lua) then find ours. Without effect in a program that links
+ * libaccel, whose symbols are visible. */
+static void show_symbols(void) {
+  Dl_info here;
+  if (dladdr((void *)(uintptr_t)&luaopen_accel_core, &here) != 0 && here.dli_fname != NULL)
+    (void)dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+}
+
 int luaopen_accel_core(lua_State *L) {
   if (lua_getfield(L, LUA_REGISTRYINDEX, "accel.core") == LUA_TTABLE) return 1;
   ac_err e;
@@ -118,7 +128,10 @@ int luaopen_accel_core(lua_State *L) {
   push_accel(L, S);
   lua_pushliteral(L, ACCEL_VERSION);
   lua_setfield(L, -2, "_VERSION");
-  if (o == NULL) join(L, S);
+  if (o == NULL) {
+    show_symbols();
+    join(L, S);
+  }
   lua_pushvalue(L, -1);
   lua_setfield(L, LUA_REGISTRYINDEX, "accel.core");
   return 1;

@@ -1,5 +1,5 @@
 /* Interruption of a script: lac_step.c serves it at step boundaries. Set by a signal handler
- * through the host (host.c), a prompt (lac_console.c) or a parent (lac_process.c). */
+ * through the host (host_interrupt.c), a prompt (lac_console.c) or a parent (lac_process.c). */
 #ifndef LAC_INTERRUPT_H
 #define LAC_INTERRUPT_H
 #include <stdatomic.h>

@@ -8,6 +8,8 @@
  * SIGUSR1 alone, and others raise. All ranks of a machine are interrupted at the same step, two or
  * three after the signal, including those that got none.
  *
+ * A script that its program drives step by step (ac_host_step) yields here.
+ *
  * A step also publishes this rank's line, and raises when the world of ranks has ended
  * meanwhile. */
 #include <signal.h>
@@ -35,6 +37,10 @@ static int step(lua_State *L) {
   if (st != AC_OK) return lac_raise(L, S, &e);
   if (S->attach->a != NULL || S->attach->every_step) lac_attach_step(L, S);
   lac_gc_check(L, S);
+  if (S->driven == L && lua_isyieldable(L)) { /* ac_host_step returns */
+    S->at_step = true;
+    return lua_yield(L, 0);
+  }
   return 0;
 }
 

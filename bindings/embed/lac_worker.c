@@ -68,9 +68,15 @@ static void describe_host(lac_worker *w, const lac_state *S) {
   const ac_host *h = S->host;
   const size_t n = strlen(S->lib_dir), k = sizeof tail - 1;
   w->options = (ac_host_options)AC_HOST_OPTIONS_INIT;
+  if (h != NULL) w->options = h->o; /* with its rights, limits and output */
   w->options.n_threads = 1;
-  w->options.strict = h != NULL && h->strict;
-  w->options.sorted_pairs = h != NULL && h->sorted_pairs;
+  w->options.seed = 0;
+  w->options.memory_limit = 0;
+  w->options.device = w->options.script = w->options.lua_dir = NULL;
+  w->options.join = false;
+  w->options.instructions = 0; /* of a call of the program */
+  w->options.strict = h != NULL && h->o.strict;
+  w->options.sorted_pairs = h != NULL && h->o.sorted_pairs;
   w->options.keep_gc = !S->gc->generational;
   if (n <= k + 1) return;
   memcpy(w->lua_dir, S->lib_dir + 1, n - 1 - k); /* "@DIR/accel/" */

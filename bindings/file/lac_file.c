@@ -231,7 +231,7 @@ static int save(lua_State *L) {
     return lac_argerror(L, S, AC_INVALID, "save", 1, "path",
                         "expected string, got %s; the path comes first: save(path, tensors)",
                         luaL_typename(L, 1));
-  lac_check_string(L, S, 1, "path", NULL);
+  lac_check_path(L, S, 1, "path", NULL);
   lac_args_end(L, S, 4);
   if (!lua_isnil(L, 3) && !lua_istable(L, 3))
     return lac_argerror(L, S, AC_INVALID, "save", 3, "metadata",
@@ -357,7 +357,7 @@ static void warn_of_left_out(lua_State *L, const char *path, const ac_safetensor
 static int load(lua_State *L) {
   static const char *const names[] = {"device", NULL};
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   lac_opts o = lac_opts_open(L, S, 2, names);
   ac_device *d = lac_opt_device(&o, "device", NULL);
   const int before = lua_gettop(L);
@@ -411,7 +411,7 @@ static reader *check_reader(lua_State *L, lac_state *S) {
 static int open_safetensors(lua_State *L) {
   lac_state *S = lac_get(L);
   reader *r;
-  return open_reader(L, S, lac_check_string(L, S, 1, "path", NULL), &r);
+  return open_reader(L, S, lac_check_path(L, S, 1, "path", NULL), &r);
 }
 
 static int reader_keys(lua_State *L) {

@@ -11,7 +11,7 @@
 
 /* Argument 1, a path without zero bytes. */
 static const char *path_arg(lua_State *L, lac_state *S, const char *who, size_t *n) {
-  const char *path = lac_check_string(L, S, 1, "path", n);
+  const char *path = lac_check_path(L, S, 1, "path", n);
   if (strlen(path) != *n) lac_argerror(L, S, AC_INVALID, who, 1, "path", "has a zero byte");
   return path;
 }

@@ -34,7 +34,7 @@ static ac_gguf *check_self(lua_State *L, lac_state *S) {
 /* open_gguf(path) -> file, or nil, message, code */
 static int open_gguf(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   ac_err e;
   holder *h = lua_newuserdatauv(L, sizeof *h, 0);
   h->f = NULL;
@@ -214,7 +214,7 @@ static ac_gguf_writer *check_writer(lua_State *L, lac_state *S) {
 static int create_gguf(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n_head;
-  const char *path = lac_check_string(L, S, 1, "path", NULL),
+  const char *path = lac_check_path(L, S, 1, "path", NULL),
              *head = lac_check_string(L, S, 2, "head", &n_head);
   const int64_t alignment = lac_check_int(L, S, 3, "alignment"),
                 bytes = lac_check_int(L, S, 4, "bytes");

@@ -273,7 +273,7 @@ int lac_pt_load(lua_State *L, lac_state *S, const char *path, ac_device *d) {
 static int load_part(lua_State *L) {
   static const char *const names[] = {"device", NULL};
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   const lua_Integer begin = luaL_checkinteger(L, 2), bytes = luaL_checkinteger(L, 3);
   luaL_argcheck(L, begin >= 0 && bytes >= 0, 2, "a part begins at 0 or later");
   lac_opts o = lac_opts_open(L, S, 4, names);
@@ -284,7 +284,7 @@ static int load_part(lua_State *L) {
 /* dcp_metadata(path) -> the contents of a .metadata, as tables, or nil, message, code */
 static int dcp_metadata(lua_State *L) {
   lac_state *S = lac_get(L);
-  return load_tree(L, S, METADATA, lac_check_string(L, S, 1, "path", NULL), 0, UINT64_MAX, NULL);
+  return load_tree(L, S, METADATA, lac_check_path(L, S, 1, "path", NULL), 0, UINT64_MAX, NULL);
 }
 
 LAC_OPEN("accel.file.core", pt_parts) {

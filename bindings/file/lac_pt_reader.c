@@ -34,7 +34,7 @@ static const ac_pt_value *find_state(const ac_pt *f) {
 /* open_pt(path) -> file, or nil, message, code */
 static int open_pt(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   ac_err e;
   lac_pt_holder *h = lua_newuserdatauv(L, sizeof *h, 2);
   h->f = NULL;

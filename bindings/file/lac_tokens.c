@@ -31,7 +31,7 @@ static ac_tokens *check_tokens(lua_State *L, lac_state *S) {
 static int open_tokens(lua_State *L) {
   static const char *const names[] = {"dtype", "header", NULL};
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   lac_opts o = lac_opts_open(L, S, 2, names);
   ac_dtype dt = AC_U16;
   lac_opt_dtype(&o, "dtype", &dt);

@@ -32,7 +32,7 @@ static int done(lua_State *L, ac_status st, const ac_err *e) {
 static int write_file(lua_State *L) {
   lac_state *S = lac_get(L);
   size_t n;
-  const char *path = lac_check_string(L, S, 1, "path", NULL),
+  const char *path = lac_check_path(L, S, 1, "path", NULL),
              *bytes = lac_check_string(L, S, 2, "bytes", &n);
   const unsigned mode = lac_private_mode(L, S, 3);
   ac_err e;
@@ -56,7 +56,7 @@ static writer *new_writer(lua_State *L) {
 /* create_file(path [, {private =}]) -> file, or nil, message, code */
 static int create_file(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   const unsigned mode = lac_private_mode(L, S, 2);
   ac_err e;
   writer *w = new_writer(L);
@@ -111,7 +111,7 @@ static int writer_close(lua_State *L) {
 /* create_set(folder [, {private =}]) -> set, or nil, message, code */
 static int create_set(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *folder = lac_check_string(L, S, 1, "folder", NULL);
+  const char *folder = lac_check_path(L, S, 1, "folder", NULL);
   const unsigned mode = lac_private_mode(L, S, 2);
   ac_err e;
   set_box *b = lua_newuserdatauv(L, sizeof *b, 0);
@@ -193,7 +193,7 @@ static int set_commit(lua_State *L) {
  * began. */
 static int recover(lua_State *L) {
   ac_err e;
-  return done(L, aci_set_recover(lac_check_string(L, lac_get(L), 1, "folder", NULL), &e), &e);
+  return done(L, aci_set_recover(lac_check_path(L, lac_get(L), 1, "folder", NULL), &e), &e);
 }
 
 LAC_OPEN("accel", write_file) {

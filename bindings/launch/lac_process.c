@@ -184,7 +184,7 @@ static int pipe_of(const char *p, size_t n) {
 
 static int spawn(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   lua_settop(L, 5);
   size_t n_input = 0;
   const char *input = lua_isnil(L, 5) ? NULL : lac_check_string(L, S, 5, "input", &n_input);

@@ -124,7 +124,7 @@ static int phantom(lua_State *L) {
 static int create(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   const size_t limit = check_bytes(L, S, 2, "limit");
   const bool keep = lua_toboolean(L, 3);
   aci_store **s = push_store(L);
@@ -134,7 +134,7 @@ static int create(lua_State *L) {
 static int open_(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   aci_store **s = push_store(L);
   return aci_store_open(path, s, &e) == AC_OK ? 1 : lac_fail(L, &e);
 }

@@ -2,6 +2,7 @@
  * without a name there, accel.ops() for tools. call.c runs each call. */
 #include <string.h>
 
+#include "bindings/core/callback.h"
 #include "bindings/core/lac.h"
 #include "bindings/core/op.h"
 #include "ops/core/ctx_impl.h"
@@ -15,19 +16,56 @@ static bool is_method(const ac_op *op) {
   return (strncmp(colon, "tensor", 6) == 0 && colon[6] != 's') || strncmp(colon, "operand", 7) == 0;
 }
 
+/* Adds an op to the tables of functions and methods at these places of the stack. */
+static void add_op(lua_State *L, lac_state *S, const ac_op *op, int funcs, int methods) {
+  if (op->desc->hidden) return;
+  lua_pushstring(L, op->name);
+  lac_push_op(L, S, op);
+  if (is_method(op)) {
+    lua_pushvalue(L, -2);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, methods);
+  }
+  lua_rawset(L, funcs);
+}
+
+/* ac_op_register in a context that has scripts: the op becomes a function of accel and a method. */
+static int add_late_op(lua_State *L) {
+  lac_state *S = lac_state_of(L);
+  const ac_op *op = lua_touserdata(L, 1);
+  lua_settop(L, 0);
+  if (S == NULL || lua_getfield(L, LUA_REGISTRYINDEX, "accel.core") != LUA_TTABLE) return 0;
+  lua_pushstring(L, op->name);
+  if (lua_rawget(L, 1) != LUA_TNIL)
+    return lac_error(L, S, AC_STATE, "op %s: accel.%s is something else already; rename the op",
+                     op->name, op->name);
+  lua_settop(L, 1);
+  lua_pushliteral(L, "Tensor");
+  lua_rawget(L, 1);
+  lua_pushstring(L, op->name);
+  if (is_method(op) && lua_rawget(L, 2) != LUA_TNIL)
+    return lac_error(L, S, AC_STATE, "op %s: tensors have a field of that name; rename the op",
+                     op->name);
+  add_op(L, S, op, 1, 2);
+  return 0;
+}
+
+static ac_status op_added(void *user, const ac_op *op, ac_err *e) {
+  lac_state *S = user;
+  ac_status st = lac_protect(S, add_late_op, (void *)(uintptr_t)op, e);
+  if (st == AC_OK) return AC_OK;
+  lac_forget_error(lac_thread(S), S);
+  if (e != NULL) e->code = AC_STATE;
+  return AC_STATE;
+}
+
 void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods) {
   funcs = lua_absindex(L, funcs);
   methods = lua_absindex(L, methods);
-  for (int i = 0; i < aci_ctx_n_ops(S->ctx); i++) {
-    const ac_op *op = aci_ctx_op(S->ctx, i);
-    if (op->desc->hidden) continue;
-    lac_push_op(L, S, op);
-    if (is_method(op)) {
-      lua_pushvalue(L, -1);
-      lua_setfield(L, methods, op->name);
-    }
-    lua_setfield(L, funcs, op->name);
-  }
+  for (int i = 0; i < aci_ctx_n_ops(S->ctx); i++)
+    add_op(L, S, aci_ctx_op(S->ctx, i), funcs, methods);
+  S->ctx->op_added = op_added;
+  S->ctx->op_added_user = S;
 }
 
 /* accel.op(name): the function of any op, those without a name in accel included (backward

@@ -213,7 +213,7 @@ static int mark(lua_State *L) {
 /* core.trace_add(path, head, text [, replace]) -> true, or nil, message, code */
 static int trace_add(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL),
+  const char *path = lac_check_path(L, S, 1, "path", NULL),
              *head = lac_check_string(L, S, 2, "head", NULL);
   size_t n;
   const char *text = lac_check_string(L, S, 3, "text", &n);

@@ -30,7 +30,7 @@ static int tokenizer_gc(lua_State *L) {
 static int open_file(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   lac_tokenizer *k = lac_tokenizer_push(L);
   return ac_tokenizer_open(path, &k->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
 }

@@ -59,7 +59,7 @@ static ac_store *store_of(lua_State *L, lac_state *S) {
 /* core.open_store(path [, write]) -> store, or nil, message, code */
 static int open_(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   const bool write = lua_toboolean(L, 2);
   ac_err e;
   store *h = lua_newuserdatauv(L, sizeof *h, 0);

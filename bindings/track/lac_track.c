@@ -56,7 +56,7 @@ static writer *push(lua_State *L) {
 /* core.events(folder) -> writer, or nil, message, code */
 static int events(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *folder = lac_check_string(L, S, 1, "folder", NULL);
+  const char *folder = lac_check_path(L, S, 1, "folder", NULL);
   ac_err e;
   writer *w = push(L);
   return ac_track_open_events(folder, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
@@ -64,7 +64,7 @@ static int events(lua_State *L) {
 
 /* core.wandb(path) -> writer, or nil, message, code */
 static int wandb(lua_State *L) {
-  const char *path = lac_check_string(L, lac_get(L), 1, "path", NULL);
+  const char *path = lac_check_path(L, lac_get(L), 1, "path", NULL);
   ac_err e;
   writer *w = push(L);
   return ac_track_open_wandb(path, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
@@ -73,7 +73,7 @@ static int wandb(lua_State *L) {
 /* core.lines(path [, head]) -> writer, or nil, message, code */
 static int lines(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   const char *head = lua_isnoneornil(L, 2) ? NULL : lac_check_string(L, S, 2, "head", NULL);
   ac_err e;
   writer *w = push(L);
@@ -91,7 +91,7 @@ static const char *text_of(lua_State *L, int idx, const char *name) {
  * message, code */
 static int run(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *path = lac_check_path(L, S, 1, "path", NULL);
   luaL_checktype(L, 2, LUA_TTABLE);
   lua_settop(L, 2);
   ac_run_info info = {.uid = text_of(L, 2, "uid"), .project = text_of(L, 2, "project")};

@@ -52,7 +52,7 @@ static void alarm_in(int ms) {
 
 static void stop_now(void) {
   stopping = 1;
-  ac_host_interrupt_now(host);
+  ac_host_interrupt_once(host);
   alarm_in(STOP_MS);
 }
 

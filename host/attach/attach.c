@@ -20,6 +20,7 @@
 #include "attach/attach_impl.h"
 #include "base/base_impl.h"
 #include "base/gate.h"
+#include "base/struct_size.h"
 
 #define SECOND ((int64_t)1000000000)
 #define MS ((int64_t)1000000)
@@ -286,9 +287,9 @@ void aci_attach_wake(ac_attach *a) {
 
 ac_status ac_attach_open(const ac_attach_options *o, ac_attach **out, ac_err *e) {
   *out = NULL;
-  if (o->struct_size != sizeof *o)
-    return AC_FAIL(e, UNSUPPORTED, "ac_attach_options of another version (%zu bytes)",
-                   o->struct_size);
+  ac_attach_options taken = AC_ATTACH_OPTIONS_INIT;
+  AC_TRY(aci_struct_take(&taken, sizeof taken, o, "ac_attach_options", e));
+  o = &taken;
   ac_attach *a = calloc(1, sizeof *a);
   if (a == NULL) return AC_FAIL(e, OOM, "attach: no memory");
   a->o = *o;

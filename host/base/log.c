@@ -1,5 +1,5 @@
-/* The process-wide log sink: one callback, installed by the program that hosts us. Called
- * everywhere. */
+/* The process-wide log sink: one callback, installed by the program that hosts us. A thread may have
+ * a sink of its own instead (log.h). Called everywhere. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "accel/base.h"
+#include "base/log.h"
 #include "base/visible.h"
 
 /* The level is an atomic of its own, so that a message below it costs one load. Sinks are called
@@ -26,9 +27,19 @@ void ac_log_set(ac_log_fn fn, void *user, ac_log_level level) {
   pthread_rwlock_unlock(&lock);
 }
 
+static _Thread_local aci_log_sink own;
+
+aci_log_sink aci_log_thread(aci_log_sink s) {
+  const aci_log_sink was = own;
+  own = s;
+  return was;
+}
+
 void ac_log_write(ac_log_level level, const char *subsystem, const char *fmt, ...) {
-  if ((int)level < atomic_load_explicit(&threshold, memory_order_relaxed) || level >= AC_LOG_OFF)
-    return;
+  const aci_log_sink mine = own;
+  const int from =
+      mine.fn != NULL ? (int)mine.level : atomic_load_explicit(&threshold, memory_order_relaxed);
+  if ((int)level < from || level >= AC_LOG_OFF) return;
   int saved = errno;
   char msg[1024];
   va_list ap;
@@ -37,6 +48,11 @@ void ac_log_write(ac_log_level level, const char *subsystem, const char *fmt, ..
   va_end(ap);
   char shown[sizeof msg]; /* names in it may come from others, and most sinks write to a terminal */
   aci_visible(shown, sizeof shown, msg, strlen(msg), true, NULL);
+  if (mine.fn != NULL) {
+    mine.fn(mine.user, level, subsystem, shown);
+    errno = saved;
+    return;
+  }
   pthread_rwlock_rdlock(&lock);
   if (sink != NULL) sink(sink_user, level, subsystem, shown);
   pthread_rwlock_unlock(&lock);

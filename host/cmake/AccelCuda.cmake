@@ -71,9 +71,13 @@ set(CMAKE_CUDA_STANDARD 14) # the library's headers of C++17 are a third of a sm
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 # Of the host's half, which makes launches; the device's is optimised whatever stands here. In the place of CMake's own default, so that
-# flags which a user gives stay.
+# flags which a user gives stay. A project around this one keeps its own.
 foreach(config RELEASE RELWITHDEBINFO)
-  set(CMAKE_CUDA_FLAGS_${config} "-O1" CACHE STRING "Flags of nvcc in ${config} builds")
+  if(PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_CUDA_FLAGS_${config} "-O1" CACHE STRING "Flags of nvcc in ${config} builds")
+  else()
+    set(CMAKE_CUDA_FLAGS_${config} "-O1")
+  endif()
 endforeach()
 enable_language(CUDA)
 

@@ -4,12 +4,13 @@ set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-set(CMAKE_C_FLAGS_RELEASE "-O2" CACHE STRING "" FORCE)
-set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1" CACHE STRING "" FORCE)
+# Variables of this folder, not of the cache: a project around this one keeps its own.
+set(CMAKE_C_FLAGS_RELEASE "-O2")
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1")
 # What kernels are compiled with. A sanitizer checks what is written, not how fast it is: at -O1 a build takes half the time.
 set(ACCEL_KERNEL_FLAGS "$<$<NOT:$<CONFIG:Debug>>:-O3>")
 if(ACCEL_SANITIZE AND NOT ACCEL_SANITIZE MATCHES "fuzzer")
-  set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O1 -g1" CACHE STRING "" FORCE)
+  set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O1 -g1")
   add_compile_options(-Wno-format-truncation) # what can be truncated is known where functions are inlined
   set(ACCEL_KERNEL_FLAGS "")
 endif()
@@ -19,7 +20,7 @@ set(ACCEL_VECTOR_FLAGS "")
 if(ACCEL_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
   set(ACCEL_VECTOR_FLAGS "--param=asan-use-after-return=0")
 endif()
-set(CMAKE_C_FLAGS_DEBUG "-O0 -g" CACHE STRING "" FORCE)
+set(CMAKE_C_FLAGS_DEBUG "-O0 -g")
 
 # The layout of an installation.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")

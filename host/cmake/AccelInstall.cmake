@@ -2,7 +2,7 @@
 # and the two ways in which other builds find us: pkg-config accel, CMake accel::accel.
 include(CMakePackageConfigHelpers)
 
-if(NOT TARGET accel)
+if(NOT TARGET accel OR NOT ACCEL_INSTALL)
   return()
 endif()
 
@@ -15,7 +15,7 @@ endforeach()
 if(ACCEL_MODULE_ONLY)
   return()
 endif()
-install(TARGETS accel EXPORT accelTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS accel accel_lua EXPORT accelTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET accel-run)
   install(TARGETS accel-run RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
@@ -39,20 +39,25 @@ configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/accelConfig.cmake.in"
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/accelConfigVersion.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/CMakeFiles/accelConfig.cmake" "${PROJECT_BINARY_DIR}/accelConfigVersion.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/accelLuaHeaders.cmake"
   DESTINATION "${config_dir}")
 # The same for the build folder, which others may use where it lies: -Daccel_DIR=build/release.
 export(EXPORT accelTargets NAMESPACE accel:: FILE "${PROJECT_BINARY_DIR}/accelTargets.cmake")
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/accelConfig.cmake" @ONLY CONTENT [[
-# Defines accel::accel, the embedding library of this build folder, and accel_LUA_DIR, where its Lua part is.
+# Defines accel::accel, the embedding library of this build folder, accel::lua, for modules of Lua in C, and accel_LUA_DIR, where its
+# Lua part is.
 include("${CMAKE_CURRENT_LIST_DIR}/accelTargets.cmake")
+include("@PROJECT_SOURCE_DIR@/host/cmake/accelLuaHeaders.cmake")
 set(accel_LUA_DIR "${CMAKE_CURRENT_LIST_DIR}/share/lua/5.4")
 ]])
 
 # The prefix is written relative to the file, so that an installed tree can be moved.
 file(RELATIVE_PATH ACCEL_PC_UP "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
 string(REGEX REPLACE "/$" "" ACCEL_PC_UP "${ACCEL_PC_UP}")
-configure_file("${CMAKE_CURRENT_LIST_DIR}/accel.pc.in" "${PROJECT_BINARY_DIR}/CMakeFiles/accel.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/CMakeFiles/accel.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+foreach(name accel accel-lua)
+  configure_file("${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in" "${PROJECT_BINARY_DIR}/CMakeFiles/${name}.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/CMakeFiles/${name}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endforeach()
 # The build folder's own: headers lie in two places, and programs find the library where it was built. pkg-config splits at blanks.
 foreach(name SOURCE BINARY)
   string(REPLACE " " "\\ " ACCEL_PC_${name} "${PROJECT_${name}_DIR}")
@@ -62,7 +67,13 @@ Name: accel
 Description: @PROJECT_DESCRIPTION@ (a build folder)
 Version: @PROJECT_VERSION@
 libdir=@ACCEL_PC_BINARY@/lib
-Requires.private: @ACCEL_PC_LUA@
 Libs: -L${libdir} -laccel -Wl,-rpath,${libdir}
+Cflags: -I@ACCEL_PC_SOURCE@/host/include -I@ACCEL_PC_BINARY@/gen
+]])
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/accel-lua.pc" @ONLY CONTENT [[
+Name: accel-lua
+Description: For modules of Lua in C that work on accel's tensors: headers of accel and Lua (a build folder)
+Version: @PROJECT_VERSION@
+Requires.private: @ACCEL_PC_LUA@
 Cflags: -I@ACCEL_PC_SOURCE@/host/include -I@ACCEL_PC_BINARY@/gen
 ]])

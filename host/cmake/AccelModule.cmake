@@ -1,6 +1,13 @@
 # ac_module(<stage> [O3] [EXCLUDE <regex>...]) - one stage of the house: every .c below the calling folder
 # becomes part of the object library ac_<stage>. A new file needs no edit here. O3: kernels, compiled with -O3
 # in optimised builds. accel_libraries() joins the stages into the products named in the root CMakeLists.
+# accel_install(...) - install(...), unless ACCEL_INSTALL is off.
+macro(accel_install)
+  if(ACCEL_INSTALL)
+    install(${ARGN})
+  endif()
+endmacro()
+
 define_property(GLOBAL PROPERTY ACCEL_STAGES BRIEF_DOCS "object libraries" FULL_DOCS "in order")
 
 function(ac_module stage)
@@ -55,7 +62,24 @@ function(accel_libraries)
   target_include_directories(accel INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/host/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/gen>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  set_target_properties(accel PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+  # Before 1.0 each minor version may change the ABI, and has a soname of its own.
+  set(soversion ${PROJECT_VERSION_MAJOR})
+  if(PROJECT_VERSION_MAJOR EQUAL 0)
+    set(soversion 0.${PROJECT_VERSION_MINOR})
+  endif()
+  set_target_properties(accel PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${soversion})
+
+  # For modules of Lua in C that work on our tensors: headers, and no library, because the process has one.
+  add_library(accel_lua INTERFACE)
+  add_library(accel::lua ALIAS accel_lua)
+  set_target_properties(accel_lua PROPERTIES EXPORT_NAME lua)
+  target_include_directories(accel_lua INTERFACE
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/host/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/gen>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  get_target_property(lua_headers ac_lua_headers INTERFACE_INCLUDE_DIRECTORIES)
+  foreach(folder IN LISTS lua_headers)
+    target_include_directories(accel_lua SYSTEM INTERFACE $<BUILD_INTERFACE:${folder}>)
+  endforeach()
 
   # The interpreter that loads the module brings the lua_* symbols.
   add_library(accel_core MODULE ${objects})

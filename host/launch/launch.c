@@ -19,6 +19,7 @@
 
 #include "base/base_impl.h"
 #include "base/strbuf.h"
+#include "base/struct_size.h"
 #include "comm/comm_impl.h"
 #include "launch/launch_impl.h"
 
@@ -378,9 +379,9 @@ ac_status ac_launch(const ac_launch_options *o, ac_launch_result *result, ac_err
   ac_err local;
   if (e == NULL) e = &local;
   *result = (ac_launch_result){0, 0};
-  if (o->struct_size != sizeof *o)
-    return AC_FAIL(e, UNSUPPORTED, "ac_launch_options of another version (%zu bytes)",
-                   o->struct_size);
+  ac_launch_options taken = AC_LAUNCH_OPTIONS_INIT;
+  AC_TRY(aci_struct_take(&taken, sizeof taken, o, "ac_launch_options", e));
+  o = &taken; /* which lasts as long as the job */
   if (o->argv == NULL || o->argv[0] == NULL)
     return AC_FAIL(e, INVALID, "argv: there is no command line for the ranks");
   if (o->front_argv != NULL && (o->num_machines > 1 || o->max_restarts > 0))

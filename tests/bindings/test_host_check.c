@@ -166,6 +166,13 @@ static void test_jump(void **state) {
   assert_ok(ac_host_register(H, "jump", leave_by_jump, NULL, &E), E);
   if (setjmp(out_of_script) == 0) assert_ok(run("jump()"), E);
   assert_usable();
+  /* frames of lost calls do not pile up, and their variables are closed */
+  assert_ok(run("closed = 0"), E);
+  for (volatile int i = 0; i < 400; i++)
+    if (setjmp(out_of_script) == 0)
+      run("local x <close> = setmetatable({}, { __close = function() closed = closed + 1 end }) local co = coroutine.wrap(jump) jump()");
+  assert_ok(run("assert(closed == 400, closed) local ok, why = pcall(error, 'x') assert(not ok and why == 'x')"), E);
+  assert_usable();
 }
 
 typedef struct meeting {

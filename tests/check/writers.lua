@@ -29,6 +29,7 @@ local allowed = {
   ["host/file/io.c"] = "the writer of one file",
   ["host/file/set.c"] = "the writer of sets of files",
   ["host/file/set_note.c"] = "the switch of a set of files",
+  ["lua/rights.lua"] = "os.rename of scripts, with the paths that the program of a host wants",
   ["host/ckpt/write.c"] = "files of a checkpoint, in a folder that the commit renames",
   ["host/ckpt/commit.c"] = "the commit of a checkpoint: folders, exchanged or renamed after all files are on disk",
   ["host/ckpt/owner.c"] = "locks of a checkpoint's temporary folder, and folders on their way to be removed",

@@ -30,11 +30,26 @@ check() {
   grep -q "not_found: .*nowhere.lua" "$work/err" || { cat "$work/err"; exit 1; }
 }
 
+# check_frames <program>: it drives the script to its end, and leaves it in the middle
+check_frames() {
+  out=$("$1" "$here/frames.lua")
+  case $out in
+    *"script: trained"*", 3000 optimizer steps, loss 0.0"*) ;;
+    *) printf '%s did not drive the script to its end:\n%s\n' "$1" "$out"; exit 1 ;;
+  esac
+  case $("$1" "$here/frames.lua" --stop 1) in
+    "1 frames, "*", stopped") ;;
+    *) echo "$1 did not stop"; exit 1 ;;
+  esac
+}
+
 if [ "$how" = build ]; then
   lib="$ACCEL_TEST_BUILD/lib" cmake=$2
   set -- -I "$ACCEL_TEST_SRC/host/include" -I "$ACCEL_TEST_BUILD/gen" -L "$lib" -Wl,-rpath,"$lib"
   "$TEST_CC" -std=c11 $flags "$here/fit.c" -o "$work/fit_c" "$@" -laccel -lm
   check "$work/fit_c" 0.02
+  "$TEST_CC" -std=c11 $flags "$here/frames.c" -o "$work/frames" "$@" -laccel
+  check_frames "$work/frames"
   if [ -n "$TEST_CXX" ]; then
     "$TEST_CXX" -std=c++17 $flags "$here/fit.cpp" -o "$work/fit_cpp" "$@" -laccel
     check "$work/fit_cpp" 0.1

@@ -14,5 +14,6 @@
 #include "accel/precision.h"
 #include "accel/profile.h"
 #include "accel/tensor.h"
+#include "accel/version.h"
 
 #endif

@@ -3,7 +3,13 @@
  * accel.core is the native part. accel is the whole library: it needs the Lua files of
  * share/lua/5.4/accel on package.path. A stock interpreter finds both as accel/core.so and
  * accel/init.lua through LUA_CPATH and LUA_PATH. A C program may put these into package.preload.
- * Each Lua state gets a context of its own, which lives as long as the state. */
+ * Each Lua state gets a context of its own, which lives as long as the state.
+ *
+ * A module in C that works on accel's tensors uses these functions, is compiled with
+ * `pkg-config --cflags accel-lua` (CMake: accel::lua) and links no library: the process has accel
+ * already, as libaccel in a host and accel-run, or as accel/core.so in a stock interpreter, where
+ * the script must require "accel" before the module. Functions here are called by the thread that
+ * runs L. */
 #ifndef ACCEL_LUA_H
 #define ACCEL_LUA_H
 #include "accel/op.h"

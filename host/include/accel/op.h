@@ -159,8 +159,8 @@ AC_API const char *ac_op_name(const ac_op *op);
  * (TENSOR), each an owned reference. On failure nothing was changed and no result is owned. */
 AC_API ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *results,
                          int *n_results, ac_err *e);
-/* Adds an op from another library to this context. The descriptor must stay alive. STATE when the
- * name exists. */
+/* Adds an op of a program, and its function and method for scripts. c NULL: to all contexts opened
+ * later. desc must live on. Its kernel gets contiguous tensors. STATE: the name exists. */
 AC_API ac_status ac_op_register(ac_ctx *c, const struct ac_op_desc *desc, ac_err *e);
 
 #ifdef __cplusplus

@@ -251,6 +251,19 @@ static ac_status copy_to_device(ac_frame *f, ac_value *args, ac_expr *x) {
   return AC_OK;
 }
 
+/* Arguments of an op of a program that are not contiguous are replaced by copies, whose gradient
+ * leads back. Its kernel then reads them as rows of elements. */
+static ac_status make_plain(ac_frame *f, ac_value *args, ac_expr *x) {
+  for (int i = 0; i < f->n_args; i++) {
+    if (args[i].kind != AC_T_TENSOR || f->op->mutates >> i & 1) continue;
+    if (args[i].tensor == NULL || aci_is_contiguous(args[i].tensor)) continue;
+    ac_tensor *t = ac_expr_call(x, ac_op_find(f->ctx, "contiguous"), &args[i], NULL, 0);
+    if (t == NULL) return x->st;
+    args[i].tensor = t;
+  }
+  return AC_OK;
+}
+
 static ac_status missing_kernel(const ac_frame *f, ac_err *e) {
   char list[128] = "";
   for (int i = 0; i < f->ctx->n_devices; i++) {
@@ -426,6 +439,7 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   const ac_op *op = f->op;
   arg_flags seen = {false, false, false};
   if (__builtin_expect(op->desc->device_copies != 0, 0)) AC_TRY(copy_to_device(f, args, x));
+  if (__builtin_expect(op->plain_args, 0)) AC_TRY(make_plain(f, args, x));
   AC_TRY(look(f, &seen, e));
   if (__builtin_expect(seen.laid_out, 0)) AC_TRY(check_quantized(f, e));
   /* not the device's: a tensor may come from another context, whose team may be freed already */
@@ -477,9 +491,13 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
                   int *n_results, ac_err *e) {
   if (__builtin_expect(!op->parsed, 0)) AC_TRY(aci_op_parse(op, e));
   if (__builtin_expect(c->fault.expr != NULL ||
-                           atomic_load_explicit(&aci_fault_pending, memory_order_relaxed),
-                       0))
+                           atomic_load_explicit(&aci_fault_pending, memory_order_relaxed) ||
+                           __atomic_load_n(&c->stop, __ATOMIC_RELAXED),
+                       0)) {
     AC_TRY(aci_ctx_usable(c, e));
+    if (__atomic_load_n(&c->stop, __ATOMIC_RELAXED))
+      return name_op(op, AC_FAIL(e, INTERRUPTED, "interrupted"), e);
+  }
   const ac_op_desc *d = op->desc;
   if (e != NULL) e->op[0] = 0;
   ac_status st = AC_OK;
@@ -520,15 +538,19 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
   f.args = copy;
   f.n_args = n;
   f.n_out = 0;
+  f.device = NULL;
   f.stream = c->stream;
   f.autocast = c->autocast_on;
   f.inplace = op->inplace;
   f.before = NULL;
   st = run(&f, copy, results, n_results, &x, e);
   ac_tensor_release(f.before);
-  if (__builtin_expect(st != AC_OK, 0))
+  if (__builtin_expect(st != AC_OK, 0)) {
     for (int i = 0; i < f.n_out; i++)
       if (f.out[i] != NULL) ac_tensor_release(f.out[i]);
+    if (e != NULL && e->device[0] == 0 && f.device != NULL)
+      snprintf(e->device, sizeof e->device, "%s", f.device->name);
+  }
 done:
   if (__builtin_expect(x.n_tmp > 0 || x.lists != NULL, 0)) ac_expr_end(&x);
   return st == AC_OK ? AC_OK : name_op(op, st, e);

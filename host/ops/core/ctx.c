@@ -1,10 +1,12 @@
 /* The context: modes, generators, the table of ops, the step boundary. Made by the host, handed to
  * every call. Its devices are in devices.c. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base_impl.h"
+#include "base/struct_size.h"
 #include "ops/core/ctx_impl.h"
 
 static uint32_t hash_name(const char *s, size_t n) {
@@ -33,7 +35,8 @@ static ac_status table_insert(ac_ctx *c, int index, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status table_add(ac_ctx *c, const ac_op_desc *d, bool inplace, ac_err *e) {
+/* own: the table keeps a copy of the descriptor, which came from a program with older headers. */
+static ac_status table_add(ac_ctx *c, const ac_op_desc *d, bool inplace, bool own, ac_err *e) {
   if (c->n_ops == c->cap_ops) {
     int cap = c->cap_ops ? c->cap_ops * 2 : 512;
     ac_op **v = realloc(c->ops, (size_t)cap * sizeof *v);
@@ -45,9 +48,9 @@ static ac_status table_add(ac_ctx *c, const ac_op_desc *d, bool inplace, ac_err 
   enum { ROOM = sizeof c->ops[0]->name - 2 };
   if (n >= ROOM)
     return AC_FAIL(e, INVALID, "the name of op %.60s... is longer than %d bytes", d->name, ROOM);
-  ac_op *op = calloc(1, sizeof *op);
+  ac_op *op = calloc(1, sizeof *op + (own ? sizeof *d : 0));
   if (op == NULL) return AC_FAIL(e, OOM, "no memory for op %s", d->name);
-  op->desc = d;
+  op->desc = own ? memcpy(op + 1, d, sizeof *d) : d;
   op->inplace = inplace;
   op->rng_arg = -1;
   aci_op_kernels(c, op);
@@ -55,6 +58,17 @@ static ac_status table_add(ac_ctx *c, const ac_op_desc *d, bool inplace, ac_err 
   if (inplace) op->name[n] = '_';
   c->ops[c->n_ops++] = op;
   return table_insert(c, c->n_ops - 1, e);
+}
+
+/* Takes back the op that was added last: no other entry was placed because of it. */
+static void table_drop(ac_ctx *c) {
+  ac_op *op = c->ops[c->n_ops - 1];
+  uint32_t p = hash_name(op->name, strlen(op->name)) & c->op_hash_mask;
+  while (c->op_hash[p] != (uint32_t)c->n_ops && c->op_hash[p] != 0) p = (p + 1) & c->op_hash_mask;
+  c->op_hash[p] = 0;
+  free(op->sig);
+  free(op);
+  c->n_ops--;
 }
 
 static ac_status parse(ac_op *op, ac_err *e) {
@@ -115,46 +129,107 @@ const ac_op *ac_op_find(ac_ctx *c, const char *name) {
   return NULL;
 }
 
-ac_status ac_op_register(ac_ctx *c, const ac_op_desc *d, ac_err *e) {
-  if (d->struct_size != sizeof(ac_op_desc))
-    return AC_FAIL(
-        e, UNSUPPORTED,
-        "op %s was built against another version of accel/opdef.h (%zu bytes, expected %zu)",
-        d->name, d->struct_size, sizeof(ac_op_desc));
-  if (ac_op_find(c, d->name) != NULL)
-    return AC_FAIL(e, STATE, "op %s is already registered", d->name);
+/* Checks a descriptor that a program made. Fills *taken with its copy of today's size. */
+static ac_status check_desc(const ac_op_desc *d, ac_op_desc *taken, ac_err *e) {
+  AC_TRY(aci_struct_take(taken, sizeof *taken, d, "ac_op_desc", e));
+  if (taken->name == NULL || taken->sig == NULL)
+    return AC_FAIL(e, INVALID, "an op needs a name and a signature");
   aci_sig *s = malloc(sizeof *s);
-  if (s == NULL) return AC_FAIL(e, OOM, "no memory for op %s", d->name);
-  ac_status st = aci_sig_parse(d->sig, s, e);
-  bool same = st == AC_OK && strcmp(s->name, d->name) == 0;
+  if (s == NULL) return AC_FAIL(e, OOM, "no memory for op %s", taken->name);
+  ac_status st = aci_sig_parse(taken->sig, s, e);
+  bool same = st == AC_OK && strcmp(s->name, taken->name) == 0;
   free(s);
   AC_TRY(st);
   if (!same)
-    return AC_FAIL(e, INVALID, "op %s: its signature names another op: %s", d->name, d->sig);
-  AC_TRY(table_add(c, d, false, e));
-  return d->inplace ? table_add(c, d, true, e) : AC_OK;
+    return AC_FAIL(e, INVALID, "op %s: its signature names another op: %s", taken->name,
+                   taken->sig);
+  return AC_OK;
+}
+
+static ac_status register_in(ac_ctx *c, const ac_op_desc *d, ac_err *e) {
+  ac_op_desc taken = {0};
+  AC_TRY(check_desc(d, &taken, e));
+  const bool own = d->struct_size != sizeof *d; /* of older headers: the table keeps a copy */
+  if (own) d = &taken;
+  if (ac_op_find(c, d->name) != NULL)
+    return AC_FAIL(e, STATE, "op %s is already registered", d->name);
+  const int first = c->n_ops;
+  ac_status st = table_add(c, d, false, own, e);
+  if (st == AC_OK && d->inplace) st = table_add(c, d, true, own, e);
+  for (int i = first; i < c->n_ops; i++) c->ops[i]->plain_args = true;
+  for (int i = first; i < c->n_ops && st == AC_OK && c->op_added != NULL; i++)
+    st = c->op_added(c->op_added_user, c->ops[i], e);
+  while (st != AC_OK && c->n_ops > first) table_drop(c);
+  return st;
+}
+
+/* Ops of every context that is opened later (ac_op_register without a context). Process-wide,
+ * because there is no context yet. */
+typedef struct common_op {
+  struct common_op *next;
+  const ac_op_desc *desc;
+} common_op;
+static common_op *common_ops;
+static pthread_mutex_t common_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static ac_status register_common(const ac_op_desc *d, ac_err *e) {
+  ac_op_desc taken = {0};
+  AC_TRY(check_desc(d, &taken, e));
+  for (int i = 0; i < aci_n_builtin_ops; i++)
+    if (strcmp(aci_builtin_ops[i]->name, d->name) == 0)
+      return AC_FAIL(e, STATE, "op %s is already registered", d->name);
+  common_op *op = calloc(1, sizeof *op);
+  if (op == NULL) return AC_FAIL(e, OOM, "no memory for op %s", d->name);
+  op->desc = d;
+  pthread_mutex_lock(&common_lock);
+  common_op **at = &common_ops;
+  while (*at != NULL && strcmp((*at)->desc->name, d->name) != 0) at = &(*at)->next;
+  const bool first = *at == NULL;
+  if (first) *at = op;
+  pthread_mutex_unlock(&common_lock);
+  if (first) return AC_OK;
+  free(op);
+  return AC_FAIL(e, STATE, "op %s is already registered", d->name);
+}
+
+static ac_status take_common(ac_ctx *c, ac_err *e) {
+  ac_status st = AC_OK;
+  pthread_mutex_lock(&common_lock);
+  for (const common_op *op = common_ops; op != NULL && st == AC_OK; op = op->next)
+    st = register_in(c, op->desc, e);
+  pthread_mutex_unlock(&common_lock);
+  return st;
+}
+
+ac_status ac_op_register(ac_ctx *c, const ac_op_desc *d, ac_err *e) {
+  if (d == NULL) return AC_FAIL(e, INVALID, "ac_op_register: the descriptor is NULL");
+  return c != NULL ? register_in(c, d, e) : register_common(d, e);
 }
 
 ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   ac_status st = AC_OK;
-  ac_ctx *c = calloc(1, sizeof *c);
+  ac_ctx_options taken = AC_CTX_OPTIONS_INIT;
   *out = NULL;
+  if (o != NULL) AC_TRY(aci_struct_take(&taken, sizeof taken, o, "ac_ctx_options", e));
+  o = &taken;
+  ac_ctx *c = calloc(1, sizeof *c);
   if (c == NULL) return AC_FAIL(e, OOM, "no memory for a context");
   c->grad_enabled = true;
   AC_GOTO(fail, st, ac_params_new(&c->params, e));
-  int n_threads = o != NULL ? o->n_threads : 0;
+  int n_threads = o->n_threads;
   if (n_threads <= 0) n_threads = (int)ac_params_int(c->params, "NUM_THREADS");
   AC_GOTO(fail, st, ac_team_new(n_threads, &c->team, e));
   AC_GOTO(fail, st, aci_ctx_open_devices(c, o, e));
-  uint64_t seed = o != NULL ? o->seed : 0;
+  uint64_t seed = o->seed;
   if (seed == 0) seed = (uint64_t)ac_params_int(c->params, "SEED");
   ac_generator_seed(&c->gen, seed);
   c->check_nan = ac_params_int(c->params, "CHECK_NAN") != 0;
   for (int i = 0; i < aci_n_builtin_ops; i++)
-    AC_GOTO(fail, st, table_add(c, aci_builtin_ops[i], false, e));
+    AC_GOTO(fail, st, table_add(c, aci_builtin_ops[i], false, false, e));
   for (int i = 0; i < aci_n_builtin_inplace; i++)
-    AC_GOTO(fail, st, table_add(c, aci_builtin_ops[aci_builtin_inplace[i]], true, e));
-  c->local_rank = o != NULL ? o->local_rank : 0;
+    AC_GOTO(fail, st, table_add(c, aci_builtin_ops[aci_builtin_inplace[i]], true, false, e));
+  AC_GOTO(fail, st, take_common(c, e));
+  c->local_rank = o->local_rank;
   AC_GOTO(fail, st, aci_ctx_choose_device(c, o, e));
   *out = c;
   return AC_OK;

@@ -34,6 +34,7 @@ struct ac_op {
   uint32_t tensors; /* bit per parameter that takes one tensor */
   bool takes_list, gives_list;
   bool gives_self; /* writes its first argument, which is its result */
+  bool plain_args; /* of a program: its kernel gets contiguous tensors alone */
   ac_kernel kernel[AC_DEV_KINDS];
 };
 
@@ -79,6 +80,9 @@ typedef struct aci_step_hook {
 struct ac_ctx {
   /* an internal check that failed: the state is unknown, and no call is taken any more */
   aci_fault fault;
+  /* no further op starts: its owner stops the script that runs. Set by any thread, with the
+   * __atomic functions (C++ reads this header) */
+  bool stop;
   ac_params *params;
   ac_team *team;
   int n_devices;
@@ -113,6 +117,9 @@ struct ac_ctx {
    * registered ones */
   int n_ops, cap_ops;
   ac_op **ops;
+  /* after ac_op_register: the owner makes the op a function of scripts. NULL: no scripts */
+  ac_status (*op_added)(void *user, const ac_op *op, ac_err *e);
+  void *op_added_user;
   uint32_t *op_hash; /* open addressing, index + 1 */
   uint32_t op_hash_mask;
 

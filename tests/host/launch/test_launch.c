@@ -422,7 +422,7 @@ static void test_put_back(void **state) {
   prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
   assert_int_equal(subreaper, 0);
   o.struct_size = 3;
-  assert_fails(ac_launch(&o, &result, &e), UNSUPPORTED, "another version", e);
+  assert_fails(ac_launch(&o, &result, &e), INVALID, "ac_launch_options: struct_size is 3", e);
 }
 
 static int finish(void **state) {
