@@ -92,8 +92,9 @@ function accel.adadelta_step_(params, grads, square_avgs, acc_deltas, lr, step, 
 ---@param d? number default 1
 ---@param weight_decay? number default 0
 ---@param maximize? boolean default false
----@overload fun(params: accel.Tensor[], grads: accel.Tensor[], row_vars: accel.Tensor[], col_vars: accel.Tensor[], variances: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta2_decay?: number, eps1?: number, eps2?: number, d?: number, weight_decay?: number, maximize?: boolean})
-function accel.adafactor_step_(params, grads, row_vars, col_vars, variances, lr, step, beta2_decay, eps1, eps2, d, weight_decay, maximize) end
+---@param scale_parameter? boolean default true
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], row_vars: accel.Tensor[], col_vars: accel.Tensor[], variances: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta2_decay?: number, eps1?: number, eps2?: number, d?: number, weight_decay?: number, maximize?: boolean, scale_parameter?: boolean})
+function accel.adafactor_step_(params, grads, row_vars, col_vars, variances, lr, step, beta2_decay, eps1, eps2, d, weight_decay, maximize, scale_parameter) end
 
 ---one Adagrad update of a list of parameters in a single pass (Duchi, Hazan and Singer, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]
