@@ -93,14 +93,14 @@ static int open_body(lua_State *L) {
   lua_setfield(L, -2, "exit");
   lua_call(L, 1, 1);
   lac_chunk_env(L);
+  lac_coroutines_open(L, h->S);
+  lac_rights_open(L, h);
+  if (!o->stock_functions) lac_strings_open(L, h);
   /* Called when everything is loaded, because a heap that grows without garbage leaves generational
    * mode for a while. Young collections after 10 % growth, not 20, so that the garbage of loops of
    * small ops stays in the caches. Major ones after 60 %, not 100, because boxes are small compared
    * with the memory they hold. */
   if (!o->keep_gc) lua_gc(L, LUA_GCGEN, 10, 60);
-  lac_coroutines_open(L, h->S);
-  lac_rights_open(L, h);
-  if (!o->stock_functions) lac_strings_open(L, h);
   return 0;
 }
 

@@ -179,7 +179,7 @@ end
 for _, entry in ipairs(s.entries) do
   local family = family_of(entry.name)
   local method = entry.name:match ":([%w_]+)$"
-  if family and (method == "forward" or method == "loss_counts" or method == "encode") then
+  if family and (method == "forward" or method == "_loss_counts" or method == "encode") then
     local values = decoder()
     if family ~= "vit" and family ~= "resnet" and family ~= "bert" and not entry.name:find "Encoder" then
       local model = made(entry.name)
@@ -210,7 +210,7 @@ for _, entry in ipairs(s.entries) do
     elseif family == "vit" or family == "resnet" then
       recipe.base = function() return { pixel_values = pixels } end
     end
-    if method == "loss_counts" then -- of labels; the other options of forward change no count
+    if method == "_loss_counts" then -- of labels; the other options of forward change no count
       recipe.passes_on = true
       entry.options = { labels = entry.options.labels or { name = "labels" } }
       if entry.name:find "Question" then -- two places count

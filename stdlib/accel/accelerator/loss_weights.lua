@@ -73,7 +73,7 @@ local function holds_labels(key, t)
 end
 
 --- The arguments of a model with the labels of padding rows masked. nil if there are none. Counts them before and after. Only for models
---- that declare by loss_counts that -100 counts nothing: another model may compute with its labels.
+--- that declare by _loss_counts that -100 counts nothing: another model may compute with its labels.
 local function without_labels(args, count, valid)
   local out, before, after = nil, 0, 0
   for i = 1, args.n or #args do
@@ -137,11 +137,11 @@ end
 
 --- The modules that compute losses from labels: the prepared model itself, else the outermost ones inside of a script's own model.
 local function takers_of(model, prepared)
-  if model.loss_counts then return { prepared } end
+  if model._loss_counts then return { prepared } end
   local list = {}
   local function look(module)
     for _, child in module:named_children() do
-      if child.loss_counts then list[#list + 1] = child else look(child) end
+      if child._loss_counts then list[#list + 1] = child else look(child) end
     end
   end
   look(model)

@@ -315,7 +315,7 @@ end
 ---@param ids accel.Tensor token ids
 ---@param opts? table options of forward
 ---@return accel.Tensor[]?
-function MaskedLM:loss_counts(ids, opts) -- luacheck: no self
+function MaskedLM:_loss_counts(ids, opts) -- luacheck: no self
   return { causal_head.count { labels = targets(ids, opts, { labels = 2 }).labels, shifted = true } }
 end
 
@@ -348,7 +348,7 @@ end
 ---@param ids accel.Tensor token ids
 ---@param opts? table options of forward
 ---@return accel.Tensor[]?
-function NextSentence:loss_counts(ids, opts) -- luacheck: no self
+function NextSentence:_loss_counts(ids, opts) -- luacheck: no self
   local given = targets(ids, opts, { labels = 1 })
   return { given.labels and means.labels(given.labels) }
 end
@@ -389,7 +389,7 @@ end
 ---@param ids accel.Tensor token ids
 ---@param opts? table options of forward
 ---@return accel.Tensor[]?
-function PreTraining:loss_counts(ids, opts) -- luacheck: no self
+function PreTraining:_loss_counts(ids, opts) -- luacheck: no self
   local given, counts = targets(ids, opts, { labels = 2, next_sentence_label = 1 }), {}
   counts[1] = causal_head.count { labels = given.labels, shifted = true }
   counts[#counts + 1] = given.next_sentence_label and means.labels(given.next_sentence_label)

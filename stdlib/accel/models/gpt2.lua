@@ -192,7 +192,7 @@ end
 ---@param cache? table as in forward
 ---@param opts? table options of forward
 ---@return accel.Tensor[]?
-function GPT2:loss_counts(ids, cache, opts) -- luacheck: no self
+function GPT2:_loss_counts(ids, cache, opts) -- luacheck: no self
   return { causal_head.count((causal_head.options("GPT2", ids, cache, opts))) }
 end
 

@@ -184,7 +184,7 @@ end
 ---@param cache? table as in forward
 ---@param opts? table options of forward
 ---@return accel.Tensor[]?
-function Llama:loss_counts(ids, cache, opts) -- luacheck: no self
+function Llama:_loss_counts(ids, cache, opts) -- luacheck: no self
   return { causal_head.count((causal_head.options("llama", ids, cache, opts))) }
 end
 

@@ -153,7 +153,7 @@ end
 ---@param cache? table as in forward
 ---@param opts? table options of forward
 ---@return accel.Tensor[]?
-function Mixtral:loss_counts(ids, cache, opts)
+function Mixtral:_loss_counts(ids, cache, opts)
   local own
   own, cache, opts = causal_head.options("mixtral", ids, cache, opts)
   if not own.labels then return nil end

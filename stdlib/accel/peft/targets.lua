@@ -172,7 +172,7 @@ local function warn_unused(config, layers, seen)
     for _, name in ipairs(seen) do found = found or M.matches(name, { key }) end
     if not found then once(("'%s' in target_modules"):format(key), "no layer has that name") end
   end
-  if config.exclude_modules and not seen.excluded then once("exclude_modules", "no layer of target_modules has such a name") end
+  if configs.get(config, "exclude_modules") and not seen.excluded then once("exclude_modules", "no layer of target_modules has such a name") end
   for _, option in ipairs { "rank_pattern", "alpha_pattern" } do
     for key in require("accel").pairs(configs.get(config, option) or {}) do
       local found = false

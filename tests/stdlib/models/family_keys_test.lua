@@ -86,7 +86,7 @@ for class, more in accel.pairs {
   local plain = model(ids, { labels = ids })
   local text, loss = warned(model, ids, { labels = ids, output_router_logits = true })
   assert(accel.equal(loss, plain) and text:find "output_router_logits has no effect on a loss", text)
-  assert(#model:loss_counts(ids, { labels = ids, output_router_logits = true }) == 1)
+  assert(#model:_loss_counts(ids, { labels = ids, output_router_logits = true }) == 1)
 end
 
 -- ---- Mamba's stream, and dropout in front of the scores of answers ----

@@ -29,7 +29,7 @@ local function ranks_of(model, d)
   end
 end
 
---- Adds forward and loss_counts of a causal language model to a class. The base model lies under config's prefix, and has a description `d`.
+--- Adds forward and _loss_counts of a causal language model to a class. The base model lies under config's prefix, and has a description `d`.
 ---@param cls table
 ---@param prefix string
 ---@param Base table base class with :part
@@ -80,7 +80,7 @@ function M.causal(cls, prefix, Base)
   ---@param cache? table as in forward
   ---@param opts? table options of forward
   ---@return accel.Tensor[]?
-  function cls:loss_counts(ids, cache, opts)
+  function cls:_loss_counts(ids, cache, opts)
     local own
     own, cache, opts = causal_head.options(self.config.model_type, ids, cache, opts)
     if not own.labels then return nil end
@@ -263,7 +263,7 @@ function M.question(cls, prefix, Base, width, dropout)
   ---@param ids accel.Tensor
   ---@param opts? table options of forward
   ---@return accel.Tensor[]?
-  function cls:loss_counts(ids, opts) return M.span_counts(ids, opts) end -- luacheck: no self
+  function cls:_loss_counts(ids, opts) return M.span_counts(ids, opts) end -- luacheck: no self
 end
 
 return M

@@ -64,7 +64,7 @@ function M.words(cls, e, h)
   --- The counts of the means that the loss of forward is the sum of: its labels.
   ---@param opts? table options of forward
   ---@return accel.Tensor[]?
-  function cls:loss_counts(_, opts) -- luacheck: no self
+  function cls:_loss_counts(_, opts) -- luacheck: no self
     return { causal_head.count { labels = type(opts) == "table" and opts.labels or nil, shifted = not h.causal } }
   end
 end
@@ -190,7 +190,7 @@ function M.replaced(cls, e, h)
   ---@param ids accel.Tensor
   ---@param opts? table options of forward
   ---@return accel.Tensor[]?
-  function cls:loss_counts(ids, opts) -- luacheck: no self
+  function cls:_loss_counts(ids, opts) -- luacheck: no self
     if type(opts) ~= "table" or not opts.labels then return nil end
     return { opts.attention_mask and opts.attention_mask:ne(0):sum() or accel.tensor(ids:numel(), { device = ids.device }) }
   end

@@ -179,7 +179,7 @@ end
 ---@param cache? table as in forward
 ---@param opts? table options of forward
 ---@return accel.Tensor[]?
-function Causal:loss_counts(ids, cache, opts) -- luacheck: no self
+function Causal:_loss_counts(ids, cache, opts) -- luacheck: no self
   return { causal_head.count((causal_head.options("mamba", ids, cache, opts))) }
 end
 

@@ -128,7 +128,7 @@ return function(f)
   --- The counts of the means that the loss of forward is the sum of: its labels.
   ---@param opts? table options of forward
   ---@return accel.Tensor[]?
-  function Text:loss_counts(_, opts) -- luacheck: no self
+  function Text:_loss_counts(_, opts) -- luacheck: no self
     return { causal_head.count { labels = type(opts) == "table" and opts.labels or nil, shifted = true } }
   end
 

@@ -2,7 +2,7 @@
 --- count, for any distribution of labels, including micro-batches without any. Used by runner.lua. accelerator/parallelism.lua sets the
 --- fields.
 ---
---- A mean loss of the model's own has its count before (model:loss_counts), so that gradients come out right at once. A loss function is a
+--- A mean loss of the model's own has its count before (model:_loss_counts), so that gradients come out right at once. A loss function is a
 --- mean over labels if it returns a cross entropy's mean, whose count is known after it: its gradients are sums over a unit, and are
 --- divided at the end of the call. Other losses count every micro-batch alike.
 ---
@@ -26,7 +26,7 @@ local Means = class "accel.parallel.pipeline.Means"
 
 ---@param model accel.nn.Module
 function Means:init(model)
-  self.model, self.axis = model.loss_counts and model or nil, { size = 1 }
+  self.model, self.axis = model._loss_counts and model or nil, { size = 1 }
   self.steps = function() return 1 end
   self.counted, self.calls, self.divisor = 0, 0, nil -- labels and calls of the update so far, and the divisor of present gradients
   self:begin(true)
@@ -48,7 +48,7 @@ function Means:of_arguments(args, inputs)
   if self.of_targets then
     counts = self.of_targets(args[args.n])
   elseif self.model then
-    counts = self.model:loss_counts(table.unpack(args, 1, inputs or args.n))
+    counts = self.model:_loss_counts(table.unpack(args, 1, inputs or args.n))
   end
   if not counts or #counts == 0 or counts[1].device:find "^meta" and not absent.simulated then return nil end
   return counts
