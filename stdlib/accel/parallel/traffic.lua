@@ -11,7 +11,7 @@
 ---   sequence   all_gather      m a (4 L, 1, 1), and the position table.  reduce_scatter m a (4 L, 1, 1)
 ---              all_reduce      gradients of norms and row-parallel biases, m times.  12 m n of the loss
 ---   pipeline   send, recv      m a (a / tp if ranks have parts of the sequence) for each boundary, forward and backward
----              all_reduce      the table of a tied head.  broadcast 32: the loss, as a sum and its divisor
+---              all_reduce      the table of a tied head.  broadcast 40: the loss, as a sum, its divisor and its dtype
 ---              send, recv      m n E of every block before a boundary: logits of routers whose losses the last stage adds up, and back
 ---   context    all_gather      4 L m (keys and values of the whole sequence, n cp kv).  reduce_scatter 2 L m n cp kv (their gradients, f32)
 ---              all_reduce      16 m of the last stage, with Ulysses as well: the sum of the loss and its labels. 8 m of every stage of a
@@ -177,7 +177,7 @@ function M.of(d, p)
       add("recv", m * n * d.experts * w * passed, "logits of routers, and their gradients, of other stages")
     end
     if d.tied and (has_first or has_last) then add("all_reduce", table_ * w, "gradient of the tied table, over its stages") end
-    add("broadcast", 32, "loss")
+    add("broadcast", 40, "loss")
   end
 
   local kv = n * d.kv // tp
