@@ -29,8 +29,8 @@ local RECORDS <const> = { auto_mapping = true, peft_type = true, peft_version = 
 ---@field bases table<string, boolean> kinds of layers that the adapters of a type of weight_layer.lua go to
 local Config = class("accel.peft.Config")
 Config.lists, Config.loose, Config.prompt, Config.bases = {}, {}, false, { linear = true }
-for _, key in ipairs { "delta", "update", "weight", "input", "output", "output_before_bias", "shared", "dropout", "skips", "file_beside", "fit",
-  "trim", "file_version", "penalty", "allocate" } do
+for _, key in ipairs { "_delta", "_update", "_weight", "_input", "_output", "output_before_bias", "_shared", "_dropout", "_skips",
+  "file_beside", "fit", "trim", "file_version", "penalty", "allocate" } do
   Config[key] = false
 end
 

@@ -38,7 +38,7 @@ end
 
 --- Makes the parameters that the model has once for an adapter. Returns their dictionaries by name.
 local function shared(self, name, config, found)
-  if not config.shared then return nil end
+  if not config._shared then return nil end
   local places, tuner, kind = {}, self.base_model, nil
   for _, at in ipairs(found) do
     local layer = class.isinstance(at.module, AdapterLayer) and at.module or WeightLayer(at.module)
@@ -46,13 +46,13 @@ local function shared(self, name, config, found)
   end
   local dicts, own = {}, {}
   local _ <close> = accel.no_grad()
-  for _, spec in ipairs(config:shared(places)) do
+  for _, spec in ipairs(config:_shared(places)) do
     local dict = tuner[spec[1]]
     if not dict then
       dict = ParameterDict()
       tuner[spec[1]] = dict
     end
-    dict:set(name, WeightLayer.made({ shape = spec[2], init = spec.init, frozen = spec.frozen, dtype = spec.dtype }, kind))
+    dict:set(name, WeightLayer._made({ shape = spec[2], init = spec.init, frozen = spec.frozen, dtype = spec.dtype }, kind))
     dicts[spec[1]] = dict
     own[#own + 1] = { key = spec[1], frozen = spec.frozen, unsaved = spec.unsaved }
   end

@@ -14,7 +14,13 @@ local raise = require "accel.util.raise"
 ---@class accel.peft.LoraConv : accel.peft.LoraLinear
 local LoraConv = LoraLinear:extend("accel.peft.LoraConv")
 
+---@param base accel.nn.Module
+function LoraConv:init(base) LoraLinear.init(self, base) end
+
 --- A and B of a new adapter.
+---@param r integer
+---@param config accel.peft.LoraConfig
+---@param kind table dtype and device
 function LoraConv:factors(r, config, kind)
   local base, ones = self.base_layer, {}
   for i in ipairs(base.kernel_size) do ones[i] = 1 end

@@ -1,16 +1,17 @@
 --- peft.WeightLayer: any layer whose weight is changed by an adapter, or whose input or output is. The type's class in kinds/ describes
 --- how. Merging, switching and deleting follow from the description. LoRA and IA3 have layers of their own (lora.lua, ia3.lua).
 ---
---- A class has `bases`, the kinds of layers that it goes to, and `parameters(config, at)`: a list of { name, shape, init?, frozen?, dtype?
+--- A class has `bases`, the kinds of layers that it goes to, and `_parameters(config, at)`: a list of { name, shape, init?, frozen?, dtype?
 --- }, names being PEFT's, with a dot for a parameter of a module. `p` is the table of their values by these names, `at` the place of the
 --- layer. Then it has one or more of these functions, of which x and y are rows, or images in convolutions:
----   delta(p, at, layer)   what is added to the weight, in its shape
----   update(p, at, x)      what is added to the output. Default: that of delta. delta follows from it in linear layers
----   weight(p, at, w)      the weight instead of w
----   input(p, at, x)       the layer's input instead of x. Linear in x
----   output(p, at, y)      the layer's output instead of y. Linear in y. output_before_bias: the bias is added after it
----   shared(config, bases) parameters that the model has once, { name, shape, init?, frozen? }, in `p` as well
----   dropout(config)       the rate of dropout of the input that delta and update see
+---   _delta(p, at, layer)   what is added to the weight, in its shape
+---   _update(p, at, x)      what is added to the output. Default: that of _delta. _delta follows from it in linear layers
+---   _weight(p, at, w)      the weight instead of w
+---   _input(p, at, x)       the layer's input instead of x. Linear in x
+---   _output(p, at, y)      the layer's output instead of y. Linear in y. output_before_bias: the bias is added after it
+---   _shared(config, bases) parameters that the model has once, { name, shape, init?, frozen? }, in `p` as well
+---   _dropout(config)       the rate of dropout of the input that _delta and _update see
+---   _skips(config, at)     whether this step leaves out what _delta and _update add
 local accel = require "accel"
 local check = require "accel.util.check"
 local AdapterLayer = require "accel.peft.layer"
@@ -78,7 +79,7 @@ local function made(spec, kind)
   end
   return Parameter(t, not spec.frozen)
 end
-WeightLayer.made = made
+WeightLayer._made = made
 
 --- Adds an adapter, which changes nothing yet unless its configuration begins at random.
 ---@param name string
@@ -88,7 +89,7 @@ WeightLayer.made = made
 function WeightLayer:add(name, config, full, shared)
   local at, kind = self:place(config, full), self:kind()
   local _ <close> = accel.no_grad()
-  for _, spec in ipairs(config:parameters(at, self)) do
+  for _, spec in ipairs(config:_parameters(at, self)) do
     local dict, field = spec[1]:match "^([^.]+)%.(.+)$"
     local p = made({ shape = spec[2], init = spec.init, frozen = spec.frozen, dtype = spec.dtype }, kind)
     if field then
@@ -104,7 +105,7 @@ function WeightLayer:add(name, config, full, shared)
     at.frozen = at.frozen or {}
     at.frozen[spec[1]] = spec.frozen
   end
-  local rate = config.dropout and config:dropout() or 0
+  local rate = config._dropout and config:_dropout() or 0
   if rate > 0 then
     local drop = Dropout(rate)
     drop.training = self.training
@@ -128,6 +129,9 @@ function WeightLayer:own_values(name)
   return p
 end
 
+--- All parameters of an adapter by the names of the description.
+---@param name string
+---@return table<string, accel.Tensor>
 function WeightLayer:values(name)
   local p = self:own_values(name)
   for key, dict in next, self.shared do p[key] = dict[name] end
@@ -179,19 +183,19 @@ local function changed(self, name, w, b)
     return fn(p, at, accel.eye(at.inputs, { dtype = w.dtype, device = w.device }))
   end
   local function call(method) return function(...) return config[method](config, ...) end end
-  if config.weight then w = config:weight(p, at, w) end
-  if config.input then
+  if config._weight then w = config:_weight(p, at, w) end
+  if config._input then
     if at.kind ~= "linear" then
       raise("'%s': %s turns the patches of a convolution's input, which overlap, so that no weight gives the same; leave it unmerged", at.full,
         config.peft_type)
     end
-    w = w:matmul(columns(call "input"):t())
+    w = w:matmul(columns(call "_input"):t())
   end
-  if config.delta then w = w + config:delta(p, at, self):to(w.dtype):reshape(w.shape)
-  elseif config.update then w = w + columns(call "update"):t() end
-  if config.output then
-    w = config:output(p, at, w:t()):t()
-    if b and not config.output_before_bias then b = config:output(p, at, b:unsqueeze(1)):squeeze(1) end
+  if config._delta then w = w + config:_delta(p, at, self):to(w.dtype):reshape(w.shape)
+  elseif config._update then w = w + columns(call "_update"):t() end
+  if config._output then
+    w = config:_output(p, at, w:t()):t()
+    if b and not config.output_before_bias then b = config:_output(p, at, b:unsqueeze(1)):squeeze(1) end
   end
   return w, b
 end
@@ -217,6 +221,9 @@ function WeightLayer:merge(name, ...)
 end
 
 --- The base's computation with another weight, [out, in] or a convolution's, without its bias.
+---@param x accel.Tensor
+---@param w accel.Tensor
+---@return accel.Tensor
 function WeightLayer:with_weight(x, w)
   local base = self.base_layer
   if self.places[self.active].kind == "linear" then return accel.linear(x, w) end
@@ -245,28 +252,28 @@ function WeightLayer:forward(x)
   local dtype = at[1] and p[at[1]].dtype
   local function cast(t) return t.dtype ~= dtype and not accel.is_autocast_enabled() and t:to(dtype) or t end
   local y
-  if config.weight then
+  if config._weight then
     local w = self:base_values()
-    y = self:with_weight(cast(x), config:weight(p, at, w:to(dtype)))
+    y = self:with_weight(cast(x), config:_weight(p, at, w:to(dtype)))
     if bias then y = y + (bias.dtype ~= y.dtype and bias:to(y.dtype) or bias) end
     if y.dtype ~= x.dtype then y = y:to(x.dtype) end
-  elseif config.input then
-    local turned = config:input(p, at, cast(x))
+  elseif config._input then
+    local turned = config:_input(p, at, cast(x))
     y = self.base_layer(turned.dtype ~= x.dtype and turned:to(x.dtype) or turned)
   else
     y = self.base_layer(x)
   end
-  if (config.update or config.delta) and not (config.skips and config:skips(at)) then
+  if (config._update or config._delta) and not (config._skips and config:_skips(at)) then
     local h, more = cast(x), nil
     if drop then h = drop(h) end
-    if config.update then more = config:update(p, at, h)
-    else more = self:with_weight(h, config:delta(p, at, self):reshape(at.shape)) end
+    if config._update then more = config:_update(p, at, h)
+    else more = self:with_weight(h, config:_delta(p, at, self):reshape(at.shape)) end
     y = y + (more.dtype ~= y.dtype and more:to(y.dtype) or more)
   end
-  if config.output then
+  if config._output then
     local kept = y.dtype
     if config.output_before_bias then y = biased(y, bias, at, -1) end
-    y = config:output(p, at, cast(y))
+    y = config:_output(p, at, cast(y))
     if y.dtype ~= kept then y = y:to(kept) end
     if config.output_before_bias then y = biased(y, bias, at, 1) end
   end

@@ -129,7 +129,7 @@ do
     local m = peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(8, 8, { bias = false })), peft.BOFTConfig { target_modules = { "0" },
       boft_block_size = 2, boft_n_butterfly_factor = factors, init_weights = false })
     local layer = m.base_model.model[1]
-    return layer.places.default.config:input(layer:values "default", layer.places.default, accel.eye(8)):detach()
+    return layer.places.default.config:_input(layer:values "default", layer.places.default, accel.eye(8)):detach()
   end
   for factors, width in ipairs { 2, 4, 8 } do
     local r = rotation(factors)

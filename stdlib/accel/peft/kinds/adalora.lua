@@ -32,8 +32,28 @@ local AdaLoraConfig = configs.define("AdaLoraConfig", { peft_type = "ADALORA", l
 ---  orth_reg_weight number = 0.5: weight of the distance of A and B from orthogonal matrices in the loss
 ---  total_step integer: steps of the training
 ---  rank_pattern table: ranks that are left, by parameter, as files have it
----  lora_alpha, lora_dropout, init_lora_weights, bias, fan_in_fan_out, target_modules, exclude_modules, layers_to_transform, layers_pattern,
----  modules_to_save, task_type, inference_mode, base_model_name_or_path: as of LoraConfig, whose other options have no effect
+---  lora_alpha number = 8: the update counts lora_alpha / init_r
+---  lora_dropout number = 0: of the adapter's input, in training
+---  init_lora_weights boolean = true: E begins as zero. false: at random
+---  bias string = "none": which biases learn as well: "none", "all", "adalora_only"
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
+---  r integer = 8: without effect. Set init_r
+---  use_rslora boolean = false: without effect. Set lora_alpha
+---  alpha_pattern table = {}: without effect. Set lora_alpha
+---  use_dora boolean = false: true raises
+---  lora_bias boolean = false: true raises
+---  trainable_token_indices integer[]|table<string, integer[]>: any value raises
+---  target_parameters string[]: any value raises
+---  layer_replication integer[][]: any value raises
 function AdaLoraConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -66,13 +86,13 @@ function AdaLoraConfig:validate(name)
   if next(self.alpha_pattern) then no_effect.once(name, "alpha_pattern", "in AdaLoRA; set lora_alpha") end
 end
 
-function AdaLoraConfig:dropout() return self.lora_dropout end
+function AdaLoraConfig:_dropout() return self.lora_dropout end
 
 --- The name of a layer's ranks in rank_pattern.
 local function key_of(at) return at.full .. ".lora_E" end
 
 ---@param at accel.peft.Place
-function AdaLoraConfig:parameters(at)
+function AdaLoraConfig:_parameters(at)
   local r, kept = self.init_r, self.rank_pattern and self.rank_pattern[key_of(at)]
   if kept then
     r = 0
@@ -86,13 +106,13 @@ function AdaLoraConfig:parameters(at)
 end
 
 --- Whether no rank of a layer is left.
-function AdaLoraConfig:skips(at) return at.rank == 0 end -- luacheck: no self
+function AdaLoraConfig:_skips(at) return at.rank == 0 end -- luacheck: no self
 
 ---@param p table<string, accel.Tensor>
 ---@param at accel.peft.Place
 ---@param x accel.Tensor
 ---@return accel.Tensor
-function AdaLoraConfig:update(p, at, x)
+function AdaLoraConfig:_update(p, at, x)
   if at.rank == 0 then return accel.zeros({ x.shape[1], at.outputs }, { dtype = x.dtype, device = x.device }) end
   local scaling = (self.lora_alpha > 0 and self.lora_alpha or self.init_r) / (self.init_r + 1e-5)
   return accel.linear(accel.linear(x, p.lora_A * p.lora_E), p.lora_B) * scaling

@@ -15,7 +15,9 @@ local AdaptionPromptConfig = configs.define("AdaptionPromptConfig", { peft_type 
 ---  adapter_len integer: tokens of the prompt
 ---  adapter_layers integer: blocks that see it, from the last
 ---  target_modules string: name of the attention layer in a block (default: by the model's family)
----  task_type, inference_mode, base_model_name_or_path: as of LoraConfig
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function AdaptionPromptConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.

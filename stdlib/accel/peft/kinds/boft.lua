@@ -23,8 +23,17 @@ local BOFTConfig = configs.define("BOFTConfig", { peft_type = "BOFT", lists = co
 ---  boft_n_butterfly_factor integer = 1: factors of the rotation
 ---  boft_dropout number = 0: share of the blocks that a step in training leaves out
 ---  init_weights boolean = true: R begins as the identity. false: at random
----  bias, fan_in_fan_out, target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "boft_only"
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function BOFTConfig:init(opts)
   if type(opts) == "table" and (opts.boft_block_num or 0) ~= 0 and opts.boft_block_size == nil then
     local given = { boft_block_size = 0 }
@@ -70,7 +79,7 @@ local function order(n, blocks, half, factor)
 end
 
 ---@param at accel.peft.Place
-function BOFTConfig:parameters(at)
+function BOFTConfig:_parameters(at)
   local n, size, count = at.inputs, self.boft_block_size, self.boft_block_num
   local factors = self._factors or self.boft_n_butterfly_factor
   if size == 0 then size = n // count else count = n // size end
@@ -100,7 +109,7 @@ end
 ---@param at accel.peft.Place
 ---@param x accel.Tensor
 ---@return accel.Tensor
-function BOFTConfig:input(p, at, x)
+function BOFTConfig:_input(p, at, x)
   local all = p.boft_R
   for factor = all.shape[1], 1, -1 do
     local data = all:select(1, factor)
@@ -121,6 +130,6 @@ end
 ---@param _ accel.peft.Place
 ---@param y accel.Tensor
 ---@return accel.Tensor
-function BOFTConfig:output(p, _, y) return y * p.boft_s:reshape(-1) end
+function BOFTConfig:_output(p, _, y) return y * p.boft_s:reshape(-1) end
 
 return { BOFTConfig = BOFTConfig }

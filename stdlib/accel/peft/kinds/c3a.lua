@@ -18,8 +18,15 @@ local C3AConfig = configs.define("C3AConfig", { peft_type = "C3A", lists = confi
 ---  block_size integer = 256: sides of the blocks, which divide the widths of the layers
 ---  block_size_pattern table = {}: others by name
 ---  init_weights boolean|string = "xavier_uniform": or "kaiming_uniform", "gaussian". false: "xavier_uniform". true: zero
----  bias, target_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode, base_model_name_or_path: as of
----  LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "c3a_only"
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function C3AConfig:init(opts) configs.Config.init(self, opts) end
 
 local STARTS <const> = { xavier_uniform = true, kaiming_uniform = true, gaussian = true }
@@ -35,7 +42,7 @@ function C3AConfig:validate(name)
 end
 
 ---@param at accel.peft.Place
-function C3AConfig:parameters(at)
+function C3AConfig:_parameters(at)
   local n = targets.by_pattern(at.full, self.block_size_pattern, self.block_size)
   if at.inputs % n ~= 0 or at.outputs % n ~= 0 then
     raise("'%s': block_size = %d does not divide its widths %d and %d; choose another", at.full, n, at.inputs, at.outputs)
@@ -54,7 +61,7 @@ end
 ---@param p table<string, accel.Tensor>
 ---@param at accel.peft.Place
 ---@return accel.Tensor
-function C3AConfig:delta(p, at) -- luacheck: no self
+function C3AConfig:_delta(p, at) -- luacheck: no self
   local w, n = p.c3a_kernel, at.block
   local i = accel.arange(n, { device = w.device })
   local which = (i:unsqueeze(1) - i:unsqueeze(2)):remainder(n)

@@ -20,8 +20,16 @@ local DeloraConfig = configs.define("DeloraConfig", { peft_type = "DELORA", list
 ---  init_weights boolean = true: B begins as zero. false: at random
 ---  rank_pattern table = {}: other ranks by name
 ---  lambda_pattern table = {}: other first strengths by name
----  bias, target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "delora_only"
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function DeloraConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -33,11 +41,11 @@ function DeloraConfig:validate(name)
   check.number(name, "module_dropout", self.module_dropout, 0, 1)
 end
 
-function DeloraConfig:dropout() return self.module_dropout end
+function DeloraConfig:_dropout() return self.module_dropout end
 
 ---@param at accel.peft.Place
 ---@param layer accel.peft.WeightLayer
-function DeloraConfig:parameters(at, layer)
+function DeloraConfig:_parameters(at, layer)
   local r = targets.by_pattern(at.full, self.rank_pattern, self.r)
   local strength = targets.by_pattern(at.full, self.lambda_pattern, self.delora_lambda)
   return { { "delora_A", { r, at.inputs }, init = initial.kaiming },
@@ -53,7 +61,7 @@ end
 ---@param _ accel.peft.Place
 ---@param x accel.Tensor
 ---@return accel.Tensor
-function DeloraConfig:update(p, _, x) -- luacheck: no self
+function DeloraConfig:_update(p, _, x) -- luacheck: no self
   local a, b = p.delora_A, p.delora_B
   local norms = (a * a):sum(2):sqrt():clamp(1e-4) * (b * b):sum(1):sqrt():clamp(1e-4)
   local scale = p.delora_lambda / a.shape[1] / norms

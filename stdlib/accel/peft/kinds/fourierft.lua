@@ -16,12 +16,21 @@ local FourierFTConfig = configs.define("FourierFTConfig", { peft_type = "FOURIER
 
 ---@param opts? table
 ---  n_frequency integer = 1000: entries of the spectrum
----  scaling number = 150: factor of the update
+---  scaling number = 150.0: factor of the update
 ---  random_loc_seed integer = 777: seed of their places, which are PEFT's
 ---  n_frequency_pattern table = {}: other numbers of entries by name
 ---  init_weights boolean = false: the spectrum begins at random. true: as zero
----  bias, fan_in_fan_out, target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "fourierft_only"
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function FourierFTConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -33,7 +42,7 @@ function FourierFTConfig:validate(name)
 end
 
 ---@param at accel.peft.Place
-function FourierFTConfig:parameters(at)
+function FourierFTConfig:_parameters(at)
   local n = spectrum.places(self, at, self.n_frequency)
   return { { "fourierft_spectrum", { n }, init = not self.init_weights and initial.normal(0, 1) or nil } }
 end
@@ -42,7 +51,7 @@ end
 ---@param p table<string, accel.Tensor>
 ---@param at accel.peft.Place
 ---@return accel.Tensor
-function FourierFTConfig:delta(p, at)
+function FourierFTConfig:_delta(p, at)
   local s = p.fourierft_spectrum
   local function angles(list, n)
     local k = accel.tensor(list, { dtype = "i64", device = s.device }):unsqueeze(1)

@@ -21,8 +21,16 @@ local GraloraConfig = configs.define("GraloraConfig", { peft_type = "GRALORA", l
 ---  gralora_dropout number = 0: of the adapter's input, in training
 ---  gralora_k integer = 2: blocks along each side, which they divide
 ---  init_weights boolean = true: the update begins as zero. false: at random
----  bias, fan_in_fan_out, target_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "gralora_only"
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function GraloraConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -37,10 +45,10 @@ function GraloraConfig:validate(name)
   if self.r % self.gralora_k ~= 0 then raise("%s: r = %d must be a multiple of gralora_k = %d", name, self.r, self.gralora_k) end
 end
 
-function GraloraConfig:dropout() return self.gralora_dropout end
+function GraloraConfig:_dropout() return self.gralora_dropout end
 
 ---@param at accel.peft.Place
-function GraloraConfig:parameters(at)
+function GraloraConfig:_parameters(at)
   local k, r = self.gralora_k, self.r
   if at.inputs % k ~= 0 or at.outputs % k ~= 0 then
     raise("'%s': gralora_k = %d does not divide its widths %d and %d; choose another", at.full, k, at.inputs, at.outputs)
@@ -66,7 +74,7 @@ end
 ---@param at accel.peft.Place
 ---@param x accel.Tensor
 ---@return accel.Tensor
-function GraloraConfig:update(p, at, x)
+function GraloraConfig:_update(p, at, x)
   local k, shape = self.gralora_k, x.shape
   local rows = x:reshape(-1, k, at.inputs // k):transpose(1, 2) -- [k, n, in / k]
   local h = accel.matmul(rows, p.gralora_A) -- [k, n, r]

@@ -19,8 +19,16 @@ local HiraConfig = configs.define("HiraConfig", { peft_type = "HIRA", lists = co
 ---  hira_dropout number = 0: of the adapter's input, in training
 ---  init_weights boolean|string = true: B begins as zero. "gaussian": A normal too. false: both at random
 ---  rank_pattern table = {}: other ranks by name
----  fan_in_fan_out, target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function HiraConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -34,10 +42,10 @@ function HiraConfig:validate(name)
   end
 end
 
-function HiraConfig:dropout() return self.hira_dropout end
+function HiraConfig:_dropout() return self.hira_dropout end
 
 ---@param at accel.peft.Place
-function HiraConfig:parameters(at)
+function HiraConfig:_parameters(at)
   local r, begin = targets.by_pattern(at.full, self.rank_pattern, self.r), self.init_weights
   local first = begin == true and initial.kaiming or initial.normal(0, begin == "gaussian" and 1 / r or 1)
   return { { "hira_A", { r, at.inputs }, init = first }, { "hira_B", { at.outputs, r }, init = not begin and initial.normal(0, 1) or nil } }
@@ -47,7 +55,7 @@ end
 ---@param _ accel.peft.Place
 ---@param layer accel.peft.WeightLayer
 ---@return accel.Tensor
-function HiraConfig:delta(p, _, layer) -- luacheck: no self
+function HiraConfig:_delta(p, _, layer) -- luacheck: no self
   local product = accel.matmul(p.hira_B, p.hira_A)
   return layer:base_values():to(product.dtype) * product
 end

@@ -16,8 +16,16 @@ local HRAConfig = configs.define("HRAConfig", { peft_type = "HRA", lists = confi
 ---  r integer = 8: number of reflections
 ---  apply_GS boolean = false: the columns are made orthogonal to each other (Gram-Schmidt)
 ---  init_weights boolean = true: pairs of equal reflections, which begin as the identity. false: at random
----  bias, target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "hra_only"
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function HRAConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -28,7 +36,7 @@ function HRAConfig:validate(name)
 end
 
 ---@param at accel.peft.Place
-function HRAConfig:parameters(at)
+function HRAConfig:_parameters(at)
   local pairwise = self.init_weights
   if pairwise and self.r % 2 == 1 then
     warn(("HRAConfig: r = %d is odd, so that the reflections of '%s' do not begin as the identity; choose an even r"):format(self.r, at.full))
@@ -59,7 +67,7 @@ end
 ---@param _ accel.peft.Place
 ---@param x accel.Tensor
 ---@return accel.Tensor
-function HRAConfig:input(p, _, x)
+function HRAConfig:_input(p, _, x)
   local u = p.hra_u
   if self.apply_GS then
     local v = orthogonal(u)

@@ -10,7 +10,11 @@ local LNTuningConfig = configs.define("LNTuningConfig", { peft_type = "LN_TUNING
 
 ---@param opts? table
 ---  target_modules string|string[]: names of modules, or ends of names (default: the norms, by the model's family)
----  exclude_modules, modules_to_save, task_type, inference_mode, base_model_name_or_path: as of LoraConfig
+---  exclude_modules string[]: layers that are left out
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function LNTuningConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.

@@ -18,15 +18,24 @@ local LoHaConfig = configs.define("LoHaConfig", { peft_type = "LOHA", bases = ly
 ---  rank_dropout number = 0: share of the update's rows that a step in training leaves out
 ---  module_dropout number = 0: share of the steps in training that leave the update out
 ---  use_effective_conv2d boolean = false: of convolutions, factors that know the kernel's shape
----  target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, rank_pattern, alpha_pattern, task_type,
----  inference_mode, base_model_name_or_path: as of LoraConfig
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  rank_pattern table = {}: other ranks by name
+---  alpha_pattern table = {}: other alpha by name
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 ---  init_weights boolean = true: the update begins as zero. false: at random
 function LoHaConfig:init(opts) configs.Config.init(self, opts) end
 
-LoHaConfig.validate, LoHaConfig.skips = lycoris.validate, lycoris.skips
+LoHaConfig.validate, LoHaConfig._skips = lycoris.validate, lycoris.skips
 
 ---@param at accel.peft.Place
-function LoHaConfig:parameters(at)
+function LoHaConfig:_parameters(at)
   local r = lycoris.rank(self, at)
   local whole = self.use_effective_conv2d and lycoris.has_kernel(at)
   local last = self.init_weights and initial.constant(0) or initial.kaiming
@@ -48,7 +57,7 @@ end
 ---@param p table<string, accel.Tensor>
 ---@param at accel.peft.Place
 ---@return accel.Tensor
-function LoHaConfig:delta(p, at)
+function LoHaConfig:_delta(p, at)
   local delta = half(p, 1) * half(p, 2) * lycoris.scaling(self, at)
   return lycoris.drop_rows(self, at, delta:reshape(at.outputs, -1), true):reshape(at.shape)
 end

@@ -24,12 +24,21 @@ local LoKrConfig = configs.define("LoKrConfig", { peft_type = "LOKR", bases = ly
 ---  use_effective_conv2d boolean = false: of convolutions, factors that know the kernel's shape
 ---  decompose_both boolean = false: the first factor may be a product of low rank as well
 ---  decompose_factor integer = -1: sides of the first factor. -1: near the square roots of the weight's sides
----  target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, rank_pattern, alpha_pattern, task_type,
----  inference_mode, base_model_name_or_path: as of LoraConfig
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  rank_pattern table = {}: other ranks by name
+---  alpha_pattern table = {}: other alpha by name
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 ---  init_weights boolean|string = true: the first factor begins as zero. "lycoris": the second. false: none
 function LoKrConfig:init(opts) configs.Config.init(self, opts) end
 
-LoKrConfig.skips = lycoris.skips
+LoKrConfig._skips = lycoris.skips
 
 --- Raises for values that no adapter can have.
 ---@param name string
@@ -55,7 +64,7 @@ local function factors(n, factor)
 end
 
 ---@param at accel.peft.Place
-function LoKrConfig:parameters(at)
+function LoKrConfig:_parameters(at)
   local r, inputs = lycoris.rank(self, at), at.kernel and at.shape[2] or at.inputs
   local in1, in2 = factors(inputs, self.decompose_factor)
   local out1, out2 = factors(at.outputs, self.decompose_factor)
@@ -86,7 +95,7 @@ end
 ---@param p table<string, accel.Tensor>
 ---@param at accel.peft.Place
 ---@return accel.Tensor
-function LoKrConfig:delta(p, at)
+function LoKrConfig:_delta(p, at)
   local out1, in1, out2, in2 = table.unpack(at.sides)
   local w1 = p.lokr_w1 or accel.matmul(p.lokr_w1_a, p.lokr_w1_b)
   local w2 = p.lokr_w2 or p.lokr_t2 and lycoris.with_kernel(p.lokr_t2, p.lokr_w2_a, p.lokr_w2_b) or accel.matmul(p.lokr_w2_a, p.lokr_w2_b)

@@ -18,11 +18,19 @@ local MissConfig = configs.define("MissConfig", { peft_type = "MISS", lists = co
 ---  miss_dropout number = 0: of the adapter's input, in training. Without effect with "bat"
 ---  mini_r integer = 1: with "mini": columns of D, which repeat
 ---  init_weights boolean|string = true: D begins as zero. false: at random. "mini": D has mini_r columns. "bat": see above
----  bias, target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "miss_only"
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function MissConfig:init(opts)
   configs.Config.init(self, opts)
-  if self.init_weights == "bat" then self.update, self.weight = false, self.blocks_changed end
+  if self.init_weights == "bat" then self._update, self._weight = false, self._blocks_changed end
 end
 
 --- Raises for values that no adapter can have.
@@ -38,10 +46,10 @@ function MissConfig:validate(name)
   end
 end
 
-function MissConfig:dropout() return self.miss_dropout end
+function MissConfig:_dropout() return self.miss_dropout end
 
 ---@param at accel.peft.Place
-function MissConfig:parameters(at)
+function MissConfig:_parameters(at)
   local r, columns = self.r, at.outputs
   if r > at.inputs then raise("'%s': r = %d exceeds its %d inputs; choose a smaller r", at.full, r, at.inputs) end
   if self.init_weights == "bat" then
@@ -63,7 +71,7 @@ end
 ---@param at accel.peft.Place
 ---@param w accel.Tensor
 ---@return accel.Tensor
-function MissConfig:blocks_changed(p, at, w)
+function MissConfig:_blocks_changed(p, at, w)
   local r = self.r
   local blocks = w:reshape(at.outputs // r, r, at.inputs // r, r):permute(3, 1, 2, 4)
   local d = p.miss_block
@@ -75,7 +83,7 @@ end
 ---@param at accel.peft.Place
 ---@param x accel.Tensor
 ---@return accel.Tensor
-function MissConfig:update(p, at, x)
+function MissConfig:_update(p, at, x)
   local r, d = self.r, p.miss_block
   local shape = x.shape
   local rest = shape[#shape] % r

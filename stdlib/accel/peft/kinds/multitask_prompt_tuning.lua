@@ -29,7 +29,10 @@ local MultitaskPromptTuningConfig = configs.define("MultitaskPromptTuningConfig"
 ---  num_layers integer: of the model
 ---  num_attention_heads integer: of the model
 ---  num_transformer_submodules integer: 2 of encoder and decoder, else 1
----  modules_to_save, task_type, inference_mode, base_model_name_or_path: as of LoraConfig
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function MultitaskPromptTuningConfig:init(opts) configs.Config.init(self, opts) end
 
 local FROM_FILE <const> = { AVERAGE_SOURCE_TASKS = true, EXACT_SOURCE_TASK = true, ONLY_SOURCE_SHARED = true }

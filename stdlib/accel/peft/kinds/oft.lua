@@ -27,8 +27,17 @@ local OFTConfig = configs.define("OFTConfig", { peft_type = "OFT", bases = { lin
 ---  use_cayley_neumann boolean = true: the first terms of a series in the place of the inverse
 ---  num_cayley_neumann_terms integer = 5: how many
 ---  init_weights boolean = true: R begins as the identity. false: at random
----  bias, fan_in_fan_out, target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "oft_only"
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function OFTConfig:init(opts)
   if type(opts) == "table" and (opts.r or 0) ~= 0 and opts.oft_block_size == nil then
     local given = { oft_block_size = 0 }
@@ -68,7 +77,7 @@ local function nearest_divisor(n, wanted)
 end
 
 ---@param at accel.peft.Place
-function OFTConfig:parameters(at)
+function OFTConfig:_parameters(at)
   local key = self.r ~= 0 and "r" or "oft_block_size"
   local given = self[key]
   local used = nearest_divisor(at.flat, given)
@@ -102,7 +111,7 @@ end
 ---@param at accel.peft.Place
 ---@param x accel.Tensor
 ---@return accel.Tensor
-function OFTConfig:input(p, at, x)
+function OFTConfig:_input(p, at, x)
   local v = p["oft_R.weight"]
   if self.coft then constrain(self, v) end
   local q = rotations.skew(v, at.block)

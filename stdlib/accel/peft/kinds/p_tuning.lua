@@ -24,7 +24,10 @@ local PromptEncoderConfig = configs.define("PromptEncoderConfig", { peft_type = 
 ---  num_layers integer: of the model
 ---  num_attention_heads integer: of the model
 ---  num_transformer_submodules integer: 2 of encoder and decoder, else 1
----  modules_to_save, task_type, inference_mode, base_model_name_or_path: as of LoraConfig
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function PromptEncoderConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.

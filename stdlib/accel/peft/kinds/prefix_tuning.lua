@@ -23,7 +23,10 @@ local PrefixTuningConfig = configs.define("PrefixTuningConfig", { peft_type = "P
 ---  num_layers integer: of the model
 ---  num_attention_heads integer: heads of keys
 ---  num_transformer_submodules integer: 1
----  modules_to_save, task_type, inference_mode, base_model_name_or_path: as of LoraConfig
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function PrefixTuningConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.

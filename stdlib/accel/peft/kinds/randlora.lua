@@ -25,8 +25,16 @@ local RandLoraConfig = configs.define("RandLoraConfig", { peft_type = "RANDLORA"
 ---  very_sparse boolean = false: fewer entries are not 0
 ---  randlora_dropout number = 0: of the adapter's input, in training
 ---  init_weights boolean = true: the update begins as zero. false: at random
----  bias, fan_in_fan_out, target_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "randlora_only"
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function RandLoraConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -42,7 +50,7 @@ function RandLoraConfig:validate(name)
   end
 end
 
-function RandLoraConfig:dropout() return self.randlora_dropout end
+function RandLoraConfig:_dropout() return self.randlora_dropout end
 
 local function sides(at) return math.min(at.inputs, at.outputs), math.max(at.inputs, at.outputs) end
 
@@ -50,7 +58,7 @@ local function sides(at) return math.min(at.inputs, at.outputs), math.max(at.inp
 local function bases(n, r) return (n + r - 1) // r end
 
 ---@param at accel.peft.Place
-function RandLoraConfig:parameters(at)
+function RandLoraConfig:_parameters(at)
   local small, large = sides(at)
   local n = bases(small, self.r)
   return { { "randlora_lambda", { self.r, n }, init = not self.init_weights and initial.normal(0, 1) or nil },
@@ -59,7 +67,7 @@ end
 
 --- A and B for the largest sides of all layers, scaled to a standard deviation of 1.
 ---@param places accel.peft.Place[]
-function RandLoraConfig:shared(places)
+function RandLoraConfig:_shared(places)
   local inputs, outputs, generator = 0, 0, nil
   for _, at in ipairs(places) do inputs, outputs = math.max(inputs, at.inputs), math.max(outputs, at.outputs) end
   local small, large = math.min(inputs, outputs), math.max(inputs, outputs)
@@ -85,7 +93,7 @@ end
 ---@param at accel.peft.Place
 ---@param x accel.Tensor
 ---@return accel.Tensor
-function RandLoraConfig:update(p, at, x)
+function RandLoraConfig:_update(p, at, x)
   local small, large = sides(at)
   local n = bases(small, self.r)
   local b = p.randlora_B:narrow(1, 1, large):narrow(2, 1, n):reshape(large, -1)

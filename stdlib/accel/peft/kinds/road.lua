@@ -18,7 +18,12 @@ local RoadConfig = configs.define("RoadConfig", { peft_type = "ROAD", lists = co
 ---  variant string = "road_1": one angle and scale for a pair. "road_2": for each output. "road_4": two for each output
 ---  group_size integer = 64: outputs in a group, even. It divides the number of outputs
 ---  init_weights boolean = true: nothing is turned at first. false: at random
----  target_modules, modules_to_save, task_type, inference_mode, base_model_name_or_path: as of LoraConfig
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function RoadConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Values for each output, times two.
@@ -34,7 +39,7 @@ function RoadConfig:validate(name)
 end
 
 ---@param at accel.peft.Place
-function RoadConfig:parameters(at)
+function RoadConfig:_parameters(at)
   if at.outputs % self.group_size ~= 0 then
     raise("'%s': group_size = %d does not divide its %d outputs; choose another", at.full, self.group_size, at.outputs)
   end
@@ -61,7 +66,7 @@ end
 ---@param _ accel.peft.Place
 ---@param y accel.Tensor
 ---@return accel.Tensor
-function RoadConfig:output(p, _, y)
+function RoadConfig:_output(p, _, y)
   local own, partner = factors(self, p)
   local pairs_ = y:reshape(-1, 2, self.group_size // 2)
   local turned = accel.stack({ -pairs_:select(2, 2), pairs_:select(2, 1) }, 2):reshape(y.shape)

@@ -19,7 +19,13 @@ local ShiraConfig = configs.define("ShiraConfig", { peft_type = "SHIRA", lists =
 ---  mask_type string = "random": how the entries are chosen. Others raise, since PEFT takes a function for them
 ---  random_seed integer: seed of their places, which are PEFT's then. nil: drawn by accel's generator
 ---  init_weights boolean = true: additions begin as zero. false: at random
----  fan_in_fan_out, target_modules, modules_to_save, task_type, inference_mode, base_model_name_or_path: as of LoraConfig
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function ShiraConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -46,7 +52,7 @@ local function places(self, at, n)
 end
 
 ---@param at accel.peft.Place
-function ShiraConfig:parameters(at)
+function ShiraConfig:_parameters(at)
   local n = self.r * (at.inputs + at.outputs)
   if n > at.inputs * at.outputs then
     raise("'%s': r = %d would be %d entries, more than the %d of its weight; choose a smaller r", at.full, self.r, n, at.inputs * at.outputs)
@@ -58,7 +64,7 @@ end
 ---@param p table<string, accel.Tensor>
 ---@param at accel.peft.Place
 ---@return accel.Tensor
-function ShiraConfig:delta(p, at) -- luacheck: no self
+function ShiraConfig:_delta(p, at) -- luacheck: no self
   local s, index = p.shira_weight, p.shira_indices:to "i64"
   local flat = index:select(1, 1) * at.inputs + index:select(1, 2)
   return accel.zeros({ at.inputs * at.outputs }, { dtype = s.dtype, device = s.device }):index_add(1, flat, s):reshape(at.outputs, at.inputs)

@@ -12,10 +12,12 @@ local TrainableTokensConfig = configs.define("TrainableTokensConfig", { peft_typ
     "exclude_modules layers_to_transform layers_pattern modules_to_save bias") })
 
 ---@param opts? table
----  token_indices integer[]: the rows, from 0
+---  token_indices integer[] = {}: the rows, from 0
 ---  target_modules string|string[]: names of embeddings, or ends of names (default: the model's input embedding)
 ---  init_weights boolean = true: rows begin as they are. false: at random
----  task_type, inference_mode, base_model_name_or_path: as of LoraConfig
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function TrainableTokensConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.

@@ -23,8 +23,17 @@ local VBLoRAConfig = configs.define("VBLoRAConfig", { peft_type = "VBLORA", list
 ---  vblora_dropout number = 0: of the adapter's input, in training
 ---  init_vector_bank_bound number = 0.02: the bank begins uniform in +- this
 ---  init_logits_std number = 0.1: standard deviation of the first logits
----  bias, fan_in_fan_out, target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "vblora_only"
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function VBLoRAConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -41,10 +50,10 @@ function VBLoRAConfig:validate(name)
   end
 end
 
-function VBLoRAConfig:dropout() return self.vblora_dropout end
+function VBLoRAConfig:_dropout() return self.vblora_dropout end
 
 ---@param at accel.peft.Place
-function VBLoRAConfig:parameters(at)
+function VBLoRAConfig:_parameters(at)
   local n = self.vector_length
   if at.inputs % n ~= 0 or at.outputs % n ~= 0 then
     raise("'%s': vector_length = %d does not divide its widths %d and %d; choose another length", at.full, n, at.inputs, at.outputs)
@@ -54,7 +63,7 @@ function VBLoRAConfig:parameters(at)
     { "vblora_logits_B", { at.outputs // n, self.r, self.num_vectors }, init = begin } }
 end
 
-function VBLoRAConfig:shared()
+function VBLoRAConfig:_shared()
   local bound = self.init_vector_bank_bound
   return { { "vblora_vector_bank", { self.num_vectors, self.vector_length }, init = function(t) t:uniform_(-bound, bound) end } }
 end
@@ -70,7 +79,7 @@ end
 ---@param _ accel.peft.Place
 ---@param x accel.Tensor
 ---@return accel.Tensor
-function VBLoRAConfig:update(p, _, x)
+function VBLoRAConfig:_update(p, _, x)
   local bank, r = p.vblora_vector_bank, self.r
   local a = mixed(p.vblora_logits_A, bank, self.topk):reshape(r, -1)
   local b = mixed(p.vblora_logits_B, bank, self.topk):transpose(2, 3):reshape(-1, r)

@@ -20,8 +20,16 @@ local VeraConfig = configs.define("VeraConfig", { peft_type = "VERA", lists = co
 ---  vera_dropout number = 0: of the adapter's input, in training
 ---  d_initial number = 0.1: first value of d
 ---  init_weights boolean = true: b begins as zero. false: at random
----  bias, fan_in_fan_out, target_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "vera_only"
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function VeraConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -33,17 +41,17 @@ function VeraConfig:validate(name)
   check.number(name, "d_initial", self.d_initial)
 end
 
-function VeraConfig:dropout() return self.vera_dropout end
+function VeraConfig:_dropout() return self.vera_dropout end
 
 ---@param at accel.peft.Place
-function VeraConfig:parameters(at)
+function VeraConfig:_parameters(at)
   return { { "vera_lambda_b", { at.outputs }, init = initial.constant(self.init_weights and 0 or 1) },
     { "vera_lambda_d", { self.r }, init = self.init_weights and initial.constant(self.d_initial) or initial.normal(0, 1) } }
 end
 
 --- A and B for the largest sides of all layers.
 ---@param places accel.peft.Place[]
-function VeraConfig:shared(places)
+function VeraConfig:_shared(places)
   local inputs, outputs = 0, 0
   for _, at in ipairs(places) do inputs, outputs = math.max(inputs, at.inputs), math.max(outputs, at.outputs) end
   local generator
@@ -60,7 +68,7 @@ end
 ---@param at accel.peft.Place
 ---@param x accel.Tensor
 ---@return accel.Tensor
-function VeraConfig:update(p, at, x)
+function VeraConfig:_update(p, at, x)
   local a, b = p.vera_A:narrow(2, 1, at.inputs), p.vera_B:narrow(1, 1, at.outputs)
   return accel.linear(accel.linear(x, a) * p.vera_lambda_d, b) * p.vera_lambda_b
 end

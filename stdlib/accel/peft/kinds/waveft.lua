@@ -17,15 +17,24 @@ local WaveFTConfig = configs.define("WaveFTConfig", { peft_type = "WAVEFT", list
 
 ---@param opts? table
 ---  n_frequency integer = 2592: entries of the spectrum
----  scaling number = 25: factor of the update
+---  scaling number = 25.0: factor of the update
 ---  wavelet_family string = "db1": the wavelet. Others raise
 ---  use_idwt boolean = true: false: the entries are the update's own
 ---  random_loc_seed integer = 777: seed of their places, which are PEFT's
 ---  n_frequency_pattern table = {}: other numbers of entries by name
 ---  proportional_parameters boolean = false: layers have shares of all entries by their sizes
 ---  init_weights boolean = true: the spectrum begins as zero. false: at random
----  bias, fan_in_fan_out, target_modules, exclude_modules, layers_to_transform, layers_pattern, modules_to_save, task_type, inference_mode,
----  base_model_name_or_path: as of LoraConfig
+---  bias string = "none": which biases learn as well: "none", "all", "waveft_only"
+---  fan_in_fan_out boolean = false: set for Conv1D layers
+---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
+---  but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
 function WaveFTConfig:init(opts) configs.Config.init(self, opts) end
 
 --- Raises for values that no adapter can have.
@@ -41,7 +50,7 @@ end
 
 --- Nothing of its own is shared, but the sizes of all layers count in proportional_parameters.
 ---@param places accel.peft.Place[]
-function WaveFTConfig:shared(places)
+function WaveFTConfig:_shared(places)
   self._sizes = 0
   for _, at in ipairs(places) do self._sizes = self._sizes + at.inputs * at.outputs end
   self._layers = #places
@@ -57,7 +66,7 @@ local function rounded(x)
 end
 
 ---@param at accel.peft.Place
-function WaveFTConfig:parameters(at)
+function WaveFTConfig:_parameters(at)
   local n = self.n_frequency
   if self.proportional_parameters then
     n = math.max(1, rounded(at.inputs * at.outputs / self._sizes * (n * self._layers)))
@@ -77,7 +86,7 @@ end
 ---@param p table<string, accel.Tensor>
 ---@param at accel.peft.Place
 ---@return accel.Tensor
-function WaveFTConfig:delta(p, at)
+function WaveFTConfig:_delta(p, at)
   local s = p.waveft_spectrum
   if not self.use_idwt then return dense(s, at, at.outputs, at.inputs) * self.scaling end
   local rows, columns = at.outputs + at.outputs % 2, at.inputs + at.inputs % 2
