@@ -82,4 +82,11 @@ for _, list in ipairs { submodules, functions, accelerator } do
 end
 
 setmetatable(accel, meta)
+-- Lua waits until its heap has doubled before it begins to collect young objects, and a loop of small ops would keep thousands of dead
+-- tensors. A step now begins it. Other interpreters keep their mode.
+if collectgarbage "incremental" == "generational" then
+  collectgarbage "generational"
+  collectgarbage "step"
+end
+
 return accel
