@@ -3,20 +3,25 @@
 -- lack rights, with the fields of lua/rights.lua, lfs = the library with LuaFileSystem, exit = function or nil}.
 local accel, lib_dir = ...
 
+local sub, find, match, gsub = string.sub, string.find, string.match, string.gsub -- a script may replace them
+local type, tostring, error = type, tostring, error
+
 local environment = _G -- of the library's own files: lua/rights.lua makes another one
 
 -- Chunks are text. Lua's own functions take binary ones as well, which can crash the interpreter.
 -- limited: a chunk of a script cannot have a name of the library's files, by which the host knows them. Returns the load for these.
 local function text_only(limited)
   local load_, loadfile_ = load, loadfile
-  local function is_own(path) return lib_dir ~= "" and path:sub(1, #lib_dir - 1) == lib_dir:sub(2) end
+  local function is_own(path)
+    return lib_dir ~= "" and sub(path, 1, #lib_dir - 1) == sub(lib_dir, 2) and not find(path, "/../", 1, true)
+  end
   local function allowed(name)
     if not limited or type(name) ~= "string" then return name end
-    local ours = name:sub(1, 5) == "=lua/" or (lib_dir ~= "" and name:sub(1, #lib_dir) == lib_dir)
+    local ours = sub(name, 1, 5) == "=lua/" or (lib_dir ~= "" and sub(name, 1, #lib_dir) == lib_dir)
     return ours and "=(load)" or name
   end
   local function refuse(mode)
-    return mode ~= nil and not tostring(mode):find("t", 1, true)
+    return mode ~= nil and not find(tostring(mode), "t", 1, true)
   end
   rawset(_G, "load", function(chunk, name, mode, ...)
     if refuse(mode) then return nil, "binary chunks are not loaded" end
@@ -33,11 +38,11 @@ local function text_only(limited)
   end)
   package.searchers[2] = function(name)
     -- most files are in the first folder: opened once there, while a search and a load open twice
-    local first = package.path:match "^[^;]+"
-    local path = first and first:gsub("%?", function() return (name:gsub("%.", "/")) end)
+    local first = match(package.path, "^[^;]+")
+    local path = first and gsub(first, "%?", function() return (gsub(name, "%.", "/")) end)
     local found, why = loadfile_(path or "", "t", path and is_own(path) and environment or _G)
     if found then return found, path end
-    if why:sub(1, 12) ~= "cannot open " then
+    if sub(why, 1, 12) ~= "cannot open " then
       error(("error loading module '%s' from file '%s':\n\t%s"):format(name, path, why), 0)
     end
     local file, message = package.searchpath(name, package.path)

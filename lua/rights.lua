@@ -6,9 +6,13 @@
 -- and no value that a script can reach leads to them.
 local accel, lib_dir = ...
 
+-- A script may replace these, and the string methods.
+local type, ipairs, tostring, error, next, rawset = type, ipairs, tostring, error, next, rawset
+local sub, format, find = string.sub, string.format, string.find
+
 local function refuse(name, right)
   return function()
-    error(("%s: this host does not give scripts the right to it (%s)"):format(name, right), 2)
+    error(format("%s: this host does not give scripts the right to it (%s)", name, right), 2)
   end
 end
 
@@ -44,6 +48,7 @@ end
 local function by_path(path)
   local function first(f, required)
     return function(name, ...)
+      if type(name) == "number" then name = tostring(name) end -- which Lua takes for a path, too
       if required or type(name) == "string" then name = path(name) end
       return f(name, ...)
     end
@@ -81,13 +86,14 @@ end
 local function limit_require(modules, no_code)
   local require_ = require
   rawset(_G, "require", function(name)
+    if type(name) == "number" then name = tostring(name) end
     local allowed = type(name) ~= "string" or (not modules and not no_code)
     for _, prefix in ipairs(allowed and {} or modules or { "accel" }) do
-      if name == prefix or name:sub(1, #prefix + 1) == prefix .. "." then allowed = true end
+      if name == prefix or sub(name, 1, #prefix + 1) == prefix .. "." then allowed = true end
     end
     if not allowed and not modules and package.loaded[name] ~= nil then allowed = true end
     if not allowed then
-      error(("require: this host does not let scripts load the module '%s' (%s)"):format(name,
+      error(format("require: this host does not let scripts load the module '%s' (%s)", name,
         modules and "it is not in the program's list" or "AC_HOST_NO_LOAD"), 2)
     end
     return require_(name)
@@ -102,9 +108,9 @@ local function limit_package(path, no_code)
   package.searchers[2] = function(name)
     local f, file = lua_files(name)
     if type(f) ~= "function" then return f end
-    local own = file:sub(1, #lib_dir - 1) == lib_dir:sub(2)
+    local own = sub(file, 1, #lib_dir - 1) == sub(lib_dir, 2) and not find(file, "/../", 1, true)
     if own then return f, file end
-    if no_code then return ("\n\tno module '%s' of the library"):format(name) end
+    if no_code then return format("\n\tno module '%s' of the library", name) end
     if path then f, file = loadfile(file), file end -- the loadfile that asks for the path
     return f, file
   end

@@ -149,7 +149,7 @@ static void break_hook(lua_State *L, lua_Debug *ar) {
   if (S == NULL) return; /* the state closes */
   lua_getinfo(L, "S", ar);
   if (ar->what[0] == 'C' || strncmp(ar->source, "=lua/", 5) == 0) return;
-  lua_sethook(L, NULL, 0, 0);
+  lac_host_rehook(L);
   atomic_store(&S->attach->breaking, false);
   const int top = lua_gettop(L);
   luaL_checkstack(L, 8, "Ctrl-C");

@@ -74,7 +74,7 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   const int64_t at = limit();
   lac_state *S = atomic_load(&one.state);
   if (at == 0 || S == NULL || one.thread == NULL) {
-    lua_sethook(L, NULL, 0, 0);
+    lac_host_rehook(L);
     return;
   }
   if (lac_console_now() < at) return;
@@ -82,7 +82,7 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   if (ar->what[0] == 'C' || strncmp(ar->source, "=lua/", 5) == 0) return;
   if (one.presses < 2) { /* once: cleanup code may run */
     set_limit(0);
-    lua_sethook(L, NULL, 0, 0);
+    lac_host_rehook(L);
     if (atomic_load(&S->interrupt->noticed)) return; /* it stops in its own way */
   }
   ac_err e = {.code = AC_INTERRUPTED, .rank = -1, .msg = "interrupted"};
@@ -212,7 +212,7 @@ static int session_finish(lua_State *L) {
   luaL_checkudata(L, 1, SESSION);
   one.thread = one.running = NULL;
   set_limit(0);
-  lua_sethook(L, NULL, 0, 0);
+  lac_host_rehook(L);
   if (one.presses > 0) {
     atomic_store(&S->interrupt->signal, 0);
     S->interrupt->agreed = 0;

@@ -21,6 +21,7 @@
 #include "autograd/op_node.h"
 #include "bindings/core/chunk.h"
 #include "bindings/core/lac.h"
+#include "bindings/embed/interrupt.h"
 #include "ops/core/ctx_impl.h"
 
 enum { INPUTS = 6, NODES = 20000 };
@@ -89,7 +90,7 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   lac_look *k = S->look;
   lua_getinfo(L, "S", ar);
   if (ar->what[0] == 'C' || strncmp(ar->source, "=lua/", 5) == 0) return;
-  lua_sethook(L, NULL, 0, 0);
+  lac_host_rehook(L);
   if (k->text[0] == 0) return;
   const int top = lua_gettop(L);
   luaL_checkstack(L, 8, "nan");
@@ -260,13 +261,10 @@ static void visit(lua_State *L, const lac_state *S, const ac_node *n) {
   }
 }
 
-/* No box is made or released meanwhile, and nothing runs the collector's finalizers. */
-static int tensors(lua_State *L) {
-  lac_state *S = lac_get(L);
+static int all_tensors(lua_State *L) {
+  lac_state *S = lua_touserdata(L, 1);
   lua_settop(L, 0);
   for (int i = 0; i < 4; i++) lua_newtable(L);
-  const bool ran = lua_gc(L, LUA_GCISRUNNING) != 0;
-  lua_gc(L, LUA_GCSTOP);
   for (uint32_t i = 1; i < S->boxes->n_slots; i++) {
     const uintptr_t v = S->boxes->slots[i];
     if (v == 0 || (v & 1) != 0) continue;
@@ -284,14 +282,26 @@ static int tensors(lua_State *L) {
     lua_pop(L, 1);
     visit(L, S, n);
   }
-  if (ran) lua_gc(L, LUA_GCRESTART);
   lua_settop(L, 1);
   return 1;
 }
 
+/* No box is made or released meanwhile, and nothing runs the collector's finalizers. */
+static int tensors(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const bool ran = lua_gc(L, LUA_GCISRUNNING) != 0;
+  lua_pushcfunction(L, all_tensors);
+  lua_pushlightuserdata(L, S);
+  lua_gc(L, LUA_GCSTOP);
+  const int st = lua_pcall(L, 1, 1, 0);
+  if (ran) lua_gc(L, LUA_GCRESTART);
+  return st == LUA_OK ? 1 : lua_error(L);
+}
+
 /* ---- a graph ---- */
 
-/* The number of a node in the list at index 2, which it joins. Index 3: numbers by node. */
+/* The number of a node in the list at index 2, which it joins. 0: the list is full. Index 3: numbers
+ * by node. */
 static lua_Integer number_of(lua_State *L, ac_node *n) {
   if (lua_rawgetp(L, 3, n) != LUA_TNIL) {
     const lua_Integer known = lua_tointeger(L, -1);
@@ -300,6 +310,7 @@ static lua_Integer number_of(lua_State *L, ac_node *n) {
   }
   lua_pop(L, 1);
   const lua_Integer next = (lua_Integer)lua_rawlen(L, 2) + 1;
+  if (next > NODES) return 0;
   lua_createtable(L, 0, 4);
   lua_pushlightuserdata(L, n), lua_setfield(L, -2, "node");
   lua_rawseti(L, 2, next);
@@ -325,11 +336,12 @@ static int graph(lua_State *L) {
     if (n->cls == &aci_acc_class && ((const aci_acc_node *)n)->leaf != NULL)
       lac_push_tensor(L, S, ((const aci_acc_node *)n)->leaf), lua_setfield(L, 4, "leaf");
     lua_createtable(L, n->n_edges, 0);
-    for (int k = 0, m = 0; k < n->n_edges; k++)
-      if (n->edge[k].node != NULL) {
-        lua_pushinteger(L, number_of(L, n->edge[k].node));
-        lua_rawseti(L, 5, ++m);
-      }
+    for (int k = 0, m = 0; k < n->n_edges; k++) {
+      const lua_Integer to = n->edge[k].node != NULL ? number_of(L, n->edge[k].node) : 0;
+      if (to == 0) continue;
+      lua_pushinteger(L, to);
+      lua_rawseti(L, 5, ++m);
+    }
     lua_setfield(L, 4, "edges");
     lua_settop(L, 3);
   }

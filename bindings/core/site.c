@@ -10,7 +10,7 @@ static const char key_sites;
 bool lac_site_own(const lac_state *S, const char *source) {
   const char *d = S->lib_dir;
   if (source[0] == '=') return strncmp(source, "=lua/", 5) == 0;
-  if (*d == 0) return false;
+  if (*d == 0 || strstr(source, "/../") != NULL) return false;
   while (*d != 0 && *d == *source) d++, source++;
   return *d == 0;
 }

@@ -78,6 +78,18 @@ void lac_host_raise_stop(lua_State *L, ac_host *h) {
   lua_error(L);
 }
 
+static void hook(lua_State *L, lua_Debug *ar);
+
+void lac_host_rehook(lua_State *L) {
+  const lac_state *S = lac_state_of(L);
+  const ac_host *h = S != NULL ? S->host : NULL;
+  if (h != NULL && (h->instructions != 0 || h->deadline != 0))
+    lua_sethook(L, hook, LUA_MASKCOUNT, TICK);
+  else lua_sethook(L, NULL, 0, 0);
+  /* looked at last: another thread sets the flag before it sets the hook that was removed here */
+  if (h != NULL && atomic_load(&h->stop) != LAC_STOP_NONE) lua_sethook(L, hook, LUA_MASKCOUNT, 1);
+}
+
 static void hook(lua_State *L, lua_Debug *ar) {
   (void)ar;
   const lac_state *S = lac_state_of(L);
@@ -85,8 +97,8 @@ static void hook(lua_State *L, lua_Debug *ar) {
   if (h == NULL) luaL_error(L, "interrupted"); /* the registry was cleared */
   if (atomic_load(&h->stop) == LAC_STOP_NONE) {
     /* this thread was hooked for a stop that is over, or one within a script that has time */
-    if (h->instructions == 0 && h->deadline == 0) lua_sethook(L, NULL, 0, 0);
-    else if (lua_gethookcount(L) != TICK) lua_sethook(L, hook, LUA_MASKCOUNT, TICK);
+    if ((h->instructions == 0 && h->deadline == 0) || lua_gethookcount(L) != TICK)
+      lac_host_rehook(L);
     h->used += TICK;
     if (h->instructions == 0 || h->used < h->instructions) {
       if (h->deadline != 0 && L == h->driven && lua_isyieldable(L) && lac_host_now() >= h->deadline)

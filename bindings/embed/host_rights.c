@@ -1,5 +1,7 @@
 /* Rights of scripts that need C (accel/host.h): finalizers, the paths of files, and the functions
  * of debug that reach into the library. The others are taken by lua/rights.lua. */
+#include <lauxlib.h>
+#include <limits.h>
 #include <lualib.h>
 #include <string.h>
 
@@ -87,6 +89,22 @@ static int get_info(lua_State *L) {
   return n;
 }
 
+/* getlocal, setlocal: of functions and levels of the script alone. */
+static int locals(lua_State *L) {
+  lua_State *of = lua_isthread(L, 1) ? lua_tothread(L, 1) : L;
+  const int idx = lua_isthread(L, 1) ? 2 : 1;
+  lua_Debug ar;
+  if (lua_isfunction(L, idx)) return is_foreign(L, idx) ? refused(L) : original(L);
+  const lua_Integer level = luaL_checkinteger(L, idx);
+  if (level < 0 || level > INT_MAX || !lua_getstack(of, (int)level, &ar)) return original(L);
+  lua_getinfo(of, "S", &ar);
+  if (ar.what[0] == 'C' || lac_site_own(lac_state_of(L), ar.source)) return refused(L);
+  return original(L);
+}
+
+/* debug.getmetatable: not of userdata, whose finalizers are in there. */
+static int get_metatable(lua_State *L) { return lua_isuserdata(L, 1) ? refused(L) : original(L); }
+
 /* Of the library `name` on top. f NULL: the function is refused. */
 static void replace(lua_State *L, const char *name, lua_CFunction f) {
   lua_pushstring(L, name);
@@ -108,8 +126,16 @@ void lac_rights_open(lua_State *L, ac_host *h) {
   lua_getglobal(L, LUA_DBLIBNAME);
   if (!finalizers) {
     replace(L, "setmetatable", set_metatable);
-    replace(L, "sethook", refused);
+    replace(L, "getmetatable", get_metatable);
+    if (luaL_getmetatable(L, LUA_FILEHANDLE) == LUA_TTABLE) {
+      lua_pushliteral(L, LUA_FILEHANDLE);
+      lua_setfield(L, -2, "__metatable");
+    }
+    lua_pop(L, 1);
   }
+  if (!finalizers || h->o.instructions != 0) replace(L, "sethook", refused);
+  replace(L, "getlocal", locals);
+  replace(L, "setlocal", locals);
   for (size_t i = 0; i < sizeof reach / sizeof *reach; i++) replace(L, reach[i], upvalues);
   replace(L, "getinfo", get_info);
   lua_pushcfunction(L, refused);

@@ -300,6 +300,7 @@ static int compare(lua_State *L) {
  * tables are sorted within microseconds. */
 static int table_sort(lua_State *L) {
   enum { SHORT = 10000 };
+  lua_settop(L, 2);
   const bool checked = lua_istable(L, 1) && (lua_getmetatable(L, 1) || lua_rawlen(L, 1) > SHORT);
   lua_settop(L, 2);
   if (checked && (lua_isnil(L, 2) || lua_iscfunction(L, 2))) {

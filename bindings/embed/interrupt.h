@@ -19,4 +19,8 @@ typedef struct lac_interrupt {
   int agreed;                /* ... or waits for accel.interrupted(): its signal. 0: none */
 } lac_interrupt;
 
+/* In place of a hook that has done its work: the host's own, which stops scripts and counts their
+ * instructions, or none. */
+void lac_host_rehook(lua_State *L);
+
 #endif

@@ -85,7 +85,8 @@ typedef struct aci_pt_storage {
   bool has_bool;
   const char *data;  /* not NULL: NumPy's, bytes of the pickle */
   bool data_swapped; /* ... in the other byte order than this machine's */
-  /* elements that have no dtype here, and the storage that holds them converted: 1 + its number */
+  /* elements that have no dtype here, and the storage that holds them converted: 1 + its number. Of
+   * that one: the next of the same source */
   uint32_t converted;
   uint32_t from; /* of such a storage: 1 + the number of its source */
   const struct aci_element *element;

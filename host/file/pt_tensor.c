@@ -79,8 +79,10 @@ static ac_status grow_table(ac_pt *f, ac_err *e) {
   free(f->key_hash);
   f->key_hash = table;
   f->key_mask = cap - 1;
+  /* one that was made of another has its key, and NumPy's have none */
   for (uint32_t i = 0; i < f->n_storages; i++)
-    f->key_hash[slot_of(f, f->storage[i].key, f->storage[i].key_len)] = i + 1;
+    if (f->storage[i].from == 0 && f->storage[i].data == NULL)
+      f->key_hash[slot_of(f, f->storage[i].key, f->storage[i].key_len)] = i + 1;
   return AC_OK;
 }
 
@@ -203,8 +205,9 @@ static ac_status check_bounds(ac_pt *f, size_t at, const ac_pt_tensor *t, const 
 static ac_status converted(ac_pt *f, size_t at, ac_pt_tensor *t, const aci_element *k, ac_err *e) {
   aci_pt_storage *s = &f->storage[t->storage];
   const uint32_t was = s->converted;
-  if (was > 0 && f->storage[was - 1].element == k) {
-    t->storage = (int)was - 1;
+  for (uint32_t i = was; i > 0; i = f->storage[i - 1].converted) {
+    if (f->storage[i - 1].element != k) continue;
+    t->storage = (int)i - 1;
     return AC_OK;
   }
   AC_TRY(aci_pt_room(e, f, &f->storage, f->n_storages, &f->cap_storages, sizeof *f->storage));
@@ -217,6 +220,7 @@ static ac_status converted(ac_pt *f, size_t at, ac_pt_tensor *t, const aci_eleme
                                                  .numel = n,
                                                  .bytes = n * ac_dtype_bytes(k->to),
                                                  .placed = true,
+                                                 .converted = was,
                                                  .from = (uint32_t)t->storage + 1,
                                                  .element = k};
   s->converted = f->n_storages;

@@ -115,7 +115,8 @@ const char *aci_charsmap_longest(const aci_charsmap *m, const char *s, size_t n,
     if ((unit >> 8 & 1) == 0) continue;
     if (node >= m->n_unit) break;
     const size_t at = m->unit[node] & ((1u << 31) - 1);
-    if (at < m->n_text && ((unsigned char)m->text[at] & 0xC0) != 0x80)
+    const bool whole = i + 1 == n || ((unsigned char)s[i + 1] & 0xC0) != 0x80;
+    if (whole && at < m->n_text && ((unsigned char)m->text[at] & 0xC0) != 0x80)
       found = m->text + at, *length = i + 1;
   }
   return found;

@@ -224,7 +224,7 @@ local function breakpoint_of(session, a, b)
     local f, why = load("return " .. b.condition, "=condition", "t")
     if not f then return nil, why end
   end
-  if b.hits and not b.hits:find "^%s*[<>=%%]*%s*%d+%s*$" then
+  if b.hits and (not b.hits:find "^%s*[<>=%%]*%s*%d+%s*$" or b.hits:find "^%s*%%%s*0+%s*$") then
     return nil, ("hit condition '%s' is not a number, as in 10, >= 10, %% 10"):format(b.hits)
   end
   return b

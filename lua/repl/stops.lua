@@ -239,7 +239,8 @@ local function stopping_calls(protected)
     return err
   end
   local function of_script()
-    local source = debug.getinfo(3, "S").source
+    local caller = debug.getinfo(3, "S") -- none above the body of a coroutine
+    local source = caller and caller.source or "=lua/"
     return not source:find "^=lua/" and not Frames.is_library(source)
   end
   local function pcall_(f, ...)

@@ -87,6 +87,11 @@ function answers(seed, n) -- luacheck: globals answers
   note("concat far", table.concat, { [math.maxinteger] = "z" }, ",", math.maxinteger, math.maxinteger)
   note("sort bad", table.sort, { 3, 1, 2 }, 7)
   note("sort mixed", table.sort, { 3, "1", 2 })
+  note("sort with a metatable", function()
+    local t = setmetatable({ 3, 1, 2 }, {})
+    table.sort(t)
+    return table.concat(t, " ")
+  end)
   local long = {}
   for i = 1, 20000 do long[i] = (i * 7919) % 20011 end
   note("long concat", function() return (table.concat(long, ",")):sub(-50) end)

@@ -130,20 +130,36 @@ end
 do
   local pickle, writer, zip_stored = require "accel.util.pickle", require "accel.util.writer", require "accel.util.zip_stored"
   local path = tmp .. "/types.pt"
-  local function load(value, bytes)
+  local function load(value, ...)
     local file = assert(writer.create(path))
     local zip = zip_stored(file)
-    assert(zip:entry("a/data.pkl", pickle.encode(value)) and zip:entry("a/data/0", bytes) and zip:finish() and file:commit())
+    assert(zip:entry("a/data.pkl", pickle.encode(value)))
+    for i, bytes in ipairs { ... } do assert(zip:entry("a/data/" .. i - 1, bytes)) end
+    assert(zip:finish() and file:commit())
     return accel.load(path)
   end
-  local function tensor(dtype, bytes, size, stride)
-    local storage = pickle.persistent(pickle.tuple { "storage", pickle.global("torch.storage", "UntypedStorage"), "0", "cpu", bytes })
+  local function tensor(dtype, bytes, size, stride, key)
+    local storage = pickle.persistent(pickle.tuple { "storage", pickle.global("torch.storage", "UntypedStorage"), key or "0", "cpu", bytes })
     return pickle.call("torch._utils", "_rebuild_tensor_v3", { storage, 0, pickle.tuple(size), pickle.tuple(stride), false, accel.json.null,
       pickle.global("torch", dtype) })
   end
   local t = load(tensor("uint64", 16, { 2 }, { 1 }), ("<I8I8"):pack(7, math.maxinteger))
   assert(t.dtype == "i64" and t[1]:item() == 7 and t[2]:item() == math.maxinteger)
   refuses("parse", "a uint64 in storage '0' that no dtype holds", load(tensor("uint64", 8, { 1 }, { 1 }), ("<I8"):pack(-1)))
+  -- many storages of which each is converted, and one that is named again after their table grew
+  local list, contents = {}, {}
+  for i = 1, 40 do list[i], contents[i] = tensor("uint64", 8, { 1 }, { 1 }, tostring(i - 1)), ("<I8"):pack(i) end
+  list[41] = tensor("uint64", 8, { 1 }, { 1 }, "0")
+  t = load(list, table.unpack(contents))
+  assert(t[40]:item() == 40 and t[41]:item() == 1)
+  -- one storage as two types by turns is converted once for each
+  list = {}
+  for i = 1, 200 do list[i] = tensor(i % 2 == 0 and "float8_e8m0fnu" or "float8_e5m2fnuz", 1 << 16, { 1 }, { 1 }) end
+  accel.collect()
+  local before = accel.mem_stats("cpu").live_bytes
+  t = load(list, ("\x7f"):rep(1 << 16))
+  assert(t[2]:item() == 1 and t[200]:item() == 1 and t[1]:item() == t[199]:item())
+  assert(accel.mem_stats("cpu").live_bytes - before < 4 * (1 << 18), "each tensor has a copy of its storage")
   t = load(tensor("complex64", 32, { 2, 2 }, { 1, 2 }), ("<ffffffff"):pack(1, 2, 3, 4, 5, 6, 7, 8)) -- transposed
   assert(t.dtype == "f32" and #t.shape == 3 and t[1][2][2]:item() == 6 and t[2][1][1]:item() == 3)
   t = load(tensor("float8_e4m3fnuz", 3, { 3 }, { 1 }), "\x40\xc0\x80")

@@ -140,6 +140,10 @@ static void test_rights(void **state) {
       {AC_HOST_NO_LOAD, "package.loadlib('x.so', '*')"},
       {AC_HOST_NO_LOAD, "require('accel').host_chunk('repl/session')"},
       {AC_HOST_NO_LOAD, "require('accel').repl()"},
+      /* a script cannot talk the checks over by functions of its own */
+      {AC_HOST_NO_LOAD, "local f = string.sub string.sub = function() return 'accel.' end local _, e = pcall(require, 'evil') "
+                        "string.sub = f error(e, 0)"},
+      {AC_HOST_NO_LOAD, "local f = type type = function() return 'x' end local _, e = pcall(require, 'evil') type = f error(e, 0)"},
   };
   for (uint32_t right = AC_HOST_NO_IO; right <= AC_HOST_NO_LOAD; right *= 2) {
     ac_host_options o = host_options();
@@ -162,6 +166,8 @@ static void test_rights(void **state) {
     host_fails(h, "debug.getupvalue(require, 1)", CALLBACK, "does not give scripts the right");
     host_fails(h, "debug.getregistry()", CALLBACK, "does not give scripts the right");
     host_run(h, "assert(debug.getinfo(1, 'l').currentline == 1 and debug.getinfo(require, 'f').func == nil)");
+    host_run(h, "local x = 7 local function f() return debug.getlocal(2, 1) end local n, v = f() assert(n == 'x' and v == 7)");
+    host_run(h, "xpcall(os.date, function() assert(not pcall(debug.getlocal, 3, 1)) end, {})");
     host_run(h, "local up = 7 local function f() return up end assert(select(2, debug.getupvalue(f, 1)) == 7)");
     ac_host_close(h);
   }
@@ -214,6 +220,10 @@ static void test_paths(void **state) {
   host_fails(h, "io.open('/etc/passwd')", UNSUPPORTED, "the program refuses this path");
   host_fails(h, "require('accel').load('../x')", UNSUPPORTED, "the program refuses this path");
   host_fails(h, "require('lfs').chdir('/')", CALLBACK, "the path function of the program");
+  host_fails(h, "type = function() return 'nil' end io.lines('/etc/passwd')", UNSUPPORTED, "the program refuses this path");
+  seen_paths[0] = 0;
+  host_run(h, "pcall(io.lines, 7)"); /* a number is a path, too */
+  ac_test_contains(seen_paths, "7|", __FILE__, __LINE__);
   ac_host_close(h);
   free(dir);
   free(file);
