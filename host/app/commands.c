@@ -19,7 +19,7 @@ const app_command_row app_commands[] = {
     {"dap", "dap", APP_TOOL, 0, "dap",
      "run a debug adapter for editors, on standard input and output"},
     {"ckpt", "ckpt ACTION ...", APP_TOOL, APP_ON_TENSORS, "ckpt",
-     "inspect checkpoints: ls, show, verify, diff, prune"},
+     "inspect checkpoints: ls, show, verify, diff, prune, convert"},
     {"runs", "runs ACTION ...", APP_TOOL, 0, "runs",
      "inspect logged runs: ls, show, diff, plot, tail, rm, export, sync"},
     {"ui", "ui [DIR]", APP_TOOL, 0, "ui",

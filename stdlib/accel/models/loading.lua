@@ -58,6 +58,10 @@ local function read_config(cls, dir, overrides)
       raise("from_pretrained: unknown key '%s' in config%s", tostring(key),
         near and ("; did you mean '%s'?"):format(near) or "")
     end
+    if (key == "dtype" or key == "torch_dtype") and not short_names[value] then
+      raise("from_pretrained: config.%s must name a dtype such as 'bfloat16', got %s", key, tostring(value))
+    end
+    if key == "torch_dtype" and overrides.dtype == nil then given.dtype = nil end -- its older name
     given[key] = value
   end
   c, problem = configuration.read(cls.schema, given)

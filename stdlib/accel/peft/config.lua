@@ -121,7 +121,8 @@ local TASKS <const> = { CAUSAL_LM = true, SEQ_CLS = true, SEQ_2_SEQ_LM = true, T
 
 --- Raises unless a field is nil, a string or a list of strings.
 local function strings(name, key, value)
-  if type(value) ~= "table" then return end
+  if value == nil or type(value) == "string" then return end
+  if type(value) ~= "table" then raise("%s: %s must be a string or a list of strings, got %s", name, key, check.shown(value)) end
   for _, text in ipairs(value) do
     if type(text) ~= "string" then raise("%s: %s must be a list of strings, got %s in it", name, key, check.shown(text)) end
   end
@@ -136,8 +137,33 @@ local function common(self, name)
       check.shown(self.task_type))
   end
   if self.defaults.modules_to_save ~= nil and type(self.modules_to_save) == "string" then self.modules_to_save = { self.modules_to_save } end
-  for _, key in ipairs { "target_modules", "modules_to_save", "exclude_modules" } do
+  for _, key in ipairs { "target_modules", "modules_to_save", "exclude_modules", "target_parameters", "layers_pattern" } do
     if self.defaults[key] ~= nil then strings(name, key, self[key]) end
+  end
+  for _, key in ipairs { "rank_pattern", "alpha_pattern" } do
+    local by_name = self.defaults[key] ~= nil and self[key] or {}
+    if self.peft_type == "ADALORA" and key == "rank_pattern" then by_name = {} end -- lists of the ranks that it kept
+    if type(by_name) ~= "table" then raise("%s: %s must be a table of numbers by name, got %s", name, key, check.shown(by_name)) end
+    for of, value in accel.pairs(by_name) do
+      if type(value) ~= "number" or value <= 0 then
+        raise("%s: %s['%s'] must be a positive number, got %s", name, key, of, check.shown(value))
+      end
+    end
+  end
+  local blocks = self.defaults.layers_to_transform ~= nil and self.layers_to_transform or {}
+  for _, n in ipairs(type(blocks) == "table" and blocks or { blocks }) do
+    if math.type(n) ~= "integer" then
+      raise("%s: layers_to_transform must be a number of a block or a list of them, from 0, got %s", name, check.shown(n))
+    end
+  end
+  local ranges = self.defaults.layer_replication ~= nil and self.layer_replication
+  if ranges and type(ranges) ~= "table" then
+    raise("%s: layer_replication must be a list of ranges of blocks, {first, last + 1} from 0, got %s", name, check.shown(ranges))
+  end
+  for _, range in ipairs(ranges or {}) do
+    if type(range) ~= "table" or #range ~= 2 or math.type(range[1]) ~= "integer" or math.type(range[2]) ~= "integer" then
+      raise("%s: each range of layer_replication must be {first, last + 1}, got %s", name, check.shown(range))
+    end
   end
   local bias = self.defaults.bias ~= nil and self.bias
   if bias and bias ~= "none" and bias ~= "all" and (type(bias) ~= "string" or not bias:find "_only$") then

@@ -8,6 +8,7 @@ local class = require "accel.util.class"
 local configs = require "accel.peft.config"
 local files = require "accel.peft.files"
 local inject = require "accel.peft.inject"
+local listed = require "accel.util.listed"
 local means = require "accel.autograd.means"
 local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
@@ -330,6 +331,13 @@ function PeftModel:unload() return unload(self, false) end
 function PeftModel:save_pretrained(dir, opts, ...)
   check.surplus("save_pretrained", ...)
   local o = options("save_pretrained", opts, { selected_adapters = options.none, state_dict = options.none, safe_serialization = true })
+  local names = {}
+  for name in accel.pairs(self.peft_config) do names[#names + 1] = name end
+  for _, selected in ipairs(o.selected_adapters or {}) do
+    if not self.peft_config[selected] then
+      raise("save_pretrained: selected_adapters: there is no adapter '%s'; there are %s", tostring(selected), listed(names))
+    end
+  end
   for name, config in accel.pairs(self.peft_config) do
     local wanted = o.selected_adapters == nil
     for _, selected in ipairs(o.selected_adapters or {}) do wanted = wanted or selected == name end
@@ -398,6 +406,9 @@ function M.get_peft_model(model, peft_config, opts, ...)
   check.surplus("get_peft_model", ...)
   if not Module.is_module(model) then raise("get_peft_model: %s", Module.not_a_module(model)) end
   if not configs.is(peft_config) then raise("get_peft_model: expected a configuration of accel.peft, got %s", check.shown(peft_config)) end
+  if class.isinstance(model, PeftModel) then
+    raise("get_peft_model: the model has adapters already; add another one by model:add_adapter(name, configuration)")
+  end
   local o = options("get_peft_model", opts, { adapter_name = "default" })
   local peft = PeftModel(peft_config.prompt and model or Tuner(model))
   peft.config = model.config
