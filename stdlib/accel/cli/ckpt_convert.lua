@@ -98,7 +98,7 @@ local formats = {
   end,
   deepspeed = function(c, folder)
     local ok, why = torch_folders.deepspeed(c, folder)
-    return ok and "for DeepSpeed", why
+    return ok and "for DeepSpeed, without schedules, random states, loaders and registered objects", why
   end,
 }
 
