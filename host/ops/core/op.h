@@ -31,6 +31,9 @@ static inline int64_t aci_scalar_i(ac_scalar s) {
   return s.kind == AC_SCALAR_FLOAT ? (int64_t)s.f : s.i;
 }
 
+/* The plain quotient, which gradient rules take. */
+#define x_div(x, a, b) x_div(x, a, b, AC_DIV_ROUNDING_MODE_NONE)
+
 /* Common shape rules: output like argument 0, in its dtype. */
 ac_status aci_shape_like0(ac_frame *f, ac_err *e);
 /* A factor such as alpha: for integers it must be one, or it would be cut to 0. DTYPE names the

@@ -1,6 +1,7 @@
 /* var: y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), with n elements under
    each output. Not finite if n - correction is 0 or less. correction = 1 estimates the variance of the
-   distribution that x was drawn from, 0 gives the variance of x itself.
+   distribution that x was drawn from, 0 gives the variance of x itself. It is 1 if it is not given. unbiased = false is
+   its old spelling for 0, true for 1.
    x (floating point, any shape) -> y (without those dims, or 1 with keepdim)
    gradient: dx = dy 2 (x - mean) / (n - correction).
    example: accel.tensor { 1.0, 2.0, 4.0, 5.0 }:var() --> 3.333333
@@ -12,6 +13,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) { return aci_moments_run(f, false, 
 static void grad(ac_grad *g) { aci_moments_grad(g, g->dout[0]); }
 
 AC_OP(var,
-      .sig = "var(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
+      .sig = "var(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar?, "
+             "unbiased: bool?) -> tensor",
       .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
       .save = AC_SAVE_IN(0), .flops_per_element = 5);
