@@ -166,8 +166,9 @@ local function common(self, name)
     end
   end
   local bias = self.defaults.bias ~= nil and self.bias
-  if bias and bias ~= "none" and bias ~= "all" and (type(bias) ~= "string" or not bias:find "_only$") then
-    raise("%s: bias must be 'none', 'all' or 'TYPE_only' ('%s_only'), got %s", name, self.peft_type:lower(), check.shown(bias))
+  local only = self.peft_type:lower() .. "_only"
+  if bias and bias ~= "none" and bias ~= "all" and bias ~= only then
+    raise("%s: bias must be 'none', 'all' or '%s', got %s", name, only, check.shown(bias))
   end
 end
 M.common = common
