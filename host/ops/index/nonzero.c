@@ -87,4 +87,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return st;
 }
 
-AC_OP(nonzero, .sig = "nonzero(x: tensor) -> dynamic", .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(nonzero, .sig = "nonzero(x: tensor) -> dynamic", .shape = shape, .cpu = cpu, .nondiff = true,
+      .alias = "argwhere");
