@@ -78,6 +78,15 @@ methods.__index = function(t, key)
   return f
 end
 
+do -- with as_tuple the op gives a list: of no op is the number of results an option
+  local nonzero = accel.nonzero
+  local function listed(x, ...)
+    if select("#", ...) == 0 then return nonzero(x) end
+    return require("accel.functional").nonzero(nonzero, x, ...)
+  end
+  for _, name in ipairs { "nonzero", "argwhere" } do accel[name], accel.Tensor[name] = listed, listed end
+end
+
 for _, name in ipairs { "allclose", "equal" } do
   local function compare(...) return require("accel.util.compare")[name](...) end
   accel[name], accel.Tensor[name] = compare, compare

@@ -69,11 +69,12 @@ end
 ---@param start number
 ---@param stop number
 ---@param n integer
----@param base number? default 10
+---@param base number|accel.FactoryOptions|nil default 10
 ---@param opts? accel.FactoryOptions
 ---@return accel.Tensor
 function M.logspace(start, stop, n, base, opts)
   local o = {}
+  if type(base) == "table" then base, opts = nil, base end
   for key, v in next, opts or {} do o[key] = v end
   local dtype, learns = o.dtype or "f32", o.requires_grad
   o.dtype, o.requires_grad = "f64", nil

@@ -6,7 +6,7 @@ local home <const> = {
   tensor_split = "split", hsplit = "split", vsplit = "split", dsplit = "split",
   broadcast_tensors = "broadcast", broadcast_shapes = "broadcast", sum_to_size = "broadcast",
   -- elements by position
-  take = "take", put = "take", put_ = "take", unravel_index = "take", nonzero_static = "take",
+  take = "take", put = "take", put_ = "take", unravel_index = "take", nonzero_static = "take", nonzero = "take",
   select_scatter = "scatter", diagonal_scatter = "scatter", as_strided_scatter = "scatter",
   fliplr = "order", flipud = "order", msort = "order", diagflat = "order", positive = "order",
   -- products
