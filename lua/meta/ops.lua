@@ -2776,33 +2776,33 @@ function accel.index_copy_(x, dim, index, source) end
 ---@return accel.Tensor
 function Tensor:index_copy_(dim, index, source) end
 
----x with a number written to the slices along dim that index names.
+---x with a value written to the slices along dim that index names.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.index_fill(x, dim, index, value) end
 
----x with a number written to the slices along dim that index names.
+---x with a value written to the slices along dim that index names.
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:index_fill(dim, index, value) end
 
----x with a number written to the slices along dim that index names. Writes into its first argument.
+---x with a value written to the slices along dim that index names. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.index_fill_(x, dim, index, value) end
 
----x with a number written to the slices along dim that index names. Writes into its first argument.
+---x with a value written to the slices along dim that index names. Writes into its first argument.
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:index_fill_(dim, index, value) end
 

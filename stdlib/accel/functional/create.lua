@@ -82,6 +82,12 @@ function M.logspace(start, stop, n, base, opts)
   return learns and y:requires_grad_() or y
 end
 
+--- A capsule with the bytes of x for another library: see Tensor:to_dlpack.
+--- example: accel.from_dlpack(accel.to_dlpack(accel.ones(2))) --> { 1, 1 }
+---@param x accel.Tensor
+---@return accel.DLPack
+function M.to_dlpack(x) return x:to_dlpack() end
+
 -- Elements that strides span.
 local function span(size, stride)
   local last = 0

@@ -73,3 +73,15 @@ case("torch randperm", "torch.randperm(4)", random=True)
 case("Tensor uniform_", "y.uniform_(0, 1)", random=True, grad=False, x=X())
 case("Tensor normal_", "y.normal_()", random=True, grad=False, x=X())
 case("Tensor bernoulli_", "y.bernoulli_(0.5)", random=True, grad=False, x=X())
+case("torch to_dlpack", "torch.from_dlpack(torch.to_dlpack(x.detach()))", "accel.from_dlpack(accel.to_dlpack(x:detach()))", grad=False, x=X())
+case("torch from_dlpack", "torch.from_dlpack(x)", "accel.from_dlpack(x:to_dlpack())", grad=False, x=X())
+for n in "layout is_quantized is_sparse is_sparse_csr is_nested is_mps is_xla is_ipu is_maia".split():
+    case(f"Tensor {n}", f"str(x.{n}).replace('torch.', '')" if n == "layout" else f"x.{n}", f"x.{n}", grad=False, x=X())
+case("torch as_strided_", "torch.as_strided_(y, (2,), (2,))", "accel.as_strided_(y, { 2 }, { 2 })", grad=False, x=X())
+case("Tensor requires_grad", "x.detach().requires_grad", "x:detach().requires_grad", x=X())
+for n in "register_hook register_post_accumulate_grad_hook".split():
+    lua = f"(function() local h = x:{n}(function(g) return nil end) h:remove() return true end)()"
+    case(f"Tensor {n}", f"x.requires_grad_().{n}(lambda g: None) is not None", lua.replace("x:", "x:requires_grad_():"), grad=False, x=X())
+case("Tensor retain_grad", "(x * 2).retain_grad()", "(function() (x * 2):retain_grad() return nil end)()", x=X())
+case("Tensor backward", "(x * x).sum().backward()", "(function() (x * x):sum():backward() return nil end)()", x=X())
+case("torch manual_seed", "torch.manual_seed(3) is not None", "(function() accel.manual_seed(3) return true end)()")
