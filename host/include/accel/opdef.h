@@ -116,6 +116,13 @@ typedef struct ac_op_desc {
    * result of as many bytes gets its layout. Views of their bytes are always possible. All other
    * ops refuse them. */
   uint32_t quantized;
+  /* Further names of the op, separated by blanks: "concat concatenate". Each is a function and a
+   * method of scripts as well, and with .inplace so is each followed by an underscore. Records,
+   * profiles and errors have the op's own name. */
+  const char *alias;
+  /* With .inplace: <name>_ runs the op and copies its result into the first argument, because the
+   * kernel cannot write there. Ops that are only .composed always do. */
+  bool copy_back;
 } ac_op_desc;
 
 #define AC_OP(op_name, ...)             \

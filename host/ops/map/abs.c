@@ -16,4 +16,4 @@ static void grad(ac_grad *g) {
 
 AC_OP(abs, .sig = "abs(x: tensor) -> tensor", .shape = aci_map_shape_nobool, .cpu = aci_map_cpu,
       .data = &abs_map, .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-      .flops_per_element = 1);
+      .flops_per_element = 1, .alias = "absolute");

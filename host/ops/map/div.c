@@ -19,4 +19,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_MAP2(div, FWD, .sig = "div(x: operand, other: operand) -> tensor", .grad = grad,
-        .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1}, .inplace = true);
+        .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1}, .inplace = true,
+        .alias = "divide true_divide");

@@ -5,4 +5,5 @@
 
 #define FWD(T, p, x, y) ((x) == (y))
 
-AC_MAP2B(eq, FWD, .sig = "eq(x: operand, other: operand) -> tensor");
+AC_MAP2B(eq, FWD, .sig = "eq(x: operand, other: operand) -> tensor", .inplace = true,
+         .copy_back = true);

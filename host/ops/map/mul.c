@@ -13,4 +13,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_MAP2N(mul, FWD, .sig = "mul(x: operand, other: operand) -> tensor", .grad = grad,
-         .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .inplace = true);
+         .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .inplace = true,
+         .alias = "multiply");
