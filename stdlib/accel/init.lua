@@ -70,7 +70,7 @@ end
 for name, dtype in next, {
   float64 = "f64", double = "f64", float32 = "f32", float = "f32", float16 = "f16", half = "f16", bfloat16 = "bf16",
   int64 = "i64", long = "i64", int32 = "i32", int = "i32", int16 = "i16", short = "i16", int8 = "i8", uint8 = "u8",
-  bool = "bool",
+  bool = "bool", complex64 = "c64", cfloat = "c64", complex128 = "c128", cdouble = "c128",
 } do
   accel[name] = dtype
 end
