@@ -9,7 +9,7 @@ local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plo
   open_sharded = "accel.util.open_sharded",
   compile = "accel.compile_function", graph = "accel.graph_function",
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
-local submodules = { autograd = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
+local submodules = { autograd = true, fft = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
   track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true }
 --- Entries of lower layers whose files stand in higher ones.
@@ -59,6 +59,14 @@ meta.__index = function(t, key)
   if type(previous) == "function" then value = previous(t, key) elseif previous then value = previous[key] end
   if value == nil then require("accel.util.absent").refuse("accel.", key) end
   return value
+end
+
+for _, name in ipairs { "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window" } do
+  accel[name] = function(...) return require("accel.fft.windows")[name](...) end
+end
+for _, name in ipairs { "stft", "istft" } do
+  local function transform(...) return require("accel.fft.stft")[name](...) end
+  accel[name], accel.Tensor[name] = transform, transform
 end
 
 for _, name in ipairs { "allclose", "equal" } do
