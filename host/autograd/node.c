@@ -293,6 +293,35 @@ ac_status ac_tensor_retain_grad(ac_tensor *t, ac_err *e) {
   return AC_OK;
 }
 
+bool ac_tensor_retains_grad(const ac_tensor *t) { return (t->flags & ACI_T_RETAIN_GRAD) != 0; }
+
+ac_status ac_tensor_set_data(ac_tensor *t, const ac_tensor *src, ac_err *e) {
+  char a[128], b[128];
+  if (t->grad_fn != NULL)
+    return AC_FAIL(e, GRAD,
+                   "data of a result of an operation cannot be assigned; copy into it under "
+                   "accel.no_grad()");
+  if (t->layout != NULL || src->layout != NULL || src->storage == NULL || t->placement != NULL)
+    return AC_FAIL(e, INVALID, "data of a quantised or sharded tensor cannot be assigned");
+  const bool used = t->acc != NULL || t->grad != NULL || t->grad_slot != NULL;
+  const bool same = t->dtype == src->dtype && aci_same_device(t->device, src->device);
+  if (!aci_same_shape(t, src) || (used && !same) ||
+      ((t->flags & ACI_T_REQUIRES_GRAD) && !ac_dtype_is_float((ac_dtype)src->dtype)))
+    return AC_FAIL(e, SHAPE,
+                   "data %s does not fit the tensor %s: the shape must be equal, and after a "
+                   "backward the dtype and device as well; make a new tensor",
+                   aci_tensor_str(src, a, sizeof a), aci_tensor_str(t, b, sizeof b));
+  ac_storage_retain(src->storage);
+  ac_storage_release(t->storage);
+  t->storage = src->storage;
+  t->device = src->device;
+  t->dtype = src->dtype;
+  t->offset = src->offset;
+  t->view_version = src->storage->graph_version;
+  memcpy(aci_stride_mut(t), src->stride, (size_t)t->ndim * sizeof *t->shape);
+  return AC_OK;
+}
+
 ac_status ac_tensor_detach(ac_tensor *t, ac_tensor **out, ac_err *e) {
   *out = aci_tensor_detach(t);
   if (*out == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");

@@ -11,7 +11,10 @@ local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plo
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
 local submodules = { autograd = true, fft = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
-  track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true }
+  track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true, functional = true }
+--- Names of nn.functional that PyTorch's root has as well.
+local of_nn <const> = { bilinear = true, channel_shuffle = true, pairwise_distance = true, pixel_shuffle = true, pixel_unshuffle = true,
+  embedding_bag = true, ctc_loss = true, alpha_dropout = true }
 --- Entries of lower layers whose files stand in higher ones.
 require "accel.util.lazy".add {
   ["accel.nn.parallel"] = {
@@ -57,7 +60,10 @@ meta.__index = function(t, key)
   end
   local value = previous
   if type(previous) == "function" then value = previous(t, key) elseif previous then value = previous[key] end
+  if value ~= nil then return value end
+  value = of_nn[key] and require "accel.nn.functional"[key] or require "accel.functional"._find(key, false)
   if value == nil then require("accel.util.absent").refuse("accel.", key) end
+  rawset(t, key, value)
   return value
 end
 
@@ -67,6 +73,17 @@ end
 for _, name in ipairs { "stft", "istft" } do
   local function transform(...) return require("accel.fft.stft")[name](...) end
   accel[name], accel.Tensor[name] = transform, transform
+end
+
+-- Methods that are made of several ops.
+local methods = getmetatable(accel.Tensor)
+local alias = methods.__index
+methods.__index = function(t, key)
+  local f = alias(t, key)
+  if f ~= nil then return f end
+  f = require "accel.functional"._find(key, true)
+  if f then rawset(t, key, f) end
+  return f
 end
 
 for _, name in ipairs { "allclose", "equal" } do

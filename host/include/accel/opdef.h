@@ -127,6 +127,13 @@ typedef struct ac_op_desc {
    * nor complex_as such a call is refused, but views of one dtype always work. */
   ac_complex_fn on_complex;
   uint8_t complex_as; /* AC_COMPLEX_* */
+  /* Further names of the op, separated by blanks: "concat concatenate". Each is a function and a
+   * method of scripts as well, and with .inplace so is each followed by an underscore. Records,
+   * profiles and errors have the op's own name. */
+  const char *alias;
+  /* With .inplace: <name>_ runs the op and copies its result into the first argument, because the
+   * kernel cannot write there. Ops that are only .composed always do. */
+  bool copy_back;
 } ac_op_desc;
 
 #define AC_OP(op_name, ...)             \

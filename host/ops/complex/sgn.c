@@ -16,4 +16,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(sgn, .sig = "sgn(x: tensor) -> tensor", .composed = composed,
-      .on_complex = aci_complex_composed);
+      .on_complex = aci_complex_composed, .inplace = true);

@@ -178,10 +178,9 @@ static void release(ac_tensor *t, bool written) {
   if (s->provider != NULL) s->provider->release(s, written);
 }
 
-/* In place: the shape rule made an output of the promoted shape and dtype, which must equal the
- * first argument's. */
-static ac_status take_inplace(ac_frame *f, ac_err *e) {
-  ac_tensor *x = f->args[0].tensor, *o = f->out[0];
+/* Whether a result may be written into x in place: the shapes must be equal, and the dtype no
+ * narrower kind. */
+static ac_status check_result(const ac_tensor *x, const ac_tensor *o, ac_err *e) {
   char a[128], b[128];
   if (o != x && !aci_same_shape(o, x))
     return AC_FAIL(e, SHAPE, "the result has shape %s but the tensor written in place has %s",
@@ -193,6 +192,14 @@ static ac_status take_inplace(ac_frame *f, ac_err *e) {
   if (lossy)
     return AC_FAIL(e, DTYPE, "the result is %s and cannot be written in place into %s",
                    ac_dtype_name((ac_dtype)o->dtype), ac_dtype_name((ac_dtype)x->dtype));
+  return AC_OK;
+}
+
+/* In place: the shape rule made an output of the promoted shape and dtype, which must equal the
+ * first argument's. */
+static ac_status take_inplace(ac_frame *f, ac_err *e) {
+  ac_tensor *x = f->args[0].tensor, *o = f->out[0];
+  AC_TRY(check_result(x, o, e));
   if (o != x) {
     ac_tensor_release(o);
     ac_tensor_retain(x);
@@ -437,6 +444,29 @@ static ac_status run_fallback(ac_frame *f, ac_value *args, ac_value *results, in
   return missing_kernel(f, e);
 }
 
+/* The in-place form of an op whose kernel cannot write its argument: the op, and a copy of its
+ * result. If gradients are recorded the op gets a clone, since it may save its argument, which the
+ * copy overwrites. */
+static ac_status run_copied(ac_ctx *c, const ac_op *op, ac_value *args, ac_value *results,
+                            int *n_results, ac_expr *x, ac_err *e) {
+  ac_value into[3] = {args[0]};
+  ac_tensor *t = args[0].tensor;
+  if (t == NULL) return null_argument(0, e);
+  const ac_op *copy = ac_op_find(c, "copy_");
+  if (c->grad_enabled && t->grad_fn != NULL)
+    args[0].tensor = ac_expr_call(x, ac_op_find(c, "clone"), into, NULL, 0);
+  if (args[0].tensor == NULL) return x->st;
+  into[1] =
+      (ac_value){.kind = AC_T_TENSOR, .tensor = ac_expr_call(x, aci_op_base(c, op), args, NULL, 0)};
+  if (into[1].tensor == NULL) return x->st;
+  AC_TRY(check_result(t, into[1].tensor, e));
+  if (ac_expr_call(x, copy, into, NULL, 0) == NULL) return x->st;
+  ac_tensor_retain(t);
+  results[0] = (ac_value){.kind = AC_T_TENSOR, .tensor = t};
+  *n_results = 1;
+  return AC_OK;
+}
+
 /* A call with a shape rule, its arguments complete and cast. Results move from f->out to `results`
  * only at the end, after recording. On failure ac_call releases the results in f->out. args is the
  * caller's copy and may be changed. x owns replaced arguments. */
@@ -532,6 +562,11 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
 
   ac_expr x; /* holds temporaries of this call: casts, copies of overlapping inputs */
   ac_expr_init(&x, c, e);
+  if (__builtin_expect(op->inplace && (d->copy_back || d->shape == NULL), 0)) {
+    st = run_copied(c, op, copy, results, n_results, &x, e);
+    if (st != AC_OK && e != NULL) e->op[0] = 0;
+    goto done;
+  }
   if (__builtin_expect(c->autocast_on, 0) && c->cast != NULL) {
     st = c->cast(c, op, copy, &x, e);
     if (st != AC_OK) goto done;

@@ -22,6 +22,12 @@ ac_operand aci_im_of(ac_expr *x, ac_operand o) {
 }
 bool aci_operand_is_complex(ac_operand o) { return o.tensor != NULL && aci_is_complex(o.tensor); }
 
+ac_tensor *aci_complex_of(ac_expr *x, ac_tensor *pairs) {
+  ac_tensor *z = x_view_as_complex(x, pairs);
+  if (z != NULL) z->flags &= (uint8_t) ~(ACI_T_VIEW | ACI_T_LEAF_VIEW);
+  return z;
+}
+
 ac_tensor *aci_join(ac_expr *x, ac_tensor *re, ac_tensor *im) {
   if (re == NULL || im == NULL) return NULL;
   if (re->dtype != im->dtype) {
@@ -34,7 +40,7 @@ ac_tensor *aci_join(ac_expr *x, ac_tensor *re, ac_tensor *im) {
   }
   if (re == NULL || im == NULL) return NULL;
   ac_tensor *both[2] = {re, im};
-  return x_view_as_complex(x, x_stack(x, both, 2, -1));
+  return aci_complex_of(x, x_stack(x, both, 2, -1));
 }
 
 ac_tensor *aci_lift(ac_expr *x, ac_tensor *t) {
@@ -93,15 +99,14 @@ ac_tensor *aci_complex_product(ac_expr *x, ac_operand p, ac_operand q, bool divi
     q = o;
   }
   if (!divide && q.tensor == NULL)
-    return x_view_as_complex(x, x_mul(x, T(x_view_as_real(x, p.tensor)), q));
+    return aci_complex_of(x, x_mul(x, T(x_view_as_real(x, p.tensor)), q));
   if (!divide && !aci_operand_is_complex(q))
     return aci_join(x, x_mul(x, T(aci_re(x, p.tensor)), q), x_mul(x, T(aci_im(x, p.tensor)), q));
   aci_lift_both(x, p, q, &s, &t);
   if (s == NULL || t == NULL) return NULL;
   s = x_view_as_real(x, s);
   t = x_view_as_real(x, t);
-  return x_view_as_complex(x,
-                           divide ? x_complex_div(x, s, t, false) : x_complex_mul(x, s, t, false));
+  return aci_complex_of(x, divide ? x_complex_div(x, s, t, false) : x_complex_mul(x, s, t, false));
 }
 
 /* e^(q ln p). 0 to a power whose real part is above 0 is 0, and 1 to the power 0. */
@@ -216,8 +221,14 @@ ac_status aci_complex_run(ac_ctx *c, const ac_op *op, const ac_value *args, ac_v
                    "complex tensors have no %s; take their real, imag, abs or angle first",
                    op->name);
   ac_expr_init(&x, c, e);
-  const ac_op *plain = op->inplace ? ac_op_find(c, op->desc->name) : op;
-  int n = op->desc->on_complex(&x, plain, args, out);
+  ac_value first[AC_MAX_ARGS];
+  if (op->inplace) { /* the op may save its argument, which the copy overwrites */
+    memcpy(first, args, (size_t)op->n_params * sizeof *first);
+    if (c->grad_enabled && args[0].tensor->grad_fn != NULL)
+      first[0].tensor = x_clone(&x, args[0].tensor);
+  }
+  int n = op->desc->on_complex(&x, op->inplace ? aci_op_base(c, op) : op,
+                               op->inplace ? first : args, out);
   if (op->inplace && x.st == AC_OK) n = write_first(&x, args[0].tensor, out);
   for (int i = 0; i < n && x.st == AC_OK; i++)
     if (out[i] == NULL) x.st = AC_FAIL(e, INTERNAL, "complex form left result %d empty", i + 1);
@@ -304,6 +315,6 @@ int aci_complex_pairs(ac_expr *x, const ac_op *op, const ac_value *args, ac_tens
     if (tensor) v[i].tensor = x_view_as_real(x, args[i].tensor);
   }
   /* broadcast by position from the last dim: lower ranks get their missing dims from the left */
-  out[0] = x_view_as_complex(x, ac_expr_call(x, op, v, NULL, 0));
+  out[0] = aci_complex_of(x, ac_expr_call(x, op, v, NULL, 0));
   return 1;
 }

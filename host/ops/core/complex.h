@@ -43,6 +43,8 @@ ac_operand aci_im_of(ac_expr *x, ac_operand o);
 bool aci_operand_is_complex(ac_operand o);
 /* A complex tensor of two real ones of one shape and float dtype. */
 ac_tensor *aci_join(ac_expr *x, ac_tensor *re, ac_tensor *im);
+/* Pairs that nobody else holds as a complex tensor, which is not a view for scripts. */
+ac_tensor *aci_complex_of(ac_expr *x, ac_tensor *pairs);
 /* t, or a complex tensor of the same values if it is real. */
 ac_tensor *aci_lift(ac_expr *x, ac_tensor *t);
 /* op with another first argument. */

@@ -94,4 +94,4 @@ static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor 
 }
 
 AC_OP(nonzero, .sig = "nonzero(x: tensor) -> dynamic", .shape = shape, .cpu = cpu, .nondiff = true,
-      .on_complex = on_complex);
+      .alias = "argwhere", .on_complex = on_complex);

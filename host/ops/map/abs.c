@@ -24,4 +24,4 @@ static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor 
 
 AC_OP(abs, .sig = "abs(x: tensor) -> tensor", .shape = aci_map_shape_nobool, .cpu = aci_map_cpu,
       .data = &abs_map, .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-      .flops_per_element = 1, .on_complex = on_complex);
+      .flops_per_element = 1, .alias = "absolute", .on_complex = on_complex);

@@ -29,7 +29,7 @@ static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor 
     ac_tensor *re = x_cast(x, z, aci_part_dtype(to));
     out[0] = aci_join(x, re, re == NULL ? NULL : x_zeros_like(x, re, NULL, NULL));
   } else if (ac_dtype_is_complex(to)) {
-    out[0] = x_view_as_complex(x, x_cast(x, x_view_as_real(x, z), aci_part_dtype(to)));
+    out[0] = aci_complex_of(x, x_cast(x, x_view_as_real(x, z), aci_part_dtype(to)));
   } else {
     out[0] = to == AC_BOOL ? x_ne(x, T(z), F(0)) : x_cast(x, aci_re(x, z), to);
   }

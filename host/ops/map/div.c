@@ -29,4 +29,4 @@ static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor 
 
 AC_MAP2(div, FWD, .sig = "div(x: operand, other: operand) -> tensor", .grad = grad,
         .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1}, .inplace = true,
-        .on_complex = on_complex);
+        .alias = "divide true_divide", .on_complex = on_complex);

@@ -21,4 +21,4 @@ static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor 
 
 AC_MAP2N(mul, FWD, .sig = "mul(x: operand, other: operand) -> tensor", .grad = grad,
          .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .inplace = true,
-         .on_complex = on_complex);
+         .alias = "multiply", .on_complex = on_complex);

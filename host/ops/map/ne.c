@@ -14,4 +14,5 @@ static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor 
   return 1;
 }
 
-AC_MAP2B(ne, FWD, .sig = "ne(x: operand, other: operand) -> tensor", .on_complex = on_complex);
+AC_MAP2B(ne, FWD, .sig = "ne(x: operand, other: operand) -> tensor", .alias = "not_equal",
+         .inplace = true, .copy_back = true, .on_complex = on_complex);

@@ -129,4 +129,4 @@ AC_OP(
         "addmm(input: tensor, mat1: tensor, mat2: tensor, beta: scalar = 1, alpha: scalar = 1) -> tensor",
     .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .flops = flops,
     .save = AC_SAVE_IN(1) | AC_SAVE_IN(2), .save_for = {0, 1 << 2, 1 << 1}, .weights = 1 << 2,
-    .autocast = AC_CAST_LOWER, .on_complex = on_complex);
+    .autocast = AC_CAST_LOWER, .inplace = true, .copy_back = true, .on_complex = on_complex);

@@ -106,8 +106,7 @@ function M.istft(...)
   x = x:transpose(2, 3)
   local y
   if o.return_complex then y = fft.ifft(x, { norm = norm })
-  elseif onesided then y = fft.irfft(x, { n = n, norm = norm })
-  else y = fft.ifft(x, { norm = norm }):real()
+  else y = fft.irfft(x, { n = n, norm = norm }) -- of all frequencies the first half counts, as in PyTorch
   end
   local total, at = n + hop * (frames - 1), positions(frames, hop, n, x.device)
   if not window then window = accel.ones(n, { dtype = (x.dtype == "c128") and "f64" or "f32", device = x.device }) end
