@@ -125,7 +125,8 @@ static ac_dtype read_dtype(call *c, const aci_param *p, int idx) {
   ac_dtype d = AC_F32;
   if (lua_type(c->L, idx) != LUA_TSTRING) expected(c, p, idx, "dtype such as \"f32\"");
   if (!ac_dtype_find(lua_tostring(c->L, idx), &d))
-    BAD(c, p, AC_INVALID, "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool",
+    BAD(c, p, AC_INVALID,
+        "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool c64 c128",
         lua_tostring(c->L, idx));
   return d;
 }
