@@ -1,10 +1,10 @@
-/* LAPACK by dlopen (lapack.h). OpenBLAS is told to use one thread: matrices of a batch are spread over
+/* LAPACK, loaded on first use (lapack.h, base/library.h). OpenBLAS is told to use one thread: matrices of a batch are spread over
  * accel's own threads, and its bits must not depend on their number. */
 #include "ops/linalg/lapack.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
-#include <string.h>
+
+#include "base/library.h"
 
 typedef int32_t fint; /* of Fortran. The packages' default libraries have 32 bits */
 typedef void svd_fn(const char *job, const fint *m, const fint *n, double *a, const fint *lda,
@@ -17,36 +17,21 @@ typedef void eigh_fn(const char *job, const char *uplo, const fint *n, double *a
 /* process-wide, like the library: written once by load, read after that */
 static svd_fn *svd;
 static eigh_fn *eigh;
-static const char *file, *unusable;
+static bool usable;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void) {
-  static const char *const names[] = {"libopenblas.so.0", "liblapack.so.3"};
-  void *so = NULL, *p;
-  for (size_t i = 0; so == NULL && i < sizeof names / sizeof *names; i++) {
-    so = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    file = names[i];
-  }
-  unusable = "LAPACK is missing; install the package libopenblas0 or liblapack3";
-  if (so == NULL) return;
-  if ((p = dlsym(so, "dgesdd_")) != NULL) memcpy(&svd, &p, sizeof p);
-  if ((p = dlsym(so, "dsyevd_")) != NULL) memcpy(&eigh, &p, sizeof p);
-  if ((p = dlsym(so, "openblas_set_num_threads")) != NULL) {
-    void (*threads)(int);
-    memcpy(&threads, &p, sizeof p);
-    threads(1);
-  }
-  unusable = svd != NULL && eigh != NULL ? NULL : "the installed LAPACK lacks dgesdd or dsyevd";
-}
-
-const char *aci_lapack_file(const char **why) {
-  pthread_once(&once, load);
-  if (why != NULL) *why = unusable;
-  return unusable == NULL ? file : NULL;
+  const aci_symbol symbols[] = {{"dgesdd_", &svd}, {"dsyevd_", &eigh}};
+  void (*threads)(int);
+  const aci_symbol openblas = {"openblas_set_num_threads", &threads};
+  usable = aci_library_open("lapack", symbols, 2, NULL) == AC_OK;
+  if (usable && aci_library_open("lapack", &openblas, 1, NULL) == AC_OK) threads(1);
 }
 
 bool aci_lapack(int64_t least) {
-  return least >= ACI_LAPACK_FROM && least < 1 << 15 && aci_lapack_file(NULL) != NULL;
+  if (least < ACI_LAPACK_FROM || least >= 1 << 15) return false;
+  pthread_once(&once, load);
+  return usable;
 }
 
 static int64_t svd_work(int64_t m, int64_t n) {

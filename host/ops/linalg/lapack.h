@@ -1,6 +1,5 @@
 /* LAPACK of the system (OpenBLAS or the reference library), loaded when a matrix is large enough for
- * it. Without it svd and eigh use their own rotations, which are slower. Called by svd.c, eigh.c and
- * the rows of accel-run env. */
+ * it. Without it svd and eigh use their own rotations, which are slower. Called by svd.c and eigh.c. */
 #ifndef ACI_OPS_LAPACK_H
 #define ACI_OPS_LAPACK_H
 #include "accel/base.h"
@@ -9,9 +8,6 @@ enum { ACI_LAPACK_FROM = 17 }; /* least size for which the library is worth load
 
 /* The smaller extent of an m x n matrix is large enough, and the library is usable. */
 bool aci_lapack(int64_t least);
-/* Its file, or NULL and the reason in *why. */
-const char *aci_lapack_file(const char **why);
-
 /* Doubles of scratch. */
 int64_t aci_lapack_svd_scratch(int64_t m, int64_t n);
 int64_t aci_lapack_eigh_scratch(int64_t n);

@@ -42,17 +42,14 @@ local Det = accel.Function {
   end,
   backward = function(ctx, g)
     local A = ctx:saved_tensors()
-    local n = A.shape[A.ndim]
-    local d = M.det(A)
-    local singular = d:eq(0)
-    g = g:unsqueeze(-1):unsqueeze(-1)
-    if d.device:find "^meta" or not singular:any():item() then
-      return (accel.solve_ex(mT(A), common.eye(A, n) * (g * d:unsqueeze(-1):unsqueeze(-1))))
-    end
-    singular = singular:unsqueeze(-1):unsqueeze(-1)
-    local regular = accel.where(singular, common.eye(A, n), A) -- no infinities in what is not taken
-    local inverse = accel.solve_ex(mT(regular), common.eye(A, n) * d:unsqueeze(-1):unsqueeze(-1))
-    return g * accel.where(singular, cofactors(A), inverse)
+    local eye, d = common.eye(A, A.shape[A.ndim]), M.det(A)
+    g, d = g:unsqueeze(-1):unsqueeze(-1), d:unsqueeze(-1):unsqueeze(-1)
+    -- by the factors that gave d: what rounding left of a zero pivot cancels
+    local inverse, info = accel.solve_ex(A, eye * d)
+    local singular = info:ne(0):unsqueeze(-1):unsqueeze(-1)
+    if d.device:find "^meta" or not singular:any():item() then return g * mT(inverse) end
+    inverse = accel.solve_ex(accel.where(singular, eye, A), eye * d) -- no infinities in what is not taken
+    return g * accel.where(singular, cofactors(A), mT(inverse))
   end,
 }
 
