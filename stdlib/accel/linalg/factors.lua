@@ -1,6 +1,7 @@
 --- accel.linalg: factorisations. The kernels are the ops svd, qr, eigh, cholesky_ex and lu_factor_ex.
 local accel = require "accel.core"
 local arguments = require "accel.util.arguments"
+local check = require "accel.util.check"
 local common = require "accel.linalg.common"
 local raise = require "accel.util.raise"
 
@@ -16,7 +17,6 @@ local parse_lu_solve = arguments("linalg.lu_solve", { "left", true }, { "adjoint
 local parse_qr = arguments("linalg.qr", { "mode", "reduced" })
 local parse_eigh = arguments("linalg.eigh", { "UPLO", "L" })
 local parse_svd = arguments("linalg.svd", { "full_matrices", true })
-local parse_none = arguments "linalg.svdvals"
 
 --- L with A = L L^T and a lower triangle, or U with A = U^T U with upper = true. A matrix that is not positive definite
 --- raises an error that names it.
@@ -133,7 +133,7 @@ end
 ---@param tau accel.Tensor (..., k) with k <= n
 ---@return accel.Tensor
 function M.householder_product(A, tau, ...)
-  parse_none(...)
+  check.surplus("linalg.householder_product", ...)
   local who = "linalg.householder_product"
   matrix(who, "A", A)
   common.tensor(who, "tau", tau)
@@ -205,7 +205,7 @@ end
 ---@param A accel.Tensor (..., m, n)
 ---@return accel.Tensor
 function M.svdvals(A, ...)
-  parse_none(...)
+  check.surplus("linalg.svdvals", ...)
   local _, s = accel.svd(matrix("linalg.svdvals", "A", A))
   common.finite("linalg.svdvals", s)
   return s
@@ -216,7 +216,7 @@ end
 ---@param A accel.Tensor (..., m, n) with m >= n
 ---@return accel.Tensor, accel.Tensor
 function M.polar(A, ...)
-  parse_none(...)
+  check.surplus("linalg.polar", ...)
   if matrix("linalg.polar", "A", A).shape[A.ndim] > A.shape[A.ndim - 1] then
     raise("linalg.polar: needs at least as many rows as columns, got %d and %d", A.shape[A.ndim - 1], A.shape[A.ndim])
   end
@@ -229,7 +229,7 @@ end
 ---@param A accel.Tensor (..., n, n)
 ---@return accel.Tensor
 function M.matrix_sqrth(A, ...)
-  parse_none(...)
+  check.surplus("linalg.matrix_sqrth", ...)
   local w, v = M.eigh(A)
   return (v * w:sqrt():unsqueeze(-2)):matmul(mT(v))
 end

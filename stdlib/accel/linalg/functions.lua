@@ -12,7 +12,13 @@ local matrix, mT = common.matrix, common.mT
 
 local M = {}
 
-local parse_none = arguments "linalg.det"
+local parse_vecdot = arguments("linalg.vecdot", { "dim", -1 })
+local parse_cross = arguments("linalg.cross", { "dim", -1 })
+local parse_diagonal = arguments("linalg.diagonal", { "offset", 0 }, { "dim1", -2 }, { "dim2", -1 })
+local parse_vander = arguments("linalg.vander", { "N" })
+local parse_vector_norm = arguments("linalg.vector_norm", { "ord", 2 }, { "dim", list = true }, { "keepdim", false }, { "dtype" })
+local parse_norm = arguments("linalg.norm", { "ord", any = true }, { "dim", list = true }, { "keepdim", false }, { "dtype" })
+local parse_cond = arguments("linalg.cond", { "p", any = true })
 
 --- +1 or -1 for each permutation, by its exchanges.
 local function parity(LU, pivots)
@@ -58,7 +64,7 @@ local Det = accel.Function {
 ---@param A accel.Tensor (..., n, n)
 ---@return accel.Tensor
 function M.det(A, ...)
-  parse_none(...)
+  check.surplus("linalg.det", ...)
   return Det(matrix("linalg.det", "A", A, true))
 end
 
@@ -67,7 +73,7 @@ end
 ---@param A accel.Tensor (..., n, n)
 ---@return accel.Tensor, accel.Tensor
 function M.slogdet(A, ...)
-  parse_none(...)
+  check.surplus("linalg.slogdet", ...)
   local LU, pivots = accel.lu_factor_ex(matrix("linalg.slogdet", "A", A, true))
   local d = diagonal(LU)
   local sign = d:sign():prod { dim = -1 } * parity(LU, pivots)
@@ -79,7 +85,7 @@ end
 ---@param A accel.Tensor (..., n, n)
 ---@return accel.Tensor
 function M.logdet(A, ...)
-  parse_none(...)
+  check.surplus("linalg.logdet", ...)
   local sign, value = M.slogdet(A)
   return accel.where(sign:lt(0), 0 / 0, value)
 end
@@ -90,7 +96,7 @@ end
 ---@param n integer
 ---@return accel.Tensor
 function M.matrix_power(A, n, ...)
-  parse_none(...)
+  check.surplus("linalg.matrix_power", ...)
   matrix("linalg.matrix_power", "A", A, true)
   n = check.integer("linalg.matrix_power", "n", n)
   if n == 0 then return common.eye(A, A.shape[A.ndim]):expand(A.shape):clone() end
@@ -109,7 +115,7 @@ end
 ---@param A accel.Tensor (..., n, n)
 ---@return accel.Tensor
 function M.matrix_exp(A, ...)
-  parse_none(...)
+  check.surplus("linalg.matrix_exp", ...)
   matrix("linalg.matrix_exp", "A", A, true)
   local n = A.shape[A.ndim]
   if A:numel() == 0 then return A:clone() end
@@ -130,7 +136,7 @@ end
 ---@param list accel.Tensor[]
 ---@return accel.Tensor
 function M.multi_dot(list, ...)
-  parse_none(...)
+  check.surplus("linalg.multi_dot", ...)
   return accel.multi_dot(list)
 end
 
@@ -140,7 +146,7 @@ end
 ---@param y accel.Tensor
 ---@return accel.Tensor
 function M.matmul(x, y, ...)
-  parse_none(...)
+  check.surplus("linalg.matmul", ...)
   return accel.matmul(x, y)
 end
 
@@ -151,7 +157,7 @@ end
 ---@param ... any dim = -1, or a table of it
 ---@return accel.Tensor
 function M.vecdot(x, y, ...)
-  local dim = arguments("linalg.vecdot", { "dim", -1 })(...).dim
+  local dim = parse_vecdot(...).dim
   common.tensor("linalg.vecdot", "x", x)
   common.tensor("linalg.vecdot", "y", y)
   return (x * y):sum { dim = dim }
@@ -164,7 +170,7 @@ end
 ---@param ... any dim = -1, or a table of it
 ---@return accel.Tensor
 function M.cross(x, y, ...)
-  local dim = arguments("linalg.cross", { "dim", -1 })(...).dim
+  local dim = parse_cross(...).dim
   common.tensor("linalg.cross", "x", x)
   common.tensor("linalg.cross", "y", y)
   if x.ndim ~= y.ndim then
@@ -183,7 +189,7 @@ end
 ---@param ... any offset = 0, dim1 = -2, dim2 = -1, or a table of them
 ---@return accel.Tensor
 function M.diagonal(A, ...)
-  local o = arguments("linalg.diagonal", { "offset", 0 }, { "dim1", -2 }, { "dim2", -1 })(...)
+  local o = parse_diagonal(...)
   return common.tensor("linalg.diagonal", "A", A):diagonal(o.offset, o.dim1, o.dim2)
 end
 
@@ -193,7 +199,7 @@ end
 ---@param ... any N = n, or a table of it
 ---@return accel.Tensor
 function M.vander(x, ...)
-  local N = arguments("linalg.vander", { "N" })(...).N
+  local N = parse_vander(...).N
   common.tensor("linalg.vander", "x", x)
   if x.ndim == 0 then raise "linalg.vander: x must have at least one dim" end
   N = N == nil and x.shape[x.ndim] or check.positive("linalg.vander", "N", N)
@@ -212,7 +218,7 @@ end
 ---@param ... any ord = 2, dim, keepdim = false, dtype, or a table of them
 ---@return accel.Tensor
 function M.vector_norm(x, ...)
-  local o = arguments("linalg.vector_norm", { "ord", 2 }, { "dim", list = true }, { "keepdim", false }, { "dtype" })(...)
+  local o = parse_vector_norm(...)
   common.tensor("linalg.vector_norm", "x", x)
   if o.dtype then x = x:to(o.dtype) end
   if x:numel() == 0 and (o.ord < 0 or o.ord == math.huge) then
@@ -274,7 +280,7 @@ end
 ---@param ... any ord, dim, keepdim = false, dtype, or a table of them
 ---@return accel.Tensor
 function M.norm(x, ...)
-  local o = arguments("linalg.norm", { "ord", any = true }, { "dim", list = true }, { "keepdim", false }, { "dtype" })(...)
+  local o = parse_norm(...)
   common.tensor("linalg.norm", "x", x)
   local dims = type(o.dim) == "table" and #o.dim or o.dim and 1
   if dims and dims > 2 and o.ord ~= nil then raise("linalg.norm: dim must name one or two dims, got %d", dims) end
@@ -293,7 +299,7 @@ end
 ---@param ... any p, or a table of it
 ---@return accel.Tensor
 function M.cond(A, ...)
-  local p = arguments("linalg.cond", { "p", any = true })(...).p or 2
+  local p = parse_cond(...).p or 2
   matrix("linalg.cond", "A", A)
   if p == 2 or p == -2 then
     local s = factors.svdvals(A)

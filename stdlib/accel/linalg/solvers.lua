@@ -18,8 +18,11 @@ local parse_pinv = arguments("linalg.pinv", { "rcond", any = true }, { "hermitia
   { "rtol", any = true })
 local parse_rank = arguments("linalg.matrix_rank", { "tol", any = true }, { "hermitian", false }, { "atol", any = true },
   { "rtol", any = true })
+local parse_cholesky = arguments("cholesky_solve", { "upper", false })
+local parse_inverse = arguments("cholesky_inverse", { "upper", false })
+local parse_tensorinv = arguments("linalg.tensorinv", { "ind", 2 })
+local parse_tensorsolve = arguments("linalg.tensorsolve", { "dims", list = true })
 local parse_lstsq = arguments("linalg.lstsq", { "rcond", any = true }, { "driver" })
-local parse_none = arguments "linalg.inv"
 
 --- Solves for matrices and for vectors, which B is if it has the shape of A without the last dim.
 local function solved(who, A, B, left)
@@ -80,7 +83,7 @@ end
 ---@param A accel.Tensor (..., n, n)
 ---@return accel.Tensor
 function M.inv(A, ...)
-  parse_none(...)
+  check.surplus("linalg.inv", ...)
   matrix("linalg.inv", "A", A, true)
   local X, info = accel.solve_ex(A, common.eye(A, A.shape[A.ndim]))
   common.succeed("linalg.inv", info, common.singular)
@@ -107,7 +110,7 @@ end
 ---@param ... any upper = false, or a table of it
 ---@return accel.Tensor
 function M.cholesky_solve(B, L, ...)
-  local upper = arguments("cholesky_solve", { "upper", false })(...).upper
+  local upper = parse_cholesky(...).upper
   matrix("cholesky_solve", "B", B)
   matrix("cholesky_solve", "L", L, true)
   if upper then return accel.solve_triangular(L, accel.solve_triangular(mT(L), B, false), true) end
@@ -120,8 +123,9 @@ end
 ---@param ... any upper = false, or a table of it
 ---@return accel.Tensor
 function M.cholesky_inverse(L, ...)
+  local upper = parse_inverse(...).upper
   matrix("cholesky_inverse", "L", L, true)
-  return M.cholesky_solve(common.eye(L, L.shape[L.ndim]):expand(L.shape), L, ...)
+  return M.cholesky_solve(common.eye(L, L.shape[L.ndim]):expand(L.shape), L, upper)
 end
 
 -- A pseudo-inverse P of A that is known, with its gradient while the rank stays (Golub and Pereyra, 1973):
@@ -255,13 +259,12 @@ local function product(shape, from, to)
 end
 
 --- The B with tensordot(B, A) the identity: the inverse of A as a map from its last dims to its first `ind` ones.
---- example: accel.linalg.tensorinv(accel.eye(4):reshape(4, 2, 2) * 2, { ind = 1 }) --> { { { 0.5, 0, 0, 0 }, { 0, 0.5, 0, 0 } },
----   { { 0, 0, 0.5, 0 }, { 0, 0, 0, 0.5 } } }
+--- example: accel.linalg.tensorinv(accel.eye(2):reshape(2, 1, 2) * 2, { ind = 1 }) --> { { { 0.5, 0 }, { 0, 0.5 } } }
 ---@param A accel.Tensor
 ---@param ... any ind = 2, or a table of it
 ---@return accel.Tensor
 function M.tensorinv(A, ...)
-  local ind = check.positive("linalg.tensorinv", "ind", arguments("linalg.tensorinv", { "ind", 2 })(...).ind)
+  local ind = check.positive("linalg.tensorinv", "ind", parse_tensorinv(...).ind)
   common.tensor("linalg.tensorinv", "A", A)
   local shape = A.shape
   local rows, columns = product(shape, 1, math.min(ind, #shape)), product(shape, ind + 1, #shape)
@@ -280,7 +283,7 @@ end
 ---@param ... any dims, or a table of it
 ---@return accel.Tensor
 function M.tensorsolve(A, B, ...)
-  local dims = arguments("linalg.tensorsolve", { "dims", list = true })(...).dims
+  local dims = parse_tensorsolve(...).dims
   common.tensor("linalg.tensorsolve", "A", A)
   common.tensor("linalg.tensorsolve", "B", B)
   if dims then
