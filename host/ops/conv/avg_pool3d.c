@@ -21,6 +21,10 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
       !aci_pool3_list(x, a, a[STRIDE].kind == AC_T_NONE ? KERNEL : STRIDE, "stride", s) ||
       !aci_pool3_list(x, a, PADDING, "padding", p))
     return 1;
+  for (int i = 0; x->st == AC_OK && i < 3; i++) /* padding does not count, as in PyTorch */
+    if (t->shape[t->ndim - 3 + i] < k[i])
+      x->st = AC_FAIL(x->e, SHAPE, "a box of %lld does not fit into %lld elements", (long long)k[i],
+                      (long long)t->shape[t->ndim - 3 + i]);
   if (narrow) in = x_cast(x, in, AC_F32);
   /* the sum of the planes is not divided, so that the divisor is used once */
   ac_tensor *y =

@@ -10,7 +10,7 @@
 
 enum { ACI_GRID_BILINEAR, ACI_GRID_NEAREST, ACI_GRID_BICUBIC };
 enum { ACI_GRID_ZEROS, ACI_GRID_BORDER, ACI_GRID_REFLECTION };
-enum { ACI_GRID_DIMS = 3, ACI_GRID_TAPS = 16 };
+enum { ACI_GRID_DIMS = 3, ACI_GRID_TAPS = 64 };
 
 typedef struct aci_grid {
   int mode, padding, space; /* space: 2 or 3 dims */

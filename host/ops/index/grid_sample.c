@@ -1,5 +1,5 @@
 /* grid_sample: y = x sampled at the positions of grid, whose coordinates are (x, y) or (x, y, z) from -1 to 1 over x.
-   mode: bilinear (in three dims trilinear), nearest, or bicubic (two dims only)
+   mode: bilinear (in three dims trilinear), nearest, or bicubic
    padding_mode: outside is zero (zeros), the nearest edge (border), or mirrored at the edges (reflection)
    align_corners: -1 and 1 are the centres of the outer elements, instead of their outer edges
    x (N, C, H, W), grid (N, H', W', 2) -> y (N, C, H', W'); x (N, C, D, H, W), grid (N, D', H', W', 3) likewise.

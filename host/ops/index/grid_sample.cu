@@ -21,7 +21,7 @@
 #include "ops/index/grid_taps.h"
 
 namespace {
-enum { CHANNELS = 4, TAPS = ACI_GRID_TAPS, DIMS = ACI_GRID_DIMS };
+enum { CHANNELS = 4, FEW = 16, DIMS = ACI_GRID_DIMS }; /* FEW: taps, but of bicubic in three dims */
 
 /* A tensor of any strides by row-major position. */
 struct grid_view {
@@ -53,26 +53,28 @@ struct grid_args {
 };
 
 template <class C>
-ACI_DEVICE void taps_of(const grid_args &a, int64_t image, int64_t p, int32_t *off, C *w, C *slope);
+ACI_DEVICE void taps_of(const grid_args &a, int64_t image, int64_t p, int32_t *off, C *w, C *slope,
+                        int64_t wide);
 template <>
 __device__ __forceinline__ void taps_of<float>(const grid_args &a, int64_t image, int64_t p,
-                                               int32_t *off, float *w, float *slope) {
+                                               int32_t *off, float *w, float *slope, int64_t wide) {
   float c[DIMS];
   for (int d = 0; d < a.g.space; d++)
     c[d] = a.grid.get<float>((image * a.g.positions + p) * a.g.space + d);
-  aci_grid_taps_f32(&a.g, c, off, w, slope, 1);
+  aci_grid_taps_f32(&a.g, c, off, w, slope, 1, wide);
 }
 template <>
 __device__ __forceinline__ void taps_of<double>(const grid_args &a, int64_t image, int64_t p,
-                                                int32_t *off, double *w, double *slope) {
+                                                int32_t *off, double *w, double *slope,
+                                                int64_t wide) {
   double c[DIMS];
   for (int d = 0; d < a.g.space; d++)
     c[d] = a.grid.get<double>((image * a.g.positions + p) * a.g.space + d);
-  aci_grid_taps_f64(&a.g, c, off, w, slope, 1);
+  aci_grid_taps_f64(&a.g, c, off, w, slope, 1, wide);
 }
 
 /* y */
-template <class C>
+template <class C, int TAPS>
 static __global__ void __launch_bounds__(ACI_BLOCK) sample(const __grid_constant__ grid_args a) {
   const aci_grid &g = a.g;
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
@@ -80,7 +82,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) sample(const __grid_constant
                   image = rest / a.groups;
     int32_t off[TAPS];
     C w[TAPS];
-    taps_of<C>(a, image, p, off, w, (C *)NULL);
+    taps_of<C>(a, image, p, off, w, (C *)NULL, 0);
     for (int64_t c = group * CHANNELS; c < g.channels && c < (group + 1) * CHANNELS; c++) {
       const int64_t plane = image * g.channels + c;
       C sum = 0;
@@ -92,14 +94,14 @@ static __global__ void __launch_bounds__(ACI_BLOCK) sample(const __grid_constant
 }
 
 /* dgrid */
-template <class C>
+template <class C, int TAPS>
 static __global__ void __launch_bounds__(ACI_BLOCK) slopes(const __grid_constant__ grid_args a) {
   const aci_grid &g = a.g;
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     const int64_t p = i % g.positions, image = i / g.positions;
     int32_t off[TAPS];
     C w[TAPS], slope[DIMS * TAPS], sum[DIMS] = {};
-    taps_of<C>(a, image, p, off, w, slope);
+    taps_of<C>(a, image, p, off, w, slope, TAPS);
     for (int64_t c = 0; c < g.channels; c++) {
       const int64_t plane = image * g.channels + c;
       const C dy = a.dy.get<C>(plane * g.positions + p);
@@ -117,13 +119,13 @@ static __global__ void __launch_bounds__(ACI_BLOCK) slopes(const __grid_constant
 }
 
 /* Keys and weights of a position's elements. */
-template <class C>
+template <class C, int TAPS>
 static __global__ void __launch_bounds__(ACI_BLOCK) load_taps(const __grid_constant__ grid_args a) {
   const aci_grid &g = a.g;
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int32_t off[TAPS];
     C w[TAPS];
-    taps_of<C>(a, i / g.positions, i % g.positions, off, w, (C *)NULL);
+    taps_of<C>(a, i / g.positions, i % g.positions, off, w, (C *)NULL, 0);
     for (int k = 0; k < g.taps; k++) {
       aci_order_put_key(a.o, i * g.taps + k, (uint64_t)(off[k] < 0 ? g.plane : off[k]));
       ((C *)a.weights)[i * g.taps + k] = w[k];
@@ -165,6 +167,13 @@ grid_args args_of(const ac_frame *f, const int64_t *x_shape, int ndim, const ac_
 }
 } // namespace
 
+/* The kernel for few taps, for many, or for doubles. */
+template <class K>
+static ac_status launch_taps(const ac_frame *f, const char *name, K few, K many, K wide,
+                             unsigned blocks, ac_err *e, const grid_args &a) {
+  return aci_launch(f, name, a.dt == AC_F64 ? wide : a.g.taps <= FEW ? few : many, blocks, e, a);
+}
+
 static ac_status forward(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
   grid_args a = args_of(f, x->shape, x->ndim, f->args[1].tensor, 2);
@@ -172,8 +181,8 @@ static ac_status forward(ac_frame *f, ac_err *e) {
   a.x = view_of(x);
   a.n *= a.groups;
   const unsigned blocks = aci_blocks(f->device, a.n);
-  return a.dt == AC_F64 ? aci_launch(f, "grid sample", sample<double>, blocks, e, a)
-                        : aci_launch(f, "grid sample", sample<float>, blocks, e, a);
+  return launch_taps(f, "grid sample", sample<float, FEW>, sample<float, ACI_GRID_TAPS>,
+                     sample<double, ACI_GRID_TAPS>, blocks, e, a);
 }
 AC_KERNEL(cuda, grid_sample, forward)
 
@@ -184,8 +193,8 @@ static ac_status backward_grid(ac_frame *f, ac_err *e) {
   a.x = view_of(x);
   a.dy = view_of(f->args[0].tensor);
   const unsigned blocks = aci_blocks(f->device, a.n);
-  return a.dt == AC_F64 ? aci_launch(f, "grid sample (grid)", slopes<double>, blocks, e, a)
-                        : aci_launch(f, "grid sample (grid)", slopes<float>, blocks, e, a);
+  return launch_taps(f, "grid sample (grid)", slopes<float, FEW>, slopes<float, ACI_GRID_TAPS>,
+                     slopes<double, ACI_GRID_TAPS>, blocks, e, a);
 }
 AC_KERNEL(cuda, grid_sample_backward_grid, backward_grid)
 
@@ -206,8 +215,9 @@ static ac_status backward_input(ac_frame *f, ac_err *e) {
                                 aci_order_bits(a.g.plane + 1), &a.o, e);
   if (st == AC_OK) {
     const unsigned blocks = aci_blocks(f->device, a.n);
-    st = wide ? aci_launch(f, "grid sample (taps)", load_taps<double>, blocks, e, a)
-              : aci_launch(f, "grid sample (taps)", load_taps<float>, blocks, e, a);
+    st =
+        launch_taps(f, "grid sample (taps)", load_taps<float, FEW>, load_taps<float, ACI_GRID_TAPS>,
+                    load_taps<double, ACI_GRID_TAPS>, blocks, e, a);
     if (st == AC_OK) st = aci_order_sort(f, &a.o, e);
     a.n *= a.g.taps * a.groups;
     const unsigned all = aci_blocks(f->device, a.n);

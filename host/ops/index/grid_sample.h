@@ -5,8 +5,7 @@
 #include "ops/core/op.h"
 #include "ops/index/grid.h"
 
-/* SHAPE or INVALID unless grid gives positions in x, and the mode has that many dims. Arguments
- * mode and so on begin at `at`. */
+/* SHAPE unless grid gives positions in x. Arguments mode and so on begin at `at`. */
 ac_status aci_grid_check(const ac_frame *f, const int64_t *x_shape, int ndim, const ac_tensor *grid,
                          int at, ac_err *e);
 

@@ -22,8 +22,6 @@ ac_status aci_grid_check(const ac_frame *f, const int64_t *x_shape, int ndim, co
         aci_shape_str(grid->ndim, grid->shape, a, sizeof a),
         aci_shape_str(ndim, x_shape, b, sizeof b));
   const aci_grid g = aci_grid_of(f, x_shape, ndim, grid->shape, at);
-  if (g.mode == ACI_GRID_BICUBIC && g.space != 2)
-    return AC_FAIL(e, INVALID, "bicubic samples two dims, x has %d; use bilinear", g.space);
   if (g.plane == 0)
     return AC_FAIL(e, SHAPE, "there is nothing to sample in x of shape %s",
                    aci_shape_str(ndim, x_shape, b, sizeof b));

@@ -39,7 +39,7 @@ static bool ACI_CAT(taps_, SFX)(const grid_job *j, const grid_scratch *s, int64_
                  s->coordinates);
   for (int64_t i = 0; i < n; i++) ACI_CAT(aci_grid_taps_, SFX)
   (g, c + i * g->space, s->off + i, (T *)(void *)s->w + i,
-   slopes ? (T *)(void *)s->slope + i : NULL, POSITIONS);
+   slopes ? (T *)(void *)s->slope + i : NULL, POSITIONS, TAPS * POSITIONS);
   for (int k = 0; k < g->taps; k++)
     for (int64_t i = 0; i < n; i++) inside = inside && s->off[k * POSITIONS + i] >= 0;
   return inside;

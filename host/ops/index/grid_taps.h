@@ -84,11 +84,11 @@ AC_HOSTDEV static inline void ACI_CAT(aci_grid_axis_of_, SFX)(const aci_grid *g,
 }
 
 /* Position p of a grid with these coordinates: element off[k * step] of a plane of x (-1: outside)
- * weighs w[k * step]. slope, unless NULL: dw by coordinate d, at slope[(d * ACI_GRID_TAPS + k) *
- * step]. Elements outside weigh 0. */
+ * weighs w[k * step]. slope, unless NULL: dw by coordinate d, at slope[d * wide + k * step].
+ * Elements outside weigh 0. */
 AC_HOSTDEV static inline void ACI_CAT(aci_grid_taps_, SFX)(const aci_grid *g, const T *coordinate,
                                                            int32_t *off, T *w, T *slope,
-                                                           int64_t step) {
+                                                           int64_t step, int64_t wide) {
   ACI_CAT(aci_grid_axis_, SFX) t[ACI_GRID_DIMS];
   const int width = aci_grid_width(g->mode), deep = g->space == 3 ? width : 1;
   for (int d = 0; d < g->space; d++) ACI_CAT(aci_grid_axis_of_, SFX)(g, d, coordinate[d], &t[d]);
@@ -106,7 +106,6 @@ AC_HOSTDEV static inline void ACI_CAT(aci_grid_taps_, SFX)(const aci_grid *g, co
             in ? (int32_t)((t[2].at[k2] * g->in[1] + t[1].at[k1]) * g->in[0] + t[0].at[k0]) : -1;
         w[at] = in ? t[2].u[k2] * t[1].u[k1] * t[0].u[k0] : 0;
         if (slope == NULL) continue;
-        const int64_t wide = ACI_GRID_TAPS * step;
         slope[at] = in ? t[2].u[k2] * t[1].u[k1] * t[0].du[k0] : 0;
         slope[at + wide] = in ? t[2].u[k2] * t[1].du[k1] * t[0].u[k0] : 0;
         slope[at + 2 * wide] = in ? t[2].du[k2] * t[1].u[k1] * t[0].u[k0] : 0;

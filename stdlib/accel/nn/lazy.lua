@@ -19,8 +19,8 @@ local function is_options(value)
   return type(value) == "table" and getmetatable(value) == nil and rawlen(value) == 0 and next(value) ~= nil
 end
 
---- The arguments with options, which are a copy: device and dtype, if the caller gave none.
-local function with(args, device, dtype)
+--- The arguments with options, which are a copy: device and dtype, if the caller gave none, and other defaults than the class has.
+local function with(args, device, dtype, defaults)
   local out, n = table.move(args, 1, args.n, 1, {}), args.n
   local options = {}
   if is_options(out[n]) then
@@ -30,6 +30,10 @@ local function with(args, device, dtype)
   end
   options.device = options.device or device
   options.dtype = options.dtype or dtype
+  for name, default in next, defaults or {} do
+    local positional = default.at < n and args[default.at] ~= nil
+    if options[name] == nil and not positional then options[name] = default.value end
+  end
   out[n] = next(options) and options or nil
   return table.unpack(out, 1, n)
 end
@@ -39,11 +43,12 @@ local function become(self, n, device)
   local lazy = rawget(self, "_lazy")
   rawset(self, "_lazy", nil)
   setmetatable(self, lazy.class)
-  lazy.class.init(self, n, with(lazy.args, lazy.device or device, lazy.dtype))
+  lazy.class.init(self, n, with(lazy.args, lazy.device or device, lazy.dtype, lazy.defaults))
 end
 
 --- spec: class, inputs(x, groups) -> the number of inputs of a batch (nil: another rank than the class takes), of_state(state, groups) ->
---- that of saved tensors, which state(name) returns (nil: there are none).
+--- that of saved tensors, which state(name) returns (nil: there are none). defaults: by
+--- name, with their places.
 local function class(who, spec)
   local Lazy = Module:extend("accel.nn." .. who)
 
@@ -51,8 +56,8 @@ local function class(who, spec)
     local args = table.pack(...)
     local groups = spec.grouped and (is_options(args[args.n]) and args[args.n].groups or args[6]) or 1
     if math.type(groups) ~= "integer" or groups < 1 then groups = 1 end
-    spec.class(groups, with(args, "meta")) -- raises for wrong arguments
-    rawset(self, "_lazy", { class = spec.class, args = args, groups = groups, who = who })
+    spec.class(groups, with(args, "meta", nil, spec.defaults)) -- raises for wrong arguments
+    rawset(self, "_lazy", { class = spec.class, args = args, groups = groups, who = who, defaults = spec.defaults })
   end
 
   function Lazy:forward(x, ...)
@@ -91,7 +96,7 @@ end
 
 local function normalisation(name, from, ranks)
   return class("Lazy" .. name, {
-    class = from[name],
+    class = from[name], defaults = from == InstanceNorm and { affine = { at = 3, value = true }, track_running_stats = { at = 4, value = true } } or nil,
     inputs = function(x) return ranks[x.ndim] and x.shape[ranks[x.ndim]] end,
     of_state = function(state)
       local t = state "weight" or state "running_mean"

@@ -26,17 +26,19 @@ end
 
 -- ---- max pools with positions ----
 local function with_indices(name)
-  return function(x, ...)
-    local args = { ... }
-    local last = args[#args]
-    if type(last) == "table" and #last == 0 and next(last) ~= nil then
-      local own = { return_indices = true }
-      for key, value in next, last do own[key] = value end
-      args[#args] = own
-    else
-      args[#args + 1] = { return_indices = true }
-    end
-    return accel[name](x, table.unpack(args))
+  local parse = arguments(name .. "_with_indices", { "x" }, { "kernel_size", list = true }, { "stride", list = true },
+    { "padding", 0, list = true }, { "dilation", 1, list = true }, { "ceil_mode", false }, { "return_indices", true })
+  return function(...)
+    local o = parse(...)
+    return accel[name](o.x, o.kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, true)
+  end
+end
+
+local function adaptive_with_indices(name)
+  local parse = arguments(name .. "_with_indices", { "x" }, { "output_size", list = true }, { "return_indices", true })
+  return function(...)
+    local o = parse(...)
+    return accel[name](o.x, o.output_size, true)
   end
 end
 
@@ -64,23 +66,23 @@ F.max_pool3d_with_indices = with_indices "max_pool3d"
 --- adaptive_max_pool1d and the positions of the largest elements.
 --- example: accel.nn.functional.adaptive_max_pool1d_with_indices(accel.tensor { { 1.0, 5.0 } }, 1) --> { { 5 } }, { { 1 } }
 ---@param x accel.Tensor
----@param output_size accel.nn.sizes
+---@param ... any output_size, by position or in a table
 ---@return accel.Tensor, accel.Tensor
-function F.adaptive_max_pool1d_with_indices(x, output_size) return accel.adaptive_max_pool1d(x, output_size, true) end
+F.adaptive_max_pool1d_with_indices = adaptive_with_indices "adaptive_max_pool1d"
 
 --- adaptive_max_pool2d and the positions of the largest elements.
 --- example: accel.nn.functional.adaptive_max_pool2d_with_indices(accel.ones(1, 2, 2), 1) --> { { { 1 } } }, { { { 0 } } }
 ---@param x accel.Tensor
----@param output_size accel.nn.sizes
+---@param ... any output_size, by position or in a table
 ---@return accel.Tensor, accel.Tensor
-function F.adaptive_max_pool2d_with_indices(x, output_size) return accel.adaptive_max_pool2d(x, output_size, true) end
+F.adaptive_max_pool2d_with_indices = adaptive_with_indices "adaptive_max_pool2d"
 
 --- adaptive_max_pool3d and the positions of the largest elements.
 --- example: accel.nn.functional.adaptive_max_pool3d_with_indices(accel.ones(1, 2, 2, 2), 1).shape --> { 1, 1, 1, 1 }
 ---@param x accel.Tensor
----@param output_size accel.nn.sizes
+---@param ... any output_size, by position or in a table
 ---@return accel.Tensor, accel.Tensor
-function F.adaptive_max_pool3d_with_indices(x, output_size) return accel.adaptive_max_pool3d(x, output_size, true) end
+F.adaptive_max_pool3d_with_indices = adaptive_with_indices "adaptive_max_pool3d"
 
 -- ---- the inverse of a max pool ----
 local function unpool(who, n)
@@ -225,7 +227,7 @@ local function fractional(who, n)
     for i = 1, n do
       size[i] = shape[#shape - n + i]
       area = area * size[i]
-      if out[i] + k[i] - 1 > size[i] then
+      if out[i] + k[i] - 1 > size[i] - (n == 3 and 1 or 0) then -- of three dims one element is left, as in PyTorch
         raise("%s: %d windows of %d do not fit into %d elements (dimension %d)", who, out[i], k[i], size[i], i)
       end
     end
