@@ -11,7 +11,8 @@ local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plo
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
 local submodules = { autograd = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
-  track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true }
+  track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true,
+  vision = true, audio = true }
 --- Entries of lower layers whose files stand in higher ones.
 require "accel.util.lazy".add {
   ["accel.nn.parallel"] = {

@@ -1,0 +1,2 @@
+--- accel.vision: pictures and their transforms, by torchvision's names, loaded on first use.
+return require "accel.util.lazy" ("accel.vision", { io = "io" })
