@@ -38,7 +38,7 @@ same(io_.decode_image("P5 2 1 65535\n\x12\x34\xff\xff", "RGB", { bits = 8 }), { 
 local bmp = "BM" .. string.pack("<I4I4I4", 0, 0, 14 + 40 + 8) .. string.pack("<I4i4i4I2I2I4I4I4I4I4I4", 40, 2, 2, 1, 8, 0, 0, 0, 0, 2, 0)
   .. "\1\2\3\0\4\5\6\0" .. "\0\1\0\0" .. "\1\1\0\0"
 same(io_.decode_image(bmp), { 3, 2, 2 }, { 6, 6, 3, 6, 5, 5, 2, 5, 4, 4, 1, 4 })
-refused("colour 7 of a palette of 2", io_.decode_image, bmp:sub(1, -3) .. "\7\0")
+refused("colour 7 of a palette of 2", io_.decode_image, bmp:sub(1, -5) .. "\7\1\0\0")
 
 -- files: a missing one is nil, message, code; everything else raises and names the file
 local t, message, code = io_.read_image(tmp .. "/missing.png")
