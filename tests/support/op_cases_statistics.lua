@@ -96,7 +96,10 @@ L.chain_matmul = { case("three", { real(2, 3), real(3, 4), real(4, 2) }, { call 
 for _, name in ipairs { "cross", "vander", "vdot", "chain_matmul" } do
   for _, k in ipairs(L[name]) do k.loss, k.floor = 4, 1 end
 end
-L.renorm = { case("rows", { real(3, 4) }, { args = { 2, 1, 1.5 }, ints = false }), case("columns", { real(2, 3, 2) }, { args = { 1, -1, 2 }, ints = false }) }
+L.renorm = {
+  case("rows", { real(3, 4) }, { args = { 2, 1, 1.5 }, ints = false }),
+  case("columns", { real(2, 3, 2) }, { args = { 1, -1, 2 }, ints = false }),
+}
 L.unique_consecutive = {
   case("elements", { index(2, 9) }),
   case("options", { index(2, 3, 4) }, args { return_counts = true }),

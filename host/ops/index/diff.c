@@ -39,4 +39,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 AC_OP(diff,
       .sig = "diff(x: tensor, n: int = 1, dim: dim = -1, prepend: tensor?, append: tensor?) -> "
              "tensor",
-      .composed = composed);
+      .composed = composed, .on_complex = aci_complex_composed);

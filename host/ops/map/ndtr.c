@@ -3,8 +3,9 @@
    gradient: dx = dy e^(-x^2 / 2) / sqrt(2 pi).
    example: accel.tensor { 0.0, 1.96, -3 }:ndtr() --> { 0.5, 0.975002, 0.00135 } */
 #include "ops/map/map.h"
+#include "ops/map/special.h"
 
-#define FWD(T, p, x) ((T)(erfc(-(double)(x)*0.70710678118654752440) / 2))
+#define FWD(T, p, x) ((T)aci_ndtr((double)(x)))
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;

@@ -1,5 +1,5 @@
 /* nextafter: y = the number of x's dtype next to x in the direction of other, other itself if they are equal.
-   x, other (f32, f64 or bf16, of one dtype, any shapes that broadcast) -> y
+   x, other (floating point, of one dtype, any shapes that broadcast) -> y
    gradient: dx = dy where x and other differ, dother = 0.
    example: accel.tensor({ 1.0, 0 }, { dtype = "f64" }):nextafter(accel.ones(2, { dtype = "f64" }) * 2):sub(1)[1]:item() == 2 ^ -52 --> true */
 #include "ops/map/map.h"
@@ -19,25 +19,37 @@ static inline AC_HOSTDEV double next_f64(double x, double y) {
   z = x == y ? y : z;
   return x != x || y != y ? x + y : z;
 }
+/* f16 in f32: 13 bits less, and below 2^-14 one distance. */
+static inline AC_HOSTDEV float next_f16(float x, float y) {
+  const float a = __builtin_fabsf(x), d = x < y ? 0x1p-24f : -0x1p-24f;
+  float z = next_f32(x, y, 0x2000u);
+  z = a < 0x1p-14f || (a == 0x1p-14f && (x < y) != (x > 0.0f)) ? x + d : z;
+  z = a == INFINITY ? __builtin_copysignf(65504.0f, x) : z;
+  return x == y || x != x || y != y ? next_f32(x, y, 0x2000u) : z;
+}
 #define FWD32(T, p, x, y) next_f32(x, y, 1u)
 #define FWD64(T, p, x, y) next_f64(x, y)
 #define SHORT(T, p, x, y) next_f32(x, y, 0x10000u)
+#define HALF(T, p, x, y) next_f16(x, y)
 ACI_LOOP2(nextafter, float, f32, FWD32)
 ACI_LOOP2(nextafter, double, f64, FWD64)
 ACI_LOOP2(nextafter, float, bf16, SHORT)
+ACI_LOOP2(nextafter, float, f16, HALF)
 static const aci_map nextafter_map = {2, nextafter_f32, nextafter_f64, NULL};
 static const aci_map short_map = {2, nextafter_bf16, nextafter_f64, NULL};
+static const aci_map half_map = {2, nextafter_f16, nextafter_f64, NULL};
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0), *y = ARG_T(f, 1);
-  if (x->dtype != y->dtype || (x->dtype != AC_F32 && x->dtype != AC_F64 && x->dtype != AC_BF16))
-    return AC_FAIL(e, DTYPE, "takes two tensors of f32, f64 or bf16, got %s and %s; cast them",
+  if (x->dtype != y->dtype || !ac_dtype_is_float((ac_dtype)x->dtype))
+    return AC_FAIL(e, DTYPE, "takes two float tensors of one dtype, got %s and %s; cast them",
                    ac_dtype_name((ac_dtype)x->dtype), ac_dtype_name((ac_dtype)y->dtype));
   return aci_map_shape(f, e);
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
-  return aci_map_run(f, ARG_T(f, 0)->dtype == AC_BF16 ? &short_map : &nextafter_map, e);
+  const ac_dtype dt = (ac_dtype)ARG_T(f, 0)->dtype;
+  return aci_map_run(f, dt == AC_BF16 ? &short_map : dt == AC_F16 ? &half_map : &nextafter_map, e);
 }
 
 static void grad(ac_grad *g) {

@@ -98,10 +98,19 @@ ACI_SPECIAL double aci_erfcx(double x) {
   return 0.56418958354775628695 / x * (1 - r * (1 - 3 * r * (1 - 5 * r * (1 - 7 * r))));
 }
 
-/* The logarithm of the normal distribution function. */
+/* The normal distribution function: erfc(-x / sqrt 2) / 2, where the rounding of x / sqrt 2, which counts times
+ * x^2 far out, is made good by the derivative. */
+ACI_SPECIAL double aci_ndtr(double x) {
+  const double t = -x * 0.70710678118654757;
+  const double rest = aci_fma64(-x, 0.70710678118654757, -t) + x * 4.8336466567264851e-17;
+  const double y = erfc(t) / 2;
+  return __builtin_fabs(t) < 30 ? y - 0.56418958354775629 * exp(-t * t) * rest : y;
+}
+
+/* Its logarithm. */
 ACI_SPECIAL double aci_log_ndtr(double x) {
   const double t = x * 0.70710678118654752440;
-  return x < -1 ? log(aci_erfcx(-t) / 2) - t * t : log1p(-erfc(t) / 2);
+  return x < -1 ? log(aci_erfcx(-t) / 2) - t * t : log1p(-aci_ndtr(-x));
 }
 
 /* x with erfc(x) = c, 0 < c <= 1/2: Winitzki's formula, then Newton's steps on the logarithm. */
