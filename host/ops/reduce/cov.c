@@ -62,7 +62,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     ac_tensor *y = x_matmul(x, c, x_transpose(x, x_mul(x, T(c), T(w)), 0, 1));
     out[0] = x_div(x, T(y), T(x_clamp(x, over, &low, NULL)));
   }
-  if (narrow) out[0] = x_cast(x, out[0], dt);
+  if (narrow && (v == NULL || v->dtype == a[0].tensor->dtype)) out[0] = x_cast(x, out[0], dt);
   if (rows == 1) out[0] = x_reshape(x, out[0], NULL, 0);
   return 1;
 }
