@@ -99,7 +99,9 @@ static void sim_happens(sim_world *w, int k) {
     case SIM_RESET:
       if (n->up && n->agent) aci_member_change(&n->m, sim_clock(w, i), false);
       break;
-    case SIM_KILL_SENTINEL: n->ghost = false; break;
+    case SIM_KILL_SENTINEL: /* with its agent dead, the page is gone as well */
+      if (n->agent || i != w->protected_seed || n->marker) n->ghost = false;
+      break;
     default: break;
   }
   w->furthest_at_heal = w->furthest;
