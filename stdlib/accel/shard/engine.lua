@@ -234,14 +234,14 @@ function Engine:launch(unit)
   local _ <close> = accel.no_grad()
   unit:open_grads()
   self:collect_unit(unit)
-  local sum, before
-  if self.counter then sum, before = self.counter:finish(unit.at, 0, unit.grads, self.exchange ~= nil)
+  local sum, blocks
+  if self.counter then sum, blocks = self.counter:finish(unit.at, 0, unit.grads, self.exchange ~= nil)
   else sum = unit:to_wire(unit.grads) end
   unit.sum_apart = sum == unit.grads and self:reduces_apart(unit)
   local own = unit.sum_apart and accel.unscoped(accel.empty, unit.part, { dtype = unit.wire, device = unit.device }) or unit:part_of(sum)
   unit.sum, unit.wired = own, not self.counter and sum ~= unit.grads and sum or nil
   if self.exchange then
-    unit.work = self.exchange:reduce_scatter(own, sum, before)
+    unit.work = self.exchange:reduce_scatter(own, sum, blocks)
   elseif unit.size > 1 and self.o.zero and self.o.zero.quantized_gradients then
     unit.work = quantized.reduce_scatter(own, sum, { group = self.o.group, node = self.groups.node, across = self.groups.across,
       unit = unit })
