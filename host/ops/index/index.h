@@ -19,8 +19,9 @@
  *   resizing                interpolate: resample.[ch] applies sparse matrices per dim, resize.h
  *                           has the modes' weights
  *   whole rows by index     embedding index_select index_add: rows.c, rows.cu
- *   elements by index       gather take_along_dim scatter scatter_add: gather_scatter.[ch],
- *                           gather_scatter.cu
+ *   elements by index       gather take_along_dim scatter scatter_add scatter_reduce:
+ *                           gather_scatter.[ch], gather_scatter.cu. index_reduce is made of them
+ *   tensors of pieces       cartesian_prod block_diag diag_embed rot90 fill_diagonal_
  *   several index tensors   index index_put index_copy index_fill: advanced_index.[ch],
  *                           advanced_index_plan.h, advanced_index.cu. index_last.[ch] finds which
  *                           of several writes to one position stays

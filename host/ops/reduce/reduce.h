@@ -19,6 +19,9 @@
  *   scan.[ch]               cumsum, cumprod. cumminmax.[ch] cummax, cummin
  *   softmax_kernel.c        softmax, log_softmax (softmax.h: their rows, which cross_entropy uses
  *                           too)
+ *   composed.h              dims as arguments of ops that are made of others (nansum, mode, cov, ...).
+ *                           quantile.h, trapezoid.h: their shared parts. moments_args.h the
+ *                           correction of var and std
  *   lanes.h                 one list of elements into one value, as vector code
  *   slots.h                 scratch buffers of a parallel loop
  *   *.cu, *.cuh             the same on CUDA: reduction.cuh is the frame of reductions
