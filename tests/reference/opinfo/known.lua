@@ -38,6 +38,10 @@ local rows = {
   { "refused: a value of index_fill that is a tensor", op = { "index_fill" }, what = "raises", why = "expected number" },
   { "refused: masks among the indices of index_put", op = { "index_put" }, what = "raises", why = "masks are taken" },
   { "refused: negative values of indices", op = { "take_along_dim" }, what = "raises", why = "count from 0" },
+  { "accel's gradients of a triangular factor are zero outside of the triangle that is read", op = { "cholesky_solve", "cholesky_inverse" },
+    what = "gradient" },
+  { "PyTorch's second derivative of a norm at zero is NaN", op = { "linalg.norm.subgradients_at_zero" }, what = "second", why = "instead of %-?nan" },
+  { "a result beyond f16 is infinite, PyTorch's NaN", op = { "matrix_exp" }, dtype = { "f16" }, why = "inf instead of %-?nan" },
   -- modules and optimizers
   { "an option that accel does not have: it raises", op = { "MaxPool1d", "MaxPool2d" },
     what = "constructor", why = "unknown option 'return_indices'" },
