@@ -11,6 +11,8 @@
 ---@field models table architectures with Hugging Face's names
 ---@field text table vocabularies and tokenizers
 ---@field metrics table
+---@field vision table pictures and their transforms, by torchvision's names
+---@field audio table sound and its transforms, by torchaudio's names
 ---@field track table what runs log, on its way to files: SummaryWriter for TensorBoard, trackers by name
 ---@field profiler table torch.profiler's names
 ---@field config table configurations of launches: their files, and the environment that they give to ranks
