@@ -63,7 +63,7 @@ return {
   { "torch", "nn.functional.channel_shuffle", "native_channel_shuffle" },
   { "torch", "nn.functional.dropout(x, p, training)", "native_dropout dropout_ feature_dropout feature_dropout_" },
   { "torch", "nn.functional.alpha_dropout(x, p, training)", "alpha_dropout_ feature_alpha_dropout feature_alpha_dropout_" },
-  { "torch", "x:norm(p, dim)", "native_norm norm_except_dim nuclear_norm frobenius_norm" },
+  { "torch", "x:norm(p, dim)", "native_norm norm_except_dim" },
   { "torch", "nn.RNN, nn.LSTM, nn.GRU and their cells", "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell" },
   { "torch", "nn.functional.conv1d, conv2d and conv3d", "convolution conv_tbc" },
   { "torch", "nn.functional.pad(x, pad, { value = 0 })", "constant_pad_nd" },
@@ -74,8 +74,9 @@ return {
   { "torch", "x:dist(other) is the method; accel.dist is the module for ranks", "dist" },
   -- linear algebra
   { "linalg", "linalg.lu_factor and linalg.lu_solve factor any square matrix, linalg.eigh symmetric ones", "ldl_factor ldl_factor_ex ldl_solve" },
+  { "linalg", "linalg.eigh and linalg.eigvalsh take symmetric matrices; the complex eigenvalues of others are not in accel yet", "eig eigvals" },
   { "torch Tensor", "linalg.qr gives q and r", "geqrf" },
   { "torch", "linalg.eigh gives all eigenvalues, linalg.svd all singular ones", "lobpcg" },
-  { "torch Tensor", "linalg.cholesky, linalg.matrix_rank, linalg.cond, linalg.lstsq, linalg.eigvals and linalg.eigh; PyTorch raises as well",
+  { "torch Tensor", "linalg.cholesky, linalg.matrix_rank, linalg.cond, linalg.lstsq and linalg.eigh; PyTorch raises as well",
     "cholesky matrix_rank cond lstsq eig symeig" },
 }
