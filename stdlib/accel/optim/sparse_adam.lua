@@ -1,5 +1,4 @@
 --- optim.SparseAdam: Adam for the rows that a step touches.
-local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 
 --- Adam for embeddings: a row takes part in a step, with its moments, if its gradient is not zero everywhere. All other rows, their
