@@ -41,7 +41,7 @@ end
 
 function LBFGS:check_options(o)
   self:expect(#self.param_groups == 0, "there is one parameter group; give all parameters in one list")
-  self:expect_not_negative(o, "lr", "tolerance_grad", "tolerance_change")
+  self:expect_not_negative(o, "lr")
   check.positive("LBFGS", "max_iter", o.max_iter)
   check.positive("LBFGS", "history_size", o.history_size)
   check.word("LBFGS", "line_search_fn", o.line_search_fn, { "none", "strong_wolfe" })
