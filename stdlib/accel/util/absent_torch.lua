@@ -1,4 +1,5 @@
---- Rows of util/absent.lua for the public names of PyTorch 2.15 that stay out: the namespaces (torch, Tensor, F, nn, linalg, fft), what to use, the names.
+--- Rows of util/absent.lua for the public names of PyTorch 2.15 that stay out. A row: the namespaces (torch, Tensor, F, nn, linalg, fft);
+--- what to use; the names.
 return {
   -- other kinds of tensors
   { "Tensor", "tensors are dense: x:nonzero() gives the positions of the elements that are not 0, x:index_put puts elements",
