@@ -102,13 +102,19 @@ static int64_t read_pos(call *c, const aci_param *p, int idx, const char *what) 
   return i > 0 ? i - 1 : i;
 }
 
+/* PyTorch writes some words with a hyphen ("nearest-exact"), which signatures cannot hold. */
+static bool same_word(const char *s, const char *name) {
+  while (*s != 0 && (*s == *name || (*s == '-' && *name == '_'))) s++, name++;
+  return *s == 0 && *name == 0;
+}
+
 static int read_enum(call *c, const aci_param *p, int idx) {
   char list[ACI_MAX_ENUM * 28] = "";
   const char *names[ACI_MAX_ENUM];
   if (lua_type(c->L, idx) == LUA_TSTRING) {
     const char *s = lua_tostring(c->L, idx);
     for (int i = 0; i < p->n_enum; i++)
-      if (strcmp(s, p->enum_name[i]) == 0) return i;
+      if (same_word(s, p->enum_name[i])) return i;
   }
   for (int i = 0; i < p->n_enum; i++) {
     names[i] = p->enum_name[i];
@@ -125,7 +131,8 @@ static ac_dtype read_dtype(call *c, const aci_param *p, int idx) {
   ac_dtype d = AC_F32;
   if (lua_type(c->L, idx) != LUA_TSTRING) expected(c, p, idx, "dtype such as \"f32\"");
   if (!ac_dtype_find(lua_tostring(c->L, idx), &d))
-    BAD(c, p, AC_INVALID, "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool",
+    BAD(c, p, AC_INVALID,
+        "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool c64 c128",
         lua_tostring(c->L, idx));
   return d;
 }

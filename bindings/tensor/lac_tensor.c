@@ -358,6 +358,11 @@ static int is_contiguous(lua_State *L) {
   return 1;
 }
 
+static int is_complex(lua_State *L) {
+  lua_pushboolean(L, aci_is_complex(self_of(L, lac_get(L))));
+  return 1;
+}
+
 static int is_floating_point(lua_State *L) {
   lua_pushboolean(L, ac_dtype_is_float((ac_dtype)self_of(L, lac_get(L))->dtype));
   return 1;
@@ -458,6 +463,7 @@ LAC_OPEN("accel", tensor) {
                                      {"data_ptr", data_ptr},
                                      {"is_contiguous", is_contiguous},
                                      {"is_floating_point", is_floating_point},
+                                     {"is_complex", is_complex},
                                      {"release", release},
                                      {NULL, NULL}};
   static const luaL_Reg meta[] = {

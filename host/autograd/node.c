@@ -214,7 +214,7 @@ ac_status ac_tensor_set_requires_grad(ac_tensor *t, bool on, ac_err *e) {
                    "requires_grad of a computed tensor (%s) cannot be changed; use detach()",
                    t->grad_fn->name);
   }
-  if (on && !ac_dtype_is_float((ac_dtype)t->dtype))
+  if (on && !aci_has_grad((ac_dtype)t->dtype))
     return AC_FAIL(e, DTYPE, "only floating-point tensors can require gradients, this one is %s",
                    ac_dtype_name((ac_dtype)t->dtype));
   if (on) t->flags |= ACI_T_REQUIRES_GRAD;
@@ -259,7 +259,7 @@ ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e) {
 ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *view, ac_err *e) {
   char a[128], b[128];
   if (view != NULL) {
-    if (t->grad_fn != NULL || !ac_dtype_is_float((ac_dtype)view->dtype))
+    if (t->grad_fn != NULL || !aci_has_grad((ac_dtype)view->dtype))
       return AC_FAIL(e, GRAD, "a gradient slot is a float tensor for a leaf");
     if (!aci_same_shape(t, view))
       return AC_FAIL(e, SHAPE, "a gradient slot %s does not fit the tensor %s",

@@ -1299,6 +1299,21 @@ function accel.celu_(x, alpha) end
 ---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
 function Tensor:celu_(alpha) end
 
+---A = L L^T with lower triangular L, or A = U^T U with upper = true, for symmetric positive definite A.
+---@param A accel.Tensor
+---@param upper? boolean default false
+---@return accel.Tensor L
+---@return accel.Tensor info
+---@overload fun(A: accel.Tensor, opts: {upper?: boolean}): accel.Tensor, accel.Tensor
+function accel.cholesky_ex(A, upper) end
+
+---A = L L^T with lower triangular L, or A = U^T U with upper = true, for symmetric positive definite A.
+---@param upper? boolean default false
+---@return accel.Tensor L
+---@return accel.Tensor info
+---@overload fun(self: accel.Tensor, opts: {upper?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:cholesky_ex(upper) end
+
 ---x cut along dim into at most `chunks` pieces of equal extent (the last may be shorter).
 ---@param x accel.Tensor
 ---@param chunks integer
@@ -1984,6 +1999,21 @@ function accel.dropout(x, p, training, generator) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {p?: number, training?: boolean, generator?: accel.Generator}): accel.Tensor
 function Tensor:dropout(p, training, generator) end
+
+---A = V diag(w) V^T for symmetric A: eigenvalues w ascending, eigenvectors in the columns of V.
+---@param A accel.Tensor
+---@param UPLO? "L"|"U" default "L"
+---@return accel.Tensor eigenvalues
+---@return accel.Tensor eigenvectors
+---@overload fun(A: accel.Tensor, opts: {UPLO?: "L"|"U"}): accel.Tensor, accel.Tensor
+function accel.eigh(A, UPLO) end
+
+---A = V diag(w) V^T for symmetric A: eigenvalues w ascending, eigenvectors in the columns of V.
+---@param UPLO? "L"|"U" default "L"
+---@return accel.Tensor eigenvalues
+---@return accel.Tensor eigenvectors
+---@overload fun(self: accel.Tensor, opts: {UPLO?: "L"|"U"}): accel.Tensor, accel.Tensor
+function Tensor:eigh(UPLO) end
 
 ---sums of products of elements, named by letters, one letter per dim of an operand.
 ---@param equation string
@@ -3472,6 +3502,24 @@ function accel.less_(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:less_(other) end
+---P A = L U with partial pivoting: L has ones on its diagonal, U is upper triangular.
+---@param A accel.Tensor
+---@param pivot? boolean default true
+---@return accel.Tensor LU
+---@return accel.Tensor pivots
+---@return accel.Tensor info
+---@return accel.Tensor order
+---@overload fun(A: accel.Tensor, opts: {pivot?: boolean}): accel.Tensor, accel.Tensor, accel.Tensor, accel.Tensor
+function accel.lu_factor_ex(A, pivot) end
+
+---P A = L U with partial pivoting: L has ones on its diagonal, U is upper triangular.
+---@param pivot? boolean default true
+---@return accel.Tensor LU
+---@return accel.Tensor pivots
+---@return accel.Tensor info
+---@return accel.Tensor order
+---@overload fun(self: accel.Tensor, opts: {pivot?: boolean}): accel.Tensor, accel.Tensor, accel.Tensor, accel.Tensor
+function Tensor:lu_factor_ex(pivot) end
 
 ---matrices transposed: the last two dims change places.
 ---@param x accel.Tensor
@@ -5066,6 +5114,19 @@ function accel.softsign(x) end
 ---@return accel.Tensor
 function Tensor:softsign() end
 
+---X with A X = B, by LU factors with partial pivoting. linalg.solve and linalg.inv call it.
+---@param A accel.Tensor
+---@param B accel.Tensor
+---@return accel.Tensor X
+---@return accel.Tensor info
+function accel.solve_ex(A, B) end
+
+---X with A X = B, by LU factors with partial pivoting. linalg.solve and linalg.inv call it.
+---@param B accel.Tensor
+---@return accel.Tensor X
+---@return accel.Tensor info
+function Tensor:solve_ex(B) end
+
 ---x with A x = B, or x A = B with left = false, for triangular A.
 ---@param A accel.Tensor
 ---@param B accel.Tensor
@@ -5320,14 +5381,14 @@ function accel.sum(x, dim, keepdim, dtype) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function Tensor:sum(dim, keepdim, dtype) end
 
----x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending, by one-sided Jacobi rotations (Hestenes).
+---x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending.
 ---@param x accel.Tensor
 ---@return accel.Tensor u
 ---@return accel.Tensor s
 ---@return accel.Tensor vh
 function accel.svd(x) end
 
----x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending, by one-sided Jacobi rotations (Hestenes).
+---x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending.
 ---@return accel.Tensor u
 ---@return accel.Tensor s
 ---@return accel.Tensor vh

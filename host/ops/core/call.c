@@ -24,6 +24,7 @@ typedef struct arg_flags {
   /* an argument that requires gradients, or is a view and may be stale: autograd has to check it */
   bool recording;
   bool laid_out; /* a storage with a layout: the tensor may be quantised */
+  bool complex;  /* a complex tensor or dtype */
 } arg_flags;
 
 static ac_status null_argument(int i, ac_err *e) {
@@ -59,6 +60,7 @@ static inline ac_status see_tensor(const ac_ctx *c, const ac_tensor *t, int i, b
   if (t == NULL) return null_argument(i, e);
   s->provided |= t->storage->provider != NULL;
   s->laid_out |= t->storage->layout != NULL;
+  s->complex |= aci_is_complex(t);
   s->recording |= t->grad_fn != NULL || (t->flags & (ACI_T_REQUIRES_GRAD | ACI_T_VIEW)) != 0;
   ac_device *d = *dev;
   if (d == NULL) *dev = t->device;
@@ -113,6 +115,8 @@ static ac_status look(ac_frame *f, arg_flags *s, ac_err *e) {
       if (v->scalar.kind == AC_SCALAR_NONE) return null_argument(i, e);
     } else if (v->kind == AC_T_DEVICE && dev == NULL) {
       dev = v->device;
+    } else if (v->kind == AC_T_DTYPE) {
+      s->complex |= v->dtype >= AC_C64;
     }
   }
   f->device = dev != NULL ? dev : ac_ctx_default_device(f->ctx);
@@ -182,7 +186,8 @@ static ac_status check_result(const ac_tensor *x, const ac_tensor *o, ac_err *e)
     return AC_FAIL(e, SHAPE, "the result has shape %s but the tensor written in place has %s",
                    aci_shape_str(o->ndim, o->shape, a, sizeof a),
                    aci_shape_str(x->ndim, x->shape, b, sizeof b));
-  bool lossy = (ac_dtype_is_float((ac_dtype)o->dtype) && !ac_dtype_is_float((ac_dtype)x->dtype)) ||
+  bool lossy = (aci_is_complex(o) && !aci_is_complex(x)) ||
+               (ac_dtype_is_float((ac_dtype)o->dtype) && !ac_dtype_is_float((ac_dtype)x->dtype)) ||
                (o->dtype != AC_BOOL && x->dtype == AC_BOOL);
   if (lossy)
     return AC_FAIL(e, DTYPE, "the result is %s and cannot be written in place into %s",
@@ -337,6 +342,8 @@ ac_status aci_frame_size(ac_frame *f, int result, int ndim, const int64_t *shape
 }
 
 static ac_status run_kernel(ac_frame *f, ac_kernel k, bool provided, ac_err *e) {
+  if (__builtin_expect(f->desc->complex_as == AC_COMPLEX_PAIRS, 0) && aci_is_complex(f->out[0]))
+    return aci_complex_kernel(f, k, e);
   if (__builtin_expect(!provided, 1) || aci_fuse_takes(f)) return k(f, e);
   AC_TRY(acquire_all(f, e));
   ac_status st = k(f, e);
@@ -467,11 +474,15 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
                      ac_err *e) {
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
-  arg_flags seen = {false, false, false};
+  arg_flags seen = {false, false, false, false};
   if (__builtin_expect(op->desc->device_copies != 0, 0)) AC_TRY(copy_to_device(f, args, x));
   if (__builtin_expect(op->plain_args, 0)) AC_TRY(make_plain(f, args, x));
   AC_TRY(look(f, &seen, e));
   if (__builtin_expect(seen.laid_out, 0)) AC_TRY(check_quantized(f, e));
+  if (__builtin_expect(seen.complex, 0)) {
+    if (aci_complex_replaces(op)) return aci_complex_run(c, op, args, results, n_results, e);
+    AC_TRY(aci_complex_cast_args(f, args, x, e));
+  }
   /* not the device's: a tensor may come from another context, whose team may be freed already */
   f->team = c->team;
   if (__builtin_expect(op->kernel[f->device->kind] == NULL, 0)) { /* a view's as well */
@@ -561,7 +572,9 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
     if (st != AC_OK) goto done;
   }
   if (d->shape == NULL) { /* composed only: the inner calls check, allocate and record */
-    st = run_composed(c, op, copy, results, n_results, e);
+    st = __builtin_expect(aci_complex_among(copy, n), 0)
+             ? aci_complex_run(c, op, copy, results, n_results, e)
+             : run_composed(c, op, copy, results, n_results, e);
     /* errors name the op that was called, not one it is composed of */
     if (st != AC_OK && e != NULL) e->op[0] = 0;
     goto done;

@@ -6,8 +6,9 @@
 #include "ops/core/op.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
-  out[0] = x_mT(x, a[0].tensor);
+  out[0] = x_mT(x, x_conj(x, a[0].tensor));
   return 1;
 }
 
-AC_OP(adjoint, .sig = "adjoint(x: tensor) -> tensor", .composed = composed);
+AC_OP(adjoint, .sig = "adjoint(x: tensor) -> tensor", .composed = composed,
+      .on_complex = aci_complex_composed);

@@ -37,4 +37,4 @@ static void grad(ac_grad *g) {
 
 AC_OP(index_copy, .sig = "index_copy(x: tensor, dim: dim, index: tensor, source: tensor) -> tensor",
       .shape = aci_rows_source_shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2),
-      .inplace = true);
+      .inplace = true, .on_complex = aci_complex_parts);

@@ -59,4 +59,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(index_fill, .sig = "index_fill(x: tensor, dim: dim, index: tensor, value: operand) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true,
+      .on_complex = aci_complex_parts);

@@ -88,5 +88,11 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return st;
 }
 
+/* of the elements that are not 0 */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  out[0] = aci_complex_again(x, op, a, x_ne(x, T(a[0].tensor), F(0)));
+  return 1;
+}
+
 AC_OP(nonzero, .sig = "nonzero(x: tensor) -> dynamic", .shape = shape, .cpu = cpu, .nondiff = true,
-      .alias = "argwhere");
+      .alias = "argwhere", .on_complex = on_complex);

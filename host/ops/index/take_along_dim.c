@@ -48,4 +48,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(take_along_dim, .sig = "take_along_dim(x: tensor, indices: tensor, dim: dim?) -> tensor",
-      .composed = composed);
+      .composed = composed, .on_complex = aci_complex_composed);

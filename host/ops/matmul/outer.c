@@ -12,4 +12,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(outer, .sig = "outer(x: tensor, other: tensor) -> tensor", .composed = composed,
-      .alias = "ger");
+      .alias = "ger", .on_complex = aci_complex_composed);

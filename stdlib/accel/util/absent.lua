@@ -76,11 +76,6 @@ local ROWS <const> = {
   { false, "accelerator:prepare(model) averages gradients over the ranks of `accel-run --num-processes 4 train.lua`",
     "DataParallel" },
   { false, "accelerator:prepare(loader) gives every rank its part of the data", "DistributedSampler" },
-  { false, "GroupNorm and LayerNorm do not depend on the batch, nor on the ranks", "SyncBatchNorm" },
-  { false, "give the sizes: nn.Linear(in_features, out_features)",
-    "LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d" },
-  { false, "optim.AdamW, optim.Muon and others take one evaluation per step", "LBFGS" },
-  { false, "gradients of nn.Embedding are dense: every optimizer takes them", "SparseAdam" },
   { false, 'devices are strings, "cpu" or "cuda:0"; see accel.devices, accel.synchronize and accel.empty_cache',
     "cuda mps xpu" },
   { false, 'give the dtype: accel.tensor(list, { dtype = "i64" })',
@@ -97,14 +92,9 @@ local ROWS <const> = {
   { false, "the module is accel.dist", "distributed" },
   { false, "accel.data.DataLoader { num_workers = 4 } reads in threads, accel.launch starts processes", "multiprocessing" },
   { false, "accel.save(path, model:state_dict()) writes safetensors", "onnx" },
-  { false, "`accel-run help ops` lists the ops", "linalg fft" },
   { false, "accel.mem_stats(device).peak_bytes is the peak since accel.reset_peak_memory(device), live_bytes the memory in use",
     "max_memory_allocated max_memory_reserved reset_peak_memory_stats memory_allocated memory_reserved memory_summary mem_get_info" },
   -- Transformers and its neighbours
-  { false, 'accel.optim.lr_scheduler.get_scheduler("linear", optimizer, { num_warmup_steps = 100, num_training_steps = 1000 }) makes it; '
-      .. 'other names are "cosine", "constant_with_warmup", "polynomial" and "inverse_sqrt"',
-    [[get_linear_schedule_with_warmup get_cosine_schedule_with_warmup get_constant_schedule_with_warmup get_constant_schedule
-      get_polynomial_decay_schedule_with_warmup get_inverse_sqrt_schedule get_cosine_with_hard_restarts_schedule_with_warmup]] },
   { false, "accel.models.from_pretrained(dir) takes the class from config.json",
     "AutoConfig" },
   { false, "accel.text.Tokenizer.from_pretrained(dir) reads tokenizers", "AutoTokenizer" },

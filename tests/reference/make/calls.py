@@ -97,6 +97,8 @@ def plain(t):
     """A tensor or number as JSON."""
     if isinstance(t, torch.Tensor):
         c = t.detach()
+        if c._is_zerotensor():  # zeros without memory, as some gradients are
+            c = torch.zeros(c.shape, dtype=c.dtype)
         if c.is_complex():
             c = torch.view_as_real(c.resolve_conj())
         c = c.double() if c.is_floating_point() else c
