@@ -81,3 +81,10 @@ fails("expected tensor", function() p.data = 1 end)
 local d = p * 2
 assert(rawequal(d:detach_(), d) and not d.requires_grad and d.is_leaf)
 assert(not p:detach_().requires_grad)
+
+-- completion has them
+local names = accel.host_chunk "repl/names"
+for _, name in ipairs { "absolute", "absolute_", "kron", "atleast_1d" } do
+  assert(names.of(accel)[name], name)
+  assert((names.of(accel.ones(1))[name] ~= nil) == (name ~= "atleast_1d"), name)
+end
