@@ -31,8 +31,11 @@ s:recipe("accel.functional.logspace", { base = function() return { start = 0, st
   return t.dtype, t.device, t.requires_grad, t.device ~= "meta" and t:tolist() or nil
 end, values = setmetatable({ base = { 2 } }, { __index = made }) })
 s:recipe("accel.functional.empty_strided", { base = function() return { size = { 2, 2 }, stride = { 1, 2 } } end, run = shown, values = made })
-s:recipe("accel.functional.new_empty_strided", { base = function() return { x = x, size = { 2, 2 }, stride = { 1, 2 } } end, run = shown, values = made })
-s:recipe("accel.functional.empty_permuted", { base = function() return { size = { 2, 3 }, physical_layout = { 2, 1 } } end, run = shown, values = made })
+s:recipe("accel.functional.new_empty_strided", { base = function() return { x = x, size = { 2, 2 }, stride = { 1, 2 } } end,
+  run = shown, values = made })
+s:recipe("accel.functional.empty_permuted", { base = function() return { size = { 2, 3 }, physical_layout = { 2, 1 } } end,
+  run = shown, values = made })
 s:leave({ "accel.functional.atleast_1d", "accel.functional.atleast_2d", "accel.functional.atleast_3d", "accel.functional.broadcast_shapes",
-  "accel.functional.broadcast_tensors", "accel.functional.sum_to_size" }, "they take any number of tensors or extents; reference/calls/layout.py calls them")
+  "accel.functional.broadcast_tensors", "accel.functional.sum_to_size" },
+  "they take any number of tensors or extents; reference/calls/layout.py calls them")
 s:finish()
