@@ -68,7 +68,9 @@ local function differs(got, want, tol)
   if want.t then
     if not accel.is_tensor(got) then return ("a %s instead of a tensor"):format(type(got)) end
     if got.dtype ~= want.t then return ("dtype %s instead of %s"):format(got.dtype, want.t) end
-    if not raw.same_list(got.shape, want.s) then return ("shape (%s) instead of (%s)"):format(table.concat(got.shape, ", "), table.concat(want.s, ", ")) end
+    if not raw.same_list(got.shape, want.s) then
+      return ("shape (%s) instead of (%s)"):format(table.concat(got.shape, ", "), table.concat(want.s, ", "))
+    end
     if not want.v then return nil end
     local largest = 0.0
     for _, v in ipairs(want.v) do

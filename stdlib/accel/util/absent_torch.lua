@@ -64,7 +64,7 @@ return {
   { "torch", "nn.functional.channel_shuffle", "native_channel_shuffle" },
   { "torch", "nn.functional.dropout(x, p, training)", "native_dropout dropout_ feature_dropout feature_dropout_" },
   { "torch", "nn.functional.alpha_dropout(x, p, training)", "alpha_dropout_ feature_alpha_dropout feature_alpha_dropout_" },
-  { "torch", "x:norm(p, dim)", "native_norm norm_except_dim nuclear_norm frobenius_norm" },
+  { "torch", "x:norm(p, dim)", "native_norm norm_except_dim" },
   { "torch", "nn.RNN, nn.LSTM, nn.GRU and their cells", "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell" },
   { "torch", "nn.functional.conv1d, conv2d and conv3d", "convolution conv_tbc" },
   { "torch", "nn.functional.pad(x, pad, { value = 0 })", "constant_pad_nd" },
