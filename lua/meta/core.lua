@@ -238,6 +238,18 @@ function accel.backward(outputs, gradients, opts) end
 ---@overload fun(outputs: accel.Tensor|accel.Tensor[], inputs: accel.Tensor[], opts?: table): accel.Tensor[]
 function accel.grad(outputs, inputs, opts) end
 
+---x without history, a view of the same bytes.
+---example: accel.detach(accel.ones(1, { requires_grad = true })).requires_grad --> false
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.detach(x) end
+
+---Takes x out of its graph, in place: see Tensor:detach_.
+---example: local x = accel.ones(1, { requires_grad = true }) * 2 return accel.detach_(x).requires_grad --> false
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.detach_(x) end
+
 ---Nothing is recorded until the block ends: `local _ <close> = accel.no_grad()`, or accel.no_grad(f, ...) for the
 ---time of a call, whose results it returns.
 ---example: accel.no_grad(function() return accel.is_grad_enabled() end) --> false

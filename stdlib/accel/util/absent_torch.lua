@@ -1,4 +1,5 @@
---- Rows of util/absent.lua for the public names of PyTorch 2.15 that stay out: the namespaces (torch, Tensor, F, nn, linalg, fft), what to use, the names.
+--- Rows of util/absent.lua for the public names of PyTorch 2.15 that stay out. A row: the namespaces (torch, Tensor, F, nn, linalg, fft);
+--- what to use; the names.
 return {
   -- other kinds of tensors
   { "Tensor", "tensors are dense: x:nonzero() gives the positions of the elements that are not 0, x:index_put puts elements",
@@ -72,7 +73,17 @@ return {
   { "torch", "nn.functional.rrelu(x, lower, upper)", "rrelu rrelu_" },
   { "torch", "nn.Embedding { max_norm = 1 } keeps the norm of its rows", "embedding_renorm_" },
   { "torch", "x:dist(other) is the method; accel.dist is the module for ranks", "dist" },
+  { "F", "check argument types in Lua: math.type(v), type(v)", "assert_int_or_pair boolean_dispatch" },
+  { "F", "accel.fp8.convert_model multiplies in 8 bits, accel.bmm many matrices at once",
+    "grouped_mm scaled_mm scaled_addmm scaled_addmm_ scaled_grouped_mm" },
+  { "F", "nn.MultiheadAttention, or nn.functional.scaled_dot_product_attention", "multi_head_attention_forward" },
+  { "nn", "nn.Module, nn.Sequential and nn.ModuleList hold modules", "Container" },
+  { "nn", "nn.LocalResponseNorm", "CrossMapLRN2d" },
+  { "nn", "nn.NLLLoss takes pictures, too", "NLLLoss2d" },
+  { "nn", "nn.RNN, nn.LSTM and nn.GRU, and their cells", "RNNBase RNNCellBase" },
   -- linear algebra
+  { "torch Tensor", "linalg.solve(A, B); PyTorch raises as well", "solve" },
+  { "Tensor", 'the complex dtypes are "c64" and "c128": x:to "c64"', "chalf" },
   { "linalg", "linalg.lu_factor and linalg.lu_solve factor any square matrix, linalg.eigh symmetric ones", "ldl_factor ldl_factor_ex ldl_solve" },
   { "linalg", "linalg.eigh and linalg.eigvalsh take symmetric matrices; the complex eigenvalues of others are not in accel yet", "eig eigvals" },
   { "torch Tensor", "linalg.qr gives q and r", "geqrf" },

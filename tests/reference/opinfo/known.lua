@@ -35,7 +35,6 @@ local rows = {
   { "refused: indices of u8", op = { "gather" }, what = "raises", why = "i64 or i32" },
   { "refused: gather, index_fill, index_copy and index_add of rank 0", op = { "gather", "index_fill", "index_copy", "index_add" },
     what = "raises", why = "rank 0|source of shape|takes an index|shape %(%)" },
-  { "refused: a value of index_fill that is a tensor", op = { "index_fill" }, what = "raises", why = "expected number" },
   { "refused: masks among the indices of index_put", op = { "index_put" }, what = "raises", why = "masks are taken" },
   { "refused: negative values of indices", op = { "take_along_dim" }, what = "raises", why = "count from 0" },
   { "accel's gradients of a triangular factor are zero outside of the triangle that is read", op = { "cholesky_solve", "cholesky_inverse" },
