@@ -96,7 +96,8 @@ end
 
 local function normalisation(name, from, ranks)
   return class("Lazy" .. name, {
-    class = from[name], defaults = from == InstanceNorm and { affine = { at = 3, value = true }, track_running_stats = { at = 4, value = true } } or nil,
+    class = from[name],
+    defaults = from == InstanceNorm and { affine = { at = 3, value = true }, track_running_stats = { at = 4, value = true } } or nil,
     inputs = function(x) return ranks[x.ndim] and x.shape[ranks[x.ndim]] end,
     of_state = function(state)
       local t = state "weight" or state "running_mean"

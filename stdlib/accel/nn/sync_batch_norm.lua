@@ -73,7 +73,7 @@ local function norm(group)
       local d = dy:to(wide)
       local normal = (x:to(wide) - as(mean, x)) * as(rstd, x)
       local own = accel.cat({ d:sum(dims), (d * normal):sum(dims) }, 1)
-      local total = reduce(own:to "f64", group) / ctx.count
+      local total = reduce(own:clone():to "f64", group) / ctx.count
       total = total:to(wide)
       local dx = d - as(total:narrow(1, 1, c), x) - normal * as(total:narrow(1, c + 1, c), x)
       dx = dx * as(weight and rstd * weight:to(wide) or rstd, x)
