@@ -107,7 +107,7 @@ local function normalisation(name, from, ranks)
 end
 
 --- Linear whose in_features follow from the first batch.
---- example: local m = accel.nn.LazyLinear(2) m(accel.ones(4, 3)) return m --> Linear(in_features=3, out_features=2, bias=true)
+--- example: local m = accel.nn.LazyLinear(2) m(accel.ones(4, 3)) return m.weight.shape --> { 2, 3 }
 ---@class accel.nn.LazyLinear : accel.nn.Module
 ---@overload fun(out_features: integer, opts: table?): accel.nn.LazyLinear
 M.LazyLinear = class("LazyLinear", {
