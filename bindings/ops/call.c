@@ -85,8 +85,16 @@ static int64_t read_int(call *c, const aci_param *p, int idx, const char *what) 
   return i;
 }
 
-/* 1-based, negative from the end -> 0-based, negative from the end. */
+/* 1-based, negative from the end -> 0-based, negative from the end. A tensor of one integer has a
+ * position as tensors hold them, from 0. */
 static int64_t read_pos(call *c, const aci_param *p, int idx, const char *what) {
+  const lac_box *b = p->type == AC_T_POS ? lac_box_test(c->L, idx) : NULL;
+  if (b != NULL && b->t != NULL && b->t->numel == 1 && ac_dtype_is_int((ac_dtype)b->t->dtype)) {
+    ac_scalar s;
+    ac_err e;
+    if (ac_tensor_item(b->t, 0, &s, &e) != AC_OK) lac_raise(c->L, c->S, &e);
+    return s.i;
+  }
   int64_t i = read_int(c, p, idx, what);
   if (i == 0)
     BAD(c, p, AC_INDEX, "%s count from 1 (or from -1, the last)",
@@ -123,7 +131,8 @@ static ac_dtype read_dtype(call *c, const aci_param *p, int idx) {
   ac_dtype d = AC_F32;
   if (lua_type(c->L, idx) != LUA_TSTRING) expected(c, p, idx, "dtype such as \"f32\"");
   if (!ac_dtype_find(lua_tostring(c->L, idx), &d))
-    BAD(c, p, AC_INVALID, "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool",
+    BAD(c, p, AC_INVALID,
+        "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool c64 c128",
         lua_tostring(c->L, idx));
   return d;
 }

@@ -215,6 +215,7 @@ L.index_fill = {
   case("rows", { real(4, 3), index(4, 3) }, filled(1)),
   case("columns", { real(2, 3, 4), index(4, 2) }, filled(-1)),
   case("nothing", { real(2, 4), index(4, 0) }, filled(2)),
+  case("tensor", { real(2, 3), index(3, 2), real() }, { call = function(f, x, i, v) return f(x, 2, i, v) end, floor = 8 }),
   big(filled(2), real(100, 330), index(330, 100)),
 }
 local function named(dims)

@@ -1,6 +1,6 @@
 --- accel.nn: modules, loaded one file at a time on first use. Names and meaning are PyTorch's.
 return require "accel.util.lazy" ("accel.nn", {
-  Module = "module", Parameter = "parameter",
+  Module = "module", Parameter = "parameter", Buffer = "buffer",
   Sequential = "sequential", ModuleList = "module_list", ModuleDict = "module_dict",
   ParameterList = "parameter_list", ParameterDict = "parameter_dict",
   -- linear and embedding
