@@ -80,7 +80,8 @@ return {
     "cholesky matrix_rank cond lstsq eig symeig" },
   -- nn and nn.functional
   { "F", "checks of arguments are the functions' own", "assert_int_or_pair boolean_dispatch" },
-  { "F", "accel.scaled_mm multiplies fp8 matrices, and a loop over groups does groups", "grouped_mm scaled_mm scaled_grouped_mm scaled_addmm scaled_addmm_" },
+  { "F", "accel.scaled_mm multiplies fp8 matrices, and a loop over groups does groups",
+    "grouped_mm scaled_mm scaled_grouped_mm scaled_addmm scaled_addmm_" },
   { "F", "nn.MultiheadAttention holds the weights, nn.functional.scaled_dot_product_attention is its core", "multi_head_attention_forward" },
   { "nn", "nn.Module holds modules, nn.Sequential calls them in order", "Container" },
   { "nn", "nn.LocalResponseNorm", "CrossMapLRN2d" },
