@@ -54,19 +54,14 @@ def tones(text, rate=64):
 
 
 def spectrogram(x, size=16, hop=4):
-    """Magnitudes of windowed frames, (N, size / 2, frames), by two convolutions."""
-    n = torch.arange(size)
-    window = 0.5 - 0.5 * (2 * math.pi * n / size).cos()
-    angle = 2 * math.pi * torch.arange(size // 2).unsqueeze(1) * n / size
-    re = F.conv1d(x.unsqueeze(1), (angle.cos() * window).unsqueeze(1), stride=hop)
-    im = F.conv1d(x.unsqueeze(1), (angle.sin() * window).unsqueeze(1), stride=hop)
-    return (re * re + im * im + 1e-6).sqrt()
+    """Magnitudes of windowed frames, (N, size / 2 + 1, frames)."""
+    return torch.stft(x, size, hop, window=torch.hann_window(size), center=False, return_complex=True).abs()
 
 
 class Recogniser(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv = nn.Conv1d(8, 12, 3, padding=1)
+        self.conv = nn.Conv1d(9, 12, 3, padding=1)
         self.rnn = nn.GRU(12, 10, bidirectional=True)
         self.out = nn.Linear(20, 5)
 

@@ -91,19 +91,13 @@ do
     end
     return accel.cat(parts, 1)
   end
-  --- Magnitudes of windowed frames, (N, size / 2, frames), by two convolutions.
+  --- Magnitudes of windowed frames, (N, size / 2 + 1, frames).
   local function spectrogram(x)
-    local size, hop = 16, 4
-    local n = accel.arange(size, F64)
-    local window = (n * (2 * math.pi / size)):cos() * -0.5 + 0.5
-    local angle = accel.arange(size // 2, F64):unsqueeze(2) * n * (2 * math.pi / size)
-    local re = F.conv1d(x:unsqueeze(2), (angle:cos() * window):unsqueeze(2), nil, { stride = hop })
-    local im = F.conv1d(x:unsqueeze(2), (angle:sin() * window):unsqueeze(2), nil, { stride = hop })
-    return (re * re + im * im + 1e-6):sqrt()
+    return accel.stft(x, 16, { hop_length = 4, window = accel.hann_window(16, F64), center = false, return_complex = true }):abs()
   end
   local Net = nn.Module:extend "Recogniser"
   function Net:init()
-    self.conv = f64.Conv1d(8, 12, 3, { padding = 1 })
+    self.conv = f64.Conv1d(9, 12, 3, { padding = 1 })
     self.rnn = f64.GRU(12, 10, { bidirectional = true })
     self.out = f64.Linear(20, 5)
   end
