@@ -39,8 +39,8 @@ local rows = {
   { "refused: masks among the indices of index_put", op = { "index_put" }, what = "raises", why = "masks are taken" },
   { "refused: negative values of indices", op = { "take_along_dim" }, what = "raises", why = "count from 0" },
   -- modules and optimizers
-  { "an option that accel does not have: it raises", op = { "MaxPool1d", "MaxPool2d" },
-    what = "constructor", why = "unknown option 'return_indices'" },
+  { "PyTorch returns the gradient by the logits of a log_softmax in front; accel's is the derivative by log_probs, as differences are",
+    op = { "CTCLoss", "nn.functional.ctc_loss" }, what = "gradient 1" },
   { "PyTorch keeps eta and mu of ASGD in f32", op = { "ASGD" }, what = "step", why = "bar" },
   { "products of bf16 summed in another order", op = { "Muon" }, what = "step", why = "bar" },
 }

@@ -233,15 +233,15 @@ local function fractional(who, n)
     end
     local u = o._random_samples
     if u == nil then u = accel.rand(batch, channels, n, { dtype = x.dtype, device = x.device })
-    elseif not tensors.is_tensor(u) or u:numel() ~= count * n then
+    elseif not tensors.is_tensor(u) or u.ndim ~= 3 or u:size(1) < batch or u:size(2) ~= channels or u:size(3) ~= n then
       raise("%s: _random_samples must have shape (%d, %d, %d)", who, batch, channels, n)
     end
-    u = u:reshape(count, n)
+    u = u:narrow(1, 1, batch):reshape(count, n)
     -- positions (rows, windows, elements of a window), dimension after dimension
     local at = accel.zeros(count, 1, 1, { dtype = "i64", device = x.device })
     for i = 1, n do
-      -- the samples are in the order of x, y, z, the dimensions end with x
-      local from = starts(u:narrow(2, n - i + 1, 1), size[i], k[i], out[i])
+      -- the samples of two dimensions are those of x and y, of three those of z, y and x, as in PyTorch
+      local from = starts(u:narrow(2, n == 2 and 3 - i or i, 1), size[i], k[i], out[i])
       local here = from:unsqueeze(3) + accel.arange(k[i], { dtype = "i64", device = x.device })
       local windows, elements = at:size(2), at:size(3)
       at = at:reshape(count, windows, 1, elements, 1) * size[i] + here:reshape(count, 1, out[i], 1, k[i])
