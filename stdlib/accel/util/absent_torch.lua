@@ -90,4 +90,14 @@ return {
   { "torch", "linalg.eigh gives all eigenvalues, linalg.svd all singular ones", "lobpcg" },
   { "torch Tensor", "linalg.cholesky, linalg.matrix_rank, linalg.cond, linalg.lstsq and linalg.eigh; PyTorch raises as well",
     "cholesky matrix_rank cond lstsq eig symeig" },
+  -- nn and nn.functional
+  { "F", "checks of arguments are the functions' own", "assert_int_or_pair boolean_dispatch" },
+  { "F", "accel.scaled_mm multiplies fp8 matrices, and a loop over groups does groups",
+    "grouped_mm scaled_mm scaled_grouped_mm scaled_addmm scaled_addmm_" },
+  { "F", "nn.MultiheadAttention holds the weights, nn.functional.scaled_dot_product_attention is its core", "multi_head_attention_forward" },
+  { "nn", "nn.Module holds modules, nn.Sequential calls them in order", "Container" },
+  { "nn", "nn.LocalResponseNorm", "CrossMapLRN2d" },
+  { "nn", "nn.NLLLoss takes (N, C, H, W)", "NLLLoss2d" },
+  { "nn", "nn.RNN, nn.LSTM and nn.GRU", "RNNBase" },
+  { "nn", "nn.RNNCell, nn.LSTMCell and nn.GRUCell", "RNNCellBase" },
 }

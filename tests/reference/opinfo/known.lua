@@ -42,8 +42,8 @@ local rows = {
   { "PyTorch's second derivative of a norm at zero is NaN", op = { "linalg.norm.subgradients_at_zero" }, what = "second", why = "instead of %-?nan" },
   { "a result beyond f16 is infinite, PyTorch's NaN", op = { "matrix_exp" }, dtype = { "f16" }, why = "inf instead of %-?nan" },
   -- modules and optimizers
-  { "an option that accel does not have: it raises", op = { "MaxPool1d", "MaxPool2d" },
-    what = "constructor", why = "unknown option 'return_indices'" },
+  { "PyTorch returns the gradient by the logits of a log_softmax in front; accel's is the derivative by log_probs, as differences are",
+    op = { "CTCLoss", "nn.functional.ctc_loss" }, what = "gradient 1" },
   { "PyTorch keeps eta and mu of ASGD in f32", op = { "ASGD" }, what = "step", why = "bar" },
   { "products of bf16 summed in another order", op = { "Muon" }, what = "step", why = "bar" },
 }
