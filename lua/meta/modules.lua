@@ -19,6 +19,8 @@
 ---@field ckpt table checkpoints: folders that are there whole or not at all
 ---@field amp table
 ---@field autograd table torch.autograd's names
+---@field linalg table torch.linalg's names
+---@field func table torch.func's names: transforms of functions
 ---@field deepspeed table DeepSpeed's names beside DeepSpeedPlugin: zero.Init, GatheredParameters, schedules
 ---@field parallel table one model over many ranks: meshes, plans of tensor parallelism, losses of shared-out classes
 ---@field accelerator table what belongs to the Accelerator
