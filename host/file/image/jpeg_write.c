@@ -92,6 +92,13 @@ static void write(writer *w, const ac_tensor *t, int quality) {
   w->lib.finish_compress(&w->c);
 }
 
+/* Apart, so that no variable of its caller lives across the jump. */
+static __attribute__((noinline)) bool guarded(writer *w, const ac_tensor *t, int quality) {
+  if (setjmp(w->jump) != 0) return false;
+  write(w, t, quality);
+  return true;
+}
+
 ac_status ac_image_encode_jpeg(const ac_tensor *t, int quality, void **out, size_t *n, ac_err *e) {
   *out = NULL;
   if (t->dtype != AC_U8 || t->ndim != 3 || !aci_is_contiguous(t) || t->numel == 0 ||
@@ -106,8 +113,7 @@ ac_status ac_image_encode_jpeg(const ac_tensor *t, int quality, void **out, size
 #undef X
   ac_status st = aci_library_open("jpeg", symbols, sizeof symbols / sizeof *symbols, e);
   if (st == AC_OK) {
-    if (setjmp(w->jump) == 0) write(w, t, quality);
-    else st = AC_FAIL(e, INVALID, "encode_jpeg: %s", w->message);
+    if (!guarded(w, t, quality)) st = AC_FAIL(e, INVALID, "encode_jpeg: %s", w->message);
     w->lib.destroy_compress(&w->c);
   }
   if (st == AC_OK) *out = aci_strbuf_take(&w->b, n);

@@ -70,6 +70,13 @@ static void write(writer *w, const ac_tensor *t, int level) {
   w->lib.write_end(w->png, NULL);
 }
 
+/* Apart, so that no variable of its caller lives across the jump. */
+static __attribute__((noinline)) bool guarded(writer *w, const ac_tensor *t, int level) {
+  if (setjmp(w->jump) != 0) return false;
+  write(w, t, level);
+  return true;
+}
+
 static ac_status open_writer(writer *w, ac_err *e) {
 #define X(name) {"png_" #name, &w->lib.name},
   const aci_symbol symbols[] = {FUNCTIONS(X)};
@@ -91,10 +98,7 @@ ac_status ac_image_encode_png(const ac_tensor *t, int level, void **out, size_t 
   writer *w = calloc(1, sizeof *w);
   if (w == NULL) return AC_FAIL(e, OOM, "out of memory");
   ac_status st = open_writer(w, e);
-  if (st == AC_OK) {
-    if (setjmp(w->jump) == 0) write(w, t, level);
-    else st = AC_FAIL(e, INVALID, "encode_png: %s", w->message);
-  }
+  if (st == AC_OK && !guarded(w, t, level)) st = AC_FAIL(e, INVALID, "encode_png: %s", w->message);
   if (w->png != NULL) w->lib.destroy_write_struct(&w->png, &w->info);
   if (st == AC_OK) *out = aci_strbuf_take(&w->b, n);
   if (st == AC_OK && *out == NULL) st = AC_FAIL(e, OOM, "out of memory");

@@ -11,6 +11,8 @@ local raise = require "accel.util.raise"
 
 local EXTENSIONS <const> = { "wav", "flac", "ogg", "opus", "mp3", "aiff", "aif", "au" }
 
+--- example: local dir = accel.mkdtemp "/tmp/example-" require "lfs".mkdir(dir .. "/a") accel.audio.save(dir .. "/a/1.wav", accel.ones(1, 5), 8000)
+---   return accel.audio.AudioFolder(dir):get(1)[1].shape --> {1, 5}
 ---@class accel.audio.AudioFolder : accel.data.DatasetFolder
 local AudioFolder = folder.DatasetFolder:extend("accel.audio.AudioFolder")
 

@@ -12,6 +12,8 @@ local lfs = require "lfs"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
+--- example: local dir = accel.mkdtemp "/tmp/example-" require "lfs".mkdir(dir .. "/a") accel.write_file(dir .. "/a/1.txt", "x")
+---   return accel.data.DatasetFolder(dir):get(1)[2] --> 0
 ---@class accel.data.DatasetFolder : accel.data.Dataset
 ---@field root string
 ---@field classes string[]
@@ -55,7 +57,11 @@ local function find_classes(who, root)
   return classes
 end
 
---- Fills classes and samples from the folder.
+--- Fills classes and samples from the folder. For subclasses.
+---@param who string for messages
+---@param root string
+---@param extensions? string[]
+---@param allow_empty? boolean
 function DatasetFolder:scan(who, root, extensions, allow_empty)
   local known = extensions and {}
   for _, e in ipairs(extensions or {}) do known[e:lower():gsub("^%.", "")] = true end
@@ -97,6 +103,7 @@ end
 
 --- The value of a file. Subclasses decode it here.
 ---@param path string
+---@return any
 function DatasetFolder:load(path) return path end -- luacheck: ignore self
 
 function DatasetFolder:len() return #self.samples end

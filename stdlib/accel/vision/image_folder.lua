@@ -13,6 +13,8 @@ local raise = require "accel.util.raise"
 
 local EXTENSIONS <const> = { "jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp" } -- torchvision's
 
+--- example: local dir = accel.mkdtemp "/tmp/example-" require "lfs".mkdir(dir .. "/a") accel.write_file(dir .. "/a/1.ppm", "P6 2 1 255\n123456")
+---   return accel.vision.ImageFolder(dir):get(1)[1].shape --> {3, 1, 2}
 ---@class accel.vision.ImageFolder : accel.data.DatasetFolder
 local ImageFolder = folder.DatasetFolder:extend("accel.vision.ImageFolder")
 

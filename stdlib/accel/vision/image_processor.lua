@@ -38,6 +38,8 @@ local KINDS <const> = {
 local IDLE <const> = { image_processor_type = true, feature_extractor_type = true, processor_class = true, data_format = true, device = true,
   return_tensors = true, input_data_format = true, disable_grouping = true, default_to_square = true, do_reduce_labels = false, do_pad = false }
 
+--- example: local p = accel.vision.ImageProcessor({ image_processor_type = "ViTImageProcessor", size = 4 }, "config")
+---   return p(accel.zeros({ 3, 8, 8 }, { dtype = "u8" })).pixel_values.shape --> {1, 3, 4, 4}
 ---@class accel.vision.ImageProcessor
 ---@field config table
 local ImageProcessor = class("accel.vision.ImageProcessor")
@@ -59,7 +61,9 @@ local function numbers(path, name, v)
   return ok and v or raise("%s: %s must be a list of numbers, got %s", path, name, check.shown(v))
 end
 
---- From the text of a configuration, as a table. path: for messages.
+---@param config table of a preprocessor_config.json
+---@param path string for messages
+---@param backend? string "torchvision" (default) or "pil"
 function ImageProcessor:init(config, path, backend)
   local name = tostring(config.image_processor_type or config.feature_extractor_type or "")
   local kind = name:gsub("Fast$", ""):gsub("Pil$", ""):gsub("ImageProcessor$", ""):gsub("FeatureExtractor$", "")
@@ -67,7 +71,7 @@ function ImageProcessor:init(config, path, backend)
   if not given then
     raise("%s: image_processor_type is '%s'; supported are ViT, DeiT, CLIP, Bit, Siglip and ConvNext", path, name)
   end
-  local c = { kind = kind, backend = backend, do_resize = true, do_rescale = true, do_normalize = true, do_center_crop = given.do_center_crop or false,
+  local c = { kind = kind, backend = backend or "torchvision", do_resize = true, do_rescale = true, do_normalize = true, do_center_crop = given.do_center_crop or false,
     do_convert_rgb = given.do_convert_rgb or false, size = given.size, crop_size = given.crop_size, resample = given.resample,
     rescale_factor = 1 / 255, image_mean = given.values.mean, image_std = given.values.std, crop_pct = given.crop_pct }
   for key, value in next, config do

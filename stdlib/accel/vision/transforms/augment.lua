@@ -48,6 +48,7 @@ end
 --- - num_ops: 2 by default
 --- - magnitude: of 0 to num_magnitude_bins - 1. The default is 9 of 31
 --- - interpolation, fill, backend: of shears, shifts and rotations, as functional.affine has them
+--- example: accel.vision.transforms.RandAugment()(accel.zeros({ 3, 8, 8 }, { dtype = "u8" })).shape --> {3, 8, 8}
 ---@class accel.vision.transforms.RandAugment : accel.vision.transforms.Transform
 M.RandAugment = Transform:extend "accel.vision.transforms.RandAugment"
 
@@ -65,6 +66,7 @@ function M.RandAugment:transform(img)
 end
 
 --- One random operation of random magnitude, on u8 pictures. The options are those of RandAugment.
+--- example: accel.vision.transforms.TrivialAugmentWide()(accel.zeros({ 3, 8, 8 }, { dtype = "u8" })).shape --> {3, 8, 8}
 ---@class accel.vision.transforms.TrivialAugmentWide : accel.vision.transforms.Transform
 M.TrivialAugmentWide = Transform:extend "accel.vision.transforms.TrivialAugmentWide"
 

@@ -42,6 +42,8 @@ end
 --- Mixes each picture of a batch with the one before it, by a share from the beta distribution.
 --- - alpha: both parameters of the distribution. 1 is uniform
 --- - num_classes: for labels that are class numbers
+--- example: accel.vision.transforms.MixUp({ num_classes = 3 })
+---   (accel.ones(2, 1, 4, 4), accel.tensor({ 0, 2 }, { dtype = "i64" }))[2].shape --> {2, 3}
 ---@class accel.vision.transforms.MixUp : accel.vision.transforms.Transform
 M.MixUp = Transform:extend "accel.vision.transforms.MixUp"
 
@@ -55,6 +57,8 @@ function M.MixUp.__call(self, images, labels)
 end
 
 --- Replaces a random box of each picture of a batch by that of the one before it. The options are those of MixUp.
+--- example: accel.vision.transforms.CutMix({ num_classes = 3 })
+---   (accel.ones(2, 1, 4, 4), accel.tensor({ 0, 2 }, { dtype = "i64" }))[2].shape --> {2, 3}
 ---@class accel.vision.transforms.CutMix : accel.vision.transforms.Transform
 M.CutMix = Transform:extend "accel.vision.transforms.CutMix"
 

@@ -1,5 +1,6 @@
 --- Transforms of values: colours, blur, types, normalisation, erasing.
 local Transform = require "accel.vision.transforms.transform"
+local draws = require "accel.vision.transforms.draws"
 local accel = require "accel"
 local check = require "accel.util.check"
 local F = require "accel.vision.transforms.functional"
@@ -9,11 +10,12 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
-local uniform, chance = Transform.uniform, Transform.chance
+local uniform, chance = draws.uniform, draws.chance
 
 --- Changes brightness, contrast, saturation and hue at random, in random order.
 --- - brightness, contrast, saturation: a number v is {1 - v, 1 + v}
 --- - hue: a number v is {-v, v}, at most 0.5
+--- example: accel.vision.transforms.ColorJitter({ brightness = { 2, 2 } })(accel.full({ 1, 1, 1 }, 0.25)) --> { { { 0.5 } } }
 ---@class accel.vision.transforms.ColorJitter : accel.vision.transforms.Transform
 M.ColorJitter = Transform:extend "accel.vision.transforms.ColorJitter"
 
@@ -25,7 +27,7 @@ function M.ColorJitter:init(opts)
   self.ranges, self.args = {}, { opts }
   for _, name in ipairs(JITTER) do
     local hue = name == "hue"
-    if o[name] then self.ranges[name] = Transform.range("ColorJitter", name, o[name], hue and 0 or 1, not hue and 0 or nil) end
+    if o[name] then self.ranges[name] = draws.range("ColorJitter", name, o[name], hue and 0 or 1, not hue and 0 or nil) end
   end
   local hue = self.ranges.hue
   if hue and (hue[1] < -0.5 or hue[2] > 0.5) then raise "ColorJitter: hue must lie within -0.5 and 0.5" end
@@ -58,6 +60,7 @@ function M.ColorJitter:transform(img)
 end
 
 --- Gray pictures of 1 or 3 channels.
+--- example: accel.vision.transforms.Grayscale()(accel.ones(3, 2, 2)).shape --> {1, 2, 2}
 ---@class accel.vision.transforms.Grayscale : accel.vision.transforms.Transform
 M.Grayscale = Transform:extend "accel.vision.transforms.Grayscale"
 
@@ -67,11 +70,12 @@ function M.Grayscale:init(num_output_channels) self.n, self.args = num_output_ch
 function M.Grayscale:transform(img) return F.rgb_to_grayscale(img, { num_output_channels = self.n }) end
 
 --- Gray pictures of as many channels, with probability p.
+--- example: accel.vision.transforms.RandomGrayscale(1)(accel.ones(3, 2, 2)).shape --> {3, 2, 2}
 ---@class accel.vision.transforms.RandomGrayscale : accel.vision.transforms.Transform
 M.RandomGrayscale = Transform:extend "accel.vision.transforms.RandomGrayscale"
 
 ---@param p? number Default: 0.1
-function M.RandomGrayscale:init(p) self.p, self.args = Transform.probability("RandomGrayscale", p or 0.1), { p } end
+function M.RandomGrayscale:init(p) self.p, self.args = draws.probability("RandomGrayscale", p or 0.1), { p } end
 
 function M.RandomGrayscale:transform(img)
   if not chance(self.p) then return img end
@@ -79,6 +83,7 @@ function M.RandomGrayscale:transform(img)
 end
 
 --- Blurs pictures by a Gaussian of random deviation.
+--- example: accel.vision.transforms.GaussianBlur(3)(accel.ones(1, 4, 4)).shape --> {1, 4, 4}
 ---@class accel.vision.transforms.GaussianBlur : accel.vision.transforms.Transform
 M.GaussianBlur = Transform:extend "accel.vision.transforms.GaussianBlur"
 
@@ -86,34 +91,13 @@ M.GaussianBlur = Transform:extend "accel.vision.transforms.GaussianBlur"
 ---@param sigma? number|number[] a number, or {low, high}. Default: {0.1, 2}
 function M.GaussianBlur:init(kernel_size, sigma)
   self.kernel_size, self.args = kernel_size, { kernel_size, sigma }
-  self.sigma = type(sigma) == "number" and { sigma, sigma } or Transform.range("GaussianBlur", "sigma", sigma or { 0.1, 2.0 })
+  self.sigma = type(sigma) == "number" and { sigma, sigma } or draws.range("GaussianBlur", "sigma", sigma or { 0.1, 2.0 })
 end
 
 function M.GaussianBlur:transform(img)
   local s = uniform(self.sigma[1], self.sigma[2])
   return F.gaussian_blur(img, self.kernel_size, { sigma = { s, s } })
 end
-
---- A class that applies a function with probability p.
-local function sometimes(name, fn, has_value)
-  local cls = Transform:extend("accel.vision.transforms." .. name)
-  M[name] = cls
-  if has_value then
-    function cls:init(value, p)
-      self.value, self.p, self.args = check.number(name, "value", value), Transform.probability(name, p or 0.5), { value, p }
-    end
-    function cls:transform(img) return chance(self.p) and fn(img, self.value) or img end
-  else
-    function cls:init(p) self.p, self.args = Transform.probability(name, p or 0.5), { p } end
-    function cls:transform(img) return chance(self.p) and fn(img) or img end
-  end
-end
-sometimes("RandomInvert", F.invert)
-sometimes("RandomEqualize", F.equalize)
-sometimes("RandomAutocontrast", function(img) return F.autocontrast(img) end)
-sometimes("RandomPosterize", F.posterize, true)
-sometimes("RandomSolarize", F.solarize, true)
-sometimes("RandomAdjustSharpness", F.adjust_sharpness, true)
 
 --- Subtracts means and divides by deviations, for each channel.
 --- example: accel.vision.transforms.Normalize({ 0.5 }, { 0.5 })(accel.ones(1, 1, 1)) --> { { { 1 } } }
@@ -131,6 +115,7 @@ end
 function M.Normalize:transform(img) return F.normalize(img, self.mean, self.std, self.o) end
 
 --- Another dtype. With scale, values keep their meaning (0 to 255 as 0 to 1).
+--- example: accel.vision.transforms.ToDtype("f32", { scale = true })(accel.full({ 1, 1, 1 }, 255, { dtype = "u8" })) --> { { { 1 } } }
 ---@class accel.vision.transforms.ToDtype : accel.vision.transforms.Transform
 M.ToDtype = Transform:extend "accel.vision.transforms.ToDtype"
 
@@ -144,6 +129,7 @@ end
 function M.ToDtype:transform(img) return F.to_dtype(img, self.dtype, self.o) end
 
 --- ToDtype with scale = true.
+--- example: accel.vision.transforms.ConvertImageDtype()(accel.full({ 1, 1, 1 }, 255, { dtype = "u8" })) --> { { { 1 } } }
 ---@class accel.vision.transforms.ConvertImageDtype : accel.vision.transforms.Transform
 M.ConvertImageDtype = Transform:extend "accel.vision.transforms.ConvertImageDtype"
 
@@ -153,6 +139,7 @@ function M.ConvertImageDtype:init(dtype) self.dtype, self.args = dtype or "f32",
 function M.ConvertImageDtype:transform(img) return F.convert_image_dtype(img, self.dtype) end
 
 --- u8 pictures as f32 from 0 to 1.
+--- example: accel.vision.transforms.ToTensor()(accel.full({ 1, 1, 1 }, 51, { dtype = "u8" })).dtype --> "f32"
 ---@class accel.vision.transforms.ToTensor : accel.vision.transforms.Transform
 M.ToTensor = Transform:extend "accel.vision.transforms.ToTensor"
 
@@ -161,6 +148,7 @@ function M.ToTensor:init() self.args = {} end
 function M.ToTensor:transform(img) return F.to_tensor(img) end -- luacheck: ignore self
 
 --- Pictures as tensors, which they are here already: for scripts of torchvision.
+--- example: accel.vision.transforms.ToImage()(accel.ones(1, 1, 1)) --> { { { 1 } } }
 ---@class accel.vision.transforms.ToImage : accel.vision.transforms.Transform
 M.ToImage = Transform:extend "accel.vision.transforms.ToImage"
 
@@ -172,14 +160,15 @@ function M.ToImage:transform(img) return pictures.picture("ToImage", img) end --
 --- - scale: least and largest share of the area
 --- - ratio: least and largest height / width
 --- - value: a number, one a channel, or "random" for normal noise
+--- example: accel.vision.transforms.RandomErasing({ p = 0 })(accel.ones(1, 1, 1)) --> { { { 1 } } }
 ---@class accel.vision.transforms.RandomErasing : accel.vision.transforms.Transform
 M.RandomErasing = Transform:extend "accel.vision.transforms.RandomErasing"
 
 ---@param opts? {p: number?, scale: number[]?, ratio: number[]?, value: (number|number[]|string)?, inplace: boolean?}
 function M.RandomErasing:init(opts)
   local o = options("RandomErasing", opts, { p = 0.5, scale = { 0.02, 0.33 }, ratio = { 0.3, 3.3 }, value = options.none, inplace = false })
-  self.p, self.args = Transform.probability("RandomErasing", o.p), { opts }
-  self.scale, self.ratio = Transform.range("RandomErasing", "scale", o.scale), Transform.range("RandomErasing", "ratio", o.ratio)
+  self.p, self.args = draws.probability("RandomErasing", o.p), { opts }
+  self.scale, self.ratio = draws.range("RandomErasing", "scale", o.scale), draws.range("RandomErasing", "ratio", o.ratio)
   self.value, self.o = o.value or 0, { inplace = o.inplace }
   if type(self.value) == "string" and self.value ~= "random" then raise("RandomErasing: value must be numbers or 'random', got '%s'", self.value) end
 end

@@ -1,5 +1,6 @@
 --- Transforms made of transforms: Compose, RandomApply, RandomChoice, RandomOrder, Lambda.
 local Transform = require "accel.vision.transforms.transform"
+local draws = require "accel.vision.transforms.draws"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
@@ -26,22 +27,25 @@ function M.Compose.__call(self, sample)
 end
 
 --- All transforms with probability p, otherwise none.
+--- example: local T = accel.vision.transforms return T.RandomApply({ T.Pad(1) }, 1)(accel.ones(1, 1, 1)).shape --> {1, 3, 3}
 ---@class accel.vision.transforms.RandomApply : accel.vision.transforms.Transform
 M.RandomApply = Transform:extend "accel.vision.transforms.RandomApply"
 
 ---@param transforms function[]
 ---@param p? number Default: 0.5
 function M.RandomApply:init(transforms, p)
-  self.transforms, self.p, self.args = list_of("RandomApply", transforms), Transform.probability("RandomApply", p or 0.5), { transforms, p }
+  self.transforms, self.p, self.args = list_of("RandomApply", transforms), draws.probability("RandomApply", p or 0.5), { transforms, p }
 end
 
 function M.RandomApply.__call(self, sample)
-  if not Transform.chance(self.p) then return sample end
+  if not draws.chance(self.p) then return sample end
   for _, t in ipairs(self.transforms) do sample = t(sample) end
   return sample
 end
 
 --- One of the transforms.
+--- example: local T = accel.vision.transforms
+---   return T.RandomChoice({ T.Pad(1), T.Pad(2) }, { 0, 1 })(accel.ones(1, 1, 1)).shape --> {1, 5, 5}
 ---@class accel.vision.transforms.RandomChoice : accel.vision.transforms.Transform
 M.RandomChoice = Transform:extend "accel.vision.transforms.RandomChoice"
 
@@ -66,6 +70,7 @@ function M.RandomChoice.__call(self, sample)
 end
 
 --- All transforms in random order.
+--- example: local T = accel.vision.transforms return T.RandomOrder({ T.Pad(1), T.Pad(2) })(accel.ones(1, 1, 1)).shape --> {1, 7, 7}
 ---@class accel.vision.transforms.RandomOrder : accel.vision.transforms.Transform
 M.RandomOrder = Transform:extend "accel.vision.transforms.RandomOrder"
 
@@ -78,6 +83,7 @@ function M.RandomOrder.__call(self, sample)
 end
 
 --- A function as a transform. Workers of a loader need it by its name: use a module of your own there.
+--- example: accel.vision.transforms.Lambda(function(x) return x * 2 end)(accel.ones(1)) --> { 2 }
 ---@class accel.vision.transforms.Lambda : accel.vision.transforms.Transform
 M.Lambda = Transform:extend "accel.vision.transforms.Lambda"
 

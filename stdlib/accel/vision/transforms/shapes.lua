@@ -1,5 +1,6 @@
 --- Transforms that change the size or the place of pixels: Resize, crops, flips, Pad, RandomRotation, RandomAffine, RandomPerspective.
 local Transform = require "accel.vision.transforms.transform"
+local draws = require "accel.vision.transforms.draws"
 local check = require "accel.util.check"
 local F = require "accel.vision.transforms.functional"
 local options = require "accel.util.options"
@@ -8,7 +9,7 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
-local uniform, chance = Transform.uniform, Transform.chance
+local uniform, chance = draws.uniform, draws.chance
 
 --- Resizes pictures, as functional.resize.
 --- example: accel.vision.transforms.Resize({ 4, 6 })(accel.zeros(3, 8, 8)).shape --> {3, 4, 6}
@@ -35,6 +36,7 @@ function M.CenterCrop:init(size) self.size, self.args = size, { size } end
 function M.CenterCrop:transform(img) return F.center_crop(img, self.size) end
 
 --- Adds borders, as functional.pad.
+--- example: accel.vision.transforms.Pad(1)(accel.ones(1, 1, 1)).shape --> {1, 3, 3}
 ---@class accel.vision.transforms.Pad : accel.vision.transforms.Transform
 M.Pad = Transform:extend "accel.vision.transforms.Pad"
 
@@ -50,6 +52,7 @@ function M.Pad:transform(img) return F.pad(img, self.padding, self.o) end
 --- A part of a size at a random place.
 --- - padding: borders that are added first
 --- - pad_if_needed: enlarge smaller pictures
+--- example: accel.vision.transforms.RandomCrop(2)(accel.zeros(3, 8, 8)).shape --> {3, 2, 2}
 ---@class accel.vision.transforms.RandomCrop : accel.vision.transforms.Transform
 M.RandomCrop = Transform:extend "accel.vision.transforms.RandomCrop"
 
@@ -80,6 +83,7 @@ end
 --- A random part of random area and aspect, resized: the usual augmentation of photographs.
 --- - scale: least and largest share of the area
 --- - ratio: least and largest width / height
+--- example: accel.vision.transforms.RandomResizedCrop(4)(accel.zeros(3, 8, 9)).shape --> {3, 4, 4}
 ---@class accel.vision.transforms.RandomResizedCrop : accel.vision.transforms.Transform
 M.RandomResizedCrop = Transform:extend "accel.vision.transforms.RandomResizedCrop"
 
@@ -88,13 +92,16 @@ M.RandomResizedCrop = Transform:extend "accel.vision.transforms.RandomResizedCro
 function M.RandomResizedCrop:init(size, opts)
   local o = options("RandomResizedCrop", opts, { scale = { 0.08, 1.0 }, ratio = { 3 / 4, 4 / 3 }, interpolation = "bilinear", antialias = true })
   self.height, self.width = pictures.pair("RandomResizedCrop", "size", size)
-  self.scale = Transform.range("RandomResizedCrop", "scale", o.scale)
-  self.ratio = Transform.range("RandomResizedCrop", "ratio", o.ratio)
+  self.scale = draws.range("RandomResizedCrop", "scale", o.scale)
+  self.ratio = draws.range("RandomResizedCrop", "ratio", o.ratio)
   if self.scale[1] <= 0 or self.ratio[1] <= 0 then raise "RandomResizedCrop: scale and ratio must be positive" end
   self.o, self.args = { interpolation = o.interpolation, antialias = o.antialias }, { size, opts }
 end
 
 --- The box of a crop: top, left, height, width. 0-based.
+---@param h integer of the picture
+---@param w integer
+---@return integer top, integer left, integer height, integer width
 function M.RandomResizedCrop:box(h, w)
   local low, high = math.log(self.ratio[1]), math.log(self.ratio[2])
   for _ = 1, 10 do
@@ -114,24 +121,28 @@ function M.RandomResizedCrop:transform(img)
 end
 
 --- Mirrors pictures left to right with probability p.
+--- example: accel.vision.transforms.RandomHorizontalFlip(1)(accel.tensor { { { 1, 2 } } }) --> { { { 2, 1 } } }
 ---@class accel.vision.transforms.RandomHorizontalFlip : accel.vision.transforms.Transform
 M.RandomHorizontalFlip = Transform:extend "accel.vision.transforms.RandomHorizontalFlip"
 
 ---@param p? number Default: 0.5
-function M.RandomHorizontalFlip:init(p) self.p, self.args = Transform.probability("RandomHorizontalFlip", p or 0.5), { p } end
+function M.RandomHorizontalFlip:init(p) self.p, self.args = draws.probability("RandomHorizontalFlip", p or 0.5), { p } end
 
 function M.RandomHorizontalFlip:transform(img) return chance(self.p) and F.hflip(img) or img end
 
 --- Turns pictures upside down with probability p.
+--- example: accel.vision.transforms.RandomVerticalFlip(1)(accel.tensor { { { 1 }, { 2 } } }) --> { { { 2 }, { 1 } } }
 ---@class accel.vision.transforms.RandomVerticalFlip : accel.vision.transforms.Transform
 M.RandomVerticalFlip = Transform:extend "accel.vision.transforms.RandomVerticalFlip"
 
 ---@param p? number Default: 0.5
-function M.RandomVerticalFlip:init(p) self.p, self.args = Transform.probability("RandomVerticalFlip", p or 0.5), { p } end
+function M.RandomVerticalFlip:init(p) self.p, self.args = draws.probability("RandomVerticalFlip", p or 0.5), { p } end
 
 function M.RandomVerticalFlip:transform(img) return chance(self.p) and F.vflip(img) or img end
 
 --- Turns pictures by a random angle. The options are those of functional.rotate.
+--- example: accel.vision.transforms.RandomRotation({ 90, 90 })
+---   (accel.tensor { { { 1.0, 2.0 }, { 3.0, 4.0 } } }) --> { { { 2, 4 }, { 1, 3 } } }
 ---@class accel.vision.transforms.RandomRotation : accel.vision.transforms.Transform
 M.RandomRotation = Transform:extend "accel.vision.transforms.RandomRotation"
 
@@ -140,7 +151,7 @@ M.RandomRotation = Transform:extend "accel.vision.transforms.RandomRotation"
 function M.RandomRotation:init(degrees, opts)
   self.o = options("RandomRotation", opts, { interpolation = "nearest", expand = false, center = options.none, fill = options.none,
     backend = "torchvision" })
-  self.degrees, self.args = Transform.range("RandomRotation", "degrees", degrees, 0), { degrees, opts }
+  self.degrees, self.args = draws.range("RandomRotation", "degrees", degrees, 0), { degrees, opts }
 end
 
 function M.RandomRotation:transform(img) return F.rotate(img, uniform(self.degrees[1], self.degrees[2]), self.o) end
@@ -149,6 +160,7 @@ function M.RandomRotation:transform(img) return F.rotate(img, uniform(self.degre
 --- - translate: largest shares of width and height, {x, y}
 --- - scale: {least, largest}
 --- - shear: degrees along x as a number v ({-v, v}) or {low, high}, or along x and y as {low, high, low, high}
+--- example: accel.vision.transforms.RandomAffine(0)(accel.ones(1, 2, 2)) --> { { { 1, 1 }, { 1, 1 } } }
 ---@class accel.vision.transforms.RandomAffine : accel.vision.transforms.Transform
 M.RandomAffine = Transform:extend "accel.vision.transforms.RandomAffine"
 
@@ -157,13 +169,13 @@ M.RandomAffine = Transform:extend "accel.vision.transforms.RandomAffine"
 function M.RandomAffine:init(degrees, opts)
   local o = options("RandomAffine", opts, { translate = options.none, scale = options.none, shear = options.none, interpolation = "nearest",
     fill = options.none, center = options.none, backend = "torchvision" })
-  self.degrees, self.args = Transform.range("RandomAffine", "degrees", degrees, 0), { degrees, opts }
-  self.translate, self.scale = o.translate, o.scale and Transform.range("RandomAffine", "scale", o.scale)
+  self.degrees, self.args = draws.range("RandomAffine", "degrees", degrees, 0), { degrees, opts }
+  self.translate, self.scale = o.translate, o.scale and draws.range("RandomAffine", "scale", o.scale)
   local shear = o.shear
   if type(shear) == "table" and #shear == 4 then
     self.shear = { { shear[1], shear[2] }, { shear[3], shear[4] } }
   elseif shear then
-    self.shear = { Transform.range("RandomAffine", "shear", shear, 0), { 0, 0 } }
+    self.shear = { draws.range("RandomAffine", "shear", shear, 0), { 0, 0 } }
   end
   self.o = { interpolation = o.interpolation, fill = o.fill, center = o.center, backend = o.backend }
 end
@@ -183,6 +195,7 @@ end
 
 --- Moves the corners of pictures at random, with probability p.
 --- - distortion_scale: 0 to 1, how far the corners may move
+--- example: accel.vision.transforms.RandomPerspective({ p = 0 })(accel.ones(1, 1, 1)) --> { { { 1 } } }
 ---@class accel.vision.transforms.RandomPerspective : accel.vision.transforms.Transform
 M.RandomPerspective = Transform:extend "accel.vision.transforms.RandomPerspective"
 
@@ -191,7 +204,7 @@ function M.RandomPerspective:init(opts)
   local o = options("RandomPerspective", opts, { distortion_scale = 0.5, p = 0.5, interpolation = "bilinear", fill = options.none,
     backend = "torchvision" })
   self.distortion = check.number("RandomPerspective", "distortion_scale", o.distortion_scale, 0, 1)
-  self.p, self.args = Transform.probability("RandomPerspective", o.p), { opts }
+  self.p, self.args = draws.probability("RandomPerspective", o.p), { opts }
   self.o = { interpolation = o.interpolation, fill = o.fill, backend = o.backend }
 end
 
@@ -204,6 +217,7 @@ function M.RandomPerspective:transform(img)
 end
 
 --- The four corners and the middle, as a list of pictures.
+--- example: #accel.vision.transforms.FiveCrop(2)(accel.zeros(3, 8, 8)) --> 5
 ---@class accel.vision.transforms.FiveCrop : accel.vision.transforms.Transform
 M.FiveCrop = Transform:extend "accel.vision.transforms.FiveCrop"
 
@@ -213,6 +227,7 @@ function M.FiveCrop:init(size) self.size, self.args = size, { size } end
 function M.FiveCrop:transform(img) return F.five_crop(img, self.size) end
 
 --- FiveCrop of pictures and of their mirror images.
+--- example: #accel.vision.transforms.TenCrop(2)(accel.zeros(3, 8, 8)) --> 10
 ---@class accel.vision.transforms.TenCrop : accel.vision.transforms.Transform
 M.TenCrop = Transform:extend "accel.vision.transforms.TenCrop"
 

@@ -8,6 +8,8 @@ local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
+--- example: local Invert = accel.vision.transforms.Transform:extend "Invert" function Invert:transform(img) return 1 - img end
+---   return Invert()({ accel.zeros(1, 1, 1), 3 })[1] --> { { { 1 } } }
 ---@class accel.vision.transforms.Transform
 ---@field args any[] of the constructor, for workers of a loader
 local Transform = class("accel.vision.transforms.Transform")
@@ -47,25 +49,5 @@ function Transform:worker_spec()
 end
 
 function Transform:__tostring() return getmetatable(self).__name:match "[^.]*$" .. "()" end
-
---- A number from a range, or one of +- v.
-function Transform.uniform(low, high) return low + (high - low) * math.random() end
-
---- True with probability p.
-function Transform.chance(p) return math.random() < p end
-
---- {low, high} of a symmetric option: a number v is {center - v, center + v}, not below `least`.
-function Transform.range(who, name, v, center, least)
-  if type(v) == "number" then
-    if v < 0 then raise("%s: %s must not be negative, got %s", who, name, v) end
-    v = { math.max(center - v, least or -math.huge), center + v }
-  end
-  if type(v) ~= "table" or #v ~= 2 or type(v[1]) ~= "number" or type(v[2]) ~= "number" or v[1] > v[2] then
-    raise("%s: %s must be a number or {low, high}, got %s", who, name, check.shown(v))
-  end
-  return v
-end
-
-function Transform.probability(who, p) return check.number(who, "p", p, 0, 1) end
 
 return Transform
