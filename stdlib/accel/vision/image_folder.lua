@@ -25,7 +25,8 @@ local ImageFolder = folder.DatasetFolder:extend("accel.vision.ImageFolder")
 --- - draft: decode JPEGs at the smallest scale that has at least this size, which is faster for transforms that shrink pictures
 --- - allow_empty: accept classes without pictures
 ---@param root string
----@param opts? {transform: function?, target_transform: function?, mode: string?, apply_exif_orientation: boolean?, draft: integer?, allow_empty: boolean?}
+---@param opts? {transform: function?, target_transform: function?, mode: string?, apply_exif_orientation: boolean?,
+--- draft: integer?, allow_empty: boolean?}
 function ImageFolder:init(root, opts)
   local o = options("ImageFolder", opts, { transform = options.none, target_transform = options.none, mode = "RGB",
     apply_exif_orientation = false, draft = options.none, allow_empty = false })

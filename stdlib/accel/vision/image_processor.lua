@@ -46,7 +46,8 @@ local ImageProcessor = class("accel.vision.ImageProcessor")
 
 local function size_of(path, name, v)
   if math.type(v) == "integer" then return { shortest_edge = v } end
-  local ok = type(v) == "table" and (math.type(v.height) == "integer" and math.type(v.width) == "integer" or math.type(v.shortest_edge) == "integer")
+  local function whole(name_of) return math.type(v[name_of]) == "integer" end
+  local ok = type(v) == "table" and (whole "height" and whole "width" or whole "shortest_edge")
   if not ok then raise("%s: %s must have height and width, or shortest_edge", path, name) end
   for _, n in next, v do
     if math.type(n) ~= "integer" or n < 1 or n > 1 << 16 then raise("%s: %s has %s; expected 1 to 65536", path, name, check.shown(n)) end
@@ -71,8 +72,8 @@ function ImageProcessor:init(config, path, backend)
   if not given then
     raise("%s: image_processor_type is '%s'; supported are ViT, DeiT, CLIP, Bit, Siglip and ConvNext", path, name)
   end
-  local c = { kind = kind, backend = backend or "torchvision", do_resize = true, do_rescale = true, do_normalize = true, do_center_crop = given.do_center_crop or false,
-    do_convert_rgb = given.do_convert_rgb or false, size = given.size, crop_size = given.crop_size, resample = given.resample,
+  local c = { kind = kind, backend = backend or "torchvision", do_resize = true, do_rescale = true, do_normalize = true,
+    do_center_crop = given.do_center_crop or false, do_convert_rgb = given.do_convert_rgb or false, size = given.size, crop_size = given.crop_size, resample = given.resample,
     rescale_factor = 1 / 255, image_mean = given.values.mean, image_std = given.values.std, crop_pct = given.crop_pct }
   for key, value in next, config do
     if c[key] ~= nil and key ~= "kind" and key ~= "backend" then

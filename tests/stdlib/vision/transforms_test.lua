@@ -69,7 +69,8 @@ for _ = 1, 20 do
   assert(share > 0.05 and share < 0.25, share)
 end
 assert(T.RandomHorizontalFlip(0)(photo) == photo and T.RandomHorizontalFlip(1)(photo):eq(photo:flip(3)):all():item())
-local chain = T.Compose { T.RandAugment { fill = { 1, 2, 3 } }, T.TrivialAugmentWide(), T.RandomApply({ T.ColorJitter { brightness = 0.4, hue = 0.1 } }, 0.5),
+local chain = T.Compose { T.RandAugment { fill = { 1, 2, 3 } }, T.TrivialAugmentWide(),
+  T.RandomApply({ T.ColorJitter { brightness = 0.4, hue = 0.1 } }, 0.5),
   T.RandomChoice({ T.RandomInvert(1), T.Grayscale(3) }, { 1, 3 }), T.RandomOrder { T.GaussianBlur(3), T.RandomRotation(10) },
   T.RandomAffine(10, { translate = { 0.1, 0.1 }, scale = { 0.9, 1.1 }, shear = 5 }), T.RandomPerspective(), T.ToTensor() }
 local sample = chain { image = photo, label = 3 }

@@ -52,11 +52,13 @@ end
 ---@class accel.vision.transforms.RandAugment : accel.vision.transforms.Transform
 M.RandAugment = Transform:extend "accel.vision.transforms.RandAugment"
 
----@param opts? {num_ops: integer?, magnitude: integer?, num_magnitude_bins: integer?, interpolation: string?, fill: (number|number[])?, backend: string?}
+---@param opts? {num_ops: integer?, magnitude: integer?, num_magnitude_bins: integer?, interpolation: string?, fill: (number|number[])?,
+--- backend: string?}
 function M.RandAugment:init(opts)
   local o
   o, self.o = settings("RandAugment", opts, { num_ops = 2, magnitude = 9, num_magnitude_bins = 31 })
-  self.num_ops, self.bins = check.count("RandAugment", "num_ops", o.num_ops), check.positive("RandAugment", "num_magnitude_bins", o.num_magnitude_bins)
+  self.num_ops = check.count("RandAugment", "num_ops", o.num_ops)
+  self.bins = check.positive("RandAugment", "num_magnitude_bins", o.num_magnitude_bins)
   self.magnitude, self.args = check.integer("RandAugment", "magnitude", o.magnitude, 0, self.bins - 1), { opts }
 end
 

@@ -165,7 +165,8 @@ function M.RandomRotation:transform(img) return F.rotate(img, uniform(self.degre
 M.RandomAffine = Transform:extend "accel.vision.transforms.RandomAffine"
 
 ---@param degrees number|number[]
----@param opts? {translate: number[]?, scale: number[]?, shear: (number|number[])?, interpolation: string?, fill: (number|number[])?, center: number[]?, backend: string?}
+---@param opts? {translate: number[]?, scale: number[]?, shear: (number|number[])?, interpolation: string?,
+--- fill: (number|number[])?, center: number[]?, backend: string?}
 function M.RandomAffine:init(degrees, opts)
   local o = options("RandomAffine", opts, { translate = options.none, scale = options.none, shear = options.none, interpolation = "nearest",
     fill = options.none, center = options.none, backend = "torchvision" })

@@ -45,7 +45,8 @@ M.RandomPosterize = Transform:extend "accel.vision.transforms.RandomPosterize"
 ---@param bits integer
 ---@param p? number Default: 0.5
 function M.RandomPosterize:init(bits, p)
-  self.bits, self.p, self.args = check.integer("RandomPosterize", "bits", bits), draws.probability("RandomPosterize", p or 0.5), { bits, p }
+  self.bits, self.args = check.integer("RandomPosterize", "bits", bits), { bits, p }
+  self.p = draws.probability("RandomPosterize", p or 0.5)
 end
 
 function M.RandomPosterize:transform(img) return draws.chance(self.p) and F.posterize(img, self.bits) or img end
@@ -58,7 +59,8 @@ M.RandomSolarize = Transform:extend "accel.vision.transforms.RandomSolarize"
 ---@param threshold number
 ---@param p? number Default: 0.5
 function M.RandomSolarize:init(threshold, p)
-  self.threshold, self.p, self.args = check.number("RandomSolarize", "threshold", threshold), draws.probability("RandomSolarize", p or 0.5), { threshold, p }
+  self.threshold, self.args = check.number("RandomSolarize", "threshold", threshold), { threshold, p }
+  self.p = draws.probability("RandomSolarize", p or 0.5)
 end
 
 function M.RandomSolarize:transform(img) return draws.chance(self.p) and F.solarize(img, self.threshold) or img end
@@ -71,7 +73,8 @@ M.RandomAdjustSharpness = Transform:extend "accel.vision.transforms.RandomAdjust
 ---@param sharpness_factor number
 ---@param p? number Default: 0.5
 function M.RandomAdjustSharpness:init(sharpness_factor, p)
-  self.sharpness_factor, self.p, self.args = check.number("RandomAdjustSharpness", "sharpness_factor", sharpness_factor), draws.probability("RandomAdjustSharpness", p or 0.5), { sharpness_factor, p }
+  self.sharpness_factor, self.args = check.number("RandomAdjustSharpness", "sharpness_factor", sharpness_factor), { sharpness_factor, p }
+  self.p = draws.probability("RandomAdjustSharpness", p or 0.5)
 end
 
 function M.RandomAdjustSharpness:transform(img) return draws.chance(self.p) and F.adjust_sharpness(img, self.sharpness_factor) or img end
