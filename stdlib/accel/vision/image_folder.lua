@@ -4,7 +4,8 @@
 ---   local set = accel.vision.ImageFolder("train", { transform = T.Compose { T.RandomResizedCrop(224), T.ToTensor() } })
 ---   local loader = accel.data.DataLoader { dataset = set, batch_size = 32, shuffle = true, num_workers = 2 }
 ---
---- A sample is { picture, number of its class from 0 }. Without a transform, pictures are u8 [3, height, width].
+--- A sample is { picture, number of its class from 0 }. Without a transform, pictures are u8 [3, height, width], also those of
+--- 16 bits.
 local folder = require "accel.data.dataset_folder"
 local check = require "accel.util.check"
 local io_ = require "accel.vision.io"
@@ -33,7 +34,7 @@ function ImageFolder:init(root, opts)
   if type(root) ~= "string" then raise("ImageFolder: root must be a string, got %s", check.shown(root)) end
   self:scan("ImageFolder", root, EXTENSIONS, o.allow_empty)
   self.transform, self.target_transform = o.transform, o.target_transform
-  self.mode, self.read = o.mode, { apply_exif_orientation = o.apply_exif_orientation, draft = o.draft }
+  self.mode, self.read = o.mode, { apply_exif_orientation = o.apply_exif_orientation, draft = o.draft, bits = 8 }
   self.plain = { mode = o.mode, apply_exif_orientation = o.apply_exif_orientation, draft = o.draft, allow_empty = o.allow_empty }
   self.maker = "accel.vision.image_folder:make"
 end

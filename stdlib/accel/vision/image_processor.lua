@@ -73,8 +73,9 @@ function ImageProcessor:init(config, path, backend)
     raise("%s: image_processor_type is '%s'; supported are ViT, DeiT, CLIP, Bit, Siglip and ConvNext", path, name)
   end
   local c = { kind = kind, backend = backend or "torchvision", do_resize = true, do_rescale = true, do_normalize = true,
-    do_center_crop = given.do_center_crop or false, do_convert_rgb = given.do_convert_rgb or false, size = given.size, crop_size = given.crop_size, resample = given.resample,
-    rescale_factor = 1 / 255, image_mean = given.values.mean, image_std = given.values.std, crop_pct = given.crop_pct }
+    do_center_crop = given.do_center_crop or false, do_convert_rgb = given.do_convert_rgb or false,
+    size = given.size, crop_size = given.crop_size, resample = given.resample, rescale_factor = 1 / 255,
+    image_mean = given.values.mean, image_std = given.values.std, crop_pct = given.crop_pct }
   for key, value in next, config do
     if c[key] ~= nil and key ~= "kind" and key ~= "backend" then
       if type(c[key]) == "boolean" and type(value) ~= "boolean" then raise("%s: %s must be true or false", path, key) end

@@ -85,6 +85,7 @@ refused("unknown option 'antialiased'; did you mean 'antialias'?", T.Resize, 4, 
 refused("interpolation must be one of", F.resize, photo, 4, { interpolation = "cubic" })
 refused("backend = 'pil' needs a u8 picture", F.rotate, accel.zeros(1, 2, 2), 3, { backend = "pil" })
 refused("RandomCrop: size 30 x 30 is larger than the picture, 24 x 36", T.RandomCrop(30), photo)
+size(T.RandomCrop(30, { pad_if_needed = true })(photo), 30, 30)
 refused("expected a tensor of shape", F.hflip, 3)
 refused("std must not be 0", F.normalize, accel.zeros(1, 1, 1), { 0 }, { 0 })
 refused("the sample holds no picture", T.ToTensor(), { 1, 2 })
@@ -123,5 +124,8 @@ for _, workers in ipairs { 0, 1, 3 } do
   end
 end
 assert(not epoch(0, 4, 1):eq(first):all():item())
+assert(require("lfs").mkdir(dir .. "/none"))
+refused("none has no file with an extension", accel.data.ImageFolder, dir)
+assert(#accel.data.ImageFolder(dir, { allow_empty = true }) == 12)
 refused("has no folder; expected one for each class", accel.data.ImageFolder, dir .. "/cat")
 print "ok"
