@@ -111,7 +111,8 @@ s:recipe(C .. "RandomAffine", { run = drawn(40), values = { translate = { { 0.3,
 s:recipe(C .. "RandomPerspective", { base = function() return { p = 1.0 } end, run = drawn(), values = { distortion_scale = { 0.9 }, p = { 0.0 },
   interpolation = { "nearest" }, fill = { 9 }, backend = { "pil" } } })
 s:recipe(C .. "TenCrop", { run = drawn(5), values = { vertical_flip = { true } } })
-s:recipe(C .. "ColorJitter", { run = drawn(), values = { brightness = { 0.5 }, contrast = { 0.5, { 0.1, 0.2 } }, saturation = { 0.5 }, hue = { 0.3 } } })
+s:recipe(C .. "ColorJitter", { run = drawn(),
+  values = { brightness = { 0.5 }, contrast = { 0.5, { 0.1, 0.2 } }, saturation = { 0.5 }, hue = { 0.3 } } })
 s:recipe(C .. "Normalize", { run = function(call)
   local x = floats:clone()
   return seen(call({ 0.1, 0.2, 0.3 }, { 1, 2, 3 })(x)), seen(x)
@@ -130,7 +131,8 @@ s:recipe({ C .. "RandAugment", C .. "TrivialAugmentWide" }, { run = function(cal
     list[k] = seen(t(photo))
   end
   return list
-end, values = { num_ops = { 1 }, magnitude = { 3 }, num_magnitude_bins = { 15 }, interpolation = { "bilinear" }, fill = { 9 }, backend = { "pil" } }, with = SMOOTH })
+end, values = { num_ops = { 1 }, magnitude = { 3 }, num_magnitude_bins = { 15 },
+  interpolation = { "bilinear" }, fill = { 9 }, backend = { "pil" } }, with = SMOOTH })
 s:recipe({ C .. "MixUp", C .. "CutMix" }, { base = function() return { num_classes = 3 } end, run = function(call)
   math.randomseed(5)
   return seen(call()(accel.stack({ floats, floats * 0.5 }, 1), labels))

@@ -2,7 +2,6 @@
 local Transform = require "accel.vision.transforms.transform"
 local draws = require "accel.vision.transforms.draws"
 local accel = require "accel"
-local check = require "accel.util.check"
 local F = require "accel.vision.transforms.functional"
 local options = require "accel.util.options"
 local pictures = require "accel.vision.transforms.pictures"
