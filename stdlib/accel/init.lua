@@ -25,6 +25,7 @@ require "accel.util.lazy".add {
   },
   ["accel.autograd"] = { _offload = "accel.offload.activations" },
   ["accel.models"] = { _quant = "accel.quant" },
+  ["accel.data"] = { ImageFolder = "accel.vision.image_folder", AudioFolder = "accel.audio.audio_folder" },
   ["accel.fp8"] = { _recipes = "accel.accelerator.plugins.fp8" },
 }
 --- Names of accel.accelerator that accel provides as well.

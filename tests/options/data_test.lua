@@ -300,4 +300,23 @@ for kind, more in pairs {
   })
 end
 
+-- ---- files ----
+local lfs = require "lfs"
+for _, name in ipairs { "/a", "/b" } do assert(lfs.mkdir(folder .. name)) end
+accel.write_file(folder .. "/a/1.txt", "x")
+accel.write_file(folder .. "/b/2.dat", "x")
+s:recipe("accel.data.DatasetFolder", { run = function(call)
+  local set, list = call(folder), {}
+  for i = 1, #set do list[i] = set:get(i) end
+  return list
+end, values = { extensions = { { "txt" } }, transform = { string.upper }, target_transform = { tostring } },
+  with = { extensions = { allow_empty = true } }, elsewhere = { allow_empty = "tests/stdlib/vision/transforms_test.lua" } })
+s:leave("accel.data.DatasetFolder:scan", "for subclasses: tests/stdlib/vision/transforms_test.lua")
+s:leave("accel.data.ImageFolder", "swept as accel.vision.ImageFolder")
+s:leave("accel.data.AudioFolder", "swept as accel.audio.AudioFolder")
+s:recipe("accel.data.numpy.load", { run = function(call)
+  data.numpy.save(folder .. "/x.npy", accel.arange(0, 4096))
+  return call(folder .. "/x.npy"):sum():item()
+end, elsewhere = { mmap_mode = "tests/stdlib/data/numpy_test.lua" } })
+
 s:finish()
