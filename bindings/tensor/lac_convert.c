@@ -188,8 +188,7 @@ static void convert(lua_State *L, lac_state *S, ac_dtype dt, ac_device *d, bool 
   }
   bool same = dt == (ac_dtype)t->dtype && d == t->device;
   if (aci_is_complex(t) && !ac_dtype_is_complex(dt) && dt != AC_BOOL) {
-    lua_warning(
-        L, "to: a complex tensor becomes real and loses its imaginary parts; use x:real() if that is meant", 0);
+    lua_warning(L, "to: the imaginary parts are dropped; use x:real() if that is meant", 0);
     t = self_of(L, S);
   }
   const ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = t},
