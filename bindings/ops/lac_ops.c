@@ -101,7 +101,7 @@ static int late_name(lua_State *L) {
   lac_state *S = lac_get(L);
   const bool methods = lua_toboolean(L, lua_upvalueindex(3));
   const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
-  const ac_op *op = ac_op_find(S->ctx, name), *view = methods ? view_of_name(S, name) : NULL;
+  const ac_op *op = ac_op_find(S->ctx, name), *view = view_of_name(S, name);
   if (op != NULL && !op->desc->hidden && (!methods || is_method(op))) {
     lac_push_op(L, S, op);
   } else if (view != NULL) {

@@ -28,7 +28,10 @@ enum {
   F_IS_CUDA,
   F_IS_META,
   F_RETAINS_GRAD,
-  F_VIEWS /* and following: views[id - F_VIEWS] */
+  F_IS_QUANTIZED,
+  F_LAYOUT,
+  F_FALSE, /* kinds of tensors and devices that accel does not have */
+  F_VIEWS  /* and following: views[id - F_VIEWS] */
 };
 static const struct field {
   const char *name;
@@ -48,7 +51,16 @@ static const struct field {
               {"is_cpu", F_IS_CPU},
               {"is_cuda", F_IS_CUDA},
               {"is_meta", F_IS_META},
-              {"retains_grad", F_RETAINS_GRAD}};
+              {"retains_grad", F_RETAINS_GRAD},
+              {"is_quantized", F_IS_QUANTIZED},
+              {"layout", F_LAYOUT},
+              {"is_sparse", F_FALSE},
+              {"is_sparse_csr", F_FALSE},
+              {"is_nested", F_FALSE},
+              {"is_mps", F_FALSE},
+              {"is_xla", F_FALSE},
+              {"is_ipu", F_FALSE},
+              {"is_maia", F_FALSE}};
 
 /* Fields that are the result of an op. They may be written as calls, too: x.mT and x:mT(). */
 static const struct view_field {
@@ -204,6 +216,9 @@ static int push_field(lua_State *L, lac_state *S, ac_tensor *t, int id) {
     case F_IS_CPU: lua_pushboolean(L, t->device->kind == AC_DEV_CPU); break;
     case F_IS_CUDA: lua_pushboolean(L, strncmp(t->device->name, "cuda", 4) == 0); break;
     case F_IS_META: lua_pushboolean(L, t->device->kind == AC_DEV_META); break;
+    case F_IS_QUANTIZED: lua_pushboolean(L, ac_tensor_layout(t) != NULL); break;
+    case F_LAYOUT: lua_pushliteral(L, "strided"); break;
+    case F_FALSE: lua_pushboolean(L, false); break;
     case F_RETAINS_GRAD: lua_pushboolean(L, ac_tensor_retains_grad(t)); break;
     case F_SHAPE: push_ints(L, t->ndim, t->shape); break;
     case F_DTYPE: lua_pushstring(L, ac_dtype_name((ac_dtype)t->dtype)); break;

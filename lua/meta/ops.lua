@@ -1308,6 +1308,21 @@ function accel.celu_(x, alpha) end
 ---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
 function Tensor:celu_(alpha) end
 
+---A = L L^T with lower triangular L, or A = U^T U with upper = true, for symmetric positive definite A.
+---@param A accel.Tensor
+---@param upper? boolean default false
+---@return accel.Tensor L
+---@return accel.Tensor info
+---@overload fun(A: accel.Tensor, opts: {upper?: boolean}): accel.Tensor, accel.Tensor
+function accel.cholesky_ex(A, upper) end
+
+---A = L L^T with lower triangular L, or A = U^T U with upper = true, for symmetric positive definite A.
+---@param upper? boolean default false
+---@return accel.Tensor L
+---@return accel.Tensor info
+---@overload fun(self: accel.Tensor, opts: {upper?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:cholesky_ex(upper) end
+
 ---x cut along dim into at most `chunks` pieces of equal extent (the last may be shorter).
 ---@param x accel.Tensor
 ---@param chunks integer
@@ -2040,6 +2055,21 @@ function accel.dropout(x, p, training, generator) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {p?: number, training?: boolean, generator?: accel.Generator}): accel.Tensor
 function Tensor:dropout(p, training, generator) end
+
+---A = V diag(w) V^T for symmetric A: eigenvalues w ascending, eigenvectors in the columns of V.
+---@param A accel.Tensor
+---@param UPLO? "L"|"U" default "L"
+---@return accel.Tensor eigenvalues
+---@return accel.Tensor eigenvectors
+---@overload fun(A: accel.Tensor, opts: {UPLO?: "L"|"U"}): accel.Tensor, accel.Tensor
+function accel.eigh(A, UPLO) end
+
+---A = V diag(w) V^T for symmetric A: eigenvalues w ascending, eigenvectors in the columns of V.
+---@param UPLO? "L"|"U" default "L"
+---@return accel.Tensor eigenvalues
+---@return accel.Tensor eigenvectors
+---@overload fun(self: accel.Tensor, opts: {UPLO?: "L"|"U"}): accel.Tensor, accel.Tensor
+function Tensor:eigh(UPLO) end
 
 ---sums of products of elements, named by letters, one letter per dim of an operand.
 ---@param equation string
@@ -2841,33 +2871,33 @@ function accel.index_copy_(x, dim, index, source) end
 ---@return accel.Tensor
 function Tensor:index_copy_(dim, index, source) end
 
----x with a number written to the slices along dim that index names.
+---x with a value written to the slices along dim that index names.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.index_fill(x, dim, index, value) end
 
----x with a number written to the slices along dim that index names.
+---x with a value written to the slices along dim that index names.
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:index_fill(dim, index, value) end
 
----x with a number written to the slices along dim that index names. Writes into its first argument.
+---x with a value written to the slices along dim that index names. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.index_fill_(x, dim, index, value) end
 
----x with a number written to the slices along dim that index names. Writes into its first argument.
+---x with a value written to the slices along dim that index names. Writes into its first argument.
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:index_fill_(dim, index, value) end
 
@@ -3537,6 +3567,24 @@ function accel.less_(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:less_(other) end
+---P A = L U with partial pivoting: L has ones on its diagonal, U is upper triangular.
+---@param A accel.Tensor
+---@param pivot? boolean default true
+---@return accel.Tensor LU
+---@return accel.Tensor pivots
+---@return accel.Tensor info
+---@return accel.Tensor order
+---@overload fun(A: accel.Tensor, opts: {pivot?: boolean}): accel.Tensor, accel.Tensor, accel.Tensor, accel.Tensor
+function accel.lu_factor_ex(A, pivot) end
+
+---P A = L U with partial pivoting: L has ones on its diagonal, U is upper triangular.
+---@param pivot? boolean default true
+---@return accel.Tensor LU
+---@return accel.Tensor pivots
+---@return accel.Tensor info
+---@return accel.Tensor order
+---@overload fun(self: accel.Tensor, opts: {pivot?: boolean}): accel.Tensor, accel.Tensor, accel.Tensor, accel.Tensor
+function Tensor:lu_factor_ex(pivot) end
 
 ---matrices transposed: the last two dims change places.
 ---@param x accel.Tensor
@@ -5169,6 +5217,19 @@ function accel.softsign(x) end
 ---@return accel.Tensor
 function Tensor:softsign() end
 
+---X with A X = B, by LU factors with partial pivoting. linalg.solve and linalg.inv call it.
+---@param A accel.Tensor
+---@param B accel.Tensor
+---@return accel.Tensor X
+---@return accel.Tensor info
+function accel.solve_ex(A, B) end
+
+---X with A X = B, by LU factors with partial pivoting. linalg.solve and linalg.inv call it.
+---@param B accel.Tensor
+---@return accel.Tensor X
+---@return accel.Tensor info
+function Tensor:solve_ex(B) end
+
 ---x with A x = B, or x A = B with left = false, for triangular A.
 ---@param A accel.Tensor
 ---@param B accel.Tensor
@@ -5423,14 +5484,14 @@ function accel.sum(x, dim, keepdim, dtype) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function Tensor:sum(dim, keepdim, dtype) end
 
----x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending, by one-sided Jacobi rotations (Hestenes).
+---x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending.
 ---@param x accel.Tensor
 ---@return accel.Tensor u
 ---@return accel.Tensor s
 ---@return accel.Tensor vh
 function accel.svd(x) end
 
----x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending, by one-sided Jacobi rotations (Hestenes).
+---x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending.
 ---@return accel.Tensor u
 ---@return accel.Tensor s
 ---@return accel.Tensor vh

@@ -11,7 +11,8 @@ local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plo
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
 local submodules = { autograd = true, fft = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
-  track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true, functional = true }
+  track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true, functional = true, linalg = true, func = true,
+  vision = true, audio = true }
 --- Names of nn.functional that PyTorch's root has as well.
 local of_nn <const> = { bilinear = true, channel_shuffle = true, pairwise_distance = true, pixel_shuffle = true, pixel_unshuffle = true,
   embedding_bag = true, ctc_loss = true, alpha_dropout = true }
@@ -86,9 +87,28 @@ methods.__index = function(t, key)
   return f
 end
 
+do -- with as_tuple the op gives a list: of no op is the number of results an option
+  local nonzero = accel.nonzero
+  local function listed(x, ...)
+    if select("#", ...) == 0 then return nonzero(x) end
+    return require("accel.functional").nonzero(nonzero, x, ...)
+  end
+  for _, name in ipairs { "nonzero", "argwhere" } do accel[name], accel.Tensor[name] = listed, listed end
+end
+
 for _, name in ipairs { "allclose", "equal" } do
   local function compare(...) return require("accel.util.compare")[name](...) end
   accel[name], accel.Tensor[name] = compare, compare
+end
+
+-- Linear algebra at the root and as methods of tensors. The others are functions of the root alone.
+for name in ("cholesky_inverse cholesky_solve det logdet slogdet matrix_exp matrix_power inverse orgqr pinverse lu lu_solve "
+  .. "triangular_solve ormqr"):gmatch "%S+" do
+  local function call(...) return require("accel.linalg.root")[name](...) end
+  accel[name], accel.Tensor[name] = call, call
+end
+for name in ("lu_unpack frobenius_norm nuclear_norm svd_lowrank pca_lowrank"):gmatch "%S+" do
+  accel[name] = function(...) return require("accel.linalg.root")[name](...) end
 end
 
 -- PyTorch's names of dtypes: without them, dtype = accel.float16 would be nil and quietly mean f32.

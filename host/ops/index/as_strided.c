@@ -18,11 +18,13 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     return AC_FAIL(e, SHAPE, "%d extents and %d strides; give one stride for each dim", size->n,
                    stride->n);
   for (int d = 0; ok && d < size->n; d++) {
-    ok = size->ints[d] >= 0 && stride->ints[d] >= 0 &&
-         (size->ints[d] <= 1 || stride->ints[d] <= room);
+    ok = size->ints[d] >= 0 && stride->ints[d] >= 0;
     empty |= size->ints[d] == 0;
-    if (ok && size->ints[d] > 1) ok = size->ints[d] - 1 <= room;
-    if (ok && size->ints[d] > 1) last += (size->ints[d] - 1) * stride->ints[d];
+  }
+  for (int d = 0; ok && !empty && d < size->n; d++) {
+    const int64_t more = size->ints[d] - 1, step = stride->ints[d];
+    ok = more == 0 || step == 0 || (step < room && more <= room / step);
+    if (ok) last += more * step;
   }
   if (!ok || (!empty && last >= room))
     return AC_FAIL(

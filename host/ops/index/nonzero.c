@@ -1,4 +1,5 @@
 /* nonzero: the indices (from 0) of the elements of x that are not zero, one row each, in row-major order. NaN is not zero.
+   Scripts may ask for one tensor per dim: x:nonzero { as_tuple = true }.
    x (rank r) -> y (m, r, i64), m at most as many as x has elements.          No gradient.
    example: accel.tensor { { 1, 0 }, { 0, 3 } }:nonzero() --> { { 0, 0 }, { 1, 1 } }
    example: accel.tensor { 0, 5, 7 }:nonzero() --> { { 1 }, { 2 } } */

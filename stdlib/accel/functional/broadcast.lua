@@ -12,8 +12,7 @@ local function joined(who, shapes)
   for d = 1, rank do
     out[d] = 1
     for _, s in ipairs(shapes) do
-      local n = s[#s - rank + d] or 1
-      if d <= rank - #s then n = 1 end
+      local n = d > rank - #s and s[#s - rank + d] or 1
       if n ~= 1 and out[d] ~= 1 and out[d] ~= n then
         local texts = {}
         for i, one in ipairs(shapes) do texts[i] = shown(table.move(one, 1, #one, 1, {})) end

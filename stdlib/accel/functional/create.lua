@@ -69,17 +69,24 @@ end
 ---@param start number
 ---@param stop number
 ---@param n integer
----@param base number? default 10
+---@param base number|accel.FactoryOptions|nil default 10
 ---@param opts? accel.FactoryOptions
 ---@return accel.Tensor
 function M.logspace(start, stop, n, base, opts)
   local o = {}
+  if type(base) == "table" then base, opts = nil, base end
   for key, v in next, opts or {} do o[key] = v end
   local dtype, learns = o.dtype or "f32", o.requires_grad
   o.dtype, o.requires_grad = "f64", nil
   local y = accel.pow(base or 10.0, accel.linspace(start, stop, n, o)):to(dtype)
   return learns and y:requires_grad_() or y
 end
+
+--- A capsule with the bytes of x for another library: see Tensor:to_dlpack.
+--- example: accel.from_dlpack(accel.to_dlpack(accel.ones(2))) --> { 1, 1 }
+---@param x accel.Tensor
+---@return accel.DLPack
+function M.to_dlpack(x) return x:to_dlpack() end
 
 -- Elements that strides span.
 local function span(size, stride)

@@ -6,7 +6,7 @@ local home <const> = {
   tensor_split = "split", hsplit = "split", vsplit = "split", dsplit = "split",
   broadcast_tensors = "broadcast", broadcast_shapes = "broadcast", sum_to_size = "broadcast",
   -- elements by position
-  take = "take", put = "take", put_ = "take", unravel_index = "take", nonzero_static = "take",
+  take = "take", put = "take", put_ = "take", unravel_index = "take", nonzero_static = "take", nonzero = "take",
   select_scatter = "scatter", diagonal_scatter = "scatter", as_strided_scatter = "scatter",
   fliplr = "order", flipud = "order", msort = "order", diagflat = "order", positive = "order",
   -- products
@@ -22,14 +22,14 @@ local home <const> = {
   is_complex = "complex", is_conj = "complex", is_neg = "complex", isreal = "complex", resolve_conj = "complex", resolve_neg = "complex",
   -- making tensors
   as_tensor = "create", asarray = "create", scalar_tensor = "create", logspace = "create", fill = "create",
-  empty_strided = "create", new_empty_strided = "create", empty_permuted = "create",
+  to_dlpack = "create", empty_strided = "create", new_empty_strided = "create", empty_permuted = "create",
 }
 
 -- Those of them that are functions of accel alone, and methods alone.
 local FUNCTIONS <const> = [[atleast_1d atleast_2d atleast_3d column_stack dstack broadcast_tensors broadcast_shapes unravel_index tensordot
-  promote_types can_cast as_tensor asarray scalar_tensor logspace fill empty_strided empty_permuted result_type numel is_floating_point
-  is_complex]]
-local METHODS <const> = [[sum_to_size put_ addbmm_ addmv_ addr_ type_as type byte char short is_shared is_pinned new_empty_strided ndimension]]
+  promote_types can_cast as_tensor asarray scalar_tensor logspace fill empty_strided empty_permuted to_dlpack result_type numel
+  is_floating_point is_complex]]
+local METHODS <const> = [[sum_to_size put_ addbmm_ addr_ type_as type byte char short is_shared is_pinned new_empty_strided ndimension]]
 
 local function set(text)
   local names = {}

@@ -29,9 +29,8 @@ end
 function M.kron(x, other)
   local rank, a, b, out = math.max(x.ndim, other.ndim), {}, {}, {}
   for d = 1, rank do
-    local m, n = x.shape[d - rank + x.ndim], other.shape[d - rank + other.ndim]
-    if d <= rank - x.ndim then m = 1 end
-    if d <= rank - other.ndim then n = 1 end
+    local m = d > rank - x.ndim and x.shape[d - rank + x.ndim] or 1
+    local n = d > rank - other.ndim and other.shape[d - rank + other.ndim] or 1
     a[2 * d - 1], a[2 * d], b[2 * d - 1], b[2 * d], out[d] = m, 1, 1, n, m * n
   end
   return (x:reshape(a) * other:reshape(b)):reshape(out)

@@ -55,16 +55,27 @@ function M.put_(x, index, source, accumulate) return put_(x, index, source, accu
 function M.unravel_index(indices, shape)
   if indices:is_floating_point() or indices.dtype == "bool" then raise("unravel_index: indices must be integers, got %s", indices.dtype) end
   if type(shape) == "number" then shape = { shape } end
-  local n, list = 1, {}
-  for _, extent in ipairs(shape) do n = n * extent end
-  if n > 0 and indices:numel() > 0 and indices:ge(n):any():item() then
-    raise("unravel_index: an index is beyond the %d elements of the shape (%s)", n, table.concat(shape, ", "))
-  end
+  local list = {}
   for d = #shape, 1, -1 do
     list[d] = indices:remainder(shape[d])
     indices = indices // shape[d]
   end
   return list
+end
+
+--- accel.nonzero with as_tuple = true: the indices of the elements that are not zero, one tensor for each dim, as t[{ ... }] takes them.
+--- example: accel.tensor({ { 1, 0 }, { 0, 3 } }):nonzero({ as_tuple = true })[2] --> { 0, 1 }
+---@param op function accel.nonzero itself
+---@param x accel.Tensor
+---@param opts {as_tuple: boolean?}
+---@return accel.Tensor|accel.Tensor[]
+function M.nonzero(op, x, opts, ...)
+  if type(opts) ~= "table" or select("#", ...) > 0 then return op(x, opts, ...) end
+  for key in next, opts do
+    if key ~= "as_tuple" then return op(x, opts) end
+  end
+  local at = op(x.ndim == 0 and opts.as_tuple and x:reshape(1) or x)
+  return opts.as_tuple and at:unbind(2) or at
 end
 
 --- nonzero with a fixed number of rows: the first `size` indices, and rows of fill_value where there are fewer.
