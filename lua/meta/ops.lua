@@ -255,6 +255,17 @@ function accel.adaptive_avg_pool2d(x, output_size) end
 ---@return accel.Tensor
 function Tensor:adaptive_avg_pool2d(output_size) end
 
+---the means of output_size boxes per dim, box o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param x accel.Tensor
+---@param output_size (integer|false)[]
+---@return accel.Tensor
+function accel.adaptive_avg_pool3d(x, output_size) end
+
+---the means of output_size boxes per dim, box o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param output_size (integer|false)[]
+---@return accel.Tensor
+function Tensor:adaptive_avg_pool3d(output_size) end
+
 ---the largest elements of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
 ---@param x accel.Tensor
 ---@param output_size (integer|false)[]
@@ -288,6 +299,23 @@ function accel.adaptive_max_pool2d(x, output_size, return_indices) end
 ---@return accel.Tensor? indices
 ---@overload fun(self: accel.Tensor, output_size: (integer|false)[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
 function Tensor:adaptive_max_pool2d(output_size, return_indices) end
+
+---the largest elements of output_size boxes per dim, box o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param x accel.Tensor
+---@param output_size (integer|false)[]
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(x: accel.Tensor, output_size: (integer|false)[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function accel.adaptive_max_pool3d(x, output_size, return_indices) end
+
+---the largest elements of output_size boxes per dim, box o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param output_size (integer|false)[]
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(self: accel.Tensor, output_size: (integer|false)[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function Tensor:adaptive_max_pool3d(output_size, return_indices) end
 
 ---y = x + alpha * other, broadcast.
 ---@param x accel.Tensor|number|boolean
@@ -889,6 +917,29 @@ function accel.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, count_incl
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean, divisor_override?: integer}): accel.Tensor
 function Tensor:avg_pool2d(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override) end
+
+---the mean of every box of kernel_size. stride defaults to kernel_size. padding counts as zeros unless count_include_pad is false.
+---@param x accel.Tensor
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param ceil_mode? boolean default false
+---@param count_include_pad? boolean default true
+---@param divisor_override? integer
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean, divisor_override?: integer}): accel.Tensor
+function accel.avg_pool3d(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override) end
+
+---the mean of every box of kernel_size. stride defaults to kernel_size. padding counts as zeros unless count_include_pad is false.
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param ceil_mode? boolean default false
+---@param count_include_pad? boolean default true
+---@param divisor_override? integer
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean, divisor_override?: integer}): accel.Tensor
+function Tensor:avg_pool3d(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override) end
 
 ---y = beta * input + alpha * batch1 batch2, for the matrices of two batches pair by pair, in one product.
 ---@param input accel.Tensor
@@ -1797,6 +1848,29 @@ function accel.cross_entropy(input, target, weight, ignore_index, reduction, lab
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum", label_smoothing?: number}): accel.Tensor
 function Tensor:cross_entropy(target, weight, ignore_index, reduction, label_smoothing) end
 
+---minus the logarithm of the probability that a row of log_probs spells its target, over all alignments with blanks (Graves et al. 2006). mean divides each row by the length of its target first.
+---@param log_probs accel.Tensor
+---@param targets accel.Tensor
+---@param input_lengths accel.Tensor
+---@param target_lengths accel.Tensor
+---@param blank? integer default 0
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@param zero_infinity? boolean default false
+---@return accel.Tensor
+---@overload fun(log_probs: accel.Tensor, targets: accel.Tensor, input_lengths: accel.Tensor, target_lengths: accel.Tensor, opts: {blank?: integer, reduction?: "none"|"mean"|"sum", zero_infinity?: boolean}): accel.Tensor
+function accel.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity) end
+
+---minus the logarithm of the probability that a row of log_probs spells its target, over all alignments with blanks (Graves et al. 2006). mean divides each row by the length of its target first.
+---@param targets accel.Tensor
+---@param input_lengths accel.Tensor
+---@param target_lengths accel.Tensor
+---@param blank? integer default 0
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@param zero_infinity? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, targets: accel.Tensor, input_lengths: accel.Tensor, target_lengths: accel.Tensor, opts: {blank?: integer, reduction?: "none"|"mean"|"sum", zero_infinity?: boolean}): accel.Tensor
+function Tensor:ctc_loss(targets, input_lengths, target_lengths, blank, reduction, zero_infinity) end
+
 ---along dim, the largest element up to and including each position, and its index (of equal ones the last, from 0).
 ---@param x accel.Tensor
 ---@param dim integer
@@ -2598,6 +2672,25 @@ function accel.glu(x, dim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor
 function Tensor:glu(dim) end
 
+---y = x sampled at the positions of grid, whose coordinates are (x, y) or (x, y, z) from -1 to 1 over x.
+---@param x accel.Tensor
+---@param grid accel.Tensor
+---@param mode? "bilinear"|"nearest"|"bicubic" default "bilinear"
+---@param padding_mode? "zeros"|"border"|"reflection" default "zeros"
+---@param align_corners? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, grid: accel.Tensor, opts: {mode?: "bilinear"|"nearest"|"bicubic", padding_mode?: "zeros"|"border"|"reflection", align_corners?: boolean}): accel.Tensor
+function accel.grid_sample(x, grid, mode, padding_mode, align_corners) end
+
+---y = x sampled at the positions of grid, whose coordinates are (x, y) or (x, y, z) from -1 to 1 over x.
+---@param grid accel.Tensor
+---@param mode? "bilinear"|"nearest"|"bicubic" default "bilinear"
+---@param padding_mode? "zeros"|"border"|"reflection" default "zeros"
+---@param align_corners? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, grid: accel.Tensor, opts: {mode?: "bilinear"|"nearest"|"bicubic", padding_mode?: "zeros"|"border"|"reflection", align_corners?: boolean}): accel.Tensor
+function Tensor:grid_sample(grid, mode, padding_mode, align_corners) end
+
 ---y = (x - mean) / sqrt(var + eps) * weight + bias. mean and var (the mean square of the deviations) come from a sample's group of c / num_groups neighbouring channels.
 ---@param x accel.Tensor
 ---@param num_groups integer
@@ -3000,18 +3093,22 @@ function Tensor:int8_vectorwise_quant(threshold) end
 ---@param scale_factor? number[]
 ---@param mode? "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area" default "nearest"
 ---@param align_corners? boolean default false
+---@param recompute_scale_factor? boolean default false
+---@param antialias? boolean default false
 ---@return accel.Tensor
----@overload fun(x: accel.Tensor, opts: {size?: integer[], scale_factor?: number[], mode?: "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area", align_corners?: boolean}): accel.Tensor
-function accel.interpolate(x, size, scale_factor, mode, align_corners) end
+---@overload fun(x: accel.Tensor, opts: {size?: integer[], scale_factor?: number[], mode?: "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area", align_corners?: boolean, recompute_scale_factor?: boolean, antialias?: boolean}): accel.Tensor
+function accel.interpolate(x, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias) end
 
 ---x resized along its last dims, to size or by scale_factor (one number for all of them, or one each).
 ---@param size? integer[]
 ---@param scale_factor? number[]
 ---@param mode? "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area" default "nearest"
 ---@param align_corners? boolean default false
+---@param recompute_scale_factor? boolean default false
+---@param antialias? boolean default false
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, opts: {size?: integer[], scale_factor?: number[], mode?: "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area", align_corners?: boolean}): accel.Tensor
-function Tensor:interpolate(size, scale_factor, mode, align_corners) end
+---@overload fun(self: accel.Tensor, opts: {size?: integer[], scale_factor?: number[], mode?: "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area", align_corners?: boolean, recompute_scale_factor?: boolean, antialias?: boolean}): accel.Tensor
+function Tensor:interpolate(size, scale_factor, mode, align_corners, recompute_scale_factor, antialias) end
 
 ---y = true if |x - other| <= atol + rtol |other|, or if both are the same infinity, or, with equal_nan, both are NaN.
 ---@param x accel.Tensor
@@ -3567,6 +3664,7 @@ function accel.less_(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:less_(other) end
+
 ---P A = L U with partial pivoting: L has ones on its diagonal, U is upper triangular.
 ---@param A accel.Tensor
 ---@param pivot? boolean default true
@@ -3754,6 +3852,31 @@ function accel.max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode, 
 ---@return accel.Tensor? indices
 ---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], dilation?: integer[], ceil_mode?: boolean, return_indices?: boolean}): accel.Tensor, accel.Tensor?
 function Tensor:max_pool2d(kernel_size, stride, padding, dilation, ceil_mode, return_indices) end
+
+---the largest element of every box of kernel_size.
+---@param x accel.Tensor
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param ceil_mode? boolean default false
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], dilation?: integer[], ceil_mode?: boolean, return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function accel.max_pool3d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices) end
+
+---the largest element of every box of kernel_size.
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param ceil_mode? boolean default false
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], dilation?: integer[], ceil_mode?: boolean, return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function Tensor:max_pool3d(kernel_size, stride, padding, dilation, ceil_mode, return_indices) end
 
 ---y = the larger of x and other, NaN if either is.
 ---@param x accel.Tensor|number|boolean
@@ -3976,6 +4099,59 @@ function Tensor:multiply_(other) end
 ---@param tensors accel.Tensor[]
 ---@return accel.Tensor
 function accel.multi_dot(tensors) end
+
+---l = sum over the classes i other than target of max(0, margin - input[target] + input[i])^p, times weight[target], over the number of classes. p is 1 or 2.
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param p? number default 1
+---@param margin? number default 1
+---@param weight? accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {p?: number, margin?: number, weight?: accel.Tensor, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.multi_margin_loss(input, target, p, margin, weight, reduction) end
+
+---l = sum over the classes i other than target of max(0, margin - input[target] + input[i])^p, times weight[target], over the number of classes. p is 1 or 2.
+---@param target accel.Tensor
+---@param p? number default 1
+---@param margin? number default 1
+---@param weight? accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {p?: number, margin?: number, weight?: accel.Tensor, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:multi_margin_loss(target, p, margin, weight, reduction) end
+
+---each row of target lists classes, up to the first -1. l = sum over listed classes j and others i of max(0, 1 - (input[j] - input[i])), over the number of classes.
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.multilabel_margin_loss(input, target, reduction) end
+
+---each row of target lists classes, up to the first -1. l = sum over listed classes j and others i of max(0, 1 - (input[j] - input[i])), over the number of classes.
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:multilabel_margin_loss(target, reduction) end
+
+---l = mean over classes of -weight (target log sigmoid(input) + (1 - target) log sigmoid(-input)), for targets of 0 and 1.
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param weight? accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.multilabel_soft_margin_loss(input, target, weight, reduction) end
+
+---l = mean over classes of -weight (target log sigmoid(input) + (1 - target) log sigmoid(-input)), for targets of 0 and 1.
+---@param target accel.Tensor
+---@param weight? accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:multilabel_soft_margin_loss(target, weight, reduction) end
 
 ---num_samples indices for each row of weights, drawn with probabilities proportional to the weights.
 ---@param x accel.Tensor
@@ -5164,6 +5340,21 @@ function accel.smooth_l1_loss(input, target, reduction, beta) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", beta?: number}): accel.Tensor
 function Tensor:smooth_l1_loss(target, reduction, beta) end
+
+---l = log(1 + exp(-target input)), for targets 1 and -1.
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.soft_margin_loss(input, target, reduction) end
+
+---l = log(1 + exp(-target input)), for targets 1 and -1.
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:soft_margin_loss(target, reduction) end
 
 ---y = e^(x - max) / sum of e^(x - max) along dim.
 ---@param x accel.Tensor
