@@ -55,7 +55,8 @@ local function config(text)
   local f <close> = assert(io.open(dir .. "/preprocessor_config.json", "w"))
   f:write(text)
 end
-config '{"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 80, "hop_length": 160, "n_fft": 400, "chunk_length": 1, "sampling_rate": 16000}'
+config('{"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 80, "hop_length": 160, "n_fft": 400, '
+  .. '"chunk_length": 1, "sampling_rate": 16000}')
 local extract = assert(accel.audio.AutoFeatureExtractor.from_pretrained(dir))
 local features = extract({ accel.randn(9000), accel.randn(1, 20000) }, { sampling_rate = 16000 }).input_features
 assert(tostring(features.shape) == "(2, 80, 100)" and features:isfinite():all():item())
