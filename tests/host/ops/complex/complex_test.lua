@@ -92,7 +92,19 @@ end
 local error_text = select(2, pcall(function() a:sum():backward() end))
 assert(tostring(error_text):find("needs a real output", 1, true), tostring(error_text))
 
--- ---- meta and warnings ----
+-- ---- optimizers step the parts: a step of SGD is z - lr grad ----
+local p = accel.tensor({ { real = 3, imag = 4 } }, { requires_grad = true })
+for _, name in ipairs { "SGD", "Adam", "AdamW" } do
+  p.grad = nil
+  local before = p:detach():clone()
+  local optimizer = accel.optim[name]({ p }, { lr = 0.1 })
+  p:abs():sum():backward()
+  optimizer:step()
+  if name == "SGD" then assert((p:detach() - before + before:sgn() * 0.1):abs():max():item() < 1e-6) end
+  assert(p:abs():item() < before:abs():item(), name)
+end
+
+-- ---- meta ----
 local m = accel.zeros(2, 3, { dtype = "c64", device = "meta" })
 assert(m:matmul(m:t():conj()).shape[2] == 2 and m:abs().dtype == "f32" and (m * 2).dtype == "c64")
 print "ok"
