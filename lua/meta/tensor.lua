@@ -174,6 +174,11 @@ function Tensor:is_contiguous() end
 ---@return boolean
 function Tensor:is_floating_point() end
 
+---Whether the dtype holds complex numbers.
+---example: accel.ones(2, { dtype = "c64" }):is_complex() --> true
+---@return boolean
+function Tensor:is_complex() end
+
 ---See accel.allclose.
 ---example: accel.ones(2):allclose(accel.ones(2) + 1e-9) --> true
 ---@param other accel.Tensor
@@ -212,6 +217,28 @@ function Tensor:half() end
 ---example: accel.ones(2):bfloat16().dtype --> "bf16"
 ---@return accel.Tensor
 function Tensor:bfloat16() end
+
+---As c64.
+---example: accel.ones(2):cfloat().dtype --> "c64"
+---@return accel.Tensor
+function Tensor:cfloat() end
+
+---As c128.
+---example: accel.ones(2):cdouble().dtype --> "c128"
+---@return accel.Tensor
+function Tensor:cdouble() end
+
+---See accel.stft.
+---example: accel.ones(16):stft(8, { return_complex = true }).shape --> { 5, 9 }
+---@param ... any n_fft, then the options, by position or in one table
+---@return accel.Tensor
+function Tensor:stft(...) end
+
+---See accel.istft.
+---example: accel.ones(16):stft(8, { return_complex = true }):istft(8).shape --> { 16 }
+---@param ... any n_fft, then the options, by position or in one table
+---@return accel.Tensor
+function Tensor:istft(...) end
 
 ---As i64, cut towards zero.
 ---example: accel.tensor { 1.7, -1.7 }:long() --> { 1, -1 }

@@ -201,9 +201,9 @@ if not only then
     if line ~= want then fail("dtypes of %s: %s instead of %s", name, tostring(line), want) end
   end
   says("relu", "Dtypes: `x` floats and integers.")
-  says("exp", "Dtypes: `x` floats; integers and bool (gives f32).")
+  says("exp", "Dtypes: `x` floats and complex; integers and bool (gives f32).")
   says("eq", "Dtypes: `x`, `other` every dtype (gives bool).")
-  says("argmax", "Dtypes: `x` every dtype (gives i64).")
+  says("argmax", "Dtypes: `x` every real dtype (gives i64).")
   says("gather", "Dtypes: `x` every dtype. `index` i64 and i32.")
   says("embedding", "Dtypes: `ids` i64 and i32. `weight` every dtype.")
   says("masked_fill", "Dtypes: `x` every dtype. `mask` bool.")
