@@ -346,6 +346,7 @@ function Engine:finish()
     for _, p in ipairs(unit.params) do p.grad = nil end
   end
   if self.counter then self.counter:reset() end
+  if self.statistics then self.statistics:commit() end
   self:reshard()
   if self.completed then self:rebuild() end
   self.finishing = false
