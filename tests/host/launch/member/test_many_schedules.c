@@ -47,11 +47,12 @@ static void test_many(void **state) {
     failed += status != 0;
   }
   assert_int_equal(failed, 0);
+  printf("%llu schedules in all\n", (unsigned long long)(all / (uint64_t)n * (uint64_t)n));
 }
 
 static void test_rare_fault(void **state) {
   (void)state;
-  find_faults(SIM_N_FAULTS - 1, SIM_N_FAULTS - 1, 1000000);
+  find_faults(SIM_N_FAULTS - 1, SIM_N_FAULTS - 1, 5000000);
 }
 
 int main(void) {
