@@ -93,8 +93,8 @@ end
 ---@param module accel.nn.Module
 ---@param opts? {process_group: any, bucket_cap_mb: number?, first_bucket_mb: number?, broadcast_buffers: boolean?,
 --- find_unused_parameters: boolean?, static_graph: boolean?, gradient_as_bucket_view: boolean?, init_sync: boolean?,
---- deterministic: "world"?, micro_batches: integer?, ignored_parameters: accel.Tensor[]?} ignored_parameters: their gradients are not averaged; device_ids,
---- output_device, dim and check_reduction have no effect, of which a warning tells
+--- deterministic: "world"?, micro_batches: integer?, ignored_parameters: accel.Tensor[]?} ignored_parameters: their gradients are
+--- not averaged; device_ids, output_device, dim and check_reduction have no effect, of which a warning tells
 function DDP:init(module, opts, ...)
   if not Module.is_module(module) then raise("%s: %s", WHO, Module.not_a_module(module)) end
   if rawget(module, "reducer") then raise("%s: the module is already wrapped; wrap its .module", WHO) end
