@@ -31,8 +31,9 @@ if not ranks.launched then
   local one = ranks.run(1, { capture = true })
   local want = {}
   for name, hash in one:gmatch "([%w_ .]+): (%x+)\n" do want[name] = hash end
-  for _, n in ipairs { 2, 3, 5, 7, 8 } do
-    local said, found = ranks.run(n, { capture = true }), 0
+  for _, way in ipairs { { 2 }, { 3 }, { 3, "tcp" }, { 5 }, { 7 }, { 8 } } do
+    local n, found = way[1], 0
+    local said = ranks.run(n, { capture = true, backend = way[2] })
     for name, hash in said:gmatch "([%w_ .]+): (%x+)\n" do
       local whole = name:gsub(" in %d+$", "")
       assert(want[whole] == hash, ("%d ranks: %s has %s, one rank %s"):format(n, name, hash, tostring(want[whole])))
