@@ -48,3 +48,16 @@ ac_status aci_batch_alloc(aci_batch *b, size_t bytes, bool zero, void *out, ac_e
   memcpy(out, &p, sizeof p);
   return AC_OK;
 }
+
+ac_status aci_batch_adopt(aci_batch *b, void *p, size_t bytes, ac_err *e) {
+  chunk *c = malloc(sizeof *c);
+  if (c == NULL || (b->most > 0 && b->bytes + bytes > b->most)) {
+    free(c);
+    free(p);
+    return AC_FAIL(e, PARSE, "the rows take more than the limit of %zu bytes in memory", b->most);
+  }
+  *c = (chunk){b->chunks, p};
+  b->chunks = c;
+  b->bytes += bytes;
+  return AC_OK;
+}

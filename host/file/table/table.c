@@ -57,11 +57,12 @@ static ac_status unpack(const char *path, size_t most, int *fd, uint64_t *bytes,
 }
 
 static ac_status open_fd(aci_table *t, int fd, uint64_t bytes, ac_err *e) {
-  unsigned char head[8] = {0};
+  unsigned char head[8] = {0}, tail[4];
   if (bytes < 8)
     return AC_FAIL(e, PARSE, "%llu bytes are too few for a table", (unsigned long long)bytes);
   AC_TRY(aci_pread_all(fd, t->path, head, 8, 0, e));
-  if (memcmp(head, "PAR1", 4) == 0 || memcmp(head, "PARE", 4) == 0)
+  AC_TRY(aci_pread_all(fd, t->path, tail, 4, bytes - 4, e));
+  if (memcmp(head, "PAR", 3) == 0 || memcmp(tail, "PAR", 3) == 0)
     return aci_parquet_open(t, fd, bytes, e);
   if (memcmp(head, "FEA1", 4) == 0)
     return AC_FAIL(e, PARSE,
@@ -81,7 +82,8 @@ ac_status aci_table_open(const char *path, size_t most, aci_table **out, ac_err 
     return AC_FAIL(e, OOM, "no memory to open a table");
   }
   t->ref = 1;
-  t->most = most;
+  /* enough for what compresses well, and not for what claims to */
+  t->most = most > 0 ? most : ((size_t)128 << 20) + 64 * (size_t)bytes;
   t->schema.kind = ACI_STRUCTS;
   ac_status st = unpack(path, most, &fd, &bytes, e);
   ac_err why;

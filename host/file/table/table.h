@@ -78,6 +78,8 @@ aci_batch *aci_batch_new(size_t most);
 void aci_batch_release(aci_batch *b);
 /* Memory that lives as long as the batch, with 64 bytes of alignment. OOM, or PARSE above `most`. */
 ac_status aci_batch_alloc(aci_batch *b, size_t bytes, bool zero, void *out, ac_err *e);
+/* Memory of malloc, which the batch frees. On failure it is freed now. */
+ac_status aci_batch_adopt(aci_batch *b, void *p, size_t bytes, ac_err *e);
 
 /* ---- types ---- */
 void aci_type_fini(aci_type *t); /* what it owns */
