@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.."
 
 say "This installs what is missing, builds accel into build/release (a minute or two), trains a small GPT and lets it write"
 REQUIRED="$REQUIRED libdnnl-dev"
-optional="ninja-build libyaml-dev libsqlite3-dev libssl-dev libmicrohttpd-dev libcurl4-openssl-dev"
+optional="ninja-build $LIBRARIES"
 if command -v mpirun > /dev/null; then # its headers; a machine without MPI stays without
   case $(mpirun --version 2>&1) in *"Open MPI"*) optional="$optional libopenmpi-dev" ;; *) optional="$optional libmpich-dev" ;; esac
 fi
@@ -38,18 +38,7 @@ train() {
 
 # The parts that this build lacks, and the packages that bring them.
 left_out() {
-  build/release/bin/accel-run env | sed -n 's/^\([a-z]*\)  *absent.*/\1/p' | while read -r part; do
-    case $part in
-      onednn) echo "fast matrix products: libdnnl-dev" ;;
-      yaml) echo "configurations in YAML: libyaml-dev" ;;
-      sqlite) echo "the store of logged runs: libsqlite3-dev" ;;
-      microhttpd) echo "the page of runs (accel-run ui): libmicrohttpd-dev" ;;
-      curl) echo "trackers on servers: libcurl4-openssl-dev" ;;
-      libcrypto) echo "jobs across machines: libssl-dev" ;;
-      mpi) echo "ranks under mpirun: libopenmpi-dev openmpi-bin" ;;
-      cuda) echo "GPUs: the CUDA toolkit 13 and NCCL; accel-run help guide build" ;;
-    esac
-  done
+  build/release/bin/accel-run env | sed -n 's/^\([a-z0-9]*\)  *absent: \(.*\)/\1: \2/p'
 }
 
 if [ $# -gt 0 ]; then

@@ -33,15 +33,9 @@ return function(lua_dir)
   end
   row("devices", "%s", table.concat(list, ", "))
   row("onednn", "%s", f.onednn or "absent: own matrix products only")
-  local yaml, no_yaml = accel.yaml.available()
-  row("yaml", "%s", yaml and "libyaml" or "absent: " .. no_yaml)
-  local track = require "accel.track.core"
-  for _, library in ipairs { { "sqlite", track.sqlite }, { "microhttpd", track.http_library }, { "curl", track.rest_library } } do
-    local version, why = library[2]()
-    row(library[1], "%s", version and version:match "^%S+" or "absent: " .. why)
+  for _, library in ipairs(accel.libraries()) do
+    row(library.name, "%s", library.version or "absent: " .. library.absent)
   end
-  row("libcrypto", "%s", f.libcrypto and f.libcrypto:match "^%S+ (%S+)" or f.libcrypto
-    or "absent: several machines join only with --insecure (Debian: libssl-dev to build, libssl3 to run)")
   row("mpi", "%s", f.mpi or "absent: backend mpi cannot be used (Debian: libopenmpi-dev)")
   for name, d in accel.pairs(f.devices) do
     if name ~= "cpu" and name ~= "meta" then row(name, "%s%s", d.count == 0 and "absent: " or "", d.state) end

@@ -37,8 +37,7 @@ esac
 [ $# -eq 0 ] || [ "$what" != all ] || die "\"all\" takes no arguments"
 
 REQUIRED="$REQUIRED lua5.4 libdnnl-dev libcmocka-dev"
-need_packages "$REQUIRED" "ninja-build ccache lua-check luarocks libopenmpi-dev openmpi-bin libyaml-dev libsqlite3-dev \
-  libmicrohttpd-dev libcurl4-openssl-dev libssl-dev"
+need_packages "$REQUIRED" "ninja-build ccache lua-check luarocks libopenmpi-dev openmpi-bin $LIBRARIES"
 
 # One seed for all tests of this run, so that the ranks of a job take the same sample.
 : "${ACCEL_TEST_SEED:=$(date +%s)}"

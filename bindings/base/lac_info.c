@@ -5,6 +5,7 @@
 
 #include "base/base_impl.h"
 #include "base/hmac.h"
+#include "base/library.h"
 #include "comm/mpi/mpi.h"
 #include "bindings/core/lac.h"
 #include "device/cpu/isa.h"
@@ -88,6 +89,22 @@ static void add(lua_State *L, bool has, const char *name) {
   lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
 }
 
+/* accel.libraries(): one row per library of base/libraries.txt: {name =, version = or absent = the
+ * message}. It loads all of them. */
+static int libraries(lua_State *L) {
+  lua_newtable(L);
+  for (const aci_library *l = aci_libraries; l->name != NULL; l++) {
+    char version[64];
+    ac_err e = {0};
+    const bool here = aci_library_version(l, version, sizeof version, &e) == AC_OK;
+    lua_createtable(L, 0, 2);
+    set_string(L, "name", l->name);
+    set_string(L, here ? "version" : "absent", here ? version : e.msg);
+    lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+  }
+  return 1;
+}
+
 /* accel.features(): {isa =, cpu = {"avx2", ...}, cpus =, memory =, onednn = version or nil, mpi =
  * version or nil, devices = {cpu = {count = 1, state = "cpu"}, ...}: the devices of each kind, or
  * the missing part} */
@@ -133,6 +150,7 @@ static int features(lua_State *L) {
 }
 
 LAC_OPEN("accel", info) {
-  static const luaL_Reg funcs[] = {{"params", params}, {"features", features}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"params", params}, {"features", features}, {"libraries", libraries}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

@@ -1,12 +1,13 @@
 /* The wrapper of libcrypto. See hmac.h for the choice of library. */
 #include "base/hmac.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
+
+#include "base/library.h"
 
 ac_status aci_random_bytes(void *out, size_t n, ac_err *e) {
   for (size_t at = 0; at < n;) {
@@ -18,7 +19,7 @@ ac_status aci_random_bytes(void *out, size_t n, ac_err *e) {
   return AC_OK;
 }
 
-#ifdef ACCEL_HAVE_CRYPTO
+#ifdef ACCEL_HAVE_LIBCRYPTO
 #include <openssl/crypto.h>
 #include <openssl/hmac.h>
 
@@ -29,35 +30,26 @@ static struct {
 #define X(name) __typeof__(name) *name;
   FUNCTIONS(X)
 #undef X
-} lib; /* process-wide, like the library: written once by load, read after that */
-static const char *unusable;
+} lib;                  /* process-wide, like the library: written once by load, read after that */
+static ac_err unusable; /* why, if its code is set */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static bool take(void *from, const char *name, void *to, size_t n) {
-  void *p = dlsym(from, name);
-  if (p != NULL && n == sizeof p) memcpy(to, &p, n);
-  return p != NULL;
-}
-
 static void load(void) {
-  void *so = dlopen("libcrypto.so.3", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  unusable = "libcrypto is missing; install the package libssl3";
-  if (so == NULL) return;
-  unusable = "the installed libcrypto lacks functions; install the package libssl3";
-#define X(name) take(so, #name, &lib.name, sizeof lib.name) &&
-  if (!(FUNCTIONS(X) true)) return;
+#define X(name) {#name, &lib.name},
+  const aci_symbol symbols[] = {FUNCTIONS(X)};
 #undef X
+  if (aci_library_open("libcrypto", symbols, sizeof symbols / sizeof *symbols, &unusable) != AC_OK)
+    return;
   /* neither openssl.cnf nor a handler at exit: the embedding program may use the library in its own
    * way */
-  unusable = "libcrypto does not start";
   if (lib.OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL) != 1)
-    return;
-  unusable = NULL;
+    AC_FAIL(&unusable, UNSUPPORTED, "libcrypto does not start");
 }
 
 static ac_status ready(ac_err *e) {
   pthread_once(&once, load);
-  return unusable == NULL ? AC_OK : AC_FAIL(e, UNSUPPORTED, "%s", unusable);
+  if (e != NULL && unusable.code != AC_OK) *e = unusable;
+  return unusable.code;
 }
 
 ac_status aci_hmac_library(const char **version, ac_err *e) {
@@ -83,14 +75,13 @@ bool aci_hmac_equal(const uint8_t a[ACI_HMAC], const uint8_t b[ACI_HMAC]) {
 
 #else
 
-#define ABSENT "this build lacks libcrypto; install the package libssl-dev and build again"
 ac_status aci_hmac_library(const char **version, ac_err *e) {
-  return (void)version, AC_FAIL(e, UNSUPPORTED, ABSENT);
+  return (void)version, aci_library_absent("libcrypto", e);
 }
 ac_status aci_hmac(const void *key, size_t key_bytes, const void *text, size_t bytes,
                    uint8_t out[ACI_HMAC], ac_err *e) {
   (void)key, (void)key_bytes, (void)text, (void)bytes, (void)out;
-  return AC_FAIL(e, UNSUPPORTED, ABSENT);
+  return aci_library_absent("libcrypto", e);
 }
 bool aci_hmac_equal(const uint8_t a[ACI_HMAC], const uint8_t b[ACI_HMAC]) {
   return (void)a, (void)b, false;

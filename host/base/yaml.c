@@ -2,11 +2,11 @@
  * header is needed to build. */
 #include "base/yaml.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h" /* aci_hash_bytes */
+#include "base/library.h"
 #include "base/strbuf.h"
 
 #ifdef ACCEL_HAVE_YAML
@@ -21,27 +21,14 @@ typedef struct library {
   void (*parser_delete)(yaml_parser_t *);
 } library;
 
-/* dlsym gives no function pointers: the bytes are the same on every POSIX system. */
-static bool take(void *from, const char *name, void *to, size_t n) {
-  void *p = dlsym(from, name);
-  if (p != NULL && n == sizeof p) memcpy(to, &p, n);
-  return p != NULL;
-}
-
 static ac_status load(library *l, ac_err *e) {
-  void *h = dlopen("libyaml-0.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (h == NULL)
-    return AC_FAIL(e, UNSUPPORTED,
-                   "YAML needs libyaml, which is not installed here (package libyaml-0-2)");
-#define TAKE(field, name) take(h, name, &l->field, sizeof l->field)
-  if (TAKE(initialize, "yaml_parser_initialize") &&
-      TAKE(set_input_string, "yaml_parser_set_input_string") &&
-      TAKE(set_encoding, "yaml_parser_set_encoding") && TAKE(parse, "yaml_parser_parse") &&
-      TAKE(event_delete, "yaml_event_delete") && TAKE(parser_delete, "yaml_parser_delete"))
-    return AC_OK;
-  return AC_FAIL(e, UNSUPPORTED,
-                 "the libyaml that is installed here lacks functions of version 0.2");
-#undef TAKE
+  const aci_symbol symbols[] = {{"yaml_parser_initialize", &l->initialize},
+                                {"yaml_parser_set_input_string", &l->set_input_string},
+                                {"yaml_parser_set_encoding", &l->set_encoding},
+                                {"yaml_parser_parse", &l->parse},
+                                {"yaml_event_delete", &l->event_delete},
+                                {"yaml_parser_delete", &l->parser_delete}};
+  return aci_library_open("yaml", symbols, sizeof symbols / sizeof *symbols, e);
 }
 
 struct aci_yaml_doc {
@@ -338,12 +325,7 @@ const char *aci_yaml_text(const aci_yaml_doc *d, const aci_yaml *node) {
 
 #else
 
-bool aci_yaml_available(ac_err *why) {
-  return AC_FAIL(
-             why, UNSUPPORTED,
-             "this build cannot read YAML: libyaml's header was missing (package libyaml-dev)") ==
-         AC_OK;
-}
+bool aci_yaml_available(ac_err *why) { return aci_library_absent("yaml", why) == AC_OK; }
 
 ac_status aci_yaml_parse(const char *text, size_t n, uint32_t max_nodes, aci_yaml_doc **out,
                          ac_err *e) {

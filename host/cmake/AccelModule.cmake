@@ -107,6 +107,5 @@ endfunction()
 function(accel_summary)
   message(STATUS
     "accel ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, Lua ${ACCEL_LUA_VERSION}, oneDNN ${ACCEL_DNNL_STATE}, "
-    "MPI ${ACCEL_MPI_STATE}, YAML ${ACCEL_YAML_STATE}, SQLite ${ACCEL_SQLITE_STATE}, "
-    "microhttpd ${ACCEL_MICROHTTPD_STATE}, curl ${ACCEL_CURL_STATE}, libcrypto ${ACCEL_CRYPTO_STATE}, CUDA ${ACCEL_CUDA_STATE}")
+    "MPI ${ACCEL_MPI_STATE}, CUDA ${ACCEL_CUDA_STATE}; loaded on first use: ${ACCEL_LIBRARIES_STATE}")
 endfunction()

@@ -2,11 +2,12 @@
  * no locks. */
 #include "accel/http.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/library.h"
 
 #ifdef ACCEL_HAVE_MICROHTTPD
 #include <arpa/inet.h>
@@ -70,22 +71,11 @@ struct ac_http {
   int waiting[ACI_GATE_MOST]; /* sockets of its places */
 };
 
-static bool take(void *from, const char *name, void *to, size_t n) {
-  void *p = dlsym(from, name);
-  if (p != NULL && n == sizeof p) memcpy(to, &p, n);
-  return p != NULL;
-}
-
 static ac_status load(library *l, ac_err *e) {
-  void *lib = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (lib == NULL)
-    return AC_FAIL(
-        e, UNSUPPORTED,
-        "the page needs libmicrohttpd, which is not installed here (package libmicrohttpd12)");
-#define X(name) take(lib, "MHD_" #name, &l->name, sizeof l->name) &&
-  if (FUNCTIONS(X) true) return AC_OK;
+#define X(name) {"MHD_" #name, &l->name},
+  const aci_symbol symbols[] = {FUNCTIONS(X)};
 #undef X
-  return AC_FAIL(e, UNSUPPORTED, "the libmicrohttpd that is installed here lacks functions");
+  return aci_library_open("microhttpd", symbols, sizeof symbols / sizeof *symbols, e);
 }
 
 ac_status ac_http_library(const char **version, ac_err *e) {
@@ -349,19 +339,17 @@ uint64_t ac_http_stream(const ac_http_request *r) { return r->id; }
 
 #else
 
-#define ABSENT \
-  "the page needs libmicrohttpd, and this build was made without its header (package libmicrohttpd-dev)"
 ac_status ac_http_library(const char **version, ac_err *e) {
-  return (void)version, AC_FAIL(e, UNSUPPORTED, ABSENT);
+  return (void)version, aci_library_absent("microhttpd", e);
 }
 ac_status ac_http_open(int port, ac_http **out, ac_err *e) {
-  return (void)port, (void)out, AC_FAIL(e, UNSUPPORTED, ABSENT);
+  return (void)port, (void)out, aci_library_absent("microhttpd", e);
 }
 /* Nobody has a server here. */
 int ac_http_port(const ac_http *h) { return (void)h, 0; }
 ac_status ac_http_poll(ac_http *h, double seconds, ac_http_handler handler, void *user, ac_err *e) {
   (void)h, (void)seconds, (void)handler, (void)user;
-  return AC_FAIL(e, UNSUPPORTED, ABSENT);
+  return aci_library_absent("microhttpd", e);
 }
 void ac_http_close(ac_http *h) { (void)h; }
 const char *ac_http_method(const ac_http_request *r) { return (void)r, ""; }

@@ -1,12 +1,13 @@
 /* Requests over libcurl, one connection each. Called through accel/rest.h. */
 #include "accel/rest.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/library.h"
 
 #ifdef ACCEL_HAVE_CURL
 #include <curl/curl.h>
@@ -35,30 +36,21 @@ typedef struct library {
 /* of the process: curl_global_init is not a thread's own */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static library lib;
-static const char *absent;
-
-static bool take(void *from, const char *name, void *to, size_t n) {
-  void *p = dlsym(from, name);
-  if (p != NULL && n == sizeof p) memcpy(to, &p, n);
-  return p != NULL;
-}
+static ac_err unusable; /* why, if its code is set */
 
 static void load_once(void) {
-  static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
-  void *h = NULL;
-  for (int i = 0; h == NULL && i < 2; i++)
-    h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  absent = "requests to servers need libcurl, which is not installed here (package libcurl4)";
-  if (h == NULL) return;
-  absent = "the libcurl that is installed here lacks functions";
-#define X(name) take(h, "curl_" #name, &lib.name, sizeof lib.name) &&
-  if (FUNCTIONS(X) lib.global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK) absent = NULL;
+#define X(name) {"curl_" #name, &lib.name},
+  const aci_symbol symbols[] = {FUNCTIONS(X)};
 #undef X
+  if (aci_library_open("curl", symbols, sizeof symbols / sizeof *symbols, &unusable) == AC_OK &&
+      lib.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+    AC_FAIL(&unusable, UNSUPPORTED, "libcurl does not start");
 }
 
 static ac_status load(ac_err *e) {
   pthread_once(&once, load_once);
-  return absent == NULL ? AC_OK : AC_FAIL(e, UNSUPPORTED, "%s", absent);
+  if (e != NULL && unusable.code != AC_OK) *e = unusable;
+  return unusable.code;
 }
 
 ac_status ac_rest_library(const char **version, ac_err *e) {
@@ -201,13 +193,11 @@ ac_status ac_rest(const ac_rest_request *r, int *status, char **out, size_t *n, 
 
 #else
 
-#define ABSENT \
-  "requests to servers need libcurl, and this build was made without its header (package libcurl4-openssl-dev)"
 ac_status ac_rest_library(const char **version, ac_err *e) {
-  return (void)version, AC_FAIL(e, UNSUPPORTED, ABSENT);
+  return (void)version, aci_library_absent("curl", e);
 }
 ac_status ac_rest(const ac_rest_request *r, int *status, char **answer, size_t *n, ac_err *e) {
   (void)r, (void)status, (void)answer, (void)n;
-  return AC_FAIL(e, UNSUPPORTED, ABSENT);
+  return aci_library_absent("curl", e);
 }
 #endif

@@ -43,7 +43,4 @@ typedef struct aci_sqlite {
 ac_status aci_sqlite_load(aci_sqlite *l, ac_err *e);
 #endif
 
-#define ACI_SQLITE_ABSENT \
-  "the run store needs libsqlite3, and this build was made without its header (package libsqlite3-dev)"
-
 #endif

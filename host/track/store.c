@@ -304,6 +304,6 @@ ac_status ac_track_open_run(const char *path, const ac_run_info *info, ac_track 
 
 ac_status ac_track_open_run(const char *path, const ac_run_info *info, ac_track **out, ac_err *e) {
   (void)path, (void)info, (void)out;
-  return AC_FAIL(e, UNSUPPORTED, ACI_SQLITE_ABSENT);
+  return aci_library_absent("sqlite", e);
 }
 #endif

@@ -7,6 +7,7 @@
 #ifndef ACI_TRACK_STORE_IMPL_H
 #define ACI_TRACK_STORE_IMPL_H
 #include "accel/store.h"
+#include "base/library.h"
 #include "track/sqlite.h"
 #ifdef ACCEL_HAVE_SQLITE
 

@@ -326,22 +326,22 @@ ac_status ac_store_curve(ac_store *s, int64_t series, ac_curve_axis axis, double
 
 ac_status ac_store_library(const char **version, ac_err *e) {
   (void)version;
-  return AC_FAIL(e, UNSUPPORTED, ACI_SQLITE_ABSENT);
+  return aci_library_absent("sqlite", e);
 }
 ac_status ac_store_open(const char *path, bool write, ac_store **out, ac_err *e) {
   (void)path, (void)write, (void)out;
-  return AC_FAIL(e, UNSUPPORTED, ACI_SQLITE_ABSENT);
+  return aci_library_absent("sqlite", e);
 }
 /* Nobody has a store here. */
 void ac_store_close(ac_store *s) { (void)s; }
 ac_status ac_cursor_open(ac_store *s, const char *sql, const ac_store_value *values, int n_values,
                          ac_cursor **out, ac_err *e) {
   (void)s, (void)sql, (void)values, (void)n_values, (void)out;
-  return AC_FAIL(e, UNSUPPORTED, ACI_SQLITE_ABSENT);
+  return aci_library_absent("sqlite", e);
 }
 ac_status ac_cursor_next(ac_cursor *c, bool *more, ac_err *e) {
   (void)c, (void)more;
-  return AC_FAIL(e, UNSUPPORTED, ACI_SQLITE_ABSENT);
+  return aci_library_absent("sqlite", e);
 }
 int ac_cursor_columns(const ac_cursor *c) { return (void)c, 0; }
 const char *ac_cursor_name(const ac_cursor *c, int i) { return (void)c, (void)i, ""; }
@@ -353,6 +353,6 @@ void ac_cursor_free(ac_cursor *c) { (void)c; }
 ac_status ac_store_curve(ac_store *s, int64_t series, ac_curve_axis axis, double from, double to,
                          int64_t max_points, ac_curve_point **points, int64_t *n, ac_err *e) {
   (void)s, (void)series, (void)axis, (void)from, (void)to, (void)max_points, (void)points, (void)n;
-  return AC_FAIL(e, UNSUPPORTED, ACI_SQLITE_ABSENT);
+  return aci_library_absent("sqlite", e);
 }
 #endif

@@ -271,6 +271,11 @@ function accel.num_threads() end
 ---@return table
 function accel.features() end
 
+---The libraries that accel loads on first use, and the version of each, or why it is absent. This call loads all of them.
+---example: #accel.libraries() > 0 --> true
+---@return { name: string, version: string?, absent: string? }[]
+function accel.libraries() end
+
 ---Every parameter of the environment (ACCEL_*): name, type, default, allowed, help, value, set.
 ---example: #accel.params() > 0 --> true
 ---@return table[]

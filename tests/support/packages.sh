@@ -77,4 +77,6 @@ build_preset() {
   build_targets "$1"
 }
 
+# The packages of the libraries that are loaded on first use. A build without them lacks what they are for.
+LIBRARIES=$(awk -F '[ ]*[|][ ]*' '/^[a-z]/ { print $3 }' host/base/libraries.txt | tr '\n' ' ')
 REQUIRED="build-essential cmake pkg-config liblua5.4-dev lua-filesystem"

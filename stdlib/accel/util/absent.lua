@@ -196,6 +196,15 @@ function M.instead_of(owner, name)
   return row and row[2]
 end
 
+--- Why a name of PyTorch is refused: what to use in its place. nil: it is not in the table.
+---@param space string the namespace: "torch", "Tensor", "F", "nn", "linalg" or "fft"
+---@param name string
+---@return string?
+function M.reason(space, name)
+  local row = rows[space == "Tensor" and "Tensor:" .. name or name]
+  return row and row[2]
+end
+
 --- The names, sorted.
 ---@return string[]
 function M.names()
