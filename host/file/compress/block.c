@@ -1,6 +1,7 @@
 /* Compressed blocks inside other formats, each of a known size. */
 #include <string.h>
 
+#include "base/library.h"
 #include "file/compress/compress.h"
 
 /* One frame by the stream decoder, which must fill the output and nothing more. */
@@ -9,7 +10,7 @@ static ac_status frame(const aci_unpacker *u, const unsigned char *in, size_t n_
   void *state;
   unsigned char spare; /* receives a byte too many */
   size_t made = 0;
-  if (u->open == NULL) return aci_library_missing(u->name, u->library, e);
+  if (u->open == NULL) return aci_library_absent(u->library, e);
   AC_TRY(u->open(&state, e));
   for (ac_status st = AC_OK;;) {
     aci_unpack_io io = {.in = in, .n_in = n_in, .last = true};

@@ -1,4 +1,5 @@
 /* .bz2 files, by libbz2. */
+#include "base/library.h"
 #include "file/compress/compress.h"
 
 #ifdef ACCEL_HAVE_BZIP2
@@ -28,7 +29,7 @@ static ac_status open_bzip2(void **out, ac_err *e) {
   const aci_symbol list[] = {{"BZ2_bzDecompressInit", &s->lib.init},
                              {"BZ2_bzDecompress", &s->lib.step},
                              {"BZ2_bzDecompressEnd", &s->lib.end}};
-  ac_status st = aci_library_take("libbz2.so.1.0", "libbz2-1.0", list, 3, e);
+  ac_status st = aci_library_open("bzip2", list, 3, e);
   if (st == AC_OK) st = begin(s, e);
   if (st != AC_OK) free(s);
   else *out = s;
@@ -78,7 +79,7 @@ static bool member(const unsigned char *p, size_t n) {
 }
 
 const aci_unpacker aci_unpack_bzip2 = {.name = "bzip2",
-                                       .library = "libbz2-dev",
+                                       .library = "bzip2",
                                        .open = OPEN,
                                        .step = step,
                                        .next = next,

@@ -2,7 +2,7 @@
  * records (bindings/file/lac_stream.c, tar, TFRecord) and by Arrow and Parquet.
  *
  *   codec.c     which format bytes have        stream.c   files, whatever their format
- *   block.c     blocks inside other formats    load.c     a library on first use
+ *   block.c     blocks inside other formats
  *   gzip.c zstd.c xz.c bzip2.c lz4.c snappy.c  one library each
  *
  * The content decides, not the name. A file whose name ends with .gz and that is not compressed is
@@ -76,17 +76,6 @@ typedef enum aci_block_codec {
 /* Exactly n_out bytes, or PARSE. */
 ac_status aci_unpack_block(aci_block_codec c, const void *in, size_t n_in, void *out, size_t n_out,
                            ac_err *e);
-
-/* ---- libraries ---- */
-/* A function of a shared library that is loaded on first use. */
-typedef struct aci_symbol {
-  const char *name;
-  void *to; /* address of a function pointer */
-} aci_symbol;
-ac_status aci_library_take(const char *file, const char *package, const aci_symbol *list, int n,
-                           ac_err *e);
-/* For builds without a library's header. */
-ac_status aci_library_missing(const char *what, const char *package, ac_err *e);
 
 enum { ACI_WINDOW_LOG = 27 }; /* largest window or dictionary: 128 MiB */
 

@@ -1,4 +1,5 @@
 /* gzip files and zlib's blocks, by zlib. */
+#include "base/library.h"
 #include "file/compress/compress.h"
 
 #ifdef ACCEL_HAVE_ZLIB
@@ -23,7 +24,7 @@ static ac_status load(library *l, ac_err *e) {
                              {"inflate", &l->step},
                              {"inflateReset", &l->reset},
                              {"inflateEnd", &l->end}};
-  return aci_library_take("libz.so.1", "zlib1g", list, 4, e);
+  return aci_library_open("zlib", list, 4, e);
 }
 
 /* window: of inflateInit2, which also chooses among gzip (16 more) and either (32 more). */
@@ -104,7 +105,7 @@ ac_status aci_block_gzip(const void *in, size_t n_in, void *out, size_t n_out, a
 #define close_gzip NULL
 
 ac_status aci_block_gzip(const void *in, size_t n_in, void *out, size_t n_out, ac_err *e) {
-  return aci_library_missing("gzip", "zlib1g-dev", e);
+  return aci_library_absent("zlib", e);
 }
 #endif
 
@@ -113,7 +114,7 @@ static bool member(const unsigned char *p, size_t n) {
 }
 
 const aci_unpacker aci_unpack_gzip = {.name = "gzip",
-                                      .library = "zlib1g-dev",
+                                      .library = "zlib",
                                       .open = OPEN,
                                       .step = step,
                                       .next = next,

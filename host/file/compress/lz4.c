@@ -1,4 +1,5 @@
 /* LZ4 files (frames) and blocks, by liblz4. */
+#include "base/library.h"
 #include "file/compress/compress.h"
 
 #ifdef ACCEL_HAVE_LZ4
@@ -28,7 +29,7 @@ static ac_status open_lz4(void **out, ac_err *e) {
                              {"LZ4F_decompress", &s->lib.step},
                              {"LZ4F_isError", &s->lib.failed},
                              {"LZ4F_getErrorName", &s->lib.text}};
-  ac_status st = aci_library_take("liblz4.so.1", "liblz4-1", list, 5, e);
+  ac_status st = aci_library_open("lz4", list, 5, e);
   if (st == AC_OK && s->lib.failed(s->lib.create(&s->z, LZ4F_VERSION)))
     st = AC_FAIL(e, OOM, "no memory for liblz4");
   if (st != AC_OK) free(s);
@@ -57,8 +58,7 @@ static void close_lz4(void *p) {
 
 ac_status aci_block_lz4(const void *in, size_t n_in, void *out, size_t n_out, ac_err *e) {
   int (*block)(const char *, char *, int, int);
-  AC_TRY(aci_library_take("liblz4.so.1", "liblz4-1", &(aci_symbol){"LZ4_decompress_safe", &block},
-                          1, e));
+  AC_TRY(aci_library_open("lz4", &(aci_symbol){"LZ4_decompress_safe", &block}, 1, e));
   if (n_in > INT_MAX || n_out > INT_MAX) return AC_FAIL(e, PARSE, "an LZ4 block of over 2 GiB");
   const int rc = block(in, out, (int)n_in, (int)n_out);
   if (rc >= 0 && (size_t)rc == n_out) return AC_OK;
@@ -73,7 +73,7 @@ ac_status aci_block_lz4(const void *in, size_t n_in, void *out, size_t n_out, ac
 #define close_lz4 NULL
 
 ac_status aci_block_lz4(const void *in, size_t n_in, void *out, size_t n_out, ac_err *e) {
-  return aci_library_missing("LZ4", "liblz4-dev", e);
+  return aci_library_absent("lz4", e);
 }
 #endif
 
@@ -85,7 +85,7 @@ static bool member(const unsigned char *p, size_t n) {
 }
 
 const aci_unpacker aci_unpack_lz4 = {.name = "lz4",
-                                     .library = "liblz4-dev",
+                                     .library = "lz4",
                                      .open = OPEN,
                                      .step = step,
                                      .next = next,

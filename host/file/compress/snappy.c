@@ -1,4 +1,5 @@
 /* Snappy's blocks, by libsnappy. */
+#include "base/library.h"
 #include "file/compress/compress.h"
 
 #ifdef ACCEL_HAVE_SNAPPY
@@ -9,7 +10,7 @@ ac_status aci_block_snappy(const void *in, size_t n_in, void *out, size_t n_out,
   snappy_status (*block)(const char *, size_t, char *, size_t *);
   const aci_symbol list[] = {{"snappy_uncompressed_length", &length},
                              {"snappy_uncompress", &block}};
-  AC_TRY(aci_library_take("libsnappy.so.1", "libsnappy1v5", list, 2, e));
+  AC_TRY(aci_library_open("snappy", list, 2, e));
   size_t n;
   if (length(in, n_in, &n) != SNAPPY_OK) return AC_FAIL(e, PARSE, "the Snappy block is damaged");
   if (n != n_out)
@@ -20,6 +21,6 @@ ac_status aci_block_snappy(const void *in, size_t n_in, void *out, size_t n_out,
 }
 #else
 ac_status aci_block_snappy(const void *in, size_t n_in, void *out, size_t n_out, ac_err *e) {
-  return aci_library_missing("Snappy", "libsnappy-dev", e);
+  return aci_library_absent("snappy", e);
 }
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/library.h"
 #include "file/compress/compress.h"
 #include "file/io.h"
 
@@ -51,8 +52,7 @@ static ac_status begin(aci_content *s, ac_err *e) {
                    s->size == 0 ? "is empty; copy the file again"
                                 : "is not compressed by it; rename the file or copy it again");
   }
-  if (s->unpacker->open == NULL)
-    return aci_library_missing(s->unpacker->name, s->unpacker->library, e);
+  if (s->unpacker->open == NULL) return aci_library_absent(s->unpacker->library, e);
   ac_err why;
   const ac_status st = s->unpacker->open(&s->state, &why);
   s->between = false;

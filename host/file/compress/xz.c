@@ -1,5 +1,6 @@
 /* .xz and .lzma files, by liblzma. Its decoder reads all streams of a file and the padding between
  * them. */
+#include "base/library.h"
 #include "file/compress/compress.h"
 
 #ifdef ACCEL_HAVE_LZMA
@@ -26,7 +27,7 @@ static ac_status begin(void **out, bool alone, ac_err *e) {
                              {"lzma_alone_decoder", &s->lib.alone},
                              {"lzma_code", &s->lib.step},
                              {"lzma_end", &s->lib.end}};
-  ac_status st = aci_library_take("liblzma.so.5", "liblzma5", list, 4, e);
+  ac_status st = aci_library_open("lzma", list, 4, e);
   s->z = (lzma_stream)LZMA_STREAM_INIT;
   if (st == AC_OK &&
       (alone
@@ -90,7 +91,7 @@ static void close_xz(void *p) {
 static bool never(const unsigned char *p, size_t n) { return false; }
 
 const aci_unpacker aci_unpack_xz = {.name = "xz",
-                                    .library = "liblzma-dev",
+                                    .library = "lzma",
                                     .open = OPEN_XZ,
                                     .step = step,
                                     .next = next,
@@ -98,7 +99,7 @@ const aci_unpacker aci_unpack_xz = {.name = "xz",
                                     .member = never};
 
 const aci_unpacker aci_unpack_lzma = {.name = "lzma",
-                                      .library = "liblzma-dev",
+                                      .library = "lzma",
                                       .open = OPEN_LZMA,
                                       .step = step,
                                       .next = next,

@@ -1,4 +1,5 @@
 /* Zstandard files and blocks, by libzstd. */
+#include "base/library.h"
 #include "file/compress/compress.h"
 
 #ifdef ACCEL_HAVE_ZSTD
@@ -26,7 +27,7 @@ static ac_status load(library *l, ac_err *e) {
       {"ZSTD_DCtx_setParameter", &l->limit}, {"ZSTD_decompressStream", &l->step},
       {"ZSTD_decompress", &l->block},        {"ZSTD_isError", &l->failed},
       {"ZSTD_getErrorName", &l->text}};
-  return aci_library_take("libzstd.so.1", "libzstd1", list, 7, e);
+  return aci_library_open("zstd", list, 7, e);
 }
 
 static ac_status open_zstd(void **out, ac_err *e) {
@@ -84,7 +85,7 @@ ac_status aci_block_zstd(const void *in, size_t n_in, void *out, size_t n_out, a
 #define close_zstd NULL
 
 ac_status aci_block_zstd(const void *in, size_t n_in, void *out, size_t n_out, ac_err *e) {
-  return aci_library_missing("Zstandard", "libzstd-dev", e);
+  return aci_library_absent("zstd", e);
 }
 #endif
 
@@ -96,7 +97,7 @@ static bool member(const unsigned char *p, size_t n) {
 }
 
 const aci_unpacker aci_unpack_zstd = {.name = "zstd",
-                                      .library = "libzstd-dev",
+                                      .library = "zstd",
                                       .open = OPEN,
                                       .step = step,
                                       .next = next,
