@@ -14,14 +14,13 @@ local Dataset = require "accel.data.dataset"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
-local open_read = require("accel.file.core").open_read
+local open_unpacked = require("accel.file.core").open_unpacked
 
 local types = {
   [0x08] = { "u8", 1 }, [0x09] = { "i8", 1 }, [0x0B] = { "i16", 2 }, [0x0C] = { "i32", 4 },
   [0x0D] = { "f32", 4 }, [0x0E] = { "f64", 8 },
 }
 local MAX_DIMS = 8
-local ENOENT = 2
 
 ---@class accel.data.IDX : accel.data.Dataset
 ---@field images accel.Tensor [n, rows, columns] as in the file
@@ -33,7 +32,6 @@ local IDX = Dataset:extend("accel.data.IDX")
 local function read_header(file, size)
   local head = file:read(4)
   if not head or #head < 4 then return nil, "not an IDX file: shorter than its header" end
-  if head:sub(1, 2) == "\x1f\x8b" then return nil, "compressed with gzip; unpack it first (gunzip)" end
   local zero, code, ndim = string.unpack(">I2BB", head)
   local kind = types[code]
   if zero ~= 0 or not kind then
@@ -69,8 +67,8 @@ end
 ---@return string? code
 function IDX.read(path)
   if type(path) ~= "string" then raise("IDX: path must be a string, got %s", check.shown(path)) end
-  local file <close>, message, errno = open_read(path)
-  if not file then return nil, message, errno == ENOENT and "not_found" or "io" end
+  local file <close>, message, code = open_unpacked(path)
+  if not file then return nil, message, code end
   local size = file:seek "end"
   if not size or not file:seek "set" then return nil, path .. ": not a regular file", "io" end
   local kind, shape, n = read_header(file, size)
