@@ -41,6 +41,9 @@ local function state_of(folder, name)
 end
 
 local function load_one(folder, opts)
+  if not lfs.attributes(folder .. "/state.json", "mode") then
+    raise("load_from_disk: %s has no state.json or dataset_dict.json; give a folder that save_to_disk wrote", folder)
+  end
   local state = state_of(folder, "state.json")
   local paths = {}
   if type(state._data_files) ~= "table" then raise("load_from_disk: %s/state.json: _data_files is missing", folder) end

@@ -78,7 +78,8 @@ function makers.shuffle(pass, step, _, size, seed)
     if n == 0 then return nil end
     local k = random:below(n) + 1
     local sample = buffer[k]
-    buffer[k], buffer[n] = buffer[n], nil
+    buffer[k] = buffer[n]
+    buffer[n] = nil
     return sample
   end
 end
