@@ -57,7 +57,7 @@ local function read(set, ranks, workers, state, most)
     for batch in loader() do
       g = g + 1
       local ids = type(batch) == "table" and (batch.id or batch.cls) or batch
-      if ids.dim and ids:dim() == 2 then ids = ids:squeeze(2) end
+      if not accel.is_tensor(ids) then ids = ids[1] end -- a list of one id in each sample
       parts[g] = parts[g] or {}
       for _, id in ipairs(ids:tolist()) do table.insert(parts[g], id) end
       if g == most then
