@@ -25,7 +25,7 @@ local function write(name, bytes)
 end
 
 local function check_row(row, i)
-  assert(row.id == i and row.text == ("sample %d é"):format(i) and #row.ids == i % 5)
+  assert(row.id == i and row.text == ("sample %d \u{e9}"):format(i) and #row.ids == i % 5)
   for k, v in ipairs(row.ids) do assert(v == k - 1) end
 end
 
