@@ -149,9 +149,12 @@ server.handlers.sources = variables.sources
 -- Stops at the function at `level`, and opens a prompt if there is none: in this process on a terminal, or a client, or somebody else does.
 local function stop(why, level)
   if Frames.capture(level + 1).list[1] == nil or M.stand(why, level + 1) then return end
-  if opening.in_process() then
+  local function here(at)
     M.console = M.console or accel.host_chunk "repl/console".new()
-    M.stand(why, level + 1)
+    M.stand(why, at + 1)
+  end
+  if opening.in_process() then
+    here(level + 1)
     return
   end
   local frames = Frames.capture(level + 1)
@@ -159,7 +162,8 @@ local function stop(why, level)
   attach.prompt(true)
   local done <close> = setmetatable({}, { __close = function() attach.prompt(false) end })
   accel.console.at(frames.place(frames:selected()))
-  if opening.client(why.text, frames.place(frames:selected()), forget) then M.stand(why, level + 1) end
+  if opening.client(why.text, frames.place(frames:selected()), forget) then M.stand(why, level + 1)
+  elseif opening.piped() then here(level + 1) end
 end
 
 --- accel.breakpoint([condition]): see lua/meta/system.lua. level: of its caller, as this function's caller counts.

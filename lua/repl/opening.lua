@@ -1,6 +1,6 @@
 -- How a prompt opens at accel.breakpoint() and with --pdb, if no client is attached: in this process (console.lua) if it is the only rank
--- and has a terminal, otherwise as a client that one rank of the machine starts (lua/attach/client.lua), otherwise by the user. Used by
--- attached.lua.
+-- and has a terminal, or commands in a pipe or a file, otherwise as a client that one rank of the machine starts (lua/attach/client.lua),
+-- otherwise by the user. Used by attached.lua.
 local accel = ...
 local attach = accel.console.attach
 
@@ -15,8 +15,14 @@ local function ranks()
   return core.is_initialized() and core.get_world_size() or 1
 end
 
---- Whether the prompt is part of this process: one rank, with a terminal.
-function M.in_process() return ranks() == 1 and accel.isatty(0) and accel.isatty(1) end
+--- Whether commands wait in a pipe or a file, as in `accel-run --pdb train.lua < commands`. /dev/null is neither.
+function M.piped()
+  local mode = require "lfs".attributes("/proc/self/fd/0", "mode")
+  return (mode == "named pipe" or mode == "file") and accel.console.poll({}, 0, true) == "input"
+end
+
+--- Whether the prompt is part of this process: one rank, with a terminal or with commands.
+function M.in_process() return ranks() == 1 and (accel.isatty(0) and accel.isatty(1) or M.piped()) end
 
 -- The terminal that a descriptor of this process's launcher is. nil: it is something else.
 local function terminal_of(parent, fd)
@@ -35,7 +41,8 @@ local function command(program, job)
   return { "/bin/sh", "-c", 'tty=$1; shift; exec "$@" <"$tty" >"$tty" 2>&1', "sh", terminal, program, "attach", "--here", job }
 end
 
---- Waits until a client is here, which this rank starts unless another one has. forget: called when this process ends.
+--- Waits until a client is here, which this rank starts unless another one has, or until a lone rank gets commands by a pipe. forget:
+--- called when this process ends.
 ---@return boolean came
 function M.client(what, at, forget)
   local job = attach.job()
@@ -67,7 +74,11 @@ function M.client(what, at, forget)
       invite()
     end
   end
-  return attach.wait()
+  if ranks() > 1 then return attach.wait() end
+  while not attach.wait(0.2) do
+    if accel.interrupted() or M.piped() then return false end
+  end
+  return true
 end
 
 --- The client has ended, or is about to: it has the terminal until then.

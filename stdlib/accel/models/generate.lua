@@ -172,7 +172,7 @@ end
 ---  attention_mask accel.Tensor: of ids that are padded already: 0 for padding
 ---  decoder_input_ids integer[][]|accel.Tensor: of a model with an encoder: the first ids of its decoder, in place of the start token
 ---  generation_config accel.models.GenerationConfig|table: in place of the model's own
----  max_new_tokens integer = 32, or max_length, with the prompt. min_new_tokens, min_length
+---    max_new_tokens integer = 32, or max_length, with the prompt. min_new_tokens, min_length
 ---  do_sample boolean: sample ids (default: if temperature, top_k, top_p, min_p or typical_p are given)
 ---  temperature number = 1, top_k integer = 50 (0: all), top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff: of sampling;
 ---  temperature = 0: the greatest is taken

@@ -166,8 +166,9 @@ local function common(self, name)
     end
   end
   local bias = self.defaults.bias ~= nil and self.bias
-  if bias and bias ~= "none" and bias ~= "all" and (type(bias) ~= "string" or not bias:find "_only$") then
-    raise("%s: bias must be 'none', 'all' or 'TYPE_only' ('%s_only'), got %s", name, self.peft_type:lower(), check.shown(bias))
+  local only = self.peft_type:lower() .. "_only"
+  if bias and bias ~= "none" and bias ~= "all" and bias ~= only then
+    raise("%s: bias must be 'none', 'all' or '%s', got %s", name, only, check.shown(bias))
   end
 end
 M.common = common
@@ -213,7 +214,7 @@ local LoraConfig = M.define("LoraConfig", { peft_type = "LORA", lists = M.target
 ---  lora_alpha number = 8: the update counts lora_alpha / r, with use_rslora lora_alpha / sqrt(r)
 ---  lora_dropout number = 0: of the adapter's input, in training
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  bias string = "none": which biases learn as well: "none", "all", "lora_only"
 ---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
@@ -221,15 +222,15 @@ local LoraConfig = M.define("LoraConfig", { peft_type = "LORA", lists = M.target
 ---  use_dora boolean = false: magnitudes of the rows of the weight with its update learn as well (DoRA)
 ---  fan_in_fan_out boolean = false: set for Conv1D layers
 ---  init_lora_weights boolean|string = true: B zero; "gaussian": A normal too; false: B as A; "orthogonal": rows of A and columns of B are
----  orthogonal to each other; "olora" and "pissa": both from a QR or a singular value decomposition of the model's weights, of which their
----  product is taken off
+---    orthogonal to each other; "olora" and "pissa": both from a QR or a singular value decomposition of the model's weights, of which their
+---    product is taken off
 ---  rank_pattern table = {}: other ranks by name
 ---  alpha_pattern table = {}: other lora_alpha by name
 ---  lora_bias boolean = false: B has a bias
 ---  trainable_token_indices integer[]|table<string, integer[]>: rows of the embedding (or of the embeddings by name) that learn as well
 ---  target_parameters string[]: parameters of stacked experts, [experts, in, out], by the ends of their names
 ---  layer_replication integer[][]: ranges of blocks, {first, last + 1} from 0, that the model consists of then. Copies share their weights
----  and have adapters of their own
+---    and have adapters of their own
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted
 ---  task_type string: CAUSAL_LM and others, for PEFT
@@ -272,7 +273,7 @@ local IA3Config = M.define("IA3Config", { peft_type = "IA3", lists = { target_mo
 
 ---@param opts? table
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names (default: by the
----  model's family)
+---    model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  feedforward_modules string[]: those of them that multiply their inputs (default: by the model's family)
 ---  fan_in_fan_out boolean = false: set for Conv1D layers

@@ -7,6 +7,7 @@ local ParameterDict = require "accel.nn.parameter_dict"
 local WeightLayer = require "accel.peft.weight_layer"
 local Wrapper = require "accel.peft.modules_to_save"
 local class = require "accel.util.class"
+local check = require "accel.util.check"
 local configs = require "accel.peft.config"
 local raise = require "accel.util.raise"
 local targets = require "accel.peft.targets"
@@ -125,6 +126,10 @@ end
 --- trainable_token_indices of LoRA: a list for the input embedding, or lists by the names of embeddings.
 local function lora_tokens(model, name, config)
   local given = config.trainable_token_indices
+  if type(given) ~= "table" then
+    raise("get_peft_model: trainable_token_indices must be a list of rows of the embedding, got %s; write { %s }", check.shown(given),
+      check.shown(given))
+  end
   local words = model.get_input_embeddings and model:get_input_embeddings()
   local found, indices = {}, {}
   targets.visit(model, function(at)

@@ -156,6 +156,41 @@ local function freeze(self, config)
   end
 end
 
+--- The model alone, with the adapter in its weights (merge) or without it. If an adapter is merged into a layer with quantised
+--- weights, it becomes a linear layer of their values.
+local function unload(self, merge)
+  if merge then self:merge_adapter() else self:unmerge_adapter() end
+  local model = self:get_base_model()
+  local function visit(module)
+    module = module:_itself()
+    for _, child, kind, field in module:_fields() do
+      if kind == "module" then
+        if class.isinstance(child, AdapterLayer) then module[field] = not child.own_module and child.base_layer or nil
+        elseif class.isinstance(child, Wrapper) then
+          module[field] = merge and child.modules_to_save[self.active_adapter] or child.original_module
+        else visit(child) end
+      end
+    end
+  end
+  visit(model)
+  local config = merge and rawget(model, "config")
+  if config and config.tie_word_embeddings and model.is_tied and not model:is_tied() then config.tie_word_embeddings = false end
+  return model
+end
+
+local function add(self, name, config)
+  if not config.prompt then return inject.layers(self, name, config) end
+  require("accel.peft.prompt").add(self, name, config)
+  inject.modules_to_save(self:get_base_model(), name, config, {})
+end
+
+-- Takes the weights of one adapter out of the layers, also of an adapter that could not be added to all of them.
+local function forget(self, name)
+  if self.prompt_encoder then self.prompt_encoder[name] = nil end
+  each_layer(self, function(layer) layer:delete(name) end)
+  inject.delete_shared(self, name)
+end
+
 --- Adds an adapter. Its weights are frozen until set_adapter makes it the active one.
 ---@param adapter_name string
 ---@param config table
@@ -171,11 +206,10 @@ function PeftModel:add_adapter(adapter_name, config)
   elseif first and (configs.get(config, "bias") or "none") ~= "none" then
     raise('add_adapter: bias is "%s", but biases belong to the model, so its other adapters would get them as well; set bias = "none"', config.bias)
   end
-  if config.prompt then
-    require("accel.peft.prompt").add(self, adapter_name, config)
-    inject.modules_to_save(self:get_base_model(), adapter_name, config, {})
-  else
-    inject.layers(self, adapter_name, config)
+  local ok, message = pcall(add, self, adapter_name, config)
+  if not ok then
+    if first then forget(self, adapter_name) else unload(self, false) end
+    error(message, 0)
   end
   self.peft_config[adapter_name] = config
   if not first then return freeze(self, config) end
@@ -209,9 +243,7 @@ function PeftModel:delete_adapter(adapter_name, ...)
       raise("delete_adapter: '%s' is merged into the model's weights; call unmerge_adapter first", adapter_name)
     end
   end)
-  if config.prompt then self.prompt_encoder[adapter_name] = nil end
-  each_layer(self, function(layer) layer:delete(adapter_name) end)
-  inject.delete_shared(self, adapter_name)
+  forget(self, adapter_name)
   self.peft_config[adapter_name] = nil
   if self.active_adapter ~= adapter_name then return end
   local following
@@ -291,28 +323,6 @@ function PeftModel:unmerge_adapter()
   each_layer(self, function(layer)
     if class.isinstance(layer, AdapterLayer) then layer:unmerge() end
   end)
-end
-
---- The model alone, with the adapter in its weights (merge) or without it. If an adapter is merged into a layer with quantised
---- weights, it becomes a linear layer of their values.
-local function unload(self, merge)
-  if merge then self:merge_adapter() else self:unmerge_adapter() end
-  local model = self:get_base_model()
-  local function visit(module)
-    module = module:_itself()
-    for _, child, kind, field in module:_fields() do
-      if kind == "module" then
-        if class.isinstance(child, AdapterLayer) then module[field] = not child.own_module and child.base_layer or nil
-        elseif class.isinstance(child, Wrapper) then
-          module[field] = merge and child.modules_to_save[self.active_adapter] or child.original_module
-        else visit(child) end
-      end
-    end
-  end
-  visit(model)
-  local config = merge and rawget(model, "config")
-  if config and config.tie_word_embeddings and model.is_tied and not model:is_tied() then config.tie_word_embeddings = false end
-  return model
 end
 
 --- The model with the active adapter in its weights, without adapters.

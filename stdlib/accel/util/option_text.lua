@@ -7,7 +7,7 @@
 ---   ---  batch_size integer = 1: samples of a batch; false hands out
 ---   ---    samples as they are
 ---
---- "name type = default: meaning". The default is optional.
+--- "name type = default: meaning". Default and meaning are optional.
 local M = {}
 
 -- ---- text of Lua taken apart ----
@@ -62,6 +62,8 @@ local function of_type(text)
   return list
 end
 
+local PLAIN = { string = true, integer = true, number = true, boolean = true, table = true }
+
 -- "type = default: meaning" split into its parts. nil: it is another text.
 local function told(text)
   local depth = 0
@@ -76,6 +78,8 @@ local function told(text)
       return kind, default, text:sub(i + 2)
     end
   end
+  local kind, default = text:match "^(%S+) = (%S+)$" -- without a meaning
+  if kind or PLAIN[text] then return kind or text, default, "" end
 end
 
 -- Lines of the form above, less one blank: the list. Other lines are returned as text.

@@ -101,3 +101,29 @@ do
     assert(not ok and why:find("'lora_alpha' is read, which it does not declare", 1, true), why)
   end
 end
+
+do -- an adapter that cannot be added to all of its layers leaves the model as it was
+  local net = Net()
+  local layers, x = { net.a, net.b, net.head }, accel.randn(2, 3)
+  local before = net(x):detach()
+  local ok, message = pcall(peft.get_peft_model, net, lora({ "a" }, { modules_to_save = { "nowhere" } }))
+  assert(not ok and message:find "no module is called nowhere", message)
+  assert(net.a == layers[1] and net.b == layers[2] and net.head == layers[3] and net.a.weight.requires_grad)
+  local m = peft.get_peft_model(net, lora { "a" })
+  ok, message = pcall(m.add_adapter, m, "x", lora({ "b" }, { modules_to_save = { "nowhere" } }))
+  assert(not ok and message:find "no module is called nowhere", message)
+  expect(m, "a.lora_A.default a.lora_B.default")
+  assert((m(x) - before):abs():max():item() == 0)
+  m:add_adapter("x", lora { "b" })
+  m:set_adapter "x"
+  expect(m, "b.lora_A.x b.lora_B.x")
+end
+
+do -- values that another library would take for something else
+  for bad, part in accel.pairs { ia3_only = "'lora_only', got", lora = "got" } do
+    local ok, message = pcall(lora, { "a" }, { bias = bad })
+    assert(not ok and message:find(part, 1, true) and message:find(bad, 1, true), message)
+  end
+  local ok, message = pcall(peft.get_peft_model, Net(), lora({ "a" }, { trainable_token_indices = 3 }))
+  assert(not ok and message:find "must be a list of rows", message)
+end

@@ -214,7 +214,7 @@ fails("block_size = 3 does not divide its widths 8 and 8", "C3AConfig", { block_
 fails("vector_length = 3 does not divide", "VBLoRAConfig", { vector_length = 3 })
 fails("more than the 64 of its weight", "ShiraConfig", { r = 9 })
 fails("adapter_layers = 5, but the model has 2 layers", "AdaptionPromptConfig", { adapter_len = 2, adapter_layers = 5, target_modules = "self_attn" })
-fails("bias must be 'none', 'all' or 'TYPE_only'", "HRAConfig", { bias = "some" })
+fails("bias must be 'none', 'all' or 'hra_only'", "HRAConfig", { bias = "some" })
 fails("draws at random", "LoraConfig", { init_lora_weights = "pissa_niter_4" })
 fails("alpha_pattern['q_proj'] must be a positive number, got 'x'", "LoHaConfig", { alpha_pattern = { q_proj = "x" } })
 fails("rank_pattern['q_proj'] must be a positive number, got 0", "LoraConfig", { rank_pattern = { q_proj = 0 } })

@@ -26,6 +26,10 @@ end
 local function lists(value, what)
   if tensors.is_tensor(value) then value = value:tolist() end
   if type(value) ~= "table" then raise("generate: expected %s as a list or a tensor, got %s", what, type(value)) end
+  if value.input_ids ~= nil then
+    raise("generate: expected %s as a list or a tensor, got the result of a tokenizer; pass its input_ids, and its attention_mask as the "
+      .. "option attention_mask", what)
+  end
   if type(value[1]) == "table" then return value, false end
   return { value }, true
 end

@@ -26,7 +26,7 @@ local BOFTConfig = configs.define("BOFTConfig", { peft_type = "BOFT", lists = co
 ---  bias string = "none": which biases learn as well: "none", "all", "boft_only"
 ---  fan_in_fan_out boolean = false: set for Conv1D layers
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted

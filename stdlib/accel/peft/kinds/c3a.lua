@@ -20,7 +20,7 @@ local C3AConfig = configs.define("C3AConfig", { peft_type = "C3A", lists = confi
 ---  init_weights boolean|string = "xavier_uniform": or "kaiming_uniform", "gaussian". false: "xavier_uniform". true: zero
 ---  bias string = "none": which biases learn as well: "none", "all", "c3a_only"
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted
 ---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter

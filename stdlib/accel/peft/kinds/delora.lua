@@ -22,7 +22,7 @@ local DeloraConfig = configs.define("DeloraConfig", { peft_type = "DELORA", list
 ---  lambda_pattern table = {}: other first strengths by name
 ---  bias string = "none": which biases learn as well: "none", "all", "delora_only"
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted

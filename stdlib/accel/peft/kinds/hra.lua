@@ -18,7 +18,7 @@ local HRAConfig = configs.define("HRAConfig", { peft_type = "HRA", lists = confi
 ---  init_weights boolean = true: pairs of equal reflections, which begin as the identity. false: at random
 ---  bias string = "none": which biases learn as well: "none", "all", "hra_only"
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted

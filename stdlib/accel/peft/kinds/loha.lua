@@ -19,7 +19,7 @@ local LoHaConfig = configs.define("LoHaConfig", { peft_type = "LOHA", bases = ly
 ---  module_dropout number = 0: share of the steps in training that leave the update out
 ---  use_effective_conv2d boolean = false: of convolutions, factors that know the kernel's shape
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted

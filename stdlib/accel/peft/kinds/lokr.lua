@@ -25,7 +25,7 @@ local LoKrConfig = configs.define("LoKrConfig", { peft_type = "LOKR", bases = ly
 ---  decompose_both boolean = false: the first factor may be a product of low rank as well
 ---  decompose_factor integer = -1: sides of the first factor. -1: near the square roots of the weight's sides
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted

@@ -20,7 +20,7 @@ local MissConfig = configs.define("MissConfig", { peft_type = "MISS", lists = co
 ---  init_weights boolean|string = true: D begins as zero. false: at random. "mini": D has mini_r columns. "bat": see above
 ---  bias string = "none": which biases learn as well: "none", "all", "miss_only"
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted

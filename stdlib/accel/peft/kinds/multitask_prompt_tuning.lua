@@ -20,7 +20,7 @@ local MultitaskPromptTuningConfig = configs.define("MultitaskPromptTuningConfig"
 ---  num_tasks integer = 1: how many
 ---  num_ranks integer = 1: rank of the tasks' matrices
 ---  prompt_tuning_init string = "RANDOM": or "TEXT", as of PromptTuningConfig. "AVERAGE_SOURCE_TASKS", "EXACT_SOURCE_TASK" and
----  "ONLY_SOURCE_SHARED" begin with the prompt of another adapter
+---    "ONLY_SOURCE_SHARED" begin with the prompt of another adapter
 ---  prompt_tuning_init_state_dict_path string: the other adapter's file
 ---  prompt_tuning_init_task integer = 0: with "EXACT_SOURCE_TASK": which of its tasks
 ---  prompt_tuning_init_text string: with "TEXT": the text whose tokens begin the prompt

@@ -28,7 +28,7 @@ local RandLoraConfig = configs.define("RandLoraConfig", { peft_type = "RANDLORA"
 ---  bias string = "none": which biases learn as well: "none", "all", "randlora_only"
 ---  fan_in_fan_out boolean = false: set for Conv1D layers
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  layers_to_transform integer|integer[]: only blocks of these numbers
 ---  layers_pattern string|string[]: names of the lists of blocks that are counted
 ---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter

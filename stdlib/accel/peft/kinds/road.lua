@@ -19,7 +19,7 @@ local RoadConfig = configs.define("RoadConfig", { peft_type = "ROAD", lists = co
 ---  group_size integer = 64: outputs in a group, even. It divides the number of outputs
 ---  init_weights boolean = true: nothing is turned at first. false: at random
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
 ---  task_type string: CAUSAL_LM and others, for PEFT
 ---  inference_mode boolean = false: nothing learns

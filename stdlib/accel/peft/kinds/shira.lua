@@ -21,7 +21,7 @@ local ShiraConfig = configs.define("ShiraConfig", { peft_type = "SHIRA", lists =
 ---  init_weights boolean = true: additions begin as zero. false: at random
 ---  fan_in_fan_out boolean = false: set for Conv1D layers
 ---  target_modules string|string[]: names of layers, or ends of names. A string: a regular expression for whole names. "all-linear": all
----  but the head (default: by the model's family)
+---    but the head (default: by the model's family)
 ---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
 ---  task_type string: CAUSAL_LM and others, for PEFT
 ---  inference_mode boolean = false: nothing learns
