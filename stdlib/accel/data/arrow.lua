@@ -9,7 +9,7 @@ local raise = require "accel.util.raise"
 local read_json = require "accel.util.read_json"
 local TableDataset = require "accel.data.table_dataset"
 
---- example: pcall(accel.data.Arrow, "no such file") --> false
+--- example: return (pcall(accel.data.Arrow, "no such file")) --> false
 ---@class accel.data.Arrow : accel.data.TableDataset
 local Arrow = TableDataset:extend("accel.data.Arrow")
 

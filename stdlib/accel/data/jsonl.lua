@@ -15,7 +15,7 @@ local shard_paths = require "accel.data.shard_paths"
 local MOST <const> = 1 << 30 -- bytes of a line
 local BOM <const> = "\xEF\xBB\xBF"
 
---- example: #accel.data.JSONL "no such file" --> error: JSONL: no such file: cannot open: No such file or directory
+--- example: return (pcall(accel.data.JSONL, "no such file")) --> false
 ---@class accel.data.JSONL : accel.data.Dataset
 ---@field paths string[]
 local JSONL = Dataset:extend("accel.data.JSONL")

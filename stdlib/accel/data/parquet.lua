@@ -4,7 +4,7 @@ local check = require "accel.util.check"
 local options = require "accel.util.options"
 local TableDataset = require "accel.data.table_dataset"
 
---- example: pcall(accel.data.Parquet, "no such file") --> false
+--- example: return (pcall(accel.data.Parquet, "no such file")) --> false
 ---@class accel.data.Parquet : accel.data.TableDataset
 local Parquet = TableDataset:extend("accel.data.Parquet")
 
