@@ -20,7 +20,7 @@ local Arrow = TableDataset:extend("accel.data.Arrow")
 ---  limit integer = 0: bytes that a compressed batch may take in memory. 0: 128 MiB and 64 times the size of the file
 function Arrow:init(paths, opts)
   self.given = opts
-  self:open("Arrow", paths, options("Arrow", opts, TableDataset.SHARD_OPTIONS), 1 << 20)
+  self:_open("Arrow", paths, options("Arrow", opts, TableDataset.SHARD_OPTIONS), 1 << 20)
 end
 
 function Arrow:worker_spec() return { module = "accel.data.arrow", args = { self.paths, self.given, n = 2 } } end
@@ -31,7 +31,7 @@ function Arrow:worker_spec() return { module = "accel.data.arrow", args = { self
 ---@return accel.data.ShardStream
 function Arrow.stream(paths, opts, ...)
   check.surplus("Arrow.stream", ...)
-  return TableDataset.streamed("arrow", paths, opts)
+  return TableDataset._streamed("arrow", paths, opts)
 end
 
 local function state_of(folder, name)

@@ -110,14 +110,14 @@ function JSONL:len() return self.n end
 function JSONL:worker_spec()
   local files = {}
   for k, f in ipairs(self.files) do files[k] = { path = f.path, offsets = f.offsets, lines = f.lines, first = f.first } end
-  return { module = "accel.data.jsonl:reopen", args = { self.paths, self.given or {}, files, self.n } }
+  local state = { paths = self.paths, given = self.given, columns = self.columns, how = self.how, files = files, n = self.n }
+  return { module = "accel.data.jsonl:reopen", args = { state } }
 end
 
 --- The object described by worker_spec: lines are not looked for again.
-function JSONL.reopen(paths, given, files, n)
-  local o = options("JSONL", given, JSONL.SHARD_OPTIONS)
-  return setmetatable({ paths = paths, given = given, columns = o.columns, how = decoding(o), files = files, n = n }, JSONL)
-end
+---@param state table
+---@return accel.data.JSONL
+function JSONL.reopen(state) return setmetatable(state, JSONL) end
 
 local function file_of(files, i)
   local low, high = 1, #files

@@ -15,7 +15,7 @@ local Parquet = TableDataset:extend("accel.data.Parquet")
 ---  limit integer = 0: bytes that a row group may take in memory. 0: 128 MiB and 64 times the size of the file
 function Parquet:init(paths, opts)
   self.given = opts
-  self:open("Parquet", paths, options("Parquet", opts, TableDataset.SHARD_OPTIONS), TableDataset.KEEP)
+  self:_open("Parquet", paths, options("Parquet", opts, TableDataset.SHARD_OPTIONS), TableDataset.KEEP)
 end
 
 function Parquet:worker_spec() return { module = "accel.data.parquet", args = { self.paths, self.given, n = 2 } } end
@@ -26,7 +26,7 @@ function Parquet:worker_spec() return { module = "accel.data.parquet", args = { 
 ---@return accel.data.ShardStream
 function Parquet.stream(paths, opts, ...)
   check.surplus("Parquet.stream", ...)
-  return TableDataset.streamed("parquet", paths, opts)
+  return TableDataset._streamed("parquet", paths, opts)
 end
 
 return Parquet

@@ -41,7 +41,7 @@ local function features_of(metadata)
 end
 
 --- Opens all files. who: the class, for messages.
-function TableDataset:open(who, paths, o, keep)
+function TableDataset:_open(who, paths, o, keep)
   self.paths, self.o, self.keep = shard_paths(who, paths), o, keep
   self.pieces, self.n, self.tables, self.recent, self.who = {}, 0, {}, {}, who
   for k, path in ipairs(self.paths) do
@@ -157,7 +157,7 @@ function Shard:close() self.t:close() end
 function TableDataset.open_shard(path, o) return Shard(path, o) end
 
 --- A stream of the rows, which holds one row group or batch at a time: data.ShardStream.
-function TableDataset.streamed(format, paths, opts) return require "accel.data.shard_stream"(format, paths, opts) end
+function TableDataset._streamed(format, paths, opts) return require "accel.data.shard_stream"(format, paths, opts) end
 
 TableDataset.KEEP = KEEP
 
