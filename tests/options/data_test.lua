@@ -95,6 +95,17 @@ file_recipe("accel.data.Parquet", with_nulls .. "plain.parquet", { columns = { {
 file_recipe("accel.data.TFRecord", formats .. "part-*.tfrecord", { raw = { true }, shuffle_shards = { true }, native_shards = { true } })
 file_recipe("accel.data.WebDataset", formats .. "part-*.tar.gz", { decode = { true }, fields = { { "cls" } }, limit = { 1 },
   shuffle_shards = { true }, native_shards = { true } })
+accel.makedirs(folder .. "/hub")
+accel.write_file(folder .. "/hub/train.jsonl", '{"a": 1}\n')
+accel.write_file(folder .. "/hub/test.jsonl", '{"a": 2}\n')
+accel.write_file(folder .. "/hub/README.md", "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: train.jsonl\n"
+  .. "  - split: test\n    path: test.jsonl\n- config_name: other\n  data_files: test.jsonl\n---\n")
+s:recipe("accel.data.load_dataset", { base = function() return { folder = folder .. "/hub" } end, run = function(call, given)
+  local sets = call()
+  return given.split and rows(sets) or rows(sets.train), sets.test ~= nil
+end, values = { name = { "other" }, split = { "test" } } })
+s:recipe("accel.data.MDS", { base = function() return { folder = formats .. "mds" } end, run = function(call) return rows(call()) end,
+  values = { columns = { { "id" } } } })
 for _, name in ipairs { "JSONL", "Arrow", "Parquet" } do
   s:leave("accel.data." .. name .. ":stream", "its options are those of data.ShardStream and the format")
 end

@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import struct
 import tarfile
 
@@ -53,7 +54,31 @@ def example(r):
     return field(1, b"".join(field(1, field(1, k.encode()) + field(2, v)) for k, v in features.items()))
 
 
+def mds(folder):
+    """A folder of MosaicML's streaming format, as its MDSWriter lays it out: two shards."""
+    os.makedirs(folder, exist_ok=True)
+    names, encodings, sizes = ["id", "text", "ids"], ["int", "str", "ndarray:int32"], [8, None, None]
+    shards = []
+    for k, part in enumerate(PARTS):
+        head = json.dumps({"column_encodings": encodings, "column_names": names, "column_sizes": sizes}).encode()
+        rows = []
+        for r in map(row, part):
+            text, ids = r["text"].encode(), struct.pack("<BB", 4, len(r["ids"])) + struct.pack(f"<{len(r['ids'])}i", *r["ids"])
+            rows.append(struct.pack("<II", len(text), len(ids)) + struct.pack("<q", r["id"]) + text + ids)
+        at = 4 + 4 * (len(rows) + 1) + len(head)
+        offsets = [at]
+        for x in rows:
+            offsets.append(offsets[-1] + len(x))
+        data = struct.pack(f"<I{len(offsets)}I", len(rows), *offsets) + head + b"".join(rows)
+        name = f"shard.{k:05d}.mds"
+        open(f"{folder}/{name}", "wb").write(data)
+        shards.append({"column_encodings": encodings, "column_names": names, "column_sizes": sizes, "compression": None, "format": "mds",
+                       "raw_data": {"basename": name, "bytes": len(data), "hashes": {}}, "samples": len(rows), "version": 2, "zip_data": None})
+    json.dump({"version": 2, "shards": shards}, open(f"{folder}/index.json", "w"))
+
+
 def main():
+    mds("mds")
     for k, part in enumerate(PARTS):
         rows = [row(i) for i in part]
         table = pa.Table.from_pylist(rows, pa.schema([("id", pa.int64()), ("text", pa.string()), ("ids", pa.list_(pa.int32()))]))

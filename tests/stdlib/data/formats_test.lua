@@ -48,6 +48,17 @@ do -- rows by position
   end
 end
 
+do -- MosaicML's shards
+  local set = data.MDS(folder .. "mds")
+  assert(#set == 41)
+  for _, i in ipairs { 41, 1, 23, 24 } do
+    local row = set:get(i)
+    row.ids = row.ids:tolist()
+    check_row(row, i - 1)
+  end
+  assert(data.MDS(folder .. "mds", { columns = { "id" } }):get(3).text == nil)
+end
+
 do -- a column as a tensor, in the memory of the map
   local set = data.Arrow(folder .. "part-0.arrow", { columns = { "id" } })
   local t = set:tensor "id"
